@@ -1,0 +1,79 @@
+"""MkDocs hook: the build fails when a public name of jaxdyn has no docstring or is on no API page.
+
+Public is what `jaxdyn/__init__.py` exports, every public function and class of the modules among it, and the public methods
+and properties of exported classes. Run as a script it prints what is missing and exits with 1.
+"""
+
+import ast
+import inspect
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+DOCS = Path(__file__).resolve().parent
+
+
+def exported(package: ModuleType) -> list[str]:
+    """Names that the package's __init__ re-exports as `from .module import name as name`."""
+    tree = ast.parse(Path(str(package.__file__)).read_text())
+    aliases = [alias for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names]
+    return sorted(alias.asname for alias in aliases if alias.asname == alias.name)
+
+
+def public_members(owner: ModuleType | type) -> dict[str, object]:
+    """Functions and classes defined in a module, or methods and properties defined in a class, that have public names."""
+    members = {name: value for name, value in vars(owner).items() if not name.startswith("_")}
+    if isinstance(owner, ModuleType):
+        own = {name: value for name, value in members.items() if getattr(value, "__module__", None) == owner.__name__}
+        return {name: value for name, value in own.items() if inspect.isroutine(value) or inspect.isclass(value)}
+    methods = {name: inspect.unwrap(getattr(value, "__func__", value)) for name, value in members.items()}
+    return {name: value for name, value in methods.items() if inspect.isfunction(value) or isinstance(value, property)}
+
+
+def has_docstring(value: object) -> bool:
+    """Whether somebody wrote one: what dataclasses make up from their fields does not count."""
+    text = (getattr(value, "__doc__", None) or "").strip()
+    made_up = inspect.isclass(value) and text.startswith(f"{value.__name__}(")
+    return bool(text) and not made_up
+
+
+def problems() -> list[str]:
+    """One line for each public name that is undocumented, and for each documented name that is not public."""
+    import jaxdyn
+
+    listed = set()
+    for page in sorted((DOCS / "api").glob("*.md")):
+        listed |= set(re.findall(r"^::: jaxdyn\.([\w.]+)", page.read_text(), re.MULTILINE))
+    public = {name: getattr(jaxdyn, name) for name in exported(jaxdyn)}
+    found = []
+    for name, value in public.items():
+        parts = {name: value}
+        if isinstance(value, ModuleType) or inspect.isclass(value):
+            parts |= {f"{name}.{member}": part for member, part in public_members(value).items()}
+        found += [f"jaxdyn.{part} has no docstring" for part, item in parts.items() if not has_docstring(item)]
+        if name not in listed:
+            found.append(f"jaxdyn.{name} is on no page of docs/api")
+    found += [f"docs/api lists jaxdyn.{name}, which jaxdyn does not export" for name in sorted(listed - public.keys())]
+    return found
+
+
+def on_config(config, **_: object):
+    """Makes this folder the pages' folder, which MkDocs itself refuses for a folder that holds its configuration."""
+    config.docs_dir = str(DOCS)
+    return config
+
+
+def on_pre_build(**_: object) -> None:
+    """Called by MkDocs before it reads a page."""
+    from mkdocs.exceptions import Abort
+
+    found = problems()
+    if found:
+        raise Abort("the API documentation is not complete:\n  " + "\n  ".join(found))
+
+
+if __name__ == "__main__":
+    lines = problems()
+    print("\n".join(lines) or "every public name is documented")
+    sys.exit(bool(lines))

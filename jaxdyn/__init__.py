@@ -1,0 +1,71 @@
+"""jaxdyn: differentiable rigid-body dynamics of robots on JAX, and identification of their inertial parameters."""
+
+from .dynamics.coriolis import christoffel_symbols as christoffel_symbols, coriolis_matrix as coriolis_matrix
+from .dynamics.energy import (
+    euler_lagrange_torque as euler_lagrange_torque,
+    kinetic_energy as kinetic_energy,
+    lagrangian as lagrangian,
+    potential_energy as potential_energy,
+    total_energy as total_energy,
+)
+from .dynamics.forward import (
+    aba as aba,
+    forward_dynamics as forward_dynamics,
+    mass_matrix_solve as mass_matrix_solve,
+)
+from .dynamics.friction import friction_force as friction_force
+from .dynamics.inverse import (
+    bias_force as bias_force,
+    coriolis_force as coriolis_force,
+    gravity_force as gravity_force,
+    inverse_dynamics as inverse_dynamics,
+)
+from .dynamics.jacobian import jacobian as jacobian, jacobian_derivative as jacobian_derivative
+from .dynamics.kinematics import forward_kinematics as forward_kinematics, frame_pose as frame_pose
+from .dynamics.mass_matrix import crba as crba, mass_matrix as mass_matrix
+from .dynamics.regressor import drive_regressor as drive_regressor, regressor as regressor
+from .errors import (
+    IdentificationError as IdentificationError,
+    JaxdynError as JaxdynError,
+    LogError as LogError,
+    ModelError as ModelError,
+    OutputError as OutputError,
+)
+from .identification.base_parameters import BaseParameters as BaseParameters, base_parameters as base_parameters
+from .identification.columns import Columns as Columns, ExtraColumns as ExtraColumns, coupled_drive as coupled_drive
+from .identification.estimators import Estimate as Estimate
+from .identification.excitation import (
+    FourierTrajectory as FourierTrajectory,
+    random_excitation as random_excitation,
+)
+from .identification.identify import (
+    Evaluation as Evaluation,
+    Identification as Identification,
+    identify as identify,
+)
+from .identification.preprocessing import (
+    Samples as Samples,
+    motor_to_joint as motor_to_joint,
+    preprocess as preprocess,
+    split as split,
+)
+from .identification.synthetic import synthetic_log as synthetic_log
+from .identification.validation import Fit as Fit, fit_quality as fit_quality
+from .io.log import Log as Log, check_log as check_log, read_log as read_log
+from .io.urdf import load as load, loads as loads
+from .io.urdf_write import save_urdf as save_urdf, to_urdf as to_urdf, update_urdf as update_urdf
+from .model import robots as robots, textbook as textbook
+from .model.build import make_chain as make_chain
+from .model.chain import (
+    Chain as Chain,
+    inertial_parameters as inertial_parameters,
+    with_inertial_parameters as with_inertial_parameters,
+)
+from .model.dh import from_dh as from_dh
+from .model.screws import from_screws as from_screws
+from .report.html import write_report as write_report
+from .report.output import write_all as write_all
+from .report.summary import print_summary as print_summary
+from .report.tables import write_parameters as write_parameters
+from .simulation.integrate import rollout as rollout, step as step
+from .spatial import inertia as inertia, se3 as se3, so3 as so3, solids as solids

@@ -1,0 +1,59 @@
+"""Energies, the Lagrangian, and the Euler-Lagrange torque: the route to the equations of motion without Newton-Euler."""
+
+import jax
+from jaxtyping import Array, Float
+
+from ..model.chain import Chain
+from ..model.joints import Link
+from ..spatial.components import add, cross, dot, rotate, scale, unrotate, unstack, zeros
+from .kinematics import base_pose, walk
+from .mass_matrix import momentum
+from .sweep import outward
+
+
+def kinetic_energy(chain: Chain, q: Float[Array, " n"], qd: Float[Array, " n"]) -> Float[Array, ""]:
+    """K = sum_i V_i^T G_i V_i / 2 + sum_i armature_i qd_i^2 / 2 = qd^T M(q) qd / 2, from the links' twists, O(n) [J]."""
+
+    def out(parent, link: Link, qdi):
+        w_parent, v_parent = parent
+        at_joint = add(v_parent, cross(w_parent, link.translation))
+        w = add(unrotate(link.rotation, w_parent), scale(qdi, link.screw[:3]))
+        v = add(unrotate(link.rotation, at_joint), scale(qdi, link.screw[3:]))
+        angular, linear = momentum(link.inertia, w, v)
+        return (w, v), dot((*w, *v), (*angular, *linear))
+
+    zero = zeros(q[0] + qd[0] + chain.inertia[0, 0], 3)
+    return 0.5 * (outward(chain, q, out, (zero, zero), qd).sum() + (chain.armature * qd**2).sum())
+
+
+def potential_energy(chain: Chain, q: Float[Array, " n"]) -> Float[Array, ""]:
+    """P = -sum_i gravity . (m_i p_i + R_i h_i), zero when all mass is at the base's origin, O(n) [J]."""
+    gravity = unstack(chain.gravity)
+
+    def out(parent, link: Link, _):
+        r, p = walk(parent, link)
+        return (r, p), dot(gravity, add(scale(link.inertia[0], p), rotate(r, link.inertia[1:4])))
+
+    return -outward(chain, q, out, base_pose(chain, q)).sum()
+
+
+def lagrangian(chain: Chain, q: Float[Array, " n"], qd: Float[Array, " n"]) -> Float[Array, ""]:
+    """L(q, qd) = K(q, qd) - P(q) [J]."""
+    return kinetic_energy(chain, q, qd) - potential_energy(chain, q)
+
+
+def euler_lagrange_torque(
+    chain: Chain, q: Float[Array, " n"], qd: Float[Array, " n"], qdd: Float[Array, " n"]
+) -> Float[Array, " n"]:
+    """tau = d/dt (dL/dqd) - dL/dq by automatic differentiation of `lagrangian` alone, O(n) (Lynch & Park 2017, sec. 8.1).
+
+    The same physics as `inverse_dynamics` by an independent route: for checks and teaching; `inverse_dynamics` is faster.
+    """
+    momenta = jax.grad(lagrangian, argnums=2)
+    _, rate = jax.jvp(lambda x, xd: momenta(chain, x, xd), (q, qd), (qd, qdd))
+    return rate - jax.grad(lagrangian, argnums=1)(chain, q, qd)
+
+
+def total_energy(chain: Chain, q: Float[Array, " n"], qd: Float[Array, " n"]) -> Float[Array, ""]:
+    """E = K + P, constant along a motion on which no torque and no friction act; dE/dt = qd . tau [J]."""
+    return kinetic_energy(chain, q, qd) + potential_energy(chain, q)

@@ -1,0 +1,77 @@
+"""Forward dynamics: accelerations from torques, by the factorised mass matrix and by articulated bodies."""
+
+import jax
+from jax.scipy.linalg import cho_factor, cho_solve
+from jaxtyping import Array, Float
+
+from ..model.chain import Chain
+from .articulated import articulated_body
+from .inverse import inverse_dynamics
+from .mass_matrix import crba
+from .sweep import sparse_jvp
+from .wrench import link_wrenches
+
+
+def forward_dynamics(
+    chain: Chain,
+    q: Float[Array, " n"],
+    qd: Float[Array, " n"],
+    tau: Float[Array, " n"],
+    external_wrenches: Float[Array, "n 6"] | None = None,
+    wrench_by_tip: Float[Array, "6"] | None = None,
+) -> Float[Array, " n"]:
+    """Accelerations qdd = M(q)^-1 (tau - C(q, qd) qd - g(q) + sum_i J_i^T F_i - J_tip^T F_tip): inverse of `inverse_dynamics`.
+
+    Computed by articulated bodies, O(n), as `aba`. Its derivatives, of any order and with respect to everything, come from
+    d qdd = M^-1 (d tau - dID), with dID the derivative of inverse dynamics at the qdd found: nothing is differentiated
+    through the recursion (Carpentier & Mansard 2018). Friction is not part of it: pass tau - friction_force(chain, qd).
+
+    Args:
+        tau: joint torques [N m] (forces [N] for prismatic joints).
+        external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
+        wrench_by_tip: wrench (n, f) that the tip exerts on the world, in the tip's frame [N m, N].
+
+    Returns:
+        Joint accelerations [rad/s^2 or m/s^2]; meaningless (huge, infinite or NaN) where M(q) is singular.
+    """
+    return _forward_dynamics(chain, q, qd, tau, link_wrenches(chain, external_wrenches, wrench_by_tip))
+
+
+@jax.custom_jvp
+def _forward_dynamics(chain, q, qd, tau, wrenches):
+    return articulated_body(chain, q, qd, tau, wrenches)
+
+
+def _forward_dynamics_jvp(primals, tangents):
+    chain, q, qd, tau, wrenches = primals
+    d_chain, d_q, d_qd, d_tau, d_wrenches = tangents
+    qdd = _forward_dynamics(*primals)
+    _, rate = sparse_jvp(
+        lambda c, x, xd, t, f: t - inverse_dynamics(c, x, xd, qdd, f),
+        (chain, q, qd, tau, wrenches),
+        (d_chain, d_q, d_qd, d_tau, d_wrenches),
+    )
+    return qdd, mass_matrix_solve(chain, q, rate)
+
+
+_forward_dynamics.defjvp(_forward_dynamics_jvp, symbolic_zeros=True)
+
+
+def aba(
+    chain: Chain,
+    q: Float[Array, " n"],
+    qd: Float[Array, " n"],
+    tau: Float[Array, " n"],
+    external_wrenches: Float[Array, "n 6"] | None = None,
+    wrench_by_tip: Float[Array, "6"] | None = None,
+) -> Float[Array, " n"]:
+    """Accelerations by the articulated-body algorithm, O(n) (Featherstone 2008, sec. 7.3), differentiable step by step.
+
+    Same arguments and result as `forward_dynamics`, which has cheaper derivatives.
+    """
+    return articulated_body(chain, q, qd, tau, link_wrenches(chain, external_wrenches, wrench_by_tip))
+
+
+def mass_matrix_solve(chain: Chain, q: Float[Array, " n"], b: Float[Array, " n"]) -> Float[Array, " n"]:
+    """x with M(q) x = b, by `crba` and a Cholesky factorisation, O(n^3) but for small n fast."""
+    return cho_solve(cho_factor(crba(chain, q), lower=True), b)

@@ -1,0 +1,57 @@
+"""Jacobians of links and frames, in body, space and mixed coordinates, and their time derivatives."""
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..errors import ModelError
+from ..model.chain import Chain, frame_index
+from ..spatial.se3 import adjoint, pose_inverse
+from .kinematics import forward_kinematics, pose_among
+from .sweep import ancestor_mask
+
+Reference = Literal["body", "space", "mixed"]
+
+
+def jacobian(
+    chain: Chain, q: Float[Array, " n"], frame: str | None = None, reference: Reference = "body"
+) -> Float[Array, "6 n"]:
+    """Jacobian J(q) of a link or named frame: its twist is V = (w, v) = J(q) qd; O(n) (Lynch & Park 2017, sec. 5.1).
+
+    Args:
+        frame: link or frame; the chain's tip where None.
+        reference: the coordinates of the twist. "body": in the frame's own axes, v of its origin. "space": in base axes, v
+            of the body-fixed point that is passing the base's origin. "mixed": in base axes, v of the frame's origin.
+
+    Raises:
+        ModelError: no such frame, or no such reference.
+    """
+    if reference not in ("body", "space", "mixed"):
+        raise ModelError(f"a Jacobian's reference is 'body', 'space' or 'mixed', not {reference!r}")
+    poses = forward_kinematics(chain, q)
+    link, _ = frame_index(chain, frame)
+    moves = ancestor_mask(chain.topology.parents)[:, link] if link >= 0 else jnp.zeros(chain.n, bool)
+    space = jnp.einsum("nij,nj->in", jax.vmap(adjoint)(poses), chain.screw.astype(poses.dtype))
+    space = jnp.where(moves, space, jnp.zeros_like(space))
+    if reference == "space":
+        return space
+    t = pose_among(chain, poses, frame)
+    if reference == "mixed":
+        t = t.at[:3, :3].set(jnp.eye(3, dtype=t.dtype))
+    return adjoint(pose_inverse(t)) @ space
+
+
+def jacobian_derivative(
+    chain: Chain,
+    q: Float[Array, " n"],
+    qd: Float[Array, " n"],
+    frame: str | None = None,
+    reference: Reference = "body",
+) -> Float[Array, "6 n"]:
+    """dJ/dt along qd, so that dV/dt = J(q) qdd + dJ/dt qd: one forward-mode derivative of `jacobian`.
+
+    Arguments and errors as for `jacobian`.
+    """
+    return jax.jvp(lambda x: jacobian(chain, x, frame, reference), (q,), (qd,))[1]

@@ -1,0 +1,86 @@
+"""The mass matrix M(q): by its definition, as the derivative of inverse dynamics, and by composite rigid bodies."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..model.chain import Chain
+from ..model.joints import Link
+from ..spatial.components import add, cross, dot, rotate, scale, sub, sym_apply, sym_congruence, zeros
+from .inverse import link_inverse_dynamics
+from .kinematics import base_pose, walk
+from .sweep import ancestor_mask, inward, outward
+
+
+def mass_matrix(chain: Chain, q: Float[Array, " n"]) -> Float[Array, "n n"]:
+    """M(q) = d inverse_dynamics / d qdd, by forward-mode differentiation of recursive Newton-Euler, O(n^2).
+
+    Symmetric and positive definite; the kinetic energy is qd^T M qd / 2. Armature is on the diagonal. `crba` computes the
+    same matrix by another algorithm (Lynch & Park 2017, sec. 8.5 for its columns as inverse dynamics) [kg m^2].
+    """
+    zero = jnp.zeros_like(q)
+    still = jnp.zeros_like(chain.gravity)
+    links = jax.jacfwd(lambda qdd: link_inverse_dynamics(chain, q, zero, qdd, still, None))(zero)
+    return links + jnp.diag(chain.armature)
+
+
+def crba(chain: Chain, q: Float[Array, " n"]) -> Float[Array, "n n"]:
+    """M(q) by the composite-rigid-body algorithm: M_ij = A_i^T G^c_j A_j, all in the base frame, O(n^2).
+
+    G^c_j is the inertia of link j and everything beyond it as one body, moved to the base frame where composites just add
+    (Walker & Orin 1982; Featherstone 2008, sec. 6.2). Equals `mass_matrix`.
+    """
+    axes, inertias = world_screws_and_inertias(chain, q)
+
+    def compose(children, link, x):
+        axis, inertia = x
+        composite = add(children, inertia)
+        return composite, momentum(composite, axis[:3], axis[3:])
+
+    momenta = inward(chain, q, compose, zeros(axes[0][0] + inertias[0][0], 10), (axes, inertias))
+    by_row, by_column = (tuple(x[:, None] for x in axes), tuple(x[None, :] for x in (*momenta[0], *momenta[1])))
+    upper = dot(by_row, by_column)
+    mask = ancestor_mask(chain.topology.parents)
+    full = jnp.where(mask, upper, upper.T)
+    full = jnp.where(mask | mask.T, full, jnp.zeros_like(full))
+    return full + jnp.diag(chain.armature)
+
+
+def momentum(inertia, w, v):
+    """Momentum (l, p) = G (w, v) of a body given by its ten parameters: l = I w + h x v, p = m v - h x w."""
+    mass, h = inertia[0], inertia[1:4]
+    return add(sym_apply(inertia[4:10], w), cross(h, v)), sub(scale(mass, v), cross(h, w))
+
+
+def move_inertia(rotation, p, inertia):
+    """Ten parameters of a body about frame a, from those about frame b with pose (R_ab, p_ab) in a.
+
+    h_a = R h + m p,  I_a = R I R^T + (p . c) 1 - sym(p c^T) with c = 2 R h + m p: the parallel-axis theorem, twice.
+    """
+    mass = inertia[0]
+    h = rotate(rotation, inertia[1:4])
+    turned = sym_congruence(rotation, inertia[4:10])
+    c = add(scale(2 * jnp.ones_like(mass), h), scale(mass, p))
+    s = dot(p, c)
+    half = jnp.asarray(0.5, mass.dtype)
+    shift = (
+        s - p[0] * c[0],
+        -half * (p[0] * c[1] + p[1] * c[0]),
+        s - p[1] * c[1],
+        -half * (p[0] * c[2] + p[2] * c[0]),
+        -half * (p[1] * c[2] + p[2] * c[1]),
+        s - p[2] * c[2],
+    )
+    return (mass, *add(h, scale(mass, p)), *add(turned, shift))
+
+
+def world_screws_and_inertias(chain: Chain, q: Float[Array, " n"]):
+    """Every joint's screw and every link's ten parameters in the base frame, as tuples of arrays over links."""
+
+    def out(parent, link: Link, _):
+        r, p = walk(parent, link)
+        w = rotate(r, link.screw[:3])
+        v = add(rotate(r, link.screw[3:]), cross(p, w))
+        return (r, p), ((*w, *v), move_inertia(r, p, link.inertia))
+
+    return outward(chain, q, out, base_pose(chain, q))

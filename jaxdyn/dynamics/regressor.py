@@ -1,0 +1,100 @@
+"""Regressors: the matrices by which torques are linear in the parameters, tau = Y(q, qd, qdd) pi."""
+
+from typing import Literal
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..errors import ModelError
+from ..model.chain import Chain
+from ..model.joints import Link
+from ..spatial.components import add, cross, dot, rotate, unrotate, unstack, zeros
+from .inverse import accelerate
+from .kinematics import base_pose, walk
+from .sweep import ancestor_mask, outward
+
+DriveTerm = Literal["armature", "viscous", "coulomb", "offset"]
+
+
+def regressor(
+    chain: Chain, q: Float[Array, " n"], qd: Float[Array, " n"], qdd: Float[Array, " n"]
+) -> Float[Array, "n 10*n"]:
+    """Y(q, qd, qdd) with Y pi = inverse_dynamics(chain, q, qd, qdd) for pi = inertial_parameters(chain).reshape(-1).
+
+    Column 10 i + k belongs to parameter k of link i (m, m cx, m cy, m cz, Ixx, Ixy, Iyy, Ixz, Iyz, Izz about the link
+    frame's origin). It does not depend on the chain's own inertias. Joint j feels link i when it lies between i and the
+    base: Y_j,i = A_j^T Ad^T W_i with W_i the body's own 6x10 regressor (Atkeson, An & Hollerbach 1986); O(n^2), the size of
+    the result. Armature, where the chain has any, is extra: see `drive_regressor`.
+    """
+
+    def out(parent, link: Link, x):
+        world, motion = parent
+        motion = accelerate(motion, link, *x)
+        world = walk(world, link)
+        return (world, motion), (world, motion)
+
+    zero = zeros(q[0] + qd[0] + qdd[0] + chain.gravity[0], 3)
+    gravity = tuple(z - g for z, g in zip(zero, unstack(chain.gravity), strict=True))
+    (r, p), (w, dw, a) = outward(chain, q, out, (base_pose(chain, q), (zero, zero, gravity)), (qd, qdd))
+    mask = ancestor_mask(chain.topology.parents)
+    axes = link_axes(chain, r, p)
+    motions = (tuple(x[None] for x in component) for component in (w, dw, a))
+    columns = [jnp.where(mask, c, jnp.zeros_like(c)) for c in power_coefficients(*axes, *motions)]
+    return jnp.stack(columns, axis=2).reshape(chain.n, 10 * chain.n)
+
+
+def link_axes(chain: Chain, r, p):
+    """(n, n) components [j, i]: angular and linear velocity of link i's frame, in its axes, at unit speed of joint j.
+
+    r and p are the links' poses in the base, as components over links.
+    """
+    axis, slide = tuple(chain.screw[:, :3].T), tuple(chain.screw[:, 3:].T)
+    w = rotate(r, axis)
+    v = add(rotate(r, slide), cross(p, w))
+    by_joint = lambda xs: tuple(x[:, None] for x in xs)
+    by_link = lambda xs: tuple(x[None, :] for x in xs)
+    angular = unrotate(by_link(r), by_joint(w))
+    linear = unrotate(by_link(r), add(by_joint(v), cross(by_joint(w), by_link(p))))
+    return angular, linear
+
+
+def power_coefficients(spin, velocity, w, dw, a):
+    """Coefficients of the ten parameters in spin . n + velocity . f, the power of a body's wrench (n, f) at a twist.
+
+    f = m a + dw x h + w x (w x h) and n = I dw + w x I w + h x a with h = m c, so the coefficients are velocity . a for m,
+    velocity x dw + w x (w x velocity) + a x spin for h, and those of spin . I dw + (spin x w) . I w for I.
+    """
+    by_h = add(cross(velocity, dw), cross(w, cross(w, velocity)), cross(a, spin))
+    u = cross(spin, w)
+    xx, yy, zz = (spin[i] * dw[i] + u[i] * w[i] for i in range(3))
+    xy, xz, yz = (spin[i] * dw[j] + spin[j] * dw[i] + u[i] * w[j] + u[j] * w[i] for i, j in ((0, 1), (0, 2), (1, 2)))
+    return dot(velocity, a), *by_h, xx, xy, yy, xz, yz, zz
+
+
+def drive_regressor(
+    chain: Chain,
+    qd: Float[Array, " n"],
+    qdd: Float[Array, " n"],
+    terms: tuple[DriveTerm, ...] = ("armature", "viscous", "coulomb", "offset"),
+) -> Float[Array, "n m"]:
+    """Columns of the drives, m = n len(terms), joint by joint: column len(terms) j + k is term k of joint j.
+
+    armature: qdd_j; viscous: qd_j; coulomb: tanh(qd_j / v_c) with the chain's `coulomb_velocity`; offset: 1. With the
+    parameters (armature, fv, fc, offset) of every joint the product is armature * qdd + friction_force(chain, qd).
+
+    Raises:
+        ModelError: a term of another name.
+    """
+    columns = {
+        "armature": qdd,
+        "viscous": qd,
+        "coulomb": jnp.tanh(qd / chain.coulomb_velocity),
+        "offset": jnp.ones_like(qd),
+    }
+    unknown = [t for t in terms if t not in columns]
+    if unknown:
+        raise ModelError(f"drive term {unknown[0]!r} is unknown; there are {', '.join(columns)}")
+    if not terms:
+        return jnp.zeros((chain.n, 0), qd.dtype)
+    values = jnp.stack([columns[t] for t in terms], axis=1)  # (n, len(terms))
+    return (jnp.eye(chain.n, dtype=values.dtype)[:, :, None] * values[None]).reshape(chain.n, -1)

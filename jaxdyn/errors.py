@@ -1,0 +1,21 @@
+"""The errors jaxdyn raises, all of them `ValueError`s: what is wrong, where it is, and what to do about it."""
+
+
+class JaxdynError(ValueError):
+    """Base class of every error that jaxdyn raises on bad input."""
+
+
+class ModelError(JaxdynError):
+    """A robot model that cannot be built: no body has such an inertia, an axis is zero, names clash, a link is missing."""
+
+
+class LogError(JaxdynError):
+    """A log that cannot be used: missing columns, NaN, time that does not increase, degrees instead of radians."""
+
+
+class IdentificationError(JaxdynError):
+    """An identification that cannot be carried out: nothing moves, the data and the model do not belong together."""
+
+
+class OutputError(JaxdynError):
+    """Results that cannot be written: the folder is a file, there is no permission, the disk is full."""

@@ -1,0 +1,44 @@
+"""How well predicted torques match measured ones, joint by joint."""
+
+import dataclasses
+
+import numpy as np
+
+MOVING = 0.02
+
+
+@dataclasses.dataclass(frozen=True)
+class Fit:
+    """Prediction errors on one set of samples.
+
+    Attributes:
+        rms: (n,) root mean square of the torque error [N m].
+        relative: (n,) RRE_j = 100 |tau_j - prediction_j| / |tau_j| over all samples, percent.
+        relative_moving: (n,) the same over samples at which joint j moves, |qd_j| > 0.02 rad/s.
+        total_relative: 100 |tau - prediction| / |tau| over all joints, percent.
+        samples: number of samples.
+    """
+
+    rms: np.ndarray
+    relative: np.ndarray
+    relative_moving: np.ndarray
+    total_relative: float
+    samples: int
+
+
+def fit_quality(tau: np.ndarray, prediction: np.ndarray, qd: np.ndarray) -> Fit:
+    """Errors of predicted against measured torques, all (N, n); NaN for a joint that never moves."""
+    error = tau - prediction
+    moving = np.abs(qd) > MOVING
+
+    def relative(mask):
+        top, bottom = (np.sqrt((np.where(mask, x, 0) ** 2).sum(0)) for x in (error, tau))
+        return np.where(bottom > 0, 100 * top / np.where(bottom > 0, bottom, 1), np.nan)
+
+    return Fit(
+        rms=np.sqrt((error**2).mean(0)),
+        relative=relative(np.ones_like(moving)),
+        relative_moving=relative(moving),
+        total_relative=float(100 * np.linalg.norm(error) / np.linalg.norm(tau)),
+        samples=len(tau),
+    )

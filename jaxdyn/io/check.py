@@ -1,0 +1,47 @@
+"""Signs, in the numbers alone, that a joint was not logged in radians and metres."""
+
+import numpy as np
+from jaxtyping import Float
+
+STILL = 1e-3  # a joint that spans less has not moved [rad or m]; one slower on average does not say how fast it is
+LARGE = 4 * np.pi  # no joint limited to less than this gets further [rad]
+
+
+def smooth_speed(t: Float[np.ndarray, " N"], q: Float[np.ndarray, "N n"]) -> Float[np.ndarray, "N n"]:
+    """Joint velocities from position differences over about 50 ms: coarse, but free of the noise of single steps."""
+    half = min(max(1, round(0.025 / float(np.median(np.diff(t))))), (len(t) - 1) // 2)
+    index = np.arange(len(t))
+    after, before = np.minimum(index + half, len(t) - 1), np.maximum(index - half, 0)
+    return (q[after] - q[before]) / (t[after] - t[before])[:, None]
+
+
+def velocity_scale(qd: Float[np.ndarray, "N n"], speed: Float[np.ndarray, "N n"]) -> Float[np.ndarray, " n"]:
+    """Least-squares factor s in qd = s dq/dt for each joint; NaN for a joint that does not move."""
+    power = (speed**2).sum(axis=0)
+    moves = np.sqrt(power / len(speed)) > STILL
+    return np.where(moves, (qd * speed).sum(axis=0) / np.where(moves, power, 1.0), np.nan)
+
+
+def looks_like_degrees(
+    q: Float[np.ndarray, " N"],
+    limits: Float[np.ndarray, "2"],
+    speed: Float[np.ndarray, " N"],
+    fastest: float,
+    scale: float,
+) -> str:
+    """Why a joint's numbers look like degrees; empty where they do not."""
+    largest = np.abs(q).max()
+    reach = np.abs(limits).max()
+    if largest > LARGE and not (np.isfinite(reach) and reach >= largest):
+        return f"|q| reaches {largest:.4g}" + (f", its limits {reach:.4g}" if np.isfinite(reach) else "")
+    beyond = ((q < limits[0] - 0.1) | (q > limits[1] + 0.1)).mean()
+    radians = np.radians(q)
+    if beyond > 0.5 and ((radians >= limits[0] - 0.1) & (radians <= limits[1] + 0.1)).all():
+        return f"{100 * beyond:.0f} % of its positions are beyond its limits {limits[0]:.4g} .. {limits[1]:.4g}"
+    typical = float(np.percentile(np.abs(speed), 90))
+    if typical > 3 * fastest >= 3 * np.radians(typical):
+        return f"it moves faster than {typical:.4g} for a tenth of the time, and its velocity limit is {fastest:.4g}"
+    for factor in (180 / np.pi, np.pi / 180):
+        if 0.8 < scale / factor < 1.25:
+            return f"the logged velocity is {scale:.4g} times the derivative of the logged position"
+    return ""

@@ -1,0 +1,116 @@
+"""Which columns of a table are a log's time, positions, velocities and torques."""
+
+import pathlib
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..errors import LogError
+
+ALIASES = {
+    "t": ("t", "time", "timestamp", "stamp"),
+    "q": ("q", "pos", "position"),
+    "qd": ("qd", "dq", "v", "vel", "velocity"),
+    "tau": ("tau", "torque", "effort"),
+    "i": ("i", "current"),
+}
+MOTOR_SIDE = {"qm": "q", "qdm": "qd", "taum": "tau"}  # read where the joint side is not in the log
+_KIND = {alias: kind for kind, names in ALIASES.items() for alias in names} | MOTOR_SIDE
+_UNIT = re.compile(r"\s*[\[(](s|rad|rad/s|n\s?m|a)[\])]$|_(m|meas|measured|s|rad)$")
+_NUMBERED = re.compile(r"([a-z]+)[ _.]?[\[(]?(\d+)[\])]?$")
+
+
+def _stem(name: str) -> tuple[str, int | None]:
+    """A column name's stem and joint number: ("q", 3) for "Q_3 [rad]"."""
+    plain = _UNIT.sub("", name.lower())
+    match = _NUMBERED.match(plain)
+    return (match[1], int(match[2])) if match else (plain, None)
+
+
+def find_columns(
+    path: pathlib.Path, names: Sequence[str], currents: bool
+) -> tuple[dict[str, list[str]], list[str], list[str]]:
+    """The columns of each kind in joint order, the names left over, and notes; `currents` prefers i to tau."""
+    stems = [_stem(name) for name in names]
+    joint_side = {_KIND[stem] for stem, _ in stems if stem in _KIND and stem not in MOTOR_SIDE}
+    numbered: dict[str, dict[int, str]] = {kind: {} for kind in ALIASES}
+    whole: dict[str, str] = {}
+    ignored: list[str] = []
+    motor: list[str] = []
+    for name, (stem, number) in zip(names, stems, strict=True):
+        kind = _KIND.get(stem)
+        double = stem in MOTOR_SIDE and kind in joint_side
+        if kind is None or double or (kind == "t" and number is not None):
+            ignored += [name] if name else []
+            continue
+        known = whole.get(kind) if number is None else numbered[kind].get(number)
+        if known is not None:
+            raise LogError(f"{path}: columns {known!r} and {name!r} both mean the same; rename or remove one")
+        if number is None:
+            whole[kind] = name
+        else:
+            numbered[kind][number] = name
+        motor += [name] if stem in MOTOR_SIDE else []
+    both = [kind for kind in ("tau", "i") if kind in whole or numbered[kind]]
+    if len(both) == 2:
+        left = "tau" if currents else "i"
+        ignored += [whole.pop(left)] if left in whole else numbered[left].values()
+        numbered[left] = {}
+    there = f"the columns are {', '.join(names)}"
+    kinds: dict[str, list[str]] = {}
+    missing = []
+    for kind in ALIASES:
+        if kind in whole and numbered[kind]:
+            raise LogError(
+                f"{path}: {whole[kind]!r} and {next(iter(numbered[kind].values()))!r} both hold {kind}; remove one"
+            )
+        if kind in whole:
+            kinds[kind] = [whole[kind]]
+        elif numbered[kind]:
+            kinds[kind] = [numbered[kind][k] for k in sorted(numbered[kind])]
+    first = 0 if 0 in numbered["q"] else 1
+    count = max((k for k in numbered["q"]), default=first - 1) + 1 - first
+    for kind in ("q", "qd", "tau", "i"):
+        if numbered[kind]:
+            expected = set(range(first, first + max(count, len(numbered[kind]))))
+            missing += [f"{kind}{k}" for k in sorted(expected - set(numbered[kind]))]
+    missing = [kind for kind in ("t", "q") if kind not in kinds] + missing
+    if "tau" not in kinds and "i" not in kinds:
+        missing.append("tau (or currents i)")
+    if missing:
+        raise LogError(
+            f"{path}: missing columns: {', '.join(missing)}; {there}. "
+            "Expected: t, q1 .. qn, tau1 .. taun (or currents i1 .. in with gains) and, if there are, qd1 .. qdn"
+        )
+    notes = []
+    if first == 0:
+        notes.append("joints are numbered from 0 in the file: q0 is joint 1")
+    if motor:
+        notes.append(f"columns {', '.join(motor)} are motor-side: turn them into joint values with motor_to_joint")
+    return kinds, ignored, notes
+
+
+def blocks_of(path: pathlib.Path, kinds: dict[str, list[str]], arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """One (N, n) array a kind."""
+    samples = len(arrays[kinds["t"][0]])
+    blocks: dict[str, np.ndarray] = {}
+    for kind, names in kinds.items():
+        for name in names:
+            array = arrays[name]
+            if array.ndim > 2 or array.ndim == 0 or len(array) != samples or (kind == "t" and array.size != samples):
+                raise LogError(
+                    f"{path}: array {name!r} has shape {array.shape}, but {kinds['t'][0]!r} has {samples} samples; "
+                    "one row a sample is expected, and one column a joint"
+                )
+        blocks[kind] = np.concatenate([arrays[name].reshape(samples, -1) for name in names], axis=1)
+    for kind in blocks:
+        if kind != "t" and blocks[kind].shape[1] != blocks["q"].shape[1]:
+            raise LogError(
+                f"{path}: {blocks['q'].shape[1]} joints have positions, but {blocks[kind].shape[1]} have {kind}"
+            )
+    return blocks
+
+
+def labels_of(names: Sequence[str], block: np.ndarray) -> list[str]:
+    return list(names) if len(names) == block.shape[1] else [f"{names[0]}[:, {k}]" for k in range(block.shape[1])]

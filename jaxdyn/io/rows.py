@@ -1,0 +1,136 @@
+"""Which rows of a log cannot be used, and where its time has gaps."""
+
+import bisect
+import dataclasses
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+ABSURD = 1e6  # no position, velocity, torque or current of a robot is larger, in SI units
+GAP = 5.0  # a step longer than this many median steps is a gap
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BadRows:
+    """Rows that cannot be used for one reason: the rows counted from 0, what is wrong, and the first place's column."""
+
+    rows: Int[np.ndarray, " k"]
+    what: str
+    column: str
+    value: float
+
+
+def find_bad_rows(
+    t: Float[np.ndarray, " N"], values: Float[np.ndarray, "N m"], labels: Sequence[str], positions: int
+) -> list[BadRows]:
+    """Rows that no robot can have logged, by reason; each reason looks only at rows that the ones before it left.
+
+    1. NaN or infinite numbers, and numbers beyond 1e6. 2. A few time stamps (at most 1 % of the rows, or 10) further
+    from the median time than ten times the interquartile range of the times: records of something else. 3. Rows
+    outside the longest run of increasing time stamps: the least that must go for time to increase. 4. Positions that
+    jump away and back in one row: by more than 3 rad (or m) and by more than 20 times that joint's largest step but
+    the top 1 % (or 5).
+
+    Args:
+        t: time stamps.
+        values: all other numbers, the joint positions first.
+        labels: names of the columns of `values`.
+        positions: number of position columns.
+    """
+    found: list[BadRows] = []
+    everything = np.column_stack([t, values])
+    names = ["t", *labels]
+    alive = np.ones(len(t), bool)
+
+    def note(cells: Bool[np.ndarray, "N m1"], what: str) -> None:
+        cells = cells & alive[:, None]
+        rows = np.flatnonzero(cells.any(axis=1))
+        if len(rows):
+            column = int(np.argmax(cells[rows[0]]))
+            found.append(BadRows(rows, what, names[column], float(everything[rows[0], column])))
+            alive[rows] = False
+
+    note(~np.isfinite(everything), "with NaN or infinite numbers")
+    with np.errstate(invalid="ignore"):
+        large = np.abs(everything) > ABSURD
+    large[:, 0] = False
+    note(large, f"with numbers beyond {ABSURD:.0e}")
+    if alive.sum() < 3:
+        return found
+    low, middle, high = np.percentile(t[alive], [25, 50, 75])
+    far = alive & (np.abs(t - middle) > 10 * (high - low))
+    if far.sum() <= max(10, len(t) // 100):
+        note(_first_column(far, everything), "with time stamps far from all the others")
+    kept = np.flatnonzero(alive)
+    steps = np.diff(t[kept])
+    if (steps <= 0).any():
+        back, same = int((steps < 0).sum()), int((steps == 0).sum())
+        out = np.zeros(len(t), bool)
+        out[np.delete(kept, _longest_increasing(t[kept]))] = True
+        note(
+            _first_column(out, everything), f"where time does not increase ({back} steps back, {same} repeated stamps)"
+        )
+    for joint, row in jumps(values[:, :positions], alive, there_and_back=True):
+        cells = np.zeros(everything.shape, bool)
+        cells[row, 1 + joint] = True
+        note(cells, "where a position jumps away and back")
+    return found
+
+
+def _first_column(rows: Bool[np.ndarray, " N"], like: np.ndarray) -> Bool[np.ndarray, "N m"]:
+    cells = np.zeros(like.shape, bool)
+    cells[:, 0] = rows
+    return cells
+
+
+def jumps(
+    q: Float[np.ndarray, "N n"], alive: Bool[np.ndarray, " N"], there_and_back: bool = False
+) -> list[tuple[int, int]]:
+    """(joint, row) of every row reached by a jump from the usable row before it; or reached and left by one."""
+    kept = np.flatnonzero(alive)
+    if len(kept) < 3:
+        return []
+    steps = np.abs(np.diff(q[kept], axis=0))
+    rank = max(0, len(steps) - 1 - max(5, len(steps) // 100))
+    jump = steps > np.maximum(3.0, 20 * np.partition(steps, rank, axis=0)[rank])
+    if there_and_back:
+        row, joint = np.nonzero(jump[:-1] & jump[1:])
+    else:
+        row, joint = np.nonzero(jump)
+    return [(int(j), int(kept[k + 1])) for k, j in zip(row, joint, strict=True)]
+
+
+def _longest_increasing(t: Float[np.ndarray, " N"]) -> list[int]:
+    """Indices of a longest strictly increasing subsequence, by patience sorting: O(N log N)."""
+    tails: list[float] = []
+    owners: list[int] = []
+    before = [-1] * len(t)
+    for k, value in enumerate(t.tolist()):
+        place = bisect.bisect_left(tails, value)
+        before[k] = owners[place - 1] if place else -1
+        if place == len(tails):
+            tails.append(value)
+            owners.append(k)
+        else:
+            tails[place], owners[place] = value, k
+    chain = []
+    k = owners[-1] if owners else -1
+    while k >= 0:
+        chain.append(k)
+        k = before[k]
+    return chain[::-1]
+
+
+def segments(t: Float[np.ndarray, " N"], gap: float | None = None) -> tuple[tuple[int, int], ...]:
+    """The pieces without a gap in time, as (start, stop) with stop left out.
+
+    Args:
+        t: increasing time stamps [s].
+        gap: a longer step parts two pieces [s]; by default 5 times the median step.
+    """
+    steps = np.diff(t)
+    limit = GAP * float(np.median(steps)) if gap is None else gap
+    cuts = [0, *(np.flatnonzero(steps > limit) + 1).tolist(), len(t)]
+    return tuple(itertools.pairwise(cuts))

@@ -1,0 +1,187 @@
+"""Tables of numbers on disk: text with a header line, NumPy archives and Parquet, all seen as named columns."""
+
+import dataclasses
+import pathlib
+import re
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ..errors import LogError
+
+TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
+SUFFIXES = (*TEXT_SUFFIXES, ".npz", ".parquet")
+
+BadCell = tuple[int, str, str]  # row counted from 0, column, the text that stands there
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Table:
+    """A table that has been opened: its column names are known, its numbers are read on demand.
+
+    Attributes:
+        names: the columns, in file order.
+        read: takes names, gives their arrays (N,) or (N, k) and the cells that are not numbers, which read as NaN.
+        line: takes a row counted from 0, gives where it stands in the file, for messages: "row 12 (line 13)".
+        notes: what was noticed on opening.
+    """
+
+    names: tuple[str, ...]
+    read: Callable[[Sequence[str]], tuple[dict[str, np.ndarray], list[BadCell]]]
+    line: Callable[[int], str]
+    notes: tuple[str, ...] = ()
+
+
+def open_table(path: pathlib.Path) -> Table:
+    """Opens a .csv, .tsv, .txt, .npz or .parquet file.
+
+    Raises:
+        LogError: no such file, unknown kind of file, nothing in it, no header line, or it cannot be decoded.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise LogError(f"{path}: a log is a {', '.join(SUFFIXES)} file, not {suffix or 'one without a suffix'!r}")
+    if not path.is_file():
+        raise LogError(f"{path}: there is no such file")
+    if path.stat().st_size == 0:
+        raise LogError(f"{path}: the file is empty")
+    if suffix == ".npz":
+        return _open_npz(path)
+    return _open_parquet(path) if suffix == ".parquet" else _open_text(path)
+
+
+def _row(row: int) -> str:
+    return f"row {row + 1}"
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _cells(line: str, delimiter: str | None) -> list[str]:
+    return [cell.strip().strip("\"'").strip() for cell in line.split(delimiter)]
+
+
+def _delimiter(header: str) -> str | None:
+    return next((mark for mark in (";", "\t", ",") if mark in header), None)
+
+
+def _open_text(path: pathlib.Path) -> Table:
+    raw = path.read_bytes()
+    if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        text = raw.decode("utf-16")
+    else:
+        text = raw.decode("utf-8-sig", errors="replace")
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    filled = [k for k, line in enumerate(lines) if line and not line.isspace() and not line.lstrip().startswith("#")]
+    if not filled:
+        raise LogError(f"{path}: there is no data in the file")
+    notes: tuple[str, ...] = ()
+    first = filled[0]
+    delimiter = _delimiter(lines[first])
+    if _is_number(_cells(lines[first], delimiter)[0]):
+        comments = [k for k in range(first) if lines[k].lstrip().startswith("#")]
+        header = lines[comments[-1]].lstrip().lstrip("#") if comments else ""
+        names = _cells(header.strip(), delimiter)
+        if len(names) != len(_cells(lines[first], delimiter)) or any(_is_number(name) for name in names):
+            raise LogError(
+                f"{path}: line {first + 1} holds numbers where the header line is expected; "
+                "give the columns their names in a first line such as t,q1,q2,tau1,tau2"
+            )
+        notes = (f"column names taken from the comment in line {comments[-1] + 1}",)
+    else:
+        names, filled = _cells(lines[first].strip(), delimiter), filled[1:]
+    if not filled:
+        raise LogError(f"{path}: there is a header line, but no data below it")
+    body = [lines[k] for k in filled]
+    if delimiter in (";", "\t") and "," in body[0]:
+        body = [line.replace(",", ".") for line in body]
+        notes += ("decimal commas read as points",)
+
+    def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:
+        columns = [names.index(name) for name in wanted]
+        try:
+            values = np.loadtxt(body, delimiter=delimiter, usecols=columns, ndmin=2, comments="#")
+            bad: list[BadCell] = []
+        except ValueError:
+            values, bad = _read_slowly(body, delimiter, columns, wanted)
+        return {name: values[:, k] for k, name in enumerate(wanted)}, bad
+
+    return Table(tuple(names), read, lambda row: f"row {row + 1} (line {filled[row] + 1})", notes)
+
+
+def _read_slowly(
+    body: list[str], delimiter: str | None, columns: list[int], names: Sequence[str]
+) -> tuple[np.ndarray, list[BadCell]]:
+    """Cell by cell, so that each cell that is no number can be named."""
+    values = np.full((len(body), len(columns)), np.nan)
+    bad: list[BadCell] = []
+    for row, line in enumerate(body):
+        cells = _cells(line.split("#")[0], delimiter)
+        for k, column in enumerate(columns):
+            cell = cells[column] if column < len(cells) else ""
+            if _is_number(cell):
+                values[row, k] = float(cell)
+            else:
+                bad.append((row, names[k], cell))
+    return values, bad
+
+
+def _numeric(path: pathlib.Path, name: str, array: np.ndarray) -> np.ndarray:
+    if array.dtype.kind not in "fiub":
+        raise LogError(f"{path}: column {name!r} holds {array.dtype}, not numbers")
+    return array.astype(np.float64)
+
+
+def _open_npz(path: pathlib.Path) -> Table:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            names = tuple(archive.files)
+    except Exception as error:
+        raise LogError(f"{path}: this is not a NumPy archive that can be read: {error}") from error
+
+    def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:
+        with np.load(path, allow_pickle=False) as archive:
+            try:
+                arrays = {name: archive[name] for name in wanted}
+            except ValueError as error:
+                raise LogError(f"{path}: an array is not of plain numbers (pickled objects are not read)") from error
+        return {name: _numeric(path, name, array) for name, array in arrays.items()}, []
+
+    return Table(names, read, _row)
+
+
+def _open_parquet(path: pathlib.Path) -> Table:
+    try:
+        import pyarrow as arrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise LogError(
+            f"{path}: reading Parquet needs pyarrow, which is not installed: pip install 'jaxdyn[parquet]', "
+            "or save the log as .csv or .npz"
+        ) from error
+    try:
+        names = tuple(parquet.read_schema(path).names)
+    except (arrow.ArrowInvalid, OSError) as error:
+        raise LogError(f"{path}: this is not a Parquet file that can be read: {error}") from error
+
+    def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:
+        table = parquet.read_table(path, columns=list(wanted))
+        arrays = {}
+        for name in wanted:
+            column = table.column(name).combine_chunks()
+            if re.match("(fixed_size_|large_)?list", str(column.type)):
+                flat = column.flatten()
+                if column.null_count or not len(column) or len(flat) % len(column):
+                    raise LogError(f"{path}: the lists in column {name!r} are not all of one length")
+                array = flat.to_numpy(zero_copy_only=False).reshape(len(column), -1)
+            else:
+                array = column.to_numpy(zero_copy_only=False)
+            arrays[name] = _numeric(path, name, array)
+        return arrays, []
+
+    return Table(names, read, _row)

@@ -1,0 +1,161 @@
+"""XML as robot descriptions need it: elements that know their line, no entities, numbers that are numbers."""
+
+import dataclasses
+import math
+import xml.etree.ElementTree as ET
+from xml.parsers import expat
+
+from ..errors import ModelError
+
+_DEEPEST = 100
+
+
+class Node(ET.Element):
+    """An element that knows where it stands ("file:line")."""
+
+    where: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Document:
+    """A vetted document: its root, and the comments and instructions before and after it as they are to be written."""
+
+    root: Node
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
+def parse_xml(data: bytes | str, source: str) -> Document:
+    """Elements of a document, comments kept. No entity is ever expanded: a document type declaration ends the reading.
+
+    Args:
+        source: what errors call the document, its file name.
+
+    Raises:
+        ModelError: the document is empty, not well-formed, declares a document type, or nests deeper than 100 elements.
+    """
+    if not data.strip():
+        raise ModelError(f"{source}: the document is empty")
+    # text has been decoded already, whatever encoding it declares
+    parser = expat.ParserCreate("utf-8" if isinstance(data, str) else None)
+    parser.buffer_text = True
+    builder = ET.TreeBuilder(element_factory=Node, insert_comments=True, insert_pis=True)
+    state = {"depth": 0, "closed": False}
+    outside: tuple[list[str], list[str]] = ([], [])
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        state["depth"] += 1
+        if state["depth"] > _DEEPEST:
+            raise ModelError(
+                f"{source}:{parser.CurrentLineNumber}: elements nest deeper than {_DEEPEST}; no robot needs that"
+            )
+        builder.start(tag, attributes).where = f"{source}:{parser.CurrentLineNumber}"  # type: ignore[attr-defined]
+
+    def end(tag: str) -> None:
+        state["depth"] -= 1
+        state["closed"] = state["depth"] == 0
+        builder.end(tag)
+
+    def comment(text: str) -> None:
+        if state["depth"]:
+            builder.comment(text)
+        else:
+            outside[state["closed"]].append(f"<!--{text}-->")
+
+    def instruction(target: str, text: str) -> None:
+        if state["depth"]:
+            builder.pi(target, text)
+        else:
+            outside[state["closed"]].append(f"<?{target} {text}?>")
+
+    def doctype(*_: object) -> None:
+        raise ModelError(
+            f"{source}:{parser.CurrentLineNumber}: a document type declaration (<!DOCTYPE ...>) is refused, because "
+            "entities can blow up or read other files; remove it and write the entities out"
+        )
+
+    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = start, end, builder.data
+    parser.CommentHandler, parser.ProcessingInstructionHandler = comment, instruction
+    parser.StartDoctypeDeclHandler = doctype
+    try:
+        parser.Parse(data.encode() if isinstance(data, str) else data, True)
+    except ModelError:
+        raise
+    except expat.ExpatError as error:
+        reason = expat.ErrorString(error.code)
+        raise ModelError(
+            f"{source}:{error.lineno}: not well-formed XML at column {error.offset + 1}: {reason}"
+        ) from None
+    except (LookupError, ValueError) as error:
+        raise ModelError(f"{source}: the text cannot be decoded: {error}; save the file as UTF-8") from None
+    return Document(builder.close(), tuple(outside[0]), tuple(outside[1]))  # type: ignore[arg-type]
+
+
+def fail(node: Node, text: str) -> ModelError:
+    """The error `text` at an element."""
+    return ModelError(f"{node.where}: {text}")
+
+
+def only_child(node: Node, tag: str, label: str) -> Node | None:
+    """The child element `tag`, or None.
+
+    Raises:
+        ModelError: there are several.
+    """
+    found = node.findall(tag)
+    if len(found) > 1:
+        raise fail(found[1], f"{label}: a second <{tag}>; keep one")  # type: ignore[arg-type]
+    return found[0] if found else None  # type: ignore[return-value]
+
+
+def attribute(node: Node, name: str, label: str) -> str:
+    """A required attribute.
+
+    Raises:
+        ModelError: it is missing or empty.
+    """
+    text = node.get(name)
+    if not text:
+        raise fail(node, f'{label}: <{node.tag}> needs the attribute {name}=".."')
+    return text
+
+
+def numbers(
+    node: Node | None, name: str, count: int, label: str, default: tuple[float, ...] | None = None
+) -> list[float]:
+    """The numbers of an attribute; `default` where the element or the attribute is missing and a default is given.
+
+    Raises:
+        ModelError: the attribute is missing and has no default, holds another count of numbers, or something not
+            finite.
+    """
+    if node is None or name not in node.attrib:
+        if default is None:
+            assert node is not None  # only what has a default may be left out as a whole
+            raise fail(node, f'{label}: <{node.tag}> needs the attribute {name}=".."')
+        return list(default)
+    text = node.attrib[name]
+    here = f"{label}: <{node.tag}> {name}={text!r}"
+    if "${" in text:
+        raise fail(node, f"{here} is a xacro expression; run xacro on the file first")
+    parts = text.split()
+    if len(parts) != count:
+        raise fail(node, f"{here} holds {len(parts)} numbers, but needs {count}, separated by spaces")
+    values = [_finite(part) for part in parts]
+    for part, value in zip(parts, values, strict=True):
+        if value is None:
+            raise fail(node, f"{here}: {part!r} is not a finite number")
+    return [value for value in values if value is not None]
+
+
+def number(node: Node | None, name: str, label: str, default: float | None = None) -> float:
+    """The single number of an attribute: `numbers` with a count of one."""
+    return numbers(node, name, 1, label, None if default is None else (default,))[0]
+
+
+def _finite(part: str) -> float | None:
+    try:
+        value = float(part)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and "_" not in part else None

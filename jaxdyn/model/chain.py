@@ -1,0 +1,162 @@
+"""`Chain`: a robot as a pytree. Numbers are leaves that can be differentiated, batched and optimised; names are static."""
+
+import dataclasses
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..errors import ModelError
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Topology:
+    """The static part of a chain: names, and which link hangs on which. Two are equal when all their fields are.
+
+    Attributes:
+        joint_names: one joint a link, in link order.
+        link_names: the moving links; link i moves with joint i.
+        parents: index of each link's parent link, -1 for the base; a link comes after its parent.
+        frame_names: named frames fixed to links (fused links, tool frames, the base's own).
+        frame_links: the link each named frame is fixed to, -1 for the base.
+        base_name: name of the base link.
+        tip_name: the link or frame that is meant where no frame is named.
+    """
+
+    joint_names: tuple[str, ...]
+    link_names: tuple[str, ...]
+    parents: tuple[int, ...]
+    frame_names: tuple[str, ...]
+    frame_links: tuple[int, ...]
+    base_name: str
+    tip_name: str
+
+    def __post_init__(self):
+        # a jitted call hashes its static arguments every time: once, here
+        object.__setattr__(self, "_hash", hash(self._fields()))
+
+    def __reduce__(self) -> tuple:
+        return type(self), self._fields()  # a hash of strings does not hold in another process
+
+    def _fields(self) -> tuple:
+        return tuple(getattr(self, f.name) for f in dataclasses.fields(self))
+
+    def __hash__(self) -> int:
+        return self.__dict__["_hash"]
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Topology) and self._fields() == other._fields())
+
+
+class Chain(eqx.Module):
+    """A serial chain of n one-degree-of-freedom joints, link i moved by joint i, as an Equinox pytree.
+
+    The pose of link i in its parent p is T_pi(q) = M_i exp([A_i] q_i) with the constant placement M_i and the joint's screw
+    A_i = (w, v) in link i's frame: |w| = 1 for revolute (v = 0 when the axis passes through the origin), w = 0 and |v| = 1
+    for prismatic, v . w = pitch [m/rad] for helical joints (derivatives with respect to a screw are those of Rodrigues'
+    formula, which is the exponential only where |w| is 1 or 0). Build one with `load`, `from_screws` or `from_dh`, or take one
+    from `textbook` or `robots`; change leaves with `equinox.tree_at` or `dataclasses.replace`.
+
+    Attributes:
+        rotation: R of M_i.
+        translation: p of M_i [m].
+        screw: joint screws A_i = (w, v), link frame [1, m/rad] ([0, 1] for prismatic joints).
+        inertia: ten parameters a link about its frame's origin: m, m c, Ixx Ixy Iyy Ixz Iyz Izz [kg, kg m, kg m^2].
+        armature: reflected rotor inertia a joint [kg m^2] ([kg] for prismatic joints); part of the mass matrix.
+        viscous_friction: fv [N m s/rad].
+        coulomb_friction: fc [N m].
+        coulomb_velocity: width v_c of the smooth sign in Coulomb friction, fc tanh(qd / v_c) [rad/s].
+        torque_offset: constant part of the friction torque [N m].
+        position_limits: lower and upper joint limits [rad or m]; infinite where there is none.
+        velocity_limit: largest |qd| [rad/s or m/s].
+        effort_limit: largest |tau| [N m or N].
+        gravity: acceleration of gravity in the base frame [m/s^2].
+        frame_poses: pose of every named frame in its link.
+        topology: names and parents.
+    """
+
+    rotation: Float[Array, "n 3 3"]
+    translation: Float[Array, "n 3"]
+    screw: Float[Array, "n 6"]
+    inertia: Float[Array, "n 10"]
+    armature: Float[Array, " n"]
+    viscous_friction: Float[Array, " n"]
+    coulomb_friction: Float[Array, " n"]
+    coulomb_velocity: Float[Array, " n"]
+    torque_offset: Float[Array, " n"]
+    position_limits: Float[Array, "n 2"]
+    velocity_limit: Float[Array, " n"]
+    effort_limit: Float[Array, " n"]
+    gravity: Float[Array, "3"]
+    frame_poses: Float[Array, "k 4 4"]
+    topology: Topology = eqx.field(static=True)
+
+    @property
+    def n(self) -> int:
+        """Number of joints, and of moving links."""
+        return len(self.topology.joint_names)
+
+    @property
+    def joint_names(self) -> tuple[str, ...]:
+        """Names of the joints, in order."""
+        return self.topology.joint_names
+
+    @property
+    def link_names(self) -> tuple[str, ...]:
+        """Names of the moving links, in order; link i moves with joint i."""
+        return self.topology.link_names
+
+    @property
+    def frame_names(self) -> tuple[str, ...]:
+        """Names of the frames fixed to links or to the base (fused links, tool frames)."""
+        return self.topology.frame_names
+
+    @property
+    def dtype(self) -> jnp.dtype:
+        """The floating-point type of the leaves."""
+        return self.inertia.dtype
+
+    def __repr__(self) -> str:
+        joints = ", ".join(self.joint_names[:8]) + (", ..." if self.n > 8 else "")
+        return f"Chain({self.n} joints: {joints}; base {self.topology.base_name}, tip {self.topology.tip_name}, {self.dtype})"
+
+
+def inertial_parameters(chain: Chain) -> Float[Array, "n 10"]:
+    """The ten inertial parameters of every link about its frame's origin: the pi of tau = Y(q, qd, qdd) pi.
+
+    Order (m, m cx, m cy, m cz, Ixx, Ixy, Iyy, Ixz, Iyz, Izz) [kg, kg m, kg m^2].
+    """
+    return chain.inertia
+
+
+def with_inertial_parameters(chain: Chain, pi: Float[Array, "n 10"] | Float[Array, " m"]) -> Chain:
+    """The same chain with other inertial parameters, (n, 10) or flattened to (10 n,).
+
+    Raises:
+        ModelError: the number of parameters is not 10 a link.
+    """
+    pi = jnp.asarray(pi)
+    if pi.size != 10 * chain.n:
+        raise ModelError(
+            f"inertial parameters have shape {pi.shape}, but a chain of {chain.n} links takes ({chain.n}, 10)"
+        )
+    return eqx.tree_at(lambda c: c.inertia, chain, pi.reshape(chain.n, 10))
+
+
+def frame_index(chain: Chain, name: str | None) -> tuple[int, int | None]:
+    """The link that carries a frame (-1 for the base) and the frame's index among `frame_poses` (None: the link's own).
+
+    `None` means the chain's tip. Raises:
+        ModelError: the chain has no link or frame of that name.
+    """
+    topology = chain.topology
+    name = topology.tip_name if name is None else name
+    if name in topology.link_names:
+        return topology.link_names.index(name), None
+    if name in topology.frame_names:
+        k = topology.frame_names.index(name)
+        return topology.frame_links[k], k
+    if name == topology.base_name:
+        return -1, None
+    known = ", ".join((*topology.link_names, *topology.frame_names))
+    raise ModelError(f"no link or frame is called {name!r}; this chain has {known} and the base {topology.base_name}")

@@ -1,0 +1,256 @@
+"""The systems of the textbooks, as chains: small robots whose equations of motion are known in closed form.
+
+Masses [kg], lengths [m], moments of inertia [kg m^2], gravity [m/s^2] as a positive magnitude, angles [rad]. Each
+docstring gives M, the velocity terms h = C qd and g of tau = M qdd + h + g; c_i, s_i, c_ij are cos q_i, sin q_i,
+cos(q_i + q_j).
+"""
+
+import numpy as np
+
+from ..errors import ModelError
+from .build import Values, make_chain
+from .chain import Chain
+from .screws import ten_parameters
+
+X, Y, Z = np.eye(3)
+
+
+def planar_2r_point_masses(
+    *, m1: float = 1.0, m2: float = 1.0, l1: float = 1.0, l2: float = 1.0, gravity: float = 9.81
+) -> Chain:
+    """Planar 2R arm with point masses m1, m2 at the ends of its links (Lynch & Park 2017, sec. 8.1.1).
+
+    Moves in the x-y plane under gravity along -y; q1 from the x axis, q2 from link 1, both about z. With k = m2 l1 l2
+
+        M = [[(m1 + m2) l1^2 + m2 l2^2 + 2 k c2, m2 l2^2 + k c2], [m2 l2^2 + k c2, m2 l2^2]],
+        h = [-k s2 (2 qd1 qd2 + qd2^2), k s2 qd1^2],
+        g = [(m1 + m2) gravity l1 c1 + m2 gravity l2 c12, m2 gravity l2 c12],  det M = m2 l1^2 l2^2 (m1 + m2 s2^2).
+    """
+    return planar_elbow(m1=m1, m2=m2, l1=l1, l2=l2, lc1=l1, lc2=l2, i1=0.0, i2=0.0, gravity=gravity)
+
+
+def planar_elbow(
+    *,
+    m1: float = 1.0,
+    m2: float = 1.0,
+    l1: float = 1.0,
+    l2: float = 1.0,
+    lc1: float = 0.5,
+    lc2: float = 0.5,
+    i1: float = 1 / 12,
+    i2: float = 1 / 12,
+    gravity: float = 9.81,
+) -> Chain:
+    """Planar elbow arm with rigid links (Spong, Hutchinson & Vidyasagar 2020, sec. 6.4).
+
+    Axes and gravity as in `planar_2r_point_masses`. lc: distance of a link's centre of mass from its joint, on the
+    link; i: its moment of inertia about that centre along z. With k = m2 l1 lc2
+
+        M11 = m1 lc1^2 + m2 (l1^2 + lc2^2) + 2 k c2 + i1 + i2,  M12 = m2 lc2^2 + k c2 + i2,  M22 = m2 lc2^2 + i2,
+        C = k s2 [[-qd2, -qd1 - qd2], [qd1, 0]],
+        g = [(m1 lc1 + m2 l1) gravity c1 + m2 lc2 gravity c12, m2 lc2 gravity c12].
+    """
+    return _chain(
+        axes=[Z, Z],
+        offsets=[0 * X, l1 * X],
+        bodies=[_thin(m1, lc1 * X, i1), _thin(m2, lc2 * X, i2)],
+        tip=l2 * X,
+        gravity=-gravity * Y,
+    )
+
+
+def cartesian_two_link(*, m1: float = 1.0, m2: float = 1.0, gravity: float = 9.81) -> Chain:
+    """Cartesian arm of two prismatic joints (Spong, Hutchinson & Vidyasagar 2020, sec. 6.4): q1 up along z, q2 along x.
+
+    The simplest arm: M = diag(m1 + m2, m2) is constant, h = 0, g = [(m1 + m2) gravity, 0].
+    """
+    return _chain(
+        axes=[Z, X],
+        offsets=[0 * X, 0 * X],
+        bodies=[_thin(m1, 0 * X, 0.0), _thin(m2, 0 * X, 0.0)],
+        tip=0 * X,
+        gravity=-gravity * Z,
+        prismatic=(0, 1),
+    )
+
+
+def single_link(
+    *,
+    mass: float = 1.0,
+    com_distance: float = 0.5,
+    link_inertia: float = 1 / 3,
+    motor_inertia: float = 0.0,
+    gear_ratio: float = 1.0,
+    motor_damping: float = 0.0,
+    link_damping: float = 0.0,
+    gravity: float = 9.81,
+) -> Chain:
+    """One link driven by a motor through an r : 1 gear (Spong, Hutchinson & Vidyasagar 2020, example 6.1).
+
+    I qdd + B qd + mass gravity com_distance sin q = tau with I = r^2 motor_inertia + link_inertia, B = r^2
+    motor_damping + link_damping and potential energy mass gravity com_distance (1 - cos q): q = 0 hangs down along -z,
+    q turns about x. `link_inertia` is about the joint's axis; the default is a uniform rod of 1 m. The motor's part is
+    the chain's armature, B its viscous friction. Damping is per speed of its own shaft [N m s/rad], so the motor's is
+    reflected by r^2: it turns r times faster and its torque counts r times, or the power lost would not be
+    motor_damping (r qd)^2.
+
+    Raises:
+        ModelError: link_inertia is less than mass com_distance^2, what a point mass has.
+    """
+    central = link_inertia - mass * com_distance**2
+    if central < -1e-9 * abs(link_inertia):
+        raise ModelError(
+            f"link_inertia {link_inertia:g} kg m^2 about the joint is less than mass com_distance^2 = "
+            f"{mass * com_distance**2:g}; add the parallel-axis term if it is about the centre of mass"
+        )
+    return _chain(
+        axes=[X],
+        offsets=[0 * X],
+        bodies=[_thin(mass, -com_distance * Z, max(central, 0.0))],
+        tip=-com_distance * Z,
+        gravity=-gravity * Z,
+        armature=gear_ratio**2 * motor_inertia,
+        viscous_friction=gear_ratio**2 * motor_damping + link_damping,
+    )
+
+
+def spherical_rrp(
+    *,
+    m1: float = 1.0,
+    m2: float = 1.0,
+    lc1: float = 0.5,
+    i1: float = 1 / 12,
+    i2: float = 0.0,
+    turret_inertia: float = 0.0,
+    gravity: float = 9.81,
+) -> Chain:
+    """Spherical RRP arm, q = (q1, q2, r): azimuth about z, elevation from the horizontal plane, reach r along the arm.
+
+    The first link is a virtual one without mass (`turret_inertia`: what it may have about z); the arm has mass m1 at
+    lc1 and the slender inertia i1 about its centre of mass, the slide mass m2 at r and i2. M is diagonal; with a(r) =
+    m1 lc1^2 + i1 + m2 r^2 + i2
+
+        M = diag(a c2^2 + turret_inertia, a, m2),  g = gravity [0, (m1 lc1 + m2 r) c2, m2 s2],
+        h = [2 c2 qd1 (m2 r c2 rd - a s2 qd2), 2 m2 r rd qd2 + a s2 c2 qd1^2, -m2 r (qd2^2 + c2^2 qd1^2)].
+
+    Without turret inertia M is singular where the arm points straight up or down.
+    """
+    turret = np.array([0, 0, 0, 0, turret_inertia / 2, 0, turret_inertia / 2, 0, 0, turret_inertia])
+    return _chain(
+        axes=[Z, -Y, X],
+        offsets=[0 * X, 0 * X, 0 * X],
+        bodies=[turret, _thin(m1, lc1 * X, i1, along=X), _thin(m2, 0 * X, i2, along=X)],
+        tip=0 * X,
+        gravity=-gravity * Z,
+        prismatic=(2,),
+    )
+
+
+def pendulum_3dof(
+    *,
+    m1: float = 1.0,
+    m2: float = 1.0,
+    l1: float = 1.0,
+    lc1: float = 0.5,
+    lc2: float = 0.5,
+    i1: float = 1 / 12,
+    i2: float = 1 / 12,
+    l2: float = 1.0,
+    gravity: float = 9.81,
+) -> Chain:
+    """Pendulum of two rods with three joints, the simplest with motion out of a plane; q = 0 hangs down along -z.
+
+    The first rod hangs from a universal joint (q1 about x, then q2 about y, with a virtual link without mass between
+    them), the second is hinged to its end (q3 about y). Masses m, slender inertias i about the centres of mass at lc.
+    With u = l1 c2 + lc2 c23
+
+        M11 = (m1 lc1^2 + i1) c2^2 + m2 u^2 + i2 c23^2,  M12 = M13 = 0,
+        M22 = m1 lc1^2 + i1 + m2 (l1^2 + lc2^2 + 2 l1 lc2 c3) + i2,  M23 = m2 (lc2^2 + l1 lc2 c3) + i2,
+        M33 = m2 lc2^2 + i2, potential energy -gravity c1 (m1 lc1 c2 + m2 u).
+    """
+    return _chain(
+        axes=[X, Y, Y],
+        offsets=[0 * X, 0 * X, -l1 * Z],
+        bodies=[np.zeros(10), _thin(m1, -lc1 * Z, i1), _thin(m2, -lc2 * Z, i2)],
+        tip=-l2 * Z,
+        gravity=-gravity * Z,
+    )
+
+
+def pendulum(
+    n: int = 1,
+    *,
+    mass: Values = 1.0,
+    length: Values = 1.0,
+    com_distance: Values | None = None,
+    inertia: Values | None = None,
+    damping: Values = 0.0,
+    gravity: float = 9.81,
+) -> Chain:
+    """Planar pendulum of n links; q = 0 hangs down along -z, joints turn about x.
+
+    Arguments are one value for all links or one a link. q_i is the angle of link i from link i - 1. Links are uniform
+    rods unless `com_distance` (from a link's joint) or `inertia` (about the centre of mass) say otherwise; com_distance
+    = length with inertia = 0 makes point masses. `damping` [N m s/rad] is the joints' viscous friction. With absolute
+    angles b_i = q_1 + ... + q_i the kinetic energy is sum_ij w_ij cos(b_i - b_j) bd_i bd_j / 2 and the potential energy
+    -gravity sum_i (m_i lc_i + l_i sum_{k > i} m_k) cos b_i, where w_ij = m_j l_i lc_j + l_i l_j sum_{k > j} m_k for i <
+    j and w_ii = m_i lc_i^2 + inertia_i + l_i^2 sum_{k > i} m_k.
+
+    Raises:
+        ModelError: n is not positive, or an argument is neither one value nor n.
+    """
+    if n < 1:
+        raise ModelError(f"a pendulum of {n} links; it needs at least one")
+
+    def per_link(name: str, x: Values) -> np.ndarray:
+        if np.shape(x) not in ((), (n,)):
+            raise ModelError(f"{name} has shape {np.shape(x)}; a pendulum of {n} links takes one value or {n}")
+        return np.broadcast_to(np.asarray(x, float), (n,))
+
+    m, ll = per_link("mass", mass), per_link("length", length)
+    lc = ll / 2 if com_distance is None else per_link("com_distance", com_distance)
+    moment = m * ll**2 / 12 if inertia is None else per_link("inertia", inertia)
+    return _chain(
+        axes=[X] * n,
+        offsets=[0 * X, *(-x * Z for x in ll[:-1])],
+        bodies=[_thin(m[i], -lc[i] * Z, moment[i]) for i in range(n)],
+        tip=-ll[-1] * Z,
+        gravity=-gravity * Z,
+        viscous_friction=per_link("damping", damping),
+    )
+
+
+def _thin(mass: float, com: np.ndarray, moment: float, along: np.ndarray | None = None) -> np.ndarray:
+    """Ten parameters of a slender body along `along` (default: the way to its centre of mass), `moment` across it."""
+    along = com if along is None else along
+    square = along @ along
+    across = np.eye(3) - np.outer(along, along) / square if square > 0 else np.eye(3)
+    return ten_parameters(mass, com, moment * across)
+
+
+def _chain(
+    *,
+    axes: list[np.ndarray],
+    offsets: list[np.ndarray],
+    bodies: list[np.ndarray],
+    tip: np.ndarray,
+    gravity: np.ndarray,
+    prismatic: tuple[int, ...] = (),
+    armature: Values = 0.0,
+    viscous_friction: Values = 0.0,
+) -> Chain:
+    """Chain whose frames are all parallel to the base at q = 0, with the frame "tip" on the last link."""
+    n = len(axes)
+    tip_pose = np.eye(4)
+    tip_pose[:3, 3] = tip
+    return make_chain(
+        rotation=np.tile(np.eye(3), (n, 1, 1)),
+        translation=offsets,
+        screw=[[*(0 * axis), *axis] if i in prismatic else [*axis, *(0 * axis)] for i, axis in enumerate(axes)],
+        inertia=bodies,
+        frames={"tip": (n - 1, tip_pose)},
+        tip_name="tip",
+        gravity=gravity,
+        armature=armature,
+        viscous_friction=viscous_friction,
+    )

@@ -1,0 +1,142 @@
+"""`write_all`: the files that an identification leaves behind, all of them or none."""
+
+import contextlib
+import datetime
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..errors import ModelError, OutputError
+from ..identification.identify import Identification
+from ..io.urdf_write import save_urdf, update_urdf
+from .files import check_writable as check_folder
+from .html import write_report
+from .tables import write_parameters
+
+FILES = ("parameters.csv", "identified.urdf", "report.html")
+
+
+def check_writable(directory: str | os.PathLike[str]) -> None:
+    """Refuse an output folder that `write_all` could not write to, before the long work; nothing is created.
+
+    Raises:
+        OutputError: it is a file or lies below one, there is no permission, or a folder has the name of a file to be
+            written.
+    """
+    check_folder(directory, FILES)
+
+
+def write_all(
+    result: Identification,
+    directory: str | os.PathLike[str],
+    source_urdf: str | os.PathLike[str] | None = None,
+    lock: Mapping[str, float] | None = None,
+    tip: str | None = None,
+    title: str | None = None,
+    date: datetime.datetime | None = None,
+) -> dict[str, Path]:
+    """Write parameters.csv, identified.urdf and report.html into a folder, which is created; the paths by file name.
+
+    All files are finished in a draft folder first and moved in place when the last one is: after an error or Ctrl-C the
+    folder is what it was. Files of these names are replaced. A model that a URDF cannot hold (helical joints, a first
+    moment without mass) leaves out identified.urdf only: the report says why, and one from an earlier run is moved to
+    identified.urdf.old, so that nobody takes it for this one's.
+
+    Args:
+        source_urdf: the file the chain was loaded from: identified.urdf is that file with the identified numbers.
+            Written anew where None.
+        lock: as given to `load`.
+        tip: as given to `load`.
+        title: of the report; made from the name of the source where None.
+        date: of the report; now where None.
+
+    Raises:
+        OutputError: the folder cannot be written: it is a file, there is no permission, the disk is full.
+    """
+    target = Path(os.path.abspath(directory))
+    check_writable(target)
+    if title is None and source_urdf is not None:
+        title = f"Identification of {Path(source_urdf).stem}"
+    made, draft = _missing(target), None
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=target))
+        write_parameters(result, draft / "parameters.csv")
+        written, note = _write_model(result, draft / "identified.urdf", source_urdf, lock, tip)
+        write_report(result, draft / "report.html", title, date, (note,) if note else ())
+        names = [name for name in FILES if written or name != "identified.urdf"]
+        moves = [(draft / name, target / name) for name in names]
+        stale = target / "identified.urdf"
+        if not written and stale.exists() and not (source_urdf is not None and stale.samefile(source_urdf)):
+            moves.append((stale, target / "identified.urdf.old"))
+        _move(moves, draft)
+    except BaseException as error:
+        if draft is not None:
+            shutil.rmtree(draft, ignore_errors=True)
+        for folder in made:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        if isinstance(error, OSError):
+            reason = error.strerror or str(error)
+            raise OutputError(
+                f"{target}: cannot be written: {reason}; check its permissions and the space on the disk"
+            ) from None
+        if isinstance(error, OutputError):
+            raise OutputError(str(error).replace(str(draft), str(target))) from None
+        raise
+    shutil.rmtree(draft, ignore_errors=True)
+    return {name: target / name for name in names}
+
+
+def _missing(folder: Path) -> list[Path]:
+    """The folders that have to be made, the innermost first."""
+    missing = []
+    while not folder.exists():
+        missing.append(folder)
+        folder = folder.parent
+    return missing
+
+
+def _write_model(
+    result: Identification,
+    path: Path,
+    source: str | os.PathLike[str] | None,
+    lock: Mapping[str, float] | None,
+    tip: str | None,
+) -> tuple[bool, str]:
+    """Write the model, into its source where there is one; was it written, and what is to be said about it."""
+    note = ""
+    if source is not None:
+        try:
+            update_urdf(source, result.chain, path, lock=lock, tip=tip)
+            return True, ""
+        except ModelError as error:
+            note = (
+                f"identified.urdf was written anew, without what else {os.fspath(source)} holds (meshes, branches): "
+                f"{error}"
+            )
+    try:
+        save_urdf(result.chain, path)
+        return True, note
+    except ModelError as error:
+        reason = str(error).replace(str(path), path.name)
+        return False, f"identified.urdf was not written: {reason}. All numbers are in parameters.csv"
+
+
+def _move(moves: list[tuple[Path, Path]], draft: Path) -> None:
+    """Move files in place, one after the other; if one cannot be moved, all are put back."""
+    undo: list[tuple[Path, Path]] = []
+    try:
+        for k, (source, place) in enumerate(moves):
+            if place.exists():
+                backup = draft / f"before-{k}"
+                os.replace(place, backup)
+                undo.append((backup, place))
+            os.replace(source, place)
+            undo.append((place, source))
+    except BaseException:
+        for place, source in reversed(undo):
+            os.replace(place, source)
+        raise

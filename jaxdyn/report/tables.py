@@ -1,0 +1,59 @@
+"""The identified parameters as a table in a file."""
+
+import csv
+import io
+import os
+
+from ..identification.identify import Identification
+from .files import write_output
+from .quality import Row, parameter_rows
+
+COLUMNS = (
+    "kind",
+    "name",
+    "belongs_to",
+    "value",
+    "unit",
+    "standard_deviation",
+    "relative_sd_percent",
+    "ols_value",
+    "ols_sd",
+    "prior",
+    "identifiable",
+)
+
+
+def parameters_csv(result: Identification) -> str:
+    """The text of `write_parameters`."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for rows in parameter_rows(result):
+        writer.writerows([*map(_cell, _values(row))] for row in rows)
+    return text.getvalue()
+
+
+def write_parameters(result: Identification, path: str | os.PathLike[str]) -> None:
+    """Write one table with a row a parameter: the base parameters (`kind` base), then the full set (`kind` full).
+
+    Columns: kind, name, belongs_to (link or joint), value, unit, standard_deviation, relative_sd_percent, ols_value,
+    ols_sd, prior (of the model that was given), identifiable (yes, only in sums, no). A full parameter has a standard
+    deviation only where a base parameter consists of it alone; the value of any other is the completion's choice.
+    Numbers have all their digits; a cell without a number is empty. Read it with any spreadsheet, pandas, or
+    `numpy.genfromtxt(path, delimiter=",", names=True, dtype=None, encoding="utf-8")`.
+
+    Raises:
+        OutputError: the file cannot be written; what was there before is untouched.
+    """
+    write_output(path, parameters_csv(result))
+
+
+def _values(row: Row) -> tuple[str | float | None, ...]:
+    estimates = (row.deviation, row.relative, row.ols_value, row.ols_deviation)
+    return (row.kind, row.name, row.belongs_to, row.value, row.unit, *estimates, row.prior, row.identifiable)
+
+
+def _cell(value: str | float | None) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else repr(float(value))

@@ -1,0 +1,1 @@
+"""Rotations, rigid motions and inertias; no robots."""

@@ -1,0 +1,71 @@
+"""Rigid-body inertia: the ten parameters, the 6x6 spatial inertia, the 4x4 pseudo-inertia, and how they move.
+
+The ten parameters of a body are pi = (m, m cx, m cy, m cz, Ixx, Ixy, Iyy, Ixz, Iyz, Izz) about the frame's *origin* (not the
+centre of mass): every dynamic quantity is linear in them.
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .se3 import adjoint, pose_inverse
+from .so3 import skew
+
+
+def inertial_parameters_from_com(
+    mass: Float[Array, ""], com: Float[Array, "3"], inertia: Float[Array, "3 3"]
+) -> Float[Array, "10"]:
+    """Ten parameters from mass [kg], centre of mass c [m] and the inertia about it [kg m^2], axes of the same frame.
+
+    I_o = I_c - m [c]^2 (the parallel-axis theorem).
+    """
+    k = skew(com)
+    io = inertia - mass * (k @ k)
+    h = mass * com
+    return jnp.stack([mass, h[0], h[1], h[2], io[0, 0], io[0, 1], io[1, 1], io[0, 2], io[1, 2], io[2, 2]])
+
+
+def inertial_parameters_to_com(
+    pi: Float[Array, "10"],
+) -> tuple[Float[Array, ""], Float[Array, "3"], Float[Array, "3 3"]]:
+    """Mass [kg], centre of mass [m] and inertia about it [kg m^2]; a massless body's centre is the origin."""
+    mass, h = pi[0], pi[1:4]
+    massless = mass == 0
+    com = jnp.where(massless, jnp.zeros_like(h), h / jnp.where(massless, jnp.ones_like(mass), mass))
+    k = skew(com)
+    return mass, com, rotational_inertia(pi) + mass * (k @ k)
+
+
+def rotational_inertia(pi: Float[Array, "10"]) -> Float[Array, "3 3"]:
+    """The 3x3 inertia about the frame's origin [kg m^2], with products of inertia as tensor components (Ixy = -sum m x y)."""
+    xx, xy, yy, xz, yz, zz = pi[4], pi[5], pi[6], pi[7], pi[8], pi[9]
+    return jnp.stack([jnp.stack([xx, xy, xz]), jnp.stack([xy, yy, yz]), jnp.stack([xz, yz, zz])])
+
+
+def spatial_inertia(pi: Float[Array, "10"]) -> Float[Array, "6 6"]:
+    """G = [[I_o, [h]], [[h]^T, m 1]] with momentum (l, p) = G (w, v) and kinetic energy V^T G V / 2."""
+    pi = jnp.asarray(pi)
+    k = skew(pi[1:4])
+    return jnp.block([[rotational_inertia(pi), k], [k.T, pi[0] * jnp.eye(3, dtype=pi.dtype)]])
+
+
+def inertial_parameters_from_spatial(g: Float[Array, "6 6"]) -> Float[Array, "10"]:
+    """The ten parameters of a spatial inertia matrix: inverse of `spatial_inertia`."""
+    return jnp.stack([g[5, 5], g[2, 4], g[0, 5], g[1, 3], g[0, 0], g[0, 1], g[1, 1], g[0, 2], g[1, 2], g[2, 2]])
+
+
+def transform_inertial_parameters(t_ab: Float[Array, "4 4"], pi_b: Float[Array, "10"]) -> Float[Array, "10"]:
+    """The same body's ten parameters about frame a, from those about frame b: G_a = Ad_{T_ba}^T G_b Ad_{T_ba}."""
+    x = adjoint(pose_inverse(t_ab))
+    return inertial_parameters_from_spatial(x.T @ spatial_inertia(pi_b) @ x)
+
+
+def pseudo_inertia(pi: Float[Array, "10"]) -> Float[Array, "4 4"]:
+    """P = [[S, h], [h^T, m]] with S = tr(I_o)/2 1 - I_o, the second moment of mass.
+
+    A body made of non-negative mass has P positive semidefinite, and conversely (Wensing, Kim & Slotine 2017).
+    """
+    pi = jnp.asarray(pi)
+    inertia = rotational_inertia(pi)
+    s = 0.5 * jnp.trace(inertia) * jnp.eye(3, dtype=pi.dtype) - inertia
+    h = pi[1:4, None]
+    return jnp.block([[s, h], [h.T, pi[0][None, None]]])

@@ -1,0 +1,117 @@
+"""Rotations: SO(3) and its Lie algebra, as 3x3 matrices acting on column vectors."""
+
+import math
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+
+def skew(v: Float[Array, "3"]) -> Float[Array, "3 3"]:
+    """The matrix [v] with [v] u = v x u (Lynch & Park 2017, sec. 3.2.1)."""
+    x, y, z = v[0], v[1], v[2]
+    zero = jnp.zeros_like(x)
+    return jnp.stack([jnp.stack([zero, -z, y]), jnp.stack([z, zero, -x]), jnp.stack([-y, x, zero])])
+
+
+def rotation_exp(w: Float[Array, "3"]) -> Float[Array, "3 3"]:
+    """Rotation exp([w]) by the angle |w| [rad] about the axis w (Rodrigues' formula).
+
+    R = I + (sin t / t) [w] + ((1 - cos t) / t^2) [w]^2 with t = |w|; smooth at w = 0, where series are used.
+    """
+    w = jnp.asarray(w)
+    a, b, _ = exp_coefficients(w @ w)
+    k = skew(w)
+    return jnp.eye(3, dtype=w.dtype) + a * k + b * (k @ k)
+
+
+def exp_coefficients(t2: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
+    """sin t / t, (1 - cos t) / t^2 and (t - sin t) / t^3 as smooth functions of t^2, to rounding in both float types.
+
+    Below t = 1 by their power series, which does not cancel.
+    """
+    small = t2 < 1
+    series = jnp.where(small, t2, jnp.zeros_like(t2))
+    safe = jnp.where(small, jnp.ones_like(t2), t2)
+    t = jnp.sqrt(safe)
+
+    def power_series(first: int) -> Array:
+        total = jnp.ones_like(t2)
+        for k in range(first + 16, first, -2):
+            total = 1 - series / (k * (k - 1)) * total
+        return total / math.factorial(first)
+
+    a = jnp.where(small, power_series(1), jnp.sin(t) / t)
+    b = jnp.where(small, power_series(2), (1 - jnp.cos(t)) / safe)
+    c = jnp.where(small, power_series(3), (t - jnp.sin(t)) / (safe * t))
+    return a, b, c
+
+
+def rotation_log(rotation: Float[Array, "3 3"]) -> Float[Array, "3"]:
+    """The vector w with exp([w]) = R and |w| <= pi [rad]: inverse of `rotation_exp`.
+
+    Computed from the unit quaternion, so it stays accurate near 0 and near pi.
+    """
+    quaternion = rotation_to_quaternion(rotation)
+    scalar, vector = quaternion[0], quaternion[1:]
+    s2 = vector @ vector
+    small = s2 < 1e-12
+    safe = jnp.where(small, jnp.ones_like(s2), s2)
+    s = jnp.sqrt(safe)
+    angle = 2 * jnp.arctan2(s, scalar)
+    return jnp.where(small, 2 / jnp.where(small, scalar, 1.0) * (1 - s2 / 3), angle / s) * vector
+
+
+def rotation_to_quaternion(rotation: Float[Array, "3 3"]) -> Float[Array, "4"]:
+    """Unit quaternion (w, x, y, z), w >= 0, of a rotation (the best-conditioned of four formulas, after Shepperd 1978)."""
+    r = rotation
+    d = jnp.diagonal(r)
+    trace = d.sum()
+    candidates = jnp.stack(
+        [
+            jnp.stack([1 + trace, r[2, 1] - r[1, 2], r[0, 2] - r[2, 0], r[1, 0] - r[0, 1]]),
+            jnp.stack([r[2, 1] - r[1, 2], 1 + 2 * d[0] - trace, r[0, 1] + r[1, 0], r[0, 2] + r[2, 0]]),
+            jnp.stack([r[0, 2] - r[2, 0], r[0, 1] + r[1, 0], 1 + 2 * d[1] - trace, r[1, 2] + r[2, 1]]),
+            jnp.stack([r[1, 0] - r[0, 1], r[0, 2] + r[2, 0], r[1, 2] + r[2, 1], 1 + 2 * d[2] - trace]),
+        ]
+    )
+    best = jnp.argmax(jnp.stack([trace, d[0], d[1], d[2]]))
+    q = candidates[best]
+    q = q / jnp.sqrt(q @ q)
+    return jnp.where(q[0] < 0, -q, q)
+
+
+def quaternion_to_rotation(quaternion: Float[Array, "4"]) -> Float[Array, "3 3"]:
+    """Rotation of a quaternion (w, x, y, z), which need not have unit length."""
+    w, x, y, z = quaternion[0], quaternion[1], quaternion[2], quaternion[3]
+    s = 2 / (quaternion @ quaternion)
+    return jnp.stack(
+        [
+            jnp.stack([1 - s * (y * y + z * z), s * (x * y - w * z), s * (x * z + w * y)]),
+            jnp.stack([s * (x * y + w * z), 1 - s * (x * x + z * z), s * (y * z - w * x)]),
+            jnp.stack([s * (x * z - w * y), s * (y * z + w * x), 1 - s * (x * x + y * y)]),
+        ]
+    )
+
+
+def rpy_to_rotation(rpy: Float[Array, "3"]) -> Float[Array, "3 3"]:
+    """R = Rz(yaw) Ry(pitch) Rx(roll): fixed-axis roll, pitch, yaw [rad], as in URDF's `rpy`."""
+    (sr, sp, sy), (cr, cp, cy) = jnp.sin(rpy), jnp.cos(rpy)
+    return jnp.stack(
+        [
+            jnp.stack([cy * cp, cy * sp * sr - sy * cr, cy * sp * cr + sy * sr]),
+            jnp.stack([sy * cp, sy * sp * sr + cy * cr, sy * sp * cr - cy * sr]),
+            jnp.stack([-sp, cp * sr, cp * cr]),
+        ]
+    )
+
+
+def rotation_to_rpy(rotation: Float[Array, "3 3"]) -> Float[Array, "3"]:
+    """Fixed-axis roll, pitch, yaw [rad] of a rotation; at pitch = +-pi/2, where they are not unique, yaw is 0."""
+    r = rotation
+    across = jnp.hypot(r[0, 0], r[1, 0])
+    yaw = jnp.where(across < 1e-12, jnp.zeros_like(across), jnp.arctan2(r[1, 0], r[0, 0]))
+    sin, cos = jnp.sin(yaw), jnp.cos(yaw)
+    # with Rz(yaw)^T R the other two angles stay accurate however near pitch is to +-pi/2
+    pitch = jnp.arctan2(-r[2, 0], cos * r[0, 0] + sin * r[1, 0])
+    roll = jnp.arctan2(sin * r[0, 2] - cos * r[1, 2], cos * r[1, 1] - sin * r[0, 1])
+    return jnp.stack([roll, pitch, yaw])

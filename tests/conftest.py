@@ -1,0 +1,29 @@
+"""One setting for all tests: float64, no silent promotion, and compiled programs kept from one run to the next."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from data_paths import ROOT, SHARED_DATA
+
+# Through the environment, so that the processes that tests start (the command line, the examples) share the cache. A
+# program is written to it however small: a test suite is thousands of small ones.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".jax_cache"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # two workers share one GPU where there is one
+
+import jax
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder with the logs of real robots; the test skips where it is absent."""
+    if not SHARED_DATA.is_dir():
+        pytest.skip(f"no logs of real robots at {SHARED_DATA}; set JAXDYN_DATA to the folder that holds them")
+    return SHARED_DATA

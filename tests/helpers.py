@@ -1,0 +1,99 @@
+"""Random robots and states, and finite differences, for the tests."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxdyn
+
+
+def random_inertia(rng: np.random.Generator) -> np.ndarray:
+    """Ten parameters of a random body: a dozen point masses."""
+    points, masses = rng.normal(size=(12, 3)) * 0.2 + rng.normal(size=3) * 0.2, rng.uniform(0.05, 0.4, 12)
+    second = np.einsum("k,ki,kj->ij", masses, points, points)
+    inertia = np.trace(second) * np.eye(3) - second
+    first = masses @ points
+    i = inertia
+    return np.array([masses.sum(), *first, i[0, 0], i[0, 1], i[1, 1], i[0, 2], i[1, 2], i[2, 2]])
+
+
+def random_rotation(rng: np.random.Generator) -> np.ndarray:
+    """A uniformly random rotation."""
+    q, r = np.linalg.qr(rng.normal(size=(3, 3)))
+    q = q * np.sign(np.diag(r))
+    return q * np.sign(np.linalg.det(q))
+
+
+def random_chain(n: int, seed: int = 0, joints: str = "mixed") -> jaxdyn.Chain:
+    """A random chain of n joints; `joints` is revolute, prismatic, helical, or mixed with axes off the origin."""
+    rng = np.random.default_rng(seed)
+    screws = []
+    for i in range(n):
+        axis = rng.normal(size=3)
+        axis /= np.linalg.norm(axis)
+        kind = ("revolute", "prismatic", "helical", "offset")[i % 4] if joints == "mixed" else joints
+        moment = {"revolute": 0 * axis, "helical": 0.15 * axis, "offset": np.cross(rng.normal(size=3), axis)}.get(kind)
+        screws.append([0, 0, 0, *axis] if kind == "prismatic" else [*axis, *moment])
+    return jaxdyn.make_chain(
+        rotation=[random_rotation(rng) for _ in range(n)],
+        translation=rng.normal(size=(n, 3)) * 0.3,
+        screw=screws,
+        inertia=[random_inertia(rng) for _ in range(n)],
+        armature=rng.uniform(0, 0.1, n),
+        viscous_friction=rng.uniform(0, 0.5, n),
+        coulomb_friction=rng.uniform(0, 0.5, n),
+        coulomb_velocity=0.1,
+        torque_offset=rng.normal(size=n) * 0.1,
+        gravity=rng.normal(size=3) * 5,
+        frames={"tool": (n - 1, [[0, -1, 0, 0.1], [1, 0, 0, 0.2], [0, 0, 1, 0.3], [0, 0, 0, 1]])},
+        tip_name="tool",
+    )
+
+
+def random_state(n: int, seed: int = 0) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """q, qd, qdd."""
+    rng = np.random.default_rng(seed + 1000)
+    return tuple(jnp.asarray(rng.normal(size=n)) for _ in range(3))
+
+
+def relative(x, y) -> float:
+    """Largest difference over the largest entry of the reference y."""
+    x, y = np.asarray(x, float), np.asarray(y, float)
+    assert x.shape == y.shape, (x.shape, y.shape)
+    return float(np.abs(x - y).max() / max(np.abs(y).max(), 1e-300)) if y.size else 0.0
+
+
+def directions(arguments, seed=6):
+    """For every leaf of the arguments a random direction that changes this leaf alone, stacked: (leaves, ...)."""
+    leaves, structure = jax.tree.flatten(arguments)
+    rng = np.random.default_rng(seed)
+    stacked = [np.zeros((len(leaves), *leaf.shape)) for leaf in leaves]
+    for k, leaf in enumerate(leaves):
+        stacked[k][k] = rng.normal(size=leaf.shape)
+    names = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(arguments)[0]]
+    return names, jax.tree.unflatten(structure, [jnp.asarray(x) for x in stacked])
+
+
+# compile a function that runs once: the compiler need not try hard
+once = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+
+
+@functools.partial(once, static_argnums=0)
+def derivatives(f, arguments, along, cotangent):
+    """Derivatives along all directions: forward, reverse (times the cotangent), by central differences; and the values used."""
+    h = 2e-4
+
+    def moved(t, s):
+        return jax.jvp(f, jax.tree.map(lambda x, d: x + s * d, arguments, t), t)
+
+    offsets = jnp.asarray([-2 * h, -h, 0, h, 2 * h])
+    values, tangents = jax.vmap(lambda t: jax.vmap(lambda s: moved(t, s))(offsets))(along)
+    differences = (values[:, 0] - 8 * values[:, 1] + 8 * values[:, 3] - values[:, 4]) / (12 * h)
+    pulled = jax.vjp(f, *arguments)[1](cotangent)
+    reverse = sum(
+        jnp.sum((a * b[None]).reshape(a.shape[0], -1), axis=1)
+        for a, b in zip(jax.tree.leaves(along), jax.tree.leaves(pulled), strict=True)
+    )
+    return values[:, 2], tangents[:, 2], reverse, differences

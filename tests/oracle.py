@@ -1,0 +1,87 @@
+"""The dynamics in closed matrix form, M = A^T L^T G L A and its c and g, in NumPy: an independent route to compare with.
+
+(Lynch & Park 2017, sec. 8.4, with the joint screws A_i in link frames and the base accelerating by (0, -g).) Motions come from
+`scipy.linalg.expm`, inverses from dense linear algebra; nothing of the library is used.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import block_diag, expm
+
+
+class ClosedForm(NamedTuple):
+    """Every term of M qdd + c + g + J^T F_tip = tau, with the Jacobian of the tip in its own frame."""
+
+    mass_matrix: np.ndarray
+    coriolis_force: np.ndarray
+    gravity_force: np.ndarray
+    jacobian: np.ndarray
+    poses: np.ndarray
+    twists: np.ndarray
+
+
+def bracket(v: np.ndarray) -> np.ndarray:
+    """[v] with [v] u = v x u."""
+    return np.array([[0, -v[2], v[1]], [v[2], 0, -v[0]], [-v[1], v[0], 0]])
+
+
+def ad(v: np.ndarray) -> np.ndarray:
+    """The Lie bracket of twists, as a matrix."""
+    return np.block([[bracket(v[:3]), np.zeros((3, 3))], [bracket(v[3:]), bracket(v[:3])]])
+
+
+def adjoint(t: np.ndarray) -> np.ndarray:
+    """Ad_T."""
+    r = t[:3, :3]
+    return np.block([[r, np.zeros((3, 3))], [bracket(t[:3, 3]) @ r, r]])
+
+
+def spatial_inertia(pi: np.ndarray) -> np.ndarray:
+    """G of the ten parameters about the frame's origin."""
+    m, h = pi[0], bracket(pi[1:4])
+    xx, xy, yy, xz, yz, zz = pi[4:]
+    return np.block([[np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]), h], [h.T, m * np.eye(3)]])
+
+
+def homogeneous(rotation: np.ndarray, translation: np.ndarray) -> np.ndarray:
+    """The 4x4 matrix of a pose."""
+    t = np.eye(4)
+    t[:3, :3], t[:3, 3] = rotation, translation
+    return t
+
+
+def closed_form(chain, q, qd, tip: np.ndarray | None = None) -> ClosedForm:
+    """All terms of a serial chain's dynamics; `tip` is the tip's pose in the last link."""
+    n = chain.n
+    q, qd, gravity = (np.asarray(x) for x in (q, qd, chain.gravity))
+    screws = np.asarray(chain.screw)
+    poses, chained, world = [], [], np.eye(4)
+    for i in range(n):
+        twist = np.zeros((4, 4))
+        twist[:3, :3], twist[:3, 3] = bracket(screws[i, :3]), screws[i, 3:]
+        step = homogeneous(np.asarray(chain.rotation[i]), np.asarray(chain.translation[i])) @ expm(twist * q[i])
+        world = world @ step
+        poses.append(world)
+        chained.append(adjoint(np.linalg.inv(step)))  # Ad of T_{i,i-1}
+    gamma = np.zeros((6 * n, 6 * n))
+    for i in range(1, n):
+        gamma[6 * i : 6 * i + 6, 6 * i - 6 : 6 * i] = chained[i]
+    axes = block_diag(*(s[:, None] for s in screws))  # A
+    inertias = block_diag(*(spatial_inertia(pi) for pi in np.asarray(chain.inertia)))  # G
+    reach = np.linalg.inv(np.eye(6 * n) - gamma)  # L
+    base = np.zeros(6 * n)
+    base[:6] = chained[0] @ np.concatenate([np.zeros(3), -gravity])
+    twists = reach @ axes @ qd
+    ad_joint = block_diag(*(ad(s * x) for s, x in zip(screws, qd, strict=True)))
+    ad_link = block_diag(*(ad(v) for v in twists.reshape(n, 6)))
+    to_joints = axes.T @ reach.T
+    inward = -inertias @ reach @ ad_joint @ gamma - ad_link.T @ inertias  # [V, A] qd = -ad_{A qd} V
+    return ClosedForm(
+        mass_matrix=to_joints @ inertias @ reach @ axes + np.diag(chain.armature),
+        coriolis_force=to_joints @ inward @ twists,
+        gravity_force=to_joints @ inertias @ reach @ base,
+        jacobian=adjoint(np.linalg.inv(np.eye(4) if tip is None else tip)) @ (reach @ axes)[-6:],
+        poses=np.array(poses),
+        twists=twists.reshape(n, 6),
+    )

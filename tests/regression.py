@@ -1,0 +1,39 @@
+"""Columns of the identification's regressor without any regressor, and the arm that the tests of identification know."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from helpers import random_chain
+from jaxdyn.dynamics.inverse import inverse_dynamics
+from jaxdyn.model.chain import Chain, with_inertial_parameters
+
+
+def known_arm() -> Chain:
+    """Three revolute joints in general position, with friction, armature and offsets, standing upright."""
+    return dataclasses.replace(random_chain(3, seed=1, joints="revolute"), gravity=jnp.asarray([0.0, 0.0, -9.81]))
+
+
+@jax.jit
+def _unit_torques(chain, q, qd, qdd):
+    bare = eqx.tree_at(lambda c: c.armature, chain, jnp.zeros(chain.n))
+    torque = lambda unit, *x: inverse_dynamics(with_inertial_parameters(bare, unit), *x)
+    return jax.vmap(jax.vmap(torque, in_axes=(0, None, None, None)), in_axes=(None, 0, 0, 0))(
+        jnp.eye(10 * chain.n), q, qd, qdd
+    )
+
+
+def dense(chain: Chain, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray) -> np.ndarray:
+    """(N, n, p): all columns by inverse dynamics of unit parameters and by the friction's formula, without a regressor."""
+    inertial = np.asarray(_unit_torques(chain, *map(jnp.asarray, (q, qd, qdd)))).transpose(0, 2, 1)
+    terms = np.stack([qdd, qd, np.tanh(qd / np.asarray(chain.coulomb_velocity)), np.ones_like(qd)], axis=2)
+    drive = np.eye(chain.n)[None, :, :, None] * terms[:, None]
+    return np.concatenate([inertial, drive.reshape(*qd.shape, -1)], axis=2)
+
+
+def states(count: int, n: int = 3, seed: int = 0) -> np.ndarray:
+    """Random q, qd, qdd: (3, count, n)."""
+    return np.random.default_rng(seed).normal(size=(3, count, n))

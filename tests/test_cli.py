@@ -1,0 +1,366 @@
+"""The command line: what it writes, what its options do, and how it refuses: one line, an exit code, nothing left behind."""
+
+import csv
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxdyn.cli import main
+from jaxdyn.errors import IdentificationError
+from jaxdyn.identification import identify as identification
+from jaxdyn.identification.excitation import random_excitation
+from jaxdyn.identification.synthetic import synthetic_log
+from jaxdyn.io.urdf import load, loads
+from jaxdyn.report.output import FILES
+
+LIMIT = '<limit lower="-2.9" upper="2.9" velocity="3" effort="90"/>'
+ARM = f"""<robot name="arm">
+  <link name="base"/>
+  <link name="upper"><inertial><origin xyz="0 0.02 0.1"/><mass value="3"/>
+    <inertia ixx="0.04" ixy="0" ixz="0" iyy="0.03" iyz="0" izz="0.02"/></inertial></link>
+  <link name="lower"><inertial><origin xyz="0.2 0.01 0"/><mass value="1.5"/>
+    <inertia ixx="0.01" ixy="0" ixz="0" iyy="0.02" iyz="0" izz="0.02"/></inertial></link>
+  <link name="finger"><inertial><origin xyz="0.01 0 0"/><mass value="0.1"/>
+    <inertia ixx="0.001" ixy="0" ixz="0" iyy="0.001" iyz="0" izz="0.001"/></inertial></link>
+  <joint name="turn" type="revolute"><parent link="base"/><child link="upper"/><axis xyz="0 0 1"/>{LIMIT}</joint>
+  <joint name="lift" type="revolute"><parent link="upper"/><child link="lower"/><origin xyz="0 0 0.3"/>
+    <axis xyz="0 1 0"/>{LIMIT}<dynamics damping="0.3" friction="0.5"/></joint>
+  <joint name="grip" type="prismatic"><parent link="lower"/><child link="finger"/><origin xyz="0.4 0 0"/>
+    <axis xyz="0 1 0"/><limit lower="0" upper="0.04" velocity="1" effort="9"/></joint>
+</robot>
+"""
+HEADER = "t,q1,q2,tau1,tau2"
+
+
+def write_log(path, columns, header=HEADER):
+    np.savetxt(path, columns, delimiter=",", header=header, comments="", fmt="%.9g")
+    return path
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A folder with arm.urdf, run.csv and other.csv; and the numbers of run.csv."""
+    folder = tmp_path_factory.mktemp("arm")
+    (folder / "arm.urdf").write_text(ARM)
+    chain = loads(ARM, lock={"grip": 0.02})
+    for k, name in enumerate(("run.csv", "other.csv")):
+        log = synthetic_log(chain, random_excitation(chain, 6.0, 5, seed=k), None, 250.0, 1e-5, 0.05, k)
+        write_log(folder / name, np.column_stack([log.t, log.q, log.tau]))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def numbers(files):
+    return np.loadtxt(files / "run.csv", delimiter=",", skiprows=1)
+
+
+def arguments(files, out, *options, model="arm.urdf", log="run.csv"):
+    """The command line for the arm with its gripper locked; further options after it."""
+    return [
+        *("identify", "--model", str(files / model), "--log", str(files / log), "--lock", "grip=0.02"),
+        *("--out", str(out), *map(str, options)),
+    ]
+
+
+def test_results_are_written_and_summed_up(files, tmp_path, capsys):
+    out = tmp_path / "new" / "out"
+    assert main(arguments(files, out, "--validate", files / "other.csv")) == 0
+    shown, errors = capsys.readouterr()
+    assert sorted(os.listdir(out)) == sorted(FILES) and errors == ""
+    assert "turn" in shown and "lift" in shown and "not fitted" in shown and "base parameters of 28" in shown
+    assert all(str(out / name) in shown for name in FILES)
+    with open(out / "parameters.csv", newline="") as file:
+        rows = {row["name"].split()[0]: row for row in csv.DictReader(file) if row["kind"] == "base"}
+    for name, true in (("fv2", 0.3), ("fc2", 0.5), ("fv1", 0.0), ("off2", 0.0)):
+        assert abs(float(rows[name]["value"]) - true) < 4 * float(rows[name]["standard_deviation"])
+    again = load(out / "identified.urdf", allow_nonphysical=True)
+    assert again.joint_names == ("turn", "lift") and 'name="grip"' in (out / "identified.urdf").read_text()
+    report = (out / "report.html").read_text()
+    assert "run.csv" in report and "other.csv" in report and "Identification of arm" in report
+
+
+def test_without_arguments_an_example_is_identified(tmp_path, capsys):
+    assert main(["identify", "--out", str(tmp_path / "out")]) == 0
+    shown, _ = capsys.readouterr()
+    assert sorted(os.listdir(tmp_path / "out")) == sorted(FILES)
+    assert len(shown.splitlines()) < 40
+    found = re.search(r"Against the true robot: (\d+) of (\d+) base\s+parameters within 2", shown)
+    assert found and int(found[2]) == 69 and int(found[1]) > 0.85 * 69
+    assert load(tmp_path / "out" / "identified.urdf", allow_nonphysical=True).n == 7
+
+
+def test_quiet_says_nothing(files, tmp_path, capsys):
+    assert main(arguments(files, tmp_path / "out", "--quiet")) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.fixture
+def given(monkeypatch):
+    """What `identify` is called with; it then stops."""
+    calls = []
+
+    def record(*given, **options):
+        calls.append((*given, options))
+        raise IdentificationError("stopped by the test")
+
+    monkeypatch.setattr(identification, "identify", record)
+    return calls
+
+
+def test_options_reach_the_identification(files, tmp_path, capsys, numbers, given):
+    options = ["--validate", files / "other.csv", "--rows", "101:900", "--rows", ":", "--gains", "2,-3"]
+    options += ["--terms", "viscous, offset", "--coupled", "1,2", "--coulomb-velocity", "0.1", "--cutoff", "12"]
+    options += ["--torque-cutoff", "9", "--stride", "3", "--holdout", "0.2", "--dead-zone", "0.05"]
+    assert main(arguments(files, tmp_path / "out", *options)) == 1
+    assert capsys.readouterr().err == "jaxdyn: error: stopped by the test\n"
+    chain, logs, validation, options = given[0]
+    assert chain.joint_names == ("turn", "lift") and np.array_equal(chain.coulomb_velocity, [0.1, 0.1])
+    assert [log.source for log in logs] == ["run.csv"] and [log.source for log in validation] == ["other.csv"]
+    np.testing.assert_array_equal(logs[0].t, numbers[100:900, 0])
+    np.testing.assert_allclose(logs[0].tau, numbers[100:900, 3:] * [2, -3], rtol=1e-15)
+    assert len(validation[0]) == len(numbers)
+    assert options["drive_terms"] == ("viscous", "offset")
+    assert [extra.names for extra in options["extra"]] == [("Iam2", "fvm2", "fsm2")]
+    numbers_given = {k: options[k] for k in ("holdout", "dead_zone", "position_cutoff", "torque_cutoff", "stride")}
+    assert numbers_given == {
+        "holdout": 0.2,
+        "dead_zone": 0.05,
+        "position_cutoff": 12.0,
+        "torque_cutoff": 9.0,
+        "stride": 3,
+    }
+
+
+def test_defaults_are_the_librarys(files, tmp_path, given):
+    assert main(arguments(files, tmp_path / "out", "--terms", "")) == 1
+    assert main(arguments(files, tmp_path / "out")) == 1
+    assert given[0][3]["drive_terms"] == () and given[1][3]["extra"] == []
+    assert given[1][3]["drive_terms"] == ("armature", "viscous", "coulomb", "offset")
+    assert [given[1][3][k] for k in ("holdout", "dead_zone")] == [0.3, 0.0]
+    assert [given[1][3][k] for k in ("position_cutoff", "torque_cutoff", "stride")] == [None] * 3
+
+
+def test_tip_and_currents_and_garbage(files, tmp_path, numbers, given):
+    (tmp_path / "arm.urdf").write_text(ARM)
+    spoilt = numbers.copy()
+    spoilt[7, 1], spoilt[:, 3:] = np.nan, numbers[:, 3:] / 4
+    write_log(tmp_path / "run.csv", spoilt, HEADER.replace("tau", "i"))
+    options = ["--model", tmp_path / "arm.urdf", "--log", tmp_path / "run.csv", "--tip", "lower", "--gains", "4,4"]
+    options += ["--on-bad-rows", "drop", "--out", tmp_path / "out"]
+    assert main(["identify", *map(str, options)]) == 1
+    chain, logs, *_ = given[0]
+    assert chain.topology.tip_name == "lower" and chain.n == 2
+    np.testing.assert_allclose(logs[0].tau, np.delete(numbers[:, 3:], 7, axis=0), rtol=1e-8)
+
+
+def test_what_looks_wrong_can_be_accepted(files, tmp_path, numbers, given):
+    turns = numbers.copy()
+    turns[:, 1] += 100.0
+    unlimited = re.sub(r'type="revolute"(.*?)<limit[^>]*>', r'type="continuous"\1', ARM, count=1, flags=re.DOTALL)
+    (tmp_path / "arm.urdf").write_text(unlimited.replace('<mass value="3"/>', '<mass value="-3"/>'))
+    write_log(tmp_path / "run.csv", turns)
+    line = arguments(tmp_path, tmp_path / "out", "--units-checked", "--allow-nonphysical")
+    assert main(line) == 1
+    assert given[0][0].inertia[0, 0] == -3 and jnp.isinf(given[0][0].position_limits[0]).all()
+
+
+def refused(line, capsys, folder, pattern):
+    """Exit code 1, one line on standard error that says what and where, and no file more than before."""
+    before = sorted(folder.rglob("*"))
+    assert main(line) == 1
+    shown, errors = capsys.readouterr()
+    assert shown == "" and errors.startswith("jaxdyn: error: ") and errors.count("\n") == 1 and errors.endswith("\n")
+    assert re.search(pattern, errors), errors
+    assert sorted(folder.rglob("*")) == before
+
+
+LAUGHS = "".join(f'<!ENTITY e{k + 1} "{f"&e{k};" * 10}">' for k in range(9))
+BAD_MODELS = {
+    "malformed": (ARM.replace("</robot>", ""), r"bad\.urdf:\d+: not well-formed XML"),
+    "entities that multiply": (f'<!DOCTYPE r [<!ENTITY e0 "ha">{LAUGHS}]>{ARM}', r"bad\.urdf:1: .*DOCTYPE"),
+    "an entity from outside": (f'<!DOCTYPE r [<!ENTITY x SYSTEM "file:///etc/passwd">]>{ARM}', "DOCTYPE"),
+    "loop": (ARM.replace('<parent link="base"/>', '<parent link="finger"/>'), r"bad\.urdf.* loop: .* <- "),
+    "missing link": (
+        ARM.replace('<child link="lower"/>', '<child link="low"/>'),
+        "'lift': its child link 'low' is not",
+    ),
+    "zero mass": (ARM.replace('value="1.5"', 'value="0"'), r"bad\.urdf:\d+: link 'lower': mass 0 kg is not positive"),
+    "negative mass": (ARM.replace('value="1.5"', 'value="-1.5"'), "link 'lower': mass -1.5 kg is not positive.*"),
+    "triangle": (
+        ARM.replace('izz="0.02"', 'izz="0.2"', 1),
+        "link 'upper': .* triangle inequality .*--allow-nonphysical",
+    ),
+    "joint type": (ARM.replace('"prismatic"', '"ball"'), r"bad\.urdf:\d+: joint 'grip': joint type 'ball'"),
+    "empty": ("", r"bad\.urdf.* empty"),
+}
+
+
+@pytest.mark.parametrize(("text", "pattern"), BAD_MODELS.values(), ids=BAD_MODELS)
+def test_bad_models_are_refused(text, pattern, files, tmp_path, capsys):
+    (tmp_path / "bad.urdf").write_text(text)
+    line = arguments(files, tmp_path / "out", "--validate", files / "other.csv")
+    line[line.index("--model") + 1] = str(tmp_path / "bad.urdf")
+    refused(line, capsys, tmp_path, pattern)
+
+
+def changed(rows, column, value):
+    def change(x):
+        x = x.copy()
+        x[rows, column] = value(x[rows, column]) if callable(value) else value
+        return x
+
+    return change
+
+
+JOINT3 = "t,q1,q2,q3,tau1,tau2,tau3"
+BAD_LOGS = {
+    "NaN": (changed(41, 2, np.nan), HEADER, r"bad\.csv: .*line 43\), column 'q2' .*--on-bad-rows drop"),
+    "duplicated time": (changed(10, 0, 9 / 250), HEADER, r"bad\.csv: 1 of 1500 rows .* increase .*line 1[12]\)"),
+    "decreasing time": (
+        changed(slice(10, None), 0, lambda t: t - 1),
+        HEADER,
+        r"bad\.csv: 10 of 1500 rows .* increase .*line \d+\)",
+    ),
+    "missing columns": (lambda x: x[:, [0, 1, 2, 3]], "t,q1,q2,tau1", r"bad\.csv: missing columns: tau2"),
+    "no time": (lambda x: x[:, 1:], "q1,q2,tau1,tau2", r"bad\.csv: missing columns: t"),
+    "joints": (lambda x: x[:, [0, 1, 2, 1, 3, 4, 3]], JOINT3, r"bad\.csv: the log has 3 joints, the robot has 2"),
+    "degrees": (changed(slice(None), 2, np.rad2deg), HEADER, r"bad\.csv: lift looks like degrees .*--units-checked"),
+    "at rest": (changed(slice(None), 1, 0.4), HEADER, r"bad\.csv: turn does not move .* add a log"),
+    "all at rest": (changed(slice(None), slice(1, 3), 0.4), HEADER, r"bad\.csv: no position changes"),
+    "empty": (None, None, r"bad\.csv.* empty"),
+    "no rows": (lambda x: x[:0], HEADER, r"bad\.csv"),
+    "few rows": (lambda x: x[:12], HEADER, r"bad\.csv: 12 samples are too few"),
+    "short": (lambda x: x[:60], HEADER, r"bad\.csv: .*[Ll]og a longer run"),
+    "currents": (lambda x: x, HEADER.replace("tau", "i"), r"bad\.csv: .* motor currents, .* give --gains K1,K2,.."),
+    "milliseconds": (changed(slice(None), 0, lambda t: 1000 * t), HEADER, r"bad\.csv: .* milliseconds"),
+    "silent": (changed(slice(None), slice(3, 5), 0.0), HEADER, r"bad\.csv: no torque changes"),
+}
+
+
+@pytest.mark.parametrize(("change", "header", "pattern"), BAD_LOGS.values(), ids=BAD_LOGS)
+def test_bad_logs_are_refused(change, header, pattern, files, numbers, tmp_path, capsys):
+    path = tmp_path / "bad.csv"
+    path.write_text("") if change is None else write_log(path, change(numbers), header)
+    line = arguments(files, tmp_path / "out")
+    line[line.index("--log") + 1] = str(path)
+    refused(line, capsys, tmp_path, pattern)
+    if pattern != BAD_LOGS["at rest"][2]:  # a joint may rest while others are validated
+        refused(arguments(files, tmp_path / "out", "--validate", path), capsys, tmp_path, pattern)
+
+
+@pytest.mark.parametrize(
+    ("options", "pattern"),
+    [
+        (["--validate", "none.csv"], r"none\.csv: there is no such file"),
+        (["--rows", "1:90000"], r"run\.csv: rows=\(1, 90000\) is not a range .* 1 to 1500"),
+        (["--gains", "1,2,3"], r"run\.csv: gains must be 2 finite numbers"),
+        (["--lock", "turn=9"], r"arm\.urdf:\d+: joint 'turn' is locked at 9, outside its limits"),
+        (["--lock", "nobody=1"], r"arm\.urdf: lock names the joint 'nobody'; the joints are turn, lift, grip"),
+        (["--tip", "hand"], r"arm\.urdf: tip 'hand' is not a link"),
+        (["--coupled", "1,3"], r"axes 1 and 3 cannot be coupled"),
+        (["--cutoff", "200"], r"run\.csv: the cutoffs are 200 Hz on q .* half the log's rate, 125 Hz"),
+        (["--stride", "0"], r"stride is 0"),
+        (["--dead-zone", "50"], r"0 rows of samples cannot determine"),
+    ],
+)
+def test_options_that_do_not_fit_the_files_are_refused(options, pattern, files, tmp_path, capsys):
+    refused(arguments(files, tmp_path / "out", *options), capsys, tmp_path, pattern)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "--log is missing; give both"),
+        (["--rows", "1:100", "--rows", ":", "--log", "x"], "--rows is given 2 times for 1 log"),
+        (["--log", "x", "--rows", "5"], "argument --rows: '5' is not FIRST:LAST"),
+        (["--log", "x", "--gains", "1,x"], "argument --gains: 'x' is not a finite number"),
+        (["--log", "x", "--gains", "1,nan"], "argument --gains: 'nan' is not a finite number"),
+        (["--log", "x", "--lock", "grip"], "argument --lock: 'grip' is not JOINT=VALUE"),
+        (["--log", "x", "--lock", "grip=far"], "argument --lock: 'far' is not a finite number"),
+        (["--log", "x", "--terms", "viscous,sticky"], "argument --terms: 'sticky' is unknown; there are armature"),
+        (["--log", "x", "--coupled", "5"], "argument --coupled: '5' is not two joint numbers"),
+        (["--log", "x", "--coupled", "1.5,2"], "argument --coupled: '1.5,2' is not two joint numbers"),
+        (["--log", "x", "--coulomb-velocity", "0"], "argument --coulomb-velocity: '0' is not positive"),
+        (["--log", "x", "--coulomb-velocity", "nan"], "argument --coulomb-velocity: 'nan' is not a finite number"),
+        (["--log", "x", "--holdout", "1"], "argument --holdout: '1' is not between 0 and 1"),
+        (["--log", "x", "--cutoff", "-8"], "argument --cutoff: '-8' is not positive"),
+        (["--log", "x", "--on-bad-rows", "keep"], "argument --on-bad-rows: invalid choice"),
+        (["--log", "x", "--logs", "y"], "unrecognized arguments: --logs y"),
+    ],
+)
+def test_wrong_usage_is_told_from_bad_input(options, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    try:
+        code = main(["identify", "--model", "arm.urdf", *options])
+    except SystemExit as stop:
+        code = stop.code
+    assert code == 2 and message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_options_without_a_model_are_not_passed_over(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for option, value in (("--log", "x"), ("--validate", "x"), ("--rows", ":"), ("--gains", "1"), ("--tip", "x")):
+        assert main(["identify", option, value]) == 2
+        assert "--model" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main([])
+    with pytest.raises(SystemExit, match="0"):
+        main(["identify", "--help"])
+    assert "exit codes: 0 done; 1 bad input" in capsys.readouterr().out
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("below", ["", "deeper/still"])
+def test_a_file_in_the_way_of_the_results_is_seen_before_the_work(below, files, tmp_path, capsys, given):
+    (tmp_path / "file").write_text("mine")
+    refused(arguments(files, tmp_path / "file" / below), capsys, tmp_path, r"file.*is a file; give another folder")
+    assert (tmp_path / "file").read_text() == "mine" and not given
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="there is no /proc")
+def test_a_folder_that_cannot_be_made_is_one_line_too(files, tmp_path, capsys):
+    # no user can make a folder there, and to the superuser only the attempt shows it
+    refused(arguments(files, "/proc/results", "--quiet"), capsys, tmp_path, r"/proc/results: cannot be written: .*; ")
+    assert not os.path.exists("/proc/results")
+
+
+def test_what_a_process_says_and_returns(files, tmp_path):
+    line = [sys.executable, "-m", "jaxdyn", *arguments(files, tmp_path / "out", log="none.csv")]
+    done = subprocess.run(line, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 1 and done.stdout == ""
+    assert re.fullmatch(r"jaxdyn: error: .*none\.csv: there is no such file.*\n", done.stderr)
+    assert not list(tmp_path.iterdir())
+
+
+def test_interrupted_in_the_middle(tmp_path):
+    pty = pytest.importorskip("pty", reason="no pseudo-terminals here")
+    screen, terminal = pty.openpty()  # the progress bar is drawn only where a person watches
+    line = [sys.executable, "-m", "jaxdyn", "identify", "--out", str(tmp_path / "out")]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=terminal, env=environment, cwd=tmp_path)
+    os.close(terminal)
+    seen, sent, limit = b"", False, time.monotonic() + 120
+    while time.monotonic() < limit:
+        try:
+            part = os.read(screen, 4096)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        seen += part
+        if not sent and b"preparing logs" in seen:
+            process.send_signal(signal.SIGINT)
+            sent = True
+    output, _ = process.communicate(timeout=60)
+    os.close(screen)
+    assert sent and process.returncode == 130, seen
+    assert b"jaxdyn: interrupted; nothing was written" in seen and b"Traceback" not in seen and output == b""
+    assert not list(tmp_path.iterdir())

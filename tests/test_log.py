@@ -1,0 +1,471 @@
+"""Reading logs: three formats, every complaint with its place, and what is noted."""
+
+import sys
+import time
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxdyn.errors import LogError
+from jaxdyn.io.log import Log, check_log, read_log
+from jaxdyn.io.rows import find_bad_rows, segments
+from jaxdyn.model.build import make_chain
+
+N, JOINTS = 60, 2
+HEADER = ["t", "q1", "q2", "qd1", "qd2", "tau1", "tau2"]
+UR10E_GAINS = (14.87, 13.26, 11.13, 10.62, 11.03, 11.47)
+
+
+def motion(samples: int = N, rate: float = 100.0) -> dict[str, np.ndarray]:
+    t = np.arange(samples) / rate
+    w = np.array([3.0, 5.0])
+    x = t[:, None] * w
+    return {"t": t, "q": 0.8 * np.sin(x), "qd": 0.8 * w * np.cos(x), "tau": 10 * np.cos(x) + 3}
+
+
+def table(samples: int = N) -> np.ndarray:
+    return np.hstack([block.reshape(samples, -1) for block in motion(samples).values()])
+
+
+def rows_of(values: np.ndarray) -> list[list[str]]:
+    return [[repr(float(x)) for x in row] for row in values]
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(cells, header=HEADER, separator=",", end="\n", name="log.csv", before="", encoding="utf-8"):
+        lines = [separator.join(line) for line in ([header] if header else []) + list(cells)]
+        path = tmp_path / name
+        path.write_bytes((before + end.join(lines) + end).encode(encoding))
+        return path
+
+    return write
+
+
+def same(log: Log, expected=None) -> None:
+    expected = expected or motion()
+    for name, block in expected.items():
+        np.testing.assert_array_equal(getattr(log, name), block, err_msg=name)
+
+
+def complaint(*args, **kwargs) -> str:
+    with pytest.raises(LogError) as caught:
+        read_log(*args, **kwargs)
+    return str(caught.value)
+
+
+def test_csv_round_trip(write):
+    log = read_log(write(rows_of(table())), JOINTS)
+    same(log)
+    assert (log.n, len(log), log.source, log.notes) == (2, N, "log.csv", ())
+    assert "60 samples in 0.59 s, 2 joints" in repr(log)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        {"separator": ";"},
+        {"separator": "\t", "name": "log.tsv"},
+        {"separator": "  ", "name": "log.txt"},
+        {"end": "\r\n"},
+        {"end": "\r"},
+        {"encoding": "utf-8-sig"},
+        {"encoding": "utf-16"},
+        {"before": "# made by hand\n\n  # twice\n"},
+        {"separator": ", "},
+        {"header": [f'"{name}"' for name in HEADER]},
+    ],
+    ids=lambda layout: str(layout),
+)
+def test_layouts_of_text(write, layout):
+    same(read_log(write(rows_of(table()), **layout)))
+
+
+def test_decimal_commas_and_numpy_headers(write):
+    cells = [[cell.replace(".", ",") for cell in row] for row in rows_of(table())]
+    log = read_log(write(cells, separator=";"))
+    same(log)
+    assert log.notes == ("decimal commas read as points",)
+    log = read_log(write([["# " + HEADER[0], *HEADER[1:]], *rows_of(table())], header=None))
+    same(log)
+    assert log.notes == ("column names taken from the comment in line 1",)
+
+
+@pytest.mark.parametrize("two_dimensional", [False, True])
+@pytest.mark.parametrize("kind", ["npz", "parquet"])
+def test_binary_round_trips(tmp_path, kind, two_dimensional):
+    columns = motion() if two_dimensional else dict(zip(HEADER, table().T, strict=True))
+    path = tmp_path / f"log.{kind}"
+    if kind == "npz":
+        np.savez(path, **columns)
+    else:
+        arrow = pytest.importorskip("pyarrow", reason="reading Parquet needs pyarrow")
+        from pyarrow import parquet
+
+        arrays = {name: arrow.array(list(block) if block.ndim == 2 else block) for name, block in columns.items()}
+        parquet.write_table(arrow.table(arrays), path)
+    same(read_log(path, JOINTS))
+
+
+def test_parquet_without_pyarrow(tmp_path, monkeypatch):
+    path = tmp_path / "log.parquet"
+    path.write_bytes(b"PAR1")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert "pip install 'jaxdyn[parquet]'" in complaint(path)
+
+
+def test_files_that_are_not_what_they_are_called(tmp_path):
+    pytest.importorskip("pyarrow", reason="reading Parquet needs pyarrow")
+    for name, text in (("log.npz", "not a NumPy archive"), ("log.parquet", "not a Parquet file")):
+        (tmp_path / name).write_text("hello, hello, hello")
+        assert text in complaint(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["time", "pos1", "pos2", "dq1", "dq2", "effort1", "effort2"],
+        ["Timestamp", "position_1", "position_2", "v1", "v2", "torque1", "torque2"],
+        ["time [s]", "q[1]", "q[2]", "vel.1", "vel.2", "tau(1)", "tau(2)"],
+        ["t_s", "q1_m", "q2_measured", "qd1 (rad/s)", "qd2 (rad/s)", "tau1 [Nm]", "tau2 [N m]"],
+    ],
+)
+def test_aliases(write, names):
+    log = read_log(write(rows_of(table()), header=names))
+    same(log)
+    assert log.notes == ()
+
+
+def test_columns_in_any_order_others_ignored_and_numbers_from_zero(write):
+    order = [4, 0, 6, 2, 5, 1, 3]
+    names = ["t", "q0", "q1", "qd0", "qd1", "tau0", "tau1"]
+    cells = [[row[k] for k in order] + ["running"] for row in rows_of(table())]
+    log = read_log(write(cells, header=[names[k] for k in order] + ["state"]))
+    same(log)
+    assert log.notes == ("joints are numbered from 0 in the file: q0 is joint 1", "columns ignored: state")
+
+
+def test_velocities_are_optional(write):
+    keep = [0, 1, 2, 5, 6]
+    log = read_log(write([[row[k] for k in keep] for row in rows_of(table())], header=[HEADER[k] for k in keep]))
+    assert log.qd is None
+    same(log, {name: block for name, block in motion().items() if name != "qd"})
+
+
+def test_currents_need_gains(write):
+    names = [*HEADER[:5], "i1", "i2"]
+    path = write(rows_of(table()), header=names)
+    assert "motor currents, not torques: give gains=" in complaint(path)
+    log = read_log(path, gains=[2.0, -3.0])
+    np.testing.assert_array_equal(log.tau, motion()["tau"] * [2.0, -3.0])
+    assert log.notes == ("tau = gain x current with 2, -3",)
+    for wrong in ([1.0], [1.0, 0.0], [1.0, np.nan]):
+        assert "gains must be 2 finite numbers other than zero" in complaint(path, gains=wrong)
+
+
+def test_gains_are_a_factor_on_torques_and_choose_currents(write):
+    log = read_log(write(rows_of(table())), gains=[2.0, 0.5])
+    np.testing.assert_array_equal(log.tau, motion()["tau"] * [2.0, 0.5])
+    assert "factor x logged torque with 2, 0.5" in log.notes[0]
+    both = write([[*row, "1.5", str(k)] for k, row in enumerate(rows_of(table()))], header=[*HEADER, "i1", "i2"])
+    same(read_log(both))
+    np.testing.assert_array_equal(read_log(both, gains=[2.0, 3.0]).tau[:, 1], 3.0 * np.arange(N))
+
+
+def test_motor_side(write):
+    names = ["t", "qm1", "qm2", "qdm1", "qdm2", "taum1", "taum2"]
+    log = read_log(write(rows_of(table()), header=names))
+    same(log)
+    assert "are motor-side: turn them into joint values with motor_to_joint" in log.notes[0]
+    joint_side = write([[*row, "1", "2"] for row in rows_of(table())], header=[*HEADER, "qm1", "qm2"])
+    log = read_log(joint_side)
+    same(log)
+    assert log.notes == ("columns ignored: qm1, qm2",)
+
+
+def test_rows_are_counted_from_one_and_only_they_are_checked(write):
+    cells = rows_of(table())
+    cells[1][3] = "nan"
+    path = write(cells)
+    assert "row 2 (line 3)" in complaint(path)
+    log = read_log(path, rows=(11, 40))
+    same(log, {name: block[10:40] for name, block in motion().items()})
+    assert log.notes == ("rows 11 to 40 of 60 read",)
+    assert "row 2 (line 3)" in complaint(path, rows=(2, 40))
+    for wrong in ((0, 40), (40, 40), (1, 61)):
+        assert "is not a range (first, last) within the file's rows 1 to 60" in complaint(path, rows=wrong)
+
+
+def test_no_file_and_no_data(tmp_path, write):
+    assert "there is no such file" in complaint(tmp_path / "nothing.csv")
+    assert "a log is a .csv, .tsv" in complaint(tmp_path / "log.mat")
+    (tmp_path / "log.csv").write_text("")
+    assert "the file is empty" in complaint(tmp_path / "log.csv")
+    (tmp_path / "log.csv").write_text("# nothing\n\n")
+    assert "there is no data" in complaint(tmp_path / "log.csv")
+    assert "a header line, but no data below it" in complaint(write([]))
+
+
+def test_no_header(write):
+    assert "line 1 holds numbers where the header line is expected" in complaint(write(rows_of(table()), header=None))
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (["x", *HEADER[1:]], "missing columns: t; the columns are x, q1"),
+        (["t", "a", "b", *HEADER[3:]], "missing columns: q; the"),
+        ([*HEADER[:3], "qd1", "speed", "tau1", "tau2"], "missing columns: qd2; the"),
+        ([*HEADER[:5], "tau1", "f2"], "missing columns: tau2; the"),
+        ([*HEADER[:5], "f1", "f2"], "missing columns: tau (or currents i); the"),
+        (["t", "q1", "q3", *HEADER[3:]], "missing columns: q2, qd3, tau3; the"),
+        (["t", "q1 [deg]", "q2", *HEADER[3:]], "missing columns: q1; the"),
+        (["t", "q1", "pos1", *HEADER[3:]], "columns 'q1' and 'pos1' both mean the same"),
+        (["t", "q", "q2", *HEADER[3:]], "'q' and 'q2' both hold q; remove one"),
+    ],
+)
+def test_missing_and_double_columns(write, names, text):
+    assert text in complaint(write(rows_of(table()), header=names))
+
+
+def test_wrong_number_of_joints(write):
+    assert "the log has 2 joints, the robot has 7; the positions are q1, q2" in complaint(write(rows_of(table())), 7)
+
+
+def test_shapes_in_archives(tmp_path):
+    path = tmp_path / "log.npz"
+    np.savez(path, **{**motion(), "q": motion()["q"].T})
+    assert "array 'q' has shape (2, 60), but 't' has 60 samples" in complaint(path)
+    np.savez(path, **{**motion(), "tau": motion()["tau"][:, :1]})
+    assert "2 joints have positions, but 1 have tau" in complaint(path)
+    np.savez(path, **{**motion(), "q": np.array(["a"] * N)})
+    assert "column 'q' holds <U1, not numbers" in complaint(path)
+
+
+def test_cells_that_are_not_numbers(write):
+    cells = rows_of(table())
+    cells[4][2], cells[9][6] = "oops", ""
+    text = complaint(write(cells, before="# one line more\n"))
+    assert "2 of 60 rows cannot be used: 2 with NaN or infinite numbers" in text
+    assert "first at row 5 (line 7), column 'q2' (not a number: 'oops')" in text
+    assert "on_bad_rows='drop'" in text and "rows=(first, last)" in text
+    log = read_log(write(cells), on_bad_rows="drop")
+    same(log, {name: np.delete(block, [4, 9], axis=0) for name, block in motion().items()})
+    assert log.notes[0].endswith("dropped: rows 5, 10")
+
+
+@pytest.mark.parametrize(("bad", "shown"), [("nan", "nan"), ("-inf", "-inf"), ("1e400", "inf")])
+def test_nan_and_infinite(write, bad, shown):
+    cells = rows_of(table())
+    cells[20][4] = cells[21][4] = bad
+    text = complaint(write(cells))
+    assert "2 with NaN or infinite numbers, first at row 21 (line 22), column 'qd2' (" + shown + ")" in text
+    assert len(read_log(write(cells), on_bad_rows="drop")) == N - 2
+
+
+def test_short_lines(write):
+    cells = rows_of(table())
+    cells[30] = cells[30][:4]
+    assert "first at row 31 (line 32), column 'qd2' (not a number: '')" in complaint(write(cells))
+
+
+def test_absurd_numbers_and_jumps(write):
+    cells = rows_of(table())
+    cells[7][5] = "1e200"
+    assert "1 with numbers beyond 1e+06, first at row 8 (line 9), column 'tau1' (1e+200)" in complaint(write(cells))
+    cells = rows_of(table())
+    cells[7][2] = "253"
+    text = complaint(write(cells))
+    assert "1 where a position jumps away and back, first at row 8 (line 9), column 'q2' (253)" in text
+    assert len(read_log(write(cells), on_bad_rows="drop")) == N - 1
+
+
+def test_folded_angles_are_refused_even_when_dropping(write):
+    values = table()
+    values[:, 1] = (np.linspace(2.5, 4.0, N) + np.pi) % (2 * np.pi) - np.pi
+    path = write(rows_of(values))
+    for how in ("raise", "drop"):
+        text = complaint(path, on_bad_rows=how)
+        assert "1 jumps in position, first at row 27 (line 28), column 'q1'" in text and "numpy.unwrap" in text
+
+
+def test_time_must_increase(write):
+    values = table()
+    values[10, 0] = values[9, 0]
+    values[30, 0] = values[20, 0] + 1e-4
+    text = complaint(write(rows_of(values)))
+    assert "where time does not increase (1 steps back, 1 repeated stamps), first at row" in text
+    log = read_log(write(rows_of(values)), on_bad_rows="drop")
+    assert len(log) == N - 2 and (np.diff(log.t) > 0).all()
+    np.testing.assert_array_equal(log.q[-10:], motion()["q"][-10:])
+
+
+def test_too_many_bad_rows_are_not_dropped(write):
+    values = np.vstack([table(), table()])
+    text = complaint(write(rows_of(values)), on_bad_rows="drop")
+    assert "60 of 120 rows cannot be used" in text and "more than a tenth, too many to drop" in text
+
+
+def test_time_in_milliseconds(write):
+    values = table()
+    values[:, 0] *= 1e3
+    assert "the median time step is 10 s, too slow for a robot's log; is the time in milliseconds" in complaint(
+        write(rows_of(values))
+    )
+
+
+def test_few_samples_and_nothing_that_changes(write):
+    assert "19 samples are too few, 20 are the least" in complaint(write(rows_of(table()[:19])))
+    assert len(read_log(write(rows_of(table()[:20])))) == 20
+    values = table()
+    values[:, 1:3] = 0.5
+    assert "no position changes (q1, q2)" in complaint(write(rows_of(values)))
+    values = table()
+    values[:, 5:] = 0.0
+    assert "no torque changes (tau1, tau2): was the torque recorded?" in complaint(write(rows_of(values)))
+    values = table()
+    values[:, 6] = 0.0
+    assert read_log(write(rows_of(values))).notes == ("columns tau2 never change: was the torque recorded?",)
+
+
+def test_gaps_are_noted(write):
+    values = np.delete(table(), slice(20, 30), axis=0)
+    log = read_log(write(rows_of(values)))
+    assert log.notes == (
+        "1 gaps in time (steps over 5 times the median 0.01 s); the longest, 0.11 s, follows row 20 (line 21)",
+    )
+    assert segments(log.t) == ((0, 20), (20, 50))
+    assert segments(log.t, 0.2) == ((0, 50),)
+
+
+def test_bad_rows_leave_a_real_robots_motion_alone():
+    rng = np.random.default_rng(0)
+    t = np.cumsum(rng.uniform(0.005, 0.015, 2000))
+    q = np.stack([np.sin(3 * t), 200 * np.sin(2 * t), 0 * t], axis=1) + rng.normal(size=(2000, 3)) * 1e-4
+    assert find_bad_rows(t, q, ["q1", "q2", "q3"], 3) == []
+
+
+# unit slips, limits, joints at rest
+
+LIMITS = np.array([[-2.9, 2.9], [-2.0, 2.0]])
+SPEED = np.array([6.0, 6.0])
+
+
+def made(scale_q=1.0, scale_qd=1.0, **changes) -> Log:
+    parts = motion(400) | changes
+    qd = None if parts["qd"] is None else parts["qd"] * scale_qd
+    return Log(parts["t"], parts["q"] * scale_q, qd, parts["tau"], "made")
+
+
+def refusal(log: Log, **kwargs) -> str:
+    with pytest.raises(LogError) as caught:
+        check_log(log, **kwargs)
+    return str(caught.value)
+
+
+def test_a_good_log_passes_unchanged():
+    log = made()
+    checked = check_log(log, position_limits=LIMITS, velocity_limit=SPEED, joint_names=["a", "b"])
+    assert checked.notes == () and checked.q is log.q
+    assert check_log(log).notes == ()
+
+
+DEGREES = 180 / np.pi
+
+
+@pytest.mark.parametrize(
+    ("log", "limits", "reason"),
+    [
+        (made(DEGREES, DEGREES), {}, r"|q| reaches 45.84"),
+        (made(DEGREES, DEGREES), {"position_limits": LIMITS}, "|q| reaches 45.84, its limits 2.9"),
+        (made(8.0, 8.0), {"position_limits": LIMITS}, "% of its positions are beyond its limits -2.9 .. 2.9"),
+        (made(0.05 * DEGREES, qd=None), {"velocity_limit": SPEED / 20}, "its velocity limit is 0.3"),
+        (made(0.1 * DEGREES, 0.1), {}, "the logged velocity is 0.0174"),
+        (made(1.0, DEGREES), {}, "the logged velocity is 57.3"),
+    ],
+)
+def test_degrees(log, limits, reason):
+    text = refusal(log, **limits)
+    assert "made: joint 1 looks like degrees" in text and reason in text and "units_checked=True" in text
+    check_log(log, **limits, units_checked=True)
+
+
+def test_many_turns_within_the_limits_are_fine():
+    limits = np.array([[-40.0, 40.0], [-40.0, 40.0]])
+    assert check_log(made(25.0, 25.0), position_limits=limits).notes == ()
+
+
+def test_joint_at_rest():
+    q = motion(400)["q"] * [1.0, 1e-4]
+    log = made(q=q, qd=None)
+    text = refusal(log, joint_names=["shoulder", "elbow"])
+    assert "elbow does not move (it spans 0.00016)" in text and "allow_still=True" in text
+    assert check_log(log, allow_still=True).notes == ("joint 2 does not move (it spans 0.00016)",)
+
+
+def test_limits_exceeded_are_noted():
+    checked = check_log(
+        made(), position_limits=np.array([[-0.6, 2.9], [-2.0, 0.75]]), velocity_limit=np.array([2.0, 6.0])
+    )
+    assert len(checked.notes) == 2
+    assert "joint 1 is beyond its position limits -0.6 .. 2.9 by up to 0.2, in" in checked.notes[0]
+    assert checked.notes[1] == "joint 1 moves at up to 2.4, above its velocity limit 2"
+
+
+def test_velocities_of_another_sign_are_noted():
+    notes = check_log(made(scale_qd=-1.0)).notes
+    assert len(notes) == 2 and "the logged velocity of joint 1 is -1 times the derivative of its position" in notes[0]
+
+
+def test_limits_come_from_a_chain():
+    chain = make_chain(
+        rotation=[jnp.eye(3)] * 2,
+        translation=jnp.zeros((2, 3)),
+        screw=[[0.0, 0, 1, 0, 0, 0]] * 2,
+        inertia=jnp.asarray([[1.0, 0, 0, 0, 1, 0, 1, 0, 0, 1]] * 2),
+        joint_names=("pan", "tilt"),
+        position_limits=jnp.asarray([[-0.5, 0.5], [-1.0, 1.0]]),
+    )
+    assert "pan is beyond its position limits -0.5 .. 0.5" in check_log(made(), chain).notes[0]
+    three = Log(np.arange(30.0), np.ones((30, 3)), None, np.ones((30, 3)), "made")
+    assert "2 position limits for a log of 3 joints; is it another robot's log?" in refusal(three, chain=chain)
+
+
+# real robots
+
+REAL = {
+    "panda/exciting_1.csv": (7, 20544, None),
+    "ur10/exciting.csv": (6, 3441, None),
+    "tx40/motor_log.csv": (6, 45000, None),
+    "ur10e/train_20sec_8harm.csv": (6, 2506, UR10E_GAINS),
+    "ur10e/train_30sec_12harm.csv": (6, 3691, UR10E_GAINS),
+    "ur10e/train_40sec_12harm.csv": (6, 4639, UR10E_GAINS),
+    "ur10e/unloaded_15harm50sec.csv": (6, 5347, UR10E_GAINS),
+    "ur10e/validate_ptp_10_points.csv": (6, 5347, UR10E_GAINS),
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_logs_read_and_pass(shared_data, name):
+    joints, count, gains = REAL[name]
+    start = time.perf_counter()
+    log = read_log(shared_data / name, joints, gains=gains)
+    assert time.perf_counter() - start < 2.0
+    assert len(log) == count and np.isfinite(log.q).all() and (np.diff(log.t) > 0).all()
+    if name.startswith("tx40"):
+        assert "joint 1 looks like degrees" in refusal(log)
+    else:
+        assert check_log(log).notes == log.notes
+
+
+def test_real_log_with_garbage(shared_data):
+    path = shared_data / "ur10e" / "loaded_15harm50sec.csv"
+    text = complaint(path, 6, gains=UR10E_GAINS)
+    assert "9 of 6106 rows cannot be used" in text and "on_bad_rows='drop'" in text
+    assert "first at row 2 (line 3), column 't' (-0.1231)" in text
+    log = read_log(path, 6, gains=UR10E_GAINS, on_bad_rows="drop")
+    assert len(log) == 6097 and np.abs(log.q).max() < 2 * np.pi and np.abs(log.tau).max() < 500
+    assert log.notes[0].endswith("dropped: rows 2-10")
+    assert segments(log.t) == ((0, 1), (1, 6097))
+    check_log(log)

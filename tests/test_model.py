@@ -1,0 +1,103 @@
+"""What a chain refuses to be built from, what it keeps, and what its functions refuse to be called with."""
+
+import pickle
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxdyn
+from helpers import random_chain, random_state, relative
+from jaxdyn.dynamics.sweep import outward
+
+ONE = {
+    "rotation": np.eye(3)[None],
+    "translation": np.zeros((1, 3)),
+    "screw": [[0, 0, 1, 0, 0, 0]],
+    "inertia": np.zeros((1, 10)),
+}
+TILTED = np.eye(4) * 2
+
+
+@pytest.mark.parametrize(
+    "message, change",
+    [
+        ("no joint that moves", {"screw": np.zeros((0, 6))}),
+        ("rotation has shape", {"rotation": np.eye(3)}),
+        ("holds NaN", {"translation": [[np.nan, 0, 0]]}),
+        ("not a rotation", {"rotation": -np.eye(3)[None]}),
+        ("has length 2", {"screw": [[0, 0, 2, 0, 0, 0]]}),
+        ("has length 0.5", {"screw": [[0, 0, 0, 0, 0, 0.5]]}),
+        ("fixed to link 3", {"frames": {"tool": (3, np.eye(4))}}),
+        ("holds no rotation|last row", {"frames": {"tool": (0, TILTED)}}),
+        ("is used twice", {"frames": {"link1": (0, np.eye(4))}}),
+        ("above its upper limit", {"position_limits": (1.0, -1.0)}),
+        ("armature is negative", {"armature": -1.0}),
+        ("coulomb_velocity must be positive", {"coulomb_velocity": 0.0}),
+        ("gravity is", {"gravity": (0.0, -9.81)}),
+        ("neither a link nor a frame", {"tip_name": "hand"}),
+        ("2 joint names are given", {"joint_names": ["a", "b"]}),
+        ("mass -1 kg", {"inertia": [[-1.0, 0, 0, 0, 1, 0, 1, 0, 0, 1]]}),
+        ("violate the triangle inequality", {"inertia": [[1.0, 0, 0, 0, 1, 0, 1, 0, 0, 3]]}),
+    ],
+)
+def test_impossible_models_are_refused(message, change):
+    with pytest.raises(jaxdyn.ModelError, match=message):
+        jaxdyn.make_chain(**{**ONE, **change})
+
+
+def test_axes_given_with_few_digits_are_made_exact():
+    axis = np.array([0.7071068, 0, 0.7071068])
+    chain = jaxdyn.make_chain(**{**ONE, "screw": [[*axis, 0, 0, 0]], "rotation": np.round(np.eye(3), 7)[None]})
+    rotation = jaxdyn.forward_kinematics(chain, jnp.array([2.0]))[0, :3, :3]
+    np.testing.assert_allclose(rotation.T @ rotation, np.eye(3), atol=1e-14)
+
+
+def test_parameters_are_exchanged_by_shape():
+    chain = random_chain(3)
+    pi = jnp.arange(30.0)
+    for given in (pi, pi.reshape(3, 10)):
+        np.testing.assert_array_equal(
+            jaxdyn.inertial_parameters(jaxdyn.with_inertial_parameters(chain, given)).ravel(), pi
+        )
+    with pytest.raises(jaxdyn.ModelError, match="takes \\(3, 10\\)"):
+        jaxdyn.with_inertial_parameters(chain, pi[:20])
+
+
+def test_a_topology_hashes_alike_in_another_process():
+    topology = random_chain(2).topology
+    code = (
+        "import pickle, sys; t = pickle.load(sys.stdin.buffer); sys.exit(hash(t) != hash(type(t)(*t.__reduce__()[1])))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(topology), check=False)
+    assert done.returncode == 0
+    assert pickle.loads(pickle.dumps(topology)) == topology
+
+
+def test_wrong_shapes_name_the_remedy():
+    chain = random_chain(3)
+    q, qd, qdd = random_state(3)
+    with pytest.raises(jaxdyn.ModelError, match="vmap"):
+        outward(chain, q[:2], lambda state, link, x: (state, state), jnp.zeros(()))
+    batch = jax.tree.map(lambda x: jnp.stack([x, x]), chain)
+    torques = jax.vmap(jaxdyn.inverse_dynamics, (0, None, None, None))(batch, q, qd, qdd)
+    assert relative(torques[1], jaxdyn.inverse_dynamics(chain, q, qd, qdd)) < 1e-14
+
+
+@pytest.mark.parametrize("by_step", [False, True])
+def test_rollouts_under_wrenches_are_repeated_steps(by_step):
+    chain = random_chain(2)
+    q, qd, _ = random_state(2)
+    rng = np.random.default_rng(3)
+    on_links, by_tip, torques = (jnp.asarray(rng.normal(size=s)) for s in ((4, 2, 6), (4, 6), (4, 2)))
+    given = (on_links, by_tip) if by_step else (on_links[0], by_tip[0])
+    positions, velocities = jaxdyn.rollout(
+        chain, q, qd, torques, 0.01, external_wrenches=given[0], wrench_by_tip=given[1]
+    )
+    for k in range(4):
+        row = k if by_step else 0
+        q, qd = jaxdyn.step(chain, q, qd, torques[k], 0.01, on_links[row], wrench_by_tip=by_tip[row])
+        assert relative(positions[k + 1], q) < 1e-13 and relative(velocities[k + 1], qd) < 1e-13

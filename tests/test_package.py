@@ -1,0 +1,160 @@
+"""The package as a whole: which way imports go, what importing it does, what is documented, and that what we show runs."""
+
+import ast
+import dataclasses
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from data_paths import ROOT
+
+PACKAGE = ROOT / "jaxdyn"
+ROWS = ("errors", "spatial", "model", "io", "dynamics", "simulation", "identification", "report", "cli")
+MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+PAGES = ("README.md", "docs/index.md", "docs/quickstart.md")
+
+
+def row_of(name: str) -> int:
+    """Row of a dotted module name like jaxdyn.io.urdf; the package's own __init__ and __main__ stand below all."""
+    parts = name.split(".")
+    if len(parts) == 1 or parts[1] == "__main__":
+        return len(ROWS)
+    assert parts[1] in ROWS, f"{name} is in no row of the import order {ROWS}; give it one"
+    return ROWS.index(parts[1])
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports_of(path: Path) -> set[str]:
+    """Dotted names of everything of jaxdyn that a file imports, also inside its functions."""
+    package = module_name(path).split(".")
+    if path.name != "__init__.py":
+        package = package[:-1]
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            target = [*base, *(node.module.split(".") if node.module else [])]
+            # `from .. import x` names a module, `from ..x import y` something in it
+            found |= {".".join([*target, alias.name]) if len(target) == 1 else ".".join(target) for alias in node.names}
+    return {name for name in found if name.split(".")[0] == "jaxdyn"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_go_one_way(path):
+    own = row_of(module_name(path))
+    wrong = [name for name in sorted(imports_of(path)) if row_of(name) > own]
+    assert not wrong, f"{module_name(path)} imports {', '.join(wrong)}, which stand below it in {' < '.join(ROWS)}"
+
+
+def test_the_import_check_sees_all_forms(tmp_path, monkeypatch):
+    folder = tmp_path / "jaxdyn" / "model"
+    folder.mkdir(parents=True)
+    path = folder / "x.py"
+    path.write_text(
+        "from ..io.urdf import load\nfrom .. import dynamics\nfrom . import chain\nimport jaxdyn.cli\nimport numpy\n"
+        "def f():\n    from jaxdyn.report import html\n"
+    )
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    expected = {"jaxdyn.io.urdf", "jaxdyn.dynamics", "jaxdyn.model", "jaxdyn.cli", "jaxdyn.report"}
+    assert imports_of(path) == expected
+    assert {name for name in expected if row_of(name) > row_of(module_name(path))} == expected - {"jaxdyn.model"}
+
+
+def test_files_are_small():
+    long = {str(path.relative_to(ROOT)): n for path in MODULES if (n := len(path.read_text().splitlines())) > 400}
+    assert not long, f"files of more than 400 lines: {long}"
+
+
+def coverage_check():
+    spec = importlib.util.spec_from_file_location("check_coverage", ROOT / "docs" / "check_coverage.py")
+    check = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(check)
+    return check
+
+
+def test_every_public_name_is_documented():
+    found = coverage_check().problems()
+    assert not found, "\n".join(found)
+
+
+def test_a_docstring_that_nobody_wrote_does_not_count():
+    @dataclasses.dataclass
+    class Bare:
+        x: int
+
+        def method(self): ...
+
+    check = coverage_check()
+    assert Bare.__doc__ and not check.has_docstring(Bare)
+    assert list(check.public_members(Bare)) == ["method"] and not check.has_docstring(Bare.method)
+    assert check.has_docstring(check.problems)
+
+
+IMPORT = """
+import sys
+import jax
+before = dict(jax.config.values)
+import jaxdyn
+changed = {k: v for k, v in jax.config.values.items() if before.get(k) != v}
+assert not changed, f"importing jaxdyn changed JAX's configuration: {changed}"
+assert not jax.config.jax_enable_x64
+from jax._src import xla_bridge
+assert not xla_bridge.backends_are_initialized(), "importing jaxdyn started a JAX backend"
+unneeded = {"matplotlib", "pyarrow", "pinocchio", "mujoco", "pytest", "beartype"} & set(sys.modules)
+assert not unneeded, f"importing jaxdyn imports {unneeded}"
+"""
+
+
+def run(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "MPLBACKEND": "Agg", **environment}
+    return subprocess.run([sys.executable, *arguments], cwd=cwd, env=env, capture_output=True, text=True, timeout=600)
+
+
+def test_importing_has_no_effect(tmp_path, monkeypatch):
+    for name in [name for name in os.environ if name.startswith("JAX_")]:
+        monkeypatch.delenv(name)
+    done = run("-W", "always", "-c", IMPORT, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_there_are_examples():
+    assert EXAMPLES
+
+
+@pytest.mark.examples
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.name)
+def test_example_runs(path, tmp_path):
+    done = run(str(path), cwd=tmp_path, JAXDYN_EXAMPLES_FAST="1")
+    assert done.returncode == 0, f"{path.name} failed:\n{done.stdout}\n{done.stderr}"
+    assert done.stdout, f"{path.name} shows nothing"
+
+
+@pytest.mark.examples
+@pytest.mark.parametrize("page", PAGES)
+def test_code_on_page_runs(page, tmp_path):
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+    assert blocks, f"{page} shows no Python"
+    script = tmp_path / "page.py"
+    script.write_text("\n".join(blocks))
+    done = run(str(script), cwd=tmp_path)
+    assert done.returncode == 0, f"the code on {page} failed:\n{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("page", sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]), ids=lambda p: p.name)
+def test_links_lead_somewhere(page):
+    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text())
+    dead = [link for link in links if "://" not in link and not (page.parent / link).exists()]
+    assert not dead, f"{page.relative_to(ROOT)} links to {dead}"

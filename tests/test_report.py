@@ -1,0 +1,380 @@
+"""What an identification leaves behind: table, report, terminal summary, and files that are whole or not there."""
+
+import csv
+import dataclasses
+import datetime
+import html.parser
+import io
+import math
+import os
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from rich.console import Console
+
+from helpers import random_chain
+from jaxdyn.dynamics.friction import friction_force
+from jaxdyn.dynamics.inverse import inverse_dynamics
+from jaxdyn.errors import OutputError
+from jaxdyn.identification.completion import prior_parameters
+from jaxdyn.identification.identify import identify
+from jaxdyn.io.log import Log
+from jaxdyn.io.urdf import load
+from jaxdyn.io.urdf_write import save_urdf
+from jaxdyn.report import output
+from jaxdyn.report.html import report_html, write_report
+from jaxdyn.report.markup import rounded, with_deviation
+from jaxdyn.report.output import FILES, check_writable, write_all
+from jaxdyn.report.plots import envelope, torque_svg
+from jaxdyn.report.quality import deviations_from, parameter_rows, pooled
+from jaxdyn.report.summary import print_summary
+from jaxdyn.report.tables import COLUMNS, write_parameters
+
+VOID = {"meta", "br", "input", "link", "img", "hr"}
+
+
+@pytest.fixture(scope="module")
+def truth():
+    return random_chain(2, seed=3)
+
+
+@pytest.fixture(scope="module")
+def result(truth):
+    """A revolute and a prismatic joint, with a held-out part."""
+    prior = dataclasses.replace(truth, inertia=truth.inertia * 1.1)
+    rng = np.random.default_rng(1)
+    t = np.arange(1000) / 200
+    w = np.array([2.3, 5.1, 8.7])[:, None, None] * rng.uniform(0.9, 1.1, (3, 1, 2))
+    phase = w * t[:, None] + rng.uniform(0, 6, (3, 1, 2))
+    q, qd, qdd = (sum(x) / 3 for x in (np.sin(phase), w * np.cos(phase), -(w**2) * np.sin(phase)))
+    tau = jax.vmap(lambda *x: inverse_dynamics(truth, *x) + friction_force(truth, x[1]))(
+        *map(jnp.asarray, (q, qd, qdd))
+    )
+    noise = rng.normal(size=(2, *q.shape)) * np.array([1e-5, 0.1])[:, None, None]
+    return identify(prior, Log(t, q + noise[0], None, np.asarray(tau) + noise[1], source="run <1> & more.csv"))
+
+
+def cells(path):
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+class Page(html.parser.HTMLParser):
+    """Checks that tags nest, and collects ids, references and text."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.ids, self.references, self.text, self.tags = [], [], [], [], []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        if tag not in VOID:
+            self.open.append(tag)
+        self._attributes(attrs)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+        self._attributes(attrs)
+
+    def _attributes(self, attrs):
+        for name, value in attrs:
+            if name == "id":
+                self.ids.append(value)
+            elif name in ("src", "href", "xlink:href", "data", "action", "srcset"):
+                self.references.append(value)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if not self.open or self.open[-1] not in ("style", "script"):
+            self.text.append(data)
+
+
+def test_csv_holds_the_numbers_exactly(result, tmp_path):
+    write_parameters(result, tmp_path / "p.csv")
+    rows = cells(tmp_path / "p.csv")
+    assert tuple(rows[0]) == COLUMNS
+    base = [row for row in rows if row["kind"] == "base"]
+    full = rows[len(base) :]
+    assert tuple(row["name"] for row in base) == result.base.names
+    assert tuple(row["name"] for row in full) == result.names
+    for column, values in (
+        ("value", result.wls.values),
+        ("standard_deviation", result.wls.standard_deviations),
+        ("relative_sd_percent", result.wls.relative_standard_deviations),
+        ("ols_value", result.ols.values),
+        ("ols_sd", result.ols.standard_deviations),
+    ):
+        assert [float(row[column]) for row in base] == values.tolist()
+    prior = prior_parameters(result.prior, result.columns)
+    assert [float(row["value"]) for row in full] == result.parameters.tolist()
+    assert [float(row["prior"]) for row in full] == prior.tolist()
+    assert [float(row["prior"]) for row in base] == (result.base.matrix @ prior).tolist()
+    units = {row["name"]: row["unit"] for row in full}
+    assert units["fv1"] == "N m s/rad" and units["fv2"] == "N s/m" and units["m2"] == "kg"
+
+
+def test_full_parameters_say_whether_they_are_identifiable(result, tmp_path):
+    write_parameters(result, tmp_path / "p.csv")
+    full = {row["name"]: row for row in cells(tmp_path / "p.csv") if row["kind"] == "full"}
+    known = {name: row["identifiable"] for name, row in full.items()}
+    assert {name for name in known if known[name] == "no"} == set(result.base.unidentifiable) != set()
+    in_sums = {name for name in known if known[name] == "only in sums"}
+    assert set(result.base.dropped) < in_sums  # and the leads of their sums
+    for name, row in full.items():
+        assert (row["standard_deviation"] != "") == (known[name] == "yes")
+    k = result.base.names.index("fc2")
+    assert known["fc2"] == "yes" and float(full["fc2"]["standard_deviation"]) == result.wls.standard_deviations[k]
+    assert full["fc2"]["belongs_to"] == "joint2" and full["m2"]["belongs_to"] == "link2"
+
+
+def test_csv_is_read_by_numpy(result, tmp_path):
+    write_parameters(result, tmp_path / "p.csv")
+    table = np.genfromtxt(tmp_path / "p.csv", delimiter=",", names=True, dtype=None, encoding="utf-8")
+    assert table["value"][: result.base.size].tolist() == result.wls.values.tolist()
+    assert np.isnan(table["standard_deviation"]).any()
+
+
+def test_report_is_whole_and_needs_nothing_else(result):
+    text = report_html(result, date=datetime.datetime(2024, 5, 6, 7, 8))
+    page = Page(text)
+    assert text.startswith("<!DOCTYPE html>") and page.tags.count("svg") == 2 * result.chain.n
+    assert len(set(page.ids)) == len(page.ids)
+    assert page.references and all(r.startswith("#") and r[1:] in page.ids for r in page.references)
+    used = re.findall(r"url\(([^)]*)\)", text)
+    assert used and all(u.startswith("#") and u[1:] in page.ids for u in used)
+    assert "@import" not in text and not {"link", "img", "iframe", "object"} & set(page.tags)
+    addresses = set(re.findall(r"https?://[^\"'\s<)]+", text))
+    assert addresses <= {"http://www.w3.org/1999/xlink", "http://www.w3.org/2000/svg"}  # names, not places
+
+
+def test_report_says_what_there_is_to_say(result):
+    text = " ".join("".join(Page(report_html(result, "A <robot>", datetime.datetime(2024, 5, 6, 7, 8))).text).split())
+    unseen, fitted = pooled(result.validation), pooled(result.fitted)
+    for words in (
+        "A <robot>",
+        "2024-05-06 07:08",
+        "run <1> & more.csv",
+        "the written model was then fitted to everything",
+        f"{rounded(unseen.total_relative)} %",
+        f"{rounded(fitted.total_relative)} %",
+        *(rounded(x) for x in (*unseen.rms, *fitted.rms, *unseen.relative_moving, *fitted.relative)),
+        *result.base.names,
+        *result.base.unidentifiable,
+        *result.base.dropped,
+        *result.impossible,
+        "No torque of this robot depends on these",
+        "torque [N m]",
+        "torque [N]",
+        "time [s]",
+    ):
+        assert words in text, words
+
+
+def test_report_names_impossible_links_and_notes(result):
+    spoiled = dataclasses.replace(result, impossible=("link 'arm': mass -1 kg is not positive",), notes=("a <note>",))
+    text = report_html(spoiled)
+    assert "link &#x27;arm&#x27;: mass -1 kg is not positive" in text and "allow_nonphysical=True" in text
+    assert "a &lt;note&gt;" in text
+    assert "allow_nonphysical" not in report_html(dataclasses.replace(result, impossible=()))
+
+
+def test_report_of_separate_validation_does_not_speak_of_a_refit(result):
+    assert "fitted to everything" not in report_html(dataclasses.replace(result, validation_refit=False))
+
+
+def test_report_stays_small(result):
+    """7 joints, two runs, 2000 points: under 3 MB. So are many runs, of which not all are drawn."""
+    rng = np.random.default_rng(0)
+    evaluation = result.fitted[0]
+    t = np.arange(2000) / 100
+    noise = {name: rng.normal(size=(2000, 2)) for name in ("q", "qd", "qdd", "tau")}
+    samples = dataclasses.replace(evaluation.samples, t=t, segments=((0, 2000),), **noise)
+    run = dataclasses.replace(evaluation, samples=samples, prediction=noise["q"])
+    seven = dataclasses.replace(result, fitted=(run,) * 4, validation=(run,) * 3)
+    assert len(report_html(seven).encode()) < 3e6
+
+
+def test_few_pictures_are_drawn_of_many_runs(result, monkeypatch):
+    monkeypatch.setattr("jaxdyn.report.html.MOST_PICTURES", 4)
+    page = Page(report_html(dataclasses.replace(result, fitted=result.fitted * 3)))
+    assert page.tags.count("svg") == 4 and "".join(page.text).count("Not drawn") == 2
+
+
+def test_envelope_keeps_peaks_and_ends():
+    rng = np.random.default_rng(1)
+    t = np.arange(10_000) / 1000
+    y = rng.normal(size=10_000)
+    y[[1234, 8765]] = 50, -60
+    short_t, short_y = envelope(t, y, 400)
+    assert len(short_t) <= 402 and np.all(np.diff(short_t) > 0)
+    assert {short_t[0], short_t[-1]} == {t[0], t[-1]}
+    assert short_y.max() == 50 and short_y.min() == -60 and short_t[short_y.argmax()] == t[1234]
+    assert set(zip(short_t, short_y, strict=True)) <= set(zip(t, y, strict=True))
+    assert envelope(t[:100], y[:100], 400)[0] is not None and len(envelope(t[:100], y[:100], 400)[0]) == 100
+
+
+def test_gaps_part_the_curves(result):
+    evaluation = result.fitted[0]
+    count = len(evaluation.samples.t)
+    halves = ((0, count // 2), (count // 2, count))
+    parted = dataclasses.replace(evaluation, samples=dataclasses.replace(evaluation.samples, segments=halves))
+    for name in ("measured", "predicted", "residual"):
+        strokes = [torque_svg(e, 0, "N m").count(f"stroke: var(--{name})") for e in (evaluation, parted)]
+        assert strokes == [2, 3]  # one more curve; one is the legend's
+    assert "fill: var(--gap)" in torque_svg(parted, 0, "N m") and "--gap" not in torque_svg(evaluation, 0, "N m")
+
+
+def test_pictures_leave_matplotlib_as_it_is(result):
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    first, again = (torque_svg(result.fitted[0], 0, "N m", key="a") for _ in range(2))
+    assert first == again
+    assert dict(matplotlib.rcParams) == before
+    assert "#0" not in re.sub(r"url\(#\w+\)|href=\"#\w+\"", "", first)  # every colour is the page's
+
+
+def test_values_are_shown_to_the_digits_they_have():
+    assert with_deviation(1.23456, 0.0067) == ("1.2346", "0.0067")
+    assert with_deviation(1234.56, 210.0) == ("1.23e+03", "2.1e+02")
+    assert with_deviation(0.5, 0.0) == ("0.5", "0")
+    assert with_deviation(0.04, 5.1) == ("0.0", "5.1")
+    assert [rounded(x) for x in (math.nan, 0.0, 1.0, 16.26, 250.4, 14495.6, 1e-5)] == [
+        "\N{EN DASH}",
+        "0",
+        "1.00",
+        "16.3",
+        "250",
+        "14496",
+        "1.00e-05",
+    ]
+
+
+def printed(result, paths=None, truth=None):
+    console = Console(file=io.StringIO(), width=80, highlight=False)
+    print_summary(result, paths, truth, console)
+    return console.file.getvalue()
+
+
+def test_summary_fits_on_a_screen(result, truth, tmp_path):
+    text = printed(result, {name: tmp_path / name for name in FILES}, truth)
+    assert len(text.splitlines()) + 5 <= 40  # seven joints have five lines more
+    for words in ("joint1", "joint2", " N m", f"{result.base.size} base parameters", *FILES, "Best", "Worst"):
+        assert words in text
+    off = np.abs(deviations_from(result, truth))
+    assert f"{int((off <= 2).sum())} of {result.base.size} base parameters within 2" in text
+    assert off.max() < 8
+    assert "could not be written" in printed(result, {"report.html": tmp_path / "report.html"})
+
+
+def test_all_files_are_written_and_the_model_comes_back(result, tmp_path):
+    paths = write_all(result, tmp_path / "new" / "out")
+    assert tuple(paths) == FILES
+    assert sorted(os.listdir(tmp_path / "new" / "out")) == sorted(FILES)
+    again = load(paths["identified.urdf"], tip=result.chain.topology.tip_name, allow_nonphysical=True)
+    np.testing.assert_allclose(again.inertia, result.chain.inertia, rtol=1e-9, atol=1e-9)
+    assert write_all(result, tmp_path / "new" / "out") == paths  # once more, over them
+
+
+def test_the_source_is_updated(result, tmp_path):
+    source = tmp_path / "robot_one.urdf"
+    save_urdf(result.prior, source)
+    source.write_text(source.read_text("utf-8").replace("<link", "<!-- mine --><link", 1), "utf-8")
+    tip = result.chain.topology.tip_name
+    read = dataclasses.replace(load(source, tip=tip), inertia=result.chain.inertia)
+    updated = dataclasses.replace(result, chain=read)
+    paths = write_all(updated, tmp_path / "out", source_urdf=source, tip=tip)
+    assert "<!-- mine -->" in paths["identified.urdf"].read_text("utf-8")
+    assert "<h1>Identification of robot_one</h1>" in paths["report.html"].read_text("utf-8")
+    in_place = tmp_path / "out" / "identified.urdf"  # the former result as the next run's source
+    assert write_all(updated, tmp_path / "out", source_urdf=in_place, tip=tip) == paths
+
+
+def test_a_model_that_no_urdf_holds_does_not_lose_the_rest(result, tmp_path):
+    out = tmp_path / "out"
+    write_all(result, out)
+    earlier = (out / "identified.urdf").read_text("utf-8")
+    helical = dataclasses.replace(result, chain=random_chain(2, joints="helical"))
+    paths = write_all(helical, out)
+    assert tuple(paths) == ("parameters.csv", "report.html")
+    assert sorted(os.listdir(out)) == ["identified.urdf.old", "parameters.csv", "report.html"]
+    assert (out / "identified.urdf.old").read_text("utf-8") == earlier
+    report = paths["report.html"].read_text("utf-8")
+    assert "identified.urdf was not written" in report and "helical" in report and ".draft" not in report
+
+
+@pytest.mark.parametrize("fault", [OSError(28, "No space left on device"), KeyboardInterrupt(), OutputError("no")])
+@pytest.mark.parametrize("writer", ["write_parameters", "save_urdf", "write_report"])
+def test_nothing_is_left_behind_by_a_failure(result, tmp_path, monkeypatch, writer, fault):
+    real = getattr(output, writer)
+
+    def fail(*given):
+        real(*given)
+        raise fault
+
+    monkeypatch.setattr(output, writer, fail)
+    expected = KeyboardInterrupt if isinstance(fault, KeyboardInterrupt) else OutputError
+    with pytest.raises(expected, match="No space left" if isinstance(fault, OSError) else None):
+        write_all(result, tmp_path / "a" / "b")
+    assert os.listdir(tmp_path) == []
+    (tmp_path / "report.html").write_text("mine")
+    with pytest.raises(expected):
+        write_all(result, tmp_path)
+    assert os.listdir(tmp_path) == ["report.html"] and (tmp_path / "report.html").read_text() == "mine"
+
+
+@pytest.mark.parametrize("at", range(1, 7))
+def test_files_moved_in_place_are_put_back_when_a_later_one_cannot_be(result, tmp_path, monkeypatch, at):
+    for name in FILES:
+        (tmp_path / name).write_text(f"old {name}")
+    real, count = os.replace, 0
+
+    def fail(source, place):
+        nonlocal count
+        if "draft" in f"{source}{place}" and ".part" not in f"{source}":
+            count += 1
+            if count == at:
+                raise OSError(5, "Input/output error")
+        real(source, place)
+
+    monkeypatch.setattr(output.os, "replace", fail)
+    with pytest.raises(OutputError, match="Input/output error"):
+        write_all(result, tmp_path)
+    assert sorted(os.listdir(tmp_path)) == sorted(FILES)
+    assert all((tmp_path / name).read_text() == f"old {name}" for name in FILES)
+
+
+def test_folders_that_cannot_be_written_are_refused_before_the_work(result, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+        for check in (check_writable, lambda folder: write_all(result, folder)):
+            with pytest.raises(OutputError, match=r"file.*is a file; give another folder"):
+                check(folder)
+    (tmp_path / "full" / "report.html").mkdir(parents=True)
+    with pytest.raises(OutputError, match=r"report\.html: is a folder"):
+        check_writable(tmp_path / "full")
+    check_writable(tmp_path / "not" / "yet")
+    assert sorted(os.listdir(tmp_path)) == ["file", "full"]
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(OutputError, match=r"no permission to write in .*give another folder"):
+        check_writable(tmp_path / "not" / "yet")
+
+
+def test_single_files_that_cannot_be_written_say_so(result, tmp_path):
+    for write in (write_parameters, write_report):
+        with pytest.raises(OutputError, match=r"missing.*cannot be written"):
+            write(result, tmp_path / "missing" / "x")
+
+
+def test_rows_of_the_base_have_the_unit_of_their_lead(result):
+    base, full = parameter_rows(result)
+    units = {row.name: row.unit for row in full}
+    assert all(row.unit == units[result.names[lead]] for row, lead in zip(base, result.base.kept, strict=True))

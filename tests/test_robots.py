@@ -1,0 +1,127 @@
+"""The ready-made arms against their makers' published kinematics, and against what every arm must satisfy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxdyn
+from helpers import relative
+from jaxdyn.model import robots
+from jaxdyn.model.build import check_inertia
+from jaxdyn.model.dh import from_dh
+from jaxdyn.spatial.inertia import inertial_parameters_to_com
+
+ARMS = [robots.panda, robots.ur5, robots.ur5e, robots.ur10, robots.iiwa14, robots.xarm7]
+HALF = np.pi / 2
+
+# Denavit-Hartenberg tables as the makers publish them: a, alpha, d
+PANDA_MODIFIED = (
+    [0, 0, 0, 0.0825, -0.0825, 0, 0.088],
+    [0, -HALF, HALF, HALF, -HALF, HALF, HALF],
+    [0.333, 0, 0.316, 0, 0.384, 0, 0],
+)
+UNIVERSAL = {
+    "ur5": (0.089159, -0.425, -0.39225, 0.10915, 0.09465, 0.0823),
+    "ur5e": (0.1625, -0.425, -0.3922, 0.1333, 0.0997, 0.0996),
+    "ur10": (0.1273, -0.612, -0.5723, 0.163941, 0.1157, 0.0922),
+}
+# Home positions of the flange at q = 0: metres, and the flange's z axis
+HOMES = {
+    "panda": ((0.088, 0, 0.333 + 0.316 + 0.384 - 0.107), (0, 0, -1)),
+    "ur5": ((-0.81725, -0.19145, -0.005491), (0, -1, 0)),
+    "ur5e": ((-0.8172, -0.2329, 0.0628), (0, -1, 0)),
+    "ur10": ((-1.1843, -0.256141, 0.0116), (0, -1, 0)),
+    "iiwa14": ((0, 0, 0.36 + 0.42 + 0.4 + 0.126), (0, 0, 1)),
+    "xarm7": ((0.206, 0, 0.1205), (0, 0, -1)),
+}
+
+
+@pytest.fixture(scope="module", params=ARMS, ids=lambda make: make.__name__)
+def arm(request):
+    return request.param.__name__, request.param()
+
+
+def test_home_pose(arm):
+    name, chain = arm
+    position, axis = HOMES[name]
+    pose = np.asarray(jaxdyn.frame_pose(chain, jnp.zeros(chain.n)))
+    np.testing.assert_allclose(pose[:3, 3], position, rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(pose[:3, 2], axis)
+
+
+def test_inertias_are_those_of_bodies(arm):
+    _, chain = arm
+    for name, pi in zip(chain.link_names, chain.inertia, strict=True):
+        check_inertia(name, pi)
+        assert pi[0] > 0
+
+
+def test_mass_matrix_is_positive_definite_and_gravity_within_the_drives_reach(arm):
+    _, chain = arm
+    rng = np.random.default_rng(0)
+    q = jnp.asarray(rng.uniform(*np.asarray(chain.position_limits).T, size=(8, chain.n)))
+    mass_matrices = jax.jit(jax.vmap(jaxdyn.crba, in_axes=(None, 0)))(chain, q)
+    assert np.linalg.eigvalsh(np.asarray(mass_matrices)).min() > 1e-5
+    gravity = np.asarray(jax.jit(jax.vmap(jaxdyn.gravity_force, in_axes=(None, 0)))(chain, q))
+    assert np.all(np.abs(gravity) < np.tile(chain.effort_limit, (8, 1)))
+
+
+def test_limits_are_those_of_an_arm(arm):
+    _, chain = arm
+    lower, upper = np.asarray(chain.position_limits).T
+    assert np.all(lower < upper) and np.all(upper - lower <= 4 * np.pi + 1e-12)
+    assert np.all(np.isfinite(chain.effort_limit)) and np.all(np.asarray(chain.effort_limit) >= 12)
+    assert np.all((np.asarray(chain.velocity_limit) > 1) & (np.asarray(chain.velocity_limit) < 4))
+
+
+def massless(n):
+    return np.tile(np.eye(10)[0], (n, 1))
+
+
+def test_panda_is_its_published_modified_dh_table():
+    a, alpha, d = PANDA_MODIFIED
+    flange = np.eye(4)
+    flange[2, 3] = 0.107
+    table = from_dh(a, alpha, d, np.zeros(7), convention="modified", inertia=massless(7), tool_pose=flange)
+    q = jnp.asarray(np.random.default_rng(1).normal(size=7))
+    assert relative(jaxdyn.forward_kinematics(robots.panda(), q), jaxdyn.forward_kinematics(table, q)) < 1e-12
+    assert relative(jaxdyn.frame_pose(robots.panda(), q), jaxdyn.frame_pose(table, q)) < 1e-12
+
+
+@pytest.mark.parametrize("name", UNIVERSAL)
+def test_universal_robots_tool_is_that_of_the_published_dh_table(name):
+    d1, a2, a3, d4, d5, d6 = UNIVERSAL[name]
+    alpha = [HALF, 0, 0, HALF, -HALF, 0]
+    table = from_dh([0, a2, a3, 0, 0, 0], alpha, [d1, 0, 0, d4, d5, d6], np.zeros(6), inertia=massless(6))
+    q = jnp.asarray(np.random.default_rng(2).normal(size=6))
+    chain = getattr(robots, name)()
+    assert relative(jaxdyn.frame_pose(chain, q, "tool0"), jaxdyn.frame_pose(table, q)) < 1e-12
+    turn = np.asarray(jaxdyn.frame_pose(chain, q, "tool0"))[:3, :3].T @ jaxdyn.frame_pose(chain, q, "flange")[:3, :3]
+    np.testing.assert_allclose(turn, [[0, 1, 0], [0, 0, 1], [1, 0, 0]], rtol=0, atol=1e-15)
+
+
+def test_universal_robots_wrist_inertias_have_the_published_axes():
+    """A published tensor is in the DH frame's axes: y of the shoulder's, 0.03529 kg m^2 on the UR10, is z of the
+    link's."""
+    chain = robots.ur10()
+    mass, com, inertia = inertial_parameters_to_com(chain.inertia[0])
+    np.testing.assert_allclose(mass, 7.1, rtol=1e-13)
+    np.testing.assert_allclose(com, [0.021, -0.027, 0], rtol=0, atol=1e-13)
+    published = np.array([[0.03408, 2e-5, -0.00425], [2e-5, 0.03529, 8e-5], [-0.00425, 8e-5, 0.02156]])
+    link_from_dh = np.array([[1, 0, 0], [0, 0, -1], [0, 1, 0]])
+    np.testing.assert_allclose(inertia, link_from_dh @ published @ link_from_dh.T, rtol=0, atol=1e-13)
+
+
+def test_leaves_of_the_caller_go_before_the_tables():
+    tool = np.eye(4)
+    chain = robots.panda(armature=0.1, gravity=(0, 0, 0), frames={"tool": (6, tool)}, joint_names=list("abcdefg"))
+    np.testing.assert_array_equal(chain.armature, np.full(7, 0.1))
+    assert chain.frame_names == ("flange", "tool") and chain.joint_names == tuple("abcdefg")
+    assert not np.any(jaxdyn.gravity_force(chain, jnp.ones(7)))
+    assert robots.ur5e(link_names=list("abcdef")).link_names == tuple("abcdef")
+
+
+def test_names_of_the_robots():
+    assert robots.panda().joint_names[0] == "panda_joint1" and robots.panda().topology.base_name == "panda_base"
+    assert robots.ur10().joint_names[2] == "elbow_joint"

@@ -1,0 +1,215 @@
+"""Steps and rollouts: orders of convergence, energy, friction, policies, and derivatives through time."""
+
+import functools
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.integrate
+
+import jaxdyn
+from helpers import derivatives, directions, once, random_chain, relative
+from jaxdyn import textbook
+from oracle import closed_form
+from peer_models import anonymous
+
+METHODS = ("semi_implicit_euler", "explicit_euler", "rk4")
+CHUNK = 100
+
+
+@functools.partial(jax.jit, static_argnames="method")
+def march(chain, q, qd, tau, dt, method):
+    """The state CHUNK steps later under a constant torque, and the energy after every step."""
+
+    def body(state, _):
+        state = jaxdyn.step(chain, *state, tau, dt, method=method)
+        return state, jaxdyn.total_energy(chain, *state)
+
+    return jax.lax.scan(body, (q, qd), length=CHUNK)
+
+
+def simulate(chain, q, qd, tau, dt, duration, method):
+    """Final state and energies of a simulation whose number of steps is a multiple of CHUNK."""
+    chain = anonymous(chain)
+    chunks = round(duration / (CHUNK * dt))
+    assert abs(chunks * CHUNK * dt - duration) < 1e-9
+    energies, state = [], (q, qd)
+    for _ in range(chunks):
+        state, energy = march(chain, *state, tau, dt, method)
+        energies.append(energy)
+    return state, np.concatenate(energies)
+
+
+@pytest.mark.parametrize(
+    ("method", "dt", "order"),
+    [("semi_implicit_euler", 4e-4, (0.7, 1.4)), ("explicit_euler", 4e-4, (0.9, 1.2)), ("rk4", 2e-2, (3.8, 5.2))],
+)
+def test_energy_drift_of_a_free_pendulum_shrinks_at_the_order_of_the_method(method, dt, order):
+    chain = textbook.pendulum(3)
+    q, zero = jnp.asarray([0.6, -0.3, 0.4]), jnp.zeros(3)
+    start = float(jaxdyn.total_energy(chain, q, zero))
+    drift = []
+    for h in (dt, dt / 2):
+        _, energies = simulate(chain, q, zero, zero, h, 10, method)
+        drift.append(np.abs(energies - start).max())
+    measured = np.log2(drift[0] / drift[1])
+    assert order[0] < measured < order[1]
+    assert 0 < drift[1] < 0.2  # J, of a pendulum that swings with several
+
+
+@functools.cache
+def exact_motion():
+    """A driven chain with a joint of every kind, with friction, for half a second: NumPy's matrix form and DOP853."""
+    chain = random_chain(3, 21)
+    rng = np.random.default_rng(21)
+    q, qd, tau = rng.normal(size=(3, 3))
+    viscous, coulomb, width, offset = (
+        np.asarray(getattr(chain, k))
+        for k in ("viscous_friction", "coulomb_friction", "coulomb_velocity", "torque_offset")
+    )
+
+    def rate(_, state):
+        x, xd = state[:3], state[3:]
+        terms = closed_form(chain, x, xd)
+        friction = viscous * xd + coulomb * np.tanh(xd / width) + offset
+        return np.concatenate(
+            [xd, np.linalg.solve(terms.mass_matrix, tau - friction - terms.coriolis_force - terms.gravity_force)]
+        )
+
+    solution = scipy.integrate.solve_ivp(
+        rate, (0, 0.5), np.concatenate([q, qd]), method="DOP853", rtol=1e-12, atol=1e-12
+    )
+    return chain, jnp.asarray(q), jnp.asarray(qd), jnp.asarray(tau), solution.y[:, -1]
+
+
+@pytest.mark.parametrize(
+    ("method", "dt", "order"), [("semi_implicit_euler", 1e-3, 1), ("explicit_euler", 1e-3, 1), ("rk4", 5e-3, 4)]
+)
+def test_motion_converges_to_the_exact_one_at_the_order_of_the_method(method, dt, order):
+    chain, q, qd, tau, exact = exact_motion()
+    errors = []
+    for h in (dt, dt / 2):
+        state, _ = simulate(chain, q, qd, tau, h, 0.5, method)
+        errors.append(np.abs(np.concatenate(state) - exact).max())
+    assert abs(np.log2(errors[0] / errors[1]) - order) < 0.2
+    assert errors[1] < (1e-6 if method == "rk4" else 0.05)
+
+
+def test_a_pendulum_swings_with_its_period():
+    """Small swings of a physical pendulum: 2 pi sqrt(I / (m g l))."""
+    chain = textbook.pendulum(1, mass=2.0, length=0.9)
+    period = 2 * np.pi * np.sqrt((0.9**2 / 3) / (9.81 * 0.45))
+    state, _ = simulate(chain, jnp.asarray([1e-4]), jnp.zeros(1), jnp.zeros(1), period / (5 * CHUNK), period, "rk4")
+    np.testing.assert_allclose(state[0], [1e-4], rtol=1e-8)
+    assert abs(state[1][0]) < 1e-11
+
+
+@functools.cache
+def rolled(method):
+    return once(functools.partial(jaxdyn.rollout, method=method))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_rollout_is_repeated_steps(method):
+    chain = random_chain(3, 22)
+    rng = np.random.default_rng(22)
+    q, qd = jnp.asarray(rng.normal(size=(2, 3)))
+    controls = jnp.asarray(rng.normal(size=(5, 3)))
+    positions, velocities = rolled(method)(chain, q, qd, controls, 0.01)
+    assert positions.shape == velocities.shape == (6, 3)
+    with jax.disable_jit():
+        for k in range(5):
+            assert relative(positions[k], q) < 1e-13 and relative(velocities[k], qd) < 1e-13
+            q, qd = jaxdyn.step(chain, q, qd, controls[k], 0.01, method=method)
+    assert relative(positions[5], q) < 1e-13 and relative(velocities[5], qd) < 1e-13
+
+
+def test_step_under_wrenches():
+    """A wrench on every link changes the step as its joint torques do."""
+    chain = random_chain(3, 23)
+    rng = np.random.default_rng(23)
+    q, qd, tau = jnp.asarray(rng.normal(size=(3, 3)))
+    wrenches = jnp.asarray(rng.normal(size=(3, 6)))
+    with jax.disable_jit():
+        load = jaxdyn.inverse_dynamics(chain, q, qd, tau) - jaxdyn.inverse_dynamics(chain, q, qd, tau, wrenches)
+        with_wrenches = jaxdyn.step(chain, q, qd, tau, 0.01, wrenches)
+        with_torques = jaxdyn.step(chain, q, qd, tau + load, 0.01)
+    for a, b in zip(with_wrenches, with_torques, strict=True):
+        assert relative(a, b) < 1e-12
+
+
+def test_a_policy_is_asked_at_every_step():
+    """A rollout under a policy equals the rollout with the torques the policy gave; time starts at zero."""
+    chain = random_chain(3, 24)
+    rng = np.random.default_rng(24)
+    q, qd = jnp.asarray(rng.normal(size=(2, 3)))
+    gain = 3.0
+
+    def policy(t, q, qd):
+        return jaxdyn.gravity_force(chain, q) - gain * qd + jnp.sin(20 * t) * jnp.ones(3)
+
+    positions, velocities = jax.jit(lambda q, qd: jaxdyn.rollout(chain, q, qd, policy, 0.01, steps=20))(q, qd)
+    assert positions.shape == (21, 3)
+    torques = jax.jit(jax.vmap(policy))(jnp.arange(20.0) * 0.01, positions[:-1], velocities[:-1])
+    again = rolled("semi_implicit_euler")(chain, q, qd, torques, 0.01)
+    assert relative(again[0], positions) < 1e-12 and relative(again[1], velocities) < 1e-12
+
+
+def test_friction_dissipates():
+    chain = textbook.pendulum(3, damping=3.0)
+    q, zero = jnp.asarray([0.6, -0.3, 0.4]), jnp.zeros(3)
+    _, energies = simulate(chain, q, zero, zero, 2e-2, 10, "rk4")
+    hanging = float(jaxdyn.total_energy(chain, zero, zero))
+    assert np.all(np.diff(energies) < 1e-12)
+    assert energies[-1] - hanging < 0.1 * (energies[0] - hanging)
+
+
+def test_batches_of_rollouts():
+    chain = random_chain(3, 25)
+    rng = np.random.default_rng(25)
+    q, qd = jnp.asarray(rng.normal(size=(2, 4, 3)))
+    controls = jnp.asarray(rng.normal(size=(4, 5, 3)))
+    batch = jax.jit(jax.vmap(lambda q, qd, u: jaxdyn.rollout(chain, q, qd, u, 0.01)))(q, qd, controls)
+    for k in range(4):
+        single = rolled("semi_implicit_euler")(chain, q[k], qd[k], controls[k], 0.01)
+        assert relative(batch[0][k], single[0]) < 1e-12 and relative(batch[1][k], single[1]) < 1e-12
+
+
+def final_state(chain, q, qd, controls, dt):
+    """Where a rollout of the default method ends, as one vector."""
+    positions, velocities = jaxdyn.rollout(chain, q, qd, controls, dt)
+    return jnp.concatenate([positions[-1], velocities[-1]])
+
+
+def test_derivatives_through_a_rollout():
+    """With respect to the initial state, all torques, the step and every leaf of the chain."""
+    chain = random_chain(3, 26)
+    chain = jax.tree.map(lambda x: jnp.where(jnp.isfinite(x), x, 1.0), chain)
+    rng = np.random.default_rng(26)
+    q, qd = jnp.asarray(rng.normal(size=(2, 3)))
+    arguments = (chain, q, qd, jnp.asarray(rng.normal(size=(10, 3))), jnp.asarray(0.01))
+    leaves, along = directions(arguments)
+    along = (*along[:-1], along[-1] * 0.01)
+    cotangent = jnp.asarray(rng.normal(size=6))
+    _, forward, reverse, differences = map(np.asarray, derivatives(final_state, arguments, along, cotangent))
+    for k, leaf in enumerate(leaves):
+        scale = np.abs(forward[k]).max()
+        assert np.abs(forward[k] - differences[k]).max() <= 1e-8 * scale + 1e-10, leaf
+        assert abs(reverse[k] - forward[k] @ cotangent) <= 1e-12 * np.abs(forward[k] * cotangent).sum() + 1e-13, leaf
+    moved = {leaf for k, leaf in enumerate(leaves) if np.abs(forward[k]).max() > 0}
+    still = {leaf for leaf in leaves if leaf not in moved}
+    assert still == {f"[0].{x}" for x in ("position_limits", "velocity_limit", "effort_limit", "frame_poses")}
+
+
+def test_errors():
+    chain = random_chain(3, 27)
+    zero = jnp.zeros(3)
+    unknown = "'semi_implicit_euler', 'explicit_euler' or 'rk4', not 'leapfrog'"
+    with pytest.raises(jaxdyn.ModelError, match=unknown):  # without the annotations' own check, which the tests turn on
+        inspect.unwrap(jaxdyn.step)(chain, zero, zero, zero, 0.01, method="leapfrog")
+    with pytest.raises(jaxdyn.ModelError, match="5 rows of torques are given for 6 steps"):
+        jaxdyn.rollout(chain, zero, zero, jnp.zeros((5, 3)), 0.01, steps=6)
+    with pytest.raises(jaxdyn.ModelError, match="under a policy needs its number of steps"):
+        jaxdyn.rollout(chain, zero, zero, lambda t, q, qd: q, 0.01)

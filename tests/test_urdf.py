@@ -1,0 +1,528 @@
+"""URDF files: fusing against Pinocchio, chains cut out of trees, round trips, and every way a file can be wrong."""
+
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from data_paths import SHARED_DATA
+from jaxdyn.errors import ModelError
+from jaxdyn.io.urdf import load, loads
+from jaxdyn.io.urdf_write import save_urdf, to_urdf, update_urdf
+from jaxdyn.model.build import make_chain
+from jaxdyn.model.chain import Chain, with_inertial_parameters
+
+pin = pytest.importorskip("pinocchio")
+
+HERE = Path(__file__).parent
+ARM = HERE / "data" / "gripper_arm.urdf"
+KINEMATICS = HERE / "data" / "kinematics_only.urdf"
+LOCK = {"pan": 0.4, "left": 0.03}
+CASES = {
+    "all locked": {"lock": LOCK, "tip": None},
+    "tip": {"lock": None, "tip": "hand"},
+    "tip before the wrist, camera locked": {"lock": {"pan": -1.0}, "tip": "camera"},
+}
+
+
+def assert_close(a, b, tolerance=1e-12):
+    np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=tolerance, atol=tolerance)
+
+
+def assert_same(a: Chain, b: Chain):
+    assert a.topology == b.topology
+    for name in a.__dataclass_fields__:
+        if name != "topology":
+            np.testing.assert_allclose(getattr(a, name), getattr(b, name), rtol=1e-12, atol=1e-12, err_msg=name)
+
+
+def identified(chain: Chain) -> Chain:
+    """The chain with other inertias, no body's, and other drives."""
+    rng = np.random.default_rng(3)
+    chain = with_inertial_parameters(chain, chain.inertia + jnp.asarray(rng.normal(0, 0.3, chain.inertia.shape)))
+    names = ("armature", "viscous_friction", "coulomb_friction", "torque_offset")
+    leaves = lambda c: [getattr(c, name) for name in names] + [c.coulomb_velocity]
+    return eqx.tree_at(leaves, chain, [jnp.asarray(rng.uniform(0.1, 1, chain.n)) for _ in range(5)])
+
+
+def assert_pinocchio_agrees(chain: Chain, model):
+    assert tuple(model.names)[1:] == chain.joint_names
+    for i in range(chain.n):
+        assert_close(chain.inertia[i], model.inertias[i + 1].toDynamicParameters())
+        assert_close(chain.rotation[i], model.jointPlacements[i + 1].rotation)
+        assert_close(chain.translation[i], model.jointPlacements[i + 1].translation)
+    for name, link, pose in zip(chain.frame_names, chain.topology.frame_links, chain.frame_poses, strict=True):
+        frame = model.frames[model.getFrameId(name, pin.BODY)]
+        assert frame.parentJoint == link + 1
+        assert_close(pose, frame.placement.homogeneous)
+
+
+def test_fusing_agrees_with_pinocchio():
+    model = pin.buildModelFromUrdf(str(ARM))
+    q = pin.neutral(model)
+    ids = [model.getJointId(name) for name in ("pan", "left", "right")]
+    for joint, value in zip(ids, (0.4, 0.03, 0.061), strict=True):
+        q[model.idx_qs[joint]] = value
+    chain = load(ARM, lock=LOCK)
+    assert_pinocchio_agrees(chain, pin.buildReducedModel(model, ids, q))
+    assert chain.topology.base_name == "world"
+    assert chain.topology.tip_name == "wrist"  # two fingers: no single end
+
+
+def test_joints_as_declared():
+    chain = load(ARM, lock=LOCK)
+    assert chain.joint_names == ("rail", "shoulder", "elbow", "roll")
+    assert_close(chain.screw[0], [0, 0, 0, 0, 0.6, 0.8])
+    assert_close(chain.screw[2], [1 / 3, 2 / 3, -2 / 3, 0, 0, 0])
+    assert_close(chain.position_limits, [[-0.5, 0.7], [-2.5, 2.5], [0, 2.2], [-np.inf, np.inf]])
+    assert_close(chain.velocity_limit, [0.8, 3, 0, np.inf])
+    assert_close(chain.effort_limit, [300, 80, 50, np.inf])
+    assert_close(chain.viscous_friction, [12, 0.7, 0, 0])
+    assert_close(chain.coulomb_friction, [5, 0, 0, 0])
+    assert_close(chain.armature, [0, 0.11, 0, 0])
+    assert_close(chain.torque_offset, [0, -0.3, 0, 0])
+    assert_close(chain.coulomb_velocity, [0.02, 0.05, 0.02, 0.02])
+    assert_close(load(ARM, lock=LOCK, gravity=(0.0, 1.0, 2.0)).gravity, [0, 1, 2])
+
+
+def test_tip_leaves_moving_branches_out():
+    cut, whole = load(ARM, tip="hand"), load(ARM, lock=LOCK)
+    assert cut.joint_names == whole.joint_names and cut.topology.tip_name == "hand"
+    lost = np.asarray(whole.inertia[:, 0] - cut.inertia[:, 0])
+    assert_close(lost, [0, 0, 0.4, 0.1])  # camera; both fingers
+    assert set(whole.frame_names) - set(cut.frame_names) == {"camera", "left_finger", "right_finger"}
+    assert "camera_mount" in cut.frame_names
+    assert load(ARM, tip="counterweight").joint_names == ("rail", "shoulder")
+    assert load(ARM, tip="left_finger").joint_names[-1] == "left"
+
+
+def test_tip_is_the_single_end():
+    assert load(KINEMATICS).topology.tip_name == "tool"
+    assert load(ARM, lock={"pan": 0.0, "left": 0.0}, tip="flange").topology.tip_name == "flange"
+
+
+def test_mimic_joint_follows_the_locked_one():
+    follow = load(ARM, lock=LOCK)
+    alone = load(ARM, lock={"pan": 0.4, "left": 0.03, "right": 0.061})
+    assert_same(follow, alone)
+    other = load(ARM, lock={"pan": 0.4, "left": 0.03, "right": 0.0})
+    assert np.abs(np.asarray(other.inertia - alone.inertia)).max() > 1e-4
+
+
+def test_kinematics_only():
+    chain = load(KINEMATICS)
+    assert not np.any(chain.inertia)
+    assert_close(chain.screw[0], [1, 0, 0, 0, 0, 0])  # the default axis
+    assert "<inertial>" not in to_urdf(chain)
+    assert_same(loads(to_urdf(chain)), chain)
+
+
+def test_text_and_bytes_and_pathlike():
+    text = ARM.read_text()
+    for chain in (loads(text, tip="hand"), loads(text.encode("utf-16"), tip="hand"), load(str(ARM), tip="hand")):
+        assert_same(chain, load(ARM, tip="hand"))
+    strange = '<?xml version="1.0" encoding="utf-16"?>' + text.split("?>", 1)[1]
+    assert_same(loads(strange, tip="hand"), load(ARM, tip="hand"))
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("change", [lambda chain: chain, identified], ids=["as read", "identified"])
+def test_round_trip_through_new_text(case, change):
+    chain = change(load(ARM, **case))
+    back = loads(to_urdf(chain), tip=chain.topology.tip_name, allow_nonphysical=True)
+    assert_same(back, chain)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("change", [lambda chain: chain, identified], ids=["as read", "identified"])
+def test_round_trip_through_the_source(case, change, tmp_path):
+    chain = change(load(ARM, **case))
+    update_urdf(ARM, chain, tmp_path / "new.urdf", **case)
+    assert_same(load(tmp_path / "new.urdf", tip=case["tip"], allow_nonphysical=True), chain)
+    assert [p.name for p in tmp_path.iterdir()] == ["new.urdf"]
+
+
+def test_update_keeps_the_rest(tmp_path):
+    path = tmp_path / "arm.urdf"
+    path.write_bytes(ARM.read_bytes())
+    update_urdf(path, load(path, tip="hand"), path, tip="hand")
+    text = path.read_text()
+    for kept in (
+        "A made-up arm",
+        "<!-- weighed -->",
+        "<!-- the end -->",
+        '<box size="0.1 0.2 0.3"',
+        "<gazebo reference",
+    ):
+        assert kept in text
+    robot, source = (pin.buildModelFromUrdf(str(p)) for p in (path, ARM))
+    # whole robot, camera and fingers included: the lumped bodies are neither lost nor counted twice
+    for a, b in zip(robot.inertias, source.inertias, strict=True):
+        assert_close(a.toDynamicParameters(), b.toDynamicParameters())
+    assert text.count("<inertial>") == ARM.read_text().count("<inertial>") - 2  # counterweight and hand
+    assert 'mass value="20"' in text  # what is bolted to the base is no business of the chain
+    lines = text.count("\n")
+    update_urdf(path, load(path, tip="hand"), path, tip="hand")
+    assert_same(load(path, tip="hand"), load(ARM, tip="hand"))
+    assert path.read_text().count("\n") == lines  # the layout does not grow with every update
+
+
+def test_update_of_a_kinematic_file(tmp_path):
+    chain = load(KINEMATICS)
+    pi = jnp.asarray([1.0, 0.1, 0, 0.02, 0.1, 0, 0.1, 0, 0, 0.1])
+    chain = with_inertial_parameters(chain, jnp.stack([pi, 2 * pi]))
+    chain = eqx.tree_at(lambda c: c.viscous_friction, chain, jnp.asarray([0.0, 0.5]))
+    update_urdf(KINEMATICS, chain, tmp_path / "new.urdf")
+    assert_same(load(tmp_path / "new.urdf"), chain)
+    text = (tmp_path / "new.urdf").read_text()
+    assert text.count("<inertial>") == 2 and text.count("<dynamics") == 1
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_pinocchio_reads_what_is_written(case, tmp_path):
+    chain = load(ARM, **case)
+    save_urdf(chain, tmp_path / "new.urdf", name="new")
+    assert_pinocchio_agrees(chain, pin.buildModelFromUrdf(str(tmp_path / "new.urdf")))
+
+
+def test_axis_beside_the_origin(tmp_path):
+    """A screw off the link's origin: names keep their poses, and Pinocchio's dynamics are those of the screw."""
+    point, w = np.array([0.2, -0.1, 0.3]), np.array([0.0, 0.6, 0.8])
+    screw = np.concatenate([w, -np.cross(w, point)])
+    pi = np.array([2.0, 0.2, 0.1, -0.1, 0.2, 0.01, 0.3, 0.0, 0.02, 0.25])
+    identity = np.eye(3)
+    chain = make_chain(
+        rotation=[identity, identity],
+        translation=[[0, 0, 0.5], [0.4, 0, 0]],
+        screw=[screw, [0, 0, 0, 1, 0, 0]],
+        inertia=[pi, pi],
+        frames={"tool": (0, np.eye(4))},
+    )
+    save_urdf(chain, tmp_path / "new.urdf")
+    model = pin.buildModelFromUrdf(str(tmp_path / "new.urdf"))
+    data = model.createData()
+    angle, travel = 0.7, 0.2
+    pin.forwardKinematics(model, data, np.array([np.cos(angle), np.sin(angle), travel]))
+    pin.updateFramePlacements(model, data)
+    turned = pin.exp3(angle * w)
+    start = np.array([0, 0, 0.5])
+    found = data.oMf[model.getFrameId("link1")]
+    assert_close(found.rotation, turned)
+    assert_close(found.translation, start + point - turned @ point)
+    found = data.oMf[model.getFrameId("link2")]
+    assert_close(found.translation, start + point - turned @ point + turned @ [0.4 + travel, 0, 0])
+    arm = np.eye(4)
+    arm[:3, 3] = point - (w @ point) * w  # the axis point nearest the origin
+    moved = pin.SE3(arm).inverse().act(pin.Inertia.FromDynamicParameters(pi)).toDynamicParameters()
+    assert_close(loads(to_urdf(chain)).inertia[0], moved)
+    assert loads(to_urdf(chain)).link_names == ("link1_axis", "link2")
+
+
+@pytest.mark.parametrize("pitch", [np.pi / 2, -np.pi / 2, np.pi / 2 - 3e-9, np.pi / 2 - 1e-5])
+def test_rotations_near_gimbal_lock_are_written_exactly(pitch):
+    rng = np.random.default_rng(0)
+    for roll, yaw in rng.uniform(-3, 3, (5, 2)):
+        rotation = pin.rpy.rpyToMatrix(roll, pitch, yaw)
+        chain = make_chain(
+            rotation=rotation[None], translation=np.zeros((1, 3)), screw=np.eye(6)[:1], inertia=np.zeros((1, 10))
+        )
+        assert_close(loads(to_urdf(chain)).rotation[0], rotation, 1e-14)
+
+
+def test_single_precision(tmp_path):
+    half = jax.tree.map(lambda x: x.astype(jnp.float32), identified(load(ARM, lock=LOCK)))
+    update_urdf(ARM, half, tmp_path / "new.urdf", lock=LOCK)
+    for back in (loads(to_urdf(half), allow_nonphysical=True), load(tmp_path / "new.urdf", allow_nonphysical=True)):
+        assert_close(back.inertia, np.asarray(half.inertia, float))
+        assert_close(back.rotation, np.asarray(half.rotation, float), 1e-6)
+    plain = jax.tree.map(lambda x: x.astype(jnp.float32), load(KINEMATICS))
+    assert "jaxdyn" not in to_urdf(plain)  # 0.02 in single precision is still the default
+
+
+def test_limits_without_number():
+    chain = eqx.tree_at(
+        lambda c: (c.position_limits, c.velocity_limit),
+        load(ARM, lock=LOCK),
+        (jnp.asarray([[-jnp.inf, 1.0], [-1.0, 1.0], [-jnp.inf, jnp.inf], [0.0, 1.0]]), jnp.full(4, jnp.inf)),
+    )
+    text = to_urdf(chain)
+    assert "inf" not in text
+    assert_same(loads(text), chain)
+
+
+def test_massless_inertia_is_written_massless_moment_is_not():
+    chain = load(KINEMATICS)
+    chain = with_inertial_parameters(chain, chain.inertia.at[0, 4:].set(jnp.asarray([1.0, 0, 1, 0, 0, 1])))
+    assert_same(loads(to_urdf(chain), allow_nonphysical=True), chain)
+    with pytest.raises(ModelError, match="link 'first': mass 0 kg with first moment 1 kg m"):
+        to_urdf(with_inertial_parameters(chain, chain.inertia.at[0, 1].set(1.0)))
+
+
+def test_many_links_are_no_recursion():
+    parts = [f'<link name="l{i}"/>' for i in range(3000)]
+    joint = '<joint name="j{0}" type="fixed"><parent link="l{0}"/><child link="l{1}"/></joint>'
+    parts += [joint.format(i, i + 1) for i in range(2998)]
+    parts.append('<joint name="j" type="continuous"><parent link="l2998"/><child link="l2999"/></joint>')
+    assert loads("<robot>" + "".join(parts) + "</robot>").n == 1
+
+
+# Every way a file can be wrong.
+
+LIMIT = '<limit lower="-1" upper="1" effort="1" velocity="1"/>'
+ENDS = '<parent link="a"/><child link="b"/>'
+INERTIA = '<inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/>'
+
+
+def robot(joint="", links='<link name="a"/><link name="b"/>', kind="revolute", head='name="j"', limit=LIMIT, ends=ENDS):
+    return f'<robot name="r">\n{links}\n<joint {head} type="{kind}">{ends}{limit}{joint}</joint>\n</robot>'
+
+
+def body(inertial):
+    return robot(links=f'<link name="a"/>\n<link name="b"><inertial>{inertial}</inertial></link>')
+
+
+def joints(*pairs):
+    names = sorted({name for pair in pairs for name in pair})
+    links = "".join(f'<link name="{name}"/>' for name in names)
+    joint = '<joint name="{0}{1}" type="continuous"><parent link="{0}"/><child link="{1}"/></joint>'
+    return "<robot>" + links + "\n".join(joint.format(*pair) for pair in pairs) + "</robot>"
+
+
+BAD = {
+    "empty": ("  \n", "the document is empty"),
+    "malformed": ("<robot>\n  <link name='a'>\n</robot>", r"<text>:3: not well-formed XML at column 3: mismatched tag"),
+    "cut off": ("<robot><link", "not well-formed"),
+    "doctype": ('<!DOCTYPE r [<!ENTITY a "b">]><robot/>', r"<text>:1: a document type declaration .* refused"),
+    "encoding": (b'<?xml version="1.0" encoding="nonsense"?><robot/>', "encoding"),
+    "not utf-8": (b"<robot name='\xff'/>", "not well-formed"),
+    "too deep": ("<a>" * 200, "nest deeper than 100"),
+    "root": ("<sdf/>", "root element is <sdf>, not <robot>"),
+    "xacro": ('<robot xmlns:xacro="x">\n<xacro:arm/></robot>', r"<text>:2: <xacro:arm> .* run xacro"),
+    "xacro number": (robot('<origin xyz="${x} 0 0"/>'), "run xacro"),
+    "no link": ("<robot/>", "has no <link>"),
+    "no name": (robot(head=""), "a joint: <joint> needs the attribute name"),
+    "no type": (robot().replace('type="revolute"', ""), "joint 'j': <joint> needs the attribute type"),
+    "unknown type": (
+        robot(kind="hinge"),
+        r"<text>:3: joint 'j': joint type 'hinge' is not supported; supported are rev",
+    ),
+    "floating": (robot(kind="floating"), "'floating' is not supported"),
+    "planar": (robot(kind="planar"), "'planar' is not supported"),
+    "no parent": (robot(ends='<child link="b"/>'), "joint 'j' needs <parent"),
+    "no child": (robot(ends='<parent link="a"/>'), "joint 'j' needs <child"),
+    "unknown link": (
+        robot(ends='<parent link="a"/><child link="c"/>'),
+        "joint 'j': its child link 'c' is not declared",
+    ),
+    "two parents elements": (robot('<parent link="a"/>'), "joint 'j': a second <parent>"),
+    "link twice": (robot(links='<link name="a"/>\n<link name="a"/>'), r"<text>:3: the link name 'a' is used twice"),
+    "joint twice": (joints("ab", "bc").replace('"bc"', '"ab"'), r"<text>:2: the joint name 'ab' is used twice"),
+    "two parents": (joints("ac", "bc", "ab"), "link 'c' has two parents, by the joints 'ac' and 'bc'"),
+    "loop": (joints("ab", "ba"), "no link is the root, for the joints form a loop: a <- b <- a"),
+    "itself": (joints("aa"), "loop: a <- a"),
+    "loop apart": (joints("ab", "cd", "dc"), "loop: c <- d <- c"),
+    "apart": (joints("ab", "cd"), "the links 'a', 'c' have no parent"),
+    "branch": (joints("ab", "bc", "bd"), r"branches at link 'b' into the moving joints 'bc', 'bd'; .* tip=, or lock"),
+    "branch at the base": (joints("ab", "ac"), "branches at link 'a'"),
+    "nothing moves": (robot(kind="fixed"), "no joint moves"),
+    "no limit": (robot(limit=""), "joint 'j': a revolute joint needs <limit"),
+    "no limit, sliding": (robot(kind="prismatic", limit=""), "joint 'j': a prismatic joint needs <limit"),
+    "no effort": (robot(limit='<limit velocity="1"/>'), "joint 'j': <limit> needs the attribute effort"),
+    "no velocity": (robot(limit='<limit effort="1"/>'), "joint 'j': <limit> needs the attribute velocity"),
+    "limits swapped": (robot(limit=LIMIT.replace("-1", "2")), "lower limit 2 is above its upper limit 1"),
+    "negative effort": (robot(limit=LIMIT.replace('effort="1', 'effort="-1')), "-1 is negative"),
+    "zero axis": (robot('\n<axis xyz="0 0 0"/>'), r"<text>:4: joint 'j': its axis is zero"),
+    "empty axis": (robot("<axis/>"), "joint 'j': <axis> needs the attribute xyz"),
+    "two numbers": (robot('<origin xyz="0 0"/>'), r"joint 'j': <origin> xyz='0 0' holds 2 numbers, but needs 3"),
+    "nan": (robot('<origin xyz="0 nan 0"/>'), "'nan' is not a finite number"),
+    "infinite": (robot('<origin rpy="0 inf 0"/>'), "'inf' is not a finite number"),
+    "overflow": (robot('<dynamics damping="1e999"/>'), "'1e999' is not a finite number"),
+    "text": (robot('<dynamics damping="low"/>'), "<dynamics> damping='low': 'low' is not a finite number"),
+    "comma": (robot('<dynamics friction="0,5"/>'), "'0,5' is not a finite number"),
+    "underscore": (robot('<dynamics friction="1_0"/>'), "'1_0' is not a finite number"),
+    "empty number": (robot('<dynamics friction=""/>'), "holds 0 numbers"),
+    "quaternion": (robot('<origin quat_xyzw="0 0 0 1"/>'), "quat_xyzw is not supported"),
+    "width": (robot('<jaxdyn coulomb_velocity="0"/>'), "coulomb_velocity 0 is not positive"),
+    "mimic": (robot('<mimic joint="x"/>'), "joint 'j' mimics 'x', which is no joint that moves"),
+    "mimics itself": (robot('<mimic joint="j"/>'), "joint 'j' mimics 'j', .* lock 'j'"),
+    "no mass": (body(INERTIA), r"<text>:3: link 'b': <inertial> needs <mass>"),
+    "no inertia": (body('<mass value="1"/>'), "link 'b': <inertial> needs <inertia>"),
+    "no ixx": (
+        body('<mass value="1"/>' + INERTIA.replace("ixx", "jxx")),
+        "link 'b': <inertia> needs the attribute ixx",
+    ),
+    "zero mass": (body('<mass value="0"/>' + INERTIA), "link 'b': mass 0 kg is not positive"),
+    "negative mass": (body('<mass value="-2"/>' + INERTIA), "link 'b': mass -2 kg is not positive"),
+    "triangle": (
+        body('<mass value="1"/>' + INERTIA.replace('izz="1"', 'izz="3"')),
+        r":3: link 'b': .* triangle inequality",
+    ),
+    "indefinite": (
+        body('<mass value="1"/>' + INERTIA.replace('ixy="0"', 'ixy="2"')),
+        r"link 'b': .* negative principal",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), BAD.values(), ids=BAD)
+def test_bad_files(text, message, tmp_path):
+    with pytest.raises(ModelError, match=message):
+        loads(text)
+    path = tmp_path / "bad.urdf"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ModelError, match=r"bad\.urdf"):
+        load(path)
+
+
+def test_the_good_one_among_the_bad():
+    assert loads(robot()).joint_names == ("j",)
+
+
+@pytest.mark.parametrize("name", ["zero mass", "negative mass", "triangle", "indefinite"])
+def test_nonphysical_on_request(name):
+    chain = loads(BAD[name][0], allow_nonphysical=True)
+    assert np.any(chain.inertia[0])
+    assert_same(loads(to_urdf(chain), allow_nonphysical=True), chain)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, r"gripper_arm.urdf:\d+: joint 'right' mimics 'left', .* lock 'left' or 'right'"),
+        ({"tip": "right_finger"}, "joint 'right' mimics 'left'"),
+        ({"lock": {"left": 0.0}}, "branches at link 'forearm' into the moving joints 'pan', 'roll'"),
+        ({"lock": {"elbo": 0.0}}, "lock names the joint 'elbo'; the joints are bolt, rail"),
+        ({"lock": {"bolt": 0.0}}, "joint 'bolt' is fixed already"),
+        ({"lock": {"elbow": 2.3}}, "joint 'elbow' is locked at 2.3, outside its limits 0 to 2.2"),
+        ({"lock": {"left": 0.04, "right": 0.2}}, "joint 'right' is locked at 0.2, outside"),
+        ({"lock": {"roll": float("nan")}}, "lock holds nan for the joint 'roll'"),
+        ({"tip": "finger"}, "tip 'finger' is not a link; the links are world, pedestal"),
+        ({"tip": "pedestal"}, "no joint moves between the root 'world' and the tip 'pedestal'"),
+    ],
+)
+def test_bad_choices(options, message):
+    with pytest.raises(ModelError, match=message):
+        load(ARM, **options)
+
+
+def test_mimic_outside_its_limits():
+    text = ARM.read_text().replace('multiplier="2"', 'multiplier="9"')
+    with pytest.raises(ModelError, match=r"'right' is locked at 0.271 \(it mimics a locked joint\), outside"):
+        loads(text, lock=LOCK)
+
+
+def test_files_that_are_not_there(tmp_path):
+    with pytest.raises(ModelError, match="there is no such file"):
+        load(tmp_path / "none.urdf")
+    with pytest.raises(ModelError, match="this is a folder"):
+        load(tmp_path)
+    with pytest.raises(ModelError, match="there is no such file"):
+        update_urdf(tmp_path / "none.urdf", load(KINEMATICS), tmp_path / "new.urdf")
+
+
+def test_entities_are_never_expanded(tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    for declaration in (f'<!ENTITY x SYSTEM "{secret}">', '<!ENTITY x "y"><!ENTITY z "&x;&x;&x;">'):
+        with pytest.raises(ModelError, match="DOCTYPE") as caught:
+            loads(f"<!DOCTYPE robot [{declaration}]>\n<robot name='&x;'/>")
+        assert "secret'" not in str(caught.value)
+    with pytest.raises(ModelError, match="DOCTYPE"):
+        loads('<!DOCTYPE robot SYSTEM "robot.dtd"><robot/>')
+    with pytest.raises(ModelError, match="undefined entity"):
+        loads("<robot name='&x;'/>")
+
+
+def helical(chain):
+    return eqx.tree_at(lambda c: c.screw, chain, chain.screw.at[0].set(jnp.asarray([0, 0, 1, 0, 0, 0.1])))
+
+
+def unfinished(chain):
+    return with_inertial_parameters(chain, chain.inertia.at[0, 0].set(jnp.nan))
+
+
+UNWRITABLE = {
+    "helical": (helical, "joint 'a' is helical"),
+    "nan": (unfinished, "the inertia of link 'first' is .* not finite"),
+    "batch": (lambda chain: eqx.tree_at(lambda c: c.inertia, chain, chain.inertia[None]), "the chain is a batch"),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), UNWRITABLE.values(), ids=UNWRITABLE)
+def test_nothing_is_left_when_writing_fails(change, message, tmp_path):
+    with pytest.raises(ModelError, match=message):
+        save_urdf(change(load(KINEMATICS)), tmp_path / "new.urdf")
+    assert not list(tmp_path.iterdir())
+
+
+def test_names_that_xml_cannot_hold():
+    chain = make_chain(
+        rotation=np.eye(3)[None],
+        translation=np.zeros((1, 3)),
+        screw=np.eye(6)[:1],
+        inertia=np.zeros((1, 10)),
+        link_names=["a\x01"],
+    )
+    with pytest.raises(ModelError, match="not well-formed"):
+        to_urdf(chain)
+    chain = eqx.tree_at(lambda c: c.armature, load(KINEMATICS), jnp.ones(2))
+    assert_same(loads(to_urdf(chain, name="<&\"'>")), chain)
+
+
+def test_a_folder_that_is_not_there(tmp_path):
+    with pytest.raises(ModelError, match="cannot be written"):
+        save_urdf(load(KINEMATICS), tmp_path / "none" / "new.urdf")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ModelError, match="cannot be written"):
+        save_urdf(load(KINEMATICS), tmp_path / "folder")
+    assert [p.name for p in tmp_path.iterdir()] == ["folder"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda c: eqx.tree_at(lambda x: x.translation, c, c.translation + 1e-6),
+            "translation of 'rail' is not the file's",
+        ),
+        (lambda c: eqx.tree_at(lambda x: x.frame_poses, c, c.frame_poses * 2), "frame_poses of 'pedestal' is not"),
+        (lambda c: eqx.tree_at(lambda x: x.effort_limit, c, c.effort_limit + 1), "effort_limit of 'rail' is not"),
+        (lambda c: load(KINEMATICS), "the file has the moving joints rail, .* but the chain has a, b"),
+        (lambda c: load(ARM, lock={"pan": 0.1, "left": 0.03}), "frame_poses of 'camera' is not the file's"),
+        (unfinished, "not finite"),
+    ],
+)
+def test_update_refuses_what_it_would_lose(change, message, tmp_path):
+    with pytest.raises(ModelError, match=message):
+        update_urdf(ARM, change(load(ARM, lock=LOCK)), tmp_path / "new.urdf", lock=LOCK)
+    assert not list(tmp_path.iterdir())
+
+
+def test_update_refuses_a_frame_it_does_not_know(tmp_path):
+    chain = load(ARM, lock=LOCK)
+    with pytest.raises(ModelError, match="the chain's frame 'camera' is not in the file"):
+        update_urdf(ARM, chain, tmp_path / "new.urdf", tip="hand")
+
+
+@pytest.mark.parametrize("name", ["panda", "tx40", "ur10", "ur10e"])
+def test_published_robots(name):
+    path = SHARED_DATA / name / f"{name}_kinematics.urdf"
+    if not path.exists():
+        pytest.skip(f"{path.name} is not here; set JAXDYN_DATA to the folder of the logs")
+    chain = load(path)
+    assert chain.n == (7 if name == "panda" else 6) and not np.any(chain.inertia)
+    assert_pinocchio_agrees(chain, pin.buildModelFromUrdf(str(path)))
+    assert_same(loads(to_urdf(chain)), chain)
+
+
+def test_published_panda_inertias(tmp_path):
+    path = SHARED_DATA / "panda" / "panda_phat.urdf"
+    if not path.exists():
+        pytest.skip(f"{path.name} is not here; set JAXDYN_DATA to the folder of the logs")
+    chain = load(path)
+    assert_pinocchio_agrees(chain, pin.buildModelFromUrdf(str(path)))
+    update_urdf(path, identified(chain), tmp_path / "new.urdf")
+    assert_same(load(tmp_path / "new.urdf", allow_nonphysical=True), identified(chain))
