@@ -1,7 +1,6 @@
 """Filters without lag, derivatives, uneven stamps, gaps, motor to joint; and the logs of real robots."""
 
 import dataclasses
-import time
 
 import numpy as np
 import pytest
@@ -377,11 +376,9 @@ def test_tx40_torque_matrix_is_the_power_conserving_one(shared_data):
 
 def test_panda(shared_data):
     log = read_log(shared_data / "panda" / "exciting_1.csv", 7)
-    start = time.perf_counter()
     samples = preprocess(log)
-    assert time.perf_counter() - start < 1.0
-    assert (samples.position_cutoff, len(samples.segments)) == (10.0, 1)
-    assert samples.rate == pytest.approx(978.28 / 9, abs=0.01) and len(samples) > 2200
+    assert (samples.position_cutoff, len(samples.segments)) == (8.0, 1)
+    assert samples.rate == pytest.approx(978.28 / 12, abs=0.01) and len(samples) > 1650
     (stale,) = [note for note in samples.notes if "stale" in note]
     assert 1000 < int(stale.split()[0]) < 1131
     logged = np.stack([np.interp(samples.t, log.t, log.qd[:, j]) for j in range(7)], axis=1)
@@ -396,7 +393,7 @@ def test_universal_robots(shared_data, name, pieces):
     gains = (14.87, 13.26, 11.13, 10.62, 11.03, 11.47) if "ur10e" in name else None
     log = read_log(shared_data / name, 6, gains=gains, on_bad_rows="drop")
     samples = preprocess(log)
-    assert samples.position_cutoff == 10.0 and len(samples.segments) == pieces
+    assert samples.position_cutoff == 8.0 and len(samples.segments) == pieces
     (note,) = [note for note in samples.notes if note.startswith("logged velocities")]
     assert float(note.split(" by ")[1].split(" %")[0]) < 1.0
     assert np.abs(samples.qdd).max() < 40.0 and np.isfinite(samples.tau).all()
