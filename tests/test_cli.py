@@ -345,7 +345,10 @@ def test_interrupted_in_the_middle(tmp_path):
     screen, terminal = pty.openpty()  # the progress bar is drawn only where a person watches
     line = [sys.executable, "-m", "jaxdyn", "identify", "--out", str(tmp_path / "out")]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
-    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=terminal, env=environment, cwd=tmp_path)
+    listen = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # a test run in the background has it ignored
+    process = subprocess.Popen(
+        line, stdout=subprocess.PIPE, stderr=terminal, env=environment, cwd=tmp_path, preexec_fn=listen
+    )
     os.close(terminal)
     seen, sent, limit = b"", False, time.monotonic() + 120
     while time.monotonic() < limit:

@@ -59,7 +59,7 @@ def weighted_least_squares(
 ) -> Estimate:
     """argmin sum_j |tau_j - W_j base|^2 / s_j^2, with each joint's noise s_j estimated from the residuals of the last round.
 
-    Starts from ordinary least squares; `independence` and errors as there (Gautier 1997).
+    Starts from ordinary least squares; `independence` and errors as there.
     """
     estimate = _solve(factors, base, np.ones(len(factors.counts)), independence)
     for _ in range(iterations):
