@@ -8,9 +8,9 @@ from jaxtyping import Array, Float
 
 from ..errors import ModelError
 from ..model.chain import Chain, frame_index
+from ..model.tree import ancestor_mask
 from ..spatial.se3 import adjoint, pose_inverse
 from .kinematics import forward_kinematics, pose_among
-from .sweep import ancestor_mask
 
 Reference = Literal["body", "space", "mixed"]
 

@@ -6,10 +6,11 @@ from jaxtyping import Array, Float
 
 from ..model.chain import Chain
 from ..model.joints import Link
+from ..model.tree import ancestor_mask
 from ..spatial.components import add, cross, dot, rotate, scale, sub, sym_apply, sym_congruence, zeros
 from .inverse import link_inverse_dynamics
 from .kinematics import base_pose, walk
-from .sweep import ancestor_mask, inward, outward
+from .sweep import inward, outward
 
 
 def mass_matrix(chain: Chain, q: Float[Array, " n"]) -> Float[Array, "n n"]:

@@ -8,10 +8,11 @@ from jaxtyping import Array, Float
 from ..errors import ModelError
 from ..model.chain import Chain
 from ..model.joints import Link
+from ..model.tree import ancestor_mask
 from ..spatial.components import add, cross, dot, rotate, unrotate, unstack, zeros
 from .inverse import accelerate
 from .kinematics import base_pose, walk
-from .sweep import ancestor_mask, outward
+from .sweep import outward
 
 DriveTerm = Literal["armature", "viscous", "coulomb", "offset"]
 

@@ -8,6 +8,9 @@ decided here and nowhere else, and so is the shape that XLA gets to compile (doc
 - latency, for a single robot: there a scan costs by the number of small kernels in its body, so the poses of all links are
   computed at once before it, and what is carried and what comes out is packed into one vector each.
 
+A tree is walked in one scan too, in an order in which every link comes right after its parent or starts a new branch. The
+scan carries the last link's state, and one more for every branching that is still open (`tree.Walk`); a serial chain has none.
+
 `by_batch` makes a function take the second form when it is called on one robot and the first under `vmap` and differentiation.
 """
 
@@ -18,7 +21,6 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.core import Tracer
 from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
@@ -27,6 +29,7 @@ from jaxtyping import Array, Float, PyTree
 from ..errors import ModelError
 from ..model.chain import Chain
 from ..model.joints import Link, link_at, link_buffer, links_at, unpack_link
+from ..model.tree import Walk, walk_of
 
 State = TypeVar("State")
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -69,33 +72,75 @@ def inward(chain: Chain, q: Float[Array, " n"], step: Step, zero: Any, xs: Any =
     return _sweep(chain, q, step, zero, xs, local, reverse=True)
 
 
-def ancestor_mask(parents: tuple[int, ...]) -> np.ndarray:
-    """mask[i, j]: link i is link j or one of its ancestors."""
-    n = len(parents)
-    if parents == tuple(range(-1, n - 1)):
-        return np.triu(np.ones((n, n), bool))
-    mask = np.eye(n, dtype=bool)
-    for j, p in enumerate(parents):
-        if p >= 0:
-            mask[:, j] |= mask[:, p]
-    return mask
-
-
 def _sweep(chain: Chain, q: Array, step: Step, start: Any, xs: Any, local: Local | None, reverse: bool) -> Any:
     _check_shapes(chain, q, xs)
-    rows, sin, cos = _constants(chain), jnp.sin(q), jnp.cos(q)
+    walk = walk_of(chain.topology.parents)
+    rows = _constants(chain)
+    if walk.order is not None:
+        order = walk.order
+        rows, q, xs = rows[order], q[order], jax.tree.map(lambda x: x[order], xs)
+    sin, cos = jnp.sin(q), jnp.cos(q)
+    scan = functools.partial(_scan_inward if reverse else _scan_outward, walk)
     if _SINGLE.get():
         links = links_at(rows, q, sin, cos)
-        out = _packed_scan(step, start, links, xs, reverse)
-        return out if local is None else local(out, unpack_link(links.T), xs)
+        out = _packed_scan(scan, step, start, links, xs)
+        out = out if local is None else local(out, unpack_link(links.T), xs)
+    else:
 
-    def body(state, x):
-        row, qi, si, ci, inputs = x
-        link = link_at(row, qi, si, ci)
-        state, out = step(state, link, inputs)
-        return state, out if local is None else local(out, link, inputs)
+        def body(state, x):
+            row, qi, si, ci, inputs = x
+            link = link_at(row, qi, si, ci)
+            state, out = step(state, link, inputs)
+            return state, out if local is None else local(out, link, inputs)
 
-    return jax.lax.scan(body, start, (rows, q, sin, cos, xs), reverse=reverse)[1]
+        out = scan(body, start, (rows, q, sin, cos, xs))
+    return out if walk.back is None else jax.tree.map(lambda x: x[walk.back], out)
+
+
+def _scan_outward(walk: Walk, body: Callable, base: Any, xs: Any) -> Any:
+    """A scan whose state comes from the parent: from the link before, from an open branching, or from the base."""
+    if walk.is_serial:
+        return jax.lax.scan(body, base, xs)[1]
+
+    def step(carry, x):
+        state, kept = carry
+        at, inputs = x
+        state = _select(at.from_base, base, state) if walk.leaves_base else state
+        for k, here in enumerate(kept):
+            state = _select(at.source == k, here, state)
+        state, out = body(state, inputs)
+        kept = tuple(_select(at.register == k, state, here) for k, here in enumerate(kept))
+        return (state, kept), out
+
+    return jax.lax.scan(step, (base, (base,) * walk.registers), (walk.place, xs))[1]
+
+
+def _scan_inward(walk: Walk, body: Callable, zero: Any, xs: Any) -> Any:
+    """A reversed scan whose state is the sum of what the children handed on."""
+    if walk.is_serial:
+        return jax.lax.scan(body, zero, xs, reverse=True)[1]
+
+    def step(carry, x):
+        state, kept = carry
+        at, inputs = x
+        for k, here in enumerate(kept):
+            state = jax.tree.map(lambda a, b, k=k: a + jnp.where(at.register == k, b, jnp.zeros_like(b)), state, here)
+        handed, out = body(state, inputs)
+        starts = at.from_base | (at.source >= 0)
+        state = jax.tree.map(lambda h, z: jnp.where(starts, z, h), handed, zero)
+        new = []
+        for k, here in enumerate(kept):
+            left = jax.tree.map(lambda b, z, k=k: jnp.where(at.register == k, z, b), here, zero)
+            new.append(
+                jax.tree.map(lambda b, h, k=k: b + jnp.where(at.source == k, h, jnp.zeros_like(h)), left, handed)
+            )
+        return (state, tuple(new)), out
+
+    return jax.lax.scan(step, (zero, (zero,) * walk.registers), (walk.place, xs), reverse=True)[1]
+
+
+def _select(condition: Array, a: Any, b: Any) -> Any:
+    return jax.tree.map(lambda x, y: jnp.where(condition, x, y), a, b)
 
 
 def _check_shapes(chain: Chain, q: Array, xs: Any) -> None:
@@ -119,7 +164,7 @@ def _constants(chain: Chain) -> Float[Array, "n 55"]:
         return link_buffer(chain)
 
 
-def _packed_scan(step: Step, start: Any, links: Float[Array, "n 28"], xs: Any, reverse: bool) -> Any:
+def _packed_scan(scan: Callable, step: Step, start: Any, links: Float[Array, "n 28"], xs: Any) -> Any:
     """The same scan with state, inputs and outputs each packed into one vector a link."""
     pack_inputs, unpack_inputs = _packing(xs, axis=1)
     pack_state, unpack_state = _packing(start, axis=0)
@@ -132,8 +177,7 @@ def _packed_scan(step: Step, start: Any, links: Float[Array, "n 28"], xs: Any, r
         state, out = step(unpack_state(state), unpack_link(row), unpack_inputs(inputs))
         return pack_state(state), pack_out(out)
 
-    out = jax.lax.scan(body, pack_state(start), (links, pack_inputs(xs)), reverse=reverse)[1]
-    return unpack_out(out.T)
+    return unpack_out(scan(body, pack_state(start), (links, pack_inputs(xs))).T)
 
 
 def _packing(tree: PyTree, axis: int) -> tuple[Callable[[PyTree], Any], Callable[[Any], PyTree]]:

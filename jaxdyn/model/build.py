@@ -71,10 +71,6 @@ def make_chain(
     topo_parents = tuple(range(-1, n - 1)) if parents is None else tuple(int(p) for p in parents)
     if len(topo_parents) != n or any(not -1 <= p < i for i, p in enumerate(topo_parents)):
         raise ModelError(f"parents {topo_parents} are not a tree in which every link comes after its parent")
-    if topo_parents != tuple(range(-1, n - 1)):
-        raise ModelError(
-            f"the links branch (parents {topo_parents}); a chain is serial: take one branch, or lock its joints"
-        )
     rotation, screw = _orthonormal(rotation), screw.copy()
     for i in range(n):
         if np.abs(rotation[i].T @ rotation[i] - np.eye(3)).max() > 1e-6 or np.linalg.det(rotation[i]) < 0:

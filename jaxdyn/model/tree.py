@@ -1,0 +1,109 @@
+"""What follows from which link hangs on which: whose ancestor a link is, and an order to walk a tree in one scan."""
+
+import dataclasses
+import functools
+from typing import NamedTuple
+
+import numpy as np
+
+
+def ancestor_mask(parents: tuple[int, ...]) -> np.ndarray:
+    """mask[i, j]: link i is link j or one of its ancestors."""
+    n = len(parents)
+    if parents == tuple(range(-1, n - 1)):
+        return np.triu(np.ones((n, n), bool))
+    mask = np.eye(n, dtype=bool)
+    for j, p in enumerate(parents):
+        if p >= 0:
+            mask[:, j] |= mask[:, p]
+    return mask
+
+
+class Place(NamedTuple):
+    """Where links stand in a walk: `source` the register a branch starts from (-1: the link before), `register` the one that
+    a branching link keeps its state in (-1: none), `from_base` whether the link starts a branch at the base."""
+
+    source: np.ndarray
+    register: np.ndarray
+    from_base: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Walk:
+    """A depth-first order of a tree, and the few states that have to be kept beside the last link's.
+
+    A link whose parent was not visited just before it starts a branch: its parent is the base or a branching link, whose
+    state is kept in a register from its visit until its last child's. Registers are used again as soon as they are free, so
+    that as many are needed as branchings are open at once: one or two for a humanoid.
+
+    Attributes:
+        order: the links in the order of the walk; None where that is 0, 1, 2, ...
+        back: where each link stands in the walk; None likewise.
+        parents: the parents, in the order of the walk.
+        registers: number of registers.
+        place: for every link in the order of the walk.
+    """
+
+    order: np.ndarray | None
+    back: np.ndarray | None
+    parents: tuple[int, ...]
+    registers: int
+    place: Place
+
+    @property
+    def is_serial(self) -> bool:
+        """Every link hangs on the one before."""
+        return not self.place.from_base.any() and not (self.place.source >= 0).any()
+
+    @property
+    def leaves_base(self) -> bool:
+        """More than one branch starts at the base."""
+        return bool(self.place.from_base.any())
+
+
+@functools.lru_cache(maxsize=256)
+def walk_of(parents: tuple[int, ...]) -> Walk:
+    """The walk of a tree; parents as in `Topology`."""
+    order = _preorder(parents)
+    back = [0] * len(order)
+    for position, link in enumerate(order):
+        back[link] = position
+    above = tuple(-1 if parents[link] < 0 else back[parents[link]] for link in order)
+    last_child = {p: i for i, p in enumerate(above)}  # the last in the order of the walk
+    n = len(above)
+    source, register, from_base = np.full(n, -1, np.int32), np.full(n, -1, np.int32), np.zeros(n, bool)
+    free: list[int] = []
+    count = 0
+    for i, p in enumerate(above):
+        if i > 0 and p != i - 1:
+            if p < 0:
+                from_base[i] = True
+            else:
+                source[i] = register[p]
+                if last_child[p] == i:
+                    free.append(int(register[p]))
+        if last_child.get(i, i + 1) > i + 1:  # it has a child that does not come right after it
+            if not free:
+                free.append(count)
+                count += 1
+            register[i] = free.pop()
+    straight = order == list(range(n))
+    return Walk(
+        None if straight else np.array(order),
+        None if straight else np.array(back),
+        above,
+        count,
+        Place(source, register, from_base),
+    )
+
+
+def _preorder(parents: tuple[int, ...]) -> list[int]:
+    """Depth-first order, children in the order given: 0, 1, 2, ... where that is one already."""
+    children: dict[int, list[int]] = {}
+    for link, parent in enumerate(parents):
+        children.setdefault(parent, []).append(link)
+    order, waiting = [], children.get(-1, [])[::-1]
+    while waiting:
+        order.append(waiting.pop())
+        waiting += children.get(order[-1], [])[::-1]
+    return order
