@@ -46,6 +46,7 @@ def articulated_body(
     q: Float[Array, " n"],
     qd: Float[Array, " n"],
     tau: Float[Array, " n"],
+    gravity: Float[Array, "3"],
     wrenches: Float[Array, "n 6"] | None,
 ) -> Float[Array, " n"]:
     """qdd with inverse_dynamics(chain, q, qd, qdd, wrenches) = tau (Featherstone 2008, sec. 7.3).
@@ -54,7 +55,7 @@ def articulated_body(
     inverse dynamics the accelerations are the conventional ones of the frames' origins: their velocity terms are joined with
     the joint's, so link i accelerates by X a_parent + bias_i + A_i qdd_i, with X the motion transform.
     """
-    zero = zeros(q[0] + qd[0] + tau[0] + chain.gravity[0] + chain.inertia[0, 0], 3)
+    zero = zeros(q[0] + qd[0] + tau[0] + gravity[0] + chain.inertia[0, 0], 3)
 
     def velocities(w_parent, link: Link, x):
         qdi, wrench = x
@@ -96,7 +97,7 @@ def articulated_body(
         qddi = rest - dot(gain, (*dw, *a))
         return (add(dw, scale(qddi, link.screw[:3])), add(a, scale(qddi, link.screw[3:]))), qddi
 
-    base = (zero, tuple(z - g for z, g in zip(zero, unstack(chain.gravity), strict=True)))
+    base = (zero, tuple(z - g for z, g in zip(zero, unstack(gravity), strict=True)))
     return outward(chain, q, accelerations, base, (biases, gains, rests))
 
 

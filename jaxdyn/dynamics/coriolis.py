@@ -1,27 +1,54 @@
 """The Coriolis matrix, consistent with the Christoffel symbols, so that dM/dt - 2 C is skew-symmetric."""
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..model.chain import Chain
-from .inverse import coriolis_force
-from .mass_matrix import mass_matrix
+from .coordinates import generalised_force, joint_rates, place, rate_matrix
+from .inverse import link_inverse_dynamics
+from .mass_matrix import link_mass_matrix
 
 
-def christoffel_symbols(chain: Chain, q: Float[Array, " n"]) -> Float[Array, "n n n"]:
+def christoffel_symbols(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv nv"]:
     """Christoffel symbols of the first kind of the mass matrix, by automatic differentiation of M(q), O(n^3).
 
     Gamma_ijk = (dM_ij/dq_k + dM_ik/dq_j - dM_jk/dq_i) / 2, symmetric in j and k (Lynch & Park 2017, sec. 8.1.2).
-    c(q, qd)_i = sum_jk Gamma_ijk qd_j qd_k.
+    c(q, qd)_i = sum_jk Gamma_ijk qd_j qd_k. Twists of quaternion joints are no coordinates' rates: there the symbols are
+    those of coordinates x about the present placement, less M dA/dt (`coordinates`), and not symmetric.
     """
-    dm = jax.jacfwd(mass_matrix, argnums=1)(chain, q)
-    return 0.5 * (dm + dm.transpose(0, 2, 1) - dm.transpose(2, 0, 1))
+    links, x = place(chain, q)
+    dm = jax.jacfwd(link_mass_matrix, argnums=1)(links, x)
+    symbols = 0.5 * (dm + dm.transpose(0, 2, 1) - dm.transpose(2, 0, 1))
+    if chain.coupling is not None:
+        s = chain.coupling.matrix
+        symbols = jnp.einsum("ijk,ia,jb,kc->abc", symbols, s, s, s)
+    if not chain.topology.quaternion_joints:
+        return symbols
+    structure = jax.jacfwd(lambda v: rate_matrix(chain, v))(jnp.zeros(chain.nv, symbols.dtype))
+    return symbols - jnp.einsum("il,ljk->ijk", _links_inertia(chain, links, x), structure)
 
 
-def coriolis_matrix(chain: Chain, q: Float[Array, " n"], qd: Float[Array, " n"]) -> Float[Array, "n n"]:
+def coriolis_matrix(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, "nv nv"]:
     """C(q, qd) with C_ij = sum_k Gamma_ijk qd_k, computed as C = (d c / d qd) / 2 with c = `coriolis_force`, O(n^2).
 
     Exact, because c is quadratic in qd and Gamma_ijk is symmetric in j and k. dM/dt - 2 C is skew-symmetric, and C qd = c.
-    Equals the contraction of `christoffel_symbols` with qd, at the price of one forward-mode derivative [N m s/rad].
+    Equals the contraction of `christoffel_symbols` with qd, at the price of one forward-mode derivative [N m s/rad]. With
+    quaternion joints M dA/dt is taken off, as there, which keeps both properties.
     """
-    return 0.5 * jax.jacfwd(coriolis_force, argnums=2)(chain, q, qd)
+    links, x = place(chain, q)
+    still = jnp.zeros_like(chain.gravity)
+
+    def force(v):
+        rates = joint_rates(chain, v)
+        return generalised_force(chain, link_inverse_dynamics(links, x, rates, jnp.zeros_like(rates), still, None))
+
+    matrix = 0.5 * jax.jacfwd(force)(qd)
+    if not chain.topology.quaternion_joints:
+        return matrix
+    return matrix - _links_inertia(chain, links, x) @ rate_matrix(chain, qd)
+
+
+def _links_inertia(chain: Chain, links: Chain, x: Float[Array, " n"]) -> Float[Array, "nv nv"]:
+    matrix = link_mass_matrix(links, x)
+    return matrix if chain.coupling is None else chain.coupling.matrix.T @ matrix @ chain.coupling.matrix

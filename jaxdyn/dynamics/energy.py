@@ -6,12 +6,14 @@ from jaxtyping import Array, Float
 from ..model.chain import Chain
 from ..model.joints import Link
 from ..spatial.components import add, cross, dot, rotate, scale, unrotate, unstack, zeros
-from .kinematics import base_pose, walk
+from .coordinates import generalised_force, joint_accelerations, joint_rates, place, rate_terms, rotor_torques
+from .friction import spring_energy
+from .kinematics import start_pose, walk
 from .mass_matrix import momentum
 from .sweep import outward
 
 
-def kinetic_energy(chain: Chain, q: Float[Array, " n"], qd: Float[Array, " n"]) -> Float[Array, ""]:
+def kinetic_energy(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, ""]:
     """K = sum_i V_i^T G_i V_i / 2 + sum_i armature_i qd_i^2 / 2 = qd^T M(q) qd / 2, from the links' twists, O(n) [J]."""
 
     def out(parent, link: Link, qdi):
@@ -22,11 +24,14 @@ def kinetic_energy(chain: Chain, q: Float[Array, " n"], qd: Float[Array, " n"]) 
         angular, linear = momentum(link.inertia, w, v)
         return (w, v), dot((*w, *v), (*angular, *linear))
 
-    zero = zeros(q[0] + qd[0] + chain.inertia[0, 0], 3)
-    return 0.5 * (outward(chain, q, out, (zero, zero), qd).sum() + (chain.armature * qd**2).sum())
+    links, x = place(chain, q)
+    rates = joint_rates(chain, qd)
+    zero = zeros(x[0] + rates[0] + chain.inertia[0, 0], 3)
+    of_links = outward(links, x, out, (zero, zero), rates).sum()
+    return 0.5 * (of_links + rates @ (chain.armature * rates + rotor_torques(chain, rates)))
 
 
-def potential_energy(chain: Chain, q: Float[Array, " n"]) -> Float[Array, ""]:
+def potential_energy(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, ""]:
     """P = -sum_i gravity . (m_i p_i + R_i h_i), zero when all mass is at the base's origin, O(n) [J]."""
     gravity = unstack(chain.gravity)
 
@@ -34,26 +39,32 @@ def potential_energy(chain: Chain, q: Float[Array, " n"]) -> Float[Array, ""]:
         r, p = walk(parent, link)
         return (r, p), dot(gravity, add(scale(link.inertia[0], p), rotate(r, link.inertia[1:4])))
 
-    return -outward(chain, q, out, base_pose(chain, q)).sum()
+    links, x = place(chain, q)
+    return -outward(links, x, out, start_pose(links, x)).sum()
 
 
-def lagrangian(chain: Chain, q: Float[Array, " n"], qd: Float[Array, " n"]) -> Float[Array, ""]:
+def lagrangian(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, ""]:
     """L(q, qd) = K(q, qd) - P(q) [J]."""
     return kinetic_energy(chain, q, qd) - potential_energy(chain, q)
 
 
 def euler_lagrange_torque(
-    chain: Chain, q: Float[Array, " n"], qd: Float[Array, " n"], qdd: Float[Array, " n"]
-) -> Float[Array, " n"]:
+    chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], qdd: Float[Array, " nv"]
+) -> Float[Array, " nv"]:
     """tau = d/dt (dL/dqd) - dL/dq by automatic differentiation of `lagrangian` alone, O(n) (Lynch & Park 2017, sec. 8.1).
 
     The same physics as `inverse_dynamics` by an independent route: for checks and teaching; `inverse_dynamics` is faster.
     """
+    links, x = place(chain, q)
+    rates, accelerations = joint_rates(chain, qd), joint_accelerations(chain, qd, qdd)
     momenta = jax.grad(lagrangian, argnums=2)
-    _, rate = jax.jvp(lambda x, xd: momenta(chain, x, xd), (q, qd), (qd, qdd))
-    return rate - jax.grad(lagrangian, argnums=1)(chain, q, qd)
+    _, change = jax.jvp(lambda y, yd: momenta(links, y, yd), (x, rates), (rates, accelerations))
+    torques = change - jax.grad(lagrangian, argnums=1)(links, x, rates)
+    if chain.topology.quaternion_joints:  # an armature resists the change of twists, not of coordinates
+        torques = torques + chain.armature * joint_rates(chain, rate_terms(chain, qd))
+    return generalised_force(chain, torques)
 
 
-def total_energy(chain: Chain, q: Float[Array, " n"], qd: Float[Array, " n"]) -> Float[Array, ""]:
-    """E = K + P, constant along a motion on which no torque and no friction act; dE/dt = qd . tau [J]."""
-    return kinetic_energy(chain, q, qd) + potential_energy(chain, q)
+def total_energy(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, ""]:
+    """E = K + P + spring_energy, constant along a motion on which no torque and no friction act; dE/dt = qd . tau [J]."""
+    return kinetic_energy(chain, q, qd) + potential_energy(chain, q) + spring_energy(chain, q)

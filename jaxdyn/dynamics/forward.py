@@ -4,9 +4,11 @@ import jax
 from jax.scipy.linalg import cho_factor, cho_solve
 from jaxtyping import Array, Float
 
+from ..errors import ModelError
 from ..model.chain import Chain
 from .articulated import articulated_body
-from .inverse import inverse_dynamics
+from .coordinates import base_gravity, place, rate_terms
+from .inverse import bias_force, inverse_dynamics
 from .mass_matrix import crba
 from .sweep import sparse_jvp
 from .wrench import link_wrenches
@@ -14,17 +16,18 @@ from .wrench import link_wrenches
 
 def forward_dynamics(
     chain: Chain,
-    q: Float[Array, " n"],
-    qd: Float[Array, " n"],
-    tau: Float[Array, " n"],
+    q: Float[Array, " nq"],
+    qd: Float[Array, " nv"],
+    tau: Float[Array, " nv"],
     external_wrenches: Float[Array, "n 6"] | None = None,
     wrench_by_tip: Float[Array, "6"] | None = None,
-) -> Float[Array, " n"]:
+) -> Float[Array, " nv"]:
     """Accelerations qdd = M(q)^-1 (tau - C(q, qd) qd - g(q) + sum_i J_i^T F_i - J_tip^T F_tip): inverse of `inverse_dynamics`.
 
-    Computed by articulated bodies, O(n), as `aba`. Its derivatives, of any order and with respect to everything, come from
-    d qdd = M^-1 (d tau - dID), with dID the derivative of inverse dynamics at the qdd found: nothing is differentiated
-    through the recursion (Carpentier & Mansard 2018). Friction is not part of it: pass tau - friction_force(chain, qd).
+    Computed by articulated bodies, O(n), as `aba`; with coupled joints or a transmission by the mass matrix. Its
+    derivatives, of any order and with respect to everything, come from d qdd = M^-1 (d tau - dID), with dID the
+    derivative of inverse dynamics at the qdd found: nothing is differentiated through the recursion (Carpentier & Mansard
+    2018). Friction and springs are not part of it: pass tau - passive_force(chain, q, qd).
 
     Args:
         tau: joint torques [N m] (forces [N] for prismatic joints).
@@ -39,7 +42,18 @@ def forward_dynamics(
 
 @jax.custom_jvp
 def _forward_dynamics(chain, q, qd, tau, wrenches):
-    return articulated_body(chain, q, qd, tau, wrenches)
+    if chain.coupling is None and chain.transmission is None:
+        return _articulated(chain, q, qd, tau, wrenches)
+    return mass_matrix_solve(chain, q, tau - bias_force(chain, q, qd, wrenches))
+
+
+def _articulated(chain, q, qd, tau, wrenches):
+    links, x = place(chain, q)
+    if not chain.topology.quaternion_joints:
+        return articulated_body(links, x, qd, tau, base_gravity(links), wrenches)
+    # dv/dt = d2x/dt2 + g(v), and an armature resists dv/dt
+    terms = rate_terms(chain, qd)
+    return terms + articulated_body(links, x, qd, tau - chain.armature * terms, base_gravity(links), wrenches)
 
 
 def _forward_dynamics_jvp(primals, tangents):
@@ -59,19 +73,24 @@ _forward_dynamics.defjvp(_forward_dynamics_jvp, symbolic_zeros=True)
 
 def aba(
     chain: Chain,
-    q: Float[Array, " n"],
-    qd: Float[Array, " n"],
-    tau: Float[Array, " n"],
+    q: Float[Array, " nq"],
+    qd: Float[Array, " nv"],
+    tau: Float[Array, " nv"],
     external_wrenches: Float[Array, "n 6"] | None = None,
     wrench_by_tip: Float[Array, "6"] | None = None,
-) -> Float[Array, " n"]:
+) -> Float[Array, " nv"]:
     """Accelerations by the articulated-body algorithm, O(n) (Featherstone 2008, sec. 7.3), differentiable step by step.
 
     Same arguments and result as `forward_dynamics`, which has cheaper derivatives.
+
+    Raises:
+        ModelError: the chain has a coupling or a transmission, which join links that do not hang on each other.
     """
-    return articulated_body(chain, q, qd, tau, link_wrenches(chain, external_wrenches, wrench_by_tip))
+    if chain.coupling is not None or chain.transmission is not None:
+        raise ModelError("articulated bodies know no coupled joints and no transmission: use forward_dynamics")
+    return _articulated(chain, q, qd, tau, link_wrenches(chain, external_wrenches, wrench_by_tip))
 
 
-def mass_matrix_solve(chain: Chain, q: Float[Array, " n"], b: Float[Array, " n"]) -> Float[Array, " n"]:
+def mass_matrix_solve(chain: Chain, q: Float[Array, " nq"], b: Float[Array, " nv"]) -> Float[Array, " nv"]:
     """x with M(q) x = b, by `crba` and a Cholesky factorisation, O(n^3) but for small n fast."""
     return cho_solve(cho_factor(crba(chain, q), lower=True), b)

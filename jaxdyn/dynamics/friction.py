@@ -1,16 +1,44 @@
-"""Joint friction: viscous, Coulomb with a smooth sign, and a constant offset."""
+"""Passive forces at the joints: friction (viscous, Coulomb with a smooth sign, a constant offset) and springs."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..model.chain import Chain
+from .coordinates import generalised_force, joint_rates, place
 
 
-def friction_force(chain: Chain, qd: Float[Array, " n"]) -> Float[Array, " n"]:
+def friction_force(chain: Chain, qd: Float[Array, " nv"]) -> Float[Array, " nv"]:
     """Torque that the drives spend on friction: fv qd + fc tanh(qd / v_c) + offset [N m].
 
     Positive along positive velocity: a drive must give inverse_dynamics(...) + friction_force(...). tanh with the width v_c
-    (`coulomb_velocity`) stands in for the sign, so that it is differentiable and nothing jumps at rest.
+    (`coulomb_velocity`) stands in for the sign, so that it is differentiable and nothing jumps at rest. Friction at the
+    motors of a transmission comes to the joints by its ratios, R^T f_m(R qd).
     """
-    sign = jnp.tanh(qd / chain.coulomb_velocity)
-    return chain.viscous_friction * qd + chain.coulomb_friction * sign + chain.torque_offset
+    rates = joint_rates(chain, qd)
+    sign = jnp.tanh(rates / chain.coulomb_velocity)
+    torques = chain.viscous_friction * rates + chain.coulomb_friction * sign + chain.torque_offset
+    if (motors := chain.transmission) is not None:
+        spins = motors.matrix @ rates
+        losses = motors.coulomb_friction * jnp.tanh(spins / motors.coulomb_velocity) + motors.viscous_friction * spins
+        torques = torques + motors.matrix.T @ losses
+    return generalised_force(chain, torques)
+
+
+def spring_force(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
+    """Torque that the joint springs take: k (q - q_rest), the derivative of `spring_energy` [N m].
+
+    Positive where the joint is beyond its rest position: a drive must give it besides inverse_dynamics(...).
+    """
+    _, x = place(chain, q)
+    return generalised_force(chain, chain.stiffness * (x - chain.rest_position))
+
+
+def spring_energy(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, ""]:
+    """Energy stored in the joint springs, sum_i k_i (q_i - q_rest,i)^2 / 2 [J]."""
+    _, x = place(chain, q)
+    return 0.5 * (chain.stiffness * (x - chain.rest_position) ** 2).sum()
+
+
+def passive_force(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, " nv"]:
+    """What friction and springs take at every coordinate: friction_force + spring_force [N m]."""
+    return friction_force(chain, qd) + spring_force(chain, q)

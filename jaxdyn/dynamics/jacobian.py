@@ -8,22 +8,24 @@ from jaxtyping import Array, Float
 
 from ..errors import ModelError
 from ..model.chain import Chain, frame_index
+from ..model.configuration import integrate
 from ..model.tree import ancestor_mask
 from ..spatial.se3 import adjoint, pose_inverse
+from .coordinates import joints_of
 from .kinematics import forward_kinematics, pose_among
 
 Reference = Literal["body", "space", "mixed"]
 
 
 def jacobian(
-    chain: Chain, q: Float[Array, " n"], frame: str | None = None, reference: Reference = "body"
-) -> Float[Array, "6 n"]:
+    chain: Chain, q: Float[Array, " nq"], frame: str | None = None, reference: Reference = "body"
+) -> Float[Array, "6 nv"]:
     """Jacobian J(q) of a link or named frame: its twist is V = (w, v) = J(q) qd; O(n) (Lynch & Park 2017, sec. 5.1).
 
     Args:
         frame: link or frame; the chain's tip where None.
-        reference: the coordinates of the twist. "body": in the frame's own axes, v of its origin. "space": in base axes, v
-            of the body-fixed point that is passing the base's origin. "mixed": in base axes, v of the frame's origin.
+        reference: the coordinates of the twist. "body": in the frame's own axes, v of its origin. "space": in world axes, v
+            of the body-fixed point that is passing the world's origin. "mixed": in world axes, v of the frame's origin.
 
     Raises:
         ModelError: no such frame, or no such reference.
@@ -34,7 +36,7 @@ def jacobian(
     link, _ = frame_index(chain, frame)
     moves = ancestor_mask(chain.topology.parents)[:, link] if link >= 0 else jnp.zeros(chain.n, bool)
     space = jnp.einsum("nij,nj->in", jax.vmap(adjoint)(poses), chain.screw.astype(poses.dtype))
-    space = jnp.where(moves, space, jnp.zeros_like(space))
+    space = joints_of(chain, jnp.where(moves, space, jnp.zeros_like(space)))
     if reference == "space":
         return space
     t = pose_among(chain, poses, frame)
@@ -45,13 +47,14 @@ def jacobian(
 
 def jacobian_derivative(
     chain: Chain,
-    q: Float[Array, " n"],
-    qd: Float[Array, " n"],
+    q: Float[Array, " nq"],
+    qd: Float[Array, " nv"],
     frame: str | None = None,
     reference: Reference = "body",
-) -> Float[Array, "6 n"]:
+) -> Float[Array, "6 nv"]:
     """dJ/dt along qd, so that dV/dt = J(q) qdd + dJ/dt qd: one forward-mode derivative of `jacobian`.
 
     Arguments and errors as for `jacobian`.
     """
-    return jax.jvp(lambda x: jacobian(chain, x, frame, reference), (q,), (qd,))[1]
+    moved = lambda time: jacobian(chain, integrate(chain, q, time * qd), frame, reference)
+    return jax.jvp(moved, (jnp.zeros((), qd.dtype),), (jnp.ones((), qd.dtype),))[1]

@@ -8,29 +8,36 @@ from ..model.chain import Chain
 from ..model.joints import Link
 from ..model.tree import ancestor_mask
 from ..spatial.components import add, cross, dot, rotate, scale, sub, sym_apply, sym_congruence, zeros
+from .coordinates import generalised_inertia, place
 from .inverse import link_inverse_dynamics
-from .kinematics import base_pose, walk
+from .kinematics import start_pose, walk
 from .sweep import inward, outward
 
 
-def mass_matrix(chain: Chain, q: Float[Array, " n"]) -> Float[Array, "n n"]:
+def mass_matrix(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
     """M(q) = d inverse_dynamics / d qdd, by forward-mode differentiation of recursive Newton-Euler, O(n^2).
 
     Symmetric and positive definite; the kinetic energy is qd^T M qd / 2. Armature is on the diagonal. `crba` computes the
     same matrix by another algorithm (Lynch & Park 2017, sec. 8.5 for its columns as inverse dynamics) [kg m^2].
     """
-    zero = jnp.zeros_like(q)
-    still = jnp.zeros_like(chain.gravity)
-    links = jax.jacfwd(lambda qdd: link_inverse_dynamics(chain, q, zero, qdd, still, None))(zero)
-    return links + jnp.diag(chain.armature)
+    links, x = place(chain, q)
+    return generalised_inertia(chain, link_mass_matrix(links, x) + jnp.diag(chain.armature))
 
 
-def crba(chain: Chain, q: Float[Array, " n"]) -> Float[Array, "n n"]:
-    """M(q) by the composite-rigid-body algorithm: M_ij = A_i^T G^c_j A_j, all in the base frame, O(n^2).
+def link_mass_matrix(chain: Chain, x: Float[Array, " n"]) -> Float[Array, "n n"]:
+    """The rigid links' mass matrix, of a chain of ordinary joints: without armature."""
+    zero, still = jnp.zeros_like(x), jnp.zeros_like(chain.gravity)
+    return jax.jacfwd(lambda qdd: link_inverse_dynamics(chain, x, zero, qdd, still, None))(zero)
 
-    G^c_j is the inertia of link j and everything beyond it as one body, moved to the base frame where composites just add
+
+def crba(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
+    """M(q) by the composite-rigid-body algorithm: M_ij = A_i^T G^c_j A_j, all in the world frame, O(n^2).
+
+    G^c_j is the inertia of link j and everything beyond it as one body, moved to the world frame where composites just add
     (Walker & Orin 1982; Featherstone 2008, sec. 6.2). Equals `mass_matrix`.
     """
+    robot = chain
+    chain, q = place(robot, q)
     axes, inertias = world_screws_and_inertias(chain, q)
 
     def compose(children, link, x):
@@ -44,7 +51,7 @@ def crba(chain: Chain, q: Float[Array, " n"]) -> Float[Array, "n n"]:
     mask = ancestor_mask(chain.topology.parents)
     full = jnp.where(mask, upper, upper.T)
     full = jnp.where(mask | mask.T, full, jnp.zeros_like(full))
-    return full + jnp.diag(chain.armature)
+    return generalised_inertia(robot, full + jnp.diag(chain.armature))
 
 
 def momentum(inertia, w, v):
@@ -76,7 +83,7 @@ def move_inertia(rotation, p, inertia):
 
 
 def world_screws_and_inertias(chain: Chain, q: Float[Array, " n"]):
-    """Every joint's screw and every link's ten parameters in the base frame, as tuples of arrays over links."""
+    """Every joint's screw and every link's ten parameters in the world frame, as tuples of arrays over links."""
 
     def out(parent, link: Link, _):
         r, p = walk(parent, link)
@@ -84,4 +91,4 @@ def world_screws_and_inertias(chain: Chain, q: Float[Array, " n"]):
         v = add(rotate(r, link.screw[3:]), cross(p, w))
         return (r, p), ((*w, *v), move_inertia(r, p, link.inertia))
 
-    return outward(chain, q, out, base_pose(chain, q))
+    return outward(chain, q, out, start_pose(chain, q))

@@ -10,16 +10,17 @@ from ..model.chain import Chain
 from ..model.joints import Link
 from ..model.tree import ancestor_mask
 from ..spatial.components import add, cross, dot, rotate, unrotate, unstack, zeros
+from .coordinates import base_gravity, generalised_force, joint_accelerations, joint_rates, place
 from .inverse import accelerate
-from .kinematics import base_pose, walk
+from .kinematics import start_pose, walk
 from .sweep import outward
 
 DriveTerm = Literal["armature", "viscous", "coulomb", "offset"]
 
 
 def regressor(
-    chain: Chain, q: Float[Array, " n"], qd: Float[Array, " n"], qdd: Float[Array, " n"]
-) -> Float[Array, "n 10*n"]:
+    chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], qdd: Float[Array, " nv"]
+) -> Float[Array, "nv 10*n"]:
     """Y(q, qd, qdd) with Y pi = inverse_dynamics(chain, q, qd, qdd) for pi = inertial_parameters(chain).reshape(-1).
 
     Column 10 i + k belongs to parameter k of link i (m, m cx, m cy, m cz, Ixx, Ixy, Iyy, Ixz, Iyz, Izz about the link
@@ -34,14 +35,17 @@ def regressor(
         world = walk(world, link)
         return (world, motion), (world, motion)
 
-    zero = zeros(q[0] + qd[0] + qdd[0] + chain.gravity[0], 3)
-    gravity = tuple(z - g for z, g in zip(zero, unstack(chain.gravity), strict=True))
-    (r, p), (w, dw, a) = outward(chain, q, out, (base_pose(chain, q), (zero, zero, gravity)), (qd, qdd))
+    links, x = place(chain, q)
+    rates, accelerations = joint_rates(chain, qd), joint_accelerations(chain, qd, qdd)
+    zero = zeros(x[0] + rates[0] + accelerations[0] + chain.gravity[0], 3)
+    gravity = tuple(z - g for z, g in zip(zero, unstack(base_gravity(links)), strict=True))
+    start = (start_pose(links, x), (zero, zero, gravity))
+    (r, p), (w, dw, a) = outward(links, x, out, start, (rates, accelerations))
     mask = ancestor_mask(chain.topology.parents)
     axes = link_axes(chain, r, p)
     motions = (tuple(x[None] for x in component) for component in (w, dw, a))
     columns = [jnp.where(mask, c, jnp.zeros_like(c)) for c in power_coefficients(*axes, *motions)]
-    return jnp.stack(columns, axis=2).reshape(chain.n, 10 * chain.n)
+    return generalised_force(chain, jnp.stack(columns, axis=2).reshape(chain.n, 10 * chain.n))
 
 
 def link_axes(chain: Chain, r, p):
@@ -74,18 +78,20 @@ def power_coefficients(spin, velocity, w, dw, a):
 
 def drive_regressor(
     chain: Chain,
-    qd: Float[Array, " n"],
-    qdd: Float[Array, " n"],
+    qd: Float[Array, " nv"],
+    qdd: Float[Array, " nv"],
     terms: tuple[DriveTerm, ...] = ("armature", "viscous", "coulomb", "offset"),
-) -> Float[Array, "n m"]:
+) -> Float[Array, "nv m"]:
     """Columns of the drives, m = n len(terms), joint by joint: column len(terms) j + k is term k of joint j.
 
     armature: qdd_j; viscous: qd_j; coulomb: tanh(qd_j / v_c) with the chain's `coulomb_velocity`; offset: 1. With the
-    parameters (armature, fv, fc, offset) of every joint the product is armature * qdd + friction_force(chain, qd).
+    parameters (armature, fv, fc, offset) of every joint the product is armature * qdd + friction_force(chain, qd). Losses
+    at the motors of a transmission are not part of it.
 
     Raises:
         ModelError: a term of another name.
     """
+    qd, qdd = joint_rates(chain, qd), joint_rates(chain, qdd)
     columns = {
         "armature": qdd,
         "viscous": qd,
@@ -96,6 +102,7 @@ def drive_regressor(
     if unknown:
         raise ModelError(f"drive term {unknown[0]!r} is unknown; there are {', '.join(columns)}")
     if not terms:
-        return jnp.zeros((chain.n, 0), qd.dtype)
+        return jnp.zeros((chain.nv, 0), qd.dtype)
     values = jnp.stack([columns[t] for t in terms], axis=1)  # (n, len(terms))
-    return (jnp.eye(chain.n, dtype=values.dtype)[:, :, None] * values[None]).reshape(chain.n, -1)
+    by_joint = jnp.eye(chain.n, dtype=values.dtype)[:, :, None] * values[None]
+    return generalised_force(chain, by_joint.reshape(chain.n, -1))

@@ -12,10 +12,11 @@ from ..errors import ModelError
 from ..model.build import check_inertia, make_chain
 from ..model.chain import Chain
 from .files import read_bytes
+from .urdf_joints import coupling_of, expand
 from .urdf_tree import COULOMB_VELOCITY, Joint, Layout, Link, Robot, fuse, move_inertia, order_tree
 from .urdf_xml import Node, attribute, fail, number, numbers, only_child, parse_xml
 
-_MOVING = ("revolute", "continuous", "prismatic")
+_MOVING = ("revolute", "continuous", "prismatic", "planar", "floating")
 
 
 def load(
@@ -23,12 +24,16 @@ def load(
     *,
     lock: Mapping[str, float] | None = None,
     tip: str | None = None,
+    floating_base: bool | str = False,
+    ignore_mimic: bool = False,
     gravity: ArrayLike | Sequence[float] = (0.0, 0.0, -9.81),
     allow_nonphysical: bool = False,
 ) -> Chain:
-    """The serial chain that a URDF file describes, from its root link (the base) to `tip`.
+    """The robot that a URDF file describes: the whole tree from its root link (the base), or the serial chain to `tip`.
 
-    Revolute, continuous and prismatic joints move; a link carried by a fixed or locked joint is fused to the moving
+    Revolute, continuous and prismatic joints move, planar ones as two slides and a turn, floating ones at the root as
+    free joints, and joints that mimic others with them (`Coupling`); the joints stand in depth-first order, branches as
+    in the file. A link carried by a fixed or locked joint is fused to the moving
     link or base it hangs on, where its inertia counts (except at the base) and its frame keeps its name. Every link is
     (m, h, I_o) about its own frame's origin; a link without <inertial> has none, so a purely kinematic file is fine.
 
@@ -40,22 +45,24 @@ def load(
 
     Args:
         lock: joint positions [rad or m] at which joints are frozen. A joint that mimics a locked one is frozen with it.
-        tip: the link the chain ends at; needed where the tree of moving links branches. Joints that do not move the tip
-            are not in the chain, and the bodies behind them are left out, mass and all: lock them to keep them. By
-            default the tip is the last moving link, or the one link at the end of what is fixed to it.
+        tip: the link at which to end a serial chain. Joints that do not move the tip are not in the chain, and the
+            bodies behind them are left out, mass and all: lock them to keep them. By default all joints are in; the tip
+            is then the last moving link, or the one link at the end of what is fixed to it, if there is one end only.
+        floating_base: the root link moves freely in the world, by a free joint of this name ("floating_base" for True).
+        ignore_mimic: take joints that mimic others as joints of their own.
         allow_nonphysical: accept masses and inertias that no body can have.
 
     Raises:
         ModelError: with file, line, element and remedy: the file is missing, not XML, declares entities, or is no URDF;
             names repeat or are unknown; links form a loop, have two parents or do not hang together; a joint type is
-            not supported or mimics one that moves; a limit is missing; a number is none; a mass is not positive, an
-            inertia impossible; a lock or the tip is unknown, or a lock outside its limits; the tree branches and no tip
-            is given.
+            not supported, or a joint mimics one that does not exist or does not move the tip; a limit is missing; a
+            number is none; a mass is not positive, an inertia impossible; a lock or the tip is unknown, or a lock
+            outside its limits.
 
     Source: the URDF XML specification (wiki.ros.org/urdf/XML).
     """
     robot = parse_robot(read_bytes(path), os.fspath(path), allow_nonphysical)
-    return _chain(robot, lock, tip, gravity, allow_nonphysical)
+    return _chain(robot, lock, tip, gravity, allow_nonphysical, floating_base, ignore_mimic)
 
 
 def loads(
@@ -63,11 +70,14 @@ def loads(
     *,
     lock: Mapping[str, float] | None = None,
     tip: str | None = None,
+    floating_base: bool | str = False,
+    ignore_mimic: bool = False,
     gravity: ArrayLike | Sequence[float] = (0.0, 0.0, -9.81),
     allow_nonphysical: bool = False,
 ) -> Chain:
-    """The chain that URDF text describes: `load` for a description in memory, with the same arguments and errors."""
-    return _chain(parse_robot(text, "<text>", allow_nonphysical), lock, tip, gravity, allow_nonphysical)
+    """The robot that URDF text describes: `load` for a description in memory, with the same arguments and errors."""
+    robot = parse_robot(text, "<text>", allow_nonphysical)
+    return _chain(robot, lock, tip, gravity, allow_nonphysical, floating_base, ignore_mimic)
 
 
 def parse_robot(data: bytes | str, source: str, allow_nonphysical: bool = False) -> Robot:
@@ -129,12 +139,22 @@ def _chain(
     tip: str | None,
     gravity: ArrayLike | Sequence[float],
     allow_nonphysical: bool,
+    floating_base: bool | str,
+    ignore_mimic: bool,
 ) -> Chain:
+    free_name = "floating_base" if floating_base is True else floating_base or None
+    robot, free = expand(robot, free_name)
     layout = fuse(robot, lock, tip)
+    coupling, coordinates = (None, None) if ignore_mimic else coupling_of(layout.joints, robot.source)
+    names = [joint.name for joint in layout.joints]
     try:
         return make_chain(
             **chain_arrays(layout),
-            joint_names=[joint.name for joint in layout.joints],
+            joint_names=names,
+            parents=layout.parents,
+            quaternion_joints=[(names.index(name), 6) for name in free if name in names],
+            coupling=coupling,
+            coordinate_names=coordinates,
             link_names=[joint.child for joint in layout.joints],
             frames=layout.frames,
             base_name=robot.root,
@@ -236,7 +256,7 @@ def _limits(joint: Node, node: Node | None, kind: str, label: str) -> tuple[floa
     """Lower and upper position, velocity and effort limit; the largest double stands for infinity."""
     if kind == "fixed":
         return 0.0, 0.0, 0.0, 0.0
-    bounded = kind != "continuous"
+    bounded = kind in ("revolute", "prismatic")
     if node is None and bounded:
         raise fail(
             joint, f'{label}: a {kind} joint needs <limit lower=".." upper=".." effort=".." velocity=".."/>; add it'

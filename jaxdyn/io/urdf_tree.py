@@ -1,4 +1,4 @@
-"""A robot description as a tree of links, and the serial chain left of it once what does not move is fused."""
+"""A robot description as a tree of links, and what is left of it once what does not move is fused."""
 
 import dataclasses
 import math
@@ -75,22 +75,24 @@ class Robot:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Layout:
-    """The serial chain in a robot.
+    """The tree, or the serial chain to a tip, of what moves in a robot.
 
     Attributes:
-        joints: the joints that move, base to tip.
+        joints: the joints that move, base to tips.
+        parents: index of the moving link that carries each, -1 for the base.
         placements: pose of each moving link (at q = 0) in the moving link or base that carries it.
         inertia: ten parameters of each moving link with all that is fused to it.
         frames: link index (-1: base) and pose of every fused link, in the order of the file.
-        tip: the tip's link.
+        tip: the tip's link; None where the tree has several ends.
         locked: positions of the joints that were locked, mimic joints included.
     """
 
     joints: tuple[Joint, ...]
+    parents: tuple[int, ...]
     placements: Float[np.ndarray, "n 4 4"]
     inertia: Float[np.ndarray, "n 10"]
     frames: dict[str, tuple[int, np.ndarray]]
-    tip: str
+    tip: str | None
     locked: dict[str, float]
 
 
@@ -140,11 +142,11 @@ def order_tree(source: str, links: Mapping[str, Link], joints: Iterable[Joint]) 
 
 
 def fuse(robot: Robot, lock: Mapping[str, float] | None = None, tip: str | None = None) -> Layout:
-    """The serial chain from the root to `tip` (to the only end there is, if None), all that does not move fused.
+    """The whole tree, or the serial chain from the root to `tip`, all that does not move fused.
 
     A link that hangs on a moving link by fixed and locked joints adds its inertia to it, G_a = Ad_{T_ba}^T G_b
-    Ad_{T_ba}, and stays as a named frame. Links fixed to the base only become frames. What hangs on the chain by
-    another moving joint is left out.
+    Ad_{T_ba}, and stays as a named frame. Links fixed to the base only become frames. With a tip, what hangs
+    on the chain by another moving joint is left out.
 
     Raises:
         ModelError: see `jaxdyn.io.urdf.load`.
@@ -178,11 +180,12 @@ def fuse(robot: Robot, lock: Mapping[str, float] | None = None, tip: str | None 
             inertia[i] += move_inertia(link.inertia, pose[name])
         if name not in moving and name != robot.root:
             frames[name] = (i, pose[name])
-    if tip is None:
+    parents = tuple(index[above[name]] for name in names)
+    if tip is None and len(set(range(len(names))) - set(parents)) == 1:
         last = {name for name, joint in carrier.items() if joint == names[-1]}
         leaves = last - {joint.parent for joint in robot.outward if joint.child in last}
         tip = leaves.pop() if len(leaves) == 1 else joints[-1].child
-    return Layout(joints, np.array([placement[name] for name in names]), inertia, frames, tip, locked)
+    return Layout(joints, parents, np.array([placement[name] for name in names]), inertia, frames, tip, locked)
 
 
 def move_inertia(pi: Float[np.ndarray, "10"], t_ab: Float[np.ndarray, "4 4"]) -> Float[np.ndarray, "10"]:
@@ -200,7 +203,7 @@ def move_inertia(pi: Float[np.ndarray, "10"], t_ab: Float[np.ndarray, "4 4"]) ->
 def _path(
     robot: Robot, above: Mapping[str, str | None], carrier: Mapping[str, str | None], tip: str | None
 ) -> tuple[str, ...]:
-    """Names of the moving joints of the chain, base to tip."""
+    """Names of the moving joints, base to tips."""
     if tip is None:
         names = tuple(above)
     else:
@@ -209,25 +212,6 @@ def _path(
             back.append(name)
             name = above[name]
         names = tuple(back[::-1])
-    for name in names:
-        if (mimic := robot.joints[name].mimic) is not None:
-            raise fail(
-                robot.joints[name].node,
-                f"joint {name!r} mimics {mimic[0]!r}, which a chain of independent joints cannot hold; "
-                f"lock {mimic[0]!r} or {name!r} with lock={{...}}, or choose a tip= before it",
-            )
-    if tip is None:
-        sides: dict[str | None, list[str]] = {}
-        for name, parent in above.items():
-            sides.setdefault(parent, []).append(name)
-        for parent, branches in sides.items():
-            if len(branches) > 1:
-                link = robot.root if parent is None else robot.joints[parent].child
-                raise ModelError(
-                    f"{robot.source}: the tree branches at link {link!r} into the moving joints "
-                    f"{', '.join(map(repr, branches))}; a chain is serial: name the end that is meant with tip=, "
-                    "or lock joints with lock={joint: position}"
-                )
     if not names:
         what = (
             "no joint moves" if tip is None else f"no joint moves between the root {robot.root!r} and the tip {tip!r}"

@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 from jaxtyping import Array
 
 from ..errors import ModelError
-from .chain import Chain, Topology
+from .chain import Chain, Coupling, Topology, Transmission
+from .configuration import check_coordinates
 
 Values = npt.ArrayLike | Array | float | Sequence
 
@@ -31,9 +33,16 @@ def make_chain(
     coulomb_friction: Values = 0.0,
     coulomb_velocity: Values = 0.02,
     torque_offset: Values = 0.0,
+    stiffness: Values = 0.0,
+    rest_position: Values = 0.0,
     position_limits: Values = (-np.inf, np.inf),
     velocity_limit: Values = np.inf,
     effort_limit: Values = np.inf,
+    quaternion_joints: Sequence[tuple[int, int]] = (),
+    base_pose: Values | None = None,
+    transmission: Transmission | None = None,
+    coupling: Coupling | None = None,
+    coordinate_names: Sequence[str] | None = None,
     allow_nonphysical: bool = False,
 ) -> Chain:
     """Build a `Chain` from stacked arrays, checking everything that can be checked.
@@ -98,9 +107,11 @@ def make_chain(
         frame_names=tuple(frames),
         frame_links=tuple(int(i) for i, _ in frames.values()),
         base_name=base_name,
-        tip_name=links[-1] if tip_name is None else tip_name,
+        tip_name=_only_end(topo_parents, links) if tip_name is None else tip_name,
+        quaternion_joints=tuple((int(a), int(b)) for a, b in quaternion_joints),
+        coordinate_names=None if coordinate_names is None else tuple(coordinate_names),
     )
-    if topology.tip_name not in (*links, *frames):
+    if topology.tip_name not in (*links, *frames, None):
         raise ModelError(f"the tip {tip_name!r} is neither a link nor a frame of the chain")
 
     def per_joint(name: str, x: Values, *tail: int):
@@ -121,6 +132,7 @@ def make_chain(
             f"joint {joints[j]!r}: its lower limit {limits[j, 0]:g} is above its upper limit {limits[j, 1]:g}"
         )
     drive = {"armature": armature, "viscous_friction": viscous_friction, "coulomb_friction": coulomb_friction}
+    drive["stiffness"] = stiffness
     for name, given in drive.items():
         if not allow_nonphysical and np.any(np.asarray(given, float) < 0):
             raise ModelError(f"{name} is negative ({np.asarray(given, float).min():g}); no drive has that")
@@ -129,7 +141,7 @@ def make_chain(
         raise ModelError(f"gravity is {gravity}, not an acceleration (x, y, z) in the base frame, like (0, 0, -9.81)")
     if np.any(np.asarray(coulomb_velocity) <= 0):
         raise ModelError("coulomb_velocity must be positive: it is the width of the smooth sign of Coulomb friction")
-    return Chain(
+    chain = Chain(
         rotation=jnp.asarray(rotation),
         translation=jnp.asarray(translation),
         screw=jnp.asarray(screw),
@@ -139,13 +151,20 @@ def make_chain(
         coulomb_friction=per_joint("coulomb_friction", coulomb_friction),
         coulomb_velocity=per_joint("coulomb_velocity", coulomb_velocity),
         torque_offset=per_joint("torque_offset", torque_offset),
+        stiffness=per_joint("stiffness", stiffness),
+        rest_position=per_joint("rest_position", rest_position),
         position_limits=limits,
         velocity_limit=per_joint("velocity_limit", velocity_limit),
         effort_limit=per_joint("effort_limit", effort_limit),
         gravity=jnp.asarray(gravity),
         frame_poses=jnp.asarray(poses),
         topology=topology,
+        base_pose=None if base_pose is None else jnp.asarray(base_pose, float),
+        transmission=jax.tree.map(lambda x: jnp.asarray(x, float), transmission),
+        coupling=jax.tree.map(lambda x: jnp.asarray(x, float), coupling),
     )
+    check_coordinates(chain)
+    return chain
 
 
 def check_inertia(link: str, pi: Values) -> None:
@@ -192,6 +211,12 @@ def check_pose(name: str, t: np.ndarray) -> None:
         raise ModelError(f"{name} is no homogeneous matrix: it holds NaN or its last row is not 0 0 0 1")
     if np.abs(r.T @ r - np.eye(3)).max() > 1e-6 or np.linalg.det(r) < 0:
         raise ModelError(f"{name} holds no rotation (R^T R != 1 or det R = -1)")
+
+
+def _only_end(parents: tuple[int, ...], links: tuple[str, ...]) -> str | None:
+    """The one link that carries no other, if there is one only."""
+    ends = set(range(len(parents))) - set(parents)
+    return links[ends.pop()] if len(ends) == 1 else None
 
 
 def _orthonormal(rotation: np.ndarray) -> np.ndarray:

@@ -20,7 +20,10 @@ class Topology:
         frame_names: named frames fixed to links (fused links, tool frames, the base's own).
         frame_links: the link each named frame is fixed to, -1 for the base.
         base_name: name of the base link.
-        tip_name: the link or frame that is meant where no frame is named.
+        tip_name: the link or frame that is meant where no frame is named; None where there are several ends.
+        quaternion_joints: (first link, number of links) of the spherical (3) and free (6) joints, whose position holds a
+            quaternion (`configuration`); every other joint is one link's.
+        coordinate_names: names of the generalised coordinates where they are not the joints'.
     """
 
     joint_names: tuple[str, ...]
@@ -29,7 +32,9 @@ class Topology:
     frame_names: tuple[str, ...]
     frame_links: tuple[int, ...]
     base_name: str
-    tip_name: str
+    tip_name: str | None
+    quaternion_joints: tuple[tuple[int, int], ...] = ()
+    coordinate_names: tuple[str, ...] | None = None
 
     def __post_init__(self):
         # a jitted call hashes its static arguments every time: once, here
@@ -48,14 +53,53 @@ class Topology:
         return self is other or (isinstance(other, Topology) and self._fields() == other._fields())
 
 
+class Transmission(eqx.Module):
+    """Motors geared to the joints: motor rates = matrix @ joint rates, joint torques = matrix^T @ motor torques.
+
+    A gear is one entry of the matrix, the ratio r; a motor that drives several joints (a coupled wrist, a drive at the base)
+    has several in its row. A rotor counts by its own spin, so that the mass matrix gains matrix^T diag(rotor_inertia) matrix
+    (Spong, Hutchinson & Vidyasagar, example 6.1: r^2 J_m), and losses at the motors come to the joints the same way.
+
+    Attributes:
+        matrix: motor turns a joint turn.
+        rotor_inertia: J_m of each rotor about its axis [kg m^2].
+        viscous_friction: B_m at each motor [N m s/rad].
+        coulomb_friction: at each motor, with the smooth sign tanh(rate / coulomb_velocity) [N m].
+        coulomb_velocity: its width, in motor rates [rad/s].
+    """
+
+    matrix: Float[Array, "m n"]
+    rotor_inertia: Float[Array, " m"]
+    viscous_friction: Float[Array, " m"]
+    coulomb_friction: Float[Array, " m"]
+    coulomb_velocity: Float[Array, " m"]
+
+
+class Coupling(eqx.Module):
+    """Joint positions as a linear function of fewer, or other, generalised coordinates: joints = matrix @ y + offset.
+
+    Mimic joints, remotely driven joints and absolute angles are of this kind.
+
+    Attributes:
+        matrix: joint rates by coordinate rates.
+        offset: joint positions at y = 0 [rad or m].
+    """
+
+    matrix: Float[Array, "n nv"]
+    offset: Float[Array, " n"]
+
+
 class Chain(eqx.Module):
-    """A serial chain of n one-degree-of-freedom joints, link i moved by joint i, as an Equinox pytree.
+    """A serial chain or tree of n one-degree-of-freedom joints, link i moved by joint i, as an Equinox pytree.
 
     The pose of link i in its parent p is T_pi(q) = M_i exp([A_i] q_i) with the constant placement M_i and the joint's screw
     A_i = (w, v) in link i's frame: |w| = 1 for revolute (v = 0 when the axis passes through the origin), w = 0 and |v| = 1
     for prismatic, v . w = pitch [m/rad] for helical joints (derivatives with respect to a screw are those of Rodrigues'
-    formula, which is the exponential only where |w| is 1 or 0). Build one with `load`, `from_screws` or `from_dh`, or take one
-    from `textbook` or `robots`; change leaves with `equinox.tree_at` or `dataclasses.replace`.
+    formula, which is the exponential only where |w| is 1 or 0). A spherical joint is three such joints and a free one six,
+    with links of no mass between; their position is a quaternion, or a point and a quaternion, and their velocity a twist
+    in the body (docs/conventions.md). A state has `nq` positions and `nv` velocities; both are n for ordinary joints.
+    Build one with `load`, `from_screws` or `from_dh`, or take one from `textbook` or `robots`; change leaves with
+    `equinox.tree_at` or `dataclasses.replace`.
 
     Attributes:
         rotation: R of M_i.
@@ -67,12 +111,17 @@ class Chain(eqx.Module):
         coulomb_friction: fc [N m].
         coulomb_velocity: width v_c of the smooth sign in Coulomb friction, fc tanh(qd / v_c) [rad/s].
         torque_offset: constant part of the friction torque [N m].
+        stiffness: of a spring at each joint [N m/rad].
+        rest_position: where that spring is relaxed [rad].
         position_limits: lower and upper joint limits [rad or m]; infinite where there is none.
         velocity_limit: largest |qd| [rad/s or m/s].
         effort_limit: largest |tau| [N m or N].
         gravity: acceleration of gravity in the base frame [m/s^2].
         frame_poses: pose of every named frame in its link.
         topology: names and parents.
+        base_pose: pose of the base in the world that gravity and poses are given in; None for the identity.
+        transmission: rotors geared to the joints, if any.
+        coupling: generalised coordinates, where they are not the joint positions.
     """
 
     rotation: Float[Array, "n 3 3"]
@@ -84,17 +133,32 @@ class Chain(eqx.Module):
     coulomb_friction: Float[Array, " n"]
     coulomb_velocity: Float[Array, " n"]
     torque_offset: Float[Array, " n"]
+    stiffness: Float[Array, " n"]
+    rest_position: Float[Array, " n"]
     position_limits: Float[Array, "n 2"]
     velocity_limit: Float[Array, " n"]
     effort_limit: Float[Array, " n"]
     gravity: Float[Array, "3"]
     frame_poses: Float[Array, "k 4 4"]
     topology: Topology = eqx.field(static=True)
+    base_pose: Float[Array, "4 4"] | None = None
+    transmission: Transmission | None = None
+    coupling: Coupling | None = None
 
     @property
     def n(self) -> int:
-        """Number of joints, and of moving links."""
+        """Number of moving links, and of one-degree-of-freedom joints."""
         return len(self.topology.joint_names)
+
+    @property
+    def nv(self) -> int:
+        """Number of velocities, of accelerations and of generalised forces."""
+        return self.n if self.coupling is None else self.coupling.matrix.shape[-1]
+
+    @property
+    def nq(self) -> int:
+        """Number of positions: one more than velocities for every quaternion."""
+        return self.nv + len(self.topology.quaternion_joints)
 
     @property
     def joint_names(self) -> tuple[str, ...]:
@@ -118,7 +182,8 @@ class Chain(eqx.Module):
 
     def __repr__(self) -> str:
         joints = ", ".join(self.joint_names[:8]) + (", ..." if self.n > 8 else "")
-        return f"Chain({self.n} joints: {joints}; base {self.topology.base_name}, tip {self.topology.tip_name}, {self.dtype})"
+        tip = "" if self.topology.tip_name is None else f", tip {self.topology.tip_name}"
+        return f"Chain({self.n} joints: {joints}; base {self.topology.base_name}{tip}, {self.dtype})"
 
 
 def inertial_parameters(chain: Chain) -> Float[Array, "n 10"]:
@@ -147,10 +212,13 @@ def frame_index(chain: Chain, name: str | None) -> tuple[int, int | None]:
     """The link that carries a frame (-1 for the base) and the frame's index among `frame_poses` (None: the link's own).
 
     `None` means the chain's tip. Raises:
-        ModelError: the chain has no link or frame of that name.
+        ModelError: the chain has no link or frame of that name, or no single tip.
     """
     topology = chain.topology
     name = topology.tip_name if name is None else name
+    if name is None:
+        known = ", ".join((*topology.link_names, *topology.frame_names))
+        raise ModelError(f"the tree has several ends, so a frame has to be named; there are {known}")
     if name in topology.link_names:
         return topology.link_names.index(name), None
     if name in topology.frame_names:

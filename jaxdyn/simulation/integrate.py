@@ -8,29 +8,33 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..dynamics.forward import forward_dynamics
-from ..dynamics.friction import friction_force
+from ..dynamics.friction import passive_force
 from ..errors import ModelError
 from ..model.chain import Chain
+from ..model.configuration import integrate, motion_rate
 
 Method = Literal["semi_implicit_euler", "explicit_euler", "rk4"]
 
 
 def step(
     chain: Chain,
-    q: Float[Array, " n"],
-    qd: Float[Array, " n"],
-    tau: Float[Array, " n"],
+    q: Float[Array, " nq"],
+    qd: Float[Array, " nv"],
+    tau: Float[Array, " nv"],
     dt: float | Float[Array, ""],
     external_wrenches: Float[Array, "n 6"] | None = None,
     method: Method = "semi_implicit_euler",
     wrench_by_tip: Float[Array, "6"] | None = None,
-) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-    """The state (q, qd) a time dt later, torques and wrenches held: qdd = forward_dynamics(tau - friction_force).
+) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
+    """The state (q, qd) a time dt later, torques and wrenches held: qdd = forward_dynamics(tau - passive_force).
+
+    Quaternion joints move on their manifold: where "q + dq" stands below, it is integrate(chain, q, dq).
 
     semi_implicit_euler: qd' = qd + dt qdd, q' = q + dt qd'; first order; one evaluation. Symplectic where M
     is constant; otherwise energy drifts slowly, at first order in dt.
     explicit_euler: q' = q + dt qd, qd' = qd + dt qdd; first order, gains energy (Lynch & Park 2017, sec. 8.5).
-    rk4: the classical Runge-Kutta scheme; fourth order, four evaluations.
+    rk4: the classical Runge-Kutta scheme; fourth order, four evaluations. On quaternions in exponential coordinates u about q,
+    du/dt = qd + [u, qd] / 2 + [u, [u, qd]] / 12, which is exact to the scheme's order (Munthe-Kaas 1999).
     Coulomb friction is as stiff as fc / (v_c M): keep dt below about M v_c / fc, or widen v_c.
 
     Args:
@@ -47,33 +51,37 @@ def step(
     dt = jnp.asarray(dt, q.dtype)
 
     def acceleration(x, xd):
-        return forward_dynamics(chain, x, xd, tau - friction_force(chain, xd), external_wrenches, wrench_by_tip)
+        return forward_dynamics(chain, x, xd, tau - passive_force(chain, x, xd), external_wrenches, wrench_by_tip)
 
     if method == "semi_implicit_euler":
         qd = qd + dt * acceleration(q, qd)
-        return q + dt * qd, qd
+        return integrate(chain, q, dt * qd), qd
     if method == "explicit_euler":
-        return q + dt * qd, qd + dt * acceleration(q, qd)
+        return integrate(chain, q, dt * qd), qd + dt * acceleration(q, qd)
     if method == "rk4":
-        k1 = acceleration(q, qd)
-        k2 = acceleration(q + dt / 2 * qd, qd + dt / 2 * k1)
-        k3 = acceleration(q + dt / 2 * qd + dt**2 / 4 * k1, qd + dt / 2 * k2)
-        k4 = acceleration(q + dt * qd + dt**2 / 2 * k2, qd + dt * k3)
-        return q + dt * qd + dt**2 / 6 * (k1 + k2 + k3), qd + dt / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
+
+        def slope(u, v):
+            return motion_rate(chain, u, v), acceleration(integrate(chain, q, u), v)
+
+        u1, a1 = qd, acceleration(q, qd)
+        u2, a2 = slope(dt / 2 * u1, qd + dt / 2 * a1)
+        u3, a3 = slope(dt / 2 * u2, qd + dt / 2 * a2)
+        u4, a4 = slope(dt * u3, qd + dt * a3)
+        return integrate(chain, q, dt / 6 * (u1 + 2 * u2 + 2 * u3 + u4)), qd + dt / 6 * (a1 + 2 * a2 + 2 * a3 + a4)
     raise ModelError(f"an integration method is 'semi_implicit_euler', 'explicit_euler' or 'rk4', not {method!r}")
 
 
 def rollout(
     chain: Chain,
-    q: Float[Array, " n"],
-    qd: Float[Array, " n"],
-    controls: Float[Array, "steps n"] | Callable[[Array, Array, Array], Array],
+    q: Float[Array, " nq"],
+    qd: Float[Array, " nv"],
+    controls: Float[Array, "steps nv"] | Callable[[Array, Array, Array], Array],
     dt: float | Float[Array, ""],
     steps: int | None = None,
     method: Method = "semi_implicit_euler",
     external_wrenches: Float[Array, "n 6"] | Float[Array, "steps n 6"] | None = None,
     wrench_by_tip: Float[Array, "6"] | Float[Array, "steps 6"] | None = None,
-) -> tuple[Float[Array, "times n"], Float[Array, "times n"]]:
+) -> tuple[Float[Array, "times nq"], Float[Array, "times nv"]]:
     """Positions and velocities at t = 0, dt, ..., steps dt: `steps` + 1 rows, the first the initial state.
 
     Args:

@@ -51,7 +51,12 @@ def rotation_log(rotation: Float[Array, "3 3"]) -> Float[Array, "3"]:
 
     Computed from the unit quaternion, so it stays accurate near 0 and near pi.
     """
-    quaternion = rotation_to_quaternion(rotation)
+    return quaternion_log(rotation_to_quaternion(rotation))
+
+
+def quaternion_log(quaternion: Float[Array, "4"]) -> Float[Array, "3"]:
+    """The vector w with exp([w]) the rotation of a unit quaternion (w, x, y, z), |w| <= pi [rad]: q and -q give the same."""
+    quaternion = jnp.where(quaternion[0] < 0, -quaternion, quaternion)
     scalar, vector = quaternion[0], quaternion[1:]
     s2 = vector @ vector
     small = s2 < 1e-12
@@ -59,6 +64,19 @@ def rotation_log(rotation: Float[Array, "3 3"]) -> Float[Array, "3"]:
     s = jnp.sqrt(safe)
     angle = 2 * jnp.arctan2(s, scalar)
     return jnp.where(small, 2 / jnp.where(small, scalar, 1.0) * (1 - s2 / 3), angle / s) * vector
+
+
+def quaternion_exp(w: Float[Array, "3"]) -> Float[Array, "4"]:
+    """Unit quaternion (cos(t/2), sin(t/2) w / t) of the rotation by t = |w| [rad] about w; smooth at w = 0."""
+    quarter = (w @ w) / 4
+    a, b, _ = exp_coefficients(quarter)
+    return jnp.concatenate([(1 - quarter * b)[None], a / 2 * w])
+
+
+def quaternion_multiply(a: Float[Array, "4"], b: Float[Array, "4"]) -> Float[Array, "4"]:
+    """The product a b (Hamilton's, scalar first): the rotation b followed by the rotation a."""
+    scalar = a[0] * b[0] - a[1:] @ b[1:]
+    return jnp.concatenate([scalar[None], a[0] * b[1:] + b[0] * a[1:] + jnp.cross(a[1:], b[1:])])
 
 
 def rotation_to_quaternion(rotation: Float[Array, "3 3"]) -> Float[Array, "4"]:

@@ -1,0 +1,145 @@
+"""Joints of a URDF that move in more than one way, as several joints that move in one; and joints that mimic others."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..errors import ModelError
+from ..model.chain import Coupling
+from .urdf_tree import Joint, Link, Robot
+from .urdf_xml import Node, fail
+
+_FREE = ("wx", "wy", "wz", "vx", "vy", "vz")
+
+
+def expand(robot: Robot, floating_base: str | None = None) -> tuple[Robot, tuple[str, ...]]:
+    """The robot with planar and floating joints taken apart, and the names of the first joints of the free ones.
+
+    A planar joint J slides along two axes of its plane and turns: J_x, J_y and J. A floating joint is the six joints of a
+    free joint, J_wx to J_vz. Between them stand links of no mass.
+
+    Args:
+        floating_base: name of a free joint on which the root link is put; the new root is "world".
+
+    Raises:
+        ModelError: a floating joint is not at the root, or "world" is taken.
+    """
+    if floating_base is not None:
+        robot = _on_free_joint(robot, floating_base)
+    links, joints, outward, free = dict(robot.links), dict(robot.joints), [], []
+    for joint in robot.outward:
+        if joint.kind == "planar":
+            across = _basis(joint.axis)
+            parts = [(joint.name + "_x", "prismatic", across[0]), (joint.name + "_y", "prismatic", across[1])]
+            parts.append((joint.name, "continuous", joint.axis))
+        elif joint.kind == "floating":
+            if joint.parent != robot.root or np.abs(joint.origin - np.eye(4)).max() > 0:
+                raise fail(
+                    joint.node,
+                    f"joint {joint.name!r} floats, but not from the origin of the root {robot.root!r}: a position in "
+                    "another frame is not supported; hang it on the root, without an origin",
+                )
+            kinds = ["continuous"] * 3 + ["prismatic"] * 3
+            parts = [
+                (f"{joint.name}_{x}", kind, np.eye(3)[i % 3])
+                for i, (x, kind) in enumerate(zip(_FREE, kinds, strict=True))
+            ]
+            free.append(parts[0][0])
+        else:
+            outward.append(joint)
+            continue
+        del joints[joint.name]
+        parent, origin = joint.parent, joint.origin
+        for name, kind, axis in parts:
+            last = name == parts[-1][0]
+            child = joint.child if last else _fresh(f"{joint.child}_{name.removeprefix(joint.name + '_')}", links)
+            if not last:
+                links[child] = Link(child, None, joint.node)
+            part = _free_of_limits(joint, name, kind, axis, parent, child, origin)
+            joints[name] = part
+            outward.append(part)
+            parent, origin = child, np.eye(4)
+    return dataclasses.replace(robot, links=links, joints=joints, outward=tuple(outward)), tuple(free)
+
+
+def coupling_of(joints: Sequence[Joint], source: str) -> tuple[Coupling | None, tuple[str, ...] | None]:
+    """The coupling of joints that mimic others, q_mimic = multiplier q + offset, and the names of what remains to choose.
+
+    Raises:
+        ModelError: a joint mimics one that is not among these, or joints mimic each other in a ring.
+    """
+    if all(joint.mimic is None for joint in joints):
+        return None, None
+    index = {joint.name: i for i, joint in enumerate(joints)}
+    own = [i for i, joint in enumerate(joints) if joint.mimic is None]
+    matrix, offset = np.zeros((len(joints), len(own))), np.zeros(len(joints))
+    for column, i in enumerate(own):
+        matrix[i, column] = 1.0
+    for i, joint in enumerate(joints):
+        ratio, shift, here, seen = 1.0, 0.0, joint, set()
+        while here.mimic is not None:
+            master, multiplier, constant = here.mimic
+            if here.name in seen:
+                raise fail(joint.node, f"joint {joint.name!r} mimics itself, by way of others")
+            seen.add(here.name)
+            if master not in index:
+                raise fail(
+                    here.node,
+                    f"joint {here.name!r} mimics {master!r}, which does not move the tip; lock {here.name!r} with "
+                    "lock={...}, or choose another tip=",
+                )
+            shift += ratio * constant
+            ratio *= multiplier
+            here = joints[index[master]]
+        matrix[i, own.index(index[here.name])] = ratio
+        offset[i] = shift
+    if not own:
+        raise ModelError(f"{source}: every joint mimics another")
+    return Coupling(np.asarray(matrix), np.asarray(offset)), tuple(joints[i].name for i in own)  # type: ignore[arg-type]
+
+
+def _on_free_joint(robot: Robot, name: str) -> Robot:
+    world = "world"
+    if world in robot.links:
+        if robot.root == world:
+            raise ModelError(f"{robot.source}: the root is called 'world' already; is the base meant to float?")
+        raise ModelError(f"{robot.source}: a link is called 'world', which a floating base hangs on; rename it")
+    if name in robot.joints:
+        raise ModelError(f"{robot.source}: a joint is called {name!r} already; name the free joint otherwise")
+    node = robot.links[robot.root].node
+    free = _joint(name, "floating", world, robot.root, node)
+    links = {world: Link(world, None, node), **robot.links}
+    return dataclasses.replace(
+        robot, links=links, joints={name: free, **robot.joints}, root=world, outward=(free, *robot.outward)
+    )
+
+
+def _joint(name: str, kind: str, parent: str, child: str, node: Node) -> Joint:
+    inf = float("inf")
+    drive = {"viscous": 0.0, "coulomb": 0.0, "armature": 0.0, "offset": 0.0, "coulomb_velocity": 0.02}
+    return Joint(
+        name, kind, parent, child, np.eye(4), np.eye(3)[0], (-inf, inf), inf, inf, **drive, mimic=None, node=node
+    )
+
+
+def _free_of_limits(joint: Joint, name: str, kind: str, axis: np.ndarray, parent: str, child: str, origin) -> Joint:
+    inf = float("inf")
+    limits = {"limits": (-inf, inf), "velocity": inf, "effort": inf}
+    return dataclasses.replace(
+        joint, name=name, kind=kind, axis=axis, parent=parent, child=child, origin=origin, mimic=None, **limits
+    )
+
+
+def _basis(normal: np.ndarray) -> np.ndarray:
+    """Two axes of a plane, so that (first, second, normal) is right-handed: x and y for the normal z."""
+    start = np.eye(3)[0] if abs(normal[0]) < 0.9 else np.eye(3)[1]
+    first = start - (start @ normal) * normal
+    first /= np.linalg.norm(first)
+    return np.array([first, np.cross(normal, first)])
+
+
+def _fresh(name: str, taken) -> str:
+    while name in taken:
+        name += "_"
+    return name
