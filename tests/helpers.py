@@ -46,6 +46,8 @@ def random_chain(n: int, seed: int = 0, joints: str = "mixed") -> jaxdyn.Chain:
         coulomb_friction=rng.uniform(0, 0.5, n),
         coulomb_velocity=0.1,
         torque_offset=rng.normal(size=n) * 0.1,
+        stiffness=rng.uniform(0, 2.0, n),
+        rest_position=rng.normal(size=n) * 0.1,
         gravity=rng.normal(size=3) * 5,
         frames={"tool": (n - 1, [[0, -1, 0, 0.1], [1, 0, 0, 0.2], [0, 0, 1, 0.3], [0, 0, 0, 1]])},
         tip_name="tool",

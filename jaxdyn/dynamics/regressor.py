@@ -20,7 +20,7 @@ DriveTerm = Literal["armature", "viscous", "coulomb", "offset"]
 
 def regressor(
     chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], qdd: Float[Array, " nv"]
-) -> Float[Array, "nv 10*n"]:
+) -> Float[Array, "nv p"]:
     """Y(q, qd, qdd) with Y pi = inverse_dynamics(chain, q, qd, qdd) for pi = inertial_parameters(chain).reshape(-1).
 
     Column 10 i + k belongs to parameter k of link i (m, m cx, m cy, m cz, Ixx, Ixy, Iyy, Ixz, Iyz, Izz about the link
