@@ -13,7 +13,12 @@ from .dynamics.forward import (
     forward_dynamics as forward_dynamics,
     mass_matrix_solve as mass_matrix_solve,
 )
-from .dynamics.friction import friction_force as friction_force
+from .dynamics.friction import (
+    friction_force as friction_force,
+    passive_force as passive_force,
+    spring_energy as spring_energy,
+    spring_force as spring_force,
+)
 from .dynamics.inverse import (
     bias_force as bias_force,
     coriolis_force as coriolis_force,
@@ -58,8 +63,17 @@ from .model import robots as robots, textbook as textbook
 from .model.build import make_chain as make_chain
 from .model.chain import (
     Chain as Chain,
+    Coupling as Coupling,
+    Transmission as Transmission,
     inertial_parameters as inertial_parameters,
     with_inertial_parameters as with_inertial_parameters,
+)
+from .model.configuration import (
+    difference as difference,
+    integrate as integrate,
+    neutral_configuration as neutral_configuration,
+    normalize_configuration as normalize_configuration,
+    random_configuration as random_configuration,
 )
 from .model.dh import from_dh as from_dh
 from .model.screws import from_screws as from_screws

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxdyn
+from jaxdyn.model.chain import Coupling, Transmission
 
 
 def random_inertia(rng: np.random.Generator) -> np.ndarray:
@@ -52,6 +53,70 @@ def random_chain(n: int, seed: int = 0, joints: str = "mixed") -> jaxdyn.Chain:
         frames={"tool": (n - 1, [[0, -1, 0, 0.1], [1, 0, 0, 0.2], [0, 0, 1, 0.3], [0, 0, 0, 1]])},
         tip_name="tool",
     )
+
+
+def random_mechanism(seed: int = 0, free: bool = True, coupled: bool = True) -> jaxdyn.Chain:
+    """A tree with a free joint (if asked for), a spherical joint, one joint of every kind, and rotors on its joints.
+
+    Coupled: its last joint mimics the one before, and a matrix of ratios joins motors and joints.
+    """
+    rng = np.random.default_rng(seed)
+    serial = random_chain(5, seed)
+    groups, screws, parents = [], [], []
+    if free:
+        groups.append((0, 6))
+        screws += list(np.eye(6))
+        parents += [-1, 0, 1, 2, 3, 4]
+    groups.append((len(screws), 3))
+    parents += [len(screws) - 1, len(screws), len(screws) + 1]
+    screws += list(np.eye(6)[:3])
+    ball = len(screws) - 1
+    trunk = ball - 3  # -1, the base, without a free joint
+    parents += [ball, ball + 1, trunk, ball + 3, ball + 3]
+    screws += list(np.asarray(serial.screw))
+    n = len(screws)
+    rotation, translation = np.array([random_rotation(rng) for _ in range(n)]), rng.normal(size=(n, 3)) * 0.3
+    inertia = np.array([random_inertia(rng) for _ in range(n)])
+    for link, size in groups:
+        rotation[link + 1 : link + size], translation[link + 1 : link + size] = np.eye(3), 0
+        inertia[link : link + size - 1] = 0
+        if size == 6:
+            rotation[link], translation[link] = np.eye(3), 0
+    leaves = {
+        name: rng.uniform(0.01, 0.1, n)
+        for name in ("armature", "viscous_friction", "coulomb_friction", "coulomb_velocity", "stiffness")
+    }
+    leaves["stiffness"][: ball + 1] = 0
+    pairs = {}
+    if coupled:
+        matrix = np.eye(n, n - 1)
+        matrix[-1, -1] = -0.7
+        offset = np.zeros(n)
+        offset[-1] = 0.2
+        ratios = np.hstack([np.zeros((4, n - 4)), rng.normal(size=(4, 4)) * 2])
+        motors = rng.uniform(0.01, 0.05, (4, 4))
+        pairs = {"coupling": Coupling(matrix, offset), "transmission": Transmission(ratios, *motors)}
+    return jaxdyn.make_chain(
+        rotation=rotation,
+        translation=translation,
+        screw=screws,
+        inertia=inertia,
+        parents=parents,
+        quaternion_joints=groups,
+        gravity=rng.normal(size=3) * 5,
+        frames={"tool": (n - 2, [[0, -1, 0, 0.1], [1, 0, 0, 0.2], [0, 0, 1, 0.3], [0, 0, 0, 1]])},
+        tip_name="tool",
+        torque_offset=rng.normal(size=n) * 0.1,
+        rest_position=rng.normal(size=n) * 0.1,
+        **leaves,
+        **pairs,
+    )
+
+
+def mechanism_state(chain: jaxdyn.Chain, seed: int = 0) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """q, v, a of a random motion."""
+    _, v, a = random_state(chain.nv, seed)
+    return jaxdyn.random_configuration(chain, jax.random.key(seed)), v, a
 
 
 def random_state(n: int, seed: int = 0) -> tuple[jax.Array, jax.Array, jax.Array]:

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 
 from jaxdyn.model.chain import Chain, Topology
+from jaxdyn.model.configuration import layout
 from jaxdyn.spatial import inertia, so3
 
 
@@ -14,13 +15,33 @@ def axis_offset(screw: np.ndarray) -> np.ndarray:
 
 
 def to_pinocchio(chain: Chain):
-    """A `pinocchio.Model` of a serial chain. Its joint frames lie on the axes; frames "link<i>" are the chain's link frames."""
+    """A `pinocchio.Model` of a chain without coupling and transmission, its joints in the same order.
+
+    Joint frames lie on the axes; frames "link<i>" are the chain's link frames.
+    """
     import pinocchio as pin
 
     model = pin.Model()
     model.gravity.linear = np.array(chain.gravity)
-    before, parent = pin.SE3.Identity(), 0
+    joint_of, frame_in = {-1: 0}, {-1: pin.SE3.Identity()}  # of every link: its joint, and its frame in the joint's
+    sizes = dict(chain.topology.quaternion_joints)
+    inner = {link + k for link, size in sizes.items() for k in range(1, size)}
     for i in range(chain.n):
+        if i in inner:
+            continue
+        above, before = joint_of[chain.topology.parents[i]], frame_in[chain.topology.parents[i]]
+        placement = pin.SE3(np.array(chain.rotation[i]), np.array(chain.translation[i]))
+        if i in sizes:
+            joint = pin.JointModelSpherical() if sizes[i] == 3 else pin.JointModelFreeFlyer()
+            last = i + sizes[i] - 1
+            parent = model.addJoint(above, joint, before * placement, f"joint{i}")
+            model.appendBodyToJoint(
+                parent, pin.Inertia.FromDynamicParameters(np.array(chain.inertia[last])), pin.SE3.Identity()
+            )
+            for k in range(i, last + 1):
+                joint_of[k], frame_in[k] = parent, pin.SE3.Identity()
+                model.addFrame(pin.Frame(f"link{k}", parent, pin.SE3.Identity(), pin.FrameType.OP_FRAME))
+            continue
         screw = np.array(chain.screw[i])
         w, v = screw[:3], screw[3:]
         if not w.any():
@@ -30,19 +51,35 @@ def to_pinocchio(chain: Chain):
         else:
             joint = pin.JointModelRevoluteUnaligned(w)
         on_axis = pin.SE3(np.eye(3), axis_offset(screw))  # the joint's frame in the link's
-        placement = pin.SE3(np.array(chain.rotation[i]), np.array(chain.translation[i]))
-        parent = model.addJoint(parent, joint, before * placement * on_axis, f"joint{i}")
+        parent = model.addJoint(above, joint, before * placement * on_axis, f"joint{i}")
         before = on_axis.inverse()
+        joint_of[i], frame_in[i] = parent, before
         body = pin.Inertia.FromDynamicParameters(np.array(chain.inertia[i]))
         model.appendBodyToJoint(parent, body, before)
         model.addFrame(pin.Frame(f"link{i}", parent, before, pin.FrameType.OP_FRAME))
     for k, name in enumerate(chain.topology.frame_names):
         link = chain.topology.frame_links[k]
         pose = pin.SE3(np.array(chain.frame_poses[k]))
-        in_joint = pin.SE3(np.eye(3), -axis_offset(np.array(chain.screw[link]))) if link >= 0 else pin.SE3.Identity()
-        model.addFrame(pin.Frame(name, link + 1, in_joint * pose, pin.FrameType.OP_FRAME))
-    model.armature = np.array(chain.armature)
+        model.addFrame(pin.Frame(name, joint_of[link], frame_in[link] * pose, pin.FrameType.OP_FRAME))
+    model.armature = velocity_to_pinocchio(chain, np.array(chain.armature))
     return model
+
+
+def velocity_to_pinocchio(chain: Chain, v: np.ndarray) -> np.ndarray:
+    """Velocities, accelerations or forces (last axis) in Pinocchio's order: a free joint's linear part first."""
+    v = np.array(v)
+    for link, size in chain.topology.quaternion_joints:
+        if size == 6:
+            v[..., link : link + 6] = v[..., [*range(link + 3, link + 6), *range(link, link + 3)]]
+    return v
+
+
+def configuration_to_pinocchio(chain: Chain, q: np.ndarray) -> np.ndarray:
+    """Positions with Pinocchio's quaternions (x, y, z, w)."""
+    q = np.array(q)
+    for joint in layout(chain).quaternions:
+        q[joint.quaternion] = np.roll(q[joint.quaternion], -1)
+    return q
 
 
 def to_mjcf(chain: Chain) -> str:

@@ -69,11 +69,12 @@ def exact_motion():
         np.asarray(getattr(chain, k))
         for k in ("viscous_friction", "coulomb_friction", "coulomb_velocity", "torque_offset")
     )
+    stiffness, rest = np.asarray(chain.stiffness), np.asarray(chain.rest_position)
 
     def rate(_, state):
         x, xd = state[:3], state[3:]
         terms = closed_form(chain, x, xd)
-        friction = viscous * xd + coulomb * np.tanh(xd / width) + offset
+        friction = viscous * xd + coulomb * np.tanh(xd / width) + offset + stiffness * (x - rest)
         return np.concatenate(
             [xd, np.linalg.solve(terms.mass_matrix, tau - friction - terms.coriolis_force - terms.gravity_force)]
         )

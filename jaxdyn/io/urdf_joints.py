@@ -96,7 +96,7 @@ def coupling_of(joints: Sequence[Joint], source: str) -> tuple[Coupling | None, 
         offset[i] = shift
     if not own:
         raise ModelError(f"{source}: every joint mimics another")
-    return Coupling(np.asarray(matrix), np.asarray(offset)), tuple(joints[i].name for i in own)  # type: ignore[arg-type]
+    return Coupling(matrix, offset), tuple(joints[i].name for i in own)  # type: ignore[arg-type]
 
 
 def _on_free_joint(robot: Robot, name: str) -> Robot:

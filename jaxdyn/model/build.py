@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
@@ -160,8 +159,8 @@ def make_chain(
         frame_poses=jnp.asarray(poses),
         topology=topology,
         base_pose=None if base_pose is None else jnp.asarray(base_pose, float),
-        transmission=jax.tree.map(lambda x: jnp.asarray(x, float), transmission),
-        coupling=jax.tree.map(lambda x: jnp.asarray(x, float), coupling),
+        transmission=transmission,
+        coupling=coupling,
     )
     check_coordinates(chain)
     return chain

@@ -53,6 +53,10 @@ class Topology:
         return self is other or (isinstance(other, Topology) and self._fields() == other._fields())
 
 
+def _as_array(x) -> Array:
+    return x if isinstance(x, Array) else jnp.asarray(x, float)
+
+
 class Transmission(eqx.Module):
     """Motors geared to the joints: motor rates = matrix @ joint rates, joint torques = matrix^T @ motor torques.
 
@@ -68,11 +72,11 @@ class Transmission(eqx.Module):
         coulomb_velocity: its width, in motor rates [rad/s].
     """
 
-    matrix: Float[Array, "m n"]
-    rotor_inertia: Float[Array, " m"]
-    viscous_friction: Float[Array, " m"]
-    coulomb_friction: Float[Array, " m"]
-    coulomb_velocity: Float[Array, " m"]
+    matrix: Float[Array, "m n"] = eqx.field(converter=_as_array)
+    rotor_inertia: Float[Array, " m"] = eqx.field(converter=_as_array)
+    viscous_friction: Float[Array, " m"] = eqx.field(converter=_as_array)
+    coulomb_friction: Float[Array, " m"] = eqx.field(converter=_as_array)
+    coulomb_velocity: Float[Array, " m"] = eqx.field(converter=_as_array)
 
 
 class Coupling(eqx.Module):
@@ -85,8 +89,8 @@ class Coupling(eqx.Module):
         offset: joint positions at y = 0 [rad or m].
     """
 
-    matrix: Float[Array, "n nv"]
-    offset: Float[Array, " n"]
+    matrix: Float[Array, "n nv"] = eqx.field(converter=_as_array)
+    offset: Float[Array, " n"] = eqx.field(converter=_as_array)
 
 
 class Chain(eqx.Module):

@@ -1,0 +1,425 @@
+"""Trees, floating bases, spherical joints, couplings and transmissions: identities, Pinocchio, gradients, motion."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxdyn
+from helpers import (
+    derivatives,
+    directions,
+    mechanism_state,
+    once,
+    random_chain,
+    random_inertia,
+    random_mechanism,
+    relative,
+)
+from jaxdyn.model.tree import ancestor_mask, walk_of
+from peer_models import configuration_to_pinocchio, to_pinocchio, velocity_to_pinocchio
+
+KINDS = {
+    "free, coupled": lambda: random_mechanism(1),
+    "floating": lambda: on_free_base(random_chain(4, 8)),
+    "free": lambda: random_mechanism(2, coupled=False),
+}
+
+
+def on_free_base(chain):
+    """A serial arm whose base is a body in free flight: the one free joint that everything hangs on."""
+    n = chain.n + 6
+    padded = {
+        name: np.concatenate([np.zeros((6, *np.shape(getattr(chain, name))[1:])), np.asarray(getattr(chain, name))])
+        for name in ("translation", "inertia", "armature", "viscous_friction", "stiffness", "rest_position")
+    }
+    padded["inertia"][5] = random_inertia(np.random.default_rng(8))
+    padded["armature"][:6] = 0.05
+    return jaxdyn.make_chain(
+        rotation=np.concatenate([np.tile(np.eye(3), (6, 1, 1)), np.asarray(chain.rotation)]),
+        screw=np.concatenate([np.eye(6), np.asarray(chain.screw)]),
+        quaternion_joints=[(0, 6)],
+        parents=(-1, *range(5), 5, 6, 5, 8),
+        frames={"tool": (n - 1, np.eye(4))},
+        tip_name="tool",
+        gravity=np.asarray(chain.gravity),
+        **padded,
+    )
+
+
+def terms(chain, q, v, a):
+    """Everything that a test compares, of one state."""
+    moved = lambda t: jaxdyn.integrate(chain, q, t * v)
+    along = lambda f: jax.jvp(f, (0.0,), (1.0,))
+    torque = jaxdyn.inverse_dynamics(chain, q, v, a)
+    return {
+        "torque": torque,
+        "mass_matrix": jaxdyn.mass_matrix(chain, q),
+        "crba": jaxdyn.crba(chain, q),
+        "mass_rate": along(lambda t: jaxdyn.mass_matrix(chain, moved(t)))[1],
+        "coriolis": jaxdyn.coriolis_matrix(chain, q, v),
+        "christoffel": jaxdyn.christoffel_symbols(chain, q),
+        "coriolis_force": jaxdyn.coriolis_force(chain, q, v),
+        "gravity": jaxdyn.gravity_force(chain, q),
+        "bias": jaxdyn.bias_force(chain, q, v),
+        "gradient": jax.grad(lambda d: jaxdyn.potential_energy(chain, jaxdyn.integrate(chain, q, d)))(
+            jnp.zeros_like(v)
+        ),
+        "spring": jaxdyn.spring_force(chain, q),
+        "spring_gradient": jax.grad(lambda d: jaxdyn.spring_energy(chain, jaxdyn.integrate(chain, q, d)))(0 * v),
+        "energy_rate": along(lambda t: jaxdyn.total_energy(chain, moved(t), v + t * a))[1],
+        "kinetic": jaxdyn.kinetic_energy(chain, q, v),
+        "lagrange": jaxdyn.euler_lagrange_torque(chain, q, v, a),
+        "acceleration": jaxdyn.forward_dynamics(chain, q, v, torque),
+        "aba": a if chain.coupling is not None else jaxdyn.aba(chain, q, v, torque),
+        "linear": jaxdyn.regressor(chain, q, v, a) @ jaxdyn.inertial_parameters(chain).reshape(-1),
+        "armature": jaxdyn.drive_regressor(chain, v, a, ("armature",)) @ chain.armature,
+        "links": jaxdyn.forward_kinematics(chain, q),
+        "tool": jaxdyn.frame_pose(chain, q),
+        "tool_rate": along(lambda t: jaxdyn.frame_pose(chain, moved(t)))[1],
+        "body": jaxdyn.jacobian(chain, q),
+        "mixed": jaxdyn.jacobian(chain, q, reference="mixed"),
+        "space_rate": jaxdyn.jacobian_derivative(chain, q, v, reference="mixed"),
+    }
+
+
+@functools.cache
+def computed(kind):
+    chain = KINDS[kind]()
+    state = mechanism_state(chain, 4)
+    return chain, *state, {k: np.asarray(x) for k, x in once(terms)(chain, *state).items()}
+
+
+@pytest.mark.parametrize("kind", ["free, coupled", "floating"])
+def test_identities(kind):
+    chain, _, v, a, x = computed(kind)
+    m, c = x["mass_matrix"], x["coriolis"]
+    assert relative(m, m.T) < 1e-14 and np.linalg.eigvalsh(m).min() > 0
+    assert relative(x["crba"], m) < 1e-13
+    skew = x["mass_rate"] - 2 * c
+    assert np.abs(skew + skew.T).max() < 1e-12 * np.abs(x["mass_rate"]).max()
+    assert relative(c @ v, x["coriolis_force"]) < 1e-12
+    assert relative(np.einsum("ijk,k->ij", x["christoffel"], v), c) < 1e-12
+    assert relative(x["gravity"], x["gradient"]) < 1e-12
+    assert relative(x["spring"], x["spring_gradient"]) < 1e-12
+    assert relative(m @ a + c @ v + x["gravity"], x["torque"]) < 1e-12
+    assert relative(x["bias"], x["coriolis_force"] + x["gravity"]) < 1e-13
+    assert relative(x["lagrange"], x["torque"]) < 1e-12
+    np.testing.assert_allclose(x["kinetic"], v @ m @ v / 2, rtol=1e-12)
+    np.testing.assert_allclose(x["energy_rate"], v @ (x["torque"] + x["spring"]), rtol=1e-11)
+    assert relative(x["acceleration"], a) < 1e-10 and relative(x["aba"], a) < 1e-10
+    rotors = 0 if chain.transmission is None else rotor_torque(chain, a)
+    assert relative(x["linear"] + x["armature"] + rotors, x["torque"]) < 1e-12
+    pose, rate = x["tool"], x["tool_rate"]
+    twist = np.linalg.inv(pose) @ rate
+    body = np.concatenate([[twist[2, 1], twist[0, 2], twist[1, 0]], twist[:3, 3]])
+    assert relative(x["body"] @ v, body) < 1e-12
+
+
+def rotor_torque(chain, a):
+    s, r = np.asarray(chain.coupling.matrix), np.asarray(chain.transmission.matrix)
+    return s.T @ r.T @ (np.asarray(chain.transmission.rotor_inertia) * (r @ s @ np.asarray(a)))
+
+
+@once
+def compared(chain, q, v, a):
+    torque = jaxdyn.inverse_dynamics(chain, q, v, a)
+    return {
+        "torque": torque,
+        "mass_matrix": jaxdyn.crba(chain, q),
+        "coriolis_force": jaxdyn.coriolis_force(chain, q, v),
+        "gravity": jaxdyn.gravity_force(chain, q),
+        "acceleration": jaxdyn.forward_dynamics(chain, q, v, torque),
+        "links": jaxdyn.forward_kinematics(chain, q),
+        "tool": jaxdyn.frame_pose(chain, q),
+        "body": jaxdyn.jacobian(chain, q),
+        "mixed": jaxdyn.jacobian(chain, q, reference="mixed"),
+        "space_rate": jaxdyn.jacobian_derivative(chain, q, v, reference="mixed"),
+    }
+
+
+def test_pinocchio():
+    pin = pytest.importorskip("pinocchio", reason="Pinocchio is not installed")
+    chain = KINDS["free"]()
+    q, v, a = mechanism_state(chain, 4)
+    x = {k: np.asarray(y) for k, y in compared(chain, q, v, a).items()}
+    model = to_pinocchio(chain)
+    data = model.createData()
+    there = functools.partial(velocity_to_pinocchio, chain)
+    pq, pv, pa = configuration_to_pinocchio(chain, q), there(v), there(a)
+    assert relative(there(x["torque"]), pin.rnea(model, data, pq, pv, pa)) < 1e-12
+    m = pin.crba(model, data, pq)
+    assert relative(there(there(x["mass_matrix"]).T), np.triu(m) + np.triu(m, 1).T) < 1e-12
+    assert relative(there(x["coriolis_force"]), pin.computeCoriolisMatrix(model, data, pq, pv) @ pv) < 1e-12
+    assert relative(there(x["gravity"]), pin.computeGeneralizedGravity(model, data, pq)) < 1e-12
+    assert relative(there(x["acceleration"]), pin.aba(model, data, pq, pv, there(x["torque"]))) < 1e-10
+    pin.computeJointJacobiansTimeVariation(model, data, pq, pv)
+    pin.updateFramePlacements(model, data)
+    for i in range(chain.n):
+        assert relative(x["links"][i], data.oMf[model.getFrameId(f"link{i}")].homogeneous) < 1e-12
+    tool = model.getFrameId("tool")
+    assert relative(x["tool"], data.oMf[tool].homogeneous) < 1e-12
+    angular_first = lambda j: j[[3, 4, 5, 0, 1, 2]]
+    for name, frame in (("body", pin.LOCAL), ("mixed", pin.LOCAL_WORLD_ALIGNED)):
+        assert relative(there(x[name]), angular_first(pin.getFrameJacobian(model, data, tool, frame))) < 1e-12
+    rate = pin.getFrameJacobianTimeVariation(model, data, tool, pin.LOCAL_WORLD_ALIGNED)
+    assert relative(there(x["space_rate"]), angular_first(rate)) < 1e-12
+
+
+def test_a_coupling_restricts_the_free_mechanism():
+    """M, C v and g of coupled joints are S^T (.) S of the same robot's without coupling."""
+    chain = KINDS["free, coupled"]()
+    q, v, a = mechanism_state(chain, 4)
+    x = compared(chain, q, v, a)
+    s, r = np.asarray(chain.coupling.matrix), np.asarray(chain.transmission.matrix)
+    loose = dataclasses.replace(
+        chain,
+        coupling=None,
+        transmission=None,
+        topology=dataclasses.replace(chain.topology, coordinate_names=None),
+    )
+    full = jnp.concatenate([q, -0.7 * q[-1:] + 0.2])
+    rates = s @ v
+    apart = compared(loose, full, jnp.asarray(rates), jnp.asarray(s @ a))
+    assert relative(x["coriolis_force"], s.T @ apart["coriolis_force"]) < 1e-12
+    assert relative(x["gravity"], s.T @ apart["gravity"]) < 1e-12
+    assert relative(x["links"], apart["links"]) < 1e-14
+    mass = apart["mass_matrix"] + r.T @ np.diag(np.asarray(chain.transmission.rotor_inertia)) @ r
+    assert relative(x["mass_matrix"], s.T @ mass @ s) < 1e-13
+    friction = s.T @ np.asarray(jaxdyn.friction_force(loose, jnp.asarray(rates)))
+    motors = chain.transmission
+    spins = r @ rates
+    losses = motors.viscous_friction * spins + motors.coulomb_friction * np.tanh(spins / motors.coulomb_velocity)
+    assert relative(jaxdyn.friction_force(chain, v), friction + s.T @ r.T @ np.asarray(losses)) < 1e-13
+
+
+@once
+def summary(chain, q, v, a):
+    return (
+        jaxdyn.inverse_dynamics(chain, q, v, a),
+        jaxdyn.crba(chain, q),
+        jaxdyn.forward_dynamics(chain, q, v, a),
+        jaxdyn.forward_kinematics(chain, q)[:, :3, 3],
+    )
+
+
+def test_links_may_stand_in_any_order():
+    """A tree whose parents are no depth-first order, against the same robot in such an order."""
+    rng = np.random.default_rng(5)
+    parents = (-1, 0, 1, 1, 3, 0, 5, 5)  # depth-first
+    n = len(parents)
+    axis = rng.normal(size=(n, 3))
+    axis /= np.linalg.norm(axis, axis=1, keepdims=True)
+    leaves = {
+        "rotation": np.asarray(random_chain(n, 6).rotation),
+        "translation": rng.normal(size=(n, 3)),
+        "screw": np.hstack([axis, np.zeros((n, 3))]),
+        "inertia": np.array([random_inertia(rng) for _ in range(n)]),
+    }
+    order = [0, 5, 1, 7, 3, 2, 6, 4]
+    place = np.argsort(order)
+    assert walk_of(parents).order is None
+    shuffled = tuple(-1 if parents[i] < 0 else int(place[parents[i]]) for i in order)
+    assert walk_of(shuffled).order is not None
+    tree = jaxdyn.make_chain(parents=parents, **leaves)
+    other = jaxdyn.make_chain(parents=shuffled, **{k: x[order] for k, x in leaves.items()})
+    state = jnp.asarray(rng.normal(size=(3, n)))
+    index = np.array(order)
+    torque, mass, acceleration, points = summary(tree, *state)
+    again = summary(other, *state[:, index])
+    for x, y in zip(
+        (torque[index], mass[np.ix_(index, index)], acceleration[index], points[index]), again, strict=True
+    ):
+        assert relative(y, x) < 1e-11
+
+
+def test_registers():
+    """Branchings are kept no longer than needed: one register serves a humanoid's pelvis and then its chest."""
+    serial = walk_of((-1, 0, 1, 2))
+    assert serial.is_serial and serial.registers == 0
+    humanoid = (-1, 0, 1, 0, 3, 0, 5, 6, 5, 8)  # two legs, then a trunk with two arms
+    assert walk_of(humanoid).registers == 1
+    binary = tuple((i - 1) // 2 if i else -1 for i in range(15))
+    assert walk_of(binary).registers <= 3
+    mask = ancestor_mask(humanoid)
+    assert mask[0].all() and mask[5].tolist() == [j in (5, 6, 7, 8, 9) for j in range(10)]
+
+
+def test_integrate_and_difference_undo_each_other():
+    chain = KINDS["free, coupled"]()
+    q, v, _ = mechanism_state(chain, 7)
+    for size in (1e-9, 1e-3, 1.0):
+        step = size * v / jnp.abs(v).max() * 2
+        moved = jaxdyn.integrate(chain, q, step)
+        assert relative(jaxdyn.difference(chain, q, moved), step) < 1e-6 if size < 1e-8 else 1e-12
+        for joint in ((3, 7), (7, 11)):
+            np.testing.assert_allclose(np.linalg.norm(moved[slice(*joint)]), 1.0, rtol=1e-14)
+    flipped = q.at[3:7].multiply(-1)  # the same orientation
+    assert np.abs(jaxdyn.difference(chain, q, flipped)).max() < 1e-12
+    np.testing.assert_array_equal(jaxdyn.neutral_configuration(chain)[jnp.asarray([3, 7])], 1.0)
+
+
+@once
+def on_the_manifold(chain, q, step):
+    there_and_back = lambda d: jaxdyn.difference(chain, q, jaxdyn.integrate(chain, q, d))
+    pose = lambda d: jaxdyn.frame_pose(chain, jaxdyn.integrate(chain, q, d)).reshape(-1)
+    back = jax.jacfwd(lambda x: jaxdyn.difference(chain, q, x))(jaxdyn.integrate(chain, q, step))
+    return jax.jacfwd(there_and_back)(step), jax.jacfwd(pose)(step), jax.jacrev(pose)(step), back
+
+
+@pytest.mark.xdist_group("manifold")
+@pytest.mark.parametrize("angle", [0.0, 1e-9, 3.1415926, np.pi])
+def test_derivatives_on_the_manifold(angle):
+    """d difference / d step is the identity at no step and finite near half a turn; forward and reverse mode agree."""
+    chain = random_mechanism(3, free=False, coupled=False)
+    q = jaxdyn.neutral_configuration(chain)
+    axis = jnp.asarray([0.6, 0.0, 0.8])
+    step = jnp.zeros(chain.nv).at[:3].set(angle * axis)
+    same, forward, reverse, back = on_the_manifold(chain, q, step)
+    if angle < 3:
+        np.testing.assert_allclose(same, np.eye(chain.nv), atol=1e-7)
+    assert np.isfinite(forward).all() and relative(forward, reverse) < 1e-13
+    assert np.isfinite(back).all()
+
+
+GRADIENTS = {
+    "torques and poses": lambda c, q, v, a: jnp.concatenate(
+        [jaxdyn.inverse_dynamics(c, q, v, a), jaxdyn.frame_pose(c, q).reshape(-1), jaxdyn.jacobian(c, q) @ v]
+    ),
+    "step": lambda c, q, v, a: jnp.concatenate(jaxdyn.step(c, q, v, a, 0.01)),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients(name):
+    """Forward = reverse = finite differences, in the state (quaternions too) and in every leaf of the model."""
+    chain = random_mechanism(1)
+    finite = {
+        "velocity_limit": jnp.ones(chain.n),
+        "effort_limit": jnp.ones(chain.n),
+        "position_limits": jnp.ones((chain.n, 2)),
+    }
+    arguments = (dataclasses.replace(chain, **finite), *mechanism_state(chain, 4))
+    f = GRADIENTS[name]
+    leaves, along = directions(arguments)
+    # a rotation moves on its manifold: off it, algorithms that agree on it differ
+    turn = np.random.default_rng(8).normal(size=(chain.n, 3))
+    moved = chain.rotation @ jax.vmap(jaxdyn.so3.skew)(jnp.asarray(turn))
+    along = (
+        dataclasses.replace(along[0], rotation=along[0].rotation.at[leaves.index("[0].rotation")].set(moved)),
+        *along[1:],
+    )
+    size = jax.eval_shape(f, *arguments).shape[0]
+    cotangent = jnp.asarray(np.random.default_rng(7).normal(size=size))
+    values, forward, reverse, differences = map(np.asarray, derivatives(f, arguments, along, cotangent))
+    assert np.isfinite(forward).all() and np.isfinite(reverse).all()
+    moved = 0
+    for k, leaf in enumerate(leaves):
+        scale = np.abs(forward[k]).max()
+        moved += scale > 0
+        assert np.abs(forward[k] - differences[k]).max() <= 1e-8 * scale + 1e-10 * np.abs(values).max(), leaf
+        assert abs(reverse[k] - forward[k] @ cotangent) <= 1e-11 * np.abs(forward[k] * cotangent).sum() + 1e-12, leaf
+    assert moved >= 5
+
+
+def test_batches_and_float32():
+    chain = KINDS["free, coupled"]()
+    states = [mechanism_state(chain, k) for k in range(3)]
+    batch = [jnp.stack(x) for x in zip(*states, strict=True)]
+    together = jax.vmap(summary, (None, 0, 0, 0))(chain, *batch)
+    for k, state in enumerate(states):
+        for x, y in zip(together, summary(chain, *state), strict=True):
+            assert relative(x[k], y) < 1e-11
+    single = summary(*jax.tree.map(lambda x: x.astype(jnp.float32), (chain, *states[0])))
+    for x, y, bound in zip(single, summary(chain, *states[0]), (1e-5, 1e-5, 1e-2, 1e-5), strict=True):
+        assert x.dtype == jnp.float32 and relative(x, y) < bound
+
+
+def free_body():
+    """A body in free fall that tumbles about its intermediate axis."""
+    inertia = np.zeros((6, 10))
+    inertia[5] = [2.0, 0.2, -0.1, 0.4, 0.5, 0.05, 0.9, 0.02, -0.03, 1.2]
+    return jaxdyn.make_chain(
+        rotation=np.tile(np.eye(3), (6, 1, 1)),
+        translation=np.zeros((6, 3)),
+        screw=np.eye(6),
+        inertia=inertia,
+        quaternion_joints=[(0, 6)],
+    )
+
+
+@once
+def fly_on(chain, q, v, dt):
+    positions, velocities = jaxdyn.rollout(chain, q, v, jnp.zeros((25, 6)), dt, method="rk4")
+    return positions[-1], velocities[-1]
+
+
+def fly(chain, q, v, steps):
+    """For a second."""
+    for _ in range(steps // 25):
+        q, v = fly_on(chain, q, v, 1.0 / steps)
+    return q, v
+
+
+def test_a_body_in_free_fall():
+    """RK4 on the manifold is of fourth order; energy and momentum about the centre of mass are kept; the latter falls."""
+    chain = free_body()
+    q = jnp.asarray([0.1, 0.2, 0.3, 0.5, -0.5, 0.5, 0.5])
+    v = jnp.asarray([0.3, 4.0, 0.2, 1.0, -2.0, 0.5])
+    exact = fly(chain, q, v, 800)
+    errors = []
+    for steps in (25, 50):
+        x, w = fly(chain, q, v, steps)
+        errors.append(float(jnp.abs(jaxdyn.difference(chain, exact[0], x)).max() + jnp.abs(w - exact[1]).max()))
+    assert abs(np.log2(errors[0] / errors[1]) - 4) < 0.3
+    energy = lambda q, v: float(jaxdyn.total_energy(chain, q, v))
+    np.testing.assert_allclose(energy(*exact), energy(q, v), rtol=1e-10)
+
+    def centre(q, v):
+        pose = np.asarray(jaxdyn.frame_pose(chain, q))
+        c = np.array([0.1, -0.05, 0.2])
+        inertia = np.asarray(jaxdyn.inertia.spatial_inertia(chain.inertia[5]))
+        momentum = inertia @ np.asarray(v)
+        spin = pose[:3, :3] @ (momentum[:3] - np.cross(c, momentum[3:]))
+        return pose[:3, 3] + pose[:3, :3] @ c, pose[:3, :3] @ momentum[3:] / 2.0, spin
+
+    (p0, v0, s0), (p1, v1, s1) = centre(q, v), centre(*exact)
+    np.testing.assert_allclose(p1, p0 + v0 + np.array([0, 0, -9.81 / 2]), atol=1e-9)
+    np.testing.assert_allclose(v1, v0 + np.array([0, 0, -9.81]), atol=1e-9)
+    np.testing.assert_allclose(s1, s0, rtol=1e-9)
+
+
+def test_wrong_mechanisms_are_refused():
+    chain = random_mechanism(1, coupled=False)
+    leaves = {k: np.asarray(getattr(chain, k)) for k in ("rotation", "translation", "screw", "inertia")}
+    leaves["parents"] = chain.topology.parents
+    cases = [
+        ("give the first link and 3", {"quaternion_joints": [(0, 4)]}),
+        ("wrong screws", {"quaternion_joints": [(3, 3)]}),
+        (
+            "wrong placements",
+            {"quaternion_joints": [(0, 6)], "rotation": np.asarray(random_chain(chain.n, 1).rotation)},
+        ),
+        ("a coupling needs a matrix", {"coupling": jaxdyn.Coupling(jnp.eye(3), jnp.zeros(3))}),
+        ("without a coupling", {"coordinate_names": ["a"]}),
+        (
+            "it cannot",
+            {"quaternion_joints": [(0, 6)], "coupling": jaxdyn.Coupling(jnp.ones((chain.n, 8)), jnp.zeros(chain.n))},
+        ),
+        ("not a tree", {"parents": (-1, 1, *chain.topology.parents[2:])}),
+    ]
+    for message, change in cases:
+        with pytest.raises(jaxdyn.ModelError, match=message):
+            jaxdyn.make_chain(**{**leaves, **change})
+    with pytest.raises(jaxdyn.ModelError, match="this robot has 16 positions"):
+        jaxdyn.inverse_dynamics(chain, jnp.zeros(14), jnp.zeros(14), jnp.zeros(14))
+    with pytest.raises(jaxdyn.ModelError, match="several ends"):
+        jaxdyn.frame_pose(jaxdyn.make_chain(**leaves), jnp.zeros(chain.n))
+    with pytest.raises(jaxdyn.ModelError, match="use forward_dynamics"):
+        coupled = random_mechanism(1)
+        jaxdyn.aba(coupled, *mechanism_state(coupled))
+    with pytest.raises(Exception, match="is zero"):
+        jaxdyn.normalize_configuration(chain, jnp.zeros(chain.nq))
