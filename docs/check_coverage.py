@@ -1,10 +1,11 @@
 """MkDocs hook: the build fails when a public name of jaxdyn has no docstring or is on no API page.
 
-Public is what `jaxdyn/__init__.py` exports, every public function and class of the modules among it, and the public methods
-and properties of exported classes. Run as a script it prints what is missing and exits with 1.
+Public is what `jaxdyn/__init__.py` and the packages of the extras export, every public function and class of the modules
+among it, and the public methods and properties of exported classes. Run as a script it prints what is missing and exits with 1.
 """
 
 import ast
+import importlib
 import inspect
 import re
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 DOCS = Path(__file__).resolve().parent
+EXTRAS = ("symbolic",)  # packages that jaxdyn does not import by itself
 
 
 def exported(package: ModuleType) -> list[str]:
@@ -46,6 +48,9 @@ def problems() -> list[str]:
     for page in sorted((DOCS / "api").glob("*.md")):
         listed |= set(re.findall(r"^::: jaxdyn\.([\w.]+)", page.read_text(), re.MULTILINE))
     public = {name: getattr(jaxdyn, name) for name in exported(jaxdyn)}
+    for extra in EXTRAS:
+        package = importlib.import_module(f"jaxdyn.{extra}")
+        public |= {f"{extra}.{name}": getattr(package, name) for name in exported(package)}
     found = []
     for name, value in public.items():
         parts = {name: value}

@@ -14,7 +14,7 @@ import pytest
 from data_paths import ROOT
 
 PACKAGE = ROOT / "jaxdyn"
-ROWS = ("errors", "spatial", "model", "io", "dynamics", "simulation", "identification", "report", "cli")
+ROWS = ("errors", "spatial", "model", "io", "dynamics", "symbolic", "simulation", "identification", "report", "cli")
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 PAGES = ("README.md", "docs/index.md", "docs/quickstart.md")
@@ -112,7 +112,7 @@ assert not changed, f"importing jaxdyn changed JAX's configuration: {changed}"
 assert not jax.config.jax_enable_x64
 from jax._src import xla_bridge
 assert not xla_bridge.backends_are_initialized(), "importing jaxdyn started a JAX backend"
-unneeded = {"matplotlib", "pyarrow", "pinocchio", "mujoco", "pytest", "beartype"} & set(sys.modules)
+unneeded = {"matplotlib", "pyarrow", "pinocchio", "mujoco", "pytest", "beartype", "sympy"} & set(sys.modules)
 assert not unneeded, f"importing jaxdyn imports {unneeded}"
 """
 

@@ -1,0 +1,13 @@
+"""Equations of motion in closed form: the same `Chain`, derived by SymPy. An extra: `pip install "jaxdyn[symbolic]"`."""
+
+try:
+    import sympy as _sympy  # noqa: F401
+except ModuleNotFoundError as _missing:
+    raise ImportError(
+        'jaxdyn.symbolic needs SymPy, which is not installed: pip install "jaxdyn[symbolic]"'
+    ) from _missing
+
+from .derive import derive as derive
+from .equations import Equations as Equations, Functions as Functions
+from .leaves import ten_parameters as ten_parameters
+from .systems import textbook_leaves as textbook_leaves

@@ -1,0 +1,65 @@
+"""Floating-point numbers as the exact constants they were meant to be."""
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import sympy
+
+LONGEST = 10**12
+"""Denominators above this are no one's constant: rationals that have one stand for measured numbers and print as decimals."""
+
+_DIGITS = 7
+_DENOMINATOR = 1000
+_PI_DENOMINATOR = 60
+_SQUARE_DENOMINATOR = 200
+
+
+def exact(x: np.floating) -> sympy.Expr:
+    """The exact constant that a float stands for: 0.5 -> 1/2, 0.1 -> 1/10, 0.70710678... -> sqrt(2)/2, 1.5707... -> pi/2.
+
+    Tried in turn, to 4 units in the last place of the float's own type: short decimals, fractions, fractions of pi, square
+    roots of fractions. What is none of them becomes the rational of its shortest decimal, so that sums and products of it
+    stay exact.
+    """
+    value, tolerance = float(x), 4 * float(np.finfo(x.dtype).eps)
+    shortest = Fraction(np.format_float_scientific(x, unique=True))
+
+    def near(candidate: float) -> bool:
+        return abs(candidate - value) <= tolerance * abs(value)
+
+    digits = np.format_float_scientific(x, unique=True).lower().partition("e")[0]
+    if sum(d.isdigit() for d in digits) <= _DIGITS:
+        return _rational(shortest)
+    for scale, symbol, most in ((1.0, sympy.Integer(1), _DENOMINATOR), (np.pi, sympy.pi, _PI_DENOMINATOR)):
+        fraction = Fraction(value / scale).limit_denominator(most)
+        if near(float(fraction) * scale):
+            return _rational(fraction) * symbol
+    square = Fraction(value**2).limit_denominator(_SQUARE_DENOMINATOR)
+    sign = -1 if value < 0 else 1
+    if square and near(sign * float(square) ** 0.5):
+        return sign * sympy.sqrt(_rational(square))
+    return _rational(shortest)
+
+
+def expression(x: Any) -> sympy.Expr:
+    """A number, string or expression of the user's as an expression without floating-point numbers."""
+    found: Any = sympy.sympify(x.item() if isinstance(x, np.generic) else x)
+    return sympy.nsimplify(found, rational=True) if found.has(sympy.Float) else found
+
+
+def rounded(terms: list[sympy.Expr]) -> list[sympy.Expr]:
+    """Terms of a sum with rationals too long to read as decimals, less what only rounding has left of a cancellation."""
+    numbers: list[Any] = [term.as_coeff_Mul()[0] for term in terms]
+    if all(c.is_Rational and c.q <= LONGEST for c in numbers):
+        return terms
+    largest = max(abs(float(c)) for c in numbers)
+    kept = []
+    for c, term in zip(numbers, terms, strict=True):
+        if abs(float(c)) > 1e-15 * largest:
+            kept.append(sympy.Float(c, 17) * (term / c) if c.is_Rational and c.q > LONGEST else term)
+    return kept
+
+
+def _rational(x: Fraction) -> sympy.Expr:
+    return sympy.Rational(x.numerator, x.denominator)
