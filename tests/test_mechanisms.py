@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -305,13 +306,17 @@ def test_gradients(name):
     arguments = (dataclasses.replace(chain, **finite), *mechanism_state(chain, 4))
     f = GRADIENTS[name]
     leaves, along = directions(arguments)
-    # a rotation moves on its manifold: off it, algorithms that agree on it differ
-    turn = np.random.default_rng(8).normal(size=(chain.n, 3))
-    moved = chain.rotation @ jax.vmap(jaxdyn.so3.skew)(jnp.asarray(turn))
-    along = (
-        dataclasses.replace(along[0], rotation=along[0].rotation.at[leaves.index("[0].rotation")].set(moved)),
-        *along[1:],
-    )
+    # rotations and screws move on their manifolds: off them, algorithms that agree on them differ
+    turn, shift = np.random.default_rng(8).normal(size=(2, chain.n, 3))
+    w, u = np.asarray(chain.screw[:, :3]), np.asarray(chain.screw[:, 3:])
+    screws = np.hstack([np.cross(turn, w), np.cross(turn, u) + np.cross(shift, w)])
+    screws[:9] = 0  # those of the free and the spherical joint are what they are
+    tangent = {"rotation": chain.rotation @ jax.vmap(jaxdyn.so3.skew)(jnp.asarray(turn)), "screw": jnp.asarray(screws)}
+    for leaf, direction in tangent.items():
+        k = leaves.index(f"[0].{leaf}")
+        along = eqx.tree_at(
+            lambda x, name=leaf: getattr(x[0], name), along, getattr(along[0], leaf).at[k].set(direction)
+        )
     size = jax.eval_shape(f, *arguments).shape[0]
     cotangent = jnp.asarray(np.random.default_rng(7).normal(size=size))
     values, forward, reverse, differences = map(np.asarray, derivatives(f, arguments, along, cotangent))
