@@ -98,12 +98,29 @@ def walk_of(parents: tuple[int, ...]) -> Walk:
 
 
 def _preorder(parents: tuple[int, ...]) -> list[int]:
-    """Depth-first order, children in the order given: 0, 1, 2, ... where that is one already."""
+    """A depth-first order: children in the order given, unless another order of branches needs fewer registers.
+
+    A branching link's own register is free again when its last branch starts, so the branch that needs most comes last.
+    """
     children: dict[int, list[int]] = {}
     for link, parent in enumerate(parents):
         children.setdefault(parent, []).append(link)
-    order, waiting = [], children.get(-1, [])[::-1]
+    needs: dict[int, int] = {}
+
+    def held(link: int, branches: list[int]) -> int:
+        """Registers in use at once below a link that visits its branches in this order."""
+        own = 1 if link >= 0 else 0  # the base's state is known everywhere
+        return max([own + needs[x] for x in branches[:-1]] + [needs[x] for x in branches[-1:]], default=0)
+
+    ordered: dict[int, list[int]] = {}
+    for link in sorted({-1, *range(len(parents))}, reverse=True):
+        branches = children.get(link, [])
+        sparing = sorted(branches, key=lambda x: needs[x])
+        better = held(link, sparing) < held(link, branches)
+        ordered[link] = sparing if better else branches
+        needs[link] = held(link, ordered[link])
+    order, waiting = [], ordered[-1][::-1]
     while waiting:
         order.append(waiting.pop())
-        waiting += children.get(order[-1], [])[::-1]
+        waiting += ordered[order[-1]][::-1]
     return order
