@@ -1,6 +1,7 @@
 """MJCF files and compiled MuJoCo models as chains: MuJoCo reads the file, the numbers are those of its compiled model."""
 
 import os
+import sys
 import warnings
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -151,9 +152,17 @@ def _chain(
     except ModelError as error:
         raise ModelError(f"{source}: {error}") from None
     if without := [acting[key] for key in sorted(acting)] + left_out(model):
-        warnings.warn(f"{source}: left out: {'; '.join(without)}", UserWarning, stacklevel=3)
+        warnings.warn(f"{source}: left out: {'; '.join(without)}", UserWarning, stacklevel=_caller_level())
     return chain
 
 
 def _gravity(model: Any) -> np.ndarray:
     return np.zeros(3) if disabled(model, "GRAVITY") else np.array(model.opt.gravity)
+
+
+def _caller_level() -> int:
+    """The `stacklevel` at which a warning of `_chain` points at the code that called jaxdyn."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("jaxdyn."):
+        level, frame = level + 1, frame.f_back
+    return level

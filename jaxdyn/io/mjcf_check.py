@@ -56,7 +56,7 @@ def unsupported(model: Any) -> dict[str, str]:
         found["free_joint"] = (
             f"armature, frictionloss or unequal damping of a free joint's linear motion, in world axes ({_list(names)})"
         )
-    rotors = _extra(model, "actuator_armature") + _extra(model, "actuator_damping") != 0
+    rotors = _any(model, len(model.actuator_trntype), "actuator_armature", "actuator_damping")
     if names := _named(model.actuator, rotors & ~on_plain_joint(model)):
         found["actuators"] = f"armature or damping of actuators on more than a hinge or slide ({_list(names)})"
     return found
@@ -108,38 +108,32 @@ def _list(names: list[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def _extra(model: Any, field: str) -> np.ndarray:
-    """A field by actuators that older versions of MuJoCo do not have."""
-    return np.asarray(getattr(model, field, np.zeros(len(model.actuator_trntype))))
-
-
 def _active_equalities(model: Any) -> list[str]:
     if disabled(model, "EQUALITY", "CONSTRAINT"):
         return []
     return _named(model.equality, model.eq_active0)
 
 
+def _any(model: Any, count: int, *fields: str) -> np.ndarray:
+    """Which of `count` things have an entry that is not zero in one of these fields; old versions lack some."""
+    found = np.zeros(count, bool)
+    for field in fields:
+        values = np.asarray(getattr(model, field, np.zeros(count)))
+        found |= (values.reshape(count, values.size // max(count, 1)) != 0).any(1)
+    return found
+
+
 def _tendons_with_forces(model: Any) -> np.ndarray:
-    acts = np.zeros(model.ntendon, bool)
-    for field in ("stiffness", "damping", "frictionloss", "armature", "stiffnesspoly", "dampingpoly"):
-        values = np.asarray(getattr(model, f"tendon_{field}", np.zeros(model.ntendon)))
-        acts |= (values.reshape(model.ntendon, -1) != 0).any(1)
-    return acts
+    kinds = ("stiffness", "damping", "frictionloss", "armature", "stiffnesspoly", "dampingpoly")
+    return _any(model, model.ntendon, *(f"tendon_{kind}" for kind in kinds))
 
 
 def _polynomial(model: Any) -> list[str]:
-    """Joints with springs or dampers of higher order, or springs that yield (MuJoCo 3.5 and later)."""
-    odd = np.zeros(model.njnt, bool)
-    for field in ("jnt_stiffnesspoly", "jnt_springyield"):
-        values = np.asarray(getattr(model, field, np.zeros(model.njnt)))
-        odd |= (values.reshape(model.njnt, -1) != 0).any(1)
-    dampers = np.asarray(getattr(model, "dof_dampingpoly", np.zeros(model.nv))).reshape(model.nv, -1)
-    odd[np.asarray(model.dof_jntid)[(dampers != 0).any(1)]] = True
-    names = _named(model.joint, odd)
-    for field in ("actuator_dampingpoly",):
-        values = np.asarray(getattr(model, field, np.zeros(model.nu)))
-        names += _named(model.actuator, (values.reshape(len(values), -1) != 0).any(1)) if values.size else []
-    return names
+    """Joints and actuators with springs or dampers of higher order, and springs that yield, of late versions of MuJoCo."""
+    odd = _any(model, model.njnt, "jnt_stiffnesspoly", "jnt_springyield")
+    odd[np.asarray(model.dof_jntid)[_any(model, model.nv, "dof_dampingpoly")]] = True
+    drives = _any(model, len(model.actuator_trntype), "actuator_dampingpoly")
+    return _named(model.joint, odd) + _named(model.actuator, drives)
 
 
 def _odd_free(model: Any, joint: int) -> bool:
