@@ -127,7 +127,7 @@ def _chain(
     if refused := [key for key in acting if key not in ignored]:
         raise ModelError(
             f"{source}: not supported: {'; '.join(acting[key] for key in refused)}. Remove what the robot can do without, "
-            f"or leave it out with ignore={set(refused)!r}"
+            f"or leave it out with ignore={refused!r}"
         )
     if not model.njnt:
         raise ModelError(f"{source}: no body has a joint; a robot needs at least one")
