@@ -64,6 +64,7 @@ def compiled(text: str, seed: int):
     """A model without constraints, and data at a random state and acceleration, evaluated by `mj_inverse`."""
     model = mujoco.MjModel.from_xml_string(text)
     model.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_CONSTRAINT)
+    model.opt.enableflags |= int(mujoco.mjtEnableBit.mjENBL_ENERGY)
     data, rng = mujoco.MjData(model), np.random.default_rng(seed)
     mujoco.mj_integratePos(model, data.qpos, rng.normal(size=model.nv), 1.0)
     data.qvel[:], data.qacc[:] = rng.normal(size=(2, model.nv))
@@ -160,11 +161,11 @@ def test_drives():
     near(chain.effort_limit, [10, 9, 3])
     near(chain.gravity, [0, 0, -9.81])
     near(jaxdyn.loads(DRIVEN, gravity=(1.0, 2.0, 3.0)).gravity, [1, 2, 3])
-    switched = jaxdyn.loads(
-        DRIVEN.replace('contact="disable"', 'contact="disable" gravity="disable" spring="disable" limit="disable"')
-    )
+    model = mujoco.MjModel.from_xml_string(DRIVEN)
+    for name in ("GRAVITY", "LIMIT", "SPRING", "PASSIVE"):  # older versions have PASSIVE for SPRING and DAMPER
+        model.opt.disableflags |= int(getattr(mujoco.mjtDisableBit, f"mjDSBL_{name}", 0))
+    switched = jaxdyn.from_mujoco(model)
     assert not switched.stiffness.any() and not switched.gravity.any() and np.isinf(switched.position_limits).all()
-    assert switched.viscous_friction.all()
 
 
 def test_actuators_with_rotors():
@@ -207,7 +208,8 @@ def test_rollout_converges_to_mujocos():
         for _ in range(steps):
             mujoco.mj_step(model, data)
         errors.append(np.abs(np.asarray(roll(0.3 / steps)[steps]) - data.qpos).max())
-    assert errors[1] < 1e-6 and errors[1] < errors[0] / 3, errors
+    bound = 1e-10 if int(mujoco.__version__.split(".")[0]) >= 4 else 5e-5  # 3.2 is of second order on quaternions
+    assert errors[1] < bound and errors[1] < errors[0] / 3.5, errors
 
 
 def test_pinocchio_layout():
