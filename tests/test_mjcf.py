@@ -241,6 +241,34 @@ def test_pinocchio_layout():
         layouts.from_pinocchio_state(chain, jnp.zeros(12), v, names, ["z"])
 
 
+def test_pinocchio_layout_of_ball_joints():
+    pin = pytest.importorskip("pinocchio")
+    chain = jaxdyn.loads(
+        f"""<mujoco><option>{OFF}</option><worldbody><body pos="0 0.1 0.2" euler="10 20 30"><joint type="ball"/>
+        <geom type="box" size="0.1 0.2 0.3" pos="0.1 0 0"/><body pos="0 0.3 0"><joint name="turn"/><geom size="0.1"/>
+        <body pos="0 0 1" euler="0 50 0"><joint type="ball"/><geom type="box" size="0.3 0.2 0.1" pos="0.1 0 0"/></body>
+        </body></body></worldbody></mujoco>"""
+    )
+    model, joint = pin.Model(), 0
+    for first, last, kind in (
+        (0, 2, pin.JointModelSpherical),
+        (3, 3, pin.JointModelRZ),
+        (4, 6, pin.JointModelSpherical),
+    ):
+        placement = pin.SE3(np.array(chain.rotation[first]), np.array(chain.translation[first]))
+        joint = model.addJoint(joint, kind(), placement, f"j{first}")
+        model.appendBodyToJoint(
+            joint, pin.Inertia.FromDynamicParameters(np.array(chain.inertia[last])), pin.SE3.Identity()
+        )
+    rng = np.random.default_rng(0)
+    x = pin.integrate(model, pin.neutral(model), rng.normal(size=model.nv))
+    speed, rate = rng.normal(size=(2, model.nv))
+    q, v = layouts.from_pinocchio_state(chain, jnp.asarray(x), jnp.asarray(speed))
+    a = layouts.from_pinocchio_vector(chain, jnp.asarray(rate))
+    tau = layouts.to_pinocchio_vector(chain, once(jaxdyn.inverse_dynamics)(chain, q, v, a))
+    assert relative(tau, pin.rnea(model, model.createData(), x, speed, rate)) < 1e-12
+
+
 def test_layouts_differentiate_and_batch():
     chain = jaxdyn.loads(WALKER)
     rng = np.random.default_rng(4)
