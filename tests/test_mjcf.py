@@ -352,6 +352,8 @@ def test_what_only_acts_from_outside_is_named():
     assert len(seen) == 1
     expected = ("contacts", "tendons (t)", "no plain motors (servo)", "sensors (1)", "mocap bodies (hand)")
     assert all(x in str(seen[0].message) for x in expected), seen[0].message
+    with pytest.warns(UserWarning, match="left out: equality constraints that are switched off$"):
+        jaxdyn.loads(model_with('<equality><joint joint1="j" active="false"/></equality>'))
     with pytest.warns(UserWarning, match=r"left out: limits of ball joints \(j\)$"):
         jaxdyn.loads(model_with(joint='type="ball" range="0 30"'))
     with warnings.catch_warnings():

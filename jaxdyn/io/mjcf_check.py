@@ -72,8 +72,9 @@ def left_out(model: Any) -> list[str]:
         found.append(f"limits of ball joints ({_list(names)})")
     if names := _named(model.tendon, ~_tendons_with_forces(model)):
         found.append(f"tendons ({_list(names)})")
-    motors = plain_motors(model)
-    if names := _named(model.actuator, ~motors):
+    if len(_active_equalities(model)) < model.neq:
+        found.append("equality constraints that are switched off")
+    if names := _named(model.actuator, ~plain_motors(model)):
         found.append(f"actuators that are no plain motors ({_list(names)}); tau is what acts at the joints")
     if model.nsensor:
         found.append(f"sensors ({model.nsensor})")
