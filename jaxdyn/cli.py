@@ -135,8 +135,8 @@ def _identify(options: argparse.Namespace) -> int:
 
     from .identification.columns import coupled_drive
     from .identification.identify import identify
+    from .io.load import load
     from .io.log import check_log, read_log
-    from .io.urdf import load
     from .report.output import check_writable, write_all
     from .report.summary import print_summary
 

@@ -1,4 +1,4 @@
-"""URDF files as chains: `load` and `loads`."""
+"""URDF files as chains: `load` and `loads`, by way of `jaxdyn.io.load` for users."""
 
 import os
 import sys
@@ -29,37 +29,10 @@ def load(
     gravity: ArrayLike | Sequence[float] = (0.0, 0.0, -9.81),
     allow_nonphysical: bool = False,
 ) -> Chain:
-    """The robot that a URDF file describes: the whole tree from its root link (the base), or the serial chain to `tip`.
-
-    Revolute, continuous and prismatic joints move, planar ones as two slides and a turn, floating ones at the root as
-    free joints, and joints that mimic others with them (`Coupling`); the joints stand in depth-first order, branches as
-    in the file. A link carried by a fixed or locked joint is fused to the moving
-    link or base it hangs on, where its inertia counts (except at the base) and its frame keeps its name. Every link is
-    (m, h, I_o) about its own frame's origin; a link without <inertial> has none, so a purely kinematic file is fine.
-
-    <dynamics> gives viscous (damping) and Coulomb (friction) coefficients. Armature, torque offset and the width of the
-    Coulomb friction's smooth sign, for which URDF has no place, are read from <jaxdyn armature offset
-    coulomb_velocity/> in a <joint>. <limit> is needed by revolute and prismatic joints (lower and upper are 0 where
-    missing, as URDF says); position limits of continuous joints are infinite, and so is a limit written as the largest
-    double, since URDF has no infinity. Gravity is no part of a URDF.
-
-    Args:
-        lock: joint positions [rad or m] at which joints are frozen. A joint that mimics a locked one is frozen with it.
-        tip: the link at which to end a serial chain. Joints that do not move the tip are not in the chain, and the
-            bodies behind them are left out, mass and all: lock them to keep them. By default all joints are in; the tip
-            is then the last moving link, or the one link at the end of what is fixed to it, if there is one end only.
-        floating_base: the root link moves freely in the world, by a free joint of this name ("floating_base" for True).
-        ignore_mimic: take joints that mimic others as joints of their own.
-        allow_nonphysical: accept masses and inertias that no body can have.
+    """The robot that a URDF file describes; what is read, the arguments and the errors are those of `jaxdyn.load`.
 
     Raises:
-        ModelError: with file, line, element and remedy: the file is missing, not XML, declares entities, or is no URDF;
-            names repeat or are unknown; links form a loop, have two parents or do not hang together; a joint type is
-            not supported, or a joint mimics one that does not exist or does not move the tip; a limit is missing; a
-            number is none; a mass is not positive, an inertia impossible; a lock or the tip is unknown, or a lock
-            outside its limits.
-
-    Source: the URDF XML specification (wiki.ros.org/urdf/XML).
+        ModelError: see `jaxdyn.load`.
     """
     robot = parse_robot(read_bytes(path), os.fspath(path), allow_nonphysical)
     return _chain(robot, lock, tip, gravity, allow_nonphysical, floating_base, ignore_mimic)
@@ -84,7 +57,7 @@ def parse_robot(data: bytes | str, source: str, allow_nonphysical: bool = False)
     """All links and joints of a URDF document as a tree, checked; `source` is what errors call it.
 
     Raises:
-        ModelError: see `load`.
+        ModelError: see `jaxdyn.load`.
     """
     document = parse_xml(data, source)
     root = document.root

@@ -149,7 +149,7 @@ def fuse(robot: Robot, lock: Mapping[str, float] | None = None, tip: str | None 
     on the chain by another moving joint is left out.
 
     Raises:
-        ModelError: see `jaxdyn.io.urdf.load`.
+        ModelError: see `jaxdyn.load`.
     """
     if tip is not None and tip not in robot.links:
         raise ModelError(f"{robot.source}: tip {tip!r} is not a link; the links are {', '.join(robot.links)}")

@@ -1,0 +1,249 @@
+"""States, accelerations and forces in the layouts of MuJoCo and of Pinocchio.
+
+All three hold one number for an ordinary joint and differ in quaternions and in the velocity of a free joint
+(docs/conventions.md has the table). Ours is the quaternion (w, x, y, z), and the twist (w, v) in the moving body's frame.
+
+    MuJoCo     quaternion (w, x, y, z); free joint (R v, w): linear velocity in the world's axes first, then w as ours
+    Pinocchio  quaternion (x, y, z, w); free flyer (v, w), both in the body's frame, linear first
+
+With R the body's rotation, MuJoCo's acceleration of a free joint is d(R v)/dt = R (dv/dt + w x v). Forces go with the
+velocities, so that their power is the same. Everything else keeps its number, and, where the other program orders the
+joints otherwise, `names` gives its order: a free or spherical joint is called by the name it had in the file (J where the
+chain's joints are J_wx, J_wy, ...).
+"""
+
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..errors import ModelError
+from ..spatial.so3 import quaternion_to_rotation
+from .chain import Chain
+from .configuration import layout
+
+Names = Sequence[str] | None
+_LINEAR_FIRST = np.array([3, 4, 5, 0, 1, 2])
+
+
+class _Joint(NamedTuple):
+    """A joint's name, first entry in q, first column in v, and number of velocities: 1, or 3 or 6 with a quaternion in q."""
+
+    name: str
+    start: int
+    column: int
+    size: int
+
+    def of_q(self, q: Array) -> Array:
+        return q[self.start : self.start + self.size + (self.size > 1)]
+
+    def of_v(self, v: Array) -> Array:
+        return v[self.column : self.column + self.size]
+
+    def rotation(self, q: Array) -> Array:
+        """R of a free joint."""
+        return quaternion_to_rotation(q[self.start + 3 : self.start + 7])
+
+
+def to_mujoco_state(
+    chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"], names: Names = None
+) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
+    """MuJoCo's (qpos, qvel) of a state.
+
+    Args:
+        names: MuJoCo's joints in its order; by default the chain's own.
+
+    Raises:
+        ModelError: these are not the chain's joints.
+    """
+    joints = _ordered(chain, names)
+    qpos = jnp.concatenate([j.of_q(q) for j in joints])
+    return qpos, jnp.concatenate([_to_world(j, q, j.of_v(v)) for j in joints])
+
+
+def from_mujoco_state(
+    chain: Chain, qpos: Float[Array, " nq"], qvel: Float[Array, " nv"], names: Names = None
+) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
+    """The state (q, v) of MuJoCo's (qpos, qvel): inverse of `to_mujoco_state`, with its arguments and errors."""
+    joints = _ordered(chain, names)
+    q = _put(chain, joints, _parts(joints, qpos, True))
+    return q, _put(chain, joints, [_to_body(j, q, x) for j, x in zip(joints, _parts(joints, qvel), strict=True)])
+
+
+def to_mujoco_acceleration(
+    chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"], a: Float[Array, " nv"], names: Names = None
+) -> Float[Array, " nv"]:
+    """MuJoCo's qacc of an acceleration a = dv/dt: R (a_v + w x v) for the linear part of a free joint.
+
+    Arguments and errors as in `to_mujoco_state`.
+    """
+    return jnp.concatenate([_to_world(j, q, j.of_v(a) + _turning(j, v)) for j in _ordered(chain, names)])
+
+
+def from_mujoco_acceleration(
+    chain: Chain, qpos: Float[Array, " nq"], qvel: Float[Array, " nv"], qacc: Float[Array, " nv"], names: Names = None
+) -> Float[Array, " nv"]:
+    """The acceleration dv/dt of MuJoCo's qacc: inverse of `to_mujoco_acceleration`, the state in MuJoCo's layout too."""
+    joints = _ordered(chain, names)
+    q, v = from_mujoco_state(chain, qpos, qvel, names)
+    parts = [_to_body(j, q, x) - _turning(j, v) for j, x in zip(joints, _parts(joints, qacc), strict=True)]
+    return _put(chain, joints, parts)
+
+
+def to_mujoco_force(
+    chain: Chain, q: Float[Array, " nq"], tau: Float[Array, " nv"], names: Names = None
+) -> Float[Array, " nv"]:
+    """MuJoCo's generalised force (qfrc) of tau, of the same power: (R f, n) for the wrench (n, f) of a free joint.
+
+    Arguments and errors as in `to_mujoco_state`.
+    """
+    return jnp.concatenate([_to_world(j, q, j.of_v(tau)) for j in _ordered(chain, names)])
+
+
+def from_mujoco_force(
+    chain: Chain, qpos: Float[Array, " nq"], qfrc: Float[Array, " nv"], names: Names = None
+) -> Float[Array, " nv"]:
+    """The generalised force tau of MuJoCo's qfrc: inverse of `to_mujoco_force`, the position in MuJoCo's layout too."""
+    joints = _ordered(chain, names)
+    q = _put(chain, joints, _parts(joints, qpos, True))
+    return _put(chain, joints, [_to_body(j, q, x) for j, x in zip(joints, _parts(joints, qfrc), strict=True)])
+
+
+def to_pinocchio_state(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    names: Names = None,
+    continuous: Sequence[str] = (),
+) -> tuple[Float[Array, " pinocchio_nq"], Float[Array, " nv"]]:
+    """Pinocchio's (q, v) of a state.
+
+    Args:
+        names: Pinocchio's joints in its order (`model.names[1:]`); by default the chain's own.
+        continuous: the joints whose angle Pinocchio holds as (cos q, sin q): those of type "continuous" in a URDF.
+
+    Raises:
+        ModelError: these are not the chain's joints.
+    """
+    joints = _ordered(chain, names)
+    circles = _circles(joints, continuous)
+    parts = []
+    for j in joints:
+        part = j.of_q(q)
+        if j.name in circles:
+            part = jnp.concatenate([jnp.cos(part), jnp.sin(part)])
+        elif j.size > 1:
+            part = jnp.concatenate([part[:-4], part[-3:], part[-4:-3]])
+        parts.append(part)
+    return jnp.concatenate(parts), to_pinocchio_vector(chain, v, names)
+
+
+def from_pinocchio_state(
+    chain: Chain,
+    q: Float[Array, " pinocchio_nq"],
+    v: Float[Array, " nv"],
+    names: Names = None,
+    continuous: Sequence[str] = (),
+) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
+    """The state (q, v) of Pinocchio's: inverse of `to_pinocchio_state`, with its arguments and errors.
+
+    Angles of continuous joints come back between -pi and pi.
+    """
+    joints = _ordered(chain, names)
+    circles = _circles(joints, continuous)
+    start, parts = 0, []
+    for j in joints:
+        size = 2 if j.name in circles else j.size + (j.size > 1)
+        part = q[start : start + size]
+        if j.name in circles:
+            part = jnp.arctan2(part[1:], part[:1])
+        elif j.size > 1:
+            part = jnp.concatenate([part[:-4], part[-1:], part[-4:-1]])
+        parts.append(part)
+        start += size
+    if q.shape != (start,):
+        raise ModelError(f"q has shape {q.shape}, but in Pinocchio's layout this robot has {start} positions")
+    return _put(chain, joints, parts), from_pinocchio_vector(chain, v, names)
+
+
+def to_pinocchio_vector(chain: Chain, x: Float[Array, " nv"], names: Names = None) -> Float[Array, " nv"]:
+    """A velocity, an acceleration or a generalised force in Pinocchio's layout: all three go the same way.
+
+    Arguments and errors as in `to_pinocchio_state`.
+    """
+    return jnp.concatenate([_swapped(j, j.of_v(x)) for j in _ordered(chain, names)])
+
+
+def from_pinocchio_vector(chain: Chain, x: Float[Array, " nv"], names: Names = None) -> Float[Array, " nv"]:
+    """A velocity, an acceleration or a generalised force from Pinocchio's layout: inverse of `to_pinocchio_vector`."""
+    joints = _ordered(chain, names)
+    return _put(chain, joints, [_swapped(j, part) for j, part in zip(joints, _parts(joints, x), strict=True)])
+
+
+def _joints(chain: Chain) -> list[_Joint]:
+    """The chain's joints in the order of q; coordinates where the joints are coupled."""
+    where, topology = layout(chain), chain.topology
+    names = topology.coordinate_names
+    if names is None or chain.coupling is None:
+        names = topology.joint_names if chain.coupling is None else tuple(f"q{i + 1}" for i in range(chain.nv))
+    joints = [_Joint(names[c], int(e), int(c), 1) for c, e in zip(where.columns, where.entries, strict=True)]
+    joints += [_Joint(names[j.column].removesuffix("_wx"), j.start, j.column, j.size) for j in where.quaternions]
+    return sorted(joints, key=lambda joint: joint.start)
+
+
+def _ordered(chain: Chain, names: Names) -> list[_Joint]:
+    joints = _joints(chain)
+    if names is None:
+        return joints
+    known, given = {joint.name: joint for joint in joints}, tuple(names)
+    if len(given) != len(joints) or set(given) != set(known):
+        odd = sorted(set(given) ^ set(known)) or sorted({x for x in given if given.count(x) > 1})
+        raise ModelError(
+            f"the names given are not the joints of this robot, each once: {', '.join(map(repr, odd))} "
+            f"{'is' if len(odd) == 1 else 'are'} missing or too many; its joints are {', '.join(known)}"
+        )
+    return [known[name] for name in given]
+
+
+def _circles(joints: list[_Joint], continuous: Sequence[str]) -> frozenset[str]:
+    known = {joint.name for joint in joints if joint.size == 1}
+    if wrong := sorted(set(continuous) - known):
+        raise ModelError(f"continuous names {wrong[0]!r}, which is no joint of one turn; there are {', '.join(known)}")
+    return frozenset(continuous)
+
+
+def _parts(joints: list[_Joint], x: Array, positions: bool = False) -> list[Array]:
+    """What belongs to each joint, of a vector in the order of these joints."""
+    ends = np.cumsum([0, *(j.size + (positions and j.size > 1) for j in joints)])
+    if x.shape != (ends[-1],):
+        kind = "positions" if positions else "velocities"
+        raise ModelError(f"a vector of shape {x.shape} is given, but this robot has {ends[-1]} {kind}")
+    return [x[a:b] for a, b in itertools.pairwise(ends)]
+
+
+def _put(chain: Chain, joints: list[_Joint], parts: list[Array]) -> Array:
+    """The parts in the chain's own order."""
+    order = sorted(range(len(joints)), key=lambda i: joints[i].start)
+    return jnp.concatenate([parts[i] for i in order])
+
+
+def _swapped(joint: _Joint, x: Array) -> Array:
+    """(v, w) from (w, v) and back, for free joints."""
+    return x[_LINEAR_FIRST] if joint.size == 6 else x
+
+
+def _to_world(joint: _Joint, q: Array, x: Array) -> Array:
+    return jnp.concatenate([joint.rotation(q) @ x[3:], x[:3]]) if joint.size == 6 else x
+
+
+def _to_body(joint: _Joint, q: Array, x: Array) -> Array:
+    return jnp.concatenate([x[3:], joint.rotation(q).T @ x[:3]]) if joint.size == 6 else x
+
+
+def _turning(joint: _Joint, v: Array) -> Array:
+    """(0, w x v) of a free joint: what the acceleration of its origin is more than dv/dt."""
+    x = joint.of_v(v)
+    return jnp.concatenate([jnp.zeros_like(x[:3]), jnp.cross(x[:3], x[3:])]) if joint.size == 6 else jnp.zeros_like(x)
