@@ -95,7 +95,7 @@ def random_mechanism(seed: int = 0, free: bool = True, coupled: bool = True) -> 
         offset = np.zeros(n)
         offset[-1] = 0.2
         ratios = np.hstack([np.zeros((4, n - 4)), rng.normal(size=(4, 4)) * 2])
-        motors = rng.uniform(0.01, 0.05, (4, 4)) + [[0], [0], [0], [0.5]]
+        motors = rng.uniform(0.01, 0.05, (4, 4)) + np.array([[0], [0], [0], [0.5]])
         pairs = {"coupling": Coupling(matrix, offset), "transmission": Transmission(ratios, *motors)}
     return jaxdyn.make_chain(
         rotation=rotation,
