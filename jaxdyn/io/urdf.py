@@ -12,8 +12,8 @@ from ..errors import ModelError
 from ..model.build import check_inertia, make_chain
 from ..model.chain import Chain
 from .files import read_bytes
-from .urdf_joints import coupling_of, expand
-from .urdf_tree import COULOMB_VELOCITY, Joint, Layout, Link, Robot, fuse, move_inertia, order_tree
+from .urdf_joints import arrange
+from .urdf_tree import COULOMB_VELOCITY, Joint, Layout, Link, Robot, move_inertia, order_tree
 from .urdf_xml import Node, attribute, fail, number, numbers, only_child, parse_xml
 
 _MOVING = ("revolute", "continuous", "prismatic", "planar", "floating")
@@ -31,16 +31,17 @@ def load(
 ) -> Chain:
     """The robot that a URDF file describes: the whole tree from its root link (the base), or the serial chain to `tip`.
 
-    Revolute, continuous and prismatic joints move, planar ones as two slides and a turn, floating ones at the root as
-    free joints, and joints that mimic others with them (`Coupling`); the joints stand in depth-first order, branches as
-    in the file. A link carried by a fixed or locked joint is fused to the moving
-    link or base it hangs on, where its inertia counts (except at the base) and its frame keeps its name. Every link is
-    (m, h, I_o) about its own frame's origin; a link without <inertial> has none, so a purely kinematic file is fine.
+    Revolute, continuous and prismatic joints move; a planar joint J is two slides J_x, J_y and the turn J about its axis,
+    a floating one at the root the six joints J_wx to J_vz of a free joint; joints that mimic others move with them
+    (`Coupling`). The joints stand in depth-first order, branches as in the file. A link carried by a fixed or locked joint
+    is fused to the moving link or base it hangs on, where its inertia counts (except at the base) and its frame keeps its
+    name. Every link is (m, h, I_o) about its own frame's origin; a link without <inertial> has none, so a purely kinematic
+    file is fine.
 
-    <dynamics> gives viscous (damping) and Coulomb (friction) coefficients. Armature, torque offset and the width of the
-    Coulomb friction's smooth sign, for which URDF has no place, are read from <jaxdyn armature offset
-    coulomb_velocity/> in a <joint>. <limit> is needed by revolute and prismatic joints (lower and upper are 0 where
-    missing, as URDF says); position limits of continuous joints are infinite, and so is a limit written as the largest
+    <dynamics> gives viscous (damping) and Coulomb (friction) coefficients. What URDF has no place for is read from <jaxdyn
+    armature offset coulomb_velocity stiffness rest_position/> in a <joint>: rotor inertia, torque offset, the width of the
+    Coulomb friction's smooth sign, and a spring. <limit> is needed by revolute and prismatic joints (lower and upper are 0
+    where missing, as URDF says); position limits of continuous joints are infinite, and so is a limit written as the largest
     double, since URDF has no infinity. Gravity is no part of a URDF.
 
     Args:
@@ -48,16 +49,17 @@ def load(
         tip: the link at which to end a serial chain. Joints that do not move the tip are not in the chain, and the
             bodies behind them are left out, mass and all: lock them to keep them. By default all joints are in; the tip
             is then the last moving link, or the one link at the end of what is fixed to it, if there is one end only.
-        floating_base: the root link moves freely in the world, by a free joint of this name ("floating_base" for True).
+        floating_base: the root link moves freely in the world, by a free joint of this name (for True "floating_base", or
+            "root_joint" where a joint of the file is called so). The new root is "world", or "universe".
         ignore_mimic: take joints that mimic others as joints of their own.
         allow_nonphysical: accept masses and inertias that no body can have.
 
     Raises:
         ModelError: with file, line, element and remedy: the file is missing, not XML, declares entities, or is no URDF;
             names repeat or are unknown; links form a loop, have two parents or do not hang together; a joint type is
-            not supported, or a joint mimics one that does not exist or does not move the tip; a limit is missing; a
-            number is none; a mass is not positive, an inertia impossible; a lock or the tip is unknown, or a lock
-            outside its limits.
+            not supported, or a floating one not at the root; a joint mimics one that does not exist or does not move the
+            tip, or itself by way of others; a limit is missing; a number is none; a mass is not positive, an inertia
+            impossible; a lock or the tip is unknown, or a lock outside its limits.
 
     Source: the URDF XML specification (wiki.ros.org/urdf/XML).
     """
@@ -107,9 +109,6 @@ def parse_robot(data: bytes | str, source: str, allow_nonphysical: bool = False)
         joints[joint.name] = joint
     if not links:
         raise fail(root, "the robot has no <link>")
-    for joint in joints.values():
-        if joint.mimic is not None and (joint.mimic[0] not in joints or joints[joint.mimic[0]].kind == "fixed"):
-            raise fail(joint.node, f"joint {joint.name!r} mimics {joint.mimic[0]!r}, which is no joint that moves")
     base, outward = order_tree(source, links, joints.values())
     return Robot(source, links, joints, base, outward, document)
 
@@ -127,6 +126,8 @@ def chain_arrays(layout: Layout) -> dict[str, Any]:
         "coulomb_friction": np.array([joint.coulomb for joint in joints]),
         "coulomb_velocity": np.array([joint.coulomb_velocity for joint in joints]),
         "torque_offset": np.array([joint.offset for joint in joints]),
+        "stiffness": np.array([joint.stiffness for joint in joints]),
+        "rest_position": np.array([joint.rest_position for joint in joints]),
         "position_limits": np.array([joint.limits for joint in joints]),
         "velocity_limit": np.array([joint.velocity for joint in joints]),
         "effort_limit": np.array([joint.effort for joint in joints]),
@@ -142,22 +143,19 @@ def _chain(
     floating_base: bool | str,
     ignore_mimic: bool,
 ) -> Chain:
-    free_name = "floating_base" if floating_base is True else floating_base or None
-    robot, free = expand(robot, free_name)
-    layout = fuse(robot, lock, tip)
-    coupling, coordinates = (None, None) if ignore_mimic else coupling_of(layout.joints, robot.source)
-    names = [joint.name for joint in layout.joints]
+    parts = arrange(robot, lock, tip, floating_base, ignore_mimic)
+    layout = parts.layout
     try:
         return make_chain(
             **chain_arrays(layout),
-            joint_names=names,
+            joint_names=[joint.name for joint in layout.joints],
             parents=layout.parents,
-            quaternion_joints=[(names.index(name), 6) for name in free if name in names],
-            coupling=coupling,
-            coordinate_names=coordinates,
+            quaternion_joints=parts.quaternion_joints,
+            coupling=parts.coupling,
+            coordinate_names=parts.coordinate_names,
             link_names=[joint.child for joint in layout.joints],
             frames=layout.frames,
-            base_name=robot.root,
+            base_name=parts.root,
             tip_name=layout.tip,
             gravity=np.asarray(gravity, float),
             allow_nonphysical=allow_nonphysical,
@@ -226,6 +224,8 @@ def _joint(node: Node) -> Joint:
             f"{label}: coulomb_velocity {width:g} is not positive; it is the width of a smooth sign",
         )
     follows = motion["mimic"]
+    if follows is not None and kind in ("planar", "floating"):
+        raise fail(follows, f"{label}: a {kind} joint cannot mimic another; remove <mimic>")
     return Joint(
         name=name,
         kind=kind,
@@ -241,6 +241,8 @@ def _joint(node: Node) -> Joint:
         armature=number(extra, "armature", label, 0.0),
         offset=number(extra, "offset", label, 0.0),
         coulomb_velocity=width,
+        stiffness=number(extra, "stiffness", label, 0.0),
+        rest_position=number(extra, "rest_position", label, 0.0),
         mimic=None
         if follows is None
         else (
