@@ -49,6 +49,11 @@ def update_urdf(
     strange = set(chain.frame_names) - set(layout.frames)
     if strange:
         raise ModelError(f"{source}: the chain's frame {min(strange)!r} is not in the file; use save_urdf to write it")
+    for name in layout.locked:
+        if name not in robot.joints or robot.joints[name].kind == "planar":
+            raise ModelError(
+                f"{source}: {name!r} is a part of a planar joint, which cannot be locked here; use save_urdf"
+            )
     for i, joint in enumerate(layout.joints):
         if joint.child in robot.links:  # else it is a part of a joint, which has the element of the whole
             set_inertial(robot.links[joint.child].node, joint.child, arrays["inertia"][i])
@@ -62,11 +67,7 @@ def update_urdf(
         if i >= 0:
             remove(robot.links[frame].node, {"inertial"})
     for name, value in layout.locked.items():
-        joint = robot.joints.get(name)
-        if joint is None or joint.kind == "planar":
-            raise ModelError(
-                f"{source}: {name!r} is a part of a planar joint, which cannot be locked here; use save_urdf"
-            )
+        joint = robot.joints[name]
         joint.node.set("type", "fixed")
         remove(joint.node, {"axis", "limit", "dynamics", "mimic", "jaxdyn", "calibration", "safety_controller"})
         origin = joint.node.find("origin")

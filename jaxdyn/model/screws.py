@@ -55,8 +55,7 @@ def from_screws(
     for i in range(n):
         check_pose(f"home pose {i + 1}", poses[i])
     inverse = np.array([rigid_inverse(t) for t in poses])
-    parents = leaves.get("parents") or range(-1, n - 1)
-    # `make_chain` refuses parents that are no tree
+    parents = range(-1, n - 1) if leaves.get("parents") is None else leaves["parents"]
     placement = np.array([inverse[p] @ t if 0 <= p < n else t for p, t in zip(parents, poses, strict=False)])
     if len(placement) != n:
         raise ModelError(f"{len(placement)} parents are given for {n} screws; they are not a tree")
