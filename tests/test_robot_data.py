@@ -1,7 +1,7 @@
 """Every URDF of the `example-robot-data` package against Pinocchio, with a fixed and with a floating base.
 
-The package is large (130 MB to fetch), so it is no part of the test extra: the tests skip where it is absent. A few robots are
-tested by default, all of them with JAXDYN_ALL_ROBOTS=1.
+The package is large (130 MB to fetch, 400 MB installed), so it is no part of the test extra: the tests skip where it is
+absent. A few robots are tested by default, all of them with JAXDYN_ALL_ROBOTS=1.
 """
 
 import importlib.metadata
@@ -20,22 +20,50 @@ from jaxdyn.dynamics import jacobian as jacobian_module
 pin = pytest.importorskip("pinocchio")
 
 TOLERANCE = 1e-11
-FEW = ("g1_29dof_rev_1_0", "solo12", "panda", "human")
+ALL = bool(os.environ.get("JAXDYN_ALL_ROBOTS"))
+FEW = [("g1_29dof_rev_1_0", True), ("solo12", True), ("panda", False)]
 ROOT_TWIST = [3, 4, 5, 0, 1, 2]  # Pinocchio's twists are (v, w)
-# Bodies that nothing real can be, so that `load` refuses them; Pinocchio takes them as they are
-NONPHYSICAL: set[str] = set()
+
+# Bodies that nothing real can be: Pinocchio takes them as they are, `load` refuses them unless told otherwise
+WEIGHTLESS = """
+    a1_description/a1 alex_description/alex_nub_hands alex_description/alex_psyonic_hands alex_description/alex_sake_hands
+    alexander_description/alexander_v1.lowerBodyOnly asr_twodof_description/TwoDofs bolt_description/bolt
+    borinot_description/borinot_flying_arm_2 centauro_description/centauro double_pendulum_description/double_pendulum_simple
+    go2_description/go2 hextilt_description/hextilt_flying_arm_5 icub_description/icub icub_description/icub_reduced
+    kinova_description/kinova laikago_description/laikago panda_description/panda panda_description/panda_collision
+    romeo_description/romeo talos_data/talos_full_v2 talos_data/talos_full_v2_box talos_data/talos_reduced
+    talos_data/talos_reduced_box talos_data/talos_reduced_corrected tiago_description/tiago tiago_description/tiago_dual
+    tiago_description/tiago_no_hand ur_description/ur10_joint_limited_robot ur_description/ur10_robot
+    ur_description/ur3_gripper ur_description/ur3_joint_limited_robot ur_description/ur3_robot ur_description/ur5_gripper
+    ur_description/ur5_joint_limited_robot ur_description/ur5_robot""".split()
+IMPOSSIBLE = """
+    allegro_hand_description/allegro_left_hand allegro_hand_description/allegro_right_hand
+    anymal_b_simple_description/anymal-kinova anymal_b_simple_description/anymal anymal_c_simple_description/anymal
+    b1_description/b1-z1 b1_description/b1 go1_description/go1 hyq_description/hyq_no_sensors pr2_description/pr2
+    romeo_description/romeo_laas_small romeo_description/romeo_small""".split()
+EMPTY = ["ur_description/ur3"]  # no robot in it: Pinocchio refuses it too
+STILL = ["hector_description/quadrotor_base", "iris_description/iris_simple"]  # nothing moves unless the base floats
 
 
-def robot_files() -> list[Path]:
+def robot_files() -> dict[str, Path]:
+    """URDFs of the package by folder and name."""
     try:
         package = importlib.metadata.distribution("example-robot-data")
     except importlib.metadata.PackageNotFoundError:
-        return []
-    return sorted(Path(str(package.locate_file("cmeel.prefix/share/example-robot-data/robots"))).rglob("*.urdf"))
+        return {}
+    folder = Path(str(package.locate_file("cmeel.prefix/share/example-robot-data/robots")))
+    return {f"{path.relative_to(folder).parts[0]}/{path.stem}": path for path in sorted(folder.rglob("*.urdf"))}
 
 
-FILES = {path.stem: path for path in robot_files()}
-CHOSEN = [path for path in robot_files() if os.environ.get("JAXDYN_ALL_ROBOTS") or path.stem in FEW]
+FILES = robot_files()
+needs_package = pytest.mark.skipif(not FILES, reason="example-robot-data is absent; pip install it (130 MB)")
+CASES = [
+    (name, floating)
+    for name in FILES
+    for floating in (False, True)
+    if name not in EMPTY and (floating or name not in STILL)
+    if ALL or (name.split("/")[1], floating) in FEW
+]
 
 
 @once
@@ -74,11 +102,11 @@ def layouts(chain, model):
     return columns, q, ours_q
 
 
-def errors(path, floating, monkeypatch, allow_nonphysical=False):
+def errors(name, floating, monkeypatch):
     """The largest relative error of every quantity."""
+    path = FILES[name]
     model = pin.buildModelFromUrdf(str(path), *([pin.JointModelFreeFlyer()] if floating else []))
-    if model.nv == 0:
-        pytest.skip("no joint moves: Pinocchio's model is empty")
+    allow_nonphysical = name in WEIGHTLESS or name in IMPOSSIBLE
     chain = jaxdyn.load(path, floating_base=floating, ignore_mimic=True, allow_nonphysical=allow_nonphysical)
     assert chain.nv == model.nv and chain.n == model.nv
     data = model.createData()
@@ -111,10 +139,32 @@ def errors(path, floating, monkeypatch, allow_nonphysical=False):
     return {name: relative(found[name], theirs[name]) for name in theirs}
 
 
-@pytest.mark.skipif(not FILES, reason="the package example-robot-data is not installed")
-@pytest.mark.parametrize("floating", [False, True], ids=["fixed", "floating"])
-@pytest.mark.parametrize("path", CHOSEN, ids=lambda path: f"{path.parts[-3]}/{path.stem}")
-def test_pinocchio_agrees(path, floating, monkeypatch, record_property):
-    worst = errors(path, floating, monkeypatch)
-    record_property("errors", worst)
+@needs_package
+@pytest.mark.parametrize(("name", "floating"), CASES, ids=[f"{n}-{'floating' if f else 'fixed'}" for n, f in CASES])
+def test_pinocchio_agrees(name, floating, monkeypatch):
+    worst = errors(name, floating, monkeypatch)
     assert max(worst.values()) <= TOLERANCE, worst
+
+
+@needs_package
+@pytest.mark.skipif(not ALL, reason="set JAXDYN_ALL_ROBOTS=1 for every robot")
+def test_files_that_are_refused_and_why():
+    found = {}
+    for name, path in FILES.items():
+        for options in ({"ignore_mimic": True}, {"ignore_mimic": True, "floating_base": True}, {}):
+            try:
+                jaxdyn.load(path, **options)
+            except jaxdyn.ModelError as error:
+                found.setdefault(name, set()).add(str(error))
+    reasons = {
+        "mass 0 kg is not positive": WEIGHTLESS,
+        "violate the triangle inequality": IMPOSSIBLE,
+        "has no <link>": EMPTY,
+        "no joint moves": STILL,
+    }
+    for reason, names in reasons.items():
+        assert sorted(name for name, texts in found.items() if any(reason in text for text in texts)) == sorted(names)
+    assert set(found) == {name for names in reasons.values() for name in names}
+    hand = FILES["alex_description/alex_psyonic_hands"]
+    with pytest.raises(jaxdyn.ModelError, match="'Left_index_q2' mimics 'index_q1', which is no joint that moves"):
+        jaxdyn.load(hand, allow_nonphysical=True)
