@@ -385,13 +385,19 @@ REFUSED_UPDATES = {
         {"floating_base": False},
         "floating_base=",
     ),
-    "mimics forgotten": (ARM.read_text(), {}, None, {"ignore_mimic": True}, "in the chain some joints mimics others"),
+    "mimics forgotten": (
+        ARM.read_text(),
+        {},
+        None,
+        {"ignore_mimic": True},
+        "in the chain only there are joints that mimic",
+    ),
     "mimics not ignored": (
         ARM.read_text(),
         {"ignore_mimic": True},
         None,
         {"ignore_mimic": False},
-        "in the chain no joint",
+        "in the file only there are",
     ),
     "planar lock": (
         PLANAR,

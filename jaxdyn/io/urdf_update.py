@@ -85,10 +85,8 @@ def update_urdf(
 
 def _check_layout(source: str, chain: Chain, parts: Arrangement) -> None:
     """Refuse a chain of other joints than the file's."""
-    layout, advice = (
-        parts.layout,
-        "give the file, lock=, tip=, floating_base= and ignore_mimic= that the chain was loaded with",
-    )
+    layout = parts.layout
+    advice = "give the file, lock=, tip=, floating_base= and ignore_mimic= that the chain was loaded with"
     for kind, ours, theirs in (
         ("joints", chain.joint_names, tuple(joint.name for joint in layout.joints)),
         ("links", chain.link_names, tuple(joint.child for joint in layout.joints)),
@@ -100,8 +98,8 @@ def _check_layout(source: str, chain: Chain, parts: Arrangement) -> None:
     if (chain.topology.parents, chain.topology.quaternion_joints) != (layout.parents, parts.quaternion_joints):
         raise ModelError(f"{source}: the chain's links hang together otherwise than the file's; {advice}")
     if (chain.coupling is None) != (parts.coupling is None):
-        ours, theirs = ("no joint", "some") if chain.coupling is None else ("some joints", "none")
-        raise ModelError(f"{source}: in the chain {ours} mimics others, in the file {theirs}; {advice}")
+        where = "the file" if chain.coupling is None else "the chain"
+        raise ModelError(f"{source}: in {where} only there are joints that mimic others; {advice}")
 
 
 def _check_same(source: str, chain: Chain, arrays: Mapping[str, np.ndarray], parts: Arrangement) -> None:

@@ -73,9 +73,9 @@ def to_urdf(chain: Chain, name: str = "robot") -> str:
         )
         if i in mimics:
             master, multiplier, shift = mimics[i]
-            text = {"multiplier": multiplier, "offset": shift}
-            text = {key: written([x], f"the {key} of joint {joint!r}") for key, x in text.items()}
-            ET.SubElement(node, "mimic", {"joint": master, **text})
+            mimic = ET.SubElement(node, "mimic", joint=master)
+            mimic.set("multiplier", written([multiplier], f"the multiplier of joint {joint!r}"))
+            mimic.set("offset", written([shift], f"the offset of joint {joint!r}"))
         if child != link:
             _joint(robot, fresh(f"{link}_fixed", joint_names), "fixed", child, link, pose_of(np.eye(3), -offset))
     for frame, i, pose in zip(
