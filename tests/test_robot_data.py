@@ -43,6 +43,8 @@ IMPOSSIBLE = """
     b1_description/b1-z1 b1_description/b1 go1_description/go1 hyq_description/hyq_no_sensors pr2_description/pr2
     romeo_description/romeo_laas_small romeo_description/romeo_small""".split()
 EMPTY = ["ur_description/ur3"]  # no robot in it: Pinocchio refuses it too
+# Its mass matrix has condition number 1.6e8: a LU solve with Pinocchio's own matrix misses the accelerations by 3e-10 too
+ILL_CONDITIONED = ["icub_description/icub"]
 STILL = ["hector_description/quadrotor_base", "iris_description/iris_simple"]  # nothing moves unless the base floats
 
 
@@ -123,12 +125,15 @@ def errors(name, floating, monkeypatch):
     forward = ALL or name.startswith("g1")  # articulated bodies take longest to compile
     if forward:
         theirs["qdd"] = pin.aba(model, data, q, v, tau)[columns]
+        theirs["M qdd"] = (tau - pin.nonLinearEffects(model, data, q, v))[columns]
     weightless = model.copy()
     weightless.gravity = pin.Motion.Zero()
     theirs["C v"] = pin.nonLinearEffects(weightless, weightless.createData(), q, v)[columns]
     pin.computeJointJacobians(model, data, q)
     pin.updateFramePlacements(model, data)
     found = dict(jax.tree.map(np.asarray, ours(chain, *state, forward)))
+    if forward:
+        found["M qdd"] = theirs["M"] @ found["qdd"]
     frames = {f.name: k for k, f in enumerate(model.frames) if f.type == pin.BODY and f.name != "universe"}
     known = (*chain.link_names, *chain.frame_names)
     assert set(frames) <= {*known, chain.topology.base_name}
@@ -146,6 +151,8 @@ def errors(name, floating, monkeypatch):
 @pytest.mark.parametrize(("name", "floating"), CASES, ids=[f"{n}-{'floating' if f else 'fixed'}" for n, f in CASES])
 def test_pinocchio_agrees(name, floating, monkeypatch):
     worst = errors(name, floating, monkeypatch)
+    accelerations = worst.pop("qdd", 0.0)
+    assert accelerations <= (1e-9 if name in ILL_CONDITIONED else TOLERANCE)
     assert max(worst.values()) <= TOLERANCE, worst
 
 
