@@ -59,7 +59,8 @@ from .identification.validation import Fit as Fit, fit_quality as fit_quality
 from .io.load import load as load, loads as loads
 from .io.log import Log as Log, check_log as check_log, read_log as read_log
 from .io.mjcf import from_mujoco as from_mujoco, load_mjcf as load_mjcf, loads_mjcf as loads_mjcf
-from .io.urdf_write import save_urdf as save_urdf, to_urdf as to_urdf, update_urdf as update_urdf
+from .io.urdf_update import update_urdf as update_urdf
+from .io.urdf_write import save_urdf as save_urdf, to_urdf as to_urdf
 from .model import layouts as layouts, robots as robots, textbook as textbook
 from .model.build import make_chain as make_chain
 from .model.chain import (

@@ -1,5 +1,7 @@
 """Chains from screws and from Denavit-Hartenberg tables, and the inertias of solids."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import modern_robotics as mr
@@ -173,12 +175,23 @@ def test_from_screws_refuses(message, arguments):
     assert message in str(error.value)
 
 
-def test_from_screws_refuses_a_bad_tip_and_branches():
+def test_from_screws_refuses_a_bad_tip_and_bad_parents():
     with pytest.raises(jaxdyn.ModelError, match="tip_pose has shape"):
         from_screws(SCREWS / SCALE[:, None], EYES, UNIT, tip_pose=np.eye(3))
-    for parents, message in (([0, -1, 1], "not a tree"), ([-1, 0, 0], "the links branch")):
-        with pytest.raises(jaxdyn.ModelError, match=message):
+    for parents in ([0, -1, 1], [-1, 0], [-1, 2, 0], [-1, 1, 0], [-2, 0, 1]):
+        with pytest.raises(jaxdyn.ModelError, match="not a tree"):
             from_screws(SCREWS / SCALE[:, None], EYES, UNIT, parents=parents)
+
+
+def test_from_screws_builds_trees():
+    rng = np.random.default_rng(9)
+    screws, home, _, chain = general_chain(rng, parents=[-1, 0, 0, 1])
+    assert chain.topology.parents == (-1, 0, 0, 1) and chain.topology.tip_name is None
+    q = rng.normal(size=4)
+    e = [motion(s, x) for s, x in zip(screws, q, strict=True)]
+    poses = jaxdyn.forward_kinematics(chain, jnp.asarray(q))
+    for i, path in enumerate(([0], [0, 1], [0, 2], [0, 1, 3])):
+        assert relative(poses[i], functools.reduce(np.matmul, [e[j] for j in path]) @ home[i]) < 1e-12
 
 
 def rot(axis, angle):

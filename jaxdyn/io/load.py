@@ -30,17 +30,18 @@ def load(
 
     MJCF is read by MuJoCo (pip install "jaxdyn[mjcf]"): see `load_mjcf`. For URDF, the robot is the whole tree from the root
     link (the base), or the serial chain to `tip`.
-    Revolute, continuous and prismatic joints move, planar ones as two slides and a turn, floating ones at the root as
-    free joints, and joints that mimic others with them (`Coupling`); the joints stand in depth-first order, branches as
-    in the file. A link carried by a fixed or locked joint is fused to the moving
-    link or base it hangs on, where its inertia counts (except at the base) and its frame keeps its name. Every link is
-    (m, h, I_o) about its own frame's origin; a link without <inertial> has none, so a purely kinematic file is fine.
+    Revolute, continuous and prismatic joints move; a planar joint J is two slides J_x, J_y and the turn J about its axis,
+    a floating one at the root the six joints J_wx to J_vz of a free joint; joints that mimic others move with them
+    (`Coupling`). The joints stand in depth-first order, branches as in the file. A link carried by a fixed or locked joint
+    is fused to the moving link or base it hangs on, where its inertia counts (except at the base) and its frame keeps its
+    name. Every link is (m, h, I_o) about its own frame's origin; a link without <inertial> has none, so a purely kinematic
+    file is fine. An <inertial> of zeros counts as none on a link that hangs on a fixed joint, where such frames are common.
 
-    <dynamics> gives viscous (damping) and Coulomb (friction) coefficients. Armature, torque offset and the width of the
-    Coulomb friction's smooth sign, for which URDF has no place, are read from <jaxdyn armature offset
-    coulomb_velocity/> in a <joint>. <limit> is needed by revolute and prismatic joints (lower and upper are 0 where
-    missing, as URDF says); position limits of continuous joints are infinite, and so is a limit written as the largest
-    double, since URDF has no infinity. Gravity is no part of a URDF.
+    <dynamics> gives viscous (damping) and Coulomb (friction) coefficients. What URDF has no place for is read from <jaxdyn
+    armature offset coulomb_velocity stiffness rest_position/> in a <joint>: rotor inertia, torque offset, the width of the
+    Coulomb friction's smooth sign, and a spring. <limit> is needed by revolute and prismatic joints (lower and upper are 0
+    where missing, as URDF says); position limits of continuous joints are infinite, and so is a limit written as the
+    largest double, since URDF has no infinity. Gravity is no part of a URDF.
 
     Args:
         lock: URDF only: joint positions [rad or m] at which joints are frozen. A joint that mimics a locked one is frozen
@@ -48,8 +49,8 @@ def load(
         tip: URDF only: the link at which to end a serial chain. Joints that do not move the tip are not in the chain, and
             the bodies behind them are left out, mass and all: lock them to keep them. By default all joints are in; the tip
             is then the last moving link, or the one link at the end of what is fixed to it, if there is one end only.
-        floating_base: URDF only: the root link moves freely in the world, by a free joint of this name ("floating_base"
-            for True).
+        floating_base: URDF only: the root link moves freely in the world, by a free joint of this name (for True
+            "floating_base", or "root_joint" where a joint of the file is called so). The new root is "world", or "universe".
         ignore_mimic: URDF only: take joints that mimic others as joints of their own.
         gravity: acceleration in the base frame [m/s^2]; by default (0, 0, -9.81), or what an MJCF file says.
         ignore: MJCF only: what to leave out although it changes the motion (`from_mujoco`).
@@ -58,9 +59,9 @@ def load(
     Raises:
         ModelError: with file, line, element and remedy: the file is missing, not XML, declares entities, or is no URDF;
             names repeat or are unknown; links form a loop, have two parents or do not hang together; a joint type is
-            not supported, or a joint mimics one that does not exist or does not move the tip; a limit is missing; a
-            number is none; a mass is not positive, an inertia impossible; a lock or the tip is unknown, or a lock
-            outside its limits; an argument that is meant for the other format. For MJCF see `load_mjcf`.
+            not supported, or a floating one not at the root; a joint mimics one that does not exist or does not move the
+            tip, or itself by way of others; a limit is missing; a number is none; a mass is not positive, an inertia
+            impossible; a lock or the tip is unknown, or a lock outside its limits; an argument that is meant for the other format. For MJCF see `load_mjcf`.
 
     Source: the URDF XML specification (wiki.ros.org/urdf/XML) and MuJoCo's XML reference (mujoco.readthedocs.io).
     """

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,8 @@ from ..errors import ModelError
 from ..model.build import check_inertia, make_chain
 from ..model.chain import Chain
 from .files import read_bytes
-from .urdf_joints import coupling_of, expand
-from .urdf_tree import COULOMB_VELOCITY, Joint, Layout, Link, Robot, fuse, move_inertia, order_tree
+from .urdf_joints import arrange
+from .urdf_tree import COULOMB_VELOCITY, Joint, Layout, Link, Robot, move_inertia, order_tree
 from .urdf_xml import Node, attribute, fail, number, numbers, only_child, parse_xml
 
 _MOVING = ("revolute", "continuous", "prismatic", "planar", "floating")
@@ -68,8 +68,9 @@ def parse_robot(data: bytes | str, source: str, allow_nonphysical: bool = False)
         raise fail(root, f"the root element is <{root.tag}>, not <robot>; this is no URDF")
     links: dict[str, Link] = {}
     joints: dict[str, Joint] = {}
+    frames = {child.get("link") for child in root.findall("joint[@type='fixed']/child")}
     for node in root.findall("link"):
-        link = _link(node, allow_nonphysical)  # type: ignore[arg-type]
+        link = _link(node, allow_nonphysical, frames)  # type: ignore[arg-type]
         if link.name in links:
             raise fail(link.node, f"the link name {link.name!r} is used twice; rename one")
         links[link.name] = link
@@ -80,9 +81,6 @@ def parse_robot(data: bytes | str, source: str, allow_nonphysical: bool = False)
         joints[joint.name] = joint
     if not links:
         raise fail(root, "the robot has no <link>")
-    for joint in joints.values():
-        if joint.mimic is not None and (joint.mimic[0] not in joints or joints[joint.mimic[0]].kind == "fixed"):
-            raise fail(joint.node, f"joint {joint.name!r} mimics {joint.mimic[0]!r}, which is no joint that moves")
     base, outward = order_tree(source, links, joints.values())
     return Robot(source, links, joints, base, outward, document)
 
@@ -100,6 +98,8 @@ def chain_arrays(layout: Layout) -> dict[str, Any]:
         "coulomb_friction": np.array([joint.coulomb for joint in joints]),
         "coulomb_velocity": np.array([joint.coulomb_velocity for joint in joints]),
         "torque_offset": np.array([joint.offset for joint in joints]),
+        "stiffness": np.array([joint.stiffness for joint in joints]),
+        "rest_position": np.array([joint.rest_position for joint in joints]),
         "position_limits": np.array([joint.limits for joint in joints]),
         "velocity_limit": np.array([joint.velocity for joint in joints]),
         "effort_limit": np.array([joint.effort for joint in joints]),
@@ -115,22 +115,19 @@ def _chain(
     floating_base: bool | str,
     ignore_mimic: bool,
 ) -> Chain:
-    free_name = "floating_base" if floating_base is True else floating_base or None
-    robot, free = expand(robot, free_name)
-    layout = fuse(robot, lock, tip)
-    coupling, coordinates = (None, None) if ignore_mimic else coupling_of(layout.joints, robot.source)
-    names = [joint.name for joint in layout.joints]
+    parts = arrange(robot, lock, tip, floating_base, ignore_mimic)
+    layout = parts.layout
     try:
         return make_chain(
             **chain_arrays(layout),
-            joint_names=names,
+            joint_names=[joint.name for joint in layout.joints],
             parents=layout.parents,
-            quaternion_joints=[(names.index(name), 6) for name in free if name in names],
-            coupling=coupling,
-            coordinate_names=coordinates,
+            quaternion_joints=parts.quaternion_joints,
+            coupling=parts.coupling,
+            coordinate_names=parts.coordinate_names,
             link_names=[joint.child for joint in layout.joints],
             frames=layout.frames,
-            base_name=robot.root,
+            base_name=parts.root,
             tip_name=layout.tip,
             gravity=np.asarray(gravity, float),
             allow_nonphysical=allow_nonphysical,
@@ -139,7 +136,8 @@ def _chain(
         raise ModelError(f"{robot.source}: {error}") from None
 
 
-def _link(node: Node, allow_nonphysical: bool) -> Link:
+def _link(node: Node, allow_nonphysical: bool, frames: Container[str | None]) -> Link:
+    """A link; one among `frames`, the links on fixed joints, may have an <inertial> that says nothing."""
     name = attribute(node, "name", "a link")
     label = f"link {name!r}"
     inertial = only_child(node, "inertial", label)
@@ -154,6 +152,8 @@ def _link(node: Node, allow_nonphysical: bool) -> Link:
     mass = number(mass_node, "value", label)
     moments = [number(inertia_node, key, label) for key in ("ixx", "ixy", "iyy", "ixz", "iyz", "izz")]
     about_com = np.array([mass, 0.0, 0.0, 0.0, *moments])
+    if name in frames and not about_com.any():
+        return Link(name, None, node)
     if not allow_nonphysical:
         hint = "or pass allow_nonphysical=True"
         if mass <= 0:
@@ -199,6 +199,8 @@ def _joint(node: Node) -> Joint:
             f"{label}: coulomb_velocity {width:g} is not positive; it is the width of a smooth sign",
         )
     follows = motion["mimic"]
+    if follows is not None and kind in ("planar", "floating"):
+        raise fail(follows, f"{label}: a {kind} joint cannot mimic another; remove <mimic>")
     return Joint(
         name=name,
         kind=kind,
@@ -214,6 +216,8 @@ def _joint(node: Node) -> Joint:
         armature=number(extra, "armature", label, 0.0),
         offset=number(extra, "offset", label, 0.0),
         coulomb_velocity=width,
+        stiffness=number(extra, "stiffness", label, 0.0),
+        rest_position=number(extra, "rest_position", label, 0.0),
         mimic=None
         if follows is None
         else (

@@ -1,37 +1,75 @@
 """Joints of a URDF that move in more than one way, as several joints that move in one; and joints that mimic others."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from ..errors import ModelError
 from ..model.chain import Coupling
-from .urdf_tree import Joint, Link, Robot
+from .urdf_tree import COULOMB_VELOCITY, Joint, Layout, Link, Robot, fuse
 from .urdf_xml import Node, fail
 
-_FREE = ("wx", "wy", "wz", "vx", "vy", "vz")
+FREE = ("wx", "wy", "wz", "vx", "vy", "vz")
 
 
-def expand(robot: Robot, floating_base: str | None = None) -> tuple[Robot, tuple[str, ...]]:
-    """The robot with planar and floating joints taken apart, and the names of the first joints of the free ones.
+class Arrangement(NamedTuple):
+    """What a chain is made of: what moves, the name of the base, free joints as (first, 6), the coupling of mimic joints."""
+
+    layout: Layout
+    root: str
+    quaternion_joints: tuple[tuple[int, int], ...]
+    coupling: Coupling | None
+    coordinate_names: tuple[str, ...] | None
+
+
+def arrange(
+    robot: Robot,
+    lock: Mapping[str, float] | None = None,
+    tip: str | None = None,
+    floating_base: bool | str = False,
+    ignore_mimic: bool = False,
+) -> Arrangement:
+    """Joints taken apart, what does not move fused, mimic joints coupled: arguments and errors as for `jaxdyn.io.urdf.load`."""
+    if ignore_mimic:
+        robot = _without_mimics(robot)
+    else:
+        _check_mimics(robot)
+    robot, free = expand(robot, floating_base)
+    for name in lock or {}:
+        joint = next((whole for whole in free if name in free[whole]), None)
+        if joint is not None:
+            raise ModelError(
+                f"{robot.source}: lock names {name!r}, a part of the free joint {joint!r}, which stays free"
+            )
+    layout = fuse(robot, lock, tip)
+    coupling, coordinates = coupling_of(layout.joints, robot.source)
+    names = [joint.name for joint in layout.joints]
+    quaternions = tuple((names.index(parts[0]), 6) for parts in free.values() if parts[0] in names)
+    return Arrangement(layout, robot.root, quaternions, coupling, coordinates)
+
+
+def expand(robot: Robot, floating_base: bool | str = False) -> tuple[Robot, dict[str, tuple[str, ...]]]:
+    """The robot with planar and floating joints taken apart, and the names of the parts of every free joint.
 
     A planar joint J slides along two axes of its plane and turns: J_x, J_y and J. A floating joint is the six joints of a
     free joint, J_wx to J_vz. Between them stand links of no mass.
 
     Args:
-        floating_base: name of a free joint on which the root link is put; the new root is "world".
+        floating_base: name of a free joint on which the root link is put, or True.
 
     Raises:
-        ModelError: a floating joint is not at the root, or "world" is taken.
+        ModelError: a floating joint is not at the root, or the name is taken.
     """
-    if floating_base is not None:
+    if floating_base:
         robot = _on_free_joint(robot, floating_base)
-    links, joints, outward, free = dict(robot.links), dict(robot.joints), [], []
+    links, joints, outward = dict(robot.links), dict(robot.joints), []
+    free: dict[str, tuple[str, ...]] = {}
     for joint in robot.outward:
         if joint.kind == "planar":
             across = _basis(joint.axis)
-            parts = [(joint.name + "_x", "prismatic", across[0]), (joint.name + "_y", "prismatic", across[1])]
+            parts = [(_fresh(f"{joint.name}_{x}", joints), "prismatic", across[i]) for i, x in enumerate("xy")]
             parts.append((joint.name, "continuous", joint.axis))
         elif joint.kind == "floating":
             if joint.parent != robot.root or np.abs(joint.origin - np.eye(4)).max() > 0:
@@ -42,10 +80,10 @@ def expand(robot: Robot, floating_base: str | None = None) -> tuple[Robot, tuple
                 )
             kinds = ["continuous"] * 3 + ["prismatic"] * 3
             parts = [
-                (f"{joint.name}_{x}", kind, np.eye(3)[i % 3])
-                for i, (x, kind) in enumerate(zip(_FREE, kinds, strict=True))
+                (_fresh(f"{joint.name}_{x}", joints), kind, np.eye(3)[i % 3])
+                for i, (x, kind) in enumerate(zip(FREE, kinds, strict=True))
             ]
-            free.append(parts[0][0])
+            free[joint.name] = tuple(name for name, _, _ in parts)
         else:
             outward.append(joint)
             continue
@@ -60,7 +98,7 @@ def expand(robot: Robot, floating_base: str | None = None) -> tuple[Robot, tuple
             joints[name] = part
             outward.append(part)
             parent, origin = child, np.eye(4)
-    return dataclasses.replace(robot, links=links, joints=joints, outward=tuple(outward)), tuple(free)
+    return dataclasses.replace(robot, links=links, joints=joints, outward=tuple(outward)), free
 
 
 def coupling_of(joints: Sequence[Joint], source: str) -> tuple[Coupling | None, tuple[str, ...] | None]:
@@ -99,25 +137,48 @@ def coupling_of(joints: Sequence[Joint], source: str) -> tuple[Coupling | None, 
     return Coupling(matrix, offset), tuple(joints[i].name for i in own)  # type: ignore[arg-type]
 
 
-def _on_free_joint(robot: Robot, name: str) -> Robot:
-    world = "world"
-    if world in robot.links:
-        if robot.root == world:
-            raise ModelError(f"{robot.source}: the root is called 'world' already; is the base meant to float?")
-        raise ModelError(f"{robot.source}: a link is called 'world', which a floating base hangs on; rename it")
-    if name in robot.joints:
+def _without_mimics(robot: Robot) -> Robot:
+    joints = {name: dataclasses.replace(joint, mimic=None) for name, joint in robot.joints.items()}
+    return dataclasses.replace(robot, joints=joints, outward=tuple(joints[joint.name] for joint in robot.outward))
+
+
+def _check_mimics(robot: Robot) -> None:
+    """Refuse joints that mimic what is no joint of one degree of freedom.
+
+    Raises:
+        ModelError: naming both joints.
+    """
+    for joint in robot.joints.values():
+        if joint.mimic is None:
+            continue
+        master = robot.joints.get(joint.mimic[0])
+        if master is None or master.kind in ("fixed", "planar", "floating"):
+            what = "joint that moves" if master is None or master.kind == "fixed" else "joint with one position"
+            raise fail(
+                joint.node,
+                f"joint {joint.name!r} mimics {joint.mimic[0]!r}, which is no {what}; correct the name, or pass "
+                "ignore_mimic=True",
+            )
+
+
+def _on_free_joint(robot: Robot, name: bool | str) -> Robot:
+    if name is True:
+        name = _choose(("floating_base", "root_joint"), robot.joints)
+    elif name in robot.joints:
         raise ModelError(f"{robot.source}: a joint is called {name!r} already; name the free joint otherwise")
+    world = _choose(("world", "universe"), robot.links)
     node = robot.links[robot.root].node
-    free = _joint(name, "floating", world, robot.root, node)
+    free = _joint(str(name), "floating", world, robot.root, node)
     links = {world: Link(world, None, node), **robot.links}
     return dataclasses.replace(
-        robot, links=links, joints={name: free, **robot.joints}, root=world, outward=(free, *robot.outward)
+        robot, links=links, joints={free.name: free, **robot.joints}, root=world, outward=(free, *robot.outward)
     )
 
 
 def _joint(name: str, kind: str, parent: str, child: str, node: Node) -> Joint:
     inf = float("inf")
-    drive = {"viscous": 0.0, "coulomb": 0.0, "armature": 0.0, "offset": 0.0, "coulomb_velocity": 0.02}
+    drive = {"viscous": 0.0, "coulomb": 0.0, "armature": 0.0, "offset": 0.0}
+    drive |= {"coulomb_velocity": COULOMB_VELOCITY, "stiffness": 0.0, "rest_position": 0.0}
     return Joint(
         name, kind, parent, child, np.eye(4), np.eye(3)[0], (-inf, inf), inf, inf, **drive, mimic=None, node=node
     )
@@ -139,7 +200,12 @@ def _basis(normal: np.ndarray) -> np.ndarray:
     return np.array([first, np.cross(normal, first)])
 
 
-def _fresh(name: str, taken) -> str:
+def _choose(names: tuple[str, ...], taken: Mapping) -> str:
+    """The first name that is not taken; the last one lengthened if all are."""
+    return next((name for name in names if name not in taken), _fresh(names[-1], taken))
+
+
+def _fresh(name: str, taken: Mapping) -> str:
     while name in taken:
         name += "_"
     return name

@@ -40,6 +40,8 @@ class Joint:
     armature: float
     offset: float
     coulomb_velocity: float
+    stiffness: float
+    rest_position: float
     mimic: tuple[str, float, float] | None
     node: Node
 

@@ -24,7 +24,7 @@ def from_screws(
 
     (Lynch & Park 2017, sec. 4.1 and 8.3.) The chain's link frames are the frames {i} given here; a joint's axis need
     not pass through its link frame's origin. The joint screw in {i} is A_i = Ad(M_i^-1) S_i, the placement of {i} in
-    the one before it is M_{i-1}^-1 M_i.
+    the one before it (in a tree, given parents=, its parent p) is M_p^-1 M_i.
 
     Args:
         screws: space screws S_i = (w, v), one a row, (n, 6), in base coordinates at q = 0 [1, m/rad]: v = -w x p for a
@@ -38,7 +38,7 @@ def from_screws(
             tip.
         frames: more named frames: (link index, pose in that link).
         gravity: acceleration of gravity in the base frame [m/s^2].
-        leaves: every other argument of `make_chain`: names, friction, armature, limits.
+        leaves: every other argument of `make_chain`: names, parents, friction, armature, limits.
 
     Raises:
         ModelError: shapes that do not fit, a pose that is no rigid motion, a matrix that is no spatial inertia, and all
@@ -55,7 +55,10 @@ def from_screws(
     for i in range(n):
         check_pose(f"home pose {i + 1}", poses[i])
     inverse = np.array([rigid_inverse(t) for t in poses])
-    placement = np.array([poses[0], *(inverse[i] @ poses[i + 1] for i in range(n - 1))])
+    parents = range(-1, n - 1) if leaves.get("parents") is None else leaves["parents"]
+    placement = np.array([inverse[p] @ t if 0 <= p < n else t for p, t in zip(parents, poses, strict=False)])
+    if len(placement) != n:
+        raise ModelError(f"{len(placement)} parents are given for {n} screws; they are not a tree")
     named = dict(frames or {})
     if tip_pose is not None:
         tip = np.asarray(tip_pose, float)

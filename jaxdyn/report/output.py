@@ -10,7 +10,8 @@ from pathlib import Path
 
 from ..errors import ModelError, OutputError
 from ..identification.identify import Identification
-from ..io.urdf_write import save_urdf, update_urdf
+from ..io.urdf_update import update_urdf
+from ..io.urdf_write import save_urdf
 from .files import check_writable as check_folder
 from .html import write_report
 from .tables import write_parameters
