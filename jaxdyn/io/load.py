@@ -35,7 +35,7 @@ def load(
     (`Coupling`). The joints stand in depth-first order, branches as in the file. A link carried by a fixed or locked joint
     is fused to the moving link or base it hangs on, where its inertia counts (except at the base) and its frame keeps its
     name. Every link is (m, h, I_o) about its own frame's origin; a link without <inertial> has none, so a purely kinematic
-    file is fine. An <inertial> of zeros counts as none on a link that hangs on a fixed joint, where such frames are common.
+    file is fine. An <inertial> of zeros counts as none at the root and on fixed joints, where such frames are common.
 
     <dynamics> gives viscous (damping) and Coulomb (friction) coefficients. What URDF has no place for is read from <jaxdyn
     armature offset coulomb_velocity stiffness rest_position/> in a <joint>: rotor inertia, torque offset, the width of the
@@ -61,7 +61,8 @@ def load(
             names repeat or are unknown; links form a loop, have two parents or do not hang together; a joint type is
             not supported, or a floating one not at the root; a joint mimics one that does not exist or does not move the
             tip, or itself by way of others; a limit is missing; a number is none; a mass is not positive, an inertia
-            impossible; a lock or the tip is unknown, or a lock outside its limits; an argument that is meant for the other format. For MJCF see `load_mjcf`.
+            impossible; a lock or the tip is unknown, or a lock outside its limits; an argument that is meant for
+            the other format. For MJCF see `load_mjcf`.
 
     Source: the URDF XML specification (wiki.ros.org/urdf/XML) and MuJoCo's XML reference (mujoco.readthedocs.io).
     """

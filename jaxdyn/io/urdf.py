@@ -68,9 +68,14 @@ def parse_robot(data: bytes | str, source: str, allow_nonphysical: bool = False)
         raise fail(root, f"the root element is <{root.tag}>, not <robot>; this is no URDF")
     links: dict[str, Link] = {}
     joints: dict[str, Joint] = {}
-    frames = {child.get("link") for child in root.findall("joint[@type='fixed']/child")}
+    moved = {
+        child.get("link")
+        for joint in root.findall("joint")
+        if joint.get("type") != "fixed"
+        for child in joint.findall("child")
+    }
     for node in root.findall("link"):
-        link = _link(node, allow_nonphysical, frames)  # type: ignore[arg-type]
+        link = _link(node, allow_nonphysical, moved)  # type: ignore[arg-type]
         if link.name in links:
             raise fail(link.node, f"the link name {link.name!r} is used twice; rename one")
         links[link.name] = link
@@ -136,8 +141,8 @@ def _chain(
         raise ModelError(f"{robot.source}: {error}") from None
 
 
-def _link(node: Node, allow_nonphysical: bool, frames: Container[str | None]) -> Link:
-    """A link; one among `frames`, the links on fixed joints, may have an <inertial> that says nothing."""
+def _link(node: Node, allow_nonphysical: bool, moved: Container[str | None]) -> Link:
+    """A link; one that is not `moved` by a joint of its own may have an <inertial> that says nothing."""
     name = attribute(node, "name", "a link")
     label = f"link {name!r}"
     inertial = only_child(node, "inertial", label)
@@ -152,7 +157,7 @@ def _link(node: Node, allow_nonphysical: bool, frames: Container[str | None]) ->
     mass = number(mass_node, "value", label)
     moments = [number(inertia_node, key, label) for key in ("ixx", "ixy", "iyy", "ixz", "iyz", "izz")]
     about_com = np.array([mass, 0.0, 0.0, 0.0, *moments])
-    if name in frames and not about_com.any():
+    if name not in moved and not about_com.any():
         return Link(name, None, node)
     if not allow_nonphysical:
         hint = "or pass allow_nonphysical=True"
