@@ -1,5 +1,14 @@
 """jaxdyn: differentiable rigid-body dynamics of robots on JAX, and identification of their inertial parameters."""
 
+from .dynamics.centroidal import (
+    centre_of_mass as centre_of_mass,
+    centre_of_mass_jacobian as centre_of_mass_jacobian,
+    centroidal_momentum as centroidal_momentum,
+    centroidal_momentum_bias as centroidal_momentum_bias,
+    centroidal_momentum_matrix as centroidal_momentum_matrix,
+    total_mass as total_mass,
+    total_momentum as total_momentum,
+)
 from .dynamics.coriolis import christoffel_symbols as christoffel_symbols, coriolis_matrix as coriolis_matrix
 from .dynamics.energy import (
     euler_lagrange_torque as euler_lagrange_torque,
@@ -8,12 +17,23 @@ from .dynamics.energy import (
     potential_energy as potential_energy,
     total_energy as total_energy,
 )
+from .dynamics.energy_regressors import (
+    kinetic_energy_regressor as kinetic_energy_regressor,
+    momentum_regressor as momentum_regressor,
+    passivity_regressor as passivity_regressor,
+    potential_energy_regressor as potential_energy_regressor,
+)
 from .dynamics.forward import (
     aba as aba,
     forward_dynamics as forward_dynamics,
     mass_matrix_solve as mass_matrix_solve,
 )
 from .dynamics.friction import friction_force as friction_force
+from .dynamics.hamiltonian import (
+    generalised_momentum as generalised_momentum,
+    hamiltonian as hamiltonian,
+    hamiltonian_flow as hamiltonian_flow,
+)
 from .dynamics.inverse import (
     bias_force as bias_force,
     coriolis_force as coriolis_force,
@@ -23,6 +43,21 @@ from .dynamics.inverse import (
 from .dynamics.jacobian import jacobian as jacobian, jacobian_derivative as jacobian_derivative
 from .dynamics.kinematics import forward_kinematics as forward_kinematics, frame_pose as frame_pose
 from .dynamics.mass_matrix import crba as crba, mass_matrix as mass_matrix
+from .dynamics.mass_matrix_bounds import (
+    MassMatrixBounds as MassMatrixBounds,
+    mass_matrix_bounds as mass_matrix_bounds,
+)
+from .dynamics.operational_space import (
+    OperationalSpace as OperationalSpace,
+    dynamically_consistent_inverse as dynamically_consistent_inverse,
+    operational_space as operational_space,
+    operational_space_bias as operational_space_bias,
+    operational_space_inertia as operational_space_inertia,
+)
+from .dynamics.passivity import (
+    passivity_integral as passivity_integral,
+    passivity_inverse_dynamics as passivity_inverse_dynamics,
+)
 from .dynamics.regressor import drive_regressor as drive_regressor, regressor as regressor
 from .errors import (
     IdentificationError as IdentificationError,
@@ -55,6 +90,7 @@ from .io.log import Log as Log, check_log as check_log, read_log as read_log
 from .io.urdf import load as load, loads as loads
 from .io.urdf_write import save_urdf as save_urdf, to_urdf as to_urdf, update_urdf as update_urdf
 from .model import robots as robots, textbook as textbook
+from .model.base_point import with_moving_base_point as with_moving_base_point
 from .model.build import make_chain as make_chain
 from .model.chain import (
     Chain as Chain,

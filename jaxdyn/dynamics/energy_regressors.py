@@ -9,10 +9,10 @@ from jaxtyping import Array, Float
 
 from ..model.chain import Chain
 from ..model.joints import Link
-from ..spatial.components import add, cross, dot, scale, sub, unrotate, unstack, zeros
+from ..spatial.components import add, cross, dot, scale, unrotate, unstack, zeros
 from .coordinates import base_gravity, joint_rates, place
 from .kinematics import start_pose, walk
-from .passivity import accelerate_by_reference, reference_accelerations
+from .passivity import accelerate_by_reference, mean, reference_accelerations
 from .regressor import by_parameter, link_axes, power_coefficients
 from .sweep import outward
 
@@ -79,14 +79,18 @@ def passivity_regressor(
     start = (start_pose(links, x + zero[0]), (zero, zero, zero, gravity))
     (r, p), motion = outward(links, x, out, start, (rates, references, accelerations))
     w, wr, dw, a = (tuple(y[None] for y in component) for component in motion)
-    spin, velocity = link_axes(chain, r, p)
-    # products of velocities by polarisation: B(w, wr) = (B(s, s) - B(d, d)) / 4 with s = w + wr and d = w - wr
-    still = zeros(w[0], 3)
-    linear = power_coefficients(spin, velocity, still, dw, a)
-    of_sum = power_coefficients(spin, velocity, add(w, wr), still, still)
-    of_difference = power_coefficients(spin, velocity, sub(w, wr), still, still)
-    quarter = jnp.asarray(0.25, dw[0].dtype)
-    return by_parameter(chain, add(linear, scale(quarter, sub(of_sum, of_difference))))
+    return by_parameter(chain, _reference_coefficients(*link_axes(chain, r, p), w, wr, dw, a))
+
+
+def _reference_coefficients(spin, velocity, w, wr, dw, a):
+    """`regressor.power_coefficients`, made symmetric in w and w_r as `passivity.reference_wrench` is."""
+    centripetal = mean(cross(w, cross(wr, velocity)), cross(wr, cross(w, velocity)))
+    by_h = add(cross(velocity, dw), centripetal, cross(a, spin))
+    u, ur = cross(spin, w), cross(spin, wr)
+    product = lambda i, j: spin[i] * dw[j] + 0.5 * (u[i] * wr[j] + ur[i] * w[j])
+    xx, yy, zz = (product(i, i) for i in range(3))
+    xy, xz, yz = (product(i, j) + product(j, i) for i, j in ((0, 1), (0, 2), (1, 2)))
+    return dot(velocity, a), *by_h, xx, xy, yy, xz, yz, zz
 
 
 def _poses_and_twists(chain: Chain, q: Array, v: Array):

@@ -35,10 +35,11 @@ def hamiltonian_flow(
 ) -> tuple[Float[Array, " nv"], Float[Array, " nv"]]:
     """Hamilton's equations: dq/dt = dH/dp = M^-1 p and dp/dt = -dH/dq + tau, so that dH/dt = tau . dq/dt.
 
-    dp/dt is computed as dM/dt v - C v - g - k + tau, with v = M^-1 p, C v + g = `bias_force` and the springs' k: equal to the above for ordinary
-    joints, where dM/dt v - C v = C^T v = dK/dq. With quaternion joints dq/dt is the velocity v, and dp/dt is that of p = M v
-    in body-fixed components, with the terms of Lie-Poisson (of a free body: dp/dt = p x w); so integrate q by `integrate`.
-    The cost is that of one factorised mass matrix. Friction is not part of it: pass tau - friction_force(chain, v).
+    dp/dt is computed as dM/dt v - C v - g - k + tau with v = M^-1 p, C v + g = `bias_force` and k = `spring_force`: for
+    ordinary joints the same, as dM/dt v - C v = C^T v = dK/dq. With quaternion joints dq/dt is the velocity v, to be used
+    with `integrate`, and dp/dt is that of p = M v in body-fixed components, Lie-Poisson terms included (of a free body
+    dp/dt = p x w). Costs a factorised mass matrix and three sweeps. Friction is not part of it: pass
+    tau - friction_force(chain, v).
 
     Args:
         p: generalised momenta (`generalised_momentum`).

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..model.chain import Chain
@@ -11,7 +12,7 @@ from ..model.configuration import integrate, layout, random_configuration
 from .mass_matrix import crba
 
 STARTS = 8  # the best samples, that are refined
-STEPS = 2.0 ** -jnp.arange(12)  # relative lengths tried along the gradient
+STEPS = 2.0 ** -np.arange(12)  # relative lengths tried along the gradient
 
 
 class MassMatrixBounds(NamedTuple):
@@ -34,7 +35,7 @@ def mass_matrix_bounds(chain: Chain, key: PRNGKeyArray, count: int = 256, refine
     """lambda_m and lambda_M with lambda_m 1 <= M(q) <= lambda_M 1 over the range of positions, estimated by search.
 
     The extreme eigenvalues of M at `count` random configurations, the best of which then climb along the eigenvalue's
-    gradient u^T dM/dq u with steps of decreasing length (Spong, Hutchinson & Vidyasagar, sec. 6.5.3 for the bounds). This
+    gradient u^T dM/dq u with steps of decreasing length (Spong, Hutchinson & Vidyasagar, sec. 6.5 for the bounds). This
     is a numerical estimate from inside, not a proof: the true lambda_m is at most `lowest` and the true lambda_M at
     least `highest`; more samples come closer. The range is that of `random_configuration`: the limits, +-pi where there
     are none, +-1 for coupled coordinates. With prismatic joints of no limits M has no upper bound. Where joints are of
@@ -63,7 +64,7 @@ def _refine(chain: Chain, samples: Array, scores: Array, which: int, refinements
     """The eigenvector and the configuration of the best eigenvalue that climbs from the best samples reach."""
     sign = 1 if which else -1
     low, high = _range(chain)
-    steps = STEPS.astype(samples.dtype)
+    steps = jnp.asarray(STEPS, samples.dtype)
 
     def vector(q):
         return jnp.linalg.eigh(crba(chain, q))[1][:, which]

@@ -36,7 +36,7 @@ def operational_space_inertia(
     reference: Reference = "body",
     damping: float | Float[Array, ""] | Float[Array, "6"] = 0.0,
 ) -> Float[Array, "6 6"]:
-    """Lambda(q) = (J M^-1 J^T)^-1, the inertia that is felt at a frame; J^-T M J^-1 where J is square (Lynch & Park 2017, sec. 8.6).
+    """Lambda(q) = (J M^-1 J^T)^-1, the inertia felt at a frame: J^-T M J^-1 where J is square (Lynch & Park 2017, sec. 8.6).
 
     For six joints or more, away from singularities; for fewer see `operational_space`. With damping d it is
     (J M^-1 J^T + diag(d))^-1, finite everywhere: no direction is heavier than 1 / d.
@@ -133,7 +133,9 @@ def _mobility_factors(chain: Chain, q: Array, frame: str | None, reference: Refe
     return j, cho_solve(cho_factor(crba(chain, q), lower=True), j.T)
 
 
-def _drift(chain: Chain, q: Array, v: Array, frame: str | None, reference: Reference, solved: Array) -> Float[Array, "6"]:
+def _drift(
+    chain: Chain, q: Array, v: Array, frame: str | None, reference: Reference, solved: Array
+) -> Float[Array, "6"]:
     """J M^-1 (C v + g) - dJ/dt v: the acceleration that is missing when nothing drives the robot."""
     return solved.T @ bias_force(chain, q, v) - jacobian_derivative(chain, q, v, frame, reference) @ v
 

@@ -1,4 +1,4 @@
-"""What control by passivity needs: M a_r + C v_r + g with the right C, the work done on a robot, and bounds of M."""
+"""What control by passivity needs: M a_r + C v_r + g with the right C, and the work done on a robot."""
 
 import jax
 import jax.numpy as jnp
@@ -96,13 +96,11 @@ def accelerate_by_reference(parent, link: Link, rate, reference, acceleration):
     w_before, wr_before = unrotate(link.rotation, w_parent), unrotate(link.rotation, wr_parent)
     spin, spin_r = scale(rate, axis), scale(reference, axis)
     w, wr = add(w_before, spin), add(wr_before, spin_r)
-    turning = _mean(cross(w_before, spin_r), cross(wr_before, spin))
+    turning = mean(cross(w_before, spin_r), cross(wr_before, spin))
     dw = add(unrotate(link.rotation, dw_parent), scale(acceleration, axis), turning)
-    centripetal = _mean(cross(w_parent, cross(wr_parent, p)), cross(wr_parent, cross(w_parent, p)))
+    centripetal = mean(cross(w_parent, cross(wr_parent, p)), cross(wr_parent, cross(w_parent, p)))
     at_joint = add(a_parent, cross(dw_parent, p), centripetal)
-    sliding = _mean(
-        cross(add(w_before, w), scale(reference, slide)), cross(add(wr_before, wr), scale(rate, slide))
-    )
+    sliding = mean(cross(add(w_before, w), scale(reference, slide)), cross(add(wr_before, wr), scale(rate, slide)))
     a = add(unrotate(link.rotation, at_joint), scale(acceleration, slide), sliding)
     return w, wr, dw, a
 
@@ -110,13 +108,14 @@ def accelerate_by_reference(parent, link: Link, rate, reference, acceleration):
 def reference_wrench(inertia, w, wr, dw, a):
     """`inverse.body_wrench` with w x (w x h) and w x I w made symmetric in w and w_r."""
     mass, h, rotational = inertia[0], inertia[1:4], inertia[4:10]
-    centripetal = _mean(cross(w, cross(wr, h)), cross(wr, cross(w, h)))
-    gyroscopic = _mean(cross(w, sym_apply(rotational, wr)), cross(wr, sym_apply(rotational, w)))
+    centripetal = mean(cross(w, cross(wr, h)), cross(wr, cross(w, h)))
+    gyroscopic = mean(cross(w, sym_apply(rotational, wr)), cross(wr, sym_apply(rotational, w)))
     force = add(scale(mass, a), cross(dw, h), centripetal)
     return add(sym_apply(rotational, dw), gyroscopic, cross(h, a)), force
 
 
-def _mean(a, b):
+def mean(a, b):
+    """(a + b) / 2, entry by entry."""
     return tuple(0.5 * (x + y) for x, y in zip(a, b, strict=True))
 
 
@@ -128,7 +127,7 @@ def passivity_integral(
     sum_k tau_k . (q_{k+1} - q_k) with the torque of step k held, as `rollout` holds it: exact for ordinary joints, and to
     second order in the step for quaternion joints. Without friction it is E(t) - E(0), with E = `total_energy`; with
     friction, which takes energy only, it is no less. So it is never below -beta with beta = E(0) - min E: the robot is
-    passive (Spong, Hutchinson & Vidyasagar, sec. 6.5.2). Of torques sampled at the rows, pass the means of neighbours.
+    passive (Spong, Hutchinson & Vidyasagar, sec. 6.5). Of torques sampled at the rows, pass the means of neighbours.
     """
     moved = jax.vmap(lambda here, there: difference(chain, here, there))(q[:-1], q[1:])
     work = jnp.cumsum((moved * tau).sum(1))
