@@ -5,12 +5,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..model.chain import Chain
-from ..model.configuration import integrate
-from .coordinates import generalised_force, joint_rates, place, rotor_torques
+from .coordinates import base_gravity, generalised_force, joint_rates, place, rate_matrix, rotor_torques
 from .energy import potential_energy
 from .forward import mass_matrix_solve
 from .friction import spring_energy, spring_force
-from .inverse import bias_force, link_inverse_dynamics
+from .inverse import link_inverse_dynamics
 
 
 def generalised_momentum(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nv"]:
@@ -35,11 +34,10 @@ def hamiltonian_flow(
 ) -> tuple[Float[Array, " nv"], Float[Array, " nv"]]:
     """Hamilton's equations: dq/dt = dH/dp = M^-1 p and dp/dt = -dH/dq + tau, so that dH/dt = tau . dq/dt.
 
-    dp/dt is computed as dM/dt v - C v - g - k + tau with v = M^-1 p, C v + g = `bias_force` and k = `spring_force`: for
-    ordinary joints the same, as dM/dt v - C v = C^T v = dK/dq. With quaternion joints dq/dt is the velocity v, to be used
-    with `integrate`, and dp/dt is that of p = M v in body-fixed components, Lie-Poisson terms included (of a free body
-    dp/dt = p x w). Costs a factorised mass matrix and three sweeps. Friction is not part of it: pass
-    tau - friction_force(chain, v).
+    -dH/dq is C^T v - g - k with v = M^-1 p, g = `gravity_force`, k = `spring_force`, and C^T v = dM/dt v - C v from one
+    derivative of the momentum along v. With quaternion joints dq/dt is the velocity v, to be used with `integrate`, and
+    dp/dt is that of p = M v in body-fixed components, Lie-Poisson terms included (of a free body dp/dt = p x w). Costs a
+    factorised mass matrix and three sweeps each way. Friction is not part of it: pass tau - friction_force(chain, v).
 
     Args:
         p: generalised momenta (`generalised_momentum`).
@@ -49,6 +47,14 @@ def hamiltonian_flow(
         (dq/dt, dp/dt).
     """
     v = mass_matrix_solve(chain, q, p)
-    moved = lambda time: generalised_momentum(chain, integrate(chain, q, time * v), v)
-    _, change = jax.jvp(moved, (jnp.zeros((), v.dtype),), (jnp.ones((), v.dtype),))
-    return v, change + tau - bias_force(chain, q, v) - spring_force(chain, q)
+    links, x = place(chain, q)
+    rates = joint_rates(chain, v)
+    zero, still = jnp.zeros_like(rates), jnp.zeros_like(chain.gravity)
+    # in coordinates x about the present placement: momentum and dM/dt v, then C v + g
+    of_links = lambda y: link_inverse_dynamics(links, y, zero, rates, still, None)
+    momenta, change = jax.jvp(of_links, (x,), (rates,))
+    bias = link_inverse_dynamics(links, x, rates, zero, base_gravity(links), None)
+    slope = generalised_force(chain, change - bias)
+    if chain.topology.quaternion_joints:  # p = A^T dK/d(dx/dt), and armature is constant in p
+        slope = slope - rate_matrix(chain, v).T @ generalised_force(chain, momenta)
+    return v, slope - spring_force(chain, q) + tau
