@@ -1,4 +1,4 @@
-"""Quantities of a mechanism with everything (free and spherical joints, branches, coupling, transmission, springs), by two routes each."""
+"""Quantities by two routes each, first on a mechanism with everything: quaternion joints, branches, couplings, motors."""
 
 import dataclasses
 
@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import jaxdyn
-from helpers import once, random_inertia, random_rotation, relative
+from helpers import once, random_chain, random_inertia, random_rotation, relative
+from jaxdyn import robots, textbook
 from jaxdyn.dynamics.friction import spring_force
 from jaxdyn.model import configuration
 from jaxdyn.model.chain import Coupling, Transmission
@@ -153,6 +154,63 @@ def test_centroidal_quantities(mechanism, routes):
     assert relative(got["A_G"] @ v, about) < 1e-13
 
 
+def to_pinocchio(chain):
+    """The mechanism for Pinocchio, without coupling and motors; and for each link with mass the index of its body."""
+    pin = pytest.importorskip("pinocchio")
+    from peer_models import axis_offset
+
+    model = pin.Model()
+    free = model.addJoint(0, pin.JointModelFreeFlyer(), pin.SE3(np.array(chain.base_pose)), "free")
+    joints, frames = {5: free}, {5: pin.SE3.Identity()}  # of the link, and the link's frame in the joint's
+    for i, parent in ((6, 5), (9, 8), (10, 5), (11, 10), (12, 10)):
+        placed = frames[parent] * pin.SE3(np.array(chain.rotation[i]), np.array(chain.translation[i]))
+        w, v = np.split(np.array(chain.screw[i]), 2)
+        kinds = {
+            6: lambda: pin.JointModelSpherical(),
+            11: lambda v=v: pin.JointModelPrismaticUnaligned(v),
+            12: lambda w=w, v=v: pin.JointModelHelicalUnaligned(w, w @ v),
+        }
+        joint = kinds.get(i, lambda w=w: pin.JointModelRevoluteUnaligned(w))()
+        on_axis = pin.SE3(np.eye(3), axis_offset(np.array(chain.screw[i])) if i != 6 else np.zeros(3))
+        k = model.addJoint(joints[parent], joint, placed * on_axis, f"joint{i}")
+        link = 8 if i == 6 else i
+        joints[link], frames[link] = k, on_axis.inverse()
+    for link, k in joints.items():
+        model.appendBodyToJoint(k, pin.Inertia.FromDynamicParameters(np.array(chain.inertia[link])), frames[link])
+    return pin, model, joints, frames
+
+
+def test_against_pinocchio(mechanism, routes):
+    pin, model, joints, frames = to_pinocchio(mechanism)
+    got, _ = routes
+    q, v, *_ = (np.asarray(x) for x in state(mechanism))
+    xyzw = [1, 2, 3, 0]
+    positions = mechanism.coupling.matrix[9:, 9:] @ q[11:] + mechanism.coupling.offset[9:]
+    q_pin = np.concatenate([q[:3], q[3:7][xyzw], q[7:11][xyzw], positions])
+    halves = np.eye(13)[[3, 4, 5, 0, 1, 2, *range(6, 13)]]  # linear part first
+    motion = halves @ np.asarray(mechanism.coupling.matrix)
+    data, swap = model.createData(), [3, 4, 5, 0, 1, 2]
+    pin.ccrba(model, data, q_pin, motion @ v)
+    assert relative(got["A_G"], data.Ag[swap] @ motion) < 1e-12
+    assert relative(got["h_G"], data.hg.vector[swap]) < 1e-12
+    assert relative(got["c"], pin.centerOfMass(model, data, q_pin)) < 1e-12
+    assert relative(got["J_c"], pin.jacobianCenterOfMass(model, data, q_pin) @ motion) < 1e-12
+    pin.dccrba(model, data, q_pin, motion @ v)
+    assert relative(got["dA_G v"], (data.dAg @ motion @ v)[swap]) < 1e-12
+    # Pinocchio's parameters are about the joints' frames
+    of_links = lambda y: np.concatenate([y[10 * (k - 1) : 10 * k] @ moved(frames[i]) for i, k in joints.items()])
+    moved = lambda t: np.stack(
+        [np.asarray(jaxdyn.inertia.transform_inertial_parameters(jnp.asarray(t.homogeneous), e)) for e in jnp.eye(10)],
+        1,
+    )
+    columns = np.concatenate([np.arange(10 * i, 10 * i + 10) for i in joints])
+    kinetic = pin.computeKineticEnergyRegressor(model, data, q_pin, motion @ v)
+    assert relative(got["y_K"][columns], of_links(kinetic)) < 1e-12
+    model.gravity.linear = np.array(mechanism.gravity)
+    potential = pin.computePotentialEnergyRegressor(model, data, q_pin)
+    assert relative(got["y_P"][columns], of_links(potential)) < 1e-12
+
+
 def test_inner_torques_do_not_change_the_momentum(mechanism, routes):
     """Newton and Euler for the whole: under joint torques alone the momentum's rate is (0, m gravity)."""
     got, expected = routes
@@ -198,3 +256,257 @@ def test_operational_space(mechanism, routes):
     assert relative(wrench, inverse.T @ tau) < 1e-10
     assert relative(inertia, np.linalg.inv(j @ np.linalg.solve(mass, j.T))) < 1e-10
     assert relative(j @ inverse, np.eye(6)) < 1e-11
+
+
+@once
+def task_forms(chain, q, v, damping):
+    """The operational space at some configurations, by pseudo-inverse, and damped."""
+
+    def one(q):
+        space = jaxdyn.operational_space(chain, q, v)
+        return {
+            "J": jaxdyn.jacobian(chain, q),
+            "dJ v": jaxdyn.jacobian_derivative(chain, q, v) @ v,
+            "M": jaxdyn.crba(chain, q),
+            "bias": jaxdyn.bias_force(chain, q, v),
+            "space": tuple(space),
+            "rate": jax.jvp(lambda x: tuple(jaxdyn.operational_space(chain, x, v))[:3], (q,), (v,))[1],
+            "Lambda": jaxdyn.operational_space_inertia(chain, q, damping=damping),
+            "eta": jaxdyn.operational_space_bias(chain, q, v, damping=damping),
+            "J_bar": jaxdyn.dynamically_consistent_inverse(chain, q, damping=damping),
+        }
+
+    return jax.tree.map(np.asarray, jax.vmap(one)(q))
+
+
+@pytest.mark.parametrize("name", ["panda", "three joints"])
+def test_operational_space_at_singularities(name):
+    """A stretched seven-joint arm has rank 5 or less; three joints have rank 3 everywhere."""
+    chain = robots.panda() if name == "panda" else random_chain(3, 5, "revolute")
+    rng, h = np.random.default_rng(1), 1e-4
+    v = jnp.asarray(rng.normal(size=chain.n))
+    q = jnp.asarray(rng.normal(size=chain.n))
+    points = jnp.stack([jnp.zeros(chain.n), q, q - h * v, q + h * v])
+    damping = jnp.asarray([0.1, 0.1, 0.1, 0.02, 0.02, 0.02])
+    x = task_forms(chain, points, v, damping)
+    for i in range(2):
+        j, mass = x["J"][i], x["M"][i]
+        inertia, bias, inverse, rank = (part[i] for part in x["space"])
+        mobility = j @ np.linalg.solve(mass, j.T)
+        assert rank == np.linalg.matrix_rank(j, tol=1e-5)
+        assert relative(inertia, np.linalg.pinv(mobility, rcond=1e-10, hermitian=True)) < 1e-9
+        assert relative(inverse, np.linalg.solve(mass, j.T) @ inertia) < 1e-9
+        # F = Lambda dV/dt + eta moves the frame as any torques do, in the directions that there are
+        tau = rng.normal(size=chain.n)
+        wrench = inertia @ (j @ np.linalg.solve(mass, tau - x["bias"][i]) + x["dJ v"][i]) + bias
+        assert relative(j @ np.linalg.solve(mass, j.T @ wrench), j @ np.linalg.solve(mass, tau)) < 1e-9
+        damped = np.linalg.inv(mobility + np.diag(damping))
+        assert relative(x["Lambda"][i], damped) < 1e-10
+        assert np.linalg.eigvalsh(x["Lambda"][i])[-1] < 50.0
+        assert relative(x["J_bar"][i], np.linalg.solve(mass, j.T) @ damped) < 1e-10
+        assert relative(x["eta"][i], x["J_bar"][i].T @ x["bias"][i] - damped @ x["dJ v"][i]) < 1e-10
+        assert all(np.isfinite(part[i]).all() for part in x["rate"])
+    for part, rate in zip(x["space"][:3], x["rate"], strict=True):
+        assert relative(rate[1], (part[3] - part[2]) / (2 * h)) < 1e-4
+    assert x["space"][3][1] == min(chain.n, 6)
+    assert name != "panda" or x["space"][3][0] < 6
+
+
+def test_references_and_names():
+    """Lambda in other coordinates is a congruence, Ad^-T Lambda Ad^-1."""
+    chain = robots.panda()
+    q = jnp.asarray(np.random.default_rng(2).normal(size=7))
+    inertias = once(lambda q: {r: jaxdyn.operational_space_inertia(chain, q, reference=r) for r in REFERENCES})(q)
+    t = np.asarray(jaxdyn.frame_pose(chain, q))
+    turned = t.copy()
+    turned[:3, 3] = 0
+    for reference, pose in (("space", t), ("mixed", turned)):
+        back = np.asarray(jaxdyn.se3.adjoint(jnp.linalg.inv(jnp.asarray(pose))))
+        assert relative(inertias[reference], back.T @ inertias["body"] @ back) < 1e-10
+    with pytest.raises(jaxdyn.ModelError, match="reference"):
+        jaxdyn.operational_space_inertia(chain, q, reference="world")
+    with pytest.raises(jaxdyn.ModelError, match="nowhere"):
+        jaxdyn.operational_space(chain, q, q, frame="nowhere")
+
+
+@pytest.fixture(scope="module")
+def arm():
+    return random_chain(3, 2)
+
+
+@once
+def along_a_line(chain, arguments, direction, offsets):
+    """Weighted sums of everything on a line through a state, their gradients, and everything."""
+
+    def total(x):
+        values = everything(chain, *x)
+        return sum(jnp.sum(jnp.sin(leaf + 1)) for leaf in jax.tree.leaves(values)), values
+
+    moved = lambda s: jax.tree.map(lambda x, d: x + s * d, arguments, direction)
+    return jax.vmap(lambda s: jax.value_and_grad(total, has_aux=True)(moved(s)))(offsets)
+
+
+@pytest.fixture(scope="module")
+def straight(arm):
+    """At q = 0, and in float64."""
+    rng = np.random.default_rng(4)
+    arguments = (jnp.zeros(arm.n), *jnp.asarray(rng.normal(size=(4, arm.n))))
+    direction = tuple(jnp.asarray(rng.normal(size=(5, arm.n))))
+    h = 1e-3
+    (totals, values), gradients = along_a_line(arm, arguments, direction, h * jnp.arange(-2.0, 3.0))
+    slope = (totals[0] - 8 * totals[1] + 8 * totals[3] - totals[4]) / (12 * h)
+    here = lambda tree: jax.tree.map(lambda x: np.asarray(x[2]), tree)
+    return arguments, direction, here(values), here(gradients), float(slope)
+
+
+def test_gradients_at_a_straight_arm(straight):
+    _, direction, _, gradients, slope = straight
+    assert all(np.isfinite(g).all() for g in gradients)
+    assert abs(sum(g @ d for g, d in zip(gradients, direction, strict=True)) - slope) < 1e-8 * abs(slope)
+
+
+def test_float32(arm, straight):
+    arguments, _, values, *_ = straight
+    single = lambda tree: jax.tree.map(lambda x: x.astype(jnp.float32), tree)
+    got = once(everything)(single(arm), *single(arguments))
+    for name, value in got.items():
+        for x, y in zip(jax.tree.leaves(value), jax.tree.leaves(values[name]), strict=True):
+            assert x.dtype == jnp.float32, name
+            assert relative(x, y) < (2e-3 if name == "task" else 2e-5), name
+
+
+def test_types_of_a_mechanism(mechanism):
+    single = jax.tree.map(lambda x: x.astype(jnp.float32), (mechanism, *state(mechanism)))
+    assert all(x.dtype == jnp.float32 for x in jax.tree.leaves(jax.eval_shape(everything, *single)))
+
+
+@once
+def hamiltonian_rollout(chain, q, p, torques, dt):
+    """(q, p) by the classical Runge-Kutta scheme on Hamilton's equations."""
+
+    def step(state, tau):
+        def slope(k, s):
+            q, p = jax.tree.map(lambda x, d: x + s * d, state, k)
+            return jaxdyn.hamiltonian_flow(chain, q, p, tau)
+
+        def stage(k, x):
+            k = slope(k, x[0])
+            return k, jax.tree.map(lambda rate: x[1] * rate, k)
+
+        stages = (dt * jnp.asarray([0, 0.5, 0.5, 1]), dt / 6 * jnp.asarray([1.0, 2, 2, 1]))
+        _, parts = jax.lax.scan(stage, (0 * q, 0 * p), stages)
+        return jax.tree.map(lambda x, part: x + part.sum(0), state, parts), None
+
+    return jax.lax.scan(step, (q, p), torques)[0]
+
+
+@once
+def lagrangian_rollout(chain, q, v, torques, dt):
+    """The end of a rollout, its momentum, and energies and work along the way."""
+    qs, vs = jaxdyn.rollout(chain, q, v, torques, dt, method="rk4")
+    energies = jax.vmap(lambda x, xd: jaxdyn.total_energy(chain, x, xd))(qs, vs)
+    p = jax.vmap(lambda x, xd: jaxdyn.generalised_momentum(chain, x, xd))(qs, vs)
+    return qs[-1], p[0], p[-1], energies, jaxdyn.passivity_integral(chain, qs, torques)
+
+
+def test_trajectories_energy_and_work(arm):
+    """Hamilton's and Lagrange's equations move alike; the work done is the energy gained, and more with friction."""
+    zero, steps, dt = jnp.zeros(arm.n), 100, jnp.asarray(2e-3)
+    smooth = dataclasses.replace(arm, viscous_friction=zero, coulomb_friction=zero, torque_offset=zero)
+    rng = np.random.default_rng(5)
+    q, v = jnp.asarray(rng.normal(size=(2, arm.n)))
+    torques = jnp.asarray(rng.normal(size=(steps, arm.n)))
+    q_end, p, p_end, energies, work = lagrangian_rollout(smooth, q, v, torques, dt)
+    by_momenta = hamiltonian_rollout(smooth, q, p, torques, dt)
+    assert relative(by_momenta[0], q_end) < 1e-8
+    assert relative(by_momenta[1], p_end) < 1e-8
+    assert relative(work, energies - energies[0]) < 1e-8
+    rough = dataclasses.replace(arm, torque_offset=zero)
+    *_, energies, work = lagrangian_rollout(rough, q, v, torques, dt)
+    losses = np.diff(np.asarray(work - energies))
+    assert losses.min() > -1e-10
+    assert losses.max() > 1e-6
+
+
+def test_work_on_quaternion_joints(mechanism):
+    q, v, _, _, tau = state(mechanism)
+    dq = 0.3 * v
+
+    @once
+    def work(q, dq):
+        path = jnp.stack([q, configuration.integrate(mechanism, q, dq)])
+        return jaxdyn.passivity_integral(mechanism, path, tau[None])
+
+    assert relative(work(q, dq), [0.0, tau @ dq]) < 1e-13
+
+
+@pytest.mark.parametrize("limits", [(-np.pi, np.pi), (0.5, 2.0)])
+def test_mass_matrix_bounds(limits):
+    """Of the elbow, whose mass matrix depends on one angle alone, inside and at its limits."""
+    chain = textbook.planar_elbow(l2=2.0, lc2=1.5)
+    chain = dataclasses.replace(chain, position_limits=jnp.asarray([[-1.0, 1.0], limits]))
+    found, doubled = bounds_and_rate(chain)
+    masses = jax.vmap(lambda b: jaxdyn.crba(chain, jnp.stack([0 * b, b])))(jnp.linspace(*limits, 4001))
+    values = np.linalg.eigvalsh(np.asarray(masses))
+    assert abs(found.lowest - values.min()) < 1e-6 * values.min()
+    assert abs(found.highest - values.max()) < 1e-6 * values.max()
+    assert np.all(found.q_highest >= chain.position_limits[:, 0])
+    assert np.all(found.q_highest <= chain.position_limits[:, 1])
+    # eigenvalues are linear in the masses
+    assert relative(doubled.lowest, found.lowest) < 1e-12
+    assert relative(doubled.highest, found.highest) < 1e-12
+
+
+@once
+def bounds_and_rate(chain):
+    bounds = lambda pi: jaxdyn.mass_matrix_bounds(
+        jaxdyn.with_inertial_parameters(chain, pi), jax.random.key(0), count=32, refinements=10
+    )
+    return jax.jvp(bounds, (chain.inertia,), (chain.inertia,))
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["arm", "turned and coupled"])
+def test_moving_base_point(arm, turned):
+    chain = arm
+    if turned:
+        pose = jnp.eye(4).at[:3, :3].set(random_rotation(np.random.default_rng(8)))
+        chain = dataclasses.replace(chain, base_pose=pose)
+        chain = dataclasses.replace(
+            chain,
+            coupling=Coupling(jnp.asarray([[1.0, 0], [0, 1], [-0.5, 1]]), jnp.asarray([0, 0.1, 0])),
+            transmission=Transmission(jnp.asarray([[5.0, 0, 2]]), *jnp.asarray([[0.01], [0.1], [0], [1]])),
+        )
+    moving = jaxdyn.with_moving_base_point(chain)
+    assert (moving.n, moving.nv) == (chain.n + 3, chain.nv + 3)
+    rng = np.random.default_rng(6)
+    q, v, a, point = (jnp.asarray(rng.normal(size=k)) for k in (chain.nv, chain.nv, chain.nv, 3))
+    extended = lambda first, x: jnp.concatenate([first, x])
+
+    @once
+    def of(chain, q, v, a):
+        return {
+            "M": jaxdyn.crba(chain, q),
+            "tau": jaxdyn.inverse_dynamics(chain, q, v, a),
+            "J_c": jaxdyn.centre_of_mass_jacobian(chain, q),
+            "c": jaxdyn.centre_of_mass(chain, q),
+            "rate": jaxdyn.centroidal_momentum_matrix(chain, q) @ a + jaxdyn.centroidal_momentum_bias(chain, q, v),
+            "tool": jaxdyn.frame_pose(chain, q),
+        }
+
+    still, x = jnp.zeros(3), of(chain, q, v, a)
+    y = of(moving, extended(point, q), extended(still, v), extended(still, a))
+    mass = float(jaxdyn.total_mass(chain))
+    across = mass * np.asarray(x["J_c"])
+    assert relative(y["M"], np.block([[mass * np.eye(3), across], [across.T, np.asarray(x["M"])]])) < 1e-13
+    assert relative(y["tau"][3:], x["tau"]) < 1e-12
+    assert relative(y["tau"][:3], x["rate"][3:] - mass * chain.gravity) < 1e-12
+    assert relative(y["c"], x["c"] + point) < 1e-13
+    assert relative(y["tool"][:3, 3], x["tool"][:3, 3] + point) < 1e-13
+    assert relative(jaxdyn.frame_pose(moving, extended(point, q), "base")[:3, 3], point) < 1e-15
+
+
+def test_moving_base_point_refuses(mechanism, arm):
+    with pytest.raises(jaxdyn.ModelError, match="free joint"):
+        jaxdyn.with_moving_base_point(mechanism)
+    with pytest.raises(jaxdyn.ModelError, match="base_x"):
+        jaxdyn.with_moving_base_point(jaxdyn.with_moving_base_point(arm))
