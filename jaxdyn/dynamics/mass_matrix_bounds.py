@@ -11,7 +11,7 @@ from ..model.chain import Chain
 from ..model.configuration import integrate, layout, random_configuration
 from .mass_matrix import crba
 
-STARTS = 8  # the best samples, that are refined
+STARTS = 8  # samples that are refined, for each bound
 STEPS = 2.0 ** -np.arange(12)  # relative lengths tried along the gradient
 
 
@@ -53,42 +53,44 @@ def mass_matrix_bounds(chain: Chain, key: PRNGKeyArray, count: int = 256, refine
     robot = jax.lax.stop_gradient(chain)
     samples = jax.vmap(lambda k: random_configuration(robot, k))(jax.random.split(key, count))
     values = jax.vmap(lambda q: jnp.linalg.eigvalsh(crba(robot, q))[jnp.asarray([0, -1])])(samples)
-    lowest, q_lowest = _refine(robot, samples, -values[:, 0], 0, refinements)
-    highest, q_highest = _refine(robot, samples, values[:, 1], -1, refinements)
-    return MassMatrixBounds(
-        _eigenvalue_at(chain, q_lowest, lowest), _eigenvalue_at(chain, q_highest, highest), q_lowest, q_highest
-    )
+    starts = jnp.concatenate([jnp.argsort(values[:, 0])[:STARTS], jnp.argsort(-values[:, 1])[:STARTS]])
+    tops = jnp.arange(len(starts)) >= len(starts) // 2
+    ends = jax.vmap(lambda q, top: _climb(robot, q, top, refinements))(samples[starts], tops)
+    reached = jax.vmap(lambda q: _ends(jnp.linalg.eigvalsh(crba(robot, q))))(ends)
+    found = jnp.stack([jnp.argmin(reached[:, 0]), jnp.argmax(reached[:, 1])])
+    vectors = jax.vmap(lambda q: _ends(jnp.linalg.eigh(crba(robot, q))[1].T))(ends[found])
+    # u^T M u: its derivative with respect to the robot is the eigenvalue's
+    values = jax.vmap(lambda q, u: u @ crba(chain, q) @ u)(ends[found], vectors[jnp.arange(2), jnp.arange(2)])
+    return MassMatrixBounds(values[0], values[1], ends[found[0]], ends[found[1]])
 
 
-def _refine(chain: Chain, samples: Array, scores: Array, which: int, refinements: int) -> tuple[Array, Array]:
-    """The eigenvector and the configuration of the best eigenvalue that climbs from the best samples reach."""
-    sign = 1 if which else -1
+def _ends(x: Array) -> Array:
+    """The first and the last."""
+    return jnp.stack([x[0], x[-1]])
+
+
+def _climb(chain: Chain, q: Array, top: Array, refinements: int) -> Float[Array, " nq"]:
+    """Where the highest eigenvalue is higher (`top`), or the lowest lower, than at q: never less far."""
     low, high = _range(chain)
-    steps = jnp.asarray(STEPS, samples.dtype)
-
-    def vector(q):
-        return jnp.linalg.eigh(crba(chain, q))[1][:, which]
+    steps = jnp.asarray(STEPS, q.dtype)
+    sign = jnp.where(top, jnp.ones_like(q[0]), -jnp.ones_like(q[0]))
+    chosen = lambda pair: jnp.where(top, pair[1], pair[0])
+    entries = layout(chain).entries
 
     def within(q, dq):
         moved = integrate(chain, q, dq)
-        entries = layout(chain).entries
         return moved.at[entries].set(jnp.clip(moved[entries], low, high))
 
-    def climb(q, _):
-        u = vector(q)
+    def better(q, _):
+        u = chosen(_ends(jnp.linalg.eigh(crba(chain, q))[1].T))
         slope = jax.grad(lambda dq: sign * (u @ crba(chain, integrate(chain, q, dq)) @ u))(jnp.zeros(chain.nv, q.dtype))
         length = jnp.sqrt(slope @ slope)
         unit = slope / jnp.where(length > 0, length, jnp.ones_like(length))
         tried = jnp.concatenate([q[None], jax.vmap(lambda s: within(q, s * unit))(steps)])
-        reached = sign * jax.vmap(lambda x: jnp.linalg.eigvalsh(crba(chain, x))[which])(tried)
-        best = jnp.argmax(reached)
-        return tried[best], reached[best]
+        values = jax.vmap(lambda x: sign * chosen(_ends(jnp.linalg.eigvalsh(crba(chain, x)))))(tried)
+        return tried[jnp.argmax(values)], None
 
-    best = jnp.argsort(-scores)[:STARTS]
-    ends, reached = jax.vmap(lambda q: jax.lax.scan(climb, q, None, length=refinements))(samples[best])
-    # no climb ends below where it starts
-    q = ends[jnp.argmax(reached[:, -1] if refinements else scores[best])]
-    return vector(q), q
+    return jax.lax.scan(better, q, None, length=refinements)[0]
 
 
 def _range(chain: Chain) -> tuple[Array, Array]:
@@ -99,8 +101,3 @@ def _range(chain: Chain) -> tuple[Array, Array]:
     limits = chain.position_limits[layout(chain).columns]
     finite = jnp.isfinite(limits).all(1)
     return jnp.where(finite, limits[:, 0], -jnp.pi), jnp.where(finite, limits[:, 1], jnp.pi)
-
-
-def _eigenvalue_at(chain: Chain, q: Array, u: Array) -> Float[Array, ""]:
-    """u^T M(q) u, whose derivative with respect to the robot is the eigenvalue's, at u its unit eigenvector."""
-    return u @ crba(chain, q) @ u
