@@ -1,12 +1,30 @@
 """jaxdyn: differentiable rigid-body dynamics of robots on JAX, and identification of their inertial parameters."""
 
-from .dynamics.coriolis import christoffel_symbols as christoffel_symbols, coriolis_matrix as coriolis_matrix
+from .dynamics.centroidal import (
+    centre_of_mass as centre_of_mass,
+    centre_of_mass_jacobian as centre_of_mass_jacobian,
+    centroidal_momentum as centroidal_momentum,
+    centroidal_momentum_bias as centroidal_momentum_bias,
+    centroidal_momentum_matrix as centroidal_momentum_matrix,
+    total_mass as total_mass,
+    total_momentum as total_momentum,
+)
+from .dynamics.coriolis import (
+    christoffel_symbols as christoffel_symbols,
+    coriolis_matrix as coriolis_matrix,
+)
 from .dynamics.energy import (
     euler_lagrange_torque as euler_lagrange_torque,
     kinetic_energy as kinetic_energy,
     lagrangian as lagrangian,
     potential_energy as potential_energy,
     total_energy as total_energy,
+)
+from .dynamics.energy_regressors import (
+    kinetic_energy_regressor as kinetic_energy_regressor,
+    momentum_regressor as momentum_regressor,
+    passivity_regressor as passivity_regressor,
+    potential_energy_regressor as potential_energy_regressor,
 )
 from .dynamics.forward import (
     aba as aba,
@@ -19,16 +37,48 @@ from .dynamics.friction import (
     spring_energy as spring_energy,
     spring_force as spring_force,
 )
+from .dynamics.hamiltonian import (
+    generalised_momentum as generalised_momentum,
+    hamiltonian as hamiltonian,
+    hamiltonian_flow as hamiltonian_flow,
+)
 from .dynamics.inverse import (
     bias_force as bias_force,
     coriolis_force as coriolis_force,
     gravity_force as gravity_force,
     inverse_dynamics as inverse_dynamics,
 )
-from .dynamics.jacobian import jacobian as jacobian, jacobian_derivative as jacobian_derivative
-from .dynamics.kinematics import forward_kinematics as forward_kinematics, frame_pose as frame_pose
-from .dynamics.mass_matrix import crba as crba, mass_matrix as mass_matrix
-from .dynamics.regressor import drive_regressor as drive_regressor, regressor as regressor
+from .dynamics.jacobian import (
+    jacobian as jacobian,
+    jacobian_derivative as jacobian_derivative,
+)
+from .dynamics.kinematics import (
+    forward_kinematics as forward_kinematics,
+    frame_pose as frame_pose,
+)
+from .dynamics.mass_matrix import (
+    crba as crba,
+    mass_matrix as mass_matrix,
+)
+from .dynamics.mass_matrix_bounds import (
+    MassMatrixBounds as MassMatrixBounds,
+    mass_matrix_bounds as mass_matrix_bounds,
+)
+from .dynamics.operational_space import (
+    OperationalSpace as OperationalSpace,
+    dynamically_consistent_inverse as dynamically_consistent_inverse,
+    operational_space as operational_space,
+    operational_space_bias as operational_space_bias,
+    operational_space_inertia as operational_space_inertia,
+)
+from .dynamics.passivity import (
+    passivity_integral as passivity_integral,
+    passivity_inverse_dynamics as passivity_inverse_dynamics,
+)
+from .dynamics.regressor import (
+    drive_regressor as drive_regressor,
+    regressor as regressor,
+)
 from .errors import (
     IdentificationError as IdentificationError,
     JaxdynError as JaxdynError,
@@ -36,9 +86,18 @@ from .errors import (
     ModelError as ModelError,
     OutputError as OutputError,
 )
-from .identification.base_parameters import BaseParameters as BaseParameters, base_parameters as base_parameters
-from .identification.columns import Columns as Columns, ExtraColumns as ExtraColumns, coupled_drive as coupled_drive
-from .identification.estimators import Estimate as Estimate
+from .identification.base_parameters import (
+    BaseParameters as BaseParameters,
+    base_parameters as base_parameters,
+)
+from .identification.columns import (
+    Columns as Columns,
+    ExtraColumns as ExtraColumns,
+    coupled_drive as coupled_drive,
+)
+from .identification.estimators import (
+    Estimate as Estimate,
+)
 from .identification.excitation import (
     FourierTrajectory as FourierTrajectory,
     random_excitation as random_excitation,
@@ -54,15 +113,45 @@ from .identification.preprocessing import (
     preprocess as preprocess,
     split as split,
 )
-from .identification.synthetic import synthetic_log as synthetic_log
-from .identification.validation import Fit as Fit, fit_quality as fit_quality
-from .io.load import load as load, loads as loads
-from .io.log import Log as Log, check_log as check_log, read_log as read_log
-from .io.mjcf import from_mujoco as from_mujoco, load_mjcf as load_mjcf, loads_mjcf as loads_mjcf
-from .io.urdf_update import update_urdf as update_urdf
-from .io.urdf_write import save_urdf as save_urdf, to_urdf as to_urdf
-from .model import layouts as layouts, robots as robots, textbook as textbook
-from .model.build import make_chain as make_chain
+from .identification.synthetic import (
+    synthetic_log as synthetic_log,
+)
+from .identification.validation import (
+    Fit as Fit,
+    fit_quality as fit_quality,
+)
+from .io.load import (
+    load as load,
+    loads as loads,
+)
+from .io.log import (
+    Log as Log,
+    check_log as check_log,
+    read_log as read_log,
+)
+from .io.mjcf import (
+    from_mujoco as from_mujoco,
+    load_mjcf as load_mjcf,
+    loads_mjcf as loads_mjcf,
+)
+from .io.urdf_update import (
+    update_urdf as update_urdf,
+)
+from .io.urdf_write import (
+    save_urdf as save_urdf,
+    to_urdf as to_urdf,
+)
+from .model import (
+    layouts as layouts,
+    robots as robots,
+    textbook as textbook,
+)
+from .model.base_point import (
+    with_moving_base_point as with_moving_base_point,
+)
+from .model.build import (
+    make_chain as make_chain,
+)
 from .model.chain import (
     Chain as Chain,
     Coupling as Coupling,
@@ -77,11 +166,31 @@ from .model.configuration import (
     normalize_configuration as normalize_configuration,
     random_configuration as random_configuration,
 )
-from .model.dh import from_dh as from_dh
-from .model.screws import from_screws as from_screws
-from .report.html import write_report as write_report
-from .report.output import write_all as write_all
-from .report.summary import print_summary as print_summary
-from .report.tables import write_parameters as write_parameters
-from .simulation.integrate import rollout as rollout, step as step
-from .spatial import inertia as inertia, se3 as se3, so3 as so3, solids as solids
+from .model.dh import (
+    from_dh as from_dh,
+)
+from .model.screws import (
+    from_screws as from_screws,
+)
+from .report.html import (
+    write_report as write_report,
+)
+from .report.output import (
+    write_all as write_all,
+)
+from .report.summary import (
+    print_summary as print_summary,
+)
+from .report.tables import (
+    write_parameters as write_parameters,
+)
+from .simulation.integrate import (
+    rollout as rollout,
+    step as step,
+)
+from .spatial import (
+    inertia as inertia,
+    se3 as se3,
+    so3 as so3,
+    solids as solids,
+)

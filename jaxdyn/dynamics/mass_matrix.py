@@ -38,6 +38,20 @@ def crba(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
     """
     robot = chain
     chain, q = place(robot, q)
+    axes, momenta = composite_momenta(chain, q)
+    by_row, by_column = (tuple(x[:, None] for x in axes), tuple(x[None, :] for x in (*momenta[0], *momenta[1])))
+    upper = dot(by_row, by_column)
+    mask = ancestor_mask(chain.topology.parents)
+    full = jnp.where(mask, upper, upper.T)
+    full = jnp.where(mask | mask.T, full, jnp.zeros_like(full))
+    return generalised_inertia(robot, full + jnp.diag(chain.armature))
+
+
+def composite_momenta(chain: Chain, q: Float[Array, " n"]):
+    """Every joint's screw, and the momentum (l, p) that it gives at unit rate to all it carries; both in the world frame.
+
+    Tuples of components over links; the momentum is G^c_j A_j, about the world's origin.
+    """
     axes, inertias = world_screws_and_inertias(chain, q)
 
     def compose(children, link, x):
@@ -46,12 +60,7 @@ def crba(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
         return composite, momentum(composite, axis[:3], axis[3:])
 
     momenta = inward(chain, q, compose, zeros(axes[0][0] + inertias[0][0], 10), (axes, inertias))
-    by_row, by_column = (tuple(x[:, None] for x in axes), tuple(x[None, :] for x in (*momenta[0], *momenta[1])))
-    upper = dot(by_row, by_column)
-    mask = ancestor_mask(chain.topology.parents)
-    full = jnp.where(mask, upper, upper.T)
-    full = jnp.where(mask | mask.T, full, jnp.zeros_like(full))
-    return generalised_inertia(robot, full + jnp.diag(chain.armature))
+    return axes, momenta
 
 
 def momentum(inertia, w, v):

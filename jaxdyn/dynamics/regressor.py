@@ -1,5 +1,6 @@
 """Regressors: the matrices by which torques are linear in the parameters, tau = Y(q, qd, qdd) pi."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import jax.numpy as jnp
@@ -41,10 +42,14 @@ def regressor(
     gravity = tuple(z - g for z, g in zip(zero, unstack(base_gravity(links)), strict=True))
     start = (start_pose(links, x), (zero, zero, gravity))
     (r, p), (w, dw, a) = outward(links, x, out, start, (rates, accelerations))
-    mask = ancestor_mask(chain.topology.parents)
-    axes = link_axes(chain, r, p)
     motions = (tuple(x[None] for x in component) for component in (w, dw, a))
-    columns = [jnp.where(mask, c, jnp.zeros_like(c)) for c in power_coefficients(*axes, *motions)]
+    return by_parameter(chain, power_coefficients(*link_axes(chain, r, p), *motions))
+
+
+def by_parameter(chain: Chain, coefficients: Sequence[Float[Array, "n n"]]) -> Float[Array, "nv p"]:
+    """A regressor from the ten coefficients [j, i] of link i's parameters in joint j's torque, where j carries i."""
+    mask = ancestor_mask(chain.topology.parents)
+    columns = [jnp.where(mask, c, jnp.zeros_like(c)) for c in coefficients]
     return generalised_force(chain, jnp.stack(columns, axis=2).reshape(chain.n, 10 * chain.n))
 
 

@@ -1,0 +1,110 @@
+"""More that is linear in the inertial parameters: energies, generalised momentum, and the Slotine-Li form.
+
+Columns as in `regressor`: 10 i + k for parameter k of link i, with pi = inertial_parameters(chain).reshape(-1). None depends
+on the chain's own inertias, and none holds armature or rotors.
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..model.chain import Chain
+from ..model.joints import Link
+from ..spatial.components import add, cross, dot, scale, unrotate, unstack, zeros
+from .coordinates import base_gravity, joint_rates, place
+from .kinematics import start_pose, walk
+from .passivity import accelerate_by_reference, mean, reference_accelerations
+from .regressor import by_parameter, link_axes, power_coefficients
+from .sweep import outward
+
+
+def kinetic_energy_regressor(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " p"]:
+    """y with y . pi = K, the kinetic energy of the links, O(n).
+
+    K_i = m v^2 / 2 + h . (v x w) + w . I w / 2 with the twist (w, v) of link i in its own frame.
+    """
+    _, (w, u) = _poses_and_twists(chain, q, v)
+    xx, yy, zz = (0.5 * w[i] * w[i] for i in range(3))
+    columns = [0.5 * dot(u, u), *cross(u, w), xx, w[0] * w[1], yy, w[0] * w[2], w[1] * w[2], zz]
+    return jnp.stack(columns, axis=1).reshape(-1)
+
+
+def potential_energy_regressor(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " p"]:
+    """y with y . pi = P(q) = `potential_energy`, O(n): -gravity . p_i for m and -R_i^T gravity for h of link i."""
+    gravity = unstack(chain.gravity)
+
+    def out(parent, link: Link, _):
+        r, p = walk(parent, link)
+        return (r, p), (dot(gravity, p), *unrotate(r, gravity))
+
+    links, x = place(chain, q)
+    first = -jnp.stack(outward(links, x, out, start_pose(links, x)), axis=1)
+    return jnp.concatenate([first, jnp.zeros((chain.n, 6), first.dtype)], axis=1).reshape(-1)
+
+
+def momentum_regressor(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, "nv p"]:
+    """Y with Y pi = M(q) v, the generalised momentum of the links, O(n^2), the size of the result.
+
+    A momentum is the wrench of a body that starts from rest with the accelerations v. With dp/dt known from torques, as in
+    `hamiltonian_flow`, it identifies parameters without accelerations (Gautier & Khalil 1988 for energies).
+    """
+    (r, p), (w, u) = _poses_and_twists(chain, q, v)
+    w, u = (tuple(x[None] for x in component) for component in (w, u))
+    return by_parameter(chain, power_coefficients(*link_axes(chain, r, p), zeros(w[0], 3), w, u))
+
+
+def passivity_regressor(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    v_ref: Float[Array, " nv"],
+    a_ref: Float[Array, " nv"],
+) -> Float[Array, "nv p"]:
+    """Y_r(q, v, v_ref, a_ref) with Y_r pi = M(q) a_ref + C(q, v) v_ref + g(q), the links' `passivity_inverse_dynamics`.
+
+    The regressor of adaptive control (Slotine & Li 1987), O(n^2), the size of the result. At v_ref = v it is
+    regressor(chain, q, v, a_ref).
+    """
+
+    def out(parent, link: Link, inputs):
+        world, motion = parent
+        motion = accelerate_by_reference(motion, link, *inputs)
+        world = walk(world, link)
+        return (world, motion), (world, motion)
+
+    links, x = place(chain, q)
+    rates, references = joint_rates(chain, v), joint_rates(chain, v_ref)
+    accelerations = reference_accelerations(chain, v, v_ref, a_ref)
+    zero = zeros(x[0] + rates[0] + references[0] + accelerations[0] + chain.gravity[0], 3)
+    gravity = tuple(z - g for z, g in zip(zero, unstack(base_gravity(links)), strict=True))
+    start = (start_pose(links, x + zero[0]), (zero, zero, zero, gravity))
+    (r, p), motion = outward(links, x, out, start, (rates, references, accelerations))
+    w, wr, dw, a = (tuple(y[None] for y in component) for component in motion)
+    return by_parameter(chain, _reference_coefficients(*link_axes(chain, r, p), w, wr, dw, a))
+
+
+def _reference_coefficients(spin, velocity, w, wr, dw, a):
+    """`regressor.power_coefficients`, made symmetric in w and w_r as `passivity.reference_wrench` is."""
+    centripetal = mean(cross(w, cross(wr, velocity)), cross(wr, cross(w, velocity)))
+    by_h = add(cross(velocity, dw), centripetal, cross(a, spin))
+    u, ur = cross(spin, w), cross(spin, wr)
+    product = lambda i, j: spin[i] * dw[j] + 0.5 * (u[i] * wr[j] + ur[i] * w[j])
+    xx, yy, zz = (product(i, i) for i in range(3))
+    xy, xz, yz = (product(i, j) + product(j, i) for i, j in ((0, 1), (0, 2), (1, 2)))
+    return dot(velocity, a), *by_h, xx, xy, yy, xz, yz, zz
+
+
+def _poses_and_twists(chain: Chain, q: Array, v: Array):
+    """Every link's pose (R, p) in the world and its twist in its own frame, as components over links."""
+
+    def out(parent, link: Link, rate):
+        world, (w_parent, u_parent) = parent
+        at_joint = add(u_parent, cross(w_parent, link.translation))
+        w = add(unrotate(link.rotation, w_parent), scale(rate, link.screw[:3]))
+        u = add(unrotate(link.rotation, at_joint), scale(rate, link.screw[3:]))
+        world = walk(world, link)
+        return (world, (w, u)), (world, (w, u))
+
+    links, x = place(chain, q)
+    rates = joint_rates(chain, v)
+    zero = zeros(x[0] + rates[0] + chain.rotation[0, 0, 0], 3)
+    return outward(links, x, out, (start_pose(links, x + zero[0]), (zero, zero)), rates)

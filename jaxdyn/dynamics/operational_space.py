@@ -1,0 +1,174 @@
+"""Dynamics in the coordinates of a task, the twist of a frame: F = Lambda(q) dV/dt + eta(q, v)."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import cho_factor, cho_solve, solve_triangular
+from jaxtyping import Array, Float, Int
+
+from ..model.chain import Chain
+from .inverse import bias_force
+from .jacobian import Reference, jacobian, jacobian_derivative
+from .mass_matrix import crba
+
+
+class OperationalSpace(NamedTuple):
+    """What `operational_space` returns.
+
+    Attributes:
+        inertia: Lambda, zero in the directions in which the frame cannot move.
+        bias: eta.
+        inverse: J_bar = M^-1 J^T Lambda.
+        rank: number of independent directions in which the frame can move, by the tolerance.
+    """
+
+    inertia: Float[Array, "6 6"]
+    bias: Float[Array, "6"]
+    inverse: Float[Array, "nv 6"]
+    rank: Int[Array, ""]
+
+
+def operational_space_inertia(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    frame: str | None = None,
+    reference: Reference = "body",
+    damping: float | Float[Array, ""] | Float[Array, "6"] = 0.0,
+) -> Float[Array, "6 6"]:
+    """Lambda(q) = (J M^-1 J^T)^-1, the inertia felt at a frame: J^-T M J^-1 where J is square (Lynch & Park 2017, sec. 8.6).
+
+    For six joints or more, away from singularities; for fewer see `operational_space`. With damping d it is
+    (J M^-1 J^T + diag(d))^-1, finite everywhere: no direction is heavier than 1 / d.
+
+    Args:
+        frame: link or frame; the chain's tip where None.
+        reference: coordinates of the twist, as for `jacobian`.
+        damping: one number, or one for each of the six directions [1/(kg m^2), 1/kg].
+
+    Returns:
+        6x6, symmetric [kg m^2, kg m, kg]; NaN or huge where J is singular and nothing is damped.
+
+    Raises:
+        ModelError: no such frame, or no such reference.
+    """
+    j, solved = _mobility_factors(chain, q, frame, reference)
+    return _inverse(_damped(j @ solved, damping))
+
+
+def operational_space_bias(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    frame: str | None = None,
+    reference: Reference = "body",
+    damping: float | Float[Array, ""] | Float[Array, "6"] = 0.0,
+) -> Float[Array, "6"]:
+    """eta(q, v) = J_bar^T (C v + g) - Lambda dJ/dt v, so that the wrench F = Lambda dV/dt + eta gives dV/dt [N m, N].
+
+    F acts on the robot at the frame, as the torques J^T F of the joints do. With J square this is
+    J^-T (C v + g) - Lambda dJ/dt J^-1 V. Arguments, cost and errors as for `operational_space_inertia`.
+    """
+    j, solved = _mobility_factors(chain, q, frame, reference)
+    mobility = _damped(j @ solved, damping)
+    return _solve(mobility, _drift(chain, q, v, frame, reference, solved))
+
+
+def dynamically_consistent_inverse(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    frame: str | None = None,
+    reference: Reference = "body",
+    damping: float | Float[Array, ""] | Float[Array, "6"] = 0.0,
+) -> Float[Array, "nv 6"]:
+    """J_bar = M^-1 J^T Lambda: of all v with J v = V it gives the one with the least kinetic energy (Khatib 1987).
+
+    J J_bar = 1 where nothing is damped, and torques (1 - J^T J_bar^T) tau do not accelerate the frame. Arguments and errors
+    as for `operational_space_inertia`.
+    """
+    j, solved = _mobility_factors(chain, q, frame, reference)
+    return _solve(_damped(j @ solved, damping), solved.T).T
+
+
+def operational_space(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    frame: str | None = None,
+    reference: Reference = "body",
+    tolerance: float | None = None,
+) -> OperationalSpace:
+    """Lambda, eta and J_bar by the pseudo-inverse of J M^-1 J^T, for any number of joints, and the rank of J.
+
+    Where the frame can move in all six directions these are the three functions above. Elsewhere (fewer than six joints, or
+    at a singularity) F = Lambda dV/dt + eta is the least wrench that makes the accelerations dV/dt that the frame can
+    have; for independent joints fewer than six, J^T F are then all the joints' torques. Least is meant
+    in SI units, with moments and forces weighing alike, and so depends on `reference`. Derivatives are those at constant
+    rank (Golub & Pereyra 1973); at a singularity Lambda itself jumps, and damping is the smooth choice.
+
+    Args:
+        frame: link or frame; the chain's tip where None.
+        reference: coordinates of the twist, as for `jacobian`.
+        tolerance: eigenvalues of J M^-1 J^T below this times the largest are taken as zero; eps^0.75 of the type where None.
+
+    Raises:
+        ModelError: no such frame, or no such reference.
+    """
+    j = jacobian(chain, q, frame, reference)
+    lower = jnp.linalg.cholesky(crba(chain, q))
+    half = solve_triangular(lower, j.T, lower=True)  # J M^-1 J^T = half^T half, of exactly the rank of J
+    solved = solve_triangular(lower, half, lower=True, trans=1)
+    mobility = half.T @ half
+    least = jnp.finfo(mobility.dtype).eps ** 0.75 if tolerance is None else tolerance
+    inertia = _pseudo_inverse(mobility, jnp.asarray(least, mobility.dtype))
+    bias = inertia @ _drift(chain, q, v, frame, reference, solved)
+    # the projector on the directions that are left
+    rank = jnp.round(jnp.trace(jax.lax.stop_gradient(inertia @ mobility))).astype(jnp.int32)
+    return OperationalSpace(inertia, bias, solved @ inertia, rank)
+
+
+def _mobility_factors(chain: Chain, q: Array, frame: str | None, reference: Reference) -> tuple[Array, Array]:
+    """J and M^-1 J^T."""
+    j = jacobian(chain, q, frame, reference)
+    return j, cho_solve(cho_factor(crba(chain, q), lower=True), j.T)
+
+
+def _drift(
+    chain: Chain, q: Array, v: Array, frame: str | None, reference: Reference, solved: Array
+) -> Float[Array, "6"]:
+    """J M^-1 (C v + g) - dJ/dt v: the acceleration that is missing when nothing drives the robot."""
+    return solved.T @ bias_force(chain, q, v) - jacobian_derivative(chain, q, v, frame, reference) @ v
+
+
+def _damped(mobility: Array, damping: float | Array) -> Array:
+    added = jnp.broadcast_to(jnp.asarray(damping, mobility.dtype), (6,))
+    return 0.5 * (mobility + mobility.T) + jnp.diag(added)
+
+
+def _solve(mobility: Array, b: Array) -> Array:
+    return cho_solve(cho_factor(mobility, lower=True), b)
+
+
+def _inverse(mobility: Array) -> Array:
+    inverse = _solve(mobility, jnp.eye(6, dtype=mobility.dtype))
+    return 0.5 * (inverse + inverse.T)
+
+
+@jax.custom_jvp
+def _pseudo_inverse(a: Float[Array, "k k"], tolerance: Float[Array, ""]) -> Float[Array, "k k"]:
+    """The pseudo-inverse of a symmetric, positive semidefinite matrix, without what is below tolerance times the largest."""
+    values, vectors = jnp.linalg.eigh(a)
+    kept = values > tolerance * values[-1]
+    inverses = jnp.where(kept, 1 / jnp.where(kept, values, jnp.ones_like(values)), jnp.zeros_like(values))
+    return (vectors * inverses[None, :]) @ vectors.T
+
+
+@_pseudo_inverse.defjvp
+def _pseudo_inverse_jvp(primals, tangents):
+    # dP = -P dA P + P P dA (1 - A P) + (1 - P A) dA P P at constant rank: no eigenvectors are differentiated
+    a, tolerance = primals
+    da = 0.5 * (tangents[0] + tangents[0].T)
+    p = _pseudo_inverse(a, tolerance)
+    rest = jnp.eye(a.shape[0], dtype=a.dtype) - a @ p
+    across = p @ p @ da @ rest
+    return p, across + across.T - p @ da @ p

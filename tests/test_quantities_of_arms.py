@@ -1,0 +1,213 @@
+"""Quantities of small arms: singularities, gradients, trajectories, bounds of the mass matrix, and a moving base point."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxdyn
+from helpers import once, random_chain, random_inertia, random_rotation, relative
+from jaxdyn import textbook
+from jaxdyn.model.chain import Coupling, Transmission
+
+pytestmark = pytest.mark.xdist_group("arms")  # one worker, which compiles once
+
+
+@pytest.fixture(scope="module")
+def arm():
+    return random_chain(3, 2)
+
+
+@once
+def task_forms(chain, q, v, damping):
+    """The operational space by pseudo-inverse and damped, at some configurations."""
+
+    def one(q):
+        return {
+            "J": jaxdyn.jacobian(chain, q),
+            "dJ v": jaxdyn.jacobian_derivative(chain, q, v) @ v,
+            "M": jaxdyn.crba(chain, q),
+            "bias": jaxdyn.bias_force(chain, q, v),
+            "space": tuple(jaxdyn.operational_space(chain, q, v)),
+            "rate": jax.jvp(lambda x: tuple(jaxdyn.operational_space(chain, x, v))[:3], (q,), (v,))[1],
+            "eta": jaxdyn.operational_space_bias(chain, q, v, damping=damping),
+            "J_bar": jaxdyn.dynamically_consistent_inverse(chain, q, damping=damping),
+        }
+
+    return jax.vmap(one)(q)
+
+
+def test_few_joints_and_singularities():
+    """A planar arm of three joints reaches three directions, and stretched two."""
+    rng, h = np.random.default_rng(1), 1e-4
+    chain = jaxdyn.make_chain(
+        rotation=[np.eye(3)] * 3,
+        translation=[[0, 0, 0], [0.5, 0, 0], [0.4, 0, 0]],
+        screw=[[0, 0, 1, 0, 0, 0]] * 3,
+        inertia=[random_inertia(rng) for _ in range(3)],
+        frames={"tool": (2, [[1, 0, 0, 0.3], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])},
+        tip_name="tool",
+    )
+    q, v, tau = jnp.asarray(rng.normal(size=(3, 3)))
+    damping = jnp.asarray([0.1, 0.1, 0.1, 0.02, 0.02, 0.02])
+    points = jnp.stack([jnp.zeros(3), q, q - h * v, q + h * v])
+    x = jax.tree.map(np.asarray, task_forms(chain, points, v, damping))
+    assert x["space"][3].tolist() == [2, 3, 3, 3]
+    for i in range(2):
+        j, mass = x["J"][i], x["M"][i]
+        inertia, bias, inverse, _ = (part[i] for part in x["space"])
+        mobility = j @ np.linalg.solve(mass, j.T)
+        assert relative(inertia, np.linalg.pinv(mobility, rcond=1e-10, hermitian=True)) < 1e-9
+        assert relative(inverse, np.linalg.solve(mass, j.T) @ inertia) < 1e-9
+        # F = Lambda dV/dt + eta moves the frame as torques do, in the directions that there are
+        wrench = inertia @ (j @ np.linalg.solve(mass, tau - x["bias"][i]) + x["dJ v"][i]) + bias
+        assert relative(j @ np.linalg.solve(mass, j.T @ wrench), j @ np.linalg.solve(mass, tau)) < 1e-9
+        assert i == 0 or relative(j.T @ wrench, tau) < 1e-9
+        damped = np.linalg.inv(mobility + np.diag(damping))
+        assert relative(x["J_bar"][i], np.linalg.solve(mass, j.T) @ damped) < 1e-10
+        assert relative(x["eta"][i], x["J_bar"][i].T @ x["bias"][i] - damped @ x["dJ v"][i]) < 1e-10
+        assert all(np.isfinite(part[i]).all() for part in x["rate"])
+    for part, rate in zip(x["space"][:3], x["rate"], strict=True):
+        assert relative(rate[1], (part[3] - part[2]) / (2 * h)) < 1e-5
+
+
+@once
+def along_a_line(chain, arguments, direction, offsets):
+    """Sums of quantities on a line through a state, and their gradients."""
+
+    def total(x):
+        q, v, v_ref, a_ref = x
+        values = (
+            jaxdyn.centroidal_momentum_bias(chain, q, v),
+            jaxdyn.passivity_inverse_dynamics(chain, q, v, v_ref, a_ref),
+            jaxdyn.operational_space(chain, q, v).inertia,
+        )
+        return sum(jnp.sum(jnp.sin(leaf + 1)) for leaf in values)
+
+    moved = lambda s: jax.tree.map(lambda x, d: x + s * d, arguments, direction)
+    return jax.vmap(lambda s: jax.value_and_grad(total)(moved(s)))(offsets)
+
+
+def test_gradients_at_a_straight_arm(arm):
+    rng, h = np.random.default_rng(4), 3e-4
+    arguments = (jnp.zeros(arm.n), *jnp.asarray(rng.normal(size=(3, arm.n))))
+    direction = tuple(jnp.asarray(rng.normal(size=(4, arm.n))))
+    totals, gradients = along_a_line(arm, arguments, direction, h * jnp.arange(-2.0, 3.0))
+    slope = (totals[0] - 8 * totals[1] + 8 * totals[3] - totals[4]) / (12 * h)
+    assert np.isfinite(np.asarray(gradients)).all()
+    assert abs(sum(g[2] @ d for g, d in zip(gradients, direction, strict=True)) - slope) < 1e-7 * abs(slope)
+
+
+@once
+def hamiltonian_rollout(chain, q, p, torques, dt):
+    """(q, p) by the classical Runge-Kutta scheme on Hamilton's equations."""
+
+    def step(state, tau):
+        def slope(k, s):
+            q, p = jax.tree.map(lambda x, d: x + s * d, state, k)
+            return jaxdyn.hamiltonian_flow(chain, q, p, tau)
+
+        def stage(k, x):
+            k = slope(k, x[0])
+            return k, jax.tree.map(lambda rate: x[1] * rate, k)
+
+        stages = (dt * jnp.asarray([0, 0.5, 0.5, 1]), dt / 6 * jnp.asarray([1.0, 2, 2, 1]))
+        _, parts = jax.lax.scan(stage, (0 * q, 0 * p), stages)
+        return jax.tree.map(lambda x, part: x + part.sum(0), state, parts), None
+
+    return jax.lax.scan(step, (q, p), torques)[0]
+
+
+@once
+def lagrangian_rollout(chain, q, v, torques, dt):
+    """The end of a rollout, its momentum, and energies and work along the way."""
+    qs, vs = jaxdyn.rollout(chain, q, v, torques, dt, method="rk4")
+    energies = jax.vmap(lambda x, xd: jaxdyn.total_energy(chain, x, xd))(qs, vs)
+    p = jax.vmap(lambda x, xd: jaxdyn.generalised_momentum(chain, x, xd))(qs, vs)
+    return qs[-1], p[0], p[-1], energies, jaxdyn.passivity_integral(chain, qs, torques)
+
+
+def test_trajectories_energy_and_work(arm):
+    """Hamilton's and Lagrange's equations move alike; the work done is the energy gained, and more with friction."""
+    zero, steps, dt = jnp.zeros(arm.n), 100, jnp.asarray(2e-3)
+    smooth = dataclasses.replace(arm, viscous_friction=zero, coulomb_friction=zero, torque_offset=zero)
+    rng = np.random.default_rng(5)
+    q, v = jnp.asarray(rng.normal(size=(2, arm.n)))
+    torques = jnp.asarray(rng.normal(size=(steps, arm.n)))
+    q_end, p, p_end, energies, work = lagrangian_rollout(smooth, q, v, torques, dt)
+    by_momenta = hamiltonian_rollout(smooth, q, p, torques, dt)
+    assert relative(by_momenta[0], q_end) < 1e-8
+    assert relative(by_momenta[1], p_end) < 1e-8
+    assert relative(work, energies - energies[0]) < 1e-8
+    rough = dataclasses.replace(arm, torque_offset=zero)
+    *_, energies, work = lagrangian_rollout(rough, q, v, torques, dt)
+    losses = np.diff(np.asarray(work - energies))
+    assert losses.min() > -1e-10
+    assert losses.max() > 1e-6
+
+
+@pytest.mark.parametrize("limits", [(-np.pi, np.pi), (0.5, 2.0)])
+def test_mass_matrix_bounds(limits):
+    """Of the elbow, whose mass matrix depends on one angle alone, inside and at its limits."""
+    chain = textbook.planar_elbow(l2=2.0, lc2=1.5)
+    chain = dataclasses.replace(chain, position_limits=jnp.asarray([[-1.0, 1.0], limits]))
+    found, doubled = bounds_and_rate(chain)
+    masses = jax.vmap(lambda b: jaxdyn.crba(chain, jnp.stack([0 * b, b])))(jnp.linspace(*limits, 4001))
+    values = np.linalg.eigvalsh(np.asarray(masses))
+    assert abs(found.lowest - values.min()) < 1e-6 * values.min()
+    assert abs(found.highest - values.max()) < 1e-6 * values.max()
+    assert np.all(found.q_highest >= chain.position_limits[:, 0])
+    assert np.all(found.q_highest <= chain.position_limits[:, 1])
+    # eigenvalues are linear in the masses
+    assert relative(doubled.lowest, found.lowest) < 1e-12
+    assert relative(doubled.highest, found.highest) < 1e-12
+
+
+@once
+def bounds_and_rate(chain):
+    bounds = lambda pi: jaxdyn.mass_matrix_bounds(
+        jaxdyn.with_inertial_parameters(chain, pi), jax.random.key(0), count=32, refinements=10
+    )
+    return jax.jvp(bounds, (chain.inertia,), (chain.inertia,))
+
+
+def test_moving_base_point(arm):
+    """On a turned base, with coupled joints and a motor."""
+    chain = dataclasses.replace(
+        arm,
+        base_pose=jnp.eye(4).at[:3, :3].set(random_rotation(np.random.default_rng(8))),
+        coupling=Coupling(jnp.asarray([[1.0, 0], [0, 1], [-0.5, 1]]), jnp.asarray([0, 0.1, 0])),
+        transmission=Transmission(jnp.asarray([[5.0, 0, 2]]), *jnp.asarray([[0.01], [0.1], [0], [1]])),
+    )
+    moving = jaxdyn.with_moving_base_point(chain)
+    assert (moving.n, moving.nv) == (chain.n + 3, chain.nv + 3)
+    rng = np.random.default_rng(6)
+    q, v, a, point = (jnp.asarray(rng.normal(size=k)) for k in (chain.nv, chain.nv, chain.nv, 3))
+    extended = lambda first, x: jnp.concatenate([first, x])
+
+    @once
+    def of(chain, q, v, a):
+        return {
+            "M": jaxdyn.crba(chain, q),
+            "tau": jaxdyn.inverse_dynamics(chain, q, v, a),
+            "J_c": jaxdyn.centre_of_mass_jacobian(chain, q),
+            "bias": jaxdyn.centroidal_momentum_bias(chain, q, v),
+            "tool": jaxdyn.frame_pose(chain, q),
+        }
+
+    still, x = jnp.zeros(3), of(chain, q, v, a)
+    y = of(moving, extended(point, q), extended(still, v), extended(still, a))
+    mass = float(jaxdyn.total_mass(chain))
+    across = mass * np.asarray(x["J_c"])
+    assert relative(y["M"], np.block([[mass * np.eye(3), across], [across.T, np.asarray(x["M"])]])) < 1e-13
+    assert relative(y["tau"][3:], x["tau"]) < 1e-12
+    assert relative(y["tau"][:3], across @ a + x["bias"][3:] - mass * chain.gravity) < 1e-12
+    assert relative(y["tool"][:3, 3], x["tool"][:3, 3] + point) < 1e-13
+    assert jaxdyn.model.chain.frame_index(moving, "base") == (2, None)
+
+
+def test_moving_base_point_refuses(arm):
+    with pytest.raises(jaxdyn.ModelError, match="base_x"):
+        jaxdyn.with_moving_base_point(jaxdyn.with_moving_base_point(arm))
