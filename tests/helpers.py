@@ -52,6 +52,8 @@ def random_chain(n: int, seed: int = 0, joints: str = "mixed") -> jaxdyn.Chain:
         gravity=rng.normal(size=3) * 5,
         frames={"tool": (n - 1, [[0, -1, 0, 0.1], [1, 0, 0, 0.2], [0, 0, 1, 0.3], [0, 0, 0, 1]])},
         tip_name="tool",
+        stribeck_friction=rng.uniform(0, 0.3, n),
+        stribeck_velocity=rng.uniform(0.2, 1.0, n),
     )
 
 
