@@ -1,5 +1,6 @@
 """Random robots and states, and finite differences, for the tests."""
 
+import dataclasses
 import functools
 
 import jax
@@ -120,6 +121,11 @@ def mechanism_state(chain: jaxdyn.Chain, seed: int = 0) -> tuple[jax.Array, jax.
     """q, v, a of a random motion."""
     _, v, a = random_state(chain.nv, seed)
     return jaxdyn.random_configuration(chain, jax.random.key(seed)), v, a
+
+
+def linear_friction(chain: jaxdyn.Chain) -> jaxdyn.Chain:
+    """The same robot without Stribeck friction: its torques are linear in the parameters that are identified."""
+    return dataclasses.replace(chain, stribeck_friction=jnp.zeros_like(chain.stribeck_friction))
 
 
 def random_state(n: int, seed: int = 0) -> tuple[jax.Array, jax.Array, jax.Array]:
