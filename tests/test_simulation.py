@@ -10,7 +10,7 @@ import pytest
 import scipy.integrate
 
 import jaxdyn
-from helpers import linear_friction, derivatives, directions, once, random_chain, relative
+from helpers import derivatives, directions, linear_friction, once, random_chain, relative
 from jaxdyn import textbook
 from oracle import closed_form
 from peer_models import anonymous
