@@ -1,6 +1,12 @@
 """jaxdyn: differentiable rigid-body dynamics of robots on JAX, and identification of their inertial parameters."""
 
 from .dynamics.coriolis import christoffel_symbols as christoffel_symbols, coriolis_matrix as coriolis_matrix
+from .dynamics.elastic import (
+    elastic_energy as elastic_energy,
+    elastic_forward_dynamics as elastic_forward_dynamics,
+    elastic_inverse_dynamics as elastic_inverse_dynamics,
+    elastic_torque as elastic_torque,
+)
 from .dynamics.energy import (
     euler_lagrange_torque as euler_lagrange_torque,
     kinetic_energy as kinetic_energy,
@@ -28,6 +34,11 @@ from .dynamics.inverse import (
 from .dynamics.jacobian import jacobian as jacobian, jacobian_derivative as jacobian_derivative
 from .dynamics.kinematics import forward_kinematics as forward_kinematics, frame_pose as frame_pose
 from .dynamics.mass_matrix import crba as crba, mass_matrix as mass_matrix
+from .dynamics.motors import (
+    joint_torques_from_motors as joint_torques_from_motors,
+    motor_rates as motor_rates,
+    motor_torques as motor_torques,
+)
 from .dynamics.regressor import drive_regressor as drive_regressor, regressor as regressor
 from .errors import (
     IdentificationError as IdentificationError,
@@ -77,6 +88,12 @@ from .model.configuration import (
     random_configuration as random_configuration,
 )
 from .model.dh import from_dh as from_dh
+from .model.drives import with_coupling as with_coupling, with_transmission as with_transmission
+from .model.elastic import (
+    ElasticJoints as ElasticJoints,
+    elastic_chain as elastic_chain,
+    elastic_joints as elastic_joints,
+)
 from .model.screws import from_screws as from_screws
 from .report.html import write_report as write_report
 from .report.output import write_all as write_all

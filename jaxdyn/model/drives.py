@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ..errors import ModelError
@@ -49,10 +50,10 @@ def with_transmission(
             "give either gear_ratio, for motors with a joint each, or matrix, for motors that share joints"
         )
     held = [link + i for link, size in chain.topology.quaternion_joints for i in range(size)]
-    if matrix is None:
+    if gear_ratio is not None:
         own = np.delete(np.arange(n), held)
-        ratios = check_values("gear_ratio", gear_ratio, len(own), "joint", dtype)
-        ratios = jnp.zeros((len(own), n), dtype).at[np.arange(len(own)), own].set(ratios)
+        ratio = check_values("gear_ratio", gear_ratio, len(own), "joint", dtype)
+        ratios = jnp.zeros((len(own), n), dtype).at[np.arange(len(own)), own].set(ratio)
     else:
         ratios = jnp.asarray(matrix, dtype)
         if ratios.ndim != 2 or ratios.shape[1] != n or ratios.shape[0] == 0:
@@ -123,7 +124,7 @@ def with_coupling(chain: Chain, matrix: Values, offset: Values = 0.0, names: Seq
 
 
 def _traced(*arrays: Array) -> bool:
-    return any(isinstance(x, jax.core.Tracer) for x in arrays)
+    return any(isinstance(x, Tracer) for x in arrays)
 
 
 def check_values(
