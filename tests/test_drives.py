@@ -46,10 +46,13 @@ def terms(chain, q, qd, qdd):
         "FD": jaxdyn.forward_dynamics(chain, q, qd, tau),
         "friction": friction,
         "power": (energy_rate, applied @ qd - friction @ qd),
-        "C": jaxdyn.coriolis_matrix(chain, q, qd),
-        "c": jaxdyn.coriolis_force(chain, q, qd),
-        "g": jaxdyn.gravity_force(chain, q),
     }
+
+
+@once
+def torques(chain, q, qd, qdd):
+    """What motors and friction give and take, and nothing else."""
+    return jaxdyn.inverse_dynamics(chain, q, qd, qdd) + jaxdyn.passive_force(chain, q, qd)
 
 
 def state(n, seed=1):
@@ -63,7 +66,8 @@ def test_coupled_and_geared_robot_by_hand_and_by_power():
     x = jax.tree.map(np.asarray, terms(chain, y, yd, ydd))
     s, q, qd, qdd = ABSOLUTE, ABSOLUTE @ y + 0.1, ABSOLUTE @ yd, ABSOLUTE @ ydd
     rotors = RATIOS.T @ np.diag(ROTORS) @ RATIOS
-    p = jax.tree.map(np.asarray, terms(plain, *map(jnp.asarray, (q, qd, qdd))))
+    p = once(lambda c, a, b, d: {"M": jaxdyn.crba(c, a), "tau": jaxdyn.inverse_dynamics(c, a, b, d)})
+    p = jax.tree.map(np.asarray, p(plain, *map(jnp.asarray, (q, qd, qdd))))
     assert relative(x["M"], s.T @ (p["M"] + rotors) @ s) < 1e-13
     assert relative(x["crba"], x["M"]) < 1e-13
     assert relative(x["tau"], s.T @ (p["tau"] + rotors @ qdd)) < 1e-13
@@ -138,7 +142,7 @@ def test_gears_on_a_floating_base_leave_its_joint_alone():
         ("rotor_inertia is negative", lambda c: jaxdyn.with_transmission(c, gear_ratio=1.0, rotor_inertia=-1e-3)),
         ("coulomb_velocity is not pos", lambda c: jaxdyn.with_transmission(c, gear_ratio=1.0, coulomb_velocity=0.0)),
         (r"needs a matrix \(3, new", lambda c: jaxdyn.with_coupling(c, np.eye(2))),
-        ("hold NaN|holds NaN", lambda c: jaxdyn.with_coupling(c, np.eye(3) * np.inf)),
+        ("hold NaN|holds NaN", lambda c: jaxdyn.with_coupling(c, np.full((3, 3), np.inf))),
         ("in 1 ways only", lambda c: jaxdyn.with_coupling(c, np.ones((3, 2)))),
         ("offset has shape", lambda c: jaxdyn.with_coupling(c, np.eye(3), [0.1, 0.2])),
         ("used twice", lambda c: jaxdyn.with_coupling(c, np.eye(3), names=("a", "b", "a"))),
@@ -216,12 +220,12 @@ def test_geared_link_is_the_example_with_power_balance():
     values = {"mass": 1.5, "com_distance": 0.4, "link_inertia": 0.3, "gravity": 9.8, "link_damping": 0.02}
     values |= {"motor_inertia": 2e-4, "motor_damping": 1e-4, "gear_ratio": 50.0}
     chain, (q, qd, qdd) = textbook.geared_link(**values), state(1)
-    tau = jaxdyn.motor_torques(chain, terms(chain, q, qd, qdd)["applied"])
+    tau = jaxdyn.motor_torques(chain, torques(chain, q, qd, qdd))
     inertia, damping = 50.0**2 * 2e-4 + 0.3, 50.0**2 * 1e-4 + 0.02
     needed = inertia * qdd + damping * qd + 1.5 * 9.8 * 0.4 * np.sin(q)
     np.testing.assert_allclose(50 * tau, needed, rtol=1e-13)
     np.testing.assert_allclose(jaxdyn.friction_force(chain, qd) * qd, 1e-4 * (50 * qd) ** 2 + 0.02 * qd**2, rtol=1e-13)
-    same = terms(textbook.single_link(**values), q, qd, qdd)["applied"]
+    same = torques(textbook.single_link(**values), q, qd, qdd)
     np.testing.assert_allclose(same, needed, rtol=1e-13)
     with pytest.raises(ModelError, match="parallel-axis"):
         textbook.geared_link(mass=1.0, com_distance=1.0, link_inertia=0.5)
@@ -230,7 +234,7 @@ def test_geared_link_is_the_example_with_power_balance():
 def test_gradient_with_respect_to_the_gear_ratio():
     chain, (q, qd, tau) = textbook.geared_link(motor_damping=1e-3), state(1)
 
-    @once
+    @jax.jit
     def accelerations(ratio):
         geared = jaxdyn.with_transmission(chain, gear_ratio=ratio, rotor_inertia=1e-4, viscous_friction=1e-3)
         applied = jaxdyn.joint_torques_from_motors(geared, tau) - jaxdyn.passive_force(geared, q, qd)
@@ -254,25 +258,33 @@ def test_remotely_driven_elbow_has_no_coriolis_forces():
     rotors, ratios = np.array([1e-4, 2e-4]), np.array([30.0, -20.0])
     chain = textbook.remotely_driven_elbow(**p, motor_inertia=rotors, gear_ratio=ratios)
     assert chain.topology.coordinate_names == ("p1", "p2")
-    (p1, p2), (v1, v2), _ = angles, rates, accelerations = state(2)
-    x = terms(chain, angles, rates, accelerations)
+    (p1, p2), (v1, v2) = angles, rates = state(2)[:2]
+    x = once(
+        lambda robot: {
+            "M": jaxdyn.crba(robot, angles),
+            "symbols": jaxdyn.christoffel_symbols(robot, angles),
+            "c": jaxdyn.coriolis_force(robot, angles, rates),
+            "g": jaxdyn.gravity_force(robot, angles),
+            "tip": jaxdyn.frame_pose(robot, angles)[:3, 3],
+        }
+    )
+    x, joints = jax.tree.map(np.asarray, (x(chain), x(textbook.planar_elbow(**p))))
     k, s, c = m2 * l1 * lc2, np.sin(p2 - p1), np.cos(p2 - p1)
     m11, m22 = m1 * lc1**2 + m2 * l1**2 + i1 + 900 * 1e-4, m2 * lc2**2 + i2 + 400 * 2e-4
     assert relative(x["M"], np.array([[m11, k * c], [k * c, m22]])) < 1e-13
-    assert relative(x["C"], k * s * np.array([[0, -v2], [v1, 0]])) < 1e-12
+    assert relative(x["symbols"] @ np.asarray(rates), k * s * np.array([[0, -v2], [v1, 0]])) < 1e-12
     assert relative(x["c"], np.array([-k * s * v2**2, k * s * v1**2])) < 1e-12
     weights = gravity * np.array([(m1 * lc1 + m2 * l1) * np.cos(p1), m2 * lc2 * np.cos(p2)])
     assert relative(x["g"], weights) < 1e-13
     # [k, i, j]: products of different speeds have no coefficient, in the elbow of the joint angles they have
-    symbols = np.asarray(jaxdyn.christoffel_symbols(chain, angles))
     expected = np.zeros((2, 2, 2))
     expected[0, 1, 1], expected[1, 0, 0] = -k * s, k * s
-    np.testing.assert_allclose(symbols, expected, atol=1e-13)
-    assert np.abs(jaxdyn.christoffel_symbols(textbook.planar_elbow(**p), angles)[0, 0, 1]) > 0.01
+    np.testing.assert_allclose(x["symbols"], expected, atol=1e-13)
+    assert np.abs(joints["symbols"][0, 0, 1]) > 0.01
     # a motor for each coordinate; the tip knows only absolute angles
     np.testing.assert_allclose(jaxdyn.motor_torques(chain, jnp.ones(2)), 1 / ratios, rtol=1e-13)
     tip = [l1 * np.cos(p1) + 0.5 * np.cos(p2), l1 * np.sin(p1) + 0.5 * np.sin(p2), 0]
-    np.testing.assert_allclose(jaxdyn.frame_pose(chain, angles)[:3, 3], tip, atol=1e-14)
+    np.testing.assert_allclose(x["tip"], tip, atol=1e-14)
 
 
 def test_coupled_wrist_is_what_identification_calls_a_coupled_drive():
@@ -293,10 +305,10 @@ def test_coupled_wrist_is_what_identification_calls_a_coupled_drive():
     )
     columns = coupled_drive(2, 3, 1.0 / ratio).matrix(bare, q, qd, qdd)
     coupled = columns @ (ratio * np.array([ratio * inertia, ratio * viscous, coulomb]))
-    difference = terms(wrist, q, qd, qdd)["applied"] - terms(alone, q, qd, qdd)["applied"]
+    difference = torques(wrist, q, qd, qdd) - torques(alone, q, qd, qdd)
     np.testing.assert_allclose(difference, coupled, rtol=0, atol=1e-13)
     assert np.abs(np.asarray(coupled)[1:]).min() > 1e-3
-    m = np.asarray(jaxdyn.mass_matrix(wrist, q)) - np.asarray(jaxdyn.mass_matrix(bare, q))
+    m = np.asarray(once(lambda c, b: jaxdyn.crba(c, q) - jaxdyn.crba(b, q))(wrist, bare))
     assert relative(m, inertia * np.array([[48**2, 0, 0], [0, 45**2 + 32**2, 32**2], [0, 32**2, 32**2]])) < 1e-12
     np.testing.assert_allclose(jaxdyn.motor_rates(wrist, jnp.asarray([0, 1.0, 0])), [0, 45, 32])
 
@@ -304,10 +316,11 @@ def test_coupled_wrist_is_what_identification_calls_a_coupled_drive():
 def test_single_precision_stays_single():
     chain = jax.tree.map(lambda x: x.astype(np.float32), driven())
     x = [v.astype(np.float32) for v in state(N)]
-    out, exact = terms(chain, *x), terms(driven(), *state(N))
-    assert all(v.dtype == np.float32 for v in jax.tree.leaves(out))
-    assert relative(out["tau"], exact["tau"]) < 1e-5 and relative(out["friction"], exact["friction"]) < 1e-5
-    again = jaxdyn.with_coupling(jaxdyn.with_transmission(random_chain(N), gear_ratio=3), np.eye(3))
+    out = torques(chain, *x)
+    rates = jaxdyn.joint_torques_from_motors(chain, jaxdyn.motor_torques(chain, out)), jaxdyn.motor_rates(chain, x[1])
+    assert {v.dtype for v in (out, *rates)} == {np.dtype(np.float32)}
+    assert relative(out, torques(driven(), *state(N))) < 1e-5 and relative(rates[0], out) < 1e-4
+    again = jaxdyn.with_coupling(jaxdyn.with_transmission(random_chain(N), gear_ratio=3.0), np.eye(3))
     assert again.transmission.matrix.dtype == again.coupling.matrix.dtype == np.float64
-    single = jaxdyn.with_transmission(jax.tree.map(lambda x: x.astype(np.float32), random_chain(N)), gear_ratio=3)
+    single = jaxdyn.with_transmission(jax.tree.map(lambda x: x.astype(np.float32), random_chain(N)), gear_ratio=3.0)
     assert single.transmission.matrix.dtype == single.transmission.coulomb_velocity.dtype == np.float32
