@@ -67,13 +67,13 @@ def with_transmission(
             raise ModelError(f"a motor moves {chain.joint_names[j]!r}, part of a spherical or free joint; it cannot")
         if len(still := np.flatnonzero(~values.any(axis=1))):
             raise ModelError(f"motor {still[0] + 1} moves no joint: its row of ratios is zero")
-    m = ratios.shape[0]
+    m, tiny = ratios.shape[0], float(np.finfo(dtype).tiny)
     width = 0.02 * jnp.abs(ratios).max(axis=1) if coulomb_velocity is None else coulomb_velocity
     leaves = {
         "rotor_inertia": check_values("rotor_inertia", rotor_inertia, m, "motor", dtype, least=0.0),
         "viscous_friction": check_values("viscous_friction", viscous_friction, m, "motor", dtype, least=0.0),
         "coulomb_friction": check_values("coulomb_friction", coulomb_friction, m, "motor", dtype, least=0.0),
-        "coulomb_velocity": check_values("coulomb_velocity", width, m, "motor", dtype, least=np.finfo(dtype).tiny),
+        "coulomb_velocity": check_values("coulomb_velocity", width, m, "motor", dtype, least=tiny),
     }
     return dataclasses.replace(chain, transmission=Transmission(matrix=ratios, **leaves))
 
