@@ -18,6 +18,21 @@ from .drive_examples import (
 )
 from .textbook_parts import X, Y, Z, hanging_link, parallel_chain as _chain, slender_body as _thin
 
+# what the documentation shows, the systems of the other file too
+__all__ = [
+    "cartesian_two_link",
+    "coupled_wrist",
+    "elastic_link",
+    "geared_link",
+    "pendulum",
+    "pendulum_3dof",
+    "planar_2r_point_masses",
+    "planar_elbow",
+    "remotely_driven_elbow",
+    "single_link",
+    "spherical_rrp",
+]
+
 
 def planar_2r_point_masses(
     *, m1: float = 1.0, m2: float = 1.0, l1: float = 1.0, l2: float = 1.0, gravity: float = 9.81
