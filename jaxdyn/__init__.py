@@ -13,6 +13,12 @@ from .dynamics.coriolis import (
     christoffel_symbols as christoffel_symbols,
     coriolis_matrix as coriolis_matrix,
 )
+from .dynamics.elastic import (
+    elastic_energy as elastic_energy,
+    elastic_forward_dynamics as elastic_forward_dynamics,
+    elastic_inverse_dynamics as elastic_inverse_dynamics,
+    elastic_torque as elastic_torque,
+)
 from .dynamics.energy import (
     euler_lagrange_torque as euler_lagrange_torque,
     kinetic_energy as kinetic_energy,
@@ -63,6 +69,11 @@ from .dynamics.mass_matrix import (
 from .dynamics.mass_matrix_bounds import (
     MassMatrixBounds as MassMatrixBounds,
     mass_matrix_bounds as mass_matrix_bounds,
+)
+from .dynamics.motors import (
+    joint_torques_from_motors as joint_torques_from_motors,
+    motor_rates as motor_rates,
+    motor_torques as motor_torques,
 )
 from .dynamics.operational_space import (
     OperationalSpace as OperationalSpace,
@@ -168,6 +179,15 @@ from .model.configuration import (
 )
 from .model.dh import (
     from_dh as from_dh,
+)
+from .model.drives import (
+    with_coupling as with_coupling,
+    with_transmission as with_transmission,
+)
+from .model.elastic import (
+    ElasticJoints as ElasticJoints,
+    elastic_chain as elastic_chain,
+    elastic_joints as elastic_joints,
 )
 from .model.screws import (
     from_screws as from_screws,

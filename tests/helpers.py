@@ -1,5 +1,6 @@
 """Random robots and states, and finite differences, for the tests."""
 
+import dataclasses
 import functools
 
 import jax
@@ -52,6 +53,8 @@ def random_chain(n: int, seed: int = 0, joints: str = "mixed") -> jaxdyn.Chain:
         gravity=rng.normal(size=3) * 5,
         frames={"tool": (n - 1, [[0, -1, 0, 0.1], [1, 0, 0, 0.2], [0, 0, 1, 0.3], [0, 0, 0, 1]])},
         tip_name="tool",
+        stribeck_friction=rng.uniform(0, 0.3, n),
+        stribeck_velocity=rng.uniform(0.2, 1.0, n),
     )
 
 
@@ -118,6 +121,11 @@ def mechanism_state(chain: jaxdyn.Chain, seed: int = 0) -> tuple[jax.Array, jax.
     """q, v, a of a random motion."""
     _, v, a = random_state(chain.nv, seed)
     return jaxdyn.random_configuration(chain, jax.random.key(seed)), v, a
+
+
+def linear_friction(chain: jaxdyn.Chain) -> jaxdyn.Chain:
+    """The same robot without Stribeck friction: its torques are linear in the parameters that are identified."""
+    return dataclasses.replace(chain, stribeck_friction=jnp.zeros_like(chain.stribeck_friction))
 
 
 def random_state(n: int, seed: int = 0) -> tuple[jax.Array, jax.Array, jax.Array]:

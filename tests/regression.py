@@ -7,14 +7,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from helpers import random_chain
+from helpers import linear_friction, random_chain
 from jaxdyn.dynamics.inverse import inverse_dynamics
 from jaxdyn.model.chain import Chain, with_inertial_parameters
 
 
 def known_arm() -> Chain:
     """Three revolute joints in general position, with friction, armature and offsets, standing upright."""
-    return dataclasses.replace(random_chain(3, seed=1, joints="revolute"), gravity=jnp.asarray([0.0, 0.0, -9.81]))
+    arm = linear_friction(random_chain(3, seed=1, joints="revolute"))
+    return dataclasses.replace(arm, gravity=jnp.asarray([0.0, 0.0, -9.81]))
 
 
 @jax.jit

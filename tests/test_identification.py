@@ -288,11 +288,11 @@ def test_synthetic_noise_is_what_is_asked_for(truth, log):
 SINGLE = """
 import dataclasses, json
 import jax, jax.numpy as jnp, numpy as np
-from helpers import random_chain
+from helpers import linear_friction, random_chain
 from regression import known_arm, states
 from jaxdyn import identify, random_excitation, synthetic_log
 assert not jax.config.jax_enable_x64
-chain = random_chain(3, seed=1, joints="revolute")
+chain = linear_friction(random_chain(3, seed=1, joints="revolute"))
 log = synthetic_log(chain, random_excitation(chain, 10.0, 5, seed=1), 10.0, 500.0, 0.0, 0.0)
 result = identify(dataclasses.replace(chain, inertia=chain.inertia * 1.1), log, position_cutoff=100.0)
 leaves = jax.tree.leaves(result.chain)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxdyn
-from helpers import once, random_chain, relative
+from helpers import linear_friction, once, random_chain, relative
 from jaxdyn import robots, textbook
 
 pytestmark = pytest.mark.xdist_group("identities")  # one worker, which compiles once
@@ -171,7 +171,8 @@ def test_drive_regressor(x, chain, state):
     drive = np.stack([chain.armature, chain.viscous_friction, chain.coulomb_friction, chain.torque_offset], 1).reshape(
         -1
     )
-    expected = np.asarray(chain.armature) * state["qdd"] + x["friction"]
+    friction = jax.vmap(jaxdyn.friction_force, (None, 0))(linear_friction(chain), jnp.asarray(state["qd"]))
+    expected = np.asarray(chain.armature) * state["qdd"] + friction
     assert relative(x["drive"] @ drive, expected) < 1e-14
     qd, qdd = jnp.asarray(state["qd"][0]), jnp.asarray(state["qdd"][0])
     some = jaxdyn.drive_regressor(chain, qd, qdd, ("offset", "viscous"))

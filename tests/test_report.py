@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from helpers import random_chain
+from helpers import linear_friction, random_chain
 from jaxdyn.dynamics.friction import friction_force
 from jaxdyn.dynamics.inverse import inverse_dynamics
 from jaxdyn.errors import OutputError
@@ -38,7 +38,7 @@ VOID = {"meta", "br", "input", "link", "img", "hr"}
 
 @pytest.fixture(scope="module")
 def truth():
-    return random_chain(2, seed=3)
+    return linear_friction(random_chain(2, seed=3))
 
 
 @pytest.fixture(scope="module")

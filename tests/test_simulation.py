@@ -10,7 +10,7 @@ import pytest
 import scipy.integrate
 
 import jaxdyn
-from helpers import derivatives, directions, once, random_chain, relative
+from helpers import derivatives, directions, linear_friction, once, random_chain, relative
 from jaxdyn import textbook
 from oracle import closed_form
 from peer_models import anonymous
@@ -62,7 +62,7 @@ def test_energy_drift_of_a_free_pendulum_shrinks_at_the_order_of_the_method(meth
 @functools.cache
 def exact_motion():
     """A driven chain with a joint of every kind, with friction, for half a second: NumPy's matrix form and DOP853."""
-    chain = random_chain(3, 21)
+    chain = linear_friction(random_chain(3, 21))
     rng = np.random.default_rng(21)
     q, qd, tau = rng.normal(size=(3, 3))
     viscous, coulomb, width, offset = (

@@ -1,4 +1,4 @@
-"""Passive forces at the joints: friction (viscous, Coulomb with a smooth sign, a constant offset) and springs."""
+"""Passive forces at the joints: friction (viscous, Coulomb with a smooth sign, Stribeck, a constant offset) and springs."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -8,20 +8,34 @@ from .coordinates import generalised_force, joint_rates, place
 
 
 def friction_force(chain: Chain, qd: Float[Array, " nv"]) -> Float[Array, " nv"]:
-    """Torque that the drives spend on friction: fv qd + fc tanh(qd / v_c) + offset [N m].
+    """Torque that the drives spend on friction [N m].
+
+        f = fv qd + (fc + (fs - fc) exp(-(qd / w_s)^2)) tanh(qd / v_c) + offset
 
     Positive along positive velocity: a drive must give inverse_dynamics(...) + friction_force(...). tanh with the width v_c
-    (`coulomb_velocity`) stands in for the sign, so that it is differentiable and nothing jumps at rest. Friction at the
-    motors of a transmission comes to the joints by its ratios, R^T f_m(R qd).
+    (`coulomb_velocity`) stands in for the sign, so that it is differentiable and nothing jumps at rest: what breaks away
+    creeps. `stribeck_friction` = fs - fc is the excess of static friction, which fades over `stribeck_velocity` = w_s
+    (Armstrong-Helouvry, Dupont & Canudas de Wit 1994); it peaks near v_c, below fs unless v_c is much less than w_s.
+    Friction at the motors of a transmission comes to the joints by its ratios, R^T f_m(R qd).
     """
     rates = joint_rates(chain, qd)
     sign = jnp.tanh(rates / chain.coulomb_velocity)
-    torques = chain.viscous_friction * rates + chain.coulomb_friction * sign + chain.torque_offset
+    dry = chain.coulomb_friction + chain.stribeck_friction * _fading(rates, chain.stribeck_velocity)
+    torques = chain.viscous_friction * rates + dry * sign + chain.torque_offset
     if (motors := chain.transmission) is not None:
         spins = motors.matrix @ rates
         losses = motors.coulomb_friction * jnp.tanh(spins / motors.coulomb_velocity) + motors.viscous_friction * spins
         torques = torques + motors.matrix.T @ losses
     return generalised_force(chain, torques)
+
+
+def _fading(rates: Float[Array, " n"], width: Float[Array, " n"]) -> Float[Array, " n"]:
+    """exp(-(rates / width)^2) with finite derivatives at rest, far away and for widths as small as rounding allows."""
+    # dividing by a tiny width, or squaring a large ratio, would leave 0 * inf in the derivatives
+    width = jnp.maximum(width, jnp.finfo(width.dtype).eps ** 2)
+    near = jnp.abs(rates) < 12 * width  # exp(-144) < 1e-62
+    ratio = jnp.where(near, rates, jnp.zeros_like(rates)) / width
+    return jnp.where(near, jnp.exp(-(ratio**2)), jnp.zeros_like(ratio))
 
 
 def spring_force(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " nv"]:

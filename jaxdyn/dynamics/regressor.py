@@ -91,7 +91,7 @@ def drive_regressor(
 
     armature: qdd_j; viscous: qd_j; coulomb: tanh(qd_j / v_c) with the chain's `coulomb_velocity`; offset: 1. With the
     parameters (armature, fv, fc, offset) of every joint the product is armature * qdd + friction_force(chain, qd). Losses
-    at the motors of a transmission are not part of it.
+    at the motors of a transmission are not part of it, nor is the Stribeck term, which is not linear in its width.
 
     Raises:
         ModelError: a term of another name.

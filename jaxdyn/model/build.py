@@ -31,6 +31,8 @@ def make_chain(
     viscous_friction: Values = 0.0,
     coulomb_friction: Values = 0.0,
     coulomb_velocity: Values = 0.02,
+    stribeck_friction: Values = 0.0,
+    stribeck_velocity: Values = 0.1,
     torque_offset: Values = 0.0,
     stiffness: Values = 0.0,
     rest_position: Values = 0.0,
@@ -131,7 +133,7 @@ def make_chain(
             f"joint {joints[j]!r}: its lower limit {limits[j, 0]:g} is above its upper limit {limits[j, 1]:g}"
         )
     drive = {"armature": armature, "viscous_friction": viscous_friction, "coulomb_friction": coulomb_friction}
-    drive["stiffness"] = stiffness
+    drive |= {"stiffness": stiffness, "stribeck_friction": stribeck_friction}
     for name, given in drive.items():
         if not allow_nonphysical and np.any(np.asarray(given, float) < 0):
             raise ModelError(f"{name} is negative ({np.asarray(given, float).min():g}); no drive has that")
@@ -140,6 +142,8 @@ def make_chain(
         raise ModelError(f"gravity is {gravity}, not an acceleration (x, y, z) in the base frame, like (0, 0, -9.81)")
     if np.any(np.asarray(coulomb_velocity) <= 0):
         raise ModelError("coulomb_velocity must be positive: it is the width of the smooth sign of Coulomb friction")
+    if np.any(np.asarray(stribeck_velocity) <= 0):
+        raise ModelError("stribeck_velocity must be positive: it is the speed over which the break-away friction fades")
     chain = Chain(
         rotation=jnp.asarray(rotation),
         translation=jnp.asarray(translation),
@@ -149,6 +153,8 @@ def make_chain(
         viscous_friction=per_joint("viscous_friction", viscous_friction),
         coulomb_friction=per_joint("coulomb_friction", coulomb_friction),
         coulomb_velocity=per_joint("coulomb_velocity", coulomb_velocity),
+        stribeck_friction=per_joint("stribeck_friction", stribeck_friction),
+        stribeck_velocity=per_joint("stribeck_velocity", stribeck_velocity),
         torque_offset=per_joint("torque_offset", torque_offset),
         stiffness=per_joint("stiffness", stiffness),
         rest_position=per_joint("rest_position", rest_position),

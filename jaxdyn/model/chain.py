@@ -114,6 +114,8 @@ class Chain(eqx.Module):
         viscous_friction: fv [N m s/rad].
         coulomb_friction: fc [N m].
         coulomb_velocity: width v_c of the smooth sign in Coulomb friction, fc tanh(qd / v_c) [rad/s].
+        stribeck_friction: fs - fc, what breaking away takes beyond Coulomb friction [N m].
+        stribeck_velocity: w_s, over which that excess fades, as exp(-(qd / w_s)^2) [rad/s].
         torque_offset: constant part of the friction torque [N m].
         stiffness: of a spring at each joint [N m/rad].
         rest_position: where that spring is relaxed [rad].
@@ -136,6 +138,8 @@ class Chain(eqx.Module):
     viscous_friction: Float[Array, " n"]
     coulomb_friction: Float[Array, " n"]
     coulomb_velocity: Float[Array, " n"]
+    stribeck_friction: Float[Array, " n"]
+    stribeck_velocity: Float[Array, " n"]
     torque_offset: Float[Array, " n"]
     stiffness: Float[Array, " n"]
     rest_position: Float[Array, " n"]

@@ -8,11 +8,30 @@ cos(q_i + q_j).
 import numpy as np
 
 from ..errors import ModelError
-from .build import Values, make_chain
+from .build import Values
 from .chain import Chain
-from .screws import ten_parameters
+from .drive_examples import (
+    coupled_wrist as coupled_wrist,
+    elastic_link as elastic_link,
+    geared_link as geared_link,
+    remotely_driven_elbow as remotely_driven_elbow,
+)
+from .textbook_parts import X, Y, Z, hanging_link, parallel_chain as _chain, slender_body as _thin
 
-X, Y, Z = np.eye(3)
+# what the documentation shows, the systems of the other file too
+__all__ = [
+    "cartesian_two_link",
+    "coupled_wrist",
+    "elastic_link",
+    "geared_link",
+    "pendulum",
+    "pendulum_3dof",
+    "planar_2r_point_masses",
+    "planar_elbow",
+    "remotely_driven_elbow",
+    "single_link",
+    "spherical_rrp",
+]
 
 
 def planar_2r_point_masses(
@@ -97,18 +116,11 @@ def single_link(
     Raises:
         ModelError: link_inertia is less than mass com_distance^2, what a point mass has.
     """
-    central = link_inertia - mass * com_distance**2
-    if central < -1e-9 * abs(link_inertia):
-        raise ModelError(
-            f"link_inertia {link_inertia:g} kg m^2 about the joint is less than mass com_distance^2 = "
-            f"{mass * com_distance**2:g}; add the parallel-axis term if it is about the centre of mass"
-        )
-    return _chain(
-        axes=[X],
-        offsets=[0 * X],
-        bodies=[_thin(mass, -com_distance * Z, max(central, 0.0))],
-        tip=-com_distance * Z,
-        gravity=-gravity * Z,
+    return hanging_link(
+        mass,
+        com_distance,
+        link_inertia,
+        gravity,
         armature=gear_ratio**2 * motor_inertia,
         viscous_friction=gear_ratio**2 * motor_damping + link_damping,
     )
@@ -217,40 +229,4 @@ def pendulum(
         tip=-ll[-1] * Z,
         gravity=-gravity * Z,
         viscous_friction=per_link("damping", damping),
-    )
-
-
-def _thin(mass: float, com: np.ndarray, moment: float, along: np.ndarray | None = None) -> np.ndarray:
-    """Ten parameters of a slender body along `along` (default: the way to its centre of mass), `moment` across it."""
-    along = com if along is None else along
-    square = along @ along
-    across = np.eye(3) - np.outer(along, along) / square if square > 0 else np.eye(3)
-    return ten_parameters(mass, com, moment * across)
-
-
-def _chain(
-    *,
-    axes: list[np.ndarray],
-    offsets: list[np.ndarray],
-    bodies: list[np.ndarray],
-    tip: np.ndarray,
-    gravity: np.ndarray,
-    prismatic: tuple[int, ...] = (),
-    armature: Values = 0.0,
-    viscous_friction: Values = 0.0,
-) -> Chain:
-    """Chain whose frames are all parallel to the base at q = 0, with the frame "tip" on the last link."""
-    n = len(axes)
-    tip_pose = np.eye(4)
-    tip_pose[:3, 3] = tip
-    return make_chain(
-        rotation=np.tile(np.eye(3), (n, 1, 1)),
-        translation=offsets,
-        screw=[[*(0 * axis), *axis] if i in prismatic else [*axis, *(0 * axis)] for i, axis in enumerate(axes)],
-        inertia=bodies,
-        frames={"tip": (n - 1, tip_pose)},
-        tip_name="tip",
-        gravity=gravity,
-        armature=armature,
-        viscous_friction=viscous_friction,
     )

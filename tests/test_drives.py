@@ -1,0 +1,326 @@
+"""Transmissions, couplings, Stribeck friction and the textbooks' drives against matrices by hand, power and closed forms."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxdyn
+from helpers import once, random_chain, relative
+from jaxdyn import ModelError, coupled_drive, textbook
+
+N = 3
+rng = np.random.default_rng(0)
+RATIOS = np.array([[40.0, 0, 0], [0, -30, 0], [5, 20, 25]])
+ROTORS = np.array([2e-4, 3e-4, 1e-4])
+ABSOLUTE = np.array([[1.0, 0, 0], [-1, 1, 0], [0, 0.5, 2]])
+MOTORS = {
+    "rotor_inertia": ROTORS,
+    "viscous_friction": [1e-4, 2e-4, 3e-4],
+    "coulomb_friction": [0.01, 0.02, 0.03],
+    "coulomb_velocity": [3.0, 4.0, 5.0],
+}
+
+
+def driven(**changes):
+    """Three joints with coupled motors, in other coordinates."""
+    geared = jaxdyn.with_transmission(random_chain(N, 3), matrix=RATIOS, **{**MOTORS, **changes})
+    return jaxdyn.with_coupling(geared, ABSOLUTE, 0.1, names="abc")
+
+
+@once
+def terms(chain, q, qd, qdd):
+    tau = jaxdyn.inverse_dynamics(chain, q, qd, qdd)
+    friction = jaxdyn.friction_force(chain, qd)
+    energy_rate = jax.jvp(lambda *x: jaxdyn.total_energy(chain, *x), (q, qd), (qd, qdd))[1]
+    applied = tau + jaxdyn.passive_force(chain, q, qd)
+    return {
+        "M": jaxdyn.mass_matrix(chain, q),
+        "crba": jaxdyn.crba(chain, q),
+        "tau": tau,
+        "applied": applied,
+        "lagrangian": jaxdyn.euler_lagrange_torque(chain, q, qd, qdd),
+        "FD": jaxdyn.forward_dynamics(chain, q, qd, tau),
+        "friction": friction,
+        "power": (energy_rate, applied @ qd - friction @ qd),
+    }
+
+
+@once
+def torques(chain, q, qd, qdd):
+    """What motors and friction give and take, and nothing else."""
+    return jaxdyn.inverse_dynamics(chain, q, qd, qdd) + jaxdyn.passive_force(chain, q, qd)
+
+
+def state(n, seed=1):
+    generator = np.random.default_rng(seed)
+    return [jnp.asarray(generator.normal(size=n)) for _ in range(3)]
+
+
+def test_coupled_and_geared_robot_by_hand_and_by_power():
+    """S^T (M + R^T J R) S, S^T tau, friction at motors and joints; power balance; FD inverts ID; Lagrange's route."""
+    plain, chain, (y, yd, ydd) = random_chain(N, 3), driven(), state(N)
+    x = jax.tree.map(np.asarray, terms(chain, y, yd, ydd))
+    s, q, qd, qdd = ABSOLUTE, ABSOLUTE @ y + 0.1, ABSOLUTE @ yd, ABSOLUTE @ ydd
+    rotors = RATIOS.T @ np.diag(ROTORS) @ RATIOS
+    p = once(lambda c, a, b, d: {"M": jaxdyn.crba(c, a), "tau": jaxdyn.inverse_dynamics(c, a, b, d)})
+    p = jax.tree.map(np.asarray, p(plain, *map(jnp.asarray, (q, qd, qdd))))
+    assert relative(x["M"], s.T @ (p["M"] + rotors) @ s) < 1e-13
+    assert relative(x["crba"], x["M"]) < 1e-13
+    assert relative(x["tau"], s.T @ (p["tau"] + rotors @ qdd)) < 1e-13
+    assert relative(x["lagrangian"], x["tau"]) < 1e-12
+    assert relative(x["FD"], ydd) < 1e-11
+    spins = RATIOS @ qd
+    losses = np.array(MOTORS["viscous_friction"]) * spins
+    losses += np.array(MOTORS["coulomb_friction"]) * np.tanh(spins / np.array(MOTORS["coulomb_velocity"]))
+    sign, fading = np.tanh(qd / plain.coulomb_velocity), np.exp(-((qd / plain.stribeck_velocity) ** 2))
+    joints = plain.viscous_friction * qd + plain.torque_offset
+    joints += (plain.coulomb_friction + plain.stribeck_friction * fading) * sign
+    assert relative(x["friction"], s.T @ (joints + RATIOS.T @ losses)) < 1e-13
+    np.testing.assert_allclose(x["power"][0], x["power"][1], rtol=1e-11)
+    # the same power at the motors
+    rates = jaxdyn.motor_rates(chain, yd)
+    np.testing.assert_allclose(rates, spins, rtol=1e-13)
+    at_motors = jaxdyn.motor_torques(chain, jnp.asarray(x["applied"]))
+    np.testing.assert_allclose(at_motors @ rates, x["applied"] @ yd, rtol=1e-11)
+    assert relative(jaxdyn.joint_torques_from_motors(chain, at_motors), x["applied"]) < 1e-12
+    assert relative(at_motors, np.linalg.solve((RATIOS @ s).T, x["applied"])) < 1e-12
+
+
+def test_couplings_follow_each_other():
+    first = np.array([[1.0, 0], [0, 1], [0.5, -0.5]])
+    then = np.array([[1.0], [2.0]])
+    chain = jaxdyn.with_coupling(jaxdyn.with_coupling(random_chain(N), first, [0.1, 0.2, 0.3]), then, [0.4, 0.5])
+    np.testing.assert_allclose(chain.coupling.matrix, first @ then)
+    np.testing.assert_allclose(chain.coupling.offset, first @ [0.4, 0.5] + [0.1, 0.2, 0.3])
+    assert chain.nv == 1 and chain.topology.coordinate_names is None
+
+
+def test_more_and_fewer_motors_than_coordinates():
+    chain, tau = random_chain(N, 3), jnp.asarray([1.0, -2.0, 3.0])
+    many = jaxdyn.with_transmission(chain, matrix=np.vstack([RATIOS, [1, 2, 3]]))
+    torques = jaxdyn.motor_torques(many, tau)
+    assert relative(torques, np.linalg.pinv(np.asarray(many.transmission.matrix).T) @ tau) < 1e-12
+    assert relative(jaxdyn.joint_torques_from_motors(many, torques), tau) < 1e-12
+    few = jaxdyn.with_transmission(chain, matrix=[[10.0, 0, 0], [0, 20.0, 5.0]])
+    assert relative(jaxdyn.motor_torques(few, tau), np.linalg.pinv(np.asarray(few.transmission.matrix).T) @ tau) < 1e-12
+
+
+def test_gears_on_a_floating_base_leave_its_joint_alone():
+    chain = jaxdyn.robots.xarm7()
+    geared = jaxdyn.with_transmission(chain, gear_ratio=50.0, rotor_inertia=1e-5)
+    np.testing.assert_allclose(geared.transmission.matrix, 50 * np.eye(7))
+    np.testing.assert_allclose(geared.transmission.coulomb_velocity, 1.0)
+    spherical = jaxdyn.make_chain(
+        rotation=np.tile(np.eye(3), (4, 1, 1)),
+        translation=np.zeros((4, 3)),
+        screw=np.eye(6)[[0, 1, 2, 0]],
+        inertia=[*np.zeros((2, 10)), *np.tile([1, 0, 0, 0, 1, 0, 1, 0, 0, 1], (2, 1))],
+        quaternion_joints=[(0, 3)],
+    )
+    one = jaxdyn.with_transmission(spherical, gear_ratio=-7.0)
+    np.testing.assert_allclose(one.transmission.matrix, [[0, 0, 0, -7]])
+    with pytest.raises(ModelError, match="'joint2', part of a spherical"):
+        jaxdyn.with_transmission(spherical, matrix=[[0, 1, 0, 2.0]])
+    with pytest.raises(ModelError, match="spherical"):
+        jaxdyn.with_coupling(spherical, np.eye(4), [0.1, 0, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("message", "build"),
+    [
+        ("either gear_ratio", lambda c: jaxdyn.with_transmission(c)),
+        ("either gear_ratio", lambda c: jaxdyn.with_transmission(c, gear_ratio=1.0, matrix=RATIOS)),
+        ("gear_ratio has shape", lambda c: jaxdyn.with_transmission(c, gear_ratio=[1.0, 2.0])),
+        ("gear_ratio holds NaN", lambda c: jaxdyn.with_transmission(c, gear_ratio=np.nan)),
+        ("motor 2 moves no joint", lambda c: jaxdyn.with_transmission(c, gear_ratio=[1.0, 0.0, 2.0])),
+        ("motors of 3 joints need", lambda c: jaxdyn.with_transmission(c, matrix=np.eye(2))),
+        ("hold NaN", lambda c: jaxdyn.with_transmission(c, matrix=RATIOS * np.nan)),
+        ("rotor_inertia is negative", lambda c: jaxdyn.with_transmission(c, gear_ratio=1.0, rotor_inertia=-1e-3)),
+        ("coulomb_velocity is not pos", lambda c: jaxdyn.with_transmission(c, gear_ratio=1.0, coulomb_velocity=0.0)),
+        (r"needs a matrix \(3, new", lambda c: jaxdyn.with_coupling(c, np.eye(2))),
+        ("hold NaN|holds NaN", lambda c: jaxdyn.with_coupling(c, np.full((3, 3), np.inf))),
+        ("in 1 ways only", lambda c: jaxdyn.with_coupling(c, np.ones((3, 2)))),
+        ("offset has shape", lambda c: jaxdyn.with_coupling(c, np.eye(3), [0.1, 0.2])),
+        ("used twice", lambda c: jaxdyn.with_coupling(c, np.eye(3), names=("a", "b", "a"))),
+        ("2 coordinate names", lambda c: jaxdyn.with_coupling(c, np.eye(3), names=("a", "b"))),
+        ("no transmission", lambda c: jaxdyn.motor_torques(c, jnp.zeros(3))),
+        ("stribeck_friction is negative", lambda c: stribeck(fe=-0.1)),
+        ("stribeck_velocity must be positive", lambda c: stribeck(ws=0.0)),
+    ],
+)
+def test_what_no_drive_has_is_refused(message, build):
+    with pytest.raises(ModelError, match=message):
+        build(random_chain(N))
+
+
+# Stribeck friction
+
+
+def stribeck(fe=2.0, ws=0.1, vc=0.01, fc=1.0, fv=0.5):
+    return jaxdyn.from_screws(
+        [[0, 0, 1.0, 0, 0, 0]],
+        np.eye(4)[None],
+        [[1.0, 0, 0, 0, 1, 0, 1, 0, 0, 1]],
+        viscous_friction=fv,
+        coulomb_friction=fc,
+        coulomb_velocity=vc,
+        stribeck_friction=fe,
+        stribeck_velocity=ws,
+    )
+
+
+def test_stribeck_friction_peaks_falls_and_rises():
+    friction = jax.jit(jax.vmap(jaxdyn.friction_force, (None, 0)))
+    speeds = np.array([0.0, 0.03, 0.1, 0.5, 3.0])
+    expected = 0.5 * speeds + (1 + 2 * np.exp(-((speeds / 0.1) ** 2))) * np.tanh(speeds / 0.01)
+    got = np.asarray(friction(stribeck(), jnp.asarray(speeds)[:, None]))[:, 0]
+    np.testing.assert_allclose(got, expected, rtol=1e-14)
+    assert got[1] > got[2] > got[3] < got[4] and 2.8 < got[1] < 3.1
+    np.testing.assert_allclose(friction(stribeck(), -jnp.asarray(speeds)[:, None])[:, 0], -got, rtol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_derivatives_of_friction_stay_finite_at_rest_and_for_tiny_widths(dtype):
+    @once
+    def all_of_them(chain, qd):
+        f = lambda c, v: jaxdyn.friction_force(c, v)[0]
+        second = jax.jacfwd(jax.grad(f, 1), 1)(chain, qd)
+        return f(chain, qd), jax.grad(f, (0, 1))(chain, qd), jax.jacfwd(f, (0, 1))(chain, qd), second
+
+    for width in (0.1, 1e-3, 1e-12, 1e-30):
+        chain = jax.tree.map(lambda x: x.astype(dtype), stribeck(ws=width))
+        for speed in (0.0, 1e-20, 0.3, 1e3):
+            out = all_of_them(chain, jnp.asarray([speed], dtype))
+            assert all(np.all(np.isfinite(x)) and x.dtype == dtype for x in jax.tree.leaves(out)), (width, speed)
+    # at rest the slope is fv + fs / v_c: sticking is fast creep
+    slope = all_of_them(jax.tree.map(lambda x: x.astype(dtype), stribeck()), jnp.zeros(1, dtype))[1][1]
+    np.testing.assert_allclose(slope, [0.5 + 3.0 / 0.01], rtol=1e-6)
+
+
+def test_stribeck_friction_makes_a_dragged_mass_stick_and_slip():
+    """A spring drawn slowly: with break-away friction the mass jumps, without it creeps."""
+    slow = {"vc": 1e-3, "ws": 0.05, "fv": 0.2}
+
+    @once
+    def largest_speed(chain):
+        pull = lambda t, q, qd: 10.0 * (0.05 * t - q)
+        return jnp.abs(jaxdyn.rollout(chain, jnp.zeros(1), jnp.zeros(1), pull, 5e-4, 12000)[1]).max()
+
+    assert float(largest_speed(stribeck(fe=1.0, **slow))) > 0.2 > 0.12 > float(largest_speed(stribeck(fe=0.0, **slow)))
+
+
+# Textbook systems
+
+
+def test_geared_link_is_the_example_with_power_balance():
+    values = {"mass": 1.5, "com_distance": 0.4, "link_inertia": 0.3, "gravity": 9.8, "link_damping": 0.02}
+    values |= {"motor_inertia": 2e-4, "motor_damping": 1e-4, "gear_ratio": 50.0}
+    chain, (q, qd, qdd) = textbook.geared_link(**values), state(1)
+    tau = jaxdyn.motor_torques(chain, torques(chain, q, qd, qdd))
+    inertia, damping = 50.0**2 * 2e-4 + 0.3, 50.0**2 * 1e-4 + 0.02
+    needed = inertia * qdd + damping * qd + 1.5 * 9.8 * 0.4 * np.sin(q)
+    np.testing.assert_allclose(50 * tau, needed, rtol=1e-13)
+    np.testing.assert_allclose(jaxdyn.friction_force(chain, qd) * qd, 1e-4 * (50 * qd) ** 2 + 0.02 * qd**2, rtol=1e-13)
+    same = torques(textbook.single_link(**values), q, qd, qdd)
+    np.testing.assert_allclose(same, needed, rtol=1e-13)
+    with pytest.raises(ModelError, match="parallel-axis"):
+        textbook.geared_link(mass=1.0, com_distance=1.0, link_inertia=0.5)
+
+
+def test_gradient_with_respect_to_the_gear_ratio():
+    chain, (q, qd, tau) = textbook.geared_link(motor_damping=1e-3), state(1)
+
+    @jax.jit
+    def accelerations(ratio):
+        geared = jaxdyn.with_transmission(chain, gear_ratio=ratio, rotor_inertia=1e-4, viscous_friction=1e-3)
+        applied = jaxdyn.joint_torques_from_motors(geared, tau) - jaxdyn.passive_force(geared, q, qd)
+        return jaxdyn.forward_dynamics(geared, q, qd, applied)[0]
+
+    r, h = 60.0, 1e-3
+    slope = (accelerations(r + h) - accelerations(r - h)) / (2 * h)
+    weight = 9.81 * 0.5 * np.sin(q[0])
+    closed = lambda r: (r * tau[0] - r**2 * 1e-3 * qd[0] - weight) / (r**2 * 1e-4 + 1 / 3)
+    np.testing.assert_allclose(accelerations(r), closed(r), rtol=1e-12)
+    np.testing.assert_allclose(jax.grad(accelerations)(r), jax.grad(closed)(r), rtol=1e-11)
+    np.testing.assert_allclose(jax.grad(accelerations)(r), slope, rtol=1e-7)
+    # the leaf itself, as every other
+    leaf = lambda m: jaxdyn.mass_matrix(eqx.tree_at(lambda c: c.transmission.matrix, chain, m), q)[0, 0]
+    np.testing.assert_allclose(jax.grad(leaf)(chain.transmission.matrix), [[2 * 100 * 1e-4]], rtol=1e-12)
+
+
+def test_remotely_driven_elbow_has_no_coriolis_forces():
+    p = {"m1": 1.2, "m2": 0.8, "l1": 0.7, "l2": 0.5, "lc1": 0.3, "lc2": 0.2, "i1": 0.05, "i2": 0.03, "gravity": 9.6}
+    m1, m2, l1, _, lc1, lc2, i1, i2, gravity = p.values()
+    rotors, ratios = np.array([1e-4, 2e-4]), np.array([30.0, -20.0])
+    chain = textbook.remotely_driven_elbow(**p, motor_inertia=rotors, gear_ratio=ratios)
+    assert chain.topology.coordinate_names == ("p1", "p2")
+    (p1, p2), (v1, v2) = angles, rates = state(2)[:2]
+    x = once(
+        lambda robot: {
+            "M": jaxdyn.crba(robot, angles),
+            "symbols": jaxdyn.christoffel_symbols(robot, angles),
+            "c": jaxdyn.coriolis_force(robot, angles, rates),
+            "g": jaxdyn.gravity_force(robot, angles),
+            "tip": jaxdyn.frame_pose(robot, angles)[:3, 3],
+        }
+    )
+    x, joints = jax.tree.map(np.asarray, (x(chain), x(textbook.planar_elbow(**p))))
+    k, s, c = m2 * l1 * lc2, np.sin(p2 - p1), np.cos(p2 - p1)
+    m11, m22 = m1 * lc1**2 + m2 * l1**2 + i1 + 900 * 1e-4, m2 * lc2**2 + i2 + 400 * 2e-4
+    assert relative(x["M"], np.array([[m11, k * c], [k * c, m22]])) < 1e-13
+    assert relative(x["symbols"] @ np.asarray(rates), k * s * np.array([[0, -v2], [v1, 0]])) < 1e-12
+    assert relative(x["c"], np.array([-k * s * v2**2, k * s * v1**2])) < 1e-12
+    weights = gravity * np.array([(m1 * lc1 + m2 * l1) * np.cos(p1), m2 * lc2 * np.cos(p2)])
+    assert relative(x["g"], weights) < 1e-13
+    # [k, i, j]: products of different speeds have no coefficient, in the elbow of the joint angles they have
+    expected = np.zeros((2, 2, 2))
+    expected[0, 1, 1], expected[1, 0, 0] = -k * s, k * s
+    np.testing.assert_allclose(x["symbols"], expected, atol=1e-13)
+    assert np.abs(joints["symbols"][0, 0, 1]) > 0.01
+    # a motor for each coordinate; the tip knows only absolute angles
+    np.testing.assert_allclose(jaxdyn.motor_torques(chain, jnp.ones(2)), 1 / ratios, rtol=1e-13)
+    tip = [l1 * np.cos(p1) + 0.5 * np.cos(p2), l1 * np.sin(p1) + 0.5 * np.sin(p2), 0]
+    np.testing.assert_allclose(x["tip"], tip, atol=1e-14)
+
+
+def test_coupled_wrist_is_what_identification_calls_a_coupled_drive():
+    """Torques less those of the same wrist with plain gears are the three columns of `coupled_drive`."""
+    inertia, viscous, coulomb, ratio = 2e-5, 1e-4, 5e-3, 32.0
+    wrist, (q, qd, qdd) = textbook.coupled_wrist(), state(3)
+    bare = dataclasses.replace(wrist, transmission=None)
+    # the first two motors alone; motor 6 adds its own part to Ia and fv of the joints 5 and 6
+    alone = jaxdyn.with_transmission(
+        bare, matrix=[[-48.0, 0, 0], [0, 45.0, 0]], rotor_inertia=inertia, viscous_friction=viscous,
+        coulomb_friction=coulomb, coulomb_velocity=1.0,
+    )  # fmt: skip
+    own = ratio**2 * np.array([0, 1, 1])
+    alone = dataclasses.replace(
+        alone,
+        armature=alone.armature + inertia * own,
+        viscous_friction=alone.viscous_friction + viscous * own,
+    )
+    columns = coupled_drive(2, 3, 1.0 / ratio).matrix(bare, q, qd, qdd)
+    coupled = columns @ (ratio * np.array([ratio * inertia, ratio * viscous, coulomb]))
+    difference = torques(wrist, q, qd, qdd) - torques(alone, q, qd, qdd)
+    np.testing.assert_allclose(difference, coupled, rtol=0, atol=1e-13)
+    assert np.abs(np.asarray(coupled)[1:]).min() > 1e-3
+    m = np.asarray(once(lambda c, b: jaxdyn.crba(c, q) - jaxdyn.crba(b, q))(wrist, bare))
+    assert relative(m, inertia * np.array([[48**2, 0, 0], [0, 45**2 + 32**2, 32**2], [0, 32**2, 32**2]])) < 1e-12
+    np.testing.assert_allclose(jaxdyn.motor_rates(wrist, jnp.asarray([0, 1.0, 0])), [0, 45, 32])
+
+
+def test_single_precision_stays_single():
+    chain = jax.tree.map(lambda x: x.astype(np.float32), driven())
+    x = [v.astype(np.float32) for v in state(N)]
+    out = torques(chain, *x)
+    rates = jaxdyn.joint_torques_from_motors(chain, jaxdyn.motor_torques(chain, out)), jaxdyn.motor_rates(chain, x[1])
+    assert {v.dtype for v in (out, *rates)} == {np.dtype(np.float32)}
+    assert relative(out, torques(driven(), *state(N))) < 1e-5 and relative(rates[0], out) < 1e-4
+    again = jaxdyn.with_coupling(jaxdyn.with_transmission(random_chain(N), gear_ratio=3.0), np.eye(3))
+    assert again.transmission.matrix.dtype == again.coupling.matrix.dtype == np.float64
+    single = jaxdyn.with_transmission(jax.tree.map(lambda x: x.astype(np.float32), random_chain(N)), gear_ratio=3.0)
+    assert single.transmission.matrix.dtype == single.transmission.coulomb_velocity.dtype == np.float32

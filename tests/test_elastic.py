@@ -1,0 +1,266 @@
+"""Elastic joints: closed forms, an equivalent chain, energy, and the limit of stiff springs."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxdyn
+from helpers import once, random_chain, relative
+from jaxdyn import ModelError, textbook
+
+N = 3
+
+
+def arm():
+    return random_chain(N, 7, "revolute")
+
+
+def drives(chain, **changes):
+    leaves = {"stiffness": [80.0, 60.0, 50.0], "damping": [0.3, 0.2, 0.1], "rest": [0.05, -0.1, 0.2]}
+    leaves |= {"gear_ratio": [10.0, 20.0, 30.0], "rotor_inertia": 1e-3, "rotor_friction": 2e-3}
+    return jaxdyn.elastic_joints(chain, **{**leaves, **changes})
+
+
+def state(n=N, seed=2):
+    rng = np.random.default_rng(seed)
+    return [jnp.asarray(x) for x in rng.normal(size=(5, n)) * np.array([[1], [1], [1], [1], [0.1]])]
+
+
+@once
+def accelerations(chain, elastic, q, theta, qd, thetad, tau_m):
+    """By the two mass matrices and by the equivalent chain."""
+    double = jaxdyn.elastic_chain(chain, elastic)
+    x, v = jnp.concatenate([q, theta]), jnp.concatenate([qd, thetad])
+    applied = jaxdyn.joint_torques_from_motors(double, tau_m) - jaxdyn.passive_force(double, x, v)
+    one = jaxdyn.elastic_forward_dynamics(chain, elastic, q, theta, qd, thetad, tau_m)
+    return jnp.concatenate(one), jaxdyn.forward_dynamics(double, x, v, applied)
+
+
+@once
+def both_ways(chain, elastic, q, theta, qd, thetad, tau_m):
+    """Accelerations and energies by the two mass matrices and by the equivalent chain."""
+    double = jaxdyn.elastic_chain(chain, elastic)
+    x, v = jnp.concatenate([q, theta]), jnp.concatenate([qd, thetad])
+    one, of_chain = accelerations.__wrapped__(chain, elastic, q, theta, qd, thetad, tau_m)
+    energy = lambda *s: jaxdyn.elastic_energy(chain, elastic, *s)
+    rate = jax.jvp(energy, (q, theta, qd, thetad), (qd, thetad, one[:N], one[N:]))[1]
+    return {
+        "direct": one,
+        "chain": of_chain,
+        "energy": energy(q, theta, qd, thetad),
+        "energy of the chain": jaxdyn.total_energy(double, x, v),
+        "M": jaxdyn.crba(double, x),
+        "Mq": jaxdyn.crba(chain, q),
+        "rate": rate,
+        "power": tau_m @ (elastic.gear_ratio * thetad) - jaxdyn.friction_force(double, v) @ v,
+        "torque": jaxdyn.elastic_torque(chain, elastic, q, theta, qd, thetad),
+    }
+
+
+def test_two_mass_matrices_are_one_chain_of_links_and_rotors():
+    chain = arm()
+    elastic, s = drives(chain), state()
+    x = jax.tree.map(np.asarray, both_ways(chain, elastic, *s))
+    assert relative(x["direct"], x["chain"]) < 1e-11
+    np.testing.assert_allclose(x["energy"], x["energy of the chain"], rtol=1e-13)
+    np.testing.assert_allclose(x["rate"], x["power"], rtol=1e-11)
+    rotors = np.array([10.0, 20, 30]) ** 2 * 1e-3
+    expected = np.block([[x["Mq"], np.zeros((N, N))], [np.zeros((N, N)), np.diag(rotors)]])
+    assert relative(x["M"], expected) < 1e-13
+    q, theta, qd, thetad, tau_m = map(np.asarray, s)
+    torque = np.array([80.0, 60, 50]) * (theta + np.array([0.05, -0.1, 0.2]) - q) + np.array([0.3, 0.2, 0.1]) * (
+        thetad - qd
+    )
+    assert relative(x["torque"], torque) < 1e-13
+    rotor = ([10, 20, 30] * tau_m - np.array([10.0, 20, 30]) ** 2 * 2e-3 * thetad - torque) / rotors
+    assert relative(x["direct"][N:], rotor) < 1e-13
+    double = jaxdyn.elastic_chain(chain, elastic)
+    assert double.topology.coordinate_names[N] == "joint1_motor" and double.nq == double.nv == 2 * N
+
+
+def test_elastic_joints_of_coupled_coordinates_and_of_a_robot_with_a_spherical_joint():
+    coupled = jaxdyn.with_coupling(arm(), [[1.0, 0], [-1, 1], [0, 0.5]], 0.1)
+    s = [x[:2] for x in state()]
+    pair = jaxdyn.elastic_joints(coupled, stiffness=[50.0, 40.0], rotor_inertia=0.1, damping=0.2, gear_ratio=2.0)
+    one, two = accelerations(coupled, pair, *s)
+    assert relative(one, two) < 1e-11
+    ball = jaxdyn.make_chain(
+        rotation=np.tile(np.eye(3), (5, 1, 1)),
+        translation=[[0, 0, 0], [0, 0, 0], [0, 0, 0], [0.3, 0, 0], [0, 0.4, 0]],
+        screw=np.eye(6)[[0, 1, 2, 0, 1]],
+        inertia=[*np.zeros((2, 10)), *np.tile([1, 0.1, 0.2, 0.3, 1, 0, 1.1, 0, 0, 1.2], (3, 1))],
+        quaternion_joints=[(0, 3)],
+    )
+    elastic = jaxdyn.elastic_joints(ball, stiffness=[30.0, 20.0], rotor_inertia=[0.1, 0.2])
+    q = jaxdyn.random_configuration(ball, jax.random.key(0))
+    v, short = state(5)[0], [x[:2] for x in state(5)]
+    one, two = accelerations(ball, elastic, q, short[0], v, short[1], short[2])
+    assert relative(one, two) < 1e-11
+    with pytest.raises(ModelError, match="spherical"):
+        jaxdyn.elastic_inverse_dynamics(ball, elastic, *[v] * 5)
+
+
+@once
+def swing(chain, q, qd, times):
+    motion = jaxdyn.rollout(chain, q, qd, jnp.zeros((times.shape[0] - 1, chain.nv)), times[1], method="rk4")
+    return *motion, jax.vmap(lambda *x: jaxdyn.total_energy(chain, *x))(*motion)
+
+
+def test_elastic_link_has_the_equations_and_the_motion_of_the_example():
+    inertia, rotor, k, weight = 0.3, 0.1, 40.0, 1.5 * 0.4
+    values = {"mass": 1.5, "com_distance": 0.4, "link_inertia": inertia, "motor_inertia": rotor, "stiffness": k}
+    chain = textbook.elastic_link(**values, damping=0.2, gravity=9.8)
+    (q1, q2), (v1, v2), (a1, a2) = q, v, a = [x[:2] for x in state()[:3]]
+    tau = once(lambda c: jaxdyn.inverse_dynamics(c, q, v, a) + jaxdyn.passive_force(c, q, v))(chain)
+    link = inertia * a1 + weight * 9.8 * np.sin(q1) + k * (q1 - q2) + 0.2 * (v1 - v2)
+    np.testing.assert_allclose(tau, [link, rotor * a2 + k * (q2 - q1) + 0.2 * (v2 - v1)], rtol=1e-12)
+    # without gravity: the twist swings at w^2 = k (1 / I + 1 / J), what both have together moves on
+    free = textbook.elastic_link(**values, gravity=0.0)
+    times = np.linspace(0.0, 1.0, 401)
+    positions, _, energies = map(np.asarray, swing(free, jnp.asarray([0.3, -0.2]), jnp.asarray([1.0, 0.5]), times))
+    w = np.sqrt(k * (1 / inertia + 1 / rotor))
+    twist = 0.5 * np.cos(w * times) + 0.5 / w * np.sin(w * times)
+    mean = (inertia * 0.3 - rotor * 0.2 + (inertia * 1.0 + rotor * 0.5) * times) / (inertia + rotor)
+    exact = np.stack([mean + rotor / (inertia + rotor) * twist, mean - inertia / (inertia + rotor) * twist], 1)
+    np.testing.assert_allclose(positions, exact, atol=2e-6)
+    assert np.ptp(energies) < 1e-6 * energies[0]
+
+
+def test_elastic_link_equals_a_rotor_that_carries_the_link():
+    """Coaxial bodies: a chain of two joints, the rotor on the base and the link on the rotor, with a spring between."""
+    values = {"mass": 1.5, "com_distance": 0.4, "link_inertia": 0.3, "motor_inertia": 0.1, "stiffness": 40.0}
+    chain = textbook.elastic_link(**values)
+    serial = textbook.pendulum(2, mass=[0.0, 1.5], length=0.0, com_distance=[0.0, -0.0], inertia=[0.0, 0.06])
+    body = textbook.single_link(mass=1.5, com_distance=0.4, link_inertia=0.3).inertia
+    inertia = jnp.concatenate([jnp.asarray([[0.0, 0, 0, 0, 0.1, 0, 0.1, 0, 0, 0.1]]), body])
+    serial = dataclasses.replace(serial, inertia=inertia, stiffness=jnp.asarray([0.0, 40.0]))
+    serial = jaxdyn.with_coupling(serial, [[0.0, 1.0], [1.0, -1.0]])  # (rotor, twist) by (link, motor)
+    q, v, a = (x[:2] for x in state()[:3])
+    tau = once(lambda c: jaxdyn.inverse_dynamics(c, q, v, a) + jaxdyn.passive_force(c, q, v))
+    np.testing.assert_allclose(tau(chain), tau(serial), rtol=1e-12)
+
+
+def test_inverse_dynamics_gives_the_torques_that_make_the_motion():
+    """Along q(t) = sum of sines: the rotors' motion and torques put into forward dynamics return qdd and thetadd."""
+    chain = arm()
+    elastic = drives(chain, damping=0.0)
+    amplitude, w = np.array([0.4, 0.3, 0.5]), np.array([2.0, 3.0, 2.5])
+    motion = lambda t: amplitude * jnp.sin(w * t + amplitude)
+
+    @once
+    def at(t):
+        derivatives = [motion]
+        for _ in range(4):
+            derivatives.append(jax.jacfwd(derivatives[-1]))
+        q = [f(t) for f in derivatives]
+        theta, thetad, thetadd, tau_m = jaxdyn.elastic_inverse_dynamics(chain, elastic, *q)
+        return q[2], thetadd, theta, thetad, jaxdyn.elastic_forward_dynamics(
+            chain, elastic, q[0], theta, q[1], thetad, tau_m
+        )  # fmt: skip
+
+    qdd, thetadd, _, thetad, (a, b) = at(0.7)
+    assert relative(a, qdd) < 1e-11 and relative(b, thetadd) < 1e-11
+    h = 1e-4  # the motion is consistent in time
+    before, after = at(0.7 - h), at(0.7 + h)
+    assert relative((after[2] - before[2]) / (2 * h), thetad) < 1e-6
+    assert relative((after[3] - before[3]) / (2 * h), thetadd) < 1e-6
+
+
+def test_damped_springs_have_no_inverse():
+    chain = arm()
+    with pytest.raises(Exception, match="without damping"):
+        jax.block_until_ready(jaxdyn.elastic_inverse_dynamics(chain, drives(chain), *state()))
+
+
+def test_stiff_joints_become_rigid_at_first_order():
+    """Torques and motions differ from those of rigid joints with the armature J by a constant over K."""
+    chain = dataclasses.replace(arm(), coulomb_friction=jnp.zeros(N), stribeck_friction=jnp.zeros(N))
+    rigid = dataclasses.replace(chain, armature=chain.armature + 0.1)
+    motion = state()
+    stiff = lambda k: jaxdyn.elastic_joints(chain, stiffness=k, rotor_inertia=0.1)
+
+    @once
+    def torques(elastic):
+        return jaxdyn.elastic_inverse_dynamics(chain, elastic, *motion)[3]
+
+    limit = jaxdyn.inverse_dynamics(rigid, *motion[:3]) + jaxdyn.passive_force(rigid, *motion[:2])
+    gaps = np.array([np.abs(torques(stiff(k)) - limit).max() for k in (1e4, 1e6, 1e8)])
+    np.testing.assert_allclose(gaps[1:] / gaps[:-1], 0.01, rtol=1e-2)
+
+    @once
+    def end(robot, q, qd):
+        return jaxdyn.rollout(robot, q, qd, jnp.zeros((400, robot.nv)), 5e-4, method="rk4")[0][-1, :N]
+
+    q, qd = motion[0], 0.5 * motion[1]
+    at_rest = end(rigid, q, qd)
+    errors = []
+    for k in (2e3, 8e3, 32e3):
+        double = jaxdyn.elastic_chain(chain, stiff(k))
+        twice = jnp.concatenate([q, q]), jnp.concatenate([qd, qd])
+        errors.append(np.abs(end(double, *twice) - at_rest).max())
+    rates = np.array(errors[:-1]) / np.array(errors[1:])
+    assert np.all(np.abs(rates - 4) < 1.5), rates  # vibrations of size 1 / K ride on it
+
+
+def test_derivatives_of_elastic_dynamics():
+    """Forward, reverse and finite differences with respect to the drives, in the equivalent chain too; float32."""
+    chain = arm()
+    elastic, s = drives(chain), state()
+    weights = state()[0]
+
+    def direct(e):
+        qdd, thetadd = jaxdyn.elastic_forward_dynamics(chain, e, *s)
+        return weights @ (qdd + thetadd)
+
+    def double(e):
+        robot = jaxdyn.elastic_chain(chain, e)
+        x, v = jnp.concatenate(s[:2]), jnp.concatenate(s[2:4])
+        applied = jaxdyn.joint_torques_from_motors(robot, s[4]) - jaxdyn.passive_force(robot, x, v)
+        out = jaxdyn.forward_dynamics(robot, x, v, applied)
+        return weights @ (out[:N] + out[N:])
+
+    rng = np.random.default_rng(3)
+    along = jax.tree.map(lambda x: x * jnp.asarray(rng.normal(size=x.shape)), elastic)
+    moved = lambda f, h: f(jax.tree.map(lambda x, d: x + h * d, elastic, along))
+    gradients = once(lambda e: (jax.grad(direct)(e), jax.grad(double)(e), jax.jvp(direct, (e,), (along,))[1]))(elastic)
+    one, two, forward = gradients
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
+        assert relative(a, b) < 1e-10
+    reverse = sum(jnp.vdot(a, b) for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(along), strict=True))
+    np.testing.assert_allclose(forward, reverse, rtol=1e-12)
+    f = once(lambda h: moved(direct, h))
+    np.testing.assert_allclose(forward, (f(1e-5) - f(-1e-5)) / 2e-5, rtol=1e-7)
+    single = jax.tree.map(lambda x: x.astype(np.float32), (chain, drives(chain, damping=0.0), *s))
+    out = jax.eval_shape(
+        lambda *x: (
+            jaxdyn.elastic_forward_dynamics(*x),
+            jaxdyn.elastic_inverse_dynamics(*x),
+            jaxdyn.elastic_energy(*x[:-1]),
+            jaxdyn.elastic_chain(*x[:2]),
+        ),
+        *single,
+    )
+    assert {x.dtype for x in jax.tree.leaves(out)} == {np.dtype(np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("message", "changes"),
+    [
+        ("stiffness is not positive", {"stiffness": 0.0}),
+        ("rotor_inertia is not positive", {"rotor_inertia": [1.0, 0.0, 1.0]}),
+        ("damping is negative", {"damping": -0.1}),
+        ("rest has shape", {"rest": [0.1, 0.2]}),
+        ("gear_ratio holds NaN", {"gear_ratio": np.nan}),
+    ],
+)
+def test_impossible_elastic_joints_are_refused(message, changes):
+    with pytest.raises(ModelError, match=message):
+        drives(arm(), **changes)
+
+
+def test_elastic_joints_do_not_ride_on_a_transmission():
+    with pytest.raises(ModelError, match="turn with the joints"):
+        drives(jaxdyn.with_transmission(arm(), gear_ratio=2.0))
