@@ -28,10 +28,11 @@ ROOT_TWIST = [3, 4, 5, 0, 1, 2]  # Pinocchio's twists are (v, w)
 # Bodies that nothing real can be: Pinocchio takes them as they are, `load` refuses them unless told otherwise
 WEIGHTLESS = ["bolt_description/bolt", "romeo_description/romeo"]
 IMPOSSIBLE = """
-    allegro_hand_description/allegro_left_hand allegro_hand_description/allegro_right_hand
-    anymal_b_simple_description/anymal-kinova anymal_b_simple_description/anymal anymal_c_simple_description/anymal
-    b1_description/b1-z1 b1_description/b1 go1_description/go1 hyq_description/hyq_no_sensors pr2_description/pr2
-    romeo_description/romeo_laas_small romeo_description/romeo_small""".split()
+    alex_description/alex_psyonic_hands allegro_hand_description/allegro_left_hand
+    allegro_hand_description/allegro_right_hand anymal_b_simple_description/anymal-kinova
+    anymal_b_simple_description/anymal anymal_c_simple_description/anymal b1_description/b1-z1 b1_description/b1
+    go1_description/go1 hyq_description/hyq_no_sensors icub_description/icub icub_description/icub_reduced
+    pr2_description/pr2 romeo_description/romeo_laas_small romeo_description/romeo_small""".split()
 EMPTY = ["ur_description/ur3"]  # no robot in it: Pinocchio refuses it too
 # Its mass matrix has condition number 1.6e8: a LU solve with Pinocchio's own matrix misses the accelerations by 3e-10 too
 ILL_CONDITIONED = ["icub_description/icub"]
