@@ -50,6 +50,8 @@ def quantities(chain, q, qd, qdd, wrenches, tip_wrench):
             "P": jaxdyn.potential_energy(chain, q),
             "L": jaxdyn.lagrangian(chain, q, qd),
             "E": jaxdyn.total_energy(chain, q, qd),
+            "springs": jaxdyn.spring_energy(chain, q),
+            "spring_force": jaxdyn.spring_force(chain, q),
             "dE": jax.jvp(lambda x, xd: jaxdyn.total_energy(chain, x, xd), (q, qd), (qd, qdd))[1],
             "tau": tau,
             "loaded": jaxdyn.inverse_dynamics(chain, q, qd, qdd, wrenches, tip_wrench),
@@ -119,11 +121,11 @@ def test_torques_are_the_sum_of_their_terms(x, state):
 
 def test_energies(x, state):
     assert relative(0.5 * np.einsum("ki,kij,kj->k", state["qd"], x["M"], state["qd"]), x["K"]) < 1e-12
-    assert np.all(x["L"] == x["K"] - x["P"]) and np.all(x["E"] == x["K"] + x["P"])
+    assert np.all(x["L"] == x["K"] - x["P"]) and np.all(x["E"] == x["K"] + x["P"] + x["springs"])
 
 
 def test_power_is_the_rate_of_energy(x, state):
-    assert relative(np.einsum("ki,ki->k", state["qd"], x["tau"]), x["dE"]) < 1e-12
+    assert relative(np.einsum("ki,ki->k", state["qd"], x["tau"] + x["spring_force"]), x["dE"]) < 1e-12
 
 
 def test_inverse_and_forward_dynamics_undo_each_other(x, state):

@@ -13,7 +13,7 @@ from ..model.build import check_inertia, make_chain
 from ..model.chain import Chain
 from .files import read_bytes
 from .urdf_joints import arrange
-from .urdf_tree import COULOMB_VELOCITY, Joint, Layout, Link, Robot, move_inertia, order_tree
+from .urdf_tree import COULOMB_VELOCITY, STRIBECK_VELOCITY, Joint, Layout, Link, Robot, move_inertia, order_tree
 from .urdf_xml import Node, attribute, fail, number, numbers, only_child, parse_xml
 
 _MOVING = ("revolute", "continuous", "prismatic", "planar", "floating")
@@ -103,6 +103,8 @@ def chain_arrays(layout: Layout) -> dict[str, Any]:
         "coulomb_friction": np.array([joint.coulomb for joint in joints]),
         "coulomb_velocity": np.array([joint.coulomb_velocity for joint in joints]),
         "torque_offset": np.array([joint.offset for joint in joints]),
+        "stribeck_friction": np.array([joint.stribeck_friction for joint in joints]),
+        "stribeck_velocity": np.array([joint.stribeck_velocity for joint in joints]),
         "stiffness": np.array([joint.stiffness for joint in joints]),
         "rest_position": np.array([joint.rest_position for joint in joints]),
         "position_limits": np.array([joint.limits for joint in joints]),
@@ -221,6 +223,8 @@ def _joint(node: Node) -> Joint:
         armature=number(extra, "armature", label, 0.0),
         offset=number(extra, "offset", label, 0.0),
         coulomb_velocity=width,
+        stribeck_friction=number(extra, "stribeck_friction", label, 0.0),
+        stribeck_velocity=number(extra, "stribeck_velocity", label, STRIBECK_VELOCITY),
         stiffness=number(extra, "stiffness", label, 0.0),
         rest_position=number(extra, "rest_position", label, 0.0),
         mimic=None

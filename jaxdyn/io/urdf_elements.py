@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from ..errors import ModelError
 from ..model.chain import Chain
-from .urdf_tree import COULOMB_VELOCITY, move_inertia
+from .urdf_tree import COULOMB_VELOCITY, STRIBECK_VELOCITY, move_inertia
 
 DRIVES = (
     "viscous_friction",
@@ -16,6 +16,8 @@ DRIVES = (
     "armature",
     "torque_offset",
     "coulomb_velocity",
+    "stribeck_friction",
+    "stribeck_velocity",
     "stiffness",
     "rest_position",
 )
@@ -29,6 +31,8 @@ def arrays_of(chain: Chain) -> dict[str, np.ndarray]:
     names += (
         "coulomb_velocity",
         "torque_offset",
+        "stribeck_friction",
+        "stribeck_velocity",
         "stiffness",
         "rest_position",
         "position_limits",
@@ -84,7 +88,7 @@ def set_inertial(link: ET.Element, name: str, pi: Float[np.ndarray, "10"]) -> No
 
 def set_drive(node: ET.Element, joint: str, chain: Chain, arrays: Mapping[str, np.ndarray], i: int) -> None:
     """Set <dynamics> and <jaxdyn> of a joint; numbers that equal their default are left out."""
-    usual_width = np.asarray(COULOMB_VELOCITY, chain.dtype).astype(float)
+    usual_width = np.asarray(COULOMB_VELOCITY, STRIBECK_VELOCITY, chain.dtype).astype(float)
     for tag, entries in (
         ("dynamics", (("damping", "viscous_friction", 0.0), ("friction", "coulomb_friction", 0.0))),
         (
@@ -93,6 +97,8 @@ def set_drive(node: ET.Element, joint: str, chain: Chain, arrays: Mapping[str, n
                 ("armature", "armature", 0.0),
                 ("offset", "torque_offset", 0.0),
                 ("coulomb_velocity", "coulomb_velocity", usual_width),
+                ("stribeck_friction", "stribeck_friction", 0.0),
+                ("stribeck_velocity", "stribeck_velocity", np.asarray(STRIBECK_VELOCITY, chain.dtype).astype(float)),
                 ("stiffness", "stiffness", 0.0),
                 ("rest_position", "rest_position", 0.0),
             ),

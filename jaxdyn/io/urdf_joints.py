@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import ModelError
 from ..model.chain import Coupling
-from .urdf_tree import COULOMB_VELOCITY, Joint, Layout, Link, Robot, fuse
+from .urdf_tree import COULOMB_VELOCITY, STRIBECK_VELOCITY, Joint, Layout, Link, Robot, fuse
 from .urdf_xml import Node, fail
 
 FREE = ("wx", "wy", "wz", "vx", "vy", "vz")
@@ -178,7 +178,8 @@ def _on_free_joint(robot: Robot, name: bool | str) -> Robot:
 def _joint(name: str, kind: str, parent: str, child: str, node: Node) -> Joint:
     inf = float("inf")
     drive = {"viscous": 0.0, "coulomb": 0.0, "armature": 0.0, "offset": 0.0}
-    drive |= {"coulomb_velocity": COULOMB_VELOCITY, "stiffness": 0.0, "rest_position": 0.0}
+    drive |= {"coulomb_velocity": COULOMB_VELOCITY, "stribeck_friction": 0.0, "stribeck_velocity": STRIBECK_VELOCITY}
+    drive |= {"stiffness": 0.0, "rest_position": 0.0}
     return Joint(
         name, kind, parent, child, np.eye(4), np.eye(3)[0], (-inf, inf), inf, inf, **drive, mimic=None, node=node
     )

@@ -11,6 +11,7 @@ from ..errors import ModelError
 from .urdf_xml import Document, Node, fail
 
 COULOMB_VELOCITY = 0.02
+STRIBECK_VELOCITY = 0.1
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -40,6 +41,8 @@ class Joint:
     armature: float
     offset: float
     coulomb_velocity: float
+    stribeck_friction: float
+    stribeck_velocity: float
     stiffness: float
     rest_position: float
     mimic: tuple[str, float, float] | None
