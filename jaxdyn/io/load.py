@@ -40,8 +40,9 @@ def load(
     <dynamics> gives viscous (damping) and Coulomb (friction) coefficients. What URDF has no place for is read from <jaxdyn
     armature offset coulomb_velocity stribeck_friction stribeck_velocity stiffness rest_position/> in a <joint>: rotor
     inertia, torque offset, the width of the Coulomb friction's smooth sign, the Stribeck term, and a spring.
-    <limit> is needed by revolute and prismatic joints (lower and upper are 0 where missing, as URDF says); position limits of continuous joints are infinite, and so is a limit written as the
-    largest double, since URDF has no infinity. Gravity is no part of a URDF.
+    <limit> is needed by revolute and prismatic joints (lower and upper are 0 where missing, as URDF
+    says); position limits of continuous joints are infinite, and so is a limit written as the largest double, since URDF
+    has no infinity. Gravity is no part of a URDF.
 
     Args:
         lock: URDF only: joint positions [rad or m] at which joints are frozen. A joint that mimics a locked one is frozen

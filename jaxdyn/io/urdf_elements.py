@@ -88,7 +88,7 @@ def set_inertial(link: ET.Element, name: str, pi: Float[np.ndarray, "10"]) -> No
 
 def set_drive(node: ET.Element, joint: str, chain: Chain, arrays: Mapping[str, np.ndarray], i: int) -> None:
     """Set <dynamics> and <jaxdyn> of a joint; numbers that equal their default are left out."""
-    usual_width = np.asarray(COULOMB_VELOCITY, STRIBECK_VELOCITY, chain.dtype).astype(float)
+    usual_width = np.asarray(COULOMB_VELOCITY, chain.dtype).astype(float)
     for tag, entries in (
         ("dynamics", (("damping", "viscous_friction", 0.0), ("friction", "coulomb_friction", 0.0))),
         (
