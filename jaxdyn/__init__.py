@@ -43,6 +43,7 @@ from .dynamics.friction import (
     spring_energy as spring_energy,
     spring_force as spring_force,
 )
+from .dynamics.ground import ground_reaction as ground_reaction, zero_moment_point as zero_moment_point
 from .dynamics.hamiltonian import (
     generalised_momentum as generalised_momentum,
     hamiltonian as hamiltonian,

@@ -8,6 +8,7 @@ cos(q_i + q_j).
 import numpy as np
 
 from ..errors import ModelError
+from .biped import biped as biped
 from .build import Values
 from .chain import Chain
 from .drive_examples import (
@@ -20,6 +21,7 @@ from .textbook_parts import X, Y, Z, hanging_link, parallel_chain as _chain, sle
 
 # what the documentation shows, the systems of the other file too
 __all__ = [
+    "biped",
     "cartesian_two_link",
     "coupled_wrist",
     "elastic_link",
