@@ -11,7 +11,7 @@ from .build import make_chain
 from .chain import Chain
 from .screws import ten_parameters
 
-X, Y, _ = np.eye(3)
+X, Y, Z = np.eye(3)
 _NO_BODY = (0.0, np.zeros(3), np.zeros((3, 3)))
 _FREE = ("wx", "wy", "wz", "vx", "vy", "vz")
 
@@ -66,11 +66,11 @@ def biped(
     the same for v and a, whose first six are J v and J a + dJ/dt v of the fixed form with its J = jacobian(.., "pelvis").
     A free joint without force, and the wrench of the ground at the left sole, ask for the same joint torques.
 
-    Frames: "pelvis" on the torso, "left_sole" and "right_sole" on the ground below the ankles, the tip is "right_sole". The
-    source's table of values is lost; those here are made up after a robot of 36 kg. Links are uniform bodies: the torso a box of
-    0.15 x 0.25 x 0.5 m whose centre is 0.25 m above the hips, thighs and shins boxes of 0.08 m width and the leg's length
-    centred between their joints, feet boxes of 0.22 x 0.12 m and the ankle's height from 0.08 m behind the ankle to 0.14 m
-    ahead of it.
+    Frames: "pelvis" on the torso, "left_sole" and "right_sole" on the ground below the ankles; the tip is "right_sole".
+
+    The source's table of values is lost; those here are made up after a robot of 36 kg. Links are uniform boxes: the torso
+    0.15 x 0.25 x 0.5 m with its centre 0.25 m above the hips, thighs and shins 0.08 m wide and as long as the way between
+    their joints, feet 0.12 m wide, as high as the ankle, and from 0.08 m behind it to 0.14 m ahead.
 
     Args:
         floating: with a free joint instead of a foot that is held.
@@ -81,17 +81,17 @@ def biped(
     feet = {"left": np.zeros(3), "right": np.array([0, -hip_width, 0])}
     heights = {"ankle": ankle_height, "knee": ankle_height + leg_length, "hip": ankle_height + 2 * leg_length}
     pelvis = np.array([0, -hip_width / 2, heights["hip"]])
-    bodies = {"torso": _box(torso_mass, pelvis + [0, 0, 0.25], (0.15, 0.25, 0.5))}
+    bodies = {"torso": _box(torso_mass, pelvis + 0.25 * Z, (0.15, 0.25, 0.5))}
     for side, foot in feet.items():
         bodies[f"{side}_thigh"] = _box(
-            thigh_mass, foot + [0, 0, heights["knee"] + leg_length / 2], (0.08, 0.08, leg_length)
+            thigh_mass, foot + (heights["knee"] + leg_length / 2) * Z, (0.08, 0.08, leg_length)
         )
-        bodies[f"{side}_shin"] = _box(shin_mass, foot + [0, 0, ankle_height + leg_length / 2], (0.08, 0.08, leg_length))
-        bodies[f"{side}_foot"] = _box(foot_mass, foot + [0.03, 0, ankle_height / 2], (0.22, 0.12, ankle_height))
+        bodies[f"{side}_shin"] = _box(shin_mass, foot + (ankle_height + leg_length / 2) * Z, (0.08, 0.08, leg_length))
+        bodies[f"{side}_foot"] = _box(foot_mass, foot + 0.03 * X + ankle_height / 2 * Z, (0.22, 0.12, ankle_height))
 
     down = {
         side: [
-            _Row(f"{side}_{joint}", f"{side}_{link}", axis, foot + [0, 0, heights[at]], (low, high))
+            _Row(f"{side}_{joint}", f"{side}_{link}", axis, foot + heights[at] * Z, (low, high))
             for joint, axis, at, low, high, link in _LEG
         ]
         for side, foot in feet.items()
