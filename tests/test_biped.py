@@ -1,5 +1,6 @@
 """The biped in its two forms, and the ground's wrench and the zero moment point by three routes."""
 
+import dataclasses
 import functools
 
 import jax
@@ -8,44 +9,55 @@ import numpy as np
 import pytest
 
 import jaxdyn
-from helpers import derivatives, directions, mechanism_state, once, random_mechanism, random_state, relative
+from helpers import mechanism_state, once, random_mechanism, random_state, relative
 from jaxdyn.spatial.se3 import adjoint, pose_inverse
 
 FIXED = jaxdyn.textbook.biped()
 FLOATING = jaxdyn.textbook.biped(floating=True)
-TOLERANCE = 1e-10
-
-
-def com_inertia(parameters):
-    """Centre of mass and the inertia about it, of ten parameters; a body without mass has them at its origin."""
-    m, h = parameters[0], parameters[1:4]
-    xx, xy, yy, xz, yz, zz = parameters[4:]
-    c = h / jnp.where(m > 0, m, 1.0)
-    about_origin = jnp.asarray([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
-    return c, about_origin - m * (c @ c * jnp.eye(3) - jnp.outer(c, c))
+TOLERANCE = 1e-10  # of second derivatives by differences
 
 
 @once
+def poses_along(chain, q, v, a, times):
+    return jax.vmap(lambda t: jaxdyn.forward_kinematics(chain, jaxdyn.integrate(chain, q, t * v + t**2 / 2 * a)))(times)
+
+
+@functools.cache
+def stencil(step=0.01, reach=5):
+    """Times, and the weights of the value, first and second derivative at 0, exact for polynomials of degree 10."""
+    k = np.arange(-reach, reach + 1.0)
+    weights = np.linalg.inv(np.vander(k, increasing=True).T)[:, :3].T * [[1], [1], [2]]
+    return k * step, weights / step ** np.arange(3)[:, None]
+
+
+def motion_of_poses(chain, q, v, a):
+    """Poses of all links with their first and second derivatives in time, by differences."""
+    times, weights = stencil()
+    poses = np.asarray(poses_along(chain, q, v, a, jnp.asarray(times)))
+    return np.einsum("dt,tnij->dnij", weights, poses)
+
+
 def by_links(chain, q, v, a):
-    """The links' positions, velocities and accelerations of centres, and rates of angular momentum about them: by jvp."""
-    centres, inertias = jax.vmap(com_inertia)(chain.inertia)
+    """The links' centres of mass, the accelerations of these, and the rates of angular momentum about them."""
+    motion = motion_of_poses(chain, q, v, a)
+    centres, accelerations, spin_rates = [], [], []
+    for pi, (t, td, tdd) in zip(np.asarray(chain.inertia), motion.swapaxes(0, 1), strict=True):
+        m, h, (xx, xy, yy, xz, yz, zz) = pi[0], pi[1:4], pi[4:]
+        c = h / m if m > 0 else h
+        about_origin = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
+        r = t[:3, :3]
+        inertia = r @ (about_origin - m * (c @ c * np.eye(3) - np.outer(c, c))) @ r.T
+        w, dw = vector(td[:3, :3] @ r.T), vector(tdd[:3, :3] @ r.T)
+        centres.append(r @ c + t[:3, 3])
+        accelerations.append(tdd[:3, :3] @ c + tdd[:3, 3])
+        spin_rates.append(inertia @ dw + np.cross(w, inertia @ w))
+    return np.array(centres), np.array(accelerations), np.array(spin_rates)
 
-    def poses(t):
-        return jaxdyn.forward_kinematics(chain, jaxdyn.integrate(chain, q, t * v + t**2 / 2 * a))
 
-    def centre(t):
-        placed = poses(t)
-        return jnp.einsum("nij,nj->ni", placed[:, :3, :3], centres) + placed[:, :3, 3]
-
-    def spin(t):
-        rotation, rate = jax.jvp(lambda s: poses(s)[:, :3, :3], (t,), (1.0,))
-        turning = jnp.einsum("nij,nkj->nik", rate, rotation)
-        omega = jnp.stack([turning[:, 2, 1], turning[:, 0, 2], turning[:, 1, 0]], axis=1)
-        return jnp.einsum("nij,njk,nlk,nl->ni", rotation, inertias, rotation, omega)
-
-    velocity = lambda t: jax.jvp(centre, (t,), (1.0,))[1]
-    acceleration = jax.jvp(velocity, (0.0,), (1.0,))[1]
-    return centre(0.0), acceleration, jax.jvp(spin, (0.0,), (1.0,))[1]
+def vector(matrix):
+    """Of the skew part of a matrix."""
+    skew = (matrix - matrix.T) / 2
+    return np.array([skew[2, 1], skew[0, 2], skew[1, 0]])
 
 
 @once
@@ -59,6 +71,10 @@ def torques(chain, q, v, a, external=None):
     return jaxdyn.inverse_dynamics(chain, q, v, a, external)
 
 
+energy = once(jaxdyn.kinetic_energy)
+poses_of = once(jaxdyn.forward_kinematics)
+
+
 @once
 def pelvis_motion(q, v, a):
     j = jaxdyn.jacobian(FIXED, q, "pelvis")
@@ -69,8 +85,7 @@ def pelvis_motion(q, v, a):
 def quaternion(rotation):
     """Of a rotation by less than half a turn."""
     w = np.sqrt(1 + np.trace(rotation)) / 2
-    skew = (rotation - rotation.T) / (4 * w)
-    return np.array([w, skew[2, 1], skew[0, 2], skew[1, 0]])
+    return np.array([w, *vector(rotation) / (2 * w)])
 
 
 def floating_state(q, v, a):
@@ -92,23 +107,25 @@ def state():
 def test_the_two_forms_are_the_same_robot():
     q, v, a = state()
     free, free_v, free_a = floating_state(q, v, a)
-    for frame in ("pelvis", "left_sole", "right_sole", "right_shin", "torso"):
-        one, other = jaxdyn.frame_pose(FIXED, q, frame), jaxdyn.frame_pose(FLOATING, free, frame)
-        if frame == "torso":  # its frame is at the left hip in one, in the middle in the other
-            one, other = one[:3, :3], other[:3, :3]
-        assert relative(other, one) < 1e-14
+    fixed, tree = (FIXED, motion_of_poses(FIXED, q, v, a)), (FLOATING, motion_of_poses(FLOATING, free, free_v, free_a))
+
+    def frame(robot, name):
+        chain, motion = robot
+        k = chain.topology.frame_names.index(name)
+        return motion[:, chain.topology.frame_links[k]] @ np.asarray(chain.frame_poses[k])
+
+    for name in ("pelvis", "right_sole"):
+        assert relative(frame(tree, name), frame(fixed, name)) < 1e-11
+    for name in {*FIXED.link_names} & {*FLOATING.link_names} - {"left_hip", "left_ankle"}:
+        one, other = (motion[:, chain.link_names.index(name), :3, :3] for chain, motion in (fixed, tree))
+        assert relative(other, one) < 1e-11, name
     # the left foot stands still
-    j = jaxdyn.jacobian(FLOATING, free, "left_sole")
-    assert np.abs(j @ free_v).max() < 1e-13
-    assert np.abs(j @ free_a + jaxdyn.jacobian_derivative(FLOATING, free, free_v, "left_sole") @ free_v).max() < 1e-12
+    np.testing.assert_allclose(frame(tree, "left_sole"), [np.eye(4), np.zeros((4, 4)), np.zeros((4, 4))], atol=1e-10)
     of_foot = FLOATING.inertia[FLOATING.link_names.index("left_foot"), 0]
     assert float(FLOATING.inertia[:, 0].sum() - of_foot) == pytest.approx(float(FIXED.inertia[:, 0].sum()))
-    assert float(jaxdyn.kinetic_energy(FLOATING, free, free_v)) == pytest.approx(
-        float(jaxdyn.kinetic_energy(FIXED, q, v)), rel=1e-13
-    )
-    assert [link for link, pi in zip(FIXED.link_names, FIXED.inertia, strict=True) if pi[0] == 0] == [
-        "left_ankle", "left_hip", "right_hip", "right_ankle",
-    ]  # fmt: skip
+    assert float(energy(FLOATING, free, free_v)) == pytest.approx(float(energy(FIXED, q, v)), rel=1e-12)
+    virtual = [link for link, pi in zip(FIXED.link_names, FIXED.inertia, strict=True) if pi[0] == 0]
+    assert virtual == ["left_ankle", "left_hip", "right_hip", "right_ankle"]
 
 
 @pytest.mark.parametrize("name", ["fixed", "floating", "mechanism"])
@@ -120,7 +137,7 @@ def test_reaction_and_zero_moment_point_by_the_sums_over_links(name):
     }[name]()
     wrench, zmp = map(np.asarray, reaction(chain, q, v, a))
     m, g = np.asarray(chain.inertia[:, 0]), np.asarray(chain.gravity)
-    p, pdd, spin_rate = map(np.asarray, by_links(chain, q, v, a))
+    p, pdd, spin_rate = by_links(chain, q, v, a)
     needed = m[:, None] * (pdd - g)
     assert relative(wrench[3:], needed.sum(0)) < TOLERANCE
     assert relative(wrench[:3], (np.cross(p, needed) + spin_rate).sum(0)) < TOLERANCE
@@ -135,7 +152,8 @@ def test_the_floating_tree_gives_the_same_wrench():
     q, v, a = state()
     free, free_v, free_a = floating_state(q, v, a)
     wrench, _ = reaction(FLOATING, free, free_v, free_a)
-    pelvis = adjoint(pose_inverse(jaxdyn.frame_pose(FLOATING, free, "torso")))
+    poses = poses_of(FLOATING, free)
+    pelvis = adjoint(pose_inverse(poses[5]))
     needed = torques(FLOATING, free, free_v, free_a)
     assert relative(pelvis.T @ needed[:6], wrench) < TOLERANCE
 
@@ -146,7 +164,7 @@ def test_the_floating_tree_gives_the_same_wrench():
 
     # at the foot, that wrench is all that the free joint lacks, and the joints' torques are those of the fixed robot
     foot = FLOATING.link_names.index("left_foot")
-    on_foot = adjoint(jaxdyn.forward_kinematics(FLOATING, free)[foot]).T @ wrench
+    on_foot = adjoint(poses[foot]).T @ wrench
     acting = jnp.zeros((16, 6)).at[foot].set(on_foot)
     held = np.asarray(torques(FLOATING, free, free_v, free_a, acting))
     fixed = np.asarray(torques(FIXED, q, v, a))
@@ -159,7 +177,7 @@ def test_at_rest_the_ground_carries_the_weight_below_the_centre_of_mass():
     q, zero = state()[0], jnp.zeros(10)
     for chain, x, rest in ((FIXED, q, zero), (FLOATING, floating_state(q, zero, zero)[0], jnp.zeros(16))):
         wrench, zmp = reaction(chain, x, rest, rest)
-        mass = chain.inertia[:, 0]
+        mass = np.asarray(chain.inertia[:, 0])
         centre = mass @ by_links(chain, x, rest, rest)[0] / mass.sum()
         np.testing.assert_allclose(wrench[3:], [0, 0, 9.81 * float(mass.sum())], atol=1e-11)
         assert relative(zmp, centre[:2]) < 1e-12
@@ -179,27 +197,35 @@ def test_a_push_is_carried_by_the_ground():
     q, v, a = state()
     push = jnp.zeros((10, 6)).at[4].set(jnp.asarray([1.0, 2, 3, 40, 50, 60]))
     pushed, free = reaction(FIXED, q, v, a, push)[0], reaction(FIXED, q, v, a)[0]
-    to_world = adjoint(pose_inverse(jaxdyn.forward_kinematics(FIXED, q)[4])).T
+    to_world = adjoint(pose_inverse(poses_of(FIXED, q)[4])).T
     assert relative(free - pushed, to_world @ push[4]) < TOLERANCE
 
 
 def test_derivatives_and_types():
-    chain = jaxdyn.textbook.planar_elbow(gravity=9.7)
-    arguments = (chain, *random_state(2, 4), jnp.ones((2, 6)))
-    names, along = directions(arguments)
-    values, tangents, reverse, differences = derivatives(
-        jaxdyn.ground_reaction, arguments, along, jnp.asarray([1.0, -2, 3, -4, 5, -6])
-    )
-    weights = np.array([1.0, -2, 3, -4, 5, -6])
-    assert relative(tangents, differences) < 1e-7
-    assert relative(reverse, tangents @ weights) < 1e-12
-    assert len(names) == len(tangents) and np.isfinite(values).all()
+    chain, rng = jaxdyn.textbook.planar_elbow(gravity=9.7), np.random.default_rng(2)
+    arguments = (chain.inertia, *random_state(2, 4), jnp.ones((2, 6)))
+    along = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape)), arguments)
+    weights = jnp.asarray([1.0, -2, 3, -4, 5, -6])
 
-    single = jax.tree.map(lambda x: x.astype(jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) else x, arguments)
-    out = jaxdyn.ground_reaction(*single)
-    assert out.dtype == jnp.float32 and jaxdyn.zero_moment_point(out, 0.1).dtype == jnp.float32
-    assert relative(out, jaxdyn.ground_reaction(*arguments)) < 1e-5
-    batch = jax.vmap(jaxdyn.ground_reaction, (None, 0, 0, 0, None))(
-        chain, *(x[None] for x in arguments[1:4]), arguments[4]
-    )
-    assert relative(batch[0], jaxdyn.ground_reaction(*arguments)) < 1e-13
+    @jax.vmap
+    def moved(s):
+        inertia, *rest = (x + s * d for x, d in zip(arguments, along, strict=True))
+        return jaxdyn.ground_reaction(dataclasses.replace(chain, inertia=inertia), *rest)
+
+    @once
+    def everything():
+        h = 1e-3
+        value, tangent = jax.jvp(lambda s: moved(s[None])[0], (0.0,), (1.0,))
+        out = moved(jnp.asarray([-2 * h, -h, h, 2 * h]))
+        reverse = jax.grad(lambda s: moved(s[None])[0] @ weights)(0.0)
+        return value, tangent, reverse, (out[0] - 8 * out[1] + 8 * out[2] - out[3]) / (12 * h)
+
+    value, tangent, reverse, differences = everything()
+    assert relative(tangent, differences) < 1e-9
+    assert relative(reverse, tangent @ weights) < 1e-12
+    assert relative(value, reaction(chain, *arguments[1:])[0]) < 1e-13
+
+    single = jax.tree.map(lambda x: x.astype(jnp.float32), (chain, *arguments[1:]))
+    out, zmp = reaction(*single)
+    assert out.dtype == zmp.dtype == jnp.float32
+    assert relative(out, value) < 1e-5
