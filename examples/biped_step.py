@@ -36,7 +36,7 @@ def leg_angles(hip, sole):
 def configuration(coefficients, t):
     """The tree's q at time t: the pelvis on its path, the right foot on its arc from behind to ahead."""
     s = t / duration
-    x, y = coefficients @ (2 * s - 1) ** jnp.arange(degree + 1)
+    x, y = jnp.polyval(coefficients.T, 2 * s - 1)
     pelvis = jnp.stack([x, y, height + 0 * x])
     foot = jnp.stack([stride * (s**3 * (10 - 15 * s + 6 * s**2) - 0.5), -width, lift * (4 * s * (1 - s)) ** 3])
     side = jnp.array([0, width / 2, 0])
@@ -77,7 +77,7 @@ def improve(flat):
     return flat - jnp.linalg.lstsq(jax.jacfwd(misses)(flat), residual)[0], jnp.abs(residual[: 2 * samples + 2]).max()
 
 
-flat = jnp.zeros((2, degree + 1)).at[0, 1].set(stride / 4).at[1, 0].set(-width / 2).reshape(-1)
+flat = jnp.zeros((2, degree + 1)).at[0, -2].set(stride / 4).at[1, -1].set(-width / 2).reshape(-1)
 for k in range(5):
     flat, miss = improve(flat)
     print(f"iteration {k}: the zero moment point is up to {100 * miss:.2f} cm from the middle of the sole")

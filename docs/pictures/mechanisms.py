@@ -1,0 +1,156 @@
+"""Draws the pictures of docs/mechanisms.md next to itself: `python docs/pictures/mechanisms.py [name ...]`."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Circle
+
+import jaxdyn
+
+XY, YZ, XZ = np.eye(3)[[0, 1]], np.eye(3)[[1, 2]], np.eye(3)[[0, 2]]
+
+
+def seen_from(azimuth: float, elevation: float) -> np.ndarray:
+    """Orthographic view of a world with z up, from a direction [rad]."""
+    sa, ca, se, ce = np.sin(azimuth), np.cos(azimuth), np.sin(elevation), np.cos(elevation)
+    return np.array([[-sa, ca, 0], [-se * ca, -se * sa, ce]])
+
+
+def draw(axes: Axes, chain: jaxdyn.Chain, q: np.ndarray, view: np.ndarray, labels: dict[int, str]) -> np.ndarray:
+    """Links as lines between joints, and to the frames on them; revolute joints round, prismatic ones square; centres of mass.
+
+    Returns:
+        the origins of the links in the picture.
+    """
+    poses = np.asarray(jaxdyn.forward_kinematics(chain, jnp.asarray(q)))
+    base = np.eye(4) if chain.base_pose is None else np.asarray(chain.base_pose)
+    parents = [base if p < 0 else poses[p] for p in chain.topology.parents]
+    flat = lambda point: view @ point[:3]
+    line = lambda a, b, **style: axes.plot(*np.transpose([flat(a), flat(b)]), solid_capstyle="round", **style)
+    points = []
+    for i, (parent, t) in enumerate(zip(parents, poses, strict=True)):
+        placed = parent @ np.append(np.asarray(chain.translation[i]), 1)
+        slides = not np.asarray(chain.screw[i, :3]).any()
+        grounded = chain.topology.parents[i] < 0
+        line(parent[:3, 3], placed, c="0.55" if grounded else "C0", lw=1.5 if grounded else 3, zorder=1)
+        line(placed, t[:3, 3], c="C0", lw=3, zorder=1)
+        axes.plot(*flat(placed), "s" if slides else "o", c="white", mec="0.2", ms=8, zorder=3)
+        if grounded:
+            axes.plot(*flat(base[:3, 3]), "^", c="0.55", ms=11, zorder=0)
+        if i in labels:
+            axes.annotate(labels[i], flat(placed), xytext=(9, 5), textcoords="offset points", fontsize=11, zorder=5)
+        m, h = float(chain.inertia[i, 0]), np.asarray(chain.inertia[i, 1:4])
+        if m > 0:
+            axes.plot(*flat(t @ np.append(h / m, 1)), "o", c="C3", ms=4.5, zorder=4)
+        points.append(flat(t[:3, 3]))
+    for k, link in enumerate(chain.topology.frame_links):
+        t = poses[link] if link >= 0 else base
+        line(t[:3, 3], t @ np.asarray(chain.frame_poses[k])[:, 3], c="C0" if link >= 0 else "0.55", lw=3, zorder=1)
+    return np.array(points)
+
+
+def gravity_arrow(axes: Axes, chain: jaxdyn.Chain, view: np.ndarray) -> None:
+    """In the upper right corner, along gravity."""
+    along = view @ np.asarray(chain.gravity) / np.linalg.norm(np.asarray(chain.gravity))
+    style = {"xycoords": "axes fraction", "ha": "center", "va": "center"}
+    start = np.array([0.93, 0.95])
+    axes.annotate(
+        "", start + 0.2 * along, start, "axes fraction", "axes fraction", {"arrowstyle": "->", "color": "0.3"}
+    )
+    axes.annotate("g", start + [-0.045, -0.1], color="0.3", **style)
+
+
+def gear(axes: Axes, points: np.ndarray) -> None:
+    """The motor's wheel on the joint's."""
+    for centre, radius, name in (((0, 0), 0.16, ""), ((0.0, 0.235), 0.06, "motor")):
+        axes.add_patch(Circle(centre, radius, fill=False, ec="0.4", lw=1.3))
+        axes.annotate(name, (0.08, 0.25), fontsize=9, color="0.3")
+
+
+def spring(axes: Axes, points: np.ndarray) -> None:
+    """The motor's angle, dashed, and a zigzag between it and the link."""
+    motor, link = 0.15, 0.75
+    axes.plot([0, 0.75 * np.sin(motor)], [0, -0.75 * np.cos(motor)], "--", c="0.4")
+    axes.annotate("q2 (motor)", (0.75 * np.sin(motor) - 0.3, -0.85), fontsize=10, color="0.3")
+    axes.annotate("q1 (link)", (0.48, -0.42), fontsize=10)
+    angle = np.linspace(motor, link, 41)
+    radius = 0.45 + 0.04 * np.interp(np.arange(41) % 8, [0, 2, 6, 8], [0, 1, -1, 0])
+    axes.plot(radius * np.sin(angle), -radius * np.cos(angle), c="C2", lw=1.3)
+
+
+def belt(axes: Axes, points: np.ndarray) -> None:
+    """Around both joints."""
+    along = points[1] / np.linalg.norm(points[1])
+    across = 0.09 * np.array([-along[1], along[0]])
+    for side in (across, -across):
+        axes.plot(*np.transpose([side, points[1] + side]), c="C2", lw=1.2)
+    for centre in ((0, 0), points[1]):
+        axes.add_patch(Circle(centre, 0.09, fill=False, ec="C2", lw=1.2))
+
+
+def torso(axes: Axes, points: np.ndarray) -> None:
+    """Up from the pelvis, and the soles' ground."""
+    hips = (points[4] + points[5]) / 2
+    axes.plot([hips[0], hips[0]], [hips[1], hips[1] + 0.5], c="C0", lw=3)
+    axes.annotate("torso", hips + [0.03, 0.4], fontsize=10)
+
+
+class Picture(NamedTuple):
+    """A robot in a configuration, seen from somewhere; labels of joints, and what is drawn besides."""
+
+    chain: Callable[[], jaxdyn.Chain]
+    q: tuple[float, ...]
+    view: np.ndarray
+    labels: dict[int, str]
+    extra: Callable[[Axes, np.ndarray], None] | None = None
+
+
+BOOK = jaxdyn.textbook
+TWO, THREE = {0: "q1", 1: "q2"}, {0: "q1", 1: "q2", 2: "q3"}
+SIDE = seen_from(-1.0, 0.3)
+PICTURES = {
+    "planar_2r": Picture(lambda: BOOK.planar_2r_point_masses(), (0.5, 0.7), XY, TWO),
+    "planar_elbow": Picture(lambda: BOOK.planar_elbow(), (0.5, 0.7), XY, TWO),
+    "cartesian": Picture(lambda: BOOK.cartesian_two_link(), (0.8, 1.0), XZ, TWO),
+    "geared_link": Picture(lambda: BOOK.single_link(com_distance=0.7, link_inertia=0.6), (0.75,), YZ, {0: "q"}, gear),
+    "elastic_link": Picture(lambda: BOOK.single_link(com_distance=0.7, link_inertia=0.6), (0.75,), YZ, {}, spring),
+    "remote_elbow": Picture(lambda: BOOK.remotely_driven_elbow(), (0.5, 1.2), XY, {0: "p1", 1: "p2"}, belt),
+    "five_bar": Picture(lambda: jaxdyn.linkages.five_bar()[0], (0.5, 2.0, -1.5, 1.5), XY, TWO),
+    "spherical_rrp": Picture(lambda: BOOK.spherical_rrp(), (0.4, 0.6, 1.2), SIDE, {1: "q1, q2", 2: "r"}),
+    "pendulum_3dof": Picture(lambda: BOOK.pendulum_3dof(), (0.5, 0.5, -0.8), SIDE, {1: "q1, q2", 2: "q3"}),
+    "biped": Picture(
+        lambda: BOOK.biped(),
+        (-0.02, -0.15, 0.3, -0.15, 0.02, 0.02, -0.75, 0.9, -0.15, -0.02),
+        seen_from(-0.75, 0.15),
+        {},
+        torso,
+    ),
+    "four_bar": Picture(lambda: jaxdyn.linkages.four_bar()[0], (1.1, -0.8, 0.3, 0.8), XY, {0: "t1", 2: "t2"}),
+}
+
+
+def main() -> None:
+    for name in sys.argv[1:] or PICTURES:
+        picture = PICTURES[name]
+        chain = picture.chain()
+        figure = Figure(figsize=(3.6, 2.8), layout="constrained")
+        axes = figure.subplots()
+        points = draw(axes, chain, np.array(picture.q), picture.view, picture.labels)
+        if picture.extra is not None:
+            picture.extra(axes, points)
+        gravity_arrow(axes, chain, picture.view)
+        axes.set_aspect("equal", adjustable="datalim")
+        axes.margins(0.15)
+        axes.axis("off")
+        figure.savefig(Path(__file__).with_name(f"{name}.png"), dpi=100)
+        print(name)
+
+
+if __name__ == "__main__":
+    main()
