@@ -131,13 +131,14 @@ def stick(q):
     return jnp.concatenate([poses[:, :3, 3], jnp.stack([x[:3] for x in (*toes, top)])])
 
 
-figure = Figure(figsize=(10, 6.4), layout="constrained")
-axes = figure.subplot_mosaic([["side", "side", "front"], ["zmp", "force", "torque"]], width_ratios=[1, 1, 1])
+figure = Figure(figsize=(11, 7), layout="constrained")
+rows = [["side", "front", name] for name in ("zmp", "force", "torque")]
+axes = figure.subplot_mosaic(rows, width_ratios=[1.35, 1.0, 1.5], height_ratios=[1.2, 1, 1])
 shown = jnp.linspace(0, len(q) - 1, 6).astype(int)
 for k, points in enumerate(stick(q[shown])):
     shade = 0.25 + 0.75 * k / (len(shown) - 1)
     for name, across in (("side", 0), ("front", 1)):
-        x, z = points[:, across], points[:, 2]
+        x, z = points[:, across] * (1 - 2 * across), points[:, 2]
         hips = (x[4] + x[5]) / 2, (z[4] + z[5]) / 2
         right = jnp.array([5, 6, 7, 8])
         axes[name].plot([0, *x[jnp.array([0, 2, 4])]], [0, *z[jnp.array([0, 2, 4])]], "o-", c="C0", ms=3, alpha=shade)
@@ -147,16 +148,17 @@ for k, points in enumerate(stick(q[shown])):
         axes[name].plot(x[foot], z[foot], "-", c="C1", alpha=shade)
         axes[name].plot([x[4], x[5]], [z[4], z[5]], "-", c="0.3", alpha=shade)
 axes["side"].plot([0.14, 0, -0.08, 0.14], [0, ankle, 0, 0], c="C0")
-for name, label in (("side", "x (ahead) [m]"), ("front", "y (to the left) [m]")):
+for name, label in (("side", "x (ahead) [m]"), ("front", "-y (to the right) [m]")):
     axes[name].axhline(0, c="0.6", lw=0.8, zorder=0)
     axes[name].set(xlabel=label, ylabel="z [m]", aspect="equal")
-axes["side"].set_title("stance leg blue, swinging leg orange, later darker", fontsize="medium")
+axes["side"].set_title("stance leg blue, swinging orange")
+axes["front"].set_title("from behind, later darker")
 axes["zmp"].add_patch(Rectangle((-0.08, -0.06), 0.22, 0.12, fc="0.92", ec="0.5"))
 centres = jax.vmap(lambda t: configuration(coefficients, t)[:2])(times)
 axes["zmp"].plot(*centres.T, c="C2", label="pelvis")
 axes["zmp"].plot(*zmp.T, c="C3", label="zero moment point")
-axes["zmp"].set(xlabel="x [m]", ylabel="y [m]", aspect="equal", title="sole of the left foot")
-axes["zmp"].legend(fontsize="small")
+axes["zmp"].set(xlabel="x [m]", ylabel="y [m]", aspect="equal", xlim=(-0.12, 0.32), title="sole of the left foot")
+axes["zmp"].legend(fontsize="small", loc="right")
 for k, name in enumerate("xyz"):
     axes["force"].plot(times, wrenches[:, 3 + k], label=f"f_{name}")
 axes["force"].axhline(float(9.81 * free.inertia[:, 0].sum()), c="0.5", ls=":", label="weight")
@@ -171,5 +173,6 @@ for j, name in (
 ):
     axes["torque"].plot(clock, torques[:, j], label=name)
 axes["torque"].set(xlabel="time [s]", ylabel="torque [N m]")
-axes["torque"].legend(fontsize="small")
+axes["torque"].legend(fontsize="x-small", loc="center right")
+axes["torque"].set_xlim(0, 1.4 * duration)
 figure.savefig("biped_step.png", dpi=120)

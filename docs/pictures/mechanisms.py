@@ -44,7 +44,7 @@ def draw(axes: Axes, chain: jaxdyn.Chain, q: np.ndarray, view: np.ndarray, label
         if grounded:
             axes.plot(*flat(base[:3, 3]), "^", c="0.55", ms=11, zorder=0)
         if i in labels:
-            axes.annotate(labels[i], flat(placed), xytext=(9, 5), textcoords="offset points", fontsize=11, zorder=5)
+            axes.annotate(labels[i], flat(placed), xytext=(8, -15), textcoords="offset points", fontsize=11, zorder=5)
         m, h = float(chain.inertia[i, 0]), np.asarray(chain.inertia[i, 1:4])
         if m > 0:
             axes.plot(*flat(t @ np.append(h / m, 1)), "o", c="C3", ms=4.5, zorder=4)
@@ -63,28 +63,36 @@ def gravity_arrow(axes: Axes, chain: jaxdyn.Chain, view: np.ndarray) -> None:
     axes.annotate(
         "", start + 0.2 * along, start, "axes fraction", "axes fraction", {"arrowstyle": "->", "color": "0.3"}
     )
-    axes.annotate("g", start + [-0.045, -0.1], color="0.3", **style)
+    axes.annotate("g", start - np.array([0.045, 0.1]), color="0.3", **style)
 
 
-def gear(axes: Axes, points: np.ndarray) -> None:
+def triad(axes: Axes, view: np.ndarray) -> None:
+    """The world's axes, thin."""
+    for axis, name in zip(0.45 * np.eye(3), "xyz", strict=True):
+        end = view @ axis
+        axes.plot([0, end[0]], [0, end[1]], c="0.75", lw=1, zorder=0)
+        axes.annotate(name, 1.12 * end, color="0.6", fontsize=9, ha="center", va="center")
+
+
+def gear(axes: Axes, picture: "Picture", points: np.ndarray) -> None:
     """The motor's wheel on the joint's."""
-    for centre, radius, name in (((0, 0), 0.16, ""), ((0.0, 0.235), 0.06, "motor")):
+    for centre, radius in (((0, 0), 0.16), ((0.0, 0.22), 0.06)):
         axes.add_patch(Circle(centre, radius, fill=False, ec="0.4", lw=1.3))
-        axes.annotate(name, (0.08, 0.25), fontsize=9, color="0.3")
+    axes.annotate("motor", (0.1, 0.21), fontsize=9, color="0.3")
 
 
-def spring(axes: Axes, points: np.ndarray) -> None:
+def spring(axes: Axes, picture: "Picture", points: np.ndarray) -> None:
     """The motor's angle, dashed, and a zigzag between it and the link."""
     motor, link = 0.15, 0.75
-    axes.plot([0, 0.75 * np.sin(motor)], [0, -0.75 * np.cos(motor)], "--", c="0.4")
-    axes.annotate("q2 (motor)", (0.75 * np.sin(motor) - 0.3, -0.85), fontsize=10, color="0.3")
-    axes.annotate("q1 (link)", (0.48, -0.42), fontsize=10)
+    axes.plot([0, 0.7 * np.sin(motor)], [0, -0.7 * np.cos(motor)], "--", c="0.4")
+    axes.annotate("q2 (motor)", (0.05, -0.62), fontsize=10, color="0.3", ha="right")
+    axes.annotate("q1 (link)", (0.42, -0.3), fontsize=10)
     angle = np.linspace(motor, link, 41)
     radius = 0.45 + 0.04 * np.interp(np.arange(41) % 8, [0, 2, 6, 8], [0, 1, -1, 0])
     axes.plot(radius * np.sin(angle), -radius * np.cos(angle), c="C2", lw=1.3)
 
 
-def belt(axes: Axes, points: np.ndarray) -> None:
+def belt(axes: Axes, picture: "Picture", points: np.ndarray) -> None:
     """Around both joints."""
     along = points[1] / np.linalg.norm(points[1])
     across = 0.09 * np.array([-along[1], along[0]])
@@ -94,11 +102,24 @@ def belt(axes: Axes, points: np.ndarray) -> None:
         axes.add_patch(Circle(centre, 0.09, fill=False, ec="C2", lw=1.2))
 
 
-def torso(axes: Axes, points: np.ndarray) -> None:
-    """Up from the pelvis, and the soles' ground."""
-    hips = (points[4] + points[5]) / 2
-    axes.plot([hips[0], hips[0]], [hips[1], hips[1] + 0.5], c="C0", lw=3)
-    axes.annotate("torso", hips + [0.03, 0.4], fontsize=10)
+def shadow(axes: Axes, picture: "Picture", points: np.ndarray) -> None:
+    """The reach on the horizontal plane, and the height above it."""
+    q1, q2, r = picture.q
+    foot = picture.view @ [r * np.cos(q2) * np.cos(q1), r * np.cos(q2) * np.sin(q1), 0]
+    axes.plot(*np.transpose([[0, 0], foot, points[2]]), "--", c="0.6", lw=1, zorder=0)
+    axes.annotate("r", 0.75 * points[2] + np.array([-0.08, 0.04]), fontsize=11)
+
+
+def torso_and_soles(axes: Axes, picture: "Picture", points: np.ndarray) -> None:
+    """The torso above the pelvis, and the edges of the feet."""
+    chain, q = picture.chain(), jnp.asarray(picture.q)
+    at = lambda frame, x: picture.view @ np.asarray(jaxdyn.frame_pose(chain, q, frame) @ jnp.asarray([*x, 1.0]))[:3]
+    body = [at("pelvis", x) for x in ((0, -0.12, 0), (0, -0.12, 0.5), (0, 0.12, 0.5), (0, 0.12, 0))]
+    axes.fill(*np.transpose(body), fc="C0", alpha=0.15)
+    axes.plot(*np.transpose([*body, body[0]]), c="C0", lw=2)
+    for side in ("left", "right"):
+        sole = [at(f"{side}_sole", (x, y, 0)) for x, y in ((-0.08, -0.06), (0.14, -0.06), (0.14, 0.06), (-0.08, 0.06))]
+        axes.fill(*np.transpose(sole), fc="0.55" if side == "left" else "C0", alpha=0.5, zorder=0)
 
 
 class Picture(NamedTuple):
@@ -108,7 +129,7 @@ class Picture(NamedTuple):
     q: tuple[float, ...]
     view: np.ndarray
     labels: dict[int, str]
-    extra: Callable[[Axes, np.ndarray], None] | None = None
+    extra: Callable[[Axes, "Picture", np.ndarray], None] | None = None
 
 
 BOOK = jaxdyn.textbook
@@ -122,14 +143,14 @@ PICTURES = {
     "elastic_link": Picture(lambda: BOOK.single_link(com_distance=0.7, link_inertia=0.6), (0.75,), YZ, {}, spring),
     "remote_elbow": Picture(lambda: BOOK.remotely_driven_elbow(), (0.5, 1.2), XY, {0: "p1", 1: "p2"}, belt),
     "five_bar": Picture(lambda: jaxdyn.linkages.five_bar()[0], (0.5, 2.0, -1.5, 1.5), XY, TWO),
-    "spherical_rrp": Picture(lambda: BOOK.spherical_rrp(), (0.4, 0.6, 1.2), SIDE, {1: "q1, q2", 2: "r"}),
+    "spherical_rrp": Picture(lambda: BOOK.spherical_rrp(), (0.4, 0.6, 1.2), SIDE, {1: "q1, q2"}, shadow),
     "pendulum_3dof": Picture(lambda: BOOK.pendulum_3dof(), (0.5, 0.5, -0.8), SIDE, {1: "q1, q2", 2: "q3"}),
     "biped": Picture(
         lambda: BOOK.biped(),
-        (-0.02, -0.15, 0.3, -0.15, 0.02, 0.02, -0.75, 0.9, -0.15, -0.02),
-        seen_from(-0.75, 0.15),
+        (-0.05, -0.35, 0.5, -0.15, 0.05, 0.05, -0.8, 0.7, 0.1, -0.05),
+        seen_from(-1.1, 0.25),
         {},
-        torso,
+        torso_and_soles,
     ),
     "four_bar": Picture(lambda: jaxdyn.linkages.four_bar()[0], (1.1, -0.8, 0.3, 0.8), XY, {0: "t1", 2: "t2"}),
 }
@@ -143,10 +164,12 @@ def main() -> None:
         axes = figure.subplots()
         points = draw(axes, chain, np.array(picture.q), picture.view, picture.labels)
         if picture.extra is not None:
-            picture.extra(axes, points)
+            picture.extra(axes, picture, points)
+        if picture.view is SIDE:
+            triad(axes, picture.view)
         gravity_arrow(axes, chain, picture.view)
         axes.set_aspect("equal", adjustable="datalim")
-        axes.margins(0.15)
+        axes.margins(0.22)
         axes.axis("off")
         figure.savefig(Path(__file__).with_name(f"{name}.png"), dpi=100)
         print(name)
