@@ -17,7 +17,7 @@ PACKAGE = ROOT / "jaxdyn"
 ROWS = ("errors", "spatial", "model", "io", "dynamics", "symbolic", "simulation", "identification", "report", "cli")
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-PAGES = ("README.md", "docs/index.md", "docs/quickstart.md")
+PAGES = ("README.md", "docs/index.md", "docs/quickstart.md", "docs/mechanisms.md")
 
 
 def row_of(name: str) -> int:

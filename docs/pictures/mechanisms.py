@@ -59,7 +59,7 @@ def gravity_arrow(axes: Axes, chain: jaxdyn.Chain, view: np.ndarray) -> None:
     """In the upper right corner, along gravity."""
     along = view @ np.asarray(chain.gravity) / np.linalg.norm(np.asarray(chain.gravity))
     style = {"xycoords": "axes fraction", "ha": "center", "va": "center"}
-    start = np.array([0.93, 0.95])
+    start = np.array([0.96, 0.97])
     axes.annotate(
         "", start + 0.2 * along, start, "axes fraction", "axes fraction", {"arrowstyle": "->", "color": "0.3"}
     )
@@ -110,6 +110,19 @@ def shadow(axes: Axes, picture: "Picture", points: np.ndarray) -> None:
     axes.annotate("r", 0.75 * points[2] + np.array([-0.08, 0.04]), fontsize=11)
 
 
+def pin(link: int, length: float) -> Callable[[Axes, "Picture", np.ndarray], None]:
+    """A link of that length up to the pin that closes the loop."""
+
+    def extra(axes: Axes, picture: "Picture", points: np.ndarray) -> None:
+        pose = np.asarray(jaxdyn.forward_kinematics(picture.chain(), jnp.asarray(picture.q))[link])
+        end = picture.view @ (pose[:3, 3] + length * pose[:3, 0])
+        axes.plot(*np.transpose([points[link], end]), c="C0", lw=3, zorder=1)
+        axes.plot(*end, "o", c="C2", mec="0.2", ms=8, zorder=3)
+        axes.annotate("pin", end, xytext=(8, -13), textcoords="offset points", fontsize=9, color="C2")
+
+    return extra
+
+
 def torso_and_soles(axes: Axes, picture: "Picture", points: np.ndarray) -> None:
     """The torso above the pelvis, and the edges of the feet."""
     chain, q = picture.chain(), jnp.asarray(picture.q)
@@ -142,8 +155,8 @@ PICTURES = {
     "geared_link": Picture(lambda: BOOK.single_link(com_distance=0.7, link_inertia=0.6), (0.75,), YZ, {0: "q"}, gear),
     "elastic_link": Picture(lambda: BOOK.single_link(com_distance=0.7, link_inertia=0.6), (0.75,), YZ, {}, spring),
     "remote_elbow": Picture(lambda: BOOK.remotely_driven_elbow(), (0.5, 1.2), XY, {0: "p1", 1: "p2"}, belt),
-    "five_bar": Picture(lambda: jaxdyn.linkages.five_bar()[0], (0.5, 2.0, -1.5, 1.5), XY, TWO),
-    "spherical_rrp": Picture(lambda: BOOK.spherical_rrp(), (0.4, 0.6, 1.2), SIDE, {1: "q1, q2"}, shadow),
+    "five_bar": Picture(lambda: jaxdyn.linkages.five_bar()[0], (0.5, 2.0, -1.5, 1.5), XY, {1: "q1, q2"}, pin(2, 1.0)),
+    "spherical_rrp": Picture(lambda: BOOK.spherical_rrp(), (0.4, 0.5, 1.2), SIDE, {1: "q1, q2"}, shadow),
     "pendulum_3dof": Picture(lambda: BOOK.pendulum_3dof(), (0.5, 0.5, -0.8), SIDE, {1: "q1, q2", 2: "q3"}),
     "biped": Picture(
         lambda: BOOK.biped(),
@@ -152,7 +165,7 @@ PICTURES = {
         {},
         torso_and_soles,
     ),
-    "four_bar": Picture(lambda: jaxdyn.linkages.four_bar()[0], (1.1, -0.8, 0.3, 0.8), XY, {0: "t1", 2: "t2"}),
+    "four_bar": Picture(lambda: jaxdyn.linkages.four_bar()[0], (1.1, -0.8, 0.3, 0.8), XY, {2: "t1, t2"}, pin(3, 0.5)),
 }
 
 
