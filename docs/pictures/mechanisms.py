@@ -110,13 +110,14 @@ def shadow(axes: Axes, picture: "Picture", points: np.ndarray) -> None:
     axes.annotate("r", 0.75 * points[2] + np.array([-0.08, 0.04]), fontsize=11)
 
 
-def pin(link: int, length: float) -> Callable[[Axes, "Picture", np.ndarray], None]:
-    """A link of that length up to the pin that closes the loop."""
+def pin(link: int, length: float, other: int) -> Callable[[Axes, "Picture", np.ndarray], None]:
+    """A link of that length up to the pin that closes the loop, and the way to it on the other link."""
 
     def extra(axes: Axes, picture: "Picture", points: np.ndarray) -> None:
         pose = np.asarray(jaxdyn.forward_kinematics(picture.chain(), jnp.asarray(picture.q))[link])
         end = picture.view @ (pose[:3, 3] + length * pose[:3, 0])
-        axes.plot(*np.transpose([points[link], end]), c="C0", lw=3, zorder=1)
+        for start in (points[link], points[other]):
+            axes.plot(*np.transpose([start, end]), c="C0", lw=3, zorder=1)
         axes.plot(*end, "o", c="C2", mec="0.2", ms=8, zorder=3)
         axes.annotate("pin", end, xytext=(8, -13), textcoords="offset points", fontsize=9, color="C2")
 
@@ -155,7 +156,9 @@ PICTURES = {
     "geared_link": Picture(lambda: BOOK.single_link(com_distance=0.7, link_inertia=0.6), (0.75,), YZ, {0: "q"}, gear),
     "elastic_link": Picture(lambda: BOOK.single_link(com_distance=0.7, link_inertia=0.6), (0.75,), YZ, {}, spring),
     "remote_elbow": Picture(lambda: BOOK.remotely_driven_elbow(), (0.5, 1.2), XY, {0: "p1", 1: "p2"}, belt),
-    "five_bar": Picture(lambda: jaxdyn.linkages.five_bar()[0], (0.5, 2.0, -1.5, 1.5), XY, {1: "q1, q2"}, pin(2, 1.0)),
+    "five_bar": Picture(
+        lambda: jaxdyn.linkages.five_bar()[0], (0.5, 2.0, -1.5, 1.5), XY, {1: "q1, q2"}, pin(2, 1.0, 3)
+    ),
     "spherical_rrp": Picture(lambda: BOOK.spherical_rrp(), (0.4, 0.5, 1.2), SIDE, {1: "q1, q2"}, shadow),
     "pendulum_3dof": Picture(lambda: BOOK.pendulum_3dof(), (0.5, 0.5, -0.8), SIDE, {1: "q1, q2", 2: "q3"}),
     "biped": Picture(
@@ -165,7 +168,9 @@ PICTURES = {
         {},
         torso_and_soles,
     ),
-    "four_bar": Picture(lambda: jaxdyn.linkages.four_bar()[0], (1.1, -0.8, 0.3, 0.8), XY, {2: "t1, t2"}, pin(3, 0.5)),
+    "four_bar": Picture(
+        lambda: jaxdyn.linkages.four_bar()[0], (2.0, -1.7, 0.3, 1.7), XY, {2: "t1, t2"}, pin(3, 0.5, 1)
+    ),
 }
 
 
@@ -182,7 +187,7 @@ def main() -> None:
             triad(axes, picture.view)
         gravity_arrow(axes, chain, picture.view)
         axes.set_aspect("equal", adjustable="datalim")
-        axes.margins(0.22)
+        axes.margins(x=0.22, y=0.12)
         axes.axis("off")
         figure.savefig(Path(__file__).with_name(f"{name}.png"), dpi=100)
         print(name)
