@@ -9,6 +9,22 @@ from .dynamics.centroidal import (
     total_mass as total_mass,
     total_momentum as total_momentum,
 )
+from .dynamics.closure import (
+    Projection as Projection,
+    project_configuration as project_configuration,
+    project_velocity as project_velocity,
+)
+from .dynamics.constrained import (
+    ConstrainedDynamics as ConstrainedDynamics,
+    ConstrainedTorques as ConstrainedTorques,
+    constrained_forward_dynamics as constrained_forward_dynamics,
+    constrained_inverse_dynamics as constrained_inverse_dynamics,
+)
+from .dynamics.constraint import (
+    constraint_bias as constraint_bias,
+    constraint_jacobian as constraint_jacobian,
+    constraint_residual as constraint_residual,
+)
 from .dynamics.coriolis import (
     christoffel_symbols as christoffel_symbols,
     coriolis_matrix as coriolis_matrix,
@@ -87,6 +103,12 @@ from .dynamics.passivity import (
     passivity_integral as passivity_integral,
     passivity_inverse_dynamics as passivity_inverse_dynamics,
 )
+from .dynamics.reduction import (
+    ReducedDynamics as ReducedDynamics,
+    independent_coordinates as independent_coordinates,
+    reduced_dynamics as reduced_dynamics,
+    reduced_forward_dynamics as reduced_forward_dynamics,
+)
 from .dynamics.regressor import (
     drive_regressor as drive_regressor,
     regressor as regressor,
@@ -155,6 +177,7 @@ from .io.urdf_write import (
 )
 from .model import (
     layouts as layouts,
+    linkages as linkages,
     robots as robots,
     textbook as textbook,
 )
@@ -177,6 +200,12 @@ from .model.configuration import (
     neutral_configuration as neutral_configuration,
     normalize_configuration as normalize_configuration,
     random_configuration as random_configuration,
+)
+from .model.constraint import (
+    FrameConstraint as FrameConstraint,
+    FunctionConstraint as FunctionConstraint,
+    point_constraint as point_constraint,
+    pose_constraint as pose_constraint,
 )
 from .model.dh import (
     from_dh as from_dh,
@@ -204,6 +233,10 @@ from .report.summary import (
 )
 from .report.tables import (
     write_parameters as write_parameters,
+)
+from .simulation.constrained import (
+    constrained_rollout as constrained_rollout,
+    constrained_step as constrained_step,
 )
 from .simulation.integrate import (
     rollout as rollout,

@@ -47,12 +47,27 @@ def step(
     Raises:
         ModelError: a scheme of another name.
     """
-    q, qd = _promoted(chain, q, qd)
-    dt = jnp.asarray(dt, q.dtype)
+    q, qd = promoted(chain, q, qd)
 
     def acceleration(x, xd):
         return forward_dynamics(chain, x, xd, tau - passive_force(chain, x, xd), external_wrenches, wrench_by_tip)
 
+    return advance(chain, q, qd, jnp.asarray(dt, q.dtype), acceleration, method)
+
+
+def advance(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    qd: Float[Array, " nv"],
+    dt: Float[Array, ""],
+    acceleration: Callable[[Array, Array], Array],
+    method: Method,
+) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
+    """The state a time dt later for accelerations qdd = acceleration(q, qd), by one of the schemes of `step`.
+
+    Raises:
+        ModelError: a scheme of another name.
+    """
     if method == "semi_implicit_euler":
         qd = qd + dt * acceleration(q, qd)
         return integrate(chain, q, dt * qd), qd
@@ -104,7 +119,7 @@ def rollout(
         if steps is not None and steps != len(torques):
             raise ModelError(f"{len(torques)} rows of torques are given for {steps} steps")
         steps = len(torques)
-    q, qd = _promoted(chain, q, qd)
+    q, qd = promoted(chain, q, qd)
     dt = jnp.asarray(dt, q.dtype)
     on_links, at_steps = _by_step(external_wrenches, 2)
     by_tip, by_tip_at_steps = _by_step(wrench_by_tip, 1)
@@ -123,7 +138,7 @@ def rollout(
     return jnp.concatenate([q[None], positions]), jnp.concatenate([qd[None], velocities])
 
 
-def _promoted(chain: Chain, *vectors: Array) -> list[Array]:
+def promoted(chain: Chain, *vectors: Array) -> list[Array]:
     """State vectors in the type that the chain's leaves will give their successors."""
     arrays = [jnp.asarray(x) for x in vectors]
     dtype = jnp.result_type(chain.dtype, *arrays)

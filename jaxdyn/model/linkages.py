@@ -1,0 +1,127 @@
+"""Closed planar linkages of the textbooks: a tree whose loop is cut at one pin, and the constraint that closes it.
+
+Masses [kg], lengths [m], moments of inertia about centres of mass along z [kg m^2], gravity [m/s^2] along -y, angles [rad].
+A link's centre of mass lies on the link, lc from its joint. With e(a) = (cos a, sin a), every docstring says where the joints
+are; c_ab = cos(a - b), s_ab = sin(a - b). Both linkages are parallelograms, whose opposite links stay parallel, so that two
+absolute angles say everything, and loops close at every configuration.
+"""
+
+import jax.numpy as jnp
+import numpy as np
+
+from .build import make_chain
+from .chain import Chain, Coupling
+from .constraint import FrameConstraint, point_constraint
+from .screws import ten_parameters
+
+
+def five_bar(
+    *,
+    masses: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 1.0),
+    l1: float = 1.0,
+    l2: float = 0.4,
+    l4: float = 1.0,
+    com_distances: tuple[float, float, float, float] = (0.5, 0.2, 0.5, 0.3),
+    inertias: tuple[float, float, float, float] = (1 / 12, 1 / 75, 1 / 12, 0.12),
+    gravity: float = 9.81,
+) -> tuple[Chain, FrameConstraint]:
+    """Five-bar parallelogram (Spong, Hutchinson & Vidyasagar 2020, sec. 6.4), the ground being the fifth bar.
+
+    Links 1 and 2 turn about the base, at the absolute angles q1 and q2 that motors drive. Link 3 hangs on the end of link 2
+    and stays parallel to link 1, both of length l1. Link 4 turns about the end of link 1, parallel to link 2: link 3 is
+    pinned to it l2 from there, and on the other side it carries its centre of mass (lc4) and the frame "tip" (l4). Centres of
+    mass: lc1 e(q1), lc2 e(q2), l2 e(q2) + lc3 e(q1), l1 e(q1) - lc4 e(q2). In q1, q2
+
+        d11 = m1 lc1^2 + m3 lc3^2 + m4 l1^2 + i1 + i3,  d22 = m2 lc2^2 + m3 l2^2 + m4 lc4^2 + i2 + i4,
+        d12 = d c_21 with d = m3 l2 lc3 - m4 l1 lc4,  h = d s_12 [qd2^2, -qd1^2],
+        g = gravity [(m1 lc1 + m3 lc3 + m4 l1) cos q1, (m2 lc2 + m3 l2 - m4 lc4) cos q2].
+
+    With m3 l2 lc3 = m4 l1 lc4 the two equations have nothing to do with each other: M is constant, and h = 0.
+
+    Returns:
+        The tree of links 1, 2, 3 (on 2) and 4 (on 1), with joint positions (q1, q2, q1 - q2, q2 - q1), and the pin that closes
+        it; the independent coordinates are "joint1" and "joint2".
+    """
+    signs = (1, 1, 1, -1)
+    bodies = [_body(m, s * c, i) for m, s, c, i in zip(masses, signs, com_distances, inertias, strict=True)]
+    chain = _planar(bodies, (-1, -1, 1, 0), (0.0, 0.0, l2, l1), gravity, tip=(3, -l4))
+    return chain, point_constraint("link3", "link4", point=(l1, 0, 0), other_point=(l2, 0, 0), axes="xy")
+
+
+def four_bar(
+    *,
+    masses: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 1.0),
+    l1: float = 0.5,
+    l2: float = 1.0,
+    l3: float = 0.4,
+    com_distances: tuple[float, float, float, float] = (0.25, 0.5, 0.2, 0.25),
+    inertias: tuple[float, float, float, float] = (1 / 48, 1 / 12, 1 / 75, 1 / 48),
+    gravity: float = 9.81,
+) -> tuple[Chain, FrameConstraint]:
+    """Four-bar robot of two degrees of freedom (Shih et al. 2012, example 4): links 1 and 4 parallel at the absolute angle
+    t1, links 2 and 3 at t2.
+
+    Links 1 and 3 turn about the base; link 2 hangs on the end of link 1, link 4 on the end of link 3, and the end of link 4
+    is pinned to link 2, l3 from its joint. Links 1 and 4 have the length l1; link 2 goes on to the frame "tip" at l2. Centres
+    of mass: lc1 e(t1), l1 e(t1) + lc2 e(t2), lc3 e(t2), l3 e(t2) + lc4 e(t1). In t1, t2
+
+        d11 = m1 lc1^2 + m2 l1^2 + m4 lc4^2 + i1 + i4,  d22 = m2 lc2^2 + m3 lc3^2 + m4 l3^2 + i2 + i3,
+        d12 = d c_12 with d = m2 l1 lc2 + m4 l3 lc4,  h = d s_12 [td2^2, -td1^2],
+        g = gravity [(m1 lc1 + m2 l1 + m4 lc4) cos t1, (m2 lc2 + m3 lc3 + m4 l3) cos t2].
+
+    Returns:
+        The tree of links 1, 2 (on 1), 3 and 4 (on 3), with joint positions (t1, t2 - t1, t2, t1 - t2), and the pin that closes
+        it; the independent coordinates are "joint1" and "joint3".
+    """
+    bodies = [_body(m, c, i) for m, c, i in zip(masses, com_distances, inertias, strict=True)]
+    chain = _planar(bodies, (-1, 0, -1, 2), (0.0, l1, 0.0, l3), gravity, tip=(1, l2))
+    return chain, point_constraint("link4", "link2", point=(l1, 0, 0), other_point=(l3, 0, 0), axes="xy")
+
+
+def four_bar_chains(
+    *,
+    masses: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 1.0),
+    l1: float = 0.5,
+    l2: float = 1.0,
+    l3: float = 0.4,
+    com_distances: tuple[float, float, float, float] = (0.25, 0.5, 0.2, 0.25),
+    inertias: tuple[float, float, float, float] = (1 / 48, 1 / 12, 1 / 75, 1 / 48),
+    gravity: float = 9.81,
+) -> tuple[Chain, Chain]:
+    """The robot of `four_bar` as two serial chains, links 1, 2 and links 3, 4, both in the absolute angles y = (t1, t2).
+
+    As the parallelogram is closed in these coordinates whatever they are, the equations of motion of the two simply add up
+    (Shih et al. 2012): M = M_12 + M_34, and so do C qd, g and inverse dynamics. A `Coupling` gives each chain the joint
+    angles (t1, t2 - t1) and (t2, t1 - t2). Arguments as for `four_bar`.
+    """
+    body = [_body(m, c, i) for m, c, i in zip(masses, com_distances, inertias, strict=True)]
+    names = ("theta1", "theta2")
+    first = Coupling(jnp.asarray([[1.0, 0], [-1, 1]]), jnp.zeros(2))
+    second = Coupling(jnp.asarray([[0.0, 1], [1, -1]]), jnp.zeros(2))
+    return (
+        _planar(body[:2], (-1, 0), (0.0, l1), gravity, (1, l2), coupling=first, coordinate_names=names),
+        _planar(body[2:], (-1, 0), (0.0, l3), gravity, (1, l1), coupling=second, coordinate_names=names),
+    )
+
+
+def _body(mass: float, com: float, moment: float) -> np.ndarray:
+    """A slender body along x with its centre of mass at `com`, and the moment of inertia across."""
+    return ten_parameters(mass, [com, 0, 0], np.diag([0, moment, moment]))
+
+
+def _planar(bodies, parents, offsets, gravity, tip, **more) -> Chain:
+    """Links in the x-y plane, joints about z; `offsets` along x in the parent link, the tip (link, along x)."""
+    n = len(bodies)
+    end = np.eye(4)
+    end[0, 3] = tip[1]
+    return make_chain(
+        rotation=np.tile(np.eye(3), (n, 1, 1)),
+        translation=np.outer(offsets, [1.0, 0, 0]),
+        screw=np.tile([0, 0, 1.0, 0, 0, 0], (n, 1)),
+        inertia=np.array(bodies),
+        parents=parents,
+        frames={"tip": (tip[0], end)},
+        tip_name="tip",
+        gravity=(0, -gravity, 0),
+        **more,
+    )

@@ -1,0 +1,104 @@
+"""Time integration of constrained robots: the schemes of `step`, and a projection that leaves no drift."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..dynamics.closure import project_configuration, project_velocity
+from ..dynamics.constrained import Stabilisation, constrained_forward_dynamics
+from ..dynamics.friction import passive_force
+from ..errors import ModelError
+from ..model.chain import Chain
+from ..model.constraint import Constraints
+from .integrate import Method, advance, promoted
+
+
+def constrained_step(
+    chain: Chain,
+    constraints: Constraints,
+    q: Float[Array, " nq"],
+    qd: Float[Array, " nv"],
+    tau: Float[Array, " nv"],
+    dt: float | Float[Array, ""],
+    external_wrenches: Float[Array, "n 6"] | None = None,
+    method: Method = "rk4",
+    stabilisation: Stabilisation = (0.0, 0.0),
+    projected: bool = True,
+) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
+    """The state (q, qd) a time dt later: qdd = constrained_forward_dynamics(tau - passive_force), then the nearest state
+    that keeps the constraints (`project_configuration`, `project_velocity`).
+
+    Without projection phi drifts as the scheme's error; `stabilisation` then pulls it back, at the price of a spring and a
+    damper of its own in the motion. The projection moves the state by no more than that error and keeps the scheme's order.
+
+    Args:
+        tau: joint torques during the step [N m].
+        dt: step [s].
+        external_wrenches: wrenches (n, f) on each link, in its frame, held [N m, N].
+        method: as in `step`.
+        stabilisation: Baumgarte's alpha, beta [1/s].
+        projected: whether to project.
+
+    Raises:
+        ModelError: a scheme of another name; no constraint, or one that names a frame that is not there.
+    """
+    q, qd = promoted(chain, q, qd)
+
+    def acceleration(x, xd):
+        driven = tau - passive_force(chain, x, xd)
+        return constrained_forward_dynamics(
+            chain, constraints, x, xd, driven, external_wrenches, stabilisation
+        ).acceleration
+
+    q, qd = advance(chain, q, qd, jnp.asarray(dt, q.dtype), acceleration, method)
+    if not projected:
+        return q, qd
+    q = project_configuration(chain, constraints, q, max_iterations=10).configuration
+    return q, project_velocity(chain, constraints, q, qd)
+
+
+def constrained_rollout(
+    chain: Chain,
+    constraints: Constraints,
+    q: Float[Array, " nq"],
+    qd: Float[Array, " nv"],
+    controls: Float[Array, "steps nv"] | Callable[[Array, Array, Array], Array],
+    dt: float | Float[Array, ""],
+    steps: int | None = None,
+    method: Method = "rk4",
+    stabilisation: Stabilisation = (0.0, 0.0),
+    projected: bool = True,
+) -> tuple[Float[Array, "times nq"], Float[Array, "times nv"]]:
+    """Positions and velocities at t = 0, dt, ..., steps dt by `constrained_step`; the first row is the state given.
+
+    Start from a state that keeps the constraints (`project_configuration`, `project_velocity`).
+
+    Args:
+        controls: torques held during each step [N m], or a policy tau = controls(t, q, qd).
+        dt: step [s].
+        steps: number of steps; needed with a policy.
+
+    Raises:
+        ModelError: a policy without `steps`, or torques whose number is not `steps`.
+    """
+    policy = controls if callable(controls) else None
+    torques = None if callable(controls) else controls
+    count = steps if torques is None else len(torques)
+    if count is None or (steps is not None and count != steps):
+        given = "a policy" if torques is None else f"{len(torques)} rows of torques"
+        raise ModelError(f"a constrained rollout of {steps} steps does not go with {given}")
+    q, qd = promoted(chain, q, qd)
+    dt = jnp.asarray(dt, q.dtype)
+
+    def body(state, x):
+        time, tau = x
+        q, qd = state
+        tau = tau if policy is None else policy(time, q, qd)
+        new = constrained_step(chain, constraints, q, qd, tau, dt, None, method, stabilisation, projected)
+        return new, new
+
+    times = jnp.arange(count, dtype=q.dtype) * dt
+    _, (positions, velocities) = jax.lax.scan(body, (q, qd), (times, torques), length=count)
+    return jnp.concatenate([q[None], positions]), jnp.concatenate([qd[None], velocities])
