@@ -340,15 +340,21 @@ def test_what_a_process_says_and_returns(files, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+# a test run in the background has SIGINT ignored, and so would what it starts
+INTERRUPTIBLE = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from jaxdyn.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
 def test_interrupted_in_the_middle(tmp_path):
     pty = pytest.importorskip("pty", reason="no pseudo-terminals here")
     screen, terminal = pty.openpty()  # the progress bar is drawn only where a person watches
-    line = [sys.executable, "-m", "jaxdyn", "identify", "--out", str(tmp_path / "out")]
+    line = [sys.executable, "-c", INTERRUPTIBLE, "identify", "--out", str(tmp_path / "out")]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
-    listen = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # a test run in the background has it ignored
-    process = subprocess.Popen(
-        line, stdout=subprocess.PIPE, stderr=terminal, env=environment, cwd=tmp_path, preexec_fn=listen
-    )
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=terminal, env=environment, cwd=tmp_path)
     os.close(terminal)
     seen, sent, limit = b"", False, time.monotonic() + 120
     while time.monotonic() < limit:

@@ -353,6 +353,7 @@ def stretched(chain, q, x):
     return jnp.stack([u, x * u])
 
 
+@pytest.mark.thorough
 def test_derivatives():
     chain, constraint, q, qd, tau = closed_five_bar()
     rng = np.random.default_rng(2)

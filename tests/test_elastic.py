@@ -167,6 +167,7 @@ def test_damped_springs_have_no_inverse():
         jax.block_until_ready(inverse(chain, drives(chain), *state()))
 
 
+@pytest.mark.thorough
 def test_stiff_joints_become_rigid_at_first_order():
     """Torques and motions differ from those of rigid joints with the armature J by a constant over K."""
     chain = dataclasses.replace(arm(), coulomb_friction=jnp.zeros(N), stribeck_friction=jnp.zeros(N))

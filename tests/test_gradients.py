@@ -75,6 +75,20 @@ def straight_at_rest():
     return chain, *(jnp.zeros(shape) for shape in ((N,), (N,), (N,), (N, 6), (6,)))
 
 
+# compiling the derivatives of all functions takes minutes: by default those of one of each kind
+ALWAYS = {
+    "inverse_dynamics",
+    "mass_matrix",
+    "forward_dynamics",
+    "friction_force",
+    "kinetic_energy",
+    "frame_pose",
+    "jacobian",
+    "regressor",
+}
+NAMES = [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.thorough) for name in FUNCTIONS]
+
+
 @functools.cache
 def flat(name):
     """The function of that name with one vector as its result."""
@@ -93,12 +107,9 @@ def all_derivatives(name, state):
 
 
 STATES = {"in motion": in_motion, "straight at rest": straight_at_rest}
-FORWARD = pytest.mark.xdist_group("forward dynamics")  # one worker, so that their comparison finds what they computed
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(x, marks=FORWARD if x in ("aba", "forward_dynamics") else ()) for x in FUNCTIONS]
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_forward_reverse_and_finite_differences_agree(name):
     for state in STATES:
         leaves, cotangent, values, forward, reverse, differences = all_derivatives(name, state)
@@ -113,7 +124,8 @@ def test_forward_reverse_and_finite_differences_agree(name):
             assert gap <= bound, f"{leaf}: reverse mode is off by {gap} of {scale}"
 
 
-@FORWARD
+@pytest.mark.thorough
+@pytest.mark.xdist_group("forward dynamics")
 @pytest.mark.parametrize("state", STATES)
 def test_derivatives_of_forward_dynamics_are_those_of_its_recursion(state):
     """The rule M^-1 (d tau - dID) against differentiating the articulated-body recursion, leaf by leaf."""
@@ -125,7 +137,7 @@ def test_derivatives_of_forward_dynamics_are_those_of_its_recursion(state):
         assert abs(rule[2][k] - recursion[2][k]) <= 1e-11 * scale
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", NAMES)
 def test_plain_compiled_and_batched_calls_agree(name):
     """Compiled calls on one robot, a batch of two robots in different states, and the same operations one by one."""
     f = flat(name)
@@ -175,6 +187,7 @@ def filled(f, arguments):
     return of_variables
 
 
+@pytest.mark.thorough
 def test_second_derivatives_of_forward_dynamics():
     """Symmetric in the two directions, the same in reverse mode, and what changes in the recursion's own first derivatives."""
     arguments = in_motion()

@@ -294,7 +294,7 @@ GRADIENTS = {
 }
 
 
-@pytest.mark.parametrize("name", GRADIENTS)
+@pytest.mark.parametrize("name", [pytest.param("torques and poses", marks=pytest.mark.thorough), "step"])
 def test_gradients(name):
     """Forward = reverse = finite differences, in the state (quaternions too) and in every leaf of the model."""
     chain = random_mechanism(1)
@@ -330,6 +330,7 @@ def test_gradients(name):
     assert moved >= 5
 
 
+@pytest.mark.thorough
 def test_batches_and_float32():
     chain = KINDS["free, coupled"]()
     states = [mechanism_state(chain, k) for k in range(3)]

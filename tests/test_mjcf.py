@@ -269,6 +269,7 @@ def test_pinocchio_layout_of_ball_joints():
     assert relative(tau, pin.rnea(model, model.createData(), x, speed, rate)) < 1e-12
 
 
+@pytest.mark.thorough
 def test_layouts_differentiate_and_batch():
     chain = jaxdyn.loads(WALKER)
     rng = np.random.default_rng(4)
