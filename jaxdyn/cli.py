@@ -134,7 +134,7 @@ def _identify(options: argparse.Namespace) -> int:
     jax.config.update("jax_enable_x64", True)
 
     from .identification.columns import coupled_drive
-    from .identification.identify import identify
+    from .identification.identify import check_identifiable, identify
     from .io.load import load
     from .io.log import check_log, read_log
     from .report.output import check_writable, write_all
@@ -154,6 +154,7 @@ def _identify(options: argparse.Namespace) -> int:
     truth = None
     if options.model:
         chain = load(options.model, lock=lock, tip=options.tip, allow_nonphysical=options.allow_nonphysical)
+        check_identifiable(chain)
         chain = _with_coulomb_velocity(chain, options.coulomb_velocity)
         ranges = dict(enumerate(options.rows))
 

@@ -124,8 +124,9 @@ def mechanism_state(chain: jaxdyn.Chain, seed: int = 0) -> tuple[jax.Array, jax.
 
 
 def linear_friction(chain: jaxdyn.Chain) -> jaxdyn.Chain:
-    """The same robot without Stribeck friction: its torques are linear in the parameters that are identified."""
-    return dataclasses.replace(chain, stribeck_friction=jnp.zeros_like(chain.stribeck_friction))
+    """The same robot without Stribeck friction and springs: its torques are linear in the parameters that are identified."""
+    none = jnp.zeros_like(chain.armature)
+    return dataclasses.replace(chain, stribeck_friction=none, stiffness=none)
 
 
 def random_state(n: int, seed: int = 0) -> tuple[jax.Array, jax.Array, jax.Array]:

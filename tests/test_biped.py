@@ -173,6 +173,19 @@ def test_the_floating_tree_gives_the_same_wrench():
     assert np.abs(reaction(FLOATING, free, free_v, free_a, acting)[0]).max() < TOLERANCE * np.abs(wrench).max()
 
 
+def test_a_foot_held_to_the_ground_is_the_fixed_base():
+    """A constraint on the sole makes the floating tree move as the fixed chain, and its force is the ground's."""
+    q, v, a = state()
+    free, free_v, free_a = floating_state(q, v, a)
+    fixed = torques(FIXED, q, v, a)
+    drives = jnp.concatenate([jnp.zeros(6), fixed[4::-1], fixed[5:]])
+    sole = jaxdyn.pose_constraint("left_sole")
+    held = once(jaxdyn.constrained_forward_dynamics)(FLOATING, sole, free, free_v, drives)
+    assert int(held.rank) == 6 and not held.redundant and held.consistent
+    assert relative(held.acceleration, free_a) < TOLERANCE
+    assert relative(held.multipliers, reaction(FLOATING, free, free_v, free_a)[0]) < TOLERANCE
+
+
 def test_at_rest_the_ground_carries_the_weight_below_the_centre_of_mass():
     q, zero = state()[0], jnp.zeros(10)
     for chain, x, rest in ((FIXED, q, zero), (FLOATING, floating_state(q, zero, zero)[0], jnp.zeros(16))):
@@ -201,6 +214,7 @@ def test_a_push_is_carried_by_the_ground():
     assert relative(free - pushed, to_world @ push[4]) < TOLERANCE
 
 
+@pytest.mark.thorough
 def test_derivatives_and_types():
     chain, rng = jaxdyn.textbook.planar_elbow(gravity=9.7), np.random.default_rng(2)
     arguments = (chain.inertia, *random_state(2, 4), jnp.ones((2, 6)))

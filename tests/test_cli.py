@@ -191,6 +191,10 @@ BAD_MODELS = {
         ARM.replace('<child link="lower"/>', '<child link="low"/>'),
         "'lift': its child link 'low' is not",
     ),
+    "mimic": (
+        ARM.replace("<dynamics damping", '<mimic joint="turn"/><dynamics damping'),
+        r"coupled or mimicking joints \(lock them with --lock",
+    ),
     "zero mass": (ARM.replace('value="1.5"', 'value="0"'), r"bad\.urdf:\d+: link 'lower': mass 0 kg is not positive"),
     "negative mass": (ARM.replace('value="1.5"', 'value="-1.5"'), "link 'lower': mass -1.5 kg is not positive.*"),
     "triangle": (

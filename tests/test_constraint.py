@@ -234,6 +234,7 @@ def floating_pair():
     return floating, fixed, q, base
 
 
+@pytest.mark.thorough
 def test_held_floating_base_is_a_fixed_base():
     floating, fixed, q, base = floating_pair()
     hold = jaxdyn.pose_constraint("link6", other_pose=base)

@@ -151,6 +151,7 @@ def test_plain_compiled_and_batched_calls_agree(name):
     assert relative(batch[1], compiled(*other)) < 1e-13 or not np.any(batch[1])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["inverse_dynamics", "forward_dynamics"])
 def test_derivatives_of_batches_are_batches_of_derivatives(name):
     f = flat(name)
@@ -233,6 +234,7 @@ def test_results_have_the_type_of_the_arguments(name):
         assert leaf.dtype == jnp.float32
 
 
+@pytest.mark.thorough
 def test_float32():
     """Errors of single precision, relative to the largest entry of the result in each state."""
     chain = robots.panda()

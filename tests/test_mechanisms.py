@@ -94,7 +94,7 @@ def computed(kind):
     return chain, *state, {k: np.asarray(x) for k, x in once(terms)(chain, *state).items()}
 
 
-@pytest.mark.parametrize("kind", ["free, coupled", "floating"])
+@pytest.mark.parametrize("kind", ["free, coupled", pytest.param("floating", marks=pytest.mark.thorough)])
 def test_identities(kind):
     chain, _, v, a, x = computed(kind)
     m, c = x["mass_matrix"], x["coriolis"]

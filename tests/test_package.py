@@ -18,6 +18,7 @@ ROWS = ("errors", "spatial", "model", "io", "dynamics", "symbolic", "simulation"
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 PAGES = ("README.md", "docs/index.md", "docs/quickstart.md", "docs/mechanisms.md")
+ALWAYS = ("README.md", "docs/quickstart.md", "reach.py")  # the rest takes a minute to compile
 
 
 def row_of(name: str) -> int:
@@ -134,8 +135,12 @@ def test_there_are_examples():
     assert EXAMPLES
 
 
+def _marked(value, name):
+    return pytest.param(value, id=name, marks=() if name in ALWAYS else pytest.mark.thorough)
+
+
 @pytest.mark.examples
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.name)
+@pytest.mark.parametrize("path", [_marked(path, path.name) for path in EXAMPLES])
 def test_example_runs(path, tmp_path):
     done = run(str(path), cwd=tmp_path, JAXDYN_EXAMPLES_FAST="1")
     assert done.returncode == 0, f"{path.name} failed:\n{done.stdout}\n{done.stderr}"
@@ -143,7 +148,7 @@ def test_example_runs(path, tmp_path):
 
 
 @pytest.mark.examples
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [_marked(page, page) for page in PAGES])
 def test_code_on_page_runs(page, tmp_path):
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
     assert blocks, f"{page} shows no Python"

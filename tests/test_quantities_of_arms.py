@@ -149,6 +149,7 @@ def test_trajectories_energy_and_work(arm):
     assert losses.max() > 1e-6
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("limits", [(-np.pi, np.pi), (0.5, 2.0)])
 def test_mass_matrix_bounds(limits):
     """Of the elbow, whose mass matrix depends on one angle alone, inside and at its limits."""

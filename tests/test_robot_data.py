@@ -69,7 +69,10 @@ def ours(chain, q, v, a, tau, forward):
         "g": jaxdyn.gravity_force(chain, q),
         "poses": jaxdyn.forward_kinematics(chain, q),
     }
-    return found | {"qdd": jaxdyn.forward_dynamics(chain, q, v, tau)} if forward else found
+    if forward:
+        found["qdd"] = jaxdyn.forward_dynamics(chain, q, v, tau)
+        found["centroidal momentum matrix"] = jaxdyn.centroidal_momentum_matrix(chain, q)
+    return found
 
 
 def jacobians(chain, q, poses, frames, monkeypatch):
@@ -115,6 +118,7 @@ def errors(name, floating, monkeypatch):
     theirs["g"] = pin.computeGeneralizedGravity(model, data, q)[columns]
     forward = ALL or name.startswith("g1")  # articulated bodies take longest to compile
     if forward:
+        theirs["centroidal momentum matrix"] = pin.ccrba(model, data, q, v)[np.ix_(ROOT_TWIST, columns)]
         theirs["qdd"] = pin.aba(model, data, q, v, tau)[columns]
         theirs["M qdd"] = (tau - pin.nonLinearEffects(model, data, q, v))[columns]
     weightless = model.copy()

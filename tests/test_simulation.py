@@ -184,6 +184,7 @@ def final_state(chain, q, qd, controls, dt):
     return jnp.concatenate([positions[-1], velocities[-1]])
 
 
+@pytest.mark.thorough
 def test_derivatives_through_a_rollout():
     """With respect to the initial state, all torques, the step and every leaf of the chain."""
     chain = random_chain(3, 26)

@@ -86,6 +86,25 @@ class Identification:
         return self.columns.names(self.chain.n)
 
 
+def check_identifiable(chain: Chain) -> None:
+    """Refuse robots whose joints are not logged one by one.
+
+    Raises:
+        IdentificationError: joints mimic others, have rotors or springs of their own, or hold quaternions.
+    """
+    topology = chain.topology
+    found = {
+        "coupled or mimicking joints (lock them with --lock JOINT=VALUE, lock= in `load`)": chain.coupling is not None,
+        "a transmission (put its inertia into the armature)": chain.transmission is not None,
+        "joint springs": bool(np.any(np.asarray(chain.stiffness))),
+        "spherical joints or a free base": bool(topology.quaternion_joints),
+    }
+    if kinds := [kind for kind, there in found.items() if there]:
+        raise IdentificationError(
+            f"identification takes robots whose joints move one by one; this one has {' and '.join(kinds)}"
+        )
+
+
 def identify(
     chain: Chain,
     logs: Log | Sequence[Log],
@@ -124,8 +143,10 @@ def identify(
         progress: called with (stage, done, total).
 
     Raises:
-        IdentificationError: the logs do not fit the chain or do not excite its parameters.
+        IdentificationError: the logs do not fit the chain or do not excite its parameters, or the chain has coupled joints, a
+            transmission, springs, spherical joints or a free base.
     """
+    check_identifiable(chain)
     logs, validate = _listed(logs), _listed(validate)
     if not logs:
         raise IdentificationError("there is no log to identify from")

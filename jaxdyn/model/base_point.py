@@ -56,6 +56,8 @@ def with_moving_base_point(chain: Chain) -> Chain:
         "viscous_friction": 0.0,
         "coulomb_friction": 0.0,
         "coulomb_velocity": 0.02,
+        "stribeck_friction": 0.0,
+        "stribeck_velocity": 0.1,
         "torque_offset": 0.0,
         "stiffness": 0.0,
         "rest_position": 0.0,

@@ -61,7 +61,7 @@ def advance(
     qd: Float[Array, " nv"],
     dt: Float[Array, ""],
     acceleration: Callable[[Array, Array], Array],
-    method: Method,
+    method: str,
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
     """The state a time dt later for accelerations qdd = acceleration(q, qd), by one of the schemes of `step`.
 
