@@ -133,7 +133,8 @@ def lagrangian_rollout(chain, q, v, torques, dt):
 def test_trajectories_energy_and_work(arm):
     """Hamilton's and Lagrange's equations move alike; the work done is the energy gained, and more with friction."""
     zero, steps, dt = jnp.zeros(arm.n), 100, jnp.asarray(2e-3)
-    smooth = dataclasses.replace(arm, viscous_friction=zero, coulomb_friction=zero, torque_offset=zero)
+    none = {"viscous_friction": zero, "coulomb_friction": zero, "stribeck_friction": zero, "torque_offset": zero}
+    smooth = dataclasses.replace(arm, **none)
     rng = np.random.default_rng(5)
     q, v = jnp.asarray(rng.normal(size=(2, arm.n)))
     torques = jnp.asarray(rng.normal(size=(steps, arm.n)))
