@@ -410,6 +410,14 @@ def test_wrong_mechanisms_are_refused():
             {"quaternion_joints": [(0, 6)], "rotation": np.asarray(random_chain(chain.n, 1).rotation)},
         ),
         ("a coupling needs a matrix", {"coupling": jaxdyn.Coupling(jnp.eye(3), jnp.zeros(3))}),
+        ("a transmission needs a matrix", {"transmission": jaxdyn.Transmission(jnp.eye(2), *jnp.ones((4, 2)))}),
+        (
+            "a motor drives the quaternion joint",
+            {
+                "quaternion_joints": [(0, 6)],
+                "transmission": jaxdyn.Transmission(jnp.ones((2, chain.n)), *jnp.ones((4, 2))),
+            },
+        ),
         ("without a coupling", {"coordinate_names": ["a"]}),
         (
             "it cannot",
@@ -422,6 +430,8 @@ def test_wrong_mechanisms_are_refused():
             jaxdyn.make_chain(**{**leaves, **change})
     with pytest.raises(jaxdyn.ModelError, match="this robot has 16 positions"):
         jaxdyn.inverse_dynamics(chain, jnp.zeros(14), jnp.zeros(14), jnp.zeros(14))
+    with pytest.raises(jaxdyn.ModelError, match="is zero; `neutral_configuration`"):
+        jaxdyn.gravity_force(chain, jnp.zeros(chain.nq))
     with pytest.raises(jaxdyn.ModelError, match="several ends"):
         jaxdyn.frame_pose(jaxdyn.make_chain(**leaves), jnp.zeros(chain.n))
     with pytest.raises(jaxdyn.ModelError, match="use forward_dynamics"):

@@ -18,6 +18,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..errors import ModelError
@@ -86,13 +87,20 @@ def place(chain: Chain, q: Float[Array, " nq"]) -> tuple[Chain, Float[Array, " n
     """The same robot as a chain of ordinary joints, and their positions; see the module's text.
 
     Raises:
-        ModelError: q does not have `nq` entries.
+        ModelError: q does not have `nq` entries, or (outside `jax.jit`) a quaternion of length zero.
     """
     if is_ordinary(chain):
         return chain, q
     if q.shape != (chain.nq,):
         raise ModelError(f"q has shape {q.shape}, but this robot has {chain.nq} positions (and {chain.nv} velocities)")
     where = layout(chain)
+    if not isinstance(q, Tracer):
+        for joint in where.quaternions:
+            if not np.any(q[joint.quaternion]):
+                name = chain.joint_names[joint.link]
+                raise ModelError(
+                    f"the quaternion of {name!r} in q is zero; `neutral_configuration` gives one that is not"
+                )
     changes: dict = {"topology": _ordinary_topology(chain.topology), "coupling": None}
     joints = where.quaternions
     if len(joints) == 1 and _carries_all(chain.topology, joints[0]):
@@ -129,7 +137,7 @@ def _carries_all(topology: Topology, joint: QuaternionJoint) -> bool:
 
 
 def check_coordinates(chain: Chain) -> None:
-    """Refuse quaternion joints that are none, and couplings that do not fit.
+    """Refuse quaternion joints that are none, and couplings and transmissions that do not fit.
 
     Raises:
         ModelError: naming the joint and what a spherical or free joint is made of.
@@ -156,6 +164,15 @@ def check_coordinates(chain: Chain) -> None:
             raise ModelError(
                 f"the free joint {name!r} must hang on the base, at its origin: its position says the rest"
             )
+    if (motors := chain.transmission) is not None:
+        ratios = np.asarray(motors.matrix)
+        if ratios.ndim != 2 or ratios.shape[1] != n or motors.rotor_inertia.shape != ratios.shape[:1]:
+            raise ModelError(
+                f"a transmission needs a matrix (motors, {n}) and a rotor inertia a motor, not {ratios.shape}"
+            )
+        for link, size in topology.quaternion_joints:
+            if ratios[:, link : link + size].any():
+                raise ModelError(f"a motor drives the quaternion joint {topology.joint_names[link]!r}; none can")
     names = topology.coordinate_names
     if chain.coupling is None:
         if names is not None:
