@@ -61,6 +61,7 @@ def energies(chain, elastic, q, theta, qd, thetad, tau_m):
     }
 
 
+@pytest.mark.thorough
 def test_two_mass_matrices_are_one_chain_of_links_and_rotors():
     chain = arm()
     elastic, s = drives(chain), state()
@@ -141,6 +142,7 @@ def test_elastic_link_equals_a_rotor_that_carries_the_link():
     np.testing.assert_allclose(tau(chain), tau(serial), rtol=1e-12)
 
 
+@pytest.mark.thorough
 def test_inverse_dynamics_gives_the_torques_that_make_the_motion():
     """Along q(t) = sum of sines: the rotors' motion and torques put into forward dynamics return qdd and thetadd."""
     chain = arm()

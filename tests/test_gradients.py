@@ -76,16 +76,7 @@ def straight_at_rest():
 
 
 # compiling the derivatives of all functions takes minutes: by default those of one of each kind
-ALWAYS = {
-    "inverse_dynamics",
-    "mass_matrix",
-    "forward_dynamics",
-    "friction_force",
-    "kinetic_energy",
-    "frame_pose",
-    "jacobian",
-    "regressor",
-}
+ALWAYS = {"inverse_dynamics", "forward_dynamics", "friction_force", "kinetic_energy", "jacobian"}
 NAMES = [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.thorough) for name in FUNCTIONS]
 
 

@@ -39,6 +39,7 @@ def task_forms(chain, q, v, damping):
     return jax.vmap(one)(q)
 
 
+@pytest.mark.thorough
 def test_few_joints_and_singularities():
     """A planar arm of three joints reaches three directions, and stretched two."""
     rng, h = np.random.default_rng(1), 1e-4

@@ -112,7 +112,7 @@ def rolled(method):
     return once(functools.partial(jaxdyn.rollout, method=method))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [METHODS[0], *(pytest.param(x, marks=pytest.mark.thorough) for x in METHODS[1:])])
 def test_a_rollout_is_repeated_steps(method):
     chain = random_chain(3, 22)
     rng = np.random.default_rng(22)
