@@ -54,9 +54,7 @@ def both_routes(n: int, joints: str, seed: int):
     return (np.asarray(qd), np.asarray(qdd), np.asarray(wrench)), terms(chain, q, qd, qdd, wrench), exact
 
 
-@pytest.fixture(
-    params=[(7, "helical", 0), (7, "mixed", 1), (7, "mixed", 2), (7, "prismatic", 3), (7, "offset", 4)], ids=str
-)
+@pytest.fixture(params=[(7, "helical", 0), (7, "mixed", 1), (7, "prismatic", 3), (7, "offset", 4)], ids=str)
 def routes(request):
     return both_routes(*request.param)
 

@@ -207,6 +207,11 @@ def summary(chain, q, v, a):
     )
 
 
+@once
+def torques_and_poses(chain, q, v, a):
+    return jaxdyn.inverse_dynamics(chain, q, v, a), jaxdyn.crba(chain, q), jaxdyn.forward_kinematics(chain, q)
+
+
 def test_links_may_stand_in_any_order():
     """A tree whose parents are no depth-first order, against the same robot in such an order."""
     rng = np.random.default_rng(5)
@@ -229,12 +234,10 @@ def test_links_may_stand_in_any_order():
     other = jaxdyn.make_chain(parents=shuffled, **{k: x[order] for k, x in leaves.items()})
     state = jnp.asarray(rng.normal(size=(3, n)))
     index = np.array(order)
-    torque, mass, acceleration, points = summary(tree, *state)
-    again = summary(other, *state[:, index])
-    for x, y in zip(
-        (torque[index], mass[np.ix_(index, index)], acceleration[index], points[index]), again, strict=True
-    ):
-        assert relative(y, x) < 1e-11
+    torque, mass, points = torques_and_poses(tree, *state)
+    again = torques_and_poses(other, *state[:, index])
+    for x, y in zip((torque[index], mass[np.ix_(index, index)], points[index]), again, strict=True):
+        assert relative(y, x) < 1e-12
 
 
 def test_registers():
