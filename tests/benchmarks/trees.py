@@ -13,6 +13,8 @@ import jax
 import numpy as np
 
 jax.config.update("jax_enable_x64", True)
+# XLA keeps such a program on about one core a device: two devices share a batch between them as two threads do
+jax.config.update("jax_num_cpu_devices", 2)
 
 import pinocchio as pin  # noqa: E402
 
@@ -46,18 +48,28 @@ def measure(path: str, batch: int) -> None:
     inverse, inverse_seconds = compiled(jax.vmap(jaxdyn.inverse_dynamics, over), chain, q, v, a)
     forward, forward_seconds = compiled(jax.vmap(jaxdyn.forward_dynamics, over), chain, q, v, a)
     _, single_seconds = compiled(jaxdyn.inverse_dynamics, chain, q[0], v[0], a[0])
+    mesh = jax.make_mesh((2,), ("batch",), axis_types=(jax.sharding.AxisType.Auto,))
+    halves = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("batch"))
+    everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    spread = (jax.device_put(chain, everywhere), *(jax.device_put(x, halves) for x in (q, v, a)))
+    inverse_on_two = jax.jit(jax.vmap(jaxdyn.inverse_dynamics, over))
+    forward_on_two = jax.jit(jax.vmap(jaxdyn.forward_dynamics, over))
+    spread_torque = inverse_on_two(*spread)
     pool = pin.ModelPool(model, 2)
     torque = inverse(chain, q, v, a)
     reference = pin.rneaInParallel(2, pool, pq, pv, pa)
-    error = np.abs(np.asarray(vectors(torque)).T - reference).max() / np.abs(reference).max()
+    both = (torque, spread_torque)
+    error = max(np.abs(np.asarray(vectors(x)).T - reference).max() for x in both) / np.abs(reference).max()
     if not error < 1e-11:
         raise SystemExit(f"{path}: differs from Pinocchio by {error:.1e}")
     pt = np.asfortranarray(reference)
     calls = {
         "jaxdyn inverse dynamics": waited(inverse, chain, q, v, a),
+        "jaxdyn, batch on 2 devices": waited(inverse_on_two, *spread),
         "rneaInParallel, 1 thread": lambda: pin.rneaInParallel(1, pool, pq, pv, pa),
         "rneaInParallel, 2 threads": lambda: pin.rneaInParallel(2, pool, pq, pv, pa),
         "jaxdyn forward dynamics": waited(forward, chain, q, v, torque),
+        "jaxdyn forward, 2 devices": waited(forward_on_two, *spread[:3], spread_torque),
         "abaInParallel, 1 thread": lambda: pin.abaInParallel(1, pool, pq, pv, pt),
         "abaInParallel, 2 threads": lambda: pin.abaInParallel(2, pool, pq, pv, pt),
     }
