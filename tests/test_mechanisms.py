@@ -258,7 +258,7 @@ def test_integrate_and_difference_undo_each_other():
     for size in (1e-9, 1e-3, 1.0):
         step = size * v / jnp.abs(v).max() * 2
         moved = jaxdyn.integrate(chain, q, step)
-        assert relative(jaxdyn.difference(chain, q, moved), step) < 1e-6 if size < 1e-8 else 1e-12
+        assert relative(jaxdyn.difference(chain, q, moved), step) < (1e-6 if size < 1e-8 else 1e-12)
         for joint in ((3, 7), (7, 11)):
             np.testing.assert_allclose(np.linalg.norm(moved[slice(*joint)]), 1.0, rtol=1e-14)
     flipped = q.at[3:7].multiply(-1)  # the same orientation

@@ -61,8 +61,12 @@ def generalised_force(chain: Chain, torques: Float[Array, "n *columns"]) -> Floa
 
 def generalised_inertia(chain: Chain, matrix: Float[Array, "n n"]) -> Float[Array, "nv nv"]:
     """A mass matrix in the coordinates, from the links' and with the rotors': S^T (M + R^T J R) S."""
-    total = matrix + rotor_inertia(chain)
-    return total if chain.coupling is None else chain.coupling.matrix.T @ total @ chain.coupling.matrix
+    return by_coordinates(chain, matrix + rotor_inertia(chain))
+
+
+def by_coordinates(chain: Chain, matrix: Float[Array, "n n"]) -> Float[Array, "nv nv"]:
+    """S^T X S of a matrix between joints."""
+    return matrix if chain.coupling is None else chain.coupling.matrix.T @ matrix @ chain.coupling.matrix
 
 
 def rotor_inertia(chain: Chain) -> Float[Array, "n n"] | Float[Array, ""]:

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..model.chain import Chain
-from .coordinates import generalised_force, joint_rates, place, rate_matrix
+from .coordinates import by_coordinates, generalised_force, joint_rates, place, rate_matrix
 from .inverse import link_inverse_dynamics
 from .mass_matrix import link_mass_matrix
 
@@ -26,7 +26,7 @@ def christoffel_symbols(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "n
     if not chain.topology.quaternion_joints:
         return symbols
     structure = jax.jacfwd(lambda v: rate_matrix(chain, v))(jnp.zeros(chain.nv, symbols.dtype))
-    return symbols - jnp.einsum("il,ljk->ijk", _links_inertia(chain, links, x), structure)
+    return symbols - jnp.einsum("il,ljk->ijk", by_coordinates(chain, link_mass_matrix(links, x)), structure)
 
 
 def coriolis_matrix(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, "nv nv"]:
@@ -46,9 +46,4 @@ def coriolis_matrix(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"
     matrix = 0.5 * jax.jacfwd(force)(qd)
     if not chain.topology.quaternion_joints:
         return matrix
-    return matrix - _links_inertia(chain, links, x) @ rate_matrix(chain, qd)
-
-
-def _links_inertia(chain: Chain, links: Chain, x: Float[Array, " n"]) -> Float[Array, "nv nv"]:
-    matrix = link_mass_matrix(links, x)
-    return matrix if chain.coupling is None else chain.coupling.matrix.T @ matrix @ chain.coupling.matrix
+    return matrix - by_coordinates(chain, link_mass_matrix(links, x)) @ rate_matrix(chain, qd)

@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..errors import ModelError
-from ..model.build import make_chain
+from ..model.build import COULOMB_VELOCITY, make_chain
 from ..model.chain import Chain
 from .files import read_bytes
 from .mjcf_check import FEATURES, disabled, left_out, unsupported
 from .mjcf_drives import drives
 from .mjcf_tree import tree_of
-from .urdf_tree import COULOMB_VELOCITY
 
 Gravity = ArrayLike | Sequence[float] | None
 

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..errors import ModelError
-from ..model.build import check_inertia, make_chain
+from ..model.build import COULOMB_VELOCITY, STRIBECK_VELOCITY, check_inertia, make_chain
 from ..model.chain import Chain
 from .files import read_bytes
 from .urdf_joints import arrange
-from .urdf_tree import COULOMB_VELOCITY, STRIBECK_VELOCITY, Joint, Layout, Link, Robot, move_inertia, order_tree
+from .urdf_tree import Joint, Layout, Link, Robot, move_inertia, order_tree
 from .urdf_xml import Node, attribute, fail, number, numbers, only_child, parse_xml
 
 _MOVING = ("revolute", "continuous", "prismatic", "planar", "floating")

@@ -7,8 +7,9 @@ import numpy as np
 from jaxtyping import Float
 
 from ..errors import ModelError
+from ..model.build import COULOMB_VELOCITY, STRIBECK_VELOCITY
 from ..model.chain import Chain
-from .urdf_tree import COULOMB_VELOCITY, STRIBECK_VELOCITY, move_inertia
+from .urdf_tree import move_inertia
 
 DRIVES = (
     "viscous_friction",

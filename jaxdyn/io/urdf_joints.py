@@ -7,8 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import ModelError
+from ..model.build import COULOMB_VELOCITY, STRIBECK_VELOCITY
 from ..model.chain import Coupling
-from .urdf_tree import COULOMB_VELOCITY, STRIBECK_VELOCITY, Joint, Layout, Link, Robot, fuse
+from .urdf_tree import Joint, Layout, Link, Robot, fuse
 from .urdf_xml import Node, fail
 
 FREE = ("wx", "wy", "wz", "vx", "vy", "vz")

@@ -10,9 +10,6 @@ from jaxtyping import Float
 from ..errors import ModelError
 from .urdf_xml import Document, Node, fail
 
-COULOMB_VELOCITY = 0.02
-STRIBECK_VELOCITY = 0.1
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Link:

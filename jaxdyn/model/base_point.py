@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..errors import ModelError
+from .build import COULOMB_VELOCITY, STRIBECK_VELOCITY
 from .chain import Chain, Coupling, Topology
 
 AXES = ("base_x", "base_y", "base_z")
@@ -55,9 +56,9 @@ def with_moving_base_point(chain: Chain) -> Chain:
         "armature": 0.0,
         "viscous_friction": 0.0,
         "coulomb_friction": 0.0,
-        "coulomb_velocity": 0.02,
+        "coulomb_velocity": COULOMB_VELOCITY,
         "stribeck_friction": 0.0,
-        "stribeck_velocity": 0.1,
+        "stribeck_velocity": STRIBECK_VELOCITY,
         "torque_offset": 0.0,
         "stiffness": 0.0,
         "rest_position": 0.0,

@@ -11,6 +11,7 @@ from ..errors import ModelError
 from .chain import Chain, Coupling, Topology, Transmission
 from .configuration import check_coordinates
 
+COULOMB_VELOCITY, STRIBECK_VELOCITY = 0.02, 0.1  # widths of the smooth sign and of the Stribeck term [rad/s]
 Values = npt.ArrayLike | Array | float | Sequence
 
 
@@ -30,9 +31,9 @@ def make_chain(
     armature: Values = 0.0,
     viscous_friction: Values = 0.0,
     coulomb_friction: Values = 0.0,
-    coulomb_velocity: Values = 0.02,
+    coulomb_velocity: Values = COULOMB_VELOCITY,
     stribeck_friction: Values = 0.0,
-    stribeck_velocity: Values = 0.1,
+    stribeck_velocity: Values = STRIBECK_VELOCITY,
     torque_offset: Values = 0.0,
     stiffness: Values = 0.0,
     rest_position: Values = 0.0,

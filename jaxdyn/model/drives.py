@@ -10,7 +10,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ..errors import ModelError
-from .build import Values
+from .build import COULOMB_VELOCITY, Values
 from .chain import Chain, Coupling, Transmission
 from .configuration import check_coordinates, layout
 
@@ -68,7 +68,7 @@ def with_transmission(
         if len(still := np.flatnonzero(~values.any(axis=1))):
             raise ModelError(f"motor {still[0] + 1} moves no joint: its row of ratios is zero")
     m, tiny = ratios.shape[0], float(np.finfo(dtype).tiny)
-    width = 0.02 * jnp.abs(ratios).max(axis=1) if coulomb_velocity is None else coulomb_velocity
+    width = COULOMB_VELOCITY * jnp.abs(ratios).max(axis=1) if coulomb_velocity is None else coulomb_velocity
     leaves = {
         "rotor_inertia": check_values("rotor_inertia", rotor_inertia, m, "motor", dtype, least=0.0),
         "viscous_friction": check_values("viscous_friction", viscous_friction, m, "motor", dtype, least=0.0),
