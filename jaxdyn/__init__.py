@@ -29,6 +29,12 @@ from .dynamics.coriolis import (
     christoffel_symbols as christoffel_symbols,
     coriolis_matrix as coriolis_matrix,
 )
+from .dynamics.derivatives import (
+    ForwardDynamicsDerivatives as ForwardDynamicsDerivatives,
+    InverseDynamicsDerivatives as InverseDynamicsDerivatives,
+    forward_dynamics_derivatives as forward_dynamics_derivatives,
+    inverse_dynamics_derivatives as inverse_dynamics_derivatives,
+)
 from .dynamics.elastic import (
     elastic_energy as elastic_energy,
     elastic_forward_dynamics as elastic_forward_dynamics,
@@ -87,6 +93,7 @@ from .dynamics.mass_matrix_bounds import (
     MassMatrixBounds as MassMatrixBounds,
     mass_matrix_bounds as mass_matrix_bounds,
 )
+from .dynamics.mass_matrix_inverse import mass_matrix_inverse as mass_matrix_inverse
 from .dynamics.motors import (
     joint_torques_from_motors as joint_torques_from_motors,
     motor_rates as motor_rates,

@@ -29,8 +29,10 @@ from ..spatial.components import (
     unstack,
     zeros,
 )
-from .inverse import body_wrench
+from .lowering import by_batch
+from .newton_euler import body_wrench
 from .sweep import inward, outward
+from .wrench import wrench_columns
 
 
 class ArticulatedInertia(NamedTuple):
@@ -41,14 +43,15 @@ class ArticulatedInertia(NamedTuple):
     linear: Sym
 
 
+@by_batch
 def articulated_body(
     chain: Chain,
-    q: Float[Array, " n"],
-    qd: Float[Array, " n"],
-    tau: Float[Array, " n"],
-    gravity: Float[Array, "3"],
-    wrenches: Float[Array, "n 6"] | None,
-) -> Float[Array, " n"]:
+    q: Float[Array, "n *#lanes"],
+    qd: Float[Array, "n *#lanes"],
+    tau: Float[Array, "n *#lanes"],
+    gravity: Float[Array, "3 *#lanes"],
+    wrenches: Float[Array, "n 6 *#lanes"] | None,
+) -> Float[Array, "n *lanes"]:
     """qdd with inverse_dynamics(chain, q, qd, qdd, wrenches) = tau (Featherstone 2008, sec. 7.3).
 
     Three sweeps: velocities outward; articulated inertias and the wrenches they need inward; accelerations outward. As in
@@ -70,8 +73,7 @@ def articulated_body(
             moment, force = sub(moment, wrench[:3]), sub(force, wrench[3:])
         return w, ((*bias_angular, *bias_linear), (*moment, *force))
 
-    columns = None if wrenches is None else tuple(wrenches.T)
-    biases, body_wrenches = outward(chain, q, velocities, zero, (qd, columns))
+    biases, body_wrenches = outward(chain, q, velocities, zero, (qd, wrench_columns(wrenches)))
 
     def gather(children, link: Link, x):
         children_inertia, children_wrench = children

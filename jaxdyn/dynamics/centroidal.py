@@ -9,10 +9,10 @@ from jaxtyping import Array, Float
 from ..model.chain import Chain
 from ..model.joints import Link
 from ..spatial.components import add, cross, rotate, scale, zeros
+from .composite import composite_momenta
 from .coordinates import joint_accelerations, joint_rates, joints_of, place
-from .inverse import accelerate, body_wrench
 from .kinematics import start_pose, walk
-from .mass_matrix import composite_momenta
+from .newton_euler import accelerate, body_wrench
 from .sweep import outward
 
 

@@ -5,9 +5,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..model.chain import Chain
-from .coordinates import by_coordinates, generalised_force, joint_rates, place, rate_matrix
-from .inverse import link_inverse_dynamics
+from .coordinates import by_coordinates, joint_rates, place, rate_matrix
+from .lowering import by_batch
 from .mass_matrix import link_mass_matrix
+from .newton_euler import newton_euler
+from .pairs import jacobian_by_column
 
 
 def christoffel_symbols(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv nv"]:
@@ -37,13 +39,17 @@ def coriolis_matrix(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"
     quaternion joints M dA/dt is taken off, as there, which keeps both properties.
     """
     links, x = place(chain, q)
-    still = jnp.zeros_like(chain.gravity)
-
-    def force(v):
-        rates = joint_rates(chain, v)
-        return generalised_force(chain, link_inverse_dynamics(links, x, rates, jnp.zeros_like(rates), still, None))
-
-    matrix = 0.5 * jax.jacfwd(force)(qd)
+    matrix = by_coordinates(chain, link_coriolis_matrix(links, x, joint_rates(chain, qd)))
     if not chain.topology.quaternion_joints:
         return matrix
     return matrix - by_coordinates(chain, link_mass_matrix(links, x)) @ rate_matrix(chain, qd)
+
+
+@by_batch(size=lambda chain: 4 * chain.n)
+def link_coriolis_matrix(
+    chain: Chain, x: Float[Array, "n *#lanes"], rates: Float[Array, "n *#lanes"]
+) -> Float[Array, "n n *lanes"]:
+    """The rigid links' Coriolis matrix, of a chain of ordinary joints."""
+    rates = rates + jnp.zeros_like(x + chain.inertia[0, 0])
+    zero, still = jnp.zeros_like(rates), jnp.zeros_like(chain.gravity)
+    return 0.5 * jacobian_by_column(lambda qd: newton_euler(chain, x, qd, zero, still, None), rates)

@@ -6,10 +6,10 @@ from jaxtyping import Array, Float
 from ..model.chain import Chain
 from ..model.joints import Link
 from ..spatial.components import add, cross, dot, rotate, scale, unrotate, unstack, zeros
+from .composite import momentum
 from .coordinates import generalised_force, joint_accelerations, joint_rates, place, rate_terms, rotor_torques
 from .friction import spring_energy
 from .kinematics import start_pose, walk
-from .mass_matrix import momentum
 from .sweep import outward
 
 

@@ -1,7 +1,6 @@
 """Forward dynamics: accelerations from torques, by the factorised mass matrix and by articulated bodies."""
 
 import jax
-from jax.scipy.linalg import cho_factor, cho_solve
 from jaxtyping import Array, Float
 
 from ..errors import ModelError
@@ -9,8 +8,8 @@ from ..model.chain import Chain
 from .articulated import articulated_body
 from .coordinates import base_gravity, place, rate_terms
 from .inverse import bias_force, inverse_dynamics
-from .mass_matrix import crba
-from .sweep import sparse_jvp
+from .lowering import sparse_jvp
+from .mass_matrix_inverse import mass_matrix_solve
 from .wrench import link_wrenches
 
 
@@ -89,8 +88,3 @@ def aba(
     if chain.coupling is not None or chain.transmission is not None:
         raise ModelError("articulated bodies know no coupled joints and no transmission: use forward_dynamics")
     return _articulated(chain, q, qd, tau, link_wrenches(chain, external_wrenches, wrench_by_tip))
-
-
-def mass_matrix_solve(chain: Chain, q: Float[Array, " nq"], b: Float[Array, " nv"]) -> Float[Array, " nv"]:
-    """x with M(q) x = b, by `crba` and a Cholesky factorisation, O(n^3) but for small n fast."""
-    return cho_solve(cho_factor(crba(chain, q), lower=True), b)

@@ -7,8 +7,8 @@ from ..model.chain import Chain
 from ..model.joints import Link
 from ..spatial.components import add, cross, rotate, sub, zeros
 from .coordinates import base_gravity, joint_accelerations, joint_rates, place
-from .inverse import accelerate, body_wrench
 from .kinematics import start_pose, walk
+from .newton_euler import accelerate, body_wrench
 from .sweep import outward
 
 

@@ -7,6 +7,7 @@ from ..model.chain import Chain, frame_index
 from ..model.joints import Link
 from ..spatial.components import add, matmul, rotate
 from .coordinates import place
+from .lowering import by_batch
 from .sweep import outward
 
 
@@ -17,15 +18,21 @@ def forward_kinematics(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "n 
     2017, sec. 4.1). For a named frame, and for the tip, see `frame_pose`.
     """
 
+    return link_poses(*place(chain, q))
+
+
+@by_batch(size=lambda chain: 16 * chain.n)
+def link_poses(chain: Chain, x: Float[Array, "n *lanes"]) -> Float[Array, "n 4 4 *lanes"]:
+    """Poses of the links in the world, of a chain of ordinary joints."""
+
     def out(parent, link: Link, _):
         here = walk(parent, link)
         return here, here
 
-    links, x = place(chain, q)
-    r, p = outward(links, x, out, start_pose(links, x))
+    r, p = outward(chain, x, out, start_pose(chain, x))
     zero, one = jnp.zeros_like(p[0]), jnp.ones_like(p[0])
     entries = [*r[0:3], p[0], *r[3:6], p[1], *r[6:9], p[2], zero, zero, zero, one]
-    return jnp.stack(entries, axis=1).reshape(chain.n, 4, 4)
+    return jnp.stack(entries, axis=1).reshape(chain.n, 4, 4, *zero.shape[1:])
 
 
 def frame_pose(chain: Chain, q: Float[Array, " nq"], frame: str | None = None) -> Float[Array, "4 4"]:
@@ -51,11 +58,11 @@ def walk(parent, link: Link):
     return matmul(rotation, link.rotation), add(position, rotate(rotation, link.translation))
 
 
-def start_pose(chain: Chain, q: Float[Array, " n"]):
+def start_pose(chain: Chain, q: Float[Array, "n *lanes"]):
     """The base's pose (R, p) in the world, as components of the type that a sweep will carry."""
     zero = jnp.zeros_like(q[0] + chain.rotation[0, 0, 0])
     if chain.base_pose is not None:
-        rows = chain.base_pose + zero
-        return tuple(rows[i, j] for i in range(3) for j in range(3)), tuple(rows[i, 3] for i in range(3))
+        t = chain.base_pose
+        return tuple(t[i, j] + zero for i in range(3) for j in range(3)), tuple(t[i, 3] + zero for i in range(3))
     one = jnp.ones_like(zero)
     return (one, zero, zero, zero, one, zero, zero, zero, one), (zero, zero, zero)

@@ -1,17 +1,16 @@
 """The mass matrix M(q): by its definition, as the derivative of inverse dynamics, and by composite rigid bodies."""
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..model.chain import Chain
-from ..model.joints import Link
 from ..model.tree import ancestor_mask
-from ..spatial.components import add, cross, dot, rotate, scale, sub, sym_apply, sym_congruence, zeros
+from ..spatial.components import dot
+from .composite import composite_momenta
 from .coordinates import generalised_inertia, place
-from .inverse import link_inverse_dynamics
-from .kinematics import start_pose, walk
-from .sweep import inward, outward
+from .lowering import by_batch
+from .newton_euler import newton_euler
+from .pairs import by_row, jacobian_by_column
 
 
 def mass_matrix(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
@@ -24,10 +23,11 @@ def mass_matrix(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
     return generalised_inertia(chain, link_mass_matrix(links, x) + jnp.diag(chain.armature))
 
 
-def link_mass_matrix(chain: Chain, x: Float[Array, " n"]) -> Float[Array, "n n"]:
+@by_batch(size=lambda chain: 4 * chain.n)
+def link_mass_matrix(chain: Chain, x: Float[Array, "n *lanes"]) -> Float[Array, "n n *lanes"]:
     """The rigid links' mass matrix, of a chain of ordinary joints: without armature."""
-    zero, still = jnp.zeros_like(x), jnp.zeros_like(chain.gravity)
-    return jax.jacfwd(lambda qdd: link_inverse_dynamics(chain, x, zero, qdd, still, None))(zero)
+    zero, still = jnp.zeros_like(x + chain.inertia[0, 0]), jnp.zeros_like(chain.gravity)
+    return jacobian_by_column(lambda qdd: newton_euler(chain, x, zero, qdd, still, None), zero)
 
 
 def crba(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
@@ -36,68 +36,14 @@ def crba(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
     G^c_j is the inertia of link j and everything beyond it as one body, moved to the world frame where composites just add
     (Walker & Orin 1982; Featherstone 2008, sec. 6.2). Equals `mass_matrix`.
     """
-    robot = chain
-    chain, q = place(robot, q)
-    axes, momenta = composite_momenta(chain, q)
-    by_row, by_column = (tuple(x[:, None] for x in axes), tuple(x[None, :] for x in (*momenta[0], *momenta[1])))
-    upper = dot(by_row, by_column)
-    mask = ancestor_mask(chain.topology.parents)
-    full = jnp.where(mask, upper, upper.T)
-    full = jnp.where(mask | mask.T, full, jnp.zeros_like(full))
-    return generalised_inertia(robot, full + jnp.diag(chain.armature))
+    links, x = place(chain, q)
+    return generalised_inertia(chain, link_crba(links, x) + jnp.diag(chain.armature))
 
 
-def composite_momenta(chain: Chain, q: Float[Array, " n"]):
-    """Every joint's screw, and the momentum (l, p) that it gives at unit rate to all it carries; both in the world frame.
-
-    Tuples of components over links; the momentum is G^c_j A_j, about the world's origin.
-    """
-    axes, inertias = world_screws_and_inertias(chain, q)
-
-    def compose(children, link, x):
-        axis, inertia = x
-        composite = add(children, inertia)
-        return composite, momentum(composite, axis[:3], axis[3:])
-
-    momenta = inward(chain, q, compose, zeros(axes[0][0] + inertias[0][0], 10), (axes, inertias))
-    return axes, momenta
-
-
-def momentum(inertia, w, v):
-    """Momentum (l, p) = G (w, v) of a body given by its ten parameters: l = I w + h x v, p = m v - h x w."""
-    mass, h = inertia[0], inertia[1:4]
-    return add(sym_apply(inertia[4:10], w), cross(h, v)), sub(scale(mass, v), cross(h, w))
-
-
-def move_inertia(rotation, p, inertia):
-    """Ten parameters of a body about frame a, from those about frame b with pose (R_ab, p_ab) in a.
-
-    h_a = R h + m p,  I_a = R I R^T + (p . c) 1 - sym(p c^T) with c = 2 R h + m p: the parallel-axis theorem, twice.
-    """
-    mass = inertia[0]
-    h = rotate(rotation, inertia[1:4])
-    turned = sym_congruence(rotation, inertia[4:10])
-    c = add(scale(2 * jnp.ones_like(mass), h), scale(mass, p))
-    s = dot(p, c)
-    half = jnp.asarray(0.5, mass.dtype)
-    shift = (
-        s - p[0] * c[0],
-        -half * (p[0] * c[1] + p[1] * c[0]),
-        s - p[1] * c[1],
-        -half * (p[0] * c[2] + p[2] * c[0]),
-        -half * (p[1] * c[2] + p[2] * c[1]),
-        s - p[2] * c[2],
-    )
-    return (mass, *add(h, scale(mass, p)), *add(turned, shift))
-
-
-def world_screws_and_inertias(chain: Chain, q: Float[Array, " n"]):
-    """Every joint's screw and every link's ten parameters in the world frame, as tuples of arrays over links."""
-
-    def out(parent, link: Link, _):
-        r, p = walk(parent, link)
-        w = rotate(r, link.screw[:3])
-        v = add(rotate(r, link.screw[3:]), cross(p, w))
-        return (r, p), ((*w, *v), move_inertia(r, p, link.inertia))
-
-    return outward(chain, q, out, start_pose(chain, q))
+@by_batch
+def link_crba(chain: Chain, x: Float[Array, "n *lanes"]) -> Float[Array, "n n *lanes"]:
+    """The rigid links' mass matrix by composite bodies: without armature."""
+    axes, momenta = composite_momenta(chain, x)
+    momenta = (*momenta[0], *momenta[1])
+    row = lambda own: [(dot(own[1], axes),), (dot(own[0], momenta),)]
+    return by_row(ancestor_mask(chain.topology.parents), row, (axes, momenta), axes[0])[0]

@@ -16,7 +16,8 @@ from .coordinates import (
     rate_matrix,
     rotor_torques,
 )
-from .sweep import by_batch, inward, outward
+from .lowering import by_batch
+from .sweep import inward, outward
 
 
 def passivity_inverse_dynamics(
@@ -57,33 +58,28 @@ def reference_accelerations(chain: Chain, v: Array, v_ref: Array, a_ref: Array) 
 @by_batch
 def _link_torques(
     chain: Chain,
-    x: Float[Array, " n"],
-    rates: Float[Array, " n"],
-    references: Float[Array, " n"],
-    accelerations: Float[Array, " n"],
-    gravity: Float[Array, "3"],
-) -> Float[Array, " n"]:
+    x: Float[Array, "n *#lanes"],
+    rates: Float[Array, "n *#lanes"],
+    references: Float[Array, "n *#lanes"],
+    accelerations: Float[Array, "n *#lanes"],
+    gravity: Float[Array, "3 *#lanes"],
+) -> Float[Array, "n *lanes"]:
     """The rigid links' part, of a chain of ordinary joints."""
 
     def motions(parent, link: Link, inputs):
         motion = accelerate_by_reference(parent, link, *inputs)
-        return motion, motion
-
-    def wrench_needed(motion, link: Link, _):
-        return reference_wrench(link.inertia, *motion)
+        return motion, reference_wrench(link.inertia, *motion)
 
     def transmit(children, link: Link, wrench):
         moment, force = add(children[0], wrench[0]), add(children[1], wrench[1])
         turned = rotate(link.rotation, force)
-        return (add(rotate(link.rotation, moment), cross(link.translation, turned)), turned), (*moment, *force)
-
-    def project(wrench, link: Link, _):
-        return dot(link.screw, wrench)
+        at_parent = add(rotate(link.rotation, moment), cross(link.translation, turned))
+        return (at_parent, turned), dot(link.screw, (*moment, *force))
 
     zero = zeros(x[0] + rates[0] + references[0] + accelerations[0] + gravity[0] + chain.inertia[0, 0], 3)
     base = (zero, zero, zero, tuple(z - g for z, g in zip(zero, unstack(gravity), strict=True)))
-    wrenches = outward(chain, x, motions, base, (rates, references, accelerations), wrench_needed)
-    return inward(chain, x, transmit, (zero, zero), wrenches, project)
+    wrenches = outward(chain, x, motions, base, (rates, references, accelerations))
+    return inward(chain, x, transmit, (zero, zero), wrenches)
 
 
 def accelerate_by_reference(parent, link: Link, rate, reference, acceleration):

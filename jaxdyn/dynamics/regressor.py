@@ -10,10 +10,12 @@ from ..errors import ModelError
 from ..model.chain import Chain
 from ..model.joints import Link
 from ..model.tree import ancestor_mask
-from ..spatial.components import add, cross, dot, rotate, unrotate, unstack, zeros
+from ..spatial.components import add, cross, dot, rotate, sub, unrotate, unstack, zeros
 from .coordinates import base_gravity, generalised_force, joint_accelerations, joint_rates, place
-from .inverse import accelerate
 from .kinematics import start_pose, walk
+from .lowering import by_batch
+from .newton_euler import accelerate
+from .pairs import by_row
 from .sweep import outward
 
 DriveTerm = Literal["armature", "viscous", "coulomb", "offset"]
@@ -30,20 +32,41 @@ def regressor(
     the result. Armature, where the chain has any, is extra: see `drive_regressor`.
     """
 
+    links, x = place(chain, q)
+    rates, accelerations = joint_rates(chain, qd), joint_accelerations(chain, qd, qdd)
+    return generalised_force(chain, link_regressor(links, x, rates, accelerations, base_gravity(links)))
+
+
+@by_batch(size=lambda chain: 10 * chain.n**2)
+def link_regressor(
+    chain: Chain,
+    x: Float[Array, "n *#lanes"],
+    rates: Float[Array, "n *#lanes"],
+    accelerations: Float[Array, "n *#lanes"],
+    gravity: Float[Array, "3 *#lanes"],
+) -> Float[Array, "n p *lanes"]:
+    """The links' regressor, of a chain of ordinary joints."""
+
     def out(parent, link: Link, x):
         world, motion = parent
         motion = accelerate(motion, link, *x)
-        world = walk(world, link)
-        return (world, motion), (world, motion)
+        r, p = walk(world, link)
+        w = rotate(r, link.screw[:3])
+        return ((r, p), motion), ((r, p), (w, rotate(r, link.screw[3:])), motion)
 
-    links, x = place(chain, q)
-    rates, accelerations = joint_rates(chain, qd), joint_accelerations(chain, qd, qdd)
-    zero = zeros(x[0] + rates[0] + accelerations[0] + chain.gravity[0], 3)
-    gravity = tuple(z - g for z, g in zip(zero, unstack(base_gravity(links)), strict=True))
-    start = (start_pose(links, x), (zero, zero, gravity))
-    (r, p), (w, dw, a) = outward(links, x, out, start, (rates, accelerations))
-    motions = (tuple(x[None] for x in component) for component in (w, dw, a))
-    return by_parameter(chain, power_coefficients(*link_axes(chain, r, p), *motions))
+    zero = zeros(x[0] + rates[0] + accelerations[0] + gravity[0], 3)
+    up = tuple(z - g for z, g in zip(zero, unstack(gravity), strict=True))
+    start = (start_pose(chain, x), (zero, zero, up))
+    (r, p), screws, motion = outward(chain, x, out, start, (rates, accelerations))
+
+    def row(of_joint):
+        (w, v), at = of_joint
+        spin, velocity = unrotate(r, w), unrotate(r, add(v, cross(w, sub(p, at))))
+        coefficients = power_coefficients(spin, velocity, *motion)
+        return [coefficients, zeros(x[0], 10)]
+
+    columns = by_row(ancestor_mask(chain.topology.parents).T, row, (screws, p), motion[0][0])
+    return jnp.stack(columns, axis=2).reshape(chain.n, 10 * chain.n, *columns[0].shape[2:])
 
 
 def by_parameter(chain: Chain, coefficients: Sequence[Float[Array, "n n"]]) -> Float[Array, "nv p"]:

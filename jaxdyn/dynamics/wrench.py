@@ -28,3 +28,8 @@ def link_wrenches(
         on_link = adjoint(pose_inverse(chain.frame_poses[frame])).T @ on_link
     tip_row = jnp.zeros((chain.n, 6), on_link.dtype).at[link].set(on_link)
     return tip_row if external_wrenches is None else external_wrenches + tip_row
+
+
+def wrench_columns(wrenches: Float[Array, "n 6 *lanes"] | None) -> tuple[Float[Array, "n *lanes"], ...] | None:
+    """The six components of given wrenches, over links, for a sweep."""
+    return None if wrenches is None else tuple(wrenches[:, i] for i in range(6))

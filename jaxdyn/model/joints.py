@@ -12,13 +12,13 @@ p_a = p_0 + R_0 r - a r, p_b = -b r, p_c = -c r, p_d = R_0 (v + w x r), the pitc
 from typing import NamedTuple
 
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
-from ..spatial.components import Mat
+from ..spatial.components import Mat, add, cross
 from .chain import Chain
 
 COEFFICIENTS = 39
+LONG = 256  # links
 
 
 class Link(NamedTuple):
@@ -30,53 +30,47 @@ class Link(NamedTuple):
     inertia: tuple[Array, ...]
 
 
-def link_buffer(chain: Chain) -> Float[Array, "n 55"]:
-    """Every link's constants in one row: 39 pose coefficients, the screw (6) and the inertial parameters (10).
+def link_rows(chain: Chain) -> Float[Array, "n 55"] | tuple[Float[Array, "n *lanes"], ...]:
+    """Every link's constants: 39 pose coefficients, the screw (6) and the inertial parameters (10), one row a link.
 
-    Written in few array operations rather than by components: it runs once a call, before the sweeps.
+    Of robots that differ between lanes, and of very long chains, as 55 arrays, since one would be large.
     """
-    placement, w, v = chain.rotation, chain.screw[:, :3], chain.screw[:, 3:]
-    k = jnp.einsum("ijk,nj->nik", _SKEW.astype(w.dtype), w)  # [w]
+    leaves = (chain.rotation, chain.translation, chain.screw, chain.inertia)
+    laned = chain.screw.ndim > 2 or any(x.ndim > y for x, y in zip(leaves, (3, 2, 2, 2), strict=True))
+    if laned:  # a leaf that all lanes share gets an axis of length 1
+        leaves = [x if x.ndim > y else x[..., None] for x, y in zip(leaves, (3, 2, 2, 2), strict=True)]
+    placement, translation, screw, inertia = leaves
+    w, v = (tuple(screw[:, i + k] for i in range(3)) for k in (0, 3))
+    zero = jnp.zeros_like(w[0])
+    k = _stack(zero, -w[2], w[1], w[2], zero, -w[0], -w[1], w[0], zero)  # [w]
+    k = k.reshape(k.shape[0], 3, 3, *k.shape[2:])
     b = _apply(placement, k)
     c = -_apply(b, k)
     a = placement - c
-    r = _apply(k, v[:, :, None])  # w x v, a column
-    turned = _apply(jnp.concatenate([a, b, c], axis=1), r)[:, :, 0]
-    pa = chain.translation + _apply(placement, r)[:, :, 0] - turned[:, :3]
-    pd = _apply(placement, v[:, :, None] + _apply(k, r))[:, :, 0]
-    poses = jnp.concatenate([x.reshape(-1, 9) for x in (a, b, c)], axis=1)
-    return jnp.concatenate([poses, pa, -turned[:, 3:], pd, chain.screw, chain.inertia], axis=1)
+    offset = cross(w, v)
+    r, along = _stack(*offset)[:, :, None], _stack(*add(v, cross(w, offset)))[:, :, None]
+    moved, turned, drawn, turned_back = (_apply(m, x)[:, :, 0] for m, x in ((placement, r), (a, r), (b, r), (c, r)))
+    poses = (x.reshape(chain.n, 9, *x.shape[3:]) for x in (a, b, c))
+    pitch = _apply(placement, along)[:, :, 0]
+    blocks = [*poses, translation + moved - turned, -drawn, -turned_back, pitch, screw, inertia]
+    if not laned and chain.n <= LONG:
+        return jnp.concatenate(blocks, axis=1)
+    return tuple(x[:, i] for x in blocks for i in range(x.shape[1]))
 
 
-_SKEW = np.zeros((3, 3, 3))
-_SKEW[[0, 1, 2], [1, 2, 0], [2, 0, 1]] = 1
-_SKEW[[0, 1, 2], [2, 0, 1], [1, 2, 0]] = -1
+def _stack(*components: Array) -> Array:
+    return jnp.stack(components, axis=1)
 
 
-def _apply(a: Float[Array, "n i j"], b: Float[Array, "n j k"]) -> Float[Array, "n i k"]:
-    """A B for every link, as a sum that XLA can fuse."""
-    return (a[:, :, :, None] * b[:, None, :, :]).sum(2)
+def _apply(a: Float[Array, "n i j *#lanes"], b: Float[Array, "n j k *#lanes"]) -> Float[Array, "n i k *#lanes"]:
+    """A B for every link, as products that XLA can fuse."""
+    first, second, third = (a[:, :, j, None] * b[:, None, j] for j in range(3))
+    return first + second + third
 
 
-def link_at(row: Float[Array, "55"], q: Array, sin: Array, cos: Array) -> Link:
-    """A link at joint position q from its row of `link_buffer`; sin and cos of q are taken outside the sweep, once."""
+def link_at(row, q: Array, sin: Array, cos: Array) -> Link:
+    """A link at joint position q from its row of `link_rows`; sin and cos of q are taken outside the sweep, once."""
     x = [row[i] for i in range(COEFFICIENTS + 16)]
     rotation = tuple(x[i] + sin * x[9 + i] + cos * x[18 + i] for i in range(9))
     translation = tuple(x[27 + i] + sin * x[30 + i] + cos * x[33 + i] + q * x[36 + i] for i in range(3))
     return Link(rotation, translation, tuple(x[39:45]), tuple(x[45:55]))
-
-
-def links_at(
-    rows: Float[Array, "n 55"], q: Float[Array, " n"], sin: Float[Array, " n"], cos: Float[Array, " n"]
-) -> Float[Array, "n 28"]:
-    """All links at once: rotation (9), translation (3), screw (6) and inertial parameters (10), for `unpack_link`."""
-    q, sin, cos = q[:, None], sin[:, None], cos[:, None]
-    rotation = rows[:, 0:9] + sin * rows[:, 9:18] + cos * rows[:, 18:27]
-    translation = rows[:, 27:30] + sin * rows[:, 30:33] + cos * rows[:, 33:36] + q * rows[:, 36:39]
-    return jnp.concatenate([rotation, translation, rows[:, 39:55]], axis=1)
-
-
-def unpack_link(row: Float[Array, "28 ..."]) -> Link:
-    """A link from its row of `links_at`, or all links from its transpose."""
-    x = tuple(row[i] for i in range(28))
-    return Link(x[0:9], x[9:12], x[12:18], x[18:28])

@@ -1,0 +1,158 @@
+"""Derivatives of inverse and forward dynamics with respect to the state, what drives it and the parameters, in closed form."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..model.chain import Chain
+from ..model.configuration import is_ordinary
+from .articulated import articulated_body
+from .coordinates import (
+    base_gravity,
+    by_coordinates,
+    generalised_inertia,
+    joint_accelerations,
+    joint_rates,
+    place,
+    rate_terms,
+)
+from .forward import forward_dynamics
+from .lowering import by_batch
+from .mass_matrix_inverse import SMALL, mass_matrix_inverse, positive_inverse
+from .regressor import regressor
+from .variation import link_derivatives, vary
+from .wrench import link_wrenches
+
+
+class InverseDynamicsDerivatives(NamedTuple):
+    """Jacobians of the torques tau = ID(q, qd, qdd).
+
+    Attributes:
+        q: d tau / d q along small motions dq of `integrate(chain, q, dq)`.
+        qd: d tau / d qd.
+        qdd: d tau / d qdd, the mass matrix.
+        parameters: d tau / d pi, the `regressor`, where it was asked for; columns as there.
+    """
+
+    q: Float[Array, "nv nv"]
+    qd: Float[Array, "nv nv"]
+    qdd: Float[Array, "nv nv"]
+    parameters: Float[Array, "nv p"] | None = None
+
+
+class ForwardDynamicsDerivatives(NamedTuple):
+    """Jacobians of the accelerations qdd = FD(q, qd, tau).
+
+    Attributes:
+        q: d qdd / d q along small motions dq of `integrate(chain, q, dq)`.
+        qd: d qdd / d qd.
+        tau: d qdd / d tau, the inverse of the mass matrix.
+        parameters: d qdd / d pi = -M^-1 Y, where it was asked for; columns as in `regressor`.
+    """
+
+    q: Float[Array, "nv nv"]
+    qd: Float[Array, "nv nv"]
+    tau: Float[Array, "nv nv"]
+    parameters: Float[Array, "nv p"] | None = None
+
+
+def inverse_dynamics_derivatives(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    qd: Float[Array, " nv"],
+    qdd: Float[Array, " nv"],
+    external_wrenches: Float[Array, "n 6"] | None = None,
+    wrench_by_tip: Float[Array, "6"] | None = None,
+    parameters: bool = False,
+) -> InverseDynamicsDerivatives:
+    """Jacobians of `inverse_dynamics` at (q, qd, qdd), the wrenches held in their links' frames; O(n^2).
+
+    Closed forms from two sweeps (Carpentier & Mansard 2018; Singh, Russo & Wensing 2022), not automatic differentiation,
+    and equal to it to rounding. `jax.jacfwd`, `jax.grad` and higher orders of `inverse_dynamics` use the same forms.
+
+    Args:
+        q, qd, qdd, external_wrenches, wrench_by_tip: as for `inverse_dynamics`.
+        parameters: also the regressor, which takes longer than the rest together.
+    """
+    wrenches = link_wrenches(chain, external_wrenches, wrench_by_tip)
+    position, velocity, acceleration = _of_torques(chain, q, qd, qdd, wrenches)
+    own = regressor(chain, q, qd, qdd) if parameters else None
+    return InverseDynamicsDerivatives(position, velocity, acceleration, own)
+
+
+def forward_dynamics_derivatives(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    qd: Float[Array, " nv"],
+    tau: Float[Array, " nv"],
+    external_wrenches: Float[Array, "n 6"] | None = None,
+    wrench_by_tip: Float[Array, "6"] | None = None,
+    parameters: bool = False,
+) -> ForwardDynamicsDerivatives:
+    """Jacobians of `forward_dynamics` at (q, qd, tau): d qdd/d x = -M^-1 d ID/d x at the qdd found, d qdd/d tau = M^-1.
+
+    Nothing is differentiated through the recursion or a solve (Carpentier & Mansard 2018); O(n^3) with small constants.
+
+    Args:
+        q, qd, tau, external_wrenches, wrench_by_tip: as for `forward_dynamics`.
+        parameters: also d qdd/d pi.
+
+    Returns:
+        The Jacobians; meaningless (huge, infinite or NaN) where M(q) is singular.
+    """
+    wrenches = link_wrenches(chain, external_wrenches, wrench_by_tip)
+    if is_ordinary(chain) and chain.transmission is None and chain.nv <= SMALL:
+        qdd, position, velocity, inverse = _link_forward(chain, q, qd, tau, base_gravity(chain), wrenches)
+    else:
+        qdd = forward_dynamics(chain, q, qd, tau, wrenches)
+        by_position, by_velocity, _ = _of_torques(chain, q, qd, qdd, wrenches)
+        inverse = mass_matrix_inverse(chain, q)
+        both = -inverse @ jnp.concatenate([by_position, by_velocity], axis=1)
+        position, velocity = both[:, : chain.nv], both[:, chain.nv :]
+    own = -inverse @ regressor(chain, q, qd, qdd) if parameters else None
+    return ForwardDynamicsDerivatives(position, velocity, inverse, own)
+
+
+def _of_torques(chain: Chain, q: Array, qd: Array, qdd: Array, wrenches: Array | None) -> tuple[Array, Array, Array]:
+    links, x = place(chain, q)
+    joints = chain.topology.quaternion_joints
+    states = (joint_rates(chain, qd), joint_accelerations(chain, qd, qdd))
+    function = _placed_derivatives(joints) if joints else link_derivatives
+    of_links = function(links, x, *states, base_gravity(links), wrenches)
+    position, velocity, acceleration = (by_coordinates(chain, matrix) for matrix in of_links)
+    if joints:  # the links' joints accelerate by qdd - g(qd)
+        velocity = velocity - acceleration @ jax.jacfwd(lambda v: rate_terms(chain, v))(qd)
+    return position, velocity, generalised_inertia(chain, of_links.acceleration + jnp.diag(chain.armature))
+
+
+def _placed_derivatives(joints: tuple[tuple[int, int], ...]):
+    """`link_derivatives` in which quaternion joints vary by their placement, which their links' joints follow."""
+    return by_batch(lambda chain, *state: vary(chain, joints, *state), size=lambda chain: 4 * chain.n)
+
+
+@by_batch(size=lambda chain: 2 * chain.n**2)
+def _link_forward(
+    chain: Chain,
+    q: Float[Array, "n *#lanes"],
+    qd: Float[Array, "n *#lanes"],
+    tau: Float[Array, "n *#lanes"],
+    gravity: Float[Array, "3 *#lanes"],
+    wrenches: Float[Array, "n 6 *#lanes"] | None,
+) -> tuple[Array, Array, Array, Array]:
+    """Of a chain of ordinary joints: accelerations, their Jacobians to q and qd, and M^-1."""
+    qdd = articulated_body(chain, q, qd, tau, gravity, wrenches)
+    position, velocity, mass = vary(chain, (), q, qd, qdd, gravity, wrenches)
+    n = chain.n
+    armature = chain.armature if chain.armature.ndim == mass.ndim - 1 else chain.armature[:, None]
+    diagonal = jnp.eye(n, dtype=mass.dtype).reshape(n, n, *(1,) * (mass.ndim - 2))
+    inverse = positive_inverse(mass + diagonal * armature[None])
+
+    def body(total, x):
+        column, row = x
+        return total - column[:, None] * row[None], None
+
+    both = jnp.concatenate([position, velocity], axis=1)
+    product, _ = jax.lax.scan(body, jnp.zeros_like(both), (inverse, both))
+    return qdd, product[:, :n], product[:, n:], inverse

@@ -1,0 +1,260 @@
+"""How a function of one robot and one state is handed to the compiler: one robot at a time, or thousands. Decided here alone.
+
+A function decorated with `by_batch` is written entry by entry on arrays (links, ...): whatever axes follow the links' are
+lanes, states that are computed side by side. Its callers see a function of one state, and `jax.vmap`:
+
+- called on one state, its whole program becomes one kernel on the CPU. XLA would otherwise run a scan as dozens of small
+  kernels an iteration, whose calls cost many times what they compute;
+- under `vmap`, however often, all batch axes become one, and that the last: every component is contiguous. On the CPU it is
+  worked through in chunks that stay in the first cache, each chunk one kernel; elsewhere it is one program on all lanes;
+- differentiated, a rule given with the function, or the function as it stands, is.
+
+docs/benchmarks.md has the measurements. The CPU's part is chosen when a program is lowered for that platform.
+"""
+
+import contextvars
+import functools
+import inspect
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax.core import Tracer, eval_jaxpr
+from jax.custom_batching import custom_vmap
+from jax.custom_derivatives import SymbolicZero
+from jax.experimental.xla_metadata import set_xla_metadata
+from jax.interpreters import partial_eval
+from jaxtyping import Array
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Size = Callable[[Any], int]
+
+LANES = 64  # of a chunk: 32 to 256 are alike, fewer waste vector instructions, more leave the first cache
+# XLA:CPU cannot compile an operation inside a kernel that it would spread over threads: one of some 200 000 operations
+LARGEST = 16384  # numbers in an array of a kernel, half of what XLA would split
+
+# number of lane axes while the inside of a function of `by_batch` is traced, None outside
+_AXES: contextvars.ContextVar[int | None] = contextvars.ContextVar("axes", default=None)
+
+
+def lane_axes() -> int:
+    """How many axes more than links' an array may have: 1 while a function of `by_batch` is traced for a batch, else 0."""
+    return _AXES.get() or 0
+
+
+def by_batch(
+    function: Function | None = None, *, size: Size = lambda chain: chain.n, jvp: Callable | None = None
+) -> Any:
+    """Let a function of arrays (and chains) that is written for lanes compile for one state or a batch; see the module's text.
+
+    Args:
+        size: from the first argument, the numbers a state has in the function's largest array.
+        jvp: derivative rule (primals, tangents) -> (values, tangents); tangents may hold `SymbolicZero`.
+    """
+    if function is None:
+        return functools.partial(by_batch, size=size, jvp=jvp)
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def chosen(*arguments, **named):
+        arguments = signature.bind(*arguments, **named).args
+        leaves, structure = jax.tree.flatten(arguments)
+        traced = [isinstance(leaf, Tracer) for leaf in leaves]
+        if _AXES.get() is not None:  # part of a larger one
+            return function(*arguments)
+        width = size(arguments[0])
+
+        def call(*variables):
+            # what is known stays outside, so that the constants of a robot closed over are computed while tracing
+            return function(*_refill(structure, leaves, traced, variables))
+
+        single = custom_vmap(lambda *variables: _single(call, width, variables))
+
+        @single.def_vmap
+        def batched(axis_size, in_batched, *variables):
+            out = _many(call, tuple(in_batched), axis_size, width)(*variables)
+            return out, jax.tree.map(lambda _: True, out)
+
+        del batched
+        differentiable = jax.custom_jvp(lambda *variables: single(*variables))
+
+        def rule(primals, tangents):
+            if jvp is None:
+                out, tangent = sparse_jvp(call, primals, tangents)
+            else:
+                constant = [None if t else SymbolicZero(jax.typeof(x)) for t, x in zip(traced, leaves, strict=True)]
+                filled = _refill(structure, leaves, traced, primals), _refill(structure, constant, traced, tangents)
+                out, tangent = jvp(*filled)
+            return jax.tree.map(_batch_first, out), tangent
+
+        differentiable.defjvp(rule, symbolic_zeros=True)
+        return differentiable(*(leaf for leaf, t in zip(leaves, traced, strict=True) if t))
+
+    return chosen
+
+
+def _refill(structure: Any, known: list, traced: list[bool], variables: tuple) -> tuple:
+    """The arguments, with variables in their places among what is known."""
+    rest = iter(variables)
+    return jax.tree.unflatten(structure, [next(rest) if t else x for t, x in zip(traced, known, strict=True)])
+
+
+def _inside(call: Callable, axes: int) -> Callable:
+    """The function as a whole, of which other such functions are parts."""
+
+    def traced(*variables):
+        token = _AXES.set(axes)
+        try:
+            return call(*variables)
+        finally:
+            _AXES.reset(token)
+
+    return traced
+
+
+def _single(call: Callable, width: int, variables: tuple) -> Any:
+    whole = _inside(call, 0)
+    if width > LARGEST or not variables:
+        return whole(*variables)
+    return _by_platform(_kernel(whole), whole, variables)
+
+
+def _many(call: Callable, mapped: tuple[bool, ...], count: int, width: int) -> Callable[..., Any]:
+    """The function over one batch axis, the first of the variables that are mapped; under another vmap the axes merge."""
+    many = custom_vmap(lambda *variables: _over_lanes(call, mapped, count, width, variables))
+
+    @many.def_vmap
+    def again(axis_size, in_batched, *variables):
+        merged = []
+        for x, inner, outer in zip(variables, mapped, in_batched, strict=True):
+            if inner and not outer:
+                x = jnp.broadcast_to(x, (axis_size, *x.shape))
+            elif outer and not inner:
+                x = jnp.broadcast_to(x[:, None], (axis_size, count, *x.shape[1:]))
+            merged.append(x.reshape(axis_size * count, *x.shape[2:]) if inner or outer else x)
+        either = tuple(a or b for a, b in zip(mapped, in_batched, strict=True))
+        out = _many(call, either, axis_size * count, width)(*merged)
+        out = jax.tree.map(lambda x: x.reshape(axis_size, count, *x.shape[1:]), out)
+        return out, jax.tree.map(lambda _: True, out)
+
+    del again
+    return many
+
+
+def _over_lanes(call: Callable, mapped: tuple[bool, ...], count: int, width: int, variables: tuple) -> Any:
+    """All states at once, as lanes; on the CPU chunk by chunk."""
+
+    laned = _inside(call, 1)
+
+    def lanes_last(variables):
+        return [jnp.moveaxis(x, 0, -1) if m else x for x, m in zip(variables, mapped, strict=True)]
+
+    def everything(*variables):
+        return _lanes_first(laned(*lanes_last(variables)))
+
+    # a batch that automatic partitioning splits is split lane by lane, since the chunks are one after the other
+    lanes = min(LANES * min(jax.local_device_count("cpu"), 4), LARGEST // width, count)
+    if lanes < 2:
+        return everything(*variables)
+    lanes -= lanes % 8 if lanes > 8 else 0
+    kernel = _kernel(laned)
+    blocks = -(-count // lanes)
+
+    def chunks(*variables):
+        if blocks == 1:
+            return _lanes_first(kernel(*lanes_last(variables)))
+        split = [_split(x, lanes, blocks) for x, m in zip(variables, mapped, strict=True) if m]
+
+        def body(_, chunk):
+            rest = iter(chunk)
+            filled = [next(rest) if m else x for x, m in zip(variables, mapped, strict=True)]
+            return None, kernel(*filled)
+
+        _, out = jax.lax.scan(body, None, split)
+        return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0).reshape(-1, *x.shape[1:-1])[:count], out)
+
+    return _by_platform(chunks, everything, variables)
+
+
+def _by_platform(cpu: Callable, default: Callable, variables: tuple) -> Any:
+    """One of two forms of a function, by the platform it is lowered for; both are traced only where there are several."""
+    if jax.default_backend() == "cpu":
+        return cpu(*variables)
+    return jax.lax.platform_dependent(*variables, cpu=cpu, default=default)
+
+
+def _split(x: Array, lanes: int, blocks: int) -> Array:
+    """(count, ...) to (blocks, ..., lanes), filled up with the last state; state lane * blocks + block."""
+    missing = lanes * blocks - x.shape[0]
+    if missing:
+        x = jnp.concatenate([x, jnp.broadcast_to(x[-1:], (missing, *x.shape[1:]))])
+    return jnp.moveaxis(x.reshape(lanes, blocks, *x.shape[1:]), 0, -1)
+
+
+def _lanes_first(out: Any) -> Any:
+    return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), out)
+
+
+def _kernel(function: Callable) -> Callable:
+    """The function as one kernel of the CPU: a call that XLA neither inlines nor takes apart."""
+    if os.environ.get("JAXDYN_KERNELS", "1") == "0":
+        return function
+
+    def call(*variables):
+        flat, structure = jax.tree.flatten(variables)
+        traced, shapes = jax.make_jaxpr(lambda *x: function(*jax.tree.unflatten(structure, x)), return_shape=True)(
+            *flat
+        )
+        # XLA stops at a kernel that does not use one of its arguments
+        jaxpr, used = partial_eval.dce_jaxpr(traced.jaxpr, [True] * len(traced.jaxpr.outvars))
+        program = jax.jit(functools.partial(eval_jaxpr, jaxpr, traced.consts))
+        with set_xla_metadata(inlineable="false", xla_cpu_small_call="true"):
+            out = program(*(x for x, u in zip(flat, used, strict=True) if u))
+        return jax.tree.unflatten(jax.tree.structure(shapes), out)
+
+    return call
+
+
+@jax.custom_jvp
+def _batch_first(x: Array) -> Array:
+    """x; under `vmap` with the batch as its first axis.
+
+    JAX takes it for granted that a derivative rule leaves the batch on the axis where the function itself does; where it does
+    not, derivatives of a compiled `vmap` of the function come with shapes mixed up (jax-ml/jax#16374).
+    """
+    return _first_axis(x)
+
+
+@custom_vmap
+def _first_axis(x: Array) -> Array:
+    return x
+
+
+@_first_axis.def_vmap
+def _(axis_size, in_batched, x):
+    del axis_size
+    return x, in_batched[0]
+
+
+_batch_first.defjvp(lambda primals, tangents: (_batch_first(*primals), tangents[0]))
+
+
+def sparse_jvp(function: Callable[..., Any], primals: tuple, tangents: tuple) -> tuple[Any, Any]:
+    """`jax.jvp` that leaves arguments whose tangent is a `SymbolicZero` out of the derivative, at any depth of trees."""
+    values, structure = jax.tree.flatten(primals)
+    directions = jax.tree.leaves(tangents, is_leaf=_is_zero)
+    active = [not _is_zero(t) for t in directions]
+
+    def of_active(*varied):
+        rest = iter(varied)
+        filled = [next(rest) if a else v for v, a in zip(values, active, strict=True)]
+        return function(*jax.tree.unflatten(structure, filled))
+
+    chosen = [(v, t) for v, t, a in zip(values, directions, active, strict=True) if a]
+    return jax.jvp(of_active, tuple(v for v, _ in chosen), tuple(t for _, t in chosen))
+
+
+def _is_zero(tangent: Any) -> bool:
+    return isinstance(tangent, SymbolicZero)
