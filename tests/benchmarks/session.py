@@ -136,7 +136,7 @@ class Session:
 
     # -- the others
 
-    def peers(self, part: str, case: Case, names) -> dict[str, dict[str, peers.Entry]]:
+    def libraries(self, part: str, case: Case, names) -> dict[str, dict[str, peers.Entry]]:
         """The libraries that can be measured here; a record says why of each that cannot."""
         found = {}
         for name in names:

@@ -20,7 +20,7 @@ def sizes(largest: int) -> list[int]:
 def run(session: Session) -> None:
     for name in session.options.robots or ["panda"]:
         case = session.case(name)
-        others = session.peers(PART, case, [peer for peer in session.options.peers if peer == "frax"])
+        others = session.libraries(PART, case, [peer for peer in session.options.peers if peer == "frax"])
         for quantity in session.wanted(case, CURVES):
             measure(session, PART, case, quantity, others, session.options.max_batch)
 

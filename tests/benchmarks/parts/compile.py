@@ -19,7 +19,7 @@ def run(session: Session) -> None:
     for name in session.options.robots or ["panda"]:
         case = session.case(name, 64)
         chain = case.robot.chain
-        others = session.peers(PART, case, session.options.peers)
+        others = session.libraries(PART, case, session.options.peers)
         for quantity in session.wanted(case, tuple(NAMES)):
             row = {"part": PART, "robot": name, "quantity": quantity.name, "label": quantity.label}
             state = case.rows(1)

@@ -14,7 +14,7 @@ def run(session: Session) -> None:
     dispatch = "calling thread" if session.options.inline else "JAX's default"
     for name in session.options.robots or ["panda"]:
         case = session.case(name, 64)
-        others = session.peers(PART, case, session.options.peers)
+        others = session.libraries(PART, case, session.options.peers)
         for quantity in session.wanted(case, tuple(NAMES)):
             _measure(session, case, quantity, others, dispatch)
 

@@ -15,7 +15,7 @@ def measure(session: Session, part: str, robots: list[str], default: tuple[str, 
     """The table of one part; `trees` is another."""
     for name in robots:
         case = session.case(name)
-        others = session.peers(part, case, session.options.peers)
+        others = session.libraries(part, case, session.options.peers)
         for quantity in session.wanted(case, default):
             try:
                 measure_one(session, part, case, quantity, others, batch)
