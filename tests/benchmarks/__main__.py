@@ -18,7 +18,16 @@ from .quantities import NAMES
 
 PEERS = ("frax", "mjx", "adam", "brax")
 ONE_PRECISION = ("scaling", "compile", "memory", "accuracy")  # of these the first precision asked for
-NOT_KEYS = ("seconds", "error", "compile_seconds", "compile_seconds_batch", "floor", "bound", "steps_per_second", "peak_bytes")
+NOT_KEYS = (
+    "seconds",
+    "error",
+    "compile_seconds",
+    "compile_seconds_batch",
+    "floor",
+    "bound",
+    "steps_per_second",
+    "peak_bytes",
+)
 
 
 def main() -> int:
@@ -64,13 +73,19 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=4096, help="states at once in the tables")
     parser.add_argument("--max-batch", type=int, default=1 << 20, help="largest batch of the curves")
     parser.add_argument("--max-links", type=int, default=1000, help="longest chain")
-    parser.add_argument("--states", type=int, default=1 << 16, help="states over which float32 is compared with float64")
+    parser.add_argument(
+        "--states", type=int, default=1 << 16, help="states over which float32 is compared with float64"
+    )
     parser.add_argument("--devices", type=int, default=os.cpu_count(), help="CPU devices among which batches are split")
     parser.add_argument("--budget", type=float, default=0.2, help="seconds a call is repeated for, each turn")
     parser.add_argument("--turns", type=int, default=5, help="turns that all libraries take; the best median counts")
-    parser.add_argument("--rounds", type=int, default=2, help="processes of each setting, in turns, where it is the process'")
+    parser.add_argument(
+        "--rounds", type=int, default=2, help="processes of each setting, in turns, where it is the process'"
+    )
     parser.add_argument("--longest", type=float, default=2.0, help="seconds beyond which a call is not measured")
-    parser.add_argument("--memory", type=int, default=0, help="GiB that a batch may take; by default half of what is free")
+    parser.add_argument(
+        "--memory", type=int, default=0, help="GiB that a batch may take; by default half of what is free"
+    )
     parser.add_argument("--json", metavar="FILE", help="keep the records")
     parser.add_argument("--plots", action="store_true", help="draw pictures into --pictures")
     parser.add_argument("--pictures", metavar="FOLDER", help="by default docs/pictures")
@@ -106,7 +121,11 @@ def _settings(part: str, options: argparse.Namespace):
 
 def _run(part: str, options: argparse.Namespace, setting: dict, folder: str) -> dict | None:
     """The result of one process; None where it broke off, whatever it wrote to the terminal saying why."""
-    counted = sorted({1, 1 if part == "gpu" else options.devices}) if part in ("throughput", "trees", "batches", "gpu") else []
+    counted = (
+        sorted({1, 1 if part == "gpu" else options.devices})
+        if part in ("throughput", "trees", "batches", "gpu")
+        else []
+    )
     precisions = options.precisions if part == "gpu" else [setting["precision"]]
     peaks = [(precision, devices) for precision in precisions for devices in counted]
     settings, result = os.path.join(folder, "settings.json"), os.path.join(folder, "result.json")

@@ -10,7 +10,14 @@ from .subjects import Subject
 
 CHECKED = 64  # states of a batch that are compared; all of it must be finite
 TOLERANCES = {"float64": 1e-9, "float32": 2e-3}
-SOLVED = ("forward_dynamics", "mass_matrix_inverse", "forward_dynamics_derivatives", "step", "rollout", "rollout_gradient")
+SOLVED = (
+    "forward_dynamics",
+    "mass_matrix_inverse",
+    "forward_dynamics_derivatives",
+    "step",
+    "rollout",
+    "rollout_gradient",
+)
 OF_SOLVED = {"float64": 1e-6, "float32": 5e-2}  # by the mass matrix' condition number more
 
 
@@ -50,7 +57,12 @@ class Layout:
             return [self.matrix(x) for x in result]
         if form in ("state", "states"):
             return [self.q(result[0]), self.vector(result[1])]
-        one = {"vector": self.vector, "matrix": self.matrix, "rows": self.vector, "pose": lambda x: np.asarray(x, float)}
+        one = {
+            "vector": self.vector,
+            "matrix": self.matrix,
+            "rows": self.vector,
+            "pose": lambda x: np.asarray(x, float),
+        }
         return [one[form](result)]
 
 

@@ -108,5 +108,5 @@ def peaks(precision: str, budget: float, devices: int = 1) -> dict[str, float]:
 
 
 def floor(operations: float, moved: float, peak: dict[str, float]) -> float:
-    """Seconds an evaluation cannot beat on this machine: its arithmetic at the peak, or its arguments and results through memory."""
+    """Seconds an evaluation cannot beat here: its arithmetic at the peak, or its arguments and results through memory."""
     return max(operations / peak["flops"], moved / peak["bytes"])

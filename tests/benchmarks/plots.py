@@ -7,7 +7,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 
-import matplotlib.pyplot as plt  # noqa: E402
+import matplotlib.pyplot as plt
 
 COLOURS = {"jaxdyn": ("#0b5d8a", "#2b9bd1", "#7cc4ea"), "Pinocchio": ("#b5523b", "#e08a6e", "#f0bda8")}
 OTHERS = {"frax": "#5d8a3c", "mjx": "#8a6bbf", "adam": "#c9a227", "brax": "#777777"}
@@ -51,6 +51,7 @@ def _curves(part: str, robot: str, records: list[dict], folder: Path) -> Path:
                 axis.set_xlabel("states at once")
             if j == 0:
                 axis.set_ylabel("evaluations a second")
+    seen = dict(sorted(seen.items(), key=lambda item: [item[0].startswith(x) for x in ("floor", "frax", "Pin")]))
     columns = min(len(seen), 4 if len(labels) > 1 else 2)
     rows = math.ceil(len(seen) / columns)
     figure.legend(seen.values(), seen.keys(), loc="lower center", ncols=columns, frameon=False)
@@ -60,13 +61,21 @@ def _curves(part: str, robot: str, records: list[dict], folder: Path) -> Path:
 
 def _scaling(records: list[dict], folder: Path) -> Path:
     labels = list(dict.fromkeys(r["label"] for r in records))
-    figure, axes = plt.subplots(1, len(labels), figsize=(3.6 * len(labels), 3.9), squeeze=False)
+    sizes = {r["n"] for r in records}
+    figure, axes = plt.subplots(1, len(labels), figsize=(3.6 * len(labels), 3.9), squeeze=False, sharey=True)
     for axis, label in zip(axes[0], labels, strict=True):
         for library in ("jaxdyn", "Pinocchio"):
-            line = sorted((r["n"], 1e6 * r["seconds"]) for r in records if r["label"] == label and r["library"] == library)
+            line = sorted(
+                (r["n"], 1e6 * r["seconds"]) for r in records if r["label"] == label and r["library"] == library
+            )
             if line:
-                axis.plot(*zip(*line, strict=True), marker="o", markersize=3.5, color=COLOURS[library][0], label=library)
-        axis.set(xscale="log", yscale="log", title=label, xlabel="joints")
+                axis.plot(
+                    *zip(*line, strict=True), marker="o", markersize=3.5, color=COLOURS[library][0], label=library
+                )
+        axis.set(xscale="log", yscale="log", title=label, xlabel="joints", xlim=(1.6, None))
+        axis.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+        axis.set_xticks([n for n in (2, 5, 10, 20, 50, 100, 200, 500, 1000) if n in sizes], minor=False)
+        axis.set_xticks([], minor=True)
         axis.grid(True, alpha=0.3, linewidth=0.6)
         axis.spines[["top", "right"]].set_visible(False)
     axes[0][0].set_ylabel("us an evaluation")

@@ -1,4 +1,4 @@
-"""One process' measurements: the robots with their states and references, calls that are checked before they are timed, records."""
+"""One process' measurements: robots with their states and references, calls checked before they are timed, records."""
 
 import dataclasses
 import functools
@@ -32,9 +32,10 @@ class Case:
     quantities: dict[str, Quantity]
     right: dict = dataclasses.field(default_factory=dict)
 
-    def rows(self, count: int) -> dict:
-        """The first `count` states, repeated where there are fewer."""
-        return {name: np.resize(x, (count, *x.shape[1:])) if count > len(x) else x[:count] for name, x in self.state.items()}
+    def rows(self, count: int, names: tuple[str, ...] = ()) -> dict:
+        """The first `count` states, repeated where there are fewer; only the vectors of these names, where some are given."""
+        given = {name: x for name, x in self.state.items() if name in names or not names}
+        return {k: np.resize(x, (count, *x.shape[1:])) if count > len(x) else x[:count] for k, x in given.items()}
 
     def error(self, quantity: str, found: list[np.ndarray], precision: str, own: bool = True) -> float:
         """Relative difference of the first states from the reference.
@@ -93,7 +94,7 @@ class Session:
         Raises:
             Wrong: the result is not right.
         """
-        state = case.rows(batch)
+        state = case.rows(batch, quantity.arguments)
         chain = case.robot.chain if chain is None else chain
         arrays = [jnp.asarray(state[name], chain.dtype) for name in quantity.arguments]
         mapped = jax.vmap(quantity.function, (None, *[0] * len(arrays)))

@@ -77,7 +77,9 @@ def plain(urdf: str) -> str:
         node.extend(link.findall("inertial"))
     for joint in source.findall("joint"):
         kind = joint.attrib["type"]
-        node = ET.SubElement(robot, "joint", name=joint.attrib["name"], type="revolute" if kind == "continuous" else kind)
+        node = ET.SubElement(
+            robot, "joint", name=joint.attrib["name"], type="revolute" if kind == "continuous" else kind
+        )
         for tag in ("origin", "parent", "child", "axis"):
             node.extend(joint.findall(tag))
         if kind != "fixed":

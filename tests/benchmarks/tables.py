@@ -20,7 +20,9 @@ class Table:
     def text(self) -> str:
         cells = [self.header, *self.rows]
         widths = [max(len(row[i]) for row in cells) for i in range(len(self.header))]
-        line = lambda row: "| " + " | ".join(_pad(x, w, i) for i, (x, w) in enumerate(zip(row, widths, strict=True))) + " |"
+        line = lambda row: (
+            "| " + " | ".join(_pad(x, w, i) for i, (x, w) in enumerate(zip(row, widths, strict=True))) + " |"
+        )
         rule = "|" + "|".join("-" * (w + 2) if i == 0 else "-" * (w + 1) + ":" for i, w in enumerate(widths)) + "|"
         body = "\n".join([line(self.header), rule, *(line(row) for row in self.rows)])
         notes = "".join(f"\n- {note}" for note in self.notes)
@@ -65,7 +67,8 @@ def _pad(text: str, width: int, column: int) -> str:
 def _reason(record: dict) -> tuple[str, str]:
     keys = ("robot", "quantity", "library", "variant", "precision")
     what = [str(record[key]) for key in keys if record.get(key)]
-    return ", ".join([*what, *([f"batch {record['batch']}"] if record.get("batch") else [])]), record["reason"].replace("|", "/")
+    what += [f"batch {record['batch']}"] if record.get("batch") else []
+    return ", ".join(what), record["reason"].replace("|", "/")
 
 
 def _groups(records: list[dict], *keys: str) -> dict[tuple, list[dict]]:
@@ -118,7 +121,9 @@ def _throughput(records: list[dict]) -> list[Table]:
             for key in columns:
                 row.append(micro(of[key]["seconds"] if key in of else None))
                 row += [share(of.get(key))] if key[0] == "jaxdyn" else []
-            ours, others = ([r["seconds"] for r in quantity if (r["library"] == "jaxdyn") == own] for own in (True, False))
+            ours, others = (
+                [r["seconds"] for r in quantity if (r["library"] == "jaxdyn") == own] for own in (True, False)
+            )
             row.append(figures(min(others) / min(ours)) if ours and others else "-")
             rows.append([*row, _worst(quantity)])
         batch = max(r["batch"] for r in group)
@@ -202,7 +207,10 @@ def _compile(records: list[dict]) -> list[Table]:
             row = [label]
             for name in libraries:
                 r = of.get(name)
-                times = r and f"{figures(r['compile_seconds'], 2)}, {figures(r['compile_seconds_batch'], 2)}; {r['equations']}"
+                times = (
+                    r
+                    and f"{figures(r['compile_seconds'], 2)}, {figures(r['compile_seconds_batch'], 2)}; {r['equations']}"
+                )
                 row.append(times or "-")
             rows.append(row)
         found.append(Table(f"{robot}, {precision}, compilation", header, rows, _notes(group)))
@@ -236,7 +244,13 @@ def _gpu(records: list[dict]) -> list[Table]:
         header += ["million robot-steps a second"] if stepped else []
         rows = []
         for r in sorted(group, key=lambda r: r["batch"]):
-            row = [str(r["batch"]), micro(r["seconds"] * r["batch"]), figures(1e-6 / r["seconds"]), share(r), r["bound"]]
+            row = [
+                str(r["batch"]),
+                micro(r["seconds"] * r["batch"]),
+                figures(1e-6 / r["seconds"]),
+                share(r),
+                r["bound"],
+            ]
             row += [f"{r['error']:.0e}", *([figures(1e-6 * r["steps_per_second"])] if stepped else [])]
             rows.append(row)
         notes = [f"compared with {group[0]['reference']}"]

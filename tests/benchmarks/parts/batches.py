@@ -37,9 +37,7 @@ def measure(session: Session, part: str, case, quantity, others: dict, largest: 
             break
         calls, about = {}, {}
 
-        def wanted(key):
-            return last.get(key, 0) * 4 < session.options.longest
-
+        wanted = lambda key, last=last: last.get(key, 0) * 4 < session.options.longest
         kinds = [("1 device", 1, False)]
         kinds += [(f"{devices} devices", devices, False)] if devices > 1 and batch % devices == 0 else []
         kinds += [(f"1 device, chunks of {CHUNK}", 1, True)] if batch > CHUNK else []

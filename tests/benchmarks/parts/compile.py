@@ -1,5 +1,6 @@
 """What compilation takes, from Python to a program, for one state and for a batch, and how many equations the jaxpr has."""
 
+import functools
 import time
 
 import jax
@@ -24,16 +25,20 @@ def run(session: Session) -> None:
             row = {"part": PART, "robot": name, "quantity": quantity.name, "label": quantity.label}
             state = case.rows(1)
             arrays = [jnp.asarray(state[k], chain.dtype) for k in quantity.arguments]
-            measured = _compile(lambda *x, f=quantity.function: f(chain, *x), arrays, batch)
+            measured = _compile(functools.partial(quantity.function, chain), arrays, batch)
             session.add(**row, library="jaxdyn", **measured)
             for library, entries in others.items():
                 if quantity.name in entries:
                     entry = entries[quantity.name]
                     arrays = [jnp.asarray(x[:1], session.precision) for x in entry.arguments]
                     try:
-                        session.add(**row, library=library, remark=entry.remark, **_compile(entry.function, arrays, batch))
+                        session.add(
+                            **row, library=library, remark=entry.remark, **_compile(entry.function, arrays, batch)
+                        )
                     except Exception as error:
-                        session.add(**row, library=library, reason=f"{type(error).__name__}: {error}".splitlines()[0][:200])
+                        session.add(
+                            **row, library=library, reason=f"{type(error).__name__}: {error}".splitlines()[0][:200]
+                        )
 
 
 def _compile(function, arrays: list, batch: int) -> dict:

@@ -18,7 +18,7 @@ def run(session: Session) -> None:
     for name in session.options.robots or ["panda"]:
         case = session.case(name)
         for precision in session.options.precisions:
-            chain = jax.tree.map(lambda x: x.astype(precision), case.robot.chain)
+            chain = jax.tree.map(lambda x, dtype=precision: x.astype(dtype), case.robot.chain)
             for quantity in session.wanted(case, CURVES):
                 _measure(session, case, quantity, chain, precision)
 

@@ -29,7 +29,13 @@ def _measure(session: Session, case, quantity, others: dict, dispatch: str) -> N
         ("empty", "robot closed over"): waited(jax.jit(lambda *x: x[0]), *one),
         ("empty", "robot an argument"): waited(jax.jit(lambda c, *x: x[0]), chain, *one),
     }
-    row = {"part": PART, "robot": case.robot.name, "quantity": quantity.name, "label": quantity.label, "dispatch": dispatch}
+    row = {
+        "part": PART,
+        "robot": case.robot.name,
+        "quantity": quantity.name,
+        "label": quantity.label,
+        "dispatch": dispatch,
+    }
     errors, remarks = {}, {}
     for key in list(calls)[:2]:
         result = jax.tree.map(lambda x: jax.device_get(x)[None], calls[key]())

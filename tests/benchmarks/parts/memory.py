@@ -16,9 +16,11 @@ def run(session: Session) -> None:
         for quantity in session.wanted(case, tuple(NAMES)):
             work = session.work(case, quantity)
             if not session.fits(work, batch):
-                session.add(part=PART, robot=name, quantity=quantity.name, library="jaxdyn", reason="skipped: out of memory")
+                session.add(
+                    part=PART, robot=name, quantity=quantity.name, library="jaxdyn", reason="skipped: out of memory"
+                )
                 continue
-            state = case.rows(batch)
+            state = case.rows(batch, quantity.arguments)
             arrays = [jnp.asarray(state[k], case.robot.chain.dtype) for k in quantity.arguments]
             mapped = jax.jit(jax.vmap(quantity.function, (None, *[0] * len(arrays))))
             program = mapped.lower(case.robot.chain, *arrays).compile()

@@ -9,6 +9,7 @@ from ..session import Session, Wrong
 from .throughput import pinocchio_calls
 
 PART = "scaling"
+BATCH, LARGEST = 128, 1 << 28  # states at once, as long as their results take no more bytes than that
 SIZES = (2, 5, 10, 20, 50, 100, 200, 500, 1000)
 QUANTITIES = ("inverse_dynamics", "forward_dynamics", "crba", "coriolis_matrix", "inverse_dynamics_derivatives")
 
@@ -18,11 +19,12 @@ def run(session: Session) -> None:
     sizes = [n for n in SIZES if n <= session.options.max_links]
     slow: dict[str, float] = {}  # seconds a state at the size before
     for n in sizes:
-        batch = max(1, min(session.options.batch, 4096) // n)
-        case = session.case(f"chain-{n}", max(batch, 2))
+        case = session.case(f"chain-{n}", BATCH)
         for quantity in session.wanted(case, QUANTITIES):
             row = {"part": PART, "robot": "chain", "n": n, "quantity": quantity.name, "label": quantity.label}
-            if slow.get(quantity.name, 0) * batch * 10 > session.options.longest * 10:
+            bytes_each = session.work(case, quantity)["bytes"]
+            batch = int(min(BATCH, session.options.batch, max(LARGEST // bytes_each, 1)))
+            if slow.get(quantity.name, 0) * batch * 5 > session.options.longest:
                 session.add(**row, library="jaxdyn", reason="skipped: it would take too long")
                 continue
             try:
@@ -37,10 +39,14 @@ def run(session: Session) -> None:
                 calls["Pinocchio"] = loop
             t = session.time(calls)
             slow[quantity.name] = t["jaxdyn"] / batch
-            session.add(**row, library="jaxdyn", batch=batch, seconds=t["jaxdyn"] / batch, error=error, compile_seconds=took)
+            session.add(
+                **row, library="jaxdyn", batch=batch, seconds=t["jaxdyn"] / batch, error=error, compile_seconds=took
+            )
             if loop:
                 count = min(batch, 64)
-                session.add(**row, library="Pinocchio", variant="Python loop", batch=count, seconds=t["Pinocchio"] / count)
+                session.add(
+                    **row, library="Pinocchio", variant="Python loop", batch=count, seconds=t["Pinocchio"] / count
+                )
 
 
 def _compile(case, quantity) -> float:

@@ -31,7 +31,13 @@ def measure_one(session: Session, part: str, case: Case, quantity, others: dict,
     work = session.work(case, quantity)
     if not session.fits(work, batch):
         batch = max(batch // 16, devices)
-    row = {"part": part, "robot": case.robot.name, "nv": case.robot.nv, "quantity": quantity.name, "label": quantity.label}
+    row = {
+        "part": part,
+        "robot": case.robot.name,
+        "nv": case.robot.nv,
+        "quantity": quantity.name,
+        "label": quantity.label,
+    }
     calls, about = {}, {}
 
     def offer(key, call, **facts):
@@ -71,7 +77,7 @@ def pinocchio_calls(case: Case, quantity: str, batch: int, threads: int) -> dict
 
     found = {"Python loop": loop}
     for count in sorted({1, threads}):
-        call = case.reference.parallel(quantity, case.rows(batch), count)
+        call = case.reference.parallel(quantity, case.rows(batch, ("q", "v", "a", "tau")), count)
         if call is not None:
             found[f"in parallel, {count} thread{'s' * (count > 1)}"] = call
     return found

@@ -1,6 +1,5 @@
 """brax: the generalized pipeline's smooth dynamics, of arms."""
 
-
 from ..subjects import Subject, Unavailable
 from . import Entry
 from .mjx_ import mujoco_model

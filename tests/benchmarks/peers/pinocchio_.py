@@ -75,7 +75,14 @@ class Pinocchio:
         """(q, v, a, tau, controls) of each state, in Pinocchio's layout."""
         of = self.layout.vector
         return list(
-            zip(self.layout.q(state["q"]), of(state["v"]), of(state["a"]), of(state["tau"]), of(state["controls"]), strict=True)
+            zip(
+                self.layout.q(state["q"]),
+                of(state["v"]),
+                of(state["a"]),
+                of(state["tau"]),
+                of(state["controls"]),
+                strict=True,
+            )
         )
 
     def results(self, name: str, state: dict) -> list[np.ndarray]:
