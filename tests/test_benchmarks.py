@@ -12,12 +12,13 @@ import pytest
 from benchmarks import operations, pages, tables
 from data_paths import ROOT
 
-SMALLEST = "--batch 8 --max-batch 16 --max-links 5 --states 64 --budget 0.001 --turns 1 --rounds 1 --robots panda --peers".split()
+SMALLEST = """--batch 8 --max-batch 16 --max-links 5 --states 64 --budget 0.001 --turns 1 --rounds 1 --robots panda
+    --peers""".split()
 
 
-def suite(*arguments) -> subprocess.CompletedProcess:
+def suite(*arguments, **variables) -> subprocess.CompletedProcess:
     """`python -m tests.benchmarks` in a process of its own, as small as it goes."""
-    environment = {**os.environ, "MPLBACKEND": "Agg"}
+    environment = {**os.environ, "MPLBACKEND": "Agg", **variables}
     command = [sys.executable, "-m", "tests.benchmarks", *SMALLEST, *arguments]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
@@ -37,6 +38,7 @@ def check(tmp_path, parts: list[str], *arguments) -> dict:
     return records
 
 
+@pytest.mark.thorough
 def test_a_part_runs(tmp_path):
     pytest.importorskip("pinocchio")
     arguments = ["--precisions", "float64", "--quantities", "gravity"]
@@ -59,6 +61,16 @@ def test_all_parts_run(tmp_path):
     assert all(r["worst"] < 1e-4 for r in records["accuracy"])
     for picture in ("batches_panda.png", "gpu_panda.png", "scaling.png"):
         assert (tmp_path / picture).stat().st_size > 10_000
+
+
+@pytest.mark.thorough
+def test_without_pinocchio_results_are_compared_with_our_own(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['pinocchio'] = None\n")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = suite("--quantities", "inverse_dynamics", "--", "gpu", PYTHONPATH=path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "compared with jaxdyn float64 on the CPU (no Pinocchio here)" in done.stdout
+    assert "panda, inverse dynamics, float32" in done.stdout
 
 
 @pytest.mark.thorough

@@ -13,8 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from .parts import PARTS
-from .quantities import NAMES
+from .parts import PARTS, QUANTITIES
 
 PEERS = ("frax", "mjx", "adam", "brax")
 ONE_PRECISION = ("scaling", "compile", "memory", "accuracy")  # of these the first precision asked for
@@ -67,7 +66,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("parts", nargs="*", metavar="part", help="what to measure; by default all but gpu")
     parser.add_argument("--robots", nargs="+", help="panda, ur10, g1, talos, chain-N, or paths of URDFs")
-    parser.add_argument("--quantities", nargs="+", choices=NAMES, metavar="NAME", help=", ".join(NAMES))
+    parser.add_argument("--quantities", nargs="+", choices=QUANTITIES, metavar="NAME", help=", ".join(QUANTITIES))
     parser.add_argument("--precisions", nargs="+", choices=("float64", "float32"), default=["float64", "float32"])
     parser.add_argument("--peers", nargs="*", choices=PEERS, default=list(PEERS), help="libraries beside Pinocchio")
     parser.add_argument("--batch", type=int, default=4096, help="states at once in the tables")

@@ -64,7 +64,7 @@ def spread(function, devices, arguments: int, chain: bool = True):
 
 
 @functools.cache
-def peaks(precision: str, budget: float, devices: int = 1) -> dict[str, float]:
+def peaks(precision: str, budget: float, turns: int, devices: int = 1) -> dict[str, float]:
     """Measured flop/s and bytes/s of `devices` devices, the best of many runs.
 
     Arithmetic, the faster of two: chains of multiply-adds on numbers that stay in registers, and a matrix product (on a GPU
@@ -101,7 +101,7 @@ def peaks(precision: str, budget: float, devices: int = 1) -> dict[str, float]:
         product, of_product = spread(multiply, used, 1, chain=False)
         calls["product"] = waited(product, jax.device_put(jnp.full((devices, n, n), 0.01, dtype), of_product[0]))
         flops["product"] = 2.0 * devices * n**3
-    t = in_turn(calls, budget, statistic=np.min)
+    t = in_turn(calls, budget, turns, statistic=np.min)
     rates = {name: count / t[name] for name, count in flops.items()}
     found = {"flops": max(rates.values()), "bytes": 3.0 * passes * large * dtype.itemsize / t["memory"]}
     return found | {f"flops_{name}": rate for name, rate in rates.items()}

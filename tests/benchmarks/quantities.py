@@ -33,10 +33,9 @@ class Quantity:
 def quantities(robot: Subject) -> dict[str, Quantity]:
     """The quantities that this version of jaxdyn has."""
     frame = robot.frame
-    dt = jnp.asarray(DT, robot.chain.dtype)
 
     def roll(chain, q, v, controls):
-        return jaxdyn.rollout(chain, q, v, controls, dt)
+        return jaxdyn.rollout(chain, q, v, controls, DT)
 
     def cost(controls, chain, q, v):
         positions, velocities = roll(chain, q, v, controls)
@@ -55,7 +54,7 @@ def quantities(robot: Subject) -> dict[str, Quantity]:
         ("inverse_dynamics_derivatives", "d inverse dynamics", "inverse_dynamics_derivatives", "q v a", "matrices"),
         ("forward_dynamics_derivatives", "d forward dynamics", "forward_dynamics_derivatives", "q v tau", "matrices"),
         ("regressor", "regressor", "regressor", "q v a", "regressor"),
-        ("step", "one step", lambda c, q, v, tau: jaxdyn.step(c, q, v, tau, dt), "q v tau", "state"),
+        ("step", "one step", lambda c, q, v, tau: jaxdyn.step(c, q, v, tau, DT), "q v tau", "state"),
         ("rollout", f"rollout of {STEPS} steps", roll, "q v controls", "states"),
         (
             "rollout_gradient",
@@ -71,12 +70,6 @@ def quantities(robot: Subject) -> dict[str, Quantity]:
         if function is not None:
             found[name] = Quantity(name, label, function, tuple(arguments.split()), form)
     return found
-
-
-NAMES = (
-    "inverse_dynamics mass_matrix crba mass_matrix_inverse coriolis_matrix gravity frame_pose jacobian forward_dynamics "
-    "inverse_dynamics_derivatives forward_dynamics_derivatives regressor step rollout rollout_gradient"
-).split()
 
 
 def arguments(robot: Subject, quantity: Quantity, state: dict, count: int | None = None) -> list[jax.Array]:

@@ -132,7 +132,7 @@ class Session:
         return 3 * work["bytes"] * batch < limit
 
     def floor(self, work: dict, devices: int = 1, precision: str | None = None) -> float:
-        peak = machine.peaks(precision or self.precision, self.options.budget, devices)
+        peak = machine.peaks(precision or self.precision, self.options.budget, self.options.turns, devices)
         return machine.floor(work["operations"], work["bytes"], peak)
 
     # -- the others

@@ -28,7 +28,7 @@ def main() -> None:
     session = Session(options, options.precision)
     importlib.import_module(f".parts.{options.part}", __package__).run(session)
     about["peaks"] = [
-        {"precision": precision, "devices": devices, **machine.peaks(precision, options.budget, devices)}
+        {"precision": precision, "devices": devices, **machine.peaks(precision, options.budget, options.turns, devices)}
         for precision, devices in options.peaks
     ]
     draft = sys.argv[2] + ".part"

@@ -13,3 +13,20 @@ PARTS = {
     "gpu": ("throughput over the size of the batch on JAX's default device", False),
 }
 CURVES = ("inverse_dynamics", "forward_dynamics", "forward_dynamics_derivatives", "rollout")
+QUANTITIES = (
+    "inverse_dynamics",
+    "mass_matrix",
+    "crba",
+    "mass_matrix_inverse",
+    "coriolis_matrix",
+    "gravity",
+    "frame_pose",
+    "jacobian",
+    "forward_dynamics",
+    "inverse_dynamics_derivatives",
+    "forward_dynamics_derivatives",
+    "regressor",
+    "step",
+    "rollout",
+    "rollout_gradient",
+)

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..quantities import NAMES
 from ..session import ROWS, Session, Wrong
 from ..subjects import STEPS, states
+from . import QUANTITIES
 
 PART = "accuracy"
 
@@ -21,7 +21,7 @@ def run(session: Session) -> None:
         double = case.robot.chain
         single = jax.tree.map(lambda x: x.astype(jnp.float32), double)
         double = jax.tree.map(lambda x: x.astype(jnp.float64), single)
-        for quantity in session.wanted(case, tuple(NAMES)):
+        for quantity in session.wanted(case, QUANTITIES):
             row = {"part": PART, "robot": name, "quantity": quantity.name, "label": quantity.label, "library": "jaxdyn"}
             try:
                 session.ours(case, quantity, 64)

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import operations
-from ..quantities import NAMES
 from ..session import Session
+from . import QUANTITIES
 
 PART = "compile"
 
@@ -21,7 +21,7 @@ def run(session: Session) -> None:
         case = session.case(name, 64)
         chain = case.robot.chain
         others = session.libraries(PART, case, session.options.peers)
-        for quantity in session.wanted(case, tuple(NAMES)):
+        for quantity in session.wanted(case, QUANTITIES):
             row = {"part": PART, "robot": name, "quantity": quantity.name, "label": quantity.label}
             state = case.rows(1)
             arrays = [jnp.asarray(state[k], chain.dtype) for k in quantity.arguments]

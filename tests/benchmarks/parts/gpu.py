@@ -41,7 +41,7 @@ def _measure(session: Session, case, quantity, chain, precision: str) -> None:
             session.add(**row, batch=batch, reason=f"{error}".splitlines()[0][:200])
             return
         seconds = session.time({"": call})[""]
-        peak = machine.peaks(precision, session.options.budget)
+        peak = machine.peaks(precision, session.options.budget, session.options.turns)
         by = {
             "arithmetic": work["operations"] / peak["flops"],
             "memory": work["bytes"] / peak["bytes"],

@@ -3,9 +3,9 @@
 import jax
 import jax.numpy as jnp
 
-from ..quantities import NAMES
 from ..session import Session, Wrong
 from ..timing import waited
+from . import QUANTITIES
 
 PART = "latency"
 
@@ -15,7 +15,7 @@ def run(session: Session) -> None:
     for name in session.options.robots or ["panda"]:
         case = session.case(name, 64)
         others = session.libraries(PART, case, session.options.peers)
-        for quantity in session.wanted(case, tuple(NAMES)):
+        for quantity in session.wanted(case, QUANTITIES):
             _measure(session, case, quantity, others, dispatch)
 
 

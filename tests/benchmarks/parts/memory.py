@@ -3,8 +3,8 @@
 import jax
 import jax.numpy as jnp
 
-from ..quantities import NAMES
 from ..session import Session
+from . import QUANTITIES
 
 PART = "memory"
 
@@ -13,7 +13,7 @@ def run(session: Session) -> None:
     batch = session.options.batch
     for name in session.options.robots or ["panda"]:
         case = session.case(name, 64)
-        for quantity in session.wanted(case, tuple(NAMES)):
+        for quantity in session.wanted(case, QUANTITIES):
             work = session.work(case, quantity)
             if not session.fits(work, batch):
                 session.add(

@@ -1,14 +1,14 @@
 """Every quantity over one batch: on one device and on all, beside Pinocchio and the other libraries."""
 
-from ..quantities import NAMES
 from ..session import Case, Session, Wrong
+from . import QUANTITIES
 
 PART = "throughput"
 SMALL = 64  # libraries that would take too long for the whole batch are measured on this many
 
 
 def run(session: Session) -> None:
-    measure(session, PART, session.options.robots or ["panda", "ur10"], tuple(NAMES), session.options.batch)
+    measure(session, PART, session.options.robots or ["panda", "ur10"], QUANTITIES, session.options.batch)
 
 
 def measure(session: Session, part: str, robots: list[str], default: tuple[str, ...], batch: int) -> None:
