@@ -11,11 +11,17 @@ import numpy as np
 from . import comparison, machine, operations, peers
 from .quantities import Quantity, quantities
 from .reference import reference
-from .subjects import STEPS, Subject, states, subject
+from .subjects import STEPS, Subject, Unavailable, states, subject
 from .timing import in_turn, waited
 
 ROWS = 4096  # different states; larger batches repeat them
 CHUNK = 4096
+
+
+def why(error: Exception) -> str:
+    """An error in one line, for the tables."""
+    text = " ".join(str(error).split()) or "no message"
+    return (text if isinstance(error, (Wrong, Unavailable)) else f"{type(error).__name__}: {text}")[:200]
 
 
 class Wrong(Exception):
@@ -144,7 +150,7 @@ class Session:
             try:
                 found[name] = self._peer(name, case)
             except Exception as error:  # whatever a library raises is its reason
-                reason = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+                reason = why(error)
                 self.add(part=part, robot=case.robot.name, library=name, reason=reason)
         return found
 

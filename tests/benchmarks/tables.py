@@ -16,14 +16,21 @@ class Table:
     header: list[str]
     rows: list[list[str]]
     notes: list[str] = dataclasses.field(default_factory=list)
+    left: int = 1  # columns of words
 
     def text(self) -> str:
         cells = [self.header, *self.rows]
         widths = [max(len(row[i]) for row in cells) for i in range(len(self.header))]
         line = lambda row: (
-            "| " + " | ".join(_pad(x, w, i) for i, (x, w) in enumerate(zip(row, widths, strict=True))) + " |"
+            "| "
+            + " | ".join(
+                (x.ljust(w) if i < self.left else x.rjust(w)) for i, (x, w) in enumerate(zip(row, widths, strict=True))
+            )
+            + " |"
         )
-        rule = "|" + "|".join("-" * (w + 2) if i == 0 else "-" * (w + 1) + ":" for i, w in enumerate(widths)) + "|"
+        rule = (
+            "|" + "|".join("-" * (w + 2) if i < self.left else "-" * (w + 1) + ":" for i, w in enumerate(widths)) + "|"
+        )
         body = "\n".join([line(self.header), rule, *(line(row) for row in self.rows)])
         notes = "".join(f"\n- {note}" for note in self.notes)
         return f"**{self.title}**\n\n{body}\n" + (notes + "\n" if notes else "")
@@ -36,7 +43,7 @@ def tables(part: str, records: list[dict]) -> list[Table]:
     found = make(measured) if measured else []
     reasons = list(dict.fromkeys(_reason(r) for r in records if r.get("reason")))
     if reasons:
-        found.append(Table("Not measured", ["what", "why"], [list(x) for x in reasons]))
+        found.append(Table("Not measured", ["what", "why"], [list(x) for x in reasons], left=2))
     return found
 
 
@@ -58,10 +65,6 @@ def figures(x: float | None, digits: int = 3) -> str:
 def share(record: dict | None) -> str:
     """How much of what the machine can do at best a measurement reaches."""
     return "-" if not record or not record.get("floor") else f"{100 * record['floor'] / record['seconds']:.0f} %"
-
-
-def _pad(text: str, width: int, column: int) -> str:
-    return text.ljust(width) if column == 0 else text.rjust(width)
 
 
 def _reason(record: dict) -> tuple[str, str]:

@@ -4,7 +4,7 @@ Beside jaxdyn on one device, on all, and on one in chunks (`jax.lax.map(batch_si
 frax is measured: the other libraries stand in `throughput`.
 """
 
-from ..session import CHUNK, Session, Wrong
+from ..session import CHUNK, Session, Wrong, why
 from . import CURVES
 from .throughput import pinocchio_calls
 
@@ -61,7 +61,7 @@ def measure(session: Session, part: str, case, quantity, others: dict, largest: 
                     calls[key], error = session.theirs(case, quantity.name, entries[quantity.name], batch)
                     about[key] = {"error": error, "remark": entries[quantity.name].remark}
                 except Exception as error:
-                    reason = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+                    reason = why(error)
                     session.add(**row, batch=batch, library=library, reason=reason)
         last = session.time(calls)
         for key, seconds in last.items():

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import operations
-from ..session import Session
+from ..session import Session, why
 from . import QUANTITIES
 
 PART = "compile"
@@ -36,9 +36,7 @@ def run(session: Session) -> None:
                             **row, library=library, remark=entry.remark, **_compile(entry.function, arrays, batch)
                         )
                     except Exception as error:
-                        session.add(
-                            **row, library=library, reason=f"{type(error).__name__}: {error}".splitlines()[0][:200]
-                        )
+                        session.add(**row, library=library, reason=why(error))
 
 
 def _compile(function, arrays: list, batch: int) -> dict:

@@ -6,7 +6,7 @@ Needs jaxdyn and what it depends on, nothing else: without Pinocchio, results ar
 import jax
 
 from .. import machine
-from ..session import Session, Wrong
+from ..session import Session, Wrong, why
 from ..subjects import STEPS
 from . import CURVES
 from .batches import sizes
@@ -38,7 +38,7 @@ def _measure(session: Session, case, quantity, chain, precision: str) -> None:
             session.add(**row, batch=batch, reason=str(wrong), failed=True)
             return
         except jax.errors.JaxRuntimeError as error:
-            session.add(**row, batch=batch, reason=f"{error}".splitlines()[0][:200])
+            session.add(**row, batch=batch, reason=why(error))
             return
         seconds = session.time({"": call})[""]
         peak = machine.peaks(precision, session.options.budget, session.options.turns)

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from ..session import Session, Wrong
+from ..session import Session, Wrong, why
 from ..timing import waited
 from . import QUANTITIES
 
@@ -52,7 +52,7 @@ def _measure(session: Session, case, quantity, others: dict, dispatch: str) -> N
                 calls[key], errors[key] = session.theirs(case, quantity.name, entry, None)
                 remarks[key] = entry.remark
             except Exception as error:
-                session.add(**row, library=library, reason=f"{type(error).__name__}: {error}".splitlines()[0][:200])
+                session.add(**row, library=library, reason=why(error))
     single = getattr(case.reference, "single", {}).get(quantity.name)
     if single:
         given = case.reference.rows(state)[0]

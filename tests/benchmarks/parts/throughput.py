@@ -1,6 +1,6 @@
 """Every quantity over one batch: on one device and on all, beside Pinocchio and the other libraries."""
 
-from ..session import Case, Session, Wrong
+from ..session import Case, Session, Wrong, why
 from . import QUANTITIES
 
 PART = "throughput"
@@ -57,7 +57,7 @@ def measure_one(session: Session, part: str, case: Case, quantity, others: dict,
             try:
                 call, error, used = _peer(session, case, quantity.name, entries[quantity.name], batch)
             except Exception as error:  # whatever a library raises is its reason
-                session.add(**row, library=library, reason=f"{type(error).__name__}: {error}".splitlines()[0][:200])
+                session.add(**row, library=library, reason=why(error))
                 continue
             offer((library, "1 device"), call, error=error, batch=used, remark=entries[quantity.name].remark)
     for key, seconds in session.time(calls).items():
