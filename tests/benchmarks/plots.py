@@ -52,9 +52,9 @@ def _curves(part: str, robot: str, records: list[dict], folder: Path) -> Path:
             if j == 0:
                 axis.set_ylabel("evaluations a second")
     seen = dict(sorted(seen.items(), key=lambda item: [item[0].startswith(x) for x in ("floor", "frax", "Pin")]))
-    columns = min(len(seen), 4 if len(labels) > 1 else 2)
+    columns = min(len(seen), 1 if len(labels) == 1 else len(labels) + 1)
     rows = math.ceil(len(seen) / columns)
-    figure.legend(seen.values(), seen.keys(), loc="lower center", ncols=columns, frameon=False)
+    figure.legend(seen.values(), seen.keys(), loc="lower center", ncols=columns, frameon=False, fontsize=9)
     figure.tight_layout(rect=(0, (0.24 * rows + 0.1) / size[1], 1, 1))
     return _save(figure, folder / f"{part}_{robot}.png")
 
@@ -74,7 +74,7 @@ def _scaling(records: list[dict], folder: Path) -> Path:
                 )
         axis.set(xscale="log", yscale="log", title=label, xlabel="joints", xlim=(1.6, None))
         axis.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
-        axis.set_xticks([n for n in (2, 5, 10, 20, 50, 100, 200, 500, 1000) if n in sizes], minor=False)
+        axis.set_xticks([n for n in (2, 10, 50, 200, 1000) if n in sizes], minor=False)
         axis.set_xticks([], minor=True)
         axis.grid(True, alpha=0.3, linewidth=0.6)
         axis.spines[["top", "right"]].set_visible(False)
