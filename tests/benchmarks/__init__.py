@@ -1,0 +1,1 @@
+"""What jaxdyn costs beside other libraries: `python -m tests.benchmarks --help`."""

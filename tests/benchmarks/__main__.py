@@ -1,149 +1,180 @@
-"""Throughput and latency of jaxdyn beside Pinocchio, in one run on one machine: `python -m tests.benchmarks`.
+"""What jaxdyn costs, beside Pinocchio and other libraries, on this machine.
 
-Every result is compared with Pinocchio's before it is timed, both libraries are timed in turn, and what is timed is waited for.
+Every result is compared with Pinocchio's before it is timed, all libraries are timed in turn in one process, and what is
+timed is waited for. A library that is missing or fails is named with its reason. Every part runs in a process of its own, so
+that nothing an earlier one did, compiled or configured counts.
 """
 
 import argparse
+import json
 import os
-import platform
-import time
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
 
-import jax
-import numpy as np
+from .parts import PARTS, QUANTITIES
 
-jax.config.update("jax_enable_x64", True)
-
-import jax.numpy as jnp  # noqa: E402
-import pinocchio as pin  # noqa: E402
-
-import jaxdyn  # noqa: E402
-from tests.peer_models import to_pinocchio  # noqa: E402
-
-
-def seconds(call, repeats: int) -> float:
-    """Median time of a call."""
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return float(np.median(times))
+PEERS = ("frax", "mjx", "adam", "brax")
+ONE_PRECISION = ("scaling", "compile", "memory", "accuracy")  # of these the first precision asked for
+NOT_KEYS = (
+    "seconds",
+    "error",
+    "compile_seconds",
+    "compile_seconds_batch",
+    "floor",
+    "bound",
+    "steps_per_second",
+    "peak_bytes",
+)
 
 
-def in_turn(calls: dict, repeats: int, rounds: int = 5) -> dict[str, float]:
-    """Best median of each call over rounds in which all take turns, so that a slow spell hits all alike."""
-    for call in calls.values():
-        call()
-    results = {name: [] for name in calls}
-    for _ in range(rounds):
-        for name, call in calls.items():
-            results[name].append(seconds(call, repeats))
-    return {name: min(times) for name, times in results.items()}
+def main() -> int:
+    """Exit status: 1 where a result of jaxdyn's was wrong or a part broke off."""
+    options = arguments()
+    collected, machines, broken = {}, {}, []
+    with tempfile.TemporaryDirectory() as folder:
+        for part in options.parts:
+            found, settings = [], list(_settings(part, options))
+            for round_ in range(options.rounds if len(settings) > 1 and part == "latency" else 1):
+                for setting in settings:
+                    result = _run(part, options, setting, folder)
+                    if result is None:
+                        broken.append(f"{part} {setting}, round {round_ + 1}")
+                        continue
+                    found += result["records"]
+                    machines[part] = _with_peaks(machines.get(part), result["machine"])
+            collected[part] = merged(found)
+            _show(part, collected[part], machines.get(part), options)
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump({"machines": machines, "records": collected}, file, indent=1)
+    wrong = [r for records in collected.values() for r in records if r.get("failed")]
+    for r in wrong:
+        print(f"WRONG: {r['robot']} {r['quantity']} {r['precision']}: {r['reason']}", file=sys.stderr)
+    for name in broken:
+        print(f"BROKE OFF: {name}", file=sys.stderr)
+    return int(bool(wrong or broken))
 
 
-def waited(function, *arguments):
-    return lambda: jax.block_until_ready(function(*arguments))
-
-
-def evaluations(chain, model, states, batch: int) -> None:
-    """Each quantity over a batch, against a Python loop over Pinocchio's function of one state."""
-    data = model.createData()
-    q, qd, qdd = (jnp.asarray(x, chain.dtype) for x in states)
-    sq, sqd, sqdd = states
-
-    def each(function, *used):
-        return np.array([np.array(function(model, data, *(x[i] for x in used))) for i in range(batch)])
-
-    def symmetric(m):
-        return np.triu(m) + np.swapaxes(np.triu(m, 1), -1, -2)
-
-    rows = {
-        "inverse dynamics": (jaxdyn.inverse_dynamics, (q, qd, qdd), pin.rnea, (sq, sqd, sqdd), None),
-        "gravity": (jaxdyn.gravity_force, (q,), pin.computeGeneralizedGravity, (sq,), None),
-        "mass matrix (jacfwd)": (jaxdyn.mass_matrix, (q,), pin.crba, (sq,), symmetric),
-        "mass matrix (crba)": (jaxdyn.crba, (q,), pin.crba, (sq,), symmetric),
-        "Coriolis matrix": (jaxdyn.coriolis_matrix, (q, qd), pin.computeCoriolisMatrix, (sq, sqd), None),
-        "forward dynamics": (jaxdyn.forward_dynamics, (q, qd, qdd), pin.aba, (sq, sqd, sqdd), None),
-        "regressor": (jaxdyn.regressor, (q, qd, qdd), pin.computeJointTorqueRegressor, (sq, sqd, sqdd), None),
-    }
-    tolerance = 1e-10 if chain.dtype == jnp.float64 else 1e-3
-    print(f"{'':24s}{'jaxdyn':>9s}{'Pinocchio':>11s}{'ratio':>8s}{'max rel. error':>16s}")
-    for name, (ours, arguments, theirs, used, fix) in rows.items():
-        batched = jax.jit(jax.vmap(ours, (None, *[0] * len(arguments))))
-        reference = each(theirs, *used)
-        reference = reference if fix is None else fix(reference)
-        error = np.abs(np.asarray(batched(chain, *arguments)) - reference).max() / np.abs(reference).max()
-        if not error < tolerance:
-            raise SystemExit(f"{name}: differs from Pinocchio by {error:.1e}")
-
-        def loop(theirs=theirs, used=used):
-            for i in range(batch):
-                theirs(model, data, *(x[i] for x in used))
-
-        t = in_turn({"ours": waited(batched, chain, *arguments), "theirs": loop}, 3)
-        a, b = (1e6 * t[k] / batch for k in ("ours", "theirs"))
-        print(f"{name:24s}{a:9.3f}{b:11.3f}{b / a:8.2f}{error:16.1e}")
-
-
-def batches(chain, model, states, batch: int) -> None:
-    """Whole batches without Python in either loop."""
-    q, qd, qdd = (jnp.asarray(x, chain.dtype) for x in states)
-    columns = [np.asfortranarray(x.T) for x in states]
-    pool = pin.ModelPool(model, 2)
-    inverse = jax.jit(jax.vmap(jaxdyn.inverse_dynamics, (None, 0, 0, 0)))
-    forward = jax.jit(jax.vmap(jaxdyn.forward_dynamics, (None, 0, 0, 0)))
-    calls = {
-        "jaxdyn inverse dynamics": waited(inverse, chain, q, qd, qdd),
-        "rneaInParallel, 1 thread": lambda: pin.rneaInParallel(1, pool, *columns),
-        "rneaInParallel, 2 threads": lambda: pin.rneaInParallel(2, pool, *columns),
-        "jaxdyn forward dynamics": waited(forward, chain, q, qd, qdd),
-        "abaInParallel, 1 thread": lambda: pin.abaInParallel(1, pool, *columns),
-        "abaInParallel, 2 threads": lambda: pin.abaInParallel(2, pool, *columns),
-    }
-    print("\nbatches without Python in the loop, us an evaluation")
-    for name, t in in_turn(calls, 10).items():
-        print(f"{name:28s}{1e6 * t / batch:9.3f}")
-
-
-def single_calls(chain, states) -> None:
-    """One robot, one state: what a control loop pays, beside a jitted function that does nothing."""
-    one = [jnp.asarray(x[0], chain.dtype) for x in states]
-    calls = {
-        "empty, 3 arrays": waited(jax.jit(lambda *x: x[0]), *one),
-        "inverse dynamics, robot closed over": waited(jax.jit(lambda *x: jaxdyn.inverse_dynamics(chain, *x)), *one),
-        "empty, robot and 3 arrays": waited(jax.jit(lambda c, *x: x[0]), chain, *one),
-        "inverse dynamics, robot an argument": waited(jax.jit(jaxdyn.inverse_dynamics), chain, *one),
-    }
-    t = in_turn(calls, 2000)
-    print("\none call, us (and as a multiple of the empty jitted function above it)")
-    for empty, full in (tuple(calls)[:2], tuple(calls)[2:]):
-        print(f"{empty:38s}{1e6 * t[empty]:8.1f}")
-        print(f"{full:38s}{1e6 * t[full]:8.1f}{t[full] / t[empty]:8.2f}")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--batch", type=int, default=4096)
-    parser.add_argument("--float32", action="store_true", help="time jaxdyn in float32 (Pinocchio stays in float64)")
-    parser.add_argument(
-        "--inline", action="store_true", help="run programs on the calling thread: for one robot in a loop"
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.benchmarks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="parts:\n" + "\n".join(f"  {name:12s}{what}" for name, (what, _) in PARTS.items()),
     )
-    parser.add_argument("--calls-only", action="store_true", help="only the table of single calls")
+    parser.add_argument("parts", nargs="*", metavar="part", help="what to measure; by default all but gpu")
+    parser.add_argument("--robots", nargs="+", help="panda, ur10, g1, talos, chain-N, or paths of URDFs")
+    parser.add_argument("--quantities", nargs="+", choices=QUANTITIES, metavar="NAME", help=", ".join(QUANTITIES))
+    parser.add_argument("--precisions", nargs="+", choices=("float64", "float32"), default=["float64", "float32"])
+    parser.add_argument("--peers", nargs="*", choices=PEERS, default=list(PEERS), help="libraries beside Pinocchio")
+    parser.add_argument("--batch", type=int, default=4096, help="states at once in the tables")
+    parser.add_argument("--max-batch", type=int, default=1 << 20, help="largest batch of the curves")
+    parser.add_argument("--max-links", type=int, default=1000, help="longest chain")
+    parser.add_argument(
+        "--states", type=int, default=1 << 16, help="states over which float32 is compared with float64"
+    )
+    parser.add_argument("--devices", type=int, default=os.cpu_count(), help="CPU devices among which batches are split")
+    parser.add_argument("--budget", type=float, default=0.2, help="seconds a call is repeated for, each turn")
+    parser.add_argument("--turns", type=int, default=5, help="turns that all libraries take; the best median counts")
+    parser.add_argument(
+        "--rounds", type=int, default=2, help="processes of each setting, in turns, where it is the process'"
+    )
+    parser.add_argument("--longest", type=float, default=2.0, help="seconds beyond which a call is not measured")
+    parser.add_argument(
+        "--memory", type=int, default=0, help="GiB that a batch may take; by default half of what is free"
+    )
+    parser.add_argument("--json", metavar="FILE", help="keep the records")
+    parser.add_argument("--plots", action="store_true", help="draw pictures into --pictures")
+    parser.add_argument("--pictures", metavar="FOLDER", help="by default docs/pictures")
+    parser.add_argument("--write", action="store_true", help="rewrite the generated parts of docs/benchmarks.md")
     options = parser.parse_args()
-    jax.config.update("jax_cpu_enable_async_dispatch", not options.inline)
-    chain = jaxdyn.robots.panda()
-    model = to_pinocchio(chain)
-    states = np.random.default_rng(0).normal(size=(3, options.batch, chain.n))
-    if options.float32:
-        chain = jax.tree.map(lambda x: x.astype(jnp.float32), chain)
-    print(f"{platform.machine()}, {os.cpu_count()} cores, {jax.devices()[0].device_kind}")
-    print(f"jax {jax.__version__}, Pinocchio {pin.__version__}, {chain.n}R arm, {chain.dtype}, batch {options.batch}")
-    if not options.calls_only:
-        print("\nus an evaluation")
-        evaluations(chain, model, states, options.batch)
-        batches(chain, model, states, options.batch)
-    single_calls(chain, states)
+    unknown = [name for name in options.parts if name not in PARTS]
+    if unknown:
+        parser.error(f"no part is called {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    options.parts = options.parts or [name for name, (_, default) in PARTS.items() if default]
+    return options
+
+
+def merged(records: list[dict]) -> list[dict]:
+    """One record of each thing measured: the shortest time of all rounds."""
+    found: dict[tuple, dict] = {}
+    for record in records:
+        key = tuple(sorted((k, str(v)) for k, v in record.items() if k not in NOT_KEYS))
+        if key not in found or record.get("seconds", 0) < found[key].get("seconds", 0):
+            found[key] = record
+    return list(found.values())
+
+
+def _settings(part: str, options: argparse.Namespace):
+    """How the processes of a part are configured."""
+    precisions = options.precisions[:1] if part in ONE_PRECISION else options.precisions
+    if part in ("gpu", "accuracy"):
+        yield {"precision": "float64", "inline": False}
+        return
+    for precision in precisions:
+        for inline in (False, True) if part == "latency" else (False,):
+            yield {"precision": precision, "inline": inline}
+
+
+def _run(part: str, options: argparse.Namespace, setting: dict, folder: str) -> dict | None:
+    """The result of one process; None where it broke off, whatever it wrote to the terminal saying why."""
+    counted = (
+        sorted({1, 1 if part == "gpu" else options.devices})
+        if part in ("throughput", "trees", "batches", "gpu")
+        else []
+    )
+    precisions = options.precisions if part == "gpu" else [setting["precision"]]
+    peaks = [(precision, devices) for precision in precisions for devices in counted]
+    settings, result = os.path.join(folder, "settings.json"), os.path.join(folder, "result.json")
+    with open(settings, "w", encoding="utf-8") as file:
+        json.dump({**vars(options), **setting, "part": part, "peaks": peaks}, file)
+    environment = {"JAX_COMPILATION_CACHE_DIR": folder, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", **os.environ}
+    environment.pop("JAX_ENABLE_X64", None)
+    if part != "gpu":
+        environment["JAX_PLATFORMS"] = "cpu"
+    shown = f"{setting['precision']}{', on the calling thread' if setting['inline'] else ''}"
+    print(f"-- {part}, {shown}", file=sys.stderr, flush=True)
+    if os.path.exists(result):
+        os.unlink(result)
+    command = [sys.executable, "-m", "tests.benchmarks.worker", settings, result]
+    code = subprocess.run(command, env=environment, check=False).returncode
+    if code or not os.path.exists(result):
+        return None
+    with open(result, encoding="utf-8") as file:
+        return json.load(file)
+
+
+def _with_peaks(before: dict | None, machine: dict) -> dict:
+    """The first process' description, with the peaks that all of them measured."""
+    if before is None:
+        return machine
+    known = {(p["precision"], p["devices"]): p for p in before["peaks"]}
+    known |= {(p["precision"], p["devices"]): p for p in machine["peaks"]}
+    return {**before, "peaks": list(known.values())}
+
+
+def _show(part: str, records: list[dict], machine: dict | None, options: argparse.Namespace) -> None:
+    """Print a part's tables; draw and write them where asked for."""
+    from . import pages
+    from .tables import tables
+
+    if machine is None:
+        return
+    made, pictures = tables(part, records), []
+    if options.plots:
+        from .plots import draw
+
+        pictures = draw(part, records, Path(options.pictures or pages.PICTURES))
+    print(f"\n# {part}: {PARTS[part][0]}\n\n{pages.about(machine)}\n")
+    for table in made:
+        print(table.text())
+    for path in pictures:
+        print(f"drawn: {path}")
+    if options.write:
+        pages.rewrite(part, pages.section(part, machine, made, pictures))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

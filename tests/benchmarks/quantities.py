@@ -1,0 +1,77 @@
+"""What is measured: jaxdyn's functions, the arguments they take, and the form of what they return."""
+
+import dataclasses
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+import jaxdyn
+
+from .subjects import DT, STEPS, Subject
+
+
+@dataclasses.dataclass(frozen=True)
+class Quantity:
+    """One row of the tables.
+
+    Attributes:
+        name: how it is called on the command line.
+        label: how it is called in the tables.
+        function: f(chain, *arguments) of one robot in one state.
+        arguments: names of the state vectors it takes, see `arguments`.
+        form: how its result goes into the reference's layout, see `comparison`.
+    """
+
+    name: str
+    label: str
+    function: Callable
+    arguments: tuple[str, ...]
+    form: str
+
+
+def quantities(robot: Subject) -> dict[str, Quantity]:
+    """The quantities that this version of jaxdyn has."""
+    frame = robot.frame
+
+    def roll(chain, q, v, controls):
+        return jaxdyn.rollout(chain, q, v, controls, DT)
+
+    def cost(controls, chain, q, v):
+        positions, velocities = roll(chain, q, v, controls)
+        return jnp.sum(positions[-1] ** 2) + jnp.sum(velocities[-1] ** 2)
+
+    rows = [
+        ("inverse_dynamics", "inverse dynamics", "inverse_dynamics", "q v a", "vector"),
+        ("mass_matrix", "mass matrix (jacfwd)", "mass_matrix", "q", "matrix"),
+        ("crba", "mass matrix (crba)", "crba", "q", "matrix"),
+        ("mass_matrix_inverse", "inverse mass matrix", "mass_matrix_inverse", "q", "matrix"),
+        ("coriolis_matrix", "Coriolis matrix", "coriolis_matrix", "q v", "coriolis"),
+        ("gravity", "gravity", "gravity_force", "q", "vector"),
+        ("frame_pose", "forward kinematics", lambda c, q: jaxdyn.frame_pose(c, q, frame), "q", "pose"),
+        ("jacobian", "Jacobian", lambda c, q: jaxdyn.jacobian(c, q, frame), "q", "jacobian"),
+        ("forward_dynamics", "forward dynamics", "forward_dynamics", "q v tau", "vector"),
+        ("inverse_dynamics_derivatives", "d inverse dynamics", "inverse_dynamics_derivatives", "q v a", "matrices"),
+        ("forward_dynamics_derivatives", "d forward dynamics", "forward_dynamics_derivatives", "q v tau", "matrices"),
+        ("regressor", "regressor", "regressor", "q v a", "regressor"),
+        ("step", "one step", lambda c, q, v, tau: jaxdyn.step(c, q, v, tau, DT), "q v tau", "state"),
+        ("rollout", f"rollout of {STEPS} steps", roll, "q v controls", "states"),
+        (
+            "rollout_gradient",
+            f"gradient of a rollout of {STEPS} steps",
+            lambda c, q, v, controls: jax.grad(cost)(controls, c, q, v),
+            "q v controls",
+            "rows",
+        ),
+    ]
+    found = {}
+    for name, label, function, arguments, form in rows:
+        function = getattr(jaxdyn, function, None) if isinstance(function, str) else function
+        if function is not None:
+            found[name] = Quantity(name, label, function, tuple(arguments.split()), form)
+    return found
+
+
+def arguments(robot: Subject, quantity: Quantity, state: dict, count: int | None = None) -> list[jax.Array]:
+    """The first `count` rows of what a quantity takes, in the robot's type."""
+    return [jnp.asarray(state[name][:count], robot.chain.dtype) for name in quantity.arguments]

@@ -1,0 +1,58 @@
+"""What every result is compared with before it is timed: Pinocchio, or, where that is not installed, jaxdyn's own float64.
+
+The second is a weaker check, and the tables say so: the reference is jaxdyn on the CPU in float64, after inverse and forward
+dynamics have been found to undo each other there. It needs 64-bit floats to be on.
+"""
+
+import importlib.util
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .comparison import Layout
+from .quantities import arguments, quantities
+from .subjects import Subject, Unavailable
+
+
+def reference(robot: Subject):
+    """`Pinocchio` or `RoundTrip` of a robot."""
+    if importlib.util.find_spec("pinocchio") is None:
+        return RoundTrip(robot)
+    from .peers.pinocchio_ import Pinocchio
+
+    return Pinocchio(robot)
+
+
+class RoundTrip:
+    """jaxdyn in float64 on the CPU."""
+
+    name = "jaxdyn float64 on the CPU (no Pinocchio here), inverse and forward dynamics undoing each other"
+
+    def __init__(self, robot: Subject):
+        if not jax.config.read("jax_enable_x64"):
+            raise Unavailable(
+                "without Pinocchio, results in float32 need a reference in float64: only the part gpu has it"
+            )
+        self.robot, self.layout = robot, Layout(robot)
+        self.cpu = jax.devices("cpu")[0]
+        self.quantities = quantities(robot)
+
+    def torques(self, state: dict) -> np.ndarray:
+        tau = self._run("inverse_dynamics", state)
+        back = self._run("forward_dynamics", {**state, "tau": tau})
+        error = np.abs(back - state["a"]).max() / np.abs(state["a"]).max()
+        if not error < 1e-6:
+            raise SystemExit(f"{self.robot.name}: forward dynamics does not undo inverse dynamics, by {error:.1e}")
+        return tau
+
+    def results(self, name: str, state: dict) -> list[np.ndarray]:
+        return self.layout.convert(self.quantities[name].form, self._run(name, state), state)
+
+    def _run(self, name: str, state: dict):
+        quantity = self.quantities[name]
+        with jax.default_device(self.cpu):
+            arrays = [jax.device_put(x, self.cpu) for x in arguments(self.robot, quantity, state)]
+            chain = jax.device_put(jax.tree.map(lambda x: jnp.asarray(x, float), self.robot.chain), self.cpu)
+            program = jax.jit(jax.vmap(quantity.function, (None, *[0] * len(arrays))))
+            return jax.device_get(program(chain, *arrays))

@@ -1,0 +1,108 @@
+"""The robots that are measured, each as a URDF text that all libraries read, and random states of theirs."""
+
+import dataclasses
+import importlib.metadata
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import numpy as np
+
+import jaxdyn
+from tests.helpers import random_chain
+
+ARMS = {"panda": "panda", "ur10": "ur10"}
+HUMANOIDS = {"g1": "g1_description/urdf/g1_29dof_rev_1_0.urdf", "talos": "talos_data/robots/talos_full_v2.urdf"}
+DT, STEPS = 1e-3, 32  # of the rollouts
+
+
+class Unavailable(Exception):
+    """A robot or a library that cannot be measured here; the text says why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """A robot: its plain URDF, and jaxdyn's model of it, in the type that JAX's configuration gives floats.
+
+    Attributes:
+        name: how it is called on the command line and in the tables.
+        urdf: links with inertias and joints, nothing else.
+        floating: its root link moves freely.
+        chain: jaxdyn's model.
+        frame: the link whose pose and Jacobian are measured, the last one that moves.
+    """
+
+    name: str
+    urdf: str
+    floating: bool
+    chain: jaxdyn.Chain
+    frame: str
+
+    @property
+    def nv(self) -> int:
+        return self.chain.nv
+
+
+def subject(name: str) -> Subject:
+    """A robot by its name: an arm, a humanoid, "chain-N" for a random chain of N revolute joints, or a URDF's path.
+
+    Raises:
+        Unavailable: there is no such robot here.
+    """
+    if name in ARMS:
+        return _fixed(name, getattr(jaxdyn.robots, ARMS[name])())
+    if name.startswith("chain-"):
+        return _fixed(name, random_chain(int(name.removeprefix("chain-")), 0, "revolute"))
+    path = _humanoid(name) if name in HUMANOIDS else Path(name)
+    if not path.is_file():
+        raise Unavailable(f"{name}: neither a robot of the suite nor the path of a URDF")
+    return _from_text(path.stem if name not in HUMANOIDS else name, plain(path.read_text()), True)
+
+
+def states(robot: Subject, count: int, seed: int = 0) -> dict[str, np.ndarray]:
+    """Random states as float64 rows: q, v, a in jaxdyn's layout."""
+    rng = np.random.default_rng(seed)
+    q = rng.normal(size=(count, robot.chain.nq))
+    v, a = rng.normal(size=(2, count, robot.nv))
+    if robot.floating:
+        q[:, 3:7] /= np.linalg.norm(q[:, 3:7], axis=1, keepdims=True)
+    return {"q": q, "v": v, "a": a}
+
+
+def plain(urdf: str) -> str:
+    """A URDF without meshes, drives, mimic joints and limits that bind: what every library reads alike."""
+    source = ET.fromstring(urdf)
+    robot = ET.Element("robot", name=source.get("name", "robot"))
+    for link in source.findall("link"):
+        node = ET.SubElement(robot, "link", name=link.attrib["name"])
+        node.extend(link.findall("inertial"))
+    for joint in source.findall("joint"):
+        kind = joint.attrib["type"]
+        node = ET.SubElement(
+            robot, "joint", name=joint.attrib["name"], type="revolute" if kind == "continuous" else kind
+        )
+        for tag in ("origin", "parent", "child", "axis"):
+            node.extend(joint.findall(tag))
+        if kind != "fixed":
+            ET.SubElement(node, "limit", lower="-100", upper="100", velocity="100", effort="1000")
+    for node in [*robot.iter("joint"), *robot.iter("inertial")]:
+        if node.find("origin") is None:  # adam needs it
+            ET.SubElement(node, "origin", xyz="0 0 0", rpy="0 0 0")
+    return ET.tostring(robot, encoding="unicode")
+
+
+def _fixed(name: str, chain: jaxdyn.Chain) -> Subject:
+    return _from_text(name, plain(jaxdyn.to_urdf(chain)), False)
+
+
+def _from_text(name: str, urdf: str, floating: bool) -> Subject:
+    base = "root_joint" if floating else False
+    chain = jaxdyn.loads(urdf, floating_base=base, allow_nonphysical=True)
+    return Subject(name, urdf, floating, chain, chain.topology.link_names[-1])
+
+
+def _humanoid(name: str) -> Path:
+    try:
+        package = importlib.metadata.distribution("example-robot-data")
+    except importlib.metadata.PackageNotFoundError:
+        raise Unavailable(f"{name}: pip install example-robot-data (130 MB), or give the path of a URDF") from None
+    return Path(str(package.locate_file("cmeel.prefix/share/example-robot-data/robots"))) / HUMANOIDS[name]
