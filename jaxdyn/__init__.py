@@ -222,6 +222,12 @@ from .model.elastic import (
 from .model.screws import (
     from_screws as from_screws,
 )
+from .parallel import (
+    local_rows as local_rows,
+    shard_batch as shard_batch,
+    spread as spread,
+    spread_sum as spread_sum,
+)
 from .report.html import (
     write_report as write_report,
 )
