@@ -104,7 +104,9 @@ def launch_again(count, folder, tries=3):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--join", nargs=4, metavar=("ADDRESS", "COUNT", "INDEX", "FILE"), help="be one of the processes")
+    parser.add_argument(
+        "--join", nargs=4, metavar=("ADDRESS", "COUNT", "INDEX", "FILE"), help="be one of the processes"
+    )
     parser.add_argument("--processes", type=int, default=2, help="a divisor of the number of arms")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)

@@ -1,5 +1,10 @@
 """jaxdyn: differentiable rigid-body dynamics of robots on JAX, and identification of their inertial parameters."""
 
+from .deployment.export import export_function as export_function
+from .deployment.load import (
+    ExportedFunction as ExportedFunction,
+    load_exported as load_exported,
+)
 from .dynamics.centroidal import (
     centre_of_mass as centre_of_mass,
     centre_of_mass_jacobian as centre_of_mass_jacobian,
@@ -114,6 +119,7 @@ from .dynamics.regressor import (
     regressor as regressor,
 )
 from .errors import (
+    DeploymentError as DeploymentError,
     IdentificationError as IdentificationError,
     JaxdynError as JaxdynError,
     LogError as LogError,

@@ -190,7 +190,9 @@ def _mapped(in_axes: Axes, arguments: tuple) -> tuple[bool, ...]:
         raise ModelError(f"in_axes speaks of {len(axes)} arguments, but there are {len(arguments)}")
     none = lambda x: x is None
     try:
-        axes = [a for x, y in zip(axes, arguments, strict=True) for a in jax.tree.leaves(_broadcast(x, y), is_leaf=none)]
+        axes = [
+            a for x, y in zip(axes, arguments, strict=True) for a in jax.tree.leaves(_broadcast(x, y), is_leaf=none)
+        ]
     except ValueError as error:
         raise ModelError(f"in_axes does not have the form of the arguments: {error}") from None
     if any(a not in (0, None) for a in axes):
@@ -214,7 +216,7 @@ def _placed(x: Any, mesh: Mesh, mapped: bool) -> Any:
     if jax.process_count() > 1:
         return np.asarray(x)  # the same in every process
     divides = mapped and np.ndim(x) > 0 and np.shape(x)[0] % mesh.size == 0
-    return jax.device_put(x, NamedSharding(mesh, PartitionSpec(mesh.axis_names if divides else None)))
+    return jax.device_put(x, NamedSharding(mesh, PartitionSpec(mesh.axis_names) if divides else PartitionSpec()))
 
 
 def _of_leaves(function: Callable[..., Any], structure: Any) -> Callable[..., Any]:

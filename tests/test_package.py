@@ -14,7 +14,10 @@ import pytest
 from data_paths import ROOT
 
 PACKAGE = ROOT / "jaxdyn"
-ROWS = ("errors", "spatial", "model", "io", "dynamics", "symbolic", "simulation", "identification", "report", "cli")
+ROWS = (
+    *("errors", "spatial", "model", "io", "dynamics", "symbolic", "simulation"),
+    *("parallel", "deployment", "identification", "report", "cli"),
+)
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 PAGES = ("README.md", "docs/index.md", "docs/quickstart.md", "docs/mechanisms.md")
