@@ -8,15 +8,13 @@ import os
 import time
 
 import jax
-
-jax.config.update("jax_num_cpu_devices", 8)  # before anything is computed
-jax.config.update("jax_enable_x64", True)
-
 import jax.numpy as jnp
 import numpy as np
 
 import jaxdyn
 
+jax.config.update("jax_num_cpu_devices", 8)  # before anything is computed
+jax.config.update("jax_enable_x64", True)
 FAST = bool(os.environ.get("JAXDYN_EXAMPLES_FAST"))
 states, arms, steps, dt = (4096, 64, 50, 2e-3) if FAST else (131_072, 1024, 500, 2e-3)
 

@@ -1,7 +1,7 @@
 """Deployment: gravity compensation of a 7R arm, exported to a file, and a 1 kHz loop in a process that has only the file.
 
-The second process reads no robot description and traces nothing. Its loop stands for a driver's: each millisecond it takes joint
-positions (here made up), computes torques, and would send them. It reports how long a tick took from positions to
+The second process reads no robot description and traces nothing. Its loop stands for a driver's: each millisecond it takes
+joint positions (here made up), computes torques, and would send them. It reports how long a tick took from positions to
 torques and how late it began, and draws both: gravity_compensation.png. `--seconds 10` runs longer.
 """
 

@@ -22,4 +22,4 @@ class OutputError(JaxdynError):
 
 
 class DeploymentError(JaxdynError):
-    """A function that cannot be exported, or an exported file that cannot be used here: damaged, of another version or platform."""
+    """A function that cannot be exported, or an exported file that cannot be used here: damaged, of another version."""

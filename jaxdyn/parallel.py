@@ -1,8 +1,8 @@
 """Batches over devices: the same code on one device, on all devices of a machine, and on the machines of a cluster.
 
-A batch lies over a mesh of devices along its leading axis, the robot on every one of them. What runs on a device is a program of
-its own (`jax.shard_map`) that sees this device's rows alone: nothing is exchanged between devices but what `spread_sum`
-adds up. Where JAX has the tool it is not wrapped: meshes are `jax.make_mesh`, several hosts are joined by
+A batch lies over a mesh of devices along its leading axis, the robot on every one of them. What runs on a device is a
+program of its own (`jax.shard_map`) that sees this device's rows alone: nothing is exchanged between devices but what
+`spread_sum` adds up. Where JAX has the tool it is not wrapped: meshes are `jax.make_mesh`, several hosts are joined by
 `jax.distributed.initialize` (docs/scaling.md).
 """
 

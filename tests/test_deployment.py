@@ -79,7 +79,7 @@ def test_batches_of_any_size(name, tmp_path):
     if hasattr(expected, "_asdict"):
         expected = expected._asdict()
     for size in (1, 5):
-        out = loaded(*jax.tree.map(lambda x: jnp.stack([x] * size), arguments))
+        out = loaded(*jax.tree.map(lambda x, size=size: jnp.stack([x] * size), arguments))
         close(jax.tree.map(lambda x: x[-1], out), expected)
         assert all(len(x) == size for x in jax.tree.leaves(out))
 
@@ -145,7 +145,7 @@ def test_fresh_process(gravity):
 
 
 def test_float32_process_is_told(gravity, monkeypatch):
-    with jax.enable_x64(False), pytest.raises(jaxdyn.DeploymentError, match="float64.*jax_enable_x64"):
+    with jax.enable_x64(False), pytest.raises(jaxdyn.DeploymentError, match=r"float64.*jax_enable_x64"):
         jaxdyn.load_exported(gravity)
 
 

@@ -1,4 +1,4 @@
-"""Batches over devices: the numbers of one device, in order, on any number of devices and processes, and no compilation too many."""
+"""Batches over devices: the numbers of one device, in order, on any number of them, and no compilation too many."""
 
 import importlib.util
 import json

@@ -28,15 +28,15 @@ def export_function(
 ) -> None:
     """Write function(chain, *arguments) to one file, with the robot's numbers inside, for `load_exported`.
 
-    The function is traced here, once, for arguments of the examples' shapes and types, and stored as StableHLO by `jax.export`: a
-    function of jaxdyn, or one of your own with a controller or a policy in it. The chain's numbers become constants.
-    Results of classes of their own (named tuples, modules) come back as dictionaries by field name. The file is
+    The function is traced here, once, for arguments of the examples' shapes and types, and stored as StableHLO by
+    `jax.export`: a function of jaxdyn, or one of your own with a controller or a policy in it. The chain's numbers become
+    constants. Results of classes of their own (named tuples, modules) come back as dictionaries by field name. The file is
     written whole or not at all. Needs flatbuffers: `pip install "jaxdyn[deploy]"`.
 
     Args:
         function: of the chain and the arguments, giving an array or a tree of arrays.
-        example_arguments: arrays, numbers or `jax.ShapeDtypeStruct`s, or tuples, lists and dictionaries of them; their values do
-            not matter.
+        example_arguments: arrays, numbers or `jax.ShapeDtypeStruct`s, or tuples, lists and dictionaries of them; their
+            values do not matter.
         path: the file to write.
         platforms: where it shall run: "cpu", "cuda", "rocm", "tpu"; one file serves them all.
         batch: export `jax.vmap(function, ...)` over the arguments instead, for batches of any size.

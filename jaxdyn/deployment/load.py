@@ -88,8 +88,9 @@ def load_exported(path: str | os.PathLike[str]) -> ExportedFunction:
     `pip install "jaxdyn[deploy]"`.
 
     Raises:
-        DeploymentError: no such file, another kind of file, a damaged one, one of a version that cannot be read; exported for other
-            platforms than this process computes on; in float64 while this process has only float32; flatbuffers is missing.
+        DeploymentError: no such file, another kind of file, a damaged one, one of a version that cannot be read; exported
+            for other platforms than this process computes on; in float64 while this process has only float32; flatbuffers
+            is missing.
     """
     name = os.fspath(path)
     need_flatbuffers()
@@ -108,8 +109,9 @@ def load_exported(path: str | os.PathLike[str]) -> ExportedFunction:
     platform = jax.export.default_export_platform()
     if platform not in description["platforms"]:
         raise DeploymentError(
-            f"{name}: exported for {', '.join(description['platforms'])}, and this process computes on {platform}: export it with "
-            f"platforms=({platform!r}, ...), or set JAX_PLATFORMS={description['platforms'][0]} before Python starts"
+            f"{name}: exported for {', '.join(description['platforms'])}, and this process computes on {platform}: "
+            f"export it with platforms=({platform!r}, ...), or set JAX_PLATFORMS={description['platforms'][0]} before "
+            "Python starts"
         )
     wide = any(dtype in ("float64", "complex128") for _, _, dtype in description["arguments"] + description["results"])
     if wide and not jax.config.jax_enable_x64:  # type: ignore[attr-defined]

@@ -29,9 +29,10 @@ def signature(tree: Any, names: Sequence[str] = ()) -> list[tuple[str, list[int 
     leaves, _ = tree_flatten_with_path(tree)
     found = []
     for path, x in leaves:
-        first = [names[path[0].idx]] if path and getattr(path[0], "idx", len(names)) < len(names) else []
-        rest = keystr(path[len(first) :], simple=True, separator=".")
-        name = ".".join([*first, *([rest] if rest else [])]) or "result"
+        at = getattr(path[0], "idx", len(names)) if path else len(names)
+        named = at < len(names)
+        rest = keystr(path[named:], simple=True, separator=".")
+        name = ".".join(part for part in (names[at] if named else "", rest) if part) or "result"
         found.append((name, [d if isinstance(d, int) else str(d) for d in x.shape], str(x.dtype)))
     return found
 
