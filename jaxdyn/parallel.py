@@ -171,14 +171,14 @@ def _all_devices() -> Mesh:
 def _over_devices(function: Callable[..., Any], run: Callable[..., Any], in_axes: Axes, mesh: Mesh | None) -> Callable:
     """A function of trees that calls the compiled run(mesh, structure, which leaves have a batch, *leaves)."""
     compiled = jax.jit(run, static_argnums=(0, 1, 2))
+    held: dict[int, tuple[Any, Any]] = {}
 
     @functools.wraps(function)
     def over_devices(*arguments):
         here = _all_devices() if mesh is None else mesh
         leaves, structure = jax.tree.flatten(arguments)
         mapped = _mapped(in_axes, arguments)
-        leaves = [_placed(x, here, m) for x, m in zip(leaves, mapped, strict=True)]
-        return compiled(here, structure, mapped, *leaves)
+        return compiled(here, structure, mapped, *_placed(leaves, mapped, here, held))
 
     return over_devices
 
@@ -209,14 +209,31 @@ def _broadcast(axes: Any, argument: Any) -> list:
     return found
 
 
-def _placed(x: Any, mesh: Mesh, mapped: bool) -> Any:
-    """An argument where the compiled program can take it from."""
-    if isinstance(x, Tracer) or (isinstance(x, jax.Array) and len(x.devices()) == mesh.size):
-        return x
+def _placed(leaves: Sequence[Any], mapped: Sequence[bool], mesh: Mesh, held: dict[int, tuple[Any, Any]]) -> list[Any]:
+    """The arguments where the compiled program can take them from; those that lie there already stay.
+
+    `held` has for each argument without a batch the last array, and where it was put: a robot is sent out once.
+    """
+    leaves = [held[k][1] if k in held and held[k][0] is x else x for k, x in enumerate(leaves)]
+    devices = set(mesh.devices.flat)
+    away = [k for k, x in enumerate(leaves) if not (isinstance(x, Tracer) or _lies_on(x, devices))]
+    placed = list(leaves)
     if jax.process_count() > 1:
-        return np.asarray(x)  # the same in every process
-    divides = mapped and np.ndim(x) > 0 and np.shape(x)[0] % mesh.size == 0
-    return jax.device_put(x, NamedSharding(mesh, PartitionSpec(mesh.axis_names) if divides else PartitionSpec()))
+        for k in away:
+            placed[k] = np.asarray(leaves[k])  # the same in every process
+        return placed
+    by_rows, everywhere = (NamedSharding(mesh, PartitionSpec(*x)) for x in ((mesh.axis_names,), ()))
+    divides = [mapped[k] and np.ndim(leaves[k]) > 0 and np.shape(leaves[k])[0] % mesh.size == 0 for k in away]
+    moved = jax.device_put([leaves[k] for k in away], [by_rows if d else everywhere for d in divides])
+    for k, x in zip(away, moved, strict=True):
+        placed[k] = x
+        if not mapped[k] and isinstance(leaves[k], jax.Array) and not isinstance(x, Tracer):  # which nobody can change
+            held[k] = leaves[k], x
+    return placed
+
+
+def _lies_on(x: Any, devices: set) -> bool:
+    return isinstance(x, jax.Array) and x.devices() == devices
 
 
 def _of_leaves(function: Callable[..., Any], structure: Any) -> Callable[..., Any]:

@@ -20,7 +20,14 @@ ROWS = (
 )
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-PAGES = ("README.md", "docs/index.md", "docs/quickstart.md", "docs/mechanisms.md", "docs/scaling.md", "docs/deployment.md")
+PAGES = (
+    "README.md",
+    "docs/index.md",
+    "docs/quickstart.md",
+    "docs/mechanisms.md",
+    "docs/scaling.md",
+    "docs/deployment.md",
+)
 ALWAYS = ("README.md", "two_routes.py")  # the rest takes minutes to compile
 
 

@@ -97,6 +97,10 @@ def test_one_state_on_one_device():
     np.testing.assert_allclose(out["k"], [2, 2, 2])
     twice = jax.vmap(over, ({"k": 0}, None))({"k": np.array([1.0, 2.0])}, {"p": np.arange(3.0), "q": 1.0})
     np.testing.assert_allclose(twice["sum"], [[1, 2, 3], [1, 3, 5]])
+    scale = jnp.array(3.0)  # closed over by a compiled function, and then used outside: nothing traced is left behind
+    inner = jax.jit(lambda p: over({"k": scale}, {"p": p, "q": 1.0})["sum"])
+    for function in (inner, lambda p: over({"k": scale}, {"p": p, "q": 1.0})["sum"], inner):
+        np.testing.assert_allclose(function(np.arange(2.0)), [1, 4])
     total = jaxdyn.spread_sum(lambda x, n: (x**2, n), chunk=2)
     square, number = total(np.arange(5.0), np.arange(5))
     assert float(square) == 30 and int(number) == 10 and jnp.issubdtype(number.dtype, jnp.integer)
