@@ -1,5 +1,10 @@
 """jaxdyn: differentiable rigid-body dynamics of robots on JAX, and identification of their inertial parameters."""
 
+from .deployment.export import export_function as export_function
+from .deployment.load import (
+    ExportedFunction as ExportedFunction,
+    load_exported as load_exported,
+)
 from .dynamics.centroidal import (
     centre_of_mass as centre_of_mass,
     centre_of_mass_jacobian as centre_of_mass_jacobian,
@@ -121,6 +126,7 @@ from .dynamics.regressor import (
     regressor as regressor,
 )
 from .errors import (
+    DeploymentError as DeploymentError,
     IdentificationError as IdentificationError,
     JaxdynError as JaxdynError,
     LogError as LogError,
@@ -228,6 +234,12 @@ from .model.elastic import (
 )
 from .model.screws import (
     from_screws as from_screws,
+)
+from .parallel import (
+    local_rows as local_rows,
+    shard_batch as shard_batch,
+    spread as spread,
+    spread_sum as spread_sum,
 )
 from .report.html import (
     write_report as write_report,

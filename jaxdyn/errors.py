@@ -19,3 +19,7 @@ class IdentificationError(JaxdynError):
 
 class OutputError(JaxdynError):
     """Results that cannot be written: the folder is a file, there is no permission, the disk is full."""
+
+
+class DeploymentError(JaxdynError):
+    """A function that cannot be exported, or an exported file that cannot be used here: damaged, of another version."""

@@ -14,10 +14,20 @@ import pytest
 from data_paths import ROOT
 
 PACKAGE = ROOT / "jaxdyn"
-ROWS = ("errors", "spatial", "model", "io", "dynamics", "symbolic", "simulation", "identification", "report", "cli")
+ROWS = (
+    *("errors", "spatial", "model", "io", "dynamics", "symbolic", "simulation"),
+    *("parallel", "deployment", "identification", "report", "cli"),
+)
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-PAGES = ("README.md", "docs/index.md", "docs/quickstart.md", "docs/mechanisms.md")
+PAGES = (
+    "README.md",
+    "docs/index.md",
+    "docs/quickstart.md",
+    "docs/mechanisms.md",
+    "docs/scaling.md",
+    "docs/deployment.md",
+)
 ALWAYS = ("README.md", "two_routes.py")  # the rest takes minutes to compile
 
 

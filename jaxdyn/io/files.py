@@ -23,8 +23,8 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
         raise ModelError(f"{os.fspath(path)}: cannot be read: {error.strerror}") from None
 
 
-def write_whole(path: str | os.PathLike[str], text: str) -> None:
-    """Write a text file as UTF-8 by way of a draft in the same folder, so that no reader ever sees half of it.
+def write_whole(path: str | os.PathLike[str], content: str | bytes) -> None:
+    """Write a file, text as UTF-8, by way of a draft in the same folder, so that no reader ever sees half of it.
 
     Raises:
         ModelError: the file cannot be written; what was there before is untouched.
@@ -33,8 +33,8 @@ def write_whole(path: str | os.PathLike[str], text: str) -> None:
     draft = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         try:
-            with open(draft, "w", encoding="utf-8", newline="\n") as file:
-                file.write(text)
+            with open(draft, "wb") as file:
+                file.write(content.encode() if isinstance(content, str) else content)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(draft, target)

@@ -1,0 +1,66 @@
+"""One robot, many states, all devices: the same functions over 8 devices as over one, with the same results.
+
+XLA gives a CPU one device, and one device keeps to about one core on these small programs; several virtual devices use
+several cores. On a machine with accelerators leave the first setting out: `spread` takes all of them.
+"""
+
+import os
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxdyn
+
+jax.config.update("jax_num_cpu_devices", 8)  # before anything is computed
+jax.config.update("jax_enable_x64", True)
+FAST = bool(os.environ.get("JAXDYN_EXAMPLES_FAST"))
+states, arms, steps, dt = (4096, 64, 50, 2e-3) if FAST else (131_072, 1024, 500, 2e-3)
+
+robot = jaxdyn.robots.panda()
+goal = jnp.array([0.5, 0.3, -0.4, -1.5, 0.2, 1.8, 0.3])
+rng = np.random.default_rng(0)
+
+
+def motion(robot, q, qd):
+    """Where an arm under PD control and gravity compensation is after all steps."""
+    inertia = jaxdyn.mass_matrix(robot, goal)
+
+    def policy(t, q, qd):
+        return jaxdyn.gravity_force(robot, q) + inertia @ (80 * (goal - q) - 16 * qd)
+
+    positions, velocities = jaxdyn.rollout(robot, q, qd, policy, dt, steps)
+    return positions[-1], velocities[-1]
+
+
+def timed(function, *arguments):
+    """Result and shortest time of three runs, the program compiled before."""
+    result, best = jax.block_until_ready(function(*arguments)), np.inf
+    for _ in range(3):
+        start = time.perf_counter()
+        jax.block_until_ready(function(*arguments))
+        best = min(best, time.perf_counter() - start)
+    return result, best
+
+
+one = jax.make_mesh((1,), ("batch",), devices=jax.devices()[:1], axis_types=(jax.sharding.AxisType.Auto,))
+work = {
+    "inverse dynamics": (jaxdyn.inverse_dynamics, rng.normal(size=(3, states, 7)), "states", states),
+    "rollout": (motion, rng.normal(size=(2, arms, 7)) * 0.3, "steps", arms * steps),
+}
+print(f"{jax.device_count()} {jax.devices()[0].platform} devices")
+for name, (function, batch, unit, count) in work.items():
+    in_axes = (None,) + (0,) * len(batch)  # one robot, a batch of everything else
+    alone, slow = timed(jaxdyn.spread(function, in_axes, one), robot, *batch)
+    together, fast = timed(jaxdyn.spread(function, in_axes), robot, *batch)
+    pairs = zip(jax.tree.leaves(alone), jax.tree.leaves(together), strict=True)
+    error = max(float(np.abs(np.asarray(x) - np.asarray(y)).max() / np.abs(x).max()) for x, y in pairs)
+    print(f"{name}: 1 device {count / slow:,.0f} {unit}/s, {jax.device_count()} devices {count / fast:,.0f} {unit}/s")
+    print(f"  they differ by {error:.0e} of the largest number")
+    assert error < 1e-10
+
+few = rng.normal(size=(3, 13, 7))  # 13 states over 8 devices: filled up to 16, and cut off again
+uneven = jaxdyn.spread(jaxdyn.inverse_dynamics, (None, 0, 0, 0))(robot, *few)
+assert np.allclose(uneven, jax.vmap(jaxdyn.inverse_dynamics, (None, 0, 0, 0))(robot, *few), rtol=1e-12)
+print(f"{len(uneven)} states over {jax.device_count()} devices are right as well")

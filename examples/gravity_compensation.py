@@ -1,0 +1,101 @@
+"""Deployment: gravity compensation of a 7R arm, exported to a file, and a 1 kHz loop in a process that has only the file.
+
+The second process reads no robot description and traces nothing. Its loop stands for a driver's: each millisecond it takes
+joint positions (here made up), computes torques, and would send them. It reports how long a tick took from positions to
+torques and how late it began, and draws both: gravity_compensation.png. `--seconds 10` runs longer.
+"""
+
+import argparse
+import gc
+import os
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+
+import jaxdyn
+
+RATE, FILE = 1000.0, "panda_gravity.jaxdyn"
+FAST = bool(os.environ.get("JAXDYN_EXAMPLES_FAST"))
+
+
+def export():
+    """On the desk: where the robot's description and the code are."""
+    jax.config.update("jax_enable_x64", True)
+    robot = jaxdyn.robots.panda()
+    jaxdyn.export_function(jaxdyn.gravity_force, robot, np.zeros(robot.nq), path=FILE)
+    print(f"wrote {FILE}, {os.path.getsize(FILE)} bytes")
+    q = np.linspace(-0.5, 0.5, robot.nq)
+    return np.asarray(jaxdyn.gravity_force(robot, q)), q
+
+
+def control(ticks):
+    """At the robot: durations of the ticks' computation and how late they began, both in microseconds."""
+    # By default the CPU computes in a thread of its own and the call returns before it is done. A loop that waits for
+    # the result anyway pays two changes of thread a tick for that, so: compute in this thread. Before the first computation.
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
+    jax.config.update("jax_enable_x64", True)
+    gravity = jaxdyn.load_exported(FILE)
+    print(gravity)
+    q = np.zeros(gravity.nq)
+    for _ in range(100):
+        np.asarray(gravity(q))  # the first call compiles
+    gc.collect()
+    gc.freeze()
+    gc.disable()  # no pause for garbage within the loop
+    taken, late = np.zeros(ticks), np.zeros(ticks)
+    start = time.perf_counter() + 0.01
+    for k in range(ticks):
+        due = start + k / RATE
+        while (left := due - time.perf_counter()) > 0:
+            if left > 3e-4:
+                time.sleep(left - 2e-4)  # sleep most of the time, and wait the rest awake: a sleep ends late
+        begin = time.perf_counter()
+        q[:] = 0.5 * np.sin(2 * np.pi * 0.2 * k / RATE)  # "read the encoders"
+        torque = np.asarray(gravity(q))  # "send to the drives"
+        taken[k], late[k] = time.perf_counter() - begin, begin - due
+    gc.enable()
+    assert np.isfinite(torque).all()
+    return 1e6 * taken, 1e6 * late
+
+
+def draw(taken, late):
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 3.2), layout="constrained")
+    axes = figure.subplots(1, 2, sharey=True)
+    for ax, values, name in zip(axes, (taken, late), ("from positions to torques", "late by"), strict=True):
+        values = np.maximum(values, 0.1)
+        ax.hist(values, bins=np.geomspace(values.min(), values.max() * 1.01, 60))
+        ax.axvline(np.percentile(values, 99), color="tab:red", linestyle="--", label="99th percentile")
+        ax.set(xscale="log", yscale="log", xlabel=f"{name} [µs]")
+        ax.legend()
+    axes[0].set_ylabel("ticks")
+    figure.savefig("gravity_compensation.png", dpi=120)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=0.3 if FAST else 5.0)
+    parser.add_argument("--control", action="store_true", help=f"be the process at the robot, which reads {FILE}")
+    options = parser.parse_args()
+    if not options.control:
+        torque, q = export()
+        jax.config.update("jax_enable_x64", True)
+        assert np.allclose(jaxdyn.load_exported(FILE)(q), torque, rtol=1e-12)
+        again = [sys.executable, __file__, "--control", "--seconds", str(options.seconds)]
+        raise SystemExit(subprocess.run(again, timeout=120 + options.seconds).returncode)
+    taken, late = control(max(10, int(options.seconds * RATE)))
+    for name, values in (("computation", taken), ("lateness", late)):
+        low, middle, high, top = np.percentile(values, [50, 95, 99, 99.9])
+        print(
+            f"{name} [us]: median {low:.0f}, 95 % {middle:.0f}, 99 % {high:.0f}, 99.9 % {top:.0f}, max {values.max():.0f}"
+        )
+    print(f"{(taken > 1e6 / RATE).sum()} of {len(taken)} ticks took longer than {1e6 / RATE:.0f} us")
+    draw(taken, late)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,263 @@
+"""Batches over devices: the same code on one device, on all devices of a machine, and on the machines of a cluster.
+
+A batch lies over a mesh of devices along its leading axis, the robot on every one of them. What runs on a device is a
+program of its own (`jax.shard_map`) that sees this device's rows alone: nothing is exchanged between devices but what
+`spread_sum` adds up. Where JAX has the tool it is not wrapped: meshes are `jax.make_mesh`, several hosts are joined by
+`jax.distributed.initialize` (docs/scaling.md).
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jaxtyping import PyTree
+
+from .errors import ModelError
+
+Tree = TypeVar("Tree", bound=PyTree)
+Axes = int | None | Sequence[Any]
+
+
+def spread(function: Callable[..., Any], in_axes: Axes = 0, mesh: Mesh | None = None) -> Callable[..., Any]:
+    """`jax.vmap(function, in_axes)`, compiled, with the batch divided over devices; results in the order of the batch.
+
+    spread(inverse_dynamics, (None, 0, 0, 0))(robot, q, qd, qdd) has the robot on every device and N / devices of the rows
+    on each. A batch that does not divide is filled up with copies of its last row, which are cut off again (its result is then
+    gathered on all devices, so that large batches had better divide). May be called under `jit`, `vmap` and
+    differentiation; keep what `spread` returns and call it again, as with `jax.jit`, rather than making it anew.
+
+    Args:
+        function: of one robot and one state, as all of jaxdyn; positional arguments only.
+        in_axes: 0 for arguments with a batch, None for those without, as for `jax.vmap`, trees of them included.
+        mesh: the devices, of any number of axes; all devices of all processes by default.
+
+    Returns:
+        a function whose results have the batch as leading axis, divided over the mesh.
+
+    Raises:
+        ModelError: when it is called: an axis other than 0 and None, batches of different lengths, or none at all.
+    """
+
+    def run(mesh, structure, mapped, *leaves):
+        single = _of_leaves(function, structure)
+        count = _count(leaves, mapped)
+        by_rows, everywhere = PartitionSpec(mesh.axis_names), PartitionSpec()
+        local = jax.shard_map(
+            jax.vmap(single, tuple(0 if m else None for m in mapped)),
+            mesh=mesh,
+            in_specs=tuple(by_rows if m else everywhere for m in mapped),
+            out_specs=by_rows,
+            check_vma=False,
+        )
+        out = local(*(_filled(x, mesh.size) if m else x for x, m in zip(leaves, mapped, strict=True)))
+        return jax.tree.map(lambda x: x if len(x) == count else x[:count], out)
+
+    return _over_devices(function, run, in_axes, mesh)
+
+
+def spread_sum(
+    function: Callable[..., Any], in_axes: Axes = 0, mesh: Mesh | None = None, chunk: int = 256
+) -> Callable[..., Any]:
+    """The sum of function's results over the batch, each device its rows' and then all devices' together.
+
+    sum_b function(row b), for a loss, its gradient, or the normal matrix Y^T Y of an identification. A device adds up `chunk`
+    rows at a time, so that only so many results are held at once, and one all-reduce of the size of a single result ends it:
+    O(p^2) numbers for Y^T Y, however long the batch. Divide by the number of rows for a mean. The sum's order, and so
+    its last digits, depend on the number of devices.
+
+    Args:
+        function: of one robot and one state, giving an array or a tree of arrays.
+        in_axes: as for `spread`.
+        mesh: as for `spread`.
+        chunk: rows held at once.
+
+    Returns:
+        a function whose results are the sums, on every device of every process.
+
+    Raises:
+        ModelError: as for `spread`; `chunk` is not positive.
+    """
+    if chunk < 1:
+        raise ModelError(f"the sum takes {chunk} rows at a time; take at least 1")
+
+    def run(mesh, structure, mapped, *leaves):
+        single = _of_leaves(function, structure)
+        count = _count(leaves, mapped)
+        by_rows, everywhere = PartitionSpec(mesh.axis_names), PartitionSpec()
+        batched = jax.vmap(single, tuple(0 if m else None for m in mapped))
+
+        def local(real, *leaves):
+            size = min(chunk, len(real))
+            parts = iter([_filled(x, size) for x, m in zip(leaves, mapped, strict=True) if m])
+            real = jnp.concatenate([real, jnp.zeros(-len(real) % size, bool)]).reshape(-1, size)
+            parts = [x.reshape(-1, size, *x.shape[1:]) for x in parts]
+
+            def add(total, x):
+                real, rows = x
+                rows = iter(rows)
+                out = batched(*(next(rows) if m else y for y, m in zip(leaves, mapped, strict=True)))
+                return jax.tree.map(lambda t, y: t + _sum_where(real, y), total, out), None
+
+            rows = iter([x[0, 0] for x in parts])
+            one = [next(rows) if m else y for y, m in zip(leaves, mapped, strict=True)]
+            zero = jax.tree.map(lambda y: jnp.zeros(y.shape, y.dtype), jax.eval_shape(single, *one))
+            return jax.lax.psum(jax.lax.scan(add, zero, (real, parts))[0], mesh.axis_names)
+
+        specs = tuple(by_rows if m else everywhere for m in mapped)
+        summed = jax.shard_map(local, mesh=mesh, in_specs=(by_rows, *specs), out_specs=everywhere, check_vma=False)
+        filled = [_filled(x, mesh.size) if m else x for x, m in zip(leaves, mapped, strict=True)]
+        real = jnp.arange(count + -count % mesh.size) < count
+        return summed(real, *filled)
+
+    return _over_devices(function, run, in_axes, mesh)
+
+
+def shard_batch(tree: Tree, mesh: Mesh | None = None) -> Tree:
+    """The arrays of a tree with their leading axis divided over devices, ready for `spread`.
+
+    With several processes every process gives its own rows, the same number in each, and gets the whole batch, of which it
+    holds its rows: those of process 0 come first. With one process the rows are the batch.
+
+    Args:
+        tree: arrays, all with the batch as leading axis.
+        mesh: as for `spread`.
+
+    Raises:
+        ModelError: an array's rows do not divide over this process's devices.
+    """
+    mesh = _all_devices() if mesh is None else mesh
+    sharding = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
+    here = len(mesh.local_devices)
+
+    def put(x):
+        shape = np.shape(x)
+        if not shape or shape[0] % here:
+            rows = f"an array of {shape[0]} rows" if shape else "a number"
+            raise ModelError(
+                f"{rows} does not divide over the {here} devices of this process: make the batch a multiple of {here}, "
+                "or hand it to `spread` as it is, which fills it up"
+            )
+        if jax.process_count() == 1:
+            return jax.device_put(x, sharding)
+        return jax.make_array_from_process_local_data(sharding, np.asarray(x))
+
+    return jax.tree.map(put, tree)
+
+
+def local_rows(tree: PyTree) -> PyTree:
+    """This process's rows of arrays that lie over devices, in order, as NumPy arrays; the inverse of `shard_batch`.
+
+    Of an array that lies whole on every device, all of it.
+    """
+
+    def take(x):
+        if not isinstance(x, jax.Array) or not x.shape:
+            return np.asarray(x)
+        rows = {(shard.index[0].start or 0): shard for shard in x.addressable_shards}
+        return np.concatenate([np.asarray(rows[start].data) for start in sorted(rows)])
+
+    return jax.tree.map(take, tree)
+
+
+def _all_devices() -> Mesh:
+    return jax.make_mesh((jax.device_count(),), ("batch",), axis_types=(AxisType.Auto,))
+
+
+def _over_devices(function: Callable[..., Any], run: Callable[..., Any], in_axes: Axes, mesh: Mesh | None) -> Callable:
+    """A function of trees that calls the compiled run(mesh, structure, which leaves have a batch, *leaves)."""
+    compiled = jax.jit(run, static_argnums=(0, 1, 2))
+    held: dict[int, tuple[Any, Any]] = {}
+
+    @functools.wraps(function)
+    def over_devices(*arguments):
+        here = _all_devices() if mesh is None else mesh
+        leaves, structure = jax.tree.flatten(arguments)
+        mapped = _mapped(in_axes, arguments)
+        return compiled(here, structure, mapped, *_placed(leaves, mapped, here, held))
+
+    return over_devices
+
+
+def _mapped(in_axes: Axes, arguments: tuple) -> tuple[bool, ...]:
+    """For every leaf of the arguments whether it has a batch."""
+    axes = in_axes if isinstance(in_axes, Sequence) else (in_axes,) * len(arguments)
+    if len(axes) != len(arguments):
+        raise ModelError(f"in_axes speaks of {len(axes)} arguments, but there are {len(arguments)}")
+    none = lambda x: x is None
+    try:
+        axes = [
+            a for x, y in zip(axes, arguments, strict=True) for a in jax.tree.leaves(_broadcast(x, y), is_leaf=none)
+        ]
+    except ValueError as error:
+        raise ModelError(f"in_axes does not have the form of the arguments: {error}") from None
+    if any(a not in (0, None) for a in axes):
+        raise ModelError("a batch is the leading axis: in_axes holds 0 and None only")
+    return tuple(a == 0 for a in axes)
+
+
+def _broadcast(axes: Any, argument: Any) -> list:
+    """An axis for every leaf of an argument."""
+    found: list[Any] = []
+    jax.tree.map(
+        lambda a, part: found.extend([a] * len(jax.tree.leaves(part))), axes, argument, is_leaf=lambda a: a is None
+    )
+    return found
+
+
+def _placed(leaves: Sequence[Any], mapped: Sequence[bool], mesh: Mesh, held: dict[int, tuple[Any, Any]]) -> list[Any]:
+    """The arguments where the compiled program can take them from; those that lie there already stay.
+
+    `held` has for each argument without a batch the last array, and where it was put: a robot is sent out once.
+    """
+    leaves = [held[k][1] if k in held and held[k][0] is x else x for k, x in enumerate(leaves)]
+    devices = set(mesh.devices.flat)
+    away = [k for k, x in enumerate(leaves) if not (isinstance(x, Tracer) or _lies_on(x, devices))]
+    placed = list(leaves)
+    if jax.process_count() > 1:
+        for k in away:
+            placed[k] = np.asarray(leaves[k])  # the same in every process
+        return placed
+    by_rows, everywhere = (NamedSharding(mesh, PartitionSpec(*x)) for x in ((mesh.axis_names,), ()))
+    divides = [mapped[k] and np.ndim(leaves[k]) > 0 and np.shape(leaves[k])[0] % mesh.size == 0 for k in away]
+    moved = jax.device_put([leaves[k] for k in away], [by_rows if d else everywhere for d in divides])
+    for k, x in zip(away, moved, strict=True):
+        placed[k] = x
+        if not mapped[k] and isinstance(leaves[k], jax.Array) and not isinstance(x, Tracer):  # which nobody can change
+            held[k] = leaves[k], x
+    return placed
+
+
+def _lies_on(x: Any, devices: set) -> bool:
+    return isinstance(x, jax.Array) and x.devices() == devices
+
+
+def _of_leaves(function: Callable[..., Any], structure: Any) -> Callable[..., Any]:
+    return lambda *leaves: function(*jax.tree.unflatten(structure, leaves))
+
+
+def _count(leaves: Sequence[Any], mapped: Sequence[bool]) -> int:
+    """Number of rows of the batch."""
+    sizes = {jnp.shape(x)[:1] for x, m in zip(leaves, mapped, strict=True) if m}
+    if not sizes:
+        raise ModelError("no argument has a batch: give in_axes a 0")
+    if len(sizes) > 1 or sizes & {(), (0,)}:
+        found = ", ".join(str(s[0]) if s else "none (a number)" for s in sorted(sizes))
+        raise ModelError(f"batches must have the same number of rows, at least one; these have {found}")
+    return sizes.pop()[0]
+
+
+def _filled(x: jax.Array, multiple: int) -> jax.Array:
+    """The rows of x, and copies of the last one up to a multiple of a number: a state is never made up."""
+    short = -len(x) % multiple
+    return jnp.concatenate([x, jnp.repeat(x[-1:], short, axis=0)]) if short else x
+
+
+def _sum_where(real: jax.Array, y: jax.Array) -> jax.Array:
+    """Sum over the rows that are real."""
+    chosen = jnp.where(real.reshape(-1, *[1] * (y.ndim - 1)), y, jnp.zeros_like(y))
+    return jnp.sum(chosen, axis=0, dtype=y.dtype)
