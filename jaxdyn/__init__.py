@@ -239,8 +239,10 @@ from .simulation.constrained import (
     constrained_step as constrained_step,
 )
 from .simulation.integrate import (
-    rollout as rollout,
     step as step,
+)
+from .simulation.rollout import (
+    rollout as rollout,
 )
 from .spatial import (
     inertia as inertia,

@@ -208,7 +208,7 @@ def test_derivatives_through_a_rollout():
 def test_errors():
     chain = random_chain(3, 27)
     zero = jnp.zeros(3)
-    unknown = "'semi_implicit_euler', 'explicit_euler' or 'rk4', not 'leapfrog'"
+    unknown = "'semi_implicit_euler', 'explicit_euler', 'rk4' or 'implicit_damping', not 'leapfrog'"
     with pytest.raises(jaxdyn.ModelError, match=unknown):  # without the annotations' own check, which the tests turn on
         inspect.unwrap(jaxdyn.step)(chain, zero, zero, zero, 0.01, method="leapfrog")
     with pytest.raises(jaxdyn.ModelError, match="5 rows of torques are given for 6 steps"):
