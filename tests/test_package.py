@@ -17,7 +17,7 @@ PACKAGE = ROOT / "jaxdyn"
 ROWS = ("errors", "spatial", "model", "io", "dynamics", "symbolic", "simulation", "identification", "report", "cli")
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-PAGES = ("README.md", "docs/index.md", "docs/quickstart.md", "docs/mechanisms.md")
+PAGES = ("README.md", "docs/index.md", "docs/quickstart.md", "docs/mechanisms.md", "docs/rollouts.md")
 ALWAYS = ("README.md", "two_routes.py")  # the rest takes minutes to compile
 
 
@@ -113,7 +113,7 @@ assert not changed, f"importing jaxdyn changed JAX's configuration: {changed}"
 assert not jax.config.jax_enable_x64
 from jax._src import xla_bridge
 assert not xla_bridge.backends_are_initialized(), "importing jaxdyn started a JAX backend"
-unneeded = {"matplotlib", "pyarrow", "pinocchio", "mujoco", "pytest", "beartype", "sympy"} & set(sys.modules)
+unneeded = {"matplotlib", "pyarrow", "pinocchio", "mujoco", "pytest", "beartype", "sympy", "diffrax"} & set(sys.modules)
 assert not unneeded, f"importing jaxdyn imports {unneeded}"
 """
 

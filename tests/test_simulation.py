@@ -86,7 +86,13 @@ def exact_motion():
 
 
 @pytest.mark.parametrize(
-    ("method", "dt", "order"), [("semi_implicit_euler", 1e-3, 1), ("explicit_euler", 1e-3, 1), ("rk4", 5e-3, 4)]
+    ("method", "dt", "order"),
+    [
+        ("semi_implicit_euler", 1e-3, 1),
+        ("explicit_euler", 1e-3, 1),
+        ("rk4", 5e-3, 4),
+        pytest.param("implicit_damping", 1e-3, 1, marks=pytest.mark.thorough),
+    ],
 )
 def test_motion_converges_to_the_exact_one_at_the_order_of_the_method(method, dt, order):
     chain, q, qd, tau, exact = exact_motion()
