@@ -76,25 +76,25 @@ def adaptive_rollout(
 
     q, qd = promoted(chain, q, qd)
     times = jnp.asarray(times, q.dtype)
-    held = not callable(controls)
+    policy, rows = (controls, None) if callable(controls) else (None, jnp.asarray(controls))
     if len(times) < 2:
         raise ModelError(f"an adaptive rollout needs two times or more, the first that of the state; not {len(times)}")
-    if held and len(controls) != len(times) - 1:
-        raise ModelError(f"{len(controls)} rows of torques are given for {len(times) - 1} intervals between times")
+    if rows is not None and len(rows) != len(times) - 1:
+        raise ModelError(f"{len(rows)} rows of torques are given for {len(times) - 1} intervals between times")
 
     def rate(t, y, arguments):
         robot, wrenches, torques = arguments
         x, xd = y
-        if held:
-            tau = torques[jnp.clip(jnp.searchsorted(times, t, side="right") - 1, 0, len(times) - 2)]
+        if policy is not None:
+            tau = policy(t, x, xd)
         else:
-            tau = controls(t, x, xd)
+            tau = torques[jnp.clip(jnp.searchsorted(times, t, side="right") - 1, 0, len(times) - 2)]
         _, velocity = jax.jvp(lambda dq: integrate(robot, x, dq), (jnp.zeros_like(xd),), (xd,))
         return velocity, forward_dynamics(robot, x, xd, tau - passive_force(robot, x, xd), wrenches)
 
     default = float(jnp.finfo(q.dtype).eps) ** 0.5
     controller = diffrax.PIDController(default if rtol is None else rtol, default if atol is None else atol)
-    if held:
+    if rows is not None:
         controller = diffrax.ClipStepSizeController(controller, jump_ts=times[1:-1])
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(rate),
@@ -103,14 +103,15 @@ def adaptive_rollout(
         times[-1],
         None,
         (q, qd),
-        (chain, external_wrenches, controls if held else None),
+        (chain, external_wrenches, rows),
         saveat=diffrax.SaveAt(ts=times),
         stepsize_controller=controller,
         adjoint=diffrax.RecursiveCheckpointAdjoint() if adjoint is None else adjoint,
         max_steps=max_steps,
         throw=False,
     )
-    positions, velocities = solution.ys
+    ys: Any = solution.ys
+    positions, velocities = ys
     positions = jax.vmap(lambda x: normalize_configuration(chain, x))(positions)
     return AdaptiveRollout(
         positions, velocities, solution.stats["num_steps"], solution.result == diffrax.RESULTS.successful

@@ -92,7 +92,8 @@ def constrained_rollout(
     dt = jnp.asarray(dt, q.dtype)
 
     def by_step(state, k, tau):
-        tau = tau if policy is None else policy(k.astype(dt.dtype) * dt, *state)
-        return constrained_step(chain, constraints, *state, tau, dt, None, method, stabilisation, projected)
+        q, qd = state
+        tau = tau if policy is None else policy(k.astype(dt.dtype) * dt, q, qd)
+        return constrained_step(chain, constraints, q, qd, tau, dt, None, method, stabilisation, projected)
 
     return march(by_step, (q, qd), torques, steps, every, checkpoint)

@@ -54,9 +54,10 @@ def rollout(
 
     def advance(state, k, x):
         tau, wrenches, tip = x
-        tau = tau if policy is None else policy(k.astype(dt.dtype) * dt, *state)
+        q, qd = state
+        tau = tau if policy is None else policy(k.astype(dt.dtype) * dt, q, qd)
         wrenches = on_links if wrenches is None else wrenches
-        return step(chain, *state, tau, dt, wrenches, method, by_tip if tip is None else tip)
+        return step(chain, q, qd, tau, dt, wrenches, method, by_tip if tip is None else tip)
 
     return march(advance, (q, qd), (torques, at_steps, by_tip_at_steps), steps, every, checkpoint)
 
