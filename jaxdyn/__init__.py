@@ -253,13 +253,19 @@ from .report.summary import (
 from .report.tables import (
     write_parameters as write_parameters,
 )
+from .simulation.adaptive import (
+    AdaptiveRollout as AdaptiveRollout,
+    adaptive_rollout as adaptive_rollout,
+)
 from .simulation.constrained import (
     constrained_rollout as constrained_rollout,
     constrained_step as constrained_step,
 )
 from .simulation.integrate import (
-    rollout as rollout,
     step as step,
+)
+from .simulation.rollout import (
+    rollout as rollout,
 )
 from .spatial import (
     inertia as inertia,

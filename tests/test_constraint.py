@@ -413,5 +413,5 @@ def test_bad_input_is_refused():
         jaxdyn.project_configuration(chain, constraint, q, held=("joint1", 0))
     with refused(match="as many as the mechanism has"):
         jax.eval_shape(lambda q: jaxdyn.independent_coordinates(chain, constraint, q, ("joint1",)), q)
-    with refused(match="does not go with"):
+    with refused(match="under a policy needs its number of steps"):
         jaxdyn.constrained_rollout(chain, constraint, q, qd, lambda t, q, qd: qd, 1e-3)

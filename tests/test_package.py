@@ -25,6 +25,7 @@ PAGES = (
     "docs/index.md",
     "docs/quickstart.md",
     "docs/mechanisms.md",
+    "docs/rollouts.md",
     "docs/scaling.md",
     "docs/deployment.md",
 )
@@ -123,7 +124,7 @@ assert not changed, f"importing jaxdyn changed JAX's configuration: {changed}"
 assert not jax.config.jax_enable_x64
 from jax._src import xla_bridge
 assert not xla_bridge.backends_are_initialized(), "importing jaxdyn started a JAX backend"
-unneeded = {"matplotlib", "pyarrow", "pinocchio", "mujoco", "pytest", "beartype", "sympy"} & set(sys.modules)
+unneeded = {"matplotlib", "pyarrow", "pinocchio", "mujoco", "pytest", "beartype", "sympy", "diffrax"} & set(sys.modules)
 assert not unneeded, f"importing jaxdyn imports {unneeded}"
 """
 

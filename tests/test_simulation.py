@@ -86,7 +86,13 @@ def exact_motion():
 
 
 @pytest.mark.parametrize(
-    ("method", "dt", "order"), [("semi_implicit_euler", 1e-3, 1), ("explicit_euler", 1e-3, 1), ("rk4", 5e-3, 4)]
+    ("method", "dt", "order"),
+    [
+        ("semi_implicit_euler", 1e-3, 1),
+        ("explicit_euler", 1e-3, 1),
+        ("rk4", 5e-3, 4),
+        pytest.param("implicit_damping", 1e-3, 1, marks=pytest.mark.thorough),
+    ],
 )
 def test_motion_converges_to_the_exact_one_at_the_order_of_the_method(method, dt, order):
     chain, q, qd, tau, exact = exact_motion()
@@ -208,7 +214,7 @@ def test_derivatives_through_a_rollout():
 def test_errors():
     chain = random_chain(3, 27)
     zero = jnp.zeros(3)
-    unknown = "'semi_implicit_euler', 'explicit_euler' or 'rk4', not 'leapfrog'"
+    unknown = "'semi_implicit_euler', 'explicit_euler', 'rk4' or 'implicit_damping', not 'leapfrog'"
     with pytest.raises(jaxdyn.ModelError, match=unknown):  # without the annotations' own check, which the tests turn on
         inspect.unwrap(jaxdyn.step)(chain, zero, zero, zero, 0.01, method="leapfrog")
     with pytest.raises(jaxdyn.ModelError, match="5 rows of torques are given for 6 steps"):

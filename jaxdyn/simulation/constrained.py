@@ -2,17 +2,17 @@
 
 from collections.abc import Callable
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..dynamics.closure import project_configuration, project_velocity
 from ..dynamics.constrained import Stabilisation, constrained_forward_dynamics
 from ..dynamics.friction import passive_force
-from ..errors import ModelError
 from ..model.chain import Chain
 from ..model.constraint import Constraints
 from .integrate import Method, advance, promoted
+from .march import march
+from .rollout import controls_by_step
 
 
 def constrained_step(
@@ -46,10 +46,10 @@ def constrained_step(
     """
     q, qd = promoted(chain, q, qd)
 
-    def acceleration(x, xd):
-        driven = tau - passive_force(chain, x, xd)
+    def acceleration(robot, x, xd):
+        driven = tau - passive_force(robot, x, xd)
         return constrained_forward_dynamics(
-            chain, constraints, x, xd, driven, external_wrenches, stabilisation
+            robot, constraints, x, xd, driven, external_wrenches, stabilisation
         ).acceleration
 
     q, qd = advance(chain, q, qd, jnp.asarray(dt, q.dtype), acceleration, method)
@@ -70,8 +70,10 @@ def constrained_rollout(
     method: Method = "rk4",
     stabilisation: Stabilisation = (0.0, 0.0),
     projected: bool = True,
+    every: int = 1,
+    checkpoint: int | None = None,
 ) -> tuple[Float[Array, "times nq"], Float[Array, "times nv"]]:
-    """Positions and velocities at t = 0, dt, ..., steps dt by `constrained_step`; the first row is the state given.
+    """Positions and velocities at t = 0, every dt, ..., steps dt by `constrained_step`; the first row is the state given.
 
     Start from a state that keeps the constraints (`project_configuration`, `project_velocity`).
 
@@ -79,26 +81,19 @@ def constrained_rollout(
         controls: torques held during each step [N m], or a policy tau = controls(t, q, qd).
         dt: step [s].
         steps: number of steps; needed with a policy.
+        every: as in `rollout`.
+        checkpoint: as in `rollout`.
 
     Raises:
-        ModelError: a policy without `steps`, or torques whose number is not `steps`.
+        ModelError: as `rollout`.
     """
-    policy = controls if callable(controls) else None
-    torques = None if callable(controls) else controls
-    count = steps if torques is None else len(torques)
-    if count is None or (steps is not None and count != steps):
-        given = "a policy" if torques is None else f"{len(torques)} rows of torques"
-        raise ModelError(f"a constrained rollout of {steps} steps does not go with {given}")
+    policy, torques, steps = controls_by_step(controls, steps)
     q, qd = promoted(chain, q, qd)
     dt = jnp.asarray(dt, q.dtype)
 
-    def body(state, x):
-        time, tau = x
+    def by_step(state, k, tau):
         q, qd = state
-        tau = tau if policy is None else policy(time, q, qd)
-        new = constrained_step(chain, constraints, q, qd, tau, dt, None, method, stabilisation, projected)
-        return new, new
+        tau = tau if policy is None else policy(k.astype(dt.dtype) * dt, q, qd)
+        return constrained_step(chain, constraints, q, qd, tau, dt, None, method, stabilisation, projected)
 
-    times = jnp.arange(count, dtype=q.dtype) * dt
-    _, (positions, velocities) = jax.lax.scan(body, (q, qd), (times, torques), length=count)
-    return jnp.concatenate([q[None], positions]), jnp.concatenate([qd[None], velocities])
+    return march(by_step, (q, qd), torques, steps, every, checkpoint)
