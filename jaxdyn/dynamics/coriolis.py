@@ -45,7 +45,7 @@ def coriolis_matrix(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"
     return matrix - by_coordinates(chain, link_mass_matrix(links, x)) @ rate_matrix(chain, qd)
 
 
-@by_batch(size=lambda chain: 4 * chain.n)
+@by_batch(size=lambda chain: max(100 + 80 * chain.n, 2 * chain.n**2))
 def link_coriolis_matrix(
     chain: Chain, x: Float[Array, "n *#lanes"], rates: Float[Array, "n *#lanes"]
 ) -> Float[Array, "n n *lanes"]:

@@ -129,10 +129,12 @@ def _of_torques(chain: Chain, q: Array, qd: Array, qdd: Array, wrenches: Array |
 
 def _placed_derivatives(joints: tuple[tuple[int, int], ...]):
     """`link_derivatives` in which quaternion joints vary by their placement, which their links' joints follow."""
-    return by_batch(lambda chain, *state: vary(chain, joints, *state), size=lambda chain: 4 * chain.n)
+    return by_batch(
+        lambda chain, *state: vary(chain, joints, *state), size=lambda chain: max(100 + 60 * chain.n, 2 * chain.n**2)
+    )
 
 
-@by_batch(size=lambda chain: 2 * chain.n**2)
+@by_batch(size=lambda chain: max(100 + 60 * chain.n, 8 * chain.n**2))
 def _link_forward(
     chain: Chain,
     q: Float[Array, "n *#lanes"],

@@ -21,7 +21,7 @@ def forward_kinematics(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "n 
     return link_poses(*place(chain, q))
 
 
-@by_batch(size=lambda chain: 16 * chain.n)
+@by_batch(size=lambda chain: 100 + 40 * chain.n)
 def link_poses(chain: Chain, x: Float[Array, "n *lanes"]) -> Float[Array, "n 4 4 *lanes"]:
     """Poses of the links in the world, of a chain of ordinary joints."""
 

@@ -17,7 +17,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,12 +28,12 @@ from jax.experimental.xla_metadata import set_xla_metadata
 from jax.interpreters import partial_eval
 from jaxtyping import Array
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 Size = Callable[[Any], int]
 
 LANES = 64  # of a chunk: 32 to 256 are alike, fewer waste vector instructions, more leave the first cache
-# XLA:CPU cannot compile an operation inside a kernel that it would spread over threads: one of some 200 000 operations
-LARGEST = 16384  # numbers in an array of a kernel, half of what XLA would split
+# XLA:CPU cannot compile an operation inside a kernel that it would spread over threads: one that reads and writes 512 KiB or,
+# where it computes more than it reads, of 200 000 operations
+LARGEST = 50_000  # numbers that an operation of a kernel may read and write
 
 # number of lane axes while the inside of a function of `by_batch` is traced, None outside
 _AXES: contextvars.ContextVar[int | None] = contextvars.ContextVar("axes", default=None)
@@ -45,12 +45,12 @@ def lane_axes() -> int:
 
 
 def by_batch(
-    function: Function | None = None, *, size: Size = lambda chain: chain.n, jvp: Callable | None = None
+    function: Callable | None = None, *, size: Size = lambda chain: 100 + 2 * chain.n, jvp: Callable | None = None
 ) -> Any:
     """Let a function of arrays (and chains) that is written for lanes compile for one state or a batch; see the module's text.
 
     Args:
-        size: from the first argument, the numbers a state has in the function's largest array.
+        size: from the first argument, how many numbers of a state the function's largest operation reads and writes.
         jvp: derivative rule (primals, tangents) -> (values, tangents); tangents may hold `SymbolicZero`.
     """
     if function is None:
@@ -145,35 +145,41 @@ def _many(call: Callable, mapped: tuple[bool, ...], count: int, width: int) -> C
 
 def _over_lanes(call: Callable, mapped: tuple[bool, ...], count: int, width: int, variables: tuple) -> Any:
     """All states at once, as lanes; on the CPU chunk by chunk."""
-
     laned = _inside(call, 1)
 
-    def lanes_last(variables):
-        return [jnp.moveaxis(x, 0, -1) if m else x for x, m in zip(variables, mapped, strict=True)]
-
     def everything(*variables):
-        return _lanes_first(laned(*lanes_last(variables)))
+        """States come along the first axis and go along it; in between they are lanes."""
+        moved = [jnp.moveaxis(x, 0, -1) if m else x for x, m in zip(variables, mapped, strict=True)]
+        return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), laned(*moved))
 
-    # a batch that automatic partitioning splits is split lane by lane, since the chunks are one after the other
-    lanes = min(LANES * min(jax.local_device_count("cpu"), 4), LARGEST // width, count)
-    if lanes < 2:
+    # a batch that automatic partitioning splits stays split, since every chunk has a part of it from each device
+    parts = min(jax.local_device_count("cpu"), 8)
+    lanes = min(max(LANES // parts, 8), LARGEST // width // parts, -(-count // parts))
+    if lanes < 1 or parts * lanes < 2:
         return everything(*variables)
     lanes -= lanes % 8 if lanes > 8 else 0
-    kernel = _kernel(laned)
-    blocks = -(-count // lanes)
+    kernel = _kernel(everything)
+    blocks = -(-count // (parts * lanes))
+    padded = parts * blocks * lanes
+
+    def split(x):
+        if x.shape[0] != padded:  # filled up with the last state
+            x = jnp.concatenate([x, jnp.broadcast_to(x[-1:], (padded - x.shape[0], *x.shape[1:]))])
+        return jnp.moveaxis(x.reshape(parts, blocks, lanes, *x.shape[1:]), 1, 0)
+
+    def join(x):
+        return jnp.moveaxis(x.reshape(blocks, parts, lanes, *x.shape[2:]), 0, 1).reshape(padded, *x.shape[2:])[:count]
 
     def chunks(*variables):
-        if blocks == 1:
-            return _lanes_first(kernel(*lanes_last(variables)))
-        split = [_split(x, lanes, blocks) for x, m in zip(variables, mapped, strict=True) if m]
+        if blocks == 1 and padded == count:
+            return kernel(*variables)
 
         def body(_, chunk):
-            rest = iter(chunk)
-            filled = [next(rest) if m else x for x, m in zip(variables, mapped, strict=True)]
-            return None, kernel(*filled)
+            rest = (x.reshape(parts * lanes, *x.shape[2:]) for x in chunk)
+            return None, kernel(*(next(rest) if m else x for x, m in zip(variables, mapped, strict=True)))
 
-        _, out = jax.lax.scan(body, None, split)
-        return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0).reshape(-1, *x.shape[1:-1])[:count], out)
+        _, out = jax.lax.scan(body, None, [split(x) for x, m in zip(variables, mapped, strict=True) if m])
+        return jax.tree.map(join, out)
 
     return _by_platform(chunks, everything, variables)
 
@@ -183,18 +189,6 @@ def _by_platform(cpu: Callable, default: Callable, variables: tuple) -> Any:
     if jax.default_backend() == "cpu":
         return cpu(*variables)
     return jax.lax.platform_dependent(*variables, cpu=cpu, default=default)
-
-
-def _split(x: Array, lanes: int, blocks: int) -> Array:
-    """(count, ...) to (blocks, ..., lanes), filled up with the last state; state lane * blocks + block."""
-    missing = lanes * blocks - x.shape[0]
-    if missing:
-        x = jnp.concatenate([x, jnp.broadcast_to(x[-1:], (missing, *x.shape[1:]))])
-    return jnp.moveaxis(x.reshape(lanes, blocks, *x.shape[1:]), 0, -1)
-
-
-def _lanes_first(out: Any) -> Any:
-    return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), out)
 
 
 def _kernel(function: Callable) -> Callable:

@@ -23,7 +23,7 @@ def mass_matrix(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
     return generalised_inertia(chain, link_mass_matrix(links, x) + jnp.diag(chain.armature))
 
 
-@by_batch(size=lambda chain: 4 * chain.n)
+@by_batch(size=lambda chain: max(100 + 80 * chain.n, 2 * chain.n**2))
 def link_mass_matrix(chain: Chain, x: Float[Array, "n *lanes"]) -> Float[Array, "n n *lanes"]:
     """The rigid links' mass matrix, of a chain of ordinary joints: without armature."""
     zero, still = jnp.zeros_like(x + chain.inertia[0, 0]), jnp.zeros_like(chain.gravity)
@@ -40,10 +40,10 @@ def crba(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
     return generalised_inertia(chain, link_crba(links, x) + jnp.diag(chain.armature))
 
 
-@by_batch
+@by_batch(size=lambda chain: max(100 + 40 * chain.n, 2 * chain.n**2))
 def link_crba(chain: Chain, x: Float[Array, "n *lanes"]) -> Float[Array, "n n *lanes"]:
     """The rigid links' mass matrix by composite bodies: without armature."""
     axes, momenta = composite_momenta(chain, x)
     momenta = (*momenta[0], *momenta[1])
     row = lambda own: [(dot(own[1], axes),), (dot(own[0], momenta),)]
-    return by_row(ancestor_mask(chain.topology.parents), row, (axes, momenta), axes[0])[0]
+    return by_row(ancestor_mask(chain.topology.parents), row, (axes, momenta))[0]

@@ -17,7 +17,6 @@ def by_row(
     carries: Bool[np.ndarray, "n n"],
     row: Callable[[Any], Any],
     of_rows: Any,
-    like: Float[Array, "n *lanes"],
     together: Bool[np.ndarray, "n n"] | None = None,
 ) -> tuple[Float[Array, "n n *lanes"], ...]:
     """Matrices X_k with X_k[i, j] = above_k[j] where link j carries i or is i, beyond_k[j] where i carries j, else 0.
@@ -27,19 +26,18 @@ def by_row(
         row: gives (above, beyond) of row i, each a tuple of vectors over links, from the i-th of `of_rows`
             (with a leading axis of length 1).
         of_rows: arrays stacked over links, for `row`.
-        like: an array with the lanes that the matrices have.
         together: pairs that count as j carries i whatever their order.
     """
     above = carries.T if together is None else carries.T | together
     beyond = carries & ~above
-    zero = jnp.zeros_like(like)
-    spread = lambda m: m.reshape(m.shape + (1,) * (like.ndim - 1))
+    spread = lambda m, x: m.reshape(m.shape + (1,) * (x.ndim - 1))
 
     def body(_, x):
         has_above, has_beyond, inputs = x
         pairs = zip(*row(jax.tree.map(lambda y: y[None], inputs)), strict=True)
         return None, tuple(
-            jnp.where(spread(has_above), one, jnp.where(spread(has_beyond), other, zero)) for one, other in pairs
+            jnp.where(spread(has_above, one), one, jnp.where(spread(has_beyond, one), other, jnp.zeros_like(one)))
+            for one, other in pairs
         )
 
     return jax.lax.scan(body, None, (jnp.asarray(above), jnp.asarray(beyond), of_rows))[1]

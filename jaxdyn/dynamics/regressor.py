@@ -37,7 +37,7 @@ def regressor(
     return generalised_force(chain, link_regressor(links, x, rates, accelerations, base_gravity(links)))
 
 
-@by_batch(size=lambda chain: 10 * chain.n**2)
+@by_batch(size=lambda chain: max(100 + 40 * chain.n, 20 * chain.n**2))
 def link_regressor(
     chain: Chain,
     x: Float[Array, "n *#lanes"],
@@ -63,10 +63,11 @@ def link_regressor(
         (w, v), at = of_joint
         spin, velocity = unrotate(r, w), unrotate(r, add(v, cross(w, sub(p, at))))
         coefficients = power_coefficients(spin, velocity, *motion)
-        return [coefficients, zeros(x[0], 10)]
+        stacked = jnp.stack(coefficients, axis=1)
+        return [(stacked,), (jnp.zeros_like(stacked),)]
 
-    columns = by_row(ancestor_mask(chain.topology.parents).T, row, (screws, p), motion[0][0])
-    return jnp.stack(columns, axis=2).reshape(chain.n, 10 * chain.n, *columns[0].shape[2:])
+    (columns,) = by_row(ancestor_mask(chain.topology.parents).T, row, (screws, p))
+    return columns.reshape(chain.n, 10 * chain.n, *columns.shape[3:])
 
 
 def by_parameter(chain: Chain, coefficients: Sequence[Float[Array, "n n"]]) -> Float[Array, "nv p"]:

@@ -60,7 +60,7 @@ class Motion(NamedTuple):
     wrench: tuple[Array, ...]
 
 
-@by_batch(size=lambda chain: 4 * chain.n)
+@by_batch(size=lambda chain: max(100 + 60 * chain.n, 2 * chain.n**2))
 def link_derivatives(
     chain: Chain,
     q: Float[Array, "n *#lanes"],
@@ -112,14 +112,13 @@ def vary(chain: Chain, joints: tuple[tuple[int, int], ...], q, qd, qdd, gravity,
 
     of_rows = (s, momenta, transposed)
     if not joints:
-        return LinkDerivatives(*by_row(ancestor_mask(chain.topology.parents), row, of_rows, s[0]))
+        return LinkDerivatives(*by_row(ancestor_mask(chain.topology.parents), row, of_rows))
     together = np.eye(chain.n, dtype=bool)
     for link, size in joints:
         together[link : link + size, link : link + size] = True
-    positions = by_row(
-        ancestor_mask(chain.topology.parents), lambda x: [y[:1] for y in row(x)], of_rows, s[0], together
-    )
-    others = by_row(ancestor_mask(chain.topology.parents), lambda x: [y[1:] for y in row(x)], of_rows, s[0])
+    carries = ancestor_mask(chain.topology.parents)
+    positions = by_row(carries, lambda x: [y[:1] for y in row(x)], of_rows, together)
+    others = by_row(carries, lambda x: [y[1:] for y in row(x)], of_rows)
     return LinkDerivatives(*positions, *others)
 
 
