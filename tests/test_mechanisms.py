@@ -170,6 +170,7 @@ def test_pinocchio():
     assert relative(there(x["space_rate"]), angular_first(rate)) < 1e-12
 
 
+@pytest.mark.thorough
 def test_a_coupling_restricts_the_free_mechanism():
     """M, C v and g of coupled joints are S^T (.) S of the same robot's without coupling."""
     chain = KINDS["free, coupled"]()

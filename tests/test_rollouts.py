@@ -159,7 +159,8 @@ def test_an_arm_comes_to_rest_under_stiff_friction():
     assert np.abs(ends["implicit_damping", 1e-3][0] - ends["implicit_damping", 2.5e-4][0]).max() < 2e-3
 
 
-@pytest.mark.parametrize("dtype", [pytest.param(np.float32, marks=pytest.mark.thorough), np.float64])
+@pytest.mark.thorough
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_derivatives_of_an_implicit_step(dtype):
     """Forward and reverse are the same and those of differences, also at rest; the type stays."""
     chain = jax.tree.map(lambda x: x.astype(dtype), dry_friction(textbook.pendulum(1), 0.5, 0.05))
@@ -195,9 +196,10 @@ def thinned(chain, controls, every, checkpoint):
     return f(controls), jax.grad(lambda u: sum((x[-1] ** 2).sum() for x in f(u)))(controls)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("every", "checkpoint"),
-    [(1, 3), (7, 2), *(pytest.param(*x, marks=pytest.mark.thorough) for x in ((1, 2), (2, None), (14, 1)))],
+    [(1, 3), (7, 2), (1, 2), (2, None), (14, 1)],
 )
 def test_thinned_and_checkpointed_rollouts_are_the_plain_one(every, checkpoint):
     """States and derivatives; 14 steps do not fill levels of 3 or 4 turns."""
@@ -231,6 +233,7 @@ def memory_of_gradient(steps, checkpoint):
     return once(jax.grad(end)).lower(jnp.asarray(0.3)).compile().memory_analysis().temp_size_in_bytes
 
 
+@pytest.mark.thorough
 def test_memory_of_a_checkpointed_gradient_grows_slower_than_the_horizon():
     assert memory_of_gradient(1000, 2) <= 3 * memory_of_gradient(100, 2)
 

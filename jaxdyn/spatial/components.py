@@ -29,7 +29,7 @@ def sub(a: Sequence[Array], b: Sequence[Array]) -> tuple[Array, ...]:
     return tuple(x - y for x, y in zip(a, b, strict=True))
 
 
-def scale(s: Array | float, v: Sequence[Array]) -> tuple[Array, ...]:
+def scale(s: Array | float | int, v: Sequence[Array]) -> tuple[Array, ...]:
     """s v."""
     return tuple(s * x for x in v)
 

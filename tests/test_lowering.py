@@ -1,0 +1,126 @@
+"""One state, batches of any size, batches of batches and robots that differ: the same numbers, whatever XLA compiles."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxdyn
+from helpers import random_chain, random_mechanism, random_state, relative
+
+CHAIN = random_chain(3)
+FUNCTIONS = {
+    "inverse_dynamics": (jaxdyn.inverse_dynamics, 3),
+    "forward_dynamics": (jaxdyn.forward_dynamics, 3),
+    "mass_matrix": (jaxdyn.mass_matrix, 1),
+    "crba": (jaxdyn.crba, 1),
+    "coriolis_matrix": (jaxdyn.coriolis_matrix, 2),
+    "regressor": (jaxdyn.regressor, 3),
+    "forward_kinematics": (jaxdyn.forward_kinematics, 1),
+    "mass_matrix_inverse": (jaxdyn.mass_matrix_inverse, 1),
+    "inverse_dynamics_derivatives": (jaxdyn.inverse_dynamics_derivatives, 3),
+}
+
+
+def states(count: int, n: int = 3):
+    return jnp.asarray(np.random.default_rng(0).normal(size=(3, count, n)))
+
+
+def error(x, y) -> float:
+    return max(relative(a, b) for a, b in zip(jax.tree.leaves(x), jax.tree.leaves(y), strict=True))
+
+
+def each(function, *arguments):
+    """The function state by state."""
+    return jax.tree.map(lambda *x: jnp.stack(x), *(function(*x) for x in zip(*arguments, strict=True)))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_batch_of_any_size_holds_the_results_of_its_states_in_order(name):
+    function, used = FUNCTIONS[name]
+    x = states(150)[:used]  # two chunks and a rest
+    one = jax.jit(functools.partial(function, CHAIN))
+    some = [0, 1, 63, 64, 65, 127, 128, 149]
+    got = jax.jit(jax.vmap(functools.partial(function, CHAIN)))(*x)
+    assert error(jax.tree.map(lambda y: y[np.array(some)], got), each(one, *x[:, np.array(some)])) < 1e-13
+
+
+def test_batches_of_batches():
+    x = states(12).reshape(3, 3, 4, 3)
+    f = lambda q, qd, qdd: jaxdyn.inverse_dynamics(CHAIN, q, qd, qdd)
+    nested = jax.jit(jax.vmap(jax.vmap(f)))(*x)
+    assert relative(nested.reshape(12, 3), jax.vmap(f)(*x.reshape(3, 12, 3))) < 1e-14
+    mixed = jax.jit(jax.vmap(jax.vmap(f, (None, 0, None)), (0, None, 0)))(x[0, :, 0], x[1, 0], x[2, :, 0])
+    assert relative(mixed[2, 3], f(x[0, 2, 0], x[1, 0, 3], x[2, 2, 0])) < 1e-13
+
+
+@pytest.mark.parametrize("leaves", [("inertia",), ("rotation",), ("inertia", "translation", "screw", "armature")])
+def test_robots_that_differ_in_a_batch(leaves):
+    rng = np.random.default_rng(1)
+    scales = {name: jnp.asarray(1 + 0.1 * rng.uniform(size=(5, *getattr(CHAIN, name).shape))) for name in leaves}
+    scaled = lambda s: dataclasses.replace(CHAIN, **{name: getattr(CHAIN, name) * s[name] for name in leaves})
+    x = states(5)
+    for function in (jaxdyn.inverse_dynamics, jaxdyn.forward_dynamics):
+        got = jax.jit(jax.vmap(lambda s, *x, f=function: f(scaled(s), *x)))(scales, *x)
+        for i in range(5):
+            own = scaled({name: s[i] for name, s in scales.items()})
+            assert relative(got[i], function(own, *x[:, i])) < 1e-12
+    one_state = jax.vmap(lambda s: jaxdyn.mass_matrix(scaled(s), x[0, 0]))(scales)
+    assert relative(one_state[3], jaxdyn.crba(scaled({name: s[3] for name, s in scales.items()}), x[0, 0])) < 1e-13
+
+
+@pytest.mark.thorough
+def test_robots_of_all_kinds_in_a_batch():
+    for chain in (random_mechanism(3), random_mechanism(4, free=False)):
+        keys = jax.random.split(jax.random.key(0), 70)
+        q = jax.vmap(lambda key, chain=chain: jaxdyn.random_configuration(chain, key))(keys)
+        v, a = jax.random.normal(jax.random.key(1), (2, 70, chain.nv))
+        for function in (jaxdyn.inverse_dynamics, jaxdyn.inverse_dynamics_derivatives):
+            got = jax.jit(jax.vmap(function, (None, 0, 0, 0)))(chain, q, v, a)
+            for i in (0, 65):
+                one = function(chain, q[i], v[i], a[i])
+                assert error(jax.tree.map(lambda y, i=i: y[i], got), one) < 1e-12
+
+
+def test_named_arguments():
+    q, qd, qdd = random_state(3)
+    assert (
+        relative(jaxdyn.inverse_dynamics(chain=CHAIN, qdd=qdd, q=q, qd=qd), jaxdyn.inverse_dynamics(CHAIN, q, qd, qdd))
+        == 0
+    )
+
+
+def test_one_state_is_one_kernel():
+    program = jax.jit(functools.partial(jaxdyn.inverse_dynamics, CHAIN)).lower(*random_state(3)).as_text()
+    assert program.count('inlineable = "false"') > 0
+    if jax.default_backend() == "cpu":
+        compiled = (
+            jax.jit(functools.partial(jaxdyn.forward_dynamics, CHAIN)).lower(*random_state(3)).compile().as_text()
+        )
+        entry = compiled[compiled.index("ENTRY") :]
+        assert entry.count(" call(") == 1
+        assert " while(" not in entry
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("n", "dtype"), [(1, jnp.float64), (12, jnp.float32), (35, jnp.float64), (35, jnp.float32), (70, jnp.float32)]
+)
+def test_whatever_the_size_it_compiles(n, dtype):
+    """XLA refuses kernels with large operations, so that the sizes of chunks must be right for every function and robot."""
+    chain = jax.tree.map(lambda x: x.astype(dtype), random_chain(n))
+    every = {**FUNCTIONS, "forward_dynamics_derivatives": (jaxdyn.forward_dynamics_derivatives, 3)}
+    for function, used in every.values():
+        for count, over in ((5, None), (300, None), (70, 0)):
+            robots = (
+                chain if over is None else jax.tree.map(lambda x, c=count: jnp.broadcast_to(x, (c, *x.shape)), chain)
+            )
+            x = [jnp.ones((count, n), dtype)] * used
+            call = jax.jit(
+                jax.vmap(function, (over, *(0,) * used)), compiler_options={"xla_backend_optimization_level": 0}
+            )
+            out = call(robots, *x)
+            assert all(y.shape[0] == count and y.dtype == dtype for y in jax.tree.leaves(out))
