@@ -68,8 +68,21 @@ def test_robots_that_differ_in_a_batch(leaves):
         for i in range(5):
             own = scaled({name: s[i] for name, s in scales.items()})
             assert relative(got[i], function(own, *x[:, i])) < 1e-12
-    one_state = jax.vmap(lambda s: jaxdyn.mass_matrix(scaled(s), x[0, 0]))(scales)
-    assert relative(one_state[3], jaxdyn.crba(scaled({name: s[3] for name, s in scales.items()}), x[0, 0])) < 1e-13
+    fourth = scaled({name: s[3] for name, s in scales.items()})
+    for function, used in FUNCTIONS.values():  # in one state
+        got = jax.vmap(lambda s, f=function, k=used: f(scaled(s), *x[:k, 0]))(scales)
+        assert error(jax.tree.map(lambda y: y[3], got), function(fourth, *x[:used, 0])) < 1e-12
+
+
+def test_states_that_differ_in_one_argument_alone():
+    q, qd, qdd = random_state(3)
+    for function, used in FUNCTIONS.values():
+        for k in range(used):
+            arguments = [jnp.stack([x, 2 * x]) if i == k else x for i, x in enumerate((q, qd, qdd)[:used])]
+            got = jax.vmap(functools.partial(function, CHAIN), tuple(0 if i == k else None for i in range(used)))(
+                *arguments
+            )
+            assert error(jax.tree.map(lambda y: y[0], got), function(CHAIN, *(q, qd, qdd)[:used])) < 1e-12
 
 
 @pytest.mark.thorough

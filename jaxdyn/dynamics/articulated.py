@@ -51,7 +51,7 @@ def articulated_body(
     tau: Float[Array, "n *#lanes"],
     gravity: Float[Array, "3 *#lanes"],
     wrenches: Float[Array, "n 6 *#lanes"] | None,
-) -> Float[Array, "n *lanes"]:
+) -> Float[Array, "n *#lanes"]:
     """qdd with inverse_dynamics(chain, q, qd, qdd, wrenches) = tau (Featherstone 2008, sec. 7.3).
 
     Three sweeps: velocities outward; articulated inertias and the wrenches they need inward; accelerations outward. As in

@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 
 from ..model.chain import Chain
 from .coordinates import by_coordinates, joint_rates, place, rate_matrix
-from .lowering import by_batch
+from .lowering import by_batch, spread_over_lanes
 from .mass_matrix import link_mass_matrix
 from .newton_euler import newton_euler
 from .pairs import jacobian_by_column
@@ -48,8 +48,8 @@ def coriolis_matrix(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"
 @by_batch(size=lambda chain: max(100 + 80 * chain.n, 2 * chain.n**2))
 def link_coriolis_matrix(
     chain: Chain, x: Float[Array, "n *#lanes"], rates: Float[Array, "n *#lanes"]
-) -> Float[Array, "n n *lanes"]:
+) -> Float[Array, "n n *#lanes"]:
     """The rigid links' Coriolis matrix, of a chain of ordinary joints."""
-    rates = rates + jnp.zeros_like(x + chain.inertia[0, 0])
+    rates = spread_over_lanes(rates, chain, x)
     zero, still = jnp.zeros_like(rates), jnp.zeros_like(chain.gravity)
     return 0.5 * jacobian_by_column(lambda qd: newton_euler(chain, x, qd, zero, still, None), rates)

@@ -22,7 +22,7 @@ def forward_kinematics(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "n 
 
 
 @by_batch(size=lambda chain: 100 + 40 * chain.n)
-def link_poses(chain: Chain, x: Float[Array, "n *lanes"]) -> Float[Array, "n 4 4 *lanes"]:
+def link_poses(chain: Chain, x: Float[Array, "n *#lanes"]) -> Float[Array, "n 4 4 *#lanes"]:
     """Poses of the links in the world, of a chain of ordinary joints."""
 
     def out(parent, link: Link, _):

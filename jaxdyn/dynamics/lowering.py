@@ -28,6 +28,8 @@ from jax.experimental.xla_metadata import set_xla_metadata
 from jax.interpreters import partial_eval
 from jaxtyping import Array
 
+from ..model.chain import Chain
+
 Size = Callable[[Any], int]
 
 LANES = 64  # of a chunk: 32 to 256 are alike, fewer waste vector instructions, more leave the first cache
@@ -42,6 +44,14 @@ _AXES: contextvars.ContextVar[int | None] = contextvars.ContextVar("axes", defau
 def lane_axes() -> int:
     """How many axes more than links' an array may have: 1 while a function of `by_batch` is traced for a batch, else 0."""
     return _AXES.get() or 0
+
+
+def spread_over_lanes(x: Array, chain: Chain, *others: Array) -> Array:
+    """A vector over links, once for every lane in which it, the chain or another such vector differs."""
+    entries = (chain.rotation[0, 0, 0], chain.translation[0, 0], chain.screw[0, 0], chain.inertia[0, 0])
+    like = functools.reduce(jnp.add, (y[0] for y in others), x[0] + functools.reduce(jnp.add, entries))
+    x = x[:, None] if x.ndim == like.ndim else x
+    return jnp.broadcast_to(x, (x.shape[0], *like.shape)).astype(like.dtype)
 
 
 def by_batch(

@@ -8,7 +8,7 @@ from ..model.tree import ancestor_mask
 from ..spatial.components import dot
 from .composite import composite_momenta
 from .coordinates import generalised_inertia, place
-from .lowering import by_batch
+from .lowering import by_batch, spread_over_lanes
 from .newton_euler import newton_euler
 from .pairs import by_row, jacobian_by_column
 
@@ -24,9 +24,9 @@ def mass_matrix(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
 
 
 @by_batch(size=lambda chain: max(100 + 80 * chain.n, 2 * chain.n**2))
-def link_mass_matrix(chain: Chain, x: Float[Array, "n *lanes"]) -> Float[Array, "n n *lanes"]:
+def link_mass_matrix(chain: Chain, x: Float[Array, "n *#lanes"]) -> Float[Array, "n n *#lanes"]:
     """The rigid links' mass matrix, of a chain of ordinary joints: without armature."""
-    zero, still = jnp.zeros_like(x + chain.inertia[0, 0]), jnp.zeros_like(chain.gravity)
+    zero, still = jnp.zeros_like(spread_over_lanes(x, chain)), jnp.zeros_like(chain.gravity)
     return jacobian_by_column(lambda qdd: newton_euler(chain, x, zero, qdd, still, None), zero)
 
 
@@ -41,7 +41,7 @@ def crba(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
 
 
 @by_batch(size=lambda chain: max(100 + 40 * chain.n, 2 * chain.n**2))
-def link_crba(chain: Chain, x: Float[Array, "n *lanes"]) -> Float[Array, "n n *lanes"]:
+def link_crba(chain: Chain, x: Float[Array, "n *#lanes"]) -> Float[Array, "n n *#lanes"]:
     """The rigid links' mass matrix by composite bodies: without armature."""
     axes, momenta = composite_momenta(chain, x)
     momenta = (*momenta[0], *momenta[1])

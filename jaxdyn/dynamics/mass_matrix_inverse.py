@@ -42,7 +42,7 @@ _inverse.defjvp(_inverse_jvp, symbolic_zeros=True)
 
 
 @by_batch(size=lambda matrix: 6 * matrix.shape[0] ** 2)
-def positive_inverse(matrix: Float[Array, "n n *lanes"]) -> Float[Array, "n n *lanes"]:
+def positive_inverse(matrix: Float[Array, "n n *#lanes"]) -> Float[Array, "n n *#lanes"]:
     """The inverse of a symmetric positive definite matrix, by one symmetric sweep a row (Goodnight 1979), O(n^3).
 
     No pivots: for such a matrix they are not needed. Made for small matrices, many at once.

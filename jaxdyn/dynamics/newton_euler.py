@@ -16,7 +16,7 @@ def newton_euler(
     qdd: Float[Array, "n *#lanes"],
     gravity: Float[Array, "3 *#lanes"],
     wrenches: Float[Array, "n 6 *#lanes"] | None,
-) -> Float[Array, "n *lanes"]:
+) -> Float[Array, "n *#lanes"]:
     """The rigid links' part of `inverse_dynamics`: without armature, under a gravity of the caller's choice.
 
     The acceleration carried is the conventional one of the frame's origin (not the spatial one), which spares the linear

@@ -18,7 +18,7 @@ def by_row(
     row: Callable[[Any], Any],
     of_rows: Any,
     together: Bool[np.ndarray, "n n"] | None = None,
-) -> tuple[Float[Array, "n n *lanes"], ...]:
+) -> tuple[Float[Array, "n n *#lanes"], ...]:
     """Matrices X_k with X_k[i, j] = above_k[j] where link j carries i or is i, beyond_k[j] where i carries j, else 0.
 
     Args:
@@ -45,7 +45,7 @@ def by_row(
 
 def jacobian_by_column(
     function: Callable[[Float[Array, "n *lanes"]], Float[Array, "m *lanes"]], x: Float[Array, "n *lanes"]
-) -> Float[Array, "m n *lanes"]:
+) -> Float[Array, "m n *#lanes"]:
     """The Jacobian of a function of one state, for every lane: `jax.jacfwd` along the unit vectors of the first axis."""
     basis = jnp.eye(x.shape[0], dtype=x.dtype).reshape(x.shape[0], x.shape[0], *(1,) * (x.ndim - 1))
     along = lambda unit: jax.jvp(function, (x,), (jnp.broadcast_to(unit, x.shape),))[1]

@@ -63,7 +63,7 @@ def _link_torques(
     references: Float[Array, "n *#lanes"],
     accelerations: Float[Array, "n *#lanes"],
     gravity: Float[Array, "3 *#lanes"],
-) -> Float[Array, "n *lanes"]:
+) -> Float[Array, "n *#lanes"]:
     """The rigid links' part, of a chain of ordinary joints."""
 
     def motions(parent, link: Link, inputs):

@@ -44,7 +44,7 @@ def link_regressor(
     rates: Float[Array, "n *#lanes"],
     accelerations: Float[Array, "n *#lanes"],
     gravity: Float[Array, "3 *#lanes"],
-) -> Float[Array, "n p *lanes"]:
+) -> Float[Array, "n p *#lanes"]:
     """The links' regressor, of a chain of ordinary joints."""
 
     def out(parent, link: Link, x):

@@ -27,7 +27,7 @@ State = TypeVar("State")
 Step = Callable[[Any, Link, Any], tuple[Any, Any]]
 
 
-def outward(chain: Chain, q: Float[Array, "n *lanes"], step: Step, base: Any, xs: Any = ()) -> Any:
+def outward(chain: Chain, q: Float[Array, "n *#lanes"], step: Step, base: Any, xs: Any = ()) -> Any:
     """Walk from the base to the tips: state_i, out_i = step(state of i's parent, link i, xs_i).
 
     Args:
@@ -41,7 +41,7 @@ def outward(chain: Chain, q: Float[Array, "n *lanes"], step: Step, base: Any, xs
     return _sweep(chain, q, step, base, xs, reverse=False)
 
 
-def inward(chain: Chain, q: Float[Array, "n *lanes"], step: Step, zero: Any, xs: Any = ()) -> Any:
+def inward(chain: Chain, q: Float[Array, "n *#lanes"], step: Step, zero: Any, xs: Any = ()) -> Any:
     """Walk from the tips to the base: to_parent_i, out_i = step(sum of the children's to_parent, link i, xs_i).
 
     Args:
@@ -62,7 +62,8 @@ def _sweep(chain: Chain, q: Array, step: Step, start: Any, xs: Any, reverse: boo
     if walk.order is not None:
         rows, q, xs = jax.tree.map(lambda x: x[walk.order], (rows, q, xs))
     constants = rows if isinstance(rows, tuple) else ()
-    lanes = jnp.broadcast_shapes(*(x.shape[1:] for x in jax.tree.leaves((constants, q, xs))))
+    stacked = (x.shape[1:] for x in jax.tree.leaves((constants, q, xs)))
+    lanes = jnp.broadcast_shapes(*stacked, *(jnp.shape(x) for x in jax.tree.leaves(start)))
     widen = functools.partial(jax.tree.map, lambda x: jnp.broadcast_to(x, lanes))
 
     def body(state, x):

@@ -30,6 +30,6 @@ def link_wrenches(
     return tip_row if external_wrenches is None else external_wrenches + tip_row
 
 
-def wrench_columns(wrenches: Float[Array, "n 6 *lanes"] | None) -> tuple[Float[Array, "n *lanes"], ...] | None:
+def wrench_columns(wrenches: Float[Array, "n 6 *#lanes"] | None) -> tuple[Float[Array, "n *#lanes"], ...] | None:
     """The six components of given wrenches, over links, for a sweep."""
     return None if wrenches is None else tuple(wrenches[:, i] for i in range(6))
