@@ -54,7 +54,7 @@ class Layout:
             blocks = blocks.reshape(*blocks.shape[:-1], -1, 10)[..., self.columns, :, :][..., self.links, :]
             return [blocks.reshape(*blocks.shape[:-2], -1)]
         if form == "matrices":
-            return [self.matrix(x) for x in result]
+            return [self.matrix(x) for x in result[:3]]  # without those to the parameters
         if form in ("state", "states"):
             return [self.q(result[0]), self.vector(result[1])]
         one = {
