@@ -57,7 +57,9 @@ def test_batches_of_batches():
     assert relative(mixed[2, 3], f(x[0, 2, 0], x[1, 0, 3], x[2, 2, 0])) < 1e-13
 
 
-@pytest.mark.parametrize("leaves", [("inertia",), ("rotation",), ("inertia", "translation", "screw", "armature")])
+@pytest.mark.parametrize(
+    "leaves", [("inertia",), ("rotation",), ("viscous_friction",), ("inertia", "translation", "screw", "armature")]
+)
 def test_robots_that_differ_in_a_batch(leaves):
     rng = np.random.default_rng(1)
     scales = {name: jnp.asarray(1 + 0.1 * rng.uniform(size=(5, *getattr(CHAIN, name).shape))) for name in leaves}

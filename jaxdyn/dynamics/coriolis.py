@@ -50,6 +50,6 @@ def link_coriolis_matrix(
     chain: Chain, x: Float[Array, "n *#lanes"], rates: Float[Array, "n *#lanes"]
 ) -> Float[Array, "n n *#lanes"]:
     """The rigid links' Coriolis matrix, of a chain of ordinary joints."""
-    rates = spread_over_lanes(rates, chain, x)
+    rates = spread_over_lanes(rates).astype(jnp.result_type(x, rates, chain.inertia))
     zero, still = jnp.zeros_like(rates), jnp.zeros_like(chain.gravity)
     return 0.5 * jacobian_by_column(lambda qd: newton_euler(chain, x, qd, zero, still, None), rates)

@@ -28,8 +28,6 @@ from jax.experimental.xla_metadata import set_xla_metadata
 from jax.interpreters import partial_eval
 from jaxtyping import Array
 
-from ..model.chain import Chain
-
 Size = Callable[[Any], int]
 
 LANES = 64  # of a chunk: 32 to 256 are alike, fewer waste vector instructions, more leave the first cache
@@ -37,21 +35,20 @@ LANES = 64  # of a chunk: 32 to 256 are alike, fewer waste vector instructions, 
 # where it computes more than it reads, of 200 000 operations
 LARGEST = 50_000  # numbers that an operation of a kernel may read and write
 
-# number of lane axes while the inside of a function of `by_batch` is traced, None outside
-_AXES: contextvars.ContextVar[int | None] = contextvars.ContextVar("axes", default=None)
+# the lanes, (count,) or (), while the inside of a function of `by_batch` is traced; None outside
+_LANES: contextvars.ContextVar[tuple[int, ...] | None] = contextvars.ContextVar("lanes", default=None)
 
 
-def lane_axes() -> int:
-    """How many axes more than links' an array may have: 1 while a function of `by_batch` is traced for a batch, else 0."""
-    return _AXES.get() or 0
+def lane_shape() -> tuple[int, ...]:
+    """The shape of arrays after the links' axes: (lanes,) while a function of `by_batch` is traced for a batch, else ()."""
+    return _LANES.get() or ()
 
 
-def spread_over_lanes(x: Array, chain: Chain, *others: Array) -> Array:
-    """A vector over links, once for every lane in which it, the chain or another such vector differs."""
-    entries = (chain.rotation[0, 0, 0], chain.translation[0, 0], chain.screw[0, 0], chain.inertia[0, 0])
-    like = functools.reduce(jnp.add, (y[0] for y in others), x[0] + functools.reduce(jnp.add, entries))
-    x = x[:, None] if x.ndim == like.ndim else x
-    return jnp.broadcast_to(x, (x.shape[0], *like.shape)).astype(like.dtype)
+def spread_over_lanes(x: Array) -> Array:
+    """A vector over links, once for every lane."""
+    lanes = lane_shape()
+    x = x[:, None] if lanes and x.ndim == 1 else x
+    return jnp.broadcast_to(x, (x.shape[0], *lanes))
 
 
 def by_batch(
@@ -72,7 +69,7 @@ def by_batch(
         arguments = signature.bind(*arguments, **named).args
         leaves, structure = jax.tree.flatten(arguments)
         traced = [isinstance(leaf, Tracer) for leaf in leaves]
-        if _AXES.get() is not None:  # part of a larger one
+        if _LANES.get() is not None:  # part of a larger one
             return function(*arguments)
         width = size(arguments[0])
 
@@ -111,21 +108,21 @@ def _refill(structure: Any, known: list, traced: list[bool], variables: tuple) -
     return jax.tree.unflatten(structure, [next(rest) if t else x for t, x in zip(traced, known, strict=True)])
 
 
-def _inside(call: Callable, axes: int) -> Callable:
+def _inside(call: Callable, lanes: tuple[int, ...]) -> Callable:
     """The function as a whole, of which other such functions are parts."""
 
     def traced(*variables):
-        token = _AXES.set(axes)
+        token = _LANES.set(lanes)
         try:
             return call(*variables)
         finally:
-            _AXES.reset(token)
+            _LANES.reset(token)
 
     return traced
 
 
 def _single(call: Callable, width: int, variables: tuple) -> Any:
-    whole = _inside(call, 0)
+    whole = _inside(call, ())
     if width > LARGEST or not variables:
         return whole(*variables)
     return _by_platform(_kernel(whole), whole, variables)
@@ -155,12 +152,12 @@ def _many(call: Callable, mapped: tuple[bool, ...], count: int, width: int) -> C
 
 def _over_lanes(call: Callable, mapped: tuple[bool, ...], count: int, width: int, variables: tuple) -> Any:
     """All states at once, as lanes; on the CPU chunk by chunk."""
-    laned = _inside(call, 1)
 
     def everything(*variables):
         """States come along the first axis and go along it; in between they are lanes."""
+        states = next(len(x) for x, m in zip(variables, mapped, strict=True) if m)
         moved = [jnp.moveaxis(x, 0, -1) if m else x for x, m in zip(variables, mapped, strict=True)]
-        return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), laned(*moved))
+        return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), _inside(call, (states,))(*moved))
 
     # a batch that automatic partitioning splits stays split, since every chunk has a part of it from each device
     parts = min(jax.local_device_count("cpu"), 8)

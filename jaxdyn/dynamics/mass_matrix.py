@@ -26,7 +26,7 @@ def mass_matrix(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
 @by_batch(size=lambda chain: max(100 + 80 * chain.n, 2 * chain.n**2))
 def link_mass_matrix(chain: Chain, x: Float[Array, "n *#lanes"]) -> Float[Array, "n n *#lanes"]:
     """The rigid links' mass matrix, of a chain of ordinary joints: without armature."""
-    zero, still = jnp.zeros_like(spread_over_lanes(x, chain)), jnp.zeros_like(chain.gravity)
+    zero, still = jnp.zeros_like(spread_over_lanes(x), jnp.result_type(x, chain.inertia)), jnp.zeros_like(chain.gravity)
     return jacobian_by_column(lambda qdd: newton_euler(chain, x, zero, qdd, still, None), zero)
 
 

@@ -10,7 +10,7 @@ scan carries the last link's state, and one more for every branching that is sti
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,9 +21,8 @@ from ..errors import ModelError
 from ..model.chain import Chain
 from ..model.joints import Link, link_at, link_rows
 from ..model.tree import Walk, walk_of
-from .lowering import lane_axes
+from .lowering import lane_shape
 
-State = TypeVar("State")
 Step = Callable[[Any, Link, Any], tuple[Any, Any]]
 
 
@@ -61,9 +60,7 @@ def _sweep(chain: Chain, q: Array, step: Step, start: Any, xs: Any, reverse: boo
     rows = _constants(chain)
     if walk.order is not None:
         rows, q, xs = jax.tree.map(lambda x: x[walk.order], (rows, q, xs))
-    constants = rows if isinstance(rows, tuple) else ()
-    stacked = (x.shape[1:] for x in jax.tree.leaves((constants, q, xs)))
-    lanes = jnp.broadcast_shapes(*stacked, *(jnp.shape(x) for x in jax.tree.leaves(start)))
+    lanes = lane_shape()
     widen = functools.partial(jax.tree.map, lambda x: jnp.broadcast_to(x, lanes))
 
     def body(state, x):
@@ -123,7 +120,7 @@ def _select(condition: Array, a: Any, b: Any) -> Any:
 
 
 def _check_shapes(chain: Chain, q: Array, xs: Any) -> None:
-    n, axes = chain.n, 1 + lane_axes()
+    n, axes = chain.n, 1 + len(lane_shape())
     if chain.screw.shape[:2] != (n, 6) or chain.screw.ndim > 1 + axes:
         raise ModelError(
             f"the chain's leaves hold a batch (screws of shape {chain.screw.shape}): use jax.vmap over the chain"
