@@ -38,6 +38,11 @@ def check(tmp_path, parts: list[str], *arguments) -> dict:
     return records
 
 
+on_demand = pytest.mark.skipif(
+    not os.environ.get("JAXDYN_BENCHMARKS"), reason="minutes of benchmarks: set JAXDYN_BENCHMARKS=1 to run them"
+)
+
+
 @pytest.mark.thorough
 def test_a_part_runs(tmp_path):
     pytest.importorskip("pinocchio")
@@ -50,7 +55,7 @@ def test_a_part_runs(tmp_path):
             assert r["error"] < 1e-12 and r["operations"] > 100 and r["bytes"] == 2 * 7 * 8 and 0 < r["floor"] < 1e-6
 
 
-@pytest.mark.thorough
+@on_demand
 def test_all_parts_run(tmp_path):
     pytest.importorskip("pinocchio")
     arguments = ["--precisions", "float64", "--quantities", "inverse_dynamics", "rollout"]
@@ -73,7 +78,7 @@ def test_without_pinocchio_results_are_compared_with_our_own(tmp_path):
     assert "panda, inverse dynamics, float32" in done.stdout
 
 
-@pytest.mark.thorough
+@on_demand
 def test_other_libraries_are_measured_or_named(tmp_path):
     """Those that are installed are right; of those that are not, the reason is in the table."""
     pytest.importorskip("pinocchio")

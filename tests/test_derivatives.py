@@ -129,6 +129,7 @@ def test_gradients_of_one_state_and_of_a_compiled_batch_are_the_closed_forms():
         assert relative(got, matrices[1]) < 1e-13
 
 
+@pytest.mark.thorough
 def test_long_chains_differentiate_the_recursion():
     chain = random_chain(DENSE + 1)
     q, qd, qdd = random_state(chain.n)

@@ -58,7 +58,14 @@ def test_batches_of_batches():
 
 
 @pytest.mark.parametrize(
-    "leaves", [("inertia",), ("rotation",), ("viscous_friction",), ("inertia", "translation", "screw", "armature")]
+    "leaves",
+    [
+        ("inertia",),
+        *(
+            pytest.param(x, marks=pytest.mark.thorough)
+            for x in (("rotation",), ("viscous_friction",), ("inertia", "translation", "screw", "armature"))
+        ),
+    ],
 )
 def test_robots_that_differ_in_a_batch(leaves):
     rng = np.random.default_rng(1)
@@ -76,6 +83,7 @@ def test_robots_that_differ_in_a_batch(leaves):
         assert error(jax.tree.map(lambda y: y[3], got), function(fourth, *x[:used, 0])) < 1e-12
 
 
+@pytest.mark.thorough
 def test_states_that_differ_in_one_argument_alone():
     q, qd, qdd = random_state(3)
     for function, used in FUNCTIONS.values():

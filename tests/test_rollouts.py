@@ -306,6 +306,7 @@ def times_and_torques(nv):
     return jnp.linspace(0, 0.5, 6), jnp.asarray(np.random.default_rng(5).normal(size=(5, nv)))
 
 
+@pytest.mark.thorough
 def test_adaptive_steps_end_where_small_ones_do():
     """Two links with friction under torques that jump, against rk4."""
     pytest.importorskip("diffrax")
@@ -414,6 +415,7 @@ def test_errors_of_adaptive_rollouts(monkeypatch):
 # fleets
 
 
+@pytest.mark.thorough
 def test_a_fleet_of_robots_with_parameters_of_their_own():
     """vmap over a chain whose leaves have one more axis: each robot moves as it does alone."""
     nominal = textbook.pendulum(2, damping=0.1)

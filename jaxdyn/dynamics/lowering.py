@@ -32,7 +32,8 @@ Size = Callable[[Any], int]
 
 LANES = 64  # of a chunk: 32 to 256 are alike, fewer waste vector instructions, more leave the first cache
 # XLA:CPU cannot compile an operation inside a kernel that it would spread over threads: one that reads and writes 512 KiB or,
-# where it computes more than it reads, of 200 000 operations
+# where it computes more than it reads, of 200 000 operations. It also aborts on some kernels of robots of one link, whose
+# loops it unrolls: those have none
 LARGEST = 50_000  # numbers that an operation of a kernel may read and write
 
 # the lanes, (count,) or (), while the inside of a function of `by_batch` is traced; None outside
@@ -71,7 +72,7 @@ def by_batch(
         traced = [isinstance(leaf, Tracer) for leaf in leaves]
         if _LANES.get() is not None:  # part of a larger one
             return function(*arguments)
-        width = size(arguments[0])
+        width = size(arguments[0]) if len(leaves[0]) > 1 else 2 * LARGEST
 
         def call(*variables):
             # what is known stays outside, so that the constants of a robot closed over are computed while tracing
@@ -208,11 +209,16 @@ def _kernel(function: Callable) -> Callable:
         traced, shapes = jax.make_jaxpr(lambda *x: function(*jax.tree.unflatten(structure, x)), return_shape=True)(
             *flat
         )
-        # XLA stops at a kernel that does not use one of its arguments
+        # XLA aborts on a kernel that does not use one of its arguments: those are left out, and of the rest an entry each
+        # is a result that nobody reads, so that no simplification can make one unused
         jaxpr, used = partial_eval.dce_jaxpr(traced.jaxpr, [True] * len(traced.jaxpr.outvars))
-        program = jax.jit(functools.partial(eval_jaxpr, jaxpr, traced.consts))
+
+        def program(*inputs):
+            entries = [x.reshape(-1)[0].astype(float) for x in inputs if x.size]
+            return eval_jaxpr(jaxpr, traced.consts, *inputs), jnp.stack(entries)
+
         with set_xla_metadata(inlineable="false", xla_cpu_small_call="true"):
-            out = program(*(x for x, u in zip(flat, used, strict=True) if u))
+            out, _ = jax.jit(program)(*(x for x, u in zip(flat, used, strict=True) if u))
         return jax.tree.unflatten(jax.tree.structure(shapes), out)
 
     return call
