@@ -213,6 +213,9 @@ def _kernel(function: Callable) -> Callable:
         # is a result that nobody reads, so that no simplification can make one unused
         jaxpr, used = partial_eval.dce_jaxpr(traced.jaxpr, [True] * len(traced.jaxpr.outvars))
 
+        if not any(used):  # a constant
+            return function(*variables)
+
         def program(*inputs):
             entries = [x.reshape(-1)[0].astype(float) for x in inputs if x.size]
             return eval_jaxpr(jaxpr, traced.consts, *inputs), jnp.stack(entries)
