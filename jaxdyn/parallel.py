@@ -17,6 +17,7 @@ from jax.core import Tracer
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
+from .dynamics.lowering import filled
 from .errors import ModelError
 
 Tree = TypeVar("Tree", bound=PyTree)
@@ -54,7 +55,7 @@ def spread(function: Callable[..., Any], in_axes: Axes = 0, mesh: Mesh | None = 
             out_specs=by_rows,
             check_vma=False,
         )
-        out = local(*(_filled(x, mesh.size) if m else x for x, m in zip(leaves, mapped, strict=True)))
+        out = local(*(filled(x, mesh.size) if m else x for x, m in zip(leaves, mapped, strict=True)))
         return jax.tree.map(lambda x: x if len(x) == count else x[:count], out)
 
     return _over_devices(function, run, in_axes, mesh)
@@ -93,7 +94,7 @@ def spread_sum(
 
         def local(real, *leaves):
             size = min(chunk, len(real))
-            parts = iter([_filled(x, size) for x, m in zip(leaves, mapped, strict=True) if m])
+            parts = iter([filled(x, size) for x, m in zip(leaves, mapped, strict=True) if m])
             real = jnp.concatenate([real, jnp.zeros(-len(real) % size, bool)]).reshape(-1, size)
             parts = [x.reshape(-1, size, *x.shape[1:]) for x in parts]
 
@@ -110,9 +111,9 @@ def spread_sum(
 
         specs = tuple(by_rows if m else everywhere for m in mapped)
         summed = jax.shard_map(local, mesh=mesh, in_specs=(by_rows, *specs), out_specs=everywhere, check_vma=False)
-        filled = [_filled(x, mesh.size) if m else x for x, m in zip(leaves, mapped, strict=True)]
+        padded = [filled(x, mesh.size) if m else x for x, m in zip(leaves, mapped, strict=True)]
         real = jnp.arange(count + -count % mesh.size) < count
-        return summed(real, *filled)
+        return summed(real, *padded)
 
     return _over_devices(function, run, in_axes, mesh)
 
@@ -249,12 +250,6 @@ def _count(leaves: Sequence[Any], mapped: Sequence[bool]) -> int:
         found = ", ".join(str(s[0]) if s else "none (a number)" for s in sorted(sizes))
         raise ModelError(f"batches must have the same number of rows, at least one; these have {found}")
     return sizes.pop()[0]
-
-
-def _filled(x: jax.Array, multiple: int) -> jax.Array:
-    """The rows of x, and copies of the last one up to a multiple of a number: a state is never made up."""
-    short = -len(x) % multiple
-    return jnp.concatenate([x, jnp.repeat(x[-1:], short, axis=0)]) if short else x
 
 
 def _sum_where(real: jax.Array, y: jax.Array) -> jax.Array:

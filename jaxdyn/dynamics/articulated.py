@@ -18,8 +18,10 @@ from ..spatial.components import (
     dot,
     mat_to_sym,
     matmul,
+    move_wrench,
     rotate,
     scale,
+    skew_times,
     sub,
     sym_apply,
     sym_congruence,
@@ -86,7 +88,7 @@ def articulated_body(
         gain = scale(1 / pivot, column)
         remaining = downdate(inertia, gain, column)
         onward = add(wrench, apply(remaining, bias), scale(rest, gain))
-        return (to_parent(link, remaining), wrench_to_parent(link, onward)), (gain, rest / pivot)
+        return (to_parent(link, remaining), move_wrench(link.rotation, link.translation, onward)), (gain, rest / pivot)
 
     nothing = (ArticulatedInertia(zero * 2, zero * 3, zero * 2), zero * 2)
     gains, rests = inward(chain, q, gather, nothing, (biases, body_wrenches, tau, chain.armature))
@@ -145,14 +147,3 @@ def to_parent(link: Link, inertia: ArticulatedInertia) -> ArticulatedInertia:
     # [p] coupling^T + (coupling + [p] linear) [p]^T, with M [p]^T = ([p] M^T)^T
     total = add(angular, skew_times(p, transpose(coupling)), transpose(skew_times(p, transpose(shifted))))
     return ArticulatedInertia(mat_to_sym(total), shifted, linear)
-
-
-def skew_times(p, m: Mat) -> Mat:
-    """[p] M."""
-    return transpose(tuple(x for j in range(3) for x in cross(p, m[j::3])))
-
-
-def wrench_to_parent(link: Link, wrench) -> tuple[Array, ...]:
-    """A wrench about the link's frame, about the parent's: f turns, n turns and gains p x f."""
-    force = rotate(link.rotation, wrench[3:])
-    return (*add(rotate(link.rotation, wrench[:3]), cross(link.translation, force)), *force)

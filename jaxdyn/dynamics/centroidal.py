@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from ..model.chain import Chain
 from ..model.joints import Link
-from ..spatial.components import add, cross, rotate, scale, zeros
+from ..spatial.components import add, move_wrench, rotate, scale, zeros
 from .composite import composite_momenta
 from .coordinates import joint_accelerations, joint_rates, joints_of, place
 from .kinematics import start_pose, walk
@@ -70,8 +70,8 @@ def centroidal_momentum_bias(chain: Chain, q: Float[Array, " nq"], v: Float[Arra
         world, motion = parent
         motion = accelerate(motion, link, *x)
         r, p = walk(world, link)
-        moment, force = (rotate(r, f) for f in body_wrench(link.inertia, *motion))
-        return ((r, p), motion), (*add(moment, cross(p, force)), *force)
+        moment, force = body_wrench(link.inertia, *motion)
+        return ((r, p), motion), move_wrench(r, p, (*moment, *force))
 
     links, x = place(chain, q)
     rates, accelerations = joint_rates(chain, v), joint_accelerations(chain, v, jnp.zeros_like(v))

@@ -22,7 +22,7 @@ from .forward import forward_dynamics
 from .lowering import by_batch
 from .mass_matrix_inverse import SMALL, mass_matrix_inverse, positive_inverse
 from .regressor import regressor
-from .variation import link_derivatives, vary
+from .variation import link_derivatives
 from .wrench import link_wrenches
 
 
@@ -119,19 +119,11 @@ def _of_torques(chain: Chain, q: Array, qd: Array, qdd: Array, wrenches: Array |
     links, x = place(chain, q)
     joints = chain.topology.quaternion_joints
     states = (joint_rates(chain, qd), joint_accelerations(chain, qd, qdd))
-    function = _placed_derivatives(joints) if joints else link_derivatives
-    of_links = function(links, x, *states, base_gravity(links), wrenches)
+    of_links = link_derivatives(links, x, *states, base_gravity(links), wrenches, joints)
     position, velocity, acceleration = (by_coordinates(chain, matrix) for matrix in of_links)
     if joints:  # the links' joints accelerate by qdd - g(qd)
         velocity = velocity - acceleration @ jax.jacfwd(lambda v: rate_terms(chain, v))(qd)
     return position, velocity, generalised_inertia(chain, of_links.acceleration + jnp.diag(chain.armature))
-
-
-def _placed_derivatives(joints: tuple[tuple[int, int], ...]):
-    """`link_derivatives` in which quaternion joints vary by their placement, which their links' joints follow."""
-    return by_batch(
-        lambda chain, *state: vary(chain, joints, *state), size=lambda chain: max(100 + 60 * chain.n, 2 * chain.n**2)
-    )
 
 
 @by_batch(size=lambda chain: max(100 + 60 * chain.n, 8 * chain.n**2))
@@ -145,7 +137,7 @@ def _link_forward(
 ) -> tuple[Array, Array, Array, Array]:
     """Of a chain of ordinary joints: accelerations, their Jacobians to q and qd, and M^-1."""
     qdd = articulated_body(chain, q, qd, tau, gravity, wrenches)
-    position, velocity, mass = vary(chain, (), q, qd, qdd, gravity, wrenches)
+    position, velocity, mass = link_derivatives(chain, q, qd, qdd, gravity, wrenches)
     n = chain.n
     armature = chain.armature if chain.armature.ndim == mass.ndim - 1 else chain.armature[:, None]
     diagonal = jnp.eye(n, dtype=mass.dtype).reshape(n, n, *(1,) * (mass.ndim - 2))

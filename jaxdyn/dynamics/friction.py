@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..model.chain import Chain
+from ..model.chain import Chain, Transmission
 from .coordinates import generalised_force, joint_rates, place
 
 
@@ -24,9 +24,13 @@ def friction_force(chain: Chain, qd: Float[Array, " nv"]) -> Float[Array, " nv"]
     torques = chain.viscous_friction * rates + dry * sign + chain.torque_offset
     if (motors := chain.transmission) is not None:
         spins = motors.matrix @ rates
-        losses = motors.coulomb_friction * jnp.tanh(spins / motors.coulomb_velocity) + motors.viscous_friction * spins
-        torques = torques + motors.matrix.T @ losses
+        torques = torques + motors.matrix.T @ motor_losses(motors, spins)
     return generalised_force(chain, torques)
+
+
+def motor_losses(motors: Transmission, spins: Float[Array, " motors"]) -> Float[Array, " motors"]:
+    """f_m(spins): what friction takes at the motors of a transmission, before its ratios."""
+    return motors.coulomb_friction * jnp.tanh(spins / motors.coulomb_velocity) + motors.viscous_friction * spins
 
 
 def _fading(rates: Float[Array, " n"], width: Float[Array, " n"]) -> Float[Array, " n"]:

@@ -5,11 +5,12 @@ from jaxtyping import Array, Float
 
 from ..model.chain import Chain
 from ..model.joints import Link
-from ..spatial.components import add, cross, rotate, sub, zeros
+from ..spatial.components import move_wrench, sub, zeros
 from .coordinates import base_gravity, joint_accelerations, joint_rates, place
 from .kinematics import start_pose, walk
 from .newton_euler import accelerate, body_wrench
 from .sweep import outward
+from .wrench import wrench_columns
 
 
 def ground_reaction(
@@ -45,12 +46,11 @@ def ground_reaction(
         if acting is not None:
             moment, force = sub(moment, acting[:3]), sub(force, acting[3:])
         r, p = walk(world, link)
-        turned = rotate(r, force)
-        return ((r, p), motion), (*add(rotate(r, moment), cross(p, turned)), *turned)
+        return ((r, p), motion), move_wrench(r, p, (*moment, *force))
 
     links, x = place(chain, q)
     rates, accelerations = joint_rates(chain, v), joint_accelerations(chain, v, a)
-    acting = None if external_wrenches is None else tuple(external_wrenches.T)
+    acting = wrench_columns(external_wrenches)
     gravity = base_gravity(links)
     zero = zeros(x[0] + rates[0] + accelerations[0] + gravity[0] + chain.inertia[0, 0], 3)
     if acting is not None:

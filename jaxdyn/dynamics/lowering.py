@@ -29,6 +29,7 @@ from jax.interpreters import partial_eval
 from jaxtyping import Array
 
 Size = Callable[[Any], int]
+Count = Any  # of states: an int, or a size that `jax.export` leaves open
 
 LANES = 64  # of a chunk: 32 to 256 are alike, fewer waste vector instructions, more leave the first cache
 # XLA:CPU cannot compile an operation inside a kernel that it would spread over threads: one that reads and writes 512 KiB or,
@@ -129,7 +130,7 @@ def _single(call: Callable, width: int, variables: tuple) -> Any:
     return _by_platform(_kernel(whole), whole, variables)
 
 
-def _many(call: Callable, mapped: tuple[bool, ...], count: int, width: int) -> Callable[..., Any]:
+def _many(call: Callable, mapped: tuple[bool, ...], count: Count, width: int) -> Callable[..., Any]:
     """The function over one batch axis, the first of the variables that are mapped; under another vmap the axes merge."""
     many = custom_vmap(lambda *variables: _over_lanes(call, mapped, count, width, variables))
 
@@ -151,7 +152,7 @@ def _many(call: Callable, mapped: tuple[bool, ...], count: int, width: int) -> C
     return many
 
 
-def _over_lanes(call: Callable, mapped: tuple[bool, ...], count: int, width: int, variables: tuple) -> Any:
+def _over_lanes(call: Callable, mapped: tuple[bool, ...], count: Count, width: int, variables: tuple) -> Any:
     """All states at once, as lanes; on the CPU chunk by chunk."""
 
     def everything(*variables):
@@ -162,7 +163,9 @@ def _over_lanes(call: Callable, mapped: tuple[bool, ...], count: int, width: int
 
     # a batch that automatic partitioning splits stays split, since every chunk has a part of it from each device
     parts = min(jax.local_device_count("cpu"), 8)
-    lanes = min(max(LANES // parts, 8), LARGEST // width // parts, -(-count // parts))
+    lanes = min(max(LANES // parts, 8), LARGEST // width // parts)
+    if isinstance(count, int):
+        lanes = min(lanes, -(-count // parts))
     if lanes < 1 or parts * lanes < 2:
         return everything(*variables)
     lanes -= lanes % 8 if lanes > 8 else 0
@@ -171,9 +174,7 @@ def _over_lanes(call: Callable, mapped: tuple[bool, ...], count: int, width: int
     padded = parts * blocks * lanes
 
     def split(x):
-        if x.shape[0] != padded:  # filled up with the last state
-            x = jnp.concatenate([x, jnp.broadcast_to(x[-1:], (padded - x.shape[0], *x.shape[1:]))])
-        return jnp.moveaxis(x.reshape(parts, blocks, lanes, *x.shape[1:]), 1, 0)
+        return jnp.moveaxis(filled(x, parts * lanes).reshape(parts, blocks, lanes, *x.shape[1:]), 1, 0)
 
     def join(x):
         return jnp.moveaxis(x.reshape(blocks, parts, lanes, *x.shape[2:]), 0, 1).reshape(padded, *x.shape[2:])[:count]
@@ -192,6 +193,14 @@ def _over_lanes(call: Callable, mapped: tuple[bool, ...], count: int, width: int
     return _by_platform(chunks, everything, variables)
 
 
+def filled(x: Array, multiple: int) -> Array:
+    """The rows of x, and copies of the last one up to a multiple of a number: a state is never made up."""
+    short = -x.shape[0] % multiple
+    if isinstance(short, int) and short == 0:
+        return x
+    return jnp.concatenate([x, jnp.broadcast_to(x[-1:], (short, *x.shape[1:]))])
+
+
 def _by_platform(cpu: Callable, default: Callable, variables: tuple) -> Any:
     """One of two forms of a function, by the platform it is lowered for; both are traced only where there are several."""
     if jax.default_backend() == "cpu":
@@ -205,10 +214,7 @@ def _kernel(function: Callable) -> Callable:
         return function
 
     def call(*variables):
-        flat, structure = jax.tree.flatten(variables)
-        traced, shapes = jax.make_jaxpr(lambda *x: function(*jax.tree.unflatten(structure, x)), return_shape=True)(
-            *flat
-        )
+        traced, shapes = jax.make_jaxpr(function, return_shape=True)(*variables)
         # XLA aborts on a kernel that does not use one of its arguments: those are left out, and of the rest an entry each
         # is a result that nobody reads, so that no simplification can make one unused
         jaxpr, used = partial_eval.dce_jaxpr(traced.jaxpr, [True] * len(traced.jaxpr.outvars))
@@ -221,7 +227,7 @@ def _kernel(function: Callable) -> Callable:
             return eval_jaxpr(jaxpr, traced.consts, *inputs), jnp.stack(entries)
 
         with set_xla_metadata(inlineable="false", xla_cpu_small_call="true"):
-            out, _ = jax.jit(program)(*(x for x, u in zip(flat, used, strict=True) if u))
+            out, _ = jax.jit(program)(*(x for x, u in zip(variables, used, strict=True) if u))
         return jax.tree.unflatten(jax.tree.structure(shapes), out)
 
     return call
@@ -254,8 +260,8 @@ _batch_first.defjvp(lambda primals, tangents: (_batch_first(*primals), tangents[
 def sparse_jvp(function: Callable[..., Any], primals: tuple, tangents: tuple) -> tuple[Any, Any]:
     """`jax.jvp` that leaves arguments whose tangent is a `SymbolicZero` out of the derivative, at any depth of trees."""
     values, structure = jax.tree.flatten(primals)
-    directions = jax.tree.leaves(tangents, is_leaf=_is_zero)
-    active = [not _is_zero(t) for t in directions]
+    directions = jax.tree.leaves(tangents, is_leaf=is_zero)
+    active = [not is_zero(t) for t in directions]
 
     def of_active(*varied):
         rest = iter(varied)
@@ -266,5 +272,6 @@ def sparse_jvp(function: Callable[..., Any], primals: tuple, tangents: tuple) ->
     return jax.jvp(of_active, tuple(v for v, _ in chosen), tuple(t for _, t in chosen))
 
 
-def _is_zero(tangent: Any) -> bool:
+def is_zero(tangent: Any) -> bool:
+    """Whether a tangent is known to be zero."""
     return isinstance(tangent, SymbolicZero)

@@ -9,7 +9,7 @@ from ..model.chain import Chain
 from .lowering import by_batch, sparse_jvp
 from .mass_matrix import crba
 
-SMALL = 24  # velocities: up to there eliminating in a kernel beats LAPACK (docs/benchmarks.md)
+SMALL = 24  # velocities: up to there eliminating in a kernel is about as fast as LAPACK or faster (docs/benchmarks.md)
 
 
 def mass_matrix_inverse(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
@@ -62,7 +62,7 @@ def positive_inverse(matrix: Float[Array, "n n *#lanes"]) -> Float[Array, "n n *
 
 
 def mass_matrix_solve(chain: Chain, q: Float[Array, " nq"], b: Float[Array, " nv"]) -> Float[Array, " nv"]:
-    """x with M(q) x = b, for one or more directions b of a derivative."""
+    """x with M(q) x = b: by `mass_matrix_inverse` up to 24 velocities, by Cholesky factors of `crba` beyond, O(n^3)."""
     if chain.nv <= SMALL:
         return mass_matrix_inverse(chain, q) @ b
     return cho_solve(cho_factor(crba(chain, q), lower=True), b)

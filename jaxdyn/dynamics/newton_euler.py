@@ -4,7 +4,7 @@ from jaxtyping import Array, Float
 
 from ..model.chain import Chain
 from ..model.joints import Link
-from ..spatial.components import add, cross, dot, rotate, scale, sub, sym_apply, unrotate, unstack, zeros
+from ..spatial.components import add, cross, dot, move_wrench, scale, sub, sym_apply, unrotate, unstack, zeros
 from .sweep import inward, outward
 from .wrench import wrench_columns
 
@@ -29,18 +29,18 @@ def newton_euler(
         moment, force = body_wrench(link.inertia, *motion)
         if wrench is not None:
             moment, force = sub(moment, wrench[:3]), sub(force, wrench[3:])
-        return motion, (moment, force)
-
-    def transmit(children, link: Link, wrench):
-        moment, force = add(children[0], wrench[0]), add(children[1], wrench[1])
-        turned = rotate(link.rotation, force)
-        at_parent = add(rotate(link.rotation, moment), cross(link.translation, turned))
-        return (at_parent, turned), dot(link.screw, (*moment, *force))
+        return motion, (*moment, *force)
 
     zero = zeros(q[0] + qd[0] + qdd[0] + gravity[0] + chain.inertia[0, 0], 3)
     base = (zero, zero, tuple(z - g for z, g in zip(zero, unstack(gravity), strict=True)))
     wrenches_needed = outward(chain, q, accelerations, base, (qd, qdd, wrench_columns(wrenches)))
-    return inward(chain, q, transmit, (zero, zero), wrenches_needed)
+    return inward(chain, q, transmit, zero * 2, wrenches_needed)
+
+
+def transmit(children, link: Link, wrench):
+    """What a link hands on to its parent, the wrench it needs and its children's, and its joint's torque: their power."""
+    wrench = add(children, wrench)
+    return move_wrench(link.rotation, link.translation, wrench), dot(link.screw, wrench)
 
 
 def accelerate(parent, link: Link, qd, qdd):

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 from ..model.chain import Chain
 from ..model.configuration import difference
 from ..model.joints import Link
-from ..spatial.components import add, cross, dot, rotate, scale, sym_apply, unrotate, unstack, zeros
+from ..spatial.components import add, cross, scale, sym_apply, unrotate, unstack, zeros
 from .coordinates import (
     base_gravity,
     generalised_force,
@@ -17,6 +17,7 @@ from .coordinates import (
     rotor_torques,
 )
 from .lowering import by_batch
+from .newton_euler import transmit
 from .sweep import inward, outward
 
 
@@ -68,18 +69,13 @@ def _link_torques(
 
     def motions(parent, link: Link, inputs):
         motion = accelerate_by_reference(parent, link, *inputs)
-        return motion, reference_wrench(link.inertia, *motion)
-
-    def transmit(children, link: Link, wrench):
-        moment, force = add(children[0], wrench[0]), add(children[1], wrench[1])
-        turned = rotate(link.rotation, force)
-        at_parent = add(rotate(link.rotation, moment), cross(link.translation, turned))
-        return (at_parent, turned), dot(link.screw, (*moment, *force))
+        moment, force = reference_wrench(link.inertia, *motion)
+        return motion, (*moment, *force)
 
     zero = zeros(x[0] + rates[0] + references[0] + accelerations[0] + gravity[0] + chain.inertia[0, 0], 3)
     base = (zero, zero, zero, tuple(z - g for z, g in zip(zero, unstack(gravity), strict=True)))
     wrenches = outward(chain, x, motions, base, (rates, references, accelerations))
-    return inward(chain, x, transmit, (zero, zero), wrenches)
+    return inward(chain, x, transmit, zero * 2, wrenches)
 
 
 def accelerate_by_reference(parent, link: Link, rate, reference, acceleration):

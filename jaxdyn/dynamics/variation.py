@@ -28,10 +28,22 @@ from jaxtyping import Array, Float
 from ..model.chain import Chain
 from ..model.joints import Link
 from ..model.tree import ancestor_mask
-from ..spatial.components import add, cross, dot, matmul, rotate, scale, sub, sym_to_mat, unrotate, unstack
+from ..spatial.components import (
+    add,
+    cross,
+    dot,
+    move_wrench,
+    rotate,
+    scale,
+    skew_times,
+    sub,
+    sym_to_mat,
+    unrotate,
+    unstack,
+)
 from .composite import momentum, move_inertia
 from .kinematics import start_pose, walk
-from .lowering import by_batch, sparse_jvp
+from .lowering import by_batch, is_zero, sparse_jvp
 from .newton_euler import newton_euler
 from .pairs import by_row
 from .sweep import inward, outward
@@ -68,13 +80,13 @@ def link_derivatives(
     qdd: Float[Array, "n *#lanes"],
     gravity: Float[Array, "3 *#lanes"],
     wrenches: Float[Array, "n 6 *#lanes"] | None,
+    joints: tuple[tuple[int, int], ...] = (),
 ) -> LinkDerivatives:
-    """The Jacobians of `newton_euler`; the wrenches on links are held in the links' frames."""
-    return vary(chain, (), q, qd, qdd, gravity, wrenches)
+    """The Jacobians of `newton_euler`; the wrenches on links are held in the links' frames.
 
-
-def vary(chain: Chain, joints: tuple[tuple[int, int], ...], q, qd, qdd, gravity, wrenches) -> LinkDerivatives:
-    """The Jacobians; positions of the joints given, (first link, number of links), turn the frame that carries them."""
+    Positions of the joints given, (first link, number of links), do not move these links one by one: they turn the frame that
+    carries them, as the placement of a quaternion joint does.
+    """
     motion = world_motion(chain, q, qd, qdd, gravity, wrenches)
     s, v, a = motion.screw, motion.parent_twist, motion.parent_acceleration
     first = twist_bracket(v, s)
@@ -110,13 +122,12 @@ def vary(chain: Chain, joints: tuple[tuple[int, int], ...], q, qd, qdd, gravity,
         above = (position, velocity, dot(momentum_i, s))
         return above, (dot(s_i, by_position), dot(s_i, by_velocity), dot(s_i, momenta))
 
-    of_rows = (s, momenta, transposed)
+    of_rows, carries = (s, momenta, transposed), ancestor_mask(chain.topology.parents)
     if not joints:
-        return LinkDerivatives(*by_row(ancestor_mask(chain.topology.parents), row, of_rows))
+        return LinkDerivatives(*by_row(carries, row, of_rows))
     together = np.eye(chain.n, dtype=bool)
     for link, size in joints:
         together[link : link + size, link : link + size] = True
-    carries = ancestor_mask(chain.topology.parents)
     positions = by_row(carries, lambda x: [y[:1] for y in row(x)], of_rows, together)
     others = by_row(carries, lambda x: [y[1:] for y in row(x)], of_rows)
     return LinkDerivatives(*positions, *others)
@@ -140,14 +151,11 @@ def world_motion(chain: Chain, q, qd, qdd, gravity, wrenches) -> Motion:
         moment, force = momentum(inertia, spatial[:3], spatial[3:])
         wrench = add((*moment, *force), wrench_bracket(twist, (*angular, *linear)))
         if on_link is not None:
-            given = rotate(r, on_link[3:])
-            wrench = sub(wrench, (*add(rotate(r, on_link[:3]), cross(p, given)), *given))
+            wrench = sub(wrench, move_wrench(r, p, on_link))
         h, (xx, xy, yy, xz, yz, zz) = inertia[1:4], inertia[4:10]
         half = 0.5 * (xx + yy + zz)
         second_moment = sym_to_mat((half - xx, -xy, half - yy, -xz, -yz, half - zz))
-        zero = jnp.zeros_like(half)
-        turned = matmul((zero, -w[2], w[1], w[2], zero, -w[0], -w[1], w[0], zero), second_moment)
-        spread = tuple(x + u[k // 3] * h[k % 3] for k, x in enumerate(turned))
+        spread = tuple(x + u[k // 3] * h[k % 3] for k, x in enumerate(skew_times(w, second_moment)))
         return ((r, p), twist, spatial), Motion(s, v, a, inertia, spread, linear, wrench)
 
     zero = jnp.zeros_like(q[0] + qd[0] + qdd[0] + gravity[0] + chain.inertia[0, 0])
@@ -190,11 +198,11 @@ def tangent_of_torques(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
 
     Nothing is differentiated through the recursion where q, qd and qdd alone vary.
     """
-    along = [not isinstance(t, SymbolicZero) for t in jax.tree.leaves(tangents[1:4], is_leaf=_is_zero)]
+    along = [not is_zero(t) for t in tangents[1:4]]
     others = (tangents[0], *tangents[4:])
     if primals[0].n > DENSE or not any(along):
         return sparse_jvp(newton_euler, primals, tangents)
-    if all(_is_zero(t) for t in jax.tree.leaves(others, is_leaf=_is_zero)):
+    if all(is_zero(t) for t in jax.tree.leaves(others, is_leaf=is_zero)):
         value = link_torques(*primals)
         tangent = jnp.zeros_like(value)
     else:
@@ -203,10 +211,6 @@ def tangent_of_torques(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     for matrix, t, moves in zip(link_derivatives(*primals), tangents[1:4], along, strict=True):
         tangent = tangent + matrix @ t if moves else tangent
     return value, tangent
-
-
-def _is_zero(tangent: object) -> bool:
-    return isinstance(tangent, SymbolicZero)
 
 
 link_torques = by_batch(newton_euler)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..dynamics.coordinates import joint_rates
-from ..dynamics.friction import friction_force
+from ..dynamics.friction import friction_force, motor_losses
 from ..model.chain import Chain
 
 
@@ -39,10 +39,7 @@ def with_implicit_friction(
     if (motors := chain.transmission) is None:
         return damped
 
-    def losses(spins):
-        return motors.viscous_friction * spins + motors.coulomb_friction * jnp.tanh(spins / motors.coulomb_velocity)
-
-    slopes = _slopes(losses, motors.matrix @ before, motors.matrix @ after)
+    slopes = _slopes(lambda x: motor_losses(motors, x), motors.matrix @ before, motors.matrix @ after)
     rotors = dataclasses.replace(motors, rotor_inertia=motors.rotor_inertia + dt * slopes)
     return dataclasses.replace(damped, transmission=rotors)
 

@@ -67,6 +67,17 @@ def transpose(a: Mat) -> Mat:
     return (*a[0::3], *a[1::3], *a[2::3])
 
 
+def skew_times(p: Sequence[Array], m: Mat) -> Mat:
+    """[p] M."""
+    return transpose(tuple(x for j in range(3) for x in cross(p, m[j::3])))
+
+
+def move_wrench(r: Mat, p: Sequence[Array], wrench: Sequence[Array]) -> tuple[Array, ...]:
+    """A wrench (n, f) about frame a, from the same about frame b with pose (R_ab, p_ab): f turns, n turns and gains p x f."""
+    force = rotate(r, wrench[3:])
+    return (*add(rotate(r, wrench[:3]), cross(p, force)), *force)
+
+
 def sym_apply(s: Sym, v: Sequence[Array]) -> tuple[Array, ...]:
     """S v for a symmetric S."""
     xx, xy, yy, xz, yz, zz = s
