@@ -11,6 +11,7 @@ import pytest
 import jaxdyn
 from helpers import mechanism_state, once, random_chain, random_mechanism, random_state, relative
 from jaxdyn.dynamics import coordinates
+from jaxdyn.dynamics.mass_matrix_inverse import inverse_of_mass_matrix
 from jaxdyn.dynamics.newton_euler import newton_euler
 from jaxdyn.dynamics.variation import DENSE
 from peer_models import to_pinocchio
@@ -167,3 +168,14 @@ def test_derivative_of_the_inverse_of_the_mass_matrix():
     h = 1e-6
     ahead, behind = (jaxdyn.mass_matrix_inverse(chain, q + x * direction) for x in (h, -h))
     assert relative(change, (ahead - behind) / (2 * h)) < 1e-7
+
+
+@pytest.mark.parametrize("n", [1, 3, 4, 5, 10, 57])
+def test_inverse_of_a_positive_matrix_of_any_size(n):
+    """Blocks filled up or not, and Cholesky factors beyond."""
+    roots = np.random.default_rng(n).normal(size=(3, n, n))
+    matrices = roots @ roots.transpose(0, 2, 1) + np.eye(n)
+    expected = np.linalg.inv(matrices)
+    batch = jax.jit(jax.vmap(inverse_of_mass_matrix))(jnp.asarray(matrices))
+    assert relative(batch, expected) < 1e-12
+    assert relative(jax.jit(inverse_of_mass_matrix)(jnp.asarray(matrices[0])), expected[0]) < 1e-12

@@ -26,18 +26,17 @@ def joint_accelerations(chain: Chain, v: Float[Array, " nv"], a: Float[Array, " 
 
 def rate_terms(chain: Chain, v: Float[Array, " nv"]) -> Float[Array, " nv"]:
     """g(v): what the accelerations of quaternion joints are more than those of their links' joints."""
-    joints = layout(chain).quaternions
-    if not joints:
-        return jnp.zeros_like(v)
     out = jnp.zeros_like(v)
-    for joint in joints:
-        x, y, z = (v[joint.column + i] for i in range(3))
-        terms = jnp.stack([y * z, -x * z, x * y])
-        if joint.size == 6:
-            w, u = v[joint.column : joint.column + 3], v[joint.column + 3 : joint.column + 6]
-            terms = jnp.concatenate([terms, jnp.cross(w, u)])
-        out = out.at[joint.columns].set(terms)
+    for joint in layout(chain).quaternions:
+        out = out.at[joint.columns].set(joint_rate_terms(v[joint.columns]))
     return out
+
+
+def joint_rate_terms(v: Float[Array, "k *lanes"]) -> Float[Array, "k *lanes"]:
+    """g(v) of one spherical (3) or free (6) joint."""
+    x, y, z = v[:3]
+    turning = jnp.stack([y * z, -x * z, x * y])
+    return turning if v.shape[0] == 3 else jnp.concatenate([turning, jnp.cross(v[:3], v[3:], axis=0)])
 
 
 def rate_matrix(chain: Chain, v: Float[Array, " nv"]) -> Float[Array, "nv nv"]:

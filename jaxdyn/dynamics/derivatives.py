@@ -14,16 +14,19 @@ from .coordinates import (
     by_coordinates,
     generalised_inertia,
     joint_accelerations,
+    joint_rate_terms,
     joint_rates,
     place,
-    rate_terms,
 )
 from .forward import forward_dynamics
 from .lowering import by_batch
-from .mass_matrix_inverse import SMALL, mass_matrix_inverse, positive_inverse
+from .mass_matrix_inverse import inverse_of_mass_matrix, positive_inverse
+from .pairs import jacobian_by_column
 from .regressor import regressor
 from .variation import link_derivatives
 from .wrench import link_wrenches
+
+TOGETHER = 24  # velocities: up to there all of forward dynamics' derivatives are one kernel
 
 
 class InverseDynamicsDerivatives(NamedTuple):
@@ -103,27 +106,45 @@ def forward_dynamics_derivatives(
         The Jacobians; meaningless (huge, infinite or NaN) where M(q) is singular.
     """
     wrenches = link_wrenches(chain, external_wrenches, wrench_by_tip)
-    if is_ordinary(chain) and chain.transmission is None and chain.nv <= SMALL:
+    if is_ordinary(chain) and chain.transmission is None and chain.nv <= TOGETHER:
         qdd, position, velocity, inverse = _link_forward(chain, q, qd, tau, base_gravity(chain), wrenches)
     else:
         qdd = forward_dynamics(chain, q, qd, tau, wrenches)
-        by_position, by_velocity, _ = _of_torques(chain, q, qd, qdd, wrenches)
-        inverse = mass_matrix_inverse(chain, q)
-        both = -inverse @ jnp.concatenate([by_position, by_velocity], axis=1)
-        position, velocity = both[:, : chain.nv], both[:, chain.nv :]
+        by_position, by_velocity, mass = _of_torques(chain, q, qd, qdd, wrenches)
+        inverse = inverse_of_mass_matrix(mass)
+        position, velocity = -inverse @ by_position, -inverse @ by_velocity
     own = -inverse @ regressor(chain, q, qd, qdd) if parameters else None
     return ForwardDynamicsDerivatives(position, velocity, inverse, own)
 
 
 def _of_torques(chain: Chain, q: Array, qd: Array, qdd: Array, wrenches: Array | None) -> tuple[Array, Array, Array]:
     links, x = place(chain, q)
+    rates, accelerations = joint_rates(chain, qd), joint_accelerations(chain, qd, qdd)
     joints = chain.topology.quaternion_joints
-    states = (joint_rates(chain, qd), joint_accelerations(chain, qd, qdd))
-    of_links = link_derivatives(links, x, *states, base_gravity(links), wrenches, joints)
-    position, velocity, acceleration = (by_coordinates(chain, matrix) for matrix in of_links)
-    if joints:  # the links' joints accelerate by qdd - g(qd)
-        velocity = velocity - acceleration @ jax.jacfwd(lambda v: rate_terms(chain, v))(qd)
-    return position, velocity, generalised_inertia(chain, of_links.acceleration + jnp.diag(chain.armature))
+    position, velocity, mass = _of_links(links, x, rates, accelerations, base_gravity(links), wrenches, joints)
+    return by_coordinates(chain, position), by_coordinates(chain, velocity), generalised_inertia(chain, mass)
+
+
+@by_batch(size=lambda chain: max(100 + 60 * chain.n, 2 * chain.n**2))
+def _of_links(
+    chain: Chain,
+    q: Float[Array, "n *#lanes"],
+    qd: Float[Array, "n *#lanes"],
+    qdd: Float[Array, "n *#lanes"],
+    gravity: Float[Array, "3 *#lanes"],
+    wrenches: Float[Array, "n 6 *#lanes"] | None,
+    joints: tuple[tuple[int, int], ...] = (),
+) -> tuple[Array, Array, Array]:
+    """`link_derivatives` with the armature; where links of quaternion joints, (first, number), accelerate by qdd - g(qd)."""
+    position, velocity, mass = link_derivatives(chain, q, qd, qdd, gravity, wrenches, joints)
+    for link, size in joints:
+        here = slice(link, link + size)
+        terms = jacobian_by_column(joint_rate_terms, qd[here])
+        change = sum(mass[:, link + k, None] * terms[k][None] for k in range(size))
+        velocity = jax.lax.dynamic_update_slice_in_dim(velocity, velocity[:, here] - change, link, 1)
+    lanes = (1,) * (mass.ndim - 2)
+    armature = chain.armature.reshape(1, chain.n, *(chain.armature.shape[1:] or lanes))
+    return position, velocity, mass + jnp.eye(chain.n, dtype=mass.dtype).reshape(chain.n, chain.n, *lanes) * armature
 
 
 @by_batch(size=lambda chain: max(100 + 60 * chain.n, 8 * chain.n**2))
@@ -137,11 +158,8 @@ def _link_forward(
 ) -> tuple[Array, Array, Array, Array]:
     """Of a chain of ordinary joints: accelerations, their Jacobians to q and qd, and M^-1."""
     qdd = articulated_body(chain, q, qd, tau, gravity, wrenches)
-    position, velocity, mass = link_derivatives(chain, q, qd, qdd, gravity, wrenches)
-    n = chain.n
-    armature = chain.armature if chain.armature.ndim == mass.ndim - 1 else chain.armature[:, None]
-    diagonal = jnp.eye(n, dtype=mass.dtype).reshape(n, n, *(1,) * (mass.ndim - 2))
-    inverse = positive_inverse(mass + diagonal * armature[None])
+    position, velocity, mass = _of_links(chain, q, qd, qdd, gravity, wrenches)
+    inverse = positive_inverse(mass)
 
     def body(total, x):
         column, row = x
@@ -149,4 +167,4 @@ def _link_forward(
 
     both = jnp.concatenate([position, velocity], axis=1)
     product, _ = jax.lax.scan(body, jnp.zeros_like(both), (inverse, both))
-    return qdd, product[:, :n], product[:, n:], inverse
+    return qdd, product[:, : chain.n], product[:, chain.n :], inverse
