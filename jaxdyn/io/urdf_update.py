@@ -48,8 +48,6 @@ def update_urdf(
     layout = parts.layout
     arrays = arrays_of(chain)
     check_writable(chain)
-    if not allow_nonphysical:
-        check_consistent(chain)
     _check_layout(source, chain, parts)
     strange = set(chain.frame_names) - set(layout.frames)
     if strange:
@@ -85,6 +83,8 @@ def update_urdf(
     text = HEAD + "\n".join((*robot.document.before, body, *robot.document.after)) + "\n"
     again = arrange(parse_robot(text, source, allow_nonphysical=True), None, tip, floating_base, ignore_mimic)
     _check_same(source, chain, arrays, again)
+    if not allow_nonphysical:
+        check_consistent(chain)
     write_whole(path, text)
 
 

@@ -52,8 +52,6 @@ def to_urdf(chain: Chain, name: str = "robot", *, allow_nonphysical: bool = Fals
     """
     arrays = arrays_of(chain)
     check_writable(chain)
-    if not allow_nonphysical:
-        check_consistent(chain)
     topology = chain.topology
     robot = ET.Element("robot", name=name)
     ET.SubElement(robot, "link", name=topology.base_name)
@@ -93,6 +91,8 @@ def to_urdf(chain: Chain, name: str = "robot", *, allow_nonphysical: bool = Fals
     ET.indent(robot)
     text = HEAD + ET.tostring(robot, encoding="unicode") + "\n"
     parse_robot(text, "the URDF to be written", allow_nonphysical=True)  # a name may be impossible in XML
+    if not allow_nonphysical:
+        check_consistent(chain)
     return text
 
 
