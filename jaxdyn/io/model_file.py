@@ -92,7 +92,7 @@ def _chain(header: Mapping[str, Any], body: io.BytesIO, name: str, dtype: DTypeL
                 'jax.config.update("jax_enable_x64", True) first, or load it with dtype="float32"'
             )
         arrays[leaf["name"]] = jnp.asarray(array.astype(kind, copy=False))
-    fields = {part: None for part in _PARTS} | {key: x for key, x in arrays.items() if "." not in key}
+    fields = dict.fromkeys(_PARTS) | {key: x for key, x in arrays.items() if "." not in key}
     for part, kind in _PARTS.items():
         inner = {key.partition(".")[2]: x for key, x in arrays.items() if key.startswith(f"{part}.")}
         fields[part] = kind(**inner) if inner else None
@@ -149,8 +149,8 @@ def _parts_of(path: str | os.PathLike[str], name: str) -> tuple[dict[str, Any], 
         )
     if header.get("version") != VERSION:
         raise ModelError(
-            f"{name}: the file has version {header.get('version')} of the format, written by jaxdyn {header.get('jaxdyn')}, and "
-            f"this jaxdyn {importlib.metadata.version('jaxdyn')} reads version {VERSION}: use the jaxdyn that wrote it, or "
+            f"{name}: the file has version {header.get('version')} of the format, written by jaxdyn {header.get('jaxdyn')}, "
+            f"and this jaxdyn {importlib.metadata.version('jaxdyn')} reads version {VERSION}: use the jaxdyn that wrote it, or "
             "write the model anew"
         )
     expected = int(header["bytes"])
