@@ -92,7 +92,7 @@ def _chain(header: Mapping[str, Any], body: io.BytesIO, name: str, dtype: DTypeL
                 'jax.config.update("jax_enable_x64", True) first, or load it with dtype="float32"'
             )
         arrays[leaf["name"]] = jnp.asarray(array.astype(kind, copy=False))
-    fields = dict.fromkeys(_PARTS) | {key: x for key, x in arrays.items() if "." not in key}
+    fields: dict[str, Any] = dict.fromkeys(_PARTS) | {key: x for key, x in arrays.items() if "." not in key}
     for part, kind in _PARTS.items():
         inner = {key.partition(".")[2]: x for key, x in arrays.items() if key.startswith(f"{part}.")}
         fields[part] = kind(**inner) if inner else None
