@@ -86,7 +86,8 @@ def read_column_map(given: str | os.PathLike[str] | Mapping[str, Any]) -> Column
     ```
 
     A value in the log becomes sign x scale x unit x value + offset. For a bag, `topic` and `joints` (the bag's names of the
-    robot's joints, in its order) stand at the top, and kinds need no columns: `[i]` with `gains` says that efforts are currents.
+    robot's joints, in its order) stand at the top, and kinds need no columns: `[i]` with `gains` says that efforts are
+    currents.
 
     Raises:
         LogError: the file cannot be read or is not TOML; a key, unit or type is unknown or does not fit. The message names
@@ -130,14 +131,14 @@ def read_column_map(given: str | os.PathLike[str] | Mapping[str, Any]) -> Column
         raise empty.error(None, "decimal", f"{decimal!r} is not '.' or ',', or it is the separator too")
     if plain.get("skip_lines", 0) < 0:
         raise empty.error(None, "skip_lines", "a number of lines cannot be negative")
-    joints = plain.get("joints")
+    joints, topic = plain.get("joints"), plain.get("topic")
     if joints is not None and (not joints or not all(isinstance(x, str) for x in joints)):
         raise empty.error(None, "joints", f"{joints!r} is not a list of joint names")
     form = TextForm(separator, decimal, plain.get("skip_lines", 0), plain.get("header", True))
     return ColumnMap(
         source,
         form,
-        plain.get("topic"),
+        topic,
         None if joints is None else tuple(joints),
         {k: dict(v) for k, v in kinds.items()},
         text,

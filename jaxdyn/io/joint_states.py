@@ -125,9 +125,9 @@ def one_table(
         if field in without:
             wanted = "torques" if field == "effort" else "positions"
             raise LogError(
-                f"{path}: topic {source[without[field][0]]}: there are messages without {field} for {', '.join(without[field])}: "
-                f"nothing can be identified without {wanted}. Record them (by a driver that publishes them), or choose another "
-                "topic with topic="
+                f"{path}: topic {source[without[field][0]]}: there are messages without {field} for "
+                f"{', '.join(without[field])}: nothing can be identified without {wanted}. Record "
+                "them (by a driver that publishes them), or choose another topic with topic="
             )
     fields = dict(FIELDS)
     if "velocity" in without:
@@ -183,8 +183,8 @@ def _sources(
         holders = [topic for topic, states in topics.items() if name in states.joint_names]
         if len(holders) > 1:
             raise LogError(
-                f"{path}: {name!r} is on several topics, {' and '.join(holders)}, and none of them holds all joints: record one "
-                "of them only, or choose one with topic="
+                f"{path}: {name!r} is on several topics, {' and '.join(holders)}, and none of them holds all joints: record "
+                "one of them only, or choose one with topic="
             )
         source[name] = holders[0]
     return source, []
@@ -216,8 +216,9 @@ def _common(
         raise LogError(f"{path}: the joints come in messages of their own, which have no time in common")
     others = [name for name in series if moved[name]]
     rates = {name: (len(series[name]["t"]) - 1) / np.ptp(series[name]["t"]) for name in (main, others[0])}
+    out = f"{len(t) - int(keep.sum())} of {len(t)} samples"
     notes.append(
-        f"{', '.join(others)} come in messages of their own ({rates[others[0]]:.4g} Hz): interpolated linearly to the stamps of "
-        f"{main} ({rates[main]:.4g} Hz); {len(t) - int(keep.sum())} of {len(t)} samples, where not all were published, left out"
+        f"{', '.join(others)} come in messages of their own ({rates[others[0]]:.4g} Hz): interpolated linearly to the stamps "
+        f"of {main} ({rates[main]:.4g} Hz); {out}, where not all were published, left out"
     )
     return t[keep], dict.fromkeys(series, True)

@@ -13,7 +13,7 @@ from ..errors import LogError
 from ..model.chain import Chain
 from .bags import is_bag, open_bag
 from .check import STILL, looks_like_degrees, smooth_speed, velocity_scale
-from .column_map import read_column_map, with_map
+from .column_map import ColumnMap, read_column_map, with_map
 from .columns import blocks_of, find_columns, labels_of
 from .rows import GAP, BadRows, find_bad_rows, jumps, segments
 from .table import Table, open_table
@@ -68,7 +68,9 @@ def read_log(
 
     Parquet needs the extra `jaxdyn[parquet]`, bags need `jaxdyn[bags]`. A bag is a ROS 1 .bag, the folder of a ROS 2 bag, or an
     .mcap or .db3 file with `sensor_msgs/JointState` messages: time from the header stamps, efforts as torques, joints by their
-    names (`chain.joint_names` as `joints`), in whatever order and however many messages they come. In other files, columns are found by name, in any order, case and numbering from 1 or 0; others are ignored and noted:
+    names (`chain.joint_names` as `joints`), in whatever order and however many messages they come.
+
+    In other files, columns are found by name, in any order, case and numbering from 1 or 0; others are ignored and noted:
 
     - time [s]: `t`, `time`, `timestamp` or `stamp`;
     - positions [rad or m]: `q1`, `pos1`, `position1`; motor side `qm1`;
@@ -103,7 +105,10 @@ def read_log(
     """
     path = pathlib.Path(path)
     names = None if joints is None or isinstance(joints, int) else tuple(joints)
-    table = _open(path, names, columns, topic)
+    given = None if columns is None else read_column_map(columns)
+    if given is not None and gains is not None and "gains" in given.kinds.get("i", {}):
+        raise given.error("i", "gains", "gains= are given too; leave one of them out")
+    table = _open(path, names, given, topic)
     if table.kinds is None:
         kinds, ignored, notes = find_columns(path, table.names, gains is not None)
     else:
@@ -162,14 +167,8 @@ def read_log(
     return Log(blocks["t"][:, 0], blocks["q"], blocks.get("qd"), tau, source, tuple(notes))
 
 
-def _open(
-    path: pathlib.Path,
-    joint_names: Sequence[str] | None,
-    columns: str | os.PathLike[str] | Mapping[str, Any] | None,
-    topic: str | None,
-) -> Table:
+def _open(path: pathlib.Path, joint_names: Sequence[str] | None, given: ColumnMap | None, topic: str | None) -> Table:
     """The file as a table, its columns named as a map says where there is one."""
-    given = None if columns is None else read_column_map(columns)
     if is_bag(path):
         names = joint_names if given is None or given.joints is None else given.joints
         table = open_bag(path, names, topic or (given.topic if given else None))
