@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 MESSAGE = "sensor_msgs/msg/JointState"
-Messages = Iterable[tuple[str, float, Sequence[str], Sequence[float], Sequence[float], Sequence[float]]]
+Messages = Iterable[tuple[str, int, Sequence[str], Sequence[float], Sequence[float], Sequence[float]]]
 
 
-def write_bag(path: pathlib.Path, messages: Messages, kind: str, delay: float = 0.01) -> pathlib.Path:
-    """Write (topic, stamp, names, position, velocity, effort) as a ROS 1 bag, a ROS 2 folder or an MCAP file; its path.
+def write_bag(path: pathlib.Path, messages: Messages, kind: str, received: Sequence[int] | None = None) -> pathlib.Path:
+    """Write (topic, stamp [ns], names, position, velocity, effort) as a ROS 1 bag, a ROS 2 folder or an MCAP file; its path.
 
-    Messages are received `delay` after their stamps. Every bag has a topic of another type beside.
+    Messages are received 10 ms after their stamps, unless `received` says when. Every bag has a topic of another type beside.
     """
     from rosbags.rosbag1 import Writer as Writer1
     from rosbags.rosbag2 import StoragePlugin, Writer as Writer2
@@ -38,11 +38,11 @@ def write_bag(path: pathlib.Path, messages: Messages, kind: str, delay: float = 
         for k, (topic, stamp, names, *values) in enumerate(messages):
             if topic not in connections:
                 connections[topic] = add(topic, MESSAGE)
-            nanoseconds = round(stamp * 1e9)
-            time = Time(sec=nanoseconds // 10**9, nanosec=nanoseconds % 10**9)
+            time = Time(sec=stamp // 10**9, nanosec=stamp % 10**9)
             header = Header(stamp=time, frame_id="", **({"seq": k} if first else {}))
             state = State(header, list(names), *(np.asarray(x, np.float64) for x in values))
-            writer.write(connections[topic], nanoseconds + round(delay * 1e9), encode(state, MESSAGE))
+            arrival = stamp + 10**7 if received is None else received[k]
+            writer.write(connections[topic], arrival, encode(state, MESSAGE))
     if kind == "mcap":
         (file,) = folder.glob("*.mcap")
         return file.rename(path)
