@@ -139,7 +139,7 @@ def read_log(
 
     keep = np.ones(len(t), bool)
     text = {(row, column): cell for row, column, cell in cells}
-    found = find_bad_rows(t, values, labels, n)
+    found = find_bad_rows(t, values, labels, n, kinds["t"][0])
     if found:
         bad = np.concatenate([reason.rows for reason in found])
         report = "; ".join(_describe(reason, place, text) for reason in found)
