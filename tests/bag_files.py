@@ -40,7 +40,7 @@ def write_bag(path: pathlib.Path, messages: Messages, kind: str, received: Seque
                 connections[topic] = add(topic, MESSAGE)
             time = Time(sec=stamp // 10**9, nanosec=stamp % 10**9)
             header = Header(stamp=time, frame_id="", **({"seq": k} if first else {}))
-            state = State(header, list(names), *(np.asarray(x, np.float64) for x in values))
+            state = State(header, list(names), *(np.ascontiguousarray(x, np.float64) for x in values))
             arrival = stamp + 10**7 if received is None else received[k]
             writer.write(connections[topic], arrival, encode(state, MESSAGE))
     if kind == "mcap":

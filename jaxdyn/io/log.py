@@ -32,6 +32,7 @@ class Log:
         tau: joint torques [N m or N].
         source: where the log comes from.
         notes: what the reader did or noticed.
+        path: the file that it was read from.
     """
 
     t: Float[np.ndarray, " N"]
@@ -40,6 +41,7 @@ class Log:
     tau: Float[np.ndarray, "N n"]
     source: str = "memory"
     notes: tuple[str, ...] = ()
+    path: pathlib.Path | None = None
 
     @property
     def n(self) -> int:
@@ -164,7 +166,19 @@ def read_log(
     notes += _check_time(path, blocks["t"][:, 0], lambda row: place(int(numbers[row])))
     tau = _torques(path, blocks, gains, notes)
     notes += _check_variance(path, blocks["q"], tau, kinds)
-    return Log(blocks["t"][:, 0], blocks["q"], blocks.get("qd"), tau, source, tuple(notes))
+    return Log(blocks["t"][:, 0], blocks["q"], blocks.get("qd"), tau, source, tuple(notes), path)
+
+
+def named_apart(logs: Sequence[Log]) -> list[Log]:
+    """The logs with sources that differ: files of one name in several folders are called folder/name."""
+    names = [log.source for log in logs]
+    parts = [log.path.absolute().parts if log.path is not None and names.count(log.source) > 1 else () for log in logs]
+    files, depth = {p for p in parts if p}, 2
+    while len({p[-depth:] for p in files}) < len(files):
+        depth += 1
+    return [
+        dataclasses.replace(log, source="/".join(p[-depth:])) if p else log for log, p in zip(logs, parts, strict=True)
+    ]
 
 
 def _open(path: pathlib.Path, joint_names: Sequence[str] | None, given: ColumnMap | None, topic: str | None) -> Table:
