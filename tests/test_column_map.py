@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from data_paths import ROOT
 from jaxdyn.errors import LogError
-from jaxdyn.io.column_map import read_column_map
+from jaxdyn.io.column_map import UNITS, read_column_map
 from jaxdyn.io.log import read_log
 
 N = 60
@@ -187,3 +188,19 @@ def test_the_map_itself(tmp_path, write):
     with pytest.raises(LogError, match=r"several columns 'A2'; rename them"):
         read_log(path, columns=columns)
     assert read_column_map(columns).kinds["qd"] == {"columns": "V*", "unit": "rpm"}
+
+
+def test_the_map_of_the_documentation(tmp_path):
+    page = (ROOT / "docs" / "logs.md").read_text("utf-8")
+    (tmp_path / "map.toml").write_text(page.split("```toml\n")[1].split("```")[0])
+    header = "Timestamp (ms);A1;A2;A3;velocity_0;velocity_1;velocity_2;current_1;current_2;current_3"
+    rows = ["; ".join([str(10 * k), *(f"{k * j},5" for j in range(1, 10))]) for k in range(30)]
+    (tmp_path / "run.csv").write_text("\n".join(["", "made by hand", header, *rows]))
+    log = read_log(tmp_path / "run.csv", 3, columns=tmp_path / "map.toml")
+    np.testing.assert_allclose(log.t, np.arange(30) / 100)
+    np.testing.assert_allclose(log.q[2], [np.radians(2.5), 1.5708 - np.radians(4.5), 0.0065])
+    np.testing.assert_allclose(log.qd[2], np.array([8.5, 10.5, 12.5]) * np.pi / 30)
+    np.testing.assert_allclose(log.tau[2], np.array([14.5, 16.5, 18.5]) * 1e-3 * [14.87, 13.26, 11.13])
+    rows = [[cell.strip(" `") for cell in line.split("|")] for line in page.splitlines() if line.startswith("| `")]
+    units = {row[1]: set(row[2].replace(" ", "").replace(";", ",").split(",")) for row in rows if row[1] in UNITS}
+    assert units == {kind: set(known) for kind, known in UNITS.items()}

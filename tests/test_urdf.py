@@ -529,6 +529,26 @@ def test_published_robots(name):
     assert_same(loads(to_urdf(chain)), chain)
 
 
+def test_inertias_that_no_body_has_are_refused(tmp_path):
+    chain = load(ARM, lock=LOCK)
+    broken = chain.inertia.at[0, 4].set(9.0).at[2, 0].set(-1.0)
+    impossible = with_inertial_parameters(chain, broken)
+    first, third = chain.link_names[0], chain.link_names[2]
+    message = (
+        f"link '{first}': its principal moments .* violate the triangle .*nor has a body those of {third}.*allow_non"
+    )
+    for write in (
+        lambda: update_urdf(ARM, impossible, tmp_path / "new.urdf", lock=LOCK),
+        lambda: save_urdf(impossible, tmp_path / "new.urdf"),
+        lambda: to_urdf(impossible),
+    ):
+        with pytest.raises(ModelError, match=message):
+            write()
+    assert list(tmp_path.iterdir()) == []
+    update_urdf(ARM, impossible, tmp_path / "new.urdf", lock=LOCK, allow_nonphysical=True)
+    assert_close(load(tmp_path / "new.urdf", allow_nonphysical=True).inertia, broken)
+
+
 def test_published_panda_inertias(tmp_path):
     path = SHARED_DATA / "panda" / "panda_phat.urdf"
     if not path.exists():

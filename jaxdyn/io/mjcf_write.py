@@ -14,10 +14,9 @@ import numpy as np
 from jaxtyping import Float
 
 from ..errors import ModelError
-from ..model.build import check_inertia
 from ..model.chain import Chain
 from .files import write_whole
-from .urdf_elements import arrays_of, pose_of
+from .urdf_elements import arrays_of, check_consistent, pose_of
 
 _LEAST = 1e-15  # MuJoCo's mjMINVAL: a moving body's mass and principal moments must be larger
 _FAR = 1e10  # in place of an infinite limit where the other one is finite
@@ -152,7 +151,7 @@ def _check(chain: Chain) -> None:
     for link, pi in zip(chain.link_names, np.asarray(chain.inertia, float), strict=True):
         if not np.all(np.isfinite(pi)):
             raise ModelError(f"link {link!r}: its inertia {pi.tolist()} is not finite; MJCF cannot hold it")
-        check_inertia(link, pi)
+    check_consistent(chain, "keep the model as it is with save_model: MuJoCo takes no such body")
 
 
 def _with_motors(chain: Chain, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -60,21 +60,29 @@ def check_writable(chain: Chain) -> None:
         raise ModelError("the chain has a base_pose, which a URDF cannot hold; put it into the joints at the base")
 
 
-def check_consistent(chain: Chain) -> None:
-    """Refuse a chain with an inertia that no body can have.
+def check_consistent(chain: Chain, advice: str = "write them as they are with allow_nonphysical=True") -> None:
+    """Refuse a chain with inertias that no body can have.
+
+    Args:
+        advice: what else can be done than to make them consistent.
 
     Raises:
-        ModelError: naming the link, what is impossible about it and what to do.
+        ModelError: saying what is impossible about the first, and which links have more of them.
     """
+    reasons: dict[str, str] = {}
     for link, pi in zip(chain.link_names, np.asarray(chain.inertia).astype(float), strict=True):
         if np.all(np.isfinite(pi)):
             try:
                 check_inertia(link, pi)
             except ModelError as error:
-                raise ModelError(
-                    f"{str(error).split(';')[0]}; no body has that, so that other programs refuse or misuse the file. Make the "
-                    "inertias physically consistent first, or write them as they are with allow_nonphysical=True"
-                ) from None
+                reasons[link] = str(error).split(";")[0]
+    if reasons:
+        first, *others = reasons
+        more = f" (nor has a body those of {', '.join(others)})" if others else ""
+        raise ModelError(
+            f"{reasons[first]}; no body has that{more}, and other programs refuse or misuse such a file. Make the inertias "
+            f"physically consistent, or {advice}"
+        )
 
 
 def set_inertial(link: ET.Element, name: str, pi: Float[np.ndarray, "10"]) -> None:
