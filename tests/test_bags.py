@@ -152,6 +152,13 @@ def test_what_a_message_lacks(tmp_path):
     assert log.qd is None and any("no velocities" in note for note in log.notes)
     text = complaint(write_bag(tmp_path / "e.bag", without(5), "ros1"), NAMES)
     assert "topic /joint_states: there are messages without effort for shoulder, elbow, wrist" in text
+    for place, field in ((4, "velocities"), (5, "effort")):  # how drivers say that they do not know
+        nothing = [(*m[:place], [np.nan] * 3, *m[place + 1 :]) for m in messages()]
+        path = write_bag(tmp_path / f"{field}.bag", nothing, "ros1")
+        if field == "effort":
+            assert "messages without effort for shoulder" in complaint(path, NAMES)
+        else:
+            assert read_log(path, NAMES).qd is None
     odd = list(messages())
     odd[7] = (*odd[7][:5], odd[7][5][:2])
     text = complaint(write_bag(tmp_path / "o.bag", odd, "ros1"), NAMES)

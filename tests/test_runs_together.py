@@ -1,6 +1,7 @@
 """Several runs in one identification: other formats, column orders, rates and names, each with its own notes."""
 
 import dataclasses
+import pathlib
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +11,7 @@ from bag_files import write_bag
 from jaxdyn.identification.excitation import random_excitation
 from jaxdyn.identification.identify import identify
 from jaxdyn.identification.synthetic import synthetic_log
-from jaxdyn.io.log import check_log, named_apart, read_log
+from jaxdyn.io.log import Log, check_log, named_apart, read_log
 from regression import known_arm
 
 
@@ -19,13 +20,13 @@ def files(tmp_path_factory):
     """Three runs of one arm: a CSV at 500 Hz, one in another folder at 250 Hz in degrees and another order, a bag at 400 Hz."""
     pytest.importorskip("rosbags")
     folder, chain = tmp_path_factory.mktemp("runs"), known_arm()
-    runs = {
-        rate: synthetic_log(chain, random_excitation(chain, 4.0, 5, seed=rate), 2000 / rate, float(rate), 0.0, 0.0)
-        for rate in (500, 250, 400)
-    }
+    whole = synthetic_log(chain, random_excitation(chain, 10.0, 5, seed=1), None, 2000.0, 0.0, 0.0)
     for name in ("a", "b"):
         (folder / name).mkdir()
-    first, second, third = runs.values()
+    first, second, third = (
+        dataclasses.replace(whole, t=whole.t[part] - whole.t[part.start], q=whole.q[part], tau=whole.tau[part])
+        for part in (slice(0, 8000, 4), slice(4000, 16000, 8), slice(12000, 20000, 5))
+    )
     header = "t,q1,q2,q3,tau1,tau2,tau3"
     np.savetxt(folder / "a" / "run.csv", np.c_[first.t, first.q, first.tau], "%.12g", ",", header=header, comments="")
     columns = np.c_[second.tau[:, ::-1], 1e3 * second.t, np.degrees(second.q[:, [1, 0, 2]])]
@@ -41,6 +42,7 @@ def files(tmp_path_factory):
     return folder
 
 
+@pytest.mark.thorough
 def test_runs_of_all_kinds_together(files):
     chain = known_arm()
     logs = [
@@ -49,6 +51,7 @@ def test_runs_of_all_kinds_together(files):
         read_log(files / "run.mcap", chain.joint_names),
     ]
     logs = [check_log(log, chain) for log in logs]
+    assert logs[0].path == files / "a" / "run.csv"
     assert [round(1 / np.diff(log.t).mean()) for log in logs] == [500, 250, 400]
     prior = dataclasses.replace(chain, inertia=chain.inertia * 1.1, armature=jnp.zeros(3))
     cutoffs = {"position_cutoff": 60.0, "torque_cutoff": 60.0}
@@ -63,16 +66,15 @@ def test_runs_of_all_kinds_together(files):
     assert any("/joint_states" in note for note in notes["run.mcap"])
 
 
-def test_names_apart(files):
-    logs = [
-        read_log(files / name / "run.csv", columns=columns)
-        for name, columns in (("a", None), ("b", files / "map.toml"))
-    ]
-    assert [log.source for log in logs] == ["run.csv", "run.csv"] and logs[0].path == files / "a" / "run.csv"
-    assert [log.source for log in named_apart(logs)] == ["a/run.csv", "b/run.csv"]
-    deep = [dataclasses.replace(logs[0], path=files / x / "data" / "run.csv") for x in "ab"]
-    assert [log.source for log in named_apart(deep)] == ["a/data/run.csv", "b/data/run.csv"]
-    twice = named_apart([logs[0], logs[0], dataclasses.replace(logs[1], source="other")])
-    assert [log.source for log in twice] == ["a/run.csv", "a/run.csv", "other"]
-    memory = [dataclasses.replace(log, path=None) for log in logs]
-    assert [log.source for log in named_apart(memory)] == ["run.csv", "run.csv"]
+def test_names_apart():
+    def log(path=None, source="run.csv"):
+        return Log(np.arange(3.0), np.ones((3, 1)), None, np.ones((3, 1)), source, (), path and pathlib.Path(path))
+
+    def named(*logs):
+        return [log.source for log in named_apart(logs)]
+
+    assert named(log("/x/a/run.csv"), log("/x/b/run.csv")) == ["a/run.csv", "b/run.csv"]
+    assert named(log("/x/a/run.csv"), log("/y/a/run.csv")) == ["x/a/run.csv", "y/a/run.csv"]
+    assert named(log("/a/run.csv"), log("/a/run.csv"), log("/b/o.csv", "o.csv")) == ["a/run.csv", "a/run.csv", "o.csv"]
+    assert named(log("/run.csv"), log("/b/run.csv")) == ["//run.csv", "b/run.csv"]
+    assert named(log(), log()) == ["run.csv", "run.csv"] and named() == []

@@ -87,6 +87,9 @@ class JointStates:
                 parts.setdefault(kind, []).append(block[:, names.index(name)])
             lacking += [FIELDS[kind] for kind in FIELDS if kind in group.lacking]
         series = {key: np.concatenate(values) for key, values in parts.items()}
+        lacking += [
+            FIELDS[kind] for kind in FIELDS if np.isnan(series[kind]).all()
+        ]  # how drivers say that they have none
         order = np.argsort(series["number"], kind="stable")
         return {key: values[order] for key, values in series.items()}, tuple(dict.fromkeys(lacking))
 
