@@ -20,6 +20,9 @@ _OPTIONS = {
     "lock={joint: position}": "--lock JOINT=VALUE",
     "lock={...}": "--lock JOINT=VALUE",
     "tip=": "--tip",
+    "topic=": "--topic",
+    "columns='map.toml'": "--columns map.toml",
+    "gains= are given": "--gains are given",
 }
 
 

@@ -284,6 +284,15 @@ def test_all_files_are_written_and_the_model_comes_back(result, tmp_path):
     assert write_all(result, tmp_path / "new" / "out") == paths  # once more, over them
 
 
+def test_how_the_model_was_loaded_reaches_the_source(result, tmp_path, monkeypatch):
+    given = {}
+    monkeypatch.setattr(output, "update_urdf", lambda source, chain, path, **options: given.update(options))
+    loaded = {"lock": {"finger": 0.0}, "tip": "hand", "floating_base": "root", "ignore_mimic": True}
+    with pytest.raises(OutputError):  # for want of the file that update_urdf writes
+        write_all(result, tmp_path / "out", source_urdf="robot.urdf", **loaded)
+    assert {key: given[key] for key in loaded} == loaded
+
+
 def test_the_source_is_updated(result, tmp_path):
     source = tmp_path / "robot_one.urdf"
     save_urdf(result.prior, source)
@@ -316,8 +325,8 @@ def test_a_model_that_no_urdf_holds_does_not_lose_the_rest(result, tmp_path):
 def test_nothing_is_left_behind_by_a_failure(result, tmp_path, monkeypatch, writer, fault):
     real = getattr(output, writer)
 
-    def fail(*given):
-        real(*given)
+    def fail(*given, **options):
+        real(*given, **options)
         raise fault
 
     monkeypatch.setattr(output, writer, fail)

@@ -23,7 +23,11 @@ def add(commands) -> None:
     option = command.add_argument
     option("--model", metavar="URDF", help="the robot; inertials in it are the prior, a kinematics-only file will do")
     option(
-        "--log", metavar="FILE", action="append", default=[], help="log to fit: csv, npz or parquet; may be repeated"
+        "--log",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="log to fit: csv, npz, parquet, bag or mcap; may be repeated",
     )
     option(
         "--validate",
@@ -41,6 +45,14 @@ def add(commands) -> None:
         default=[],
         help="rows of a log to read, in the order of the logs",
     )
+    option(
+        "--columns",
+        metavar="MAP",
+        action="append",
+        default=[],
+        help="column map (TOML) for logs in another form: one for all, or one a log in their order (- for none)",
+    )
+    option("--topic", metavar="TOPIC", help="topic with the joint states, of bags (default: found)")
     option(
         "--gains",
         type=numbers,
@@ -103,6 +115,7 @@ def run(options: argparse.Namespace) -> int:
 
     from ..identification.columns import coupled_drive
     from ..identification.identify import check_identifiable, identify
+    from ..io.bags import is_bag
     from ..io.load import load
     from ..io.log import check_log, read_log
     from ..report.output import check_writable, write_all
@@ -111,9 +124,16 @@ def run(options: argparse.Namespace) -> int:
     if bool(options.model) != bool(options.log):
         missing = "--log" if options.model else "--model"
         return misused(f"{missing} is missing; give both, or neither for the built-in example")
-    if not options.model and any((options.validate, options.rows, options.gains, options.lock, options.tip)):
-        return misused("--validate, --rows, --gains, --lock and --tip need a --model and a --log")
+    of_logs = (options.validate, options.rows, options.columns, options.topic, options.gains, options.lock, options.tip)
+    if not options.model and any(of_logs):
+        return misused("--validate, --rows, --columns, --topic, --gains, --lock and --tip need a --model and a --log")
     count = len(options.log) + len(options.validate)
+    maps = [None if path == "-" else path for path in options.columns]
+    if len(maps) not in (0, 1, count):
+        return misused(
+            f"--columns is given {len(maps)} times for {count} log{'s'[: count != 1]}: give one for all, or one for each"
+        )
+    maps = maps * count if len(maps) == 1 else maps or [None] * count
     if len(options.rows) > count:
         return misused(f"--rows is given {len(options.rows)} times for {count} log{'s'[: count != 1]}")
     out = pathlib.Path(options.out)
@@ -125,14 +145,23 @@ def run(options: argparse.Namespace) -> int:
         check_identifiable(chain)
         chain = _with_coulomb_velocity(chain, options.coulomb_velocity)
         ranges = dict(enumerate(options.rows))
+        files = [*options.log, *options.validate]
+        bags = any(is_bag(pathlib.Path(path)) for path in files)
 
         def read(position: int, path: str):
-            rows = ranges.get(position)
-            log = read_log(path, chain.n, gains=options.gains, rows=rows, on_bad_rows=options.on_bad_rows)
+            log = read_log(
+                path,
+                chain.joint_names,
+                gains=options.gains,
+                rows=ranges.get(position),
+                on_bad_rows=options.on_bad_rows,
+                columns=maps[position],
+                topic=options.topic if is_bag(pathlib.Path(path)) or not bags else None,
+            )
             # a joint may rest in one log and move in another: `identify` refuses one that moves in none
             return check_log(log, chain, units_checked=options.units_checked, allow_still=True)
 
-        checked = [read(i, p) for i, p in enumerate([*options.log, *options.validate])]
+        checked = [read(i, p) for i, p in enumerate(files)]
         logs, validation = checked[: len(options.log)], checked[len(options.log) :]
     else:
         from ..identification.example import example

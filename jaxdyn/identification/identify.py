@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import IdentificationError, LogError
 from ..io.check import STILL
-from ..io.log import Log
+from ..io.log import Log, named_apart
 from ..model.chain import Chain
 from .accumulate import Factors, accumulate, predict
 from .base_parameters import BaseParameters, as_float64, base_parameters
@@ -148,6 +148,8 @@ def identify(
     """
     check_identifiable(chain)
     logs, validate = _listed(logs), _listed(validate)
+    named = named_apart([*logs, *validate])
+    logs, validate = named[: len(logs)], named[len(logs) :]
     if not logs:
         raise IdentificationError("there is no log to identify from")
     for log in (*logs, *validate):
@@ -207,7 +209,7 @@ def identify(
         if validate:
             factors = fit(training)
         else:
-            halves = [_cut(log, s, holdout) for log, s in zip(logs, training, strict=True)]
+            halves = [_cut(s, holdout) for s in training]
             factors = fit([first for first, _ in halves])
             partial = nearest_parameters(base, weighted_least_squares(factors, base, independence).values, prior)
             held = [
@@ -254,11 +256,11 @@ def _listed(logs: Log | Sequence[Log]) -> list[Log]:
     return [logs] if isinstance(logs, Log) else list(logs)
 
 
-def _cut(log: Log, samples: Samples, holdout: float) -> tuple[Samples, Samples]:
+def _cut(samples: Samples, holdout: float) -> tuple[Samples, Samples]:
     try:
         return split(samples, 1 - holdout)
     except LogError as error:
-        raise LogError(f"{log.source}: {error}; log a longer run, or give another one to validate on") from None
+        raise LogError(f"{error}; log a longer run, or give another one to validate on") from None
 
 
 def _independence(samples: Samples) -> float:

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..errors import ModelError
-from ..model.build import COULOMB_VELOCITY, STRIBECK_VELOCITY
+from ..model.build import COULOMB_VELOCITY, STRIBECK_VELOCITY, check_inertia
 from ..model.chain import Chain
 from .urdf_tree import move_inertia
 
@@ -58,6 +58,31 @@ def check_writable(chain: Chain) -> None:
         raise ModelError(f"the chain has a transmission{where}, which a URDF cannot hold; put armature= in its place")
     if chain.base_pose is not None:
         raise ModelError("the chain has a base_pose, which a URDF cannot hold; put it into the joints at the base")
+
+
+def check_consistent(chain: Chain, advice: str = "write them as they are with allow_nonphysical=True") -> None:
+    """Refuse a chain with inertias that no body can have.
+
+    Args:
+        advice: what else can be done than to make them consistent.
+
+    Raises:
+        ModelError: saying what is impossible about the first, and which links have more of them.
+    """
+    reasons: dict[str, str] = {}
+    for link, pi in zip(chain.link_names, np.asarray(chain.inertia).astype(float), strict=True):
+        if np.all(np.isfinite(pi)):
+            try:
+                check_inertia(link, pi)
+            except ModelError as error:
+                reasons[link] = str(error).split(";")[0]
+    if reasons:
+        first, *others = reasons
+        more = f" (nor has a body those of {', '.join(others)})" if others else ""
+        raise ModelError(
+            f"{reasons[first]}; no body has that{more}, and other programs refuse or misuse such a file. Make the inertias "
+            f"physically consistent, or {advice}"
+        )
 
 
 def set_inertial(link: ET.Element, name: str, pi: Float[np.ndarray, "10"]) -> None:

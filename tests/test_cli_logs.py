@@ -1,0 +1,84 @@
+"""What the command line reads: column maps and bags, beside plain files."""
+
+import numpy as np
+import pytest
+
+from bag_files import write_bag
+from jaxdyn.cli import main
+from jaxdyn.errors import JaxdynError
+from jaxdyn.identification import identify as identification
+from jaxdyn.io.urdf_write import save_urdf
+from regression import known_arm
+
+T = np.arange(100) / 100
+Q = 0.5 * np.sin(T[:, None] * [3.0, 4.0, 5.0])
+TAU = 5 * np.cos(T[:, None] * [3.0, 4.0, 5.0])
+MAP = '[t]\ncolumn = 1\n[q]\ncolumns = "A*"\nunit = "deg"\n[tau]\ncolumns = "M*"\n'
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """An arm, its motion as a plain CSV, as one with a map, and as a bag with two topics."""
+    pytest.importorskip("rosbags")
+    folder, chain = tmp_path_factory.mktemp("cli"), known_arm()
+    save_urdf(chain, folder / "arm.urdf")
+    plain, odd = np.c_[T, Q, TAU], np.c_[T, np.degrees(Q), TAU]
+    np.savetxt(folder / "a.csv", plain, "%.12g", ",", header="t,q1,q2,q3,tau1,tau2,tau3", comments="")
+    np.savetxt(folder / "b.csv", odd, "%.12g", ",", header="clock,A1,A2,A3,M1,M2,M3", comments="")
+    (folder / "map.toml").write_text(MAP)
+    messages = [
+        (topic, 10**18 + round(1e9 * t), chain.joint_names[::-1], q[::-1], (), scale * tau[::-1])
+        for t, q, tau in zip(T, Q, TAU, strict=True)
+        for topic, scale in (("/measured", 1.0), ("/desired", 0.9))
+    ]
+    write_bag(folder / "c.mcap", messages, "mcap")
+    return folder
+
+
+@pytest.fixture
+def run(files, monkeypatch, capsys):
+    """Runs the command up to the identification; the logs it would use, or its exit code and message."""
+    caught = []
+
+    def stop(chain, logs, validate, **options):
+        caught.extend([*logs, *validate])
+        raise JaxdynError("enough")
+
+    monkeypatch.setattr(identification, "identify", stop)
+
+    def run(*options):
+        code = main(["identify", "--model", str(files / "arm.urdf"), "--out", str(files / "out"), *map(str, options)])
+        errors = capsys.readouterr().err
+        return caught if "enough" in errors else (code, errors)
+
+    return run
+
+
+def test_every_log_with_its_map(files, run):
+    logs = run(
+        *("--log", files / "a.csv", "--log", files / "b.csv", "--validate", files / "c.mcap"),
+        *("--columns", "-", "--columns", files / "map.toml", "--columns", "-", "--topic", "measured"),
+    )
+    assert [log.source for log in logs] == ["a.csv", "b.csv", "c.mcap"]
+    for log in logs:
+        np.testing.assert_allclose(log.q, Q, atol=1e-10)
+        np.testing.assert_allclose(log.tau, TAU, atol=1e-10)
+
+
+def test_one_map_for_all(files, run):
+    logs = run("--log", files / "b.csv", "--validate", files / "b.csv", "--columns", files / "map.toml")
+    assert len(logs) == 2 and np.abs(logs[1].q - Q).max() < 1e-10
+
+
+def test_refused(files, run, tmp_path):
+    code, text = run("--log", files / "c.mcap")
+    assert code == 1 and "/measured and /desired both hold all joints: choose one with --topic" in text
+    code, text = run("--log", files / "a.csv", "--topic", "/measured")
+    assert code == 1 and "--topic is for bags" in text
+    code, text = run("--log", files / "a.csv", "--columns", files / "map.toml", "--columns", "-")
+    assert code == 2 and "--columns is given 2 times for 1 log" in text
+    (tmp_path / "wrong.toml").write_text(MAP.replace('"deg"', '"degrees"'))
+    code, text = run("--log", files / "b.csv", "--columns", tmp_path / "wrong.toml")
+    assert code == 1 and "wrong.toml, line 5, [q], unit: 'degrees' is unknown" in text
+    assert main(["identify", "--columns", "map.toml"]) == 2
+    assert not (files / "out").exists()
