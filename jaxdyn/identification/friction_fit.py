@@ -171,9 +171,11 @@ def fit_prepared(
             f"{int(counts.sum())} rows of samples cannot determine {base.size + int(chosen.sum())} parameters; log a longer run"
         )
 
+    joined = _Rows(runs, known)
+
     def evaluate(model: FrictionModel, rigid: np.ndarray, shift: np.ndarray) -> _Solution:
         blocks = [model.blocks(run.samples, run.full @ rigid)[run.kept] for run in runs]
-        factors = _factors(runs, known, blocks)
+        factors = joined.factors(blocks)
         values, covariance, noise = _solve(factors, counts, share, base.size, chosen)
         cost = share * float(counts @ np.log(noise)) + 0.5 * ((shift / SPREAD) ** 2).sum()
         return _Solution(model, values, covariance, noise, cost, blocks)
@@ -194,7 +196,7 @@ def fit_prepared(
             )
             for r in runs
         ]
-        factors = _factors(runs, known, [np.concatenate(x, axis=2) for x in zip(now.blocks, slopes, strict=True)])
+        factors = joined.factors([np.concatenate(x, axis=2) for x in zip(now.blocks, slopes, strict=True)])
         better = None
         while better is None and damping < len(DAMPINGS):
             step, deviations = _step(factors, now.noise, share, base.size, chosen, shift, DAMPINGS[damping])
@@ -240,18 +242,29 @@ def _first_guess(runs: Sequence[Run]) -> Float[np.ndarray, " b"]:
     return np.linalg.lstsq(normal, right, rcond=1e-12)[0][:b]
 
 
-def _factors(
-    runs: Sequence[Run], known: Sequence[Bool[np.ndarray, "M n"]], blocks: Sequence[Float[np.ndarray, "M n k"]]
-) -> list[np.ndarray]:
-    """One triangular factor a joint of [W_j, F_j, tau_j] over all runs."""
-    out = []
-    for j in range(runs[0].samples.n):
-        parts = []
-        for run, mask, block in zip(runs, known, blocks, strict=True):
-            rows = np.concatenate([run.rows[:, j], block[:, j], run.tau[:, j, None]], axis=1)
-            parts.append(np.linalg.qr(rows[mask[:, j]], mode="r"))
-        out.append(np.linalg.qr(np.concatenate(parts), mode="r"))
-    return out
+class _Rows:
+    """The rigid rows of every joint as an orthonormal basis, so that only the friction's few columns are reduced anew."""
+
+    def __init__(self, runs: Sequence[Run], known: Sequence[Bool[np.ndarray, "M n"]]):
+        self.masks = known
+        joints = range(runs[0].samples.n)
+        self.pairs = [np.linalg.qr(self._joined([run.rows for run in runs], j)) for j in joints]
+        self.tau = [self._joined([run.tau for run in runs], j)[:, None] for j in joints]
+
+    def _joined(self, parts: Sequence[np.ndarray], j: int) -> np.ndarray:
+        return np.concatenate([part[mask[:, j], j] for part, mask in zip(parts, self.masks, strict=True)])
+
+    def factors(self, blocks: Sequence[Float[np.ndarray, "M n k"]]) -> list[np.ndarray]:
+        """One triangular factor a joint of [W_j, F_j, tau_j] over all runs."""
+        out = []
+        for j, (q, r) in enumerate(self.pairs):
+            columns = np.concatenate([self._joined(blocks, j), self.tau[j]], axis=1)
+            top = q.T @ columns
+            rest = columns - q @ top
+            again = q.T @ rest  # twice is enough against cancellation
+            below = np.linalg.qr(rest - q @ again, mode="r")
+            out.append(np.block([[r, top + again], [np.zeros((len(below), r.shape[1])), below]]))
+        return out
 
 
 def _stack(

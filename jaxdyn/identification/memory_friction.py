@@ -64,7 +64,7 @@ class MaxwellSlip(FrictionTerm):
         return ("N m" if turns else "N",)
 
     def reach(self):
-        return 2 * float(np.max(self.width))
+        return 2 * float(np.asarray(self.width).max())
 
 
 class LoadedSlip(FrictionTerm):
@@ -90,7 +90,7 @@ class LoadedSlip(FrictionTerm):
         return tuple("1" if power == 1 else f"({'N m' if turns else 'N'})^{1 - power}" for power in self.powers)
 
     def reach(self):
-        return 2 * float(np.max(self.width))
+        return 2 * float(np.asarray(self.width).max())
 
     @property
     def needs_load(self):
@@ -125,7 +125,7 @@ class Dahl(FrictionTerm):
         return ("N m" if turns else "N",)
 
     def reach(self):
-        return FORGOTTEN * float(np.max(self.width))
+        return FORGOTTEN * float(np.asarray(self.width).max())
 
 
 class LuGre(FrictionTerm):
@@ -167,4 +167,4 @@ class LuGre(FrictionTerm):
         return ("N m" if turns else "N",) * 2
 
     def reach(self):
-        return FORGOTTEN * float(np.max(np.asarray(self.width) * (1 + np.asarray(self.excess))))
+        return FORGOTTEN * float((np.asarray(self.width) * (1 + np.asarray(self.excess))).max())
