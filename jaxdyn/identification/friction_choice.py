@@ -1,6 +1,7 @@
 """Which friction model a robot's joints need: compared by the error on runs that were not fitted, never by the fit itself."""
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 
 import jax
@@ -11,8 +12,9 @@ from ..errors import IdentificationError
 from ..model.chain import Chain
 from .base_parameters import BaseParameters, base_parameters
 from .columns import Columns
-from .friction import Coulomb, FrictionModel, FrictionTerm, LoadDependent, Offset, PowerViscous, Stribeck, Viscous
+from .friction import Coulomb, FrictionTerm, LoadDependent, Offset, PowerViscous, Stribeck, Viscous
 from .friction_fit import fit_prepared, prepare
+from .friction_model import FrictionModel
 from .memory_friction import LoadedSlip, MaxwellSlip
 from .preprocessing import Samples, _part
 from .validation import fit_quality
@@ -39,13 +41,15 @@ class FrictionComparison:
     model: FrictionModel
 
     def __str__(self) -> str:
-        width = max(map(len, self.names))
-        rows = [
-            f"{name:{width}s} "
-            + " ".join(f"{x:6.2f}{'*' if name == best else ' '}" for x, best in zip(row, self.best, strict=True))
-            for name, row in zip(self.names, self.errors, strict=True)
-        ]
-        return "\n".join([f"{'held-out RRE [%], joint':{width}s} 1 ... {len(self.best)}; * chosen", *rows])
+        title = "held-out RRE [%]"
+        width = max(len(title), *map(len, self.names))
+
+        def line(name: str, row: np.ndarray) -> str:
+            marks = ["*" if name == best else " " for best in self.best]
+            return f"{name:{width}s} " + " ".join(f"{x:6.2f}{mark}" for x, mark in zip(row, marks, strict=True))
+
+        head = f"{title:{width}s} " + " ".join(f"{'joint ' + str(j + 1):7s}" for j in range(len(self.best)))
+        return "\n".join([head, *map(line, self.names, self.errors), "* chosen"])
 
 
 def friction_candidates(cutoff: float | None = None) -> dict[str, FrictionModel]:
@@ -55,8 +59,8 @@ def friction_candidates(cutoff: float | None = None) -> dict[str, FrictionModel]
         cutoff: low-pass that the measured torques went through [Hz].
     """
     plain: tuple[FrictionTerm, ...] = (Viscous(), Coulomb(), Offset())
-    slip = (*plain, MaxwellSlip(1e-4))
-    slips = (*slip, MaxwellSlip(1e-3))
+    slip = (*plain, MaxwellSlip(width=1e-4))
+    slips = (*slip, MaxwellSlip(width=1e-3))
     models = {
         "plain": plain,
         "Stribeck": (*plain, Stribeck()),
@@ -85,7 +89,8 @@ def choose_friction(
     """Choose each joint's friction by leave-one-run-out cross-validation.
 
     Each model is fitted to all runs but one and predicts that one; a single run is cut into three stretches. Each joint gets
-    the model with the fewest parameters among those whose error is within `tolerance` of its lowest.
+    the model with the fewest parameters among those whose error (the mean of that over all samples and that in motion, so
+    that rests count however short they are) is within `tolerance` of its lowest.
 
     Args:
         runs: samples at full rate (`preprocess(..., stride=1)`), rests included if rests are to be predicted.
@@ -109,7 +114,7 @@ def choose_friction(
     base = base_parameters(chain, columns) if base is None else base
     if len(runs) == 1:
         cuts = np.linspace(0, len(runs[0]), STRETCHES + 1).astype(int).tolist()
-        runs = [_part(runs[0], a, b) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+        runs = [_part(runs[0], a, b) for a, b in itertools.pairwise(cuts)]
     ready = [prepare(chain, columns, base, samples, stride) for samples in runs]
     squares = np.zeros((len(models), 2, chain.n))
     for k, model in enumerate(models.values()):
@@ -123,11 +128,12 @@ def choose_friction(
             squares[k] += np.stack([quality.relative, quality.relative_moving]) ** 2
     errors, moving = np.sqrt(squares / len(ready)).transpose(1, 0, 2)
     names = tuple(models)
-    size = [sum(len(term.labels()) for term in model.terms) for model in models.values()]
+    size = [sum(len(term.labels) for term in model.terms) for model in models.values()]
+    score = errors + moving
     best = []
     for j in range(chain.n):
-        good = np.flatnonzero(errors[:, j] <= (1 + tolerance) * errors[:, j].min())
-        best.append(names[min(good, key=lambda k: (size[k], errors[k, j]))])
+        good = np.flatnonzero(score[:, j] <= (1 + tolerance) * score[:, j].min())
+        best.append(names[min(good, key=lambda k: (size[k], score[k, j]))])
     return FrictionComparison(names, errors, moving, tuple(best), combine_friction([models[name] for name in best]))
 
 

@@ -10,15 +10,16 @@ import dataclasses
 from collections.abc import Sequence
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from ..errors import IdentificationError
 from ..model.chain import Chain
 from .accumulate import predict
 from .base_parameters import BaseParameters, as_float64, base_parameters
 from .columns import Columns
-from .friction import FrictionModel, nonlinear_values, shifted
+from .friction_model import FrictionModel, nonlinear_values, shifted
 from .preprocessing import Samples
 
 SPREAD = 1.0  # a nonlinear parameter is held to its start by one observation of this deviation [in its logarithm]
@@ -86,7 +87,7 @@ class Run:
     samples: Samples
     rows: Float[np.ndarray, "M n b"]
     full: Float[np.ndarray, "N n b"]
-    kept: Float[np.ndarray, " M"]
+    kept: Int[np.ndarray, " M"]
 
     @property
     def tau(self) -> Float[np.ndarray, "M n"]:
@@ -271,7 +272,6 @@ def _stack(
     factors: list[np.ndarray], size: int, groups: Sequence[Bool[np.ndarray, "n k"]], noise: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, list[slice]]:
     """The joints' factors, weighted, as one system: common columns, then each joint's own of each group."""
-    n = len(factors)
     total = size + sum(int(group.sum()) for group in groups)
     matrix, right, rows = [], [], []
     at = 0
@@ -288,7 +288,6 @@ def _stack(
         right.append(r[:, -1] / noise[j])
         rows.append(slice(at, at + len(r)))
         at += len(r)
-    assert n == len(rows)
     return np.concatenate(matrix), np.concatenate(right), rows
 
 
@@ -332,3 +331,43 @@ def _step(factors, noise, share, size, chosen, shift, damping):
     step[moving] = solution[a.shape[1] - count :]
     deviations[moving] = np.sqrt(np.diag(inverse)[a.shape[1] - count :])
     return step, deviations
+
+
+def with_signals(base: BaseParameters, names: Sequence[str]) -> BaseParameters:
+    """Base parameters of columns that signals are appended to, each of them independent of all others.
+
+    For the estimators, on factors that `accumulate(..., signals=...)` made.
+
+    Args:
+        names: one a signal, as `FrictionModel.names` gives them.
+    """
+    b, p = base.matrix.shape
+    k = len(names)
+    matrix = np.block([[base.matrix, np.zeros((b, k))], [np.zeros((k, p)), np.eye(k)]])
+    kept = np.concatenate([base.kept, p + np.arange(k)])
+    return dataclasses.replace(base, kept=kept, matrix=matrix, names=(*base.names, *names))
+
+
+def chain_with_friction(fit: FrictionFit, runs: Sequence[Samples], width: float = 0.01) -> Chain:
+    """The chain with the viscous, Coulomb and constant friction nearest the fitted model's, over the samples of runs.
+
+    A chain holds no memory and no dependence on loads: f = fv qd + fc tanh(qd / width) + off is fitted to the torques of the
+    friction model by least squares, joint by joint, for simulation and for files.
+
+    Args:
+        runs: samples at full rate.
+        width: of the smooth sign [rad/s or m/s].
+    """
+    friction = np.concatenate([fit.predict(s) - fit.load(s) for s in runs])
+    qd = np.concatenate([s.qd for s in runs])
+    plain = np.stack([qd, np.tanh(qd / width), np.ones_like(qd)], axis=2)
+    found = np.array([np.linalg.lstsq(plain[:, j], friction[:, j], rcond=None)[0] for j in range(fit.chain.n)])
+    like = lambda x: jnp.asarray(x, fit.chain.dtype)
+    return dataclasses.replace(
+        fit.chain,
+        viscous_friction=like(found[:, 0]),
+        coulomb_friction=like(found[:, 1]),
+        torque_offset=like(found[:, 2]),
+        coulomb_velocity=like(np.full(fit.chain.n, width)),
+        stribeck_friction=like(np.zeros(fit.chain.n)),
+    )

@@ -54,16 +54,16 @@ class MaxwellSlip(FrictionTerm):
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=1e-4)
     joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
 
-    def columns(self, q, qd, load):
+    def _columns(self, q, qd, load):
         return _slip(q, self.width)[:, :, None]
 
-    def labels(self):
+    def _labels(self):
         return ("fz",)
 
-    def units(self, turns):
-        return ("N m" if turns else "N",)
+    def _units(self, force, length):
+        return (force,)
 
-    def reach(self):
+    def _reach(self):
         return 2 * float(np.asarray(self.width).max())
 
 
@@ -78,23 +78,20 @@ class LoadedSlip(FrictionTerm):
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=1e-4)
     powers: tuple[int, ...] = eqx.field(static=True, default=(1,))
     joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
+    _loaded = True
 
-    def columns(self, q, qd, load):
+    def _columns(self, q, qd, load):
         z, size = _slip(q, self.width), jnp.abs(load)
         return jnp.stack([size**power * z for power in self.powers], axis=2)
 
-    def labels(self):
+    def _labels(self):
         return tuple("fzl" if power == 1 else f"fzl{power}_" for power in self.powers)
 
-    def units(self, turns):
-        return tuple("1" if power == 1 else f"({'N m' if turns else 'N'})^{1 - power}" for power in self.powers)
+    def _units(self, force, length):
+        return tuple("1" if power == 1 else f"({force})^{1 - power}" for power in self.powers)
 
-    def reach(self):
+    def _reach(self):
         return 2 * float(np.asarray(self.width).max())
-
-    @property
-    def needs_load(self):
-        return True
 
 
 class Dahl(FrictionTerm):
@@ -109,7 +106,7 @@ class Dahl(FrictionTerm):
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=1e-4)
     joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
 
-    def columns(self, q, qd, load):
+    def _columns(self, q, qd, load):
         w = _row(self.width, q)
 
         def step(z, d):
@@ -118,13 +115,13 @@ class Dahl(FrictionTerm):
 
         return _scan(step, _travel(q))[:, :, None]
 
-    def labels(self):
+    def _labels(self):
         return ("fd",)
 
-    def units(self, turns):
-        return ("N m" if turns else "N",)
+    def _units(self, force, length):
+        return (force,)
 
-    def reach(self):
+    def _reach(self):
         return FORGOTTEN * float(np.asarray(self.width).max())
 
 
@@ -148,7 +145,7 @@ class LuGre(FrictionTerm):
     velocity: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.1)
     joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
 
-    def columns(self, q, qd, load):
+    def _columns(self, q, qd, load):
         w, excess, velocity = (_row(x, q) for x in (self.width, self.excess, self.velocity))
         g = 1 + excess * jnp.exp(-((qd / velocity) ** 2))
 
@@ -160,11 +157,11 @@ class LuGre(FrictionTerm):
         rate = (qd - jnp.abs(qd) * z / g) / velocity
         return jnp.stack([z, rate], axis=2)
 
-    def labels(self):
+    def _labels(self):
         return ("fg", "fgd")
 
-    def units(self, turns):
-        return ("N m" if turns else "N",) * 2
+    def _units(self, force, length):
+        return (force, force)
 
-    def reach(self):
+    def _reach(self):
         return FORGOTTEN * float((np.asarray(self.width) * (1 + np.asarray(self.excess))).max())
