@@ -7,6 +7,7 @@ variable-projection step. No sample is touched between one evaluation of the col
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 import jax
@@ -22,6 +23,7 @@ from .columns import Columns
 from .friction_model import FrictionModel, nonlinear_values, shifted
 from .preprocessing import Samples
 
+CHUNK = 1024  # samples at a time
 SPREAD = 1.0  # a nonlinear parameter is held to its start by one observation of this deviation [in its logarithm]
 LONGEST_STEP = 1.0  # change of a logarithm in one iteration
 CONVERGED = 0.01  # gain in log-likelihood below which an iteration was the last
@@ -99,15 +101,23 @@ def prepare(chain: Chain, columns: Columns, base: BaseParameters, samples: Sampl
     """The base regressor along a run. Memory: 8 N n b bytes."""
     with jax.enable_x64(True):
         model = as_float64(chain)
-        rows = jax.jit(jax.vmap(lambda *x: columns.matrix(model, *x)[:, base.kept]))
-        parts = [np.asarray(rows(*(x[a : a + 2048] for x in _filled(samples)))) for a in range(0, len(samples), 2048)]
+        states = [
+            jnp.asarray(np.pad(x, ((0, -len(x) % CHUNK), (0, 0)), mode="edge"))
+            for x in (samples.q, samples.qd, samples.qdd)
+        ]
+        kept = jnp.asarray(base.kept)
+        parts = [
+            np.asarray(_rigid(columns, model, kept, *(x[a : a + CHUNK] for x in states)))
+            for a in range(0, len(samples), CHUNK)
+        ]
     full = np.concatenate(parts)[: len(samples)]
     kept = np.concatenate([np.arange(a, b, stride) for a, b in samples.segments])
     return Run(samples, full[kept], full, kept)
 
 
-def _filled(samples: Samples) -> list[np.ndarray]:
-    return [np.pad(x, ((0, -len(x) % 2048), (0, 0)), mode="edge") for x in (samples.q, samples.qd, samples.qdd)]
+@functools.partial(jax.jit, static_argnums=0)
+def _rigid(columns: Columns, chain: Chain, kept, q, qd, qdd):
+    return jax.vmap(columns.matrix, in_axes=(None, 0, 0, 0))(chain, q, qd, qdd)[:, :, kept]
 
 
 def fit_friction(
@@ -269,7 +279,7 @@ class _Rows:
 
 
 def _stack(
-    factors: list[np.ndarray], size: int, groups: Sequence[Bool[np.ndarray, "n k"]], noise: np.ndarray
+    factors: list[np.ndarray], size: int, groups: Sequence[np.ndarray], noise: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, list[slice]]:
     """The joints' factors, weighted, as one system: common columns, then each joint's own of each group."""
     total = size + sum(int(group.sum()) for group in groups)

@@ -146,7 +146,8 @@ class LuGre(FrictionTerm):
     joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
 
     def _columns(self, q, qd, load):
-        w, excess, velocity = (_row(x, q) for x in (self.width, self.excess, self.velocity))
+        w = _row(self.width, q)
+        excess, velocity = (jnp.broadcast_to(_row(x, q), q.shape) for x in (self.excess, self.velocity))
         g = 1 + excess * jnp.exp(-((qd / velocity) ** 2))
 
         def step(z, d, g):
