@@ -153,6 +153,7 @@ from .identification.friction import (
     Asymmetry as Asymmetry,
     Coulomb as Coulomb,
     FrictionTerm as FrictionTerm,
+    GearRipple as GearRipple,
     LoadDependent as LoadDependent,
     Offset as Offset,
     PowerViscous as PowerViscous,

@@ -16,6 +16,7 @@ from jaxdyn.identification.estimators import weighted_least_squares
 from jaxdyn.identification.friction import (
     Asymmetry,
     Coulomb,
+    GearRipple,
     LoadDependent,
     Offset,
     PowerViscous,
@@ -93,10 +94,23 @@ def test_terms_without_memory_are_their_formulas():
     v, sign = s.qd, np.tanh(s.qd / 0.02)
     power = np.sign(v) * np.sqrt(np.abs(v))
     fading = np.exp(-((v / 0.3) ** 2)) * sign
-    expected = [v, sign, np.ones_like(v), power, np.abs(v), sign**2, fading, np.abs(load) * sign, load**2 * sign]
+    ripple = [wave(50 * (s.q - 0.01 * v)) for wave in (np.cos, np.sin)]
+    expected = [
+        v,
+        sign,
+        np.ones_like(v),
+        power,
+        np.abs(v),
+        sign**2,
+        fading,
+        np.abs(load) * sign,
+        load**2 * sign,
+        *ripple,
+    ]
     np.testing.assert_allclose(model.blocks(s, load), np.stack(expected, axis=2), atol=1e-12)
     assert model.names(2)[:9] == ("fv1", "fc1", "off1", "fp1", "fva1", "fca1", "fs1", "fl1", "fl2_1")
-    assert model.units([True, False])[-2:] == ("1", "(N)^-1")
+    assert model.names(2)[9:11] == ("rc50_1", "rs50_1")
+    assert model.units([True, False])[-4:] == ("1", "(N)^-1", "N", "N")
     with pytest.raises(IdentificationError, match="depends on the load"):
         model.signals(s)
 

@@ -220,3 +220,29 @@ class LoadDependent(FrictionTerm):
 
     def _units(self, force, length):
         return tuple("1" if power == 1 else f"({force})^{1 - power}" for power in self.powers)
+
+
+class GearRipple(FrictionTerm):
+    """sum_k rc_k cos(h_k x) + rs_k sin(h_k x), x = q - delay qd: torque that repeats with the turns of the motor or of a gear.
+
+    A strain-wave gear of ratio N gives h = 2 N, twice a turn of its wave generator. At such harmonics a delay of a few
+    milliseconds between the position and the torque of a log shifts the phase by radians: it has to be in the model.
+
+    Args:
+        harmonics: periods a turn of the joint; by default those of a ratio of 101.
+        delay: by which the torque is logged later than the position [s].
+    """
+
+    harmonics: tuple[float, ...] = eqx.field(static=True, default=(202.0,))
+    delay: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.004)
+    joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
+
+    def _columns(self, q, qd, load):
+        x = q - _like(self.delay, qd) * qd
+        return jnp.stack([wave(h * x) for h in self.harmonics for wave in (jnp.cos, jnp.sin)], axis=2)
+
+    def _labels(self):
+        return tuple(f"{name}{h:g}_" for h in self.harmonics for name in ("rc", "rs"))
+
+    def _units(self, force, length):
+        return (force, force) * len(self.harmonics)

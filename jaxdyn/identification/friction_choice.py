@@ -145,7 +145,7 @@ def combine_friction(models: Sequence[FrictionModel]) -> FrictionModel:
             if term.joints is None or j + 1 in term.joints:
                 # the leaves' values and what is static, but for the joints, tell terms apart
                 leaves = tuple(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(term))
-                key = (type(term), getattr(term, "powers", None), leaves)
+                key = (type(term), getattr(term, "powers", getattr(term, "harmonics", None)), leaves)
                 found.setdefault(key, (term, []))[1].append(j + 1)
     everyone = range(1, len(models) + 1)
     terms = tuple(

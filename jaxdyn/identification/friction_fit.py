@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from ..errors import IdentificationError
 from ..model.chain import Chain
@@ -256,7 +256,7 @@ def _first_guess(runs: Sequence[Run]) -> Float[np.ndarray, " b"]:
 class _Rows:
     """The rigid rows of every joint as an orthonormal basis, so that only the friction's few columns are reduced anew."""
 
-    def __init__(self, runs: Sequence[Run], known: Sequence[Bool[np.ndarray, "M n"]]):
+    def __init__(self, runs: Sequence[Run], known: Sequence[np.ndarray]):
         self.masks = known
         joints = range(runs[0].samples.n)
         self.pairs = [np.linalg.qr(self._joined([run.rows for run in runs], j)) for j in joints]
@@ -265,8 +265,8 @@ class _Rows:
     def _joined(self, parts: Sequence[np.ndarray], j: int) -> np.ndarray:
         return np.concatenate([part[mask[:, j], j] for part, mask in zip(parts, self.masks, strict=True)])
 
-    def factors(self, blocks: Sequence[Float[np.ndarray, "M n k"]]) -> list[np.ndarray]:
-        """One triangular factor a joint of [W_j, F_j, tau_j] over all runs."""
+    def factors(self, blocks: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """One triangular factor a joint of [W_j, F_j, tau_j] over all runs; blocks (M, n, k), one a run."""
         out = []
         for j, (q, r) in enumerate(self.pairs):
             columns = np.concatenate([self._joined(blocks, j), self.tau[j]], axis=1)
