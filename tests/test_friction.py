@@ -89,6 +89,7 @@ def test_terms_without_memory_are_their_formulas():
             Asymmetry(0.02),
             Stribeck(0.3, 0.02),
             LoadDependent(0.02, (1, 2)),
+            GearRipple((50.0,), 0.01),
         )
     )
     v, sign = s.qd, np.tanh(s.qd / 0.02)
