@@ -130,6 +130,38 @@ def test_slopes_are_derivatives_with_respect_to_logarithms():
             np.testing.assert_allclose(slopes[..., p], (up - down) / 2e-6, atol=2e-6 * (1 + np.abs(slopes).max()))
 
 
+def test_terms_keep_their_inputs_precision_and_have_finite_derivatives():
+    q = wander(64, 2) * 0.01
+    terms = (
+        Coulomb(),
+        PowerViscous(0.5),
+        Stribeck(),
+        LoadedSlip(1e-3),
+        MaxwellSlip(1e-3),
+        Dahl(1e-3),
+        LuGre(1e-3),
+        GearRipple(),
+    )
+
+    def all_columns(q, qd):
+        return jnp.concatenate([term.columns(q, qd, 10 * q) for term in terms], axis=2)
+
+    qd = np.gradient(q, 1 / RATE, axis=0)
+    qd[:5] = 0
+
+    def pulled_back(q, qd):
+        columns, pull = jax.vjp(all_columns, q, qd)
+        return columns, pull(jnp.ones_like(columns))
+
+    compiled = jax.jit(pulled_back)
+    double, slopes = compiled(jnp.asarray(q), jnp.asarray(qd))
+    single, _ = compiled(jnp.asarray(q, jnp.float32), jnp.asarray(qd, jnp.float32))
+    assert single.dtype == jnp.float32
+    np.testing.assert_allclose(single, double, atol=2e-3)
+    # |qd|^0.5 alone is infinitely steep at rest; its slope there is taken as zero
+    assert all(np.isfinite(x).all() for x in slopes)
+
+
 def test_terms_of_some_joints_only():
     s = samples(wander(200, 3))
     model = FrictionModel((Viscous(), MaxwellSlip(1e-3, joints=(2,)), MaxwellSlip(1e-2)))

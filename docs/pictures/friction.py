@@ -23,7 +23,7 @@ def main(folder: Path) -> None:
     _, train = read("train_30sec_12harm")  # rests before and after the motion included
     log, check = read("validate_ptp_10_points", (700, 4200))
     base = jaxdyn.base_parameters(chain, Columns(("armature",)))
-    usual = (Viscous(), Coulomb(0.02), Offset())
+    usual = (Viscous(), Coulomb(width=0.02), Offset())
     slips = (MaxwellSlip(width=1e-4), MaxwellSlip(width=1e-3, joints=(2, 3, 4, 5, 6)))
     others = (PowerViscous(joints=(1, 2, 3)), LoadedSlip(joints=(2, 3)), Stribeck(joints=(5,)))
     plain, memory = (
