@@ -149,10 +149,39 @@ from .identification.excitation import (
     FourierTrajectory as FourierTrajectory,
     random_excitation as random_excitation,
 )
+from .identification.friction import (
+    Asymmetry as Asymmetry,
+    Coulomb as Coulomb,
+    FrictionTerm as FrictionTerm,
+    GearRipple as GearRipple,
+    LoadDependent as LoadDependent,
+    Offset as Offset,
+    PowerViscous as PowerViscous,
+    Stribeck as Stribeck,
+    Viscous as Viscous,
+)
+from .identification.friction_choice import (
+    FrictionComparison as FrictionComparison,
+    choose_friction as choose_friction,
+    friction_candidates as friction_candidates,
+)
+from .identification.friction_fit import (
+    FrictionFit as FrictionFit,
+    chain_with_friction as chain_with_friction,
+    fit_friction as fit_friction,
+    with_signals as with_signals,
+)
+from .identification.friction_model import FrictionModel as FrictionModel
 from .identification.identify import (
     Evaluation as Evaluation,
     Identification as Identification,
     identify as identify,
+)
+from .identification.memory_friction import (
+    Dahl as Dahl,
+    LoadedSlip as LoadedSlip,
+    LuGre as LuGre,
+    MaxwellSlip as MaxwellSlip,
 )
 from .identification.preprocessing import (
     Samples as Samples,

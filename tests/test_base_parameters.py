@@ -94,6 +94,23 @@ def test_predictions_are_the_columns_times_the_parameters(mixed):
     assert np.abs(predict(ALL, chain, parameters, *x) - expected).max() < 1e-12 * np.abs(expected).max()
 
 
+def test_signals_are_columns_after_the_others(mixed):
+    chain, x, tau, w = mixed
+    signals = np.random.default_rng(6).normal(size=(*tau.shape, 2))
+    rows = np.concatenate([w, signals, tau[:, :, None]], axis=2)
+    first = accumulate(ALL, chain, *x[:, :77], tau[:77], signals=signals[:77])
+    factors = accumulate(ALL, chain, *x[:, 77:], tau[77:], start=first, signals=signals[77:])
+    assert_grams(factors, rows)
+    parameters = np.random.default_rng(5).normal(size=w.shape[2] + 2)
+    expected = rows[:, :, :-1] @ parameters
+    predicted = predict(ALL, chain, parameters, *x, signals=signals)
+    assert np.abs(predicted - expected).max() < 1e-12 * np.abs(expected).max()
+    with pytest.raises(IdentificationError, match=r"signals have shape \(700, 2\)"):
+        accumulate(ALL, chain, *x, tau, signals=signals[:, 0])
+    with pytest.raises(IdentificationError, match="columns, but parameters of shape"):
+        predict(ALL, chain, parameters, *x)
+
+
 def test_base_parameters_carry_all_torques(mixed):
     chain, _, _, _ = mixed
     base = base_parameters(chain, ALL)

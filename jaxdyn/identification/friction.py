@@ -1,0 +1,248 @@
+"""Terms of friction for identification, each linear in parameters of its own.
+
+A term gives every joint a few columns. Its linear parameters (viscous, Coulomb, ...) are estimated together with the inertial
+ones; the few that are not linear (widths, velocity scales, exponents) are leaves of the term, found by `fit_friction`. Terms
+with memory, whose columns depend on all that came before, are in `memory_friction`.
+"""
+
+import abc
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+
+class FrictionTerm(eqx.Module):
+    """One term of a joint's friction: columns whose coefficients are estimated linearly.
+
+    Array fields are its nonlinear parameters, all positive: one number for all joints, or one a joint. `joints` (counted from
+    1) says which joints have the term; all of them where None.
+    """
+
+    joints: eqx.AbstractVar[tuple[int, ...] | None]
+
+    def columns(
+        self, q: Float[Array, "N n"], qd: Float[Array, "N n"], load: Float[Array, "N n"]
+    ) -> Float[Array, "N n k"]:
+        """The columns of every joint along an evenly sampled run.
+
+        Args:
+            q: positions [rad or m].
+            qd: velocities [rad/s or m/s].
+            load: torque of each joint that the rigid model needs [N m or N].
+        """
+        return self._columns(q, qd, load)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Stems of the names of the columns' parameters; the joint's number comes after."""
+        return self._labels()
+
+    def units(self, turns: bool) -> tuple[str, ...]:
+        """Units of the columns' parameters, for a revolute (`turns`) or a prismatic joint."""
+        return self._units("N m", "rad") if turns else self._units("N", "m")
+
+    @property
+    def reach(self) -> float:
+        """Travel after which the state that the run began with is forgotten [rad or m]; 0 without memory."""
+        return self._reach()
+
+    @property
+    def needs_load(self) -> bool:
+        """Whether the columns depend on the joint's load."""
+        return self._loaded
+
+    _loaded: ClassVar[bool] = False
+
+    @abc.abstractmethod
+    def _columns(self, q: Array, qd: Array, load: Array) -> Array:
+        raise NotImplementedError
+
+    @abc.abstractmethod
+    def _labels(self) -> tuple[str, ...]:
+        raise NotImplementedError
+
+    @abc.abstractmethod
+    def _units(self, force: str, length: str) -> tuple[str, ...]:
+        raise NotImplementedError
+
+    def _reach(self) -> float:
+        return 0.0
+
+
+def _like(parameter: Array, x: Array) -> Array:
+    """A parameter, () or (n,), beside samples (N, n)."""
+    return jnp.broadcast_to(parameter, x.shape).astype(x.dtype)
+
+
+class Viscous(FrictionTerm):
+    """fv qd."""
+
+    joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
+
+    def _columns(self, q, qd, load):
+        return qd[:, :, None]
+
+    def _labels(self):
+        return ("fv",)
+
+    def _units(self, force, length):
+        return (f"{force} s/{length}",)
+
+
+class Coulomb(FrictionTerm):
+    """fc tanh(qd / width): a sign that is smooth at rest.
+
+    Args:
+        width: speed at which tanh has come to 0.76 of its height [rad/s or m/s].
+    """
+
+    width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.01)
+    joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
+
+    def _columns(self, q, qd, load):
+        return jnp.tanh(qd / _like(self.width, qd))[:, :, None]
+
+    def _labels(self):
+        return ("fc",)
+
+    def _units(self, force, length):
+        return (force,)
+
+
+class Offset(FrictionTerm):
+    """A constant torque: an offset of the current sensor, or friction that differs between the directions."""
+
+    joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
+
+    def _columns(self, q, qd, load):
+        return jnp.ones_like(qd)[:, :, None]
+
+    def _labels(self):
+        return ("off",)
+
+    def _units(self, force, length):
+        return (force,)
+
+
+class PowerViscous(FrictionTerm):
+    """fp sign(qd) |qd|^exponent: drag that grows slower (grease in a gear, exponent < 1) or faster than the speed.
+
+    Args:
+        exponent: 1 would repeat `Viscous`.
+    """
+
+    exponent: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=1.5)
+    joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
+
+    def _columns(self, q, qd, load):
+        moves = qd != 0
+        size = jnp.where(moves, jnp.abs(qd), jnp.ones_like(qd))
+        power = jnp.exp(_like(self.exponent, qd) * jnp.log(size))
+        return jnp.where(moves, jnp.sign(qd) * power, jnp.zeros_like(qd))[:, :, None]
+
+    def _labels(self):
+        return ("fp",)
+
+    def _units(self, force, length):
+        return (f"{force} (s/{length})^exponent",)
+
+
+class Asymmetry(FrictionTerm):
+    """What differs between the directions: fva |qd| + fca tanh(qd / width)^2.
+
+    Viscous friction is then fv + fva forwards and fv - fva backwards, Coulomb friction fc + fca and fc - fca.
+
+    Args:
+        width: speed at which tanh has come to 0.76 of its height [rad/s or m/s].
+    """
+
+    width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.01)
+    joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
+
+    def _columns(self, q, qd, load):
+        return jnp.stack([jnp.abs(qd), jnp.tanh(qd / _like(self.width, qd)) ** 2], axis=2)
+
+    def _labels(self):
+        return ("fva", "fca")
+
+    def _units(self, force, length):
+        return (f"{force} s/{length}", force)
+
+
+class Stribeck(FrictionTerm):
+    """fs exp(-(qd / velocity)^2) tanh(qd / width): friction beyond (or, negative, short of) Coulomb's at low speed.
+
+    Source: Armstrong-Helouvry, Dupont & Canudas de Wit (1994).
+
+    Args:
+        velocity: speed over which it fades [rad/s or m/s].
+        width: of the smooth sign [rad/s or m/s].
+    """
+
+    velocity: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.2)
+    width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.01)
+    joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
+
+    def _columns(self, q, qd, load):
+        fading = jnp.exp(-((qd / _like(self.velocity, qd)) ** 2))
+        return (fading * jnp.tanh(qd / _like(self.width, qd)))[:, :, None]
+
+    def _labels(self):
+        return ("fs",)
+
+    def _units(self, force, length):
+        return (force,)
+
+
+class LoadDependent(FrictionTerm):
+    """sum_k fl_k |load|^k tanh(qd / width): gears rub more where they carry more.
+
+    The load is the torque of the joint that the rigid model needs (gravity, inertia), without friction.
+
+    Args:
+        width: of the smooth sign [rad/s or m/s].
+        powers: the powers k.
+    """
+
+    width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.01)
+    powers: tuple[int, ...] = eqx.field(static=True, default=(1,))
+    joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
+    _loaded = True
+
+    def _columns(self, q, qd, load):
+        sign, size = jnp.tanh(qd / _like(self.width, qd)), jnp.abs(load)
+        return jnp.stack([size**power * sign for power in self.powers], axis=2)
+
+    def _labels(self):
+        return tuple("fl" if power == 1 else f"fl{power}_" for power in self.powers)
+
+    def _units(self, force, length):
+        return tuple("1" if power == 1 else f"({force})^{1 - power}" for power in self.powers)
+
+
+class GearRipple(FrictionTerm):
+    """sum_k rc_k cos(h_k x) + rs_k sin(h_k x), x = q - delay qd: torque that repeats with the turns of the motor or of a gear.
+
+    A strain-wave gear of ratio N gives h = 2 N, twice a turn of its wave generator. At such harmonics a delay of a few
+    milliseconds between the position and the torque of a log shifts the phase by radians: it has to be in the model.
+
+    Args:
+        harmonics: periods a turn of the joint; by default those of a ratio of 101.
+        delay: by which the torque is logged later than the position [s].
+    """
+
+    harmonics: tuple[float, ...] = eqx.field(static=True, default=(202.0,))
+    delay: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.004)
+    joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
+
+    def _columns(self, q, qd, load):
+        x = q - _like(self.delay, qd) * qd
+        return jnp.stack([wave(h * x) for h in self.harmonics for wave in (jnp.cos, jnp.sin)], axis=2)
+
+    def _labels(self):
+        return tuple(f"{name}{h:g}_" for h in self.harmonics for name in ("rc", "rs"))
+
+    def _units(self, force, length):
+        return (force, force) * len(self.harmonics)
