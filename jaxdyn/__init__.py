@@ -142,6 +142,11 @@ from .identification.columns import (
     ExtraColumns as ExtraColumns,
     coupled_drive as coupled_drive,
 )
+from .identification.delay import (
+    Delay as Delay,
+    estimate_delay as estimate_delay,
+    without_delay as without_delay,
+)
 from .identification.estimators import (
     Estimate as Estimate,
 )
@@ -149,10 +154,20 @@ from .identification.excitation import (
     FourierTrajectory as FourierTrajectory,
     random_excitation as random_excitation,
 )
+from .identification.gains import (
+    DriveGains as DriveGains,
+    calibrate_gains as calibrate_gains,
+    with_gains as with_gains,
+)
 from .identification.identify import (
     Evaluation as Evaluation,
     Identification as Identification,
     identify as identify,
+)
+from .identification.payload import (
+    Payload as Payload,
+    identify_payload as identify_payload,
+    identify_payload_on as identify_payload_on,
 )
 from .identification.preprocessing import (
     Samples as Samples,
