@@ -1,6 +1,7 @@
 """The delay between position and torque signals: estimated for every joint from a run, and taken out of a log."""
 
 import dataclasses
+import itertools
 
 import jax
 import numpy as np
@@ -90,7 +91,7 @@ def estimate_delay(
             total = _merged(factors)
             width = total.shape[2] - len(shifts)
             fits = [np.linalg.lstsq(r[:, :width], r[:, width + SHIFTS], rcond=1e-10)[0] for r in total]
-            own = np.stack(fits)[:, : len(model.kept)]
+            own = np.stack(fits)[:, : width - len(model.friction)]
     squares = _squares(total, len(shifts))
     seconds, least, inside = _least(shifts, squares)
     values = np.stack(
@@ -172,7 +173,7 @@ def _factors(model: Model, samples: Samples, shifted: np.ndarray, own: np.ndarra
     """(blocks, n, w, w) triangular factors of the columns [arm, friction, torques at all shifts]."""
     factors = []
     edges = np.linspace(0, len(samples), BLOCKS + 1).astype(int)
-    for first, last in zip(edges[:-1], edges[1:], strict=True):
+    for first, last in itertools.pairwise(edges.tolist()):
         r = None
         for start in range(first, last, CHUNK):
             part = slice(start, min(start + CHUNK, last))
@@ -190,7 +191,7 @@ def _factors(model: Model, samples: Samples, shifted: np.ndarray, own: np.ndarra
 
 def _merged(factors: np.ndarray) -> np.ndarray:
     blocks, n, width, _ = factors.shape
-    return np.linalg.qr(factors.transpose(1, 0, 2, 3).reshape(n, blocks * width, width), mode="r")
+    return np.asarray(np.linalg.qr(factors.transpose(1, 0, 2, 3).reshape(n, blocks * width, width), mode="r"))
 
 
 def _squares(r: np.ndarray, k: int) -> np.ndarray:

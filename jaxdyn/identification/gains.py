@@ -137,8 +137,8 @@ def calibrate_gains(
     scale = np.exp(solution.gains)
     for j in np.flatnonzero(~told):
         notes.append(
-            f"{chain.joint_names[j]}: the runs do not tell its gain to {100 * largest_deviation:g} % (the payload's torque on it "
-            f"is {torque[j]:.3g} N m RMS); it keeps its ratio to the other joints' gains"
+            f"{chain.joint_names[j]}: the runs do not tell its gain to {100 * largest_deviation:g} % (the payload's torque "
+            f"on it is {torque[j]:.3g} N m RMS); it keeps its ratio to the other joints' gains"
         )
     return DriveGains(
         factors=scale,

@@ -32,6 +32,7 @@ FrictionTerm = Literal["viscous", "coulomb", "load", "offset"]
 FRICTION_TERMS: tuple[FrictionTerm, ...] = ("viscous", "coulomb", "load", "offset")
 BLOCKS = 20  # stretches of the runs that are left out in turn
 PASSES = 8  # at most: load-dependent friction needs the load, which is known from the pass before
+GAIN_SPREAD = 0.7  # standard deviation of a log gain before anything is measured: gains are known to a factor of two
 TOLERANCE = 1e-10  # relative singular value below which parameters are not told apart
 
 
@@ -74,7 +75,7 @@ class Factors:
         """(n, w, w) of all blocks, or of all but one."""
         r = self.r if without is None else np.delete(self.r, without, axis=0)
         blocks, n, w, _ = r.shape
-        return np.linalg.qr(r.transpose(1, 0, 2, 3).reshape(n, blocks * w, w), mode="r")
+        return np.asarray(np.linalg.qr(r.transpose(1, 0, 2, 3).reshape(n, blocks * w, w), mode="r"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,15 +113,16 @@ def model_of(
     if lost := [term for term in own if term not in friction]:
         raise IdentificationError(f"friction term {lost[0]!r} is to be each run's own, but is not fitted; add it")
     kept = None if known_arm else base_parameters(chain, Columns(("armature",))).kept
-    ordered = tuple(term for term in FRICTION_TERMS if term in friction)
+    ordered: tuple[FrictionTerm, ...] = tuple(term for term in FRICTION_TERMS if term in friction)
     return Model(as_float64(chain), link, kept, ordered, tuple(own))
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _arm_columns(kept: tuple[int, ...], chain: Chain, q, qd, qdd):
-    def one(*x):
-        y = regressor(chain, *x)
-        return jnp.concatenate([y, drive_regressor(chain, *x[1:], ("armature",))], axis=1)[:, jnp.array(kept, int)], y
+    def one(q, qd, qdd):
+        y = regressor(chain, q, qd, qdd)
+        drives = drive_regressor(chain, qd, qdd, ("armature",))
+        return jnp.concatenate([y, drives], axis=1)[:, jnp.array(kept, int)], y
 
     return jax.vmap(one)(q, qd, qdd)
 
@@ -197,6 +199,7 @@ def solve(
     rounds: int = 30,
     without: int | None = None,
     scale: np.ndarray | None = None,
+    spread: float = GAIN_SPREAD,
 ) -> Solution:
     """Weighted least squares by Gauss-Newton, each joint weighing by its own noise; linear where no gain is free.
 
@@ -208,6 +211,7 @@ def solve(
         start: where to start from.
         without: a block to leave out.
         scale: (n,) factors on the torques.
+        spread: standard deviation of a log gain before anything is measured.
 
     Raises:
         IdentificationError: fewer rows than parameters.
@@ -226,8 +230,8 @@ def solve(
         raise IdentificationError(
             f"{int(counts.sum())} rows of samples cannot determine {at[-1]} parameters; log a longer run or decimate less"
         )
-    spread = np.zeros((arm + 10, at[1]))  # (arm, payload) of the unknowns
-    spread[:arm, :unknown], spread[arm:, unknown:] = np.eye(arm)[:, :unknown], free
+    reach = np.zeros((arm + 10, at[1]))  # (arm, payload) of the unknowns
+    reach[:arm, :unknown], reach[arm:, unknown:] = np.eye(arm)[:, :unknown], free
     fixed = np.concatenate([np.full(arm, float(factors.known_arm)), known])
     body = fixed if start is None else np.concatenate([start.arm, start.payload])
     gains = np.zeros(n) if start is None else start.gains
@@ -240,19 +244,23 @@ def solve(
         b = r[:, :, -1].copy()
         for j in range(n):
             rigid = np.exp(-gains[j]) * r[j, :, : arm + 10]
-            a[j, :, : at[1]] = rigid @ spread
+            a[j, :, : at[1]] = rigid @ reach
             a[j, :, at[1] + j * own : at[1] + (j + 1) * own] = r[j, :, arm + 10 : -1]
             if turn or start is not None:  # the first step has no rigid torque yet to scale
                 a[j, :, at[2] :] = -(rigid @ body)[:, None] * ties[j]
             b[j] -= rigid @ fixed
         a, b = (a * weights[:, None, None]).reshape(-1, at[-1]), (b * weights[:, None]).reshape(-1)
+        if turn or start is not None:  # a gain that nothing tells stays as it is given
+            hold = np.zeros((n, at[-1]))
+            hold[:, at[2] :] = ties / spread
+            a, b = np.concatenate([a, hold]), np.concatenate([b, -gains / spread])
         norms = np.linalg.norm(a, axis=0)
         norms[norms == 0] = 1.0
         u, s, vt = np.linalg.svd(a / norms, full_matrices=False)
         alive = s > TOLERANCE * s[0]
         step = vt[alive].T @ ((u[:, alive].T @ b) / s[alive]) / norms
         change = ties @ np.clip(step[at[2] :], -0.5, 0.5)
-        body, gains = fixed + spread @ step[: at[1]], gains + change
+        body, gains = fixed + reach @ step[: at[1]], gains + change
         before = noise
         residual = np.empty((n, width))
         for j in range(n):
@@ -303,7 +311,12 @@ def fit_runs(
 
 
 def jackknife(
-    factors: Factors, solution: Solution, known: np.ndarray, free: np.ndarray, ties: np.ndarray
+    factors: Factors,
+    solution: Solution,
+    known: np.ndarray,
+    free: np.ndarray,
+    ties: np.ndarray,
+    spread: float = GAIN_SPREAD,
 ) -> np.ndarray:
     """(10 + n, 10 + n) covariance of payload and log gains, from fits that leave out one block of every run in turn.
 
@@ -313,7 +326,7 @@ def jackknife(
     values = []
     blocks = len(factors.r)
     for block in range(blocks):
-        part = solve(factors, known, free, ties, solution, rounds=4, without=block)
+        part = solve(factors, known, free, ties, solution, rounds=8, without=block, spread=spread)
         values.append(np.concatenate([part.payload, part.gains]))
     spread = np.array(values) - np.mean(values, axis=0)
     sd = np.sqrt((blocks - 1) / blocks * (spread**2).sum(0))
@@ -325,9 +338,8 @@ def jackknife(
 
 def payload_torques(model: Model, runs: Sequence[tuple[Samples, bool]], payload: np.ndarray) -> np.ndarray:
     """(n,) root mean square of the payload's torque over the loaded runs [N m]."""
-    squares, count = np.zeros(runs[0][0].n), 0
+    torques = []
     for samples, loaded in runs:
         for start in range(0, len(samples) if loaded else 0, CHUNK):
-            torque = columns_of(model, samples, slice(start, min(start + CHUNK, len(samples))))[1] @ payload
-            squares, count = squares + (torque**2).sum(0), count + len(torque)
-    return np.sqrt(squares / count)
+            torques.append(columns_of(model, samples, slice(start, min(start + CHUNK, len(samples))))[1] @ payload)
+    return np.sqrt(np.mean(np.square(np.concatenate(torques)), axis=0))

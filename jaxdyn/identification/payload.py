@@ -9,7 +9,6 @@ from jaxtyping import Bool, Float
 from scipy import optimize
 
 from ..errors import IdentificationError
-from ..io.log import Log
 from ..model.chain import Chain
 from .columns import INERTIAL_NAMES
 from .gains import DriveGains, Runs
@@ -144,7 +143,7 @@ def identify_payload_on(
     *,
     frame: str | None = None,
     gains: DriveGains | None = None,
-    friction: Sequence[FrictionTerm] = ("viscous", "coulomb", "offset"),
+    friction: Sequence[FrictionTerm] = FRICTION_TERMS,
     own_friction: Sequence[FrictionTerm] = (),
     position_cutoff: float | None = None,
     torque_cutoff: float | None = None,
@@ -205,7 +204,7 @@ def _identify(
         notes.append(f"the runs do not determine the payload's {lost} (their share in sums apart)")
     possible, body = nearest_body(estimate, covariance, determined)
     if not possible:
-        notes.append("no body can have the parameters as estimated; the nearest possible one is given beside them")
+        notes.append("no body can have the parameters as estimated; `body` is the nearest that one can have")
     return Payload(
         frame=frame if frame is not None else str(chain.topology.tip_name),
         parameters=estimate,
