@@ -147,6 +147,11 @@ from .identification.delay import (
     estimate_delay as estimate_delay,
     without_delay as without_delay,
 )
+from .identification.diagnostics import (
+    Finding as Finding,
+    diagnose as diagnose,
+    diagnose_identification as diagnose_identification,
+)
 from .identification.estimators import (
     Estimate as Estimate,
 )

@@ -27,7 +27,7 @@ from jaxdyn.identification.preprocessing import Samples, preprocess
 from jaxdyn.io.load import load
 from jaxdyn.io.log import Log, read_log
 from jaxdyn.spatial.inertia import inertial_parameters_from_com, pseudo_inertia, transform_inertial_parameters
-from jaxdyn.spatial.se3 import exp_se3
+from jaxdyn.spatial.se3 import pose_exp
 from regression import dense, known_arm
 
 LINEAR = ("viscous", "coulomb", "offset")
@@ -37,12 +37,14 @@ LOAD_FRICTION = np.array([0.05, 0.08, 0.1])
 
 def body() -> np.ndarray:
     inertia = jnp.diag(jnp.array([0.03, 0.04, 0.02]))
-    return np.asarray(inertial_parameters_from_com(jnp.asarray(2.0), jnp.array([0.05, 0.1, -0.08]), inertia))
+    return np.array(inertial_parameters_from_com(jnp.asarray(2.0), jnp.array([0.05, 0.1, -0.08]), inertia))
 
 
 @pytest.fixture(scope="module")
 def arm():
-    return known_arm()
+    """Its tip is the last link, and no tool frame."""
+    chain = known_arm()
+    return dataclasses.replace(chain, topology=dataclasses.replace(chain.topology, tip_name=chain.link_names[-1]))
 
 
 @jax.jit
@@ -54,7 +56,7 @@ def torques(chain, q, qd, qdd, by_load):
     return jax.vmap(one)(q, qd, qdd)
 
 
-def run(arm, payload=None, seed=0, noise=0.0, by_load=0.0, seconds=12.0, rate=100.0) -> Samples:
+def run(arm, payload=None, seed=0, noise=0.0, by_load=0.0, seconds=12.0, rate=50.0) -> Samples:
     """Exact samples of a motion, with noise on the torques."""
     if payload is not None:
         arm = eqx.tree_at(lambda c: c.inertia, arm, arm.inertia.at[-1].add(jnp.asarray(payload)))
@@ -81,7 +83,7 @@ def test_a_payload_is_the_difference_of_two_runs(arm):
 
 
 def test_a_payload_at_a_named_frame(arm):
-    pose = np.asarray(exp_se3(jnp.array([0.3, -0.2, 0.5, 0.1, 0.2, -0.1])))
+    pose = np.asarray(pose_exp(jnp.array([0.3, -0.2, 0.5, 0.1, 0.2, -0.1])))
     topology = dataclasses.replace(arm.topology, frame_names=("flange",), frame_links=(2,))
     framed = dataclasses.replace(arm, topology=topology, frame_poses=jnp.asarray(pose)[None])
     np.testing.assert_allclose(
@@ -115,14 +117,13 @@ def test_friction_of_each_runs_own(arm):
     assert np.abs(identify_payload(arm, *pair).parameters - body()).max() > 1e-3
     with pytest.raises(IdentificationError, match="'viscous' is to be each run's own"):
         identify_payload(arm, *pair, friction=("coulomb",), own_friction=("viscous",))
-    with pytest.raises(IdentificationError, match="'sticky' is unknown"):
-        identify_payload(arm, *pair, friction=("sticky",))
 
 
+@pytest.mark.thorough
 def test_standard_deviations_of_payload_and_gains(arm):
     z, z_gains = [], []
-    for seed in range(8):
-        pair = run(arm, None, 10 + seed, 0.3), run(arm, body(), 30 + seed, 0.3)
+    for seed in range(6):
+        pair = run(arm, None, 100 + seed, 0.3), run(arm, body(), 300 + seed, 0.3)
         found = identify_payload(arm, *pair, friction=LINEAR)
         z.append((found.parameters - body()) / found.standard_deviations)
         currents = [dataclasses.replace(s, tau=s.tau / GAINS) for s in pair]
@@ -130,9 +131,10 @@ def test_standard_deviations_of_payload_and_gains(arm):
         assert gains.told.all()
         z_gains.append((gains.gains - GAINS) / gains.standard_deviations)
     for values in (z, z_gains):
-        assert 0.6 < np.sqrt(np.mean(np.square(values))) < 1.3
+        assert 0.5 < np.sqrt(np.mean(np.square(values))) < 1.4
 
 
+@pytest.mark.thorough
 def test_gains_equal_those_of_a_direct_fit(arm):
     """The same maximum likelihood by SciPy on the dense regressor."""
     pair = run(arm, None, 1, 0.2), run(arm, body(), 2, 0.2)
@@ -163,7 +165,10 @@ def test_gains_equal_those_of_a_direct_fit(arm):
     plain = identify_payload(arm, *currents, friction=LINEAR)
     scaled = identify_payload(arm, *currents, friction=LINEAR, gains=found)
     assert abs(plain.mass - 2) > 0.1 and abs(scaled.mass - 2) < 2e-3
-    assert scaled.standard_deviations[0] > 1.2 * plain.standard_deviations[0]
+    sure = identify_payload(
+        arm, *currents, friction=LINEAR, gains=dataclasses.replace(found, covariance=np.zeros((3, 3)))
+    )
+    assert scaled.mass == sure.mass and scaled.standard_deviations[0] > 1.1 * sure.standard_deviations[0]
 
 
 def test_a_joint_whose_gain_the_payload_does_not_tell_keeps_its_ratio(arm):
@@ -175,6 +180,10 @@ def test_a_joint_whose_gain_the_payload_does_not_tell_keeps_its_ratio(arm):
     assert found.factors[2] == pytest.approx(np.sqrt(found.factors[0] * found.factors[1]), rel=1e-9)
     assert f"{arm.joint_names[2]}: the runs do not tell its gain" in found.notes[-1]
     assert found.common == pytest.approx(1.2, abs=4 * found.common_deviation)
+    log = Log(pair[0].t, pair[0].q, None, pair[0].tau)
+    np.testing.assert_allclose(with_gains(log, found).tau, log.tau * found.factors)
+    with pytest.raises(IdentificationError, match="gains of 3"):
+        with_gains(dataclasses.replace(log, q=log.q[:, :2], tau=log.tau[:, :2]), found)
     with pytest.raises(IdentificationError, match="positive"):
         calibrate_gains(arm, *pair, -1.0)
     with pytest.raises(IdentificationError, match="2 gains for 3 joints"):
@@ -234,6 +243,7 @@ def test_diagnoses_name_what_is_wrong(arm):
     assert ("prior", arm.link_names[1:2]) in kinds(diagnose(impossible, good))
 
 
+@pytest.mark.thorough
 def test_diagnosis_of_an_identification(arm):
     s = run(arm, None, 1, 0.05)
     result = identify(arm, Log(s.t, s.q, None, s.tau * [1, 1, -1]), position_cutoff=20.0)
@@ -320,12 +330,3 @@ def test_ur10e_delays_and_diagnoses(ur10e):
     for j in range(6):
         turned = dataclasses.replace(log, tau=log.tau * np.where(np.arange(6) == j, -1, 1))
         assert [(f.kind, f.about) for f in diagnose(chain, turned)] == [("sign", (chain.joint_names[j],))]
-
-
-def test_gains_are_applied_to_logs(arm):
-    pair = run(arm, None, 1, 0.02), run(arm, body(), 2, 0.02)
-    found = calibrate_gains(arm, *pair, 2.0, friction=LINEAR)
-    log = Log(pair[0].t, pair[0].q, None, pair[0].tau)
-    np.testing.assert_allclose(with_gains(log, found).tau, log.tau * found.factors)
-    with pytest.raises(IdentificationError, match="gains of 3"):
-        with_gains(dataclasses.replace(log, q=log.q[:, :2], tau=log.tau[:, :2]), found)

@@ -328,8 +328,8 @@ def jackknife(
     for block in range(blocks):
         part = solve(factors, known, free, ties, solution, rounds=8, without=block, spread=spread)
         values.append(np.concatenate([part.payload, part.gains]))
-    spread = np.array(values) - np.mean(values, axis=0)
-    sd = np.sqrt((blocks - 1) / blocks * (spread**2).sum(0))
+    moved = np.array(values) - np.mean(values, axis=0)
+    sd = np.sqrt((blocks - 1) / blocks * (moved**2).sum(0))
     plain = np.sqrt(np.diag(solution.covariance))
     sd = np.maximum(sd, plain)
     ratio = np.where(plain > 0, sd / np.where(plain > 0, plain, 1.0), 0.0)
