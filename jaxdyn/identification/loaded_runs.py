@@ -173,19 +173,21 @@ def accumulate_runs(
     for run, (samples, loaded) in enumerate(runs):
         target = samples.tau - given_torque(model.chain, given, samples.qd, samples.qdd)
         edges = np.linspace(0, len(samples), blocks + 1).astype(int)
-        for block in range(blocks):
-            for start in range(edges[block], edges[block + 1], CHUNK):
-                part = slice(start, min(start + CHUNK, edges[block + 1]))
-                arm, payload = columns_of(model, samples, part)
-                payload = payload * float(loaded)
-                if previous is None:
-                    load = np.abs(arm[:, :, 0]) if model.kept is None else np.zeros(arm.shape[:2])
-                else:
-                    load = np.abs(arm @ previous.arm + payload @ previous.payload)
-                friction = friction_columns(model, samples.qd[part], load, run, len(runs))
-                rows = np.concatenate([arm, payload, friction, target[part][:, :, None]], axis=2)
-                stacked = np.concatenate([r[block], rows.transpose(1, 0, 2)], axis=1)
-                r[block] = np.linalg.qr(stacked, mode="r")
+        for start in range(0, len(samples), CHUNK):
+            part = slice(start, min(start + CHUNK, len(samples)))
+            arm, payload = columns_of(model, samples, part)
+            payload = payload * float(loaded)
+            if previous is None:
+                load = np.abs(arm[:, :, 0]) if model.kept is None else np.zeros(arm.shape[:2])
+            else:
+                load = np.abs(arm @ previous.arm + payload @ previous.payload)
+            friction = friction_columns(model, samples.qd[part], load, run, len(runs))
+            rows = np.concatenate([arm, payload, friction, target[part][:, :, None]], axis=2).transpose(1, 0, 2)
+            for block in range(blocks):
+                first, last = np.clip(edges[block : block + 2] - start, 0, rows.shape[1])
+                if first < last:
+                    stacked = np.concatenate([r[block], rows[:, first:last]], axis=1)
+                    r[block] = np.linalg.qr(stacked, mode="r")
         counts += len(samples)
     return Factors(r, counts, arm_size, model.kept is None)
 
@@ -294,6 +296,7 @@ def fit_runs(
 ) -> tuple[Solution, Factors]:
     """Fit all runs together, in passes over the data until the load that friction depends on has settled."""
     solution = None
+    size = max(float(np.abs(samples.tau).max()) for samples, _ in runs)
     for turn in range(PASSES):
         factors = accumulate_runs(model, runs, solution)
         before, solution = (
@@ -303,8 +306,8 @@ def fit_runs(
         if "load" not in model.friction:
             break
         if before is not None:
-            moved = np.abs(solution.noise - before.noise).max() / max(solution.noise.max(), 1e-300)
-            if moved < 1e-4 and np.abs(solution.gains - before.gains).max() < 1e-4:
+            moved = np.abs(solution.noise - before.noise).max()
+            if moved < 1e-4 * solution.noise.max() + 1e-9 * size and np.abs(solution.gains - before.gains).max() < 1e-4:
                 break
     assert solution is not None
     return solution, factors
@@ -325,8 +328,9 @@ def jackknife(
     """
     values = []
     blocks = len(factors.r)
+    rounds = 4 if ties.size else 1  # with the weights of the full fit, it is linear but for gains
     for block in range(blocks):
-        part = solve(factors, known, free, ties, solution, rounds=8, without=block, spread=spread)
+        part = solve(factors, known, free, ties, solution, rounds, without=block, spread=spread)
         values.append(np.concatenate([part.payload, part.gains]))
     moved = np.array(values) - np.mean(values, axis=0)
     sd = np.sqrt((blocks - 1) / blocks * (moved**2).sum(0))
