@@ -25,6 +25,9 @@ TOLD = 0.25  # the ratio of two gains with a larger relative deviation is not lo
 RATIO = 1.4  # a gain further off than this, against the other joints', is named
 SCALE = 2.0  # torques further off than this from the given model's are named
 DOUBTFUL = 0.3  # a parameter with a deviation above this share of the largest of its unit is not excited
+DRIVE_FLOOR = (
+    0.02  # share of the torque, at 1 rad/s and 1 rad/s^2, below which a drive's parameter is as good as nothing
+)
 CLEARLY = 1.2  # a sign is told by the other joints where the wrong one makes the residual this much larger
 TOGETHER = 1e-6  # relative singular value below which parameters are known only together
 
@@ -330,10 +333,13 @@ def _unexcited(
     sd = np.sqrt(((vt[~lost].T / s[~lost]) ** 2).sum(1) / independence) / norms[alive]
     units = np.array(columns.units(chain))[base.kept[alive]]
     largest = {unit: np.abs(values[units == unit]).max() for unit in set(units.tolist())}
+    strongest = DRIVE_FLOOR * np.sqrt((factors.r[:, :, -1] ** 2).sum(1) / factors.counts).max()
+    drives = base.kept[alive] >= 10 * chain.n  # friction told to be nothing beside the torques is told
+    floor = np.where(drives, strongest, 0.0)
     doubtful = [
         (base.names[k], v, d)
-        for k, v, d, unit, together in zip(alive, values, sd, units, mixed, strict=True)
-        if not together and d > max(DOUBTFUL * largest[unit], abs(v))
+        for k, v, d, unit, together, least in zip(alive, values, sd, units, mixed, floor, strict=True)
+        if not together and d > max(DOUBTFUL * max(largest[unit], least), abs(v))
     ]
     if doubtful:
         listed = "; ".join(f"{name} = {v:.2g} +- {d:.2g}" for name, v, d in doubtful)

@@ -37,7 +37,7 @@ class Payload:
         frame: link or frame that the numbers are given in.
         parameters: m, m c, Ixx Ixy Iyy Ixz Iyz Izz about the frame's origin, as estimated [kg, kg m, kg m^2].
         covariance: theirs, with the uncertainty of the gains where those were given as `DriveGains`.
-        determined: which of the ten the runs determine at all; the others are zero or whatever comes with the rest.
+        determined: which of the ten the runs determine at all; the others are NaN, in `parameters` and what follows from them.
         body: the ten parameters of the possible body that is nearest by the covariance; what is not determined is what
             comes out smallest. Equal to `parameters` where those are a body's.
         possible: whether `parameters` are those of a possible body.
@@ -74,8 +74,8 @@ class Payload:
     @property
     def com_deviations(self) -> Float[np.ndarray, "3"]:
         """Standard deviations of the centre of mass [m], to first order."""
-        slope = np.hstack([-self.com[:, None], np.eye(3)]) / self.mass
-        return np.sqrt(np.diag(slope @ self.covariance[:4, :4] @ slope.T))
+        c, v = self.covariance, self.com
+        return np.sqrt(np.diag(c)[1:4] - 2 * v * c[0, 1:4] + v**2 * c[0, 0]) / self.mass
 
     @property
     def inertia(self) -> Float[np.ndarray, "3 3"]:
@@ -85,10 +85,13 @@ class Payload:
     @property
     def inertia_deviations(self) -> Float[np.ndarray, "3 3"]:
         """Standard deviations of the inertia about the centre of mass [kg m^2], to first order."""
-        step = 1e-6 * np.maximum(np.abs(self.parameters), 1e-3)
-        ends = [[_about_com(self.parameters + s * d) for s in (1, -1)] for d in np.diag(step)]
-        slope = np.array([(a - b) / (2 * d) for (a, b), d in zip(ends, step, strict=True)])  # (10, 3, 3)
-        return np.sqrt(np.maximum(np.einsum("iab,ij,jab->ab", slope, self.covariance, slope), 0))
+        p, covariance = self.parameters, np.where(np.isfinite(self.covariance), self.covariance, 0.0)
+        ends = [[_about_com(p + sign * d) for sign in (1, -1)] for d in np.diag(np.full(10, 1e-6))]
+        slope = np.array([(a - b) / 2e-6 for a, b in ends])  # (10, 3, 3)
+        known = np.isfinite(_about_com(p))
+        slope = np.where(known, slope, 0.0)
+        variance = np.einsum("iab,ij,jab->ab", slope, covariance, slope)
+        return np.where(known, np.sqrt(np.maximum(variance, 0)), np.nan)
 
 
 def identify_payload(
@@ -203,6 +206,8 @@ def _identify(
         lost = ", ".join(name for name, there in zip(INERTIAL_NAMES, determined, strict=True) if not there)
         notes.append(f"the runs do not determine the payload's {lost} (their share in sums apart)")
     possible, body = nearest_body(estimate, covariance, determined)
+    estimate[~determined] = np.nan
+    covariance[~determined] = covariance[:, ~determined] = np.nan
     if not possible:
         notes.append("no body can have the parameters as estimated; `body` is the nearest that one can have")
     return Payload(
@@ -274,7 +279,8 @@ def nearest_body(
         return np.concatenate([whiten @ (p - parameters)[use], small])
 
     found = optimize.least_squares(error, np.linalg.cholesky(clipped)[lower], method="trf", xtol=1e-14, ftol=1e-14)
-    return bool(lowest >= 0 and determined.all()), at(found.x)
+    miss = np.linalg.norm(whiten @ (at(found.x) - parameters)[use])
+    return bool(miss < 1e-2 and not determined.all()) or bool(lowest >= 0 and determined.all()), at(found.x)
 
 
 def _pseudo_inertia(p: np.ndarray) -> np.ndarray:
@@ -294,6 +300,8 @@ def _parameters(pseudo: np.ndarray) -> np.ndarray:
 
 
 def _about_com(p: np.ndarray) -> np.ndarray:
-    inertia = np.array([[p[4], p[5], p[7]], [p[5], p[6], p[8]], [p[7], p[8], p[9]]])
-    h = p[1:4]
-    return inertia - (h @ h * np.eye(3) - np.outer(h, h)) / p[0]
+    """3x3 inertia about the centre of mass, entry by entry, so that one that is not determined spoils no other."""
+    x, y, z = p[1:4]
+    xx, xy, yy = p[4] - (y * y + z * z) / p[0], p[5] + x * y / p[0], p[6] - (x * x + z * z) / p[0]
+    xz, yz, zz = p[7] + x * z / p[0], p[8] + y * z / p[0], p[9] - (x * x + y * y) / p[0]
+    return np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])

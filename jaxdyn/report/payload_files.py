@@ -1,6 +1,7 @@
 """A payload and calibrated gains as JSON files and as lines for a terminal."""
 
 import json
+import math
 import os
 from collections.abc import Sequence
 
@@ -34,7 +35,16 @@ def payload_json(payload: Payload) -> str:
         "payload_torque": payload.payload_torque.tolist(),
         "noise": payload.noise.tolist(),
     }
-    return json.dumps({**about, **numbers, "notes": list(payload.notes)}, indent=1) + "\n"
+    return json.dumps(_plain({**about, **numbers, "notes": list(payload.notes)}), indent=1, allow_nan=False) + "\n"
+
+
+def _plain(x):
+    """NaN, of what is not determined, as null: JSON has no other word for it."""
+    if isinstance(x, dict):
+        return {key: _plain(value) for key, value in x.items()}
+    if isinstance(x, list):
+        return [_plain(value) for value in x]
+    return None if isinstance(x, float) and not math.isfinite(x) else x
 
 
 def gains_json(gains: DriveGains) -> str:
