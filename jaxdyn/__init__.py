@@ -142,6 +142,16 @@ from .identification.columns import (
     ExtraColumns as ExtraColumns,
     coupled_drive as coupled_drive,
 )
+from .identification.delay import (
+    Delay as Delay,
+    estimate_delay as estimate_delay,
+    without_delay as without_delay,
+)
+from .identification.diagnostics import (
+    Finding as Finding,
+    diagnose as diagnose,
+    diagnose_identification as diagnose_identification,
+)
 from .identification.estimators import (
     Estimate as Estimate,
 )
@@ -172,6 +182,10 @@ from .identification.friction_fit import (
     with_signals as with_signals,
 )
 from .identification.friction_model import FrictionModel as FrictionModel
+from .identification.gains import (
+    DriveGains as DriveGains,
+    calibrate_gains as calibrate_gains,
+    with_gains as with_gains,
 from .identification.identify import (
     Evaluation as Evaluation,
     Identification as Identification,
@@ -182,6 +196,10 @@ from .identification.memory_friction import (
     LoadedSlip as LoadedSlip,
     LuGre as LuGre,
     MaxwellSlip as MaxwellSlip,
+from .identification.payload import (
+    Payload as Payload,
+    identify_payload as identify_payload,
+    identify_payload_on as identify_payload_on,
 )
 from .identification.preprocessing import (
     Samples as Samples,

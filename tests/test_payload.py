@@ -1,0 +1,343 @@
+"""Payloads, drive gains, delays and diagnoses: recovered from runs of a known arm, and on a real one's logs."""
+
+import dataclasses
+import json
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import optimize
+
+from jaxdyn.cli import main
+from jaxdyn.dynamics.friction import friction_force
+from jaxdyn.dynamics.inverse import inverse_dynamics
+from jaxdyn.errors import IdentificationError, LogError
+from jaxdyn.identification.base_parameters import base_parameters
+from jaxdyn.identification.columns import Columns
+from jaxdyn.identification.delay import estimate_delay, without_delay
+from jaxdyn.identification.diagnostics import diagnose, diagnose_identification
+from jaxdyn.identification.excitation import random_excitation
+from jaxdyn.identification.gains import calibrate_gains, with_gains
+from jaxdyn.identification.identify import identify
+from jaxdyn.identification.loads import transform_matrix
+from jaxdyn.identification.payload import identify_payload, identify_payload_on, nearest_body
+from jaxdyn.identification.preprocessing import Samples, preprocess
+from jaxdyn.io.load import load
+from jaxdyn.io.log import Log, read_log
+from jaxdyn.model import textbook
+from jaxdyn.report.payload_files import payload_json
+from jaxdyn.spatial.inertia import inertial_parameters_from_com, pseudo_inertia, transform_inertial_parameters
+from regression import dense, known_arm
+
+LINEAR = ("viscous", "coulomb", "offset")
+GAINS = np.array([1.3, 0.8, 1.1])
+
+
+def body() -> np.ndarray:
+    inertia = jnp.diag(jnp.array([0.03, 0.04, 0.02]))
+    return np.array(inertial_parameters_from_com(jnp.asarray(2.0), jnp.array([0.05, 0.1, -0.08]), inertia))
+
+
+@pytest.fixture(scope="module")
+def arm():
+    """Its tip is the last link, and no tool frame."""
+    chain = known_arm()
+    return dataclasses.replace(chain, topology=dataclasses.replace(chain.topology, tip_name=chain.link_names[-1]))
+
+
+@jax.jit
+def torques(chain, q, qd, qdd, by_load):
+    def one(*x):
+        rigid = inverse_dynamics(chain, *x)
+        return rigid + friction_force(chain, x[1]) + by_load * jnp.abs(rigid) * jnp.tanh(x[1] / chain.coulomb_velocity)
+
+    return jax.vmap(one)(q, qd, qdd)
+
+
+def run(arm, payload=None, seed=0, noise=0.0, by_load=0.0, seconds=12.0, rate=50.0) -> Samples:
+    """Exact samples of a motion, with noise on the torques."""
+    if payload is not None:
+        arm = eqx.tree_at(lambda c: c.inertia, arm, arm.inertia.at[-1].add(jnp.asarray(payload)))
+    t = np.arange(round(seconds * rate)) / rate
+    q, qd, qdd = (np.asarray(x) for x in random_excitation(arm, seconds, 5, seed)(jnp.asarray(t)))
+    tau = np.array(torques(arm, q, qd, qdd, jnp.full(arm.n, by_load)))
+    tau += noise * np.random.default_rng(seed).normal(size=tau.shape)
+    return Samples(t, q, qd, qdd, tau, rate, ((0, len(t)),), rate / 2.0, rate / 2.0)
+
+
+def test_a_payload_is_the_difference_of_two_runs(arm):
+    unloaded, loaded = run(arm, seed=1), run(arm, body(), seed=2, seconds=9.0)
+    found = identify_payload(arm, unloaded, loaded)
+    np.testing.assert_allclose(found.parameters, body(), rtol=0, atol=1e-8)
+    np.testing.assert_allclose(found.com, [0.05, 0.1, -0.08], atol=1e-8)
+    np.testing.assert_allclose(found.inertia, np.diag([0.03, 0.04, 0.02]), atol=1e-8)
+    assert found.possible and found.determined.all() and np.array_equal(found.body, found.parameters)
+    # from the loaded run alone, where the arm is known
+    alone = identify_payload_on(arm, loaded)
+    np.testing.assert_allclose(alone.parameters, body(), rtol=0, atol=1e-8)
+    other = eqx.tree_at(lambda c: c.inertia, arm, arm.inertia.at[-1].add(jnp.asarray(body())))
+    nothing = identify_payload_on(other, loaded)
+    assert np.abs(nothing.parameters).max() < 1e-8
+
+
+def test_a_payload_at_a_named_frame(arm):
+    pose = np.asarray(arm.frame_poses[0])
+    np.testing.assert_allclose(
+        transform_matrix(pose) @ body(),
+        transform_inertial_parameters(jnp.asarray(pose), jnp.asarray(body())),
+        atol=1e-14,
+    )
+    there = np.linalg.solve(transform_matrix(pose), body())
+    found = identify_payload_on(arm, run(arm, body(), seed=2), frame="tool")
+    np.testing.assert_allclose(found.parameters, there, rtol=0, atol=1e-8)
+    with pytest.raises(IdentificationError, match="fixed to the base"):
+        identify_payload_on(arm, run(arm, body()), frame=str(arm.topology.base_name))
+    with pytest.raises(IdentificationError, match="no link or frame is called 'hand'"):
+        identify_payload_on(arm, run(arm, body()), frame="hand")
+
+
+@pytest.mark.thorough
+def test_what_a_planar_arm_cannot_weigh_is_not_invented():
+    arm = textbook.planar_elbow()
+    found = identify_payload_on(arm, run(arm, body(), 2), frame=arm.link_names[-1])
+    assert found.determined.tolist() == [True, True, True, *[False] * 6, True]
+    np.testing.assert_allclose(found.parameters[found.determined], body()[found.determined], atol=1e-8)
+    assert np.isnan(found.parameters[~found.determined]).all() and np.isnan(found.com[2])
+    assert found.possible and found.inertia[2, 2] == pytest.approx(0.02, abs=1e-8)
+    assert "do not determine the payload's mz, Ixx" in found.notes[-1]
+    assert json.loads(payload_json(found))["com"][2] is None
+    assert np.linalg.eigvalsh(np.asarray(pseudo_inertia(jnp.asarray(found.body))))[0] > 0
+
+
+def test_friction_that_grows_with_the_load(arm):
+    pair = run(arm, None, 1, by_load=0.1), run(arm, body(), 2, by_load=0.1)
+    found = identify_payload(arm, *pair)
+    np.testing.assert_allclose(found.parameters, body(), rtol=0, atol=2e-3)
+    without = identify_payload(arm, *pair, friction=LINEAR)
+    assert np.abs(without.parameters - body()).max() > 5 * np.abs(found.parameters - body()).max()
+    assert np.all(found.noise < 0.2 * without.noise)
+
+
+def test_friction_of_each_runs_own(arm):
+    warm = dataclasses.replace(arm, viscous_friction=arm.viscous_friction * 0.5)
+    pair = run(arm, None, 1), run(warm, body(), 2)
+    found = identify_payload(arm, *pair, own_friction=("viscous",))
+    np.testing.assert_allclose(found.parameters, body(), rtol=0, atol=1e-7)
+    assert np.abs(identify_payload(arm, *pair).parameters - body()).max() > 1e-3
+    with pytest.raises(IdentificationError, match="'viscous' is to be each run's own"):
+        identify_payload(arm, *pair, friction=("coulomb",), own_friction=("viscous",))
+
+
+@pytest.mark.thorough
+def test_standard_deviations_of_payload_and_gains(arm):
+    z, z_gains = [], []
+    for seed in range(6):
+        pair = run(arm, None, 100 + seed, 0.3), run(arm, body(), 300 + seed, 0.3)
+        found = identify_payload(arm, *pair, friction=LINEAR)
+        z.append((found.parameters - body()) / found.standard_deviations)
+        currents = [dataclasses.replace(s, tau=s.tau / GAINS) for s in pair]
+        gains = calibrate_gains(arm, *currents, 2.0, friction=LINEAR)
+        assert gains.told.all()
+        z_gains.append((gains.gains - GAINS) / gains.standard_deviations)
+    for values in (z, z_gains):
+        assert 0.5 < np.sqrt(np.mean(np.square(values))) < 1.4
+
+
+@pytest.mark.thorough
+def test_gains_equal_those_of_a_direct_fit(arm):
+    """The same maximum likelihood by SciPy on the dense regressor."""
+    pair = run(arm, None, 1, 0.2), run(arm, body(), 2, 0.2)
+    currents = [dataclasses.replace(s, tau=s.tau / GAINS) for s in pair]
+    found = calibrate_gains(arm, *currents, 2.0, friction=LINEAR, gains=[2.0, 2.0, 2.0])
+    np.testing.assert_allclose(found.gains, 2 * found.factors)
+    np.testing.assert_allclose(found.factors, GAINS, rtol=0.05)
+    columns = Columns()
+    kept = base_parameters(arm, columns).kept
+    shared, local = kept[kept < 30], kept[kept >= 30]
+    armature = [k for k in local if columns.names(3)[k].startswith("Ia")]
+    local = [k for k in local if k not in armature]
+    w = [dense(arm, s.q, s.qd, s.qdd) for s in currents]
+    rigid = np.concatenate([x[:, :, [*shared, *armature]] for x in w])
+    load = np.concatenate([0 * w[0][:, :, 20:30], w[1][:, :, 20:30]])
+    friction = np.concatenate([x[:, :, local] for x in w])
+    i = np.concatenate([s.tau for s in currents])
+    size = rigid.shape[2]
+
+    def error(x):
+        pi, p, f, c = x[:size], np.concatenate([[2.0], x[size : size + 9]]), x[size + 9 : -3], np.exp(x[-3:])
+        return ((i - (rigid @ pi + load @ p) / c - friction @ f) / (found.noise / found.factors)).ravel()
+
+    start = np.concatenate([np.zeros(rigid.shape[2] + 9 + friction.shape[2]), np.log(GAINS)])
+    direct = optimize.least_squares(error, start, method="lm", x_scale="jac", xtol=1e-12)
+    np.testing.assert_allclose(np.exp(direct.x[-3:]), found.factors, rtol=3e-4)  # a prior of a factor of two is in ours
+    # and the next payload comes out right with them, its deviation with that of the gains in it
+    plain = identify_payload(arm, *currents, friction=LINEAR)
+    scaled = identify_payload(arm, *currents, friction=LINEAR, gains=found)
+    assert abs(plain.mass - 2) > 0.1 and abs(scaled.mass - 2) < 2e-3
+    sure = identify_payload(
+        arm, *currents, friction=LINEAR, gains=dataclasses.replace(found, covariance=np.zeros((3, 3)))
+    )
+    assert scaled.mass == sure.mass and scaled.standard_deviations[0] > 1.1 * sure.standard_deviations[0]
+
+
+def test_a_joint_whose_gain_the_payload_does_not_tell_keeps_its_ratio(arm):
+    pair = [run(arm, None, 1, 0.02), run(arm, body(), 2, 0.02)]
+    loud = 100 * np.random.default_rng(0).normal(size=pair[0].tau.shape) * [0, 0, 1]
+    pair = [dataclasses.replace(s, tau=s.tau / 1.2 + loud) for s in pair]
+    found = calibrate_gains(arm, *pair, 2.0, friction=LINEAR)
+    assert found.told.tolist() == [True, True, False]
+    assert found.factors[2] == pytest.approx(np.sqrt(found.factors[0] * found.factors[1]), rel=1e-9)
+    assert f"{arm.joint_names[2]}: the runs do not tell its gain" in found.notes[-1]
+    assert found.common == pytest.approx(1.2, abs=4 * found.common_deviation)
+    log = Log(pair[0].t, pair[0].q, None, pair[0].tau)
+    np.testing.assert_allclose(with_gains(log, found).tau, log.tau * found.factors)
+    with pytest.raises(IdentificationError, match="gains of 3"):
+        with_gains(dataclasses.replace(log, q=log.q[:, :2], tau=log.tau[:, :2]), found)
+    with pytest.raises(IdentificationError, match="positive"):
+        calibrate_gains(arm, *pair, -1.0)
+    with pytest.raises(IdentificationError, match="2 gains for 3 joints"):
+        calibrate_gains(arm, *pair, 1.0, gains=[1.0, 1.0])
+
+
+def test_the_nearest_body(arm):
+    covariance = np.diag([0.01, *[0.01] * 3, *[0.1] * 6]) ** 2
+    possible, same = nearest_body(body(), covariance, np.ones(10, bool))
+    assert possible and np.array_equal(same, body())
+    wrong = body()
+    wrong[4] -= 0.1  # violates the triangle inequality
+    possible, near = nearest_body(wrong, covariance, np.ones(10, bool))
+    values = np.linalg.eigvalsh(np.asarray(pseudo_inertia(jnp.asarray(near))))
+    assert not possible and values[0] > 0
+    miss = lambda p: ((p - wrong) / np.sqrt(np.diag(covariance))) @ ((p - wrong) / np.sqrt(np.diag(covariance)))
+    assert 0 < miss(near) < miss(body())  # the truth is a body, and further away
+
+
+def test_delays_are_found_and_taken_out(arm):
+    truth = np.array([0.004, -0.002, 0.0075])
+    fine = run(arm, None, 1, rate=1000.0)
+    late = np.stack([np.interp(fine.t - d, fine.t, fine.tau[:, j]) for j, d in enumerate(truth)], axis=1)
+    late += 0.02 * np.random.default_rng(0).normal(size=late.shape)
+    log = Log(fine.t[100:-100:5], fine.q[100:-100:5], None, late[100:-100:5])
+    found = estimate_delay(arm, log, position_cutoff=20.0, longest=0.02)
+    assert found.inside.all() and np.all(found.standard_deviations < 5e-4)
+    np.testing.assert_allclose(found.seconds, truth, atol=3e-4)
+    assert np.all(np.diff(found.gain[[1, 0, 2]]) > 0)
+    straight = without_delay(log, found.seconds)
+    assert len(straight) < len(log) and "ms later" in straight.notes[-1]
+    again = estimate_delay(arm, straight, position_cutoff=20.0, longest=0.02)
+    assert np.abs(again.seconds).max() < 3e-4
+    with pytest.raises(LogError, match="finite number"):
+        without_delay(log, np.array([0.0, 1.0]))
+    with pytest.raises(LogError, match="longer than the delays"):
+        without_delay(log, 20.0)
+
+
+def test_diagnoses_name_what_is_wrong(arm):
+    good = run(arm, None, 1, 0.1)
+    changed = lambda f: dataclasses.replace(good, tau=good.tau * np.array(f))
+    kinds = lambda findings: [(f.kind, f.about) for f in findings]
+    names = arm.joint_names
+    assert diagnose(arm, good) == ()
+    assert ("sign", names[1:2]) in kinds(diagnose(arm, changed([1, -1, 1])))
+    assert [k for k in kinds(diagnose(arm, changed([-1, -1, -1]))) if k[0] == "sign"] == [("sign", (n,)) for n in names]
+    wrong = [f for f in diagnose(arm, changed([1, 1, 3])) if f.kind == "gain"]
+    assert [f.about for f in wrong] == [names[2:]] and "about 3" in wrong[0].text
+    assert [f.kind for f in diagnose(arm, changed([0.1] * 3))] == ["scale"]
+    still = dataclasses.replace(good, q=good.q * [1, 1, 0], qd=good.qd * [1, 1, 0], qdd=good.qdd * [1, 1, 0])
+    unexcited = [f for f in diagnose(arm, still) if f.kind == "unexcited"]
+    assert any("fv3" in name for f in unexcited for name in f.about)
+    short = dataclasses.replace(good, **{k: getattr(good, k)[:6] for k in ("t", "q", "qd", "qdd", "tau")})
+    assert [f.kind for f in diagnose(arm, short)] == ["short"]
+    impossible = eqx.tree_at(lambda c: c.inertia, arm, arm.inertia.at[1, 0].set(-1.0))
+    assert ("prior", arm.link_names[1:2]) in kinds(diagnose(impossible, good))
+
+
+@pytest.mark.thorough
+def test_diagnosis_of_an_identification(arm):
+    s = run(arm, None, 1, 0.05)
+    result = identify(arm, Log(s.t, s.q, None, s.tau * [1, 1, -1]), position_cutoff=20.0)
+    findings = diagnose_identification(result)
+    assert ("sign", arm.joint_names[2:]) in [(f.kind, f.about) for f in findings]
+    assert {f.about for f in findings if f.kind == "result"} == {
+        (sentence.split("'")[1],) for sentence in result.impossible
+    }
+
+
+def write(path, log, currents=None):
+    kind = "tau" if currents is None else "i"
+    header = ["t", *(f"q{j + 1}" for j in range(log.n)), *(f"{kind}{j + 1}" for j in range(log.n))]
+    values = log.tau if currents is None else log.tau / currents
+    np.savetxt(path, np.column_stack([log.t, log.q, values]), delimiter=",", header=",".join(header), comments="")
+    return str(path)
+
+
+def test_the_command(arm, tmp_path, capsys):
+    from jaxdyn.io.urdf_write import save_urdf
+
+    save_urdf(arm, tmp_path / "arm.urdf")
+    unloaded = write(tmp_path / "a.csv", run(arm, None, 1, 0.02), GAINS)
+    loaded = write(tmp_path / "b.csv", run(arm, body(), 2, 0.02), GAINS)
+    common = ["payload", "--model", str(tmp_path / "arm.urdf"), "--gains", "1,1,1", "--cutoff", "20"]
+    pair = ["--unloaded", unloaded, "--loaded", loaded]
+    gains, out = str(tmp_path / "gains.json"), str(tmp_path / "payload.json")
+    assert main([*common, *pair, "--mass", "2", "--out", gains]) == 0
+    assert "common factor" in capsys.readouterr().out
+    np.testing.assert_allclose(json.loads((tmp_path / "gains.json").read_text())["gains"], GAINS, rtol=0.02)
+    assert main([*common, *pair, "--calibrated", gains, "--out", out, "--quiet"]) == 0
+    result = json.loads((tmp_path / "payload.json").read_text())
+    assert result["mass"] == pytest.approx(2.0, rel=0.01) and not capsys.readouterr().out
+    assert main([*common, "--loaded", loaded, "--mass", "2"]) == 2
+    assert main([*common, *pair, "--calibrated", str(tmp_path / "arm.urdf")]) == 1
+    assert "not a file of calibrated gains" in capsys.readouterr().err
+    assert main([*common, *pair, "--out", str(tmp_path / "none" / "x.json")]) == 1
+
+
+@pytest.fixture(scope="module")
+def ur10e(shared_data):
+    folder = shared_data / "ur10e"
+    listed = [14.87, 13.26, 11.13, 10.62, 11.03, 11.47]
+    read = lambda name: read_log(folder / f"{name}.csv", 6, gains=listed, on_bad_rows="drop")
+    return load(folder / "ur10e_kinematics.urdf"), listed, read
+
+
+@pytest.mark.thorough
+def test_ur10e_gains_from_its_payload_weigh_it_again(ur10e):
+    """2.805 kg; gains from one third of both runs give the mass from another within 3 %, and with other unloaded runs."""
+    chain, listed, read = ur10e
+    pair = [read("unloaded_15harm50sec"), read("loaded_15harm50sec")]
+    plain = identify_payload(chain, *pair, friction=LINEAR)
+    assert plain.mass == pytest.approx(3.06, abs=0.04)  # the gains listed are too large
+    gains = calibrate_gains(chain, *pair, 2.805, gains=listed)
+    assert gains.common == pytest.approx(0.91, abs=0.02) and gains.told.all()
+    for name in ("train_20sec_8harm", "train_30sec_12harm", "train_40sec_12harm"):
+        assert identify_payload(chain, read(name), pair[1], gains=gains).mass == pytest.approx(2.805, rel=0.02)
+    samples = [preprocess(log) for log in pair]
+
+    def part(s, k):
+        moves = np.flatnonzero(np.abs(s.qd).max(axis=1) > 0.02)
+        edges = np.linspace(moves[0], moves[-1], 4).astype(int)
+        cut = slice(edges[k] + 10, edges[k + 1] - 10)
+        fields = {name: getattr(s, name)[cut] for name in ("t", "q", "qd", "qdd", "tau")}
+        return dataclasses.replace(s, **fields, segments=((0, len(fields["t"])),))
+
+    parts = [[part(s, k) for s in samples] for k in range(3)]
+    for a in range(3):
+        found = calibrate_gains(chain, *parts[a], 2.805, gains=listed)
+        for b in {0, 1, 2} - {a}:
+            weighed = identify_payload(chain, *parts[b], gains=found)
+            assert weighed.mass == pytest.approx(2.805, rel=0.03)
+            assert weighed.mass == pytest.approx(2.805, abs=3 * weighed.standard_deviations[0])
+
+
+@pytest.mark.thorough
+def test_ur10e_delays_and_diagnoses(ur10e):
+    chain, _, read = ur10e
+    log = read("unloaded_15harm50sec")
+    found = estimate_delay(chain, log)
+    assert found.inside.all() and np.all((found.seconds > 0) & (found.seconds < 0.035))
+    assert diagnose(chain, log) == ()
+    for j in range(6):
+        turned = dataclasses.replace(log, tau=log.tau * np.where(np.arange(6) == j, -1, 1))
+        assert [(f.kind, f.about) for f in diagnose(chain, turned)] == [("sign", (chain.joint_names[j],))]
