@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from ..identification.columns import DRIVE_NAMES, INERTIAL_NAMES
 from ..identification.identify import Identification
+from ..identification.null_space import null_space
 from .markup import element, escaped, items, names, number, rounded, table, unit, with_deviation
 from .quality import FAIR, GOOD, Row, determination, parameter_rows
 
@@ -171,6 +172,14 @@ def _unknown(result: Identification) -> str:
         text += element("p", names(base.dropped))
     if not base.unidentifiable and not base.dropped:
         text += element("p", "Nothing: every parameter is identifiable on its own.")
+    if directions := null_space(base, result.names):
+        text += element(
+            "p",
+            f"Together they leave {len(directions)} directions in which parameters can change and no torque does, whatever "
+            "the motion. In each, one grows by 1 of its unit and the others by what stands after them:",
+        )
+        lines = "".join(element("li", element("code", escaped(d.text))) for d in directions)
+        text += element("details", element("summary", f"All {len(directions)} directions") + element("ul", lines))
     left_out = [DRIVE_NAMES[term] for term in DRIVE_NAMES if term not in result.columns.drive_terms]
     if left_out:
         text += element("p", f"Not identified, because they were left out: {names(left_out)} of every joint.")

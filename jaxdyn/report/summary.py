@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ..identification.identify import Identification
 from ..model.chain import Chain
-from .html import REFIT
+from .overview import REFIT
 from .quality import FAIR, GOOD, deviations_from, pooled, torque_units
 
 _LISTED = 3  # parameters named among the best and the worst determined

@@ -1,0 +1,211 @@
+"""A verdict in plain words: is the model good enough, by limits that the user gives or by what usually matters."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from ..errors import IdentificationError
+from ..identification.identify import Identification
+from .markup import rounded
+from .prior_section import AgainstPrior
+from .quality import FAIR, pooled, torque_units
+
+Level = Literal["good", "fair", "poor"]
+Measure = Literal["rms", "rre", "moving"]
+_NAMES = {"rms": "RMS error", "rre": "RRE", "moving": "RRE while moving"}
+_ORDER = ("good", "fair", "poor")
+
+UNSEEN_FAIR, UNSEEN_POOR = 1.5, 2.5  # held-out over fitted RMS, worst joint
+CONDITION_FAIR, CONDITION_POOR = 30.0, 100.0  # with columns of unit norm
+
+
+@dataclasses.dataclass(frozen=True)
+class Limit:
+    """The largest error that is good enough, for each joint.
+
+    Attributes:
+        measure: "rms" [N m or N], "rre" [%] or "moving", the RRE over samples at which the joint moves [%].
+        values: one for all joints, or one a joint.
+    """
+
+    measure: Measure
+    values: tuple[float, ...]
+
+    def of_joints(self, n: int) -> np.ndarray:
+        """(n,) the limit of each joint.
+
+        Raises:
+            IdentificationError: their number is neither 1 nor n.
+        """
+        if len(self.values) not in (1, n):
+            raise IdentificationError(
+                f"the limit {self.measure} has {len(self.values)} numbers for {n} joints; give one for all or one a joint"
+            )
+        return np.broadcast_to(np.asarray(self.values, float), (n,))
+
+
+def parse_limit(text: str) -> Limit:
+    """A limit from text: "rms=0.3", or "rre=10,5,5,8,10,10" with one number a joint.
+
+    Raises:
+        IdentificationError: it is neither, or a number is not positive.
+    """
+    measure, sign, numbers = text.partition("=")
+    measure = measure.strip().lower()
+    try:
+        values = tuple(float(x) for x in numbers.split(","))
+    except ValueError:
+        values = ()
+    if measure not in _NAMES or not sign or not values or not all(0 < v < np.inf for v in values):
+        raise IdentificationError(
+            f"{text!r} is no limit: write rms=, rre= or moving= and one positive number, or one a joint, as in rms=0.3 or "
+            "rre=10,5,5,8,10,10"
+        )
+    return Limit(measure, values)  # type: ignore[arg-type]
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """One thing that was looked at."""
+
+    level: Level
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """What was looked at, and the outcome: that of the worst check, or of the limits alone where there are some.
+
+    Attributes:
+        level: good, fair (use with care) or poor.
+        headline: the outcome in a sentence.
+        checks: limits first, then what usually matters.
+    """
+
+    level: Level
+    headline: str
+    checks: tuple[Check, ...]
+
+
+def verdict(result: Identification, limits: Sequence[Limit] = (), prior: AgainstPrior | None = None) -> Verdict:
+    """Judge an identification.
+
+    With limits: every joint has to keep each of them, on held-out motion where there is some. Without: held-out against
+    fitted error (worst joint's ratio of RMS errors up to 1.5, up to 2.5), condition number of the base regressor with
+    columns of unit norm (up to 30, up to 100), links whose inertia no body can have, and joints that the given model
+    predicts better. Base parameters with a standard deviation above 30 % are counted, but do not decide.
+
+    Args:
+        prior: as `against_prior` gives it, to compare with the given model.
+
+    Raises:
+        IdentificationError: a limit has the wrong number of numbers.
+    """
+    by_limits = [_within(result, limit) for limit in limits]
+    general = [
+        _unseen(result),
+        _condition(result),
+        _bodies(result),
+        *([_better(result, prior)] if prior else []),
+        _determined(result),
+    ]
+    deciding = by_limits or general
+    level = max((check.level for check in deciding), key=_ORDER.index)
+    return Verdict(level, _headline(result, level, bool(limits)), (*by_limits, *general))
+
+
+def _headline(result: Identification, level: Level, limited: bool) -> str:
+    if limited:
+        which = "on motion that was not fitted" if result.validation else "on the fitted motion; none was held out"
+        kept = "keeps the limits you gave" if level == "good" else "does not keep the limits you gave"
+        return f"The identified model {kept}, {which}."
+    return {
+        "good": "The identified model can be trusted for motion like that of the logs.",
+        "fair": "The identified model can be used, with care: see below.",
+        "poor": "The identified model should not be used as it is: see below.",
+    }[level]
+
+
+def _within(result: Identification, limit: Limit) -> Check:
+    fit = pooled(result.validation or result.fitted)
+    assert fit is not None
+    most = limit.of_joints(result.chain.n)
+    found = {"rms": fit.rms, "rre": fit.relative, "moving": fit.relative_moving}[limit.measure]
+    over = [j for j in range(result.chain.n) if not (found[j] <= most[j] or np.isnan(found[j]))]
+    units = torque_units(result.chain) if limit.measure == "rms" else ("%",) * result.chain.n
+    name = _NAMES[limit.measure]
+    if not over:
+        return Check("good", f"The {name} of every joint is within {_listed(limit.values)} {units[0]}.")
+    words = ", ".join(
+        f"{result.chain.joint_names[j]} has {rounded(found[j])} {units[j]} for a limit of {most[j]:g}" for j in over
+    )
+    return Check("poor", f"The {name} is above the limit: {words}.")
+
+
+def _listed(values: Sequence[float]) -> str:
+    return ", ".join(f"{v:g}" for v in values)
+
+
+def _unseen(result: Identification) -> Check:
+    fitted, unseen = pooled(result.fitted), pooled(result.validation)
+    assert fitted is not None
+    if unseen is None:
+        return Check(
+            "fair", "No motion was held out, so nothing tells how other motion is predicted: give --validate a log."
+        )
+    ratio = unseen.rms / np.maximum(fitted.rms, 1e-300)
+    worst = int(np.argmax(ratio))
+    level: Level = "good" if ratio[worst] <= UNSEEN_FAIR else "fair" if ratio[worst] <= UNSEEN_POOR else "poor"
+    joint = result.chain.joint_names[worst]
+    words = {
+        "good": "Motion that was not fitted is predicted as well as the fitted one",
+        "fair": "Motion that was not fitted is predicted somewhat worse than the fitted one",
+        "poor": "Motion that was not fitted is predicted much worse than the fitted one: it goes where the fitted data did "
+        "not, or the model follows their noise; fit richer motion or fewer terms",
+    }[level]
+    return Check(level, f"{words} (errors {rounded(ratio[worst])} times those of the fit on {joint}, the worst joint).")
+
+
+def _condition(result: Identification) -> Check:
+    number = result.wls.scaled_condition
+    level: Level = "good" if number <= CONDITION_FAIR else "fair" if number <= CONDITION_POOR else "poor"
+    words = {
+        "good": "The motion tells the base parameters apart",
+        "fair": "The motion tells some base parameters apart only weakly",
+        "poor": "The motion hardly tells some base parameters apart: log one in which all joints move at once, further and faster",
+    }[level]
+    return Check(level, f"{words} (condition number {rounded(number)} with columns of unit norm).")
+
+
+def _bodies(result: Identification) -> Check:
+    count = len(result.impossible)
+    if not count:
+        return Check("good", "Every link has an inertia that a body can have, so the model can be simulated.")
+    return Check(
+        "poor" if count == result.chain.n else "fair",
+        f"{count} of {result.chain.n} links have an inertia that no body can have: predicted torques are not the worse for it, "
+        "but do not simulate with this model.",
+    )
+
+
+def _better(result: Identification, prior: AgainstPrior) -> Check:
+    worse = [result.chain.joint_names[j] for j in np.flatnonzero(prior.identified.rms > 1.02 * prior.given.rms)]
+    if worse:
+        return Check("poor", f"The given model predicts the torque better on {', '.join(worse)}.")
+    ratio = float(np.median(prior.given.rms / np.maximum(prior.identified.rms, 1e-300)))
+    return Check(
+        "good",
+        f"Every joint's torque is predicted better than by the given model, in the middle {rounded(ratio)} times.",
+    )
+
+
+def _determined(result: Identification) -> Check:
+    relative = np.nan_to_num(result.wls.relative_standard_deviations, nan=np.inf)
+    poor = int((relative > FAIR).sum())
+    return Check(
+        "good" if poor <= result.base.size / 2 else "fair",
+        f"{poor} of {result.base.size} base parameters have a standard deviation above {FAIR:g} % of their value; most of "
+        "them are small, and do not show in the torques.",
+    )
