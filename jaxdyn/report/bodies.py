@@ -107,11 +107,10 @@ def _svg(
 ) -> str:
     """SVG in millimetres, up is up; what page.js needs to turn it stands in data attributes."""
     centre = np.concatenate(lines).mean(axis=0)
-    # room for every direction: the picture may be turned
-    reach = max(float(np.linalg.norm(np.concatenate(lines) - centre, axis=1).max()), 1e-3)
-    for _, e in (*solid, *outline):
-        out = float(np.linalg.norm(e.centre - centre) + e.semi_axes[-1])
-        reach = max(reach, min(out, 2 * reach))
+    # room for every direction, since the picture may be turned; what is far larger than the arm is cut off
+    arm = max(float(np.linalg.norm(np.concatenate(lines) - centre, axis=1).max()), 1e-3)
+    sizes = [float(np.linalg.norm(e.centre - centre) + e.semi_axes[-1]) for _, e in (*solid, *outline)]
+    reach = max(arm, min(max(sizes, default=0.0), 1.5 * arm))
     reach *= 1.05 * _UNIT
     shapes = "".join(_ellipse(e, view, centre, "prior") for _, e in outline)
     shapes += "".join(_ellipse(e, view, centre, "body") for _, e in solid)
@@ -145,8 +144,10 @@ def _svg(
         )
     shapes = shapes.replace("data_p=", "data-p=").replace("data_a=", "data-a=").replace("font_size=", "font-size=")
     box = f"{-reach:.0f} {-reach:.0f} {2 * reach:.0f} {2 * reach:.0f}"
-    opening = f'<svg class="bodies" viewBox="{box}" role="img" aria-label="Ellipsoids of the links {name}" data-view="{_list(view)}">'
-    return f"{opening}{shapes}</svg>"
+    label = f"Ellipsoids of the links {name}"
+    return (
+        f'<svg class="bodies" viewBox="{box}" role="img" aria-label="{label}" data-view="{_list(view)}">{shapes}</svg>'
+    )
 
 
 def _ellipse(e: Ellipsoid, view: np.ndarray, centre: np.ndarray, kind: str) -> str:

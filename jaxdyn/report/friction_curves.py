@@ -77,8 +77,7 @@ def friction_section(chain: Chain, evaluations: Sequence[Evaluation], units: Seq
         spread = float(np.std(data.torque[:, j] - np.interp(data.qd[:, j], data.grid[:, j], data.curve[:, j])))
         caption = element("b", escaped(joint)) + element(
             "span",
-            f"spread about the curve {rounded(spread)} {units[j]}, friction up to "
-            f"{rounded(float(np.abs(data.curve[:, j]).max()))} {units[j]}",
+            f"up to {rounded(float(np.abs(data.curve[:, j]).max()))} {units[j]}, spread about the curve {rounded(spread)}",
         )
         speed = "velocity [rad/s]" if turns[j] else "velocity [m/s]"
         figures += element("figure", element("figcaption", caption) + _svg(data, j, speed, units[j]))

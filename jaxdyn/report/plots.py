@@ -108,6 +108,9 @@ def over_time(
 def _drawn(
     t: np.ndarray, y: np.ndarray, pieces: tuple[tuple[int, int], ...], points: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Each piece with its share of the points."""
+    """Each piece with its share of the points; a curve is broken where its numbers are not finite."""
     for start, stop in pieces:
-        yield envelope(t[start:stop], y[start:stop], max(8, points * (stop - start) // len(t)))
+        there = start + np.flatnonzero(np.isfinite(y[start:stop]))
+        for index in np.split(there, np.flatnonzero(np.diff(there) > 1) + 1):
+            if len(index):
+                yield envelope(t[index], y[index], max(8, points * len(index) // len(t)))

@@ -86,9 +86,9 @@ def prior_section(result: Identification, errors: AgainstPrior | None) -> str:
         + table([top, head], rows)
         + element(
             "p",
-            f"Torque errors on {where}: of the given model as it is; of its inertias with the identified friction, armature and "
-            "offsets, which tells how much is due to the bodies alone; and of the identified model. Times less: the error of the "
-            "given model over that of the identified one.",
+            f"Torque errors on {where}: of the given model as it is; of its inertias with the identified friction, armature "
+            "and offsets, which tells how much is due to the bodies alone; and of the identified model. Times less: the error "
+            "of the given model over that of the identified one.",
             "faint",
         )
     )

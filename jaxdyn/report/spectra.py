@@ -61,10 +61,10 @@ def spectra_section(evaluations: Sequence[Evaluation], joints: Sequence[str], un
         element("h2", "Residual spectra", id="spectra")
         + element(
             "p",
-            "Power of the measured torque and of what the model leaves of it, by frequency (Welch's method). A residual that "
-            "is flat up to the low-pass filter is noise, and no model will do better. One that has the shape of the torque's "
-            f"own spectrum below {rounded(moved)} Hz, where 99 % of the motion is, is something the model lacks; lone peaks are "
-            "ripple or vibration.",
+            "Power of the measured torque and of what the model leaves of it, by frequency (Welch's method), up to the "
+            "low-pass filter. A residual that is flat is noise, and no model will do better. One that has the shape of the "
+            f"torque's own spectrum below {rounded(moved)} Hz, where 99 % of the motion is, is something the model lacks; one "
+            "that rises with frequency is friction that switches at reversals; lone peaks are ripple or vibration.",
             "faint",
         )
         + element("div", figures, "grid")
@@ -75,9 +75,10 @@ def _svg(frequency, measured, residual, moved, cutoff, unit, joint) -> str:
     def draw(figure) -> None:
         axes = figure.subplots()
         figure.subplots_adjust(left=0.155, right=0.985, top=0.9, bottom=0.165)
-        shown = slice(1, None)
+        shown = (frequency > 0) & (frequency <= 1.5 * cutoff)
         axes.loglog(frequency[shown], measured[shown], color=MEASURED, linewidth=2.2, label="measured")
         axes.loglog(frequency[shown], residual[shown], color=RESIDUAL, linewidth=1.2, label="residual")
+        axes.set_xlim(frequency[1] / 1.2, min(1.5 * cutoff, frequency[-1]))
         top = measured[shown].max() * 3
         axes.set_ylim(max(residual[shown].min() / 3, top * 1e-11), top)
         for x, style, name in ((moved, ":", "motion"), (cutoff, "--", "low-pass")):

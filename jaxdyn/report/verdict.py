@@ -174,7 +174,7 @@ def _condition(result: Identification) -> Check:
     words = {
         "good": "The motion tells the base parameters apart",
         "fair": "The motion tells some base parameters apart only weakly",
-        "poor": "The motion hardly tells some base parameters apart: log one in which all joints move at once, further and faster",
+        "poor": "The motion hardly tells some base parameters apart: let all joints move at once, further and faster",
     }[level]
     return Check(level, f"{words} (condition number {rounded(number)} with columns of unit norm).")
 
