@@ -181,6 +181,15 @@ from .io.mjcf import (
     load_mjcf as load_mjcf,
     loads_mjcf as loads_mjcf,
 )
+from .io.mjcf_write import (
+    to_mjcf as to_mjcf,
+    write_mjcf as write_mjcf,
+)
+from .io.model_file import (
+    load_model as load_model,
+    model_about as model_about,
+    save_model as save_model,
+)
 from .io.urdf_update import (
     update_urdf as update_urdf,
 )

@@ -132,7 +132,7 @@ def test_text_and_bytes_and_pathlike():
 @pytest.mark.parametrize("change", [lambda chain: chain, identified], ids=["as read", "identified"])
 def test_round_trip_through_new_text(case, change):
     chain = change(load(ARM, **case))
-    back = loads(to_urdf(chain), tip=chain.topology.tip_name, allow_nonphysical=True)
+    back = loads(to_urdf(chain, allow_nonphysical=True), tip=chain.topology.tip_name, allow_nonphysical=True)
     assert_same(back, chain)
 
 
@@ -140,7 +140,7 @@ def test_round_trip_through_new_text(case, change):
 @pytest.mark.parametrize("change", [lambda chain: chain, identified], ids=["as read", "identified"])
 def test_round_trip_through_the_source(case, change, tmp_path):
     chain = change(load(ARM, **case))
-    update_urdf(ARM, chain, tmp_path / "new.urdf", **case)
+    update_urdf(ARM, chain, tmp_path / "new.urdf", **case, allow_nonphysical=True)
     assert_same(load(tmp_path / "new.urdf", tip=case["tip"], allow_nonphysical=True), chain)
     assert [p.name for p in tmp_path.iterdir()] == ["new.urdf"]
 
@@ -234,8 +234,9 @@ def test_rotations_near_gimbal_lock_are_written_exactly(pitch):
 
 def test_single_precision(tmp_path):
     half = jax.tree.map(lambda x: x.astype(jnp.float32), identified(load(ARM, lock=LOCK)))
-    update_urdf(ARM, half, tmp_path / "new.urdf", lock=LOCK)
-    for back in (loads(to_urdf(half), allow_nonphysical=True), load(tmp_path / "new.urdf", allow_nonphysical=True)):
+    update_urdf(ARM, half, tmp_path / "new.urdf", lock=LOCK, allow_nonphysical=True)
+    text = to_urdf(half, allow_nonphysical=True)
+    for back in (loads(text, allow_nonphysical=True), load(tmp_path / "new.urdf", allow_nonphysical=True)):
         assert_close(back.inertia, np.asarray(half.inertia, float))
         assert_close(back.rotation, np.asarray(half.rotation, float), 1e-6)
     plain = jax.tree.map(lambda x: x.astype(jnp.float32), load(KINEMATICS))
@@ -389,7 +390,7 @@ def test_the_good_one_among_the_bad():
 def test_nonphysical_on_request(name):
     chain = loads(BAD[name][0], allow_nonphysical=True)
     assert np.any(chain.inertia[0])
-    assert_same(loads(to_urdf(chain), allow_nonphysical=True), chain)
+    assert_same(loads(to_urdf(chain, allow_nonphysical=True), allow_nonphysical=True), chain)
 
 
 @pytest.mark.parametrize(
@@ -534,5 +535,5 @@ def test_published_panda_inertias(tmp_path):
         pytest.skip(f"{path.name} is not here; set JAXDYN_DATA to the folder of the logs")
     chain = load(path)
     assert_pinocchio_agrees(chain, pin.buildModelFromUrdf(str(path)))
-    update_urdf(path, identified(chain), tmp_path / "new.urdf")
+    update_urdf(path, identified(chain), tmp_path / "new.urdf", allow_nonphysical=True)
     assert_same(load(tmp_path / "new.urdf", allow_nonphysical=True), identified(chain))

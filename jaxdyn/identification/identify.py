@@ -207,7 +207,7 @@ def identify(
         if validate:
             factors = fit(training)
         else:
-            halves = [_cut(log, s, holdout) for log, s in zip(logs, training, strict=True)]
+            halves = [_cut(s, holdout) for s in training]
             factors = fit([first for first, _ in halves])
             partial = nearest_parameters(base, weighted_least_squares(factors, base, independence).values, prior)
             held = [
@@ -254,11 +254,11 @@ def _listed(logs: Log | Sequence[Log]) -> list[Log]:
     return [logs] if isinstance(logs, Log) else list(logs)
 
 
-def _cut(log: Log, samples: Samples, holdout: float) -> tuple[Samples, Samples]:
+def _cut(samples: Samples, holdout: float) -> tuple[Samples, Samples]:
     try:
         return split(samples, 1 - holdout)
     except LogError as error:
-        raise LogError(f"{log.source}: {error}; log a longer run, or give another one to validate on") from None
+        raise LogError(f"{error}; log a longer run, or give another one to validate on") from None
 
 
 def _independence(samples: Samples) -> float:

@@ -31,6 +31,7 @@ class Samples:
         position_cutoff: cutoff of the low-pass on q [Hz].
         torque_cutoff: cutoff of the low-pass on tau [Hz].
         notes: what the reader and the preprocessing did or noticed.
+        source: the log they come from.
     """
 
     t: Float[np.ndarray, " N"]
@@ -43,6 +44,7 @@ class Samples:
     position_cutoff: float
     torque_cutoff: float
     notes: tuple[str, ...] = ()
+    source: str = "memory"
 
     @property
     def n(self) -> int:
@@ -120,7 +122,7 @@ def preprocess(
     stride = max(1, int(rate / (10 * higher))) if stride is None else stride
     margin = 2 / lower if margin is None else margin
     if stride < 1 or margin < 0:
-        raise LogError(f"stride is {stride} samples and margin {margin:g} s; they are at least 1 and 0")
+        raise LogError(f"{log.source}: stride is {stride} samples and margin {margin:g} s; they are at least 1 and 0")
     setting = _Setting(rate, step, gap, position_cutoff, torque_cutoff, order, round(margin * rate), stride)
     parts = segments(log.t, gap)
     pieces = [piece for part in parts if (piece := _piece(log, *part, setting)) is not None]
@@ -137,7 +139,17 @@ def preprocess(
     if log.qd is not None:
         notes.append(_compare(qd, logged))
     return Samples(
-        t, q, qd, qdd, tau, rate / stride, tuple(itertools.pairwise(ends)), position_cutoff, torque_cutoff, tuple(notes)
+        t,
+        q,
+        qd,
+        qdd,
+        tau,
+        rate / stride,
+        tuple(itertools.pairwise(ends)),
+        position_cutoff,
+        torque_cutoff,
+        tuple(notes),
+        log.source,
     )
 
 
@@ -278,7 +290,7 @@ def split(samples: Samples, fraction: float = 0.7, guard: float | None = None) -
     second = int(np.searchsorted(samples.t, edge + guard)) if guard > 0 else cut
     if first < LEAST_SAMPLES or len(samples) - second < LEAST_SAMPLES:
         raise LogError(
-            f"cut at {fraction:g} of {len(samples)} samples leaves {first} and {len(samples) - second}; "
+            f"{samples.source}: cut at {fraction:g} of {len(samples)} samples leaves {first} and {len(samples) - second}; "
             f"each part needs {LEAST_SAMPLES}"
         )
     return _part(samples, 0, first), _part(samples, second, len(samples))

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..errors import ModelError
-from ..model.build import COULOMB_VELOCITY, STRIBECK_VELOCITY
+from ..model.build import COULOMB_VELOCITY, STRIBECK_VELOCITY, check_inertia
 from ..model.chain import Chain
 from .urdf_tree import move_inertia
 
@@ -58,6 +58,23 @@ def check_writable(chain: Chain) -> None:
         raise ModelError(f"the chain has a transmission{where}, which a URDF cannot hold; put armature= in its place")
     if chain.base_pose is not None:
         raise ModelError("the chain has a base_pose, which a URDF cannot hold; put it into the joints at the base")
+
+
+def check_consistent(chain: Chain) -> None:
+    """Refuse a chain with an inertia that no body can have.
+
+    Raises:
+        ModelError: naming the link, what is impossible about it and what to do.
+    """
+    for link, pi in zip(chain.link_names, np.asarray(chain.inertia).astype(float), strict=True):
+        if np.all(np.isfinite(pi)):
+            try:
+                check_inertia(link, pi)
+            except ModelError as error:
+                raise ModelError(
+                    f"{str(error).split(';')[0]}; no body has that, so that other programs refuse or misuse the file. Make the "
+                    "inertias physically consistent first, or write them as they are with allow_nonphysical=True"
+                ) from None
 
 
 def set_inertial(link: ET.Element, name: str, pi: Float[np.ndarray, "10"]) -> None:

@@ -10,7 +10,7 @@ from ..errors import ModelError
 from ..model.chain import Chain
 from .files import read_bytes, write_whole
 from .urdf import chain_arrays, parse_robot
-from .urdf_elements import HEAD, arrays_of, check_writable, insert, remove, set_drive, set_inertial, set_origin
+from .urdf_elements import HEAD, arrays_of, check_consistent, check_writable, insert, remove, set_drive, set_inertial, set_origin
 from .urdf_joints import Arrangement, arrange
 
 
@@ -23,6 +23,7 @@ def update_urdf(
     tip: str | None = None,
     floating_base: bool | str = False,
     ignore_mimic: bool = False,
+    allow_nonphysical: bool = False,
 ) -> None:
     """Write a URDF file again with the inertias and the friction of a chain that was loaded from it and identified.
 
@@ -32,12 +33,14 @@ def update_urdf(
 
     Args:
         lock, tip, floating_base, ignore_mimic: as given to `load`.
+        allow_nonphysical: write inertias that no body can have, too.
 
     Raises:
         ModelError: the source cannot be read as a URDF, the chain is not the one it describes, or differs from it in
             what this function does not write (placements, axes, limits, frames, the drive of a floating base, different
             drives of the parts of a planar joint: use `save_urdf`), a part of a planar joint is locked, the chain has what
-            no URDF can hold, an inertia cannot be written as mass and centre of mass, or the file cannot be written.
+            no URDF can hold, no body can have an inertia, or it cannot be written as mass and centre of mass, or the file
+            cannot be written.
     """
     source = os.fspath(source_path)
     robot = parse_robot(read_bytes(source_path), source, allow_nonphysical=True)
@@ -80,6 +83,8 @@ def update_urdf(
     text = HEAD + "\n".join((*robot.document.before, body, *robot.document.after)) + "\n"
     again = arrange(parse_robot(text, source, allow_nonphysical=True), None, tip, floating_base, ignore_mimic)
     _check_same(source, chain, arrays, again)
+    if not allow_nonphysical:
+        check_consistent(chain)
     write_whole(path, text)
 
 

@@ -15,6 +15,7 @@ from .urdf_elements import (
     DRIVES,
     HEAD,
     arrays_of,
+    check_consistent,
     check_writable,
     fresh,
     pose_of,
@@ -26,7 +27,7 @@ from .urdf_elements import (
 from .urdf_joints import FREE
 
 
-def to_urdf(chain: Chain, name: str = "robot") -> str:
+def to_urdf(chain: Chain, name: str = "robot", *, allow_nonphysical: bool = False) -> str:
     """The URDF text of a chain or tree; `loads(text)` gives its numbers back, of a serial one with tip=chain.topology.tip_name.
 
     Inertias are written as mass, centre of mass c = h / m and inertia about it, I_c = I_o + m [c]^2; an all-zero link
@@ -40,8 +41,11 @@ def to_urdf(chain: Chain, name: str = "robot") -> str:
     the coordinates. Joints come back depth-first, which is their order in every chain that was loaded. Gravity and the choice
     of tip have no place in a URDF.
 
+    Args:
+        allow_nonphysical: write inertias that no body can have, too.
+
     Raises:
-        ModelError: a joint is helical or spherical, a coupling is not that of mimic joints, the chain has a transmission or a
+        ModelError: no body can have an inertia; a joint is helical or spherical, a coupling is not that of mimic joints, the chain has a transmission or a
             base pose, the parts of a free joint have drives that differ, limits, or inertia before the last, a number is
             not finite, a name cannot be written, or an inertia cannot be written as mass and centre of mass to nine digits
             (a first moment without mass).
@@ -87,16 +91,20 @@ def to_urdf(chain: Chain, name: str = "robot") -> str:
     ET.indent(robot)
     text = HEAD + ET.tostring(robot, encoding="unicode") + "\n"
     parse_robot(text, "the URDF to be written", allow_nonphysical=True)  # a name may be impossible in XML
+    if not allow_nonphysical:
+        check_consistent(chain)
     return text
 
 
-def save_urdf(chain: Chain, path: str | os.PathLike[str], name: str = "robot") -> None:
+def save_urdf(
+    chain: Chain, path: str | os.PathLike[str], name: str = "robot", *, allow_nonphysical: bool = False
+) -> None:
     """Write `to_urdf(chain, name)` to a file, whole or not at all.
 
     Raises:
         ModelError: see `to_urdf`, or the file cannot be written.
     """
-    write_whole(path, to_urdf(chain, name))
+    write_whole(path, to_urdf(chain, name, allow_nonphysical=allow_nonphysical))
 
 
 def _write_joint(

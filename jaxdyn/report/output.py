@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ..errors import ModelError, OutputError
 from ..identification.identify import Identification
@@ -37,6 +38,8 @@ def write_all(
     tip: str | None = None,
     title: str | None = None,
     date: datetime.datetime | None = None,
+    floating_base: bool | str = False,
+    ignore_mimic: bool = False,
 ) -> dict[str, Path]:
     """Write parameters.csv, identified.urdf and report.html into a folder, which is created; the paths by file name.
 
@@ -48,10 +51,10 @@ def write_all(
     Args:
         source_urdf: the file the chain was loaded from: identified.urdf is that file with the identified numbers.
             Written anew where None.
-        lock: as given to `load`.
-        tip: as given to `load`.
+        lock, tip: as given to `load`.
         title: of the report; made from the name of the source where None.
         date: of the report; now where None.
+        floating_base, ignore_mimic: as given to `load`.
 
     Raises:
         OutputError: the folder cannot be written: it is a file, there is no permission, the disk is full.
@@ -65,7 +68,8 @@ def write_all(
         target.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=target))
         write_parameters(result, draft / "parameters.csv")
-        written, note = _write_model(result, draft / "identified.urdf", source_urdf, lock, tip)
+        loaded = {"lock": lock, "tip": tip, "floating_base": floating_base, "ignore_mimic": ignore_mimic}
+        written, note = _write_model(result, draft / "identified.urdf", source_urdf, loaded)
         write_report(result, draft / "report.html", title, date, (note,) if note else ())
         names = [name for name in FILES if written or name != "identified.urdf"]
         moves = [(draft / name, target / name) for name in names]
@@ -104,14 +108,13 @@ def _write_model(
     result: Identification,
     path: Path,
     source: str | os.PathLike[str] | None,
-    lock: Mapping[str, float] | None,
-    tip: str | None,
+    loaded: Mapping[str, Any],
 ) -> tuple[bool, str]:
     """Write the model, into its source where there is one; was it written, and what is to be said about it."""
     note = ""
     if source is not None:
         try:
-            update_urdf(source, result.chain, path, lock=lock, tip=tip)
+            update_urdf(source, result.chain, path, **loaded, allow_nonphysical=True)
             return True, ""
         except ModelError as error:
             note = (
@@ -119,7 +122,7 @@ def _write_model(
                 f"{error}"
             )
     try:
-        save_urdf(result.chain, path)
+        save_urdf(result.chain, path, allow_nonphysical=True)
         return True, note
     except ModelError as error:
         reason = str(error).replace(str(path), path.name)
