@@ -12,6 +12,7 @@ from rich.text import Text
 
 from ..identification.identify import Identification
 from ..model.chain import Chain
+from .output import MAY_LACK
 from .overview import REFIT
 from .quality import FAIR, GOOD, deviations_from, pooled, torque_units
 
@@ -83,8 +84,8 @@ def print_summary(
     console.print(summary(result, truth))
     for path in (paths or {}).values():
         console.print(Text(str(path)), soft_wrap=True)
-    if paths and "identified.urdf" not in paths:
-        console.print(Text("identified.urdf could not be written; the report says why", style="yellow"))
+    if paths and (lacking := [name for name in MAY_LACK if name not in paths]):
+        console.print(Text(f"{' and '.join(lacking)} could not be written; the report says why", style="yellow"))
 
 
 def _determined(result: Identification) -> list[str]:
