@@ -52,14 +52,16 @@ def comparison_table(comparison: Comparison) -> Any:
     units, joints = torque_units(comparison.chains[0]), comparison.chains[0].joint_names
     shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="Torque errors by joint", title_justify="left")
     shown.add_column("joint")
+    same = len(set(units)) == 1
     for name in "ab":
-        for column in (f"{name}: RMS", "RRE [%]", "moving [%]"):
+        for column in (f"{name}: RMS\n[{units[0]}]" if same else f"{name}: RMS", "RRE\n[%]", "moving\n[%]"):
             shown.add_column(column, justify="right")
     shown.add_column("b / a", justify="right")
     for j, joint in enumerate(joints):
         cells = [Text(joint)]
         for fit in comparison.fits:
-            cells += [f"{rounded(fit.rms[j])} {units[j]}", rounded(fit.relative[j]), rounded(fit.relative_moving[j])]
+            rms = rounded(fit.rms[j]) if same else f"{rounded(fit.rms[j])} {units[j]}"
+            cells += [rms, rounded(fit.relative[j]), rounded(fit.relative_moving[j])]
         shown.add_row(*cells, rounded(float(comparison.ratio[j])))
     totals = [cell for fit in comparison.fits for cell in ("", rounded(fit.total_relative), "")]
     shown.add_row("all", *totals, "")

@@ -78,11 +78,10 @@ def over_time(
     t, pieces = t - shift, tuple(pieces) or ((0, len(t)),)
     what, difference, unit = words
     several = len(predictions) > 1
-    curves = [(0, measured, MEASURED, 2.5, "measured")]
+    curves: list[tuple[int, np.ndarray, str, float, str]] = [(0, measured, MEASURED, 2.5, "measured")]
     for (name, y), colour in zip(predictions.items(), _LATER, strict=False):
         curves.append((0, y, colour, 1.0, name))
-        under = (colour, 0.7, "") if several else (RESIDUAL, 0.7, f"measured - {name}")
-        curves.append((1, measured - y, *under))
+        curves.append((1, measured - y, colour if several else RESIDUAL, 0.7, "" if several else f"measured - {name}"))
 
     def draw(figure) -> None:
         both = upper, lower = figure.subplots(2, sharex=True, height_ratios=(1.75, 1))

@@ -38,7 +38,7 @@ def residual_spectra(
         if len(measured) < count or count < 8:
             continue
         for k, y in enumerate((measured, residual)):
-            f, power = signal.welch(y - y.mean(0), own, nperseg=count, axis=0, detrend=False)
+            f, power = signal.welch(y - y.mean(0), own, nperseg=count, axis=0, detrend=False)  # type: ignore[arg-type]
             total[k] += len(y) * np.stack([np.interp(grid, f, column) for column in power.T], axis=1)
         weight += len(measured)
     return grid, *(total / max(weight, 1))

@@ -15,7 +15,7 @@ from .quality import FAIR, pooled, torque_units
 Level = Literal["good", "fair", "poor"]
 Measure = Literal["rms", "rre", "moving"]
 _NAMES = {"rms": "RMS error", "rre": "RRE", "moving": "RRE while moving"}
-_ORDER = ("good", "fair", "poor")
+_ORDER: tuple[Level, ...] = ("good", "fair", "poor")
 
 UNSEEN_FAIR, UNSEEN_POOR = 1.5, 2.5  # held-out over fitted RMS, worst joint
 CONDITION_FAIR, CONDITION_POOR = 30.0, 100.0  # with columns of unit norm
@@ -112,7 +112,7 @@ def verdict(result: Identification, limits: Sequence[Limit] = (), prior: Against
         _determined(result),
     ]
     deciding = by_limits or general
-    level = max((check.level for check in deciding), key=_ORDER.index)
+    level = _ORDER[max(_ORDER.index(check.level) for check in deciding)]
     return Verdict(level, _headline(result, level, bool(limits)), (*by_limits, *general))
 
 
