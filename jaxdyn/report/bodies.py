@@ -80,7 +80,7 @@ def bodies_section(chain: Chain, prior: Chain | None, samples: Samples) -> str:
 
 
 def _row(i: int, link: str, found: Ellipsoid | None, given: Ellipsoid | None) -> str:
-    centre = DASH if found is None else ", ".join(number(round(1000 * x), 6) for x in found.centre)
+    centre = DASH if found is None else ", ".join(number(float(round(1000 * x)), 6) for x in found.centre)
     return (
         element("td", str(i + 1))
         + element("th", escaped(link), "text")

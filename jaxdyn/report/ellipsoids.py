@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..dynamics.kinematics import forward_kinematics, frame_pose
+from ..dynamics.kinematics import forward_kinematics
 from ..identification.base_parameters import as_float64
 from ..identification.preprocessing import Samples
 from ..model.chain import Chain
@@ -81,10 +81,14 @@ def outstretched(chain: Chain, samples: Samples, most: int = 300) -> Float[np.nd
     """Of the positions in a run, those with the links' origins spread out most about their mean."""
     q = samples.q[np.unique(np.linspace(0, len(samples) - 1, min(most, len(samples))).astype(int))]
     with jax.enable_x64(True):
-        model = as_float64(chain)
-        origins = np.asarray(jax.jit(jax.vmap(lambda x: forward_kinematics(model, x)[:, :3, 3]))(jnp.asarray(q)))
+        origins = np.asarray(_poses(as_float64(chain), jnp.asarray(q)))[:, :, :3, 3]
     spread = ((origins - origins.mean(axis=1, keepdims=True)) ** 2).sum(axis=(1, 2))
     return q[int(np.argmax(spread))]
+
+
+@jax.jit
+def _poses(chain: Chain, q):
+    return jax.vmap(lambda x: forward_kinematics(chain, x))(q)
 
 
 def skeleton(
@@ -93,15 +97,16 @@ def skeleton(
     """Poses of the links in a posture, and the lines to draw from joint to joint: one a link, from its parent's origin."""
     with jax.enable_x64(True):
         model = as_float64(chain)
-        poses = np.asarray(forward_kinematics(model, jnp.asarray(q)))
+        poses = np.asarray(_poses(model, jnp.asarray(q)[None])[0])
         base = np.eye(4) if model.base_pose is None else np.asarray(model.base_pose)
         topology = chain.topology
         lines = [
             np.stack([(poses[p] if p >= 0 else base)[:3, 3], poses[i][:3, 3]]) for i, p in enumerate(topology.parents)
         ]
         if topology.tip_name is not None and topology.tip_name in topology.frame_names:
-            tip = np.asarray(frame_pose(model, jnp.asarray(q)))[:3, 3]
-            carrier = topology.frame_links[topology.frame_names.index(topology.tip_name)]
-            if carrier >= 0:
-                lines.append(np.stack([poses[carrier][:3, 3], tip]))
+            k = topology.frame_names.index(topology.tip_name)
+            if (carrier := topology.frame_links[k]) >= 0:
+                lines.append(
+                    np.stack([poses[carrier][:3, 3], (poses[carrier] @ np.asarray(model.frame_poses[k]))[:3, 3]])
+                )
     return poses, lines

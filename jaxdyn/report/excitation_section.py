@@ -8,7 +8,7 @@ from jaxtyping import Float
 from ..identification.base_parameters import BaseParameters
 from ..identification.estimators import Estimate
 from .markup import element, escaped, number, rounded, table
-from .svg import FAINT, MEASURED, PREDICTED, picture
+from .svg import FAINT, MEASURED, PREDICTED, picture, plain_powers
 
 _WEAKEST = 3
 _NAMED = 0.25  # share of a direction's largest component that is worth a name
@@ -91,6 +91,7 @@ def _svg(found: Excitation) -> str:
             (found.scaled, PREDICTED, "columns of unit norm"),
         ):
             axes.semilogy(index, y, color=colour, linewidth=0.9, marker="o", markersize=3, label=name)
+        plain_powers(axes.yaxis)
         axes.set_xlabel("number")
         axes.set_ylabel("relative to the greatest")
         axes.yaxis.label.set_color(FAINT)

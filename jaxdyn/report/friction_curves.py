@@ -49,9 +49,13 @@ def friction_samples(chain: Chain, evaluations: Sequence[Evaluation]) -> Frictio
     grid = fine[:, None] * fastest
     with jax.enable_x64(True):
         model = as_float64(chain)
-        force = jax.jit(jax.vmap(lambda v: friction_force(model, v)))
-        torque, curve = (np.asarray(force(jnp.asarray(v))) for v in (qd, grid))
+        torque, curve = (np.asarray(_friction(model, jnp.asarray(v))) for v in (qd, grid))
     return FrictionSamples(qd, torque + residual, grid, curve)
+
+
+@jax.jit
+def _friction(chain: Chain, qd):
+    return jax.vmap(lambda v: friction_force(chain, v))(qd)
 
 
 def binned_medians(

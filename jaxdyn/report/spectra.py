@@ -9,7 +9,7 @@ from scipy import signal
 from ..identification.filters import bandwidth
 from ..identification.identify import Evaluation
 from .markup import element, escaped, rounded
-from .svg import FAINT, INK, MEASURED, RESIDUAL, picture
+from .svg import FAINT, INK, MEASURED, RESIDUAL, picture, plain_powers
 
 _STRETCH = 4.0  # [s]
 
@@ -85,6 +85,7 @@ def _svg(frequency, measured, residual, moved, cutoff, unit, joint) -> str:
             if frequency[1] < x < frequency[-1]:
                 axes.axvline(x, color=FAINT, linewidth=0.9, linestyle=style)
                 axes.text(x, 0.02, f" {name}", transform=axes.get_xaxis_transform(), color=FAINT, fontsize=8)
+        plain_powers(axes.xaxis, axes.yaxis)
         axes.set_xlabel("frequency [Hz]")
         axes.set_ylabel(f"power [({unit})²/Hz]")
         figure.legend(loc="upper right", ncols=2, frameon=False, borderaxespad=0, handlelength=1.8, labelcolor=INK)

@@ -65,6 +65,15 @@ def picture(draw: Callable[[Any], None], size: tuple[float, float], label: str, 
     return _tidy(text.getvalue(), label)
 
 
+def plain_powers(*axes: Any) -> None:
+    """Labels like 0.01 on logarithmic axes, without marks between: in mathematical type they take most of the drawing."""
+    from matplotlib.ticker import FuncFormatter, NullLocator
+
+    for axis in axes:
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+
+
 def _tidy(svg: str, label: str) -> str:
     """Only the SVG element: one decimal a coordinate, colours by variable, no ids of groups, fonts of the page."""
     svg = svg[svg.index("<svg") :]
