@@ -104,7 +104,7 @@ def test_positions_agree_with_an_adaptive_integrator_at_the_order_of_the_step():
         run = resimulate(pendulum(2.1, 0.25), samples, window=0.4)
         w = np.array([2.0, 5.0])
 
-        def rhs(t, x):
+        def rhs(t, x, w=w, torque=torque):
             now = [(f(w * t) * w**k).sum() for k, f in enumerate((np.sin, np.cos, lambda a: -np.sin(a)))]
             tau = torque(*now)
             load = 2.1 * 9.81 * 0.5 * np.sin(x[0]) + 0.25 * np.tanh(x[1] / 0.05)
@@ -309,7 +309,7 @@ def test_ellipses_on_the_page_are_those_of_the_links(result):
     for view in np.array(views, float):
         for pose, pi in zip(poses, np.asarray(chain.inertia), strict=True):
             e = equivalent_ellipsoid(pi).moved(pose)
-            at, (a, b), angle = projected(e, view)
+            at, (a, b), _ = projected(e, view)
             at = at - view @ middle
             expected.append(1000 * np.array([a, b, at[0], -at[1]]))
     found = [
@@ -420,7 +420,7 @@ def test_provenance_names_files_by_their_hash(tmp_path):
     assert found.inputs[0].sha256 == digest == hashlib.sha256(b"abc").hexdigest() and found.inputs[0].size == 3
     assert found.settings == (("cutoff", "8"), ("lock", "finger=0.02")) and found.command == "jaxdyn identify 'a b'"
     assert dict(found.versions)["jax"] == jax.__version__ and dict(found.versions)["numpy"] == np.__version__
-    rows = [row for row in Tables(provenance_section(found)).rows]
+    rows = Tables(provenance_section(found)).rows
     assert ["log", str(file), "3", digest] in rows and ["cutoff", "8"] in rows
     with pytest.raises(OutputError, match=r"gone\.csv: cannot be read again"):
         collect_provenance([("log", tmp_path / "gone.csv")])

@@ -75,8 +75,9 @@ def resimulate(
 
         e'' = forward_dynamics(q, q', tau - passive_force(q, q') - (prediction - model_torque)) - q_m'',    e(0) = e'(0) = 0,
 
-    with velocities stepped once a sample, friction implicit (`with_implicit_friction`), and positions by the
-    trapezium rule: a constant error of acceleration is integrated exactly, a varying one to first order in the step.
+    with velocities stepped once a sample, friction implicit in e' (`with_implicit_friction`), and positions by the
+    trapezium rule: without friction a constant error of acceleration is integrated exactly, a varying one to first order in
+    the step; a model without error stays on the log.
     Nothing holds the robot to the log. A controller would: then what remains of the positions is the torque error over
     its stiffness, which tells nothing that the torque error does not. Open loop, the error of a window of length T is about
     T^2 / 2 times the error of acceleration, and over whole runs it would grow without bound for any model.
@@ -141,7 +142,8 @@ def _deviations(chain: Chain, q, qd, qdd, tau, dt):
             q, qd, qdd, tau = x
             here, speed = q + e, qd + rate
             damped = with_implicit_friction(chain, speed, speed + dt * qdd, dt)
-            later = rate + dt * (forward_dynamics(damped, here, speed, tau - passive_force(chain, here, speed)) - qdd)
+            force = tau - passive_force(chain, here, speed) + _added(chain, damped, here, qdd)
+            later = rate + dt * (forward_dynamics(damped, here, speed, force) - qdd)
             e = e + dt * (rate + later) / 2
             return (e, later), e
 
@@ -150,3 +152,11 @@ def _deviations(chain: Chain, q, qd, qdd, tau, dt):
         return jnp.concatenate([rest[0][None], es])
 
     return jax.vmap(window)(q, qd, qdd, tau)
+
+
+def _added(chain: Chain, damped: Chain, q, qdd):
+    """What the inertia that stands for friction's slopes takes along the log: friction is implicit in the deviation only."""
+    if chain.coupling is None and chain.transmission is None:
+        return (damped.armature - chain.armature) * qdd
+    still = jnp.zeros_like(qdd)
+    return inverse_dynamics(damped, q, still, qdd) - inverse_dynamics(chain, q, still, qdd)
