@@ -19,6 +19,7 @@ from jaxdyn.identification.estimators import Estimate
 from jaxdyn.identification.null_space import null_space
 from jaxdyn.identification.preprocessing import Samples
 from jaxdyn.identification.resimulation import model_torque, resimulate
+from jaxdyn.identification.validation import fit_quality
 from jaxdyn.report.bodies import bodies_section
 from jaxdyn.report.ellipsoids import Ellipsoid, equivalent_ellipsoid, outstretched, projected, skeleton
 from jaxdyn.report.excitation_section import excitation
@@ -360,12 +361,12 @@ def test_errors_of_the_given_model(result):
 
 def off_by(result, factor):
     """The result with held-out errors of `factor` times those of the fit."""
-    size = pooled(result.fitted).rms
+    f = result.fitted[0]
+    moving = np.abs(f.samples.qd) > 0.02
+    size = np.sqrt(np.mean((f.samples.tau - f.prediction) ** 2, axis=0, where=moving))
     sign = np.where(np.arange(len(result.validation[0].samples)) % 2, 1.0, -1.0)[:, None]
     e = result.validation[0]
     prediction = e.samples.tau - factor * size * sign
-    from jaxdyn.identification.validation import fit_quality
-
     fit = fit_quality(e.samples.tau, prediction, e.samples.qd)
     return dataclasses.replace(result, validation=(dataclasses.replace(e, prediction=prediction, fit=fit),))
 
@@ -376,12 +377,27 @@ def test_verdict_by_what_usually_matters(result, factor, level):
     sound = dataclasses.replace(sound, wls=dataclasses.replace(sound.wls, scaled_condition=10.0))
     judged = verdict(sound)
     assert judged.level == level == judged.checks[0].level
-    assert f"errors {rounded(factor)} times" in judged.checks[0].text
+    assert f"err up to {rounded(factor)} times" in judged.checks[0].text
     weak = dataclasses.replace(sound, wls=dataclasses.replace(sound.wls, scaled_condition=500.0))
     assert verdict(weak).level == "poor" and "condition number 500" in verdict(weak).checks[1].text
     no_body = dataclasses.replace(sound, impossible=("link 'a': mass -1",))
     assert verdict(no_body).level == ("fair" if level == "good" else level)
     assert verdict(dataclasses.replace(sound, validation=())).checks[0].level == "fair"
+
+
+def test_verdict_tells_standstill_from_motion(result):
+    """The second joint rests for half of the run, and errs three times as much then."""
+    calm = off_by(result, 1.0)
+    e = calm.validation[0]
+    still = np.arange(len(e.samples)) < len(e.samples) // 2
+    qd = np.where(still[:, None] & [False, True], 0.0, np.where(np.abs(e.samples.qd) > 0.02, e.samples.qd, 0.5))
+    error = (e.samples.tau - e.prediction) * np.where(still[:, None] & [False, True], 3.0, 1.0)
+    samples = dataclasses.replace(e.samples, qd=qd)
+    run = dataclasses.replace(e, samples=samples, prediction=e.samples.tau - error)
+    checks = verdict(dataclasses.replace(calm, validation=(run,))).checks
+    assert checks[0].level == "good" and "err up to 1.00 times" in checks[0].text
+    assert checks[1].level == "fair" and "standstill" in checks[1].text
+    assert "joint2 (3.00 times)" in checks[1].text and "joint1" not in checks[1].text
 
 
 def test_verdict_sees_joints_that_the_given_model_predicts_better(result):

@@ -183,7 +183,7 @@ def run(options: argparse.Namespace) -> int:
         )
         progress("writing results", 1, 1)
     if not options.quiet:
-        print_summary(result, paths, truth)
+        print_summary(result, paths, truth, limits=limits)
     return OK
 
 

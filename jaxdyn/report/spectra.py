@@ -81,10 +81,10 @@ def _svg(frequency, measured, residual, moved, cutoff, unit, joint) -> str:
         axes.set_xlim(frequency[1] / 1.2, min(1.5 * cutoff, frequency[-1]))
         top = measured[shown].max() * 3
         axes.set_ylim(max(residual[shown].min() / 3, top * 1e-11), top)
-        for x, style, name in ((moved, ":", "motion"), (cutoff, "--", "low-pass")):
+        for x, style, name, side in ((moved, ":", " motion", "left"), (cutoff, "--", "low-pass ", "right")):
             if frequency[1] < x < frequency[-1]:
                 axes.axvline(x, color=FAINT, linewidth=0.9, linestyle=style)
-                axes.text(x, 0.02, f" {name}", transform=axes.get_xaxis_transform(), color=FAINT, fontsize=8)
+                axes.text(x, 0.02, name, transform=axes.get_xaxis_transform(), color=FAINT, fontsize=8, ha=side)
         plain_powers(axes.xaxis, axes.yaxis)
         axes.set_xlabel("frequency [Hz]")
         axes.set_ylabel(f"power [({unit})²/Hz]")

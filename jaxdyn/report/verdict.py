@@ -7,7 +7,8 @@ from typing import Literal
 import numpy as np
 
 from ..errors import IdentificationError
-from ..identification.identify import Identification
+from ..identification.identify import Evaluation, Identification
+from ..identification.validation import MOVING
 from .markup import rounded
 from .prior_section import AgainstPrior
 from .quality import FAIR, pooled, torque_units
@@ -18,6 +19,7 @@ _NAMES = {"rms": "RMS error", "rre": "RRE", "moving": "RRE while moving"}
 _ORDER: tuple[Level, ...] = ("good", "fair", "poor")
 
 UNSEEN_FAIR, UNSEEN_POOR = 1.5, 2.5  # held-out over fitted RMS, worst joint
+REST = 2.0  # error at rest over that in motion
 CONDITION_FAIR, CONDITION_POOR = 30.0, 100.0  # with columns of unit norm
 
 
@@ -93,9 +95,10 @@ def verdict(result: Identification, limits: Sequence[Limit] = (), prior: Against
     """Judge an identification.
 
     With limits: every joint has to keep each of them, on held-out motion where there is some. Without: held-out against
-    fitted error (worst joint's ratio of RMS errors up to 1.5, up to 2.5), condition number of the base regressor with
-    columns of unit norm (up to 30, up to 100), links whose inertia no body can have, and joints that the given model
-    predicts better. Base parameters with a standard deviation above 30 % are counted, but do not decide.
+    fitted error (worst joint's ratio of RMS errors while it moves up to 1.5, up to 2.5), errors at standstill (twice those in
+    motion), condition number of the base regressor with columns of unit norm (up to 30, up to 100), links whose inertia no
+    body can have, joints that the given model predicts better, and base parameters with a standard deviation above 30 %
+    (more than half).
 
     Args:
         prior: as `against_prior` gives it, to compare with the given model.
@@ -106,6 +109,7 @@ def verdict(result: Identification, limits: Sequence[Limit] = (), prior: Against
     by_limits = [_within(result, limit) for limit in limits]
     general = [
         _unseen(result),
+        *([rest] if (rest := _rest(result)) else []),
         _condition(result),
         _bodies(result),
         *([_better(result, prior)] if prior else []),
@@ -113,7 +117,10 @@ def verdict(result: Identification, limits: Sequence[Limit] = (), prior: Against
     ]
     deciding = by_limits or general
     level = _ORDER[max(_ORDER.index(check.level) for check in deciding)]
-    return Verdict(level, _headline(result, level, bool(limits)), (*by_limits, *general))
+    headline = _headline(result, level, bool(limits))
+    if by_limits and level == "good" and any(check.level != "good" for check in general):
+        headline += " Note what else is marked below."
+    return Verdict(level, headline, (*by_limits, *general))
 
 
 def _headline(result: Identification, level: Level, limited: bool) -> str:
@@ -148,14 +155,23 @@ def _listed(values: Sequence[float]) -> str:
     return ", ".join(f"{v:g}" for v in values)
 
 
+def _rms(evaluations: Sequence[Evaluation], moving: bool) -> tuple[np.ndarray, np.ndarray]:
+    """(n,) RMS errors over samples at which the joint itself moves, or rests, and (n,) the share of these samples."""
+    error, qd = (
+        np.concatenate(parts)
+        for parts in ([e.samples.tau - e.prediction for e in evaluations], [e.samples.qd for e in evaluations])
+    )
+    chosen = (np.abs(qd) > MOVING) == moving
+    return np.sqrt((error**2 * chosen).sum(0) / np.maximum(chosen.sum(0), 1)), chosen.mean(0)
+
+
 def _unseen(result: Identification) -> Check:
-    fitted, unseen = pooled(result.fitted), pooled(result.validation)
-    assert fitted is not None
-    if unseen is None:
+    if not result.validation:
         return Check(
             "fair", "No motion was held out, so nothing tells how other motion is predicted: give --validate a log."
         )
-    ratio = unseen.rms / np.maximum(fitted.rms, 1e-300)
+    (fitted, _), (unseen, share) = _rms(result.fitted, True), _rms(result.validation, True)
+    ratio = np.where(share > 0, unseen / np.maximum(fitted, 1e-300), 0.0)
     worst = int(np.argmax(ratio))
     level: Level = "good" if ratio[worst] <= UNSEEN_FAIR else "fair" if ratio[worst] <= UNSEEN_POOR else "poor"
     joint = result.chain.joint_names[worst]
@@ -165,7 +181,25 @@ def _unseen(result: Identification) -> Check:
         "poor": "Motion that was not fitted is predicted much worse than the fitted one: it goes where the fitted data did "
         "not, or the model follows their noise; fit richer motion or fewer terms",
     }[level]
-    return Check(level, f"{words} (errors {rounded(ratio[worst])} times those of the fit on {joint}, the worst joint).")
+    return Check(
+        level,
+        f"{words} (while they move, joints err up to {rounded(ratio[worst])} times as much as in the fit, {joint} the most).",
+    )
+
+
+def _rest(result: Identification) -> Check | None:
+    """Joints that err much more at rest than in motion; None where none does."""
+    evaluations = result.validation or result.fitted
+    (moving, _), (resting, share) = _rms(evaluations, True), _rms(evaluations, False)
+    found = np.flatnonzero((share > 0.05) & (resting > REST * moving))
+    if not len(found):
+        return None
+    words = ", ".join(f"{result.chain.joint_names[j]} ({rounded(resting[j] / moving[j])} times)" for j in found)
+    return Check(
+        "fair",
+        f"At standstill the torque is predicted worse than in motion on {words}: dry friction takes whatever value holds the "
+        "joint, which no function of velocity knows.",
+    )
 
 
 def _condition(result: Identification) -> Check:
