@@ -142,6 +142,11 @@ from .identification.columns import (
     ExtraColumns as ExtraColumns,
     coupled_drive as coupled_drive,
 )
+from .identification.comparison import (
+    ComparedRun as ComparedRun,
+    Comparison as Comparison,
+    compare_models as compare_models,
+)
 from .identification.estimators import (
     Estimate as Estimate,
 )
@@ -154,11 +159,20 @@ from .identification.identify import (
     Identification as Identification,
     identify as identify,
 )
+from .identification.null_space import (
+    NullDirection as NullDirection,
+    null_space as null_space,
+)
 from .identification.preprocessing import (
     Samples as Samples,
     motor_to_joint as motor_to_joint,
     preprocess as preprocess,
     split as split,
+)
+from .identification.resimulation import (
+    Resimulation as Resimulation,
+    model_torque as model_torque,
+    resimulate as resimulate,
 )
 from .identification.synthetic import (
     synthetic_log as synthetic_log,
@@ -250,17 +264,37 @@ from .parallel import (
     spread as spread,
     spread_sum as spread_sum,
 )
+from .report.comparison_page import (
+    print_comparison as print_comparison,
+    write_comparison as write_comparison,
+)
+from .report.ellipsoids import (
+    Ellipsoid as Ellipsoid,
+    equivalent_ellipsoid as equivalent_ellipsoid,
+)
 from .report.html import (
     write_report as write_report,
 )
 from .report.output import (
     write_all as write_all,
 )
+from .report.provenance import (
+    InputFile as InputFile,
+    Provenance as Provenance,
+    collect_provenance as collect_provenance,
+)
 from .report.summary import (
     print_summary as print_summary,
 )
 from .report.tables import (
     write_parameters as write_parameters,
+)
+from .report.verdict import (
+    ErrorLimit as ErrorLimit,
+    Verdict as Verdict,
+    VerdictCheck as VerdictCheck,
+    parse_limit as parse_limit,
+    verdict as verdict,
 )
 from .simulation.adaptive import (
     AdaptiveRollout as AdaptiveRollout,

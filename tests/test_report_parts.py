@@ -31,7 +31,7 @@ from jaxdyn.report.prior_section import against_prior, prior_section
 from jaxdyn.report.provenance import collect_provenance, provenance_section
 from jaxdyn.report.quality import pooled
 from jaxdyn.report.spectra import residual_spectra
-from jaxdyn.report.verdict import Limit, parse_limit, verdict
+from jaxdyn.report.verdict import ErrorLimit, parse_limit, verdict
 from jaxdyn.spatial.solids import box, sphere
 from report_example import small_example
 
@@ -410,12 +410,12 @@ def test_verdict_sees_joints_that_the_given_model_predicts_better(result):
 
 def test_verdict_by_limits(result):
     rms = pooled(result.validation).rms
-    kept = verdict(result, [Limit("rms", tuple(1.01 * rms))])
+    kept = verdict(result, [ErrorLimit("rms", tuple(1.01 * rms))])
     assert kept.level == "good" and "keeps the limits" in kept.headline
-    broken = verdict(result, [Limit("rms", tuple(rms * [1.01, 0.99])), Limit("rre", (99.0,))])
+    broken = verdict(result, [ErrorLimit("rms", tuple(rms * [1.01, 0.99])), ErrorLimit("rre", (99.0,))])
     assert broken.level == "poor" and "joint2" in broken.checks[0].text and "joint1" not in broken.checks[0].text
     assert broken.checks[1].level == "good"
-    assert parse_limit("RRE = 10,5") == Limit("rre", (10.0, 5.0))
+    assert parse_limit("RRE = 10,5") == ErrorLimit("rre", (10.0, 5.0))
     with pytest.raises(IdentificationError, match="3 numbers for 2 joints"):
         verdict(result, [parse_limit("moving=1,2,3")])
 

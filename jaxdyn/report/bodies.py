@@ -112,8 +112,8 @@ def _svg(
     sizes = [float(np.linalg.norm(e.centre - centre) + e.semi_axes[-1]) for _, e in (*solid, *outline)]
     reach = max(arm, min(max(sizes, default=0.0), 1.5 * arm))
     reach *= 1.05 * _UNIT
-    shapes = "".join(_ellipse(e, view, centre, "prior") for _, e in outline)
-    shapes += "".join(_ellipse(e, view, centre, "body") for _, e in solid)
+    shapes = "".join(_ellipse(e, view, centre, "body") for _, e in solid)
+    shapes += "".join(_ellipse(e, view, centre, "prior") for _, e in outline)
     for line in lines:
         (x1, y1), (x2, y2) = (_flat(view, p - centre) for p in line)
         shapes += element(

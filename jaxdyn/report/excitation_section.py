@@ -59,7 +59,7 @@ def excitation_section(base: BaseParameters, estimate: Estimate) -> str:
         )
         rows.append(
             element("td", rounded(found.scaled[0] / found.scaled[k]))
-            + element("td", escaped(words.strip()), "text sum")
+            + element("td", element("code", escaped(words.strip())), "wrap")
         )
     head = element("th", "times weaker") + element("th", "direction, in base parameters scaled to equal effect", "text")
     facts = (

@@ -20,7 +20,7 @@ from .provenance import Provenance, provenance_section
 from .quality import torque_units
 from .spectra import spectra_section
 from .torque_sections import errors_section, pictures_section
-from .verdict import Limit, verdict
+from .verdict import ErrorLimit, verdict
 
 
 def write_report(
@@ -29,7 +29,7 @@ def write_report(
     title: str | None = None,
     date: datetime.datetime | None = None,
     notes: Sequence[str] = (),
-    limits: Sequence[Limit] = (),
+    limits: Sequence[ErrorLimit] = (),
     provenance: Provenance | None = None,
 ) -> None:
     """Write the report of an identification as one HTML file without any reference outside itself.
@@ -61,7 +61,7 @@ def report_html(
     title: str | None = None,
     date: datetime.datetime | None = None,
     notes: Sequence[str] = (),
-    limits: Sequence[Limit] = (),
+    limits: Sequence[ErrorLimit] = (),
     provenance: Provenance | None = None,
 ) -> str:
     """The text of `write_report`."""

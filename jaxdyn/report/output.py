@@ -19,7 +19,7 @@ from .files import check_writable as check_folder
 from .html import write_report
 from .provenance import Provenance
 from .tables import write_parameters
-from .verdict import Limit
+from .verdict import ErrorLimit
 
 FILES = ("parameters.csv", "identified.urdf", "identified.xml", "model.eqx", "report.html")
 MAY_LACK = ("identified.urdf", "identified.xml")  # formats that do not hold every model
@@ -45,7 +45,7 @@ def write_all(
     date: datetime.datetime | None = None,
     floating_base: bool | str = False,
     ignore_mimic: bool = False,
-    limits: Sequence[Limit] = (),
+    limits: Sequence[ErrorLimit] = (),
     provenance: Provenance | None = None,
 ) -> dict[str, Path]:
     """Write all results into a folder, which is created; the paths by file name.

@@ -16,7 +16,7 @@ _PACKAGES = ("jaxdyn", "jax", "jaxlib", "equinox", "numpy", "scipy")
 
 
 @dataclasses.dataclass(frozen=True)
-class Input:
+class InputFile:
     """An input file: what it was used for, its name, its SHA-256 and its size [bytes]."""
 
     role: str
@@ -36,7 +36,7 @@ class Provenance:
         versions: of this library, of what it computes with, of Python, and the platform.
     """
 
-    inputs: tuple[Input, ...]
+    inputs: tuple[InputFile, ...]
     settings: tuple[tuple[str, str], ...]
     command: str
     versions: tuple[tuple[str, str], ...]
@@ -80,10 +80,10 @@ def versions() -> tuple[tuple[str, str], ...]:
     )
 
 
-def _input(role: str, path: str | os.PathLike[str]) -> Input:
+def _input(role: str, path: str | os.PathLike[str]) -> InputFile:
     try:
         with open(path, "rb") as file:
-            return Input(
+            return InputFile(
                 role, os.fspath(path), hashlib.file_digest(file, "sha256").hexdigest(), Path(path).stat().st_size
             )
     except OSError as error:

@@ -15,13 +15,13 @@ from ..model.chain import Chain
 from .output import MAY_LACK
 from .overview import REFIT
 from .quality import FAIR, GOOD, deviations_from, pooled, torque_units
-from .verdict import Limit, verdict
+from .verdict import ErrorLimit, verdict
 
 _LISTED = 3  # parameters named among the best and the worst determined
 _LONGEST = 16  # characters of a sum that is named
 
 
-def summary(result: Identification, truth: Chain | None = None, limits: Sequence[Limit] = ()) -> RenderableType:
+def summary(result: Identification, truth: Chain | None = None, limits: Sequence[ErrorLimit] = ()) -> RenderableType:
     """Errors joint by joint, what was determined how well, and a verdict, for rich to print: 14 lines and one a joint.
 
     Args:
@@ -78,7 +78,7 @@ def print_summary(
     paths: Mapping[str, Path] | None = None,
     truth: Chain | None = None,
     console: Console | None = None,
-    limits: Sequence[Limit] = (),
+    limits: Sequence[ErrorLimit] = (),
 ) -> None:
     """Print `summary` and where the files are.
 

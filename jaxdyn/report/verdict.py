@@ -24,7 +24,7 @@ CONDITION_FAIR, CONDITION_POOR = 30.0, 100.0  # with columns of unit norm
 
 
 @dataclasses.dataclass(frozen=True)
-class Limit:
+class ErrorLimit:
     """The largest error that is good enough, for each joint.
 
     Attributes:
@@ -48,7 +48,7 @@ class Limit:
         return np.broadcast_to(np.asarray(self.values, float), (n,))
 
 
-def parse_limit(text: str) -> Limit:
+def parse_limit(text: str) -> ErrorLimit:
     """A limit from text: "rms=0.3", or "rre=10,5,5,8,10,10" with one number a joint.
 
     Raises:
@@ -65,11 +65,11 @@ def parse_limit(text: str) -> Limit:
             f"{text!r} is no limit: write rms=, rre= or moving= and one positive number, or one a joint, as in rms=0.3 or "
             "rre=10,5,5,8,10,10"
         )
-    return Limit(measure, values)  # type: ignore[arg-type]
+    return ErrorLimit(measure, values)  # type: ignore[arg-type]
 
 
 @dataclasses.dataclass(frozen=True)
-class Check:
+class VerdictCheck:
     """One thing that was looked at."""
 
     level: Level
@@ -88,10 +88,10 @@ class Verdict:
 
     level: Level
     headline: str
-    checks: tuple[Check, ...]
+    checks: tuple[VerdictCheck, ...]
 
 
-def verdict(result: Identification, limits: Sequence[Limit] = (), prior: AgainstPrior | None = None) -> Verdict:
+def verdict(result: Identification, limits: Sequence[ErrorLimit] = (), prior: AgainstPrior | None = None) -> Verdict:
     """Judge an identification.
 
     With limits: every joint has to keep each of them, on held-out motion where there is some. Without: held-out against
@@ -135,7 +135,7 @@ def _headline(result: Identification, level: Level, limited: bool) -> str:
     }[level]
 
 
-def _within(result: Identification, limit: Limit) -> Check:
+def _within(result: Identification, limit: ErrorLimit) -> VerdictCheck:
     fit = pooled(result.validation or result.fitted)
     assert fit is not None
     most = limit.of_joints(result.chain.n)
@@ -144,11 +144,11 @@ def _within(result: Identification, limit: Limit) -> Check:
     units = torque_units(result.chain) if limit.measure == "rms" else ("%",) * result.chain.n
     name = _NAMES[limit.measure]
     if not over:
-        return Check("good", f"The {name} of every joint is within {_listed(limit.values)} {units[0]}.")
+        return VerdictCheck("good", f"The {name} of every joint is within {_listed(limit.values)} {units[0]}.")
     words = ", ".join(
         f"{result.chain.joint_names[j]} has {rounded(found[j])} {units[j]} for a limit of {most[j]:g}" for j in over
     )
-    return Check("poor", f"The {name} is above the limit: {words}.")
+    return VerdictCheck("poor", f"The {name} is above the limit: {words}.")
 
 
 def _listed(values: Sequence[float]) -> str:
@@ -165,9 +165,9 @@ def _rms(evaluations: Sequence[Evaluation], moving: bool) -> tuple[np.ndarray, n
     return np.sqrt((error**2 * chosen).sum(0) / np.maximum(chosen.sum(0), 1)), chosen.mean(0)
 
 
-def _unseen(result: Identification) -> Check:
+def _unseen(result: Identification) -> VerdictCheck:
     if not result.validation:
-        return Check(
+        return VerdictCheck(
             "fair", "No motion was held out, so nothing tells how other motion is predicted: give --validate a log."
         )
     (fitted, _), (unseen, share) = _rms(result.fitted, True), _rms(result.validation, True)
@@ -181,13 +181,13 @@ def _unseen(result: Identification) -> Check:
         "poor": "Motion that was not fitted is predicted much worse than the fitted one: it goes where the fitted data did "
         "not, or the model follows their noise; fit richer motion or fewer terms",
     }[level]
-    return Check(
+    return VerdictCheck(
         level,
         f"{words} (while they move, joints err up to {rounded(ratio[worst])} times as much as in the fit, {joint} the most).",
     )
 
 
-def _rest(result: Identification) -> Check | None:
+def _rest(result: Identification) -> VerdictCheck | None:
     """Joints that err much more at rest than in motion; None where none does."""
     evaluations = result.validation or result.fitted
     (moving, _), (resting, share) = _rms(evaluations, True), _rms(evaluations, False)
@@ -195,14 +195,14 @@ def _rest(result: Identification) -> Check | None:
     if not len(found):
         return None
     words = ", ".join(f"{result.chain.joint_names[j]} ({rounded(resting[j] / moving[j])} times)" for j in found)
-    return Check(
+    return VerdictCheck(
         "fair",
         f"At standstill the torque is predicted worse than in motion on {words}: dry friction takes whatever value holds the "
         "joint, which no function of velocity knows.",
     )
 
 
-def _condition(result: Identification) -> Check:
+def _condition(result: Identification) -> VerdictCheck:
     number = result.wls.scaled_condition
     level: Level = "good" if number <= CONDITION_FAIR else "fair" if number <= CONDITION_POOR else "poor"
     words = {
@@ -210,35 +210,35 @@ def _condition(result: Identification) -> Check:
         "fair": "The motion tells some base parameters apart only weakly",
         "poor": "The motion hardly tells some base parameters apart: let all joints move at once, further and faster",
     }[level]
-    return Check(level, f"{words} (condition number {rounded(number)} with columns of unit norm).")
+    return VerdictCheck(level, f"{words} (condition number {rounded(number)} with columns of unit norm).")
 
 
-def _bodies(result: Identification) -> Check:
+def _bodies(result: Identification) -> VerdictCheck:
     count = len(result.impossible)
     if not count:
-        return Check("good", "Every link has an inertia that a body can have, so the model can be simulated.")
-    return Check(
+        return VerdictCheck("good", "Every link has an inertia that a body can have, so the model can be simulated.")
+    return VerdictCheck(
         "poor" if count == result.chain.n else "fair",
         f"{count} of {result.chain.n} links have an inertia that no body can have: predicted torques are not the worse for it, "
         "but do not simulate with this model.",
     )
 
 
-def _better(result: Identification, prior: AgainstPrior) -> Check:
+def _better(result: Identification, prior: AgainstPrior) -> VerdictCheck:
     worse = [result.chain.joint_names[j] for j in np.flatnonzero(prior.identified.rms > 1.02 * prior.given.rms)]
     if worse:
-        return Check("poor", f"The given model predicts the torque better on {', '.join(worse)}.")
+        return VerdictCheck("poor", f"The given model predicts the torque better on {', '.join(worse)}.")
     ratio = float(np.median(prior.given.rms / np.maximum(prior.identified.rms, 1e-300)))
-    return Check(
+    return VerdictCheck(
         "good",
         f"Every joint's torque is predicted better than by the given model, in the middle {rounded(ratio)} times.",
     )
 
 
-def _determined(result: Identification) -> Check:
+def _determined(result: Identification) -> VerdictCheck:
     relative = np.nan_to_num(result.wls.relative_standard_deviations, nan=np.inf)
     poor = int((relative > FAIR).sum())
-    return Check(
+    return VerdictCheck(
         "good" if poor <= result.base.size / 2 else "fair",
         f"{poor} of {result.base.size} base parameters have a standard deviation above {FAIR:g} % of their value; most of "
         "them are small, and do not show in the torques.",
