@@ -71,6 +71,7 @@ def draw(taken, late):
         ax.hist(values, bins=np.geomspace(values.min(), values.max() * 1.01, 60))
         ax.axvline(np.percentile(values, 99), color="tab:red", linestyle="--", label="99th percentile")
         ax.set(xscale="log", yscale="log", xlabel=f"{name} [µs]")
+        ax.xaxis.set_minor_formatter("")  # less than a decade would crowd its labels
         ax.legend()
     axes[0].set_ylabel("ticks")
     figure.savefig("gravity_compensation.png", dpi=120)
