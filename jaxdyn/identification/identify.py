@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import IdentificationError, LogError
 from ..io.check import STILL
-from ..io.log import Log
+from ..io.log import Log, named_apart
 from ..model.chain import Chain
 from .accumulate import Factors, accumulate, predict
 from .base_parameters import BaseParameters, as_float64, base_parameters
@@ -148,6 +148,8 @@ def identify(
     """
     check_identifiable(chain)
     logs, validate = _listed(logs), _listed(validate)
+    named = named_apart([*logs, *validate])
+    logs, validate = named[: len(logs)], named[len(logs) :]
     if not logs:
         raise IdentificationError("there is no log to identify from")
     for log in (*logs, *validate):

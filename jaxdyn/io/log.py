@@ -3,18 +3,20 @@
 import dataclasses
 import os
 import pathlib
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
 
 from ..errors import LogError
 from ..model.chain import Chain
+from .bags import is_bag, open_bag
 from .check import STILL, looks_like_degrees, smooth_speed, velocity_scale
+from .column_map import ColumnMap, read_column_map, with_map
 from .columns import blocks_of, find_columns, labels_of
 from .rows import GAP, BadRows, find_bad_rows, jumps, segments
-from .table import open_table
+from .table import Table, open_table
 
 MINIMUM_ROWS = 20
 
@@ -30,6 +32,7 @@ class Log:
         tau: joint torques [N m or N].
         source: where the log comes from.
         notes: what the reader did or noticed.
+        path: the file that it was read from.
     """
 
     t: Float[np.ndarray, " N"]
@@ -38,6 +41,7 @@ class Log:
     tau: Float[np.ndarray, "N n"]
     source: str = "memory"
     notes: tuple[str, ...] = ()
+    path: pathlib.Path | None = None
 
     @property
     def n(self) -> int:
@@ -54,15 +58,21 @@ class Log:
 
 def read_log(
     path: str | os.PathLike[str],
-    joints: int | None = None,
+    joints: int | Sequence[str] | None = None,
     *,
     gains: Sequence[float] | Float[np.ndarray, " n"] | None = None,
     rows: tuple[int, int] | None = None,
     on_bad_rows: Literal["raise", "drop"] = "raise",
+    columns: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    topic: str | None = None,
 ) -> Log:
-    """Reads a log from a .csv (.tsv, .txt), .npz or .parquet file (Parquet needs the extra `jaxdyn[parquet]`).
+    """Reads a log from a .csv (.tsv, .txt), .npz or .parquet file, or from a ROS bag.
 
-    Columns are found by name, in any order, case and numbering from 1 or 0; others are ignored and noted:
+    Parquet needs the extra `jaxdyn[parquet]`, bags need `jaxdyn[bags]`. A bag is a ROS 1 .bag, the folder of a ROS 2 bag, or an
+    .mcap or .db3 file with `sensor_msgs/JointState` messages: time from the header stamps, efforts as torques, joints by their
+    names (`chain.joint_names` as `joints`), in whatever order and however many messages they come.
+
+    In other files, columns are found by name, in any order, case and numbering from 1 or 0; others are ignored and noted:
 
     - time [s]: `t`, `time`, `timestamp` or `stamp`;
     - positions [rad or m]: `q1`, `pos1`, `position1`; motor side `qm1`;
@@ -77,12 +87,15 @@ def read_log(
 
     Args:
         path: the file.
-        joints: the number of joints the log must have.
+        joints: the number of joints the log must have, or their names, by which those of a bag are found and ordered.
         gains: tau_j = gain_j x current_j [N m/A], one a joint, needed for currents; a plain factor on torques where the
             log has no currents. A log with both gives its torques without gains, gain x current with them.
         rows: first and last data row to read, counted from 1 as in messages, both included; only these are checked.
         on_bad_rows: "raise", or "drop" rows that no robot can have logged, at most a tenth of them, with a note saying
             which: NaN and the like, numbers beyond 1e6, stamps far from all others or out of order, lone jumps.
+        columns: a column map, which says what is where in a log of any other form, in which units, with which signs, offsets
+            and gains: a TOML file (docs/identification.md), or a mapping of the same form.
+        topic: of a bag, the topic with the joint states; found where None.
 
     Raises:
         LogError: the file cannot be read; columns are missing, doubled or incomplete; currents without gains; cells
@@ -93,8 +106,15 @@ def read_log(
     Cost: 20 000 rows of 22 columns read in about 0.1 s from CSV.
     """
     path = pathlib.Path(path)
-    table = open_table(path)
-    kinds, ignored, notes = find_columns(path, table.names, gains is not None)
+    names = None if joints is None or isinstance(joints, int) else tuple(joints)
+    given = None if columns is None else read_column_map(columns)
+    if given is not None and gains is not None and "gains" in given.kinds.get("i", {}):
+        raise given.error("i", "gains", "gains= are given too; leave one of them out")
+    table = _open(path, names, given, topic)
+    if table.kinds is None:
+        kinds, ignored, notes = find_columns(path, table.names, gains is not None)
+    else:
+        kinds, ignored, notes = table.kinds, [], []
     arrays, cells = table.read([name for names in kinds.values() for name in names])
     source = f"{path.name}"
     blocks = blocks_of(path, kinds, arrays)
@@ -106,9 +126,10 @@ def read_log(
     if ignored:
         notes.append(f"columns ignored: {', '.join(ignored)}")
     n = blocks["q"].shape[1]
-    if joints is not None and n != joints:
+    wanted = joints if names is None else len(names)
+    if wanted is not None and n != wanted:
         raise LogError(
-            f"{path}: the log has {n} joints, the robot has {joints}; the positions are {', '.join(kinds['q'])}"
+            f"{path}: the log has {n} joints, the robot has {wanted}; the positions are {', '.join(kinds['q'])}"
         )
     labels = [label for kind in kinds if kind != "t" for label in labels_of(kinds[kind], blocks[kind])]
     values = np.concatenate([block for kind, block in blocks.items() if kind != "t"], axis=1)
@@ -120,7 +141,7 @@ def read_log(
 
     keep = np.ones(len(t), bool)
     text = {(row, column): cell for row, column, cell in cells}
-    found = find_bad_rows(t, values, labels, n)
+    found = find_bad_rows(t, values, labels, n, kinds["t"][0])
     if found:
         bad = np.concatenate([reason.rows for reason in found])
         report = "; ".join(_describe(reason, place, text) for reason in found)
@@ -145,7 +166,31 @@ def read_log(
     notes += _check_time(path, blocks["t"][:, 0], lambda row: place(int(numbers[row])))
     tau = _torques(path, blocks, gains, notes)
     notes += _check_variance(path, blocks["q"], tau, kinds)
-    return Log(blocks["t"][:, 0], blocks["q"], blocks.get("qd"), tau, source, tuple(notes))
+    return Log(blocks["t"][:, 0], blocks["q"], blocks.get("qd"), tau, source, tuple(notes), path)
+
+
+def named_apart(logs: Sequence[Log]) -> list[Log]:
+    """The logs with sources that differ: files of one name in several folders are called folder/name."""
+    names = [log.source for log in logs]
+    parts = [log.path.absolute().parts if log.path is not None and names.count(log.source) > 1 else () for log in logs]
+    files, depth = {p for p in parts if p}, 2
+    while len({p[-depth:] for p in files}) < len(files):
+        depth += 1
+    return [
+        dataclasses.replace(log, source="/".join(p[-depth:])) if p else log for log, p in zip(logs, parts, strict=True)
+    ]
+
+
+def _open(path: pathlib.Path, joint_names: Sequence[str] | None, given: ColumnMap | None, topic: str | None) -> Table:
+    """The file as a table, its columns named as a map says where there is one."""
+    if is_bag(path):
+        names = joint_names if given is None or given.joints is None else given.joints
+        table = open_bag(path, names, topic or (given.topic if given else None))
+    elif topic is not None:
+        raise LogError(f"{path}: topic= is for bags, which this is not; leave it out")
+    else:
+        table = open_table(path, given.form if given else None)
+    return table if given is None else with_map(table, path, given)
 
 
 def check_log(

@@ -86,12 +86,16 @@ def to_mjcf(chain: Chain, name: str = "robot") -> str:
         if chain.base_pose is not None:
             _place(base, np.asarray(chain.base_pose, float), f"the pose of the base {topology.base_name!r}")
     elif chain.base_pose is not None:
-        raise ModelError("the base is called 'world', but has a pose in the world: MuJoCo's world does not; rename the base")
+        raise ModelError(
+            "the base is called 'world', but has a pose in the world: MuJoCo's world does not; rename the base"
+        )
     nodes = {-1: base}
     for body in _bodies(chain, arrays):
         free = body.joints[0].size == _FREE
         if free and chain.base_pose is not None:
-            raise ModelError("a free joint counts from the world in MuJoCo, but the chain has a base pose; leave that out")
+            raise ModelError(
+                "a free joint counts from the world in MuJoCo, but the chain has a base pose; leave that out"
+            )
         nodes[body.link] = _write_body(world if free else nodes[body.parent], chain, arrays, body)
     for frame, i, pose in zip(
         topology.frame_names, topology.frame_links, np.asarray(chain.frame_poses, float), strict=True
@@ -179,7 +183,9 @@ def _bodies(chain: Chain, arrays: dict[str, np.ndarray]) -> Iterable[_Body]:
     children = np.bincount(np.array([p for p in parents if p >= 0], int), minlength=chain.n)
     for i in range(chain.n):
         if parents[i] in inner and i - 1 != parents[i]:
-            raise ModelError(f"link {chain.link_names[i]!r} hangs on a part of a spherical or free joint, not on its body")
+            raise ModelError(
+                f"link {chain.link_names[i]!r} hangs on a part of a spherical or free joint, not on its body"
+            )
         if i in sizes:
             last = i + sizes[i] - 1
             if np.any(arrays["inertia"][i:last]):
@@ -218,8 +224,8 @@ def _joined(chain: Chain, first: _Body, second: _Body) -> _Body:
     for joint in first.joints:
         if joint.size == _FREE or second.joints[0].size == _FREE or (joint.size == _BALL and turned):
             raise ModelError(
-                f"link {chain.link_names[first.link]!r} has no mass, and stands between a free joint and another one, or behind a "
-                "spherical one and turned against the next: MuJoCo takes no such link; give it a mass"
+                f"link {chain.link_names[first.link]!r} has no mass, and stands between a free joint and another one, or "
+                "behind a spherical one and turned against the next: MuJoCo takes no such link; give it a mass"
             )
         w, v = np.split(joint.screw, 2)
         screw = np.concatenate([rotation.T @ w, rotation.T @ (v - np.cross(p, w))])
@@ -285,8 +291,8 @@ def _write_joint(node: ET.Element, chain: Chain, arrays: dict[str, np.ndarray], 
             values = arrays[leaf][parts]
             if np.any(values != values[0]) or (joint.size == _FREE and leaf != "viscous_friction" and np.any(values)):
                 raise ModelError(
-                    f"{leaf} of the parts of {stem!r} is {values.tolist()}; MuJoCo has one value for a ball joint, and for a free "
-                    "one none but damping in body axes"
+                    f"{leaf} of the parts of {stem!r} is {values.tolist()}; MuJoCo has one value for a ball joint, and "
+                    "for a free one damping only"
                 )
             if leaf == "stiffness" and np.any(values):
                 raise ModelError(f"the spring of {stem!r}, a spherical joint, has no counterpart in MuJoCo")

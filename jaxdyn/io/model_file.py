@@ -17,6 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from equinox import Module
 from jax.core import Tracer
 from numpy.typing import DTypeLike
 
@@ -92,11 +93,22 @@ def _chain(header: Mapping[str, Any], body: io.BytesIO, name: str, dtype: DTypeL
                 'jax.config.update("jax_enable_x64", True) first, or load it with dtype="float32"'
             )
         arrays[leaf["name"]] = jnp.asarray(array.astype(kind, copy=False))
-    fields = {part: None for part in _PARTS} | {key: x for key, x in arrays.items() if "." not in key}
+    fields: dict[str, Any] = {key: x for key, x in arrays.items() if "." not in key}
     for part, kind in _PARTS.items():
         inner = {key.partition(".")[2]: x for key, x in arrays.items() if key.startswith(f"{part}.")}
-        fields[part] = kind(**inner) if inner else None
-    return Chain(**fields, topology=_topology(header["topology"]))
+        fields[part] = _rebuilt(kind, inner) if inner else None
+    return _rebuilt(Chain, {"base_pose": None, **fields, "topology": _topology(header["topology"])})
+
+
+def _rebuilt(kind: type[Module], fields: Mapping[str, Any]) -> Any:
+    """A module with these fields, made as JAX makes it from its leaves: nothing is converted, and a batch may be one."""
+    module = object.__new__(kind)
+    names = {field.name for field in dataclasses.fields(kind)}
+    if names != set(fields):
+        raise KeyError(", ".join(names ^ set(fields)))
+    for name, value in fields.items():
+        object.__setattr__(module, name, value)
+    return module
 
 
 def model_about(path: str | os.PathLike[str]) -> dict[str, str]:
@@ -149,8 +161,8 @@ def _parts_of(path: str | os.PathLike[str], name: str) -> tuple[dict[str, Any], 
         )
     if header.get("version") != VERSION:
         raise ModelError(
-            f"{name}: the file has version {header.get('version')} of the format, written by jaxdyn {header.get('jaxdyn')}, and "
-            f"this jaxdyn {importlib.metadata.version('jaxdyn')} reads version {VERSION}: use the jaxdyn that wrote it, or "
+            f"{name}: the file has version {header.get('version')} of the format, written by jaxdyn {header.get('jaxdyn')}, "
+            f"and this jaxdyn {importlib.metadata.version('jaxdyn')} reads version {VERSION}: use the jaxdyn that wrote it, or "
             "write the model anew"
         )
     expected = int(header["bytes"])

@@ -23,7 +23,11 @@ class BadRows:
 
 
 def find_bad_rows(
-    t: Float[np.ndarray, " N"], values: Float[np.ndarray, "N m"], labels: Sequence[str], positions: int
+    t: Float[np.ndarray, " N"],
+    values: Float[np.ndarray, "N m"],
+    labels: Sequence[str],
+    positions: int,
+    clock: str = "t",
 ) -> list[BadRows]:
     """Rows that no robot can have logged, by reason; each reason looks only at rows that the ones before it left.
 
@@ -38,10 +42,11 @@ def find_bad_rows(
         values: all other numbers, the joint positions first.
         labels: names of the columns of `values`.
         positions: number of position columns.
+        clock: name of the column of time.
     """
     found: list[BadRows] = []
     everything = np.column_stack([t, values])
-    names = ["t", *labels]
+    names = [clock, *labels]
     alive = np.ones(len(t), bool)
 
     def note(cells: Bool[np.ndarray, "N m1"], what: str) -> None:

@@ -24,16 +24,38 @@ class Table:
         read: takes names, gives their arrays (N,) or (N, k) and the cells that are not numbers, which read as NaN.
         line: takes a row counted from 0, gives where it stands in the file, for messages: "row 12 (line 13)".
         notes: what was noticed on opening.
+        kinds: which columns are the time, the positions and so on, in joint order, where that is known without their names.
     """
 
     names: tuple[str, ...]
     read: Callable[[Sequence[str]], tuple[dict[str, np.ndarray], list[BadCell]]]
     line: Callable[[int], str]
     notes: tuple[str, ...] = ()
+    kinds: dict[str, list[str]] | None = None
 
 
-def open_table(path: pathlib.Path) -> Table:
+@dataclasses.dataclass(frozen=True)
+class TextForm:
+    """How a text file is laid out.
+
+    Attributes:
+        separator: the character between columns, " " for any blanks; found by itself where None.
+        decimal: "." or ","; for ",", also found by itself where columns are parted by something else.
+        skip_lines: lines above the header line that are no part of the table.
+        header: there is a header line; else columns are called column 1, column 2, and so on.
+    """
+
+    separator: str | None = None
+    decimal: str = "."
+    skip_lines: int = 0
+    header: bool = True
+
+
+def open_table(path: pathlib.Path, form: TextForm | None = None) -> Table:
     """Opens a .csv, .tsv, .txt, .npz or .parquet file.
+
+    Args:
+        form: the layout of a text file.
 
     Raises:
         LogError: no such file, unknown kind of file, nothing in it, no header line, or it cannot be decoded.
@@ -47,7 +69,7 @@ def open_table(path: pathlib.Path) -> Table:
         raise LogError(f"{path}: the file is empty")
     if suffix == ".npz":
         return _open_npz(path)
-    return _open_parquet(path) if suffix == ".parquet" else _open_text(path)
+    return _open_parquet(path) if suffix == ".parquet" else _open_text(path, form or TextForm())
 
 
 def _row(row: int) -> str:
@@ -70,20 +92,27 @@ def _delimiter(header: str) -> str | None:
     return next((mark for mark in (";", "\t", ",") if mark in header), None)
 
 
-def _open_text(path: pathlib.Path) -> Table:
+def _open_text(path: pathlib.Path, form: TextForm) -> Table:
     raw = path.read_bytes()
     if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
         text = raw.decode("utf-16")
     else:
         text = raw.decode("utf-8-sig", errors="replace")
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    filled = [k for k, line in enumerate(lines) if line and not line.isspace() and not line.lstrip().startswith("#")]
+    filled = [
+        k
+        for k, line in enumerate(lines)
+        if k >= form.skip_lines and line and not line.isspace() and not line.lstrip().startswith("#")
+    ]
     if not filled:
         raise LogError(f"{path}: there is no data in the file")
     notes: tuple[str, ...] = ()
     first = filled[0]
-    delimiter = _delimiter(lines[first])
-    if _is_number(_cells(lines[first], delimiter)[0]):
+    blank = form.separator is not None and form.separator.isspace() and form.separator != "\t"
+    delimiter = _delimiter(lines[first]) if form.separator is None else None if blank else form.separator
+    if not form.header:
+        names = [f"column {k + 1}" for k in range(len(_cells(lines[first].strip(), delimiter)))]
+    elif _is_number(_cells(lines[first], delimiter)[0]):
         comments = [k for k in range(first) if lines[k].lstrip().startswith("#")]
         header = lines[comments[-1]].lstrip().lstrip("#") if comments else ""
         names = _cells(header.strip(), delimiter)
@@ -98,7 +127,7 @@ def _open_text(path: pathlib.Path) -> Table:
     if not filled:
         raise LogError(f"{path}: there is a header line, but no data below it")
     body = [lines[k] for k in filled]
-    if delimiter in (";", "\t") and "," in body[0]:
+    if delimiter != "," and (form.decimal == "," or (delimiter in (";", "\t") and "," in body[0])):
         body = [line.replace(",", ".") for line in body]
         notes += ("decimal commas read as points",)
 

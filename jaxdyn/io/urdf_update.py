@@ -10,7 +10,17 @@ from ..errors import ModelError
 from ..model.chain import Chain
 from .files import read_bytes, write_whole
 from .urdf import chain_arrays, parse_robot
-from .urdf_elements import HEAD, arrays_of, check_consistent, check_writable, insert, remove, set_drive, set_inertial, set_origin
+from .urdf_elements import (
+    HEAD,
+    arrays_of,
+    check_consistent,
+    check_writable,
+    insert,
+    remove,
+    set_drive,
+    set_inertial,
+    set_origin,
+)
 from .urdf_joints import Arrangement, arrange
 
 

@@ -45,10 +45,10 @@ def to_urdf(chain: Chain, name: str = "robot", *, allow_nonphysical: bool = Fals
         allow_nonphysical: write inertias that no body can have, too.
 
     Raises:
-        ModelError: no body can have an inertia; a joint is helical or spherical, a coupling is not that of mimic joints, the chain has a transmission or a
-            base pose, the parts of a free joint have drives that differ, limits, or inertia before the last, a number is
-            not finite, a name cannot be written, or an inertia cannot be written as mass and centre of mass to nine digits
-            (a first moment without mass).
+        ModelError: no body can have an inertia; a joint is helical or spherical, a coupling is not that of mimic joints, the
+            chain has a transmission or a base pose, the parts of a free joint have drives that differ, limits, or inertia
+            before the last, a number is not finite, a name cannot be written, or an inertia cannot be written as mass and
+            centre of mass to nine digits (a first moment without mass).
     """
     arrays = arrays_of(chain)
     check_writable(chain)

@@ -1,0 +1,220 @@
+"""Logs from bags that rosbags wrote: order, parts, several publishers, and everything that can be wrong with them."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from bag_files import MESSAGE, write_bag
+from jaxdyn.errors import LogError
+from jaxdyn.io.log import read_log
+
+pytest.importorskip("rosbags")
+
+KINDS = {"ros1": "run.bag", "ros2": "run", "mcap": "run.mcap"}
+NAMES = ("shoulder", "elbow", "wrist")
+N, START = 60, 1_700_000_000_250_000_000
+
+
+def motion(t):
+    """Positions, velocities and efforts of the three joints."""
+    w = np.array([3.0, 5.0, 2.0])
+    x = np.asarray(t)[:, None] * w
+    return np.sin(x), w * np.cos(x), 4 * np.sin(x + 1) + 2
+
+
+T = np.arange(N) / 50
+Q, QD, TAU = motion(T)
+
+
+def messages(topic="/joint_states", names=NAMES, t=T, only=slice(None)):
+    joints = [NAMES.index(name) for name in names]
+    for s, rows in zip(np.asarray(t)[only], zip(*(block[only] for block in motion(t)), strict=True), strict=True):
+        yield (topic, START + round(1e9 * s), names, *(row[joints] for row in rows))
+
+
+def complaint(*args, **kwargs) -> str:
+    with pytest.raises(LogError) as caught:
+        read_log(*args, **kwargs)
+    return str(caught.value)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def bag(request, tmp_path_factory):
+    return write_bag(tmp_path_factory.mktemp("bags") / KINDS[request.param], messages(), request.param)
+
+
+def test_joints_are_found_by_name(bag):
+    log = read_log(bag, ("wrist", "shoulder", "elbow"))
+    for name, block in (("q", Q), ("qd", QD), ("tau", TAU)):
+        np.testing.assert_array_equal(getattr(log, name), block[:, [2, 0, 1]])
+    np.testing.assert_allclose(log.t, T, atol=1e-9)  # from the header stamps, to the nanosecond
+    assert log.source == bag.name
+    assert any("time counts from 1700000000.25" in note for note in log.notes)
+
+
+def test_without_names_they_come_as_they_are(bag):
+    log = read_log(bag, 3, rows=(1, 30), gains=(2.0, 1.0, 1.0))
+    np.testing.assert_array_equal(log.q, Q[:30])
+    np.testing.assert_array_equal(log.tau, TAU[:30] * [2, 1, 1])
+    assert any("/joint_states" in note and "shoulder, elbow, wrist" in note for note in log.notes)
+    assert "has 3 joints, the robot has 2" in complaint(bag, 2)
+
+
+def test_other_joints_are_left_out_and_missing_ones_are_named(bag):
+    log = read_log(bag, ["elbow"])
+    np.testing.assert_array_equal(log.q, Q[:, [1]])
+    assert any("joints ignored: shoulder, wrist" in note for note in log.notes)
+    text = complaint(bag, ["elbow", "knee"])
+    assert (
+        "no joint states of knee" in text and "/joint_states: shoulder, elbow, wrist" in text and "joints = [" in text
+    )
+
+
+def test_topics(bag):
+    np.testing.assert_array_equal(read_log(bag, topic="joint_states").q, Q)
+    text = complaint(bag, topic="/other")
+    assert "/other" in text and f"/joint_states ({MESSAGE})" in text and "/chatter (std_msgs/msg/String)" in text
+    assert "no joint states (sensor_msgs/msg/JointState) on topic '/chatter'" in complaint(bag, topic="/chatter")
+
+
+def test_a_bag_of_other_things(tmp_path):
+    path = write_bag(tmp_path / "run.mcap", [], "mcap")
+    text = complaint(path)
+    assert "no topic of the bag holds joint states" in text and "/chatter (std_msgs/msg/String)" in text
+
+
+def test_the_order_may_change_from_message_to_message(tmp_path):
+    one, other = messages(), messages(names=NAMES[::-1])
+    mixed = [a if k % 2 else b for k, (a, b) in enumerate(zip(one, other, strict=True))]
+    log = read_log(write_bag(tmp_path / "run.bag", mixed, "ros1"), NAMES)
+    np.testing.assert_array_equal(log.tau, TAU)
+
+
+@pytest.mark.parametrize("topics", [("/a", "/a"), ("/a", "/b")], ids=["one topic", "two topics"])
+def test_several_publishers_are_joined(tmp_path, topics):
+    # a hand of its own at another rate and other times, starting later, with a gap
+    fine = np.arange(1200) / 1000
+    slow = np.arange(500) / 400 + 0.1003
+    slow = slow[(slow < 0.5) | (slow > 0.6)]
+    parts = [*messages(topics[0], NAMES[:2], fine), *messages(topics[1], NAMES[2:], slow)]
+    log = read_log(write_bag(tmp_path / "run.mcap", sorted(parts, key=lambda m: m[1]), "mcap"), NAMES)
+    t = log.t  # counts from the first message of all
+    truth = motion(t)[0]
+    np.testing.assert_allclose(log.q[:, :2], truth[:, :2], atol=1e-8)
+    assert np.abs(log.q[:, 2] - truth[:, 2]).max() < 4 / 8 * 0.0025**2  # linear: w^2 h^2 / 8
+    assert t[0] >= 0.1003 and t[-1] <= 1.2 and not ((t > slow[slow < 0.5][-1]) & (t < slow[slow > 0.6][0])).any()
+    assert any("wrist come in messages of their own" in note and "of shoulder" in note for note in log.notes)
+
+
+def test_joints_that_are_missing_in_some_messages(tmp_path):
+    whole = list(messages())
+    whole[20] = next(iter(messages(names=NAMES[:2], only=slice(20, 21))))
+    log = read_log(write_bag(tmp_path / "run.bag", whole, "ros1"), NAMES)
+    rest = np.delete(np.arange(N), 20)
+    np.testing.assert_array_equal(log.q[:, :2], Q[:, :2])
+    np.testing.assert_array_equal(log.q[rest, 2], Q[rest, 2])
+    np.testing.assert_allclose(log.q[20, 2], (Q[19, 2] + Q[21, 2]) / 2, atol=1e-9)
+
+
+def test_which_topic_is_meant(tmp_path):
+    both = [m for pair in zip(messages("/left"), messages("/right"), strict=True) for m in pair]
+    path = write_bag(tmp_path / "run.bag", both, "ros1")
+    assert "/left and /right both hold all joints: choose one with topic=" in complaint(path, NAMES)
+    text = complaint(path)
+    assert "several topics" in text and "/left: shoulder, elbow, wrist; /right:" in text
+    np.testing.assert_array_equal(read_log(path, NAMES, topic="/right").q, Q)
+
+    some = [*messages("/all"), *messages("/hand", NAMES[2:])]
+    log = read_log(write_bag(tmp_path / "some.bag", some, "ros1"), NAMES)
+    np.testing.assert_array_equal(log.q, Q)
+    assert any("some of the joints are on /hand too" in note for note in log.notes)
+
+    split = [*messages("/a", NAMES[:2]), *messages("/b", NAMES[1:])]
+    text = complaint(write_bag(tmp_path / "split.bag", split, "ros1"), NAMES)
+    assert "'elbow' is on several topics, /a and /b" in text
+
+
+def test_two_publishers_of_one_joint_are_refused(tmp_path):
+    t = np.sort(np.concatenate([T, T]))
+    path = write_bag(tmp_path / "run.mcap", messages(t=t), "mcap")
+    assert "time does not increase" in complaint(path, NAMES)
+    parts = [*messages(names=NAMES[:2], t=t), *messages(names=NAMES[2:])]
+    text = complaint(write_bag(tmp_path / "parts.mcap", parts, "mcap"), NAMES)
+    assert "stamps of 'shoulder' do not increase: do two publishers send it" in text
+
+
+def test_what_a_message_lacks(tmp_path):
+    def without(place):
+        return [(*m[:place], [], *m[place + 1 :]) for m in messages()]
+
+    log = read_log(write_bag(tmp_path / "v.bag", without(4), "ros1"), NAMES)
+    assert log.qd is None and any("no velocities" in note for note in log.notes)
+    text = complaint(write_bag(tmp_path / "e.bag", without(5), "ros1"), NAMES)
+    assert "topic /joint_states: there are messages without effort for shoulder, elbow, wrist" in text
+    odd = list(messages())
+    odd[7] = (*odd[7][:5], odd[7][5][:2])
+    text = complaint(write_bag(tmp_path / "o.bag", odd, "ros1"), NAMES)
+    assert "message 8 has 3 joint names, but 2 numbers of effort" in text
+    odd[7] = (*odd[7][:2], ("elbow", "elbow"), *(x[:2] for x in odd[3][3:]))
+    assert "message 8 names a joint twice" in complaint(write_bag(tmp_path / "d.bag", odd, "ros1"), NAMES)
+    bad = list(messages())
+    bad[4] = (*bad[4][:5], [1.0, np.nan, 2.0])
+    text = complaint(write_bag(tmp_path / "n.bag", bad, "ros1"), NAMES)
+    assert "first at sample 5, column 'effort of elbow' (nan)" in text
+
+
+def test_messages_without_stamps(tmp_path):
+    unstamped = [(m[0], 0, *m[2:]) for m in messages()]
+    stamps = [m[1] for m in messages()]
+    log = read_log(write_bag(tmp_path / "run.bag", unstamped, "ros1", received=stamps), NAMES)
+    np.testing.assert_allclose(log.t, T, atol=1e-9)
+    assert any("no stamps" in note for note in log.notes)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_truncated_bag(kind, tmp_path):
+    path = write_bag(tmp_path / KINDS[kind], messages(), kind)
+    file = next(path.glob("*.db3")) if kind == "ros2" else path
+    whole = file.read_bytes()
+    for share in (0.0, 0.4, 0.99):
+        file.write_bytes(whole[: int(share * len(whole))])
+        text = complaint(path, NAMES)
+        assert (str(path) in text and "cut off" in text and "of its 60 messages" in text) or "nothing" in text
+        assert {"ros1": "rosbag reindex", "ros2": "ros2 bag reindex", "mcap": "mcap recover"}[kind] in text
+    file.write_bytes(whole)
+    assert len(read_log(path, NAMES)) == N
+
+
+def test_a_damaged_bag_says_what_was_readable(tmp_path):
+    path = write_bag(tmp_path / "run.bag", messages(), "ros1")
+    raw = bytearray(path.read_bytes())
+    raw[8000:8200] = b"\xff" * 200
+    path.write_bytes(raw)
+    text = complaint(path, NAMES)
+    assert f"{path}: topic /joint_states: only " in text and " of its 60 messages, the first 0." in text
+
+
+def test_paths(tmp_path):
+    assert "there is no such file" in complaint(tmp_path / "none.bag")
+    (tmp_path / "folder").mkdir()
+    text = complaint(tmp_path / "folder")
+    assert "folder without the metadata.yaml of a ROS 2 bag" in text and "ros2 bag reindex" in text
+    (tmp_path / "text.mcap").write_text("t,q1,tau1\n")
+    assert "cannot be opened" in complaint(tmp_path / "text.mcap")
+    (tmp_path / "log.csv").write_text("t,q1,tau1\n")
+    assert "topic= is for bags" in complaint(tmp_path / "log.csv", topic="/joint_states")
+
+
+def test_without_rosbags(bag, monkeypatch):
+    monkeypatch.setitem(sys.modules, "rosbags.rosbag1", None)
+    assert "pip install 'jaxdyn[bags]'" in complaint(bag)
+
+
+def test_a_map_for_a_bag(bag):
+    names = {"joints": ["wrist", "elbow"], "topic": "/joint_states"}
+    log = read_log(bag, ("a1", "a2"), columns={**names, "q": {"sign": [-1, 1]}, "i": {"gains": [10.0, 20.0]}})
+    np.testing.assert_array_equal(log.q, Q[:, [2, 1]] * [-1, 1])
+    np.testing.assert_array_equal(log.qd, QD[:, [2, 1]])
+    np.testing.assert_array_equal(log.tau, TAU[:, [2, 1]] * [10, 20])
+    assert "the log has 2 joints, the robot has 3" in complaint(bag, NAMES, columns=names)

@@ -1,0 +1,189 @@
+"""Column maps: any table made a log, and every mistake in a map named by file, line and key."""
+
+import numpy as np
+import pytest
+
+from jaxdyn.errors import LogError
+from jaxdyn.io.column_map import read_column_map
+from jaxdyn.io.log import read_log
+
+N = 60
+T = np.arange(N) / 100
+W = np.array([3.0, 5.0])
+Q, QD, TAU = np.sin(T[:, None] * W), W * np.cos(T[:, None] * W), 10 * np.cos(T[:, None] * W) + 3
+
+MAP = """# a controller's own export
+separator = ";"
+decimal = ","
+skip_lines = 2
+
+[t]
+column = "Stamp"
+unit = "ms"
+
+[q]
+columns = ["A1", "A2"]
+unit = ["deg", "rev"]
+sign = [1, -1]
+offset = [0.0, 1.5]
+
+[qd]
+columns = "V*"
+unit = "rpm"
+
+[i]
+columns = ["Strom1", "Strom2"]
+unit = "mA"
+gains = [2.0, -4.0]
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes a controller's export, with German numbers and two lines above the header, and a map; both paths."""
+
+    def write(text=MAP, header="Stamp;V0;V1;Strom2;Strom1;A2;A1;State"):
+        cells = np.column_stack(
+            [
+                1e3 * T,
+                QD * 30 / np.pi,
+                TAU[:, 1] / -4e-3,
+                TAU[:, 0] / 2e-3,
+                (1.5 - Q[:, 1]) / (2 * np.pi),
+                np.degrees(Q[:, 0]),
+                np.zeros(N),
+            ]
+        )
+        lines = ["Export 4.2", "t;q1;tau1"] + ([header] if header else [])
+        lines += [";".join(repr(float(x)).replace(".", ",") for x in row) for row in cells]
+        (tmp_path / "run.csv").write_text("\n".join(lines) + "\n")
+        (tmp_path / "map.toml").write_text(text)
+        return tmp_path / "run.csv", tmp_path / "map.toml"
+
+    return write
+
+
+def same(log):
+    np.testing.assert_allclose(log.t, T, rtol=1e-14)
+    for block, truth in ((log.q, Q), (log.qd, QD), (log.tau, TAU)):
+        np.testing.assert_allclose(block, truth, rtol=1e-13, atol=1e-14)
+
+
+def test_a_map_with_everything(write):
+    path, columns = write()
+    log = read_log(path, 2, columns=columns)
+    same(log)
+    (note,) = [note for note in log.notes if "map.toml" in note]
+    assert "q with unit ['deg', 'rev'], sign [1, -1], offset [0.0, 1.5]" in note and "gains [2.0, -4.0]" in note
+
+
+def test_without_a_header_and_as_a_mapping(write):
+    path, _ = write(header=None)
+    content = {
+        "separator": ";",
+        "decimal": ",",
+        "skip_lines": 2,
+        "header": False,
+        "t": {"column": 1, "unit": "ms"},
+        "q": {"columns": [7, "column 6"], "scale": [np.pi / 180, -2 * np.pi], "offset": [0, 1.5]},
+        "qd": {"columns": [2, 3], "unit": "rpm"},
+        "tau": {"columns": [5, 4], "scale": [2e-3, -4e-3]},
+    }
+    same(read_log(path, columns=content))
+
+
+def test_currents_take_gains_from_the_call(write):
+    path, columns = write(MAP.replace("gains = [2.0, -4.0]\n", ""))
+    same(read_log(path, columns=columns, gains=[2.0, -4.0]))
+    with pytest.raises(LogError, match="motor currents, not torques"):
+        read_log(path, columns=columns)
+    path, columns = write()
+    with pytest.raises(LogError, match=r"map.toml, line 23, \[i\], gains: gains= are given too"):
+        read_log(path, columns=columns, gains=[1.0, 1.0])
+
+
+def test_blanks_and_arrays(tmp_path):
+    path = tmp_path / "run.txt"
+    path.write_text("time pos0 pos1 f0 f1\n" + "\n".join(" ".join(map(repr, map(float, r))) for r in np.c_[T, Q, TAU]))
+    content = {"t": {"column": "time"}, "q": {"columns": "pos*"}, "tau": {"columns": "f*"}}
+    for separator in ({}, {"separator": " "}):
+        log = read_log(path, 2, columns={**separator, **content})
+        np.testing.assert_array_equal(log.tau, TAU)
+    np.savez(tmp_path / "run.npz", stamp=T, angles=np.degrees(Q), load=TAU)
+    content = {
+        "t": {"column": "stamp"},
+        "q": {"columns": "angles", "unit": "deg", "sign": [1, -1]},
+        "tau": {"columns": "load", "unit": "kN m"},
+    }
+    log = read_log(tmp_path / "run.npz", 2, columns=content)
+    np.testing.assert_allclose(log.q, Q * [1, -1], rtol=1e-14)
+    np.testing.assert_allclose(log.tau, 1e3 * TAU)
+    content["q"]["sign"] = [1, 1, 1]
+    with pytest.raises(LogError, match=r"the column map, \[q\], sign: 3 values for 2 columns"):
+        read_log(tmp_path / "run.npz", columns=content)
+
+
+def test_cells_are_still_checked(write):
+    path, columns = write()
+    path.write_text(path.read_text().replace("\n30,0;", "\nnonsense;", 1))
+    with pytest.raises(LogError, match=r"row 4 \(line 7\), column 'Stamp' \(not a number: 'nonsense'\)"):
+        read_log(path, columns=columns)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("separator = ", "separator "), r"map.toml: the column map is not TOML: .*line 2"),
+        (('separator = ";"', 'separator = ";;"'), r"map.toml, line 2, separator: ';;' is not one character"),
+        (('separator = ";"', "separator = 3"), r"line 2, separator: 3 is not a text in quotes"),
+        (('decimal = ","', 'decimal = ";"'), r"line 3, decimal: ';' is not '.' or ','"),
+        (("skip_lines = 2", "skip_lines = -2"), r"line 4, skip_lines: .* cannot be negative"),
+        (("skip_lines = 2", "skip = 2"), r"line 4, skip: unknown key; there are separator, .*\[t\], \[q\], \[qd\]"),
+        (("[qd]", "[velocity]"), r"line 16, \[velocity\]: unknown; there are \[t\], \[q\]"),
+        (('column = "Stamp"', 'name = "Stamp"'), r"line 7, \[t\], name: unknown key; there are column, columns, unit"),
+        (("gains =", "gain ="), r"line 23, \[i\], gain: unknown key"),
+        (('unit = "rpm"', "gains = 2.0"), r"line 18, \[qd\], gains: unknown key; .*gains in \[i\] only"),
+        (('unit = "ms"', 'columns = "Stamp"'), r"line 7, \[t\], column: give column or columns, not both"),
+        (
+            ('unit = "rpm"', 'unit = "rps"'),
+            r"line 18, \[qd\], unit: 'rps' is unknown; there are rad/s, .*or give a scale",
+        ),
+        (("sign = [1, -1]", "sign = [1, -2]"), r"line 13, \[q\], sign: -2 is no sign: 1 or -1"),
+        (("sign = [1, -1]", "sign = [1]"), r"line 13, \[q\], sign: 1 values for 2 columns"),
+        (("sign = [1, -1]", "scale = 0"), r"line 13, \[q\], scale: 0 is no scale: it erases the column"),
+        (("[0.0, 1.5]", '[0.0, "x"]'), r"line 14, \[q\], offset: 'x' is not a finite number"),
+        (("[2.0, -4.0]", "[2.0, nan]"), r"line 23, \[i\], gains: nan is not a finite number"),
+        (('"A2"]', '"A3"]'), r"line 11, \[q\], columns: 'A3' is not a column of .*run.csv; there are Stamp, V0, V1"),
+        (('"A2"]', '"A1"]'), r"\[q\], columns: column 'A1' of .*run.csv is used twice, by \[q\] and \[q\]"),
+        (('"A2"]', "9]"), r"line 11, \[q\], columns: 9 is not a column of .*, which has columns 1 to 8"),
+        (('"V*"', '"W*"'), r"line 17, \[qd\], columns: 'W\*' must stand for columns numbered .*; .* has none"),
+        (
+            ('column = "Stamp"', 'columns = ["Stamp", "State"]'),
+            r"line 7, \[t\], columns: 2 columns are given; time is one",
+        ),
+        (('column = "Stamp"\n', ""), r"line 6, \[t\]: key column is missing"),
+        (('[t]\ncolumn = "Stamp"\nunit = "ms"\n', ""), r"map.toml: \[t\] is missing: say which column of"),
+        (("[i]", "[tau]"), r"line 23, \[tau\], gains: unknown key"),
+        ((MAP[MAP.index("[i]") :], ""), r"map.toml: \[tau\] or \[i\] is missing"),
+        (("[i]", '[tau]\ncolumn = "State"\n[i]'), r"line 22, \[i\]: give \[tau\] or \[i\], not both"),
+        (("skip_lines = 2", "joints = [1, 2]"), r"line 4, joints: \[1, 2\] is not a list of joint names"),
+    ],
+)
+def test_mistakes_are_named(write, change, message):
+    assert change[0] in MAP
+    path, columns = write(MAP.replace(*change, 1))
+    with pytest.raises(LogError, match=message):
+        read_log(path, columns=columns)
+
+
+def test_the_map_itself(tmp_path, write):
+    path, _ = write()
+    with pytest.raises(LogError, match=r"none.toml: the column map cannot be read: No such file"):
+        read_log(path, columns=tmp_path / "none.toml")
+    path, columns = write(header="Stamp;V0;V1;Strom2;Strom1;A2;A2;State")
+    with pytest.raises(LogError, match=r"\[q\], columns: 'A1' is not a column"):
+        read_log(path, columns=columns)
+    path, columns = write(MAP.replace("A1", "A2", 1), header="Stamp;V0;V1;Strom2;Strom1;A2;A2;State")
+    with pytest.raises(LogError, match=r"several columns 'A2'; rename them"):
+        read_log(path, columns=columns)
+    assert read_column_map(columns).kinds["qd"] == {"columns": "V*", "unit": "rpm"}

@@ -1,0 +1,146 @@
+"""Models as files: every kind of chain back to the bit, in another process too, and what is said of files that are no good."""
+
+import json
+import subprocess
+import sys
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxdyn
+from data_paths import ROOT
+from helpers import random_chain, random_mechanism
+from jaxdyn import ModelError, load_model, model_about, save_model
+
+TESTS = ROOT / "tests"
+CHAINS = {
+    "serial": lambda: random_chain(3),
+    "tree with mimic joints, quaternions and a transmission": lambda: random_mechanism(1),
+    "tree": lambda: random_mechanism(2, free=False, coupled=False),
+    "of a file": lambda: jaxdyn.load(TESTS / "data" / "gripper_arm.urdf", floating_base=True),
+    "base pose, float32": lambda: jax.tree.map(
+        lambda x: x.astype(jnp.float32), eqx.tree_at(lambda c: c.base_pose, random_chain(2), jnp.eye(4), is_leaf=empty)
+    ),
+    "batch": lambda: jax.tree.map(lambda x: jnp.stack([x, 2 * x]), random_chain(2)),
+    "infinite and not a number": lambda: eqx.tree_at(
+        lambda c: c.effort_limit, random_chain(2), jnp.asarray([np.nan, -0.0])
+    ),
+}
+
+
+def empty(x) -> bool:
+    return x is None
+
+
+def same(a: jaxdyn.Chain, b: jaxdyn.Chain) -> None:
+    """Of one structure, names and types included, and of the same bits."""
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        assert x.dtype == y.dtype and x.shape == y.shape and np.asarray(x).tobytes() == np.asarray(y).tobytes()
+
+
+@pytest.mark.parametrize("build", CHAINS.values(), ids=CHAINS)
+def test_back_to_the_bit(build, tmp_path):
+    chain = build()
+    save_model(chain, tmp_path / "model.eqx")
+    same(load_model(tmp_path / "model.eqx"), chain)
+    with open(tmp_path / "model.eqx", "rb") as file:  # Equinox's own way, for who knows the structure
+        file.readline()
+        same(eqx.tree_deserialise_leaves(file, chain), chain)
+    before = (tmp_path / "model.eqx").read_bytes()
+    save_model(chain, tmp_path / "model.eqx")
+    assert (tmp_path / "model.eqx").read_bytes() == before
+
+
+PROCESS = """
+import sys, jax
+jax.config.update("jax_enable_x64", True)
+import jaxdyn
+from jaxdyn.io.model_file import load_model, save_model
+save_model(load_model(sys.argv[1]), sys.argv[2], {"from": "another process"})
+"""
+
+
+def test_in_another_process(tmp_path):
+    chain = random_mechanism(3)
+    save_model(chain, tmp_path / "a.eqx")
+    subprocess.run([sys.executable, "-c", PROCESS, tmp_path / "a.eqx", tmp_path / "b.eqx"], check=True)
+    same(load_model(tmp_path / "b.eqx"), chain)
+    assert model_about(tmp_path / "b.eqx")["from"] == "another process"
+    assert (tmp_path / "a.eqx").read_bytes().partition(b"\n")[2] == (tmp_path / "b.eqx").read_bytes().partition(b"\n")[
+        2
+    ]
+
+
+def test_the_first_line_describes_the_model(tmp_path):
+    save_model(random_chain(2), tmp_path / "model.eqx", about={"robot": "of the test"})
+    header = json.loads((tmp_path / "model.eqx").read_bytes().partition(b"\n")[0])
+    assert (header["format"], header["version"], header["about"]) == ("jaxdyn model", 1, {"robot": "of the test"})
+    assert header["topology"]["joint_names"] == ["joint1", "joint2"]
+    assert {"name": "inertia", "shape": [2, 10], "dtype": "float64"} in header["leaves"]
+    assert model_about(tmp_path / "model.eqx").keys() == {"robot", "jaxdyn"}
+
+
+def test_types(tmp_path):
+    path = tmp_path / "model.eqx"
+    chain = random_chain(2)
+    save_model(chain, path)
+    assert load_model(path, dtype="float32").dtype == jnp.float32
+    with jax.enable_x64(False):
+        with pytest.raises(ModelError, match=r"in float64, and this process has float32 only: .*dtype=\"float32\""):
+            load_model(path)
+        same(load_model(path, dtype=jnp.float32), jax.tree.map(lambda x: x.astype(jnp.float32), chain))
+
+
+def edited(path, change) -> None:
+    line, _, rest = path.read_bytes().partition(b"\n")
+    header = json.loads(line)
+    change(header)
+    path.write_bytes(json.dumps(header).encode() + b"\n" + rest)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda p: p.write_bytes(p.read_bytes()[:-1]), r"cut off: \d+ of \d+ bytes"),
+        (lambda p: p.write_bytes(p.read_bytes().partition(b"\n")[0] + b"\n"), r"cut off: 0 of \d+ bytes"),
+        (
+            lambda p: p.write_bytes(p.read_bytes()[:300]),
+            "not a model written by save_model, or its first line was cut off",
+        ),
+        (lambda p: p.write_bytes(b""), "not a model written by save_model"),
+        (lambda p: p.write_bytes(b"<robot/>"), "URDF and MJCF files are read by load"),
+        (lambda p: p.write_bytes(p.read_bytes() + b"x"), "checksum"),
+        (lambda p: p.write_bytes(p.read_bytes()[:-9] + b"\0" * 9), "checksum differs"),
+        (
+            lambda p: edited(p, lambda h: h.update(version=2, jaxdyn="9.9")),
+            r"version 2 .*by jaxdyn 9.9, .*reads version 1",
+        ),
+        (lambda p: edited(p, lambda h: h.pop("topology")), "first line does not describe a model"),
+        (lambda p: edited(p, lambda h: h["leaves"].pop(0)), "first line does not describe a model"),
+        (lambda p: edited(p, lambda h: h["topology"].pop("parents")), "first line does not describe a model"),
+        (lambda p: p.unlink(), "there is no such file"),
+        (lambda p: (p.unlink(), p.mkdir()), "give the model file inside it"),
+    ],
+)
+def test_files_that_are_no_good(spoil, message, tmp_path):
+    path = tmp_path / "model.eqx"
+    save_model(random_chain(2), path)
+    spoil(path)
+    with pytest.raises(ModelError, match=message) as caught:
+        load_model(path)
+    assert str(path) in str(caught.value)
+
+
+def test_what_cannot_be_saved(tmp_path):
+    chain = random_chain(2)
+    with pytest.raises(ModelError, match="inertia is being traced by JAX"):
+        jax.grad(lambda m: save_model(eqx.tree_at(lambda c: c.inertia, chain, chain.inertia * m), tmp_path / "a"))(1.0)
+    with pytest.raises(ModelError, match="gravity holds int"):
+        save_model(eqx.tree_at(lambda c: c.gravity, chain, jnp.asarray([0, 0, -10])), tmp_path / "a")
+    with pytest.raises(ModelError, match="cannot be written"):
+        save_model(chain, tmp_path / "none" / "model.eqx")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,78 @@
+"""Several runs in one identification: other formats, column orders, rates and names, each with its own notes."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bag_files import write_bag
+from jaxdyn.identification.excitation import random_excitation
+from jaxdyn.identification.identify import identify
+from jaxdyn.identification.synthetic import synthetic_log
+from jaxdyn.io.log import check_log, named_apart, read_log
+from regression import known_arm
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Three runs of one arm: a CSV at 500 Hz, one in another folder at 250 Hz in degrees and another order, a bag at 400 Hz."""
+    pytest.importorskip("rosbags")
+    folder, chain = tmp_path_factory.mktemp("runs"), known_arm()
+    runs = {
+        rate: synthetic_log(chain, random_excitation(chain, 4.0, 5, seed=rate), 2000 / rate, float(rate), 0.0, 0.0)
+        for rate in (500, 250, 400)
+    }
+    for name in ("a", "b"):
+        (folder / name).mkdir()
+    first, second, third = runs.values()
+    header = "t,q1,q2,q3,tau1,tau2,tau3"
+    np.savetxt(folder / "a" / "run.csv", np.c_[first.t, first.q, first.tau], "%.12g", ",", header=header, comments="")
+    columns = np.c_[second.tau[:, ::-1], 1e3 * second.t, np.degrees(second.q[:, [1, 0, 2]])]
+    header = "T3;T2;T1;ms;B;A;C"
+    np.savetxt(folder / "b" / "run.csv", columns, "%.12g", ";", header=header, comments="")
+    (folder / "map.toml").write_text(
+        '[t]\ncolumn = "ms"\nunit = "ms"\n[q]\ncolumns = ["A", "B", "C"]\nunit = "deg"\n[tau]\ncolumns = "T*"\n'
+    )
+    order = [2, 0, 1]
+    names = [chain.joint_names[j] for j in order]
+    rows = zip((1e9 * third.t).round().astype(int).tolist(), third.q[:, order], third.tau[:, order], strict=True)
+    write_bag(folder / "run.mcap", [("/joint_states", t + 10**18, names, q, (), tau) for t, q, tau in rows], "mcap")
+    return folder
+
+
+def test_runs_of_all_kinds_together(files):
+    chain = known_arm()
+    logs = [
+        read_log(files / "a" / "run.csv", chain.joint_names),
+        read_log(files / "b" / "run.csv", chain.joint_names, columns=files / "map.toml"),
+        read_log(files / "run.mcap", chain.joint_names),
+    ]
+    logs = [check_log(log, chain) for log in logs]
+    assert [round(1 / np.diff(log.t).mean()) for log in logs] == [500, 250, 400]
+    prior = dataclasses.replace(chain, inertia=chain.inertia * 1.1, armature=jnp.zeros(3))
+    cutoffs = {"position_cutoff": 60.0, "torque_cutoff": 60.0}
+    together = identify(prior, logs[:2], logs[2], **cutoffs)
+    assert together.validation[0].fit.total_relative < 0.1  # percent: Coulomb friction's edges behind the filter
+    assert [e.title for e in together.fitted] == ["fitted: a/run.csv", "fitted: b/run.csv"]
+    assert together.validation[0].title == "validation: run.mcap"
+    notes = {name: [n for n in together.notes if n.startswith(f"{name}:")] for name in ("b/run.csv", "run.mcap")}
+    assert any("map.toml" in note for note in notes["b/run.csv"]) and not any(
+        "map.toml" in n for n in notes["run.mcap"]
+    )
+    assert any("/joint_states" in note for note in notes["run.mcap"])
+
+
+def test_names_apart(files):
+    logs = [
+        read_log(files / name / "run.csv", columns=columns)
+        for name, columns in (("a", None), ("b", files / "map.toml"))
+    ]
+    assert [log.source for log in logs] == ["run.csv", "run.csv"] and logs[0].path == files / "a" / "run.csv"
+    assert [log.source for log in named_apart(logs)] == ["a/run.csv", "b/run.csv"]
+    deep = [dataclasses.replace(logs[0], path=files / x / "data" / "run.csv") for x in "ab"]
+    assert [log.source for log in named_apart(deep)] == ["a/data/run.csv", "b/data/run.csv"]
+    twice = named_apart([logs[0], logs[0], dataclasses.replace(logs[1], source="other")])
+    assert [log.source for log in twice] == ["a/run.csv", "a/run.csv", "other"]
+    memory = [dataclasses.replace(log, path=None) for log in logs]
+    assert [log.source for log in named_apart(memory)] == ["run.csv", "run.csv"]
