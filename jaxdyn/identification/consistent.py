@@ -16,26 +16,22 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from ..errors import IdentificationError, ModelError
-from ..spatial.inertia import pseudo_inertia
-from ..spatial.pseudo_inertia import (
-    check_consistent,
-    inertial_parameters_from_pseudo_inertia,
-    log_cholesky_factor,
-    pseudo_inertia_factor,
-)
+from ..spatial.pseudo_inertia import check_consistent
 from .accumulate import Factors
 from .base_parameters import BaseParameters, stacked
 from .columns import Columns
 from .constraints import Constraints, no_constraints
 from .estimators import Estimate
-from .newton import Minimum, minimise
-from .priors import Divergence, entropic_divergence, euclidean_divergence
+from .gauss_newton import Cost, Point, minimise, prior_factors
+from .priors import Divergence, entropic_divergence
 
 POSITIVE_TERMS = frozenset({"armature", "viscous", "coulomb"})
 PRECISION = 1e-4  # no torque is known better than this share of its root mean square
 GAP = 1e-8  # how far the cost may lie above its infimum, as a share of the cost
 RIDGE = 1e-4  # times a column's own information: what holds drive terms that no torque depends on in place
-ROUNDS = 30  # of multipliers, at most
+STEPS = 100  # with one barrier, at most
+FALL = 0.1  # of the barrier from one round to the next
+ROUNDS = 40  # of barriers and multipliers, at most
 TIGHT = 1e-9  # what remains of a violated constraint, relative to the size of its terms
 
 
@@ -96,8 +92,8 @@ class ConsistentEstimate:
     Attributes:
         parameters: (p,) in column order.
         values: (b,) its base parameters.
-        covariance: (b, b) of the base parameters: the inverse Hessian of the cost, constraints included, so that it is at most
-            that of the unconstrained estimate.
+        covariance: (b, b) of the base parameters: the inverse Hessian of the cost, prior and constraints included, so that
+            it is at most that of the unconstrained estimate.
         cost: misfit and prior.
         misfit: half the sum of squared residuals, each in standard deviations of its joint's noise.
         least_misfit: the same of the unconstrained estimate; what consistency costs is the difference.
@@ -143,9 +139,9 @@ def consistent_problem(
 ) -> ConsistentProblem:
     """The consistent estimation that belongs to an unconstrained one, with its weights a joint.
 
-    The unit of the cost is the noise: a residual of one standard deviation in one independent sample costs 1/2. In it a prior of
-    weight 1 counts as one such sample against links of twice or half the prior's mass (D = 2 (dm/m)^2): nothing where the
-    log says anything, enough where it does not.
+    The unit of the cost is the noise: a residual of one standard deviation in one independent sample costs 1/2. A prior of
+    weight 1 then says as much of a link's mass as four such samples that show it to within its own size, since
+    D = 2 (dm/m)^2: next to nothing where the log says something, enough where it says nothing.
 
     Args:
         factors: of the log.
@@ -187,16 +183,18 @@ def consistent_problem(
 
 
 def consistent_least_squares(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstimate:
-    """The optimum on log-Cholesky parameters, by damped Newton steps with exact derivatives.
+    """The optimum on log-Cholesky parameters, by damped Gauss-Newton steps with exact Jacobians.
 
-    Each link's are taken in coordinates in which the prior's pseudo-inertia is the identity: J_i = U0 M(theta_i) M(theta_i)^T U0^T,
-    theta_i = 0 at the prior; they have one size, and the entropic divergence is |M|^2 - 2 log det M - 4. Drive terms that
-    are not negative are exponentials. Where the optimum lies on the edge of the cone, these go to infinity; a barrier,
-    -log det J, which is linear in them, keeps the estimate inside, at a cost of at most 1e-8 of the whole (a barrier of weight
-    e lifts the optimum of a convex problem by e times the number of its logarithms at most). Constraints hold by
-    multipliers (augmented Lagrangian), to 1e-9 of their terms.
+    Every step is one of log-Cholesky parameters about the body that was reached, so that all have one size; drive terms
+    that are not negative take exponentials. What is squared is the misfit, linear in x; divergences enter with their exact
+    Hessians. Where the optimum lies on the edge of what is possible, log-Cholesky parameters go to infinity, and steps
+    started near the edge crawl along it; so a barrier, the entropic divergence, is added, and its weight lowered tenfold
+    from round to round, to where it lifts the cost by 1e-8 at most (a barrier of weight e lifts the least value of a convex
+    cost by e times the number of its logarithms). Constraints hold by multipliers (augmented Lagrangian), to 1e-9 of their
+    terms. O(p^3) a step, p parameters, whatever the length of the log; 30 to 100 steps.
 
-    O(p^3) a step, p parameters, whatever the length of the log.
+    Raises:
+        IdentificationError: the constraints cannot be met.
     """
     with jax.enable_x64(True):
         return _solve(problem, base)
@@ -269,7 +267,9 @@ def _checked(problem: ConsistentProblem) -> ConsistentProblem:
     if problem.constraints.equal.shape[1] != p:
         raise IdentificationError(f"constraints are of {problem.constraints.equal.shape[1]} parameters, not of {p}")
     if np.any(problem.positive[: 10 * problem.links]):
-        raise IdentificationError("only drive terms and extra columns can be marked positive; inertias are by themselves")
+        raise IdentificationError(
+            "only drive terms and extra columns can be marked positive; inertias are by themselves"
+        )
     for i, pi in enumerate(problem.prior[: 10 * problem.links].reshape(-1, 10)):
         try:
             check_consistent(str(i + 1), pi)
@@ -278,117 +278,58 @@ def _checked(problem: ConsistentProblem) -> ConsistentProblem:
     return problem
 
 
-def _full(z, arguments):
-    """Full parameters, the links' whitened factors and log determinants, of scaled variables z."""
-    u0, scale, positive = arguments["u0"], arguments["scale"], arguments["positive"]
-    n = u0.shape[0]
-    theta, rest = z[: 10 * n].reshape(n, 10), z[10 * n :]
-    m = jax.vmap(log_cholesky_factor)(theta)
-    u = u0 @ m
-    pi = jax.vmap(inertial_parameters_from_pseudo_inertia)(u @ jnp.swapaxes(u, 1, 2))
-    drive = scale * jnp.where(positive, jnp.exp(jnp.where(positive, rest, 0.0)), rest)
-    log_det = 8 * theta[:, 0] + 2 * theta[:, 1:4].sum(1)
-    return jnp.concatenate([pi.reshape(-1), drive]), m, log_det
-
-
-def _objectives(divergence: Divergence):
-    """The cost in z of one divergence; one function object each, so that what is compiled for it is found again."""
-    if divergence not in _COMPILED:
-
-        def objective(z, arguments):
-            x, m, log_det = _full(z, arguments)
-            n = m.shape[0]
-            pi, prior = x[: 10 * n].reshape(n, 10), arguments["prior"][: 10 * n].reshape(n, 10)
-            if divergence is entropic_divergence:  # in closed form: no factor of a nearly singular J is needed
-                distance = (m**2).sum() - log_det.sum() - 4 * n
-            elif divergence is euclidean_divergence:
-                distance = 0.5 * ((pi - prior) ** 2).sum()
-            else:
-                distance = jax.vmap(divergence)(pi, prior).sum()
-            fit = 0.5 * ((arguments["matrix"] @ x - arguments["values"]) ** 2).sum()
-            ridge = 0.5 * (arguments["ridge"] * (x - arguments["prior"]) ** 2).sum()
-            barrier = -arguments["barrier"] * (log_det.sum() + (z[10 * n :] * arguments["positive"]).sum())
-            stiffness = arguments["stiffness"]
-            off = arguments["equal"] @ x - arguments["equal_to"] + arguments["equal_multiplier"] / stiffness
-            short = arguments["least_multiplier"] / stiffness - (arguments["least"] @ x - arguments["least_of"])
-            known = 0.5 * stiffness * ((off**2).sum() + (jnp.maximum(short, 0.0) ** 2).sum())
-            return fit + arguments["weight"] * distance + ridge + barrier + known
-
-        _COMPILED[divergence] = objective
-    return _COMPILED[divergence]
-
-
-_COMPILED: dict = {}
-
-
-@jax.jit
-def _unpack(z, arguments):
-    return _full(z, arguments)[0], jax.jacfwd(lambda z: _full(z, arguments)[0])(z)
-
-
 def _solve(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstimate:
-    n, p = problem.links, len(problem.prior)
-    cut = 10 * n
+    n = problem.links
+    inner = 10 * n
     information = np.sqrt((problem.matrix**2).sum(0))
     spread = np.where(information > 0, 1 / np.where(information > 0, information, 1), 1.0)
-    positive = problem.positive[cut:]
-    first = np.where(positive, np.maximum(problem.start[cut:], spread[cut:]), problem.start[cut:])
-    scale = np.maximum(np.abs(first), spread[cut:])
-    z = jnp.concatenate([jnp.zeros(cut), jnp.asarray(np.where(positive, np.log(np.maximum(first / scale, 1e-300)), first / scale))])
-
+    positive = problem.positive[inner:]
+    rest = np.where(positive, np.maximum(problem.start[inner:], spread[inner:]), problem.start[inner:])
+    u0 = prior_factors(problem.prior, n)
     known = problem.constraints
-    size = lambda rows, to: np.maximum(np.abs(rows) @ np.abs(problem.start) + np.abs(to), np.abs(rows) @ np.minimum(spread, 1))
-    per_equal, per_least = 1 / size(known.equal, known.equal_to), 1 / size(known.least, known.least_of)
+    rows, sides = np.concatenate([known.equal, known.least]), np.concatenate([known.equal_to, known.least_of])
+    size = np.maximum(np.abs(rows) @ np.abs(problem.start) + np.abs(sides), 1e-300)
     unit = max(problem.floor, 0.5 * len(problem.values))
-    logarithms = 4 * n + int(positive.sum())
-    arguments = {
-        "u0": jax.vmap(lambda pi: pseudo_inertia_factor(pseudo_inertia(pi)))(jnp.asarray(problem.prior[:cut].reshape(n, 10))),
-        "scale": scale,
-        "positive": positive,
-        "matrix": problem.matrix,
-        "values": problem.values,
-        "prior": problem.prior,
-        "ridge": problem.ridge,
-        "weight": problem.weight,
-        "barrier": GAP * unit / max(logarithms, 1),
-        "equal": per_equal[:, None] * known.equal,
-        "equal_to": per_equal * known.equal_to,
-        "equal_multiplier": np.zeros(len(per_equal)),
-        "least": per_least[:, None] * known.least,
-        "least_of": per_least * known.least_of,
-        "least_multiplier": np.zeros(len(per_least)),
-        "stiffness": 10 * unit,
-    }
-    arguments = jax.tree.map(jnp.asarray, arguments)
-    f = _objectives(problem.divergence)
-    steps, violation, tight = 0, np.inf, not known.size
-    for _ in range(ROUNDS if known.size else 1):
-        minimum: Minimum = minimise(f, z, arguments, 0.1 * GAP * unit)
-        z, steps = minimum.z, steps + int(minimum.steps)
-        if not known.size:
+    final = GAP * unit / (4 * n + int(positive.sum()) + 1)
+    cost = Cost(
+        matrix=problem.matrix,
+        values=problem.values,
+        prior=problem.prior,
+        u0=u0,
+        ridge=problem.ridge,
+        weight=problem.weight,
+        divergence=problem.divergence,
+        positive=positive,
+        centre=rest,
+        spread=spread[inner:],
+        barrier=unit,
+        rows=rows / size[:, None],
+        sides=sides / size,
+        least=np.arange(len(sides)) >= len(known.equal_to),
+        multipliers=np.zeros(len(sides)),
+        stiffness=10 * unit,
+    )
+    point, steps, violation, rounds = Point(u0, rest), 0, np.inf, 0
+    while True:
+        last = cost.barrier <= final
+        point, tried, converged = minimise(cost, point, 0.1 * final if last else cost.barrier, STEPS)
+        steps, rounds = steps + tried, rounds + 1
+        x = point.parameters
+        force, off = cost.force(x), cost.rows @ x - cost.sides
+        miss = np.abs(np.where(cost.least, np.minimum(off, -cost.multipliers / cost.stiffness), off)).max(initial=0.0)
+        if last and (miss < TIGHT or rounds > ROUNDS):
             break
-        x = _unpack(z, arguments)[0]
-        off = arguments["equal"] @ x - arguments["equal_to"]
-        slack = arguments["least"] @ x - arguments["least_of"]
-        stiffness = arguments["stiffness"]
-        multiplier = jnp.maximum(arguments["least_multiplier"] - stiffness * slack, 0.0)
-        # a slack inequality has no multiplier
-        miss = jnp.concatenate([jnp.abs(off), jnp.abs(jnp.minimum(slack, multiplier / stiffness))])
-        worst = float(miss.max())
-        arguments |= {"equal_multiplier": arguments["equal_multiplier"] + stiffness * off, "least_multiplier": multiplier}
-        if tight := worst < TIGHT:
-            break
-        if worst > 0.1 * violation:
-            arguments["stiffness"] = 10 * stiffness
-        violation = worst
-    if not tight:
+        stiffness = cost.stiffness * (10 if miss > 0.1 * violation else 1)
+        barrier = max(final, cost.barrier * FALL)
+        cost = dataclasses.replace(cost, barrier=barrier, multipliers=force, stiffness=stiffness)
+        violation = miss
+    if miss >= TIGHT:
         raise IdentificationError(
-            f"no consistent parameters meet the constraints: they still miss by {violation:.2g} of their terms; they may "
-            "contradict one another, or bodies that can exist"
+            f"no consistent parameters meet the constraints: they still miss by {miss:.2g} of their terms; they may "
+            "contradict one another, or ask for bodies that cannot exist"
         )
-    x, along = (np.asarray(v) for v in _unpack(z, arguments))
-    white = np.linalg.solve(np.asarray(minimum.hessian), (base.matrix @ along).T)
-    covariance = (base.matrix @ along) @ white
+    along = base.matrix @ point.jacobian(cost.scale(point))
+    covariance = along @ np.linalg.solve(cost.model(point)[1], along.T)
     return ConsistentEstimate(
         parameters=x,
         values=base.matrix @ x,
@@ -397,5 +338,5 @@ def _solve(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstima
         misfit=problem.misfit(x),
         least_misfit=problem.floor,
         steps=steps,
-        converged=bool(minimum.converged),
+        converged=converged,
     )

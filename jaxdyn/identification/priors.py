@@ -23,9 +23,10 @@ def euclidean_divergence(pi: Float[Array, "10"], prior: Float[Array, "10"]) -> F
 
 
 def entropic_divergence(pi: Float[Array, "10"], prior: Float[Array, "10"]) -> Float[Array, ""]:
-    """D = tr(J0^-1 J) - log det(J0^-1 J) - 4, the log-det Bregman divergence: the relative entropy of the two mass distributions.
+    """D = tr(J0^-1 J) - log det(J0^-1 J) - 4, the log-det Bregman divergence.
 
-    It grows without bound towards bodies that are flat, thin or massless, so that what it regularises stays a possible body.
+    It grows without bound towards bodies that are flat, thin or massless, so that what it regularises stays a possible
+    body.
     NaN where J or J0 is not positive definite.
     """
     u0, u = pseudo_inertia_factor(pseudo_inertia(prior)), pseudo_inertia_factor(pseudo_inertia(pi))

@@ -9,8 +9,8 @@ J is linear in the ten parameters. Its triangular factor with logarithms on the 
 
     U = e^a [[e^d1, s12, s13, t1], [0, e^d2, s23, t2], [0, 0, e^d3, t3], [0, 0, 0, 1]],
 
-theta = (a, d1, d2, d3, s12, s23, s13, t1, t2, t3): a scales the mass, m = e^2a; t is the centre of mass [m]; e^d stretches and s
-shears the body [m]. The map is smooth and one to one both ways.
+theta = (a, d1, d2, d3, s12, s23, s13, t1, t2, t3): a scales the mass, m = e^2a; t is the centre of mass [m]; e^d stretches
+and s shears the body [m]. The map is smooth and one to one both ways.
 """
 
 import jax.numpy as jnp
@@ -90,7 +90,7 @@ def check_consistent(link: str, pi: Float[np.ndarray, "10"] | Float[Array, "10"]
     least = np.linalg.eigvalsh(second)[0]
     if least <= MARGIN * np.trace(io):
         raise ModelError(
-            f"link {link!r}: no body of positive density has this inertia: the second moment of mass about the centre of mass, "
-            f"tr(I)/2 1 - I, has the principal value {least:.3g} kg m^2, which must be positive (the triangle inequality of the "
-            "principal moments). Check units, frames and the sign of the products of inertia"
+            f"link {link!r}: no body of positive density has this inertia: the second moment of mass about the centre of "
+            f"mass, tr(I)/2 1 - I, has the principal value {least:.3g} kg m^2, which must be positive (the triangle "
+            "inequality of the principal moments). Check units, frames and the sign of the products of inertia"
         )
