@@ -4,6 +4,8 @@
 with a certificate stands behind it, and that it says so when constraints contradict one another.
 """
 
+import warnings
+
 import numpy as np
 
 from ..errors import IdentificationError
@@ -60,7 +62,9 @@ def semidefinite_least_squares(problem: ConsistentProblem, base: BaseParameters)
             conditions.append(left >= right if least else left == right)
     program = cp.Problem(cp.Minimize(sum(terms) / size), conditions)
     try:
-        program.solve(solver=cp.CLARABEL, tol_gap_abs=1e-9, tol_gap_rel=1e-9, tol_feas=1e-9)
+        with warnings.catch_warnings():  # an inaccurate solution is told by `converged`
+            warnings.simplefilter("ignore")
+            program.solve(solver=cp.CLARABEL, tol_gap_abs=1e-9, tol_gap_rel=1e-9, tol_feas=1e-9)
     except cp.SolverError as error:
         raise IdentificationError(f"the semidefinite program was not solved: {error}") from None
     if program.status not in ("optimal", "optimal_inaccurate"):
