@@ -147,6 +147,25 @@ from .identification.comparison import (
     Comparison as Comparison,
     compare_models as compare_models,
 )
+from .identification.consistent import (
+    ConsistentEstimate as ConsistentEstimate,
+    ConsistentProblem as ConsistentProblem,
+    consistent_least_squares as consistent_least_squares,
+    consistent_problem as consistent_problem,
+    feasible_parameters as feasible_parameters,
+)
+from .identification.constraints import (
+    Constraints as Constraints,
+    bounding_ellipsoid as bounding_ellipsoid,
+    known_parameters as known_parameters,
+    linear_equalities as linear_equalities,
+    linear_inequalities as linear_inequalities,
+    mass_bounds as mass_bounds,
+    total_mass_constraint as total_mass_constraint,
+)
+from .identification.convex import (
+    semidefinite_least_squares as semidefinite_least_squares,
+)
 from .identification.estimators import (
     Estimate as Estimate,
 )
@@ -155,8 +174,6 @@ from .identification.excitation import (
     random_excitation as random_excitation,
 )
 from .identification.identify import (
-    Evaluation as Evaluation,
-    Identification as Identification,
     identify as identify,
 )
 from .identification.null_space import (
@@ -173,6 +190,15 @@ from .identification.resimulation import (
     Resimulation as Resimulation,
     model_torque as model_torque,
     resimulate as resimulate,
+)
+from .identification.priors import (
+    entropic_divergence as entropic_divergence,
+    euclidean_divergence as euclidean_divergence,
+    pullback_divergence as pullback_divergence,
+)
+from .identification.result import (
+    Evaluation as Evaluation,
+    Identification as Identification,
 )
 from .identification.synthetic import (
     synthetic_log as synthetic_log,
@@ -312,6 +338,7 @@ from .simulation.rollout import (
 )
 from .spatial import (
     inertia as inertia,
+    pseudo_inertia as pseudo_inertia,
     se3 as se3,
     so3 as so3,
     solids as solids,
