@@ -186,15 +186,15 @@ from .identification.preprocessing import (
     preprocess as preprocess,
     split as split,
 )
-from .identification.resimulation import (
-    Resimulation as Resimulation,
-    model_torque as model_torque,
-    resimulate as resimulate,
-)
 from .identification.priors import (
     entropic_divergence as entropic_divergence,
     euclidean_divergence as euclidean_divergence,
     pullback_divergence as pullback_divergence,
+)
+from .identification.resimulation import (
+    Resimulation as Resimulation,
+    model_torque as model_torque,
+    resimulate as resimulate,
 )
 from .identification.result import (
     Evaluation as Evaluation,

@@ -115,7 +115,7 @@ def comparison_html(
             0, f"joints are matched by their order, and are called otherwise in b: {', '.join(second.joint_names)}"
         )
     pulls = [np.asarray(chain.gravity, float) for chain in comparison.chains]
-    if not np.allclose(*pulls):
+    if not np.allclose(pulls[0], pulls[1]):
         words = [", ".join(f"{x:.4g}" for x in pull) for pull in pulls]
         notes.insert(
             0, f"gravity is ({words[1]}) in b and ({words[0]}) in a, each in its base frame; a URDF has no place for it"

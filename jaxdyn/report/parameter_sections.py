@@ -15,6 +15,11 @@ _MEANING = {
     "coulomb": "Coulomb friction fc",
     "offset": "offset off",
 }
+_POSSIBLE = (
+    "The set in the written model: of all bodies that can exist, those that fit the logs, and are nearest the given ones where "
+    "the logs do not decide. "
+)
+_NEAREST = "One set of parameters that has these base parameters: the one nearest the prior. "
 _KNOWN = {"yes": "yes", "only in sums": "", "no": "no"}
 
 
@@ -35,7 +40,8 @@ def _base(rows: Sequence[Row]) -> str:
             ("unit", "text"),
             ("s.d. [%]", ""),
             ("determined", "text"),
-            ("OLS", "edge"),
+            ("in the model", "edge"),
+            ("OLS", ""),
             ("prior", ""),
         )
     )
@@ -52,8 +58,10 @@ def _base(rows: Sequence[Row]) -> str:
         + element(
             "p",
             "The combinations of parameters that torques depend on, by weighted least squares (each joint weighed by "
-            "its own noise); OLS is ordinary least squares, prior the model that was given. Each is named by its sum, "
-            "its leading parameter first; numbers after names count links and joints from the base.",
+            "its own noise). In the model: what the written model has, whose links are bodies that can exist; where that is "
+            "several deviations off, the noise or something the model lacks asks for impossible bodies. OLS is ordinary least "
+            "squares, prior the model that was given. Each is named by its sum, its leading parameter first; numbers after "
+            "names count links and joints from the base.",
         )
         + element(
             "p",
@@ -89,7 +97,8 @@ def _base_row(row: Row) -> str:
             element("td", unit(row.unit), "text"),
             element("td", rounded(row.relative)),
             element("td", element("span", filled, "bar") + f" {word}", "text"),
-            element("td", with_deviation(row.ols_value, row.deviation)[0], "edge"),
+            element("td", with_deviation(row.model, row.deviation)[0], "edge"),
+            element("td", with_deviation(row.ols_value, row.deviation)[0]),
             element("td", with_deviation(row.prior, row.deviation)[0] if row.prior else "0"),
         )
     )
@@ -102,7 +111,8 @@ def _full(result: Identification, rows: Sequence[Row]) -> str:
     text = element("h2", "Full set", id="full")
     text += element(
         "p",
-        "One set of parameters that has these base parameters: the one nearest the prior. Set in "
+        (_POSSIBLE if result.consistent else _NEAREST)
+        + "Set in "
         + element("b", "bold", "yes")
         + ", a parameter is identified on its own; plain, only sums that it is part of are; in "
         + element("i", "italics", "no")
@@ -199,8 +209,7 @@ def impossible_section(result: Identification) -> str:
             "Predicted torques are as good all the same: they depend on the base parameters only. But forward dynamics "
             "can fail, because the mass matrix may not be positive definite. Load the model with "
             + element("code", "allow_nonphysical=True")
-            + " to use it for inverse dynamics. A prior with realistic inertias helps, because it fills in what the data do "
-            "not determine; the estimate itself is not constrained to inertias that a body can have.",
+            + " to use it for inverse dynamics. Without consistent=False, `identify` finds bodies that can exist.",
         ),
         "warning",
     )

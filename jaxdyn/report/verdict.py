@@ -11,7 +11,7 @@ from ..identification.identify import Evaluation, Identification
 from ..identification.validation import MOVING
 from .markup import rounded
 from .prior_section import AgainstPrior
-from .quality import FAIR, pooled, torque_units
+from .quality import FAIR, pooled, pooled_unconstrained, torque_units
 
 Level = Literal["good", "fair", "poor"]
 Measure = Literal["rms", "rre", "moving"]
@@ -20,6 +20,7 @@ _ORDER: tuple[Level, ...] = ("good", "fair", "poor")
 
 UNSEEN_FAIR, UNSEEN_POOR = 1.5, 2.5  # held-out over fitted RMS, worst joint
 REST = 2.0  # error at rest over that in motion
+COST_FAIR, COST_POOR = 5.0, 20.0  # what consistency adds to the worst joint's error [%]
 CONDITION_FAIR, CONDITION_POOR = 30.0, 100.0  # with columns of unit norm
 
 
@@ -97,8 +98,8 @@ def verdict(result: Identification, limits: Sequence[ErrorLimit] = (), prior: Ag
     With limits: every joint has to keep each of them, on held-out motion where there is some. Without: held-out against
     fitted error (worst joint's ratio of RMS errors while it moves up to 1.5, up to 2.5), errors at standstill (twice those in
     motion), condition number of the base regressor with columns of unit norm (up to 30, up to 100), links whose inertia no
-    body can have, joints that the given model predicts better, and base parameters with a standard deviation above 30 %
-    (more than half).
+    body can have, what it costs in torque that bodies are possible (up to 5 %, up to 20 %), joints that the given model
+    predicts better, and base parameters with a standard deviation above 30 % (more than half).
 
     Args:
         prior: as `against_prior` gives it, to compare with the given model.
@@ -112,6 +113,7 @@ def verdict(result: Identification, limits: Sequence[ErrorLimit] = (), prior: Ag
         *([rest] if (rest := _rest(result)) else []),
         _condition(result),
         _bodies(result),
+        *([_cost(result)] if result.consistent else []),
         *([_better(result, prior)] if prior else []),
         _determined(result),
     ]
@@ -211,6 +213,26 @@ def _condition(result: Identification) -> VerdictCheck:
         "poor": "The motion hardly tells some base parameters apart: let all joints move at once, further and faster",
     }[level]
     return VerdictCheck(level, f"{words} (condition number {rounded(number)} with columns of unit norm).")
+
+
+def _cost(result: Identification) -> VerdictCheck:
+    """What it costs in torque that bodies have to be possible."""
+    evaluations = result.validation or result.fitted
+    fit = pooled(evaluations)
+    assert fit is not None
+    excess = 100 * (fit.rms / np.maximum(pooled_unconstrained(evaluations), 1e-300) - 1)
+    worst = int(np.argmax(excess))
+    level: Level = "good" if excess[worst] <= COST_FAIR else "fair" if excess[worst] <= COST_POOR else "poor"
+    words = {
+        "good": "Bodies that can exist predict the torques as well as any numbers would",
+        "fair": "Bodies that can exist predict the torques somewhat worse than other numbers would: something is missing in "
+        "the model, or its kinematics are off",
+        "poor": "Bodies that can exist predict the torques much worse than other numbers would: something is missing in "
+        "the model, or its kinematics, units or signs are wrong",
+    }[level]
+    return VerdictCheck(
+        level, f"{words} ({excess[worst]:+.1f} % on {result.chain.joint_names[worst]}, the worst joint)."
+    )
 
 
 def _bodies(result: Identification) -> VerdictCheck:
