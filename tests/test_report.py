@@ -119,6 +119,8 @@ def test_csv_holds_the_numbers_exactly(result, tmp_path):
         assert [float(row[column]) for row in base] == values.tolist()
     prior = prior_parameters(result.prior, result.columns)
     assert [float(row["value"]) for row in full] == result.parameters.tolist()
+    assert [float(row["model_value"]) for row in full] == result.parameters.tolist()
+    assert [float(row["model_value"]) for row in base] == (result.base.matrix @ result.parameters).tolist()
     assert [float(row["prior"]) for row in full] == prior.tolist()
     assert [float(row["prior"]) for row in base] == (result.base.matrix @ prior).tolist()
     units = {row["name"]: row["unit"] for row in full}

@@ -368,7 +368,9 @@ def off_by(result, factor):
     e = result.validation[0]
     prediction = e.samples.tau - factor * size * sign
     fit = fit_quality(e.samples.tau, prediction, e.samples.qd)
-    return dataclasses.replace(result, validation=(dataclasses.replace(e, prediction=prediction, fit=fit),))
+    return dataclasses.replace(
+        result, validation=(dataclasses.replace(e, prediction=prediction, fit=fit, unconstrained=fit),)
+    )
 
 
 @pytest.mark.parametrize(("factor", "level"), [(1.4, "good"), (2.0, "fair"), (3.0, "poor")])
@@ -398,6 +400,18 @@ def test_verdict_tells_standstill_from_motion(result):
     assert checks[0].level == "good" and "err up to 1.00 times" in checks[0].text
     assert checks[1].level == "fair" and "standstill" in checks[1].text
     assert "joint2 (3.00 times)" in checks[1].text and "joint1" not in checks[1].text
+
+
+@pytest.mark.parametrize(("excess", "level"), [(1.04, "good"), (1.15, "fair"), (1.3, "poor")])
+def test_verdict_tells_what_possible_bodies_cost(result, excess, level):
+    run = off_by(result, 1.0)
+    e = run.validation[0]
+    free = dataclasses.replace(e.fit, rms=e.fit.rms / [1.0, excess])
+    checks = verdict(dataclasses.replace(run, validation=(dataclasses.replace(e, unconstrained=free),))).checks
+    check = next(c for c in checks if "that can exist" in c.text)
+    assert check.level == level and f"(+{100 * (excess - 1):.1f} % on joint2" in check.text
+    unasked = dataclasses.replace(run, consistent=None)
+    assert not any("that can exist" in c.text for c in verdict(unasked).checks)
 
 
 def test_verdict_sees_joints_that_the_given_model_predicts_better(result):
