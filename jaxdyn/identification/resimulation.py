@@ -29,7 +29,7 @@ class Resimulation:
         windows: (start, stop) of each window in the samples; the first of its samples is the measured state.
         simulated: (N, n) simulated positions [rad or m]; NaN outside the windows.
         rms: (n,) root mean square of measured minus simulated positions over all windows [rad or m].
-        final_rms: (n,) the same over the windows' last samples.
+        growth: (steps + 1, n) the same by time since the window's start, one row a sample.
         coasting_rms: (n,) as `rms`, of positions guessed without any model, by the velocity at each window's start.
         seconds: length of a window [s].
     """
@@ -37,9 +37,14 @@ class Resimulation:
     windows: tuple[tuple[int, int], ...]
     simulated: Float[np.ndarray, "N n"]
     rms: Float[np.ndarray, " n"]
-    final_rms: Float[np.ndarray, " n"]
+    growth: Float[np.ndarray, "steps n"]
     coasting_rms: Float[np.ndarray, " n"]
     seconds: float
+
+    def after(self, seconds: float) -> Float[np.ndarray, " n"]:
+        """(n,) RMS error so many seconds after the windows' starts, at the nearest sample [rad or m]."""
+        last = len(self.growth) - 1
+        return self.growth[min(last, max(0, round(seconds / self.seconds * last)))]
 
 
 def model_torque(chain: Chain, samples: Samples) -> Float[np.ndarray, "N n"]:
@@ -121,12 +126,13 @@ def resimulate(
     q, qd = parts[:2]
     coasting = q - (q[:, :1] + qd[:, :1] * (np.arange(steps + 1) / samples.rate)[:, None])
     with np.errstate(over="ignore", invalid="ignore"):  # a mass matrix that is not positive definite
-        rms, final = (np.sqrt((x**2).mean(axis=(0, 1))) for x in (deviation, deviation[:, -1:]))
+        growth = np.sqrt((deviation**2).mean(axis=0))
+        rms = np.sqrt((deviation**2).mean(axis=(0, 1)))
     return Resimulation(
         windows=tuple((at, at + steps + 1) for at in starts),
         simulated=simulated,
         rms=rms,
-        final_rms=final,
+        growth=growth,
         coasting_rms=np.sqrt((coasting**2).mean(axis=(0, 1))),
         seconds=steps / samples.rate,
     )

@@ -11,6 +11,7 @@ from ..model.chain import Chain
 from .markup import element, escaped, rounded, table
 from .plots import over_time
 
+SOON = 0.1  # [s]
 _POINTS = 700
 
 
@@ -49,7 +50,8 @@ def positions_section(result: Identification, with_prior: bool) -> str:
     seconds = runs[0][1].seconds
     columns = [
         ("over the window", _pooled([r.rms for _, r in runs], runs), ""),
-        ("at its end", _pooled([r.final_rms for _, r in runs], runs), ""),
+        (f"after {SOON:g} s", _pooled([r.after(SOON) for _, r in runs], runs), ""),
+        (f"after {seconds:.2g} s", _pooled([r.growth[-1] for _, r in runs], runs), ""),
         ("given model", _pooled([r.rms for _, r in before], before), "edge") if before else None,
         ("coasting", _pooled([r.coasting_rms for _, r in runs], runs), "edge"),
     ]
