@@ -25,11 +25,12 @@ from jaxdyn.report.markup import rounded, with_deviation
 from jaxdyn.report.output import FILES, check_writable, write_all
 from jaxdyn.report.overview import overview
 from jaxdyn.report.plots import envelope, torque_svg
+from jaxdyn.report.provenance import collect_provenance
 from jaxdyn.report.quality import deviations_from, parameter_rows, pooled
 from jaxdyn.report.summary import print_summary
 from jaxdyn.report.tables import COLUMNS, write_parameters
 from jaxdyn.report.torque_sections import pictures_section
-from jaxdyn.report.verdict import verdict
+from jaxdyn.report.verdict import parse_limit, verdict
 from report_example import small_example
 
 VOID = {"meta", "br", "input", "link", "img", "hr"}
@@ -292,6 +293,16 @@ def test_all_files_are_written_and_the_model_comes_back(result, tmp_path, quick)
     again = load(paths["identified.urdf"], tip=result.chain.topology.tip_name, allow_nonphysical=True)
     np.testing.assert_allclose(again.inertia, result.chain.inertia, rtol=1e-9, atol=1e-9)
     assert write_all(result, tmp_path / "new" / "out") == paths  # once more, over them
+
+
+def test_limits_and_provenance_reach_the_report(result, tmp_path, monkeypatch):
+    given = {}
+    monkeypatch.setattr(
+        "jaxdyn.report.html.report_html", lambda *arguments: given.setdefault("all", arguments) and "page"
+    )
+    limits, known = [parse_limit("rms=0.3")], collect_provenance()
+    write_all(result, tmp_path, limits=limits, provenance=known)
+    assert given["all"][0] is result and given["all"][-2] == limits and given["all"][-1] is known
 
 
 def test_the_source_is_updated(result, tmp_path, quick):

@@ -13,6 +13,7 @@ from scipy.integrate import solve_ivp
 
 from helpers import random_inertia, random_rotation
 from jaxdyn import make_chain
+from jaxdyn.cli import main
 from jaxdyn.dynamics.inverse import inverse_dynamics
 from jaxdyn.errors import IdentificationError, OutputError
 from jaxdyn.identification.estimators import Estimate
@@ -447,6 +448,12 @@ def test_verdict_by_limits(result):
 def test_limits_that_are_none(text):
     with pytest.raises(IdentificationError, match="is no limit: write rms="):
         parse_limit(text)
+
+
+def test_a_limit_that_is_none_is_refused_before_the_work(tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main(["identify", "--limit", "rms=high", "--out", str(out)]) == 1
+    assert "'rms=high' is no limit" in capsys.readouterr().err and not out.exists()
 
 
 def test_provenance_names_files_by_their_hash(tmp_path):

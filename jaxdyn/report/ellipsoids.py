@@ -37,7 +37,7 @@ class Ellipsoid:
     def possible(self) -> bool:
         """Whether a body can have this mass and inertia."""
         squares = self.squares
-        return bool(self.mass > 0 and squares[0] >= -1e-9 * max(squares[-1], 0))
+        return bool(self.mass > 0 and squares[0] >= -1e-6 * max(squares[-1], 0))  # numbers may be single
 
     @property
     def semi_axes(self) -> Float[np.ndarray, "3"]:
