@@ -23,6 +23,7 @@ def errors_section(result: Identification) -> str:
     units = torque_units(result.chain)
     tau = np.concatenate([e.samples.tau for e in (*result.fitted, *result.validation)])
     size = np.sqrt((tau**2).mean(0))
+    cutoff = result.fitted[0].samples.torque_cutoff
     same = len(set(units)) == 1
     unit = f" [{units[0]}]" if same else ""
     top = element("th", "") * (2 if same else 3) + "".join(
@@ -54,7 +55,8 @@ def errors_section(result: Identification) -> str:
             "p",
             "RRE is the norm of the error in percent of the norm of the measured torque; moving: over the samples at "
             f"which the joint itself moves, faster than {MOVING:g} rad/s or m/s. A joint that carries little torque "
-            "has a large RRE with a small error.",
+            "has a large RRE with a small error. Measured torques are those behind the low-pass filter "
+            f"({cutoff:.3g} Hz): what it takes off, noise mostly, is in no error.",
             "faint",
         )
     )
