@@ -1,6 +1,8 @@
 """jaxdyn: differentiable rigid-body dynamics of robots on JAX, and identification of their inertial parameters."""
 
-from .deployment.export import export_function as export_function
+from .deployment.export import (
+    export_function as export_function,
+)
 from .deployment.load import (
     ExportedFunction as ExportedFunction,
     load_exported as load_exported,
@@ -70,7 +72,10 @@ from .dynamics.friction import (
     spring_energy as spring_energy,
     spring_force as spring_force,
 )
-from .dynamics.ground import ground_reaction as ground_reaction, zero_moment_point as zero_moment_point
+from .dynamics.ground import (
+    ground_reaction as ground_reaction,
+    zero_moment_point as zero_moment_point,
+)
 from .dynamics.hamiltonian import (
     generalised_momentum as generalised_momentum,
     hamiltonian as hamiltonian,
@@ -98,7 +103,9 @@ from .dynamics.mass_matrix_bounds import (
     MassMatrixBounds as MassMatrixBounds,
     mass_matrix_bounds as mass_matrix_bounds,
 )
-from .dynamics.mass_matrix_inverse import mass_matrix_inverse as mass_matrix_inverse
+from .dynamics.mass_matrix_inverse import (
+    mass_matrix_inverse as mass_matrix_inverse,
+)
 from .dynamics.motors import (
     joint_torques_from_motors as joint_torques_from_motors,
     motor_rates as motor_rates,
@@ -142,6 +149,30 @@ from .identification.columns import (
     ExtraColumns as ExtraColumns,
     coupled_drive as coupled_drive,
 )
+from .identification.comparison import (
+    ComparedRun as ComparedRun,
+    Comparison as Comparison,
+    compare_models as compare_models,
+)
+from .identification.consistent import (
+    ConsistentEstimate as ConsistentEstimate,
+    ConsistentProblem as ConsistentProblem,
+    consistent_least_squares as consistent_least_squares,
+    consistent_problem as consistent_problem,
+    feasible_parameters as feasible_parameters,
+)
+from .identification.constraints import (
+    Constraints as Constraints,
+    bounding_ellipsoid as bounding_ellipsoid,
+    known_parameters as known_parameters,
+    linear_equalities as linear_equalities,
+    linear_inequalities as linear_inequalities,
+    mass_bounds as mass_bounds,
+    total_mass_constraint as total_mass_constraint,
+)
+from .identification.convex import (
+    semidefinite_least_squares as semidefinite_least_squares,
+)
 from .identification.delay import (
     Delay as Delay,
     estimate_delay as estimate_delay,
@@ -181,14 +212,15 @@ from .identification.friction_fit import (
     fit_friction as fit_friction,
     with_signals as with_signals,
 )
-from .identification.friction_model import FrictionModel as FrictionModel
+from .identification.friction_model import (
+    FrictionModel as FrictionModel,
+)
 from .identification.gains import (
     DriveGains as DriveGains,
     calibrate_gains as calibrate_gains,
     with_gains as with_gains,
+)
 from .identification.identify import (
-    Evaluation as Evaluation,
-    Identification as Identification,
     identify as identify,
 )
 from .identification.memory_friction import (
@@ -196,6 +228,11 @@ from .identification.memory_friction import (
     LoadedSlip as LoadedSlip,
     LuGre as LuGre,
     MaxwellSlip as MaxwellSlip,
+)
+from .identification.null_space import (
+    NullDirection as NullDirection,
+    null_space as null_space,
+)
 from .identification.payload import (
     Payload as Payload,
     identify_payload as identify_payload,
@@ -206,6 +243,20 @@ from .identification.preprocessing import (
     motor_to_joint as motor_to_joint,
     preprocess as preprocess,
     split as split,
+)
+from .identification.priors import (
+    entropic_divergence as entropic_divergence,
+    euclidean_divergence as euclidean_divergence,
+    pullback_divergence as pullback_divergence,
+)
+from .identification.resimulation import (
+    Resimulation as Resimulation,
+    model_torque as model_torque,
+    resimulate as resimulate,
+)
+from .identification.result import (
+    Evaluation as Evaluation,
+    Identification as Identification,
 )
 from .identification.synthetic import (
     synthetic_log as synthetic_log,
@@ -297,17 +348,37 @@ from .parallel import (
     spread as spread,
     spread_sum as spread_sum,
 )
+from .report.comparison_page import (
+    print_comparison as print_comparison,
+    write_comparison as write_comparison,
+)
+from .report.ellipsoids import (
+    Ellipsoid as Ellipsoid,
+    equivalent_ellipsoid as equivalent_ellipsoid,
+)
 from .report.html import (
     write_report as write_report,
 )
 from .report.output import (
     write_all as write_all,
 )
+from .report.provenance import (
+    InputFile as InputFile,
+    Provenance as Provenance,
+    collect_provenance as collect_provenance,
+)
 from .report.summary import (
     print_summary as print_summary,
 )
 from .report.tables import (
     write_parameters as write_parameters,
+)
+from .report.verdict import (
+    ErrorLimit as ErrorLimit,
+    Verdict as Verdict,
+    VerdictCheck as VerdictCheck,
+    parse_limit as parse_limit,
+    verdict as verdict,
 )
 from .simulation.adaptive import (
     AdaptiveRollout as AdaptiveRollout,
@@ -325,6 +396,7 @@ from .simulation.rollout import (
 )
 from .spatial import (
     inertia as inertia,
+    pseudo_inertia as pseudo_inertia,
     se3 as se3,
     so3 as so3,
     solids as solids,

@@ -4,11 +4,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from .commands import identify, payload
+from .commands import compare, identify, payload
 from .commands.arguments import BAD_INPUT, INTERRUPTED
 from .errors import JaxdynError
 
-COMMANDS = (identify, payload)
+COMMANDS = (identify, payload, compare)
 
 # messages of the library name its arguments; here they are options
 _OPTIONS = {
@@ -33,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         SystemExit: as argparse does, with code 2 on wrong usage and 0 after --help.
     """
     options = _parser().parse_args(arguments)
+    options.arguments = sys.argv[1:] if arguments is None else list(arguments)  # for the record
     try:
         return options.run(options)
     except JaxdynError as error:

@@ -9,6 +9,9 @@ from .progress import Progress
 EPILOG = """exit codes: 0 done; 1 bad input (the message says what, where and what to do); 2 wrong usage; 130 interrupted.
 With no --model and no --log a built-in 7R arm is simulated, identified and compared with the truth."""
 
+# what is no setting of a result, or is shown with its files
+_NOT_SETTINGS = ("run", "command", "arguments", "model", "log", "validate", "out", "quiet")
+
 
 def add(commands) -> None:
     """Add the subcommand's parser."""
@@ -100,6 +103,13 @@ def add(commands) -> None:
         metavar="V",
         help="leave slower samples out of a joint's fit [rad/s] (0)",
     )
+    option(
+        "--limit",
+        action="append",
+        default=[],
+        metavar="rms=X,..",
+        help="errors good enough for the verdict: rms=, rre= or moving= with one number, or one a joint; may be repeated",
+    )
     option("--on-bad-rows", choices=("raise", "drop"), default="raise", help="what to do with rows of garbage or NaN")
     option("--units-checked", action="store_true", help="accept positions that look like degrees")
     option("--allow-nonphysical", action="store_true", help="accept a model with inertias that no body can have")
@@ -119,7 +129,9 @@ def run(options: argparse.Namespace) -> int:
     from ..io.load import load
     from ..io.log import check_log, read_log
     from ..report.output import check_writable, write_all
+    from ..report.provenance import collect_provenance
     from ..report.summary import print_summary
+    from ..report.verdict import parse_limit
 
     if bool(options.model) != bool(options.log):
         missing = "--log" if options.model else "--model"
@@ -136,6 +148,7 @@ def run(options: argparse.Namespace) -> int:
     maps = maps * count if len(maps) == 1 else maps or [None] * count
     if len(options.rows) > count:
         return misused(f"--rows is given {len(options.rows)} times for {count} log{'s'[: count != 1]}")
+    limits = [parse_limit(text) for text in options.limit]
     out = pathlib.Path(options.out)
     check_writable(out)
     lock = dict(options.lock)
@@ -168,6 +181,8 @@ def run(options: argparse.Namespace) -> int:
 
         truth, chain, logs, validation = example()
         chain = _with_coulomb_velocity(chain, options.coulomb_velocity)
+    for limit in limits:
+        limit.of_joints(chain.n)  # before the work
     with Progress(options.quiet) as progress:
         result = identify(
             chain,
@@ -183,10 +198,21 @@ def run(options: argparse.Namespace) -> int:
             progress=progress,
         )
         progress("writing results", 0, 1)
-        paths = write_all(result, out, source_urdf=options.model, lock=lock or None, tip=options.tip)
+        files = [("model", options.model)] if options.model else []
+        files += [("log", path) for path in options.log] + [("validation", path) for path in options.validate]
+        settings = {k.replace("_", " "): v for k, v in vars(options).items() if k not in _NOT_SETTINGS}
+        paths = write_all(
+            result,
+            out,
+            source_urdf=options.model,
+            lock=lock or None,
+            tip=options.tip,
+            limits=limits,
+            provenance=collect_provenance(files, settings, getattr(options, "arguments", None)),
+        )
         progress("writing results", 1, 1)
     if not options.quiet:
-        print_summary(result, paths, truth)
+        print_summary(result, paths, truth, limits=limits)
     return OK
 
 

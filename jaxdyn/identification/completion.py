@@ -4,9 +4,11 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import ModelError
+from ..errors import IdentificationError, ModelError
 from ..model.build import check_inertia
 from ..model.chain import Chain
+from ..spatial.inertia import pseudo_inertia
+from ..spatial.pseudo_inertia import check_consistent, inertial_parameters_from_pseudo_inertia
 from .base_parameters import BaseParameters
 from .columns import Columns
 
@@ -36,6 +38,44 @@ def with_stand_ins(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
     inertia[empty] = [STAND_IN_MASS, 0, 0, 0, moment, 0, moment, 0, 0, moment]
     names = tuple(chain.link_names[i] for i in np.flatnonzero(empty))
     return eqx.tree_at(lambda c: c.inertia, chain, jnp.asarray(inertia, chain.dtype)), names
+
+
+THINNEST = 0.1  # of a body's own size
+
+
+def with_thickness(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
+    """The chain with bodies of positive density only, and the names of the links that had to be given some thickness.
+
+    Point masses, thin rods and flat plates lie on the edge of what is possible. Their principal second moments of mass about
+    the centre of mass, m s^2, are raised to s = 0.1 of the body's size: of its largest s, or of the distance of the centre
+    of mass from the link's origin.
+
+    Raises:
+        IdentificationError: no body can have a link's inertia at all.
+    """
+    inertia, thin = np.array(chain.inertia, float), []
+    for i, name in enumerate(chain.link_names):
+        pi = inertia[i]
+        try:
+            check_consistent(name, pi)
+            continue
+        except ModelError as error:
+            try:
+                check_inertia(name, pi)
+            except ModelError:
+                raise IdentificationError(
+                    f"{error}. Correct it, leave the link's inertial out (a stand-in is its prior then), or identify with "
+                    "consistent=False"
+                ) from None
+        second = np.asarray(pseudo_inertia(jnp.asarray(pi)), float)
+        centre = second[:3, 3] / pi[0]
+        moments, axes = np.linalg.eigh(second[:3, :3] - pi[0] * np.outer(centre, centre))
+        size = max(np.sqrt(max(moments[-1], 0) / pi[0]), np.linalg.norm(centre)) or STAND_IN_RADIUS
+        moments = np.maximum(moments, pi[0] * (THINNEST * size) ** 2)
+        second[:3, :3] = axes @ np.diag(moments) @ axes.T + pi[0] * np.outer(centre, centre)
+        inertia[i] = np.asarray(inertial_parameters_from_pseudo_inertia(jnp.asarray(second)))
+        thin.append(name)
+    return eqx.tree_at(lambda c: c.inertia, chain, jnp.asarray(inertia, chain.dtype)), tuple(thin)
 
 
 def prior_parameters(chain: Chain, columns: Columns) -> np.ndarray:

@@ -1,6 +1,5 @@
 """`identify`: from a chain and logs to identified parameters, validated on data that were not fitted."""
 
-import dataclasses
 from collections.abc import Callable, Sequence
 
 import jax
@@ -12,7 +11,7 @@ from ..io.check import STILL
 from ..io.log import Log, named_apart
 from ..model.chain import Chain
 from .accumulate import Factors, accumulate, predict
-from .base_parameters import BaseParameters, as_float64, base_parameters
+from .base_parameters import as_float64, base_parameters
 from .columns import DRIVE_TERMS, Columns, DriveTerm, ExtraColumns
 from .completion import (
     STAND_IN_MASS,
@@ -23,67 +22,17 @@ from .completion import (
     prior_parameters,
     with_parameters,
     with_stand_ins,
+    with_thickness,
 )
+from .consistent import ConsistentEstimate, consistent_least_squares, consistent_problem
+from .constraints import Constraints, no_constraints, total_mass_constraint
 from .estimators import Estimate, ordinary_least_squares, weighted_least_squares
 from .preprocessing import Samples, preprocess, split
-from .validation import Fit, fit_quality
+from .priors import Divergence, entropic_divergence
+from .result import Evaluation as Evaluation, Identification as Identification
+from .validation import fit_quality
 
 Progress = Callable[[str, int, int], None]
-
-
-@dataclasses.dataclass(frozen=True)
-class Evaluation:
-    """Measured and predicted torques of one stretch of samples, and how well they match.
-
-    Attributes:
-        title: what the samples are ("fitted: run.csv", "held out: last 30 % of run.csv").
-        samples: the samples.
-        prediction: (N, n) predicted torques [N m].
-        fit: the errors.
-    """
-
-    title: str
-    samples: Samples
-    prediction: np.ndarray
-    fit: Fit
-
-
-@dataclasses.dataclass(frozen=True)
-class Identification:
-    """What `identify` found.
-
-    Attributes:
-        chain: the model with the identified inertias, friction and armature in its leaves.
-        prior: the model that was given.
-        columns: what was identified.
-        base: the base parameters.
-        ols: ordinary least squares.
-        wls: weighted least squares, whose values the chain holds.
-        parameters: (p,) the full set nearest the prior's that has these base parameters, in column order.
-        fitted: an evaluation per log that was fitted.
-        validation: an evaluation per stretch of data that was not.
-        validation_refit: the held-out stretch was predicted by a fit without it, while `chain` was fitted to everything.
-        impossible: for every link whose identified inertia no body can have, what is wrong with it.
-        notes: what reading and preprocessing noticed.
-    """
-
-    chain: Chain
-    prior: Chain
-    columns: Columns
-    base: BaseParameters
-    ols: Estimate
-    wls: Estimate
-    parameters: np.ndarray
-    fitted: tuple[Evaluation, ...]
-    validation: tuple[Evaluation, ...]
-    validation_refit: bool
-    impossible: tuple[str, ...]
-    notes: tuple[str, ...]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the full parameters, in column order."""
-        return self.columns.names(self.chain.n)
 
 
 def check_identifiable(chain: Chain) -> None:
@@ -117,14 +66,19 @@ def identify(
     position_cutoff: float | None = None,
     torque_cutoff: float | None = None,
     stride: int | None = None,
+    consistent: bool = True,
+    mass: float | None = None,
+    constraints: Constraints | None = None,
+    prior_weight: float = 1.0,
+    divergence: Divergence = entropic_divergence,
     progress: Progress | None = None,
 ) -> Identification:
     """Identify a robot's inertial parameters, friction and armature from logged motion.
 
     Logs are resampled, filtered without phase shift and differentiated (`preprocess`); the regressor is accumulated in chunks;
-    the base parameters are estimated by ordinary and by weighted least squares; the full set nearest the chain's own becomes
-    the identified chain; and torques of motion that was not fitted are predicted. Everything runs in float64, whatever JAX's
-    configuration, and the stacked regressor is never held.
+    the base parameters are estimated by ordinary and by weighted least squares, and then again, with the same weights, among
+    links that can exist (`consistent_least_squares`), which become the identified chain; and torques of motion that was not
+    fitted are predicted. Everything runs in float64, whatever JAX's configuration, and the stacked regressor is never held.
 
     Args:
         chain: the robot; its inertias are the prior for what the data do not determine. Links without any (a kinematics-only
@@ -140,11 +94,18 @@ def identify(
         position_cutoff: low-pass on positions [Hz]; chosen from the first run, for all, where None.
         torque_cutoff: low-pass on torques [Hz]; the positions' where None.
         stride: keep every stride-th sample after filtering; chosen from the rates where None.
+        consistent: only links of positive density, and no negative armature or friction. Otherwise the chain becomes the
+            full set nearest its own that has the base parameters of weighted least squares, whether it can exist or not.
+        mass: what all links that move weigh together [kg], where it is known.
+        constraints: what else is known of the parameters: `known_parameters`, `mass_bounds`, `bounding_ellipsoid`, ..
+        prior_weight: of the chain's own inertias against the log (`consistent_problem`).
+        divergence: how the distance from them is measured.
         progress: called with (stage, done, total).
 
     Raises:
         IdentificationError: the logs do not fit the chain or do not excite its parameters, or the chain has coupled joints, a
-            transmission, springs, spherical joints or a free base.
+            transmission, springs, spherical joints or a free base; its inertias are none to start from; constraints
+            cannot be met, or are given although `consistent` is False.
     """
     check_identifiable(chain)
     logs, validate = _listed(logs), _listed(validate)
@@ -166,6 +127,12 @@ def identify(
             "or hold it fixed in the model"
         )
     columns = Columns(tuple(drive_terms), tuple(extra))
+    names = columns.names(chain.n)
+    known = constraints or no_constraints(len(names))
+    if mass is not None:
+        known = known + total_mass_constraint(names, mass)
+    if known.size and not consistent:
+        raise IdentificationError("a known mass and other constraints take part in a consistent estimate only")
     report = progress or (lambda stage, done, total: None)
 
     prepared: list[Samples] = []
@@ -183,6 +150,7 @@ def identify(
         base = base_parameters(chain, columns)
         report("finding base parameters", 1, 1)
         filled, bodiless = with_stand_ins(model)
+        filled, thin = with_thickness(filled) if consistent else (filled, ())
         prior = prior_parameters(filled, columns)
         independence = min(_independence(s) for s in training)
 
@@ -200,10 +168,20 @@ def identify(
             assert factors is not None
             return factors
 
-        def evaluate(title: str, s: Samples, parameters: np.ndarray) -> Evaluation:
-            prediction = predict(columns, model, parameters, s.q, s.qd, s.qdd)
-            prediction += given_torque(model, columns, s.qd, s.qdd)
-            return Evaluation(title, s, prediction, fit_quality(s.tau, prediction, s.qd))
+        def solve(factors: Factors) -> tuple[Estimate, ConsistentEstimate | None, np.ndarray, np.ndarray]:
+            wls = weighted_least_squares(factors, base, independence)
+            nearest = nearest_parameters(base, wls.values, prior)
+            if not consistent:
+                return wls, None, nearest, nearest
+            options = {"independence": independence, "weight": prior_weight, "divergence": divergence}
+            problem = consistent_problem(factors, base, wls, columns, prior, constraints=known, **options)
+            possible = consistent_least_squares(problem, base)
+            return wls, possible, possible.parameters, nearest
+
+        def evaluate(title: str, s: Samples, parameters: np.ndarray, nearest: np.ndarray) -> Evaluation:
+            given = given_torque(model, columns, s.qd, s.qdd)
+            both = [predict(columns, model, x, s.q, s.qd, s.qdd) + given for x in (parameters, nearest)]
+            return Evaluation(title, s, both[0], *(fit_quality(s.tau, torque, s.qd) for torque in both))
 
         held: list[Evaluation] = []
         if validate:
@@ -211,18 +189,17 @@ def identify(
         else:
             halves = [_cut(s, holdout) for s in training]
             factors = fit([first for first, _ in halves])
-            partial = nearest_parameters(base, weighted_least_squares(factors, base, independence).values, prior)
+            _, _, *partial = solve(factors)
             held = [
-                evaluate(f"held out: last {100 * holdout:g} % of {log.source}", last, partial)
+                evaluate(f"held out: last {100 * holdout:g} % of {log.source}", last, *partial)
                 for log, (_, last) in zip(logs, halves, strict=True)
             ]
             factors = fit([last for _, last in halves], factors)
         ols = ordinary_least_squares(factors, base, independence)
-        wls = weighted_least_squares(factors, base, independence)
-        parameters = nearest_parameters(base, wls.values, prior)
-        fitted = [evaluate(f"fitted: {log.source}", s, parameters) for log, s in zip(logs, training, strict=True)]
-        held += [evaluate(f"validation: {log.source}", s, parameters) for log, s in zip(validate, unseen, strict=True)]
-        identified = with_parameters(model, columns, parameters)
+        wls, possible, *found = solve(factors)
+        fitted = [evaluate(f"fitted: {log.source}", s, *found) for log, s in zip(logs, training, strict=True)]
+        held += [evaluate(f"validation: {log.source}", s, *found) for log, s in zip(validate, unseen, strict=True)]
+        identified = with_parameters(model, columns, found[0])
         report("predicting torques", 1, 1)
     identified = jax.tree.map(lambda new, old: jnp.asarray(np.asarray(new), old.dtype), identified, chain)
     notes = tuple(
@@ -236,6 +213,16 @@ def identify(
             "radius stood in as the prior for what the motion does not determine",
             *notes,
         )
+    if thin:
+        notes = (
+            f"the inertia of {', '.join(thin)} is that of a body without thickness: it was given some, as a prior",
+            *notes,
+        )
+    if possible is not None and not possible.converged:
+        notes = (
+            "the consistent estimate stopped before its optimum: its bodies are possible, but may fit better",
+            *notes,
+        )
     return Identification(
         chain=identified,
         prior=chain,
@@ -243,7 +230,9 @@ def identify(
         base=base,
         ols=ols,
         wls=wls,
-        parameters=parameters,
+        consistent=possible,
+        parameters=found[0],
+        unconstrained=found[1],
         fitted=tuple(fitted),
         validation=tuple(held),
         validation_refit=not validate,

@@ -5,19 +5,24 @@ import datetime
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import ModelError, OutputError
 from ..identification.identify import Identification
+from ..io.mjcf_write import write_mjcf
+from ..io.model_file import save_model
 from ..io.urdf_update import update_urdf
 from ..io.urdf_write import save_urdf
 from .files import check_writable as check_folder
 from .html import write_report
+from .provenance import Provenance
 from .tables import write_parameters
+from .verdict import ErrorLimit
 
-FILES = ("parameters.csv", "identified.urdf", "report.html")
+FILES = ("parameters.csv", "identified.urdf", "identified.xml", "model.eqx", "report.html")
+MAY_LACK = ("identified.urdf", "identified.xml")  # formats that do not hold every model
 
 
 def check_writable(directory: str | os.PathLike[str]) -> None:
@@ -40,13 +45,17 @@ def write_all(
     date: datetime.datetime | None = None,
     floating_base: bool | str = False,
     ignore_mimic: bool = False,
+    limits: Sequence[ErrorLimit] = (),
+    provenance: Provenance | None = None,
 ) -> dict[str, Path]:
-    """Write parameters.csv, identified.urdf and report.html into a folder, which is created; the paths by file name.
+    """Write all results into a folder, which is created; the paths by file name.
 
-    All files are finished in a draft folder first and moved in place when the last one is: after an error or Ctrl-C the
-    folder is what it was. Files of these names are replaced. A model that a URDF cannot hold (helical joints, a first
-    moment without mass) leaves out identified.urdf only: the report says why, and one from an earlier run is moved to
-    identified.urdf.old, so that nobody takes it for this one's.
+    parameters.csv (`write_parameters`), identified.urdf, identified.xml for MuJoCo, model.eqx (`save_model`: the identified
+    chain to the last bit) and report.html. All files are finished in a draft folder first and moved in place when the
+    last one is: after an error or Ctrl-C the folder is what it was. Files of these names are replaced. A model that a URDF
+    cannot hold (helical joints, a first moment without mass) leaves out identified.urdf, one that MJCF cannot (inertias
+    that no body can have among others) identified.xml: the report says why, and one from an earlier run is moved to
+    a name with .old behind, so that nobody takes it for this one's.
 
     Args:
         source_urdf: the file the chain was loaded from: identified.urdf is that file with the identified numbers.
@@ -55,9 +64,12 @@ def write_all(
         title: of the report; made from the name of the source where None.
         date: of the report; now where None.
         floating_base, ignore_mimic: as given to `load`.
+        limits: what errors are good enough, for the report's verdict (`parse_limit`).
+        provenance: input files and settings, for the report (`collect_provenance`).
 
     Raises:
         OutputError: the folder cannot be written: it is a file, there is no permission, the disk is full.
+        IdentificationError: a limit has the wrong number of numbers.
     """
     target = Path(os.path.abspath(directory))
     check_writable(target)
@@ -69,13 +81,17 @@ def write_all(
         draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=target))
         write_parameters(result, draft / "parameters.csv")
         loaded = {"lock": lock, "tip": tip, "floating_base": floating_base, "ignore_mimic": ignore_mimic}
-        written, note = _write_model(result, draft / "identified.urdf", source_urdf, loaded)
-        write_report(result, draft / "report.html", title, date, (note,) if note else ())
-        names = [name for name in FILES if written or name != "identified.urdf"]
+        notes = [_write_urdf(result, draft / "identified.urdf", source_urdf, loaded)]
+        notes.append(_write_mjcf(result, draft / "identified.xml"))
+        save_model(result.chain, draft / "model.eqx")
+        notes = [note for note in notes if note]
+        write_report(result, draft / "report.html", title, date, notes, limits, provenance)
+        names = [name for name in FILES if (draft / name).exists()]
         moves = [(draft / name, target / name) for name in names]
-        stale = target / "identified.urdf"
-        if not written and stale.exists() and not (source_urdf is not None and stale.samefile(source_urdf)):
-            moves.append((stale, target / "identified.urdf.old"))
+        for name in MAY_LACK:
+            stale = target / name
+            if name not in names and stale.exists() and not (source_urdf is not None and stale.samefile(source_urdf)):
+                moves.append((stale, target / f"{name}.old"))
         _move(moves, draft)
     except BaseException as error:
         if draft is not None:
@@ -88,7 +104,7 @@ def write_all(
             raise OutputError(
                 f"{target}: cannot be written: {reason}; check its permissions and the space on the disk"
             ) from None
-        if isinstance(error, OutputError):
+        if isinstance(error, ModelError | OutputError):
             raise OutputError(str(error).replace(str(draft), str(target))) from None
         raise
     shutil.rmtree(draft, ignore_errors=True)
@@ -104,18 +120,18 @@ def _missing(folder: Path) -> list[Path]:
     return missing
 
 
-def _write_model(
+def _write_urdf(
     result: Identification,
     path: Path,
     source: str | os.PathLike[str] | None,
     loaded: Mapping[str, Any],
-) -> tuple[bool, str]:
-    """Write the model, into its source where there is one; was it written, and what is to be said about it."""
+) -> str:
+    """Write the model, into its source where there is one; what is to be said about it, as that it was not written."""
     note = ""
     if source is not None:
         try:
             update_urdf(source, result.chain, path, **loaded, allow_nonphysical=True)
-            return True, ""
+            return ""
         except ModelError as error:
             note = (
                 f"identified.urdf was written anew, without what else {os.fspath(source)} holds (meshes, branches): "
@@ -123,10 +139,23 @@ def _write_model(
             )
     try:
         save_urdf(result.chain, path, allow_nonphysical=True)
-        return True, note
+        return note
     except ModelError as error:
-        reason = str(error).replace(str(path), path.name)
-        return False, f"identified.urdf was not written: {reason}. All numbers are in parameters.csv"
+        return _refused(path, error)
+
+
+def _write_mjcf(result: Identification, path: Path) -> str:
+    """Write the model for MuJoCo; what is to be said about it."""
+    try:
+        left_out = write_mjcf(result.chain, path)
+    except ModelError as error:
+        return _refused(path, error)
+    return f"identified.xml is without {', '.join(left_out)}, which MJCF has no place for" if left_out else ""
+
+
+def _refused(path: Path, error: ModelError) -> str:
+    reason = str(error).replace(str(path), path.name)
+    return f"{path.name} was not written: {reason}. All numbers are in parameters.csv and model.eqx"
 
 
 def _move(moves: list[tuple[Path, Path]], draft: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from ..identification.columns import DRIVE_NAMES, INERTIAL_NAMES
 from ..identification.identify import Identification
+from ..identification.null_space import null_space
 from .markup import element, escaped, items, names, number, rounded, table, unit, with_deviation
 from .quality import FAIR, GOOD, Row, determination, parameter_rows
 
@@ -14,6 +15,11 @@ _MEANING = {
     "coulomb": "Coulomb friction fc",
     "offset": "offset off",
 }
+_POSSIBLE = (
+    "The set in the written model: of all bodies that can exist, those that fit the logs, and are nearest the given ones where "
+    "the logs do not decide. "
+)
+_NEAREST = "One set of parameters that has these base parameters: the one nearest the prior. "
 _KNOWN = {"yes": "yes", "only in sums": "", "no": "no"}
 
 
@@ -34,7 +40,8 @@ def _base(rows: Sequence[Row]) -> str:
             ("unit", "text"),
             ("s.d. [%]", ""),
             ("determined", "text"),
-            ("OLS", "edge"),
+            ("in the model", "edge"),
+            ("OLS", ""),
             ("prior", ""),
         )
     )
@@ -51,8 +58,10 @@ def _base(rows: Sequence[Row]) -> str:
         + element(
             "p",
             "The combinations of parameters that torques depend on, by weighted least squares (each joint weighed by "
-            "its own noise); OLS is ordinary least squares, prior the model that was given. Each is named by its sum, "
-            "its leading parameter first; numbers after names count links and joints from the base.",
+            "its own noise). In the model: what the written model has, whose links are bodies that can exist; where that is "
+            "several deviations off, the noise or something the model lacks asks for impossible bodies. OLS is ordinary least "
+            "squares, prior the model that was given. Each is named by its sum, its leading parameter first; numbers after "
+            "names count links and joints from the base.",
         )
         + element(
             "p",
@@ -88,7 +97,8 @@ def _base_row(row: Row) -> str:
             element("td", unit(row.unit), "text"),
             element("td", rounded(row.relative)),
             element("td", element("span", filled, "bar") + f" {word}", "text"),
-            element("td", with_deviation(row.ols_value, row.deviation)[0], "edge"),
+            element("td", with_deviation(row.model, row.deviation)[0], "edge"),
+            element("td", with_deviation(row.ols_value, row.deviation)[0]),
             element("td", with_deviation(row.prior, row.deviation)[0] if row.prior else "0"),
         )
     )
@@ -101,7 +111,8 @@ def _full(result: Identification, rows: Sequence[Row]) -> str:
     text = element("h2", "Full set", id="full")
     text += element(
         "p",
-        "One set of parameters that has these base parameters: the one nearest the prior. Set in "
+        (_POSSIBLE if result.consistent else _NEAREST)
+        + "Set in "
         + element("b", "bold", "yes")
         + ", a parameter is identified on its own; plain, only sums that it is part of are; in "
         + element("i", "italics", "no")
@@ -171,6 +182,14 @@ def _unknown(result: Identification) -> str:
         text += element("p", names(base.dropped))
     if not base.unidentifiable and not base.dropped:
         text += element("p", "Nothing: every parameter is identifiable on its own.")
+    if directions := null_space(base, result.names):
+        text += element(
+            "p",
+            f"Together they leave {len(directions)} directions in which parameters can change and no torque does, whatever "
+            "the motion. In each, one grows by 1 of its unit and the others by what stands after them:",
+        )
+        lines = "".join(element("li", element("code", escaped(d.text))) for d in directions)
+        text += element("details", element("summary", f"All {len(directions)} directions") + element("ul", lines))
     left_out = [DRIVE_NAMES[term] for term in DRIVE_NAMES if term not in result.columns.drive_terms]
     if left_out:
         text += element("p", f"Not identified, because they were left out: {names(left_out)} of every joint.")
@@ -190,8 +209,7 @@ def impossible_section(result: Identification) -> str:
             "Predicted torques are as good all the same: they depend on the base parameters only. But forward dynamics "
             "can fail, because the mass matrix may not be positive definite. Load the model with "
             + element("code", "allow_nonphysical=True")
-            + " to use it for inverse dynamics. A prior with realistic inertias helps, because it fills in what the data do "
-            "not determine; the estimate itself is not constrained to inertias that a body can have.",
+            + " to use it for inverse dynamics. Without consistent=False, `identify` finds bodies that can exist.",
         ),
         "warning",
     )

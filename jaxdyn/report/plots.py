@@ -1,45 +1,16 @@
-"""Pictures of measured and predicted torques as inline SVG, which take their colours from the page's style sheet."""
+"""Pictures of quantities over time: measured and predicted, and under them their difference."""
 
-import io
 import itertools
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from jaxtyping import Float
 
 from ..identification.identify import Evaluation
+from .svg import FAINT, GAP, MEASURED, PREDICTED, PRIOR, RESIDUAL, picture
 
-# Stand-ins that become CSS variables, so that one picture serves light and dark screens and paper.
-_COLOURS = {
-    "#010101": "var(--ink)",
-    "#020202": "var(--faint)",
-    "#030303": "var(--line)",
-    "#040404": "var(--measured)",
-    "#050505": "var(--predicted)",
-    "#060606": "var(--residual)",
-    "#070707": "var(--gap)",
-}
-_INK, _FAINT, _LINE, _MEASURED, _PREDICTED, _RESIDUAL, _GAP = _COLOURS
 _SIZE = (10.4, 3.05)  # [in]
-_STYLE = {
-    "svg.fonttype": "none",
-    "path.simplify": False,
-    "font.family": "sans-serif",
-    "font.size": 9,
-    "text.color": _INK,
-    "axes.edgecolor": _LINE,
-    "axes.labelcolor": _INK,
-    "axes.linewidth": 0.8,
-    "axes.grid": True,
-    "axes.unicode_minus": False,
-    "grid.color": _LINE,
-    "grid.linewidth": 0.5,
-    "xtick.color": _LINE,
-    "ytick.color": _LINE,
-    "xtick.labelcolor": _FAINT,
-    "ytick.labelcolor": _FAINT,
-}
+_LATER = (PREDICTED, PRIOR)  # colours of the first and the second prediction
 
 
 def envelope(
@@ -61,8 +32,7 @@ def envelope(
 def torque_svg(evaluation: Evaluation, joint: int, unit: str, points: int = 1400, key: str = "") -> str:
     """Measured and predicted torque of one joint over time, and under it their difference, as an SVG element.
 
-    Pieces of the run parted by gaps are drawn apart, the gaps shaded. Colours are the CSS variables --ink, --faint,
-    --line, --measured, --predicted, --residual and --gap of the page around it.
+    Pieces of the run parted by gaps are drawn apart, the gaps shaded. Colours are CSS variables of the page around it.
 
     Args:
         joint: its index, from 0.
@@ -70,78 +40,76 @@ def torque_svg(evaluation: Evaluation, joint: int, unit: str, points: int = 1400
         points: most points a curve; what is longer is drawn by its envelope.
         key: another one for each picture of a page, so that no id in it is used twice.
     """
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
-    from matplotlib.style import context
-
     samples = evaluation.samples
-    measured, predicted = samples.tau[:, joint], evaluation.prediction[:, joint]
-    start = float(samples.t[0])
+    return over_time(
+        samples.t,
+        samples.tau[:, joint],
+        {"predicted": evaluation.prediction[:, joint]},
+        samples.segments,
+        ("torque", "residual", unit),
+        f"Measured and predicted torque over time, and their difference, of joint {joint + 1}",
+        points,
+        f"{key} {joint}",
+    )
+
+
+def over_time(
+    t: Float[np.ndarray, " N"],
+    measured: Float[np.ndarray, " N"],
+    predictions: dict[str, Float[np.ndarray, " N"]],
+    pieces: Sequence[tuple[int, int]],
+    words: tuple[str, str, str],
+    label: str,
+    points: int = 1400,
+    key: str = "",
+) -> str:
+    """A measured curve and one or two predicted ones by name, and under them measured minus predicted, as an SVG element.
+
+    Args:
+        t: time [s].
+        pieces: (start, stop) of each piece without gaps; one where there are none.
+        words: what is drawn, what the difference is called, and the unit of both.
+        label: what is to be seen, for those who cannot.
+        points: most points a curve.
+        key: another one for each picture of a page.
+    """
+    start = float(t[0])
     shift = start if abs(start) > 1e5 else 0.0
-    t = samples.t - shift
-    pieces = samples.segments or ((0, len(t)),)
-    with context(["default", {**_STYLE, "svg.hashsalt": f"jaxdyn {key} {joint}"}]):
-        figure = Figure(figsize=_SIZE, facecolor="none")
-        FigureCanvasSVG(figure)
-        upper, lower = figure.subplots(2, sharex=True, height_ratios=(1.75, 1))
+    t, pieces = t - shift, tuple(pieces) or ((0, len(t)),)
+    what, difference, unit = words
+    several = len(predictions) > 1
+    curves: list[tuple[int, np.ndarray, str, float, str]] = [(0, measured, MEASURED, 2.5, "measured")]
+    for (name, y), colour in zip(predictions.items(), _LATER, strict=False):
+        curves.append((0, y, colour, 1.0, name))
+        curves.append((1, measured - y, colour if several else RESIDUAL, 0.7, "" if several else f"measured - {name}"))
+
+    def draw(figure) -> None:
+        both = upper, lower = figure.subplots(2, sharex=True, height_ratios=(1.75, 1))
         figure.subplots_adjust(left=0.075, right=0.995, top=0.915, bottom=0.15, hspace=0.12)
-        curves = (
-            (upper, measured, _MEASURED, 2.5, "measured"),
-            (upper, predicted, _PREDICTED, 1.0, "predicted"),
-            (lower, measured - predicted, _RESIDUAL, 0.7, "measured - predicted"),
-        )
-        for axes, y, colour, width, label in curves:
+        for row, y, colour, width, name in curves:
             for k, (x, part) in enumerate(_drawn(t, y, pieces, points)):
-                axes.plot(x, part, color=colour, linewidth=width, label=None if k else label)
-        for axes, label in ((upper, f"torque [{unit}]"), (lower, f"residual [{unit}]")):
+                both[row].plot(x, part, color=colour, linewidth=width, label=None if k or not name else name)
+        for axes, name in ((upper, f"{what} [{unit}]"), (lower, f"{difference} [{unit}]")):
             for (_, stop), (begin, _) in itertools.pairwise(pieces):
-                axes.axvspan(t[stop - 1], t[begin], facecolor=_GAP, edgecolor="none")
-            axes.set_facecolor("none")
-            axes.set_ylabel(label)
+                axes.axvspan(t[stop - 1], t[begin], facecolor=GAP, edgecolor="none")
+            axes.set_ylabel(name)
             axes.yaxis.set_label_coords(-0.052, 0.5)
-            axes.spines[["top", "right"]].set_visible(False)
             axes.margins(x=0.005)
         lower.locator_params(axis="y", nbins=4)
-        lower.axhline(0, color=_FAINT, linewidth=0.6)
+        lower.axhline(0, color=FAINT, linewidth=0.6)
         lower.set_xlabel(f"time from {shift:.3f} s on [s]" if shift else "time [s]")
-        handles = [line for axes in (upper, lower) for line in axes.get_lines() if not line.get_label().startswith("_")]
+        handles = [line for axes in both for line in axes.get_lines() if not line.get_label().startswith("_")]
         figure.legend(handles=handles, loc="upper right", ncols=3, frameon=False, borderaxespad=0.1, handlelength=2.2)
-        text = io.StringIO()
-        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    return _tidy(
-        text.getvalue(), f"Measured and predicted torque over time, and their difference, of joint {joint + 1}"
-    )
+
+    return picture(draw, _SIZE, label, key)
 
 
 def _drawn(
     t: np.ndarray, y: np.ndarray, pieces: tuple[tuple[int, int], ...], points: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Each piece with its share of the points."""
+    """Each piece with its share of the points; a curve is broken where its numbers are not finite."""
     for start, stop in pieces:
-        yield envelope(t[start:stop], y[start:stop], max(8, points * (stop - start) // len(t)))
-
-
-def _tidy(svg: str, label: str) -> str:
-    """Only the SVG element: one decimal a coordinate, colours by variable, no ids of groups, fonts of the page."""
-    svg = svg[svg.index("<svg") :]
-    for needless in (
-        r"<metadata>.*?</metadata>\s*",
-        r"<defs>\s*<style.*?</style>\s*</defs>\s*",
-        r"font-family: [^;]*; ",
-        r' transform="rotate\(-0 [^"]*"',
-        r'(?<=<g) id="[^"]*"',
-        r"(?<=>)\s+(?=<)",
-    ):
-        svg = re.sub(needless, "", svg, flags=re.DOTALL)
-    svg = re.sub(r"(?<= d=\")[^\"]+", lambda path: _short(path[0]), svg)
-    for stand_in, variable in _COLOURS.items():
-        svg = svg.replace(stand_in, variable)
-    head, body = svg.split(">", 1)
-    box = re.search(r'viewBox="[^"]+"', head)
-    assert box is not None
-    return f'<svg {box[0]} role="img" aria-label="{label}" xmlns:xlink="http://www.w3.org/1999/xlink">{body}'
-
-
-def _short(path: str) -> str:
-    numbers = re.sub(r"-?\d+\.\d+", lambda number: f"{float(number[0]):.1f}", path)
-    return re.sub(r"\s+", " ", numbers).strip()
+        there = start + np.flatnonzero(np.isfinite(y[start:stop]))
+        for index in np.split(there, np.flatnonzero(np.diff(there) > 1) + 1):
+            if len(index):
+                yield envelope(t[index], y[index], max(8, points * len(index) // len(t)))

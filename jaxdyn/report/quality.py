@@ -25,7 +25,9 @@ class Row:
         kind: "base" for a combination that the torques determine, "full" for a single parameter.
         name: the combination or the parameter.
         belongs_to: the link or joint (of the parameter that leads a combination).
-        value: weighted least squares, or the completion's choice.
+        value: weighted least squares for a combination, without asking for possible bodies; what the model holds for a single
+            parameter.
+        model: what the written model holds: of a combination, its value for the consistent set.
         unit: of the value.
         deviation: standard deviation of the value.
         relative: the same in percent of the value.
@@ -39,6 +41,7 @@ class Row:
     name: str
     belongs_to: str
     value: float
+    model: float
     unit: str
     deviation: float | None
     relative: float | None
@@ -56,7 +59,7 @@ def parameter_rows(result: Identification) -> tuple[list[Row], list[Row]]:
     """
     units, owners = result.columns.units(result.prior), _owners(result)
     prior = prior_parameters(result.prior, result.columns)
-    base_prior = result.base.matrix @ prior
+    base_prior, held = result.base.matrix @ prior, result.base.matrix @ result.parameters
     ols, wls = result.ols, result.wls
     with np.errstate(invalid="ignore"):  # 0 of 0
         relative = wls.relative_standard_deviations
@@ -68,6 +71,7 @@ def parameter_rows(result: Identification) -> tuple[list[Row], list[Row]]:
                 name=result.base.names[k],
                 belongs_to=owners[lead],
                 value=float(wls.values[k]),
+                model=float(held[k]),
                 unit=units[lead],
                 deviation=float(wls.standard_deviations[k]),
                 relative=float(relative[k]),
@@ -91,6 +95,7 @@ def parameter_rows(result: Identification) -> tuple[list[Row], list[Row]]:
                 name=name,
                 belongs_to=owners[i],
                 value=float(result.parameters[i]),
+                model=float(result.parameters[i]),
                 unit=units[i],
                 deviation=row and row.deviation,
                 relative=row and row.relative,
@@ -128,6 +133,12 @@ def pooled(evaluations: Sequence[Evaluation]) -> Fit | None:
         )
     )
     return fit_quality(tau, prediction, qd)
+
+
+def pooled_unconstrained(evaluations: Sequence[Evaluation]) -> np.ndarray:
+    """(n,) RMS errors of the base parameters that were not asked to be those of possible bodies, over several evaluations."""
+    counts = [e.unconstrained.samples for e in evaluations]
+    return np.sqrt(np.average([e.unconstrained.rms**2 for e in evaluations], axis=0, weights=counts))
 
 
 def torque_units(chain: Chain) -> tuple[str, ...]:

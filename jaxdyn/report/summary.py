@@ -1,7 +1,7 @@
 """The outcome of an identification on one screen of a terminal."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,18 +12,21 @@ from rich.text import Text
 
 from ..identification.identify import Identification
 from ..model.chain import Chain
-from .html import REFIT
+from .output import MAY_LACK
+from .overview import REFIT
 from .quality import FAIR, GOOD, deviations_from, pooled, torque_units
+from .verdict import ErrorLimit, verdict
 
 _LISTED = 3  # parameters named among the best and the worst determined
 _LONGEST = 16  # characters of a sum that is named
 
 
-def summary(result: Identification, truth: Chain | None = None) -> RenderableType:
-    """Errors joint by joint, and what was determined how well, for rich to print: 13 lines and one a joint.
+def summary(result: Identification, truth: Chain | None = None, limits: Sequence[ErrorLimit] = ()) -> RenderableType:
+    """Errors joint by joint, what was determined how well, and a verdict, for rich to print: 14 lines and one a joint.
 
     Args:
         truth: the robot that the logs were simulated with, where there is one to compare with.
+        limits: what errors are good enough (`parse_limit`); each is judged in a line.
     """
     fitted, unseen = pooled(result.fitted), pooled(result.validation)
     units = torque_units(result.chain)
@@ -63,6 +66,10 @@ def summary(result: Identification, truth: Chain | None = None) -> RenderableTyp
                 f"standard deviations, the worst {off.max():.1f} away"
             )
         )
+    judged = verdict(result, limits)
+    colour = {"good": "green", "fair": "yellow", "poor": "red"}
+    lines += [Text(check.text, style=colour[check.level]) for check in judged.checks[: len(limits)]]
+    lines.append(Text(judged.headline.replace("below", "in the report"), style=f"bold {colour[judged.level]}"))
     return Group(*lines)
 
 
@@ -71,6 +78,7 @@ def print_summary(
     paths: Mapping[str, Path] | None = None,
     truth: Chain | None = None,
     console: Console | None = None,
+    limits: Sequence[ErrorLimit] = (),
 ) -> None:
     """Print `summary` and where the files are.
 
@@ -78,13 +86,14 @@ def print_summary(
         paths: as `write_all` returns them.
         truth: as for `summary`.
         console: standard output where None.
+        limits: as for `summary`.
     """
     console = Console(highlight=False) if console is None else console
-    console.print(summary(result, truth))
+    console.print(summary(result, truth, limits))
     for path in (paths or {}).values():
         console.print(Text(str(path)), soft_wrap=True)
-    if paths and "identified.urdf" not in paths:
-        console.print(Text("identified.urdf could not be written; the report says why", style="yellow"))
+    if paths and (lacking := [name for name in MAY_LACK if name not in paths]):
+        console.print(Text(f"{' and '.join(lacking)} could not be written; the report says why", style="yellow"))
 
 
 def _determined(result: Identification) -> list[str]:

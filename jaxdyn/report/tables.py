@@ -20,6 +20,7 @@ COLUMNS = (
     "ols_sd",
     "prior",
     "identifiable",
+    "model_value",
 )
 
 
@@ -37,7 +38,9 @@ def write_parameters(result: Identification, path: str | os.PathLike[str]) -> No
     """Write one table with a row a parameter: the base parameters (`kind` base), then the full set (`kind` full).
 
     Columns: kind, name, belongs_to (link or joint), value, unit, standard_deviation, relative_sd_percent, ols_value,
-    ols_sd, prior (of the model that was given), identifiable (yes, only in sums, no). A full parameter has a standard
+    ols_sd, prior (of the model that was given), identifiable (yes, only in sums, no), model_value. The value of a base
+    parameter is that of weighted least squares alone, to which the standard deviation belongs; model_value is what the
+    written model has, whose bodies can exist. A full parameter has a standard
     deviation only where a base parameter consists of it alone; the value of any other is the completion's choice.
     Numbers have all their digits; a cell without a number is empty. Read it with any spreadsheet, pandas, or
     `numpy.genfromtxt(path, delimiter=",", names=True, dtype=None, encoding="utf-8")`.
@@ -50,7 +53,7 @@ def write_parameters(result: Identification, path: str | os.PathLike[str]) -> No
 
 def _values(row: Row) -> tuple[str | float | None, ...]:
     estimates = (row.deviation, row.relative, row.ols_value, row.ols_deviation)
-    return (row.kind, row.name, row.belongs_to, row.value, row.unit, *estimates, row.prior, row.identifiable)
+    return (row.kind, row.name, row.belongs_to, row.value, row.unit, *estimates, row.prior, row.identifiable, row.model)
 
 
 def _cell(value: str | float | None) -> str:

@@ -1,0 +1,75 @@
+"""What `identify` gives back."""
+
+import dataclasses
+
+import numpy as np
+
+from ..model.chain import Chain
+from .base_parameters import BaseParameters
+from .columns import Columns
+from .consistent import ConsistentEstimate
+from .estimators import Estimate
+from .preprocessing import Samples
+from .validation import Fit
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """Measured and predicted torques of one stretch of samples, and how well they match.
+
+    Attributes:
+        title: what the samples are ("fitted: run.csv", "held out: last 30 % of run.csv").
+        samples: the samples.
+        prediction: (N, n) predicted torques [N m].
+        fit: the errors.
+        unconstrained: the errors of the base parameters that were not asked to be those of possible bodies.
+    """
+
+    title: str
+    samples: Samples
+    prediction: np.ndarray
+    fit: Fit
+    unconstrained: Fit
+
+
+@dataclasses.dataclass(frozen=True)
+class Identification:
+    """What `identify` found.
+
+    Attributes:
+        chain: the model with the identified inertias, friction and armature in its leaves.
+        prior: the model that was given.
+        columns: what was identified.
+        base: the base parameters.
+        ols: ordinary least squares.
+        wls: weighted least squares, of the base parameters alone.
+        consistent: the estimate among bodies that can exist, which the chain holds; None where it was not asked for.
+        parameters: (p,) the full set in the chain, in column order.
+        unconstrained: (p,) the full set nearest the prior's that has the base parameters of `wls`; the chain holds it where
+            `consistent` is None.
+        fitted: an evaluation per log that was fitted.
+        validation: an evaluation per stretch of data that was not.
+        validation_refit: the held-out stretch was predicted by a fit without it, while `chain` was fitted to everything.
+        impossible: for every link whose identified inertia no body can have, what is wrong with it.
+        notes: what reading and preprocessing noticed.
+    """
+
+    chain: Chain
+    prior: Chain
+    columns: Columns
+    base: BaseParameters
+    ols: Estimate
+    wls: Estimate
+    consistent: ConsistentEstimate | None
+    parameters: np.ndarray
+    unconstrained: np.ndarray
+    fitted: tuple[Evaluation, ...]
+    validation: tuple[Evaluation, ...]
+    validation_refit: bool
+    impossible: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the full parameters, in column order."""
+        return self.columns.names(self.chain.n)

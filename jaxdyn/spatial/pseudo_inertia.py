@@ -1,0 +1,96 @@
+"""Physical consistency of a body: its pseudo-inertia, and log-Cholesky parameters that reach every possible body.
+
+A body of positive density has a positive definite 4x4 pseudo-inertia J, and conversely (Wensing, Kim & Slotine 2017):
+
+    J = [[S, h], [h^T, m]] = integral of [x; 1] [x; 1]^T dm,    S = tr(I_o)/2 1 - I_o.
+
+J is linear in the ten parameters. Its triangular factor with logarithms on the diagonal is ten numbers without any bound
+(Rucker & Wensing 2022): J = U U^T,
+
+    U = e^a [[e^d1, s12, s13, t1], [0, e^d2, s23, t2], [0, 0, e^d3, t3], [0, 0, 0, 1]],
+
+theta = (a, d1, d2, d3, s12, s23, s13, t1, t2, t3): a scales the mass, m = e^2a; t is the centre of mass [m]; e^d stretches
+and s shears the body [m]. The map is smooth and one to one both ways.
+"""
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..errors import ModelError
+from .inertia import pseudo_inertia
+
+MARGIN = 1e-13  # smallest over largest eigenvalue of a scaled pseudo-inertia that still counts as positive definite
+
+
+def inertial_parameters_from_pseudo_inertia(j: Float[Array, "4 4"]) -> Float[Array, "10"]:
+    """The ten parameters of a pseudo-inertia: I_o = tr(S) 1 - S. Inverse of `inertia.pseudo_inertia`, and linear like it."""
+    s, h = j[:3, :3], j[:3, 3]
+    xx, yy, zz = s[1, 1] + s[2, 2], s[0, 0] + s[2, 2], s[0, 0] + s[1, 1]
+    return jnp.stack([j[3, 3], h[0], h[1], h[2], xx, -s[0, 1], yy, -s[0, 2], -s[1, 2], zz])
+
+
+def log_cholesky_factor(theta: Float[Array, "10"]) -> Float[Array, "4 4"]:
+    """U of the log-Cholesky parameters: upper triangular with a positive diagonal, J = U U^T."""
+    a, d1, d2, d3, s12, s23, s13, t1, t2, t3 = jnp.asarray(theta)
+    zero, one = jnp.zeros_like(a), jnp.ones_like(a)
+    rows = [
+        [jnp.exp(d1), s12, s13, t1],
+        [zero, jnp.exp(d2), s23, t2],
+        [zero, zero, jnp.exp(d3), t3],
+        [zero, zero, zero, one],
+    ]
+    return jnp.exp(a) * jnp.stack([jnp.stack(row) for row in rows])
+
+
+def log_cholesky_from_factor(u: Float[Array, "4 4"]) -> Float[Array, "10"]:
+    """Inverse of `log_cholesky_factor`."""
+    v = u / u[3, 3]
+    d = jnp.log(jnp.diagonal(v)[:3])
+    return jnp.stack([jnp.log(u[3, 3]), d[0], d[1], d[2], v[0, 1], v[1, 2], v[0, 2], v[0, 3], v[1, 3], v[2, 3]])
+
+
+def log_cholesky_to_inertial_parameters(theta: Float[Array, "10"]) -> Float[Array, "10"]:
+    """The ten parameters of the body with log-Cholesky parameters theta: a possible body for every theta."""
+    u = log_cholesky_factor(theta)
+    return inertial_parameters_from_pseudo_inertia(u @ u.T)
+
+
+def log_cholesky_from_inertial_parameters(pi: Float[Array, "10"]) -> Float[Array, "10"]:
+    """Log-Cholesky parameters of a body; NaN where its pseudo-inertia is not positive definite.
+
+    Inverse of `log_cholesky_to_inertial_parameters`. To have an impossible body refused by name, call
+    `check_consistent` first, outside jit.
+    """
+    return log_cholesky_from_factor(pseudo_inertia_factor(pseudo_inertia(pi)))
+
+
+def pseudo_inertia_factor(j: Float[Array, "4 4"]) -> Float[Array, "4 4"]:
+    """The upper triangular U with J = U U^T and a positive diagonal; NaN where J is not positive definite."""
+    flipped = jnp.linalg.cholesky(j[::-1, ::-1])
+    return flipped[::-1, ::-1]
+
+
+def check_consistent(link: str, pi: Float[np.ndarray, "10"] | Float[Array, "10"]) -> None:
+    """Refuse ten parameters without a body of positive density: a pseudo-inertia that is not positive definite.
+
+    Host-side. Stricter than what `make_chain` asks for: a point mass, a thin rod and a massless link lie on the edge of what is
+    possible and have no log-Cholesky parameters. Lengths are scaled by the body's own size, so that units do not matter.
+
+    Raises:
+        ModelError: naming the link, what is wrong and what to do.
+    """
+    pi = np.asarray(pi, float)
+    if not np.all(np.isfinite(pi)):
+        raise ModelError(f"link {link!r}: its inertial parameters hold NaN or infinity")
+    if pi[0] <= 0:
+        raise ModelError(f"link {link!r}: mass {pi[0]:g} kg is not positive; give the link a positive mass")
+    io = np.array([[pi[4], pi[5], pi[7]], [pi[5], pi[6], pi[8]], [pi[7], pi[8], pi[9]]])
+    second = 0.5 * np.trace(io) * np.eye(3) - io - np.outer(pi[1:4], pi[1:4]) / pi[0]
+    least = np.linalg.eigvalsh(second)[0]
+    if least <= MARGIN * np.trace(io):
+        raise ModelError(
+            f"link {link!r}: no body of positive density has this inertia: the second moment of mass about the centre of "
+            f"mass, tr(I)/2 1 - I, has the principal value {least:.3g} kg m^2, which must be positive (the triangle "
+            "inequality of the principal moments). Check units, frames and the sign of the products of inertia"
+        )

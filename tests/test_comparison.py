@@ -1,0 +1,135 @@
+"""Two models on a log: errors against those computed by hand, what is shown, and the command."""
+
+import dataclasses
+import hashlib
+import io
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from rich.console import Console
+
+from jaxdyn.cli import main
+from jaxdyn.dynamics.friction import friction_force
+from jaxdyn.dynamics.inverse import inverse_dynamics
+from jaxdyn.errors import IdentificationError
+from jaxdyn.identification.comparison import compare_models
+from jaxdyn.identification.preprocessing import preprocess
+from jaxdyn.io.log import Log
+from jaxdyn.io.model_file import save_model
+from jaxdyn.io.urdf_write import save_urdf
+from jaxdyn.report.comparison_page import comparison_html, comparison_verdict, print_comparison
+from jaxdyn.report.markup import rounded
+from report_example import small_example
+
+
+@pytest.fixture(scope="module")
+def models():
+    truth, result = small_example()
+    return truth, dataclasses.replace(result.prior, viscous_friction=0 * truth.viscous_friction)
+
+
+@pytest.fixture(scope="module")
+def log(models):
+    """Three seconds of the true robot, with noise on the torques."""
+    rng = np.random.default_rng(0)
+    t = np.arange(600) / 200
+    w = np.array([3.0, 5.0])
+    q, qd, qdd = 0.5 * np.sin(w * t[:, None]), 0.5 * w * np.cos(w * t[:, None]), -0.5 * w**2 * np.sin(w * t[:, None])
+    tau = _torque(models[0], q, qd, qdd)
+    return Log(t, q, None, tau + 0.05 * rng.normal(size=q.shape), source="run.csv")
+
+
+@pytest.fixture(scope="module")
+def comparison(models, log):
+    return compare_models(*models, log, ("true", "given"))
+
+
+def _torque(chain, q, qd, qdd):
+    force = jax.vmap(lambda *x: inverse_dynamics(chain, *x) + friction_force(chain, x[1]))
+    return np.asarray(force(*map(jnp.asarray, (q, qd, qdd))))
+
+
+def test_errors_are_those_of_each_model(models, log, comparison):
+    s = preprocess(log)
+    for k, chain in enumerate(models):
+        error = s.tau - _torque(chain, s.q, s.qd, s.qdd)
+        fit = comparison.fits[k]
+        np.testing.assert_allclose(fit.rms, np.sqrt((error**2).mean(0)), rtol=1e-9)
+        np.testing.assert_allclose(fit.relative, 100 * np.linalg.norm(error, axis=0) / np.linalg.norm(s.tau, axis=0))
+        moving = np.abs(s.qd) > 0.02
+        expected = [100 * np.linalg.norm(error[m, j]) / np.linalg.norm(s.tau[m, j]) for j, m in enumerate(moving.T)]
+        np.testing.assert_allclose(fit.relative_moving, expected)
+    np.testing.assert_allclose(comparison.ratio, comparison.fits[1].rms / comparison.fits[0].rms)
+    assert np.all(comparison.ratio > 2)
+    true, given = comparison.runs[0].simulations
+    assert np.all(true.rms < given.rms) and np.all(true.rms < 0.1 * true.coasting_rms)
+
+
+def test_several_logs_are_pooled(models, log, comparison):
+    short = Log(log.t[:300], log.q[:300], None, log.tau[:300], source="short.csv")
+    both = compare_models(*models, [log, short])
+    sizes = [len(r.samples) for r in both.runs]
+    squares = [r.fits[1].rms ** 2 for r in both.runs]
+    np.testing.assert_allclose(both.fits[1].rms ** 2, np.average(squares, axis=0, weights=sizes), rtol=1e-12)
+    np.testing.assert_allclose(both.runs[0].fits[1].rms, comparison.fits[1].rms, rtol=1e-12)
+
+
+def test_what_cannot_be_compared_is_refused(models, log):
+    with pytest.raises(IdentificationError, match="no log"):
+        compare_models(*models, [])
+    wide = Log(log.t, np.hstack([log.q, log.q]), None, np.hstack([log.tau, log.tau]), source="wide.csv")
+    with pytest.raises(IdentificationError, match=r"wide\.csv: the log has 4 joints, but one has 2: joint1, joint2"):
+        compare_models(*models, wide, ("one", "two"))
+
+
+def test_the_page_shows_the_numbers(comparison):
+    text = comparison_html(comparison)
+    shown = [re.sub("<[^>]*>", "|", row) for row in re.findall(r"<tr>(.*?)</tr>", text, re.DOTALL)]
+    for j in range(2):
+        row = next(r for r in shown if f"|joint{j + 1}|" in r)
+        numbers = [rounded(x) for f in comparison.fits for x in (f.rms[j], f.relative[j], f.relative_moving[j])]
+        assert [c for c in row.split("|") if c][2:] == [*numbers, rounded(comparison.ratio[j])]
+    positions = [r for r in shown if "|joint1|" in r][1]
+    true, given = comparison.runs[0].simulations
+    assert [c for c in positions.split("|") if c][2:4] == [rounded(true.rms[0]), rounded(given.rms[0])]
+    assert text.count("<svg") == 2 and text.count("<h1>") == 1
+
+
+def test_the_verdict_names_the_better_model(comparison):
+    assert comparison_verdict(comparison).endswith("true is better on every joint.")
+    first, second = comparison.fits
+    same = dataclasses.replace(comparison, fits=(first, dataclasses.replace(second, rms=first.rms * 1.04)))
+    assert comparison_verdict(same).endswith("On no joint do they differ by more than 5 %.")
+    mixed = dataclasses.replace(comparison, fits=(first, dataclasses.replace(second, rms=first.rms * [2.0, 0.5])))
+    assert comparison_verdict(mixed).endswith("true is better on joint1; given on joint2.")
+    console = Console(file=io.StringIO(), width=80, highlight=False)
+    print_comparison(comparison, console)
+    printed = console.file.getvalue()
+    assert all(rounded(f.total_relative) in printed for f in comparison.fits) and "every joint" in printed
+
+
+def test_the_command_compares_files_of_different_kinds(models, log, tmp_path, capsys):
+    truth, given = models
+    save_model(truth, tmp_path / "model.eqx")
+    save_urdf(given, tmp_path / "robot.urdf")
+    header = "t,q1,q2,tau1,tau2"
+    np.savetxt(
+        tmp_path / "run.csv", np.column_stack([log.t, log.q, log.tau]), delimiter=",", header=header, comments=""
+    )
+    out = tmp_path / "page.html"
+    words = ["compare", str(tmp_path / "model.eqx"), str(tmp_path / "robot.urdf"), "--log", str(tmp_path / "run.csv")]
+    assert main([*words, "--out", str(out)]) == 0
+    assert "model.eqx is better on every joint." in " ".join(capsys.readouterr().out.split())
+    page = out.read_text("utf-8")
+    assert all(
+        hashlib.sha256((tmp_path / n).read_bytes()).hexdigest() in page for n in ("model.eqx", "robot.urdf", "run.csv")
+    )
+    # what the URDF holds is the given model, but for gravity, which a URDF has no place for
+    down = dataclasses.replace(given, gravity=jnp.array([0.0, 0.0, -9.81]))
+    again = compare_models(truth, down, log)
+    assert f"<td>{rounded(again.fits[1].relative[0])}</td>" in page and "gravity is (0, 0, -9.81) in b" in page
+    assert main([*words, "--log", str(tmp_path / "gone.csv"), "--out", str(tmp_path / "no.html")]) == 1
+    assert "gone.csv" in capsys.readouterr().err and not (tmp_path / "no.html").exists()

@@ -1,0 +1,213 @@
+"""Consistent estimation: two routes to one optimum, constraints, intervals, and models that other libraries accept."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+import pinocchio as pin
+import pytest
+
+from helpers import linear_friction, random_chain
+from jaxdyn.errors import IdentificationError
+from jaxdyn.identification.accumulate import Factors, accumulate
+from jaxdyn.identification.base_parameters import base_parameters
+from jaxdyn.identification.columns import Columns
+from jaxdyn.identification.completion import nearest_parameters, prior_parameters, with_parameters
+from jaxdyn.identification.consistent import (
+    consistent_least_squares,
+    consistent_problem,
+    feasible_parameters,
+    positive_columns,
+)
+from jaxdyn.identification.constraints import (
+    bounding_ellipsoid,
+    known_parameters,
+    linear_equalities,
+    linear_inequalities,
+    mass_bounds,
+    total_mass_constraint,
+)
+from jaxdyn.identification.convex import semidefinite_least_squares
+from jaxdyn.identification.estimators import weighted_least_squares
+from jaxdyn.identification.excitation import random_excitation
+from jaxdyn.identification.identify import identify
+from jaxdyn.identification.priors import entropic_divergence, euclidean_divergence, pullback_divergence
+from jaxdyn.identification.synthetic import synthetic_log
+from jaxdyn.io.urdf import load
+from jaxdyn.io.urdf_write import save_urdf
+from jaxdyn.model.chain import with_inertial_parameters
+from jaxdyn.spatial.pseudo_inertia import check_consistent
+from regression import known_arm, states
+
+COLUMNS = Columns()
+NAMES = COLUMNS.names(2)
+NOISE = np.array([0.5, 0.2])
+
+
+def noisy(clean: Factors, x: np.ndarray, seed: int, noise: np.ndarray = NOISE) -> Factors:
+    """The factors of a log with parameters x and white noise, drawn in the factors themselves: Q^T e is white too."""
+    rng = np.random.default_rng(seed)
+    p = len(x)
+    r = clean.r.copy()
+    for j, sigma in enumerate(noise):
+        r[j, :p, p] = clean.r[j, :p, :p] @ x + sigma * rng.normal(size=p)
+        r[j, p, p] = sigma * np.sqrt(rng.chisquare(clean.counts[j] - p))
+    return Factors(r, clean.counts)
+
+
+@pytest.fixture(scope="module")
+def arm():
+    """Two revolute joints: chain, base parameters, factors of 400 samples without torque, true and prior parameters."""
+    chain = linear_friction(random_chain(2, seed=1, joints="revolute"))
+    base = base_parameters(chain, COLUMNS)
+    q, qd, qdd = states(400, 2)
+    clean = accumulate(COLUMNS, chain, q, qd, qdd, np.zeros_like(q))
+    prior = dataclasses.replace(chain, inertia=chain.inertia * jnp.asarray([[0.7], [1.4]]))
+    return chain, base, clean, prior_parameters(chain, COLUMNS), prior_parameters(prior, COLUMNS)
+
+
+def problem(arm, x=None, seed=0, **options):
+    _, base, clean, truth, prior = arm
+    factors = noisy(clean, truth if x is None else x, seed)
+    wls = weighted_least_squares(factors, base)
+    return wls, consistent_problem(factors, base, wls, COLUMNS, prior, **options)
+
+
+@pytest.fixture(scope="module")
+def impossible(arm):
+    """Parameters that fit a log best and that no robot has: a link with a moment too large, and negative friction."""
+    x = arm[3].copy()
+    x[[14, 19]] *= [0.1, 2.5]
+    x[NAMES.index("fv2")] = -0.1
+    return x
+
+
+@pytest.mark.parametrize("divergence", [entropic_divergence, pullback_divergence, euclidean_divergence])
+def test_both_routes_reach_one_optimum(arm, impossible, divergence):
+    for x in (None, impossible):
+        _, p = problem(arm, x, divergence=divergence)
+        ours, other = consistent_least_squares(p, arm[1]), semidefinite_least_squares(p, arm[1])
+        assert ours.converged and abs(ours.cost - other.cost) < 1e-6 * other.cost
+        np.testing.assert_allclose(ours.values, other.values, atol=0.1 * ours.standard_deviations.max())
+        assert ours.misfit >= ours.least_misfit and ours.cost >= ours.misfit
+        for link in ours.parameters[:20].reshape(2, 10):
+            check_consistent("", link)
+        assert np.all(ours.parameters[p.positive] > 0)
+    assert ours.misfit > ours.least_misfit + 10  # the last one had to give way
+
+
+def test_both_routes_keep_what_is_known(arm, impossible):
+    known = (
+        total_mass_constraint(NAMES, 5.0)
+        + known_parameters(NAMES, {"mx2": 0.1})
+        + mass_bounds(NAMES, least=np.array([-np.inf, 3.0]), most=np.array([1.5, np.inf]))
+        + bounding_ellipsoid(NAMES, 2, np.array([0.1, 0.0, 0.0]), np.array([0.4, 0.5, 0.6]))
+    )
+    _, p = problem(arm, impossible, constraints=known)
+    ours, other = consistent_least_squares(p, arm[1]), semidefinite_least_squares(p, arm[1])
+    assert ours.converged and abs(ours.cost - other.cost) < 1e-6 * other.cost
+    for x in (ours.parameters, other.parameters):
+        np.testing.assert_allclose(known.equal @ x, known.equal_to, atol=1e-6)
+        assert np.all(known.least @ x > known.least_of - 1e-6)
+        assert (
+            x[0] + x[10] == pytest.approx(5.0, abs=1e-6) and x[11] == pytest.approx(0.1, abs=1e-6) and x[0] < 1.5 + 1e-6
+        )
+
+
+def test_the_optimum_is_that_of_the_unconstrained_estimate_where_it_is_possible(arm):
+    wls, p = problem(arm)
+    ours = consistent_least_squares(p, arm[1])
+    assert np.abs((ours.values - wls.values) / wls.standard_deviations).max() < 0.5
+    assert np.all(ours.standard_deviations < 1.05 * wls.standard_deviations)
+    weak = consistent_least_squares(dataclasses.replace(p, weight=1e-3), arm[1])
+    assert np.abs((weak.values - wls.values) / wls.standard_deviations).max() < 0.01
+    assert ours.cost == pytest.approx(p.cost(ours.parameters)) and ours.least_misfit == pytest.approx(p.floor)
+
+
+def test_ellipsoid_bounds_second_moments():
+    centre, axes = np.array([0.1, -0.2, 0.3]), np.array([0.5, 0.4, 0.3])
+    rotation = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
+    bound = bounding_ellipsoid(NAMES, 2, centre, axes, rotation)
+    for inside, point in ((True, [0.2, 0.1, -0.1]), (False, [0.6, 0.3, 0.1])):
+        at = centre + rotation @ point
+        moments = at @ at * np.eye(3) - np.outer(at, at)
+        x = np.zeros(len(NAMES))
+        x[10:20] = 2 * np.array([1, *at, *moments[[0, 0, 1, 0, 1, 2], [0, 1, 1, 2, 2, 2]]])
+        expected = 2 * (1 - ((np.array(point) / axes) ** 2).sum())
+        assert (bound.least @ x)[0] == pytest.approx(expected, abs=1e-12) and ((bound.least @ x)[0] > 0) == inside
+
+
+def test_confidence_intervals_hold_the_truth(arm):
+    _, base, clean, truth, _ = arm
+    expected = base.matrix @ truth
+    z = []
+    for seed in range(200):
+        wls = weighted_least_squares(noisy(clean, truth, seed), base)
+        z.append(np.abs(wls.values - expected) / wls.standard_deviations)
+    inside = np.mean(np.array(z) < 1.96)
+    assert 0.935 < inside < 0.965 and np.mean(np.array(z) < 1, axis=0).min() > 0.55
+
+
+@pytest.mark.thorough
+def test_confidence_intervals_of_consistent_estimates_hold_the_truth(arm):
+    _, base, _, truth, _ = arm
+    expected = base.matrix @ truth
+    z = []
+    for seed in range(200):
+        ours = consistent_least_squares(problem(arm, seed=seed)[1], base)
+        z.append(np.abs(ours.values - expected) / ours.standard_deviations)
+    assert 0.93 < np.mean(np.array(z) < 1.96) < 0.98
+
+
+def test_feasible_parameters_from_base_parameters(arm, impossible):
+    _, base, _, truth, prior = arm
+    found = feasible_parameters(base, base.matrix @ truth, COLUMNS, prior)
+    assert found.misfit < 1e-3
+    np.testing.assert_allclose(found.values, base.matrix @ truth, rtol=1e-6, atol=1e-7)
+    for link in found.parameters[:20].reshape(2, 10):
+        check_consistent("", link)
+    some = nearest_parameters(base, base.matrix @ truth, prior)
+    assert np.linalg.norm(found.parameters - some) > 1e-3  # another divergence, another set
+    missed = feasible_parameters(base, base.matrix @ impossible, COLUMNS, prior, deviations=np.full(base.size, 0.01))
+    assert missed.misfit > 1 and np.all(missed.parameters[positive_columns(COLUMNS, 2)] >= 0)
+
+
+def test_refusals(arm):
+    _, base, clean, truth, prior = arm
+    factors = noisy(clean, truth, 0)
+    wls = weighted_least_squares(factors, base)
+    bad = prior.copy()
+    bad[19] = 100.0
+    with pytest.raises(IdentificationError, match="the prior cannot be one for a consistent estimate: link '2'"):
+        consistent_problem(factors, base, wls, COLUMNS, bad)
+    with pytest.raises(IdentificationError, match="the prior's weight is 0"):
+        consistent_problem(factors, base, wls, COLUMNS, prior, weight=0.0)
+    with pytest.raises(IdentificationError, match="the prior has shape"):
+        consistent_problem(factors, base, wls, COLUMNS, prior[:-1])
+    with pytest.raises(IdentificationError, match="constraints are of 3 parameters, not of 28"):
+        consistent_problem(factors, base, wls, COLUMNS, prior, constraints=linear_equalities(np.eye(3)[:1], np.ones(1)))
+    with pytest.raises(IdentificationError, match="values are given for"):
+        feasible_parameters(base, np.zeros(3), COLUMNS, prior)
+    with pytest.raises(IdentificationError, match="parameter 'm9' is unknown"):
+        known_parameters(NAMES, {"m9": 1.0})
+    with pytest.raises(IdentificationError, match="total mass is -1"):
+        total_mass_constraint(NAMES, -1.0)
+    with pytest.raises(IdentificationError, match="link 1: its least mass is above its greatest"):
+        mass_bounds(NAMES, np.array([2.0, 0.0]), np.array([1.0, 1.0]))
+    with pytest.raises(IdentificationError, match="mass bounds have shape"):
+        mass_bounds(NAMES, np.zeros(3))
+    with pytest.raises(IdentificationError, match="link 3 is none of the links 1 to 2"):
+        bounding_ellipsoid(NAMES, 3, np.zeros(3), np.ones(3))
+    with pytest.raises(IdentificationError, match="3 positive semi-axes"):
+        bounding_ellipsoid(NAMES, 1, np.zeros(3), np.zeros(3))
+    with pytest.raises(IdentificationError, match="a row of equal is zero"):
+        linear_equalities(np.zeros((1, 28)), np.ones(1))
+    with pytest.raises(IdentificationError, match="cannot be joined"):
+        linear_equalities(np.eye(3)[:1], np.ones(1)) + linear_inequalities(np.eye(4)[:1], np.ones(1))
+    contradiction = mass_bounds(NAMES, least=np.array([3.0, 0.0])) + known_parameters(NAMES, {"m1": 1.0})
+    _, p = problem(arm, constraints=contradiction)
+    with pytest.raises(IdentificationError, match="no consistent parameters meet the constraints"):
+        consistent_least_squares(p, base)
+    with pytest.raises(IdentificationError, match="the semidefinite program is infeasible"):
+        semidefinite_least_squares(p, base)

@@ -1,0 +1,481 @@
+"""Each part of the report against an independent computation, and what it shows against what it computed."""
+
+import dataclasses
+import hashlib
+import html.parser
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+
+from helpers import random_inertia, random_rotation
+from jaxdyn import make_chain
+from jaxdyn.cli import main
+from jaxdyn.dynamics.inverse import inverse_dynamics
+from jaxdyn.errors import IdentificationError, OutputError
+from jaxdyn.identification.estimators import Estimate
+from jaxdyn.identification.null_space import null_space
+from jaxdyn.identification.preprocessing import Samples
+from jaxdyn.identification.resimulation import model_torque, resimulate
+from jaxdyn.identification.validation import fit_quality
+from jaxdyn.report.bodies import bodies_section
+from jaxdyn.report.ellipsoids import Ellipsoid, equivalent_ellipsoid, outstretched, projected, skeleton
+from jaxdyn.report.excitation_section import excitation
+from jaxdyn.report.friction_curves import binned_medians, friction_samples
+from jaxdyn.report.markup import rounded
+from jaxdyn.report.plots import over_time
+from jaxdyn.report.positions import positions_section
+from jaxdyn.report.prior_section import against_prior, prior_section
+from jaxdyn.report.provenance import collect_provenance, provenance_section
+from jaxdyn.report.quality import pooled
+from jaxdyn.report.spectra import residual_spectra
+from jaxdyn.report.verdict import ErrorLimit, parse_limit, verdict
+from jaxdyn.spatial.solids import box, sphere
+from report_example import small_example
+
+
+@pytest.fixture(scope="module")
+def result():
+    return small_example()[1]
+
+
+class Tables(html.parser.HTMLParser):
+    """The cells of every row of every table, as text."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.rows, self.inside = [], False
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+            self.inside = True
+
+    def handle_endtag(self, tag):
+        self.inside = self.inside and tag not in ("td", "th")
+
+    def handle_data(self, data):
+        if self.inside:
+            self.rows[-1][-1] += data
+
+
+def samples_of(t, q, qd, qdd, tau, segments=()):
+    rate = 1 / (t[1] - t[0])
+    return Samples(t, q, qd, qdd, tau, float(rate), segments, 10.0, 10.0)
+
+
+# positions
+
+
+def pendulum(mass, friction=0.0):
+    """A point mass on a rod of 0.5 m that hangs, with friction of width 0.05 rad/s."""
+    inertia = [mass, 0, 0, -0.5 * mass, 0.25 * mass, 0, 0.25 * mass, 0, 0, 0]
+    return make_chain(
+        rotation=[np.eye(3)],
+        translation=[[0, 0, 0]],
+        screw=[[0, 1, 0, 0, 0, 0]],
+        inertia=[inertia],
+        coulomb_friction=[friction],
+        coulomb_velocity=0.05,
+    )
+
+
+def swing(rate):
+    """A pendulum of 2 kg moved along a sum of sines, with the torque in closed form."""
+    t = np.arange(round(1.2 * rate)) / rate
+    w = np.array([[2.0], [5.0]])
+    q, qd, qdd = (x.sum(0) for x in (np.sin(w * t), w * np.cos(w * t), -(w**2) * np.sin(w * t)))
+
+    def torque(q, qd, qdd):
+        return 0.5 * qdd + 2 * 9.81 * 0.5 * np.sin(q) + 0.3 * np.tanh(qd / 0.05)
+
+    return samples_of(t, *(x[:, None] for x in (q, qd, qdd, torque(q, qd, qdd)))), torque
+
+
+def test_positions_agree_with_an_adaptive_integrator_at_the_order_of_the_step():
+    """2.1 kg instead of 2, and 0.25 N m of friction instead of 0.3, along the torque of the true pendulum."""
+    errors = []
+    for rate in (100.0, 200.0):
+        samples, torque = swing(rate)
+        run = resimulate(pendulum(2.1, 0.25), samples, window=0.4)
+        w = np.array([2.0, 5.0])
+
+        def rhs(t, x, w=w, torque=torque):
+            now = [(f(w * t) * w**k).sum() for k, f in enumerate((np.sin, np.cos, lambda a: -np.sin(a)))]
+            tau = torque(*now)
+            load = 2.1 * 9.81 * 0.5 * np.sin(x[0]) + 0.25 * np.tanh(x[1] / 0.05)
+            return [x[1], (tau - load) / (2.1 * 0.25)]
+
+        found, expected = [], []
+        for start, stop in run.windows:
+            t = samples.t[start:stop]
+            x0 = [samples.q[start, 0], samples.qd[start, 0]]
+            true = solve_ivp(rhs, (t[0], t[-1]), x0, t_eval=t, rtol=1e-10, atol=1e-12).y[0]
+            expected.append(true - samples.q[start:stop, 0])
+            # the last sample of a window is the first of the next, whose measured position stands there
+            found.append(run.simulated[start : stop - 1, 0] - samples.q[start : stop - 1, 0])
+        assert len(run.windows) >= 2 and run.seconds == pytest.approx(0.4)
+        expected = np.array(expected)
+        errors.append(np.abs(np.array(found) - expected[:, :-1]).max() / np.abs(expected).max())
+        assert run.rms[0] == pytest.approx(np.sqrt((expected**2).mean()), rel=0.05)
+        assert run.growth[-1, 0] == pytest.approx(np.sqrt((expected[:, -1] ** 2).mean()), rel=0.05)
+        early = round(0.1 * rate)
+        assert run.after(0.1)[0] == pytest.approx(np.sqrt((expected[:, early] ** 2).mean()), rel=0.2)
+    assert errors[0] < 0.1 and errors[1] < 0.6 * errors[0]  # first order
+
+
+def test_the_true_model_stays_on_the_log_and_coasting_does_not():
+    samples, _ = swing(100.0)
+    run = resimulate(pendulum(2.0, 0.3), samples)
+    assert run.rms[0] < 1e-12
+    start, stop = run.windows[0]
+    t = samples.t[start:stop] - samples.t[start]
+    guess = samples.q[start] + samples.qd[start] * t[:, None]
+    first = ((samples.q[start:stop] - guess) ** 2).mean()
+    assert len(run.windows) == 2 and run.coasting_rms[0] ** 2 > first / 2 > 1e-4
+
+
+def test_predictions_that_the_chain_has_no_place_for_act_along_the_log():
+    samples, _ = swing(100.0)
+    wrong = pendulum(2.5)
+    assert resimulate(wrong, samples).rms[0] > 1e-3
+    assert resimulate(wrong, samples, prediction=samples.tau).rms[0] < 1e-12  # torques predicted without error
+    assert (
+        resimulate(wrong, samples, prediction=model_torque(wrong, samples)).rms[0] == resimulate(wrong, samples).rms[0]
+    )
+
+
+def test_windows_do_not_cross_gaps_and_short_runs_are_refused():
+    samples, _ = swing(100.0)
+    parted = dataclasses.replace(samples, segments=((0, 30), (30, 120)))
+    run = resimulate(pendulum(2.0), parted)
+    assert run.windows == ((30, 81),) and np.isnan(run.simulated[:30]).all() and np.isfinite(run.simulated[30:81]).all()
+    with pytest.raises(IdentificationError, match=r"no piece .* 0\.5 s .*longest has 0\.4 s"):
+        resimulate(pendulum(2.0), dataclasses.replace(samples, segments=((0, 40), (40, 80))))
+    with pytest.raises(IdentificationError, match="positive length"):
+        resimulate(pendulum(2.0), samples, window=0.0)
+
+
+def test_the_table_of_positions_shows_what_was_simulated(result):
+    text = positions_section(result, with_prior=True)
+    runs = [resimulate(result.chain, e.samples, e.prediction) for e in result.validation]
+    given = [resimulate(result.prior, e.samples) for e in result.validation]
+    rows = {row[0]: row for row in Tables(text).rows}
+    for j, joint in enumerate(result.chain.joint_names):
+        span = np.ptp(result.validation[0].samples.q[:, j])
+        values = (
+            span,
+            runs[0].rms[j],
+            runs[0].after(0.1)[j],
+            runs[0].growth[-1, j],
+            given[0].rms[j],
+            runs[0].coasting_rms[j],
+        )
+        assert rows[joint][1:] == [("rad", "m")[j], *map(rounded, values)]
+    assert np.all(runs[0].rms < given[0].rms) and np.all(runs[0].rms < runs[0].coasting_rms)
+
+
+# spectra and friction
+
+
+def test_spectra_of_a_sine_in_white_noise(result):
+    """A sine of 3 Hz and amplitude 2 has power 2; noise of variance v at rate r has density 2 v / r."""
+    rng = np.random.default_rng(0)
+    rate, e = 100.0, result.fitted[0]
+    t = np.arange(40_000) / rate
+    noise, zero = 0.5 * rng.normal(size=(len(t), 1)), np.zeros((len(t), 1))
+    sine = 2 * np.sin(2 * np.pi * 3.0 * t)[:, None]
+    pieces = ((0, 25_000), (25_000, 40_000))
+    run = dataclasses.replace(e, samples=samples_of(t, zero, zero, zero, sine + noise, pieces), prediction=sine)
+    frequency, measured, residual = residual_spectra([run])
+    step = frequency[1] - frequency[0]
+    assert step == pytest.approx(0.25)
+    near = np.abs(frequency - 3) < 0.6
+    assert measured[near].sum() * step == pytest.approx(2.0, rel=0.02)
+    assert residual.sum() * step == pytest.approx(0.25, rel=0.02)  # Parseval
+    np.testing.assert_allclose(residual[2:-2].mean(), 2 * 0.25 / rate, rtol=0.02)
+
+
+def test_friction_samples_are_the_torque_without_the_rigid_body(result):
+    e, chain = result.fitted[0], result.chain
+    data = friction_samples(chain, result.fitted)
+    s = e.samples
+    rigid = jax.vmap(lambda *x: inverse_dynamics(chain, *x))(*map(jnp.asarray, (s.q, s.qd, s.qdd)))
+    np.testing.assert_allclose(data.torque, s.tau - np.asarray(rigid), atol=1e-8)
+    fv, fc, width, offset = (
+        np.asarray(x)
+        for x in (chain.viscous_friction, chain.coulomb_friction, chain.coulomb_velocity, chain.torque_offset)
+    )
+    np.testing.assert_allclose(data.curve, fv * data.grid + fc * np.tanh(data.grid / width) + offset, atol=1e-12)
+    assert np.all(data.grid.max(0) == np.abs(s.qd).max(0)) and np.all(np.diff(data.grid, axis=0) > 0)
+
+
+def test_medians_of_bins():
+    x = np.concatenate([-np.arange(1.0, 25.0), np.arange(1.0, 49.0)])
+    u, v = binned_medians(x, 3 * x, bins=24)
+    assert len(u) == 24 and np.all(v == 3 * u) and np.all(np.diff(u) > 0)
+    assert (u[:12] < 0).all() and (u[12:] > 0).all() and u[12] == 2.5 and u[0] == -23.5
+
+
+# excitation and null space
+
+
+def test_singular_values_come_back_from_the_covariance():
+    rng = np.random.default_rng(0)
+    w = rng.normal(size=(200, 6)) * [1, 10, 0.1, 3, 1, 1]
+    w[:, 5] = w[:, 4] * [1.0] + 0.01 * w[:, 5]
+    s = np.linalg.svd(w, compute_uv=False)
+    scaled = np.linalg.svd(w / np.linalg.norm(w, axis=0), compute_uv=False)
+    estimate = Estimate(
+        np.ones(6), 0.25 * np.linalg.inv(w.T @ w), np.ones(1), s[0] / s[-1], scaled[0] / scaled[-1], np.ones(1)
+    )
+    found = excitation(estimate)
+    np.testing.assert_allclose(found.values, s / 0.5, rtol=1e-8)
+    np.testing.assert_allclose(found.scaled, scaled / scaled[0], rtol=1e-8)
+    weakest = np.abs(found.directions[-1])  # the two columns that are almost one
+    assert weakest[4:].min() > 0.7 and weakest[:4].max() < 0.01
+
+
+def test_excitation_of_a_result_has_its_condition_numbers(result):
+    found = excitation(result.wls)
+    assert found.values[0] / found.values[-1] == pytest.approx(result.wls.condition, rel=1e-6)
+    assert 1 / found.scaled[-1] == pytest.approx(result.wls.scaled_condition, rel=1e-6)
+
+
+def test_no_torque_depends_on_the_null_space(result):
+    chain, names = result.chain, result.names
+    directions = null_space(result.base, names)
+    basis = np.array([d.vector for d in directions])
+    assert len(basis) == len(names) - result.base.size == np.linalg.matrix_rank(basis)
+    rng = np.random.default_rng(5)
+    matrix = jax.jit(jax.vmap(lambda *x: result.columns.matrix(chain, *x)))
+    w = np.asarray(matrix(*(jnp.asarray(rng.normal(size=(20, 2))) for _ in range(3)))).reshape(-1, len(names))
+    assert np.abs(w @ basis.T).max() < 1e-7 * np.abs(w).max()
+    alone = {d.parameter for d in directions if d.text.endswith("alone")}
+    assert alone == set(result.base.unidentifiable)
+    for d in directions:  # the words say the numbers
+        read = np.zeros(len(names))
+        for name, sign, size in re.findall(r"(\w+) ([+-]) ([\d.e+-]+)", d.text):
+            read[names.index(name)] = float(sign + size)
+        np.testing.assert_allclose(read, d.vector, rtol=1e-3)
+
+
+# bodies
+
+
+def test_ellipsoid_of_a_sphere_and_of_points_in_an_ellipsoid():
+    e = equivalent_ellipsoid(np.asarray(sphere(3.0, 0.2, np.block([[np.eye(3), np.ones((3, 1))], [0, 0, 0, 1]]))))
+    np.testing.assert_allclose(e.semi_axes, 0.2, rtol=1e-12)
+    np.testing.assert_allclose(e.centre, 1.0, rtol=1e-12)
+    b = equivalent_ellipsoid(np.asarray(box(2.0, [0.1, 0.2, 0.3])))
+    np.testing.assert_allclose(b.semi_axes, np.sqrt(5 / 12) * np.array([0.1, 0.2, 0.3]), rtol=1e-12)
+    rng = np.random.default_rng(0)  # a hundred thousand points of one body
+    u = rng.normal(size=(100_000, 3))
+    u *= (rng.uniform(size=(len(u), 1)) ** (1 / 3)) / np.linalg.norm(u, axis=1, keepdims=True)
+    axes, turn, centre = np.array([0.05, 0.2, 0.4]), random_rotation(rng), np.array([0.3, -0.2, 0.1])
+    x = (u * axes) @ turn.T + centre
+    second = x.T @ x * (1.5 / len(x))
+    inertia = np.trace(second) * np.eye(3) - second
+    i = inertia
+    pi = np.array([1.5, *(1.5 * x.mean(0)), i[0, 0], i[0, 1], i[1, 1], i[0, 2], i[1, 2], i[2, 2]])
+    e = equivalent_ellipsoid(pi)
+    np.testing.assert_allclose(e.semi_axes, axes, rtol=0.02)
+    np.testing.assert_allclose(e.centre, centre, atol=3e-3)
+    assert e.possible and not equivalent_ellipsoid(np.array([1.0, 0, 0, 0, 1, 0, 1, 0, 0, 3])).possible
+    assert equivalent_ellipsoid(np.zeros(10)) is None
+
+
+def test_outline_is_the_shadow():
+    rng = np.random.default_rng(1)
+    root = rng.normal(size=(3, 3))
+    e = Ellipsoid(1.0, rng.normal(size=3), root @ root.T)
+    view = random_rotation(rng)[:2]
+    u = rng.normal(size=(20_000, 3))
+    surface = e.centre + (u / np.linalg.norm(u, axis=1, keepdims=True)) @ root.T
+    centre, (a, b), angle = projected(e, view)
+    turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
+    inside = (((surface @ view.T - centre) @ turn.T / [a, b]) ** 2).sum(1)
+    assert inside.max() <= 1 + 1e-9 and inside.max() > 0.999 and a >= b
+    polar = np.arctan2(*((surface @ view.T - centre) @ turn.T / [a, b]).T[::-1])
+    edge = np.array([inside[np.abs(polar - p) < 0.05].max() for p in np.linspace(-3, 3, 12)])
+    assert edge.min() > 0.99  # it touches all around
+
+
+def test_ellipses_on_the_page_are_those_of_the_links(result):
+    chain = dataclasses.replace(
+        result.chain, inertia=jnp.asarray([random_inertia(np.random.default_rng(k)) for k in (1, 2)])
+    )
+    samples = result.fitted[0].samples
+    text = bodies_section(chain, None, samples)
+    poses, lines = skeleton(chain, outstretched(chain, samples))
+    middle = np.concatenate(lines).mean(0)
+    views = ([[0, 1, 0], [0, 0, 1]], [[1, 0, 0], [0, 0, 1]])
+    expected = []
+    for view in np.array(views, float):
+        for pose, pi in zip(poses, np.asarray(chain.inertia), strict=True):
+            e = equivalent_ellipsoid(pi).moved(pose)
+            at, (a, b), _ = projected(e, view)
+            at = at - view @ middle
+            expected.append(1000 * np.array([a, b, at[0], -at[1]]))
+    found = [
+        [float(x) for x in match]
+        for match in re.findall(
+            r'class="body" rx="([\d.]+)" ry="([\d.]+)" transform="translate\(([\d.-]+) ([\d.-]+)\)', text
+        )
+    ]
+    np.testing.assert_allclose(found, expected, atol=0.1)
+    rows = {row[1]: row for row in Tables(text).rows if len(row) > 3}
+    e = equivalent_ellipsoid(np.asarray(chain.inertia[0]))
+    assert rows["link1"][2] == f"{e.mass:.3g}" and rows["link1"][4] == ", ".join(
+        f"{1000 * a:.0f}" for a in e.semi_axes[::-1]
+    )
+    spoiled = dataclasses.replace(chain, inertia=chain.inertia.at[1, 9].set(50.0))
+    text = bodies_section(spoiled, None, samples)
+    assert text.count('class="body"') == 2 and "link2" in re.search(r"Not drawn.*?</p>", text)[0]
+
+
+# errors, verdict, provenance
+
+
+def test_errors_of_the_given_model(result):
+    errors = against_prior(result)
+    s = result.validation[0].samples
+    own = jax.vmap(lambda *x: inverse_dynamics(result.prior, *x))(*map(jnp.asarray, (s.q, s.qd, s.qdd)))
+
+    def friction(chain):
+        return (
+            np.asarray(chain.viscous_friction) * s.qd
+            + np.asarray(chain.coulomb_friction) * np.tanh(s.qd / np.asarray(chain.coulomb_velocity))
+            + np.asarray(chain.torque_offset)
+        )
+
+    given = s.tau - np.asarray(own) - friction(result.prior)
+    np.testing.assert_allclose(errors.given.rms, np.sqrt((given**2).mean(0)), rtol=1e-9)
+    swap = np.asarray(result.chain.armature) - np.asarray(result.prior.armature)
+    driven = s.tau - np.asarray(own) - swap * s.qdd - friction(result.chain)
+    np.testing.assert_allclose(errors.driven.rms, np.sqrt((driven**2).mean(0)), rtol=1e-9)
+    np.testing.assert_array_equal(errors.identified.rms, pooled(result.validation).rms)
+    rows = {row[0]: row for row in Tables(prior_section(result, errors)).rows}
+    for j, joint in enumerate(result.chain.joint_names):
+        assert rows[joint][2] == rounded(errors.given.rms[j]) and rows[joint][4] == rounded(errors.driven.rms[j])
+        assert rows[joint][-1] == rounded(errors.given.rms[j] / errors.identified.rms[j])
+    bare = dataclasses.replace(result, prior=dataclasses.replace(result.prior, inertia=0 * result.prior.inertia))
+    assert against_prior(bare) is None and prior_section(bare, None) == ""
+
+
+def off_by(result, factor):
+    """The result with held-out errors of `factor` times those of the fit."""
+    f = result.fitted[0]
+    moving = np.abs(f.samples.qd) > 0.02
+    size = np.sqrt(np.mean((f.samples.tau - f.prediction) ** 2, axis=0, where=moving))
+    sign = np.where(np.arange(len(result.validation[0].samples)) % 2, 1.0, -1.0)[:, None]
+    e = result.validation[0]
+    prediction = e.samples.tau - factor * size * sign
+    fit = fit_quality(e.samples.tau, prediction, e.samples.qd)
+    return dataclasses.replace(
+        result, validation=(dataclasses.replace(e, prediction=prediction, fit=fit, unconstrained=fit),)
+    )
+
+
+@pytest.mark.parametrize(("factor", "level"), [(1.4, "good"), (2.0, "fair"), (3.0, "poor")])
+def test_verdict_by_what_usually_matters(result, factor, level):
+    sound = dataclasses.replace(off_by(result, factor), impossible=())
+    sound = dataclasses.replace(sound, wls=dataclasses.replace(sound.wls, scaled_condition=10.0))
+    judged = verdict(sound)
+    assert judged.level == level == judged.checks[0].level
+    assert f"err up to {rounded(factor)} times" in judged.checks[0].text
+    weak = dataclasses.replace(sound, wls=dataclasses.replace(sound.wls, scaled_condition=500.0))
+    assert verdict(weak).level == "poor" and "condition number 500" in verdict(weak).checks[1].text
+    no_body = dataclasses.replace(sound, impossible=("link 'a': mass -1",))
+    assert verdict(no_body).level == ("fair" if level == "good" else level)
+    assert verdict(dataclasses.replace(sound, validation=())).checks[0].level == "fair"
+
+
+def test_verdict_tells_standstill_from_motion(result):
+    """The second joint rests for half of the run, and errs three times as much then."""
+    calm = off_by(result, 1.0)
+    e = calm.validation[0]
+    still = np.arange(len(e.samples)) < len(e.samples) // 2
+    qd = np.where(still[:, None] & [False, True], 0.0, np.where(np.abs(e.samples.qd) > 0.02, e.samples.qd, 0.5))
+    error = (e.samples.tau - e.prediction) * np.where(still[:, None] & [False, True], 3.0, 1.0)
+    samples = dataclasses.replace(e.samples, qd=qd)
+    run = dataclasses.replace(e, samples=samples, prediction=e.samples.tau - error)
+    checks = verdict(dataclasses.replace(calm, validation=(run,))).checks
+    assert checks[0].level == "good" and "err up to 1.00 times" in checks[0].text
+    assert checks[1].level == "fair" and "standstill" in checks[1].text
+    assert "joint2 (3.00 times)" in checks[1].text and "joint1" not in checks[1].text
+
+
+@pytest.mark.parametrize(("excess", "level"), [(1.04, "good"), (1.15, "fair"), (1.3, "poor")])
+def test_verdict_tells_what_possible_bodies_cost(result, excess, level):
+    run = off_by(result, 1.0)
+    e = run.validation[0]
+    free = dataclasses.replace(e.fit, rms=e.fit.rms / [1.0, excess])
+    checks = verdict(dataclasses.replace(run, validation=(dataclasses.replace(e, unconstrained=free),))).checks
+    check = next(c for c in checks if "that can exist" in c.text)
+    assert check.level == level and f"(+{100 * (excess - 1):.1f} % on joint2" in check.text
+    unasked = dataclasses.replace(run, consistent=None)
+    assert not any("that can exist" in c.text for c in verdict(unasked).checks)
+
+
+def test_verdict_sees_joints_that_the_given_model_predicts_better(result):
+    errors = against_prior(result)
+    worse = dataclasses.replace(errors, given=dataclasses.replace(errors.given, rms=errors.identified.rms * [0.5, 2.0]))
+    judged = verdict(result, prior=worse)
+    assert judged.level == "poor"
+    assert any("better on joint1." in c.text for c in judged.checks)
+
+
+def test_verdict_by_limits(result):
+    rms = pooled(result.validation).rms
+    kept = verdict(result, [ErrorLimit("rms", tuple(1.01 * rms))])
+    assert kept.level == "good" and "keeps the limits" in kept.headline
+    broken = verdict(result, [ErrorLimit("rms", tuple(rms * [1.01, 0.99])), ErrorLimit("rre", (99.0,))])
+    assert broken.level == "poor" and "joint2" in broken.checks[0].text and "joint1" not in broken.checks[0].text
+    assert broken.checks[1].level == "good"
+    assert parse_limit("RRE = 10,5") == ErrorLimit("rre", (10.0, 5.0))
+    with pytest.raises(IdentificationError, match="3 numbers for 2 joints"):
+        verdict(result, [parse_limit("moving=1,2,3")])
+
+
+@pytest.mark.parametrize("text", ["rms", "rms=", "rms=a", "rms=-1", "rms=nan", "max=3", "3"])
+def test_limits_that_are_none(text):
+    with pytest.raises(IdentificationError, match="is no limit: write rms="):
+        parse_limit(text)
+
+
+def test_a_limit_that_is_none_is_refused_before_the_work(tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main(["identify", "--limit", "rms=high", "--out", str(out)]) == 1
+    assert "'rms=high' is no limit" in capsys.readouterr().err and not out.exists()
+
+
+def test_provenance_names_files_by_their_hash(tmp_path):
+    file = tmp_path / "run.csv"
+    file.write_bytes(b"abc")
+    found = collect_provenance(
+        [("log", file)], {"cutoff": 8.0, "lock": {"finger": 0.02}, "tip": None, "rows": []}, ["identify", "a b"]
+    )
+    digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # FIPS 180-2, of "abc"
+    assert found.inputs[0].sha256 == digest == hashlib.sha256(b"abc").hexdigest() and found.inputs[0].size == 3
+    assert found.settings == (("cutoff", "8"), ("lock", "finger=0.02")) and found.command == "jaxdyn identify 'a b'"
+    assert dict(found.versions)["jax"] == jax.__version__ and dict(found.versions)["numpy"] == np.__version__
+    rows = Tables(provenance_section(found)).rows
+    assert ["log", str(file), "3", digest] in rows and ["cutoff", "8"] in rows
+    with pytest.raises(OutputError, match=r"gone\.csv: cannot be read again"):
+        collect_provenance([("log", tmp_path / "gone.csv")])
+
+
+def test_curves_break_where_there_is_no_number():
+    t = np.arange(100.0)
+    y = np.where((t > 40) & (t < 60), np.nan, t)
+    svg = over_time(t, t, {"simulated": y}, (), ("position", "error", "rad"), "x", key="a")
+    whole = over_time(t, t, {"simulated": t}, (), ("position", "error", "rad"), "x", key="a")
+    assert svg.count("stroke: var(--predicted)") == whole.count("stroke: var(--predicted)") + 1
+    assert "nan" not in svg.lower()
