@@ -13,7 +13,7 @@ from jaxdyn.errors import IdentificationError
 from jaxdyn.identification.accumulate import Factors, accumulate
 from jaxdyn.identification.base_parameters import base_parameters
 from jaxdyn.identification.columns import Columns
-from jaxdyn.identification.completion import nearest_parameters, prior_parameters, with_parameters
+from jaxdyn.identification.completion import nearest_parameters, prior_parameters, with_thickness
 from jaxdyn.identification.consistent import (
     consistent_least_squares,
     consistent_problem,
@@ -36,6 +36,7 @@ from jaxdyn.identification.priors import entropic_divergence, euclidean_divergen
 from jaxdyn.identification.synthetic import synthetic_log
 from jaxdyn.io.urdf import load
 from jaxdyn.io.urdf_write import save_urdf
+from jaxdyn.model import textbook
 from jaxdyn.model.chain import with_inertial_parameters
 from jaxdyn.spatial.pseudo_inertia import check_consistent
 from regression import known_arm, states
@@ -211,3 +212,56 @@ def test_refusals(arm):
         consistent_least_squares(p, base)
     with pytest.raises(IdentificationError, match="the semidefinite program is infeasible"):
         semidefinite_least_squares(p, base)
+
+
+def accepted_elsewhere(path) -> None:
+    """Pinocchio's pseudo-inertias of a URDF are positive definite, and MuJoCo compiles it."""
+    model = pin.buildModelFromUrdf(str(path))
+    for inertia in list(model.inertias)[1:]:
+        assert np.linalg.eigvalsh(pin.PseudoInertia.FromInertia(inertia).toMatrix()).min() > 0
+    assert mujoco.MjModel.from_xml_path(str(path)).nv == model.nv
+
+
+@pytest.fixture(scope="module")
+def run():
+    """A three-joint arm, a prior that is off, and a short noisy log, from which the plain estimate is of no body."""
+    truth = known_arm()
+    prior = with_inertial_parameters(truth, truth.inertia * jnp.asarray([[1.5], [0.6], [1.3]]))
+    return truth, prior, synthetic_log(truth, random_excitation(truth, 10.0, 5, seed=1), 4.0, 250.0, 1e-4, 2.0)
+
+
+def test_identified_chains_are_possible_and_others_read_them(run, tmp_path):
+    truth, prior, log = run
+    result = identify(prior, log, mass=float(truth.inertia[:, 0].sum()))
+    found = result.consistent
+    assert found is not None and found.converged and result.impossible == ()
+    np.testing.assert_array_equal(result.parameters, found.parameters)
+    assert result.parameters[:30:10].sum() == pytest.approx(float(truth.inertia[:, 0].sum()), rel=1e-8)
+    for evaluation in (*result.fitted, *result.validation):
+        assert np.all(evaluation.fit.rms < 1.05 * evaluation.unconstrained.rms)
+    np.testing.assert_allclose(result.base.matrix @ result.unconstrained, result.wls.values, rtol=1e-8, atol=1e-10)
+    save_urdf(result.chain, tmp_path / "identified.urdf")
+    accepted_elsewhere(tmp_path / "identified.urdf")
+    np.testing.assert_allclose(load(tmp_path / "identified.urdf").inertia, result.chain.inertia, rtol=1e-6, atol=1e-9)
+    with pytest.raises(IdentificationError, match="in a consistent estimate only"):
+        identify(prior, log, mass=3.0, consistent=False)
+    inertia = np.array(prior.inertia)
+    inertia[1, 9] *= 20
+    with pytest.raises(IdentificationError, match=r"link 'link2': no body of positive density .* consistent=False"):
+        identify(with_inertial_parameters(prior, jnp.asarray(inertia)), log)
+
+
+def test_bodies_without_thickness_get_some():
+    chain = textbook.planar_elbow(l1=0.7, lc1=0.3, lc2=0.25)
+    points = np.zeros((2, 10))
+    points[:, 0], points[:, 1] = 2.0, 0.6
+    points[:, [6, 9]] = 0.18  # 2 kg at x = 0.3
+    points[1] = [1, 0, 0, 0, 0.02, 0, 0.01, 0, 0, 0.01]  # a plate through the origin
+    thick, names = with_thickness(with_inertial_parameters(chain, jnp.asarray(points)))
+    assert names == chain.link_names
+    np.testing.assert_allclose(thick.inertia[0], [2, 0.6, 0, 0, 0.0036, 0, 0.1836, 0, 0, 0.1836][:10], rtol=1e-12)
+    for pi in np.asarray(thick.inertia):
+        check_consistent("", pi)
+    own = np.array([2.0, 0.6, 0, 0, 0.1, 0, 0.25, 0, 0, 0.25])
+    same, names = with_thickness(with_inertial_parameters(chain, jnp.asarray([own, own])))
+    assert names == () and np.array_equal(same.inertia, [own, own])

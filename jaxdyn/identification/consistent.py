@@ -291,6 +291,8 @@ def _solve(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstima
     size = np.maximum(np.abs(rows) @ np.abs(problem.start) + np.abs(sides), 1e-300)
     unit = max(problem.floor, 0.5 * len(problem.values))
     final = GAP * unit / (4 * n + int(positive.sum()) + 1)
+    # what rounding of the torques' sum of squares leaves of the gradient, where the prior alone decides
+    rounding = (1e-15 * float(problem.values @ problem.values)) ** 2 / problem.weight
     cost = Cost(
         matrix=problem.matrix,
         values=problem.values,
@@ -312,7 +314,7 @@ def _solve(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstima
     point, steps, violation, rounds = Point(u0, rest), 0, np.inf, 0
     while True:
         last = cost.barrier <= final
-        point, tried, converged = minimise(cost, point, 0.1 * final if last else cost.barrier, STEPS)
+        point, tried, converged = minimise(cost, point, max(0.1 * final, rounding) if last else cost.barrier, STEPS)
         steps, rounds = steps + tried, rounds + 1
         x = point.parameters
         force, off = cost.force(x), cost.rows @ x - cost.sides

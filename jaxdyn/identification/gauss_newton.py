@@ -103,6 +103,8 @@ class Cost:
     def __call__(self, point: Point) -> float:
         """The cost; NaN or infinity where the point is no point."""
         x, n = point.parameters, len(self.u0)
+        if not np.all(np.abs(x) < 1e100):
+            return np.nan
         white = self._inverse @ point.u
         diagonal = np.diagonal(white, axis1=1, axis2=2)
         ratio = np.where(self.positive, point.rest / self.centre, 1.0)
