@@ -1,6 +1,7 @@
 """Consistent estimation: two routes to one optimum, constraints, intervals, and models that other libraries accept."""
 
 import dataclasses
+import time
 
 import jax.numpy as jnp
 import mujoco
@@ -10,7 +11,7 @@ import pytest
 
 from helpers import linear_friction, random_chain
 from jaxdyn.errors import IdentificationError
-from jaxdyn.identification.accumulate import Factors, accumulate
+from jaxdyn.identification.accumulate import Factors, accumulate, predict
 from jaxdyn.identification.base_parameters import base_parameters
 from jaxdyn.identification.columns import Columns
 from jaxdyn.identification.completion import nearest_parameters, prior_parameters, with_thickness
@@ -36,7 +37,7 @@ from jaxdyn.identification.priors import entropic_divergence, euclidean_divergen
 from jaxdyn.identification.synthetic import synthetic_log
 from jaxdyn.io.urdf import load
 from jaxdyn.io.urdf_write import save_urdf
-from jaxdyn.model import textbook
+from jaxdyn.model import robots, textbook
 from jaxdyn.model.chain import with_inertial_parameters
 from jaxdyn.spatial.pseudo_inertia import check_consistent
 from regression import known_arm, states
@@ -265,3 +266,39 @@ def test_bodies_without_thickness_get_some():
     own = np.array([2.0, 0.6, 0, 0, 0.1, 0, 0.25, 0, 0, 0.25])
     same, names = with_thickness(with_inertial_parameters(chain, jnp.asarray([own, own])))
     assert names == () and np.array_equal(same.inertia, [own, own])
+
+
+@pytest.mark.thorough
+def test_a_panda_is_identified_in_less_than_a_second():
+    """70 parameters of 4 s at 500 Hz with torque noise of 0.05 N m: as accurate as least squares, once compiled."""
+    truth = robots.panda()
+    columns = Columns(())
+    motion = random_excitation(truth, 4.0, 5, seed=1)
+    q, qd, qdd = (np.asarray(x) for x in motion(jnp.arange(2000) / 500))
+    prior = with_inertial_parameters(truth, truth.inertia * (1 + 0.15 * np.random.default_rng(0).normal(size=(7, 1))))
+    x, own = prior_parameters(truth, columns), prior_parameters(prior, columns)
+    base = base_parameters(truth, columns)
+    clean = predict(columns, truth, x, q, qd, qdd)
+    tau = clean + 0.05 * np.random.default_rng(1).normal(size=clean.shape)
+
+    def estimate():
+        factors = accumulate(columns, truth, q, qd, qdd, tau)
+        wls = weighted_least_squares(factors, base)
+        return wls, consistent_least_squares(consistent_problem(factors, base, wls, columns, own), base)
+
+    estimate()
+    seconds = []
+    for _ in range(5):
+        start = time.perf_counter()
+        wls, ours = estimate()
+        seconds.append(time.perf_counter() - start)
+    assert min(seconds) < 1.0
+    other = [np.asarray(v) for v in random_excitation(truth, 4.0, 5, seed=2)(jnp.arange(1000) / 250)]
+    unseen = predict(columns, truth, x, *other)
+    ols, found = (
+        np.sqrt(((predict(columns, truth, v, *other) - unseen) ** 2).mean())
+        for v in (nearest_parameters(base, wls.values, own), ours.parameters)
+    )
+    assert found < 1.001 * ols < 0.0098 and base.size == 43
+    assert np.mean(np.abs(ours.values - base.matrix @ x) < 1.96 * ours.standard_deviations) > 0.8
+    print(f"{min(seconds):.3f} s, {ols:.5f} N m unconstrained, {found:.5f} N m consistent")

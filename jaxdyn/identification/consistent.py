@@ -292,7 +292,7 @@ def _solve(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstima
     unit = max(problem.floor, 0.5 * len(problem.values))
     final = GAP * unit / (4 * n + int(positive.sum()) + 1)
     # what rounding of the torques' sum of squares leaves of the gradient, where the prior alone decides
-    rounding = (1e-15 * float(problem.values @ problem.values)) ** 2 / problem.weight
+    rounding = (1e-14 * float(problem.values @ problem.values)) ** 2 / problem.weight
     cost = Cost(
         matrix=problem.matrix,
         values=problem.values,
