@@ -185,13 +185,13 @@ def consistent_problem(
 def consistent_least_squares(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstimate:
     """The optimum on log-Cholesky parameters, by damped Gauss-Newton steps with exact Jacobians.
 
-    Every step is one of log-Cholesky parameters about the body that was reached, so that all have one size; drive terms
-    that are not negative take exponentials. What is squared is the misfit, linear in x; divergences enter with their exact
-    Hessians. Where the optimum lies on the edge of what is possible, log-Cholesky parameters go to infinity, and steps
-    started near the edge crawl along it; so a barrier, the entropic divergence, is added, and its weight lowered tenfold
-    from round to round, to where it lifts the cost by 1e-8 at most (a barrier of weight e lifts the least value of a convex
-    cost by e times the number of its logarithms). Constraints hold by multipliers (augmented Lagrangian), to 1e-9 of their
-    terms. O(p^3) a step, p parameters, whatever the length of the log; 30 to 100 steps.
+    Every step is one of log-Cholesky parameters about the body that was reached, so that all have one size (`minimise`); drive
+    terms that are not negative take exponentials. What is squared is the misfit, linear in x; divergences enter with
+    their exact Hessians. Where the optimum lies on the edge of what is possible, log-Cholesky parameters go to infinity, and
+    steps started near the edge crawl along it; so a barrier, the entropic divergence, is added, and its weight lowered
+    tenfold from round to round, to where it lifts the cost by 1e-8 at most (a barrier of weight e lifts the least value of
+    a convex cost by e times the number of its logarithms). Constraints hold by multipliers (augmented Lagrangian), to 1e-9
+    of their terms. O(p^3) a step, p parameters, whatever the length of the log; some 10 to 50 steps.
 
     Raises:
         IdentificationError: the constraints cannot be met.
