@@ -1,6 +1,7 @@
 """Consistent estimation: two routes to one optimum, constraints, intervals, and models that other libraries accept."""
 
 import dataclasses
+import sys
 import time
 
 import jax.numpy as jnp
@@ -302,3 +303,9 @@ def test_a_panda_is_identified_in_less_than_a_second():
     assert found < 1.001 * ols < 0.0098 and base.size == 43
     assert np.mean(np.abs(ours.values - base.matrix @ x) < 1.96 * ours.standard_deviations) > 0.8
     print(f"{min(seconds):.3f} s, {ols:.5f} N m unconstrained, {found:.5f} N m consistent")
+
+
+def test_the_extra_is_named_where_it_is_missing(arm, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cvxpy", None)
+    with pytest.raises(IdentificationError, match=r"pip install \"jaxdyn\[convex\]\""):
+        semidefinite_least_squares(problem(arm)[1], arm[1])
