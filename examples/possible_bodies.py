@@ -62,7 +62,7 @@ for i, axis in enumerate(axes.flat):
     note = f"unconstrained {free[i, 0]:.2f}" + ("" if least[i] > 0 else ": no body has that")
     axis.set_title(f"{truth.link_names[i]} [kg]\n{masses}\n{note}", fontsize=8)
     axis.set(xlabel="x [m]", ylabel="z [m]")
-    axis.locator_params(nbins=5)
+    axis.locator_params(nbins=4)
     axis.axis("equal")
 figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
 figure.savefig("possible_bodies.png", dpi=120)

@@ -31,7 +31,7 @@ GAP = 1e-8  # how far the cost may lie above its infimum, as a share of the cost
 RIDGE = 1e-4  # times a column's own information: what holds drive terms that no torque depends on in place
 STEPS = 100  # with one barrier, at most
 FALL = 0.1  # of the barrier from one round to the next
-ROUNDS = 40  # of barriers and multipliers, at most
+ROUNDS = 25  # of barriers and multipliers, at most
 TIGHT = 1e-9  # what remains of a violated constraint, relative to the size of its terms
 
 
