@@ -67,7 +67,7 @@ def with_thickness(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
                     f"{error}. Correct it, leave the link's inertial out (a stand-in is its prior then), or identify with "
                     "consistent=False"
                 ) from None
-        second = np.asarray(pseudo_inertia(jnp.asarray(pi)), float)
+        second = np.array(pseudo_inertia(jnp.asarray(pi)), float)
         centre = second[:3, 3] / pi[0]
         moments, axes = np.linalg.eigh(second[:3, :3] - pi[0] * np.outer(centre, centre))
         size = max(np.sqrt(max(moments[-1], 0) / pi[0]), np.linalg.norm(centre)) or STAND_IN_RADIUS

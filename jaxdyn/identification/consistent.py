@@ -31,7 +31,7 @@ GAP = 1e-8  # how far the cost may lie above its infimum, as a share of the cost
 RIDGE = 1e-4  # times a column's own information: what holds drive terms that no torque depends on in place
 STEPS = 100  # with one barrier, at most
 FALL = 0.1  # of the barrier from one round to the next
-ROUNDS = 40  # of barriers and multipliers, at most
+ROUNDS = 25  # of barriers and multipliers, at most
 TIGHT = 1e-9  # what remains of a violated constraint, relative to the size of its terms
 
 
@@ -185,13 +185,13 @@ def consistent_problem(
 def consistent_least_squares(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstimate:
     """The optimum on log-Cholesky parameters, by damped Gauss-Newton steps with exact Jacobians.
 
-    Every step is one of log-Cholesky parameters about the body that was reached, so that all have one size; drive terms
-    that are not negative take exponentials. What is squared is the misfit, linear in x; divergences enter with their exact
-    Hessians. Where the optimum lies on the edge of what is possible, log-Cholesky parameters go to infinity, and steps
-    started near the edge crawl along it; so a barrier, the entropic divergence, is added, and its weight lowered tenfold
-    from round to round, to where it lifts the cost by 1e-8 at most (a barrier of weight e lifts the least value of a convex
-    cost by e times the number of its logarithms). Constraints hold by multipliers (augmented Lagrangian), to 1e-9 of their
-    terms. O(p^3) a step, p parameters, whatever the length of the log; 30 to 100 steps.
+    Every step is one of log-Cholesky parameters about the body that was reached, so that all have one size (`minimise`); drive
+    terms that are not negative take exponentials. What is squared is the misfit, linear in x; divergences enter with
+    their exact Hessians. Where the optimum lies on the edge of what is possible, log-Cholesky parameters go to infinity, and
+    steps started near the edge crawl along it; so a barrier, the entropic divergence, is added, and its weight lowered
+    tenfold from round to round, to where it lifts the cost by 1e-8 at most (a barrier of weight e lifts the least value of
+    a convex cost by e times the number of its logarithms). Constraints hold by multipliers (augmented Lagrangian), to 1e-9
+    of their terms. O(p^3) a step, p parameters, whatever the length of the log; some 10 to 50 steps.
 
     Raises:
         IdentificationError: the constraints cannot be met.
@@ -291,6 +291,8 @@ def _solve(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstima
     size = np.maximum(np.abs(rows) @ np.abs(problem.start) + np.abs(sides), 1e-300)
     unit = max(problem.floor, 0.5 * len(problem.values))
     final = GAP * unit / (4 * n + int(positive.sum()) + 1)
+    # what rounding of the torques' sum of squares leaves of the gradient, where the prior alone decides
+    rounding = (1e-14 * float(problem.values @ problem.values)) ** 2 / problem.weight
     cost = Cost(
         matrix=problem.matrix,
         values=problem.values,
@@ -312,7 +314,7 @@ def _solve(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstima
     point, steps, violation, rounds = Point(u0, rest), 0, np.inf, 0
     while True:
         last = cost.barrier <= final
-        point, tried, converged = minimise(cost, point, 0.1 * final if last else cost.barrier, STEPS)
+        point, tried, converged = minimise(cost, point, max(0.1 * final, rounding) if last else cost.barrier, STEPS)
         steps, rounds = steps + tried, rounds + 1
         x = point.parameters
         force, off = cost.force(x), cost.rows @ x - cost.sides

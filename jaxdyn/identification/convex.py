@@ -54,7 +54,7 @@ def semidefinite_least_squares(problem: ConsistentProblem, base: BaseParameters)
         weights = np.sqrt(problem.ridge[inner:])
         terms.append(0.5 * cp.sum_squares(cp.multiply(weights * unit, rest) - weights * problem.prior[inner:]))
     known = problem.constraints
-    conditions = [rest[problem.positive[inner:]] >= 0] if rest is not None and problem.positive.any() else []
+    conditions: list = [rest[problem.positive[inner:]] >= 0] if rest is not None and problem.positive.any() else []
     for rows, sides, least in ((known.equal, known.equal_to, False), (known.least, known.least_of, True)):
         if len(sides):
             scale = 1 / np.maximum(np.abs(rows) @ np.abs(problem.start) + np.abs(sides), 1e-300)

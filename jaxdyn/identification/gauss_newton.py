@@ -12,6 +12,7 @@ from ..spatial.inertia import pseudo_inertia
 from ..spatial.pseudo_inertia import log_cholesky_factor, pseudo_inertia_factor
 from .priors import Divergence, entropic_divergence
 
+REACH = 0.95  # of the way to the edge
 TAKEN = 1e-3  # a step that gives this share of what the quadratic model says is taken
 
 # the ten parameters, row by row, from the entries (0, 0), (0, 1), .. of the pseudo-inertia
@@ -103,6 +104,8 @@ class Cost:
     def __call__(self, point: Point) -> float:
         """The cost; NaN or infinity where the point is no point."""
         x, n = point.parameters, len(self.u0)
+        if not np.all(np.abs(x) < 1e100):
+            return np.nan
         white = self._inverse @ point.u
         diagonal = np.diagonal(white, axis1=1, axis2=2)
         ratio = np.where(self.positive, point.rest / self.centre, 1.0)
@@ -178,12 +181,26 @@ def move(cost: Cost, point: Point, step: np.ndarray) -> Point:
         return Point(point.u @ factors, rest)
 
 
+def move_straight(cost: Cost, point: Point, step: np.ndarray) -> Point:
+    """The point with parameters + jacobian @ step, or most of the way to where a body stops being possible."""
+    inner, n = 10 * len(point.u), len(point.u)
+    change = np.einsum("nk,kij->nij", step[:inner].reshape(n, 10), _ALONG)
+    least = min(
+        np.linalg.eigvalsh(change).min(initial=0.0), np.where(cost.positive, step[inner:], 0.0).min(initial=0.0)
+    )
+    share = min(1.0, REACH / max(-least, 1e-300))
+    inside = np.eye(4) + share * change
+    factors = np.linalg.cholesky(inside[:, ::-1, ::-1])[:, ::-1, ::-1]
+    return Point(point.u @ factors, point.rest + share * cost.scale(point) * step[inner:])
+
+
 def minimise(cost: Cost, point: Point, tolerance: float, limit: int) -> tuple[Point, int, bool]:
     """Levenberg-Marquardt steps to where the cost lies less than the tolerance above its least value, by its own model.
 
-    The damping is in the metric of the entropy, in which a body's distance from the edge of what is possible has unit
-    length. It falls with every step that does as well as the model says, and grows with every one that does not (Nielsen
-    1999). O(p^3) a step.
+    A step goes straight in the parameters, in which the misfit is exactly what the model says, or along log-Cholesky
+    parameters, which do not stop at the edge of what is possible, whichever leads lower. The damping is in the metric of
+    the entropy, in which a body's distance from that edge has unit length. It falls with every step that does as well as
+    the model says, and grows with every one that does not (Nielsen 1999). O(p^3) a step.
 
     Returns:
         The point, the number of steps tried, and whether the tolerance was met.
@@ -200,8 +217,10 @@ def minimise(cost: Cost, point: Point, tolerance: float, limit: int) -> tuple[Po
             return point, steps, True
         step = newton if damping == 0 else -_solve(h + damping * metric, g)
         expected = -float(g @ step + 0.5 * step @ h @ step)
-        new = move(cost, point, step)
-        new_value = cost(new)
+        new, new_value = point, np.inf
+        for kind in (move_straight, move):
+            if np.all(np.isfinite(step)) and (moved := cost(other := kind(cost, point, step))) < new_value:
+                new, new_value = other, moved
         slack = 1e-15 * abs(value)
         ratio = (value - new_value + slack) / (expected + slack)
         if np.isfinite(ratio) and ratio > TAKEN:
