@@ -7,7 +7,7 @@ of the columns: R_j^T R_j = [W_j, tau_j]^T [W_j, tau_j], without squaring the co
 import concurrent.futures
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -16,23 +16,12 @@ from jax.sharding import AxisType, Mesh
 from ..errors import IdentificationError
 from ..model.chain import Chain
 from .columns import Columns
+from .factors import Factors as Factors, combined
 from .prediction import predict as predict
-from .triangular import PARTS, SHORT, Triangle, combined
+from .triangular import PARTS, SHORT, Triangle
 
 CHUNK = SHORT
 WARM = 1 << 14  # samples before products take over from QR, which compile longer
-
-
-class Factors(NamedTuple):
-    """Triangular factors of the stacked regressor and torque, one a joint.
-
-    Attributes:
-        r: (n, p + 1, p + 1); the last column is the torque.
-        counts: number of samples behind each joint's factor.
-    """
-
-    r: np.ndarray
-    counts: np.ndarray
 
 
 def accumulate(
@@ -48,7 +37,7 @@ def accumulate(
     signals: np.ndarray | None = None,
     mesh: Mesh | None = None,
 ) -> Factors:
-    """Absorb samples into the factors: `accumulate_stream` of a single chunk.
+    """Absorb samples into the factors: `accumulate_chunks` of a single chunk.
 
     Args:
         q, qd, qdd, tau: (N, n) samples.
@@ -57,15 +46,15 @@ def accumulate(
         progress: called with the number of samples done.
         signals: (N, n, k) further columns, computed from the whole run (friction with memory); they come after those of
             `columns` and before the torque.
-        mesh: the devices, as for `accumulate_stream`.
+        mesh: the devices, as for `accumulate_chunks`.
 
     Raises:
-        IdentificationError: as `accumulate_stream`.
+        IdentificationError: as `accumulate_chunks`.
     """
-    return accumulate_stream(columns, chain, [(q, qd, qdd, tau, weights, signals)], start, progress, mesh)
+    return accumulate_chunks(columns, chain, [(q, qd, qdd, tau, weights, signals)], start, progress, mesh)
 
 
-def accumulate_stream(
+def accumulate_chunks(
     columns: Columns,
     chain: Chain,
     chunks: Iterable[Sequence[Any]],
@@ -76,15 +65,14 @@ def accumulate_stream(
     """Absorb samples that come chunk by chunk, of any lengths, as from a log that is larger than the memory.
 
     Chunks are cut into blocks of one size, which go to this process's devices and, on a CPU, to a thread a core; what is held
-    is a few blocks and the factors. The result does not depend on how the samples are cut into chunks but by rounding. With
-    several processes each accumulates its own samples, and `merge_over_processes` puts the factors together.
+    is a few blocks and the factors. The result does not depend on how the samples are cut into chunks but by rounding.
 
     Args:
         columns: what is identified.
         chain: the robot; its dtype is that of the regressor.
         chunks: tuples (q, qd, qdd, tau), (..., weights) or (..., weights, signals) of arrays as for `accumulate`; None for
             weights or signals that there are not.
-        start: factors to go on from: those of an interrupted run, saved with `save_factors`.
+        start: factors to go on from.
         progress: called with the number of samples done.
         mesh: devices of this process, among which blocks are divided; all of them by default.
 

@@ -14,13 +14,13 @@ from jaxtyping import Array, Float
 
 from ..dynamics.coordinates import base_gravity
 from ..dynamics.lowering import lanes_of_kernel, over_lanes
-from ..dynamics.regressor import link_regressor
+from ..dynamics.regressor import link_regressor, regressor
 from ..model.chain import Chain
 from ..model.configuration import is_ordinary
 from ..model.tree import ancestor_mask
 from .columns import Columns
 
-BLOCK = 256  # samples side by side where there is no kernel
+BLOCK, BLOCK_ELSEWHERE = 256, 1 << 13  # samples side by side where there is no kernel: CPU, GPU
 
 
 class Layout(NamedTuple):
@@ -29,25 +29,28 @@ class Layout(NamedTuple):
     Attributes:
         of_joint: the columns that can differ from zero, of each joint, in order; signals and the torque are the last.
         width: number of all columns with the torque.
-        lanes: samples that a kernel takes; 0 where the whole matrix comes from `Columns.matrix`.
+        block: samples side by side.
+        kernel: whether they are few enough for a kernel of the CPU.
     """
 
     of_joint: tuple[tuple[int, ...], ...]
     width: int
-    lanes: int
+    block: int
+    kernel: bool
 
 
-def layout_of(columns: Columns, chain: Chain, signals: int, kernels: bool) -> Layout:
+def layout_of(columns: Columns, chain: Chain, signals: int, cpu: bool) -> Layout:
     """The layout for a chain: all columns for all joints where joints are coupled or have quaternions.
 
     Args:
         signals: number of further columns.
-        kernels: whether it runs on a CPU.
+        cpu: whether it runs on a CPU.
     """
     n, p, k = chain.n, len(columns.names(chain.n)), len(columns.drive_terms)
     width = p + signals + 1
+    block = BLOCK if cpu else BLOCK_ELSEWHERE
     if not is_ordinary(chain):
-        return Layout((tuple(range(width)),) * n, width, 0)
+        return Layout((tuple(range(width)),) * n, width, block, False)
     links = ancestor_mask(chain.topology.parents)
     last = range(10 * n + k * n, width)
     of_joint = tuple(
@@ -58,12 +61,20 @@ def layout_of(columns: Columns, chain: Chain, signals: int, kernels: bool) -> La
         )
         for j in range(n)
     )
-    lanes = lanes_of_kernel(max(100 + 40 * n, 20 * n**2)) if kernels and n > 1 else 0
-    return Layout(of_joint, width, lanes)
+    lanes = lanes_of_kernel(max(100 + 40 * n, 20 * n**2)) if cpu and n > 1 else 0
+    return Layout(of_joint, width, lanes or block, lanes > 0)
 
 
 def joint_rows(
-    columns: Columns, layout: Layout, chain: Chain, q: Array, qd: Array, qdd: Array, tau: Array, weights: Array, signals: Any
+    columns: Columns,
+    layout: Layout,
+    chain: Chain,
+    q: Array,
+    qd: Array,
+    qdd: Array,
+    tau: Array,
+    weights: Array,
+    signals: Any,
 ) -> tuple[Float[Array, "c lanes"], ...]:
     """[W_j, signals_j, tau_j] w_j of every joint j, its layout's columns by samples.
 
@@ -73,18 +84,14 @@ def joint_rows(
     """
     n = chain.n
     p = len(columns.names(n))
-    if layout.lanes:
-        inertial = _inertial(chain, q, qd, qdd)
-        rest = _whole(columns, chain, q, qd, qdd)[:, 10 * n :] if p > 10 * n else None
-    else:
-        whole = _whole(columns, chain, q, qd, qdd)
-        inertial, rest = whole[:, : 10 * n], whole[:, 10 * n :]
+    lanes_last = lambda f: jax.vmap(f, (None, -1, -1, -1), -1)(chain, q, qd, qdd)
+    inertial = _inertial(chain, q, qd, qdd) if layout.kernel else lanes_last(regressor)
+    rest = lanes_last(columns.beyond_links)
     rows = []
     for j, wanted in enumerate(layout.of_joint):
-        parts = [_taken(inertial[j], [c for c in wanted if c < 10 * n])]
-        if rest is not None:
-            parts.append(_taken(rest[j], [c - 10 * n for c in wanted if 10 * n <= c < p]))
-        rows.append(jnp.concatenate([*parts, signals[j], tau[j][None]]) * weights[j][None])
+        of_links = _taken(inertial[j], [c for c in wanted if c < 10 * n])
+        others = _taken(rest[j], [c - 10 * n for c in wanted if 10 * n <= c < p])
+        rows.append(jnp.concatenate([of_links, others, signals[j], tau[j][None]]) * weights[j][None])
     return tuple(rows)
 
 
@@ -94,12 +101,6 @@ def _inertial(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
     return over_lanes(link_regressor.__wrapped__, kernel=True)(chain, q, qd, qdd, gravity)
 
 
-def _whole(columns: Columns, chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
-    """(n, p, samples); what is not used of it is not computed."""
-    matrices = jax.vmap(columns.matrix, (None, -1, -1, -1))(chain, q, qd, qdd)
-    return jnp.moveaxis(matrices, 0, -1)
-
-
 def _taken(x: Array, which: list[int]) -> Array:
     if not which or which[-1] - which[0] + 1 > len(which):
         return x[np.array(which, int)]
@@ -107,12 +108,7 @@ def _taken(x: Array, which: list[int]) -> Array:
 
 
 def by_block(layout: Layout, samples: tuple[Array, ...]) -> tuple[Array, ...]:
-    """Samples (N, n, ...) cut into blocks: (blocks, n, ..., samples of a block); N is a multiple of `block_of(layout)`."""
-    size = block_of(layout)
+    """Samples (N, n, ...) cut into blocks: (blocks, n, ..., samples of a block); N is a multiple of the block, or less."""
+    size = min(layout.block, len(samples[0]))
     turned = (x.reshape(len(x) // size, size, *x.shape[1:]) for x in samples)
     return tuple(jnp.moveaxis(x, 1, -1) for x in turned)
-
-
-def block_of(layout: Layout) -> int:
-    """Samples of a block."""
-    return layout.lanes or BLOCK

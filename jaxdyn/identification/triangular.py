@@ -21,8 +21,9 @@ from jaxtyping import Float
 
 from ..errors import IdentificationError
 from ..model.chain import Chain
-from .assembly import Layout, block_of, by_block, joint_rows, layout_of
+from .assembly import Layout, by_block, joint_rows, layout_of
 from .columns import Columns
+from .factors import triangle_of
 
 SHORT, LONG, LONG_ELSEWHERE = 512, 4096, 1 << 16  # samples: of a block for QR; of one for products, a device: CPU, GPU
 PARTS = ("q", "qd", "qdd", "tau", "weights", "signals")
@@ -54,7 +55,9 @@ class Triangle:
         if len(block[0]) > self.short:
             self._condition()
             packed = np.asarray(
-                _products(self.columns, self.layout, self.mesh, self.chain, self.inverse, *self._placed(block, self.long))
+                _products(
+                    self.columns, self.layout, self.mesh, self.chain, self.inverse, *self._placed(block, self.long)
+                )
             )
             ends = np.cumsum([len(c) ** 2 for c in self.layout.of_joint])[:-1]
             grams = [
@@ -85,7 +88,7 @@ class Triangle:
         found = [np.asarray(r, np.float64) for r in found]
         if not all(np.isfinite(r).all() for r in found):
             raise IdentificationError(_not_finite(block, at))
-        self.factors = [np.linalg.qr(np.concatenate(pair), mode="r") for pair in zip(self.factors, found, strict=True)]
+        self.factors = [triangle_of(np.concatenate(pair)) for pair in zip(self.factors, found, strict=True)]
 
     def _condition(self) -> None:
         """P and its inverse from the factors."""
@@ -95,7 +98,7 @@ class Triangle:
         for r in self.factors:
             norms = np.linalg.norm(r, axis=0)
             norms[norms == 0] = norms.max() or 1.0
-            p = np.linalg.qr(np.concatenate([r, np.diag(self.epsilon * norms)]), mode="r")
+            p = triangle_of(np.concatenate([r, np.diag(self.epsilon * norms)]))
             inverse = np.linalg.inv(p)
             seen = r @ inverse
             self.conditioner.append(p)
@@ -110,24 +113,17 @@ class Triangle:
         for j, (g, p) in enumerate(zip(self.gram, self.conditioner, strict=True)):
             values, vectors = np.linalg.eigh(g)
             root = np.sqrt(np.maximum(values, 0))[:, None] * vectors.T
-            self.factors[j] = np.linalg.qr(root @ p, mode="r")
+            self.factors[j] = triangle_of(root @ p)
         self.inverse = ()
 
     def _placed(self, block: Sequence[np.ndarray], size: int) -> list[jax.Array]:
         """The samples on the devices, filled up with rows of weight zero."""
-        step = block_of(self.layout) * self.mesh.size
-        size += -size % step
+        each = -(-size // self.mesh.size)
+        size = self.mesh.size * (each + -each % min(each, self.layout.block))
         parts = [np.zeros((size, *x.shape[1:]), self.chain.dtype) for x in block]
         for part, x in zip(parts, block, strict=True):
             part[: len(x)] = x
         return [jax.device_put(x, self.rows) for x in parts]
-
-
-def combined(factors: Sequence[Float[np.ndarray, "n w w"]]) -> Float[np.ndarray, "n w w"]:
-    """One factor a joint from several."""
-    if len(factors) == 1:
-        return np.asarray(factors[0])
-    return np.asarray(np.linalg.qr(np.concatenate(factors, axis=1), mode="r"))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
@@ -135,7 +131,9 @@ def _factors(columns: Columns, layout: Layout, mesh: Mesh, chain: Chain, *sample
     """A triangular factor a joint and device, one device's below another's."""
 
     def local(chain, *samples):
-        _, rows = jax.lax.scan(lambda _, x: (None, joint_rows(columns, layout, chain, *x)), None, by_block(layout, samples))
+        _, rows = jax.lax.scan(
+            lambda _, x: (None, joint_rows(columns, layout, chain, *x)), None, by_block(layout, samples)
+        )
         return tuple(jnp.linalg.qr(jnp.moveaxis(w, 1, -1).reshape(-1, w.shape[1]), mode="r") for w in rows)
 
     by_rows, everywhere = PartitionSpec(mesh.axis_names), PartitionSpec()
@@ -169,4 +167,6 @@ def _not_finite(block: Sequence[np.ndarray], at: int) -> str:
                 f"{name} of sample {at + int(np.argmax(bad))} (counted from 0) is not finite; leave such samples out: "
                 "a weight of zero is not enough"
             )
-    return f"the regressor is not finite in the samples {at} to {at + len(block[0]) - 1}: look at your own columns there"
+    return (
+        f"the regressor is not finite in the samples {at} to {at + len(block[0]) - 1}: look at your own columns there"
+    )
