@@ -94,7 +94,7 @@ def accumulate_chunks(
     workers = _workers(mesh)
     triangles = [Triangle(columns, chain, source.signals, mesh) for _ in range(workers)]
     short, long = triangles[0].short, triangles[0].long
-    x64 = bool(jax.config.jax_enable_x64)
+    x64 = jax.dtypes.canonicalize_dtype(np.float64) == np.float64
 
     def absorb(triangle: Triangle, block: list[np.ndarray], at: int) -> int:
         with jax.enable_x64(x64):  # a thread starts with the default

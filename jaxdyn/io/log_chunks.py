@@ -1,10 +1,11 @@
 """`read_log_chunks`: a log read part by part, for files that are larger than the memory."""
 
+import contextlib
 import itertools
 import os
 import pathlib
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 
 import numpy as np
 from jaxtyping import Float
@@ -13,7 +14,9 @@ from ..errors import LogError
 from .columns import blocks_of, find_columns, labels_of
 from .log import Log
 from .rows import find_bad_rows, jumps
-from .table import SUFFIXES, TEXT_SUFFIXES, open_table
+from .table import SUFFIXES, TEXT_SUFFIXES, begins_with_number, open_table, text_table
+
+Part = tuple[tuple[str, ...], dict[str, np.ndarray]]  # names, and an array for each
 
 
 def read_log_chunks(
@@ -55,19 +58,20 @@ def read_log_chunks(
     )
     at, last = 0, None
     factors = None if gains is None else np.asarray(gains, np.float64)
-    for names, arrays in parts:
-        kinds, _, notes = find_columns(path, names, gains is not None)
-        blocks = blocks_of(path, kinds, {name: arrays[name] for held in kinds.values() for name in held})
-        n = blocks["q"].shape[1]
-        if joints is not None and n != joints:
-            raise LogError(f"{path}: the log has {n} joints, the robot has {joints}")
-        if "i" in blocks and (factors is None or factors.shape != (n,)):
-            raise LogError(f"{path}: the log has motor currents: give gains=, one for each of {n} joints [N m/A]")
-        _check(path, kinds, blocks, at, last)
-        tau = blocks["i"] if "i" in blocks else blocks["tau"]
-        t, q = blocks["t"][:, 0], blocks["q"]
-        yield Log(t, q, blocks.get("qd"), tau if factors is None else tau * factors, path.name, tuple(notes))
-        at, last = at + len(t), (t[-1], q[-1])
+    with contextlib.closing(parts):
+        for names, arrays in parts:
+            kinds, _, notes = find_columns(path, names, gains is not None)
+            blocks = blocks_of(path, kinds, {name: arrays[name] for held in kinds.values() for name in held})
+            n = blocks["q"].shape[1]
+            if joints is not None and n != joints:
+                raise LogError(f"{path}: the log has {n} joints, the robot has {joints}")
+            if "i" in blocks and (factors is None or factors.shape != (n,)):
+                raise LogError(f"{path}: the log has motor currents: give gains=, one for each of {n} joints [N m/A]")
+            _check(path, kinds, blocks, at, last)
+            tau = blocks["i"] if "i" in blocks else blocks["tau"]
+            t, q = blocks["t"][:, 0], blocks["q"]
+            yield Log(t, q, blocks.get("qd"), tau if factors is None else tau * factors, path.name, tuple(notes))
+            at, last = at + len(t), (t[-1], q[-1])
 
 
 def _check(
@@ -98,20 +102,23 @@ def _check(
         )
 
 
-def _text(path: pathlib.Path, rows: int) -> Iterator[tuple[tuple[str, ...], dict[str, np.ndarray]]]:
-    """Parts of a text file: the lines up to the first of numbers go before each, so that each is read as a file."""
-    import tempfile
-
-    with open(path, encoding="utf-8-sig", errors="replace") as file, tempfile.TemporaryDirectory() as folder:
+def _text(path: pathlib.Path, rows: int) -> Generator[Part]:
+    """Parts of a text file, each read below the file's head: the lines before the first row of numbers."""
+    with open(path, encoding="utf-8-sig", errors="replace") as file:
         head: list[str] = []
         for line in file:
-            head.append(line)
-            if line.strip() and not line.lstrip().startswith("#"):
+            named = line.strip() and not line.lstrip().startswith("#")
+            if named and begins_with_number(line):
+                file_lines = itertools.chain([line], file)
                 break
-        part = pathlib.Path(folder, path.name)
-        while lines := list(itertools.islice(file, rows)):
-            part.write_text("".join([*head, *lines]), encoding="utf-8")
-            table = open_table(part)
+            head.append(line)
+            if named:
+                file_lines = file
+                break
+        else:
+            raise LogError(f"{path}: there is no data in the file")
+        while lines := list(itertools.islice(file_lines, rows)):
+            table = text_table(path, "".join([*head, *lines]))
             arrays, bad = table.read(table.names)
             if bad:
                 row, column, cell = bad[0]
@@ -119,7 +126,7 @@ def _text(path: pathlib.Path, rows: int) -> Iterator[tuple[tuple[str, ...], dict
             yield table.names, arrays
 
 
-def _npz(path: pathlib.Path, rows: int) -> Iterator[tuple[tuple[str, ...], dict[str, np.ndarray]]]:
+def _npz(path: pathlib.Path, rows: int) -> Generator[Part]:
     try:
         with zipfile.ZipFile(path) as archive:
             members = {name.removesuffix(".npy"): archive.open(name) for name in archive.namelist()}
@@ -150,7 +157,7 @@ def _npz(path: pathlib.Path, rows: int) -> Iterator[tuple[tuple[str, ...], dict[
         raise LogError(f"{path}: this is not a NumPy archive that can be read: {error}") from error
 
 
-def _parquet(path: pathlib.Path, rows: int) -> Iterator[tuple[tuple[str, ...], dict[str, np.ndarray]]]:
+def _parquet(path: pathlib.Path, rows: int) -> Generator[Part]:
     names = open_table(path).names  # and what is wrong with the file, or with what reads it
     from pyarrow import parquet
 
