@@ -16,6 +16,7 @@ from jaxdyn.identification.estimators import weighted_least_squares
 from jaxdyn.identification.factors import load_factors, merge_factors, merge_over_processes, save_factors
 from jaxdyn.identification.preprocess_stream import preprocess_stream
 from jaxdyn.identification.preprocessing import preprocess
+from jaxdyn.identification.refine import refine
 from jaxdyn.identification.stream import accumulate_stream
 from jaxdyn.io.log import Log, read_log
 from jaxdyn.io.log_chunks import read_log_chunks
@@ -94,14 +95,27 @@ def test_parts_are_merged_saved_and_gone_on_from(long_run, tmp_path):
         merge_factors(first, first._replace(r=first.r[:, :5, :5]))
 
 
-def test_single_precision_gives_factors_to_single_precision(long_run, soon):
+def test_single_precision_refined_is_double_precision(long_run, soon):
     chain, x, tau, _ = long_run
-    single = accumulate_stream(ALL, chain, [(*x, tau)], precision="float32")
+    chunks = list(cut(x, tau, 5000))
     base = base_parameters(chain, ALL)
     exact = weighted_least_squares(accumulate(ALL, chain, *x, tau), base)
-    rough = weighted_least_squares(single, base)
-    assert single.r.dtype == np.float64
-    assert 1e-12 < np.abs((rough.values - exact.values) / exact.standard_deviations).max() < 1e-2
+    factors = accumulate_stream(ALL, chain, chunks, precision="float32")
+    assert factors.r.dtype == np.float64
+    errors = []
+    for _ in range(3):
+        found = weighted_least_squares(factors, base)
+        errors.append(np.abs((found.values - exact.values) / exact.standard_deviations).max())
+        x0 = np.zeros(len(ALL.names(3)))
+        x0[base.kept] = found.values
+        factors = refine(ALL, chain, chunks, factors, x0)
+    assert 1e-8 < errors[0] < 1e-2 and errors[2] < 1e-9, errors
+    np.testing.assert_allclose(found.noise, exact.noise, rtol=1e-9)
+    np.testing.assert_allclose(found.standard_deviations, exact.standard_deviations, rtol=1e-4)
+    with pytest.raises(IdentificationError, match="samples a joint, but"):
+        refine(ALL, chain, chunks[1:], factors, x0)
+    with pytest.raises(IdentificationError, match=r"parameters of shape \(3,\)"):
+        refine(ALL, chain, chunks, factors, x0[:3])
 
 
 def test_bad_samples_are_named(long_run):

@@ -7,7 +7,7 @@ of the columns: R_j^T R_j = [W_j, tau_j]^T [W_j, tau_j], without squaring the co
 import concurrent.futures
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -18,7 +18,7 @@ from ..model.chain import Chain
 from .columns import Columns
 from .factors import Factors as Factors, combined
 from .prediction import predict as predict
-from .triangular import PARTS, SHORT, Triangle
+from .triangular import PARTS, SHORT, Triangle, on_cpu
 
 CHUNK = SHORT
 WARM = 1 << 14  # samples before products take over from QR, which compile longer
@@ -81,7 +81,7 @@ def accumulate_chunks(
             another number of columns.
     """
     mesh = local_mesh() if mesh is None else mesh
-    source = _Blocks(chain.n, iter(chunks))
+    source = Blocks(chain.n, iter(chunks))
     if not source.there:
         if start is None:
             raise IdentificationError("there are no samples to accumulate")
@@ -91,14 +91,38 @@ def accumulate_chunks(
         raise IdentificationError(
             f"the factors to go on from have shape {start.r.shape}; these columns need {(chain.n, width, width)}"
         )
-    workers = _workers(mesh)
-    triangles = [Triangle(columns, chain, source.signals, mesh) for _ in range(workers)]
-    short, long = triangles[0].short, triangles[0].long
+    triangles = [Triangle(columns, chain, source.signals, mesh) for _ in range(workers_of(mesh))]
+    used = drive(triangles, source, progress)
+    parts = [t.result() for t in triangles[:used]]
+    if start is None:
+        return Factors(combined(parts), source.counts)
+    return Factors(combined([start.r, *parts]), start.counts + source.counts)
+
+
+@runtime_checkable
+class Sink(Protocol):
+    """Where one thread's blocks go.
+
+    Attributes:
+        short, long: samples of a block at first, and once a program for long ones is worth its compilation.
+    """
+
+    short: int
+    long: int
+
+    def absorb(self, block: Sequence[np.ndarray], at: int) -> None:
+        """Take up samples (q, qd, qdd, tau, weights, signals), the first of which is number `at` of all."""
+        ...
+
+
+def drive(sinks: Sequence[Sink], source: "Blocks", progress: Callable[[int], None] | None) -> int:
+    """Give every sink its blocks in turn, each in a thread of its own; the number of sinks that got any."""
+    short, long, workers = sinks[0].short, sinks[0].long, len(sinks)
     x64 = jax.dtypes.canonicalize_dtype(np.float64) == np.float64
 
-    def absorb(triangle: Triangle, block: list[np.ndarray], at: int) -> int:
+    def absorb(sink: Sink, block: list[np.ndarray], at: int) -> int:
         with jax.enable_x64(x64):  # a thread starts with the default
-            triangle.absorb(block, at)
+            sink.absorb(block, at)
         return len(block[0])
 
     done, number, compiled = 0, 0, set()
@@ -115,18 +139,15 @@ def accumulate_chunks(
         while source.there:
             at = source.taken
             size = long if at >= WARM and source.ready(long) >= long // 4 else short
-            pending.append(pool.submit(absorb, triangles[number % workers], source.take(size), at))
+            pending.append(pool.submit(absorb, sinks[number % workers], source.take(size), at))
             number += 1
             wait(workers - 1 if size in compiled else 0)  # so that two threads do not compile the same program
             compiled.add(size)
         wait(0)
-    parts = [t.result() for t in triangles[: min(workers, number)]]
-    if start is None:
-        return Factors(combined(parts), source.counts)
-    return Factors(combined([start.r, *parts]), start.counts + source.counts)
+    return min(workers, number)
 
 
-class _Blocks:
+class Blocks:
     """Blocks of any size from chunks of other sizes, checked as they come."""
 
     def __init__(self, n: int, chunks: Iterator[Sequence[Any]]):
@@ -196,9 +217,9 @@ def local_mesh() -> Mesh:
     return Mesh(np.array(jax.local_devices()), ("batch",), axis_types=(AxisType.Auto,))
 
 
-def _workers(mesh: Mesh) -> int:
+def workers_of(mesh: Mesh) -> int:
     """Threads: one a core where the devices are a CPU's, which XLA keeps to one core each on such programs; else one."""
-    if mesh.devices.flat[0].platform != "cpu":
+    if not on_cpu(mesh):
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, cores // mesh.size)

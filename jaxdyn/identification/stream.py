@@ -51,13 +51,14 @@ def accumulate_stream(
     """
     with jax.enable_x64(precision == "float64"):
         model = as_float64(chain) if precision == "float64" else jax.tree.map(_single, chain)
-        return accumulate_chunks(columns, model, _arrays(chunks), start, progress, mesh)
+        return accumulate_chunks(columns, model, arrays_of(chunks), start, progress, mesh)
 
 
 def _single(x: Any) -> jax.Array:
     return jax.numpy.asarray(np.asarray(x), jax.numpy.float32)
 
 
-def _arrays(chunks: Iterable[Samples | Sequence[Any]]) -> Iterator[Sequence[Any]]:
+def arrays_of(chunks: Iterable[Samples | Sequence[Any]]) -> Iterator[Sequence[Any]]:
+    """Chunks as tuples of arrays."""
     for chunk in chunks:
         yield (chunk.q, chunk.qd, chunk.qdd, chunk.tau) if isinstance(chunk, Samples) else chunk

@@ -34,11 +34,9 @@ class Triangle:
 
     def __init__(self, columns: Columns, chain: Chain, signals: int, mesh: Mesh):
         self.columns, self.mesh = columns, mesh
-        cpu = mesh.devices.flat[0].platform == "cpu"
-        self.layout = layout_of(columns, chain, signals, cpu)
+        self.layout = layout_of(columns, chain, signals, on_cpu(mesh))
         self.chain = jax.device_put(chain, NamedSharding(mesh, PartitionSpec()))
-        self.rows = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
-        self.short, self.long = SHORT, mesh.size * (LONG if cpu else LONG_ELSEWHERE)
+        self.short, self.long = lengths(mesh)
         self.epsilon = float(np.sqrt(np.finfo(chain.dtype).eps))
         self.limit = 1e4 if chain.dtype == np.float64 else 1e2
         self.factors: list[np.ndarray] = [np.zeros((0, len(c))) for c in self.layout.of_joint]
@@ -117,13 +115,27 @@ class Triangle:
         self.inverse = ()
 
     def _placed(self, block: Sequence[np.ndarray], size: int) -> list[jax.Array]:
-        """The samples on the devices, filled up with rows of weight zero."""
-        each = -(-size // self.mesh.size)
-        size = self.mesh.size * (each + -each % min(each, self.layout.block))
-        parts = [np.zeros((size, *x.shape[1:]), self.chain.dtype) for x in block]
-        for part, x in zip(parts, block, strict=True):
-            part[: len(x)] = x
-        return [jax.device_put(x, self.rows) for x in parts]
+        return placed(block, size, self.layout, self.mesh, self.chain.dtype)
+
+
+def placed(block: Sequence[np.ndarray], size: int, layout: Layout, mesh: Mesh, dtype: np.dtype) -> list[jax.Array]:
+    """A block's samples divided over the devices, filled up to `size` with rows of weight zero."""
+    each = -(-size // mesh.size)
+    size = mesh.size * (each + -each % min(each, layout.block))
+    parts = [np.zeros((size, *x.shape[1:]), dtype) for x in block]
+    for part, x in zip(parts, block, strict=True):
+        part[: len(x)] = x
+    return [jax.device_put(x, NamedSharding(mesh, PartitionSpec(mesh.axis_names))) for x in parts]
+
+
+def lengths(mesh: Mesh) -> tuple[int, int]:
+    """Samples of a short block, and of a long one."""
+    return SHORT, mesh.size * (LONG if on_cpu(mesh) else LONG_ELSEWHERE)
+
+
+def on_cpu(mesh: Mesh) -> bool:
+    """Whether the devices are a CPU's."""
+    return mesh.devices.flat[0].platform == "cpu"
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
