@@ -95,6 +95,7 @@ def test_parts_are_merged_saved_and_gone_on_from(long_run, tmp_path):
         merge_factors(first, first._replace(r=first.r[:, :5, :5]))
 
 
+@pytest.mark.thorough
 def test_single_precision_refined_is_double_precision(long_run, soon):
     chain, x, tau, _ = long_run
     chunks = list(cut(x, tau, 5000))

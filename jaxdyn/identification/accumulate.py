@@ -170,7 +170,7 @@ class Blocks:
             if chunk is None:
                 break
             parts = self._checked(chunk)
-            self.counts += (parts[4] != 0).sum(0)
+            self.counts += len(parts[0]) if len(chunk) < 5 or chunk[4] is None else (parts[4] != 0).sum(0)
             if len(parts[0]):
                 self.held.append(parts)
             count += len(parts[0])
@@ -196,7 +196,7 @@ class Blocks:
             )
         total = len(chunk[0])
         weights, signals = (*chunk[4:], None, None)[:2]
-        weights = np.ones((total, self.n)) if weights is None else weights
+        weights = np.broadcast_to(1.0, (total, self.n)) if weights is None else weights
         signals = np.zeros((total, self.n, 0)) if signals is None else signals
         parts = [np.asarray(x) for x in (*chunk[:4], weights, signals)]
         for name, x in zip(PARTS, parts, strict=True):
