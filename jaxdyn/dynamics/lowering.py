@@ -200,10 +200,10 @@ def lanes_of_kernel(width: int) -> int:
 
 
 def over_lanes(function: Callable, kernel: bool) -> Callable:
-    """A function of `by_batch` on arrays that have the lanes as last axis already, and keep it: nothing is turned over.
+    """A function as those of `by_batch`, on arrays that have the lanes as last axis already: nothing is turned over.
 
     Args:
-        function: as it was before `by_batch` (its `__wrapped__`); the last argument has lanes.
+        function: the last argument has lanes.
         kernel: it becomes one kernel; on the CPU only, with as many lanes as `lanes_of_kernel` says.
     """
 

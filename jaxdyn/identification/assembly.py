@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 
 from ..dynamics.coordinates import base_gravity
 from ..dynamics.lowering import lanes_of_kernel, over_lanes
-from ..dynamics.regressor import link_regressor, regressor
+from ..dynamics.regressor import carried_regressor, regressor, row_groups
 from ..model.chain import Chain
 from ..model.configuration import is_ordinary
 from ..model.tree import ancestor_mask
@@ -85,20 +85,25 @@ def joint_rows(
     n = chain.n
     p = len(columns.names(n))
     lanes_last = lambda f: jax.vmap(f, (None, -1, -1, -1), -1)(chain, q, qd, qdd)
-    inertial = _inertial(chain, q, qd, qdd) if layout.kernel else lanes_last(regressor)
+    if layout.kernel:
+        groups = zip(row_groups(n), _carried(chain, q, qd, qdd), strict=True)
+        inertial = [(10 * first, row) for (first, _), rows in groups for row in rows]
+    else:
+        inertial = [(0, row) for row in lanes_last(regressor)]
     rest = lanes_last(columns.beyond_links)
     rows = []
     for j, wanted in enumerate(layout.of_joint):
-        of_links = _taken(inertial[j], [c for c in wanted if c < 10 * n])
+        start, of_links = inertial[j]
+        of_links = _taken(of_links, [c - start for c in wanted if c < 10 * n])
         others = _taken(rest[j], [c - 10 * n for c in wanted if 10 * n <= c < p])
         rows.append(jnp.concatenate([of_links, others, signals[j], tau[j][None]]) * weights[j][None])
     return tuple(rows)
 
 
-def _inertial(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
-    """(n, 10 n, samples), as one kernel."""
+def _carried(chain: Chain, q: Array, qd: Array, qdd: Array) -> tuple[Array, ...]:
+    """`carried_regressor` as one kernel."""
     gravity = jnp.broadcast_to(base_gravity(chain)[:, None], (3, q.shape[1]))
-    return over_lanes(link_regressor.__wrapped__, kernel=True)(chain, q, qd, qdd, gravity)
+    return over_lanes(carried_regressor, kernel=True)(chain, q, qd, qdd, gravity)
 
 
 def _taken(x: Array, which: list[int]) -> Array:
