@@ -1,7 +1,7 @@
 """A long log: its factors from a memory map and from chunks, beside the loop over Pinocchio's regressor that others start from.
 
-Assembly is the regressor's rows, computed and added up; the factors are what an identification needs of them. Pinocchio is
-called once a sample from Python, and what it computes is not kept.
+Assembly is the regressor's rows, one block's written over another's, as in Pinocchio one sample's over another's; the factors
+are what an identification needs of them. Pinocchio is called once a sample from Python.
 """
 
 import os
@@ -92,7 +92,7 @@ def _measure(session: Session, case, columns, file: Path, row: dict) -> None:
 
 
 def _assembly(columns, chain, parts):
-    """A call that computes all rows on all threads, and adds them up so that they cannot be left out."""
+    """A call that computes all rows on all threads, one block's over another's."""
     import concurrent.futures
     import functools
 
@@ -104,7 +104,10 @@ def _assembly(columns, chain, parts):
     @functools.partial(jax.jit, static_argnums=0)
     def rows_of(mesh, *samples):
         def local(*samples):
-            add = lambda total, x: (total + sum(w.sum() for w in joint_rows(columns, layout, chain, *x)), None)
+            def add(total, x):
+                rows = jax.lax.optimization_barrier(joint_rows(columns, layout, chain, *x))  # computed, whoever uses it
+                return total + sum(w[0, 0] for w in rows), None
+
             return jax.lax.scan(add, jax.numpy.zeros(()), by_block(layout, samples))[0][None]
 
         by_rows = jax.sharding.PartitionSpec(mesh.axis_names)
