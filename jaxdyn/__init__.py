@@ -185,10 +185,19 @@ from .identification.diagnostics import (
 )
 from .identification.estimators import (
     Estimate as Estimate,
+    ordinary_least_squares as ordinary_least_squares,
+    weighted_least_squares as weighted_least_squares,
 )
 from .identification.excitation import (
     FourierTrajectory as FourierTrajectory,
     random_excitation as random_excitation,
+)
+from .identification.factors import (
+    Factors as Factors,
+    load_factors as load_factors,
+    merge_factors as merge_factors,
+    merge_over_processes as merge_over_processes,
+    save_factors as save_factors,
 )
 from .identification.friction import (
     Asymmetry as Asymmetry,
@@ -238,6 +247,9 @@ from .identification.payload import (
     identify_payload as identify_payload,
     identify_payload_on as identify_payload_on,
 )
+from .identification.preprocess_stream import (
+    preprocess_stream as preprocess_stream,
+)
 from .identification.preprocessing import (
     Samples as Samples,
     motor_to_joint as motor_to_joint,
@@ -249,6 +261,9 @@ from .identification.priors import (
     euclidean_divergence as euclidean_divergence,
     pullback_divergence as pullback_divergence,
 )
+from .identification.refine import (
+    refine as refine,
+)
 from .identification.resimulation import (
     Resimulation as Resimulation,
     model_torque as model_torque,
@@ -257,6 +272,9 @@ from .identification.resimulation import (
 from .identification.result import (
     Evaluation as Evaluation,
     Identification as Identification,
+)
+from .identification.stream import (
+    accumulate_stream as accumulate_stream,
 )
 from .identification.synthetic import (
     synthetic_log as synthetic_log,
@@ -273,6 +291,9 @@ from .io.log import (
     Log as Log,
     check_log as check_log,
     read_log as read_log,
+)
+from .io.log_chunks import (
+    read_log_chunks as read_log_chunks,
 )
 from .io.mjcf import (
     from_mujoco as from_mujoco,

@@ -55,6 +55,14 @@ def test_a_part_runs(tmp_path):
             assert r["error"] < 1e-12 and r["operations"] > 100 and r["bytes"] == 2 * 7 * 8 and 0 < r["floor"] < 1e-6
 
 
+@pytest.mark.thorough
+def test_the_part_of_identification(tmp_path):
+    pytest.importorskip("pinocchio")
+    records = check(tmp_path, ["identification"], "--samples", "20000")["identification"]
+    assert len(records) == 3 and all(r["seconds"] > 0 and r["error"] < 1e-11 for r in records)
+    assert records[0]["peak_bytes"] < 1.5 * 2**30
+
+
 @on_demand
 def test_all_parts_run(tmp_path):
     pytest.importorskip("pinocchio")

@@ -193,6 +193,28 @@ def _over_lanes(call: Callable, mapped: tuple[bool, ...], count: Count, width: i
     return _by_platform(chunks, everything, variables)
 
 
+def lanes_of_kernel(width: int) -> int:
+    """How many states a kernel of the CPU takes, of a function whose largest operation touches `width` numbers a state."""
+    lanes = min(LANES, LARGEST // width)
+    return lanes - lanes % 8
+
+
+def over_lanes(function: Callable, kernel: bool) -> Callable:
+    """A function as those of `by_batch`, on arrays that have the lanes as last axis already: nothing is turned over.
+
+    Args:
+        function: the last argument has lanes.
+        kernel: it becomes one kernel; on the CPU only, with as many lanes as `lanes_of_kernel` says.
+    """
+
+    def call(*arguments):
+        variables, structure = jax.tree.flatten(arguments)
+        whole = _inside(lambda *x: function(*jax.tree.unflatten(structure, x)), variables[-1].shape[-1:])
+        return _kernel(whole)(*variables) if kernel else whole(*variables)
+
+    return call
+
+
 def filled(x: Array, multiple: int) -> Array:
     """The rows of x, and copies of the last one up to a multiple of a number: a state is never made up."""
     short = -x.shape[0] % multiple

@@ -55,7 +55,13 @@ class Columns:
         self, chain: Chain, q: Float[Array, " n"], qd: Float[Array, " n"], qdd: Float[Array, " n"]
     ) -> Float[Array, "n p"]:
         """W(q, qd, qdd) with tau = W parameters."""
-        parts = [regressor(chain, q, qd, qdd), drive_regressor(chain, qd, qdd, self.drive_terms)]
+        return jnp.concatenate([regressor(chain, q, qd, qdd), self.beyond_links(chain, q, qd, qdd)], axis=1)
+
+    def beyond_links(
+        self, chain: Chain, q: Float[Array, " n"], qd: Float[Array, " n"], qdd: Float[Array, " n"]
+    ) -> Float[Array, "n m"]:
+        """The columns of W after the links' ten each: the drives' and the extra ones."""
+        parts = [drive_regressor(chain, qd, qdd, self.drive_terms)]
         for extra in self.extra:
             block = extra.matrix(chain, q, qd, qdd)
             if block.shape != (chain.n, len(extra.names)):

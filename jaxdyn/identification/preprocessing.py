@@ -109,7 +109,7 @@ def preprocess(
     step = float(np.median(steps))
     rate = _rate(log, GAP * step)
     if position_cutoff is None:
-        position_cutoff = torque_cutoff if torque_cutoff is not None else _default_cutoff(log, rate)
+        position_cutoff = torque_cutoff if torque_cutoff is not None else default_cutoff(log, rate)
     torque_cutoff = position_cutoff if torque_cutoff is None else torque_cutoff
     lower, higher = sorted((position_cutoff, torque_cutoff))
     gap = max(GAP * step, 0.1 / max(higher, 1e-9)) if gap is None else gap
@@ -179,7 +179,7 @@ def _rate(log: Log, gap: float) -> float:
     return float(1 / steps[steps <= max(gap, steps.min())].mean())
 
 
-def _default_cutoff(log: Log, rate: float) -> float:
+def default_cutoff(log: Log, rate: float) -> float:
     start, stop = max(segments(log.t), key=lambda part: part[1] - part[0])
     t = log.t[start:stop]
     if len(t) < LEAST_SAMPLES:
@@ -196,7 +196,7 @@ def _piece(log: Log, start: int, stop: int, setting: _Setting) -> _Piece | None:
     t = log.t[start:stop]
     logged = np.zeros((len(log.t), 0)) if log.qd is None else log.qd
     values = np.hstack([log.q, log.tau, logged])[start:stop]
-    stale = _stale(t, values, setting.gap)
+    stale = stale_rows(t, values, setting.gap)
     close = np.concatenate([[False], np.diff(t) < 0.25 * setting.step]) & ~stale
     keep = ~(stale | close)
     t, values = t[keep], values[keep]
@@ -216,7 +216,7 @@ def _piece(log: Log, start: int, stop: int, setting: _Setting) -> _Piece | None:
     return _Piece(columns, int(stale.sum()), int(close.sum()), not even)
 
 
-def _stale(t: Float[np.ndarray, " N"], values: Float[np.ndarray, "N m"], gap: float) -> Bool[np.ndarray, " N"]:
+def stale_rows(t: Float[np.ndarray, " N"], values: Float[np.ndarray, "N m"], gap: float) -> Bool[np.ndarray, " N"]:
     """Rows that repeat the one before in every number, in runs shorter than a gap: the controller had nothing new."""
     same = np.concatenate([[False], (np.diff(values, axis=0) == 0).all(axis=1)])
     edges = np.flatnonzero(np.diff(np.concatenate([[False], same, [False]]).astype(int)))

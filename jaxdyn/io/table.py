@@ -84,6 +84,11 @@ def _is_number(cell: str) -> bool:
     return True
 
 
+def begins_with_number(line: str) -> bool:
+    """Whether a line of text is a row of numbers, not of names."""
+    return _is_number(_cells(line, _delimiter(line))[0])
+
+
 def _cells(line: str, delimiter: str | None) -> list[str]:
     return [cell.strip().strip("\"'").strip() for cell in line.split(delimiter)]
 
@@ -98,6 +103,11 @@ def _open_text(path: pathlib.Path, form: TextForm) -> Table:
         text = raw.decode("utf-16")
     else:
         text = raw.decode("utf-8-sig", errors="replace")
+    return text_table(path, text)
+
+
+def text_table(path: pathlib.Path, text: str) -> Table:
+    """A table from the text of a file, or of a part of it below the file's head."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     filled = [
         k

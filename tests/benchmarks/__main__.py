@@ -16,7 +16,7 @@ from pathlib import Path
 from .parts import PARTS, QUANTITIES
 
 PEERS = ("frax", "mjx", "adam", "brax")
-ONE_PRECISION = ("scaling", "compile", "memory", "accuracy")  # of these the first precision asked for
+ONE_PRECISION = ("scaling", "compile", "memory", "accuracy", "identification")  # of these the first precision asked for
 NOT_KEYS = (
     "seconds",
     "error",
@@ -26,6 +26,8 @@ NOT_KEYS = (
     "bound",
     "steps_per_second",
     "peak_bytes",
+    "first",
+    "core_seconds",
 )
 
 
@@ -75,6 +77,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--states", type=int, default=1 << 16, help="states over which float32 is compared with float64"
     )
+    parser.add_argument("--samples", type=int, default=1_000_000, help="length of the log that is identified from")
     parser.add_argument("--devices", type=int, default=os.cpu_count(), help="CPU devices among which batches are split")
     parser.add_argument("--budget", type=float, default=0.2, help="seconds a call is repeated for, each turn")
     parser.add_argument("--turns", type=int, default=5, help="turns that all libraries take; the best median counts")
@@ -110,7 +113,7 @@ def merged(records: list[dict]) -> list[dict]:
 def _settings(part: str, options: argparse.Namespace):
     """How the processes of a part are configured."""
     precisions = options.precisions[:1] if part in ONE_PRECISION else options.precisions
-    if part in ("gpu", "accuracy"):
+    if part in ("gpu", "accuracy", "identification"):
         yield {"precision": "float64", "inline": False}
         return
     for precision in precisions:

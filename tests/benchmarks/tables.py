@@ -239,6 +239,27 @@ def _accuracy(records: list[dict]) -> list[Table]:
     return found
 
 
+def _identification(records: list[dict]) -> list[Table]:
+    found = []
+    for (robot, samples), group in _groups(records, "robot", "samples").items():
+        loop = next((r["seconds"] for r in group if r["library"] == "Pinocchio"), None)
+        rows = []
+        for r in group:
+            whole = figures(r["seconds"] * samples)
+            peak = figures(r["peak_bytes"] / 2**20) if r.get("peak_bytes") else "-"
+            times = "-" if loop is None else figures(loop / r["seconds"])
+            timed = [micro(r["seconds"]), whole, times, micro(r["core_seconds"])]
+            rows.append([f"{r['library']}, {r['variant']}", *timed, peak])
+        first = group[0]
+        header = ["", "us a sample", "s for all", "times the loop's speed", "us of a core", "peak of the process, MiB"]
+        notes = [
+            f"{first['columns']} columns; {first['devices']} devices, {first['threads']} threads; the first run, which "
+            f"compiles, took {figures(first['first'])} s; relative difference {first['error']:.0e}"
+        ]
+        found.append(Table(f"{robot}, {samples} samples, float64", header, rows, notes))
+    return found
+
+
 def _gpu(records: list[dict]) -> list[Table]:
     found = []
     for (robot, label, precision), group in _groups(records, "robot", "label", "precision").items():

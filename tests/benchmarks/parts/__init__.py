@@ -10,6 +10,7 @@ PARTS = {
     "compile": ("what compilation takes, and the size of the programs", True),
     "memory": ("memory of the compiled programs", True),
     "accuracy": ("errors in float32 over many states", True),
+    "identification": ("the factors of a log of a million samples, beside Pinocchio's regressor in a loop", True),
     "gpu": ("throughput over the size of the batch on JAX's default device", False),
 }
 CURVES = ("inverse_dynamics", "forward_dynamics", "forward_dynamics_derivatives", "rollout")

@@ -28,14 +28,14 @@ def run(session: Session) -> None:
             row = {"part": PART, "robot": name, "quantity": quantity.name, "label": quantity.label, "batch": batch}
             facts = {"bytes": work["bytes"], "temporary_bytes": analysis.temp_size_in_bytes / batch}
             jax.block_until_ready(program(case.robot.chain, *arrays))
-            if (before := _high_water(reset=True)) is not None:
+            if (before := high_water(reset=True)) is not None:
                 result = jax.block_until_ready(program(case.robot.chain, *arrays))
-                facts["peak_bytes"] = max(_high_water() - before, 0) / batch
+                facts["peak_bytes"] = max(high_water() - before, 0) / batch
                 del result
             session.add(**row, library="jaxdyn", **facts)
 
 
-def _high_water(reset: bool = False) -> int | None:
+def high_water(reset: bool = False) -> int | None:
     """Bytes the process has held at once, on Linux; after a reset, what it holds now."""
     try:
         if reset:

@@ -1,0 +1,141 @@
+"""Identification from a log that no memory has to hold: read in parts, on several devices and processes, gone on from a file.
+
+The log is written to a file first, as a controller would have. `work` is the user's program, the same for any number of
+devices and processes: each process reads its share of the file in parts and keeps triangular factors, which are put together at
+the end. Started as it is, the script runs it on one device, on eight virtual ones, and in two processes, and compares.
+On a cluster every process runs `jax.distributed.initialize()`, which finds the others by itself, and then `work`.
+"""
+
+import argparse
+import itertools
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import jax
+import matplotlib
+import numpy as np
+
+import jaxdyn
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+FAST = bool(os.environ.get("JAXDYN_EXAMPLES_FAST"))
+SAMPLES, RATE, PART, CUTOFF = (6_000, 100.0, 1_000, 5.0) if FAST else (60_000, 200.0, 5_000, 10.0)
+COLUMNS = jaxdyn.Columns(("viscous", "coulomb", "offset"))
+LIMIT = 300  # [s] after which a process that hangs ends
+
+
+def write_log(file):
+    """A minute or more of an arm that follows sines, with noise on its torques, as .npz."""
+    arm = jaxdyn.robots.ur10()
+    rng = np.random.default_rng(0)
+    t = np.arange(SAMPLES) / RATE
+    omega = 2 * np.pi * np.array([0.11, 0.31, 0.53])[:, None, None]
+    angle = omega * t[:, None] + rng.uniform(0, 6, (3, 1, arm.n))
+    size = rng.normal(size=(3, 1, arm.n)) * 0.5
+    q, qd, qdd = (
+        (size * np.sin(angle)).sum(0),
+        (omega * size * np.cos(angle)).sum(0),
+        -(omega**2 * size * np.sin(angle)).sum(0),
+    )
+    tau = jax.jit(jax.vmap(jaxdyn.inverse_dynamics, (None, 0, 0, 0)))(arm, q, qd, qdd)
+    np.savez(file, t=t, q=q, tau=np.asarray(tau) + rng.normal(size=q.shape))
+
+
+def work(log, result):
+    """The user's program."""
+    arm = jaxdyn.robots.ur10()
+    parts = jaxdyn.preprocess_stream(jaxdyn.read_log_chunks(log, PART), position_cutoff=CUTOFF, stride=1)
+    mine = itertools.islice(parts, jax.process_index(), None, jax.process_count())  # of many files: every so many
+    factors = jaxdyn.merge_over_processes(jaxdyn.accumulate_stream(COLUMNS, arm, mine))
+    estimate = jaxdyn.weighted_least_squares(factors, jaxdyn.base_parameters(arm, COLUMNS))
+    if jax.process_index() == 0:
+        jaxdyn.save_factors(result, factors)
+    print(
+        f"process {jax.process_index()} of {jax.process_count()}, {jax.local_device_count()} devices: "
+        f"{factors.counts[0]} samples, noise {np.round(estimate.noise, 4)} N m"
+    )
+
+
+def launch(folder, processes, devices):
+    """Run `work` in processes of their own and give back the factors."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    file = folder / f"{processes}-{devices}.npz"
+    order = [sys.executable, __file__, "--join", f"127.0.0.1:{port}", str(processes)]
+    names = [folder / f"{processes}-{devices}-{i}.log" for i in range(processes)]
+    children = []
+    try:
+        for i in range(processes):
+            environment = {**os.environ, "JAX_NUM_CPU_DEVICES": str(devices)}
+            with open(names[i], "w") as out:
+                command = [*order, str(i), str(folder / "log.npz"), str(file)]
+                children.append(subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=environment))
+        end = time.monotonic() + LIMIT
+        while any(child.poll() is None for child in children):
+            if any(child.poll() for child in children) or time.monotonic() > end:
+                break  # one that failed leaves the others waiting
+            time.sleep(0.05)
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+    if any(child.returncode for child in children):
+        raise RuntimeError("\n".join(name.read_text() for name in names))
+    print("".join(name.read_text() for name in names), end="")
+    return jaxdyn.load_factors(file)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--join", nargs=5, metavar=("ADDRESS", "COUNT", "INDEX", "LOG", "FILE"), help="be one of the processes"
+    )
+    options = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
+    if options.join:
+        address, count, index, log, file = options.join
+        if int(count) > 1:
+            jax.config.update("jax_cpu_collectives_implementation", "gloo")
+            jax.distributed.initialize(address, int(count), int(index), initialization_timeout=60)
+        work(log, file)
+        return
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_log(folder / "log.npz")
+        alone, many, two = (launch(folder, *setting) for setting in ((1, 1), (1, 8), (2, 1)))
+    arm = jaxdyn.robots.ur10()
+    base = jaxdyn.base_parameters(arm, COLUMNS)
+    estimates = [jaxdyn.weighted_least_squares(f, base) for f in (alone, many, two)]
+    deviation = estimates[0].standard_deviations
+    for estimate, name in zip(estimates[1:], ("eight devices", "two processes"), strict=True):
+        off = np.abs((estimate.values - estimates[0].values) / deviation).max()
+        print(f"{name} give one device's estimate to {off:.0e} standard deviations")
+        assert off < 1e-7
+    draw(base, estimates[0])
+
+
+def draw(base, estimate):
+    """How well each base parameter is known."""
+    order = np.argsort(estimate.relative_standard_deviations)
+    figure, axes = plt.subplots(figsize=(8, 0.17 * len(order) + 1.2), layout="constrained")
+    names = [base.names[k] if len(base.names[k]) < 50 else base.names[k][:47] + "..." for k in order]
+    axes.barh(names, estimate.relative_standard_deviations[order], color="#0b5d8a")
+    axes.set(
+        xscale="log", xlabel="standard deviation [% of the estimate]", title="Base parameters of a UR10 from a long log"
+    )
+    axes.tick_params(axis="y", labelsize=6)
+    axes.margins(y=0.01)
+    axes.invert_yaxis()
+    figure.savefig("long_log.png", dpi=110)
+
+
+if __name__ == "__main__":
+    main()

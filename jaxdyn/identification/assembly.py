@@ -1,0 +1,119 @@
+"""The rows of the regressor, joint by joint, without the columns that are zero for a joint whatever the motion.
+
+Joint j feels the links that it carries and its own drive, so that of a serial arm's p columns the last joint has few. Samples
+lie along the last axis: then nothing is turned over between the recursion that makes the columns and the products that use
+them, and a block of samples stays in the cache.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..dynamics.coordinates import base_gravity
+from ..dynamics.lowering import lanes_of_kernel, over_lanes
+from ..dynamics.regressor import carried_regressor, regressor, row_groups
+from ..model.chain import Chain
+from ..model.configuration import is_ordinary
+from ..model.tree import ancestor_mask
+from .columns import Columns
+
+BLOCK, BLOCK_ELSEWHERE = 256, 1 << 13  # samples side by side where there is no kernel: CPU, GPU
+
+
+class Layout(NamedTuple):
+    """Which columns the joints have.
+
+    Attributes:
+        of_joint: the columns that can differ from zero, of each joint, in order; signals and the torque are the last.
+        width: number of all columns with the torque.
+        block: samples side by side.
+        kernel: whether they are few enough for a kernel of the CPU.
+    """
+
+    of_joint: tuple[tuple[int, ...], ...]
+    width: int
+    block: int
+    kernel: bool
+
+
+def layout_of(columns: Columns, chain: Chain, signals: int, cpu: bool) -> Layout:
+    """The layout for a chain: all columns for all joints where joints are coupled or have quaternions.
+
+    Args:
+        signals: number of further columns.
+        cpu: whether it runs on a CPU.
+    """
+    n, p, k = chain.n, len(columns.names(chain.n)), len(columns.drive_terms)
+    width = p + signals + 1
+    block = BLOCK if cpu else BLOCK_ELSEWHERE
+    if not is_ordinary(chain):
+        return Layout((tuple(range(width)),) * n, width, block, False)
+    links = ancestor_mask(chain.topology.parents)
+    last = range(10 * n + k * n, width)
+    of_joint = tuple(
+        (
+            *(10 * i + c for i in np.flatnonzero(links[j]).tolist() for c in range(10)),
+            *range(10 * n + k * j, 10 * n + k * (j + 1)),
+            *last,
+        )
+        for j in range(n)
+    )
+    lanes = lanes_of_kernel(max(100 + 40 * n, 20 * n**2)) if cpu and n > 1 else 0
+    return Layout(of_joint, width, lanes or block, lanes > 0)
+
+
+def joint_rows(
+    columns: Columns,
+    layout: Layout,
+    chain: Chain,
+    q: Array,
+    qd: Array,
+    qdd: Array,
+    tau: Array,
+    weights: Array,
+    signals: Any,
+) -> tuple[Float[Array, "c lanes"], ...]:
+    """[W_j, signals_j, tau_j] w_j of every joint j, its layout's columns by samples.
+
+    Args:
+        q, qd, qdd, tau, weights: (n, samples).
+        signals: (n, k, samples).
+    """
+    n = chain.n
+    p = len(columns.names(n))
+    lanes_last = lambda f: jax.vmap(f, (None, -1, -1, -1), -1)(chain, q, qd, qdd)
+    if layout.kernel:
+        groups = zip(row_groups(n), _carried(chain, q, qd, qdd), strict=True)
+        inertial = [(10 * first, row) for (first, _), rows in groups for row in rows]
+    else:
+        inertial = [(0, row) for row in lanes_last(regressor)]
+    rest = lanes_last(columns.beyond_links)
+    rows = []
+    for j, wanted in enumerate(layout.of_joint):
+        start, of_links = inertial[j]
+        of_links = _taken(of_links, [c - start for c in wanted if c < 10 * n])
+        others = _taken(rest[j], [c - 10 * n for c in wanted if 10 * n <= c < p])
+        rows.append(jnp.concatenate([of_links, others, signals[j], tau[j][None]]) * weights[j][None])
+    return tuple(rows)
+
+
+def _carried(chain: Chain, q: Array, qd: Array, qdd: Array) -> tuple[Array, ...]:
+    """`carried_regressor` as one kernel."""
+    gravity = jnp.broadcast_to(base_gravity(chain)[:, None], (3, q.shape[1]))
+    return over_lanes(carried_regressor, kernel=True)(chain, q, qd, qdd, gravity)
+
+
+def _taken(x: Array, which: list[int]) -> Array:
+    if not which or which[-1] - which[0] + 1 > len(which):
+        return x[np.array(which, int)]
+    return x[which[0] : which[-1] + 1]
+
+
+def by_block(layout: Layout, samples: tuple[Array, ...]) -> tuple[Array, ...]:
+    """Samples (N, n, ...) cut into blocks: (blocks, n, ..., samples of a block); N is a multiple of the block, or less."""
+    size = min(layout.block, len(samples[0]))
+    turned = (x.reshape(len(x) // size, size, *x.shape[1:]) for x in samples)
+    return tuple(jnp.moveaxis(x, 1, -1) for x in turned)

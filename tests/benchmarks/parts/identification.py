@@ -1,0 +1,172 @@
+"""A long log: its factors from a memory map and from chunks, beside the loop over Pinocchio's regressor that others start from.
+
+Assembly is the regressor's rows, one block's written over another's, as in Pinocchio one sample's over another's; the factors
+are what an identification needs of them. Pinocchio is called once a sample from Python.
+"""
+
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+
+import jaxdyn
+from jaxdyn.identification.accumulate import accumulate, local_mesh, workers_of
+from jaxdyn.identification.assembly import by_block, joint_rows, layout_of
+from jaxdyn.identification.triangular import lengths, placed
+
+from ..session import Session, Wrong
+from .memory import high_water
+
+PART = "identification"
+TERMS = ("viscous", "coulomb", "offset")
+LOOP = 20_000  # samples of the loop over Pinocchio, a turn
+RATE = 1000.0
+
+
+def run(session: Session) -> None:
+    columns = jaxdyn.Columns(TERMS)
+    for name in session.options.robots or ["panda"]:
+        case = session.case(name, 64)
+        row = {"part": PART, "robot": name, "quantity": "factors", "samples": session.options.samples}
+        row |= {"columns": len(columns.names(case.robot.chain.n)), "devices": jax.local_device_count()}
+        row["threads"] = workers_of(local_mesh()) * jax.local_device_count()
+        try:
+            row["error"] = _check(case, columns)
+        except Wrong as wrong:
+            session.add(**row, library="jaxdyn", reason=str(wrong), failed=True)
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "run.npy"
+            _write(file, case.robot.chain.n, session.options.samples)
+            _measure(session, case, columns, file, row)
+
+
+def _measure(session: Session, case, columns, file: Path, row: dict) -> None:
+    """Turns of everything; the shortest of each counts."""
+    chain, n = case.robot.chain, case.robot.chain.n
+    count = session.options.samples
+    held = np.load(file, mmap_mode="r")
+    parts = [held[:, k * n : (k + 1) * n] for k in range(4)]
+    loop = min(LOOP, count)
+    assemble = _assembly(columns, chain, parts)
+    factorise = lambda: jaxdyn.accumulate_stream(columns, chain, [parts])
+    calls = {"whole": factorise, "rows": assemble}
+    if case.reference.name == "Pinocchio":
+        rows = case.reference.rows(
+            {"q": parts[0][:loop], "v": parts[1][:loop], "a": parts[2][:loop]} | _unused(n, loop)
+        )
+        regressor = case.reference.single["regressor"]
+
+        def peer():
+            for state in rows:
+                regressor(*state)
+
+        calls["loop"] = peer
+    seconds: dict[str, float] = {}
+    core: dict[str, float] = {}  # processor time of all threads: what a busy machine leaves comparable
+    for turn in range(session.options.turns + 1):
+        for key, call in calls.items():
+            before, spent = time.perf_counter(), time.process_time()
+            call()
+            taken, spent = time.perf_counter() - before, time.process_time() - spent
+            if turn:
+                seconds[key], core[key] = min(seconds.get(key, taken), taken), min(core.get(key, spent), spent)
+            else:
+                row.setdefault("first_" + key, taken)
+    peak = high_water()
+    row["first"] = row.pop("first_whole")
+    row = {k: v for k, v in row.items() if not k.startswith("first_")}
+    variants = {
+        "whole": ("jaxdyn", "factors, from a memory map", count),
+        "rows": ("jaxdyn", "rows only", count),
+        "loop": ("Pinocchio", "Python loop, one thread", loop),
+    }
+    for key, (library, variant, done) in variants.items():
+        if key in seconds:
+            times = {"seconds": seconds[key] / done, "core_seconds": core[key] / done}
+            session.add(**row, library=library, variant=variant, **times)
+    session.records[-len(seconds)]["peak_bytes"] = peak
+
+
+def _assembly(columns, chain, parts):
+    """A call that computes all rows on all threads, one block's over another's."""
+    import concurrent.futures
+    import functools
+
+    mesh = local_mesh()
+    layout = layout_of(columns, chain, 0, True)
+    _, size = lengths(mesh)
+    n, count = chain.n, len(parts[0])
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def rows_of(mesh, *samples):
+        def local(*samples):
+            def add(total, x):
+                rows = jax.lax.optimization_barrier(joint_rows(columns, layout, chain, *x))  # computed, whoever uses it
+                return total + sum(w[0, 0] for w in rows), None
+
+            return jax.lax.scan(add, jax.numpy.zeros(()), by_block(layout, samples))[0][None]
+
+        by_rows = jax.sharding.PartitionSpec(mesh.axis_names)
+        return jax.shard_map(local, mesh=mesh, in_specs=by_rows, out_specs=by_rows, check_vma=False)(*samples)
+
+    def block(at):
+        block = [np.asarray(x[at : at + size]) for x in parts]
+        block += [np.ones_like(block[0]), np.zeros((len(block[0]), n, 0))]
+        with jax.enable_x64(True):
+            return float(np.asarray(rows_of(mesh, *placed(block, size, layout, mesh, chain.dtype))).sum())
+
+    block(0)
+
+    def call():
+        with concurrent.futures.ThreadPoolExecutor(workers_of(mesh)) as pool:
+            return sum(pool.map(block, range(0, count, size)))
+
+    return call
+
+
+def _check(case, columns) -> float:
+    """Largest difference of R^T R from that of the rows by the reference's regressor, relative to the columns' norms.
+
+    Raises:
+        Wrong: it is beyond rounding.
+    """
+    chain, state = case.robot.chain, case.state
+    n = chain.n
+    factors = accumulate(columns, chain, state["q"], state["v"], state["a"], np.zeros_like(state["q"]))
+    rows = case.reference.rows(state)
+    peer = case.reference.single["regressor"] if case.reference.name == "Pinocchio" else None
+    own = jax.jit(jax.vmap(jaxdyn.regressor, (None, 0, 0, 0)))(chain, state["q"], state["v"], state["a"])
+    w = np.array([peer(*r) for r in rows]) if peer else np.asarray(own)
+    worst = 0.0
+    for j in range(n):
+        expected = w[:, j].T @ w[:, j]
+        found = factors.r[j][:, : 10 * n].T @ factors.r[j][:, : 10 * n]
+        size = np.sqrt(np.maximum(np.diag(expected), np.diag(found)))
+        size[size < 1e-12 * size.max()] = size.max()
+        worst = max(worst, float((np.abs(found - expected) / size / size[:, None]).max()))
+    if not worst < 1e-10:
+        raise Wrong(f"the factors differ from {case.reference.name}'s rows by {worst:.1e}")
+    return worst
+
+
+def _write(file: Path, n: int, count: int) -> None:
+    """q, qd, qdd, tau of a smooth motion, in chunks, as one .npy file."""
+    rng = np.random.default_rng(0)
+    amplitude, phase = 0.6 * rng.normal(size=(3, n)), rng.uniform(0, 6, (3, n))
+    omega = 2 * np.pi * np.array([0.3, 0.71, 1.13])[:, None]
+    out = np.lib.format.open_memmap(file, "w+", np.float64, (count, 4 * n))
+    for at in range(0, count, 20_000):
+        angle = omega * np.arange(at, min(at + 20_000, count))[:, None, None] / RATE + phase
+        s, c = amplitude * np.sin(angle), amplitude * np.cos(angle)
+        q, qd, qdd = s.sum(1), (omega * c).sum(1), -(omega**2 * s).sum(1)
+        out[at : at + len(q)] = np.hstack([q, qd, qdd, rng.normal(size=q.shape)])
+    out.flush()
+    os.sync() if hasattr(os, "sync") else None
+
+
+def _unused(n: int, count: int) -> dict:
+    return {"tau": np.zeros((count, n)), "controls": np.zeros((count, 1, n))}

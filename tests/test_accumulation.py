@@ -1,0 +1,239 @@
+"""Factors of long logs: products of preconditioned rows against a dense QR, chunks, files, and logs read in parts."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from helpers import random_chain
+from jaxdyn.errors import IdentificationError, LogError, OutputError
+from jaxdyn.identification import accumulate as accumulation
+from jaxdyn.identification.accumulate import accumulate
+from jaxdyn.identification.base_parameters import base_parameters
+from jaxdyn.identification.columns import Columns
+from jaxdyn.identification.estimators import weighted_least_squares
+from jaxdyn.identification.factors import load_factors, merge_factors, merge_over_processes, save_factors
+from jaxdyn.identification.preprocess_stream import preprocess_stream
+from jaxdyn.identification.preprocessing import preprocess
+from jaxdyn.identification.refine import refine
+from jaxdyn.identification.stream import accumulate_stream
+from jaxdyn.io.log import Log, read_log
+from jaxdyn.io.log_chunks import read_log_chunks
+from regression import dense, known_arm, states
+
+ALL = Columns()
+
+
+@pytest.fixture(scope="module")
+def long_run():
+    """An arm whose second joint rests at first, more samples than the first blocks take, and the dense regressor."""
+    chain = known_arm()
+    x = states(11_000)
+    x[1:, :700, 1] = 0
+    x[0, :700, 1] = 0.3
+    w = dense(chain, *x)
+    tau = w @ np.random.default_rng(1).normal(size=w.shape[2]) + np.random.default_rng(2).normal(size=x[0].shape)
+    return chain, x, tau, np.concatenate([w, tau[:, :, None]], axis=2)
+
+
+@pytest.fixture
+def soon(monkeypatch):
+    """Products after the first blocks already."""
+    monkeypatch.setattr(accumulation, "WARM", 600)
+
+
+def assert_factors(factors, rows, tolerance=1e-11):
+    """Every singular value of every joint's factor is that of the rows, relative to itself, or zero as there."""
+    for r, of_joint in zip(factors.r, rows.transpose(1, 0, 2), strict=True):
+        size = np.linalg.norm(of_joint, axis=0)
+        error = (
+            np.abs(r.T @ r - of_joint.T @ of_joint)
+            / np.where(size == 0, 1, size)[:, None]
+            / np.where(size == 0, 1, size)
+        )
+        assert error.max() < tolerance
+        found, expected = (np.linalg.svd(a, compute_uv=False) for a in (r, of_joint))
+        there = expected > 1e-12 * expected[0]
+        assert (np.abs(found - expected)[there] / expected[there]).max() < tolerance
+        assert found[~there].max(initial=0) < 1e-13 * expected[0]
+        assert np.abs(np.tril(r, -1)).max() == 0
+
+
+def cut(x, tau, *at):
+    return zip(*(np.split(a, at) for a in (*x, tau)), strict=True)
+
+
+def test_products_of_preconditioned_rows_give_the_factors_of_qr(long_run, soon):
+    chain, x, tau, rows = long_run
+    done = []
+    factors = accumulate_stream(ALL, chain, cut(x, tau, 3, 1000, 1001, 8000), progress=done.append)
+    assert_factors(factors, rows)
+    assert done[-1] == 11_000 and len(done) < 10 and factors.counts.tolist() == [11_000] * 3
+
+
+def test_parts_are_merged_saved_and_gone_on_from(long_run, tmp_path):
+    chain, x, tau, rows = long_run
+    x, tau, rows = x[:, :900], tau[:900], rows[:900]
+    first, second = (accumulate_stream(ALL, chain, [part]) for part in cut(x, tau, 400))
+    assert_factors(merge_factors(first, second), rows)
+    save_factors(tmp_path / "run.npz", first)
+    (rest,) = list(cut(x, tau, 400))[1:]
+    on = accumulate_stream(ALL, chain, [rest], start=load_factors(tmp_path / "run.npz"))
+    assert_factors(on, rows)
+    assert merge_over_processes(on) is on
+    np.testing.assert_array_equal(on.counts, [900] * 3)
+    np.testing.assert_array_equal(accumulate_stream(ALL, chain, [], start=on).r, on.r)
+    with pytest.raises(OutputError, match="cannot be written"):
+        save_factors(tmp_path / "no folder" / "run.npz", first)
+    with pytest.raises(IdentificationError, match="no such file"):
+        load_factors(tmp_path / "none.npz")
+    np.savez(tmp_path / "other.npz", r=np.ones((2, 3)), counts=np.ones(2))
+    with pytest.raises(IdentificationError, match="no factors"):
+        load_factors(tmp_path / "other.npz")
+    with pytest.raises(IdentificationError, match="do not belong together"):
+        merge_factors(first, first._replace(r=first.r[:, :5, :5]))
+
+
+@pytest.mark.thorough
+def test_single_precision_refined_is_double_precision(long_run, soon):
+    chain, x, tau, _ = long_run
+    chunks = list(cut(x, tau, 5000))
+    base = base_parameters(chain, ALL)
+    exact = weighted_least_squares(accumulate(ALL, chain, *x, tau), base)
+    factors = accumulate_stream(ALL, chain, chunks, precision="float32")
+    assert factors.r.dtype == np.float64
+    errors = []
+    for _ in range(3):
+        found = weighted_least_squares(factors, base)
+        errors.append(np.abs((found.values - exact.values) / exact.standard_deviations).max())
+        x0 = np.zeros(len(ALL.names(3)))
+        x0[base.kept] = found.values
+        factors = refine(ALL, chain, chunks, factors, x0)
+    assert 1e-8 < errors[0] < 1e-2 and errors[2] < 1e-9, errors
+    np.testing.assert_allclose(found.noise, exact.noise, rtol=1e-9)
+    np.testing.assert_allclose(found.standard_deviations, exact.standard_deviations, rtol=1e-4)
+    with pytest.raises(IdentificationError, match="samples a joint, but"):
+        refine(ALL, chain, chunks[1:], factors, x0)
+    with pytest.raises(IdentificationError, match=r"parameters of shape \(3,\)"):
+        refine(ALL, chain, chunks, factors, x0[:3])
+
+
+def test_bad_samples_are_named(long_run):
+    chain, x, tau, _ = long_run
+    few = [a[:40] for a in (*x, tau)]
+    with pytest.raises(IdentificationError, match="no samples"):
+        accumulate_stream(ALL, chain, [])
+    with pytest.raises(IdentificationError, match=r"qd have shape \(39, 3\); for 40 samples of 3 joints"):
+        accumulate_stream(ALL, chain, [(few[0], few[1][:39], *few[2:])])
+    with pytest.raises(IdentificationError, match="a chunk has 3 arrays"):
+        accumulate_stream(ALL, chain, [few[:3]])
+    with pytest.raises(IdentificationError, match="a chunk has 1 signals, those before it had 0"):
+        accumulate_stream(ALL, chain, [few, (*few, None, np.zeros((40, 3, 1)))])
+    broken = [a.copy() for a in few]
+    broken[2][7, 1] = np.nan
+    with pytest.raises(IdentificationError, match=r"qdd of sample 47 .* is not finite"):
+        accumulate_stream(ALL, chain, [few, broken])
+    other = accumulate_stream(Columns(("viscous",)), chain, [few])
+    with pytest.raises(IdentificationError, match=r"factors to go on from have shape \(3, 34, 34\)"):
+        accumulate_stream(ALL, chain, [few], start=other)
+
+
+def test_a_tree():
+    chain = random_chain(4, seed=3)
+    chain = dataclasses.replace(chain, topology=dataclasses.replace(chain.topology, parents=(-1, 0, 0, 2)))
+    x = states(60, 4)
+    rows = np.asarray(jax.jit(jax.vmap(ALL.matrix, (None, 0, 0, 0)))(chain, *x))
+    tau = np.ones_like(x[0])
+    assert_factors(accumulate(ALL, chain, *x, tau), np.concatenate([rows, tau[:, :, None]], axis=2))
+
+
+def run_of(seconds=30.0, rate=200.0, jitter=0.0, gap=False):
+    """A log of two joints with noise; stamps that jitter, and a hole in time."""
+    rng = np.random.default_rng(0)
+    t = np.arange(int(seconds * rate)) / rate + jitter / rate * rng.uniform(-0.3, 0.3, int(seconds * rate))
+    if gap:
+        t[len(t) // 3 :] += 2.0
+    q = np.stack([np.sin(2 * t) + 0.3 * np.cos(7 * t), np.cos(3 * t)], axis=1) + 1e-4 * rng.normal(size=(len(t), 2))
+    return Log(t, q, None, 10 * q + rng.normal(size=q.shape))
+
+
+def parts_of(log, *at):
+    for t, q, tau in zip(*(np.split(x, at) for x in (log.t, log.q, log.tau)), strict=True):
+        yield Log(t, q, None, tau)
+
+
+@pytest.mark.parametrize(("jitter", "gap"), [(0.0, False), (1.0, False), (1.0, True)])
+def test_windows_give_the_samples_of_the_whole(jitter, gap):
+    log = run_of(jitter=jitter, gap=gap)
+    whole = preprocess(log, position_cutoff=10.0, torque_cutoff=8.0, stride=2)
+    rate = whole.rate * 2
+    pieces = list(
+        preprocess_stream(
+            parts_of(log, 150, 2100, 2200, 4100), position_cutoff=10.0, torque_cutoff=8.0, rate=rate, stride=2
+        )
+    )
+    assert len(pieces) > 2 + gap
+    for name in ("t", "q", "qd", "qdd", "tau"):
+        found, expected = np.concatenate([getattr(p, name) for p in pieces]), getattr(whole, name)
+        assert found.shape == expected.shape
+        assert np.abs(found - expected).max() < 1e-10 * np.abs(expected).max(), name
+
+
+def test_windows_are_refused_like_the_whole():
+    log = run_of(5.0)
+    with pytest.raises(LogError, match="time does not increase between chunks"):
+        list(preprocess_stream([log, log], position_cutoff=8.0))
+    with pytest.raises(LogError, match="half the log's rate"):
+        list(preprocess_stream([log], position_cutoff=200.0))
+    with pytest.raises(LogError, match="no piece of the log is long enough"):
+        list(
+            preprocess_stream(
+                [dataclasses.replace(log, t=log.t[:60], q=log.q[:60], tau=log.tau[:60])], position_cutoff=8.0
+            )
+        )
+
+
+@pytest.fixture
+def logged(tmp_path):
+    """One run as text, as an archive and as Parquet."""
+    log = run_of(4.0)
+    table = np.column_stack([log.t, log.q, log.tau])
+    names = ["t", "q1", "q2", "tau1", "tau2"]
+    np.savetxt(tmp_path / "run.csv", table, "%.17g", ",", header="a robot\n" + ",".join(names), comments="# ")
+    np.savetxt(tmp_path / "plain.csv", table, "%.17g", ",", header=",".join(names), comments="")
+    np.savez(tmp_path / "run.npz", t=log.t, q=log.q, tau=log.tau)
+    np.savez_compressed(tmp_path / "small.npz", **dict(zip(names, table.T, strict=True)))
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["plain.csv", "run.csv", "run.npz", "small.npz", "run.parquet"])
+def test_parts_of_a_file_are_the_file(logged, name):
+    if name.endswith("parquet"):
+        parquet, arrow = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
+        with np.load(logged / "small.npz") as held:
+            parquet.write_table(arrow.table(dict(held)), logged / name)
+    whole = read_log(logged / name, gains=[2.0, 3.0])
+    parts = list(read_log_chunks(logged / name, 150, gains=[2.0, 3.0]))
+    assert [len(p) for p in parts] == [150] * 5 + [50]
+    for field in ("t", "q", "tau"):
+        np.testing.assert_array_equal(np.concatenate([getattr(p, field) for p in parts]), getattr(whole, field))
+
+
+def test_bad_files_are_named(logged):
+    text = (logged / "plain.csv").read_text().splitlines()
+    for row, line, message in (
+        (300, "nan,0,0,0,0", "row 300, column 't'"),
+        (300, text[200], "cannot be used: where time does not increase"),
+        (302, text[302].replace(text[302].split(",")[1], "50"), r"position jumps|jumps away"),
+    ):
+        (logged / "bad.csv").write_text("\n".join([*text[:row], line, *text[row + 1 :]]))
+        with pytest.raises(LogError, match=message):
+            list(read_log_chunks(logged / "bad.csv", 150))
+    with pytest.raises(LogError, match="no such file"):
+        list(read_log_chunks(logged / "none.csv"))
+    (logged / "no.npz").write_bytes(b"nothing")
+    with pytest.raises(LogError, match="not a NumPy archive"):
+        list(read_log_chunks(logged / "no.npz"))
+    with pytest.raises(LogError, match="2 joints, the robot has 3"):
+        list(read_log_chunks(logged / "run.npz", joints=3))
