@@ -58,8 +58,9 @@ def tx40_like(**leaves) -> Chain:
          (0, 0, 0.042)]
     )  # fmt: skip
     about_centre = np.array(
-        [(0.40, 0.0, 0.40, 0.0, 0.0, 0.35), (0.011, 0.0002, 0.051, -0.0027, 0.0001, 0.051), (0.005, 0.0, 0.005, 0.001, -0.0006, 0.0042),
-         (0.016, 0.0, 0.0155, -0.001, 0.0, 0.004), (0.001, 0.0, 0.001, 0.0, 0.0, 0.001), (0.0032, 0.0, 0.0032, 0.0, 0.0, 0.00035)]
+        [(0.40, 0.0, 0.40, 0.0, 0.0, 0.35), (0.011, 0.0002, 0.051, -0.0027, 0.0001, 0.051),
+         (0.005, 0.0, 0.005, 0.001, -0.0006, 0.0042), (0.016, 0.0, 0.0155, -0.001, 0.0, 0.004),
+         (0.001, 0.0, 0.001, 0.0, 0.0, 0.001), (0.0032, 0.0, 0.0032, 0.0, 0.0, 0.00035)]
     )  # fmt: skip
     first = mass[:, None] * centre
     square = (centre**2).sum(1)[:, None, None] * np.eye(3) - centre[:, :, None] * centre[:, None, :]
@@ -85,7 +86,7 @@ def tx40_like(**leaves) -> Chain:
     )
 
 
-def drive_gains(chain: Chain, frequency: float = 40.0, damping: float = 1.0) -> ProportionalDerivative:
+def drive_gains(chain: Chain, frequency: float = 120.0, damping: float = 1.0) -> ProportionalDerivative:
     """A position controller of a bandwidth in rad/s: kp = w^2 J, kd = 2 z w J with J of each joint in a stretched pose.
 
     What a drive's tuning gives: J is the diagonal of the mass matrix at q = 0 [kg m^2].

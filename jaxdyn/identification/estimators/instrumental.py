@@ -30,7 +30,7 @@ def estimate_iv(problem: Problem, tolerance: float = 1e-3, iterations: int = 10)
     values = problem.initial
     values, instruments, simulations = shortened(problem, values, values, "IV")
     runs, n, b = len(problem.samples), problem.chain.n, problem.base.size
-    measured = [problem.rows(s.q, s.qd, s.qdd) for s in problem.samples]
+    measured = problem.measured_rows()
     counts = np.array([(m > 0).sum(0) for m in problem.weights])
     noise = np.ones((runs, n))
     history: list[float] = []

@@ -36,7 +36,7 @@ def estimate_cloe(problem: Problem, tolerance: float = 1e-3, iterations: int = 1
     Cost: a simulation with b sensitivities a step, and one for each trial; 8 T n b bytes.
     """
     check_loops(problem, "CLOE")
-    runs, n, b = len(problem.samples), problem.chain.n, problem.base.size
+    runs, b = len(problem.samples), problem.base.size
     reduced = dataclasses.replace(problem.base, kept=np.arange(b))
     independence = min(1.0, *(2 * 0.9 * s.position_cutoff / s.rate for s in problem.samples))
     values = problem.initial

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Sequence
 
 import jax
@@ -16,6 +17,7 @@ from ..base_parameters import BaseParameters, as_float64, base_parameters
 from ..closed_loop import ClosedLoop
 from ..columns import Columns
 from ..completion import given_torque, prior_parameters
+from ..filters import low_pass
 from ..preprocessing import Samples
 
 
@@ -32,6 +34,9 @@ class Problem:
         independence: share of the samples that count as independent.
         loops: the closed loop of each run, for the estimators that simulate; empty where none is known.
         start: (b,) base parameters where simulating estimators start; the chain's own where None.
+        parallel_cutoff: of the low-pass that torques and every column of the regressor have gone through alike [Hz]; None
+            where torques alone were filtered, by `preprocess`.
+        filtered: (N, n, b + 1) of each run, [W, tau] behind that low-pass; empty where there is none.
     """
 
     chain: Chain
@@ -42,6 +47,8 @@ class Problem:
     independence: float = 1.0
     loops: tuple[ClosedLoop, ...] = ()
     start: np.ndarray | None = None
+    parallel_cutoff: float | None = None
+    filtered: tuple[np.ndarray, ...] = ()
 
     @functools.cached_property
     def prior(self) -> np.ndarray:
@@ -51,16 +58,33 @@ class Problem:
     @functools.cached_property
     def torques(self) -> tuple[np.ndarray, ...]:
         """(N, n) of each run: measured torques less those of drive terms that are not identified [N m]."""
+        if self.filtered:
+            return tuple(rows[:, :, -1] for rows in self.filtered)
         return tuple(s.tau - given_torque(self.chain, self.columns, s.qd, s.qdd) for s in self.samples)
 
     @functools.cached_property
     def run_factors(self) -> tuple[Factors, ...]:
         """The triangular factors of each run."""
+        return self.accumulated(self.weights)
+
+    def accumulated(self, weights: Sequence[np.ndarray]) -> tuple[Factors, ...]:
+        """The triangular factors of each run with other weights on its rows."""
+        if self.filtered:
+            return tuple(self._dense(rows, w) for rows, w in zip(self.filtered, weights, strict=True))
         with jax.enable_x64(True):
             return tuple(
                 accumulate(self.columns, self.chain, s.q, s.qd, s.qdd, tau, w)
-                for s, tau, w in zip(self.samples, self.torques, self.weights, strict=True)
+                for s, tau, w in zip(self.samples, self.torques, weights, strict=True)
             )
+
+    def _dense(self, rows: np.ndarray, weights: np.ndarray) -> Factors:
+        """Factors of rows of the base regressor, in the columns of all parameters."""
+        p, n = len(self.prior), rows.shape[1]
+        r = np.zeros((n, p + 1, p + 1))
+        for j in range(n):
+            square = np.linalg.qr(rows[:, j] * weights[:, j, None], mode="r")
+            r[j][: len(square), [*self.base.kept, p]] = square
+        return Factors(r, (weights != 0).sum(0))
 
     @property
     def factors(self) -> Factors:
@@ -104,10 +128,18 @@ class Problem:
 
     def predictions(self, values: np.ndarray) -> tuple[np.ndarray, ...]:
         """(N, n) of each run: torques of the identified terms, W base [N m]."""
+        if self.filtered:
+            return tuple(rows[:, :, :-1] @ values for rows in self.filtered)
         spread = np.zeros(len(self.prior))
         spread[self.base.kept] = values
         with jax.enable_x64(True):
             return tuple(predict(self.columns, self.chain, spread, s.q, s.qd, s.qdd) for s in self.samples)
+
+    def measured_rows(self) -> list[np.ndarray]:
+        """(N, n, b) of each run: the base regressor of what was measured."""
+        if self.filtered:
+            return [rows[:, :, :-1] for rows in self.filtered]
+        return [self.rows(s.q, s.qd, s.qdd) for s in self.samples]
 
     def rows(self, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray) -> Float[np.ndarray, "N n b"]:
         """The base regressor of every sample, held in memory: 8 N n b bytes."""
@@ -138,6 +170,7 @@ def estimation_problem(
     independence: float | None = None,
     loops: ClosedLoop | Sequence[ClosedLoop] = (),
     start: Float[np.ndarray, " b"] | None = None,
+    parallel_cutoff: float | None = None,
 ) -> Problem:
     """The problem that estimators take.
 
@@ -151,10 +184,13 @@ def estimation_problem(
         independence: share of independent samples; 2 * 0.9 * torque cutoff / rate, at most 1, where None.
         loops: the closed loop of each run: needed by `estimate_iv`, `estimate_didim` and `estimate_cloe`.
         start: base parameters to start simulations from; the chain's where None.
+        parallel_cutoff: low-pass torques and every column of the regressor alike, and thin both [Hz]: what a filter does to
+            the edges of dry friction and to products of fast motions it then does on both sides of tau = W base. For runs that
+            `preprocess` left at their full rate (stride=1) and filtered well above it. 8 N n b bytes of memory.
 
     Raises:
-        IdentificationError: there is no run, a run has another number of joints, or there are not as many loops or weights as
-            runs.
+        IdentificationError: there is no run, a run has another number of joints, there are not as many loops or weights as
+            runs, or a cutoff is not below half the samples' rate.
     """
     runs = (samples,) if isinstance(samples, Samples) else tuple(samples)
     closed = (loops,) if isinstance(loops, ClosedLoop) else tuple(loops)
@@ -170,9 +206,42 @@ def estimation_problem(
     masks = [(np.abs(s.qd) >= dead_zone).astype(float) for s in runs]
     if weights is not None:
         masks = [m * np.asarray(w, float) for m, w in zip(masks, weights, strict=True)]
-    if independence is None:
-        independence = min(1.0, *(2 * 0.9 * s.torque_cutoff / s.rate for s in runs))
     with jax.enable_x64(True):
         model = as_float64(chain)
         base = base or base_parameters(chain, columns)
-    return Problem(model, columns, base, runs, tuple(masks), float(independence), closed, start)
+    filtered = []
+    if parallel_cutoff is not None:
+        whole = Problem(model, columns, base, runs, tuple(masks))
+        parts = [_parallel(whole, k, parallel_cutoff) for k in range(len(runs))]
+        filtered, runs, masks = map(list, zip(*parts, strict=True))
+    if independence is None:
+        cutoffs = [min(s.torque_cutoff, parallel_cutoff or np.inf) for s in runs]
+        independence = min(1.0, *(2 * 0.9 * cutoff / s.rate for cutoff, s in zip(cutoffs, runs, strict=True)))
+    made = tuple(runs), tuple(masks), float(independence), closed, start, parallel_cutoff, tuple(filtered)
+    return Problem(model, columns, base, *made)
+
+
+def _parallel(problem: Problem, run: int, cutoff: float) -> tuple[np.ndarray, Samples, np.ndarray]:
+    """[W, tau] of a run behind one low-pass, thinned, with the samples and weights that are left."""
+    s = problem.samples[run]
+    if not 0 < cutoff < s.rate / 2:
+        raise IdentificationError(
+            f"run {run + 1}: parallel_cutoff is {cutoff:g} Hz; it lies between 0 and half the samples' rate, {s.rate / 2:g} Hz"
+        )
+    stride, margin = max(1, int(s.rate / (10 * cutoff))), round(2 * s.rate / cutoff)
+    rows = np.concatenate([problem.rows(s.q, s.qd, s.qdd), problem.torques[run][:, :, None]], axis=2)
+    keep, ends = [], [0]
+    for first, last in s.segments:
+        chosen = np.arange(first + margin, last - margin, stride)
+        if len(chosen):
+            rows[first:last] = low_pass(rows[first:last], s.rate, cutoff)
+            keep.append(chosen)
+            ends.append(ends[-1] + len(chosen))
+    if not keep:
+        raise IdentificationError(
+            f"run {run + 1}: no piece is longer than four periods of {cutoff:g} Hz; log a longer run"
+        )
+    index = np.concatenate(keep)
+    cut = {name: getattr(s, name)[index] for name in ("t", "q", "qd", "qdd", "tau")}
+    thin = dataclasses.replace(s, **cut, rate=s.rate / stride, segments=tuple(itertools.pairwise(ends)))
+    return rows[index], thin, problem.weights[run][index]

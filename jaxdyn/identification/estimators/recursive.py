@@ -1,6 +1,5 @@
 """Recursive least squares: one sample at a time, on line, by a triangular factor that is never squared."""
 
-import functools
 from typing import NamedTuple
 
 import jax
@@ -70,14 +69,9 @@ def recursive_values(state: RecursiveState) -> tuple[Float[Array, " b"], Float[A
     return inverse @ state.r[:-1, -1], jnp.sqrt((inverse**2).sum(1))
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _scan(columns, chain, kept, state, forgetting, samples):
-    def step(state, sample):
-        q, qd, qdd, tau, noise = sample
-        state = recursive_step(state, columns.matrix(chain, q, qd, qdd)[:, kept], tau, noise, forgetting)
-        return state, None
-
-    return jax.lax.scan(step, state, samples)[0]
+@jax.jit
+def _scan(state, forgetting, samples):
+    return jax.lax.scan(lambda held, sample: (recursive_step(held, *sample, forgetting), None), state, samples)[0]
 
 
 def recursive_path(
@@ -97,6 +91,8 @@ def recursive_path(
 
     Raises:
         IdentificationError: forgetting is not between 0 and 1.
+
+    Cost: the base regressor of a run in memory, 8 N n b bytes.
     """
     if not 0 < forgetting <= 1:
         raise IdentificationError(f"forgetting is {forgetting:g}; it is more than 0 and at most 1")
@@ -105,14 +101,13 @@ def recursive_path(
     times, values, deviations = [], [], []
     with jax.enable_x64(True):
         state = recursive_start(jnp.zeros(problem.base.size)) if start is None else start
-        kept = jnp.asarray(problem.base.kept)
-        for s, tau, mask in zip(problem.samples, problem.torques, problem.weights, strict=True):
+        runs = zip(problem.samples, problem.measured_rows(), problem.torques, problem.weights, strict=True)
+        for s, rows, tau, mask in runs:
             with np.errstate(divide="ignore"):
                 sizes = 1 / (mask * inverse)
-            columns = (s.q, s.qd, s.qdd, tau, sizes)
             for at in range(0, len(s), every):
-                part = tuple(jnp.asarray(x[at : at + every]) for x in columns)
-                state = _scan(problem.columns, problem.chain, kept, state, forgetting, part)
+                part = tuple(jnp.asarray(x[at : at + every]) for x in (rows, tau, sizes))
+                state = _scan(state, forgetting, part)
                 now, deviation = recursive_values(state)
                 times.append(s.t[min(at + every, len(s)) - 1])
                 values.append(np.asarray(now))

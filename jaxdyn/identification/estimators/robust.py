@@ -2,10 +2,9 @@
 
 import dataclasses
 
-import jax
 import numpy as np
 
-from ..accumulate import Factors, accumulate
+from ..accumulate import Factors
 from ..base_parameters import stacked
 from .estimate import Estimate
 from .least_squares import estimate_wls, inverse_noise, relative_step, solve_factors
@@ -32,15 +31,11 @@ def estimate_irls(
     history: list[float] = []
     scale, residuals = _residuals(problem, estimate.values)
     while len(history) < iterations:
-        parts = []
-        with jax.enable_x64(True):
-            for run, tau, mask, error, size in zip(
-                problem.samples, problem.torques, problem.weights, residuals, scale, strict=True
-            ):
-                light = np.sqrt(np.minimum(1, threshold * size / np.maximum(np.abs(error), 1e-300)))
-                weights = mask * np.where(size > 0, light, 1.0)
-                parts.append(accumulate(problem.columns, problem.chain, run.q, run.qd, run.qdd, tau, weights))
-        factors = Factors(*(np.concatenate(x) for x in zip(*parts, strict=True)))
+        weights = []
+        for mask, error, size in zip(problem.weights, residuals, scale, strict=True):
+            light = np.sqrt(np.minimum(1, threshold * size / np.maximum(np.abs(error), 1e-300)))
+            weights.append(mask * np.where(size > 0, light, 1.0))
+        factors = Factors(*(np.concatenate(x) for x in zip(*problem.accumulated(weights), strict=True)))
         update = solve_factors(factors, problem.base, inverse_noise(scale.reshape(-1)), problem.independence)
         history.append(relative_step(update.values, estimate.values))
         estimate = update

@@ -85,6 +85,8 @@ def simulated_rows(problem: Problem, values: np.ndarray) -> list[np.ndarray] | N
         if moved is None:
             return None
         w = problem.rows(moved.q, moved.qd, moved.qdd)
+        if problem.parallel_cutoff is not None and problem.parallel_cutoff < 0.45 * problem.loops[run].rate:
+            w = low_pass(w, problem.loops[run].rate, problem.parallel_cutoff)
         out.append(at_samples(problem, run, w, samples.torque_cutoff))
     return out
 

@@ -14,7 +14,7 @@ from .problem import Problem
 
 
 def estimate_tls(problem: Problem, errors: Float[np.ndarray, "n c c"] | None = None) -> Estimate:
-    """Generalised total least squares: argmin_x x^T [W tau]^T [W tau] x / x^T C x with x = (base, -1), C the errors' covariance.
+    """Generalised total least squares: argmin_x |[W tau] x|^2 / x^T C x with x = (base, -1), C the errors' covariance.
 
     Least squares shrinks parameters whose columns are noisy; where C is that of the errors of [W tau], this does not (Van
     Huffel & Vandewalle 1991, ch. 10). Rows weigh as in `estimate_wls`. Errors must be known up to a factor: `row_errors` takes
