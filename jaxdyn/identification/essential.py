@@ -78,7 +78,9 @@ def essential_parameters(
         relative = np.nan_to_num(estimate.relative_standard_deviations, nan=np.inf)
         worst = int(np.argmax(relative))
         if relative[worst] < ratio * relative.min():
-            stopped = f"{base.names[worst]!r}, the worst known, is known to {relative[worst]:.3g} %, within {ratio:g} of the best"
+            stopped = (
+                f"{base.names[worst]!r}, the worst known, has {relative[worst]:.3g} %, within {ratio:g} of the best"
+            )
             break
         if base.size == 1:
             stopped = "one parameter is left"
