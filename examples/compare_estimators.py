@@ -51,8 +51,9 @@ def planar_arm() -> jaxdyn.Chain:
     )
 
 
-def problem(arm, start, columns, base, loop, samples, options):
+def problem(start, columns, base, run, options):
     """The problem of one run, starting from one model."""
+    loop, samples = run
     return jaxdyn.estimation_problem(start, samples, columns, base=base, loops=loop, parallel_cutoff=options.parallel)
 
 
@@ -69,10 +70,10 @@ def study(arm, level, options):
         log = jaxdyn.closed_loop_log(arm, loop, jaxdyn.NOISE_LEVELS[level], seed)
         runs.append((loop, jaxdyn.preprocess(log, position_cutoff=options.cutoff, stride=1)))
     starts = jaxdyn.perturbed_chains(arm, options.starts, seed=3)
-    check = problem(arm, arm, columns, base, *runs[1], options)
+    check = problem(arm, columns, base, runs[1], options)
     rows = []
     for k, start in enumerate(starts):
-        fit = problem(arm, start, columns, base, *runs[0], options)
+        fit = problem(start, columns, base, runs[0], options)
         bounded = [functools.partial(e, tolerance=0.025, iterations=10) for e in SIMULATING]
         for estimator in (*(LINEAR if k == 0 else ()), *bounded):
             begin = time.perf_counter()

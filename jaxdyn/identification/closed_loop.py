@@ -217,7 +217,8 @@ def simulate_closed_loop(
 
         def substep(state, _):
             step = jnp.asarray(loop.dt / loop.substeps, qd.dtype)
-            return advance(chain, *state, step, lambda _, x, xd: acceleration(x, xd, tau), loop.method), None
+            q, qd = state
+            return advance(chain, q, qd, step, lambda _, x, xd: acceleration(x, xd, tau), loop.method), None
 
         state, _ = jax.lax.scan(substep, (q, qd), length=loop.substeps)
         return state, (q, qd, tau)

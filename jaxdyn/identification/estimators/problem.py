@@ -98,7 +98,7 @@ class Problem:
         if not rest:
             return first
         r = np.concatenate([f.r for f in self.run_factors], axis=1)
-        return Factors(np.linalg.qr(r, mode="r"), sum(f.counts for f in self.run_factors))
+        return Factors(np.asarray(np.linalg.qr(r, mode="r")), np.sum([f.counts for f in self.run_factors], axis=0))
 
     def full(self, values: np.ndarray) -> np.ndarray:
         """(p,) the full parameters nearest the chain's own that have these base parameters."""

@@ -71,7 +71,11 @@ def recursive_values(state: RecursiveState) -> tuple[Float[Array, " b"], Float[A
 
 @jax.jit
 def _scan(state, forgetting, samples):
-    return jax.lax.scan(lambda held, sample: (recursive_step(held, *sample, forgetting), None), state, samples)[0]
+    def step(held, sample):
+        rows, tau, noise = sample
+        return recursive_step(held, rows, tau, noise, forgetting), None
+
+    return jax.lax.scan(step, state, samples)[0]
 
 
 def recursive_path(

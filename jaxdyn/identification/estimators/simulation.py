@@ -1,6 +1,7 @@
 """What estimators that simulate share: motions of the closed loop, seen through the filters that the logs went through."""
 
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,15 @@ from ..filters import low_pass
 from .problem import Problem
 
 HALVINGS = 8
+
+
+class Motion(NamedTuple):
+    """A `ClosedLoopMotion` in NumPy."""
+
+    q: np.ndarray
+    qd: np.ndarray
+    qdd: np.ndarray
+    tau: np.ndarray
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -48,12 +58,12 @@ def check_loops(problem: Problem, method: str) -> None:
         )
 
 
-def motion(problem: Problem, run: int, values: np.ndarray) -> ClosedLoopMotion | None:
+def motion(problem: Problem, run: int, values: np.ndarray) -> Motion | None:
     """The simulated motion of a run, in NumPy; None where the loop is not stable with these values."""
     with jax.enable_x64(True):
         found = _motion(problem.columns, problem.chain, problem.loops[run], jnp.asarray(problem.full(values)))
-        arrays = ClosedLoopMotion(*map(np.asarray, found))
-    return arrays if all(np.isfinite(x).all() for x in arrays) else None
+        q, qd, qdd, tau = (np.asarray(x) for x in found)
+    return Motion(q, qd, qdd, tau) if all(np.isfinite(x).all() for x in (q, qd, qdd, tau)) else None
 
 
 def sensitivities(problem: Problem, run: int, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -117,7 +127,7 @@ def dense_factors(rows: list[np.ndarray], right: list[np.ndarray], weights: tupl
     r, counts = [], []
     for w, y, mask in zip(rows, right, weights, strict=True):
         both = np.concatenate([w, y[:, :, None]], axis=2) * mask[:, :, None]
-        r += [_square(np.linalg.qr(both[:, j], mode="r")) for j in range(both.shape[1])]
+        r += [_square(np.asarray(np.linalg.qr(both[:, j], mode="r"))) for j in range(both.shape[1])]
         counts += (mask != 0).sum(0).tolist()
     return Factors(np.stack(r), np.array(counts))
 

@@ -33,7 +33,7 @@ def estimate_tls(problem: Problem, errors: Float[np.ndarray, "n c c"] | None = N
     runs, n = len(problem.samples), problem.chain.n
     assert start.run_noise is not None
     weights = inverse_noise(start.run_noise.reshape(-1))
-    r = np.linalg.qr(stacked(factors, weights)[:, [*kept, -1]], mode="r")
+    r = np.asarray(np.linalg.qr(stacked(factors, weights)[:, [*kept, -1]], mode="r"))
     norms = np.linalg.norm(r, axis=0)
     counts = factors.counts.reshape(runs, n)
     if errors is None:
