@@ -127,7 +127,7 @@ def following(
 ) -> ClosedLoop:
     """The loop that follows a trajectory t -> (q, qd, qdd) from its own first state; arguments as in `ClosedLoop`."""
     with jax.enable_x64(True):
-        t = t_0 + jnp.arange(round(duration / dt) // every * every + 1) * dt
+        t = t_0 + dt * jnp.arange(round(duration / dt) // every * every + 1, dtype=jnp.float64)
         q, qd, qdd = (jnp.asarray(x, jnp.float64) for x in trajectory(t))
         law = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), law)
         return ClosedLoop(q, qd, qdd, law, (q[0], qd[0]), dt, t_0, every, substeps, method)
@@ -216,9 +216,9 @@ def simulate_closed_loop(
         tau = loop.law(torque, reference, *seen)
 
         def substep(state, _):
-            step = jnp.asarray(loop.dt / loop.substeps, qd.dtype)
-            q, qd = state
-            return advance(chain, q, qd, step, lambda _, x, xd: acceleration(x, xd, tau), loop.method), None
+            x, xd = state
+            step = jnp.asarray(loop.dt / loop.substeps, x.dtype)
+            return advance(chain, x, xd, step, lambda _, *moved: acceleration(*moved, tau), loop.method), None
 
         state, _ = jax.lax.scan(substep, (q, qd), length=loop.substeps)
         return state, (q, qd, tau)
