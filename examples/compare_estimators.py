@@ -123,8 +123,8 @@ def draw(results, path):
         axes, (0, 1, 2), ("torque error d_tau [%]", "position error d_q [%]", "d_beta [%]"), strict=True
     ):
         for level, found in results.items():
-            axis.plot(list(found), [max(v[k], 1e-9) for v in found.values()], "o-", label=level, lw=0.8)
-        axis.set_yscale("log")
+            axis.plot(list(found), [v[k] for v in found.values()], "o-", label=level, lw=0.8)
+        axis.set_ylim(bottom=0)
         axis.set_title(title)
         axis.tick_params(axis="x", rotation=45)
         axis.grid(alpha=0.3)

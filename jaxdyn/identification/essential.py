@@ -4,7 +4,6 @@ import dataclasses
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from .accumulate import Factors
 from .base_parameters import BaseParameters
@@ -66,6 +65,8 @@ def essential_parameters(
 
     Cost: O(b^3) a parameter left out; the samples are not read again.
     """
+    from scipy import stats  # slow to import
+
     whole = estimate_wls(problem)
     assert whole.run_noise is not None
     factors, weights = problem.factors, inverse_noise(whole.run_noise.reshape(-1))

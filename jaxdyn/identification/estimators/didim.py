@@ -62,5 +62,5 @@ def estimate_didim(problem: Problem, tolerance: float = 1e-3, iterations: int = 
         iterations=len(history),
         simulations=simulations,
         history=tuple(history),
-        converged=rest,
+        converged=bool(rest),
     )

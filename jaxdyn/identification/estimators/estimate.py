@@ -4,7 +4,6 @@ import dataclasses
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -56,5 +55,7 @@ class Estimate:
 
     def confidence_intervals(self, level: float = 0.95) -> Float[np.ndarray, "b 2"]:
         """Intervals that hold the true values with probability `level`, each by itself, by Student's t."""
+        from scipy import stats  # slow to import
+
         half = stats.t.ppf(0.5 + level / 2, self.degrees) * self.standard_deviations
         return np.stack([self.values - half, self.values + half], axis=1)

@@ -77,6 +77,6 @@ def estimate_iv(problem: Problem, tolerance: float = 1e-3, iterations: int = 10)
         iterations=len(history),
         simulations=simulations,
         history=tuple(history),
-        converged=rest,
+        converged=bool(rest),
         degrees=float(counts.sum() * problem.independence - b),
     )

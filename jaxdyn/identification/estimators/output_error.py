@@ -85,7 +85,7 @@ def estimate_cloe(problem: Problem, tolerance: float = 1e-3, iterations: int = 1
         iterations=len(history),
         simulations=simulations,
         history=tuple(history),
-        converged=rest,
+        converged=bool(rest),
     )
 
 
