@@ -109,7 +109,11 @@ def test_starts_of_the_benchmark_are_possible_robots():
 
 def test_loops_refuse_what_they_cannot_do():
     arm = planar_arm()
-    hold = lambda t: (jnp.zeros((len(t), 2)),) * 3
+
+    def hold(t):
+        still = jnp.zeros((len(t), 2))
+        return still, still, still
+
     loop = following(hold, ComputedTorque(jnp.asarray(20.0), jnp.asarray(1.0)), 0.1, 1e-3, every=10)
     assert loop.rate == pytest.approx(100) and len(loop.q) == 101
     np.testing.assert_array_equal(loop.rows(np.array([0.0, 0.05, 0.1])), [0, 5, 10])

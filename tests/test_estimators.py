@@ -66,6 +66,7 @@ def test_runs_and_joints_weigh_by_their_own_noise(exact):
     noise = np.array([[0.05, 0.5, 0.1], [1.0, 0.02, 0.4]])
     problem, taus = disturbed(exact, noise)
     wls, ols = estimate_wls(problem), estimate_ols(problem)
+    assert wls.run_noise is not None
     np.testing.assert_allclose(wls.run_noise, noise, rtol=0.15)
     a = np.concatenate([(w / s[:, None]).reshape(-1, w.shape[2]) for w, s in zip(exact[3], wls.run_noise, strict=True)])
     y = np.concatenate([(tau / s).reshape(-1) for tau, s in zip(taus, wls.run_noise, strict=True)])
@@ -115,6 +116,7 @@ def test_outliers_pull_least_squares_but_not_hubers_estimate(exact):
     spoilt = dataclasses.replace(spoilt, filtered=tuple(dense_rows))
     np.testing.assert_allclose(streamed.values, estimate_irls(spoilt, iterations=3).values, rtol=1e-8, atol=1e-10)
     huber, wls = estimate_irls(spoilt, tolerance=1e-6, iterations=60), estimate_wls(spoilt)
+    assert huber.run_noise is not None
     error = lambda e: np.sqrt((((e.values - exact[4]) / estimate_wls(problem).standard_deviations) ** 2).mean())
     assert error(huber) < 1.8 < 3 < error(wls)
     z = (huber.values - exact[4]) / huber.standard_deviations
@@ -156,7 +158,9 @@ def test_total_least_squares_has_no_bias_where_the_regressor_is_noisy(exact):
     assert np.sqrt((bias["OLS"] ** 2).mean()) > 8 and np.sqrt((bias["TLS"] ** 2).mean()) < 3
     # with equal errors in all columns and equal weights it is the plain method: the last right singular vector
     plain = dataclasses.replace(problem, filtered=(noisy,))
-    scale = estimate_wls(plain).run_noise[0]
+    noise = estimate_wls(plain).run_noise
+    assert noise is not None
+    scale = noise[0]
     whitened = np.concatenate([noisy[:, j] / scale[j] for j in range(3)])
     _, _, vt = np.linalg.svd(whitened, full_matrices=False)
     equal = np.broadcast_to(np.eye(b + 1), (3, b + 1, b + 1)) * (scale**2)[:, None, None]

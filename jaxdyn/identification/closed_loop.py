@@ -218,7 +218,7 @@ def simulate_closed_loop(
         def substep(state, _):
             x, xd = state
             step = jnp.asarray(loop.dt / loop.substeps, x.dtype)
-            return advance(chain, x, xd, step, lambda _, *moved: acceleration(*moved, tau), loop.method), None
+            return advance(chain, x, xd, step, lambda _, y, yd: acceleration(y, yd, tau), loop.method), None
 
         state, _ = jax.lax.scan(substep, (q, qd), length=loop.substeps)
         return state, (q, qd, tau)
