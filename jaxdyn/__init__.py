@@ -144,6 +144,15 @@ from .identification.base_parameters import (
     BaseParameters as BaseParameters,
     base_parameters as base_parameters,
 )
+from .identification.closed_loop import (
+    ClosedLoop as ClosedLoop,
+    ClosedLoopMotion as ClosedLoopMotion,
+    ComputedTorque as ComputedTorque,
+    ProportionalDerivative as ProportionalDerivative,
+    following as following,
+    simulate_closed_loop as simulate_closed_loop,
+    tracking as tracking,
+)
 from .identification.columns import (
     Columns as Columns,
     ExtraColumns as ExtraColumns,
@@ -151,8 +160,11 @@ from .identification.columns import (
 )
 from .identification.comparison import (
     ComparedRun as ComparedRun,
-    Comparison as Comparison,
     compare_models as compare_models,
+)
+from .identification.completion import (
+    nearest_parameters as nearest_parameters,
+    prior_parameters as prior_parameters,
 )
 from .identification.consistent import (
     ConsistentEstimate as ConsistentEstimate,
@@ -183,9 +195,34 @@ from .identification.diagnostics import (
     diagnose as diagnose,
     diagnose_identification as diagnose_identification,
 )
+from .identification.essential import (
+    Elimination as Elimination,
+    EssentialParameters as EssentialParameters,
+    essential_parameters as essential_parameters,
+)
 from .identification.estimators import (
+    Comparison as Comparison,
     Estimate as Estimate,
+    Merit as Merit,
+    Problem as Problem,
+    RecursiveState as RecursiveState,
+    compare_estimators as compare_estimators,
+    estimate_cloe as estimate_cloe,
+    estimate_didim as estimate_didim,
+    estimate_irls as estimate_irls,
+    estimate_iv as estimate_iv,
+    estimate_ols as estimate_ols,
+    estimate_recursive as estimate_recursive,
+    estimate_tls as estimate_tls,
+    estimate_wls as estimate_wls,
+    estimation_problem as estimation_problem,
+    figures_of_merit as figures_of_merit,
     ordinary_least_squares as ordinary_least_squares,
+    recursive_path as recursive_path,
+    recursive_start as recursive_start,
+    recursive_step as recursive_step,
+    recursive_values as recursive_values,
+    row_errors as row_errors,
     weighted_least_squares as weighted_least_squares,
 )
 from .identification.excitation import (
@@ -238,6 +275,14 @@ from .identification.memory_friction import (
     LuGre as LuGre,
     MaxwellSlip as MaxwellSlip,
 )
+from .identification.monte_carlo import (
+    NOISE_LEVELS as NOISE_LEVELS,
+    NoiseLevel as NoiseLevel,
+    closed_loop_log as closed_loop_log,
+    drive_gains as drive_gains,
+    perturbed_chains as perturbed_chains,
+    tx40_like as tx40_like,
+)
 from .identification.null_space import (
     NullDirection as NullDirection,
     null_space as null_space,
@@ -278,6 +323,9 @@ from .identification.stream import (
 )
 from .identification.synthetic import (
     synthetic_log as synthetic_log,
+)
+from .identification.torque_band import (
+    torque_band as torque_band,
 )
 from .identification.validation import (
     Fit as Fit,

@@ -213,7 +213,8 @@ def test_tx40_with_its_coupled_wrist_agrees_with_the_published_parameters(shared
     result = identify(chain, log, extra=[coupled_drive(5, 6)])
     assert result.base.size == 61
     with open(folder / "published_base_parameters.csv", newline="") as file:
-        rows = sorted(csv.DictReader(file), key=lambda row: float(row["wls_rel_sd_pct"]))[:19]
+        rows = [row for row in csv.DictReader(file) if float(row["wls_rel_sd_pct"]) < 29]  # what they have determined
+    assert len(rows) >= 30
     values = {name.split()[0]: value for name, value in zip(result.base.names, result.wls.values, strict=True)}
     for row in rows:
         name = row["base_parameter"].split()[0]

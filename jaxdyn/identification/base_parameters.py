@@ -27,6 +27,7 @@ class BaseParameters:
         names: the combinations, like "Izz1 + Ia1 + Iyy2".
         unidentifiable: parameters on which no torque depends at all.
         dropped: parameters that act only through the sums of others.
+        parameters: names of all parameters, in column order.
     """
 
     kept: np.ndarray
@@ -34,11 +35,31 @@ class BaseParameters:
     names: tuple[str, ...]
     unidentifiable: tuple[str, ...]
     dropped: tuple[str, ...]
+    parameters: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
         """Number of base parameters: the structural rank of the regressor."""
         return len(self.kept)
+
+    @property
+    def null_space(self) -> np.ndarray:
+        """(p - b, p): changes of the parameters that no torque sees, matrix @ null_space.T = 0; a basis, one a row.
+
+        Row k raises one parameter that is not kept by 1 and takes its share in each base parameter off the one that leads
+        it. Adding any multiple of a row to the parameters leaves every torque as it was.
+        """
+        rest = np.setdiff1d(np.arange(self.matrix.shape[1]), self.kept)
+        out = np.zeros((len(rest), self.matrix.shape[1]))
+        out[np.arange(len(rest)), rest] = 1
+        out[:, self.kept] = -self.matrix[:, rest].T
+        return out
+
+    @property
+    def null_names(self) -> tuple[str, ...]:
+        """The rows of the null space, like "m2 - 0.7 mx1 - 0.49 Izz1": +1 of m2 with -0.7 of mx1 and -0.49 of Izz1."""
+        rest = np.setdiff1d(np.arange(self.matrix.shape[1]), self.kept)
+        return tuple(_label(self.parameters, row, int(k)) for row, k in zip(self.null_space, rest, strict=True))
 
 
 def base_parameters(chain: Chain, columns: Columns | None = None, states: int = 0, seed: int = 0) -> BaseParameters:
@@ -130,7 +151,7 @@ def _select(r: np.ndarray, names: tuple[str, ...], order: tuple[int, ...], toler
     unidentifiable = tuple(names[k] for k in rest if not matrix[:, k].any())
     dropped = tuple(names[k] for k in rest if matrix[:, k].any())
     labels = tuple(_label(names, matrix[row], k) for row, k in enumerate(kept))
-    return BaseParameters(kept_array, matrix, labels, unidentifiable, dropped)
+    return BaseParameters(kept_array, matrix, labels, unidentifiable, dropped, names)
 
 
 def _label(names: tuple[str, ...], row: np.ndarray, lead: int) -> str:

@@ -3,6 +3,7 @@
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from ..errors import IdentificationError, ModelError
 from ..model.build import check_inertia
@@ -106,7 +107,7 @@ def given_torque(chain: Chain, columns: Columns, qd: np.ndarray, qdd: np.ndarray
     return np.zeros_like(qd) + sum(given)
 
 
-def with_parameters(chain: Chain, columns: Columns, parameters: np.ndarray) -> Chain:
+def with_parameters(chain: Chain, columns: Columns, parameters: np.ndarray | Array) -> Chain:
     """The chain with the parameters of the columns in its leaves; extra columns have no leaf and are left out."""
     n = chain.n
     chain = eqx.tree_at(lambda c: c.inertia, chain, jnp.asarray(parameters[: 10 * n].reshape(n, 10), chain.dtype))

@@ -1,0 +1,133 @@
+"""Estimators in one table, by the figures of merit of BIRDy."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from ...errors import IdentificationError
+from .didim import estimate_didim
+from .estimate import Estimate
+from .instrumental import estimate_iv
+from .least_squares import estimate_ols, estimate_wls
+from .output_error import estimate_cloe
+from .problem import Problem
+from .recursive import estimate_recursive
+from .robust import estimate_irls
+from .simulation import at_samples, motion
+from .total import estimate_tls
+
+Estimator = Callable[[Problem], Estimate]
+LINEAR: tuple[Estimator, ...] = (estimate_ols, estimate_wls, estimate_irls, estimate_tls, estimate_recursive)
+SIMULATING: tuple[Estimator, ...] = (estimate_iv, estimate_didim, estimate_cloe)
+
+
+class Merit(NamedTuple):
+    """Figures of merit of one estimate (Leboutet et al. 2021).
+
+    Attributes:
+        torque: d_tau = 100 |tau - W base| / |tau|, mean over the runs [%].
+        position: d_q = 100 |q - q_s| / |q| of the re-simulated closed loop, mean over the runs; NaN without loops, infinite
+            where the loop is not stable [%].
+        parameters: d_beta = 200 / b sum |base - true| / (|base| + |true|); NaN where the truth is not known [%].
+        seconds: d_t, compilation included on the first call of a shape [s].
+        iterations: N_it.
+        simulations: N_sim; a simulation with all its sensitivities counts as one.
+    """
+
+    torque: float
+    position: float
+    parameters: float
+    seconds: float
+    iterations: int
+    simulations: int
+
+
+def figures_of_merit(
+    problem: Problem, estimate: Estimate, truth: Float[np.ndarray, " b"] | None = None, seconds: float = np.nan
+) -> Merit:
+    """The figures of merit of an estimate on the runs of a problem, which need not be those it was fitted to.
+
+    Args:
+        truth: true base parameters, where they are known.
+        seconds: time that the estimate took.
+    """
+    pairs = zip(problem.torques, problem.predictions(estimate.values), strict=True)
+    torque = np.mean([np.linalg.norm(tau - p) / np.linalg.norm(tau) for tau, p in pairs])
+    position = []
+    for run in range(len(problem.loops)):
+        moved = motion(problem, run, estimate.values)
+        q = problem.samples[run].q
+        if moved is None:
+            position.append(np.inf)
+        else:
+            error = q - at_samples(problem, run, moved.q, problem.samples[run].position_cutoff)
+            position.append(np.linalg.norm(error) / np.linalg.norm(q))
+    parameters = np.nan
+    if truth is not None:
+        size = np.abs(estimate.values) + np.abs(truth)
+        parameters = 200 * float(np.mean(np.abs(estimate.values - truth) / np.where(size > 0, size, 1)))
+    d_q = 100 * float(np.mean(position)) if position else np.nan
+    return Merit(100 * float(torque), d_q, parameters, seconds, estimate.iterations, estimate.simulations)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Comparison:
+    """Several estimates of one problem.
+
+    Attributes:
+        names: of the base parameters.
+        estimates: one a method that succeeded.
+        merits: their figures of merit.
+        failures: (method, what went wrong) of the others.
+    """
+
+    names: tuple[str, ...]
+    estimates: tuple[Estimate, ...]
+    merits: tuple[Merit, ...]
+    failures: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        """One line a method."""
+        lines = [
+            f"{'method':8s}{'d_tau %':>9s}{'d_q %':>9s}{'d_beta %':>10s}{'d_t s':>8s}{'N_it':>6s}{'N_sim':>7s}  converged"
+        ]
+        for estimate, m in zip(self.estimates, self.merits, strict=True):
+            lines.append(
+                f"{estimate.method:8s}{m.torque:9.3f}{m.position:9.4f}{m.parameters:10.3f}{m.seconds:8.2f}{m.iterations:6d}"
+                f"{m.simulations:7d}  {'yes' if estimate.converged else 'no'}"
+            )
+        return "\n".join([*lines, *(f"{name:8s}{reason}" for name, reason in self.failures)])
+
+
+def compare_estimators(
+    problem: Problem,
+    estimators: Sequence[Estimator] | None = None,
+    truth: Float[np.ndarray, " b"] | None = None,
+    check: Problem | None = None,
+) -> Comparison:
+    """Estimates of one problem by several methods, with their figures of merit; `print` it for a table.
+
+    A method that cannot be used is listed with its reason.
+
+    Args:
+        estimators: functions of a problem; every linear one and, where closed loops are given, those that simulate.
+        truth: true base parameters, where they are known.
+        check: the runs on which torques and positions are compared; those fitted where None.
+    """
+    chosen = estimators or (*LINEAR, *(SIMULATING if problem.loops else ()))
+    estimates, merits, failures = [], [], []
+    for estimator in chosen:
+        start = time.perf_counter()
+        try:
+            estimate = estimator(problem)
+        except IdentificationError as error:
+            failures.append((getattr(estimator, "__name__", "?").removeprefix("estimate_").upper(), str(error)))
+            continue
+        seconds = time.perf_counter() - start
+        estimates.append(estimate)
+        merits.append(figures_of_merit(check or problem, estimate, truth, seconds))
+    return Comparison(problem.base.names, tuple(estimates), tuple(merits), tuple(failures))

@@ -1,0 +1,66 @@
+"""DIDIM: direct and inverse dynamic identification models, from torques alone."""
+
+import dataclasses
+
+import numpy as np
+
+from .estimate import Estimate
+from .least_squares import inverse_noise, relative_step, solve_factors
+from .problem import Problem
+from .simulation import check_loops, dense_factors, shortened
+
+
+def estimate_didim(problem: Problem, tolerance: float = 1e-3, iterations: int = 10) -> Estimate:
+    """Torques of the simulated closed loop fitted to the measured ones: argmin |tau - tau_s(base)|^2, in Gauss-Newton steps.
+
+    The torque simulated is tau_s = W(q_s, qd_s, qdd_s) base. Because the controller keeps q_s near its reference whatever the
+    parameters are, d tau_s / d base is about W(q_s, ...), and each step is one linear least squares on the simulated motion
+    (Gautier, Janot & Vandanjon 2013). Measured positions are not used: neither their noise nor a filter's lag reach the
+    regressor. Joints and runs weigh by their noise.
+
+    Args:
+        tolerance: largest relative step of the values at which it stops; also the relative change of the residual.
+        iterations: at most so many steps.
+
+    Returns:
+        The estimate; its history holds the relative residual |tau - W_s base| / |tau| of each step.
+
+    Raises:
+        IdentificationError: no closed loop is given, it is not stable, or it does not cover the run's times.
+
+    Cost: one simulation a step and run, and its regressor in memory, 8 T n b bytes.
+    """
+    check_loops(problem, "DIDIM")
+    reduced = dataclasses.replace(problem.base, kept=np.arange(problem.base.size))
+    values = problem.initial
+    values, rows, simulations = shortened(problem, values, values, "DIDIM")
+    noise = None
+    size = np.sqrt(sum((tau**2 * (m > 0)).sum() for tau, m in zip(problem.torques, problem.weights, strict=True)))
+    history: list[float] = []
+    while True:
+        factors = dense_factors(rows, list(problem.torques), problem.weights)
+        if noise is None:
+            noise = solve_factors(factors, reduced, np.ones(len(factors.counts)), problem.independence).noise
+        estimate = solve_factors(factors, reduced, inverse_noise(noise), problem.independence)
+        noise = estimate.noise
+        residual = np.sqrt((estimate.joint_residuals**2 * factors.counts).sum()) / size
+        rest = relative_step(estimate.values, values) < tolerance or (
+            len(history) > 0 and abs(residual - history[-1]) < tolerance * history[-1]
+        )
+        history.append(float(residual))
+        if rest or len(history) >= iterations:
+            break
+        values, rows, tried = shortened(problem, values, estimate.values, "DIDIM")
+        simulations += tried
+    runs, n = len(problem.samples), problem.chain.n
+    return dataclasses.replace(
+        estimate,
+        noise=np.sqrt((noise.reshape(runs, n) ** 2).mean(0)),
+        run_noise=noise.reshape(runs, n),
+        joint_residuals=np.sqrt((estimate.joint_residuals.reshape(runs, n) ** 2).mean(0)),
+        method="DIDIM",
+        iterations=len(history),
+        simulations=simulations,
+        history=tuple(history),
+        converged=bool(rest),
+    )

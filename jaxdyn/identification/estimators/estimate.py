@@ -1,0 +1,61 @@
+"""What an estimator found."""
+
+import dataclasses
+
+import numpy as np
+from jaxtyping import Float
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Estimate:
+    """Base parameters estimated from data.
+
+    Attributes:
+        values: (b,) estimates.
+        covariance: (b, b), s^2 (W^T W)^-1 with the noise of the (weighted) rows.
+        noise: (n,) standard deviation of each joint's residual torque [N m].
+        condition: condition number of the (weighted) base regressor.
+        scaled_condition: the same with columns of unit norm: near-dependence apart from units.
+        joint_residuals: (n,) root mean square of each joint's residual on the data fitted [N m].
+        method: name of the estimator.
+        run_noise: (runs, n) standard deviations of the residuals, where runs are weighed by their own.
+        iterations: how often the values were updated.
+        simulations: how often the robot was simulated, sensitivities included.
+        history: a figure an iteration, as the estimator's own text says; the largest relative step where it says nothing.
+        converged: whether the last step was below the tolerance.
+        degrees: degrees of freedom left, of independent rows; infinite where unknown.
+        notes: what the estimator noticed.
+    """
+
+    values: np.ndarray
+    covariance: np.ndarray
+    noise: np.ndarray
+    condition: float
+    scaled_condition: float
+    joint_residuals: np.ndarray
+    method: str = "least squares"
+    run_noise: np.ndarray | None = None
+    iterations: int = 1
+    simulations: int = 0
+    history: tuple[float, ...] = ()
+    converged: bool = True
+    degrees: float = np.inf
+    notes: tuple[str, ...] = ()
+
+    @property
+    def standard_deviations(self) -> np.ndarray:
+        """(b,) standard deviations of the estimates."""
+        return np.sqrt(np.diag(self.covariance))
+
+    @property
+    def relative_standard_deviations(self) -> np.ndarray:
+        """(b,) standard deviations in percent of the estimates."""
+        with np.errstate(divide="ignore"):
+            return 100 * self.standard_deviations / np.abs(self.values)
+
+    def confidence_intervals(self, level: float = 0.95) -> Float[np.ndarray, "b 2"]:
+        """Intervals that hold the true values with probability `level`, each by itself, by Student's t."""
+        from scipy import stats  # slow to import
+
+        half = stats.t.ppf(0.5 + level / 2, self.degrees) * self.standard_deviations
+        return np.stack([self.values - half, self.values + half], axis=1)
