@@ -1,0 +1,41 @@
+"""Exciting motions made of B-splines."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from scipy import interpolate
+
+from .excitation_basis import spline_knots
+
+
+@dataclasses.dataclass(frozen=True)
+class SplineTrajectory:
+    """q(t) = sum_i c_i B_i(t), B-splines with uniform knots from 0 to `duration`; outside, the polynomials at the ends go on.
+
+    Attributes:
+        control: (n, m) control points [rad or m]; the first and last are the positions at the ends.
+        duration: [s].
+        degree: of the polynomials; 5 makes the jerk smooth.
+    """
+
+    control: np.ndarray
+    duration: float
+    degree: int = 5
+
+    def __call__(self, t: Float[Array, " N"]) -> tuple[Float[Array, "N n"], Float[Array, "N n"], Float[Array, "N n"]]:
+        """Positions, velocities and accelerations at times t [s]."""
+        t = jnp.asarray(t)
+        intervals = self.control.shape[1] - self.degree
+        knots = spline_knots(self.duration, intervals, self.degree)
+        pieces = interpolate.PPoly.from_spline((knots, np.asarray(self.control, float).T, self.degree))
+        coefficients = jnp.asarray(pieces.c[:, self.degree : self.degree + intervals], t.dtype)  # (degree + 1, pieces, n)
+        step = self.duration / intervals
+        piece = jnp.clip(jnp.floor(t / step).astype(int), 0, intervals - 1)
+        local = (t - piece.astype(t.dtype) * jnp.asarray(step, t.dtype))[:, None]
+        c = coefficients[:, piece]  # highest power first
+        q, qd, qdd = c[0], jnp.zeros_like(c[0]), jnp.zeros_like(c[0])
+        for lower in c[1:]:  # Horner's rule, and its derivatives
+            qdd, qd, q = qdd * local + 2 * qd, qd * local + q, q * local + lower
+        return q, qd, qdd
