@@ -16,7 +16,7 @@ from data_paths import ROOT
 PACKAGE = ROOT / "jaxdyn"
 ROWS = (
     *("errors", "spatial", "model", "io", "dynamics", "symbolic", "simulation"),
-    *("parallel", "deployment", "identification", "report", "cli"),
+    *("parallel", "deployment", "identification", "report", "commands", "cli"),
 )
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))

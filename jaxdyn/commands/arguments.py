@@ -1,0 +1,76 @@
+"""Values of options: parsers that argparse calls, each with a message that shows the form."""
+
+import argparse
+import math
+import sys
+
+# exit codes
+OK, BAD_INPUT, USAGE, INTERRUPTED = 0, 1, 2, 130
+
+
+def misused(message: str) -> int:
+    print(f"jaxdyn: error: {message}", file=sys.stderr)
+    return USAGE
+
+
+def finite(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a finite number")
+    return value
+
+
+def positive(text: str) -> float:
+    value = finite(text)
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not positive")
+    return value
+
+
+def share(text: str) -> float:
+    value = finite(text)
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not between 0 and 1")
+    return value
+
+
+def numbers(text: str) -> list[float]:
+    return [finite(x) for x in text.split(",")]
+
+
+def terms(text: str) -> tuple[str, ...]:
+    from ..identification.columns import DRIVE_TERMS
+
+    terms = tuple(x.strip() for x in text.split(",") if x.strip())
+    unknown = [x for x in terms if x not in DRIVE_TERMS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is unknown; there are {', '.join(DRIVE_TERMS)}")
+    return tuple(dict.fromkeys(terms))
+
+
+def axes(text: str) -> tuple[int, int]:
+    try:
+        first, second = (int(x) for x in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not two joint numbers, as in --coupled 5,6") from None
+    return first, second
+
+
+def pair(text: str) -> tuple[str, float]:
+    name, sign, value = text.partition("=")
+    if not (sign and name.strip()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not JOINT=VALUE, as in --lock finger_joint=0.02")
+    return name.strip(), finite(value)
+
+
+def rows(text: str) -> tuple[int, int] | None:
+    if text.strip() == ":":
+        return None
+    try:
+        first, last = (int(x) for x in text.split(":"))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not FIRST:LAST, as in --rows 500:37500 (or : for all)") from None
+    return first, last

@@ -1,0 +1,170 @@
+"""`jaxdyn identify`: from a URDF and logs to a report, parameters and a model file."""
+
+import argparse
+import pathlib
+
+from .arguments import OK, axes, finite, misused, numbers, pair, positive, rows, share, terms
+from .progress import Progress
+
+EPILOG = """exit codes: 0 done; 1 bad input (the message says what, where and what to do); 2 wrong usage; 130 interrupted.
+With no --model and no --log a built-in 7R arm is simulated, identified and compared with the truth."""
+
+
+def add(commands) -> None:
+    """Add the subcommand's parser."""
+    command = commands.add_parser(
+        "identify",
+        help="identify a robot's inertial parameters and friction from logged motion",
+        description="Identify a robot's inertial parameters, friction and armature from logged motion.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.set_defaults(run=run)
+    option = command.add_argument
+    option("--model", metavar="URDF", help="the robot; inertials in it are the prior, a kinematics-only file will do")
+    option(
+        "--log", metavar="FILE", action="append", default=[], help="log to fit: csv, npz or parquet; may be repeated"
+    )
+    option(
+        "--validate",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="log to validate on, not fitted; may be repeated",
+    )
+    option("--out", metavar="DIR", default="identified", help="folder for the results (default: %(default)s)")
+    option(
+        "--rows",
+        type=rows,
+        metavar="FIRST:LAST",
+        action="append",
+        default=[],
+        help="rows of a log to read, in the order of the logs",
+    )
+    option(
+        "--gains",
+        type=numbers,
+        metavar="K1,K2,..",
+        help="torque = gain * current, for logs with columns i1.. [N m/A]",
+    )
+    option(
+        "--lock",
+        type=pair,
+        metavar="JOINT=VALUE",
+        action="append",
+        default=[],
+        help="hold a joint at a value (a gripper's finger)",
+    )
+    option("--tip", metavar="LINK", help="take the serial chain from the base to this link")
+    option(
+        "--terms",
+        type=terms,
+        metavar="TERMS",
+        default="armature,viscous,coulomb,offset",
+        help="drive terms to identify (default: %(default)s)",
+    )
+    option("--coupled", type=axes, metavar="A,B", action="append", default=[], help="coupled axes A and B (a wrist)")
+    option(
+        "--coulomb-velocity",
+        type=positive,
+        metavar="V",
+        help="width of the smooth sign in Coulomb friction [rad/s] (0.02)",
+    )
+    option(
+        "--cutoff",
+        type=positive,
+        metavar="HZ",
+        help="low-pass cutoff for positions and torques (default: from the data)",
+    )
+    option("--torque-cutoff", type=positive, metavar="HZ", help="another low-pass cutoff for torques")
+    option("--stride", type=int, metavar="K", help="keep every K-th sample after filtering (default: from the rates)")
+    option(
+        "--holdout", type=share, default=0.3, metavar="SHARE", help="share held out without --validate (default: 0.3)"
+    )
+    option(
+        "--dead-zone",
+        type=finite,
+        default=0.0,
+        metavar="V",
+        help="leave slower samples out of a joint's fit [rad/s] (0)",
+    )
+    option("--on-bad-rows", choices=("raise", "drop"), default="raise", help="what to do with rows of garbage or NaN")
+    option("--units-checked", action="store_true", help="accept positions that look like degrees")
+    option("--allow-nonphysical", action="store_true", help="accept a model with inertias that no body can have")
+    option("--quiet", action="store_true", help="no progress bar and no summary")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Identify, write the results, print a summary; returns the exit code."""
+    import jax
+
+    # this process is ours; the library itself never touches the configuration
+    jax.config.update("jax_enable_x64", True)
+
+    from ..identification.columns import coupled_drive
+    from ..identification.identify import check_identifiable, identify
+    from ..io.load import load
+    from ..io.log import check_log, read_log
+    from ..report.output import check_writable, write_all
+    from ..report.summary import print_summary
+
+    if bool(options.model) != bool(options.log):
+        missing = "--log" if options.model else "--model"
+        return misused(f"{missing} is missing; give both, or neither for the built-in example")
+    if not options.model and any((options.validate, options.rows, options.gains, options.lock, options.tip)):
+        return misused("--validate, --rows, --gains, --lock and --tip need a --model and a --log")
+    count = len(options.log) + len(options.validate)
+    if len(options.rows) > count:
+        return misused(f"--rows is given {len(options.rows)} times for {count} log{'s'[: count != 1]}")
+    out = pathlib.Path(options.out)
+    check_writable(out)
+    lock = dict(options.lock)
+    truth = None
+    if options.model:
+        chain = load(options.model, lock=lock, tip=options.tip, allow_nonphysical=options.allow_nonphysical)
+        check_identifiable(chain)
+        chain = _with_coulomb_velocity(chain, options.coulomb_velocity)
+        ranges = dict(enumerate(options.rows))
+
+        def read(position: int, path: str):
+            rows = ranges.get(position)
+            log = read_log(path, chain.n, gains=options.gains, rows=rows, on_bad_rows=options.on_bad_rows)
+            # a joint may rest in one log and move in another: `identify` refuses one that moves in none
+            return check_log(log, chain, units_checked=options.units_checked, allow_still=True)
+
+        checked = [read(i, p) for i, p in enumerate([*options.log, *options.validate])]
+        logs, validation = checked[: len(options.log)], checked[len(options.log) :]
+    else:
+        from ..identification.example import example
+
+        truth, chain, logs, validation = example()
+        chain = _with_coulomb_velocity(chain, options.coulomb_velocity)
+    with Progress(options.quiet) as progress:
+        result = identify(
+            chain,
+            logs,
+            validation,
+            drive_terms=options.terms,
+            extra=[coupled_drive(a, b) for a, b in options.coupled],
+            holdout=options.holdout,
+            dead_zone=options.dead_zone,
+            position_cutoff=options.cutoff,
+            torque_cutoff=options.torque_cutoff or options.cutoff,
+            stride=options.stride,
+            progress=progress,
+        )
+        progress("writing results", 0, 1)
+        paths = write_all(result, out, source_urdf=options.model, lock=lock or None, tip=options.tip)
+        progress("writing results", 1, 1)
+    if not options.quiet:
+        print_summary(result, paths, truth)
+    return OK
+
+
+def _with_coulomb_velocity(chain, velocity: float | None):
+    import equinox as eqx
+    import jax.numpy as jnp
+
+    if velocity is None:
+        return chain
+    return eqx.tree_at(lambda c: c.coulomb_velocity, chain, jnp.full_like(chain.coulomb_velocity, velocity))
