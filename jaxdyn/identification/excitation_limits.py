@@ -1,6 +1,5 @@
 """Limits of a motion, and how much of them a trajectory uses."""
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 

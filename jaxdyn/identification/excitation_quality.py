@@ -93,6 +93,6 @@ def variance_ratio(better: ExcitationQuality, other: ExcitationQuality) -> float
     """
     if better.parameters != other.parameters:
         raise IdentificationError(
-            f"the motions are rated on {better.parameters} and {other.parameters} base parameters; rate both on the same columns"
+            f"the motions are rated on {better.parameters} and {other.parameters} base parameters; rate both on the same ones"
         )
     return float(np.exp((better.log_det - other.log_det) / better.parameters))

@@ -2,7 +2,7 @@
 
 The unknowns are the coefficients z (n, k) of a motion in a linear basis, from all of which
 
-    minimise  f(z) = -log det(H(z)) / b,    H = W^T Sigma^-1 W / N,
+    minimise  f(z) = -log det(H(z)) / b + w log cond(Sigma^-1/2 W(z)),    H = W^T Sigma^-1 W / N,
     subject to  |x(z)| / limit <= 1  for x = q - middle, qd, qdd, qddd, tau, dtau/dt at all samples, and  clearance(q) >= 0.
 
 Each round takes some steps of Adam on f + sum(max(0, mu + rho c)^2 - mu^2) / (2 rho), the Lagrangian of Powell, Hestenes and
@@ -23,7 +23,9 @@ from ..model.chain import Chain
 from .columns import Columns
 from .excitation_limits import Clearance, MotionLimits, torque_and_rate
 
-RIDGE = 1e-10  # on H with columns of about unit size: keeps the first, poor motions of robots of many parameters factorable
+RIDGE = (
+    1e-10  # on H with columns of about unit size: keeps the first, poor motions of robots of many parameters factorable
+)
 BETAS = (0.9, 0.99)
 
 
@@ -35,6 +37,7 @@ class Setting(NamedTuple):
         kept: columns of the base parameters.
         clearance: the user's function.
         torques, torque_rates: whether any joint's is limited.
+        conditioned: whether the condition number counts.
 
     """
 
@@ -43,7 +46,7 @@ class Setting(NamedTuple):
     clearance: Clearance | None
     torques: bool
     torque_rates: bool
-
+    conditioned: bool
 
 
 class Problem(NamedTuple):
@@ -56,6 +59,8 @@ class Problem(NamedTuple):
         limits: finite position limits, and the others.
         weights: (n,) 1 / standard deviation of the joint torques.
         scale: (b,) sizes of the regressor's columns.
+        condition_weight: w.
+        margin: clearance to keep on the coarse grid.
     """
 
     chain: Chain
@@ -64,6 +69,8 @@ class Problem(NamedTuple):
     limits: MotionLimits
     weights: Float[Array, " n"]
     scale: Float[Array, " b"]
+    condition_weight: Float[Array, ""]
+    margin: Float[Array, ""]
 
 
 class State(NamedTuple):
@@ -91,7 +98,11 @@ def _criterion(setting: Setting, problem: Problem, rows: Array) -> Array:
     rows = rows.reshape(-1, rows.shape[2])
     information = rows.T @ rows / count + RIDGE * jnp.eye(rows.shape[1], dtype=rows.dtype)
     factor = jnp.linalg.cholesky(information)
-    return -2 * jnp.log(jnp.diagonal(factor)).sum() / rows.shape[1]
+    value = -2 * jnp.log(jnp.diagonal(factor)).sum() / rows.shape[1]
+    if not setting.conditioned:
+        return value
+    spectrum = jnp.linalg.eigvalsh(information * problem.scale[:, None] * problem.scale[None])
+    return value + problem.condition_weight * jnp.log(spectrum[-1] / spectrum[0]) / 2
 
 
 def _excess(setting: Setting, problem: Problem, z: Array, motion: Array, rows: Array) -> tuple[Array, Array]:
@@ -110,7 +121,7 @@ def _excess(setting: Setting, problem: Problem, z: Array, motion: Array, rows: A
         rate = jax.vmap(lambda *x: torque_and_rate(problem.chain, *x)[1])(*motion)
         rest.append(jnp.abs(rate) / limits.torque_rate[None] - 1)
     if setting.clearance is not None:
-        rest.append(-jnp.asarray(jax.vmap(setting.clearance)(motion[0])).reshape(motion.shape[1], -1))
+        rest.append(problem.margin - jnp.asarray(jax.vmap(setting.clearance)(motion[0])))
     return linear, jnp.concatenate([x.reshape(-1) for x in rest]) if rest else jnp.zeros(0, z.dtype)
 
 
@@ -161,10 +172,12 @@ def advance(setting: Setting, problem: Problem, state: State, rates: Float[Array
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def criteria(setting: Setting, problem: Problem, z: Float[Array, "s n k"]) -> Float[Array, " s"]:
-    """f of every start: the negative log det of the information for a parameter, columns scaled."""
+def criteria(setting: Setting, problem: Problem, z: Float[Array, "s n k"]) -> tuple[Array, Float[Array, "s b"]]:
+    """f of every start, and the sizes of its base regressor's columns: root mean squares, weighted."""
 
     def one(z):
-        return _criterion(setting, problem, regressor_rows(setting, problem.chain, motion_at(problem.coarse, problem.limits, z)))
+        rows = regressor_rows(setting, problem.chain, motion_at(problem.coarse, problem.limits, z))
+        weighted = rows[:, :, jnp.asarray(setting.kept)] * problem.weights[None, :, None]
+        return _criterion(setting, problem, rows), jnp.sqrt((weighted**2).sum(1).mean(0))
 
     return jax.vmap(one)(z)

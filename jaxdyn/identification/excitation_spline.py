@@ -7,7 +7,11 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy import interpolate
 
-from .excitation_basis import spline_knots
+
+def spline_knots(duration: float, intervals: int, degree: int) -> Float[np.ndarray, " m"]:
+    """Uniform knots from 0 to duration, those at the ends repeated so that the curve starts and ends at control points."""
+    inner = np.linspace(0, duration, intervals + 1)
+    return np.concatenate([np.zeros(degree), inner, np.full(degree, duration)])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +34,9 @@ class SplineTrajectory:
         intervals = self.control.shape[1] - self.degree
         knots = spline_knots(self.duration, intervals, self.degree)
         pieces = interpolate.PPoly.from_spline((knots, np.asarray(self.control, float).T, self.degree))
-        coefficients = jnp.asarray(pieces.c[:, self.degree : self.degree + intervals], t.dtype)  # (degree + 1, pieces, n)
+        coefficients = jnp.asarray(
+            pieces.c[:, self.degree : self.degree + intervals], t.dtype
+        )  # (degree + 1, pieces, n)
         step = self.duration / intervals
         piece = jnp.clip(jnp.floor(t / step).astype(int), 0, intervals - 1)
         local = (t - piece.astype(t.dtype) * jnp.asarray(step, t.dtype))[:, None]
