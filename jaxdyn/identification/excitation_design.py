@@ -16,9 +16,9 @@ from .base_parameters import BaseParameters, as_float64, base_parameters
 from .columns import Columns
 from .excitation import Trajectory
 from .excitation_basis import BSplines, FourierSeries, balanced, rest_basis
-from .excitation_limits import LIMIT_NAMES, Clearance, MotionLimits, bounded, limit_usage, motion_limits
+from .excitation_limits import LIMIT_NAMES, Clearance, MotionLimits, bounded, largest_shares, limit_usage, motion_limits
 from .excitation_quality import ExcitationQuality, excitation_quality
-from .excitation_repair import largest_shares, repaired
+from .excitation_repair import repaired
 from .excitation_solver import Problem, Setting, advance, begin, criteria
 from .identify import check_identifiable
 
@@ -150,11 +150,9 @@ def optimal_excitation(
         if search.best is None:
             raise IdentificationError(search.why_none())
         trajectory = search.trajectory(search.best)
-        times = search.times(FINER)[:-1]
 
         def rated(z: np.ndarray) -> ExcitationQuality:
-            motion = (np.asarray(x) for x in search.trajectory(z)(jnp.asarray(times)))
-            return excitation_quality(whole, *motion, columns, base, torque_noise)
+            return excitation_quality(whole, *search.motion(search.fine, z)[:3, :-1], columns, base, torque_noise)
 
         random = tuple(rated(z) for z in search.random)
         used, least = limit_usage(chain, trajectory, limits, search.times(VERIFIED), clearance)
@@ -172,7 +170,7 @@ class _Search:
         limits = bounded(chain, limits)
         self.middle, half = (limits.upper + limits.lower) / 2, usage * (limits.upper - limits.lower) / 2
         scaled = MotionLimits(self.middle - half, self.middle + half, *(usage * x for x in limits[2:]))
-        self.limits = jax.tree.map(jnp.asarray, scaled)
+        self.limits = scaled
         noise = np.ones(n) if torque_noise is None else np.asarray(torque_noise, float)
         if noise.shape != (n,) or not np.all((noise > 0) & np.isfinite(noise)):
             raise IdentificationError(
@@ -185,17 +183,16 @@ class _Search:
         sizes = np.stack([half, velocity, np.minimum(scaled.acceleration, velocity * fastest)])
         grids = [family.matrices(self.times(finer)) for finer in (1, FINER, VERIFIED)]
         self.to_coefficients = balanced(grids[1], rest_basis(family), sizes)
-        matrices = [jnp.asarray(np.einsum("dml,jlk->djmk", grid, self.to_coefficients)) for grid in grids]
-        self.verified = matrices[2]
+        coarse, self.fine, self.verified = (np.einsum("dml,jlk->djmk", m, self.to_coefficients) for m in grids)
         sign = jnp.maximum(chain.coulomb_velocity, SLOWEST_SIGN * jnp.asarray(velocity))
         limited = (bool(np.isfinite(x).any()) for x in (limits.torque, limits.torque_rate))
         kept = tuple(int(k) for k in base.kept)
         self.setting = Setting(columns, kept, clearance, *limited, condition_weight > 0)
         self.problem = Problem(
             eqx.tree_at(lambda c: c.coulomb_velocity, chain, sign),
-            matrices[0],
-            matrices[1],
-            self.limits,
+            jnp.asarray(coarse),
+            jnp.asarray(self.fine),
+            MotionLimits(*(jnp.asarray(x) for x in scaled)),
             jnp.asarray(1 / noise * noise.min()),
             jnp.ones(base.size),
             jnp.asarray(condition_weight, jnp.float64),
@@ -232,19 +229,23 @@ class _Search:
             if 2 * done > rounds:
                 self._tighten(z[best])
 
+    def motion(self, matrices: np.ndarray, z: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "4 N n"]:
+        motion = np.einsum("djmk,jk->dmj", matrices, z)
+        motion[0] += self.middle
+        return motion
+
     def trajectory(self, z: Float[np.ndarray, "n k"]) -> Trajectory:
         coefficients = np.einsum("jlk,jk->jl", self.to_coefficients, z)
         return self.family.trajectory(coefficients + self.middle[:, None] * self.family.constant)
 
     def why_none(self) -> str:
-        most, least = (np.asarray(x[0]) for x in self._shares(np.zeros((1, *self.state.z.shape[1:]))))
-        worst = np.unravel_index(np.nanargmax(most), most.shape)
+        most, least = self._shares(np.zeros(self.state.z.shape[1:]))
+        kind, joint = np.unravel_index(np.nanargmax(most), most.shape)
         text = "no motion was found that holds all limits"
-        if most[worst] > 1:
-            name = self.chain.joint_names[worst[1]]
+        if most[kind, joint] > 1:
             return (
-                f"{text}: at rest in the middle of the position ranges {name} takes {most[worst]:.3g} times its "
-                f"{LIMIT_NAMES[worst[0]]} limit; check the limits and the model's masses"
+                f"{text}: at rest in the middle of the position ranges {self.chain.joint_names[joint]} takes "
+                f"{most[kind, joint]:.3g} times its {LIMIT_NAMES[kind]} limit; check the limits and the model's masses"
             )
         if least < 0:
             return (
@@ -253,11 +254,13 @@ class _Search:
             )
         return f"{text}; try more rounds or starts, another seed, or narrower position limits"
 
-    def _shares(self, z):
-        return largest_shares(self.chain, self.verified, self.limits, self.clearance, jnp.asarray(z))
+    def _shares(self, z: np.ndarray) -> tuple[np.ndarray, float]:
+        return largest_shares(self.chain, self.limits, self.motion(self.verified, z), self.clearance)
 
-    def _repaired(self, z):
-        return repaired(self.chain, self.verified, self.limits, self.clearance, z)
+    def _repaired(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        offsets = np.einsum("djmk,sjk->sdmj", self.verified, z)
+        factors, feasible = zip(*(repaired(self.chain, self.limits, x, self.clearance) for x in offsets), strict=True)
+        return z * np.stack(factors)[:, :, None], np.array(feasible)
 
     def _keep(self, z: np.ndarray, feasible: np.ndarray) -> int:
         """Keep the best of these motions if it is the best so far; which start it is."""
@@ -270,11 +273,11 @@ class _Search:
 
     def _tighten(self, z: np.ndarray) -> None:
         """Ask on the coarse grid for less, by what the finer one shows in excess of it."""
-        most, least = (np.asarray(x[0]) for x in self._shares(z[None]))
+        most, least = self._shares(z)
         excess = dict(zip(LIMIT_NAMES, np.clip(most, 1, MOST_TIGHTER), strict=True))
         limits = self.problem.limits
         limits = limits._replace(
             torque=limits.torque / excess["torque"], torque_rate=limits.torque_rate / excess["torque_rate"]
         )
-        margin = self.problem.margin + max(0.0, -float(least))
+        margin = self.problem.margin + max(0.0, -least)
         self.problem = self.problem._replace(limits=limits, margin=margin)

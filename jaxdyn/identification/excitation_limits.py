@@ -1,5 +1,6 @@
 """Limits of a motion, and how much of them a trajectory uses."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -112,26 +113,35 @@ def torque_and_rate(
     return jax.jvp(torque, (q, qd, qdd), (qd, qdd, qddd))
 
 
-def shares(
-    chain: Chain, limits: MotionLimits, motion: tuple[Array, ...], clearance: Clearance | None
-) -> tuple[Float[Array, "N 6 n"], Float[Array, " N"]]:
-    """What a motion (q, qd, qdd, qddd), (N, n) each, uses of every limit, and its least clearance, sample by sample.
+@functools.partial(jax.jit, static_argnames=("clearance", "rates"))
+def _shares(chain: Chain, limits: MotionLimits, motion, clearance: Clearance | None, rates: bool):
+    def one(q, qd, qdd, qddd):
+        if rates:
+            tau, rate = torque_and_rate(chain, q, qd, qdd, qddd)
+        else:  # which halves the time to compile
+            tau, rate = inverse_dynamics(chain, q, qd, qdd) + friction_force(chain, qd), jnp.zeros_like(q)
+        middle, half = (limits.upper + limits.lower) / 2, (limits.upper - limits.lower) / 2
+        bounds = (half, *(getattr(limits, name) for name in RATE_NAMES))
+        parts = [x / bound for x, bound in zip((q - middle, qd, qdd, qddd, tau, rate), bounds, strict=True)]
+        least = jnp.asarray(jnp.inf, q.dtype) if clearance is None else jnp.min(jnp.asarray(clearance(q)))
+        return jnp.abs(jnp.stack(parts)), least
+
+    most, least = jax.vmap(one)(*motion)
+    return most.max(0), least.min()
+
+
+def largest_shares(
+    chain: Chain, limits: MotionLimits, motion: Float[np.ndarray, "4 N n"], clearance: Clearance | None
+) -> tuple[Float[np.ndarray, "6 n"], float]:
+    """The largest share of every limit that samples of q, qd, qdd, qddd use, and their least clearance.
 
     A share is |x| / limit; of positions it is the distance from the middle of the range in half ranges. A motion within its
     limits has no share above 1 and no negative clearance (infinite where there is no function for it).
     """
-    q, qd, qdd, qddd = motion
-
-    def one(q, qd, qdd, qddd):
-        tau, rate = torque_and_rate(chain, q, qd, qdd, qddd)
-        middle, half = (limits.upper + limits.lower) / 2, (limits.upper - limits.lower) / 2
-        off = (q - middle) / half
-        bounds = (getattr(limits, name) for name in RATE_NAMES)
-        parts = [off, *(x / bound for x, bound in zip((qd, qdd, qddd, tau, rate), bounds, strict=True))]
-        least = jnp.asarray(jnp.inf, q.dtype) if clearance is None else jnp.min(jnp.asarray(clearance(q)))
-        return jnp.abs(jnp.stack(parts)), least
-
-    return jax.vmap(one)(q, qd, qdd, qddd)
+    rates = bool(np.isfinite(limits.torque_rate).any())
+    on_device = MotionLimits(*(jnp.asarray(x, jnp.float64) for x in limits))
+    most, least = _shares(chain, on_device, tuple(jnp.asarray(x, jnp.float64) for x in motion), clearance, rates)
+    return np.asarray(most), float(least)
 
 
 def limit_usage(
@@ -143,7 +153,8 @@ def limit_usage(
 ) -> tuple[dict[str, Float[np.ndarray, " n"]], float]:
     """The largest share of every limit that a trajectory uses at the times given, joint by joint, and its least clearance.
 
-    Torques are inverse dynamics with friction, jerks and torque rates exact derivatives of the trajectory.
+    Torques are inverse dynamics with friction, jerks and torque rates exact derivatives of the trajectory; torque rates are
+    looked at only where one is limited.
 
     Args:
         chain: the robot, with the inertias its torques are computed from.
@@ -157,10 +168,8 @@ def limit_usage(
         function.
     """
     with jax.enable_x64(True):
-        whole = as_float64(chain)
-        ranges = MotionLimits(*(jnp.asarray(x, jnp.float64) for x in bounded(chain, limits)))
         t = jnp.asarray(times, jnp.float64)
-        (q, qd, qdd), (_, _, qddd) = jax.jvp(trajectory, (t,), (jnp.ones_like(t),))
-        most, least = jax.jit(lambda c, motion: shares(c, ranges, motion, clearance))(whole, (q, qd, qdd, qddd))
-        most, least = np.asarray(most).max(0), float(np.asarray(least).min())
+        (q, qd, qdd), (_, _, qddd) = jax.jit(lambda t: jax.jvp(trajectory, (t,), (jnp.ones_like(t),)))(t)
+        motion = np.stack([np.asarray(x) for x in (q, qd, qdd, qddd)])
+        most, least = largest_shares(as_float64(chain), bounded(chain, limits), motion, clearance)
     return dict(zip(LIMIT_NAMES, most, strict=True)), least

@@ -1,67 +1,44 @@
 """Motions scaled down until every limit holds on a fine grid."""
 
-import functools
-
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Float
 
 from ..model.chain import Chain
-from .excitation_limits import LIMIT_NAMES, Clearance, MotionLimits, shares
-from .excitation_solver import motion_at
+from .excitation_limits import LIMIT_NAMES, Clearance, MotionLimits, largest_shares
 
 LINEAR = LIMIT_NAMES.index("torque")  # limits before this one are linear in the coefficients
-HALVINGS = 10
+HALVINGS = 8
 ROUNDING = 1e-9
 
 
-@functools.partial(jax.jit, static_argnames="clearance")
-def largest_shares(
-    chain: Chain,
-    matrices: Float[Array, "4 n N k"],
-    limits: MotionLimits,
-    clearance: Clearance | None,
-    z: Float[Array, "s n k"],
-) -> tuple[Float[Array, "s 6 n"], Float[Array, " s"]]:
-    """The largest share of every limit that each motion uses at the samples, and its least clearance."""
-
-    def one(z):
-        most, least = shares(chain, limits, tuple(motion_at(matrices, limits, z)), clearance)
-        return most.max(0), least.min()
-
-    return jax.vmap(one)(z)
-
-
 def repaired(
-    chain: Chain,
-    matrices: Float[Array, "4 n N k"],
-    limits: MotionLimits,
-    clearance: Clearance | None,
-    z: Float[np.ndarray, "s n k"],
-) -> tuple[Float[np.ndarray, "s n k"], Bool[np.ndarray, " s"]]:
-    """Coefficients scaled towards rest in the middle of the ranges until all limits hold, and whether they do.
+    chain: Chain, limits: MotionLimits, offset: Float[np.ndarray, "4 N n"], clearance: Clearance | None
+) -> tuple[Float[np.ndarray, " n"], bool]:
+    """Factors on the joints' motion about the middle of their ranges with which all limits hold, and whether there are any.
 
-    Position, velocity, acceleration and jerk are linear in a joint's coefficients: each joint is scaled by what it exceeds.
-    For torques and the user's clearance all joints are then scaled by one number, found by bisection.
+    Position, velocity, acceleration and jerk are linear in a joint's motion: each joint is scaled by what it exceeds. For
+    torques and the user's clearance all joints are then scaled by one number, found by bisection.
+
+    Args:
+        chain: the robot.
+        limits: finite for positions.
+        offset: q less the middle of the ranges, qd, qdd, qddd at the samples where the limits have to hold.
+        clearance: the user's function.
     """
+    middle = np.zeros_like(offset)
+    middle[0] = (limits.upper + limits.lower) / 2
 
-    def look(z):
-        most, least = largest_shares(chain, matrices, limits, clearance, jnp.asarray(z))
-        return np.asarray(most), np.asarray(least)
+    def holds(factors: np.ndarray) -> bool:
+        most, least = largest_shares(chain, limits, middle + factors * offset, clearance)
+        return bool(most.max() <= 1 and least >= 0)  # False where NaN
 
-    def holds(z):
-        most, least = look(z)
-        return (most.max((1, 2)) <= 1) & (least >= 0)  # False where NaN
-
-    linear = look(z)[0][:, :LINEAR].max(1)
-    z = np.asarray(z) * (1 - ROUNDING) / np.maximum(1, linear)[:, :, None]
-    good = holds(z)
-    if good.all():
-        return z, good
-    low, high = np.where(good, 1.0, 0.0), np.ones(len(z))
+    bounds = np.stack([(limits.upper - limits.lower) / 2, limits.velocity, limits.acceleration, limits.jerk])
+    linear = (np.abs(offset).max(1) / bounds).max(0)
+    factors = (1 - ROUNDING) / np.maximum(1, linear)
+    if holds(factors):
+        return factors, True
+    low, high = 0.0, 1.0
     for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        held = holds(z * middle[:, None, None])
-        low, high = np.where(held, middle, low), np.where(held, high, middle)
-    return z * low[:, None, None], low > 0
+        between = (low + high) / 2
+        low, high = (between, high) if holds(between * factors) else (low, between)
+    return low * factors, low > 0
