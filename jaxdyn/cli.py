@@ -4,11 +4,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from .commands import identify
+from .commands import excite, identify
 from .commands.arguments import BAD_INPUT, INTERRUPTED
 from .errors import JaxdynError
 
-COMMANDS = (identify,)
+COMMANDS = (identify, excite)
 
 # messages of the library name its arguments; here they are options
 _OPTIONS = {

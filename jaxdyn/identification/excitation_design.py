@@ -2,13 +2,14 @@
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
+from scipy import interpolate
 
 from ..errors import IdentificationError
 from ..model.chain import Chain
@@ -72,7 +73,7 @@ def optimal_excitation(
     usage: float = 0.95,
     clearance: Clearance | None = None,
     columns: Columns | None = None,
-    torque_noise: Float[np.ndarray, " n"] | None = None,
+    torque_noise: Sequence[float] | Float[np.ndarray, " n"] | None = None,
     condition_weight: float = 0.2,
     starts: int = 6,
     rounds: int = 16,
@@ -152,7 +153,8 @@ def optimal_excitation(
         trajectory = search.trajectory(search.best)
 
         def rated(z: np.ndarray) -> ExcitationQuality:
-            return excitation_quality(whole, *search.motion(search.fine, z)[:3, :-1], columns, base, torque_noise)
+            q, qd, qdd, _ = search.motion(search.fine, z)[:, :-1]
+            return excitation_quality(whole, q, qd, qdd, columns, base, torque_noise)
 
         random = tuple(rated(z) for z in search.random)
         used, least = limit_usage(chain, trajectory, limits, search.times(VERIFIED), clearance)
@@ -184,14 +186,22 @@ class _Search:
         grids = [family.matrices(self.times(finer)) for finer in (1, FINER, VERIFIED)]
         self.to_coefficients = balanced(grids[1], rest_basis(family), sizes)
         coarse, self.fine, self.verified = (np.einsum("dml,jlk->djmk", m, self.to_coefficients) for m in grids)
+        times = self.times(1)
+        slopes = interpolate.make_interp_spline(times, np.eye(len(times)), k=5).derivative()(times)
         sign = jnp.maximum(chain.coulomb_velocity, SLOWEST_SIGN * jnp.asarray(velocity))
-        limited = (bool(np.isfinite(x).any()) for x in (limits.torque, limits.torque_rate))
-        kept = tuple(int(k) for k in base.kept)
-        self.setting = Setting(columns, kept, clearance, *limited, condition_weight > 0)
+        self.setting = Setting(
+            columns,
+            tuple(int(k) for k in base.kept),
+            clearance,
+            torques=bool(np.isfinite(limits.torque).any()),
+            torque_rates=bool(np.isfinite(limits.torque_rate).any()),
+            conditioned=condition_weight > 0,
+        )
         self.problem = Problem(
             eqx.tree_at(lambda c: c.coulomb_velocity, chain, sign),
             jnp.asarray(coarse),
             jnp.asarray(self.fine),
+            jnp.asarray(slopes),
             MotionLimits(*(jnp.asarray(x) for x in scaled)),
             jnp.asarray(1 / noise * noise.min()),
             jnp.ones(base.size),

@@ -17,6 +17,7 @@ from .base_parameters import as_float64
 from .excitation import Trajectory
 
 Clearance = Callable[[Array], Array]  # q (n,) -> distances that must not be negative, () or (m,); traceable by JAX
+Numbers = Float[np.ndarray, " n"] | Float[Array, " n"]
 Bound = float | Sequence[float] | Float[np.ndarray, " n"] | None
 
 RATE_NAMES = ("velocity", "acceleration", "jerk", "torque", "torque_rate")
@@ -35,13 +36,13 @@ class MotionLimits(NamedTuple):
         torque_rate: largest |d tau / dt| [N m/s or N/s].
     """
 
-    lower: Float[np.ndarray, " n"]
-    upper: Float[np.ndarray, " n"]
-    velocity: Float[np.ndarray, " n"]
-    acceleration: Float[np.ndarray, " n"]
-    jerk: Float[np.ndarray, " n"]
-    torque: Float[np.ndarray, " n"]
-    torque_rate: Float[np.ndarray, " n"]
+    lower: Numbers
+    upper: Numbers
+    velocity: Numbers
+    acceleration: Numbers
+    jerk: Numbers
+    torque: Numbers
+    torque_rate: Numbers
 
 
 def motion_limits(
@@ -89,7 +90,9 @@ def motion_limits(
             )
         for kind in RATE_NAMES:
             if not getattr(limits, kind)[j] > 0:
-                raise IdentificationError(f"{name}: the {kind} limit is {getattr(limits, kind)[j]:g}; it is positive")
+                raise IdentificationError(
+                    f"{name}: the {kind} limit is {getattr(limits, kind)[j]:g}; give a positive one, or inf for none"
+                )
     return limits
 
 

@@ -1,6 +1,7 @@
 """How well a motion excites the base parameters: log det of the information, condition number."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import jax
 import numpy as np
@@ -41,7 +42,7 @@ def excitation_quality(
     qdd: Float[np.ndarray, "N n"],
     columns: Columns | None = None,
     base: BaseParameters | None = None,
-    torque_noise: Float[np.ndarray, " n"] | None = None,
+    torque_noise: Sequence[float] | Float[np.ndarray, " n"] | None = None,
 ) -> ExcitationQuality:
     """Log det of the information and condition number of the base regressor at samples of a motion.
 

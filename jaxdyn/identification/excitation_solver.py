@@ -21,7 +21,7 @@ from jaxtyping import Array, Float
 from ..dynamics.friction import friction_force
 from ..model.chain import Chain
 from .columns import Columns
-from .excitation_limits import Clearance, MotionLimits, torque_and_rate
+from .excitation_limits import Clearance, MotionLimits
 
 RIDGE = (
     1e-10  # on H with columns of about unit size: keeps the first, poor motions of robots of many parameters factorable
@@ -56,6 +56,7 @@ class Problem(NamedTuple):
         chain: the robot.
         coarse: (4, n, N, k) z -> q, qd, qdd, qddd at the samples of the information, the torques and the clearance.
         fine: (4, n, M, k) the same on a finer grid, for the limits that are linear in z.
+        slopes: (N, N) values at the samples of the information -> derivatives to time there, by a quintic spline.
         limits: finite position limits, and the others.
         weights: (n,) 1 / standard deviation of the joint torques.
         scale: (b,) sizes of the regressor's columns.
@@ -66,6 +67,7 @@ class Problem(NamedTuple):
     chain: Chain
     coarse: Float[Array, "4 n N k"]
     fine: Float[Array, "4 n M k"]
+    slopes: Float[Array, "N N"]
     limits: MotionLimits
     weights: Float[Array, " n"]
     scale: Float[Array, " b"]
@@ -112,14 +114,13 @@ def _excess(setting: Setting, problem: Problem, z: Array, motion: Array, rows: A
     bounds = jnp.stack([half, limits.velocity, limits.acceleration, limits.jerk])
     linear = jnp.abs(jnp.einsum("djmk,jk->dmj", problem.fine, z)) / bounds[:, None] - 1
     rest = []
-    if setting.torques:
+    if setting.torques or setting.torque_rates:
         chain = problem.chain
         tau = rows[:, :, : 10 * chain.n] @ chain.inertia.reshape(-1) + chain.armature[None] * motion[2]
         tau += jax.vmap(friction_force, in_axes=(None, 0))(chain, motion[1])
         rest.append(jnp.abs(tau) / limits.torque[None] - 1)
     if setting.torque_rates:
-        rate = jax.vmap(lambda *x: torque_and_rate(problem.chain, *x)[1])(*motion)
-        rest.append(jnp.abs(rate) / limits.torque_rate[None] - 1)
+        rest.append(jnp.abs(problem.slopes @ tau) / limits.torque_rate[None] - 1)
     if setting.clearance is not None:
         rest.append(problem.margin - jnp.asarray(jax.vmap(setting.clearance)(motion[0])))
     return linear, jnp.concatenate([x.reshape(-1) for x in rest]) if rest else jnp.zeros(0, z.dtype)
