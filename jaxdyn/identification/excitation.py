@@ -1,7 +1,7 @@
 """Exciting motions: finite Fourier series that start and end at rest."""
 
 import dataclasses
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +11,7 @@ from ..errors import IdentificationError
 from ..model.chain import Chain
 
 
+@runtime_checkable
 class Trajectory(Protocol):
     """A motion of all joints as a function of time, for one or many times; traceable by JAX."""
 

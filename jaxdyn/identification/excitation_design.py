@@ -18,7 +18,7 @@ from .columns import Columns
 from .excitation import Trajectory
 from .excitation_basis import BSplines, FourierSeries, balanced, rest_basis
 from .excitation_limits import LIMIT_NAMES, Clearance, MotionLimits, bounded, largest_shares, limit_usage, motion_limits
-from .excitation_quality import ExcitationQuality, excitation_quality
+from .excitation_quality import ExcitationQuality, checked_noise, excitation_quality
 from .excitation_repair import repaired
 from .excitation_solver import Problem, Setting, advance, begin, criteria
 from .identify import check_identifiable
@@ -125,6 +125,7 @@ def optimal_excitation(
         raise IdentificationError(
             f"starts is {starts}, rounds {rounds} and condition_weight {condition_weight:g}; the least are 1, 1 and 0"
         )
+    noise = checked_noise(torque_noise, chain.n)
     began = time.monotonic()
     report = progress or (lambda stage, done, total: None)
     stage = "designing the excitation"
@@ -132,7 +133,7 @@ def optimal_excitation(
         whole = as_float64(chain)
         report(stage, 0, rounds)
         base = base_parameters(chain, columns)
-        search = _Search(whole, family, limits, usage, clearance, columns, base, torque_noise, condition_weight)
+        search = _Search(whole, family, limits, usage, clearance, columns, base, noise, condition_weight)
         search.begin(starts, seed)
         notes, done = [], 0
         try:
@@ -154,7 +155,7 @@ def optimal_excitation(
 
         def rated(z: np.ndarray) -> ExcitationQuality:
             q, qd, qdd, _ = search.motion(search.fine, z)[:, :-1]
-            return excitation_quality(whole, q, qd, qdd, columns, base, torque_noise)
+            return excitation_quality(whole, q, qd, qdd, columns, base, noise)
 
         random = tuple(rated(z) for z in search.random)
         used, least = limit_usage(chain, trajectory, limits, search.times(VERIFIED), clearance)
@@ -166,18 +167,13 @@ def optimal_excitation(
 class _Search:
     """One search: its matrices and limits, its starts, and the best motion so far that holds all limits."""
 
-    def __init__(self, chain, family, limits, usage, clearance, columns, base, torque_noise, condition_weight):
+    def __init__(self, chain, family, limits, usage, clearance, columns, base, noise, condition_weight):
         n = chain.n
         self.chain, self.family, self.clearance = chain, family, clearance
         limits = bounded(chain, limits)
         self.middle, half = (limits.upper + limits.lower) / 2, usage * (limits.upper - limits.lower) / 2
         scaled = MotionLimits(self.middle - half, self.middle + half, *(usage * x for x in limits[2:]))
         self.limits = scaled
-        noise = np.ones(n) if torque_noise is None else np.asarray(torque_noise, float)
-        if noise.shape != (n,) or not np.all((noise > 0) & np.isfinite(noise)):
-            raise IdentificationError(
-                f"the torque noise is {noise}; give one positive number for each of the {n} joints"
-            )
         self.samples = max(int(np.ceil(SAMPLES_A_WAVE * family.waves)), 2 * base.size // n + 1, 32)
         fastest = 2 * np.pi * family.waves / family.duration
         # where there is no limit, the range at the highest frequency is one

@@ -56,13 +56,14 @@ def excitation_quality(
         torque_noise: (n,) standard deviations of the joint torques; all 1 where None.
 
     Raises:
-        IdentificationError: fewer rows than base parameters, or the motion does not excite all of them.
+        IdentificationError: fewer rows than base parameters, the motion does not excite all of them, or the noise is not one
+            positive number a joint.
 
     Cost: O(N p^2) for p columns, after compiling.
     """
     columns = columns or Columns()
     base = base or base_parameters(chain, columns)
-    noise = np.ones(chain.n) if torque_noise is None else np.asarray(torque_noise, float)
+    noise = checked_noise(torque_noise, chain.n)
     q, qd, qdd = (np.asarray(x, float) for x in (q, qd, qdd))
     if q.size < base.size:
         raise IdentificationError(
@@ -97,3 +98,11 @@ def variance_ratio(better: ExcitationQuality, other: ExcitationQuality) -> float
             f"the motions are rated on {better.parameters} and {other.parameters} base parameters; rate both on the same ones"
         )
     return float(np.exp((better.log_det - other.log_det) / better.parameters))
+
+
+def checked_noise(torque_noise: Sequence[float] | Float[np.ndarray, " n"] | None, n: int) -> Float[np.ndarray, " n"]:
+    """Standard deviations of the joint torques; all 1 where None."""
+    noise = np.ones(n) if torque_noise is None else np.asarray(torque_noise, float)
+    if noise.shape != (n,) or not np.all((noise > 0) & np.isfinite(noise)):
+        raise IdentificationError(f"the torque noise is {noise}; give one positive number for each of the {n} joints")
+    return noise
