@@ -74,7 +74,7 @@ def optimal_excitation(
     clearance: Clearance | None = None,
     columns: Columns | None = None,
     torque_noise: Sequence[float] | Float[np.ndarray, " n"] | None = None,
-    condition_weight: float = 0.2,
+    condition_weight: float = 0.5,
     starts: int = 6,
     rounds: int = 16,
     time_limit: float | None = None,

@@ -18,7 +18,7 @@ from .excitation import Trajectory
 
 Clearance = Callable[[Array], Array]  # q (n,) -> distances that must not be negative, () or (m,); traceable by JAX
 Numbers = Float[np.ndarray, " n"] | Float[Array, " n"]
-Bound = float | Sequence[float] | Float[np.ndarray, " n"] | None
+Bound = float | Sequence[float | int] | Float[np.ndarray, " n"] | None
 
 RATE_NAMES = ("velocity", "acceleration", "jerk", "torque", "torque_rate")
 LIMIT_NAMES = ("position", *RATE_NAMES)

@@ -33,10 +33,10 @@ class SplineTrajectory:
         t = jnp.asarray(t)
         intervals = self.control.shape[1] - self.degree
         knots = spline_knots(self.duration, intervals, self.degree)
-        pieces = interpolate.PPoly.from_spline((knots, np.asarray(self.control, float).T, self.degree))
-        coefficients = jnp.asarray(
-            pieces.c[:, self.degree : self.degree + intervals], t.dtype
-        )  # (degree + 1, pieces, n)
+        joints = np.asarray(self.control, float)
+        pieces = np.stack([interpolate.PPoly.from_spline((knots, x, self.degree)).c for x in joints], axis=2)
+        # (degree + 1, intervals, n): those between repeated knots are empty
+        coefficients = jnp.asarray(pieces[:, self.degree : self.degree + intervals], t.dtype)
         step = self.duration / intervals
         piece = jnp.clip(jnp.floor(t / step).astype(int), 0, intervals - 1)
         local = (t - piece.astype(t.dtype) * jnp.asarray(step, t.dtype))[:, None]
