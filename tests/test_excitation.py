@@ -175,7 +175,7 @@ def test_designs_hold_all_limits_and_beat_random_motions(monkeypatch):
     again = optimal_excitation(chain, FourierSeries(4.0, 5), **settings)
     np.testing.assert_array_equal(again.trajectory.a, design.trajectory.a)
 
-    # interrupted in the second round, the best random motion is what there is
+    # interrupted in the second round, what the first one found is what there is
     solve, rounds = excitation_design.advance, []
 
     def interrupted(*arguments):
@@ -187,8 +187,9 @@ def test_designs_hold_all_limits_and_beat_random_motions(monkeypatch):
     monkeypatch.setattr(excitation_design, "advance", interrupted)
     short = optimal_excitation(chain, FourierSeries(4.0, 5), **settings)
     assert short.rounds == 1 and "interrupted after 1 of 8 rounds" in short.notes[0]
-    assert short.quality.log_det <= design.quality.log_det
-    assert max(short.usage["velocity"]) <= 0.95
+    assert short.quality.log_det > max(random.log_det for random in short.random)
+    assert max(share.max() for share in short.usage.values()) <= 0.95 * (1 + 1e-9)
+    monkeypatch.undo()
 
     short = optimal_excitation(chain, FourierSeries(4.0, 5), **settings, time_limit=1e-9)
     assert "time limit after 0 of 8 rounds" in short.notes[0]

@@ -148,6 +148,8 @@ def optimal_excitation(
             if search.best is None:
                 raise
             notes.append(f"interrupted after {done} of {rounds} rounds; this is the best motion until then")
+        if notes:  # stopped between two looks
+            search.take()
         report(stage, rounds, rounds)
         if search.best is None:
             raise IdentificationError(search.why_none())
@@ -223,17 +225,20 @@ class _Search:
         self.state = begin(self.setting, self.problem, jnp.asarray(z))
 
     def go_on(self, done: int, rounds: int) -> None:
-        """One round; every few, and after the last, motions are scaled and the best is kept."""
+        """One round; every few, and after the last, `take`."""
         share = (done * STEPS + np.arange(STEPS)) / (rounds * STEPS)
         rates = RATE * (LAST_RATE + (1 - LAST_RATE) * (1 + np.cos(np.pi * share)) / 2)
         penalty = min(PENALTY * PENALTY_GROWTH**done, LARGEST_PENALTY)
         self.state = advance(self.setting, self.problem, self.state, jnp.asarray(rates), jnp.asarray(penalty))
         jax.block_until_ready(self.state)
         if (done + 1) % EVERY == 0 or done + 1 == rounds:
-            z = np.asarray(self.state.z)
-            best = self._keep(*self._repaired(z))
+            best = self.take()
             if 2 * done > rounds:
-                self._tighten(z[best])
+                self._tighten(np.asarray(self.state.z)[best])
+
+    def take(self) -> int:
+        """Scale the motions until they hold the limits, and keep the best if it is the best so far; which start it is."""
+        return self._keep(*self._repaired(np.asarray(self.state.z)))
 
     def motion(self, matrices: np.ndarray, z: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "4 N n"]:
         motion = np.einsum("djmk,jk->dmj", matrices, z)

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float
 
 from ..dynamics.friction import friction_force
@@ -26,7 +25,7 @@ from .excitation_limits import Clearance, MotionLimits
 RIDGE = (
     1e-10  # on H with columns of about unit size: keeps the first, poor motions of robots of many parameters factorable
 )
-BETAS = (0.9, 0.99)
+FIRST, SECOND, FLOOR = 0.9, 0.99, 1e-8  # of Adam (Kingma & Ba 2015)
 
 
 class Setting(NamedTuple):
@@ -76,11 +75,11 @@ class Problem(NamedTuple):
 
 
 class State(NamedTuple):
-    """One start: coefficients, multipliers of the limits on the fine and coarse grid, moments of Adam."""
+    """One start: coefficients, multipliers of the limits on the fine and coarse grid, Adam's moments and steps so far."""
 
     z: Float[Array, "n k"]
     multipliers: tuple[Array, Array]
-    moments: optax.OptState
+    moments: tuple[Array, Array, Array]
 
 
 def motion_at(matrices: Float[Array, "4 n N k"], limits: MotionLimits, z: Float[Array, "n k"]) -> Float[Array, "4 N n"]:
@@ -147,7 +146,7 @@ def begin(setting: Setting, problem: Problem, z: Float[Array, "s n k"]) -> State
     def one(z):
         shapes = jax.eval_shape(functools.partial(_excess_of, setting, problem), z)
         zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-        return State(z, zero, optax.scale_by_adam(*BETAS).init(z))
+        return State(z, zero, (jnp.zeros_like(z), jnp.zeros_like(z), jnp.zeros((), z.dtype)))
 
     return jax.vmap(one)(z)
 
@@ -155,14 +154,15 @@ def begin(setting: Setting, problem: Problem, z: Float[Array, "s n k"]) -> State
 @functools.partial(jax.jit, static_argnums=0)
 def advance(setting: Setting, problem: Problem, state: State, rates: Float[Array, " steps"], penalty: Array) -> State:
     """One round for all starts: Adam with the step sizes given, then new multipliers."""
-    adam = optax.scale_by_adam(*BETAS)
 
     def one(state: State) -> State:
         def step(carry, rate):
-            z, moments = carry
+            z, (mean, square, count) = carry
             gradient = jax.grad(functools.partial(_lagrangian, setting, problem, state.multipliers, penalty))(z)
-            update, moments = adam.update(gradient, moments)
-            return (z - rate * update, moments), None
+            mean = FIRST * mean + (1 - FIRST) * gradient
+            square, count = SECOND * square + (1 - SECOND) * gradient**2, count + 1
+            size = jnp.sqrt(square / (1 - SECOND**count)) + FLOOR
+            return (z - rate * mean / (1 - FIRST**count) / size, (mean, square, count)), None
 
         (z, moments), _ = jax.lax.scan(step, (state.z, state.moments), rates)
         excess = _excess_of(setting, problem, z)
