@@ -109,7 +109,7 @@ def draw_trajectory(
         ax.set_ylim(-1.1, 1.1)
         ax.grid(alpha=0.3)
     axes[-1].set_xlabel("t [s]")
-    figure.legend(lines, chain.joint_names, loc="outside upper center", ncols=min(chain.n, 7), frameon=False)
+    figure.legend(lines, chain.joint_names, loc="outside upper center", ncols=min(chain.n, 4), frameon=False)
     picture = io.BytesIO()
     figure.savefig(picture, format=os.path.splitext(os.fspath(path))[1][1:] or "png", dpi=110)
     write_whole(path, picture.getvalue())
