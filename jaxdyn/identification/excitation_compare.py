@@ -64,7 +64,8 @@ def summary(
     lines.append(line(f"design ({quality.parameters} parameters)", quality, quality))
     if design.random:
         ranked = sorted(design.random, key=lambda x: x.log_det)
-        lines.append(line(f"best of {len(ranked)} random motions", ranked[-1], quality))
+        if len(ranked) > 1:
+            lines.append(line(f"best of {len(ranked)} random motions", ranked[-1], quality))
         lines.append(line("median random motion", ranked[(len(ranked) - 1) // 2], quality))
     if compared is not None:
         lines.append(line("design, filtered as the log", compared[0], compared[0]))
