@@ -227,7 +227,38 @@ from .identification.estimators import (
 )
 from .identification.excitation import (
     FourierTrajectory as FourierTrajectory,
+    Trajectory as Trajectory,
     random_excitation as random_excitation,
+)
+from .identification.excitation_basis import (
+    BSplines as BSplines,
+    FourierSeries as FourierSeries,
+)
+from .identification.excitation_compare import (
+    compare_with_log as compare_with_log,
+)
+from .identification.excitation_design import (
+    ExcitationDesign as ExcitationDesign,
+    optimal_excitation as optimal_excitation,
+)
+from .identification.excitation_limits import (
+    MotionLimits as MotionLimits,
+    limit_usage as limit_usage,
+    motion_limits as motion_limits,
+)
+from .identification.excitation_output import (
+    TrajectorySamples as TrajectorySamples,
+    draw_trajectory as draw_trajectory,
+    sample_trajectory as sample_trajectory,
+    write_trajectory as write_trajectory,
+)
+from .identification.excitation_quality import (
+    ExcitationQuality as ExcitationQuality,
+    excitation_quality as excitation_quality,
+    variance_ratio as variance_ratio,
+)
+from .identification.excitation_spline import (
+    SplineTrajectory as SplineTrajectory,
 )
 from .identification.factors import (
     Factors as Factors,

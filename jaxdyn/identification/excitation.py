@@ -1,6 +1,7 @@
 """Exciting motions: finite Fourier series that start and end at rest."""
 
 import dataclasses
+from typing import Protocol, runtime_checkable
 
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +9,20 @@ from jaxtyping import Array, Float
 
 from ..errors import IdentificationError
 from ..model.chain import Chain
+
+
+@runtime_checkable
+class Trajectory(Protocol):
+    """A motion of all joints as a function of time, for one or many times; traceable by JAX."""
+
+    @property
+    def duration(self) -> float:
+        """From start to end [s]."""
+        ...
+
+    def __call__(self, t: Float[Array, " N"]) -> tuple[Float[Array, "N n"], Float[Array, "N n"], Float[Array, "N n"]]:
+        """Positions, velocities and accelerations at times t [s]."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +39,11 @@ class FourierTrajectory:
     a: np.ndarray
     b: np.ndarray
     period: float
+
+    @property
+    def duration(self) -> float:
+        """One period [s]."""
+        return self.period
 
     def __call__(self, t: Float[Array, " N"]) -> tuple[Float[Array, "N n"], Float[Array, "N n"], Float[Array, "N n"]]:
         """Positions, velocities and accelerations at times t [s]."""
