@@ -103,10 +103,10 @@ def _open_text(path: pathlib.Path, form: TextForm) -> Table:
         text = raw.decode("utf-16")
     else:
         text = raw.decode("utf-8-sig", errors="replace")
-    return text_table(path, text)
+    return text_table(path, text, form)
 
 
-def text_table(path: pathlib.Path, text: str) -> Table:
+def text_table(path: pathlib.Path, text: str, form: TextForm = TextForm()) -> Table:
     """A table from the text of a file, or of a part of it below the file's head."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     filled = [
