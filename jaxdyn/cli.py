@@ -22,6 +22,7 @@ _OPTIONS = {
     "tip=": "--tip",
     "topic=": "--topic",
     "columns='map.toml'": "--columns map.toml",
+    "consistent=False": "--no-consistent",
     "gains= are given": "--gains are given",
 }
 

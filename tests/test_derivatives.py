@@ -170,9 +170,9 @@ def test_derivative_of_the_inverse_of_the_mass_matrix():
     assert relative(change, (ahead - behind) / (2 * h)) < 1e-7
 
 
-@pytest.mark.parametrize("n", [1, 3, 4, 5, 10, 57])
+@pytest.mark.parametrize("n", [1, 4, 10, 30])
 def test_inverse_of_a_positive_matrix_of_any_size(n):
-    """Blocks filled up or not, and Cholesky factors beyond."""
+    """By elimination, and by Cholesky factors beyond."""
     roots = np.random.default_rng(n).normal(size=(3, n, n))
     matrices = roots @ roots.transpose(0, 2, 1) + np.eye(n)
     expected = np.linalg.inv(matrices)

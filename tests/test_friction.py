@@ -256,3 +256,23 @@ def test_the_right_friction_is_chosen_by_held_out_error(slipping):
         cut = {name: getattr(runs[0], name)[:12] for name in ("t", "q", "qd", "qdd", "tau")}
         short = dataclasses.replace(runs[0], segments=((0, 12),), **cut)
         fit_friction(chain, [short], models["plain"], base=base)
+
+
+def test_identify_with_a_friction_model_equals_identify_with_its_terms():
+    """Viscous and constant friction as a model, and as columns: the same least squares."""
+    chain = jaxdyn.textbook.planar_elbow()
+    true = dataclasses.replace(chain, viscous_friction=jnp.array([0.7, 0.3]), torque_offset=jnp.array([0.2, -0.1]))
+    log = jaxdyn.synthetic_log(true, jaxdyn.random_excitation(true, 6.0, 4), 8.0, 200.0, 1e-5, 0.02)
+    terms = jaxdyn.identify(chain, log, drive_terms=("armature", "viscous", "offset"), consistent=False)
+    model = jaxdyn.identify(chain, log, friction=FrictionModel((Viscous(), Offset())), consistent=False)
+    assert terms.friction is None and model.friction is not None
+    shared = [terms.base.names.index(name) for name in model.base.names]
+    # up to the joints' weights, which both estimate from their residuals
+    difference = np.abs(model.wls.values - terms.wls.values[shared])
+    assert np.all(difference < 0.15 * terms.wls.standard_deviations[shared])
+    for one, other in ((terms.fitted, model.fitted), (terms.validation, model.validation)):
+        np.testing.assert_allclose(one[0].samples.t, other[0].samples.t)
+        np.testing.assert_allclose(one[0].prediction, other[0].prediction, atol=1e-3)
+    np.testing.assert_allclose(model.chain.viscous_friction, terms.chain.viscous_friction, atol=1e-3)
+    with pytest.raises(IdentificationError, match="friction is a FrictionModel"):
+        jaxdyn.identify(chain, log, friction="best")  # type: ignore[arg-type]

@@ -179,6 +179,18 @@ def test_ur10e_trained_on_one_run_predicts_another(ur10e):
     check_consistent_result(result)
 
 
+@pytest.mark.thorough
+def test_ur10e_with_friction_chosen_by_cross_validation(ur10e):
+    """Bodies that can exist, friction with memory and load, against torques behind the same 10 Hz low-pass."""
+    chain, read = ur10e
+    train, check = read("train_30sec_12harm", rows=(635, 3510)), read("validate_ptp_10_points", rows=(700, 4200))
+    result = identify(chain, train, check, friction="chosen", position_cutoff=7.5, torque_cutoff=10.0)
+    fit = result.validation[0].fit
+    assert np.all(fit.relative_moving <= [6.5, 2.4, 2.0, 3.8, 6.9, 6.1])
+    assert np.all(fit.relative <= [7.6, 2.5, 2.1, 3.9, 13.0, 32.0])
+    assert not result.impossible
+
+
 def test_ur10e_log_with_garbage_is_refused_or_repaired(shared_data, ur10e):
     chain, read = ur10e
     with pytest.raises(

@@ -1,6 +1,7 @@
 """`jaxdyn identify`: from a URDF and logs to a report, parameters and a model file."""
 
 import argparse
+import dataclasses
 import pathlib
 
 from .arguments import OK, axes, finite, misused, numbers, pair, positive, rows, share, terms
@@ -78,6 +79,13 @@ def add(commands) -> None:
         default="armature,viscous,coulomb,offset",
         help="drive terms to identify (default: %(default)s)",
     )
+    option(
+        "--friction",
+        choices=("terms", "chosen"),
+        default="terms",
+        help="chosen: the best of a dozen models for each joint, with memory and load, by cross-validation, instead of "
+        "viscous, Coulomb and constant terms (minutes)",
+    )
     option("--coupled", type=axes, metavar="A,B", action="append", default=[], help="coupled axes A and B (a wrist)")
     option(
         "--coulomb-velocity",
@@ -103,6 +111,19 @@ def add(commands) -> None:
         metavar="V",
         help="leave slower samples out of a joint's fit [rad/s] (0)",
     )
+    option("--mass", type=positive, metavar="KG", help="what all moving links weigh together, where it is known")
+    option(
+        "--prior-weight",
+        type=positive,
+        default=1.0,
+        metavar="W",
+        help="of the model's own inertias against the log (default: %(default)s)",
+    )
+    option(
+        "--no-consistent",
+        action="store_true",
+        help="plain least squares, also where no body can have the inertias; then no URDF is written",
+    )
     option(
         "--limit",
         action="append",
@@ -124,6 +145,7 @@ def run(options: argparse.Namespace) -> int:
     jax.config.update("jax_enable_x64", True)
 
     from ..identification.columns import coupled_drive
+    from ..identification.diagnostics import diagnose_identification
     from ..identification.identify import check_identifiable, identify
     from ..io.bags import is_bag
     from ..io.load import load
@@ -195,8 +217,16 @@ def run(options: argparse.Namespace) -> int:
             position_cutoff=options.cutoff,
             torque_cutoff=options.torque_cutoff or options.cutoff,
             stride=options.stride,
+            consistent=not options.no_consistent,
+            mass=options.mass,
+            prior_weight=options.prior_weight,
+            friction="chosen" if options.friction == "chosen" else None,
             progress=progress,
         )
+        progress("looking for faults", 0, 1)
+        findings = diagnose_identification(result)
+        result = dataclasses.replace(result, notes=(*(f.text for f in findings), *result.notes))
+        progress("looking for faults", 1, 1)
         progress("writing results", 0, 1)
         files = [("model", options.model)] if options.model else []
         files += [("log", path) for path in options.log] + [("validation", path) for path in options.validate]
@@ -212,7 +242,7 @@ def run(options: argparse.Namespace) -> int:
         )
         progress("writing results", 1, 1)
     if not options.quiet:
-        print_summary(result, paths, truth, limits=limits)
+        print_summary(result, paths, truth, limits=limits, findings=findings)
     return OK
 
 

@@ -20,13 +20,11 @@ from .coordinates import (
 )
 from .forward import forward_dynamics
 from .lowering import by_batch
-from .mass_matrix_inverse import inverse_of_mass_matrix, positive_inverse
+from .mass_matrix_inverse import SMALL, inverse_of_mass_matrix, positive_inverse
 from .pairs import jacobian_by_column
 from .regressor import regressor
 from .variation import link_derivatives
 from .wrench import link_wrenches
-
-TOGETHER = 24  # velocities: up to there all of forward dynamics' derivatives are one kernel
 
 
 class InverseDynamicsDerivatives(NamedTuple):
@@ -106,7 +104,7 @@ def forward_dynamics_derivatives(
         The Jacobians; meaningless (huge, infinite or NaN) where M(q) is singular.
     """
     wrenches = link_wrenches(chain, external_wrenches, wrench_by_tip)
-    if is_ordinary(chain) and chain.transmission is None and chain.nv <= TOGETHER:
+    if is_ordinary(chain) and chain.transmission is None and chain.nv <= SMALL:
         qdd, position, velocity, inverse = _link_forward(chain, q, qd, tau, base_gravity(chain), wrenches)
     else:
         qdd = forward_dynamics(chain, q, qd, tau, wrenches)

@@ -123,7 +123,10 @@ def diagnose_identification(result: Identification) -> tuple[Finding, ...]:
     Args:
         result: of `identify`.
     """
-    findings = list(diagnose(result.prior, [e.samples for e in result.fitted], columns=result.columns))
+    columns = result.columns
+    if result.friction is not None:
+        columns = dataclasses.replace(columns, drive_terms=(*columns.drive_terms, "viscous", "coulomb", "offset"))
+    findings = list(diagnose(result.prior, [e.samples for e in result.fitted], columns=columns))
     for sentence in result.impossible:
         findings.append(Finding("result", (_quoted(sentence),), f"identified: {sentence}"))
     flipped = {name for f in findings if f.kind == "sign" for name in f.about}

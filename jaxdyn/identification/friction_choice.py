@@ -85,6 +85,7 @@ def choose_friction(
     stride: int = 1,
     tolerance: float = 0.01,
     base: BaseParameters | None = None,
+    columns: Columns | None = None,
 ) -> FrictionComparison:
     """Choose each joint's friction by leave-one-run-out cross-validation.
 
@@ -98,7 +99,8 @@ def choose_friction(
         iterations: Gauss-Newton steps on the nonlinear parameters in each fold; 0 compares the models as given.
         stride: rows kept, as in `fit_friction`.
         tolerance: relative loss in error that a simpler model may cost.
-        base: base parameters of `Columns(("armature",))`, where they are known already.
+        base: base parameters of the columns, where they are known already.
+        columns: the rigid body and its rotors; `Columns(("armature",))` where None.
 
     Raises:
         IdentificationError: there are no runs or no models, or the models' cutoffs differ.
@@ -110,7 +112,7 @@ def choose_friction(
     models = friction_candidates(runs[0].torque_cutoff) if models is None else models
     if not models or len({model.cutoff for model in models.values()}) > 1:
         raise IdentificationError("give at least one friction model, all with the same cutoff")
-    columns = Columns(("armature",))
+    columns = columns or Columns(("armature",))
     base = base_parameters(chain, columns) if base is None else base
     if len(runs) == 1:
         cuts = np.linspace(0, len(runs[0]), STRETCHES + 1).astype(int).tolist()

@@ -128,6 +128,7 @@ def fit_friction(
     iterations: int = 10,
     stride: int = 1,
     base: BaseParameters | None = None,
+    columns: Columns | None = None,
 ) -> FrictionFit:
     """Fit the rigid body, rotor inertias and a friction model to runs, nonlinear parameters included.
 
@@ -139,14 +140,15 @@ def fit_friction(
         model: the friction, with the values to start from.
         iterations: at most so many Gauss-Newton steps; 0 leaves the nonlinear parameters at their start.
         stride: keep every stride-th row of the stacked regressor, after the friction's columns are computed at full rate.
-        base: base parameters of `Columns(("armature",))`, where they are known already.
+        base: base parameters of the columns, where they are known already.
+        columns: the rigid body and its rotors; `Columns(("armature",))` where None.
 
     Raises:
         IdentificationError: there are no runs, or fewer samples than parameters.
 
     Cost: some 0.5 s an iteration for 10 000 rows of 6 joints.
     """
-    columns = Columns(("armature",))
+    columns = columns or Columns(("armature",))
     base = base_parameters(chain, columns) if base is None else base
     return fit_prepared(
         chain, columns, base, [prepare(chain, columns, base, s, stride) for s in runs], model, iterations

@@ -1,12 +1,14 @@
 """`identify`: from a chain and logs to identified parameters, validated on data that were not fitted."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import IdentificationError, LogError
+from ..errors import IdentificationError
 from ..io.check import STILL
 from ..io.log import Log, named_apart
 from ..model.chain import Chain
@@ -16,7 +18,6 @@ from .columns import DRIVE_TERMS, Columns, DriveTerm, ExtraColumns
 from .completion import (
     STAND_IN_MASS,
     STAND_IN_RADIUS,
-    given_torque,
     impossible_links,
     nearest_parameters,
     prior_parameters,
@@ -27,9 +28,18 @@ from .completion import (
 from .consistent import ConsistentEstimate, consistent_least_squares, consistent_problem
 from .constraints import Constraints, no_constraints, total_mass_constraint
 from .estimators import Estimate, ordinary_least_squares, weighted_least_squares
-from .preprocessing import Samples, preprocess, split
+from .friction_fit import FrictionFit, chain_with_friction
+from .friction_model import FrictionModel
+from .preprocessing import Samples, default_stride, preprocess, split
 from .priors import Divergence, entropic_divergence
 from .result import Evaluation as Evaluation, Identification as Identification
+from .stretches import (
+    Stretch,
+    fit_friction_beside,
+    friction_stretch,
+    full_run,
+    plain_stretch,
+)
 from .validation import fit_quality
 
 Progress = Callable[[str, int, int], None]
@@ -71,6 +81,7 @@ def identify(
     constraints: Constraints | None = None,
     prior_weight: float = 1.0,
     divergence: Divergence = entropic_divergence,
+    friction: FrictionModel | Literal["chosen"] | None = None,
     progress: Progress | None = None,
 ) -> Identification:
     """Identify a robot's inertial parameters, friction and armature from logged motion.
@@ -100,6 +111,9 @@ def identify(
         constraints: what else is known of the parameters: `known_parameters`, `mass_bounds`, `bounding_ellipsoid`, ..
         prior_weight: of the chain's own inertias against the log (`consistent_problem`).
         divergence: how the distance from them is measured.
+        friction: a friction model (`FrictionModel`) in place of the drive terms viscous, coulomb and offset, fitted at the
+            log's rate (`fit_friction`); "chosen" takes the best of the usual ones for each joint (`choose_friction`), which
+            takes some minutes. The chain gets the viscous, Coulomb and constant friction nearest it.
         progress: called with (stage, done, total).
 
     Raises:
@@ -126,7 +140,10 @@ def identify(
             f"{span.min():.2g}), so that its friction and most of its inertia cannot be identified; add a log that moves it, "
             "or hold it fixed in the model"
         )
-    columns = Columns(tuple(drive_terms), tuple(extra))
+    if isinstance(friction, str) and friction != "chosen":
+        raise IdentificationError(f'friction is a FrictionModel, "chosen" or None, not {friction!r}')
+    own: tuple[DriveTerm, ...] = tuple(t for t in drive_terms if friction is None or t == "armature")
+    columns = Columns(own, tuple(extra))
     names = columns.names(chain.n)
     known = constraints or no_constraints(len(names))
     if mass is not None:
@@ -138,11 +155,17 @@ def identify(
     prepared: list[Samples] = []
     for log in (*logs, *validate):
         report("preparing logs", len(prepared), len(logs) + len(validate))
-        prepared.append(preprocess(log, position_cutoff=position_cutoff, torque_cutoff=torque_cutoff, stride=stride))
+        by = stride if friction is None else 1
+        prepared.append(preprocess(log, position_cutoff=position_cutoff, torque_cutoff=torque_cutoff, stride=by))
         # what is chosen for the first run holds for all: errors are comparable only behind the same filter
         position_cutoff, torque_cutoff = prepared[0].position_cutoff, prepared[0].torque_cutoff
     report("preparing logs", len(prepared), len(prepared))
-    training, unseen = prepared[: len(logs)], prepared[len(logs) :]
+    full = []
+    if friction is not None:
+        thin_by = stride or default_stride(prepared[0].rate, max(position_cutoff or 0.0, torque_cutoff or 0.0))
+        full = [full_run(s, thin_by) for s in prepared]
+        prepared = [run.thinned for run in full]
+    training = prepared[: len(logs)]
 
     with jax.enable_x64(True):
         model = as_float64(chain)
@@ -154,17 +177,27 @@ def identify(
         prior = prior_parameters(filled, columns)
         independence = min(_independence(s) for s in training)
 
-        def fit(parts: list[Samples], start: Factors | None = None) -> Factors:
-            total, before, factors = sum(len(s.t) for s in parts), 0, start
-            for s in parts:
+        def stretches(share: float) -> tuple[list[Stretch], FrictionFit | None]:
+            """All runs, with the friction fitted to this first share of those that are fitted."""
+            if friction is None:
+                return [plain_stretch(model, columns, s, dead_zone) for s in prepared], None
+            report("fitting friction", 0, 1)
+            parts = [run.samples for run in full[: len(logs)]]
+            parts = parts if share == 1.0 else [split(s, share)[0] for s in parts]
+            found = fit_friction_beside(chain, columns, base, parts, friction, thin_by)
+            report("fitting friction", 1, 1)
+            return [friction_stretch(model, columns, run, found, dead_zone) for run in full], found
+
+        def fit(parts: list[Stretch], start: Factors | None = None) -> Factors:
+            total, before, factors = sum(len(part.samples) for part in parts), 0, start
+            for part in parts:
 
                 def advance(done: int, before: int = before) -> None:
                     report("accumulating the regressor", before + done, total)
 
-                weights = (np.abs(s.qd) >= dead_zone).astype(float)
-                tau = s.tau - given_torque(model, columns, s.qd, s.qdd)
-                factors = accumulate(columns, model, s.q, s.qd, s.qdd, tau, weights, factors, advance)
-                before += len(s.t)
+                s = part.samples
+                factors = accumulate(columns, model, s.q, s.qd, s.qdd, part.tau, part.weights, factors, advance)
+                before += len(s)
             assert factors is not None
             return factors
 
@@ -178,33 +211,42 @@ def identify(
             possible = consistent_least_squares(problem, base)
             return wls, possible, possible.parameters, nearest
 
-        def evaluate(title: str, s: Samples, parameters: np.ndarray, nearest: np.ndarray) -> Evaluation:
-            given = given_torque(model, columns, s.qd, s.qdd)
-            both = [predict(columns, model, x, s.q, s.qd, s.qdd) + given for x in (parameters, nearest)]
+        def evaluate(title: str, part: Stretch, parameters: np.ndarray, nearest: np.ndarray) -> Evaluation:
+            s = part.samples
+            both = [predict(columns, model, x, s.q, s.qd, s.qdd) + part.given for x in (parameters, nearest)]
             return Evaluation(title, s, both[0], *(fit_quality(s.tau, torque, s.qd) for torque in both))
 
         held: list[Evaluation] = []
-        if validate:
-            factors = fit(training)
-        else:
-            halves = [_cut(s, holdout) for s in training]
+        if not validate:
+            runs, known_friction = stretches(1 - holdout)
+            halves = [run.cut(holdout) for run in runs]
             factors = fit([first for first, _ in halves])
             _, _, *partial = solve(factors)
             held = [
                 evaluate(f"held out: last {100 * holdout:g} % of {log.source}", last, *partial)
                 for log, (_, last) in zip(logs, halves, strict=True)
             ]
+        if validate or friction is not None:
+            runs, known_friction = stretches(1.0)
+            factors = fit(runs[: len(logs)])
+        else:
             factors = fit([last for _, last in halves], factors)
         ols = ordinary_least_squares(factors, base, independence)
         wls, possible, *found = solve(factors)
-        fitted = [evaluate(f"fitted: {log.source}", s, *found) for log, s in zip(logs, training, strict=True)]
-        held += [evaluate(f"validation: {log.source}", s, *found) for log, s in zip(validate, unseen, strict=True)]
+        fitted = [evaluate(f"fitted: {log.source}", s, *found) for log, s in zip(logs, runs, strict=False)]
+        held += [
+            evaluate(f"validation: {log.source}", s, *found) for log, s in zip(validate, runs[len(logs) :], strict=True)
+        ]
+        if known_friction is not None:
+            model = chain_with_friction(
+                dataclasses.replace(known_friction, chain=model), [r.samples for r in full[: len(logs)]]
+            )
         identified = with_parameters(model, columns, found[0])
         report("predicting torques", 1, 1)
     identified = jax.tree.map(lambda new, old: jnp.asarray(np.asarray(new), old.dtype), identified, chain)
     notes = tuple(
         f"{log.source}: {note}"
-        for log, s in zip((*logs, *validate), (*training, *unseen), strict=True)
+        for log, s in zip((*logs, *validate), prepared, strict=True)
         for note in dict.fromkeys((*log.notes, *s.notes))
     )
     if bodiless:
@@ -236,6 +278,7 @@ def identify(
         fitted=tuple(fitted),
         validation=tuple(held),
         validation_refit=not validate,
+        friction=known_friction,
         impossible=impossible_links(identified),
         notes=notes,
     )
@@ -243,13 +286,6 @@ def identify(
 
 def _listed(logs: Log | Sequence[Log]) -> list[Log]:
     return [logs] if isinstance(logs, Log) else list(logs)
-
-
-def _cut(samples: Samples, holdout: float) -> tuple[Samples, Samples]:
-    try:
-        return split(samples, 1 - holdout)
-    except LogError as error:
-        raise LogError(f"{error}; log a longer run, or give another one to validate on") from None
 
 
 def _independence(samples: Samples) -> float:

@@ -119,7 +119,7 @@ def preprocess(
             f"{log.source}: the cutoffs are {position_cutoff:g} Hz on q and {torque_cutoff:g} Hz on tau; "
             f"both lie between 0 and half the log's rate, {rate / 2:.5g} Hz"
         )
-    stride = max(1, int(rate / (10 * higher))) if stride is None else stride
+    stride = default_stride(rate, higher) if stride is None else stride
     margin = 2 / lower if margin is None else margin
     if stride < 1 or margin < 0:
         raise LogError(f"{log.source}: stride is {stride} samples and margin {margin:g} s; they are at least 1 and 0")
@@ -177,6 +177,11 @@ def _rate(log: Log, gap: float) -> float:
     """Samples a second, by the mean of all steps but the gaps: one rate for all pieces."""
     steps = np.diff(log.t)
     return float(1 / steps[steps <= max(gap, steps.min())].mean())
+
+
+def default_stride(rate: float, cutoff: float) -> int:
+    """Every how many samples at least ten a period of the cutoff are left."""
+    return max(1, int(rate / (10 * cutoff)))
 
 
 def default_cutoff(log: Log, rate: float) -> float:

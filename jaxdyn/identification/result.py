@@ -9,6 +9,7 @@ from .base_parameters import BaseParameters
 from .columns import Columns
 from .consistent import ConsistentEstimate
 from .estimators import Estimate
+from .friction_fit import FrictionFit
 from .preprocessing import Samples
 from .validation import Fit
 
@@ -50,6 +51,7 @@ class Identification:
         fitted: an evaluation per log that was fitted.
         validation: an evaluation per stretch of data that was not.
         validation_refit: the held-out stretch was predicted by a fit without it, while `chain` was fitted to everything.
+        friction: the friction model that was fitted in place of viscous, Coulomb and constant friction, or None.
         impossible: for every link whose identified inertia no body can have, what is wrong with it.
         notes: what reading and preprocessing noticed.
     """
@@ -66,6 +68,7 @@ class Identification:
     fitted: tuple[Evaluation, ...]
     validation: tuple[Evaluation, ...]
     validation_refit: bool
+    friction: FrictionFit | None
     impossible: tuple[str, ...]
     notes: tuple[str, ...]
 

@@ -10,8 +10,11 @@ from jaxtyping import Float
 
 from ..dynamics.friction import friction_force
 from ..identification.base_parameters import as_float64
+from ..identification.friction_fit import FrictionFit
 from ..identification.identify import Evaluation
+from ..identification.resimulation import model_torque
 from ..model.chain import Chain
+from .friction_table import friction_table
 from .markup import element, escaped, rounded
 from .svg import FAINT, INK, LINE, MEASURED, PREDICTED, picture
 
@@ -36,14 +39,20 @@ class FrictionSamples:
     curve: Float[np.ndarray, "G n"]
 
 
-def friction_samples(chain: Chain, evaluations: Sequence[Evaluation]) -> FrictionSamples:
+def friction_samples(chain: Chain, evaluations: Sequence[Evaluation], modelled: bool = False) -> FrictionSamples:
     """tau - (prediction - friction_force(qd)), sample by sample, and friction_force over the velocities that occur.
 
     What is taken off is the rigid-body torque, rotors and whatever else was fitted with it; the samples are therefore the
     fitted curve plus the residual.
+
+    Args:
+        modelled: predictions hold the torque of a friction model that no function of velocity gives: the torque of the chain
+            without friction is taken off instead.
     """
     qd = np.concatenate([e.samples.qd for e in evaluations])
     residual = np.concatenate([e.samples.tau - e.prediction for e in evaluations])
+    if modelled:
+        residual = np.concatenate([e.samples.tau - model_torque(chain, e.samples) for e in evaluations])
     fastest = np.abs(qd).max(axis=0)
     fine = np.sinh(np.linspace(-7, 7, 301)) / np.sinh(7.0)
     grid = fine[:, None] * fastest
@@ -72,9 +81,11 @@ def binned_medians(
     return tuple(np.array(points).reshape(-1, 2).T)  # type: ignore[return-value]
 
 
-def friction_section(chain: Chain, evaluations: Sequence[Evaluation], units: Sequence[str]) -> str:
-    """A picture a joint: samples, their medians and the fitted curve."""
-    data = friction_samples(chain, evaluations)
+def friction_section(
+    chain: Chain, evaluations: Sequence[Evaluation], units: Sequence[str], fit: FrictionFit | None = None
+) -> str:
+    """A picture a joint: samples, their medians and the fitted curve; and the parameters of a friction model of its own."""
+    data = friction_samples(chain, evaluations, fit is not None)
     turns = np.any(np.asarray(chain.screw[:, :3]) != 0, axis=1)
     figures = ""
     for j, joint in enumerate(chain.joint_names):
@@ -97,6 +108,7 @@ def friction_section(chain: Chain, evaluations: Sequence[Evaluation], units: Seq
             "faint",
         )
         + element("div", figures, "grid")
+        + (friction_table(fit) if fit else "")
     )
 
 

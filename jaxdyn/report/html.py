@@ -76,7 +76,7 @@ def report_html(
         pictures_section(result),
         positions_section(result, known),
         spectra_section(held, result.chain.joint_names, units),
-        friction_section(result.chain, result.fitted, units),
+        friction_section(result.chain, result.fitted, units, result.friction),
         parameter_sections(result),
         excitation_section(result.base, result.wls),
         bodies_section(result.chain, result.prior if known else None, result.fitted[0].samples),

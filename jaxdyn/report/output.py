@@ -53,8 +53,8 @@ def write_all(
     parameters.csv (`write_parameters`), identified.urdf, identified.xml for MuJoCo, model.eqx (`save_model`: the identified
     chain to the last bit) and report.html. All files are finished in a draft folder first and moved in place when the
     last one is: after an error or Ctrl-C the folder is what it was. Files of these names are replaced. A model that a URDF
-    cannot hold (helical joints, a first moment without mass) leaves out identified.urdf, one that MJCF cannot (inertias
-    that no body can have among others) identified.xml: the report says why, and one from an earlier run is moved to
+    cannot hold (helical joints, inertias that no body can have) leaves out identified.urdf, one that MJCF cannot
+    identified.xml: the report says why, and one from an earlier run is moved to
     a name with .old behind, so that nobody takes it for this one's.
 
     Args:
@@ -130,7 +130,7 @@ def _write_urdf(
     note = ""
     if source is not None:
         try:
-            update_urdf(source, result.chain, path, **loaded, allow_nonphysical=True)
+            update_urdf(source, result.chain, path, **loaded)
             return ""
         except ModelError as error:
             note = (
@@ -138,7 +138,7 @@ def _write_urdf(
                 f"{error}"
             )
     try:
-        save_urdf(result.chain, path, allow_nonphysical=True)
+        save_urdf(result.chain, path)
         return note
     except ModelError as error:
         return _refused(path, error)

@@ -10,6 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ..identification.diagnostics import Finding
 from ..identification.identify import Identification
 from ..model.chain import Chain
 from .output import MAY_LACK
@@ -53,8 +54,8 @@ def summary(result: Identification, truth: Chain | None = None, limits: Sequence
         count = len(result.impossible)
         lines.append(
             Text(
-                f"{count} of {result.chain.n} links have an inertia that no body can have (see the report); "
-                "load the model with allow_nonphysical=True",
+                f"{count} of {result.chain.n} links have an inertia that no body can have (see the report), so that no URDF "
+                "was written: leave --no-consistent out",
                 style="yellow",
             )
         )
@@ -79,17 +80,21 @@ def print_summary(
     truth: Chain | None = None,
     console: Console | None = None,
     limits: Sequence[ErrorLimit] = (),
+    findings: Sequence[Finding] = (),
 ) -> None:
-    """Print `summary` and where the files are.
+    """Print `summary`, what may be wrong, and where the files are.
 
     Args:
         paths: as `write_all` returns them.
         truth: as for `summary`.
         console: standard output where None.
         limits: as for `summary`.
+        findings: of `diagnose_identification`.
     """
     console = Console(highlight=False) if console is None else console
     console.print(summary(result, truth, limits))
+    for finding in findings:
+        console.print(Text(f"Look at: {finding.text}", style="yellow"))
     for path in (paths or {}).values():
         console.print(Text(str(path)), soft_wrap=True)
     if paths and (lacking := [name for name in MAY_LACK if name not in paths]):
