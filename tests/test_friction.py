@@ -274,5 +274,3 @@ def test_identify_with_a_friction_model_equals_identify_with_its_terms():
         np.testing.assert_allclose(one[0].samples.t, other[0].samples.t)
         np.testing.assert_allclose(one[0].prediction, other[0].prediction, atol=1e-3)
     np.testing.assert_allclose(model.chain.viscous_friction, terms.chain.viscous_friction, atol=1e-3)
-    with pytest.raises(IdentificationError, match="friction is a FrictionModel"):
-        jaxdyn.identify(chain, log, friction="best")  # type: ignore[arg-type]
