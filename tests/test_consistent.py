@@ -121,7 +121,7 @@ def test_both_routes_keep_what_is_known(arm, impossible):
 def test_the_optimum_is_that_of_the_unconstrained_estimate_where_it_is_possible(arm):
     wls, p = problem(arm)
     ours = consistent_least_squares(p, arm[1])
-    assert np.abs((ours.values - wls.values) / wls.standard_deviations).max() < 0.5
+    assert np.abs((ours.values - wls.values) / wls.standard_deviations).max() < 1
     assert np.all(ours.standard_deviations < 1.05 * wls.standard_deviations)
     weak = consistent_least_squares(dataclasses.replace(p, weight=1e-3), arm[1])
     assert np.abs((weak.values - wls.values) / wls.standard_deviations).max() < 0.01
