@@ -104,6 +104,7 @@ def state():
     return tuple(jnp.asarray(x) for x in (q, rng.normal(size=10), rng.normal(size=10) * 2))
 
 
+@pytest.mark.thorough
 def test_the_two_forms_are_the_same_robot():
     q, v, a = state()
     free, free_v, free_a = floating_state(q, v, a)

@@ -99,6 +99,7 @@ def test_linkages_equal_their_closed_forms(name):
     assert (full.rank == 2).all() and not full.redundant.any() and full.consistent.all() and full.residual.max() < 1e-11
 
 
+@pytest.mark.thorough
 def test_five_bar_decouples():
     m3, m4, l1, l2, c4 = 1.3, 0.9, 0.8, 0.35, 0.4
     sizes = {**FIVE_BAR, "com_distances": (0.3, 0.15, m4 * l1 * c4 / (m3 * l2), c4)}
@@ -165,6 +166,7 @@ def two_routes(chain, constraints, q, qd, tau, gains):
     return routes, jaxdyn.constrained_forward_dynamics(chain, constraints, q, qd, tau, None, gains)
 
 
+@pytest.mark.thorough
 def test_weld_and_loop_against_pinocchio():
     pin = pytest.importorskip("pinocchio")
     chain, constraints, q, qd, tau = closed_arm()
@@ -339,6 +341,7 @@ def energy_change(chain, constraint, q, qd, dt, chunks):
     return float(np.max(changes)), float(np.max(drifts))
 
 
+@pytest.mark.thorough
 def test_no_drift_over_ten_seconds_and_energy_to_the_order():
     chain, constraint, q, qd, _ = closed_five_bar()
     change, drift = energy_change(chain, constraint, q, qd, 1e-3, 100)

@@ -193,6 +193,7 @@ def test_stiff_joints_become_rigid_at_first_order():
     np.testing.assert_allclose(np.array(errors[:-1]) / np.array(errors[1:]), 4, rtol=0.2)
 
 
+@pytest.mark.thorough
 def test_derivatives_of_elastic_dynamics():
     """Forward, reverse and finite differences with respect to the drives, in the equivalent chain too; float32."""
     chain = arm()

@@ -87,7 +87,8 @@ def test_limits_come_from_the_chain_unless_given():
         motion_limits(chain, lower=1.0, upper=1.0)
 
 
-@pytest.mark.parametrize("torque_rate", [np.inf, pytest.param(300.0, marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("torque_rate", [np.inf, 300.0])
 def test_usage_of_limits_is_that_of_finite_differences(torque_rate):
     chain, motion = known_arm(), random_excitation(known_arm(), 4.0, 4, seed=1)
     limits = motion_limits(

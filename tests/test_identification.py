@@ -204,6 +204,7 @@ def test_coupled_drive_columns(elbow):
             coupled_drive(*pair).matrix(elbow, jnp.zeros(2), jnp.zeros(2), jnp.zeros(2))
 
 
+@pytest.mark.thorough
 def test_columns_of_ones_own_are_identified(elbow):
     spring = ExtraColumns(("k1", "k2"), ("N m/rad", "N m/rad"), lambda chain, q, qd, qdd: jnp.diag(q))
     log = synthetic_log(elbow, random_excitation(elbow, 8.0, 5, seed=2), None, 400.0, 0.0, 0.0)

@@ -94,7 +94,8 @@ def computed(kind):
     return chain, *state, {k: np.asarray(x) for k, x in once(terms)(chain, *state).items()}
 
 
-@pytest.mark.parametrize("kind", ["free, coupled", pytest.param("floating", marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", ["free, coupled", "floating"])
 def test_identities(kind):
     chain, _, v, a, x = computed(kind)
     m, c = x["mass_matrix"], x["coriolis"]
@@ -213,6 +214,7 @@ def torques_and_poses(chain, q, v, a):
     return jaxdyn.inverse_dynamics(chain, q, v, a), jaxdyn.crba(chain, q), jaxdyn.forward_kinematics(chain, q)
 
 
+@pytest.mark.thorough
 def test_links_may_stand_in_any_order():
     """A tree whose parents are no depth-first order, against the same robot in such an order."""
     rng = np.random.default_rng(5)

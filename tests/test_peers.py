@@ -155,7 +155,9 @@ def comparison(name: str):
 SOLVES = {"forward_dynamics", "aba", "mass_matrix_solve"}
 
 
-@pytest.mark.parametrize("name", ROBOTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=pytest.mark.thorough) if x in ("ur5", "ur10", "xarm7") else x for x in ROBOTS]
+)
 def test_pinocchio(name):
     worst, _ = comparison(name)
     assert len(worst) == 22 - (name == "mixed")

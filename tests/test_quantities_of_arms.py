@@ -131,6 +131,7 @@ def lagrangian_rollout(chain, q, v, torques, dt):
     return qs[-1], p[0], p[-1], energies, jaxdyn.passivity_integral(chain, qs, torques)
 
 
+@pytest.mark.thorough
 def test_trajectories_energy_and_work(arm):
     """Hamilton's and Lagrange's equations move alike; the work done is the energy gained, and more with friction."""
     zero, steps, dt = jnp.zeros(arm.n), 100, jnp.asarray(2e-3)
@@ -177,6 +178,7 @@ def bounds_and_rate(chain):
     return jax.jvp(bounds, (chain.inertia,), (chain.inertia,))
 
 
+@pytest.mark.thorough
 def test_moving_base_point(arm):
     """On a turned base, with coupled joints and a motor."""
     chain = dataclasses.replace(

@@ -167,6 +167,7 @@ def test_random_chains(joints, n):
     assert relative(np.array(e.christoffel().subs(at).tolist(), float), reference["C"]) < TOLERANCE
 
 
+@pytest.mark.thorough
 def test_it_is_the_coriolis_matrix_of_the_decomposition():
     rng, state = np.random.default_rng(5), random_state(3, 5)
     chain = jaxdyn.make_chain(
