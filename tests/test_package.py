@@ -29,7 +29,6 @@ PAGES = (
     "docs/scaling.md",
     "docs/deployment.md",
 )
-ALWAYS = ()  # names of pages and examples that are quick to compile: none, all are thorough
 
 
 def row_of(name: str) -> int:
@@ -148,20 +147,18 @@ def test_there_are_examples():
     assert EXAMPLES
 
 
-def _marked(value, name):
-    return pytest.param(value, id=name, marks=() if name in ALWAYS else pytest.mark.thorough)
-
-
+@pytest.mark.thorough
 @pytest.mark.examples
-@pytest.mark.parametrize("path", [_marked(path, path.name) for path in EXAMPLES])
+@pytest.mark.parametrize("path", [pytest.param(path, id=path.name) for path in EXAMPLES])
 def test_example_runs(path, tmp_path):
     done = run(str(path), cwd=tmp_path, JAXDYN_EXAMPLES_FAST="1")
     assert done.returncode == 0, f"{path.name} failed:\n{done.stdout}\n{done.stderr}"
     assert done.stdout, f"{path.name} shows nothing"
 
 
+@pytest.mark.thorough
 @pytest.mark.examples
-@pytest.mark.parametrize("page", [_marked(page, page) for page in PAGES])
+@pytest.mark.parametrize("page", [pytest.param(page, id=page) for page in PAGES])
 def test_code_on_page_runs(page, tmp_path):
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
     assert blocks, f"{page} shows no Python"
