@@ -62,9 +62,10 @@ def test_batches_of_batches():
     "leaves",
     [
         ("inertia",),
-        ("rotation",),
-        ("viscous_friction",),
-        ("inertia", "translation", "screw", "armature"),
+        *(
+            pytest.param(x, marks=pytest.mark.exhaustive)
+            for x in (("rotation",), ("viscous_friction",), ("inertia", "translation", "screw", "armature"))
+        ),
     ],
 )
 def test_robots_that_differ_in_a_batch(leaves):
@@ -84,6 +85,7 @@ def test_robots_that_differ_in_a_batch(leaves):
 
 
 @pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_states_that_differ_in_one_argument_alone():
     q, qd, qdd = random_state(3)
     for function, used in FUNCTIONS.values():
@@ -96,6 +98,7 @@ def test_states_that_differ_in_one_argument_alone():
 
 
 @pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_robots_of_all_kinds_in_a_batch():
     for chain in (random_mechanism(3), random_mechanism(4, free=False)):
         keys = jax.random.split(jax.random.key(0), 70)

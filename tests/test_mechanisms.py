@@ -95,7 +95,7 @@ def computed(kind):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind", ["free, coupled", "floating"])
+@pytest.mark.parametrize("kind", ["free, coupled", pytest.param("floating", marks=pytest.mark.exhaustive)])
 def test_identities(kind):
     chain, _, v, a, x = computed(kind)
     m, c = x["mass_matrix"], x["coriolis"]

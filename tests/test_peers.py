@@ -157,7 +157,12 @@ SOLVES = {"forward_dynamics", "aba", "mass_matrix_solve"}
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(x, marks=pytest.mark.thorough) if x in ("ur5", "ur5e", "ur10", "xarm7") else x for x in ROBOTS],
+    [
+        pytest.param(x, marks=[pytest.mark.thorough, pytest.mark.exhaustive])
+        if x in ("ur5", "ur5e", "ur10", "xarm7")
+        else x
+        for x in ROBOTS
+    ],
 )
 def test_pinocchio(name):
     worst, _ = comparison(name)
