@@ -8,6 +8,24 @@ import sys
 OK, BAD_INPUT, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 
+def add_filters(option) -> None:
+    """Add the options of commands that filter logs; `option` is a parser's `add_argument`."""
+    option(
+        "--cutoff",
+        type=positive,
+        metavar="HZ",
+        help="low-pass cutoff for positions and torques (default: from the data)",
+    )
+    option("--torque-cutoff", type=positive, metavar="HZ", help="another low-pass cutoff for torques")
+    option("--stride", type=int, metavar="K", help="keep every K-th sample after filtering (default: from the rates)")
+
+
+def add_checks(option) -> None:
+    """Add the options of commands that read and check logs."""
+    option("--on-bad-rows", choices=("raise", "drop"), default="raise", help="what to do with rows of garbage or NaN")
+    option("--units-checked", action="store_true", help="accept positions that look like degrees")
+
+
 def misused(message: str) -> int:
     print(f"jaxdyn: error: {message}", file=sys.stderr)
     return USAGE

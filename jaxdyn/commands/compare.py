@@ -5,7 +5,7 @@ import os
 import pathlib
 from collections.abc import Mapping
 
-from .arguments import OK, misused, numbers, pair, positive, rows
+from .arguments import OK, add_checks, add_filters, misused, numbers, pair, positive, rows
 from .progress import Progress
 
 _SETTINGS = (
@@ -54,16 +54,8 @@ def add(commands) -> None:
         metavar="V",
         help="width of the smooth sign in both models' Coulomb friction",
     )
-    option(
-        "--cutoff",
-        type=positive,
-        metavar="HZ",
-        help="low-pass cutoff for positions and torques (default: from the data)",
-    )
-    option("--torque-cutoff", type=positive, metavar="HZ", help="another low-pass cutoff for torques")
-    option("--stride", type=int, metavar="K", help="keep every K-th sample after filtering (default: from the rates)")
-    option("--on-bad-rows", choices=("raise", "drop"), default="raise", help="what to do with rows of garbage or NaN")
-    option("--units-checked", action="store_true", help="accept positions that look like degrees")
+    add_filters(option)
+    add_checks(option)
     option("--quiet", action="store_true", help="no progress bar and no table")
 
 

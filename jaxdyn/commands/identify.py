@@ -4,7 +4,7 @@ import argparse
 import dataclasses
 import pathlib
 
-from .arguments import OK, axes, finite, misused, numbers, pair, positive, rows, share, terms
+from .arguments import OK, add_checks, add_filters, axes, finite, misused, numbers, pair, positive, rows, share, terms
 from .progress import Progress
 
 EPILOG = """exit codes: 0 done; 1 bad input (the message says what, where and what to do); 2 wrong usage; 130 interrupted.
@@ -93,14 +93,7 @@ def add(commands) -> None:
         metavar="V",
         help="width of the smooth sign in Coulomb friction [rad/s] (0.02)",
     )
-    option(
-        "--cutoff",
-        type=positive,
-        metavar="HZ",
-        help="low-pass cutoff for positions and torques (default: from the data)",
-    )
-    option("--torque-cutoff", type=positive, metavar="HZ", help="another low-pass cutoff for torques")
-    option("--stride", type=int, metavar="K", help="keep every K-th sample after filtering (default: from the rates)")
+    add_filters(option)
     option(
         "--holdout", type=share, default=0.3, metavar="SHARE", help="share held out without --validate (default: 0.3)"
     )
@@ -131,8 +124,7 @@ def add(commands) -> None:
         metavar="rms=X,..",
         help="errors good enough for the verdict: rms=, rre= or moving= with one number, or one a joint; may be repeated",
     )
-    option("--on-bad-rows", choices=("raise", "drop"), default="raise", help="what to do with rows of garbage or NaN")
-    option("--units-checked", action="store_true", help="accept positions that look like degrees")
+    add_checks(option)
     option("--allow-nonphysical", action="store_true", help="accept a model with inertias that no body can have")
     option("--quiet", action="store_true", help="no progress bar and no summary")
 

@@ -2,7 +2,7 @@
 
 import argparse
 
-from .arguments import OK, misused, numbers, pair, positive, rows
+from .arguments import OK, add_checks, add_filters, misused, numbers, pair, positive, rows
 from .progress import Progress
 
 EPILOG = """with --unloaded and --loaded runs, the payload is what the loaded ones have more; with --loaded alone, what they
@@ -49,11 +49,8 @@ def add(commands) -> None:
     )
     option("--lock", type=pair, metavar="JOINT=VALUE", action="append", default=[], help="hold a joint at a value")
     option("--tip", metavar="LINK", help="take the serial chain from the base to this link")
-    option("--cutoff", type=positive, metavar="HZ", help="low-pass cutoff (default: from the data)")
-    option("--torque-cutoff", type=positive, metavar="HZ", help="another low-pass cutoff for torques")
-    option("--stride", type=int, metavar="K", help="keep every K-th sample after filtering")
-    option("--on-bad-rows", choices=("raise", "drop"), default="raise", help="what to do with rows of garbage or NaN")
-    option("--units-checked", action="store_true", help="accept positions that look like degrees")
+    add_filters(option)
+    add_checks(option)
     option("--out", metavar="FILE", help="write the payload, or with --mass the gains, to this JSON file")
     option("--quiet", action="store_true", help="no progress bar and no summary")
 

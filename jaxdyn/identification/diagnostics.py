@@ -16,6 +16,7 @@ from .completion import impossible_links, prior_parameters
 from .identify import Identification, _independence, check_identifiable
 from .loaded_runs import accumulate_runs, jackknife, model_of, solve
 from .preprocessing import Samples, preprocess
+from .stretches import with_friction_terms
 
 SIGNIFICANT = 4.0  # standard deviations
 GAIN_SPREAD = (
@@ -125,7 +126,7 @@ def diagnose_identification(result: Identification) -> tuple[Finding, ...]:
     """
     columns = result.columns
     if result.friction is not None:
-        columns = dataclasses.replace(columns, drive_terms=(*columns.drive_terms, "viscous", "coulomb", "offset"))
+        columns = with_friction_terms(columns)
     findings = list(diagnose(result.prior, [e.samples for e in result.fitted], columns=columns))
     for sentence in result.impossible:
         findings.append(Finding("result", (_quoted(sentence),), f"identified: {sentence}"))

@@ -11,7 +11,7 @@ from ..errors import LogError
 from ..io.log import Log
 from ..io.rows import GAP
 from .filters import differentiate, low_pass
-from .preprocessing import LEAST_SAMPLES, Samples, default_cutoff, stale_rows
+from .preprocessing import LEAST_SAMPLES, Samples, Setting, default_cutoff, stale_rows
 
 MEMORY = 38.0  # e-folds after which nothing is left of a filter's transient in float64
 SPLINE = 40  # samples over which a cubic spline forgets its ends
@@ -80,16 +80,7 @@ def preprocess_stream(
 
 
 @dataclasses.dataclass(frozen=True)
-class _Setting:
-    rate: float
-    step: float
-    gap: float
-    position_cutoff: float
-    torque_cutoff: float
-    order: int
-    margin: int
-    stride: int
-
+class _Setting(Setting):
     @property
     def overlap(self) -> int:
         """Samples after which the filter has forgotten where it started."""

@@ -123,7 +123,7 @@ def preprocess(
     margin = 2 / lower if margin is None else margin
     if stride < 1 or margin < 0:
         raise LogError(f"{log.source}: stride is {stride} samples and margin {margin:g} s; they are at least 1 and 0")
-    setting = _Setting(rate, step, gap, position_cutoff, torque_cutoff, order, round(margin * rate), stride)
+    setting = Setting(rate, step, gap, position_cutoff, torque_cutoff, order, round(margin * rate), stride)
     parts = segments(log.t, gap)
     pieces = [piece for part in parts if (piece := _piece(log, *part, setting)) is not None]
     span = (2 * setting.margin + LEAST_SAMPLES * stride) / rate
@@ -154,7 +154,9 @@ def preprocess(
 
 
 @dataclasses.dataclass(frozen=True)
-class _Setting:
+class Setting:
+    """What a log is cut, filtered and thinned by: rates in Hz, steps and gaps in seconds, the rest in samples."""
+
     rate: float
     step: float
     gap: float
@@ -194,7 +196,7 @@ def default_cutoff(log: Log, rate: float) -> float:
     return min(max(LOWEST_CUTOFF, float(round(10 * bandwidth(q, rate)))), rate / 5)
 
 
-def _piece(log: Log, start: int, stop: int, setting: _Setting) -> _Piece | None:
+def _piece(log: Log, start: int, stop: int, setting: Setting) -> _Piece | None:
     """One gap-free piece, filtered and thinned; None where it is too short."""
     if (log.t[stop - 1] - log.t[start]) * setting.rate + 1 < 2 * setting.margin + LEAST_SAMPLES * setting.stride:
         return None
@@ -231,7 +233,7 @@ def stale_rows(t: Float[np.ndarray, " N"], values: Float[np.ndarray, "N m"], gap
     return same
 
 
-def _notes(parts: tuple[tuple[int, int], ...], pieces: list[_Piece], setting: _Setting, span: float) -> list[str]:
+def _notes(parts: tuple[tuple[int, int], ...], pieces: list[_Piece], setting: Setting, span: float) -> list[str]:
     notes = []
     stale, close = sum(piece.stale for piece in pieces), sum(piece.close for piece in pieces)
     if len(parts) > 1:

@@ -86,7 +86,7 @@ def plain_stretch(chain: Chain, columns: Columns, samples: Samples, dead_zone: f
 def friction_stretch(chain: Chain, columns: Columns, run: FullRun, fit: FrictionFit, dead_zone: float) -> Stretch:
     """Samples with the torque of a fitted friction model along the run; rows before its memory is known are left out."""
     friction = (fit.predict(run.samples) - fit.load(run.samples))[run.kept]
-    plain = plain_stretch(chain, _beside(columns), run.thinned, dead_zone)
+    plain = plain_stretch(chain, with_friction_terms(columns), run.thinned, dead_zone)
     return Stretch(run.thinned, plain.given + friction, plain.weights * fit.model.known(run.samples)[run.kept])
 
 
@@ -101,7 +101,7 @@ def fit_friction_beside(
     """Fit a friction model together with columns to runs at full rate; "chosen" chooses among the usual ones."""
     rigid = [
         dataclasses.replace(
-            s, tau=s.tau - given_torque(chain, _beside(columns), s.qd, s.qdd)
+            s, tau=s.tau - given_torque(chain, with_friction_terms(columns), s.qd, s.qdd)
         )  # what the columns are for
         for s in runs
     ]
@@ -110,6 +110,6 @@ def fit_friction_beside(
     return fit_friction(chain, rigid, model, **options)
 
 
-def _beside(columns: Columns) -> Columns:
-    """The columns, if friction were among them."""
+def with_friction_terms(columns: Columns) -> Columns:
+    """The columns, if the friction that a model stands for were among them."""
     return dataclasses.replace(columns, drive_terms=(*columns.drive_terms, *FRICTION_TERMS))
