@@ -21,5 +21,9 @@ class OutputError(JaxdynError):
     """Results that cannot be written: the folder is a file, there is no permission, the disk is full."""
 
 
+class ControlError(JaxdynError):
+    """A controller that cannot be: gains of the wrong shape, a link that cannot be adapted, a negative threshold."""
+
+
 class DeploymentError(JaxdynError):
     """A function that cannot be exported, or an exported file that cannot be used here: damaged, of another version."""

@@ -12,6 +12,7 @@ from ..model.joints import Link
 from ..spatial.components import add, cross, dot, scale, unrotate, unstack, zeros
 from .coordinates import base_gravity, joint_rates, place
 from .kinematics import start_pose, walk
+from .lowering import by_batch
 from .passivity import accelerate_by_reference, mean, reference_accelerations
 from .regressor import by_parameter, link_axes, power_coefficients
 from .sweep import outward
@@ -80,6 +81,51 @@ def passivity_regressor(
     (r, p), motion = outward(links, x, out, start, (rates, references, accelerations))
     w, wr, dw, a = (tuple(y[None] for y in component) for component in motion)
     return by_parameter(chain, _reference_coefficients(*link_axes(chain, r, p), w, wr, dw, a))
+
+
+def passivity_regressor_product(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    v_ref: Float[Array, " nv"],
+    a_ref: Float[Array, " nv"],
+    s: Float[Array, " nv"],
+) -> Float[Array, "n 10"]:
+    """Y_r^T s of `passivity_regressor`, a row a link: what adaptive control needs, without the regressor, O(n).
+
+    s^T Y_r pi is the power of the links' reference wrenches at the twists that the joints give them at the rates s.
+    """
+    links, x = place(chain, q)
+    rates, references = joint_rates(chain, v), joint_rates(chain, v_ref)
+    accelerations = reference_accelerations(chain, v, v_ref, a_ref)
+    return _link_products(links, x, rates, references, accelerations, joint_rates(chain, s), base_gravity(links))
+
+
+@by_batch(size=lambda chain: 100 + 20 * chain.n)
+def _link_products(
+    chain: Chain,
+    x: Float[Array, "n *#lanes"],
+    rates: Float[Array, "n *#lanes"],
+    references: Float[Array, "n *#lanes"],
+    accelerations: Float[Array, "n *#lanes"],
+    s: Float[Array, "n *#lanes"],
+    gravity: Float[Array, "3 *#lanes"],
+) -> Float[Array, "n 10 *#lanes"]:
+    """The rigid links' part, of a chain of ordinary joints."""
+
+    def out(parent, link: Link, inputs):
+        motion, (spin, velocity) = parent
+        along = inputs[3]
+        at_joint = add(velocity, cross(spin, link.translation))
+        spin = add(unrotate(link.rotation, spin), scale(along, link.screw[:3]))
+        velocity = add(unrotate(link.rotation, at_joint), scale(along, link.screw[3:]))
+        motion = accelerate_by_reference(motion, link, *inputs[:3])
+        return (motion, (spin, velocity)), _reference_coefficients(spin, velocity, *motion)
+
+    zero = zeros(x[0] + rates[0] + references[0] + accelerations[0] + s[0] + gravity[0], 3)
+    up = tuple(z - g for z, g in zip(zero, unstack(gravity), strict=True))
+    rows = outward(chain, x, out, ((zero, zero, zero, up), (zero, zero)), (rates, references, accelerations, s))
+    return jnp.stack(rows, axis=1)
 
 
 def _reference_coefficients(spin, velocity, w, wr, dw, a):

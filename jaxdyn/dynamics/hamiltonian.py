@@ -47,6 +47,11 @@ def hamiltonian_flow(
         (dq/dt, dp/dt).
     """
     v = mass_matrix_solve(chain, q, p)
+    return v, momentum_drift(chain, q, v) + tau
+
+
+def momentum_drift(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nv"]:
+    """C(q, v)^T v - g(q) - k(q): dp/dt of the momentum p = M v without torques, as in `hamiltonian_flow`, O(n) [N m]."""
     links, x = place(chain, q)
     rates = joint_rates(chain, v)
     zero, still = jnp.zeros_like(rates), jnp.zeros_like(chain.gravity)
@@ -57,4 +62,4 @@ def hamiltonian_flow(
     slope = generalised_force(chain, change - bias)
     if chain.topology.quaternion_joints:  # p = A^T dK/d(dx/dt), and armature is constant in p
         slope = slope - rate_matrix(chain, v).T @ generalised_force(chain, momenta)
-    return v, slope - spring_force(chain, q) + tau
+    return slope - spring_force(chain, q)

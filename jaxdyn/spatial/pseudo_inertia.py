@@ -30,6 +30,18 @@ def inertial_parameters_from_pseudo_inertia(j: Float[Array, "4 4"]) -> Float[Arr
     return jnp.stack([j[3, 3], h[0], h[1], h[2], xx, -s[0, 1], yy, -s[0, 2], -s[1, 2], zz])
 
 
+def pseudo_inertia_gradient(g: Float[Array, "10"]) -> Float[Array, "4 4"]:
+    """The symmetric B with tr(J B) = g . pi for every body: a gradient by ten parameters as one by the pseudo-inertia."""
+    m, x, y, z, xx, xy, yy, xz, yz, zz = jnp.asarray(g)
+    rows = [
+        [yy + zz, -xy / 2, -xz / 2, x / 2],
+        [-xy / 2, xx + zz, -yz / 2, y / 2],
+        [-xz / 2, -yz / 2, xx + yy, z / 2],
+        [x / 2, y / 2, z / 2, m],
+    ]
+    return jnp.stack([jnp.stack(row) for row in rows])
+
+
 def log_cholesky_factor(theta: Float[Array, "10"]) -> Float[Array, "4 4"]:
     """U of the log-Cholesky parameters: upper triangular with a positive diagonal, J = U U^T."""
     a, d1, d2, d3, s12, s23, s13, t1, t2, t3 = jnp.asarray(theta)
