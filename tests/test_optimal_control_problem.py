@@ -50,6 +50,7 @@ def test_a_problem_is_a_pytree_to_differentiate_and_batch():
     problem = a_problem()
     tau = jnp.ones((STEPS, 2))
 
+    @jax.jit
     def cost(start):
         other = eqx.tree_at(lambda p: p.q0, problem, start)
         return jaxdyn.total_cost(other, jaxdyn.rolled_out(other, tau))
