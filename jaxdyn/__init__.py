@@ -1,5 +1,61 @@
 """jaxdyn: differentiable rigid-body dynamics of robots on JAX, and identification of their inertial parameters."""
 
+from .control.adaptation import (
+    Adaptation as Adaptation,
+    EuclideanAdaptation as EuclideanAdaptation,
+    LogCholeskyAdaptation as LogCholeskyAdaptation,
+    NaturalAdaptation as NaturalAdaptation,
+)
+from .control.adaptive import (
+    AdaptiveControl as AdaptiveControl,
+    AdaptiveState as AdaptiveState,
+    Sliding as Sliding,
+)
+from .control.computed_torque import (
+    ErrorIntegral as ErrorIntegral,
+    computed_torque as computed_torque,
+)
+from .control.drive_adaptation import (
+    DriveAdaptation as DriveAdaptation,
+)
+from .control.impedance import (
+    Spring as Spring,
+    impedance_control as impedance_control,
+    impedance_damping as impedance_damping,
+    impedance_energy as impedance_energy,
+    stiffness_control as stiffness_control,
+    task_spring as task_spring,
+)
+from .control.joint_pd import (
+    gravity_compensation as gravity_compensation,
+    pd_gravity_control as pd_gravity_control,
+)
+from .control.momentum_observer import (
+    Collision as Collision,
+    MomentumObserver as MomentumObserver,
+    ObserverState as ObserverState,
+    collision_threshold as collision_threshold,
+)
+from .control.operational_space import (
+    TaskTorque as TaskTorque,
+    operational_space_control as operational_space_control,
+    posture_torque as posture_torque,
+)
+from .control.reference import (
+    JointReference as JointReference,
+    TaskReference as TaskReference,
+    hold_configuration as hold_configuration,
+    hold_pose as hold_pose,
+)
+from .control.simulate import (
+    ControlledMotion as ControlledMotion,
+    controlled_rollout as controlled_rollout,
+)
+from .control.task_space import (
+    TaskSpace as TaskSpace,
+    TaskStatus as TaskStatus,
+    task_space as task_space,
+)
 from .deployment.export import (
     export_function as export_function,
 )
@@ -59,6 +115,7 @@ from .dynamics.energy_regressors import (
     kinetic_energy_regressor as kinetic_energy_regressor,
     momentum_regressor as momentum_regressor,
     passivity_regressor as passivity_regressor,
+    passivity_regressor_product as passivity_regressor_product,
     potential_energy_regressor as potential_energy_regressor,
 )
 from .dynamics.forward import (
@@ -80,6 +137,7 @@ from .dynamics.hamiltonian import (
     generalised_momentum as generalised_momentum,
     hamiltonian as hamiltonian,
     hamiltonian_flow as hamiltonian_flow,
+    momentum_drift as momentum_drift,
 )
 from .dynamics.inverse import (
     bias_force as bias_force,
@@ -133,6 +191,7 @@ from .dynamics.regressor import (
     regressor as regressor,
 )
 from .errors import (
+    ControlError as ControlError,
     DeploymentError as DeploymentError,
     IdentificationError as IdentificationError,
     JaxdynError as JaxdynError,

@@ -15,7 +15,7 @@ from data_paths import ROOT
 
 PACKAGE = ROOT / "jaxdyn"
 ROWS = (
-    *("errors", "spatial", "model", "io", "dynamics", "symbolic", "simulation"),
+    *("errors", "spatial", "model", "io", "dynamics", "symbolic", "simulation", "trajectory", "control"),
     *("parallel", "deployment", "identification", "report", "commands", "cli"),
 )
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
@@ -26,6 +26,7 @@ PAGES = (
     "docs/quickstart.md",
     "docs/mechanisms.md",
     "docs/rollouts.md",
+    "docs/control.md",
     "docs/scaling.md",
     "docs/deployment.md",
 )

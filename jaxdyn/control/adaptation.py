@@ -12,9 +12,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..dynamics.mass_matrix_inverse import positive_inverse
 from ..spatial.inertia import pseudo_inertia
 from ..spatial.pseudo_inertia import (
     inertial_parameters_from_pseudo_inertia,
+    log_cholesky_factor,
     log_cholesky_from_inertial_parameters,
     log_cholesky_to_inertial_parameters,
     pseudo_inertia_factor,
@@ -110,15 +112,18 @@ class NaturalAdaptation(Adaptation):
     positive density at all times, and neither units nor frames matter. V = s^T M s / 2 + sum_i D_i / Gamma does not
     increase, D_i = tr(P_hat^-1 P) - log det(P_hat^-1 P) - 4 = entropic_divergence(pi_i, pi_hat_i). A step is a geodesic,
     P <- U exp(-Gamma dt U^T B U) U^T of P = U U^T, and the factor U is what is kept, so that rounding and long or violent
-    steps leave P positive definite too; one step changes no principal value by more than a factor e^2.
+    steps leave P positive definite too: one step changes no principal value by more than a factor e^2, and a step that would
+    bring one beyond `range` times, or below 1 / `range` of, that of the start is not made (there V may stay behind).
 
     Attributes:
         gain: Gamma, one number or one a link [1/J].
         leakage: as in `Adaptation`; draws P^-1 to that of the start.
+        range: see above; eps^-1/4 of the type where None, 8192 in float64 and 54 in float32, which rounding can tell from 0.
     """
 
     gain: Gains = 1.0
     leakage: float | Float[Array, ""] = 0.0
+    range: float | Float[Array, ""] | None = None
 
     def start(self, pi: Bodies) -> Float[Array, "links *memory"]:
         """Upper triangular factors of the pseudo-inertias; NaN where one is not positive definite."""
@@ -147,7 +152,8 @@ class NaturalAdaptation(Adaptation):
         for k in range(1, 11):
             power = power @ half / k
             total = total + power
-        return memory @ total
+        moved = memory @ total
+        return _kept_within(self.range, memory, moved, first, moved)
 
     def _slopes(self, memory, first, gradient):
         gain = jnp.broadcast_to(jnp.asarray(self.gain, memory.dtype), memory.shape[:1])
@@ -166,15 +172,18 @@ class LogCholeskyAdaptation(Adaptation):
     """dtheta/dt = -Gamma (dpi/dtheta)^T g in log-Cholesky parameters theta (Rucker & Wensing 2022): always a possible body.
 
     A plain gradient in unbounded numbers. pi is not linear in theta, so that there is no Lyapunov function for large errors
-    of the estimate: near the true parameters it is that of a Euclidean law with another metric.
+    of the estimate: near the true parameters it is that of a Euclidean law with another metric. Steps and range are bounded
+    as those of `NaturalAdaptation`.
 
     Attributes:
         gain: Gamma, one number, ten, or ten a link.
         leakage: as in `Adaptation`; draws theta to that of the start.
+        range: as in `NaturalAdaptation`.
     """
 
     gain: Gains = 1.0
     leakage: float | Float[Array, ""] = 0.0
+    range: float | Float[Array, ""] | None = None
 
     def start(self, pi: Bodies) -> Float[Array, "links *memory"]:
         """Log-Cholesky parameters; NaN where a pseudo-inertia is not positive definite."""
@@ -199,7 +208,9 @@ class LogCholeskyAdaptation(Adaptation):
         dt: float | Float[Array, ""],
     ) -> Float[Array, "links *memory"]:
         """theta + dt dtheta/dt, at most 1/4 a step and entry."""
-        return memory + _bounded(dt * self.rate(memory, first, gradient))
+        moved = memory + _bounded(dt * self.rate(memory, first, gradient))
+        factors = jax.vmap(log_cholesky_factor)
+        return _kept_within(self.range, memory, moved, factors(first), factors(moved))
 
 
 def _spread(gain: Gains, like: Float[Array, "links 10"]) -> Float[Array, "links 10"]:
@@ -217,6 +228,16 @@ def _bounded(steps: Float[Array, "links *each"]) -> Float[Array, "links *each"]:
         return step / jnp.where(finite, jnp.maximum(largest / _LARGEST_STEP, 1.0), 1.0)
 
     return jax.vmap(one)(steps)
+
+
+def _kept_within(limit, memory, moved, first_factors, factors):
+    """What was moved, but the memory as it was of links whose pseudo-inertia would leave the range about the first one."""
+    limit = jnp.finfo(factors.dtype).eps ** -0.25 if limit is None else limit
+    white = jax.vmap(_upper_solve)(first_factors, factors)
+    inner = jnp.einsum("kij,kil->kjl", white, white)
+    trace = lambda a: jnp.trace(a, axis1=1, axis2=2)
+    inside = (trace(inner) <= 4 * limit) & (trace(jax.vmap(positive_inverse)(inner)) <= 4 * limit)
+    return jnp.where(inside.reshape(-1, *(1,) * (memory.ndim - 1)), moved, memory)
 
 
 def _upper_solve(u: Float[Array, "4 4"], a: Float[Array, "4 4"]) -> Float[Array, "4 4"]:

@@ -19,6 +19,7 @@ _LEAVES = {
     "offset": "torque_offset",
 }
 _LARGEST_STEP = 0.25  # of a logarithm
+_RANGE = 1e4  # over and under the first guess
 
 
 class DriveAdaptation(eqx.Module):
@@ -94,10 +95,14 @@ class DriveAdaptation(eqx.Module):
         gradient: Float[Array, "n terms"],
         dt: float | Float[Array, ""],
     ) -> Float[Array, "n terms"]:
-        """The values a time dt later, the gradient held; nothing changes where that is not finite."""
+        """The values a time dt later, the gradient held; positive ones stay within 1e4 times the first guess and its inverse.
+
+        Nothing changes where the gradient is not finite.
+        """
         step = dt * self._slopes(values, first, gradient)
         step = jnp.where(jnp.isfinite(step), step, jnp.zeros_like(step))
         grown = values * jnp.exp(jnp.clip(step, -_LARGEST_STEP, _LARGEST_STEP))
+        grown = jnp.clip(grown, first / _RANGE, first * _RANGE)
         return jnp.where(self._signed(values), values + step, grown)
 
     def _slopes(self, values, first, gradient):

@@ -31,9 +31,7 @@ class Spring(NamedTuple):
     energy: Float[Array, ""]
 
 
-def task_spring(
-    t: Float[Array, "4 4"], wanted: Float[Array, "4 4"], stiffness: Gain, task: Task = "pose"
-) -> Spring:
+def task_spring(t: Float[Array, "4 4"], wanted: Float[Array, "4 4"], stiffness: Gain, task: Task = "pose") -> Spring:
     """A spring between a pose and the one wanted: energy x . K x / 2 of x = (log(R_d^T R), R_d^T (p - p_d)), and its force.
 
     The wrench is the energy's exact gradient for every symmetric K, also where rotations are large, up to pi: it is

@@ -1,4 +1,4 @@
-"""What a controller is given: the motion wanted of the joints or of a frame, gains, and the error between two configurations."""
+"""What a controller is given: the motion wanted of the joints or of a frame, gains, and errors."""
 
 from typing import NamedTuple
 
@@ -41,7 +41,7 @@ class TaskReference(NamedTuple):
     acceleration: Float[Array, "6"]
 
 
-def hold(chain: Chain, q: Float[Array, " nq"]) -> JointReference:
+def hold_configuration(chain: Chain, q: Float[Array, " nq"]) -> JointReference:
     """The reference that stays at q."""
     still = jnp.zeros(chain.nv, q.dtype)
     return JointReference(q, still, still)

@@ -57,7 +57,8 @@ def rotation_log(rotation: Float[Array, "3 3"]) -> Float[Array, "3"]:
 def rotation_log_rate(w: Float[Array, "3"]) -> Float[Array, "3 3"]:
     """L(w) with dw/dt = L(w) u for w = rotation_log(R) of a rotation that turns with the angular velocity u, dR/dt = [u] R.
 
-    The inverse of the exponential's left Jacobian, 1 - [w] / 2 + c [w]^2 with c = (1 - (t / 2) cot(t / 2)) / t^2, t = |w| < 2 pi.
+    The inverse of the exponential's left Jacobian, 1 - [w] / 2 + c [w]^2 with c = (1 - (t / 2) cot(t / 2)) / t^2 and
+    t = |w| < 2 pi.
     """
     a, b, c = exp_coefficients(w @ w / 4)  # of half the angle: there is nothing that cancels
     k = skew(w)

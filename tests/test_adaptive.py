@@ -1,0 +1,325 @@
+"""Adaptive control: Lyapunov functions to rounding, an arm in closed form, and bodies that stay possible."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxdyn
+from closed_loops import acceleration, along, disturbed, runge_kutta, wave
+from helpers import mechanism_state, once, random_chain, random_inertia, random_mechanism, random_state, relative
+
+LAWS = {
+    "euclidean": jaxdyn.EuclideanAdaptation(jnp.linspace(0.5, 2.0, 10)),
+    "natural": jaxdyn.NaturalAdaptation(0.03),
+}
+
+
+def body_divergence(law, pi, estimate):
+    """What the law's Lyapunov function measures an estimate by."""
+    if isinstance(law, jaxdyn.EuclideanAdaptation):
+        return 0.5 * ((estimate - pi) ** 2 / law.gain).sum()
+    return jax.vmap(jaxdyn.entropic_divergence)(pi, estimate).sum() / law.gain
+
+
+def drive_divergence(controller, chain, values):
+    """Relative entropy of what is positive, half the square of offsets."""
+    if controller.drives is None:
+        return 0.0
+    truth = controller.drives.start(chain)
+    signed = jnp.asarray([term == "offset" for term in controller.drives.terms])
+    entropy = truth * jnp.log(truth / jnp.where(signed, truth, values)) - truth + values
+    return jnp.where(signed, 0.5 * (values - truth) ** 2, entropy).sum() / controller.drives.gain
+
+
+def lyapunov(controller, truth, model, q, v, state, reference):
+    """s . M s / 2 + the divergence of the estimate."""
+    s = controller.sliding(model, q, v, reference).s
+    rows = [truth.link_names.index(name) for name in controller.links or truth.link_names]
+    pi = controller.bodies.parameters(state.bodies)
+    kinetic = 0.5 * s @ jaxdyn.generalised_momentum(truth, q, s)
+    bodies = body_divergence(controller.bodies, truth.inertia[jnp.asarray(rows)], pi)
+    return kinetic + bodies + drive_divergence(controller, truth, state.drives)
+
+
+def closed_loop(controller, truth, model, reference):
+    """d/dt of (q, v, adaptive state) in continuous time."""
+
+    def rate(t, x):
+        q, v, state = x
+        tau = controller.torque(model, state, q, v, reference(t))
+        return v, acceleration(truth, q, v, tau), controller.rate(model, state, q, v, reference(t))
+
+    return rate
+
+
+def test_the_product_with_the_regressor_without_the_regressor():
+    chain = random_chain(4, 2)
+    q, v, a = random_state(4, 1)
+    v_ref, _, s = random_state(4, 2)
+
+    @once
+    def both(q, v, v_ref, a, s):
+        y = jaxdyn.passivity_regressor(chain, q, v, v_ref, a)
+        return jaxdyn.passivity_regressor_product(chain, q, v, v_ref, a, s), (s @ y).reshape(-1, 10)
+
+    assert relative(*both(q, v, v_ref, a, s)) < 1e-13
+
+
+@pytest.mark.thorough
+def test_the_product_on_a_mechanism_in_batches_and_its_derivative():
+    chain = random_mechanism(1)
+    q, v, a = mechanism_state(chain, 1)
+    _, v_ref, s = mechanism_state(chain, 2)
+
+    @once
+    def both(*x):
+        y = lambda *x: (x[-1] @ jaxdyn.passivity_regressor(chain, *x[:-1])).reshape(-1, 10)
+        ours = lambda *x: jaxdyn.passivity_regressor_product(chain, *x)
+        several = [jnp.stack([u, u]) for u in x]
+        slope = lambda f: jax.jvp(f, x, tuple(jnp.ones_like(u) for u in x))[1]
+        return (ours(*x), jax.vmap(ours)(*several)[1], slope(ours)), (y(*x), y(*x), slope(y))
+
+    for got, expected in zip(*both(q, v, v_ref, a, s), strict=True):
+        assert relative(got, expected) < 1e-12
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_the_lyapunov_function_changes_at_the_rate_of_the_damping_alone(law):
+    """dV/dt = -s . K s to rounding at a random state, the model wrong in every parameter, friction and armature adapted too."""
+    truth = random_chain(3, 7)
+    truth = dataclasses.replace(truth, armature=jnp.full(3, 0.05))
+    model = dataclasses.replace(
+        disturbed(truth, 1),
+        inertia=jnp.stack([jnp.asarray(random_inertia(np.random.default_rng(k))) for k in range(3)]),
+    )
+    drives = ("armature", "viscous", "coulomb", "offset")
+    off = {"armature": 0.1, "viscous_friction": 0.3, "coulomb_friction": 0.2, "torque_offset": 0.3}
+    model = dataclasses.replace(model, **{name: jnp.full(3, x) for name, x in off.items()})
+    controller = jaxdyn.AdaptiveControl(4.0, jnp.array([3.0, 2.0, 1.0]), LAWS[law], jaxdyn.DriveAdaptation(0.7, drives))
+    q, v, _ = random_state(3, 3)
+    reference = wave(q + 0.3, 0.5, 2.0)
+
+    @once
+    def run(q, v):
+        state = controller.start(model)
+        rate = closed_loop(controller, truth, model, reference)(0.2, (q, v, state))
+        value = lambda x: lyapunov(controller, truth, model, x[1], x[2], x[3], reference(x[0]))
+        change = along(value, (jnp.asarray(0.2), q, v, state), (jnp.ones(()), *rate))
+        s = controller.sliding(model, q, v, reference(0.2)).s
+        # one short step of the sampled law is the flow
+        ahead = controller.update(model, state, q, v, reference(0.2), 1e-7)
+        moved = jax.tree.map(lambda a, b: (a - b) / 1e-7, ahead, state)
+        return change, s @ (jnp.array([3.0, 2.0, 1.0]) * s), moved, rate[2]
+
+    change, loss, moved, flow = run(q, v)
+    assert change == pytest.approx(-loss, rel=1e-10)
+    assert relative(moved.bodies, flow.bodies) < 1e-5 and relative(moved.drives, flow.drives) < 1e-5
+
+
+def elbow(theta, q, v):
+    """M, C and g of `textbook.planar_elbow` in five parameters (Spong, Hutchinson & Vidyasagar 2020, sec. 6.4)."""
+    a, b, c, d, e = theta
+    c2, s2, c1, c12 = np.cos(q[1]), np.sin(q[1]), np.cos(q[0]), np.cos(q[0] + q[1])
+    mass = np.array([[a + 2 * b * c2, c + b * c2], [c + b * c2, c]])
+    coriolis = b * s2 * np.array([[-v[1], -v[0] - v[1]], [v[0], 0]])
+    return mass, coriolis, np.array([d * c1 + e * c12, e * c12])
+
+
+def test_the_elbow_arm_against_its_closed_form():
+    """The law of Slotine & Li in the arm's five parameters, plant and all in NumPy, beside ours in twenty."""
+    truth = jaxdyn.textbook.planar_elbow(m1=1.3, m2=0.9, l1=0.8)
+    model = jaxdyn.textbook.planar_elbow(m1=1.0, m2=1.2, l1=0.8, i2=0.05)
+    dt, steps, slope, k, gravity, l1 = 2e-3, 300, 5.0, 8.0, 9.81, 0.8
+    gain = np.linspace(0.2, 1.0, 20).reshape(2, 10)
+    gain[:, 2] = 0  # centres of mass stay on their links, as in the five parameters
+    controller = jaxdyn.AdaptiveControl(slope, k, jaxdyn.EuclideanAdaptation(jnp.asarray(gain)))
+    start = jnp.array([0.2, -0.4])
+    reference = wave(start, 0.6, 2.5)
+
+    def law(state, t, q, v):
+        tau = controller.torque(model, state, q, v, reference(t))
+        return tau, controller.update(model, state, q, v, reference(t), dt)
+
+    run = lambda q: jaxdyn.controlled_rollout(truth, q, jnp.zeros(2), law, controller.start(model), dt, steps)
+    motion = once(run)(start)
+
+    # theta = F pi; links' frames at their joints, x along the link, y across, I about the joints
+    f = np.zeros((5, 20))
+    f[0, [9, 19, 10]] = 1, 1, l1**2
+    f[1, 11], f[2, 19], f[3, [1, 10]], f[4, 11] = l1, 1, (gravity, gravity * l1), gravity
+    weight = f @ (gain.reshape(-1)[:, None] * f.T)
+    true, theta = f @ np.asarray(truth.inertia).reshape(-1), f @ np.asarray(model.inertia).reshape(-1)
+    q, v = np.asarray(start), np.zeros(2)
+    expected = []
+    for step in range(steps):
+        q_d, v_d, a_d = (np.asarray(x) for x in reference(jnp.asarray(step * dt)))
+        v_ref, a_ref = v_d + slope * (q_d - q), a_d + slope * (v_d - v)
+        s = v - v_ref
+        columns = []
+        for unit in np.eye(5):
+            mass, coriolis, weights = elbow(unit, q, v)
+            columns.append(mass @ a_ref + coriolis @ v_ref + weights)
+        y = np.array(columns).T
+        tau = y @ theta - k * s
+        theta = theta - dt * weight @ y.T @ s
+        mass, coriolis, weights = elbow(true, q, v)
+        v = v + dt * np.linalg.solve(mass, tau - coriolis @ v - weights)
+        q = q + dt * v
+        expected.append(np.concatenate([q, v, tau]))
+    got = np.concatenate([motion.q, motion.v, motion.tau], axis=1)[1:]
+    assert relative(got, np.array(expected)) < 1e-9
+
+
+@pytest.mark.parametrize("kind", ["float64", "float32"])
+def test_estimates_stay_possible_bodies_however_violent_the_gradient(kind):
+    rng = np.random.default_rng(1)
+    dtype = jnp.dtype(kind)
+    pi = jnp.asarray(np.array([random_inertia(rng) for _ in range(3)]), dtype)
+    size = np.exp(rng.uniform(-5, 12, (600, 1, 1)))
+    gradients = rng.normal(size=(600, 3, 10)) * size + 20 * rng.normal(size=(3, 10)) * (
+        rng.uniform(size=(600, 1, 1)) < 0.5
+    )
+    gradients[[100, 200, 300]] = np.array([np.nan, np.inf, 1e30])[:, None, None]
+    gradients = jnp.asarray(gradients, dtype)
+
+    @once
+    def run(pi, gradients):
+        out = []
+        for law in (jaxdyn.NaturalAdaptation(1.0), jaxdyn.LogCholeskyAdaptation(0.1)):
+            first = law.start(pi)
+
+            def one(memory, g, law=law, first=first):
+                memory = law.update(memory, first, g, 0.1)
+                return memory, law.parameters(memory)
+
+            out.append(jax.lax.scan(one, first, gradients)[1])
+        return jnp.stack(out)
+
+    found = np.asarray(run(pi, gradients), float)
+    assert np.isfinite(found).all()
+    values = np.linalg.eigvalsh(np.asarray(jax.vmap(jaxdyn.inertia.pseudo_inertia)(jnp.asarray(found.reshape(-1, 10)))))
+    assert (values[:, 0] > 0).all()
+    moved = np.abs(found / np.asarray(pi, float) - 1).max(axis=(1, 2, 3))
+    assert (moved > 2).all()  # it did go places
+
+
+def simulated(controller, truth, model, reference, dt, steps, watch):
+    start = reference(jnp.zeros(()))
+    first = (start.q + 0.05, start.v, controller.start(model))
+    return runge_kutta(closed_loop(controller, truth, model, reference), first, dt, steps, watch)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("law", ["natural", "euclidean"])
+def test_a_panda_of_other_masses_is_tracked(law):
+    """Every mass wrong by up to a quarter and 2 kg in the hand: V never increases, the error goes, bodies stay possible."""
+    model = jaxdyn.robots.panda()
+    load = jaxdyn.solids.sphere(2.0, 0.06, jaxdyn.se3.pose(jnp.eye(3), jnp.array([0.02, 0.0, 0.15])))
+    truth = disturbed(model, 3)
+    truth = jaxdyn.with_inertial_parameters(truth, truth.inertia.at[-1].add(load))
+    laws = {"natural": jaxdyn.NaturalAdaptation(0.2), "euclidean": jaxdyn.EuclideanAdaptation(1.0)}
+    controller = jaxdyn.AdaptiveControl(8.0, jnp.array([30.0, 30, 20, 20, 8, 8, 5]), laws[law])
+    reference = wave(jnp.array([0.0, -0.3, 0.0, -2.0, 0.0, 2.0, 0.8]), 0.3, 2.0)
+
+    @jax.jit
+    def run():
+        def watch(t, x):
+            q, v, state = x
+            value = lyapunov(controller, truth, model, q, v, state, reference(t))
+            pi = controller.bodies.parameters(state.bodies)
+            return value, reference(t).q - q, pi
+
+        return simulated(controller, truth, model, reference, 2e-3, 5000, watch)
+
+    value, error, pi = run()
+    assert np.diff(value).max() < 1e-9 * value[0]
+    assert np.abs(error[-500:]).max() < 0.02 * np.abs(error).max()
+    if law == "natural":
+        least = np.linalg.eigvalsh(jax.vmap(jax.vmap(jaxdyn.inertia.pseudo_inertia))(pi[::50]))[..., 0]
+        assert least.min() > 0
+
+
+@pytest.mark.thorough
+def test_friction_and_a_payload_are_learnt_by_the_sampled_controller():
+    """One link adapted, friction of all joints, 1 kHz: the error fades and the load that the motion excites is found."""
+    model = dataclasses.replace(
+        random_chain(2, 3, "revolute"),
+        stribeck_friction=jnp.zeros(2),
+        stiffness=jnp.zeros(2),
+        viscous_friction=jnp.full(2, 0.2),
+        coulomb_friction=jnp.full(2, 0.2),
+        coulomb_velocity=jnp.full(2, 0.2),
+    )
+    truth = jaxdyn.with_inertial_parameters(model, model.inertia.at[-1].multiply(1.6))
+    truth = dataclasses.replace(truth, viscous_friction=jnp.array([0.5, 0.1]), coulomb_friction=jnp.array([0.4, 0.6]))
+    controller = jaxdyn.AdaptiveControl(
+        6.0, 6.0, jaxdyn.NaturalAdaptation(0.3), jaxdyn.DriveAdaptation(2.0), links=(model.link_names[-1],)
+    )
+    reference = wave(jnp.array([0.3, -0.5]), 0.8, 2.0)
+
+    @jax.jit
+    def run():
+        def law(state, t, q, v):
+            tau = controller.torque(model, state, q, v, reference(t))
+            return tau, controller.update(model, state, q, v, reference(t), 1e-3)
+
+        start = jnp.array([0.3, -0.5])
+        motion = jaxdyn.controlled_rollout(
+            truth, start, jnp.zeros(2), law, controller.start(model), 1e-3, 60000, "rk4", every=10
+        )
+        wanted = jax.vmap(reference)(motion.t)
+        value = lambda *x: lyapunov(controller, truth, model, *x)
+        values = jax.vmap(value)(motion.q, motion.v, motion.state, wanted)
+        last = controller.estimate(model, jax.tree.map(lambda x: x[-1], motion.state))
+        return wanted.q - motion.q, values, last
+
+    error, value, last = run()
+    assert np.abs(error[-500:]).max() < 0.02 * np.abs(error).max()
+    assert value[-1] < 0.2 * value[0] and np.diff(value).max() < 1e-4 * value[0]
+    assert relative(last.viscous_friction, truth.viscous_friction) < 0.2
+    assert relative(last.coulomb_friction, truth.coulomb_friction) < 0.2
+    np.testing.assert_array_equal(last.inertia[0], model.inertia[0])
+
+
+def test_leakage_draws_estimates_back():
+    rng = np.random.default_rng(3)
+    pi = jnp.asarray(np.array([random_inertia(rng), random_inertia(rng)]))
+
+    @once
+    def run(pi):
+        laws = jaxdyn.EuclideanAdaptation, jaxdyn.NaturalAdaptation, jaxdyn.LogCholeskyAdaptation
+        out = []
+        for law in (law(0.01, 1.0) for law in laws):
+            first = law.start(pi)
+            pushed = law.update(first, first, jnp.ones((2, 10)) * 3.0, 1.0)
+            back = lambda memory, _, law=law, first=first: (law.update(memory, first, jnp.zeros((2, 10)), 0.05), None)
+            out.append((law.parameters(pushed), law.parameters(jax.lax.scan(back, pushed, length=500)[0])))
+        return out
+
+    for pushed, back in run(pi):
+        assert relative(pushed, pi) > 1e-3 and relative(back, pi) < 1e-6
+
+
+def test_what_adaptive_control_refuses():
+    chain = jaxdyn.textbook.planar_elbow()  # thin rods are no bodies of positive density
+    with pytest.raises(jaxdyn.ModelError, match="no body of positive density"):
+        jaxdyn.AdaptiveControl(1.0, 1.0).start(chain)
+    with pytest.raises(jaxdyn.ControlError, match="no link is called 'hand'"):
+        jaxdyn.AdaptiveControl(1.0, 1.0, links=("hand",)).start(chain)
+    with pytest.raises(jaxdyn.ControlError, match="positive guess"):
+        jaxdyn.AdaptiveControl(1.0, 1.0, None, jaxdyn.DriveAdaptation()).start(chain)
+    with pytest.raises(jaxdyn.ControlError, match="drive term 'dry'"):
+        jaxdyn.DriveAdaptation(1.0, ("dry",))
+
+
+def test_a_measurement_that_is_not_finite_changes_nothing():
+    chain = jaxdyn.textbook.planar_elbow()
+    controller = jaxdyn.AdaptiveControl(1.0, 1.0, jaxdyn.EuclideanAdaptation())
+    state = controller.start(chain)
+    reference = jaxdyn.hold_configuration(chain, jnp.ones(2))
+    update = once(lambda q: controller.update(chain, state, q, jnp.zeros(2), reference, 0.1))
+    np.testing.assert_array_equal(update(jnp.array([0.0, jnp.nan])).bodies, state.bodies)
+    assert np.abs(np.asarray(update(jnp.zeros(2)).bodies - state.bodies)).max() > 0

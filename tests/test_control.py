@@ -1,0 +1,239 @@
+"""Controllers in joint space: what each claims about the closed loop, and against modern_robotics and closed forms."""
+
+import dataclasses
+import itertools
+
+import jax
+import jax.numpy as jnp
+import modern_robotics as mr
+import numpy as np
+import pytest
+
+import jaxdyn
+from closed_loops import acceleration, along, runge_kutta, wave
+from helpers import mechanism_state, once, random_chain, random_mechanism, random_state, relative
+
+KP, KD = 40.0, 9.0
+
+
+def kinetic_and_spring(chain, goal, kp):
+    def energy(state):
+        error = jaxdyn.difference(chain, state[0], goal)
+        return jaxdyn.kinetic_energy(chain, *state) + 0.5 * kp * (error @ error)
+
+    return energy
+
+
+def test_computed_torque_gives_the_numbers_of_modern_robotics():
+    """With the integral that its function adds to, and against its own code in other states."""
+    between = np.array(
+        [
+            [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0.089159], [0, 0, 0, 1]],
+            [[0, 0, 1, 0.28], [0, 1, 0, 0.13585], [-1, 0, 0, 0], [0, 0, 0, 1]],
+            [[1, 0, 0, 0], [0, 1, 0, -0.1197], [0, 0, 1, 0.395], [0, 0, 0, 1]],
+            [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0.14225], [0, 0, 0, 1]],
+        ]
+    )
+    inertias = np.array(
+        [
+            np.diag([0.010267, 0.010267, 0.00666, 3.7, 3.7, 3.7]),
+            np.diag([0.22689, 0.22689, 0.0151074, 8.393, 8.393, 8.393]),
+            np.diag([0.0494433, 0.0494433, 0.004095, 2.275, 2.275, 2.275]),
+        ]
+    )
+    screws = np.array([[1, 0, 1, 0, 1, 0], [0, 1, 0, -0.089, 0, 0], [0, 1, 0, -0.089, 0, 0.425]], float)
+    length = np.linalg.norm(screws[:, :3], axis=1)  # the first is no unit screw: its joint turns sqrt 2 times as far
+    home = list(itertools.accumulate(between, np.matmul))
+    chain = jaxdyn.from_screws(screws / length[:, None], home[:3], inertias, tip_pose=home[3], gravity=(0, 0, -9.8))
+
+    @jax.jit
+    def ours(q, v, total, q_d, v_d, a_d):
+        reference = jaxdyn.JointReference(q_d * length, v_d * length, a_d * length)
+        integral = jaxdyn.ErrorIntegral(jnp.zeros(3)).update(
+            chain, q * length, jaxdyn.JointReference((q + total) * length, v, v), 1.0
+        )
+        return length * jaxdyn.computed_torque(chain, q * length, v * length, reference, 1.3, 1.1, integral, 1.2)
+
+    def theirs(q, v, total, q_d, v_d, a_d):
+        g = np.array([0, 0, -9.8])
+        gains = {"Kp": 1.3, "Ki": 1.2, "Kd": 1.1}
+        return mr.ComputedTorque(q, v, total, g, between, inertias, screws.T, q_d, v_d, a_d, **gains)
+
+    rng = np.random.default_rng(0)
+    documented = np.array([[0.1] * 3, [0.1, 0.2, 0.3], [0.2] * 3, [1.0] * 3, [2, 1.2, 2], [0.1] * 3])
+    for k, x in enumerate((documented, *rng.normal(size=(3, 6, 3)))):
+        q, v, total, q_d, v_d, a_d = x
+        got = ours(q, v, total + q_d - q, q_d, v_d, a_d)  # it adds the present error to the sum
+        assert relative(got, theirs(q, v, total, q_d, v_d, a_d)) < 1e-12
+        if k == 0:
+            np.testing.assert_allclose(got, [133.00525246, -29.94223324, -3.03276856], atol=1e-8)
+
+
+def test_the_error_under_computed_torque_is_a_linear_oscillator():
+    """Friction, springs and all: at random states, and over a second against the oscillator's closed form."""
+    chain = dataclasses.replace(random_chain(3, 4), coulomb_velocity=jnp.full(3, 0.5))
+    q, v, _ = random_state(3, 1)
+    reference = wave(jnp.zeros(3), 0.4, 3.0)
+
+    @once
+    def run(q, v):
+        def rate(t, state):
+            x, u = state
+            tau = jaxdyn.computed_torque(chain, x, u, reference(t), KP, KD)
+            return u, acceleration(chain, x, u, tau)
+
+        wanted = reference(0.3)
+        found = rate(0.3, (q, v))[1]
+        left = wanted.a - found + KD * (wanted.v - v) + KP * (wanted.q - q)
+        return left, found, runge_kutta(rate, (q, v), 2e-3, 500)[0]
+
+    left, found, positions = run(q, v)
+    assert np.abs(left).max() < 1e-12 * np.abs(found).max()
+    t = np.arange(501) * 2e-3
+    at = [np.asarray(x) for x in jax.vmap(reference)(jnp.asarray(t))]
+    e, rate = at[0][0] - q, at[1][0] - v
+    roots = np.roots([1, KD, KP]).astype(complex)
+    weights = np.linalg.solve(np.array([[1, 1], roots]), np.array([e, rate], complex))
+    exact = (np.exp(np.outer(t, roots)) @ weights).real
+    assert np.abs(at[0] - positions - exact).max() < 1e-7
+
+
+def test_gravity_compensation_and_pd_lose_energy_at_the_rate_of_their_damping():
+    chain = random_chain(3, 5)
+    q, v, goal = random_state(3, 2)
+
+    @once
+    def run(q, v):
+        tau = jaxdyn.pd_gravity_control(chain, q, v, goal, 30.0, jnp.array([2.0, 1.0, 3.0]))
+        rate = along(kinetic_and_spring(chain, goal, 30.0), (q, v), (v, acceleration(chain, q, v, tau)))
+        floating = jaxdyn.gravity_compensation(chain, q, v, 0.5)
+        kinetic = lambda state: jaxdyn.kinetic_energy(chain, *state)
+        free = along(kinetic, (q, v), (v, acceleration(chain, q, v, floating)))
+        friction = v @ jaxdyn.friction_force(chain, v)
+        return rate + v @ (jnp.array([2.0, 1.0, 3.0]) * v) + friction, free + 0.5 * v @ v + friction
+
+    assert np.abs(run(q, v)).max() < 1e-10
+
+
+@pytest.mark.thorough
+def test_pd_with_gravity_brings_a_panda_to_its_goal():
+    """From far away: V never increases, and the arm arrives."""
+    panda = jaxdyn.robots.panda()
+    start = jnp.array([0.0, -0.3, 0.0, -2.2, 0.0, 2.0, 0.8])
+    goal = jnp.array([0.9, 0.5, -0.6, -1.2, 0.5, 2.6, -0.4])
+    kp = jnp.array([200.0, 200, 150, 150, 40, 40, 20])
+    kd = jnp.array([40.0, 40, 30, 30, 8, 8, 4])
+
+    @jax.jit
+    def run():
+        def rate(t, state):
+            q, v = state
+            return v, acceleration(panda, q, v, jaxdyn.pd_gravity_control(panda, q, v, goal, kp, kd))
+
+        def watch(t, state):
+            error = goal - state[0]
+            return jaxdyn.kinetic_energy(panda, *state) + 0.5 * error @ (kp * error), error, state[1]
+
+        return runge_kutta(rate, (start, jnp.zeros(7)), 2e-3, 4000, watch)
+
+    stored, error, speed = run()
+    assert np.diff(stored).max() < 1e-12 * stored[0]
+    assert stored[-1] < 1e-9 * stored[0]
+    assert np.abs(error[-1]).max() < 1e-4 and np.abs(speed[-1]).max() < 1e-3
+
+
+@pytest.mark.thorough
+def test_gains_about_a_quaternion_lose_energy_too():
+    chain = random_mechanism(3, free=False)
+    q, v, _ = mechanism_state(chain, 1)
+    goal, _, _ = mechanism_state(chain, 2)
+
+    @once
+    def run(q, v):
+        tau = jaxdyn.pd_gravity_control(chain, q, v, goal, 30.0, 2.0)
+        moved = lambda t: (jaxdyn.integrate(chain, q, t * v), v + t * acceleration(chain, q, v, tau))
+        energy = lambda t: kinetic_and_spring(chain, goal, 30.0)(moved(t))
+        return along(energy, jnp.zeros(()), jnp.ones(())) + 2 * v @ v + v @ jaxdyn.friction_force(chain, v)
+
+    assert abs(run(q, v)) < 1e-10
+
+
+def test_the_momentum_s_drift():
+    chain = random_chain(4, 6)
+    q, v, _ = random_state(4, 3)
+
+    @once
+    def both(q, v):
+        direct = jaxdyn.coriolis_matrix(chain, q, v).T @ v - jaxdyn.gravity_force(chain, q)
+        return jaxdyn.momentum_drift(chain, q, v), direct - chain.stiffness * (q - chain.rest_position)
+
+    got, expected = both(q, v)
+    assert relative(got, expected) < 1e-12
+
+
+def watched(chain, observer, start, torque, external, dt, steps):
+    """The states of an observer while the robot moves."""
+
+    def controller(state, t, q, v):
+        observed, applied = state
+        observed = jax.lax.cond(t > 0, lambda s: observer.update(chain, s, q, v, applied, dt), lambda s: s, observed)
+        tau = torque(t, q, v)
+        return tau, (observed, tau)
+
+    first = observer.start(chain, start, jnp.zeros(chain.nv)), jnp.zeros(chain.nv)
+    return jaxdyn.controlled_rollout(
+        chain, start, jnp.zeros(chain.nv), controller, first, dt, steps, "rk4", disturbance=external
+    )
+
+
+def test_the_residual_is_the_external_torque_through_a_first_order_filter():
+    chain = dataclasses.replace(jaxdyn.textbook.pendulum(2, damping=0.2), armature=jnp.full(2, 0.1))
+    pushed, dt, begin = jnp.array([1.5, -0.7]), 1e-3, 0.1
+    observer = jaxdyn.MomentumObserver(jnp.array([20.0, 60.0]), jnp.array([1.0, 0.5]))
+    torque = lambda t, q, v: 3 * jnp.sin(jnp.array([4.0, 7.0]) * t)
+    external = lambda t, q, v: jnp.where(t > begin - dt / 2, 1.0, 0.0) * pushed
+    motion = jax.jit(lambda q: watched(chain, observer, q, torque, external, dt, 400))(jnp.array([0.4, -0.9]))
+    residual = np.asarray(motion.state[0].residual)  # of row k: found at the start of period k, from samples until then
+    t = (np.arange(401) - 1)[:, None] * dt
+    exact = pushed * np.where(t > begin, -np.expm1(-np.array([20.0, 60.0]) * (t - begin)), 0)
+    assert np.abs(residual - exact).max() < 1e-5
+    hit = jax.vmap(observer.collision)(motion.state[0])
+    first = int(np.argmax(hit.detected))
+    assert t[first] == pytest.approx(begin - np.log(1 - 0.5 / 0.7) / 60, abs=dt) and int(hit.last[first]) == 1
+    assert not hit.detected[:100].any() and hit.joints[-1].all()
+    assert bool(observer.collision(motion.state[0]._replace(residual=jnp.full(2, jnp.nan))).detected)
+    np.testing.assert_allclose(jaxdyn.collision_threshold(motion.state[0].residual), 1.5 * np.abs(residual).max(0))
+
+
+def test_a_rollout_without_memory_is_a_rollout():
+    chain = jaxdyn.textbook.pendulum(2, damping=0.1)
+    q, v, _ = random_state(2, 5)
+    policy = lambda t, q, v: jaxdyn.gravity_force(chain, q) + 5.0 * (jnp.sin(t) - q) - v
+
+    @once
+    def run(q, v):
+        plain = jaxdyn.rollout(chain, q, v, policy, 2e-3, 20, every=5)
+        count = lambda state, t, q, v: (policy(t, q, v), state + 1)
+        return plain, jaxdyn.controlled_rollout(chain, q, v, count, jnp.zeros((), int), 2e-3, 20, every=5)
+
+    plain, motion = run(q, v)
+    assert relative(motion.q, plain[0]) < 1e-14 and relative(motion.v, plain[1]) < 1e-14
+    assert list(motion.state) == [0, 5, 10, 15, 20] and motion.t[-1] == pytest.approx(0.04)
+    assert relative(motion.tau[-1], policy(0.038, *(jnp.asarray(x) for x in (motion.q[-1], motion.v[-1])))) < 0.05
+
+
+def test_what_controllers_refuse():
+    chain, q = jaxdyn.textbook.pendulum(2), jnp.zeros(2)
+    reference = jaxdyn.hold_configuration(chain, q)
+    with pytest.raises(jaxdyn.ControlError, match="kp has shape"):
+        jax.eval_shape(lambda q: jaxdyn.pd_gravity_control(chain, q, q, q, jnp.ones(3), 1.0), q)
+    with pytest.raises(jaxdyn.ControlError, match="kd has shape"):
+        jax.eval_shape(lambda q: jaxdyn.computed_torque(chain, q, q, reference, 1.0, jnp.ones((2, 3))), q)
+    with pytest.raises(jaxdyn.ControlError, match="substeps=0"):
+        jaxdyn.controlled_rollout(chain, q, q, lambda s, t, q, v: (q, s), q, 1e-3, 2, substeps=0)
+    with pytest.raises(jaxdyn.ControlError, match="torques have shape"):
+        jaxdyn.controlled_rollout(chain, q, q, lambda s, t, q, v: (q[:1], s), q, 1e-3, 2)
+    with pytest.raises(jaxdyn.ControlError, match="gain is"):
+        jaxdyn.MomentumObserver(-1.0).start(chain, q, q)
+    with pytest.raises(jaxdyn.ControlError, match="threshold has shape"):
+        jaxdyn.MomentumObserver(1.0, jnp.ones(3)).start(chain, q, q)

@@ -1,0 +1,214 @@
+"""Controllers of a frame: decoupled accelerations, exact springs, the energy that impedances store, singular tasks."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxdyn
+from closed_loops import acceleration, along, runge_kutta
+from helpers import once, random_rotation, relative
+
+POSE_KP = np.diag([30.0, 20, 40, 90, 70, 50])
+
+
+def state_of(panda, seed=0):
+    rng = np.random.default_rng(seed)
+    q = jnp.array([0.1, -0.3, 0.2, -2.0, 0.3, 2.0, 0.8]) + jnp.asarray(rng.normal(size=7) * 0.1)
+    return q, jnp.asarray(rng.normal(size=7)), jnp.asarray(rng.normal(size=7) * 5)
+
+
+def reference_near(panda, q, seed=1):
+    """A pose some way off, moving and accelerating."""
+    rng = np.random.default_rng(seed)
+    t = jaxdyn.frame_pose(panda, q)
+    off = jaxdyn.se3.pose_exp(jnp.asarray(rng.normal(size=6) * np.array([0.5] * 3 + [0.1] * 3)))
+    twist, acceleration = jnp.asarray(rng.normal(size=(2, 6)))
+    return jaxdyn.TaskReference(t @ off, twist, acceleration)
+
+
+def stiffness(seed=3):
+    rng = np.random.default_rng(seed)
+    root = rng.normal(size=(6, 6)) * np.array([3.0] * 3 + [15.0] * 3)[:, None]
+    return jnp.asarray(root @ root.T)
+
+
+@pytest.fixture(scope="module")
+def panda():
+    return dataclasses.replace(jaxdyn.robots.panda(), viscous_friction=jnp.full(7, 0.3))
+
+
+def test_operational_space_control_accelerates_the_frame_as_wanted(panda):
+    """For every half of the pose, with a posture torque that must not be seen."""
+    q, v, tau_0 = state_of(panda)
+
+    @once
+    def run(q, v, tau_0):
+        reference = reference_near(panda, q)
+        out = {}
+        for task, rows in (("pose", slice(0, 6)), ("position", slice(3, 6)), ("orientation", slice(0, 3))):
+            kp = jnp.asarray(POSE_KP)[rows, rows]
+            got = jaxdyn.operational_space_control(panda, q, v, reference, kp, 6.0, tau_0, task=task)
+            j = jaxdyn.jacobian(panda, q, reference="mixed")
+            dj = jaxdyn.jacobian_derivative(panda, q, v, reference="mixed")
+            found = (j @ acceleration(panda, q, v, got.tau) + dj @ v)[rows]
+            error = jaxdyn.so3.rotation_log(reference.pose[:3, :3] @ jaxdyn.frame_pose(panda, q)[:3, :3].T)
+            error = jnp.concatenate([error, reference.pose[:3, 3] - jaxdyn.frame_pose(panda, q)[:3, 3]])[rows]
+            wanted = reference.acceleration[rows] + 6.0 * (reference.twist - j @ v)[rows] + kp @ error
+            out[task] = found, wanted, got
+        return out
+
+    for task, (found, wanted, got) in run(q, v, tau_0).items():
+        assert relative(found, wanted) < 1e-10, task
+        assert int(got.status) == jaxdyn.TaskStatus.REGULAR and 1e-3 < float(got.conditioning) <= 1
+
+
+def test_the_spring_s_wrench_is_the_gradient_of_its_energy():
+    rng = np.random.default_rng(0)
+    k = stiffness()
+    poses = [
+        jnp.asarray(np.block([[random_rotation(rng), rng.normal(size=(3, 1))], [np.zeros((1, 3)), np.ones((1, 1))]]))
+        for _ in range(2)
+    ]
+
+    @jax.jit
+    def run(t, wanted):
+        def energy(twist, task, k):  # of the pose moved by a twist in world axes, about the frame's origin
+            turn = jaxdyn.so3.rotation_exp(twist[:3])
+            moved = jaxdyn.se3.pose(turn @ t[:3, :3], t[:3, 3] + twist[3:])
+            return jaxdyn.task_spring(moved, wanted, k, task).energy
+
+        out = {}
+        for task, rows in (("pose", slice(0, 6)), ("position", slice(3, 6)), ("orientation", slice(0, 3))):
+            gradient = jax.grad(energy)(jnp.zeros(6), task, k[rows, rows])[rows]
+            out[task] = jaxdyn.task_spring(t, wanted, k[rows, rows], task).wrench, -gradient
+        return out
+
+    for task, (wrench, expected) in run(*poses).items():
+        assert relative(wrench, expected) < 1e-12, task
+
+
+@pytest.mark.thorough
+def test_impedance_stores_the_energy_it_claims(panda):
+    """dE/dt = -V~ . D V~ + V~ . F_ext, exactly, with any stiffness, a moving goal, motion in the null space and a posture."""
+    q, v, tau_0 = state_of(panda, 2)
+    k, rng = stiffness(), np.random.default_rng(5)
+    d = jnp.asarray(np.diag([2.0, 3, 4, 30, 20, 40]))
+    pushed = jnp.asarray(rng.normal(size=6) * 10)
+
+    @once
+    def run(q, v, tau_0):
+        reference = reference_near(panda, q, 4)
+        reference = reference._replace(twist=reference.twist.at[:3].set(0.0))  # axes that do not turn
+        got = jaxdyn.impedance_control(panda, q, v, reference, k, d, tau_0)
+        j = jaxdyn.jacobian(panda, q, reference="mixed")
+        a = acceleration(panda, q, v, got.tau + j.T @ pushed)
+
+        def energy(state):
+            x, u, t = state
+            moved = reference.pose.at[:3, 3].add(t * reference.twist[3:])
+            wanted = jaxdyn.TaskReference(moved, reference.twist + t * reference.acceleration, reference.acceleration)
+            return jaxdyn.impedance_energy(panda, x, u, wanted, k)
+
+        zero = jnp.zeros(())
+        change = along(energy, (q, v, zero), (v, a, jnp.ones(())))
+        rate = j @ v - reference.twist
+        # the simple one, at rest
+        tau = jaxdyn.stiffness_control(panda, q, v, reference.pose, k, d, 0.7)
+        whole = lambda s: (
+            jaxdyn.kinetic_energy(panda, *s)
+            + jaxdyn.task_spring(jaxdyn.frame_pose(panda, s[0]), reference.pose, k).energy
+        )
+        simple = along(whole, (q, v), (v, acceleration(panda, q, v, tau + j.T @ pushed)))
+        losses = (j @ v) @ d @ (j @ v) + 1.0 * v @ v  # 0.7 and the robot's own 0.3
+        return change, -rate @ d @ rate + rate @ pushed, simple, (j @ v) @ pushed - losses
+
+    change, expected, simple, expected_simple = run(q, v, tau_0)
+    assert change == pytest.approx(expected, rel=1e-9)
+    assert simple == pytest.approx(expected_simple, rel=1e-10)
+
+
+@pytest.mark.thorough
+def test_a_panda_on_a_spring_comes_to_rest(panda):
+    """Pushed and let go: what it stores never increases, the frame comes home, and the damping is what was asked for."""
+    q = state_of(panda, 3)[0]
+    k = jnp.diag(jnp.array([30.0, 30, 30, 400, 400, 400]))
+
+    @jax.jit
+    def run(q):
+        home = jaxdyn.hold_pose(jaxdyn.frame_pose(panda, q))
+        at_home = jaxdyn.task_space(panda, q, jnp.zeros(7))
+        damping = jaxdyn.impedance_damping(at_home.inertia, k, 0.8)
+
+        def rate(t, state):
+            x, u = state
+            posture = jaxdyn.posture_torque(panda, x, u, q, 20.0, 8.0)
+            return u, acceleration(panda, x, u, jaxdyn.impedance_control(panda, x, u, home, k, damping, posture).tau)
+
+        def watch(t, state):
+            error = jaxdyn.frame_pose(panda, state[0])[:3, 3] - home.pose[:3, 3]
+            return jaxdyn.impedance_energy(panda, *state, home, k), error
+
+        moving = jnp.array([0.5, 0.4, -0.6, 0.5, 0.9, -0.8, 1.0])
+        return runge_kutta(rate, (q, moving), 2e-3, 1500, watch), at_home.inertia, damping
+
+    (stored, error), inertia, damping = run(q)
+    assert np.diff(stored).max() < 1e-12 * stored[0]
+    assert stored[-1] < 1e-8 * stored[0] and np.abs(error[-1]).max() < 1e-5
+    values, modes = np.linalg.eig(np.linalg.solve(inertia, k))
+    modal = np.linalg.solve(modes, np.linalg.solve(inertia, damping)) @ modes
+    assert relative(modal, np.diag(1.6 * np.sqrt(values))) < 1e-9
+
+
+def test_singular_tasks_are_damped_and_say_so():
+    """A planar arm cannot move out of its plane, nor along itself when stretched: torques stay small, the status tells."""
+    arm = jaxdyn.textbook.pendulum(3)
+
+    @once
+    def run(q, k):
+        reference = jaxdyn.hold_pose(jaxdyn.frame_pose(arm, q).at[:3, 3].add(0.1))
+        got = jaxdyn.operational_space_control(arm, q, jnp.zeros(3), reference, k, 4.0, task="position")
+        return got
+
+    regular = run(jnp.array([0.3, 0.8, -0.9]), 10.0)
+    stretched = run(jnp.array([0.3, 0.0, 0.0]), 10.0)
+    for got in (regular, stretched):  # out of the plane nothing moves
+        assert int(got.status) == jaxdyn.TaskStatus.DAMPED and abs(float(got.conditioning)) < 1e-12
+        assert np.abs(got.tau).max() < 1e3
+    broken = run(jnp.array([0.3, 0.8, jnp.nan]), 10.0)
+    assert int(broken.status) == jaxdyn.TaskStatus.NOT_FINITE and np.isnan(broken.conditioning)
+    assert "do not send" in jaxdyn.TaskStatus(int(broken.status)).message
+    with pytest.raises(jaxdyn.ControlError, match="a task is"):
+        jaxdyn.task_space(arm, jnp.zeros(3), jnp.zeros(3), task="pitch")
+
+
+@pytest.mark.thorough
+def test_a_panda_passes_through_a_singularity(panda):
+    """Led along a line out of reach it stretches, stays bounded and comes back; damped there alone."""
+    q = jnp.array([0.0, 0.4, 0.0, -1.6, 0.0, 2.0, 0.8])
+    light = dataclasses.replace(panda, gravity=panda.gravity)
+
+    @jax.jit
+    def run(q):
+        first = jaxdyn.frame_pose(panda, q)
+
+        def controller(state, t, x, u):
+            along = 0.35 * (1 - jnp.cos(jnp.pi * t / 2))  # out by 0.7 m in 2 s, and back
+            pose = first.at[0, 3].add(along)
+            reference = jaxdyn.hold_pose(pose)
+            posture = jaxdyn.posture_torque(panda, x, u, q, 4.0, 6.0)
+            got = jaxdyn.operational_space_control(
+                panda, x, u, reference, 100.0, 20.0, posture, task="position", threshold=0.02
+            )
+            return got.tau, (got.status, got.conditioning, got.error)
+
+        state = jnp.zeros((), jnp.int32), jnp.ones(()), jnp.zeros(3)
+        return jaxdyn.controlled_rollout(light, q, jnp.zeros(7), controller, state, 1e-3, 5000, every=5)
+
+    motion = run(q)
+    status, conditioning, error = motion.state
+    assert np.isfinite(motion.q).all() and np.abs(motion.v).max() < 30 and np.abs(motion.tau).max() < 2000
+    assert 0 < (status == jaxdyn.TaskStatus.DAMPED).mean() < 0.8 and conditioning[1:].min() < 0.01
+    assert np.linalg.norm(error[-1]) < 0.02
