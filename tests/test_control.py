@@ -188,7 +188,7 @@ def watched(chain, observer, start, torque, external, dt, steps):
 
 def test_the_residual_is_the_external_torque_through_a_first_order_filter():
     chain = dataclasses.replace(jaxdyn.textbook.pendulum(2, damping=0.2), armature=jnp.full(2, 0.1))
-    pushed, dt, begin = jnp.array([1.5, -0.7]), 1e-3, 0.1
+    pushed, dt, begin = np.array([1.5, -0.7]), 1e-3, 0.1
     observer = jaxdyn.MomentumObserver(jnp.array([20.0, 60.0]), jnp.array([1.0, 0.5]))
     torque = lambda t, q, v: 3 * jnp.sin(jnp.array([4.0, 7.0]) * t)
     external = lambda t, q, v: jnp.where(t > begin - dt / 2, 1.0, 0.0) * pushed

@@ -126,8 +126,8 @@ def test_impedance_stores_the_energy_it_claims(panda):
         return change, -rate @ d @ rate + rate @ pushed, simple, (j @ v) @ pushed - losses
 
     change, expected, simple, expected_simple = run(q, v, tau_0)
-    assert change == pytest.approx(expected, rel=1e-9)
-    assert simple == pytest.approx(expected_simple, rel=1e-10)
+    assert float(change) == pytest.approx(float(expected), rel=1e-9)
+    assert float(simple) == pytest.approx(float(expected_simple), rel=1e-10)
 
 
 @pytest.mark.thorough
@@ -185,30 +185,29 @@ def test_singular_tasks_are_damped_and_say_so():
 
 
 @pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_a_panda_passes_through_a_singularity(panda):
-    """Led along a line out of reach it stretches, stays bounded and comes back; damped there alone."""
+    """Led along a line out of its reach and back: it stretches, is damped there alone, stays bounded and returns."""
     q = jnp.array([0.0, 0.4, 0.0, -1.6, 0.0, 2.0, 0.8])
-    light = dataclasses.replace(panda, gravity=panda.gravity)
 
     @jax.jit
     def run(q):
         first = jaxdyn.frame_pose(panda, q)
 
         def controller(state, t, x, u):
-            along = 0.35 * (1 - jnp.cos(jnp.pi * t / 2))  # out by 0.7 m in 2 s, and back
-            pose = first.at[0, 3].add(along)
-            reference = jaxdyn.hold_pose(pose)
+            out = 0.17 * (1 - jnp.cos(jnp.pi * t / 4))  # by 0.34 m in 4 s, and back; stretched after about 0.3 m
+            reference = jaxdyn.hold_pose(first.at[0, 3].add(out))
             posture = jaxdyn.posture_torque(panda, x, u, q, 4.0, 6.0)
             got = jaxdyn.operational_space_control(
-                panda, x, u, reference, 100.0, 20.0, posture, task="position", threshold=0.02
+                panda, x, u, reference, 100.0, 20.0, posture, task="position", threshold=0.03
             )
             return got.tau, (got.status, got.conditioning, got.error)
 
         state = jnp.zeros((), jnp.int32), jnp.ones(()), jnp.zeros(3)
-        return jaxdyn.controlled_rollout(light, q, jnp.zeros(7), controller, state, 1e-3, 5000, every=5)
+        return jaxdyn.controlled_rollout(panda, q, jnp.zeros(7), controller, state, 1e-3, 8000, every=8)
 
     motion = run(q)
     status, conditioning, error = motion.state
-    assert np.isfinite(motion.q).all() and np.abs(motion.v).max() < 30 and np.abs(motion.tau).max() < 2000
-    assert 0 < (status == jaxdyn.TaskStatus.DAMPED).mean() < 0.8 and conditioning[1:].min() < 0.01
-    assert np.linalg.norm(error[-1]) < 0.02
+    assert np.isfinite(motion.q).all() and np.abs(motion.v).max() < 6 and np.abs(motion.tau).max() < 150
+    assert 0.3 < (np.asarray(status) == jaxdyn.TaskStatus.DAMPED).mean() < 0.6 and conditioning.min() < 1e-5
+    assert np.linalg.norm(error[-1]) < 0.01

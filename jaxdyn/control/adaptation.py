@@ -24,7 +24,7 @@ from ..spatial.pseudo_inertia import (
 )
 
 Bodies = Float[Array, "links 10"]
-Gains = float | Float[Array, "*gain"]
+Gains = float | Float[Array, "..."]
 
 _LARGEST_STEP = 0.25  # entry of a multiplicative step
 

@@ -35,7 +35,7 @@ class DriveAdaptation(eqx.Module):
         leakage: rate at which logarithms and offsets are drawn to where they started [1/s].
     """
 
-    gain: float | Float[Array, "*terms"] = 1.0
+    gain: float | Float[Array, "..."] = 1.0
     terms: tuple[str, ...] = eqx.field(static=True, default=("viscous", "coulomb"))
     leakage: float | Float[Array, ""] = 0.0
 

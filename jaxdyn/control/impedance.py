@@ -98,7 +98,7 @@ def impedance_control(
     posture: Float[Array, " nv"] | None = None,
     frame: str | None = None,
     task: Task = "pose",
-    threshold: float | Float[Array, ""] = 1e-3,
+    threshold: float | Float[Array, ""] = 1e-2,
 ) -> TaskTorque:
     """Lambda dV~/dt + mu V~ + D V~ - F_spring = F_ext for V~ = V - V_d: a moving spring and damper (Hogan 1985; Ott 2008).
 
@@ -148,7 +148,7 @@ def impedance_energy(
     stiffness: Gain,
     frame: str | None = None,
     task: Task = "pose",
-    threshold: float | Float[Array, ""] = 1e-3,
+    threshold: float | Float[Array, ""] = 1e-2,
 ) -> Float[Array, ""]:
     """E = V~ . Lambda V~ / 2 + the spring's energy, what `impedance_control` stores [J]; arguments as there."""
     space = task_space(chain, q, v, frame, task, threshold)

@@ -41,7 +41,7 @@ def operational_space_control(
     posture: Float[Array, " nv"] | None = None,
     frame: str | None = None,
     task: Task = "pose",
-    threshold: float | Float[Array, ""] = 1e-3,
+    threshold: float | Float[Array, ""] = 1e-2,
 ) -> TaskTorque:
     """tau = J^T Lambda (a_d + Kd (V_d - V) + Kp e - dJ/dt v) + C v + g + k + f + (1 - J^T J_bar^T) tau_0 (Khatib 1987).
 

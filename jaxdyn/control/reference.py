@@ -10,7 +10,7 @@ from ..errors import ControlError
 from ..model.chain import Chain
 from ..model.configuration import difference, integrate
 
-Gain = float | Float[Array, "*gain"]
+Gain = float | Float[Array, "..."]
 
 
 class JointReference(NamedTuple):

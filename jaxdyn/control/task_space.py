@@ -15,7 +15,7 @@ from ..model.chain import Chain
 from ..spatial.so3 import rotation_log
 
 Task = Literal["pose", "position", "orientation"]
-_IMMOBILE = 1e-4  # of the mobility of other directions: less counts as none
+_IMMOBILE = 1e-8  # of the mobility of the other half: less counts as none
 _ROWS = {"pose": slice(0, 6), "position": slice(3, 6), "orientation": slice(0, 3)}
 
 
@@ -44,7 +44,7 @@ class TaskSpace(NamedTuple):
         drift: dJ/dt v.
         inertia: Lambda = (J M^-1 J^T + damping)^-1.
         inverse: J_bar = M^-1 J^T Lambda.
-        conditioning: the least eigenvalue of J M^-1 J^T scaled to a diagonal of ones, in [0, 1]; 0 where it is singular.
+        conditioning: the least mobility by the mean one, x of `task_space`, in [0, 1]; 0 where J is singular.
         damped: whether anything was added.
     """
 
@@ -73,14 +73,14 @@ def task_space(
     v: Float[Array, " nv"],
     frame: str | None = None,
     task: Task = "pose",
-    threshold: float | Float[Array, ""] = 1e-3,
+    threshold: float | Float[Array, ""] = 1e-2,
 ) -> TaskSpace:
     """Jacobian, inertia and dynamically consistent inverse of a task, O(n^3), with damping where it is nearly singular.
 
-    With D the square roots of the diagonal of J M^-1 J^T, so that units do not matter, and x the least eigenvalue of
-    D^-1 J M^-1 J^T D^-1, damping is D^2 (e - x)^2 / e below the threshold e and nothing above: Lambda stays finite, no
-    direction is heavier than 4 / (3 e) times what its row alone would be, and it has a continuous derivative
-    (after Nakamura & Hanafusa 1986). The damping itself is taken as constant in derivatives.
+    D^2 holds the mean mobility of the angular and of the linear half of J M^-1 J^T, so that neither units nor axes matter. With
+    x the least eigenvalue of D^-1 J M^-1 J^T D^-1, D^2 (e - x)^2 / e is added below the threshold e and nothing above:
+    no direction is heavier than 4 / (3 e) times the mean, and Lambda has a continuous derivative (after Nakamura &
+    Hanafusa 1986). The damping itself is taken as constant in derivatives.
 
     Args:
         frame: link or frame; the chain's tip where None.
@@ -97,11 +97,10 @@ def task_space(
     mobility = j @ solved
     mobility = 0.5 * (mobility + mobility.T)
     fixed = jax.lax.stop_gradient(mobility)
-    diagonal = jnp.diagonal(fixed)
-    # a direction in which nothing moves is measured by those in which something does, of the same unit if there are any
-    largest = jnp.max(diagonal.reshape(-1, 3), axis=1)
-    largest = jnp.maximum(largest, _IMMOBILE * jnp.max(largest)) + jnp.finfo(j.dtype).tiny
-    roots = jnp.sqrt(jnp.maximum(diagonal, _IMMOBILE * jnp.repeat(largest, 3)))
+    # the angular and the linear half, each measured by its own mean, or by the other where it does not move at all
+    means = jnp.mean(jnp.diagonal(fixed).reshape(-1, 3), axis=1)
+    means = jnp.maximum(means, _IMMOBILE * jnp.max(means)) + jnp.finfo(j.dtype).tiny
+    roots = jnp.sqrt(jnp.repeat(means, 3))
     scaled = fixed / (roots[:, None] * roots[None, :])
     finite = jnp.isfinite(scaled).all()
     least = jnp.linalg.eigvalsh(jnp.where(finite, scaled, jnp.eye(len(roots), dtype=j.dtype)))[0]
