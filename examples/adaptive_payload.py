@@ -35,11 +35,12 @@ def reference(t):
     return jaxdyn.JointReference(position(t), velocity(t), jax.jacfwd(velocity)(t))
 
 
-def run(bodies):
+@jax.jit
+def run(gain):
     controller = jaxdyn.AdaptiveControl(
         slope=10.0,
         damping=jnp.array([20.0, 20.0, 15.0, 15.0, 4.0, 4.0, 2.0]),
-        bodies=bodies,
+        bodies=jaxdyn.NaturalAdaptation(gain),
         links=(model.link_names[-1],),
     )
 
@@ -54,8 +55,8 @@ def run(bodies):
     return motion.t, jax.vmap(position)(motion.t) - motion.q, estimate
 
 
-t, error, estimate = jax.jit(lambda: run(jaxdyn.NaturalAdaptation(gain=1.0)))()
-_, without, _ = jax.jit(lambda: run(None))()
+t, error, estimate = run(10.0)
+_, without, _ = run(0.0)
 last = slice(-round(1.0 / DT / 10), None)
 rms = [float(jnp.sqrt((e[last] ** 2).mean())) for e in (without, error)]
 weighed = estimate[:, 0] - model.inertia[-1, 0]
@@ -71,7 +72,7 @@ figure = Figure(figsize=(9, 3.4), layout="constrained")
 left, right = figure.subplots(1, 2)
 for e, label in ((without, "fixed model"), (error, "adaptive")):
     left.semilogy(t, jnp.maximum(jnp.linalg.norm(e, axis=1), 1e-6), label=label)
-left.set(xlabel="time [s]", ylabel="tracking error |q_d - q| [rad]")
+left.set(xlabel="time [s]", ylabel="tracking error |q_d - q| [rad]", ylim=(1e-4, None))
 left.legend()
 right.plot(t, weighed, label="mass [kg]")
 right.axhline(LOAD, color="tab:blue", linestyle=":", linewidth=1)

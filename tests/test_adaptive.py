@@ -55,6 +55,8 @@ def closed_loop(controller, truth, model, reference):
     return rate
 
 
+@pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_the_product_with_the_regressor_without_the_regressor():
     chain = random_chain(4, 2)
     q, v, a = random_state(4, 1)
@@ -69,6 +71,7 @@ def test_the_product_with_the_regressor_without_the_regressor():
 
 
 @pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_the_product_on_a_mechanism_in_batches_and_its_derivative():
     chain = random_mechanism(1)
     q, v, a = mechanism_state(chain, 1)
@@ -86,7 +89,8 @@ def test_the_product_on_a_mechanism_in_batches_and_its_derivative():
         assert relative(got, expected) < 1e-12
 
 
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.thorough
+@pytest.mark.parametrize("law", ["natural", pytest.param("euclidean", marks=pytest.mark.exhaustive)])
 def test_the_lyapunov_function_changes_at_the_rate_of_the_damping_alone(law):
     """dV/dt = -s . K s to rounding at a random state, the model wrong in every parameter, friction and armature adapted too."""
     truth = random_chain(3, 7)
@@ -128,6 +132,7 @@ def elbow(theta, q, v):
     return mass, coriolis, np.array([d * c1 + e * c12, e * c12])
 
 
+@pytest.mark.thorough
 def test_the_elbow_arm_against_its_closed_form():
     """The law of Slotine & Li in the arm's five parameters, plant and all in NumPy, beside ours in twenty."""
     truth = jaxdyn.textbook.planar_elbow(m1=1.3, m2=0.9, l1=0.8)
@@ -173,7 +178,9 @@ def test_the_elbow_arm_against_its_closed_form():
     assert relative(got, np.array(expected)) < 1e-9
 
 
-@pytest.mark.parametrize("kind", ["float64", "float32"])
+@pytest.mark.parametrize(
+    "kind", ["float64", pytest.param("float32", marks=[pytest.mark.thorough, pytest.mark.exhaustive])]
+)
 def test_estimates_stay_possible_bodies_however_violent_the_gradient(kind):
     rng = np.random.default_rng(1)
     dtype = jnp.dtype(kind)
@@ -213,14 +220,14 @@ def simulated(controller, truth, model, reference, dt, steps, watch):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("law", ["natural", "euclidean"])
+@pytest.mark.parametrize("law", ["natural", pytest.param("euclidean", marks=pytest.mark.exhaustive)])
 def test_a_panda_of_other_masses_is_tracked(law):
     """Every mass wrong by up to a quarter and 2 kg in the hand: V never increases, the error goes, bodies stay possible."""
     model = jaxdyn.robots.panda()
     load = jaxdyn.solids.sphere(2.0, 0.06, jaxdyn.se3.pose(jnp.eye(3), jnp.array([0.02, 0.0, 0.15])))
     truth = disturbed(model, 3)
     truth = jaxdyn.with_inertial_parameters(truth, truth.inertia.at[-1].add(load))
-    laws = {"natural": jaxdyn.NaturalAdaptation(0.2), "euclidean": jaxdyn.EuclideanAdaptation(1.0)}
+    laws = {"natural": jaxdyn.NaturalAdaptation(20.0), "euclidean": jaxdyn.EuclideanAdaptation(5.0)}
     controller = jaxdyn.AdaptiveControl(8.0, jnp.array([30.0, 30, 20, 20, 8, 8, 5]), laws[law])
     reference = wave(jnp.array([0.0, -0.3, 0.0, -2.0, 0.0, 2.0, 0.8]), 0.3, 2.0)
 
@@ -235,14 +242,15 @@ def test_a_panda_of_other_masses_is_tracked(law):
         return simulated(controller, truth, model, reference, 2e-3, 5000, watch)
 
     value, error, pi = run()
-    assert np.diff(value).max() < 1e-9 * value[0]
-    assert np.abs(error[-500:]).max() < 0.02 * np.abs(error).max()
+    assert np.diff(value).max() < 0
+    assert np.abs(error[-500:]).max() < 0.03 * np.abs(error).max()
     if law == "natural":
         least = np.linalg.eigvalsh(jax.vmap(jax.vmap(jaxdyn.inertia.pseudo_inertia))(pi[::50]))[..., 0]
         assert least.min() > 0
 
 
 @pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_friction_and_a_payload_are_learnt_by_the_sampled_controller():
     """One link adapted, friction of all joints, 1 kHz: the error fades and the load that the motion excites is found."""
     model = dataclasses.replace(
@@ -256,7 +264,7 @@ def test_friction_and_a_payload_are_learnt_by_the_sampled_controller():
     truth = jaxdyn.with_inertial_parameters(model, model.inertia.at[-1].multiply(1.6))
     truth = dataclasses.replace(truth, viscous_friction=jnp.array([0.5, 0.1]), coulomb_friction=jnp.array([0.4, 0.6]))
     controller = jaxdyn.AdaptiveControl(
-        6.0, 6.0, jaxdyn.NaturalAdaptation(0.3), jaxdyn.DriveAdaptation(2.0), links=(model.link_names[-1],)
+        6.0, 6.0, jaxdyn.NaturalAdaptation(3.0), jaxdyn.DriveAdaptation(5.0), links=(model.link_names[-1],)
     )
     reference = wave(jnp.array([0.3, -0.5]), 0.8, 2.0)
 
@@ -268,7 +276,7 @@ def test_friction_and_a_payload_are_learnt_by_the_sampled_controller():
 
         start = jnp.array([0.3, -0.5])
         motion = jaxdyn.controlled_rollout(
-            truth, start, jnp.zeros(2), law, controller.start(model), 1e-3, 60000, "rk4", every=10
+            truth, start, jnp.zeros(2), law, controller.start(model), 1e-3, 40000, "rk4", every=10
         )
         wanted = jax.vmap(reference)(motion.t)
         value = lambda *x: lyapunov(controller, truth, model, *x)
@@ -284,6 +292,8 @@ def test_friction_and_a_payload_are_learnt_by_the_sampled_controller():
     np.testing.assert_array_equal(last.inertia[0], model.inertia[0])
 
 
+@pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_leakage_draws_estimates_back():
     rng = np.random.default_rng(3)
     pi = jnp.asarray(np.array([random_inertia(rng), random_inertia(rng)]))

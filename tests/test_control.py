@@ -69,6 +69,7 @@ def test_computed_torque_gives_the_numbers_of_modern_robotics():
             np.testing.assert_allclose(got, [133.00525246, -29.94223324, -3.03276856], atol=1e-8)
 
 
+@pytest.mark.thorough
 def test_the_error_under_computed_torque_is_a_linear_oscillator():
     """Friction, springs and all: at random states, and over a second against the oscillator's closed form."""
     chain = dataclasses.replace(random_chain(3, 4), coulomb_velocity=jnp.full(3, 0.5))
@@ -98,6 +99,8 @@ def test_the_error_under_computed_torque_is_a_linear_oscillator():
     assert np.abs(at[0] - positions - exact).max() < 1e-7
 
 
+@pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_gravity_compensation_and_pd_lose_energy_at_the_rate_of_their_damping():
     chain = random_chain(3, 5)
     q, v, goal = random_state(3, 2)
@@ -122,7 +125,7 @@ def test_pd_with_gravity_brings_a_panda_to_its_goal():
     start = jnp.array([0.0, -0.3, 0.0, -2.2, 0.0, 2.0, 0.8])
     goal = jnp.array([0.9, 0.5, -0.6, -1.2, 0.5, 2.6, -0.4])
     kp = jnp.array([200.0, 200, 150, 150, 40, 40, 20])
-    kd = jnp.array([40.0, 40, 30, 30, 8, 8, 4])
+    kd = jnp.array([40.0, 40, 30, 30, 4, 4, 1])
 
     @jax.jit
     def run():
@@ -134,7 +137,7 @@ def test_pd_with_gravity_brings_a_panda_to_its_goal():
             error = goal - state[0]
             return jaxdyn.kinetic_energy(panda, *state) + 0.5 * error @ (kp * error), error, state[1]
 
-        return runge_kutta(rate, (start, jnp.zeros(7)), 2e-3, 4000, watch)
+        return runge_kutta(rate, (start, jnp.zeros(7)), 1e-3, 6000, watch)
 
     stored, error, speed = run()
     assert np.diff(stored).max() < 1e-12 * stored[0]
@@ -143,6 +146,7 @@ def test_pd_with_gravity_brings_a_panda_to_its_goal():
 
 
 @pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_gains_about_a_quaternion_lose_energy_too():
     chain = random_mechanism(3, free=False)
     q, v, _ = mechanism_state(chain, 1)
@@ -158,6 +162,8 @@ def test_gains_about_a_quaternion_lose_energy_too():
     assert abs(run(q, v)) < 1e-10
 
 
+@pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_the_momentum_s_drift():
     chain = random_chain(4, 6)
     q, v, _ = random_state(4, 3)
@@ -186,6 +192,8 @@ def watched(chain, observer, start, torque, external, dt, steps):
     )
 
 
+@pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_the_residual_is_the_external_torque_through_a_first_order_filter():
     chain = dataclasses.replace(jaxdyn.textbook.pendulum(2, damping=0.2), armature=jnp.full(2, 0.1))
     pushed, dt, begin = np.array([1.5, -0.7]), 1e-3, 0.1
@@ -205,6 +213,8 @@ def test_the_residual_is_the_external_torque_through_a_first_order_filter():
     np.testing.assert_allclose(jaxdyn.collision_threshold(motion.state[0].residual), 1.5 * np.abs(residual).max(0))
 
 
+@pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_a_rollout_without_memory_is_a_rollout():
     chain = jaxdyn.textbook.pendulum(2, damping=0.1)
     q, v, _ = random_state(2, 5)
