@@ -232,6 +232,72 @@ def test_a_rollout_without_memory_is_a_rollout():
     assert relative(motion.tau[-1], policy(0.038, *(jnp.asarray(x) for x in (motion.q[-1], motion.v[-1])))) < 0.05
 
 
+def everything(chain, q, v):
+    """What every controller commands, and the next states of those with a memory."""
+    reference = jaxdyn.JointReference(0.5 * q, 0.2 * v, v)
+    pose = jaxdyn.frame_pose(chain, 0.9 * q)
+    task = jaxdyn.TaskReference(pose, 0.1 * jnp.ones_like(pose, shape=6), jnp.ones_like(pose, shape=6))
+    integral = jaxdyn.ErrorIntegral(v).update(chain, q, reference, 1e-3, 2.0)
+    posture = jaxdyn.posture_torque(chain, q, v, 0.8 * q, 3.0, 1.0)
+    observer = jaxdyn.MomentumObserver(20.0, 1.0)
+    observed = observer.update(chain, observer.start(chain, q, v), 1.01 * q, v, posture, 1e-3)
+    out = {
+        "gravity": jaxdyn.gravity_compensation(chain, q, v, 0.1),
+        "pd": jaxdyn.pd_gravity_control(chain, q, v, 0.5 * q, 3.0, jnp.ones_like(v)),
+        "computed torque": jaxdyn.computed_torque(chain, q, v, reference, 9.0, 6.0, integral, 1.0),
+        "operational space": jaxdyn.operational_space_control(chain, q, v, task, 9.0, 6.0, posture)[:4],
+        "stiffness": jaxdyn.stiffness_control(chain, q, v, pose, 9.0, 1.0, 0.1),
+        "impedance": jaxdyn.impedance_control(chain, q, v, task, 9.0, 1.0, posture)[:4],
+        "energy": jaxdyn.impedance_energy(chain, q, v, task, 9.0, task="position"),
+        "damping": jaxdyn.impedance_damping(jaxdyn.task_space(chain, q, v).inertia, jnp.eye(6, dtype=v.dtype)),
+        "observer": (observed, observer.collision(observed).detected),
+    }
+    drives = jaxdyn.DriveAdaptation(1.0, ("viscous", "coulomb", "offset"))
+    for law in (jaxdyn.EuclideanAdaptation, jaxdyn.NaturalAdaptation, jaxdyn.LogCholeskyAdaptation):
+        controller = jaxdyn.AdaptiveControl(2.0, 3.0, law(0.1, 0.01), drives)
+        state = controller.start(chain)
+        ahead = controller.update(chain, state, q, v, reference, 1e-2)
+        out[law.__name__] = ahead, controller.torque(chain, ahead, q, v, reference)
+    return out
+
+
+@pytest.mark.thorough
+def test_types_follow_the_inputs():
+    """In single precision nothing turns double; what is traced is not compiled here."""
+    single = jax.tree.map(lambda x: x.astype(jnp.float32), (random_chain(3, 9), *random_state(3, 6)[:2]))
+
+    leaves = jax.tree.leaves(jax.eval_shape(everything, *single))
+    floats = [x for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)]
+    assert len(floats) > 25 and all(x.dtype == jnp.float32 for x in floats)
+
+
+@pytest.mark.thorough
+@pytest.mark.exhaustive
+def test_single_precision_batches_and_derivatives():
+    panda = jaxdyn.robots.panda(viscous_friction=0.2, coulomb_friction=0.1, coulomb_velocity=0.5)
+    q = jnp.array([0.1, -0.3, 0.2, -2.0, 0.3, 2.0, 0.8])
+    _, v, _ = random_state(7, 2)
+    weights = lambda out: [x for x in jax.tree.leaves(out) if jnp.issubdtype(x.dtype, jnp.floating)]
+    run = once(lambda q, v, chain: everything(chain, q, v))
+    double = weights(run(q, v, panda))
+    for x, y in zip(weights(run(*jax.tree.map(lambda x: x.astype(jnp.float32), (q, v, panda)))), double, strict=True):
+        assert relative(x, y) < 2e-2
+    many = once(jax.vmap(lambda q, v: everything(panda, q, v)))(jnp.stack([q, q + 0.1]), jnp.stack([v, v]))
+    for x, y in zip(weights(many), double, strict=True):
+        assert relative(x[0], y) < 1e-9
+
+    def total(q, v):  # a number whose gradient is compared with differences
+        return sum(
+            (jnp.sin(jnp.arange(x.size, dtype=x.dtype)) @ x.reshape(-1)) for x in weights(everything(panda, q, v))
+        )
+
+    value = once(total)
+    got = once(jax.grad(total))(q, v)
+    h = 1e-5
+    along = (value(q + h * v, v) - value(q - h * v, v)) / (2 * h)
+    assert relative(got @ v, along) < 1e-5
+
+
 def test_what_controllers_refuse():
     chain, q = jaxdyn.textbook.pendulum(2), jnp.zeros(2)
     reference = jaxdyn.hold_configuration(chain, q)

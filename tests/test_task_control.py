@@ -41,7 +41,9 @@ def panda():
     return dataclasses.replace(jaxdyn.robots.panda(), viscous_friction=jnp.full(7, 0.3))
 
 
-def test_operational_space_control_accelerates_the_frame_as_wanted(panda):
+@pytest.mark.thorough
+@pytest.mark.parametrize("tasks", [("pose",), pytest.param(("position", "orientation"), marks=pytest.mark.exhaustive)])
+def test_operational_space_control_accelerates_the_frame_as_wanted(panda, tasks):
     """For every half of the pose, with a posture torque that must not be seen."""
     q, v, tau_0 = state_of(panda)
 
@@ -49,7 +51,7 @@ def test_operational_space_control_accelerates_the_frame_as_wanted(panda):
     def run(q, v, tau_0):
         reference = reference_near(panda, q)
         out = {}
-        for task, rows in (("pose", slice(0, 6)), ("position", slice(3, 6)), ("orientation", slice(0, 3))):
+        for task, rows in ((task, task_rows(task)) for task in tasks):
             kp = jnp.asarray(POSE_KP)[rows, rows]
             got = jaxdyn.operational_space_control(panda, q, v, reference, kp, 6.0, tau_0, task=task)
             j = jaxdyn.jacobian(panda, q, reference="mixed")
@@ -66,6 +68,8 @@ def test_operational_space_control_accelerates_the_frame_as_wanted(panda):
         assert int(got.status) == jaxdyn.TaskStatus.REGULAR and 1e-3 < float(got.conditioning) <= 1
 
 
+@pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_the_spring_s_wrench_is_the_gradient_of_its_energy():
     rng = np.random.default_rng(0)
     k = stiffness()
@@ -82,7 +86,7 @@ def test_the_spring_s_wrench_is_the_gradient_of_its_energy():
             return jaxdyn.task_spring(moved, wanted, k, task).energy
 
         out = {}
-        for task, rows in (("pose", slice(0, 6)), ("position", slice(3, 6)), ("orientation", slice(0, 3))):
+        for task, rows in ((task, task_rows(task)) for task in ("pose", "position", "orientation")):
             gradient = jax.grad(energy)(jnp.zeros(6), task, k[rows, rows])[rows]
             out[task] = jaxdyn.task_spring(t, wanted, k[rows, rows], task).wrench, -gradient
         return out
@@ -92,6 +96,7 @@ def test_the_spring_s_wrench_is_the_gradient_of_its_energy():
 
 
 @pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_impedance_stores_the_energy_it_claims(panda):
     """dE/dt = -V~ . D V~ + V~ . F_ext, exactly, with any stiffness, a moving goal, motion in the null space and a posture."""
     q, v, tau_0 = state_of(panda, 2)
@@ -132,6 +137,7 @@ def test_impedance_stores_the_energy_it_claims(panda):
 
 
 @pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_a_panda_on_a_spring_comes_to_rest(panda):
     """Pushed and let go: what it stores never increases, the frame comes home, and the damping is what was asked for."""
     q = state_of(panda, 3)[0]
@@ -163,6 +169,7 @@ def test_a_panda_on_a_spring_comes_to_rest(panda):
     assert relative(modal, np.diag(1.6 * np.sqrt(values))) < 1e-9
 
 
+@pytest.mark.thorough
 def test_singular_tasks_are_damped_and_say_so():
     """A planar arm cannot move out of its plane, nor along itself when stretched: torques stay small, the status tells."""
     arm = jaxdyn.textbook.pendulum(3)
