@@ -79,6 +79,6 @@ right.axhline(LOAD, color="tab:blue", linestyle=":", linewidth=1)
 moment = estimate[:, 3] - model.inertia[-1, 3]
 right.plot(t, moment, color="tab:orange", label="first moment along the flange [kg m]")
 right.axhline(float(load[3]), color="tab:orange", linestyle=":", linewidth=1)
-right.set(xlabel="time [s]", ylabel="estimate of the load (dotted: true)")
+right.set(xlabel="time [s]", ylabel="estimate of the load (dotted: true)", ylim=(-0.2, 2.5 * LOAD))
 right.legend()
 figure.savefig("adaptive_payload.png", dpi=120)

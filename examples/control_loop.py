@@ -98,7 +98,7 @@ def main():
     left.axvline(1e6 * np.percentile(taken, 99), color="tab:red", linestyle="--", linewidth=1, label="99th percentile")
     left.axvline(1e6 * PERIOD, color="black", linewidth=1, label="the period")
     left.set(xscale="log", yscale="log", xlabel="[us]", ylabel="turns")
-    left.legend(fontsize="small")
+    left.legend(fontsize="small", loc="upper right")
     right.plot(PERIOD * np.arange(len(error)), 1e3 * error)
     right.set(xlabel="time [s]", ylabel="tracking error [mrad]")
     figure.savefig("control_loop.png", dpi=120)

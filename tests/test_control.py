@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jaxdyn
-from closed_loops import acceleration, along, runge_kutta, wave
+from closed_loops import acceleration, along, disturbed, runge_kutta, wave
 from helpers import mechanism_state, once, random_chain, random_mechanism, random_state, relative
 
 KP, KD = 40.0, 9.0
@@ -70,6 +70,7 @@ def test_computed_torque_gives_the_numbers_of_modern_robotics():
 
 
 @pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_the_error_under_computed_torque_is_a_linear_oscillator():
     """Friction, springs and all: at random states, and over a second against the oscillator's closed form."""
     chain = dataclasses.replace(random_chain(3, 4), coulomb_velocity=jnp.full(3, 0.5))
@@ -143,6 +144,32 @@ def test_pd_with_gravity_brings_a_panda_to_its_goal():
     assert np.diff(stored).max() < 1e-12 * stored[0]
     assert stored[-1] < 1e-9 * stored[0]
     assert np.abs(error[-1]).max() < 1e-4 and np.abs(speed[-1]).max() < 1e-3
+
+
+@pytest.mark.thorough
+@pytest.mark.exhaustive
+def test_computed_torque_on_a_panda_of_other_masses():
+    """It settles where M_hat Kp e = g - g_hat, and at the goal with integral action."""
+    model = jaxdyn.robots.panda()
+    truth = disturbed(model, 2)
+    goal = jnp.array([0.2, -0.2, 0.3, -1.8, 0.2, 2.1, 0.6])
+    reference = jaxdyn.hold_configuration(model, goal)
+
+    @jax.jit
+    def run(ki):
+        def controller(integral, t, q, v):
+            tau = jaxdyn.computed_torque(model, q, v, reference, 100.0, 20.0, integral, ki)
+            return tau, integral.update(model, q, reference, 1e-3, 1.0)
+
+        first = jaxdyn.ErrorIntegral(jnp.zeros(7))
+        motion = jaxdyn.controlled_rollout(truth, goal + 0.1, jnp.zeros(7), controller, first, 1e-3, 10000, every=10000)
+        q = motion.q[-1]
+        missing = jaxdyn.gravity_force(truth, q) - jaxdyn.gravity_force(model, q)
+        return goal - q, jnp.linalg.solve(jaxdyn.crba(model, q), missing) / 100.0
+
+    error, expected = run(0.0)
+    assert relative(error, expected) < 1e-6 and np.abs(error).max() > 1e-3
+    assert np.abs(run(200.0)[0]).max() < 1e-6
 
 
 @pytest.mark.thorough
