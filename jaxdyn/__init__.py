@@ -123,6 +123,9 @@ from .dynamics.forward import (
     forward_dynamics as forward_dynamics,
     mass_matrix_solve as mass_matrix_solve,
 )
+from .dynamics.frame_acceleration import (
+    frame_acceleration as frame_acceleration,
+)
 from .dynamics.friction import (
     friction_force as friction_force,
     passive_force as passive_force,

@@ -204,6 +204,21 @@ def test_the_momentum_s_drift():
     assert relative(got, expected) < 1e-12
 
 
+@pytest.mark.thorough
+@pytest.mark.exhaustive
+def test_accelerations_of_frames():
+    chain = random_mechanism(4)
+    q, v, a = mechanism_state(chain, 3)
+
+    @once
+    def both(q, v, a):
+        j = jaxdyn.jacobian(chain, q, reference="mixed")
+        dj = jaxdyn.jacobian_derivative(chain, q, v, reference="mixed")
+        return jaxdyn.frame_acceleration(chain, q, v, a), j @ a + dj @ v
+
+    assert relative(*both(q, v, a)) < 1e-12
+
+
 def watched(chain, observer, start, torque, external, dt, steps):
     """The states of an observer while the robot moves."""
 

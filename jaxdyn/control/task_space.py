@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from ..dynamics.jacobian import jacobian, jacobian_derivative
+from ..dynamics.frame_acceleration import frame_acceleration
+from ..dynamics.jacobian import jacobian
 from ..dynamics.kinematics import frame_pose
 from ..dynamics.mass_matrix_inverse import inverse_of_mass_matrix, mass_matrix_inverse
 from ..errors import ControlError
@@ -92,7 +93,7 @@ def task_space(
     """
     rows = task_rows(task)
     j = jacobian(chain, q, frame, "mixed")[rows]
-    drift = (jacobian_derivative(chain, q, v, frame, "mixed") @ v)[rows]
+    drift = frame_acceleration(chain, q, v, jnp.zeros_like(v), frame)[rows]
     solved = mass_matrix_inverse(chain, q) @ j.T
     mobility = j @ solved
     mobility = 0.5 * (mobility + mobility.T)
