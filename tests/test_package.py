@@ -15,8 +15,8 @@ from data_paths import ROOT
 
 PACKAGE = ROOT / "jaxdyn"
 ROWS = (
-    *("errors", "spatial", "model", "io", "dynamics", "symbolic", "simulation"),
-    *("parallel", "deployment", "identification", "report", "commands", "cli"),
+    *("errors", "spatial", "model", "io", "dynamics", "symbolic", "simulation", "trajectory", "control"),
+    *("parallel", "deployment", "identification", "report", "view", "commands", "cli"),
 )
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -124,7 +124,7 @@ assert not changed, f"importing jaxdyn changed JAX's configuration: {changed}"
 assert not jax.config.jax_enable_x64
 from jax._src import xla_bridge
 assert not xla_bridge.backends_are_initialized(), "importing jaxdyn started a JAX backend"
-heavy = {"matplotlib", "pyarrow", "rosbags", "pinocchio", "mujoco", "pytest", "beartype", "sympy", "diffrax"}
+heavy = {"matplotlib", "pyarrow", "rosbags", "pinocchio", "mujoco", "pytest", "beartype", "sympy", "diffrax"} | {"viser", "trimesh", "PIL"}
 unneeded = heavy & set(sys.modules)
 assert not unneeded, f"importing jaxdyn imports {unneeded}"
 """

@@ -3,7 +3,7 @@
 import io
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from jaxtyping import Array, Float
@@ -11,11 +11,9 @@ from jaxtyping import Array, Float
 from ..errors import OutputError
 from ..io.motion import coordinate_names
 from ..model.chain import Chain
-from ..model.configuration import is_ordinary, layout
+from ..model.configuration import layout
 from ..report.files import write_output
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from .limits import effort_limits
 
 Row = Float[Array, " N"] | Float[np.ndarray, " N"]
 Rows = Float[Array, "N k"] | Float[np.ndarray, "N k"]
@@ -29,7 +27,7 @@ def plot_torques(
     path: str | os.PathLike[str] | None = None,
     *,
     limits: Float[Array, " nv"] | Float[np.ndarray, " nv"] | None = None,
-) -> "Figure":
+) -> Any:
     """Torques over time, one panel a coordinate, with the limits +-limit dashed and what lies beyond them marked.
 
     As many rows of torques as times are drawn as a curve; one row less, as of a rollout or a `Trajectory`, as steps that hold
@@ -53,9 +51,7 @@ def plot_torques(
             f"torques of shape {values.shape} for {len(times)} times and {chain.nv} coordinates; give one row a time, or "
             "one a step, with one column a coordinate"
         )
-    if limits is None:
-        limits = np.asarray(chain.effort_limit, float) if is_ordinary(chain) else np.full(chain.nv, np.inf)
-    bounds = np.broadcast_to(np.asarray(limits, float), (chain.nv,))
+    bounds = effort_limits(chain) if limits is None else np.asarray(limits, float)
     units = _units(chain, "N m", "N")
     figure, panels = _panels(chain.nv)
     for j, (axes, name) in enumerate(zip(panels, coordinate_names(chain), strict=True)):
@@ -76,7 +72,7 @@ def plot_torques(
     return _saved(figure, path)
 
 
-def plot_positions(chain: Chain, t: Row, q: Rows, path: str | os.PathLike[str] | None = None) -> "Figure":
+def plot_positions(chain: Chain, t: Row, q: Rows, path: str | os.PathLike[str] | None = None) -> Any:
     """Positions over time, one panel for each coordinate with a single position, with the joint's limits dashed.
 
     Quaternion joints have a panel for each entry of q, without limits.
@@ -96,7 +92,10 @@ def plot_positions(chain: Chain, t: Row, q: Rows, path: str | os.PathLike[str] |
     if values.shape != (len(times), chain.nq):
         raise OutputError(f"positions of shape {values.shape}, but {len(times)} times and {chain.nq} positions")
     names, units = _position_names(chain)
-    limits = np.asarray(chain.position_limits, float) if is_ordinary(chain) else np.full((chain.nq, 2), np.inf)
+    limits = np.tile([-np.inf, np.inf], (chain.nq, 1))
+    if chain.coupling is None:
+        where = layout(chain)
+        limits[where.entries] = np.asarray(chain.position_limits, float)[where.columns]
     figure, panels = _panels(chain.nq)
     for j, axes in enumerate(panels):
         axes.plot(times, values[:, j], color=_LINE, linewidth=1.2)
@@ -136,7 +135,7 @@ def _position_names(chain: Chain) -> tuple[list[str], list[str]]:
     return names, units
 
 
-def _panels(count: int) -> tuple["Figure", Sequence]:
+def _panels(count: int) -> tuple[Any, Sequence]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -154,7 +153,7 @@ def _panels(count: int) -> tuple["Figure", Sequence]:
     return figure, panels[:count]
 
 
-def _saved(figure: "Figure", path: str | os.PathLike[str] | None) -> "Figure":
+def _saved(figure: Any, path: str | os.PathLike[str] | None) -> Any:
     if path is None:
         return figure
     kind = os.path.splitext(os.fspath(path))[1][1:].lower() or "png"
