@@ -63,7 +63,7 @@ def robots(key, count):
     masses, friction = jax.random.split(key)
     scale = jax.random.uniform(masses, (count, 2, 1), minval=0.8, maxval=1.2)
     damping = jax.random.uniform(friction, (count, 2), maxval=jnp.array([0.3, 0.02]))
-    return dataclasses.replace(robot, inertia=robot.inertia * scale, viscous_friction=damping)
+    return eqx.tree_at(lambda c: (c.inertia, c.viscous_friction), robot, (robot.inertia * scale, damping))
 
 
 def starts(key, count):
@@ -88,7 +88,9 @@ print(f"{found.message}, {time.perf_counter() - begin:.0f} s: {rollouts} robots,
 # robots and starts it has never met; the untrained policy beside it
 unseen, fresh = robots(keys[3], rollouts), starts(keys[4], rollouts)
 before, after = (np.asarray(jaxdyn.policy_costs(p, problem, *fresh, unseen)) for p in (policy, found.policy))
-print(f"on {rollouts} unseen robots: cost {before.mean():.2f} untrained, {after.mean():.2f} trained, worst {after.max():.2f}")
+print(
+    f"on {rollouts} unseen robots: cost {before.mean():.2f} untrained, {after.mean():.2f} trained, worst {after.max():.2f}"
+)
 assert after.mean() < before.mean()
 swing = jax.jit(
     jax.vmap(
@@ -113,4 +115,6 @@ right.hist([before, after], bins=bins, label=["untrained", "trained"], color=["t
 right.set(xlabel="cost of a rollout", ylabel="unseen robots")
 right.legend()
 figure.savefig("policy.png", dpi=120)
-jaxdyn.animate(robot, motions.t[0], motions.q[0], "policy.gif", fps=4 if FAST else 20, direction=(8, -90), size=(420, 320))
+jaxdyn.animate(
+    robot, motions.t[0], motions.q[0], "policy.gif", fps=4 if FAST else 20, direction=(8, -90), size=(420, 320)
+)

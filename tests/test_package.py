@@ -124,7 +124,8 @@ assert not changed, f"importing jaxdyn changed JAX's configuration: {changed}"
 assert not jax.config.jax_enable_x64
 from jax._src import xla_bridge
 assert not xla_bridge.backends_are_initialized(), "importing jaxdyn started a JAX backend"
-heavy = {"matplotlib", "pyarrow", "rosbags", "pinocchio", "mujoco", "pytest", "beartype", "sympy", "diffrax"} | {"viser", "trimesh", "PIL"}
+heavy = {"matplotlib", "pyarrow", "rosbags", "pinocchio", "mujoco", "pytest", "beartype", "sympy", "diffrax"}
+heavy |= {"viser", "trimesh", "PIL", "optax"}
 unneeded = heavy & set(sys.modules)
 assert not unneeded, f"importing jaxdyn imports {unneeded}"
 """

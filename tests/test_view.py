@@ -63,16 +63,16 @@ def arm(tmp_path_factory):
     ("surface", "volume"),
     [
         (triangles.box((0.1, 0.2, 0.3)), 0.006),
-        (triangles.cylinder(0.1, 0.5, 512), np.pi * 0.005),
-        (triangles.capsule(0.1, 0.5, 512), np.pi * (0.005 + 4e-3 / 3)),
-        (triangles.ellipsoid((0.1, 0.2, 0.3), 512), 4 / 3 * np.pi * 0.006),
+        (triangles.cylinder(0.1, 0.5, 64), np.pi * 0.005),
+        (triangles.capsule(0.1, 0.5, 64), np.pi * (0.005 + 4e-3 / 3)),
+        (triangles.ellipsoid((0.1, 0.2, 0.3), 64), 4 / 3 * np.pi * 0.006),
     ],
     ids=["box", "cylinder", "capsule", "ellipsoid"],
 )
 def test_surfaces_are_closed_and_seen_from_outside(surface, volume):
     vertices, faces = surface
     found, centre = volume_and_centre(vertices, faces)
-    assert_allclose(found, volume, rtol=2e-4)
+    assert_allclose(found, volume, rtol=5e-3)
     assert_allclose(centre, 0, atol=1e-12)
     edges = np.concatenate([faces[:, [0, 1]], faces[:, [1, 2]], faces[:, [2, 0]]])
     forth, back = {tuple(e) for e in edges.tolist()}, {tuple(e) for e in edges[:, ::-1].tolist()}
@@ -95,7 +95,7 @@ def test_shapes_of_a_urdf(arm, tmp_path):
     elsewhere = tmp_path / "arm.urdf"
     elsewhere.write_text(ARM)
     shapes, notes = jaxdyn.read_geometry(elsewhere)
-    assert len(shapes) == 3 and len(notes) == 1 and "wedge.stl" in notes[0] and "arm.urdf:10" in notes[0]
+    assert len(shapes) == 3 and len(notes) == 1 and "wedge.stl" in notes[0] and "arm.urdf:8" in notes[0]
     assert len(jaxdyn.read_geometry(elsewhere, packages={"arm_description": arm.parent.parent})[0]) == 4
 
 
@@ -176,19 +176,24 @@ def test_motions_from_tables(arm, tmp_path):
             jaxdyn.read_motion(path, chain)
 
 
-def test_positions_between_samples():
-    chain = jaxdyn.load_mjcf if False else jaxdyn.loads(ARM, floating_base=True)
-    key = jax.random.key(0)
-    q = np.stack([np.asarray(jaxdyn.random_configuration(chain, k)) for k in jax.random.split(key, 3)])
-    t = np.array([0.0, 1.0, 3.0])
-    assert_allclose(positions_at(chain, t, q, [0.0, 1.0, 9.0]), q[[0, 1, 2]], atol=1e-6)
-    half = positions_at(chain, t, q, 2.0)[0]
-    there = np.asarray(jaxdyn.difference(chain, jnp.asarray(q[1]), jnp.asarray(half)))
-    whole = np.asarray(jaxdyn.difference(chain, jnp.asarray(q[1]), jnp.asarray(q[2])))
-    assert_allclose(there, whole / 2, atol=1e-6)
+def test_sliders_go_from_limit_to_limit():
+    chain = jaxdyn.loads(ARM, floating_base=True)
     assert [name for name, *_ in slider_ranges(chain)] == ["turn", "lift"]
     assert slider_ranges(chain)[0][1:] == (7, -2.0, 2.0)
     assert_allclose(slider_ranges(chain)[1][2:], (-np.pi, np.pi))
+
+
+@pytest.mark.thorough
+def test_positions_between_samples():
+    chain = jaxdyn.loads(ARM, floating_base=True)
+    q = np.random.default_rng(0).normal(size=(3, 9))
+    q[:, 3:7] /= np.linalg.norm(q[:, 3:7], axis=1, keepdims=True)
+    t = np.array([0.0, 1.0, 3.0])
+    found = positions_at(chain, t, q, np.array([0.0, 1.0, 9.0, 2.0]))
+    a, b = found[[0, 1, 2, 1, 1]], np.concatenate([q, found[3:], q[2:]])
+    miss = np.asarray(jax.jit(jax.vmap(lambda x, y: jaxdyn.difference(chain, x, y)))(a, b))
+    assert_allclose(miss[:3], 0, atol=1e-9)
+    assert_allclose(miss[3], miss[4] / 2, atol=1e-9)  # half way along the screw
 
 
 def test_pictures(tmp_path):
@@ -209,7 +214,7 @@ def test_pictures(tmp_path):
     assert titles[0].endswith(": x [m]") and titles[3].endswith("quaternion w") and titles[7] == "turn [rad]"
     with pytest.raises(jaxdyn.OutputError, match="one row a time"):
         jaxdyn.plot_torques(chain, t, tau[:5])
-    with pytest.raises(jaxdyn.OutputError, match="format|Format"):
+    with pytest.raises(jaxdyn.OutputError, match="xyz"):
         jaxdyn.plot_torques(chain, t, tau, tmp_path / "torques.xyz")
     assert not (tmp_path / "torques.xyz").exists()
 
@@ -221,7 +226,7 @@ def test_a_film(tmp_path):
     t = np.array([0.0, 0.1, 0.3])
     q = np.array([[0.0, 0.0], [0.3, 0.1], [1.0, -0.4]])
     path = tmp_path / "arm.gif"
-    count = jaxdyn.animate(chain, t, q, path, fps=10, ellipsoids=True, size=(160, 150))
+    count = jaxdyn.animate(chain, t, q, path, fps=10.0, ellipsoids=True, size=(160, 150))
     with Image.open(path) as film:
         assert (film.n_frames, film.size, film.info["duration"]) == (count, (160, 150), 100) and count == 4
         frames = []
@@ -233,10 +238,8 @@ def test_a_film(tmp_path):
         ("arm.avi", q, "gif or an .mp4"),
         ("arm.gif", q[:2], "3 times"),
         ("arm.gif", q * np.nan, "finite"),
-        ("no/way/arm.gif/arm.gif", q, "arm.gif"),
+        ("arm.gif/arm.gif", q, "is a file"),
     ):
-        if name.startswith("no"):
-            continue
         with pytest.raises(jaxdyn.OutputError, match=words):
             jaxdyn.animate(chain, t, rows, tmp_path / name)
 

@@ -5,7 +5,9 @@ import pathlib
 
 from .arguments import OK, misused, pair, positive
 
-EPILOG = """Needs the extra: pip install "jaxdyn[view]". Stop with Ctrl-C. exit codes: 0 done; 1 bad input; 2 wrong usage"""
+EPILOG = (
+    """Needs the extra: pip install "jaxdyn[view]". Stop with Ctrl-C. exit codes: 0 done; 1 bad input; 2 wrong usage"""
+)
 
 
 def add(commands) -> None:
@@ -20,7 +22,9 @@ def add(commands) -> None:
     command.set_defaults(run=run)
     option = command.add_argument
     option("model", metavar="MODEL", help="the robot: URDF, MJCF or a model.eqx")
-    option("motion", metavar="MOTION", nargs="?", help="table with columns t, q1.. (or joint names) and, if known, tau1..")
+    option(
+        "motion", metavar="MOTION", nargs="?", help="table with columns t, q1.. (or joint names) and, if known, tau1.."
+    )
     option("--collision", action="store_true", help="the URDF's collision shapes in place of the visual ones")
     option(
         "--package",

@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..errors import TrajectoryError
 from ..simulation.march import march
+from .descent import all_finite, begin, choose, descend, quasi_newton, supported
 from .knot import Knot
 from .problem import (
     OptimalControlProblem,
@@ -40,16 +41,25 @@ class _Multipliers(NamedTuple):
     weight: Float[Array, ""]
 
 
+class _Iterate(NamedTuple):
+    """An iterate and all that is known of it; `merit` is the augmented Lagrangian."""
+
+    z: _Controls
+    merit: Float[Array, ""]
+    cost: Float[Array, ""]
+    residuals: Residuals
+    values: tuple[tuple, tuple]
+    trajectory: Trajectory
+
+
 class _State(NamedTuple):
     z: _Controls
     optimiser: Any
     multipliers: _Multipliers
-    best: _Controls
-    best_value: Float[Array, ""]
+    best: _Iterate
     value: Float[Array, ""]
     scale: Float[Array, ""]
     violation: Float[Array, ""]
-    residual: Float[Array, ""]
     slow: Int[Array, ""]
     inner: Int[Array, ""]
     returns: Int[Array, ""]
@@ -99,8 +109,6 @@ def solve_by_gradient(
     Cost: an iteration simulates forwards and backwards once, and again for each trial of the line search.
     Source: Nocedal & Wright 2006, Numerical Optimization, secs. 7.2 (L-BFGS) and 17.3 (augmented Lagrangian).
     """
-    import optax
-
     if iterations < 1:
         raise TrajectoryError(f"iterations={iterations}: allow one at least")
     start = held_still(problem) if guess is None else guess
@@ -109,7 +117,7 @@ def solve_by_gradient(
             f"the guess has torques of shape {start.tau.shape}, but the problem takes {(problem.steps, problem.chain.nv)}"
         )
     dtype = jnp.result_type(problem.q0, problem.chain.dtype)
-    descent = optax.with_extra_args_support(optax.lbfgs() if optimiser is None else optimiser)
+    descent = quasi_newton() if optimiser is None else supported(optimiser)
     bounds = _bounds(problem)
     unknowns = functools.partial(_unknowns, bounds)
 
@@ -117,46 +125,43 @@ def solve_by_gradient(
         trajectory, problem_now = _rolled(problem, controls, checkpoint)
         cost = total_cost(problem_now, trajectory)
         values = _constraints(problem_now, trajectory)
-        return cost + _augmented(values, multipliers), (cost, values)
+        return cost + _augmented(values, multipliers), (cost, values, trajectory)
 
-    def value_of(z: _Controls, multipliers: _Multipliers) -> Array:
-        return merit(unknowns(z), multipliers)[0]
-
-    def measured(z: _Controls, multipliers: _Multipliers):
+    def measured(z: _Controls, multipliers: _Multipliers) -> tuple[_Iterate, _Controls]:
+        """An iterate, and the slope of the merit by its unknowns."""
         controls, pull = jax.vjp(unknowns, z)
-        (value, (cost, values)), slope = jax.value_and_grad(merit, has_aux=True)(controls, multipliers)
-        return value, cost, _residuals(bounds, controls, slope, values, multipliers), values, pull(slope)[0]
+        (value, (cost, values, motion)), slope = jax.value_and_grad(merit, has_aux=True)(controls, multipliers)
+        residuals = _residuals(bounds, controls, slope, values, multipliers)
+        return _Iterate(z, value, cost, residuals, values, motion), pull(slope)[0]
 
     def iterate(s: _State) -> _State:
-        value, cost, residuals, values, slope = measured(s.z, s.multipliers)
-        finite = jnp.isfinite(value) & _all_finite(slope)
-        better = finite & (s.inner == 0) | (finite & (value < s.best_value))
-        best, best_value = _where(better, (s.z, value), (s.best, s.best_value))
-        history = {"cost": cost, "residual": residuals.largest}
-        history = {name: column.at[s.k].set(history[name]) for name, column in s.history.items()}
+        here, slope = measured(s.z, s.multipliers)
+        residuals = here.residuals
+        finite = jnp.isfinite(here.merit) & all_finite(slope)
         done = finite & (residuals.largest <= tolerance)
+        best = choose(done | (finite & ((s.inner == 0) | (here.merit < s.best.merit))), here, s.best)
+        numbers = {"cost": here.cost, "residual": residuals.largest}
+        history = {name: column.at[s.k].set(numbers[name]) for name, column in s.history.items()}
 
         # one step down, or back to the best iterate with smaller steps
-        change, optimiser_state = descent.update(
-            slope, s.optimiser, s.z, value=value, grad=slope, value_fn=lambda z: value_of(z, s.multipliers)
-        )
-        moved = jax.tree.map(lambda x, d: x + (s.scale * d).astype(x.dtype), s.z, change)
-        fresh = descent.init(s.best)
-        z, optimiser_state = _where(finite, (moved, optimiser_state), (best, fresh))
+        there = lambda z: merit(unknowns(z), s.multipliers)[0]
+        moved, optimiser_state = descend(descent, s.z, s.optimiser, here.merit, slope, there, s.scale)
+        fresh = begin(descent, best.z)
+        z, optimiser_state = choose(finite, (moved, optimiser_state), (best.z, fresh))
         scale = jnp.where(finite, s.scale, 0.5 * s.scale)
-        returns = s.returns + ~finite
-        progress = value < s.value - 1e-9 * jnp.maximum(jnp.abs(s.value), 1e-9)
+        returns = s.returns + (~finite).astype(jnp.int32)
+        progress = here.merit < s.value - 1e-9 * jnp.maximum(jnp.abs(s.value), 1e-9)
         slow = jnp.where(progress | (s.inner == 0), 0, s.slow + 1)
 
         # the end of a round
         stopped = slow >= _SLOW
-        held = _equations(values) > 0  # whether there are constraints at all, known when traced
-        if held:
+        if sum(x.size for kind in here.values for x in kind):  # are there constraints at all: known when traced
             calm = residuals.stationarity <= jnp.maximum(tolerance, 0.1 * residuals.constraints)
             turn = finite & ~done & (calm | stopped | (s.inner >= _ROUND))
-            multipliers = _where(turn, _updated(values, s.multipliers, residuals.constraints, s.violation), s.multipliers)
-            z, optimiser_state = _where(turn, (best, fresh), (z, optimiser_state))
-            violation = jnp.where(turn, residuals.constraints, s.violation)
+            new = _updated(best.values, s.multipliers, best.residuals.constraints, s.violation)
+            multipliers = choose(turn, new, s.multipliers)
+            z, optimiser_state = choose(turn, (best.z, fresh), (z, optimiser_state))
+            violation = jnp.where(turn, best.residuals.constraints, s.violation)
             stalled = turn & (multipliers.weight > 1e8)
         else:
             turn, multipliers, violation, stalled = jnp.zeros((), bool), s.multipliers, s.violation, stopped
@@ -165,17 +170,14 @@ def solve_by_gradient(
         status = jnp.where(stalled, ended, Status.MAX_ITERATIONS)
         status = jnp.where(done, Status.CONVERGED, status)
         status = jnp.where(returns > _BACK, Status.NOT_FINITE, status).astype(jnp.int32)
-        z = _where(done, s.z, z)
         return _State(
             z=z,
             optimiser=optimiser_state,
             multipliers=multipliers,
-            best=_where(done, s.z, best),
-            best_value=best_value,
-            value=jnp.where(finite, value, s.value),
+            best=best,
+            value=jnp.where(finite, here.merit, s.value),
             scale=scale,
             violation=violation,
-            residual=residuals.largest,
             slow=jnp.where(turn, 0, slow),
             inner=jnp.where(turn, 0, s.inner + 1),
             returns=returns,
@@ -186,35 +188,35 @@ def solve_by_gradient(
 
     duration = None if problem.duration_limits is None else jnp.asarray(start.t[-1] - start.t[0], dtype)
     z = _inverse(bounds, _Controls(jnp.asarray(start.tau, dtype), duration))
-    shapes = jax.eval_shape(lambda z: _constraints(problem, _rolled(problem, unknowns(z), None)[0]), z)
-    zero = [tuple(jnp.zeros(x.shape, dtype) for x in kind) for kind in shapes]
-    first = status_of_problem(problem)
-    sound = first == Status.CONVERGED
-    far, none = jnp.asarray(jnp.inf, dtype), jnp.zeros((), jnp.int32)
+    far, none, sound = jnp.asarray(jnp.inf, dtype), jnp.zeros((), jnp.int32), status_of_problem(problem)
+    values = _constraints(problem, start)
+    zero = [tuple(jnp.zeros(x.shape, dtype) for x in kind) for kind in values]
+    first = _Iterate(z, far, far, Residuals(far, far, far, far), _like(values, dtype), _like(start, dtype))
     state = _State(
         z=z,
-        optimiser=descent.init(z),
-        multipliers=_Multipliers(*zero, jnp.asarray(penalty, dtype)),  # type: ignore[arg-type]
-        best=z,
-        best_value=far,
+        optimiser=begin(descent, z),
+        multipliers=_Multipliers(zero[0], zero[1], jnp.asarray(penalty, dtype)),  # type: ignore[arg-type]
+        best=first,
         value=far,
         scale=jnp.ones((), dtype),
         violation=far,
-        residual=far,
         slow=none,
         inner=none,
         returns=none,
         k=none,
-        status=jnp.where(sound, Status.MAX_ITERATIONS, first).astype(jnp.int32),
+        status=jnp.where(sound == Status.CONVERGED, Status.MAX_ITERATIONS, sound).astype(jnp.int32),
         history={name: jnp.full(iterations, jnp.nan, dtype) for name in ("cost", "residual")},
     )
     running = lambda s: (s.status == Status.MAX_ITERATIONS) & (s.k < iterations)
     state = jax.lax.while_loop(running, iterate, state)
-    value, cost, residuals, values, _ = measured(state.best, state.multipliers)
-    trajectory, _ = _rolled(problem, unknowns(state.best), None)
-    estimate = _updated(values, state.multipliers, far, far)
+    best = state.best
+    estimate = _updated(best.values, state.multipliers, far, far)
     multipliers = {"equality": estimate.equal, "inequality": estimate.below}
-    return Solution(trajectory, cost, multipliers, state.status, residuals, state.k, state.history)
+    return Solution(best.trajectory, best.cost, multipliers, state.status, best.residuals, state.k, state.history)
+
+
+def _like(tree: Any, dtype: Any) -> Any:
+    return jax.tree.map(lambda x: jnp.asarray(x, dtype), tree)
 
 
 def _rolled(
@@ -232,7 +234,7 @@ def _rolled(
 
 
 def _constraints(problem: OptimalControlProblem, trajectory: Trajectory) -> tuple[tuple, tuple]:
-    """Equalities (at the knots, at the end), inequalities (at the knots, at the end); what cannot be changed is zero, or far."""
+    """Equalities and inequalities, each (at the knots, at the end); what no torque can change at the start is zero, or far."""
     knots = knots_of(problem, trajectory)
     last = jax.tree.map(lambda x: x[-1], knots)
     first = jax.tree.map(lambda x: x[0], knots)
@@ -249,10 +251,6 @@ def _constraints(problem: OptimalControlProblem, trajectory: Trajectory) -> tupl
         below = below.at[0].set(jnp.where(moved[1], below[0], -1.0))
     end = constraint_values(problem.terminal_constraints, problem.chain, last)
     return (equal, end[0]), (below, end[1])
-
-
-def _equations(values: tuple[tuple, tuple]) -> int:
-    return sum(x.size for kind in values for x in kind)
 
 
 def _augmented(values: tuple[tuple, tuple], multipliers: _Multipliers) -> Float[Array, ""]:
@@ -277,7 +275,7 @@ def _updated(values: tuple[tuple, tuple], multipliers: _Multipliers, violation: 
 def _residuals(
     bounds: tuple, controls: _Controls, slope: _Controls, values: tuple[tuple, tuple], multipliers: _Multipliers
 ) -> Residuals:
-    """Of the Karush-Kuhn-Tucker conditions; the slope of the augmented Lagrangian is the Lagrangian's at the new multipliers."""
+    """Of the Karush-Kuhn-Tucker conditions: the merit's slope is that of the Lagrangian at the new multipliers."""
     zero = jnp.zeros_like(multipliers.weight)
     largest = lambda parts: jnp.max(jnp.stack([zero, *(jnp.max(jnp.abs(x)) for x in parts if x.size)]))
     moves = [x - jnp.clip(x - g, *pair) for x, g, pair in _pairs(bounds, controls, slope)]
@@ -339,11 +337,3 @@ def _sides(lower: Array, upper: Array) -> tuple[Array, Array, Bool[Array, "*shap
     """Limits with zeros where there is none, and which there are."""
     has_low, has_high = jnp.isfinite(lower), jnp.isfinite(upper)
     return jnp.where(has_low, lower, 0.0), jnp.where(has_high, upper, 0.0), has_low, has_high
-
-
-def _where(condition: Array, yes: Any, no: Any) -> Any:
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
-
-
-def _all_finite(tree: Any) -> Bool[Array, ""]:
-    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]))

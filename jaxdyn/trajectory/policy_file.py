@@ -58,7 +58,9 @@ def read_progress(path: str | os.PathLike[str], like: Tree) -> tuple[Tree, dict[
         known = header["format"] == FORMAT and header["version"] == VERSION
         leaves, digest, history, lost = header["leaves"], header["sha256"], header["history"], int(header["lost"])
     except (ValueError, KeyError, TypeError):
-        raise TrajectoryError(f"{name}: this is no progress of a policy; give another file=, or remove this one") from None
+        raise TrajectoryError(
+            f"{name}: this is no progress of a policy; give another file=, or remove this one"
+        ) from None
     if not known or hashlib.sha256(content).hexdigest() != digest:
         raise TrajectoryError(f"{name}: this file was damaged, or written by another version; remove it to start anew")
     if leaves != _shapes(like):

@@ -1,6 +1,5 @@
 """Policies by gradient descent through many rollouts at once, each with a robot and a start of its own."""
 
-import functools
 import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from ..errors import TrajectoryError
 from ..model.chain import Chain
 from ..simulation.march import march
+from .descent import begin, choose, clipped_adam, descend, supported
 from .knot import Knot
 from .policy_file import read_progress, write_progress
 from .problem import OptimalControlProblem, advance, resting_torque, running_cost, terminal_cost
@@ -32,7 +32,8 @@ class PolicyOptimisation(NamedTuple):
         costs: of each rollout under it.
         updates: made, earlier runs of the same file included.
         finite: False where it ended because no policy near gave a finite gradient.
-        history: of every update: "cost" (mean of the batch), "gradient" (its norm), "stopped" (share of rollouts that ran away).
+        history: of every update: "cost" (mean of the batch), "gradient" (its norm), "stopped" (share of rollouts that ran
+            away).
     """
 
     policy: PyTree
@@ -106,7 +107,7 @@ def optimise_policy(
         batch: rollouts drawn for an update, without replacement; None: all of them in every update.
         learning_rate, clip: of the default optimiser, `optax.adam` after `optax.clip_by_global_norm`; a schedule of optax may
             stand for the rate.
-        optimiser: another `optax.GradientTransformation`, with a line search or without; learning_rate and clip are not used then.
+        optimiser: another `optax.GradientTransformation`, with a line search or without, in place of that.
         seed: of the batches.
         checkpoint: levels of checkpoints of the backward pass, as in `rollout`.
         speed_bound: largest |v| of a rollout that goes on [rad/s or m/s].
@@ -122,7 +123,7 @@ def optimise_policy(
     Source: Freeman et al. 2021, Brax (analytic policy gradient).
     """
     _check(problem)
-    descent = _default(learning_rate, clip) if optimiser is None else _supported(optimiser)
+    descent = clipped_adam(learning_rate, clip) if optimiser is None else supported(optimiser)
     rollouts = _batch(problem, chains, q0, v0)
     count = len(q0)
     size = count if batch is None else batch
@@ -132,17 +133,18 @@ def optimise_policy(
     if not jax.tree.leaves(trained):
         raise TrajectoryError("the policy holds no array of floating-point numbers, so that nothing can be optimised")
     dtype = jnp.result_type(problem.q0, problem.chain.dtype)
-    carry = _Carry(trained, descent.init(trained), trained, jnp.asarray(jnp.inf, dtype), jnp.ones((), dtype))
+    carry = _Carry(trained, begin(descent, trained), trained, jnp.asarray(jnp.inf, dtype), jnp.ones((), dtype))
     history: dict[str, list[float]] = {"cost": [], "gradient": [], "stopped": []}
     lost = 0
     if file is not None and os.path.exists(file):
         carry, history, lost = read_progress(file, carry)
-    key, options = jax.random.key(seed), (descent, checkpoint, float(speed_bound))
+    key, static = jax.random.key(seed), _Static(rollouts, (descent, checkpoint))
+    bound = jnp.asarray(speed_bound, dtype)
     done = len(history["cost"])
     try:
         while done < updates and lost <= _BACK:
             chosen = None if size == count else _drawn(jax.random.fold_in(key, done), count, size)
-            carry, numbers = _update(carry, rest, rollouts.leaves, chosen, _Static(rollouts, options))
+            carry, numbers = _update(carry, rest, rollouts.leaves, chosen, bound, static)
             for name, value in zip(history, np.asarray(numbers).tolist(), strict=True):
                 history[name].append(value)
             done += 1
@@ -154,8 +156,9 @@ def optimise_policy(
     finally:
         if file is not None:
             write_progress(file, carry, history, lost)
+    forwards = _Static(rollouts, ())
     found = [
-        (eqx.combine(part, rest), np.asarray(_costs(part, rest, rollouts.leaves, _Static(rollouts, options))))
+        (eqx.combine(part, rest), np.asarray(_costs(part, rest, rollouts.leaves, bound, forwards)))
         for part in (carry.policy, carry.best)
     ]
     means = [float(costs.mean()) if np.isfinite(costs).all() else np.inf for _, costs in found]
@@ -181,7 +184,8 @@ def policy_costs(
     _check(problem)
     rollouts = _batch(problem, chains, q0, v0)
     trained, rest = eqx.partition(policy, eqx.is_inexact_array)
-    return _costs(trained, rest, rollouts.leaves, _Static(rollouts, (None, None, float(speed_bound))))
+    bound = jnp.asarray(speed_bound, jnp.result_type(problem.q0, problem.chain.dtype))
+    return _costs(trained, rest, rollouts.leaves, bound, _Static(rollouts, ()))
 
 
 def policy_trajectory(policy: Policy, problem: OptimalControlProblem) -> Trajectory:
@@ -210,7 +214,7 @@ def _torque(policy: Policy, problem: OptimalControlProblem, k: Array, q: Array, 
 
 
 def _cost(
-    policy: Policy, problem: OptimalControlProblem, checkpoint: int | None, bound: float
+    policy: Policy, problem: OptimalControlProblem, checkpoint: int | None, bound: Array
 ) -> tuple[Float[Array, ""], Bool[Array, ""]]:
     """The cost of one rollout, and whether it ran away."""
 
@@ -247,17 +251,19 @@ class _Static:
         return isinstance(other, _Static) and self.key == other.key
 
 
-def _each(trained: PyTree, rest: PyTree, leaves: list[Array], static: _Static) -> tuple[Array, Array]:
+def _each(
+    trained: PyTree, rest: PyTree, leaves: list[Array], bound: Array, static: _Static, checkpoint: int | None = None
+) -> tuple[Array, Array]:
     """Costs of all rollouts in `leaves`, and which ran away."""
-    mapped, structure, (_, checkpoint, bound) = static.key
+    mapped, structure, _ = static.key
     policy = eqx.combine(trained, rest)
     single = lambda *x: _cost(policy, jax.tree.unflatten(structure, x), checkpoint, bound)
     return jax.vmap(single, in_axes=tuple(0 if m else None for m in mapped))(*leaves)
 
 
 @eqx.filter_jit
-def _costs(trained: PyTree, rest: PyTree, leaves: list[Array], static: _Static) -> Array:
-    return _each(trained, rest, leaves, static)[0]
+def _costs(trained: PyTree, rest: PyTree, leaves: list[Array], bound: Array, static: _Static) -> Array:
+    return _each(trained, rest, leaves, bound, static)[0]
 
 
 @eqx.filter_jit
@@ -266,53 +272,32 @@ def _drawn(key: Array, count: int, size: int) -> Array:
 
 
 @eqx.filter_jit
-def _update(carry: _Carry, rest: PyTree, leaves: list[Array], chosen: Array | None, static: _Static):
+def _update(carry: _Carry, rest: PyTree, leaves: list[Array], chosen: Array | None, bound: Array, static: _Static):
     """One update, and (cost, norm of the gradient, share of rollouts that ran away)."""
-    import optax
-
-    mapped, _, (descent, *_) = static.key
+    mapped, _, (descent, checkpoint) = static.key
     if chosen is not None:
         leaves = [x[chosen] if m else x for x, m in zip(leaves, mapped, strict=True)]
 
     def loss(trained):
-        costs, stopped = _each(trained, rest, leaves, static)
+        costs, stopped = _each(trained, rest, leaves, bound, static, checkpoint)
         return jnp.mean(costs), jnp.mean(stopped.astype(costs.dtype))
 
     (cost, stopped), slope = jax.value_and_grad(loss, has_aux=True)(carry.policy)
-    norm = optax.global_norm(slope)
+    norm = jnp.sqrt(sum(jnp.sum(x * x) for x in jax.tree.leaves(slope)))
     finite = jnp.isfinite(cost) & jnp.isfinite(norm)
     better = finite & (cost < carry.best_cost)
-    best, best_cost = _where(better, (carry.policy, cost), (carry.best, carry.best_cost))
-    change, state = descent.update(
-        slope, carry.optimiser, carry.policy, value=cost, grad=slope, value_fn=lambda x: loss(x)[0]
-    )
-    moved = jax.tree.map(lambda x, d: x + (carry.scale * d).astype(x.dtype), carry.policy, change)
-    trained, state = _where(finite, (moved, state), (best, descent.init(best)))
+    best, best_cost = choose(better, (carry.policy, cost), (carry.best, carry.best_cost))
+    moved, state = descend(descent, carry.policy, carry.optimiser, cost, slope, lambda x: loss(x)[0], carry.scale)
+    trained, state = choose(finite, (moved, state), (best, begin(descent, best)))
     scale = jnp.where(finite, carry.scale, 0.5 * carry.scale)
     return _Carry(trained, state, best, best_cost, scale), jnp.stack([cost, norm.astype(cost.dtype), stopped])
 
 
-def _where(condition: Array, yes: PyTree, no: PyTree) -> PyTree:
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
-
-
-@functools.lru_cache(maxsize=32)  # the same object again, so that nothing is compiled again
-def _supported(optimiser: Any) -> Any:
-    import optax
-
-    return optax.with_extra_args_support(optimiser)
-
-
-@functools.lru_cache(maxsize=32)
-def _default(learning_rate: float | Callable, clip: float) -> Any:
-    import optax
-
-    return optax.with_extra_args_support(optax.chain(optax.clip_by_global_norm(clip), optax.adam(learning_rate)))
-
-
 def _check(problem: OptimalControlProblem) -> None:
     if problem.constraints or problem.terminal_constraints:
-        raise TrajectoryError("a policy is optimised over many rollouts, which costs can hold but no constraints; give costs")
+        raise TrajectoryError(
+            "a policy is optimised over many rollouts, which costs can hold but no constraints; give costs"
+        )
     if problem.duration_limits is not None:
         raise TrajectoryError("a policy is optimised over a given duration; leave duration_limits out")
 
@@ -322,7 +307,9 @@ def _batch(problem: OptimalControlProblem, chains: Chain | None, q0: Array, v0: 
     chain = problem.chain if chains is None else chains
     one, many = jax.tree.leaves(problem.chain), jax.tree.leaves(chain)
     if jax.tree.structure(problem.chain) != jax.tree.structure(chain):
-        raise TrajectoryError("the rollouts' robots and the problem's are not of one structure (joints, couplings, drives)")
+        raise TrajectoryError(
+            "the rollouts' robots and the problem's are not of one structure (joints, couplings, drives)"
+        )
     extra = [jnp.ndim(b) - jnp.ndim(a) for a, b in zip(one, many, strict=True)]
     if any(x not in (0, 1) for x in extra):
         raise TrajectoryError("leaves of the rollouts' robots have one axis more than the problem's robot, or as many")

@@ -22,7 +22,7 @@ _BONE, _JOINT, _TRACE = "#30475e", "#f28e2b", "#59a14f"
 def animate(
     chain: Chain,
     t: Float[Array, " N"] | Float[np.ndarray, " N"],
-    q: Float[Array, "N nq"] | Float[np.ndarray, "N nq"],
+    q: Float[Array, "rows nq"] | Float[np.ndarray, "rows nq"],
     path: str | os.PathLike[str],
     *,
     fps: float = 20.0,

@@ -16,7 +16,7 @@ from ..report.files import write_output
 from .limits import effort_limits
 
 Row = Float[Array, " N"] | Float[np.ndarray, " N"]
-Rows = Float[Array, "N k"] | Float[np.ndarray, "N k"]
+Rows = Float[Array, "rows k"] | Float[np.ndarray, "rows k"]
 _LINE, _LIMIT, _BEYOND = "#1f5fa8", "#b03030", "#e15759"
 
 
@@ -150,7 +150,7 @@ def _panels(count: int) -> tuple[Any, Sequence]:
         axes.grid(alpha=0.3)
         axes.tick_params(labelsize="small")
         axes.margins(x=0.01)
-    return figure, panels[:count]
+    return figure, list(panels[:count])
 
 
 def _saved(figure: Any, path: str | os.PathLike[str] | None) -> Any:

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
-from numpy.typing import ArrayLike
 
 from ..dynamics.kinematics import forward_kinematics
 from ..errors import ModelError
@@ -159,14 +158,15 @@ def link_poses(chain: Chain, q: Float[np.ndarray, "... nq"]) -> Float[np.ndarray
 
 
 def positions_at(
-    chain: Chain, t: Float[np.ndarray, " N"], q: Float[np.ndarray, "N nq"], times: ArrayLike
+    chain: Chain, t: Float[np.ndarray, " N"], q: Float[np.ndarray, "N nq"], times: Float[np.ndarray, " M"]
 ) -> Float[np.ndarray, "M nq"]:
     """Positions of a sampled motion at other times, on the straight (with quaternions, the screw) line between samples."""
-    times = np.clip(np.atleast_1d(np.asarray(times, float)), t[0], t[-1])
+    times = np.clip(times, t[0], t[-1])
     k = np.clip(np.searchsorted(t, times, side="right") - 1, 0, len(t) - 2)
     share = (times - t[k]) / (t[k + 1] - t[k])
-    type_ = chain.dtype
-    return np.asarray(_between(chain, *(jnp.asarray(x, type_) for x in (q[k], q[k + 1], share))), float)
+    if chain.nq == chain.nv:
+        return q[k] + share[:, None] * (q[k + 1] - q[k])
+    return np.asarray(_between(chain, *(jnp.asarray(x, chain.dtype) for x in (q[k], q[k + 1], share))), float)
 
 
 @jax.jit

@@ -1,5 +1,6 @@
 """A scene in the browser, by viser: an extra. Sliders move the joints; a motion is played, with its torques beside it."""
 
+import contextlib
 import threading
 import time
 from typing import Any
@@ -62,7 +63,9 @@ class Viewer:
             raise ModelError("this viewer was opened without a motion")
         with self._lock:
             self._time = float(np.clip(t, self._motion.t[0], self._motion.t[-1]))
-            self.set_positions(positions_at(self._scene.chain, self._motion.t, self._motion.q, self._time)[0])
+            self.set_positions(
+                positions_at(self._scene.chain, self._motion.t, self._motion.q, np.array([self._time]))[0]
+            )
             self._clock.value = self._time
 
     def wait(self, seconds: float | None = None) -> None:
@@ -74,7 +77,8 @@ class Viewer:
         self._stopped.set()
         if self._thread is not threading.current_thread():
             self._thread.join(timeout=2.0)
-        self._server.stop()
+        with contextlib.redirect_stdout(None):
+            self._server.stop()
 
     def _draw(self) -> None:
         scene, chain = self._server.scene, self._scene.chain
@@ -98,7 +102,11 @@ class Viewer:
             )
             self._parts.setdefault(part.group, []).append((handle, part.shown))
         self._lines = scene.add_line_segments(
-            "/lines", points=np.zeros((len(self._scene.joints), 2, 3), np.float32), colors=_BONE, line_width=4.0
+            "/lines",
+            points=np.zeros((len(self._scene.joints), 2, 3), np.float32),
+            colors=_BONE,
+            thickness=4.0,
+            thickness_units="screen",
         )
         self._lines.visible = not any(part.group == "shape" for part in self._scene.parts)
         eye = np.array([1.6, -2.0, 1.4]) * reach + points.mean(axis=0)
@@ -153,18 +161,21 @@ class Viewer:
 
         def curves(j: int) -> tuple:
             bound = np.full_like(t, limits[j])
-            return (t, motion.tau[::stride, j], bound, -bound) if np.isfinite(limits[j]) else (t, motion.tau[::stride, j])
+            return (
+                (t, motion.tau[::stride, j], bound, -bound) if np.isfinite(limits[j]) else (t, motion.tau[::stride, j])
+            )
 
         def series(j: int) -> tuple:
-            own = (uplot.Series(label="time [s]"), uplot.Series(label=f"torque of {names[j]}", stroke="#1f5fa8", width=2))
+            own = (
+                uplot.Series(label="time [s]"),
+                uplot.Series(label=f"torque of {names[j]}", stroke="#1f5fa8", width=2),
+            )
             limit = tuple(uplot.Series(label=label, stroke="#b03030", width=1) for label in ("limit", "-limit"))
             return (*own, *limit) if np.isfinite(limits[j]) else own
 
         with gui.add_folder("Torques"):
             choice = gui.add_dropdown("joint", options=names, initial_value=names[0])
-            plot = gui.add_uplot(
-                data=curves(0), series=series(0), scales={"x": uplot.Scale(time=False)}, aspect=1.4
-            )
+            plot = gui.add_uplot(data=curves(0), series=series(0), scales={"x": uplot.Scale(time=False)}, aspect=1.4)
 
         def chosen(event) -> None:
             j = names.index(event.target.value)
@@ -202,8 +213,8 @@ class Viewer:
 def open_viewer(scene: Scene, motion: Motion | None = None, *, host: str = "127.0.0.1", port: int = 8080) -> Viewer:
     """Serve a scene as a web page: a robot to turn about, its joints on sliders, and a motion to play with its torques.
 
-    The page is served from threads; the call returns at once. Ellipsoids of the links' inertia and the lines from joint to joint can
-    be shown and hidden. Joints without limits go from -pi to pi, or -1 m to 1 m; what has a quaternion has no slider.
+    The page is served from threads; the call returns at once. Ellipsoids of the links' inertia and the lines from joint to
+    joint can be shown and hidden. Joints without limits go from -pi to pi, or -1 m to 1 m; what has a quaternion has no slider.
 
     Args:
         scene: from `build_scene`.
@@ -217,10 +228,13 @@ def open_viewer(scene: Scene, motion: Motion | None = None, *, host: str = "127.
     try:
         import viser
     except ImportError as error:
-        raise ModelError(f'the viewer needs viser, which is not installed: pip install "jaxdyn[view]" ({error})') from None
+        raise ModelError(
+            f'the viewer needs viser, which is not installed: pip install "jaxdyn[view]" ({error})'
+        ) from None
     if motion is not None and motion.q.shape[1:] != (scene.chain.nq,):
         raise ModelError(f"the motion has {motion.q.shape[1:]} positions, but this robot has {scene.chain.nq}")
-    server = viser.ViserServer(host=host, port=port, label="jaxdyn", verbose=False)
+    with contextlib.redirect_stdout(None):  # a library prints nothing
+        server = viser.ViserServer(host=host, port=port, label="jaxdyn", verbose=False)
     try:
         return Viewer(scene, motion, server)
     except BaseException:
