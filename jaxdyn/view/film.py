@@ -107,7 +107,7 @@ def _pictures(
     low, high = (f(np.concatenate(reach), axis=0) for f in (np.min, np.max))
     middle, half = (low + high) / 2, max(float((high - low).max()) / 2 * 1.05, 1e-3)
     axes.set(**{f"{x}lim": (m - half, m + half) for x, m in zip("xyz", middle, strict=True)})
-    axes.set_box_aspect((1, 1, 1), zoom=1.15)
+    axes.set_box_aspect((1, 1, 1), zoom=1.0)
     axes.tick_params(labelsize=7, pad=-2)
     for x in "xyz":
         getattr(axes, f"{x}axis").pane.set_facecolor((0.97, 0.97, 0.98, 1.0))
