@@ -57,7 +57,7 @@ def test_a_problem_is_a_pytree_to_differentiate_and_batch():
 
     goals = jnp.array([[0.1, 0.2], [0.3, -0.1]])
     gradients = jax.jit(jax.vmap(jax.grad(cost)))(goals)
-    assert_allclose(gradients, STEPS * DT * 4.0 * (goals - problem.q0), rtol=1e-12)
+    assert_allclose(gradients, STEPS * DT * 4.0 * (goals - problem.q0[None]), rtol=1e-12)
 
 
 def test_constraints_have_the_sign_they_say():
