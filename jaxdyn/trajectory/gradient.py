@@ -227,7 +227,7 @@ def _rolled(
         problem = dataclasses.replace(problem, dt=controls.duration / problem.steps)
     dtype = controls.tau.dtype
     start = jnp.asarray(problem.q0, dtype), jnp.asarray(problem.v0, dtype)
-    move = lambda state, k, tau: advance(problem, *state, tau)
+    move = lambda state, k, tau: advance(problem, state[0], state[1], tau)
     q, v = march(move, start, controls.tau, problem.steps, checkpoint=checkpoint)
     t = problem.dt * jnp.arange(problem.steps + 1, dtype=dtype)
     return Trajectory(t, q, v, controls.tau), problem

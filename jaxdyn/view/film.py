@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Array, Float, UInt8
@@ -96,7 +97,7 @@ def _pictures(
     dpi = 100
     figure = Figure(figsize=(size[0] / dpi, size[1] / dpi), dpi=dpi)
     canvas = FigureCanvasAgg(figure)
-    axes = figure.add_axes((0.0, 0.0, 1.0, 1.0), projection="3d", computed_zorder=not ellipsoids)
+    axes: Any = figure.add_axes((0.0, 0.0, 1.0, 1.0), projection="3d", computed_zorder=not ellipsoids)
     axes.view_init(*direction)
     reach = [lines.reshape(-1, 3)]
     reach += [
@@ -113,7 +114,9 @@ def _pictures(
         getattr(axes, f"{x}axis").pane.set_facecolor((0.97, 0.97, 0.98, 1.0))
         getattr(axes, f"{x}axis").set_major_locator(_few_ticks())
     clock = axes.text2D(0.03, 0.95, "", transform=axes.transAxes, fontsize=9)
-    bones = [axes.plot([], [], [], color=_BONE, linewidth=3, solid_capstyle="round", zorder=3)[0] for _ in lines[0]]
+    bones: list[Any] = [
+        axes.plot([], [], [], color=_BONE, linewidth=3, solid_capstyle="round", zorder=3)[0] for _ in lines[0]
+    ]
     dots = axes.plot([], [], [], "o", color=_JOINT, markersize=5, zorder=4)[0]
     path = axes.plot([], [], [], color=_TRACE, linewidth=1.2, zorder=2)[0]
     trace = trace and chain.topology.tip_name is not None
@@ -178,7 +181,7 @@ def _ffmpeg() -> str:
     found = shutil.which("ffmpeg")
     if found is None:
         try:
-            import imageio_ffmpeg
+            import imageio_ffmpeg  # pyright: ignore[reportMissingImports]
 
             found = imageio_ffmpeg.get_ffmpeg_exe()
         except (ImportError, RuntimeError):

@@ -12,7 +12,11 @@ def slider_ranges(chain: Chain) -> list[tuple[str, int, float, float]]:
     """(name, entry of q, lowest, highest) of every coordinate with one position."""
     where, names = layout(chain), coordinate_names(chain)
     limits = np.asarray(chain.position_limits, float) if chain.coupling is None else np.full((chain.nv, 2), np.inf)
-    sliding = np.zeros(chain.nv, bool) if chain.coupling is not None else ~np.asarray(chain.screw)[:, :3].any(axis=1)
+    sliding = (
+        np.zeros(chain.nv, bool)
+        if chain.coupling is not None
+        else np.abs(np.asarray(chain.screw)[:, :3]).max(axis=1) == 0
+    )
     ranges = []
     for column, entry in zip(where.columns.tolist(), where.entries.tolist(), strict=True):
         free = 1.0 if sliding[column] else np.pi

@@ -150,20 +150,18 @@ class Viewer:
         play.on_update(lambda event: setattr(self, "_playing", event.target.value))
 
     def _add_torques(self) -> None:
-        from viser import uplot
+        from viser import uplot  # pyright: ignore[reportMissingImports]
 
         gui, motion = self._server.gui, self._motion
         assert motion is not None and motion.tau is not None
         names = coordinate_names(self._scene.chain)
         limits = effort_limits(self._scene.chain)
         stride = -(-len(motion) // _POINTS)
-        t = motion.t[::stride]
+        t, tau = motion.t[::stride], motion.tau[::stride]
 
         def curves(j: int) -> tuple:
             bound = np.full_like(t, limits[j])
-            return (
-                (t, motion.tau[::stride, j], bound, -bound) if np.isfinite(limits[j]) else (t, motion.tau[::stride, j])
-            )
+            return (t, tau[:, j], bound, -bound) if np.isfinite(limits[j]) else (t, tau[:, j])
 
         def series(j: int) -> tuple:
             own = (
@@ -226,7 +224,7 @@ def open_viewer(scene: Scene, motion: Motion | None = None, *, host: str = "127.
         ModelError: viser is not installed (naming the extra), or the motion is another robot's.
     """
     try:
-        import viser
+        import viser  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise ModelError(
             f'the viewer needs viser, which is not installed: pip install "jaxdyn[view]" ({error})'
