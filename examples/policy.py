@@ -13,12 +13,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from matplotlib.figure import Figure
 
 import jaxdyn
 
 FAST = bool(os.environ.get("JAXDYN_EXAMPLES_FAST"))
-rollouts, batch, updates, steps, dt = (16, 8, 10, 20, 0.05) if FAST else (4096, 256, 300, 80, 0.03)
+rollouts, batch, updates, steps, dt = (16, 8, 10, 20, 0.05) if FAST else (4096, 256, 700, 70, 0.03)
 
 # a slider along x with a rod of 0.6 m on a hinge about y: q = 0 hangs down, q = pi stands up
 cart = jaxdyn.solids.point(1.0)
@@ -47,7 +48,7 @@ problem = jaxdyn.OptimalControlProblem(
     dt=dt,
     running=(jaxdyn.UserCost(at_goal, jnp.array([0.7, 1.5, 0.1, 0.1])), jaxdyn.TorqueCost(jnp.array([0.03, 0.0]))),
     terminal=(jaxdyn.UserCost(at_goal, jnp.array([1.0, 3.0, 0.5, 0.5])),),
-    torque_limits=jnp.array([[-15.0, 15.0], [0.0, 0.0]]),  # nothing drives the hinge
+    torque_limits=jnp.array([[-20.0, 20.0], [0.0, 0.0]]),  # nothing drives the hinge
 )
 
 
@@ -56,7 +57,7 @@ class Swing(eqx.Module):
 
     def __call__(self, t, q, v):
         seen = jnp.stack([q[0], jnp.cos(q[1]), jnp.sin(q[1]), v[0] / 3, v[1] / 8])
-        return jnp.stack([15.0 * self.net(seen), jnp.zeros((), q.dtype)])
+        return jnp.stack([20.0 * self.net(seen), jnp.zeros((), q.dtype)])
 
 
 def robots(key, count):
@@ -81,7 +82,7 @@ found = jaxdyn.optimise_policy(
     robots(keys[2], rollouts),
     batch=batch,
     updates=updates,
-    learning_rate=3e-3,
+    learning_rate=optax.cosine_decay_schedule(6e-3, updates),
     checkpoint=None if FAST else 1,  # little to store, less to compile
 )
 print(f"{found.message}, {time.perf_counter() - begin:.0f} s: {rollouts} robots, {batch} of them an update")
