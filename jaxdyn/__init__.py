@@ -451,6 +451,14 @@ from .io.model_file import (
     model_about as model_about,
     save_model as save_model,
 )
+from .io.motion import (
+    Motion as Motion,
+    read_motion as read_motion,
+)
+from .io.urdf_geometry import (
+    Geometry as Geometry,
+    read_geometry as read_geometry,
+)
 from .io.urdf_update import (
     update_urdf as update_urdf,
 )
@@ -588,8 +596,17 @@ from .trajectory.costs import (
     TorqueRateCost as TorqueRateCost,
     UserCost as UserCost,
 )
+from .trajectory.gradient import (
+    solve_by_gradient as solve_by_gradient,
+)
 from .trajectory.knot import (
     Knot as Knot,
+)
+from .trajectory.policy_gradient import (
+    PolicyOptimisation as PolicyOptimisation,
+    optimise_policy as optimise_policy,
+    policy_costs as policy_costs,
+    policy_trajectory as policy_trajectory,
 )
 from .trajectory.problem import (
     OptimalControlProblem as OptimalControlProblem,
@@ -602,4 +619,20 @@ from .trajectory.solution import (
     Solution as Solution,
     Status as Status,
     Trajectory as Trajectory,
+)
+from .view.film import (
+    animate as animate,
+)
+from .view.pictures import (
+    plot_positions as plot_positions,
+    plot_torques as plot_torques,
+)
+from .view.scene import (
+    Part as Part,
+    Scene as Scene,
+    build_scene as build_scene,
+)
+from .view.server import (
+    Viewer as Viewer,
+    open_viewer as open_viewer,
 )

@@ -4,11 +4,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from .commands import compare, excite, identify, payload
+from .commands import compare, excite, identify, payload, view
 from .commands.arguments import BAD_INPUT, INTERRUPTED
 from .errors import JaxdynError
 
-COMMANDS = (identify, payload, excite, compare)
+COMMANDS = (identify, payload, excite, compare, view)
 
 # messages of the library name its arguments; here they are options
 _OPTIONS = {

@@ -17,6 +17,8 @@ PACKAGE = ROOT / "jaxdyn"
 ROWS = (
     *("errors", "spatial", "model", "io", "dynamics", "symbolic", "simulation", "trajectory", "control"),
     *("parallel", "deployment", "identification", "report", "commands", "cli"),
+
+    *("parallel", "deployment", "identification", "report", "view", "commands", "cli"),
 )
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -126,6 +128,7 @@ assert not jax.config.jax_enable_x64
 from jax._src import xla_bridge
 assert not xla_bridge.backends_are_initialized(), "importing jaxdyn started a JAX backend"
 heavy = {"matplotlib", "pyarrow", "rosbags", "pinocchio", "mujoco", "pytest", "beartype", "sympy", "diffrax"}
+heavy |= {"viser", "trimesh", "PIL", "optax"}
 unneeded = heavy & set(sys.modules)
 assert not unneeded, f"importing jaxdyn imports {unneeded}"
 """

@@ -21,7 +21,7 @@ _UNIT = re.compile(r"\s*[\[(](s|rad|rad/s|n\s?m|a)[\])]$|_(m|meas|measured|s|rad
 _NUMBERED = re.compile(r"([a-z]+)[ _.]?[\[(]?(\d+)[\])]?$")
 
 
-def _stem(name: str) -> tuple[str, int | None]:
+def stem_of(name: str) -> tuple[str, int | None]:
     """A column name's stem and joint number: ("q", 3) for "Q_3 [rad]"."""
     plain = _UNIT.sub("", name.lower())
     match = _NUMBERED.match(plain)
@@ -32,7 +32,7 @@ def find_columns(
     path: pathlib.Path, names: Sequence[str], currents: bool
 ) -> tuple[dict[str, list[str]], list[str], list[str]]:
     """The columns of each kind in joint order, the names left over, and notes; `currents` prefers i to tau."""
-    stems = [_stem(name) for name in names]
+    stems = [stem_of(name) for name in names]
     joint_side = {_KIND[stem] for stem, _ in stems if stem in _KIND and stem not in MOTOR_SIDE}
     numbered: dict[str, dict[int, str]] = {kind: {} for kind in ALIASES}
     whole: dict[str, str] = {}

@@ -169,7 +169,7 @@ def _link(node: Node, allow_nonphysical: bool, moved: Container[str | None]) -> 
             check_inertia(name, about_com)
         except ModelError as error:
             raise fail(inertia_node, f"{error}, {hint}") from None
-    return Link(name, move_inertia(about_com, _origin(inertial, label)), node)
+    return Link(name, move_inertia(about_com, origin_pose(inertial, label)), node)
 
 
 def _joint(node: Node) -> Joint:
@@ -187,7 +187,7 @@ def _joint(node: Node) -> Joint:
         if end is None:
             raise fail(node, f'{label} needs <{tag} link=".."/>')
         ends.append(attribute(end, "link", label))
-    origin = _origin(node, label)
+    origin = origin_pose(node, label)
     # what a fixed joint says about axis, limits or drives has no meaning
     motion = {
         tag: only_child(node, tag, label) if kind != "fixed" else None
@@ -263,7 +263,7 @@ def _limits(joint: Node, node: Node | None, kind: str, label: str) -> tuple[floa
     return float(lower), float(upper), float(velocity), float(effort)
 
 
-def _origin(node: Node, label: str) -> np.ndarray:
+def origin_pose(node: Node, label: str) -> np.ndarray:
     """The pose in an element's <origin>, the identity without one: R = Rz(yaw) Ry(pitch) Rx(roll)."""
     origin = only_child(node, "origin", label)
     if origin is not None and "quat_xyzw" in origin.attrib:

@@ -7,8 +7,8 @@ from ..errors import ModelError, OutputError
 from ..io.files import write_whole
 
 
-def write_output(path: str | os.PathLike[str], text: str) -> None:
-    """Write a text file whole or not at all.
+def write_output(path: str | os.PathLike[str], text: str | bytes) -> None:
+    """Write a file whole or not at all.
 
     Raises:
         OutputError: the file cannot be written; what was there before is untouched.

@@ -1,0 +1,97 @@
+"""`jaxdyn view`: a robot in the browser, and a motion of it."""
+
+import argparse
+import pathlib
+
+from .arguments import OK, misused, pair, positive
+
+EPILOG = (
+    """Needs the extra: pip install "jaxdyn[view]". Stop with Ctrl-C. exit codes: 0 done; 1 bad input; 2 wrong usage"""
+)
+
+
+def add(commands) -> None:
+    """Add the subcommand's parser."""
+    command = commands.add_parser(
+        "view",
+        help="look at a robot and its motion in the browser",
+        description="Show a robot as a web page: its meshes and shapes, or ellipsoids of its inertia where it has none, with a "
+        "slider for each joint; and play a motion, with torques against their limits where the file has them.",
+        epilog=EPILOG,
+    )
+    command.set_defaults(run=run)
+    option = command.add_argument
+    option("model", metavar="MODEL", help="the robot: URDF, MJCF or a model.eqx")
+    option(
+        "motion", metavar="MOTION", nargs="?", help="table with columns t, q1.. (or joint names) and, if known, tau1.."
+    )
+    option("--collision", action="store_true", help="the URDF's collision shapes in place of the visual ones")
+    option(
+        "--package",
+        type=folder,
+        metavar="NAME=FOLDER",
+        action="append",
+        default=[],
+        help="where package://NAME is; may be repeated",
+    )
+    option("--lock", type=pair, metavar="JOINT=VALUE", action="append", default=[], help="hold a joint at a value")
+    option("--tip", metavar="LINK", help="take the serial chain from the base to this link")
+    option("--floating-base", action="store_true", help="put the root link on a free joint")
+    option("--port", type=int, default=8080, help="of the page; the next free one where it is taken (8080)")
+    option("--host", default="127.0.0.1", help="0.0.0.0 lets other machines look (127.0.0.1)")
+    option("--seconds", type=positive, metavar="S", help="stop by itself after this time")
+    option("--film", metavar="FILE", help="write the motion to a .gif or .mp4 file and open no page")
+    option("--quiet", action="store_true", help="print nothing but the address")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Show until interrupted; returns the exit code."""
+    import sys
+
+    from ..io.files import read_bytes
+    from ..io.load import load
+    from ..io.model_file import load_model
+    from ..io.motion import read_motion
+    from ..io.urdf_geometry import read_geometry
+    from ..view.film import animate
+    from ..view.scene import build_scene
+    from ..view.server import open_viewer
+
+    if not 0 < options.port < 65536:
+        return misused(f"--port is {options.port}; it is between 1 and 65535")
+    if options.film and not options.motion:
+        return misused("--film needs a motion")
+    path, shapes, notes = options.model, (), ()
+    if path.endswith(".eqx"):
+        chain = load_model(path, dtype="float32")
+    else:
+        of_urdf = {"lock": dict(options.lock) or None, "tip": options.tip, "floating_base": options.floating_base}
+        chain = load(path, **of_urdf, allow_nonphysical=True)
+        if b"<mujoco" not in read_bytes(path):
+            shapes, notes = read_geometry(path, collision=options.collision, packages=dict(options.package))
+    motion = read_motion(options.motion, chain) if options.motion else None
+    if options.film and motion is not None:
+        count = animate(chain, motion.t, motion.q, options.film, ellipsoids=True)
+        if not options.quiet:
+            print(f"{options.film}: {count} pictures")
+        return OK
+    scene = build_scene(chain, shapes, notes)
+    viewer = open_viewer(scene, motion, host=options.host, port=options.port)
+    try:
+        print(viewer.url, flush=True)
+        if not options.quiet:
+            for note in scene.notes:
+                print(f"note: {note}", file=sys.stderr)
+        viewer.wait(options.seconds)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        viewer.stop()
+    return OK
+
+
+def folder(text: str) -> tuple[str, pathlib.Path]:
+    name, sign, value = text.partition("=")
+    if not (sign and name.strip() and value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=FOLDER, as in --package my_robot=/opt/my_robot")
+    return name.strip(), pathlib.Path(value)

@@ -1,0 +1,65 @@
+"""One step of an optimiser of optax, shared by what descends gradients; and choices between trees under jit."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PyTree
+
+
+@functools.lru_cache(maxsize=32)  # the same object again, so that nothing is compiled again
+def supported(optimiser: Any) -> Any:
+    """The optimiser, able to take what a line search needs whether it has one or not."""
+    import optax
+
+    return optax.with_extra_args_support(optimiser)
+
+
+@functools.cache
+def quasi_newton() -> Any:
+    """The optimiser for few numbers: L-BFGS with a line search that needs values alone, which halves what is compiled."""
+    import optax
+
+    return supported(optax.lbfgs(linesearch=optax.scale_by_backtracking_linesearch(max_backtracking_steps=25)))
+
+
+@functools.lru_cache(maxsize=32)
+def clipped_adam(learning_rate: float | Callable, clip: float) -> Any:
+    """The optimiser for many: Adam after clipping the gradient's norm."""
+    import optax
+
+    return supported(optax.chain(optax.clip_by_global_norm(clip), optax.adam(learning_rate)))
+
+
+def begin(optimiser: Any, unknowns: PyTree) -> PyTree:
+    """The optimiser's first state."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # optax mixes types of integers
+        state = optimiser.init(unknowns)
+    return jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.result_type(x)), state)  # as later ones, not weak
+
+
+def descend(
+    optimiser: Any,
+    unknowns: PyTree,
+    state: PyTree,
+    value: Float[Array, ""],
+    slope: PyTree,
+    value_of: Callable[[PyTree], Array],
+    scale: Float[Array, ""],
+) -> tuple[PyTree, PyTree]:
+    """The unknowns a step further, `scale` times as long as the optimiser says, and its state."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        change, state = optimiser.update(slope, state, unknowns, value=value, grad=slope, value_fn=value_of)
+    return jax.tree.map(lambda x, d: x + (scale * d).astype(x.dtype), unknowns, change), state
+
+
+def choose(condition: Array, yes: PyTree, no: PyTree) -> PyTree:
+    """One of two trees."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
+
+
+def all_finite(tree: PyTree) -> Bool[Array, ""]:
+    """Whether every number of a tree is."""
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]))

@@ -1,0 +1,70 @@
+"""Surfaces of simple bodies as triangles: vertices (V, 3) and faces (F, 3) of vertex numbers, seen from outside."""
+
+import functools
+
+import numpy as np
+from jaxtyping import Float, Int
+
+Surface = tuple[Float[np.ndarray, "V 3"], Int[np.ndarray, "F 3"]]
+
+
+def box(size: tuple[float, float, float]) -> Surface:
+    """A box with these edges along x, y and z about its centre."""
+    corners = np.array([[x, y, z] for x in (-0.5, 0.5) for y in (-0.5, 0.5) for z in (-0.5, 0.5)])
+    squares = ((0, 1, 3, 2), (4, 6, 7, 5), (0, 4, 5, 1), (2, 3, 7, 6), (0, 2, 6, 4), (1, 5, 7, 3))
+    faces = [triangle for a, b, c, d in squares for triangle in ((a, b, c), (a, c, d))]
+    return corners * np.asarray(size), np.array(faces)
+
+
+def cylinder(radius: float, length: float, around: int = 32) -> Surface:
+    """A cylinder along z about its centre."""
+    return turned(np.array([[0.0, -0.5], [1.0, -0.5], [1.0, 0.5], [0.0, 0.5]]) * [radius, length], around)
+
+
+def capsule(radius: float, length: float, around: int = 32) -> Surface:
+    """A cylinder along z about its centre with half spheres on both ends; the length is that of the cylinder."""
+    half = np.linspace(0.0, np.pi / 2, around // 4 + 1)
+    cap = np.stack([np.cos(half), np.sin(half)], axis=1) * radius + [0.0, length / 2]
+    cap[-1, 0] = 0.0
+    return turned(np.concatenate([cap[::-1] * [1, -1], cap]), around)
+
+
+def ellipsoid(semi_axes: tuple[float, float, float], around: int = 32) -> Surface:
+    """An ellipsoid with these semi-axes along x, y and z about its centre; a sphere where they are the same."""
+    vertices, faces = _unit_sphere(around)
+    return vertices * np.asarray(semi_axes), faces
+
+
+@functools.lru_cache(maxsize=8)
+def _unit_sphere(around: int) -> Surface:
+    angle = np.linspace(-np.pi / 2, np.pi / 2, around // 2 + 1)
+    outline = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    outline[[0, -1], 0] = 0.0
+    return turned(outline, around)
+
+
+def turned(outline: Float[np.ndarray, "k 2"], around: int) -> Surface:
+    """The surface that an outline (radius, height) makes, from the lowest to the highest point, turning about z.
+
+    The outline begins and ends on the axis.
+    """
+    angle = np.linspace(0.0, 2 * np.pi, around, endpoint=False)
+    rings = outline[1:-1]
+    vertices = np.stack(
+        [
+            rings[:, :1] * np.cos(angle),
+            rings[:, :1] * np.sin(angle),
+            np.broadcast_to(rings[:, 1:], (len(rings), around)),
+        ],
+        axis=2,
+    ).reshape(-1, 3)
+    ends = [[0.0, 0.0, outline[0, 1]], [0.0, 0.0, outline[-1, 1]]]
+    here, there = np.arange(around), (np.arange(around) + 1) % around
+    low, high = len(vertices), len(vertices) + 1
+    faces = [np.stack([np.full(around, low), there, here], axis=1)]
+    for ring in range(len(rings) - 1):
+        a, b = ring * around + here, ring * around + there
+        faces += [np.stack([a, b, b + around], axis=1), np.stack([a, b + around, a + around], axis=1)]
+    last = (len(rings) - 1) * around
+    faces.append(np.stack([last + here, last + there, np.full(around, high)], axis=1))
+    return np.concatenate([vertices, ends]), np.concatenate(faces)

@@ -1,0 +1,215 @@
+"""Descent through the simulator against closed forms: the discrete Riccati equation and linear-quadratic problems."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jaxtyping import Array
+from numpy.testing import assert_allclose
+from scipy.linalg import solve_discrete_are
+
+import jaxdyn
+
+CART = jaxdyn.make_chain(
+    rotation=np.eye(3)[None], translation=np.zeros((1, 3)), screw=[[0, 0, 0, 1, 0, 0]], inertia=[[2.0] + [0.0] * 9]
+)
+DT = 0.1
+A = np.array([[1.0, DT], [0.0, 1.0]])
+B = np.array([[DT * DT / 2.0], [DT / 2.0]])  # semi-implicit Euler of 2 kg
+Q, R = np.diag([4.0, 1.0]), np.array([[0.25]])
+
+
+class Feedback(eqx.Module):
+    gain: Array
+
+    def __call__(self, t, q, v):
+        return -self.gain @ jnp.concatenate([q, v])
+
+
+def regulator(steps, terminal=(), q0=1.0, v0=0.0, **named):
+    running = (jaxdyn.StateCost(jnp.zeros(1), jnp.zeros(1), 2.0, 1.0), jaxdyn.TorqueCost(0.5))
+    return jaxdyn.OptimalControlProblem(CART, jnp.array([q0]), jnp.array([v0]), steps, DT, running, terminal, **named)
+
+
+def riccati():
+    p = solve_discrete_are(A, B, DT * Q, DT * R)
+    return p, np.linalg.solve(DT * R + B.T @ p @ B, B.T @ p @ A)
+
+
+def to_go(p):
+    root = jnp.asarray(np.linalg.cholesky(p).T)
+    return (jaxdyn.UserCost(lambda chain, knot, data: data @ jnp.concatenate([knot.q, knot.v]), root),)
+
+
+def at(problem, q0, v0):
+    return dataclasses.replace(problem, q0=q0, v0=v0)
+
+
+def heavy(masses):
+    """Carts of which the inertias alone differ."""
+    return eqx.tree_at(lambda c: c.inertia, CART, CART.inertia[None] * masses[:, None, None] / 2.0)
+
+
+# one compiled update for all of these tests: the same horizon, batch and optimiser
+RATE = optax.cosine_decay_schedule(0.15, 400)
+P, GAIN = riccati()
+REGULATOR = regulator(5, to_go(P))
+Q0, V0 = jnp.array([[1.0], [0.0], [-0.5], [0.3]]), jnp.array([[0.0], [1.0], [0.8], [0.4]])
+OPTIONS = {"batch": 3, "learning_rate": RATE, "clip": 10.0}
+
+
+def test_costs_of_rollouts_are_those_of_their_motions():
+    masses = jnp.linspace(1.0, 3.0, 4)
+    policy = Feedback(jnp.ones((1, 2)))
+    costs = jaxdyn.policy_costs(policy, REGULATOR, Q0, V0, heavy(masses))
+    costed = jax.jit(lambda p: jaxdyn.total_cost(p, jaxdyn.policy_trajectory(policy, p)))
+    for k in (0, 3):
+        chain = dataclasses.replace(CART, inertia=CART.inertia * masses[k] / 2.0)
+        one = at(dataclasses.replace(REGULATOR, chain=chain), Q0[k], V0[k])
+        assert_allclose(costed(one), costs[k], rtol=1e-12)
+
+
+@pytest.mark.thorough
+def test_the_gain_found_is_that_of_the_riccati_equation(tmp_path):
+    start, chains = Feedback(jnp.zeros((1, 2))), heavy(jnp.full(4, 2.0))
+    found = jaxdyn.optimise_policy(start, REGULATOR, Q0, V0, chains, updates=400, **OPTIONS)
+    assert_allclose(found.policy.gain, GAIN, rtol=1e-5)
+    x = np.concatenate([Q0, V0], axis=1)
+    assert_allclose(found.costs, 0.5 * np.einsum("ki,ij,kj->k", x, P, x), rtol=1e-9)
+    assert found.finite and found.updates == 400 and found.history["gradient"][-1] < 1e-3
+
+    # interrupted and gone on with: the same to the last bit
+    chains, file, told = heavy(jnp.linspace(1.0, 3.0, 4)), tmp_path / "progress.bin", []
+    arguments = (start, REGULATOR, Q0, V0, chains)
+    whole = jaxdyn.optimise_policy(*arguments, updates=6, **OPTIONS)
+    jaxdyn.optimise_policy(*arguments, updates=3, file=file, save_every=2, **OPTIONS)
+    again = jaxdyn.optimise_policy(*arguments, updates=6, file=file, progress=lambda *x: told.append(x), **OPTIONS)
+    assert np.array_equal(again.policy.gain, whole.policy.gain) and told[0] == ("optimising", 4, 6)
+    assert np.array_equal(again.history["cost"], whole.history["cost"])
+    other = eqx.nn.Linear(2, 1, key=jax.random.key(0))
+    with pytest.raises(jaxdyn.TrajectoryError, match="another policy"):
+        jaxdyn.optimise_policy(other, *arguments[1:], file=file, **OPTIONS)
+    file.write_bytes(file.read_bytes()[:-9])
+    with pytest.raises(jaxdyn.TrajectoryError, match="damaged"):
+        jaxdyn.optimise_policy(*arguments, file=file, **OPTIONS)
+
+    # rollouts that run away do not spoil the rest
+    wild = Feedback(jnp.array([[-4e3, -4e3]]))
+    found = jaxdyn.optimise_policy(wild, *arguments[1:], updates=3, speed_bound=50.0, **OPTIONS)
+    assert found.history["stopped"].min() > 0.6
+    assert np.isfinite(found.history["cost"]).all() and np.isfinite(found.history["gradient"]).all()
+    lost = Feedback(jnp.array([[jnp.nan, 0.0]]))
+    ended = jaxdyn.optimise_policy(lost, *arguments[1:], updates=100, **OPTIONS)
+    assert not ended.finite and ended.updates == 21 and "finite gradient" in ended.message
+
+
+def test_policies_that_cannot_be_optimised_are_refused():
+    problem, q0, v0 = regulator(3), jnp.ones((2, 1)), jnp.zeros((2, 1))
+    policy = Feedback(jnp.ones((1, 2)))
+    with pytest.raises(jaxdyn.TrajectoryError, match="constraints"):
+        held = regulator(3, constraints=(jaxdyn.VelocityLimits(jnp.ones(1)),))
+        jaxdyn.optimise_policy(policy, held, q0, v0)
+    with pytest.raises(jaxdyn.TrajectoryError, match="2, 3 rows"):
+        jaxdyn.optimise_policy(policy, problem, q0, v0, jax.tree.map(lambda x: jnp.stack([x] * 3), CART))
+    with pytest.raises(jaxdyn.TrajectoryError, match="batch=5"):
+        jaxdyn.optimise_policy(policy, problem, q0, v0, batch=5)
+    with pytest.raises(jaxdyn.TrajectoryError, match="no array"):
+        jaxdyn.optimise_policy(lambda t, q, v: -q, problem, q0, v0)
+
+
+def closed_form(steps, x, p=None):
+    """Torques and cost of the linear-quadratic problem, as one least-squares problem in all torques."""
+    powers = [np.linalg.matrix_power(A, k) for k in range(steps + 1)]
+    free = np.concatenate([m @ x for m in powers])
+    forced = np.zeros((2 * (steps + 1), steps))
+    for k in range(1, steps + 1):
+        for j in range(k):
+            forced[2 * k : 2 * k + 2, j] = (powers[k - 1 - j] @ B)[:, 0]
+    weight = np.kron(np.diag([DT] * steps + [0.0]), Q)
+    if p is not None:
+        weight[-2:, -2:] = p
+    hessian = forced.T @ weight @ forced + DT * R[0, 0] * np.eye(steps)
+    tau = -np.linalg.solve(hessian, forced.T @ weight @ free)
+    state = free + forced @ tau
+    return tau, 0.5 * (state @ weight @ state + DT * R[0, 0] * tau @ tau)
+
+
+@pytest.mark.thorough
+def test_open_loop_descent_reaches_the_closed_form():
+    problem = regulator(12)
+    solution = jax.jit(lambda p: jaxdyn.solve_by_gradient(p, iterations=100, tolerance=1e-8))(problem)
+    tau, cost = closed_form(12, np.array([1.0, 0.0]))
+    assert int(solution.status) == jaxdyn.Status.CONVERGED, solution.message
+    assert_allclose(solution.cost, cost, rtol=1e-12)
+    assert_allclose(solution.trajectory.tau[:, 0], tau, atol=1e-6)
+    assert_allclose(jaxdyn.total_cost(problem, solution.trajectory), cost, rtol=1e-12)
+    assert float(solution.residuals.largest) <= 1e-8
+
+
+@pytest.mark.thorough
+@pytest.mark.exhaustive
+def test_limits_and_constraints_hold():
+    goal = jaxdyn.StateConstraint(jnp.zeros(1), jnp.zeros(1))
+    fast = jaxdyn.VelocityLimits(jnp.array([1.3]))
+    limits = jnp.array([[-6.0, 6.0]])
+    problem = regulator(16, terminal_constraints=(goal,), constraints=(fast,), torque_limits=limits)
+    solution = jax.jit(lambda p: jaxdyn.solve_by_gradient(p, iterations=2000, tolerance=1e-6))(problem)
+    assert int(solution.status) == jaxdyn.Status.CONVERGED, (solution.message, solution.residuals)
+    v, tau = np.asarray(solution.trajectory.v), np.asarray(solution.trajectory.tau)
+    assert np.abs(tau).max() <= 6.0 and np.abs(v).max() <= 1.3 + 1e-6
+    assert_allclose(solution.trajectory.q[-1], 0, atol=1e-6)
+    assert_allclose(solution.cost, constrained_cost(16, np.array([1.0, 0.0]), 6.0, 1.3), rtol=1e-4)
+
+
+def constrained_cost(steps, x, torque, speed):
+    """By scipy's SLSQP on the torques."""
+    from scipy.optimize import minimize
+
+    def states(tau):
+        rows = [x]
+        for u in tau:
+            rows.append(A @ rows[-1] + B[:, 0] * u)
+        return np.array(rows)
+
+    def cost(tau):
+        rows = states(tau)[:-1]
+        return 0.5 * DT * (np.einsum("ki,ij,kj->", rows, Q, rows) + R[0, 0] * tau @ tau)
+
+    inside = {"type": "ineq", "fun": lambda tau: np.concatenate([speed - states(tau)[:, 1], speed + states(tau)[:, 1]])}
+    ends = {"type": "eq", "fun": lambda tau: states(tau)[-1]}
+    bounds = [(-torque, torque)] * steps
+    found = minimize(
+        cost, np.zeros(steps), bounds=bounds, constraints=[inside, ends], options={"ftol": 1e-12, "maxiter": 500}
+    )
+    assert found.success, found.message
+    return found.fun
+
+
+@pytest.mark.thorough
+@pytest.mark.exhaustive
+def test_free_duration_and_batches_and_bad_numbers():
+    goal = jaxdyn.StateConstraint(jnp.zeros(1), jnp.zeros(1))
+    limits = jnp.array([[-2.0, 2.0]])
+    quick = jaxdyn.OptimalControlProblem(
+        CART,
+        jnp.array([1.0]),
+        jnp.zeros(1),
+        20,
+        0.1,
+        terminal_constraints=(goal,),
+        torque_limits=limits,
+        duration_limits=jnp.array([0.5, 8.0]),
+        duration_weight=1.0,
+    )
+    solve = jax.jit(jax.vmap(lambda x: jaxdyn.solve_by_gradient(dataclasses.replace(quick, q0=x), iterations=1500)))
+    solution = solve(jnp.array([[1.0], [0.5], [jnp.nan]]))
+    # bang-bang: 2 sqrt(m x / u), a little more on a grid
+    assert_allclose(solution.trajectory.t[:2, -1], 2 * np.sqrt([1.0, 0.5]), rtol=0.02)
+    assert np.abs(solution.trajectory.q[:2, -1]).max() < 1e-4
+    assert int(solution.status[2]) == jaxdyn.Status.NOT_FINITE and int(solution.iterations[2]) == 0
+    with pytest.raises(jaxdyn.TrajectoryError, match="the guess"):
+        jaxdyn.solve_by_gradient(quick, jaxdyn.held_still(regulator(3)))

@@ -1,0 +1,288 @@
+"""Robots to look at: surfaces, shapes of a URDF, scenes, motions from tables, pictures, films, and the page itself."""
+
+import struct
+import urllib.request
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import jaxdyn
+from helpers import random_chain
+from jaxdyn.cli import main
+from jaxdyn.io.urdf_geometry import find_mesh
+from jaxdyn.view import triangles
+from jaxdyn.view.limits import slider_ranges
+from jaxdyn.view.scene import line_ends, positions_at
+
+ARM = """<robot name="arm">
+  <material name="red"><color rgba="0.8 0.1 0.1 1"/></material>
+  <link name="base"><visual><geometry><box size="0.2 0.2 0.1"/></geometry><material name="red"/></visual></link>
+  <link name="upper"><inertial><origin xyz="0 0 0.1"/><mass value="3"/>
+    <inertia ixx="0.04" ixy="0" ixz="0" iyy="0.03" iyz="0" izz="0.02"/></inertial>
+    <visual><origin xyz="0 0 0.15" rpy="0 1.5707963267948966 0"/><geometry><cylinder radius="0.05" length="0.3"/></geometry>
+      <material name="own"><color rgba="0 0 1 0.5"/></material></visual>
+    <visual><geometry><mesh filename="package://arm_description/meshes/wedge.stl" scale="2 2 -2"/></geometry></visual>
+    <collision><geometry><sphere radius="0.2"/></geometry></collision></link>
+  <link name="lower"><inertial><origin xyz="0.2 0 0"/><mass value="1.5"/>
+    <inertia ixx="0.01" ixy="0" ixz="0" iyy="0.02" iyz="0" izz="0.02"/></inertial></link>
+  <link name="flange"><visual><origin xyz="0 0 0.1"/><geometry><sphere radius="0.03"/></geometry></visual></link>
+  <joint name="turn" type="revolute"><parent link="base"/><child link="upper"/><axis xyz="0 0 1"/>
+    <limit lower="-2" upper="2" velocity="3" effort="40"/></joint>
+  <joint name="lift" type="continuous"><parent link="upper"/><child link="lower"/><origin xyz="0 0 0.3"/>
+    <axis xyz="0 1 0"/></joint>
+  <joint name="end" type="fixed"><parent link="lower"/><child link="flange"/><origin xyz="0.4 0 0"/></joint>
+</robot>
+"""
+
+
+def volume_and_centre(vertices, faces):
+    """By the divergence theorem, of faces seen from outside."""
+    a, b, c = (vertices[faces[:, k]] for k in range(3))
+    sixth = np.einsum("ij,ij->i", a, np.cross(b, c)) / 6
+    return sixth.sum(), (sixth[:, None] * (a + b + c) / 4).sum(0) / sixth.sum()
+
+
+@pytest.fixture(scope="module")
+def arm(tmp_path_factory):
+    """A package arm_description with urdf/arm.urdf and a mesh: a tetrahedron as a binary STL."""
+    folder = tmp_path_factory.mktemp("packages") / "arm_description"
+    (folder / "urdf").mkdir(parents=True)
+    (folder / "meshes").mkdir()
+    (folder / "urdf" / "arm.urdf").write_text(ARM)
+    corners = np.array([[0, 0, 0], [0.1, 0, 0], [0, 0.1, 0], [0, 0, 0.1]], np.float32)
+    faces = [(0, 2, 1), (0, 1, 3), (0, 3, 2), (1, 2, 3)]
+    body = b"".join(struct.pack("<12fH", 0, 0, 0, *corners[list(f)].ravel(), 0) for f in faces)
+    (folder / "meshes" / "wedge.stl").write_bytes(b"\0" * 80 + struct.pack("<I", len(faces)) + body)
+    return folder / "urdf" / "arm.urdf"
+
+
+@pytest.mark.parametrize(
+    ("surface", "volume"),
+    [
+        (triangles.box((0.1, 0.2, 0.3)), 0.006),
+        (triangles.cylinder(0.1, 0.5, 64), np.pi * 0.005),
+        (triangles.capsule(0.1, 0.5, 64), np.pi * (0.005 + 4e-3 / 3)),
+        (triangles.ellipsoid((0.1, 0.2, 0.3), 64), 4 / 3 * np.pi * 0.006),
+    ],
+    ids=["box", "cylinder", "capsule", "ellipsoid"],
+)
+def test_surfaces_are_closed_and_seen_from_outside(surface, volume):
+    vertices, faces = surface
+    found, centre = volume_and_centre(vertices, faces)
+    assert_allclose(found, volume, rtol=5e-3)
+    assert_allclose(centre, 0, atol=1e-12)
+    edges = np.concatenate([faces[:, [0, 1]], faces[:, [1, 2]], faces[:, [2, 0]]])
+    forth, back = {tuple(e) for e in edges.tolist()}, {tuple(e) for e in edges[:, ::-1].tolist()}
+    assert forth == back and len(forth) == len(edges)  # every edge once each way
+
+
+def test_shapes_of_a_urdf(arm, tmp_path):
+    shapes, notes = jaxdyn.read_geometry(arm)
+    assert [(s.link, s.kind) for s in shapes] == [
+        ("base", "box"),
+        ("upper", "cylinder"),
+        ("upper", "mesh"),
+        ("flange", "sphere"),
+    ]
+    assert not notes
+    assert shapes[0].colour == (0.8, 0.1, 0.1, 1.0) and shapes[1].colour == (0.0, 0.0, 1.0, 0.5)
+    assert_allclose(shapes[1].pose[:3, 2], [1, 0, 0], atol=1e-12)  # the cylinder lies along x
+    assert shapes[2].file == arm.parent.parent / "meshes" / "wedge.stl" and shapes[2].size == (2.0, 2.0, -2.0)
+    assert [s.kind for s in jaxdyn.read_geometry(arm, collision=True)[0]] == ["sphere"]
+    elsewhere = tmp_path / "arm.urdf"
+    elsewhere.write_text(ARM)
+    shapes, notes = jaxdyn.read_geometry(elsewhere)
+    assert len(shapes) == 3 and len(notes) == 1 and "wedge.stl" in notes[0] and "arm.urdf:8" in notes[0]
+    assert len(jaxdyn.read_geometry(elsewhere, packages={"arm_description": arm.parent.parent})[0]) == 4
+
+
+def test_mesh_files_are_found(arm, tmp_path, monkeypatch):
+    mesh = arm.parent.parent / "meshes" / "wedge.stl"
+    assert find_mesh("../meshes/wedge.stl", arm, {}).samefile(mesh)
+    assert find_mesh(f"file://{mesh}", tmp_path / "x.urdf", {}) == mesh
+    assert find_mesh("http://somewhere/wedge.stl", arm, {}) is None
+    name, lone = "package://arm_description/meshes/wedge.stl", tmp_path / "x.urdf"
+    assert find_mesh(name, lone, {}) is None
+    monkeypatch.setenv("ROS_PACKAGE_PATH", str(mesh.parents[2]))
+    assert find_mesh(name, lone, {}) == mesh
+
+
+def test_a_scene_stands_where_the_robot_does(arm):
+    pytest.importorskip("trimesh", reason="meshes are read by trimesh, of the extra view")
+    chain = jaxdyn.load(arm)
+    scene = jaxdyn.build_scene(chain, *jaxdyn.read_geometry(arm))
+    shown = {part.name.split(" ")[0] for part in scene.parts if part.shown}
+    # the lower link has a shape through the flange that is fixed to it, so that no ellipsoid stands in
+    assert shown == {"base/box", "upper/cylinder", "upper/mesh", "flange/sphere"}
+    assert {part.name for part in scene.parts if part.group == "inertia"} == {"upper/inertia", "lower/inertia"}
+    q = np.array([0.7, -0.4])
+    poses = scene.poses(q)
+    ball = next(part for part in scene.parts if part.name.startswith("flange"))
+    _, centre = volume_and_centre(ball.vertices, ball.faces)
+    expected = np.asarray(jaxdyn.frame_pose(chain, jnp.asarray(q), "flange")) @ [0, 0, 0.1, 1]
+    assert_allclose(poses[ball.link, :3, :3] @ centre + poses[ball.link, :3, 3], expected[:3], atol=1e-12)
+    wedge = next(part for part in scene.parts if "mesh" in part.name)
+    assert_allclose(volume_and_centre(wedge.vertices, wedge.faces)[0], 8e-3 / 6, rtol=1e-6)  # mirrored, still outward
+    ends = line_ends(poses, scene.joints)
+    assert_allclose(ends[-1, 1], jaxdyn.frame_pose(chain, jnp.asarray(q))[:3, 3], atol=1e-12)
+    assert_allclose(ends[0, 0], 0, atol=0)
+
+
+def test_an_ellipsoid_has_the_link_s_inertia():
+    chain = random_chain(3, seed=2)
+    scene = jaxdyn.build_scene(chain)
+    assert all(part.shown and part.group == "inertia" for part in scene.parts) and len(scene.parts) == 3
+    for part, pi in zip(scene.parts, np.asarray(chain.inertia), strict=True):
+        _, centre = volume_and_centre(part.vertices, part.faces)
+        assert_allclose(centre, pi[1:4] / pi[0], atol=1e-9)
+        a = part.vertices - centre
+        _, axes = np.linalg.eigh(a.T @ a)
+        half = np.abs(a @ axes).max(axis=0)  # along the axes, on which there are vertices
+        second = axes @ np.diag(half**2 / 5) @ axes.T * pi[0] + np.outer(pi[1:4], pi[1:4]) / pi[0]
+        inertia = np.trace(second) * np.eye(3) - second
+        assert_allclose(inertia[[0, 0, 1, 0, 1, 2], [0, 1, 1, 2, 2, 2]], pi[4:], rtol=0.02, atol=0.01 * pi[4:].max())
+    broken = jaxdyn.with_inertial_parameters(chain, chain.inertia.at[1, 4].set(-1.0))
+    assert "no body can have" in jaxdyn.build_scene(broken).notes[0]
+
+
+def test_motions_from_tables(arm, tmp_path):
+    chain = jaxdyn.load(arm)
+    t = np.linspace(0, 1, 5)
+    q, tau = np.stack([t, -t], 1), np.stack([2 * t, 3 * t], 1)
+    path = tmp_path / "motion.csv"
+    for header in ("t,q1,q2,tau1,tau2", "time,turn,lift,tau_turn,tau_lift", "stamp,q_turn,q_lift,torque1,torque2"):
+        np.savetxt(path, np.column_stack([t, q, tau]), delimiter=",", header=header, comments="")
+        motion = jaxdyn.read_motion(path, chain)
+        assert_allclose(motion.q, q) and assert_allclose(motion.tau, tau)
+    np.savetxt(path, np.column_stack([q[:, 1], t, q[:, 0]]), delimiter=",", header="lift,t,turn", comments="")
+    motion = jaxdyn.read_motion(path, chain)
+    assert motion.tau is None and len(motion) == 5
+    assert_allclose(motion.q, q)
+    np.savez(tmp_path / "motion.npz", t=t, q=q, tau=tau)
+    assert_allclose(jaxdyn.read_motion(tmp_path / "motion.npz", chain).tau, tau)
+    for text, words in (
+        ("t,q1\n0,1\n1,2\n", "no columns for the 2 positions"),
+        ("q1,q2\n0,1\n1,2\n", "called t"),
+        ("t,q1,q2\n0,1,1\n0,2,2\n", "time does not increase at row 2"),
+        ("t,q1,q2\n0,1,1\n1,nan,2\n", "row 2 .* not finite"),
+        ("t,q1,q2\n0,1,1\n1,x,2\n", "'x'"),
+        ("t,q1,q2\n0,1,1\n", "two rows"),
+    ):
+        path.write_text(text)
+        with pytest.raises(jaxdyn.LogError, match=words):
+            jaxdyn.read_motion(path, chain)
+
+
+def test_sliders_go_from_limit_to_limit():
+    chain = jaxdyn.loads(ARM, floating_base=True)
+    assert [name for name, *_ in slider_ranges(chain)] == ["turn", "lift"]
+    assert slider_ranges(chain)[0][1:] == (7, -2.0, 2.0)
+    assert_allclose(slider_ranges(chain)[1][2:], (-np.pi, np.pi))
+
+
+@pytest.mark.thorough
+def test_positions_between_samples():
+    chain = jaxdyn.loads(ARM, floating_base=True)
+    q = np.random.default_rng(0).normal(size=(3, 9))
+    q[:, 3:7] /= np.linalg.norm(q[:, 3:7], axis=1, keepdims=True)
+    t = np.array([0.0, 1.0, 3.0])
+    found = positions_at(chain, t, q, np.array([0.0, 1.0, 9.0, 2.0]))
+    a, b = found[[0, 1, 2, 1, 1]], np.concatenate([q, found[3:], q[2:]])
+    miss = np.asarray(jax.jit(jax.vmap(lambda x, y: jaxdyn.difference(chain, x, y)))(a, b))
+    assert_allclose(miss[:3], 0, atol=1e-9)
+    assert_allclose(miss[3], miss[4] / 2, atol=1e-9)  # half way along the screw
+
+
+def test_pictures(tmp_path):
+    chain = jaxdyn.robots.panda()
+    t = np.linspace(0, 1, 21)
+    tau = 100 * np.sin(np.outer(t, np.arange(1, 8)))
+    figure = jaxdyn.plot_torques(chain, t, tau[:-1], tmp_path / "torques.png")
+    assert (tmp_path / "torques.png").read_bytes().startswith(b"\x89PNG")
+    panel = figure.axes[6]
+    assert sorted(line.get_ydata()[0] for line in panel.lines[1:]) == [-12, 12]
+    assert panel.get_title(loc="left") == "panda_joint7 [N m]"
+    q = np.asarray(chain.position_limits).mean(1) + 0.1 * np.sin(np.outer(t, np.ones(7)))
+    jaxdyn.plot_positions(chain, t, q, tmp_path / "positions.svg")
+    assert b"<svg" in (tmp_path / "positions.svg").read_bytes()
+    floating = jaxdyn.loads(ARM, floating_base=True)
+    rows = np.tile(np.asarray(jaxdyn.neutral_configuration(floating)), (21, 1))
+    titles = [axes.get_title(loc="left") for axes in jaxdyn.plot_positions(floating, t, rows).axes]
+    assert titles[0].endswith(": x [m]") and titles[3].endswith("quaternion w") and titles[7] == "turn [rad]"
+    with pytest.raises(jaxdyn.OutputError, match="one row a time"):
+        jaxdyn.plot_torques(chain, t, tau[:5])
+    with pytest.raises(jaxdyn.OutputError, match="xyz"):
+        jaxdyn.plot_torques(chain, t, tau, tmp_path / "torques.xyz")
+    assert not (tmp_path / "torques.xyz").exists()
+
+
+def test_a_film(tmp_path):
+    from PIL import Image
+
+    chain = jaxdyn.textbook.pendulum(2)
+    t = np.array([0.0, 0.1, 0.3])
+    q = np.array([[0.0, 0.0], [0.3, 0.1], [1.0, -0.4]])
+    path = tmp_path / "arm.gif"
+    count = jaxdyn.animate(chain, t, q, path, fps=10.0, ellipsoids=True, size=(160, 150))
+    with Image.open(path) as film:
+        assert (film.n_frames, film.size, film.info["duration"]) == (count, (160, 150), 100) and count == 4
+        frames = []
+        for k in range(count):
+            film.seek(k)
+            frames.append(np.asarray(film.convert("RGB"), int))
+    assert all(np.abs(a - b).max() > 50 for a, b in zip(frames[1:], frames, strict=False))
+    for name, rows, words in (
+        ("arm.avi", q, "gif or an .mp4"),
+        ("arm.gif", q[:2], "3 times"),
+        ("arm.gif", q * np.nan, "finite"),
+        ("arm.gif/arm.gif", q, "is a file"),
+    ):
+        with pytest.raises(jaxdyn.OutputError, match=words):
+            jaxdyn.animate(chain, t, rows, tmp_path / name)
+
+
+def test_the_viewer_names_its_extra(monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "viser", None)
+    with pytest.raises(jaxdyn.ModelError, match=r"jaxdyn\[view\]"):
+        jaxdyn.open_viewer(jaxdyn.build_scene(jaxdyn.textbook.pendulum(1)))
+
+
+def test_the_page_is_served(arm, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("viser", reason="the viewer needs viser, of the extra view")
+    from jaxdyn.view.server import Viewer
+
+    t = np.linspace(0, 1, 30)
+    table = np.column_stack([t, 0.5 * t, t, 10 * t, t])
+    np.savetxt(tmp_path / "motion.csv", table, delimiter=",", header="t,q1,q2,tau1,tau2", comments="")
+    seen = {}
+
+    def visit(viewer, seconds=None):
+        with urllib.request.urlopen(viewer.url, timeout=10) as page:
+            seen["page"] = page.read()
+        viewer.set_time(0.5)
+        seen["url"], seen["q"], seen["frames"] = viewer.url, viewer._q, viewer._frames
+
+    monkeypatch.setattr(Viewer, "wait", visit)
+    monkeypatch.setattr(Viewer, "_play", lambda viewer: None)
+    assert main(["view", str(arm), str(tmp_path / "motion.csv"), "--port", "18080"]) == 0
+    assert b"<html" in seen["page"].lower() and seen["url"] in capsys.readouterr().out
+    assert_allclose(seen["q"], [0.25, 0.5], atol=1e-6)
+    expected = jaxdyn.frame_pose(jaxdyn.load(arm), jnp.array([0.25, 0.5]), "lower")
+    assert_allclose(seen["frames"][1].position, expected[:3, 3], atol=1e-6)
+    with pytest.raises(OSError):
+        urllib.request.urlopen(seen["url"], timeout=2)
+
+
+def test_the_command_writes_films_and_refuses(arm, tmp_path, capsys):
+    motion = tmp_path / "motion.csv"
+    motion.write_text("t,turn,lift\n0,0,0\n0.1,1,1\n")
+    assert main(["view", str(arm), str(motion), "--film", str(tmp_path / "arm.gif")]) == 0
+    assert (tmp_path / "arm.gif").read_bytes()[:6] == b"GIF89a" and "3 pictures" in capsys.readouterr().out
+    assert main(["view", str(arm), "--film", "x.gif"]) == 2
+    assert main(["view", str(arm), str(tmp_path / "none.csv")]) == 1
+    assert "there is no such file" in capsys.readouterr().err
