@@ -30,6 +30,7 @@ from .solution import Status
 
 TOLERANCES = {"float64": 1e-9, "float32": 1e-5}  # [rad and m]
 BLOCK = 5  # iterations between looks at whether a start has arrived
+DRAWS = 64  # random positions for every start; those nearest to the target are taken
 
 
 class InverseKinematics(eqx.Module):
@@ -112,7 +113,7 @@ def inverse_kinematics(
         tolerance = TOLERANCES["float64" if dtype == jnp.float64 else "float32"]
     target = target.astype(dtype)
     fixed, goal, weights, limits = jax.lax.stop_gradient((chain, target, weights, limits.astype(dtype)))
-    first = _starts(fixed, limits, guess, starts, seed, dtype)
+    first = _starts(fixed, goal, weights, limits, frame, guess, starts, seed)
     near = _middle(fixed, limits, dtype) if guess is None else first[0]
     bound = jnp.asarray(tolerance, dtype)
     q, error, end = _search(fixed, goal, weights, limits, frame, first, near, bound, max_iterations)
@@ -216,19 +217,31 @@ def _with_coordinates(chain: Chain, q: Float[Array, " nq"], values: Float[Array,
     return q.at[where.entries].set(values[where.columns])
 
 
-def _starts(chain: Chain, limits: Array, guess: Array | None, starts: int, seed: int, dtype) -> Array:
-    """(starts, nq) random positions within the limits, the first of them the guess if there is one."""
+def _starts(
+    chain: Chain, target: Array, weights: Array, limits: Array, frame: str | None, guess: Array | None, starts: int, seed: int
+) -> Array:
+    """(starts, nq) positions within the limits, the first of them the guess if there is one.
+
+    The others are those of many random ones whose pose is nearest to the target, by |w_v (p - p_d)|^2 + w_w^2 (3 - tr R_d^T R).
+    The random positions are constants, and their poses the same for all targets of a batch.
+    """
+    dtype, count = target.dtype, starts * DRAWS
     lower, upper = _finite(chain, limits)
     where, rng = layout(chain), np.random.default_rng(seed)
-    parts = jnp.asarray(rng.uniform(size=(starts, chain.nv)), dtype)  # constants: nothing to compile
-    q = rng.normal(size=(starts, chain.nq))
+    parts = jnp.asarray(rng.uniform(size=(count, chain.nv)), dtype)
+    random = rng.normal(size=(count, chain.nq))
     for joint in where.quaternions:
-        q[:, joint.quaternion] /= np.linalg.norm(q[:, joint.quaternion], axis=1, keepdims=True)
+        random[:, joint.quaternion] /= np.linalg.norm(random[:, joint.quaternion], axis=1, keepdims=True)
     values = lower[None] + parts * (upper - lower)[None]
-    q = jnp.asarray(q, dtype).at[:, where.entries].set(values[:, where.columns])
+    q = jnp.asarray(random, dtype).at[:, where.entries].set(values[:, where.columns])
+    poses = jax.vmap(functools.partial(frame_pose, chain, frame=frame))(q)
+    away = ((weights[None, 3:] * (poses[:, :3, 3] - target[None, :3, 3])) ** 2).sum(1)
+    turned = 3 - (poses[:, :3, :3] * target[None, :3, :3]).sum((1, 2))
+    _, nearest = jax.lax.top_k(-(away + (weights[:3] ** 2).mean() * turned), starts)
+    q = q[nearest]
     if guess is None:
         return q
-    given = jax.lax.stop_gradient(guess).astype(dtype)
+    given = jax.lax.stop_gradient(guess).astype(q.dtype)
     inside = jnp.clip(_coordinates(chain, given), limits[:, 0], limits[:, 1])
     return q.at[0].set(_with_coordinates(chain, given, inside))
 

@@ -125,10 +125,10 @@ def path_dynamics(chain: Chain, path: Path, s: Float[Array, " points"]) -> PathD
         if q.shape != (chain.nv,):
             raise TrajectoryError(f"the path gives q of shape {q.shape}, but the robot has {chain.nv} coordinates")
         zero = jnp.zeros_like(q)
-        gravity = inverse_dynamics(chain, q, zero, zero)
-        inertia = inverse_dynamics(chain, q, zero, slope) - gravity
-        centrifugal = inverse_dynamics(chain, q, slope, curvature) - gravity
-        return PathDynamics(q, slope, curvature, inertia, centrifugal, gravity + spring_force(chain, q))
+        rates, pushes = jnp.stack([zero, zero, slope]), jnp.stack([zero, slope, curvature])
+        gravity, inertia, centrifugal = jax.vmap(lambda v, a: inverse_dynamics(chain, q, v, a))(rates, pushes)
+        held = gravity + spring_force(chain, q)
+        return PathDynamics(q, slope, curvature, inertia - gravity, centrifugal - gravity, held)
 
     return jax.vmap(one)(s)
 
