@@ -27,7 +27,7 @@ targets = jax.jit(jax.vmap(functools.partial(jaxdyn.frame_pose, robot)))(positio
 
 def solver(**named):
     one = lambda target: jaxdyn.inverse_kinematics(robot, target, **named)
-    return jax.jit(lambda targets: jax.lax.map(one, targets, batch_size=256))
+    return jax.jit(lambda targets: jax.lax.map(one, targets, batch_size=64))
 
 
 rates = {}

@@ -40,7 +40,7 @@ def bands_of(
         most = jnp.broadcast_to(acceleration[None], at.slope.shape)
         a, b, lo, hi = [*a, at.slope], [*b, at.curvature], [*lo, -most], [*hi, most]
     a, b, lo, hi = (jnp.concatenate(x, axis=1) for x in (a, b, lo, hi))
-    size = jnp.maximum(jnp.abs(a), jnp.abs(b)).max(0, keepdims=True)
+    size = jax.lax.stop_gradient(jnp.maximum(jnp.abs(a), jnp.abs(b)).max(0, keepdims=True))
     size = jnp.where(size > 0, size, jnp.ones_like(size))
     a, b, lo, hi = a / size, b / size, lo / size, hi / size
     a, b, lo, hi = (

@@ -11,9 +11,12 @@ from ..dynamics.friction import friction_force
 from ..errors import TrajectoryError
 from ..model.chain import Chain
 from .path import Path, PathDynamics, joint_limits, path_dynamics
-from .path_intervals import bands_of, controllable_speeds, fastest_speeds, lasting_speeds
+from .path_intervals import FAR, bands_of, controllable_speeds, fastest_speeds, lasting_speeds
 from .solution import Status
 from .time_scaling import JointMotion
+
+
+FASTEST = 3e4  # s' where no velocity is limited [1/s]
 
 
 class PathTiming(eqx.Module):
@@ -114,15 +117,17 @@ def time_optimal_path(
     for name, x in (("start", start_speed), ("end", end_speed)):
         if not isinstance(x, Tracer) and not float(x) >= 0:
             raise TrajectoryError(f"the speed at the {name} is {float(x):g}: a path is followed forward")
-    velocity, acceleration, torque = joint_limits(chain, velocity_limits, acceleration_limits, torque_limits)
+    # infinite limits become large ones, whose derivatives are numbers
+    limits = joint_limits(chain, velocity_limits, acceleration_limits, torque_limits)
+    velocity, acceleration, torque = (jnp.clip(x, -FAR, FAR) for x in limits)
     some = None if acceleration_limits is None else acceleration
     dtype = torque.dtype
     s = jnp.linspace(0, 1, points, dtype=dtype)
     step = jnp.asarray(1 / (points - 1), dtype)
     at = path_dynamics(chain, path, s)
     size = jnp.abs(at.slope)
-    largest = jnp.where(size > 0, velocity[None] / jnp.where(size > 0, size, jnp.ones_like(size)), jnp.inf).min(1) ** 2
-    largest = jnp.minimum(largest, 1e9)
+    bounds = size > velocity[None] / FASTEST
+    largest = jnp.where(bounds, velocity[None] / jnp.where(bounds, size, jnp.ones_like(size)), FASTEST).min(1) ** 2
     first, last = (jnp.asarray(x, dtype) ** 2 for x in (start_speed, end_speed))
 
     def timed(friction):
