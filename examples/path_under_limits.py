@@ -1,4 +1,4 @@
-"""The fastest motion of a UR10 through waypoints under its limits of torque and velocity, beside a quintic time scaling.
+"""The fastest motion of a UR10 with 10 kg in its hand through waypoints, under limits of torque and velocity, beside a quintic time scaling.
 
 The path is a spline through positions that inverse kinematics finds for a few poses; `time_optimal_path` times it. Draws the
 phase plane, the torques over their limits, and the positions. Writes path_under_limits.png.
@@ -19,6 +19,9 @@ FAST = bool(os.environ.get("JAXDYN_EXAMPLES_FAST"))
 points = 101 if FAST else 1001
 
 robot = jaxdyn.robots.ur10()
+load, away = 10.0, 0.1  # a point mass [kg] on the last link's axis [m]
+payload = load * jnp.array([1, 0, 0, away, away**2, 0, away**2, 0, 0, 0])
+robot = jaxdyn.with_inertial_parameters(robot, robot.inertia.at[5].add(payload))
 down = jnp.diag(jnp.array([1.0, -1.0, -1.0, 1.0]))
 places = [(0.7, -0.5, 0.3), (0.8, 0.0, 0.8), (0.5, 0.6, 0.7), (0.3, 0.8, 0.2)]
 waypoints, guess = [], jnp.array([-0.8, -1.2, 1.6, -2.0, -1.57, 0.0])
@@ -41,7 +44,9 @@ torque = jax.jit(jax.vmap(functools.partial(jaxdyn.inverse_dynamics, robot)))(*m
 shares = torque / robot.effort_limit
 excess = float(jnp.abs(shares).max() - 1)
 speeds = float(jnp.abs(motion.qd / robot.velocity_limit).max())
-print(f"between grid points torques exceed their limits by at most {max(excess, 0):.1e}, velocities use {speeds:.6f} of theirs")
+print(
+    f"between grid points torques exceed their limits by at most {max(excess, 0):.1e}, velocities use {speeds:.6f} of theirs"
+)
 
 figure = Figure(figsize=(11, 3.4), layout="constrained")
 left, middle, right = figure.subplots(1, 3)
@@ -53,7 +58,7 @@ left.legend(loc="upper center", ncols=3, fontsize="small")
 middle.plot(t, shares, label=[name.removesuffix("_joint") for name in robot.joint_names])
 middle.axhline(1, color="0.6", lw=0.8)
 middle.axhline(-1, color="0.6", lw=0.8)
-middle.set(xlabel="time [s]", ylabel="torque / limit", ylim=(-1.2, 1.7))
+middle.set(xlabel="time [s]", ylabel="torque / limit", ylim=(-1.2, 2.0))
 middle.legend(ncols=3, fontsize="small", loc="upper center")
 right.plot(t, np.asarray(motion.q))
 right.set(xlabel="time [s]", ylabel="position [rad]")

@@ -43,7 +43,9 @@ def test_rotation_vectors():
     axes /= np.linalg.norm(axes, axis=1, keepdims=True)
     for angle, axis in zip((0, 1e-9, 1e-4, 0.09, 1.0, 3.0, np.pi - 1e-7), axes, strict=True):
         r = jaxdyn.so3.rotation_exp(jnp.asarray(angle * axis))
-        assert_allclose(jnp.stack(rotation_vector(tuple(r.reshape(9)))), angle * axis, atol=1e-8 if angle > 3 else 1e-13)
+        assert_allclose(
+            jnp.stack(rotation_vector(tuple(r.reshape(9)))), angle * axis, atol=1e-8 if angle > 3 else 1e-13
+        )
 
 
 def test_bad_input_says_what_is_wrong():
@@ -72,9 +74,7 @@ def test_the_books_example():
     chain = jaxdyn.from_screws(space, [np.eye(4)] * 3, [body] * 3, tip_pose=home)
     expected, success = modern_robotics.IKinBody(screws.T, home, target, guess, 1e-9, 1e-4)
     del success  # the example's pose is given with four digits
-    found = jaxdyn.inverse_kinematics(
-        chain, jnp.asarray(target), guess=jnp.asarray(guess), starts=1, tolerance=1e-3
-    )
+    found = jaxdyn.inverse_kinematics(chain, jnp.asarray(target), guess=jnp.asarray(guess), starts=1, tolerance=1e-3)
     assert found.status == jaxdyn.Status.CONVERGED
     assert_allclose(found.q, [1.57073819, 2.999667, 3.14153913], atol=2e-3)
     assert_allclose(found.q, expected, atol=2e-3)

@@ -26,6 +26,7 @@ PAGES = (
     "docs/quickstart.md",
     "docs/mechanisms.md",
     "docs/rollouts.md",
+    "docs/paths.md",
     "docs/scaling.md",
     "docs/deployment.md",
 )

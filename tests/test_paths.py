@@ -95,7 +95,9 @@ def test_a_mass_on_a_rail_in_closed_form():
     way = jnp.array([way])
     timing, duration, _ = timed(way, jnp.array([1e3]))
     assert timing.status == jaxdyn.Status.CONVERGED
-    assert_allclose([timing.duration, duration], 2 * np.sqrt(way[0] * mass / force), rtol=1e-9)  # the switch is on the grid
+    assert_allclose(
+        [timing.duration, duration], 2 * np.sqrt(way[0] * mass / force), rtol=1e-9
+    )  # the switch is on the grid
     capped, duration, motion = timed(way, jnp.array([top]))
     assert_allclose(duration, way[0] / top + top * mass / force, rtol=1e-12)
     assert duration * (1 - 1e-9) <= capped.duration <= duration * (1 + 2e-3)
@@ -138,7 +140,9 @@ def test_the_timing_is_the_optimum_of_the_discrete_problem_and_holds_its_limits(
 
 
 def test_a_path_that_cannot_be_followed():
-    lying = jnp.linspace(0, 1, 4)[:, None] * jnp.array([[-np.pi / 2, 0.0]]) + jnp.array([[np.pi / 2, 0.0]])  # from upright
+    lying = jnp.linspace(0, 1, 4)[:, None] * jnp.array([[-np.pi / 2, 0.0]]) + jnp.array(
+        [[np.pi / 2, 0.0]]
+    )  # from upright
     weak = jnp.array([[-9.0, 9.0], [-12.0, 12.0]])
     timing, quintic = timed(lying, weak)
     assert timing.status == jaxdyn.Status.INFEASIBLE and "cannot be followed from s = 0." in timing.message
@@ -178,7 +182,10 @@ def test_a_switch_by_integration_in_the_phase_plane():
     timing = once(lambda: jaxdyn.time_optimal_path(ARM, path, torque_limits=TORQUES, points=401))()
     dense = jnp.linspace(0, 1, 2001)
     at = once(lambda: jaxdyn.path_dynamics(ARM, path, dense))()
-    m, c, g = (scipy.interpolate.CubicSpline(np.asarray(dense), np.asarray(x)) for x in (at.inertia, at.centrifugal, at.gravity))
+    m, c, g = (
+        scipy.interpolate.CubicSpline(np.asarray(dense), np.asarray(x))
+        for x in (at.inertia, at.centrifugal, at.gravity)
+    )
 
     def push(s, x, side):
         ends = (np.asarray(TORQUES) - (c(s) * x + g(s))[:, None]) / m(s)[:, None]
@@ -203,7 +210,9 @@ def test_a_switch_by_integration_in_the_phase_plane():
 @pytest.mark.thorough
 def test_limits_hold_between_the_points_and_friction_counts():
     robot = jaxdyn.robots.panda(viscous_friction=2.0, coulomb_friction=1.0)
-    waypoints = jnp.array([[0, -0.5, 0, -2, 0, 1.5, 0.7], [0.8, 0.2, -0.4, -1.2, 0.5, 2.0, 0], [-0.2, 0.5, 0.4, -1.8, 0.1, 1.2, 1.0]])
+    waypoints = jnp.array(
+        [[0, -0.5, 0, -2, 0, 1.5, 0.7], [0.8, 0.2, -0.4, -1.2, 0.5, 2.0, 0], [-0.2, 0.5, 0.4, -1.8, 0.1, 1.2, 1.0]]
+    )
     top = jnp.full(7, 8.0)
 
     @once

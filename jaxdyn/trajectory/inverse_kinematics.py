@@ -132,7 +132,9 @@ def coordinate_limits(chain: Chain) -> Float[Array, "nv 2"]:
     matrix, offset = chain.coupling.matrix, chain.coupling.offset
     moves = matrix != 0
     alone = moves & (moves.sum(1, keepdims=True) == 1)
-    ends = (chain.position_limits - offset[:, None])[:, None] / jnp.where(alone, matrix, jnp.ones_like(matrix))[:, :, None]
+    ends = (chain.position_limits - offset[:, None])[:, None] / jnp.where(alone, matrix, jnp.ones_like(matrix))[
+        :, :, None
+    ]
     lower = jnp.where(alone, ends.min(2), -jnp.inf).max(0)
     upper = jnp.where(alone, ends.max(2), jnp.inf).min(0)
     return jnp.stack([lower, upper], axis=1)
@@ -218,7 +220,14 @@ def _with_coordinates(chain: Chain, q: Float[Array, " nq"], values: Float[Array,
 
 
 def _starts(
-    chain: Chain, target: Array, weights: Array, limits: Array, frame: str | None, guess: Array | None, starts: int, seed: int
+    chain: Chain,
+    target: Array,
+    weights: Array,
+    limits: Array,
+    frame: str | None,
+    guess: Array | None,
+    starts: int,
+    seed: int,
 ) -> Array:
     """(starts, nq) positions within the limits, the first of them the guess if there is one.
 
@@ -248,7 +257,8 @@ def _starts(
 
 def _middle(chain: Chain, limits: Array, dtype) -> Array:
     """The middle of the limits."""
-    return _with_coordinates(chain, neutral_configuration(chain).astype(dtype), sum(_finite(chain, limits)) / 2)
+    lower, upper = _finite(chain, limits)
+    return _with_coordinates(chain, neutral_configuration(chain).astype(dtype), (lower + upper) / 2)
 
 
 def _finite(chain: Chain, limits: Array) -> tuple[Array, Array]:
@@ -299,7 +309,9 @@ def _check(chain: Chain, target, weights, limits, starts: int, max_iterations: i
     if starts < 1 or max_iterations < 1:
         raise TrajectoryError(f"{starts} starts and {max_iterations} iterations: give at least one of each")
     if limits.shape != (chain.nv, 2):
-        raise TrajectoryError(f"position limits have shape {limits.shape}; give (lower, upper) of each of {chain.nv} coordinates")
+        raise TrajectoryError(
+            f"position limits have shape {limits.shape}; give (lower, upper) of each of {chain.nv} coordinates"
+        )
     if not isinstance(target, Tracer) and np.isfinite(np.asarray(target)).all():
         r = np.asarray(target, float)[:3, :3]
         if np.abs(r.T @ r - np.eye(3)).max() > 1e-3 or np.linalg.det(r) < 0:
@@ -309,4 +321,6 @@ def _check(chain: Chain, target, weights, limits, starts: int, max_iterations: i
     if not isinstance(limits, Tracer):
         wrong = np.flatnonzero(~(np.asarray(limits)[:, 0] <= np.asarray(limits)[:, 1]))
         if wrong.size:
-            raise TrajectoryError(f"the lower position limit of coordinate {wrong[0]} is above the upper one, or not a number")
+            raise TrajectoryError(
+                f"the lower position limit of coordinate {wrong[0]} is above the upper one, or not a number"
+            )

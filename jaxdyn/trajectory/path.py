@@ -147,7 +147,9 @@ def joint_limits(
     """
     own = is_ordinary(chain)
     if not own and (velocity is None or torque is None):
-        raise TrajectoryError("the chain's limits are its joints', and its coordinates are others: give limits for them")
+        raise TrajectoryError(
+            "the chain's limits are its joints', and its coordinates are others: give limits for them"
+        )
     speed = chain.velocity_limit if velocity is None else jnp.asarray(velocity)
     push = jnp.full(chain.nv, jnp.inf, speed.dtype) if acceleration is None else jnp.asarray(acceleration)
     effort = jnp.stack([-chain.effort_limit, chain.effort_limit], axis=1) if torque is None else jnp.asarray(torque)

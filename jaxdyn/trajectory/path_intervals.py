@@ -1,7 +1,7 @@
 """Which speeds along a path can be kept up: linear programs in two unknowns, solved by eliminating one of them.
 
-On a grid of the path s_i, with x = s'^2 and u = s'' held from one point to the next, x_{i+1} = x_i + 2 d u. Limits of torque and
-acceleration are bands lo <= a u + b x <= hi, taken at both ends of an interval, with a >= 0 by their sign. Eliminating u from
+On a grid s_i of the path, with x = s'^2 and u = s'' held from one point to the next, x_{i+1} = x_i + 2 d u. Limits of torque
+and acceleration are bands lo <= a u + b x <= hi, taken at both ends of an interval, with a >= 0 by their sign. Eliminating u from
 the upper side of a band k and the lower side of a band l leaves (a_l b_k - a_k b_l) x <= a_l hi_k - a_k lo_l, and all these
 pairs together are the projection on x (Fourier and Motzkin): nothing is divided by a, which is zero at singular points.
 """
@@ -44,7 +44,8 @@ def bands_of(
     size = jnp.where(size > 0, size, jnp.ones_like(size))
     a, b, lo, hi = a / size, b / size, lo / size, hi / size
     a, b, lo, hi = (
-        jnp.concatenate([left[:-1], right[1:]], axis=1) for left, right in ((a, a + 2 * step * b), (b, b), (lo, lo), (hi, hi))
+        jnp.concatenate([left[:-1], right[1:]], axis=1)
+        for left, right in ((a, a + 2 * step * b), (b, b), (lo, lo), (hi, hi))
     )
     turned = a < 0
     lo, hi = jnp.where(turned, -hi, lo), jnp.where(turned, -lo, hi)

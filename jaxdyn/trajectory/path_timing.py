@@ -15,7 +15,6 @@ from .path_intervals import FAR, bands_of, controllable_speeds, fastest_speeds, 
 from .solution import Status
 from .time_scaling import JointMotion
 
-
 FASTEST = 3e4  # s' where no velocity is limited [1/s]
 
 

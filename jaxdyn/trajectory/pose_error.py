@@ -156,7 +156,7 @@ def damped_step(
 def walk_down(
     at: Iterate, weights: Float[Array, "6 *#lanes"], rows: Columns, look: Callable, propose: Callable, count: int
 ) -> Iterate:
-    """A number of iterations: look at the trial, take it if its error is smaller, propose the next with the damping that follows.
+    """Some iterations: look at the trial, take it if its error is smaller, propose the next with the damping that follows.
 
     Args:
         weights: w, of the error's components.
