@@ -1,9 +1,9 @@
 """Which speeds along a path can be kept up: linear programs in two unknowns, solved by eliminating one of them.
 
 On a grid s_i of the path, with x = s'^2 and u = s'' held from one point to the next, x_{i+1} = x_i + 2 d u. Limits of torque
-and acceleration are bands lo <= a u + b x <= hi, taken at both ends of an interval, with a >= 0 by their sign. Eliminating u from
-the upper side of a band k and the lower side of a band l leaves (a_l b_k - a_k b_l) x <= a_l hi_k - a_k lo_l, and all these
-pairs together are the projection on x (Fourier and Motzkin): nothing is divided by a, which is zero at singular points.
+and acceleration are bands lo <= a u + b x <= hi, taken at both ends of an interval, with a >= 0 by their sign. Eliminating u
+from the upper side of a band k and the lower side of a band l leaves (a_l b_k - a_k b_l) x <= a_l hi_k - a_k lo_l, and all
+these pairs together are the projection on x (Fourier and Motzkin): nothing is divided by a, which is zero at singular points.
 """
 
 from typing import NamedTuple
