@@ -161,8 +161,8 @@ def rolled_out(problem: OptimalControlProblem, tau: Float[Array, "steps nv"]) ->
     """The trajectory that torques give from the start."""
 
     def one(state, tau):
-        following = advance(problem, *state, tau)
-        return following, state
+        q, v = state
+        return advance(problem, q, v, tau), state
 
     last, (q, v) = jax.lax.scan(one, (problem.q0, problem.v0), tau)
     t = problem.dt * jnp.arange(problem.steps + 1, dtype=q.dtype)
