@@ -599,8 +599,25 @@ from .trajectory.costs import (
 from .trajectory.gradient import (
     solve_by_gradient as solve_by_gradient,
 )
+from .trajectory.inverse_kinematics import (
+    InverseKinematics as InverseKinematics,
+    coordinate_limits as coordinate_limits,
+    inverse_kinematics as inverse_kinematics,
+)
 from .trajectory.knot import (
     Knot as Knot,
+)
+from .trajectory.path import (
+    PathDynamics as PathDynamics,
+    SplinePath as SplinePath,
+    path_dynamics as path_dynamics,
+    spline_path as spline_path,
+    straight_path as straight_path,
+)
+from .trajectory.path_timing import (
+    PathTiming as PathTiming,
+    motion_along as motion_along,
+    time_optimal_path as time_optimal_path,
 )
 from .trajectory.policy_gradient import (
     PolicyOptimisation as PolicyOptimisation,
@@ -619,6 +636,19 @@ from .trajectory.solution import (
     Solution as Solution,
     Status as Status,
     Trajectory as Trajectory,
+)
+from .trajectory.time_scaling import (
+    JointMotion as JointMotion,
+    PoseMotion as PoseMotion,
+    cartesian_motion as cartesian_motion,
+    cubic_scaling as cubic_scaling,
+    joint_motion as joint_motion,
+    quintic_scaling as quintic_scaling,
+    scaled_time as scaled_time,
+    screw_motion as screw_motion,
+    shortest_duration as shortest_duration,
+    shortest_trapezoid as shortest_trapezoid,
+    trapezoidal_scaling as trapezoidal_scaling,
 )
 from .view.film import (
     animate as animate,

@@ -29,6 +29,8 @@ PAGES = (
     "docs/mechanisms.md",
     "docs/rollouts.md",
     "docs/control.md",
+
+    "docs/paths.md",
     "docs/scaling.md",
     "docs/deployment.md",
 )

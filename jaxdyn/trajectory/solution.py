@@ -17,6 +17,7 @@ class Status(enum.IntEnum):
     INFEASIBLE = 3
     NOT_FINITE = 4
     CONTRADICTORY_LIMITS = 5
+    UNREACHABLE = 6
 
     @property
     def message(self) -> str:
@@ -31,6 +32,7 @@ _MESSAGES = {
     Status.INFEASIBLE: "the constraints cannot all be met near the best iterate: look at which are violated",
     Status.NOT_FINITE: "the start, a cost or the dynamics is not finite: look at the problem's numbers and the guess",
     Status.CONTRADICTORY_LIMITS: "a lower limit is above its upper limit",
+    Status.UNREACHABLE: "no start arrived: out of reach within the joint limits, most likely; more starts would tell more",
 }
 
 

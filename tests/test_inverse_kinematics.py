@@ -1,0 +1,156 @@
+"""Inverse kinematics: forward kinematics of the result, the book's code and example, poses out of reach, derivatives."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import modern_robotics
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import jaxdyn
+from helpers import random_mechanism
+from jaxdyn.trajectory.pose_error import rotation_vector
+
+PANDA = jaxdyn.robots.panda()
+solve = jax.jit(lambda targets: jax.vmap(functools.partial(jaxdyn.inverse_kinematics, PANDA))(targets))
+
+
+def reachable(chain, count, seed=0, frame=None):
+    """Random positions and their poses."""
+    q = jax.vmap(functools.partial(jaxdyn.random_configuration, chain))(jax.random.split(jax.random.key(seed), count))
+    return q, jax.jit(jax.vmap(lambda x: jaxdyn.frame_pose(chain, x, frame)))(q)
+
+
+def test_forward_kinematics_of_the_solution_is_the_pose_and_limits_are_held():
+    _, targets = reachable(PANDA, 63)
+    far = targets[0].at[0, 3].set(3.0)  # out of reach
+    found = solve(jnp.concatenate([targets, far[None]]))
+    poses = jax.vmap(functools.partial(jaxdyn.frame_pose, PANDA))(found.q[:63])
+    assert (found.status[:63] == jaxdyn.Status.CONVERGED).all()
+    assert_allclose(poses, targets, atol=1e-8)
+    limits = PANDA.position_limits
+    assert (found.q >= limits[None, :, 0]).all() and (found.q <= limits[None, :, 1]).all()
+    assert found.status[63] == jaxdyn.Status.UNREACHABLE
+    assert np.linalg.norm(found.error[63, 3:]) > 3.0 - 1.3 and np.isfinite(found.q[63]).all()
+    assert found.message.startswith("63 of 64: converged; 1 of 64: no start arrived")
+
+
+def test_rotation_vectors():
+    rng = np.random.default_rng(1)
+    axes = rng.normal(size=(7, 3))
+    axes /= np.linalg.norm(axes, axis=1, keepdims=True)
+    for angle, axis in zip((0, 1e-9, 1e-4, 0.09, 1.0, 3.0, np.pi - 1e-7), axes, strict=True):
+        r = jaxdyn.so3.rotation_exp(jnp.asarray(angle * axis))
+        assert_allclose(
+            jnp.stack(rotation_vector(tuple(r.reshape(9)))), angle * axis, atol=1e-8 if angle > 3 else 1e-13
+        )
+
+
+def test_bad_input_says_what_is_wrong():
+    target = jnp.eye(4)
+    for named, message in (
+        ({"target": 2 * target}, "no pose"),
+        ({"weights": jnp.zeros(6)}, "weights"),
+        ({"starts": 0}, "at least one"),
+        ({"position_limits": jnp.ones((7, 2)).at[3, 0].set(2.0)}, "coordinate 3 is above"),
+        ({"position_limits": jnp.ones((6, 2))}, "shape"),
+    ):
+        with pytest.raises(jaxdyn.TrajectoryError, match=message):
+            jaxdyn.inverse_kinematics(PANDA, **({"target": target} | named))
+    with pytest.raises(jaxdyn.ModelError, match="nothing"):
+        jaxdyn.inverse_kinematics(PANDA, target, "nothing")
+
+
+@pytest.mark.thorough
+def test_the_books_example():
+    screws = np.array([[0, 0, -1, 2, 0, 0], [0, 0, 0, 0, 1, 0], [0, 0, 1, 0, 0, 0.1]], float)  # in the tip's frame
+    home = np.array([[-1, 0, 0, 0], [0, 1, 0, 6], [0, 0, -1, 2], [0, 0, 0, 1]], float)
+    target = np.array([[0, 1, 0, -5], [1, 0, 0, 4], [0, 0, -1, 1.6858], [0, 0, 0, 1]], float)
+    guess = np.array([1.5, 2.5, 3.0])
+    space = (modern_robotics.Adjoint(home) @ screws.T).T
+    body = np.diag([1.0, 1, 1, 1, 1, 1])
+    chain = jaxdyn.from_screws(space, [np.eye(4)] * 3, [body] * 3, tip_pose=home)
+    expected, success = modern_robotics.IKinBody(screws.T, home, target, guess, 1e-9, 1e-4)
+    del success  # the example's pose is given with four digits
+    found = jaxdyn.inverse_kinematics(chain, jnp.asarray(target), guess=jnp.asarray(guess), starts=1, tolerance=1e-3)
+    assert found.status == jaxdyn.Status.CONVERGED
+    assert_allclose(found.q, [1.57073819, 2.999667, 3.14153913], atol=2e-3)
+    assert_allclose(found.q, expected, atol=2e-3)
+    exact = jaxdyn.frame_pose(chain, jnp.asarray(expected))
+    again = jaxdyn.inverse_kinematics(chain, exact, guess=jnp.asarray(guess), starts=1)
+    assert_allclose(again.q, expected, atol=1e-8)
+
+
+@pytest.mark.thorough
+def test_parts_of_the_error_and_single_precision():
+    targets = reachable(PANDA, 16, seed=3)[1]
+    position = jax.jit(
+        jax.vmap(lambda t: jaxdyn.inverse_kinematics(PANDA, t, "panda_link6", weights=(0, 0, 0, 1, 1, 1), starts=8))
+    )
+    inner = reachable(PANDA, 16, seed=4, frame="panda_link6")[1].at[:, :3, :3].set(jnp.eye(3))
+    found = position(inner)
+    tips = jax.vmap(lambda q: jaxdyn.frame_pose(PANDA, q, "panda_link6")[:3, 3])(found.q)
+    assert (found.status == jaxdyn.Status.CONVERGED).all()
+    assert_allclose(tips, inner[:, :3, 3], atol=1e-8)
+    assert np.abs(found.error[:, :3]).max() > 0.1  # the orientation is free
+    spin = jax.jit(jax.vmap(lambda t: jaxdyn.inverse_kinematics(PANDA, t, weights=(1, 1, 0, 1, 1, 1))))(targets)
+    assert (spin.status == jaxdyn.Status.CONVERGED).all()
+    assert np.abs(spin.error[:, [0, 1, 3, 4, 5]]).max() < 1e-8 < np.abs(spin.error[:, 2]).max()
+    single = jax.tree.map(lambda x: x.astype(jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) else x, PANDA)
+    found = jax.jit(jax.vmap(functools.partial(jaxdyn.inverse_kinematics, single)))(targets.astype(jnp.float32))
+    assert found.q.dtype == jnp.float32 and (found.status == jaxdyn.Status.CONVERGED).all()
+    assert np.abs(found.error).max() < 2e-5
+
+
+@pytest.mark.thorough
+def test_trees_with_quaternions_and_couplings():
+    chain = random_mechanism(3)
+    _, targets = reachable(chain, 4, seed=5, frame="tool")
+    find = jax.jit(jax.vmap(lambda t: jaxdyn.inverse_kinematics(chain, t, "tool", starts=4)))
+    found = find(targets)
+    assert (found.status == jaxdyn.Status.CONVERGED).all()
+    assert_allclose(jax.vmap(lambda q: jaxdyn.frame_pose(chain, q, "tool"))(found.q), targets, atol=1e-8)
+    assert jnp.isinf(jaxdyn.coordinate_limits(chain)).all()
+    still = find(targets.at[0, 0, 3].set(jnp.nan))
+    assert still.status[0] == jaxdyn.Status.NOT_FINITE and np.isfinite(still.q).all()
+
+
+@pytest.mark.thorough
+def test_the_derivative_is_that_of_the_problem_solved_again():
+    arm = jaxdyn.robots.ur5()
+    q0 = jnp.array([0.3, -1.1, 1.4, -0.7, 1.2, 0.4])
+    target = jaxdyn.frame_pose(arm, q0)
+    twist = jnp.asarray(np.random.default_rng(2).normal(size=6))
+
+    def again(size):
+        moved = target @ jaxdyn.se3.pose_exp(size * twist)
+        return jaxdyn.inverse_kinematics(arm, moved, guess=q0, starts=1).q
+
+    @jax.jit
+    def both(size):
+        q, forward = jax.jvp(again, (size,), (jnp.ones_like(size),))
+        return q, forward, jax.vjp(again, size)[1](jnp.arange(6.0))[0]
+
+    h = 1e-4
+    _, forward, reverse = both(0.0)
+    difference = (both(h)[0] - both(-h)[0]) / (2 * h)
+    assert_allclose(forward, difference, rtol=1e-5, atol=1e-6)
+    assert_allclose(reverse, difference @ jnp.arange(6.0), rtol=1e-5)
+
+
+@pytest.mark.thorough
+@pytest.mark.exhaustive
+def test_ten_thousand_poses_of_a_panda():
+    _, targets = reachable(PANDA, 10_000, seed=42)
+    many = jax.jit(lambda t: jax.lax.map(functools.partial(jaxdyn.inverse_kinematics, PANDA), t, batch_size=250))
+    found = many(targets)
+    poses = jax.vmap(functools.partial(jaxdyn.frame_pose, PANDA))(found.q)
+    limits = PANDA.position_limits
+    inside = ((found.q >= limits[None, :, 0]) & (found.q <= limits[None, :, 1])).all(1)
+    good = inside & (jnp.abs(poses - targets).max((1, 2)) < 1e-6)
+    assert (good == (found.status == jaxdyn.Status.CONVERGED)).all()
+    assert good.mean() >= 0.995
+    away = many(targets[:500].at[:, :3, 3].multiply(2.5 / jnp.linalg.norm(targets[:500, :3, 3], axis=1)[:, None]))
+    assert (away.status == jaxdyn.Status.UNREACHABLE).all()

@@ -1,0 +1,266 @@
+"""Time scalings against the book's code; timed paths against closed forms, linear programs and integration."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import modern_robotics
+import numpy as np
+import pytest
+import scipy.integrate
+import scipy.interpolate
+import scipy.optimize
+from numpy.testing import assert_allclose
+
+import jaxdyn
+from helpers import once
+
+ARM = jaxdyn.textbook.planar_elbow()
+WAYPOINTS = jnp.array([[0.1, 0.3], [0.8, -0.5], [1.3, 0.9], [0.4, 1.2]])
+TORQUES = jnp.array([[-40.0, 40.0], [-12.0, 12.0]])
+
+
+@once
+def timed(waypoints, torque, start_speed=0.0):
+    """The elbow arm along a spline, on 61 points."""
+    path = jaxdyn.spline_path(waypoints)
+    timing = jaxdyn.time_optimal_path(ARM, path, torque_limits=torque, points=61, start_speed=start_speed)
+    return timing, jaxdyn.shortest_duration(ARM, path, torque_limits=torque)
+
+
+def slider(mass=2.0):
+    """A mass on a rail."""
+    return jaxdyn.make_chain(
+        rotation=[np.eye(3)],
+        translation=np.zeros((1, 3)),
+        screw=[[0, 0, 0, 1, 0, 0]],
+        inertia=[[mass, 0, 0, 0, 0.1, 0, 0.1, 0, 0, 0.1]],
+        gravity=(0, 0, 0),
+        tip_name="link1",
+    )
+
+
+def test_time_scalings_are_those_of_the_book():
+    t = jnp.linspace(0, 2.5, 6)
+    rng = np.random.default_rng(0)
+    start = modern_robotics.MatrixExp6(modern_robotics.VecTose3(rng.normal(size=6)))
+    goal = modern_robotics.MatrixExp6(modern_robotics.VecTose3(rng.normal(size=6)))
+    q0, q1 = rng.normal(size=(2, 2))
+
+    @once
+    def motions(start, goal, q0, q1):
+        return [
+            (
+                jaxdyn.joint_motion(ARM, q0, q1, 2.5, t, scaling).q,
+                jaxdyn.screw_motion(start, goal, 2.5, t, scaling).pose,
+                jaxdyn.cartesian_motion(start, goal, 2.5, t, scaling).pose,
+            )
+            for scaling in (jaxdyn.cubic_scaling, jaxdyn.quintic_scaling)
+        ]
+
+    for order, (joint, screw, straight) in zip((3, 5), motions(start, goal, q0, q1), strict=True):
+        assert_allclose(joint, modern_robotics.JointTrajectory(q0, q1, 2.5, 6, order), atol=1e-12)
+        assert_allclose(screw, modern_robotics.ScrewTrajectory(start, goal, 2.5, 6, order), atol=1e-10)
+        assert_allclose(straight, modern_robotics.CartesianTrajectory(start, goal, 2.5, 6, order), atol=1e-10)
+    s, sd, sdd = jaxdyn.scaled_time(jaxdyn.quintic_scaling, 2.5, jnp.array([-1.0, 1.25, 3.0]))
+    assert_allclose([s, sd, sdd], [[0, 0.5, 1], [0, 15 / 8 / 2.5, 0], [0, 0, 0]], atol=1e-12)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("motion", [jaxdyn.screw_motion, jaxdyn.cartesian_motion])
+def test_twists_are_the_derivatives_of_the_poses(motion):
+    rng = np.random.default_rng(1)
+    start, goal = (jaxdyn.se3.pose_exp(jnp.asarray(rng.normal(size=6))) for _ in range(2))
+    at = lambda t: jax.tree.map(lambda x: x[0], motion(start, goal, 2.0, t[None], jaxdyn.cubic_scaling))
+    t, one = jnp.asarray(0.7), jnp.asarray(1.0)
+    here, rate = jax.jvp(at, (t,), (one,))
+    moved = jaxdyn.se3.pose_inverse(here.pose) @ rate.pose
+    assert_allclose(modern_robotics.se3ToVec(np.asarray(moved)), here.twist, atol=1e-12)
+    assert_allclose(rate.twist, here.acceleration, atol=1e-12)
+
+
+def test_a_mass_on_a_rail_in_closed_form():
+    mass, force, way, top = 2.0, 5.0, 0.8, 0.9
+    rail, limits = slider(mass), jnp.array([[-force, force]])
+
+    @once
+    def timed(way, top):
+        path = jaxdyn.straight_path(jnp.zeros(1), way)
+        timing = jaxdyn.time_optimal_path(rail, path, torque_limits=limits, velocity_limits=top, points=101)
+        duration, ramp = jaxdyn.shortest_trapezoid(way, top, jnp.array([force / mass]))
+        trapezoid = functools.partial(jaxdyn.trapezoidal_scaling, ramp=ramp)
+        t = jnp.linspace(0, duration, 50)
+        return timing, duration, jaxdyn.joint_motion(rail, jnp.zeros(1), way, duration, t, trapezoid)
+
+    way = jnp.array([way])
+    timing, duration, _ = timed(way, jnp.array([1e3]))
+    assert timing.status == jaxdyn.Status.CONVERGED
+    assert_allclose(
+        [timing.duration, duration], 2 * np.sqrt(way[0] * mass / force), rtol=1e-9
+    )  # the switch is on the grid
+    capped, duration, motion = timed(way, jnp.array([top]))
+    assert_allclose(duration, way[0] / top + top * mass / force, rtol=1e-12)
+    assert duration * (1 - 1e-9) <= capped.duration <= duration * (1 + 2e-3)
+    assert_allclose([motion.qd.max(), jnp.abs(motion.qdd).max()], [top, force / mass], rtol=1e-9)
+
+
+def constraints(at, torque):
+    """Rows and bounds of A x <= b for x = s'^2 on the whole grid: the torque at both ends of every interval."""
+    points, n = at.q.shape
+    m, c, g = (np.asarray(x) for x in (at.inertia, at.centrifugal, at.gravity))
+    rows, most = [], []
+    for i in range(points - 1):
+        for k in (i, i + 1):
+            for sign, limit in ((1, np.asarray(torque)[:, 1]), (-1, -np.asarray(torque)[:, 0])):
+                for j in range(n):
+                    row = np.zeros(points)
+                    row[i], row[i + 1] = -m[k, j] * (points - 1) / 2, m[k, j] * (points - 1) / 2
+                    row[k] += c[k, j]
+                    rows.append(sign * row / limit[j])
+                    most.append(1 - sign * g[k, j] / limit[j])
+    return np.array(rows), np.array(most)
+
+
+def test_the_timing_is_the_optimum_of_the_discrete_problem_and_holds_its_limits():
+    timing, quintic = timed(WAYPOINTS, TORQUES)
+    assert timing.status == jaxdyn.Status.CONVERGED and timing.duration < quintic
+    at = once(lambda s: jaxdyn.path_dynamics(ARM, jaxdyn.spline_path(WAYPOINTS), s))(timing.s)
+    a, b = constraints(at, TORQUES)
+    x = np.asarray(timing.speed) ** 2
+    assert (a @ x <= b + 1e-9).all()
+    ends = [(0, 0)] + [(0, None)] * (len(x) - 2) + [(0, 0)]
+    best = scipy.optimize.linprog(-np.ones(len(x)), a, b, bounds=ends, method="highs").x
+    duration = (2 / (len(x) - 1) / (np.sqrt(best[1:]) + np.sqrt(best[:-1]))).sum()
+    # the largest sum of x; where b is large for the grid a greedy step may cost a little later
+    assert_allclose([timing.duration, x.sum()], [duration, best.sum()], rtol=1e-4)
+    slack = (b - a @ x).reshape(len(x) - 1, -1).min(1)
+    assert (slack < 1e-9).mean() > 0.9  # a limit is reached, at one of an interval's ends
+    torque = once(jax.vmap(functools.partial(jaxdyn.inverse_dynamics, ARM)))(timing.q, timing.qd, timing.qdd)
+    assert_allclose(timing.tau, torque, atol=1e-9)
+
+
+def test_a_path_that_cannot_be_followed():
+    lying = jnp.linspace(0, 1, 4)[:, None] * jnp.array([[-np.pi / 2, 0.0]]) + jnp.array(
+        [[np.pi / 2, 0.0]]
+    )  # from upright
+    weak = jnp.array([[-9.0, 9.0], [-12.0, 12.0]])
+    timing, quintic = timed(lying, weak)
+    assert timing.status == jaxdyn.Status.INFEASIBLE and "cannot be followed from s = 0." in timing.message
+    assert 0 < timing.stuck_at < 1 and timing.duration == quintic == jnp.inf
+    assert np.isfinite(timing.tau).all() and np.isfinite(timing.speed).all()
+    fast, _ = timed(lying, TORQUES, 100.0)
+    assert fast.status == jaxdyn.Status.INFEASIBLE and fast.stuck_at == 0
+
+
+def test_splines_and_bad_input():
+    path = jaxdyn.spline_path(WAYPOINTS)
+    other = scipy.interpolate.CubicSpline(np.asarray(path.knots), np.asarray(WAYPOINTS), bc_type="natural")
+    s = jnp.linspace(0, 1, 17)
+    values, second = once(lambda s: (jax.vmap(path)(s), jax.vmap(jax.jacfwd(jax.jacfwd(path)))(s)))(s)
+    assert_allclose(values, other(np.asarray(s)), atol=1e-12)
+    assert_allclose(second, other(np.asarray(s), 2), atol=1e-10)
+    for call, message in (
+        (lambda: jaxdyn.spline_path(WAYPOINTS[:1]), "two waypoints"),
+        (lambda: jaxdyn.spline_path(WAYPOINTS[jnp.array([0, 1, 1])]), "waypoints 1 and 2"),
+        (lambda: jaxdyn.spline_path(WAYPOINTS, (0, 0.5, 0.4, 1)), "rise from 0 to 1"),
+        (lambda: jaxdyn.time_optimal_path(ARM, path, torque_limits=-TORQUES), "contradictory"),
+        (lambda: jaxdyn.time_optimal_path(ARM, path, velocity_limits=jnp.zeros(2)), "not positive"),
+        (lambda: jaxdyn.time_optimal_path(ARM, path, points=2), "at least 3"),
+        (lambda: jaxdyn.time_optimal_path(ARM, path, end_speed=-1.0), "forward"),
+        (lambda: jaxdyn.time_optimal_path(slider(), path), "coordinates"),
+        (lambda: jaxdyn.trapezoidal_scaling(jnp.zeros(()), 0.7), "ramp"),
+    ):
+        with pytest.raises(jaxdyn.TrajectoryError, match=message):
+            call()
+
+
+@pytest.mark.thorough
+def test_a_switch_by_integration_in_the_phase_plane():
+    """A straight path with one switch: the two extremal curves integrated with scipy, and where they meet (Bobrow 1985)."""
+    start, goal = jnp.array([0.2, 0.4]), jnp.array([1.0, -0.3])
+    path = jaxdyn.straight_path(start, goal)
+    timing = once(lambda: jaxdyn.time_optimal_path(ARM, path, torque_limits=TORQUES, points=401))()
+    dense = jnp.linspace(0, 1, 2001)
+    at = once(lambda: jaxdyn.path_dynamics(ARM, path, dense))()
+    m, c, g = (
+        scipy.interpolate.CubicSpline(np.asarray(dense), np.asarray(x))
+        for x in (at.inertia, at.centrifugal, at.gravity)
+    )
+
+    def push(s, x, side):
+        ends = (np.asarray(TORQUES) - (c(s) * x + g(s))[:, None]) / m(s)[:, None]
+        return ends.max(1).min() if side > 0 else ends.min(1).max()
+
+    def curve(side):
+        span = (0, 1) if side > 0 else (1, 0)
+        s = np.linspace(0, 1, 2001)[:: int(side)]
+        solved = scipy.integrate.solve_ivp(
+            lambda s, x: 2 * push(s, x[0], side), span, [0.0], t_eval=s, rtol=1e-9, atol=1e-10, max_step=2e-3
+        )
+        return solved.y[0][:: int(side)]
+
+    x = np.minimum(curve(1), curve(-1))
+    s = np.linspace(0, 1, 2001)
+    duration = (2 * np.diff(s) / (np.sqrt(x[1:]) + np.sqrt(x[:-1]))).sum()
+    assert_allclose(timing.duration, duration, rtol=1e-3)
+    assert_allclose(np.asarray(timing.speed) ** 2, x[::5], atol=6e-3 * x.max())
+
+
+@pytest.mark.thorough
+def test_limits_hold_between_the_points_and_friction_counts():
+    robot = jaxdyn.robots.panda(viscous_friction=2.0, coulomb_friction=1.0)
+    waypoints = jnp.array(
+        [[0, -0.5, 0, -2, 0, 1.5, 0.7], [0.8, 0.2, -0.4, -1.2, 0.5, 2.0, 0], [-0.2, 0.5, 0.4, -1.8, 0.1, 1.2, 1.0]]
+    )
+    top = jnp.full(7, 8.0)
+
+    @once
+    def timed(waypoints):
+        path = jaxdyn.spline_path(waypoints)
+        timing = jaxdyn.time_optimal_path(robot, path, acceleration_limits=top)
+        motion = jaxdyn.motion_along(path, timing, jnp.linspace(1e-6, timing.duration - 1e-6, 5000))
+        torque = jax.vmap(functools.partial(jaxdyn.inverse_dynamics, robot))(*motion)
+        return timing, motion, torque + jax.vmap(functools.partial(jaxdyn.friction_force, robot))(motion.qd)
+
+    timing, motion, torque = timed(waypoints)
+    assert timing.status == jaxdyn.Status.CONVERGED
+    shares = jnp.abs(torque).max(0) / robot.effort_limit
+    rates, pushes = jnp.abs(motion.qd).max(0) / robot.velocity_limit, jnp.abs(motion.qdd).max(0) / top
+    assert shares.max() < 1 + 1e-4 and pushes.max() < 1 + 1e-4 and rates.max() < 1 + 2e-3
+    print(shares, rates, pushes, timing.duration)
+    assert max(shares.max(), rates.max(), pushes.max()) > 1 - 1e-3
+    assert_allclose(motion.q[-1], waypoints[-1], atol=1e-4)
+
+
+@pytest.mark.thorough
+def test_the_duration_has_derivatives_and_batches():
+    value = jax.jit(jax.vmap(jax.value_and_grad(lambda w: timed_duration(w))))
+    rng = np.random.default_rng(4)
+    along, h = jnp.asarray(rng.normal(size=WAYPOINTS.shape)), 1e-6
+    durations, slopes = value(jnp.stack([WAYPOINTS, WAYPOINTS + h * along, WAYPOINTS - h * along]))
+    assert np.isfinite(slopes).all()
+    assert_allclose((slopes[0] * along).sum(), (durations[1] - durations[2]) / (2 * h), rtol=1e-4)
+
+
+def timed_duration(waypoints):
+    """Of the elbow arm."""
+    return jaxdyn.time_optimal_path(ARM, jaxdyn.spline_path(waypoints), torque_limits=TORQUES, points=61).duration
+
+
+@pytest.mark.thorough
+def test_the_shortest_duration_of_a_scaling_reaches_a_limit():
+    path = jaxdyn.spline_path(WAYPOINTS)
+
+    @once
+    def shares(top):
+        duration = jaxdyn.shortest_duration(ARM, path, jaxdyn.cubic_scaling, torque_limits=TORQUES, velocity_limits=top)
+        s, sd, sdd = jaxdyn.scaled_time(jaxdyn.cubic_scaling, duration, jnp.linspace(0, duration, 201))
+        at = jaxdyn.path_dynamics(ARM, path, s)
+        torque = at.inertia * sdd[:, None] + at.centrifugal * (sd**2)[:, None] + at.gravity
+        return jnp.abs(torque / TORQUES[None, :, 1]).max(), jnp.abs(at.slope * sd[:, None] / top[None]).max()
+
+    torque, speed = shares(jnp.array([1e3, 1e3]))
+    assert_allclose(torque, 1, rtol=1e-9)
+    torque, speed = shares(jnp.array([1.0, 1.5]))
+    assert torque < 1
+    assert_allclose(speed, 1, rtol=1e-9)
