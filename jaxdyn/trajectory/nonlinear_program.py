@@ -92,8 +92,8 @@ class DenseProgram(Program):
     """
 
     objective: Function
-    equality: Function = lambda x: jnp.zeros(0, x.dtype)
-    inequality: Function = lambda x: jnp.zeros(0, x.dtype)
+    equality: Function
+    inequality: Function
 
     def evaluate(self, x: Float[Array, " n"]) -> tuple[Array, Array, Array]:
         """f, c and g."""
@@ -138,7 +138,7 @@ class DenseProgram(Program):
         delta: Float[Array, ""],
     ) -> Any:
         """One Cholesky factorisation of n rows, one of m."""
-        matrix = share * at.hessian + jnp.diag(diagonal) + (at.inequality.T * weights) @ at.inequality
+        matrix = share * at.hessian + jnp.diag(diagonal) + at.inequality.T @ (weights[:, None] * at.inequality)
         largest = jnp.abs(at.equality).max(initial=0.0)
         return pivot(matrix, at.equality, convexifier(self.curvature(at), largest, delta), delta)
 

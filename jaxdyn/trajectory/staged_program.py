@@ -70,9 +70,8 @@ class StagedProgram(Program):
 
     Attributes:
         data: of the stages; every leaf has a row a stage.
-        last_data: of the last stage.
         stage: (data of a stage, z) -> `Stage`.
-        last: (last_data, z) -> `LastStage`.
+        last: z -> `LastStage`.
         unknowns: n.
         stages: S, at least 2.
         sizes: of `stage_sizes`.
@@ -80,9 +79,8 @@ class StagedProgram(Program):
     """
 
     data: PyTree
-    last_data: PyTree
     stage: Callable[[Any, Array], Stage] = eqx.field(static=True)
-    last: Callable[[Any, Array], LastStage] = eqx.field(static=True)
+    last: Callable[[Array], LastStage] = eqx.field(static=True)
     unknowns: int = eqx.field(static=True)
     stages: int = eqx.field(static=True)
     sizes: tuple[int, int, int] = eqx.field(static=True)
@@ -95,7 +93,7 @@ class StagedProgram(Program):
     def evaluate(self, x: Float[Array, " S*n"]) -> tuple[Array, Array, Array]:
         """f, c and g."""
         z = self.rows(x)
-        at, end = jax.vmap(self.stage)(self.data, z), self.last(self.last_data, z[-1])
+        at, end = jax.vmap(self.stage)(self.data, z), self.last(z[-1])
         f = at.cost.sum() + (at.residual**2).sum() / 2 + end.cost + (end.residual**2).sum() / 2
         c = [(at.left[:-1] + at.right[1:]).reshape(-1), at.equality.reshape(-1), end.equality]
         return f, jnp.concatenate(c), jnp.concatenate([at.inequality.reshape(-1), end.inequality])
@@ -106,7 +104,7 @@ class StagedProgram(Program):
         """Jacobians by forward mode, stages side by side; exact Hessians by forward over reverse mode."""
         z, free = self.rows(x), self.rows(free)
         jacobian = jax.vmap(jax.jacfwd(self.stage, 1))(self.data, z)
-        end = jax.jacfwd(self.last, 1)(self.last_data, z[-1])
+        end = jax.jacfwd(self.last)(z[-1])
         residual, end_residual = self._residuals(z)
         gradient = jacobian.cost + jnp.einsum("ski,sk->si", jacobian.residual, residual)
         gradient = gradient.at[-1].add(end.cost + end.residual.T @ end_residual)
@@ -124,10 +122,10 @@ class StagedProgram(Program):
         )
 
     def _residuals(self, z: Array) -> tuple[Array, Array]:
-        return jax.vmap(self.stage)(self.data, z).residual, self.last(self.last_data, z[-1]).residual
+        return jax.vmap(self.stage)(self.data, z).residual, self.last(z[-1]).residual
 
     def _exact(self, z: Array, y: Array, w: Array) -> Array:
-        (coupling, own, own_last), (inequality, inequality_last) = self._split(y, w)
+        (coupling, own, own_last), (inequality, inequality_last) = self.split(y, w)
         nothing = jnp.zeros((1, coupling.shape[1]), z.dtype)
         of_left, of_right = jnp.concatenate([coupling, nothing]), jnp.concatenate([nothing, coupling])
 
@@ -137,7 +135,7 @@ class StagedProgram(Program):
             return value + equality @ at.equality + inequality @ at.inequality
 
         def end_lagrangian(z):
-            at = self.last(self.last_data, z)
+            at = self.last(z)
             value = at.cost + at.residual @ at.residual / 2
             return value + own_last @ at.equality + inequality_last @ at.inequality
 
@@ -145,7 +143,7 @@ class StagedProgram(Program):
         hessian = hessian.at[-1].add(jax.jacfwd(jax.grad(end_lagrangian))(z[-1]))
         return (hessian + hessian.mT) / 2
 
-    def _split(self, y: Array, w: Array) -> tuple[list[Array], list[Array]]:
+    def split(self, y: Array, w: Array) -> tuple[list[Array], list[Array]]:
         """Multipliers of couplings, of the stages' own constraints and of the last's; and those of the inequalities."""
         count, (m, p, r) = self.stages, self.sizes
         coupling, own, end = jnp.split(y, [(count - 1) * m, (count - 1) * m + count * p])
@@ -167,7 +165,7 @@ class StagedProgram(Program):
 
     def transposed(self, at: StagedLinearisation, y: Float[Array, " m"], w: Float[Array, " r"]) -> Float[Array, " S*n"]:
         """A^T y + G^T w."""
-        (coupling, own, end), (inequality, inequality_end) = self._split(y, w)
+        (coupling, own, end), (inequality, inequality_end) = self.split(y, w)
         product = lambda matrices, vectors: jnp.einsum("sij,si->sj", matrices, vectors)
         z = product(at.equality, own) + product(at.inequality, inequality)
         z = z.at[:-1].add(product(at.left, coupling)).at[1:].add(product(at.right, coupling))
@@ -191,7 +189,7 @@ class StagedProgram(Program):
         inequality = inequality.reshape(self.stages, -1)
         p = share * at.hessian + self.rows(diagonal)[:, :, None] * jnp.eye(self.unknowns, dtype=diagonal.dtype)
         p = p + jnp.einsum("ski,sk,skj->sij", at.inequality, inequality, at.inequality)
-        p = p.at[-1].add((at.last_inequality.T * inequality_end) @ at.last_inequality)
+        p = p.at[-1].add(at.last_inequality.T @ (inequality_end[:, None] * at.last_inequality))
         left = jnp.concatenate([at.left, at.equality[:-1]], axis=1)
         right = jnp.concatenate([at.right, jnp.zeros_like(at.equality[1:])], axis=1)
         last = jnp.concatenate([at.equality[-1], at.last_equality])
@@ -201,7 +199,7 @@ class StagedProgram(Program):
     def solve(self, factors: StageFactors, r1: Float[Array, " S*n"], r2: Float[Array, " m"]) -> tuple[Array, Array]:
         """One pass forth, one back."""
         count, (m, p, _) = self.stages, self.sizes
-        (coupling, own, end), _ = self._split(r2, jnp.zeros(count * self.sizes[2], r2.dtype))
+        (coupling, own, end), _ = self.split(r2, jnp.zeros(count * self.sizes[2], r2.dtype))
         rows = jnp.concatenate([coupling, own[:-1]], axis=1)  # as `factor` joined them
         z, y, y_end = solve_stages(factors, self.rows(r1), rows, jnp.concatenate([own[-1], end]))
         own = jnp.concatenate([y[:, m:].reshape(-1), y_end[:p]])
