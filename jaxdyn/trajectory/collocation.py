@@ -10,6 +10,7 @@ inverted. With h = T / N and f = (v, a) the rate of x = (q, v),
 them equal. Then what a knot adds to costs and constraints depends on its own unknowns alone.
 """
 
+from functools import partial
 from typing import Literal, NamedTuple
 
 import jax
@@ -20,22 +21,25 @@ from jaxtyping import Array, Float
 from ..errors import TrajectoryError
 from .interior_point import InteriorPointResult, default_tolerance, solve_program
 from .knot import Knot
+from .nonlinear_program import Inner
 from .problem import (
     OptimalControlProblem,
     constraint_values,
-    residuals,
     resting_torque,
     running_cost,
     terminal_cost,
 )
 from .solution import Solution, Trajectory
-from .staged_program import LastStage, Stage, StagedProgram, stage_sizes
+from .staged_program import LastStage, Stage, StagedProgram
 from .transcription import (
+    HessianKind,
+    check_hessian,
     check_transcribable,
     drive_torque,
     guessed_motion,
     path_rows,
     state_bounds,
+    torque_jacobian,
     torque_rows,
     transcribed_solution,
     with_torque,
@@ -69,7 +73,7 @@ def solve_by_collocation(
     guess: Trajectory | None = None,
     *,
     scheme: Scheme = "hermite_simpson",
-    hessian: Literal["exact", "gauss_newton"] = "exact",
+    hessian: HessianKind = "gauss_newton",
     tolerance: float | None = None,
     max_iterations: int = 200,
     barrier: float | Float[Array, ""] = 0.1,
@@ -83,8 +87,8 @@ def solve_by_collocation(
     Args:
         problem: `method` is not used.
         guess: a motion to start from; None: see `guessed_motion`. It need not obey the dynamics.
-        hessian: of the Lagrangian; or of the squared residuals of the costs alone, which is cheaper a step and takes more
-            of them where torque limits curve.
+        hessian: of the Lagrangian, "exact" or without the second derivatives of inverse dynamics, which compiles and runs
+            several times faster and takes more iterations where torque limits decide.
         tolerance: of the largest KKT residual, 1e-8 and in float32 1e-4, scaled as in `interior_point`.
         barrier: mu at the start; a small one, as 1e-4, with a guess near the solution.
 
@@ -99,11 +103,9 @@ def solve_by_collocation(
     check_transcribable(problem)
     if scheme not in ("trapezoidal", "hermite_simpson"):
         raise TrajectoryError(f"a scheme is 'trapezoidal' or 'hermite_simpson', not {scheme!r}")
-    if hessian not in ("exact", "gauss_newton"):
-        raise TrajectoryError(f"a Hessian is 'exact' or 'gauss_newton', not {hessian!r}")
     if scheme == "hermite_simpson" and problem.has_torque_rate:
         raise TrajectoryError("costs of torque rates need scheme='trapezoidal'")
-    form = _Form(problem, scheme == "hermite_simpson", hessian == "exact")
+    form = _Form(problem, scheme == "hermite_simpson", check_hessian(hessian))
     program, x, lower, upper = form.program(guess)
     result = solve_program(
         program,
@@ -121,10 +123,11 @@ class _Form:
     """How a problem's unknowns are laid out, and what a knot is worth."""
 
     def __init__(self, problem: OptimalControlProblem, middles: bool, exact: bool):
-        self.problem, self.middles, self.exact = problem, middles, exact
+        self.problem, self.middles = problem, middles
         self.n, self.steps = problem.chain.nv, problem.steps
         self.free_duration = problem.duration_limits is not None
         self.torques = torque_rows(problem)
+        self.inner = Inner(self.torques_at, self.torques_jacobian, exact)
         self.unknowns = self.n * (6 if middles else 3) + self.n * problem.has_torque_rate + self.free_duration
 
     def split(self, z: Array) -> Unknowns:
@@ -136,37 +139,49 @@ class _Form:
         middle = (parts[3], parts[4], parts[5]) if self.middles else None
         return Unknowns(parts[0], parts[1], parts[2], middle, before, duration)
 
-    def knot(self, k: Array, u: Unknowns, state: tuple[Array, Array, Array], place: float) -> Knot:
+    def torques_at(self, z: Array) -> Array:
+        """Those of the knot, then those of the middle."""
+        u, torque = self.split(z), partial(drive_torque, self.problem.chain)
+        if u.middle is None:
+            return torque(u.q, u.v, u.a)
+        return jax.vmap(torque)(*self.pairs(u)).reshape(-1)
+
+    def pairs(self, u: Unknowns) -> list[Array]:
+        """States and accelerations of the knot and of the middle, a row each."""
+        return [jnp.stack(pair) for pair in zip((u.q, u.v, u.a), u.middle or (), strict=True)]
+
+    def torques_jacobian(self, z: Array) -> Array:
+        """By all of z."""
+        u, jacobian, n = self.split(z), partial(torque_jacobian, self.problem.chain), self.n
+        if u.middle is None:
+            return jnp.pad(jacobian(u.q, u.v, u.a), ((0, 0), (0, self.unknowns - 3 * n)))
+        of_knot, of_middle = jax.vmap(jacobian)(*self.pairs(u))
+        rest = self.unknowns - 6 * n
+        upper = jnp.pad(of_knot, ((0, 0), (0, 3 * n + rest)))
+        return jnp.concatenate([upper, jnp.pad(of_middle, ((0, 0), (3 * n, rest)))])
+
+    def knot(self, k: Array, u: Unknowns, state: tuple[Array, Array], tau: Array, place: float) -> Knot:
         """What costs and constraints see, at a knot or (place = 0.5) in the middle of the step after it."""
-        q, v, a = state
-        tau = drive_torque(self.problem.chain, q, v, a)
         before = tau if u.tau_before is None else u.tau_before
         h = u.duration / self.steps
         number = jax.lax.stop_gradient(k).astype(jnp.int32)
-        return Knot(number, (k + place) * h, q, v, tau, before, h)
+        return Knot(number, (k + place) * h, *state, tau, before, h)
 
-    def stage(self, data: _Data, z: Array) -> Stage:
+    def stage(self, data: _Data, z: Array, tau: Array) -> Stage:
         """A knot, and the middle of the step after it."""
         problem, k = self.problem, data.k
         u = self.split(z)
         h = u.duration / self.steps
-        knot = self.knot(k, u, (u.q, u.v, u.a), 0.0)
+        knot = self.knot(k, u, (u.q, u.v), tau[: self.n], 0.0)
         knots = [(knot, data.weight)]
         if u.middle is not None:
-            knots.append((self.knot(k, u, u.middle, 0.5), data.middle_weight))
+            knots.append((self.knot(k, u, u.middle[:2], tau[self.n :], 0.5), data.middle_weight))
         rows = [path_rows(problem, self.torques, knot, False) for knot, _ in knots]
         equal, below = (jnp.concatenate(x) for x in zip(*rows, strict=True))
         equal, below = data.active[0] * equal, data.active[1] * below - (1 - data.active[1])
-        cost, residual = jnp.zeros((), z.dtype), [jnp.zeros(0, z.dtype)]
-        for knot_, weight in knots:
-            if self.exact:
-                cost = cost + weight * h * running_cost(problem, knot_)
-            else:
-                residual.append(jnp.sqrt(weight * h) * residuals(problem.running, problem.chain, knot_))
-                scalar = [c.value(problem.chain, knot_) for c in problem.running if c.is_scalar]
-                cost = cost + weight * h * sum(scalar, jnp.zeros((), z.dtype))
+        cost = sum(weight * h * running_cost(problem, knot) for knot, weight in knots)
         left, right = self.coupling(u, h, knot.tau)
-        return Stage(cost, jnp.concatenate(residual), left, right, equal, below)
+        return Stage(cost, left, right, equal, below)
 
     def coupling(self, u: Unknowns, h: Array, tau: Array) -> tuple[Array, Array]:
         """Parts of the defects: of a step's first knot, and of its last."""
@@ -184,17 +199,13 @@ class _Form:
             left, right = [*left, -u.duration[None]], [*right, u.duration[None]]
         return jnp.concatenate(left), jnp.concatenate(right)
 
-    def last(self, z: Array) -> LastStage:
+    def last(self, z: Array, tau: Array) -> LastStage:
         """What the last knot adds."""
         problem, u = self.problem, self.split(z)
-        knot = self.knot(jnp.asarray(1.0 * self.steps, z.dtype), u, (u.q, u.v, u.a), 0.0)
+        knot = self.knot(jnp.asarray(1.0 * self.steps, z.dtype), u, (u.q, u.v), tau[: self.n], 0.0)
         equal, below = constraint_values(problem.terminal_constraints, problem.chain, knot)
         cost = problem.duration_weight * u.duration if self.free_duration else jnp.zeros((), z.dtype)
-        if self.exact:
-            return LastStage(cost + terminal_cost(problem, knot), jnp.zeros(0, z.dtype), equal, below)
-        scalar = [c.value(problem.chain, knot) for c in problem.terminal if c.is_scalar]
-        cost = cost + sum(scalar, jnp.zeros((), z.dtype))
-        return LastStage(cost, residuals(problem.terminal, problem.chain, knot), equal, below)
+        return LastStage(cost + terminal_cost(problem, knot), equal, below)
 
     def program(self, guess: Trajectory | None) -> tuple[StagedProgram, Array, Array, Array]:
         """The program, its guess and its bounds."""
@@ -205,8 +216,8 @@ class _Form:
         if self.middles:
             middles, _ = guessed_motion(problem, guess, (jnp.arange(count, dtype=dtype) + 0.5) / self.steps)
             columns += [*middles]
-        tau = jax.vmap(lambda q, v, a: drive_torque(problem.chain, q, v, a))(*knots)
         if problem.has_torque_rate:
+            tau = jax.vmap(partial(drive_torque, problem.chain))(*knots)
             columns.append(jnp.concatenate([resting_torque(problem)[None], tau[:-1]]))
         if self.free_duration:
             columns.append(jnp.full((count, 1), 1.0, dtype) * duration)
@@ -228,12 +239,13 @@ class _Form:
         if problem.has_torque_rate:
             lower, upper = (b.at[0, 3 * n : 4 * n].set(resting_torque(problem)) for b in (lower, upper))
         data = self.data(x)
-        sizes = stage_sizes(self.stage, data, self.unknowns, dtype)
-        program = StagedProgram(data, self.stage, self.last, self.unknowns, count, sizes, self.exact)
+        couplings = (4 if self.middles else 2) + problem.has_torque_rate
+        sizes = (couplings * n + self.free_duration, *(active.shape[1] for active in data.active))
+        program = StagedProgram(data, self.inner, self.stage, self.last, self.unknowns, count, sizes)
         return program, x.reshape(-1), lower.reshape(-1), upper.reshape(-1)
 
     def data(self, x: Float[Array, "S n"]) -> _Data:
-        """Weights of the integral, and which constraints count: at the first knot those on torques, and no middle after the last."""
+        """Weights of the integral, and which constraints count: at the first knot those on torques, no middle after the last."""
         count, dtype = self.steps + 1, x.dtype
         ends = np.zeros(count)
         ends[[0, -1]] = 1
@@ -242,8 +254,8 @@ class _Form:
             middle[-1] = 0
         else:
             weight, middle = (2 - ends) / 2, np.zeros(count)
-        u = self.split(x[0])
-        first = self.knot(jnp.zeros((), dtype), u, (u.q, u.v, u.a), 0.0)
+        problem, zero = self.problem, jnp.zeros_like(self.problem.v0)
+        first = Knot(jnp.zeros((), jnp.int32), zero[0], problem.q0, problem.v0, zero, zero, problem.dt)
         active = []
         for which in (0, 1):
             rows = lambda knot, which=which: path_rows(self.problem, self.torques, knot, False)[which]
@@ -260,15 +272,15 @@ class _Form:
         """The trajectory of the unknowns found, with its residuals and multipliers by name."""
         z = program.rows(result.x)
         u = jax.vmap(self.split)(z)
-        torque = jax.vmap(lambda q, v, a: drive_torque(self.problem.chain, q, v, a))
-        tau = torque(u.q, u.v, u.a)
-        if u.middle is None:
-            mean = (tau[:-1] + tau[1:]) / 2
+        torques = jax.vmap(self.torques_at)(z)
+        tau = torques[:, : self.n]
+        if self.middles:
+            mean = (tau[:-1] + 4 * torques[:-1, self.n :] + tau[1:]) / 6
         else:
-            mean = (tau[:-1] + 4 * torque(*u.middle)[:-1] + tau[1:]) / 6
+            mean = (tau[:-1] + tau[1:]) / 2
         t = u.duration[-1] * jnp.linspace(0, 1, self.steps + 1, dtype=z.dtype)
-        _, c, _ = program.evaluate(result.x)
-        (defects, *_), _ = program.split(c, result.inequality_multipliers)
+        left, right = jax.vmap(self.coupling)(u, u.duration / self.steps, tau)
+        defects = left[:-1] + right[1:]
         (coupling, own, end), (below, below_end) = program.split(
             result.equality_multipliers, result.inequality_multipliers
         )

@@ -67,8 +67,11 @@ class InteriorPointResult(NamedTuple):
 
 class _State(NamedTuple):
     point: Point
+    cost: Array
     mu: Array
-    filter: Array  # (iterations, 2): infeasibilities and barrier functions that a step must beat; infinite where none is
+    filter: (
+        Array  # (iterations, 2): infeasibilities and barrier functions that a step must beat; infinite where none is
+    )
     worst: Array  # infeasibility that is never accepted
     delta: Array  # last regularisation
     floor: Array  # least regularisation, raised when steps of feasible iterates fail
@@ -113,9 +116,7 @@ def interior_point(
     program = DenseProgram(objective, equality or none, inequality or none)
     limits = [jnp.broadcast_to(jnp.asarray(bound, x.dtype), x.shape) for bound in (lower, upper)]
     tolerance = default_tolerance(x.dtype) if tolerance is None else tolerance
-    return solve_program(
-        program, x, *limits, tolerance=tolerance, max_iterations=max_iterations, barrier=barrier
-    )
+    return solve_program(program, x, *limits, tolerance=tolerance, max_iterations=max_iterations, barrier=barrier)
 
 
 def default_tolerance(dtype: Any) -> float:
@@ -135,22 +136,21 @@ def solve_program(
 ) -> InteriorPointResult:
     """Solves a program from the guess x; see `interior_point`, which is for programs of plain functions."""
     bounds, x = _start(x, lower, upper)
-    f, c, g = program.evaluate(x)
     dtype = x.dtype
     mu = jnp.asarray(barrier, dtype)
-    s = jnp.maximum(-g, 1e-2)
+    shapes = jax.eval_shape(program.evaluate, x)
+    y, s = (jnp.zeros(shape.shape, dtype) for shape in shapes[1:])
     below, above = bounds.gaps(x)
-    point = Point(x, s, jnp.zeros_like(c), mu / s, mu / below, mu / above, f, c, g)
-    finite = jnp.isfinite(f) & jnp.isfinite(c).all() & jnp.isfinite(g).all()
-    ordered = (lower <= upper).all()
-    status = jnp.where(finite, jnp.where(ordered, RUNNING, Status.CONTRADICTORY_LIMITS), Status.NOT_FINITE)
+    point = Point(x, s + 1, y, s, mu / below, mu / above)  # slacks and their multipliers follow at the first look
+    status = jnp.where((lower <= upper).all(), RUNNING, Status.CONTRADICTORY_LIMITS)
     number = lambda value: jnp.asarray(value, dtype)
     names = ("cost", "infeasibility", "stationarity", "barrier", "step")
     state = _State(
         point=point,
+        cost=number(jnp.nan),
         mu=mu,
         filter=jnp.full((max_iterations + 1, 2), jnp.inf, dtype),
-        worst=1e4 * jnp.maximum(1.0, infeasibility(c, g + s)),
+        worst=number(jnp.inf),
         delta=number(0.0),
         floor=number(0.0),
         restoring=jnp.zeros((), bool),
@@ -169,7 +169,7 @@ def solve_program(
     p = state.point
     low, high = bounds.multipliers(p.low, p.high)
     return InteriorPointResult(
-        p.x, p.f, p.y, p.w, low, high, state.status, *state.residuals, state.iteration, state.history
+        p.x, state.cost, p.y, p.w, low, high, state.status, *state.residuals, state.iteration, state.history
     )
 
 
@@ -190,28 +190,34 @@ def _start(x: Array, lower: Array, upper: Array) -> tuple[Bounds, Array]:
 
 def _iterate(program: Program, bounds: Bounds, state: _State, tolerance: Array, max_iterations: int) -> _State:
     """One look at the optimality conditions, and one step if they do not hold."""
-    p = state.point
+    p, first = state.point, state.iteration == 0
     at = program.linearise(p.x, p.y, p.w, bounds.free)
+    f, c, g = program.values(at)
+    s = jnp.where(first, jnp.maximum(-g, 1e-2), p.s)
+    p = p._replace(s=s, w=jnp.where(first, state.mu / s, p.w))
+    worst = jnp.where(first, 1e4 * jnp.maximum(1.0, infeasibility(c, g + s)), state.worst)
     below, above = bounds.gaps(p.x)
     gradient = program.gradient(at) + program.transposed(at, p.y, p.w)
     low, high = bounds.multipliers(p.low, p.high)
     gradient = gradient - low + high
     stationarity = jnp.abs(gradient * bounds.free).max(initial=0.0)
-    violated = jnp.maximum(jnp.abs(p.c).max(initial=0.0), jnp.maximum(p.g, 0.0).max(initial=0.0))
-    inner = jnp.maximum(jnp.abs(p.c).max(initial=0.0), jnp.abs(p.g + p.s).max(initial=0.0))
+    violated = jnp.maximum(jnp.abs(c).max(initial=0.0), jnp.maximum(g, 0.0).max(initial=0.0))
+    inner = jnp.maximum(jnp.abs(c).max(initial=0.0), jnp.abs(g + s).max(initial=0.0))
     multipliers = jnp.abs(p.y).sum() + p.w.sum() + low.sum() + high.sum()
     scale = jnp.clip(multipliers / max(1, p.y.size + p.w.size + 2 * p.x.size) / 100, 1.0, 100.0)
 
     def products(mu):
         of_bounds = jnp.where(bounds.has_lower, jnp.abs(p.low * below - mu), 0.0).max(initial=0.0)
-        of_bounds = jnp.maximum(of_bounds, jnp.where(bounds.has_upper, jnp.abs(p.high * above - mu), 0.0).max(initial=0.0))
+        of_bounds = jnp.maximum(
+            of_bounds, jnp.where(bounds.has_upper, jnp.abs(p.high * above - mu), 0.0).max(initial=0.0)
+        )
         return jnp.maximum(of_bounds, jnp.abs(p.w * p.s - mu).max(initial=0.0))
 
     def error(mu):
         return jnp.maximum(jnp.maximum(stationarity, products(mu)) / scale, inner)
 
     residuals = jnp.stack([stationarity, violated, products(0.0)])
-    finite = jnp.isfinite(residuals).all()
+    finite = jnp.isfinite(residuals).all() & jnp.isfinite(f)
     status = jnp.where(state.iteration >= max_iterations, Status.MAX_ITERATIONS, RUNNING)
     status = jnp.where(error(0.0) <= tolerance, Status.CONVERGED, status)
     status = jnp.where(finite, status, Status.NOT_FINITE).astype(jnp.int32)
@@ -221,13 +227,16 @@ def _iterate(program: Program, bounds: Bounds, state: _State, tolerance: Array, 
         mu = jnp.where((error(mu) <= KAPPA * mu) & ~state.restoring, lower_mu, mu)
     changed = mu < state.mu
     state = state._replace(
+        point=p,
+        cost=f,
+        worst=worst,
         mu=mu,
         filter=jnp.where(changed, jnp.inf, state.filter),
         floor=jnp.where(changed, 0.0, state.floor),
         status=status,
         residuals=residuals,
     )
-    record = dict(cost=p.f, infeasibility=violated, stationarity=stationarity, barrier=mu)
+    record = {"cost": f, "infeasibility": violated, "stationarity": stationarity, "barrier": mu}
     history = {name: state.history[name].at[state.iteration].set(value, mode="drop") for name, value in record.items()}
     state = state._replace(history=state.history | history)
     return jax.lax.cond(status == RUNNING, lambda s: _advance(program, bounds, s, at), lambda s: s, state)
@@ -237,9 +246,10 @@ def _advance(program: Program, bounds: Bounds, state: _State, at: Any) -> _State
     """A step; or the beginning or the end of a restoration, or of the whole."""
     p, mu, restoring = state.point, state.mu, state.restoring
     newton = newton_system(program, bounds, p, at, mu, restoring, state.delta, state.floor)
-    step, trial = search(program, bounds, p, newton, mu, state.filter, state.worst, restoring)
+    _, c, g = program.values(at)
+    step, trial = search(program, bounds, p, at, newton, mu, state.filter, state.worst, restoring)
     small = jnp.finfo(p.x.dtype).eps
-    theta, phi = infeasibility(p.c, p.g + p.s), barrier_function(bounds, p.x, p.s, p.f, mu)
+    theta, phi = infeasibility(c, g + p.s), barrier_function(bounds, p.x, p.s, state.cost, mu)
     taken = trial.accepted
     rest = jnp.minimum(0.01, mu)
     dual = jnp.minimum(longest(p.low, step.d_low, rest), longest(p.high, step.d_high, rest))
@@ -249,7 +259,7 @@ def _advance(program: Program, bounds: Bounds, state: _State, at: Any) -> _State
     near = [jnp.clip(z, mu / (REACH * gap), REACH * mu / gap) for z, gap in zip(multipliers, gaps, strict=True)]
     near = [jnp.where(restoring, mu / gap, z) for z, gap in zip(near, gaps, strict=True)]
     y = jnp.where(restoring, 0.0, p.y + trial.length * (step.y - p.y))
-    moved = Point(trial.x, trial.s, y, *near, trial.f, trial.c, trial.g)
+    moved = Point(trial.x, trial.s, y, *near)
     point = jax.tree.map(lambda new, old: jnp.where(taken, new, old), moved, p)
 
     feasible = theta <= jnp.sqrt(small)
@@ -260,7 +270,7 @@ def _advance(program: Program, bounds: Bounds, state: _State, at: Any) -> _State
     slow = jnp.where(idle, state.slow + 1, 0)
     ends = (restoring & ~taken) | (slow >= 8)
     # whether the infeasibility is stationary as far as the bounds let the unknowns move
-    uphill = program.transposed(at, p.c, jnp.maximum(p.g, 0.0))
+    uphill = program.transposed(at, c, jnp.maximum(g, 0.0))
     stuck = jnp.abs(p.x - jnp.clip(p.x - uphill, bounds.lower, bounds.upper)).max(initial=0.0) <= 1e-2 * theta
     verdict = jnp.where(restoring & stuck & (theta > small**0.4), Status.INFEASIBLE, Status.STALLED)
     k = state.iteration

@@ -14,7 +14,7 @@ TRIES = 30  # of regularisations, and of halved steps
 
 
 class Point(NamedTuple):
-    """An iterate: unknowns, slacks, multipliers (of c, g, lower and upper bounds) and the values f, c, g."""
+    """An iterate: unknowns, slacks, and multipliers of c, g, lower and upper bounds."""
 
     x: Array
     s: Array
@@ -22,9 +22,6 @@ class Point(NamedTuple):
     w: Array
     low: Array
     high: Array
-    f: Array
-    c: Array
-    g: Array
 
 
 class Bounds(NamedTuple):
@@ -66,9 +63,8 @@ class Trial(NamedTuple):
     length: Array
     x: Array
     s: Array
-    f: Array
     c: Array
-    g: Array
+    h: Array
     theta: Array
     phi: Array
     accepted: Array
@@ -169,6 +165,7 @@ def search(
     program: Program,
     bounds: Bounds,
     p: Point,
+    at: Any,
     newton: Newton,
     mu: Array,
     filter_: Array,
@@ -181,53 +178,54 @@ def search(
     infeasibility; where the barrier function falls steeply and the infeasibility is small, one that makes it fall by a
     fraction of that. While restoring the infeasibility must fall.
     """
-    h, small = p.g + p.s, jnp.finfo(p.x.dtype).eps
+    f, c, g = program.values(at)
+    h, small = g + p.s, jnp.finfo(p.x.dtype).eps
     below, above = bounds.gaps(p.x)
-    theta, phi = infeasibility(p.c, h), barrier_function(bounds, p.x, p.s, p.f, mu)
-    step = newton.direction(p.c, h)
-    slope = newton.slope(step)
+    theta, phi = infeasibility(c, h), barrier_function(bounds, p.x, p.s, f, mu)
     rest = jnp.minimum(0.01, mu)  # of a distance, that a step leaves
+    level = (
+        100 * small * jnp.sqrt(1.0 * p.x.size) * (1 + jnp.abs(p.x).max(initial=0.0))
+    )  # of infeasibility, by rounding
 
     def furthest(dx, ds):
         length = jnp.minimum(longest(p.s, ds, rest), longest(below, jnp.where(bounds.has_lower, dx, 0.0), rest))
         return jnp.minimum(length, longest(above, jnp.where(bounds.has_upper, -dx, 0.0), rest))
 
-    steep = (slope < 0) & (theta <= 1e-4 * worst)
-    level = 100 * small * jnp.sqrt(1.0 * p.x.size) * (1 + jnp.abs(p.x).max(initial=0.0))  # of infeasibility, by rounding
-
-    def tried(dx, ds, length, alpha):
-        """The point a length along (dx, ds), judged as a step of size alpha along `step`."""
-        x = p.x + length * dx
+    def tried(along: Direction, length, alpha, slope):
+        """The point a length along a direction, judged as a step of size alpha along one of that slope."""
+        x = p.x + length * along.dx
         f, c, g = program.evaluate(x)
-        s = jnp.maximum(p.s + length * ds, -g)  # a larger slack is better on both counts
+        s = jnp.maximum(p.s + length * along.ds, -g)  # a larger slack is better on both counts
         new_theta, new_phi = infeasibility(c, g + s), barrier_function(bounds, x, s, f, mu)
-        falls = steep & (alpha * jnp.maximum(-slope, 0.0) ** 2.3 > theta**1.1)
+        falls = (slope < 0) & (theta <= 1e-4 * worst) & (alpha * jnp.maximum(-slope, 0.0) ** 2.3 > theta**1.1)
         descends = new_phi <= phi + 1e-4 * alpha * slope + 10 * small * jnp.abs(phi)
         improves = (new_theta <= (1 - MARGIN) * theta) | (new_phi <= phi - MARGIN * theta)
         accepted = jnp.where(falls, descends, improves) & passes(filter_, new_theta, new_phi) & (new_theta < worst)
         accepted |= (new_theta <= level) & (new_phi <= phi + 10 * small * jnp.abs(phi))
         accepted = jnp.where(restoring, new_theta <= (1 - 1e-4 * alpha) * theta, accepted)
         accepted &= jnp.isfinite(new_phi) & jnp.isfinite(new_theta) & newton.good
-        return Trial(length, x, s, f, c, g, new_theta, new_phi, accepted, ~falls & ~restoring)
+        return Trial(length, x, s, c, g + s, new_theta, new_phi, accepted, ~falls & ~restoring)
 
-    alpha = furthest(step.dx, step.ds)
-    trial = tried(step.dx, step.ds, alpha, alpha)
+    # turn 0 is the whole step, turn 1 its correction if there is one, later ones are half as long as the one before
+    def turn(carry):
+        count, alpha, slope, step, trial = carry
+        first = count == 0
+        correcting = (count == 1) & (trial.theta >= theta) & ~restoring & newton.good
+        goal = (jnp.where(first, c, alpha * c + trial.c), jnp.where(first, h, alpha * h + trial.h))
+        along = jax.lax.cond(first | correcting, lambda goal: newton.direction(*goal), lambda _: step, goal)
+        step = jax.tree.map(lambda new, old: jnp.where(first, new, old), along, step)
+        slope = jnp.where(first, newton.slope(along), slope)
+        whole = furthest(along.dx, along.ds)
+        alpha = jnp.where(first, whole, jnp.where(correcting, alpha, alpha / 2))
+        length = jnp.where(correcting, whole, alpha)
+        return count + 1, alpha, slope, step, tried(along, length, alpha, slope)
 
-    def corrected(trial):
-        """Once more towards the constraints, as they are at the point tried."""
-        second = newton.direction(alpha * p.c + trial.c, alpha * h + trial.g + p.s + alpha * step.ds)
-        other = tried(second.dx, second.ds, furthest(second.dx, second.ds), alpha)
-        return jax.tree.map(lambda new, old: jnp.where(other.accepted, new, old), other, trial)
-
-    wanted = ~trial.accepted & (trial.theta >= theta) & ~restoring & newton.good
-    trial = jax.lax.cond(wanted, corrected, lambda trial: trial, trial)
-
-    def shorter(carry):
-        _, alpha, count = carry
-        return tried(step.dx, step.ds, alpha / 2, alpha / 2), alpha / 2, count + 1
-
-    start = (trial, alpha, jnp.zeros((), jnp.int32))
-    trial, _, _ = jax.lax.while_loop(lambda carry: ~carry[0].accepted & (carry[2] < TRIES), shorter, start)
+    zero = jnp.zeros((), p.x.dtype)
+    no = jnp.zeros((), bool)
+    step = Direction(*(jnp.zeros_like(v) for v in (p.x, p.s, p.y, p.w, p.x, p.x)))
+    trial = Trial(zero, p.x, p.s, c, h, zero, zero, no, no)
+    start = (jnp.zeros((), jnp.int32), zero, zero, step, trial)
+    *_, step, trial = jax.lax.while_loop(lambda carry: ~carry[-1].accepted & (carry[0] < TRIES), turn, start)
     return step, trial
 
 

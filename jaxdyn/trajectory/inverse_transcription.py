@@ -6,6 +6,7 @@ No differential equation is left; costs, constraints and limits are taken at the
 Sohl, Wang, Park & Kim 2001). The duration T may be free.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -17,14 +18,18 @@ from scipy import interpolate
 from ..errors import TrajectoryError
 from .interior_point import default_tolerance, solve_program
 from .knot import Knot
+from .nonlinear_program import Inner
 from .problem import OptimalControlProblem, constraint_values, resting_torque, running_cost, terminal_cost
 from .solution import Solution, Trajectory
 from .spline_program import AtKnot, SplineProgram
 from .transcription import (
+    HessianKind,
+    check_hessian,
     check_transcribable,
     drive_torque,
     guessed_motion,
     path_rows,
+    torque_jacobian,
     torque_rows,
     transcribed_solution,
     with_torque,
@@ -52,6 +57,7 @@ def solve_by_inverse_dynamics(
     *,
     intervals: int | None = None,
     degree: int = 5,
+    hessian: HessianKind = "gauss_newton",
     tolerance: float | None = None,
     max_iterations: int = 200,
     barrier: float | Float[Array, ""] = 0.1,
@@ -67,6 +73,7 @@ def solve_by_inverse_dynamics(
         guess: a motion to start from; None: see `guessed_motion`. It need not obey the dynamics.
         intervals: between the spline's own knots; None: a quarter of the steps, at least 4 and at most 30.
         degree: of the polynomials; 5 makes the torques' rate smooth.
+        hessian: as in `solve_by_collocation`.
         tolerance: of the largest KKT residual, 1e-8 and in float32 1e-4, scaled as in `interior_point`.
         barrier: mu at the start; a small one, as 1e-4, with a guess near the solution.
 
@@ -83,7 +90,7 @@ def solve_by_inverse_dynamics(
     intervals = min(max(4, problem.steps // 4), 30) if intervals is None else intervals
     if intervals < 1 or degree < 3:
         raise TrajectoryError(f"{intervals} intervals of degree {degree}: give at least one interval, and degree 3")
-    form = _Form(problem, intervals, degree)
+    form = _Form(problem, intervals, degree, check_hessian(hessian))
     program, x, lower, upper = form.program(guess)
     result = solve_program(
         program,
@@ -100,9 +107,10 @@ def solve_by_inverse_dynamics(
 class _Form:
     """How a problem's unknowns are laid out, and what a knot is worth."""
 
-    def __init__(self, problem: OptimalControlProblem, intervals: int, degree: int):
+    def __init__(self, problem: OptimalControlProblem, intervals: int, degree: int, exact: bool):
         self.problem, self.steps = problem, problem.steps
         self.torques = torque_rows(problem)
+        self.inner = Inner(self.torques_at, self.torques_jacobian, exact)
         if self.torques.given:
             raise TrajectoryError(
                 f"joints {[problem.chain.joint_names[j] for j in self.torques.given]} have no drive (their torque limits are "
@@ -111,24 +119,36 @@ class _Form:
         self.orders = 4 if problem.has_torque_rate else 3
         self.basis = spline_basis(intervals, degree, np.linspace(0, 1, problem.steps + 1))
 
-    def knot_of(self, k: Array, y: Array) -> Knot:
-        """What costs and constraints see: derivatives with respect to time."""
-        problem, n = self.problem, self.problem.chain.nv
-        duration = y[-1]
-        q, v, a = y[:n], y[n : 2 * n] / duration, y[2 * n : 3 * n] / duration**2
-        h = duration / self.steps
-        torque = lambda q, v, a: drive_torque(problem.chain, q, v, a)
-        if problem.has_torque_rate:
-            tau, rate = jax.jvp(torque, (q, v, a), (v, a, y[3 * n : 4 * n] / duration**3))
-            first = resting_torque(problem)
-            before = jnp.where(k < 0.5, first, tau - h * rate)
-        else:
-            tau = before = torque(q, v, a)
+    def motion(self, y: Array) -> list[Array]:
+        """q and its derivatives with respect to time."""
+        parts = jnp.split(y[:-1], self.orders)
+        return [part / y[-1] ** order for order, part in enumerate(parts)]
+
+    def torques_at(self, y: Array) -> Array:
+        """The torques, and their rates where a cost asks for them."""
+        torque = partial(drive_torque, self.problem.chain)
+        q, v, a, *jerk = self.motion(y)
+        return jnp.concatenate(jax.jvp(torque, (q, v, a), (v, a, *jerk))) if jerk else torque(q, v, a)
+
+    def torques_jacobian(self, y: Array) -> Array:
+        """By all of y; in closed form but for the rates."""
+        if self.orders > 3:
+            return jax.jacfwd(self.torques_at)(y)
+        rates = jax.jacfwd(lambda y: jnp.concatenate(self.motion(y)))(y)
+        return torque_jacobian(self.problem.chain, *self.motion(y)) @ rates
+
+    def knot_of(self, k: Array, y: Array, u: Array) -> Knot:
+        """What costs and constraints see."""
+        n, h = self.problem.chain.nv, y[-1] / self.steps
+        q, v, *_ = self.motion(y)
+        tau = before = u[:n]
+        if self.orders > 3:
+            before = jnp.where(k < 0.5, resting_torque(self.problem), tau - h * u[n:])
         return Knot(jax.lax.stop_gradient(k).astype(jnp.int32), k * h, q, v, tau, before, h)
 
-    def at_knot(self, data: _Data, y: Array) -> AtKnot:
+    def at_knot(self, data: _Data, y: Array, u: Array) -> AtKnot:
         """A knot's part of the integral, and its constraints."""
-        knot = self.knot_of(data.k, y)
+        knot = self.knot_of(data.k, y, u)
         equal, below = path_rows(self.problem, self.torques, knot, True)
         cost = data.weight * knot.dt * running_cost(self.problem, knot)
         return AtKnot(cost, data.active[0] * equal, data.active[1] * below - (1 - data.active[1]))
@@ -138,10 +158,10 @@ class _Form:
         n = self.problem.chain.nv
         return AtKnot(jnp.zeros((), y.dtype), y[n : 2 * n] - y[-1] * self.problem.v0, jnp.zeros(0, y.dtype))
 
-    def at_end(self, y: Array) -> AtKnot:
+    def at_end(self, y: Array, u: Array) -> AtKnot:
         """The terminal cost and constraints."""
         problem = self.problem
-        knot = self.knot_of(jnp.asarray(1.0 * self.steps, y.dtype), y)
+        knot = self.knot_of(jnp.asarray(1.0 * self.steps, y.dtype), y, u)
         equal, below = constraint_values(problem.terminal_constraints, problem.chain, knot)
         cost = terminal_cost(problem, knot) + problem.duration_weight * y[-1]
         return AtKnot(cost, equal, below)
@@ -165,7 +185,8 @@ class _Form:
         lower, upper = lower.at[-1].set(limits[0]), upper.at[-1].set(limits[1])
         ends = np.ones(count)
         ends[[0, -1]] = 0.5
-        first = self.knot_of(jnp.zeros((), dtype), self.first_seen(x))
+        zero = jnp.zeros_like(problem.v0)
+        first = Knot(jnp.zeros((), jnp.int32), zero[0], problem.q0, problem.v0, zero, zero, problem.dt)
         active = []
         for which in (0, 1):
             of_knot = lambda knot, which=which: path_rows(problem, self.torques, knot, True)[which]
@@ -173,23 +194,17 @@ class _Form:
             active.append(jnp.broadcast_to(one, (count, *one.shape)).at[0].set(with_torque(of_knot, first)))
         data = _Data(jnp.arange(count, dtype=dtype), jnp.asarray(ends, dtype), (active[0], active[1]))
         basis = jnp.asarray(basis, dtype)
-        program = SplineProgram(basis, data, self.at_knot, self.at_start, self.at_end, n)
+        program = SplineProgram(basis, data, self.inner, self.at_knot, self.at_start, self.at_end, n)
         return program, x, lower, upper
-
-    def first_seen(self, x: Array) -> Array:
-        """y of the first knot."""
-        control = x[:-1].reshape(-1, self.problem.chain.nv)
-        parts = [jnp.asarray(b[0], x.dtype) @ control for b in self.basis[: self.orders]]
-        return jnp.concatenate([*parts, x[-1:]])
 
     def solution(self, program: SplineProgram, result) -> Solution:
         """The trajectory of the splines found, with its residuals and multipliers by name."""
         seen = program.seen(result.x)
-        knots = jax.vmap(self.knot_of)(program.data.k, seen)
+        knots = jax.vmap(self.knot_of)(program.data.k, seen, jax.vmap(self.torques_at)(seen))
         trajectory = Trajectory(knots.t, knots.q, knots.v, (knots.tau[:-1] + knots.tau[1:]) / 2)
-        sizes = jax.eval_shape(self.at_knot, jax.tree.map(lambda x: x[0], program.data), seen[0])
-        own, start, end = program.split(result.equality_multipliers, sizes.equality.shape[0], self.problem.chain.nv)
-        below, _, below_end = program.split(result.inequality_multipliers, sizes.inequality.shape[0], 0)
+        equal, below = (active.shape[1] for active in program.data.active)
+        own, start, end = program.split(result.equality_multipliers, equal, self.problem.chain.nv)
+        below, _, below_end = program.split(result.inequality_multipliers, below, 0)
         multipliers = {
             "equality": own,
             "inequality": below,

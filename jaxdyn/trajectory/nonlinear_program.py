@@ -7,7 +7,7 @@ A program evaluates f, c and g, their derivatives, and solves one linear system;
 
 import abc
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -31,6 +31,10 @@ class Program(eqx.Module):
         self, x: Float[Array, " n"], y: Float[Array, " m"], w: Float[Array, " r"], free: Float[Array, " n"]
     ) -> Any:
         """The gradient of f, the Jacobians A and G and the Hessian W of f + y . c + w . g, or a convex one in its stead."""
+
+    @abc.abstractmethod
+    def values(self, at: Any) -> tuple[Array, Array, Array]:
+        """f, c and g, of what `linearise` gave."""
 
     @abc.abstractmethod
     def gradient(self, at: Any) -> Float[Array, " n"]:
@@ -73,9 +77,36 @@ def convexifier(curvature: Array, largest: Array, delta: Array) -> Float[Array, 
     return jnp.minimum(jnp.maximum(10 * curvature, 1e-2) / size, 0.01 / delta)
 
 
-class DenseLinearisation(eqx.Module):
-    """Derivatives of a dense program at one point."""
+class Inner(NamedTuple):
+    """Numbers u(z) in between: functions of (z, u) and u's Jacobian give derivatives with respect to z.
 
+    Attributes:
+        value: z -> u.
+        jacobian: z -> du/dz.
+        exact: whether second derivatives of u count in Hessians, or are left out (Gauss-Newton).
+    """
+
+    value: Function
+    jacobian: Function
+    exact: bool
+
+
+def with_identity(jacobian: Float[Array, "S u n"]) -> Float[Array, "S n+u n"]:
+    """d (z, u) / dz."""
+    count, _, n = jacobian.shape
+    identity = jnp.broadcast_to(jnp.eye(n, dtype=jacobian.dtype), (count, n, n))
+    return jnp.concatenate([identity, jacobian], axis=1)
+
+
+def times_rows(rows: Float[Array, "S e"], along: Float[Array, "S e n"]) -> Float[Array, "S n"]:
+    """Each row times its matrix."""
+    return jnp.einsum("se,sen->sn", rows, along)
+
+
+class DenseLinearisation(eqx.Module):
+    """Values and derivatives of a dense program at one point."""
+
+    values: tuple[Array, Array, Array]
     gradient: Float[Array, " n"]
     equality: Float[Array, "m n"]
     inequality: Float[Array, "r n"]
@@ -108,10 +139,19 @@ class DenseProgram(Program):
             f, c, g = self.evaluate(x)
             return f + y @ c + w @ g
 
-        f, c, g = jax.jacfwd(self.evaluate)(x)
+        def twice(x):
+            values = self.evaluate(x)
+            return values, values
+
+        (f, c, g), values = jax.jacfwd(twice, has_aux=True)(x)
         hessian = jax.jacfwd(jax.grad(lagrangian))(x)
         hessian = (hessian + hessian.T) / 2
-        return DenseLinearisation(f * free, c * free[None], g * free[None], hessian * (free[:, None] * free[None]))
+        hessian = hessian * (free[:, None] * free[None])
+        return DenseLinearisation(values, f * free, c * free[None], g * free[None], hessian)
+
+    def values(self, at: DenseLinearisation) -> tuple[Array, Array, Array]:
+        """f, c and g."""
+        return at.values
 
     def gradient(self, at: DenseLinearisation) -> Float[Array, " n"]:
         """Of f."""

@@ -1,7 +1,7 @@
-"""The nonlinear program of a motion made of B-splines: sums over knots, each of which sees a few numbers linear in the unknowns.
+"""The nonlinear program of a motion made of B-splines: a sum over knots, each of which sees a few numbers.
 
-With the control points P and the duration T as unknowns x, knot k sees y_k = (q, q', q'', q''', T) by derivatives with respect to
-the part of the duration that has passed: y_k = S_k x. Gradients and Hessians are found in y_k and brought to x by S_k^T.
+With the control points P and the duration T as unknowns x, knot k sees y_k = (q, q', q'', q''', T) derivatives by the part
+of the duration that has passed: y_k = S_k x. Gradients and Hessians are found in y_k and brought to x by S_k^T.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from .elimination import block_backward, block_forward, pivot
-from .nonlinear_program import Program, convexifier
+from .nonlinear_program import Inner, Program, convexifier, times_rows, with_identity
 
 
 class AtKnot(NamedTuple):
@@ -25,8 +25,9 @@ class AtKnot(NamedTuple):
 
 
 class SplineLinearisation(NamedTuple):
-    """Gradient and equalities' Jacobian with respect to x, inequalities' Jacobians and Hessians with respect to y_k."""
+    """Values; gradient and equalities' Jacobian with respect to x, the rest with respect to y_k."""
 
+    values: tuple[Array, Array, Array]
     gradient: Float[Array, " n"]
     equality: Float[Array, "m n"]
     inequality: Float[Array, "S r y"]
@@ -37,23 +38,26 @@ class SplineLinearisation(NamedTuple):
 
 
 class SplineProgram(Program):
-    """A sum over knots, and what the first and the last knot add. The Hessian is exact.
+    """A sum over knots, and what the first and the last knot add.
 
     Equality constraints are ordered: knots' own by knot, the first one's, the last one's; inequalities the same.
 
     Attributes:
         basis: values of the splines at the knots, and of their derivatives.
         data: of the knots; every leaf has a row a knot.
-        knot: (data of a knot, y) -> `AtKnot`.
-        first, last: y of that knot -> `AtKnot`.
+        inner: numbers u of a knot that take long to compute, the torques.
+        knot: (data of a knot, y, u) -> `AtKnot`.
+        first: y of that knot -> `AtKnot`.
+        last: (y, u) of that knot -> `AtKnot`.
         joints: numbers in a control point.
     """
 
     basis: Float[Array, "d S k"]
     data: PyTree
-    knot: Callable[[Any, Array], AtKnot] = eqx.field(static=True)
+    inner: Inner = eqx.field(static=True)
+    knot: Callable[[Any, Array, Array], AtKnot] = eqx.field(static=True)
     first: Callable[[Array], AtKnot] = eqx.field(static=True)
-    last: Callable[[Array], AtKnot] = eqx.field(static=True)
+    last: Callable[[Array, Array], AtKnot] = eqx.field(static=True)
     joints: int = eqx.field(static=True)
 
     def seen(self, x: Float[Array, " n"]) -> Float[Array, "S y"]:
@@ -73,20 +77,23 @@ class SplineProgram(Program):
         """Rows over y_k as rows over x."""
         count, r, _ = jacobian.shape
         parts = jacobian[:, :, :-1].reshape(count, r, self.basis.shape[0], self.joints)
-        control = jnp.einsum("dsk,srdj->srkj", self.basis, parts).reshape(count * r, -1)
+        control = jnp.einsum("dsk,srdj->srkj", self.basis, parts).reshape(count * r, self.basis.shape[2] * self.joints)
         return jnp.concatenate([control, jacobian[:, :, -1].reshape(-1, 1)], axis=1)
 
     def _row_at(self, jacobian: Float[Array, "r y"], k: int) -> Float[Array, "r n"]:
         parts = jacobian[:, :-1].reshape(len(jacobian), self.basis.shape[0], self.joints)
-        control = jnp.einsum("dk,rdj->rkj", self.basis[:, k], parts).reshape(len(jacobian), -1)
+        control = jnp.einsum("dk,rdj->rkj", self.basis[:, k], parts).reshape(
+            len(jacobian), self.basis.shape[2] * self.joints
+        )
         return jnp.concatenate([control, jacobian[:, -1:]], axis=1)
-
-    def _values(self, y: Array) -> tuple[AtKnot, AtKnot, AtKnot]:
-        return jax.vmap(self.knot)(self.data, y), self.first(y[0]), self.last(y[-1])
 
     def evaluate(self, x: Float[Array, " n"]) -> tuple[Array, Array, Array]:
         """f, c and g."""
-        at, first, last = self._values(self.seen(x))
+        y = self.seen(x)
+        u = jax.vmap(self.inner.value)(y)
+        return self._sums(jax.vmap(self.knot)(self.data, y, u), self.first(y[0]), self.last(y[-1], u[-1]))
+
+    def _sums(self, at: AtKnot, first: AtKnot, last: AtKnot) -> tuple[Array, Array, Array]:
         join = lambda name: jnp.concatenate([getattr(at, name).reshape(-1), getattr(first, name), getattr(last, name)])
         return at.cost.sum() + first.cost + last.cost, join("equality"), join("inequality")
 
@@ -95,26 +102,46 @@ class SplineProgram(Program):
     ) -> SplineLinearisation:
         """By forward mode in y_k; Hessians by forward over reverse mode."""
         seen = self.seen(x)
-        at = jax.vmap(jax.jacfwd(self.knot, 1))(self.data, seen)
-        first, last = jax.jacfwd(self.first)(seen[0]), jax.jacfwd(self.last)(seen[-1])
+        n = seen.shape[1]
+        u = jax.vmap(self.inner.value)(seen)
+        along = with_identity(jax.vmap(self.inner.jacobian)(seen))
+        joined = jnp.concatenate([seen, u], axis=1)
+        functions = (lambda data, e: self.knot(data, e[:n], e[n:]), self.first, lambda e: self.last(e[:n], e[n:]))
+        both = lambda function: lambda *arguments: (function(*arguments),) * 2
+        at, values = jax.vmap(jax.jacfwd(both(functions[0]), 1, has_aux=True))(self.data, joined)
+        at = jax.tree.map(lambda rows: rows @ along if rows.ndim == 3 else times_rows(rows, along), at)
+        first, first_values = jax.jacfwd(both(self.first), has_aux=True)(seen[0])
+        last, last_values = jax.jacfwd(both(functions[2]), has_aux=True)(joined[-1])
+        last = jax.tree.map(lambda rows: rows @ along[-1], last)
         gradient = self.gathered(at.cost.at[0].add(first.cost).at[-1].add(last.cost))
         rows = [self._rows(at.equality), self._row_at(first.equality, 0), self._row_at(last.equality, -1)]
         own, of_first, of_last = self.split(y, at.equality.shape[1], len(first.equality))
         below, below_first, below_last = self.split(w, at.inequality.shape[1], len(first.inequality))
 
-        def lagrangian(point, y, equality, inequality):
+        def lagrangian(point, equality, inequality):
             return point.cost + equality @ point.equality + inequality @ point.inequality
 
-        of_knot = lambda y, data, a, b: lagrangian(self.knot(data, y), y, a, b)
-        hessian = jax.vmap(jax.jacfwd(jax.grad(of_knot)))(seen, self.data, own, below)
-        ends = ((0, self.first, of_first, below_first), (-1, self.last, of_last, below_last))
-        for k, function, a, b in ends:
-            own_part = lambda y, function=function, a=a, b=b: lagrangian(function(y), y, a, b)
-            hessian = hessian.at[k].add(jax.jacfwd(jax.grad(own_part))(seen[k]))
+        def twice(function):
+            """Slopes and Hessian."""
+            return jax.jacfwd(lambda e, *rest: (jax.grad(function)(e, *rest),) * 2, has_aux=True)
+
+        of_knot = lambda e, data, a, b: lagrangian(functions[0](data, e), a, b)
+        outer, slopes = jax.vmap(twice(of_knot))(joined, self.data, own, below)
+        of_end = lambda e: lagrangian(functions[2](e), of_last, below_last)
+        outer_end, slopes_end = twice(of_end)(joined[-1])
+        outer, slopes = outer.at[-1].add(outer_end), slopes.at[-1].add(slopes_end)
+        hessian = along.mT @ outer @ along
+        if self.inner.exact:
+            hessian = hessian + jax.vmap(jax.jacfwd(lambda y, slope: self.inner.jacobian(y).T @ slope))(
+                seen, slopes[:, n:]
+            )
+        at_first = lambda y: lagrangian(self.first(y), of_first, below_first)
+        hessian = hessian.at[0].add(jax.jacfwd(jax.grad(at_first))(seen[0]))
         hessian = (hessian + hessian.mT) / 2
         equality = jnp.concatenate(rows) * free[None]
+        values = self._sums(values, first_values, last_values)
         return SplineLinearisation(
-            gradient * free, equality, at.inequality, first.inequality, last.inequality, hessian, free
+            values, gradient * free, equality, at.inequality, first.inequality, last.inequality, hessian, free
         )
 
     def split(self, values: Array, own: int, first: int) -> tuple[Array, Array, Array]:
@@ -122,6 +149,10 @@ class SplineProgram(Program):
         count = self.basis.shape[1]
         at, of_first, of_last = jnp.split(values, [count * own, count * own + first])
         return at.reshape(count, own), of_first, of_last
+
+    def values(self, at: SplineLinearisation) -> tuple[Array, Array, Array]:
+        """f, c and g."""
+        return at.values
 
     def gradient(self, at: SplineLinearisation) -> Float[Array, " n"]:
         """Of f."""
@@ -169,7 +200,12 @@ class SplineProgram(Program):
         """One Cholesky factorisation of n rows, one of m."""
         below, first, last = self.split(weights, at.inequality.shape[1], len(at.first))
         hessian = share * at.hessian + jnp.einsum("sry,sr,srz->syz", at.inequality, below, at.inequality)
-        hessian = hessian.at[0].add(at.first.T @ (first[:, None] * at.first)).at[-1].add(at.last.T @ (last[:, None] * at.last))
+        hessian = (
+            hessian.at[0]
+            .add(at.first.T @ (first[:, None] * at.first))
+            .at[-1]
+            .add(at.last.T @ (last[:, None] * at.last))
+        )
         matrix = self._matrix(hessian) * (at.free[:, None] * at.free[None]) + jnp.diag(diagonal)
         largest = jnp.abs(at.equality).max(initial=0.0)
         return pivot(matrix, at.equality, convexifier(share * self.curvature(at), largest, delta), delta)

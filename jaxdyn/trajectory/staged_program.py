@@ -1,6 +1,6 @@
 """Programs of many stages, each coupled with the next one alone: their Newton steps take one pass forth and one back.
 
-    minimise    sum_k cost_k(z_k) + |residual_k(z_k)|^2 / 2  +  the last stage's cost
+    minimise    sum_k cost_k(z_k)  +  the last stage's cost
     subject to  left_k(z_k) + right_{k+1}(z_{k+1}) = 0       k = 0 ... N - 1
                 equality_k(z_k) = 0,  inequality_k(z_k) <= 0 k = 0 ... N
                 equality(z_N) = 0,  inequality(z_N) <= 0     of the last stage alone
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from .elimination import StageFactors, factor_stages, solve_stages
-from .nonlinear_program import Program, convexifier
+from .nonlinear_program import Inner, Program, convexifier, times_rows, with_identity
 
 
 class Stage(NamedTuple):
@@ -25,7 +25,6 @@ class Stage(NamedTuple):
 
     Attributes:
         cost: a number.
-        residual: of which half the square is added to the cost.
         left: its part of the coupling with the next stage.
         right: its part of the coupling with the stage before, of the same length.
         equality: = 0.
@@ -33,7 +32,6 @@ class Stage(NamedTuple):
     """
 
     cost: Array
-    residual: Array
     left: Array
     right: Array
     equality: Array
@@ -41,17 +39,17 @@ class Stage(NamedTuple):
 
 
 class LastStage(NamedTuple):
-    """What the last stage adds: cost, residual, equality = 0 and inequality <= 0."""
+    """What the last stage adds: cost, equality = 0 and inequality <= 0."""
 
     cost: Array
-    residual: Array
     equality: Array
     inequality: Array
 
 
 class StagedLinearisation(NamedTuple):
-    """Derivatives of a staged program at one point, stage by stage."""
+    """Values of a staged program at one point, and its derivatives stage by stage."""
 
+    values: tuple[Array, Array, Array]
     gradient: Float[Array, "S n"]
     left: Float[Array, "N m n"]
     right: Float[Array, "N m n"]
@@ -70,78 +68,81 @@ class StagedProgram(Program):
 
     Attributes:
         data: of the stages; every leaf has a row a stage.
-        stage: (data of a stage, z) -> `Stage`.
-        last: z -> `LastStage`.
+        inner: numbers u of a stage that take long to compute, as torques do.
+        stage: (data of a stage, z, u) -> `Stage`.
+        last: (z, u) -> `LastStage`.
         unknowns: n.
         stages: S, at least 2.
-        sizes: of `stage_sizes`.
-        exact: the Hessian of the Lagrangian; or that of residuals linearised (Gauss-Newton) and of no constraint.
+        sizes: lengths of the coupling, of a stage's equalities and of its inequalities.
     """
 
     data: PyTree
-    stage: Callable[[Any, Array], Stage] = eqx.field(static=True)
-    last: Callable[[Array], LastStage] = eqx.field(static=True)
+    inner: Inner = eqx.field(static=True)
+    stage: Callable[[Any, Array, Array], Stage] = eqx.field(static=True)
+    last: Callable[[Array, Array], LastStage] = eqx.field(static=True)
     unknowns: int = eqx.field(static=True)
     stages: int = eqx.field(static=True)
     sizes: tuple[int, int, int] = eqx.field(static=True)
-    exact: bool = eqx.field(static=True, default=True)
 
-    def rows(self, x: Float[Array, " S*n"]) -> Float[Array, "S n"]:
+    def rows(self, x: Array) -> Float[Array, "S n"]:
         """A row of unknowns a stage."""
         return x.reshape(self.stages, self.unknowns)
 
     def evaluate(self, x: Float[Array, " S*n"]) -> tuple[Array, Array, Array]:
         """f, c and g."""
         z = self.rows(x)
-        at, end = jax.vmap(self.stage)(self.data, z), self.last(z[-1])
-        f = at.cost.sum() + (at.residual**2).sum() / 2 + end.cost + (end.residual**2).sum() / 2
+        u = jax.vmap(self.inner.value)(z)
+        return self._sums(jax.vmap(self.stage)(self.data, z, u), self.last(z[-1], u[-1]))
+
+    def _sums(self, at: Stage, end: LastStage) -> tuple[Array, Array, Array]:
+        f = at.cost.sum() + end.cost
         c = [(at.left[:-1] + at.right[1:]).reshape(-1), at.equality.reshape(-1), end.equality]
         return f, jnp.concatenate(c), jnp.concatenate([at.inequality.reshape(-1), end.inequality])
 
     def linearise(
         self, x: Float[Array, " S*n"], y: Float[Array, " m"], w: Float[Array, " r"], free: Float[Array, " S*n"]
     ) -> StagedLinearisation:
-        """Jacobians by forward mode, stages side by side; exact Hessians by forward over reverse mode."""
-        z, free = self.rows(x), self.rows(free)
-        jacobian = jax.vmap(jax.jacfwd(self.stage, 1))(self.data, z)
-        end = jax.jacfwd(self.last)(z[-1])
-        residual, end_residual = self._residuals(z)
-        gradient = jacobian.cost + jnp.einsum("ski,sk->si", jacobian.residual, residual)
-        gradient = gradient.at[-1].add(end.cost + end.residual.T @ end_residual)
-        jacobian = jax.tree.map(lambda rows: rows * (free[:, None] if rows.ndim == 3 else free), jacobian)
-        end = jax.tree.map(lambda rows: rows * (free[-1][None] if rows.ndim == 2 else free[-1]), end)
-        if self.exact:
-            hessian = self._exact(z, y, w) * (free[:, :, None] * free[:, None])
-        else:
-            hessian = jnp.einsum("ski,skj->sij", jacobian.residual, jacobian.residual)
-            hessian = hessian.at[-1].add(end.residual.T @ end.residual)
-        return StagedLinearisation(
-            gradient * free,
-            *(jacobian.left[:-1], jacobian.right[1:], jacobian.equality, jacobian.inequality),
-            *(end.equality, end.inequality, hessian),
-        )
-
-    def _residuals(self, z: Array) -> tuple[Array, Array]:
-        return jax.vmap(self.stage)(self.data, z).residual, self.last(z[-1]).residual
-
-    def _exact(self, z: Array, y: Array, w: Array) -> Array:
+        """Jacobians by forward mode, stages side by side; Hessians by forward over reverse mode."""
+        z, free, n = self.rows(x), self.rows(free), self.unknowns
+        u = jax.vmap(self.inner.value)(z)
+        along = with_identity(jax.vmap(self.inner.jacobian)(z)) * free[:, None]
+        joined = jnp.concatenate([z, u], axis=1)
+        stage = lambda data, e: self.stage(data, e[:n], e[n:])
+        last = lambda e: self.last(e[:n], e[n:])
+        jacobian, at = jax.vmap(jax.jacfwd(lambda data, e: (stage(data, e),) * 2, 1, has_aux=True))(self.data, joined)
+        jacobian = jax.tree.map(lambda rows: rows @ along if rows.ndim == 3 else times_rows(rows, along), jacobian)
+        end, at_end = jax.jacfwd(lambda e: (last(e),) * 2, has_aux=True)(joined[-1])
+        end = jax.tree.map(lambda rows: rows @ along[-1], end)
         (coupling, own, own_last), (inequality, inequality_last) = self.split(y, w)
         nothing = jnp.zeros((1, coupling.shape[1]), z.dtype)
         of_left, of_right = jnp.concatenate([coupling, nothing]), jnp.concatenate([nothing, coupling])
 
-        def lagrangian(z, data, left, right, equality, inequality):
-            at = self.stage(data, z)
-            value = at.cost + at.residual @ at.residual / 2 + left @ at.left + right @ at.right
+        def lagrangian(e, data, left, right, equality, inequality):
+            at = stage(data, e)
+            value = at.cost + left @ at.left + right @ at.right
             return value + equality @ at.equality + inequality @ at.inequality
 
-        def end_lagrangian(z):
-            at = self.last(z)
-            value = at.cost + at.residual @ at.residual / 2
-            return value + own_last @ at.equality + inequality_last @ at.inequality
+        def end_lagrangian(e):
+            at = last(e)
+            return at.cost + own_last @ at.equality + inequality_last @ at.inequality
 
-        hessian = jax.vmap(jax.jacfwd(jax.grad(lagrangian)))(z, self.data, of_left, of_right, own, inequality)
-        hessian = hessian.at[-1].add(jax.jacfwd(jax.grad(end_lagrangian))(z[-1]))
-        return (hessian + hessian.mT) / 2
+        def twice(function):
+            """Slopes and Hessian."""
+            return jax.jacfwd(lambda e, *rest: (jax.grad(function)(e, *rest),) * 2, has_aux=True)
+
+        outer, slopes = jax.vmap(twice(lagrangian))(joined, self.data, of_left, of_right, own, inequality)
+        outer_end, slopes_end = twice(end_lagrangian)(joined[-1])
+        outer, slopes = outer.at[-1].add(outer_end), slopes.at[-1].add(slopes_end)
+        hessian = along.mT @ outer @ along
+        if self.inner.exact:
+            curved = jax.vmap(jax.jacfwd(lambda z, slope: self.inner.jacobian(z).T @ slope))(z, slopes[:, n:])
+            hessian = hessian + curved * (free[:, :, None] * free[:, None])
+        return StagedLinearisation(
+            self._sums(at, at_end),
+            jacobian.cost.at[-1].add(end.cost),
+            *(jacobian.left[:-1], jacobian.right[1:], jacobian.equality, jacobian.inequality),
+            *(end.equality, end.inequality, (hessian + hessian.mT) / 2),
+        )
 
     def split(self, y: Array, w: Array) -> tuple[list[Array], list[Array]]:
         """Multipliers of couplings, of the stages' own constraints and of the last's; and those of the inequalities."""
@@ -150,6 +151,10 @@ class StagedProgram(Program):
         inequality, inequality_end = jnp.split(w, [count * r])
         of_equalities = [coupling.reshape(count - 1, m), own.reshape(count, p), end]
         return of_equalities, [inequality.reshape(count, r), inequality_end]
+
+    def values(self, at: StagedLinearisation) -> tuple[Array, Array, Array]:
+        """f, c and g."""
+        return at.values
 
     def gradient(self, at: StagedLinearisation) -> Float[Array, " S*n"]:
         """Of f."""
@@ -186,8 +191,8 @@ class StagedProgram(Program):
     ) -> StageFactors:
         """One pass over the stages, whose own equality constraints join the rows of their coupling."""
         inequality, inequality_end = jnp.split(weights, [self.stages * self.sizes[2]])
-        inequality = inequality.reshape(self.stages, -1)
-        p = share * at.hessian + self.rows(diagonal)[:, :, None] * jnp.eye(self.unknowns, dtype=diagonal.dtype)
+        inequality = inequality.reshape(self.stages, self.sizes[2])
+        p = share * at.hessian + jax.vmap(jnp.diag)(self.rows(diagonal))
         p = p + jnp.einsum("ski,sk,skj->sij", at.inequality, inequality, at.inequality)
         p = p.at[-1].add(at.last_inequality.T @ (inequality_end[:, None] * at.last_inequality))
         left = jnp.concatenate([at.left, at.equality[:-1]], axis=1)
@@ -204,10 +209,3 @@ class StagedProgram(Program):
         z, y, y_end = solve_stages(factors, self.rows(r1), rows, jnp.concatenate([own[-1], end]))
         own = jnp.concatenate([y[:, m:].reshape(-1), y_end[:p]])
         return z.reshape(-1), jnp.concatenate([y[:, :m].reshape(-1), own, y_end[p:]])
-
-
-def stage_sizes(stage: Callable[[Any, Array], Stage], data: PyTree, unknowns: int, dtype: Any) -> tuple[int, int, int]:
-    """Lengths of the coupling, of a stage's equalities and of its inequalities."""
-    first = jax.tree.map(lambda leaf: leaf[0], data)
-    shapes = jax.eval_shape(stage, first, jax.ShapeDtypeStruct((unknowns,), dtype))
-    return shapes.left.shape[0], shapes.equality.shape[0], shapes.inequality.shape[0]

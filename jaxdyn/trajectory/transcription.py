@@ -1,12 +1,14 @@
-"""What the transcriptions of a problem have in common: torques by inverse dynamics, limits and constraints of a knot, guesses."""
+"""What the transcriptions of a problem have in common: torques by inverse dynamics, constraints of a knot, guesses."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from ..dynamics.derivatives import inverse_dynamics_derivatives
 from ..dynamics.friction import passive_force
 from ..dynamics.inverse import inverse_dynamics
 from ..errors import TrajectoryError
@@ -18,6 +20,7 @@ from .knot import Knot, row
 from .problem import OptimalControlProblem, constraint_values, status_of_problem
 from .solution import Residuals, Solution, Status, Trajectory
 
+HessianKind = Literal["exact", "gauss_newton"]
 FAR = 1e6  # a torque limit that is infinite, where it is not known beforehand to be
 
 
@@ -66,6 +69,15 @@ def drive_torque(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"], a
     return inverse_dynamics(chain, q, v, a) + passive_force(chain, q, v)
 
 
+def torque_jacobian(
+    chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"], a: Float[Array, " nv"]
+) -> Float[Array, "nv three_nv"]:
+    """d tau / d (q, v, a), by `inverse_dynamics_derivatives`."""
+    rigid = inverse_dynamics_derivatives(chain, q, v, a)
+    by_q, by_v = jax.jacfwd(lambda q, v: passive_force(chain, q, v), (0, 1))(q, v)
+    return jnp.concatenate([rigid.q + by_q, rigid.qd + by_v, rigid.qdd], axis=1)
+
+
 def check_transcribable(problem: OptimalControlProblem) -> None:
     """Refuses what these methods cannot do.
 
@@ -77,6 +89,17 @@ def check_transcribable(problem: OptimalControlProblem) -> None:
             "collocation and inverse dynamics need positions that form a vector space, and this robot has spherical or free "
             "joints: use solve_by_shooting, or model the base by three sliding and three turning joints"
         )
+
+
+def check_hessian(hessian: str) -> bool:
+    """Whether it is the exact one.
+
+    Raises:
+        TrajectoryError: another name.
+    """
+    if hessian not in ("exact", "gauss_newton"):
+        raise TrajectoryError(f"a Hessian is 'exact' or 'gauss_newton', not {hessian!r}")
+    return hessian == "exact"
 
 
 def path_rows(
@@ -135,8 +158,9 @@ def guessed_motion(
         return Motion(between(guess.q), between(guess.v), between(slopes)), duration
     goal = _goal(problem)
     s = times[:, None]
-    way = (problem.q0 if goal is None else goal) - problem.q0
-    q = problem.q0 + way * (s**3 * (10 - 15 * s + 6 * s**2))
+    start = problem.q0[None]
+    way = (start if goal is None else goal[None]) - start
+    q = start + way * (s**3 * (10 - 15 * s + 6 * s**2))
     v = way / duration * (30 * s**2 * (1 - s) ** 2)
     return Motion(q, v, way / duration**2 * (60 * s * (1 - s) * (1 - 2 * s))), duration
 
@@ -151,7 +175,7 @@ def _goal(problem: OptimalControlProblem) -> Float[Array, " nq"] | None:
     return None
 
 
-def with_torque(constraint_rows, knot: Knot) -> Array:
+def with_torque(constraint_rows: Callable[[Knot], Array], knot: Knot) -> Array:
     """Which rows of a function of the torque depend on it, 1 or 0: the others say nothing where the state is given."""
     slopes = jax.jacfwd(lambda tau: constraint_rows(knot._replace(tau=tau)))(knot.tau)
     return (jnp.abs(slopes).sum(-1) > 0).astype(knot.q.dtype)
