@@ -193,7 +193,7 @@ def _iterate(program: Program, bounds: Bounds, state: _State, tolerance: Array, 
     p, first = state.point, state.iteration == 0
     at = program.linearise(p.x, p.y, p.w, bounds.free)
     f, c, g = program.values(at)
-    s = jnp.where(first, jnp.maximum(-g, 1e-2), p.s)
+    s = jnp.where(first, jnp.maximum(jnp.abs(g), 1e-2), p.s)
     p = p._replace(s=s, w=jnp.where(first, state.mu / s, p.w))
     worst = jnp.where(first, 1e4 * jnp.maximum(1.0, infeasibility(c, g + s)), state.worst)
     below, above = bounds.gaps(p.x)
