@@ -502,6 +502,9 @@ from .spatial import (
     so3 as so3,
     solids as solids,
 )
+from .trajectory.collocation import (
+    solve_by_collocation as solve_by_collocation,
+)
 from .trajectory.constraints import (
     Clearance as Clearance,
     Constraint as Constraint,
@@ -525,6 +528,13 @@ from .trajectory.costs import (
     TorqueCost as TorqueCost,
     TorqueRateCost as TorqueRateCost,
     UserCost as UserCost,
+)
+from .trajectory.interior_point import (
+    InteriorPointResult as InteriorPointResult,
+    interior_point as interior_point,
+)
+from .trajectory.inverse_transcription import (
+    solve_by_inverse_dynamics as solve_by_inverse_dynamics,
 )
 from .trajectory.knot import (
     Knot as Knot,

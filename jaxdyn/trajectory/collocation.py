@@ -245,7 +245,7 @@ class _Form:
         return program, x.reshape(-1), lower.reshape(-1), upper.reshape(-1)
 
     def data(self, x: Float[Array, "S n"]) -> _Data:
-        """Weights of the integral, and which constraints count: at the first knot those on torques, no middle after the last."""
+        """Weights of the integral, and which constraints count: at first those on torques, no middle after the last."""
         count, dtype = self.steps + 1, x.dtype
         ends = np.zeros(count)
         ends[[0, -1]] = 1

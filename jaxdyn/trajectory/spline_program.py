@@ -73,7 +73,7 @@ class SplineProgram(Program):
         control = jnp.einsum("dsk,sdj->kj", self.basis, y[:, :-1].reshape(count, d, self.joints))
         return jnp.concatenate([control.reshape(-1), y[:, -1].sum()[None]])
 
-    def _rows(self, jacobian: Float[Array, "S r y"]) -> Float[Array, "S*r n"]:
+    def _rows(self, jacobian: Float[Array, "S r y"]) -> Float[Array, "rows n"]:
         """Rows over y_k as rows over x."""
         count, r, _ = jacobian.shape
         parts = jacobian[:, :, :-1].reshape(count, r, self.basis.shape[0], self.joints)

@@ -88,7 +88,7 @@ class StagedProgram(Program):
         """A row of unknowns a stage."""
         return x.reshape(self.stages, self.unknowns)
 
-    def evaluate(self, x: Float[Array, " S*n"]) -> tuple[Array, Array, Array]:
+    def evaluate(self, x: Float[Array, " total"]) -> tuple[Array, Array, Array]:
         """f, c and g."""
         z = self.rows(x)
         u = jax.vmap(self.inner.value)(z)
@@ -100,7 +100,7 @@ class StagedProgram(Program):
         return f, jnp.concatenate(c), jnp.concatenate([at.inequality.reshape(-1), end.inequality])
 
     def linearise(
-        self, x: Float[Array, " S*n"], y: Float[Array, " m"], w: Float[Array, " r"], free: Float[Array, " S*n"]
+        self, x: Float[Array, " total"], y: Float[Array, " m"], w: Float[Array, " r"], free: Float[Array, " total"]
     ) -> StagedLinearisation:
         """Jacobians by forward mode, stages side by side; Hessians by forward over reverse mode."""
         z, free, n = self.rows(x), self.rows(free), self.unknowns
@@ -156,11 +156,11 @@ class StagedProgram(Program):
         """f, c and g."""
         return at.values
 
-    def gradient(self, at: StagedLinearisation) -> Float[Array, " S*n"]:
+    def gradient(self, at: StagedLinearisation) -> Float[Array, " total"]:
         """Of f."""
         return at.gradient.reshape(-1)
 
-    def times(self, at: StagedLinearisation, dx: Float[Array, " S*n"]) -> tuple[Array, Array, Array]:
+    def times(self, at: StagedLinearisation, dx: Float[Array, " total"]) -> tuple[Array, Array, Array]:
         """W dx, A dx and G dx."""
         z = self.rows(dx)
         product = lambda matrices, vectors: jnp.einsum("sij,sj->si", matrices, vectors).reshape(-1)
@@ -168,7 +168,9 @@ class StagedProgram(Program):
         c = jnp.concatenate([coupling, product(at.equality, z), at.last_equality @ z[-1]])
         return product(at.hessian, z), c, jnp.concatenate([product(at.inequality, z), at.last_inequality @ z[-1]])
 
-    def transposed(self, at: StagedLinearisation, y: Float[Array, " m"], w: Float[Array, " r"]) -> Float[Array, " S*n"]:
+    def transposed(
+        self, at: StagedLinearisation, y: Float[Array, " m"], w: Float[Array, " r"]
+    ) -> Float[Array, " total"]:
         """A^T y + G^T w."""
         (coupling, own, end), (inequality, inequality_end) = self.split(y, w)
         product = lambda matrices, vectors: jnp.einsum("sij,si->sj", matrices, vectors)
@@ -185,7 +187,7 @@ class StagedProgram(Program):
         self,
         at: StagedLinearisation,
         share: Float[Array, ""],
-        diagonal: Float[Array, " S*n"],
+        diagonal: Float[Array, " total"],
         weights: Float[Array, " r"],
         delta: Float[Array, ""],
     ) -> StageFactors:
@@ -201,7 +203,7 @@ class StagedProgram(Program):
         largest = jnp.abs(left).max(initial=0.0)
         return factor_stages(p, left, right, last, convexifier(self.curvature(at), largest, delta), delta)
 
-    def solve(self, factors: StageFactors, r1: Float[Array, " S*n"], r2: Float[Array, " m"]) -> tuple[Array, Array]:
+    def solve(self, factors: StageFactors, r1: Float[Array, " total"], r2: Float[Array, " m"]) -> tuple[Array, Array]:
         """One pass forth, one back."""
         count, (m, p, _) = self.stages, self.sizes
         (coupling, own, end), _ = self.split(r2, jnp.zeros(count * self.sizes[2], r2.dtype))
