@@ -1,8 +1,8 @@
 """The fastest motion of a UR10 around a pillar, under its limits of position, velocity and torque.
 
-Direct collocation with a free duration: the unknowns are positions, velocities and accelerations at the knots, torques come from
-inverse dynamics, and the interior-point method keeps spheres about elbow, wrist and tool outside of a capsule, given as a
-signed-distance function. Writes minimum_time.png.
+Direct collocation with a free duration: the unknowns are positions, velocities and accelerations at the knots, torques come
+from inverse dynamics, and the interior-point method keeps spheres about the wrist and the tool outside of a capsule, given as
+a signed-distance function. Writes minimum_time.png.
 """
 
 import os
@@ -19,9 +19,9 @@ steps = 12 if os.environ.get("JAXDYN_EXAMPLES_FAST") else 40
 robot = jaxdyn.robots.ur10()
 start = jnp.array([-0.9, -1.3, 1.6, -1.9, -1.57, 0.0])
 goal = jnp.array([0.9, -1.0, 1.2, -1.8, -1.57, 0.0])
-frames = ("forearm_link", "wrist_1_link", "tool0")
-radius = jnp.array([0.10, 0.08, 0.06])
-pillar = {"from": jnp.array([0.75, 0.1, 0.0]), "to": jnp.array([0.75, 0.1, 0.45]), "radius": jnp.asarray(0.12)}
+frames = ("wrist_1_link", "wrist_2_link", "tool0")
+radius = jnp.array([0.08, 0.07, 0.06])
+pillar = {"from": jnp.array([-0.88, -0.12, 0.0]), "to": jnp.array([-0.88, -0.12, 0.42]), "radius": jnp.asarray(0.12)}
 
 
 def from_pillar(point, pillar):
@@ -49,7 +49,9 @@ problem = jaxdyn.OptimalControlProblem(
 
 @jax.jit
 def solve(problem):
-    return jaxdyn.solve_by_collocation(problem, scheme="trapezoidal", tolerance=1e-6, max_iterations=300)
+    return jaxdyn.solve_by_collocation(
+        problem, scheme="trapezoidal", hessian="exact", tolerance=1e-7, max_iterations=300
+    )
 
 
 solution = solve(problem)

@@ -179,7 +179,8 @@ class _Form:
         rows = [path_rows(problem, self.torques, knot, False) for knot, _ in knots]
         equal, below = (jnp.concatenate(x) for x in zip(*rows, strict=True))
         equal, below = data.active[0] * equal, data.active[1] * below - (1 - data.active[1])
-        cost = sum(weight * h * running_cost(problem, knot) for knot, weight in knots)
+        costs = [weight * h * running_cost(problem, knot) for knot, weight in knots]
+        cost = jnp.stack(costs).sum()
         left, right = self.coupling(u, h, knot.tau)
         return Stage(cost, left, right, equal, below)
 
@@ -228,8 +229,8 @@ class _Form:
         low, high = (low * 2, high * 2) if self.middles else (low, high)
         if problem.has_torque_rate:
             low, high = [*low, -nothing], [*high, nothing]
-        if self.free_duration:
-            limits = problem.duration_limits
+        limits = problem.duration_limits
+        if limits is not None:
             low, high = [*low, limits[:1]], [*high, limits[1:]]
         lower, upper = (jnp.broadcast_to(jnp.concatenate(b), x.shape) for b in (low, high))
         start = jnp.concatenate([problem.q0, problem.v0])
@@ -240,7 +241,7 @@ class _Form:
             lower, upper = (b.at[0, 3 * n : 4 * n].set(resting_torque(problem)) for b in (lower, upper))
         data = self.data(x)
         couplings = (4 if self.middles else 2) + problem.has_torque_rate
-        sizes = (couplings * n + self.free_duration, *(active.shape[1] for active in data.active))
+        sizes = (couplings * n + self.free_duration, data.active[0].shape[1], data.active[1].shape[1])
         program = StagedProgram(data, self.inner, self.stage, self.last, self.unknowns, count, sizes)
         return program, x.reshape(-1), lower.reshape(-1), upper.reshape(-1)
 

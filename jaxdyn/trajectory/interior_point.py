@@ -168,8 +168,9 @@ def solve_program(
     state = jax.lax.while_loop(lambda state: state.status == RUNNING, body, state)
     p = state.point
     low, high = bounds.multipliers(p.low, p.high)
+    residuals = state.residuals[0], state.residuals[1], state.residuals[2]
     return InteriorPointResult(
-        p.x, state.cost, p.y, p.w, low, high, state.status, *state.residuals, state.iteration, state.history
+        p.x, state.cost, p.y, p.w, low, high, state.status, *residuals, state.iteration, state.history
     )
 
 

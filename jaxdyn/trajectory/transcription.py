@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from ..dynamics.derivatives import inverse_dynamics_derivatives
@@ -53,7 +54,7 @@ def torque_rows(problem: OptimalControlProblem) -> TorqueRows:
     limits = problem.torque_limits
     if limits is None:
         return TorqueRows((), none, none, (), none)
-    if isinstance(limits, jax.core.Tracer):
+    if isinstance(limits, Tracer):
         bounded = jnp.clip(limits, -FAR, FAR)
         return TorqueRows(tuple(range(len(limits))), bounded[:, 0], bounded[:, 1], (), none)
     known = np.asarray(limits)
@@ -121,12 +122,12 @@ def state_bounds(problem: OptimalControlProblem) -> tuple[Array, Array, Array, A
     q_low, v_low = jnp.full_like(problem.q0, -jnp.inf), jnp.full_like(problem.v0, -jnp.inf)
     q_high, v_high = -q_low, -v_low
     for limit in problem.constraints:
-        if not _is_bound(limit):
+        if not isinstance(limit, PositionLimits | VelocityLimits) or not _is_bound(limit):
             continue
         entries = slice(None) if limit.entries is None else jnp.asarray(limit.entries)
         if isinstance(limit, PositionLimits):
             q_low, q_high = q_low.at[entries].max(limit.lower), q_high.at[entries].min(limit.upper)
-        elif isinstance(limit, VelocityLimits):
+        else:
             v_low, v_high = v_low.at[entries].max(-limit.limit), v_high.at[entries].min(limit.limit)
     return q_low, q_high, v_low, v_high
 
@@ -154,7 +155,8 @@ def guessed_motion(
         duration = guess.t[-1] - guess.t[0]
         at = guess.t[0] + times * duration
         between = lambda rows: jax.vmap(lambda x: jnp.interp(at, guess.t, x), 1, 1)(rows)
-        slopes = jnp.gradient(guess.v, axis=0) / jnp.gradient(guess.t)[:, None]
+        slopes = jnp.diff(guess.v, axis=0) / jnp.diff(guess.t)[:, None]
+        slopes = jnp.concatenate([slopes, slopes[-1:]])
         return Motion(between(guess.q), between(guess.v), between(slopes)), duration
     goal = _goal(problem)
     s = times[:, None]
