@@ -21,7 +21,7 @@ start = jnp.array([-0.9, -1.3, 1.6, -1.9, -1.57, 0.0])
 goal = jnp.array([0.9, -1.0, 1.2, -1.8, -1.57, 0.0])
 frames = ("wrist_1_link", "wrist_2_link", "tool0")
 radius = jnp.array([0.08, 0.07, 0.06])
-pillar = {"from": jnp.array([-0.88, -0.12, 0.0]), "to": jnp.array([-0.88, -0.12, 0.42]), "radius": jnp.asarray(0.12)}
+pillar = {"from": jnp.array([-0.88, -0.12, 0.0]), "to": jnp.array([-0.88, -0.12, 0.6]), "radius": jnp.asarray(0.12)}
 
 
 def from_pillar(point, pillar):
@@ -39,6 +39,7 @@ problem = jaxdyn.OptimalControlProblem(
     jnp.zeros(6),
     steps,
     2.0 / steps,
+    running=(jaxdyn.TorqueCost(0.1 / torques[:, 1]),),  # little: it settles what joints do that have time to spare
     constraints=(jaxdyn.position_limits(robot), jaxdyn.velocity_limits(robot), clearance),
     terminal_constraints=(jaxdyn.StateConstraint(goal, jnp.zeros(6)),),
     torque_limits=torques,
@@ -49,9 +50,7 @@ problem = jaxdyn.OptimalControlProblem(
 
 @jax.jit
 def solve(problem):
-    return jaxdyn.solve_by_collocation(
-        problem, scheme="trapezoidal", hessian="exact", tolerance=1e-7, max_iterations=300
-    )
+    return jaxdyn.solve_by_collocation(problem, scheme="trapezoidal", hessian="exact", tolerance=1e-7)
 
 
 solution = solve(problem)

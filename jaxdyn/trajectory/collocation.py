@@ -134,6 +134,7 @@ class _Form:
         """The unknowns of a knot."""
         n = self.n
         parts = [z[i * n : (i + 1) * n] for i in range(6 if self.middles else 3)]
+        parts[2::3] = [part / self.problem.dt for part in parts[2::3]]  # so that unknowns are of about one size
         before = z[3 * n : 4 * n] if self.problem.has_torque_rate else None
         duration = z[-1] if self.free_duration else self.problem.dt * self.steps
         middle = (parts[3], parts[4], parts[5]) if self.middles else None
@@ -152,7 +153,12 @@ class _Form:
 
     def torques_jacobian(self, z: Array) -> Array:
         """By all of z."""
-        u, jacobian, n = self.split(z), partial(torque_jacobian, self.problem.chain), self.n
+        u, n = self.split(z), self.n
+
+        def jacobian(q, v, a):
+            own = torque_jacobian(self.problem.chain, q, v, a)
+            return own.at[:, 2 * n :].divide(self.problem.dt)
+
         if u.middle is None:
             return jnp.pad(jacobian(u.q, u.v, u.a), ((0, 0), (0, self.unknowns - 3 * n)))
         of_knot, of_middle = jax.vmap(jacobian)(*self.pairs(u))
@@ -213,10 +219,11 @@ class _Form:
         problem, count, n = self.problem, self.steps + 1, self.n
         dtype = problem.q0.dtype
         knots, duration = guessed_motion(problem, guess, jnp.linspace(0, 1, count, dtype=dtype))
-        columns = [*knots]
+        changes = lambda motion: motion._replace(a=motion.a * problem.dt)
+        columns = [*changes(knots)]
         if self.middles:
             middles, _ = guessed_motion(problem, guess, (jnp.arange(count, dtype=dtype) + 0.5) / self.steps)
-            columns += [*middles]
+            columns += [*changes(middles)]
         if problem.has_torque_rate:
             tau = jax.vmap(partial(drive_torque, problem.chain))(*knots)
             columns.append(jnp.concatenate([resting_torque(problem)[None], tau[:-1]]))

@@ -74,7 +74,7 @@ class Program(eqx.Module):
 def convexifier(curvature: Array, largest: Array, delta: Array) -> Float[Array, ""]:
     """rho of `elimination`: enough against curvature of W across the constraints, not so much that digits are lost."""
     size = jnp.maximum(largest * largest, jnp.finfo(largest.dtype).tiny)
-    return jnp.minimum(jnp.maximum(10 * curvature, 1e-2) / size, 0.01 / delta)
+    return jnp.minimum(jnp.maximum(1e4 * curvature, 1.0) / size, 0.01 / delta)
 
 
 class Inner(NamedTuple):
