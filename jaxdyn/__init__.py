@@ -572,6 +572,9 @@ from .spatial import (
     so3 as so3,
     solids as solids,
 )
+from .trajectory.collocation import (
+    solve_by_collocation as solve_by_collocation,
+)
 from .trajectory.constraints import (
     Clearance as Clearance,
     Constraint as Constraint,
@@ -599,10 +602,17 @@ from .trajectory.costs import (
 from .trajectory.gradient import (
     solve_by_gradient as solve_by_gradient,
 )
+from .trajectory.interior_point import (
+    InteriorPointResult as InteriorPointResult,
+    interior_point as interior_point,
+)
 from .trajectory.inverse_kinematics import (
     InverseKinematics as InverseKinematics,
     coordinate_limits as coordinate_limits,
     inverse_kinematics as inverse_kinematics,
+)
+from .trajectory.inverse_transcription import (
+    solve_by_inverse_dynamics as solve_by_inverse_dynamics,
 )
 from .trajectory.knot import (
     Knot as Knot,

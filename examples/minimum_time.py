@@ -1,0 +1,112 @@
+"""The fastest motion of a UR10 around a pillar, under its limits of position, velocity and torque.
+
+Direct collocation with a free duration: the unknowns are positions, velocities and accelerations at the knots, torques come
+from inverse dynamics, and the interior-point method keeps spheres about the wrist and the tool outside of a capsule, given as
+a signed-distance function. Writes minimum_time.png.
+"""
+
+import os
+
+import jax
+import jax.numpy as jnp
+from matplotlib.figure import Figure
+
+import jaxdyn
+
+jax.config.update("jax_enable_x64", True)
+steps = 12 if os.environ.get("JAXDYN_EXAMPLES_FAST") else 40
+
+robot = jaxdyn.robots.ur10()
+start = jnp.array([-0.9, -1.3, 1.6, -1.9, -1.57, 0.0])
+goal = jnp.array([0.9, -1.0, 1.2, -1.8, -1.57, 0.0])
+frames = ("wrist_1_link", "wrist_2_link", "tool0")
+radius = jnp.array([0.08, 0.07, 0.06])
+pillar = {"from": jnp.array([-0.88, -0.12, 0.0]), "to": jnp.array([-0.88, -0.12, 0.6]), "radius": jnp.asarray(0.12)}
+
+
+def from_pillar(point, pillar):
+    """Signed distance of a point from a capsule."""
+    axis = pillar["to"] - pillar["from"]
+    along = jnp.clip((point - pillar["from"]) @ axis / (axis @ axis), 0.0, 1.0)
+    return jnp.linalg.norm(point - pillar["from"] - along * axis) - pillar["radius"]
+
+
+clearance = jaxdyn.Clearance(from_pillar, frames, radius, pillar)
+torques = jaxdyn.torque_limits(robot, 0.5)  # half of what the drives can do
+problem = jaxdyn.OptimalControlProblem(
+    robot,
+    start,
+    jnp.zeros(6),
+    steps,
+    2.0 / steps,
+    running=(jaxdyn.TorqueCost(0.1 / torques[:, 1]),),  # little: it settles what joints do that have time to spare
+    constraints=(jaxdyn.position_limits(robot), jaxdyn.velocity_limits(robot), clearance),
+    terminal_constraints=(jaxdyn.StateConstraint(goal, jnp.zeros(6)),),
+    torque_limits=torques,
+    duration_limits=(0.3, 6.0),
+    duration_weight=1.0,
+)
+
+
+@jax.jit
+def solve(problem):
+    return jaxdyn.solve_by_collocation(problem, scheme="trapezoidal", hessian="exact", tolerance=1e-7)
+
+
+solution = solve(problem)
+t, q, v, tau = solution.trajectory.t, solution.trajectory.q, solution.trajectory.v, solution.trajectory.tau
+print(f"{solution.message} after {solution.iterations} iterations")
+print(f"duration {t[-1]:.3f} s; largest residual {solution.residuals.largest:.1e}")
+
+
+@jax.jit
+@jax.vmap
+def looked_at(q):
+    """Points along the arm, and the distances from the pillar."""
+    poses = jaxdyn.forward_kinematics(robot, q)
+    tool = jaxdyn.frame_pose(robot, q, "tool0")[:3, 3]
+    spheres = jnp.stack([jaxdyn.frame_pose(robot, q, name)[:3, 3] for name in frames])
+    distances = jax.vmap(from_pillar, (0, None))(spheres, pillar) - radius
+    return jnp.concatenate([jnp.zeros((1, 3)), poses[:, :3, 3], tool[None]]), distances
+
+
+def between(values, rates, places):
+    """Positions between the knots: of each step the parabola that its ends' velocities give."""
+    h, p = t[1] - t[0], places[None, :, None]
+    rise = h * (rates[:-1, None] * p + (rates[1:] - rates[:-1])[:, None] * p**2 / 2)
+    return (values[:-1, None] + rise).reshape(-1, 6)
+
+
+fine = between(q, v, jnp.linspace(0, 1, 8, endpoint=False))
+points, _ = looked_at(q)
+_, distances = looked_at(fine)
+used = jnp.abs(tau) / torques[:, 1]
+speed = jnp.abs(v) / robot.velocity_limit
+print(f"torques up to {100 * used.max():.1f} % of their limits, velocities up to {100 * speed.max():.1f} %")
+print(f"nearest to the pillar: {1000 * distances.min():.1f} mm between the knots too")
+assert int(solution.status) == jaxdyn.Status.CONVERGED
+assert used.max() < 1 + 1e-4 and speed.max() < 1 + 1e-4
+assert distances.min() > -0.01
+
+figure = Figure(figsize=(11, 6), layout="constrained")
+axes = figure.subplot_mosaic([["above", "side"], ["torque", "speed"]])
+for name, across, label in (("above", 1, "y [m]"), ("side", 2, "z [m]")):
+    for k in range(0, steps + 1, max(1, steps // 8)):
+        axes[name].plot(points[k, :, 0], points[k, :, across], "o-", c="C0", ms=3, alpha=0.2 + 0.8 * k / steps)
+    axes[name].plot(points[:, -1, 0], points[:, -1, across], c="C1", label="tool")
+    ends = jnp.stack([pillar["from"], pillar["to"]])
+    angle = jnp.linspace(0, 2 * jnp.pi, 60)
+    for centre in jnp.linspace(ends[0], ends[1], 20):
+        x = centre[0] + pillar["radius"] * jnp.cos(angle)
+        axes[name].fill(x, centre[across] + pillar["radius"] * jnp.sin(angle), c="0.6")
+    axes[name].set(xlabel="x [m]", ylabel=label, aspect="equal", title=f"{name}, later darker")
+axes["above"].legend(fontsize="small")
+for j in range(6):
+    axes["torque"].step(t[:-1], tau[:, j] / torques[j, 1], where="post", label=f"joint {j + 1}")
+    axes["speed"].plot(t, v[:, j] / robot.velocity_limit[j])
+for name, label in (("torque", "torque / limit"), ("speed", "velocity / limit")):
+    axes[name].set(xlabel="time [s]", ylabel=label, ylim=(-1.1, 1.1))
+    axes[name].axhline(1, c="0.5", ls=":")
+    axes[name].axhline(-1, c="0.5", ls=":")
+axes["torque"].legend(ncols=3, fontsize="x-small")
+figure.savefig("minimum_time.png", dpi=120)

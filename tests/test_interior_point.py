@@ -1,0 +1,164 @@
+"""The interior-point method against published solutions, scipy's SLSQP and, for its linear algebra, numpy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy import optimize
+
+import jaxdyn
+from jaxdyn.trajectory.elimination import factor_stages, solve_stages
+
+INF = np.inf
+
+
+def array(*numbers):
+    return jnp.array(numbers, float)
+
+
+# Hock & Schittkowski 1981: objective, start, equalities, inequalities (<= 0), lower, upper, optimum
+PROBLEMS = {
+    1: (
+        lambda x: 100 * (x[1] - x[0] ** 2) ** 2 + (1 - x[0]) ** 2,
+        *(array(-2, 1), None, None, array(-INF, -1.5), INF, 0.0),
+    ),
+    7: (
+        lambda x: jnp.log(1 + x[0] ** 2) - x[1],
+        *(array(2, 2), lambda x: jnp.stack([(1 + x[0] ** 2) ** 2 + x[1] ** 2 - 4]), None, -INF, INF, -np.sqrt(3)),
+    ),
+    10: (
+        lambda x: x[0] - x[1],
+        *(array(-10, 10), None, lambda x: jnp.stack([3 * x[0] ** 2 - 2 * x[0] * x[1] + x[1] ** 2 - 1])),
+        *(-INF, INF, -1.0),
+    ),
+    21: (
+        lambda x: 0.01 * x[0] ** 2 + x[1] ** 2 - 100,
+        *(array(-1, -1), None, lambda x: jnp.stack([10 - 10 * x[0] + x[1]]), array(2, -50), array(50, 50), -99.96),
+    ),
+    39: (
+        lambda x: -x[0],
+        array(2, 2, 2, 2),
+        lambda x: jnp.stack([x[1] - x[0] ** 3 - x[2] ** 2, x[0] ** 2 - x[1] - x[3] ** 2]),
+        *(None, -INF, INF, -1.0),
+    ),
+    43: (
+        lambda x: x @ (array(1, 1, 2, 1) * x) - 5 * x[0] - 5 * x[1] - 21 * x[2] + 7 * x[3],
+        *(array(0, 0, 0, 0), None),
+        lambda x: jnp.stack(
+            [
+                x @ x + x[0] - x[1] + x[2] - x[3] - 8,
+                x @ (array(1, 2, 1, 2) * x) - x[0] - x[3] - 10,
+                x @ (array(2, 1, 1, 0) * x) + 2 * x[0] - x[1] - x[3] - 5,
+            ]
+        ),
+        *(-INF, INF, -44.0),
+    ),
+    46: (
+        lambda x: (x[0] - x[1]) ** 2 + (x[2] - 1) ** 2 + (x[3] - 1) ** 4 + (x[4] - 1) ** 6,
+        array(np.sqrt(2) / 2, 1.75, 0.5, 2, 2),
+        lambda x: jnp.stack([x[0] ** 2 * x[3] + jnp.sin(x[3] - x[4]) - 1, x[1] + x[2] ** 4 * x[3] ** 2 - 2]),
+        *(None, -INF, INF, 0.0),
+    ),
+}
+
+
+def hs71(least):
+    """Hock & Schittkowski's problem 71, whose product of unknowns has to be at least a number, there 25."""
+    return jaxdyn.interior_point(
+        lambda x: x[0] * x[3] * (x[0] + x[1] + x[2]) + x[2],
+        array(1, 5, 5, 1),
+        lambda x: jnp.stack([x @ x - 40]),
+        lambda x: jnp.stack([least - jnp.prod(x)]),
+        lower=1.0,
+        upper=5.0,
+    )
+
+
+def test_a_problem_solved_and_one_that_cannot_be():
+    """In one batch: four numbers of squares adding up to 40 have a product of 100 at most."""
+    found = jax.jit(jax.vmap(hs71))(jnp.array([25.0, 200.0]))
+    assert jaxdyn.Status(int(found.status[0])) == jaxdyn.Status.CONVERGED
+    assert_allclose(found.x[0], [1, 4.7429994, 3.8211503, 1.3794082], atol=1e-6)
+    assert_allclose(found.cost[0], 17.0140173, rtol=1e-8)
+    assert_allclose(found.lower_multipliers[0, 0], 1.0878712, rtol=1e-5)
+    worst = max(float(r[0]) for r in (found.stationarity, found.infeasibility, found.complementarity))
+    assert worst <= 1e-6
+    assert jaxdyn.Status(int(found.status[1])) == jaxdyn.Status.INFEASIBLE
+    assert jnp.isfinite(found.x[1]).all()
+    assert_allclose(found.infeasibility[1], 100.0, rtol=0.2)  # not zero: the nearest it gets
+
+
+def test_elimination_by_stages_solves_the_whole_system():
+    """Against numpy on the matrix written out, with blocks that are not positive by themselves and rows that repeat others."""
+    rng = np.random.default_rng(0)
+    count, n, m, k, delta = 4, 3, 2, 1, 1e-6
+    p = rng.normal(size=(count, n, n))
+    p = p @ p.transpose(0, 2, 1) + 0.1 * np.eye(n)
+    left, right = rng.normal(size=(2, count - 1, m, n))
+    left[1, 1] = left[1, 0]  # dependent in that stage
+    last = rng.normal(size=(k, n))
+    whole = np.zeros((count * n + (count - 1) * m + k,) * 2)
+    for i in range(count):
+        whole[i * n : (i + 1) * n, i * n : (i + 1) * n] = p[i]
+    for i in range(count - 1):
+        rows = slice(count * n + i * m, count * n + (i + 1) * m)
+        whole[rows, i * n : (i + 1) * n], whole[rows, (i + 1) * n : (i + 2) * n] = left[i], right[i]
+    whole[-k:, (count - 1) * n : count * n] = last
+    whole[: count * n, count * n :] = whole[count * n :, : count * n].T
+    whole[count * n :, count * n :] = -delta * np.eye((count - 1) * m + k)
+    r = rng.normal(size=len(whole))
+
+    @jax.jit
+    def solve(rho):
+        factors = factor_stages(*map(jnp.asarray, (p, left, right, last)), rho, jnp.asarray(delta))
+        r1, r2, r3 = jnp.split(jnp.asarray(r), [count * n, count * n + (count - 1) * m])
+        z, y, end = solve_stages(factors, r1.reshape(count, n), r2.reshape(count - 1, m), r3)
+        return jnp.concatenate([z.reshape(-1), y.reshape(-1), end])
+
+    expected = np.linalg.solve(whole, r)
+    for rho in (0.0, 3.0):
+        assert_allclose(solve(jnp.asarray(rho)), expected, rtol=1e-6, atol=1e-8 * np.abs(expected).max())
+
+
+@pytest.mark.thorough
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("number", list(PROBLEMS))
+def test_textbook_problems(number):
+    objective, x, equality, inequality, lower, upper, optimum = PROBLEMS[number]
+    found = jax.jit(lambda x: jaxdyn.interior_point(objective, x, equality, inequality, lower, upper))(x)
+    assert jaxdyn.Status(int(found.status)) == jaxdyn.Status.CONVERGED
+    assert max(found.stationarity, found.infeasibility, found.complementarity) <= 1e-6
+    assert_allclose(found.cost, optimum, rtol=1e-7, atol=1e-7)
+    rules = [{"type": "eq", "fun": equality}] if equality else []
+    rules += [{"type": "ineq", "fun": lambda x: -np.asarray(inequality(x))}] if inequality else []
+    bounds = [tuple(np.broadcast_to(b, x.shape)[i] for b in (lower, upper)) for i in range(len(x))]
+    peer = optimize.minimize(objective, np.asarray(x), bounds=bounds, constraints=rules, method="SLSQP", tol=1e-10)
+    if peer.success:
+        assert found.cost <= peer.fun + 1e-6
+
+
+@pytest.mark.thorough
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("objective", "equality", "inequality", "lower", "upper", "status"),
+    [
+        (lambda x: x @ x, lambda x: jnp.stack([x @ x + 1]), None, -INF, INF, "INFEASIBLE"),
+        (lambda x: x[0] + x[1], None, lambda x: jnp.stack([x[0] + 1, 1 - x[0]]), -INF, INF, "INFEASIBLE"),
+        (lambda x: x @ x, lambda x: jnp.stack([x[0] + x[1] - 5]), None, -1.0, 1.0, "INFEASIBLE"),
+        (lambda x: x @ x, None, None, 1.0, -1.0, "CONTRADICTORY_LIMITS"),
+        (lambda x: jnp.log(x[0] - 5), None, None, -1.0, 1.0, "NOT_FINITE"),
+        (
+            lambda x: x @ x,
+            lambda x: jnp.stack([x[0] + x[1] - 1, 2 * x[0] + 2 * x[1] - 2]),
+            None,
+            -INF,
+            INF,
+            "CONVERGED",
+        ),
+    ],
+)
+def test_what_cannot_be_solved_is_said(objective, equality, inequality, lower, upper, status):
+    found = jax.jit(lambda x: jaxdyn.interior_point(objective, x, equality, inequality, lower, upper))(array(3, 0))
+    assert jaxdyn.Status(int(found.status)).name == status
+    assert jnp.isfinite(found.x).all()
