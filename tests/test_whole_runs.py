@@ -97,9 +97,9 @@ def test_torques_that_come_late_are_taken_back(run):
     rigid = truth[: base.size]
     assert np.abs(estimate_ols(problem).values - rigid).max() < 1e-4
     assert np.abs(estimate_ols(estimation_problem(arm, s, ROTOR, base=base)).values - rigid).max() > 1e-2
-    for wrong in ([0.01] * 3, np.nan):
+    for wrong in (np.full(3, 0.01), float("nan")):
         with pytest.raises(IdentificationError, match="one finite number, or one for each of 2 joints"):
-            estimation_problem(arm, s, delays=np.array(wrong))
+            estimation_problem(arm, s, delays=wrong)
     with pytest.raises(IdentificationError, match=r"a piece of 4 s is not longer than the delays, 5 s"):
         estimation_problem(arm, s, delays=5.0)
 
