@@ -174,27 +174,24 @@ def draw(results, path):
             axis.axvspan(x - 0.5, x + 0.5, color="0.95", lw=0)
         for (level, found), colour, shift, mark in zip(results.items(), colours, shifts, "osD^v", strict=False):
             at = [methods.index(m) + shift for m in found]
-            axis.errorbar(
-                at,
-                [v[k] for v in found.values()],
-                [v[6 + k] for v in found.values()],
-                fmt=mark,
-                ms=4.5,
-                color=colour,
-                capsize=2,
-                lw=1,
-                label=LABELS[level] if k == 0 else None,
-            )
+            values, spread = ([v[row] for v in found.values()] for row in (k, 6 + k))
+            axis.errorbar(at, values, spread, fmt="none", ecolor=colour, capsize=2, lw=1)
+            axis.plot(at, values, mark, ms=5, color=colour, label=LABELS[level] if k == 0 else None)
         values = [v[k] for found in results.values() for v in found.values()]
         if max(values) > 8 * min(values):
             axis.set_yscale("log")
+            ticks = [m * 10.0**e for e in range(-5, 4) for m in (1, 2, 5)]
+            axis.set_yticks([y for y in ticks if min(values) / 2.5 <= y <= 2.5 * max(values)], minor=False)
+            axis.set_ylim(min(values) / 1.5, 1.5 * max(values))
+            axis.minorticks_off()
+            axis.yaxis.set_major_formatter("{x:g}")
         else:
-            axis.set_ylim(bottom=0)
+            axis.set_ylim(0, 1.1 * max(values))
         axis.set_title(title, fontsize="medium")
         axis.set_xlim(-0.5, len(methods) - 0.5)
         axis.set_xticks(range(len(methods)), methods, rotation=45, ha="right", rotation_mode="anchor")
         axis.grid(axis="y", alpha=0.4)
-    figure.legend(loc="outside lower center", ncols=5, frameon=False, title="noise of positions and torques")
+    figure.legend(loc="outside lower center", ncols=5, frameon=False, title="noise level")
     figure.savefig(path, dpi=120)
 
 

@@ -68,9 +68,14 @@ def carried_regressor(
     rates: Float[Array, "n *#lanes"],
     accelerations: Float[Array, "n *#lanes"],
     gravity: Float[Array, "3 *#lanes"],
+    weights: Float[Array, "n *#lanes"],
 ) -> tuple[Float[Array, "rows columns *#lanes"], ...]:
-    """`link_regressor` where a joint carries the link, and anything elsewhere: less work, in groups of rows (`row_groups`)."""
-    of_links, of_joints = _motion(chain, x, rates, accelerations, gravity)
+    """`link_regressor` where a joint carries the link, and anything elsewhere: less work, in groups of rows (`row_groups`).
+
+    Each joint's row is multiplied by its weight, which costs nothing: a row is linear in the joint's screw.
+    """
+    of_links, (screws, at) = _motion(chain, x, rates, accelerations, gravity)
+    of_joints = jax.tree.map(lambda s: s * weights, screws), at
     found = []
     for first, stop in row_groups(chain.n):
         links = jax.tree.map(lambda y, first=first: y[first:], of_links)

@@ -5,7 +5,9 @@ lie along the last axis: then nothing is turned over between the recursion that 
 them, and a block of samples stays in the cache.
 """
 
-from typing import Any, NamedTuple
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +23,7 @@ from ..model.tree import ancestor_mask
 from .columns import Columns
 
 BLOCK, BLOCK_ELSEWHERE = 256, 1 << 13  # samples side by side where there is no kernel: CPU, GPU
+ALIGNMENT = 64  # bytes
 
 
 class Layout(NamedTuple):
@@ -66,44 +69,38 @@ def layout_of(columns: Columns, chain: Chain, signals: int, cpu: bool) -> Layout
 
 
 def joint_rows(
-    columns: Columns,
-    layout: Layout,
-    chain: Chain,
-    q: Array,
-    qd: Array,
-    qdd: Array,
-    tau: Array,
-    weights: Array,
-    signals: Any,
+    columns: Columns, layout: Layout, chain: Chain, samples: Float[Array, "w lanes"]
 ) -> tuple[Float[Array, "c lanes"], ...]:
     """[W_j, signals_j, tau_j] w_j of every joint j, its layout's columns by samples.
 
     Args:
-        q, qd, qdd, tau, weights: (n, samples).
-        signals: (n, k, samples).
+        samples: as `packed`: rows q, qd, qdd, tau, weights, and every joint's signals.
     """
     n = chain.n
+    q, qd, qdd, tau, weights = samples[: 5 * n].reshape(5, n, -1)
+    signals = samples[5 * n :].reshape(n, -1, samples.shape[1])
     p = len(columns.names(n))
     lanes_last = lambda f: jax.vmap(f, (None, -1, -1, -1), -1)(chain, q, qd, qdd)
     if layout.kernel:
-        groups = zip(row_groups(n), _carried(chain, q, qd, qdd), strict=True)
+        groups = zip(row_groups(n), _carried(chain, q, qd, qdd, weights), strict=True)
         inertial = [(10 * first, row) for (first, _), rows in groups for row in rows]
     else:
-        inertial = [(0, row) for row in lanes_last(regressor)]
+        inertial = [(0, row * w) for row, w in zip(lanes_last(regressor), weights[:, None], strict=True)]
     rest = lanes_last(columns.beyond_links)
     rows = []
     for j, wanted in enumerate(layout.of_joint):
         start, of_links = inertial[j]
         of_links = _taken(of_links, [c - start for c in wanted if c < 10 * n])
         others = _taken(rest[j], [c - 10 * n for c in wanted if 10 * n <= c < p])
-        rows.append(jnp.concatenate([of_links, others, signals[j], tau[j][None]]) * weights[j][None])
+        few = jnp.concatenate([others, signals[j], tau[j][None]]) * weights[j][None]
+        rows.append(jnp.concatenate([of_links, few]))
     return tuple(rows)
 
 
-def _carried(chain: Chain, q: Array, qd: Array, qdd: Array) -> tuple[Array, ...]:
+def _carried(chain: Chain, q: Array, qd: Array, qdd: Array, weights: Array) -> tuple[Array, ...]:
     """`carried_regressor` as one kernel."""
     gravity = jnp.broadcast_to(base_gravity(chain)[:, None], (3, q.shape[1]))
-    return over_lanes(carried_regressor, kernel=True)(chain, q, qd, qdd, gravity)
+    return over_lanes(carried_regressor, kernel=True)(chain, q, qd, qdd, gravity, weights)
 
 
 def _taken(x: Array, which: list[int]) -> Array:
@@ -112,8 +109,19 @@ def _taken(x: Array, which: list[int]) -> Array:
     return x[which[0] : which[-1] + 1]
 
 
-def by_block(layout: Layout, samples: tuple[Array, ...]) -> tuple[Array, ...]:
-    """Samples (N, n, ...) cut into blocks: (blocks, n, ..., samples of a block); N is a multiple of the block, or less."""
-    size = min(layout.block, len(samples[0]))
-    turned = (x.reshape(len(x) // size, size, *x.shape[1:]) for x in samples)
-    return tuple(jnp.moveaxis(x, 1, -1) for x in turned)
+def packed(block: Sequence[np.ndarray], size: int, dtype: np.dtype) -> Float[np.ndarray, "size w"]:
+    """Samples (q, qd, qdd, tau, weights, signals) side by side as one array, filled up with zeros, whose weight is zero."""
+    count = len(block[0])
+    width = sum(math.prod(x.shape[1:]) for x in block)
+    room = np.empty(size * width + ALIGNMENT // dtype.itemsize, dtype)
+    first = -room.ctypes.data % ALIGNMENT // dtype.itemsize
+    out = room[first : first + size * width].reshape(size, width)  # JAX takes over what is aligned as it is
+    np.concatenate([x.reshape(count, -1) for x in block], axis=1, out=out[:count], casting="same_kind")
+    out[count:] = 0
+    return out
+
+
+def by_block(layout: Layout, samples: Float[Array, "N w"]) -> Float[Array, "blocks w lanes"]:
+    """Samples cut into blocks, those of a block along the last axis; N is a multiple of the block, or less."""
+    size = min(layout.block, len(samples))
+    return jnp.moveaxis(samples.reshape(len(samples) // size, size, -1), 1, -1)

@@ -247,10 +247,10 @@ def estimation_problem(
     with jax.enable_x64(True):
         model = as_float64(chain)
         base = base or base_parameters(chain, columns)
+        model = model if friction is None else without_friction(model)
     signals: tuple[np.ndarray, ...] = ()
     if friction is not None:
         base = with_signals(base, model_of(friction).names(chain.n))
-        model = without_friction(model)
         signals = tuple(friction_signals(friction, s) for s in runs)
         masks = [m * model_of(friction).known(s) for m, s in zip(masks, runs, strict=True)]
     filtered = []
