@@ -144,7 +144,7 @@ def table(level, rows):
         groups[row["method"]].append(row)
     noise = jaxdyn.NOISE_LEVELS[level]
     print(f"\nnoise level {level}: {noise.position:.2g} rad, {noise.torque:.2g} N m")
-    print(f"{'':8s}{'d_tau %':>16s}{'d_q %':>18s}{'d_beta %':>16s}{'d_t s':>8s}{'N_it':>6s}{'N_sim':>7s}  converged")
+    print(f"{'':8s}{'d_tau %':>16s}{'d_q %':>18s}{'d_beta %':>16s}{'d_t s':>8s}{'N_it':>8s}{'N_sim':>7s}  converged")
     out = {}
     for method, results in groups.items():
         found = np.array([[float(row[f]) for f in FIGURES] for row in results])
@@ -155,7 +155,7 @@ def table(level, rows):
             pair = lambda k, mean=mean, spread=spread: f"{mean[k]:.4f} +- {spread[k]:.4f}"
             seconds = np.median(found[:, 3])  # the first call compiles
             print(f"{method:8s}{pair(0):>16s}{pair(1):>18s}{mean[2]:9.2f} +- {spread[2]:.2f}{seconds:8.2f}", end="")
-            print(f"{mean[4]:6.1f}{mean[5]:7.1f}  {count}")
+            print(f"{mean[4]:8.1f}{mean[5]:7.1f}  {count}")
             out[method] = (*mean[:3], seconds, *mean[4:], *spread[:3])
         else:
             print(f"{method:8s}none converged, {count}")
