@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 
 from ..dynamics.coordinates import base_gravity
 from ..dynamics.lowering import lanes_of_kernel, over_lanes
-from ..dynamics.regressor import carried_regressor, regressor, row_groups
+from ..dynamics.regressor import ROW_BY_ROW, carried_regressor, regressor, row_groups
 from ..model.chain import Chain
 from ..model.configuration import is_ordinary
 from ..model.tree import ancestor_mask
@@ -64,7 +64,9 @@ def layout_of(columns: Columns, chain: Chain, signals: int, cpu: bool) -> Layout
         )
         for j in range(n)
     )
-    lanes = lanes_of_kernel(max(100 + 40 * n, 20 * n**2)) if cpu and n > 1 else 0
+    beside = k + sum(len(e.names) for e in columns.extra) + signals + 1
+    together = 0 if n in ROW_BY_ROW else 20 * n**2
+    lanes = lanes_of_kernel(max(100 + 40 * n + 2 * n * beside, together)) if cpu and n > 1 else 0
     return Layout(of_joint, width, lanes or block, lanes > 0)
 
 
@@ -76,31 +78,26 @@ def joint_rows(
     Args:
         samples: as `packed`: rows q, qd, qdd, tau, weights, and every joint's signals.
     """
-    n = chain.n
+    n, p = chain.n, len(columns.names(chain.n))
     q, qd, qdd, tau, weights = samples[: 5 * n].reshape(5, n, -1)
     signals = samples[5 * n :].reshape(n, -1, samples.shape[1])
-    p = len(columns.names(n))
     lanes_last = lambda f: jax.vmap(f, (None, -1, -1, -1), -1)(chain, q, qd, qdd)
-    if layout.kernel:
-        groups = zip(row_groups(n), _carried(chain, q, qd, qdd, weights), strict=True)
-        inertial = [(10 * first, row) for (first, _), rows in groups for row in rows]
-    else:
-        inertial = [(0, row * w) for row, w in zip(lanes_last(regressor), weights[:, None], strict=True)]
     rest = lanes_last(columns.beyond_links)
+    own = [_taken(rest[j], [c - 10 * n for c in wanted if 10 * n <= c < p]) for j, wanted in enumerate(layout.of_joint)]
+    beside = jnp.concatenate([jnp.stack(own), signals, tau[:, None]], axis=1) * weights[:, None]
+    if layout.kernel:
+        gravity = jnp.broadcast_to(base_gravity(chain)[:, None], (3, q.shape[1]))
+        carried = over_lanes(carried_regressor, kernel=True)(chain, q, qd, qdd, gravity, weights, beside)
+        groups = zip(row_groups(n), carried, strict=True)
+        whole = [(10 * first, row) for (first, _), rows in groups for row in rows]
+    else:
+        inertial = lanes_last(regressor) * weights[:, None]
+        whole = [(0, row) for row in jnp.concatenate([inertial, beside], axis=1)]
     rows = []
-    for j, wanted in enumerate(layout.of_joint):
-        start, of_links = inertial[j]
-        of_links = _taken(of_links, [c - start for c in wanted if c < 10 * n])
-        others = _taken(rest[j], [c - 10 * n for c in wanted if 10 * n <= c < p])
-        few = jnp.concatenate([others, signals[j], tau[j][None]]) * weights[j][None]
-        rows.append(jnp.concatenate([of_links, few]))
+    for (start, row), wanted in zip(whole, layout.of_joint, strict=True):
+        of_links = [c - start for c in wanted if c < 10 * n]
+        rows.append(_taken(row, [*of_links, *range(10 * n - start, len(row))]))
     return tuple(rows)
-
-
-def _carried(chain: Chain, q: Array, qd: Array, qdd: Array, weights: Array) -> tuple[Array, ...]:
-    """`carried_regressor` as one kernel."""
-    gravity = jnp.broadcast_to(base_gravity(chain)[:, None], (3, q.shape[1]))
-    return over_lanes(carried_regressor, kernel=True)(chain, q, qd, qdd, gravity, weights)
 
 
 def _taken(x: Array, which: list[int]) -> Array:
