@@ -1,15 +1,18 @@
 """Which estimator? A Monte-Carlo comparison after BIRDy (Leboutet et al. 2021): an arm under its position controller, noise on
 positions and torques, and estimators that start from parameters that are 15 % off.
 
-    python compare_estimators.py                          a planar arm, three starts, half a minute
+    python compare_estimators.py                          a planar arm, two starts, half a minute
     python compare_estimators.py --protocol               the whole protocol: TX40-like arm, 25 starts, five noise levels
     python compare_estimators.py --arm tx40 --starts 25 --noise standard
+
+Every estimate is appended to compare_estimators_runs.csv: stopped and started again, it goes on where it was.
 """
 
 import argparse
 import collections
 import csv
 import functools
+import os
 import time
 
 import matplotlib
@@ -27,6 +30,16 @@ LINEAR = (
     jaxdyn.estimate_tls,
     jaxdyn.estimate_recursive,
 )
+KEYS = ("arm", "duration", "cutoff", "parallel", "noise", "start", "method")
+FIGURES = ("d_tau", "d_q", "d_beta", "d_t", "N_it", "N_sim")
+RUNS = "compare_estimators_runs.csv"
+LABELS = {
+    "low_position": "low position",
+    "standard": "standard",
+    "high_torque": "high torque",
+    "high_position": "high position",
+    "high_both": "high both",
+}
 SIMULATING = (jaxdyn.estimate_iv, jaxdyn.estimate_didim, jaxdyn.estimate_cloe)
 
 
@@ -57,59 +70,92 @@ def problem(start, columns, base, run, options):
     return jaxdyn.estimation_problem(start, samples, columns, base=base, loops=loop, parallel_cutoff=options.parallel)
 
 
+def name_of(estimator):
+    """OLS, .., as in the table."""
+    function = getattr(estimator, "func", estimator)
+    return {"recursive": "RLS"}.get(name := function.__name__.removeprefix("estimate_"), name.upper())
+
+
+def done_before(options):
+    """Estimates of an earlier call with these settings: {(noise, start, method): row}."""
+    if not os.path.exists(RUNS):
+        return {}
+    with open(RUNS, newline="") as file:
+        rows = list(csv.DictReader(file))
+    same = [r for r in rows if all(r[key] == str(getattr(options, key)) for key in KEYS[:4])]
+    return {(r["noise"], int(r["start"]), r["method"]): r for r in same}
+
+
+def keep(options, row):
+    """Append one estimate."""
+    new = not os.path.exists(RUNS)
+    with open(RUNS, "a", newline="") as file:
+        writer = csv.DictWriter(file, (*KEYS, *FIGURES, "converged"))
+        if new:
+            writer.writeheader()
+        writer.writerow({key: getattr(options, key) for key in KEYS[:4]} | row)
+
+
 def study(arm, level, options):
-    """A row (method, merit, converged) an estimate: linear methods once, those that simulate from every start."""
-    columns = jaxdyn.Columns(("armature", "viscous", "coulomb"))
-    base = jaxdyn.base_parameters(arm, columns)
-    truth = base.matrix @ jaxdyn.prior_parameters(arm, columns)
-    law = jaxdyn.drive_gains(arm)
-    runs = []
-    for seed in (1, 2):  # one motion to fit, another to check
-        motion = jaxdyn.random_excitation(arm, options.duration, 5, seed=seed, usage=0.5)
-        loop = jaxdyn.following(motion, law, options.duration, 1e-3, every=2)
-        log = jaxdyn.closed_loop_log(arm, loop, jaxdyn.NOISE_LEVELS[level], seed)
-        runs.append((loop, jaxdyn.preprocess(log, position_cutoff=options.cutoff, stride=1)))
-    starts = jaxdyn.perturbed_chains(arm, options.starts, seed=3)
-    check = problem(arm, columns, base, runs[1], options)
-    rows = []
-    for k, start in enumerate(starts):
-        fit = problem(start, columns, base, runs[0], options)
-        bounded = [functools.partial(e, tolerance=0.025, iterations=10) for e in SIMULATING]
-        for estimator in (*(LINEAR if k == 0 else ()), *bounded):
-            begin = time.perf_counter()
-            try:
-                estimate = estimator(fit)
-            except jaxdyn.IdentificationError as error:
-                rows.append((estimator.func.__name__.removeprefix("estimate_").upper(), None, False))
-                print(f"  start {k}: {error}")
-                continue
+    """A row an estimate: linear methods once, those that simulate from every start."""
+    bounded = [functools.partial(e, tolerance=0.025, iterations=10) for e in SIMULATING]
+    wanted = [(k, e) for k in range(options.starts) for e in (*(LINEAR if k == 0 else ()), *bounded)]
+    rows = done_before(options)
+    missing = [(k, e) for k, e in wanted if (level, k, name_of(e)) not in rows]
+    if missing:
+        columns = jaxdyn.Columns(("armature", "viscous", "coulomb"))
+        base = jaxdyn.base_parameters(arm, columns)
+        truth = base.matrix @ jaxdyn.prior_parameters(arm, columns)
+        law = jaxdyn.drive_gains(arm)
+        runs = []
+        for seed in (1, 2):  # one motion to fit, another to check
+            motion = jaxdyn.random_excitation(arm, options.duration, 5, seed=seed, usage=0.5)
+            loop = jaxdyn.following(motion, law, options.duration, 1e-3, every=2)
+            log = jaxdyn.closed_loop_log(arm, loop, jaxdyn.NOISE_LEVELS[level], seed)
+            runs.append((loop, jaxdyn.preprocess(log, position_cutoff=options.cutoff, stride=1)))
+        starts = jaxdyn.perturbed_chains(arm, options.starts, seed=3)
+        check = problem(arm, columns, base, runs[1], options)
+        fit = {}
+    for k, estimator in missing:
+        if k not in fit:
+            fit = {k: problem(starts[k], columns, base, runs[0], options)}
+        row = {"noise": level, "start": k, "method": name_of(estimator), "converged": False}
+        row |= dict.fromkeys(FIGURES, float("nan"))
+        begin = time.perf_counter()
+        try:
+            estimate = estimator(fit[k])
+        except jaxdyn.IdentificationError as error:
+            print(f"  start {k}: {error}")
+        else:
             seconds = time.perf_counter() - begin
             merit = jaxdyn.figures_of_merit(check, estimate, truth, seconds)
-            rows.append((estimate.method, merit, estimate.converged))
-            if options.verbose:
-                print(f"  start {k}: {estimate.method:6s}", *(f"{x:.4g}" for x in merit), flush=True)
-    return rows
+            row |= dict(zip(FIGURES, merit, strict=True)) | {"converged": estimate.converged}
+        keep(options, row)
+        rows[level, k, row["method"]] = {key: str(value) for key, value in row.items()}
+        if options.verbose:
+            print(f"  {level}, start {k}: {row['method']:6s}", *(f"{row[f]:.4g}" for f in FIGURES), flush=True)
+    return [rows[level, k, name_of(e)] for k, e in wanted]
 
 
 def table(level, rows):
     """Means and deviations over the starts, printed and returned."""
     groups = collections.defaultdict(list)
-    for method, merit, converged in rows:
-        groups[method].append((merit, converged))
-    print(
-        f"\nnoise level {level}: {jaxdyn.NOISE_LEVELS[level].position:.2g} rad, {jaxdyn.NOISE_LEVELS[level].torque:.2g} N m"
-    )
-    print(f"{'':8s}{'d_tau %':>16s}{'d_q %':>18s}{'d_beta %':>16s}{'d_t s':>8s}{'N_it':>6s}{'N_sim':>7s}  converged")
+    for row in rows:
+        groups[row["method"]].append(row)
+    noise = jaxdyn.NOISE_LEVELS[level]
+    print(f"\nnoise level {level}: {noise.position:.2g} rad, {noise.torque:.2g} N m")
+    print(f"{'':8s}{'d_tau %':>16s}{'d_q %':>18s}{'d_beta %':>16s}{'d_t s':>8s}{'N_it':>8s}{'N_sim':>7s}  converged")
     out = {}
     for method, results in groups.items():
-        found = np.array([merit for merit, _ in results if merit is not None])
-        count = f"{sum(converged for _, converged in results)} of {len(results)}"
+        found = np.array([[float(row[f]) for f in FIGURES] for row in results])
+        found = found[np.isfinite(found[:, 0])]
+        count = f"{sum(row['converged'] == 'True' for row in results)} of {len(results)}"
         if len(found):
             mean, spread = found.mean(0), found.std(0)
             pair = lambda k, mean=mean, spread=spread: f"{mean[k]:.4f} +- {spread[k]:.4f}"
             seconds = np.median(found[:, 3])  # the first call compiles
             print(f"{method:8s}{pair(0):>16s}{pair(1):>18s}{mean[2]:9.2f} +- {spread[2]:.2f}{seconds:8.2f}", end="")
-            print(f"{mean[4]:6.1f}{mean[5]:7.1f}  {count}")
+            print(f"{mean[4]:8.1f}{mean[5]:7.1f}  {count}")
             out[method] = (*mean[:3], seconds, *mean[4:], *spread[:3])
         else:
             print(f"{method:8s}none converged, {count}")
@@ -117,19 +163,36 @@ def table(level, rows):
 
 
 def draw(results, path):
-    """d_q and d_beta by method and noise level."""
-    figure, axes = plt.subplots(1, 3, figsize=(11, 3.5), layout="constrained")
-    for axis, k, title in zip(
-        axes, (0, 1, 2), ("torque error d_tau [%]", "position error d_q [%]", "d_beta [%]"), strict=True
-    ):
-        for level, found in results.items():
-            axis.plot(list(found), [v[k] for v in found.values()], "o-", label=level, lw=0.8)
-        axis.set_ylim(bottom=0)
-        axis.set_title(title)
-        axis.tick_params(axis="x", rotation=45)
-        axis.grid(alpha=0.3)
-    axes[0].legend(fontsize="small")
-    figure.savefig(path, dpi=110)
+    """d_tau, d_q and d_beta: a group a method, a point a noise level, bars the deviation over the starts."""
+    figure, axes = plt.subplots(1, 3, figsize=(12, 4.2), layout="constrained")
+    methods = list(dict.fromkeys(m for found in results.values() for m in found))
+    colours = plt.get_cmap("viridis")(np.linspace(0.0, 0.85, max(len(results), 2)))
+    shifts = np.linspace(-0.28, 0.28, len(results)) if len(results) > 1 else [0.0]
+    titles = ("torque error d_tau [%]", "position error d_q [%]", "parameter error d_beta [%]")
+    for axis, k, title in zip(axes, range(3), titles, strict=True):
+        for x in range(0, len(methods), 2):
+            axis.axvspan(x - 0.5, x + 0.5, color="0.95", lw=0)
+        for (level, found), colour, shift, mark in zip(results.items(), colours, shifts, "osD^v", strict=False):
+            at = [methods.index(m) + shift for m in found]
+            values, spread = ([v[row] for v in found.values()] for row in (k, 6 + k))
+            axis.errorbar(at, values, spread, fmt="none", ecolor=colour, capsize=2, lw=1)
+            axis.plot(at, values, mark, ms=5, color=colour, label=LABELS[level] if k == 0 else None)
+        values = [v[k] for found in results.values() for v in found.values()]
+        if max(values) > 8 * min(values):
+            axis.set_yscale("log")
+            ticks = [m * 10.0**e for e in range(-5, 4) for m in (1, 2, 5)]
+            axis.set_yticks([y for y in ticks if min(values) / 2.5 <= y <= 2.5 * max(values)], minor=False)
+            axis.set_ylim(min(values) / 1.5, 1.5 * max(values))
+            axis.minorticks_off()
+            axis.yaxis.set_major_formatter("{x:g}")
+        else:
+            axis.set_ylim(0, 1.1 * max(values))
+        axis.set_title(title, fontsize="medium")
+        axis.set_xlim(-0.5, len(methods) - 0.5)
+        axis.set_xticks(range(len(methods)), methods, rotation=45, ha="right", rotation_mode="anchor")
+        axis.grid(axis="y", alpha=0.4)
+    figure.legend(loc="outside lower center", ncols=5, frameon=False, title="noise level")
+    figure.savefig(path, dpi=120)
 
 
 def main():
@@ -149,9 +212,7 @@ def main():
     results = {level: table(level, study(arm, level, options)) for level in options.noise}
     with open("compare_estimators.csv", "w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(
-            ["noise", "method", "d_tau", "d_q", "d_beta", "d_t", "N_it", "N_sim", "sd_tau", "sd_q", "sd_beta"]
-        )
+        writer.writerow(["noise", "method", *FIGURES, "sd_tau", "sd_q", "sd_beta"])
         writer.writerows([level, method, *row] for level, found in results.items() for method, row in found.items())
     draw(results, "compare_estimators.png")
     print("\nwritten: compare_estimators.csv, compare_estimators.png")

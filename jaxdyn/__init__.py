@@ -213,6 +213,7 @@ from .identification.closed_loop import (
     ComputedTorque as ComputedTorque,
     ProportionalDerivative as ProportionalDerivative,
     following as following,
+    replaying as replaying,
     simulate_closed_loop as simulate_closed_loop,
     tracking as tracking,
 )
@@ -269,6 +270,7 @@ from .identification.estimators import (
     Merit as Merit,
     Problem as Problem,
     RecursiveState as RecursiveState,
+    align_torques as align_torques,
     compare_estimators as compare_estimators,
     estimate_cloe as estimate_cloe,
     estimate_didim as estimate_didim,

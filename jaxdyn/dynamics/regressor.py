@@ -57,8 +57,13 @@ def link_regressor(
     return columns.reshape(chain.n, 10 * chain.n, *columns.shape[3:])
 
 
+ROW_BY_ROW = range(4, 9)  # numbers of joints: fewer are as quick together, more compile for too long one by one
+
+
 def row_groups(n: int) -> tuple[tuple[int, int], ...]:
     """Joints (first, stop) whose rows `carried_regressor` computes together, against the links from the first on."""
+    if n in ROW_BY_ROW:
+        return tuple((j, j + 1) for j in range(n))
     return ((0, n // 2), (n // 2, n)) if n >= 4 else ((0, n),)
 
 
@@ -68,16 +73,29 @@ def carried_regressor(
     rates: Float[Array, "n *#lanes"],
     accelerations: Float[Array, "n *#lanes"],
     gravity: Float[Array, "3 *#lanes"],
+    weights: Float[Array, "n *#lanes"],
+    beside: Float[Array, "n m *#lanes"],
 ) -> tuple[Float[Array, "rows columns *#lanes"], ...]:
-    """`link_regressor` where a joint carries the link, and anything elsewhere: less work, in groups of rows (`row_groups`)."""
-    of_links, of_joints = _motion(chain, x, rates, accelerations, gravity)
+    """`link_regressor` where a joint carries the link, and anything elsewhere: less work, in groups of rows (`row_groups`).
+
+    Each joint's row is multiplied by its weight, which costs nothing, since it is linear in the joint's screw; columns beside
+    come after it as they are, so that nobody needs to copy the rows to put them there.
+    """
+    of_links, (screws, at) = _motion(chain, x, rates, accelerations, gravity)
+    of_joints = jax.tree.map(lambda s: s * weights, screws), at
     found = []
     for first, stop in row_groups(chain.n):
         links = jax.tree.map(lambda y, first=first: y[first:], of_links)
-        rows = jax.tree.map(lambda y, first=first, stop=stop: y[first:stop], of_joints)
-        body = lambda _, of_joint, links=links: (None, _coefficients(links, jax.tree.map(lambda y: y[None], of_joint)))
-        columns = jax.lax.scan(body, None, rows)[1]
-        found.append(columns.reshape(stop - first, -1, *columns.shape[3:]))
+
+        def row(of_joint, more, links=links):
+            columns = _coefficients(links, jax.tree.map(lambda y: y[None], of_joint))
+            return jnp.concatenate([columns.reshape(-1, *columns.shape[2:]), more])
+
+        rows = jax.tree.map(lambda y, first=first, stop=stop: y[first:stop], (of_joints, beside))
+        if stop == first + 1:
+            found.append(row(*jax.tree.map(lambda y: y[0], rows))[None])
+        else:
+            found.append(jax.lax.scan(lambda _, z, row=row: (None, row(*z)), None, rows)[1])
     return tuple(found)
 
 

@@ -5,7 +5,9 @@ lie along the last axis: then nothing is turned over between the recursion that 
 them, and a block of samples stays in the cache.
 """
 
-from typing import Any, NamedTuple
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,13 +16,14 @@ from jaxtyping import Array, Float
 
 from ..dynamics.coordinates import base_gravity
 from ..dynamics.lowering import lanes_of_kernel, over_lanes
-from ..dynamics.regressor import carried_regressor, regressor, row_groups
+from ..dynamics.regressor import ROW_BY_ROW, carried_regressor, regressor, row_groups
 from ..model.chain import Chain
 from ..model.configuration import is_ordinary
 from ..model.tree import ancestor_mask
 from .columns import Columns
 
 BLOCK, BLOCK_ELSEWHERE = 256, 1 << 13  # samples side by side where there is no kernel: CPU, GPU
+ALIGNMENT = 64  # bytes
 
 
 class Layout(NamedTuple):
@@ -61,49 +64,40 @@ def layout_of(columns: Columns, chain: Chain, signals: int, cpu: bool) -> Layout
         )
         for j in range(n)
     )
-    lanes = lanes_of_kernel(max(100 + 40 * n, 20 * n**2)) if cpu and n > 1 else 0
+    beside = k + sum(len(e.names) for e in columns.extra) + signals + 1
+    together = 0 if n in ROW_BY_ROW else 20 * n**2
+    lanes = lanes_of_kernel(max(100 + 40 * n + 2 * n * beside, together)) if cpu and n > 1 else 0
     return Layout(of_joint, width, lanes or block, lanes > 0)
 
 
 def joint_rows(
-    columns: Columns,
-    layout: Layout,
-    chain: Chain,
-    q: Array,
-    qd: Array,
-    qdd: Array,
-    tau: Array,
-    weights: Array,
-    signals: Any,
+    columns: Columns, layout: Layout, chain: Chain, samples: Float[Array, "w lanes"]
 ) -> tuple[Float[Array, "c lanes"], ...]:
     """[W_j, signals_j, tau_j] w_j of every joint j, its layout's columns by samples.
 
     Args:
-        q, qd, qdd, tau, weights: (n, samples).
-        signals: (n, k, samples).
+        samples: as `packed`: rows q, qd, qdd, tau, weights, and every joint's signals.
     """
-    n = chain.n
-    p = len(columns.names(n))
+    n, p = chain.n, len(columns.names(chain.n))
+    q, qd, qdd, tau, weights = samples[: 5 * n].reshape(5, n, -1)
+    signals = samples[5 * n :].reshape(n, -1, samples.shape[1])
     lanes_last = lambda f: jax.vmap(f, (None, -1, -1, -1), -1)(chain, q, qd, qdd)
-    if layout.kernel:
-        groups = zip(row_groups(n), _carried(chain, q, qd, qdd), strict=True)
-        inertial = [(10 * first, row) for (first, _), rows in groups for row in rows]
-    else:
-        inertial = [(0, row) for row in lanes_last(regressor)]
     rest = lanes_last(columns.beyond_links)
+    own = [_taken(rest[j], [c - 10 * n for c in wanted if 10 * n <= c < p]) for j, wanted in enumerate(layout.of_joint)]
+    beside = jnp.concatenate([jnp.stack(own), signals, tau[:, None]], axis=1) * weights[:, None]
+    if layout.kernel:
+        gravity = jnp.broadcast_to(base_gravity(chain)[:, None], (3, q.shape[1]))
+        carried = over_lanes(carried_regressor, kernel=True)(chain, q, qd, qdd, gravity, weights, beside)
+        groups = zip(row_groups(n), carried, strict=True)
+        whole = [(10 * first, row) for (first, _), rows in groups for row in rows]
+    else:
+        inertial = lanes_last(regressor) * weights[:, None]
+        whole = [(0, row) for row in jnp.concatenate([inertial, beside], axis=1)]
     rows = []
-    for j, wanted in enumerate(layout.of_joint):
-        start, of_links = inertial[j]
-        of_links = _taken(of_links, [c - start for c in wanted if c < 10 * n])
-        others = _taken(rest[j], [c - 10 * n for c in wanted if 10 * n <= c < p])
-        rows.append(jnp.concatenate([of_links, others, signals[j], tau[j][None]]) * weights[j][None])
+    for (start, row), wanted in zip(whole, layout.of_joint, strict=True):
+        of_links = [c - start for c in wanted if c < 10 * n]
+        rows.append(_taken(row, [*of_links, *range(10 * n - start, len(row))]))
     return tuple(rows)
-
-
-def _carried(chain: Chain, q: Array, qd: Array, qdd: Array) -> tuple[Array, ...]:
-    """`carried_regressor` as one kernel."""
-    gravity = jnp.broadcast_to(base_gravity(chain)[:, None], (3, q.shape[1]))
-    return over_lanes(carried_regressor, kernel=True)(chain, q, qd, qdd, gravity)
 
 
 def _taken(x: Array, which: list[int]) -> Array:
@@ -112,8 +106,19 @@ def _taken(x: Array, which: list[int]) -> Array:
     return x[which[0] : which[-1] + 1]
 
 
-def by_block(layout: Layout, samples: tuple[Array, ...]) -> tuple[Array, ...]:
-    """Samples (N, n, ...) cut into blocks: (blocks, n, ..., samples of a block); N is a multiple of the block, or less."""
-    size = min(layout.block, len(samples[0]))
-    turned = (x.reshape(len(x) // size, size, *x.shape[1:]) for x in samples)
-    return tuple(jnp.moveaxis(x, 1, -1) for x in turned)
+def packed(block: Sequence[np.ndarray], size: int, dtype: np.dtype) -> Float[np.ndarray, "size w"]:
+    """Samples (q, qd, qdd, tau, weights, signals) side by side as one array, filled up with zeros, whose weight is zero."""
+    count = len(block[0])
+    width = sum(math.prod(x.shape[1:]) for x in block)
+    room = np.empty(size * width + ALIGNMENT // dtype.itemsize, dtype)
+    first = -room.ctypes.data % ALIGNMENT // dtype.itemsize
+    out = room[first : first + size * width].reshape(size, width)  # JAX takes over what is aligned as it is
+    np.concatenate([x.reshape(count, -1) for x in block], axis=1, out=out[:count], casting="same_kind")
+    out[count:] = 0
+    return out
+
+
+def by_block(layout: Layout, samples: Float[Array, "N w"]) -> Float[Array, "blocks w lanes"]:
+    """Samples cut into blocks, those of a block along the last axis; N is a multiple of the block, or less."""
+    size = min(layout.block, len(samples))
+    return jnp.moveaxis(samples.reshape(len(samples) // size, size, -1), 1, -1)

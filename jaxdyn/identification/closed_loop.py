@@ -1,5 +1,6 @@
 """A robot under its controller: the closed loop that simulating estimators compare with what was measured."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -79,6 +80,7 @@ class ClosedLoop(eqx.Module):
         every: samples are compared each so many instants.
         substeps: steps of integration in a period.
         method: scheme of integration, as in `step`; "rk4" needs steps below about 2.8 M v_c / fc for Coulomb friction.
+        feedforward: torques at those instants that come on top of the law's [N m or N]; none where None.
     """
 
     q: Float[Array, "steps n"]
@@ -91,6 +93,7 @@ class ClosedLoop(eqx.Module):
     every: int = eqx.field(static=True, default=1)
     substeps: int = eqx.field(static=True, default=1)
     method: Method = eqx.field(static=True, default="rk4")
+    feedforward: Float[Array, "steps n"] | None = None
 
     @property
     def rate(self) -> float:
@@ -159,6 +162,29 @@ def tracking(samples: Samples, frequency: float = 60.0, period: float = 1e-3) ->
     return following(trajectory, law, last - samples.t[0] + dt / 2, dt, every, float(samples.t[0]))
 
 
+def replaying(samples: Samples, law: Any, period: float = 1e-3) -> ClosedLoop:
+    """A loop driven by the measured torques, held near the measured motion by a law, for a log whose controller is not known.
+
+    tau = tau_measured(t) + law(q_measured, q). What the model gets wrong moves the simulated robot away from the measured one,
+    the further the softer the law: output error can then be fitted without the reference or the gains of the real controller,
+    as a predictor is, whose correction is the law (Ljung 1999, ch. 4). Torques are needed, and their unit carries the scale.
+
+    Args:
+        samples: the run, in one piece, its torques aligned with its positions.
+        law: such as `drive_gains(model, 10.0)`: the bandwidth of some 10 rad/s that holds an arm up, and no more.
+        period: longest period of the simulated controller [s]; one that divides the samples' is taken.
+
+    Raises:
+        IdentificationError: the samples are in several pieces.
+    """
+    loop = tracking(samples, period=period)
+    t = loop.t_0 + loop.dt * np.arange(len(loop.q))
+    torque = make_interp_spline(samples.t, samples.tau, k=3)(np.minimum(t, samples.t[-1]))
+    with jax.enable_x64(True):
+        law = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), law)
+        return dataclasses.replace(loop, law=law, feedforward=jnp.asarray(torque))
+
+
 class ClosedLoopMotion(NamedTuple):
     """What a simulated closed loop did at its samples.
 
@@ -179,6 +205,7 @@ def simulate_closed_loop(
     columns: Columns | None = None,
     parameters: Float[Array, " p"] | None = None,
     noise: tuple[Float[Array, "steps n"], Float[Array, "steps n"]] | None = None,
+    resistance: Float[Array, "steps n"] | None = None,
 ) -> ClosedLoopMotion:
     """The motion of the chain under the loop's law: M qdd + C qd + g + friction (+ extra columns) = tau(q_r, q, qd).
 
@@ -189,6 +216,8 @@ def simulate_closed_loop(
         columns: what the parameters are; with extra columns their torques are part of the dynamics, affine in qdd.
         parameters: in the columns' order, in place of the chain's own, which are taken where None.
         noise: added to q and to qd where the law reads them [rad, rad/s].
+        resistance: torques, at the loop's instants, that the robot takes besides the model's, such as friction along its
+            reference that remembers [N m or N].
 
     Returns:
         The motion at every `loop.every`-th instant; not finite where the loop is not stable.
@@ -206,23 +235,25 @@ def simulate_closed_loop(
     columns = columns or Columns()
     known = parameters_of(chain, columns) if parameters is None else parameters
     values = jnp.asarray(known, loop.q.dtype)
-    torque = lambda q, qd, qdd: model_torque(columns, chain, values, q, qd, qdd)
+    against = jnp.zeros_like(loop.q) if resistance is None else resistance
+    added = jnp.zeros_like(loop.q) if loop.feedforward is None else loop.feedforward
     acceleration = lambda q, qd, tau: model_acceleration(columns, chain, values, q, qd, tau)
 
     def period(state, row):
-        reference, disturbance = row
+        reference, disturbance, own, fed = row
         q, qd = state
         seen = (q, qd) if disturbance is None else (q + disturbance[0], qd + disturbance[1])
-        tau = loop.law(torque, reference, *seen)
+        torque = lambda q, qd, qdd: model_torque(columns, chain, values, q, qd, qdd) + own
+        tau = loop.law(torque, reference, *seen) + fed
 
         def substep(state, _):
             x, xd = state
             step = jnp.asarray(loop.dt / loop.substeps, x.dtype)
-            return advance(chain, x, xd, step, lambda _, y, yd: acceleration(y, yd, tau), loop.method), None
+            return advance(chain, x, xd, step, lambda _, y, yd: acceleration(y, yd, tau - own), loop.method), None
 
         state, _ = jax.lax.scan(substep, (q, qd), length=loop.substeps)
         return state, (q, qd, tau)
 
-    _, (q, qd, tau) = jax.lax.scan(period, loop.start, ((loop.q, loop.qd, loop.qdd), noise))
-    q, qd, tau = (x[:: loop.every] for x in (q, qd, tau))
-    return ClosedLoopMotion(q, qd, jax.vmap(acceleration)(q, qd, tau), tau)
+    _, (q, qd, tau) = jax.lax.scan(period, loop.start, ((loop.q, loop.qd, loop.qdd), noise, against, added))
+    q, qd, tau, against = (x[:: loop.every] for x in (q, qd, tau, against))
+    return ClosedLoopMotion(q, qd, jax.vmap(acceleration)(q, qd, tau - against), tau)

@@ -13,8 +13,9 @@ from ..model.chain import Chain
 from .base_parameters import BaseParameters, base_parameters
 from .columns import Columns
 from .friction import Coulomb, FrictionTerm, LoadDependent, Offset, PowerViscous, Stribeck, Viscous
-from .friction_fit import fit_prepared, prepare
+from .friction_fit import fit_prepared
 from .friction_model import FrictionModel
+from .friction_rows import prepare
 from .memory_friction import LoadedSlip, MaxwellSlip
 from .preprocessing import Samples, _part
 from .validation import fit_quality
@@ -122,7 +123,7 @@ def choose_friction(
     for k, model in enumerate(models.values()):
         for out in ready:
             fit = fit_prepared(chain, columns, base, [run for run in ready if run is not out], model, iterations)
-            load = out.full @ fit.values[: base.size]
+            load = out.load(fit.values[: base.size])
             prediction = load + fit.model.signals(out.samples, load) @ fit.values[base.size :]
             known = fit.model.known(out.samples)
             tau, prediction = (np.where(known, x, 0.0) for x in (out.samples.tau, prediction))

@@ -3,17 +3,16 @@
 Every parameter but a few widths, velocity scales and exponents is linear (a separable problem: Golub & Pereyra 1973). For
 given nonlinear parameters the linear ones are solved for exactly; columns for the change of the nonlinear ones, D = (dF/da) c,
 stand beside the others in each joint's triangular factor, and the least-squares step of all of them together is the
-variable-projection step. No sample is touched between one evaluation of the columns and the next.
+variable-projection step. Rows of the regressor come chunk by chunk.
 """
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from ..errors import IdentificationError
 from ..model.chain import Chain
@@ -21,9 +20,9 @@ from .accumulate import predict
 from .base_parameters import BaseParameters, as_float64, base_parameters
 from .columns import Columns
 from .friction_model import FrictionModel, nonlinear_values, shifted
+from .friction_rows import Run, factors_with, first_guess, prepare
 from .preprocessing import Samples
 
-CHUNK = 1024  # samples at a time
 SPREAD = 1.0  # a nonlinear parameter is held to its start by one observation of this deviation [in its logarithm]
 LONGEST_STEP = 1.0  # change of a logarithm in one iteration
 CONVERGED = 0.01  # gain in log-likelihood below which an iteration was the last
@@ -82,44 +81,6 @@ class FrictionFit:
         return load + self.model.signals(samples, load) @ self.values[self.base.size :]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Run:
-    """A run made ready for fitting: rows of the base regressor, thinned, and samples at full rate for the friction."""
-
-    samples: Samples
-    rows: Float[np.ndarray, "M n b"]
-    full: Float[np.ndarray, "N n b"]
-    kept: Int[np.ndarray, " M"]
-
-    @property
-    def tau(self) -> Float[np.ndarray, "M n"]:
-        """Measured torques of the rows."""
-        return self.samples.tau[self.kept]
-
-
-def prepare(chain: Chain, columns: Columns, base: BaseParameters, samples: Samples, stride: int = 1) -> Run:
-    """The base regressor along a run. Memory: 8 N n b bytes."""
-    with jax.enable_x64(True):
-        model = as_float64(chain)
-        states = [
-            jnp.asarray(np.pad(x, ((0, -len(x) % CHUNK), (0, 0)), mode="edge"))
-            for x in (samples.q, samples.qd, samples.qdd)
-        ]
-        kept = jnp.asarray(base.kept)
-        parts = [
-            np.asarray(_rigid(columns, model, kept, *(x[a : a + CHUNK] for x in states)))
-            for a in range(0, len(samples), CHUNK)
-        ]
-    full = np.concatenate(parts)[: len(samples)]
-    kept = np.concatenate([np.arange(a, b, stride) for a, b in samples.segments])
-    return Run(samples, full[kept], full, kept)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _rigid(columns: Columns, chain: Chain, kept, q, qd, qdd):
-    return jax.vmap(columns.matrix, in_axes=(None, 0, 0, 0))(chain, q, qd, qdd)[:, :, kept]
-
-
 def fit_friction(
     chain: Chain,
     runs: Sequence[Samples],
@@ -146,7 +107,9 @@ def fit_friction(
     Raises:
         IdentificationError: there are no runs, or fewer samples than parameters.
 
-    Cost: some 0.5 s an iteration for 10 000 rows of 6 joints.
+    Cost: some 0.5 s an iteration for 10 000 rows of 6 joints. Memory: the rigid body's regressor comes in chunks
+    (`friction_rows`); the friction's own columns need whole runs, 8 N n k (p + 1) bytes for k of them and p nonlinear
+    parameters a joint, 0.6 GiB for a million samples of 6 joints with two slips. Longer logs: give pieces, or fewer runs.
     """
     columns = columns or Columns(("armature",))
     base = base_parameters(chain, columns) if base is None else base
@@ -184,18 +147,16 @@ def fit_prepared(
             f"{int(counts.sum())} rows of samples cannot determine {base.size + int(chosen.sum())} parameters; log a longer run"
         )
 
-    joined = _Rows(runs, known)
-
     def evaluate(model: FrictionModel, rigid: np.ndarray, shift: np.ndarray) -> _Solution:
-        blocks = [model.blocks(run.samples, run.full @ rigid)[run.kept] for run in runs]
-        factors = joined.factors(blocks)
+        blocks = [model.blocks(run.samples, run.load(rigid))[run.kept] for run in runs]
+        factors = factors_with(runs, known, blocks)
         values, covariance, noise = _solve(factors, counts, share, base.size, chosen)
         cost = share * float(counts @ np.log(noise)) + 0.5 * ((shift / SPREAD) ** 2).sum()
         return _Solution(model, values, covariance, noise, cost, blocks)
 
     width = nonlinear_values(start, n).shape[1]
     shift = np.zeros((n, width))
-    now = evaluate(start, _first_guess(runs), shift)
+    now = evaluate(start, first_guess(runs), shift)
     for _ in range(2 if start.needs_load else 0):
         now = evaluate(start, now.values[: base.size], shift)
     deviations, taken = np.full((n, width), np.inf), 0
@@ -205,11 +166,12 @@ def fit_prepared(
         coefficients[chosen] = now.values[base.size :]
         slopes = [
             np.einsum(
-                "tjkp,jk->tjp", now.model.slopes(r.samples, r.full @ now.values[: base.size])[r.kept], coefficients
+                "tjkp,jk->tjp", now.model.slopes(r.samples, r.load(now.values[: base.size]))[r.kept], coefficients
             )
             for r in runs
         ]
-        factors = joined.factors([np.concatenate(x, axis=2) for x in zip(now.blocks, slopes, strict=True)])
+        beside = [np.concatenate(x, axis=2) for x in zip(now.blocks, slopes, strict=True)]
+        factors = factors_with(runs, known, beside)
         better = None
         while better is None and damping < len(DAMPINGS):
             step, deviations = _step(factors, now.noise, share, base.size, chosen, shift, DAMPINGS[damping])
@@ -240,48 +202,8 @@ def fit_prepared(
     )
 
 
-def _first_guess(runs: Sequence[Run]) -> Float[np.ndarray, " b"]:
-    """Rigid parameters with the plainest friction, for the first loads."""
-    n = runs[0].samples.n
-    normal, right = 0.0, 0.0
-    b = runs[0].rows.shape[2]
-    for j in range(n):
-        for run in runs:
-            qd = run.samples.qd[run.kept, j]
-            plain = np.zeros((len(qd), n, 3))
-            plain[:, j] = np.stack([qd, np.tanh(qd / 0.02), np.ones_like(qd)], axis=1)
-            x = np.concatenate([run.rows[:, j], plain.reshape(len(qd), -1)], axis=1)
-            normal, right = normal + x.T @ x, right + x.T @ run.tau[:, j]
-    return np.linalg.lstsq(normal, right, rcond=1e-12)[0][:b]
-
-
-class _Rows:
-    """The rigid rows of every joint as an orthonormal basis, so that only the friction's few columns are reduced anew."""
-
-    def __init__(self, runs: Sequence[Run], known: Sequence[np.ndarray]):
-        self.masks = known
-        joints = range(runs[0].samples.n)
-        self.pairs = [np.linalg.qr(self._joined([run.rows for run in runs], j)) for j in joints]
-        self.tau = [self._joined([run.tau for run in runs], j)[:, None] for j in joints]
-
-    def _joined(self, parts: Sequence[np.ndarray], j: int) -> np.ndarray:
-        return np.concatenate([part[mask[:, j], j] for part, mask in zip(parts, self.masks, strict=True)])
-
-    def factors(self, blocks: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """One triangular factor a joint of [W_j, F_j, tau_j] over all runs; blocks (M, n, k), one a run."""
-        out = []
-        for j, (q, r) in enumerate(self.pairs):
-            columns = np.concatenate([self._joined(blocks, j), self.tau[j]], axis=1)
-            top = q.T @ columns
-            rest = columns - q @ top
-            again = q.T @ rest  # twice is enough against cancellation
-            below = np.linalg.qr(rest - q @ again, mode="r")
-            out.append(np.block([[r, top + again], [np.zeros((len(below), r.shape[1])), below]]))
-        return out
-
-
 def _stack(
-    factors: list[np.ndarray], size: int, groups: Sequence[np.ndarray], noise: np.ndarray
+    factors: Float[np.ndarray, "n c c"], size: int, groups: Sequence[np.ndarray], noise: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, list[slice]]:
     """The joints' factors, weighted, as one system: common columns, then each joint's own of each group."""
     total = size + sum(int(group.sum()) for group in groups)

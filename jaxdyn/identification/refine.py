@@ -106,16 +106,16 @@ class _Residuals:
 
     def absorb(self, block: Sequence[np.ndarray], at: int) -> None:
         samples = placed(block, self.long, self.layout, self.mesh, np.dtype(np.float64))
-        of_devices = _residuals(self.columns, self.layout, self.mesh, self.chain, self.x0, *samples)
+        of_devices = _residuals(self.columns, self.layout, self.mesh, self.chain, self.x0, samples)
         self.total = self.total + np.asarray(of_devices).sum(0)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _residuals(columns: Columns, layout: Layout, mesh: Mesh, chain: Chain, x0, *samples):
-    def local(chain, x0, *samples):
+def _residuals(columns: Columns, layout: Layout, mesh: Mesh, chain: Chain, x0, samples):
+    def local(chain, x0, samples):
         def add(total, x):
             found = []
-            for known, rows in zip(x0, joint_rows(columns, layout, chain, *x), strict=True):
+            for known, rows in zip(x0, joint_rows(columns, layout, chain, x), strict=True):
                 residual = rows[-1] - known @ rows[:-1]
                 found += [rows[:-1] @ residual, (residual @ residual)[None]]
             return total + jnp.concatenate(found), None
@@ -124,5 +124,5 @@ def _residuals(columns: Columns, layout: Layout, mesh: Mesh, chain: Chain, x0, *
         return jax.lax.scan(add, start, by_block(layout, samples))[0][None]
 
     by_rows, everywhere = PartitionSpec(mesh.axis_names), PartitionSpec()
-    specs = (everywhere, everywhere, *(by_rows for _ in samples))
-    return jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=by_rows, check_vma=False)(chain, x0, *samples)
+    specs = (everywhere, everywhere, by_rows)
+    return jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=by_rows, check_vma=False)(chain, x0, samples)

@@ -21,7 +21,7 @@ from jaxtyping import Float
 
 from ..errors import IdentificationError
 from ..model.chain import Chain
-from .assembly import Layout, by_block, joint_rows, layout_of
+from .assembly import Layout, by_block, joint_rows, layout_of, packed
 from .columns import Columns
 from .factors import triangle_of
 
@@ -54,7 +54,7 @@ class Triangle:
             self._condition()
             packed = np.asarray(
                 _products(
-                    self.columns, self.layout, self.mesh, self.chain, self.inverse, *self._placed(block, self.long)
+                    self.columns, self.layout, self.mesh, self.chain, self.inverse, self._placed(block, self.long)
                 )
             )
             ends = np.cumsum([len(c) ** 2 for c in self.layout.of_joint])[:-1]
@@ -82,7 +82,7 @@ class Triangle:
 
     def _triangularise(self, block: Sequence[np.ndarray], at: int) -> None:
         self._fold()
-        found = _factors(self.columns, self.layout, self.mesh, self.chain, *self._placed(block, self.short))
+        found = _factors(self.columns, self.layout, self.mesh, self.chain, self._placed(block, self.short))
         found = [np.asarray(r, np.float64) for r in found]
         if not all(np.isfinite(r).all() for r in found):
             raise IdentificationError(_not_finite(block, at))
@@ -114,18 +114,15 @@ class Triangle:
             self.factors[j] = triangle_of(root @ p)
         self.inverse = ()
 
-    def _placed(self, block: Sequence[np.ndarray], size: int) -> list[jax.Array]:
+    def _placed(self, block: Sequence[np.ndarray], size: int) -> jax.Array:
         return placed(block, size, self.layout, self.mesh, self.chain.dtype)
 
 
-def placed(block: Sequence[np.ndarray], size: int, layout: Layout, mesh: Mesh, dtype: np.dtype) -> list[jax.Array]:
-    """A block's samples divided over the devices, filled up to `size` with rows of weight zero."""
+def placed(block: Sequence[np.ndarray], size: int, layout: Layout, mesh: Mesh, dtype: np.dtype) -> jax.Array:
+    """A block's samples, `packed`, divided over the devices and filled up to `size` with rows of weight zero."""
     each = -(-size // mesh.size)
     size = mesh.size * (each + -each % min(each, layout.block))
-    parts = [np.zeros((size, *x.shape[1:]), dtype) for x in block]
-    for part, x in zip(parts, block, strict=True):
-        part[: len(x)] = x
-    return [jax.device_put(x, NamedSharding(mesh, PartitionSpec(mesh.axis_names))) for x in parts]
+    return jax.device_put(packed(block, size, dtype), NamedSharding(mesh, PartitionSpec(mesh.axis_names)))
 
 
 def lengths(mesh: Mesh) -> tuple[int, int]:
@@ -139,27 +136,27 @@ def on_cpu(mesh: Mesh) -> bool:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _factors(columns: Columns, layout: Layout, mesh: Mesh, chain: Chain, *samples):
+def _factors(columns: Columns, layout: Layout, mesh: Mesh, chain: Chain, samples):
     """A triangular factor a joint and device, one device's below another's."""
 
-    def local(chain, *samples):
+    def local(chain, samples):
         _, rows = jax.lax.scan(
-            lambda _, x: (None, joint_rows(columns, layout, chain, *x)), None, by_block(layout, samples)
+            lambda _, x: (None, joint_rows(columns, layout, chain, x)), None, by_block(layout, samples)
         )
         return tuple(jnp.linalg.qr(jnp.moveaxis(w, 1, -1).reshape(-1, w.shape[1]), mode="r") for w in rows)
 
     by_rows, everywhere = PartitionSpec(mesh.axis_names), PartitionSpec()
-    specs = (everywhere, *(by_rows for _ in samples))
-    return jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=by_rows, check_vma=False)(chain, *samples)
+    specs = (everywhere, by_rows)
+    return jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=by_rows, check_vma=False)(chain, samples)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _products(columns: Columns, layout: Layout, mesh: Mesh, chain: Chain, inverse, *samples):
+def _products(columns: Columns, layout: Layout, mesh: Mesh, chain: Chain, inverse, samples):
     """C^T C of every joint, flat, one row a device; `inverse` holds P^-T."""
 
-    def local(chain, inverse, *samples):
+    def local(chain, inverse, samples):
         def add(totals, x):
-            whitened = [p @ w for p, w in zip(inverse, joint_rows(columns, layout, chain, *x), strict=True)]
+            whitened = [p @ w for p, w in zip(inverse, joint_rows(columns, layout, chain, x), strict=True)]
             return [t + c @ c.T for t, c in zip(totals, whitened, strict=True)], None
 
         start = [jnp.zeros_like(p) for p in inverse]
@@ -167,8 +164,8 @@ def _products(columns: Columns, layout: Layout, mesh: Mesh, chain: Chain, invers
         return jnp.concatenate([t.reshape(-1) for t in totals])[None]
 
     by_rows, everywhere = PartitionSpec(mesh.axis_names), PartitionSpec()
-    specs = (everywhere, everywhere, *(by_rows for _ in samples))
-    return jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=by_rows, check_vma=False)(chain, inverse, *samples)
+    specs = (everywhere, everywhere, by_rows)
+    return jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=by_rows, check_vma=False)(chain, inverse, samples)
 
 
 def _not_finite(block: Sequence[np.ndarray], at: int) -> str:

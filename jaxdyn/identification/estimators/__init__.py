@@ -33,3 +33,4 @@ from .total import (
     estimate_tls as estimate_tls,
     row_errors as row_errors,
 )
+from .whole_runs import align_torques as align_torques

@@ -18,7 +18,9 @@ from ..closed_loop import ClosedLoop
 from ..columns import Columns
 from ..completion import given_torque, prior_parameters
 from ..filters import low_pass
+from ..friction_fit import with_signals
 from ..preprocessing import Samples
+from .whole_runs import RunFriction, align_torques, friction_signals, model_of, reference_samples, without_friction
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -37,6 +39,8 @@ class Problem:
         parallel_cutoff: of the low-pass that torques and every column of the regressor have gone through alike [Hz]; None
             where torques alone were filtered, by `preprocess`.
         filtered: (N, n, b + 1) of each run, [W, tau] behind that low-pass; empty where there is none.
+        friction: a friction model whose k columns, from whole runs, are the last of W; none where None.
+        signals: (N, n, k) of each run, those columns along the measured motion; empty where there are none.
     """
 
     chain: Chain
@@ -49,11 +53,14 @@ class Problem:
     start: np.ndarray | None = None
     parallel_cutoff: float | None = None
     filtered: tuple[np.ndarray, ...] = ()
+    friction: RunFriction | None = None
+    signals: tuple[np.ndarray, ...] = ()
 
     @functools.cached_property
     def prior(self) -> np.ndarray:
-        """(p,) the chain's own parameters in column order."""
-        return prior_parameters(self.chain, self.columns)
+        """(p + k,) the chain's own parameters in column order, then zeros for the friction model's."""
+        extra = 0 if self.friction is None else len(model_of(self.friction).names(self.chain.n))
+        return np.concatenate([prior_parameters(self.chain, self.columns), np.zeros(extra)])
 
     @functools.cached_property
     def torques(self) -> tuple[np.ndarray, ...]:
@@ -73,9 +80,13 @@ class Problem:
             return tuple(self._dense(rows, w) for rows, w in zip(self.filtered, weights, strict=True))
         with jax.enable_x64(True):
             return tuple(
-                accumulate(self.columns, self.chain, s.q, s.qd, s.qdd, tau, w)
-                for s, tau, w in zip(self.samples, self.torques, weights, strict=True)
+                accumulate(self.columns, self.chain, s.q, s.qd, s.qdd, tau, w, signals=f)
+                for s, tau, w, f in zip(self.samples, self.torques, weights, self._signals, strict=True)
             )
+
+    @property
+    def _signals(self) -> Sequence[np.ndarray | None]:
+        return self.signals or [None] * len(self.samples)
 
     def _dense(self, rows: np.ndarray, weights: np.ndarray) -> Factors:
         """Factors of rows of the base regressor, in the columns of all parameters."""
@@ -133,24 +144,38 @@ class Problem:
         spread = np.zeros(len(self.prior))
         spread[self.base.kept] = values
         with jax.enable_x64(True):
-            return tuple(predict(self.columns, self.chain, spread, s.q, s.qd, s.qdd) for s in self.samples)
+            pairs = zip(self.samples, self._signals, strict=True)
+            return tuple(predict(self.columns, self.chain, spread, s.q, s.qd, s.qdd, f) for s, f in pairs)
 
     def measured_rows(self) -> list[np.ndarray]:
         """(N, n, b) of each run: the base regressor of what was measured."""
         if self.filtered:
             return [rows[:, :, :-1] for rows in self.filtered]
-        return [self.rows(s.q, s.qd, s.qdd) for s in self.samples]
+        return [self.rows(s.q, s.qd, s.qdd, f) for s, f in zip(self.samples, self._signals, strict=True)]
 
-    def rows(self, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray) -> Float[np.ndarray, "N n b"]:
-        """The base regressor of every sample, held in memory: 8 N n b bytes."""
-        out = np.empty((*q.shape, self.base.size))
+    @functools.cached_property
+    def acting_friction(self) -> tuple[np.ndarray | None, ...]:
+        """(steps, n, k) of each loop: the friction model's columns along its reference, as they act in a simulation."""
+        if self.friction is None:
+            return (None,) * len(self.loops)
+        return tuple(friction_signals(self.friction, reference_samples(loop), filtered=False) for loop in self.loops)
+
+    def rows(
+        self, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray, signals: np.ndarray | None = None
+    ) -> Float[np.ndarray, "N n b"]:
+        """The base regressor of every sample, held in memory: 8 N n b bytes; columns of signals are zero where None."""
+        k = len(self.prior) - len(self.columns.names(self.chain.n))
+        out = np.zeros((*q.shape, self.base.size))
+        if signals is not None:
+            out[:, :, self.base.size - k :] = signals
         with jax.enable_x64(True):
-            kept = jnp.asarray(self.base.kept)
+            kept = jnp.asarray(self.base.kept[: self.base.size - k])
             for at in range(0, len(q), CHUNK):  # one compiled shape for runs of every length
                 parts = [np.asarray(x[at : at + CHUNK], float) for x in (q, qd, qdd)]
                 size = len(parts[0])
                 parts = [jnp.asarray(np.concatenate([x, np.zeros((CHUNK - size, q.shape[1]))])) for x in parts]
-                out[at : at + size] = np.asarray(_rows(self.columns, self.chain, kept, *parts))[:size]
+                rigid = np.asarray(_rows(self.columns, self.chain, kept, *parts))[:size]
+                out[at : at + size, :, : len(kept)] = rigid
         return out
 
 
@@ -171,14 +196,16 @@ def estimation_problem(
     loops: ClosedLoop | Sequence[ClosedLoop] = (),
     start: Float[np.ndarray, " b"] | None = None,
     parallel_cutoff: float | None = None,
+    friction: RunFriction | None = None,
+    delays: float | Float[np.ndarray, " n"] | None = None,
 ) -> Problem:
     """The problem that estimators take.
 
     Args:
         chain: the robot; its numbers are the start of estimators that simulate.
         samples: the runs.
-        columns: what is identified; all drive terms where None.
-        base: the base parameters; found where None.
+        columns: what is identified; all drive terms where None, only the rotors' inertias beside a friction model.
+        base: the base parameters of the columns; found where None.
         weights: factors on the rows of each run; one where None.
         dead_zone: leave samples with |qd_j| below this out of joint j's equations [rad/s].
         independence: share of independent samples; 2 * 0.9 * torque cutoff / rate, at most 1, where None.
@@ -187,14 +214,21 @@ def estimation_problem(
         parallel_cutoff: low-pass torques and every column of the regressor alike, and thin both [Hz]: what a filter does to
             the edges of dry friction and to products of fast motions it then does on both sides of tau = W base. For runs that
             `preprocess` left at their full rate (stride=1) and filtered well above it. 8 N n b bytes of memory.
+        friction: a friction model, with memory or without, whose linear parameters are estimated beside the others, in place of
+            viscous, coulomb and offset; a `FrictionFit` where terms depend on loads. For runs at full rate (stride=1). Samples
+            before its memory is known are left out. 8 N n k bytes for k columns. Estimators that simulate let it act as along
+            the loop's reference, and compare torques with its columns along the simulated motion.
+        delays: by how many seconds each joint's torque comes late (`estimate_delay`): tau(t + delay) belongs to q(t). Samples
+            at the ends of a piece that have no such torque are left out.
 
     Raises:
         IdentificationError: there is no run, a run has another number of joints, there are not as many loops or weights as
-            runs, or a cutoff is not below half the samples' rate.
+            runs, a cutoff is not below half the samples' rate, delays are longer than a piece, or a friction model depends
+            on loads.
     """
     runs = (samples,) if isinstance(samples, Samples) else tuple(samples)
     closed = (loops,) if isinstance(loops, ClosedLoop) else tuple(loops)
-    columns = columns or Columns()
+    columns = columns or (Columns() if friction is None else Columns(("armature",)))
     if not runs:
         raise IdentificationError("there are no samples to estimate from")
     for k, s in enumerate(runs):
@@ -206,19 +240,30 @@ def estimation_problem(
     masks = [(np.abs(s.qd) >= dead_zone).astype(float) for s in runs]
     if weights is not None:
         masks = [m * np.asarray(w, float) for m, w in zip(masks, weights, strict=True)]
+    if delays is not None:
+        pairs = [align_torques(s, delays) for s in runs]
+        runs = tuple(s for s, _ in pairs)
+        masks = [m * inside for m, (_, inside) in zip(masks, pairs, strict=True)]
     with jax.enable_x64(True):
         model = as_float64(chain)
         base = base or base_parameters(chain, columns)
+        model = model if friction is None else without_friction(model)
+    signals: tuple[np.ndarray, ...] = ()
+    if friction is not None:
+        base = with_signals(base, model_of(friction).names(chain.n))
+        signals = tuple(friction_signals(friction, s) for s in runs)
+        masks = [m * model_of(friction).known(s) for m, s in zip(masks, runs, strict=True)]
     filtered = []
     if parallel_cutoff is not None:
-        whole = Problem(model, columns, base, runs, tuple(masks))
+        whole = Problem(model, columns, base, runs, tuple(masks), friction=friction, signals=signals)
         parts = [_parallel(whole, k, parallel_cutoff) for k in range(len(runs))]
         filtered, runs, masks = map(list, zip(*parts, strict=True))
+        signals = ()
     if independence is None:
         cutoffs = [min(s.torque_cutoff, parallel_cutoff or np.inf) for s in runs]
         independence = min(1.0, *(2 * 0.9 * cutoff / s.rate for cutoff, s in zip(cutoffs, runs, strict=True)))
     made = tuple(runs), tuple(masks), float(independence), closed, start, parallel_cutoff, tuple(filtered)
-    return Problem(model, columns, base, *made)
+    return Problem(model, columns, base, *made, friction=friction, signals=signals)
 
 
 def _parallel(problem: Problem, run: int, cutoff: float) -> tuple[np.ndarray, Samples, np.ndarray]:
@@ -229,7 +274,7 @@ def _parallel(problem: Problem, run: int, cutoff: float) -> tuple[np.ndarray, Sa
             f"run {run + 1}: parallel_cutoff is {cutoff:g} Hz; it lies between 0 and half the samples' rate, {s.rate / 2:g} Hz"
         )
     stride, margin = max(1, int(s.rate / (10 * cutoff))), round(2 * s.rate / cutoff)
-    rows = np.concatenate([problem.rows(s.q, s.qd, s.qdd), problem.torques[run][:, :, None]], axis=2)
+    rows = np.concatenate([problem.measured_rows()[run], problem.torques[run][:, :, None]], axis=2)
     keep, ends = [], [0]
     for first, last in s.segments:
         chosen = np.arange(first + margin, last - margin, stride)

@@ -15,6 +15,7 @@ from ..closed_loop import ClosedLoop, ClosedLoopMotion, simulate_closed_loop
 from ..columns import Columns
 from ..filters import low_pass
 from .problem import Problem
+from .whole_runs import friction_signals, samples_of
 
 HALVINGS = 8
 
@@ -29,16 +30,26 @@ class Motion(NamedTuple):
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _motion(columns: Columns, chain: Chain, loop: ClosedLoop, parameters: Array) -> ClosedLoopMotion:
-    return simulate_closed_loop(loop, chain, columns, parameters)
+def _motion(columns: Columns, chain: Chain, loop: ClosedLoop, friction: Array | None, parameters: Array):
+    return _simulated(columns, chain, loop, friction, parameters)
+
+
+def _simulated(
+    columns: Columns, chain: Chain, loop: ClosedLoop, friction: Array | None, parameters: Array
+) -> ClosedLoopMotion:
+    """The loop's motion; friction (steps, n, k) stands for the last k parameters."""
+    if friction is None:
+        return simulate_closed_loop(loop, chain, columns, parameters)
+    p = parameters.shape[0] - friction.shape[2]
+    return simulate_closed_loop(loop, chain, columns, parameters[:p], resistance=friction @ parameters[p:])
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _sensitivity(columns: Columns, chain: Chain, loop: ClosedLoop, parameters: Array, directions: Array):
+def _sensitivity(columns: Columns, chain: Chain, loop: ClosedLoop, friction, parameters: Array, directions: Array):
     """(N, n) positions and their (N, n, b) derivatives along the directions (p, b): forward mode, one vmap over them."""
 
     def positions(values):
-        q = simulate_closed_loop(loop, chain, columns, parameters + directions @ values).q
+        q = _simulated(columns, chain, loop, friction, parameters + directions @ values).q
         return q, q
 
     jacobian, q = jax.jacfwd(positions, has_aux=True)(jnp.zeros(directions.shape[1], parameters.dtype))
@@ -61,7 +72,8 @@ def check_loops(problem: Problem, method: str) -> None:
 def motion(problem: Problem, run: int, values: np.ndarray) -> Motion | None:
     """The simulated motion of a run, in NumPy; None where the loop is not stable with these values."""
     with jax.enable_x64(True):
-        found = _motion(problem.columns, problem.chain, problem.loops[run], jnp.asarray(problem.full(values)))
+        loop, acting = problem.loops[run], problem.acting_friction[run]
+        found = _motion(problem.columns, problem.chain, loop, acting, jnp.asarray(problem.full(values)))
         q, qd, qdd, tau = (np.asarray(x) for x in found)
     return Motion(q, qd, qdd, tau) if all(np.isfinite(x).all() for x in (q, qd, qdd, tau)) else None
 
@@ -70,7 +82,8 @@ def sensitivities(problem: Problem, run: int, values: np.ndarray) -> tuple[np.nd
     """(N, n) positions at the run's samples and their (N, n, b) derivatives by the base parameters, filtered as those were."""
     with jax.enable_x64(True):
         full, directions = jnp.asarray(problem.full(values)), jnp.asarray(problem.completion)
-        found = _sensitivity(problem.columns, problem.chain, problem.loops[run], full, directions)
+        loop, acting = problem.loops[run], problem.acting_friction[run]
+        found = _sensitivity(problem.columns, problem.chain, loop, acting, full, directions)
     cutoff = problem.samples[run].position_cutoff
     q, jacobian = (at_samples(problem, run, np.asarray(x), cutoff) for x in found)
     return q, jacobian
@@ -94,7 +107,11 @@ def simulated_rows(problem: Problem, values: np.ndarray) -> list[np.ndarray] | N
         moved = motion(problem, run, values)
         if moved is None:
             return None
-        w = problem.rows(moved.q, moved.qd, moved.qdd)
+        signals = None
+        if problem.friction is not None:
+            loop = problem.loops[run]
+            signals = friction_signals(problem.friction, samples_of(loop.t_0, loop.rate, *moved))
+        w = problem.rows(moved.q, moved.qd, moved.qdd, signals)
         if problem.parallel_cutoff is not None and problem.parallel_cutoff < 0.45 * problem.loops[run].rate:
             w = low_pass(w, problem.loops[run].rate, problem.parallel_cutoff)
         out.append(at_samples(problem, run, w, samples.torque_cutoff))

@@ -102,22 +102,22 @@ def _assembly(columns, chain, parts):
     n, count = chain.n, len(parts[0])
 
     @functools.partial(jax.jit, static_argnums=0)
-    def rows_of(mesh, *samples):
-        def local(*samples):
+    def rows_of(mesh, samples):
+        def local(samples):
             def add(total, x):
-                rows = jax.lax.optimization_barrier(joint_rows(columns, layout, chain, *x))  # computed, whoever uses it
+                rows = jax.lax.optimization_barrier(joint_rows(columns, layout, chain, x))  # computed, whoever uses it
                 return total + sum(w[0, 0] for w in rows), None
 
             return jax.lax.scan(add, jax.numpy.zeros(()), by_block(layout, samples))[0][None]
 
         by_rows = jax.sharding.PartitionSpec(mesh.axis_names)
-        return jax.shard_map(local, mesh=mesh, in_specs=by_rows, out_specs=by_rows, check_vma=False)(*samples)
+        return jax.shard_map(local, mesh=mesh, in_specs=by_rows, out_specs=by_rows, check_vma=False)(samples)
 
     def block(at):
         block = [np.asarray(x[at : at + size]) for x in parts]
         block += [np.ones_like(block[0]), np.zeros((len(block[0]), n, 0))]
         with jax.enable_x64(True):
-            return float(np.asarray(rows_of(mesh, *placed(block, size, layout, mesh, chain.dtype))).sum())
+            return float(np.asarray(rows_of(mesh, placed(block, size, layout, mesh, chain.dtype))).sum())
 
     block(0)
 
