@@ -157,6 +157,7 @@ from .identification.columns import (
     Columns as Columns,
     ExtraColumns as ExtraColumns,
     coupled_drive as coupled_drive,
+    joint_springs as joint_springs,
 )
 from .identification.comparison import (
     ComparedRun as ComparedRun,
@@ -348,6 +349,10 @@ from .identification.resimulation import (
 from .identification.result import (
     Evaluation as Evaluation,
     Identification as Identification,
+)
+from .identification.settings import (
+    Settings as Settings,
+    choose_settings as choose_settings,
 )
 from .identification.stream import (
     accumulate_stream as accumulate_stream,

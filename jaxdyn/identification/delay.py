@@ -2,6 +2,8 @@
 
 import dataclasses
 import itertools
+from collections.abc import Sequence
+from typing import Literal
 
 import jax
 import numpy as np
@@ -14,7 +16,7 @@ from ..io.rows import segments
 from ..model.chain import Chain
 from .accumulate import CHUNK
 from .loaded_runs import FRICTION_TERMS, Model, columns_of, friction_columns, model_of
-from .preprocessing import LEAST_SAMPLES, Samples, preprocess
+from .preprocessing import LEAST_SAMPLES, Samples, preprocess, split
 
 BLOCKS = 20  # stretches of the run that are left out in turn
 SHIFTS = 10  # to either side of none
@@ -44,7 +46,7 @@ class Delay:
 
 def estimate_delay(
     chain: Chain,
-    log: Log | Samples,
+    log: Log | Samples | Sequence[Log | Samples],
     *,
     longest: float = 0.05,
     position_cutoff: float | None = None,
@@ -63,7 +65,7 @@ def estimate_delay(
 
     Args:
         chain: the robot's kinematics and gravity; its inertias are not used.
-        log: a run in which the joints move, many reversals at best.
+        log: a run in which the joints move, many reversals at best; or several, which have one delay a joint.
         longest: shifts up to this, to either side, are tried [s].
         position_cutoff, torque_cutoff, stride: as in `preprocess`.
 
@@ -72,39 +74,43 @@ def estimate_delay(
 
     Cost: 5000 samples of 6 joints in about 2 s after compilation.
     """
-    samples = (
-        log
-        if isinstance(log, Samples)
-        else preprocess(log, position_cutoff=position_cutoff, torque_cutoff=torque_cutoff, stride=stride)
-    )
-    if samples.n != chain.n:
-        raise LogError(f"the log has {samples.n} joints, the model has {chain.n}: {', '.join(chain.joint_names)}")
     if not longest > 0:
         raise LogError(f"the longest delay to try is {longest:g} s; it is positive")
     shifts = np.linspace(-longest, longest, 2 * SHIFTS + 1)
-    samples, shifted = _shifted(samples, shifts)
+    runs = []
+    for run in [log] if isinstance(log, Log | Samples) else log:
+        if isinstance(run, Log):
+            run = preprocess(run, position_cutoff=position_cutoff, torque_cutoff=torque_cutoff, stride=stride)
+            position_cutoff, torque_cutoff = run.position_cutoff, run.torque_cutoff
+        if run.n != chain.n:
+            raise LogError(f"the log has {run.n} joints, the model has {chain.n}: {', '.join(chain.joint_names)}")
+        runs.append(shifted_torques(run, shifts))
+    count = sum(len(samples) for samples, _ in runs)
     with jax.enable_x64(True):
         model = model_of(chain, chain.n - 1, FRICTION_TERMS, (), known_arm=False)
         own = None  # (n, a) parameters of each joint's own
         for _ in range(LOAD_PASSES):
-            factors = _factors(model, samples, shifted, own)
+            factors = np.concatenate([_factors(model, samples, shifted, own) for samples, shifted in runs])
             total = _merged(factors)
             width = total.shape[2] - len(shifts)
             fits = [np.linalg.lstsq(r[:, :width], r[:, width + SHIFTS], rcond=1e-10)[0] for r in total]
             own = np.stack(fits)[:, : width - len(model.friction)]
     squares = _squares(total, len(shifts))
-    seconds, least, inside = _least(shifts, squares)
+    seconds, least, inside = least_by_parabola(shifts, squares)
     values = np.stack(
-        [_least(shifts, _squares(_merged(np.delete(factors, b, axis=0)), len(shifts)))[0] for b in range(len(factors))]
+        [
+            least_by_parabola(shifts, _squares(_merged(np.delete(factors, b, axis=0)), len(shifts)))[0]
+            for b in range(len(factors))
+        ]
     )
     spread = values - values.mean(axis=0)
-    rms = np.sqrt(squares / len(samples))
+    rms = np.sqrt(squares / count)
     none = np.where(rms[SHIFTS] > 0, rms[SHIFTS], 1.0)
     return Delay(
         seconds=seconds,
         standard_deviations=np.sqrt((1 - 1 / len(factors)) * (spread**2).sum(axis=0)),
         inside=inside,
-        gain=100 * (1 - np.sqrt(np.maximum(least, 0) / len(samples)) / none),
+        gain=100 * (1 - np.sqrt(np.maximum(least, 0) / count) / none),
         shifts=shifts,
         residuals=rms,
     )
@@ -149,7 +155,43 @@ def without_delay(log: Log, seconds: float | Float[np.ndarray, " n"]) -> Log:
     )
 
 
-def _shifted(samples: Samples, shifts: np.ndarray) -> tuple[Samples, np.ndarray]:
+def known_or_estimated(
+    chain: Chain,
+    logs: Sequence[Log],
+    delay: float | Sequence[float] | Float[np.ndarray, " n"] | Literal["estimated"],
+    share: float = 1.0,
+    *,
+    position_cutoff: float | None = None,
+    torque_cutoff: float | None = None,
+) -> tuple[Float[np.ndarray, " n"], tuple[str, ...]]:
+    """One delay a joint [s]: as given, or "estimated" from the first share of each log; and what there is to say about them.
+
+    A joint whose torque no shift explains best keeps its own time.
+
+    Raises:
+        LogError: not one finite delay or one a joint; another word than "estimated".
+    """
+    if isinstance(delay, str):
+        if delay != "estimated":
+            raise LogError(f'the delay is {delay!r}; give seconds, one number or one a joint, or "estimated"')
+        runs = []
+        for log in logs:
+            run = preprocess(log, position_cutoff=position_cutoff, torque_cutoff=torque_cutoff)
+            position_cutoff, torque_cutoff = run.position_cutoff, run.torque_cutoff
+            runs.append(run if share == 1.0 else split(run, share)[0])
+        found = estimate_delay(chain, runs)
+        notes = tuple(
+            f"{chain.joint_names[j]}: no delay of its torque was found within {1e3 * found.shifts[-1]:g} ms; none was taken out"
+            for j in np.flatnonzero(~found.inside)
+        )
+        return np.where(found.inside, found.seconds, 0.0), notes
+    seconds = np.asarray(delay, float)
+    if seconds.shape not in ((), (chain.n,)) or not np.all(np.isfinite(seconds)):
+        raise LogError(f"the delay is {delay}; give a finite number of seconds, one or one a joint ({chain.n})")
+    return np.broadcast_to(seconds, (chain.n,)).copy(), ()
+
+
+def shifted_torques(samples: Samples, shifts: np.ndarray) -> tuple[Samples, np.ndarray]:
     """The samples from which all shifts stay within their piece, and (N, n, k) torques at those shifts."""
     rows, torques = [], []
     for start, stop in samples.segments:
@@ -206,7 +248,7 @@ def _squares(r: np.ndarray, k: int) -> np.ndarray:
     return np.stack(out, axis=1)
 
 
-def _least(shifts: np.ndarray, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def least_by_parabola(shifts: np.ndarray, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Where each column of squares is least by a parabola through its three least, how small it is, and whether inside."""
     k = np.argmin(squares, axis=0)
     inside = (k > 0) & (k < len(shifts) - 1)

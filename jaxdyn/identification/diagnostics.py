@@ -99,11 +99,19 @@ def diagnose(
         for s in samples:
             factors = accumulate(columns, as_float64(chain), s.q, s.qd, s.qdd, s.tau, start=factors)
         assert factors is not None
+    return tuple(_findings(chain, samples, columns, base, factors))
+
+
+def _findings(
+    chain: Chain, samples: list[Samples], columns: Columns, base: BaseParameters, factors: Factors
+) -> list[Finding]:
+    """What is wrong, by the factors of the columns and torques along the samples."""
+    with jax.enable_x64(True):
         independence = min(_independence(s) for s in samples)
         findings = _prior(chain)
         short = _short(factors, base, independence)
         if short:
-            return (*findings, *short)
+            return [*findings, *short]
         signs = _signs(chain, columns, factors, base, independence)
         findings += [_sign(chain.joint_names[j]) for j in np.flatnonzero(signs < 0)]
         righted = Factors(factors.r.copy(), factors.counts)
@@ -111,23 +119,24 @@ def diagnose(
         findings += _gains(chain, samples, signs)
         findings += _scale(chain, columns, righted, base)
         findings += _unexcited(chain, columns, righted, base, independence)
-    return tuple(findings)
+    return findings
 
 
 def diagnose_identification(result: Identification) -> tuple[Finding, ...]:
     """What is wrong with the runs that were fitted, and with what came out: inertias, friction and armature.
 
-    Besides the findings of `diagnose` on the fitted runs, *result*: links whose identified inertia no body can have;
-    *friction*: viscous or Coulomb friction, or an armature that the base parameters hold by itself, negative by more
-    than four standard deviations.
+    Besides the findings of `diagnose` on the fitted runs, which take the factors of the fit where friction was among its
+    columns, *result*: links whose identified inertia no body can have; *friction*: viscous or Coulomb friction, or an
+    armature that the base parameters hold by itself, negative by more than four standard deviations.
 
     Args:
         result: of `identify`.
     """
-    columns = result.columns
-    if result.friction is not None:
-        columns = with_friction_terms(columns)
-    findings = list(diagnose(result.prior, [e.samples for e in result.fitted], columns=columns))
+    samples = [e.samples for e in result.fitted]
+    if result.friction is None:
+        findings = _findings(result.prior, samples, result.columns, result.base, result.factors)
+    else:  # the factors are without the friction that tells signs
+        findings = list(diagnose(result.prior, samples, columns=with_friction_terms(result.columns)))
     for sentence in result.impossible:
         findings.append(Finding("result", (_quoted(sentence),), f"identified: {sentence}"))
     flipped = {name for f in findings if f.kind == "sign" for name in f.about}

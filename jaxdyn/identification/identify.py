@@ -7,6 +7,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from ..errors import IdentificationError
 from ..io.check import STILL
@@ -14,7 +15,7 @@ from ..io.log import Log, named_apart
 from ..model.chain import Chain
 from .accumulate import Factors, accumulate, predict
 from .base_parameters import as_float64, base_parameters
-from .columns import DRIVE_TERMS, Columns, DriveTerm, ExtraColumns
+from .columns import DRIVE_TERMS, Columns, DriveTerm, ExtraColumns, joint_springs
 from .completion import (
     STAND_IN_MASS,
     STAND_IN_RADIUS,
@@ -27,12 +28,14 @@ from .completion import (
 )
 from .consistent import ConsistentEstimate, consistent_least_squares, consistent_problem
 from .constraints import Constraints, no_constraints, total_mass_constraint
+from .delay import known_or_estimated, without_delay
 from .estimators import Estimate, ordinary_least_squares, weighted_least_squares
 from .friction_fit import FrictionFit, chain_with_friction
 from .friction_model import FrictionModel
 from .preprocessing import Samples, default_stride, preprocess, split
 from .priors import Divergence, entropic_divergence
 from .result import Evaluation as Evaluation, Identification as Identification
+from .settings import Settings, choose_settings
 from .stretches import (
     Stretch,
     fit_friction_beside,
@@ -76,12 +79,14 @@ def identify(
     position_cutoff: float | None = None,
     torque_cutoff: float | None = None,
     stride: int | None = None,
+    delay: float | Sequence[float] | Float[np.ndarray, " n"] | Literal["estimated"] | None = None,
     consistent: bool = True,
     mass: float | None = None,
     constraints: Constraints | None = None,
     prior_weight: float = 1.0,
     divergence: Divergence = entropic_divergence,
     friction: FrictionModel | Literal["chosen"] | None = None,
+    settings: Settings | Literal["chosen"] | None = None,
     progress: Progress | None = None,
 ) -> Identification:
     """Identify a robot's inertial parameters, friction and armature from logged motion.
@@ -105,6 +110,9 @@ def identify(
         position_cutoff: low-pass on positions [Hz]; chosen from the first run, for all, where None.
         torque_cutoff: low-pass on torques [Hz]; the positions' where None.
         stride: keep every stride-th sample after filtering; chosen from the rates where None.
+        delay: how much later than the positions the torques were logged [s], one number or one a joint, which is taken out of
+            all logs (`without_delay`); "estimated" finds it from what is fitted (`estimate_delay`), and where
+            part of that is held out, without looking at it.
         consistent: only links of positive density, and no negative armature or friction. Otherwise the chain becomes the
             full set nearest its own that has the base parameters of weighted least squares, whether it can exist or not.
         mass: what all links that move weigh together [kg], where it is known.
@@ -114,6 +122,9 @@ def identify(
         friction: a friction model (`FrictionModel`) in place of the drive terms viscous, coulomb and offset, fitted at the
             log's rate (`fit_friction`); "chosen" takes the best of the usual ones for each joint (`choose_friction`), which
             takes some minutes. The chain gets the viscous, Coulomb and constant friction nearest it.
+        settings: delays, widths of the Coulomb friction's smooth sign and springs a joint; "chosen" chooses them by
+            cross-validation within what is fitted (`choose_settings`), and where part of that is held out, without looking
+            at it.
         progress: called with (stage, done, total).
 
     Raises:
@@ -140,8 +151,22 @@ def identify(
             f"{span.min():.2g}), so that its friction and most of its inertia cannot be identified; add a log that moves it, "
             "or hold it fixed in the model"
         )
-    if isinstance(friction, str) and friction != "chosen":
-        raise IdentificationError(f'friction is a FrictionModel, "chosen" or None, not {friction!r}')
+    for name, option in (("friction", friction), ("settings", settings)):
+        if isinstance(option, str) and option != "chosen":
+            raise IdentificationError(f'{name} is {option!r}; it is a {name.title()}, "chosen" or None')
+    report = progress or (lambda stage, done, total: None)
+    filters = {"position_cutoff": position_cutoff, "torque_cutoff": torque_cutoff}
+    share, said = 1.0 if validate else 1 - holdout, ()
+    if settings is not None:
+        if delay is not None:
+            raise IdentificationError("settings hold the delays: give delay or settings, not both")
+        if isinstance(settings, str):
+            report("choosing settings", 0, 1)
+            given = {"drive_terms": drive_terms, "extra": extra, "stride": stride, "share": share}
+            settings = choose_settings(chain, logs, **given, **filters)
+            report("choosing settings", 1, 1)
+        chain, delay = settings.chain(chain), settings.delay
+        extra = (*extra, joint_springs(chain, settings.springs)) if settings.springs else extra
     own: tuple[DriveTerm, ...] = tuple(t for t in drive_terms if friction is None or t == "armature")
     columns = Columns(own, tuple(extra))
     names = columns.names(chain.n)
@@ -150,7 +175,12 @@ def identify(
         known = known + total_mass_constraint(names, mass)
     if known.size and not consistent:
         raise IdentificationError("a known mass and other constraints take part in a consistent estimate only")
-    report = progress or (lambda stage, done, total: None)
+    delays = None
+    if delay is not None:
+        report("delays", 0, 1)
+        delays, said = known_or_estimated(chain, logs, delay, share, **filters)
+        logs, validate = ([without_delay(log, delays) for log in some] for some in (logs, validate))
+        report("delays", 1, 1)
 
     prepared: list[Samples] = []
     for log in (*logs, *validate):
@@ -249,6 +279,7 @@ def identify(
         for log, s in zip((*logs, *validate), prepared, strict=True)
         for note in dict.fromkeys((*log.notes, *s.notes))
     )
+    notes = (*said, *notes)
     if bodiless:
         notes = (
             f"the model has no inertials for {', '.join(bodiless)}: a sphere of {STAND_IN_MASS:g} kg and {STAND_IN_RADIUS:g} m "
@@ -279,6 +310,9 @@ def identify(
         validation=tuple(held),
         validation_refit=not validate,
         friction=known_friction,
+        delay=delays,
+        settings=settings,
+        factors=factors,
         impossible=impossible_links(identified),
         notes=notes,
     )

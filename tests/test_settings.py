@@ -1,0 +1,126 @@
+"""Springs, delays and what cross-validation chooses: on runs of a known arm, and on a real one's log."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxdyn.cli import main
+from jaxdyn.dynamics.friction import passive_force
+from jaxdyn.dynamics.inverse import inverse_dynamics
+from jaxdyn.errors import IdentificationError, LogError
+from jaxdyn.identification.columns import Columns, ExtraColumns, coupled_drive, joint_springs
+from jaxdyn.identification.completion import prior_parameters, with_parameters
+from jaxdyn.identification.diagnostics import diagnose, diagnose_identification
+from jaxdyn.identification.excitation import random_excitation
+from jaxdyn.identification.identify import identify
+from jaxdyn.identification.parametric import model_torque, parameters_of
+from jaxdyn.identification.prior_scale import prior_scales
+from jaxdyn.identification.settings import choose_settings
+from jaxdyn.io.log import Log
+from jaxdyn.report.html import report_html
+from regression import known_arm, states
+
+FILTER = {"position_cutoff": 20.0}
+DELAY = np.array([0.004, 0.0, 0.0075])
+WIDTH = np.array([0.05, 0.01, 0.1])
+
+
+@pytest.fixture(scope="module")
+def arm():
+    """With springs at the outer joints and a smooth sign of another width at each."""
+    leaves = {"stiffness": jnp.array([3.0, 0.0, -2.0]), "coulomb_velocity": jnp.asarray(WIDTH)}
+    return dataclasses.replace(known_arm(), **leaves)
+
+
+@pytest.fixture(scope="module")
+def given(arm):
+    """The arm as it is thought to be: no springs, one width."""
+    return dataclasses.replace(arm, stiffness=jnp.zeros(3), coulomb_velocity=jnp.full(3, 0.02))
+
+
+@pytest.fixture(scope="module")
+def log(arm):
+    """A run with late torques and some noise."""
+    t = np.arange(6000) / 500.0
+    q, qd, qdd = random_excitation(arm, 12.0, 5, 1)(jnp.asarray(t))
+    tau = np.asarray(jax.vmap(lambda *x: inverse_dynamics(arm, *x) + passive_force(arm, *x[:2]))(q, qd, qdd))
+    late = np.stack([np.interp(t - d, t, tau[:, j]) for j, d in enumerate(DELAY)], axis=1)
+    return Log(t, np.asarray(q), None, late + 0.02 * np.random.default_rng(0).normal(size=tau.shape))
+
+
+def test_springs_are_columns_with_a_leaf(arm, given):
+    extra = joint_springs(arm, (1, 3))
+    assert extra.names == ("k1", "k3") and extra is joint_springs(arm, (1, 3))
+    columns = Columns(extra=(coupled_drive(1, 2), extra))
+    parameters = prior_parameters(arm, columns)
+    np.testing.assert_array_equal(parameters[-2:], [3.0, -2.0])
+    np.testing.assert_array_equal(parameters_of(arm, columns), parameters)
+    np.testing.assert_array_equal(with_parameters(given, columns, parameters).stiffness, arm.stiffness)
+    q, qd, qdd = (jnp.asarray(x[0]) for x in states(1))
+    w = columns.matrix(given, q, qd, qdd)
+    wide = dataclasses.replace(given, coulomb_velocity=arm.coulomb_velocity)
+    torque = inverse_dynamics(arm, q, qd, qdd) + passive_force(arm, q, qd)
+    np.testing.assert_allclose(columns.matrix(wide, q, qd, qdd) @ parameters, torque, rtol=1e-12)
+    np.testing.assert_allclose(model_torque(columns, given, jnp.asarray(parameters), q, qd, qdd), w @ parameters)
+    with pytest.raises(IdentificationError, match=r"joints \(1, 1\)"):
+        joint_springs(arm, (1, 1))
+    with pytest.raises(IdentificationError, match="of 2 joints"):
+        ExtraColumns(("a",), ("1",), extra.matrix, "stiffness", (1, 3))
+
+
+def test_chosen_settings_and_what_comes_of_them(arm, given, log):
+    result = identify(given, log, settings="chosen", **FILTER)
+    found = result.settings
+    np.testing.assert_allclose(found.delay, DELAY, atol=3e-4)
+    np.testing.assert_array_equal(found.coulomb_velocity, WIDTH)
+    assert found.springs == (1, 3) and np.all(found.errors <= found.errors_before)
+    assert str(found).count("\n") == 3
+    np.testing.assert_allclose(result.chain.stiffness, arm.stiffness, atol=0.02)
+    assert result.validation[0].fit.total_relative < 1.0
+    np.testing.assert_array_equal(result.delay, found.delay)
+    late = log.t > 0.75 * log.t[-1]
+    other = dataclasses.replace(log, tau=np.where(late[:, None], -log.tau, log.tau))
+    again = choose_settings(given, other, share=0.7, **FILTER)  # never looks at what is held out
+    np.testing.assert_allclose(again.delay, found.delay, rtol=0, atol=1e-12)
+    # one delay, given and found
+    late = identify(given, log, delay=list(DELAY), extra=[joint_springs(given)], **FILTER)
+    np.testing.assert_array_equal(late.delay, DELAY)
+    assert "torques taken 4, 0, 7.5 ms later" in report_html(late)
+    with pytest.raises(IdentificationError, match="not both"):
+        identify(given, log, delay=0.0, settings="chosen")
+    with pytest.raises(IdentificationError, match="'best'"):
+        identify(given, log, settings="best")  # type: ignore[arg-type]
+    with pytest.raises(LogError, match="one a joint"):
+        identify(given, log, delay=[0.0, 1.0])
+    # the findings come from the factors of the fit
+    assert diagnose_identification(late) == diagnose(given, [e.samples for e in late.fitted], columns=late.columns)
+
+
+def test_a_gain_that_only_the_given_model_tells(arm, log):
+    from jaxdyn.identification.preprocessing import preprocess
+
+    samples = preprocess(log, **FILTER)
+    rough = dataclasses.replace(arm, inertia=arm.inertia * jnp.array([1.2, 0.9, 1.1])[:, None])
+    with jax.enable_x64(True):
+        found = prior_scales(rough, [samples])
+    assert found.judged.any() and np.all(np.abs(np.log(found.factors[found.judged])) < 0.3)
+
+
+def test_options_of_the_command(monkeypatch, tmp_path, capsys):
+    calls = []
+
+    def stop(*given, **options):
+        calls.append(options)
+        raise IdentificationError("stopped by the test")
+
+    monkeypatch.setattr("jaxdyn.identification.identify.identify", stop)
+    for text, expected in (("estimated", "estimated"), ("0.004", 0.004), ("0.1,0.2", [0.1, 0.2])):
+        assert main(["identify", "--delay", text, "--springs", "--quiet", "--out", str(tmp_path / "a")]) == 1
+        assert calls[-1]["delay"] == expected and calls[-1]["extra"][0].leaf == "stiffness"
+    assert main(["identify", "--settings", "chosen", "--quiet", "--out", str(tmp_path / "a")]) == 1
+    assert calls[-1]["settings"] == "chosen" and calls[-1]["extra"] == []
+    assert main(["identify", "--settings", "chosen", "--springs"]) == 2
+    assert "leave --delay and --springs out" in capsys.readouterr().err
