@@ -17,6 +17,7 @@ from jaxdyn.identification.diagnostics import diagnose, diagnose_identification
 from jaxdyn.identification.excitation import random_excitation
 from jaxdyn.identification.identify import identify
 from jaxdyn.identification.parametric import model_torque, parameters_of
+from jaxdyn.identification.preprocessing import preprocess
 from jaxdyn.identification.prior_scale import prior_scales
 from jaxdyn.identification.settings import choose_settings
 from jaxdyn.io.log import Log
@@ -71,6 +72,7 @@ def test_springs_are_columns_with_a_leaf(arm, given):
         ExtraColumns(("a",), ("1",), extra.matrix, "stiffness", (1, 3))
 
 
+@pytest.mark.thorough
 def test_chosen_settings_and_what_comes_of_them(arm, given, log):
     result = identify(given, log, settings="chosen", **FILTER)
     found = result.settings
@@ -99,14 +101,15 @@ def test_chosen_settings_and_what_comes_of_them(arm, given, log):
     assert diagnose_identification(late) == diagnose(given, [e.samples for e in late.fitted], columns=late.columns)
 
 
-def test_a_gain_that_only_the_given_model_tells(arm, log):
-    from jaxdyn.identification.preprocessing import preprocess
-
+def test_scales_against_the_given_model(arm, log):
     samples = preprocess(log, **FILTER)
     rough = dataclasses.replace(arm, inertia=arm.inertia * jnp.array([1.2, 0.9, 1.1])[:, None])
     with jax.enable_x64(True):
         found = prior_scales(rough, [samples])
-    assert found.judged.any() and np.all(np.abs(np.log(found.factors[found.judged])) < 0.3)
+        twice = prior_scales(rough, [dataclasses.replace(samples, tau=2 * samples.tau)])
+    assert found.judged.all() and np.all(np.abs(np.log(found.factors)) < 0.25)
+    np.testing.assert_allclose(twice.factors, 2 * found.factors, rtol=1e-8)
+    np.testing.assert_allclose(twice.deviations, found.deviations, rtol=1e-6)
 
 
 def test_options_of_the_command(monkeypatch, tmp_path, capsys):

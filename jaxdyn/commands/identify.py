@@ -130,7 +130,7 @@ def add(commands) -> None:
         "--settings",
         choices=("given", "chosen"),
         default="given",
-        help="chosen: delays, widths of the smooth sign and springs a joint, by cross-validation on what is fitted",
+        help="chosen: the filter, and dry friction, springs and delays a joint, by cross-validation on what is fitted",
     )
     option("--mass", type=positive, metavar="KG", help="what all moving links weigh together, where it is known")
     option(

@@ -84,7 +84,7 @@ def estimate_delay(
             position_cutoff, torque_cutoff = run.position_cutoff, run.torque_cutoff
         if run.n != chain.n:
             raise LogError(f"the log has {run.n} joints, the model has {chain.n}: {', '.join(chain.joint_names)}")
-        runs.append(shifted_torques(run, shifts))
+        runs.append(shifted_torques(run, shifts)[:2])
     count = sum(len(samples) for samples, _ in runs)
     with jax.enable_x64(True):
         model = model_of(chain, chain.n - 1, FRICTION_TERMS, (), known_arm=False)
@@ -191,8 +191,8 @@ def known_or_estimated(
     return np.broadcast_to(seconds, (chain.n,)).copy(), ()
 
 
-def shifted_torques(samples: Samples, shifts: np.ndarray) -> tuple[Samples, np.ndarray]:
-    """The samples from which all shifts stay within their piece, and (N, n, k) torques at those shifts."""
+def shifted_torques(samples: Samples, shifts: np.ndarray) -> tuple[Samples, np.ndarray, np.ndarray]:
+    """The samples from which all shifts stay within their piece, (N, n, k) torques at those shifts, and the rows kept."""
     rows, torques = [], []
     for start, stop in samples.segments:
         t = samples.t[start:stop]
@@ -208,7 +208,7 @@ def shifted_torques(samples: Samples, shifts: np.ndarray) -> tuple[Samples, np.n
         )
     kept = np.concatenate(rows)
     cut = {name: getattr(samples, name)[kept] for name in ("t", "q", "qd", "qdd", "tau")}
-    return dataclasses.replace(samples, **cut, segments=((0, len(kept)),)), np.concatenate(torques)
+    return dataclasses.replace(samples, **cut, segments=((0, len(kept)),)), np.concatenate(torques), kept
 
 
 def _factors(model: Model, samples: Samples, shifted: np.ndarray, own: np.ndarray | None) -> np.ndarray:

@@ -122,9 +122,9 @@ def identify(
         friction: a friction model (`FrictionModel`) in place of the drive terms viscous, coulomb and offset, fitted at the
             log's rate (`fit_friction`); "chosen" takes the best of the usual ones for each joint (`choose_friction`), which
             takes some minutes. The chain gets the viscous, Coulomb and constant friction nearest it.
-        settings: delays, widths of the Coulomb friction's smooth sign and springs a joint; "chosen" chooses them by
-            cross-validation within what is fitted (`choose_settings`), and where part of that is held out, without looking
-            at it.
+        settings: the filter, and joint by joint dry friction, springs and delays; "chosen" chooses them by cross-validation
+            within what is fitted (`choose_settings`), and where part of that is held out, without looking at it. Where it
+            holds a friction model, that takes the place of `friction` unless one is given.
         progress: called with (stage, done, total).
 
     Raises:
@@ -166,6 +166,10 @@ def identify(
             settings = choose_settings(chain, logs, **given, **filters)
             report("choosing settings", 1, 1)
         chain, delay = settings.chain(chain), settings.delay
+        friction = settings.friction if friction is None else friction
+        if settings.cutoff is not None:
+            position_cutoff = torque_cutoff = settings.cutoff
+            filters = {"position_cutoff": position_cutoff, "torque_cutoff": torque_cutoff}
         extra = (*extra, joint_springs(chain, settings.springs)) if settings.springs else extra
     own: tuple[DriveTerm, ...] = tuple(t for t in drive_terms if friction is None or t == "armature")
     columns = Columns(own, tuple(extra))

@@ -14,7 +14,7 @@ from .loaded_runs import _arm_torque
 from .preprocessing import Samples
 
 BLOCKS = 20  # stretches of the runs that are left out in turn
-ALIKE = 0.5  # correlation with the model's torque below which a joint's factor means nothing
+ALIKE = 0.4  # correlation with the model's torque below which a joint's factor means nothing
 CERTAIN = 0.15  # relative standard deviation above which it is not judged
 
 
