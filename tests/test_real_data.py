@@ -1,7 +1,6 @@
 """Logs of four real arms, against the figures that others have published or computed for them."""
 
 import csv
-import dataclasses
 import json
 import pathlib
 import subprocess

@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Literal
 
 import jax
 import numpy as np
@@ -16,7 +15,7 @@ from ..io.rows import segments
 from ..model.chain import Chain
 from .accumulate import CHUNK
 from .loaded_runs import FRICTION_TERMS, Model, columns_of, friction_columns, model_of
-from .preprocessing import LEAST_SAMPLES, Samples, preprocess, split
+from .preprocessing import LEAST_SAMPLES, Samples, preprocess
 
 BLOCKS = 20  # stretches of the run that are left out in turn
 SHIFTS = 10  # to either side of none
@@ -61,7 +60,8 @@ def estimate_delay(
     least of r_j^2 gives the delay far below the step of the samples.
 
     Friction tells most of it, at every reversal: friction that builds up over a way, as in presliding, looks like a delay of
-    the torque, of some milliseconds at slow reversals.
+    the torque, of some milliseconds at slow reversals, and of tens of them where it is soft. `choose_settings` looks for delays
+    beside such friction, by the error on stretches left out.
 
     Args:
         chain: the robot's kinematics and gravity; its inertias are not used.
@@ -153,42 +153,6 @@ def without_delay(log: Log, seconds: float | Float[np.ndarray, " n"]) -> Log:
         tau=np.concatenate(tau),
         notes=(*log.notes, f"torques taken {listed} ms later, joint by joint, against their delay"),
     )
-
-
-def known_or_estimated(
-    chain: Chain,
-    logs: Sequence[Log],
-    delay: float | Sequence[float] | Float[np.ndarray, " n"] | Literal["estimated"],
-    share: float = 1.0,
-    *,
-    position_cutoff: float | None = None,
-    torque_cutoff: float | None = None,
-) -> tuple[Float[np.ndarray, " n"], tuple[str, ...]]:
-    """One delay a joint [s]: as given, or "estimated" from the first share of each log; and what there is to say about them.
-
-    A joint whose torque no shift explains best keeps its own time.
-
-    Raises:
-        LogError: not one finite delay or one a joint; another word than "estimated".
-    """
-    if isinstance(delay, str):
-        if delay != "estimated":
-            raise LogError(f'the delay is {delay!r}; give seconds, one number or one a joint, or "estimated"')
-        runs = []
-        for log in logs:
-            run = preprocess(log, position_cutoff=position_cutoff, torque_cutoff=torque_cutoff)
-            position_cutoff, torque_cutoff = run.position_cutoff, run.torque_cutoff
-            runs.append(run if share == 1.0 else split(run, share)[0])
-        found = estimate_delay(chain, runs)
-        notes = tuple(
-            f"{chain.joint_names[j]}: no delay of its torque was found within {1e3 * found.shifts[-1]:g} ms; none was taken out"
-            for j in np.flatnonzero(~found.inside)
-        )
-        return np.where(found.inside, found.seconds, 0.0), notes
-    seconds = np.asarray(delay, float)
-    if seconds.shape not in ((), (chain.n,)) or not np.all(np.isfinite(seconds)):
-        raise LogError(f"the delay is {delay}; give a finite number of seconds, one or one a joint ({chain.n})")
-    return np.broadcast_to(seconds, (chain.n,)).copy(), ()
 
 
 def shifted_torques(samples: Samples, shifts: np.ndarray) -> tuple[Samples, np.ndarray, np.ndarray]:

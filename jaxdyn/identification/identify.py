@@ -28,14 +28,14 @@ from .completion import (
 )
 from .consistent import ConsistentEstimate, consistent_least_squares, consistent_problem
 from .constraints import Constraints, no_constraints, total_mass_constraint
-from .delay import known_or_estimated, without_delay
+from .delay import without_delay
 from .estimators import Estimate, ordinary_least_squares, weighted_least_squares
 from .friction_fit import FrictionFit, chain_with_friction
 from .friction_model import FrictionModel
 from .preprocessing import Samples, default_stride, preprocess, split
 from .priors import Divergence, entropic_divergence
 from .result import Evaluation as Evaluation, Identification as Identification
-from .settings import Settings, choose_settings
+from .settings import Settings, choose_settings, known_or_estimated_delay
 from .stretches import (
     Stretch,
     fit_friction_beside,
@@ -111,7 +111,7 @@ def identify(
         torque_cutoff: low-pass on torques [Hz]; the positions' where None.
         stride: keep every stride-th sample after filtering; chosen from the rates where None.
         delay: how much later than the positions the torques were logged [s], one number or one a joint, which is taken out of
-            all logs (`without_delay`); "estimated" finds it from what is fitted (`estimate_delay`), and where
+            all logs (`without_delay`); "estimated" finds it by cross-validation within what is fitted, and where
             part of that is held out, without looking at it.
         consistent: only links of positive density, and no negative armature or friction. Otherwise the chain becomes the
             full set nearest its own that has the base parameters of weighted least squares, whether it can exist or not.
@@ -151,25 +151,23 @@ def identify(
             f"{span.min():.2g}), so that its friction and most of its inertia cannot be identified; add a log that moves it, "
             "or hold it fixed in the model"
         )
-    for name, option in (("friction", friction), ("settings", settings)):
+    for name, option, kind in (("friction", friction, "a FrictionModel"), ("settings", settings, "Settings")):
         if isinstance(option, str) and option != "chosen":
-            raise IdentificationError(f'{name} is {option!r}; it is a {name.title()}, "chosen" or None')
+            raise IdentificationError(f'{name} is {kind}, "chosen" or None, not {option!r}')
     report = progress or (lambda stage, done, total: None)
     filters = {"position_cutoff": position_cutoff, "torque_cutoff": torque_cutoff}
-    share, said = 1.0 if validate else 1 - holdout, ()
+    choice = {"drive_terms": drive_terms, "extra": extra, "stride": stride, "share": 1.0 if validate else 1 - holdout}
     if settings is not None:
         if delay is not None:
             raise IdentificationError("settings hold the delays: give delay or settings, not both")
         if isinstance(settings, str):
             report("choosing settings", 0, 1)
-            given = {"drive_terms": drive_terms, "extra": extra, "stride": stride, "share": share}
-            settings = choose_settings(chain, logs, **given, **filters)
+            settings = choose_settings(chain, logs, **choice, **filters)
             report("choosing settings", 1, 1)
         chain, delay = settings.chain(chain), settings.delay
         friction = settings.friction if friction is None else friction
         if settings.cutoff is not None:
             position_cutoff = torque_cutoff = settings.cutoff
-            filters = {"position_cutoff": position_cutoff, "torque_cutoff": torque_cutoff}
         extra = (*extra, joint_springs(chain, settings.springs)) if settings.springs else extra
     own: tuple[DriveTerm, ...] = tuple(t for t in drive_terms if friction is None or t == "armature")
     columns = Columns(own, tuple(extra))
@@ -182,7 +180,7 @@ def identify(
     delays = None
     if delay is not None:
         report("delays", 0, 1)
-        delays, said = known_or_estimated(chain, logs, delay, share, **filters)
+        delays = known_or_estimated_delay(chain, logs, delay, **choice, **filters)
         logs, validate = ([without_delay(log, delays) for log in some] for some in (logs, validate))
         report("delays", 1, 1)
 
@@ -283,7 +281,6 @@ def identify(
         for log, s in zip((*logs, *validate), prepared, strict=True)
         for note in dict.fromkeys((*log.notes, *s.notes))
     )
-    notes = (*said, *notes)
     if bodiless:
         notes = (
             f"the model has no inertials for {', '.join(bodiless)}: a sphere of {STAND_IN_MASS:g} kg and {STAND_IN_RADIUS:g} m "

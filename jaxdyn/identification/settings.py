@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Sequence
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -99,6 +100,7 @@ def choose_settings(
     slips: bool = True,
     springs: bool = True,
     delays: bool = True,
+    filters: bool = True,
 ) -> Settings:
     """Choose the filter and, joint by joint, dry friction, springs and delays by blocked cross-validation.
 
@@ -121,7 +123,7 @@ def choose_settings(
         position_cutoff, torque_cutoff: as in `preprocess`; where one is given, no other is tried.
         stride: as in `preprocess`.
         share: use this first share of each run only.
-        slips, springs, delays: whether they are tried.
+        slips, springs, delays, filters: whether they are tried.
 
     Raises:
         IdentificationError: the runs do not fit the chain, or are too short to be cut into stretches.
@@ -135,7 +137,7 @@ def choose_settings(
         if log.n != chain.n:
             raise IdentificationError(f"{log.source}: the log has {log.n} joints, the model has {chain.n}")
     usual = preprocess(logs[0], position_cutoff=position_cutoff, torque_cutoff=torque_cutoff, stride=1)
-    free = position_cutoff is None and torque_cutoff is None
+    free = filters and position_cutoff is None and torque_cutoff is None
     pairs = [(usual.position_cutoff, usual.torque_cutoff)]
     if free:
         pairs = [(c * pairs[0][0],) * 2 for c in CUTOFFS if c * pairs[0][0] < usual.rate / 4]
@@ -173,6 +175,37 @@ def choose_settings(
         best = int(np.argmin(sizes))
         cutoff = pairs[best][0] if free else None
         return search.settings(state, cutoff, pairs[best][1], errors(state, best), before)
+
+
+def known_or_estimated_delay(
+    chain: Chain,
+    logs: Sequence[Log],
+    delay: float | Sequence[float] | Float[np.ndarray, " n"] | Literal["estimated"],
+    **options: Any,
+) -> Float[np.ndarray, " n"]:
+    """One delay a joint [s]: as given, or "estimated": that of `choose_settings` with the usual filter.
+
+    It is found beside friction that builds up over a way and beside springs, which would otherwise be taken for delays; a joint
+    whose torque no shift explains clearly better keeps its own time.
+
+    Args:
+        options: of `choose_settings`.
+
+    Raises:
+        IdentificationError: not one finite delay or one a joint; another word than "estimated".
+    """
+    if isinstance(delay, str):
+        if delay != "estimated":
+            raise IdentificationError(
+                f'the delay is {delay!r}; give seconds, one number or one a joint, or "estimated"'
+            )
+        return choose_settings(chain, logs, **options, filters=False).delay
+    seconds = np.asarray(delay, float)
+    if seconds.shape not in ((), (chain.n,)) or not np.all(np.isfinite(seconds)):
+        raise IdentificationError(
+            f"the delay is {delay}; give a finite number of seconds, one or one a joint ({chain.n})"
+        )
+    return np.broadcast_to(seconds, (chain.n,)).copy()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
