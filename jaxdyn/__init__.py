@@ -346,6 +346,10 @@ from .identification.resimulation import (
     model_torque as model_torque,
     resimulate as resimulate,
 )
+from .identification.prior_scale import (
+    PriorScales as PriorScales,
+    prior_scales as prior_scales,
+)
 from .identification.result import (
     Evaluation as Evaluation,
     Identification as Identification,

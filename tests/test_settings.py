@@ -111,9 +111,8 @@ def test_chosen_settings_and_what_comes_of_them(arm, given, log):
 def test_scales_against_the_given_model(arm, log):
     samples = preprocess(log, **FILTER)
     rough = dataclasses.replace(arm, inertia=arm.inertia * jnp.array([1.2, 0.9, 1.1])[:, None])
-    with jax.enable_x64(True):
-        found = prior_scales(rough, [samples])
-        twice = prior_scales(rough, [dataclasses.replace(samples, tau=2 * samples.tau)])
+    found = prior_scales(rough, [samples])
+    twice = prior_scales(rough, [dataclasses.replace(samples, tau=2 * samples.tau)])
     assert found.judged[1:].all() and np.all(np.abs(np.log(found.factors[1:])) < 0.25)
     np.testing.assert_allclose(twice.factors, 2 * found.factors, rtol=1e-8)
     np.testing.assert_allclose(twice.deviations, found.deviations, rtol=1e-6)

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
@@ -36,7 +37,7 @@ class PriorScales:
 
 
 def prior_scales(chain: Chain, runs: Sequence[Samples]) -> PriorScales:
-    """Scale of each joint's torque against that of the chain's own inertias; under `jax.enable_x64(True)`.
+    """Scale of each joint's torque against that of the chain's own inertias.
 
     For joint j by itself: tau_j = s_j Y_j pi_0 + Ia qdd_j + fv qd_j + fc tanh(qd_j / w) + off, so that neither friction nor
     rotor inertia, of which a model file rarely knows, counts for the scale s_j. What is left is gravity and the coupling
@@ -45,11 +46,15 @@ def prior_scales(chain: Chain, runs: Sequence[Samples]) -> PriorScales:
     Args:
         chain: the robot, with inertias.
         runs: samples of one or several runs.
+
+    Cost: one inverse dynamics a sample.
     """
-    model, width = as_float64(chain), np.asarray(chain.coulomb_velocity, float)
+    width = np.asarray(chain.coulomb_velocity, float)
     normal = np.zeros((BLOCKS, chain.n, 6, 6))
     for s in runs:
-        expected = np.concatenate([_expected(model, s, at) for at in range(0, len(s), CHUNK)])
+        with jax.enable_x64(True):
+            model = as_float64(chain)
+            expected = np.concatenate([_expected(model, s, at) for at in range(0, len(s), CHUNK)])
         own = [s.qdd, s.qd, np.tanh(s.qd / width), np.ones_like(s.qd)]
         rows = np.stack([*own, expected, s.tau], axis=2)
         edges = np.linspace(0, len(s), BLOCKS + 1).astype(int)
