@@ -333,6 +333,10 @@ from .identification.preprocessing import (
     preprocess as preprocess,
     split as split,
 )
+from .identification.prior_scale import (
+    PriorScales as PriorScales,
+    prior_scales as prior_scales,
+)
 from .identification.priors import (
     entropic_divergence as entropic_divergence,
     euclidean_divergence as euclidean_divergence,
@@ -345,10 +349,6 @@ from .identification.resimulation import (
     Resimulation as Resimulation,
     model_torque as model_torque,
     resimulate as resimulate,
-)
-from .identification.prior_scale import (
-    PriorScales as PriorScales,
-    prior_scales as prior_scales,
 )
 from .identification.result import (
     Evaluation as Evaluation,

@@ -19,7 +19,7 @@ from jaxdyn.identification.identify import identify
 from jaxdyn.identification.parametric import model_torque, parameters_of
 from jaxdyn.identification.preprocessing import preprocess
 from jaxdyn.identification.prior_scale import prior_scales
-from jaxdyn.identification.settings import choose_settings
+from jaxdyn.identification.settings import choose_settings, known_or_estimated_delay
 from jaxdyn.io.log import Log
 from jaxdyn.report.html import report_html
 from regression import known_arm, states
@@ -100,8 +100,8 @@ def test_chosen_settings_and_what_comes_of_them(arm, given, log):
     assert "torques taken 4, 0, 7.5 ms later" in report_html(late)
     with pytest.raises(IdentificationError, match="not both"):
         identify(given, log, delay=0.0, settings="chosen")
-    with pytest.raises(IdentificationError, match="'best'"):
-        identify(given, log, settings="best")  # type: ignore[arg-type]
+    estimated = known_or_estimated_delay(given, [log], "estimated", share=0.7, **FILTER)
+    np.testing.assert_allclose(estimated, found.delay, atol=1e-9)
     with pytest.raises(IdentificationError, match="one or one a joint"):
         identify(given, log, delay=[0.0, 1.0])
     # the findings come from the factors of the fit
