@@ -87,6 +87,7 @@ def test_chosen_settings_and_what_comes_of_them(arm, given, log):
     np.testing.assert_allclose(found.delay, DELAY, atol=6e-4)
     assert {1, 3} <= set(found.springs) and np.all(found.errors < 0.5 * found.errors_before)
     assert found.cutoff is None and str(found).count("\n") == 3
+    assert result.notes[0].startswith("settings: widths of dry friction s") and "springs at joints 1" in result.notes[0]
     np.testing.assert_allclose(result.chain.stiffness, arm.stiffness, atol=0.05)
     assert result.validation[0].fit.total_relative < 1.0
     np.testing.assert_array_equal(result.delay, found.delay)

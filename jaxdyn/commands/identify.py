@@ -256,6 +256,7 @@ def run(options: argparse.Namespace) -> int:
         files += [("log", path) for path in options.log] + [("validation", path) for path in options.validate]
         settings = {k.replace("_", " "): v for k, v in vars(options).items() if k not in _NOT_SETTINGS}
         if result.delay is not None:
+            settings |= {} if result.settings is None else {"settings chosen": result.settings.sentence}
             settings["delays taken out [ms]"] = ", ".join(f"{1e3 * d:.3g}" for d in result.delay)
         paths = write_all(
             result,

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -155,14 +155,14 @@ def identify(
         if isinstance(option, str) and option != "chosen":
             raise IdentificationError(f'{name} is {kind}, "chosen" or None, not {option!r}')
     report = progress or (lambda stage, done, total: None)
-    filters = {"position_cutoff": position_cutoff, "torque_cutoff": torque_cutoff}
-    choice = {"drive_terms": drive_terms, "extra": extra, "stride": stride, "share": 1.0 if validate else 1 - holdout}
+    choice: dict[str, Any] = {"drive_terms": drive_terms, "extra": extra, "share": 1.0 if validate else 1 - holdout}
+    choice |= {"position_cutoff": position_cutoff, "torque_cutoff": torque_cutoff, "stride": stride}
     if settings is not None:
         if delay is not None:
             raise IdentificationError("settings hold the delays: give delay or settings, not both")
         if isinstance(settings, str):
             report("choosing settings", 0, 1)
-            settings = choose_settings(chain, logs, **choice, **filters)
+            settings = choose_settings(chain, logs, **choice)
             report("choosing settings", 1, 1)
         chain, delay = settings.chain(chain), settings.delay
         friction = settings.friction if friction is None else friction
@@ -180,7 +180,7 @@ def identify(
     delays = None
     if delay is not None:
         report("delays", 0, 1)
-        delays = known_or_estimated_delay(chain, logs, delay, **choice, **filters)
+        delays = known_or_estimated_delay(chain, logs, delay, **choice)
         logs, validate = ([without_delay(log, delays) for log in some] for some in (logs, validate))
         report("delays", 1, 1)
 
@@ -281,6 +281,8 @@ def identify(
         for log, s in zip((*logs, *validate), prepared, strict=True)
         for note in dict.fromkeys((*log.notes, *s.notes))
     )
+    if settings is not None:
+        notes = (f"settings: {settings.sentence}", *notes)
     if bodiless:
         notes = (
             f"the model has no inertials for {', '.join(bodiless)}: a sphere of {STAND_IN_MASS:g} kg and {STAND_IN_RADIUS:g} m "

@@ -64,6 +64,19 @@ class Settings:
         widths = jnp.asarray(self.coulomb_velocity, chain.dtype)
         return eqx.tree_at(lambda c: c.coulomb_velocity, chain, widths)
 
+    @property
+    def sentence(self) -> str:
+        """All of it in one line."""
+        slips = _slips(self.friction, len(self.delay))
+        dry = ", ".join(
+            f"{'sign' if np.isnan(z) else 'slip'} {w if np.isnan(z) else z:.3g}"
+            for w, z in zip(self.coulomb_velocity, slips, strict=True)
+        )
+        springs = f"springs at joints {', '.join(map(str, self.springs))}" if self.springs else "no springs"
+        delays = ", ".join(f"{1e3 * d:.3g}" for d in self.delay)
+        band = "" if self.cutoff is None else f"low-pass {self.cutoff:g} Hz; "
+        return f"{band}widths of dry friction {dry}; {springs}; delays {delays} ms"
+
     def __str__(self) -> str:
         """A line a joint."""
         slips = _slips(self.friction, len(self.delay))
@@ -140,7 +153,8 @@ def choose_settings(
     free = filters and position_cutoff is None and torque_cutoff is None
     pairs = [(usual.position_cutoff, usual.torque_cutoff)]
     if free:
-        pairs = [(c * pairs[0][0],) * 2 for c in CUTOFFS if c * pairs[0][0] < usual.rate / 4]
+        usual_cutoff = pairs[0][0]
+        pairs = [(c * usual_cutoff, c * usual_cutoff) for c in CUTOFFS if c * usual_cutoff < usual.rate / 4]
     lowest, highest = min(min(p) for p in pairs), max(max(p) for p in pairs)
     by = stride or default_stride(usual.rate, highest)
 
@@ -289,7 +303,8 @@ class _Search:
         if slipping.any():
             over = np.array([*SLIPS, SLIPS[0]])[np.where(slipping, state.dry - smooth, -1)]
             numbers = lambda which: tuple((np.flatnonzero(which) + 1).tolist())
-            terms: list[FrictionTerm] = [Viscous()] * ("viscous" in self.terms) + [Offset()] * ("offset" in self.terms)
+            usual: dict[str, FrictionTerm] = {"viscous": Viscous(), "offset": Offset()}
+            terms = [term for name, term in usual.items() if name in self.terms]
             terms.append(MaxwellSlip(width=over, joints=None if slipping.all() else numbers(slipping)))
             if not slipping.all():
                 terms.append(Coulomb(width=widths, joints=numbers(~slipping)))
