@@ -139,6 +139,7 @@ def test_bad_samples_are_named(long_run):
         accumulate_stream(ALL, chain, [few], start=other)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.thorough
 def test_a_tree():
     chain = random_chain(4, seed=3)

@@ -154,6 +154,7 @@ def test_the_loop_moves_as_another_integrator_says(planar):
     assert np.abs(np.asarray(exact.q) - np.asarray(loop.q)[::2]).max() < 2e-3
 
 
+@pytest.mark.exhaustive
 @pytest.mark.thorough
 def test_estimators_that_simulate_recover_the_truth_and_say_how_well(planar):
     arm, base, loop = planar
@@ -194,6 +195,7 @@ def test_instruments_take_away_the_bias_that_noisy_velocities_give_least_squares
     assert size["IV"] < 0.01 < 0.9 < size["OLS"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.thorough
 def test_a_log_without_its_controller_is_tracked(planar):
     arm, base, loop = planar
@@ -211,6 +213,7 @@ def test_a_log_without_its_controller_is_tracked(planar):
         tracking(broken)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.thorough
 def test_with_parameters_and_without_the_motion_is_one(planar):
     arm, _, loop = planar

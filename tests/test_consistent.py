@@ -152,6 +152,7 @@ def test_confidence_intervals_hold_the_truth(arm):
     assert 0.935 < inside < 0.965 and np.mean(np.array(z) < 1, axis=0).min() > 0.55
 
 
+@pytest.mark.exhaustive
 @pytest.mark.thorough
 def test_confidence_intervals_of_consistent_estimates_hold_the_truth(arm):
     _, base, _, truth, _ = arm

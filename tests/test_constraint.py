@@ -236,6 +236,7 @@ def floating_pair():
     return floating, fixed, q, base
 
 
+@pytest.mark.exhaustive
 @pytest.mark.thorough
 def test_held_floating_base_is_a_fixed_base():
     floating, fixed, q, base = floating_pair()

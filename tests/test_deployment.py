@@ -53,7 +53,11 @@ def gravity(tmp_path_factory):
 
 
 def slow(*names):
-    return [pytest.param(name, marks=() if name in names else pytest.mark.thorough) for name in FUNCTIONS]
+    often = (*names, "forward_dynamics")
+    rest = pytest.mark.thorough, pytest.mark.exhaustive
+    return [
+        pytest.param(name, marks=() if name in names else rest[:1] if name in often else rest) for name in FUNCTIONS
+    ]
 
 
 @pytest.mark.parametrize("name", slow("policy"))

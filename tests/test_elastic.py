@@ -61,6 +61,7 @@ def energies(chain, elastic, q, theta, qd, thetad, tau_m):
     }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.thorough
 def test_two_mass_matrices_are_one_chain_of_links_and_rotors():
     chain = arm()

@@ -202,6 +202,7 @@ def test_designs_hold_all_limits_and_beat_random_motions(monkeypatch):
         optimal_excitation(chain, FourierSeries(4.0, 5), **{**settings, "limits": weak, "rounds": 1})
 
 
+@pytest.mark.exhaustive
 @pytest.mark.thorough
 def test_splines_with_clearance_and_torque_rates():
     chain = known_arm()

@@ -77,7 +77,23 @@ def straight_at_rest():
 
 # compiling the derivatives of all functions takes minutes: by default those of one of each kind
 ALWAYS = {"inverse_dynamics", "forward_dynamics", "friction_force", "kinetic_energy", "jacobian"}
-NAMES = [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.thorough) for name in FUNCTIONS]
+OFTEN = {
+    "mass_matrix",
+    "crba",
+    "coriolis_matrix",
+    "regressor",
+    "frame_pose",
+    "aba",
+}  # on code of their own; the rest on demand
+
+
+def _marks(name: str) -> tuple:
+    if name in ALWAYS:
+        return ()
+    return (pytest.mark.thorough,) if name in OFTEN else (pytest.mark.thorough, pytest.mark.exhaustive)
+
+
+NAMES = [pytest.param(name, marks=_marks(name)) for name in FUNCTIONS]
 
 
 @functools.cache

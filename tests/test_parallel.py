@@ -62,6 +62,7 @@ def equal_on_these_devices(counts=(2, 5)):
     return errors
 
 
+@pytest.mark.exhaustive
 @pytest.mark.thorough
 def test_one_device():
     errors = equal_on_these_devices()

@@ -130,6 +130,7 @@ def test_friction_of_each_runs_own(arm):
         identify_payload(arm, *pair, friction=("coulomb",), own_friction=("viscous",))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.thorough
 def test_standard_deviations_of_payload_and_gains(arm):
     z, z_gains = [], []
@@ -145,6 +146,7 @@ def test_standard_deviations_of_payload_and_gains(arm):
         assert 0.5 < np.sqrt(np.mean(np.square(values))) < 1.4
 
 
+@pytest.mark.exhaustive
 @pytest.mark.thorough
 def test_gains_equal_those_of_a_direct_fit(arm):
     """The same maximum likelihood by SciPy on the dense regressor."""

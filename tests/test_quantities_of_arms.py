@@ -91,6 +91,7 @@ def along_a_line(chain, arguments, direction, offsets):
     return jax.vmap(lambda s: jax.value_and_grad(total)(moved(s)))(offsets)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.thorough
 def test_gradients_at_a_straight_arm(arm):
     rng, h = np.random.default_rng(4), 3e-4
@@ -152,6 +153,7 @@ def test_trajectories_energy_and_work(arm):
     assert losses.max() > 1e-6
 
 
+@pytest.mark.exhaustive
 @pytest.mark.thorough
 @pytest.mark.parametrize("limits", [(-np.pi, np.pi), (0.5, 2.0)])
 def test_mass_matrix_bounds(limits):

@@ -201,6 +201,7 @@ def test_ur10e_log_with_garbage_is_refused_or_repaired(shared_data, ur10e):
     assert np.all(result.fitted[0].fit.relative_moving < [10, 5, 6, 8, 12, 12])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.thorough
 def test_ur10_is_fitted(shared_data):
     chain = load(shared_data / "ur10" / "ur10_kinematics.urdf")

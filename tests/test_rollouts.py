@@ -42,7 +42,7 @@ def damped_equation(chain, q, qd, tau):
     "robot",
     [
         "serial",
-        pytest.param("coupled", marks=pytest.mark.thorough),
+        pytest.param("coupled", marks=[pytest.mark.thorough, pytest.mark.exhaustive]),
         pytest.param("free", marks=pytest.mark.thorough),
     ],
 )
@@ -160,7 +160,7 @@ def test_an_arm_comes_to_rest_under_stiff_friction():
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [pytest.param(np.float32, marks=pytest.mark.exhaustive), np.float64])
 def test_derivatives_of_an_implicit_step(dtype):
     """Forward and reverse are the same and those of differences, also at rest; the type stays."""
     chain = jax.tree.map(lambda x: x.astype(dtype), dry_friction(textbook.pendulum(1), 0.5, 0.05))
@@ -199,7 +199,7 @@ def thinned(chain, controls, every, checkpoint):
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("every", "checkpoint"),
-    [(1, 3), (7, 2), (1, 2), (2, None), (14, 1)],
+    [(7, 2), (14, 1), *(pytest.param(*x, marks=pytest.mark.exhaustive) for x in ((1, 3), (1, 2), (2, None)))],
 )
 def test_thinned_and_checkpointed_rollouts_are_the_plain_one(every, checkpoint):
     """States and derivatives; 14 steps do not fill levels of 3 or 4 turns."""
@@ -238,6 +238,7 @@ def test_memory_of_a_checkpointed_gradient_grows_slower_than_the_horizon():
     assert memory_of_gradient(1000, 2) <= 3 * memory_of_gradient(100, 2)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.thorough
 def test_memory_of_gradients_by_levels():
     """10000 steps: everything stored, states alone, states of two levels, of three."""
@@ -355,6 +356,7 @@ def test_adaptive_steps_of_quaternions():
     np.testing.assert_allclose(np.linalg.norm(found.positions[:, 3:], axis=1), 1, rtol=1e-14)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.thorough
 def test_adaptive_steps_of_mechanisms():
     """Quaternions, a coupling and motors at once."""
@@ -365,6 +367,7 @@ def test_adaptive_steps_of_mechanisms():
     assert relative(found.positions, fine[0]) < 1e-5 and relative(found.velocities, fine[1]) < 1e-5
 
 
+@pytest.mark.exhaustive
 @pytest.mark.thorough
 @pytest.mark.parametrize("robot", ["pendulum", "free"])
 def test_derivatives_of_adaptive_steps(robot):
@@ -387,6 +390,7 @@ def test_derivatives_of_adaptive_steps(robot):
     assert abs((values[0] - values[1]) / (2 * h) - forward) < 1e-6 * abs(forward)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.thorough
 def test_implicit_adaptive_steps_go_through_stiff_friction():
     diffrax = pytest.importorskip("diffrax")
@@ -434,6 +438,7 @@ def test_a_fleet_of_robots_with_parameters_of_their_own():
     assert relative(once(jax.vmap(roll))(jax.vmap(lighter)(scales)), alone) < 1e-12
 
 
+@pytest.mark.exhaustive
 @pytest.mark.thorough
 def test_a_fleet_whose_robots_differ_in_some_leaves():
     nominal, start = textbook.pendulum(2, damping=0.1), jnp.array([0.5, -0.2])
