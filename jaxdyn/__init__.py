@@ -221,6 +221,7 @@ from .identification.columns import (
     Columns as Columns,
     ExtraColumns as ExtraColumns,
     coupled_drive as coupled_drive,
+    joint_springs as joint_springs,
 )
 from .identification.comparison import (
     ComparedRun as ComparedRun,
@@ -397,6 +398,10 @@ from .identification.preprocessing import (
     preprocess as preprocess,
     split as split,
 )
+from .identification.prior_scale import (
+    PriorScales as PriorScales,
+    prior_scales as prior_scales,
+)
 from .identification.priors import (
     entropic_divergence as entropic_divergence,
     euclidean_divergence as euclidean_divergence,
@@ -413,6 +418,10 @@ from .identification.resimulation import (
 from .identification.result import (
     Evaluation as Evaluation,
     Identification as Identification,
+)
+from .identification.settings import (
+    Settings as Settings,
+    choose_settings as choose_settings,
 )
 from .identification.stream import (
     accumulate_stream as accumulate_stream,

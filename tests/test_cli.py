@@ -119,6 +119,7 @@ def test_options_reach_the_identification(files, tmp_path, capsys, numbers, give
     options = ["--validate", files / "other.csv", "--rows", "101:900", "--rows", ":", "--gains", "2,-3"]
     options += ["--terms", "viscous, offset", "--coupled", "1,2", "--coulomb-velocity", "0.1", "--cutoff", "12"]
     options += ["--torque-cutoff", "9", "--stride", "3", "--holdout", "0.2", "--dead-zone", "0.05"]
+    options += ["--delay", "0.004,0.001", "--springs"]
     assert main(arguments(files, tmp_path / "out", *options)) == 1
     assert capsys.readouterr().err == "jaxdyn: error: stopped by the test\n"
     chain, logs, validation, options = given[0]
@@ -128,7 +129,8 @@ def test_options_reach_the_identification(files, tmp_path, capsys, numbers, give
     np.testing.assert_allclose(logs[0].tau, numbers[100:900, 3:] * [2, -3], rtol=1e-15)
     assert len(validation[0]) == len(numbers)
     assert options["drive_terms"] == ("viscous", "offset")
-    assert [extra.names for extra in options["extra"]] == [("Iam2", "fvm2", "fsm2")]
+    assert [extra.names for extra in options["extra"]] == [("Iam2", "fvm2", "fsm2"), ("k1", "k2")]
+    assert options["delay"] == [0.004, 0.001] and options["settings"] is None
     numbers_given = {k: options[k] for k in ("holdout", "dead_zone", "position_cutoff", "torque_cutoff", "stride")}
     assert numbers_given == {
         "holdout": 0.2,
@@ -140,8 +142,10 @@ def test_options_reach_the_identification(files, tmp_path, capsys, numbers, give
 
 
 def test_defaults_are_the_librarys(files, tmp_path, given):
-    assert main(arguments(files, tmp_path / "out", "--terms", "")) == 1
-    assert main(arguments(files, tmp_path / "out")) == 1
+    assert main(arguments(files, tmp_path / "out", "--terms", "", "--delay", "estimated")) == 1
+    assert main(arguments(files, tmp_path / "out", "--settings", "chosen")) == 1
+    assert [given[k][3]["delay"] for k in (0, 1)] == ["estimated", None]
+    assert [given[k][3]["settings"] for k in (0, 1)] == [None, "chosen"]
     assert given[0][3]["drive_terms"] == () and given[1][3]["extra"] == []
     assert given[1][3]["drive_terms"] == ("armature", "viscous", "coulomb", "offset")
     assert [given[1][3][k] for k in ("holdout", "dead_zone")] == [0.3, 0.0]

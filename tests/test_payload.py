@@ -26,7 +26,7 @@ from jaxdyn.identification.payload import identify_payload, identify_payload_on,
 from jaxdyn.identification.preprocessing import Samples, preprocess
 from jaxdyn.io.load import load
 from jaxdyn.io.log import Log, read_log
-from jaxdyn.model import textbook
+from jaxdyn.model import robots, textbook
 from jaxdyn.report.payload_files import payload_json
 from jaxdyn.spatial.inertia import inertial_parameters_from_com, pseudo_inertia, transform_inertial_parameters
 from regression import dense, known_arm
@@ -343,3 +343,22 @@ def test_ur10e_delays_and_diagnoses(ur10e):
     for j in range(6):
         turned = dataclasses.replace(log, tau=log.tau * np.where(np.arange(6) == j, -1, 1))
         assert [(f.kind, f.about) for f in diagnose(chain, turned)] == [("sign", (chain.joint_names[j],))]
+
+
+@pytest.mark.thorough
+@pytest.mark.exhaustive
+def test_a_wrist_gain_is_told_by_the_given_model_and_no_clean_run_is_blamed(ur10e, shared_data):
+    chain, _, read = ur10e
+    numbers = json.loads((shared_data / "ur10e" / "published_parameters.json").read_text())
+    links = np.array(numbers["links_Ixx_Ixy_Ixz_Iyy_Iyz_Izz_hx_hy_hz_m"])
+    inertia = links[:, [9, 6, 7, 8, 0, 1, 3, 2, 4, 5]]
+    prior = dataclasses.replace(chain, inertia=jnp.asarray(inertia))
+    names = ("train_20sec_8harm", "train_30sec_12harm", "train_40sec_12harm", "unloaded_15harm50sec")
+    runs = [preprocess(read(name)) for name in (*names, "validate_ptp_10_points")]
+    gains = lambda chain, runs: [f.about for f in diagnose(chain, runs) if f.kind == "gain"]
+    assert all(gains(prior, run) == [] for run in runs)
+    for factor in (0.5, 2.0):
+        wrong = [dataclasses.replace(s, tau=s.tau * [1, 1, 1, 1, factor, 1]) for s in runs[:3]]
+        assert gains(prior, wrong) == [chain.joint_names[4:5]]
+    for name, arm in (("ur10/exciting", robots.ur10()), ("panda/exciting_1", robots.panda())):
+        assert gains(arm, preprocess(read_log(shared_data / f"{name}.csv", arm.n))) == []

@@ -59,6 +59,13 @@ def numbers(text: str) -> list[float]:
     return [finite(x) for x in text.split(",")]
 
 
+def delays(text: str) -> str | float | list[float]:
+    if text.strip() == "estimated":
+        return "estimated"
+    found = numbers(text)
+    return found[0] if len(found) == 1 else found
+
+
 def terms(text: str) -> tuple[str, ...]:
     from ..identification.columns import DRIVE_TERMS
 

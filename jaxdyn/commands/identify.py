@@ -4,7 +4,21 @@ import argparse
 import dataclasses
 import pathlib
 
-from .arguments import OK, add_checks, add_filters, axes, finite, misused, numbers, pair, positive, rows, share, terms
+from .arguments import (
+    OK,
+    add_checks,
+    add_filters,
+    axes,
+    delays,
+    finite,
+    misused,
+    numbers,
+    pair,
+    positive,
+    rows,
+    share,
+    terms,
+)
 from .progress import Progress
 
 EPILOG = """exit codes: 0 done; 1 bad input (the message says what, where and what to do); 2 wrong usage; 130 interrupted.
@@ -104,6 +118,20 @@ def add(commands) -> None:
         metavar="V",
         help="leave slower samples out of a joint's fit [rad/s] (0)",
     )
+    option(
+        "--delay",
+        type=delays,
+        metavar="D|D1,D2,..|estimated",
+        help="how much later than positions the torques were logged [s], taken out of all logs; estimated: found from the "
+        "fitted ones",
+    )
+    option("--springs", action="store_true", help="a spring at each joint, for cables and balancers")
+    option(
+        "--settings",
+        choices=("given", "chosen"),
+        default="given",
+        help="chosen: the filter, and dry friction, springs and delays a joint, by cross-validation on what is fitted",
+    )
     option("--mass", type=positive, metavar="KG", help="what all moving links weigh together, where it is known")
     option(
         "--prior-weight",
@@ -136,7 +164,7 @@ def run(options: argparse.Namespace) -> int:
     # this process is ours; the library itself never touches the configuration
     jax.config.update("jax_enable_x64", True)
 
-    from ..identification.columns import coupled_drive
+    from ..identification.columns import coupled_drive, joint_springs
     from ..identification.diagnostics import diagnose_identification
     from ..identification.identify import check_identifiable, identify
     from ..io.bags import is_bag
@@ -162,6 +190,8 @@ def run(options: argparse.Namespace) -> int:
     maps = maps * count if len(maps) == 1 else maps or [None] * count
     if len(options.rows) > count:
         return misused(f"--rows is given {len(options.rows)} times for {count} log{'s'[: count != 1]}")
+    if options.settings == "chosen" and (options.delay is not None or options.springs):
+        return misused("--settings chosen chooses delays and springs itself: leave --delay and --springs out")
     limits = [parse_limit(text) for text in options.limit]
     out = pathlib.Path(options.out)
     check_writable(out)
@@ -203,12 +233,14 @@ def run(options: argparse.Namespace) -> int:
             logs,
             validation,
             drive_terms=options.terms,
-            extra=[coupled_drive(a, b) for a, b in options.coupled],
+            extra=[coupled_drive(a, b) for a, b in options.coupled] + [joint_springs(chain)] * options.springs,
             holdout=options.holdout,
             dead_zone=options.dead_zone,
             position_cutoff=options.cutoff,
             torque_cutoff=options.torque_cutoff or options.cutoff,
             stride=options.stride,
+            delay=options.delay,
+            settings="chosen" if options.settings == "chosen" else None,
             consistent=not options.no_consistent,
             mass=options.mass,
             prior_weight=options.prior_weight,
@@ -223,6 +255,9 @@ def run(options: argparse.Namespace) -> int:
         files = [("model", options.model)] if options.model else []
         files += [("log", path) for path in options.log] + [("validation", path) for path in options.validate]
         settings = {k.replace("_", " "): v for k, v in vars(options).items() if k not in _NOT_SETTINGS}
+        if result.delay is not None:
+            settings |= {} if result.settings is None else {"settings chosen": result.settings.sentence}
+            settings["delays taken out [ms]"] = ", ".join(f"{1e3 * d:.3g}" for d in result.delay)
         paths = write_all(
             result,
             out,

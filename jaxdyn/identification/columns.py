@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -27,11 +27,22 @@ class ExtraColumns:
         names: one a column.
         units: one a column, for the report.
         matrix: (chain, q, qd, qdd) -> (n, len(names)) array; must be traceable by JAX.
+        leaf: the leaf of the chain that holds the parameters, as "stiffness", where there is one.
+        joints: the joints (counted from 1) whose entries of the leaf they are, one a column.
     """
 
     names: tuple[str, ...]
     units: tuple[str, ...]
     matrix: Callable[[Chain, Array, Array, Array], Array]
+    leaf: str | None = None
+    joints: tuple[int, ...] = ()
+
+    def __post_init__(self):
+        if self.leaf is not None and len(self.joints) != len(self.names):
+            raise IdentificationError(
+                f"the extra columns {', '.join(self.names)} go into the leaf {self.leaf!r} of {len(self.joints)} joints; name "
+                "one a column"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,3 +134,33 @@ def coupled_drive(first: int, second: int, velocity: float | None = None) -> Ext
         return jnp.stack([jnp.stack(r) for r in rows])
 
     return ExtraColumns((f"Iam{second}", f"fvm{second}", f"fsm{second}"), ("kg m^2", "N m s/rad", "N m"), matrix)
+
+
+def joint_springs(chain: Chain, joints: Sequence[int] | None = None) -> ExtraColumns:
+    """Columns of a spring at each of some joints, k (q - q0) with q0 the chain's `rest_position`, for cables and balancers.
+
+    The stiffnesses k go into the chain's leaf `stiffness`. They may come out negative: what is linear in the position and not
+    of the links (a cable that pushes, a counterbalance) is what they stand for. A torque offset beside them
+    takes up a rest position that is not known.
+
+    Args:
+        joints: counted from 1; all of them where None.
+
+    Raises:
+        IdentificationError: there is no such joint, or one is named twice.
+    """
+    joints = tuple(range(1, chain.n + 1)) if joints is None else tuple(int(j) for j in joints)
+    if any(not 1 <= j <= chain.n for j in joints) or len(set(joints)) < len(joints):
+        raise IdentificationError(f"springs at joints {joints}: name different ones of the joints 1 to {chain.n}")
+    return _springs(joints, tuple(bool((w != 0).any()) for w in chain.screw[[j - 1 for j in joints], :3]))
+
+
+@functools.lru_cache
+def _springs(joints: tuple[int, ...], turns: tuple[bool, ...]) -> ExtraColumns:
+    where = [j - 1 for j in joints]
+
+    def matrix(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
+        return jnp.diag(q - chain.rest_position)[:, jnp.array(where, int)]
+
+    units = tuple("N m/rad" if turn else "N/m" for turn in turns)
+    return ExtraColumns(tuple(f"k{j}" for j in joints), units, matrix, "stiffness", joints)

@@ -11,7 +11,7 @@ from ..model.chain import Chain
 from ..spatial.inertia import pseudo_inertia
 from ..spatial.pseudo_inertia import check_consistent, inertial_parameters_from_pseudo_inertia
 from .base_parameters import BaseParameters
-from .columns import Columns
+from .columns import Columns, ExtraColumns
 
 
 def nearest_parameters(base: BaseParameters, values: np.ndarray, prior: np.ndarray) -> np.ndarray:
@@ -80,7 +80,7 @@ def with_thickness(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
 
 
 def prior_parameters(chain: Chain, columns: Columns) -> np.ndarray:
-    """The chain's own parameters in column order; zero for extra columns."""
+    """The chain's own parameters in column order; zero for extra columns that have no leaf in it."""
     leaves = {
         "armature": chain.armature,
         "viscous": chain.viscous_friction,
@@ -89,8 +89,11 @@ def prior_parameters(chain: Chain, columns: Columns) -> np.ndarray:
     }
     drive = [np.asarray(leaves[t], float) for t in columns.drive_terms]
     drive = np.stack(drive, axis=1).reshape(-1) if drive else np.zeros(0)
-    extra = np.zeros(sum(len(e.names) for e in columns.extra))
-    return np.concatenate([np.asarray(chain.inertia, float).reshape(-1), drive, extra])
+    extra = [
+        np.zeros(len(e.names)) if e.leaf is None else np.asarray(getattr(chain, e.leaf), float)[_indices(e)]
+        for e in columns.extra
+    ]
+    return np.concatenate([np.asarray(chain.inertia, float).reshape(-1), drive, *extra])
 
 
 def given_torque(chain: Chain, columns: Columns, qd: np.ndarray, qdd: np.ndarray) -> np.ndarray:
@@ -108,7 +111,7 @@ def given_torque(chain: Chain, columns: Columns, qd: np.ndarray, qdd: np.ndarray
 
 
 def with_parameters(chain: Chain, columns: Columns, parameters: np.ndarray | Array) -> Chain:
-    """The chain with the parameters of the columns in its leaves; extra columns have no leaf and are left out."""
+    """The chain with the parameters of the columns in its leaves; extra columns without a leaf are left out."""
     n = chain.n
     chain = eqx.tree_at(lambda c: c.inertia, chain, jnp.asarray(parameters[: 10 * n].reshape(n, 10), chain.dtype))
     drive = parameters[10 * n : 10 * n + len(columns.drive_terms) * n].reshape(n, -1)
@@ -120,7 +123,19 @@ def with_parameters(chain: Chain, columns: Columns, parameters: np.ndarray | Arr
     }
     for k, term in enumerate(columns.drive_terms):
         chain = eqx.tree_at(where[term], chain, jnp.asarray(drive[:, k], chain.dtype))
+    at = 10 * n + len(columns.drive_terms) * n
+    for extra in columns.extra:
+        found = jnp.asarray(parameters[at : at + len(extra.names)], chain.dtype)
+        at += len(extra.names)
+        if extra.leaf is not None:
+            leaf = extra.leaf
+            held = getattr(chain, leaf).at[_indices(extra)].set(found)
+            chain = eqx.tree_at(lambda c, leaf=leaf: getattr(c, leaf), chain, held)
     return chain
+
+
+def _indices(extra: ExtraColumns) -> np.ndarray:
+    return np.array(extra.joints, int) - 1
 
 
 def impossible_links(chain: Chain) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from collections.abc import Sequence
 
 import jax
 import numpy as np
@@ -44,7 +45,7 @@ class Delay:
 
 def estimate_delay(
     chain: Chain,
-    log: Log | Samples,
+    log: Log | Samples | Sequence[Log | Samples],
     *,
     longest: float = 0.05,
     position_cutoff: float | None = None,
@@ -59,11 +60,12 @@ def estimate_delay(
     least of r_j^2 gives the delay far below the step of the samples.
 
     Friction tells most of it, at every reversal: friction that builds up over a way, as in presliding, looks like a delay of
-    the torque, of some milliseconds at slow reversals.
+    the torque, of some milliseconds at slow reversals, and of tens of them where it is soft. `choose_settings` looks for delays
+    beside such friction, by the error on stretches left out.
 
     Args:
         chain: the robot's kinematics and gravity; its inertias are not used.
-        log: a run in which the joints move, many reversals at best.
+        log: a run in which the joints move, many reversals at best; or several, which have one delay a joint.
         longest: shifts up to this, to either side, are tried [s].
         position_cutoff, torque_cutoff, stride: as in `preprocess`.
 
@@ -72,39 +74,43 @@ def estimate_delay(
 
     Cost: 5000 samples of 6 joints in about 2 s after compilation.
     """
-    samples = (
-        log
-        if isinstance(log, Samples)
-        else preprocess(log, position_cutoff=position_cutoff, torque_cutoff=torque_cutoff, stride=stride)
-    )
-    if samples.n != chain.n:
-        raise LogError(f"the log has {samples.n} joints, the model has {chain.n}: {', '.join(chain.joint_names)}")
     if not longest > 0:
         raise LogError(f"the longest delay to try is {longest:g} s; it is positive")
     shifts = np.linspace(-longest, longest, 2 * SHIFTS + 1)
-    samples, shifted = _shifted(samples, shifts)
+    runs = []
+    for run in [log] if isinstance(log, Log | Samples) else log:
+        if isinstance(run, Log):
+            run = preprocess(run, position_cutoff=position_cutoff, torque_cutoff=torque_cutoff, stride=stride)
+            position_cutoff, torque_cutoff = run.position_cutoff, run.torque_cutoff
+        if run.n != chain.n:
+            raise LogError(f"the log has {run.n} joints, the model has {chain.n}: {', '.join(chain.joint_names)}")
+        runs.append(shifted_torques(run, shifts)[:2])
+    count = sum(len(samples) for samples, _ in runs)
     with jax.enable_x64(True):
         model = model_of(chain, chain.n - 1, FRICTION_TERMS, (), known_arm=False)
         own = None  # (n, a) parameters of each joint's own
         for _ in range(LOAD_PASSES):
-            factors = _factors(model, samples, shifted, own)
+            factors = np.concatenate([_factors(model, samples, shifted, own) for samples, shifted in runs])
             total = _merged(factors)
             width = total.shape[2] - len(shifts)
             fits = [np.linalg.lstsq(r[:, :width], r[:, width + SHIFTS], rcond=1e-10)[0] for r in total]
             own = np.stack(fits)[:, : width - len(model.friction)]
     squares = _squares(total, len(shifts))
-    seconds, least, inside = _least(shifts, squares)
+    seconds, least, inside = least_by_parabola(shifts, squares)
     values = np.stack(
-        [_least(shifts, _squares(_merged(np.delete(factors, b, axis=0)), len(shifts)))[0] for b in range(len(factors))]
+        [
+            least_by_parabola(shifts, _squares(_merged(np.delete(factors, b, axis=0)), len(shifts)))[0]
+            for b in range(len(factors))
+        ]
     )
     spread = values - values.mean(axis=0)
-    rms = np.sqrt(squares / len(samples))
+    rms = np.sqrt(squares / count)
     none = np.where(rms[SHIFTS] > 0, rms[SHIFTS], 1.0)
     return Delay(
         seconds=seconds,
         standard_deviations=np.sqrt((1 - 1 / len(factors)) * (spread**2).sum(axis=0)),
         inside=inside,
-        gain=100 * (1 - np.sqrt(np.maximum(least, 0) / len(samples)) / none),
+        gain=100 * (1 - np.sqrt(np.maximum(least, 0) / count) / none),
         shifts=shifts,
         residuals=rms,
     )
@@ -149,8 +155,8 @@ def without_delay(log: Log, seconds: float | Float[np.ndarray, " n"]) -> Log:
     )
 
 
-def _shifted(samples: Samples, shifts: np.ndarray) -> tuple[Samples, np.ndarray]:
-    """The samples from which all shifts stay within their piece, and (N, n, k) torques at those shifts."""
+def shifted_torques(samples: Samples, shifts: np.ndarray) -> tuple[Samples, np.ndarray, np.ndarray]:
+    """The samples from which all shifts stay within their piece, (N, n, k) torques at those shifts, and the rows kept."""
     rows, torques = [], []
     for start, stop in samples.segments:
         t = samples.t[start:stop]
@@ -166,7 +172,7 @@ def _shifted(samples: Samples, shifts: np.ndarray) -> tuple[Samples, np.ndarray]
         )
     kept = np.concatenate(rows)
     cut = {name: getattr(samples, name)[kept] for name in ("t", "q", "qd", "qdd", "tau")}
-    return dataclasses.replace(samples, **cut, segments=((0, len(kept)),)), np.concatenate(torques)
+    return dataclasses.replace(samples, **cut, segments=((0, len(kept)),)), np.concatenate(torques), kept
 
 
 def _factors(model: Model, samples: Samples, shifted: np.ndarray, own: np.ndarray | None) -> np.ndarray:
@@ -206,7 +212,7 @@ def _squares(r: np.ndarray, k: int) -> np.ndarray:
     return np.stack(out, axis=1)
 
 
-def _least(shifts: np.ndarray, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def least_by_parabola(shifts: np.ndarray, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Where each column of squares is least by a parabola through its three least, how small it is, and whether inside."""
     k = np.argmin(squares, axis=0)
     inside = (k > 0) & (k < len(shifts) - 1)

@@ -16,6 +16,7 @@ from .completion import impossible_links, prior_parameters
 from .identify import Identification, _independence, check_identifiable
 from .loaded_runs import accumulate_runs, jackknife, model_of, solve
 from .preprocessing import Samples, preprocess
+from .prior_scale import prior_scales
 from .stretches import with_friction_terms
 
 SIGNIFICANT = 4.0  # standard deviations
@@ -23,6 +24,7 @@ GAIN_SPREAD = (
     0.1  # holds the gains of joints that share little with the others; rows of residuals are far from independent
 )
 TOLD = 0.25  # the ratio of two gains with a larger relative deviation is not looked at
+PRIOR_RATIO = 1.5  # a joint further off than this, against the others, from the given model's torque is named
 RATIO = 1.4  # a gain further off than this, against the other joints', is named
 SCALE = 2.0  # torques further off than this from the given model's are named
 DOUBTFUL = 0.3  # a parameter with a deviation above this share of the largest of its unit is not excited
@@ -67,8 +69,10 @@ def diagnose(
     - *sign*: joints whose friction would give power instead of taking it, or with whose torque reversed the runs fit one set
       of parameters much better, unless one of the two says otherwise.
     - *gain*: the ratios of gains that fit the arm's shared parameters best; named where 1.4 times off and significant. A
-      joint that shares little with the others, as the last of a wrist, is not judged; and no motion tells what is common
-      to all gains.
+      joint that shares little with the others, as those of a wrist, is not judged by that; where the given model has
+      inertials it is named if its torque, friction and rotor apart, is another multiple of the model's than the other
+      joints' are, by 1.5 and significantly (`prior_scales`). A joint whose links' torque is lost in its
+      friction is not judged at all, and no motion tells what is common to all gains.
     - *scale*: the torque of motion and gravity against that of the given model, where it has inertials; named where 2
       times off.
     - *prior*: links of the given model with an inertia that no body can have.
@@ -99,35 +103,47 @@ def diagnose(
         for s in samples:
             factors = accumulate(columns, as_float64(chain), s.q, s.qd, s.qdd, s.tau, start=factors)
         assert factors is not None
+    return tuple(_findings(chain, samples, columns, base, factors))
+
+
+def _findings(
+    chain: Chain, samples: list[Samples], columns: Columns, base: BaseParameters, factors: Factors
+) -> list[Finding]:
+    """What is wrong, by the factors of the columns and torques along the samples."""
+    with jax.enable_x64(True):
         independence = min(_independence(s) for s in samples)
         findings = _prior(chain)
         short = _short(factors, base, independence)
         if short:
-            return (*findings, *short)
+            return [*findings, *short]
         signs = _signs(chain, columns, factors, base, independence)
         findings += [_sign(chain.joint_names[j]) for j in np.flatnonzero(signs < 0)]
         righted = Factors(factors.r.copy(), factors.counts)
         righted.r[:, :, -1] *= signs[:, None]
         findings += _gains(chain, samples, signs)
+        findings += _prior_gains(
+            chain, samples, signs, {name for f in findings if f.kind == "gain" for name in f.about}
+        )
         findings += _scale(chain, columns, righted, base)
         findings += _unexcited(chain, columns, righted, base, independence)
-    return tuple(findings)
+    return findings
 
 
 def diagnose_identification(result: Identification) -> tuple[Finding, ...]:
     """What is wrong with the runs that were fitted, and with what came out: inertias, friction and armature.
 
-    Besides the findings of `diagnose` on the fitted runs, *result*: links whose identified inertia no body can have;
-    *friction*: viscous or Coulomb friction, or an armature that the base parameters hold by itself, negative by more
-    than four standard deviations.
+    Besides the findings of `diagnose` on the fitted runs, which take the factors of the fit where friction was among its
+    columns, *result*: links whose identified inertia no body can have; *friction*: viscous or Coulomb friction, or an
+    armature that the base parameters hold by itself, negative by more than four standard deviations.
 
     Args:
         result: of `identify`.
     """
-    columns = result.columns
-    if result.friction is not None:
-        columns = with_friction_terms(columns)
-    findings = list(diagnose(result.prior, [e.samples for e in result.fitted], columns=columns))
+    samples = [e.samples for e in result.fitted]
+    if result.friction is None:
+        findings = _findings(result.prior, samples, result.columns, result.base, result.factors)
+    else:  # the factors are without the friction that tells signs
+        findings = list(diagnose(result.prior, samples, columns=with_friction_terms(result.columns)))
     for sentence in result.impossible:
         findings.append(Finding("result", (_quoted(sentence),), f"identified: {sentence}"))
     flipped = {name for f in findings if f.kind == "sign" for name in f.about}
@@ -283,6 +299,29 @@ def _gains(chain: Chain, samples: list[Samples], signs: np.ndarray) -> list[Find
             text = (
                 f"{joint}: its torque is about {factor:.2g} times what fits the motion of {others}: check its gain, its gear "
                 "ratio and its units"
+            )
+            out.append(Finding("gain", (joint,), text))
+    return out
+
+
+def _prior_gains(chain: Chain, samples: list[Samples], signs: np.ndarray, named: set[str]) -> list[Finding]:
+    """Joints whose torque is another multiple of the given model's than the others' are."""
+    if not np.any(np.asarray(chain.inertia)):
+        return []
+    found = prior_scales(chain, [dataclasses.replace(s, tau=s.tau * signs) for s in samples])
+    if found.judged.sum() < 3:
+        return []
+    logs = np.log(np.where(found.judged, found.factors, 1.0))
+    common = float(np.median(logs[found.judged]))
+    off = np.abs(logs - common) > np.maximum(np.log(PRIOR_RATIO), SIGNIFICANT * found.deviations)
+    out = []
+    for j in np.flatnonzero(found.judged & off):
+        joint, factor = chain.joint_names[j], float(found.factors[j])
+        if joint not in named:
+            text = (
+                f"{joint}: its torque is {factor:.2g} times what the given model's links need, at the other joints it is "
+                f"{np.exp(common):.2g} times: check its gain, its gear ratio and its units, and whether the model has what the "
+                "arm carries"
             )
             out.append(Finding("gain", (joint,), text))
     return out

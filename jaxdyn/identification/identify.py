@@ -2,11 +2,12 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from ..errors import IdentificationError
 from ..io.check import STILL
@@ -14,7 +15,7 @@ from ..io.log import Log, named_apart
 from ..model.chain import Chain
 from .accumulate import Factors, accumulate, predict
 from .base_parameters import as_float64, base_parameters
-from .columns import DRIVE_TERMS, Columns, DriveTerm, ExtraColumns
+from .columns import DRIVE_TERMS, Columns, DriveTerm, ExtraColumns, joint_springs
 from .completion import (
     STAND_IN_MASS,
     STAND_IN_RADIUS,
@@ -27,12 +28,14 @@ from .completion import (
 )
 from .consistent import ConsistentEstimate, consistent_least_squares, consistent_problem
 from .constraints import Constraints, no_constraints, total_mass_constraint
+from .delay import without_delay
 from .estimators import Estimate, ordinary_least_squares, weighted_least_squares
 from .friction_fit import FrictionFit, chain_with_friction
 from .friction_model import FrictionModel
 from .preprocessing import Samples, default_stride, preprocess, split
 from .priors import Divergence, entropic_divergence
 from .result import Evaluation as Evaluation, Identification as Identification
+from .settings import Settings, choose_settings, known_or_estimated_delay
 from .stretches import (
     Stretch,
     fit_friction_beside,
@@ -76,12 +79,14 @@ def identify(
     position_cutoff: float | None = None,
     torque_cutoff: float | None = None,
     stride: int | None = None,
+    delay: float | Sequence[float] | Float[np.ndarray, " n"] | Literal["estimated"] | None = None,
     consistent: bool = True,
     mass: float | None = None,
     constraints: Constraints | None = None,
     prior_weight: float = 1.0,
     divergence: Divergence = entropic_divergence,
     friction: FrictionModel | Literal["chosen"] | None = None,
+    settings: Settings | Literal["chosen"] | None = None,
     progress: Progress | None = None,
 ) -> Identification:
     """Identify a robot's inertial parameters, friction and armature from logged motion.
@@ -105,6 +110,9 @@ def identify(
         position_cutoff: low-pass on positions [Hz]; chosen from the first run, for all, where None.
         torque_cutoff: low-pass on torques [Hz]; the positions' where None.
         stride: keep every stride-th sample after filtering; chosen from the rates where None.
+        delay: how much later than the positions the torques were logged [s], one number or one a joint, which is taken out of
+            all logs (`without_delay`); "estimated" finds it by cross-validation within what is fitted, and where
+            part of that is held out, without looking at it.
         consistent: only links of positive density, and no negative armature or friction. Otherwise the chain becomes the
             full set nearest its own that has the base parameters of weighted least squares, whether it can exist or not.
         mass: what all links that move weigh together [kg], where it is known.
@@ -114,6 +122,9 @@ def identify(
         friction: a friction model (`FrictionModel`) in place of the drive terms viscous, coulomb and offset, fitted at the
             log's rate (`fit_friction`); "chosen" takes the best of the usual ones for each joint (`choose_friction`), which
             takes some minutes. The chain gets the viscous, Coulomb and constant friction nearest it.
+        settings: the filter, and joint by joint dry friction, springs and delays; "chosen" chooses them by cross-validation
+            within what is fitted (`choose_settings`), and where part of that is held out, without looking at it. Where it
+            holds a friction model, that takes the place of `friction` unless one is given.
         progress: called with (stage, done, total).
 
     Raises:
@@ -140,8 +151,24 @@ def identify(
             f"{span.min():.2g}), so that its friction and most of its inertia cannot be identified; add a log that moves it, "
             "or hold it fixed in the model"
         )
-    if isinstance(friction, str) and friction != "chosen":
-        raise IdentificationError(f'friction is a FrictionModel, "chosen" or None, not {friction!r}')
+    for name, option, kind in (("friction", friction, "a FrictionModel"), ("settings", settings, "Settings")):
+        if isinstance(option, str) and option != "chosen":
+            raise IdentificationError(f'{name} is {kind}, "chosen" or None, not {option!r}')
+    report = progress or (lambda stage, done, total: None)
+    choice: dict[str, Any] = {"drive_terms": drive_terms, "extra": extra, "share": 1.0 if validate else 1 - holdout}
+    choice |= {"position_cutoff": position_cutoff, "torque_cutoff": torque_cutoff, "stride": stride}
+    if settings is not None:
+        if delay is not None:
+            raise IdentificationError("settings hold the delays: give delay or settings, not both")
+        if isinstance(settings, str):
+            report("choosing settings", 0, 1)
+            settings = choose_settings(chain, logs, **choice)
+            report("choosing settings", 1, 1)
+        chain, delay = settings.chain(chain), settings.delay
+        friction = settings.friction if friction is None else friction
+        if settings.cutoff is not None:
+            position_cutoff = torque_cutoff = settings.cutoff
+        extra = (*extra, joint_springs(chain, settings.springs)) if settings.springs else extra
     own: tuple[DriveTerm, ...] = tuple(t for t in drive_terms if friction is None or t == "armature")
     columns = Columns(own, tuple(extra))
     names = columns.names(chain.n)
@@ -150,7 +177,12 @@ def identify(
         known = known + total_mass_constraint(names, mass)
     if known.size and not consistent:
         raise IdentificationError("a known mass and other constraints take part in a consistent estimate only")
-    report = progress or (lambda stage, done, total: None)
+    delays = None
+    if delay is not None:
+        report("delays", 0, 1)
+        delays = known_or_estimated_delay(chain, logs, delay, **choice)
+        logs, validate = ([without_delay(log, delays) for log in some] for some in (logs, validate))
+        report("delays", 1, 1)
 
     prepared: list[Samples] = []
     for log in (*logs, *validate):
@@ -249,6 +281,8 @@ def identify(
         for log, s in zip((*logs, *validate), prepared, strict=True)
         for note in dict.fromkeys((*log.notes, *s.notes))
     )
+    if settings is not None:
+        notes = (f"settings: {settings.sentence}", *notes)
     if bodiless:
         notes = (
             f"the model has no inertials for {', '.join(bodiless)}: a sphere of {STAND_IN_MASS:g} kg and {STAND_IN_RADIUS:g} m "
@@ -279,6 +313,9 @@ def identify(
         validation=tuple(held),
         validation_refit=not validate,
         friction=known_friction,
+        delay=delays,
+        settings=settings,
+        factors=factors,
         impossible=impossible_links(identified),
         notes=notes,
     )

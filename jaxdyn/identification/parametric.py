@@ -22,7 +22,7 @@ from .completion import with_parameters
 
 
 def parameters_of(chain: Chain, columns: Columns) -> Float[Array, " p"]:
-    """The chain's own parameters in the columns' order, zero for extra columns; traceable, unlike `prior_parameters`."""
+    """The chain's own parameters in the columns' order, zero where it has no leaf; traceable, unlike `prior_parameters`."""
     leaves = {
         "armature": chain.armature,
         "viscous": chain.viscous_friction,
@@ -31,13 +31,20 @@ def parameters_of(chain: Chain, columns: Columns) -> Float[Array, " p"]:
     }
     drive = [leaves[term] for term in columns.drive_terms]
     rows = [chain.inertia.reshape(-1), *([jnp.stack(drive, axis=1).reshape(-1)] if drive else [])]
-    return jnp.concatenate([*rows, jnp.zeros(sum(len(e.names) for e in columns.extra), chain.dtype)])
+    for extra in columns.extra:
+        none = jnp.zeros(len(extra.names), chain.dtype)
+        rows.append(none if extra.leaf is None else getattr(chain, extra.leaf)[jnp.array(extra.joints, int) - 1])
+    return jnp.concatenate(rows)
 
 
 def _extra_torque(columns: Columns, chain: Chain, parameters: Array, q: Array, qd: Array, qdd: Array) -> Array:
-    """Torque of the extra columns, which have no leaf in the chain."""
-    matrix = jnp.concatenate([e.matrix(chain, q, qd, qdd) for e in columns.extra], axis=1)
-    return matrix @ parameters[parameters.shape[0] - matrix.shape[1] :]
+    """Torque of the extra columns that have no leaf in the chain."""
+    at, torque = parameters.shape[0] - sum(len(e.names) for e in columns.extra), jnp.zeros_like(q)
+    for extra in columns.extra:
+        if extra.leaf is None:
+            torque = torque + extra.matrix(chain, q, qd, qdd) @ parameters[at : at + len(extra.names)]
+        at += len(extra.names)
+    return torque
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))

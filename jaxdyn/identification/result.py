@@ -9,8 +9,10 @@ from .base_parameters import BaseParameters
 from .columns import Columns
 from .consistent import ConsistentEstimate
 from .estimators import Estimate
+from .factors import Factors
 from .friction_fit import FrictionFit
 from .preprocessing import Samples
+from .settings import Settings
 from .validation import Fit
 
 
@@ -52,6 +54,9 @@ class Identification:
         validation: an evaluation per stretch of data that was not.
         validation_refit: the held-out stretch was predicted by a fit without it, while `chain` was fitted to everything.
         friction: the friction model that was fitted in place of viscous, Coulomb and constant friction, or None.
+        delay: (n,) how much later than the positions the torques were taken to be [s]; None where it was not asked about.
+        settings: chosen or given; None where none were asked for.
+        factors: of the runs that were fitted: the columns, and the torque less what was taken as given.
         impossible: for every link whose identified inertia no body can have, what is wrong with it.
         notes: what reading and preprocessing noticed.
     """
@@ -69,6 +74,9 @@ class Identification:
     validation: tuple[Evaluation, ...]
     validation_refit: bool
     friction: FrictionFit | None
+    delay: np.ndarray | None
+    settings: Settings | None
+    factors: Factors
     impossible: tuple[str, ...]
     notes: tuple[str, ...]
 

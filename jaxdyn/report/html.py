@@ -142,9 +142,17 @@ def _facts(result: Identification, date: datetime.datetime) -> list[tuple[str, s
         *(("Fitted to", _described(e)) for e in result.fitted),
         *(("Checked on", _described(e)) for e in result.validation),
         ("Identified", f"{', '.join(('ten parameters a link', *result.columns.drive_terms))}"),
+        *((k, v) for k, v in [("Delays", _delays(result))] if v),
         ("Date", date.strftime("%Y-%m-%d %H:%M %Z").strip()),
         ("Made by", f"jaxdyn {version()}"),
     ]
+
+
+def _delays(result: Identification) -> str:
+    if result.delay is None:
+        return ""
+    listed = ", ".join(f"{1e3 * d:.3g}" for d in result.delay)
+    return f"torques taken {listed} ms later than logged, joint by joint"
 
 
 def version() -> str:

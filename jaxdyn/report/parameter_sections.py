@@ -154,7 +154,10 @@ def _full(result: Identification, rows: Sequence[Row]) -> str:
             for row in extra
         ]
         text += element("h3", "Further parameters") + table([head], lines)
-        text += element("p", "The model has no place for these: identified.urdf is without them.", "faint")
+        if homeless := [name for e in result.columns.extra if e.leaf is None for name in e.names]:
+            text += element(
+                "p", f"The model has no place for {names(homeless)}: identified.urdf is without them.", "faint"
+            )
     return text
 
 

@@ -93,6 +93,8 @@ def print_summary(
     """
     console = Console(highlight=False) if console is None else console
     console.print(summary(result, truth, limits))
+    if result.settings is not None:
+        console.print(Text(f"Settings: {result.settings.sentence}"))
     for finding in findings:
         console.print(Text(f"Look at: {finding.text}", style="yellow"))
     for path in (paths or {}).values():
