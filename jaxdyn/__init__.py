@@ -139,6 +139,7 @@ from .errors import (
     LogError as LogError,
     ModelError as ModelError,
     OutputError as OutputError,
+    TrajectoryError as TrajectoryError,
 )
 from .identification.base_parameters import (
     BaseParameters as BaseParameters,
@@ -227,7 +228,7 @@ from .identification.estimators import (
 )
 from .identification.excitation import (
     FourierTrajectory as FourierTrajectory,
-    Trajectory as Trajectory,
+    JointTrajectory as JointTrajectory,
     random_excitation as random_excitation,
 )
 from .identification.excitation_basis import (
@@ -500,4 +501,43 @@ from .spatial import (
     se3 as se3,
     so3 as so3,
     solids as solids,
+)
+from .trajectory.constraints import (
+    Clearance as Clearance,
+    Constraint as Constraint,
+    PointConstraint as PointConstraint,
+    PoseConstraint as PoseConstraint,
+    PositionLimits as PositionLimits,
+    StateConstraint as StateConstraint,
+    UserConstraint as UserConstraint,
+    VelocityLimits as VelocityLimits,
+    position_limits as position_limits,
+    torque_limits as torque_limits,
+    velocity_limits as velocity_limits,
+)
+from .trajectory.costs import (
+    CentreOfMassCost as CentreOfMassCost,
+    Cost as Cost,
+    PointCost as PointCost,
+    PoseCost as PoseCost,
+    ScalarCost as ScalarCost,
+    StateCost as StateCost,
+    TorqueCost as TorqueCost,
+    TorqueRateCost as TorqueRateCost,
+    UserCost as UserCost,
+)
+from .trajectory.knot import (
+    Knot as Knot,
+)
+from .trajectory.problem import (
+    OptimalControlProblem as OptimalControlProblem,
+    held_still as held_still,
+    rolled_out as rolled_out,
+    total_cost as total_cost,
+)
+from .trajectory.solution import (
+    Residuals as Residuals,
+    Solution as Solution,
+    Status as Status,
+    Trajectory as Trajectory,
 )

@@ -17,6 +17,10 @@ class IdentificationError(JaxdynError):
     """An identification that cannot be carried out: nothing moves, the data and the model do not belong together."""
 
 
+class TrajectoryError(JaxdynError):
+    """A motion that cannot be posed or solved as asked: no steps, shapes that do not fit, limits that are missing."""
+
+
 class OutputError(JaxdynError):
     """Results that cannot be written: the folder is a file, there is no permission, the disk is full."""
 

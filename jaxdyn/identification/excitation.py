@@ -12,7 +12,7 @@ from ..model.chain import Chain
 
 
 @runtime_checkable
-class Trajectory(Protocol):
+class JointTrajectory(Protocol):
     """A motion of all joints as a function of time, for one or many times; traceable by JAX."""
 
     @property

@@ -15,7 +15,7 @@ from ..errors import IdentificationError
 from ..model.chain import Chain
 from .base_parameters import BaseParameters, as_float64, base_parameters
 from .columns import Columns
-from .excitation import Trajectory
+from .excitation import JointTrajectory
 from .excitation_basis import BSplines, FourierSeries, balanced, rest_basis
 from .excitation_limits import LIMIT_NAMES, Clearance, MotionLimits, bounded, largest_shares, limit_usage, motion_limits
 from .excitation_quality import ExcitationQuality, checked_noise, excitation_quality
@@ -54,7 +54,7 @@ class ExcitationDesign:
         notes: what else there is to know.
     """
 
-    trajectory: Trajectory
+    trajectory: JointTrajectory
     quality: ExcitationQuality
     random: tuple[ExcitationQuality, ...]
     limits: MotionLimits
@@ -245,7 +245,7 @@ class _Search:
         motion[0] += self.middle
         return motion
 
-    def trajectory(self, z: Float[np.ndarray, "n k"]) -> Trajectory:
+    def trajectory(self, z: Float[np.ndarray, "n k"]) -> JointTrajectory:
         coefficients = np.einsum("jlk,jk->jl", self.to_coefficients, z)
         return self.family.trajectory(coefficients + self.middle[:, None] * self.family.constant)
 

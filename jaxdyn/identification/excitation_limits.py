@@ -14,7 +14,7 @@ from ..dynamics.inverse import inverse_dynamics
 from ..errors import IdentificationError
 from ..model.chain import Chain
 from .base_parameters import as_float64
-from .excitation import Trajectory
+from .excitation import JointTrajectory
 
 Clearance = Callable[[Array], Array]  # q (n,) -> distances that must not be negative, () or (m,); traceable by JAX
 Numbers = Float[np.ndarray, " n"] | Float[Array, " n"]
@@ -149,7 +149,7 @@ def largest_shares(
 
 def limit_usage(
     chain: Chain,
-    trajectory: Trajectory,
+    trajectory: JointTrajectory,
     limits: MotionLimits,
     times: Float[np.ndarray, " N"],
     clearance: Clearance | None = None,

@@ -15,7 +15,7 @@ from ..errors import IdentificationError
 from ..io.files import write_whole
 from ..model.chain import Chain
 from .base_parameters import as_float64
-from .excitation import Trajectory
+from .excitation import JointTrajectory
 from .excitation_limits import MotionLimits, bounded
 
 
@@ -35,7 +35,7 @@ class TrajectorySamples(NamedTuple):
     tau: Float[np.ndarray, "N n"]
 
 
-def sample_trajectory(chain: Chain, trajectory: Trajectory, rate: float = 1000.0) -> TrajectorySamples:
+def sample_trajectory(chain: Chain, trajectory: JointTrajectory, rate: float = 1000.0) -> TrajectorySamples:
     """A trajectory at t = 0, 1 / rate, ... up to its duration, with tau = inverse dynamics + friction; in float64.
 
     Args:

@@ -1,0 +1,45 @@
+"""What costs and constraints see of a motion: one knot, the state and the torque at one time."""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+
+class Knot(NamedTuple):
+    """A motion at time t = k dt. At the last knot, k = steps, no torque acts any more: the last one stands there.
+
+    Attributes:
+        k: index of the knot.
+        t: time [s].
+        q: positions.
+        v: velocities.
+        tau: torques held from this knot to the next [N m].
+        tau_before: torques held until this knot [N m]; at k = 0 the problem's `tau0`.
+        dt: the step [s].
+    """
+
+    k: Int[Array, ""]
+    t: Float[Array, ""]
+    q: Float[Array, " nq"]
+    v: Float[Array, " nv"]
+    tau: Float[Array, " nv"]
+    tau_before: Float[Array, " nv"]
+    dt: Float[Array, ""]
+
+
+def as_floats(x: Any) -> Array:
+    """An array; of one plain number, one that takes the floating-point type of what it is joined to."""
+    if isinstance(x, Array):
+        return x
+    return jnp.asarray(float(x)) if isinstance(x, int | float) else jnp.asarray(x, float)
+
+
+def as_floats_or_none(x: Any) -> Array | None:
+    """The same of what may be left out."""
+    return None if x is None else as_floats(x)
+
+
+def row(x: Float[Array, "*rows n"], k: Int[Array, ""]) -> Float[Array, " n"]:
+    """A reference at a knot: row k of one that changes from knot to knot, the reference itself where it does not."""
+    return x if x.ndim == 1 else jnp.take(x, k, axis=0)

@@ -1,0 +1,95 @@
+"""Problems, costs and constraints against their formulas written out with numpy and `step`."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import jaxdyn
+
+ROBOT = jaxdyn.textbook.planar_elbow()
+STEPS, DT = 4, 0.05
+
+
+def a_problem(**named):
+    goal = jnp.array([0.4, -0.2])
+    running = (
+        jaxdyn.StateCost(goal, jnp.zeros(2), 2.0, 0.5),
+        jaxdyn.TorqueCost(0.1),
+        jaxdyn.TorqueRateCost(0.01),
+        jaxdyn.ScalarCost(lambda chain, knot, data: data * jnp.cos(knot.q[0]), 0.3),
+    )
+    terminal = (jaxdyn.PointCost(jnp.array([1.0, 0.5, 0.0]), 3.0), jaxdyn.CentreOfMassCost(jnp.zeros(3)))
+    return jaxdyn.OptimalControlProblem(
+        ROBOT, jnp.array([0.1, 0.2]), jnp.zeros(2), STEPS, DT, running, terminal, **named
+    )
+
+
+def test_the_cost_is_the_sum_of_its_parts():
+    problem = a_problem(tau0=jnp.array([1.0, 2.0]), duration_weight=0.7)
+    tau = jnp.asarray(np.random.default_rng(0).normal(size=(STEPS, 2)))
+    trajectory = jaxdyn.rolled_out(problem, tau)
+    q, v, before, cost = problem.q0, problem.v0, np.array([1.0, 2.0]), 0.0
+    for k in range(STEPS):
+        error = np.concatenate([2.0 * (q - np.array([0.4, -0.2])), 0.5 * v])
+        rate = 0.01 * (tau[k] - before) / DT
+        cost += DT * (0.5 * (error @ error + 0.01 * tau[k] @ tau[k] + rate @ rate) + 0.3 * np.cos(q[0]))
+        before = tau[k]
+        q, v = jaxdyn.step(ROBOT, q, v, tau[k], DT)
+        assert_allclose(trajectory.q[k + 1], q, rtol=1e-12)
+        assert_allclose(trajectory.v[k + 1], v, rtol=1e-12)
+    miss = 3.0 * (jaxdyn.frame_pose(ROBOT, q)[:3, 3] - np.array([1.0, 0.5, 0.0]))
+    centre = jaxdyn.centre_of_mass(ROBOT, q)
+    cost += 0.5 * (miss @ miss + centre @ centre) + 0.7 * STEPS * DT
+    assert_allclose(jaxdyn.total_cost(problem, trajectory), cost, rtol=1e-12)
+
+
+def test_a_problem_is_a_pytree_to_differentiate_and_batch():
+    problem = a_problem()
+    motion = jaxdyn.held_still(problem)
+
+    @jax.jit
+    def cost(goal):
+        other = eqx.tree_at(lambda p: p.running[0].q, problem, goal)
+        return jaxdyn.total_cost(other, motion)
+
+    goals = jnp.array([[0.1, 0.2], [0.3, -0.1]])
+    gradients = jax.jit(jax.vmap(jax.grad(cost)))(goals)
+    assert_allclose(gradients, STEPS * DT * 4.0 * (goals - problem.q0[None]), rtol=1e-12)
+
+
+def test_constraints_have_the_sign_they_say():
+    robot = jaxdyn.robots.panda()
+    limits = jaxdyn.position_limits(robot, margin=0.1)
+    q = robot.position_limits.mean(axis=1)
+    knot = jaxdyn.Knot(jnp.array(0), jnp.array(0.0), q, jnp.zeros(7), jnp.zeros(7), jnp.zeros(7), jnp.array(0.1))
+    half = (robot.position_limits[:, 1] - robot.position_limits[:, 0]) / 2
+    assert_allclose(limits.value(robot, knot), jnp.tile(0.1 - half, 2), rtol=1e-12)
+    fast = knot._replace(v=1.5 * robot.velocity_limit)
+    assert_allclose(jaxdyn.velocity_limits(robot).value(robot, fast)[7:], 0.5 * robot.velocity_limit, rtol=1e-12)
+    pose = jaxdyn.frame_pose(robot, q)
+    assert_allclose(jaxdyn.PoseConstraint(pose).value(robot, knot), jnp.zeros(6), atol=1e-12)
+    ball = jaxdyn.Clearance(lambda p, data: jnp.linalg.norm(p - data) - 0.2, (robot.link_names[-1],), 0.1, jnp.ones(3))
+    distance = np.linalg.norm(jaxdyn.forward_kinematics(robot, q)[-1, :3, 3] - 1.0) - 0.2
+    assert_allclose(ball.value(robot, knot), [0.1 - distance], rtol=1e-12)
+    assert_allclose(jaxdyn.torque_limits(robot, 0.5)[:, 1], 0.5 * robot.effort_limit)
+
+
+@pytest.mark.parametrize(
+    ("named", "words"),
+    [
+        ({"steps": 0}, "0 steps"),
+        ({"q0": jnp.zeros(3)}, "q0 has shape"),
+        ({"torque_limits": jnp.zeros(2)}, "torque_lim"),
+    ],
+)
+def test_a_problem_that_cannot_be_posed_is_refused(named, words):
+    given = {"q0": jnp.zeros(2), "steps": 5, **named}
+    with pytest.raises(jaxdyn.TrajectoryError, match=words):
+        jaxdyn.OptimalControlProblem(ROBOT, given.pop("q0"), jnp.zeros(2), given.pop("steps"), 0.1, **given)
+
+
+def test_statuses_have_words():
+    assert all(status.message for status in jaxdyn.Status)
