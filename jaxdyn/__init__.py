@@ -541,3 +541,27 @@ from .trajectory.solution import (
     Status as Status,
     Trajectory as Trajectory,
 )
+from .trajectory.box_qp import (
+    box_qp as box_qp,
+)
+from .trajectory.lq import (
+    LinearQuadratic as LinearQuadratic,
+    LQPolicy as LQPolicy,
+    LQSolution as LQSolution,
+    linear_quadratic as linear_quadratic,
+)
+from .trajectory.riccati import (
+    lq_rollout as lq_rollout,
+    riccati as riccati,
+)
+from .trajectory.riccati_scan import (
+    lq_rollout_scan as lq_rollout_scan,
+    riccati_scan as riccati_scan,
+    solve_lq as solve_lq,
+)
+from .trajectory.shift import (
+    shifted as shifted,
+)
+from .trajectory.shooting import (
+    solve_by_shooting as solve_by_shooting,
+)

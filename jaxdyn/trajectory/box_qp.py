@@ -6,8 +6,8 @@ from jaxtyping import Array, Float
 
 from .lq import matrix_times
 
-STEPS = 6  # step lengths 1, 1/2, ... of a projected step
-MOST = 30  # projected steps
+STEPS = 5  # step lengths 1, 1/2, ... of a projected step
+MOST = 50  # projected steps
 
 
 def masked_inverse(h: Float[Array, "m m *lanes"], free: Array) -> tuple[Array, Array]:
@@ -47,6 +47,8 @@ def box_qp(
     """
     fixed = lower >= upper
 
+    bound = jnp.abs(h).sum(1).max(0)  # no eigenvalue is larger
+
     def held(u):
         gradient = matrix_times(h, u) + g
         return fixed | ((u <= lower) & (gradient > 0)) | ((u >= upper) & (gradient < 0)), gradient
@@ -63,6 +65,12 @@ def box_qp(
             (u, value(u)),
             0.5 ** jnp.arange(STEPS, dtype=h.dtype),
         )
+        # a step to the first bound it meets always helps, and one down the gradient where that is at once
+        ratio = jnp.where(direction > 0, upper - u, lower - u) / jnp.where(direction == 0, 1, direction)
+        length = jnp.where(clamped | (direction == 0), jnp.inf, ratio).min(0)
+        length = jnp.where(jnp.isfinite(length), length, 0)
+        best = _better(best, jnp.clip(u + length[None] * direction, lower, upper), value)
+        best = _better(best, jnp.clip(u - gradient / bound[None], lower, upper), value)
         whole = u + direction
         exact = ((whole >= lower) & (whole <= upper)).all(0)
         new = jnp.where(exact[None], whole, best[0])

@@ -12,6 +12,7 @@ from .line_search import first_that_helps
 from .lq import LinearQuadratic, LQPolicy, adjoints
 from .problem import OptimalControlProblem, held_still, status_of_problem, total_cost
 from .riccati import lq_rollout, riccati
+from .sensitivity import Solved, differentiable
 from .shooting_model import Penalty, gaps_of, linearised, no_penalty, objective
 from .shooting_rollout import under_policy
 from .solution import Residuals, Solution, Status, Trajectory
@@ -86,9 +87,12 @@ def solve_by_shooting(
         tolerance = 1e-6 if dtype == jnp.float64 else 1e-3
     bare = jax.tree.map(jax.lax.stop_gradient, problem)
     state = jax.lax.stop_gradient(_iterate(bare, start, first, max_iterations, tolerance, second_order, together))
-    cost = total_cost(problem, state.trajectory)
+    duals, held = state.multipliers["dynamics"], state.multipliers["torques"]
+    found = state.multipliers["constraints"], state.multipliers["terminal_constraints"]
+    solved = Solved(state.trajectory, state.penalty._replace(multipliers=found), duals, -jnp.sign(held))
+    trajectory = differentiable(problem, solved)
     return Solution(
-        state.trajectory, cost, state.multipliers, state.status, state.residuals, state.iteration, state.history
+        trajectory, total_cost(problem, trajectory), state.multipliers, state.status, state.residuals, state.iteration, state.history
     )
 
 
@@ -163,7 +167,7 @@ def _iterate(problem, trajectory, penalty, most, tolerance, second_order, togeth
             jnp.where(again, jnp.maximum(0.1 * state.precision, tolerance), state.precision),
             damping.astype(dtype),
             gap_weight,
-            state.iteration + ~ended,
+            state.iteration + (~ended).astype(jnp.int32),
             status,
             residuals,
             _multipliers(policy, found, bounds),

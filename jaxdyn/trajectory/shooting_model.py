@@ -99,12 +99,20 @@ def objective(problem: OptimalControlProblem, trajectory: Trajectory, penalty: P
     knots, last = _of_knots(problem, trajectory)
     rows = penalty.multipliers[0][:-1], penalty.counted[:-1]
 
-    def one(knot, multiplier, counted):
-        r = _running_residual(problem, knot, multiplier, penalty.weight, counted)
-        return 0.5 * (r * r).sum() + knot.dt * _scalars(problem.running, problem.chain, knot)
+    one = lambda knot, multiplier, counted: running_objective(problem, knot, multiplier, penalty.weight, counted)
+    return jax.vmap(one)(knots, *rows).sum() + end_objective(problem, last, penalty)
 
+
+def running_objective(problem: OptimalControlProblem, knot: Knot, multiplier, weight, counted) -> Float[Array, ""]:
+    """What one knot adds to the objective."""
+    r = _running_residual(problem, knot, multiplier, weight, counted)
+    return 0.5 * (r * r).sum() + knot.dt * _scalars(problem.running, problem.chain, knot)
+
+
+def end_objective(problem: OptimalControlProblem, last: Knot, penalty: Penalty) -> Float[Array, ""]:
+    """What the end adds to the objective."""
     r = _end_residual(problem, last, penalty)
-    return jax.vmap(one)(knots, *rows).sum() + 0.5 * (r * r).sum() + _scalars(problem.terminal, problem.chain, last)
+    return 0.5 * (r * r).sum() + _scalars(problem.terminal, problem.chain, last)
 
 
 def linearised(
@@ -132,7 +140,7 @@ def linearised(
         ahead = None
         if dual:
             after = advance(problem, knot.q, knot.v, knot.tau)
-            ahead = lambda *z: dual[0] @ _tangent(problem, after, moved(problem, knot, z))
+            ahead = lambda *z: dual[0] @ state_after(problem, after, moved(problem, knot, z))
         return _quadratic(residual, scalar, problem.running, parts, ahead)
 
     def end(*z):
@@ -155,7 +163,7 @@ def moved(problem: OptimalControlProblem, knot: Knot, z: tuple[Array, ...]) -> K
     return knot._replace(q=q, v=knot.v + z[1], tau=knot.tau + z[-1], tau_before=before)
 
 
-def _tangent(problem: OptimalControlProblem, reference: tuple[Array, Array], knot: Knot) -> Array:
+def state_after(problem: OptimalControlProblem, reference: tuple[Array, Array], knot: Knot) -> Array:
     """The state after a knot, seen from another one."""
     q, v = advance(problem, knot.q, knot.v, knot.tau)
     parts = [difference(problem.chain, reference[0], q), v - reference[1]]
