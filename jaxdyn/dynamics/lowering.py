@@ -212,8 +212,7 @@ def loop_by_batch(step: Callable, carry: Any, constants: Any, xs: Any, width: in
     if _LANES.get() is not None:
         return whole(*variables)
     in_turn = functools.partial(loop, by_batch(step, size=lambda _: width))
-    shapes = jax.eval_shape(whole, *variables)
-    largest = max([width, *(x.size for x in variables), *(x.size for x in jax.tree.leaves(shapes))])
+    largest = max([width, *(x.size for x in variables)])
     single = custom_vmap(lambda *v: _single(whole, width, v) if largest <= LARGEST else in_turn(*v))
 
     @single.def_vmap

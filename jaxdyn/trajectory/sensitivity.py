@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from ..dynamics.lowering import sparse_jvp
 from ..model.configuration import integrate
 from .augmented_lagrangian import equalities
 from .box_qp import masked_inverse
@@ -22,6 +23,7 @@ from .riccati import riccati
 from .shooting_model import (
     Penalty,
     constraint_rows,
+    dynamics_jacobian,
     end_objective,
     linearised,
     moved,
@@ -59,11 +61,11 @@ def differentiable(problem: OptimalControlProblem, solved: Solved) -> Trajectory
         del leaves
         return solved.trajectory
 
-    @found.defjvp
-    def _(primals, tangents):
+    def rule(primals, tangents):
         leaves, solved = primals
         return solved.trajectory, _tangent(leaves, rest, solved, tangents[0])
 
+    found.defjvp(rule, symbolic_zeros=True)
     return found(leaves, jax.lax.stop_gradient(solved))
 
 
@@ -83,12 +85,13 @@ def _conditions(problem: OptimalControlProblem, solved: Solved) -> _Conditions:
     first, last = (jax.tree.map(lambda y, rows=rows: y[rows], knots) for rows in (slice(None, -1), -1))
     parts = (jnp.zeros_like(x.v[0]),) * (4 if problem.has_torque_rate else 3)
 
-    def lagrangian(z, knot, multiplier, counted, dual, q_after, v_after):
-        own = running_objective(problem, moved(problem, knot, z), multiplier, penalty.weight, counted)
-        return own + dual @ state_after(problem, (q_after, v_after), moved(problem, knot, z))
+    def gradient(knot, multiplier, counted, dual):
+        along = jax.grad(
+            lambda z: running_objective(problem, moved(problem, knot, z), multiplier, penalty.weight, counted)
+        )
+        return jnp.concatenate(along(parts)) + dual @ dynamics_jacobian(problem, knot.q, knot.v, knot.tau)
 
-    rows = penalty.multipliers[0][:-1], penalty.counted[:-1], duals[1:], x.q[1:], x.v[1:]
-    running = jax.vmap(lambda *row: jnp.concatenate(jax.grad(lagrangian)(parts, *row)))(first, *rows)
+    running = jax.vmap(gradient)(first, penalty.multipliers[0][:-1], penalty.counted[:-1], duals[1:])
     end = jax.grad(lambda z: end_objective(problem, moved(problem, last, (*z, parts[-1])), penalty))(parts[:-1])
     gaps = jax.vmap(lambda knot, q, v: state_after(problem, (q, v), knot))(first, x.q[1:], x.v[1:])
     if problem.has_torque_rate:
@@ -112,7 +115,7 @@ def _tangent(leaves, rest, solved: Solved, change) -> Trajectory:
     heavy = jnp.maximum(solved.penalty.weight, HEAVY)
     solved = solved._replace(penalty=solved.penalty._replace(weight=heavy))
     both = lambda leaves: (_conditions(eqx.combine(leaves, rest), solved), _held(eqx.combine(leaves, rest), solved))
-    _, (off, held) = jax.jvp(both, (leaves,), (change,))
+    _, (off, held) = sparse_jvp(both, (leaves,), (change,))
     motion = _solve(problem, solved, off)
     nv = solved.trajectory.v.shape[1]
     states, controls = motion
@@ -191,7 +194,9 @@ def _solve(problem: OptimalControlProblem, solved: Solved, off: _Conditions) -> 
         off.gaps,
         tuple(jnp.where(a, v, 0) for a, v in zip(factors.active, off.constraints, strict=True)),
     )
-    wrong = jax.tree.map(jnp.negative, wrong)
+    # JAX transposes a linear solve only where every part of the right-hand side depends on what is transposed
+    tie = 0 * sum(y.sum() for y in jax.tree.leaves(wrong))
+    wrong = jax.tree.map(lambda y: tie - y, wrong)
     dx, du, _, _ = jax.lax.custom_linear_solve(matvec, wrong, solve, symmetric=True)
     return jnp.concatenate([jnp.zeros_like(dx[:1]), dx]), du
 

@@ -104,7 +104,7 @@ def _first(problem, guess, weight) -> tuple[Trajectory, Penalty]:
         raise TrajectoryError(f"the guess has {trajectory.tau.shape[0]} steps, the problem {problem.steps}")
     dtype = jnp.result_type(problem.chain.dtype, problem.q0, trajectory.q)
     limits, tau = problem.torque_limits, trajectory.tau
-    tau = tau if limits is None else jnp.clip(tau, limits[:, 0], limits[:, 1])
+    tau = tau if limits is None else jnp.clip(tau, limits[None, :, 0], limits[None, :, 1])
     times = problem.dt * jnp.arange(problem.steps + 1, dtype=dtype)
     q, v = trajectory.q.at[0].set(problem.q0), trajectory.v.at[0].set(problem.v0)
     trajectory = Trajectory(*(x.astype(dtype) for x in (times, q, v, tau)))

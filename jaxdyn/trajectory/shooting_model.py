@@ -139,8 +139,7 @@ def linearised(
         scalar = lambda *z: knot.dt * _scalars(problem.running, problem.chain, moved(problem, knot, z))
         ahead = None
         if dual:
-            after = advance(problem, knot.q, knot.v, knot.tau)
-            ahead = lambda *z: dual[0] @ state_after(problem, after, moved(problem, knot, z))
+            ahead = lambda z: _pulled_back(problem, moved(problem, knot, z), dual[0])
         return _quadratic(residual, scalar, problem.running, parts, ahead)
 
     def end(*z):
@@ -149,7 +148,7 @@ def linearised(
     def end_scalar(*z):
         return _scalars(problem.terminal, problem.chain, moved(problem, last, (*z, parts[-1])))
 
-    exact = None if duals is None else lambda *z: jnp.zeros((), trajectory.q.dtype)
+    exact = None if duals is None else lambda z: jnp.zeros_like(jnp.concatenate(z))
     cost = jax.vmap(running)(knots, *rows, *(() if duals is None else (duals[1:],)))
     of_end = _quadratic(end, end_scalar, problem.terminal, parts[:-1], exact)
     jacobian = jax.vmap(lambda q, v, tau: dynamics_jacobian(problem, q, v, tau))(knots.q, knots.v, knots.tau)
@@ -170,8 +169,13 @@ def state_after(problem: OptimalControlProblem, reference: tuple[Array, Array], 
     return jnp.concatenate([*parts, knot.tau] if problem.has_torque_rate else parts)
 
 
+def _pulled_back(problem: OptimalControlProblem, knot: Knot, dual: Array) -> Array:
+    """The derivative of dual . step(knot) with respect to the knot's motions."""
+    return dual @ dynamics_jacobian(problem, knot.q, knot.v, knot.tau)
+
+
 def _quadratic(residual, scalar, costs, parts, exact) -> Float[Array, "w 1+w"]:
-    """[Hessian, gradient] of 1/2 |residual|^2 + scalar, by Gauss-Newton, or with the own Hessian of that plus `exact`."""
+    """[Hessian, gradient] of 1/2 |residual|^2 + scalar, by Gauss-Newton, or with that Hessian itself and the Jacobian of `exact`."""
     with_scalar = any(cost.is_scalar for cost in costs)
     jacobian = [jax.jacfwd(residual, argnums=i)(*parts) for i in range(len(parts))]
     rows = jnp.concatenate([*jacobian, residual(*parts)[:, None]], -1)
@@ -190,9 +194,10 @@ def _quadratic(residual, scalar, costs, parts, exact) -> Float[Array, "w 1+w"]:
 
     def whole(z):
         r = residual(*split(z))
-        return 0.5 * (r * r).sum() + scalar(*split(z)) + exact(*split(z))
+        return 0.5 * (r * r).sum() + scalar(*split(z))
 
-    return total.at[:, :-1].set(jax.hessian(whole)(flat))
+    curved = jax.jacfwd(lambda z: exact(split(z)))(flat)
+    return total.at[:, :-1].set(jax.hessian(whole)(flat) + 0.5 * (curved + curved.T))
 
 
 @by_batch(size=lambda rows: 2 * rows.shape[0] * rows.shape[1] + 2000 if rows.shape[0] <= 64 else 10**6)
