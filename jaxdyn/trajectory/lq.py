@@ -157,4 +157,9 @@ def row_times(row: Array, b: Array) -> Array:
 
 def matrix_times(a: Array, x: Array) -> Array:
     """a x of a matrix (m, k) and a vector (k,) with or without lanes behind."""
-    return (a * x[None]).sum(1)
+    if x.shape[0] > WRITTEN_OUT:
+        return jnp.einsum("ik...,k...->i...", a, x)
+    total = a[:, 0] * x[0][None]
+    for k in range(1, x.shape[0]):  # a sum over an axis before the lanes is nothing a kernel can hold
+        total = total + a[:, k] * x[k][None]
+    return total
