@@ -502,6 +502,9 @@ from .spatial import (
     so3 as so3,
     solids as solids,
 )
+from .trajectory.box_qp import (
+    box_qp as box_qp,
+)
 from .trajectory.constraints import (
     Clearance as Clearance,
     Constraint as Constraint,
@@ -529,26 +532,17 @@ from .trajectory.costs import (
 from .trajectory.knot import (
     Knot as Knot,
 )
-from .trajectory.problem import (
-    OptimalControlProblem as OptimalControlProblem,
-    held_still as held_still,
-    rolled_out as rolled_out,
-    total_cost as total_cost,
-)
-from .trajectory.solution import (
-    Residuals as Residuals,
-    Solution as Solution,
-    Status as Status,
-    Trajectory as Trajectory,
-)
-from .trajectory.box_qp import (
-    box_qp as box_qp,
-)
 from .trajectory.lq import (
     LinearQuadratic as LinearQuadratic,
     LQPolicy as LQPolicy,
     LQSolution as LQSolution,
     linear_quadratic as linear_quadratic,
+)
+from .trajectory.problem import (
+    OptimalControlProblem as OptimalControlProblem,
+    held_still as held_still,
+    rolled_out as rolled_out,
+    total_cost as total_cost,
 )
 from .trajectory.riccati import (
     lq_rollout as lq_rollout,
@@ -564,4 +558,10 @@ from .trajectory.shift import (
 )
 from .trajectory.shooting import (
     solve_by_shooting as solve_by_shooting,
+)
+from .trajectory.solution import (
+    Residuals as Residuals,
+    Solution as Solution,
+    Status as Status,
+    Trajectory as Trajectory,
 )

@@ -147,9 +147,91 @@ def test_a_batch_is_solved_as_its_problems_are():
 
 def test_a_guess_that_is_no_motion_is_made_one():
     problem = arm_problem()
-    t = problem.dt * jnp.arange(26)
+    t = problem.dt * jnp.arange(26.0)
     q = jnp.linspace(0, 1, 26)[:, None] * jnp.array([[0.6, 0.4]])
     guess = jaxdyn.Trajectory(t, q, jnp.full((26, 2), 0.3), jnp.zeros((25, 2)))
     solution = solve()(problem, guess)
     assert int(solution.status) == jaxdyn.Status.CONVERGED
     assert_allclose(solution.trajectory.q, solve()(problem).trajectory.q, atol=1e-4)
+
+
+def test_constraints_hold_at_the_end_and_along_the_way():
+    goal = jnp.array([0.6, 0.4])
+    limits = jaxdyn.VelocityLimits(jnp.array([1.2, 1.2]))
+    end = jaxdyn.StateConstraint(goal, jnp.zeros(2))
+    problem = arm_problem(limit=30.0, terminal=(), constraints=(limits,), terminal_constraints=(end,))
+    solution = solve()(problem)
+    assert int(solution.status) == jaxdyn.Status.CONVERGED
+    assert float(solution.residuals.largest) <= 1e-6
+    assert_allclose(solution.trajectory.q[-1], goal, atol=1e-6)
+    assert_allclose(solution.trajectory.v[-1], 0, atol=1e-6)
+    assert np.abs(solution.trajectory.v).max() <= 1.2 + 1e-6
+    assert np.asarray(solution.multipliers["constraints"]).max() > 0
+
+
+@pytest.mark.thorough
+def test_derivatives_of_a_solution_are_those_of_solutions_nearby():
+    problem = arm_problem()
+    place = lambda p: (p.running[0].q, p.terminal[0].q, p.torque_limits, p.chain.inertia)
+
+    def outcome(x):
+        goal = problem.terminal[0].q + x[:2]
+        limits, inertia = problem.torque_limits * (1 + x[2]), problem.chain.inertia * (1 + x[3])
+        changed = eqx.tree_at(place, problem, (goal, goal, limits, inertia))
+        solution = jaxdyn.solve_by_shooting(changed, tolerance=1e-10)
+        return jnp.concatenate([solution.cost[None], solution.trajectory.q[-1], solution.trajectory.tau[12]])
+
+    run = jax.jit(outcome)
+    zero, h = jnp.zeros(4), 1e-5
+    differences = np.stack([(run(zero.at[i].set(h)) - run(zero.at[i].set(-h))) / (2 * h) for i in range(4)], 1)
+    jacobian = jax.jit(jax.jacfwd(outcome))(zero)
+    assert_allclose(jacobian, differences, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.thorough
+def test_the_gradient_of_a_cost_under_constraints():
+    end = jaxdyn.StateConstraint(jnp.array([0.6, 0.4]), jnp.zeros(2))
+    problem = arm_problem(limit=30.0, terminal=(), terminal_constraints=(end,))
+
+    def cost(goal):
+        changed = eqx.tree_at(lambda p: p.terminal_constraints[0].q, problem, goal)
+        return jaxdyn.solve_by_shooting(changed, tolerance=1e-9).cost
+
+    goal, h = jnp.array([0.6, 0.4]), 1e-5
+    run = jax.jit(cost)
+    steps = h * jnp.eye(2)
+    differences = [(run(goal + step) - run(goal - step)) / (2 * h) for step in steps]
+    assert_allclose(jax.jit(jax.grad(cost))(goal), jnp.stack(differences), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.thorough
+def test_second_order_takes_fewer_iterations_to_the_same_motion():
+    problem = arm_problem(goal=(1.5, 0.5))
+    first, second = solve()(problem), solve(second_order=True)(problem)
+    assert int(second.status) == int(first.status) == jaxdyn.Status.CONVERGED
+    assert int(second.iterations) <= int(first.iterations)
+    assert_allclose(second.cost, first.cost, rtol=1e-8)
+
+
+def test_a_shifted_solution_is_a_good_guess():
+    problem = arm_problem(limit=30.0)
+    solution = solve()(problem)
+    x = solution.trajectory
+    later = eqx.tree_at(lambda p: (p.q0, p.v0), problem, (x.q[1], x.v[1]))
+    guess = jax.jit(jaxdyn.shifted)(problem, solution)
+    assert_allclose(guess.trajectory.q[:-1], x.q[1:], atol=1e-12)
+    again = solve()(later, guess)
+    assert int(again.status) == jaxdyn.Status.CONVERGED
+    assert int(again.iterations) <= int(solve()(later).iterations)
+
+
+def test_what_cannot_be_solved_is_said():
+    problem = arm_problem()
+    lost = solve()(eqx.tree_at(lambda p: p.q0, problem, jnp.array([jnp.nan, 0.0])))
+    assert int(lost.status) == jaxdyn.Status.NOT_FINITE
+    crossed = solve()(eqx.tree_at(lambda p: p.torque_limits, problem, -problem.torque_limits))
+    assert int(crossed.status) == jaxdyn.Status.CONTRADICTORY_LIMITS
+    with pytest.raises(jaxdyn.TrajectoryError, match="duration"):
+        jaxdyn.solve_by_shooting(arm_problem(duration_limits=jnp.array([0.5, 2.0])))
+    with pytest.raises(jaxdyn.TrajectoryError, match="guess has"):
+        jaxdyn.solve_by_shooting(problem, jaxdyn.held_still(arm_problem(steps=3)))

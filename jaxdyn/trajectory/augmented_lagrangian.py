@@ -60,9 +60,7 @@ def violation(problem: OptimalControlProblem, trajectory: Trajectory, penalty: P
 
 
 def updated(penalty: Penalty, found: Violation, before: Float[Array, ""]) -> Penalty:
-    """The penalty of the next round: new multipliers, and ten times the weight where the violation did not fall to a quarter."""
+    """The next round's penalty: new multipliers, ten times the weight where the violation did not fall to a quarter."""
     slow = found.largest > 0.25 * before
     weight = jnp.where(slow, jnp.minimum(penalty.weight * GROWTH, HEAVIEST), penalty.weight)
     return penalty._replace(multipliers=found.multipliers, weight=weight)
-
-

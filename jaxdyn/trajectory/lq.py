@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-
 WRITTEN_OUT = 64  # terms of a sum that is not left to `einsum`, which a kernel cannot hold
 
 
@@ -104,7 +103,9 @@ def linear_quadratic(
     )
 
 
-def lq_cost(lq: LinearQuadratic, states: Float[Array, "knots n"], controls: Float[Array, "steps m"]) -> Float[Array, ""]:
+def lq_cost(
+    lq: LinearQuadratic, states: Float[Array, "knots n"], controls: Float[Array, "steps m"]
+) -> Float[Array, ""]:
     """The cost of an LQ problem."""
     z = jnp.concatenate([states[:-1], controls], -1)
     running = (z * (0.5 * jnp.einsum("kij,kj->ki", lq.cost[..., :-1], z) + lq.cost[..., -1])).sum()

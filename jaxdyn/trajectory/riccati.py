@@ -91,9 +91,7 @@ def _with_lanes(x: Array, dimensions: int) -> Array:
     return jnp.broadcast_to(x[..., None], (*x.shape, *lanes)) if lanes and x.ndim == dimensions else x
 
 
-def lq_rollout(
-    lq: LinearQuadratic, policy: LQPolicy, start: Float[Array, " n"] | None = None
-) -> LQSolution:
+def lq_rollout(lq: LinearQuadratic, policy: LQPolicy, start: Float[Array, " n"] | None = None) -> LQSolution:
     """States, controls and multipliers of a linear-quadratic problem under its policy, from dx_0 = start (zero by default)."""
     start = jnp.zeros_like(lq.end[:, -1]) if start is None else start
     turns = (lq.dynamics, policy.gains, policy.feedforward)

@@ -83,9 +83,7 @@ def joined(first: Stretch, second: Stretch) -> Stretch:
     )
 
 
-def lq_rollout_scan(
-    lq: LinearQuadratic, policy: LQPolicy, start: Float[Array, " n"] | None = None
-) -> LQSolution:
+def lq_rollout_scan(lq: LinearQuadratic, policy: LQPolicy, start: Float[Array, " n"] | None = None) -> LQSolution:
     """`lq_rollout` by an associative scan of the closed loop's affine maps, O(log steps) deep."""
     n = lq.states
     start = jnp.zeros_like(lq.end[:, -1]) if start is None else start

@@ -92,7 +92,13 @@ def solve_by_shooting(
     solved = Solved(state.trajectory, state.penalty._replace(multipliers=found), duals, -jnp.sign(held))
     trajectory = differentiable(problem, solved)
     return Solution(
-        trajectory, total_cost(problem, trajectory), state.multipliers, state.status, state.residuals, state.iteration, state.history
+        trajectory,
+        total_cost(problem, trajectory),
+        state.multipliers,
+        state.status,
+        state.residuals,
+        state.iteration,
+        state.history,
     )
 
 
@@ -245,5 +251,3 @@ def _multipliers(policy: LQPolicy, found, bounds) -> dict[str, Array]:
         "torques": jnp.where(policy.free, jnp.zeros_like(held), held),
         "gains": policy.gains,
     }
-
-

@@ -72,16 +72,16 @@ def _of_constraints(constraints, chain: Chain, knot: Knot, multiplier, weight, c
 
 def _running_residual(problem, knot, multiplier, weight, counted) -> Array:
     own = jnp.sqrt(knot.dt) * residuals(problem.running, problem.chain, knot)
-    return jnp.concatenate([own, _of_constraints(problem.constraints, problem.chain, knot, multiplier, weight, counted)])
+    return jnp.concatenate(
+        [own, _of_constraints(problem.constraints, problem.chain, knot, multiplier, weight, counted)]
+    )
 
 
 def _end_residual(problem, knot, penalty: Penalty) -> Array:
     running, terminal = penalty.multipliers
     chain, weight = problem.chain, penalty.weight
     along = _of_constraints(problem.constraints, chain, knot, running[-1], weight, penalty.counted[-1])
-    end = _of_constraints(
-        problem.terminal_constraints, chain, knot, terminal, weight, jnp.ones_like(terminal)
-    )
+    end = _of_constraints(problem.terminal_constraints, chain, knot, terminal, weight, jnp.ones_like(terminal))
     return jnp.concatenate([residuals(problem.terminal, chain, knot), along, end])
 
 
@@ -175,7 +175,7 @@ def _pulled_back(problem: OptimalControlProblem, knot: Knot, dual: Array) -> Arr
 
 
 def _quadratic(residual, scalar, costs, parts, exact) -> Float[Array, "w 1+w"]:
-    """[Hessian, gradient] of 1/2 |residual|^2 + scalar, by Gauss-Newton, or with that Hessian itself and the Jacobian of `exact`."""
+    """[Hessian, gradient] of 1/2 |residual|^2 + scalar: Gauss-Newton's, or the Hessian itself plus the Jacobian of `exact`."""
     with_scalar = any(cost.is_scalar for cost in costs)
     jacobian = [jax.jacfwd(residual, argnums=i)(*parts) for i in range(len(parts))]
     rows = jnp.concatenate([*jacobian, residual(*parts)[:, None]], -1)
