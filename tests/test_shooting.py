@@ -90,6 +90,7 @@ def linear_problem():
     return jaxdyn.OptimalControlProblem(robot, jnp.zeros(2), jnp.array([0.1, 0.0]), 20, 0.05, running, terminal)
 
 
+@pytest.mark.thorough
 def test_a_linear_problem_takes_one_iteration():
     problem = linear_problem()
     solution = jax.jit(jaxdyn.solve_by_shooting)(problem)
@@ -120,6 +121,7 @@ def arm_problem(goal=(0.6, 0.4), limit=6.0, steps=25, **named):
 solve = functools.lru_cache(lambda **options: jax.jit(functools.partial(jaxdyn.solve_by_shooting, **options)))
 
 
+@pytest.mark.thorough
 def test_torques_stay_within_their_limits():
     problem = arm_problem()
     solution = solve()(problem)
@@ -134,6 +136,8 @@ def test_torques_stay_within_their_limits():
     assert_allclose(tau, np.clip(tau - gradient, -6.0, 6.0), atol=1e-6)
 
 
+@pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_a_batch_is_solved_as_its_problems_are():
     goals = jnp.array([[0.6, 0.4], [0.2, -0.3], [1.5, 0.0]])
     problem = arm_problem()
@@ -145,6 +149,8 @@ def test_a_batch_is_solved_as_its_problems_are():
     assert_allclose(batch.trajectory.tau[0], single.trajectory.tau, atol=1e-7)
 
 
+@pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_a_guess_that_is_no_motion_is_made_one():
     problem = arm_problem()
     t = problem.dt * jnp.arange(26.0)
@@ -155,6 +161,8 @@ def test_a_guess_that_is_no_motion_is_made_one():
     assert_allclose(solution.trajectory.q, solve()(problem).trajectory.q, atol=1e-4)
 
 
+@pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_constraints_hold_at_the_end_and_along_the_way():
     goal = jnp.array([0.6, 0.4])
     limits = jaxdyn.VelocityLimits(jnp.array([1.2, 1.2]))
@@ -170,6 +178,7 @@ def test_constraints_hold_at_the_end_and_along_the_way():
 
 
 @pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_derivatives_of_a_solution_are_those_of_solutions_nearby():
     problem = arm_problem()
     place = lambda p: (p.running[0].q, p.terminal[0].q, p.torque_limits, p.chain.inertia)
@@ -189,6 +198,7 @@ def test_derivatives_of_a_solution_are_those_of_solutions_nearby():
 
 
 @pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_the_gradient_of_a_cost_under_constraints():
     end = jaxdyn.StateConstraint(jnp.array([0.6, 0.4]), jnp.zeros(2))
     problem = arm_problem(limit=30.0, terminal=(), terminal_constraints=(end,))
@@ -205,6 +215,7 @@ def test_the_gradient_of_a_cost_under_constraints():
 
 
 @pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_second_order_takes_fewer_iterations_to_the_same_motion():
     problem = arm_problem(goal=(1.5, 0.5))
     first, second = solve()(problem), solve(second_order=True)(problem)
@@ -213,6 +224,8 @@ def test_second_order_takes_fewer_iterations_to_the_same_motion():
     assert_allclose(second.cost, first.cost, rtol=1e-8)
 
 
+@pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_a_shifted_solution_is_a_good_guess():
     problem = arm_problem(limit=30.0)
     solution = solve()(problem)
@@ -225,13 +238,51 @@ def test_a_shifted_solution_is_a_good_guess():
     assert int(again.iterations) <= int(solve()(later).iterations)
 
 
+def test_what_cannot_be_posed_is_refused():
+    problem = arm_problem()
+    with pytest.raises(jaxdyn.TrajectoryError, match="duration"):
+        jaxdyn.solve_by_shooting(arm_problem(duration_limits=jnp.array([0.5, 2.0])))
+    with pytest.raises(jaxdyn.TrajectoryError, match="guess has"):
+        jaxdyn.solve_by_shooting(problem, jaxdyn.held_still(arm_problem(steps=3)))
+    with pytest.raises(jaxdyn.TrajectoryError, match="max_iterations"):
+        jaxdyn.solve_by_shooting(problem, max_iterations=0)
+
+
+@pytest.mark.thorough
 def test_what_cannot_be_solved_is_said():
     problem = arm_problem()
     lost = solve()(eqx.tree_at(lambda p: p.q0, problem, jnp.array([jnp.nan, 0.0])))
     assert int(lost.status) == jaxdyn.Status.NOT_FINITE
     crossed = solve()(eqx.tree_at(lambda p: p.torque_limits, problem, -problem.torque_limits))
     assert int(crossed.status) == jaxdyn.Status.CONTRADICTORY_LIMITS
-    with pytest.raises(jaxdyn.TrajectoryError, match="duration"):
-        jaxdyn.solve_by_shooting(arm_problem(duration_limits=jnp.array([0.5, 2.0])))
-    with pytest.raises(jaxdyn.TrajectoryError, match="guess has"):
-        jaxdyn.solve_by_shooting(problem, jaxdyn.held_still(arm_problem(steps=3)))
+
+
+def swing_up(robot, limits, duration, steps):
+    up, rest = jnp.zeros(robot.n).at[0].set(jnp.pi), jnp.zeros(robot.n)
+    return jaxdyn.OptimalControlProblem(
+        robot,
+        rest,
+        rest,
+        steps,
+        duration / steps,
+        (jaxdyn.TorqueCost(0.1), jaxdyn.StateCost(up, rest, 0.05, 0.05)),
+        (jaxdyn.StateCost(up, rest, 30.0, 10.0),),
+        torque_limits=jnp.asarray(limits)[:, None] * jnp.array([[-1.0, 1.0]]),
+    )
+
+
+@pytest.mark.thorough
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("links, limits", [(1, [2.0]), (2, [8.0, 8.0]), (2, [0.0, 8.0])])
+def test_pendulums_swing_up_from_nearly_all_starts(links, limits):
+    problem = swing_up(jaxdyn.textbook.pendulum(links, damping=0.02), limits, 4.0, 100)
+
+    def outcome(key):
+        tau = 0.3 * problem.torque_limits[None, :, 1] * jax.random.normal(key, (problem.steps, links))
+        tau = jnp.clip(tau, problem.torque_limits[None, :, 0], problem.torque_limits[None, :, 1])
+        solution = jaxdyn.solve_by_shooting(problem, jaxdyn.rolled_out(problem, tau), max_iterations=150)
+        return solution.trajectory.q[-1], solution.trajectory.v[-1]
+
+    q, v = jax.jit(jax.vmap(outcome))(jax.random.split(jax.random.key(0), 20))
+    there = (jnp.abs(q - problem.terminal[0].q[None]).max(1) < 0.1) & (jnp.abs(v).max(1) < 0.3)
+    assert int(there.sum()) >= 19
