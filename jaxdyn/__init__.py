@@ -583,6 +583,9 @@ from .spatial import (
     so3 as so3,
     solids as solids,
 )
+from .trajectory.box_qp import (
+    box_qp as box_qp,
+)
 from .trajectory.collocation import (
     solve_by_collocation as solve_by_collocation,
 )
@@ -628,6 +631,12 @@ from .trajectory.inverse_transcription import (
 from .trajectory.knot import (
     Knot as Knot,
 )
+from .trajectory.lq import (
+    LinearQuadratic as LinearQuadratic,
+    LQPolicy as LQPolicy,
+    LQSolution as LQSolution,
+    linear_quadratic as linear_quadratic,
+)
 from .trajectory.path import (
     PathDynamics as PathDynamics,
     SplinePath as SplinePath,
@@ -651,6 +660,21 @@ from .trajectory.problem import (
     held_still as held_still,
     rolled_out as rolled_out,
     total_cost as total_cost,
+)
+from .trajectory.riccati import (
+    lq_rollout as lq_rollout,
+    riccati as riccati,
+)
+from .trajectory.riccati_scan import (
+    lq_rollout_scan as lq_rollout_scan,
+    riccati_scan as riccati_scan,
+    solve_lq as solve_lq,
+)
+from .trajectory.shift import (
+    shifted as shifted,
+)
+from .trajectory.shooting import (
+    solve_by_shooting as solve_by_shooting,
 )
 from .trajectory.solution import (
     Residuals as Residuals,

@@ -193,6 +193,38 @@ def _over_lanes(call: Callable, mapped: tuple[bool, ...], count: Count, width: i
     return _by_platform(chunks, everything, variables)
 
 
+def loop_by_batch(step: Callable, carry: Any, constants: Any, xs: Any, width: int, reverse: bool = False) -> Any:
+    """`lax.scan` over rows of xs of (carry, y) = step(carry, constants, x), written for lanes as functions of `by_batch` are.
+
+    For one state the whole loop is one kernel of the CPU; for a batch each turn is, chunk by chunk of lanes. It has no
+    derivative rule.
+
+    Args:
+        width: how many numbers of a state the largest operation of a step reads and writes; above `LARGEST` no kernels.
+    """
+    variables, structure = jax.tree.flatten((carry, constants, xs))
+
+    def loop(body, *variables):
+        carry, constants, xs = jax.tree.unflatten(structure, variables)
+        return jax.lax.scan(lambda carry, x: body(carry, constants, x), carry, xs, reverse=reverse)
+
+    whole = functools.partial(loop, step)
+    if _LANES.get() is not None:
+        return whole(*variables)
+    in_turn = functools.partial(loop, by_batch(step, size=lambda _: width))
+    largest = max([width, *(x.size for x in variables)])
+    single = custom_vmap(lambda *v: _single(whole, width, v) if largest <= LARGEST else in_turn(*v))
+
+    @single.def_vmap
+    def batched(axis_size, in_batched, *variables):
+        axes = [0 if b else None for b in in_batched]
+        out = jax.vmap(in_turn, in_axes=axes, axis_size=axis_size)(*variables)
+        return out, jax.tree.map(lambda _: True, out)
+
+    del batched
+    return single(*variables)
+
+
 def lanes_of_kernel(width: int) -> int:
     """How many states a kernel of the CPU takes, of a function whose largest operation touches `width` numbers a state."""
     lanes = min(LANES, LARGEST // width)

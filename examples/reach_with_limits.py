@@ -1,0 +1,64 @@
+"""A Panda reaches a goal within its torque limits, faster than they would allow a naive motion; and how the cost would change.
+
+`solve_by_shooting` finds the motion; the derivative of its cost with respect to the torque limits, from the solution's
+implicit derivative, says which motor is worth making stronger. Writes reach_with_limits.png.
+"""
+
+import dataclasses
+import os
+
+import jax
+import jax.numpy as jnp
+from matplotlib.figure import Figure
+
+import jaxdyn
+
+jax.config.update("jax_enable_x64", True)
+fast = bool(os.environ.get("JAXDYN_EXAMPLES_FAST"))
+steps, duration = (20, 0.6) if fast else (60, 0.6)
+
+robot = jaxdyn.robots.panda()
+start = jnp.array([0.0, -0.4, 0.0, -2.0, 0.0, 1.6, 0.8])
+goal = jnp.array([1.2, 0.5, -0.4, -1.2, 0.3, 2.0, 0.2])
+rest = jnp.zeros(7)
+problem = jaxdyn.OptimalControlProblem(
+    robot,
+    start,
+    rest,
+    steps,
+    duration / steps,
+    running=(jaxdyn.StateCost(goal, rest, 0.5, 0.2), jaxdyn.TorqueCost(0.02)),
+    terminal=(jaxdyn.StateCost(goal, rest, 20.0, 5.0),),
+    torque_limits=jaxdyn.torque_limits(robot, 0.6),
+)
+solution = jax.jit(jaxdyn.solve_by_shooting)(problem)
+print(f"{solution.message} after {int(solution.iterations)} iterations; cost {float(solution.cost):.4f}")
+print(f"largest residual {float(solution.residuals.largest):.1e}")
+motion = solution.trajectory
+print(f"ends {float(jnp.abs(motion.q[-1] - goal).max()):.1e} rad from the goal")
+used = jnp.abs(motion.tau) / problem.torque_limits[:, 1]
+assert used.max() <= 1 + 1e-9
+
+if not fast:
+
+    @jax.jit
+    def worth(limits):
+        """d cost / d log(limit) of each motor."""
+        cost = lambda limits: jaxdyn.solve_by_shooting(dataclasses.replace(problem, torque_limits=limits)).cost
+        return (jax.grad(cost)(limits) * limits).sum(axis=1)
+
+    for name, value in zip(robot.joint_names, worth(problem.torque_limits), strict=True):
+        print(f"{name}: 1 % more torque changes the cost by {0.01 * float(value):+.1e}")
+
+figure = Figure(figsize=(8, 3.2), layout="constrained")
+left, right = figure.subplots(1, 2)
+lines = left.plot(motion.t, motion.q, label=[f"joint {j + 1}" for j in range(7)])
+for line, wanted in zip(lines, goal, strict=True):
+    left.plot(motion.t[-1], wanted, "o", color=line.get_color(), markersize=4)
+left.set(xlabel="time [s]", ylabel="position [rad]")
+left.legend(ncols=2, fontsize="small")
+right.step(motion.t[:-1], motion.tau / problem.torque_limits[:, 1], where="post")
+for limit in (-1, 1):
+    right.axhline(limit, color="0.6", linewidth=0.8, linestyle="--")
+right.set(xlabel="time [s]", ylabel="torque / limit")
+figure.savefig("reach_with_limits.png", dpi=120)

@@ -1,0 +1,166 @@
+"""Linear-quadratic problems: what every iteration of shooting solves, and what its solution's derivatives are."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+WRITTEN_OUT = 64  # terms of a sum that is not left to `einsum`, which a kernel cannot hold
+
+
+class LinearQuadratic(NamedTuple):
+    """min over dx, du of the sum over knots of 1/2 z' H z + g' z, z = (dx, du), plus 1/2 dx' H_end dx + g_end' dx at the end,
+
+    subject to dx_{k+1} = F z_k + c_k from a given dx_0. `linear_quadratic` makes one of the usual blocks.
+
+    Attributes:
+        dynamics: [F, c] of each knot.
+        cost: [H, g] of each knot; rows and columns x, then u.
+        end: [H_end, g_end].
+    """
+
+    dynamics: Float[Array, "steps n w"]
+    cost: Float[Array, "steps m w"]
+    end: Float[Array, "n l"]
+
+    @property
+    def states(self) -> int:
+        return self.end.shape[-2]
+
+    @property
+    def controls(self) -> int:
+        return self.cost.shape[-2] - self.states
+
+
+class LQPolicy(NamedTuple):
+    """du = gains dx + feedforward, and the cost to go 1/2 dx' P dx + p' dx of each knot.
+
+    Attributes:
+        gains: K.
+        feedforward: du where dx = 0.
+        hessian: P of knots 0 to the end.
+        gradient: p of knots 0 to the end.
+        adjoint: derivative of the whole cost with respect to each knot's state at dx = du = 0, gaps c left out.
+        slope: the same with respect to each knot's controls.
+        pivot: the smallest pivot of the controls' Hessian: not positive where the problem is not convex, and its policy
+            meaningless.
+        free: controls that are not held at a bound.
+    """
+
+    gains: Float[Array, "steps m n"]
+    feedforward: Float[Array, "steps m"]
+    hessian: Float[Array, "knots n n"]
+    gradient: Float[Array, "knots n"]
+    adjoint: Float[Array, "knots n"]
+    slope: Float[Array, "steps m"]
+    pivot: Float[Array, ""]
+    free: Array
+
+
+class LQSolution(NamedTuple):
+    """Minimiser and multipliers of the dynamics, the cost's derivatives with respect to each knot's state.
+
+    Attributes:
+        states: dx of all knots, the first as given.
+        controls: du.
+        multipliers: P dx + p.
+    """
+
+    states: Float[Array, "knots n"]
+    controls: Float[Array, "steps m"]
+    multipliers: Float[Array, "knots n"]
+
+
+def linear_quadratic(
+    A: Float[Array, "steps n n"],
+    B: Float[Array, "steps n m"],
+    Q: Float[Array, "steps n n"],
+    R: Float[Array, "steps m m"],
+    end: Float[Array, "n n"],
+    *,
+    S: Float[Array, "steps n m"] | None = None,
+    c: Float[Array, "steps n"] | None = None,
+    q: Float[Array, "steps n"] | None = None,
+    r: Float[Array, "steps m"] | None = None,
+    end_gradient: Float[Array, " n"] | None = None,
+) -> LinearQuadratic:
+    """dx' = A dx + B du + c with the cost 1/2 dx' Q dx + dx' S du + 1/2 du' R du + q' dx + r' du; what is left out is zero.
+
+    Args:
+        end: Hessian of the cost of the last state; `end_gradient` its gradient at zero.
+    """
+    S = jnp.zeros_like(B) if S is None else S
+    c = jnp.zeros_like(A[..., 0]) if c is None else c
+    q = jnp.zeros_like(Q[..., 0]) if q is None else q
+    r = jnp.zeros_like(R[..., 0]) if r is None else r
+    end_gradient = jnp.zeros_like(end[..., 0]) if end_gradient is None else end_gradient
+    rows = jnp.concatenate([Q, S, q[..., None]], -1), jnp.concatenate([S.mT, R, r[..., None]], -1)
+    return LinearQuadratic(
+        jnp.concatenate([A, B, c[..., None]], -1),
+        jnp.concatenate(rows, -2),
+        jnp.concatenate([end, end_gradient[..., None]], -1),
+    )
+
+
+def lq_cost(
+    lq: LinearQuadratic, states: Float[Array, "knots n"], controls: Float[Array, "steps m"]
+) -> Float[Array, ""]:
+    """The cost of an LQ problem."""
+    z = jnp.concatenate([states[:-1], controls], -1)
+    running = (z * (0.5 * jnp.einsum("kij,kj->ki", lq.cost[..., :-1], z) + lq.cost[..., -1])).sum()
+    last = states[-1]
+    return running + last @ (0.5 * lq.end[:, :-1] @ last + lq.end[:, -1])
+
+
+def lq_residual(lq: LinearQuadratic, solution: LQSolution) -> tuple[Array, Array]:
+    """(gradient of the Lagrangian to states from the second on and to controls, misses of the dynamics), both flat."""
+    dx, du, multipliers = solution
+    n = lq.states
+    z = jnp.concatenate([dx[:-1], du], -1)
+    ahead = jnp.einsum("kij,ki->kj", lq.dynamics[..., :-1], multipliers[1:])
+    gradient = jnp.einsum("kij,kj->ki", lq.cost[..., :-1], z) + lq.cost[..., -1] + ahead
+    end = lq.end[:, :-1] @ dx[-1] + lq.end[:, -1] - multipliers[-1]
+    by_state = jnp.concatenate([gradient[1:, :n] - multipliers[1:-1], end[None]])
+    misses = jnp.einsum("kij,kj->ki", lq.dynamics[..., :-1], z) + lq.dynamics[..., -1] - dx[1:]
+    return jnp.concatenate([by_state.reshape(-1), gradient[:, n:].reshape(-1)]), misses.reshape(-1)
+
+
+def adjoints(lq: LinearQuadratic) -> Float[Array, "knots n"]:
+    """Derivative of the whole cost with respect to each knot's state at dx = du = 0, gaps c left out."""
+    n = lq.states
+
+    def before(later, x):
+        dynamics, gradient = x
+        now = gradient[:n] + dynamics[:, :n].T @ later
+        return now, now
+
+    _, rows = jax.lax.scan(before, lq.end[:, n], (lq.dynamics, lq.cost[..., -1]), reverse=True)
+    return jnp.concatenate([rows, lq.end[None, :, n]])
+
+
+def product(a: Array, b: Array) -> Array:
+    """a b of matrices (m, k), (k, n) with or without lanes behind: row by row, each sum written out."""
+    if a.shape[1] > 24 or a.shape[0] == 1:
+        return jnp.einsum("ik...,kj...->ij...", a, b)
+    return jax.lax.scan(lambda _, row: (None, row_times(row, b)), None, a)[1]
+
+
+def row_times(row: Array, b: Array) -> Array:
+    """row b of a vector (k,) and a matrix (k, n) with or without lanes behind."""
+    if row.shape[0] > WRITTEN_OUT:
+        return jnp.einsum("k...,kj...->j...", row, b)
+    total = row[0][None] * b[0]
+    for k in range(1, row.shape[0]):
+        total = total + row[k][None] * b[k]
+    return total
+
+
+def matrix_times(a: Array, x: Array) -> Array:
+    """a x of a matrix (m, k) and a vector (k,) with or without lanes behind."""
+    if x.shape[0] > WRITTEN_OUT:
+        return jnp.einsum("ik...,k...->i...", a, x)
+    total = a[:, 0] * x[0][None]
+    for k in range(1, x.shape[0]):  # a sum over an axis before the lanes is nothing a kernel can hold
+        total = total + a[:, k] * x[k][None]
+    return total

@@ -1,0 +1,253 @@
+"""Optimal control by multiple shooting: differential dynamic programming with gaps, limits, and constraints."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from ..errors import TrajectoryError
+from .augmented_lagrangian import HEAVIEST, updated, violation
+from .line_search import first_that_helps
+from .lq import LinearQuadratic, LQPolicy, adjoints
+from .problem import OptimalControlProblem, held_still, status_of_problem, total_cost
+from .riccati import lq_rollout, riccati
+from .sensitivity import Solved, differentiable
+from .shooting_model import Penalty, gaps_of, linearised, no_penalty, objective
+from .shooting_rollout import under_policy
+from .solution import Residuals, Solution, Status, Trajectory
+
+RUNNING = -1  # a status
+LIGHTEST, HEAVIEST_DAMPING = 1e-8, 1e8  # damping, times the size of the controls' Hessian
+
+
+class _State(NamedTuple):
+    trajectory: Trajectory
+    gaps: Array
+    value: Array  # objective with the penalty
+    penalty: Penalty
+    violated: Array  # when the multipliers were last changed
+    precision: Array  # to which the multipliers' present problem is solved
+    damping: Array
+    gap_weight: Array  # of the gaps in the merit
+    iteration: Array
+    status: Array
+    residuals: Residuals
+    multipliers: dict[str, Any]
+    history: dict[str, Array]
+
+
+def solve_by_shooting(
+    problem: OptimalControlProblem,
+    guess: Trajectory | Solution | None = None,
+    *,
+    max_iterations: int = 200,
+    tolerance: float | None = None,
+    second_order: bool = False,
+    penalty: float = 10.0,
+    together: bool = False,
+) -> Solution:
+    """The motion of least cost, by differential dynamic programming with multiple shooting.
+
+    Every iteration solves the linear-quadratic problem around the present trajectory by `riccati`, with the limits of the
+    torques as bounds of each knot (Tassa, Mansard & Todorov 2014), and runs the robot forward under its policy; where the guess
+    is no motion, gaps between the knots close as steps are taken (Mastalli et al. 2020). The merit is the cost plus a
+    weight times the gaps' absolute values. Other constraints come in by an augmented Lagrangian (Hestenes 1969; Powell
+    1969). What is solved is differentiable with respect to all leaves of the problem.
+
+    Cost: O(N (n^3 + nv^3)) an iteration.
+
+    Args:
+        problem: batches by `jax.vmap`; problems that are solved wait for the others.
+        guess: a trajectory, which need not be a motion, or an earlier solution, whose multipliers are then used too; None:
+            standing still.
+        max_iterations: of Riccati recursions, with all rounds of multipliers.
+        tolerance: of the Karush-Kuhn-Tucker residual; None: 1e-6 in float64, 1e-3 in float32.
+        second_order: with the Hessian of the Lagrangian, second derivatives of the dynamics included, instead of
+            Gauss-Newton's: fewer, dearer iterations near the solution.
+        penalty: first weight of the augmented Lagrangian.
+        together: step lengths are tried at once instead of one by one: quicker where a rollout's length alone counts, as for
+            few problems on a GPU.
+
+    Returns:
+        Solution with `multipliers` "dynamics" (N + 1, 2 nv), "constraints", "terminal_constraints", "torques" (the
+        cost's derivative to torques at a limit) and the "gains" (N, nv, 2 nv) of the policy near the solution.
+        Where the status is not CONVERGED, the best iterate.
+
+    Raises:
+        TrajectoryError: the duration is free; a guess of another number of steps.
+    """
+    if problem.duration_limits is not None:
+        raise TrajectoryError("shooting keeps the duration: solve by collocation, or leave duration_limits out")
+    if max_iterations < 1:
+        raise TrajectoryError(f"max_iterations={max_iterations}: give at least one")
+    start, first = _first(problem, guess, penalty)
+    dtype = start.q.dtype
+    if tolerance is None:
+        tolerance = 1e-6 if dtype == jnp.float64 else 1e-3
+    bare = jax.tree.map(jax.lax.stop_gradient, problem)
+    state = jax.lax.stop_gradient(_iterate(bare, start, first, max_iterations, tolerance, second_order, together))
+    duals, held = state.multipliers["dynamics"], state.multipliers["torques"]
+    found = state.multipliers["constraints"], state.multipliers["terminal_constraints"]
+    solved = Solved(state.trajectory, state.penalty._replace(multipliers=found), duals, -jnp.sign(held))
+    trajectory = differentiable(problem, solved)
+    return Solution(
+        trajectory,
+        total_cost(problem, trajectory),
+        state.multipliers,
+        state.status,
+        state.residuals,
+        state.iteration,
+        state.history,
+    )
+
+
+def _first(problem, guess, weight) -> tuple[Trajectory, Penalty]:
+    """The trajectory to start from, at the problem's start and within its limits; and the penalty."""
+    solution = guess if isinstance(guess, Solution) else None
+    trajectory = held_still(problem) if guess is None else guess.trajectory if isinstance(guess, Solution) else guess
+    if trajectory.tau.shape[0] != problem.steps:
+        raise TrajectoryError(f"the guess has {trajectory.tau.shape[0]} steps, the problem {problem.steps}")
+    dtype = jnp.result_type(problem.chain.dtype, problem.q0, trajectory.q)
+    limits, tau = problem.torque_limits, trajectory.tau
+    tau = tau if limits is None else jnp.clip(tau, limits[None, :, 0], limits[None, :, 1])
+    times = problem.dt * jnp.arange(problem.steps + 1, dtype=dtype)
+    q, v = trajectory.q.at[0].set(problem.q0), trajectory.v.at[0].set(problem.v0)
+    trajectory = Trajectory(*(x.astype(dtype) for x in (times, q, v, tau)))
+    penalty = no_penalty(problem, trajectory, weight)
+    if solution is not None:
+        known = solution.multipliers["constraints"], solution.multipliers["terminal_constraints"]
+        penalty = penalty._replace(multipliers=known)
+    return trajectory, penalty
+
+
+def _iterate(problem, trajectory, penalty, most, tolerance, second_order, together) -> _State:
+    dtype, limits = trajectory.q.dtype, problem.torque_limits
+    constrained = bool(problem.constraints or problem.terminal_constraints)
+    number = lambda x: jnp.asarray(x, dtype)
+
+    def body(state: _State) -> _State:
+        trajectory, penalty = state.trajectory, state.penalty
+        lq = linearised(problem, trajectory, state.gaps, penalty)
+        if second_order:
+            lq = linearised(problem, trajectory, state.gaps, penalty, adjoints(lq))
+        bounds = None if limits is None else (limits[:, 0][None] - trajectory.tau, limits[:, 1][None] - trajectory.tau)
+        size = jnp.abs(jnp.diagonal(lq.cost[:, lq.states :, lq.states : -1], axis1=1, axis2=2)).mean()
+        policy = riccati(lq, bounds, state.damping * size)
+        found = violation(problem, trajectory, penalty)
+        residuals = _residuals(policy, bounds, state.gaps, found)
+        solved = (residuals.largest <= tolerance) & jnp.isfinite(state.value)
+        fine = jnp.maximum(residuals.stationarity, residuals.dynamics) <= state.precision
+        last = state.iteration >= most
+        hopeless = (state.damping >= HEAVIEST_DAMPING) | ~jnp.isfinite(residuals.stationarity)
+        too_heavy = fine & (penalty.weight >= HEAVIEST) & (found.largest > tolerance)
+        status = jnp.where(solved, Status.CONVERGED, RUNNING)
+        for ended, why in ((too_heavy, Status.INFEASIBLE), (hopeless, Status.STALLED), (last, Status.MAX_ITERATIONS)):
+            status = jnp.where((status == RUNNING) & ended, why, status)
+        status = status.astype(jnp.int32)
+
+        new, length, gap_weight = _step(problem, state, lq, policy, together)
+        helped = length > 0
+        damping = jnp.where(helped & (length > 0.5), state.damping / 10, state.damping)
+        damping = jnp.where(helped & (length < 0.1), jnp.maximum(10 * damping, LIGHTEST), damping)
+        damping = jnp.where(helped, damping, jnp.maximum(10 * damping, LIGHTEST))
+        damping = jnp.where(damping < LIGHTEST, 0, damping)
+
+        again = fine & constrained  # the next round of multipliers instead of a step
+        if constrained:
+            revised = updated(penalty, found, state.violated)
+            pick = lambda a, b: jax.tree.map(lambda x, y: jnp.where(again, x, y), a, b)
+            new = pick((trajectory, state.gaps, objective(problem, trajectory, revised)), new)
+            penalty = pick(revised, penalty)
+        ended = status != RUNNING
+        trajectory, gaps, value = jax.tree.map(
+            lambda x, y: jnp.where(ended, x, y), (state.trajectory, state.gaps, state.value), new
+        )
+        recorded = {"cost": state.value, "residual": residuals.largest, "damping": state.damping, "length": length}
+        return _State(
+            trajectory,
+            gaps,
+            value,
+            jax.tree.map(lambda x, y: jnp.where(ended, x, y), state.penalty, penalty),
+            jnp.where(again, found.largest, state.violated),
+            jnp.where(again, jnp.maximum(0.1 * state.precision, tolerance), state.precision),
+            damping.astype(dtype),
+            gap_weight,
+            state.iteration + (~ended).astype(jnp.int32),
+            status,
+            residuals,
+            _multipliers(policy, found, bounds),
+            {name: state.history[name].at[state.iteration].set(x) for name, x in recorded.items()},
+        )
+
+    nothing = number(jnp.inf)
+    nv, n = trajectory.tau.shape[1], (3 if problem.has_torque_rate else 2) * trajectory.tau.shape[1]
+    gaps = gaps_of(problem, trajectory)
+    value = objective(problem, trajectory, penalty)
+    status = status_of_problem(problem)
+    status = jnp.where(status == Status.CONVERGED, jnp.where(jnp.isfinite(value), RUNNING, Status.NOT_FINITE), status)
+    steps = problem.steps
+    first = _State(
+        trajectory,
+        gaps,
+        value,
+        penalty,
+        nothing,
+        number(max(1e-2, tolerance) if constrained else tolerance),
+        number(0),
+        number(0),
+        jnp.zeros((), jnp.int32),
+        status.astype(jnp.int32),
+        Residuals(nothing, nothing, nothing, nothing),
+        {
+            "dynamics": jnp.zeros((steps + 1, n), dtype),
+            "constraints": penalty.multipliers[0],
+            "terminal_constraints": penalty.multipliers[1],
+            "torques": jnp.zeros((steps, nv), dtype),
+            "gains": jnp.zeros((steps, nv, n), dtype),
+        },
+        {name: jnp.full(most + 1, jnp.nan, dtype) for name in ("cost", "residual", "damping", "length")},
+    )
+    return jax.lax.while_loop(lambda state: state.status == RUNNING, body, first)
+
+
+def _step(problem, state: _State, lq: LinearQuadratic, policy: LQPolicy, together: bool):
+    """((trajectory, gaps, objective) after a step, its length or 0 if none helps, the gaps' weight)."""
+    n = lq.states
+    solution = lq_rollout(lq, policy)
+    z = jnp.concatenate([solution.states[:-1], solution.controls], -1)
+    slope = (lq.cost[..., -1] * z).sum() + lq.end[:, n] @ solution.states[-1]
+    curved = jnp.maximum((solution.multipliers[1:] * state.gaps).sum() - slope, 0)
+    wide = jnp.abs(state.gaps).sum()
+    needed = jnp.where(wide > 0, (slope + 0.5 * curved) / (0.5 * jnp.where(wide > 0, wide, 1)), 0)
+    weight = jnp.maximum(state.gap_weight, needed)
+    merit = state.value + weight * wide
+
+    def attempt(length):
+        trajectory = under_policy(problem, state.trajectory, policy, state.gaps, length)
+        gaps = (1 - length) * state.gaps
+        value = objective(problem, trajectory, state.penalty)
+        return (trajectory, gaps, value), value + weight * jnp.abs(gaps).sum()
+
+    now = state.trajectory, state.gaps, state.value
+    # a policy of a problem that is not convex helps nothing
+    slope = jnp.where(policy.pivot > 0, slope - weight * wide, jnp.nan)
+    return *first_that_helps(attempt, now, merit, slope, together), weight
+
+
+def _residuals(policy: LQPolicy, bounds, gaps, found) -> Residuals:
+    slope = policy.slope
+    if bounds is not None:
+        slope = -jnp.clip(-slope, *bounds)
+    return Residuals(jnp.abs(slope).max(), jnp.abs(gaps).max(), found.largest, found.complementarity)
+
+
+def _multipliers(policy: LQPolicy, found, bounds) -> dict[str, Array]:
+    held = policy.slope if bounds is not None else jnp.zeros_like(policy.slope)
+    return {
+        "dynamics": policy.adjoint,
+        "constraints": found.multipliers[0],
+        "terminal_constraints": found.multipliers[1],
+        "torques": jnp.where(policy.free, jnp.zeros_like(held), held),
+        "gains": policy.gains,
+    }

@@ -1,0 +1,186 @@
+"""Trajectory optimisation by shooting: a Panda's reach in joint space, 100 knots, Euler steps, beside crocoddyl's BoxFDDP.
+
+    python -m tests.benchmarks.shooting                 # on the CPU, beside crocoddyl where it is installed
+    python -m tests.benchmarks.shooting --gpu           # throughput on JAX's default device, float32
+
+Both solve the same discretised problem from the same start, in turns in one process; crocoddyl runs on one thread. Times are
+seconds of the processor (all threads together) and of the clock, per iteration; of a batch per problem and iteration, counting
+iterations of the problem itself, not those it waits for others. The models are compared before anything is timed:
+crocoddyl 3.2.1 built against an older Pinocchio than the one installed computes without gravity (seen with pin 4.1.0; 4.0.0
+is right).
+"""
+
+import argparse
+import os
+import sys
+import time
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+KNOTS, DT = 100, 0.01
+WEIGHTS = {"q": 1.0, "v": 0.3, "tau": 0.03, "end_q": 10.0, "end_v": 3.0}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gpu", action="store_true", help="the batch alone, in float32, on JAX's default device")
+    parser.add_argument("--batch", type=int, default=None, help="problems at once: 256, on a GPU 4096")
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--iterations", type=int, default=30, help="at most, of every problem of the batch")
+    options = parser.parse_args()
+    import jax
+
+    if not options.gpu:
+        jax.config.update("jax_platforms", "cpu")
+        jax.config.update("jax_enable_x64", True)
+    wrong = 0
+    if not options.gpu:
+        wrong = single(options)
+    batch(options)
+    return wrong
+
+
+def reach(robot, start, goal):
+    """The problem; everything that crocoddyl is given too."""
+    import jax.numpy as jnp
+
+    import jaxdyn
+
+    rest, w = jnp.zeros(7), WEIGHTS
+    return jaxdyn.OptimalControlProblem(
+        robot,
+        start,
+        rest,
+        KNOTS,
+        DT,
+        running=(jaxdyn.StateCost(goal, rest, w["q"], w["v"]), jaxdyn.TorqueCost(w["tau"])),
+        terminal=(jaxdyn.StateCost(goal, rest, w["end_q"], w["end_v"]),),
+        torque_limits=jaxdyn.torque_limits(robot),
+    )
+
+
+def task():
+    import jax.numpy as jnp
+
+    import jaxdyn
+
+    start = jnp.array([0, -0.4, 0, -2.0, 0, 1.6, 0.8])
+    return jaxdyn.robots.panda(), start, jnp.array([0.6, 0.3, -0.4, -1.4, 0.3, 2.0, 0.2])
+
+
+def crocoddyl_problem(robot, start, goal):
+    """The same for crocoddyl, and its first guess: standing still."""
+    import crocoddyl
+    import numpy as np
+    import pinocchio as pin
+
+    import jaxdyn
+    from peer_models import to_pinocchio
+
+    model = to_pinocchio(robot)
+    state = crocoddyl.StateMultibody(model)
+    actuation = crocoddyl.ActuationModelFull(state)
+    reference = np.concatenate([np.array(goal), np.zeros(7)])
+
+    def of_state(position, velocity):
+        weights = np.array([position**2] * 7 + [velocity**2] * 7)
+        residual = crocoddyl.ResidualModelState(state, reference, 7)
+        return crocoddyl.CostModelResidual(state, crocoddyl.ActivationModelWeightedQuad(weights), residual)
+
+    running, terminal = crocoddyl.CostModelSum(state), crocoddyl.CostModelSum(state)
+    running.addCost("state", of_state(WEIGHTS["q"], WEIGHTS["v"]), 1.0)
+    effort = crocoddyl.CostModelResidual(state, crocoddyl.ResidualModelControl(state))
+    running.addCost("effort", effort, WEIGHTS["tau"] ** 2)
+    terminal.addCost("state", of_state(WEIGHTS["end_q"], WEIGHTS["end_v"]), 1.0)
+    limits = np.array(jaxdyn.torque_limits(robot))
+
+    def action(costs, dt):
+        dynamics = crocoddyl.DifferentialActionModelFreeFwdDynamics(state, actuation, costs)
+        model = crocoddyl.IntegratedActionModelEuler(dynamics, dt)
+        model.u_lb, model.u_ub = limits[:, 0], limits[:, 1]
+        return model
+
+    x0 = np.concatenate([np.array(start), np.zeros(7)])
+    problem = crocoddyl.ShootingProblem(x0, [action(running, DT)] * KNOTS, action(terminal, 0.0))
+    problem.nthreads = 1
+    holding = pin.rnea(model, model.createData(), x0[:7], np.zeros(7), np.zeros(7))
+    return problem, [x0] * (KNOTS + 1), [holding] * KNOTS
+
+
+def timed(call):
+    """(result, seconds of the clock, seconds of the processor)."""
+    clock, work = time.perf_counter(), time.process_time()
+    result = call()
+    return result, time.perf_counter() - clock, time.process_time() - work
+
+
+def single(options) -> int:
+    import jax
+    import numpy as np
+
+    import jaxdyn
+
+    problem = reach(*task())
+    solve = jax.jit(jaxdyn.solve_by_shooting)
+    ours = lambda: jax.block_until_ready(solve(problem))
+    solution, seconds, _ = timed(ours)
+    print(f"compiled and run once in {seconds:.1f} s")
+    try:
+        import crocoddyl
+
+        theirs_problem, xs, us = crocoddyl_problem(*task())
+        step = theirs_problem.runningModels[0]
+        data = step.createData()
+        step.calc(data, xs[0], us[0])
+        if np.abs(data.xnext - xs[0]).max() > 1e-9:
+            raise RuntimeError("its robot does not stand still under the torques that hold it (see this file's text)")
+    except (ImportError, RuntimeError) as error:
+        print(f"crocoddyl left out: {error}")
+        theirs_problem = None
+    times: dict[str, list] = {"jaxdyn": [], "crocoddyl": []}
+    for _ in range(options.turns):
+        times["jaxdyn"].append(timed(ours)[1:])
+        if theirs_problem is not None:
+            solver = crocoddyl.SolverBoxFDDP(theirs_problem)
+            solver.th_stop = 1e-12
+            guess = [x.copy() for x in xs], [u.copy() for u in us]
+            times["crocoddyl"].append(timed(lambda s=solver, g=guess: s.solve(*g, 100, False))[1:])
+    per = {"jaxdyn": int(solution.iterations) + 1}  # the last one finds that it is solved
+    print(f"jaxdyn: {solution.message}, cost {float(solution.cost):.12f}, {int(solution.iterations)} iterations")
+    if theirs_problem is not None:
+        per["crocoddyl"] = max(solver.iter, 1)
+        print(f"crocoddyl: cost {solver.cost:.12f}, {solver.iter} iterations")
+    for name, count in per.items():
+        clock, work = (1e3 * min(t[i] for t in times[name]) / count for i in range(2))
+        print(f"{name:10s} {clock:7.2f} ms an iteration by the clock, {work:7.2f} ms of the processor")
+    return int(int(solution.status) != jaxdyn.Status.CONVERGED)
+
+
+def batch(options) -> None:
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    import jaxdyn
+
+    count = options.batch or (4096 if options.gpu else 256)
+    robot, start, goal = task()
+    goals = goal[None] + jnp.asarray(np.random.default_rng(0).uniform(-0.3, 0.3, (count, 7)), goal.dtype)
+    solve = lambda goal: jaxdyn.solve_by_shooting(reach(robot, start, goal), max_iterations=options.iterations)
+    run = jax.jit(jax.vmap(solve))
+    call = lambda: jax.block_until_ready(run(goals))
+    solutions, seconds, _ = timed(call)
+    print(f"batch of {count}: compiled and run once in {seconds:.1f} s")
+    best = min((timed(call)[1:] for _ in range(max(1, options.turns // 2))), key=lambda t: t[0])
+    iterations = np.asarray(solutions.iterations) + 1
+    solved = int((np.asarray(solutions.status) == jaxdyn.Status.CONVERGED).sum())
+    print(f"{solved} of {count} solved, {iterations.mean():.1f} iterations on average, {iterations.max()} at most")
+    print(f"{count / best[0]:.0f} problems a second by the clock on {jax.devices()[0].device_kind}")
+    print(f"{1e3 * best[1] / iterations.sum():.2f} ms of the processor a problem and iteration")
+    turns = iterations.max() * count
+    print(f"{1e3 * best[1] / turns:.2f} ms, counting iterations in which solved problems wait")
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+    sys.exit(main())

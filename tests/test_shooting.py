@@ -1,0 +1,288 @@
+"""Shooting: linear-quadratic problems against dense solves and scipy, motions against their optimality conditions."""
+
+import dataclasses
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.linalg
+import scipy.optimize
+from numpy.testing import assert_allclose
+
+import jaxdyn
+from jaxdyn.trajectory.lq import lq_cost, lq_residual
+
+ARM = jaxdyn.textbook.pendulum(2, damping=0.1)
+
+
+def random_lq(steps=6, n=3, m=2, seed=0):
+    rng = np.random.default_rng(seed)
+
+    def root(*shape):
+        x = rng.normal(size=(*shape, shape[-1]))
+        return jnp.asarray(x @ np.swapaxes(x, -1, -2) + 0.1 * np.eye(shape[-1]))
+
+    cost = root(steps, n + m)
+    rows = lambda *shape: jnp.asarray(rng.normal(size=shape))
+    return jaxdyn.linear_quadratic(
+        rows(steps, n, n),
+        rows(steps, n, m),
+        cost[:, :n, :n],
+        cost[:, n:, n:],
+        root(n),
+        S=cost[:, :n, n:],
+        c=rows(steps, n),
+        q=rows(steps, n),
+        r=rows(steps, m),
+        end_gradient=rows(n),
+    )
+
+
+def test_riccati_recursions_meet_the_optimality_conditions_and_each_other():
+    lq, start = random_lq(), jnp.array([0.3, -0.2, 0.5])
+    in_turn = jax.jit(lambda lq, x: jaxdyn.lq_rollout(lq, jaxdyn.riccati(lq), x))(lq, start)
+    at_once = jax.jit(lambda lq, x: jaxdyn.lq_rollout_scan(lq, jaxdyn.riccati_scan(lq), x))(lq, start)
+    for part in lq_residual(lq, in_turn):
+        assert_allclose(part, 0, atol=1e-9)
+    for a, b in zip(in_turn, at_once, strict=True):
+        assert_allclose(a, b, atol=1e-9)
+    assert_allclose(lq_cost(lq, *in_turn[:2]), lq_cost(lq, *at_once[:2]), rtol=1e-10)
+    batch = jax.tree.map(lambda *x: jnp.stack(x), *(random_lq(seed=k) for k in range(3)))
+    gains = jax.jit(jax.vmap(lambda lq: jaxdyn.riccati(lq).gains))(batch)
+    assert_allclose(gains[0], jaxdyn.riccati_scan(lq).gains, atol=1e-9)
+
+
+def test_a_long_horizon_has_the_gain_of_the_algebraic_equation():
+    rng = np.random.default_rng(1)
+    A, B, Q, R = rng.normal(size=(3, 3)) * 0.6, rng.normal(size=(3, 2)), np.eye(3), 0.5 * np.eye(2)
+    P = scipy.linalg.solve_discrete_are(A, B, Q, R)
+    every = lambda x: jnp.broadcast_to(jnp.asarray(x), (60, *x.shape))
+    lq = jaxdyn.linear_quadratic(every(A), every(B), every(Q), every(R), jnp.zeros((3, 3)))
+    gain = -np.linalg.solve(R + B.T @ P @ B, B.T @ P @ A)
+    for policy in (jax.jit(jaxdyn.riccati)(lq), jax.jit(jaxdyn.riccati_scan)(lq)):
+        assert_allclose(policy.hessian[0], P, atol=1e-9)
+        assert_allclose(policy.gains[0], gain, atol=1e-9)
+
+
+def test_box_programs_are_solved():
+    rng = np.random.default_rng(2)
+    roots = rng.normal(size=(20, 4, 4))
+    h, g = roots @ np.swapaxes(roots, 1, 2) + 0.1 * np.eye(4), 3 * rng.normal(size=(20, 4))
+    lower, upper = -rng.uniform(0, 0.5, (20, 4)), rng.uniform(0, 0.5, (20, 4))
+    upper[0, 0] = lower[0, 0]  # a fixed one
+    u, free, _, _ = jax.jit(jax.vmap(jaxdyn.box_qp))(*map(jnp.asarray, (h, g, lower, upper)))
+    for k in range(20):
+        wide = np.maximum(upper[k], lower[k] + 1e-12)
+        root = np.linalg.cholesky(h[k]).T
+        found = scipy.optimize.lsq_linear(root, -np.linalg.solve(root.T, g[k]), (lower[k], wide), tol=1e-14)
+        assert_allclose(u[k], found.x, atol=1e-7)
+        gradient = h[k] @ u[k] + g[k]
+        assert_allclose(np.where(free[k], gradient, 0), 0, atol=1e-9)
+
+
+def linear_problem():
+    robot = dataclasses.replace(jaxdyn.textbook.cartesian_two_link(), gravity=jnp.zeros(3))
+    running = (jaxdyn.StateCost(jnp.array([0.5, -0.2]), jnp.zeros(2), 1.0, 0.3), jaxdyn.TorqueCost(0.2))
+    terminal = (jaxdyn.StateCost(jnp.array([0.5, -0.2]), jnp.zeros(2), 5.0, 2.0),)
+    return jaxdyn.OptimalControlProblem(robot, jnp.zeros(2), jnp.array([0.1, 0.0]), 20, 0.05, running, terminal)
+
+
+@pytest.mark.thorough
+def test_a_linear_problem_takes_one_iteration():
+    problem = linear_problem()
+    solution = jax.jit(jaxdyn.solve_by_shooting)(problem)
+    assert int(solution.status) == jaxdyn.Status.CONVERGED and int(solution.iterations) == 1
+    mass = np.asarray(jaxdyn.mass_matrix(problem.chain, problem.q0))
+    dt, eye, zero = 0.05, np.eye(2), np.zeros((2, 2))
+    push = np.linalg.inv(mass) * dt
+    A, B = np.block([[eye, dt * eye], [zero, eye]]), np.vstack([dt * push, push])
+    every = lambda x: jnp.broadcast_to(jnp.asarray(x), (20, *x.shape))
+    Q, end = dt * np.diag([1, 1, 0.09, 0.09]), jnp.asarray(np.diag([25.0, 25, 4, 4]))
+    lq = jaxdyn.linear_quadratic(every(A), every(B), every(Q), every(dt * 0.04 * eye), end)
+    goal = jnp.array([0.5, -0.2, 0, 0])
+    known = jaxdyn.solve_lq(lq, jnp.concatenate([problem.q0, problem.v0]) - goal)
+    assert_allclose(solution.trajectory.tau, known.controls, atol=1e-9)
+    assert_allclose(solution.trajectory.q, known.states[:, :2] + goal[None, :2], atol=1e-9)
+
+
+def arm_problem(goal=(0.6, 0.4), limit=6.0, steps=25, **named):
+    goal = jnp.asarray(goal)
+    running = (jaxdyn.StateCost(goal, jnp.zeros(2), 0.3, 0.1), jaxdyn.TorqueCost(0.1))
+    terminal = named.pop("terminal", (jaxdyn.StateCost(goal, jnp.zeros(2), 20.0, 3.0),))
+    limits = limit * jnp.array([[-1.0, 1.0], [-1.0, 1.0]])
+    return jaxdyn.OptimalControlProblem(
+        ARM, jnp.zeros(2), jnp.zeros(2), steps, 0.04, running, terminal, torque_limits=limits, **named
+    )
+
+
+solve = functools.lru_cache(lambda **options: jax.jit(functools.partial(jaxdyn.solve_by_shooting, **options)))
+
+
+@pytest.mark.thorough
+def test_torques_stay_within_their_limits():
+    problem = arm_problem()
+    solution = solve()(problem)
+    assert int(solution.status) == jaxdyn.Status.CONVERGED
+    assert float(solution.residuals.largest) <= 1e-6
+    tau = np.asarray(solution.trajectory.tau)
+    assert np.abs(tau).max() == 6.0
+    assert_allclose(jaxdyn.rolled_out(problem, solution.trajectory.tau).q, solution.trajectory.q, atol=1e-9)
+    # no admissible change of the torques lowers the cost
+    cost = lambda tau: jaxdyn.total_cost(problem, jaxdyn.rolled_out(problem, tau))
+    gradient = np.asarray(jax.jit(jax.grad(cost))(solution.trajectory.tau))
+    assert_allclose(tau, np.clip(tau - gradient, -6.0, 6.0), atol=1e-6)
+
+
+@pytest.mark.thorough
+@pytest.mark.exhaustive
+def test_a_batch_is_solved_as_its_problems_are():
+    goals = jnp.array([[0.6, 0.4], [0.2, -0.3], [1.5, 0.0]])
+    problem = arm_problem()
+    with_goal = lambda goal: eqx.tree_at(lambda p: (p.running[0].q, p.terminal[0].q), problem, (goal, goal))
+    batch = jax.jit(lambda goals: jax.vmap(lambda g: jaxdyn.solve_by_shooting(with_goal(g)))(goals))(goals)
+    assert (np.asarray(batch.status) == jaxdyn.Status.CONVERGED).all()
+    single = solve()(problem)
+    assert int(single.iterations) == int(batch.iterations[0])
+    assert_allclose(batch.trajectory.tau[0], single.trajectory.tau, atol=1e-7)
+
+
+@pytest.mark.thorough
+@pytest.mark.exhaustive
+def test_a_guess_that_is_no_motion_is_made_one():
+    problem = arm_problem()
+    t = problem.dt * jnp.arange(26.0)
+    q = jnp.linspace(0, 1, 26)[:, None] * jnp.array([[0.6, 0.4]])
+    guess = jaxdyn.Trajectory(t, q, jnp.full((26, 2), 0.3), jnp.zeros((25, 2)))
+    solution = solve()(problem, guess)
+    assert int(solution.status) == jaxdyn.Status.CONVERGED
+    assert_allclose(solution.trajectory.q, solve()(problem).trajectory.q, atol=1e-4)
+
+
+@pytest.mark.thorough
+@pytest.mark.exhaustive
+def test_constraints_hold_at_the_end_and_along_the_way():
+    goal = jnp.array([0.6, 0.4])
+    limits = jaxdyn.VelocityLimits(jnp.array([1.2, 1.2]))
+    end = jaxdyn.StateConstraint(goal, jnp.zeros(2))
+    problem = arm_problem(limit=30.0, terminal=(), constraints=(limits,), terminal_constraints=(end,))
+    solution = solve()(problem)
+    assert int(solution.status) == jaxdyn.Status.CONVERGED
+    assert float(solution.residuals.largest) <= 1e-6
+    assert_allclose(solution.trajectory.q[-1], goal, atol=1e-6)
+    assert_allclose(solution.trajectory.v[-1], 0, atol=1e-6)
+    assert np.abs(solution.trajectory.v).max() <= 1.2 + 1e-6
+    assert np.asarray(solution.multipliers["constraints"]).max() > 0
+
+
+@pytest.mark.thorough
+@pytest.mark.exhaustive
+def test_derivatives_of_a_solution_are_those_of_solutions_nearby():
+    problem = arm_problem()
+    place = lambda p: (p.running[0].q, p.terminal[0].q, p.torque_limits, p.chain.inertia)
+
+    def outcome(x):
+        goal = problem.terminal[0].q + x[:2]
+        limits, inertia = problem.torque_limits * (1 + x[2]), problem.chain.inertia * (1 + x[3])
+        changed = eqx.tree_at(place, problem, (goal, goal, limits, inertia))
+        solution = jaxdyn.solve_by_shooting(changed, tolerance=1e-10)
+        return jnp.concatenate([solution.cost[None], solution.trajectory.q[-1], solution.trajectory.tau[12]])
+
+    run = jax.jit(outcome)
+    zero, h = jnp.zeros(4), 1e-5
+    differences = np.stack([(run(zero.at[i].set(h)) - run(zero.at[i].set(-h))) / (2 * h) for i in range(4)], 1)
+    jacobian = jax.jit(jax.jacfwd(outcome))(zero)
+    assert_allclose(jacobian, differences, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.thorough
+@pytest.mark.exhaustive
+def test_the_gradient_of_a_cost_under_constraints():
+    end = jaxdyn.StateConstraint(jnp.array([0.6, 0.4]), jnp.zeros(2))
+    problem = arm_problem(limit=30.0, terminal=(), terminal_constraints=(end,))
+
+    def cost(goal):
+        changed = eqx.tree_at(lambda p: p.terminal_constraints[0].q, problem, goal)
+        return jaxdyn.solve_by_shooting(changed, tolerance=1e-9).cost
+
+    goal, h = jnp.array([0.6, 0.4]), 1e-5
+    run = jax.jit(cost)
+    steps = h * jnp.eye(2)
+    differences = [(run(goal + step) - run(goal - step)) / (2 * h) for step in steps]
+    assert_allclose(jax.jit(jax.grad(cost))(goal), jnp.stack(differences), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.thorough
+@pytest.mark.exhaustive
+def test_second_order_takes_fewer_iterations_to_the_same_motion():
+    problem = arm_problem(goal=(1.5, 0.5))
+    first, second = solve()(problem), solve(second_order=True)(problem)
+    assert int(second.status) == int(first.status) == jaxdyn.Status.CONVERGED
+    assert int(second.iterations) <= int(first.iterations)
+    assert_allclose(second.cost, first.cost, rtol=1e-8)
+
+
+@pytest.mark.thorough
+@pytest.mark.exhaustive
+def test_a_shifted_solution_is_a_good_guess():
+    problem = arm_problem(limit=30.0)
+    solution = solve()(problem)
+    x = solution.trajectory
+    later = eqx.tree_at(lambda p: (p.q0, p.v0), problem, (x.q[1], x.v[1]))
+    guess = jax.jit(jaxdyn.shifted)(problem, solution)
+    assert_allclose(guess.trajectory.q[:-1], x.q[1:], atol=1e-12)
+    again = solve()(later, guess)
+    assert int(again.status) == jaxdyn.Status.CONVERGED
+    assert int(again.iterations) <= int(solve()(later).iterations)
+
+
+def test_what_cannot_be_posed_is_refused():
+    problem = arm_problem()
+    with pytest.raises(jaxdyn.TrajectoryError, match="duration"):
+        jaxdyn.solve_by_shooting(arm_problem(duration_limits=jnp.array([0.5, 2.0])))
+    with pytest.raises(jaxdyn.TrajectoryError, match="guess has"):
+        jaxdyn.solve_by_shooting(problem, jaxdyn.held_still(arm_problem(steps=3)))
+    with pytest.raises(jaxdyn.TrajectoryError, match="max_iterations"):
+        jaxdyn.solve_by_shooting(problem, max_iterations=0)
+
+
+@pytest.mark.thorough
+def test_what_cannot_be_solved_is_said():
+    problem = arm_problem()
+    lost = solve()(eqx.tree_at(lambda p: p.q0, problem, jnp.array([jnp.nan, 0.0])))
+    assert int(lost.status) == jaxdyn.Status.NOT_FINITE
+    crossed = solve()(eqx.tree_at(lambda p: p.torque_limits, problem, -problem.torque_limits))
+    assert int(crossed.status) == jaxdyn.Status.CONTRADICTORY_LIMITS
+
+
+def swing_up(robot, limits, duration, steps):
+    up, rest = jnp.zeros(robot.n).at[0].set(jnp.pi), jnp.zeros(robot.n)
+    return jaxdyn.OptimalControlProblem(
+        robot,
+        rest,
+        rest,
+        steps,
+        duration / steps,
+        (jaxdyn.TorqueCost(0.1), jaxdyn.StateCost(up, rest, 0.05, 0.05)),
+        (jaxdyn.StateCost(up, rest, 30.0, 10.0),),
+        torque_limits=jnp.asarray(limits)[:, None] * jnp.array([[-1.0, 1.0]]),
+    )
+
+
+@pytest.mark.thorough
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("links, limits", [(1, [2.0]), (2, [8.0, 8.0]), (2, [0.0, 8.0])])
+def test_pendulums_swing_up_from_nearly_all_starts(links, limits):
+    problem = swing_up(jaxdyn.textbook.pendulum(links, damping=0.02), limits, 4.0, 100)
+
+    def outcome(key):
+        tau = 0.3 * problem.torque_limits[None, :, 1] * jax.random.normal(key, (problem.steps, links))
+        tau = jnp.clip(tau, problem.torque_limits[None, :, 0], problem.torque_limits[None, :, 1])
+        solution = jaxdyn.solve_by_shooting(problem, jaxdyn.rolled_out(problem, tau), max_iterations=150)
+        return solution.trajectory.q[-1], solution.trajectory.v[-1]
+
+    q, v = jax.jit(jax.vmap(outcome))(jax.random.split(jax.random.key(0), 20))
+    there = (jnp.abs(q - problem.terminal[0].q[None]).max(1) < 0.1) & (jnp.abs(v).max(1) < 0.3)
+    assert int(there.sum()) >= 19
