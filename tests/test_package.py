@@ -16,8 +16,6 @@ from data_paths import ROOT
 PACKAGE = ROOT / "jaxdyn"
 ROWS = (
     *("errors", "spatial", "model", "io", "dynamics", "symbolic", "simulation", "trajectory", "control"),
-    *("parallel", "deployment", "identification", "report", "commands", "cli"),
-
     *("parallel", "deployment", "identification", "report", "view", "commands", "cli"),
 )
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
@@ -29,7 +27,6 @@ PAGES = (
     "docs/mechanisms.md",
     "docs/rollouts.md",
     "docs/control.md",
-
     "docs/paths.md",
     "docs/scaling.md",
     "docs/deployment.md",
