@@ -22,7 +22,7 @@ postures = jnp.array(
         [0.0, -0.6, 0.0, -2.3, 0.0, 1.8, 0.8],
     ]
 )
-between = 0.5  # [s], too fast for one of the joints
+between = 0.45  # [s], too fast for one of the joints
 
 
 def motion(t):
