@@ -1,8 +1,8 @@
 """The fastest motion of a UR10 around a pillar, under its limits of position, velocity and torque.
 
-Direct collocation with a free duration: the unknowns are positions, velocities and accelerations at the knots, torques come
-from inverse dynamics, and the interior-point method keeps spheres about the wrist and the tool outside of a capsule, given as
-a signed-distance function. Writes minimum_time.png.
+Inverse dynamics of B-splines with a free duration: the unknowns are control points, torques come from inverse dynamics, and
+the interior-point method keeps spheres about the wrist and the tool outside of a capsule, given as a signed-distance function.
+Writes minimum_time.png.
 """
 
 import os
@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 import jaxdyn
 
 jax.config.update("jax_enable_x64", True)
-steps = 12 if os.environ.get("JAXDYN_EXAMPLES_FAST") else 40
+steps = 24 if os.environ.get("JAXDYN_EXAMPLES_FAST") else 60
 
 robot = jaxdyn.robots.ur10()
 start = jnp.array([-0.9, -1.3, 1.6, -1.9, -1.57, 0.0])
@@ -50,7 +50,7 @@ problem = jaxdyn.OptimalControlProblem(
 
 @jax.jit
 def solve(problem):
-    return jaxdyn.solve_by_collocation(problem, scheme="trapezoidal", hessian="exact", tolerance=1e-7)
+    return jaxdyn.solve_by_inverse_dynamics(problem, intervals=8, tolerance=1e-7)
 
 
 solution = solve(problem)

@@ -270,10 +270,8 @@ def _advance(program: Program, bounds: Bounds, state: _State, at: Any) -> _State
     idle = jnp.where(restoring, trial.theta >= 0.99 * theta, failed & feasible)
     slow = jnp.where(idle, state.slow + 1, 0)
     ends = (restoring & ~taken) | (slow >= 8)
-    # whether the infeasibility is stationary as far as the bounds let the unknowns move
-    uphill = program.transposed(at, c, jnp.maximum(g, 0.0))
-    stuck = jnp.abs(p.x - jnp.clip(p.x - uphill, bounds.lower, bounds.upper)).max(initial=0.0) <= 1e-2 * theta
-    verdict = jnp.where(restoring & stuck & (theta > small**0.4), Status.INFEASIBLE, Status.STALLED)
+    # Levenberg-Marquardt steps that no longer help have found a stationary point of the infeasibility
+    verdict = jnp.where(restoring & (theta > small**0.4), Status.INFEASIBLE, Status.STALLED)
     k = state.iteration
     joins = (taken & trial.by_theta) | enters
     row = jnp.stack([(1 - MARGIN) * theta, phi - MARGIN * theta])
