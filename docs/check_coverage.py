@@ -40,6 +40,12 @@ def has_docstring(value: object) -> bool:
     return bool(text) and not made_up
 
 
+def inherits_docstring(owner: object, member: str) -> bool:
+    """Whether a method is another way to do what a base class, which says what, leaves to its subclasses."""
+    bases = inspect.getmro(owner)[1:] if inspect.isclass(owner) else ()
+    return any(has_docstring(vars(base).get(member)) for base in bases if base.__module__.startswith("jaxdyn"))
+
+
 def problems() -> list[str]:
     """One line for each public name that is undocumented, and for each documented name that is not public."""
     import jaxdyn
@@ -55,7 +61,8 @@ def problems() -> list[str]:
     for name, value in public.items():
         parts = {name: value}
         if isinstance(value, ModuleType) or inspect.isclass(value):
-            parts |= {f"{name}.{member}": part for member, part in public_members(value).items()}
+            members = public_members(value).items()
+            parts |= {f"{name}.{member}": part for member, part in members if not inherits_docstring(value, member)}
         found += [f"jaxdyn.{part} has no docstring" for part, item in parts.items() if not has_docstring(item)]
         if name not in listed:
             found.append(f"jaxdyn.{name} is on no page of docs/api")
