@@ -43,7 +43,10 @@ def has_docstring(value: object) -> bool:
 def inherits_docstring(owner: object, member: str) -> bool:
     """Whether a method is another way to do what a base class, which says what, leaves to its subclasses."""
     bases = inspect.getmro(owner)[1:] if inspect.isclass(owner) else ()
-    return any(has_docstring(vars(base).get(member)) for base in bases if base.__module__.startswith("jaxdyn"))
+    return any(
+        base.__module__.startswith("jaxdyn") and member in vars(base) and has_docstring(vars(base)[member])
+        for base in bases
+    )
 
 
 def problems() -> list[str]:
