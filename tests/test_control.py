@@ -313,31 +313,39 @@ def test_types_follow_the_inputs():
     assert len(floats) > 25 and all(x.dtype == jnp.float32 for x in floats)
 
 
+def numbers(out):
+    return [x for x in jax.tree.leaves(out) if jnp.issubdtype(x.dtype, jnp.floating)]
+
+
 @pytest.mark.thorough
 @pytest.mark.exhaustive
-def test_single_precision_batches_and_derivatives():
-    panda = jaxdyn.robots.panda(viscous_friction=0.2, coulomb_friction=0.1, coulomb_velocity=0.5)
-    q = jnp.array([0.1, -0.3, 0.2, -2.0, 0.3, 2.0, 0.8])
-    _, v, _ = random_state(7, 2)
-    weights = lambda out: [x for x in jax.tree.leaves(out) if jnp.issubdtype(x.dtype, jnp.floating)]
-    run = once(lambda q, v, chain: everything(chain, q, v))
-    double = weights(run(q, v, panda))
-    for x, y in zip(weights(run(*jax.tree.map(lambda x: x.astype(jnp.float32), (q, v, panda)))), double, strict=True):
-        assert relative(x, y) < 2e-2
-    many = once(jax.vmap(lambda q, v: everything(panda, q, v)))(jnp.stack([q, q + 0.1]), jnp.stack([v, v]))
-    for x, y in zip(weights(many), double, strict=True):
-        assert relative(x[0], y) < 1e-9
+def test_single_precision():
+    chain, q, v = random_chain(7, 9, "revolute"), *random_state(7, 2)[:2]
+    run = once(lambda q, v, chain: numbers(everything(chain, q, v)))
+    single = run(*jax.tree.map(lambda x: x.astype(jnp.float32), (q, v, chain)))
+    for x, y in zip(single, run(q, v, chain), strict=True):
+        assert x.dtype == jnp.float32 and relative(x, y) < 2e-2
 
-    def total(q, v):  # a number whose gradient is compared with differences
-        return sum(
-            (jnp.sin(jnp.arange(x.size, dtype=x.dtype)) @ x.reshape(-1)) for x in weights(everything(panda, q, v))
-        )
 
-    value = once(total)
-    got = once(jax.grad(total))(q, v)
-    h = 1e-5
-    along = (value(q + h * v, v) - value(q - h * v, v)) / (2 * h)
-    assert relative(got @ v, along) < 1e-5
+@pytest.mark.thorough
+@pytest.mark.exhaustive
+def test_batches_and_derivatives():
+    chain, q, v = random_chain(7, 9, "revolute"), *random_state(7, 2)[:2]
+    adaptive = jaxdyn.AdaptiveControl(2.0, 3.0)
+
+    def torques(q, v):
+        reference = jaxdyn.JointReference(0.5 * q, 0.2 * v, v)
+        state = adaptive.update(chain, adaptive.start(chain), q, v, reference, 1e-2)
+        home = jaxdyn.hold_pose(jaxdyn.frame_pose(chain, 0.9 * q))
+        frame = jaxdyn.operational_space_control(chain, q, v, home, 9.0, 6.0, v, threshold=1e-9).tau  # not damped
+        return jnp.stack([adaptive.torque(chain, state, q, v, reference), frame])
+
+    weights = jnp.asarray(np.random.default_rng(0).normal(size=(2, 7)))
+    total = lambda q, v: (weights * torques(q, v)).sum()
+    several = once(jax.vmap(total))(jnp.stack([q - 1e-5 * v, q, q + 1e-5 * v]), jnp.stack([v, v, v]))
+    value, slope = once(jax.value_and_grad(total))(q, v)
+    assert relative(several[1], value) < 1e-10
+    assert relative(slope @ v, (several[2] - several[0]) / 2e-5) < 1e-6
 
 
 def test_what_controllers_refuse():
