@@ -33,11 +33,16 @@ def clipped_adam(learning_rate: float | Callable, clip: float) -> Any:
     return supported(optax.chain(optax.clip_by_global_norm(clip), optax.adam(learning_rate)))
 
 
+def firm(tree: PyTree) -> PyTree:
+    """Arrays whose types are not weak, as those of later iterates are: otherwise the second one would be compiled anew."""
+    return jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.asarray(x).dtype), tree)
+
+
 def begin(optimiser: Any, unknowns: PyTree) -> PyTree:
     """The optimiser's first state."""
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # optax mixes types of integers
         state = optimiser.init(unknowns)
-    return jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.result_type(x)), state)  # as later ones, not weak
+    return firm(state)
 
 
 def descend(

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from ..errors import TrajectoryError
 from ..model.chain import Chain
 from ..simulation.march import march
-from .descent import begin, choose, clipped_adam, descend, supported
+from .descent import begin, choose, clipped_adam, descend, firm, supported
 from .knot import Knot
 from .policy_file import read_progress, write_progress
 from .problem import OptimalControlProblem, advance, resting_torque, running_cost, terminal_cost
@@ -132,6 +132,7 @@ def optimise_policy(
     trained, rest = eqx.partition(policy, eqx.is_inexact_array)
     if not jax.tree.leaves(trained):
         raise TrajectoryError("the policy holds no array of floating-point numbers, so that nothing can be optimised")
+    trained = firm(trained)
     dtype = jnp.result_type(problem.q0, problem.chain.dtype)
     carry = _Carry(trained, begin(descent, trained), trained, jnp.asarray(jnp.inf, dtype), jnp.ones((), dtype))
     history: dict[str, list[float]] = {"cost": [], "gradient": [], "stopped": []}
