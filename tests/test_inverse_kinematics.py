@@ -97,7 +97,7 @@ def test_the_books_example():
 @pytest.mark.thorough
 def test_parts_of_the_error_and_single_precision():
     targets = reachable(PANDA, 16, seed=3)[1]
-    position = jax.jit(
+    position = once(
         jax.vmap(lambda t: jaxdyn.inverse_kinematics(PANDA, t, "panda_link6", weights=(0, 0, 0, 1, 1, 1), starts=8))
     )
     inner = reachable(PANDA, 16, seed=4, frame="panda_link6")[1].at[:, :3, :3].set(jnp.eye(3))
@@ -106,11 +106,11 @@ def test_parts_of_the_error_and_single_precision():
     assert (found.status == jaxdyn.Status.CONVERGED).all()
     assert_allclose(tips, inner[:, :3, 3], atol=1e-8)
     assert np.abs(found.error[:, :3]).max() > 0.1  # the orientation is free
-    spin = jax.jit(jax.vmap(lambda t: jaxdyn.inverse_kinematics(PANDA, t, weights=(1, 1, 0, 1, 1, 1))))(targets)
+    spin = once(jax.vmap(lambda t: jaxdyn.inverse_kinematics(PANDA, t, weights=(1, 1, 0, 1, 1, 1))))(targets)
     assert (spin.status == jaxdyn.Status.CONVERGED).all()
     assert np.abs(spin.error[:, [0, 1, 3, 4, 5]]).max() < 1e-8 < np.abs(spin.error[:, 2]).max()
     single = jax.tree.map(lambda x: x.astype(jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) else x, PANDA)
-    found = jax.jit(jax.vmap(functools.partial(jaxdyn.inverse_kinematics, single)))(targets.astype(jnp.float32))
+    found = once(jax.vmap(functools.partial(jaxdyn.inverse_kinematics, single)))(targets.astype(jnp.float32))
     assert found.q.dtype == jnp.float32 and (found.status == jaxdyn.Status.CONVERGED).all()
     assert np.abs(found.error).max() < 2e-5
 
@@ -119,7 +119,7 @@ def test_parts_of_the_error_and_single_precision():
 def test_trees_with_quaternions_and_couplings():
     chain = random_mechanism(3)
     _, targets = reachable(chain, 4, seed=5, frame="tool")
-    find = jax.jit(jax.vmap(lambda t: jaxdyn.inverse_kinematics(chain, t, "tool", starts=4)))
+    find = once(jax.vmap(lambda t: jaxdyn.inverse_kinematics(chain, t, "tool", starts=4)))
     found = find(targets)
     assert (found.status == jaxdyn.Status.CONVERGED).all()
     assert_allclose(jax.vmap(lambda q: jaxdyn.frame_pose(chain, q, "tool"))(found.q), targets, atol=1e-8)

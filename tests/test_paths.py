@@ -231,7 +231,6 @@ def test_limits_hold_between_the_points_and_friction_counts():
     shares = jnp.abs(torque).max(0) / robot.effort_limit
     rates, pushes = jnp.abs(motion.qd).max(0) / robot.velocity_limit, jnp.abs(motion.qdd).max(0) / top
     assert shares.max() < 1 + 1e-4 and pushes.max() < 1 + 1e-4 and rates.max() < 1 + 2e-3
-    print(shares, rates, pushes, timing.duration)
     assert max(shares.max(), rates.max(), pushes.max()) > 1 - 1e-3
     assert_allclose(motion.q[-1], waypoints[-1], atol=1e-4)
 
