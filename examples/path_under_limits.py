@@ -1,8 +1,7 @@
 """The fastest motion of a UR10 with 10 kg in its hand through waypoints, under limits of torque and velocity.
 
 The path is a spline through positions that inverse kinematics finds for a few poses; `time_optimal_path` times it, beside a
-quintic time scaling. Draws the
-phase plane, the torques over their limits, and the positions. Writes path_under_limits.png.
+quintic time scaling. Draws the phase plane, the torques over their limits, and the positions. Writes path_under_limits.png.
 """
 
 import functools

@@ -10,26 +10,36 @@ import pytest
 from numpy.testing import assert_allclose
 
 import jaxdyn
-from helpers import random_mechanism
+from helpers import once, random_mechanism
 from jaxdyn.trajectory.pose_error import rotation_vector
 
 PANDA = jaxdyn.robots.panda()
-solve = jax.jit(lambda targets: jax.vmap(functools.partial(jaxdyn.inverse_kinematics, PANDA))(targets))
+
+
+@once
+def solved(targets):
+    """Positions, and their poses."""
+    found = jax.vmap(functools.partial(jaxdyn.inverse_kinematics, PANDA))(targets)
+    return found, jax.vmap(functools.partial(jaxdyn.frame_pose, PANDA))(found.q)
 
 
 def reachable(chain, count, seed=0, frame=None):
     """Random positions and their poses."""
-    q = jax.vmap(functools.partial(jaxdyn.random_configuration, chain))(jax.random.split(jax.random.key(seed), count))
-    return q, jax.jit(jax.vmap(lambda x: jaxdyn.frame_pose(chain, x, frame)))(q)
+
+    @once
+    def draw(keys):
+        q = jax.vmap(functools.partial(jaxdyn.random_configuration, chain))(keys)
+        return q, jax.vmap(lambda x: jaxdyn.frame_pose(chain, x, frame))(q)
+
+    return draw(jax.random.split(jax.random.key(seed), count))
 
 
 def test_forward_kinematics_of_the_solution_is_the_pose_and_limits_are_held():
     _, targets = reachable(PANDA, 63)
     far = targets[0].at[0, 3].set(3.0)  # out of reach
-    found = solve(jnp.concatenate([targets, far[None]]))
-    poses = jax.vmap(functools.partial(jaxdyn.frame_pose, PANDA))(found.q[:63])
+    found, poses = solved(jnp.concatenate([targets, far[None]]))
     assert (found.status[:63] == jaxdyn.Status.CONVERGED).all()
-    assert_allclose(poses, targets, atol=1e-8)
+    assert_allclose(poses[:63], targets, atol=1e-8)
     limits = PANDA.position_limits
     assert (found.q >= limits[None, :, 0]).all() and (found.q <= limits[None, :, 1]).all()
     assert found.status[63] == jaxdyn.Status.UNREACHABLE
@@ -37,6 +47,7 @@ def test_forward_kinematics_of_the_solution_is_the_pose_and_limits_are_held():
     assert found.message.startswith("63 of 64: converged; 1 of 64: no start arrived")
 
 
+@pytest.mark.thorough
 def test_rotation_vectors():
     rng = np.random.default_rng(1)
     axes = rng.normal(size=(7, 3))
@@ -86,7 +97,7 @@ def test_the_books_example():
 @pytest.mark.thorough
 def test_parts_of_the_error_and_single_precision():
     targets = reachable(PANDA, 16, seed=3)[1]
-    position = jax.jit(
+    position = once(
         jax.vmap(lambda t: jaxdyn.inverse_kinematics(PANDA, t, "panda_link6", weights=(0, 0, 0, 1, 1, 1), starts=8))
     )
     inner = reachable(PANDA, 16, seed=4, frame="panda_link6")[1].at[:, :3, :3].set(jnp.eye(3))
@@ -95,11 +106,11 @@ def test_parts_of_the_error_and_single_precision():
     assert (found.status == jaxdyn.Status.CONVERGED).all()
     assert_allclose(tips, inner[:, :3, 3], atol=1e-8)
     assert np.abs(found.error[:, :3]).max() > 0.1  # the orientation is free
-    spin = jax.jit(jax.vmap(lambda t: jaxdyn.inverse_kinematics(PANDA, t, weights=(1, 1, 0, 1, 1, 1))))(targets)
+    spin = once(jax.vmap(lambda t: jaxdyn.inverse_kinematics(PANDA, t, weights=(1, 1, 0, 1, 1, 1))))(targets)
     assert (spin.status == jaxdyn.Status.CONVERGED).all()
     assert np.abs(spin.error[:, [0, 1, 3, 4, 5]]).max() < 1e-8 < np.abs(spin.error[:, 2]).max()
     single = jax.tree.map(lambda x: x.astype(jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) else x, PANDA)
-    found = jax.jit(jax.vmap(functools.partial(jaxdyn.inverse_kinematics, single)))(targets.astype(jnp.float32))
+    found = once(jax.vmap(functools.partial(jaxdyn.inverse_kinematics, single)))(targets.astype(jnp.float32))
     assert found.q.dtype == jnp.float32 and (found.status == jaxdyn.Status.CONVERGED).all()
     assert np.abs(found.error).max() < 2e-5
 
@@ -108,7 +119,7 @@ def test_parts_of_the_error_and_single_precision():
 def test_trees_with_quaternions_and_couplings():
     chain = random_mechanism(3)
     _, targets = reachable(chain, 4, seed=5, frame="tool")
-    find = jax.jit(jax.vmap(lambda t: jaxdyn.inverse_kinematics(chain, t, "tool", starts=4)))
+    find = once(jax.vmap(lambda t: jaxdyn.inverse_kinematics(chain, t, "tool", starts=4)))
     found = find(targets)
     assert (found.status == jaxdyn.Status.CONVERGED).all()
     assert_allclose(jax.vmap(lambda q: jaxdyn.frame_pose(chain, q, "tool"))(found.q), targets, atol=1e-8)

@@ -76,8 +76,8 @@ def inverse_kinematics(
 
     Levenberg-Marquardt with damping lambda = mu |e|^2 / 2, which keeps the convergence quadratic at singular poses too
     (Yamashita & Fukushima 2001; Sugihara 2011): dq = -J^T (J J^T + lambda 1)^-1 e over the joints that are not held at a
-    limit, cut off at the limits (a projected step). All starts, random within the limits, walk side by side until the first
-    has arrived; of those that have, the one nearest to the guess is returned. So a batch of targets is best worked through
+    limit, cut off at the limits (a projected step). The starts, of 64 times as many random positions within
+    the limits those whose poses are nearest to the target, walk side by side until the first has arrived; of those that have, the one nearest to the guess is returned. So a batch of targets is best worked through
     in parts, `jax.lax.map(f, targets, batch_size=64)`: a part takes as long as its slowest target.
 
     Differentiable in the target and the chain, by implicit differentiation: dq = -J^+ de over the joints that are not at a
@@ -98,7 +98,7 @@ def inverse_kinematics(
         max_iterations: of all starts together.
 
     Returns:
-        The best position. UNREACHABLE says that no start arrived: no proof, but for a pose within reach of an arm rare.
+        The best position. UNREACHABLE says that no start arrived: no proof, but rare for a pose within reach of an arm.
 
     Raises:
         TrajectoryError: the target is no pose, a limit is contradictory, no weight is positive, or no start is asked for.
