@@ -92,7 +92,7 @@ figure = Figure(figsize=(11, 6), layout="constrained")
 axes = figure.subplot_mosaic([["above", "side"], ["torque", "speed"]])
 for name, across, label in (("above", 1, "y [m]"), ("side", 2, "z [m]")):
     for k in range(0, steps + 1, max(1, steps // 8)):
-        axes[name].plot(points[k, :, 0], points[k, :, across], "o-", c="C0", ms=3, alpha=0.2 + 0.8 * k / steps)
+        axes[name].plot(points[k, :, 0], points[k, :, across], "o-", c="C0", ms=3, alpha=0.2 + 0.7 * k / steps)
     axes[name].plot(points[:, -1, 0], points[:, -1, across], c="C1", label="tool")
     ends = jnp.stack([pillar["from"], pillar["to"]])
     angle = jnp.linspace(0, 2 * jnp.pi, 60)

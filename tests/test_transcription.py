@@ -148,4 +148,4 @@ def test_what_cannot_be_posed_is_refused():
         q = jaxdyn.neutral_configuration(biped)
         jaxdyn.solve_by_collocation(jaxdyn.OptimalControlProblem(biped, q, jnp.zeros(biped.nv), 3, 0.1))
     with pytest.raises(jaxdyn.TrajectoryError, match="steps"):
-        reach(0)
+        jaxdyn.OptimalControlProblem(ROBOT, GOAL, jnp.zeros(2), 0, 0.1)
