@@ -44,7 +44,7 @@ def add(commands) -> None:
     option("--torque-noise", type=numbers, metavar="S1,S2,..", help="torque noise of each joint [N m] (all alike)")
     option("--condition-weight", type=finite, default=0.5, metavar="W", help="of the condition number (0.5)")
     option("--compare", metavar="FILE", help="log of another motion, such as a published one, to rate beside this one")
-    option("--starts", type=int, default=6, metavar="K", help="random motions to start from (6)")
+    option("--starts", type=int, default=4, metavar="K", help="random motions to start from (4)")
     option("--rounds", type=int, default=16, metavar="K", help="of twenty steps (16)")
     option("--time-limit", type=positive, metavar="S", help="stop after this time with the best motion so far")
     option("--seed", type=int, default=0, help="of the random starts (0)")

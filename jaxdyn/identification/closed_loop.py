@@ -171,7 +171,8 @@ def replaying(samples: Samples, law: Any, period: float = 1e-3) -> ClosedLoop:
 
     Args:
         samples: the run, in one piece, its torques aligned with its positions.
-        law: such as `drive_gains(model, 10.0)`: the bandwidth of some 10 rad/s that holds an arm up, and no more.
+        law: such as `drive_gains(model, 30.0)`, of a few times the motion's own frequencies [rad/s]. A softer one lets the
+            simulated arm wander until sensitivities say little; a stiffer one is not stable with the period.
         period: longest period of the simulated controller [s]; one that divides the samples' is taken.
 
     Raises:

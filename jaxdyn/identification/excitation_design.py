@@ -75,7 +75,7 @@ def optimal_excitation(
     columns: Columns | None = None,
     torque_noise: Sequence[float] | Float[np.ndarray, " n"] | None = None,
     condition_weight: float = 0.5,
-    starts: int = 6,
+    starts: int = 4,
     rounds: int = 16,
     time_limit: float | None = None,
     seed: int = 0,
@@ -113,7 +113,7 @@ def optimal_excitation(
             holds the limits, such as when gravity alone takes more than the torque limits.
 
     Cost: starts * samples * steps regressors with gradients, about 0.1 ms each for 7 joints on one core, and 20 s to compile;
-    the default takes about a minute of processor time.
+    the default takes some 40 s of processor time, compiling included.
     """
     check_identifiable(chain)
     family = family or FourierSeries()
