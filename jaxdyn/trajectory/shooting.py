@@ -81,11 +81,11 @@ def solve_by_shooting(
         raise TrajectoryError("shooting keeps the duration: solve by collocation, or leave duration_limits out")
     if max_iterations < 1:
         raise TrajectoryError(f"max_iterations={max_iterations}: give at least one")
-    start, first = _first(problem, guess, penalty)
+    bare, guess = jax.lax.stop_gradient((problem, guess))  # derivatives are those of the solution, not of the iterations
+    start, first = _first(bare, guess, penalty)
     dtype = start.q.dtype
     if tolerance is None:
         tolerance = 1e-6 if dtype == jnp.float64 else 1e-3
-    bare = jax.tree.map(jax.lax.stop_gradient, problem)
     state = jax.lax.stop_gradient(_iterate(bare, start, first, max_iterations, tolerance, second_order, together))
     duals, held = state.multipliers["dynamics"], state.multipliers["torques"]
     found = state.multipliers["constraints"], state.multipliers["terminal_constraints"]
