@@ -76,9 +76,10 @@ def inverse_kinematics(
 
     Levenberg-Marquardt with damping lambda = mu |e|^2 / 2, which keeps the convergence quadratic at singular poses too
     (Yamashita & Fukushima 2001; Sugihara 2011): dq = -J^T (J J^T + lambda 1)^-1 e over the joints that are not held at a
-    limit, cut off at the limits (a projected step). The starts, of 64 times as many random positions within
-    the limits those whose poses are nearest to the target, walk side by side until the first has arrived; of those that have, the one nearest to the guess is returned. So a batch of targets is best worked through
-    in parts, `jax.lax.map(f, targets, batch_size=64)`: a part takes as long as its slowest target.
+    limit, cut off at the limits (a projected step). The starts are those of 64 times as many random positions within the
+    limits whose poses are nearest to the target. They walk side by side until the first has arrived; of those that have, the
+    one nearest to the guess is returned. So a batch of targets is best worked through in parts,
+    `jax.lax.map(f, targets, batch_size=64)`: a part takes as long as its slowest target.
 
     Differentiable in the target and the chain, by implicit differentiation: dq = -J^+ de over the joints that are not at a
     limit (of all motions that follow the target the least one); first order only, and meaningless unless CONVERGED.
