@@ -21,7 +21,7 @@ start = jnp.array([-0.9, -1.3, 1.6, -1.9, -1.57, 0.0])
 goal = jnp.array([0.9, -1.0, 1.2, -1.8, -1.57, 0.0])
 frames = ("wrist_1_link", "wrist_2_link", "tool0")
 radius = jnp.array([0.08, 0.07, 0.06])
-pillar = {"from": jnp.array([-0.88, -0.12, 0.0]), "to": jnp.array([-0.88, -0.12, 0.6]), "radius": jnp.asarray(0.12)}
+pillar = {"from": jnp.array([-0.75, -0.12, 0.0]), "to": jnp.array([-0.75, -0.12, 0.6]), "radius": jnp.asarray(0.1)}
 
 
 def from_pillar(point, pillar):
@@ -39,7 +39,11 @@ problem = jaxdyn.OptimalControlProblem(
     jnp.zeros(6),
     steps,
     2.0 / steps,
-    running=(jaxdyn.TorqueCost(0.1 / torques[:, 1]),),  # little: it settles what joints do that have time to spare
+    # little, to settle what joints do that have time to spare
+    running=(
+        jaxdyn.TorqueCost(0.1 / torques[:, 1]),
+        jaxdyn.StateCost(goal, jnp.zeros(6), 0.0, 0.3 / robot.velocity_limit),
+    ),
     constraints=(jaxdyn.position_limits(robot), jaxdyn.velocity_limits(robot), clearance),
     terminal_constraints=(jaxdyn.StateConstraint(goal, jnp.zeros(6)),),
     torque_limits=torques,
