@@ -108,7 +108,7 @@ def draw_trajectory(
         ax.set_ylabel(f"{name} / limit{free}")
         ax.set_ylim(-1.1, 1.1)
         ax.grid(alpha=0.3)
-    axes[-1].set_xlabel("t [s]")
+    axes[-1].set(xlabel="t [s]", xlim=(samples.t[0], samples.t[-1]))
     figure.legend(lines, chain.joint_names, loc="outside upper center", ncols=min(chain.n, 4), frameon=False)
     picture = io.BytesIO()
     figure.savefig(picture, format=os.path.splitext(os.fspath(path))[1][1:] or "png", dpi=110)
