@@ -81,7 +81,9 @@ def solve_by_shooting(
         raise TrajectoryError("shooting keeps the duration: solve by collocation, or leave duration_limits out")
     if max_iterations < 1:
         raise TrajectoryError(f"max_iterations={max_iterations}: give at least one")
-    bare, guess = jax.lax.stop_gradient((problem, guess))  # derivatives are those of the solution, not of the iterations
+    bare, guess = jax.lax.stop_gradient(
+        (problem, guess)
+    )  # derivatives are those of the solution, not of the iterations
     start, first = _first(bare, guess, penalty)
     dtype = start.q.dtype
     if tolerance is None:
