@@ -21,7 +21,7 @@ start = jnp.array([-0.9, -1.3, 1.6, -1.9, -1.57, 0.0])
 goal = jnp.array([0.9, -1.0, 1.2, -1.8, -1.57, 0.0])
 frames = ("wrist_1_link", "wrist_2_link", "tool0")
 radius = jnp.array([0.08, 0.07, 0.06])
-pillar = {"from": jnp.array([-0.75, -0.12, 0.0]), "to": jnp.array([-0.75, -0.12, 0.6]), "radius": jnp.asarray(0.1)}
+pillar = {"from": jnp.array([-1.0, -0.12, 0.0]), "to": jnp.array([-1.0, -0.12, 0.6]), "radius": jnp.asarray(0.1)}
 
 
 def from_pillar(point, pillar):
