@@ -26,10 +26,12 @@ class LinearQuadratic(NamedTuple):
 
     @property
     def states(self) -> int:
+        """n, the size of the state's small motion."""
         return self.end.shape[-2]
 
     @property
     def controls(self) -> int:
+        """m, the number of controls."""
         return self.cost.shape[-2] - self.states
 
 
