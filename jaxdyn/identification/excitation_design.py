@@ -113,7 +113,7 @@ def optimal_excitation(
             holds the limits, such as when gravity alone takes more than the torque limits.
 
     Cost: starts * samples * steps regressors with gradients, about 0.1 ms each for 7 joints on one core, and 20 s to compile;
-    the default took 13 s of processor time with its programs in the cache, 25 s without, for 7 joints.
+    two runs of the default took 13 and 24 s of processor time for 7 joints.
     """
     check_identifiable(chain)
     family = family or FourierSeries()
