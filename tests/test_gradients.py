@@ -76,7 +76,7 @@ def straight_at_rest():
 
 
 # compiling the derivatives of all functions takes minutes: by default those of one of each kind
-ALWAYS = {"inverse_dynamics", "forward_dynamics", "friction_force", "kinetic_energy", "jacobian"}
+ALWAYS = {"inverse_dynamics", "friction_force", "kinetic_energy", "jacobian"}
 OFTEN = {
     "mass_matrix",
     "crba",

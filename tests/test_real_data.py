@@ -122,6 +122,7 @@ print(code, *(peak or "0"), time.perf_counter() - start)
 """
 
 
+@pytest.mark.thorough
 def test_panda_from_the_command_line_to_another_library(shared_data, panda, tmp_path, record_property):
     model, log = shared_data / "panda" / "panda_kinematics.urdf", shared_data / "panda" / "exciting_1.csv"
     options = ["identify", "--model", model, "--log", log, "--out", tmp_path, "--terms", ",".join(FRICTION), "--quiet"]

@@ -83,6 +83,9 @@ def by_batch(
 
         @single.def_vmap
         def batched(axis_size, in_batched, *variables):
+            if not any(in_batched):  # derivatives of a batch whose values are one
+                out = single(*variables)
+                return out, jax.tree.map(lambda _: False, out)
             out = _many(call, tuple(in_batched), axis_size, width)(*variables)
             return out, jax.tree.map(lambda _: True, out)
 
@@ -136,6 +139,9 @@ def _many(call: Callable, mapped: tuple[bool, ...], count: Count, width: int) ->
 
     @many.def_vmap
     def again(axis_size, in_batched, *variables):
+        if not any(in_batched):
+            out = many(*variables)
+            return out, jax.tree.map(lambda _: False, out)
         merged = []
         for x, inner, outer in zip(variables, mapped, in_batched, strict=True):
             if inner and not outer:
@@ -217,6 +223,9 @@ def loop_by_batch(step: Callable, carry: Any, constants: Any, xs: Any, width: in
 
     @single.def_vmap
     def batched(axis_size, in_batched, *variables):
+        if not any(in_batched):
+            out = single(*variables)
+            return out, jax.tree.map(lambda _: False, out)
         axes = [0 if b else None for b in in_batched]
         out = jax.vmap(in_turn, in_axes=axes, axis_size=axis_size)(*variables)
         return out, jax.tree.map(lambda _: True, out)
