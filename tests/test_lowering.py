@@ -111,6 +111,22 @@ def test_robots_of_all_kinds_in_a_batch():
                 assert error(jax.tree.map(lambda y, i=i: y[i], got), one) < 1e-12
 
 
+@pytest.mark.thorough
+def test_second_derivatives_of_a_batch_through_a_loop():
+    """Values that are one for all directions, with tangents that are not: forward over reverse."""
+    q, qd, _ = random_state(3)
+
+    def cost(taus):
+        end, _ = jax.lax.scan(lambda v, tau: (v + 0.1 * jaxdyn.forward_dynamics(CHAIN, q, v, tau), None), qd, taus)
+        return end @ end
+
+    taus = jnp.ones((2, 3))
+    hessian = jax.jit(jax.jacfwd(jax.grad(cost)))(taus)
+    step = 1e-5 * jnp.zeros((2, 3)).at[0, 1].set(1.0)
+    gradient = jax.jit(jax.grad(cost))
+    assert relative((gradient(taus + step) - gradient(taus - step)) / 2e-5, hessian[:, :, 0, 1]) < 1e-7
+
+
 def test_named_arguments():
     q, qd, qdd = random_state(3)
     assert (
@@ -133,7 +149,15 @@ def test_one_state_is_one_kernel():
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("n", "dtype"), [(1, jnp.float64), (12, jnp.float32), (35, jnp.float64), (35, jnp.float32), (70, jnp.float32)]
+    ("n", "dtype"),
+    [
+        (1, jnp.float64),
+        (70, jnp.float32),
+        *(
+            pytest.param(*x, marks=pytest.mark.exhaustive)
+            for x in ((12, jnp.float32), (35, jnp.float64), (35, jnp.float32))
+        ),
+    ],
 )
 def test_whatever_the_size_it_compiles(n, dtype):
     """XLA refuses kernels with large operations, so that the sizes of chunks must be right for every function and robot."""

@@ -301,7 +301,7 @@ GRADIENTS = {
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", ["torques and poses", "step"])
+@pytest.mark.parametrize("name", [pytest.param("torques and poses", marks=pytest.mark.exhaustive), "step"])
 def test_gradients(name):
     """Forward = reverse = finite differences, in the state (quaternions too) and in every leaf of the model."""
     chain = random_mechanism(1)

@@ -304,6 +304,7 @@ def ur10e(shared_data):
     return load(folder / "ur10e_kinematics.urdf"), listed, read
 
 
+@pytest.mark.exhaustive
 @pytest.mark.thorough
 def test_ur10e_gains_from_its_payload_weigh_it_again(ur10e):
     """2.805 kg; gains from one third of both runs give the mass from another within 3 %, and with other unloaded runs."""

@@ -84,7 +84,7 @@ def by_batch(
         @single.def_vmap
         def batched(axis_size, in_batched, *variables):
             if not any(in_batched):  # derivatives of a batch whose values are one
-                out = single(*variables)
+                out = _single(call, width, variables)
                 return out, jax.tree.map(lambda _: False, out)
             out = _many(call, tuple(in_batched), axis_size, width)(*variables)
             return out, jax.tree.map(lambda _: True, out)
@@ -140,7 +140,7 @@ def _many(call: Callable, mapped: tuple[bool, ...], count: Count, width: int) ->
     @many.def_vmap
     def again(axis_size, in_batched, *variables):
         if not any(in_batched):
-            out = many(*variables)
+            out = _over_lanes(call, mapped, count, width, variables)
             return out, jax.tree.map(lambda _: False, out)
         merged = []
         for x, inner, outer in zip(variables, mapped, in_batched, strict=True):
@@ -224,7 +224,7 @@ def loop_by_batch(step: Callable, carry: Any, constants: Any, xs: Any, width: in
     @single.def_vmap
     def batched(axis_size, in_batched, *variables):
         if not any(in_batched):
-            out = single(*variables)
+            out = in_turn(*variables)
             return out, jax.tree.map(lambda _: False, out)
         axes = [0 if b else None for b in in_batched]
         out = jax.vmap(in_turn, in_axes=axes, axis_size=axis_size)(*variables)
