@@ -61,7 +61,7 @@ def plain(chain, q, qd, qdd, wrenches):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", ["serial", pytest.param("free", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("name", ["serial", pytest.param("free", marks=pytest.mark.exhaustive)])
 def test_forward_dynamics_derivatives_equal_automatic_differentiation_of_articulated_bodies(name):
     chain, (q, qd, tau), wrenches = problem(name)
     closed = jax.jit(jaxdyn.forward_dynamics_derivatives)(chain, q, qd, tau, wrenches)
