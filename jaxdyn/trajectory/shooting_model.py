@@ -183,7 +183,7 @@ def _quadratic(residual, scalar, costs, parts, exact) -> Float[Array, "w 1+w"]:
     if not with_scalar and exact is None:
         return total
     sizes = [len(x) for x in parts]
-    split = lambda z: [z[sum(sizes[:i]) : sum(sizes[: i + 1])] for i in range(len(sizes))]
+    split = lambda z: tuple(z[sum(sizes[:i]) : sum(sizes[: i + 1])] for i in range(len(sizes)))
     flat = jnp.concatenate(parts)
     if with_scalar:
         total = total.at[:, -1].add(jax.grad(lambda z: scalar(*split(z)))(flat))
