@@ -74,8 +74,8 @@ def test_least_time_of_sliding_joints(scheme):
 
 @pytest.mark.thorough
 @pytest.mark.exhaustive
-def test_three_transcriptions_agree():
-    """In cost to 1 %, with residuals of 1e-6 and limits held to 1e-4 at the knots."""
+def test_transcriptions_and_shooting_agree():
+    """In cost to 1 %, with residuals of 1e-6 and limits held to 1e-4 at the knots; from rest shooting finds another minimum."""
     problem = reach(30)
     methods = {
         "trapezoidal": lambda p: jaxdyn.solve_by_collocation(p, scheme="trapezoidal"),
@@ -83,9 +83,11 @@ def test_three_transcriptions_agree():
         "hermite_simpson": jaxdyn.solve_by_collocation,
         "splines": lambda p: jaxdyn.solve_by_inverse_dynamics(p, intervals=10, tolerance=1e-7),
     }
-    costs = {}
+    costs, motions = {}, {}
+    methods["shooting"] = lambda p: jaxdyn.solve_by_shooting(p, motions["trapezoidal"])
     for name, method in methods.items():
         solution = jax.jit(method)(problem)
+        motions[name] = solution.trajectory
         assert solution.message == Status.CONVERGED.message, name
         assert solution.residuals.largest <= 1e-6, name
         tau = solution.trajectory.tau
