@@ -139,7 +139,11 @@ def _lagrangian(setting: Setting, problem: Problem, multipliers, penalty: Array,
     return value
 
 
-@functools.partial(jax.jit, static_argnums=0)
+# a caution beside what `criteria` says
+_ONE_THREAD = {"xla_cpu_multi_thread_eigen": False}
+
+
+@functools.partial(jax.jit, static_argnums=0, compiler_options=_ONE_THREAD)
 def begin(setting: Setting, problem: Problem, z: Float[Array, "s n k"]) -> State:
     """The state of every start, multipliers and moments zero."""
 
@@ -151,7 +155,7 @@ def begin(setting: Setting, problem: Problem, z: Float[Array, "s n k"]) -> State
     return jax.vmap(one)(z)
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jax.jit, static_argnums=0, compiler_options=_ONE_THREAD)
 def advance(setting: Setting, problem: Problem, state: State, rates: Float[Array, " steps"], penalty: Array) -> State:
     """One round for all starts: Adam with the step sizes given, then new multipliers."""
 
@@ -172,7 +176,7 @@ def advance(setting: Setting, problem: Problem, state: State, rates: Float[Array
     return jax.vmap(one)(state)
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jax.jit, static_argnums=0, compiler_options=_ONE_THREAD)
 def criteria(setting: Setting, problem: Problem, z: Float[Array, "s n k"]) -> tuple[Array, Float[Array, "s b"]]:
     """f of every start, and the sizes of its base regressor's columns: root mean squares, weighted."""
 
@@ -181,4 +185,4 @@ def criteria(setting: Setting, problem: Problem, z: Float[Array, "s n k"]) -> tu
         weighted = rows[:, :, jnp.asarray(setting.kept)] * problem.weights[None, :, None]
         return _criterion(setting, problem, rows), jnp.sqrt((weighted**2).sum(1).mean(0))
 
-    return jax.vmap(one)(z)
+    return jax.lax.map(one, z)  # one by one: side by side XLA:CPU (jaxlib 0.10.2) now and then waited for ever
