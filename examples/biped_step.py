@@ -1,27 +1,31 @@
-"""One step of a biped on its left foot: the right foot swings ahead while the pelvis sways so that the sole can carry it.
+"""A step of a biped whose foot must not slip, tip or turn: the least torques among those that the ground's reaction allows.
 
-The pelvis' path is a polynomial whose coefficients are found by Gauss-Newton, differentiated through inverse kinematics and
-`ground_reaction`, so that the zero moment point stays near the middle of the sole; torques come from `inverse_dynamics` of the
-robot fixed at its left foot, and a rollout under them and a weak feedback follows the step from a disturbed start. That the
-foot would not tip is read off the zero moment point; the simulation itself holds the foot. Writes biped_step.png.
+The robot stands on its left foot and swings the right one from behind to ahead, from one double support to its mirror image, so
+that the next step can begin where this one ends. `ContactWrenchCone` keeps the ground's wrench within what forces at a sole's
+corners on ice can give, each in a pyramid within the friction cone; `solve_by_inverse_dynamics` finds the motion. Beside it
+the step of least torque with no thought of the ground, which leaves the pyramid. Writes biped_step.png.
 """
 
 import os
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from scipy.interpolate import make_lsq_spline
 
 import jaxdyn
 
 jax.config.update("jax_enable_x64", True)
-samples, dt = (30, 4e-3) if os.environ.get("JAXDYN_EXAMPLES_FAST") else (60, 1e-3)
-duration, stride, lift, height, degree = 0.8, 0.4, 0.06, 0.72, 8  # step [s], way of the foot [m], its lift, pelvis [m]
+steps, intervals = (20, 8) if os.environ.get("JAXDYN_EXAMPLES_FAST") else (48, 10)
+duration, stride, lift, height = 0.6, 0.5, 0.05, 0.72  # of the step [s], of the foot [m], its lift, pelvis [m]
+friction, margin, dt = 0.12, 0.01, 2e-3  # of ice; of the sole's edge that is not used [m]
 
-fixed, free = jaxdyn.textbook.biped(), jaxdyn.textbook.biped(floating=True)
+robot = jaxdyn.textbook.biped()
 leg, width, ankle = 0.35, 0.2, 0.08  # as in `biped`
-middle = jnp.array([0.03, 0.0])  # of the sole of the left foot
+heel, toe = jnp.array([-0.08, -0.06]), jnp.array([0.14, 0.06])  # corners of a sole
+foot_weight = 9.81 * jnp.array([0, -0.03, 0, 0, 0, 1.0])  # of the foot that stands, which the chain leaves out
 
 
 def leg_angles(hip, sole):
@@ -33,146 +37,143 @@ def leg_angles(hip, sole):
     return jnp.stack([roll, pitch, knee, -pitch - knee, -roll])
 
 
-def configuration(coefficients, t):
-    """The tree's q at time t: the pelvis on its path, the right foot on its arc from behind to ahead."""
-    s = t / duration
-    x, y = jnp.polyval(coefficients.T, 2 * s - 1)
-    pelvis = jnp.stack([x, y, height + 0 * x])
-    foot = jnp.stack([stride * (s**3 * (10 - 15 * s + 6 * s**2) - 0.5), -width, lift * (4 * s * (1 - s)) ** 3])
+def double_support(pelvis):
+    """Joints with the right foot half a step behind, from the left ankle up and down again."""
     side = jnp.array([0, width / 2, 0])
-    legs = leg_angles(pelvis + side, jnp.zeros(3)), leg_angles(pelvis - side, foot)
-    return jnp.concatenate([pelvis, jnp.array([1.0, 0, 0, 0]), *legs])
+    behind = jnp.array([-stride / 2, -width, 0])
+    return jnp.concatenate([leg_angles(pelvis + side, jnp.zeros(3))[::-1], leg_angles(pelvis - side, behind)])
 
 
-def motion(coefficients, t):
-    """q, v and a of the tree; the pelvis does not turn, so that its twist is the velocity of its point."""
-    q = lambda t: configuration(coefficients, t)
-    rate = lambda t: jax.jvp(q, (t,), (1.0,))[1]
-    twist = lambda x: jnp.concatenate([x[3:6] * 0, x[:3], x[7:]])
-    return q(t), twist(rate(t)), twist(jax.jvp(rate, (t,), (1.0,))[1])
+# the pelvis begins as an inverted pendulum that comes back to its mirror image after the step (Kajita et al. 2001)
+rate = jnp.sqrt(9.81 / height)
+away = jnp.array([stride / 4, width / 2]) * rate * jnp.tanh(rate * duration / 2) ** jnp.array([-1.0, 1.0])
+pelvis = jnp.array([-stride / 4, -width / 2, height])
+start, speed = jax.jvp(double_support, (pelvis,), (jnp.append(away, 0.0),))
+mirror = jnp.array([-1.0, 1, 1, 1, -1, -1, 1, 1, 1, -1])  # of angles about x
+last, last_speed = mirror * start[::-1], mirror * speed[::-1]
 
 
-def on_left_foot(x):
-    """Joints of the fixed robot from those of the tree: its left leg is counted from the ankle up."""
-    legs = x[-10:]
-    return jnp.concatenate([legs[4::-1], legs[5:]])
+def below(chain, knot, lift):
+    """How far heel and toe of the right foot are below the arc that they are to pass over."""
+    sole, s = jaxdyn.frame_pose(chain, knot.q, "right_sole"), knot.k / steps
+    ends = jnp.stack([sole[2, 3] + sole[2, 0] * x for x in (heel[0], toe[0])])
+    return lift * (4 * s * (1 - s)) ** 2 - 2e-3 - ends
 
 
-times = jnp.linspace(0, duration, samples + 1)
-ground = jax.vmap(lambda c, t: jaxdyn.ground_reaction(free, *motion(c, t)), in_axes=(None, 0))
+def leaning(chain, knot, weight):
+    """Pitch and roll of the torso, about."""
+    return weight * jnp.stack([knot.q[1:4].sum(), knot.q[0] + knot.q[4]])
 
 
-def misses(flat):
-    """Distances of the zero moment point from the middle of the sole; the pelvis is between the feet at both ends."""
-    coefficients = flat.reshape(2, -1)
-    points = jax.vmap(jaxdyn.zero_moment_point)(ground(coefficients, times)) - middle
-    ends = jax.vmap(lambda t: configuration(coefficients, t)[:2])(jnp.array([0, duration]))
-    wanted = jnp.array([[-stride / 4, -width / 2], [stride / 4, -width / 2]])
-    return jnp.concatenate([points.reshape(-1), 30 * (ends - wanted).reshape(-1)])
+strength = jnp.array([60.0, 100, 150, 120, 100, 100, 120, 150, 100, 60])
 
 
 @jax.jit
-def improve(flat):
-    residual = misses(flat)
-    return flat - jnp.linalg.lstsq(jax.jacfwd(misses)(flat), residual)[0], jnp.abs(residual[: 2 * samples + 2]).max()
+def plan(lower, upper, mu):
+    """The step of least torque on a sole with these corners."""
+    cone = jaxdyn.ContactWrenchCone("left_sole", lower, upper, mu, foot_weight, least_force=50.0)
+    problem = jaxdyn.OptimalControlProblem(
+        robot,
+        start,
+        speed,
+        steps,
+        duration / steps,
+        running=(
+            jaxdyn.TorqueCost(0.03),
+            jaxdyn.StateCost(start, rest, 0.0, 0.1),
+            jaxdyn.UserCost(leaning, jnp.array(3.0)),
+        ),
+        constraints=(cone, jaxdyn.position_limits(robot), jaxdyn.UserConstraint(below, jnp.array(lift))),
+        terminal_constraints=(jaxdyn.StateConstraint(last, last_speed),),
+        torque_limits=jnp.stack([-strength, strength], axis=1),
+    )
+    return jaxdyn.solve_by_inverse_dynamics(problem, intervals=intervals, tolerance=1e-6)
 
 
-flat = jnp.zeros((2, degree + 1)).at[0, -2].set(stride / 4).at[1, -1].set(-width / 2).reshape(-1)
-for k in range(5):
-    flat, miss = improve(flat)
-    print(f"iteration {k}: the zero moment point is up to {100 * miss:.2f} cm from the middle of the sole")
-coefficients = flat.reshape(2, -1)
-wrenches = ground(coefficients, times)
-zmp = jax.vmap(jaxdyn.zero_moment_point)(wrenches)
-assert jnp.abs(zmp - middle).max() < 0.05, "the foot would tip"
-grip = jnp.hypot(wrenches[:, 3], wrenches[:, 4]) / wrenches[:, 5]
-print(f"least load {wrenches[:, 5].min():.0f} N, friction coefficient needed {grip.max():.2f}")
-
-
-def control(t, q, qd):
-    """Torques of the planned motion, and a feedback on the error by the robot's own inertia."""
-    wanted, rate, acceleration = (on_left_foot(x) for x in motion(coefficients, t))
-    feedforward = jaxdyn.inverse_dynamics(fixed, wanted, rate, acceleration)
-    return feedforward + jaxdyn.mass_matrix(fixed, q) @ (400 * (wanted - q) + 40 * (rate - qd))
-
-
-@jax.jit
-def walk():
-    q, v, _ = motion(coefficients, 0.0)
-    start = on_left_foot(q) + 0.02 * jnp.array([1, -1, 1, -1, 1, -1, 1, -1, 1, -1])
-    return jaxdyn.rollout(fixed, start, on_left_foot(v), control, dt, round(duration / dt), method="rk4")
+def sampled(trajectory):
+    """q, v and a every dt. The plan is a spline, so that this one is it."""
+    t = np.asarray(trajectory.t)
+    knots = t[-1] * np.concatenate([np.zeros(5), np.linspace(0, 1, intervals + 1), np.ones(5)])
+    spline = make_lsq_spline(t, np.asarray(trajectory.q), knots, k=5)
+    return jaxdyn.JointReference(*(jnp.asarray(spline.derivative(k)(times)) for k in range(3)))
 
 
 @jax.jit
 @jax.vmap
-def planned(t):
-    q, v, a = (on_left_foot(x) for x in motion(coefficients, t))
-    return q, jaxdyn.inverse_dynamics(fixed, q, v, a)
+def standing(q, v, a):
+    """The ground's wrench about the sole's origin, and the zero moment point."""
+    wrench = jaxdyn.ground_reaction(robot, q, v, a) + foot_weight
+    return wrench, jaxdyn.zero_moment_point(wrench)
 
 
-q, _ = walk()
-clock = jnp.arange(len(q)) * dt
-wanted, torques = planned(clock)
-error = jnp.abs(q - wanted).max(axis=1)
-sole = jaxdyn.frame_pose(fixed, q[-1], "right_sole")[:3, 3]
-print(f"joint errors: {error[0]:.3f} rad at the start, {error[-1]:.1e} rad when the foot lands")
-print(f"the right foot lands at ({sole[0]:.4f}, {sole[1]:.4f}, {sole[2]:.4f}) m")
-assert error[-1] < 1e-3
+rest = jnp.zeros(10)
+times = np.arange(round(duration / dt) + 1) * dt
+slope = friction / jnp.sqrt(2)  # of a pyramid within the cone
+soles = {
+    "no thought of the ground": (jnp.full(2, -9.0), jnp.full(2, 9.0), jnp.array(9.0)),
+    "within the contact wrench cone": (heel + margin, toe - margin, slope),
+}
+found = {}
+for name, sole in soles.items():
+    solution = plan(*sole)
+    assert int(solution.status) == jaxdyn.Status.CONVERGED, solution.message
+    reference = sampled(solution.trajectory)
+    wrench, zmp = standing(reference.q, reference.v, reference.a)
+    outside = jnp.maximum(heel - zmp, zmp - toe).max()
+    sideways = jnp.hypot(wrench[:, 3], wrench[:, 4])
+    print(f"{name}: {solution.message} after {solution.iterations} iterations, cost {solution.cost:.4f}")
+    print(f"  friction needed: {(sideways / wrench[:, 5]).max():.3f}; the floor has {friction}")
+    print(f"  least margin of the friction cone: {(friction * wrench[:, 5] - sideways).min():+.1f} N")
+    print(f"  zero moment point: {-100 * outside:+.1f} cm within the sole; least load {wrench[:, 5].min():.0f} N")
+    found[name] = solution, reference, wrench, zmp
+
+solution, reference, wrench, zmp = found["within the contact wrench cone"]
+used = jnp.abs(solution.trajectory.tau / strength).max()
+print(f"the step takes {duration} s, and up to {100 * used:.0f} % of the torques")
+assert (jnp.hypot(wrench[:, 3], wrench[:, 4]) < friction * wrench[:, 5]).all(), "the foot would slip"
+assert ((heel < zmp) & (zmp < toe)).all(), "the foot would tip"
 
 
 @jax.jit
 @jax.vmap
 def stick(q):
-    """Points along the robot, from one sole to the other, and the top of the torso."""
-    poses = jaxdyn.forward_kinematics(fixed, q)
-    top = jaxdyn.frame_pose(fixed, q, "pelvis") @ jnp.array([0, 0, 0.5, 1])
-    end = jaxdyn.frame_pose(fixed, q, "right_sole")
-    toes = [end @ jnp.array([x, 0, 0, 1]) for x in (-0.08, 0.14)]
-    return jnp.concatenate([poses[:, :3, 3], jnp.stack([x[:3] for x in (*toes, top)])])
+    """Points along the stance leg, along the swinging one, of its sole, and of the torso, (x, z)."""
+    poses, sole = jaxdyn.forward_kinematics(robot, q)[:, :3, 3], jaxdyn.frame_pose(robot, q, "right_sole")
+    top = (jaxdyn.frame_pose(robot, q, "pelvis") @ jnp.array([0, 0, 0.5, 1]))[:3]
+    ends = [(sole @ jnp.array([x, 0, 0, 1]))[:3] for x in (heel[0], toe[0])]
+    stance = jnp.stack([jnp.zeros(3), poses[0], poses[2], poses[4]])
+    torso = jnp.stack([(poses[4] + poses[5]) / 2, top])
+    return [points[:, jnp.array([0, 2])] for points in (stance, poses[jnp.array([5, 7, 8])], jnp.stack(ends), torso)]
 
 
-figure = Figure(figsize=(11, 7), layout="constrained")
-rows = [["side", "front", name] for name in ("zmp", "force", "torque")]
-axes = figure.subplot_mosaic(rows, width_ratios=[1.35, 1.0, 1.5], height_ratios=[1.2, 1, 1])
-shown = jnp.linspace(0, len(q) - 1, 6).astype(int)
-for k, points in enumerate(stick(q[shown])):
-    shade = 0.25 + 0.75 * k / (len(shown) - 1)
-    for name, across in (("side", 0), ("front", 1)):
-        x, z = points[:, across] * (1 - 2 * across), points[:, 2]
-        hips = (x[4] + x[5]) / 2, (z[4] + z[5]) / 2
-        right = jnp.array([5, 6, 7, 8])
-        axes[name].plot([0, *x[jnp.array([0, 2, 4])]], [0, *z[jnp.array([0, 2, 4])]], "o-", c="C0", ms=3, alpha=shade)
-        axes[name].plot(x[right], z[right], "o-", c="C1", ms=3, alpha=shade)
-        axes[name].plot([hips[0], x[12]], [hips[1], z[12]], "-", c="0.3", lw=3, alpha=shade)
-        foot = jnp.array([10, 8, 11]) if name == "side" else jnp.array([8, 10])
-        axes[name].plot(x[foot], z[foot], "-", c="C1", alpha=shade)
-        axes[name].plot([x[4], x[5]], [z[4], z[5]], "-", c="0.3", alpha=shade)
-axes["side"].plot([0.14, 0, -0.08, 0.14], [0, ankle, 0, 0], c="C0")
-for name, label in (("side", "x (ahead) [m]"), ("front", "-y (to the right) [m]")):
-    axes[name].axhline(0, c="0.6", lw=0.8, zorder=0)
-    axes[name].set(xlabel=label, ylabel="z [m]", aspect="equal")
-axes["side"].set_title("stance leg blue, swinging orange")
-axes["front"].set_title("from behind, later darker")
-axes["zmp"].add_patch(Rectangle((-0.08, -0.06), 0.22, 0.12, fc="0.92", ec="0.5"))
-centres = jax.vmap(lambda t: configuration(coefficients, t)[:2])(times)
-axes["zmp"].plot(*centres.T, c="C2", label="pelvis")
-axes["zmp"].plot(*zmp.T, c="C3", label="zero moment point")
-axes["zmp"].set(xlabel="x [m]", ylabel="y [m]", aspect="equal", xlim=(-0.12, 0.36), title="sole of the left foot")
-axes["zmp"].legend(fontsize="small", loc="right")
+figure = Figure(figsize=(10, 6.4), layout="constrained")
+axes = figure.subplot_mosaic([["step", "cone"], ["step", "sole"], ["force", "need"]], width_ratios=(1.25, 1))
+shown = reference.q[jnp.linspace(0, len(times) - 1, 7).astype(int)]
+parts = stick(shown)
+for k in range(len(shown)):
+    for points, colour, thick in zip(parts, ("C0", "C1", "C1", "0.3"), (2, 2, 3, 3), strict=True):
+        axes["step"].plot(*points[k].T, "-", c=colour, lw=thick, alpha=0.25 + 0.75 * k / (len(shown) - 1))
+axes["step"].plot([heel[0], toe[0]], [0, 0], c="C0", lw=4)
+axes["step"].axhline(0, c="0.6", lw=0.8, zorder=0)
+axes["step"].set(xlabel="x (ahead) [m]", ylabel="z [m]", aspect="equal", title="stance leg blue, later darker")
 for k, name in enumerate("xyz"):
-    axes["force"].plot(times, wrenches[:, 3 + k], label=f"f_{name}")
-axes["force"].axhline(float(9.81 * free.inertia[:, 0].sum()), c="0.5", ls=":", label="weight")
+    axes["force"].plot(times, wrench[:, 3 + k], label=f"$f_{name}$")
+axes["force"].axhline(float(9.81 * robot.inertia[:, 0].sum() + foot_weight[5]), c="0.5", ls=":", label="weight")
 axes["force"].set(xlabel="time [s]", ylabel="ground's force [N]")
-axes["force"].legend(fontsize="small")
-for j, name in (
-    (1, "left ankle pitch"),
-    (2, "left knee"),
-    (4, "left hip roll"),
-    (6, "right hip pitch"),
-    (7, "right knee"),
-):
-    axes["torque"].plot(clock, torques[:, j], label=name)
-axes["torque"].set(xlabel="time [s]", ylabel="torque [N m]")
-axes["torque"].legend(fontsize="x-small", loc="center right")
-axes["torque"].set_xlim(0, 1.55 * duration)
-figure.savefig("biped_step.png", dpi=120)
+axes["force"].legend(fontsize="x-small", ncols=2)
+angle = jnp.linspace(0, 2 * jnp.pi, 100)
+axes["cone"].fill(friction * jnp.cos(angle), friction * jnp.sin(angle), fc="0.93", ec="0.5")
+axes["cone"].add_patch(
+    Rectangle((-float(slope), -float(slope)), 2 * float(slope), 2 * float(slope), fc="none", ec="0.6", ls="--")
+)
+axes["sole"].add_patch(Rectangle((-0.08, -0.06), 0.22, 0.12, fc="0.93", ec="0.5"))
+for (name, (_, _, wrench, zmp)), colour in zip(found.items(), ("C3", "C0"), strict=True):
+    axes["cone"].plot(wrench[:, 3] / wrench[:, 5], wrench[:, 4] / wrench[:, 5], c=colour, lw=1.5)
+    axes["sole"].plot(*zmp.T, c=colour, lw=1.5)
+    axes["need"].plot(times, jnp.hypot(wrench[:, 3], wrench[:, 4]) / wrench[:, 5], c=colour, label=name)
+axes["cone"].set(xlabel="$f_x / f_z$", ylabel="$f_y / f_z$", aspect="equal", title="friction cone and pyramid")
+axes["sole"].set(xlabel="x [m]", ylabel="y [m]", aspect="equal", title="zero moment point in the sole")
+axes["need"].axhline(friction, c="0.5", ls=":")
+axes["need"].set(xlabel="time [s]", ylabel="friction needed", ylim=(0, None))
+axes["need"].legend(fontsize="x-small")
+figure.savefig("biped_step.png", dpi=90)

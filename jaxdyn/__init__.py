@@ -37,7 +37,6 @@ from .control.momentum_observer import (
     collision_threshold as collision_threshold,
 )
 from .control.operational_space import (
-    TaskTorque as TaskTorque,
     operational_space_control as operational_space_control,
     posture_torque as posture_torque,
 )
@@ -54,6 +53,7 @@ from .control.simulate import (
 from .control.task_space import (
     TaskSpace as TaskSpace,
     TaskStatus as TaskStatus,
+    TaskTorque as TaskTorque,
     task_space as task_space,
 )
 from .deployment.export import (
@@ -436,9 +436,11 @@ from .identification.validation import (
     Fit as Fit,
     fit_quality as fit_quality,
 )
+from .io.geometry import Geometry as Geometry
 from .io.load import (
     load as load,
     loads as loads,
+    read_geometry as read_geometry,
 )
 from .io.log import (
     Log as Log,
@@ -453,6 +455,7 @@ from .io.mjcf import (
     load_mjcf as load_mjcf,
     loads_mjcf as loads_mjcf,
 )
+from .io.mjcf_geometry import geometry_from_mujoco as geometry_from_mujoco
 from .io.mjcf_write import (
     to_mjcf as to_mjcf,
     write_mjcf as write_mjcf,
@@ -465,10 +468,6 @@ from .io.model_file import (
 from .io.motion import (
     Motion as Motion,
     read_motion as read_motion,
-)
-from .io.urdf_geometry import (
-    Geometry as Geometry,
-    read_geometry as read_geometry,
 )
 from .io.urdf_update import (
     update_urdf as update_urdf,
@@ -602,6 +601,7 @@ from .trajectory.constraints import (
     torque_limits as torque_limits,
     velocity_limits as velocity_limits,
 )
+from .trajectory.contact import ContactWrenchCone as ContactWrenchCone
 from .trajectory.costs import (
     CentreOfMassCost as CentreOfMassCost,
     Cost as Cost,

@@ -21,6 +21,7 @@ _OPTIONS = {
     "lock={...}": "--lock JOINT=VALUE",
     "tip=": "--tip",
     "topic=": "--topic",
+    "packages=": "--package",
     "columns='map.toml'": "--columns map.toml",
     "consistent=False": "--no-consistent",
     "gains= are given": "--gains are given",

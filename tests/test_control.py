@@ -348,6 +348,22 @@ def test_batches_and_derivatives():
     assert relative(slope @ v, (several[2] - several[0]) / 2e-5) < 1e-6
 
 
+@pytest.mark.thorough
+@pytest.mark.exhaustive
+def test_every_transform_of_every_controller_keeps_the_type():
+    """Batches, forward and backward derivatives in single precision, traced as for compilation but not compiled."""
+
+    def transformed(chain, q, v):
+        outputs = lambda q, v: numbers(everything(chain, q, v))
+        ahead = jax.vmap(lambda dq, dv: jax.jvp(outputs, (q, v), (dq, dv)))(jnp.stack([q, v]), jnp.stack([v, q]))
+        values, back = jax.vjp(outputs, q, v)
+        return values, ahead, back([jnp.ones_like(x) for x in values])
+
+    single = jax.tree.map(lambda x: x.astype(jnp.float32), (random_chain(2, 9), *random_state(2, 6)[:2]))
+    found = jax.tree.leaves(jax.eval_shape(transformed, *single))
+    assert len(found) > 100 and all(x.dtype == jnp.float32 for x in found)
+
+
 def test_what_controllers_refuse():
     chain, q = jaxdyn.textbook.pendulum(2), jnp.zeros(2)
     reference = jaxdyn.hold_configuration(chain, q)

@@ -9,6 +9,9 @@ from scipy import optimize
 
 import jaxdyn
 from jaxdyn.trajectory.elimination import factor_stages, solve_stages
+from jaxdyn.trajectory.interior_point import solve_program
+from jaxdyn.trajectory.nonlinear_program import DenseProgram
+from jaxdyn.trajectory.program_sensitivity import differentiable
 
 INF = np.inf
 
@@ -162,3 +165,50 @@ def test_what_cannot_be_solved_is_said(objective, equality, inequality, lower, u
     found = jax.jit(lambda x: jaxdyn.interior_point(objective, x, equality, inequality, lower, upper))(array(3, 0))
     assert jaxdyn.Status(int(found.status)).name == status
     assert jnp.isfinite(found.x).all()
+
+
+@pytest.mark.thorough
+@pytest.mark.exhaustive
+def test_where_no_multipliers_exist():
+    """Hock & Schittkowski's problem 13: at the solution (1, 0) the gradients of what is active are opposite.
+
+    No KKT point exists. The method comes as near as its tolerance asks, and the multiplier grows without bound.
+    """
+    found = jax.jit(
+        lambda x: jaxdyn.interior_point(
+            lambda x: (x[0] - 2) ** 2 + x[1] ** 2, x, None, lambda x: jnp.stack([x[1] - (1 - x[0]) ** 3]), lower=0.0
+        )
+    )(array(-2, -2))
+    assert jaxdyn.Status(int(found.status)) == jaxdyn.Status.CONVERGED
+    assert_allclose(found.x, [1, 0], atol=1e-6)
+    assert_allclose(found.cost, 1.0, atol=1e-6)
+    assert found.inequality_multipliers[0] > 1e6
+
+
+@pytest.mark.thorough
+def test_derivatives_of_a_program_are_those_of_solutions_again():
+    """Active and idle inequalities and bounds, one of which moves, an equality, an unknown that is held; both modes."""
+
+    def pose(p):
+        objective = lambda x: (x[0] - p[0]) ** 2 + (x[1] - 2) ** 4 + p[1] * x[0] * x[2] + x[2] ** 2 + x[3] ** 2 * x[1]
+        equality = lambda x: jnp.stack([x[0] * x[2] + x[1] ** 2 - 1 - p[1] * x[3]])
+        inequality = lambda x: jnp.stack([x[1] - p[2] * x[0], x[2] - 10])
+        lower = jnp.stack([jnp.zeros(()), jnp.full((), -INF), -p[1], p[2]])
+        upper = jnp.stack([jnp.full((), 5.0), jnp.full((), INF), jnp.full((), INF), p[2]])
+        return DenseProgram(objective, equality, inequality), array(1, 1, 1, 1), lower, upper
+
+    def solution(p):
+        bare = jax.lax.stop_gradient(p)
+        result = solve_program(*pose(bare), tolerance=1e-10, max_iterations=100, barrier=0.1)
+        found = differentiable(pose, p, result)
+        return jnp.concatenate([found.x, found.equality_multipliers, found.cost[None]]), result.status
+
+    at, step = array(0.8, 0.3, 0.6), 1e-4
+    around = jnp.concatenate([at[None], at[None] + step * jnp.eye(3), at[None] - step * jnp.eye(3)])
+    numbers, status = jax.jit(jax.vmap(solution))(around)
+    assert (status == jaxdyn.Status.CONVERGED).all()
+    differences = (numbers[1:4] - numbers[4:]).T / (2 * step)
+    forwards, _ = jax.jit(jax.jacfwd(solution, has_aux=True))(at)
+    backwards, _ = jax.jit(jax.jacrev(solution, has_aux=True))(at)
+    assert_allclose(forwards, differences, rtol=1e-5, atol=1e-5)
+    assert_allclose(backwards, forwards, rtol=1e-6, atol=1e-6)

@@ -23,6 +23,7 @@ FUNCTIONS = {
     "mass_matrix_inverse": (jaxdyn.mass_matrix_inverse, 1),
     "inverse_dynamics_derivatives": (jaxdyn.inverse_dynamics_derivatives, 3),
 }
+ALWAYS = "inverse_dynamics", "forward_dynamics", "regressor"  # in the default run
 
 
 def states(count: int, n: int = 3):
@@ -38,7 +39,9 @@ def each(function, *arguments):
     return jax.tree.map(lambda *x: jnp.stack(x), *(function(*x) for x in zip(*arguments, strict=True)))
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.thorough) for name in FUNCTIONS]
+)
 def test_a_batch_of_any_size_holds_the_results_of_its_states_in_order(name):
     function, used = FUNCTIONS[name]
     x = states(150)[:used]  # two chunks and a rest

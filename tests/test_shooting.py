@@ -13,7 +13,9 @@ import scipy.optimize
 from numpy.testing import assert_allclose
 
 import jaxdyn
-from jaxdyn.trajectory.lq import lq_cost, lq_residual
+from jaxdyn.trajectory.lq import DiagonalCost, EulerSteps, LinearQuadratic, lq_cost, lq_residual
+from jaxdyn.trajectory.riccati import policy_and_descent
+from jaxdyn.trajectory.shooting_model import Penalty, linearised
 
 ARM = jaxdyn.textbook.pendulum(2, damping=0.1)
 
@@ -53,6 +55,54 @@ def test_riccati_recursions_meet_the_optimality_conditions_and_each_other():
     batch = jax.tree.map(lambda *x: jnp.stack(x), *(random_lq(seed=k) for k in range(3)))
     gains = jax.jit(jax.vmap(lambda lq: jaxdyn.riccati(lq).gains))(batch)
     assert_allclose(gains[0], jaxdyn.riccati_scan(lq).gains, atol=1e-9)
+
+
+def test_euler_steps_and_diagonal_costs_are_a_shorter_way_to_the_same_policy():
+    rng, (steps, v, m) = np.random.default_rng(3), (4, 2, 2)
+    rows = lambda *shape: jnp.asarray(rng.normal(size=shape))
+    end = jnp.concatenate([jnp.eye(2 * v), rows(2 * v, 1)], 1)
+    dynamics = EulerSteps(rows(steps, v, 2 * v + m), rows(steps, 2 * v), jnp.asarray(0.1))
+    lq = LinearQuadratic(dynamics, DiagonalCost(0.1 + rows(steps, 2 * v + m) ** 2, rows(steps, 2 * v + m)), end)
+    bounds, damping = (-jnp.full((steps, m), 0.3), jnp.full((steps, m), 0.4)), 0.3
+    solve = jax.jit(lambda lq: policy_and_descent(lq, bounds, damping))
+    policy, descent = solve(lq)
+    assert not bool(policy.free.all())
+    jax.tree.map(lambda a, b: assert_allclose(a, b, atol=1e-12), (policy, descent), solve(lq.dense()))
+    # the promise is kept by the motion
+    x = np.zeros(2 * v)
+    states, controls = [x], []
+    for k, row in enumerate(np.asarray(lq.dense().dynamics)):
+        controls.append(policy.gains[k] @ x + policy.feedforward[k])
+        x = row @ np.concatenate([x, controls[-1], [1.0]])
+        states.append(x)
+    states, controls = jnp.stack(states), jnp.stack(controls)
+    for a in (0.4, 1.0):
+        cost = lq_cost(lq, a * states, a * controls) + 0.5 * damping * a**2 * (controls**2).sum()
+        assert_allclose(a * descent.slope + 0.5 * a**2 * descent.curvature, cost, rtol=1e-10)
+
+
+@pytest.mark.thorough
+def test_diagonal_hessians_are_those_of_gauss_and_newton(monkeypatch):
+    limits = (
+        jaxdyn.PositionLimits(jnp.array([-0.3, -0.2]), jnp.array([0.4, 0.1])),
+        jaxdyn.VelocityLimits(jnp.array([0.1]), (1,)),
+    )
+    problem = arm_problem(constraints=(*limits, jaxdyn.StateConstraint(v=jnp.array([0.1, 0.2]))), steps=5)
+    rng = np.random.default_rng(4)
+    rows = lambda *shape: jnp.asarray(rng.normal(size=shape))
+    guess = jaxdyn.Trajectory(0.04 * jnp.arange(6.0), rows(6, 2), rows(6, 2), rows(5, 2))
+    weights, off = jnp.asarray(7.0), rows(6, 8)
+
+    def model(problem, guess):
+        penalty = Penalty((off, jnp.zeros(0)), weights, jnp.ones((6, 8)))
+        return linearised(problem, guess, jnp.zeros((5, 4)), penalty)._replace(dynamics=jnp.zeros((5, 4, 7)))
+
+    short = jax.jit(model)(problem, guess)
+    assert isinstance(short.cost, DiagonalCost)
+    monkeypatch.setattr(jaxdyn.StateCost, "is_diagonal", False)
+    long = jax.jit(lambda *x: model(*x))(problem, guess)
+    assert not isinstance(long.cost, DiagonalCost)
+    assert_allclose(short.dense().cost, long.cost, atol=1e-12)
 
 
 def test_a_long_horizon_has_the_gain_of_the_algebraic_equation():
@@ -187,7 +237,7 @@ def test_derivatives_of_a_solution_are_those_of_solutions_nearby():
         goal = problem.terminal[0].q + x[:2]
         limits, inertia = problem.torque_limits * (1 + x[2]), problem.chain.inertia * (1 + x[3])
         changed = eqx.tree_at(place, problem, (goal, goal, limits, inertia))
-        solution = jaxdyn.solve_by_shooting(changed, tolerance=1e-10)
+        solution = jaxdyn.solve_by_shooting(changed, tolerance=1e-13)  # the differences need it
         return jnp.concatenate([solution.cost[None], solution.trajectory.q[-1], solution.trajectory.tau[12]])
 
     run = jax.jit(outcome)
@@ -255,6 +305,83 @@ def test_what_cannot_be_solved_is_said():
     assert int(lost.status) == jaxdyn.Status.NOT_FINITE
     crossed = solve()(eqx.tree_at(lambda p: p.torque_limits, problem, -problem.torque_limits))
     assert int(crossed.status) == jaxdyn.Status.CONTRADICTORY_LIMITS
+    costly = solve()(eqx.tree_at(lambda p: p.running[1].weight, problem, jnp.array(jnp.nan)))
+    assert int(costly.status) == jaxdyn.Status.NOT_FINITE
+    for stopped in (crossed, costly):  # the start, as no iterate is better
+        assert jaxdyn.Status(int(stopped.status)).message == stopped.message
+        assert_allclose(stopped.trajectory.q, jaxdyn.held_still(problem).q)
+
+
+@pytest.mark.thorough
+@pytest.mark.exhaustive
+def test_an_end_out_of_reach_is_said_and_the_nearest_motion_returned():
+    end = jaxdyn.StateConstraint(jnp.array([2.5, -2.0]), jnp.zeros(2))
+    problem = arm_problem(limit=0.5, steps=10, terminal=(), terminal_constraints=(end,))
+    solution = solve()(problem)
+    assert int(solution.status) in (jaxdyn.Status.INFEASIBLE, jaxdyn.Status.MAX_ITERATIONS, jaxdyn.Status.STALLED)
+    assert solution.message != jaxdyn.Status.CONVERGED.message
+    leaves = (solution.trajectory, solution.cost, solution.multipliers, solution.residuals)
+    assert all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves(leaves))
+    assert float(solution.residuals.constraints) > 0.1
+
+
+def least(problem, **options):
+    """The solution by shooting, checked: converged, a motion, no gradient of the cost in torques that are free."""
+    solution = jax.jit(functools.partial(jaxdyn.solve_by_shooting, **options))(problem)
+    assert int(solution.status) == jaxdyn.Status.CONVERGED
+    cost = lambda tau: jaxdyn.total_cost(problem, jaxdyn.rolled_out(problem, tau))
+    value, gradient = jax.jit(jax.value_and_grad(cost))(solution.trajectory.tau)
+    assert_allclose(solution.cost, value, rtol=1e-9)
+    assert_allclose(gradient, 0, atol=1e-5)
+    return solution
+
+
+@pytest.mark.thorough
+@pytest.mark.exhaustive
+def test_rates_of_torques_and_scalars_cost():
+    robot, start = jaxdyn.textbook.pendulum(damping=0.1), jnp.array([0.3])
+    running = (
+        jaxdyn.TorqueCost(0.1),
+        jaxdyn.TorqueRateCost(0.05),
+        jaxdyn.ScalarCost(lambda chain, knot, data: data * (1 + jnp.cos(knot.q[0])), 20.0),
+    )
+    problem = jaxdyn.OptimalControlProblem(robot, start, jnp.zeros(1), 10, 0.05, running, method="rk4")
+    smooth = least(problem)
+    rough = eqx.tree_at(lambda p: p.running[1].weight, problem, jnp.array(1e-3))
+    jump = lambda s: float(jnp.abs(jnp.diff(s.trajectory.tau[:, 0])).max())
+    assert jump(smooth) < 0.5 * jump(least(rough))
+
+
+@pytest.mark.thorough
+@pytest.mark.exhaustive
+def test_a_ball_joint_turns_to_where_it_shall():
+    inertia = np.zeros((3, 10))
+    inertia[2] = [1.0, 0.0, 0.0, -0.3, 0.12, 0.0, 0.12, 0.0, 0.0, 0.02]
+    robot = jaxdyn.make_chain(
+        rotation=np.tile(np.eye(3), (3, 1, 1)),
+        translation=np.zeros((3, 3)),
+        screw=np.eye(6)[:3],
+        inertia=inertia,
+        quaternion_joints=[(0, 3)],
+    )
+    start, goal = jnp.array([1.0, 0, 0, 0]), jnp.array([0.5, 0.5, -0.5, 0.5])
+    running = (jaxdyn.TorqueCost(0.05),)
+    terminal = (jaxdyn.StateCost(goal, jnp.zeros(3), 20.0, 3.0),)
+    solution = least(jaxdyn.OptimalControlProblem(robot, start, jnp.zeros(3), 15, 0.05, running, terminal))
+    q = solution.trajectory.q
+    assert_allclose(jnp.linalg.norm(q, axis=1), 1, atol=1e-12)
+    assert float(jnp.abs(jaxdyn.difference(robot, goal, q[-1])).max()) < 0.05
+
+
+@pytest.mark.thorough
+@pytest.mark.exhaustive
+def test_single_precision_finds_the_same_motion():
+    problem = arm_problem()
+    single = jax.tree.map(lambda x: x.astype(jnp.float32) if eqx.is_inexact_array(x) else x, problem)
+    solution = solve()(single)
+    assert solution.trajectory.q.dtype == jnp.float32
+    assert int(solution.status) == jaxdyn.Status.CONVERGED
+    assert_allclose(solution.trajectory.q, solve()(problem).trajectory.q, atol=1e-3)
 
 
 def swing_up(robot, limits, duration, steps):
@@ -273,16 +400,21 @@ def swing_up(robot, limits, duration, steps):
 
 @pytest.mark.thorough
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("links, limits", [(1, [2.0]), (2, [8.0, 8.0]), (2, [0.0, 8.0])])
-def test_pendulums_swing_up_from_nearly_all_starts(links, limits):
+@pytest.mark.parametrize(
+    ("links", "limits", "second_order", "converged"),
+    [(1, [2.0], False, 19), (2, [8.0, 8.0], True, 19), (2, [0.0, 8.0], False, 5)],
+)
+def test_pendulums_swing_up_from_nearly_all_starts(links, limits, second_order, converged):
     problem = swing_up(jaxdyn.textbook.pendulum(links, damping=0.02), limits, 4.0, 100)
 
     def outcome(key):
         tau = 0.3 * problem.torque_limits[None, :, 1] * jax.random.normal(key, (problem.steps, links))
         tau = jnp.clip(tau, problem.torque_limits[None, :, 0], problem.torque_limits[None, :, 1])
-        solution = jaxdyn.solve_by_shooting(problem, jaxdyn.rolled_out(problem, tau), max_iterations=150)
-        return solution.trajectory.q[-1]
+        guess = jaxdyn.rolled_out(problem, tau)
+        solution = jaxdyn.solve_by_shooting(problem, guess, second_order=second_order)
+        return solution.trajectory.q[-1], solution.status
 
-    q = jax.jit(jax.vmap(outcome))(jax.random.split(jax.random.key(0), 20))
+    q, status = jax.jit(jax.vmap(outcome))(jax.random.split(jax.random.key(0), 20))
     there = jnp.abs(q - problem.terminal[0].q[None]).max(1) < 0.1
     assert int(there.sum()) >= 19
+    assert int((there & (status == jaxdyn.Status.CONVERGED)).sum()) >= converged

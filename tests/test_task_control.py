@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import jaxdyn
-from closed_loops import acceleration, along, runge_kutta
-from helpers import once, random_rotation, relative
+from closed_loops import acceleration, along, disturbed, runge_kutta
+from helpers import once, random_chain, random_rotation, random_state, relative
 from jaxdyn.control.task_space import task_rows
 
 POSE_KP = np.diag([30.0, 20, 40, 90, 70, 50])
@@ -134,6 +134,29 @@ def test_impedance_stores_the_energy_it_claims(panda):
     change, expected, simple, expected_simple = run(q, v, tau_0)
     assert float(change) == pytest.approx(float(expected), rel=1e-9)
     assert float(simple) == pytest.approx(float(expected_simple), rel=1e-10)
+
+
+@pytest.mark.thorough
+def test_a_frame_on_a_spring_is_passive_on_a_robot_of_other_masses():
+    """dE/dt = -V . D V - v . D_q v - v . f with the true robot's kinetic energy, where neither has weight."""
+    chain = random_chain(3, 5)
+    chain = dataclasses.replace(chain, gravity=jnp.zeros(3), stiffness=jnp.zeros(3))
+    truth, (q, v) = disturbed(chain, 1), random_state(3, 2)[:2]
+    goal = jaxdyn.frame_pose(chain, 0.5 * q)
+
+    @once
+    def run(q, v):
+        tau = jaxdyn.stiffness_control(chain, q, v, goal, stiffness(), 2.0, 0.7)
+        stored = lambda s: (
+            jaxdyn.kinetic_energy(truth, *s)
+            + jaxdyn.task_spring(jaxdyn.frame_pose(truth, s[0]), goal, stiffness()).energy
+        )
+        change = along(stored, (q, v), (v, acceleration(truth, q, v, tau)))
+        twist = jaxdyn.jacobian(truth, q, reference="mixed") @ v
+        return change, -2.0 * twist @ twist - 0.7 * v @ v - v @ jaxdyn.friction_force(truth, v)
+
+    change, expected = run(q, v)
+    assert float(expected) < 0 and float(change) == pytest.approx(float(expected), rel=1e-9)
 
 
 @pytest.mark.thorough

@@ -23,7 +23,7 @@ def reach(steps, **named):
 
 
 def sliding(**named):
-    """Two prismatic joints: x'' = u_1 / m_1, y'' = u_2 / m_2 - g."""
+    """Two prismatic joints, the first one against gravity: q_1'' = u_1 / m_1 - g, q_2'' = u_2 / m_2."""
     robot = jaxdyn.textbook.cartesian_two_link(m1=1.0, m2=1.0)
     still = jnp.zeros(2)
     end = (jaxdyn.StateConstraint(jnp.array([0.5, 0.8]), still),)
@@ -52,24 +52,92 @@ def test_least_effort_of_sliding_joints():
     assert_allclose(np.asarray(solution.trajectory.v)[[0, -1]], 0, atol=1e-9)
 
 
-@pytest.mark.thorough
-@pytest.mark.xfail(reason="least time by collocation can end in a false INFEASIBLE: docs/transcription.md", strict=True)
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("scheme", ["trapezoidal", "hermite_simpson"])
-def test_least_time_of_sliding_joints(scheme):
-    """Full force one way, full force the other: T = 2 sqrt(m d / u) of the slower joint."""
-    problem = sliding(
+def in_least_time(lower, upper):
+    """Nothing but the duration costs; the first joint's force is limited, the other's hardly."""
+    return sliding(
         running=(),
-        torque_limits=jnp.array([[-2.0, 2.0], [-30.0, 30.0]]),
+        torque_limits=jnp.array([[lower, upper], [-30.0, 30.0]]),
         duration_limits=(0.2, 5.0),
         duration_weight=1.0,
     )
-    mass, _ = masses_and_weights(problem)
-    solution = jax.jit(lambda p: jaxdyn.solve_by_collocation(p, scheme=scheme))(problem)
-    assert solution.message == Status.CONVERGED.message
-    assert_allclose(solution.trajectory.t[-1], 2 * np.sqrt(mass[0] * 0.5 / 2.0), rtol=0.02)
-    assert solution.residuals.largest <= 1e-6
-    assert (jnp.abs(solution.trajectory.tau[:, 0]) <= 2 + 1e-4).all()
+
+
+@pytest.mark.thorough
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("scheme", ["trapezoidal", "hermite_simpson"])
+def test_least_time_of_sliding_joints(scheme):
+    """Full force one way, full force the other: T = 2 sqrt(m d / u) of the slower joint, u the force beside its weight.
+
+    In the same batch a force that cannot carry the weight: the goal is out of reach, however long it takes.
+    """
+    mass, weight = masses_and_weights(in_least_time(0.0, 1.0))
+    problems = [in_least_time(weight[0] - 2, weight[0] + 2), in_least_time(-2.0, 2.0)]
+    batch = jax.tree.map(lambda *leaves: jnp.stack(leaves), *problems)
+    solution = jax.jit(jax.vmap(lambda p: jaxdyn.solve_by_collocation(p, scheme=scheme)))(batch)
+    assert [Status(int(status)) for status in solution.status] == [Status.CONVERGED, Status.INFEASIBLE]
+    found = jax.tree.map(lambda x: x[0], solution)
+    assert_allclose(found.trajectory.t[-1], 2 * np.sqrt(mass[0] * 0.5 / 2.0), rtol=0.02)
+    assert found.residuals.largest <= 1e-6
+    assert (jnp.abs(found.trajectory.tau[:, 0] - weight[0]) <= 2 + 1e-4).all()
+
+
+def swing(goal, strength, steps=8, **named):
+    """A pendulum from rest to rest in a second; a torque limit of `strength` is reached."""
+    still = jnp.zeros(1)
+    limit = jnp.stack([-strength, strength])[None]
+    end = (jaxdyn.StateConstraint(goal, still),)
+    with jax.ensure_compile_time_eval():
+        robot, start = jaxdyn.textbook.pendulum(), still - 0.5
+    cost = (jaxdyn.TorqueCost(0.1), jaxdyn.StateCost(goal, still, 0.1, 0.1))
+    return jaxdyn.OptimalControlProblem(
+        robot, start, still, steps, 1 / steps, cost, torque_limits=limit, terminal_constraints=end, **named
+    )
+
+
+TRANSCRIPTIONS = {
+    "trapezoidal": lambda p, **named: jaxdyn.solve_by_collocation(p, scheme="trapezoidal", **named),
+    "splines": lambda p, **named: jaxdyn.solve_by_inverse_dynamics(p, intervals=4, **named),
+}
+
+
+@pytest.mark.thorough
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("method", list(TRANSCRIPTIONS))
+def test_derivatives_are_those_of_solutions_again(method):
+    """By goal and torque limit, forwards and backwards, against differences of problems solved again."""
+    solve = TRANSCRIPTIONS[method]
+
+    def motion(parameters):
+        problem = swing(parameters[:1], parameters[1], duration_limits=(0.2, 3.0), duration_weight=2.0)
+        solution = solve(problem, hessian="exact", tolerance=1e-9)
+        t = solution.trajectory
+        numbers = jnp.concatenate([t.t, t.q.reshape(-1), t.v.reshape(-1), t.tau.reshape(-1), solution.cost[None]])
+        return numbers, solution.status
+
+    at, step = jnp.array([0.9, 2.0]), 1e-4
+    around = jnp.concatenate([at[None], at[None] + step * jnp.eye(2), at[None] - step * jnp.eye(2)])
+    numbers, status = jax.jit(jax.vmap(motion))(around)
+    assert (status == Status.CONVERGED).all()
+    differences = (numbers[1:3] - numbers[3:]).T / (2 * step)
+    forwards = jax.jit(jax.jacfwd(lambda x: motion(x)[0]))(at)
+    assert_allclose(forwards, differences, atol=1e-5 * np.abs(differences).max())
+    weights = jnp.asarray(np.random.default_rng(0).normal(size=len(forwards)))
+    backwards = jax.jit(jax.grad(lambda x: weights @ motion(x)[0]))(at)
+    assert_allclose(backwards, weights @ differences, rtol=1e-5, atol=1e-5 * np.abs(differences).max())
+
+
+@pytest.mark.thorough
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("method", list(TRANSCRIPTIONS))
+def test_single_precision(method):
+    """Converged at float32's tolerance, to the float64 solution's cost."""
+    problem = swing(jnp.array([0.9]), jnp.asarray(1.5))
+    single = jax.tree.map(lambda x: x.astype(jnp.float32) if x.dtype == jnp.float64 else x, problem)
+    found, exact = (jax.jit(TRANSCRIPTIONS[method])(p) for p in (single, problem))
+    assert found.trajectory.q.dtype == jnp.float32
+    assert found.message == exact.message == Status.CONVERGED.message
+    assert max(found.residuals.constraints, found.residuals.dynamics) <= 1e-4
+    assert_allclose(found.cost, exact.cost, atol=1e-4)  # the tolerance
 
 
 @pytest.mark.thorough

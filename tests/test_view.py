@@ -14,7 +14,7 @@ from helpers import random_chain
 from jaxdyn.cli import main
 from jaxdyn.io.urdf_geometry import find_mesh
 from jaxdyn.view import triangles
-from jaxdyn.view.limits import slider_ranges
+from jaxdyn.view.limits import effort_limits, slider_ranges, sliding_coordinates, start_configuration
 from jaxdyn.view.scene import line_ends, positions_at
 
 ARM = """<robot name="arm">
@@ -164,8 +164,9 @@ def test_motions_from_tables(arm, tmp_path):
     np.savez(tmp_path / "motion.npz", t=t, q=q, tau=tau)
     assert_allclose(jaxdyn.read_motion(tmp_path / "motion.npz", chain).tau, tau)
     for text, words in (
-        ("t,q1\n0,1\n1,2\n", "no columns for the 2 positions"),
+        ("t,q1\n0,1\n1,2\n", "no columns for exactly the 2 positions"),
         ("q1,q2\n0,1\n1,2\n", "called t"),
+        ("t,q1,q2,tau1\n0,1,1,1\n1,2,2,2\n", "torques are tau1, but this robot has 2"),
         ("t,q1,q2\n0,1,1\n0,2,2\n", "time does not increase at row 2"),
         ("t,q1,q2\n0,1,1\n1,nan,2\n", "row 2 .* not finite"),
         ("t,q1,q2\n0,1,1\n1,x,2\n", "'x'"),
@@ -266,12 +267,14 @@ def test_the_page_is_served(arm, tmp_path, monkeypatch, capsys):
             seen["page"] = page.read()
         viewer.set_time(0.5)
         seen["url"], seen["q"], seen["frames"] = viewer.url, viewer._q, viewer._frames
+        seen["sliders"] = [(slider.label, slider.min, slider.max, slider.value) for slider, _ in viewer._sliders]
 
     monkeypatch.setattr(Viewer, "wait", visit)
     monkeypatch.setattr(Viewer, "_play", lambda viewer: None)
     assert main(["view", str(arm), str(tmp_path / "motion.csv"), "--port", "18080"]) == 0
     assert b"<html" in seen["page"].lower() and seen["url"] in capsys.readouterr().out
     assert_allclose(seen["q"], [0.25, 0.5], atol=1e-6)
+    assert seen["sliders"] == [("turn", -2.0, 2.0, 0.25), ("lift", -3.142, 3.142, 0.5)]
     expected = jaxdyn.frame_pose(jaxdyn.load(arm), jnp.array([0.25, 0.5]), "lower")
     assert_allclose(seen["frames"][1].position, expected[:3, 3], atol=1e-6)
     with pytest.raises(OSError):
@@ -286,3 +289,159 @@ def test_the_command_writes_films_and_refuses(arm, tmp_path, capsys):
     assert main(["view", str(arm), "--film", "x.gif"]) == 2
     assert main(["view", str(arm), str(tmp_path / "none.csv")]) == 1
     assert "there is no such file" in capsys.readouterr().err
+    assert main(["view", "model.eqx", "--collision"]) == 2
+    assert "--collision is for" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["view", str(arm), "--package", f"arm_description={tmp_path / 'none'}"])
+    assert "there is no folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid"])
+def test_a_page_is_for_a_host_of_this_machine(host):
+    pytest.importorskip("viser", reason="the viewer needs viser, of the extra view")
+    with pytest.raises(jaxdyn.ModelError, match=r"is no address of this machine.*127\.0\.0\.1"):
+        jaxdyn.open_viewer(jaxdyn.build_scene(jaxdyn.textbook.pendulum(1)), host=host)
+
+
+def film_program():
+    """An ffmpeg to read films with, as `animate` finds one to write them."""
+    import shutil
+
+    found = shutil.which("ffmpeg")
+    if found is None:
+        imageio_ffmpeg = pytest.importorskip("imageio_ffmpeg", reason="MP4 films are written by ffmpeg, not there")
+        found = imageio_ffmpeg.get_ffmpeg_exe()
+    return found
+
+
+def test_a_film_as_mp4(tmp_path):
+    import subprocess
+
+    program = film_program()
+    path, (width, height) = tmp_path / "arm.mp4", (115, 101)  # odd: one more row and column are added
+    t, q = np.array([0.0, 0.1, 0.3]), np.array([[0.0, 0.0], [0.3, 0.1], [1.0, -0.4]])
+    count = jaxdyn.animate(jaxdyn.textbook.pendulum(2), t, q, path, fps=10.0, size=(width, height))
+    assert path.read_bytes()[4:8] == b"ftyp" and count == 4
+    raw = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
+    found = subprocess.run([program, "-loglevel", "error", "-i", str(path), *raw], capture_output=True, check=True)
+    frames = np.frombuffer(found.stdout, np.uint8).reshape(count, height + 1, width + 1, 3).astype(int)
+    assert (np.abs(np.diff(frames, axis=0)).max(axis=(1, 2, 3)) > 50).all()
+
+
+def test_a_film_needs_an_ffmpeg_that_works(tmp_path, monkeypatch):
+    import sys
+
+    chain, t, q = jaxdyn.textbook.pendulum(1), np.array([0.0, 0.1]), np.zeros((2, 1))
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(jaxdyn.OutputError, match=r"pip install imageio-ffmpeg, or write a \.gif"):
+        jaxdyn.animate(chain, t, q, tmp_path / "arm.mp4")
+    program = tmp_path / "ffmpeg"
+    program.write_text("#!/bin/sh\necho no encoder for this >&2\nexit 3\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(jaxdyn.OutputError, match="no encoder for this"):
+        jaxdyn.animate(chain, t, q, tmp_path / "arm.mp4", size=(120, 100))
+    assert [path.name for path in tmp_path.iterdir()] == ["ffmpeg"]
+
+
+SHAPES = """<mujoco><asset><material name="orange" rgba="1 .5 .25 1"/>
+<mesh name="wedge" vertex="0 0 0  .3 0 0  0 .2 0  0 0 .15  .3 .2 0"/></asset>
+<worldbody><geom type="plane" size="5 5 .1"/><geom type="box" size=".1 .2 .05" pos="0 0 .05" material="orange"/>
+<body name="upper" pos="0 0 .12" euler="10 20 30"><joint name="turn" axis="0 0 1" pos=".1 0 0" range="-90 90"/>
+ <geom type="cylinder" size=".06 .2" pos="0 0 .2" rgba="0 1 0 1"/>
+ <body name="elbow" pos="0 0 .45"><joint type="ball" pos=".05 0 .1"/><geom type="capsule" fromto="0 0 0 .4 0 .1" size=".04"/>
+  <geom type="sphere" size=".07" pos=".01 .02 .03" group="2"/>
+  <body pos=".45 0 .12" euler="0 40 0"><geom type="ellipsoid" size=".1 .05 .03"/>
+   <geom type="mesh" mesh="wedge" pos=".1 0 .05" euler="50 10 30"/><geom type="box" size=".3 .3 .3" group="3"/>
+   <geom type="sphere" size="1" rgba="1 1 1 0" contype="0" conaffinity="0"/></body></body></body>
+</worldbody></mujoco>"""
+
+
+def test_geoms_of_mjcf_stand_where_mujoco_has_them(tmp_path):
+    mujoco = pytest.importorskip("mujoco", reason="MJCF is read by MuJoCo, of the extra mjcf")
+    path = tmp_path / "shapes.xml"
+    path.write_text(SHAPES)
+    model = mujoco.MjModel.from_xml_string(SHAPES)
+    data = mujoco.MjData(model)
+    rng = np.random.default_rng(3)
+    data.qpos[:] = rng.normal(size=model.nq)
+    data.qpos[1:] /= np.linalg.norm(data.qpos[1:])
+    mujoco.mj_kinematics(model, data)
+    with pytest.warns(UserWarning, match="contacts"):
+        chain = jaxdyn.load(path)
+    shapes, notes = jaxdyn.read_geometry(path)
+    assert not notes
+    kinds = ["box", "cylinder", "capsule", "sphere", "ellipsoid", "mesh"]
+    assert [s.kind for s in shapes] == kinds and [s.link for s in shapes][:3] == ["world", "upper", "elbow"]
+    seen = [g for g in range(model.ngeom) if model.geom_group[g] < 3 and model.geom_rgba[g, 3] > 0][1:]
+    scene = jaxdyn.build_scene(chain, shapes)
+    poses = scene.poses(np.array(data.qpos))
+    parts = [part for part in scene.parts if part.group == "shape"]
+    for g, shape, part in zip(seen, shapes, parts, strict=True):
+        turn, middle = data.geom_xmat[g].reshape(3, 3), data.geom_xpos[g]
+        corners = part.vertices @ poses[part.link, :3, :3].T + poses[part.link, :3, 3]
+        own = (corners - middle) @ turn  # in MuJoCo's frame of the geom
+        if shape.kind == "mesh":
+            assert_allclose(own, model.mesh_vert, atol=1e-6)
+            # its frame is at the mesh's centre of mass
+            assert_allclose(volume_and_centre(own, part.faces)[1], 0, atol=1e-6)
+        else:
+            x, y, z = model.geom_size[g]
+            half = {"box": (x, y, z), "ellipsoid": (x, y, z), "sphere": (x, x, x), "cylinder": (x, x, y)}
+            half["capsule"] = (x, x, x + y)
+            assert_allclose(own.max(0), half[shape.kind], atol=1e-6)
+            assert_allclose(own.min(0), -own.max(0), atol=1e-6)
+    assert [shapes[0].colour, shapes[1].colour] == [(1.0, 0.5, 0.25, 1.0), (0.0, 1.0, 0.0, 1.0)]
+    assert [s.kind for s in jaxdyn.read_geometry(path, collision=True)[0]] == [*kinds, "box"]
+    with pytest.raises(jaxdyn.ModelError, match="packages= is for URDF"):
+        jaxdyn.read_geometry(path, packages={"a": tmp_path})
+    held = SHAPES.replace("</mujoco>", '<equality><joint name="still" joint1="turn"/></equality></mujoco>')
+    assert "still" in jaxdyn.geometry_from_mujoco(mujoco.MjModel.from_xml_string(held))[1][0]
+
+
+def test_creases_split_and_round_parts_do_not():
+    for surface, split in ((triangles.box((1.0, 2.0, 3.0)), 24), (triangles.ellipsoid((1.0, 2.0, 3.0)), 482)):
+        vertices, faces = triangles.creased(surface)
+        assert len(vertices) == split  # a box has three at each corner, an ellipsoid what it had
+        assert_allclose(vertices[faces], surface[0][surface[1]])
+    vertices, faces = triangles.cylinder(0.5, 1.0)
+    soup = vertices[faces].reshape(-1, 3), np.arange(faces.size).reshape(-1, 3)  # as in an STL file
+    assert len(triangles.creased(soup)[0]) == len(triangles.creased((vertices, faces))[0]) == 2 * 64 + 2
+
+
+def test_the_camera_sees_the_robot_whole(arm):
+    from jaxdyn.view.framing import FIELD_OF_VIEW, frame_scene
+
+    for gravity in ((0.0, 0.0, -9.81), (0.0, -9.81, 0.0), (0.0, 0.0, 9.81), (0.0, 0.0, 0.0)):
+        scene = jaxdyn.build_scene(jaxdyn.load(arm, gravity=gravity))
+        q = np.random.default_rng(0).uniform(-2, 2, (7, 2))
+        view = frame_scene(scene, q)
+        up = np.array([0.0, 0.0, 1.0]) if not any(gravity) else -np.array(gravity) / 9.81
+        assert_allclose([view.up, view.turn[:, 2]], [up, up])
+        assert_allclose(view.turn @ view.turn.T, np.eye(3), atol=1e-12)
+        poses = scene.poses(q)
+        points = [p.vertices @ pose[p.link, :3, :3].T + pose[p.link, :3, 3] for p in scene.parts for pose in poses]
+        points = np.concatenate([*points, line_ends(poses, scene.joints).reshape(-1, 3)])
+        rays, axis = points - view.eye, (view.target - view.eye) / np.linalg.norm(view.target - view.eye)
+        off = np.arccos(rays @ axis / np.linalg.norm(rays, axis=1))
+        assert FIELD_OF_VIEW / 4 < off.max() < FIELD_OF_VIEW / 2
+        assert (points @ up).min() > view.ground @ up - 1e-9 and view.ground @ up <= 0
+        assert view.eye @ up > view.ground @ up
+
+
+def test_sliders_and_limits_of_coupled_joints():
+    text = ARM.replace(
+        '<axis xyz="0 1 0"/></joint>', '<axis xyz="0 1 0"/><mimic joint="turn" multiplier="-2"/></joint>'
+    )
+    text = text.replace(
+        "</robot>",
+        """<link name="finger"/><joint name="close" type="prismatic"><parent link="flange"/><child link="finger"/>
+        <limit lower="0.01" upper="0.04" velocity="1" effort="20"/></joint></robot>""",
+    )
+    chain = jaxdyn.loads(text)
+    assert chain.nv == 2 and chain.n == 3
+    assert slider_ranges(chain) == [("turn", 0, -2.0, 2.0), ("close", 1, 0.01, 0.04)]
+    assert_allclose(start_configuration(chain), [0, 0.01])
+    assert_allclose(sliding_coordinates(chain), [False, True])
+    assert_allclose(effort_limits(chain), [np.inf, 20])

@@ -25,7 +25,7 @@ def add(commands) -> None:
     option(
         "motion", metavar="MOTION", nargs="?", help="table with columns t, q1.. (or joint names) and, if known, tau1.."
     )
-    option("--collision", action="store_true", help="the URDF's collision shapes in place of the visual ones")
+    option("--collision", action="store_true", help="the shapes for collisions in place of the visual ones")
     option(
         "--package",
         type=folder,
@@ -48,11 +48,7 @@ def run(options: argparse.Namespace) -> int:
     """Show until interrupted; returns the exit code."""
     import sys
 
-    from ..io.files import read_bytes
-    from ..io.load import load
-    from ..io.model_file import load_model
     from ..io.motion import read_motion
-    from ..io.urdf_geometry import read_geometry
     from ..view.film import animate
     from ..view.scene import build_scene
     from ..view.server import open_viewer
@@ -61,14 +57,13 @@ def run(options: argparse.Namespace) -> int:
         return misused(f"--port is {options.port}; it is between 1 and 65535")
     if options.film and not options.motion:
         return misused("--film needs a motion")
-    path, shapes, notes = options.model, (), ()
-    if path.endswith(".eqx"):
-        chain = load_model(path, dtype="float32")
-    else:
-        of_urdf = {"lock": dict(options.lock) or None, "tip": options.tip, "floating_base": options.floating_base}
-        chain = load(path, **of_urdf, allow_nonphysical=True)
-        if b"<mujoco" not in read_bytes(path):
-            shapes, notes = read_geometry(path, collision=options.collision, packages=dict(options.package))
+    if options.model.endswith(".eqx"):
+        given = ("collision", "package", "lock", "tip", "floating_base")
+        if meant := [name for name in given if getattr(options, name)]:
+            return misused(
+                f"--{meant[0].replace('_', '-')} is for URDF files; {options.model} holds links and joints alone"
+            )
+    chain, shapes, notes = read_robot(options)
     motion = read_motion(options.motion, chain) if options.motion else None
     if options.film and motion is not None:
         count = animate(chain, motion.t, motion.q, options.film, ellipsoids=True)
@@ -90,8 +85,30 @@ def run(options: argparse.Namespace) -> int:
     return OK
 
 
+def read_robot(options: argparse.Namespace) -> tuple:
+    """The chain, its shapes, and notes on what is not shown."""
+    import warnings
+
+    from ..io.files import read_bytes
+    from ..io.load import is_mjcf, load, read_geometry
+    from ..io.mjcf_check import FEATURES
+    from ..io.model_file import load_model
+
+    path = options.model
+    if path.endswith(".eqx"):
+        return load_model(path, dtype="float32"), (), ()
+    of_urdf = {"lock": dict(options.lock) or None, "tip": options.tip, "floating_base": options.floating_base}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*: left out: ", UserWarning)  # forces, which nobody sees
+        ignore = FEATURES if is_mjcf(read_bytes(path)) else ()
+        chain = load(path, **of_urdf, ignore=ignore, allow_nonphysical=True)
+    return chain, *read_geometry(path, collision=options.collision, packages=dict(options.package) or None)
+
+
 def folder(text: str) -> tuple[str, pathlib.Path]:
     name, sign, value = text.partition("=")
     if not (sign and name.strip() and value):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=FOLDER, as in --package my_robot=/opt/my_robot")
+    if not pathlib.Path(value).is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {value!r} for the package {name.strip()!r}")
     return name.strip(), pathlib.Path(value)

@@ -14,9 +14,8 @@ from ..dynamics.kinematics import frame_pose
 from ..model.chain import Chain
 from ..spatial.so3 import rotation_log, rotation_log_rate
 from .joint_pd import gravity_compensation
-from .operational_space import TaskTorque
 from .reference import Gain, TaskReference, apply_gain
-from .task_space import Task, frame_error, task_rows, task_space, task_status
+from .task_space import Task, TaskTorque, task_rows, task_state, task_torque
 
 
 class Spring(NamedTuple):
@@ -71,7 +70,7 @@ def stiffness_control(
     """tau = J^T (F_spring - D V) + g + k - D_q v: the frame hangs in a spring about a fixed goal (Salisbury 1980) [N m].
 
     Kinetic energy plus the spring's obeys dE/dt = -V . D V - v . D_q v + v . tau_ext: passive everywhere, singular or not,
-    whatever the masses are. The Jacobian's transpose alone, no inverse: O(n).
+    whatever the inertias are; of the model only g and k have to be right. The Jacobian's transpose alone, no inverse: O(n).
 
     Args:
         stiffness: K as in `task_spring`.
@@ -122,22 +121,16 @@ def impedance_control(
         ControlError: a gain of another shape, a task of another name.
         ModelError: no such frame.
     """
-    rows = task_rows(task)
-    space = task_space(chain, q, v, frame, task, threshold)
-    error = frame_error(chain, q, reference.pose, frame)[rows]
-    rate = reference.twist[rows] - space.jacobian @ v
-    spring = task_spring(frame_pose(chain, q, frame), reference.pose, stiffness, task).wrench
+    state = task_state(chain, q, v, reference, frame, task, threshold)
+    space, rate = state.space, state.rate
+    spring = task_spring(state.pose, reference.pose, stiffness, task).wrench
     # mu V~ and nothing else of the Coriolis forces is left: those at V_d, and of the motion in the null space, are made up for
     coriolis = coriolis_matrix(chain, q, v)
     kept = space.inverse @ rate  # joint velocities of V_d - V
-    j_rate = jacobian_derivative(chain, q, v, frame, "mixed")[rows]
+    j_rate = jacobian_derivative(chain, q, v, frame, "mixed")[task_rows(task)]
     coupling = space.inverse.T @ (coriolis @ (v + kept)) - space.inertia @ (j_rate @ (v + kept))
-    wrench = spring + apply_gain("damping", damping, rate) + space.inertia @ reference.acceleration[rows] + coupling
-    if posture is not None:
-        wrench = wrench - space.inverse.T @ posture
-    tau = space.jacobian.T @ wrench + gravity_force(chain, q) + passive_force(chain, q, v)
-    tau = tau if posture is None else tau + posture
-    return TaskTorque(tau, error, rate, space.conditioning, task_status(space.damped, tau))
+    wrench = spring + apply_gain("damping", damping, rate) + space.inertia @ state.acceleration + coupling
+    return task_torque(state, wrench, gravity_force(chain, q) + passive_force(chain, q, v), posture)
 
 
 def impedance_energy(
@@ -151,10 +144,9 @@ def impedance_energy(
     threshold: float | Float[Array, ""] = 1e-2,
 ) -> Float[Array, ""]:
     """E = V~ . Lambda V~ / 2 + the spring's energy, what `impedance_control` stores [J]; arguments as there."""
-    space = task_space(chain, q, v, frame, task, threshold)
-    rate = reference.twist[task_rows(task)] - space.jacobian @ v
-    spring = task_spring(frame_pose(chain, q, frame), reference.pose, stiffness, task)
-    return 0.5 * (rate @ (space.inertia @ rate)) + spring.energy
+    state = task_state(chain, q, v, reference, frame, task, threshold)
+    spring = task_spring(state.pose, reference.pose, stiffness, task)
+    return 0.5 * (state.rate @ (state.space.inertia @ state.rate)) + spring.energy
 
 
 def impedance_damping(

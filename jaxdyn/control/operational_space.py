@@ -1,8 +1,6 @@
 """Operational-space control: a frame moves as a unit mass, and what the task leaves free is the posture's."""
 
-from typing import NamedTuple
-
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from ..dynamics.friction import passive_force
 from ..dynamics.hamiltonian import generalised_momentum
@@ -10,25 +8,7 @@ from ..dynamics.inverse import bias_force
 from ..model.chain import Chain
 from ..model.configuration import difference
 from .reference import Gain, TaskReference, apply_gain
-from .task_space import Task, frame_error, task_rows, task_space, task_status
-
-
-class TaskTorque(NamedTuple):
-    """What task-space controllers return.
-
-    Attributes:
-        tau: joint torques [N m].
-        error: of the task, world axes: log(R_d R^T) and p_d - p, or the half that the task is about [rad, m].
-        rate: V_d - V of the task [rad/s, m/s].
-        conditioning: of the task's inertia, from 0 (singular) to 1: see `task_space`.
-        status: a number of `TaskStatus`.
-    """
-
-    tau: Float[Array, " nv"]
-    error: Float[Array, " k"]
-    rate: Float[Array, " k"]
-    conditioning: Float[Array, ""]
-    status: Int[Array, ""]
+from .task_space import Task, TaskTorque, task_state, task_torque
 
 
 def operational_space_control(
@@ -62,17 +42,10 @@ def operational_space_control(
         ControlError: a gain of another shape, a task of another name.
         ModelError: no such frame.
     """
-    rows = task_rows(task)
-    space = task_space(chain, q, v, frame, task, threshold)
-    error = frame_error(chain, q, reference.pose, frame)[rows]
-    rate = reference.twist[rows] - space.jacobian @ v
-    wanted = reference.acceleration[rows] + apply_gain("kd", kd, rate) + apply_gain("kp", kp, error)
-    wrench = space.inertia @ (wanted - space.drift)
-    if posture is not None:
-        wrench = wrench - space.inverse.T @ posture
-    tau = space.jacobian.T @ wrench + bias_force(chain, q, v) + passive_force(chain, q, v)
-    tau = tau if posture is None else tau + posture
-    return TaskTorque(tau, error, rate, space.conditioning, task_status(space.damped, tau))
+    state = task_state(chain, q, v, reference, frame, task, threshold)
+    wanted = state.acceleration + apply_gain("kd", kd, state.rate) + apply_gain("kp", kp, state.error)
+    wrench = state.space.inertia @ (wanted - state.space.drift)
+    return task_torque(state, wrench, bias_force(chain, q, v) + passive_force(chain, q, v), posture)
 
 
 def posture_torque(

@@ -14,6 +14,7 @@ from ..dynamics.mass_matrix_inverse import inverse_of_mass_matrix, mass_matrix_i
 from ..errors import ControlError
 from ..model.chain import Chain
 from ..spatial.so3 import rotation_log
+from .reference import TaskReference
 
 Task = Literal["pose", "position", "orientation"]
 _IMMOBILE = 1e-8  # of the mobility of the other half: less counts as none
@@ -119,14 +120,72 @@ def pose_error(t: Float[Array, "4 4"], wanted: Float[Array, "4 4"]) -> Float[Arr
     return jnp.concatenate([turn, wanted[:3, 3] - t[:3, 3]])
 
 
-def frame_error(
-    chain: Chain, q: Float[Array, " nq"], wanted: Float[Array, "4 4"], frame: str | None
-) -> Float[Array, "6"]:
-    """`pose_error` of a frame."""
-    return pose_error(frame_pose(chain, q, frame), wanted)
+class TaskState(NamedTuple):
+    """Where a frame is along a task, and where it is to be.
+
+    Attributes:
+        space: of the task.
+        pose: of the frame.
+        error: as in `TaskTorque`; so rate.
+        acceleration: dV_d/dt of the task [rad/s^2, m/s^2].
+    """
+
+    space: TaskSpace
+    pose: Float[Array, "4 4"]
+    error: Float[Array, " k"]
+    rate: Float[Array, " k"]
+    acceleration: Float[Array, " k"]
 
 
-def task_status(damped: Int[Array, ""], tau: Float[Array, " nv"]) -> Int[Array, ""]:
-    """The number of a `TaskStatus`."""
+class TaskTorque(NamedTuple):
+    """What task-space controllers return.
+
+    Attributes:
+        tau: joint torques [N m].
+        error: of the task, world axes: log(R_d R^T) and p_d - p, or the half that the task is about [rad, m].
+        rate: V_d - V of the task [rad/s, m/s].
+        conditioning: of the task's inertia, from 0 (singular) to 1: see `task_space`.
+        status: a number of `TaskStatus`.
+    """
+
+    tau: Float[Array, " nv"]
+    error: Float[Array, " k"]
+    rate: Float[Array, " k"]
+    conditioning: Float[Array, ""]
+    status: Int[Array, ""]
+
+
+def task_state(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    reference: TaskReference,
+    frame: str | None,
+    task: Task,
+    threshold: float | Float[Array, ""],
+) -> TaskState:
+    """What every controller of a frame begins with; arguments and errors as in `task_space`."""
+    rows = task_rows(task)
+    space = task_space(chain, q, v, frame, task, threshold)
+    pose = frame_pose(chain, q, frame)
+    error = pose_error(pose, reference.pose)[rows]
+    return TaskState(space, pose, error, reference.twist[rows] - space.jacobian @ v, reference.acceleration[rows])
+
+
+def task_torque(
+    state: TaskState, wrench: Float[Array, " k"], rest: Float[Array, " nv"], posture: Float[Array, " nv"] | None
+) -> TaskTorque:
+    """J^T wrench + rest + (1 - J^T J_bar^T) tau_0, with what tells how the task fared.
+
+    Args:
+        wrench: on the frame, world axes.
+        rest: torques beside the task's, as against gravity and friction.
+        posture: tau_0; zero where None.
+    """
+    space = state.space
+    if posture is not None:
+        wrench, rest = wrench - space.inverse.T @ posture, rest + posture
+    tau = space.jacobian.T @ wrench + rest
     finite = jnp.isfinite(tau).all()
-    return jnp.where(finite, damped, jnp.full_like(damped, int(TaskStatus.NOT_FINITE)))
+    status = jnp.where(finite, space.damped, jnp.full_like(space.damped, int(TaskStatus.NOT_FINITE)))
+    return TaskTorque(tau, state.error, state.rate, space.conditioning, status)

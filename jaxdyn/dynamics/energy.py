@@ -5,11 +5,11 @@ from jaxtyping import Array, Float
 
 from ..model.chain import Chain
 from ..model.joints import Link
-from ..spatial.components import add, cross, dot, rotate, scale, unrotate, unstack, zeros
+from ..spatial.components import add, dot, rotate, scale, unstack, zeros
 from .composite import momentum
 from .coordinates import generalised_force, joint_accelerations, joint_rates, place, rate_terms, rotor_torques
 from .friction import spring_energy
-from .kinematics import start_pose, walk
+from .kinematics import carry_twist, start_pose, walk
 from .sweep import outward
 
 
@@ -17,10 +17,7 @@ def kinetic_energy(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]
     """K = sum_i V_i^T G_i V_i / 2 + sum_i armature_i qd_i^2 / 2 = qd^T M(q) qd / 2, from the links' twists, O(n) [J]."""
 
     def out(parent, link: Link, qdi):
-        w_parent, v_parent = parent
-        at_joint = add(v_parent, cross(w_parent, link.translation))
-        w = add(unrotate(link.rotation, w_parent), scale(qdi, link.screw[:3]))
-        v = add(unrotate(link.rotation, at_joint), scale(qdi, link.screw[3:]))
+        w, v = carry_twist(parent, link, qdi)
         angular, linear = momentum(link.inertia, w, v)
         return (w, v), dot((*w, *v), (*angular, *linear))
 

@@ -9,9 +9,9 @@ from jaxtyping import Array, Float
 
 from ..model.chain import Chain
 from ..model.joints import Link
-from ..spatial.components import add, cross, dot, scale, unrotate, unstack, zeros
+from ..spatial.components import add, cross, dot, unrotate, unstack, zeros
 from .coordinates import base_gravity, joint_rates, place
-from .kinematics import start_pose, walk
+from .kinematics import carry_twist, start_pose, walk
 from .lowering import by_batch
 from .passivity import accelerate_by_reference, mean, reference_accelerations
 from .regressor import by_parameter, link_axes, power_coefficients
@@ -114,13 +114,10 @@ def _link_products(
     """The rigid links' part, of a chain of ordinary joints."""
 
     def out(parent, link: Link, inputs):
-        motion, (spin, velocity) = parent
-        along = inputs[3]
-        at_joint = add(velocity, cross(spin, link.translation))
-        spin = add(unrotate(link.rotation, spin), scale(along, link.screw[:3]))
-        velocity = add(unrotate(link.rotation, at_joint), scale(along, link.screw[3:]))
+        motion, twist = parent
+        twist = carry_twist(twist, link, inputs[3])
         motion = accelerate_by_reference(motion, link, *inputs[:3])
-        return (motion, (spin, velocity)), _reference_coefficients(spin, velocity, *motion)
+        return (motion, twist), _reference_coefficients(*twist, *motion)
 
     zero = zeros(x[0] + rates[0] + references[0] + accelerations[0] + s[0] + gravity[0], 3)
     up = tuple(z - g for z, g in zip(zero, unstack(gravity), strict=True))
@@ -143,12 +140,8 @@ def _poses_and_twists(chain: Chain, q: Array, v: Array):
     """Every link's pose (R, p) in the world and its twist in its own frame, as components over links."""
 
     def out(parent, link: Link, rate):
-        world, (w_parent, u_parent) = parent
-        at_joint = add(u_parent, cross(w_parent, link.translation))
-        w = add(unrotate(link.rotation, w_parent), scale(rate, link.screw[:3]))
-        u = add(unrotate(link.rotation, at_joint), scale(rate, link.screw[3:]))
-        world = walk(world, link)
-        return (world, (w, u)), (world, (w, u))
+        here = walk(parent[0], link), carry_twist(parent[1], link, rate)
+        return here, here
 
     links, x = place(chain, q)
     rates = joint_rates(chain, v)

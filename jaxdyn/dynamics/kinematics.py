@@ -5,7 +5,7 @@ from jaxtyping import Array, Float
 
 from ..model.chain import Chain, frame_index
 from ..model.joints import Link
-from ..spatial.components import add, matmul, rotate
+from ..spatial.components import add, cross, matmul, rotate, scale, unrotate
 from .coordinates import place
 from .lowering import by_batch
 from .sweep import outward
@@ -56,6 +56,14 @@ def walk(parent, link: Link):
     """Pose (R, p) of a link in the world, from its parent's: R = R_p R_pi, p = p_p + R_p p_pi."""
     rotation, position = parent
     return matmul(rotation, link.rotation), add(position, rotate(rotation, link.translation))
+
+
+def carry_twist(parent, link: Link, rate):
+    """Twist (w, v) of a link in its own frame, from its parent's in the parent's frame and the rate of the joint between."""
+    w_parent, v_parent = parent
+    at_joint = add(v_parent, cross(w_parent, link.translation))
+    w = add(unrotate(link.rotation, w_parent), scale(rate, link.screw[:3]))
+    return w, add(unrotate(link.rotation, at_joint), scale(rate, link.screw[3:]))
 
 
 def start_pose(chain: Chain, q: Float[Array, "n *lanes"]):

@@ -48,9 +48,13 @@ def lane_shape() -> tuple[int, ...]:
 
 def spread_over_lanes(x: Array) -> Array:
     """A vector over links, once for every lane."""
+    return jnp.broadcast_to(with_lanes(x, 1), (x.shape[0], *lane_shape()))
+
+
+def with_lanes(x: Array, dimensions: int) -> Array:
+    """An array with the lanes behind its own axes, of which there are so many; repeated where it is the same for all."""
     lanes = lane_shape()
-    x = x[:, None] if lanes and x.ndim == 1 else x
-    return jnp.broadcast_to(x, (x.shape[0], *lanes))
+    return jnp.broadcast_to(x[..., None], (*x.shape, *lanes)) if lanes and x.ndim == dimensions else x
 
 
 def by_batch(
@@ -86,7 +90,7 @@ def by_batch(
             if not any(in_batched):  # derivatives of a batch whose values are one
                 out = _single(call, width, variables)
                 return out, jax.tree.map(lambda _: False, out)
-            out = _many(call, tuple(in_batched), axis_size, width)(*variables)
+            out = _many(call, tuple(in_batched), axis_size, width, within=True)(*variables)
             return out, jax.tree.map(lambda _: True, out)
 
         del batched
@@ -133,14 +137,14 @@ def _single(call: Callable, width: int, variables: tuple) -> Any:
     return _by_platform(_kernel(whole), whole, variables)
 
 
-def _many(call: Callable, mapped: tuple[bool, ...], count: Count, width: int) -> Callable[..., Any]:
+def _many(call: Callable, mapped: tuple[bool, ...], count: Count, width: int, within: bool) -> Callable[..., Any]:
     """The function over one batch axis, the first of the variables that are mapped; under another vmap the axes merge."""
-    many = custom_vmap(lambda *variables: _over_lanes(call, mapped, count, width, variables))
+    many = custom_vmap(lambda *variables: _over_lanes(call, mapped, count, width, within, variables))
 
     @many.def_vmap
     def again(axis_size, in_batched, *variables):
         if not any(in_batched):
-            out = _over_lanes(call, mapped, count, width, variables)
+            out = _over_lanes(call, mapped, count, width, within, variables)
             return out, jax.tree.map(lambda _: False, out)
         merged = []
         for x, inner, outer in zip(variables, mapped, in_batched, strict=True):
@@ -150,7 +154,7 @@ def _many(call: Callable, mapped: tuple[bool, ...], count: Count, width: int) ->
                 x = jnp.broadcast_to(x[:, None], (axis_size, count, *x.shape[1:]))
             merged.append(x.reshape(axis_size * count, *x.shape[2:]) if inner or outer else x)
         either = tuple(a or b for a, b in zip(mapped, in_batched, strict=True))
-        out = _many(call, either, axis_size * count, width)(*merged)
+        out = _many(call, either, axis_size * count, width, within)(*merged)
         out = jax.tree.map(lambda x: x.reshape(axis_size, count, *x.shape[1:]), out)
         return out, jax.tree.map(lambda _: True, out)
 
@@ -158,14 +162,16 @@ def _many(call: Callable, mapped: tuple[bool, ...], count: Count, width: int) ->
     return many
 
 
-def _over_lanes(call: Callable, mapped: tuple[bool, ...], count: Count, width: int, variables: tuple) -> Any:
-    """All states at once, as lanes; on the CPU chunk by chunk."""
+def _over_lanes(
+    call: Callable, mapped: tuple[bool, ...], count: Count, width: int, within: bool, variables: tuple
+) -> Any:
+    """All states at once, as lanes; on the CPU chunk by chunk. The kernel turns arrays over itself, or gets them so."""
 
-    def everything(*variables):
+    def everything(*variables, wrapped=lambda function: function):
         """States come along the first axis and go along it; in between they are lanes."""
         states = next(len(x) for x, m in zip(variables, mapped, strict=True) if m)
         moved = [jnp.moveaxis(x, 0, -1) if m else x for x, m in zip(variables, mapped, strict=True)]
-        return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), _inside(call, (states,))(*moved))
+        return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), wrapped(_inside(call, (states,)))(*moved))
 
     # a batch that automatic partitioning splits stays split, since every chunk has a part of it from each device
     parts = min(jax.local_device_count("cpu"), 8)
@@ -175,26 +181,20 @@ def _over_lanes(call: Callable, mapped: tuple[bool, ...], count: Count, width: i
     if lanes < 1 or parts * lanes < 2:
         return everything(*variables)
     lanes -= lanes % 8 if lanes > 8 else 0
-    kernel = _kernel(everything)
+    kernel = _kernel(everything) if within else functools.partial(everything, wrapped=_kernel)
     blocks = -(-count // (parts * lanes))
-    padded = parts * blocks * lanes
-
-    def split(x):
-        return jnp.moveaxis(filled(x, parts * lanes).reshape(parts, blocks, lanes, *x.shape[1:]), 1, 0)
-
-    def join(x):
-        return jnp.moveaxis(x.reshape(blocks, parts, lanes, *x.shape[2:]), 0, 1).reshape(padded, *x.shape[2:])[:count]
 
     def chunks(*variables):
-        if blocks == 1 and padded == count:
+        if blocks == 1 and parts * lanes == count:
             return kernel(*variables)
 
         def body(_, chunk):
-            rest = (x.reshape(parts * lanes, *x.shape[2:]) for x in chunk)
+            rest = iter(chunk)
             return None, kernel(*(next(rest) if m else x for x, m in zip(variables, mapped, strict=True)))
 
-        _, out = jax.lax.scan(body, None, [split(x) for x, m in zip(variables, mapped, strict=True) if m])
-        return jax.tree.map(join, out)
+        several = [_split(x, parts, blocks, lanes) for x, m in zip(variables, mapped, strict=True) if m]
+        _, out = jax.lax.scan(body, None, several)
+        return jax.tree.map(lambda x: _join(x, parts, blocks, lanes)[:count], out)
 
     return _by_platform(chunks, everything, variables)
 
@@ -202,13 +202,13 @@ def _over_lanes(call: Callable, mapped: tuple[bool, ...], count: Count, width: i
 def loop_by_batch(step: Callable, carry: Any, constants: Any, xs: Any, width: int, reverse: bool = False) -> Any:
     """`lax.scan` over rows of xs of (carry, y) = step(carry, constants, x), written for lanes as functions of `by_batch` are.
 
-    For one state the whole loop is one kernel of the CPU; for a batch each turn is, chunk by chunk of lanes. It has no
-    derivative rule.
+    The whole loop is one kernel of the CPU, for a batch one of each chunk of lanes. It has no derivative rule.
 
     Args:
         width: how many numbers of a state the largest operation of a step reads and writes; above `LARGEST` no kernels.
     """
     variables, structure = jax.tree.flatten((carry, constants, xs))
+    carried = len(jax.tree.leaves(carry))
 
     def loop(body, *variables):
         carry, constants, xs = jax.tree.unflatten(structure, variables)
@@ -226,12 +226,73 @@ def loop_by_batch(step: Callable, carry: Any, constants: Any, xs: Any, width: in
         if not any(in_batched):
             out = in_turn(*variables)
             return out, jax.tree.map(lambda _: False, out)
-        axes = [0 if b else None for b in in_batched]
-        out = jax.vmap(in_turn, in_axes=axes, axis_size=axis_size)(*variables)
+        # what is carried becomes the lanes' own after one turn
+        own = [k < carried and not b for k, b in enumerate(in_batched)]
+        variables = [
+            jnp.broadcast_to(x, (axis_size, *x.shape)) if o else x for x, o in zip(variables, own, strict=True)
+        ]
+        mapped = tuple(o or b for o, b in zip(own, in_batched, strict=True))
+        out = _many(whole, mapped, axis_size, width, within=False)(*variables)
         return out, jax.tree.map(lambda _: True, out)
 
     del batched
     return single(*variables)
+
+
+def in_groups(function: Callable, size: int) -> Callable:
+    """A function of one problem that under `vmap` on the CPU takes `size` problems at a time, one group after the other.
+
+    For loops that end with a batch's last problem: a group waits for its own slowest alone, and what it works on stays cached.
+    """
+
+    def call(*arguments):
+        leaves, structure = jax.tree.flatten(arguments)
+        traced = [isinstance(leaf, Tracer) for leaf in leaves]
+        whole = lambda *variables: function(*_refill(structure, leaves, traced, variables))
+        one = custom_vmap(whole)
+
+        @one.def_vmap
+        def batched(axis_size, in_batched, *variables):
+            together = jax.vmap(whole, [0 if b else None for b in in_batched], axis_size=axis_size)
+            out = _by_platform(_grouped(together, whole, in_batched, axis_size, size), together, variables)
+            return out, jax.tree.map(lambda _: True, out)
+
+        del batched
+        return one(*(leaf for leaf, t in zip(leaves, traced, strict=True) if t))
+
+    return call
+
+
+def _grouped(together: Callable, whole: Callable, mapped: list[bool], count: Count, size: int) -> Callable:
+    """The function over a batch axis, by groups of about equal size; of a batch on several devices each has its part of all."""
+    parts = min(jax.local_device_count("cpu"), 8)
+    if not isinstance(count, int) or count <= parts * size:
+        return together
+    blocks = -(-count // (parts * size))
+    lanes = -(-count // (4 * parts * blocks)) * 4
+
+    def groups(*variables):
+        def body(_, group):
+            rest = iter(group)
+            some = [next(rest) if m else x for x, m in zip(variables, mapped, strict=True)]
+            return None, jax.vmap(whole, [0 if m else None for m in mapped])(*some)
+
+        several = [_split(x, parts, blocks, lanes) for x, m in zip(variables, mapped, strict=True) if m]
+        _, out = jax.lax.scan(body, None, several)
+        return jax.tree.map(lambda x: _join(x, parts, blocks, lanes)[:count], out)
+
+    return groups
+
+
+def _split(x: Array, parts: int, blocks: Count, lanes: int) -> Array:
+    """The rows of x by blocks of parts * lanes, each with rows from all parts; the last row fills up."""
+    rows = filled(x, parts * blocks * lanes).reshape(parts, blocks, lanes, *x.shape[1:])
+    return jnp.moveaxis(rows, 1, 0).reshape(blocks, parts * lanes, *x.shape[1:])
+
+
+def _join(x: Array, parts: int, blocks: Count, lanes: int) -> Array:
+    rows = jnp.moveaxis(x.reshape(blocks, parts, lanes, *x.shape[2:]), 0, 1)
+    return rows.reshape(parts * blocks * lanes, *x.shape[2:])
 
 
 def lanes_of_kernel(width: int) -> int:
@@ -281,7 +342,6 @@ def _kernel(function: Callable) -> Callable:
         # XLA aborts on a kernel that does not use one of its arguments: those are left out, and of the rest an entry each
         # is a result that nobody reads, so that no simplification can make one unused
         jaxpr, used = partial_eval.dce_jaxpr(traced.jaxpr, [True] * len(traced.jaxpr.outvars))
-
         if not any(used):  # a constant
             return function(*variables)
 

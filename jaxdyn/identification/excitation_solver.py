@@ -98,12 +98,14 @@ def _criterion(setting: Setting, problem: Problem, rows: Array) -> Array:
     rows = rows[:, :, jnp.asarray(setting.kept)] * problem.weights[None, :, None] / problem.scale[None, None]
     rows = rows.reshape(-1, rows.shape[2])
     information = rows.T @ rows / count + RIDGE * jnp.eye(rows.shape[1], dtype=rows.dtype)
-    factor = jnp.linalg.cholesky(information)
-    value = -2 * jnp.log(jnp.diagonal(factor)).sum() / rows.shape[1]
+    # one decomposition, not two: a batch of LAPACK calls waits on a thread of XLA:CPU's pool for parts that it gives to that
+    # pool, and two of them at once waited for ever on two cores (jaxlib 0.10.2)
     if not setting.conditioned:
-        return value
+        factor = jnp.linalg.cholesky(information)
+        return -2 * jnp.log(jnp.diagonal(factor)).sum() / rows.shape[1]
     spectrum = jnp.linalg.eigvalsh(information * problem.scale[:, None] * problem.scale[None])
-    return value + problem.condition_weight * jnp.log(spectrum[-1] / spectrum[0]) / 2
+    log_det = jnp.log(spectrum).sum() - 2 * jnp.log(problem.scale).sum()
+    return -log_det / rows.shape[1] + problem.condition_weight * jnp.log(spectrum[-1] / spectrum[0]) / 2
 
 
 def _excess(setting: Setting, problem: Problem, z: Array, motion: Array, rows: Array) -> tuple[Array, Array]:
@@ -139,11 +141,7 @@ def _lagrangian(setting: Setting, problem: Problem, multipliers, penalty: Array,
     return value
 
 
-# a caution beside what `criteria` says
-_ONE_THREAD = {"xla_cpu_multi_thread_eigen": False}
-
-
-@functools.partial(jax.jit, static_argnums=0, compiler_options=_ONE_THREAD)
+@functools.partial(jax.jit, static_argnums=0)
 def begin(setting: Setting, problem: Problem, z: Float[Array, "s n k"]) -> State:
     """The state of every start, multipliers and moments zero."""
 
@@ -155,7 +153,7 @@ def begin(setting: Setting, problem: Problem, z: Float[Array, "s n k"]) -> State
     return jax.vmap(one)(z)
 
 
-@functools.partial(jax.jit, static_argnums=0, compiler_options=_ONE_THREAD)
+@functools.partial(jax.jit, static_argnums=0)
 def advance(setting: Setting, problem: Problem, state: State, rates: Float[Array, " steps"], penalty: Array) -> State:
     """One round for all starts: Adam with the step sizes given, then new multipliers."""
 
@@ -176,7 +174,7 @@ def advance(setting: Setting, problem: Problem, state: State, rates: Float[Array
     return jax.vmap(one)(state)
 
 
-@functools.partial(jax.jit, static_argnums=0, compiler_options=_ONE_THREAD)
+@functools.partial(jax.jit, static_argnums=0)
 def criteria(setting: Setting, problem: Problem, z: Float[Array, "s n k"]) -> tuple[Array, Float[Array, "s b"]]:
     """f of every start, and the sizes of its base regressor's columns: root mean squares, weighted."""
 
@@ -185,4 +183,4 @@ def criteria(setting: Setting, problem: Problem, z: Float[Array, "s n k"]) -> tu
         weighted = rows[:, :, jnp.asarray(setting.kept)] * problem.weights[None, :, None]
         return _criterion(setting, problem, rows), jnp.sqrt((weighted**2).sum(1).mean(0))
 
-    return jax.lax.map(one, z)  # one by one: side by side XLA:CPU (jaxlib 0.10.2) now and then waited for ever
+    return jax.vmap(one)(z)

@@ -11,6 +11,9 @@ from ..errors import ModelError
 from ..model.chain import Chain
 from . import mjcf, urdf
 from .files import read_bytes
+from .geometry import Geometry
+from .mjcf_geometry import read_mjcf_geometry
+from .urdf_geometry import read_urdf_geometry
 
 _EARTH = (0.0, 0.0, -9.81)
 
@@ -68,7 +71,7 @@ def load(
     Source: the URDF XML specification (wiki.ros.org/urdf/XML) and MuJoCo's XML reference (mujoco.readthedocs.io).
     """
     of_urdf = {"lock": lock, "tip": tip, "floating_base": floating_base, "ignore_mimic": ignore_mimic}
-    if _is_mjcf(read_bytes(path)):
+    if is_mjcf(read_bytes(path)):
         _only_for("URDF", of_urdf, os.fspath(path))
         return mjcf.load_mjcf(path, ignore=ignore, gravity=gravity, allow_nonphysical=allow_nonphysical)
     _only_for("MJCF", {"ignore": ignore}, os.fspath(path))
@@ -89,12 +92,41 @@ def loads(
 ) -> Chain:
     """The robot that URDF or MJCF text describes: `load` for a description in memory, with the same arguments and errors."""
     of_urdf = {"lock": lock, "tip": tip, "floating_base": floating_base, "ignore_mimic": ignore_mimic}
-    if _is_mjcf(text):
+    if is_mjcf(text):
         _only_for("URDF", of_urdf, "<text>")
         return mjcf.loads_mjcf(text, ignore=ignore, gravity=gravity, allow_nonphysical=allow_nonphysical)
     _only_for("MJCF", {"ignore": ignore}, "<text>")
     gravity = _EARTH if gravity is None else np.asarray(gravity, float)
     return urdf.loads(text, **of_urdf, gravity=gravity, allow_nonphysical=allow_nonphysical)  # type: ignore[arg-type]
+
+
+def read_geometry(
+    path: str | os.PathLike[str],
+    *,
+    collision: bool = False,
+    packages: Mapping[str, str | os.PathLike[str]] | None = None,
+) -> tuple[tuple[Geometry, ...], tuple[str, ...]]:
+    """The shapes of all links of a URDF or an MJCF file, and notes on those that cannot be shown.
+
+    Of a URDF, the <visual> shapes. A mesh file is relative to the URDF's folder, absolute, file:// or package://NAME/REST. A
+    package is looked for in `packages`, in the folders above the URDF (one called NAME, or one that holds NAME), in
+    ROS_PACKAGE_PATH, and in share/NAME of AMENT_PREFIX_PATH. A mesh that is not there, or of another scheme, is noted and
+    left out: a robot can be looked at without it. Of MJCF, the geoms that `geometry_from_mujoco` says.
+
+    Args:
+        collision: the shapes for collisions in place of the visual ones.
+        packages: URDF only: folders of packages by name.
+
+    Raises:
+        ModelError: the file cannot be read, is no URDF or MJCF, or a shape's numbers are none; MJCF without MuJoCo installed;
+            packages for an MJCF file.
+
+    Source: the URDF XML specification (wiki.ros.org/urdf/XML/link) and MuJoCo's XML reference (mujoco.readthedocs.io).
+    """
+    if is_mjcf(read_bytes(path)):
+        _only_for("URDF", {"packages": packages}, os.fspath(path))
+        return read_mjcf_geometry(path, collision=collision)
+    return read_urdf_geometry(path, collision=collision, packages=packages)
 
 
 def _only_for(kind: str, given: Mapping[str, object], source: str) -> None:
@@ -106,7 +138,7 @@ class _Found(Exception):
     """The root element's tag."""
 
 
-def _is_mjcf(data: bytes | str) -> bool:
+def is_mjcf(data: bytes | str) -> bool:
     """The root element is <mujoco>; what is not XML up to there is not."""
 
     def start(tag: str, _: dict[str, str]) -> None:

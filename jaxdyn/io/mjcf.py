@@ -41,7 +41,7 @@ def load_mjcf(
     """
     read_bytes(path)  # what is wrong with a path, in the words of every other reader
     source = os.fspath(path)
-    model = _compile(lambda mujoco: mujoco.MjModel.from_xml_path(source), source)
+    model = compile_mjcf(lambda mujoco: mujoco.MjModel.from_xml_path(source), source)
     return _chain(model, source, ignore, gravity, coulomb_velocity, allow_nonphysical)
 
 
@@ -55,7 +55,7 @@ def loads_mjcf(
 ) -> Chain:
     """The robot that MJCF text describes: `load_mjcf` for a description in memory, with the same arguments and errors."""
     text = text if isinstance(text, str) else text.decode("utf-8", errors="replace")
-    model = _compile(lambda mujoco: mujoco.MjModel.from_xml_string(text), "<text>")
+    model = compile_mjcf(lambda mujoco: mujoco.MjModel.from_xml_string(text), "<text>")
     return _chain(model, "<text>", ignore, gravity, coulomb_velocity, allow_nonphysical)
 
 
@@ -97,7 +97,8 @@ def from_mujoco(
     return _chain(model, "the MuJoCo model", ignore, gravity, coulomb_velocity, allow_nonphysical)
 
 
-def _compile(read: Callable[[Any], Any], source: str) -> Any:
+def compile_mjcf(read: Callable[[Any], Any], source: str) -> Any:
+    """What `read` makes of the module mujoco, with its errors as ModelError, in words that name the source."""
     try:
         import mujoco
     except ImportError:

@@ -40,8 +40,10 @@ class Tree(NamedTuple):
 
 def tree_of(model: Any) -> Tree:
     """The tree of a model. Bodies without joints are fused to what carries them; their mass counts, except at the world."""
-    taken, joint_names = set(), set()
-    bodies = [_fresh(model.body(b).name or f"body{b}", taken) for b in range(model.nbody)]
+    taken: set[str] = set()
+    joint_names: set[str] = set()
+    bodies = body_names(model)
+    taken.update(bodies)
     joints = [model.joint(j).name or f"joint{j}" for j in range(model.njnt)]
     links: list[Link] = []
     quaternions: list[tuple[int, int]] = []
@@ -49,7 +51,7 @@ def tree_of(model: Any) -> Tree:
     carrier, poses, about_bodies = [-1], [np.eye(4)], []
     for b in range(1, model.nbody):
         above = int(model.body_parentid[b])
-        link, pose = carrier[above], poses[above] @ _pose(model.body_pos[b], model.body_quat[b])
+        link, pose = carrier[above], poses[above] @ pose_matrix(model.body_pos[b], model.body_quat[b])
         first = int(model.body_jntadr[b])
         own = range(first, first + int(model.body_jntnum[b]))
         for j in own:
@@ -69,7 +71,7 @@ def tree_of(model: Any) -> Tree:
             frames[bodies[b]] = (link, pose)
         carrier.append(link)
         poses.append(pose)
-        about = pose @ _pose(model.body_ipos[b], model.body_iquat[b])
+        about = pose @ pose_matrix(model.body_ipos[b], model.body_iquat[b])
         about_bodies.append((link, move_inertia(_about_com(model, b), about)))
     inertia = np.zeros((len(links), 10))
     for link, pi in about_bodies:
@@ -79,8 +81,14 @@ def tree_of(model: Any) -> Tree:
         name = model.site(s).name or f"site{s}"
         name = _fresh(f"{name}_site" if name in taken else name, taken)
         b = int(model.site_bodyid[s])
-        frames[name] = (carrier[b], poses[b] @ _pose(model.site_pos[s], model.site_quat[s]))
+        frames[name] = (carrier[b], poses[b] @ pose_matrix(model.site_pos[s], model.site_quat[s]))
     return Tree(links, inertia, frames, quaternions, bodies[0])
+
+
+def body_names(model: Any) -> list[str]:
+    """The names that the bodies have in the chain, by MuJoCo's numbers."""
+    taken: set[str] = set()
+    return [_fresh(model.body(b).name or f"body{b}", taken) for b in range(model.nbody)]
 
 
 def _parts(model: Any, j: int, pose: np.ndarray) -> tuple[list[tuple[np.ndarray, np.ndarray, int]], np.ndarray | None]:
@@ -112,7 +120,8 @@ def _about_com(model: Any, b: int) -> np.ndarray:
     return np.array([model.body_mass[b], 0, 0, 0, x, 0, y, 0, 0, z])
 
 
-def _pose(position: np.ndarray, quaternion: np.ndarray) -> np.ndarray:
+def pose_matrix(position: np.ndarray, quaternion: np.ndarray) -> np.ndarray:
+    """A pose (4, 4) of a point and a quaternion (w, x, y, z) of any length but 0."""
     w, x, y, z = np.asarray(quaternion) / np.linalg.norm(quaternion)
     pose = np.eye(4)
     pose[:3, :3] = [

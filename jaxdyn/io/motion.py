@@ -53,21 +53,26 @@ def read_motion(path: str | os.PathLike[str], chain: Chain) -> Motion:
     Unlike `read_log` it needs no torques, takes joints at rest, short files and whatever was planned rather than logged.
 
     Raises:
-        LogError: the file cannot be read; time or positions are missing, of another number of joints, or not finite; time does
-            not increase.
+        LogError: the file cannot be read; time or positions are missing, of another number of joints, or not finite; numbered
+            torques are of another number of joints; time does not increase.
     """
     path = pathlib.Path(path)
     table = open_table(path)
     time = [name for name in table.names if stem_of(name) in [(alias, None) for alias in ALIASES["t"]]]
     positions = _find(table.names, "q", chain.nq, coordinate_names(chain) if chain.nq == chain.nv else ())
     torques = _find(table.names, "tau", chain.nv, coordinate_names(chain))
+    if not torques and (others := _numbered(table.names, "tau")):
+        raise LogError(
+            f"{path}: the torques are {', '.join(others)}, but this robot has {chain.nv}; complete these columns or drop them"
+        )
     there = f"the columns are {', '.join(table.names[:40])}"
     if len(time) != 1:
         raise LogError(f"{path}: {len(time)} columns are called t, time, timestamp or stamp; one is needed; {there}")
     if not positions:
         names = f"{', '.join(coordinate_names(chain)[:8])}, or " if chain.nq == chain.nv else ""
         raise LogError(
-            f"{path}: no columns for the {chain.nq} positions of this robot: call them {names}q1 .. q{chain.nq}; {there}"
+            f"{path}: no columns for exactly the {chain.nq} positions of this robot: call them {names}q1 .. q{chain.nq}; "
+            f"{there}"
         )
     arrays, bad = table.read([*time, *positions, *torques])
     if bad:
@@ -93,6 +98,12 @@ def _find(names: Sequence[str], kind: str, count: int, joints: Sequence[str]) ->
     if set(numbered) == set(range(first, first + count)):
         return [numbered[k] for k in sorted(numbered)]
     return whole if len(whole) == 1 and not numbered else []
+
+
+def _numbered(names: Sequence[str], kind: str) -> list[str]:
+    """The columns of one kind that have a number."""
+    stems = {name: stem_of(name) for name in names}
+    return [name for name, (stem, number) in stems.items() if stem in ALIASES[kind] and number is not None]
 
 
 def _block(

@@ -4,62 +4,26 @@ import dataclasses
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
-from jaxtyping import Float
 
 from .files import read_bytes
+from .geometry import Geometry
 from .urdf import origin_pose, parse_robot
 from .urdf_xml import Node, attribute, number, numbers, only_child
 
-Kind = Literal["box", "cylinder", "capsule", "sphere", "mesh"]
 _GREY = (0.7, 0.7, 0.7, 1.0)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Geometry:
-    """A shape that is fixed to a link of a URDF.
-
-    Attributes:
-        link: the link's name in the file.
-        kind: what it is.
-        pose: of the shape's frame in the link; the frame sits at the centre, cylinders and capsules stand along z.
-        size: edges of a box [m]; radius (twice) and length of a cylinder, or of a capsule without its caps [m]; radius
-            (three times) of a sphere [m]; factors along x, y, z of a mesh.
-        colour: red, green, blue and opacity from 0 to 1; None where the file names none.
-        file: of a mesh.
-    """
-
-    link: str
-    kind: Kind
-    pose: Float[np.ndarray, "4 4"]
-    size: tuple[float, float, float]
-    colour: tuple[float, float, float, float] | None = None
-    file: Path | None = None
-
-
-def read_geometry(
+def read_urdf_geometry(
     path: str | os.PathLike[str],
     *,
     collision: bool = False,
     packages: Mapping[str, str | os.PathLike[str]] | None = None,
 ) -> tuple[tuple[Geometry, ...], tuple[str, ...]]:
-    """The shapes of all links of a URDF file, and notes on those that cannot be shown.
+    """The <visual> shapes of all links of a URDF file, or the <collision> ones, and notes on those that cannot be shown.
 
-    A mesh file is relative to the URDF's folder, absolute, file:// or package://NAME/REST. A package is looked for in
-    `packages`, in the folders above the URDF (one called NAME, or one that holds NAME), in ROS_PACKAGE_PATH, and in share/NAME
-    of AMENT_PREFIX_PATH. A mesh that is not there, or of another scheme, is noted and left out: a robot can be looked at
-    without it.
-
-    Args:
-        collision: the <collision> shapes in place of the <visual> ones.
-        packages: folders of packages by name.
-
-    Raises:
-        ModelError: the file cannot be read, is no URDF, or a shape's numbers are none.
-
-    Source: the URDF XML specification (wiki.ros.org/urdf/XML/link).
+    Where meshes are looked for, and the errors, are those of `read_geometry`.
     """
     robot = parse_robot(read_bytes(path), os.fspath(path), allow_nonphysical=True)
     palette = dict(_named_colours(robot.document.root))
@@ -105,7 +69,7 @@ def _shape(
 
 
 def find_mesh(name: str, urdf: Path, packages: Mapping[str, str | os.PathLike[str]]) -> Path | None:
-    """The file that a URDF calls by this name, None where there is none: see `read_geometry`."""
+    """The file that a URDF calls by this name, None where there is none: see `read_urdf_geometry`."""
     scheme, mark, rest = name.partition("://")
     folder = urdf.absolute().parent
     if not mark or len(scheme) == 1:

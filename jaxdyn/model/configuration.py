@@ -96,7 +96,7 @@ def place(chain: Chain, q: Float[Array, " nq"]) -> tuple[Chain, Float[Array, " n
     where = layout(chain)
     if not isinstance(q, Tracer):
         for joint in where.quaternions:
-            if not np.any(q[joint.quaternion]):
+            if not np.any(np.asarray(q)[joint.quaternion]):
                 name = chain.joint_names[joint.link]
                 raise ModelError(
                     f"the quaternion of {name!r} in q is zero; `neutral_configuration` gives one that is not"

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -40,7 +41,7 @@ def equalities(problem: OptimalControlProblem, knot: Knot) -> tuple[int, int]:
 def violation(problem: OptimalControlProblem, trajectory: Trajectory, penalty: Penalty) -> Violation:
     """How far a trajectory is from meeting the constraints."""
     knots = knots_of(problem, trajectory)
-    last = Knot(*(x[-1] for x in knots))
+    last = jax.tree.map(lambda x: x[-1], knots)
     rows = constraint_rows(problem, knots)
     zero = jnp.zeros((), trajectory.q.dtype)
     multipliers, largest, products = [], zero, zero

@@ -1,7 +1,7 @@
 """Constraints on a motion: value(knot) = 0 or value(knot) <= 0 at each knot. Limits and targets are leaves."""
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -22,6 +22,9 @@ _FAR = 1e4  # the missing side of a joint that has one limit alone
 class Constraint(eqx.Module):
     """value(chain, knot) = 0 (kind "equality") or <= 0 ("inequality"), each entry by itself."""
 
+    # whether each value depends on one entry of (q, v, tau) alone, as a cost's `is_diagonal`
+    is_diagonal: ClassVar[bool] = False
+    of_ground_reaction: ClassVar[bool] = False  # whether it looks at `Knot.ground`
     kind: Kind = eqx.field(static=True, default="inequality", kw_only=True)
 
     def __check_init__(self):
@@ -41,6 +44,7 @@ class PositionLimits(Constraint):
         entries: which entries of q they are; all where None.
     """
 
+    is_diagonal: ClassVar[bool] = True
     lower: Float[Array, " k"] = eqx.field(converter=as_floats)
     upper: Float[Array, " k"] = eqx.field(converter=as_floats)
     entries: tuple[int, ...] | None = eqx.field(static=True, default=None)
@@ -58,6 +62,7 @@ class VelocityLimits(Constraint):
         entries: which entries of v they are; all where None.
     """
 
+    is_diagonal: ClassVar[bool] = True
     limit: Float[Array, " k"] = eqx.field(converter=as_floats)
     entries: tuple[int, ...] | None = eqx.field(static=True, default=None)
 
@@ -74,6 +79,7 @@ class StateConstraint(Constraint):
         v: velocities; None leaves them free.
     """
 
+    is_diagonal: ClassVar[bool] = True
     q: Float[Array, " nq"] | None = eqx.field(converter=as_floats_or_none, default=None)
     v: Float[Array, " nv"] | None = eqx.field(converter=as_floats_or_none, default=None)
     kind: Kind = eqx.field(static=True, default="equality", kw_only=True)

@@ -24,6 +24,9 @@ class Cost(eqx.Module):
 
     of_torque_rate: ClassVar[bool] = False  # whether it depends on `tau_before`
     is_scalar: ClassVar[bool] = False  # whether it has a value alone and no residual
+    # whether each residual depends on one entry of (q, v, tau) alone where these are ordinary joints', so that J_r^T J_r is
+    # diagonal: a shorter way to the same Hessian, which a subclass with another residual must not claim
+    is_diagonal: ClassVar[bool] = False
 
     def residual(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
         """r(knot), weights included."""
@@ -45,6 +48,7 @@ class StateCost(Cost):
         velocity_weight: w_v [s/rad].
     """
 
+    is_diagonal: ClassVar[bool] = True
     q: Float[Array, "*knots nq"] = eqx.field(converter=as_floats)
     v: Float[Array, "*knots nv"] = eqx.field(converter=as_floats)
     position_weight: Float[Array, "*#nv"] = eqx.field(converter=as_floats, default=1.0)
@@ -64,6 +68,7 @@ class TorqueCost(Cost):
         reference: tau_d, or a row of them a knot [N m].
     """
 
+    is_diagonal: ClassVar[bool] = True
     weight: Float[Array, "*#nv"] = eqx.field(converter=as_floats, default=1.0)
     reference: Float[Array, "*knots"] = eqx.field(converter=as_floats, default=0.0)
 

@@ -43,6 +43,12 @@ class Bounds(NamedTuple):
         return jnp.where(self.has_lower, low, 0.0), jnp.where(self.has_upper, high, 0.0)
 
 
+def bounds_of(lower: Array, upper: Array) -> Bounds:
+    """The limits, and which there are; equal ones hold an unknown and are none."""
+    free = lower < upper
+    return Bounds(lower, upper, free.astype(lower.dtype), jnp.isfinite(lower) & free, jnp.isfinite(upper) & free)
+
+
 class Direction(NamedTuple):
     """Where a step leads: changes of the unknowns and slacks, the new multipliers of c, changes of the other multipliers."""
 
@@ -103,8 +109,9 @@ def newton_system(
     """[W + S + delta I, A^T, G^T; A, -e I, 0; G, 0, -s/w] with the least delta of a few that makes it that of a minimum.
 
     The multipliers of c are regularised by e about their present values, which changes the way to a solution and not the
-    solution, so that constraints that depend on each other do no harm. While restoring, W = I and f and mu are left out: a
-    Levenberg-Marquardt step for the infeasibility, scaled by the distances to the bounds.
+    solution, so that constraints that depend on each other do no harm. While restoring, f is left out and c and g + s are
+    penalised, (|c|^2 + |g + s|^2) / 2 with mu's barrier: the multipliers are then the violations themselves, the matrix is
+    [S + delta I, A^T, G^T; A, -I, 0; G, 0, -I - s/w] and W is Gauss and Newton's.
 
     Args:
         last: the last delta that was needed.
@@ -115,9 +122,9 @@ def newton_system(
     low, high = bounds.multipliers(p.low, p.high)
     pull = mu * (jnp.where(bounds.has_lower, 1 / below, 0.0) - jnp.where(bounds.has_upper, 1 / above, 0.0))
     newton = jnp.where(restoring, 0.0, 1.0).astype(dtype)
-    soft = jnp.sqrt(jnp.finfo(dtype).eps) * jnp.where(restoring, 100.0, 1.0).astype(dtype)
-    weights = p.w / p.s
-    diagonal = (low / below + high / above + (1 - newton)) * bounds.free + (1 - bounds.free)
+    soft = jnp.where(restoring, 1.0, jnp.sqrt(jnp.finfo(dtype).eps)).astype(dtype)
+    weights = p.w / (p.s + (1 - newton) * p.w)
+    diagonal = (low / below + high / above) * bounds.free + (1 - bounds.free)
 
     def factored(delta):
         factors = program.factor(at, newton, diagonal + delta * bounds.free, weights, soft)
@@ -137,9 +144,9 @@ def newton_system(
     diagonal = diagonal + delta * bounds.free
 
     def direction(c, h):
-        """The step that takes c and h to zero to first order and, unless restoring, to the least barrier function."""
-        r1 = newton * (pull * bounds.free - program.gradient(at))
-        r1 = r1 - program.transposed(at, jnp.zeros_like(p.y), newton * mu / p.s + weights * h)
+        """The step that takes c and h to zero to first order and to the least barrier function; to the least sum of these."""
+        r1 = pull * bounds.free - newton * program.gradient(at)
+        r1 = r1 - program.transposed(at, jnp.zeros_like(p.y), weights * (h + mu / p.w))
         r2 = -c - newton * soft * p.y
 
         def refine(_, carry):
@@ -150,13 +157,18 @@ def newton_system(
             return dx + more, y + more_y
 
         dx, y = jax.lax.fori_loop(0, 3, refine, (jnp.zeros_like(p.x), jnp.zeros_like(p.y)))
-        ds = -h - program.times(at, dx)[2]
+        moved = h + program.times(at, dx)[2]
+        w = weights * (moved + mu / p.w)
+        ds = (1 - newton) * w - moved
         d_low = jnp.where(bounds.has_lower, mu / below - p.low - p.low / below * dx, 0.0)
         d_high = jnp.where(bounds.has_upper, mu / above - p.high + p.high / above * dx, 0.0)
-        return Direction(dx, ds, y, mu / p.s - p.w - weights * ds, d_low, d_high)
+        return Direction(dx, ds, y, w - p.w, d_low, d_high)
 
     def slope(step):
-        return (program.gradient(at) - pull) @ step.dx - mu * (step.ds / p.s).sum()
+        _, c, g = program.values(at)
+        _, a_dx, g_dx = program.times(at, step.dx)
+        of_f = jnp.where(restoring, c @ a_dx + (g + p.s) @ (g_dx + step.ds), program.gradient(at) @ step.dx)
+        return of_f - pull @ step.dx - mu * (step.ds / p.s).sum()
 
     return Newton(factors, good, delta, direction, slope)
 
@@ -168,6 +180,7 @@ def search(
     at: Any,
     newton: Newton,
     mu: Array,
+    inner: Array,
     filter_: Array,
     worst: Array,
     restoring: Array,
@@ -176,13 +189,15 @@ def search(
 
     A step is accepted that passes the filter and improves the infeasibility or the barrier function by MARGIN of the
     infeasibility; where the barrier function falls steeply and the infeasibility is small, one that makes it fall by a
-    fraction of that. While restoring the infeasibility must fall.
+    fraction of that. While restoring, the penalty and its barrier with `inner` for mu must fall.
     """
     f, c, g = program.values(at)
     h, small = g + p.s, jnp.finfo(p.x.dtype).eps
     below, above = bounds.gaps(p.x)
     theta, phi = infeasibility(c, h), barrier_function(bounds, p.x, p.s, f, mu)
-    rest = jnp.minimum(0.01, mu)  # of a distance, that a step leaves
+    penalised = lambda x, s, theta: barrier_function(bounds, x, s, theta**2 / 2, inner)
+    psi = penalised(p.x, p.s, theta)
+    rest = jnp.where(restoring, 0.01, jnp.minimum(0.01, mu))  # of a distance, that a step leaves
     level = (
         100 * small * jnp.sqrt(1.0 * p.x.size) * (1 + jnp.abs(p.x).max(initial=0.0))
     )  # of infeasibility, by rounding
@@ -202,7 +217,8 @@ def search(
         improves = (new_theta <= (1 - MARGIN) * theta) | (new_phi <= phi - MARGIN * theta)
         accepted = jnp.where(falls, descends, improves) & passes(filter_, new_theta, new_phi) & (new_theta < worst)
         accepted |= (new_theta <= level) & (new_phi <= phi + 10 * small * jnp.abs(phi))
-        accepted = jnp.where(restoring, new_theta <= (1 - 1e-4 * alpha) * theta, accepted)
+        lower = penalised(x, s, new_theta) <= psi + 1e-4 * alpha * slope + 10 * small * jnp.abs(psi)
+        accepted = jnp.where(restoring, lower, accepted)
         accepted &= jnp.isfinite(new_phi) & jnp.isfinite(new_theta) & newton.good
         return Trial(length, x, s, c, g + s, new_theta, new_phi, accepted, ~falls & ~restoring)
 

@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy import interpolate
 
+from ..dynamics.ground import ground_reaction
 from ..errors import TrajectoryError
-from .interior_point import default_tolerance, solve_program
 from .knot import Knot
 from .nonlinear_program import Inner
 from .problem import OptimalControlProblem, constraint_values, resting_torque, running_cost, terminal_cost
@@ -24,11 +24,12 @@ from .solution import Solution, Trajectory
 from .spline_program import AtKnot, SplineProgram
 from .transcription import (
     HessianKind,
-    check_hessian,
+    TorqueRows,
     check_transcribable,
     drive_torque,
     guessed_motion,
     path_rows,
+    solve_transcribed,
     torque_jacobian,
     torque_rows,
     transcribed_solution,
@@ -80,7 +81,8 @@ def solve_by_inverse_dynamics(
     Returns:
         The solution: torques are means over each step of those at the knots. Multipliers "inequality" and "equality" (a row a
         knot: torques, then constraints), "start" (of the first velocity), "terminal_equality", "terminal_inequality". The
-        history and the residuals are those of the splines' program; `dynamics` is zero but for the first velocity.
+        history and the residuals are those of the splines' program; `dynamics` is zero but for the first velocity. Trajectory,
+        cost and multipliers have derivatives by the problem's leaves, see `program_sensitivity.differentiable`.
 
     Raises:
         TrajectoryError: a robot with spherical or free joints, or with joints whose torque limits are equal; fewer than one
@@ -90,26 +92,18 @@ def solve_by_inverse_dynamics(
     intervals = min(max(4, problem.steps // 4), 30) if intervals is None else intervals
     if intervals < 1 or degree < 3:
         raise TrajectoryError(f"{intervals} intervals of degree {degree}: give at least one interval, and degree 3")
-    form = _Form(problem, intervals, degree, check_hessian(hessian))
-    program, x, lower, upper = form.program(guess)
-    result = solve_program(
-        program,
-        x,
-        lower,
-        upper,
-        tolerance=default_tolerance(x.dtype) if tolerance is None else tolerance,
-        max_iterations=max_iterations,
-        barrier=barrier,
-    )
-    return form.solution(program, result)
+    form_of = lambda problem, exact, like: _Form(problem, intervals, degree, exact, like)
+    return solve_transcribed(form_of, problem, guess, hessian, tolerance, max_iterations, barrier)
 
 
 class _Form:
     """How a problem's unknowns are laid out, and what a knot is worth."""
 
-    def __init__(self, problem: OptimalControlProblem, intervals: int, degree: int, exact: bool):
+    def __init__(
+        self, problem: OptimalControlProblem, intervals: int, degree: int, exact: bool, like: TorqueRows | None = None
+    ):
         self.problem, self.steps = problem, problem.steps
-        self.torques = torque_rows(problem)
+        self.torques = torque_rows(problem, like)
         self.inner = Inner(self.torques_at, self.torques_jacobian, exact)
         if self.torques.given:
             raise TrajectoryError(
@@ -117,6 +111,7 @@ class _Form:
                 "equal): use solve_by_collocation or solve_by_shooting"
             )
         self.orders = 4 if problem.has_torque_rate else 3
+        self.grounded = any(c.of_ground_reaction for c in (*problem.constraints, *problem.terminal_constraints))
         self.basis = spline_basis(intervals, degree, np.linspace(0, 1, problem.steps + 1))
 
     def motion(self, y: Array) -> list[Array]:
@@ -125,17 +120,23 @@ class _Form:
         return [part / y[-1] ** order for order, part in enumerate(parts)]
 
     def torques_at(self, y: Array) -> Array:
-        """The torques, and their rates where a cost asks for them."""
+        """The torques, and their rates and the ground's wrench where a cost or constraint asks for them."""
         torque = partial(drive_torque, self.problem.chain)
         q, v, a, *jerk = self.motion(y)
-        return jnp.concatenate(jax.jvp(torque, (q, v, a), (v, a, *jerk))) if jerk else torque(q, v, a)
+        parts = jax.jvp(torque, (q, v, a), (v, a, *jerk)) if jerk else (torque(q, v, a),)
+        ground = (ground_reaction(self.problem.chain, q, v, a),) if self.grounded else ()
+        return jnp.concatenate([*parts, *ground])
 
     def torques_jacobian(self, y: Array) -> Array:
         """By all of y; in closed form but for the rates."""
         if self.orders > 3:
             return jax.jacfwd(self.torques_at)(y)
         rates = jax.jacfwd(lambda y: jnp.concatenate(self.motion(y)))(y)
-        return torque_jacobian(self.problem.chain, *self.motion(y)) @ rates
+        rows = torque_jacobian(self.problem.chain, *self.motion(y))
+        if self.grounded:
+            of_ground = jax.jacfwd(partial(ground_reaction, self.problem.chain), (0, 1, 2))(*self.motion(y))
+            rows = jnp.concatenate([rows, jnp.concatenate(of_ground, axis=1)])
+        return rows @ rates
 
     def knot_of(self, k: Array, y: Array, u: Array) -> Knot:
         """What costs and constraints see."""
@@ -143,13 +144,14 @@ class _Form:
         q, v, *_ = self.motion(y)
         tau = before = u[:n]
         if self.orders > 3:
-            before = jnp.where(k < 0.5, resting_torque(self.problem), tau - h * u[n:])
-        return Knot(jax.lax.stop_gradient(k).astype(jnp.int32), k * h, q, v, tau, before, h)
+            before = jnp.where(k < 0.5, resting_torque(self.problem), tau - h * u[n : 2 * n])
+        ground = u[-6:] if self.grounded else None
+        return Knot(jax.lax.stop_gradient(k).astype(jnp.int32), k * h, q, v, tau, before, h, ground)
 
     def at_knot(self, data: _Data, y: Array, u: Array) -> AtKnot:
         """A knot's part of the integral, and its constraints."""
         knot = self.knot_of(data.k, y, u)
-        equal, below = path_rows(self.problem, self.torques, knot, True)
+        equal, below = path_rows(self.problem, self.torques, knot)
         cost = data.weight * knot.dt * running_cost(self.problem, knot)
         return AtKnot(cost, data.active[0] * equal, data.active[1] * below - (1 - data.active[1]))
 
@@ -187,9 +189,10 @@ class _Form:
         ends[[0, -1]] = 0.5
         zero = jnp.zeros_like(problem.v0)
         first = Knot(jnp.zeros((), jnp.int32), zero[0], problem.q0, problem.v0, zero, zero, problem.dt)
+        first = first._replace(ground=jnp.zeros(6, dtype)) if self.grounded else first
         active = []
         for which in (0, 1):
-            of_knot = lambda knot, which=which: path_rows(problem, self.torques, knot, True)[which]
+            of_knot = lambda knot, which=which: path_rows(problem, self.torques, knot)[which]
             one = jnp.ones_like(of_knot(first))
             active.append(jnp.broadcast_to(one, (count, *one.shape)).at[0].set(with_torque(of_knot, first)))
         data = _Data(jnp.arange(count, dtype=dtype), jnp.asarray(ends, dtype), (active[0], active[1]))

@@ -17,6 +17,8 @@ class Knot(NamedTuple):
         tau: torques held from this knot to the next [N m].
         tau_before: torques held until this knot [N m]; at k = 0 the problem's `tau0`.
         dt: the step [s].
+        ground: the ground's wrench (n, f), as `ground_reaction`, where a constraint asks for it and the solver has it at hand;
+            elsewhere None [N m, N].
     """
 
     k: Int[Array, ""]
@@ -26,6 +28,7 @@ class Knot(NamedTuple):
     tau: Float[Array, " nv"]
     tau_before: Float[Array, " nv"]
     dt: Float[Array, ""]
+    ground: Float[Array, "6"] | None = None
 
 
 def as_floats(x: Any) -> Array:

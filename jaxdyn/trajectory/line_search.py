@@ -1,7 +1,7 @@
-"""Which step length a direction gets: the first of 1, 1/2, 1/4 ... that lowers the merit enough."""
+"""Which step length a direction gets: the first of 1, 1/2, 1/4 ... that lowers the merit enough, or a longer one."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +9,16 @@ from jaxtyping import Array, Float
 
 LENGTHS = 10
 ENOUGH = 1e-4  # of the decrease that the slope promises
+LONGEST, WORTH = 8.0, 1.5  # step lengths: the longest, and the shortest above 1 that is worth a try
+
+
+class _Search(NamedTuple):
+    tries: Array
+    length: Array  # to try next
+    result: Any  # best so far
+    merit: Array
+    chosen: Array  # its length, 0 before any helps
+    done: Array
 
 
 def first_that_helps(
@@ -17,8 +27,12 @@ def first_that_helps(
     merit: Float[Array, ""],
     slope: Float[Array, ""],
     together: bool,
+    longer: Array,
 ) -> tuple[Any, Float[Array, ""]]:
     """(what `attempt` made, its step length) of the longest step with merit + 1e-4 length slope; (nothing, 0) if none.
+
+    A Hessian that is too large, as Gauss-Newton's often is, makes steps too short. Where the merit at length 1 shows that, the
+    minimiser of the parabola through merit, slope and that merit is tried too, and taken where it is better.
 
     Args:
         attempt: length -> (result, merit).
@@ -26,26 +40,41 @@ def first_that_helps(
         merit: now.
         slope: its derivative to the length at 0.
         together: all lengths at once, one more axis; else one after the other, only as many as needed.
+        longer: whether lengths above 1 may be tried.
     """
     dtype = merit.dtype
     rounding = 10 * jnp.finfo(dtype).eps * jnp.abs(merit)
     helps = lambda new, length: new <= merit + ENOUGH * length * jnp.minimum(slope, 0) + rounding
     if together:
-        lengths = 0.5 ** jnp.arange(LENGTHS, dtype=dtype)
+        lengths = jnp.concatenate([0.5 ** jnp.arange(LENGTHS, dtype=dtype), jnp.asarray([2, 4, LONGEST], dtype)])
         results, merits = jax.vmap(attempt)(lengths)
-        good = helps(merits, lengths)
-        chosen = jnp.argmax(good)
+        good = helps(merits, lengths) & (longer | (lengths <= 1))
+        first = jnp.argmax(good)
+        best = jnp.argmin(jnp.where(good & (lengths >= 1), merits, jnp.inf))
+        chosen = jnp.where(good[0], best, first)
         some = good.any()
         result = jax.tree.map(lambda new, old: jnp.where(some, new[chosen], old), results, nothing)
         return result, jnp.where(some, lengths[chosen], jnp.zeros((), dtype))
 
-    def body(state):
-        k, _, _, _ = state
-        length = 0.5 ** k.astype(dtype)
-        result, new = attempt(length)
-        return k + 1, result, length, helps(new, length)
+    def body(state: _Search) -> _Search:
+        result, new = attempt(state.length)
+        one, whole = jnp.ones((), dtype), state.length == 1
+        found = state.chosen > 0
+        better = helps(new, state.length) & (~found | (new < state.merit))
+        curvature = 2 * (new - merit - slope)
+        fit = jnp.where(curvature * LONGEST > -slope, -slope / jnp.where(curvature == 0, one, curvature), LONGEST)
+        further = whole & better & longer & (fit > WORTH) & (slope < 0)
+        pick = lambda x, y: jax.tree.map(lambda a, b: jnp.where(better, a, b), x, y)
+        return _Search(
+            state.tries + 1,
+            jnp.where(further, fit, 0.5 * state.length),
+            pick(result, state.result),
+            pick(new, state.merit),
+            jnp.where(better, state.length, state.chosen),
+            found | (better & ~further),
+        )
 
-    state = jnp.zeros((), jnp.int32), nothing, jnp.zeros((), dtype), jnp.zeros((), bool)
-    _, result, length, good = jax.lax.while_loop(lambda s: (s[0] < LENGTHS) & ~s[3], body, state)
-    result = jax.tree.map(lambda new, old: jnp.where(good, new, old), result, nothing)
-    return result, jnp.where(good, length, jnp.zeros((), dtype))
+    zero = jnp.zeros((), dtype)
+    start = _Search(jnp.zeros((), jnp.int32), zero + 1, nothing, merit, zero, jnp.zeros((), bool))
+    state = jax.lax.while_loop(lambda s: (s.tries < LENGTHS) & ~s.done, body, start)
+    return state.result, state.chosen

@@ -1,6 +1,6 @@
 """Linear-quadratic problems: what every iteration of shooting solves, and what its solution's derivatives are."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,19 +9,45 @@ from jaxtyping import Array, Float
 WRITTEN_OUT = 64  # terms of a sum that is not left to `einsum`, which a kernel cannot hold
 
 
+class EulerSteps(NamedTuple):
+    """dv' = slopes z + c_v, dq' = dq + dt dv' + (c_q - dt c_v): semi-implicit Euler steps of joints, z = (dq, dv, dtau).
+
+    Attributes:
+        slopes: derivatives of the velocities after each step.
+        gaps: c = (c_q, c_v).
+        dt: the step.
+    """
+
+    slopes: Float[Array, "steps v w"]
+    gaps: Float[Array, "steps n"]
+    dt: Float[Array, ""]
+
+
+class DiagonalCost(NamedTuple):
+    """1/2 sum_i hessian_i z_i^2 + gradient . z of each knot."""
+
+    hessian: Float[Array, "steps m"]
+    gradient: Float[Array, "steps m"]
+
+
+Steps = Any  # Float[Array, "steps n w"] or EulerSteps
+Costs = Any  # Float[Array, "steps m w"] or DiagonalCost
+
+
 class LinearQuadratic(NamedTuple):
     """min over dx, du of the sum over knots of 1/2 z' H z + g' z, z = (dx, du), plus 1/2 dx' H_end dx + g_end' dx at the end,
 
-    subject to dx_{k+1} = F z_k + c_k from a given dx_0. `linear_quadratic` makes one of the usual blocks.
+    subject to dx_{k+1} = F z_k + c_k from a given dx_0. `linear_quadratic` makes one of the usual blocks. Where steps and costs
+    are known to be simpler, they may say so, and `riccati` takes half as long or less; `dense` writes them out.
 
     Attributes:
-        dynamics: [F, c] of each knot.
-        cost: [H, g] of each knot; rows and columns x, then u.
+        dynamics: [F, c] of each knot, (steps, n, n + m + 1); or `EulerSteps`.
+        cost: [H, g] of each knot, (steps, n + m, n + m + 1), rows and columns x, then u; or a `DiagonalCost`.
         end: [H_end, g_end].
     """
 
-    dynamics: Float[Array, "steps n w"]
-    cost: Float[Array, "steps m w"]
+    dynamics: Steps
+    cost: Costs
     end: Float[Array, "n l"]
 
     @property
@@ -32,7 +58,29 @@ class LinearQuadratic(NamedTuple):
     @property
     def controls(self) -> int:
         """m, the number of controls."""
-        return self.cost.shape[-2] - self.states
+        cost = self.cost
+        return (cost.gradient.shape[-1] if isinstance(cost, DiagonalCost) else cost.shape[-2]) - self.states
+
+    @property
+    def control_weights(self) -> Float[Array, "steps m"]:
+        """The diagonal of R."""
+        if isinstance(self.cost, DiagonalCost):
+            return self.cost.hessian[:, self.states :]
+        return jnp.diagonal(self.cost[:, self.states :, self.states : -1], axis1=1, axis2=2)
+
+    def dense(self) -> "LinearQuadratic":
+        """The same with all matrices written out."""
+        dynamics, cost, n = self.dynamics, self.cost, self.states
+        if isinstance(dynamics, EulerSteps):
+            v = n // 2
+            first = jnp.eye(v, dynamics.slopes.shape[-1], dtype=dynamics.slopes.dtype)
+            positions = first[None] + dynamics.dt * dynamics.slopes
+            both = jnp.concatenate([positions, dynamics.slopes], 1)
+            dynamics = jnp.concatenate([both, dynamics.gaps[..., None]], -1)
+        if isinstance(cost, DiagonalCost):
+            eye = jnp.eye(cost.hessian.shape[-1], dtype=cost.hessian.dtype)
+            cost = jnp.concatenate([eye[None] * cost.hessian[..., None], cost.gradient[..., None]], -1)
+        return LinearQuadratic(dynamics, cost, self.end)
 
 
 class LQPolicy(NamedTuple):
@@ -109,6 +157,7 @@ def lq_cost(
     lq: LinearQuadratic, states: Float[Array, "knots n"], controls: Float[Array, "steps m"]
 ) -> Float[Array, ""]:
     """The cost of an LQ problem."""
+    lq = lq.dense()
     z = jnp.concatenate([states[:-1], controls], -1)
     running = (z * (0.5 * jnp.einsum("kij,kj->ki", lq.cost[..., :-1], z) + lq.cost[..., -1])).sum()
     last = states[-1]
@@ -118,7 +167,7 @@ def lq_cost(
 def lq_residual(lq: LinearQuadratic, solution: LQSolution) -> tuple[Array, Array]:
     """(gradient of the Lagrangian to states from the second on and to controls, misses of the dynamics), both flat."""
     dx, du, multipliers = solution
-    n = lq.states
+    lq, n = lq.dense(), lq.states
     z = jnp.concatenate([dx[:-1], du], -1)
     ahead = jnp.einsum("kij,ki->kj", lq.dynamics[..., :-1], multipliers[1:])
     gradient = jnp.einsum("kij,kj->ki", lq.cost[..., :-1], z) + lq.cost[..., -1] + ahead
@@ -130,7 +179,7 @@ def lq_residual(lq: LinearQuadratic, solution: LQSolution) -> tuple[Array, Array
 
 def adjoints(lq: LinearQuadratic) -> Float[Array, "knots n"]:
     """Derivative of the whole cost with respect to each knot's state at dx = du = 0, gaps c left out."""
-    n = lq.states
+    lq, n = lq.dense(), lq.states
 
     def before(later, x):
         dynamics, gradient = x

@@ -15,6 +15,7 @@ from ..dynamics.inverse import inverse_dynamics
 from ..errors import TrajectoryError
 from ..model.chain import Chain
 from ..model.configuration import is_ordinary
+from .constraints import torque_limits
 from .knot import as_floats
 
 Path = Callable[[Array], Array]  # s () -> q (nq,)
@@ -152,7 +153,7 @@ def joint_limits(
         )
     speed = chain.velocity_limit if velocity is None else jnp.asarray(velocity)
     push = jnp.full(chain.nv, jnp.inf, speed.dtype) if acceleration is None else jnp.asarray(acceleration)
-    effort = jnp.stack([-chain.effort_limit, chain.effort_limit], axis=1) if torque is None else jnp.asarray(torque)
+    effort = torque_limits(chain) if torque is None else jnp.asarray(torque)
     for name, x, shape in (
         ("velocity", speed, (chain.nv,)),
         ("acceleration", push, (chain.nv,)),

@@ -121,8 +121,11 @@ def advance(
 
 def resting_torque(problem: OptimalControlProblem) -> Float[Array, " nv"]:
     """The torques before the first knot: `tau0`, or what holds the robot still at the start."""
-    if problem.tau0 is not None:
-        return problem.tau0
+    return holding_torque(problem) if problem.tau0 is None else problem.tau0
+
+
+def holding_torque(problem: OptimalControlProblem) -> Float[Array, " nv"]:
+    """What holds the robot still at the start's position, against gravity, springs and friction's offset."""
     still = jnp.zeros_like(problem.v0)
     return gravity_force(problem.chain, problem.q0) + passive_force(problem.chain, problem.q0, still)
 
@@ -149,8 +152,7 @@ def held_still(problem: OptimalControlProblem) -> Trajectory:
     steps = problem.steps
     t = problem.dt * jnp.arange(steps + 1, dtype=problem.q0.dtype)
     q = jnp.broadcast_to(problem.q0, (steps + 1, *problem.q0.shape))
-    still = jnp.zeros_like(problem.v0)
-    tau = gravity_force(problem.chain, problem.q0) + passive_force(problem.chain, problem.q0, still)
+    tau = holding_torque(problem)
     if problem.torque_limits is not None:
         tau = jnp.clip(tau, problem.torque_limits[:, 0], problem.torque_limits[:, 1])
     v = jnp.zeros((steps + 1, problem.chain.nv), q.dtype)

@@ -29,7 +29,7 @@ def riccati_scan(lq: LinearQuadratic, damping: float | Float[Array, ""] = 0.0) -
     Each knot's own R must be positive definite. About six times the work of `riccati`, so that it is quicker only where
     many knots are computed at once: on a GPU, for one or a few problems.
     """
-    n = lq.states
+    lq, n = lq.dense(), lq.states
     eye = jnp.eye(lq.controls, dtype=lq.cost.dtype)
     cost = lq.cost.at[:, n:, n:-1].add(jnp.asarray(damping, lq.cost.dtype) * eye[None])
     A, B, c = lq.dynamics[..., :n], lq.dynamics[..., n:-1], lq.dynamics[..., -1:]
@@ -85,7 +85,7 @@ def joined(first: Stretch, second: Stretch) -> Stretch:
 
 def lq_rollout_scan(lq: LinearQuadratic, policy: LQPolicy, start: Float[Array, " n"] | None = None) -> LQSolution:
     """`lq_rollout` by an associative scan of the closed loop's affine maps, O(log steps) deep."""
-    n = lq.states
+    lq, n = lq.dense(), lq.states
     start = jnp.zeros_like(lq.end[:, -1]) if start is None else start
     A, B, c = lq.dynamics[..., :n], lq.dynamics[..., n:-1], lq.dynamics[..., -1]
     matrix = A + B @ policy.gains

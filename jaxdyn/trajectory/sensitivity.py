@@ -141,7 +141,7 @@ def _solve(problem: OptimalControlProblem, solved: Solved, off: _Conditions) -> 
     x, penalty = jax.lax.stop_gradient((solved.trajectory, solved.penalty))
     bare = jax.lax.stop_gradient(problem)
     n = off.end.shape[0]
-    lq = linearised(bare, x, jnp.zeros_like(off.gaps), penalty, solved.duals)
+    lq = linearised(bare, x, jnp.zeros_like(off.gaps), penalty, solved.duals).dense()
     free = solved.side == 0
     bound = jnp.where(free, jnp.inf, 0).astype(x.tau.dtype)
     policy = riccati(lq, (-bound, bound))

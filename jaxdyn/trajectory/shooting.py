@@ -1,24 +1,29 @@
 """Optimal control by multiple shooting: differential dynamic programming with gaps, limits, and constraints."""
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from ..dynamics.lowering import in_groups
 from ..errors import TrajectoryError
 from .augmented_lagrangian import HEAVIEST, updated, violation
 from .line_search import first_that_helps
 from .lq import LinearQuadratic, LQPolicy, adjoints
 from .problem import OptimalControlProblem, held_still, status_of_problem, total_cost
-from .riccati import lq_rollout, riccati
+from .riccati import Descent, policy_and_descent
 from .sensitivity import Solved, differentiable
 from .shooting_model import Penalty, gaps_of, linearised, no_penalty, objective
 from .shooting_rollout import under_policy
 from .solution import Residuals, Solution, Status, Trajectory
 
 RUNNING = -1  # a status
-LIGHTEST, HEAVIEST_DAMPING = 1e-8, 1e8  # damping, times the size of the controls' Hessian
+TOGETHER = 16  # problems of a batch on the CPU
+LIGHTEST, HEAVIEST_DAMPING = 1e-2, 1e8  # damping, times the size of the controls' Hessian
+FASTER = 3.0  # damping grows and shrinks faster by it, each time in a row (Tassa, Erez & Todorov 2012)
+SMALLEST_SHARE, FIRST_SHARE = 1 / 64, 1 / 16  # of the second derivatives, where they are used
 
 
 class _State(NamedTuple):
@@ -29,7 +34,10 @@ class _State(NamedTuple):
     violated: Array  # when the multipliers were last changed
     precision: Array  # to which the multipliers' present problem is solved
     damping: Array
+    growth: Array  # of the damping, below 1 while it falls
+    share: Array  # of the second derivatives in the Hessian
     gap_weight: Array  # of the gaps in the merit
+    boxed: Array  # whether the policy minds the limits of the torques, or the rollout alone
     iteration: Array
     status: Array
     residuals: Residuals
@@ -51,7 +59,8 @@ def solve_by_shooting(
 
     Every iteration solves the linear-quadratic problem around the present trajectory by `riccati`, with the limits of the
     torques as bounds of each knot (Tassa, Mansard & Todorov 2014), and runs the robot forward under its policy; where the guess
-    is no motion, gaps between the knots close as steps are taken (Mastalli et al. 2020). The merit is the cost plus a
+    is no motion, gaps between the knots close as steps are taken (Mastalli et al. 2020). Until a first full step helps,
+    the rollout alone keeps the limits, unless the guess is an earlier solution. The merit is the cost plus a
     weight times the gaps' absolute values. Other constraints come in by an augmented Lagrangian (Hestenes 1969; Powell
     1969). What is solved is differentiable with respect to all leaves of the problem.
 
@@ -63,8 +72,8 @@ def solve_by_shooting(
             standing still.
         max_iterations: of Riccati recursions, with all rounds of multipliers.
         tolerance: of the Karush-Kuhn-Tucker residual; None: 1e-6 in float64, 1e-3 in float32.
-        second_order: with the Hessian of the Lagrangian, second derivatives of the dynamics included, instead of
-            Gauss-Newton's: fewer, dearer iterations near the solution.
+        second_order: with the Hessian of the Lagrangian, second derivatives of the dynamics included, as far as the
+            problem stays convex, instead of Gauss-Newton's: fewer, dearer iterations near the solution.
         penalty: first weight of the augmented Lagrangian.
         together: step lengths are tried at once instead of one by one: quicker where a rollout's length alone counts, as for
             few problems on a GPU.
@@ -88,7 +97,15 @@ def solve_by_shooting(
     dtype = start.q.dtype
     if tolerance is None:
         tolerance = 1e-6 if dtype == jnp.float64 else 1e-3
-    state = jax.lax.stop_gradient(_iterate(bare, start, first, max_iterations, tolerance, second_order, together))
+    options = {
+        "most": max_iterations,
+        "tolerance": tolerance,
+        "second_order": second_order,
+        "together": together,
+        "boxed": isinstance(guess, Solution),
+    }
+    solve = in_groups(functools.partial(_iterate, **options), TOGETHER)
+    state = jax.lax.stop_gradient(solve(bare, start, first))
     duals, held = state.multipliers["dynamics"], state.multipliers["torques"]
     found = state.multipliers["constraints"], state.multipliers["terminal_constraints"]
     solved = Solved(state.trajectory, state.penalty._replace(multipliers=found), duals, -jnp.sign(held))
@@ -123,7 +140,7 @@ def _first(problem, guess, weight) -> tuple[Trajectory, Penalty]:
     return trajectory, penalty
 
 
-def _iterate(problem, trajectory, penalty, most, tolerance, second_order, together) -> _State:
+def _iterate(problem, trajectory, penalty, most, tolerance, second_order, together, boxed) -> _State:
     dtype, limits = trajectory.q.dtype, problem.torque_limits
     constrained = bool(problem.constraints or problem.terminal_constraints)
     number = lambda x: jnp.asarray(x, dtype)
@@ -131,15 +148,19 @@ def _iterate(problem, trajectory, penalty, most, tolerance, second_order, togeth
     def body(state: _State) -> _State:
         trajectory, penalty = state.trajectory, state.penalty
         lq = linearised(problem, trajectory, state.gaps, penalty)
-        if second_order:
-            lq = linearised(problem, trajectory, state.gaps, penalty, adjoints(lq))
         bounds = None if limits is None else (limits[:, 0][None] - trajectory.tau, limits[:, 1][None] - trajectory.tau)
-        size = jnp.abs(jnp.diagonal(lq.cost[:, lq.states :, lq.states : -1], axis1=1, axis2=2)).mean()
-        policy = riccati(lq, bounds, state.damping * size)
+        box = None if bounds is None else _widened(bounds, state.boxed)
+        damping, share = state.damping * jnp.abs(lq.control_weights).mean(), state.share
+        if second_order:
+            exact = linearised(problem, trajectory, state.gaps, penalty, adjoints(lq))
+            (policy, descent), share = _convex_policy(lq.dense(), exact.dense(), box, damping, share)
+        else:
+            policy, descent = policy_and_descent(lq, box, damping)
         found = violation(problem, trajectory, penalty)
         residuals = _residuals(policy, bounds, state.gaps, found)
-        solved = (residuals.largest <= tolerance) & jnp.isfinite(state.value)
-        fine = jnp.maximum(residuals.stationarity, residuals.dynamics) <= state.precision
+        near = jnp.maximum(residuals.stationarity, residuals.dynamics) <= state.precision
+        solved = (residuals.largest <= tolerance) & jnp.isfinite(state.value) & state.boxed
+        fine = near & state.boxed
         last = state.iteration >= most
         hopeless = (state.damping >= HEAVIEST_DAMPING) | ~jnp.isfinite(residuals.stationarity)
         too_heavy = fine & (penalty.weight >= HEAVIEST) & (found.largest > tolerance)
@@ -148,12 +169,20 @@ def _iterate(problem, trajectory, penalty, most, tolerance, second_order, togeth
             status = jnp.where((status == RUNNING) & ended, why, status)
         status = status.astype(jnp.int32)
 
-        new, length, gap_weight = _step(problem, state, lq, policy, together)
+        new, length, gap_weight = _step(problem, state, policy, descent, together)
         helped = length > 0
-        damping = jnp.where(helped & (length > 0.5), state.damping / 10, state.damping)
-        damping = jnp.where(helped & (length < 0.1), jnp.maximum(10 * damping, LIGHTEST), damping)
-        damping = jnp.where(helped, damping, jnp.maximum(10 * damping, LIGHTEST))
+        worse, better = ~helped | (length < 0.1), length > 0.5
+        growth = jnp.where(worse, jnp.maximum(FASTER, FASTER * state.growth), state.growth)
+        growth = jnp.where(better, jnp.minimum(1 / FASTER, state.growth / FASTER), growth)
+        damping = jnp.where(worse, jnp.maximum(growth * state.damping, LIGHTEST), state.damping)
+        damping = jnp.where(better, growth * damping, damping)
         damping = jnp.where(damping < LIGHTEST, 0, damping)
+        growth, damping = (
+            jnp.where(state.boxed, new, old) for new, old in ((growth, state.growth), (damping, state.damping))
+        )
+        grown = jnp.where(better & (share == state.share), 2 * share, jnp.where(length < 0.25, share / 4, share))
+        share = jnp.clip(grown, SMALLEST_SHARE, 1)
+        boxed = state.boxed | near | ~helped | (length >= 1)
 
         again = fine & constrained  # the next round of multipliers instead of a step
         if constrained:
@@ -174,7 +203,10 @@ def _iterate(problem, trajectory, penalty, most, tolerance, second_order, togeth
             jnp.where(again, found.largest, state.violated),
             jnp.where(again, jnp.maximum(0.1 * state.precision, tolerance), state.precision),
             damping.astype(dtype),
+            growth.astype(dtype),
+            share.astype(dtype),
             gap_weight,
+            boxed,
             state.iteration + (~ended).astype(jnp.int32),
             status,
             residuals,
@@ -197,7 +229,10 @@ def _iterate(problem, trajectory, penalty, most, tolerance, second_order, togeth
         nothing,
         number(max(1e-2, tolerance) if constrained else tolerance),
         number(0),
+        number(1),
+        number(FIRST_SHARE),
         number(0),
+        jnp.asarray(boxed or limits is None),
         jnp.zeros((), jnp.int32),
         status.astype(jnp.int32),
         Residuals(nothing, nothing, nothing, nothing),
@@ -213,13 +248,28 @@ def _iterate(problem, trajectory, penalty, most, tolerance, second_order, togeth
     return jax.lax.while_loop(lambda state: state.status == RUNNING, body, first)
 
 
-def _step(problem, state: _State, lq: LinearQuadratic, policy: LQPolicy, together: bool):
+def _convex_policy(
+    lq: LinearQuadratic, exact: LinearQuadratic, bounds, damping: Array, share: Array
+) -> tuple[tuple[LQPolicy, Descent], Array]:
+    """The policy with the largest of share, share / 4, 0 of what Gauss-Newton leaves out that is convex; and which it was."""
+
+    def solved(share):
+        return policy_and_descent(jax.tree.map(lambda a, b: a + share * (b - a), lq, exact), bounds, damping)
+
+    def body(state):
+        _, share, _ = state
+        less = jnp.where(share < SMALLEST_SHARE, jnp.zeros_like(share), share / 4)
+        return solved(share), less, share
+
+    none = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(solved, share))
+    fails = lambda state: ~(state[0][0].pivot > 0) & (state[2] > 0)
+    solution, _, used = jax.lax.while_loop(fails, body, (none, share, jnp.ones_like(share)))
+    return solution, used
+
+
+def _step(problem, state: _State, policy: LQPolicy, descent: Descent, together: bool):
     """((trajectory, gaps, objective) after a step, its length or 0 if none helps, the gaps' weight)."""
-    n = lq.states
-    solution = lq_rollout(lq, policy)
-    z = jnp.concatenate([solution.states[:-1], solution.controls], -1)
-    slope = (lq.cost[..., -1] * z).sum() + lq.end[:, n] @ solution.states[-1]
-    curved = jnp.maximum((solution.multipliers[1:] * state.gaps).sum() - slope, 0)
+    slope, curved = descent.slope, jnp.maximum(descent.curvature, 0)
     wide = jnp.abs(state.gaps).sum()
     needed = jnp.where(wide > 0, (slope + 0.5 * curved) / (0.5 * jnp.where(wide > 0, wide, 1)), 0)
     weight = jnp.maximum(state.gap_weight, needed)
@@ -234,7 +284,14 @@ def _step(problem, state: _State, lq: LinearQuadratic, policy: LQPolicy, togethe
     now = state.trajectory, state.gaps, state.value
     # a policy of a problem that is not convex helps nothing
     slope = jnp.where(policy.pivot > 0, slope - weight * wide, jnp.nan)
-    return *first_that_helps(attempt, now, merit, slope, together), weight
+    return *first_that_helps(attempt, now, merit, slope, together, wide == 0), weight
+
+
+def _widened(bounds: tuple[Array, Array], boxed: Array) -> tuple[Array, Array]:
+    """The bounds, or none but of controls that are fixed."""
+    lower, upper = bounds
+    kept = boxed | (lower >= upper)
+    return jnp.where(kept, lower, -jnp.inf), jnp.where(kept, upper, jnp.inf)
 
 
 def _residuals(policy: LQPolicy, bounds, gaps, found) -> Residuals:

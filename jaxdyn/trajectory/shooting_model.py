@@ -12,7 +12,7 @@ from ..dynamics.lowering import by_batch
 from ..model.chain import Chain
 from ..model.configuration import difference, integrate, is_ordinary
 from .knot import Knot
-from .lq import LinearQuadratic, row_times
+from .lq import DiagonalCost, EulerSteps, LinearQuadratic, row_times
 from .problem import OptimalControlProblem, advance, constraint_values, knots_of, residuals
 from .solution import Trajectory
 
@@ -133,10 +133,14 @@ def linearised(
     knots, last = _of_knots(problem, trajectory)
     parts = (jnp.zeros_like(trajectory.v[0]),) * (4 if problem.has_torque_rate else 3)
     rows = penalty.multipliers[0][:-1], penalty.counted[:-1]
+    ordinary = is_ordinary(problem.chain)
+    diagonal = ordinary and all(c.is_diagonal for c in (*problem.running, *problem.constraints)) and duals is None
 
     def running(knot, multiplier, counted, *dual):
         residual = lambda *z: _running_residual(problem, moved(problem, knot, z), multiplier, penalty.weight, counted)
         scalar = lambda *z: knot.dt * _scalars(problem.running, problem.chain, moved(problem, knot, z))
+        if diagonal:
+            return _diagonal(residual, parts)
         ahead = None
         if dual:
             ahead = lambda z: _pulled_back(problem, moved(problem, knot, z), dual[0])
@@ -151,8 +155,11 @@ def linearised(
     exact = None if duals is None else lambda z: jnp.zeros_like(jnp.concatenate(z))
     cost = jax.vmap(running)(knots, *rows, *(() if duals is None else (duals[1:],)))
     of_end = _quadratic(end, end_scalar, problem.terminal, parts[:-1], exact)
-    jacobian = jax.vmap(lambda q, v, tau: dynamics_jacobian(problem, q, v, tau))(knots.q, knots.v, knots.tau)
-    return LinearQuadratic(jnp.concatenate([jacobian, gaps[..., None]], -1), cost, of_end)
+    along = lambda function: jax.vmap(lambda q, v, tau: function(problem, q, v, tau))(knots.q, knots.v, knots.tau)
+    if ordinary and problem.method == EULER[0] and not problem.has_torque_rate:
+        return LinearQuadratic(EulerSteps(along(velocity_slopes), gaps, problem.dt), cost, of_end)
+    dynamics = jnp.concatenate([along(dynamics_jacobian), gaps[..., None]], -1)
+    return LinearQuadratic(dynamics, cost, of_end)
 
 
 def moved(problem: OptimalControlProblem, knot: Knot, z: tuple[Array, ...]) -> Knot:
@@ -200,6 +207,14 @@ def _quadratic(residual, scalar, costs, parts, exact) -> Float[Array, "w 1+w"]:
     return total.at[:, :-1].set(jax.hessian(whole)(flat) + 0.5 * (curved + curved.T))
 
 
+def _diagonal(residual, parts) -> DiagonalCost:
+    """Hessian and gradient of 1/2 |residual|^2 where J' J is diagonal, and so is J' J times ones."""
+    r, along = jax.linearize(residual, *parts)
+    back = jax.linear_transpose(along, *parts)
+    hessian = back(along(*(jnp.ones_like(x) for x in parts)))
+    return DiagonalCost(jnp.concatenate(hessian), jnp.concatenate(back(r)))
+
+
 @by_batch(size=lambda rows: 2 * rows.shape[0] * rows.shape[1] + 2000 if rows.shape[0] <= 64 else 10**6)
 def gram(rows: Float[Array, "k w *#lanes"]) -> Array:
     """J' [J, r] of [J, r]."""
@@ -215,14 +230,7 @@ def dynamics_jacobian(
     chain, dt, nv = problem.chain, problem.dt, problem.chain.nv
     eye = jnp.eye(nv, dtype=q.dtype)
     if is_ordinary(chain) and problem.method in EULER:
-        of_qdd = forward_dynamics_derivatives(chain, q, v, tau - passive_force(chain, q, v))
-        if chain.transmission is None:
-            _, slopes = jax.jvp(lambda x: friction_force(chain, x), (v,), (jnp.ones_like(v),))
-            by_velocity = of_qdd.qd - of_qdd.tau * slopes[None]
-        else:
-            by_velocity = of_qdd.qd - of_qdd.tau @ jax.jacfwd(lambda x: friction_force(chain, x))(v)
-        a = dt * (of_qdd.q - of_qdd.tau * chain.stiffness[None])
-        b, c = eye + dt * by_velocity, dt * of_qdd.tau
+        a, b, c = jnp.split(velocity_slopes(problem, q, v, tau), 3, axis=1)
         first = [eye + dt * a, dt * b, dt * c] if problem.method == EULER[0] else [eye, dt * eye, 0 * eye]
         rows = [first, [a, b, c]]
     else:
@@ -239,6 +247,21 @@ def dynamics_jacobian(
         nothing = jnp.zeros_like(eye)
         rows = [[*row[:2], nothing, row[2]] for row in rows] + [[nothing, nothing, nothing, eye]]
     return jnp.concatenate([jnp.concatenate(row, 1) for row in rows])
+
+
+def velocity_slopes(
+    problem: OptimalControlProblem, q: Float[Array, " nq"], v: Float[Array, " nv"], tau: Float[Array, " nv"]
+) -> Float[Array, "nv w"]:
+    """The derivatives of the velocities after an Euler step of ordinary joints to (q, v, tau), in closed form."""
+    chain, dt = problem.chain, problem.dt
+    of_qdd = forward_dynamics_derivatives(chain, q, v, tau - passive_force(chain, q, v))
+    if chain.transmission is None:
+        _, slopes = jax.jvp(lambda x: friction_force(chain, x), (v,), (jnp.ones_like(v),))
+        by_velocity = of_qdd.qd - of_qdd.tau * slopes[None]
+    else:
+        by_velocity = of_qdd.qd - of_qdd.tau @ jax.jacfwd(lambda x: friction_force(chain, x))(v)
+    by_position = dt * (of_qdd.q - of_qdd.tau * chain.stiffness[None])
+    return jnp.concatenate([by_position, jnp.eye(len(v), dtype=v.dtype) + dt * by_velocity, dt * of_qdd.tau], 1)
 
 
 def gaps_of(problem: OptimalControlProblem, trajectory: Trajectory) -> Float[Array, "steps n"]:

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from ..dynamics.articulated import articulated_body
 from ..dynamics.coordinates import base_gravity
 from ..dynamics.friction import passive_force
-from ..dynamics.lowering import LARGEST, lane_shape, loop_by_batch
+from ..dynamics.lowering import LARGEST, lane_shape, loop_by_batch, with_lanes
 from ..model.configuration import difference, integrate, is_ordinary
 from .lq import LQPolicy, matrix_times
 from .problem import OptimalControlProblem, advance
@@ -69,22 +69,17 @@ def _step(state, constants, x):
     (q, v), (q_before, v_before, tau, gains, feedforward, left) = state, x
     n = chain.n
     q, v, q_before, v_before, tau, feedforward, left = (
-        _spread(y, 1) for y in (q, v, q_before, v_before, tau, feedforward, left)
+        with_lanes(y, 1) for y in (q, v, q_before, v_before, tau, feedforward, left)
     )
     away = jnp.concatenate([q - q_before, v - v_before])
-    tau = tau + feedforward + matrix_times(_spread(gains, 2), away)
+    tau = tau + feedforward + matrix_times(with_lanes(gains, 2), away)
     if limits is not None:
-        limits = _spread(limits, 2)
+        limits = with_lanes(limits, 2)
         tau = jnp.clip(tau, limits[:, 0], limits[:, 1])
     qdd = articulated_body(chain, q, v, tau - _passive(chain, q, v), gravity, None)
     after = v + dt * qdd
     new = q + dt * (v + semi_implicit * (after - v)) - left[:n], after - left[n:]
     return new, (q, v, tau)
-
-
-def _spread(x: Array, dimensions: int) -> Array:
-    lanes = lane_shape()
-    return jnp.broadcast_to(x[..., None], (*x.shape, *lanes)) if lanes and x.ndim == dimensions else x
 
 
 def _passive(chain, q: Array, v: Array) -> Array:

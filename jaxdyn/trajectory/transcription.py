@@ -1,7 +1,7 @@
 """What the transcriptions of a problem have in common: torques by inverse dynamics, constraints of a knot, guesses."""
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,9 +16,10 @@ from ..errors import TrajectoryError
 from ..model.chain import Chain
 from .constraints import PositionLimits, StateConstraint, VelocityLimits
 from .costs import StateCost
-from .interior_point import InteriorPointResult
+from .interior_point import InteriorPointResult, solve_program
 from .knot import Knot, row
 from .problem import OptimalControlProblem, constraint_values, status_of_problem
+from .program_sensitivity import differentiable
 from .solution import Residuals, Solution, Status, Trajectory
 
 HessianKind = Literal["exact", "gauss_newton"]
@@ -45,15 +46,19 @@ class TorqueRows(NamedTuple):
         return tau[jnp.asarray(self.given, int)] - self.values
 
 
-def torque_rows(problem: OptimalControlProblem) -> TorqueRows:
+def torque_rows(problem: OptimalControlProblem, like: TorqueRows | None = None) -> TorqueRows:
     """The torque limits as constraints: joints whose limits are equal have their torque given, as joints without a drive.
 
-    Where the limits are traced, all are inequalities.
+    Where the limits are traced, all are inequalities, unless those of another problem are to be taken `like`.
     """
     none = jnp.zeros(0, problem.q0.dtype)
     limits = problem.torque_limits
     if limits is None:
         return TorqueRows((), none, none, (), none)
+    if like is not None:
+        limited, given = jnp.asarray(like.limited, int), jnp.asarray(like.given, int)
+        bounded = jnp.clip(limits[limited], -FAR, FAR)
+        return TorqueRows(like.limited, bounded[:, 0], bounded[:, 1], like.given, limits[given, 0])
     if isinstance(limits, Tracer):
         bounded = jnp.clip(limits, -FAR, FAR)
         return TorqueRows(tuple(range(len(limits))), bounded[:, 0], bounded[:, 1], (), none)
@@ -104,25 +109,25 @@ def check_hessian(hessian: str) -> bool:
 
 
 def path_rows(
-    problem: OptimalControlProblem, rows: TorqueRows, knot: Knot, with_bounds: bool
+    problem: OptimalControlProblem, rows: TorqueRows, knot: Knot, bounded: tuple[type, ...] = ()
 ) -> tuple[Float[Array, " p"], Float[Array, " r"]]:
-    """(= 0, <= 0) at a knot: torques, then the constraints, without those that `state_bounds` takes unless asked for."""
-    constraints = [c for c in problem.constraints if with_bounds or not _is_bound(c)]
+    """(= 0, <= 0) at a knot: torques, then the constraints, without those that `state_bounds` takes, of the types `bounded`."""
+    constraints = [c for c in problem.constraints if not _is_bound(c, bounded)]
     equal, below = constraint_values(tuple(constraints), problem.chain, knot)
     own_equal, own_below = rows.equalities(knot.tau), rows.inequalities(knot.tau)
     return jnp.concatenate([own_equal, equal]), jnp.concatenate([own_below, below])
 
 
-def _is_bound(constraint) -> bool:
-    return type(constraint) in (PositionLimits, VelocityLimits) and constraint.kind == "inequality"
+def _is_bound(constraint, bounded: tuple[type, ...]) -> bool:
+    return type(constraint) in bounded and constraint.kind == "inequality"
 
 
-def state_bounds(problem: OptimalControlProblem) -> tuple[Array, Array, Array, Array]:
-    """Lower and upper bounds of q, lower and upper of v, from the constraints that are nothing else."""
+def state_bounds(problem: OptimalControlProblem, bounded: tuple[type, ...]) -> tuple[Array, Array, Array, Array]:
+    """Lower and upper bounds of q, lower and upper of v, from the constraints of these types that are nothing else."""
     q_low, v_low = jnp.full_like(problem.q0, -jnp.inf), jnp.full_like(problem.v0, -jnp.inf)
     q_high, v_high = -q_low, -v_low
     for limit in problem.constraints:
-        if not isinstance(limit, PositionLimits | VelocityLimits) or not _is_bound(limit):
+        if not isinstance(limit, PositionLimits | VelocityLimits) or not _is_bound(limit, bounded):
             continue
         entries = slice(None) if limit.entries is None else jnp.asarray(limit.entries)
         if isinstance(limit, PositionLimits):
@@ -179,8 +184,11 @@ def _goal(problem: OptimalControlProblem) -> Float[Array, " nq"] | None:
 
 def with_torque(constraint_rows: Callable[[Knot], Array], knot: Knot) -> Array:
     """Which rows of a function of the torque depend on it, 1 or 0: the others say nothing where the state is given."""
-    slopes = jax.jacfwd(lambda tau: constraint_rows(knot._replace(tau=tau)))(knot.tau)
-    return (jnp.abs(slopes).sum(-1) > 0).astype(knot.q.dtype)
+    slopes = jax.jacfwd(lambda forces: constraint_rows(knot._replace(**forces)))(
+        {"tau": knot.tau, "ground": knot.ground}
+    )
+    total = jnp.stack([jnp.abs(rows).sum(-1) for rows in jax.tree.leaves(slopes)]).sum(0)
+    return (total > 0).astype(knot.q.dtype)
 
 
 def transcribed_solution(
@@ -195,6 +203,7 @@ def transcribed_solution(
     beforehand = status_of_problem(problem)
     status = jnp.where(beforehand == Status.CONVERGED, result.status, beforehand)
     history = dict(result.history)
+    defects = jax.lax.stop_gradient(defects)
     residuals = Residuals(result.stationarity, defects, violation, result.complementarity)
     return Solution(trajectory, result.cost, multipliers, status, residuals, result.iterations, history)
 
@@ -202,3 +211,29 @@ def transcribed_solution(
 def index(k: Array) -> Int[Array, ""]:
     """A knot's number, which travels among floats."""
     return jnp.round(k).astype(jnp.int32)
+
+
+def solve_transcribed(
+    form_of: Callable[[OptimalControlProblem, bool, TorqueRows | None], Any],
+    problem: OptimalControlProblem,
+    guess: Trajectory | None,
+    hessian: HessianKind,
+    tolerance: float | Array | None,
+    max_iterations: int,
+    barrier: float | Array,
+) -> Solution:
+    """The solution of a transcription, with derivatives by the problem's leaves: those of the solution, not of the iterations.
+
+    Args:
+        form_of: from a problem, whether the Hessian is exact, and the torque rows to take, what has `torques`, `program(guess)`
+            and `solution(program, result)`.
+    """
+    bare, guess = jax.lax.stop_gradient((problem, guess))
+    form = form_of(bare, check_hessian(hessian), None)
+    program, x, lower, upper = form.program(guess)
+    result = solve_program(
+        program, x, lower, upper, tolerance=tolerance, max_iterations=max_iterations, barrier=barrier
+    )
+    differentiated = lambda problem: form_of(problem, True, form.torques)
+    result = differentiable(lambda problem: differentiated(problem).program(guess), problem, result)
+    return differentiated(problem).solution(program, result)

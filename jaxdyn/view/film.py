@@ -1,5 +1,6 @@
 """Moving pictures of a robot: a stick figure in space, written as a GIF or an MP4 file."""
 
+import contextlib
 import io
 import os
 import shutil
@@ -42,7 +43,7 @@ def animate(
         t: times, increasing [s].
         q: positions at these times.
         path: a .gif file, or an .mp4 file, which takes ffmpeg: on the path, or pip install imageio-ffmpeg.
-        fps: pictures a second.
+        fps: pictures a second; a GIF shows each for whole hundredths of a second, two at least: the nearest such rate.
         speed: of the film over that of the robot.
         ellipsoids: draw the ellipsoids of the links' inertia too.
         trace: draw the path of the tip, where the robot has one end.
@@ -53,8 +54,8 @@ def animate(
         the number of pictures.
 
     Raises:
-        OutputError: another ending than .gif and .mp4, no ffmpeg, times or positions that do not fit or are not finite, or
-            the file cannot be written: then nothing is.
+        OutputError: another ending than .gif and .mp4, no ffmpeg, it fails, times or positions that do not fit or are
+            not finite, a rate, a speed or a size that makes no film, or the file cannot be written: then nothing is.
 
     Cost: about 50 ms a picture.
     """
@@ -64,8 +65,12 @@ def animate(
         raise OutputError(f"{target}: a film is a .gif or an .mp4 file")
     encoder = _ffmpeg() if kind == ".mp4" else ""
     check_writable(target.absolute().parent, (target.name,))
-    if not (fps > 0 and speed > 0):
+    if not (0 < fps < np.inf and 0 < speed < np.inf):
         raise OutputError(f"{fps:g} pictures a second at {speed:g} times the speed make no film; both are positive")
+    if min(size) < 16:
+        raise OutputError(f"a film of {size[0]} x {size[1]} pixels is too small; give 16 each way at least")
+    if kind == ".gif":
+        fps = 1000 / _gif_delay(fps)
     times, rows = np.asarray(t, float), np.asarray(q, float)
     if rows.ndim != 2 or rows.shape != (len(times), chain.nq) or len(times) < 2:
         raise OutputError(f"positions of shape {rows.shape}, but {len(times)} times and {chain.nq} positions a time")
@@ -95,7 +100,7 @@ def _pictures(
     lines = line_ends(poses, skeleton(chain))
     bodies = [part for part in build_scene(chain).parts if part.group == "inertia"] if ellipsoids else []
     dpi = 100
-    figure = Figure(figsize=(size[0] / dpi, size[1] / dpi), dpi=dpi)
+    figure = Figure(figsize=((size[0] + 0.01) / dpi, (size[1] + 0.01) / dpi), dpi=dpi)  # it cuts off to whole pixels
     canvas = FigureCanvasAgg(figure)
     axes: Any = figure.add_axes((0.0, 0.0, 1.0, 1.0), projection="3d", computed_zorder=not ellipsoids)
     axes.view_init(*direction)
@@ -156,23 +161,38 @@ def _gif(pictures: Iterator[UInt8[np.ndarray, "height width 3"]], fps: float) ->
         sheet.paste(frame, (0, k * frame.height))
     palette = sheet.quantize(64, dither=Image.Dither.NONE)
     first, *rest = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
-    shown = max(20, round(100 / fps) * 10)  # [ms]; browsers take less than 20 for 100
     content = io.BytesIO()
+    shown = _gif_delay(fps)
     first.save(content, "GIF", save_all=True, append_images=rest, duration=shown, loop=0, optimize=True)
     return content.getvalue()
+
+
+def _gif_delay(fps: float) -> int:
+    """How long a picture of a GIF is shown [ms]; browsers take less than 20 for 100."""
+    return max(20, round(100 / fps) * 10)
 
 
 def _mp4(
     pictures: Iterator[UInt8[np.ndarray, "height width 3"]], fps: float, size: tuple[int, int], encoder: str
 ) -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
+    """Pictures handed to ffmpeg one by one, so that a long film takes no more memory than a short one."""
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as complaints:
         draft = os.path.join(folder, "film.mp4")
         raw = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{size[0]}x{size[1]}", "-r", f"{fps:g}", "-i", "-"]
-        even = ["-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2:color=white"]
-        command = [encoder, "-loglevel", "error", "-y", *raw, *even, "-pix_fmt", "yuv420p", draft]
-        done = subprocess.run(command, input=b"".join(p.tobytes() for p in pictures), capture_output=True)
-        if done.returncode:
-            raise OutputError(f"ffmpeg could not write the film: {done.stderr.decode(errors='replace').strip()}")
+        even = ["-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2:color=white"]  # most players take nothing else
+        command = [encoder, "-loglevel", "error", "-y", *raw, *even, "-pix_fmt", "yuv420p", "-movflags", "+faststart"]
+        try:
+            with subprocess.Popen([*command, draft], stdin=subprocess.PIPE, stderr=complaints) as process:
+                assert process.stdin is not None
+                with contextlib.suppress(BrokenPipeError):  # it says why below
+                    for picture in pictures:
+                        process.stdin.write(picture.tobytes())
+        except OSError as error:
+            raise OutputError(f"{encoder}: ffmpeg cannot be run: {error.strerror}") from None
+        if process.returncode or not os.path.exists(draft):
+            complaints.seek(0)
+            reason = complaints.read().decode(errors="replace").strip() or f"exit status {process.returncode}"
+            raise OutputError(f"ffmpeg ({encoder}) could not write the film: {reason}")
         return Path(draft).read_bytes()
 
 
@@ -186,6 +206,7 @@ def _ffmpeg() -> str:
             found = imageio_ffmpeg.get_ffmpeg_exe()
         except (ImportError, RuntimeError):
             raise OutputError(
-                "an .mp4 file takes ffmpeg, which is not there: pip install imageio-ffmpeg, or write a .gif"
+                "an .mp4 file takes ffmpeg, which is not there: install your system's ffmpeg or pip install imageio-ffmpeg, "
+                "or write a .gif"
             ) from None
     return found

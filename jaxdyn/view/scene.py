@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int
 
 from ..dynamics.kinematics import forward_kinematics
 from ..errors import ModelError
-from ..io.urdf_geometry import Geometry
+from ..io.geometry import Geometry
 from ..model.chain import Chain, frame_index
 from ..model.configuration import difference, integrate
 from ..report.ellipsoids import equivalent_ellipsoid
@@ -187,11 +187,15 @@ def _surfaces(shape: Geometry) -> list[tuple[Surface, Colour | None]]:
         return [(triangles.cylinder(x, z), None)]
     if shape.kind == "capsule":
         return [(triangles.capsule(x, z), None)]
-    if shape.kind == "sphere":
+    if shape.kind in ("sphere", "ellipsoid"):
         return [(triangles.ellipsoid(shape.size), None)]
-    assert shape.file is not None
+    if shape.triangles is None:
+        assert shape.file is not None
+        found = read_mesh(shape.file)
+    else:
+        found = [(shape.triangles, None)]
     surfaces = []
-    for (vertices, faces), colour in read_mesh(shape.file):
+    for (vertices, faces), colour in found:
         mirrored = np.prod(shape.size) < 0  # as for a left hand made of the right one's mesh
         surfaces.append(((vertices * np.asarray(shape.size), faces[:, ::-1] if mirrored else faces), colour))
     return surfaces

@@ -3,9 +3,10 @@
     python -m tests.benchmarks.shooting                 # on the CPU, beside crocoddyl where it is installed
     python -m tests.benchmarks.shooting --gpu           # throughput on JAX's default device, float32
 
-Both solve the same discretised problem from the same start, in turns in one process; crocoddyl runs on one thread. Times are
-seconds of the processor (all threads together) and of the clock, per iteration; of a batch per problem and iteration, counting
-iterations of the problem itself, not those it waits for others. The models are compared before anything is timed:
+Both solve the same discretised problem from the same start, in turns in one process; crocoddyl runs on one thread, and of the
+batch of reaches to goals nearby it solves the first ones, one after the other. Times are seconds of the processor (all threads
+together) and of the clock, per iteration; of a batch per problem and iteration, counting iterations of the problem itself, not
+those it waits for others. The models are compared before anything is timed:
 crocoddyl 3.2.1 built against an older Pinocchio than the one installed computes without gravity (seen with pin 4.1.0; 4.0.0
 is right).
 """
@@ -27,6 +28,7 @@ def main() -> int:
     parser.add_argument("--batch", type=int, default=None, help="problems at once: 256, on a GPU 4096")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--iterations", type=int, default=30, help="at most, of every problem of the batch")
+    parser.add_argument("--beside", type=int, default=16, help="problems of the batch that crocoddyl solves too")
     options = parser.parse_args()
     import jax
 
@@ -107,6 +109,33 @@ def crocoddyl_problem(robot, start, goal):
     return problem, [x0] * (KNOTS + 1), [holding] * KNOTS
 
 
+def usable_crocoddyl_problem(robot, start, goal):
+    """`crocoddyl_problem`, three times None where crocoddyl is not installed or computes another robot."""
+    import numpy as np
+
+    try:
+        problem, xs, us = crocoddyl_problem(robot, start, goal)
+        step = problem.runningModels[0]
+        data = step.createData()
+        step.calc(data, xs[0], us[0])
+        if np.abs(data.xnext - xs[0]).max() > 1e-9:
+            raise RuntimeError("its robot does not stand still under the torques that hold it (see this file's text)")
+    except (ImportError, RuntimeError) as error:
+        print(f"crocoddyl left out: {error}")
+        return None, None, None
+    return problem, xs, us
+
+
+def solved_by_crocoddyl(problem, xs, us, most=100):
+    """(the solver after it, seconds of the clock, seconds of the processor)."""
+    import crocoddyl
+
+    solver = crocoddyl.SolverBoxFDDP(problem)
+    solver.th_stop = 1e-12
+    guess = [x.copy() for x in xs], [u.copy() for u in us]
+    return solver, *timed(lambda: solver.solve(*guess, most, False))[1:]
+
+
 def timed(call):
     """(result, seconds of the clock, seconds of the processor)."""
     clock, work = time.perf_counter(), time.process_time()
@@ -116,7 +145,6 @@ def timed(call):
 
 def single(options) -> int:
     import jax
-    import numpy as np
 
     import jaxdyn
 
@@ -125,30 +153,17 @@ def single(options) -> int:
     ours = lambda: jax.block_until_ready(solve(problem))
     solution, seconds, _ = timed(ours)
     print(f"compiled and run once in {seconds:.1f} s")
-    try:
-        import crocoddyl
-
-        theirs_problem, xs, us = crocoddyl_problem(*task())
-        step = theirs_problem.runningModels[0]
-        data = step.createData()
-        step.calc(data, xs[0], us[0])
-        if np.abs(data.xnext - xs[0]).max() > 1e-9:
-            raise RuntimeError("its robot does not stand still under the torques that hold it (see this file's text)")
-    except (ImportError, RuntimeError) as error:
-        print(f"crocoddyl left out: {error}")
-        theirs_problem = None
+    theirs_problem, xs, us = usable_crocoddyl_problem(*task())
     times: dict[str, list] = {"jaxdyn": [], "crocoddyl": []}
     for _ in range(options.turns):
         times["jaxdyn"].append(timed(ours)[1:])
         if theirs_problem is not None:
-            solver = crocoddyl.SolverBoxFDDP(theirs_problem)
-            solver.th_stop = 1e-12
-            guess = [x.copy() for x in xs], [u.copy() for u in us]
-            times["crocoddyl"].append(timed(lambda s=solver, g=guess: s.solve(*g, 100, False))[1:])
+            solver, *spent = solved_by_crocoddyl(theirs_problem, xs, us)
+            times["crocoddyl"].append(spent)
     per = {"jaxdyn": int(solution.iterations) + 1}  # the last one finds that it is solved
     print(f"jaxdyn: {solution.message}, cost {float(solution.cost):.12f}, {int(solution.iterations)} iterations")
     if theirs_problem is not None:
-        per["crocoddyl"] = max(solver.iter, 1)
+        per["crocoddyl"] = solver.iter + 1  # as above: it counts from zero
         print(f"crocoddyl: cost {solver.cost:.12f}, {solver.iter} iterations")
     for name, count in per.items():
         clock, work = (1e3 * min(t[i] for t in times[name]) / count for i in range(2))
@@ -171,14 +186,41 @@ def batch(options) -> None:
     call = lambda: jax.block_until_ready(run(goals))
     solutions, seconds, _ = timed(call)
     print(f"batch of {count}: compiled and run once in {seconds:.1f} s")
-    best = min((timed(call)[1:] for _ in range(max(1, options.turns // 2))), key=lambda t: t[0])
     iterations = np.asarray(solutions.iterations) + 1
     solved = int((np.asarray(solutions.status) == jaxdyn.Status.CONVERGED).sum())
     print(f"{solved} of {count} solved, {iterations.mean():.1f} iterations on average, {iterations.max()} at most")
-    print(f"{count / best[0]:.0f} problems a second by the clock on {jax.devices()[0].device_kind}")
-    print(f"{1e3 * best[1] / iterations.sum():.2f} ms of the processor a problem and iteration")
-    turns = iterations.max() * count
-    print(f"{1e3 * best[1] / turns:.2f} ms, counting iterations in which solved problems wait")
+    ours, theirs, clock = [], [], []
+    for _ in range(max(1, options.turns)):  # in turns, as the machine is now quicker, now slower
+        _, seconds, work = timed(call)
+        clock.append(seconds)
+        ours.append((1e3 * work / iterations.sum(), 1e3 * work / count))
+        if not options.gpu:
+            theirs.append(crocoddyl_batch(robot, start, goals[: options.beside], options.iterations))
+    print(f"{count / min(clock):.0f} problems a second by the clock on {jax.devices()[0].device_kind}")
+    median = lambda pairs: np.median(np.asarray(pairs), axis=0)
+    print(f"milliseconds of the processor, medians of {len(ours)} turns:")
+    print("jaxdyn     {:7.2f} a problem and iteration {:7.2f} a problem".format(*median(ours)))
+    if theirs and None not in theirs:
+        ratios = [np.asarray(b) / np.asarray(a) for a, b in zip(ours, theirs, strict=True)]
+        print("crocoddyl  {:7.2f} a problem and iteration {:7.2f} a problem".format(*median(theirs)))
+        print("throughput a core: {:.2f} x crocoddyl's iterations, {:.2f} x its problems".format(*median(ratios)))
+        print("in each turn:", ", ".join(f"{r[0]:.2f}" for r in ratios))
+    lengths = np.asarray(solutions.history["length"])
+    taken = lengths[np.isfinite(lengths)]
+    tried = np.where(taken > 0, 1 - np.log2(np.where(taken > 0, taken, 1)), 10)
+    print(f"{tried.mean():.1f} step lengths tried an iteration on average")
+
+
+def crocoddyl_batch(robot, start, goals, most) -> tuple[float, float] | None:
+    """Milliseconds of the processor a problem and iteration, and a problem; one after the other on one thread."""
+    work, iterations = 0.0, 0
+    for goal in goals:
+        problem, xs, us = usable_crocoddyl_problem(robot, start, goal)
+        if problem is None:
+            return None
+        solver, _, spent = solved_by_crocoddyl(problem, xs, us, most)
+        work, iterations = work + spent, iterations + solver.iter + 1
+    return 1e3 * work / iterations, 1e3 * work / len(goals)
 
 
 if __name__ == "__main__":

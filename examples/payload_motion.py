@@ -1,0 +1,127 @@
+"""A Panda that holds something heavy learns what it holds from a log, and moves it within its torque limits.
+
+Some seconds of motion with the unknown body in the gripper; its mass, centre and inertia by `identify_payload_on`; then a
+quick reach of least torque within 90 % of the torque limits, planned with the arm's own model, with the body identified, and,
+to compare, with the true one. Each plan is played on the true arm by computed torque with the model that it was
+made with; motors give no more than their limits. The arm without its load is taken to be known; see identify_arm.py where
+it is not. Writes payload_motion.png.
+"""
+
+import os
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from matplotlib.figure import Figure
+from scipy.interpolate import make_lsq_spline
+
+import jaxdyn
+
+jax.config.update("jax_enable_x64", True)
+steps, seconds = (24, 6.0) if os.environ.get("JAXDYN_EXAMPLES_FAST") else (48, 15.0)
+duration, dt, shown, intervals = 0.7, 1e-3, 1.2, 8
+
+model = jaxdyn.robots.panda(viscous_friction=1.0)
+body = jaxdyn.solids.box(3.0, (0.1, 0.1, 0.2), jaxdyn.se3.pose(jnp.eye(3), jnp.array([0.03, 0.0, 0.25])))
+tip = model.link_names[-1]
+
+
+def holding(parameters):
+    """The arm with a body of these ten parameters in the flange."""
+    return jaxdyn.with_inertial_parameters(model, model.inertia.at[-1].add(jnp.asarray(parameters)))
+
+
+arm = holding(body)
+
+# a run with the body, as the robot's computer logs it
+excitation = jaxdyn.random_excitation(arm, seconds, 5, 1)
+log = jaxdyn.synthetic_log(arm, excitation, None, 100.0, 1e-5, 1.0, 1, "holding something")
+found = jaxdyn.identify_payload_on(model, log, frame=tip)
+print(f"held: {found.mass:.3f} +- {found.standard_deviations[0]:.3f} kg, in truth {body[0]:.3f} kg;", end=" ")
+print(f"centre {1e3 * float(np.linalg.norm(found.com - body[1:4] / body[0])):.1f} mm from the true one")
+
+limits = jaxdyn.torque_limits(model, 0.8)
+start = jnp.array([0.0, -0.4, 0.0, -2.0, 0.0, 1.6, 0.8])
+goal = jnp.array([1.2, 0.5, -0.4, -1.2, 0.3, 2.0, 0.2])
+rest = jnp.zeros(7)
+
+
+@jax.jit
+def plan(believed):
+    """The reach of least torque within nine tenths of the limits: what is left is for feedback."""
+    problem = jaxdyn.OptimalControlProblem(
+        believed,
+        start,
+        rest,
+        steps,
+        duration / steps,
+        running=(jaxdyn.TorqueCost(1.0 / limits[:, 1]), jaxdyn.StateCost(goal, rest, 0.0, 0.3 / model.velocity_limit)),
+        constraints=(jaxdyn.velocity_limits(model),),
+        terminal_constraints=(jaxdyn.StateConstraint(goal, rest),),
+        torque_limits=0.9 * limits,
+    )
+    return jaxdyn.solve_by_inverse_dynamics(problem, intervals=intervals, tolerance=1e-6)
+
+
+def sampled(trajectory):
+    """q, v and a at the controller's times; at the goal when it has arrived. The plan is a spline, so that this one is it."""
+    t = np.asarray(trajectory.t)
+    knots = t[-1] * np.concatenate([np.zeros(5), np.linspace(0, 1, intervals + 1), np.ones(5)])
+    spline = make_lsq_spline(t, np.asarray(trajectory.q), knots, k=5)
+    times = np.arange(round(shown / dt)) * dt
+    moving = (times < t[-1])[:, None]
+    rows = [spline.derivative(k)(np.minimum(times, t[-1])) * np.where(k, moving, True) for k in range(3)]
+    return jaxdyn.JointReference(*map(jnp.asarray, rows))
+
+
+@jax.jit
+def play(believed, reference):
+    """The true arm under computed torque with the model believed: what it asked for, what it got, and the tool's error."""
+
+    def law(_, t, q, v):
+        now = jax.tree.map(lambda rows: rows[jnp.round(t / dt).astype(int)], reference)
+        wanted = jaxdyn.computed_torque(believed, q, v, now, 400.0, 40.0)
+        return jnp.clip(wanted, limits[:, 0], limits[:, 1]), wanted
+
+    motion = jaxdyn.controlled_rollout(arm, start, rest, law, rest, dt, len(reference.q))
+    tool = jax.vmap(lambda q: jaxdyn.frame_pose(arm, q)[:3, 3])
+    return motion.state[1:], jnp.linalg.norm(tool(motion.q[:-1]) - tool(reference.q), axis=1)
+
+
+runs = {}
+print("model       cost    torque asked for   saturated   tool off on the way, on arrival, 0.3 s later")
+for name, believed in (("nominal", model), ("identified", holding(found.body)), ("true", arm)):
+    solution = plan(believed)
+    assert int(solution.status) == jaxdyn.Status.CONVERGED, solution.message
+    wanted, off = play(believed, sampled(solution.trajectory))
+    used = wanted / limits[:, 1]
+    saturated = dt * float((jnp.abs(used) > 1).any(axis=1).sum())
+    at = round(duration / dt)
+    print(
+        f"{name:10s}  {solution.cost:.3f}   {100 * jnp.abs(used).max():.0f} % of the limit   {1e3 * saturated:3.0f} ms   "
+        f"{1e3 * off.max():6.2f} mm  {1e3 * off[at]:6.2f} mm  {1e3 * off[at + round(0.3 / dt)]:6.2f} mm"
+    )
+    runs[name] = used, off
+assert jnp.abs(runs["identified"][0]).max() < 1
+assert runs["identified"][1].max() < 0.2 * runs["nominal"][1].max()
+
+figure = Figure(figsize=(9, 5.4), layout="constrained")
+axes = figure.subplot_mosaic([["nominal", "identified"], ["error", "error"]], height_ratios=(1.15, 1))
+times = np.arange(round(shown / dt)) * dt
+for name in ("nominal", "identified"):
+    used, _ = runs[name]
+    lines = axes[name].plot(times, used, lw=1.2, label=[f"joint {j + 1}" for j in range(7)])
+    axes[name].axhspan(-1, 1, fc="0.94", zorder=0)
+    axes[name].axvline(duration, c="0.5", ls=":", lw=1)
+    axes[name].set(xlabel="time [s]", title=f"plan and controller with the {name} model", xlim=(0, times[-1]))
+axes["nominal"].set(ylabel="torque asked for / limit")
+axes["identified"].sharey(axes["nominal"])
+axes["identified"].legend(ncols=2, fontsize="x-small", loc="lower right")
+for name, colour in (("nominal", "C3"), ("identified", "C0"), ("true", "0.5")):
+    _, off = runs[name]
+    style = "--" if name == "true" else "-"
+    axes["error"].semilogy(times, 1e3 * np.maximum(off, 1e-7), c=colour, ls=style, label=name)
+axes["error"].set(xlabel="time [s]", ylabel="tool off its plan [mm]", xlim=(0, times[-1]), ylim=(1e-3, None))
+axes["error"].axvline(duration, c="0.5", ls=":", lw=1)
+axes["error"].legend(title="model", fontsize="small", title_fontsize="small")
+figure.savefig("payload_motion.png", dpi=80)

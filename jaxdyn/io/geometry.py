@@ -1,0 +1,34 @@
+"""What a description says that a robot looks like: shapes on its links."""
+
+import dataclasses
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float, Int
+
+Kind = Literal["box", "cylinder", "capsule", "sphere", "ellipsoid", "mesh"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Geometry:
+    """A shape that is fixed to a link.
+
+    Attributes:
+        link: the link's name in the file, or the body's.
+        kind: what it is.
+        pose: of the shape's frame in the link; the frame sits at the centre, cylinders and capsules stand along z.
+        size: edges of a box [m]; radius (twice) and length of a cylinder, or of a capsule without its caps [m]; radius
+            (three times) of a sphere [m]; semi-axes of an ellipsoid [m]; factors along x, y, z of a mesh.
+        colour: red, green, blue and opacity from 0 to 1; None where the file names none.
+        file: of a mesh.
+        triangles: vertices in the shape's frame [m] and faces of a mesh that has been read already, in place of a file.
+    """
+
+    link: str
+    kind: Kind
+    pose: Float[np.ndarray, "4 4"]
+    size: tuple[float, float, float]
+    colour: tuple[float, float, float, float] | None = None
+    file: Path | None = None
+    triangles: tuple[Float[np.ndarray, "V 3"], Int[np.ndarray, "F 3"]] | None = None
