@@ -317,7 +317,7 @@ def over_lanes(function: Callable, kernel: bool) -> Callable:
     return call
 
 
-def filled(x: Array, multiple: int) -> Array:
+def filled(x: Array, multiple: Count) -> Array:
     """The rows of x, and copies of the last one up to a multiple of a number: a state is never made up."""
     short = -x.shape[0] % multiple
     if isinstance(short, int) and short == 0:
