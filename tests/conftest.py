@@ -1,5 +1,6 @@
 """One setting for all tests: float64, no silent promotion, and compiled programs kept from one run to the next."""
 
+import importlib.metadata
 import os
 from pathlib import Path
 
@@ -13,6 +14,15 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".jax_cache"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # two workers share one GPU where there is one
+
+# Most of a test's time went into optimising programs that run once. JAXDYN_TEST_OPTIMISED=1 runs them as users do; the
+# examples and the benchmarks always run so. XLA aborts on flags that it does not know.
+if os.environ.get("JAXDYN_TEST_OPTIMISED", "0") == "0":
+    quick = ["--xla_backend_optimization_level=0"]
+    if importlib.metadata.version("jaxlib").startswith("0.10."):
+        quick.append("--xla_cpu_use_fusion_emitters=false")
+    given = os.environ.get("XLA_FLAGS", "")
+    os.environ["XLA_FLAGS"] = " ".join([*(flag for flag in quick if flag.split("=")[0] not in given), given]).strip()
 
 import jax
 

@@ -234,6 +234,23 @@ def watched(chain, observer, start, torque, external, dt, steps):
     )
 
 
+def test_the_observer_of_a_robot_that_stands_still_filters_the_push_and_recovers_from_a_bad_sample():
+    chain, q, v, dt = jaxdyn.textbook.pendulum(2), jnp.array([0.4, -0.9]), jnp.zeros(2), 1e-2
+    push, gain = jnp.array([1.5, -0.7]), jnp.array([20.0, 60.0])
+    observer = jaxdyn.MomentumObserver(gain, jnp.array([1.0, 0.5]))
+    update = once(lambda state, tau: observer.update(chain, state, q, v, tau, dt))
+    holding = jaxdyn.gravity_force(chain, q) - push
+    state = observer.start(chain, q, v)
+    for k in range(1, 6):
+        state = update(state, holding)
+        assert relative(state.residual, -push * jnp.expm1(-gain * k * dt)) < 1e-12
+    for bad in (state._replace(momentum=jnp.full(2, jnp.inf)), update(state, jnp.array([jnp.nan, 0.0]))):
+        assert bool(observer.collision(bad._replace(residual=jnp.full(2, jnp.nan))).detected)
+        state = update(bad, holding)
+        assert not bool(observer.collision(state).detected) and not state.residual.any()
+        assert relative(update(state, holding).residual, -push * jnp.expm1(-gain * dt)) < 1e-12
+
+
 @pytest.mark.thorough
 @pytest.mark.exhaustive
 def test_the_residual_is_the_external_torque_through_a_first_order_filter():

@@ -82,12 +82,16 @@ class MomentumObserver(eqx.Module):
         tau: Float[Array, " nv"],
         dt: float | Float[Array, ""],
     ) -> ObserverState:
-        """The state at the next sample (q, v), a time dt after the last, between which the motors held tau; O(n)."""
+        """The state at the next sample (q, v), a time dt after the last, between which the motors held tau; O(n).
+
+        A sample that is not finite makes the residual not finite, and the first good one after it starts again from none.
+        """
         momentum, drift = generalised_momentum(chain, q, v), _drift(chain, q, v)
         external = (momentum - state.momentum) / dt - tau - 0.5 * (drift + state.drift)
         gain = jnp.broadcast_to(jnp.asarray(self.gain, v.dtype), v.shape)
         residual = state.residual - jnp.expm1(-gain * dt) * (external - state.residual)
-        return ObserverState(residual, momentum, drift)
+        known = jnp.stack([jnp.isfinite(x).all() for x in state]).all()
+        return ObserverState(jnp.where(known, residual, jnp.zeros_like(residual)), momentum, drift)
 
     def collision(self, state: ObserverState) -> Collision:
         """Whether and where the residual is beyond the threshold; a residual that is not finite counts as beyond."""
