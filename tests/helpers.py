@@ -6,6 +6,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import jaxdyn
 from jaxdyn.model.chain import Coupling, Transmission
@@ -152,6 +153,9 @@ def directions(arguments, seed=6):
     names = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(arguments)[0]]
     return names, jax.tree.unflatten(structure, [jnp.asarray(x) for x in stacked])
 
+
+# a case that repeats others and takes long; the whole run leaves it out too
+ON_DEMAND = (pytest.mark.thorough, pytest.mark.exhaustive)
 
 # compile a function that runs once: the compiler need not try hard
 once = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})

@@ -56,6 +56,7 @@ def test_a_part_runs(tmp_path):
 
 
 @pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_the_part_of_identification(tmp_path):
     pytest.importorskip("pinocchio")
     records = check(tmp_path, ["identification"], "--samples", "20000")["identification"]
@@ -77,6 +78,7 @@ def test_all_parts_run(tmp_path):
 
 
 @pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_without_pinocchio_results_are_compared_with_our_own(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['pinocchio'] = None\n")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])

@@ -40,7 +40,7 @@ def terms(chain, q, qd, qdd, wrench):
             "kinetic_energy": jaxdyn.kinetic_energy(chain, q, qd),
         }
 
-    return jax.vmap(one)(q, qd, qdd, wrench)
+    return jax.lax.map(lambda state: one(*state), (q, qd, qdd, wrench))
 
 
 @functools.cache

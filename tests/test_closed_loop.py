@@ -58,6 +58,7 @@ def planar_arm(**leaves):
 
 
 @pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_sensitivities_of_one_state_are_those_of_differences():
     arm = known_arm()
     columns = Columns(("viscous", "armature"), (coupled_drive(2, 3, velocity=0.1),))
@@ -174,6 +175,7 @@ def test_estimators_that_simulate_recover_the_truth_and_say_how_well(planar):
 
 
 @pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_instruments_take_away_the_bias_that_noisy_velocities_give_least_squares(planar):
     """Noise of 3e-4 rad at the encoders, hardly filtered: 20 logs."""
     arm, base, loop = planar

@@ -9,7 +9,7 @@ import pinocchio as pin
 import pytest
 
 import jaxdyn
-from helpers import mechanism_state, once, random_chain, random_mechanism, random_state, relative
+from helpers import ON_DEMAND, mechanism_state, once, random_chain, random_mechanism, random_state, relative
 from jaxdyn.dynamics import coordinates
 from jaxdyn.dynamics.mass_matrix_inverse import inverse_of_mass_matrix
 from jaxdyn.dynamics.newton_euler import newton_euler
@@ -39,7 +39,8 @@ def along(chain, function, q, *others):
 
 
 @pytest.mark.parametrize(
-    "name", ["serial", *(pytest.param(x, marks=pytest.mark.thorough) for x in ("spherical", "free"))]
+    "name",
+    ["serial", pytest.param("free", marks=pytest.mark.thorough), pytest.param("spherical", marks=ON_DEMAND)],
 )
 def test_inverse_dynamics_derivatives_equal_automatic_differentiation_of_the_recursion(name):
     chain, (q, qd, qdd), wrenches = problem(name)

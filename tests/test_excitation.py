@@ -236,6 +236,7 @@ PANDA = {
 
 
 @pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_panda_beside_its_published_motion(shared_data):
     chain = load(shared_data / "panda" / "panda_phat.urdf")
     columns = Columns(("viscous", "coulomb", "offset"))

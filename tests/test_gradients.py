@@ -76,15 +76,8 @@ def straight_at_rest():
 
 
 # compiling the derivatives of all functions takes minutes: by default those of one of each kind
-ALWAYS = {"inverse_dynamics", "friction_force", "kinetic_energy", "jacobian"}
-OFTEN = {
-    "mass_matrix",
-    "crba",
-    "coriolis_matrix",
-    "regressor",
-    "frame_pose",
-    "aba",
-}  # on code of their own; the rest on demand
+ALWAYS = {"inverse_dynamics", "friction_force", "kinetic_energy"}
+OFTEN = {"jacobian", "mass_matrix", "coriolis_matrix", "regressor", "aba"}  # code of their own; the rest on demand
 
 
 def _marks(name: str) -> tuple:
@@ -134,6 +127,7 @@ def test_forward_reverse_and_finite_differences_agree(name):
 @pytest.mark.thorough
 @pytest.mark.xdist_group("forward dynamics")
 @pytest.mark.parametrize("state", [pytest.param("in motion", marks=pytest.mark.exhaustive), "straight at rest"])
+@pytest.mark.exhaustive
 def test_derivatives_of_forward_dynamics_are_those_of_its_recursion(state):
     """The rule M^-1 (d tau - dID) against differentiating the articulated-body recursion, leaf by leaf."""
     _, _, *rule = all_derivatives("forward_dynamics", state)
@@ -159,7 +153,7 @@ def test_plain_compiled_and_batched_calls_agree(name):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", ["inverse_dynamics", "forward_dynamics"])
+@pytest.mark.parametrize("name", [pytest.param("inverse_dynamics", marks=pytest.mark.exhaustive), "forward_dynamics"])
 def test_derivatives_of_batches_are_batches_of_derivatives(name):
     f = flat(name)
     chain, *state = in_motion()
@@ -196,6 +190,7 @@ def filled(f, arguments):
 
 
 @pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_second_derivatives_of_forward_dynamics():
     """Symmetric in the two directions, the same in reverse mode, and what changes in the recursion's own first derivatives."""
     arguments = in_motion()

@@ -95,7 +95,8 @@ def computed(kind):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind", ["free, coupled", pytest.param("floating", marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("kind", ["free, coupled", "floating"])
 def test_identities(kind):
     chain, _, v, a, x = computed(kind)
     m, c = x["mass_matrix"], x["coriolis"]
@@ -172,6 +173,7 @@ def test_pinocchio():
 
 
 @pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_a_coupling_restricts_the_free_mechanism():
     """M, C v and g of coupled joints are S^T (.) S of the same robot's without coupling."""
     chain = KINDS["free, coupled"]()
@@ -301,7 +303,8 @@ GRADIENTS = {
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", [pytest.param("torques and poses", marks=pytest.mark.exhaustive), "step"])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", ["torques and poses", "step"])
 def test_gradients(name):
     """Forward = reverse = finite differences, in the state (quaternions too) and in every leaf of the model."""
     chain = random_mechanism(1)

@@ -335,6 +335,7 @@ def test_ur10e_gains_from_its_payload_weigh_it_again(ur10e):
 
 
 @pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_ur10e_delays_and_diagnoses(ur10e):
     chain, _, read = ur10e
     log = read("unloaded_15harm50sec")

@@ -73,7 +73,7 @@ def ours(chain, q, qd, qdd, tau, wrenches):
             out[f"jacobian_derivative {reference}"] = jaxdyn.jacobian_derivative(chain, q, qd, reference=reference)
         return out
 
-    return jax.vmap(one)(q, qd, qdd, tau, wrenches)
+    return jax.lax.map(lambda state: one(*state), (q, qd, qdd, tau, wrenches))
 
 
 def pinocchio_terms(chain, q, qd, qdd, tau, wrenches):

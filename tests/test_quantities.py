@@ -262,6 +262,7 @@ def test_operational_space(mechanism, routes):
 
 
 @pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_float32(mechanism, routes):
     single = jax.tree.map(lambda x: x.astype(jnp.float32), (mechanism, *state(mechanism)))
     for name, value in once(everything)(*single).items():

@@ -78,6 +78,7 @@ def check_consistent_result(result, share=1.05):
 
 
 @pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_panda_is_predicted_better_than_before_by_bodies_that_can_exist(shared_data):
     """With filter, dry friction, springs and delays chosen by cross-validation on the first 70 %, which are fitted."""
     chain = load(shared_data / "panda" / "panda_kinematics.urdf")
@@ -123,6 +124,7 @@ print(code, *(peak or "0"), time.perf_counter() - start)
 
 
 @pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_panda_from_the_command_line_to_another_library(shared_data, panda, tmp_path, record_property):
     model, log = shared_data / "panda" / "panda_kinematics.urdf", shared_data / "panda" / "exciting_1.csv"
     options = ["identify", "--model", model, "--log", log, "--out", tmp_path, "--terms", ",".join(FRICTION), "--quiet"]
@@ -180,6 +182,7 @@ def test_ur10e_trained_on_one_run_predicts_another(ur10e):
 
 
 @pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_ur10e_with_friction_chosen_by_cross_validation(ur10e):
     """Bodies that can exist, friction with memory and load, against torques behind the same 10 Hz low-pass."""
     chain, read = ur10e

@@ -81,6 +81,7 @@ def test_springs_in_the_torques(arm, given):
 
 
 @pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_chosen_settings_and_what_comes_of_them(arm, given, log):
     result = identify(given, log, settings="chosen", **FILTER)
     found = result.settings

@@ -13,7 +13,7 @@ import pytest
 import sympy
 
 import jaxdyn
-from helpers import once, random_chain, random_inertia, random_state, relative
+from helpers import ON_DEMAND, once, random_chain, random_inertia, random_state, relative
 from jaxdyn import symbolic, textbook
 from jaxdyn.model.chain import Coupling, Transmission
 from jaxdyn.symbolic.constants import exact
@@ -86,7 +86,11 @@ def test_planar_2r_is_the_corrected_textbook_formula():
     assert e.parameters == (g, l1, l2, m1, m2)
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+LONG = {"planar_elbow", "pendulum_3dof"}
+CASES = [pytest.param(system, marks=ON_DEMAND if system in LONG else ()) for system in SYSTEMS]
+
+
+@pytest.mark.parametrize("system", CASES)
 def test_textbook_systems_equal_the_numerical_functions(system):
     e, (chain, values) = equations(system), numerical(system)
     state = random_state(chain.n, 3)
@@ -104,7 +108,7 @@ def test_textbook_systems_equal_the_numerical_functions(system):
     assert abs(e.potential_energy.subs(at) - float(reference["P"])) < TOLERANCE
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("system", CASES)
 def test_mass_rate_less_twice_c_is_skew_symmetric(system):
     e = equations(system)
     rate = sum((e.M.diff(x) * xd for x, xd in zip(e.q, e.qd, strict=True)), start=sympy.zeros(*e.M.shape))
@@ -153,7 +157,7 @@ def seed_coriolis_matrix(chain, q, qd):
     return total
 
 
-@pytest.mark.parametrize(("joints", "n"), [("mixed", 2), ("helical", 2)])
+@pytest.mark.parametrize(("joints", "n"), [("mixed", 2), pytest.param("helical", 2, marks=ON_DEMAND)])
 def test_random_chains(joints, n):
     chain, state = random_chain(n, 5, joints), random_state(n, 5)
     e = symbolic.derive(chain)

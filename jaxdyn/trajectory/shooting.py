@@ -152,7 +152,7 @@ def _iterate(problem, trajectory, penalty, most, tolerance, second_order, togeth
         box = None if bounds is None else _widened(bounds, state.boxed)
         damping, share = state.damping * jnp.abs(lq.control_weights).mean(), state.share
         if second_order:
-            exact = linearised(problem, trajectory, state.gaps, penalty, adjoints(lq))
+            exact = linearised(problem, trajectory, state.gaps, penalty, adjoints(lq), lq.dynamics)
             (policy, descent), share = _convex_policy(lq.dense(), exact.dense(), box, damping, share)
         else:
             policy, descent = policy_and_descent(lq, box, damping)

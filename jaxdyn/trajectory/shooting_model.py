@@ -12,7 +12,7 @@ from ..dynamics.lowering import by_batch
 from ..model.chain import Chain
 from ..model.configuration import difference, integrate, is_ordinary
 from .knot import Knot
-from .lq import DiagonalCost, EulerSteps, LinearQuadratic, row_times
+from .lq import DiagonalCost, EulerSteps, LinearQuadratic, Steps, row_times
 from .problem import OptimalControlProblem, advance, constraint_values, knots_of, residuals
 from .solution import Trajectory
 
@@ -121,6 +121,7 @@ def linearised(
     gaps: Float[Array, "steps n"],
     penalty: Penalty,
     duals: Float[Array, "knots n"] | None = None,
+    dynamics: Steps | None = None,
 ) -> LinearQuadratic:
     """The linear-quadratic problem around a trajectory, in small motions (dq, dv) of a state and dtau of the torques.
 
@@ -129,6 +130,7 @@ def linearised(
     Args:
         gaps: step(x_k, tau_k) - x_{k+1}.
         duals: multipliers of the dynamics, with which the Hessian is that of the Lagrangian; None: Gauss-Newton.
+        dynamics: those of the result where they are known.
     """
     knots, last = _of_knots(problem, trajectory)
     parts = (jnp.zeros_like(trajectory.v[0]),) * (4 if problem.has_torque_rate else 3)
@@ -155,6 +157,8 @@ def linearised(
     exact = None if duals is None else lambda z: jnp.zeros_like(jnp.concatenate(z))
     cost = jax.vmap(running)(knots, *rows, *(() if duals is None else (duals[1:],)))
     of_end = _quadratic(end, end_scalar, problem.terminal, parts[:-1], exact)
+    if dynamics is not None:
+        return LinearQuadratic(dynamics, cost, of_end)
     along = lambda function: jax.vmap(lambda q, v, tau: function(problem, q, v, tau))(knots.q, knots.v, knots.tau)
     if ordinary and problem.method == EULER[0] and not problem.has_torque_rate:
         return LinearQuadratic(EulerSteps(along(velocity_slopes), gaps, problem.dt), cost, of_end)
