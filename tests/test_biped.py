@@ -149,6 +149,8 @@ def test_reaction_and_zero_moment_point_by_the_sums_over_links(name):
         assert relative(zmp, np.array(moments) / lifting.sum()) < TOLERANCE
 
 
+@pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_the_floating_tree_gives_the_same_wrench():
     q, v, a = state()
     free, free_v, free_a = floating_state(q, v, a)

@@ -234,6 +234,7 @@ def watched(chain, observer, start, torque, external, dt, steps):
     )
 
 
+@pytest.mark.thorough
 def test_the_observer_of_a_robot_that_stands_still_filters_the_push_and_recovers_from_a_bad_sample():
     chain, q, v, dt = jaxdyn.textbook.pendulum(2), jnp.array([0.4, -0.9]), jnp.zeros(2), 1e-2
     push, gain = jnp.array([1.5, -0.7]), jnp.array([20.0, 60.0])

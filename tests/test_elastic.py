@@ -85,6 +85,8 @@ def test_two_mass_matrices_are_one_chain_of_links_and_rotors():
     assert double.topology.coordinate_names[N] == "joint1_motor" and double.nq == double.nv == 2 * N
 
 
+@pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_elastic_joint_of_a_robot_with_a_spherical_joint_and_coupled_joints():
     ball = jaxdyn.make_chain(
         rotation=np.tile(np.eye(3), (5, 1, 1)),

@@ -306,6 +306,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.thorough
 def test_single_precision_of_the_user_stays_and_does_not_reach_the_estimates(tmp_path):
     environment = {k: v for k, v in os.environ.items() if k != "JAX_ENABLE_X64"}
     environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1])])

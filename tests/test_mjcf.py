@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxdyn
-from helpers import once, relative
+from helpers import ON_DEMAND, once, relative
 from jaxdyn import layouts
 from jaxdyn.dynamics.friction import passive_force, spring_energy
 from jaxdyn.model.configuration import integrate, neutral_configuration
@@ -106,7 +106,7 @@ def evaluate(chain, qpos, qvel, qacc):
     }
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [pytest.param(x, marks=ON_DEMAND if x == "walker" else ()) for x in MODELS])
 def test_dynamics_are_mujocos(name):
     chain = jaxdyn.loads(MODELS[name])
     for seed in (1, 2):

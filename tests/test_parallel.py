@@ -81,7 +81,8 @@ print(json.dumps(equal_on_these_devices()))
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("devices", [pytest.param(2, marks=pytest.mark.exhaustive), 3])
+@pytest.mark.exhaustive  # examples/devices.py does the same on fewer functions, in every whole run
+@pytest.mark.parametrize("devices", [2, 3])
 def test_virtual_devices(devices):
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
     env = {**os.environ, "PYTHONPATH": path, "JAX_PLATFORMS": "cpu"}

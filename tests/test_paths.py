@@ -140,6 +140,7 @@ def test_the_timing_is_the_optimum_of_the_discrete_problem_and_holds_its_limits(
     assert_allclose(timing.tau, torque, atol=1e-9)
 
 
+@pytest.mark.thorough
 def test_a_path_that_cannot_be_followed():
     lying = jnp.asarray(np.linspace([np.pi / 2, 0.0], [0.0, 0.0], 4))  # from upright to stretched out
     weak = jnp.array([[-9.0, 9.0], [-12.0, 12.0]])

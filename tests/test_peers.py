@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jaxdyn
-from helpers import random_chain, relative
+from helpers import ON_DEMAND, random_chain, relative
 from jaxdyn import robots
 from peer_models import anonymous, axis_offset, to_mjcf, to_pinocchio
 
@@ -155,22 +155,17 @@ def comparison(name: str):
 SOLVES = {"forward_dynamics", "aba", "mass_matrix_solve"}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(x, marks=[pytest.mark.thorough, pytest.mark.exhaustive])
-        if x in ("ur5", "ur5e", "ur10", "xarm7")
-        else x
-        for x in ROBOTS
-    ],
-)
+CASES = [pytest.param(x, marks=ON_DEMAND if x in {"ur5", "ur5e", "ur10", "xarm7"} else ()) for x in ROBOTS]
+
+
+@pytest.mark.parametrize("name", CASES)
 def test_pinocchio(name):
     worst, _ = comparison(name)
     assert len(worst) == 22 - (name == "mixed")
     assert {k: v for k, v in worst.items() if k not in SOLVES and not v <= 1e-12} == {}
 
 
-@pytest.mark.parametrize("name", ROBOTS)
+@pytest.mark.parametrize("name", CASES)
 def test_pinocchio_accelerations(name):
     worst, condition = comparison(name)
     # a solve with M cannot be better than rounding times its condition number: Cholesky against Pinocchio's own inverse

@@ -188,6 +188,8 @@ def test_it_is_the_coriolis_matrix_of_the_decomposition():
     assert relative(c, reference["C"]) > 1e-2
 
 
+@pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_trees():
     rng = np.random.default_rng(2)
     chain = jaxdyn.make_chain(
@@ -203,6 +205,7 @@ def test_trees():
     assert e.M[1, 2] == 0 and not e.C[1, :].has(e.qd[2])
 
 
+@pytest.mark.thorough
 def test_any_leaf_may_be_an_expression():
     angle, pitch, length, mass, rotor = sympy.symbols("angle pitch length mass rotor", positive=True)
     ca, sa = sympy.cos(angle), sympy.sin(angle)
@@ -233,6 +236,8 @@ def test_any_leaf_may_be_an_expression():
     check(evaluate(f, *arrays, values), reference)
 
 
+@pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_geared_rotors_coupled_coordinates_and_a_tilted_base():
     """The remotely driven elbow of Spong, Hutchinson & Vidyasagar: absolute angles, on a wall, with motors behind gears."""
     chain, given = numerical("planar_elbow")[0], dict(symbolic.textbook_leaves("planar_elbow"))
