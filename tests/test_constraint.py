@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxdyn
-from helpers import derivatives, directions, once, random_chain, random_inertia, relative
+from helpers import ON_DEMAND, derivatives, directions, once, random_chain, random_inertia, relative
 from jaxdyn import linkages
 from jaxdyn.dynamics.constraint import constraint_terms
 from jaxdyn.model.configuration import integrate, random_configuration
@@ -73,7 +73,7 @@ def everything(chain, constraint, q, w, tau, name):
     return jax.lax.map(lambda state: single(*state), (q, w, tau))
 
 
-@pytest.mark.parametrize("name", [pytest.param("five_bar", marks=pytest.mark.thorough), "four_bar"])
+@pytest.mark.parametrize("name", [pytest.param("five_bar", marks=ON_DEMAND), "four_bar"])
 def test_linkages_equal_their_closed_forms(name):
     build, sizes, closed_form, angles = SYSTEMS[name]
     chain, constraint = build(**BODIES, **sizes)

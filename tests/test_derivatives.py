@@ -40,7 +40,7 @@ def along(chain, function, q, *others):
 
 @pytest.mark.parametrize(
     "name",
-    ["serial", pytest.param("free", marks=pytest.mark.thorough), pytest.param("spherical", marks=ON_DEMAND)],
+    ["serial", *(pytest.param(x, marks=ON_DEMAND) for x in ("spherical", "free"))],
 )
 def test_inverse_dynamics_derivatives_equal_automatic_differentiation_of_the_recursion(name):
     chain, (q, qd, qdd), wrenches = problem(name)

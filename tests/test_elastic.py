@@ -173,6 +173,7 @@ def test_damped_springs_have_no_inverse():
 
 
 @pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_stiff_joints_become_rigid_at_first_order():
     """Torques and motions differ from those of rigid joints with the armature J by a constant over K."""
     chain = dataclasses.replace(arm(), coulomb_friction=jnp.zeros(N), stribeck_friction=jnp.zeros(N))

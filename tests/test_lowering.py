@@ -115,6 +115,7 @@ def test_robots_of_all_kinds_in_a_batch():
 
 
 @pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_second_derivatives_of_a_batch_through_a_loop():
     """Values that are one for all directions, with tangents that are not: forward over reverse."""
     q, qd, _ = random_state(3)

@@ -40,6 +40,7 @@ def task_forms(chain, q, v, damping):
 
 
 @pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_few_joints_and_singularities():
     """A planar arm of three joints reaches three directions, and stretched two."""
     rng, h = np.random.default_rng(1), 1e-4

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jaxdyn
-from helpers import mechanism_state, once, random_chain, random_mechanism, random_state, relative
+from helpers import ON_DEMAND, mechanism_state, once, random_chain, random_mechanism, random_state, relative
 from jaxdyn import ModelError, textbook
 from jaxdyn.simulation.damping import with_implicit_friction
 from jaxdyn.simulation.march import level_sizes
@@ -40,11 +40,7 @@ def damped_equation(chain, q, qd, tau):
 
 @pytest.mark.parametrize(
     "robot",
-    [
-        "serial",
-        pytest.param("coupled", marks=[pytest.mark.thorough, pytest.mark.exhaustive]),
-        pytest.param("free", marks=pytest.mark.thorough),
-    ],
+    ["serial", *(pytest.param(x, marks=ON_DEMAND) for x in ("coupled", "free"))],
 )
 def test_implicit_damping_solves_its_equation(robot):
     """(M + dt D) dqd = dt (tau - h - passive), D = d friction / d qd: trees with quaternions, couplings and motors too."""
@@ -308,6 +304,7 @@ def times_and_torques(nv):
 
 
 @pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_adaptive_steps_end_where_small_ones_do():
     """Two links with friction under torques that jump, against rk4."""
     pytest.importorskip("diffrax")

@@ -95,7 +95,7 @@ def exact_motion():
         ("semi_implicit_euler", 1e-3, 1),
         pytest.param("explicit_euler", 1e-3, 1, marks=ON_DEMAND),
         ("rk4", 5e-3, 4),
-        pytest.param("implicit_damping", 1e-3, 1, marks=pytest.mark.thorough),
+        pytest.param("implicit_damping", 1e-3, 1, marks=ON_DEMAND),
     ],
 )
 def test_motion_converges_to_the_exact_one_at_the_order_of_the_method(method, dt, order):

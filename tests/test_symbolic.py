@@ -172,6 +172,7 @@ def test_random_chains(joints, n):
 
 
 @pytest.mark.thorough
+@pytest.mark.exhaustive
 def test_it_is_the_coriolis_matrix_of_the_decomposition():
     rng, state = np.random.default_rng(5), random_state(3, 5)
     chain = jaxdyn.make_chain(
