@@ -108,9 +108,9 @@ def standing(q, v, a):
 
 rest = jnp.zeros(10)
 times = np.arange(round(duration / dt) + 1) * dt
-slope = friction / jnp.sqrt(2)  # of a pyramid within the cone
-soles = {
-    "no thought of the ground": (jnp.full(2, -9.0), jnp.full(2, 9.0), jnp.array(9.0)),
+slope = np.array(friction / np.sqrt(2))  # of a pyramid within the cone
+soles = {  # arrays, no Python numbers, whose type is another: one program serves both
+    "no thought of the ground": (np.full(2, -9.0), np.full(2, 9.0), np.array(9.0)),
     "within the contact wrench cone": (heel + margin, toe - margin, slope),
 }
 found = {}

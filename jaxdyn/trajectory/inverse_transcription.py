@@ -132,11 +132,11 @@ class _Form:
         if self.orders > 3:
             return jax.jacfwd(self.torques_at)(y)
         rates = jax.jacfwd(lambda y: jnp.concatenate(self.motion(y)))(y)
-        rows = torque_jacobian(self.problem.chain, *self.motion(y))
-        if self.grounded:
-            of_ground = jax.jacfwd(partial(ground_reaction, self.problem.chain), (0, 1, 2))(*self.motion(y))
-            rows = jnp.concatenate([rows, jnp.concatenate(of_ground, axis=1)])
-        return rows @ rates
+        rows = torque_jacobian(self.problem.chain, *self.motion(y)) @ rates
+        if not self.grounded:
+            return rows
+        of_ground = jax.jacfwd(lambda y: ground_reaction(self.problem.chain, *self.motion(y)))(y)
+        return jnp.concatenate([rows, of_ground])
 
     def knot_of(self, k: Array, y: Array, u: Array) -> Knot:
         """What costs and constraints see."""
