@@ -9,7 +9,16 @@ import pytest
 
 import jaxdyn
 from closed_loops import acceleration, along, disturbed, runge_kutta, wave
-from helpers import mechanism_state, once, random_chain, random_inertia, random_mechanism, random_state, relative
+from helpers import (
+    ON_DEMAND,
+    mechanism_state,
+    once,
+    random_chain,
+    random_inertia,
+    random_mechanism,
+    random_state,
+    relative,
+)
 
 LAWS = {
     "euclidean": jaxdyn.EuclideanAdaptation(jnp.linspace(0.5, 2.0, 10)),
@@ -178,9 +187,7 @@ def test_the_elbow_arm_against_its_closed_form():
     assert relative(got, np.array(expected)) < 1e-9
 
 
-@pytest.mark.parametrize(
-    "kind", ["float64", pytest.param("float32", marks=[pytest.mark.thorough, pytest.mark.exhaustive])]
-)
+@pytest.mark.parametrize("kind", ["float64", pytest.param("float32", marks=ON_DEMAND)])
 def test_estimates_stay_possible_bodies_however_violent_the_gradient(kind):
     rng = np.random.default_rng(1)
     dtype = jnp.dtype(kind)

@@ -14,7 +14,7 @@ import pytest
 
 import jaxdyn
 from data_paths import ROOT
-from helpers import mechanism_state, random_chain, random_mechanism, random_state, relative
+from helpers import ON_DEMAND, mechanism_state, random_chain, random_mechanism, random_state, relative
 from jaxdyn.deployment import archive, load
 
 pytest.importorskip("flatbuffers")
@@ -54,9 +54,9 @@ def gravity(tmp_path_factory):
 
 def slow(*names):
     often = (*names, "forward_dynamics")
-    rest = pytest.mark.thorough, pytest.mark.exhaustive
     return [
-        pytest.param(name, marks=() if name in names else rest[:1] if name in often else rest) for name in FUNCTIONS
+        pytest.param(name, marks=() if name in names else ON_DEMAND[:1] if name in often else ON_DEMAND)
+        for name in FUNCTIONS
     ]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import jaxdyn
-from helpers import derivatives, directions, once, random_chain, relative
+from helpers import ON_DEMAND, derivatives, directions, once, random_chain, relative
 from jaxdyn import robots
 
 N = 4  # "mixed" has one joint of every kind
@@ -83,7 +83,7 @@ OFTEN = {"jacobian", "coriolis_matrix", "regressor"}  # code of their own; the r
 def _marks(name: str) -> tuple:
     if name in ALWAYS:
         return ()
-    return (pytest.mark.thorough,) if name in OFTEN else (pytest.mark.thorough, pytest.mark.exhaustive)
+    return (pytest.mark.thorough,) if name in OFTEN else ON_DEMAND
 
 
 NAMES = [pytest.param(name, marks=_marks(name)) for name in FUNCTIONS]

@@ -16,7 +16,7 @@ import contextvars
 import functools
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -187,14 +187,7 @@ def _over_lanes(
     def chunks(*variables):
         if blocks == 1 and parts * lanes == count:
             return kernel(*variables)
-
-        def body(_, chunk):
-            rest = iter(chunk)
-            return None, kernel(*(next(rest) if m else x for x, m in zip(variables, mapped, strict=True)))
-
-        several = [_split(x, parts, blocks, lanes) for x, m in zip(variables, mapped, strict=True) if m]
-        _, out = jax.lax.scan(body, None, several)
-        return jax.tree.map(lambda x: _join(x, parts, blocks, lanes)[:count], out)
+        return _in_turn(kernel, variables, mapped, count, (parts, blocks, lanes))
 
     return _by_platform(chunks, everything, variables)
 
@@ -271,17 +264,22 @@ def _grouped(together: Callable, whole: Callable, mapped: list[bool], count: Cou
     blocks = -(-count // (parts * size))
     lanes = -(-count // (4 * parts * blocks)) * 4
 
-    def groups(*variables):
-        def body(_, group):
-            rest = iter(group)
-            some = [next(rest) if m else x for x, m in zip(variables, mapped, strict=True)]
-            return None, jax.vmap(whole, [0 if m else None for m in mapped])(*some)
+    group = jax.vmap(whole, [0 if m else None for m in mapped])
+    return lambda *variables: _in_turn(group, variables, mapped, count, (parts, blocks, lanes))
 
-        several = [_split(x, parts, blocks, lanes) for x, m in zip(variables, mapped, strict=True) if m]
-        _, out = jax.lax.scan(body, None, several)
-        return jax.tree.map(lambda x: _join(x, parts, blocks, lanes)[:count], out)
 
-    return groups
+def _in_turn(
+    some: Callable, variables: tuple, mapped: Sequence[bool], count: Count, sizes: tuple[int, Count, int]
+) -> Any:
+    """A function of parts * lanes rows of the variables that are mapped, for all `count` rows, block after block."""
+
+    def body(_, block):
+        rest = iter(block)
+        return None, some(*(next(rest) if m else x for x, m in zip(variables, mapped, strict=True)))
+
+    several = [_split(x, *sizes) for x, m in zip(variables, mapped, strict=True) if m]
+    _, out = jax.lax.scan(body, None, several)
+    return jax.tree.map(lambda x: _join(x, *sizes)[:count], out)
 
 
 def _split(x: Array, parts: int, blocks: Count, lanes: int) -> Array:

@@ -39,10 +39,7 @@ def load_mjcf(
         ModelError: there is no such file, MuJoCo is not installed or refuses the file (in its words), or see
             `from_mujoco`.
     """
-    read_bytes(path)  # what is wrong with a path, in the words of every other reader
-    source = os.fspath(path)
-    model = compile_mjcf(lambda mujoco: mujoco.MjModel.from_xml_path(source), source)
-    return _chain(model, source, ignore, gravity, coulomb_velocity, allow_nonphysical)
+    return _chain(compile_mjcf(path), os.fspath(path), ignore, gravity, coulomb_velocity, allow_nonphysical)
 
 
 def loads_mjcf(
@@ -55,7 +52,7 @@ def loads_mjcf(
 ) -> Chain:
     """The robot that MJCF text describes: `load_mjcf` for a description in memory, with the same arguments and errors."""
     text = text if isinstance(text, str) else text.decode("utf-8", errors="replace")
-    model = compile_mjcf(lambda mujoco: mujoco.MjModel.from_xml_string(text), "<text>")
+    model = _compile(lambda mujoco: mujoco.MjModel.from_xml_string(text), "<text>")
     return _chain(model, "<text>", ignore, gravity, coulomb_velocity, allow_nonphysical)
 
 
@@ -97,7 +94,14 @@ def from_mujoco(
     return _chain(model, "the MuJoCo model", ignore, gravity, coulomb_velocity, allow_nonphysical)
 
 
-def compile_mjcf(read: Callable[[Any], Any], source: str) -> Any:
+def compile_mjcf(path: str | os.PathLike[str]) -> Any:
+    """The model (`mujoco.MjModel`) that MuJoCo makes of a file, with its errors as ModelError."""
+    read_bytes(path)  # what is wrong with a path, in the words of every other reader
+    source = os.fspath(path)
+    return _compile(lambda mujoco: mujoco.MjModel.from_xml_path(source), source)
+
+
+def _compile(read: Callable[[Any], Any], source: str) -> Any:
     """What `read` makes of the module mujoco, with its errors as ModelError, in words that name the source."""
     try:
         import mujoco

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from .files import read_bytes
 from .geometry import Geometry, Kind
 from .mjcf import compile_mjcf
 from .mjcf_check import unsupported
@@ -24,11 +23,7 @@ def read_mjcf_geometry(
     Raises:
         ModelError: there is no such file, MuJoCo is not installed, or it refuses the file (in its words).
     """
-    read_bytes(path)
-    source = os.fspath(path)
-    return geometry_from_mujoco(
-        compile_mjcf(lambda mujoco: mujoco.MjModel.from_xml_path(source), source), collision=collision
-    )
+    return geometry_from_mujoco(compile_mjcf(path), collision=collision)
 
 
 def geometry_from_mujoco(model: Any, *, collision: bool = False) -> tuple[tuple[Geometry, ...], tuple[str, ...]]:
