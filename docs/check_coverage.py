@@ -24,11 +24,12 @@ def exported(package: ModuleType) -> list[str]:
 
 
 def public_members(owner: ModuleType | type) -> dict[str, object]:
-    """Functions and classes defined in a module, or methods and properties defined in a class, that have public names."""
+    """Functions and classes defined in a module, or methods and properties defined in a class; fields are neither."""
     members = {name: value for name, value in vars(owner).items() if not name.startswith("_")}
     if isinstance(owner, ModuleType):
         own = {name: value for name, value in members.items() if getattr(value, "__module__", None) == owner.__name__}
         return {name: value for name, value in own.items() if inspect.isroutine(value) or inspect.isclass(value)}
+    members = {name: value for name, value in members.items() if name not in inspect.get_annotations(owner)}
     methods = {name: inspect.unwrap(getattr(value, "__func__", value)) for name, value in members.items()}
     return {name: value for name, value in methods.items() if inspect.isfunction(value) or isinstance(value, property)}
 

@@ -74,7 +74,11 @@ def inverse_dynamics_derivatives(
     and equal to it to rounding. `jax.jacfwd`, `jax.grad` and higher orders of `inverse_dynamics` use the same forms.
 
     Args:
-        q, qd, qdd, external_wrenches, wrench_by_tip: as for `inverse_dynamics`.
+        q: as for `inverse_dynamics`.
+        qd: as for `inverse_dynamics`.
+        qdd: as for `inverse_dynamics`.
+        external_wrenches: as for `inverse_dynamics`.
+        wrench_by_tip: as for `inverse_dynamics`.
         parameters: also the regressor, which takes longer than the rest together.
     """
     wrenches = link_wrenches(chain, external_wrenches, wrench_by_tip)
@@ -97,7 +101,11 @@ def forward_dynamics_derivatives(
     Nothing is differentiated through the recursion or a solve (Carpentier & Mansard 2018); O(n^3) with small constants.
 
     Args:
-        q, qd, tau, external_wrenches, wrench_by_tip: as for `forward_dynamics`.
+        q: as for `forward_dynamics`.
+        qd: as for `forward_dynamics`.
+        tau: as for `forward_dynamics`.
+        external_wrenches: as for `forward_dynamics`.
+        wrench_by_tip: as for `forward_dynamics`.
         parameters: also d qdd/d pi.
 
     Returns:

@@ -71,7 +71,9 @@ class ClosedLoop(eqx.Module):
     """A reference, the law that follows it, and how it is simulated.
 
     Attributes:
-        q, qd, qdd: reference at the instants t_0 + k dt at which the controller acts; its torque holds until the next one.
+        q: reference at the instants t_0 + k dt at which the controller acts; its torque holds until the next one.
+        qd: velocities of the reference.
+        qdd: accelerations of the reference.
         law: (torque, (q_r, qd_r, qdd_r), q, qd) -> tau, a pytree like `ProportionalDerivative` and `ComputedTorque`; torque
             is the simulated model's own (q, qd, qdd) -> tau.
         start: state (q, qd) at the first instant.
@@ -190,7 +192,9 @@ class ClosedLoopMotion(NamedTuple):
     """What a simulated closed loop did at its samples.
 
     Attributes:
-        q, qd, qdd: the motion; qdd with the torque of that instant.
+        q: positions.
+        qd: velocities.
+        qdd: accelerations, with the torque of that instant.
         tau: torques commanded [N m].
     """
 

@@ -76,7 +76,9 @@ def compare_models(
     Args:
         logs: the runs; what is chosen for the first one's filters holds for all.
         names: to be shown.
-        position_cutoff, torque_cutoff, stride: as for `identify`.
+        position_cutoff: as for `identify`.
+        torque_cutoff: as for `identify`.
+        stride: as for `identify`.
 
     Raises:
         IdentificationError: no log, models or logs of different numbers of joints, or joints whose position is a quaternion.

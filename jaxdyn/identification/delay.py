@@ -67,7 +67,9 @@ def estimate_delay(
         chain: the robot's kinematics and gravity; its inertias are not used.
         log: a run in which the joints move, many reversals at best; or several, which have one delay a joint.
         longest: shifts up to this, to either side, are tried [s].
-        position_cutoff, torque_cutoff, stride: as in `preprocess`.
+        position_cutoff: as in `preprocess`.
+        torque_cutoff: as in `preprocess`.
+        stride: as in `preprocess`.
 
     Raises:
         LogError: the run is too short.

@@ -81,7 +81,8 @@ def diagnose(
         chain: the robot as it is thought to be.
         runs: one or several.
         columns: what is to be identified; all drive terms where None.
-        position_cutoff, torque_cutoff: as in `preprocess`.
+        position_cutoff: as in `preprocess`.
+        torque_cutoff: as in `preprocess`.
 
     Raises:
         IdentificationError: the robot's joints are not logged one by one.

@@ -31,7 +31,8 @@ class FourierTrajectory:
 
     Attributes:
         centre: (n,) [rad or m].
-        a, b: (n, harmonics) velocity amplitudes [rad/s or m/s].
+        a: (n, harmonics) velocity amplitudes of the cosines [rad/s or m/s].
+        b: those of the sines.
         period: 2 pi / w [s].
     """
 

@@ -28,7 +28,8 @@ class MotionLimits(NamedTuple):
     """Limits that a motion has to hold, joint by joint; infinite where there is none.
 
     Attributes:
-        lower, upper: positions [rad or m].
+        lower: least positions [rad or m].
+        upper: largest positions [rad or m].
         velocity: largest |qd| [rad/s or m/s].
         acceleration: largest |qdd| [rad/s^2 or m/s^2].
         jerk: largest |d qdd / dt| [rad/s^3 or m/s^3].
@@ -62,8 +63,13 @@ def motion_limits(
     description has no place for, are free unless given.
 
     Args:
-        lower, upper, velocity, acceleration, jerk, torque, torque_rate: one number for all joints or one a joint; the chain's
-            where None.
+        lower: least position [rad or m]; like all of these one number for all joints or one a joint, the chain's where None.
+        upper: largest position [rad or m].
+        velocity: largest |qd| [rad/s or m/s].
+        acceleration: largest |qdd| [rad/s^2 or m/s^2].
+        jerk: largest derivative of qdd [rad/s^3 or m/s^3].
+        torque: largest |tau| [N m or N].
+        torque_rate: largest derivative of tau [N m/s or N/s].
 
     Raises:
         IdentificationError: not one number a joint, NaN, an upper limit not above the lower one, or one that is not positive.

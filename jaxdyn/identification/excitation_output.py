@@ -24,7 +24,9 @@ class TrajectorySamples(NamedTuple):
 
     Attributes:
         t: times [s].
-        q, qd, qdd: positions, velocities and accelerations.
+        q: positions.
+        qd: velocities.
+        qdd: accelerations.
         tau: torques that the chain takes to move like this, friction and all [N m or N].
     """
 

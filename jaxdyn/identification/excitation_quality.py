@@ -50,7 +50,9 @@ def excitation_quality(
 
     Args:
         chain: the robot; only its kinematics matter.
-        q, qd, qdd: samples of the motion.
+        q: positions of the motion's samples.
+        qd: their velocities.
+        qdd: their accelerations.
         columns: what is to be identified; all drive terms where None.
         base: its base parameters; found where None.
         torque_noise: (n,) standard deviations of the joint torques; all 1 where None.

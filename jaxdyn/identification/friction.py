@@ -94,7 +94,7 @@ class Viscous(FrictionTerm):
 class Coulomb(FrictionTerm):
     """fc tanh(qd / width): a sign that is smooth at rest.
 
-    Args:
+    Attributes:
         width: speed at which tanh has come to 0.76 of its height [rad/s or m/s].
     """
 
@@ -129,7 +129,7 @@ class Offset(FrictionTerm):
 class PowerViscous(FrictionTerm):
     """fp sign(qd) |qd|^exponent: drag that grows slower (grease in a gear, exponent < 1) or faster than the speed.
 
-    Args:
+    Attributes:
         exponent: 1 would repeat `Viscous`.
     """
 
@@ -154,7 +154,7 @@ class Asymmetry(FrictionTerm):
 
     Viscous friction is then fv + fva forwards and fv - fva backwards, Coulomb friction fc + fca and fc - fca.
 
-    Args:
+    Attributes:
         width: speed at which tanh has come to 0.76 of its height [rad/s or m/s].
     """
 
@@ -176,7 +176,7 @@ class Stribeck(FrictionTerm):
 
     Source: Armstrong-Helouvry, Dupont & Canudas de Wit (1994).
 
-    Args:
+    Attributes:
         velocity: speed over which it fades [rad/s or m/s].
         width: of the smooth sign [rad/s or m/s].
     """
@@ -201,7 +201,7 @@ class LoadDependent(FrictionTerm):
 
     The load is the torque of the joint that the rigid model needs (gravity, inertia), without friction.
 
-    Args:
+    Attributes:
         width: of the smooth sign [rad/s or m/s].
         powers: the powers k.
     """
@@ -228,7 +228,7 @@ class GearRipple(FrictionTerm):
     A strain-wave gear of ratio N gives h = 2 N, twice a turn of its wave generator. At such harmonics a delay of a few
     milliseconds between the position and the torque of a log shifts the phase by radians: it has to be in the model.
 
-    Args:
+    Attributes:
         harmonics: periods a turn of the joint; by default those of a ratio of 101.
         delay: by which the torque is logged later than the position [s].
     """

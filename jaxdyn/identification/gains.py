@@ -93,7 +93,9 @@ def calibrate_gains(
         largest_deviation: relative standard deviation up to which a joint has a gain of its own.
         friction: terms fitted for every joint; "load" is Coulomb friction in proportion to the torque transmitted.
         own_friction: those of which each run has its own, as after a change of temperature.
-        position_cutoff, torque_cutoff, stride: as in `preprocess`; chosen from the first run, for all, where None.
+        position_cutoff: as in `preprocess`; chosen from the first run, for all, where None.
+        torque_cutoff: likewise.
+        stride: likewise.
 
     Raises:
         IdentificationError: the logs do not fit the chain, the mass is not positive, or the payload's torque is too

@@ -47,7 +47,7 @@ class MaxwellSlip(FrictionTerm):
     with non-local memory (Al-Bender, Lampaert & Swevers 2005, who also make the slip depend on speed; `Stribeck` and
     `Coulomb` beside it do that here). It is linear in the slip torques fz, given the widths; fz / width is the stiffness.
 
-    Args:
+    Attributes:
         width: travel from rest to slip [rad or m].
     """
 
@@ -70,7 +70,7 @@ class MaxwellSlip(FrictionTerm):
 class LoadedSlip(FrictionTerm):
     """sum_k fzl_k |load|^k z with the z of `MaxwellSlip`: friction that grows with the load, at rest as in motion.
 
-    Args:
+    Attributes:
         width: travel from rest to slip [rad or m].
         powers: the powers k.
     """
@@ -99,7 +99,7 @@ class Dahl(FrictionTerm):
 
     Over a step z <- s + (z - s) exp(-|dq| / width), s = sign(dq), which solves it exactly.
 
-    Args:
+    Attributes:
         width: travel over which z goes to 0.63 of its way [rad or m].
     """
 
@@ -134,7 +134,7 @@ class LuGre(FrictionTerm):
     column, fgd width dz/dt / velocity, damps the spring (sigma_1 of the literature is fgd width / velocity in these units).
     A step with g held constant is solved exactly. Source: Canudas de Wit, Olsson, Astrom & Lischinsky (1995).
 
-    Args:
+    Attributes:
         width: travel over which z goes to 0.63 of its way at high speed [rad or m].
         excess: static over Coulomb friction, less one.
         velocity: Stribeck velocity [rad/s or m/s].

@@ -124,7 +124,9 @@ def identify_payload(
         friction: terms fitted for every joint; "load" is Coulomb friction in proportion to the torque transmitted,
             without which the payload of a geared arm comes out wrong by percents.
         own_friction: those of which each run has its own, as after a change of temperature.
-        position_cutoff, torque_cutoff, stride: as in `preprocess`; chosen from the first run, for all, where None.
+        position_cutoff: as in `preprocess`; chosen from the first run, for all, where None.
+        torque_cutoff: likewise.
+        stride: likewise.
 
     Raises:
         IdentificationError: the logs do not fit the chain, or are too short.
@@ -161,7 +163,14 @@ def identify_payload_on(
 
     Args:
         chain: the arm, identified.
-        loaded, frame, gains, friction, own_friction, position_cutoff, torque_cutoff, stride: as in `identify_payload`.
+        loaded: as in `identify_payload`.
+        frame: as in `identify_payload`.
+        gains: as in `identify_payload`.
+        friction: as in `identify_payload`.
+        own_friction: as in `identify_payload`.
+        position_cutoff: as in `identify_payload`.
+        torque_cutoff: as in `identify_payload`.
+        stride: as in `identify_payload`.
 
     Raises:
         IdentificationError: the logs do not fit the chain, the chain has no inertias, or the runs are too short.

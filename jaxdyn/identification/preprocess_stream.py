@@ -41,7 +41,10 @@ def preprocess_stream(
         torque_cutoff: likewise.
         rate: samples a second of the even grid [1/s]; by default the first chunk's mean. Give it where steps jitter and
             the grid is to be that of the whole log.
-        stride, order, margin, gap: as for `preprocess`.
+        stride: as for `preprocess`.
+        order: as for `preprocess`.
+        margin: as for `preprocess`.
+        gap: as for `preprocess`.
 
     Yields:
         samples without a gap, one piece each.

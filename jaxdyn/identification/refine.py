@@ -50,11 +50,13 @@ def refine(
             rough = refine(columns, chain, samples(), rough, x0)
 
     Args:
-        columns, chain: as for `accumulate_stream`.
+        columns: as for `accumulate_stream`.
+        chain: as for `accumulate_stream`.
         chunks: the same samples once more.
         factors: of these samples, without any others.
         parameters: x0, in column order, those of signals last.
-        progress, mesh: as for `accumulate_stream`.
+        progress: as for `accumulate_stream`.
+        mesh: as for `accumulate_stream`.
 
     Raises:
         IdentificationError: as `accumulate_stream`, or the numbers of samples or parameters are not those of the factors.

@@ -133,10 +133,14 @@ def choose_settings(
         runs: what is to be fitted, one or several; nothing that is to be held out.
         drive_terms: as for `identify`; without "coulomb" no dry friction is chosen.
         extra: as for `identify`.
-        position_cutoff, torque_cutoff: as in `preprocess`; where one is given, no other is tried.
+        position_cutoff: as in `preprocess`; where one is given, no other is tried.
+        torque_cutoff: likewise.
         stride: as in `preprocess`.
         share: use this first share of each run only.
-        slips, springs, delays, filters: whether they are tried.
+        slips: whether slipping springs are tried.
+        springs: whether springs are tried.
+        delays: whether delays are tried.
+        filters: whether other cutoffs are tried.
 
     Raises:
         IdentificationError: the runs do not fit the chain, or are too short to be cut into stretches.

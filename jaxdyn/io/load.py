@@ -29,7 +29,7 @@ def load(
     ignore: Collection[str] = (),
     allow_nonphysical: bool = False,
 ) -> Chain:
-    """The robot that a URDF or an MJCF file describes; the root element says which it is, <robot> or <mujoco>.
+    """The robot that a URDF or an MJCF file describes; the root element says which it is, `<robot>` or `<mujoco>`.
 
     MJCF is read by MuJoCo (pip install "jaxdyn[mjcf]"): see `load_mjcf`. For URDF, the robot is the whole tree from the root
     link (the base), or the serial chain to `tip`.
@@ -37,13 +37,13 @@ def load(
     a floating one at the root the six joints J_wx to J_vz of a free joint; joints that mimic others move with them
     (`Coupling`). The joints stand in depth-first order, branches as in the file. A link carried by a fixed or locked joint
     is fused to the moving link or base it hangs on, where its inertia counts (except at the base) and its frame keeps its
-    name. Every link is (m, h, I_o) about its own frame's origin; a link without <inertial> has none, so a purely kinematic
-    file is fine. An <inertial> of zeros counts as none at the root and on fixed joints, where such frames are common.
+    name. Every link is (m, h, I_o) about its own frame's origin; a link without `<inertial>` has none, so a purely kinematic
+    file is fine. An `<inertial>` of zeros counts as none at the root and on fixed joints, where such frames are common.
 
-    <dynamics> gives viscous (damping) and Coulomb (friction) coefficients. What URDF has no place for is read from <jaxdyn
-    armature offset coulomb_velocity stribeck_friction stribeck_velocity stiffness rest_position/> in a <joint>: rotor
-    inertia, torque offset, the width of the Coulomb friction's smooth sign, the Stribeck term, and a spring.
-    <limit> is needed by revolute and prismatic joints (lower and upper are 0 where missing, as URDF
+    `<dynamics>` gives viscous (damping) and Coulomb (friction) coefficients. What URDF has no place for is read from
+    `<jaxdyn armature offset coulomb_velocity stribeck_friction stribeck_velocity stiffness rest_position/>` in a `<joint>`:
+    rotor inertia, torque offset, the width of the Coulomb friction's smooth sign, the Stribeck term, and a spring.
+    `<limit>` is needed by revolute and prismatic joints (lower and upper are 0 where missing, as URDF
     says); position limits of continuous joints are infinite, and so is a limit written as the largest double, since URDF
     has no infinity. Gravity is no part of a URDF.
 
@@ -108,7 +108,7 @@ def read_geometry(
 ) -> tuple[tuple[Geometry, ...], tuple[str, ...]]:
     """The shapes of all links of a URDF or an MJCF file, and notes on those that cannot be shown.
 
-    Of a URDF, the <visual> shapes. A mesh file is relative to the URDF's folder, absolute, file:// or package://NAME/REST. A
+    Of a URDF, the `<visual>` shapes. A mesh file is relative to the URDF's folder, absolute, file:// or package://NAME/REST. A
     package is looked for in `packages`, in the folders above the URDF (one called NAME, or one that holds NAME), in
     ROS_PACKAGE_PATH, and in share/NAME of AMENT_PREFIX_PATH. A mesh that is not there, or of another scheme, is noted and
     left out: a robot can be looked at without it. Of MJCF, the geoms that `geometry_from_mujoco` says.
@@ -139,7 +139,7 @@ class _Found(Exception):
 
 
 def is_mjcf(data: bytes | str) -> bool:
-    """The root element is <mujoco>; what is not XML up to there is not."""
+    """The root element is `<mujoco>`; what is not XML up to there is not."""
 
     def start(tag: str, _: dict[str, str]) -> None:
         raise _Found(tag)

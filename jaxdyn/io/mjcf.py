@@ -33,7 +33,10 @@ def load_mjcf(
     Needs MuJoCo: pip install "jaxdyn[mjcf]".
 
     Args:
-        ignore, gravity, coulomb_velocity, allow_nonphysical: as in `from_mujoco`, which says what is read and how.
+        ignore: as in `from_mujoco`, which says what is read and how.
+        gravity: as in `from_mujoco`.
+        coulomb_velocity: as in `from_mujoco`.
+        allow_nonphysical: as in `from_mujoco`.
 
     Raises:
         ModelError: there is no such file, MuJoCo is not installed or refuses the file (in its words), or see
@@ -73,7 +76,7 @@ def from_mujoco(
     frames; what has no name is called body1, joint0 or site0 by its number, and a site with the name of a body ends in _site.
 
     Armature, damping, frictionloss (Coulomb friction), stiffness with springref, ranges of limited joints, and effort limits
-    from the ranges of actuators on single joints are read, and what <flag> switches off is not. Everything else
+    from the ranges of actuators on single joints are read, and what `<flag>` switches off is not. Everything else
     that would change the motion is refused, or left out by name. Contacts, actuators other than plain motors, tendons
     without forces, limits of ball joints, sensors and mocap are left out with a warning; what is only seen (geoms,
     cameras, lights), keyframes and the solver's settings without one.

@@ -23,7 +23,7 @@ FEATURES = (
 
 
 def disabled(model: Any, *names: str) -> bool:
-    """One of these is switched off in the model's <flag>; names that this version of MuJoCo lacks do not count."""
+    """One of these is switched off in the model's `<flag>`; names that this version of MuJoCo lacks do not count."""
     import mujoco
 
     flags: Any = mujoco

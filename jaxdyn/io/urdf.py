@@ -144,7 +144,7 @@ def _chain(
 
 
 def _link(node: Node, allow_nonphysical: bool, moved: Container[str | None]) -> Link:
-    """A link; one that is not `moved` by a joint of its own may have an <inertial> that says nothing."""
+    """A link; one that is not `moved` by a joint of its own may have an `<inertial>` that says nothing."""
     name = attribute(node, "name", "a link")
     label = f"link {name!r}"
     inertial = only_child(node, "inertial", label)
@@ -264,7 +264,7 @@ def _limits(joint: Node, node: Node | None, kind: str, label: str) -> tuple[floa
 
 
 def origin_pose(node: Node, label: str) -> np.ndarray:
-    """The pose in an element's <origin>, the identity without one: R = Rz(yaw) Ry(pitch) Rx(roll)."""
+    """The pose in an element's `<origin>`, the identity without one: R = Rz(yaw) Ry(pitch) Rx(roll)."""
     origin = only_child(node, "origin", label)
     if origin is not None and "quat_xyzw" in origin.attrib:
         raise fail(origin, f"{label}: <origin> quat_xyzw is not supported; write the rotation as rpy")

@@ -86,7 +86,7 @@ def check_consistent(chain: Chain, advice: str = "write them as they are with al
 
 
 def set_inertial(link: ET.Element, name: str, pi: Float[np.ndarray, "10"]) -> None:
-    """Replace a link's <inertial>; none for all-zero parameters."""
+    """Replace a link's `<inertial>`; none for all-zero parameters."""
     old = link.find("inertial")
     if not np.any(pi):
         remove(link, {"inertial"})
@@ -113,7 +113,7 @@ def set_inertial(link: ET.Element, name: str, pi: Float[np.ndarray, "10"]) -> No
 
 
 def set_drive(node: ET.Element, joint: str, chain: Chain, arrays: Mapping[str, np.ndarray], i: int) -> None:
-    """Set <dynamics> and <jaxdyn> of a joint; numbers that equal their default are left out."""
+    """Set `<dynamics>` and `<jaxdyn>` of a joint; numbers that equal their default are left out."""
     usual_width = np.asarray(COULOMB_VELOCITY, chain.dtype).astype(float)
     for tag, entries in (
         ("dynamics", (("damping", "viscous_friction", 0.0), ("friction", "coulomb_friction", 0.0))),

@@ -1,4 +1,4 @@
-"""What a URDF says its links look like: <visual> and <collision> shapes with their poses, colours and mesh files."""
+"""What a URDF says its links look like: `<visual>` and `<collision>` shapes with their poses, colours and mesh files."""
 
 import dataclasses
 import os
@@ -21,7 +21,7 @@ def read_urdf_geometry(
     collision: bool = False,
     packages: Mapping[str, str | os.PathLike[str]] | None = None,
 ) -> tuple[tuple[Geometry, ...], tuple[str, ...]]:
-    """The <visual> shapes of all links of a URDF file, or the <collision> ones, and notes on those that cannot be shown.
+    """The `<visual>` shapes of all links of a URDF file, or the `<collision>` ones, and notes on those that cannot be shown.
 
     Where meshes are looked for, and the errors, are those of `read_geometry`.
     """

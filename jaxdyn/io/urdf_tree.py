@@ -13,7 +13,7 @@ from .urdf_xml import Document, Node, fail
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Link:
-    """A link: its ten parameters about its frame's origin (None without <inertial>) and its element."""
+    """A link: its ten parameters about its frame's origin (None without `<inertial>`) and its element."""
 
     name: str
     inertia: Float[np.ndarray, "10"] | None

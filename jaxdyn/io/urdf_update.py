@@ -42,7 +42,10 @@ def update_urdf(
     locked joint becomes a fixed one at its position. `path` may be the source.
 
     Args:
-        lock, tip, floating_base, ignore_mimic: as given to `load`.
+        lock: as given to `load`.
+        tip: as given to `load`.
+        floating_base: as given to `load`.
+        ignore_mimic: as given to `load`.
         allow_nonphysical: write inertias that no body can have, too.
 
     Raises:

@@ -32,7 +32,7 @@ def to_urdf(chain: Chain, name: str = "robot", *, allow_nonphysical: bool = Fals
 
     Inertias are written as mass, centre of mass c = h / m and inertia about it, I_c = I_o + m [c]^2; an all-zero link
     gets none. Named frames become links on fixed joints. A joint's armature, torque offset, Coulomb velocity, Stribeck
-    term and spring go into a <jaxdyn> element, which other readers skip. Infinite limits that URDF demands a number for are
+    term and spring go into a `<jaxdyn>` element, which other readers skip. Infinite limits that URDF demands a number for are
     written as the largest double. A link whose joint axis misses its origin hangs, by a fixed joint, on a link
     `<name>_axis` placed on the axis, so that all names keep their poses.
 

@@ -37,7 +37,10 @@ def from_dh(
     with T = T_{i-1,i} at q = 0.
 
     Args:
-        a, alpha, d, theta: link length [m], twist [rad], offset [m] and angle [rad] at q = 0, (n,) each.
+        a: link lengths [m], (n,).
+        alpha: link twists [rad], (n,).
+        d: link offsets [m], at q = 0 where the joint is prismatic, (n,).
+        theta: joint angles [rad], at q = 0 where the joint is revolute, (n,).
         inertia: ten inertial parameters a link about the origin of its DH frame, (n, 10) (`jaxdyn.solids` makes them).
         joint_types: "R" (revolute) or "P" (prismatic) a joint, as in "RRP"; None means all revolute.
         base_pose: pose of DH frame 0 in the base; None means they coincide.

@@ -60,10 +60,12 @@ def write_all(
     Args:
         source_urdf: the file the chain was loaded from: identified.urdf is that file with the identified numbers.
             Written anew where None.
-        lock, tip: as given to `load`.
+        lock: as given to `load`.
+        tip: as given to `load`.
         title: of the report; made from the name of the source where None.
         date: of the report; now where None.
-        floating_base, ignore_mimic: as given to `load`.
+        floating_base: as given to `load`.
+        ignore_mimic: as given to `load`.
         limits: what errors are good enough, for the report's verdict (`parse_limit`).
         provenance: input files and settings, for the report (`collect_provenance`).
 

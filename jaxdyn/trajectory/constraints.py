@@ -40,7 +40,8 @@ class PositionLimits(Constraint):
     """lower <= q <= upper of some of the coordinates. `position_limits(chain)` makes one of the chain's own limits.
 
     Attributes:
-        lower, upper: of each of these coordinates [rad or m].
+        lower: least value of each of these coordinates [rad or m].
+        upper: largest value of each.
         entries: which entries of q they are; all where None.
     """
 

@@ -47,7 +47,8 @@ class InteriorPointResult(NamedTuple):
         cost: f(x).
         equality_multipliers: y of c, in the Lagrangian f + y . c + w . g.
         inequality_multipliers: w >= 0 of g.
-        lower_multipliers, upper_multipliers: of the bounds, positive.
+        lower_multipliers: of the lower bounds, positive.
+        upper_multipliers: of the upper bounds, positive.
         slacks: s >= 0 of g + s = 0.
         status: a `Status` as an integer.
         stationarity: largest entry of the Lagrangian's gradient.

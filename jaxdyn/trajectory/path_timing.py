@@ -99,7 +99,8 @@ def time_optimal_path(
         velocity_limits: largest |qd|; the chain's own where None.
         acceleration_limits: largest |qdd|; none where None.
         torque_limits: (lower, upper) of each torque [N m]; the chain's effort limits where None.
-        start_speed, end_speed: s' at the ends [1/s].
+        start_speed: s' at the start [1/s].
+        end_speed: s' at the end [1/s].
         points: of the grid.
         friction_rounds: how often the path is timed again with friction; of a chain known to have none it never is.
 

@@ -101,12 +101,13 @@ def optimise_policy(
         policy: called as by `rollout`; with a state of its own it is none.
         problem: horizon, costs, torque limits, integration method, and the robot and start where these do not differ;
             constraints are refused, since a mean of rollouts has none: give costs.
-        q0, v0: start of each rollout.
+        q0: positions that each rollout starts from.
+        v0: velocities that each rollout starts with.
         chains: robot of each rollout (domain randomisation): a chain whose leaves have one more axis where they differ.
         updates: in all, those of earlier runs of the same file included.
         batch: rollouts drawn for an update, without replacement; None: all of them in every update.
-        learning_rate, clip: of the default optimiser, `optax.adam` after `optax.clip_by_global_norm`; a schedule of optax may
-            stand for the rate.
+        learning_rate: of the default optimiser, `optax.adam`: a number or a schedule of optax.
+        clip: norm that the default optimiser clips gradients to (`optax.clip_by_global_norm`).
         optimiser: another `optax.GradientTransformation`, with a line search or without, in place of that.
         seed: of the batches.
         checkpoint: levels of checkpoints of the backward pass, as in `rollout`.

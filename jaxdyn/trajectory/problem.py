@@ -26,7 +26,8 @@ class OptimalControlProblem(eqx.Module):
 
     Attributes:
         chain: the robot.
-        q0, v0: the start.
+        q0: positions at the start.
+        v0: velocities at the start.
         steps: N, of one duration dt each.
         dt: step [s]; the first guess where the duration is free.
         running: costs at the knots 0 ... N-1, times dt.

@@ -31,7 +31,8 @@ class Part:
         name: a path that no other part has: link/kind number.
         group: "shape" for what the description shows, "inertia" for the ellipsoid of a link's mass and inertia.
         link: index of the moving link; -1 for the base.
-        vertices, faces: in the link's frame [m], faces counter-clockwise seen from outside.
+        vertices: in the link's frame [m].
+        faces: triangles of vertices, counter-clockwise seen from outside.
         colour: red, green, blue and opacity from 0 to 1.
         shown: whether to begin with.
     """

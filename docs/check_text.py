@@ -1,0 +1,174 @@
+"""MkDocs hook: the build fails when a page shows less text than its source holds.
+
+Markdown drops text without a word: `<robot>` outside code goes out as an HTML tag, which browsers do not show, a bar makes
+another cell of a table's row, and asterisks within a product become emphasis. So every page is compared with its Markdown,
+and every docstring on it with what stands under that name: all words have to be there, in the same order.
+"""
+
+import difflib
+import importlib
+import inspect
+import re
+from html.parser import HTMLParser
+
+from check_coverage import has_docstring, public_members
+
+CODE = re.compile(
+    r"^ *(?P<fence>`{3,})[^\n]*\n(?P<block>.*?)^ *(?P=fence) *$|(?P<tick>`+)(?P<span>.+?)(?P=tick)", re.M | re.S
+)
+SYNTAX = (  # of Markdown outside code, and of docstrings: what it is, and what of it is shown
+    (re.compile(r"<!--.*?-->", re.S), ""),
+    (re.compile(r"<(https?://[^>\s]*)>"), r"\1"),
+    (re.compile(r"^::: .*$", re.M), ""),
+    (re.compile(r"!\[[^\]]*\]\([^)]*\)(\{[^}]*\})?"), ""),
+    (re.compile(r"\[([^\]]*)\]\([^)\s]*\)"), r"\1"),
+    (re.compile(r"^(Args|Attributes|Raises|Returns|Yields|Warns):$", re.M), ""),
+    (re.compile(r"^ *[*] ", re.M), ""),
+    (re.compile(r"^ *(\d+)\. ", re.M), r"\1 "),
+    (re.compile(r"(?<!\w)[*]+(?=\S)|(?<=\S)[*]+(?!\w)"), ""),
+)
+TAG = re.compile(r"</?[A-Za-z][^>]*>")
+SKIPPED = {"doc-heading", "doc-signature", "headerlink"}  # what the page shows of a name beside its docstring
+
+
+def _outside_code(markdown: str) -> tuple[str, list[str]]:
+    """The text with a mark in place of each piece of code and without Markdown's syntax, and these pieces."""
+    pieces: list[str] = []
+
+    def mark(found: re.Match) -> str:
+        pieces.append(found["block"] if found["fence"] else found["span"])
+        return f"\0{len(pieces) - 1}\0"
+
+    prose = CODE.sub(mark, markdown)
+    for pattern, shown in SYNTAX:
+        prose = pattern.sub(shown, prose)
+    return prose, pieces
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+|[<>=*^/%@~]", text)
+
+
+def tags(markdown: str) -> list[str]:
+    """Words in angle brackets outside code, which browsers take for HTML and do not show."""
+    indented = re.compile(r"(?<=\n\n)( {4}[^\n]*\n?)+")
+    return TAG.findall(indented.sub("", _outside_code(markdown)[0]))
+
+
+def lost_text(markdown: str, shown: str) -> str:
+    """The words of a Markdown text that do not stand, in the same order, in the text shown; empty where all do."""
+    prose, pieces = _outside_code(markdown)
+    source, target = _words(re.sub("\0(\\d+)\0", lambda found: pieces[int(found[1])], prose)), _words(shown)
+    rest = iter(target)
+    if all(word in rest for word in source):
+        return ""
+    changes = difflib.SequenceMatcher(None, source, target, autojunk=False).get_opcodes()
+    return ", ".join(" ".join(source[i:j]) for kind, i, j, _, _ in changes if kind in ("delete", "replace"))
+
+
+class ShownText(HTMLParser):
+    """Text that a browser shows of a page, by the API name whose docstring it belongs to; the page's own under ""."""
+
+    def __init__(self, html: str):
+        super().__init__()
+        self.text: dict[str, str] = {"": ""}
+        self._names = [""]  # of the objects that are open
+        self._divs: list[bool] = []  # of every open div, whether it is an object's
+        self._skipped: list[str] = []  # open tags, from the one that is skipped on
+        self._lists: list[int | None] = []  # number of the last item of each open list, None without numbers
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        classes = set((values.get("class") or "").split())
+        if "doc-heading" in classes and not self.text.get(values.get("id") or ""):
+            self._names[-1] = values["id"] or ""
+            self.text[self._names[-1]] = ""
+        if tag == "div":
+            opens = "doc-object" in classes
+            self._divs.append(opens)
+            self._names += [self._names[-1]] if opens else []
+        if (self._skipped and tag == self._skipped[0]) or (not self._skipped and classes & SKIPPED):
+            self._skipped.append(tag)
+        self._space(tag)
+        if tag in ("ol", "ul"):
+            self._lists.append(int(values.get("start") or 1) - 1 if tag == "ol" else None)
+        if tag == "li" and self._lists and self._lists[-1] is not None:
+            self._lists[-1] += 1
+            self.text[self._names[-1]] += f"{self._lists[-1]} "
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._skipped and tag == self._skipped[0]:
+            self._skipped.pop()
+        if tag == "div" and self._divs and self._divs.pop():
+            self._names.pop()
+        if tag in ("ol", "ul") and self._lists:
+            self._lists.pop()
+        self._space(tag)
+
+    def handle_data(self, data: str) -> None:
+        if not self._skipped and self.cdata_elem is None:
+            self.text[self._names[-1]] += data
+
+    def _space(self, tag: str) -> None:
+        if tag not in ("a", "autoref", "b", "code", "em", "span", "strong"):
+            self.text[self._names[-1]] += " "
+
+
+def _named(name: str) -> object:
+    """What a dotted name under jaxdyn means, without the wrappers of methods; None where it means nothing."""
+    value: object = importlib.import_module("jaxdyn")
+    for part in name.split(".")[1:]:
+        value = inspect.getattr_static(value, part, None) if inspect.isclass(value) else getattr(value, part, None)
+        value = inspect.unwrap(getattr(value, "__func__", value))
+    return value
+
+
+def _docstring(name: str) -> str:
+    """The docstring of a function, property, class or module; nothing where nobody wrote one."""
+    value = _named(name)
+    kinds = (inspect.isfunction, inspect.isclass, inspect.ismodule, inspect.isdatadescriptor)
+    return inspect.cleandoc(value.__doc__) if any(kind(value) for kind in kinds) and has_docstring(value) else ""
+
+
+def _expected(name: str) -> list[str]:
+    """A listed name and those of its members that have docstrings."""
+    value = _named(name)
+    members = public_members(value) if inspect.isclass(value) or inspect.ismodule(value) else {}
+    return [name, *(f"{name}.{member}" for member, item in members.items() if has_docstring(item))]
+
+
+def losses(markdown: str, html: str) -> list[str]:
+    """One line for the page and for each docstring on it of which text is lost, or that is not shown at all."""
+    shown = ShownText(html).text
+    texts = {"": markdown} | {name: _docstring(name) for name in shown if name.startswith("jaxdyn.")}
+    found = []
+    for name, text in texts.items():
+        lost = lost_text(text, shown[name]) if text else ""
+        if lost:
+            found.append(f"{name or 'the page'} loses: {lost}")
+    for name in re.findall(r"^::: ([\w.]+)", markdown, re.M):
+        found += [f"{part} is not shown" for part in _expected(name) if part not in shown]
+    return found
+
+
+_found: list[str] = []
+
+
+def on_pre_build(**_: object) -> None:
+    """Called by MkDocs before it reads a page."""
+    _found.clear()
+
+
+def on_page_content(html: str, page, **_: object) -> None:
+    """Called by MkDocs with each page's HTML, docstrings included."""
+    _found.extend(f"{page.file.src_uri}: {line}" for line in losses(page.markdown, html))
+
+
+def on_env(env, **_: object) -> None:
+    """Called by MkDocs when all pages are made, before any is written."""
+    from mkdocs.exceptions import Abort
+
+    if _found:
+        raise Abort("pages lose text:\n  " + "\n  ".join(_found))
