@@ -1,10 +1,11 @@
-"""MkDocs hook: the build fails when a public name of jaxdyn has no docstring or is on no API page.
+"""MkDocs hook: the build fails when a public name of jaxdyn has no docstring, or is not on one API page.
 
 Public is what `jaxdyn/__init__.py` and the packages of the extras export, every public function and class of the modules
 among it, and the public methods and properties of exported classes. Run as a script it prints what is missing and exits with 1.
 """
 
 import ast
+import collections
 import importlib
 import inspect
 import re
@@ -54,9 +55,9 @@ def problems() -> list[str]:
     """One line for each public name that is undocumented, and for each documented name that is not public."""
     import jaxdyn
 
-    listed = set()
-    for page in sorted((DOCS / "api").glob("*.md")):
-        listed |= set(re.findall(r"^::: jaxdyn\.([\w.]+)", page.read_text(), re.MULTILINE))
+    pages = [page.read_text() for page in sorted((DOCS / "api").glob("*.md"))]
+    listings = collections.Counter(re.findall(r"^::: jaxdyn\.([\w.]+)", "\n".join(pages), re.MULTILINE))
+    listed = set(listings)
     public = {name: getattr(jaxdyn, name) for name in exported(jaxdyn)}
     for extra in EXTRAS:
         package = importlib.import_module(f"jaxdyn.{extra}")
@@ -70,6 +71,7 @@ def problems() -> list[str]:
         found += [f"jaxdyn.{part} has no docstring" for part, item in parts.items() if not has_docstring(item)]
         if name not in listed:
             found.append(f"jaxdyn.{name} is on no page of docs/api")
+    found += [f"docs/api lists jaxdyn.{name} {times} times" for name, times in listings.items() if times > 1]
     found += [f"docs/api lists jaxdyn.{name}, which jaxdyn does not export" for name in sorted(listed - public.keys())]
     return found
 

@@ -82,9 +82,9 @@ class ShownText(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = dict(attrs)
         classes = set((values.get("class") or "").split())
-        if "doc-heading" in classes and not self.text.get(values.get("id") or ""):
-            self._names[-1] = values["id"] or ""
-            self.text[self._names[-1]] = ""
+        if "doc-heading" in classes:
+            self._names[-1] = values.get("id") or ""
+            self.text.setdefault(self._names[-1], "")
         if tag == "div":
             opens = "doc-object" in classes
             self._divs.append(opens)
