@@ -18,7 +18,7 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # two workers s
 # Most of a test's time went into optimising programs that run once. JAXDYN_TEST_OPTIMISED=1 runs them as users do; the
 # stage of examples in .ci/run and the benchmarks always do. XLA aborts on flags that it does not know.
 if os.environ.get("JAXDYN_TEST_OPTIMISED", "0") == "0":
-    quick = ["--xla_backend_optimization_level=0"]
+    quick = ["--xla_backend_optimization_level=0", "--xla_cpu_parallel_codegen_split_count=1"]
     if importlib.metadata.version("jaxlib").startswith("0.10."):
         quick.append("--xla_cpu_use_fusion_emitters=false")
     given = os.environ.get("XLA_FLAGS", "")

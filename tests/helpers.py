@@ -154,9 +154,6 @@ def directions(arguments, seed=6):
     return names, jax.tree.unflatten(structure, [jnp.asarray(x) for x in stacked])
 
 
-# a case that repeats others and takes long; the whole run leaves it out too
-ON_DEMAND = (pytest.mark.thorough, pytest.mark.exhaustive)
-
 # compile a function that runs once: the compiler need not try hard
 once = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 

@@ -95,7 +95,7 @@ def test_parts_are_merged_saved_and_gone_on_from(long_run, tmp_path):
         merge_factors(first, first._replace(r=first.r[:, :5, :5]))
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_single_precision_refined_is_double_precision(long_run, soon):
     chain, x, tau, _ = long_run
     chunks = list(cut(x, tau, 5000))
@@ -139,8 +139,8 @@ def test_bad_samples_are_named(long_run):
         accumulate_stream(ALL, chain, [few], start=other)
 
 
-@pytest.mark.exhaustive
-@pytest.mark.thorough
+@pytest.mark.nightly
+@pytest.mark.ci
 def test_a_tree():
     chain = random_chain(4, seed=3)
     chain = dataclasses.replace(chain, topology=dataclasses.replace(chain.topology, parents=(-1, 0, 0, 2)))

@@ -10,7 +10,6 @@ import pytest
 import jaxdyn
 from closed_loops import acceleration, along, disturbed, runge_kutta, wave
 from helpers import (
-    ON_DEMAND,
     mechanism_state,
     once,
     random_chain,
@@ -64,8 +63,7 @@ def closed_loop(controller, truth, model, reference):
     return rate
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_the_product_with_the_regressor_without_the_regressor():
     chain = random_chain(4, 2)
     q, v, a = random_state(4, 1)
@@ -79,8 +77,7 @@ def test_the_product_with_the_regressor_without_the_regressor():
     assert relative(*both(q, v, v_ref, a, s)) < 1e-13
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_the_product_on_a_mechanism_in_batches_and_its_derivative():
     chain = random_mechanism(1)
     q, v, a = mechanism_state(chain, 1)
@@ -98,8 +95,8 @@ def test_the_product_on_a_mechanism_in_batches_and_its_derivative():
         assert relative(got, expected) < 1e-12
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("law", ["natural", pytest.param("euclidean", marks=pytest.mark.exhaustive)])
+@pytest.mark.ci
+@pytest.mark.parametrize("law", ["natural", pytest.param("euclidean", marks=pytest.mark.nightly)])
 def test_the_lyapunov_function_changes_at_the_rate_of_the_damping_alone(law):
     """dV/dt = -s . K s to rounding at a random state, the model wrong in every parameter, friction and armature adapted too."""
     truth = random_chain(3, 7)
@@ -141,7 +138,7 @@ def elbow(theta, q, v):
     return mass, coriolis, np.array([d * c1 + e * c12, e * c12])
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_the_elbow_arm_against_its_closed_form():
     """The law of Slotine & Li in the arm's five parameters, plant and all in NumPy, beside ours in twenty."""
     truth = jaxdyn.textbook.planar_elbow(m1=1.3, m2=0.9, l1=0.8)
@@ -187,7 +184,7 @@ def test_the_elbow_arm_against_its_closed_form():
     assert relative(got, np.array(expected)) < 1e-9
 
 
-@pytest.mark.parametrize("kind", ["float64", pytest.param("float32", marks=ON_DEMAND)])
+@pytest.mark.parametrize("kind", ["float64", pytest.param("float32", marks=pytest.mark.nightly)])
 def test_estimates_stay_possible_bodies_however_violent_the_gradient(kind):
     rng = np.random.default_rng(1)
     dtype = jnp.dtype(kind)
@@ -226,8 +223,7 @@ def simulated(controller, truth, model, reference, dt, steps, watch):
     return runge_kutta(closed_loop(controller, truth, model, reference), first, dt, steps, watch)
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 @pytest.mark.parametrize("law", ["natural", "euclidean"])
 def test_a_panda_of_other_masses_is_tracked(law):
     """Every mass wrong by up to a quarter and 2 kg in the hand: V never increases, the error goes, bodies stay possible."""
@@ -257,8 +253,7 @@ def test_a_panda_of_other_masses_is_tracked(law):
         assert least.min() > 0
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_friction_and_a_payload_are_learnt_by_the_sampled_controller():
     """One link adapted, friction of all joints, 1 kHz: the error fades and the load that the motion excites is found."""
     model = dataclasses.replace(
@@ -302,8 +297,7 @@ def test_friction_and_a_payload_are_learnt_by_the_sampled_controller():
     np.testing.assert_array_equal(last.inertia[0], model.inertia[0])
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_leakage_draws_estimates_back():
     rng = np.random.default_rng(3)
     pi = jnp.asarray(np.array([random_inertia(rng), random_inertia(rng)]))

@@ -148,8 +148,8 @@ def test_base_parameters_of_the_planar_elbow_by_name():
     [
         (robots.panda, (), 43),
         (robots.panda, FRICTION, 64),
-        pytest.param(robots.ur10, (), 36, marks=pytest.mark.thorough),
-        pytest.param(robots.ur10, ("armature",), 40, marks=pytest.mark.thorough),
+        pytest.param(robots.ur10, (), 36, marks=pytest.mark.ci),
+        pytest.param(robots.ur10, ("armature",), 40, marks=pytest.mark.ci),
         (robots.ur10, ("armature", *FRICTION), 58),
     ],
 )

@@ -43,7 +43,7 @@ on_demand = pytest.mark.skipif(
 )
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_a_part_runs(tmp_path):
     pytest.importorskip("pinocchio")
     arguments = ["--precisions", "float64", "--quantities", "gravity"]
@@ -55,8 +55,7 @@ def test_a_part_runs(tmp_path):
             assert r["error"] < 1e-12 and r["operations"] > 100 and r["bytes"] == 2 * 7 * 8 and 0 < r["floor"] < 1e-6
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_the_part_of_identification(tmp_path):
     pytest.importorskip("pinocchio")
     records = check(tmp_path, ["identification"], "--samples", "20000")["identification"]
@@ -77,8 +76,7 @@ def test_all_parts_run(tmp_path):
         assert (tmp_path / picture).stat().st_size > 10_000
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_without_pinocchio_results_are_compared_with_our_own(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['pinocchio'] = None\n")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])

@@ -104,7 +104,7 @@ def state():
     return tuple(jnp.asarray(x) for x in (q, rng.normal(size=10), rng.normal(size=10) * 2))
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_the_two_forms_are_the_same_robot():
     q, v, a = state()
     free, free_v, free_a = floating_state(q, v, a)
@@ -149,8 +149,7 @@ def test_reaction_and_zero_moment_point_by_the_sums_over_links(name):
         assert relative(zmp, np.array(moments) / lifting.sum()) < TOLERANCE
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_the_floating_tree_gives_the_same_wrench():
     q, v, a = state()
     free, free_v, free_a = floating_state(q, v, a)
@@ -217,7 +216,7 @@ def test_a_push_is_carried_by_the_ground():
     assert relative(free - pushed, to_world @ push[4]) < TOLERANCE
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_derivatives_and_types():
     chain, rng = jaxdyn.textbook.planar_elbow(gravity=9.7), np.random.default_rng(2)
     arguments = (chain.inertia, *random_state(2, 4), jnp.ones((2, 6)))

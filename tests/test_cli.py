@@ -86,8 +86,7 @@ def test_results_are_written_and_summed_up(files, tmp_path, capsys):
     assert "run.csv" in report and "other.csv" in report and "Identification of arm" in report
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive  # the main job, which every whole run does on its own
+@pytest.mark.nightly  # the main job, which every whole run does on its own
 def test_without_arguments_an_example_is_identified(tmp_path, capsys):
     assert main(["identify", "--out", str(tmp_path / "out")]) == 0
     shown, _ = capsys.readouterr()
@@ -98,8 +97,7 @@ def test_without_arguments_an_example_is_identified(tmp_path, capsys):
     assert load(tmp_path / "out" / "identified.urdf", allow_nonphysical=True).n == 7
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_quiet_says_nothing(files, tmp_path, capsys):
     assert main(arguments(files, tmp_path / "out", "--quiet")) == 0
     assert capsys.readouterr() == ("", "")

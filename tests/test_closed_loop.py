@@ -57,8 +57,7 @@ def planar_arm(**leaves):
     return from_dh(**table, inertia=[link, link], **{**given, **leaves})
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_sensitivities_of_one_state_are_those_of_differences():
     arm = known_arm()
     columns = Columns(("viscous", "armature"), (coupled_drive(2, 3, velocity=0.1),))
@@ -135,7 +134,7 @@ def planar():
     return arm, base, following(motion, drive_gains(arm, 40.0), 6.0, 2e-3, every=2)
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_the_loop_moves_as_another_integrator_says(planar):
     arm, _, loop = planar
     short = dataclasses.replace(loop, **{k: getattr(loop, k)[:101] for k in ("q", "qd", "qdd")}, every=1)
@@ -155,8 +154,8 @@ def test_the_loop_moves_as_another_integrator_says(planar):
     assert np.abs(np.asarray(exact.q) - np.asarray(loop.q)[::2]).max() < 2e-3
 
 
-@pytest.mark.exhaustive
-@pytest.mark.thorough
+@pytest.mark.nightly
+@pytest.mark.ci
 def test_estimators_that_simulate_recover_the_truth_and_say_how_well(planar):
     arm, base, loop = planar
     truth = base.matrix @ prior_parameters(arm, SMOOTH)
@@ -174,8 +173,7 @@ def test_estimators_that_simulate_recover_the_truth_and_say_how_well(planar):
             assert found.simulations >= found.iterations and np.abs(found.values - truth).max() < 0.05
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_instruments_take_away_the_bias_that_noisy_velocities_give_least_squares(planar):
     """Noise of 3e-4 rad at the encoders, hardly filtered: 20 logs."""
     arm, base, loop = planar
@@ -197,8 +195,8 @@ def test_instruments_take_away_the_bias_that_noisy_velocities_give_least_squares
     assert size["IV"] < 0.01 < 0.9 < size["OLS"]
 
 
-@pytest.mark.exhaustive
-@pytest.mark.thorough
+@pytest.mark.nightly
+@pytest.mark.ci
 def test_a_log_without_its_controller_is_tracked(planar):
     arm, base, loop = planar
     truth = base.matrix @ prior_parameters(arm, SMOOTH)
@@ -215,8 +213,8 @@ def test_a_log_without_its_controller_is_tracked(planar):
         tracking(broken)
 
 
-@pytest.mark.exhaustive
-@pytest.mark.thorough
+@pytest.mark.nightly
+@pytest.mark.ci
 def test_with_parameters_and_without_the_motion_is_one(planar):
     arm, _, loop = planar
     p = prior_parameters(arm, SMOOTH)

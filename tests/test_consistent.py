@@ -152,8 +152,8 @@ def test_confidence_intervals_hold_the_truth(arm):
     assert 0.935 < inside < 0.965 and np.mean(np.array(z) < 1, axis=0).min() > 0.55
 
 
-@pytest.mark.exhaustive
-@pytest.mark.thorough
+@pytest.mark.nightly
+@pytest.mark.ci
 def test_confidence_intervals_of_consistent_estimates_hold_the_truth(arm):
     _, base, _, truth, _ = arm
     expected = base.matrix @ truth
@@ -271,7 +271,7 @@ def test_bodies_without_thickness_get_some():
     assert names == () and np.array_equal(same.inertia, [own, own])
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_a_panda_is_identified_in_less_than_a_second():
     """70 parameters of 4 s at 500 Hz with torque noise of 0.05 N m: as accurate as least squares, once compiled."""
     truth = robots.panda()

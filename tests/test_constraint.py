@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxdyn
-from helpers import ON_DEMAND, derivatives, directions, once, random_chain, random_inertia, relative
+from helpers import derivatives, directions, once, random_chain, random_inertia, relative
 from jaxdyn import linkages
 from jaxdyn.dynamics.constraint import constraint_terms
 from jaxdyn.model.configuration import integrate, random_configuration
@@ -73,7 +73,7 @@ def everything(chain, constraint, q, w, tau, name):
     return jax.lax.map(lambda state: single(*state), (q, w, tau))
 
 
-@pytest.mark.parametrize("name", [pytest.param("five_bar", marks=ON_DEMAND), "four_bar"])
+@pytest.mark.parametrize("name", [pytest.param("five_bar", marks=pytest.mark.nightly), "four_bar"])
 def test_linkages_equal_their_closed_forms(name):
     build, sizes, closed_form, angles = SYSTEMS[name]
     chain, constraint = build(**BODIES, **sizes)
@@ -99,7 +99,7 @@ def test_linkages_equal_their_closed_forms(name):
     assert (full.rank == 2).all() and not full.redundant.any() and full.consistent.all() and full.residual.max() < 1e-11
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_five_bar_decouples():
     m3, m4, l1, l2, c4 = 1.3, 0.9, 0.8, 0.35, 0.4
     sizes = {**FIVE_BAR, "com_distances": (0.3, 0.15, m4 * l1 * c4 / (m3 * l2), c4)}
@@ -166,7 +166,7 @@ def two_routes(chain, constraints, q, qd, tau, gains):
     return routes, jaxdyn.constrained_forward_dynamics(chain, constraints, q, qd, tau, None, gains)
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_weld_and_loop_against_pinocchio():
     pin = pytest.importorskip("pinocchio")
     chain, constraints, q, qd, tau = closed_arm()
@@ -236,8 +236,8 @@ def floating_pair():
     return floating, fixed, q, base
 
 
-@pytest.mark.exhaustive
-@pytest.mark.thorough
+@pytest.mark.nightly
+@pytest.mark.ci
 def test_held_floating_base_is_a_fixed_base():
     floating, fixed, q, base = floating_pair()
     hold = jaxdyn.pose_constraint("link6", other_pose=base)
@@ -342,7 +342,7 @@ def energy_change(chain, constraint, q, qd, dt, chunks):
     return float(np.max(changes)), float(np.max(drifts))
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_no_drift_over_ten_seconds_and_energy_to_the_order():
     chain, constraint, q, qd, _ = closed_five_bar()
     change, drift = energy_change(chain, constraint, q, qd, 1e-3, 100)
@@ -358,7 +358,7 @@ def stretched(chain, q, x):
     return jnp.stack([u, x * u])
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_derivatives():
     chain, constraint, q, qd, tau = closed_five_bar()
     rng = np.random.default_rng(2)
@@ -387,7 +387,7 @@ def test_derivatives():
         assert abs(reverse[k] - forward[k] @ cotangent) < 1e-11 * scale * np.abs(cotangent).sum(), name
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_float32():
     chain, constraint, q, qd, tau = closed_five_bar()
     half = lambda tree: jax.tree.map(lambda x: x.astype(jnp.float32), tree)

@@ -69,8 +69,7 @@ def test_computed_torque_gives_the_numbers_of_modern_robotics():
             np.testing.assert_allclose(got, [133.00525246, -29.94223324, -3.03276856], atol=1e-8)
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_the_error_under_computed_torque_is_a_linear_oscillator():
     """Friction, springs and all: at random states, and over a second against the oscillator's closed form."""
     chain = dataclasses.replace(random_chain(3, 4), coulomb_velocity=jnp.full(3, 0.5))
@@ -100,8 +99,7 @@ def test_the_error_under_computed_torque_is_a_linear_oscillator():
     assert np.abs(at[0] - positions - exact).max() < 1e-7
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_gravity_compensation_and_pd_lose_energy_at_the_rate_of_their_damping():
     chain = random_chain(3, 5)
     q, v, goal = random_state(3, 2)
@@ -119,7 +117,7 @@ def test_gravity_compensation_and_pd_lose_energy_at_the_rate_of_their_damping():
     assert np.abs(run(q, v)).max() < 1e-10
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_pd_with_gravity_brings_a_panda_to_its_goal():
     """From far away: V never increases, and the arm arrives."""
     panda = jaxdyn.robots.panda()
@@ -146,8 +144,7 @@ def test_pd_with_gravity_brings_a_panda_to_its_goal():
     assert np.abs(error[-1]).max() < 1e-4 and np.abs(speed[-1]).max() < 1e-3
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_computed_torque_on_a_panda_of_other_masses():
     """It settles where M_hat Kp e = g - g_hat, and at the goal with integral action."""
     model = jaxdyn.robots.panda()
@@ -172,8 +169,7 @@ def test_computed_torque_on_a_panda_of_other_masses():
     assert np.abs(run(200.0)[0]).max() < 1e-6
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_gains_about_a_quaternion_lose_energy_too():
     chain = random_mechanism(3, free=False)
     q, v, _ = mechanism_state(chain, 1)
@@ -189,8 +185,7 @@ def test_gains_about_a_quaternion_lose_energy_too():
     assert abs(run(q, v)) < 1e-10
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_the_momentum_s_drift():
     chain = random_chain(4, 6)
     q, v, _ = random_state(4, 3)
@@ -204,8 +199,7 @@ def test_the_momentum_s_drift():
     assert relative(got, expected) < 1e-12
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_accelerations_of_frames():
     chain = random_mechanism(4)
     q, v, a = mechanism_state(chain, 3)
@@ -234,7 +228,7 @@ def watched(chain, observer, start, torque, external, dt, steps):
     )
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_the_observer_of_a_robot_that_stands_still_filters_the_push_and_recovers_from_a_bad_sample():
     chain, q, v, dt = jaxdyn.textbook.pendulum(2), jnp.array([0.4, -0.9]), jnp.zeros(2), 1e-2
     push, gain = jnp.array([1.5, -0.7]), jnp.array([20.0, 60.0])
@@ -251,8 +245,7 @@ def test_the_observer_of_a_robot_that_stands_still_filters_the_push_and_recovers
         assert relative(update(state, holding).residual, -push * jnp.expm1(-gain * dt)) < 1e-12
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_the_residual_is_the_external_torque_through_a_first_order_filter():
     chain = dataclasses.replace(jaxdyn.textbook.pendulum(2, damping=0.2), armature=jnp.full(2, 0.1))
     pushed, dt, begin = np.array([1.5, -0.7]), 1e-3, 0.1
@@ -272,8 +265,7 @@ def test_the_residual_is_the_external_torque_through_a_first_order_filter():
     np.testing.assert_allclose(jaxdyn.collision_threshold(motion.state[0].residual), 1.5 * np.abs(residual).max(0))
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_a_rollout_without_memory_is_a_rollout():
     chain = jaxdyn.textbook.pendulum(2, damping=0.1)
     q, v, _ = random_state(2, 5)
@@ -320,7 +312,7 @@ def everything(chain, q, v):
     return out
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_types_follow_the_inputs():
     """In single precision nothing turns double; what is traced is not compiled here."""
     single = jax.tree.map(lambda x: x.astype(jnp.float32), (random_chain(3, 9), *random_state(3, 6)[:2]))
@@ -334,8 +326,7 @@ def numbers(out):
     return [x for x in jax.tree.leaves(out) if jnp.issubdtype(x.dtype, jnp.floating)]
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_single_precision():
     chain, q, v = random_chain(7, 9, "revolute"), *random_state(7, 2)[:2]
     run = once(lambda q, v, chain: numbers(everything(chain, q, v)))
@@ -344,8 +335,7 @@ def test_single_precision():
         assert x.dtype == jnp.float32 and relative(x, y) < 2e-2
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_batches_and_derivatives():
     chain, q, v = random_chain(7, 9, "revolute"), *random_state(7, 2)[:2]
     adaptive = jaxdyn.AdaptiveControl(2.0, 3.0)
@@ -365,8 +355,7 @@ def test_batches_and_derivatives():
     assert relative(slope @ v, (several[2] - several[0]) / 2e-5) < 1e-6
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_every_transform_of_every_controller_keeps_the_type():
     """Batches, forward and backward derivatives in single precision, traced as for compilation but not compiled."""
 

@@ -14,7 +14,7 @@ import pytest
 
 import jaxdyn
 from data_paths import ROOT
-from helpers import ON_DEMAND, mechanism_state, random_chain, random_mechanism, random_state, relative
+from helpers import mechanism_state, random_chain, random_mechanism, random_state, relative
 from jaxdyn.deployment import archive, load
 
 pytest.importorskip("flatbuffers")
@@ -55,7 +55,7 @@ def gravity(tmp_path_factory):
 def slow(*names):
     often = (*names, "forward_dynamics")
     return [
-        pytest.param(name, marks=() if name in names else ON_DEMAND[:1] if name in often else ON_DEMAND)
+        pytest.param(name, marks=() if name in names else pytest.mark.ci if name in often else pytest.mark.nightly)
         for name in FUNCTIONS
     ]
 
@@ -88,7 +88,7 @@ def test_batches_of_any_size(name, tmp_path):
         assert all(len(x) == size for x in jax.tree.leaves(out))
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_floating_tree(tmp_path):
     chain = random_mechanism(coupled=False)
     state = mechanism_state(chain)
@@ -99,7 +99,7 @@ def test_floating_tree(tmp_path):
     close(loaded(*state), jax.jit(jaxdyn.inverse_dynamics)(chain, *state))
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_in_float32(tmp_path):
     chain = jax.tree.map(lambda x: x.astype(jnp.float32), CHAIN)
     q = np.asarray(STATE[0], np.float32)
@@ -110,7 +110,7 @@ def test_in_float32(tmp_path):
     close(out, jax.jit(jaxdyn.gravity_force)(chain, jnp.asarray(q)), 1e-5)
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_derivatives(gravity, tmp_path):
     jaxdyn.export_function(jaxdyn.gravity_force, CHAIN, STATE[0], path=tmp_path / "f", vjp_order=1)
     loaded = jaxdyn.load_exported(tmp_path / "f")

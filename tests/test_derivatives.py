@@ -9,7 +9,7 @@ import pinocchio as pin
 import pytest
 
 import jaxdyn
-from helpers import ON_DEMAND, mechanism_state, once, random_chain, random_mechanism, random_state, relative
+from helpers import mechanism_state, once, random_chain, random_mechanism, random_state, relative
 from jaxdyn.dynamics import coordinates
 from jaxdyn.dynamics.mass_matrix_inverse import inverse_of_mass_matrix
 from jaxdyn.dynamics.newton_euler import newton_euler
@@ -40,7 +40,7 @@ def along(chain, function, q, *others):
 
 @pytest.mark.parametrize(
     "name",
-    ["serial", *(pytest.param(x, marks=ON_DEMAND) for x in ("spherical", "free"))],
+    ["serial", *(pytest.param(x, marks=pytest.mark.nightly) for x in ("spherical", "free"))],
 )
 def test_inverse_dynamics_derivatives_equal_automatic_differentiation_of_the_recursion(name):
     chain, (q, qd, qdd), wrenches = problem(name)
@@ -61,8 +61,8 @@ def plain(chain, q, qd, qdd, wrenches):
     return coordinates.generalised_force(chain, torques + chain.armature * spins + rotors)
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", ["serial", pytest.param("free", marks=pytest.mark.exhaustive)])
+@pytest.mark.ci
+@pytest.mark.parametrize("name", ["serial", pytest.param("free", marks=pytest.mark.nightly)])
 def test_forward_dynamics_derivatives_equal_automatic_differentiation_of_articulated_bodies(name):
     chain, (q, qd, tau), wrenches = problem(name)
     closed = jax.jit(jaxdyn.forward_dynamics_derivatives)(chain, q, qd, tau, wrenches)
@@ -71,7 +71,7 @@ def test_forward_dynamics_derivatives_equal_automatic_differentiation_of_articul
         assert relative(x, y) < 1e-11
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_forward_dynamics_derivatives_of_a_coupled_robot():
     chain, (q, qd, tau), _ = problem("free and coupled")
     closed = jax.jit(jaxdyn.forward_dynamics_derivatives)(chain, q, qd, tau)
@@ -103,7 +103,7 @@ def test_derivatives_equal_pinocchios():
             assert relative(got[i], np.array(reference)) < 1e-11
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_parameters_are_the_regressor_and_its_accelerations():
     chain, (q, qd, x), _ = problem("serial")
     inverse = jaxdyn.inverse_dynamics_derivatives(chain, q, qd, x, parameters=True)
@@ -131,8 +131,8 @@ def test_gradients_of_one_state_and_of_a_compiled_batch_are_the_closed_forms():
         assert relative(got, matrices[1]) < 1e-13
 
 
-@pytest.mark.exhaustive
-@pytest.mark.thorough
+@pytest.mark.nightly
+@pytest.mark.ci
 def test_long_chains_differentiate_the_recursion():
     chain = random_chain(DENSE + 1)
     q, qd, qdd = random_state(chain.n)
@@ -141,8 +141,8 @@ def test_long_chains_differentiate_the_recursion():
     assert relative(gradient, closed) < 1e-11
 
 
-@pytest.mark.exhaustive
-@pytest.mark.thorough
+@pytest.mark.nightly
+@pytest.mark.ci
 def test_second_derivatives_of_inverse_dynamics():
     chain = random_chain(3)
     q, qd, qdd = random_state(3)
@@ -152,7 +152,7 @@ def test_second_derivatives_of_inverse_dynamics():
     assert relative(got, reference) < 1e-12
 
 
-@pytest.mark.parametrize("n", [1, 4, pytest.param(30, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("n", [1, 4, pytest.param(30, marks=pytest.mark.ci)])
 def test_inverse_of_the_mass_matrix(n):
     chain = random_chain(n)
     q, qd, tau = random_state(n)

@@ -227,7 +227,7 @@ def test_geared_link_is_the_example_with_power_balance():
         textbook.geared_link(mass=1.0, com_distance=1.0, link_inertia=0.5)
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_gradient_with_respect_to_the_gear_ratio():
     chain, (q, qd, tau) = textbook.geared_link(motor_damping=1e-3), state(1)
 

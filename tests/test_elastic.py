@@ -61,8 +61,8 @@ def energies(chain, elastic, q, theta, qd, thetad, tau_m):
     }
 
 
-@pytest.mark.exhaustive
-@pytest.mark.thorough
+@pytest.mark.nightly
+@pytest.mark.ci
 def test_two_mass_matrices_are_one_chain_of_links_and_rotors():
     chain = arm()
     elastic, s = drives(chain), state()
@@ -85,8 +85,7 @@ def test_two_mass_matrices_are_one_chain_of_links_and_rotors():
     assert double.topology.coordinate_names[N] == "joint1_motor" and double.nq == double.nv == 2 * N
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_elastic_joint_of_a_robot_with_a_spherical_joint_and_coupled_joints():
     ball = jaxdyn.make_chain(
         rotation=np.tile(np.eye(3), (5, 1, 1)),
@@ -145,7 +144,7 @@ def test_elastic_link_equals_a_rotor_that_carries_the_link():
     np.testing.assert_allclose(tau(chain), tau(serial), rtol=1e-12)
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_inverse_dynamics_gives_the_torques_that_make_the_motion():
     """Along q(t) = sum of sines: the rotors' motion and torques put into forward dynamics return qdd and thetadd."""
     chain = arm()
@@ -172,8 +171,7 @@ def test_damped_springs_have_no_inverse():
         jax.block_until_ready(inverse(chain, drives(chain), *state()))
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_stiff_joints_become_rigid_at_first_order():
     """Torques and motions differ from those of rigid joints with the armature J by a constant over K."""
     chain = dataclasses.replace(arm(), coulomb_friction=jnp.zeros(N), stribeck_friction=jnp.zeros(N))
@@ -197,7 +195,7 @@ def test_stiff_joints_become_rigid_at_first_order():
     np.testing.assert_allclose(np.array(errors[:-1]) / np.array(errors[1:]), 4, rtol=0.2)
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_derivatives_of_elastic_dynamics():
     """Forward, reverse and finite differences with respect to the drives, in the equivalent chain too; float32."""
     chain = arm()

@@ -87,7 +87,7 @@ def test_limits_come_from_the_chain_unless_given():
         motion_limits(chain, lower=1.0, upper=1.0)
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 @pytest.mark.parametrize("torque_rate", [np.inf, 300.0])
 def test_usage_of_limits_is_that_of_finite_differences(torque_rate):
     chain, motion = known_arm(), random_excitation(known_arm(), 4.0, 4, seed=1)
@@ -160,7 +160,7 @@ def check(chain, design, usage, limits, clearance=None):
     assert all(variance_ratio(design.quality, random) > 1.5 for random in design.random)
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_designs_hold_all_limits_and_beat_random_motions(monkeypatch):
     chain = known_arm()
     limits = motion_limits(chain, **LIMITS)
@@ -202,8 +202,8 @@ def test_designs_hold_all_limits_and_beat_random_motions(monkeypatch):
         optimal_excitation(chain, FourierSeries(4.0, 5), **{**settings, "limits": weak, "rounds": 1})
 
 
-@pytest.mark.exhaustive
-@pytest.mark.thorough
+@pytest.mark.nightly
+@pytest.mark.ci
 def test_splines_with_clearance_and_torque_rates():
     chain = known_arm()
     limits = motion_limits(chain, **LIMITS, torque_rate=[300.0, 300.0, 60.0], jerk=200.0)
@@ -235,8 +235,7 @@ PANDA = {
 }
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_panda_beside_its_published_motion(shared_data):
     chain = load(shared_data / "panda" / "panda_phat.urdf")
     columns = Columns(("viscous", "coulomb", "offset"))
@@ -252,7 +251,7 @@ def test_panda_beside_its_published_motion(shared_data):
     assert own.condition < published.condition and own.scaled_condition < published.scaled_condition / 2
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_command_line(tmp_path, capsys):
     model = tmp_path / "arm.urdf"
     link = '<link name="{}"><inertial><origin xyz="0.2 0 0.01"/><mass value="2"/>'

@@ -17,7 +17,7 @@ from jaxdyn.io.urdf import load
 
 GAINS = [14.87, 13.26, 11.13, 10.62, 11.03, 11.47]
 COLUMNS = Columns(("armature",))
-pytestmark = pytest.mark.thorough
+pytestmark = pytest.mark.ci
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def unfiltered(log, samples):
     return np.stack([np.interp(samples.t, log.t, column) for column in log.tau.T], axis=1)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_ur10e_predicts_another_run_in_motion_and_at_rest(ur10e):
     chain, base, read = ur10e
     training = ("train_20sec_8harm", "train_30sec_12harm", "train_40sec_12harm", "unloaded_15harm50sec")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import jaxdyn
-from helpers import ON_DEMAND, derivatives, directions, once, random_chain, relative
+from helpers import derivatives, directions, once, random_chain, relative
 from jaxdyn import robots
 
 N = 4  # "mixed" has one joint of every kind
@@ -83,7 +83,7 @@ OFTEN = {"jacobian", "coriolis_matrix", "regressor"}  # code of their own; the r
 def _marks(name: str) -> tuple:
     if name in ALWAYS:
         return ()
-    return (pytest.mark.thorough,) if name in OFTEN else ON_DEMAND
+    return (pytest.mark.ci if name in OFTEN else pytest.mark.nightly,)
 
 
 NAMES = [pytest.param(name, marks=_marks(name)) for name in FUNCTIONS]
@@ -124,10 +124,10 @@ def test_forward_reverse_and_finite_differences_agree(name):
             assert gap <= bound, f"{leaf}: reverse mode is off by {gap} of {scale}"
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 @pytest.mark.xdist_group("forward dynamics")
-@pytest.mark.parametrize("state", [pytest.param("in motion", marks=pytest.mark.exhaustive), "straight at rest"])
-@pytest.mark.exhaustive
+@pytest.mark.parametrize("state", [pytest.param("in motion", marks=pytest.mark.nightly), "straight at rest"])
+@pytest.mark.nightly
 def test_derivatives_of_forward_dynamics_are_those_of_its_recursion(state):
     """The rule M^-1 (d tau - dID) against differentiating the articulated-body recursion, leaf by leaf."""
     _, _, *rule = all_derivatives("forward_dynamics", state)
@@ -152,8 +152,8 @@ def test_plain_compiled_and_batched_calls_agree(name):
     assert relative(batch[1], compiled(*other)) < 1e-13 or not np.any(batch[1])
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", [pytest.param("inverse_dynamics", marks=pytest.mark.exhaustive), "forward_dynamics"])
+@pytest.mark.ci
+@pytest.mark.parametrize("name", [pytest.param("inverse_dynamics", marks=pytest.mark.nightly), "forward_dynamics"])
 def test_derivatives_of_batches_are_batches_of_derivatives(name):
     f = flat(name)
     chain, *state = in_motion()
@@ -189,8 +189,7 @@ def filled(f, arguments):
     return of_variables
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_second_derivatives_of_forward_dynamics():
     """Symmetric in the two directions, the same in reverse mode, and what changes in the recursion's own first derivatives."""
     arguments = in_motion()
@@ -236,7 +235,7 @@ def test_results_have_the_type_of_the_arguments(name):
         assert leaf.dtype == jnp.float32
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_float32():
     """Errors of single precision, relative to the largest entry of the result in each state."""
     chain = robots.panda()

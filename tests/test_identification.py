@@ -204,7 +204,7 @@ def test_coupled_drive_columns(elbow):
             coupled_drive(*pair).matrix(elbow, jnp.zeros(2), jnp.zeros(2), jnp.zeros(2))
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_columns_of_ones_own_are_identified(elbow):
     spring = ExtraColumns(("k1", "k2"), ("N m/rad", "N m/rad"), lambda chain, q, qd, qdd: jnp.diag(q))
     log = synthetic_log(elbow, random_excitation(elbow, 8.0, 5, seed=2), None, 400.0, 0.0, 0.0)
@@ -306,7 +306,7 @@ print(json.dumps({
 """
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_single_precision_of_the_user_stays_and_does_not_reach_the_estimates(tmp_path):
     environment = {k: v for k, v in os.environ.items() if k != "JAX_ENABLE_X64"}
     environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1])])

@@ -124,8 +124,7 @@ def test_elimination_by_stages_solves_the_whole_system():
         assert_allclose(solve(jnp.asarray(rho)), expected, rtol=1e-6, atol=1e-8 * np.abs(expected).max())
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 @pytest.mark.parametrize("number", list(PROBLEMS))
 def test_textbook_problems(number):
     objective, x, equality, inequality, lower, upper, optimum = PROBLEMS[number]
@@ -141,8 +140,7 @@ def test_textbook_problems(number):
         assert found.cost <= peer.fun + 1e-6
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("objective", "equality", "inequality", "lower", "upper", "status"),
     [
@@ -167,8 +165,7 @@ def test_what_cannot_be_solved_is_said(objective, equality, inequality, lower, u
     assert jnp.isfinite(found.x).all()
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_where_no_multipliers_exist():
     """Hock & Schittkowski's problem 13: at the solution (1, 0) the gradients of what is active are opposite.
 
@@ -185,7 +182,7 @@ def test_where_no_multipliers_exist():
     assert found.inequality_multipliers[0] > 1e6
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_derivatives_of_a_program_are_those_of_solutions_again():
     """Active and idle inequalities and bounds, one of which moves, an equality, an unknown that is held; both modes."""
 

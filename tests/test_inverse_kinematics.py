@@ -47,7 +47,7 @@ def test_forward_kinematics_of_the_solution_is_the_pose_and_limits_are_held():
     assert found.message.startswith("63 of 64: converged; 1 of 64: no start arrived")
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_rotation_vectors():
     rng = np.random.default_rng(1)
     axes = rng.normal(size=(7, 3))
@@ -74,7 +74,7 @@ def test_bad_input_says_what_is_wrong():
         jaxdyn.inverse_kinematics(PANDA, target, "nothing")
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_the_books_example():
     screws = np.array([[0, 0, -1, 2, 0, 0], [0, 0, 0, 0, 1, 0], [0, 0, 1, 0, 0, 0.1]], float)  # in the tip's frame
     home = np.array([[-1, 0, 0, 0], [0, 1, 0, 6], [0, 0, -1, 2], [0, 0, 0, 1]], float)
@@ -94,7 +94,7 @@ def test_the_books_example():
     assert_allclose(again.q, expected, atol=1e-8)
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_parts_of_the_error_and_single_precision():
     targets = reachable(PANDA, 16, seed=3)[1]
     position = once(
@@ -115,7 +115,7 @@ def test_parts_of_the_error_and_single_precision():
     assert np.abs(found.error).max() < 2e-5
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_trees_with_quaternions_and_couplings():
     chain = random_mechanism(3)
     _, targets = reachable(chain, 4, seed=5, frame="tool")
@@ -128,7 +128,7 @@ def test_trees_with_quaternions_and_couplings():
     assert still.status[0] == jaxdyn.Status.NOT_FINITE and np.isfinite(still.q).all()
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_the_derivative_is_that_of_the_problem_solved_again():
     arm = jaxdyn.robots.ur5()
     q0 = jnp.array([0.3, -1.1, 1.4, -0.7, 1.2, 0.4])
@@ -151,8 +151,7 @@ def test_the_derivative_is_that_of_the_problem_solved_again():
     assert_allclose(reverse, difference @ jnp.arange(6.0), rtol=1e-5)
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_ten_thousand_poses_of_a_panda():
     _, targets = reachable(PANDA, 10_000, seed=42)
     many = jax.jit(lambda t: jax.lax.map(functools.partial(jaxdyn.inverse_kinematics, PANDA), t, batch_size=250))

@@ -40,7 +40,7 @@ def each(function, *arguments):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.thorough) for name in FUNCTIONS]
+    "name", [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.ci) for name in FUNCTIONS]
 )
 def test_a_batch_of_any_size_holds_the_results_of_its_states_in_order(name):
     function, used = FUNCTIONS[name]
@@ -60,13 +60,13 @@ def test_batches_of_batches():
     assert relative(mixed[2, 3], f(x[0, 2, 0], x[1, 0, 3], x[2, 2, 0])) < 1e-13
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 @pytest.mark.parametrize(
     "leaves",
     [
         ("inertia",),
         *(
-            pytest.param(x, marks=pytest.mark.exhaustive)
+            pytest.param(x, marks=pytest.mark.nightly)
             for x in (("rotation",), ("viscous_friction",), ("inertia", "translation", "screw", "armature"))
         ),
     ],
@@ -87,8 +87,7 @@ def test_robots_that_differ_in_a_batch(leaves):
         assert error(jax.tree.map(lambda y: y[3], got), function(fourth, *x[:used, 0])) < 1e-12
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_states_that_differ_in_one_argument_alone():
     q, qd, qdd = random_state(3)
     for function, used in FUNCTIONS.values():
@@ -100,8 +99,7 @@ def test_states_that_differ_in_one_argument_alone():
             assert error(jax.tree.map(lambda y: y[0], got), function(CHAIN, *(q, qd, qdd)[:used])) < 1e-12
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_robots_of_all_kinds_in_a_batch():
     for chain in (random_mechanism(3), random_mechanism(4, free=False)):
         keys = jax.random.split(jax.random.key(0), 70)
@@ -114,8 +112,7 @@ def test_robots_of_all_kinds_in_a_batch():
                 assert error(jax.tree.map(lambda y, i=i: y[i], got), one) < 1e-12
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_second_derivatives_of_a_batch_through_a_loop():
     """Values that are one for all directions, with tangents that are not: forward over reverse."""
     q, qd, _ = random_state(3)
@@ -151,8 +148,7 @@ def test_one_state_is_one_kernel():
         assert " while(" not in entry
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("n", "dtype"),
     [(1, jnp.float64), (12, jnp.float32), (35, jnp.float64), (35, jnp.float32), (70, jnp.float32)],

@@ -94,8 +94,7 @@ def computed(kind):
     return chain, *state, {k: np.asarray(x) for k, x in once(terms)(chain, *state).items()}
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["free, coupled", "floating"])
 def test_identities(kind):
     chain, _, v, a, x = computed(kind)
@@ -172,8 +171,7 @@ def test_pinocchio():
     assert relative(there(x["space_rate"]), angular_first(rate)) < 1e-12
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_a_coupling_restricts_the_free_mechanism():
     """M, C v and g of coupled joints are S^T (.) S of the same robot's without coupling."""
     chain = KINDS["free, coupled"]()
@@ -216,7 +214,7 @@ def torques_and_poses(chain, q, v, a):
     return jaxdyn.inverse_dynamics(chain, q, v, a), jaxdyn.crba(chain, q), jaxdyn.forward_kinematics(chain, q)
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_links_may_stand_in_any_order():
     """A tree whose parents are no depth-first order, against the same robot in such an order."""
     rng = np.random.default_rng(5)
@@ -302,8 +300,7 @@ GRADIENTS = {
 }
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["torques and poses", "step"])
 def test_gradients(name):
     """Forward = reverse = finite differences, in the state (quaternions too) and in every leaf of the model."""
@@ -340,7 +337,7 @@ def test_gradients(name):
     assert moved >= 5
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_batches_and_float32():
     chain = KINDS["free, coupled"]()
     states = [mechanism_state(chain, k) for k in range(3)]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxdyn
-from helpers import ON_DEMAND, once, relative
+from helpers import once, relative
 from jaxdyn import layouts
 from jaxdyn.dynamics.friction import passive_force, spring_energy
 from jaxdyn.model.configuration import integrate, neutral_configuration
@@ -106,7 +106,7 @@ def evaluate(chain, qpos, qvel, qacc):
     }
 
 
-@pytest.mark.parametrize("name", [pytest.param(x, marks=ON_DEMAND if x == "walker" else ()) for x in MODELS])
+@pytest.mark.parametrize("name", [pytest.param(x, marks=pytest.mark.nightly if x == "walker" else ()) for x in MODELS])
 def test_dynamics_are_mujocos(name):
     chain = jaxdyn.loads(MODELS[name])
     for seed in (1, 2):
@@ -269,7 +269,7 @@ def test_pinocchio_layout_of_ball_joints():
     assert relative(tau, pin.rnea(model, model.createData(), x, speed, rate)) < 1e-12
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_layouts_differentiate_and_batch():
     chain = jaxdyn.loads(WALKER)
     rng = np.random.default_rng(4)

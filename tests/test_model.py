@@ -87,7 +87,7 @@ def test_wrong_shapes_name_the_remedy():
     assert relative(torques[1], jaxdyn.inverse_dynamics(chain, q, qd, qdd)) < 1e-14
 
 
-@pytest.mark.parametrize("by_step", [pytest.param(False, marks=pytest.mark.thorough), True])
+@pytest.mark.parametrize("by_step", [pytest.param(False, marks=pytest.mark.ci), True])
 def test_rollouts_under_wrenches_are_repeated_steps(by_step):
     chain = random_chain(2)
     q, qd, _ = random_state(2)

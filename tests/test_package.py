@@ -150,7 +150,7 @@ def test_there_are_examples():
     assert EXAMPLES
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 @pytest.mark.examples
 @pytest.mark.parametrize("path", [pytest.param(path, id=path.name) for path in EXAMPLES])
 def test_example_runs(path, tmp_path):
@@ -159,7 +159,7 @@ def test_example_runs(path, tmp_path):
     assert done.stdout, f"{path.name} shows nothing"
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 @pytest.mark.examples
 @pytest.mark.parametrize("page", [pytest.param(page, id=page) for page in PAGES])
 def test_code_on_page_runs(page, tmp_path):

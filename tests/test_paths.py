@@ -41,7 +41,7 @@ def slider(mass=2.0):
     )
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_time_scalings_are_those_of_the_book():
     t = jnp.linspace(0, 2.5, 6)
     rng = np.random.default_rng(0)
@@ -68,7 +68,7 @@ def test_time_scalings_are_those_of_the_book():
     assert_allclose([s, sd, sdd], [[0, 0.5, 1], [0, 15 / 8 / 2.5, 0], [0, 0, 0]], atol=1e-12)
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 @pytest.mark.parametrize("motion", [jaxdyn.screw_motion, jaxdyn.cartesian_motion])
 def test_twists_are_the_derivatives_of_the_poses(motion):
     rng = np.random.default_rng(1)
@@ -81,7 +81,7 @@ def test_twists_are_the_derivatives_of_the_poses(motion):
     assert_allclose(rate.twist, here.acceleration, atol=1e-12)
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_a_mass_on_a_rail_in_closed_form():
     mass, force, way, top = 2.0, 5.0, 0.8, 0.9
     rail, limits = slider(mass), jnp.array([[-force, force]])
@@ -140,7 +140,7 @@ def test_the_timing_is_the_optimum_of_the_discrete_problem_and_holds_its_limits(
     assert_allclose(timing.tau, torque, atol=1e-9)
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_a_path_that_cannot_be_followed():
     lying = jnp.asarray(np.linspace([np.pi / 2, 0.0], [0.0, 0.0], 4))  # from upright to stretched out
     weak = jnp.array([[-9.0, 9.0], [-12.0, 12.0]])
@@ -152,7 +152,7 @@ def test_a_path_that_cannot_be_followed():
     assert fast.status == jaxdyn.Status.INFEASIBLE and fast.stuck_at == 0
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_a_spline_is_that_of_scipy():
     path = once(jaxdyn.spline_path)(WAYPOINTS)
     other = scipy.interpolate.CubicSpline(np.asarray(path.knots), np.asarray(WAYPOINTS), bc_type="natural")
@@ -179,7 +179,7 @@ def test_bad_input_says_what_is_wrong():
             call()
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_a_switch_by_integration_in_the_phase_plane():
     """A straight path with one switch: the two extremal curves integrated with scipy, and where they meet (Bobrow 1985)."""
     start, goal = jnp.array([0.2, 0.4]), jnp.array([1.0, -0.3])
@@ -211,7 +211,7 @@ def test_a_switch_by_integration_in_the_phase_plane():
     assert_allclose(np.asarray(timing.speed) ** 2, x[::5], atol=6e-3 * x.max())
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_limits_hold_between_the_points_and_friction_counts():
     robot = jaxdyn.robots.panda(viscous_friction=2.0, coulomb_friction=1.0)
     waypoints = jnp.array(
@@ -236,7 +236,7 @@ def test_limits_hold_between_the_points_and_friction_counts():
     assert_allclose(motion.q[-1], waypoints[-1], atol=1e-4)
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_the_duration_has_derivatives_and_batches():
     value = jax.jit(jax.vmap(jax.value_and_grad(lambda w: timed_duration(w))))
     rng = np.random.default_rng(4)
@@ -251,7 +251,7 @@ def timed_duration(waypoints):
     return jaxdyn.time_optimal_path(ARM, jaxdyn.spline_path(waypoints), torque_limits=TORQUES, points=61).duration
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_the_shortest_duration_of_a_scaling_reaches_a_limit():
     path = jaxdyn.spline_path(WAYPOINTS)
 

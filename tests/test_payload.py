@@ -98,7 +98,7 @@ def test_a_payload_at_a_named_frame(arm):
         identify_payload_on(arm, run(arm, body()), frame="hand")
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_what_a_planar_arm_cannot_weigh_is_not_invented():
     arm = textbook.planar_elbow()
     found = identify_payload_on(arm, run(arm, body(), 2), frame=arm.link_names[-1])
@@ -130,8 +130,8 @@ def test_friction_of_each_runs_own(arm):
         identify_payload(arm, *pair, friction=("coulomb",), own_friction=("viscous",))
 
 
-@pytest.mark.exhaustive
-@pytest.mark.thorough
+@pytest.mark.nightly
+@pytest.mark.ci
 def test_standard_deviations_of_payload_and_gains(arm):
     z, z_gains = [], []
     for seed in range(6):
@@ -146,8 +146,8 @@ def test_standard_deviations_of_payload_and_gains(arm):
         assert 0.5 < np.sqrt(np.mean(np.square(values))) < 1.4
 
 
-@pytest.mark.exhaustive
-@pytest.mark.thorough
+@pytest.mark.nightly
+@pytest.mark.ci
 def test_gains_equal_those_of_a_direct_fit(arm):
     """The same maximum likelihood by SciPy on the dense regressor."""
     pair = run(arm, None, 1, 0.2), run(arm, body(), 2, 0.2)
@@ -256,7 +256,7 @@ def test_diagnoses_name_what_is_wrong(arm):
     assert ("prior", arm.link_names[1:2]) in kinds(diagnose(impossible, good))
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_diagnosis_of_an_identification(arm):
     s = run(arm, None, 1, 0.05)
     result = identify(arm, Log(s.t, s.q, None, s.tau * [1, 1, -1]), position_cutoff=20.0)
@@ -304,8 +304,8 @@ def ur10e(shared_data):
     return load(folder / "ur10e_kinematics.urdf"), listed, read
 
 
-@pytest.mark.exhaustive
-@pytest.mark.thorough
+@pytest.mark.nightly
+@pytest.mark.ci
 def test_ur10e_gains_from_its_payload_weigh_it_again(ur10e):
     """2.805 kg; gains from one third of both runs give the mass from another within 3 %, and with other unloaded runs."""
     chain, listed, read = ur10e
@@ -334,8 +334,7 @@ def test_ur10e_gains_from_its_payload_weigh_it_again(ur10e):
             assert weighed.mass == pytest.approx(2.805, abs=3 * weighed.standard_deviations[0])
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_ur10e_delays_and_diagnoses(ur10e):
     chain, _, read = ur10e
     log = read("unloaded_15harm50sec")
@@ -347,8 +346,7 @@ def test_ur10e_delays_and_diagnoses(ur10e):
         assert [(f.kind, f.about) for f in diagnose(chain, turned)] == [("sign", (chain.joint_names[j],))]
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_a_wrist_gain_is_told_by_the_given_model_and_no_clean_run_is_blamed(ur10e, shared_data):
     chain, _, read = ur10e
     numbers = json.loads((shared_data / "ur10e" / "published_parameters.json").read_text())

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jaxdyn
-from helpers import ON_DEMAND, random_chain, relative
+from helpers import random_chain, relative
 from jaxdyn import robots
 from peer_models import anonymous, axis_offset, to_mjcf, to_pinocchio
 
@@ -155,7 +155,7 @@ def comparison(name: str):
 SOLVES = {"forward_dynamics", "aba", "mass_matrix_solve"}
 
 
-CASES = [pytest.param(x, marks=ON_DEMAND if x in {"ur5", "ur5e", "ur10", "xarm7"} else ()) for x in ROBOTS]
+CASES = [pytest.param(x, marks=pytest.mark.nightly if x in {"ur5", "ur5e", "ur10", "xarm7"} else ()) for x in ROBOTS]
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -73,7 +73,7 @@ def test_costs_of_rollouts_are_those_of_their_motions():
         assert_allclose(costed(one), costs[k], rtol=1e-12)
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_the_gain_found_is_that_of_the_riccati_equation(tmp_path):
     start, chains = Feedback(jnp.zeros((1, 2))), heavy(jnp.full(4, 2.0))
     found = jaxdyn.optimise_policy(start, REGULATOR, Q0, V0, chains, updates=400, **OPTIONS)
@@ -138,7 +138,7 @@ def closed_form(steps, x, p=None):
     return tau, 0.5 * (state @ weight @ state + DT * R[0, 0] * tau @ tau)
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_open_loop_descent_reaches_the_closed_form():
     problem = regulator(12)
     solution = jax.jit(lambda p: jaxdyn.solve_by_gradient(p, iterations=100, tolerance=1e-8))(problem)
@@ -150,8 +150,7 @@ def test_open_loop_descent_reaches_the_closed_form():
     assert float(solution.residuals.largest) <= 1e-8
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_limits_and_constraints_hold():
     goal = jaxdyn.StateConstraint(jnp.zeros(1), jnp.zeros(1))
     fast = jaxdyn.VelocityLimits(jnp.array([1.3]))
@@ -189,8 +188,7 @@ def constrained_cost(steps, x, torque, speed):
     return found.fun
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_free_duration_and_batches_and_bad_numbers():
     goal = jaxdyn.StateConstraint(jnp.zeros(1), jnp.zeros(1))
     limits = jnp.array([[-2.0, 2.0]])

@@ -52,7 +52,7 @@ def test_pinocchio_has_the_same_log_cholesky_parameters():
         np.testing.assert_allclose(matrix, other.toPseudoInertia().toMatrix(), rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_derivatives_both_ways_are_inverses():
     pi = to_pi(THETA)
     there = jax.vmap(jax.jacrev(log_cholesky_to_inertial_parameters))(THETA)

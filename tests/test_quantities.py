@@ -13,7 +13,7 @@ from jaxdyn.dynamics.friction import spring_force
 from jaxdyn.model import configuration
 from jaxdyn.model.chain import Coupling, Transmission
 
-pytestmark = [pytest.mark.thorough, pytest.mark.xdist_group("quantities")]  # one worker, which compiles once
+pytestmark = [pytest.mark.ci, pytest.mark.xdist_group("quantities")]  # one worker, which compiles once
 
 
 def make_mechanism(seed=3):
@@ -261,7 +261,7 @@ def test_operational_space(mechanism, routes):
     assert relative(got["Lambda"], back.T @ inertia @ back) < 1e-10
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_float32(mechanism, routes):
     single = jax.tree.map(lambda x: x.astype(jnp.float32), (mechanism, *state(mechanism)))
     for name, value in once(everything)(*single).items():

@@ -39,8 +39,7 @@ def task_forms(chain, q, v, damping):
     return jax.vmap(one)(q)
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_few_joints_and_singularities():
     """A planar arm of three joints reaches three directions, and stretched two."""
     rng, h = np.random.default_rng(1), 1e-4
@@ -92,8 +91,8 @@ def along_a_line(chain, arguments, direction, offsets):
     return jax.vmap(lambda s: jax.value_and_grad(total)(moved(s)))(offsets)
 
 
-@pytest.mark.exhaustive
-@pytest.mark.thorough
+@pytest.mark.nightly
+@pytest.mark.ci
 def test_gradients_at_a_straight_arm(arm):
     rng, h = np.random.default_rng(4), 3e-4
     arguments = (jnp.zeros(arm.n), *jnp.asarray(rng.normal(size=(3, arm.n))))
@@ -133,7 +132,7 @@ def lagrangian_rollout(chain, q, v, torques, dt):
     return qs[-1], p[0], p[-1], energies, jaxdyn.passivity_integral(chain, qs, torques)
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_trajectories_energy_and_work(arm):
     """Hamilton's and Lagrange's equations move alike; the work done is the energy gained, and more with friction."""
     zero, steps, dt = jnp.zeros(arm.n), 100, jnp.asarray(2e-3)
@@ -154,8 +153,8 @@ def test_trajectories_energy_and_work(arm):
     assert losses.max() > 1e-6
 
 
-@pytest.mark.exhaustive
-@pytest.mark.thorough
+@pytest.mark.nightly
+@pytest.mark.ci
 @pytest.mark.parametrize("limits", [(-np.pi, np.pi), (0.5, 2.0)])
 def test_mass_matrix_bounds(limits):
     """Of the elbow, whose mass matrix depends on one angle alone, inside and at its limits."""
@@ -181,7 +180,7 @@ def bounds_and_rate(chain):
     return jax.jvp(bounds, (chain.inertia,), (chain.inertia,))
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_moving_base_point(arm):
     """On a turned base, with coupled joints and a motor."""
     chain = dataclasses.replace(

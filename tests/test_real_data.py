@@ -77,8 +77,7 @@ def check_consistent_result(result, share=1.05):
         assert moments[0] > 1e-6 * moments[-1]
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_panda_is_predicted_better_than_before_by_bodies_that_can_exist(shared_data):
     """With filter, dry friction, springs and delays chosen by cross-validation on the first 70 %, which are fitted."""
     chain = load(shared_data / "panda" / "panda_kinematics.urdf")
@@ -123,8 +122,7 @@ print(code, *(peak or "0"), time.perf_counter() - start)
 """
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_panda_from_the_command_line_to_another_library(shared_data, panda, tmp_path, record_property):
     model, log = shared_data / "panda" / "panda_kinematics.urdf", shared_data / "panda" / "exciting_1.csv"
     options = ["identify", "--model", model, "--log", log, "--out", tmp_path, "--terms", ",".join(FRICTION), "--quiet"]
@@ -181,8 +179,7 @@ def test_ur10e_trained_on_one_run_predicts_another(ur10e):
     check_consistent_result(result)
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_ur10e_with_friction_chosen_by_cross_validation(ur10e):
     """Bodies that can exist, friction with memory and load, against torques behind the same 10 Hz low-pass."""
     chain, read = ur10e
@@ -206,8 +203,8 @@ def test_ur10e_log_with_garbage_is_refused_or_repaired(shared_data, ur10e):
     assert np.all(result.fitted[0].fit.relative_moving < [10, 5, 6, 8, 12, 12])
 
 
-@pytest.mark.exhaustive
-@pytest.mark.thorough
+@pytest.mark.nightly
+@pytest.mark.ci
 def test_ur10_is_fitted(shared_data):
     chain = load(shared_data / "ur10" / "ur10_kinematics.urdf")
     result = identify(chain, check_log(read_log(shared_data / "ur10" / "exciting.csv", 6), chain))

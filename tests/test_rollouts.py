@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jaxdyn
-from helpers import ON_DEMAND, mechanism_state, once, random_chain, random_mechanism, random_state, relative
+from helpers import mechanism_state, once, random_chain, random_mechanism, random_state, relative
 from jaxdyn import ModelError, textbook
 from jaxdyn.simulation.damping import with_implicit_friction
 from jaxdyn.simulation.march import level_sizes
@@ -40,7 +40,7 @@ def damped_equation(chain, q, qd, tau):
 
 @pytest.mark.parametrize(
     "robot",
-    ["serial", *(pytest.param(x, marks=ON_DEMAND) for x in ("coupled", "free"))],
+    ["serial", *(pytest.param(x, marks=pytest.mark.nightly) for x in ("coupled", "free"))],
 )
 def test_implicit_damping_solves_its_equation(robot):
     """(M + dt D) dqd = dt (tau - h - passive), D = d friction / d qd: trees with quaternions, couplings and motors too."""
@@ -135,7 +135,7 @@ def test_explicit_schemes_chatter_under_stiff_friction(method):
         assert np.ptp(qd[k]) > 0.4 * 1e-3 / INERTIA
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_an_arm_comes_to_rest_under_stiff_friction():
     """Seven joints, gravity compensated: at rest, where steps a quarter as long end too; explicit steps never rest."""
     arm = dry_friction(jaxdyn.robots.panda(), 2.0)
@@ -155,8 +155,8 @@ def test_an_arm_comes_to_rest_under_stiff_friction():
     assert np.abs(ends["implicit_damping", 1e-3][0] - ends["implicit_damping", 2.5e-4][0]).max() < 2e-3
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("dtype", [pytest.param(np.float32, marks=pytest.mark.exhaustive), np.float64])
+@pytest.mark.ci
+@pytest.mark.parametrize("dtype", [pytest.param(np.float32, marks=pytest.mark.nightly), np.float64])
 def test_derivatives_of_an_implicit_step(dtype):
     """Forward and reverse are the same and those of differences, also at rest; the type stays."""
     chain = jax.tree.map(lambda x: x.astype(dtype), dry_friction(textbook.pendulum(1), 0.5, 0.05))
@@ -192,10 +192,10 @@ def thinned(chain, controls, every, checkpoint):
     return f(controls), jax.grad(lambda u: sum((x[-1] ** 2).sum() for x in f(u)))(controls)
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("every", "checkpoint"),
-    [(7, 2), *(pytest.param(*x, marks=pytest.mark.exhaustive) for x in ((14, 1), (1, 3), (1, 2), (2, None)))],
+    [(7, 2), *(pytest.param(*x, marks=pytest.mark.nightly) for x in ((14, 1), (1, 3), (1, 2), (2, None)))],
 )
 def test_thinned_and_checkpointed_rollouts_are_the_plain_one(every, checkpoint):
     """States and derivatives; 14 steps do not fill levels of 3 or 4 turns."""
@@ -229,13 +229,13 @@ def memory_of_gradient(steps, checkpoint):
     return once(jax.grad(end)).lower(jnp.asarray(0.3)).compile().memory_analysis().temp_size_in_bytes
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_memory_of_a_checkpointed_gradient_grows_slower_than_the_horizon():
     assert memory_of_gradient(1000, 2) <= 3 * memory_of_gradient(100, 2)
 
 
-@pytest.mark.exhaustive
-@pytest.mark.thorough
+@pytest.mark.nightly
+@pytest.mark.ci
 def test_memory_of_gradients_by_levels():
     """10000 steps: everything stored, states alone, states of two levels, of three."""
     sizes = [memory_of_gradient(10000, checkpoint) for checkpoint in (None, 1, 2, 3)]
@@ -265,7 +265,7 @@ def test_a_hundred_thousand_steps_keep_their_energy():
     assert np.abs(energy - energy[0]).max() < 1e-9 and np.abs(velocities).max() > 0.1
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_constrained_rollouts_take_the_same_options():
     """A closed loop with dry friction: comes to rest by implicit damping; thinned and checkpointed it is the same."""
     chain, constraint = jaxdyn.linkages.four_bar()
@@ -303,8 +303,7 @@ def times_and_torques(nv):
     return jnp.linspace(0, 0.5, 6), jnp.asarray(np.random.default_rng(5).normal(size=(5, nv)))
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_adaptive_steps_end_where_small_ones_do():
     """Two links with friction under torques that jump, against rk4."""
     pytest.importorskip("diffrax")
@@ -342,8 +341,7 @@ def adaptive_and_fine(chain, q, qd, tau, steps):
     return found, fine
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_adaptive_steps_of_quaternions():
     """A body that tumbles and falls: as rk4 on the manifold; quaternions of unit length, momentum kept."""
     pytest.importorskip("diffrax")
@@ -354,8 +352,8 @@ def test_adaptive_steps_of_quaternions():
     np.testing.assert_allclose(np.linalg.norm(found.positions[:, 3:], axis=1), 1, rtol=1e-14)
 
 
-@pytest.mark.exhaustive
-@pytest.mark.thorough
+@pytest.mark.nightly
+@pytest.mark.ci
 def test_adaptive_steps_of_mechanisms():
     """Quaternions, a coupling and motors at once."""
     pytest.importorskip("diffrax")
@@ -365,8 +363,8 @@ def test_adaptive_steps_of_mechanisms():
     assert relative(found.positions, fine[0]) < 1e-5 and relative(found.velocities, fine[1]) < 1e-5
 
 
-@pytest.mark.exhaustive
-@pytest.mark.thorough
+@pytest.mark.nightly
+@pytest.mark.ci
 @pytest.mark.parametrize("robot", ["pendulum", "free"])
 def test_derivatives_of_adaptive_steps(robot):
     """Reverse, forward and differences, with respect to a policy's gain."""
@@ -388,8 +386,8 @@ def test_derivatives_of_adaptive_steps(robot):
     assert abs((values[0] - values[1]) / (2 * h) - forward) < 1e-6 * abs(forward)
 
 
-@pytest.mark.exhaustive
-@pytest.mark.thorough
+@pytest.mark.nightly
+@pytest.mark.ci
 def test_implicit_adaptive_steps_go_through_stiff_friction():
     diffrax = pytest.importorskip("diffrax")
     chain, times = level_link(), jnp.array([0.0, 1.0])
@@ -417,7 +415,7 @@ def test_errors_of_adaptive_rollouts(monkeypatch):
 # fleets
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_a_fleet_of_robots_with_parameters_of_their_own():
     """vmap over a chain whose leaves have one more axis: each robot moves as it does alone."""
     nominal = textbook.pendulum(2, damping=0.1)
@@ -436,8 +434,8 @@ def test_a_fleet_of_robots_with_parameters_of_their_own():
     assert relative(once(jax.vmap(roll))(jax.vmap(lighter)(scales)), alone) < 1e-12
 
 
-@pytest.mark.exhaustive
-@pytest.mark.thorough
+@pytest.mark.nightly
+@pytest.mark.ci
 def test_a_fleet_whose_robots_differ_in_some_leaves():
     nominal, start = textbook.pendulum(2, damping=0.1), jnp.array([0.5, -0.2])
 

@@ -42,7 +42,7 @@ def files(tmp_path_factory):
     return folder
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_runs_of_all_kinds_together(files):
     chain = known_arm()
     logs = [

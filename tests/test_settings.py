@@ -68,7 +68,7 @@ def test_springs_are_columns_with_a_leaf(arm, given):
         ExtraColumns(("a",), ("1",), extra.matrix, "stiffness", (1, 3))
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_springs_in_the_torques(arm, given):
     columns = Columns(extra=(joint_springs(arm, (1, 3)),))
     parameters = jnp.asarray(prior_parameters(arm, columns))
@@ -80,8 +80,7 @@ def test_springs_in_the_torques(arm, given):
     np.testing.assert_allclose(found, torque, rtol=1e-12)
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_chosen_settings_and_what_comes_of_them(arm, given, log):
     result = identify(given, log, settings="chosen", **FILTER)
     found = result.settings

@@ -81,7 +81,7 @@ def test_euler_steps_and_diagonal_costs_are_a_shorter_way_to_the_same_policy():
         assert_allclose(a * descent.slope + 0.5 * a**2 * descent.curvature, cost, rtol=1e-10)
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_diagonal_hessians_are_those_of_gauss_and_newton(monkeypatch):
     limits = (
         jaxdyn.PositionLimits(jnp.array([-0.3, -0.2]), jnp.array([0.4, 0.1])),
@@ -140,7 +140,7 @@ def linear_problem():
     return jaxdyn.OptimalControlProblem(robot, jnp.zeros(2), jnp.array([0.1, 0.0]), 20, 0.05, running, terminal)
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_a_linear_problem_takes_one_iteration():
     problem = linear_problem()
     solution = jax.jit(jaxdyn.solve_by_shooting)(problem)
@@ -171,7 +171,7 @@ def arm_problem(goal=(0.6, 0.4), limit=6.0, steps=25, **named):
 solve = functools.lru_cache(lambda **options: jax.jit(functools.partial(jaxdyn.solve_by_shooting, **options)))
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_torques_stay_within_their_limits():
     problem = arm_problem()
     solution = solve()(problem)
@@ -186,8 +186,7 @@ def test_torques_stay_within_their_limits():
     assert_allclose(tau, np.clip(tau - gradient, -6.0, 6.0), atol=1e-6)
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_a_batch_is_solved_as_its_problems_are():
     goals = jnp.array([[0.6, 0.4], [0.2, -0.3], [1.5, 0.0]])
     problem = arm_problem()
@@ -199,8 +198,7 @@ def test_a_batch_is_solved_as_its_problems_are():
     assert_allclose(batch.trajectory.tau[0], single.trajectory.tau, atol=1e-7)
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_a_guess_that_is_no_motion_is_made_one():
     problem = arm_problem()
     t = problem.dt * jnp.arange(26.0)
@@ -211,8 +209,7 @@ def test_a_guess_that_is_no_motion_is_made_one():
     assert_allclose(solution.trajectory.q, solve()(problem).trajectory.q, atol=1e-4)
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_constraints_hold_at_the_end_and_along_the_way():
     goal = jnp.array([0.6, 0.4])
     limits = jaxdyn.VelocityLimits(jnp.array([1.2, 1.2]))
@@ -227,8 +224,7 @@ def test_constraints_hold_at_the_end_and_along_the_way():
     assert np.asarray(solution.multipliers["constraints"]).max() > 0
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_derivatives_of_a_solution_are_those_of_solutions_nearby():
     problem = arm_problem()
     place = lambda p: (p.running[0].q, p.terminal[0].q, p.torque_limits, p.chain.inertia)
@@ -247,8 +243,7 @@ def test_derivatives_of_a_solution_are_those_of_solutions_nearby():
     assert_allclose(jacobian, differences, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_the_gradient_of_a_cost_under_constraints():
     end = jaxdyn.StateConstraint(jnp.array([0.6, 0.4]), jnp.zeros(2))
     problem = arm_problem(limit=30.0, terminal=(), terminal_constraints=(end,))
@@ -264,8 +259,7 @@ def test_the_gradient_of_a_cost_under_constraints():
     assert_allclose(jax.jit(jax.grad(cost))(goal), jnp.stack(differences), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_second_order_takes_fewer_iterations_to_the_same_motion():
     problem = arm_problem(goal=(1.5, 0.5))
     first, second = solve()(problem), solve(second_order=True)(problem)
@@ -274,8 +268,7 @@ def test_second_order_takes_fewer_iterations_to_the_same_motion():
     assert_allclose(second.cost, first.cost, rtol=1e-8)
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_a_shifted_solution_is_a_good_guess():
     problem = arm_problem(limit=30.0)
     solution = solve()(problem)
@@ -298,7 +291,7 @@ def test_what_cannot_be_posed_is_refused():
         jaxdyn.solve_by_shooting(problem, max_iterations=0)
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_what_cannot_be_solved_is_said():
     problem = arm_problem()
     lost = solve()(eqx.tree_at(lambda p: p.q0, problem, jnp.array([jnp.nan, 0.0])))
@@ -312,8 +305,7 @@ def test_what_cannot_be_solved_is_said():
         assert_allclose(stopped.trajectory.q, jaxdyn.held_still(problem).q)
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_an_end_out_of_reach_is_said_and_the_nearest_motion_returned():
     end = jaxdyn.StateConstraint(jnp.array([2.5, -2.0]), jnp.zeros(2))
     problem = arm_problem(limit=0.5, steps=10, terminal=(), terminal_constraints=(end,))
@@ -336,8 +328,7 @@ def least(problem, **options):
     return solution
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_rates_of_torques_and_scalars_cost():
     robot, start = jaxdyn.textbook.pendulum(damping=0.1), jnp.array([0.3])
     running = (
@@ -352,8 +343,7 @@ def test_rates_of_torques_and_scalars_cost():
     assert jump(smooth) < 0.5 * jump(least(rough))
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_a_ball_joint_turns_to_where_it_shall():
     inertia = np.zeros((3, 10))
     inertia[2] = [1.0, 0.0, 0.0, -0.3, 0.12, 0.0, 0.12, 0.0, 0.0, 0.02]
@@ -373,8 +363,7 @@ def test_a_ball_joint_turns_to_where_it_shall():
     assert float(jnp.abs(jaxdyn.difference(robot, goal, q[-1])).max()) < 0.05
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_single_precision_finds_the_same_motion():
     problem = arm_problem()
     single = jax.tree.map(lambda x: x.astype(jnp.float32) if eqx.is_inexact_array(x) else x, problem)
@@ -402,8 +391,7 @@ def swing_up(robot, limits, duration, steps):
     )
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("links", "limits", "second_order", "converged"),
     [(1, [2.0], False, 19), (2, [8.0, 8.0], True, 19), (2, [0.0, 8.0], False, 5)],

@@ -10,7 +10,7 @@ import pytest
 import scipy.integrate
 
 import jaxdyn
-from helpers import ON_DEMAND, derivatives, directions, linear_friction, once, random_chain, relative
+from helpers import derivatives, directions, linear_friction, once, random_chain, relative
 from jaxdyn import textbook
 from oracle import closed_form
 from peer_models import anonymous
@@ -46,7 +46,7 @@ def simulate(chain, q, qd, tau, dt, duration, method):
     ("method", "dt", "order"),
     [
         ("semi_implicit_euler", 4e-4, (0.7, 1.4)),
-        pytest.param("explicit_euler", 4e-4, (0.9, 1.2), marks=ON_DEMAND),
+        pytest.param("explicit_euler", 4e-4, (0.9, 1.2), marks=pytest.mark.nightly),
         ("rk4", 2e-2, (3.8, 5.2)),
     ],
 )
@@ -93,9 +93,9 @@ def exact_motion():
     ("method", "dt", "order"),
     [
         ("semi_implicit_euler", 1e-3, 1),
-        pytest.param("explicit_euler", 1e-3, 1, marks=ON_DEMAND),
+        pytest.param("explicit_euler", 1e-3, 1, marks=pytest.mark.nightly),
         ("rk4", 5e-3, 4),
-        pytest.param("implicit_damping", 1e-3, 1, marks=ON_DEMAND),
+        pytest.param("implicit_damping", 1e-3, 1, marks=pytest.mark.nightly),
     ],
 )
 def test_motion_converges_to_the_exact_one_at_the_order_of_the_method(method, dt, order):
@@ -122,7 +122,7 @@ def rolled(method):
     return once(functools.partial(jaxdyn.rollout, method=method))
 
 
-@pytest.mark.parametrize("method", [METHODS[0], *(pytest.param(x, marks=ON_DEMAND) for x in METHODS[1:])])
+@pytest.mark.parametrize("method", [METHODS[0], *(pytest.param(x, marks=pytest.mark.nightly) for x in METHODS[1:])])
 def test_a_rollout_is_repeated_steps(method):
     chain = random_chain(3, 22)
     rng = np.random.default_rng(22)
@@ -194,7 +194,7 @@ def final_state(chain, q, qd, controls, dt):
     return jnp.concatenate([positions[-1], velocities[-1]])
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_derivatives_through_a_rollout():
     """With respect to the initial state, all torques, the step and every leaf of the chain."""
     chain = random_chain(3, 26)

@@ -13,7 +13,7 @@ import pytest
 import sympy
 
 import jaxdyn
-from helpers import ON_DEMAND, once, random_chain, random_inertia, random_state, relative
+from helpers import once, random_chain, random_inertia, random_state, relative
 from jaxdyn import symbolic, textbook
 from jaxdyn.model.chain import Coupling, Transmission
 from jaxdyn.symbolic.constants import exact
@@ -87,7 +87,7 @@ def test_planar_2r_is_the_corrected_textbook_formula():
 
 
 LONG = {"planar_elbow", "pendulum_3dof"}
-CASES = [pytest.param(system, marks=ON_DEMAND if system in LONG else ()) for system in SYSTEMS]
+CASES = [pytest.param(system, marks=pytest.mark.nightly if system in LONG else ()) for system in SYSTEMS]
 
 
 @pytest.mark.parametrize("system", CASES)
@@ -157,7 +157,7 @@ def seed_coriolis_matrix(chain, q, qd):
     return total
 
 
-@pytest.mark.parametrize(("joints", "n"), [("mixed", 2), pytest.param("helical", 2, marks=ON_DEMAND)])
+@pytest.mark.parametrize(("joints", "n"), [("mixed", 2), pytest.param("helical", 2, marks=pytest.mark.nightly)])
 def test_random_chains(joints, n):
     chain, state = random_chain(n, 5, joints), random_state(n, 5)
     e = symbolic.derive(chain)
@@ -171,8 +171,7 @@ def test_random_chains(joints, n):
     assert relative(np.array(e.christoffel().subs(at).tolist(), float), reference["C"]) < TOLERANCE
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_it_is_the_coriolis_matrix_of_the_decomposition():
     rng, state = np.random.default_rng(5), random_state(3, 5)
     chain = jaxdyn.make_chain(
@@ -189,8 +188,7 @@ def test_it_is_the_coriolis_matrix_of_the_decomposition():
     assert relative(c, reference["C"]) > 1e-2
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_trees():
     rng = np.random.default_rng(2)
     chain = jaxdyn.make_chain(
@@ -206,7 +204,7 @@ def test_trees():
     assert e.M[1, 2] == 0 and not e.C[1, :].has(e.qd[2])
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_any_leaf_may_be_an_expression():
     angle, pitch, length, mass, rotor = sympy.symbols("angle pitch length mass rotor", positive=True)
     ca, sa = sympy.cos(angle), sympy.sin(angle)
@@ -237,8 +235,7 @@ def test_any_leaf_may_be_an_expression():
     check(evaluate(f, *arrays, values), reference)
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_geared_rotors_coupled_coordinates_and_a_tilted_base():
     """The remotely driven elbow of Spong, Hutchinson & Vidyasagar: absolute angles, on a wall, with motors behind gears."""
     chain, given = numerical("planar_elbow")[0], dict(symbolic.textbook_leaves("planar_elbow"))

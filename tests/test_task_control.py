@@ -41,8 +41,8 @@ def panda():
     return dataclasses.replace(jaxdyn.robots.panda(), viscous_friction=jnp.full(7, 0.3))
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("tasks", [("pose",), pytest.param(("position", "orientation"), marks=pytest.mark.exhaustive)])
+@pytest.mark.ci
+@pytest.mark.parametrize("tasks", [("pose",), pytest.param(("position", "orientation"), marks=pytest.mark.nightly)])
 def test_operational_space_control_accelerates_the_frame_as_wanted(panda, tasks):
     """For every half of the pose, with a posture torque that must not be seen."""
     q, v, tau_0 = state_of(panda)
@@ -68,8 +68,7 @@ def test_operational_space_control_accelerates_the_frame_as_wanted(panda, tasks)
         assert int(got.status) == jaxdyn.TaskStatus.REGULAR and 1e-3 < float(got.conditioning) <= 1
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_the_spring_s_wrench_is_the_gradient_of_its_energy():
     rng = np.random.default_rng(0)
     k = stiffness()
@@ -95,8 +94,7 @@ def test_the_spring_s_wrench_is_the_gradient_of_its_energy():
         assert relative(wrench, expected) < 1e-12, task
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_impedance_stores_the_energy_it_claims(panda):
     """dE/dt = -V~ . D V~ + V~ . F_ext, exactly, with any stiffness, a moving goal, motion in the null space and a posture."""
     q, v, tau_0 = state_of(panda, 2)
@@ -136,7 +134,7 @@ def test_impedance_stores_the_energy_it_claims(panda):
     assert float(simple) == pytest.approx(float(expected_simple), rel=1e-10)
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_a_frame_on_a_spring_is_passive_on_a_robot_of_other_masses():
     """dE/dt = -V . D V - v . D_q v - v . f with the true robot's kinetic energy, where neither has weight."""
     chain = random_chain(3, 5)
@@ -159,8 +157,7 @@ def test_a_frame_on_a_spring_is_passive_on_a_robot_of_other_masses():
     assert float(expected) < 0 and float(change) == pytest.approx(float(expected), rel=1e-9)
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_a_panda_on_a_spring_comes_to_rest(panda):
     """Pushed and let go: what it stores never increases, the frame comes home, and the damping is what was asked for."""
     q = state_of(panda, 3)[0]
@@ -192,7 +189,7 @@ def test_a_panda_on_a_spring_comes_to_rest(panda):
     assert relative(modal, np.diag(1.6 * np.sqrt(values))) < 1e-9
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_singular_tasks_are_damped_and_say_so():
     """A planar arm cannot move out of its plane, nor along itself when stretched: torques stay small, the status tells."""
     arm = jaxdyn.textbook.pendulum(3)
@@ -215,8 +212,7 @@ def test_singular_tasks_are_damped_and_say_so():
         task_rows("pitch")
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_a_panda_passes_through_a_singularity(panda):
     """Led along a line out of its reach and back: it stretches, is damped there alone, stays bounded and returns."""
     q = jnp.array([0.0, 0.4, 0.0, -1.6, 0.0, 2.0, 0.8])

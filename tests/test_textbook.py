@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jaxdyn
-from helpers import ON_DEMAND, relative
+from helpers import relative
 from jaxdyn.model import textbook
 
 TOLERANCE = 1e-12
@@ -158,7 +158,7 @@ def test_pendulum_3dof():
     near(jaxdyn.frame_pose(chain, jnp.zeros(3))[:3, 3], [0, 0, -l1 - l2])
 
 
-@pytest.mark.parametrize("n", [pytest.param(1, marks=ON_DEMAND), 2, pytest.param(5, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("n", [pytest.param(1, marks=pytest.mark.nightly), 2, pytest.param(5, marks=pytest.mark.ci)])
 def test_pendulum_of_n_links(n):
     rng = np.random.default_rng(n)
     m, ll = rng.uniform(0.5, 1.5, n), rng.uniform(0.2, 0.8, n)

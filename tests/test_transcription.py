@@ -37,7 +37,7 @@ def masses_and_weights(problem):
     return mass, np.asarray(jaxdyn.gravity_force(problem.chain, still))
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_least_effort_of_sliding_joints():
     """Accelerations fall linearly: int u^2 = m^2 12 d^2 / T^3 + w^2 T; Hermite-Simpson's rule is exact on it."""
     problem = sliding()
@@ -62,8 +62,7 @@ def in_least_time(lower, upper):
     )
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 @pytest.mark.parametrize("scheme", ["trapezoidal", "hermite_simpson"])
 def test_least_time_of_sliding_joints(scheme):
     """Full force one way, full force the other: T = 2 sqrt(m d / u) of the slower joint, u the force beside its weight.
@@ -100,8 +99,7 @@ TRANSCRIPTIONS = {
 }
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 @pytest.mark.parametrize("method", list(TRANSCRIPTIONS))
 def test_derivatives_are_those_of_solutions_again(method):
     """By goal and torque limit, forwards and backwards, against differences of problems solved again."""
@@ -126,8 +124,7 @@ def test_derivatives_are_those_of_solutions_again(method):
     assert_allclose(backwards, weights @ differences, rtol=1e-5, atol=1e-5 * np.abs(differences).max())
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 @pytest.mark.parametrize("method", list(TRANSCRIPTIONS))
 def test_single_precision(method):
     """Converged at float32's tolerance, to the float64 solution's cost."""
@@ -140,8 +137,7 @@ def test_single_precision(method):
     assert_allclose(found.cost, exact.cost, atol=1e-4)  # the tolerance
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_transcriptions_and_shooting_agree():
     """In cost to 1 %, with residuals of 1e-6 and limits held to 1e-4 at the knots; from rest shooting finds another minimum."""
     problem = reach(30)
@@ -165,8 +161,7 @@ def test_transcriptions_and_shooting_agree():
     assert_allclose(costs["exact"], costs["trapezoidal"], rtol=1e-6)
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_what_cannot_be_met_is_said():
     """A goal outside of the position limits, limits the wrong way round, a cost that is no number: in one batch."""
     solve = jax.jit(jax.vmap(lambda p: jaxdyn.solve_by_collocation(p, scheme="trapezoidal")))

@@ -184,7 +184,7 @@ def test_sliders_go_from_limit_to_limit():
     assert_allclose(slider_ranges(chain)[1][2:], (-np.pi, np.pi))
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_positions_between_samples():
     chain = jaxdyn.loads(ARM, floating_base=True)
     q = np.random.default_rng(0).normal(size=(3, 9))

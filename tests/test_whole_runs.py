@@ -58,7 +58,7 @@ def run():
     return arm, base, t, x, everything, truth
 
 
-@pytest.mark.thorough
+@pytest.mark.ci
 def test_friction_that_remembers_is_estimated_beside_the_rigid_body(run):
     arm, base, _, x, rows, truth = run
     tau = rows @ truth + 0.01 * np.random.default_rng(0).normal(size=(800, 2))
@@ -136,8 +136,7 @@ def test_friction_fits_hold_no_regressor_of_long_runs(run, monkeypatch):
     np.testing.assert_allclose(streamed.load(truth[: base.size]), dense_torque(run, t), atol=1e-9)
 
 
-@pytest.mark.thorough
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_estimators_that_simulate_take_friction_that_remembers_and_measured_torques():
     """A log whose friction acts along the reference; its controller known, then unknown."""
     arm = elbow()
