@@ -6,7 +6,6 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 import jaxdyn
 from jaxdyn.model.chain import Coupling, Transmission

@@ -140,7 +140,6 @@ def test_bad_samples_are_named(long_run):
 
 
 @pytest.mark.nightly
-@pytest.mark.ci
 def test_a_tree():
     chain = random_chain(4, seed=3)
     chain = dataclasses.replace(chain, topology=dataclasses.replace(chain.topology, parents=(-1, 0, 0, 2)))

@@ -63,7 +63,7 @@ def closed_loop(controller, truth, model, reference):
     return rate
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_the_product_with_the_regressor_without_the_regressor():
     chain = random_chain(4, 2)
     q, v, a = random_state(4, 1)
@@ -297,7 +297,7 @@ def test_friction_and_a_payload_are_learnt_by_the_sampled_controller():
     np.testing.assert_array_equal(last.inertia[0], model.inertia[0])
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_leakage_draws_estimates_back():
     rng = np.random.default_rng(3)
     pi = jnp.asarray(np.array([random_inertia(rng), random_inertia(rng)]))

@@ -38,11 +38,6 @@ def check(tmp_path, parts: list[str], *arguments) -> dict:
     return records
 
 
-on_demand = pytest.mark.skipif(
-    not os.environ.get("JAXDYN_BENCHMARKS"), reason="minutes of benchmarks: set JAXDYN_BENCHMARKS=1 to run them"
-)
-
-
 @pytest.mark.ci
 def test_a_part_runs(tmp_path):
     pytest.importorskip("pinocchio")
@@ -63,7 +58,7 @@ def test_the_part_of_identification(tmp_path):
     assert records[0]["peak_bytes"] < 1.5 * 2**30
 
 
-@on_demand
+@pytest.mark.nightly
 def test_all_parts_run(tmp_path):
     pytest.importorskip("pinocchio")
     arguments = ["--precisions", "float64", "--quantities", "inverse_dynamics", "rollout"]
@@ -86,7 +81,7 @@ def test_without_pinocchio_results_are_compared_with_our_own(tmp_path):
     assert "panda, inverse dynamics, float32" in done.stdout
 
 
-@on_demand
+@pytest.mark.nightly
 def test_other_libraries_are_measured_or_named(tmp_path):
     """Those that are installed are right; of those that are not, the reason is in the table."""
     pytest.importorskip("pinocchio")

@@ -155,7 +155,6 @@ def test_the_loop_moves_as_another_integrator_says(planar):
 
 
 @pytest.mark.nightly
-@pytest.mark.ci
 def test_estimators_that_simulate_recover_the_truth_and_say_how_well(planar):
     arm, base, loop = planar
     truth = base.matrix @ prior_parameters(arm, SMOOTH)
@@ -196,7 +195,6 @@ def test_instruments_take_away_the_bias_that_noisy_velocities_give_least_squares
 
 
 @pytest.mark.nightly
-@pytest.mark.ci
 def test_a_log_without_its_controller_is_tracked(planar):
     arm, base, loop = planar
     truth = base.matrix @ prior_parameters(arm, SMOOTH)
@@ -214,7 +212,6 @@ def test_a_log_without_its_controller_is_tracked(planar):
 
 
 @pytest.mark.nightly
-@pytest.mark.ci
 def test_with_parameters_and_without_the_motion_is_one(planar):
     arm, _, loop = planar
     p = prior_parameters(arm, SMOOTH)

@@ -153,7 +153,6 @@ def test_confidence_intervals_hold_the_truth(arm):
 
 
 @pytest.mark.nightly
-@pytest.mark.ci
 def test_confidence_intervals_of_consistent_estimates_hold_the_truth(arm):
     _, base, _, truth, _ = arm
     expected = base.matrix @ truth

@@ -73,7 +73,7 @@ def everything(chain, constraint, q, w, tau, name):
     return jax.lax.map(lambda state: single(*state), (q, w, tau))
 
 
-@pytest.mark.parametrize("name", [pytest.param("five_bar", marks=pytest.mark.nightly), "four_bar"])
+@pytest.mark.parametrize("name", [pytest.param("five_bar", marks=pytest.mark.ci), "four_bar"])
 def test_linkages_equal_their_closed_forms(name):
     build, sizes, closed_form, angles = SYSTEMS[name]
     chain, constraint = build(**BODIES, **sizes)
@@ -236,7 +236,6 @@ def floating_pair():
     return floating, fixed, q, base
 
 
-@pytest.mark.nightly
 @pytest.mark.ci
 def test_held_floating_base_is_a_fixed_base():
     floating, fixed, q, base = floating_pair()

@@ -69,7 +69,6 @@ def test_computed_torque_gives_the_numbers_of_modern_robotics():
             np.testing.assert_allclose(got, [133.00525246, -29.94223324, -3.03276856], atol=1e-8)
 
 
-@pytest.mark.nightly
 def test_the_error_under_computed_torque_is_a_linear_oscillator():
     """Friction, springs and all: at random states, and over a second against the oscillator's closed form."""
     chain = dataclasses.replace(random_chain(3, 4), coulomb_velocity=jnp.full(3, 0.5))
@@ -99,7 +98,6 @@ def test_the_error_under_computed_torque_is_a_linear_oscillator():
     assert np.abs(at[0] - positions - exact).max() < 1e-7
 
 
-@pytest.mark.nightly
 def test_gravity_compensation_and_pd_lose_energy_at_the_rate_of_their_damping():
     chain = random_chain(3, 5)
     q, v, goal = random_state(3, 2)
@@ -169,7 +167,7 @@ def test_computed_torque_on_a_panda_of_other_masses():
     assert np.abs(run(200.0)[0]).max() < 1e-6
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_gains_about_a_quaternion_lose_energy_too():
     chain = random_mechanism(3, free=False)
     q, v, _ = mechanism_state(chain, 1)
@@ -185,7 +183,6 @@ def test_gains_about_a_quaternion_lose_energy_too():
     assert abs(run(q, v)) < 1e-10
 
 
-@pytest.mark.nightly
 def test_the_momentum_s_drift():
     chain = random_chain(4, 6)
     q, v, _ = random_state(4, 3)
@@ -199,7 +196,6 @@ def test_the_momentum_s_drift():
     assert relative(got, expected) < 1e-12
 
 
-@pytest.mark.nightly
 def test_accelerations_of_frames():
     chain = random_mechanism(4)
     q, v, a = mechanism_state(chain, 3)
@@ -245,7 +241,6 @@ def test_the_observer_of_a_robot_that_stands_still_filters_the_push_and_recovers
         assert relative(update(state, holding).residual, -push * jnp.expm1(-gain * dt)) < 1e-12
 
 
-@pytest.mark.nightly
 def test_the_residual_is_the_external_torque_through_a_first_order_filter():
     chain = dataclasses.replace(jaxdyn.textbook.pendulum(2, damping=0.2), armature=jnp.full(2, 0.1))
     pushed, dt, begin = np.array([1.5, -0.7]), 1e-3, 0.1
@@ -265,7 +260,7 @@ def test_the_residual_is_the_external_torque_through_a_first_order_filter():
     np.testing.assert_allclose(jaxdyn.collision_threshold(motion.state[0].residual), 1.5 * np.abs(residual).max(0))
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_a_rollout_without_memory_is_a_rollout():
     chain = jaxdyn.textbook.pendulum(2, damping=0.1)
     q, v, _ = random_state(2, 5)
@@ -326,7 +321,7 @@ def numbers(out):
     return [x for x in jax.tree.leaves(out) if jnp.issubdtype(x.dtype, jnp.floating)]
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_single_precision():
     chain, q, v = random_chain(7, 9, "revolute"), *random_state(7, 2)[:2]
     run = once(lambda q, v, chain: numbers(everything(chain, q, v)))
@@ -335,7 +330,7 @@ def test_single_precision():
         assert x.dtype == jnp.float32 and relative(x, y) < 2e-2
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_batches_and_derivatives():
     chain, q, v = random_chain(7, 9, "revolute"), *random_state(7, 2)[:2]
     adaptive = jaxdyn.AdaptiveControl(2.0, 3.0)

@@ -131,7 +131,6 @@ def test_gradients_of_one_state_and_of_a_compiled_batch_are_the_closed_forms():
         assert relative(got, matrices[1]) < 1e-13
 
 
-@pytest.mark.nightly
 @pytest.mark.ci
 def test_long_chains_differentiate_the_recursion():
     chain = random_chain(DENSE + 1)
@@ -141,7 +140,6 @@ def test_long_chains_differentiate_the_recursion():
     assert relative(gradient, closed) < 1e-11
 
 
-@pytest.mark.nightly
 @pytest.mark.ci
 def test_second_derivatives_of_inverse_dynamics():
     chain = random_chain(3)

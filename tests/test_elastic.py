@@ -61,7 +61,6 @@ def energies(chain, elastic, q, theta, qd, thetad, tau_m):
     }
 
 
-@pytest.mark.nightly
 @pytest.mark.ci
 def test_two_mass_matrices_are_one_chain_of_links_and_rotors():
     chain = arm()
@@ -85,7 +84,7 @@ def test_two_mass_matrices_are_one_chain_of_links_and_rotors():
     assert double.topology.coordinate_names[N] == "joint1_motor" and double.nq == double.nv == 2 * N
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_elastic_joint_of_a_robot_with_a_spherical_joint_and_coupled_joints():
     ball = jaxdyn.make_chain(
         rotation=np.tile(np.eye(3), (5, 1, 1)),
@@ -171,7 +170,7 @@ def test_damped_springs_have_no_inverse():
         jax.block_until_ready(inverse(chain, drives(chain), *state()))
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_stiff_joints_become_rigid_at_first_order():
     """Torques and motions differ from those of rigid joints with the armature J by a constant over K."""
     chain = dataclasses.replace(arm(), coulomb_friction=jnp.zeros(N), stribeck_friction=jnp.zeros(N))

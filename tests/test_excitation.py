@@ -203,7 +203,6 @@ def test_designs_hold_all_limits_and_beat_random_motions(monkeypatch):
 
 
 @pytest.mark.nightly
-@pytest.mark.ci
 def test_splines_with_clearance_and_torque_rates():
     chain = known_arm()
     limits = motion_limits(chain, **LIMITS, torque_rate=[300.0, 300.0, 60.0], jerk=200.0)

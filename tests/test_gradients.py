@@ -126,8 +126,7 @@ def test_forward_reverse_and_finite_differences_agree(name):
 
 @pytest.mark.ci
 @pytest.mark.xdist_group("forward dynamics")
-@pytest.mark.parametrize("state", [pytest.param("in motion", marks=pytest.mark.nightly), "straight at rest"])
-@pytest.mark.nightly
+@pytest.mark.parametrize("state", ["in motion", "straight at rest"])
 def test_derivatives_of_forward_dynamics_are_those_of_its_recursion(state):
     """The rule M^-1 (d tau - dID) against differentiating the articulated-body recursion, leaf by leaf."""
     _, _, *rule = all_derivatives("forward_dynamics", state)
@@ -189,7 +188,7 @@ def filled(f, arguments):
     return of_variables
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_second_derivatives_of_forward_dynamics():
     """Symmetric in the two directions, the same in reverse mode, and what changes in the recursion's own first derivatives."""
     arguments = in_motion()

@@ -87,7 +87,7 @@ def test_robots_that_differ_in_a_batch(leaves):
         assert error(jax.tree.map(lambda y: y[3], got), function(fourth, *x[:used, 0])) < 1e-12
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_states_that_differ_in_one_argument_alone():
     q, qd, qdd = random_state(3)
     for function, used in FUNCTIONS.values():
@@ -99,7 +99,7 @@ def test_states_that_differ_in_one_argument_alone():
             assert error(jax.tree.map(lambda y: y[0], got), function(CHAIN, *(q, qd, qdd)[:used])) < 1e-12
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_robots_of_all_kinds_in_a_batch():
     for chain in (random_mechanism(3), random_mechanism(4, free=False)):
         keys = jax.random.split(jax.random.key(0), 70)
@@ -112,7 +112,7 @@ def test_robots_of_all_kinds_in_a_batch():
                 assert error(jax.tree.map(lambda y, i=i: y[i], got), one) < 1e-12
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_second_derivatives_of_a_batch_through_a_loop():
     """Values that are one for all directions, with tangents that are not: forward over reverse."""
     q, qd, _ = random_state(3)
@@ -148,7 +148,7 @@ def test_one_state_is_one_kernel():
         assert " while(" not in entry
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("n", "dtype"),
     [(1, jnp.float64), (12, jnp.float32), (35, jnp.float64), (35, jnp.float32), (70, jnp.float32)],

@@ -63,7 +63,6 @@ def equal_on_these_devices(counts=(2, 5)):
 
 
 @pytest.mark.nightly
-@pytest.mark.ci
 def test_one_device():
     errors = equal_on_these_devices()
     assert max(errors.values()) < 1e-11, errors
@@ -80,7 +79,7 @@ print(json.dumps(equal_on_these_devices()))
 """
 
 
-@pytest.mark.nightly  # examples/devices.py does the same on fewer functions, in every whole run
+@pytest.mark.ci
 @pytest.mark.parametrize("devices", [2, 3])
 def test_virtual_devices(devices):
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])

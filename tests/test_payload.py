@@ -131,7 +131,6 @@ def test_friction_of_each_runs_own(arm):
 
 
 @pytest.mark.nightly
-@pytest.mark.ci
 def test_standard_deviations_of_payload_and_gains(arm):
     z, z_gains = [], []
     for seed in range(6):
@@ -147,7 +146,6 @@ def test_standard_deviations_of_payload_and_gains(arm):
 
 
 @pytest.mark.nightly
-@pytest.mark.ci
 def test_gains_equal_those_of_a_direct_fit(arm):
     """The same maximum likelihood by SciPy on the dense regressor."""
     pair = run(arm, None, 1, 0.2), run(arm, body(), 2, 0.2)
@@ -305,7 +303,6 @@ def ur10e(shared_data):
 
 
 @pytest.mark.nightly
-@pytest.mark.ci
 def test_ur10e_gains_from_its_payload_weigh_it_again(ur10e):
     """2.805 kg; gains from one third of both runs give the mass from another within 3 %, and with other unloaded runs."""
     chain, listed, read = ur10e

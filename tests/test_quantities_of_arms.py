@@ -39,7 +39,7 @@ def task_forms(chain, q, v, damping):
     return jax.vmap(one)(q)
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_few_joints_and_singularities():
     """A planar arm of three joints reaches three directions, and stretched two."""
     rng, h = np.random.default_rng(1), 1e-4
@@ -91,7 +91,6 @@ def along_a_line(chain, arguments, direction, offsets):
     return jax.vmap(lambda s: jax.value_and_grad(total)(moved(s)))(offsets)
 
 
-@pytest.mark.nightly
 @pytest.mark.ci
 def test_gradients_at_a_straight_arm(arm):
     rng, h = np.random.default_rng(4), 3e-4
@@ -153,7 +152,6 @@ def test_trajectories_energy_and_work(arm):
     assert losses.max() > 1e-6
 
 
-@pytest.mark.nightly
 @pytest.mark.ci
 @pytest.mark.parametrize("limits", [(-np.pi, np.pi), (0.5, 2.0)])
 def test_mass_matrix_bounds(limits):

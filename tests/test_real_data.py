@@ -204,7 +204,6 @@ def test_ur10e_log_with_garbage_is_refused_or_repaired(shared_data, ur10e):
 
 
 @pytest.mark.nightly
-@pytest.mark.ci
 def test_ur10_is_fitted(shared_data):
     chain = load(shared_data / "ur10" / "ur10_kinematics.urdf")
     result = identify(chain, check_log(read_log(shared_data / "ur10" / "exciting.csv", 6), chain))

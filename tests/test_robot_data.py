@@ -1,12 +1,11 @@
 """Every URDF of the `example-robot-data` package against Pinocchio, with a fixed and with a floating base.
 
 The package is large (130 MB to fetch, 400 MB installed), so it is no part of the test extra: the tests skip where it is
-absent. A few robots are tested by default, all of them with JAXDYN_ALL_ROBOTS=1.
+absent. `.ci/nightly` installs it.
 """
 
 import functools
 import importlib.metadata
-import os
 from pathlib import Path
 
 import jax
@@ -21,8 +20,6 @@ from jaxdyn.dynamics import jacobian as jacobian_module
 pin = pytest.importorskip("pinocchio")
 
 TOLERANCE = 1e-11
-ALL = bool(os.environ.get("JAXDYN_ALL_ROBOTS"))
-FEW = [("g1_29dof_rev_1_0", True), ("solo12", True), ("panda", False)]
 ROOT_TWIST = [3, 4, 5, 0, 1, 2]  # Pinocchio's twists are (v, w)
 
 # Bodies that nothing real can be: Pinocchio takes them as they are, `load` refuses them unless told otherwise
@@ -50,13 +47,13 @@ def robot_files() -> dict[str, Path]:
 
 
 FILES = robot_files()
+pytestmark = pytest.mark.nightly
 needs_package = pytest.mark.skipif(not FILES, reason="example-robot-data is absent; pip install it (130 MB)")
 CASES = [
     (name, floating)
     for name in FILES
     for floating in (False, True)
     if name not in EMPTY and (floating or name not in STILL)
-    if ALL or (name.split("/")[1], floating) in FEW
 ]
 
 
@@ -152,7 +149,6 @@ def test_pinocchio_agrees(name, floating, monkeypatch):
 
 
 @needs_package
-@pytest.mark.skipif(not ALL, reason="set JAXDYN_ALL_ROBOTS=1 for every robot")
 def test_files_that_are_refused_and_why():
     found = {}
     for name, path in FILES.items():

@@ -235,7 +235,6 @@ def test_memory_of_a_checkpointed_gradient_grows_slower_than_the_horizon():
 
 
 @pytest.mark.nightly
-@pytest.mark.ci
 def test_memory_of_gradients_by_levels():
     """10000 steps: everything stored, states alone, states of two levels, of three."""
     sizes = [memory_of_gradient(10000, checkpoint) for checkpoint in (None, 1, 2, 3)]
@@ -353,7 +352,6 @@ def test_adaptive_steps_of_quaternions():
 
 
 @pytest.mark.nightly
-@pytest.mark.ci
 def test_adaptive_steps_of_mechanisms():
     """Quaternions, a coupling and motors at once."""
     pytest.importorskip("diffrax")
@@ -364,7 +362,6 @@ def test_adaptive_steps_of_mechanisms():
 
 
 @pytest.mark.nightly
-@pytest.mark.ci
 @pytest.mark.parametrize("robot", ["pendulum", "free"])
 def test_derivatives_of_adaptive_steps(robot):
     """Reverse, forward and differences, with respect to a policy's gain."""
@@ -387,7 +384,6 @@ def test_derivatives_of_adaptive_steps(robot):
 
 
 @pytest.mark.nightly
-@pytest.mark.ci
 def test_implicit_adaptive_steps_go_through_stiff_friction():
     diffrax = pytest.importorskip("diffrax")
     chain, times = level_link(), jnp.array([0.0, 1.0])
@@ -435,7 +431,6 @@ def test_a_fleet_of_robots_with_parameters_of_their_own():
 
 
 @pytest.mark.nightly
-@pytest.mark.ci
 def test_a_fleet_whose_robots_differ_in_some_leaves():
     nominal, start = textbook.pendulum(2, damping=0.1), jnp.array([0.5, -0.2])
 

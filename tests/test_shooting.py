@@ -140,7 +140,6 @@ def linear_problem():
     return jaxdyn.OptimalControlProblem(robot, jnp.zeros(2), jnp.array([0.1, 0.0]), 20, 0.05, running, terminal)
 
 
-@pytest.mark.ci
 def test_a_linear_problem_takes_one_iteration():
     problem = linear_problem()
     solution = jax.jit(jaxdyn.solve_by_shooting)(problem)
@@ -171,7 +170,6 @@ def arm_problem(goal=(0.6, 0.4), limit=6.0, steps=25, **named):
 solve = functools.lru_cache(lambda **options: jax.jit(functools.partial(jaxdyn.solve_by_shooting, **options)))
 
 
-@pytest.mark.ci
 def test_torques_stay_within_their_limits():
     problem = arm_problem()
     solution = solve()(problem)
@@ -186,7 +184,7 @@ def test_torques_stay_within_their_limits():
     assert_allclose(tau, np.clip(tau - gradient, -6.0, 6.0), atol=1e-6)
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_a_batch_is_solved_as_its_problems_are():
     goals = jnp.array([[0.6, 0.4], [0.2, -0.3], [1.5, 0.0]])
     problem = arm_problem()
@@ -198,7 +196,7 @@ def test_a_batch_is_solved_as_its_problems_are():
     assert_allclose(batch.trajectory.tau[0], single.trajectory.tau, atol=1e-7)
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_a_guess_that_is_no_motion_is_made_one():
     problem = arm_problem()
     t = problem.dt * jnp.arange(26.0)
@@ -209,7 +207,7 @@ def test_a_guess_that_is_no_motion_is_made_one():
     assert_allclose(solution.trajectory.q, solve()(problem).trajectory.q, atol=1e-4)
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_constraints_hold_at_the_end_and_along_the_way():
     goal = jnp.array([0.6, 0.4])
     limits = jaxdyn.VelocityLimits(jnp.array([1.2, 1.2]))
@@ -259,7 +257,7 @@ def test_the_gradient_of_a_cost_under_constraints():
     assert_allclose(jax.jit(jax.grad(cost))(goal), jnp.stack(differences), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_second_order_takes_fewer_iterations_to_the_same_motion():
     problem = arm_problem(goal=(1.5, 0.5))
     first, second = solve()(problem), solve(second_order=True)(problem)
@@ -268,7 +266,7 @@ def test_second_order_takes_fewer_iterations_to_the_same_motion():
     assert_allclose(second.cost, first.cost, rtol=1e-8)
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_a_shifted_solution_is_a_good_guess():
     problem = arm_problem(limit=30.0)
     solution = solve()(problem)
@@ -305,7 +303,7 @@ def test_what_cannot_be_solved_is_said():
         assert_allclose(stopped.trajectory.q, jaxdyn.held_still(problem).q)
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_an_end_out_of_reach_is_said_and_the_nearest_motion_returned():
     end = jaxdyn.StateConstraint(jnp.array([2.5, -2.0]), jnp.zeros(2))
     problem = arm_problem(limit=0.5, steps=10, terminal=(), terminal_constraints=(end,))
@@ -328,7 +326,7 @@ def least(problem, **options):
     return solution
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_rates_of_torques_and_scalars_cost():
     robot, start = jaxdyn.textbook.pendulum(damping=0.1), jnp.array([0.3])
     running = (

@@ -1,0 +1,47 @@
+# What .ci/run and .ci/nightly share: a copy of the checkout, fresh virtual environments, stages. Sourced by both.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+exec </dev/null
+
+unset PYTHONPATH PYTHONHOME VIRTUAL_ENV
+export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PIP_QUIET=1 PIP_NO_COMPILE=1 NO_MKDOCS_2_WARNING=1 MPLBACKEND=Agg
+export JAX_COMPILATION_CACHE_DIR=$work/cache JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0
+if [ -z "${JAXDYN_DATA:-}" ] && [ -d "$root/../shared/data" ]; then
+    export JAXDYN_DATA=$root/../shared/data
+fi
+
+stage() { # title, command...: runs it, says how long it took, stops at the first that fails
+    local title=$1 start=$SECONDS code=0
+    shift
+    printf '\n== %s\n' "$title"
+    "$@" || code=$?
+    if [ "$code" -ne 0 ]; then
+        printf '== %s: FAILED with exit code %d after %d s\n' "$title" "$code" $((SECONDS - start)) >&2
+        exit 1
+    fi
+    printf '== %s: ok, %d s\n' "$title" $((SECONDS - start))
+}
+
+copy() { # what the next commit could hold, without what git ignores
+    mkdir "$work/jaxdyn"
+    if git -C "$root" rev-parse --git-dir >/dev/null 2>&1; then
+        git -C "$root" ls-files -z --cached --others --exclude-standard --deduplicate >"$work/files"
+    else
+        (cd "$root" && find . -type f -print0) >"$work/files"
+    fi
+    tar -C "$root" --null --ignore-failed-read --files-from="$work/files" -cf - 2>/dev/null | tar -C "$work/jaxdyn" -xf -
+}
+
+within() { # name of a virtual environment, command...: runs it in the copy
+    local venv=$work/$1
+    shift
+    [ -d "$venv" ] || "${PYTHON:-python3}" -m venv "$venv"
+    (cd "$work/jaxdyn" && PATH=$venv/bin:$PATH VIRTUAL_ENV=$venv "$@")
+}
+
+cd "$work"
+copy
