@@ -94,10 +94,11 @@ def test_rollouts_under_wrenches_are_repeated_steps(by_step):
     rng = np.random.default_rng(3)
     on_links, by_tip, torques = (jnp.asarray(rng.normal(size=s)) for s in ((4, 2, 6), (4, 6), (4, 2)))
     given = (on_links, by_tip) if by_step else (on_links[0], by_tip[0])
-    positions, velocities = jaxdyn.rollout(
+    positions, velocities = jax.jit(jaxdyn.rollout)(
         chain, q, qd, torques, 0.01, external_wrenches=given[0], wrench_by_tip=given[1]
     )
+    step = jax.jit(jaxdyn.step)
     for k in range(4):
         row = k if by_step else 0
-        q, qd = jaxdyn.step(chain, q, qd, torques[k], 0.01, on_links[row], wrench_by_tip=by_tip[row])
+        q, qd = step(chain, q, qd, torques[k], 0.01, on_links[row], wrench_by_tip=by_tip[row])
         assert relative(positions[k + 1], q) < 1e-13 and relative(velocities[k + 1], qd) < 1e-13

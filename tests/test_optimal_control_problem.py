@@ -29,21 +29,23 @@ def a_problem(**named):
 
 def test_the_cost_is_the_sum_of_its_parts():
     problem = a_problem(tau0=jnp.array([1.0, 2.0]), duration_weight=0.7)
-    tau = jnp.asarray(np.random.default_rng(0).normal(size=(STEPS, 2)))
-    trajectory = jaxdyn.rolled_out(problem, tau)
+    tau = np.random.default_rng(0).normal(size=(STEPS, 2))
+    trajectory = jax.jit(jaxdyn.rolled_out)(problem, tau)
+    step = jax.jit(jaxdyn.step)
     q, v, before, cost = problem.q0, problem.v0, np.array([1.0, 2.0]), 0.0
     for k in range(STEPS):
+        q, v = np.asarray(q), np.asarray(v)
         error = np.concatenate([2.0 * (q - np.array([0.4, -0.2])), 0.5 * v])
         rate = 0.01 * (tau[k] - before) / DT
         cost += DT * (0.5 * (error @ error + 0.01 * tau[k] @ tau[k] + rate @ rate) + 0.3 * np.cos(q[0]))
         before = tau[k]
-        q, v = jaxdyn.step(ROBOT, q, v, tau[k], DT)
+        q, v = step(ROBOT, q, v, tau[k], DT)
         assert_allclose(trajectory.q[k + 1], q, rtol=1e-12)
         assert_allclose(trajectory.v[k + 1], v, rtol=1e-12)
-    miss = 3.0 * (jaxdyn.frame_pose(ROBOT, q)[:3, 3] - np.array([1.0, 0.5, 0.0]))
-    centre = jaxdyn.centre_of_mass(ROBOT, q)
+    miss = 3.0 * (jax.jit(jaxdyn.frame_pose)(ROBOT, q)[:3, 3] - np.array([1.0, 0.5, 0.0]))
+    centre = np.asarray(jax.jit(jaxdyn.centre_of_mass)(ROBOT, q))
     cost += 0.5 * (miss @ miss + centre @ centre) + 0.7 * STEPS * DT
-    assert_allclose(jaxdyn.total_cost(problem, trajectory), cost, rtol=1e-12)
+    assert_allclose(jax.jit(jaxdyn.total_cost)(problem, trajectory), cost, rtol=1e-12)
 
 
 def test_a_problem_is_a_pytree_to_differentiate_and_batch():

@@ -54,7 +54,7 @@ def test_riccati_recursions_meet_the_optimality_conditions_and_each_other():
     assert_allclose(lq_cost(lq, *in_turn[:2]), lq_cost(lq, *at_once[:2]), rtol=1e-10)
     batch = jax.tree.map(lambda *x: jnp.stack(x), *(random_lq(seed=k) for k in range(3)))
     gains = jax.jit(jax.vmap(lambda lq: jaxdyn.riccati(lq).gains))(batch)
-    assert_allclose(gains[0], jaxdyn.riccati_scan(lq).gains, atol=1e-9)
+    assert_allclose(gains[0], jax.jit(jaxdyn.riccati_scan)(lq).gains, atol=1e-9)
 
 
 def test_euler_steps_and_diagonal_costs_are_a_shorter_way_to_the_same_policy():
