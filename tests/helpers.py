@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxdyn
-from jaxdyn.model.chain import Coupling, Transmission
+from jaxdyn import Coupling, Transmission
 
 
 def random_inertia(rng: np.random.Generator) -> np.ndarray:

@@ -4,9 +4,9 @@ import dataclasses
 
 import numpy as np
 
-from jaxdyn.model.chain import Chain, Topology
+from jaxdyn import Chain, inertia, so3
+from jaxdyn.model.chain import Topology
 from jaxdyn.model.configuration import layout
-from jaxdyn.spatial import inertia, so3
 
 
 def axis_offset(screw: np.ndarray) -> np.ndarray:

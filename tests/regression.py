@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from helpers import linear_friction, random_chain
-from jaxdyn.dynamics.inverse import inverse_dynamics
-from jaxdyn.model.chain import Chain, with_inertial_parameters
+from jaxdyn import Chain, inverse_dynamics, with_inertial_parameters
 
 
 def known_arm() -> Chain:

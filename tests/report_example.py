@@ -8,11 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from helpers import linear_friction, random_chain
-from jaxdyn.dynamics.friction import friction_force
-from jaxdyn.dynamics.inverse import inverse_dynamics
-from jaxdyn.identification.identify import Identification, identify
-from jaxdyn.io.log import Log
-from jaxdyn.model.chain import Chain
+from jaxdyn import Chain, Log, friction_force, identify, inverse_dynamics
+from jaxdyn.identification.identify import Identification
 
 
 @functools.cache

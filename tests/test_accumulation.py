@@ -7,19 +7,27 @@ import numpy as np
 import pytest
 
 from helpers import random_chain
-from jaxdyn.errors import IdentificationError, LogError, OutputError
+from jaxdyn import (
+    Columns,
+    IdentificationError,
+    Log,
+    LogError,
+    OutputError,
+    accumulate_stream,
+    base_parameters,
+    load_factors,
+    merge_factors,
+    merge_over_processes,
+    preprocess,
+    preprocess_stream,
+    read_log,
+    read_log_chunks,
+    refine,
+    save_factors,
+    weighted_least_squares,
+)
 from jaxdyn.identification import accumulate as accumulation
 from jaxdyn.identification.accumulate import accumulate
-from jaxdyn.identification.base_parameters import base_parameters
-from jaxdyn.identification.columns import Columns
-from jaxdyn.identification.estimators import weighted_least_squares
-from jaxdyn.identification.factors import load_factors, merge_factors, merge_over_processes, save_factors
-from jaxdyn.identification.preprocess_stream import preprocess_stream
-from jaxdyn.identification.preprocessing import preprocess
-from jaxdyn.identification.refine import refine
-from jaxdyn.identification.stream import accumulate_stream
-from jaxdyn.io.log import Log, read_log
-from jaxdyn.io.log_chunks import read_log_chunks
 from regression import dense, known_arm, states
 
 ALL = Columns()

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from bag_files import MESSAGE, write_bag
-from jaxdyn.errors import LogError
-from jaxdyn.io.log import read_log
+from jaxdyn import LogError, read_log
 
 pytest.importorskip("rosbags")
 

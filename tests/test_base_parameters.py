@@ -11,21 +11,25 @@ import pytest
 from scipy.linalg import null_space
 
 from helpers import random_chain
-from jaxdyn.dynamics.regressor import drive_regressor
-from jaxdyn.errors import IdentificationError, ModelError
-from jaxdyn.identification.accumulate import CHUNK, accumulate, predict
-from jaxdyn.identification.base_parameters import RANK_TOLERANCE, as_float64, base_parameters, stacked
-from jaxdyn.identification.columns import Columns, coupled_drive
-from jaxdyn.identification.completion import (
-    impossible_links,
+from jaxdyn import (
+    Columns,
+    IdentificationError,
+    ModelError,
+    base_parameters,
+    coupled_drive,
+    drive_regressor,
+    fit_quality,
     nearest_parameters,
+    ordinary_least_squares,
     prior_parameters,
-    with_parameters,
+    robots,
+    textbook,
+    weighted_least_squares,
+    with_inertial_parameters,
 )
-from jaxdyn.identification.estimators import ordinary_least_squares, weighted_least_squares
-from jaxdyn.identification.validation import fit_quality
-from jaxdyn.model import robots, textbook
-from jaxdyn.model.chain import with_inertial_parameters
+from jaxdyn.identification.accumulate import CHUNK, accumulate, predict
+from jaxdyn.identification.base_parameters import RANK_TOLERANCE, as_float64, stacked
+from jaxdyn.identification.completion import impossible_links, with_parameters
 from regression import dense, known_arm, states
 
 ALL = Columns()

@@ -11,11 +11,8 @@ from scipy.linalg import expm
 
 import jaxdyn
 from helpers import random_inertia, random_rotation, relative
-from jaxdyn.model import textbook
+from jaxdyn import from_dh, from_screws, solids, textbook
 from jaxdyn.model.build import check_inertia
-from jaxdyn.model.dh import from_dh
-from jaxdyn.model.screws import from_screws
-from jaxdyn.spatial import solids
 from jaxdyn.spatial.inertia import pseudo_inertia, spatial_inertia, transform_inertial_parameters
 
 # The three-link example in the docstrings of modern_robotics, with the numbers printed there

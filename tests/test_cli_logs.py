@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from bag_files import write_bag
+from jaxdyn import JaxdynError, save_urdf
 from jaxdyn.cli import main
-from jaxdyn.errors import JaxdynError
 from jaxdyn.identification import identify as identification
-from jaxdyn.io.urdf_write import save_urdf
 from regression import known_arm
 
 T = np.arange(100) / 100

@@ -8,41 +8,40 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
-from jaxdyn.dynamics.forward import forward_dynamics
-from jaxdyn.dynamics.friction import passive_force
-from jaxdyn.errors import IdentificationError, ModelError
-from jaxdyn.identification.base_parameters import base_parameters
-from jaxdyn.identification.closed_loop import (
+from jaxdyn import (
+    NOISE_LEVELS,
     ClosedLoop,
+    Columns,
     ComputedTorque,
+    IdentificationError,
+    ModelError,
+    NoiseLevel,
     ProportionalDerivative,
-    following,
-    simulate_closed_loop,
-    tracking,
-)
-from jaxdyn.identification.columns import Columns, coupled_drive
-from jaxdyn.identification.completion import prior_parameters, with_parameters
-from jaxdyn.identification.estimators import (
+    base_parameters,
+    closed_loop_log,
+    coupled_drive,
+    drive_gains,
     estimate_cloe,
     estimate_didim,
     estimate_iv,
     estimate_ols,
     estimate_wls,
     estimation_problem,
-)
-from jaxdyn.identification.excitation import random_excitation
-from jaxdyn.identification.monte_carlo import (
-    NOISE_LEVELS,
-    NoiseLevel,
-    closed_loop_log,
-    drive_gains,
+    following,
+    forward_dynamics,
+    from_dh,
+    passive_force,
     perturbed_chains,
+    preprocess,
+    prior_parameters,
+    random_excitation,
+    simulate_closed_loop,
+    tracking,
     tx40_like,
 )
+from jaxdyn.identification.completion import with_parameters
 from jaxdyn.identification.parametric import model_acceleration, model_torque, parameters_of
-from jaxdyn.identification.preprocessing import preprocess
 from jaxdyn.model.build import check_inertia
-from jaxdyn.model.dh import from_dh
 from regression import dense, known_arm
 
 SMOOTH = Columns(("armature", "viscous"))

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from data_paths import ROOT
-from jaxdyn.errors import LogError
+from jaxdyn import LogError, read_log
 from jaxdyn.io.column_map import UNITS, read_column_map
-from jaxdyn.io.log import read_log
 
 N = 60
 T = np.arange(N) / 100

@@ -11,16 +11,19 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from jaxdyn import (
+    IdentificationError,
+    Log,
+    compare_models,
+    friction_force,
+    inverse_dynamics,
+    preprocess,
+    print_comparison,
+    save_model,
+    save_urdf,
+)
 from jaxdyn.cli import main
-from jaxdyn.dynamics.friction import friction_force
-from jaxdyn.dynamics.inverse import inverse_dynamics
-from jaxdyn.errors import IdentificationError
-from jaxdyn.identification.comparison import compare_models
-from jaxdyn.identification.preprocessing import preprocess
-from jaxdyn.io.log import Log
-from jaxdyn.io.model_file import save_model
-from jaxdyn.io.urdf_write import save_urdf
-from jaxdyn.report.comparison_page import comparison_html, comparison_verdict, print_comparison
+from jaxdyn.report.comparison_page import comparison_html, comparison_verdict
 from jaxdyn.report.markup import rounded
 from report_example import small_example
 

@@ -11,35 +11,38 @@ import pinocchio as pin
 import pytest
 
 from helpers import linear_friction, random_chain
-from jaxdyn.errors import IdentificationError
-from jaxdyn.identification.accumulate import Factors, accumulate, predict
-from jaxdyn.identification.base_parameters import base_parameters
-from jaxdyn.identification.columns import Columns
-from jaxdyn.identification.completion import nearest_parameters, prior_parameters, with_thickness
-from jaxdyn.identification.consistent import (
+from jaxdyn import (
+    Columns,
+    IdentificationError,
+    base_parameters,
+    bounding_ellipsoid,
     consistent_least_squares,
     consistent_problem,
+    entropic_divergence,
+    euclidean_divergence,
     feasible_parameters,
-    positive_columns,
-)
-from jaxdyn.identification.constraints import (
-    bounding_ellipsoid,
+    identify,
     known_parameters,
     linear_equalities,
     linear_inequalities,
     mass_bounds,
+    nearest_parameters,
+    prior_parameters,
+    pullback_divergence,
+    random_excitation,
+    robots,
+    save_urdf,
+    semidefinite_least_squares,
+    synthetic_log,
+    textbook,
     total_mass_constraint,
+    weighted_least_squares,
+    with_inertial_parameters,
 )
-from jaxdyn.identification.convex import semidefinite_least_squares
-from jaxdyn.identification.estimators import weighted_least_squares
-from jaxdyn.identification.excitation import random_excitation
-from jaxdyn.identification.identify import identify
-from jaxdyn.identification.priors import entropic_divergence, euclidean_divergence, pullback_divergence
-from jaxdyn.identification.synthetic import synthetic_log
+from jaxdyn.identification.accumulate import Factors, accumulate, predict
+from jaxdyn.identification.completion import with_thickness
+from jaxdyn.identification.consistent import positive_columns
 from jaxdyn.io.urdf import load
-from jaxdyn.io.urdf_write import save_urdf
-from jaxdyn.model import robots, textbook
-from jaxdyn.model.chain import with_inertial_parameters
 from jaxdyn.spatial.pseudo_inertia import check_consistent
 from regression import known_arm, states
 

@@ -10,9 +10,8 @@ import pytest
 
 import jaxdyn
 from helpers import derivatives, directions, once, random_chain, random_inertia, relative
-from jaxdyn import linkages
+from jaxdyn import integrate, linkages, random_configuration
 from jaxdyn.dynamics.constraint import constraint_terms
-from jaxdyn.model.configuration import integrate, random_configuration
 from peer_models import to_pinocchio
 
 FIVE_BAR = {"l1": 0.8, "l2": 0.35, "l4": 0.9, "com_distances": (0.3, 0.15, 0.45, 0.4), "gravity": 9.7}

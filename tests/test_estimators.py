@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from scipy.linalg import null_space
 
-from jaxdyn.errors import IdentificationError
-from jaxdyn.identification.base_parameters import base_parameters
-from jaxdyn.identification.columns import Columns
-from jaxdyn.identification.completion import prior_parameters
-from jaxdyn.identification.essential import essential_parameters
-from jaxdyn.identification.estimators import (
+from jaxdyn import (
+    Columns,
+    IdentificationError,
+    Samples,
+    base_parameters,
     compare_estimators,
+    essential_parameters,
     estimate_cloe,
     estimate_irls,
     estimate_ols,
@@ -23,14 +23,14 @@ from jaxdyn.identification.estimators import (
     estimate_wls,
     estimation_problem,
     figures_of_merit,
+    prior_parameters,
     recursive_path,
     recursive_start,
     recursive_step,
     recursive_values,
+    textbook,
+    torque_band,
 )
-from jaxdyn.identification.preprocessing import Samples
-from jaxdyn.identification.torque_band import torque_band
-from jaxdyn.model import textbook
 from regression import dense, known_arm, states
 
 ALL = Columns()

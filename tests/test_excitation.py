@@ -8,23 +8,33 @@ import numpy as np
 import pytest
 from scipy import interpolate
 
+from jaxdyn import (
+    BSplines,
+    Columns,
+    FourierSeries,
+    IdentificationError,
+    ModelError,
+    SplineTrajectory,
+    base_parameters,
+    compare_with_log,
+    draw_trajectory,
+    excitation_quality,
+    friction_force,
+    inverse_dynamics,
+    limit_usage,
+    load,
+    motion_limits,
+    optimal_excitation,
+    random_excitation,
+    read_log,
+    sample_trajectory,
+    variance_ratio,
+    write_trajectory,
+)
 from jaxdyn.cli import main
-from jaxdyn.dynamics.friction import friction_force
-from jaxdyn.dynamics.inverse import inverse_dynamics
-from jaxdyn.errors import IdentificationError, ModelError
 from jaxdyn.identification import excitation_design
-from jaxdyn.identification.base_parameters import base_parameters
-from jaxdyn.identification.columns import Columns
-from jaxdyn.identification.excitation import random_excitation
-from jaxdyn.identification.excitation_basis import BSplines, FourierSeries, rest_basis
-from jaxdyn.identification.excitation_compare import compare_with_log, summary
-from jaxdyn.identification.excitation_design import optimal_excitation
-from jaxdyn.identification.excitation_limits import limit_usage, motion_limits
-from jaxdyn.identification.excitation_output import draw_trajectory, sample_trajectory, write_trajectory
-from jaxdyn.identification.excitation_quality import excitation_quality, variance_ratio
-from jaxdyn.identification.excitation_spline import SplineTrajectory
-from jaxdyn.io.load import load
-from jaxdyn.io.log import read_log
+from jaxdyn.identification.excitation_basis import rest_basis
+from jaxdyn.identification.excitation_compare import summary
 from regression import dense, known_arm, states
 
 FAMILIES = [FourierSeries(4.0, 5), BSplines(4.0, 9), BSplines(3.0, 8, 4)]

@@ -8,26 +8,33 @@ import numpy as np
 import pytest
 
 import jaxdyn
-from jaxdyn.errors import IdentificationError
-from jaxdyn.identification.accumulate import accumulate, predict
-from jaxdyn.identification.base_parameters import base_parameters
-from jaxdyn.identification.columns import Columns
-from jaxdyn.identification.estimators import weighted_least_squares
-from jaxdyn.identification.friction import (
+from jaxdyn import (
     Asymmetry,
+    Columns,
     Coulomb,
+    Dahl,
+    FrictionModel,
     GearRipple,
+    IdentificationError,
     LoadDependent,
+    LoadedSlip,
+    LuGre,
+    MaxwellSlip,
     Offset,
     PowerViscous,
+    Samples,
     Stribeck,
     Viscous,
+    base_parameters,
+    chain_with_friction,
+    choose_friction,
+    fit_friction,
+    weighted_least_squares,
+    with_signals,
 )
-from jaxdyn.identification.friction_choice import choose_friction, combine_friction
-from jaxdyn.identification.friction_fit import chain_with_friction, fit_friction, with_signals
-from jaxdyn.identification.friction_model import FrictionModel, shifted
-from jaxdyn.identification.memory_friction import Dahl, LoadedSlip, LuGre, MaxwellSlip
-from jaxdyn.identification.preprocessing import Samples
+from jaxdyn.identification.accumulate import accumulate, predict
+from jaxdyn.identification.friction_choice import combine_friction
+from jaxdyn.identification.friction_model import shifted
 
 RATE = 100.0
 

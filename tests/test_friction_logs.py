@@ -4,15 +4,21 @@ import jax
 import numpy as np
 import pytest
 
+from jaxdyn import (
+    Columns,
+    base_parameters,
+    check_log,
+    choose_friction,
+    fit_friction,
+    fit_quality,
+    friction_candidates,
+    preprocess,
+    read_log,
+    split,
+    weighted_least_squares,
+    with_signals,
+)
 from jaxdyn.identification.accumulate import accumulate
-from jaxdyn.identification.base_parameters import base_parameters
-from jaxdyn.identification.columns import Columns
-from jaxdyn.identification.estimators import weighted_least_squares
-from jaxdyn.identification.friction_choice import choose_friction, friction_candidates
-from jaxdyn.identification.friction_fit import fit_friction, with_signals
-from jaxdyn.identification.preprocessing import preprocess, split
-from jaxdyn.identification.validation import fit_quality
-from jaxdyn.io.log import check_log, read_log
 from jaxdyn.io.urdf import load
 
 GAINS = [14.87, 13.26, 11.13, 10.62, 11.03, 11.47]

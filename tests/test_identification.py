@@ -14,23 +14,25 @@ import numpy as np
 import pytest
 
 from helpers import random_chain
-from jaxdyn.dynamics.friction import friction_force
-from jaxdyn.dynamics.inverse import inverse_dynamics
-from jaxdyn.errors import IdentificationError, LogError
-from jaxdyn.identification.accumulate import accumulate
-from jaxdyn.identification.columns import Columns, ExtraColumns, coupled_drive
-from jaxdyn.identification.completion import (
-    given_torque,
-    impossible_links,
+from jaxdyn import (
+    Columns,
+    ExtraColumns,
+    IdentificationError,
+    LogError,
+    coupled_drive,
+    friction_force,
+    identify,
+    inverse_dynamics,
+    ordinary_least_squares,
     prior_parameters,
-    with_stand_ins,
+    random_excitation,
+    robots,
+    synthetic_log,
+    textbook,
+    with_inertial_parameters,
 )
-from jaxdyn.identification.estimators import ordinary_least_squares
-from jaxdyn.identification.excitation import random_excitation
-from jaxdyn.identification.identify import identify
-from jaxdyn.identification.synthetic import synthetic_log
-from jaxdyn.model import robots, textbook
-from jaxdyn.model.chain import with_inertial_parameters
+from jaxdyn.identification.accumulate import accumulate
+from jaxdyn.identification.completion import given_torque, impossible_links, with_stand_ins
 from regression import known_arm, states
 
 ALL = Columns()

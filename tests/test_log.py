@@ -7,10 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxdyn.errors import LogError
-from jaxdyn.io.log import Log, check_log, read_log
+from jaxdyn import Log, LogError, check_log, make_chain, read_log
 from jaxdyn.io.rows import find_bad_rows, segments
-from jaxdyn.model.build import make_chain
 
 N, JOINTS = 60, 2
 HEADER = ["t", "q1", "q2", "qd1", "qd2", "tau1", "tau2"]

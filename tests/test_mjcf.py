@@ -10,9 +10,7 @@ import pytest
 
 import jaxdyn
 from helpers import once, relative
-from jaxdyn import layouts
-from jaxdyn.dynamics.friction import passive_force, spring_energy
-from jaxdyn.model.configuration import integrate, neutral_configuration
+from jaxdyn import integrate, layouts, neutral_configuration, passive_force, spring_energy
 
 mujoco = pytest.importorskip("mujoco")
 

@@ -10,8 +10,7 @@ import pytest
 
 import jaxdyn
 from helpers import random_chain, relative
-from jaxdyn import ModelError, to_mjcf, with_coupling, with_transmission, write_mjcf
-from jaxdyn.dynamics.friction import passive_force
+from jaxdyn import ModelError, passive_force, to_mjcf, with_coupling, with_transmission, write_mjcf
 from test_mjcf import MODELS, compiled
 
 mujoco = pytest.importorskip("mujoco")

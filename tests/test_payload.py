@@ -10,23 +10,34 @@ import numpy as np
 import pytest
 from scipy import optimize
 
+from jaxdyn import (
+    Columns,
+    IdentificationError,
+    Log,
+    LogError,
+    Samples,
+    base_parameters,
+    calibrate_gains,
+    diagnose,
+    diagnose_identification,
+    estimate_delay,
+    friction_force,
+    identify,
+    identify_payload,
+    identify_payload_on,
+    inverse_dynamics,
+    load,
+    preprocess,
+    random_excitation,
+    read_log,
+    robots,
+    textbook,
+    with_gains,
+    without_delay,
+)
 from jaxdyn.cli import main
-from jaxdyn.dynamics.friction import friction_force
-from jaxdyn.dynamics.inverse import inverse_dynamics
-from jaxdyn.errors import IdentificationError, LogError
-from jaxdyn.identification.base_parameters import base_parameters
-from jaxdyn.identification.columns import Columns
-from jaxdyn.identification.delay import estimate_delay, without_delay
-from jaxdyn.identification.diagnostics import diagnose, diagnose_identification
-from jaxdyn.identification.excitation import random_excitation
-from jaxdyn.identification.gains import calibrate_gains, with_gains
-from jaxdyn.identification.identify import identify
 from jaxdyn.identification.loads import transform_matrix
-from jaxdyn.identification.payload import identify_payload, identify_payload_on, nearest_body
-from jaxdyn.identification.preprocessing import Samples, preprocess
-from jaxdyn.io.load import load
-from jaxdyn.io.log import Log, read_log
-from jaxdyn.model import robots, textbook
+from jaxdyn.identification.payload import nearest_body
 from jaxdyn.report.payload_files import payload_json
 from jaxdyn.spatial.inertia import inertial_parameters_from_com, pseudo_inertia, transform_inertial_parameters
 from regression import dense, known_arm

@@ -5,10 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from jaxdyn.errors import LogError
+from jaxdyn import Log, LogError, Samples, check_log, motor_to_joint, preprocess, read_log, split
 from jaxdyn.identification.filters import bandwidth, differentiate, low_pass
-from jaxdyn.identification.preprocessing import Samples, motor_to_joint, moving, preprocess, split
-from jaxdyn.io.log import Log, check_log, read_log
+from jaxdyn.identification.preprocessing import moving
 
 OMEGA = 2 * np.pi * np.array([0.4, 1.1])  # motion of the made-up robot [rad/s]
 PHASE = np.array([0.3, 1.2])

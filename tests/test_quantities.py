@@ -9,9 +9,8 @@ import pytest
 
 import jaxdyn
 from helpers import once, random_inertia, random_rotation, relative
-from jaxdyn.dynamics.friction import spring_force
+from jaxdyn import Coupling, Transmission, spring_force
 from jaxdyn.model import configuration
-from jaxdyn.model.chain import Coupling, Transmission
 
 pytestmark = [pytest.mark.ci, pytest.mark.xdist_group("quantities")]  # one worker, which compiles once
 

@@ -9,8 +9,7 @@ import pytest
 
 import jaxdyn
 from helpers import once, random_chain, random_inertia, random_rotation, relative
-from jaxdyn import textbook
-from jaxdyn.model.chain import Coupling, Transmission
+from jaxdyn import Coupling, Transmission, textbook
 
 pytestmark = pytest.mark.xdist_group("arms")  # one worker, which compiles once
 

@@ -15,16 +15,21 @@ import pinocchio as pin
 import pytest
 from scipy import interpolate
 
-from jaxdyn.dynamics.friction import friction_force
-from jaxdyn.dynamics.inverse import inverse_dynamics
-from jaxdyn.errors import LogError
-from jaxdyn.identification.base_parameters import base_parameters
-from jaxdyn.identification.columns import Columns, coupled_drive
-from jaxdyn.identification.identify import identify
-from jaxdyn.identification.preprocessing import motor_to_joint, preprocess
-from jaxdyn.io.log import check_log, read_log
+from jaxdyn import (
+    Columns,
+    LogError,
+    base_parameters,
+    check_log,
+    coupled_drive,
+    friction_force,
+    identify,
+    inverse_dynamics,
+    motor_to_joint,
+    preprocess,
+    read_log,
+    save_urdf,
+)
 from jaxdyn.io.urdf import load
-from jaxdyn.io.urdf_write import save_urdf
 
 FRICTION = ("viscous", "coulomb", "offset")
 UR10E_GAINS = [14.87, 13.26, 11.13, 10.62, 11.03, 11.47]

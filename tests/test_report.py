@@ -14,23 +14,29 @@ import pytest
 from rich.console import Console
 
 from helpers import random_chain
-from jaxdyn.errors import OutputError
-from jaxdyn.identification.completion import prior_parameters
-from jaxdyn.io.model_file import load_model
+from jaxdyn import (
+    OutputError,
+    collect_provenance,
+    load_model,
+    parse_limit,
+    print_summary,
+    prior_parameters,
+    save_urdf,
+    verdict,
+    write_all,
+    write_parameters,
+    write_report,
+)
 from jaxdyn.io.urdf import load
-from jaxdyn.io.urdf_write import save_urdf
 from jaxdyn.report import output
-from jaxdyn.report.html import report_html, write_report
+from jaxdyn.report.html import report_html
 from jaxdyn.report.markup import rounded, with_deviation
-from jaxdyn.report.output import FILES, check_writable, write_all
+from jaxdyn.report.output import FILES, check_writable
 from jaxdyn.report.overview import overview
 from jaxdyn.report.plots import envelope, torque_svg
-from jaxdyn.report.provenance import collect_provenance
 from jaxdyn.report.quality import deviations_from, parameter_rows, pooled
-from jaxdyn.report.summary import print_summary
-from jaxdyn.report.tables import COLUMNS, write_parameters
+from jaxdyn.report.tables import COLUMNS
 from jaxdyn.report.torque_sections import pictures_section
-from jaxdyn.report.verdict import parse_limit, verdict
 from report_example import small_example
 
 VOID = {"meta", "br", "input", "link", "img", "hr"}

@@ -12,27 +12,36 @@ import pytest
 from scipy.integrate import solve_ivp
 
 from helpers import random_inertia, random_rotation
-from jaxdyn import make_chain
+from jaxdyn import (
+    Ellipsoid,
+    ErrorLimit,
+    Estimate,
+    IdentificationError,
+    OutputError,
+    Samples,
+    collect_provenance,
+    equivalent_ellipsoid,
+    fit_quality,
+    inverse_dynamics,
+    make_chain,
+    model_torque,
+    null_space,
+    parse_limit,
+    resimulate,
+    verdict,
+)
 from jaxdyn.cli import main
-from jaxdyn.dynamics.inverse import inverse_dynamics
-from jaxdyn.errors import IdentificationError, OutputError
-from jaxdyn.identification.estimators import Estimate
-from jaxdyn.identification.null_space import null_space
-from jaxdyn.identification.preprocessing import Samples
-from jaxdyn.identification.resimulation import model_torque, resimulate
-from jaxdyn.identification.validation import fit_quality
 from jaxdyn.report.bodies import bodies_section
-from jaxdyn.report.ellipsoids import Ellipsoid, equivalent_ellipsoid, outstretched, projected, skeleton
+from jaxdyn.report.ellipsoids import outstretched, projected, skeleton
 from jaxdyn.report.excitation_section import excitation
 from jaxdyn.report.friction_curves import binned_medians, friction_samples
 from jaxdyn.report.markup import rounded
 from jaxdyn.report.plots import over_time
 from jaxdyn.report.positions import positions_section
 from jaxdyn.report.prior_section import against_prior, prior_section
-from jaxdyn.report.provenance import collect_provenance, provenance_section
+from jaxdyn.report.provenance import provenance_section
 from jaxdyn.report.quality import pooled
 from jaxdyn.report.spectra import residual_spectra
-from jaxdyn.report.verdict import ErrorLimit, parse_limit, verdict
 from jaxdyn.spatial.solids import box, sphere
 from report_example import small_example
 

@@ -7,9 +7,8 @@ import pytest
 
 import jaxdyn
 from helpers import relative
-from jaxdyn.model import robots
+from jaxdyn import from_dh, robots
 from jaxdyn.model.build import check_inertia
-from jaxdyn.model.dh import from_dh
 from jaxdyn.spatial.inertia import inertial_parameters_to_com
 
 ARMS = [robots.panda, robots.ur5, robots.ur5e, robots.ur10, robots.iiwa14, robots.xarm7]

@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 from bag_files import write_bag
-from jaxdyn.identification.excitation import random_excitation
-from jaxdyn.identification.identify import identify
-from jaxdyn.identification.synthetic import synthetic_log
-from jaxdyn.io.log import Log, check_log, named_apart, read_log
+from jaxdyn import Log, check_log, identify, random_excitation, read_log, synthetic_log
+from jaxdyn.io.log import named_apart
 from regression import known_arm
 
 

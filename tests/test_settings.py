@@ -7,20 +7,28 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxdyn import (
+    Columns,
+    ExtraColumns,
+    IdentificationError,
+    Log,
+    choose_settings,
+    coupled_drive,
+    diagnose,
+    diagnose_identification,
+    identify,
+    inverse_dynamics,
+    joint_springs,
+    passive_force,
+    preprocess,
+    prior_parameters,
+    prior_scales,
+    random_excitation,
+)
 from jaxdyn.cli import main
-from jaxdyn.dynamics.friction import passive_force
-from jaxdyn.dynamics.inverse import inverse_dynamics
-from jaxdyn.errors import IdentificationError
-from jaxdyn.identification.columns import Columns, ExtraColumns, coupled_drive, joint_springs
-from jaxdyn.identification.completion import prior_parameters, with_parameters
-from jaxdyn.identification.diagnostics import diagnose, diagnose_identification
-from jaxdyn.identification.excitation import random_excitation
-from jaxdyn.identification.identify import identify
+from jaxdyn.identification.completion import with_parameters
 from jaxdyn.identification.parametric import model_torque, parameters_of
-from jaxdyn.identification.preprocessing import preprocess
-from jaxdyn.identification.prior_scale import prior_scales
-from jaxdyn.identification.settings import choose_settings, known_or_estimated_delay
-from jaxdyn.io.log import Log
+from jaxdyn.identification.settings import known_or_estimated_delay
 from jaxdyn.report.html import report_html
 from regression import known_arm, states
 

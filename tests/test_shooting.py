@@ -13,7 +13,8 @@ import scipy.optimize
 from numpy.testing import assert_allclose
 
 import jaxdyn
-from jaxdyn.trajectory.lq import DiagonalCost, EulerSteps, LinearQuadratic, lq_cost, lq_residual
+from jaxdyn import LinearQuadratic
+from jaxdyn.trajectory.lq import DiagonalCost, EulerSteps, lq_cost, lq_residual
 from jaxdyn.trajectory.riccati import policy_and_descent
 from jaxdyn.trajectory.shooting_model import Penalty, linearised
 

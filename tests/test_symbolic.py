@@ -14,8 +14,7 @@ import sympy
 
 import jaxdyn
 from helpers import once, random_chain, random_inertia, random_state, relative
-from jaxdyn import symbolic, textbook
-from jaxdyn.model.chain import Coupling, Transmission
+from jaxdyn import Coupling, Transmission, symbolic, textbook
 from jaxdyn.symbolic.constants import exact
 
 TOLERANCE = 1e-12

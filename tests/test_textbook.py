@@ -7,7 +7,7 @@ import pytest
 
 import jaxdyn
 from helpers import relative
-from jaxdyn.model import textbook
+from jaxdyn import textbook
 
 TOLERANCE = 1e-12
 

@@ -9,12 +9,8 @@ import numpy as np
 import pytest
 
 from data_paths import SHARED_DATA
-from jaxdyn.errors import ModelError
+from jaxdyn import Chain, ModelError, make_chain, save_urdf, to_urdf, update_urdf, with_inertial_parameters
 from jaxdyn.io.urdf import load, loads
-from jaxdyn.io.urdf_update import update_urdf
-from jaxdyn.io.urdf_write import save_urdf, to_urdf
-from jaxdyn.model.build import make_chain
-from jaxdyn.model.chain import Chain, with_inertial_parameters
 
 pin = pytest.importorskip("pinocchio")
 

@@ -9,9 +9,8 @@ import pytest
 
 import jaxdyn
 from helpers import once, relative
-from jaxdyn.errors import ModelError
+from jaxdyn import ModelError, to_urdf
 from jaxdyn.io.urdf import load, loads
-from jaxdyn.io.urdf_write import to_urdf
 from test_urdf import ARM, assert_close, assert_pinocchio_agrees, assert_same
 
 pin = pytest.importorskip("pinocchio")

@@ -8,12 +8,8 @@ import numpy as np
 import pytest
 
 from helpers import random_inertia
-from jaxdyn.errors import ModelError
+from jaxdyn import Coupling, ModelError, Transmission, make_chain, save_urdf, to_urdf, update_urdf
 from jaxdyn.io.urdf import load, loads
-from jaxdyn.io.urdf_update import update_urdf
-from jaxdyn.io.urdf_write import save_urdf, to_urdf
-from jaxdyn.model.build import make_chain
-from jaxdyn.model.chain import Coupling, Transmission
 from test_urdf import ARM, assert_close, assert_pinocchio_agrees, assert_same
 from test_urdf_trees import FLOATING, PLANAR, SPRUNG
 

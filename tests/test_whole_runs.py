@@ -8,21 +8,28 @@ import numpy as np
 import pytest
 
 import jaxdyn
-from jaxdyn import Columns, FrictionModel, LoadedSlip, MaxwellSlip, Offset, Viscous
-from jaxdyn.errors import IdentificationError
-from jaxdyn.identification import friction_rows
-from jaxdyn.identification.closed_loop import following, replaying, simulate_closed_loop
-from jaxdyn.identification.estimators import (
+from jaxdyn import (
+    Columns,
+    FrictionModel,
+    IdentificationError,
+    LoadedSlip,
+    MaxwellSlip,
+    Offset,
+    Viscous,
+    drive_gains,
     estimate_cloe,
     estimate_didim,
     estimate_iv,
     estimate_ols,
     estimate_wls,
     estimation_problem,
+    following,
+    replaying,
+    simulate_closed_loop,
+    with_signals,
 )
+from jaxdyn.identification import friction_rows
 from jaxdyn.identification.estimators.whole_runs import align_torques, samples_of
-from jaxdyn.identification.friction_fit import with_signals
-from jaxdyn.identification.monte_carlo import drive_gains
 from regression import dense
 
 RATE = 200.0
