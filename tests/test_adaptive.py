@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.linalg
 
 import jaxdyn
 from closed_loops import acceleration, along, disturbed, runge_kutta, wave
@@ -61,6 +62,35 @@ def closed_loop(controller, truth, model, reference):
         return v, acceleration(truth, q, v, tau), controller.rate(model, state, q, v, reference(t))
 
     return rate
+
+
+@pytest.mark.parametrize("dt", [0.02, 0.2])
+def test_a_natural_step_is_the_geodesic(dt):
+    """P <- U exp(-Gamma dt U^T B U) U^T with tr(P B) = g . pi, by scipy's exponential; far steps are shortened, not bent."""
+    rng = np.random.default_rng(3)
+    bodies = jnp.asarray(np.stack([random_inertia(rng) for _ in range(3)]))
+    gradient, gain = rng.normal(size=(3, 10)) * 0.5, np.array([0.5, 1.0, 2.0])
+    law = jaxdyn.NaturalAdaptation(jnp.asarray(gain), range=1e30)
+
+    @once
+    def step(gradient):
+        start = law.start(bodies)
+        return law.parameters(law.update(start, start, gradient, dt)), start
+
+    moved, factors = map(np.asarray, step(jnp.asarray(gradient)))
+    matrix = jax.jit(jaxdyn.pseudo_inertia.pseudo_inertia)
+    dual = np.stack([np.asarray(matrix(unit)) for unit in jnp.eye(10)])
+    # the symmetric B with tr(P B) = g . pi: the pseudo-inertia is linear in pi, and its ten entries are independent
+    for k in range(3):
+        b = np.zeros((4, 4))
+        upper = [(i, j) for i in range(4) for j in range(i, 4)]
+        rows = np.array([[d[i, j] * (1 if i == j else 2) for i, j in upper] for d in dual])
+        for (i, j), x in zip(upper, np.linalg.solve(rows, gradient[k]), strict=True):
+            b[i, j] = b[j, i] = x
+        half = -0.5 * dt * gain[k] * factors[k].T @ b @ factors[k]
+        half /= max(1.0, np.abs(half).max() / 0.25)  # no step changes a principal value by more than e^2
+        u = factors[k] @ scipy.linalg.expm(half)
+        assert relative(matrix(jnp.asarray(moved[k])), u @ u.T) < 1e-12
 
 
 @pytest.mark.ci

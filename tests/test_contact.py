@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import linprog
 
@@ -100,3 +101,32 @@ def test_least_force():
     ground = jnp.array([0, -0.03 * 20.0, 0, 0, 0, 20.0])
     assert float(value(CONE, q, ground).max()) < 0
     assert_allclose(float(value(light, q, ground).max()), 10.0 / WEIGHT, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("moment", "force", "row"),
+    [
+        ((0, 0, 0), (FRICTION, 0, 1), 2),
+        ((0, 0, 0), (-FRICTION, 0, 1), 1),
+        ((0, 0, 0), (0, FRICTION, 1), 4),
+        ((0, 0, 0), (0, -FRICTION, 1), 3),
+        ((0.06, 0, 0), (0, 0, 1), 6),
+        ((-0.06, 0, 0), (0, 0, 1), 5),
+        ((0, 0.11, 0), (0, 0, 1), 8),
+        ((0, -0.11, 0), (0, 0, 1), 7),
+    ],
+    ids=str,
+)
+def test_each_way_to_slip_and_to_tip_has_its_row(moment, force, row):
+    """At the edge of the pyramid, or of the sole, one inequality alone is tight; a little beyond it is violated."""
+    moment, force = 50.0 * np.array(moment, float), 50.0 * np.array(force, float)
+    about_the_frame = np.concatenate(
+        [moment + np.cross([0.03, 0, 0], force), force]
+    )  # the sole's middle is off the frame
+    at_the_edge = np.asarray(value(CONE, jnp.zeros(10), jnp.asarray(about_the_frame)))
+    assert abs(at_the_edge[row]) < 1e-15
+    assert np.delete(at_the_edge, row).max() < (1e-15 if moment.any() else -1e-3)
+    beyond = np.concatenate([1.01 * moment + np.cross([0.03, 0, 0], force), force])
+    beyond[3:5] *= 1.01
+    beyond[:3] += np.cross([0.03, 0, 0], beyond[3:] - force)
+    assert np.asarray(value(CONE, jnp.zeros(10), jnp.asarray(beyond)))[row] > 1e-5

@@ -73,6 +73,32 @@ def test_few_joints_and_singularities():
         assert relative(rate[1], (part[3] - part[2]) / (2 * h)) < 1e-5
 
 
+def test_operational_space_of_six_joints_is_that_of_dense_matrices():
+    """Lambda = (J M^-1 J^T)^-1, eta and J_bar, plain and damped, by numpy."""
+    chain, q, v = random_chain(6, 3), jnp.linspace(-1.0, 1.0, 6), jnp.linspace(0.5, -0.4, 6)
+    damping = jnp.asarray([0.1, 0.1, 0.1, 0.02, 0.02, 0.03])
+
+    @once
+    def of(q, v):
+        pieces = jaxdyn.jacobian(chain, q), jaxdyn.jacobian_derivative(chain, q, v) @ v
+        plain = jaxdyn.operational_space_inertia(chain, q), jaxdyn.dynamically_consistent_inverse(chain, q)
+        given = jaxdyn.operational_space_inertia(chain, q, damping=damping)
+        biases = jaxdyn.operational_space_bias(chain, q, v), jaxdyn.operational_space_bias(chain, q, v, damping=damping)
+        return *pieces, jaxdyn.crba(chain, q), jaxdyn.bias_force(chain, q, v), *plain, given, *biases
+
+    j, drift, mass, bias, inertia, inverse, damped, eta, damped_eta = map(np.asarray, of(q, v))
+    mobility = j @ np.linalg.solve(mass, j.T)
+    for got, wanted, biased in (
+        (inertia, np.linalg.inv(mobility), eta),
+        (damped, np.linalg.inv(mobility + np.diag(damping)), damped_eta),
+    ):
+        assert relative(got, wanted) < 1e-12 * np.linalg.cond(mobility)
+        assert np.all(got == got.T)
+        across = np.linalg.solve(mass, j.T) @ wanted
+        assert relative(biased, across.T @ bias - wanted @ drift) < 1e-12 * np.linalg.cond(mobility)
+    assert relative(inverse, np.linalg.solve(mass, j.T) @ inertia) < 1e-12 * np.linalg.cond(mobility)
+
+
 @once
 def along_a_line(chain, arguments, direction, offsets):
     """Sums of quantities on a line through a state, and their gradients."""
