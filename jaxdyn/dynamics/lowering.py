@@ -33,8 +33,7 @@ Count = Any  # of states: an int, or a size that `jax.export` leaves open
 
 LANES = 64  # of a chunk: 32 to 256 are alike, fewer waste vector instructions, more leave the first cache
 # XLA:CPU cannot compile an operation inside a kernel that it would spread over threads: one that reads and writes 512 KiB or,
-# where it computes more than it reads, of 200 000 operations. It also aborts on some kernels of robots of one link, whose
-# loops it unrolls: those have none
+# where it computes more than it reads, of 200 000 operations (tests/test_xla_limits.py)
 LARGEST = 50_000  # numbers that an operation of a kernel may read and write
 
 # the lanes, (count,) or (), while the inside of a function of `by_batch` is traced; None outside
@@ -77,7 +76,7 @@ def by_batch(
         traced = [isinstance(leaf, Tracer) for leaf in leaves]
         if _LANES.get() is not None:  # part of a larger one
             return function(*arguments)
-        width = size(arguments[0]) if len(leaves[0]) > 1 else 2 * LARGEST
+        width = size(arguments[0])
 
         def call(*variables):
             # what is known stays outside, so that the constants of a robot closed over are computed while tracing
@@ -337,8 +336,10 @@ def _kernel(function: Callable) -> Callable:
 
     def call(*variables):
         traced, shapes = jax.make_jaxpr(function, return_shape=True)(*variables)
-        # XLA aborts on a kernel that does not use one of its arguments: those are left out, and of the rest an entry each
-        # is a result that nobody reads, so that no simplification can make one unused
+        # XLA's emitter knows the buffers that operations of the kernel read or write, and aborts on a parameter without one
+        # (GetAllSlices in its computation_kernel_emitter.cc). Its constant folding moves constant arguments into the kernel,
+        # though not through a barrier, which outlasts it; and where it finds what reads an argument superfluous, the entry
+        # of each argument that is returned still reads it. What the function does not use is left out: nobody computes it.
         jaxpr, used = partial_eval.dce_jaxpr(traced.jaxpr, [True] * len(traced.jaxpr.outvars))
         if not any(used):  # a constant
             return function(*variables)
@@ -348,7 +349,8 @@ def _kernel(function: Callable) -> Callable:
             return eval_jaxpr(jaxpr, traced.consts, *inputs), jnp.stack(entries)
 
         with set_xla_metadata(inlineable="false", xla_cpu_small_call="true"):
-            out, _ = jax.jit(program)(*(x for x, u in zip(variables, used, strict=True) if u))
+            operands = jax.lax.optimization_barrier([x for x, u in zip(variables, used, strict=True) if u])
+            out, _ = jax.jit(program)(*operands)
         return jax.tree.unflatten(jax.tree.structure(shapes), out)
 
     return call
