@@ -54,25 +54,35 @@ def is_float(x: Any) -> bool:
     return hasattr(x, "dtype") and jnp.issubdtype(x.dtype, jnp.floating)
 
 
-def _error(got: Any, wanted: Any, case: Case) -> str | None:
-    """What is wrong with one result, or None."""
-    got_leaves, wanted_leaves = jax.tree.leaves(got), jax.tree.leaves(wanted)
-    if len(got_leaves) != len(wanted_leaves):
-        return f"{len(got_leaves)} arrays instead of {len(wanted_leaves)}"
-    for k, (a, b) in enumerate(zip(got_leaves, wanted_leaves, strict=True)):
-        if a.shape != b.shape or a.dtype != b.dtype:
-            return f"result {k} is {a.dtype}{a.shape} instead of {b.dtype}{b.shape}"
-        x, y = np.asarray(a), np.asarray(b)
-        if not is_float(a):
+def _rows(given: list, rows: np.ndarray) -> Any:
+    """A batch of which row k is given[rows[k]]; keys of random numbers stay JAX's."""
+
+    def stacked(*x):
+        keys = jax.dtypes.issubdtype(x[0].dtype, jax.dtypes.prng_key)
+        return jnp.stack(x)[rows] if keys else np.stack([np.asarray(y) for y in x])[rows]
+
+    return jax.tree.map(stacked, *given)
+
+
+def _error(got: Any, wanted: Any, accuracy: float) -> str | None:
+    """The first difference between two batches of results, or None."""
+    got, wanted = jax.tree.leaves(got), jax.tree.leaves(wanted)
+    if len(got) != len(wanted):
+        return f"{len(got)} arrays instead of {len(wanted)}"
+    for k, (x, y) in enumerate(zip(got, wanted, strict=True)):
+        if x.shape != y.shape or x.dtype != y.dtype:
+            return f"result {k} is {x.dtype}{x.shape} instead of {y.dtype}{y.shape}"
+        if not is_float(x):
             if not np.array_equal(x, y):
                 return f"result {k} is {x}, alone {y}"
-        elif not np.array_equal(np.isfinite(x), np.isfinite(y)):
+            continue
+        if not np.array_equal(np.isfinite(x), np.isfinite(y)):
             return f"result {k} is finite in other entries than alone"
-        elif x.size and np.isfinite(y).any():
-            off = np.abs(np.where(np.isfinite(y), x - y, 0)).max()
-            scale = np.abs(y[np.isfinite(y)]).max()
-            if off > case.accuracy * np.finfo(x.dtype).eps * max(scale, np.finfo(x.dtype).tiny ** 0.5):
-                return f"result {k} is off by {off:.2g} of {scale:.2g}"
+        x, y = (np.where(np.isfinite(y), z, 0).reshape(len(y), -1) for z in (x, y))
+        off, scale = np.abs(x - y).max(1, initial=0), np.abs(y).max(1, initial=0)
+        state = int(np.argmax(off - accuracy * np.finfo(y.dtype).eps * scale))
+        if off[state] > accuracy * np.finfo(y.dtype).eps * scale[state]:
+            return f"state {state}, result {k}: off by {off[state]:.2g} of {scale[state]:.2g}"
     return None
 
 
@@ -88,24 +98,18 @@ def check_single(case: Case) -> str | None:
 
 def check_batch(case: Case, size: int) -> str | None:
     """A batch against its states, one after the other."""
-    given = states(case)
+    given, rows = states(case), np.arange(size) % STATES
     one = jax.jit(case.function)
-    alone = [one(*x) for x in given]
-    rows = [given[k % STATES] for k in range(size)]
-    together = jax.jit(jax.vmap(case.function))(*jax.tree.map(lambda *x: jnp.stack(x), *rows))
-    together = jax.tree.map(np.asarray, together)
-    for k in range(size):
-        row = jax.tree.map(lambda x, k=k: x[k], together)
-        if problem := _error(row, jax.tree.map(np.asarray, alone[k % STATES]), case):
-            return f"state {k} of {size}: {problem}"
-    return None
+    alone = [jax.tree.map(np.asarray, one(*x)) for x in given]
+    together = jax.jit(jax.vmap(case.function))(*_rows(given, rows))
+    return _error(jax.tree.map(np.asarray, together), _rows(alone, rows), case.accuracy)
 
 
 def check_derivatives(case: Case) -> str | None:
     """Forwards and backwards in one program, u . (J t) = (u J) . t; and J t against central differences."""
     arguments = states(case, 1)[0]
     rng = np.random.default_rng(1)
-    random = lambda x: jnp.asarray(rng.normal(size=x.shape), x.dtype)
+    random = lambda x: rng.normal(size=x.shape).astype(x.dtype)
     leaves, structure = jax.tree.flatten(arguments)
     varied = [is_float(x) for x in leaves]
 
@@ -120,7 +124,7 @@ def check_derivatives(case: Case) -> str | None:
     def single(*floats):
         return jax.tree.map(np.asarray, applied(jax.jit(case.function), floats))
 
-    point = [x for x, v in zip(leaves, varied, strict=True) if v]
+    point = [np.asarray(x) for x, v in zip(leaves, varied, strict=True) if v]
     along = [random(x) for x in point]
     # cotangents belong to finite results alone: an infinite one stands for "none"
     values = single(*point)
@@ -135,8 +139,8 @@ def check_derivatives(case: Case) -> str | None:
     if not all(np.isfinite(x).all() for x in (*forward, *reverse)):
         return "a derivative is not finite"
     eps = np.finfo(values[0].dtype).eps
-    products = [np.asarray(u) * x for u, x in zip(cotangent, forward, strict=True)]
-    pulled = [np.asarray(t) * x for t, x in zip(along, reverse, strict=True)]
+    products = [u * x for u, x in zip(cotangent, forward, strict=True)]
+    pulled = [t * x for t, x in zip(along, reverse, strict=True)]
     gap = abs(sum(x.sum() for x in products) - sum(x.sum() for x in pulled))
     scale = sum(np.abs(x).sum() for x in (*products, *pulled))
     if gap > case.accuracy * eps * scale:

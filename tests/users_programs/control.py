@@ -73,10 +73,16 @@ def task_cases() -> dict[str, Case]:
         "task_spring": Case(lambda t, goal: jaxdyn.task_spring(t, goal, stiffness), each(poses, poses), **LOOSE),
         "task_space": Case(lambda q, v: bound("task_space")(q, v), normal(6, 6), **LOOSE, smooth=False),
         "operational_space_control": Case(
-            lambda q, v, t: bound("operational_space_control")(q, v, to_pose(t), 30.0, 8.0).tau, state, **LOOSE, smooth=False
+            lambda q, v, t: bound("operational_space_control")(q, v, to_pose(t), 30.0, 8.0).tau,
+            state,
+            **LOOSE,
+            smooth=False,
         ),
         "impedance_control": Case(
-            lambda q, v, t: bound("impedance_control")(q, v, to_pose(t), stiffness, 8.0).tau, state, **LOOSE, smooth=False
+            lambda q, v, t: bound("impedance_control")(q, v, to_pose(t), stiffness, 8.0).tau,
+            state,
+            **LOOSE,
+            smooth=False,
         ),
         "impedance_energy": Case(
             lambda q, v, t: bound("impedance_energy")(q, v, to_pose(t), stiffness), state, **LOOSE, smooth=False

@@ -45,7 +45,9 @@ def cases() -> dict[str, Case]:
         lambda x: jaxdyn.zero_moment_point(x + jnp.asarray([0, 0, 0, 0, 0, 50.0]), 0.1), normal(6)
     )
     found["passivity_integral"] = Case(functools.partial(jaxdyn.passivity_integral, arm), normal((5, 3), (4, 3)))
-    with_motors = jaxdyn.with_transmission(arm, matrix=[[20.0, 0, 0], [10.0, 30.0, 0], [0, 5.0, 40.0]], rotor_inertia=1e-4)
+    with_motors = jaxdyn.with_transmission(
+        arm, matrix=[[20.0, 0, 0], [10.0, 30.0, 0], [0, 5.0, 40.0]], rotor_inertia=1e-4
+    )
     for name in ("joint_torques_from_motors", "motor_rates", "motor_torques"):
         found[name] = Case(functools.partial(getattr(jaxdyn, name), with_motors), normal(3))
     springs = jaxdyn.elastic_joints(arm, stiffness=[80.0, 60.0, 50.0], rotor_inertia=1e-3, damping=0.2, gear_ratio=20.0)

@@ -37,7 +37,10 @@ def cases() -> dict[str, Case]:
         return sample
 
     bound = lambda name, **named: functools.partial(getattr(jaxdyn, name), chain, pin, **named)
-    loose = {"smooth": False, "accuracy": 1e7}  # off the loop's configurations, where differences go, nothing is promised
+    loose = {
+        "smooth": False,
+        "accuracy": 1e7,
+    }  # off the loop's configurations, where differences go, nothing is promised
     found |= {
         "constraint_residual": Case(bound("constraint_residual"), closed(0)),
         "constraint_jacobian": Case(bound("constraint_jacobian"), closed(0)),
@@ -57,7 +60,9 @@ def cases() -> dict[str, Case]:
             lambda q, w: bound("reduced_dynamics", independent=INDEPENDENT)(q, w), closed(0, 1), **loose
         ),
         "reduced_forward_dynamics": Case(
-            lambda q, w, tau: bound("reduced_forward_dynamics", independent=INDEPENDENT)(q, w, tau), closed(1, 1), **loose
+            lambda q, w, tau: bound("reduced_forward_dynamics", independent=INDEPENDENT)(q, w, tau),
+            closed(1, 1),
+            **loose,
         ),
         "constrained_step": Case(lambda q, v, tau: bound("constrained_step")(q, v, tau, 1e-3), closed(2), **loose),
         "constrained_rollout": Case(

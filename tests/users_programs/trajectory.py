@@ -7,7 +7,7 @@ import jaxdyn
 from helpers import random_chain
 
 from .case import Case, normal
-from .spatial import each, positive, poses
+from .spatial import each, poses, positive
 
 TIMES = jnp.linspace(0.0, 1.0, 5)
 
@@ -32,7 +32,9 @@ def scaling_cases(arm: jaxdyn.Chain) -> dict[str, Case]:
 
     motions = {
         "joint_motion": Case(lambda a, b: jaxdyn.joint_motion(arm, a, b, 1.2, TIMES), normal(3, 3)),
-        "cartesian_motion": Case(lambda a, b: jaxdyn.cartesian_motion(a, b, 1.2, TIMES), each(poses, poses), accuracy=1e6),
+        "cartesian_motion": Case(
+            lambda a, b: jaxdyn.cartesian_motion(a, b, 1.2, TIMES), each(poses, poses), accuracy=1e6
+        ),
         "screw_motion": Case(lambda a, b: jaxdyn.screw_motion(a, b, 1.2, TIMES), each(poses, poses), accuracy=1e6),
     }
     for case in ("cartesian_motion", "screw_motion"):  # between matrices that differences turn into no poses
@@ -44,16 +46,25 @@ def scaling_cases(arm: jaxdyn.Chain) -> dict[str, Case]:
         "scaled_time": Case(lambda t: jaxdyn.scaled_time(jaxdyn.quintic_scaling, 1.5, t * TIMES), positive(())),
         "shortest_trapezoid": Case(jaxdyn.shortest_trapezoid, positive(3, 3, 3), smooth=False),
         "shortest_duration": Case(
-            lambda a, b: jaxdyn.shortest_duration(arm, jaxdyn.straight_path(a, b), samples=21), normal(3, 3), smooth=False
+            lambda a, b: jaxdyn.shortest_duration(arm, jaxdyn.straight_path(a, b), samples=21),
+            normal(3, 3),
+            smooth=False,
         ),
         "straight_path": Case(lambda a, b: jaxdyn.straight_path(a, b)(jnp.asarray(0.4)), normal(3, 3)),
         "spline_path": Case(lambda points: jax.vmap(path(points))(grid), normal((4, 3))),
         "path_dynamics": Case(lambda points: jaxdyn.path_dynamics(arm, path(points), grid), normal((4, 3))),
         "time_optimal_path": Case(
-            lambda points: timed(points, TIMES), normal((4, 3), scale=0.3), smooth=False, derivatives=False, accuracy=1e9
+            lambda points: timed(points, TIMES),
+            normal((4, 3), scale=0.3),
+            smooth=False,
+            derivatives=False,
+            accuracy=1e9,
         ),
         "motion_along": Case(
-            lambda points, t: timed(points, t * TIMES)[1], each(normal((4, 3), scale=0.3), positive(())), False, accuracy=1e9
+            lambda points, t: timed(points, t * TIMES)[1],
+            each(normal((4, 3), scale=0.3), positive(())),
+            False,
+            accuracy=1e9,
         ),
         "position_limits": Case(lambda x: jaxdyn.position_limits(arm, 0.1).lower + x, normal(3)),
         "velocity_limits": Case(lambda x: jaxdyn.velocity_limits(arm, 0.9).limit + x, normal(3)),
@@ -90,7 +101,9 @@ def quadratic_cases() -> dict[str, Case]:
         "linear_quadratic": Case(lambda a, b, c, _: problem(a, b, c), given),
         "riccati": Case(lambda a, b, c, _: jaxdyn.riccati(problem(a, b, c)).gains, given, **exact),
         "lq_rollout": Case(
-            lambda a, b, c, x: jaxdyn.lq_rollout(problem(a, b, c), jaxdyn.riccati(problem(a, b, c)), x).states, given, **exact
+            lambda a, b, c, x: jaxdyn.lq_rollout(problem(a, b, c), jaxdyn.riccati(problem(a, b, c)), x).states,
+            given,
+            **exact,
         ),
         "riccati_scan": Case(lambda a, b, c, _: jaxdyn.riccati_scan(problem(a, b, c)).gains, given, **exact),
         "lq_rollout_scan": Case(
@@ -164,5 +177,3 @@ def problem_cases(arm: jaxdyn.Chain) -> dict[str, Case]:
 def cases() -> dict[str, Case]:
     arm = limited()
     return scaling_cases(arm) | quadratic_cases() | problem_cases(arm)
-
-
