@@ -1,13 +1,12 @@
 """Public functions as users compile them, each alone, in batches and differentiated, in processes that an abort may end.
 
 The other tests compile with `quick` flags (conftest.py); these with none. `users_programs` has the functions and their
-arguments. A batch's size is 1, 7, 64, 65 or 1000: of inverse and forward dynamics all of them in continuous integration,
-of every other function one, so that each size is that of every fifth function; the rest belongs to the nightly run.
+arguments, `case.stages` what of it runs when.
 """
 
+import importlib
 import inspect
 import json
-import os
 import subprocess
 import sys
 import types
@@ -17,16 +16,10 @@ import pytest
 import jaxdyn
 from data_paths import ROOT
 from users_programs.elsewhere import BY_EXAMPLES, NOT_OF_ARRAYS, WITHIN
+from users_programs.environment import environment
 
 GROUPS = "dynamics", "mechanism", "quantities", "frames", "spatial", "motion", "control", "trajectory", "solvers"
 LIMIT = 1500  # [s] for a group; what takes longer hangs
-
-
-def environment() -> dict[str, str]:
-    """That of a user: neither the flags of the tests nor settings of this library."""
-    own = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS" and not name.startswith("JAXDYN_")}
-    paths = [str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
-    return {**own, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
 
 
 def failures(group: str, *options: str) -> list[str]:
@@ -68,8 +61,8 @@ def test_programs_of_users_in_single_precision(group):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("group", GROUPS)
-def test_the_other_sizes_of_batches(group):
-    problems = failures(group, "--rest")
+def test_derivatives_and_batches(group):
+    problems = failures(group, "--tier", "nightly")
     assert not problems, "\n".join(problems)
 
 
@@ -80,8 +73,8 @@ def public() -> set[str]:
         if name.startswith("_") or (isinstance(value, types.ModuleType) and not exported(name)):
             continue
         if isinstance(value, types.ModuleType):
-            inside = inspect.getmembers(value, lambda x, m=value: inspect.isfunction(x) and x.__module__ == m.__name__)
-            found |= {f"{name}.{function}" for function, _ in inside if not function.startswith("_")}
+            own = [k for k, x in vars(value).items() if inspect.isfunction(x) and x.__module__ == value.__name__]
+            found |= {f"{name}.{k}" for k in getattr(value, "__all__", own) if not k.startswith("_")}
         elif callable(value):
             found.add(name)
     return found
@@ -94,8 +87,6 @@ def exported(module: str) -> bool:
 
 def test_every_public_function_is_compiled_as_users_do():
     """In a group of this file, or in the example that is named, or it is no function of arrays for the reason named."""
-    import importlib
-
     tabled = {
         name.split(",")[0].split(" with ")[0]
         for group in GROUPS

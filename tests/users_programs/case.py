@@ -20,7 +20,8 @@ class Case(NamedTuple):
         derivatives: it is differentiated forwards and backwards.
         smooth: and its derivatives are those of central differences.
         batched: it is written for `jax.vmap`.
-        core: batched by all sizes in every run, not by one of them.
+        light: it compiles in no time, so that all its programs belong to continuous integration.
+        core: they do though they take long.
         accuracy: error of a batch against its states, in units of the last place of the result's largest entry.
         difference: error of central differences against the derivative, relative.
     """
@@ -30,6 +31,7 @@ class Case(NamedTuple):
     derivatives: bool = True
     smooth: bool = True
     batched: bool = True
+    light: bool = False
     core: bool = False
     accuracy: float = 1e4
     difference: float = 1e-6
@@ -158,12 +160,22 @@ def check_derivatives(case: Case) -> str | None:
     return None
 
 
-def stages(case: Case, rank: int, everything: bool) -> dict[str, Callable[[], str | None]]:
-    """What is run of a case: of the sizes of a batch one, another for each case, or all that this leaves out."""
-    chosen = SIZES if case.core else SIZES[rank % len(SIZES) :][:1]
-    found = {} if everything else {"alone": lambda: check_single(case)}
-    if case.derivatives and not everything:
+def stages(case: Case, rank: int, tier: str) -> dict[str, Callable[[], str | None]]:
+    """The programs of a case: in continuous integration ("ci"), in the nightly run besides ("nightly"), or "all" there are.
+
+    Most of the time goes into compiling derivatives and batches of functions with kernels. In continuous integration every
+    function runs alone; those that are `light` or `core` have all their programs there, the rest have theirs in the nightly
+    run: derivatives, a batch of 65, and one of another size, which is every fourth function's.
+    """
+    now = case.light or case.core
+    other = [size for size in SIZES if size != 65]
+    batches, found = {"ci": SIZES, "nightly": (65, other[rank % len(other)]), "all": SIZES}[tier], {}
+    if tier != "nightly":
+        found["alone"] = lambda: check_single(case)
+    if (tier == "ci" and not now) or (tier == "nightly" and now):
+        return found
+    if case.derivatives:
         found["derivatives"] = lambda: check_derivatives(case)
-    for size in (s for s in SIZES if case.batched and (s in chosen) != everything):
+    for size in batches if case.batched else ():
         found[f"batch of {size}"] = lambda size=size: check_batch(case, size)
     return found

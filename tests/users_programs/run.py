@@ -1,9 +1,8 @@
 """Runs a group's cases in this process, with a line of JSON before and after each, so that an abort names its program.
 
-    python -m users_programs.run GROUP [--single] [--rest] [--after N]
+    python -m users_programs.run GROUP [--tier ci|nightly|all] [--single] [--after N]
 
---single: JAX's default types, float32; else x64 is on. --rest: the sizes of batches that the plain run leaves out.
---after: how many programs to leave out at the start.
+--single: JAX's default types, float32; else x64 is on. --after: how many programs to leave out at the start.
 """
 
 import argparse
@@ -18,8 +17,8 @@ import jax
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("group")
+    parser.add_argument("--tier", default="ci", choices=["ci", "nightly", "all"])
     parser.add_argument("--single", action="store_true")
-    parser.add_argument("--rest", action="store_true")
     parser.add_argument("--after", type=int, default=0)
     options = parser.parse_args()
     if not options.single:
@@ -30,7 +29,7 @@ def main() -> None:
     programs = [
         (f"{name}, {stage}", check)
         for rank, (name, case) in enumerate(cases.items())
-        for stage, check in stages(case, rank, options.rest).items()
+        for stage, check in stages(case, rank, options.tier).items()
     ]
     print(json.dumps({"programs": len(programs)}), flush=True)
     for name, check in programs[options.after :]:

@@ -92,6 +92,7 @@ def quadratic_cases() -> dict[str, Case]:
     given = normal((steps, n, n), (steps, n, m), (steps, n + m, n + m), n)
     box = jnp.full((steps, m), -0.3), jnp.full((steps, m), 0.3)
     exact = {"accuracy": 1e7}
+    in_turn = {**exact, "derivatives": False}  # the recursion has no derivative backwards; `riccati_scan` has
 
     def bounded(x, g):
         h = x @ x.T + jnp.eye(3)
@@ -99,11 +100,11 @@ def quadratic_cases() -> dict[str, Case]:
 
     return {
         "linear_quadratic": Case(lambda a, b, c, _: problem(a, b, c), given),
-        "riccati": Case(lambda a, b, c, _: jaxdyn.riccati(problem(a, b, c)).gains, given, **exact),
+        "riccati": Case(lambda a, b, c, _: jaxdyn.riccati(problem(a, b, c)).gains, given, **in_turn),
         "lq_rollout": Case(
             lambda a, b, c, x: jaxdyn.lq_rollout(problem(a, b, c), jaxdyn.riccati(problem(a, b, c)), x).states,
             given,
-            **exact,
+            **in_turn,
         ),
         "riccati_scan": Case(lambda a, b, c, _: jaxdyn.riccati_scan(problem(a, b, c)).gains, given, **exact),
         "lq_rollout_scan": Case(
@@ -113,9 +114,9 @@ def quadratic_cases() -> dict[str, Case]:
             given,
             **exact,
         ),
-        "solve_lq": Case(lambda a, b, c, x: jaxdyn.solve_lq(problem(a, b, c), x).states, given, **exact),
+        "solve_lq": Case(lambda a, b, c, x: jaxdyn.solve_lq(problem(a, b, c), x).states, given, **in_turn),
         "solve_lq, with bounds": Case(
-            lambda a, b, c, x: jaxdyn.solve_lq(problem(a, b, c), x, box).controls, given, **exact, smooth=False
+            lambda a, b, c, x: jaxdyn.solve_lq(problem(a, b, c), x, box).controls, given, **in_turn
         ),
         "box_qp": Case(bounded, normal((3, 3), 3), derivatives=False, **exact),
     }
