@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from data_paths import ROOT
+from users_programs.environment import environment as user_environment
 
 PACKAGE = ROOT / "jaxdyn"
 ROWS = (
@@ -134,7 +135,7 @@ assert not unneeded, f"importing jaxdyn imports {unneeded}"
 
 
 def run(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "MPLBACKEND": "Agg", **environment}
+    env = {**user_environment(), "MPLBACKEND": "Agg", **environment}
     return subprocess.run([sys.executable, *arguments], cwd=cwd, env=env, capture_output=True, text=True, timeout=600)
 
 

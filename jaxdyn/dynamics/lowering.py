@@ -33,8 +33,7 @@ Count = Any  # of states: an int, or a size that `jax.export` leaves open
 
 LANES = 64  # of a chunk: 32 to 256 are alike, fewer waste vector instructions, more leave the first cache
 # XLA:CPU cannot compile an operation inside a kernel that it would spread over threads: one that reads and writes 512 KiB or,
-# where it computes more than it reads, of 200 000 operations. It also aborts on some kernels of robots of one link, whose
-# loops it unrolls: those have none
+# where it computes more than it reads, of 200 000 operations (tests/test_xla_limits.py)
 LARGEST = 50_000  # numbers that an operation of a kernel may read and write
 
 # the lanes, (count,) or (), while the inside of a function of `by_batch` is traced; None outside
@@ -77,7 +76,7 @@ def by_batch(
         traced = [isinstance(leaf, Tracer) for leaf in leaves]
         if _LANES.get() is not None:  # part of a larger one
             return function(*arguments)
-        width = size(arguments[0]) if len(leaves[0]) > 1 else 2 * LARGEST
+        width = size(arguments[0])
 
         def call(*variables):
             # what is known stays outside, so that the constants of a robot closed over are computed while tracing
@@ -337,8 +336,9 @@ def _kernel(function: Callable) -> Callable:
 
     def call(*variables):
         traced, shapes = jax.make_jaxpr(function, return_shape=True)(*variables)
-        # XLA aborts on a kernel that does not use one of its arguments: those are left out, and of the rest an entry each
-        # is a result that nobody reads, so that no simplification can make one unused
+        # XLA aborts on a parameter that nothing in the kernel reads (GetAllSlices in its computation_kernel_emitter.cc). Its
+        # constant folding moves constant arguments inside, though not through a barrier; and where it finds what reads an
+        # argument superfluous, the entry returned still does. What the function does not use is left out: nobody computes it.
         jaxpr, used = partial_eval.dce_jaxpr(traced.jaxpr, [True] * len(traced.jaxpr.outvars))
         if not any(used):  # a constant
             return function(*variables)
@@ -347,8 +347,10 @@ def _kernel(function: Callable) -> Callable:
             entries = [x.reshape(-1)[0].astype(float) for x in inputs if x.size]
             return eval_jaxpr(jaxpr, traced.consts, *inputs), jnp.stack(entries)
 
+        operands = jax.lax.optimization_barrier([x for x, u in zip(variables, used, strict=True) if u])
         with set_xla_metadata(inlineable="false", xla_cpu_small_call="true"):
-            out, _ = jax.jit(program)(*(x for x, u in zip(variables, used, strict=True) if u))
+            out, entries = jax.jit(program)(*operands)
+        out[0], _ = jax.lax.optimization_barrier((out[0], entries))  # as if somebody used them
         return jax.tree.unflatten(jax.tree.structure(shapes), out)
 
     return call

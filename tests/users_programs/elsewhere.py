@@ -1,0 +1,131 @@
+"""Public callables that have no case in a group: why, or where else they are compiled as users do."""
+
+# compiled by an example, which .ci/run runs without the flags of the tests: name -> (example, a function of `jaxdyn` in its
+# text), the function itself or one that calls it
+BY_EXAMPLES = {
+    "solve_by_shooting": ("reach_with_limits.py", "solve_by_shooting"),
+    "solve_by_inverse_dynamics": ("minimum_time.py", "solve_by_inverse_dynamics"),
+    "optimise_policy": ("policy.py", "optimise_policy"),
+    "animate": ("policy.py", "animate"),
+    "spread": ("devices.py", "spread"),
+    "spread_sum": ("hosts.py", "spread_sum"),
+    "shard_batch": ("hosts.py", "shard_batch"),
+    "local_rows": ("hosts.py", "local_rows"),
+    "accumulate_stream": ("long_log.py", "accumulate_stream"),
+    "base_parameters": ("long_log.py", "base_parameters"),
+    "load_factors": ("long_log.py", "load_factors"),
+    "save_factors": ("long_log.py", "save_factors"),
+    "merge_over_processes": ("long_log.py", "merge_over_processes"),
+    "merge_factors": ("long_log.py", "merge_over_processes"),
+    "preprocess_stream": ("long_log.py", "preprocess_stream"),
+    "read_log_chunks": ("long_log.py", "read_log_chunks"),
+    "weighted_least_squares": ("long_log.py", "weighted_least_squares"),
+    "closed_loop_log": ("compare_estimators.py", "closed_loop_log"),
+    "estimate_cloe": ("compare_estimators.py", "estimate_cloe"),
+    "estimate_didim": ("compare_estimators.py", "estimate_didim"),
+    "estimate_irls": ("compare_estimators.py", "estimate_irls"),
+    "estimate_iv": ("compare_estimators.py", "estimate_iv"),
+    "estimate_ols": ("compare_estimators.py", "estimate_ols"),
+    "estimate_recursive": ("compare_estimators.py", "estimate_recursive"),
+    "estimate_tls": ("compare_estimators.py", "estimate_tls"),
+    "estimate_wls": ("compare_estimators.py", "estimate_wls"),
+    "estimation_problem": ("compare_estimators.py", "estimation_problem"),
+    "figures_of_merit": ("compare_estimators.py", "figures_of_merit"),
+    "following": ("compare_estimators.py", "following"),
+    "perturbed_chains": ("compare_estimators.py", "perturbed_chains"),
+    "preprocess": ("compare_estimators.py", "preprocess"),
+    "prior_parameters": ("compare_estimators.py", "prior_parameters"),
+    "identify": ("possible_bodies.py", "identify"),
+    "check_log": ("possible_bodies.py", "identify"),
+    "consistent_least_squares": ("possible_bodies.py", "identify"),
+    "consistent_problem": ("possible_bodies.py", "identify"),
+    "ordinary_least_squares": ("possible_bodies.py", "identify"),
+    "nearest_parameters": ("possible_bodies.py", "identify"),
+    "fit_quality": ("possible_bodies.py", "identify"),
+    "split": ("possible_bodies.py", "identify"),
+    "choose_friction": ("friction.py", "choose_friction"),
+    "fit_friction": ("friction.py", "fit_friction"),
+    "read_log": ("friction.py", "read_log"),
+    "calibrate_gains": ("weigh_payload.py", "calibrate_gains"),
+    "diagnose": ("weigh_payload.py", "diagnose"),
+    "identify_payload": ("weigh_payload.py", "identify_payload"),
+    "random_excitation": ("weigh_payload.py", "random_excitation"),
+    "synthetic_log": ("weigh_payload.py", "synthetic_log"),
+    "identify_payload_on": ("payload_motion.py", "identify_payload_on"),
+    "motion_limits": ("excite_arm.py", "motion_limits"),
+    "optimal_excitation": ("excite_arm.py", "optimal_excitation"),
+    "limit_usage": ("excite_arm.py", "optimal_excitation"),
+    "variance_ratio": ("excite_arm.py", "variance_ratio"),
+    "sample_trajectory": ("excite_arm.py", "sample_trajectory"),
+    "draw_trajectory": ("excite_arm.py", "draw_trajectory"),
+    "write_trajectory": ("excite_arm.py", "write_trajectory"),
+    "export_function": ("gravity_compensation.py", "export_function"),
+    "load_exported": ("gravity_compensation.py", "load_exported"),
+    "write_all": ("identify_arm.py", "write_all"),
+    "null_space": ("identify_arm.py", "write_all"),
+    "plot_positions": ("view_arm.py", "plot_positions"),
+    "plot_torques": ("view_arm.py", "plot_torques"),
+    "read_motion": ("view_arm.py", "read_motion"),
+}
+
+# called inside a case of this name
+WITHIN = {
+    "with_signals": "chain_with_friction",
+    "DriveAdaptation": "AdaptiveControl",
+    "EuclideanAdaptation": "AdaptiveControl",
+    "LogCholeskyAdaptation": "AdaptiveControl",
+    "NaturalAdaptation": "AdaptiveControl",
+    "ErrorIntegral": "computed_torque",
+    "FrictionTerm": "Coulomb.columns",
+    "recursive_start": "recursive_step",
+    "recursive_values": "recursive_step",
+    "JointReference": "computed_torque",
+    "TaskReference": "impedance_control",
+    "Knot": "StateCost",
+    "OptimalControlProblem": "total_cost",
+    "SplinePath": "spline_path",
+    "with_transmission": "motor_rates",
+    "elastic_joints": "elastic_torque",
+    "linkages.five_bar": "constraint_residual",
+    "point_constraint": "constraint_residual",
+}
+
+NOT_OF_ARRAYS = {
+    "builder of a robot or a constraint, or a closed form of its numbers": (
+        "make_chain from_dh from_screws with_coupling with_moving_base_point elastic_chain pose_constraint linkages.four_bar "
+        "linkages.four_bar_chains robots.iiwa14 robots.panda robots.ur10 robots.ur5 robots.ur5e robots.xarm7 "
+        "textbook.biped textbook.cartesian_two_link textbook.coupled_wrist textbook.elastic_link textbook.geared_link "
+        "textbook.pendulum textbook.pendulum_3dof textbook.planar_2r_point_masses textbook.planar_elbow "
+        "textbook.remotely_driven_elbow textbook.single_link textbook.spherical_rrp tx40_like "
+        "pseudo_inertia.check_consistent"
+    ).split(),
+    "file or text": (
+        "load loads load_mjcf loads_mjcf load_model model_about from_mujoco geometry_from_mujoco read_geometry save_model "
+        "save_urdf to_urdf update_urdf to_mjcf write_mjcf"
+    ).split(),
+    "picture, page or printed text": (
+        "build_scene open_viewer Viewer print_comparison print_summary write_comparison write_parameters write_report "
+        "collect_provenance equivalent_ellipsoid"
+    ).split(),
+    "NumPy alone, or a choice among results": (
+        "align_torques bounding_ellipsoid compare_estimators compare_with_log drive_gains friction_candidates "
+        "known_parameters linear_equalities linear_inequalities mass_bounds motor_to_joint parse_limit replaying "
+        "semidefinite_least_squares total_mass_constraint tracking verdict with_gains without_delay"
+    ).split(),
+    "error": (
+        "ControlError DeploymentError IdentificationError JaxdynError LogError ModelError OutputError TrajectoryError"
+    ).split(),
+    "class whose objects are results, settings or interfaces": (
+        "Adaptation AdaptiveRollout AdaptiveState BSplines BaseParameters Chain ClosedLoop ClosedLoopMotion Collision "
+        "ComparedRun Comparison ComputedTorque ConsistentEstimate ConsistentProblem ConstrainedDynamics ConstrainedTorques "
+        "Constraint Constraints ControlledMotion Cost Coupling Delay DriveGains ElasticJoints Elimination Ellipsoid ErrorLimit "
+        "EssentialParameters Estimate Evaluation ExcitationDesign ExcitationQuality ExportedFunction ExtraColumns Factors "
+        "Finding Fit ForwardDynamicsDerivatives FourierSeries FrameConstraint FrictionComparison FrictionFit FrictionModel "
+        "FunctionConstraint Geometry Identification InputFile InteriorPointResult InverseDynamicsDerivatives "
+        "InverseKinematics JointMotion JointTrajectory LQPolicy LQSolution LinearQuadratic Log MassMatrixBounds Merit Motion "
+        "MotionLimits NoiseLevel NullDirection ObserverState OperationalSpace Part PathDynamics PathTiming Payload "
+        "PolicyOptimisation PoseMotion PriorScales Problem Projection ProportionalDerivative Provenance RecursiveState "
+        "ReducedDynamics Residuals Resimulation Samples Scene Settings Sliding Solution Spring Status TaskSpace TaskStatus "
+        "TaskTorque Trajectory TrajectorySamples Transmission Verdict VerdictCheck"
+    ).split(),
+}

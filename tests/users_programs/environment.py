@@ -1,0 +1,12 @@
+"""The environment of a user's process."""
+
+import os
+
+from data_paths import ROOT
+
+
+def environment() -> dict[str, str]:
+    """That of this process without the flags of the tests and settings of the library, and with the tests' modules."""
+    own = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS" and not name.startswith("JAXDYN_")}
+    paths = [str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
+    return {**own, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}

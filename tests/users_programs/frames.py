@@ -1,0 +1,68 @@
+"""Quantities of frames, of the robot as a whole, of motors and of elastic joints."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+
+import jaxdyn
+from helpers import random_chain, random_mechanism
+
+from .case import Case, normal
+
+COUNTS = {
+    "frame_pose": 1,
+    "jacobian_derivative": 2,
+    "frame_acceleration": 3,
+    "centre_of_mass": 1,
+    "centre_of_mass_jacobian": 1,
+    "centroidal_momentum": 2,
+    "centroidal_momentum_bias": 2,
+    "centroidal_momentum_matrix": 1,
+    "total_momentum": 2,
+    "ground_reaction": 3,
+    "operational_space": 2,
+    "operational_space_inertia": 1,
+    "operational_space_bias": 2,
+    "dynamically_consistent_inverse": 1,
+}
+TASK = "operational_space", "operational_space_inertia", "operational_space_bias", "dynamically_consistent_inverse"
+
+
+def cases() -> dict[str, Case]:
+    arm, six = random_chain(3), random_chain(6, joints="revolute")
+    found = {
+        name: Case(functools.partial(getattr(jaxdyn, name), arm), normal(*[3] * count))
+        for name, count in COUNTS.items()
+        if name not in TASK
+    }
+    for name in TASK:  # a task of six directions needs as many joints
+        of_frame = functools.partial(getattr(jaxdyn, name), six)
+        found[name] = Case(of_frame, normal(*[6] * COUNTS[name]), accuracy=1e8, difference=1e-4)
+    masses = lambda scale: jaxdyn.total_mass(jaxdyn.with_inertial_parameters(arm, scale * arm.inertia))
+    found["total_mass"] = Case(masses, normal(()))
+    found["zero_moment_point"] = Case(
+        lambda x: jaxdyn.zero_moment_point(x + jnp.asarray([0, 0, 0, 0, 0, 50.0]), 0.1), normal(6)
+    )
+    found["passivity_integral"] = Case(functools.partial(jaxdyn.passivity_integral, arm), normal((5, 3), (4, 3)))
+    with_motors = jaxdyn.with_transmission(
+        arm, matrix=[[20.0, 0, 0], [10.0, 30.0, 0], [0, 5.0, 40.0]], rotor_inertia=1e-4
+    )
+    for name in ("joint_torques_from_motors", "motor_rates", "motor_torques"):
+        found[name] = Case(functools.partial(getattr(jaxdyn, name), with_motors), normal(3))
+    springs = jaxdyn.elastic_joints(arm, stiffness=[80.0, 60.0, 50.0], rotor_inertia=1e-3, damping=0.2, gear_ratio=20.0)
+    for name, count in (("energy", 4), ("forward_dynamics", 5), ("torque", 4), ("inverse_dynamics", 5)):
+        function = functools.partial(getattr(jaxdyn, f"elastic_{name}"), arm, springs)
+        found[f"elastic_{name}"] = Case(function, normal(*[3] * count), accuracy=1e6)
+    floating = random_mechanism(3)
+
+    def both(key):
+        q = jaxdyn.random_configuration(floating, key)
+        return q, jaxdyn.normalize_configuration(floating, 1.1 * q)
+
+    keys = lambda rng: (jax.random.key(rng.integers(2**31)),)
+    found["random_configuration"] = Case(both, keys, derivatives=False)
+    found["mass_matrix_bounds"] = Case(
+        lambda key: jaxdyn.mass_matrix_bounds(arm, key, count=8, refinements=2), keys, derivatives=False, accuracy=1e6
+    )
+    return found

@@ -1,0 +1,44 @@
+"""Quantities of a state of a serial arm: energies, momenta, regressors, friction, frames."""
+
+import functools
+
+import jaxdyn
+from helpers import random_chain
+
+from .case import Case, normal
+
+COUNTS = {  # vectors of n after the chain
+    "aba": 3,
+    "coriolis_force": 2,
+    "christoffel_symbols": 1,
+    "mass_matrix_solve": 2,
+    "mass_matrix_inverse": 1,
+    "euler_lagrange_torque": 3,
+    "kinetic_energy": 2,
+    "potential_energy": 1,
+    "total_energy": 2,
+    "lagrangian": 2,
+    "generalised_momentum": 2,
+    "hamiltonian": 2,
+    "hamiltonian_flow": 3,
+    "momentum_drift": 2,
+    "passivity_inverse_dynamics": 4,
+    "kinetic_energy_regressor": 2,
+    "momentum_regressor": 2,
+    "passivity_regressor": 4,
+    "passivity_regressor_product": 5,
+    "potential_energy_regressor": 1,
+    "drive_regressor": 2,
+    "friction_force": 1,
+    "passive_force": 2,
+    "spring_energy": 1,
+    "spring_force": 1,
+}
+
+
+def cases() -> dict[str, Case]:
+    arm = random_chain(3)
+    return {
+        name: Case(functools.partial(getattr(jaxdyn, name), arm), normal(*[3] * count))
+        for name, count in COUNTS.items()
+    }

@@ -1,0 +1,168 @@
+"""Functions that work on problems or logs and compile what they need by themselves, but for those that an example runs."""
+
+import dataclasses
+import functools
+
+import jax.numpy as jnp
+import numpy as np
+
+import jaxdyn
+from helpers import random_chain
+from regression import known_arm
+
+from .case import Case, call, normal
+from .spatial import each, positive
+
+TERMS = {
+    "Asymmetry": jaxdyn.Asymmetry(0.1),
+    "Coulomb": jaxdyn.Coulomb(0.1),
+    "Dahl": jaxdyn.Dahl(0.01),
+    "GearRipple": jaxdyn.GearRipple((1, 2)),
+    "LoadDependent": jaxdyn.LoadDependent(0.1),
+    "LoadedSlip": jaxdyn.LoadedSlip(0.01),
+    "LuGre": jaxdyn.LuGre(0.01, 0.5, 0.1),
+    "MaxwellSlip": jaxdyn.MaxwellSlip(jnp.asarray([0.01, 0.02])),
+    "Offset": jaxdyn.Offset(),
+    "PowerViscous": jaxdyn.PowerViscous(0.7),
+    "Stribeck": jaxdyn.Stribeck(0.2, 0.1),
+    "Viscous": jaxdyn.Viscous(),
+}
+
+
+def friction_cases() -> dict[str, Case]:
+    found = {}
+    for name, term in TERMS.items():
+        along = lambda a, w, load, term=term: term.columns(
+            a * jnp.sin(w * T), a * w * jnp.cos(w * T), load * jnp.cos(T)
+        )
+        found[f"{name}.columns"] = Case(along, each(positive((), ()), normal(())), smooth=False, accuracy=1e5)
+    return found
+
+
+T = jnp.linspace(0.0, 3.0, 20)[:, None] * jnp.ones(2)
+
+
+def column_cases(arm: jaxdyn.Chain) -> dict[str, Case]:
+    extra = {
+        "Columns": (),
+        "joint_springs": (jaxdyn.joint_springs(arm),),
+        "coupled_drive": (jaxdyn.coupled_drive(2, 3),),
+    }
+    found = {}
+    for name, columns in extra.items():
+        matrix = functools.partial(jaxdyn.Columns(extra=columns).matrix, arm)
+        found[f"{name}, matrix" if name != "Columns" else "Columns.matrix"] = Case(matrix, normal(3, 3, 3))
+    found["recursive_step"] = Case(
+        lambda r, rows, tau, noise: jaxdyn.recursive_values(
+            jaxdyn.recursive_step(jaxdyn.recursive_start(r, 1.0), rows, tau, noise, 0.99)
+        ),
+        each(normal(4, (3, 4), 3), positive(3)),
+        accuracy=1e6,
+    )
+    sines = jaxdyn.FourierTrajectory(np.zeros(2), np.ones((2, 3)), np.ones((2, 3)), 4.0)
+    spline = jaxdyn.SplineTrajectory(np.random.default_rng(0).normal(size=(2, 12)), 3.0)
+    times = lambda rng: (jnp.asarray(rng.uniform(0.1, 2.9, 6)),)
+    found["FourierTrajectory.call"] = Case(sines, times)
+    found["SplineTrajectory.call"] = Case(spline, times, smooth=False)
+    return found
+
+
+def solver_cases() -> dict[str, Case]:
+    arm = dataclasses.replace(random_chain(2, joints="revolute"), coulomb_friction=jnp.zeros(2))
+    problem = jaxdyn.OptimalControlProblem(
+        arm,
+        jnp.zeros(2),
+        jnp.zeros(2),
+        6,
+        0.05,
+        (jaxdyn.TorqueCost(0.05),),
+        (jaxdyn.StateCost(jnp.asarray([0.2, -0.1]), jnp.zeros(2), 10.0, 3.0),),
+    )
+
+    def ahead():
+        return jaxdyn.shifted(problem, jaxdyn.solve_by_shooting(problem, max_iterations=20)).trajectory
+
+    def nearest(goal):
+        ring = lambda x: x @ x - 1.0
+        return jaxdyn.interior_point(lambda x: (x - goal) @ (x - goal), 0.5 * goal, equality=lambda x: ring(x)[None]).x
+
+    return {
+        "solve_by_collocation": call(lambda: jaxdyn.solve_by_collocation(problem).trajectory),
+        "solve_by_gradient": call(lambda: jaxdyn.solve_by_gradient(problem, iterations=20).trajectory),
+        "shifted": call(ahead),
+        "interior_point": Case(nearest, positive(3), smooth=False, accuracy=1e9),
+    }
+
+
+@functools.cache
+def logs() -> tuple:
+    """An arm, a short log of it, and its samples."""
+    arm = known_arm()
+    motion = jaxdyn.random_excitation(arm, 5.0, 4, seed=1)
+    log = jaxdyn.synthetic_log(arm, motion, 5.0, 200.0, 1e-5, 0.02)
+    return arm, motion, log, jaxdyn.preprocess(log)
+
+
+@functools.cache
+def fitted() -> tuple:
+    """The estimation problem of that log, its solution, and the factors."""
+    arm, _, _, samples = logs()
+    problem = jaxdyn.estimation_problem(arm, samples)
+    return problem, jaxdyn.estimate_wls(problem)
+
+
+def log_cases() -> dict[str, Case]:
+    arm, motion, log, samples = logs()
+
+    def band():
+        problem, found = fitted()
+        state = (samples.q[:50], samples.qd[:50], samples.qdd[:50])
+        return jaxdyn.torque_band(arm, problem.columns, problem.base, found.covariance, *state)
+
+    def refined():
+        problem, found = fitted()
+        start = jaxdyn.accumulate_stream(problem.columns, arm, [samples])
+        full = jaxdyn.nearest_parameters(problem.base, found.values, jaxdyn.prior_parameters(arm, problem.columns))
+        return jaxdyn.refine(problem.columns, arm, [samples], start, full).r
+
+    def with_friction():
+        fit = jaxdyn.fit_friction(arm, [samples], jaxdyn.FrictionModel((jaxdyn.Viscous(), jaxdyn.Coulomb(0.1))), 2)
+        return jaxdyn.chain_with_friction(fit, [samples]), jaxdyn.with_signals(fit.base, fit.model.names(3)).kept
+
+    def feasible():
+        problem, found = fitted()
+        prior = jaxdyn.prior_parameters(arm, problem.columns)
+        return jaxdyn.feasible_parameters(problem.base, found.values, problem.columns, prior)
+
+    def chosen():
+        return jaxdyn.choose_settings(arm, [log], slips=False, springs=False, delays=False).errors
+
+    return {
+        "refine": call(refined),
+        "chain_with_friction": call(with_friction),
+        "feasible_parameters": call(feasible),
+        "choose_settings": call(chosen),
+        "diagnose_identification": call(lambda: len(jaxdyn.diagnose_identification(jaxdyn.identify(arm, [log])))),
+        "excitation_quality": call(
+            lambda: dataclasses.astuple(jaxdyn.excitation_quality(arm, samples.q, samples.qd, samples.qdd))
+        ),
+        "estimate_delay": call(lambda: jaxdyn.estimate_delay(arm, log).seconds),
+        "torque_band": call(band),
+        "essential_parameters": call(lambda: jaxdyn.essential_parameters(fitted()[0]).estimate.values),
+        "recursive_path": call(lambda: jaxdyn.recursive_path(fitted()[0])[1][-1]),
+        "row_errors": call(lambda: jaxdyn.row_errors(fitted()[0], 1e-4, 0.02)),
+        "resimulate": call(lambda: jaxdyn.resimulate(arm, samples).rms),
+        "model_torque": call(lambda: jaxdyn.model_torque(arm, samples)),
+        "prior_scales": call(lambda: jaxdyn.prior_scales(arm, [samples]).factors),
+        "compare_models": call(lambda: [f.rms for run in jaxdyn.compare_models(arm, arm, log)[:1] for f in run.fits]),
+        "simulate_closed_loop": call(
+            lambda: jaxdyn.simulate_closed_loop(
+                jaxdyn.following(motion, jaxdyn.ComputedTorque(30.0, 1.0), 0.5, 1e-2), arm
+            )
+        ),
+    }
+
+
+def cases() -> dict[str, Case]:
+    arm = random_chain(3)
+    return friction_cases() | column_cases(arm) | solver_cases() | log_cases()

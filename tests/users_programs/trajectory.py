@@ -1,0 +1,180 @@
+"""Time scalings, paths, linear-quadratic problems, costs and constraints."""
+
+import jax
+import jax.numpy as jnp
+
+import jaxdyn
+from helpers import random_chain
+
+from .case import Case, normal
+from .spatial import each, poses, positive
+
+TIMES = jnp.linspace(0.0, 1.0, 5)
+
+
+def limited(n: int = 3) -> jaxdyn.Chain:
+    import dataclasses
+
+    limits = {"velocity_limit": 2.0, "effort_limit": 200.0}
+    leaves = {name: jnp.full(n, value) for name, value in limits.items()}
+    leaves["position_limits"] = jnp.tile(jnp.asarray([-2.5, 2.5]), (n, 1))
+    return dataclasses.replace(random_chain(n, joints="revolute"), **leaves)
+
+
+def scaling_cases(arm: jaxdyn.Chain) -> dict[str, Case]:
+    unit = lambda rng: (jnp.asarray(rng.uniform(0.05, 0.3)),)
+    path = lambda points: jaxdyn.spline_path(points)
+    grid = jnp.linspace(0.0, 1.0, 7)
+
+    def timed(points, t):
+        fast = jaxdyn.time_optimal_path(arm, path(points), points=41)
+        return fast.t, jaxdyn.motion_along(path(points), fast, t)
+
+    motions = {
+        "joint_motion": Case(lambda a, b: jaxdyn.joint_motion(arm, a, b, 1.2, TIMES), normal(3, 3)),
+        "cartesian_motion": Case(
+            lambda a, b: jaxdyn.cartesian_motion(a, b, 1.2, TIMES), each(poses, poses), accuracy=1e6
+        ),
+        "screw_motion": Case(lambda a, b: jaxdyn.screw_motion(a, b, 1.2, TIMES), each(poses, poses), accuracy=1e6),
+    }
+    for case in ("cartesian_motion", "screw_motion"):  # between matrices that differences turn into no poses
+        motions[case] = motions[case]._replace(smooth=False)
+    return motions | {
+        "cubic_scaling": Case(jaxdyn.cubic_scaling, unit),
+        "quintic_scaling": Case(jaxdyn.quintic_scaling, unit),
+        "trapezoidal_scaling": Case(jaxdyn.trapezoidal_scaling, unit),
+        "scaled_time": Case(lambda t: jaxdyn.scaled_time(jaxdyn.quintic_scaling, 1.5, t * TIMES), positive(())),
+        "shortest_trapezoid": Case(jaxdyn.shortest_trapezoid, positive(3, 3, 3), smooth=False),
+        "shortest_duration": Case(
+            lambda a, b: jaxdyn.shortest_duration(arm, jaxdyn.straight_path(a, b), samples=21),
+            normal(3, 3),
+            smooth=False,
+        ),
+        "straight_path": Case(lambda a, b: jaxdyn.straight_path(a, b)(jnp.asarray(0.4)), normal(3, 3)),
+        "spline_path": Case(lambda points: jax.vmap(path(points))(grid), normal((4, 3))),
+        "path_dynamics": Case(lambda points: jaxdyn.path_dynamics(arm, path(points), grid), normal((4, 3))),
+        "time_optimal_path": Case(
+            lambda points: timed(points, TIMES),
+            normal((4, 3), scale=0.3),
+            smooth=False,
+            derivatives=False,
+            accuracy=1e9,
+        ),
+        "motion_along": Case(
+            lambda points, t: timed(points, t * TIMES)[1],
+            each(normal((4, 3), scale=0.3), positive(())),
+            False,
+            accuracy=1e9,
+        ),
+        "position_limits": Case(lambda x: jaxdyn.position_limits(arm, 0.1).lower + x, normal(3)),
+        "velocity_limits": Case(lambda x: jaxdyn.velocity_limits(arm, 0.9).limit + x, normal(3)),
+        "torque_limits": Case(lambda x: jaxdyn.torque_limits(arm, 0.9)[:, 0] + x, normal(3)),
+        "coordinate_limits": Case(lambda x: jaxdyn.coordinate_limits(arm)[:, 0] + x, normal(3)),
+        "inverse_kinematics": Case(
+            lambda q: jaxdyn.inverse_kinematics(arm, jaxdyn.frame_pose(arm, q), guess=q + 0.01, starts=2).q,
+            normal(3, scale=0.7),
+            smooth=False,
+            accuracy=1e9,
+        ),
+    }
+
+
+def quadratic_cases() -> dict[str, Case]:
+    steps, n, m = 6, 4, 2
+
+    def problem(a, b, root):
+        """Stable steps and convex costs."""
+        convex = root @ jnp.swapaxes(root, 1, 2) + jnp.eye(n + m)
+        return jaxdyn.linear_quadratic(
+            0.4 * a, b, convex[:, :n, :n], convex[:, n:, n:], jnp.eye(n), S=convex[:, :n, n:], q=a[:, 0], r=b[:, 0]
+        )
+
+    given = normal((steps, n, n), (steps, n, m), (steps, n + m, n + m), n)
+    box = jnp.full((steps, m), -0.3), jnp.full((steps, m), 0.3)
+    exact = {"accuracy": 1e7}
+    in_turn = {**exact, "derivatives": False}  # the recursion has no derivative backwards; `riccati_scan` has
+
+    def bounded(x, g):
+        h = x @ x.T + jnp.eye(3)
+        return jaxdyn.box_qp(h, g, jnp.full(3, -0.2), jnp.full(3, 0.2))[0]
+
+    return {
+        "linear_quadratic": Case(lambda a, b, c, _: problem(a, b, c), given),
+        "riccati": Case(lambda a, b, c, _: jaxdyn.riccati(problem(a, b, c)).gains, given, **in_turn),
+        "lq_rollout": Case(
+            lambda a, b, c, x: jaxdyn.lq_rollout(problem(a, b, c), jaxdyn.riccati(problem(a, b, c)), x).states,
+            given,
+            **in_turn,
+        ),
+        "riccati_scan": Case(lambda a, b, c, _: jaxdyn.riccati_scan(problem(a, b, c)).gains, given, **exact),
+        "lq_rollout_scan": Case(
+            lambda a, b, c, x: (
+                jaxdyn.lq_rollout_scan(problem(a, b, c), jaxdyn.riccati_scan(problem(a, b, c)), x).states
+            ),
+            given,
+            **exact,
+        ),
+        "solve_lq": Case(lambda a, b, c, x: jaxdyn.solve_lq(problem(a, b, c), x).states, given, **in_turn),
+        "solve_lq, with bounds": Case(
+            lambda a, b, c, x: jaxdyn.solve_lq(problem(a, b, c), x, box).controls, given, **in_turn
+        ),
+        "box_qp": Case(bounded, normal((3, 3), 3), derivatives=False, **exact),
+    }
+
+
+def problem_cases(arm: jaxdyn.Chain) -> dict[str, Case]:
+    target = jaxdyn.frame_pose(arm, jnp.asarray([0.3, -0.4, 0.5]))
+    knot = lambda q, v, tau: jaxdyn.Knot(jnp.asarray(1), 0.1 * q[0], q, v, tau, 0.5 * tau, jnp.asarray(0.1))
+    three = normal(3, 3, 3)
+    parts = {
+        "StateCost": jaxdyn.StateCost(jnp.zeros(3), jnp.zeros(3), 2.0, 0.5),
+        "TorqueCost": jaxdyn.TorqueCost(0.1),
+        "TorqueRateCost": jaxdyn.TorqueRateCost(0.1),
+        "PoseCost": jaxdyn.PoseCost(target),
+        "PointCost": jaxdyn.PointCost(target[:3, 3]),
+        "CentreOfMassCost": jaxdyn.CentreOfMassCost(target[:3, 3]),
+        "ScalarCost": jaxdyn.ScalarCost(lambda chain, k, data: data * jnp.sum(jnp.cos(k.q)), jnp.asarray(2.0)),
+        "UserCost": jaxdyn.UserCost(lambda chain, k, data: data * jnp.cos(k.q), jnp.asarray(2.0)),
+        "PositionLimits": jaxdyn.PositionLimits(jnp.full(3, -1.0), jnp.ones(3)),
+        "VelocityLimits": jaxdyn.VelocityLimits(jnp.ones(3)),
+        "StateConstraint": jaxdyn.StateConstraint(jnp.zeros(3), jnp.zeros(3)),
+        "PoseConstraint": jaxdyn.PoseConstraint(target),
+        "PointConstraint": jaxdyn.PointConstraint(target[:3, 3]),
+        "Clearance": jaxdyn.Clearance(lambda p, data: jnp.sqrt(p @ p) - data, ("tool",), 0.1, jnp.asarray(0.2)),
+        "UserConstraint": jaxdyn.UserConstraint(lambda chain, k, data: data * k.q, jnp.asarray(2.0)),
+        "ContactWrenchCone": jaxdyn.ContactWrenchCone("base", jnp.full(2, -0.1), jnp.full(2, 0.1), 0.5),
+    }
+
+    def valued(part):
+        return Case(lambda *x: part.value(arm, knot(*x)), three, accuracy=1e6)
+
+    found = {name: valued(part) for name, part in parts.items()}
+
+    def problem(q, v):
+        costs = parts["StateCost"], parts["TorqueCost"], parts["TorqueRateCost"]
+        return jaxdyn.OptimalControlProblem(arm, q, v, 4, 0.02, costs, (parts["PoseCost"],))
+
+    def still(q, v):
+        guess = jaxdyn.held_still(problem(q, v))
+        return guess, jaxdyn.total_cost(problem(q, v), guess)
+
+    policy = lambda t, q, v: -3.0 * q - v
+    some = jnp.asarray([[0.1, 0.2, 0.3], [0.3, 0.2, 0.1]])
+    found |= {
+        "held_still": Case(lambda q, v: jaxdyn.held_still(problem(q, v)), normal(3, 3)),
+        "total_cost": Case(lambda q, v: still(q, v)[1], normal(3, 3)),
+        "rolled_out": Case(lambda q, v, tau: jaxdyn.rolled_out(problem(q, v), tau), normal(3, 3, (4, 3))),
+        "policy_trajectory": Case(lambda q, v: jaxdyn.policy_trajectory(policy, problem(q, v)), normal(3, 3)),
+        "policy_costs": Case(
+            lambda scale: jaxdyn.policy_costs(
+                jax.tree_util.Partial(lambda k, t, q, v: -k * q - v, scale), problem(some[0], some[1]), some, 0 * some
+            ),
+            positive(()),
+        ),
+    }
+    return found
+
+
+def cases() -> dict[str, Case]:
+    arm = limited()
+    return scaling_cases(arm) | quadratic_cases() | problem_cases(arm)
