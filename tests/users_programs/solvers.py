@@ -39,7 +39,7 @@ def friction_cases() -> dict[str, Case]:
     return found
 
 
-T = jnp.linspace(0.0, 3.0, 20)[:, None] * jnp.ones(2)
+T = jnp.tile(jnp.linspace(0.0, 3.0, 20)[:, None], 2)
 
 
 def column_cases(arm: jaxdyn.Chain) -> dict[str, Case]:
