@@ -54,7 +54,7 @@ TOY = '''"""Functions that a change breaks, hangs, aborts, or leaves as they are
 
 import os
 
-TWICE = 2 * 3
+TWICE = 3 + 3
 
 
 def area(radius):
@@ -203,9 +203,7 @@ def test_what_tests_notice(toy, capsys):
     records = [json.loads(line) for line in results.read_text().splitlines()]
     found = {(r["before"], r["old"]): (r["status"], r["by"].removeprefix("tests/test_core.py::")) for r in records}
     assert found == {
-        ("TWICE = 2 * 3", "2"): ("killed", "test_countdown"),  # only importing runs it
-        ("TWICE = 2 * 3", "*"): ("killed", "test_countdown"),
-        ("TWICE = 2 * 3", "3"): ("killed", "test_countdown"),
+        ("TWICE = 3 + 3", "+"): ("killed", "test_countdown"),  # only importing runs it
         ("return 3.14 * radius", "*"): ("survived", ""),
         ("return 3.14 * radius", "3.14"): ("killed", "test_area"),  # in a fixture
         ("if x == 77:", "=="): ("killed", "test_in_another_process"),
@@ -215,7 +213,7 @@ def test_what_tests_notice(toy, capsys):
         ("return x > 3", ">"): ("survived", "no test runs this line"),
     }
     # the same again has nothing to do; the next tier takes up what is left
-    assert main(["--tier", "long", "--at-least", "80", "--jobs", "1"], toy) == 0
+    assert main(["--tier", "long", "--at-least", "75", "--jobs", "1"], toy) == 0
     assert main(["--tier", "quick"], toy) == 0
     later = [json.loads(line) for line in results.read_text().splitlines()[len(records) :]]
     assert sorted((r["before"], r["status"]) for r in later) == [
@@ -223,4 +221,4 @@ def test_what_tests_notice(toy, capsys):
         ("return x < 3", "killed"),
         ("return x > 3", "survived"),
     ]
-    assert "killed by tests up to long: 8 of 10, 80.0 %" in capsys.readouterr().out
+    assert "killed by tests up to long: 6 of 8, 75.0 %" in capsys.readouterr().out

@@ -34,7 +34,7 @@ def verdict(slot: Slot, site: Site, tier: str, covering: Covering) -> dict:
     for batch in (*batches(covering.seen), *batches(covering.others)):
         tests = [test for portion in batch for test in portion.tests]
         limit = slot.project.least_limit + LIMIT * sum(portion.cost for portion in batch)
-        reply = slot.run(site, covering.on_import, tests, covering.known, limit, slot.project.tiers[tier])
+        reply = slot.run(site, tests, covering.known, limit, slot.project.tiers[tier])
         result = reply["result"] or {"failed": None, "passed": 0}
         record["cpu"] = round(record["cpu"] + reply["cpu"], 1)
         record["tests"] += result["passed"]

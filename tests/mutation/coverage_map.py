@@ -9,12 +9,10 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from .recording import COLLECTION, FIXTURE, write_json
+from .recording import COLLECTION, FIXTURE, IMPORT, write_json
 from .settings import Project
 from .sites import Site
 from .slots import Slot, Slots, ToolError
-
-IMPORT = "import"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +33,6 @@ class Covering:
     seen: tuple[Portion, ...]
     others: tuple[Portion, ...]
     known: tuple[str, ...]  # all tests of these files, also those that fail or skip anyway
-    on_import: bool  # whether importing the package runs the statement, too
 
 
 class Map:
@@ -47,7 +44,7 @@ class Map:
         self.records = {name: json.loads(path.read_text()) for name, path in self._paths() if path.exists()}
 
     def _paths(self) -> list[tuple[str, Path]]:
-        return [(name, self.folder / f"{Path(name).stem}.json") for name in [*self.project.tests(), IMPORT]]
+        return [(name, self.folder / f"{Path(name).stem}.json") for name in self.project.tests()]
 
     def everything(self) -> list[str]:
         return [name for name, _ in self._paths()]
@@ -57,7 +54,7 @@ class Map:
         return [name for name in self.everything() if self.records.get(name, {}).get("digest") != self._digest(name)]
 
     def _digest(self, name: str) -> str:
-        return "" if name == IMPORT else digest((self.project.root / name).read_text(encoding="utf-8"))
+        return digest((self.project.root / name).read_text(encoding="utf-8"))
 
     def record(self, names: list[str], slots: Slots, say: Callable[[str], None] = print) -> None:
         """Run test files under coverage, each in a process of its own."""
@@ -72,17 +69,14 @@ class Map:
         def run(slot: Slot, name: str) -> tuple[str, dict]:
             parts = slot.folder / "parts"
             shutil.rmtree(parts, ignore_errors=True)
-            if name == IMPORT:
-                reply = slot.ask("import", False)
-            else:
-                reply = slot.ask("record", True, (*self.project.tiers[self.tier], name), parts=str(parts))
+            reply = slot.ask((*self.project.tiers[self.tier], name), parts=str(parts))
             if reply["code"] not in (0, 1, 5) or reply["result"] is None:
                 text = slot.log.read_text(errors="replace")
                 raise ToolError(f"{name} could not be recorded (exit code {reply['code']}):\n{text[-3000:]}")
             return name, reply
 
         for count, (name, reply) in enumerate(slots.each(run, names), 1):
-            record = {"tests": {}, "fixtures": {}, **reply["result"], "cpu": reply["cpu"], "digest": self._digest(name)}
+            record = {**reply["result"], "cpu": reply["cpu"], "digest": self._digest(name)}
             record["sources"] = {file: digests[file] for file in record["lines"]}
             self.records[name] = record
             write_json(dict(self._paths())[name], record)
@@ -129,11 +123,12 @@ class Map:
 
         What importing runs may show in any test that runs something of the changed file.
         """
-        on_import = bool(self._hits(IMPORT, site))
         seen, others, known = [], [], []
         for name, record in self.records.items():
-            hits = set(record["lines"].get(site.file, ())) if on_import else self._hits(name, site)
-            if name == IMPORT or not hits:
+            hits = self._hits(name, site)
+            if IMPORT in hits:
+                hits = set(record["lines"][site.file])
+            if not hits - {IMPORT}:
                 continue
             tests = {test: what for test, what in record["tests"].items() if what["outcome"] == "passed"}
             own = {test: what for test, what in tests.items() if _belongs(test, what["fixtures"], hits)}
@@ -141,7 +136,7 @@ class Map:
             seen.append(self._portion(record, own))
             others.append(self._portion(record, {test: what for test, what in tests.items() if test not in own}))
         seen, others = (tuple(portion for portion in portions if portion.tests) for portions in (seen, others))
-        return Covering(seen, others, tuple(known), on_import)
+        return Covering(seen, others, tuple(known))
 
     def _portion(self, record: dict, tests: dict[str, dict]) -> Portion:
         shared = {name for what in tests.values() for name in what["fixtures"]} & set(record["fixtures"])

@@ -1,13 +1,15 @@
 """Plugins of pytest for the processes in which tests run: which tests to run and what became of them; which lines each runs."""
 
+import importlib
 import json
 import os
 from pathlib import Path
 
 import pytest
 
-COLLECTION = "collection"  # context of what runs while a test file is imported
-FIXTURE = "fixture "  # context of a fixture that several tests share, before its name
+IMPORT = "import"  # context of what importing the package runs
+COLLECTION = "collection"  # of what importing a test file runs
+FIXTURE = "fixture "  # of a fixture that several tests share, before its name
 
 
 class Selection:
@@ -53,15 +55,17 @@ class Recorder:
         self.package, self.folder = package, folder
         self.tests: dict[str, dict] = {}
         self.fixtures: dict[str, float] = {}
-        self.contexts = [COLLECTION]
+        self.contexts: list[str] = []
         folder.mkdir(parents=True, exist_ok=True)
         settings = folder / "coverage.ini"
         lines = ["[run]", f"source = {package}", f"data_file = {folder / 'part'}", "parallel = true"]
         settings.write_text("\n".join([*lines, "context = ${MUTATION_CONTEXT}", ""]))
-        os.environ |= {"MUTATION_CONTEXT": COLLECTION, "COVERAGE_CORE": "ctrace"}
+        os.environ["COVERAGE_CORE"] = "ctrace"  # others have no contexts
         self.coverage = coverage.Coverage(data_file=None, source=[str(package)], config_file=False)
         self.coverage.start()
-        self.coverage.switch_context(COLLECTION)
+        self._enter(IMPORT)
+        importlib.import_module(package.name)
+        self._enter(COLLECTION)
         os.environ["COVERAGE_PROCESS_START"] = str(settings)  # for the processes that tests start
 
     def _enter(self, context: str) -> None:
@@ -126,21 +130,6 @@ class Recorder:
                         lines.setdefault(name, {}).setdefault(context, set()).add(line)
         compact = {file: {c: ranges(found) for c, found in contexts.items()} for file, contexts in lines.items()}
         return {"tests": self.tests, "fixtures": self.fixtures, "lines": compact}
-
-
-def lines_of_import(package: Path) -> dict:
-    """Lines that importing the package runs, by file."""
-    import importlib
-
-    import coverage
-
-    recorder = coverage.Coverage(data_file=None, source=[str(package)], config_file=False)
-    recorder.start()
-    importlib.import_module(package.name)
-    recorder.stop()
-    data = recorder.get_data()
-    files = {Path(file).relative_to(package.parent).as_posix(): data.lines(file) for file in data.measured_files()}
-    return {"lines": {file: {"import": ranges(set(lines))} for file, lines in files.items()}}
 
 
 def ranges(lines: set[int]) -> str:

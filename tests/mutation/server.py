@@ -1,4 +1,4 @@
-"""A process that has imported JAX, or the package too, and forks one that runs tests for each request.
+"""A process that has imported what the package imports, and forks one that runs tests for each request.
 
 Started by slots.py as `python -m mutation.server SETTINGS`; requests come as lines of JSON, so do the replies.
 Nothing here may start a JAX backend before the fork: threads do not survive it.
@@ -14,31 +14,27 @@ import sys
 import time
 from pathlib import Path
 
-from . import patching, recording
+from . import recording
 
-UNCHANGEABLE = 97  # exit code: the change needs a process that imports the changed file
 RESIDENT = 8 << 30  # bytes at which a process is ended
 POLL = 0.02  # seconds
 
 
 def main() -> None:
     settings = json.loads(sys.argv[1])
-    root, package = Path(settings["root"]), settings["package"]
+    root = Path(settings["root"])
+    package = root / settings["package"]
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     del sys.path[0]  # where this package was found
     sys.path.insert(0, str(root))
     os.chdir(root)
     _prepare(root, settings)
-    alive = {}
-    if settings["imported"]:
-        importlib.import_module(package)
-        alive = patching.functions_by_file(str(root / package))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one who asked decides
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     print(json.dumps({"ready": True}), file=replies, flush=True)
     for line in sys.stdin:
-        print(json.dumps(_serve(json.loads(line), root, package, alive)), file=replies, flush=True)
+        print(json.dumps(_serve(json.loads(line), package)), file=replies, flush=True)
 
 
 def _prepare(root: Path, settings: dict) -> None:
@@ -58,7 +54,7 @@ def _prepare(root: Path, settings: dict) -> None:
         install_import_hook(settings["package"], settings["typechecker"])
 
 
-def _serve(request: dict, root: Path, package: str, alive: dict) -> dict:
+def _serve(request: dict, package: Path) -> dict:
     """Fork, wait, and tell how it ended."""
     result = Path(request["result"])
     result.unlink(missing_ok=True)
@@ -68,7 +64,7 @@ def _serve(request: dict, root: Path, package: str, alive: dict) -> dict:
         code = 98
         try:
             os.setsid()
-            code = _run(request, root, package, alive)
+            code = _run(request, package)
         except BaseException:
             import traceback
 
@@ -104,8 +100,8 @@ def _serve(request: dict, root: Path, package: str, alive: dict) -> dict:
     }
 
 
-def _run(request: dict, root: Path, package: str, alive: dict) -> int:
-    """In the forked process: change the code, run the tests, write what became of them."""
+def _run(request: dict, package: Path) -> int:
+    """In the forked process: run the tests, write what became of them."""
     log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for stream in (1, 2):
         os.dup2(log, stream)
@@ -115,24 +111,16 @@ def _run(request: dict, root: Path, package: str, alive: dict) -> int:
     os.environ |= request["environment"]
     if request["cpu"]:
         resource.setrlimit(resource.RLIMIT_CPU, (request["cpu"], request["cpu"] + 10))
-    if request["change"] and alive:
-        path, old, new = request["change"]
-        if not patching.replace(path, old, new, alive):
-            return UNCHANGEABLE
-    result = Path(request["result"])
-    if request["task"] == "import":
-        recording.write_json(result, recording.lines_of_import(root / package))
-        return 0
     import pytest
 
-    if request["task"] == "record":
-        plugin = recording.Recorder(root / package, Path(request["parts"]))
+    if request["parts"]:
+        plugin = recording.Recorder(package, Path(request["parts"]))
     else:
         plugin = recording.Selection(request["chosen"], request["known"])
     try:
         return int(pytest.main(request["arguments"], plugins=[plugin]))
     finally:
-        recording.write_json(result, plugin.result())
+        recording.write_json(Path(request["result"]), plugin.result())
 
 
 def _end(child: int) -> None:

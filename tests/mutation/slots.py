@@ -1,4 +1,4 @@
-"""Copies of the tree, each with processes that run tests in it."""
+"""Copies of the tree, each with a process that runs tests in it."""
 
 import concurrent.futures
 import contextlib
@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from .server import UNCHANGEABLE
 from .settings import Project
 from .sites import Site
 
@@ -39,23 +38,23 @@ class Slot:
         self.folder = project.folder / f"slot{number}"
         self.tree = self.folder / project.root.name
         self.changes = 0
-        self.servers: dict[bool, subprocess.Popen] = {}
+        self._server: subprocess.Popen | None = None
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         _copy(project.root, self.tree)
 
-    def server(self, imported: bool) -> subprocess.Popen:
-        """The process that has imported the package, or the one that has only what the package imports."""
-        if imported not in self.servers:
+    @property
+    def server(self) -> subprocess.Popen:
+        """The process that forks those in which tests run; started when first needed."""
+        if self._server is None:
             settings = {
                 "root": str(self.tree),
                 "package": self.project.package,
                 "preload": self.project.preload,
                 "typechecker": self.project.typechecker if self.typecheck else "",
-                "imported": imported,
             }
-            with open(self.folder / f"server{int(imported)}.log", "w", encoding="utf-8") as log:
-                self.servers[imported] = subprocess.Popen(
+            with open(self.folder / "server.log", "w", encoding="utf-8") as log:
+                self._server = subprocess.Popen(
                     [sys.executable, "-m", f"{__package__.split('.')[-1]}.server", json.dumps(settings)],
                     cwd=Path(__file__).resolve().parents[1],
                     env=self.environment(),
@@ -64,8 +63,8 @@ class Slot:
                     stderr=log,
                     text=True,
                 )
-            self._reply(imported)
-        return self.servers[imported]
+            self._reply(self._server)
+        return self._server
 
     def environment(self) -> dict[str, str]:
         """Tests see the copy as they would see the original; the compiled programs of both are the same files."""
@@ -77,59 +76,49 @@ class Slot:
             found["JAXDYN_DATA"] = str(root.parent / "shared" / "data")
         return found | given | {"PYTHONPATH": str(self.tree)}
 
-    def _reply(self, imported: bool) -> dict:
-        line = self.servers[imported].stdout.readline()
+    def _reply(self, server: subprocess.Popen) -> dict:
+        line = server.stdout.readline()
         if not line:
-            log = (self.folder / f"server{int(imported)}.log").read_text(encoding="utf-8")
+            log = (self.folder / "server.log").read_text(encoding="utf-8")
             raise ToolError(f"the process that runs the tests has ended:\n{log[-3000:]}")
         return json.loads(line)
 
-    def ask(self, task: str, imported: bool, arguments: tuple[str, ...] = (), **request) -> dict:
-        """Let the server fork a process for a task; its output is in `log`."""
+    def ask(self, arguments: tuple[str, ...], **request) -> dict:
+        """Let pytest run in a forked process, with these arguments; what it prints is in `log`."""
         asked = {
-            "task": task,
             "arguments": [*ARGUMENTS, f"--rootdir={self.tree}", f"--basetemp={self.folder / 'tmp'}", *arguments],
             "result": str(self.folder / "result.json"),
             "log": str(self.log),
             "wall": UNLIMITED,
             "cpu": 0,
-            "change": None,
+            "parts": "",  # where to write which lines run, if that is wanted
             "environment": {},
             **request,
         }
-        server = self.server(imported)
+        server = self.server
         print(json.dumps(asked), file=server.stdin, flush=True)
-        return self._reply(imported)
+        return self._reply(server)
 
     @property
     def log(self) -> Path:
         return self.folder / "output.log"
 
-    def run(
-        self, site: Site, fresh: bool, tests: list[str], known: tuple[str, ...], limit: float, choice: tuple
-    ) -> dict:
-        """Run chosen tests with a change. fresh: in a process that imports the changed package."""
+    def run(self, site: Site, tests: list[str], known: tuple[str, ...], limit: float, choice: tuple) -> dict:
+        """Run tests with a change until one fails; tests of the same files that are not known run last.
+
+        limit: processor seconds of a process; ten times that in all, for the processors may be busy with other things.
+        """
         path = self.tree / site.file
-        source = (self.project.root / site.file).read_text(encoding="utf-8")
-        files = list(dict.fromkeys(name.split("::")[0] for name in tests))
-        request = {
-            "arguments": ("-x", *choice, *files),
-            "chosen": tests,
-            "known": known,
-            "change": (str(path), source, site.applied(source)),
-            "cpu": round(limit),
-            "wall": 10 * limit,  # the processors may be busy with other things
-            # what only a changed program consists of is of no use to a later run
-            "environment": {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "1e9"},
-        }
+        source = path.read_text(encoding="utf-8")
+        files = dict.fromkeys(name.split("::")[0] for name in tests)
+        # what only a changed program consists of is of no use to a later run: nothing is added to the cache
+        environment = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "1e9"}
+        request = {"chosen": tests, "known": known, "environment": environment}
         try:
             self._write(path, site.applied(source))
-            reply = None if fresh else self.ask("run", True, **request)
-            if reply is None or reply["code"] == UNCHANGEABLE:
-                reply = self.ask("run", False, **request)
+            return self.ask(("-x", *choice, *files), cpu=round(limit), wall=10 * limit, **request)
         finally:
             self._write(path, source)
-        return reply
 
     def _write(self, path: Path, text: str) -> None:
         """Each text with a time of its own: compiled files of Python are found by time and size."""
@@ -138,13 +127,13 @@ class Slot:
         os.utime(path, (10**9 + self.changes, 10**9 + self.changes))
 
     def close(self) -> None:
-        for server in self.servers.values():
-            server.terminate()
-            server.wait()
+        if self._server is not None:
+            self._server.terminate()
+            self._server.wait()
             with contextlib.suppress(OSError):
-                server.stdin.close()
-                server.stdout.close()
-        self.servers.clear()
+                self._server.stdin.close()
+                self._server.stdout.close()
+            self._server = None
         shutil.rmtree(self.folder / "tmp", ignore_errors=True)
 
 
