@@ -21,7 +21,7 @@ def main(arguments: list[str] | None = None, project: Project | None = None) -> 
     """0 where at least the wanted share of the changes was killed, 1 where not."""
     project = project or Project()
     options = parse(arguments, project)
-    everywhere = list(all_sites(project.root, project.sources(), options.seed))
+    everywhere = list(all_sites(project.root, project.sources()))
     equivalents = report.read_equivalents(project.equivalents)
     for entry in report.stale(equivalents, everywhere):
         print(f"STALE: {project.equivalents.name} names a change that is not there: {entry.file}: {entry.before}")
@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None, project: Project | None = None) -> 
                 map_.record(names, slots)
             for file in map_.stale() if due else ():
                 print(f"changed since the map was made, lines are found by comparison: {file}")
-            run(due, map_, slots, results)
+            run(due, map_, slots, results, options.budget)
     if options.map:
         return 0
     found = report.summary(sites, equivalents, results, tiers)
@@ -77,6 +77,9 @@ def parse(arguments: list[str] | None, project: Project) -> argparse.Namespace:
         "--tier", choices=project.tiers, default=next(iter(project.tiers)), help="tests up to this tier"
     )
     parser.add_argument("--jobs", type=int, default=2, help="changes tried at a time")
+    parser.add_argument(
+        "--budget", type=float, default=300.0, metavar="SECONDS", help="processor time of one change in each tier"
+    )
     parser.add_argument("--at-least", type=float, default=0.0, metavar="PERCENT", help="exit with 1 under this share")
     parser.add_argument("--retry", action="store_true", help="try survivors again: tests have been added")
     parser.add_argument("--typecheck", action="store_true", help="check annotations at run time, which may kill more")

@@ -1,8 +1,9 @@
 """Changes one at a time: their tests, cheapest first, until one fails; what became of each goes to a file at once."""
 
 import json
+import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from .coverage_map import Covering, Map, Portion
@@ -26,12 +27,15 @@ def batches(portions: Iterable[Portion]) -> Iterator[list[Portion]]:
         order, size = order[size:], 2 * size
 
 
-def verdict(slot: Slot, site: Site, tier: str, covering: Covering) -> dict:
-    """Whether the tests of a tier notice a change."""
+def verdict(slot: Slot, site: Site, tier: str, covering: Covering, budget: float) -> dict:
+    """Whether the tests of a tier notice a change, in about so many processor seconds."""
     record = {"tier": tier, "status": "survived", "cpu": 0.0, "tests": 0, "by": ""}
     if not covering.seen:
         record["by"] = "no test runs this line"
     for batch in (*batches(covering.seen), *batches(covering.others)):
+        if record["cpu"] > budget:
+            record["by"] = f"no failure in {record['tests']} tests, {record['cpu']:.0f} s; there are more"
+            break
         tests = [test for portion in batch for test in portion.tests]
         limit = slot.project.least_limit + LIMIT * sum(portion.cost for portion in batch)
         reply = slot.run(site, tests, covering.known, limit, slot.project.tiers[tier])
@@ -87,17 +91,18 @@ class Results:
         return [site for site in sites if open_(site)]
 
 
-def run(sites: list[Site], map_: Map, slots: Slots, results: Results, say: Callable[[str], None] = print) -> None:
-    """Try every change on the tests of the map's tier."""
+def run(sites: list[Site], map_: Map, slots: Slots, results: Results, budget: float = math.inf) -> None:
+    """Try every change on the tests of the map's tier, and say what became of it."""
     start = time.perf_counter()
 
     def one(slot: Slot, site: Site) -> tuple[Site, dict]:
-        return site, verdict(slot, site, map_.tier, map_.covering(site))
+        return site, verdict(slot, site, map_.tier, map_.covering(site), budget)
 
     for count, (site, record) in enumerate(slots.each(one, sites), 1):
         results.add(site, record)
         minutes = (time.perf_counter() - start) / 60
-        say(
+        print(
             f"[{count:3d}/{len(sites)}, {minutes:.1f} min] {record['status']:8s} {site.file}:{site.line} "
-            f"{site.kind} {site.old} -> {site.new or 'nothing'} ({record['cpu']:.0f} s; {record['by'] or 'all pass'})"
+            f"{site.kind} {site.old} -> {site.new or 'nothing'} ({record['cpu']:.0f} s; {record['by'] or 'all pass'})",
+            flush=True,
         )

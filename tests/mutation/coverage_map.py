@@ -6,7 +6,6 @@ import functools
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 from .recording import COLLECTION, FIXTURE, IMPORT, write_json
@@ -56,7 +55,7 @@ class Map:
     def _digest(self, name: str) -> str:
         return digest((self.project.root / name).read_text(encoding="utf-8"))
 
-    def record(self, names: list[str], slots: Slots, say: Callable[[str], None] = print) -> None:
+    def record(self, names: list[str], slots: Slots) -> None:
         """Run test files under coverage, each in a process of its own."""
         texts = {path: path.read_text(encoding="utf-8") for path in self.project.all_sources()}
         kept = self.project.folder / "sources"
@@ -80,10 +79,12 @@ class Map:
             record["sources"] = {file: digests[file] for file in record["lines"]}
             self.records[name] = record
             write_json(dict(self._paths())[name], record)
-            say(f"map [{count:2d}/{len(names)}] {name}: {len(record['tests'])} tests, {reply['cpu']:.0f} s")
+            print(
+                f"map [{count:2d}/{len(names)}] {name}: {len(record['tests'])} tests, {reply['cpu']:.0f} s", flush=True
+            )
             for test, what in record["tests"].items():
                 if what["outcome"] == "failed":
-                    say(f"    fails on the unchanged package and is left out: {test}")
+                    print(f"    fails on the unchanged package and is left out: {test}")
 
     def stale(self) -> list[str]:
         """Source files that have changed since some record was made; lines are then found by comparison."""

@@ -2,6 +2,7 @@
 
 Found in the syntax tree, changed in the text: one token on one line, so that all other positions stay. Left out are
 docstrings, annotations, messages, imports, defaults of arguments and fields, and sums and products of text or sequences.
+Indices move by one to the inside, since JAX takes the nearest entry for one that lies outside.
 """
 
 import ast
@@ -43,7 +44,6 @@ class Site:
     before: str  # the line, stripped
     after: str
     span: tuple[int, int]  # lines of the statement, or of the header of a compound one
-    in_function: bool  # in the body of a function or lambda, that is, not run by importing the module as such
     repeat: int = 0  # how many equal changes of equal lines stand above it in the file
 
     def applied(self, source: str) -> str:
@@ -63,7 +63,7 @@ class Site:
 
 
 class _Finder:
-    """Walk through one file's syntax tree; every place yields its possible replacements."""
+    """Walk through one file's syntax tree."""
 
     def __init__(self, file: str, source: str):
         self.file, self.lines = file, source.splitlines()
@@ -71,11 +71,10 @@ class _Finder:
         self.operators = [(t.start, t.string) for t in tokens if t.type == tokenize.OP]
         self.starts = [start for start, _ in self.operators]
         self.statement = (1, 1)
-        self.in_function = False
-        self.found: list[list[Site]] = []
+        self.found: list[Site] = []
         self.tree = ast.parse(source)
 
-    def sites(self) -> list[list[Site]]:
+    def sites(self) -> list[Site]:
         for statement in self.tree.body:
             self.visit(statement, ())
         return self.found
@@ -84,15 +83,12 @@ class _Finder:
         """A position of the syntax tree, whose columns count bytes, in characters."""
         return line, len(self.lines[line - 1].encode()[:column].decode())
 
-    def add(self, kind: str, position: tuple[int, int], old: str, replacements: Iterable[str]) -> None:
+    def add(self, kind: str, position: tuple[int, int], old: str, new: str) -> None:
         line, column = position
         text = self.lines[line - 1]
-        choices = []
-        for new in replacements:
-            after = (text[:column] + new + text[column + len(old) :]).strip()
-            place = (self.file, line, column, kind, old, new, text.strip(), after)
-            choices.append(Site(*place, self.statement, self.in_function))
-        self.found.append(choices)
+        after = (text[:column] + new + text[column + len(old) :]).strip()
+        place = (self.file, line, column, kind, old, new, text.strip(), after)
+        self.found.append(Site(*place, self.statement))
 
     def operator(self, kind: str, left: ast.expr, right: ast.expr, old: str, new: str) -> None:
         """An operator between two operands, with brackets and line breaks around it."""
@@ -102,7 +98,7 @@ class _Finder:
             if position >= last:
                 return
             if text == old:
-                return self.add(kind, position, old, [new])
+                return self.add(kind, position, old, new)
 
     def constant(self, kind: str, node: ast.expr) -> None:
         """A number, with its sign where it is an index."""
@@ -113,11 +109,11 @@ class _Finder:
         old = self.lines[start[0] - 1][start[1] : end[1]]
         value = -number.value if negative else number.value
         if kind == "index":
-            self.add(kind, start, old, [str(value + 1), str(value - 1)])
+            self.add(kind, start, old, str(value - 1 if value > 0 or value == -1 else value + 1))
         elif isinstance(value, int):
-            self.add(kind, start, old, [str(value + 1)])
+            self.add(kind, start, old, str(value + 1))
         elif 1 / LARGEST_FACTOR <= abs(value) <= LARGEST_FACTOR:
-            self.add(kind, start, old, [repr(2 * value)])
+            self.add(kind, start, old, repr(2 * value))
 
     def visit(self, node: ast.AST, parents: tuple[ast.AST, ...], indexing: bool = False) -> None:
         if isinstance(node, ast.stmt):
@@ -136,15 +132,11 @@ class _Finder:
             self.visit(child, parents, indexing)
 
     def visit_FunctionDef(self, node, parents, _):
-        outer, self.in_function = self.in_function, True
         for statement in node.body:
             self.visit(statement, parents)
-        self.in_function = outer
 
     def visit_Lambda(self, node, parents, _):
-        outer, self.in_function = self.in_function, True
         self.visit(node.body, parents)
-        self.in_function = outer
 
     def visit_Raise(self, *_):
         pass
@@ -192,7 +184,7 @@ class _Finder:
         if indexing and _integer(node):
             return self.constant("index", node)
         if isinstance(node.op, ast.USub):
-            self.add("sign", self.at(node.lineno, node.col_offset), "-", [""])
+            self.add("sign", self.at(node.lineno, node.col_offset), "-", "")
         self.visit(node.operand, parents, indexing)
 
     def visit_BinOp(self, node, parents, indexing):
@@ -245,24 +237,18 @@ def _is_sequence(node: ast.AST) -> bool:
     return isinstance(node, SEQUENCES) or (isinstance(node, ast.Constant) and isinstance(node.value, str | bytes))
 
 
-def _digest(*parts: object) -> bytes:
-    return hashlib.sha256("\0".join(str(part) for part in parts).encode()).digest()
-
-
-def sites_of(file: str, source: str, seed: int = 0) -> list[Site]:
-    """All places of one file; where there are two ways to change one, the seed picks."""
+def sites_of(file: str, source: str) -> list[Site]:
+    """All places of one file."""
     found, counted = [], Counter()
-    for choices in _Finder(file, source).sites():
-        site = choices[_digest(seed, "choice", choices[0].key)[0] % len(choices)]
-        repeat = counted[site.key]
+    for site in sorted(_Finder(file, source).sites(), key=lambda site: (site.line, site.column)):
+        found.append(dataclasses.replace(site, repeat=counted[site.key]))
         counted[site.key] += 1
-        found.append(dataclasses.replace(site, repeat=repeat))
-    return sorted(found, key=lambda site: (site.file, site.line, site.column))
+    return found
 
 
-def all_sites(root: Path, files: Iterable[Path], seed: int = 0) -> Iterator[Site]:
+def all_sites(root: Path, files: Iterable[Path]) -> Iterator[Site]:
     for path in files:
-        yield from sites_of(path.relative_to(root).as_posix(), path.read_text(encoding="utf-8"), seed)
+        yield from sites_of(path.relative_to(root).as_posix(), path.read_text(encoding="utf-8"))
 
 
 def draw(sites: Iterable[Site], count: int, seed: int) -> list[Site]:
@@ -270,4 +256,8 @@ def draw(sites: Iterable[Site], count: int, seed: int) -> list[Site]:
 
     An edit of the sources thus leaves the rest of the sample as it was, and a larger one contains the smaller.
     """
-    return sorted(sites, key=lambda site: _digest(seed, site.key))[:count]
+
+    def place(site: Site) -> bytes:
+        return hashlib.sha256(f"{seed}\0{site.key}".encode()).digest()
+
+    return sorted(sites, key=place)[:count]
