@@ -5,7 +5,7 @@ import json
 import pytest
 
 from data_paths import ROOT
-from mutation import sites
+from mutation import report, sites
 from mutation.__main__ import main
 from mutation.campaign import batches
 from mutation.coverage_map import Portion
@@ -186,6 +186,12 @@ def test_places_of_the_package():
     assert len(found) > 300 and len({site.key for site in found}) == len(found)
     for site in sites.draw(found, 50, seed=0):
         compile(site.applied((ROOT / site.file).read_text()), site.file, "exec")
+
+
+def test_equivalents_have_reasons():
+    equivalents = report.read_equivalents(Project().equivalents)
+    assert equivalents and all(entry.reason for entry in equivalents)
+    assert report.stale(equivalents, []) == equivalents
 
 
 def test_the_cheapest_likely_failure_comes_first():
