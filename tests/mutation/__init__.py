@@ -1,0 +1,1 @@
+"""Mutation check of the tests: `python -m tests.mutation --help`."""
