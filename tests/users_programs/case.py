@@ -22,6 +22,7 @@ class Case(NamedTuple):
         batched: it is written for `jax.vmap`.
         light: it compiles in no time, so that all its programs belong to continuous integration.
         core: they do though they take long.
+        dear: it takes so long that it belongs to the nightly run even alone.
         accuracy: error of a batch against its states, in units of the last place of the result's largest entry.
         difference: error of central differences against the derivative, relative.
     """
@@ -33,6 +34,7 @@ class Case(NamedTuple):
     batched: bool = True
     light: bool = False
     core: bool = False
+    dear: bool = False
     accuracy: float = 1e4
     difference: float = 1e-6
 
@@ -170,7 +172,7 @@ def stages(case: Case, rank: int, tier: str) -> dict[str, Callable[[], str | Non
     now = case.light or case.core
     other = [size for size in SIZES if size != 65]
     batches, found = {"ci": SIZES, "nightly": (65, other[rank % len(other)]), "all": SIZES}[tier], {}
-    if tier != "nightly":
+    if tier == "all" or case.dear == (tier == "nightly"):
         found["alone"] = lambda: check_single(case)
     if (tier == "ci" and not now) or (tier == "nightly" and now):
         return found

@@ -50,9 +50,11 @@ def cases() -> dict[str, Case]:
     )
     for name in ("joint_torques_from_motors", "motor_rates", "motor_torques"):
         found[name] = Case(functools.partial(getattr(jaxdyn, name), with_motors), normal(3))
-    springs = jaxdyn.elastic_joints(arm, stiffness=[80.0, 60.0, 50.0], rotor_inertia=1e-3, damping=0.2, gear_ratio=20.0)
+    drives = {"stiffness": [80.0, 60.0, 50.0], "rotor_inertia": 1e-3, "gear_ratio": 20.0}
+    damped, springs = jaxdyn.elastic_joints(arm, damping=0.2, **drives), jaxdyn.elastic_joints(arm, **drives)
     for name, count in (("energy", 4), ("forward_dynamics", 5), ("torque", 4), ("inverse_dynamics", 5)):
-        function = functools.partial(getattr(jaxdyn, f"elastic_{name}"), arm, springs)
+        elastic = springs if name == "inverse_dynamics" else damped
+        function = functools.partial(getattr(jaxdyn, f"elastic_{name}"), arm, elastic)
         found[f"elastic_{name}"] = Case(function, normal(*[3] * count), accuracy=1e6)
     floating = random_mechanism(3)
 

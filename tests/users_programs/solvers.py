@@ -62,8 +62,8 @@ def column_cases(arm: jaxdyn.Chain) -> dict[str, Case]:
     sines = jaxdyn.FourierTrajectory(np.zeros(2), np.ones((2, 3)), np.ones((2, 3)), 4.0)
     spline = jaxdyn.SplineTrajectory(np.random.default_rng(0).normal(size=(2, 12)), 3.0)
     times = lambda rng: (jnp.asarray(rng.uniform(0.1, 2.9, 6)),)
-    found["FourierTrajectory.call"] = Case(sines, times)
-    found["SplineTrajectory.call"] = Case(spline, times, smooth=False)
+    found["FourierTrajectory.call"] = Case(lambda t: sines(t), times)
+    found["SplineTrajectory.call"] = Case(lambda t: spline(t), times, smooth=False)
     return found
 
 
@@ -87,7 +87,7 @@ def solver_cases() -> dict[str, Case]:
         return jaxdyn.interior_point(lambda x: (x - goal) @ (x - goal), 0.5 * goal, equality=lambda x: ring(x)[None]).x
 
     return {
-        "solve_by_collocation": call(lambda: jaxdyn.solve_by_collocation(problem).trajectory),
+        "solve_by_collocation": call(lambda: jaxdyn.solve_by_collocation(problem).trajectory)._replace(dear=True),
         "solve_by_gradient": call(lambda: jaxdyn.solve_by_gradient(problem, iterations=20).trajectory),
         "shifted": call(ahead),
         "interior_point": Case(nearest, positive(3), smooth=False, accuracy=1e9),
@@ -126,7 +126,9 @@ def log_cases() -> dict[str, Case]:
         return jaxdyn.refine(problem.columns, arm, [samples], start, full).r
 
     def with_friction():
-        fit = jaxdyn.fit_friction(arm, [samples], jaxdyn.FrictionModel((jaxdyn.Viscous(), jaxdyn.Coulomb(0.1))), 2)
+        fit = jaxdyn.fit_friction(
+            arm, [samples], jaxdyn.FrictionModel((jaxdyn.Viscous(), jaxdyn.Coulomb(0.1))), iterations=2
+        )
         return jaxdyn.chain_with_friction(fit, [samples]), jaxdyn.with_signals(fit.base, fit.model.names(3)).kept
 
     def feasible():
@@ -154,7 +156,9 @@ def log_cases() -> dict[str, Case]:
         "resimulate": call(lambda: jaxdyn.resimulate(arm, samples).rms),
         "model_torque": call(lambda: jaxdyn.model_torque(arm, samples)),
         "prior_scales": call(lambda: jaxdyn.prior_scales(arm, [samples]).factors),
-        "compare_models": call(lambda: [f.rms for run in jaxdyn.compare_models(arm, arm, log)[:1] for f in run.fits]),
+        "compare_models": call(
+            lambda: [fit.rms for run in jaxdyn.compare_models(arm, arm, log).runs for fit in run.fits]
+        ),
         "simulate_closed_loop": call(
             lambda: jaxdyn.simulate_closed_loop(
                 jaxdyn.following(motion, jaxdyn.ComputedTorque(30.0, 1.0), 0.5, 1e-2), arm
