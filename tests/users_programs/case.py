@@ -22,6 +22,7 @@ class Case(NamedTuple):
         batched: it is written for `jax.vmap`.
         light: it compiles in no time, so that all its programs belong to continuous integration.
         core: they do though they take long.
+        sized: in continuous integration it has a batch besides, of one size, which is every fifth function's.
         dear: it takes so long that it belongs to the nightly run even alone.
         accuracy: error of a batch against its states, in units of the last place of the result's largest entry.
         difference: error of central differences against the derivative, relative.
@@ -34,6 +35,7 @@ class Case(NamedTuple):
     batched: bool = True
     light: bool = False
     core: bool = False
+    sized: bool = False
     dear: bool = False
     accuracy: float = 1e4
     difference: float = 1e-6
@@ -166,17 +168,20 @@ def stages(case: Case, rank: int, tier: str) -> dict[str, Callable[[], str | Non
     """The programs of a case: in continuous integration ("ci"), in the nightly run besides ("nightly"), or "all" there are.
 
     Most of the time goes into compiling derivatives and batches of functions with kernels. In continuous integration every
-    function runs alone; those that are `light` or `core` have all their programs there, the rest have theirs in the nightly
-    run: derivatives, a batch of 65, and one of another size, which is every fourth function's.
+    function runs alone; those that are `light` or `core` have all their programs there, of the rest some have one batch, and
+    the nightly run has derivatives, a batch of 65, and one of another size, which is every fourth function's.
     """
-    now = case.light or case.core
     other = [size for size in SIZES if size != 65]
-    batches, found = {"ci": SIZES, "nightly": (65, other[rank % len(other)]), "all": SIZES}[tier], {}
-    if tier == "all" or case.dear == (tier == "nightly"):
-        found["alone"] = lambda: check_single(case)
-    if (tier == "ci" and not now) or (tier == "nightly" and now):
-        return found
-    if case.derivatives:
+    if tier == "all" or (tier == "ci" and (case.light or case.core)):
+        alone, derivatives, batches = True, True, SIZES
+    elif tier == "ci":
+        alone, derivatives, batches = not case.dear, False, SIZES[rank % len(SIZES) :][: case.sized]
+    elif case.light or case.core:
+        return {}
+    else:
+        alone, derivatives, batches = case.dear, True, (65, other[rank % len(other)])
+    found = {"alone": lambda: check_single(case)} if alone else {}
+    if derivatives and case.derivatives:
         found["derivatives"] = lambda: check_derivatives(case)
     for size in batches if case.batched else ():
         found[f"batch of {size}"] = lambda size=size: check_batch(case, size)

@@ -37,7 +37,8 @@ def applied(name: str, chain: jaxdyn.Chain):
 def cases() -> dict[str, Case]:
     arm = random_chain(3)
     return {
-        name: Case(applied(name, arm), normal(*[3] * count), core=name in ALL_SIZES) for name, count in CORE.items()
+        name: Case(applied(name, arm), normal(*[3] * count), core=name in ALL_SIZES, sized=True)
+        for name, count in CORE.items()
     }
 
 

@@ -32,7 +32,7 @@ TASK = "operational_space", "operational_space_inertia", "operational_space_bias
 def cases() -> dict[str, Case]:
     arm, six = random_chain(3), random_chain(6, joints="revolute")
     found = {
-        name: Case(functools.partial(getattr(jaxdyn, name), arm), normal(*[3] * count))
+        name: Case(functools.partial(getattr(jaxdyn, name), arm), normal(*[3] * count), sized=True)
         for name, count in COUNTS.items()
         if name not in TASK
     }

@@ -112,59 +112,56 @@ def fitted() -> tuple:
 
 
 def log_cases() -> dict[str, Case]:
-    arm, motion, log, samples = logs()
-
-    def band():
+    def band(arm, motion, log, samples):
         problem, found = fitted()
         state = (samples.q[:50], samples.qd[:50], samples.qdd[:50])
         return jaxdyn.torque_band(arm, problem.columns, problem.base, found.covariance, *state)
 
-    def refined():
+    def refined(arm, motion, log, samples):
         problem, found = fitted()
         start = jaxdyn.accumulate_stream(problem.columns, arm, [samples])
         full = jaxdyn.nearest_parameters(problem.base, found.values, jaxdyn.prior_parameters(arm, problem.columns))
         return jaxdyn.refine(problem.columns, arm, [samples], start, full).r
 
-    def with_friction():
-        fit = jaxdyn.fit_friction(
-            arm, [samples], jaxdyn.FrictionModel((jaxdyn.Viscous(), jaxdyn.Coulomb(0.1))), iterations=2
-        )
+    def with_friction(arm, motion, log, samples):
+        terms = jaxdyn.Viscous(), jaxdyn.Coulomb(0.1)
+        fit = jaxdyn.fit_friction(arm, [samples], jaxdyn.FrictionModel(terms), iterations=2)
         return jaxdyn.chain_with_friction(fit, [samples]), jaxdyn.with_signals(fit.base, fit.model.names(3)).kept
 
-    def feasible():
+    def feasible(arm, motion, log, samples):
         problem, found = fitted()
         prior = jaxdyn.prior_parameters(arm, problem.columns)
         return jaxdyn.feasible_parameters(problem.base, found.values, problem.columns, prior)
 
-    def chosen():
+    def chosen(arm, motion, log, samples):
         return jaxdyn.choose_settings(arm, [log], slips=False, springs=False, delays=False).errors
 
-    return {
-        "refine": call(refined),
-        "chain_with_friction": call(with_friction),
-        "feasible_parameters": call(feasible),
-        "choose_settings": call(chosen),
-        "diagnose_identification": call(lambda: len(jaxdyn.diagnose_identification(jaxdyn.identify(arm, [log])))),
-        "excitation_quality": call(
-            lambda: dataclasses.astuple(jaxdyn.excitation_quality(arm, samples.q, samples.qd, samples.qdd))
+    def simulated(arm, motion, log, samples):
+        return jaxdyn.simulate_closed_loop(jaxdyn.following(motion, jaxdyn.ComputedTorque(30.0, 1.0), 0.5, 1e-2), arm)
+
+    functions = {
+        "refine": refined,
+        "chain_with_friction": with_friction,
+        "feasible_parameters": feasible,
+        "choose_settings": chosen,
+        "diagnose_identification": lambda arm, motion, log, _: len(
+            jaxdyn.diagnose_identification(jaxdyn.identify(arm, [log]))
         ),
-        "estimate_delay": call(lambda: jaxdyn.estimate_delay(arm, log).seconds),
-        "torque_band": call(band),
-        "essential_parameters": call(lambda: jaxdyn.essential_parameters(fitted()[0]).estimate.values),
-        "recursive_path": call(lambda: jaxdyn.recursive_path(fitted()[0])[1][-1]),
-        "row_errors": call(lambda: jaxdyn.row_errors(fitted()[0], 1e-4, 0.02)),
-        "resimulate": call(lambda: jaxdyn.resimulate(arm, samples).rms),
-        "model_torque": call(lambda: jaxdyn.model_torque(arm, samples)),
-        "prior_scales": call(lambda: jaxdyn.prior_scales(arm, [samples]).factors),
-        "compare_models": call(
-            lambda: [fit.rms for run in jaxdyn.compare_models(arm, arm, log).runs for fit in run.fits]
+        "excitation_quality": lambda arm, motion, log, samples: dataclasses.astuple(
+            jaxdyn.excitation_quality(arm, samples.q, samples.qd, samples.qdd)
         ),
-        "simulate_closed_loop": call(
-            lambda: jaxdyn.simulate_closed_loop(
-                jaxdyn.following(motion, jaxdyn.ComputedTorque(30.0, 1.0), 0.5, 1e-2), arm
-            )
-        ),
+        "estimate_delay": lambda arm, motion, log, _: jaxdyn.estimate_delay(arm, log).seconds,
+        "torque_band": band,
+        "essential_parameters": lambda *_: jaxdyn.essential_parameters(fitted()[0]).estimate.values,
+        "recursive_path": lambda *_: jaxdyn.recursive_path(fitted()[0])[1][-1],
+        "row_errors": lambda *_: jaxdyn.row_errors(fitted()[0], 1e-4, 0.02),
+        "resimulate": lambda arm, motion, log, samples: jaxdyn.resimulate(arm, samples).rms,
+        "model_torque": lambda arm, motion, log, samples: jaxdyn.model_torque(arm, samples),
+        "prior_scales": lambda arm, motion, log, samples: jaxdyn.prior_scales(arm, [samples]).factors,
+        "compare_models": lambda arm, motion, log, _: [fit.rms for fit in jaxdyn.compare_models(arm, arm, log).fits],
+        "simulate_closed_loop": simulated,
     }
+    return {name: call(lambda function=function: function(*logs())) for name, function in functions.items()}
 
 
 def cases() -> dict[str, Case]:

@@ -1,5 +1,7 @@
 """Time scalings, paths, linear-quadratic problems, costs and constraints."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 
@@ -13,8 +15,6 @@ TIMES = jnp.linspace(0.0, 1.0, 5)
 
 
 def limited(n: int = 3) -> jaxdyn.Chain:
-    import dataclasses
-
     limits = {"velocity_limit": 2.0, "effort_limit": 200.0}
     leaves = {name: jnp.full(n, value) for name, value in limits.items()}
     leaves["position_limits"] = jnp.tile(jnp.asarray([-2.5, 2.5]), (n, 1))
@@ -24,7 +24,7 @@ def limited(n: int = 3) -> jaxdyn.Chain:
 def scaling_cases(arm: jaxdyn.Chain) -> dict[str, Case]:
     unit = lambda rng: (jnp.asarray(rng.uniform(0.05, 0.3)),)
     path = lambda points: jaxdyn.spline_path(points)
-    grid = jnp.linspace(0.0, 1.0, 7)
+    grid, six = jnp.linspace(0.0, 1.0, 7), limited(6)
 
     def timed(points, t):
         fast = jaxdyn.time_optimal_path(arm, path(points), points=41)
@@ -71,8 +71,8 @@ def scaling_cases(arm: jaxdyn.Chain) -> dict[str, Case]:
         "torque_limits": Case(lambda x: jaxdyn.torque_limits(arm, 0.9)[:, 0] + x, normal(3)),
         "coordinate_limits": Case(lambda x: jaxdyn.coordinate_limits(arm)[:, 0] + x, normal(3)),
         "inverse_kinematics": Case(
-            lambda q: jaxdyn.inverse_kinematics(arm, jaxdyn.frame_pose(arm, q), guess=q + 0.01, starts=2).q,
-            normal(3, scale=0.7),
+            lambda q: jaxdyn.inverse_kinematics(six, jaxdyn.frame_pose(six, q), guess=q + 0.01, starts=2).q,
+            normal(6, scale=0.7),
             smooth=False,
             accuracy=1e9,
         ),
