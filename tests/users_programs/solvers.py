@@ -17,7 +17,7 @@ TERMS = {
     "Asymmetry": jaxdyn.Asymmetry(0.1),
     "Coulomb": jaxdyn.Coulomb(0.1),
     "Dahl": jaxdyn.Dahl(0.01),
-    "GearRipple": jaxdyn.GearRipple((1, 2)),
+    "GearRipple": jaxdyn.GearRipple((1.0, 2.0)),
     "LoadDependent": jaxdyn.LoadDependent(0.1),
     "LoadedSlip": jaxdyn.LoadedSlip(0.01),
     "LuGre": jaxdyn.LuGre(0.01, 0.5, 0.1),
