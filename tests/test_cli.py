@@ -95,7 +95,7 @@ def test_without_arguments_an_example_is_identified(tmp_path, capsys):
     assert load(tmp_path / "out" / "identified.urdf", allow_nonphysical=True).n == 7
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_quiet_says_nothing(files, tmp_path, capsys):
     assert main(arguments(files, tmp_path / "out", "--quiet")) == 0
     assert capsys.readouterr() == ("", "")

@@ -235,7 +235,7 @@ def floating_pair():
     return floating, fixed, q, base
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_held_floating_base_is_a_fixed_base():
     floating, fixed, q, base = floating_pair()
     hold = jaxdyn.pose_constraint("link6", other_pose=base)

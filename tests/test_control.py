@@ -321,7 +321,7 @@ def numbers(out):
     return [x for x in jax.tree.leaves(out) if jnp.issubdtype(x.dtype, jnp.floating)]
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_single_precision():
     chain, q, v = random_chain(7, 9, "revolute"), *random_state(7, 2)[:2]
     run = once(lambda q, v, chain: numbers(everything(chain, q, v)))
@@ -330,7 +330,7 @@ def test_single_precision():
         assert x.dtype == jnp.float32 and relative(x, y) < 2e-2
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_batches_and_derivatives():
     chain, q, v = random_chain(7, 9, "revolute"), *random_state(7, 2)[:2]
     adaptive = jaxdyn.AdaptiveControl(2.0, 3.0)

@@ -137,9 +137,7 @@ def test_derivatives_of_forward_dynamics_are_those_of_its_recursion(state):
         assert abs(rule[2][k] - recursion[2][k]) <= 1e-11 * scale
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "friction_force" else pytest.mark.ci) for name in FUNCTIONS]
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_plain_compiled_and_batched_calls_agree(name):
     """Compiled calls on one robot, a batch of two robots in different states, and the same operations one by one."""
     f = flat(name)

@@ -260,7 +260,7 @@ def test_operational_space(mechanism, routes):
     assert relative(got["Lambda"], back.T @ inertia @ back) < 1e-10
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_float32(mechanism, routes):
     single = jax.tree.map(lambda x: x.astype(jnp.float32), (mechanism, *state(mechanism)))
     for name, value in once(everything)(*single).items():
