@@ -165,7 +165,7 @@ def test_what_cannot_be_solved_is_said(objective, equality, inequality, lower, u
     assert jnp.isfinite(found.x).all()
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_where_no_multipliers_exist():
     """Hock & Schittkowski's problem 13: at the solution (1, 0) the gradients of what is active are opposite.
 

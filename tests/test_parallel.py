@@ -79,7 +79,7 @@ print(json.dumps(equal_on_these_devices()))
 """
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 @pytest.mark.parametrize("devices", [2, 3])
 def test_virtual_devices(devices):
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])

@@ -185,7 +185,7 @@ def test_torques_stay_within_their_limits():
     assert_allclose(tau, np.clip(tau - gradient, -6.0, 6.0), atol=1e-6)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_batch_is_solved_as_its_problems_are():
     goals = jnp.array([[0.6, 0.4], [0.2, -0.3], [1.5, 0.0]])
     problem = arm_problem()
@@ -197,7 +197,7 @@ def test_a_batch_is_solved_as_its_problems_are():
     assert_allclose(batch.trajectory.tau[0], single.trajectory.tau, atol=1e-7)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_guess_that_is_no_motion_is_made_one():
     problem = arm_problem()
     t = problem.dt * jnp.arange(26.0)
@@ -208,7 +208,7 @@ def test_a_guess_that_is_no_motion_is_made_one():
     assert_allclose(solution.trajectory.q, solve()(problem).trajectory.q, atol=1e-4)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_constraints_hold_at_the_end_and_along_the_way():
     goal = jnp.array([0.6, 0.4])
     limits = jaxdyn.VelocityLimits(jnp.array([1.2, 1.2]))
@@ -258,7 +258,7 @@ def test_the_gradient_of_a_cost_under_constraints():
     assert_allclose(jax.jit(jax.grad(cost))(goal), jnp.stack(differences), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_second_order_takes_fewer_iterations_to_the_same_motion():
     problem = arm_problem(goal=(1.5, 0.5))
     first, second = solve()(problem), solve(second_order=True)(problem)
@@ -267,7 +267,7 @@ def test_second_order_takes_fewer_iterations_to_the_same_motion():
     assert_allclose(second.cost, first.cost, rtol=1e-8)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_shifted_solution_is_a_good_guess():
     problem = arm_problem(limit=30.0)
     solution = solve()(problem)
@@ -304,7 +304,7 @@ def test_what_cannot_be_solved_is_said():
         assert_allclose(stopped.trajectory.q, jaxdyn.held_still(problem).q)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_an_end_out_of_reach_is_said_and_the_nearest_motion_returned():
     end = jaxdyn.StateConstraint(jnp.array([2.5, -2.0]), jnp.zeros(2))
     problem = arm_problem(limit=0.5, steps=10, terminal=(), terminal_constraints=(end,))
@@ -327,7 +327,7 @@ def least(problem, **options):
     return solution
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_rates_of_torques_and_scalars_cost():
     robot, start = jaxdyn.textbook.pendulum(damping=0.1), jnp.array([0.3])
     running = (

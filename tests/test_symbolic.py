@@ -86,7 +86,7 @@ def test_planar_2r_is_the_corrected_textbook_formula():
 
 
 LONG = {"planar_elbow", "pendulum_3dof"}
-CASES = [pytest.param(system, marks=pytest.mark.ci if system in LONG else ()) for system in SYSTEMS]
+CASES = [pytest.param(system, marks=pytest.mark.nightly if system in LONG else ()) for system in SYSTEMS]
 
 
 @pytest.mark.parametrize("system", CASES)
@@ -156,7 +156,7 @@ def seed_coriolis_matrix(chain, q, qd):
     return total
 
 
-@pytest.mark.parametrize(("joints", "n"), [("mixed", 2), pytest.param("helical", 2, marks=pytest.mark.ci)])
+@pytest.mark.parametrize(("joints", "n"), [("mixed", 2), pytest.param("helical", 2, marks=pytest.mark.nightly)])
 def test_random_chains(joints, n):
     chain, state = random_chain(n, 5, joints), random_state(n, 5)
     e = symbolic.derive(chain)
@@ -170,7 +170,7 @@ def test_random_chains(joints, n):
     assert relative(np.array(e.christoffel().subs(at).tolist(), float), reference["C"]) < TOLERANCE
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_it_is_the_coriolis_matrix_of_the_decomposition():
     rng, state = np.random.default_rng(5), random_state(3, 5)
     chain = jaxdyn.make_chain(
@@ -187,7 +187,7 @@ def test_it_is_the_coriolis_matrix_of_the_decomposition():
     assert relative(c, reference["C"]) > 1e-2
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_trees():
     rng = np.random.default_rng(2)
     chain = jaxdyn.make_chain(
@@ -234,7 +234,7 @@ def test_any_leaf_may_be_an_expression():
     check(evaluate(f, *arrays, values), reference)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_geared_rotors_coupled_coordinates_and_a_tilted_base():
     """The remotely driven elbow of Spong, Hutchinson & Vidyasagar: absolute angles, on a wall, with motors behind gears."""
     chain, given = numerical("planar_elbow")[0], dict(symbolic.textbook_leaves("planar_elbow"))

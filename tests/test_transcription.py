@@ -137,7 +137,7 @@ def test_single_precision(method):
     assert_allclose(found.cost, exact.cost, atol=1e-4)  # the tolerance
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_transcriptions_and_shooting_agree():
     """In cost to 1 %, with residuals of 1e-6 and limits held to 1e-4 at the knots; from rest shooting finds another minimum."""
     problem = reach(30)
@@ -161,7 +161,7 @@ def test_transcriptions_and_shooting_agree():
     assert_allclose(costs["exact"], costs["trapezoidal"], rtol=1e-6)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_what_cannot_be_met_is_said():
     """A goal outside of the position limits, limits the wrong way round, a cost that is no number: in one batch."""
     solve = jax.jit(jax.vmap(lambda p: jaxdyn.solve_by_collocation(p, scheme="trapezoidal")))
