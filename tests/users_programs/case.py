@@ -20,10 +20,8 @@ class Case(NamedTuple):
         derivatives: it is differentiated forwards and backwards.
         smooth: and its derivatives are those of central differences.
         batched: it is written for `jax.vmap`.
-        light: it compiles in no time, so that all its programs belong to continuous integration.
-        core: they do though they take long.
-        sized: in continuous integration it has a batch besides, of one size, which is every fifth function's.
-        dear: it takes so long that it belongs to the nightly run even alone.
+        core: all its programs belong to continuous integration, though they take long.
+        dear: none does, since it takes long even alone, or an example runs it there.
         accuracy: error of a batch against its states, in units of the last place of the result's largest entry.
         difference: error of central differences against the derivative, relative.
     """
@@ -33,9 +31,7 @@ class Case(NamedTuple):
     derivatives: bool = True
     smooth: bool = True
     batched: bool = True
-    light: bool = False
     core: bool = False
-    sized: bool = False
     dear: bool = False
     accuracy: float = 1e4
     difference: float = 1e-6
@@ -168,15 +164,15 @@ def stages(case: Case, rank: int, tier: str) -> dict[str, Callable[[], str | Non
     """The programs of a case: in continuous integration ("ci"), in the nightly run besides ("nightly"), or "all" there are.
 
     Most of the time goes into compiling derivatives and batches of functions with kernels. In continuous integration every
-    function runs alone; those that are `light` or `core` have all their programs there, of the rest some have one batch, and
-    the nightly run has derivatives, a batch of 65, and one of another size, which is every fourth function's.
+    function runs alone, those of the `core` batched by all sizes and differentiated too. The nightly run has derivatives, a
+    batch of 65, and one of another size, which is every fourth function's.
     """
     other = [size for size in SIZES if size != 65]
-    if tier == "all" or (tier == "ci" and (case.light or case.core)):
+    if tier == "all" or (tier == "ci" and case.core):
         alone, derivatives, batches = True, True, SIZES
     elif tier == "ci":
-        alone, derivatives, batches = not case.dear, False, SIZES[rank % len(SIZES) :][: case.sized]
-    elif case.light or case.core:
+        alone, derivatives, batches = not case.dear, False, ()
+    elif case.core:
         return {}
     else:
         alone, derivatives, batches = case.dear, True, (65, other[rank % len(other)])

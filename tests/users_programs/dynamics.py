@@ -26,6 +26,7 @@ CORE = {  # after the chain: how many vectors of nv, positions first
     "step": 3,
 }
 ALL_SIZES = "inverse_dynamics", "forward_dynamics"
+SHORT = "inverse_dynamics", "forward_dynamics", "crba", "gravity_force", "regressor", "step"  # of a mechanism, first
 
 
 def applied(name: str, chain: jaxdyn.Chain):
@@ -37,8 +38,7 @@ def applied(name: str, chain: jaxdyn.Chain):
 def cases() -> dict[str, Case]:
     arm = random_chain(3)
     return {
-        name: Case(applied(name, arm), normal(*[3] * count), core=name in ALL_SIZES, sized=True)
-        for name, count in CORE.items()
+        name: Case(applied(name, arm), normal(*[3] * count), core=name in ALL_SIZES) for name, count in CORE.items()
     }
 
 
@@ -52,6 +52,8 @@ def mechanism_cases() -> dict[str, Case]:
 
     # the quaternion in q is not free to move: differences leave the unit sphere, where the library normalises as it likes
     return {
-        name: Case(applied(name, chain), functools.partial(sample, count), smooth=False, accuracy=1e5)
+        name: Case(
+            applied(name, chain), functools.partial(sample, count), smooth=False, accuracy=1e5, dear=name not in SHORT
+        )
         for name, count in CORE.items()
     }

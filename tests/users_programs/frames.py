@@ -10,6 +10,7 @@ from helpers import random_chain, random_mechanism
 
 from .case import Case, normal
 
+DEAR = ("mass_matrix_bounds",)
 COUNTS = {
     "frame_pose": 1,
     "jacobian_derivative": 2,
@@ -32,7 +33,7 @@ TASK = "operational_space", "operational_space_inertia", "operational_space_bias
 def cases() -> dict[str, Case]:
     arm, six = random_chain(3), random_chain(6, joints="revolute")
     found = {
-        name: Case(functools.partial(getattr(jaxdyn, name), arm), normal(*[3] * count), sized=True)
+        name: Case(functools.partial(getattr(jaxdyn, name), arm), normal(*[3] * count))
         for name, count in COUNTS.items()
         if name not in TASK
     }
@@ -67,4 +68,4 @@ def cases() -> dict[str, Case]:
     found["mass_matrix_bounds"] = Case(
         lambda key: jaxdyn.mass_matrix_bounds(arm, key, count=8, refinements=2), keys, derivatives=False, accuracy=1e6
     )
-    return found
+    return {name: case._replace(dear=name in DEAR) for name, case in found.items()}

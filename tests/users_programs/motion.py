@@ -10,6 +10,7 @@ from helpers import random_chain
 
 from .case import Case, normal
 
+DEAR = "constrained_rollout", "adaptive_rollout"
 ANGLES = np.array([[1.0, 0], [0, 1], [1, -1], [-1, 1]])  # joint positions of the five-bar from its absolute angles
 INDEPENDENT = "joint1", "joint2"
 
@@ -69,4 +70,4 @@ def cases() -> dict[str, Case]:
             lambda q, v, tau: bound("constrained_rollout")(q, v, jnp.stack([tau] * 3), 1e-3), closed(2), **loose
         ),
     }
-    return found
+    return {name: case._replace(dear=name in DEAR) for name, case in found.items()}

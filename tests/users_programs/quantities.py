@@ -39,6 +39,6 @@ COUNTS = {  # vectors of n after the chain
 def cases() -> dict[str, Case]:
     arm = random_chain(3)
     return {
-        name: Case(functools.partial(getattr(jaxdyn, name), arm), normal(*[3] * count), sized=True)
+        name: Case(functools.partial(getattr(jaxdyn, name), arm), normal(*[3] * count))
         for name, count in COUNTS.items()
     }

@@ -137,4 +137,4 @@ def cases() -> dict[str, Case]:
         found[f"layouts.{way}_pinocchio_vector"] = Case(bound(getattr(layouts, f"{way}_pinocchio_vector")), normal(nv))
     for name in PRIORS:
         found[name] = Case(getattr(jaxdyn, name), each(bodies, bodies), accuracy=1e8, difference=1e-4)
-    return {name: case._replace(light=True) for name, case in found.items()}
+    return found

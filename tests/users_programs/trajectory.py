@@ -11,6 +11,7 @@ from helpers import random_chain
 from .case import Case, normal
 from .spatial import each, poses, positive
 
+DEAR = "time_optimal_path", "motion_along", "inverse_kinematics", "policy_costs", "shortest_duration", "lq_rollout_scan"
 TIMES = jnp.linspace(0.0, 1.0, 5)
 
 
@@ -177,4 +178,5 @@ def problem_cases(arm: jaxdyn.Chain) -> dict[str, Case]:
 
 def cases() -> dict[str, Case]:
     arm = limited()
-    return scaling_cases(arm) | quadratic_cases() | problem_cases(arm)
+    found = scaling_cases(arm) | quadratic_cases() | problem_cases(arm)
+    return {name: case._replace(dear=name in DEAR) for name, case in found.items()}
