@@ -15,8 +15,8 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # two workers share one GPU where there is one
 
-# Most of a test's time went into optimising programs that run once. JAXDYN_TEST_OPTIMISED=1 runs them as users do; the
-# stage of examples in .ci/run and the benchmarks always do. XLA aborts on flags that it does not know.
+# Most of a test's time went into optimising programs that run once. JAXDYN_TEST_OPTIMISED=1 runs them as users do;
+# the examples, users' programs and the benchmarks always do. XLA aborts on flags that it does not know.
 if os.environ.get("JAXDYN_TEST_OPTIMISED", "0") == "0":
     quick = ["--xla_backend_optimization_level=0", "--xla_cpu_parallel_codegen_split_count=1"]
     if importlib.metadata.version("jaxlib").startswith("0.10."):
