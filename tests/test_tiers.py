@@ -28,7 +28,7 @@ def tiers() -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("marks", "tier"),
-    [({}, "default"), ({"ci"}, "run"), ({"nightly"}, "nightly"), ({"ci", "nightly"}, "nightly")],
+    [((), "default"), (("ci",), "run"), (("nightly",), "nightly"), (("ci", "nightly"), "nightly")],
     ids=str,
 )
 def test_every_test_is_in_one_tier(marks, tier):
