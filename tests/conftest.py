@@ -1,5 +1,6 @@
 """One setting for all tests: float64, no silent promotion, and compiled programs kept from one run to the next."""
 
+import gc
 import importlib.metadata
 import os
 from pathlib import Path
@@ -15,6 +16,10 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # two workers share one GPU where there is one
 
+# A worker has one core: BLAS threads that wait for each other's small matrices took more of it than the tests.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # Most of a test's time went into optimising programs that run once. JAXDYN_TEST_OPTIMISED=1 runs them as users do;
 # the examples, users' programs and the benchmarks always do. XLA aborts on flags that it does not know.
 if os.environ.get("JAXDYN_TEST_OPTIMISED", "0") == "0":
@@ -29,6 +34,13 @@ import jax
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+def pytest_collection_finish():
+    """What the imports left behind stays to the end: the collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -155,6 +156,40 @@ def directions(arguments, seed=6):
 
 # compile a function that runs once: the compiler need not try hard
 once = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+
+
+def numbered(chain: jaxdyn.Chain) -> tuple[jaxdyn.Chain, dict[str, str]]:
+    """The same robot with numbers for names, and the number of each name: robots of one shape are then one topology."""
+    topology = chain.topology
+    numbers = {name: str(i) for i, name in enumerate([topology.base_name, *topology.link_names, *topology.frame_names])}
+    renamed = dataclasses.replace(
+        topology,
+        joint_names=tuple(map(str, range(len(topology.joint_names)))),
+        link_names=tuple(numbers[name] for name in topology.link_names),
+        frame_names=tuple(numbers[name] for name in topology.frame_names),
+        base_name=numbers[topology.base_name],
+        tip_name=topology.tip_name and numbers[topology.tip_name],
+        coordinate_names=topology.coordinate_names and tuple(map(str, range(len(topology.coordinate_names)))),
+    )
+    return dataclasses.replace(chain, topology=renamed), numbers
+
+
+class Compiled:
+    """`compiled.inverse_dynamics(chain, q, qd, qdd)`: the public function, compiled once for all robots of one shape."""
+
+    def __getattr__(self, name: str):
+        function = eqx.filter_jit(getattr(jaxdyn, name))
+
+        def call(chain, *arguments, **named):
+            chain, numbers = numbered(chain)
+            number = lambda x: numbers.get(x, x) if isinstance(x, str) else x
+            return function(chain, *map(number, arguments), **{key: number(x) for key, x in named.items()})
+
+        setattr(self, name, call)
+        return call
+
+
+compiled = Compiled()
 
 
 @functools.partial(once, static_argnums=0)

@@ -10,7 +10,7 @@ import pytest
 from scipy.linalg import expm
 
 import jaxdyn
-from helpers import random_inertia, random_rotation, relative
+from helpers import compiled, random_inertia, random_rotation, relative
 from jaxdyn import from_dh, from_screws, solids, textbook
 from jaxdyn.model.build import check_inertia
 from jaxdyn.spatial.inertia import pseudo_inertia, spatial_inertia, transform_inertial_parameters
@@ -62,7 +62,7 @@ def motion(screw, q):
 
 
 def test_from_screws_gives_the_numbers_printed_in_modern_robotics(documented):
-    mass = np.asarray(jaxdyn.mass_matrix(documented, *scaled(Q))) * np.outer(SCALE, SCALE)
+    mass = np.asarray(compiled.mass_matrix(documented, *scaled(Q))) * np.outer(SCALE, SCALE)
     printed = [
         [2.25433380e01, -3.07146754e-01, -7.18426391e-03],
         [-3.07146754e-01, 1.96850717e00, 4.32157368e-01],
@@ -71,19 +71,19 @@ def test_from_screws_gives_the_numbers_printed_in_modern_robotics(documented):
     np.testing.assert_allclose(mass, printed, rtol=0, atol=5e-8)
     coriolis = np.asarray(jaxdyn.coriolis_force(documented, *scaled(Q, QD))) * SCALE
     np.testing.assert_allclose(coriolis, [0.26453118, -0.05505157, -0.00689132], rtol=0, atol=5e-9)
-    gravity = np.asarray(jaxdyn.gravity_force(documented, *scaled(Q))) * SCALE
+    gravity = np.asarray(compiled.gravity_force(documented, *scaled(Q))) * SCALE
     np.testing.assert_allclose(gravity, [28.40331262, -37.64094817, -5.4415892], rtol=0, atol=5e-8)
-    tau = jaxdyn.inverse_dynamics(documented, *scaled(Q, QD, QDD), wrench_by_tip=jnp.ones(6))
+    tau = compiled.inverse_dynamics(documented, *scaled(Q, QD, QDD), wrench_by_tip=jnp.ones(6))
     np.testing.assert_allclose(tau * SCALE, [74.69616155, -33.06766016, -3.23057314], rtol=0, atol=5e-8)
 
 
 def test_from_screws_agrees_with_modern_robotics_to_rounding(documented):
     between = np.array([M01, M12, M23, M34])
     exact = mr.InverseDynamics(Q, QD, QDD, DOWN, np.ones(6), between, INERTIAS, SCREWS.T)
-    tau = jaxdyn.inverse_dynamics(documented, *scaled(Q, QD, QDD), wrench_by_tip=jnp.ones(6))
+    tau = compiled.inverse_dynamics(documented, *scaled(Q, QD, QDD), wrench_by_tip=jnp.ones(6))
     assert relative(tau * SCALE, exact) < 1e-12
     (q,) = scaled(Q)
-    assert relative(jaxdyn.frame_pose(documented, q), mr.FKinSpace(TIP, SCREWS.T, Q)) < 1e-12
+    assert relative(compiled.frame_pose(documented, q), mr.FKinSpace(TIP, SCREWS.T, Q)) < 1e-12
 
 
 def test_from_screws_revolute_prismatic_and_helical_pose_of_the_book():
@@ -91,7 +91,7 @@ def test_from_screws_revolute_prismatic_and_helical_pose_of_the_book():
     home = np.array([[-1, 0, 0, 0], [0, 1, 0, 6], [0, 0, -1, 2], [0, 0, 0, 1]])
     screws = [[0, 0, 1, 4, 0, 0], [0, 0, 0, 0, 1, 0], [0, 0, -1, -6, 0, -0.1]]
     chain = from_screws(screws, [np.eye(4), np.eye(4), home], np.tile(np.eye(6), (3, 1, 1)), tip_pose=home)
-    pose = jaxdyn.frame_pose(chain, jnp.array([np.pi / 2, 3, np.pi]))
+    pose = compiled.frame_pose(chain, jnp.array([np.pi / 2, 3, np.pi]))
     exact = [[0, 1, 0, -5], [1, 0, 0, 4], [0, 0, -1, 2 - 0.1 * np.pi], [0, 0, 0, 1]]
     np.testing.assert_allclose(pose, exact, rtol=0, atol=1e-12)
 
@@ -108,12 +108,12 @@ def test_from_screws_poses_are_products_of_exponentials_and_link_frames_the_give
     rng = np.random.default_rng(1)
     screws, home, inertia, chain = general_chain(rng)
     q = rng.normal(size=4)
-    poses, product = jaxdyn.forward_kinematics(chain, jnp.asarray(q)), np.eye(4)
+    poses, product = compiled.forward_kinematics(chain, jnp.asarray(q)), np.eye(4)
     for i in range(4):
         product = product @ motion(screws[i], q[i])
         assert relative(poses[i], product @ home[i]) < 1e-12
     np.testing.assert_array_equal(chain.inertia, inertia)
-    assert relative(jaxdyn.forward_kinematics(chain, jnp.zeros(4)), home) < 1e-12
+    assert relative(compiled.forward_kinematics(chain, jnp.zeros(4)), home) < 1e-12
 
 
 def test_from_screws_takes_spatial_inertias_off_the_centre_of_mass():
@@ -186,7 +186,7 @@ def test_from_screws_builds_trees():
     assert chain.topology.parents == (-1, 0, 0, 1) and chain.topology.tip_name is None
     q = rng.normal(size=4)
     e = [motion(s, x) for s, x in zip(screws, q, strict=True)]
-    poses = jaxdyn.forward_kinematics(chain, jnp.asarray(q))
+    poses = compiled.forward_kinematics(chain, jnp.asarray(q))
     for i, path in enumerate(([0], [0, 1], [0, 2], [0, 1, 3])):
         assert relative(poses[i], functools.reduce(np.matmul, [e[j] for j in path]) @ home[i]) < 1e-12
 
@@ -226,12 +226,12 @@ def test_from_dh_poses_are_the_products_of_the_table(convention):
         base_pose=base,
         tool_pose=tool,
     )
-    poses, product = jaxdyn.forward_kinematics(chain, jnp.asarray(q)), base
+    poses, product = compiled.forward_kinematics(chain, jnp.asarray(q)), base
     for i, kind in enumerate(types):
         moved = (d[i], theta[i] + q[i]) if kind == "R" else (d[i] + q[i], theta[i])
         product = product @ dh_product(convention, a[i], alpha[i], *moved)
         assert relative(poses[i], product) < 1e-12
-    assert relative(jaxdyn.frame_pose(chain, jnp.asarray(q), "tool"), product @ tool) < 1e-12
+    assert relative(compiled.frame_pose(chain, jnp.asarray(q), "tool"), product @ tool) < 1e-12
     assert chain.topology.tip_name == "tool"
 
 

@@ -340,6 +340,7 @@ def test_a_folder_that_cannot_be_made_is_one_line_too(files, tmp_path, capsys):
     assert not os.path.exists("/proc/results")
 
 
+@pytest.mark.ci
 def test_what_a_process_says_and_returns(files, tmp_path):
     line = [sys.executable, "-m", "jaxdyn", *arguments(files, tmp_path / "out", log="none.csv")]
     done = subprocess.run(line, capture_output=True, text=True, cwd=tmp_path)
@@ -357,6 +358,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.mark.ci
 def test_interrupted_in_the_middle(tmp_path):
     pty = pytest.importorskip("pty", reason="no pseudo-terminals here")
     screen, terminal = pty.openpty()  # the progress bar is drawn only where a person watches

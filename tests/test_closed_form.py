@@ -11,7 +11,8 @@ import jaxdyn
 from helpers import once, random_chain, relative
 from oracle import closed_form
 
-pytestmark = pytest.mark.xdist_group("closed form")  # one worker, which compiles once
+# the same terms are compared with identities and with peers by default
+pytestmark = pytest.mark.ci
 
 COUNT = 6
 

@@ -27,8 +27,6 @@ from jaxdyn.report.comparison_page import comparison_html, comparison_verdict
 from jaxdyn.report.markup import rounded
 from report_example import small_example
 
-pytestmark = pytest.mark.xdist_group("comparison")  # one worker, which compiles once
-
 
 @pytest.fixture(scope="module")
 def models():

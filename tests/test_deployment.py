@@ -141,6 +141,7 @@ def fresh(*arguments, **environment):
     return subprocess.run([sys.executable, *arguments], env=env, capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.ci
 def test_fresh_process(gravity):
     q = STATE[0].tolist()
     done = fresh("-c", FRESH, str(gravity), repr(q), JAX_ENABLE_X64="1")

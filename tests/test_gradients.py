@@ -76,8 +76,8 @@ def straight_at_rest():
 
 
 # compiling the derivatives of all functions takes minutes: by default those of one of each kind
-ALWAYS = {"inverse_dynamics", "friction_force", "kinetic_energy"}
-OFTEN = {"jacobian", "coriolis_matrix", "regressor"}  # code of their own; the rest on demand
+ALWAYS = {"inverse_dynamics", "friction_force"}
+OFTEN = {"kinetic_energy", "jacobian", "coriolis_matrix", "regressor"}  # code of their own; the rest on demand
 
 
 def _marks(name: str) -> tuple:
@@ -125,7 +125,6 @@ def test_forward_reverse_and_finite_differences_agree(name):
 
 
 @pytest.mark.ci
-@pytest.mark.xdist_group("forward dynamics")
 @pytest.mark.parametrize("state", ["in motion", "straight at rest"])
 def test_derivatives_of_forward_dynamics_are_those_of_its_recursion(state):
     """The rule M^-1 (d tau - dID) against differentiating the articulated-body recursion, leaf by leaf."""
@@ -139,13 +138,11 @@ def test_derivatives_of_forward_dynamics_are_those_of_its_recursion(state):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_plain_compiled_and_batched_calls_agree(name):
-    """Compiled calls on one robot, a batch of two robots in different states, and the same operations one by one."""
+    """Calls without jit, compiled calls on one robot, and a compiled batch of two robots in different states."""
     f = flat(name)
     arguments, other = in_motion(), straight_at_rest()
-    compiled = jax.jit(f)
-    with jax.disable_jit():
-        plain = f(*arguments)
-        batch = jax.vmap(f)(*jax.tree.map(lambda a, b: jnp.stack([a, b]), arguments, other))
+    compiled, plain = jax.jit(f), f(*arguments)
+    batch = jax.jit(jax.vmap(f))(*jax.tree.map(lambda a, b: jnp.stack([a, b]), arguments, other))
     assert relative(compiled(*arguments), plain) < 1e-13
     assert relative(batch[0], plain) < 1e-13
     assert relative(batch[1], compiled(*other)) < 1e-13 or not np.any(batch[1])

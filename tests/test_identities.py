@@ -12,8 +12,6 @@ import jaxdyn
 from helpers import linear_friction, once, random_chain, relative
 from jaxdyn import robots, textbook
 
-pytestmark = pytest.mark.xdist_group("identities")  # one worker, which compiles once
-
 N, COUNT = 4, 16  # "mixed" has one joint of every kind
 REFERENCES = ("body", "space", "mixed")
 
@@ -30,6 +28,7 @@ def quantities(chain, q, qd, qdd, wrenches, tip_wrench):
     def one(q, qd, qdd, wrenches, tip_wrench):
         _, dmass = jax.jvp(lambda x: jaxdyn.crba(chain, x), (q,), (qd,))
         tau = jaxdyn.inverse_dynamics(chain, q, qd, qdd)
+        accelerations = jaxdyn.forward_dynamics(chain, q, qd, tau)
         poses, dposes = jax.jvp(lambda x: jaxdyn.forward_kinematics(chain, x), (q,), (qd,))
         link_jacobians = jax.vmap(  # body twists of all links at unit speed of every joint, from the poses alone
             lambda unit: jax.vmap(lambda t, dt: vee(jnp.linalg.inv(t) @ dt))(
@@ -56,9 +55,9 @@ def quantities(chain, q, qd, qdd, wrenches, tip_wrench):
             "tau": tau,
             "loaded": jaxdyn.inverse_dynamics(chain, q, qd, qdd, wrenches, tip_wrench),
             "lagrangian route": jaxdyn.euler_lagrange_torque(chain, q, qd, qdd),
-            "accelerations": jaxdyn.forward_dynamics(chain, q, qd, tau),
+            "accelerations": accelerations,
             "aba": jaxdyn.aba(chain, q, qd, tau, wrenches),
-            "torques": jaxdyn.inverse_dynamics(chain, q, qd, jaxdyn.forward_dynamics(chain, q, qd, tau)),
+            "torques": jaxdyn.inverse_dynamics(chain, q, qd, accelerations),
             "poses": poses,
             "dposes": dposes,
             "link_jacobians": link_jacobians,

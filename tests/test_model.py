@@ -67,6 +67,7 @@ def test_parameters_are_exchanged_by_shape():
         jaxdyn.with_inertial_parameters(chain, pi[:20])
 
 
+@pytest.mark.ci
 def test_a_topology_hashes_alike_in_another_process():
     topology = random_chain(2).topology
     code = (

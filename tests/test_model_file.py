@@ -64,6 +64,7 @@ save_model(load_model(sys.argv[1]), sys.argv[2], {"from": "another process"})
 """
 
 
+@pytest.mark.ci
 def test_in_another_process(tmp_path):
     chain = random_mechanism(3)
     save_model(chain, tmp_path / "a.eqx")

@@ -200,6 +200,7 @@ def test_the_cheapest_likely_failure_comes_first():
     assert [len(batch) for batch in batches([alone] * 9)] == [1, 2, 4, 2]
 
 
+@pytest.mark.ci
 def test_what_tests_notice(toy, capsys):
     assert main(["--jobs", "1", "--at-least", "90"], toy) == 1
     shown = capsys.readouterr().out

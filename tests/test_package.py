@@ -139,6 +139,7 @@ def run(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedP
     return subprocess.run([sys.executable, *arguments], cwd=cwd, env=env, capture_output=True, text=True, timeout=600)
 
 
+@pytest.mark.ci
 def test_importing_has_no_effect(tmp_path, monkeypatch):
     for name in [name for name in os.environ if name.startswith("JAX_")]:
         monkeypatch.delenv(name)

@@ -25,7 +25,6 @@ ROBOTS = {
     "helical": functools.partial(random_chain, 7, 2, "helical"),
     "mixed": functools.partial(random_chain, 7, 3, "mixed"),
 }
-pytestmark = pytest.mark.xdist_group("peers")  # one worker, which compiles once
 
 COUNT = 8
 REFERENCES = ("body", "space", "mixed")
@@ -209,6 +208,7 @@ def homogeneous(rows) -> np.ndarray:
     return np.array([*rows, [0, 0, 0, 1]], float)
 
 
+@pytest.mark.ci
 def test_modern_robotics_dynamics():
     """The three-link arm of the documentation of modern_robotics, and the numbers printed there.
 
@@ -266,6 +266,7 @@ def test_modern_robotics_dynamics():
         np.testing.assert_allclose(scaled, exact, rtol=5e-9, atol=5.1e-9, err_msg=name)  # printed to eight decimals
 
 
+@pytest.mark.ci
 def test_modern_robotics_kinematics():
     screws = np.array([[0, 0, 1, 0, 0.2, 0.2], [1, 0, 0, 2, 0, 3], [0, 1, 0, 0, 2, 1], [1, 0, 0, 0.2, 0.3, 0.4]])
     body = random_chain(1).inertia[0]

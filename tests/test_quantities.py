@@ -12,7 +12,7 @@ from helpers import once, random_inertia, random_rotation, relative
 from jaxdyn import Coupling, Transmission, spring_force
 from jaxdyn.model import configuration
 
-pytestmark = [pytest.mark.ci, pytest.mark.xdist_group("quantities")]  # one worker, which compiles once
+pytestmark = pytest.mark.ci
 
 
 def make_mechanism(seed=3):

@@ -11,8 +11,6 @@ import jaxdyn
 from helpers import once, random_chain, random_inertia, random_rotation, relative
 from jaxdyn import Coupling, Transmission, textbook
 
-pytestmark = pytest.mark.xdist_group("arms")  # one worker, which compiles once
-
 
 @pytest.fixture(scope="module")
 def arm():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jaxdyn
-from helpers import relative
+from helpers import compiled, relative
 from jaxdyn import from_dh, robots
 from jaxdyn.model.build import check_inertia
 from jaxdyn.spatial.inertia import inertial_parameters_to_com
@@ -44,7 +44,7 @@ def arm(request):
 def test_home_pose(arm):
     name, chain = arm
     position, axis = HOMES[name]
-    pose = np.asarray(jaxdyn.frame_pose(chain, jnp.zeros(chain.n)))
+    pose = np.asarray(compiled.frame_pose(chain, jnp.zeros(chain.n)))
     np.testing.assert_allclose(pose[:3, 3], position, rtol=0, atol=1e-12)
     np.testing.assert_array_equal(pose[:3, 2], axis)
 
@@ -84,8 +84,8 @@ def test_panda_is_its_published_modified_dh_table():
     flange[2, 3] = 0.107
     table = from_dh(a, alpha, d, np.zeros(7), convention="modified", inertia=massless(7), tool_pose=flange)
     q = jnp.asarray(np.random.default_rng(1).normal(size=7))
-    assert relative(jaxdyn.forward_kinematics(robots.panda(), q), jaxdyn.forward_kinematics(table, q)) < 1e-12
-    assert relative(jaxdyn.frame_pose(robots.panda(), q), jaxdyn.frame_pose(table, q)) < 1e-12
+    assert relative(compiled.forward_kinematics(robots.panda(), q), compiled.forward_kinematics(table, q)) < 1e-12
+    assert relative(compiled.frame_pose(robots.panda(), q), compiled.frame_pose(table, q)) < 1e-12
 
 
 @pytest.mark.parametrize("name", UNIVERSAL)
@@ -95,8 +95,10 @@ def test_universal_robots_tool_is_that_of_the_published_dh_table(name):
     table = from_dh([0, a2, a3, 0, 0, 0], alpha, [d1, 0, 0, d4, d5, d6], np.zeros(6), inertia=massless(6))
     q = jnp.asarray(np.random.default_rng(2).normal(size=6))
     chain = getattr(robots, name)()
-    assert relative(jaxdyn.frame_pose(chain, q, "tool0"), jaxdyn.frame_pose(table, q)) < 1e-12
-    turn = np.asarray(jaxdyn.frame_pose(chain, q, "tool0"))[:3, :3].T @ jaxdyn.frame_pose(chain, q, "flange")[:3, :3]
+    assert relative(compiled.frame_pose(chain, q, "tool0"), compiled.frame_pose(table, q)) < 1e-12
+    turn = (
+        np.asarray(compiled.frame_pose(chain, q, "tool0"))[:3, :3].T @ compiled.frame_pose(chain, q, "flange")[:3, :3]
+    )
     np.testing.assert_allclose(turn, [[0, 1, 0], [0, 0, 1], [1, 0, 0]], rtol=0, atol=1e-15)
 
 
@@ -117,7 +119,7 @@ def test_leaves_of_the_caller_go_before_the_tables():
     chain = robots.panda(armature=0.1, gravity=(0, 0, 0), frames={"tool": (6, tool)}, joint_names=list("abcdefg"))
     np.testing.assert_array_equal(chain.armature, np.full(7, 0.1))
     assert chain.frame_names == ("flange", "tool") and chain.joint_names == tuple("abcdefg")
-    assert not np.any(jaxdyn.gravity_force(chain, jnp.ones(7)))
+    assert not np.any(compiled.gravity_force(chain, jnp.ones(7)))
     assert robots.ur5e(link_names=list("abcdef")).link_names == tuple("abcdef")
 
 

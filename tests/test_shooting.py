@@ -141,6 +141,7 @@ def linear_problem():
     return jaxdyn.OptimalControlProblem(robot, jnp.zeros(2), jnp.array([0.1, 0.0]), 20, 0.05, running, terminal)
 
 
+@pytest.mark.ci
 def test_a_linear_problem_takes_one_iteration():
     problem = linear_problem()
     solution = jax.jit(jaxdyn.solve_by_shooting)(problem)

@@ -130,10 +130,10 @@ def test_a_rollout_is_repeated_steps(method):
     controls = jnp.asarray(rng.normal(size=(5, 3)))
     positions, velocities = rolled(method)(chain, q, qd, controls, 0.01)
     assert positions.shape == velocities.shape == (6, 3)
-    with jax.disable_jit():
-        for k in range(5):
-            assert relative(positions[k], q) < 1e-13 and relative(velocities[k], qd) < 1e-13
-            q, qd = jaxdyn.step(chain, q, qd, controls[k], 0.01, method=method)
+    step = jax.jit(functools.partial(jaxdyn.step, method=method))
+    for k in range(5):
+        assert relative(positions[k], q) < 1e-13 and relative(velocities[k], qd) < 1e-13
+        q, qd = step(chain, q, qd, controls[k], 0.01)
     assert relative(positions[5], q) < 1e-13 and relative(velocities[5], qd) < 1e-13
 
 
@@ -143,10 +143,10 @@ def test_step_under_wrenches():
     rng = np.random.default_rng(23)
     q, qd, tau = jnp.asarray(rng.normal(size=(3, 3)))
     wrenches = jnp.asarray(rng.normal(size=(3, 6)))
-    with jax.disable_jit():
-        load = jaxdyn.inverse_dynamics(chain, q, qd, tau) - jaxdyn.inverse_dynamics(chain, q, qd, tau, wrenches)
-        with_wrenches = jaxdyn.step(chain, q, qd, tau, 0.01, wrenches)
-        with_torques = jaxdyn.step(chain, q, qd, tau + load, 0.01)
+    inverse_dynamics, step = jax.jit(jaxdyn.inverse_dynamics), jax.jit(jaxdyn.step)
+    load = inverse_dynamics(chain, q, qd, tau) - inverse_dynamics(chain, q, qd, tau, wrenches)
+    with_wrenches = step(chain, q, qd, tau, 0.01, wrenches)
+    with_torques = step(chain, q, qd, tau + load, 0.01)
     for a, b in zip(with_wrenches, with_torques, strict=True):
         assert relative(a, b) < 1e-12
 
