@@ -272,6 +272,7 @@ def closed_five_bar(angles=(0.4, 1.3)):
 dynamics = once(jaxdyn.constrained_forward_dynamics)
 
 
+@pytest.mark.ci
 def test_redundant_constraints_share_the_force():
     chain, constraint, q, qd, tau = closed_five_bar()
     single = dynamics(chain, constraint, q, qd, tau)
@@ -283,6 +284,7 @@ def test_redundant_constraints_share_the_force():
     np.testing.assert_allclose(out.multipliers, [*half, *half, 0], atol=1e-11)  # the least of all that sum up
 
 
+@pytest.mark.ci
 def test_contradicting_constraints_are_reported():
     chain, _, q, qd, tau = closed_five_bar((0.0, 0.0))
     one = jaxdyn.FunctionConstraint(None, lambda chain, q, _: q[0])

@@ -283,6 +283,7 @@ def test_remotely_driven_elbow_has_no_coriolis_forces():
     np.testing.assert_allclose(x["tip"], tip, atol=1e-14)
 
 
+@pytest.mark.ci
 def test_coupled_wrist_is_what_identification_calls_a_coupled_drive():
     """Torques less those of the same wrist with plain gears are the three columns of `coupled_drive`."""
     inertia, viscous, coulomb, ratio = 2e-5, 1e-4, 5e-3, 32.0

@@ -164,6 +164,7 @@ def test_inverse_dynamics_gives_the_torques_that_make_the_motion():
     assert relative((after[1] - before[1]) / (2 * h), thetadd) < 1e-6
 
 
+@pytest.mark.ci
 def test_damped_springs_have_no_inverse():
     chain = arm()
     with pytest.raises(Exception, match="without damping"):

@@ -115,6 +115,7 @@ def slide(chain, speeds, torques, dt, method):
 SPEEDS, TORQUES = jnp.array([[1.0], [0.0], [0.0]]), jnp.array([[0.0], [1.1], [0.9]])
 
 
+@pytest.mark.ci
 def test_stiff_friction_stops_holds_and_lets_go_at_a_millisecond():
     """The width asks explicit schemes for steps of 3e-5 s; stopping converges at first order whatever the width."""
     errors = []
@@ -252,6 +253,7 @@ def test_memory_of_a_thinned_rollout_does_not_grow_with_the_horizon():
     assert sizes[1] == sizes[0]
 
 
+@pytest.mark.ci
 def test_a_hundred_thousand_steps_keep_their_energy():
     """One call, 100 s of a pendulum, eleven states of it."""
     chain = textbook.pendulum(1)

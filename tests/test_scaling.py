@@ -81,6 +81,7 @@ def newton_euler(chain, q, qd, qdd) -> np.ndarray:
     return np.sum(axes * (moment - np.cross(origins, force)), axis=1) + np.asarray(chain.armature) * qdd
 
 
+@pytest.mark.ci
 def test_a_chain_of_a_thousand_links():
     """Compiled in seconds (the bounds leave room for a busy machine), and right."""
     n = 1000

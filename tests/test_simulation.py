@@ -45,7 +45,7 @@ def simulate(chain, q, qd, tau, dt, duration, method):
 @pytest.mark.parametrize(
     ("method", "dt", "order"),
     [
-        ("semi_implicit_euler", 4e-4, (0.7, 1.4)),
+        pytest.param("semi_implicit_euler", 4e-4, (0.7, 1.4), marks=pytest.mark.ci),
         pytest.param("explicit_euler", 4e-4, (0.9, 1.2), marks=pytest.mark.nightly),
         ("rk4", 2e-2, (3.8, 5.2)),
     ],

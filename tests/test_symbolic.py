@@ -259,6 +259,7 @@ def test_geared_rotors_coupled_coordinates_and_a_tilted_base():
     assert e.M.has(r) and e.M[0, 1].has(sympy.sin(q1 - q2)) and e.M[0, 1].atoms(sympy.sin) == {sympy.sin(q1 - q2)}
 
 
+@pytest.mark.ci
 def test_functions_of_jax_batch_differentiate_and_follow_the_dtype():
     e, (chain, values) = equations("planar_elbow"), numerical("planar_elbow")
     f, state = e.lambdify(), random_state(2, 8)

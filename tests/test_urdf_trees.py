@@ -163,7 +163,9 @@ def dynamics(chain, q, v, a):
     return jaxdyn.inverse_dynamics(chain, q, v, a), jaxdyn.crba(chain, q), jaxdyn.forward_kinematics(chain, q)
 
 
-@pytest.mark.parametrize("floating", [False, True], ids=["fixed", "floating"])
+@pytest.mark.parametrize(
+    "floating", [pytest.param(False, id="fixed"), pytest.param(True, id="floating", marks=pytest.mark.ci)]
+)
 def test_mimic_dynamics_are_pinocchios(floating):
     """Pinocchio's own mimic joints, and S^T M S of the robot whose joints are all free."""
     model = pin.buildModelFromUrdf(str(ARM), *([pin.JointModelFreeFlyer()] if floating else []), True)
