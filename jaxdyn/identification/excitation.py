@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Protocol, runtime_checkable
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -49,12 +50,16 @@ class FourierTrajectory:
     def __call__(self, t: Float[Array, " N"]) -> tuple[Float[Array, "N n"], Float[Array, "N n"], Float[Array, "N n"]]:
         """Positions, velocities and accelerations at times t [s]."""
         t = jnp.asarray(t)
-        k = jnp.arange(1, self.a.shape[1] + 1, dtype=t.dtype)[None] * (2 * jnp.pi / self.period)
-        phase = t[:, None] * k
-        sin, cos = jnp.sin(phase), jnp.cos(phase)
-        a, b, centre = (jnp.asarray(x, t.dtype) for x in (self.a.T, self.b.T, self.centre[None]))
-        q = centre + (sin / k) @ a - (cos / k) @ b
-        return q, cos @ a + sin @ b, -(sin * k) @ a + (cos * k) @ b
+        return _fourier(t, *(np.asarray(x, t.dtype) for x in (self.centre, self.a, self.b, self.period)))
+
+
+@jax.jit
+def _fourier(t: Array, centre: Array, a: Array, b: Array, period: Array) -> tuple[Array, Array, Array]:
+    k = jnp.arange(1, a.shape[1] + 1, dtype=t.dtype)[None] * (2 * jnp.pi / period)
+    phase = t[:, None] * k
+    sin, cos = jnp.sin(phase), jnp.cos(phase)
+    q = centre[None] + (sin / k) @ a.T - (cos / k) @ b.T
+    return q, cos @ a.T + sin @ b.T, -(sin * k) @ a.T + (cos * k) @ b.T
 
 
 def random_excitation(

@@ -125,11 +125,11 @@ def make_chain(
             ) from None
         if np.any(np.isnan(y)):
             raise ModelError(f"{name} holds NaN")
-        return jnp.asarray(np.array(y))
+        return np.array(y)
 
     limits = per_joint("position_limits", position_limits, 2)
     if np.any(limits[:, 0] > limits[:, 1]):
-        j = int(np.argmax(np.asarray(limits[:, 0] > limits[:, 1])))
+        j = int(np.argmax(limits[:, 0] > limits[:, 1]))
         raise ModelError(
             f"joint {joints[j]!r}: its lower limit {limits[j, 0]:g} is above its upper limit {limits[j, 1]:g}"
         )

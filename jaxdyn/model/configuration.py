@@ -143,23 +143,24 @@ def check_coordinates(chain: Chain) -> None:
         ModelError: naming the joint and what a spherical or free joint is made of.
     """
     topology, n = chain.topology, chain.n
-    unit = np.eye(6)
+    unit, screw = np.eye(6), np.asarray(chain.screw)
+    rotation, translation = np.asarray(chain.rotation), np.asarray(chain.translation)
     for link, size in topology.quaternion_joints:
         if size not in (3, 6) or not 0 <= link <= n - size:
             raise ModelError(f"quaternion joint ({link}, {size}): give the first link and 3 (spherical) or 6 (free)")
         name, rest = topology.joint_names[link], slice(link + 1, link + size)
         for what, x, wanted in (
-            ("screws", chain.screw[link : link + size], unit[:size]),
-            ("placements", chain.rotation[rest], np.eye(3)),
-            ("offsets", chain.translation[rest], 0.0),
+            ("screws", screw[link : link + size], unit[:size]),
+            ("placements", rotation[rest], np.eye(3)),
+            ("offsets", translation[rest], 0.0),
         ):
-            if np.abs(np.asarray(x) - wanted).max() > 1e-12:
+            if np.abs(x - wanted).max() > 1e-12:
                 raise ModelError(f"the {size} joints from {name!r} on are no quaternion joint: wrong {what}")
         if topology.parents[link + 1 : link + size] != tuple(range(link, link + size - 1)):
             raise ModelError(
                 f"the {size} joints from {name!r} on are no quaternion joint: they do not follow each other"
             )
-        moved = np.abs(np.asarray(chain.rotation[link]) - np.eye(3)).max() > 0 or bool(chain.translation[link].any())
+        moved = np.abs(rotation[link] - np.eye(3)).max() > 0 or bool(translation[link].any())
         if size == 6 and (topology.parents[link] >= 0 or moved):
             raise ModelError(
                 f"the free joint {name!r} must hang on the base, at its origin: its position says the rest"

@@ -9,8 +9,10 @@ with constants per link: b = R_0 [w], c = -R_0 [w]^2, a = R_0 - c, and with r = 
 p_a = p_0 + R_0 r - a r, p_b = -b r, p_c = -c r, p_d = R_0 (v + w x r), the pitch along the axis. Prismatic joints have w = 0.
 """
 
+import functools
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -35,11 +37,16 @@ def link_rows(chain: Chain) -> Float[Array, "n 55"] | tuple[Float[Array, "n *lan
 
     Of robots that differ between lanes, and of very long chains, as 55 arrays, since one would be large.
     """
-    leaves = (chain.rotation, chain.translation, chain.screw, chain.inertia)
-    laned = chain.screw.ndim > 2 or any(x.ndim > y for x, y in zip(leaves, (3, 2, 2, 2), strict=True))
+    return _link_rows(chain.rotation, chain.translation, chain.screw, chain.inertia)
+
+
+@functools.partial(jax.jit, inline=True)  # of a robot that is known, one program for all robots with as many links
+def _link_rows(*leaves: Array) -> Array | tuple[Array, ...]:
+    laned = any(x.ndim > y for x, y in zip(leaves, (3, 2, 2, 2), strict=True))
     if laned:  # a leaf that all lanes share gets an axis of length 1
-        leaves = [x if x.ndim > y else x[..., None] for x, y in zip(leaves, (3, 2, 2, 2), strict=True)]
+        leaves = tuple(x if x.ndim > y else x[..., None] for x, y in zip(leaves, (3, 2, 2, 2), strict=True))
     placement, translation, screw, inertia = leaves
+    n = len(screw)
     w, v = (tuple(screw[:, i + k] for i in range(3)) for k in (0, 3))
     zero = jnp.zeros_like(w[0])
     k = _stack(zero, -w[2], w[1], w[2], zero, -w[0], -w[1], w[0], zero)  # [w]
@@ -50,10 +57,10 @@ def link_rows(chain: Chain) -> Float[Array, "n 55"] | tuple[Float[Array, "n *lan
     offset = cross(w, v)
     r, along = _stack(*offset)[:, :, None], _stack(*add(v, cross(w, offset)))[:, :, None]
     moved, turned, drawn, turned_back = (_apply(m, x)[:, :, 0] for m, x in ((placement, r), (a, r), (b, r), (c, r)))
-    poses = (x.reshape(chain.n, 9, *x.shape[3:]) for x in (a, b, c))
+    poses = (x.reshape(n, 9, *x.shape[3:]) for x in (a, b, c))
     pitch = _apply(placement, along)[:, :, 0]
     blocks = [*poses, translation + moved - turned, -drawn, -turned_back, pitch, screw, inertia]
-    if not laned and chain.n <= LONG:
+    if not laned and n <= LONG:
         return jnp.concatenate(blocks, axis=1)
     return tuple(x[:, i] for x in blocks for i in range(x.shape[1]))
 
