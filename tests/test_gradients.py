@@ -185,7 +185,7 @@ def filled(f, arguments):
     return of_variables
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_second_derivatives_of_forward_dynamics():
     """Symmetric in the two directions, the same in reverse mode, and what changes in the recursion's own first derivatives."""
     arguments = in_motion()

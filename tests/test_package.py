@@ -21,6 +21,7 @@ ROWS = (
 )
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+LONG = {"biped_step.py"}  # examples that take minutes
 PAGES = (
     "README.md",
     "docs/index.md",
@@ -152,9 +153,14 @@ def test_there_are_examples():
     assert EXAMPLES
 
 
-@pytest.mark.ci
 @pytest.mark.examples
-@pytest.mark.parametrize("path", [pytest.param(path, id=path.name) for path in EXAMPLES])
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.name, marks=pytest.mark.nightly if path.name in LONG else pytest.mark.ci)
+        for path in EXAMPLES
+    ],
+)
 def test_example_runs(path, tmp_path):
     done = run(str(path), cwd=tmp_path, JAXDYN_EXAMPLES_FAST="1")
     assert done.returncode == 0, f"{path.name} failed:\n{done.stdout}\n{done.stderr}"
