@@ -183,6 +183,7 @@ def test_gains_about_a_quaternion_lose_energy_too():
     assert abs(run(q, v)) < 1e-10
 
 
+@pytest.mark.ci
 def test_the_momentum_s_drift():
     chain = random_chain(4, 6)
     q, v, _ = random_state(4, 3)

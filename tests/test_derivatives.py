@@ -115,6 +115,7 @@ def test_parameters_are_the_regressor_and_its_accelerations():
     assert jaxdyn.inverse_dynamics_derivatives(chain, q, qd, x).parameters is None
 
 
+@pytest.mark.ci
 def test_gradients_of_one_state_and_of_a_compiled_batch_are_the_closed_forms():
     chain = random_chain(4)
     state = jnp.stack([jnp.stack(random_state(4, seed)) for seed in range(4)], axis=1)  # as many states as joints
@@ -151,7 +152,7 @@ def test_second_derivatives_of_inverse_dynamics():
     assert relative(got, reference) < 1e-12
 
 
-@pytest.mark.parametrize("n", [1, 4, pytest.param(30, marks=pytest.mark.ci)])
+@pytest.mark.parametrize("n", [4, *(pytest.param(n, marks=pytest.mark.ci) for n in (1, 30))])
 def test_inverse_of_the_mass_matrix(n):
     chain = random_chain(n)
     q, qd, tau = random_state(n)

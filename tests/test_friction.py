@@ -265,6 +265,7 @@ def test_the_right_friction_is_chosen_by_held_out_error(slipping):
         fit_friction(chain, [short], models["plain"], base=base)
 
 
+@pytest.mark.ci
 def test_identify_with_a_friction_model_equals_identify_with_its_terms():
     """Viscous and constant friction as a model, and as columns: the same least squares."""
     chain = jaxdyn.textbook.planar_elbow()
