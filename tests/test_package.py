@@ -20,7 +20,7 @@ ROWS = (
     *("parallel", "deployment", "identification", "report", "view", "commands", "cli"),
 )
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
 LONG = {"biped_step.py"}  # examples that take minutes
 PAGES = (
     "README.md",
@@ -135,8 +135,10 @@ assert not unneeded, f"importing jaxdyn imports {unneeded}"
 """
 
 
-def run(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, cwd: Path, optimised: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
     env = {**user_environment(), "MPLBACKEND": "Agg", **environment}
+    if not optimised:
+        env["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "")
     return subprocess.run([sys.executable, *arguments], cwd=cwd, env=env, capture_output=True, text=True, timeout=600)
 
 
@@ -153,29 +155,29 @@ def test_there_are_examples():
     assert EXAMPLES
 
 
-@pytest.mark.examples
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(path, id=path.name, marks=pytest.mark.nightly if path.name in LONG else pytest.mark.ci)
-        for path in EXAMPLES
-    ],
-)
-def test_example_runs(path, tmp_path):
-    done = run(str(path), cwd=tmp_path, JAXDYN_EXAMPLES_FAST="1")
-    assert done.returncode == 0, f"{path.name} failed:\n{done.stdout}\n{done.stderr}"
-    assert done.stdout, f"{path.name} shows nothing"
+def shown(names):
+    """Programs that we show: in continuous integration compiled as the tests are, which takes half the time."""
+    for name in names:
+        yield pytest.param(name, False, id=name, marks=pytest.mark.nightly if name in LONG else pytest.mark.ci)
+        yield pytest.param(name, True, id=f"{name} optimised", marks=pytest.mark.nightly)
 
 
-@pytest.mark.ci
 @pytest.mark.examples
-@pytest.mark.parametrize("page", [pytest.param(page, id=page) for page in PAGES])
-def test_code_on_page_runs(page, tmp_path):
+@pytest.mark.parametrize(("name", "optimised"), shown(EXAMPLES))
+def test_example_runs(name, optimised, tmp_path):
+    done = run(str(ROOT / "examples" / name), cwd=tmp_path, optimised=optimised, JAXDYN_EXAMPLES_FAST="1")
+    assert done.returncode == 0, f"{name} failed:\n{done.stdout}\n{done.stderr}"
+    assert done.stdout, f"{name} shows nothing"
+
+
+@pytest.mark.examples
+@pytest.mark.parametrize(("page", "optimised"), shown(PAGES))
+def test_code_on_page_runs(page, optimised, tmp_path):
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
     assert blocks, f"{page} shows no Python"
     script = tmp_path / "page.py"
     script.write_text("\n".join(blocks))
-    done = run(str(script), cwd=tmp_path)
+    done = run(str(script), cwd=tmp_path, optimised=optimised)
     assert done.returncode == 0, f"the code on {page} failed:\n{done.stdout}\n{done.stderr}"
 
 

@@ -230,7 +230,7 @@ def memory_of_gradient(steps, checkpoint):
     return once(jax.grad(end)).lower(jnp.asarray(0.3)).compile().memory_analysis().temp_size_in_bytes
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_memory_of_a_checkpointed_gradient_grows_slower_than_the_horizon():
     assert memory_of_gradient(1000, 2) <= 3 * memory_of_gradient(100, 2)
 
