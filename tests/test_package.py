@@ -157,9 +157,11 @@ def test_there_are_examples():
 
 def shown(names):
     """Programs that we show: in continuous integration compiled as the tests are, which takes half the time."""
-    for name in names:
-        yield pytest.param(name, False, id=name, marks=pytest.mark.nightly if name in LONG else pytest.mark.ci)
-        yield pytest.param(name, True, id=f"{name} optimised", marks=pytest.mark.nightly)
+    quick = [
+        pytest.param(name, False, id=name, marks=pytest.mark.nightly if name in LONG else pytest.mark.ci)
+        for name in names
+    ]
+    return quick + [pytest.param(name, True, id=f"{name} optimised", marks=pytest.mark.nightly) for name in names]
 
 
 @pytest.mark.examples
