@@ -29,11 +29,15 @@ if os.environ.get("JAXDYN_TEST_OPTIMISED", "0") == "0":
     given = os.environ.get("XLA_FLAGS", "")
     os.environ["XLA_FLAGS"] = " ".join([*(flag for flag in quick if flag.split("=")[0] not in given), given]).strip()
 
-import jax
 
-jax.config.update("jax_enable_x64", True)
-jax.config.update("jax_numpy_dtype_promotion", "strict")
-jax.config.update("jax_numpy_rank_promotion", "raise")
+def pytest_configure(config):
+    if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        return  # this process hands tests out and needs no JAX
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_numpy_dtype_promotion", "strict")
+    jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
 def pytest_collection_finish():

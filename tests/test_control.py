@@ -197,6 +197,7 @@ def test_the_momentum_s_drift():
     assert relative(got, expected) < 1e-12
 
 
+@pytest.mark.ci
 def test_accelerations_of_frames():
     chain = random_mechanism(4)
     q, v, a = mechanism_state(chain, 3)

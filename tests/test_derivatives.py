@@ -164,6 +164,7 @@ def test_inverse_of_the_mass_matrix(n):
     assert relative(inverse @ (tau - bias), jaxdyn.aba(chain, q, qd, tau)) < max(10 * bound, 1e-12)
 
 
+@pytest.mark.ci
 def test_derivative_of_the_inverse_of_the_mass_matrix():
     chain = random_chain(3)
     q, direction, _ = random_state(3)

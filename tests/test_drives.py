@@ -311,6 +311,7 @@ def test_coupled_wrist_is_what_identification_calls_a_coupled_drive():
     np.testing.assert_allclose(jaxdyn.motor_rates(wrist, jnp.asarray([0, 1.0, 0])), [0, 45, 32])
 
 
+@pytest.mark.ci
 def test_single_precision_stays_single():
     chain = jax.tree.map(lambda x: x.astype(np.float32), driven())
     x = [v.astype(np.float32) for v in state(N)]

@@ -377,6 +377,7 @@ def fly(chain, q, v, steps):
     return q, v
 
 
+@pytest.mark.ci
 def test_a_body_in_free_fall():
     """RK4 on the manifold is of fourth order; energy and momentum about the centre of mass are kept; the latter falls."""
     chain = free_body()

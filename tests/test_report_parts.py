@@ -172,6 +172,7 @@ def test_windows_do_not_cross_gaps_and_short_runs_are_refused():
         resimulate(pendulum(2.0), samples, window=0.0)
 
 
+@pytest.mark.ci
 def test_the_table_of_positions_shows_what_was_simulated(result):
     text = positions_section(result, with_prior=True)
     runs = [resimulate(result.chain, e.samples, e.prediction) for e in result.validation]

@@ -242,6 +242,7 @@ def test_memory_of_gradients_by_levels():
     assert sizes[0] > 4 * sizes[1] > 50 * sizes[2] and sizes[3] < 1.2 * sizes[2], sizes
 
 
+@pytest.mark.ci
 def test_memory_of_a_thinned_rollout_does_not_grow_with_the_horizon():
     chain = textbook.pendulum(1)
     policy = lambda t, q, qd: -qd

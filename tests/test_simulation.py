@@ -137,6 +137,7 @@ def test_a_rollout_is_repeated_steps(method):
     assert relative(positions[5], q) < 1e-13 and relative(velocities[5], qd) < 1e-13
 
 
+@pytest.mark.ci
 def test_step_under_wrenches():
     """A wrench on every link changes the step as its joint torques do."""
     chain = random_chain(3, 23)

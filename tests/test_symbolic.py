@@ -86,7 +86,8 @@ def test_planar_2r_is_the_corrected_textbook_formula():
 
 
 LONG = {"planar_elbow", "pendulum_3dof"}
-CASES = [pytest.param(system, marks=pytest.mark.nightly if system in LONG else ()) for system in SYSTEMS]
+MARKS = {"spherical_rrp": pytest.mark.ci, **dict.fromkeys(LONG, pytest.mark.nightly)}
+CASES = [pytest.param(system, marks=MARKS.get(system, ())) for system in SYSTEMS]
 
 
 @pytest.mark.parametrize("system", CASES)

@@ -192,6 +192,7 @@ def test_mimic_dynamics_are_pinocchios(floating):
         assert relative(tau, s.T @ tau_free) < 1e-12 and relative(mass, s.T @ mass_free @ s) < 1e-12
 
 
+@pytest.mark.ci
 def test_planar_joint_is_pinocchios():
     """Pinocchio's planar velocity is in the moved frame, ours in that of the plane: v_pin = J v with J = diag(R(t)^T, 1)."""
     model = pin.buildModelFromXML(PLANAR)
