@@ -72,6 +72,7 @@ def cut(x, tau, *at):
     return zip(*(np.split(a, at) for a in (*x, tau)), strict=True)
 
 
+@pytest.mark.ci
 def test_products_of_preconditioned_rows_give_the_factors_of_qr(long_run, soon):
     chain, x, tau, rows = long_run
     done = []

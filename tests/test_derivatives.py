@@ -40,7 +40,10 @@ def along(chain, function, q, *others):
 
 @pytest.mark.parametrize(
     "name",
-    ["serial", *(pytest.param(x, marks=pytest.mark.nightly) for x in ("spherical", "free"))],
+    [
+        pytest.param("serial", marks=pytest.mark.ci),
+        *(pytest.param(x, marks=pytest.mark.nightly) for x in ("spherical", "free")),
+    ],
 )
 def test_inverse_dynamics_derivatives_equal_automatic_differentiation_of_the_recursion(name):
     chain, (q, qd, qdd), wrenches = problem(name)

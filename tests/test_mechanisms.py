@@ -278,6 +278,7 @@ def on_the_manifold(chain, q, step):
     return jax.jacfwd(there_and_back)(step), jax.jacfwd(pose)(step), jax.jacrev(pose)(step), back
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("angle", [0.0, 1e-9, 3.1415926, np.pi])
 def test_derivatives_on_the_manifold(angle):
     """d difference / d step is the identity at no step and finite near half a turn; forward and reverse mode agree."""

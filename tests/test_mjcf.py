@@ -104,7 +104,10 @@ def evaluate(chain, qpos, qvel, qacc):
     }
 
 
-@pytest.mark.parametrize("name", [pytest.param(x, marks=pytest.mark.nightly if x == "walker" else ()) for x in MODELS])
+TIERS = {"walker": pytest.mark.nightly, "pendulum": pytest.mark.ci}
+
+
+@pytest.mark.parametrize("name", [pytest.param(x, marks=TIERS.get(x, ())) for x in MODELS])
 def test_dynamics_are_mujocos(name):
     chain = jaxdyn.loads(MODELS[name])
     for seed in (1, 2):

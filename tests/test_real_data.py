@@ -173,6 +173,7 @@ def ur10e(shared_data):
     return chain, read
 
 
+@pytest.mark.ci
 def test_ur10e_trained_on_one_run_predicts_another(ur10e):
     chain, read = ur10e
     train, check = read("train_30sec_12harm", rows=(635, 3510)), read("validate_ptp_10_points", rows=(700, 4200))
