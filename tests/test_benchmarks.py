@@ -38,7 +38,7 @@ def check(tmp_path, parts: list[str], *arguments) -> dict:
     return records
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_part_runs(tmp_path):
     pytest.importorskip("pinocchio")
     arguments = ["--precisions", "float64", "--quantities", "gravity"]

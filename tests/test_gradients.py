@@ -77,7 +77,7 @@ def straight_at_rest():
 
 # compiling the derivatives of all functions takes minutes: by default those of one of each kind
 ALWAYS = {"inverse_dynamics", "friction_force"}
-OFTEN = {"kinetic_energy", "jacobian", "coriolis_matrix", "regressor"}  # code of their own; the rest on demand
+OFTEN = {"coriolis_matrix", "regressor"}  # code of their own; the rest on demand
 
 
 def _marks(name: str) -> tuple:

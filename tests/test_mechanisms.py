@@ -338,7 +338,7 @@ def test_gradients(name):
     assert moved >= 5
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_batches_and_float32():
     chain = KINDS["free, coupled"]()
     states = [mechanism_state(chain, k) for k in range(3)]

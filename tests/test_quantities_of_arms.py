@@ -114,7 +114,7 @@ def along_a_line(chain, arguments, direction, offsets):
     return jax.vmap(lambda s: jax.value_and_grad(total)(moved(s)))(offsets)
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_gradients_at_a_straight_arm(arm):
     rng, h = np.random.default_rng(4), 3e-4
     arguments = (jnp.zeros(arm.n), *jnp.asarray(rng.normal(size=(3, arm.n))))

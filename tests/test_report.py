@@ -204,7 +204,7 @@ def test_report_of_separate_validation_does_not_speak_of_a_refit(result):
     assert "fitted to everything" not in overview(separate, verdict(separate))
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_report_stays_small(result):
     """7 joints, two runs, 2000 points: under 3 MB. So are many runs, of which not all are drawn."""
     rng = np.random.default_rng(0)

@@ -136,7 +136,7 @@ def test_explicit_schemes_chatter_under_stiff_friction(method):
         assert np.ptp(qd[k]) > 0.4 * 1e-3 / INERTIA
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_an_arm_comes_to_rest_under_stiff_friction():
     """Seven joints, gravity compensated: at rest, where steps a quarter as long end too; explicit steps never rest."""
     arm = dry_friction(jaxdyn.robots.panda(), 2.0)
@@ -414,7 +414,7 @@ def test_errors_of_adaptive_rollouts(monkeypatch):
 # fleets
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_a_fleet_of_robots_with_parameters_of_their_own():
     """vmap over a chain whose leaves have one more axis: each robot moves as it does alone."""
     nominal = textbook.pendulum(2, damping=0.1)
