@@ -168,7 +168,6 @@ def elbow(theta, q, v):
     return mass, coriolis, np.array([d * c1 + e * c12, e * c12])
 
 
-@pytest.mark.ci
 def test_the_elbow_arm_against_its_closed_form():
     """The law of Slotine & Li in the arm's five parameters, plant and all in NumPy, beside ours in twenty."""
     truth = jaxdyn.textbook.planar_elbow(m1=1.3, m2=0.9, l1=0.8)
@@ -283,7 +282,7 @@ def test_a_panda_of_other_masses_is_tracked(law):
         assert least.min() > 0
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_friction_and_a_payload_are_learnt_by_the_sampled_controller():
     """One link adapted, friction of all joints, 1 kHz: the error fades and the load that the motion excites is found."""
     model = dataclasses.replace(

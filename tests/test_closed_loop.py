@@ -153,7 +153,7 @@ def test_the_loop_moves_as_another_integrator_says(planar):
     assert np.abs(np.asarray(exact.q) - np.asarray(loop.q)[::2]).max() < 2e-3
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_estimators_that_simulate_recover_the_truth_and_say_how_well(planar):
     arm, base, loop = planar
     truth = base.matrix @ prior_parameters(arm, SMOOTH)
@@ -171,7 +171,7 @@ def test_estimators_that_simulate_recover_the_truth_and_say_how_well(planar):
             assert found.simulations >= found.iterations and np.abs(found.values - truth).max() < 0.05
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_instruments_take_away_the_bias_that_noisy_velocities_give_least_squares(planar):
     """Noise of 3e-4 rad at the encoders, hardly filtered: 20 logs."""
     arm, base, loop = planar

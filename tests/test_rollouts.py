@@ -305,7 +305,7 @@ def times_and_torques(nv):
     return jnp.linspace(0, 0.5, 6), jnp.asarray(np.random.default_rng(5).normal(size=(5, nv)))
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_adaptive_steps_end_where_small_ones_do():
     """Two links with friction under torques that jump, against rk4."""
     pytest.importorskip("diffrax")

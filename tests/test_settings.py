@@ -88,7 +88,7 @@ def test_springs_in_the_torques(arm, given):
     np.testing.assert_allclose(found, torque, rtol=1e-12)
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_chosen_settings_and_what_comes_of_them(arm, given, log):
     result = identify(given, log, settings="chosen", **FILTER)
     found = result.settings

@@ -171,7 +171,7 @@ def test_random_chains(joints, n):
     assert relative(np.array(e.christoffel().subs(at).tolist(), float), reference["C"]) < TOLERANCE
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_it_is_the_coriolis_matrix_of_the_decomposition():
     rng, state = np.random.default_rng(5), random_state(3, 5)
     chain = jaxdyn.make_chain(
@@ -235,7 +235,7 @@ def test_any_leaf_may_be_an_expression():
     check(evaluate(f, *arrays, values), reference)
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_geared_rotors_coupled_coordinates_and_a_tilted_base():
     """The remotely driven elbow of Spong, Hutchinson & Vidyasagar: absolute angles, on a wall, with motors behind gears."""
     chain, given = numerical("planar_elbow")[0], dict(symbolic.textbook_leaves("planar_elbow"))

@@ -41,7 +41,6 @@ def panda():
     return dataclasses.replace(jaxdyn.robots.panda(), viscous_friction=jnp.full(7, 0.3))
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize("tasks", [("pose",), pytest.param(("position", "orientation"), marks=pytest.mark.nightly)])
 def test_operational_space_control_accelerates_the_frame_as_wanted(panda, tasks):
     """For every half of the pose, with a posture torque that must not be seen."""
@@ -68,7 +67,7 @@ def test_operational_space_control_accelerates_the_frame_as_wanted(panda, tasks)
         assert int(got.status) == jaxdyn.TaskStatus.REGULAR and 1e-3 < float(got.conditioning) <= 1
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_the_spring_s_wrench_is_the_gradient_of_its_energy():
     rng = np.random.default_rng(0)
     k = stiffness()
@@ -94,7 +93,7 @@ def test_the_spring_s_wrench_is_the_gradient_of_its_energy():
         assert relative(wrench, expected) < 1e-12, task
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_impedance_stores_the_energy_it_claims(panda):
     """dE/dt = -V~ . D V~ + V~ . F_ext, exactly, with any stiffness, a moving goal, motion in the null space and a posture."""
     q, v, tau_0 = state_of(panda, 2)

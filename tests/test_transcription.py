@@ -37,7 +37,6 @@ def masses_and_weights(problem):
     return mass, np.asarray(jaxdyn.gravity_force(problem.chain, still))
 
 
-@pytest.mark.ci
 def test_least_effort_of_sliding_joints():
     """Accelerations fall linearly: int u^2 = m^2 12 d^2 / T^3 + w^2 T; Hermite-Simpson's rule is exact on it."""
     problem = sliding()
@@ -161,7 +160,7 @@ def test_transcriptions_and_shooting_agree():
     assert_allclose(costs["exact"], costs["trapezoidal"], rtol=1e-6)
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_what_cannot_be_met_is_said():
     """A goal outside of the position limits, limits the wrong way round, a cost that is no number: in one batch."""
     solve = jax.jit(jax.vmap(lambda p: jaxdyn.solve_by_collocation(p, scheme="trapezoidal")))

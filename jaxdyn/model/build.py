@@ -133,6 +133,7 @@ def make_chain(
         raise ModelError(
             f"joint {joints[j]!r}: its lower limit {limits[j, 0]:g} is above its upper limit {limits[j, 1]:g}"
         )
+
     def per_joint(name: str, x: Values) -> Array:
         return jnp.asarray(values_of(name, x))
 
