@@ -29,6 +29,19 @@ def state(n=N, seed=2):
     return [jnp.asarray(x) for x in rng.normal(size=(5, n)) * np.array([[1], [1], [1], [1], [0.1]])]
 
 
+def test_energy_of_the_springs_and_rotors():
+    """By hand, and its slope along the rotors, which is the springs' torque."""
+    chain, elastic = arm(), drives(arm())
+    q, theta, qd, thetad, _ = state()
+    energy = lambda theta, thetad: jaxdyn.elastic_energy(chain, elastic, q, theta, qd, thetad)
+    twist = theta + elastic.rest - q
+    rotors = (elastic.gear_ratio**2 * 1e-3 * thetad**2).sum()
+    value, slope = once(jax.value_and_grad(energy))(theta, thetad)
+    extra = value - once(jaxdyn.total_energy)(chain, q, qd)
+    np.testing.assert_allclose(extra, 0.5 * rotors + 0.5 * (elastic.stiffness * twist**2).sum(), rtol=1e-12)
+    np.testing.assert_allclose(slope, elastic.stiffness * twist, rtol=1e-12)
+
+
 @once
 def accelerations(chain, elastic, q, theta, qd, thetad, tau_m):
     """By the two mass matrices and by the equivalent chain."""

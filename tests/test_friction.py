@@ -81,6 +81,8 @@ def test_dahl_solves_its_equation_and_lugre_slips_at_its_stribeck_curve():
     block = model.blocks(samples(q))[:, 0]
     np.testing.assert_allclose(block[:, 0], 1 - np.exp(-q[:, 0] / width), atol=1e-12)
     g = 1 + excess * np.exp(-((speed / velocity) ** 2))
+    np.testing.assert_allclose(block[:, 1], g * (1 - np.exp(-q[:, 0] / (width * g))), atol=1e-12)
+    np.testing.assert_allclose(block[:, 2], speed / velocity * (1 - block[:, 1] / g), atol=1e-12)
     assert block[-1, 1] == pytest.approx(g, rel=1e-9) and block[-1, 2] == pytest.approx(0, abs=1e-9)
 
 

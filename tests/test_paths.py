@@ -81,6 +81,19 @@ def test_twists_are_the_derivatives_of_the_poses(motion):
     assert_allclose(rate.twist, here.acceleration, atol=1e-12)
 
 
+def test_joint_motions_have_the_derivatives_of_their_positions():
+    q0, q1 = jnp.array([0.1, -0.4]), jnp.array([0.9, 0.5])
+    along = lambda t: jaxdyn.joint_motion(ARM, q0, q1, 2.0, t[None], jaxdyn.quintic_scaling)
+    position = lambda t: along(t).q[0]
+    motion, rate, second = once(lambda t: (along(t), jax.jacfwd(position)(t), jax.jacfwd(jax.jacfwd(position))(t)))(
+        jnp.asarray(0.7)
+    )
+    s = 0.35
+    assert_allclose(motion.q[0], q0 + (10 * s**3 - 15 * s**4 + 6 * s**5) * (q1 - q0), rtol=1e-13)
+    assert_allclose(motion.qd[0], rate, rtol=1e-12)
+    assert_allclose(motion.qdd[0], second, rtol=1e-12)
+
+
 @pytest.mark.ci
 def test_a_mass_on_a_rail_in_closed_form():
     mass, force, way, top = 2.0, 5.0, 0.8, 0.9
@@ -152,9 +165,10 @@ def test_a_path_that_cannot_be_followed():
     assert fast.status == jaxdyn.Status.INFEASIBLE and fast.stuck_at == 0
 
 
-@pytest.mark.ci
 def test_a_spline_is_that_of_scipy():
     path = once(jaxdyn.spline_path)(WAYPOINTS)
+    steps = np.sqrt(np.linalg.norm(np.diff(np.asarray(WAYPOINTS), axis=0), axis=1))  # centripetal
+    assert_allclose(path.knots, np.concatenate([[0], np.cumsum(steps)]) / steps.sum(), atol=1e-14)
     other = scipy.interpolate.CubicSpline(np.asarray(path.knots), np.asarray(WAYPOINTS), bc_type="natural")
     s = jnp.linspace(0, 1, 17)
     values, second = once(lambda s: (jax.vmap(path)(s), jax.vmap(jax.jacfwd(jax.jacfwd(path)))(s)))(s)

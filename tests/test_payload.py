@@ -93,6 +93,13 @@ def test_a_payload_is_the_difference_of_two_runs(arm):
     assert np.abs(nothing.parameters).max() < 1e-8
 
 
+def test_deviations_of_the_centre_of_mass_are_those_of_the_parameters_to_first_order(arm):
+    found = identify_payload_on(arm, run(arm, body(), seed=2, noise=0.2, seconds=6.0))
+    slope = np.asarray(jax.jacobian(lambda p: p[1:4] / p[0])(jnp.asarray(found.parameters)))
+    expected = np.sqrt(np.diag(slope @ found.covariance @ slope.T))
+    np.testing.assert_allclose(found.com_deviations, expected, rtol=1e-9)
+
+
 def test_a_payload_at_a_named_frame(arm):
     pose = np.asarray(arm.frame_poses[0])
     np.testing.assert_allclose(
@@ -263,6 +270,15 @@ def test_diagnoses_name_what_is_wrong(arm):
     assert [f.kind for f in diagnose(arm, short)] == ["short"]
     impossible = eqx.tree_at(lambda c: c.inertia, arm, arm.inertia.at[1, 0].set(-1.0))
     assert ("prior", arm.link_names[1:2]) in kinds(diagnose(impossible, good))
+
+
+def test_the_other_joints_tell_a_sign_that_friction_does_not(arm):
+    none = jnp.zeros(arm.n)
+    smooth = dataclasses.replace(arm, viscous_friction=none, coulomb_friction=none, stribeck_friction=none)
+    good = run(smooth, None, 1, 0.1)
+    turned = dataclasses.replace(good, tau=good.tau * np.array([1, -1, 1]))
+    assert [(f.kind, f.about) for f in diagnose(smooth, turned) if f.kind == "sign"] == [("sign", arm.joint_names[1:2])]
+    assert not [f for f in diagnose(smooth, good) if f.kind == "sign"]
 
 
 @pytest.mark.ci

@@ -125,6 +125,18 @@ def test_scales_against_the_given_model(arm, log):
     assert found.judged[1:].all() and np.all(np.abs(np.log(found.factors[1:])) < 0.25)
     np.testing.assert_allclose(twice.factors, 2 * found.factors, rtol=1e-8)
     np.testing.assert_allclose(twice.deviations, found.deviations, rtol=1e-6)
+    # white noise: the deviation of the logarithm of a slope, of which the jackknife sees as much
+    rng, size = np.random.default_rng(3), 20.0
+    exact = np.asarray(jax.jit(jax.vmap(lambda *x: inverse_dynamics(arm, *x)))(samples.q, samples.qd, samples.qdd))
+    noisy = dataclasses.replace(samples, tau=exact + size * rng.normal(size=exact.shape))
+    found = prior_scales(arm, [noisy])
+    for j in range(3):
+        rest = np.stack(
+            [samples.qdd[:, j], samples.qd[:, j], np.tanh(samples.qd[:, j] / WIDTH[j]), exact[:, j] ** 0], 1
+        )
+        clear = exact[:, j] - rest @ np.linalg.lstsq(rest, exact[:, j], rcond=None)[0]
+        expected = size / np.linalg.norm(clear) / found.factors[j]
+        assert 0.5 < found.deviations[j] / expected < 2
 
 
 def test_choosing_leaves_nothing_to_give(capsys):
