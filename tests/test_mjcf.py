@@ -196,6 +196,7 @@ def test_friction_is_mujocos_away_from_rest():
     assert relative(jaxdyn.friction_force(wide, v), 0.4 * v + 0.7 * jnp.tanh(v / 0.5)) < 1e-12
 
 
+@pytest.mark.ci
 def test_rollout_converges_to_mujocos():
     chain, model = jaxdyn.loads(PENDULUM), mujoco.MjModel.from_xml_string(PENDULUM)
     start = np.array([1.0, -2, 0.5, 0.3, 0.1, 2, 1, -1])

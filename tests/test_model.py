@@ -49,6 +49,12 @@ def test_impossible_models_are_refused(message, change):
         jaxdyn.make_chain(**{**ONE, **change})
 
 
+def test_limits_the_wrong_way_round_name_their_joint():
+    two = {name: np.concatenate([np.asarray(x)] * 2) for name, x in ONE.items()}
+    with pytest.raises(jaxdyn.ModelError, match="'joint2': its lower limit 2 is above its upper limit -1"):
+        jaxdyn.make_chain(**two, position_limits=[(-3.0, 3.0), (2.0, -1.0)])
+
+
 def test_axes_given_with_few_digits_are_made_exact():
     axis = np.array([0.7071068, 0, 0.7071068])
     chain = jaxdyn.make_chain(**{**ONE, "screw": [[*axis, 0, 0, 0]], "rotation": np.round(np.eye(3), 7)[None]})
@@ -88,7 +94,8 @@ def test_wrong_shapes_name_the_remedy():
     assert relative(torques[1], jaxdyn.inverse_dynamics(chain, q, qd, qdd)) < 1e-14
 
 
-@pytest.mark.parametrize("by_step", [pytest.param(False, marks=pytest.mark.ci), True])
+@pytest.mark.ci
+@pytest.mark.parametrize("by_step", [False, True])
 def test_rollouts_under_wrenches_are_repeated_steps(by_step):
     chain = random_chain(2)
     q, qd, _ = random_state(2)

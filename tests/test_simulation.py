@@ -152,6 +152,7 @@ def test_step_under_wrenches():
         assert relative(a, b) < 1e-12
 
 
+@pytest.mark.ci
 def test_a_policy_is_asked_at_every_step():
     """A rollout under a policy equals the rollout with the torques the policy gave; time starts at zero."""
     chain = random_chain(3, 24)
