@@ -21,7 +21,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Most of a test's time went into optimising programs that run once. JAXDYN_TEST_OPTIMISED=1 runs them as users do;
-# the examples, users' programs and the benchmarks always do. XLA aborts on flags that it does not know.
+# users' programs and the benchmarks always do, the examples nightly. XLA aborts on flags that it does not know.
 if os.environ.get("JAXDYN_TEST_OPTIMISED", "0") == "0":
     quick = ["--xla_backend_optimization_level=0", "--xla_cpu_parallel_codegen_split_count=1"]
     if importlib.metadata.version("jaxlib").startswith("0.10."):

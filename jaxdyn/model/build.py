@@ -116,7 +116,7 @@ def make_chain(
     if topology.tip_name not in (*links, *frames, None):
         raise ModelError(f"the tip {tip_name!r} is neither a link nor a frame of the chain")
 
-    def values_of(name: str, x: Values, *tail: int) -> np.ndarray:
+    def per_joint(name: str, x: Values, *tail: int) -> Array:
         try:
             y = np.broadcast_to(np.asarray(x, float), (n, *tail))
         except ValueError:
@@ -125,18 +125,13 @@ def make_chain(
             ) from None
         if np.any(np.isnan(y)):
             raise ModelError(f"{name} holds NaN")
-        return np.array(y)
+        return jnp.asarray(np.array(y))
 
-    limits = values_of("position_limits", position_limits, 2)
-    if np.any(limits[:, 0] > limits[:, 1]):
-        j = int(np.argmax(limits[:, 0] > limits[:, 1]))
-        raise ModelError(
-            f"joint {joints[j]!r}: its lower limit {limits[j, 0]:g} is above its upper limit {limits[j, 1]:g}"
-        )
-
-    def per_joint(name: str, x: Values) -> Array:
-        return jnp.asarray(values_of(name, x))
-
+    limits = per_joint("position_limits", position_limits, 2)
+    lower, upper = np.asarray(limits).T
+    if np.any(lower > upper):
+        j = int(np.argmax(lower > upper))
+        raise ModelError(f"joint {joints[j]!r}: its lower limit {lower[j]:g} is above its upper limit {upper[j]:g}")
     drive = {"armature": armature, "viscous_friction": viscous_friction, "coulomb_friction": coulomb_friction}
     drive |= {"stiffness": stiffness, "stribeck_friction": stribeck_friction}
     for name, given in drive.items():
@@ -163,7 +158,7 @@ def make_chain(
         torque_offset=per_joint("torque_offset", torque_offset),
         stiffness=per_joint("stiffness", stiffness),
         rest_position=per_joint("rest_position", rest_position),
-        position_limits=jnp.asarray(limits),
+        position_limits=limits,
         velocity_limit=per_joint("velocity_limit", velocity_limit),
         effort_limit=per_joint("effort_limit", effort_limit),
         gravity=jnp.asarray(gravity),

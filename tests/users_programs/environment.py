@@ -6,7 +6,10 @@ from data_paths import ROOT
 
 
 def environment() -> dict[str, str]:
-    """That of this process without the flags of the tests and settings of the library, and with the tests' modules."""
+    """That of this process without XLA's flags and settings of the library, and with the tests' modules.
+
+    BLAS keeps the one thread that the tests give it.
+    """
     own = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS" and not name.startswith("JAXDYN_")}
     paths = [str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
     return {**own, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
