@@ -326,7 +326,6 @@ def test_friction_and_a_payload_are_learnt_by_the_sampled_controller():
     np.testing.assert_array_equal(last.inertia[0], model.inertia[0])
 
 
-@pytest.mark.ci
 def test_leakage_draws_estimates_back():
     rng = np.random.default_rng(3)
     pi = jnp.asarray(np.array([random_inertia(rng), random_inertia(rng)]))

@@ -235,6 +235,7 @@ def test_from_dh_poses_are_the_products_of_the_table(convention):
     assert chain.topology.tip_name == "tool"
 
 
+@pytest.mark.ci
 def test_standard_and_modified_tables_of_one_arm_have_the_same_dynamics():
     """Frame i of the modified table lies at joint i, that of the standard one at joint i + 1; the bodies are the
     same."""
@@ -254,6 +255,7 @@ def test_standard_and_modified_tables_of_one_arm_have_the_same_dynamics():
     assert relative(bias_force(one, q, qd), bias_force(two, q, qd)) < 1e-12
 
 
+@pytest.mark.ci
 def test_from_dh_of_the_planar_arm_is_the_textbook_one():
     arm = textbook.planar_elbow(m1=1.2, m2=0.8, l1=0.7, l2=0.5, lc1=0.3, lc2=0.2, i1=0.05, i2=0.03)
     lengths = (0.7, 0.5)  # a standard DH frame sits at the far end of its link

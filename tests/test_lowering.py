@@ -51,6 +51,7 @@ def test_a_batch_of_any_size_holds_the_results_of_its_states_in_order(name):
     assert error(jax.tree.map(lambda y: y[np.array(some)], got), each(one, *x[:, np.array(some)])) < 1e-13
 
 
+@pytest.mark.ci
 def test_batches_of_batches():
     x = states(12).reshape(3, 3, 4, 3)
     f = lambda q, qd, qdd: jaxdyn.inverse_dynamics(CHAIN, q, qd, qdd)

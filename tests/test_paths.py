@@ -41,7 +41,6 @@ def slider(mass=2.0):
     )
 
 
-@pytest.mark.ci
 def test_time_scalings_are_those_of_the_book():
     t = jnp.linspace(0, 2.5, 6)
     rng = np.random.default_rng(0)

@@ -150,7 +150,6 @@ def test_open_loop_descent_reaches_the_closed_form():
     assert float(solution.residuals.largest) <= 1e-8
 
 
-@pytest.mark.ci
 def test_limits_and_constraints_hold():
     goal = jaxdyn.StateConstraint(jnp.zeros(1), jnp.zeros(1))
     fast = jaxdyn.VelocityLimits(jnp.array([1.3]))

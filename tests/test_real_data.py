@@ -56,6 +56,7 @@ def panda(shared_data):
     return identify(chain, log, drive_terms=FRICTION)
 
 
+@pytest.mark.ci
 def test_panda_is_predicted_as_well_as_it_has_been(shared_data, panda):
     assert panda.base.size == 64
     assert base_parameters(panda.prior, Columns(())).size == 43
@@ -102,6 +103,7 @@ def test_panda_is_predicted_better_than_before_by_bodies_that_can_exist(shared_d
     assert inside.all() and np.all(rms(tau - held.prediction) <= over * best)
 
 
+@pytest.mark.ci
 def test_panda_is_predicted_better_than_by_its_published_model(shared_data, panda):
     published = load(shared_data / "panda" / "panda_phat.urdf")
     numbers = json.loads((shared_data / "panda" / "published_parameters.json").read_text())["friction_sigmoid"]
@@ -220,6 +222,7 @@ def test_ur10_is_fitted(shared_data):
     assert np.all(held <= 1.1 * np.array([16.6, 6.5, 5.8, 12.6, 13.8, 15.6]))
 
 
+@pytest.mark.ci
 def test_tx40_with_its_coupled_wrist_agrees_with_the_published_parameters(shared_data):
     folder = shared_data / "tx40"
     chain = load(folder / "tx40_kinematics.urdf")

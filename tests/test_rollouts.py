@@ -446,6 +446,7 @@ def test_a_fleet_whose_robots_differ_in_some_leaves():
     assert relative(jax.jit(jax.vmap(roll))(scales), alone) < 1e-12
 
 
+@pytest.mark.ci
 def test_states_given_away_are_reused():
     chain = textbook.pendulum(1)
 

@@ -76,7 +76,6 @@ def test_springs_are_columns_with_a_leaf(arm, given):
         ExtraColumns(("a",), ("1",), extra.matrix, "stiffness", (1, 3))
 
 
-@pytest.mark.ci
 def test_springs_in_the_torques(arm, given):
     columns = Columns(extra=(joint_springs(arm, (1, 3)),))
     parameters = jnp.asarray(prior_parameters(arm, columns))

@@ -106,6 +106,7 @@ def test_diagonal_hessians_are_those_of_gauss_and_newton(monkeypatch):
     assert_allclose(short.dense().cost, long.cost, atol=1e-12)
 
 
+@pytest.mark.ci
 def test_a_long_horizon_has_the_gain_of_the_algebraic_equation():
     rng = np.random.default_rng(1)
     A, B, Q, R = rng.normal(size=(3, 3)) * 0.6, rng.normal(size=(3, 2)), np.eye(3), 0.5 * np.eye(2)
@@ -224,7 +225,7 @@ def test_constraints_hold_at_the_end_and_along_the_way():
     assert np.asarray(solution.multipliers["constraints"]).max() > 0
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_derivatives_of_a_solution_are_those_of_solutions_nearby():
     problem = arm_problem()
     place = lambda p: (p.running[0].q, p.terminal[0].q, p.torque_limits, p.chain.inertia)

@@ -92,7 +92,7 @@ def exact_motion():
 @pytest.mark.parametrize(
     ("method", "dt", "order"),
     [
-        ("semi_implicit_euler", 1e-3, 1),
+        pytest.param("semi_implicit_euler", 1e-3, 1, marks=pytest.mark.ci),
         pytest.param("explicit_euler", 1e-3, 1, marks=pytest.mark.nightly),
         ("rk4", 5e-3, 4),
         pytest.param("implicit_damping", 1e-3, 1, marks=pytest.mark.nightly),

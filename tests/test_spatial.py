@@ -194,6 +194,7 @@ def test_pose_exp_and_log(dtype):
     assert np.abs(log6(t) - s).max() < 100 * EPS[dtype]
 
 
+@pytest.mark.ci
 def test_pose_exp_of_a_translation_and_its_derivatives_at_zero():
     np.testing.assert_array_equal(se3.pose_exp(jnp.asarray([0, 0, 0, 1.0, 2, 3]))[:3, 3], [1, 2, 3])
     chart = lambda s: se3.pose_log(se3.pose_exp(s))

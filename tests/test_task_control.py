@@ -67,7 +67,6 @@ def test_operational_space_control_accelerates_the_frame_as_wanted(panda, tasks)
         assert int(got.status) == jaxdyn.TaskStatus.REGULAR and 1e-3 < float(got.conditioning) <= 1
 
 
-@pytest.mark.ci
 def test_the_spring_s_wrench_is_the_gradient_of_its_energy():
     rng = np.random.default_rng(0)
     k = stiffness()

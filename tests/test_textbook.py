@@ -94,6 +94,7 @@ def test_single_link_with_gear():
         textbook.single_link(mass=1.0, com_distance=1.0, link_inertia=0.5)
 
 
+@pytest.mark.ci
 def test_spherical_rrp():
     m1, m2, lc1, i1, i2, turret, gravity = 1.3, 0.6, 0.35, 0.04, 0.01, 0.07, 9.7
     chain = textbook.spherical_rrp(m1=m1, m2=m2, lc1=lc1, i1=i1, i2=i2, turret_inertia=turret, gravity=gravity)
@@ -185,6 +186,7 @@ def test_pendulum_of_n_links(n):
     near(compiled.frame_pose(chain, jnp.asarray(q))[2, 3], height)
 
 
+@pytest.mark.ci
 def test_pendulum_defaults_are_uniform_rods_and_point_masses_can_be_asked_for():
     rod = terms(textbook.pendulum(mass=2.0, length=0.6), [0.0], [0.0])[0]
     point = terms(textbook.pendulum(mass=2.0, length=0.6, com_distance=0.6, inertia=0.0), [0.0], [0.0])[0]
