@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxdyn import Log, LogError, check_log, make_chain, read_log
+from jaxdyn import Log, LogError, check_log, make_chain, read_log, read_log_chunks
 from jaxdyn.io.rows import find_bad_rows, segments
 
 N, JOINTS = 60, 2
@@ -239,6 +239,29 @@ def test_shapes_in_archives(tmp_path):
     assert "2 joints have positions, but 1 have tau" in complaint(path)
     np.savez(path, **{**motion(), "q": np.array(["a"] * N)})
     assert "column 'q' holds <U1, not numbers" in complaint(path)
+    np.savez(path, **{**motion(), "tau": motion()["tau"] > 0})
+    assert "column 'tau' holds bool, not numbers" in complaint(path)
+    for clock in (np.zeros(0), np.zeros(())):
+        np.savez(path, **{**motion(), "t": clock})
+        assert f"'t' has shape {clock.shape}: the log holds no samples" in complaint(path)
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_archives_with_flipped_bytes(tmp_path, save):
+    path, rng = tmp_path / "log.npz", np.random.default_rng(0)
+    save(path, **motion())
+    sound, refused = path.read_bytes(), 0
+    for place in rng.integers(0, len(sound), size=150):
+        changed = bytearray(sound)
+        changed[place] ^= 1 << rng.integers(8)
+        path.write_bytes(changed)
+        for read in (read_log, lambda p: list(read_log_chunks(p, rows=100))):
+            try:
+                read(path)
+            except LogError as error:
+                assert str(path) in str(error)
+                refused += 1
+    assert refused > 200
 
 
 def test_cells_that_are_not_numbers(write):
@@ -265,7 +288,27 @@ def test_nan_and_infinite(write, bad, shown):
 def test_short_lines(write):
     cells = rows_of(table())
     cells[30] = cells[30][:4]
-    assert "first at row 31 (line 32), column 'qd2' (not a number: '')" in complaint(write(cells))
+    assert "first at row 31 (line 32), column 't' (the row has 4 cells, not 7)" in complaint(write(cells))
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", " "])
+def test_rows_with_a_cell_too_many_are_refused(write, separator):
+    """Where the cell came in, nobody can know: what stands behind it belongs to the column before."""
+    cells = rows_of(table())
+    cells[12].insert(3, "0")
+    text = complaint(write(cells, separator=separator))
+    assert (
+        "1 of 60 rows cannot be used" in text
+        and "first at row 13 (line 14), column 't' (the row has 8 cells, not 7)" in text
+    )
+    log = read_log(write(cells, separator=separator), on_bad_rows="drop")
+    same(log, {name: np.delete(block, 12, axis=0) for name, block in motion().items()})
+    with pytest.raises(LogError, match=r"data row 13, column 't': the row has 8 cells, not 7"):
+        list(read_log_chunks(write(cells, separator=separator), rows=100))
+
+
+def test_separators_at_the_ends_of_rows_are_let_pass(write):
+    same(read_log(write([[*row, "", " "] for row in rows_of(table())])))
 
 
 def test_absurd_numbers_and_jumps(write):

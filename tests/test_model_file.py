@@ -1,5 +1,6 @@
 """Models as files: every kind of chain back to the bit, in another process too, and what is said of files that are no good."""
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -79,7 +80,7 @@ def test_in_another_process(tmp_path):
 def test_the_first_line_describes_the_model(tmp_path):
     save_model(random_chain(2), tmp_path / "model.eqx", about={"robot": "of the test"})
     header = json.loads((tmp_path / "model.eqx").read_bytes().partition(b"\n")[0])
-    assert (header["format"], header["version"], header["about"]) == ("jaxdyn model", 1, {"robot": "of the test"})
+    assert (header["format"], header["version"], header["about"]) == ("jaxdyn model", 2, {"robot": "of the test"})
     assert header["topology"]["joint_names"] == ["joint1", "joint2"]
     assert {"name": "inertia", "shape": [2, 10], "dtype": "float64"} in header["leaves"]
     assert model_about(tmp_path / "model.eqx").keys() == {"robot", "jaxdyn"}
@@ -103,6 +104,17 @@ def edited(path, change) -> None:
     path.write_bytes(json.dumps(header).encode() + b"\n" + rest)
 
 
+def signed(path, change) -> None:
+    """A changed first line of the first version, which has a checksum of the numbers alone."""
+
+    def both(header):
+        change(header)
+        numbers = path.read_bytes().partition(b"\n")[2]
+        header.update(version=1, sha256=hashlib.sha256(numbers).hexdigest())
+
+    edited(path, both)
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
@@ -117,12 +129,19 @@ def edited(path, change) -> None:
         (lambda p: p.write_bytes(p.read_bytes() + b"x"), "checksum"),
         (lambda p: p.write_bytes(p.read_bytes()[:-9] + b"\0" * 9), "checksum differs"),
         (
-            lambda p: edited(p, lambda h: h.update(version=2, jaxdyn="9.9")),
-            r"version 2 .*by jaxdyn 9.9, .*reads version 1",
+            lambda p: edited(p, lambda h: h.update(version=3, jaxdyn="9.9")),
+            r"version 3 .*by jaxdyn 9.9, .*reads version 2",
         ),
-        (lambda p: edited(p, lambda h: h.pop("topology")), "first line does not describe a model"),
-        (lambda p: edited(p, lambda h: h["leaves"].pop(0)), "first line does not describe a model"),
-        (lambda p: edited(p, lambda h: h["topology"].pop("parents")), "first line does not describe a model"),
+        (lambda p: edited(p, lambda h: h["topology"]["parents"].__setitem__(1, -1)), "checksum differs"),
+        (lambda p: edited(p, lambda h: h["leaves"][0].update(name="torque_offset")), "checksum differs"),
+        (lambda p: edited(p, lambda h: h.update(version=1)), "checksum differs"),
+        (lambda p: edited(p, lambda h: h.update(about={"robot": "another"})), "checksum differs"),
+        (lambda p: edited(p, lambda h: h.pop("sha256")), "checksum differs"),
+        (lambda p: edited(p, lambda h: h.pop("bytes")), "first line was cut off or changed"),
+        (lambda p: signed(p, lambda h: h.pop("topology")), "first line does not describe a model"),
+        (lambda p: signed(p, lambda h: h["leaves"].pop(0)), "first line does not describe a model"),
+        (lambda p: signed(p, lambda h: h["topology"].pop("parents")), "first line does not describe a model"),
+        (lambda p: signed(p, lambda h: h.update(leaves=3)), "first line does not describe a model"),
         (lambda p: p.unlink(), "there is no such file"),
         (lambda p: (p.unlink(), p.mkdir()), "give the model file inside it"),
     ],
@@ -134,6 +153,13 @@ def test_files_that_are_no_good(spoil, message, tmp_path):
     with pytest.raises(ModelError, match=message) as caught:
         load_model(path)
     assert str(path) in str(caught.value)
+
+
+def test_files_of_the_first_version_are_read(tmp_path):
+    path, chain = tmp_path / "model.eqx", random_chain(2)
+    save_model(chain, path)
+    signed(path, lambda h: None)
+    same(load_model(path), chain)
 
 
 def test_what_cannot_be_saved(tmp_path):

@@ -16,7 +16,7 @@ from users_programs.environment import environment as user_environment
 
 PACKAGE = ROOT / "jaxdyn"
 ROWS = (
-    *("errors", "spatial", "model", "io", "dynamics", "symbolic", "simulation", "trajectory", "control"),
+    *("version", "errors", "spatial", "model", "io", "dynamics", "symbolic", "simulation", "trajectory", "control"),
     *("parallel", "deployment", "identification", "report", "view", "commands", "cli"),
 )
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))

@@ -7,7 +7,10 @@ import html.parser
 import io
 import math
 import os
+import platform
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -29,6 +32,7 @@ from jaxdyn import (
 )
 from jaxdyn.io.urdf import load
 from jaxdyn.report import output
+from jaxdyn.report.files import write_output
 from jaxdyn.report.html import report_html
 from jaxdyn.report.markup import rounded, with_deviation
 from jaxdyn.report.output import FILES, check_writable
@@ -376,7 +380,7 @@ def test_files_moved_in_place_are_put_back_when_a_later_one_cannot_be(result, tm
 
     def fail(source, place):
         nonlocal count
-        if "draft" in f"{source}{place}" and ".part" not in f"{source}":
+        if ".results." in f"{source}{place}" and not f"{source}".endswith("part"):
             count += 1
             if count == at:
                 raise OSError(5, "Input/output error")
@@ -387,6 +391,21 @@ def test_files_moved_in_place_are_put_back_when_a_later_one_cannot_be(result, tm
         write_all(result, tmp_path)
     assert sorted(os.listdir(tmp_path)) == sorted(FILES)
     assert all((tmp_path / name).read_text() == f"old {name}" for name in FILES)
+
+
+def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_not(result, tmp_path, quick):
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    of = lambda pid, node: [f".results.{node}-{pid}.x1_part", f".report.html.{node}-{pid}.part"]
+    here = platform.node()
+    kept = [*of(os.getppid(), here), *of(dead.pid, "elsewhere"), ".report.html.part", "mine.part"]
+    for name in (*of(dead.pid, here), *of(dead.pid, "elsewhere.long-ago"), *kept):
+        (tmp_path / name).write_text("half")
+        if "long-ago" in name:
+            os.utime(tmp_path / name, (0, 0))
+    write_all(result, tmp_path)
+    write_output(tmp_path / "report.html", "whole")
+    assert set(os.listdir(tmp_path)) == {*kept, *(name for name in FILES if (tmp_path / name).exists())}
 
 
 def test_folders_that_cannot_be_written_are_refused_before_the_work(result, tmp_path, monkeypatch, quick):

@@ -1,6 +1,6 @@
 """Ahead-of-time export: a function of one robot as one file, for processes that have neither the robot's files nor its code."""
 
-import importlib.metadata
+import importlib
 import inspect
 import os
 from collections.abc import Callable, Sequence
@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from ..errors import DeploymentError
 from ..model.chain import Chain
+from ..version import version_of
 from .archive import write_archive
 from .trees import is_plain, plain, signature
 
@@ -86,7 +87,7 @@ def export_function(
         "batch": batch,
         "vjp_order": vjp_order,
         "calling_convention": exported.calling_convention_version,
-        "versions": {package: importlib.metadata.version(package) for package in ("jaxdyn", "jax", "jaxlib")},
+        "versions": {package: version_of(package) for package in ("jaxdyn", "jax", "jaxlib")},
     }
     write_archive(path, description, bytes(program))
 

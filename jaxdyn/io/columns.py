@@ -93,7 +93,10 @@ def find_columns(
 
 def blocks_of(path: pathlib.Path, kinds: dict[str, list[str]], arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """One (N, n) array a kind."""
-    samples = len(arrays[kinds["t"][0]])
+    time = arrays[kinds["t"][0]]
+    if time.ndim == 0 or not len(time):
+        raise LogError(f"{path}: {kinds['t'][0]!r} has shape {time.shape}: the log holds no samples")
+    samples = len(time)
     blocks: dict[str, np.ndarray] = {}
     for kind, names in kinds.items():
         for name in names:

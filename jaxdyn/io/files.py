@@ -1,6 +1,11 @@
 """Files read at once and written whole or not at all."""
 
+import glob
 import os
+import platform
+import re
+import shutil
+import time
 from pathlib import Path
 
 from ..errors import ModelError
@@ -30,7 +35,7 @@ def write_whole(path: str | os.PathLike[str], content: str | bytes) -> None:
         ModelError: the file cannot be written; what was there before is untouched.
     """
     target = Path(os.path.realpath(path))
-    draft = target.with_name(f".{target.name}.{os.getpid()}.part")
+    draft = target.with_name(f"{draft_prefix(target.name)}part")
     try:
         try:
             with open(draft, "wb") as file:
@@ -38,6 +43,7 @@ def write_whole(path: str | os.PathLike[str], content: str | bytes) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(draft, target)
+            remove_stale_drafts(target.parent, target.name)
         finally:
             draft.unlink(missing_ok=True)
     except OSError as error:
@@ -45,3 +51,36 @@ def write_whole(path: str | os.PathLike[str], content: str | bytes) -> None:
         raise ModelError(
             f"{os.fspath(path)}: cannot be written: {reason}; check the folder and its permissions"
         ) from None
+
+
+def draft_prefix(name: str) -> str:
+    """How the drafts of a file or folder begin that this process makes: by this, the next one sees who left it there."""
+    return f".{name}.{platform.node()}-{os.getpid()}."
+
+
+def remove_stale_drafts(folder: Path, name: str) -> None:
+    """Remove what processes left behind that were killed while they wrote: of this machine at once, else after a day."""
+    for path in folder.glob(f".{glob.escape(name)}.*part"):
+        made = re.fullmatch(re.escape(f".{name}.") + r"(.*)-(\d+)\.\w*part", path.name)
+        if made is None:
+            continue
+        here = made[1] == platform.node() and os.name == "posix"  # elsewhere signal 0 is not only a question
+        try:
+            if _runs(int(made[2])) if here else time.time() - path.stat().st_mtime < 86400:
+                continue
+        except OSError:
+            continue
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # somebody else's
+        return True
+    return True

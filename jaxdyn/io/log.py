@@ -287,7 +287,7 @@ def _row_range(path: pathlib.Path, rows: tuple[int, int] | None, count: int) -> 
 def _describe(reason: BadRows, place: Callable[[int], str], text: dict[tuple[int, str], str]) -> str:
     row = int(reason.rows[0])
     cell = text.get((row, reason.column))
-    value = f"{reason.value:.6g}" if cell is None else f"not a number: {cell!r}"
+    value = f"{reason.value:.6g}" if cell is None else cell
     return f"{len(reason.rows)} {reason.what}, first at {place(row)}, column {reason.column!r} ({value})"
 
 

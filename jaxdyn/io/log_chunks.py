@@ -117,13 +117,15 @@ def _text(path: pathlib.Path, rows: int) -> Generator[Part]:
                 break
         else:
             raise LogError(f"{path}: there is no data in the file")
+        at = 0
         while lines := list(itertools.islice(file_lines, rows)):
             table = text_table(path, "".join([*head, *lines]))
             arrays, bad = table.read(table.names)
             if bad:
-                row, column, cell = bad[0]
-                raise LogError(f"{path}: {cell!r} in column {column!r} is no number, in data row {row + 1} of a part")
+                row, column, what = bad[0]
+                raise LogError(f"{path}: data row {at + row + 1}, column {column!r}: {what}")
             yield table.names, arrays
+            at += len(arrays[table.names[0]])
 
 
 def _npz(path: pathlib.Path, rows: int) -> Generator[Part]:
@@ -139,7 +141,7 @@ def _npz(path: pathlib.Path, rows: int) -> Generator[Part]:
                     raise LogError(
                         f"{path}: {name!r} lies column by column: save numpy.ascontiguousarray({name}) instead"
                     )
-                if dtype.kind not in "fiub" or not shape:
+                if dtype.kind not in "fiu" or not shape:
                     raise LogError(f"{path}: array {name!r} of shape {shape} holds {dtype}, not columns of numbers")
                 shapes[name] = shape, dtype
             total = max(shape[0] for shape, _ in shapes.values())
@@ -151,9 +153,9 @@ def _npz(path: pathlib.Path, rows: int) -> Generator[Part]:
                     raw = members[name].read(max(count, 0) * width * dtype.itemsize)
                     arrays[name] = np.frombuffer(raw, dtype).reshape(-1, *shape[1:]).astype(np.float64)
                 yield tuple(arrays), arrays
-    except (zipfile.BadZipFile, OSError, ValueError) as error:
-        if isinstance(error, LogError):
-            raise
+    except LogError:
+        raise
+    except Exception as error:  # whatever zipfile, zlib and NumPy raise on damaged bytes
         raise LogError(f"{path}: this is not a NumPy archive that can be read: {error}") from error
 
 

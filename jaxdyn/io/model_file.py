@@ -7,7 +7,6 @@ version of the format, names and parents, and of every leaf its name, shape and 
 
 import dataclasses
 import hashlib
-import importlib.metadata
 import io
 import json
 import os
@@ -23,10 +22,11 @@ from numpy.typing import DTypeLike
 
 from ..errors import ModelError
 from ..model.chain import Chain, Coupling, Topology, Transmission
+from ..version import version_of
 from .files import read_bytes, write_whole
 
 FORMAT = "jaxdyn model"
-VERSION = 1
+VERSION = 2  # 1, which is read too, had a checksum of the numbers alone
 _PARTS = {"transmission": Transmission, "coupling": Coupling}
 _TYPES = ("float32", "float64", "float16")
 
@@ -53,13 +53,13 @@ def save_model(chain: Chain, path: str | os.PathLike[str], about: Mapping[str, s
     header = {
         "format": FORMAT,
         "version": VERSION,
-        "jaxdyn": importlib.metadata.version("jaxdyn"),
+        "jaxdyn": version_of(),
         "about": dict(about or {}),
         "topology": dataclasses.asdict(chain.topology),
         "leaves": [{"name": k, "shape": list(a.shape), "dtype": str(a.dtype)} for k, a in leaves.items()],
         "bytes": len(content),
-        "sha256": hashlib.sha256(content).hexdigest(),
     }
+    header["sha256"] = _checksum(header, content)
     write_whole(path, json.dumps(header).encode() + b"\n" + content)
 
 
@@ -77,7 +77,9 @@ def load_model(path: str | os.PathLike[str], *, dtype: DTypeLike | None = None) 
     header, content = _parts_of(path, name)
     try:
         return _chain(header, io.BytesIO(content), name, dtype)
-    except (KeyError, TypeError, AttributeError):
+    except ModelError:
+        raise
+    except Exception:  # whatever JSON of another form leads to
         raise ModelError(f"{name}: the first line does not describe a model: it was changed by hand") from None
 
 
@@ -151,7 +153,7 @@ def _parts_of(path: str | os.PathLike[str], name: str) -> tuple[dict[str, Any], 
     line, _, content = raw.partition(b"\n")
     try:
         header = json.loads(line)
-        known = header["format"] == FORMAT
+        known = header["format"] == FORMAT and isinstance(header["bytes"], int)
     except (ValueError, KeyError, TypeError):
         known, header = False, {}
     if not known:
@@ -159,24 +161,31 @@ def _parts_of(path: str | os.PathLike[str], name: str) -> tuple[dict[str, Any], 
             f"{name}: this is not a model written by save_model, or its first line was cut off or changed; URDF and MJCF files "
             "are read by load, exported functions by load_exported"
         )
-    if header.get("version") != VERSION:
+    if header.get("version") not in (1, VERSION):
         raise ModelError(
             f"{name}: the file has version {header.get('version')} of the format, written by jaxdyn {header.get('jaxdyn')}, "
-            f"and this jaxdyn {importlib.metadata.version('jaxdyn')} reads version {VERSION}: use the jaxdyn that wrote it, or "
+            f"and this jaxdyn {version_of()} reads version {VERSION}: use the jaxdyn that wrote it, or "
             "write the model anew"
         )
-    expected = int(header["bytes"])
+    expected = header["bytes"]
     if len(content) < expected:
         raise ModelError(
             f"{name}: the file was cut off: {len(content)} of {expected} bytes of numbers are there; copy it again, or write "
             "it anew with save_model"
         )
-    if len(content) > expected or hashlib.sha256(content).hexdigest() != header["sha256"]:
+    if len(content) > expected or _checksum(header, content) != header.get("sha256"):
         raise ModelError(
-            f"{name}: the numbers are not those that were written (their checksum differs): the file was changed or damaged; "
-            "copy it again (as binary), or write it anew with save_model"
+            f"{name}: this is not what was written (its checksum differs): the file was changed or damaged; copy it again (as "
+            "binary), or write it anew with save_model"
         )
     return header, content
+
+
+def _checksum(header: Mapping[str, Any], content: bytes) -> str:
+    """Of the numbers and of all that the first line says."""
+    said = {key: value for key, value in header.items() if key != "sha256"}
+    text = json.dumps(said, sort_keys=True).encode() if header["version"] > 1 else b""
+    return hashlib.sha256(text + content).hexdigest()
 
 
 def _topology(fields: Mapping[str, Any]) -> Topology:

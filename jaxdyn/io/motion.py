@@ -76,8 +76,8 @@ def read_motion(path: str | os.PathLike[str], chain: Chain) -> Motion:
         )
     arrays, bad = table.read([*time, *positions, *torques])
     if bad:
-        row, column, text = bad[0]
-        raise LogError(f"{path}: {table.line(row)}, column {column!r} holds {text!r}, which is no number")
+        row, column, what = bad[0]
+        raise LogError(f"{path}: {table.line(row)}, column {column!r}: {what}")
     t = arrays[time[0]].reshape(-1)
     q = _block(path, arrays, positions, len(t), chain.nq, "positions")
     tau = _block(path, arrays, torques, len(t), chain.nv, "torques") if torques else None

@@ -1,5 +1,6 @@
 """Tables of numbers on disk: text with a header line, NumPy archives and Parquet, all seen as named columns."""
 
+import contextlib
 import dataclasses
 import pathlib
 import re
@@ -12,7 +13,7 @@ from ..errors import LogError
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
 SUFFIXES = (*TEXT_SUFFIXES, ".npz", ".parquet")
 
-BadCell = tuple[int, str, str]  # row counted from 0, column, the text that stands there
+BadCell = tuple[int, str, str]  # row counted from 0, column, what is wrong there
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -21,7 +22,7 @@ class Table:
 
     Attributes:
         names: the columns, in file order.
-        read: takes names, gives their arrays (N,) or (N, k) and the cells that are not numbers, which read as NaN.
+        read: takes names, gives their arrays (N,) or (N, k) and the cells that cannot be used, which read as NaN.
         line: takes a row counted from 0, gives where it stands in the file, for messages: "row 12 (line 13)".
         notes: what was noticed on opening.
         kinds: which columns are the time, the positions and so on, in joint order, where that is known without their names.
@@ -143,52 +144,73 @@ def text_table(path: pathlib.Path, text: str, form: TextForm = TextForm()) -> Ta
 
     def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:
         columns = [names.index(name) for name in wanted]
-        try:
-            values = np.loadtxt(body, delimiter=delimiter, usecols=columns, ndmin=2, comments="#")
-            bad: list[BadCell] = []
-        except ValueError:
-            values, bad = _read_slowly(body, delimiter, columns, wanted)
+        values, bad = None, _wrong_widths(body, delimiter, len(names), wanted)
+        if not bad:
+            with contextlib.suppress(ValueError):
+                values = np.loadtxt(body, delimiter=delimiter, usecols=columns, ndmin=2, comments="#")
+        if values is None:
+            values, cells = _read_slowly(body, delimiter, columns, wanted, {row for row, _, _ in bad})
+            bad += cells
         return {name: values[:, k] for k, name in enumerate(wanted)}, bad
 
     return Table(tuple(names), read, lambda row: f"row {row + 1} (line {filled[row] + 1})", notes)
 
 
+def _wrong_widths(body: list[str], delimiter: str | None, width: int, wanted: Sequence[str]) -> list[BadCell]:
+    """Rows with more cells than there are columns, or fewer: which cell is missing or too many, nobody can know.
+
+    Empty cells at the end of a row, behind the last column, are let pass.
+    """
+    bad = []
+    for row, line in enumerate(body):
+        text = line.partition("#")[0] if "#" in line else line
+        count = len(text.split()) if delimiter is None else text.count(delimiter) + 1
+        if count == width or (count > width and not any(_cells(text, delimiter)[width:])):
+            continue
+        bad += [(row, name, f"the row has {count} cells, not {width}") for name in wanted]
+    return bad
+
+
 def _read_slowly(
-    body: list[str], delimiter: str | None, columns: list[int], names: Sequence[str]
+    body: list[str], delimiter: str | None, columns: list[int], names: Sequence[str], left_out: set[int]
 ) -> tuple[np.ndarray, list[BadCell]]:
     """Cell by cell, so that each cell that is no number can be named."""
     values = np.full((len(body), len(columns)), np.nan)
     bad: list[BadCell] = []
     for row, line in enumerate(body):
-        cells = _cells(line.split("#")[0], delimiter)
+        if row in left_out:
+            continue
+        cells = _cells(line.partition("#")[0], delimiter)
         for k, column in enumerate(columns):
-            cell = cells[column] if column < len(cells) else ""
-            if _is_number(cell):
-                values[row, k] = float(cell)
+            if _is_number(cells[column]):
+                values[row, k] = float(cells[column])
             else:
-                bad.append((row, names[k], cell))
+                bad.append((row, names[k], f"not a number: {cells[column]!r}"))
     return values, bad
 
 
 def _numeric(path: pathlib.Path, name: str, array: np.ndarray) -> np.ndarray:
-    if array.dtype.kind not in "fiub":
+    if array.dtype.kind not in "fiu":
         raise LogError(f"{path}: column {name!r} holds {array.dtype}, not numbers")
     return array.astype(np.float64)
 
 
 def _open_npz(path: pathlib.Path) -> Table:
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             names = tuple(archive.files)
     except Exception as error:
         raise LogError(f"{path}: this is not a NumPy archive that can be read: {error}") from error
 
     def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:
-        with np.load(path, allow_pickle=False) as archive:
-            try:
-                arrays = {name: archive[name] for name in wanted}
-            except ValueError as error:
-                raise LogError(f"{path}: an array is not of plain numbers (pickled objects are not read)") from error
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+            arrays = {}
+            for name in wanted:
+                try:
+                    arrays[name] = archive[name]
+                except Exception as error:  # whatever zipfile, zlib and NumPy raise on damaged bytes
+                    why = "objects are not read, only numbers" if "pickle" in str(error) else f"it is damaged: {error}"
+                    raise LogError(f"{path}: array {name!r} cannot be read: {why}") from error
         return {name: _numeric(path, name, array) for name, array in arrays.items()}, []
 
     return Table(names, read, _row)
@@ -205,11 +227,14 @@ def _open_parquet(path: pathlib.Path) -> Table:
         ) from error
     try:
         names = tuple(parquet.read_schema(path).names)
-    except (arrow.ArrowInvalid, OSError) as error:
+    except (arrow.ArrowException, OSError) as error:
         raise LogError(f"{path}: this is not a Parquet file that can be read: {error}") from error
 
     def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:
-        table = parquet.read_table(path, columns=list(wanted))
+        try:
+            table = parquet.read_table(path, columns=list(wanted))
+        except (arrow.ArrowException, OSError) as error:
+            raise LogError(f"{path}: the file is damaged: {error}") from error
         arrays = {}
         for name in wanted:
             column = table.column(name).combine_chunks()

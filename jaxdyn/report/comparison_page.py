@@ -9,8 +9,9 @@ import numpy as np
 
 from ..identification.comparison import Comparison
 from ..identification.validation import MOVING
+from ..version import version_of
 from .files import write_output
-from .html import page, page_head, version
+from .html import page, page_head
 from .markup import element, escaped, items, rounded, table
 from .plots import over_time
 from .positions import position_units
@@ -132,7 +133,7 @@ def comparison_html(
             for r in comparison.runs
         ),
         ("Date", date.strftime("%Y-%m-%d %H:%M %Z").strip()),
-        ("Made by", f"jaxdyn {version()}"),
+        ("Made by", f"jaxdyn {version_of()}"),
     ]
     sections = (
         page_head("Two models on a log", title, facts),

@@ -1,12 +1,12 @@
 """The report: one HTML file, pictures included, that needs nothing else and can be read on screen and on paper."""
 
 import datetime
-import importlib.metadata
 import importlib.resources
 import os
 from collections.abc import Sequence
 
 from ..identification.identify import Evaluation, Identification
+from ..version import version_of
 from .bodies import bodies_section
 from .excitation_section import excitation_section
 from .files import write_output
@@ -144,7 +144,7 @@ def _facts(result: Identification, date: datetime.datetime) -> list[tuple[str, s
         ("Identified", f"{', '.join(('ten parameters a link', *result.columns.drive_terms))}"),
         *((k, v) for k, v in [("Delays", _delays(result))] if v),
         ("Date", date.strftime("%Y-%m-%d %H:%M %Z").strip()),
-        ("Made by", f"jaxdyn {version()}"),
+        ("Made by", f"jaxdyn {version_of()}"),
     ]
 
 
@@ -153,14 +153,6 @@ def _delays(result: Identification) -> str:
         return ""
     listed = ", ".join(f"{1e3 * d:.3g}" for d in result.delay)
     return f"torques taken {listed} ms later than logged, joint by joint"
-
-
-def version() -> str:
-    """Of this library, as installed."""
-    try:
-        return importlib.metadata.version("jaxdyn")
-    except importlib.metadata.PackageNotFoundError:
-        return "(not installed)"
 
 
 def _described(evaluation: Evaluation) -> str:

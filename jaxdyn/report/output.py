@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import ModelError, OutputError
 from ..identification.identify import Identification
+from ..io.files import draft_prefix, remove_stale_drafts
 from ..io.mjcf_write import write_mjcf
 from ..io.model_file import save_model
 from ..io.urdf_update import update_urdf
@@ -80,7 +81,7 @@ def write_all(
     made, draft = _missing(target), None
     try:
         target.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=target))
+        draft = Path(tempfile.mkdtemp(prefix=draft_prefix("results"), suffix="part", dir=target))
         write_parameters(result, draft / "parameters.csv")
         loaded = {"lock": lock, "tip": tip, "floating_base": floating_base, "ignore_mimic": ignore_mimic}
         notes = [_write_urdf(result, draft / "identified.urdf", source_urdf, loaded)]
@@ -110,6 +111,7 @@ def write_all(
             raise OutputError(str(error).replace(str(draft), str(target))) from None
         raise
     shutil.rmtree(draft, ignore_errors=True)
+    remove_stale_drafts(target, "results")
     return {name: target / name for name in names}
 
 

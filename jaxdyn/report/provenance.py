@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import importlib.metadata
 import os
 import platform
 import shlex
@@ -10,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ..errors import OutputError
+from ..version import version_of
 from .markup import element, escaped, table
 
 _PACKAGES = ("jaxdyn", "jax", "jaxlib", "equinox", "numpy", "scipy")
@@ -64,17 +64,11 @@ def collect_provenance(
 
 def versions() -> tuple[tuple[str, str], ...]:
     """Names and versions of what computes, and the platform."""
-    found = []
-    for name in _PACKAGES:
-        try:
-            found.append((name, importlib.metadata.version(name)))
-        except importlib.metadata.PackageNotFoundError:
-            found.append((name, "not installed"))
     import jax
 
     device = jax.devices()[0]
     return (
-        *found,
+        *((name, version_of(name)) for name in _PACKAGES),
         ("python", platform.python_version()),
         ("platform", f"{platform.system()} {platform.machine()}, {device.platform}: {device.device_kind}"),
     )
