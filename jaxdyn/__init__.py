@@ -200,6 +200,7 @@ from .errors import (
     JaxdynError as JaxdynError,
     LogError as LogError,
     ModelError as ModelError,
+    ModelWarning as ModelWarning,
     OutputError as OutputError,
     TrajectoryError as TrajectoryError,
 )

@@ -2,11 +2,13 @@
 
 import argparse
 import sys
+import warnings
 from collections.abc import Sequence
+from typing import Any
 
 from .commands import compare, excite, identify, payload, view
 from .commands.arguments import BAD_INPUT, INTERRUPTED
-from .errors import JaxdynError
+from .errors import JaxdynError, ModelWarning
 
 COMMANDS = (identify, payload, excite, compare, view)
 
@@ -36,17 +38,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     options.arguments = sys.argv[1:] if arguments is None else list(arguments)  # for the record
+    show = warnings.showwarning
+
+    def note(message: Warning | str, category: type[Warning], *place: Any) -> None:
+        if issubclass(category, ModelWarning):
+            print(f"jaxdyn: note: {_in_options(message)}", file=sys.stderr)
+        else:
+            show(message, category, *place)
+
     try:
-        return options.run(options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", ModelWarning)
+            warnings.showwarning = note
+            return options.run(options)
     except JaxdynError as error:
-        message = str(error)
-        for argument, option in _OPTIONS.items():
-            message = message.replace(argument, option)
-        print(f"jaxdyn: error: {message}", file=sys.stderr)
+        print(f"jaxdyn: error: {_in_options(error)}", file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt:
         print("jaxdyn: interrupted; nothing was written", file=sys.stderr)
         return INTERRUPTED
+
+
+def _in_options(message: object) -> str:
+    """A message of the library with its arguments as options."""
+    text = str(message)
+    for argument, option in _OPTIONS.items():
+        text = text.replace(argument, option)
+    return text
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,8 +1,26 @@
 """The errors jaxdyn raises, all of them `ValueError`s: what is wrong, where it is, and what to do about it."""
 
+import re
+
+_MOST = 200  # characters of what the user gave, in a row
+_LONGEST = 4000
+
 
 class JaxdynError(ValueError):
-    """Base class of every error that jaxdyn raises on bad input."""
+    """Base class of every error that jaxdyn raises on bad input; what it quotes of the input is cut after 200 characters."""
+
+    def __init__(self, message: str = ""):
+        super().__init__(shortened(message))
+
+
+def shortened(message: str) -> str:
+    """A message without what nobody reads: the rest of quotations and words of more than 200 characters, and of long lists."""
+    message = re.sub(rf"('[^'\n]{{{_MOST}}}|\S{{{_MOST}}})(?:[^'\n]{{40,}}(?=')|\S{{40,}})", r"\1...", message)
+    return message if len(message) <= _LONGEST else f"{message[: _LONGEST - 300]} ... {message[-250:]}"
+
+
+class ModelWarning(UserWarning):
+    """A robot description that was read although something in it is not as it should be: what, and what was made of it."""
 
 
 class ModelError(JaxdynError):

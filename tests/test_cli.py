@@ -34,6 +34,8 @@ ARM = f"""<robot name="arm">
     <axis xyz="0 1 0"/><limit lower="0" upper="0.04" velocity="1" effort="9"/></joint>
 </robot>
 """
+BASE = """<link name="base"><inertial><mass value="-1"/>
+    <inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/></inertial></link>"""
 HEADER = "t,q1,q2,tau1,tau2"
 
 
@@ -216,6 +218,19 @@ def test_bad_models_are_refused(text, pattern, files, tmp_path, capsys):
     line = arguments(files, tmp_path / "out", "--validate", files / "other.csv")
     line[line.index("--model") + 1] = str(tmp_path / "bad.urdf")
     refused(line, capsys, tmp_path, pattern)
+
+
+def test_what_is_odd_in_a_model_is_a_note(tmp_path, capsys):
+    (tmp_path / "odd.urdf").write_text(ARM.replace('<link name="base"/>', BASE))
+    assert (
+        main(
+            ["identify", "--model", str(tmp_path / "odd.urdf"), "--log", str(tmp_path / "none.csv"), "--lock", "grip=0"]
+        )
+        == 1
+    )
+    note, error = capsys.readouterr().err.splitlines()
+    assert note == f"jaxdyn: note: {tmp_path}/odd.urdf: impossible inertias that count nowhere: of 'base'"
+    assert error.startswith("jaxdyn: error: ")
 
 
 def changed(rows, column, value):

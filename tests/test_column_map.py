@@ -166,6 +166,8 @@ def test_cells_are_still_checked(write):
         (("[i]", "[tau]"), r"line 23, \[tau\], gains: unknown key"),
         ((MAP[MAP.index("[i]") :], ""), r"map.toml: \[tau\] or \[i\] is missing"),
         (("[i]", '[tau]\ncolumn = "State"\n[i]'), r"line 22, \[i\]: give \[tau\] or \[i\], not both"),
+        (('unit = "rpm"', "unit = {}"), r"line 18, \[qd\], unit: {} is unknown"),
+        (("skip_lines = 2", "deep = " + 50000 * "["), r"map.toml: the column map is not TOML"),
         (("skip_lines = 2", "joints = [1, 2]"), r"line 4, joints: \[1, 2\] is not a list of joint names"),
     ],
 )
@@ -180,6 +182,8 @@ def test_the_map_itself(tmp_path, write):
     path, _ = write()
     with pytest.raises(LogError, match=r"none.toml: the column map cannot be read: No such file"):
         read_log(path, columns=tmp_path / "none.toml")
+    with pytest.raises(LogError, match=r"the column map is not TOML: .*null"):
+        read_log(path, columns="a\0b")
     path, columns = write(header="Stamp;V0;V1;Strom2;Strom1;A2;A2;State")
     with pytest.raises(LogError, match=r"\[q\], columns: 'A1' is not a column"):
         read_log(path, columns=columns)

@@ -1,7 +1,6 @@
 """Reading logs: three formats, every complaint with its place, and what is noted."""
 
 import sys
-import time
 
 import jax.numpy as jnp
 import numpy as np
@@ -490,9 +489,7 @@ REAL = {
 @pytest.mark.parametrize("name", REAL)
 def test_real_logs_read_and_pass(shared_data, name):
     joints, count, gains = REAL[name]
-    start = time.perf_counter()
     log = read_log(shared_data / name, joints, gains=gains)
-    assert time.perf_counter() - start < 2.0
     assert len(log) == count and np.isfinite(log.q).all() and (np.diff(log.t) > 0).all()
     if name.startswith("tx40"):
         assert "joint 1 looks like degrees" in refusal(log)

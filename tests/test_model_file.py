@@ -162,6 +162,12 @@ def test_files_of_the_first_version_are_read(tmp_path):
     same(load_model(path), chain)
 
 
+def test_paths_with_a_null_character(tmp_path):
+    for call in (load_model, lambda path: save_model(random_chain(2), path), jaxdyn.load):
+        with pytest.raises(ModelError, match="null"):
+            call(f"{tmp_path}/a\0b")
+
+
 def test_what_cannot_be_saved(tmp_path):
     chain = random_chain(2)
     with pytest.raises(ModelError, match="inertia is being traced by JAX"):

@@ -21,6 +21,7 @@ def tiers() -> dict[str, str]:
     found = {"default": marked(options)}
     for script in ("run", "nightly"):
         commands = re.findall(r"pytest (-m .*?)(?:\)|$)", (ROOT / ".ci" / script).read_text(), re.MULTILINE)
+        commands = [command for command in commands if "${" not in command]  # a few files once more
         assert len(commands) == 1, f".ci/{script} runs {commands}"
         found[script] = marked(commands[0])
     return found

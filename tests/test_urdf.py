@@ -1,5 +1,6 @@
 """URDF files: fusing against Pinocchio, chains cut out of trees, round trips, and every way a file can be wrong."""
 
+import warnings
 from pathlib import Path
 
 import equinox as eqx
@@ -9,8 +10,18 @@ import numpy as np
 import pytest
 
 from data_paths import SHARED_DATA
-from jaxdyn import Chain, ModelError, make_chain, save_urdf, to_urdf, update_urdf, with_inertial_parameters
-from jaxdyn.io.urdf import load, loads
+from jaxdyn import (
+    Chain,
+    ModelError,
+    ModelWarning,
+    load,
+    loads,
+    make_chain,
+    save_urdf,
+    to_urdf,
+    update_urdf,
+    with_inertial_parameters,
+)
 
 pin = pytest.importorskip("pinocchio")
 
@@ -328,12 +339,17 @@ BAD = {
     "itself": (joints("aa"), "loop: a <- a"),
     "loop apart": (joints("ab", "cd", "dc"), "loop: c <- d <- c"),
     "apart": (joints("ab", "cd"), "the links 'a', 'c' have no parent"),
-    "nothing moves": (robot(kind="fixed"), "no joint moves"),
+    "nothing moves": (robot(kind="fixed"), "no joint moves; .* moves freely with floating_base=True"),
+    "xacro argument": (
+        robot('<origin xyz="$(optenv X) 0 0"/>'),
+        "run xacro on the file first: xacro FILE > robot.urdf",
+    ),
+    "endless text": (robot('<origin xyz="' + 100_000 * "x" + ' 0 0"/>'), r"^.{0,700}$"),
+    "endless name": (robot(kind=100_000 * "x"), r"^.{0,700}$"),
     "no limit": (robot(limit=""), "joint 'j': a revolute joint needs <limit"),
     "no limit, sliding": (robot(kind="prismatic", limit=""), "joint 'j': a prismatic joint needs <limit"),
     "no effort": (robot(limit='<limit velocity="1"/>'), "joint 'j': <limit> needs the attribute effort"),
     "no velocity": (robot(limit='<limit effort="1"/>'), "joint 'j': <limit> needs the attribute velocity"),
-    "limits swapped": (robot(limit=LIMIT.replace("-1", "2")), "lower limit 2 is above its upper limit 1"),
     "negative effort": (robot(limit=LIMIT.replace('effort="1', 'effort="-1')), "-1 is negative"),
     "zero axis": (robot('\n<axis xyz="0 0 0"/>'), r"<text>:4: joint 'j': its axis is zero"),
     "empty axis": (robot("<axis/>"), "joint 'j': <axis> needs the attribute xyz"),
@@ -357,6 +373,7 @@ BAD = {
     ),
     "zero mass": (body('<mass value="0"/>' + INERTIA), "link 'b': mass 0 kg is not positive"),
     "negative mass": (body('<mass value="-2"/>' + INERTIA), "link 'b': mass -2 kg is not positive"),
+    "more than any body": (body('<mass value="1e300"/>' + INERTIA), "link 'b': 1e\\+300 is no number that a body has"),
     "triangle": (
         body('<mass value="1"/>' + INERTIA.replace('izz="1"', 'izz="3"')),
         r":3: link 'b': .* triangle inequality",
@@ -376,6 +393,100 @@ def test_bad_files(text, message, tmp_path):
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ModelError, match=r"bad\.urdf"):
         load(path)
+
+
+BODY = '<link name="{0}"><inertial><mass value="{1}"/>' + INERTIA + "</inertial></link>"
+SLENDER = INERTIA.replace('izz="1"', 'izz="2.08"')  # 1 + 1 < 2.08, by 3.8 %
+ODD = {  # the text, the options, what the warning says and what it does not
+    "a rounded inertia": (
+        body('<mass value="1"/>' + SLENDER),
+        {},
+        "taken as they are: link 'b': its principal moments",
+        "a'",
+    ),
+    "impossible at the base": (
+        robot(links=BODY.format("a", -1) + '<link name="b"/>'),
+        {},
+        "impossible inertias that count nowhere: of 'a'$",
+        "taken",
+    ),
+    "no mass at the base": (
+        robot(links=BODY.format("a", 0) + '<link name="b"/>'),
+        {},
+        "count nowhere: of 'a'$",
+        "taken",
+    ),
+    "no mass on a fixed joint": (
+        robot(links='<link name="a"/>' + BODY.format("b", 1) + BODY.format("c", 0)).replace(
+            "</robot>", '<joint name="f" type="fixed"><parent link="b"/><child link="c"/></joint></robot>'
+        ),
+        {},
+        "taken as they are: link 'c' has an inertia, but no mass$",
+        "'b'",
+    ),
+    "impossible, but fused to more": (
+        robot(links='<link name="a"/>' + BODY.format("b", 3) + BODY.format("c", -1)).replace(
+            "</robot>", '<joint name="f" type="fixed"><parent link="b"/><child link="c"/></joint></robot>'
+        ),
+        {},
+        "taken as they are: link 'c': mass -1 kg is not positive$",
+        "'b'",
+    ),
+    "impossible beside the tip": (
+        joints("ab", "ac").replace('<link name="c"/>', BODY.format("c", -1)),
+        {"tip": "b"},
+        "count nowhere: of 'c'$",
+        "taken",
+    ),
+    "limits swapped": (
+        robot(limit=LIMIT.replace("-1", "2")),
+        {},
+        "joint 'j': its lower limit 2 is above its upper limit 1; neither counts$",
+        "inertia",
+    ),
+    "two axes": (
+        robot('<axis xyz="0 0 1"/><axis xyz="0 1 0"/>'),
+        {},
+        "joint 'j' has 2 <axis>; the first counts$",
+        "inertia",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "options", "said", "unsaid"), ODD.values(), ids=ODD)
+def test_odd_files_are_read_with_one_warning(text, options, said, unsaid, tmp_path):
+    (tmp_path / "odd.urdf").write_text(text)
+    with pytest.warns(ModelWarning, match=said) as caught:
+        chain = load(tmp_path / "odd.urdf", **options)
+    assert len(caught) == 1 and str(caught[0].message).startswith(f"{tmp_path / 'odd.urdf'}: ")
+    assert unsaid not in str(caught[0].message).partition("odd.urdf")[2] and caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert_same(loads(to_urdf(chain, allow_nonphysical=True), allow_nonphysical=True), chain)
+
+
+def test_odd_numbers_are_what_they_are_said_to_be():
+    with pytest.warns(ModelWarning):
+        swapped, twice = loads(ODD["limits swapped"][0]), loads(ODD["two axes"][0])
+    np.testing.assert_array_equal(swapped.position_limits, [[-np.inf, np.inf]])
+    np.testing.assert_array_equal(twice.screw, [[0, 0, 1, 0, 0, 0]])
+    with pytest.warns(ModelWarning):
+        fused = loads(ODD["no mass on a fixed joint"][0])
+    np.testing.assert_array_equal(fused.inertia[0], [1, 0, 0, 0, 2, 0, 2, 0, 0, 2])
+
+
+def test_more_than_slightly_wrong_is_refused():
+    text = body('<mass value="1"/>' + INERTIA.replace('izz="1"', 'izz="2.11"'))  # by 5.2 %
+    with pytest.raises(ModelError, match=r":3: link 'b': .* triangle inequality .* or pass allow_nonphysical=True"):
+        loads(text)
+
+
+def test_blank_lines_above_the_declaration():
+    head = '\n\n <?xml version="1.0"?>\n'
+    for text in (head + robot(), (head + robot()).encode()):
+        assert loads(text).joint_names == ("j",)
+    with pytest.raises(ModelError, match="<text>:6: joint 'j': joint type"):
+        loads(head + robot(kind="hinge"))
 
 
 def test_the_good_one_among_the_bad():

@@ -12,8 +12,8 @@ from ..model.configuration import difference, integrate, layout
 from ..model.constraint import Constraints, coordinate_columns
 from .constrained import factorise, solve
 from .constraint import constraint_jacobian, constraint_residual
-from .lowering import sparse_jvp
 from .pseudo_inverse import pseudo_inverse, rank_tolerance
+from .tangents import sparse_jvp
 
 
 class Projection(NamedTuple):

@@ -12,9 +12,9 @@ from ..model.chain import Chain
 from ..model.constraint import Constraints, coordinate_columns
 from .constraint import constraint_jacobian, constraint_target, constraint_terms
 from .inverse import bias_force, inverse_dynamics
-from .lowering import sparse_jvp
 from .mass_matrix import crba
 from .pseudo_inverse import pseudo_inverse, rank_tolerance
+from .tangents import sparse_jvp
 
 Stabilisation = tuple[float | Array, float | Array]
 

@@ -8,8 +8,8 @@ from ..model.chain import Chain
 from .articulated import articulated_body
 from .coordinates import base_gravity, place, rate_terms
 from .inverse import bias_force, inverse_dynamics
-from .lowering import sparse_jvp
 from .mass_matrix_inverse import mass_matrix_solve
+from .tangents import sparse_jvp
 from .wrench import link_wrenches
 
 

@@ -26,7 +26,10 @@ from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 from jax.experimental.xla_metadata import set_xla_metadata
 from jax.interpreters import partial_eval
+from jax.sharding import PartitionSpec, auto_axes
 from jaxtyping import Array
+
+from .tangents import batch_first, sparse_jvp
 
 Size = Callable[[Any], int]
 Count = Any  # of states: an int, or a size that `jax.export` leaves open
@@ -102,7 +105,7 @@ def by_batch(
                 constant = [None if t else SymbolicZero(jax.typeof(x)) for t, x in zip(traced, leaves, strict=True)]
                 filled = _refill(structure, leaves, traced, primals), _refill(structure, constant, traced, tangents)
                 out, tangent = jvp(*filled)
-            return jax.tree.map(_batch_first, out), tangent
+            return jax.tree.map(batch_first, out), tangent
 
         differentiable.defjvp(rule, symbolic_zeros=True)
         return differentiable(*(leaf for leaf, t in zip(leaves, traced, strict=True) if t))
@@ -165,12 +168,18 @@ def _over_lanes(
     call: Callable, mapped: tuple[bool, ...], count: Count, width: int, within: bool, variables: tuple
 ) -> Any:
     """All states at once, as lanes; on the CPU chunk by chunk. The kernel turns arrays over itself, or gets them so."""
+    spec = _sharding_of_rows(variables, mapped)
+    if spec is not None:
+        untyped = lambda *variables: _over_lanes(call, mapped, count, width, within, variables)
+        return auto_axes(untyped, out_sharding=PartitionSpec(spec))(*variables)
 
     def everything(*variables, wrapped=lambda function: function):
         """States come along the first axis and go along it; in between they are lanes."""
-        states = next(len(x) for x, m in zip(variables, mapped, strict=True) if m)
+        states = _rows(variables, mapped)
         moved = [jnp.moveaxis(x, 0, -1) if m else x for x, m in zip(variables, mapped, strict=True)]
         return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), wrapped(_inside(call, (states,)))(*moved))
+
+    first, last = ([axis if m else None for m in mapped] for axis in (0, -1))
 
     # a batch that automatic partitioning splits stays split, since every chunk has a part of it from each device
     parts = min(jax.local_device_count("cpu"), 8)
@@ -180,7 +189,8 @@ def _over_lanes(
     if lanes < 1 or parts * lanes < 2:
         return everything(*variables)
     lanes -= lanes % 8 if lanes > 8 else 0
-    kernel = _kernel(everything) if within else functools.partial(everything, wrapped=_kernel)
+    inner = functools.partial(_kernel, lanes=last)
+    kernel = _kernel(everything, first) if within else functools.partial(everything, wrapped=inner)
     blocks = -(-count // (parts * lanes))
 
     def chunks(*variables):
@@ -189,6 +199,19 @@ def _over_lanes(
         return _in_turn(kernel, variables, mapped, count, (parts, blocks, lanes))
 
     return _by_platform(chunks, everything, variables)
+
+
+def _rows(variables: Sequence[Array], mapped: Sequence[bool]) -> Count:
+    return next(len(x) for x, m in zip(variables, mapped, strict=True) if m)
+
+
+def _sharding_of_rows(variables: tuple, mapped: tuple[bool, ...]) -> Any:
+    """The axes of a mesh that divide the rows, where types say so (`AxisType.Explicit`); else None.
+
+    The partitioner then divides the chunks as on a mesh whose axes are automatic, where no type says anything.
+    """
+    specs = [jax.typeof(x).sharding.spec for x, m in zip(variables, mapped, strict=True) if m]
+    return next((spec[0] for spec in specs if spec and spec[0] is not None), None)
 
 
 def loop_by_batch(step: Callable, carry: Any, constants: Any, xs: Any, width: int, reverse: bool = False) -> Any:
@@ -329,8 +352,12 @@ def _by_platform(cpu: Callable, default: Callable, variables: tuple) -> Any:
     return jax.lax.platform_dependent(*variables, cpu=cpu, default=default)
 
 
-def _kernel(function: Callable) -> Callable:
-    """The function as one kernel of the CPU: a call that XLA neither inlines nor takes apart."""
+def _kernel(function: Callable, lanes: Sequence[int | None] | None = None) -> Callable:
+    """The function as one kernel of the CPU: a call that XLA neither inlines nor takes apart.
+
+    Args:
+        lanes: which axis of each argument is that of the lanes, None for those without.
+    """
     if os.environ.get("JAXDYN_KERNELS", "1") == "0":
         return function
 
@@ -343,58 +370,24 @@ def _kernel(function: Callable) -> Callable:
         if not any(used):  # a constant
             return function(*variables)
 
+        axes = [axis for axis, u in zip(lanes or [None] * len(used), used, strict=True) if u]
+
         def program(*inputs):
-            entries = [x.reshape(-1)[0].astype(float) for x in inputs if x.size]
-            return eval_jaxpr(jaxpr, traced.consts, *inputs), jnp.stack(entries)
+            # lane by lane: where devices share the lanes, nothing in the kernel may ask another device
+            entries = [_entry(x, axis) for x, axis in zip(inputs, axes, strict=True) if x.size]
+            return eval_jaxpr(jaxpr, traced.consts, *inputs), sum(entries, jnp.zeros(()))
 
         operands = jax.lax.optimization_barrier([x for x, u in zip(variables, used, strict=True) if u])
         with set_xla_metadata(inlineable="false", xla_cpu_small_call="true"):
-            out, entries = jax.jit(program)(*operands)
-        out[0], _ = jax.lax.optimization_barrier((out[0], entries))  # as if somebody used them
+            out, read = jax.jit(program)(*operands)
+        out[0], _ = jax.lax.optimization_barrier((out[0], read))  # as if somebody used it
         return jax.tree.unflatten(jax.tree.structure(shapes), out)
 
     return call
 
 
-@jax.custom_jvp
-def _batch_first(x: Array) -> Array:
-    """x; under `vmap` with the batch as its first axis.
-
-    JAX takes it for granted that a derivative rule leaves the batch on the axis where the function itself does; where it does
-    not, derivatives of a compiled `vmap` of the function come with shapes mixed up (jax-ml/jax#16374).
-    """
-    return _first_axis(x)
-
-
-@custom_vmap
-def _first_axis(x: Array) -> Array:
-    return x
-
-
-@_first_axis.def_vmap
-def _(axis_size, in_batched, x):
-    del axis_size
-    return x, in_batched[0]
-
-
-_batch_first.defjvp(lambda primals, tangents: (_batch_first(*primals), tangents[0]))
-
-
-def sparse_jvp(function: Callable[..., Any], primals: tuple, tangents: tuple) -> tuple[Any, Any]:
-    """`jax.jvp` that leaves arguments whose tangent is a `SymbolicZero` out of the derivative, at any depth of trees."""
-    values, structure = jax.tree.flatten(primals)
-    directions = jax.tree.leaves(tangents, is_leaf=is_zero)
-    active = [not is_zero(t) for t in directions]
-
-    def of_active(*varied):
-        rest = iter(varied)
-        filled = [next(rest) if a else v for v, a in zip(values, active, strict=True)]
-        return function(*jax.tree.unflatten(structure, filled))
-
-    chosen = [(v, t) for v, t, a in zip(values, directions, active, strict=True) if a]
-    return jax.jvp(of_active, tuple(v for v, _ in chosen), tuple(t for _, t in chosen))
-
-
-def is_zero(tangent: Any) -> bool:
-    """Whether a tangent is known to be zero."""
-    return isinstance(tangent, SymbolicZero)
+def _entry(x: Array, lanes: int | None) -> Array:
+    """The first number of an array, of every lane where it has lanes."""
+    if lanes is None:
+        return x.reshape(-1)[0].astype(float)
+    return jnp.moveaxis(x, lanes, -1).reshape(-1, x.shape[lanes])[0].astype(float)

@@ -6,8 +6,9 @@ from jax.scipy.linalg import cho_factor, cho_solve, solve_triangular
 from jaxtyping import Array, Float
 
 from ..model.chain import Chain
-from .lowering import by_batch, sparse_jvp
+from .lowering import by_batch
 from .mass_matrix import crba
+from .tangents import sparse_jvp
 
 SMALL = 24  # velocities: up to there eliminating in a kernel is about as fast as LAPACK or faster (docs/benchmarks.md)
 

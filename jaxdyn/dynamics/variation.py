@@ -43,10 +43,11 @@ from ..spatial.components import (
 )
 from .composite import momentum, move_inertia
 from .kinematics import start_pose, walk
-from .lowering import by_batch, is_zero, sparse_jvp
+from .lowering import by_batch
 from .newton_euler import newton_euler
 from .pairs import by_row
 from .sweep import inward, outward
+from .tangents import is_zero, sparse_jvp
 from .wrench import wrench_columns
 
 DENSE = 64  # links: from there on a derivative along one direction is cheaper by differentiating the recursion

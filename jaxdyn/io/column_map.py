@@ -102,7 +102,7 @@ def read_column_map(given: str | os.PathLike[str] | Mapping[str, Any]) -> Column
             content = tomllib.loads(text)
         except OSError as error:
             raise LogError(f"{source}: the column map cannot be read: {error.strerror or error}") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except (ValueError, RecursionError) as error:  # not TOML, not text, a path with a null character, too deep
             raise LogError(f"{source}: the column map is not TOML: {error}") from None
     kinds = {key: value for key, value in content.items() if isinstance(value, Mapping)}
     plain = {key: value for key, value in content.items() if key not in kinds}
@@ -258,7 +258,7 @@ def _factors(columns: ColumnMap, kind: str, count: int) -> tuple[np.ndarray, np.
     units = []
     for unit in one_each("unit", None):
         plain = re.sub(r"[\s*·]", "", unit) if isinstance(unit, str) else unit
-        if plain is not None and plain not in UNITS[kind]:
+        if plain is not None and (not isinstance(plain, str) or plain not in UNITS[kind]):
             raise columns.error(
                 kind, "unit", f"{unit!r} is unknown; there are {', '.join(UNITS[kind])}; or give a scale"
             )

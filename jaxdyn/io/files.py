@@ -24,8 +24,9 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
         raise ModelError(f"{os.fspath(path)}: there is no such file; check the path") from None
     except IsADirectoryError:
         raise ModelError(f"{os.fspath(path)}: this is a folder; give the robot description file inside it") from None
-    except OSError as error:
-        raise ModelError(f"{os.fspath(path)}: cannot be read: {error.strerror}") from None
+    except (OSError, ValueError) as error:  # ValueError: a path with a null character
+        reason = getattr(error, "strerror", None) or error
+        raise ModelError(f"{os.fspath(path)!r}: cannot be read: {reason}") from None
 
 
 def write_whole(path: str | os.PathLike[str], content: str | bytes) -> None:
@@ -34,9 +35,9 @@ def write_whole(path: str | os.PathLike[str], content: str | bytes) -> None:
     Raises:
         ModelError: the file cannot be written; what was there before is untouched.
     """
-    target = Path(os.path.realpath(path))
-    draft = target.with_name(f"{draft_prefix(target.name)}part")
     try:
+        target = Path(os.path.realpath(path))
+        draft = target.with_name(f"{draft_prefix(target.name)}part")
         try:
             with open(draft, "wb") as file:
                 file.write(content.encode() if isinstance(content, str) else content)
@@ -46,8 +47,8 @@ def write_whole(path: str | os.PathLike[str], content: str | bytes) -> None:
             remove_stale_drafts(target.parent, target.name)
         finally:
             draft.unlink(missing_ok=True)
-    except OSError as error:
-        reason = error.strerror or str(error)
+    except (OSError, ValueError) as error:  # ValueError: a path with a null character
+        reason = getattr(error, "strerror", None) or error
         raise ModelError(
             f"{os.fspath(path)}: cannot be written: {reason}; check the folder and its permissions"
         ) from None

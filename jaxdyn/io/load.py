@@ -60,13 +60,19 @@ def load(
         ignore: MJCF only: what to leave out although it changes the motion (`from_mujoco`).
         allow_nonphysical: accept masses and inertias that no body can have.
 
+    Warns:
+        ModelWarning: one, which lists what is taken although it is not as it should be: inertias that violate the triangle
+            inequality by up to 5 % (rounded numbers), impossible ones that are possible together with all that is fused to
+            them or count nowhere (at the base, or left out by `tip`), limits the wrong way round (none), a second `<axis>`
+            (the first).
+
     Raises:
         ModelError: with file, line, element and remedy: the file is missing, not XML, declares entities, or is no URDF;
             names repeat or are unknown; links form a loop, have two parents or do not hang together; a joint type is
             not supported, or a floating one not at the root; a joint mimics one that does not exist or does not move the
-            tip, or itself by way of others; a limit is missing; a number is none; a mass is not positive, an inertia
-            impossible; a lock or the tip is unknown, or a lock outside its limits; an argument that is meant for
-            the other format. For MJCF see `load_mjcf`.
+            tip, or itself by way of others; a limit is missing; a number is none; a mass that counts is not positive, an
+            inertia that counts impossible; a lock or the tip is unknown, or a lock outside its limits; an argument that is
+            meant for the other format. For MJCF see `load_mjcf`.
 
     Source: the URDF XML specification (wiki.ros.org/urdf/XML) and MuJoCo's XML reference (mujoco.readthedocs.io).
     """
@@ -144,6 +150,7 @@ def is_mjcf(data: bytes | str) -> bool:
     def start(tag: str, _: dict[str, str]) -> None:
         raise _Found(tag)
 
+    data = data.lstrip()
     parser = expat.ParserCreate("utf-8" if isinstance(data, str) else None)
     parser.StartElementHandler = start
     try:

@@ -2,18 +2,19 @@
 
 import os
 import sys
+import warnings
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..errors import ModelError
-from ..model.build import COULOMB_VELOCITY, STRIBECK_VELOCITY, check_inertia, make_chain
+from ..errors import ModelError, ModelWarning
+from ..model.build import COULOMB_VELOCITY, LARGEST, SLIGHTLY, STRIBECK_VELOCITY, check_inertia, make_chain
 from ..model.chain import Chain
 from .files import read_bytes
 from .urdf_joints import arrange
-from .urdf_tree import Joint, Layout, Link, Robot, move_inertia, order_tree
+from .urdf_tree import Fault, Joint, Layout, Link, Robot, move_inertia, order_tree
 from .urdf_xml import Node, attribute, fail, number, numbers, only_child, parse_xml
 
 _MOVING = ("revolute", "continuous", "prismatic", "planar", "floating")
@@ -34,7 +35,7 @@ def load(
     Raises:
         ModelError: see `jaxdyn.load`.
     """
-    robot = parse_robot(read_bytes(path), os.fspath(path), allow_nonphysical)
+    robot = parse_robot(read_bytes(path), os.fspath(path))
     return _chain(robot, lock, tip, gravity, allow_nonphysical, floating_base, ignore_mimic)
 
 
@@ -49,12 +50,12 @@ def loads(
     allow_nonphysical: bool = False,
 ) -> Chain:
     """The robot that URDF text describes: `load` for a description in memory, with the same arguments and errors."""
-    robot = parse_robot(text, "<text>", allow_nonphysical)
+    robot = parse_robot(text, "<text>")
     return _chain(robot, lock, tip, gravity, allow_nonphysical, floating_base, ignore_mimic)
 
 
-def parse_robot(data: bytes | str, source: str, allow_nonphysical: bool = False) -> Robot:
-    """All links and joints of a URDF document as a tree, checked; `source` is what errors call it.
+def parse_robot(data: bytes | str, source: str) -> Robot:
+    """All links and joints of a URDF document as a tree, checked but for inertias; `source` is what errors call it.
 
     Raises:
         ModelError: see `jaxdyn.load`.
@@ -63,11 +64,15 @@ def parse_robot(data: bytes | str, source: str, allow_nonphysical: bool = False)
     root = document.root
     for node in root.iter():
         if isinstance(node, Node) and str(node.tag).startswith("xacro:"):
-            raise fail(node, f"<{node.tag}> is a xacro macro, not URDF; run xacro on the file and load what it writes")
+            raise fail(
+                node,
+                f"<{node.tag}> is a xacro macro, not URDF; run xacro on the file first: xacro FILE > robot.urdf",
+            )
     if root.tag != "robot":
         raise fail(root, f"the root element is <{root.tag}>, not <robot>; this is no URDF")
     links: dict[str, Link] = {}
     joints: dict[str, Joint] = {}
+    remarks: list[str] = []
     moved = {
         child.get("link")
         for joint in root.findall("joint")
@@ -75,19 +80,19 @@ def parse_robot(data: bytes | str, source: str, allow_nonphysical: bool = False)
         for child in joint.findall("child")
     }
     for node in root.findall("link"):
-        link = _link(node, allow_nonphysical, moved)  # type: ignore[arg-type]
+        link = _link(node, moved)  # type: ignore[arg-type]
         if link.name in links:
             raise fail(link.node, f"the link name {link.name!r} is used twice; rename one")
         links[link.name] = link
     for node in root.findall("joint"):
-        joint = _joint(node)  # type: ignore[arg-type]
+        joint = _joint(node, remarks)  # type: ignore[arg-type]
         if joint.name in joints:
             raise fail(joint.node, f"the joint name {joint.name!r} is used twice; rename one")
         joints[joint.name] = joint
     if not links:
         raise fail(root, "the robot has no <link>")
     base, outward = order_tree(source, links, joints.values())
-    return Robot(source, links, joints, base, outward, document)
+    return Robot(source, links, joints, base, outward, document, tuple(remarks))
 
 
 def chain_arrays(layout: Layout) -> dict[str, Any]:
@@ -124,26 +129,61 @@ def _chain(
 ) -> Chain:
     parts = arrange(robot, lock, tip, floating_base, ignore_mimic)
     layout = parts.layout
+    remarks = [*robot.remarks, *([] if allow_nonphysical else _faults(robot, layout))]
+    if remarks:
+        warnings.warn(f"{robot.source}: {'; '.join(remarks)}", ModelWarning, stacklevel=4)
     try:
-        return make_chain(
-            **chain_arrays(layout),
-            joint_names=[joint.name for joint in layout.joints],
-            parents=layout.parents,
-            quaternion_joints=parts.quaternion_joints,
-            coupling=parts.coupling,
-            coordinate_names=parts.coordinate_names,
-            link_names=[joint.child for joint in layout.joints],
-            frames=layout.frames,
-            base_name=parts.root,
-            tip_name=layout.tip,
-            gravity=np.asarray(gravity, float),
-            allow_nonphysical=allow_nonphysical,
-        )
+        with warnings.catch_warnings():
+            if remarks:  # it is said above, link by link of the file
+                warnings.simplefilter("ignore", ModelWarning)
+            return make_chain(
+                **chain_arrays(layout),
+                joint_names=[joint.name for joint in layout.joints],
+                parents=layout.parents,
+                quaternion_joints=parts.quaternion_joints,
+                coupling=parts.coupling,
+                coordinate_names=parts.coordinate_names,
+                link_names=[joint.child for joint in layout.joints],
+                frames=layout.frames,
+                base_name=parts.root,
+                tip_name=layout.tip,
+                gravity=np.asarray(gravity, float),
+                allow_nonphysical=allow_nonphysical,
+            )
     except ModelError as error:
         raise ModelError(f"{robot.source}: {error}") from None
 
 
-def _link(node: Node, allow_nonphysical: bool, moved: Container[str | None]) -> Link:
+def _faults(robot: Robot, layout: Layout) -> list[str]:
+    """What is said of inertias that no body has: those which count nowhere, are a little wrong, or fused to enough.
+
+    Raises:
+        ModelError: a link whose inertia counts makes a body impossible.
+    """
+    slight, unused = [], []
+    for link in robot.links.values():
+        if link.fault is None:
+            continue
+        if link.name not in layout.bodies:
+            unused.append(repr(link.name))
+        elif link.fault.slight or _possible(layout.inertia[layout.bodies[link.name]]):
+            slight.append(link.fault.text.partition(";")[0])
+        else:
+            raise fail(link.fault.node, f"{link.fault.text}, or pass allow_nonphysical=True")
+    said = [f"inertias that no body has are taken as they are: {'; '.join(slight)}"] if slight else []
+    return said + ([f"impossible inertias that count nowhere: of {', '.join(unused)}"] if unused else [])
+
+
+def _possible(pi: np.ndarray) -> bool:
+    """Whether a body may be so, nearly."""
+    try:
+        check_inertia("", pi, SLIGHTLY)
+    except ModelError:
+        return False
+    return pi[0] > 0
+
+
+def _link(node: Node, moved: Container[str | None]) -> Link:
     """A link; one that is not `moved` by a joint of its own may have an `<inertial>` that says nothing."""
     name = attribute(node, "name", "a link")
     label = f"link {name!r}"
@@ -161,18 +201,27 @@ def _link(node: Node, allow_nonphysical: bool, moved: Container[str | None]) -> 
     about_com = np.array([mass, 0.0, 0.0, 0.0, *moments])
     if name not in moved and not about_com.any():
         return Link(name, None, node)
-    if not allow_nonphysical:
-        hint = "or pass allow_nonphysical=True"
-        if mass <= 0:
-            raise fail(mass_node, f"{label}: mass {mass:g} kg is not positive; correct it, remove <inertial>, {hint}")
+    if np.abs(about_com).max() > LARGEST:
+        raise fail(inertial, f"{label}: {np.abs(about_com).max():g} is no number that a body has; check the units")
+    fault = _fault(name, about_com, name in moved, mass_node, inertia_node)
+    return Link(name, move_inertia(about_com, origin_pose(inertial, label)), node, fault)
+
+
+def _fault(name: str, pi: np.ndarray, moved: bool, mass_node: Node, inertia_node: Node) -> Fault | None:
+    """What is wrong with a link's inertia about its centre of mass."""
+    mass = pi[0]
+    if mass < 0 or (mass == 0 and moved):
+        text = f"link {name!r}: mass {mass:g} kg is not positive; correct it, remove <inertial>"
+        return Fault(text, False, mass_node)
+    for tolerance, slight in ((SLIGHTLY, False), (0.0, True)):
         try:
-            check_inertia(name, about_com)
+            check_inertia(name, pi, tolerance)
         except ModelError as error:
-            raise fail(inertia_node, f"{error}, {hint}") from None
-    return Link(name, move_inertia(about_com, origin_pose(inertial, label)), node)
+            return Fault(str(error).partition("; no body")[0] if slight else str(error), slight, inertia_node)
+    return Fault(f"link {name!r} has an inertia, but no mass", True, mass_node) if mass == 0 else None
 
 
-def _joint(node: Node) -> Joint:
+def _joint(node: Node, remarks: list[str]) -> Joint:
     name = attribute(node, "name", "a joint")
     label = f"joint {name!r}"
     kind = attribute(node, "type", label)
@@ -189,15 +238,19 @@ def _joint(node: Node) -> Joint:
         ends.append(attribute(end, "link", label))
     origin = origin_pose(node, label)
     # what a fixed joint says about axis, limits or drives has no meaning
-    motion = {
+    motion: dict[str, Node | None] = {
         tag: only_child(node, tag, label) if kind != "fixed" else None
-        for tag in ("axis", "limit", "dynamics", "mimic", "jaxdyn")
+        for tag in ("limit", "dynamics", "mimic", "jaxdyn")
     }
+    axes: list[Node] = node.findall("axis") if kind != "fixed" else []  # type: ignore[assignment]
+    motion["axis"] = axes[0] if axes else None
+    if len(axes) > 1:
+        remarks.append(f"{label} has {len(axes)} <axis>; the first counts")
     axis = np.array(numbers(motion["axis"], "xyz", 3, label, (1.0, 0.0, 0.0) if motion["axis"] is None else None))
     length = np.linalg.norm(axis)
     if length < 1e-9:
         raise fail(node if motion["axis"] is None else motion["axis"], f"{label}: its axis is zero; give a direction")
-    lower, upper, velocity, effort = _limits(node, motion["limit"], kind, label)
+    lower, upper, velocity, effort = _limits(node, motion["limit"], kind, label, remarks)
     extra = motion["jaxdyn"]
     width = number(extra, "coulomb_velocity", label, COULOMB_VELOCITY)
     if width <= 0:
@@ -238,7 +291,9 @@ def _joint(node: Node) -> Joint:
     )
 
 
-def _limits(joint: Node, node: Node | None, kind: str, label: str) -> tuple[float, float, float, float]:
+def _limits(
+    joint: Node, node: Node | None, kind: str, label: str, remarks: list[str]
+) -> tuple[float, float, float, float]:
     """Lower and upper position, velocity and effort limit; the largest double stands for infinity."""
     if kind == "fixed":
         return 0.0, 0.0, 0.0, 0.0
@@ -257,7 +312,8 @@ def _limits(joint: Node, node: Node | None, kind: str, label: str) -> tuple[floa
     here = joint if node is None else node
     lower, upper, velocity, effort = (np.copysign(inf, x) if abs(x) >= sys.float_info.max else x for x in values)
     if lower > upper:
-        raise fail(here, f"{label}: its lower limit {lower:g} is above its upper limit {upper:g}; swap them")
+        remarks.append(f"{label}: its lower limit {lower:g} is above its upper limit {upper:g}; neither counts")
+        lower, upper = -inf, inf
     if velocity < 0 or effort < 0:
         raise fail(here, f"{label}: velocity and effort limits are magnitudes; {min(velocity, effort):g} is negative")
     return float(lower), float(upper), float(velocity), float(effort)

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..errors import ModelError
-from ..model.build import COULOMB_VELOCITY, STRIBECK_VELOCITY, check_inertia
+from ..model.build import COULOMB_VELOCITY, SLIGHTLY, STRIBECK_VELOCITY, check_inertia
 from ..model.chain import Chain
 from .urdf_tree import move_inertia
 
@@ -73,7 +73,7 @@ def check_consistent(chain: Chain, advice: str = "write them as they are with al
     for link, pi in zip(chain.link_names, np.asarray(chain.inertia).astype(float), strict=True):
         if np.all(np.isfinite(pi)):
             try:
-                check_inertia(link, pi)
+                check_inertia(link, pi, SLIGHTLY)
             except ModelError as error:
                 reasons[link] = str(error).split(";")[0]
     if reasons:

@@ -25,7 +25,7 @@ def read_urdf_geometry(
 
     Where meshes are looked for, and the errors, are those of `read_geometry`.
     """
-    robot = parse_robot(read_bytes(path), os.fspath(path), allow_nonphysical=True)
+    robot = parse_robot(read_bytes(path), os.fspath(path))
     palette = dict(_named_colours(robot.document.root))
     shapes: list[Geometry] = []
     notes: list[str] = []

@@ -12,12 +12,22 @@ from .urdf_xml import Document, Node, fail
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class Fault:
+    """Why no body has a link's `<inertial>`, and the element that says so; `slight` is what is taken all the same."""
+
+    text: str
+    slight: bool
+    node: Node
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class Link:
     """A link: its ten parameters about its frame's origin (None without `<inertial>`) and its element."""
 
     name: str
     inertia: Float[np.ndarray, "10"] | None
     node: Node
+    fault: Fault | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -65,7 +75,10 @@ class Joint:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Robot:
-    """A whole description: links and joints in the order of the file, the root link, the joints from root to leaves."""
+    """A whole description: links and joints in the order of the file, the root link, the joints from root to leaves.
+
+    `remarks`: what is odd in the file, and what was made of it.
+    """
 
     source: str
     links: dict[str, Link]
@@ -73,6 +86,7 @@ class Robot:
     root: str
     outward: tuple[Joint, ...]
     document: Document
+    remarks: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -87,6 +101,7 @@ class Layout:
         frames: link index (-1: base) and pose of every fused link, in the order of the file.
         tip: the tip's link; None where the tree has several ends.
         locked: positions of the joints that were locked, mimic joints included.
+        bodies: the links whose inertia counts, and in which moving link.
     """
 
     joints: tuple[Joint, ...]
@@ -96,6 +111,7 @@ class Layout:
     frames: dict[str, tuple[int, np.ndarray]]
     tip: str | None
     locked: dict[str, float]
+    bodies: dict[str, int]
 
 
 def order_tree(source: str, links: Mapping[str, Link], joints: Iterable[Joint]) -> tuple[str, tuple[Joint, ...]]:
@@ -172,7 +188,7 @@ def fuse(robot: Robot, lock: Mapping[str, float] | None = None, tip: str | None 
     index: dict[str | None, int] = {None: -1} | {name: i for i, name in enumerate(names)}
     joints = tuple(robot.joints[name] for name in names)
     moving = {joint.child for joint in joints}
-    inertia = np.zeros((len(joints), 10))
+    inertia, bodies = np.zeros((len(joints), 10)), {}
     frames: dict[str, tuple[int, np.ndarray]] = {}
     for name, link in robot.links.items():
         if carrier[name] not in index:
@@ -180,6 +196,7 @@ def fuse(robot: Robot, lock: Mapping[str, float] | None = None, tip: str | None 
         i = index[carrier[name]]
         if i >= 0 and link.inertia is not None:
             inertia[i] += move_inertia(link.inertia, pose[name])
+            bodies[name] = i
         if name not in moving and name != robot.root:
             frames[name] = (i, pose[name])
     parents = tuple(index[above[name]] for name in names)
@@ -187,7 +204,8 @@ def fuse(robot: Robot, lock: Mapping[str, float] | None = None, tip: str | None 
         last = {name for name, joint in carrier.items() if joint == names[-1]}
         leaves = last - {joint.parent for joint in robot.outward if joint.child in last}
         tip = leaves.pop() if len(leaves) == 1 else joints[-1].child
-    return Layout(joints, parents, np.array([placement[name] for name in names]), inertia, frames, tip, locked)
+    placements = np.array([placement[name] for name in names])
+    return Layout(joints, parents, placements, inertia, frames, tip, locked, bodies)
 
 
 def move_inertia(pi: Float[np.ndarray, "10"], t_ab: Float[np.ndarray, "4 4"]) -> Float[np.ndarray, "10"]:
@@ -218,7 +236,10 @@ def _path(
         what = (
             "no joint moves" if tip is None else f"no joint moves between the root {robot.root!r} and the tip {tip!r}"
         )
-        raise ModelError(f"{robot.source}: {what}; a chain needs at least one revolute, continuous or prismatic joint")
+        free = "" if tip is not None else ". A body that is not held moves freely with floating_base=True"
+        raise ModelError(
+            f"{robot.source}: {what}; a chain needs at least one revolute, continuous or prismatic joint{free}"
+        )
     return names
 
 

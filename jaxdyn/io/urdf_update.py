@@ -56,7 +56,7 @@ def update_urdf(
             cannot be written.
     """
     source = os.fspath(source_path)
-    robot = parse_robot(read_bytes(source_path), source, allow_nonphysical=True)
+    robot = parse_robot(read_bytes(source_path), source)
     parts = arrange(robot, lock, tip, floating_base, ignore_mimic)
     layout = parts.layout
     arrays = arrays_of(chain)
@@ -94,7 +94,7 @@ def update_urdf(
     _keep_meshes(robot.document.root, os.path.dirname(source), os.path.dirname(os.fspath(path)))
     body = ET.tostring(robot.document.root, encoding="unicode")
     text = HEAD + "\n".join((*robot.document.before, body, *robot.document.after)) + "\n"
-    again = arrange(parse_robot(text, source, allow_nonphysical=True), None, tip, floating_base, ignore_mimic)
+    again = arrange(parse_robot(text, source), None, tip, floating_base, ignore_mimic)
     _check_same(source, chain, arrays, again)
     if not allow_nonphysical:
         check_consistent(chain)

@@ -90,7 +90,7 @@ def to_urdf(chain: Chain, name: str = "robot", *, allow_nonphysical: bool = Fals
         _joint(robot, fresh(f"{frame}_fixed", joint_names), "fixed", parent, frame, pose)
     ET.indent(robot)
     text = HEAD + ET.tostring(robot, encoding="unicode") + "\n"
-    parse_robot(text, "the URDF to be written", allow_nonphysical=True)  # a name may be impossible in XML
+    parse_robot(text, "the URDF to be written")  # a name may be impossible in XML
     if not allow_nonphysical:
         check_consistent(chain)
     return text

@@ -36,6 +36,9 @@ def parse_xml(data: bytes | str, source: str) -> Document:
     """
     if not data.strip():
         raise ModelError(f"{source}: the document is empty")
+    above = data[: len(data) - len(data.lstrip())]  # blank lines above the declaration, which XML does not allow
+    skipped = above.count("\n" if isinstance(above, str) else b"\n")  # type: ignore[arg-type]
+    data = data[len(above) :]
     # text has been decoded already, whatever encoding it declares
     parser = expat.ParserCreate("utf-8" if isinstance(data, str) else None)
     parser.buffer_text = True
@@ -47,9 +50,9 @@ def parse_xml(data: bytes | str, source: str) -> Document:
         state["depth"] += 1
         if state["depth"] > _DEEPEST:
             raise ModelError(
-                f"{source}:{parser.CurrentLineNumber}: elements nest deeper than {_DEEPEST}; no robot needs that"
+                f"{source}:{parser.CurrentLineNumber + skipped}: elements nest deeper than {_DEEPEST}; no robot needs that"
             )
-        builder.start(tag, attributes).where = f"{source}:{parser.CurrentLineNumber}"  # type: ignore[attr-defined]
+        builder.start(tag, attributes).where = f"{source}:{parser.CurrentLineNumber + skipped}"  # type: ignore[attr-defined]
 
     def end(tag: str) -> None:
         state["depth"] -= 1
@@ -70,7 +73,7 @@ def parse_xml(data: bytes | str, source: str) -> Document:
 
     def doctype(*_: object) -> None:
         raise ModelError(
-            f"{source}:{parser.CurrentLineNumber}: a document type declaration (<!DOCTYPE ...>) is refused, because "
+            f"{source}:{parser.CurrentLineNumber + skipped}: a document type declaration (<!DOCTYPE ...>) is refused, because "
             "entities can blow up or read other files; remove it and write the entities out"
         )
 
@@ -84,7 +87,7 @@ def parse_xml(data: bytes | str, source: str) -> Document:
     except expat.ExpatError as error:
         reason = expat.ErrorString(error.code)
         raise ModelError(
-            f"{source}:{error.lineno}: not well-formed XML at column {error.offset + 1}: {reason}"
+            f"{source}:{error.lineno + skipped}: not well-formed XML at column {error.offset + 1}: {reason}"
         ) from None
     except (LookupError, ValueError) as error:
         raise ModelError(f"{source}: the text cannot be decoded: {error}; save the file as UTF-8") from None
@@ -136,8 +139,8 @@ def numbers(
         return list(default)
     text = node.attrib[name]
     here = f"{label}: <{node.tag}> {name}={text!r}"
-    if "${" in text:
-        raise fail(node, f"{here} is a xacro expression; run xacro on the file first")
+    if "${" in text or "$(" in text:
+        raise fail(node, f"{here} is a xacro expression; run xacro on the file first: xacro FILE > robot.urdf")
     parts = text.split()
     if len(parts) != count:
         raise fail(node, f"{here} holds {len(parts)} numbers, but needs {count}, separated by spaces")

@@ -1,5 +1,6 @@
 """`make_chain`: the one place where numbers become a `Chain`, and where impossible models are refused."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 
 import jax.numpy as jnp
@@ -7,11 +8,13 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Array
 
-from ..errors import ModelError
+from ..errors import ModelError, ModelWarning
 from .chain import Chain, Coupling, Topology, Transmission
 from .configuration import check_coordinates
 
 COULOMB_VELOCITY, STRIBECK_VELOCITY = 0.02, 0.1  # widths of the smooth sign and of the Stribeck term [rad/s]
+LARGEST = 1e12  # no link weighs so many kilograms
+SLIGHTLY = 0.05  # of the triangle inequality: published inertias are rounded, and violate it by as much
 Values = npt.ArrayLike | Array | float | Sequence
 
 
@@ -88,7 +91,7 @@ def make_chain(
             raise ModelError(f"the placement of joint {joints[i]!r} is not a rotation (R^T R != 1 or det R = -1)")
         screw[i] = _unit_screw(joints[i], screw[i])
         if not allow_nonphysical:
-            check_inertia(links[i], inertia[i])
+            check_inertia(links[i], inertia[i], SLIGHTLY)
     frames = dict(frames or {})
     for name, (link, pose) in frames.items():
         if not -1 <= link < n:
@@ -132,6 +135,11 @@ def make_chain(
     if np.any(lower > upper):
         j = int(np.argmax(lower > upper))
         raise ModelError(f"joint {joints[j]!r}: its lower limit {lower[j]:g} is above its upper limit {upper[j]:g}")
+    slight = [] if allow_nonphysical else slight_faults(dict(zip(links, inertia, strict=True)))
+    if slight:
+        warnings.warn(
+            f"inertias that no body has are taken as they are: {'; '.join(slight)}", ModelWarning, stacklevel=2
+        )
     drive = {"armature": armature, "viscous_friction": viscous_friction, "coulomb_friction": coulomb_friction}
     drive |= {"stiffness": stiffness, "stribeck_friction": stribeck_friction}
     for name, given in drive.items():
@@ -172,35 +180,52 @@ def make_chain(
     return chain
 
 
-def check_inertia(link: str, pi: Values) -> None:
+def check_inertia(link: str, pi: Values, tolerance: float = 0.0) -> None:
     """Refuse ten parameters that no body can have.
 
     Mass must not be negative; the inertia about the centre of mass must be positive semidefinite and its principal moments
     must satisfy the triangle inequality. A link of no mass and no inertia at all is allowed (a virtual link).
+
+    Args:
+        tolerance: by which part of the largest moment the triangle inequality may be violated.
 
     Raises:
         ModelError: naming the link, the number that is impossible and what to do.
     """
     pi = np.asarray(pi, float)
     mass, h = pi[0], pi[1:4]
+    beyond = ~(np.abs(pi) <= LARGEST)
+    if beyond.any():
+        raise ModelError(f"link {link!r}: {pi[beyond][0]:g} is no number that a body has; check the units")
     if mass < 0 or (mass == 0 and np.any(h != 0)):
         raise ModelError(f"link {link!r}: mass {mass:g} kg is not positive; give the link a positive mass")
     io = np.array([[pi[4], pi[5], pi[7]], [pi[5], pi[6], pi[8]], [pi[7], pi[8], pi[9]]])
     ic = io - (h @ h * np.eye(3) - np.outer(h, h)) / mass if mass > 0 else io
     moments = np.linalg.eigvalsh(ic)
     # parameters come about the origin: what rounding leaves of the parallel-axis terms must not count against a point mass
-    slack = 1e-6 * max(np.abs(moments).max(), 1e-12) + 1e-9 * np.abs(io).max()
+    slack = 1e-6 * max(np.abs(moments).max(), 1e-9) + 1e-9 * np.abs(io).max()
     if moments[0] < -slack:
         raise ModelError(
             f"link {link!r}: its inertia about the centre of mass has the negative principal moment {moments[0]:.3g} kg m^2; "
             "no body has that. Check the units and whether the inertia is about the centre of mass"
         )
-    if moments[0] + moments[1] < moments[2] - slack:
+    if moments[0] + moments[1] < moments[2] * (1 - tolerance) - slack:
         a, b, c = moments
         raise ModelError(
             f"link {link!r}: its principal moments {a:.4g}, {b:.4g}, {c:.4g} kg m^2 violate the triangle inequality "
             f"({a:.4g} + {b:.4g} < {c:.4g}); no body has that. Check the units and the inertia's frame"
         )
+
+
+def slight_faults(inertia: Mapping[str, np.ndarray]) -> list[str]:
+    """What is a little wrong with the inertias of which links, in words."""
+    found = []
+    for link, pi in inertia.items():
+        try:
+            check_inertia(link, pi)
+        except ModelError as error:
+            found.append(str(error).partition("; no body")[0])
+    return found
 
 
 def check_pose(name: str, t: np.ndarray) -> None:

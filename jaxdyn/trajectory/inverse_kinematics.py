@@ -13,8 +13,9 @@ from jaxtyping import Array, Float, Int
 from ..dynamics.coordinates import joints_of, place
 from ..dynamics.jacobian import jacobian
 from ..dynamics.kinematics import frame_pose
-from ..dynamics.lowering import by_batch, sparse_jvp
+from ..dynamics.lowering import by_batch
 from ..dynamics.mass_matrix_inverse import positive_inverse
+from ..dynamics.tangents import sparse_jvp
 from ..errors import TrajectoryError
 from ..model.chain import Chain, frame_index
 from ..model.configuration import (

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from ..dynamics.lowering import sparse_jvp
+from ..dynamics.tangents import sparse_jvp
 from .interior_point import InteriorPointResult
 from .interior_point_step import bounds_of
 from .nonlinear_program import Program

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..dynamics.lowering import sparse_jvp
+from ..dynamics.tangents import sparse_jvp
 from ..model.configuration import integrate
 from .augmented_lagrangian import equalities
 from .box_qp import masked_inverse

@@ -1,0 +1,80 @@
+"""A batch on two devices, however it came there, against the same batch on one; test_sharding.py runs it."""
+
+import functools
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+import jaxdyn
+from helpers import random_chain, random_mechanism, relative
+
+ROWS = PartitionSpec("rows")
+
+
+def functions(chain):
+    """Of one state and torques, by name; the robot is closed over."""
+    over = lambda function: functools.partial(function, chain)
+    return {
+        "inverse dynamics": over(jaxdyn.inverse_dynamics),
+        "forward dynamics": over(jaxdyn.forward_dynamics),
+        "M": lambda q, v, a: jaxdyn.mass_matrix(chain, q),
+        "C": lambda q, v, a: jaxdyn.coriolis_matrix(chain, q, v),
+        "Y": over(jaxdyn.regressor),
+        "forwards": lambda q, v, a: jax.jacfwd(over(jaxdyn.forward_dynamics), 1)(q, v, a),
+        "backwards": lambda q, v, a: jax.grad(lambda *x: jnp.sum(jaxdyn.inverse_dynamics(chain, *x) ** 2), (1, 2))(
+            q, v, a
+        ),
+        "step": lambda q, v, a: jaxdyn.step(chain, q, v, a, 0.01),
+        "rollout": lambda q, v, a: jaxdyn.rollout(chain, q, v, jnp.stack([a] * 3), 0.01),
+    }
+
+
+def by_arrays(kind, mesh, function, batch):
+    with jax.sharding.set_mesh(mesh):
+        return jax.jit(jax.vmap(function))(*jax.device_put(batch, NamedSharding(mesh, ROWS)))
+
+
+WAYS = {
+    "automatic": functools.partial(by_arrays, "automatic"),
+    "explicit": functools.partial(by_arrays, "explicit"),
+    "shard_batch": lambda mesh, function, batch: jax.jit(jax.vmap(function))(*jaxdyn.shard_batch(batch)),
+    "spread": lambda mesh, function, batch: jaxdyn.spread(function)(*batch),
+    "shard_map": lambda mesh, function, batch: jax.jit(
+        jax.shard_map(jax.vmap(function), mesh=mesh, in_specs=ROWS, out_specs=ROWS, check_vma=False)
+    )(*batch),
+    "pmap": lambda mesh, function, batch: jax.tree.map(
+        lambda x: x.reshape(-1, *x.shape[2:]),
+        jax.pmap(jax.vmap(function))(*(x.reshape(2, -1, *x.shape[1:]) for x in batch)),
+    ),
+}
+
+
+def compare(chain, names, ways, count, tolerance=1e-12):
+    rng = np.random.default_rng(0)
+    q = np.stack([jaxdyn.random_configuration(chain, key) for key in jax.random.split(jax.random.key(0), count)])
+    batch = tuple(map(jnp.asarray, (q, *rng.normal(size=(2, count, chain.nv)))))
+    for name in names:
+        function = functions(chain)[name]
+        one = jax.jit(jax.vmap(function))(*batch)
+        for way in ways:
+            mesh = jax.make_mesh(
+                (2,), ("rows",), axis_types=(AxisType.Explicit if way == "explicit" else AxisType.Auto,)
+            )
+            try:
+                found = WAYS[way](mesh, function, batch)
+                error = max(relative(x, y) for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(one), strict=True))
+                print("ok" if error <= tolerance else "WRONG", way, name, count, error)
+            except Exception as problem:
+                print("FAILED", way, name, count, type(problem).__name__, str(problem)[:300].replace("\n", " "))
+
+
+if __name__ == "__main__":
+    jax.config.update("jax_enable_x64", True)
+    assert jax.device_count() == 2
+    chain = random_chain(4, joints="revolute") if sys.argv[1] == "arm" else random_mechanism(1)
+    compare(
+        chain, sys.argv[2].split(",") if sys.argv[2] else functions(chain), sys.argv[3].split(","), int(sys.argv[4])
+    )
