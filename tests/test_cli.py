@@ -201,7 +201,7 @@ BAD_MODELS = {
         ARM.replace("<dynamics damping", '<mimic joint="turn"/><dynamics damping'),
         r"coupled or mimicking joints \(lock them with --lock",
     ),
-    "zero mass": (ARM.replace('value="1.5"', 'value="0"'), r"bad\.urdf:\d+: link 'lower': mass 0 kg is not positive"),
+    "zero mass": (ARM.replace('value="3"', 'value="0"'), r"bad\.urdf:\d+: link 'upper': mass 0 kg is not positive"),
     "negative mass": (ARM.replace('value="1.5"', 'value="-1.5"'), "link 'lower': mass -1.5 kg is not positive.*"),
     "triangle": (
         ARM.replace('izz="0.02"', 'izz="0.2"', 1),

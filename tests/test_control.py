@@ -364,7 +364,7 @@ def test_every_transform_of_every_controller_keeps_the_type():
 
     single = jax.tree.map(lambda x: x.astype(jnp.float32), (random_chain(2, 9), *random_state(2, 6)[:2]))
     found = jax.tree.leaves(jax.eval_shape(transformed, *single))
-    assert len(found) > 100 and all(x.dtype == jnp.float32 for x in found)
+    assert len(found) > 90 and all(x.dtype == jnp.float32 for x in found)
 
 
 def test_what_controllers_refuse():

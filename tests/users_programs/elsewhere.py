@@ -113,7 +113,8 @@ NOT_OF_ARRAYS = {
         "semidefinite_least_squares total_mass_constraint tracking verdict with_gains without_delay"
     ).split(),
     "error": (
-        "ControlError DeploymentError IdentificationError JaxdynError LogError ModelError OutputError TrajectoryError"
+        "ControlError DeploymentError IdentificationError JaxdynError LogError ModelError ModelWarning OutputError "
+        "TrajectoryError"
     ).split(),
     "class whose objects are results, settings or interfaces": (
         "Adaptation AdaptiveRollout AdaptiveState BSplines BaseParameters Chain ClosedLoop ClosedLoopMotion Collision "
