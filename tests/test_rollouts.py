@@ -238,8 +238,10 @@ def test_memory_of_a_checkpointed_gradient_grows_slower_than_the_horizon():
 @pytest.mark.nightly
 def test_memory_of_gradients_by_levels():
     """10000 steps: everything stored, states alone, states of two levels, of three."""
-    sizes = [memory_of_gradient(10000, checkpoint) for checkpoint in (None, 1, 2, 3)]
-    assert sizes[0] > 4 * sizes[1] > 50 * sizes[2] and sizes[3] < 1.2 * sizes[2], sizes
+    levels = (None, 1, 2, 3)
+    least = [memory_of_gradient(10, checkpoint) for checkpoint in levels]  # what does not hang on the horizon
+    sizes = [memory_of_gradient(10000, checkpoint) - x for checkpoint, x in zip(levels, least, strict=True)]
+    assert sizes[0] > 4 * sizes[1] > 50 * sizes[2] and sizes[3] < 1.2 * sizes[2], (sizes, least)
 
 
 @pytest.mark.ci
