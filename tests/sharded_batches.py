@@ -32,14 +32,14 @@ def functions(chain):
     }
 
 
-def by_arrays(kind, mesh, function, batch):
+def by_arrays(mesh, function, batch):
     with jax.sharding.set_mesh(mesh):
         return jax.jit(jax.vmap(function))(*jax.device_put(batch, NamedSharding(mesh, ROWS)))
 
 
 WAYS = {
-    "automatic": functools.partial(by_arrays, "automatic"),
-    "explicit": functools.partial(by_arrays, "explicit"),
+    "automatic": by_arrays,
+    "explicit": by_arrays,  # the mesh differs
     "shard_batch": lambda mesh, function, batch: jax.jit(jax.vmap(function))(*jaxdyn.shard_batch(batch)),
     "spread": lambda mesh, function, batch: jaxdyn.spread(function)(*batch),
     "shard_map": lambda mesh, function, batch: jax.jit(

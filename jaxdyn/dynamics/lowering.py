@@ -175,11 +175,9 @@ def _over_lanes(
 
     def everything(*variables, wrapped=lambda function: function):
         """States come along the first axis and go along it; in between they are lanes."""
-        states = _rows(variables, mapped)
+        states = next(len(x) for x, m in zip(variables, mapped, strict=True) if m)
         moved = [jnp.moveaxis(x, 0, -1) if m else x for x, m in zip(variables, mapped, strict=True)]
         return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), wrapped(_inside(call, (states,)))(*moved))
-
-    first, last = ([axis if m else None for m in mapped] for axis in (0, -1))
 
     # a batch that automatic partitioning splits stays split, since every chunk has a part of it from each device
     parts = min(jax.local_device_count("cpu"), 8)
@@ -189,8 +187,8 @@ def _over_lanes(
     if lanes < 1 or parts * lanes < 2:
         return everything(*variables)
     lanes -= lanes % 8 if lanes > 8 else 0
-    inner = functools.partial(_kernel, lanes=last)
-    kernel = _kernel(everything, first) if within else functools.partial(everything, wrapped=inner)
+    as_kernel = functools.partial(_kernel, lanes=[(0 if within else -1) if m else None for m in mapped])
+    kernel = as_kernel(everything) if within else functools.partial(everything, wrapped=as_kernel)
     blocks = -(-count // (parts * lanes))
 
     def chunks(*variables):
@@ -199,10 +197,6 @@ def _over_lanes(
         return _in_turn(kernel, variables, mapped, count, (parts, blocks, lanes))
 
     return _by_platform(chunks, everything, variables)
-
-
-def _rows(variables: Sequence[Array], mapped: Sequence[bool]) -> Count:
-    return next(len(x) for x, m in zip(variables, mapped, strict=True) if m)
 
 
 def _sharding_of_rows(variables: tuple, mapped: tuple[bool, ...]) -> Any:

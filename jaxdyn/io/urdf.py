@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..errors import ModelError, ModelWarning
-from ..model.build import COULOMB_VELOCITY, LARGEST, SLIGHTLY, STRIBECK_VELOCITY, check_inertia, make_chain
+from ..model.build import COULOMB_VELOCITY, LARGEST, SLIGHTLY, STRIBECK_VELOCITY, inertia_faults, make_chain
 from ..model.chain import Chain
 from .files import read_bytes
 from .urdf_joints import arrange
@@ -166,7 +166,7 @@ def _faults(robot: Robot, layout: Layout) -> list[str]:
             continue
         if link.name not in layout.bodies:
             unused.append(repr(link.name))
-        elif link.fault.slight or _possible(layout.inertia[layout.bodies[link.name]]):
+        elif link.fault.slight or _possible(link.name, layout.inertia[layout.bodies[link.name]]):
             slight.append(link.fault.text.partition(";")[0])
         else:
             raise fail(link.fault.node, f"{link.fault.text}, or pass allow_nonphysical=True")
@@ -174,13 +174,9 @@ def _faults(robot: Robot, layout: Layout) -> list[str]:
     return said + ([f"impossible inertias that count nowhere: of {', '.join(unused)}"] if unused else [])
 
 
-def _possible(pi: np.ndarray) -> bool:
+def _possible(name: str, pi: np.ndarray) -> bool:
     """Whether a body may be so, nearly."""
-    try:
-        check_inertia("", pi, SLIGHTLY)
-    except ModelError:
-        return False
-    return pi[0] > 0
+    return pi[0] > 0 and not inertia_faults({name: pi}, SLIGHTLY)
 
 
 def _link(node: Node, moved: Container[str | None]) -> Link:
@@ -213,11 +209,9 @@ def _fault(name: str, pi: np.ndarray, moved: bool, mass_node: Node, inertia_node
     if mass < 0 or (mass == 0 and moved):
         text = f"link {name!r}: mass {mass:g} kg is not positive; correct it, remove <inertial>"
         return Fault(text, False, mass_node)
-    for tolerance, slight in ((SLIGHTLY, False), (0.0, True)):
-        try:
-            check_inertia(name, pi, tolerance)
-        except ModelError as error:
-            return Fault(str(error).partition("; no body")[0] if slight else str(error), slight, inertia_node)
+    text = inertia_faults({name: pi}).get(name)
+    if text is not None:
+        return Fault(text, not inertia_faults({name: pi}, SLIGHTLY), inertia_node)
     return Fault(f"link {name!r} has an inertia, but no mass", True, mass_node) if mass == 0 else None
 
 

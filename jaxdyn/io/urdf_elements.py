@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..errors import ModelError
-from ..model.build import COULOMB_VELOCITY, SLIGHTLY, STRIBECK_VELOCITY, check_inertia
+from ..model.build import COULOMB_VELOCITY, SLIGHTLY, STRIBECK_VELOCITY, inertia_faults
 from ..model.chain import Chain
 from .urdf_tree import move_inertia
 
@@ -69,19 +69,14 @@ def check_consistent(chain: Chain, advice: str = "write them as they are with al
     Raises:
         ModelError: saying what is impossible about the first, and which links have more of them.
     """
-    reasons: dict[str, str] = {}
-    for link, pi in zip(chain.link_names, np.asarray(chain.inertia).astype(float), strict=True):
-        if np.all(np.isfinite(pi)):
-            try:
-                check_inertia(link, pi, SLIGHTLY)
-            except ModelError as error:
-                reasons[link] = str(error).split(";")[0]
+    inertia = dict(zip(chain.link_names, np.asarray(chain.inertia).astype(float), strict=True))
+    reasons = inertia_faults({link: pi for link, pi in inertia.items() if np.all(np.isfinite(pi))}, SLIGHTLY)
     if reasons:
         first, *others = reasons
         more = f" (nor has a body those of {', '.join(others)})" if others else ""
         raise ModelError(
-            f"{reasons[first]}; no body has that{more}, and other programs refuse or misuse such a file. Make the inertias "
-            f"physically consistent, or {advice}"
+            f"{reasons[first].partition(';')[0]}; no body has that{more}, and other programs refuse or misuse such a file. "
+            f"Make the inertias physically consistent, or {advice}"
         )
 
 

@@ -44,15 +44,14 @@ def parse_xml(data: bytes | str, source: str) -> Document:
     parser.buffer_text = True
     builder = ET.TreeBuilder(element_factory=Node, insert_comments=True, insert_pis=True)
     state = {"depth": 0, "closed": False}
+    place = lambda: f"{source}:{parser.CurrentLineNumber + skipped}"
     outside: tuple[list[str], list[str]] = ([], [])
 
     def start(tag: str, attributes: dict[str, str]) -> None:
         state["depth"] += 1
         if state["depth"] > _DEEPEST:
-            raise ModelError(
-                f"{source}:{parser.CurrentLineNumber + skipped}: elements nest deeper than {_DEEPEST}; no robot needs that"
-            )
-        builder.start(tag, attributes).where = f"{source}:{parser.CurrentLineNumber + skipped}"  # type: ignore[attr-defined]
+            raise ModelError(f"{place()}: elements nest deeper than {_DEEPEST}; no robot needs that")
+        builder.start(tag, attributes).where = place()  # type: ignore[attr-defined]
 
     def end(tag: str) -> None:
         state["depth"] -= 1
@@ -73,7 +72,7 @@ def parse_xml(data: bytes | str, source: str) -> Document:
 
     def doctype(*_: object) -> None:
         raise ModelError(
-            f"{source}:{parser.CurrentLineNumber + skipped}: a document type declaration (<!DOCTYPE ...>) is refused, because "
+            f"{place()}: a document type declaration (<!DOCTYPE ...>) is refused, because "
             "entities can blow up or read other files; remove it and write the entities out"
         )
 

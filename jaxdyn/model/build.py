@@ -90,8 +90,9 @@ def make_chain(
         if np.abs(rotation[i].T @ rotation[i] - np.eye(3)).max() > 1e-6 or np.linalg.det(rotation[i]) < 0:
             raise ModelError(f"the placement of joint {joints[i]!r} is not a rotation (R^T R != 1 or det R = -1)")
         screw[i] = _unit_screw(joints[i], screw[i])
-        if not allow_nonphysical:
-            check_inertia(links[i], inertia[i], SLIGHTLY)
+    slight = {} if allow_nonphysical else inertia_faults(dict(zip(links, inertia, strict=True)))
+    for link in slight:
+        check_inertia(link, inertia[links.index(link)], SLIGHTLY)
     frames = dict(frames or {})
     for name, (link, pose) in frames.items():
         if not -1 <= link < n:
@@ -135,11 +136,9 @@ def make_chain(
     if np.any(lower > upper):
         j = int(np.argmax(lower > upper))
         raise ModelError(f"joint {joints[j]!r}: its lower limit {lower[j]:g} is above its upper limit {upper[j]:g}")
-    slight = [] if allow_nonphysical else slight_faults(dict(zip(links, inertia, strict=True)))
     if slight:
-        warnings.warn(
-            f"inertias that no body has are taken as they are: {'; '.join(slight)}", ModelWarning, stacklevel=2
-        )
+        texts = "; ".join(text.partition(";")[0] for text in slight.values())
+        warnings.warn(f"inertias that no body has are taken as they are: {texts}", ModelWarning, stacklevel=2)
     drive = {"armature": armature, "viscous_friction": viscous_friction, "coulomb_friction": coulomb_friction}
     drive |= {"stiffness": stiffness, "stribeck_friction": stribeck_friction}
     for name, given in drive.items():
@@ -217,14 +216,14 @@ def check_inertia(link: str, pi: Values, tolerance: float = 0.0) -> None:
         )
 
 
-def slight_faults(inertia: Mapping[str, np.ndarray]) -> list[str]:
-    """What is a little wrong with the inertias of which links, in words."""
-    found = []
+def inertia_faults(inertia: Mapping[str, np.ndarray], tolerance: float = 0.0) -> dict[str, str]:
+    """What `check_inertia` says of links' parameters, by link, of those that it refuses."""
+    found = {}
     for link, pi in inertia.items():
         try:
-            check_inertia(link, pi)
+            check_inertia(link, pi, tolerance)
         except ModelError as error:
-            found.append(str(error).partition("; no body")[0])
+            found[link] = str(error)
     return found
 
 
