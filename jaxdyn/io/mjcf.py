@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..errors import ModelError
+from ..errors import ModelError, ModelWarning
 from ..model.build import COULOMB_VELOCITY, make_chain
 from ..model.chain import Chain
 from .files import read_bytes
-from .mjcf_check import FEATURES, disabled, left_out, unsupported
+from .mjcf_check import FEATURES, OUTSIDE, disabled, left_out, unsupported
 from .mjcf_drives import drives
 from .mjcf_tree import tree_of
 
@@ -76,23 +76,26 @@ def from_mujoco(
     frames; what has no name is called body1, joint0 or site0 by its number, and a site with the name of a body ends in _site.
 
     Armature, damping, frictionloss (Coulomb friction), stiffness with springref, ranges of limited joints, and effort limits
-    from the ranges of actuators on single joints are read, and what `<flag>` switches off is not. Everything else
-    that would change the motion is refused, or left out by name. Contacts, actuators other than plain motors, tendons
-    without forces, limits of ball joints, sensors and mocap are left out with a warning; what is only seen (geoms,
-    cameras, lights), keyframes and the solver's settings without one.
+    from the ranges of actuators on single joints are read, and what `<flag>` switches off is not. Forces from outside
+    (contacts, equality constraints, tendons, a fluid), armature and friction of a free joint's linear motion, actuators
+    other than plain motors, limits of ball joints, sensors and mocap are left out with one warning that lists them; what is
+    only seen (geoms, cameras, lights), keyframes and the solver's settings without one. Whatever else would change
+    the motion is refused, or left out by name.
 
     Args:
         ignore: what to leave out although it changes the motion, of the features that the error names: "actuators",
-            "equality", "flex", "fluid", "free_joint", "gravcomp", "plugin", "polynomial", "quaternion_spring", "tendon".
+            "flex", "gravcomp", "plugin", "polynomial", "quaternion_spring".
         gravity: acceleration in the world's axes [m/s^2]; the model's own by default.
         coulomb_velocity: width of the smooth sign in Coulomb friction, fc tanh(qd / v_c), where MuJoCo has a constraint
             [rad/s or m/s].
         allow_nonphysical: accept masses and inertias that no body can have.
 
+    Warns:
+        ModelWarning: one, which lists what is left out.
+
     Raises:
         ModelError: nothing moves; the model has something that is not supported and not ignored, which it names; a
             feature to ignore is unknown.
-        UserWarning: (a warning) what is left out.
     """
     return _chain(model, "the MuJoCo model", ignore, gravity, coulomb_velocity, allow_nonphysical)
 
@@ -131,7 +134,7 @@ def _chain(
     if unknown := sorted(ignored - set(FEATURES)):
         raise ModelError(f"ignore names {unknown[0]!r}; what can be left out is {', '.join(FEATURES)}")
     acting = unsupported(model)
-    if refused := [key for key in acting if key not in ignored]:
+    if refused := [key for key in acting if key not in ignored | OUTSIDE]:
         raise ModelError(
             f"{source}: not supported: {'; '.join(acting[key] for key in refused)}. Remove what the robot can do without, "
             f"or leave it out with ignore={refused!r}"
@@ -159,7 +162,7 @@ def _chain(
     except ModelError as error:
         raise ModelError(f"{source}: {error}") from None
     if without := [acting[key] for key in sorted(acting)] + left_out(model):
-        warnings.warn(f"{source}: left out: {'; '.join(without)}", UserWarning, stacklevel=_caller_level())
+        warnings.warn(f"{source}: left out: {'; '.join(without)}", ModelWarning, stacklevel=_caller_level())
     return chain
 
 
