@@ -240,3 +240,31 @@ def test_moving_base_point(arm):
 def test_moving_base_point_refuses(arm):
     with pytest.raises(jaxdyn.ModelError, match="base_x"):
         jaxdyn.with_moving_base_point(jaxdyn.with_moving_base_point(arm))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_inertia_at_a_frame_is_finite_where_directions_are_lost(dtype):
+    """A planar arm of six joints loses three directions everywhere, a stretched one four."""
+    links = random_chain(6, 3)
+    about_z = jnp.zeros((6, 6)).at[:, 2].set(1.0)
+    along_x = jnp.tile(jnp.asarray([0.4, 0.0, 0.0]), (6, 1))
+    arm = dataclasses.replace(links, rotation=jnp.tile(jnp.eye(3), (6, 1, 1)), translation=along_x, screw=about_z)
+    arm = jax.tree.map(lambda x: x.astype(dtype), arm)
+
+    @once
+    def of(q, v):
+        functions = (
+            lambda q: jaxdyn.operational_space_inertia(arm, q, "link5"),
+            lambda q: jaxdyn.operational_space_bias(arm, q, v, "link5"),
+            lambda q: jaxdyn.dynamically_consistent_inverse(arm, q, "link5"),
+        )
+        return [(f(q), jax.grad(lambda q, f=f: f(q).sum())(q)) for f in functions]
+
+    for angles in (jnp.zeros(6), jnp.linspace(-1.0, 1.0, 6)):
+        for part in jax.tree.leaves(of(angles.astype(dtype), jnp.ones(6, dtype))):
+            assert part.dtype == dtype and np.isfinite(part).all()
+
+
+def test_inertia_at_a_frame_of_few_joints_needs_damping():
+    with pytest.raises(jaxdyn.ModelError, match=r"a robot of 3 joints .* pass damping=, or use operational_space"):
+        jaxdyn.operational_space_inertia(random_chain(3), jnp.zeros(3))

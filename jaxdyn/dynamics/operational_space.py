@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax.scipy.linalg import cho_factor, cho_solve, solve_triangular
 from jaxtyping import Array, Float, Int
 
+from ..errors import ModelError
 from ..model.chain import Chain
 from .inverse import bias_force
 from .jacobian import Reference, jacobian, jacobian_derivative
@@ -39,7 +40,8 @@ def operational_space_inertia(
     """Lambda(q) = (J M^-1 J^T)^-1, the inertia felt at a frame: J^-T M J^-1 where J is square (Lynch & Park 2017, sec. 8.6).
 
     For six joints or more, away from singularities; for fewer see `operational_space`. With damping d it is
-    (J M^-1 J^T + diag(d))^-1, finite everywhere: no direction is heavier than 1 / d.
+    (J M^-1 J^T + diag(d))^-1: no direction is heavier than 1 / d. Without, values and derivatives stay finite at
+    singularities, but say no more than that directions are lost: they are of the order 1 / eps and its square.
 
     Args:
         frame: link or frame; the chain's tip where None.
@@ -47,13 +49,13 @@ def operational_space_inertia(
         damping: one number, or one for each of the six directions [1/(kg m^2), 1/kg].
 
     Returns:
-        6x6, symmetric [kg m^2, kg m, kg]; NaN or huge where J is singular and nothing is damped.
+        6x6, symmetric [kg m^2, kg m, kg].
 
     Raises:
-        ModelError: no such frame, or no such reference.
+        ModelError: no such frame, or no such reference; fewer than six velocities and no damping.
     """
-    j, solved = _mobility_factors(chain, q, frame, reference)
-    return _inverse(_damped(j @ solved, damping))
+    mobility, _ = _mobility(chain, q, frame, reference, damping)
+    return _inverse(mobility)
 
 
 def operational_space_bias(
@@ -69,8 +71,7 @@ def operational_space_bias(
     F acts on the robot at the frame, as the torques J^T F of the joints do. With J square this is
     J^-T (C v + g) - Lambda dJ/dt J^-1 V. Arguments, cost and errors as for `operational_space_inertia`.
     """
-    j, solved = _mobility_factors(chain, q, frame, reference)
-    mobility = _damped(j @ solved, damping)
+    mobility, solved = _mobility(chain, q, frame, reference, damping)
     return _solve(mobility, _drift(chain, q, v, frame, reference, solved))
 
 
@@ -86,8 +87,8 @@ def dynamically_consistent_inverse(
     J J_bar = 1 where nothing is damped, and torques (1 - J^T J_bar^T) tau do not accelerate the frame. Arguments and errors
     as for `operational_space_inertia`.
     """
-    j, solved = _mobility_factors(chain, q, frame, reference)
-    return _solve(_damped(j @ solved, damping), solved.T).T
+    mobility, solved = _mobility(chain, q, frame, reference, damping)
+    return _solve(mobility, solved.T).T
 
 
 def operational_space(
@@ -114,11 +115,7 @@ def operational_space(
     Raises:
         ModelError: no such frame, or no such reference.
     """
-    j = jacobian(chain, q, frame, reference)
-    lower = jnp.linalg.cholesky(crba(chain, q))
-    half = solve_triangular(lower, j.T, lower=True)  # J M^-1 J^T = half^T half, of exactly the rank of J
-    solved = solve_triangular(lower, half, lower=True, trans=1)
-    mobility = half.T @ half
+    mobility, solved = _mobility_factors(chain, q, frame, reference)
     least = jnp.finfo(mobility.dtype).eps ** 0.75 if tolerance is None else tolerance
     inertia = _pseudo_inverse(mobility, jnp.asarray(least, mobility.dtype))
     bias = inertia @ _drift(chain, q, v, frame, reference, solved)
@@ -127,10 +124,31 @@ def operational_space(
     return OperationalSpace(inertia, bias, solved @ inertia, rank)
 
 
-def _mobility_factors(chain: Chain, q: Array, frame: str | None, reference: Reference) -> tuple[Array, Array]:
-    """J and M^-1 J^T."""
+def _mobility_factors(
+    chain: Chain, q: Array, frame: str | None, reference: Reference
+) -> tuple[Float[Array, "6 6"], Float[Array, "nv 6"]]:
+    """J M^-1 J^T and M^-1 J^T."""
     j = jacobian(chain, q, frame, reference)
-    return j, cho_solve(cho_factor(crba(chain, q), lower=True), j.T)
+    lower = jnp.linalg.cholesky(crba(chain, q))
+    half = solve_triangular(lower, j.T, lower=True)  # J M^-1 J^T = half^T half, of exactly the rank of J
+    return half.T @ half, solve_triangular(lower, half, lower=True, trans=1)
+
+
+def _mobility(
+    chain: Chain, q: Array, frame: str | None, reference: Reference, damping: float | Array
+) -> tuple[Float[Array, "6 6"], Float[Array, "nv 6"]]:
+    """J M^-1 J^T + diag(damping), which has a Cholesky factor, and M^-1 J^T."""
+    if chain.nv < 6 and isinstance(damping, int | float) and damping == 0:
+        raise ModelError(
+            f"a robot of {chain.nv} joints cannot move a frame in six directions, so its inertia is infinite in some: "
+            "pass damping=, or use operational_space"
+        )
+    mobility, solved = _mobility_factors(chain, q, frame, reference)
+    # Rounding leaves a singular matrix indefinite by some eps of its diagonal (Higham 2002, theorem 10.7): that much is added
+    # to every direction in its own units, and next to nothing to those in which nothing can move
+    own, eps = jnp.diagonal(mobility), jnp.finfo(mobility.dtype).eps
+    added = jnp.asarray(damping, mobility.dtype) + 64 * eps * jnp.maximum(own, eps * own.max())
+    return mobility + jnp.diag(jnp.broadcast_to(added, (6,))), solved
 
 
 def _drift(
@@ -138,11 +156,6 @@ def _drift(
 ) -> Float[Array, "6"]:
     """J M^-1 (C v + g) - dJ/dt v: the acceleration that is missing when nothing drives the robot."""
     return solved.T @ bias_force(chain, q, v) - jacobian_derivative(chain, q, v, frame, reference) @ v
-
-
-def _damped(mobility: Array, damping: float | Array) -> Array:
-    added = jnp.broadcast_to(jnp.asarray(damping, mobility.dtype), (6,))
-    return 0.5 * (mobility + mobility.T) + jnp.diag(added)
 
 
 def _solve(mobility: Array, b: Array) -> Array:
