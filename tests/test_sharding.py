@@ -17,6 +17,7 @@ SOME = "inverse dynamics,forward dynamics,step"
     [
         pytest.param("arm", SOME, ALL, 130, marks=pytest.mark.ci),
         pytest.param("arm", "", ALL, 130, marks=pytest.mark.nightly),
+        pytest.param("mechanism", "M,step", "explicit", 6, marks=pytest.mark.ci),
         pytest.param("mechanism", "", ALL, 6, marks=pytest.mark.nightly),
     ],
 )

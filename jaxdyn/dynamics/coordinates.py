@@ -9,6 +9,7 @@ each other: g = (wy wz, -wx wz, wx wy) for the angular and w x v for the linear 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..model.axis_types import any_axis_types
 from ..model.chain import Chain
 from ..model.configuration import layout, place as place
 from ..spatial.so3 import skew
@@ -24,6 +25,7 @@ def joint_accelerations(chain: Chain, v: Float[Array, " nv"], a: Float[Array, " 
     return joint_rates(chain, a - rate_terms(chain, v))
 
 
+@any_axis_types
 def rate_terms(chain: Chain, v: Float[Array, " nv"]) -> Float[Array, " nv"]:
     """g(v): what the accelerations of quaternion joints are more than those of their links' joints."""
     out = jnp.zeros_like(v)
@@ -39,6 +41,7 @@ def joint_rate_terms(v: Float[Array, "k *lanes"]) -> Float[Array, "k *lanes"]:
     return turning if v.shape[0] == 3 else jnp.concatenate([turning, jnp.cross(v[:3], v[3:], axis=0)])
 
 
+@any_axis_types
 def rate_matrix(chain: Chain, v: Float[Array, " nv"]) -> Float[Array, "nv nv"]:
     """dA/dt at x = 0, linear in v, with dA/dt v = g(v)."""
     out = jnp.zeros((chain.nv, chain.nv), v.dtype)

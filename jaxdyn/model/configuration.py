@@ -24,6 +24,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..errors import ModelError
 from ..spatial.se3 import pose, pose_exp, pose_inverse, pose_log, twist_cross
 from ..spatial.so3 import quaternion_exp, quaternion_log, quaternion_multiply, quaternion_to_rotation, skew
+from .axis_types import any_axis_types
 from .chain import Chain, Topology
 from .tree import ancestor_mask
 
@@ -101,22 +102,29 @@ def place(chain: Chain, q: Float[Array, " nq"]) -> tuple[Chain, Float[Array, " n
                 raise ModelError(
                     f"the quaternion of {name!r} in q is zero; `neutral_configuration` gives one that is not"
                 )
-    changes: dict = {"topology": _ordinary_topology(chain.topology), "coupling": None}
+    leaves, positions = _placed(chain, q)
+    return dataclasses.replace(chain, **leaves, topology=_ordinary_topology(chain.topology), coupling=None), positions
+
+
+@any_axis_types
+def _placed(chain: Chain, q: Array) -> tuple[dict[str, Array], Float[Array, " n"]]:
+    """The leaves that orientations change, and the positions of all joints."""
+    where = layout(chain)
     joints = where.quaternions
     if len(joints) == 1 and _carries_all(chain.topology, joints[0]):
         t = _pose_of(joints[0], q)
-        changes["base_pose"] = t if chain.base_pose is None else chain.base_pose @ t
+        leaves = {"base_pose": t if chain.base_pose is None else chain.base_pose @ t}
     else:
         rotation, translation = chain.rotation, chain.translation
         for joint in joints:
             t, placed = _pose_of(joint, q), chain.rotation[joint.link]
             rotation = rotation.at[joint.link].set(placed @ t[:3, :3])
             translation = translation.at[joint.link].add(placed @ t[:3, 3])
-        changes |= {"rotation": rotation, "translation": translation}
+        leaves = {"rotation": rotation, "translation": translation}
     positions = jnp.zeros(chain.nv, q.dtype).at[where.columns].set(q[where.entries], unique_indices=True)
     if chain.coupling is not None:
         positions = chain.coupling.matrix @ positions + chain.coupling.offset
-    return dataclasses.replace(chain, **changes), positions
+    return leaves, positions
 
 
 def _pose_of(joint: QuaternionJoint, q: Array) -> Float[Array, "4 4"]:
@@ -226,6 +234,7 @@ def random_configuration(chain: Chain, key: PRNGKeyArray, size: float = 1.0) -> 
     return q
 
 
+@any_axis_types
 def normalize_configuration(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
     """q with quaternions of unit length.
 
@@ -240,6 +249,7 @@ def normalize_configuration(chain: Chain, q: Float[Array, " nq"]) -> Float[Array
     return q
 
 
+@any_axis_types
 def integrate(chain: Chain, q: Float[Array, " nq"], dq: Float[Array, " nv"]) -> Float[Array, " nq"]:
     """The configuration reached from q by the motion dq, a velocity held for unit time: q + dq for ordinary joints.
 
@@ -260,6 +270,7 @@ def integrate(chain: Chain, q: Float[Array, " nq"], dq: Float[Array, " nv"]) -> 
     return new
 
 
+@any_axis_types
 def motion_rate(chain: Chain, u: Float[Array, " nv"], v: Float[Array, " nv"]) -> Float[Array, " nv"]:
     """du/dt of the motion u from a fixed configuration to one that moves with v: v + [u, v] / 2 + [u, [u, v]] / 12 + O(u^4)."""
     for joint in layout(chain).quaternions:
@@ -270,6 +281,7 @@ def motion_rate(chain: Chain, u: Float[Array, " nv"], v: Float[Array, " nv"]) ->
     return v
 
 
+@any_axis_types
 def difference(chain: Chain, q0: Float[Array, " nq"], q1: Float[Array, " nq"]) -> Float[Array, " nv"]:
     """The motion dq with integrate(chain, q0, dq) = q1: q1 - q0 for ordinary joints, the logarithm for the others."""
     where = layout(chain)

@@ -1,0 +1,119 @@
+"""Workers, one for each robot, and what came of them."""
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .models import Model
+
+_TESTS = Path(__file__).resolve().parents[1]
+
+
+class Settings(NamedTuple):
+    """How a robot is tried: programs, seconds for one of them, on two devices too, without LLVM's optimisation."""
+
+    programs: int
+    limit: float
+    two_devices: bool
+    quick: bool = False
+
+
+class Campaign:
+    """Runs workers and keeps a line of JSON for each program."""
+
+    def __init__(self, settings: Settings, results: Path, worker: str = "sweep.worker"):
+        self.settings, self.results, self.worker = settings, results, worker
+        self.lines: list[dict[str, Any]] = []
+        if results.exists():
+            self.lines = [json.loads(line) for line in results.read_text().splitlines() if line.endswith("}")]
+        self.finished = {line["model"] for line in self.lines if "finished" in line}
+        self._lock, self._running, self._stopped = threading.Lock(), set(), False
+
+    def run(self, model: Model) -> None:
+        """All programs of a model, in as many processes as it takes."""
+        lines: list[dict[str, Any]] = []
+        for devices in (1, 2) if self.settings.two_devices else (1,):
+            after, total = 0, 1
+            while after < total:
+                found = list(self._process(model, devices, after))
+                for line in found:
+                    total = line.get("programs") or total
+                    after += line["done"] != "load"
+                lines += [{"model": model.name, "devices": devices, **line} for line in found]
+                if any(line["done"] == "load" and (line.get("refused") or line.get("problem")) for line in found):
+                    self._keep(model, lines)
+                    return
+        self._keep(model, lines)
+
+    def stop(self) -> None:
+        """Ends the processes that run, without results."""
+        self._stopped = True
+        for process in list(self._running):
+            process.kill()
+
+    def _keep(self, model: Model, lines: list[dict[str, Any]]) -> None:
+        lines = [*lines, {"model": model.name, "finished": True}]
+        with self._lock:
+            if self._stopped:
+                return
+            self.lines += lines
+            self.finished.add(model.name)
+            with self.results.open("a") as file:
+                file.writelines(json.dumps(line) + "\n" for line in lines)
+
+    def _process(self, model: Model, devices: int, after: int):
+        """Lines of one process, the last of them made up where it did not end by itself."""
+        flags = [f"--xla_force_host_platform_device_count={devices}"] if devices > 1 else []
+        flags += ["--xla_backend_optimization_level=0"] if self.settings.quick else []
+        own = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+        paths = [str(_TESTS.parent), str(_TESTS), os.environ.get("PYTHONPATH", "")]
+        own |= {"PYTHONPATH": os.pathsep.join(p for p in paths if p), "JAX_PLATFORMS": "cpu"}
+        own |= {"XLA_FLAGS": " ".join(flags)} if flags else {}
+        command = [sys.executable, "-m", self.worker, model.name, model.kind, model.source, str(int(model.floating))]
+        command += ["--after", str(after), "--programs", str(self.settings.programs)]
+        seed = int.from_bytes(model.name.encode(), "little") % 2**31
+        process = subprocess.Popen(
+            [*command, "--seed", str(seed)], env=own, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self._running.add(process)
+        said: queue.Queue[str | None] = queue.Queue()
+        errors: list[str] = []
+        readers = [threading.Thread(target=_pump, args=(process.stdout, said.put, True))]
+        readers += [threading.Thread(target=_pump, args=(process.stderr, errors.append, False))]
+        for reader in readers:
+            reader.start()
+        begun, verdict = "load", None
+        while True:
+            try:
+                text = said.get(timeout=self.settings.limit)
+            except queue.Empty:
+                verdict = f"hung: nothing for {self.settings.limit:g} s"
+                process.kill()
+                break
+            if text is None:
+                break
+            line = json.loads(text)
+            if "begun" in line:
+                begun = line["begun"]
+                continue
+            yield line
+            begun = None
+        code = process.wait()
+        for reader in readers:
+            reader.join()
+        self._running.discard(process)
+        if begun is not None:
+            last = "".join(errors)[-1500:]
+            yield {"done": begun, "problem": verdict or f"the process ended with status {code}: {last}"}
+
+
+def _pump(stream: Any, put: Any, ends: bool) -> None:
+    for line in stream:
+        put(line)
+    if ends:
+        put(None)
