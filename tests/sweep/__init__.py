@@ -1,1 +1,1 @@
-"""The standing sweep: other people's robots and random ones, compared with Pinocchio and MuJoCo, in programs as users compile them."""
+"""The standing sweep: other people's robots and random ones against Pinocchio and MuJoCo, in programs as users compile them."""

@@ -104,8 +104,9 @@ class Campaign:
             yield line
             begun = None
         code = process.wait()
-        for reader in readers:
+        for reader, stream in zip(readers, (process.stdout, process.stderr), strict=True):
             reader.join()
+            stream.close()
         self._running.discard(process)
         if begun is not None:
             last = "".join(errors)[-1500:]
