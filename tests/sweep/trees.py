@@ -18,12 +18,15 @@ def random_tree(seed: int) -> jaxdyn.Chain:
     groups: list[tuple[int, int]] = []
     screws: list[np.ndarray] = []
     parents: list[int] = []
-    ends = [-1]  # where the next link may hang: the base, and the last link of every joint
+    # where the next link may hang: on the last joint's or on one above it, as Pinocchio needs subtrees without gaps
+    ends = [-1]
     if rng.random() < 0.3:
         _add_group(6, -1, groups, screws, parents, ends)
         ends.remove(-1)
     for _ in range(size):
-        parent = ends[-1] if rng.random() < 0.7 else int(rng.choice(ends))
+        if rng.random() < 0.3:
+            del ends[rng.integers(1, len(ends) + 1) :]
+        parent = ends[-1]
         if rng.random() < 0.1:
             _add_group(3, parent, groups, screws, parents, ends)
         else:
