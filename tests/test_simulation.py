@@ -1,5 +1,6 @@
 """Steps and rollouts: orders of convergence, energy, friction, policies, and derivatives through time."""
 
+import dataclasses
 import functools
 import inspect
 
@@ -61,6 +62,55 @@ def test_energy_drift_of_a_free_pendulum_shrinks_at_the_order_of_the_method(meth
     measured = np.log2(drift[0] / drift[1])
     assert order[0] < measured < order[1]
     assert 0 < drift[1] < 0.2  # J, of a pendulum that swings with several
+
+
+def energy_gained(chain, q, dt, duration, method):
+    """The energy that a robot let go at q has gained at the end."""
+    zero = jnp.zeros(chain.nv)
+    _, energies = simulate(chain, q, zero, zero, dt, duration, method)
+    return energies[-1] - float(jaxdyn.total_energy(chain, q, zero))
+
+
+ELBOW = textbook.planar_elbow(), jnp.asarray([0.5, 0.5])
+READY = jnp.asarray([0, -np.pi / 4, 0, -3 * np.pi / 4, 0, np.pi / 2, np.pi / 4])
+
+
+def test_energy_of_a_free_elbow_after_ten_seconds_of_a_thousand_evaluations_each():
+    """A tenth of the horizon of docs/rollouts.md: there -1.7, +1.6 and -1.5e-4 J."""
+    assert -2.3 < energy_gained(*ELBOW, 1e-3, 10, "semi_implicit_euler") < -1.2
+    assert 1.4 < energy_gained(*ELBOW, 1e-3, 10, "explicit_euler") < 2.2
+    assert -2.5e-4 < energy_gained(*ELBOW, 4e-3, 10, "rk4") < -5e-5
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("method", "dt", "least", "most"),
+    [
+        ("semi_implicit_euler", 1e-3, -22, -8),
+        ("explicit_euler", 1e-3, 12, 35),
+        ("rk4", 4e-3, -3e-3, -4e-4),
+        ("rk4", 1e-3, -5e-6, -5e-7),
+    ],
+)
+def test_energy_of_a_free_elbow_after_a_hundred_seconds(method, dt, least, most):
+    """The table of docs/rollouts.md."""
+    assert least < energy_gained(*ELBOW, dt, 100, method) < most
+
+
+@pytest.mark.nightly
+def test_energy_of_a_free_panda():
+    """The table of docs/rollouts.md, and its figure with friction."""
+    none = jnp.zeros(7)
+    panda = dataclasses.replace(jaxdyn.robots.panda(), viscous_friction=none, coulomb_friction=none)
+    assert not energy_gained(panda, READY, 1e-3, 10, "semi_implicit_euler") < 20  # more, or not a number
+    assert not np.isfinite(energy_gained(panda, READY, 1e-3, 100, "semi_implicit_euler"))
+    assert 40 < energy_gained(panda, READY, 1e-3, 100, "explicit_euler") < 160
+    assert abs(energy_gained(panda, READY, 4e-3, 100, "rk4")) < 0.6
+    damped = dataclasses.replace(panda, viscous_friction=none + 0.1)
+    last = lambda dt, method: np.asarray(simulate(damped, READY, none, none, dt, 1, method)[0][0])
+    exact = last(2e-4, "rk4")
+    assert np.abs(last(2e-3, "rk4") - exact).max() < 1e-4
+    assert 0.5 < np.abs(last(1e-3, "semi_implicit_euler") - exact).max() < 2
 
 
 @functools.cache

@@ -31,8 +31,11 @@ def step(
 
     Quaternion joints move on their manifold: where "q + dq" stands below, it is integrate(chain, q, dq).
 
-    semi_implicit_euler: qd' = qd + dt qdd, q' = q + dt qd'; first order; one evaluation. Symplectic where M
-    is constant; otherwise energy drifts slowly, at first order in dt.
+    semi_implicit_euler: qd' = qd + dt qdd, q' = q + dt qd'; first order; one evaluation. Symplectic where M is constant.
+    Elsewhere Coriolis forces at the step's start change the energy E at the rate dt qd . C(q, qd) qdd, and nothing takes that
+    back: a frictionless planar elbow loses some 15 of 31 J in 100 s of 1 ms steps (rk4, 4 ms, at the same cost: 1e-3 J), and
+    a frictionless Panda gains, and spins ever faster, until its state is not finite. Friction bounds the energy; the
+    motion remains first-order accurate. Figures: docs/rollouts.md.
     implicit_damping: the same with friction taken at the step's end, linearised: (M + dt D) (qd' - qd) = dt (tau - h -
     passive_force) with D >= 0 the slopes of `friction_force` (the implicitfast scheme of MuJoCo, here with dry friction
     too). First order; two evaluations, the first of which tells the joints that would be turned around; these are slowed by
