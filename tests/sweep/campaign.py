@@ -6,6 +6,7 @@ import queue
 import subprocess
 import sys
 import threading
+import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -76,9 +77,12 @@ class Campaign:
         own |= {"XLA_FLAGS": " ".join(flags)} if flags else {}
         command = [sys.executable, "-m", self.worker, model.name, model.kind, model.source, str(int(model.floating))]
         command += ["--after", str(after), "--programs", str(self.settings.programs)]
-        seed = int.from_bytes(model.name.encode(), "little") % 2**31
         process = subprocess.Popen(
-            [*command, "--seed", str(seed)], env=own, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [*command, "--seed", str(zlib.crc32(model.name.encode()))],
+            env=own,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         self._running.add(process)
         said: queue.Queue[str | None] = queue.Queue()
