@@ -204,8 +204,8 @@ def _resolve(
     wanted = keys[key]
     if isinstance(wanted, str) and wanted.count("*") == 1 and wanted not in table.names:
         before, after = (re.escape(part) for part in wanted.split("*"))
-        numbers = {int(m[1]): name for name in table.names if (m := re.fullmatch(f"{before}([0-9]+){after}", name))}
-        if not numbers or sorted(numbers) != list(range(min(numbers), max(numbers) + 1)) or min(numbers) > 1:
+        numbers = {int(m[1]): name for name in table.names if (m := re.fullmatch(f"{before}([0-9]{{1,9}}){after}", name))}
+        if not numbers or max(numbers) - min(numbers) >= len(numbers) or min(numbers) > 1:
             found = ", ".join(numbers[k] for k in sorted(numbers)) or "none"
             raise columns.error(
                 kind, key, f"{wanted!r} must stand for columns numbered from 0 or 1 without a gap; {path} has {found}"

@@ -90,7 +90,7 @@ def read_gains(path: str | os.PathLike[str]) -> DriveGains:
         )
     except OSError as error:
         raise IdentificationError(f"{os.fspath(path)}: cannot be read: {error.strerror or error}") from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise IdentificationError(
             f"{os.fspath(path)}: is not a file of calibrated gains, as --mass writes it: {error}"
         ) from None

@@ -61,7 +61,8 @@ def as_json(rng: random.Random, tree: Any) -> str:
         case 0:
             return "[" * 100_000 + "]" * 100_000
         case 1:
-            return text.replace("{", '{"a":' + "[" * 50_000 + "]" * 50_000 + ",", 1)
+            deep = rng.choice((200, 400, 900, 1000, 50_000))
+            return text.replace("{", '{"a":' + "[" * deep + "]" * deep + ",", 1)
         case 2 if isinstance(tree, dict) and tree:
             key = rng.choice(list(tree))
             return text.replace("{", "{" + json.dumps(key) + ": 1, ", 1)
