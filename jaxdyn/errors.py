@@ -3,7 +3,7 @@
 import re
 
 _MOST = 200  # characters of what the user gave, in a row
-_LONGEST = 4000
+_LONGEST = 2000
 
 
 class JaxdynError(ValueError):

@@ -109,6 +109,9 @@ def test_blanks_and_arrays(tmp_path):
     for separator in ({}, {"separator": " "}):
         log = read_log(path, 2, columns={**separator, **content})
         np.testing.assert_array_equal(log.tau, TAU)
+    path.write_text(path.read_text().replace("pos1", "pos99999999"))
+    with pytest.raises(LogError, match=r"numbered from 0 or 1 without a gap; .* has pos0, pos99999999"):
+        read_log(path, columns=content)
     np.savez(tmp_path / "run.npz", stamp=T, angles=np.degrees(Q), load=TAU)
     content = {
         "t": {"column": "stamp"},

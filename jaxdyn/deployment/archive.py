@@ -13,6 +13,7 @@ from ..io.files import read_bytes, write_whole
 FORMAT = "jaxdyn exported function"
 VERSION = 2  # 1, which is read too, had no checksum
 _DESCRIPTION, _PROGRAM = "description.json", "program.jax_export"
+_LONGEST = 1 << 24  # bytes of a description
 _DATE = (1980, 1, 1, 0, 0, 0)  # the same function gives the same file
 
 
@@ -47,6 +48,8 @@ def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bytes]:
         raise DeploymentError(str(error).replace("robot description file", "exported file")) from None
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            if archive.getinfo(_DESCRIPTION).file_size > _LONGEST:
+                raise ValueError("a description of that length")
             text, program = archive.read(_DESCRIPTION), archive.read(_PROGRAM)
         description = json.loads(text)
         if description["format"] != FORMAT:

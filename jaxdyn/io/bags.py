@@ -53,8 +53,13 @@ def open_bag(path: pathlib.Path, joint_names: Sequence[str] | None = None, topic
             "`ros2 bag reindex FOLDER`"
         )
     with _opened(path) as bag:
-        topics = _topics(path, bag, topic)
-        states = {name: _read(path, bag, name, connections) for name, connections in topics.items()}
+        try:
+            topics = _topics(path, bag, topic)
+            states = {name: _read(path, bag, name, connections) for name, connections in topics.items()}
+        except LogError:
+            raise
+        except Exception as error:  # a damaged index can name and count anything
+            raise LogError(f"{path}: the bag's index is damaged: {_reason(error)}: {_repair(path)}") from error
     columns, kinds, notes = one_table(path, states, joint_names, topic is not None)
 
     def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:

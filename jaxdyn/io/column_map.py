@@ -204,7 +204,9 @@ def _resolve(
     wanted = keys[key]
     if isinstance(wanted, str) and wanted.count("*") == 1 and wanted not in table.names:
         before, after = (re.escape(part) for part in wanted.split("*"))
-        numbers = {int(m[1]): name for name in table.names if (m := re.fullmatch(f"{before}([0-9]{{1,9}}){after}", name))}
+        numbers = {
+            int(m[1]): name for name in table.names if (m := re.fullmatch(f"{before}([0-9]{{1,9}}){after}", name))
+        }
         if not numbers or max(numbers) - min(numbers) >= len(numbers) or min(numbers) > 1:
             found = ", ".join(numbers[k] for k in sorted(numbers)) or "none"
             raise columns.error(

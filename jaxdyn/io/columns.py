@@ -109,6 +109,11 @@ def blocks_of(path: pathlib.Path, kinds: dict[str, list[str]], arrays: dict[str,
                     f"{path}: array {name!r} has shape {array.shape}, but {kinds['t'][0]!r} has {samples} samples; "
                     "one row a sample is expected, and one column a joint"
                 )
+            if array.size != samples and len(names) > 1:
+                raise LogError(
+                    f"{path}: array {name!r} has shape {array.shape} beside {', '.join(x for x in names if x != name)}; "
+                    "give one column a joint, or one array for all"
+                )
         blocks[kind] = np.concatenate([arrays[name].reshape(samples, -1) for name in names], axis=1)
     for kind in blocks:
         if kind != "t" and blocks[kind].shape[1] != blocks["q"].shape[1]:

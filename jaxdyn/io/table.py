@@ -106,7 +106,9 @@ def _open_text(path: pathlib.Path, form: TextForm) -> Table:
         try:
             text = raw.decode("utf-16")
         except UnicodeDecodeError as error:
-            raise LogError(f"{path}: the text is not UTF-16, as its first two bytes say: {error}; was it cut off?") from None
+            raise LogError(
+                f"{path}: the text is not UTF-16, as its first two bytes say: {error}; was it cut off?"
+            ) from None
     else:
         text = raw.decode("utf-8-sig", errors="replace")
     return text_table(path, text, form)
@@ -232,7 +234,7 @@ def _open_parquet(path: pathlib.Path) -> Table:
         ) from error
     try:
         names = tuple(parquet.read_schema(path).names)
-    except (arrow.ArrowException, OSError) as error:
+    except (arrow.ArrowException, OSError, ValueError) as error:  # ValueError: names that are no text
         raise LogError(f"{path}: this is not a Parquet file that can be read: {error}") from error
 
     def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:

@@ -58,7 +58,7 @@ def read_progress(path: str | os.PathLike[str], like: Tree) -> tuple[Tree, dict[
         known = header["format"] == FORMAT and header["version"] in (1, VERSION)
         leaves, digest, history, lost = header["leaves"], header["sha256"], header["history"], int(header["lost"])
         intact = known and checksum(header, content) == digest
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise TrajectoryError(
             f"{name}: this is no progress of a policy; give another file=, or remove this one"
         ) from None

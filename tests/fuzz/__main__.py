@@ -28,7 +28,10 @@ def main(arguments: list[str] | None = None) -> int:
     keep = Path(options.keep).absolute()
     inputs, count = draw(options.count, options.seed, kinds), options.count
     if options.replay:
-        inputs, count = iter([Input("replay", str(k), str(Path(f).absolute())) for k, f in enumerate(options.replay)]), 1
+        inputs, count = (
+            iter([Input("replay", str(k), str(Path(f).absolute())) for k, f in enumerate(options.replay)]),
+            1,
+        )
     report, start = Report(), time.perf_counter()
 
     def told(result: Result) -> None:
@@ -46,7 +49,9 @@ def main(arguments: list[str] | None = None) -> int:
         except KeyboardInterrupt:
             print("interrupted")
     print(report.text())
-    print(f"\n{sum(report.total.values())} inputs in {(time.perf_counter() - start) / 60:.1f} min, {report.failed} defects")
+    print(
+        f"\n{sum(report.total.values())} inputs in {(time.perf_counter() - start) / 60:.1f} min, {report.failed} defects"
+    )
     return int(report.failed > 0)
 
 
@@ -60,10 +65,18 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS), metavar="KIND", help=", ".join(KINDS))
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no further input after this time")
     parser.add_argument(
-        "--limit", type=float, default=30.0, metavar="SECONDS", help="for one input, ten times as much for a command (30)"
+        "--limit",
+        type=float,
+        default=30.0,
+        metavar="SECONDS",
+        help="for one input, ten times as much for a command (30)",
     )
-    parser.add_argument("--keep", default=".fuzz", metavar="FOLDER", help="where inputs that show a defect are kept (.fuzz)")
-    parser.add_argument("--every", type=int, default=500, metavar="K", help="say how far it is after so many inputs (500)")
+    parser.add_argument(
+        "--keep", default=".fuzz", metavar="FOLDER", help="where inputs that show a defect are kept (.fuzz)"
+    )
+    parser.add_argument(
+        "--every", type=int, default=500, metavar="K", help="say how far it is after so many inputs (500)"
+    )
     parser.add_argument("--replay", nargs="+", metavar="FOLDER", help="read kept inputs again instead")
     return parser.parse_args(arguments)
 

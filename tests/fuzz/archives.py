@@ -17,6 +17,7 @@ def damaged_archive(rng: random.Random, data: bytes) -> bytes:
     if rng.random() < 0.4:
         return damaged_bytes(rng, data)
     parts = unpacked(data)
+    whole = dict(parts)
     for _ in range(rng.choice((1, 1, 2))):
         name = rng.choice(list(parts))
         match rng.randrange(8):
@@ -28,8 +29,8 @@ def damaged_archive(rng: random.Random, data: bytes) -> bytes:
                 parts[name] = b""
             case 3:
                 parts[name + "/" * rng.randrange(2)] = parts[name]
-            case 4 if name.endswith(".json"):
-                text = as_json(rng, damaged_tree(rng, json.loads(parts[name])))
+            case 4 if name in whole and name.endswith(".json"):
+                text = as_json(rng, damaged_tree(rng, json.loads(whole[name])))
                 parts[name] = text.encode("utf-8", "surrogatepass")
             case 5 if rng.random() < 0.1:
                 parts[name] = bytes(_LARGE)  # a hundred kilobytes in the file
@@ -37,7 +38,8 @@ def damaged_archive(rng: random.Random, data: bytes) -> bytes:
                 parts[name] = damaged_bytes(rng, parts[name])
         if not parts:
             break
-    return packed(parts, rng.choice(METHODS))
+    large = any(len(part) == _LARGE for part in parts.values())  # which other methods take long to write
+    return packed(parts, zipfile.ZIP_DEFLATED if large else rng.choice(METHODS))
 
 
 def unpacked(data: bytes) -> dict[str, bytes]:

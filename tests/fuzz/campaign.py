@@ -60,7 +60,11 @@ class Worker:
         self.scratch.mkdir(exist_ok=True)
         shared = {"PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH", ""))))}
         quick = "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"
-        flags = {"XLA_FLAGS": f"{quick} {os.environ.get('XLA_FLAGS', '')}".strip(), "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1"}
+        flags = {
+            "XLA_FLAGS": f"{quick} {os.environ.get('XLA_FLAGS', '')}".strip(),
+            "JAX_PLATFORMS": "cpu",
+            "OMP_NUM_THREADS": "1",
+        }
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "tests.fuzz.worker", str(self.valid), str(self.scratch)],
@@ -110,7 +114,13 @@ class Worker:
 
 
 def run(
-    inputs: Iterator[Input], folder: Path, jobs: int, limit: float, minutes: float, keep: Path, told: Callable[[Result], None]
+    inputs: Iterator[Input],
+    folder: Path,
+    jobs: int,
+    limit: float,
+    minutes: float,
+    keep: Path,
+    told: Callable[[Result], None],
 ) -> None:
     """Read all inputs, as long as time allows; every result is told as it comes, what is kept of a defect with it."""
     end = time.monotonic() + 60 * minutes
@@ -157,7 +167,7 @@ def _heard(worker: Worker, folder: Path, keep: Path, told: Callable[[Result], No
     assert worker.input is not None
     result = Result(worker.input, answer["status"], answer["words"], answer["seconds"], answer["call"]["reader"])
     worker.input = None
-    told(_kept(result, worker, keep))
+    told(kept_where_it_fails(result, worker, keep))
 
 
 def _lost(worker: Worker, status: str, folder: Path, keep: Path, told: Callable[[Result], None], selector) -> None:
@@ -171,13 +181,13 @@ def _lost(worker: Worker, status: str, folder: Path, keep: Path, told: Callable[
     if not (worker.scratch / "input" / "call.json").exists():
         raise RuntimeError(f"{worker.input}: cannot be made: {worker.last_words()}")
     call = json.loads((worker.scratch / "input" / "call.json").read_text())
-    told(_kept(Result(worker.input, status, words, 0.0, call["reader"]), worker, keep))
+    told(kept_where_it_fails(Result(worker.input, status, words, 0.0, call["reader"]), worker, keep))
     worker.input = None
     worker.restart()
     _watch(selector, worker)
 
 
-def _kept(result: Result, worker: Worker, keep: Path) -> Result:
+def kept_where_it_fails(result: Result, worker: Worker, keep: Path) -> Result:
     """With a copy of the input, and the command that reads it again, where it is a defect."""
     from .worker import DEFECTS
 

@@ -67,7 +67,11 @@ def check_like_pinocchio(chain: Any, path: Path) -> None:
         model = pinocchio.buildModelFromXML(path.read_text("utf-8"))
     except Exception:
         return
-    if chain.coupling is not None or sorted(names) != sorted(model.names)[: len(names)] or len(model.names) != len(names) + 1:
+    if (
+        chain.coupling is not None
+        or sorted(names) != sorted(model.names)[: len(names)]
+        or len(model.names) != len(names) + 1
+    ):
         return
     leaves = leaves_of(chain)
     for k, name in enumerate(names):
@@ -107,8 +111,20 @@ def check_against(log: Any, table: dict[str, np.ndarray]) -> None:
             continue
         names = ["t"] if kind == "t" else [f"{kind}{k + 1}" for k in range(block.shape[1])]
         for k, name in enumerate(names):
-            found = table[name] if name in table else table[kind][:, k] if name != "t" and _wide(table, kind, block) else None
+            found = (
+                table[name]
+                if name in table
+                else table[kind][:, k]
+                if name != "t" and _wide(table, kind, block)
+                else None
+            )
+            if found is not None and found.size == len(block):
+                found = found.reshape(-1)
+            elif found is not None and found.shape == block.shape:
+                found = found[:, k]  # one array for all joints, under the name of one
             if found is not None and not np.array_equal(found, block[:, k]):
+                if found.shape != (len(block),):
+                    raise Wrong(f"{name} has shape {found.shape} in the file, of {len(block)} samples")
                 row = int(np.flatnonzero(found != block[:, k])[0])
                 raise Wrong(f"{name} is {block[row, k]:.9g} in row {row + 1}, where the file has {found[row]:.9g}")
 
@@ -127,7 +143,9 @@ def plain_table(path: Path) -> dict[str, np.ndarray]:
             from pyarrow import parquet
 
             table = parquet.read_table(path)
-            return {name: _floats(np.array(table.column(name).to_pylist())) for name in dict.fromkeys(table.column_names)}
+            return {
+                name: _floats(np.array(table.column(name).to_pylist())) for name in dict.fromkeys(table.column_names)
+            }
         if path.suffix == ".csv":
             return _plain_text(path)
     return {}
@@ -144,6 +162,8 @@ def _plain_text(path: Path) -> dict[str, np.ndarray]:
     mark = next((m for m in (";", "\t", ",") if m in lines[0]), None)
     rows = [[cell.strip().strip("\"'").strip() for cell in line.split(mark)] for line in lines]
     names = rows[0]
+    while len(names) > 1 and not names[-1]:
+        names.pop()
     values = np.full((len(rows) - 1, len(names)), np.nan)
     for k, row in enumerate(rows[1:]):
         for column, cell in enumerate(row[: len(names)]):

@@ -20,18 +20,42 @@ _DAMAGE = {
     "log0.csv": lambda rng, data: tables.damaged_csv(rng, data, ","),
     "log.npz": tables.damaged_npz,
     "setup.toml": lambda rng, data: text.damaged_text(rng, data.decode()).encode(),
-    "gains.json": lambda rng, data: trees.as_json(rng, trees.damaged_tree(rng, json.loads(data))).encode("utf-8", "replace"),
+    "gains.json": lambda rng, data: trees.as_json(rng, trees.damaged_tree(rng, json.loads(data))).encode(
+        "utf-8", "replace"
+    ),
 }
 _COMMANDS = (
     ("identify", "--model", "arm.urdf", "--log", "log0.csv", "--no-consistent", "--out", "out"),
-    ("identify", "--model", "arm.urdf", "--log", "log.npz", "--columns", "setup.toml", "--no-consistent", "--out", "out"),
+    (
+        "identify",
+        "--model",
+        "arm.urdf",
+        "--log",
+        "log.npz",
+        "--columns",
+        "setup.toml",
+        "--no-consistent",
+        "--out",
+        "out",
+    ),
     ("compare", "arm.urdf", "arm.eqx", "--log", "log0.csv", "--out", "out.html"),
     ("payload", "--model", "arm.urdf", "--loaded", "log0.csv", "--calibrated", "gains.json", "--out", "out.json"),
     ("view", "arm.urdf", "log0.csv", "--seconds", "0.01", "--port", "18080"),
     ("view", "leg.xml", "--seconds", "0.01", "--port", "18080"),
     ("view", "arm.eqx", "log.npz", "--seconds", "0.01", "--port", "18080"),
 )
-_OPTIONS = ("--rows", "--gains", "--lock", "--tip", "--cutoff", "--stride", "--on-bad-rows", "--mass", "--delay", "--limit")
+_OPTIONS = (
+    "--rows",
+    "--gains",
+    "--lock",
+    "--tip",
+    "--cutoff",
+    "--stride",
+    "--on-bad-rows",
+    "--mass",
+    "--delay",
+    "--limit",
+)
 _VALUES = ("", "nan", "-1", "1:2", "0:0", "1,2", "1e300", "a=b", "turn=0", "x" * 300, "drop", "рука", "0", "9" * 30)
 
 

@@ -77,7 +77,9 @@ def _log_call(rng: random.Random, name: str) -> Call:
     reader = rng.choice(("log", "log", "log", "log", "chunks", "motion"))
     options: dict[str, Any] = {}
     if reader == "log":
-        options = rng.choice(({}, {}, {"joints": 2}, {"on_bad_rows": "drop"}, {"on_bad_rows": "drop"}, {"rows": [5, 50]}))
+        options = rng.choice(
+            ({}, {}, {"joints": 2}, {"on_bad_rows": "drop"}, {"on_bad_rows": "drop"}, {"rows": [5, 50]})
+        )
         if rng.random() < 0.1:
             options = {**options, "gains": [1.0, 1.0]}
     return {"reader": reader, "file": name, "options": options}
@@ -176,7 +178,21 @@ def _gains(rng: random.Random, valid: Path, folder: Path) -> Call:
     return {"reader": "gains", "file": "gains.json", "options": {}}
 
 
-_PATHS = ("missing", "", ".", "folder", "a\x00b", "n" * 300, "x" * 5000, "关节", "a\nb", "\udcff", "/dev/null", "~", "{0}")
+_PATHS = (
+    "missing",
+    "",
+    ".",
+    "folder",
+    "a\x00b",
+    "n" * 300,
+    "x" * 5000,
+    "关节",
+    "a\nb",
+    "\udcff",
+    "/dev/null",
+    "~",
+    "{0}",
+)
 
 
 def _path(rng: random.Random, valid: Path, folder: Path) -> Call:
@@ -185,8 +201,23 @@ def _path(rng: random.Random, valid: Path, folder: Path) -> Call:
     for suffix in ("", ".urdf", ".csv", ".npz", ".parquet", ".bag", ".mcap", ".eqx", ".toml"):
         (folder / f"folder{suffix}").mkdir()
         (folder / f"empty{suffix}").touch()
-    name = rng.choice((*_PATHS, "empty", "call.json")) + rng.choice(("", ".urdf", ".xml", ".csv", ".npz", ".parquet", ".bag", ".eqx"))
-    readers = ("load", "load_mjcf", "log", "chunks", "motion", "model", "exported", "policy", "factors", "gains", "geometry", "map")
+    name = rng.choice((*_PATHS, "empty", "call.json")) + rng.choice(
+        ("", ".urdf", ".xml", ".csv", ".npz", ".parquet", ".bag", ".eqx")
+    )
+    readers = (
+        "load",
+        "load_mjcf",
+        "log",
+        "chunks",
+        "motion",
+        "model",
+        "exported",
+        "policy",
+        "factors",
+        "gains",
+        "geometry",
+        "map",
+    )
     return {"reader": rng.choice(readers), "file": name, "options": {}}
 
 

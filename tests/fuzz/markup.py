@@ -87,9 +87,16 @@ def _hostile(rng: random.Random, text: str) -> str:
         case 2:
             return '<!DOCTYPE r [<!ENTITY e SYSTEM "file:///etc/hostname">]>' + root.replace("><", ">&e;<", 1)
         case 3:
-            return text.replace('="', '="' + rng.choice(("$(find x)", "${pi}", "$(optenv A)", "&#0;", "&#x110000;", "\ud800")), 3)
+            return text.replace(
+                '="', '="' + rng.choice(("$(find x)", "${pi}", "$(optenv A)", "&#0;", "&#x110000;", "\ud800")), 3
+            )
         case 4:
-            return '<?xml version="1.0" encoding="' + rng.choice(("utf-7", "x-none", "UTF-16", "latin-1", "idna")) + '"?>' + root
+            return (
+                '<?xml version="1.0" encoding="'
+                + rng.choice(("utf-7", "x-none", "UTF-16", "latin-1", "idna"))
+                + '"?>'
+                + root
+            )
         case 5:
             return root.replace(" name=", ' a:b="1" name=', 1)
         case 6:

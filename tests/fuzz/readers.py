@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from jaxdyn.errors import JaxdynError
+
 from . import seeds
 from .checks import (
     Wrong,
@@ -155,7 +157,18 @@ def _exported(path: Path, options: dict[str, Any]) -> None:
     if not path.with_name("original.jaxdyn").exists():
         return
     written = jaxdyn.load_exported(path.with_name("original.jaxdyn"))
-    for name in ("name", "joint_names", "nq", "nv", "arguments", "results", "platforms", "batch", "vjp_order", "versions"):
+    for name in (
+        "name",
+        "joint_names",
+        "nq",
+        "nv",
+        "arguments",
+        "results",
+        "platforms",
+        "batch",
+        "vjp_order",
+        "versions",
+    ):
         if getattr(function, name) != getattr(written, name):
             raise Wrong(f"{name} is {getattr(function, name)!r}; {getattr(written, name)!r} was written")
     q = np.array([0.5, -2.0])
@@ -182,7 +195,13 @@ def _factors(path: Path, options: dict[str, Any]) -> None:
     import jaxdyn
 
     r, counts = jaxdyn.load_factors(path)
-    if r.dtype.kind != "f" or not np.isfinite(r).all() or r.ndim != 3 or counts.dtype.kind not in "iu" or (counts < 0).any():
+    if (
+        r.dtype.kind != "f"
+        or not np.isfinite(r).all()
+        or r.ndim != 3
+        or counts.dtype.kind not in "iu"
+        or (counts < 0).any()
+    ):
         raise Wrong(f"factors of {r.dtype} {r.shape} and counts {counts.dtype} {counts}")
 
 
@@ -193,7 +212,7 @@ def _gains(path: Path, options: dict[str, Any]) -> None:
     n = len(gains.factors)
     if not all(np.shape(x) == (n,) for x in (gains.gains, gains.told, gains.noise, gains.payload_torque)):
         raise Wrong("gains of several lengths")
-    numbers = (gains.factors, gains.gains, gains.covariance, gains.common, gains.common_deviation)
+    numbers = (gains.factors, gains.gains, gains.common, gains.common_deviation)
     if not all(np.isfinite(x).all() for x in numbers) or (gains.factors <= 0).any():
         raise Wrong("gains that are not positive numbers")
     if not all(isinstance(note, str) for note in gains.notes):
@@ -241,9 +260,15 @@ def planted(path: Path, options: dict[str, Any]) -> None:
             while True:
                 random.random()
         case "memory":
-            np.ones(2**40)
+            np.ones(2**50)
         case "wrong":
             raise Wrong("planted")
+        case "long":
+            error = JaxdynError(f"{path}")
+            error.args = ("planted " * 1000,)
+            raise error
+        case "nameless":
+            raise JaxdynError("planted")
 
 
 _READERS["planted"] = planted

@@ -90,13 +90,13 @@ def columns() -> dict[str, np.ndarray]:
     return found
 
 
-def make(folder: Path) -> None:
-    """Write all of them."""
+def make(folder: Path, programs: bool = True) -> None:
+    """Write all of them, the exported function only where it is wanted: it takes a second."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in (("arm.urdf", ARM), ("tree.urdf", TREE), ("leg.xml", LEG), ("trunk.xml", TRUNK)):
         (folder / name).write_text(text)
     _logs(folder)
-    _models(folder)
+    _models(folder, programs)
     from .trees import as_toml
 
     for name, tree in (("setup", SETUP), ("currents", OF_CURRENTS), ("bag", OF_BAG)):
@@ -109,7 +109,10 @@ def _logs(folder: Path) -> None:
 
     table = columns()
     for k, separator in enumerate(SEPARATORS):
-        rows = [separator.join(table), *(separator.join(f"{x:.9g}" for x in row) for row in zip(*table.values(), strict=True))]
+        rows = [
+            separator.join(table),
+            *(separator.join(f"{x:.9g}" for x in row) for row in zip(*table.values(), strict=True)),
+        ]
         (folder / f"log{k}.csv").write_text("\n".join(rows) + "\n")
     (folder / "log.npz").write_bytes(archive_of(table))
     (folder / "blocks.npz").write_bytes(archive_of(motion(), compressed=True))
@@ -138,7 +141,7 @@ def _logs(folder: Path) -> None:
             write_bag(folder / name, messages, kind)
 
 
-def _models(folder: Path) -> None:
+def _models(folder: Path, programs: bool) -> None:
     import jax.numpy as jnp
 
     import jaxdyn
@@ -151,11 +154,18 @@ def _models(folder: Path) -> None:
     write_progress(folder / "policy.bin", carry, {"cost": [2.0, 1.0], "gradient": [0.1, 0.2]}, 0)
     r = np.triu(np.random.default_rng(0).normal(size=(2, 5, 5)))
     jaxdyn.save_factors(folder / "factors.npz", jaxdyn.Factors(r, np.array([60, 60])))
-    numbers = {"factors": [1.0, 1.1], "covariance": [[0.1, 0.0], [0.0, 0.1]], "gains": [2.0, 2.2], "told": [True, False]}
+    numbers = {
+        "factors": [1.0, 1.1],
+        "covariance": [[0.1, 0.0], [0.0, 0.1]],
+        "gains": [2.0, 2.2],
+        "told": [True, False],
+    }
     rest = {"payload": [1.0] + [0.0] * 9, "payload_torque": [1.0, 2.0], "noise": [0.1, 0.1], "common": 1.05}
     (folder / "gains.json").write_text(json.dumps({**numbers, **rest, "common_deviation": 0.1, "notes": ["a note"]}))
     try:
         import flatbuffers  # noqa: F401
     except ImportError:
+        return
+    if not programs:
         return
     jaxdyn.export_function(lambda chain, q: chain.inertia[:, 0] * q, arm, np.zeros(2), path=folder / "function.jaxdyn")

@@ -10,7 +10,23 @@ from .text import NAMES, NUMBERS, damaged_bytes, damaged_text, encoded
 
 SEPARATORS = (",", ";", "\t", " ")
 _CELLS = (*NUMBERS, "0.1#", '"0.5"', "'1'", "=1+1", "1;2", "1\t2", "-", "12:30:00", "2026-01-01T00:00:00Z", "0.1 rad")
-_HEADS = (*NAMES, "q2", "q_3", "Q1", "tau3", "time", "qd1", "i1", "qm1", "1.5", "t,q1", "q01", "q99999999999", "q", "tau")
+_HEADS = (
+    *NAMES,
+    "q2",
+    "q_3",
+    "Q1",
+    "tau3",
+    "time",
+    "qd1",
+    "i1",
+    "qm1",
+    "1.5",
+    "t,q1",
+    "q01",
+    "q99999999999",
+    "q",
+    "tau",
+)
 
 
 def damaged_csv(rng: random.Random, data: bytes, separator: str) -> bytes:
@@ -99,7 +115,9 @@ def damaged_arrays(rng: random.Random, arrays: dict[str, np.ndarray]) -> dict[st
 
 
 def _retyped(rng: random.Random, array: np.ndarray) -> np.ndarray:
-    kind = rng.choice(("?", "c16", "O", "S8", "U8", "M8[ns]", "m8[s]", "f2", "f4", "g", "i1", "u8", "i8", ">f8", "V8", "rec"))
+    kind = rng.choice(
+        ("?", "c16", "O", "S8", "U8", "M8[ns]", "m8[s]", "f2", "f4", "g", "i1", "u8", "i8", ">f8", "V8", "rec")
+    )
     if kind == "rec":
         return np.zeros(array.shape, [("a", "f8"), ("b", "i4")])
     with np.errstate(all="ignore"):
@@ -193,9 +211,29 @@ def _damaged_header(rng: random.Random, data: bytes) -> bytes:
     head, rest = data[10 : 10 + length].decode("latin-1"), data[10 + length :]
     old, new = rng.choice(
         (
-            *(("<f8", ">f8"), ("<f8", "|O"), ("<f8", "<f4"), ("<f8", "<c16"), ("'<f8'", "[('a', '<f8')]"), ("<f8", "<i8")),
-            *(("False", "True"), ("(", "(9999999999999, "), ("(", "(-1, "), ("(", "(1, "), ("shape", "shapes"), ("}", "")),
-            *(("{", "(" * 5000), ("'descr'", "'descr': __import__('os'), 'x'"), (" ", "\x00"), ("<f8", "<f9"), ("<f8", "|b1")),
+            *(
+                ("<f8", ">f8"),
+                ("<f8", "|O"),
+                ("<f8", "<f4"),
+                ("<f8", "<c16"),
+                ("'<f8'", "[('a', '<f8')]"),
+                ("<f8", "<i8"),
+            ),
+            *(
+                ("False", "True"),
+                ("(", "(9999999999999, "),
+                ("(", "(-1, "),
+                ("(", "(1, "),
+                ("shape", "shapes"),
+                ("}", ""),
+            ),
+            *(
+                ("{", "(" * 5000),
+                ("'descr'", "'descr': __import__('os'), 'x'"),
+                (" ", "\x00"),
+                ("<f8", "<f9"),
+                ("<f8", "|b1"),
+            ),
             *(("{", "{'a': 1, "), ("descr", "описание"), ("(", "(1e9, "), ("(", "('x', "), ("(", "(True, ")),
         )
     )
@@ -225,13 +263,15 @@ def damaged_parquet(rng: random.Random, data: bytes) -> bytes:
     cut = [columns[name].slice(0, rows) for name in names]
     out = io.BytesIO()
     codec = rng.choice(("snappy", "zstd", "gzip", "none"))
-    parquet.write_table(arrow.Table.from_arrays(cut, heads), out, compression=codec, row_group_size=rng.choice((7, 1000)))
+    parquet.write_table(
+        arrow.Table.from_arrays(cut, heads), out, compression=codec, row_group_size=rng.choice((7, 1000))
+    )
     return out.getvalue()
 
 
 def _parquet_column(rng: random.Random, arrow, values: np.ndarray):
     """A column of some type with something of these values in it."""
-    x = [float(v) if isinstance(v, float) else 0.5 for v in values.tolist()]
+    x = [v if isinstance(v, float) and abs(v) < 1e6 else 0.5 for v in values.tolist()]
     n = len(x)
     match rng.randrange(16):
         case 0:
@@ -263,5 +303,7 @@ def _parquet_column(rng: random.Random, arrow, values: np.ndarray):
         case 13:
             return arrow.array(x[: n // 2])
         case 14:
-            return arrow.array([rng.choice((float("nan"), float("inf"), 1e300)) if k == 5 else v for k, v in enumerate(x)])
+            return arrow.array(
+                [rng.choice((float("nan"), float("inf"), 1e300)) if k == 5 else v for k, v in enumerate(x)]
+            )
     return arrow.array([b"\xff" for _ in x])

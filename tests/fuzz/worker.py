@@ -56,7 +56,7 @@ def _judged(message: str, call: dict[str, Any]) -> tuple[str, str]:
         return MESSAGE, f"{len(message)} characters: {message[:200]}"
     name = Path(call["file"]).name
     named = len(name) > 150 or name in message or repr(name)[1:-1] in message  # long ones are cut
-    texts = ("<text>", "the MJCF text", "the column map", "columns.toml")
+    texts = ("<text>", "the MJCF text", "the column map", "columns.toml", "missing.csv")
     if call["reader"] != "command" and not named and not any(x in message for x in texts):
         return MESSAGE, f"the file is not named: {message[:300]}"
     return REFUSED, message
