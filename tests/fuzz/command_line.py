@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import os
 import random
 import re
 import sys
@@ -91,6 +92,8 @@ def run_command(arguments: Sequence[str]) -> int:
         raise Wrong(f"exit code {code}")
     if "Traceback" in text or len(errors) != int(code != 0):
         raise Wrong(f"exit code {code} and {len(errors)} errors: {text[-500:]}")
+    if drafts := [name for name in os.listdir() if name.startswith(".")]:
+        raise Wrong(f"left behind: {', '.join(drafts)}")
     if code == 1:
         rest = text[text.index(errors[0]) + len(errors[0]) :].strip()
         if rest or len(errors[0]) > 2000:

@@ -76,6 +76,8 @@ def _parquet(rng: random.Random, valid: Path, folder: Path) -> Call:
 def _log_call(rng: random.Random, name: str) -> Call:
     reader = rng.choice(("log", "log", "log", "log", "chunks", "motion"))
     options: dict[str, Any] = {}
+    if reader == "chunks":
+        options = {"rows": rng.choice((100, 1000))}
     if reader == "log":
         options = rng.choice(
             ({}, {}, {"joints": 2}, {"on_bad_rows": "drop"}, {"on_bad_rows": "drop"}, {"rows": [5, 50]})
@@ -244,6 +246,6 @@ KINDS: dict[str, Kind] = {
     "factors": Kind(2, _factors),
     "gains": Kind(2, _gains),
     "path": Kind(1.5, _path),
-    "command": Kind(0.5, _command),
+    "command": Kind(1, _command),
 }
 NEEDS = {"mjcf": "mujoco", "parquet": "pyarrow", "bag": "rosbags", "exported": "flatbuffers"}

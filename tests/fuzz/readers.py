@@ -24,8 +24,8 @@ from .checks import (
 from .command_line import run_command
 
 
-def read(call: dict[str, Any], folder: Path) -> None:
-    """Read the input in this folder, which is also the current one.
+def read(call: dict[str, Any], folder: Path) -> int:
+    """Read the input in this folder, which is also the current one; 0, or a command's exit code.
 
     Raises:
         Wrong: what was read is not what the file says.
@@ -33,7 +33,7 @@ def read(call: dict[str, Any], folder: Path) -> None:
     path = folder / call["file"] if call["file"] else folder
     if call["reader"] != "command" and ("\x00" in call["file"] or call["file"].startswith(("/", "~"))):
         path = call["file"]
-    _READERS[call["reader"]](path, call["options"])
+    return _READERS[call["reader"]](path, call["options"]) or 0
 
 
 def _load(path: Path, options: dict[str, Any]) -> None:
@@ -121,7 +121,7 @@ def _mapped(path: Path, options: dict[str, Any]) -> None:
 def _chunks(path: Path, options: dict[str, Any]) -> None:
     import jaxdyn
 
-    parts = list(jaxdyn.read_log_chunks(path, 100))
+    parts = list(jaxdyn.read_log_chunks(path, options.get("rows", 100)))
     for log in parts:
         check_log(log)
     if len(parts) == 1:
@@ -225,8 +225,8 @@ def _map(path: Path, options: dict[str, Any]) -> None:
     jaxdyn.read_log(Path(os.getcwd()) / "missing.csv", columns=path)
 
 
-def _command(path: Path, options: dict[str, Any]) -> None:
-    run_command(options["arguments"])
+def _command(path: Path, options: dict[str, Any]) -> int:
+    return run_command(options["arguments"])
 
 
 _READERS = {

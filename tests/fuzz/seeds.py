@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 NAMES = ("turn", "lift")
-ROWS = 60
+ROWS = 120
 _LIMIT = '<limit lower="-2.9" upper="2.9" velocity="3" effort="90"/>'
 ARM = f"""<?xml version="1.0"?>
 <robot name="arm">

@@ -32,7 +32,7 @@ def outcome(call: dict[str, Any], folder: Path) -> tuple[str, str]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            read(call, folder)
+            code = read(call, folder)
     except JaxdynError as error:
         status, words = _judged(str(error), call)
     except Wrong as error:
@@ -44,7 +44,7 @@ def outcome(call: dict[str, Any], folder: Path) -> tuple[str, str]:
     except BaseException as error:
         status, words = FOREIGN, f"{type(error).__name__}: {str(error)[:300]} {_place()}"
     else:
-        status, words = OK, ""
+        status, words = (REFUSED, f"exit code {code}") if code else (OK, "")
     if _peak() - before > GROWTH:
         return MEMORY, f"{(_peak() - before) >> 20} MiB more; {words}"
     return status, words
