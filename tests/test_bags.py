@@ -209,7 +209,7 @@ def test_a_damaged_index(tmp_path):
 
 
 def test_paths(tmp_path):
-    for name in ("x" * 5000, "x" * 300 + ".bag", "a\0b.bag"):
+    for name in ("x" * 300, "x" * 300 + ".bag", "a\0b.bag"):
         assert "there is no such file" in complaint(tmp_path / name) or "a log is a .csv" in complaint(tmp_path / name)
     assert "there is no such file" in complaint(tmp_path / "none.bag")
     (tmp_path / "folder").mkdir()

@@ -12,7 +12,7 @@ from ..io.files import read_bytes, write_whole
 
 FORMAT = "jaxdyn exported function"
 VERSION = 2  # 1, which is read too, had no checksum
-_DESCRIPTION, _PROGRAM = "description.json", "program.jax_export"
+_DESCRIPTION, _PROGRAM, _CHECKSUM = "description.json", "program.jax_export", "sha256"
 _LONGEST = 1 << 24  # bytes of a description
 _DATE = (1980, 1, 1, 0, 0, 0)  # the same function gives the same file
 
@@ -24,10 +24,10 @@ def write_archive(path: str | os.PathLike[str], description: dict[str, Any], pro
         OutputError: the file cannot be written; what was there before is untouched.
     """
     content = io.BytesIO()
-    said = {"format": FORMAT, "version": VERSION, **description}
-    text = json.dumps({**said, "sha256": _checksum(said, program)}, indent=2)
+    text = json.dumps({"format": FORMAT, "version": VERSION, **description}, indent=2).encode()
+    parts = {_DESCRIPTION: text, _PROGRAM: program, _CHECKSUM: _checksum(text, program)}
     with zipfile.ZipFile(content, "w") as archive:
-        for name, part in ((_DESCRIPTION, text.encode()), (_PROGRAM, program)):
+        for name, part in parts.items():
             archive.writestr(zipfile.ZipInfo(name, _DATE), part, zipfile.ZIP_DEFLATED)
     try:
         write_whole(path, content.getvalue())
@@ -51,11 +51,11 @@ def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bytes]:
             if archive.getinfo(_DESCRIPTION).file_size > _LONGEST:
                 raise ValueError("a description of that length")
             text, program = archive.read(_DESCRIPTION), archive.read(_PROGRAM)
+            digest = archive.read(_CHECKSUM) if _CHECKSUM in archive.namelist() else b""
         description = json.loads(text)
         if description["format"] != FORMAT:
             raise KeyError("format")
-        version, digest = description["version"], description.pop("sha256", None)
-        wrote, expected = description["versions"]["jaxdyn"], None if version == 1 else _checksum(description, program)
+        version, wrote = description["version"], description["versions"]["jaxdyn"]
     except Exception:  # whatever zipfile, zlib and JSON of another form lead to
         raise damaged(name) from None
     if version not in (1, VERSION):
@@ -63,7 +63,7 @@ def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bytes]:
             f"{name}: the file has version {version} of the format, and this jaxdyn reads version {VERSION}: use the jaxdyn "
             f"that wrote it ({wrote}), or export the function anew"
         )
-    if digest != expected:
+    if digest != (b"" if version == 1 else _checksum(text, program)):
         raise damaged(name)
     return description, program
 
@@ -75,6 +75,6 @@ def damaged(name: str) -> DeploymentError:
     )
 
 
-def _checksum(description: dict[str, Any], program: bytes) -> str:
-    """Of the program and of all that is said of it, whatever the order."""
-    return hashlib.sha256(json.dumps(description, sort_keys=True).encode() + program).hexdigest()
+def _checksum(description: bytes, program: bytes) -> bytes:
+    """Of the program and of all that is said of it."""
+    return hashlib.sha256(description + program).hexdigest().encode()
