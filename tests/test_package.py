@@ -151,6 +151,19 @@ def test_importing_has_no_effect(tmp_path, monkeypatch):
     assert (done.stdout, done.stderr) == ("", "")
 
 
+def test_long_quotations_are_cut_and_the_words_around_them_kept():
+    long = "x" * 1000
+    for message in (
+        f"/home/{long}: it is 'small'",
+        f"a name='{long}' is used twice",
+        f"robot.urdf:1: {long} is no number",
+    ):
+        text = str(jaxdyn.ModelError(message))
+        assert len(text) < 280 and "x..." in text and text[-11:] == message[-11:]
+        assert text.count("'") == message.count("'")
+    assert len(str(jaxdyn.ModelError("link, " * 10_000))) < 2000
+
+
 def test_there_are_examples():
     assert EXAMPLES
 
