@@ -171,6 +171,8 @@ def test_cells_are_still_checked(write):
         (("[i]", '[tau]\ncolumn = "State"\n[i]'), r"line 22, \[i\]: give \[tau\] or \[i\], not both"),
         (('unit = "rpm"', "unit = {}"), r"line 18, \[qd\], unit: {} is unknown"),
         (("skip_lines = 2", "deep = " + 50000 * "["), r"map.toml: the column map is not TOML"),
+        (("[2.0, -4.0]", "[2.0, 1" + 400 * "0" + "]"), "map.toml: a whole number .* is larger than the 64 bits"),
+        (("skip_lines = 2", "joints = 0x" + 5000 * "f"), "map.toml: a whole number .* is larger than the 64 bits"),
         (("skip_lines = 2", "joints = [1, 2]"), r"line 4, joints: \[1, 2\] is not a list of joint names"),
     ],
 )

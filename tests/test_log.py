@@ -292,6 +292,15 @@ def test_cells_that_are_not_numbers(write):
     assert log.notes[0].endswith("dropped: rows 5, 10")
 
 
+@pytest.mark.parametrize("cell", ["1_000", "٣", "0x10", "1,5", "1.5.2"])
+def test_what_only_python_takes_for_a_number(write, cell):
+    cells = rows_of(table())
+    cells[20][4] = cell
+    assert f"first at row 21 (line 22), column 'qd2' (not a number: {cell!r})" in complaint(
+        write(cells, separator="  ")
+    )
+
+
 @pytest.mark.parametrize(("bad", "shown"), [("nan", "nan"), ("-inf", "-inf"), ("1e400", "inf")])
 def test_nan_and_infinite(write, bad, shown):
     cells = rows_of(table())

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from data_paths import ROOT
+from jaxdyn import ModelError
 from users_programs.environment import environment as user_environment
 
 PACKAGE = ROOT / "jaxdyn"
@@ -158,10 +159,10 @@ def test_long_quotations_are_cut_and_the_words_around_them_kept():
         f"a name='{long}' is used twice",
         f"robot.urdf:1: {long} is no number",
     ):
-        text = str(jaxdyn.ModelError(message))
+        text = str(ModelError(message))
         assert len(text) < 280 and "x..." in text and text[-11:] == message[-11:]
         assert text.count("'") == message.count("'")
-    assert len(str(jaxdyn.ModelError("link, " * 10_000))) < 2000
+    assert len(str(ModelError("link, " * 10_000))) < 2000
 
 
 def test_there_are_examples():

@@ -104,6 +104,8 @@ def read_column_map(given: str | os.PathLike[str] | Mapping[str, Any]) -> Column
             raise LogError(f"{source}: the column map cannot be read: {error.strerror or error}") from None
         except (ValueError, RecursionError) as error:  # not TOML, not text, a path with a null character, too deep
             raise LogError(f"{source}: the column map is not TOML: {error}") from None
+    if _beyond_64_bits(content):
+        raise LogError(f"{source}: a whole number in the column map is larger than the 64 bits that TOML has for it")
     kinds = {key: value for key, value in content.items() if isinstance(value, Mapping)}
     plain = {key: value for key, value in content.items() if key not in kinds}
     empty = ColumnMap(source, TextForm(), None, None, {}, text)
@@ -143,6 +145,14 @@ def read_column_map(given: str | os.PathLike[str] | Mapping[str, Any]) -> Column
         {k: dict(v) for k, v in kinds.items()},
         text,
     )
+
+
+def _beyond_64_bits(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(_beyond_64_bits(item) for item in value.values())
+    if isinstance(value, list | tuple):
+        return any(_beyond_64_bits(item) for item in value)
+    return isinstance(value, int) and not -(2**63) <= value < 2**63
 
 
 def with_map(table: Table, path: pathlib.Path, columns: ColumnMap) -> Table:

@@ -84,7 +84,7 @@ def _is_number(cell: str) -> bool:
         float(cell)
     except ValueError:
         return False
-    return True
+    return cell.isascii() and "_" not in cell  # which Python takes, and NumPy and others do not
 
 
 def begins_with_number(line: str) -> bool:

@@ -62,8 +62,8 @@ def make_chain(
         allow_nonphysical: accept inertias that no body can have (an identified set that has not been made consistent).
 
     Raises:
-        ModelError: wrong shapes, NaN, numbers beyond 1e12 (but for limits), a zero axis, a rotation that is none, repeated names,
-            or an inertia that no body can have (`check_inertia`).
+        ModelError: wrong shapes, NaN, numbers beyond 1e12 (but for limits), a zero axis, a rotation that is none, repeated
+            names, or an inertia that no body can have (`check_inertia`).
     """
     rotation, translation, screw, inertia = (np.asarray(x, float) for x in (rotation, translation, screw, inertia))
     n = screw.shape[0] if screw.ndim == 2 else 0

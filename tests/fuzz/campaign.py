@@ -17,6 +17,7 @@ from .worker import ABORT, HANG
 
 ROOT = Path(__file__).resolve().parents[2]
 _START = 300.0  # seconds until a worker has imported everything
+_RENEWED = 3000  # inputs, after which a worker begins anew: compiled programs of theirs stay in its memory
 _COMMAND = 10.0  # times as long as a reader, a command may take
 
 
@@ -74,11 +75,11 @@ class Worker:
                 cwd=ROOT,
                 env={**os.environ, **shared, **flags, "OPENBLAS_NUM_THREADS": "1"},
             )
-        self.ready, self.deadline, self._rest = False, time.monotonic() + _START, b""
+        self.ready, self.deadline, self.given, self._rest = False, time.monotonic() + _START, 0, b""
 
     def give(self, item: Input, limit: float) -> None:
         assert self.process.stdin is not None
-        self.input = item
+        self.input, self.given = item, self.given + 1
         self.deadline = time.monotonic() + limit * (_COMMAND if item.kind == "command" else 1.0)
         try:
             self.process.stdin.write(json.dumps(dataclasses.asdict(item)).encode() + b"\n")
@@ -168,6 +169,8 @@ def _heard(worker: Worker, folder: Path, keep: Path, told: Callable[[Result], No
     result = Result(worker.input, answer["status"], answer["words"], answer["seconds"], answer["call"]["reader"])
     worker.input = None
     told(kept_where_it_fails(result, worker, keep))
+    if worker.given == _RENEWED:
+        _renew(worker, selector)
 
 
 def _lost(worker: Worker, status: str, folder: Path, keep: Path, told: Callable[[Result], None], selector) -> None:
@@ -175,7 +178,6 @@ def _lost(worker: Worker, status: str, folder: Path, keep: Path, told: Callable[
     if not worker.ready:
         raise RuntimeError(f"a worker did not start: {worker.last_words()}")
     assert worker.input is not None
-    selector.unregister(worker.process.stdout)
     code = worker.process.wait(10) if status == ABORT else None
     words = f"exit code {code}: {worker.last_words()}" if status == ABORT else "no answer within the limit"
     if not (worker.scratch / "input" / "call.json").exists():
@@ -183,6 +185,11 @@ def _lost(worker: Worker, status: str, folder: Path, keep: Path, told: Callable[
     call = json.loads((worker.scratch / "input" / "call.json").read_text())
     told(kept_where_it_fails(Result(worker.input, status, words, 0.0, call["reader"]), worker, keep))
     worker.input = None
+    _renew(worker, selector)
+
+
+def _renew(worker: Worker, selector: selectors.BaseSelector) -> None:
+    selector.unregister(worker.process.stdout)
     worker.restart()
     _watch(selector, worker)
 
