@@ -127,7 +127,7 @@ def _retyped(rng: random.Random, array: np.ndarray) -> np.ndarray:
 def _cast(array: np.ndarray, kind: str) -> np.ndarray:
     try:
         return array.astype("i8").astype(kind) if kind[0] in "Mm" else array.astype(kind)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RuntimeError):
         return array.astype("O")
 
 

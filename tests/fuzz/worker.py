@@ -17,8 +17,8 @@ SPARE = 4 << 30  # bytes of address space, beyond what the process has once it h
 GROWTH = 1 << 30  # bytes of memory that the reading of one small file may add
 OK, REFUSED = "read", "refused"
 FOREIGN, SILENT, MEMORY, MESSAGE = "foreign exception", "wrong without a word", "out of memory", "poor message"
-ABORT, HANG = "abort", "hang"
-DEFECTS = (FOREIGN, SILENT, MEMORY, MESSAGE, ABORT, HANG)
+ABORT, HANG, UNMADE = "abort", "hang", "not made"  # the last is a fault of the fuzzer itself
+DEFECTS = (FOREIGN, SILENT, MEMORY, MESSAGE, ABORT, HANG, UNMADE)
 
 
 def outcome(call: dict[str, Any], folder: Path) -> tuple[str, str]:
@@ -115,7 +115,13 @@ def main() -> None:
             shutil.copytree(asked["folder"], folder)
             call = json.loads((folder / "call.json").read_text())
         else:
-            call = make_input(asked["kind"], asked["key"], valid, folder)
+            try:
+                call = make_input(asked["kind"], asked["key"], valid, folder)
+            except Exception as error:
+                words = f"{type(error).__name__}: {error} {_place()}"
+                answer = {"status": UNMADE, "words": words, "seconds": 0.0, "call": {"reader": ""}}
+                print(json.dumps(answer), file=answers, flush=True)
+                continue
         os.chdir(folder)
         start = time.perf_counter()
         status, words = outcome(call, folder)
