@@ -195,6 +195,11 @@ def test_the_map_itself(tmp_path, write):
     path, columns = write(MAP.replace("A1", "A2", 1), header="Stamp;V0;V1;Strom2;Strom1;A2;A2;State")
     with pytest.raises(LogError, match=r"several columns 'A2'; rename them"):
         read_log(path, columns=columns)
+    deep = []
+    for _ in range(900):
+        deep = [deep]
+    with pytest.raises(LogError, match="unknown key"):
+        read_log(path, columns={"deep": deep})
     assert read_column_map(columns).kinds["qd"] == {"columns": "V*", "unit": "rpm"}
 
 

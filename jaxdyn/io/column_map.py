@@ -147,12 +147,18 @@ def read_column_map(given: str | os.PathLike[str] | Mapping[str, Any]) -> Column
     )
 
 
-def _beyond_64_bits(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return any(_beyond_64_bits(item) for item in value.values())
-    if isinstance(value, list | tuple):
-        return any(_beyond_64_bits(item) for item in value)
-    return isinstance(value, int) and not -(2**63) <= value < 2**63
+def _beyond_64_bits(content: Mapping[str, Any]) -> bool:
+    """Whether there is such a whole number anywhere, however deep."""
+    rest: list[Any] = [content]
+    while rest:
+        value = rest.pop()
+        if isinstance(value, Mapping):
+            rest += value.values()
+        elif isinstance(value, list | tuple):
+            rest += value
+        elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+            return True
+    return False
 
 
 def with_map(table: Table, path: pathlib.Path, columns: ColumnMap) -> Table:

@@ -255,7 +255,7 @@ def damaged_parquet(rng: random.Random, data: bytes) -> bytes:
     names = list(columns)
     for _ in range(rng.choice((1, 1, 2))):
         name = rng.choice(list(columns))
-        columns[name] = _parquet_column(rng, arrow, np.asarray(columns[name].to_pylist(), object))
+        columns[name] = _parquet_column(rng, arrow, np.asarray(table.column(name).to_pylist(), object))
     heads = [rng.choice(_HEADS) if rng.random() < 0.05 else name for name in names]
     if rng.random() < 0.1:
         heads[-1] = heads[0]

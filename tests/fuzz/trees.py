@@ -22,7 +22,7 @@ def damaged_tree(rng: random.Random, tree: Any) -> Any:
     for _ in range(rng.choice((1, 1, 2, 3))):
         places = list(_places(out))
         if not places:
-            return rng.choice(_VALUES)
+            return copy.deepcopy(rng.choice(_VALUES))
         container, key = rng.choice(places)
         value = container[key]
         match rng.randrange(9):
@@ -42,7 +42,7 @@ def damaged_tree(rng: random.Random, tree: Any) -> Any:
             case 6 if isinstance(value, int | float) and not isinstance(value, bool):
                 container[key] = rng.choice((-value, value + 1, value * 1e6, float(value), str(value)))
             case _:
-                container[key] = rng.choice(_VALUES)
+                container[key] = copy.deepcopy(rng.choice(_VALUES))
     return out
 
 
