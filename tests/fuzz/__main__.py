@@ -39,7 +39,10 @@ def main(arguments: list[str] | None = None) -> int:
         done = sum(report.total.values())
         minutes = (time.perf_counter() - start) / 60
         if result.status in DEFECTS or options.replay:
-            print(f"{result.status}: {result.kept or result.input.folder}: {result.words}"[:500], flush=True)
+            print(
+                f"{result.status}: {result.kept or result.input.folder or result.input.key}: {result.words}"[:500],
+                flush=True,
+            )
         if done % options.every == 0:
             print(f"[{done}/{count}, {minutes:.1f} min] {report.failed} defects", flush=True)
 

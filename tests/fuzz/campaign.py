@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from .kinds import KINDS
-from .worker import ABORT, HANG
+from .worker import ABORT, DEFECTS, HANG, UNMADE
 
 ROOT = Path(__file__).resolve().parents[2]
 _START = 300.0  # seconds until a worker has imported everything
@@ -196,9 +196,7 @@ def _renew(worker: Worker, selector: selectors.BaseSelector) -> None:
 
 def kept_where_it_fails(result: Result, worker: Worker, keep: Path) -> Result:
     """With a copy of the input, and the command that reads it again, where it is a defect."""
-    from .worker import DEFECTS
-
-    if result.status not in DEFECTS or result.input.folder:
+    if result.status not in DEFECTS or result.status == UNMADE or result.input.folder:
         return result
     to = keep / result.input.key.replace(":", "-")
     shutil.rmtree(to, ignore_errors=True)

@@ -43,7 +43,8 @@ class Report:
         for (kind, status, _), found in sorted(self.defects.items(), key=lambda item: -len(item[1])):
             first = found[0]
             lines += ["", f"{len(found)} x {kind} ({first.reader}), {status}: {first.words}"[:700]]
-            lines.append(f"    python -m tests.fuzz --replay {first.kept or first.input.folder}")
+            again = first.kept or first.input.folder
+            lines.append(f"    python -m tests.fuzz --replay {again}" if again else f"    key {first.input.key}")
         return "\n".join(lines)
 
 
