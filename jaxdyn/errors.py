@@ -3,7 +3,7 @@
 import re
 
 _MOST = 200  # characters of what the user gave, in a row
-_LONGEST = 4000
+_LONGEST = 2000
 
 
 class JaxdynError(ValueError):
@@ -15,7 +15,9 @@ class JaxdynError(ValueError):
 
 def shortened(message: str) -> str:
     """A message without what nobody reads: the rest of quotations and words of more than 200 characters, and of long lists."""
-    message = re.sub(rf"('[^'\n]{{{_MOST}}}|\S{{{_MOST}}})(?:[^'\n]{{40,}}(?=')|\S{{40,}})", r"\1...", message)
+    quotation = rf"('[^'\n]{{{_MOST}}})[^'\n]{{40,}}(?=')"
+    word = rf"(\S{{{_MOST}}})(?:[^'\s]{{40,}}(?=')|\S{{40,}})"
+    message = re.sub(f"{quotation}|{word}", lambda m: f"{m[1] or m[2]}...", message)
     return message if len(message) <= _LONGEST else f"{message[: _LONGEST - 300]} ... {message[-250:]}"
 
 

@@ -1,6 +1,7 @@
 """Factors of long logs: products of preconditioned rows against a dense QR, chunks, files, and logs read in parts."""
 
 import dataclasses
+import zipfile
 
 import jax
 import numpy as np
@@ -98,6 +99,16 @@ def test_parts_are_merged_saved_and_gone_on_from(long_run, tmp_path):
     with pytest.raises(IdentificationError, match="no such file"):
         load_factors(tmp_path / "none.npz")
     np.savez(tmp_path / "other.npz", r=np.ones((2, 3)), counts=np.ones(2))
+    with pytest.raises(IdentificationError, match="no factors"):
+        load_factors(tmp_path / "other.npz")
+    square = np.ones((2, 3, 3))
+    for r, counts in ((square, [-1, 5]), (square, [1.5, np.inf]), (square + 1j, [5, 5]), (square > 0, [5, 5])):
+        np.savez(tmp_path / "other.npz", r=r, counts=np.array(counts))
+        with pytest.raises(IdentificationError, match="no factors"):
+            load_factors(tmp_path / "other.npz")
+    with zipfile.ZipFile(tmp_path / "other.npz", "w") as archive:  # members that are no arrays
+        archive.writestr("r", "text")
+        archive.writestr("counts", "text")
     with pytest.raises(IdentificationError, match="no factors"):
         load_factors(tmp_path / "other.npz")
     with pytest.raises(IdentificationError, match="do not belong together"):
@@ -247,3 +258,35 @@ def test_bad_files_are_named(logged):
         list(read_log_chunks(logged / "no.npz"))
     with pytest.raises(LogError, match="2 joints, the robot has 3"):
         list(read_log_chunks(logged / "run.npz", joints=3))
+
+
+def test_parts_of_parquet_are_refused_like_the_whole(logged, tmp_path):
+    parquet, arrow = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
+    with np.load(logged / "small.npz") as held:
+        table = dict(held)
+    rows, path = len(table["t"]), tmp_path / "run.parquet"
+    for column, message in (
+        (arrow.array([{"a": 1.0}] * rows), "not numbers"),
+        (arrow.array([k % 2 > 0 for k in range(rows)]), "bool, not numbers"),
+        (
+            arrow.array([[1.0], [2.0] * 3, [3.0] * 2] * (rows // 3) + [[1.0], [1.0] * 3][: rows % 3]),
+            "not all of one length",
+        ),
+    ):
+        parquet.write_table(arrow.table({**table, "t": column}), path)
+        for read in (
+            lambda p: read_log(p, gains=[2.0, 3.0]),
+            lambda p: list(read_log_chunks(p, 150, gains=[2.0, 3.0])),
+        ):
+            with pytest.raises(LogError, match=message):
+                read(path)
+    parquet.write_table(arrow.table({**table, "state": arrow.array([{"a": 1.0}] * rows)}), path)
+    assert len(list(read_log_chunks(path, 150, gains=[2.0, 3.0]))) == 6  # what is not needed may be anything
+    parquet.write_table(arrow.table(table), path, compression="snappy")
+    data = path.read_bytes()
+    for place in range(60, 1500, 60):
+        path.write_bytes(data[:place] + b"\xff" * 8 + data[place + 8 :])
+        try:
+            list(read_log_chunks(path, 150, gains=[2.0, 3.0]))
+        except LogError as error:
+            assert str(path) in str(error)

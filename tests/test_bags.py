@@ -201,7 +201,16 @@ def test_a_damaged_bag_says_what_was_readable(tmp_path):
     assert f"{path}: topic /joint_states: only " in text and " of its 60 messages, the first 0." in text
 
 
+def test_a_damaged_index(tmp_path):
+    folder = write_bag(tmp_path / "run", messages(), "ros2")
+    text = (folder / "metadata.yaml").read_text()
+    (folder / "metadata.yaml").write_text(text.replace("message_count: 60", "message_count: many"))
+    assert f"{folder}: the bag's index is damaged" in complaint(folder, NAMES)
+
+
 def test_paths(tmp_path):
+    for name in ("x" * 300, "x" * 300 + ".bag", "a\0b.bag"):
+        assert "there is no such file" in complaint(tmp_path / name) or "a log is a .csv" in complaint(tmp_path / name)
     assert "there is no such file" in complaint(tmp_path / "none.bag")
     (tmp_path / "folder").mkdir()
     text = complaint(tmp_path / "folder")

@@ -109,6 +109,9 @@ def test_blanks_and_arrays(tmp_path):
     for separator in ({}, {"separator": " "}):
         log = read_log(path, 2, columns={**separator, **content})
         np.testing.assert_array_equal(log.tau, TAU)
+    path.write_text(path.read_text().replace("pos1", "pos99999999"))
+    with pytest.raises(LogError, match=r"numbered from 0 or 1 without a gap; .* has pos0, pos99999999"):
+        read_log(path, columns=content)
     np.savez(tmp_path / "run.npz", stamp=T, angles=np.degrees(Q), load=TAU)
     content = {
         "t": {"column": "stamp"},
@@ -168,6 +171,8 @@ def test_cells_are_still_checked(write):
         (("[i]", '[tau]\ncolumn = "State"\n[i]'), r"line 22, \[i\]: give \[tau\] or \[i\], not both"),
         (('unit = "rpm"', "unit = {}"), r"line 18, \[qd\], unit: {} is unknown"),
         (("skip_lines = 2", "deep = " + 50000 * "["), r"map.toml: the column map is not TOML"),
+        (("[2.0, -4.0]", "[2.0, 1" + 400 * "0" + "]"), "map.toml: a whole number .* is larger than the 64 bits"),
+        (("skip_lines = 2", "joints = 0x" + 5000 * "f"), "map.toml: a whole number .* is larger than the 64 bits"),
         (("skip_lines = 2", "joints = [1, 2]"), r"line 4, joints: \[1, 2\] is not a list of joint names"),
     ],
 )
@@ -190,6 +195,11 @@ def test_the_map_itself(tmp_path, write):
     path, columns = write(MAP.replace("A1", "A2", 1), header="Stamp;V0;V1;Strom2;Strom1;A2;A2;State")
     with pytest.raises(LogError, match=r"several columns 'A2'; rename them"):
         read_log(path, columns=columns)
+    deep = []
+    for _ in range(900):
+        deep = [deep]
+    with pytest.raises(LogError, match="unknown key"):
+        read_log(path, columns={"deep": deep})
     assert read_column_map(columns).kinds["qd"] == {"columns": "V*", "unit": "rpm"}
 
 

@@ -178,6 +178,8 @@ def rewritten(source, path, description=None, program=None):
     with zipfile.ZipFile(source) as old, zipfile.ZipFile(path, "w") as new:
         text = json.loads(old.read("description.json")) | (description or {})
         new.writestr("description.json", json.dumps(text))
+        if text["version"] != 1:  # which had no checksum
+            new.writestr("sha256", old.read("sha256"))
         new.writestr("program.jax_export", old.read("program.jax_export") if program is None else program)
     return path
 
@@ -185,16 +187,29 @@ def rewritten(source, path, description=None, program=None):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"version": 99}, "version 99 of the format.*reads version 1"),
+        ({"version": 99}, "version 99 of the format.*reads version 2"),
         ({"format": "something else"}, "not a function exported by jaxdyn"),
-        ({"calling_convention": 99}, "calling convention.*export the function anew"),
-        ({"platforms": ["tpu"]}, "exported for tpu.*computes on .*JAX_PLATFORMS=tpu"),
+        ({"calling_convention": 99, "version": 1}, "calling convention.*export the function anew"),
+        ({"platforms": ["tpu"], "version": 1}, "exported for tpu.*computes on .*JAX_PLATFORMS=tpu"),
+        ({"platforms": ["cpu", "cuda"]}, "damaged"),
+        ({"joint_names": ["a", "b", "c"]}, "damaged"),
+        ({"version": 1, "arguments": 3}, "damaged"),
+        ({"version": 1, "vjp_order": [], "joint_names": None}, "damaged"),
+        ({"version": 3, "versions": []}, "damaged"),
     ],
-    ids=["version", "format", "jax", "platform"],
+    ids=str,
 )
 def test_files_that_do_not_belong_here(gravity, tmp_path, change, message):
     with pytest.raises(jaxdyn.DeploymentError, match=message):
         jaxdyn.load_exported(rewritten(gravity, tmp_path / "f", change))
+
+
+def compressed_otherwise(data):
+    """The archive with a method of compression that there is not, and with bytes that cannot be decompressed."""
+    place = data.index(b"PK\1\2") + 10
+    yield data[:8] + b"\x63" + data[9:place] + b"\x63" + data[place + 1 :]
+    start = data.index(b"program.jax_export") + len(b"program.jax_export")
+    yield data[:start] + b"\xff" * 40 + data[start + 40 :]
 
 
 def test_wrong_files(gravity, tmp_path):
@@ -203,7 +218,16 @@ def test_wrong_files(gravity, tmp_path):
         archive_.writestr("readme", "hello")
     whole = gravity.read_bytes()
     middle = whole[:300] + bytes(byte ^ 255 for byte in whole[300:900]) + whole[900:]
-    for content in (b"", b"<robot/>", other.getvalue(), whole[: len(whole) // 2], middle):
+    deep = io.BytesIO()
+    with zipfile.ZipFile(deep, "w") as archive_:
+        archive_.writestr("description.json", "[" * 50_000 + "]" * 50_000)
+        archive_.writestr("program.jax_export", "")
+    long = io.BytesIO()
+    with zipfile.ZipFile(long, "w", zipfile.ZIP_DEFLATED) as archive_:
+        archive_.writestr("description.json", bytes((1 << 24) + 1))
+        archive_.writestr("program.jax_export", "")
+    contents = (b"", b"<robot/>", other.getvalue(), deep.getvalue(), long.getvalue(), whole[: len(whole) // 2], middle)
+    for content in (*contents, *compressed_otherwise(whole)):
         (tmp_path / "f").write_bytes(content)
         with pytest.raises(jaxdyn.DeploymentError, match="not a function exported by jaxdyn, or it is damaged"):
             jaxdyn.load_exported(tmp_path / "f")
@@ -211,8 +235,11 @@ def test_wrong_files(gravity, tmp_path):
         jaxdyn.load_exported(tmp_path / "absent")
     with pytest.raises(jaxdyn.DeploymentError, match="folder"):
         jaxdyn.load_exported(tmp_path)
-    with pytest.raises(jaxdyn.DeploymentError, match="cannot read it"):
+    with pytest.raises(jaxdyn.DeploymentError, match="damaged"):  # and not only once it is called
         jaxdyn.load_exported(rewritten(gravity, tmp_path / "f", program=b"\0" * 64))
+    with pytest.raises(jaxdyn.DeploymentError, match="cannot read it"):
+        jaxdyn.load_exported(rewritten(gravity, tmp_path / "f", {"version": 1}, b"\0" * 64))
+    assert jaxdyn.load_exported(rewritten(gravity, tmp_path / "f", {"version": 1})).joint_names == CHAIN.joint_names
 
 
 def called_back(chain, q):

@@ -1,6 +1,7 @@
 """Reading logs: three formats, every complaint with its place, and what is noted."""
 
 import sys
+import zipfile
 
 import jax.numpy as jnp
 import numpy as np
@@ -204,6 +205,12 @@ def test_no_file_and_no_data(tmp_path, write):
     assert "a header line, but no data below it" in complaint(write([]))
 
 
+def test_text_that_ends_within_a_character(write):
+    path = write(rows_of(table()), encoding="utf-16")
+    path.write_bytes(path.read_bytes()[:-1])
+    assert f"{path}: the text is not UTF-16" in complaint(path)
+
+
 def test_no_header(write):
     assert "line 1 holds numbers where the header line is expected" in complaint(write(rows_of(table()), header=None))
 
@@ -219,11 +226,14 @@ def test_no_header(write):
         (["t", "q1", "q3", *HEADER[3:]], "missing columns: q2, qd3, tau3; the"),
         (["t", "q1 [deg]", "q2", *HEADER[3:]], "missing columns: q1; the"),
         (["t", "q1", "pos1", *HEADER[3:]], "columns 'q1' and 'pos1' both mean the same"),
+        (["t", "q1", "q900000", *HEADER[3:]], "missing columns: q2, q3, q4"),
+        (["t", "q1", "q" + "9" * 5000, *HEADER[3:]], "1 joints have positions, but 2 have qd"),
         (["t", "q", "q2", *HEADER[3:]], "'q' and 'q2' both hold q; remove one"),
     ],
 )
 def test_missing_and_double_columns(write, names, text):
-    assert text in complaint(write(rows_of(table()), header=names))
+    message = complaint(write(rows_of(table()), header=names))
+    assert text in message and len(message) < 2000
 
 
 def test_wrong_number_of_joints(write):
@@ -240,6 +250,13 @@ def test_shapes_in_archives(tmp_path):
     assert "column 'q' holds <U1, not numbers" in complaint(path)
     np.savez(path, **{**motion(), "tau": motion()["tau"] > 0})
     assert "column 'tau' holds bool, not numbers" in complaint(path)
+    columns = dict(zip(HEADER, table().T, strict=True))
+    np.savez(path, **{**columns, "q1": table()[:, 1:3]})
+    assert "array 'q1' has shape (60, 2) beside q2; give one column a joint" in complaint(path)
+    np.savez(path, **{name: columns[name] for name in HEADER[:-1]})
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("tau2", "no array")
+    assert "column 'tau2' holds |S8, not numbers" in complaint(path)
     for clock in (np.zeros(0), np.zeros(())):
         np.savez(path, **{**motion(), "t": clock})
         assert f"'t' has shape {clock.shape}: the log holds no samples" in complaint(path)
@@ -273,6 +290,15 @@ def test_cells_that_are_not_numbers(write):
     log = read_log(write(cells), on_bad_rows="drop")
     same(log, {name: np.delete(block, [4, 9], axis=0) for name, block in motion().items()})
     assert log.notes[0].endswith("dropped: rows 5, 10")
+
+
+@pytest.mark.parametrize("cell", ["1_000", "٣", "0x10", "1,5", "1.5.2"])
+def test_what_only_python_takes_for_a_number(write, cell):
+    cells = rows_of(table())
+    cells[20][4] = cell
+    assert f"first at row 21 (line 22), column 'qd2' (not a number: {cell!r})" in complaint(
+        write(cells, separator="  ")
+    )
 
 
 @pytest.mark.parametrize(("bad", "shown"), [("nan", "nan"), ("-inf", "-inf"), ("1e400", "inf")])

@@ -379,6 +379,7 @@ def test_files(tmp_path):
         "<mujoco></worldbody>": r"x.xml",
         "<mujoco><worldbdy/></mujoco>": r"x.xml: MuJoCo cannot compile this model: .*worldbdy",
         "<mujoco/>": "no body has a joint",
+        model_with().replace("<joint ", '<joint stiffness="inf" '): "x.xml: stiffness holds inf",
         "<robo/>": "the root element is <robo>",
     }
     for text, message in bad.items():

@@ -41,6 +41,12 @@ TILTED = np.eye(4) * 2
         ("neither a link nor a frame", {"tip_name": "hand"}),
         ("2 joint names are given", {"joint_names": ["a", "b"]}),
         ("mass -1 kg", {"inertia": [[-1.0, 0, 0, 0, 1, 0, 1, 0, 0, 1]]}),
+        ("translation holds 1e\\+300 at index", {"translation": [[0, 1e300, 0]]}),
+        ("translation holds 1e\\+300 at index", {"translation": [[0, 1e300, 0]], "allow_nonphysical": True}),
+        ("inertia holds 1e\\+300", {"inertia": [[1e300, 0, 0, 0, 1, 0, 1, 0, 0, 1]], "allow_nonphysical": True}),
+        ("stiffness holds inf", {"stiffness": np.inf}),
+        ("gravity holds -1e\\+200", {"gravity": (0.0, 0.0, -1e200)}),
+        ("frame_poses holds", {"frames": {"tool": (0, np.eye(4) + 1e99 * np.eye(4, k=3))}}),
         ("violate the triangle inequality", {"inertia": [[1.0, 0, 0, 0, 1, 0, 1, 0, 0, 3]]}),
     ],
 )

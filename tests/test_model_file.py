@@ -137,6 +137,7 @@ def signed(path, change) -> None:
         (lambda p: edited(p, lambda h: h.update(version=1)), "checksum differs"),
         (lambda p: edited(p, lambda h: h.update(about={"robot": "another"})), "checksum differs"),
         (lambda p: edited(p, lambda h: h.pop("sha256")), "checksum differs"),
+        (lambda p: p.write_bytes(b"[" * 50_000 + b"]" * 50_000 + b"\n"), "not a model written by save_model"),
         (lambda p: edited(p, lambda h: h.pop("bytes")), "first line was cut off or changed"),
         (lambda p: signed(p, lambda h: h.pop("topology")), "first line does not describe a model"),
         (lambda p: signed(p, lambda h: h["leaves"].pop(0)), "first line does not describe a model"),

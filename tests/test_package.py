@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from data_paths import ROOT
+from jaxdyn import ModelError
 from users_programs.environment import environment as user_environment
 
 PACKAGE = ROOT / "jaxdyn"
@@ -149,6 +150,19 @@ def test_importing_has_no_effect(tmp_path, monkeypatch):
     done = run("-W", "always", "-c", IMPORT, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_long_quotations_are_cut_and_the_words_around_them_kept():
+    long = "x" * 1000
+    for message in (
+        f"/home/{long}: it is 'small'",
+        f"a name='{long}' is used twice",
+        f"robot.urdf:1: {long} is no number",
+    ):
+        text = str(ModelError(message))
+        assert len(text) < 280 and "x..." in text and text[-11:] == message[-11:]
+        assert text.count("'") == message.count("'")
+    assert len(str(ModelError("link, " * 10_000))) < 2000
 
 
 def test_there_are_examples():

@@ -38,7 +38,7 @@ from jaxdyn import (
 from jaxdyn.cli import main
 from jaxdyn.identification.loads import transform_matrix
 from jaxdyn.identification.payload import nearest_body
-from jaxdyn.report.payload_files import payload_json
+from jaxdyn.report.payload_files import payload_json, read_gains
 from jaxdyn.spatial.inertia import inertial_parameters_from_com, pseudo_inertia, transform_inertial_parameters
 from regression import dense, known_arm
 
@@ -318,6 +318,21 @@ def test_the_command(arm, tmp_path, capsys):
     assert main([*common, "--loaded", loaded, "--mass", "2"]) == 2
     assert main([*common, *pair, "--calibrated", str(tmp_path / "arm.urdf")]) == 1
     assert "not a file of calibrated gains" in capsys.readouterr().err
+    whole = json.loads((tmp_path / "gains.json").read_text())
+    for change in (
+        {"told": [True]},
+        {"noise": [1.0]},
+        {"gains": [0.0, None, 1.0]},
+        {"notes": [1]},
+        {"notes": "x"},
+        {"factors": [-1] * 3},
+    ):
+        (tmp_path / "bad.json").write_text(json.dumps(whole | change))
+        with pytest.raises(IdentificationError, match="is not a file of calibrated gains"):
+            read_gains(tmp_path / "bad.json")
+    (tmp_path / "bad.json").write_text("[" * 50_000 + "]" * 50_000)
+    with pytest.raises(IdentificationError, match="calibrated gains"):
+        read_gains(tmp_path / "bad.json")
     assert main([*common, *pair, "--out", str(tmp_path / "none" / "x.json")]) == 1
 
 

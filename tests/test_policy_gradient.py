@@ -1,6 +1,8 @@
 """Descent through the simulator against closed forms: the discrete Riccati equation and linear-quadratic problems."""
 
 import dataclasses
+import hashlib
+import json
 
 import equinox as eqx
 import jax
@@ -13,6 +15,7 @@ from numpy.testing import assert_allclose
 from scipy.linalg import solve_discrete_are
 
 import jaxdyn
+from jaxdyn.trajectory.policy_file import read_progress, write_progress
 
 CART = jaxdyn.make_chain(
     rotation=np.eye(3)[None], translation=np.zeros((1, 3)), screw=[[0, 0, 0, 1, 0, 0]], inertia=[[2.0] + [0.0] * 9]
@@ -105,6 +108,27 @@ def test_the_gain_found_is_that_of_the_riccati_equation(tmp_path):
     lost = Feedback(jnp.array([[jnp.nan, 0.0]]))
     ended = jaxdyn.optimise_policy(lost, *arguments[1:], updates=100, **OPTIONS)
     assert not ended.finite and ended.updates == 21 and "finite gradient" in ended.message
+
+
+def test_progress_that_was_changed_is_refused(tmp_path):
+    path, carry = tmp_path / "progress.bin", {"gain": jnp.ones((2, 3)), "count": jnp.asarray(3)}
+    write_progress(path, carry, {"cost": [2.0, 1.0]}, 0)
+    line, _, numbers = path.read_bytes().partition(b"\n")
+    header = json.loads(line)
+    assert read_progress(path, carry)[1:] == ({"cost": [2.0, 1.0]}, 0)
+    first = {**header, "version": 1, "sha256": hashlib.sha256(numbers).hexdigest()}  # which has no word for the rest
+    path.write_bytes(json.dumps(first).encode() + b"\n" + numbers)
+    assert read_progress(path, carry)[1:] == ({"cost": [2.0, 1.0]}, 0)
+    changes = ({"history": {"cost": [0.0, 1.0]}}, {"lost": 7}, {"version": 1}, {"version": 3}, {"sha256": None})
+    for change in changes:
+        path.write_bytes(json.dumps(header | change).encode() + b"\n" + numbers)
+        with pytest.raises(jaxdyn.TrajectoryError, match="damaged"):
+            read_progress(path, carry)
+    infinite = json.dumps(header | {"lost": float("inf")}).encode()
+    for line in (b"[" * 50_000 + b"]" * 50_000, infinite, b"[]"):
+        path.write_bytes(line + b"\n" + numbers)
+        with pytest.raises(jaxdyn.TrajectoryError, match="this is no progress"):
+            read_progress(path, carry)
 
 
 def test_policies_that_cannot_be_optimised_are_refused():

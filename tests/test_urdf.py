@@ -356,6 +356,7 @@ BAD = {
     "two numbers": (robot('<origin xyz="0 0"/>'), r"joint 'j': <origin> xyz='0 0' holds 2 numbers, but needs 3"),
     "nan": (robot('<origin xyz="0 nan 0"/>'), "'nan' is not a finite number"),
     "infinite": (robot('<origin rpy="0 inf 0"/>'), "'inf' is not a finite number"),
+    "other digits": (robot('<origin rpy="&#65297;&#65298; 0 0"/>'), "'１２' is not a finite number"),  # noqa: RUF001
     "overflow": (robot('<dynamics damping="1e999"/>'), "'1e999' is not a finite number"),
     "text": (robot('<dynamics damping="low"/>'), "<dynamics> damping='low': 'low' is not a finite number"),
     "comma": (robot('<dynamics friction="0,5"/>'), "'0,5' is not a finite number"),

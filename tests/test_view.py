@@ -175,6 +175,9 @@ def test_motions_from_tables(arm, tmp_path):
         path.write_text(text)
         with pytest.raises(jaxdyn.LogError, match=words):
             jaxdyn.read_motion(path, chain)
+    np.savez(tmp_path / "motion.npz", t=t, q1=t, q2=np.array(1.0))
+    with pytest.raises(jaxdyn.LogError, match="'q2' is a single number"):
+        jaxdyn.read_motion(tmp_path / "motion.npz", chain)
 
 
 def test_sliders_go_from_limit_to_limit():

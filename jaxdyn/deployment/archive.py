@@ -1,5 +1,6 @@
 """The file of an exported function: a zip archive of its description as JSON and of what `jax.export` serialized."""
 
+import hashlib
 import io
 import json
 import os
@@ -10,8 +11,9 @@ from ..errors import DeploymentError, ModelError, OutputError
 from ..io.files import read_bytes, write_whole
 
 FORMAT = "jaxdyn exported function"
-VERSION = 1
-_DESCRIPTION, _PROGRAM = "description.json", "program.jax_export"
+VERSION = 2  # 1, which is read too, had no checksum
+_DESCRIPTION, _PROGRAM, _CHECKSUM = "description.json", "program.jax_export", "sha256"
+_LONGEST = 1 << 24  # bytes of a description
 _DATE = (1980, 1, 1, 0, 0, 0)  # the same function gives the same file
 
 
@@ -22,9 +24,10 @@ def write_archive(path: str | os.PathLike[str], description: dict[str, Any], pro
         OutputError: the file cannot be written; what was there before is untouched.
     """
     content = io.BytesIO()
-    text = json.dumps({"format": FORMAT, "version": VERSION, **description}, indent=2)
+    text = json.dumps({"format": FORMAT, "version": VERSION, **description}, indent=2).encode()
+    parts = {_DESCRIPTION: text, _PROGRAM: program, _CHECKSUM: _checksum(text, program)}
     with zipfile.ZipFile(content, "w") as archive:
-        for name, part in ((_DESCRIPTION, text.encode()), (_PROGRAM, program)):
+        for name, part in parts.items():
             archive.writestr(zipfile.ZipInfo(name, _DATE), part, zipfile.ZIP_DEFLATED)
     try:
         write_whole(path, content.getvalue())
@@ -45,18 +48,33 @@ def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bytes]:
         raise DeploymentError(str(error).replace("robot description file", "exported file")) from None
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            parts = {part: archive.read(part) for part in archive.namelist()}
-        description = json.loads(parts[_DESCRIPTION])
+            if archive.getinfo(_DESCRIPTION).file_size > _LONGEST:
+                raise ValueError("a description of that length")
+            text, program = archive.read(_DESCRIPTION), archive.read(_PROGRAM)
+            digest = archive.read(_CHECKSUM) if _CHECKSUM in archive.namelist() else b""
+        description = json.loads(text)
         if description["format"] != FORMAT:
             raise KeyError("format")
-        version, program = description["version"], parts[_PROGRAM]
-    except (zipfile.BadZipFile, zipfile.LargeZipFile, KeyError, TypeError, ValueError, EOFError):
-        raise DeploymentError(
-            f"{name}: this is not a function exported by jaxdyn, or it is damaged: write it anew with export_function"
-        ) from None
-    if version != VERSION:
+        version, wrote = description["version"], description["versions"]["jaxdyn"]
+    except Exception:  # whatever zipfile, zlib and JSON of another form lead to
+        raise damaged(name) from None
+    if version not in (1, VERSION):
         raise DeploymentError(
             f"{name}: the file has version {version} of the format, and this jaxdyn reads version {VERSION}: use the jaxdyn "
-            f"that wrote it ({description.get('versions', {}).get('jaxdyn')}), or export the function anew"
+            f"that wrote it ({wrote}), or export the function anew"
         )
+    if digest != (b"" if version == 1 else _checksum(text, program)):
+        raise damaged(name)
     return description, program
+
+
+def damaged(name: str) -> DeploymentError:
+    """What is said of a file that cannot be made sense of."""
+    return DeploymentError(
+        f"{name}: this is not a function exported by jaxdyn, or it is damaged: write it anew with export_function"
+    )
+
+
+def _checksum(description: bytes, program: bytes) -> bytes:
+    """Of the program and of all that is said of it."""
+    return hashlib.sha256(description + program).hexdigest().encode()

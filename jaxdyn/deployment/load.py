@@ -11,7 +11,7 @@ import numpy as np
 from jax.core import Tracer
 
 from ..errors import DeploymentError
-from .archive import read_archive
+from .archive import damaged, read_archive
 from .export import need_flatbuffers
 from .trees import Signature, plain, signature
 
@@ -95,6 +95,16 @@ def load_exported(path: str | os.PathLike[str]) -> ExportedFunction:
     name = os.fspath(path)
     need_flatbuffers()
     description, program = read_archive(path)
+    try:
+        return _loaded(name, description, program)
+    except DeploymentError:
+        raise
+    except Exception:  # whatever a description of another form leads to
+        raise damaged(name) from None
+
+
+def _loaded(name: str, description: dict[str, Any], program: bytes) -> ExportedFunction:
+    """The function that a description and a program make, where this process can run it."""
     versions = description["versions"]
     wrote = ", ".join(f"{package} {version}" for package, version in versions.items())
     supported = (

@@ -83,11 +83,15 @@ def load_factors(path: str | os.PathLike[str]) -> Factors:
     name = os.fspath(path)
     try:
         with np.load(path, allow_pickle=False) as archive:
-            r, counts = archive["r"], archive["counts"]
+            r, counts = np.asarray(archive["r"]), np.asarray(archive["counts"])
     except FileNotFoundError:
         raise IdentificationError(f"{name}: there is no such file; check the path") from None
     except Exception as error:
         raise IdentificationError(f"{name}: these are no factors of `save_factors`: {error}") from None
+    if r.dtype.kind != "f" or counts.dtype.kind not in "iu" or (counts < 0).any():
+        raise IdentificationError(
+            f"{name}: these are no factors: r holds {r.dtype}, counts {counts.dtype}; it is floats, and numbers of samples"
+        )
     if r.ndim != 3 or r.shape[1] != r.shape[2] or counts.shape != r.shape[:1] or not np.isfinite(r).all():
         raise IdentificationError(
             f"{name}: these are no factors: r has shape {r.shape}, counts {counts.shape}; it is (n, p + 1, p + 1) and (n,)"

@@ -1,6 +1,7 @@
 """ROS 1 bags, ROS 2 bags and MCAP files with `sensor_msgs/JointState`, seen as named columns; rosbags reads them."""
 
 import contextlib
+import os
 import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -29,7 +30,7 @@ class _Bag(NamedTuple):
 
 def is_bag(path: pathlib.Path) -> bool:
     """A bag by its suffix, or a folder: that of a ROS 2 bag."""
-    return path.suffix.lower() in SUFFIXES or path.is_dir()
+    return path.suffix.lower() in SUFFIXES or os.path.isdir(path)
 
 
 def open_bag(path: pathlib.Path, joint_names: Sequence[str] | None = None, topic: str | None = None) -> Table:
@@ -44,7 +45,7 @@ def open_bag(path: pathlib.Path, joint_names: Sequence[str] | None = None, topic
             how to repair it); there are no joint states, or the topic is not one of them; several topics could be meant; a
             joint is missing or doubled; a message does not have a number for each of its names.
     """
-    if not path.exists():
+    if not os.path.exists(path):
         raise LogError(f"{path}: there is no such file")
     if path.is_dir() and not (path / "metadata.yaml").is_file():
         raise LogError(
@@ -52,8 +53,13 @@ def open_bag(path: pathlib.Path, joint_names: Sequence[str] | None = None, topic
             "`ros2 bag reindex FOLDER`"
         )
     with _opened(path) as bag:
-        topics = _topics(path, bag, topic)
-        states = {name: _read(path, bag, name, connections) for name, connections in topics.items()}
+        try:
+            topics = _topics(path, bag, topic)
+            states = {name: _read(path, bag, name, connections) for name, connections in topics.items()}
+        except LogError:
+            raise
+        except Exception as error:  # a damaged index can name and count anything
+            raise LogError(f"{path}: the bag's index is damaged: {_reason(error)}: {_repair(path)}") from error
     columns, kinds, notes = one_table(path, states, joint_names, topic is not None)
 
     def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:

@@ -104,6 +104,8 @@ def read_column_map(given: str | os.PathLike[str] | Mapping[str, Any]) -> Column
             raise LogError(f"{source}: the column map cannot be read: {error.strerror or error}") from None
         except (ValueError, RecursionError) as error:  # not TOML, not text, a path with a null character, too deep
             raise LogError(f"{source}: the column map is not TOML: {error}") from None
+    if _beyond_64_bits(content):
+        raise LogError(f"{source}: a whole number in the column map is larger than the 64 bits that TOML has for it")
     kinds = {key: value for key, value in content.items() if isinstance(value, Mapping)}
     plain = {key: value for key, value in content.items() if key not in kinds}
     empty = ColumnMap(source, TextForm(), None, None, {}, text)
@@ -143,6 +145,20 @@ def read_column_map(given: str | os.PathLike[str] | Mapping[str, Any]) -> Column
         {k: dict(v) for k, v in kinds.items()},
         text,
     )
+
+
+def _beyond_64_bits(content: Mapping[str, Any]) -> bool:
+    """Whether there is such a whole number anywhere, however deep."""
+    rest: list[Any] = [content]
+    while rest:
+        value = rest.pop()
+        if isinstance(value, Mapping):
+            rest += value.values()
+        elif isinstance(value, list | tuple):
+            rest += value
+        elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+            return True
+    return False
 
 
 def with_map(table: Table, path: pathlib.Path, columns: ColumnMap) -> Table:
@@ -204,8 +220,10 @@ def _resolve(
     wanted = keys[key]
     if isinstance(wanted, str) and wanted.count("*") == 1 and wanted not in table.names:
         before, after = (re.escape(part) for part in wanted.split("*"))
-        numbers = {int(m[1]): name for name in table.names if (m := re.fullmatch(f"{before}([0-9]+){after}", name))}
-        if not numbers or sorted(numbers) != list(range(min(numbers), max(numbers) + 1)) or min(numbers) > 1:
+        numbers = {
+            int(m[1]): name for name in table.names if (m := re.fullmatch(f"{before}([0-9]{{1,9}}){after}", name))
+        }
+        if not numbers or max(numbers) - min(numbers) >= len(numbers) or min(numbers) > 1:
             found = ", ".join(numbers[k] for k in sorted(numbers)) or "none"
             raise columns.error(
                 kind, key, f"{wanted!r} must stand for columns numbered from 0 or 1 without a gap; {path} has {found}"

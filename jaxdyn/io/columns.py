@@ -1,5 +1,6 @@
 """Which columns of a table are a log's time, positions, velocities and torques."""
 
+import itertools
 import pathlib
 import re
 from collections.abc import Sequence
@@ -18,7 +19,8 @@ ALIASES = {
 MOTOR_SIDE = {"qm": "q", "qdm": "qd", "taum": "tau"}  # read where the joint side is not in the log
 _KIND = {alias: kind for kind, names in ALIASES.items() for alias in names} | MOTOR_SIDE
 _UNIT = re.compile(r"\s*[\[(](s|rad|rad/s|n\s?m|a)[\])]$|_(m|meas|measured|s|rad)$")
-_NUMBERED = re.compile(r"([a-z]+)[ _.]?[\[(]?(\d+)[\])]?$")
+_LISTED = 20  # columns of one kind that a message names at most
+_NUMBERED = re.compile(r"([a-z]+)[ _.]?[\[(]?(\d{1,6})[\])]?$")
 
 
 def stem_of(name: str) -> tuple[str, int | None]:
@@ -73,8 +75,9 @@ def find_columns(
     count = max((k for k in numbered["q"]), default=first - 1) + 1 - first
     for kind in ("q", "qd", "tau", "i"):
         if numbered[kind]:
-            expected = set(range(first, first + max(count, len(numbered[kind]))))
-            missing += [f"{kind}{k}" for k in sorted(expected - set(numbered[kind]))]
+            expected = range(first, first + max(count, len(numbered[kind])))
+            lacking = (k for k in expected if k not in numbered[kind])
+            missing += [f"{kind}{k}" for k in itertools.islice(lacking, _LISTED)]
     missing = [kind for kind in ("t", "q") if kind not in kinds] + missing
     if "tau" not in kinds and "i" not in kinds:
         missing.append("tau (or currents i)")
@@ -105,6 +108,11 @@ def blocks_of(path: pathlib.Path, kinds: dict[str, list[str]], arrays: dict[str,
                 raise LogError(
                     f"{path}: array {name!r} has shape {array.shape}, but {kinds['t'][0]!r} has {samples} samples; "
                     "one row a sample is expected, and one column a joint"
+                )
+            if array.size != samples and len(names) > 1:
+                raise LogError(
+                    f"{path}: array {name!r} has shape {array.shape} beside {', '.join(x for x in names if x != name)}; "
+                    "give one column a joint, or one array for all"
                 )
         blocks[kind] = np.concatenate([arrays[name].reshape(samples, -1) for name in names], axis=1)
     for kind in blocks:

@@ -14,7 +14,7 @@ from ..errors import LogError
 from .columns import blocks_of, find_columns, labels_of
 from .log import Log
 from .rows import find_bad_rows, jumps
-from .table import SUFFIXES, TEXT_SUFFIXES, begins_with_number, open_table, text_table
+from .table import SUFFIXES, TEXT_SUFFIXES, begins_with_number, open_table, parquet_column, text_table
 
 Part = tuple[tuple[str, ...], dict[str, np.ndarray]]  # names, and an array for each
 
@@ -51,10 +51,14 @@ def read_log_chunks(
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise LogError(f"{path}: a log is a {', '.join(SUFFIXES)} file, not {suffix or 'one without a suffix'!r}")
-    if not path.is_file() or path.stat().st_size == 0:
+    if not os.path.isfile(path) or path.stat().st_size == 0:
         raise LogError(f"{path}: there is no such file, or it is empty")
     parts = (
-        _text(path, rows) if suffix in TEXT_SUFFIXES else _npz(path, rows) if suffix == ".npz" else _parquet(path, rows)
+        _text(path, rows)
+        if suffix in TEXT_SUFFIXES
+        else _npz(path, rows)
+        if suffix == ".npz"
+        else _parquet(path, rows, gains is not None)
     )
     at, last = 0, None
     factors = None if gains is None else np.asarray(gains, np.float64)
@@ -159,17 +163,14 @@ def _npz(path: pathlib.Path, rows: int) -> Generator[Part]:
         raise LogError(f"{path}: this is not a NumPy archive that can be read: {error}") from error
 
 
-def _parquet(path: pathlib.Path, rows: int) -> Generator[Part]:
+def _parquet(path: pathlib.Path, rows: int, currents: bool) -> Generator[Part]:
     names = open_table(path).names  # and what is wrong with the file, or with what reads it
+    wanted = [name for held in find_columns(path, names, currents)[0].values() for name in held]
+    import pyarrow as arrow
     from pyarrow import parquet
 
-    for batch in parquet.ParquetFile(path).iter_batches(batch_size=rows):
-        arrays = {}
-        for name in names:
-            column = batch.column(name)
-            if "list" in str(column.type):
-                flat = column.flatten().to_numpy(zero_copy_only=False)
-                arrays[name] = flat.reshape(len(column), -1).astype(np.float64)
-            else:
-                arrays[name] = column.to_numpy(zero_copy_only=False).astype(np.float64)
-        yield names, arrays
+    try:
+        for batch in parquet.ParquetFile(path).iter_batches(batch_size=rows, columns=wanted):
+            yield names, {name: parquet_column(path, name, batch.column(name)) for name in wanted}
+    except (arrow.ArrowException, OSError) as error:
+        raise LogError(f"{path}: the file is damaged: {error}") from error

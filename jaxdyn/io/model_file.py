@@ -59,7 +59,7 @@ def save_model(chain: Chain, path: str | os.PathLike[str], about: Mapping[str, s
         "leaves": [{"name": k, "shape": list(a.shape), "dtype": str(a.dtype)} for k, a in leaves.items()],
         "bytes": len(content),
     }
-    header["sha256"] = _checksum(header, content)
+    header["sha256"] = checksum(header, content)
     write_whole(path, json.dumps(header).encode() + b"\n" + content)
 
 
@@ -154,8 +154,9 @@ def _parts_of(path: str | os.PathLike[str], name: str) -> tuple[dict[str, Any], 
     try:
         header = json.loads(line)
         known = header["format"] == FORMAT and isinstance(header["bytes"], int)
-    except (ValueError, KeyError, TypeError):
-        known, header = False, {}
+        expected, digest = header["bytes"], checksum(header, content) if header["version"] in (1, VERSION) else ""
+    except (ValueError, KeyError, TypeError, RecursionError):
+        known, header, expected, digest = False, {}, 0, ""
     if not known:
         raise ModelError(
             f"{name}: this is not a model written by save_model, or its first line was cut off or changed; URDF and MJCF files "
@@ -167,13 +168,12 @@ def _parts_of(path: str | os.PathLike[str], name: str) -> tuple[dict[str, Any], 
             f"and this jaxdyn {version_of()} reads version {VERSION}: use the jaxdyn that wrote it, or "
             "write the model anew"
         )
-    expected = header["bytes"]
     if len(content) < expected:
         raise ModelError(
             f"{name}: the file was cut off: {len(content)} of {expected} bytes of numbers are there; copy it again, or write "
             "it anew with save_model"
         )
-    if len(content) > expected or _checksum(header, content) != header.get("sha256"):
+    if len(content) > expected or digest != header.get("sha256"):
         raise ModelError(
             f"{name}: this is not what was written (its checksum differs): the file was changed or damaged; copy it again (as "
             "binary), or write it anew with save_model"
@@ -181,8 +181,8 @@ def _parts_of(path: str | os.PathLike[str], name: str) -> tuple[dict[str, Any], 
     return header, content
 
 
-def _checksum(header: Mapping[str, Any], content: bytes) -> str:
-    """Of the numbers and of all that the first line says."""
+def checksum(header: Mapping[str, Any], content: bytes) -> str:
+    """Of the bytes behind the first line, and of all that it says; of the bytes alone in version 1 of a format."""
     said = {key: value for key, value in header.items() if key != "sha256"}
     text = json.dumps(said, sort_keys=True).encode() if header["version"] > 1 else b""
     return hashlib.sha256(text + content).hexdigest()

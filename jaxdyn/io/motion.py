@@ -79,6 +79,8 @@ def read_motion(path: str | os.PathLike[str], chain: Chain) -> Motion:
         row, column, what = bad[0]
         raise LogError(f"{path}: {table.line(row)}, column {column!r}: {what}")
     t = arrays[time[0]].reshape(-1)
+    if single := [name for name, array in arrays.items() if array.ndim == 0]:
+        raise LogError(f"{path}: {single[0]!r} is a single number; one row a sample is expected")
     q = _block(path, arrays, positions, len(t), chain.nq, "positions")
     tau = _block(path, arrays, torques, len(t), chain.nv, "torques") if torques else None
     _check(path, table, t, q)

@@ -2,9 +2,11 @@
 
 import contextlib
 import dataclasses
+import os
 import pathlib
 import re
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -64,7 +66,7 @@ def open_table(path: pathlib.Path, form: TextForm | None = None) -> Table:
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise LogError(f"{path}: a log is a {', '.join(SUFFIXES)} file, not {suffix or 'one without a suffix'!r}")
-    if not path.is_file():
+    if not os.path.isfile(path):  # which takes any path, unlike pathlib
         raise LogError(f"{path}: there is no such file")
     if path.stat().st_size == 0:
         raise LogError(f"{path}: the file is empty")
@@ -82,7 +84,7 @@ def _is_number(cell: str) -> bool:
         float(cell)
     except ValueError:
         return False
-    return True
+    return cell.isascii() and "_" not in cell  # which Python takes, and NumPy and others do not
 
 
 def begins_with_number(line: str) -> bool:
@@ -101,7 +103,12 @@ def _delimiter(header: str) -> str | None:
 def _open_text(path: pathlib.Path, form: TextForm) -> Table:
     raw = path.read_bytes()
     if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        text = raw.decode("utf-16")
+        try:
+            text = raw.decode("utf-16")
+        except UnicodeDecodeError as error:
+            raise LogError(
+                f"{path}: the text is not UTF-16, as its first two bytes say: {error}; was it cut off?"
+            ) from None
     else:
         text = raw.decode("utf-8-sig", errors="replace")
     return text_table(path, text, form)
@@ -207,7 +214,7 @@ def _open_npz(path: pathlib.Path) -> Table:
             arrays = {}
             for name in wanted:
                 try:
-                    arrays[name] = archive[name]
+                    arrays[name] = np.asarray(archive[name])  # bytes, of what is no array
                 except Exception as error:  # whatever zipfile, zlib and NumPy raise on damaged bytes
                     why = "objects are not read, only numbers" if "pickle" in str(error) else f"it is damaged: {error}"
                     raise LogError(f"{path}: array {name!r} cannot be read: {why}") from error
@@ -227,7 +234,7 @@ def _open_parquet(path: pathlib.Path) -> Table:
         ) from error
     try:
         names = tuple(parquet.read_schema(path).names)
-    except (arrow.ArrowException, OSError) as error:
+    except (arrow.ArrowException, OSError, ValueError) as error:  # ValueError: names that are no text
         raise LogError(f"{path}: this is not a Parquet file that can be read: {error}") from error
 
     def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:
@@ -235,17 +242,21 @@ def _open_parquet(path: pathlib.Path) -> Table:
             table = parquet.read_table(path, columns=list(wanted))
         except (arrow.ArrowException, OSError) as error:
             raise LogError(f"{path}: the file is damaged: {error}") from error
-        arrays = {}
-        for name in wanted:
-            column = table.column(name).combine_chunks()
-            if re.match("(fixed_size_|large_)?list", str(column.type)):
-                flat = column.flatten()
-                if column.null_count or not len(column) or len(flat) % len(column):
-                    raise LogError(f"{path}: the lists in column {name!r} are not all of one length")
-                array = flat.to_numpy(zero_copy_only=False).reshape(len(column), -1)
-            else:
-                array = column.to_numpy(zero_copy_only=False)
-            arrays[name] = _numeric(path, name, array)
-        return arrays, []
+        return {name: parquet_column(path, name, table.column(name).combine_chunks()) for name in wanted}, []
 
     return Table(names, read, _row)
+
+
+def parquet_column(path: pathlib.Path, name: str, column: Any) -> np.ndarray:
+    """The numbers of a column: (N,), or (N, k) where it holds lists of k.
+
+    Raises:
+        LogError: it holds something else, or lists of several lengths.
+    """
+    if re.match("(fixed_size_|large_)?list", str(column.type)):
+        flat = column.flatten()
+        lengths = {len(item) for item in column if item.is_valid}
+        if column.null_count or len(lengths) != 1:
+            raise LogError(f"{path}: the lists in column {name!r} are not all of one length")
+        return _numeric(path, name, flat.to_numpy(zero_copy_only=False)).reshape(len(column), -1)
+    return _numeric(path, name, column.to_numpy(zero_copy_only=False))

@@ -160,4 +160,4 @@ def _finite(part: str) -> float | None:
         value = float(part)
     except ValueError:
         return None
-    return value if math.isfinite(value) and "_" not in part else None
+    return value if math.isfinite(value) and part.isascii() and "_" not in part else None  # as other readers of URDF

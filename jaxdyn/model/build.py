@@ -1,11 +1,14 @@
 """`make_chain`: the one place where numbers become a `Chain`, and where impossible models are refused."""
 
+import dataclasses
 import warnings
 from collections.abc import Mapping, Sequence
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
+from jax.core import Tracer
 from jaxtyping import Array
 
 from ..errors import ModelError, ModelWarning
@@ -13,7 +16,7 @@ from .chain import Chain, Coupling, Topology, Transmission
 from .configuration import check_coordinates
 
 COULOMB_VELOCITY, STRIBECK_VELOCITY = 0.02, 0.1  # widths of the smooth sign and of the Stribeck term [rad/s]
-LARGEST = 1e12  # no link weighs so many kilograms
+LARGEST = 1e12  # no robot has so many kilograms, metres or newton metres, and products of larger numbers overflow
 SLIGHTLY = 0.05  # of the triangle inequality: published inertias are rounded, and violate it by as much
 Values = npt.ArrayLike | Array | float | Sequence
 
@@ -59,8 +62,8 @@ def make_chain(
         allow_nonphysical: accept inertias that no body can have (an identified set that has not been made consistent).
 
     Raises:
-        ModelError: wrong shapes, NaN, a zero axis, a rotation that is none, repeated names, or an inertia that no body
-            can have (`check_inertia`).
+        ModelError: wrong shapes, NaN, numbers beyond 1e12 (but for limits), a zero axis, a rotation that is none, repeated
+            names, or an inertia that no body can have (`check_inertia`).
     """
     rotation, translation, screw, inertia = (np.asarray(x, float) for x in (rotation, translation, screw, inertia))
     n = screw.shape[0] if screw.ndim == 2 else 0
@@ -175,8 +178,24 @@ def make_chain(
         transmission=transmission,
         coupling=coupling,
     )
+    _check_sizes(chain)
     check_coordinates(chain)
     return chain
+
+
+def _check_sizes(chain: Chain) -> None:
+    """Refuse numbers that no robot has; limits may be infinite."""
+    for field in dataclasses.fields(chain):
+        if field.name.endswith(("_limit", "_limits", "topology")):
+            continue
+        for x in jax.tree.leaves(getattr(chain, field.name)):
+            if isinstance(x, Tracer):
+                continue
+            beyond = np.argwhere(~(np.abs(np.asarray(x)) <= LARGEST))
+            if len(beyond):
+                where = tuple(int(i) for i in beyond[0])
+                value = float(np.asarray(x)[where])
+                raise ModelError(f"{field.name} holds {value:g} at index {where}, which no robot has; check the units")
 
 
 def check_inertia(link: str, pi: Values, tolerance: float = 0.0) -> None:

@@ -78,19 +78,29 @@ def read_gains(path: str | os.PathLike[str]) -> DriveGains:
             name: np.array(content[name], float)
             for name in ("factors", "covariance", "gains", "payload", "payload_torque", "noise")
         }
-        n = len(shaped["factors"])
-        if shaped["covariance"].shape != (n, n) or not np.all(np.isfinite(shaped["factors"])):
+        n, notes = len(shaped["factors"]), content["notes"]
+        told = np.array(content["told"])
+        sizes = {"covariance": (n, n), "payload": (10,)}
+        for name, x in shaped.items():
+            if x.shape != sizes.get(name, (n,)) or not (name == "covariance" or np.all(np.isfinite(x))):
+                raise ValueError(f"{name} has shape {x.shape}, or is not finite")
+        if told.shape != (n,) or told.dtype != bool or not (shaped["factors"] > 0).all():
             raise ValueError("its numbers do not fit together")
+        if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
+            raise ValueError("its notes are no texts")
+        common = (float(content["common"]), float(content["common_deviation"]))
+        if not np.all(np.isfinite(common)):
+            raise ValueError(f"common is {common[0]:g} +- {common[1]:g}")
         return DriveGains(
             **shaped,
-            told=np.array(content["told"], bool),
-            common=float(content["common"]),
-            common_deviation=float(content["common_deviation"]),
-            notes=tuple(content["notes"]),
+            told=told,
+            common=common[0],
+            common_deviation=common[1],
+            notes=tuple(notes),
         )
     except OSError as error:
         raise IdentificationError(f"{os.fspath(path)}: cannot be read: {error.strerror or error}") from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise IdentificationError(
             f"{os.fspath(path)}: is not a file of calibrated gains, as --mass writes it: {error}"
         ) from None

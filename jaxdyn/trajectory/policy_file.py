@@ -1,6 +1,5 @@
 """Progress of a policy's optimisation as a file: a line of JSON, and behind it the arrays as NumPy writes them."""
 
-import hashlib
 import io
 import json
 import os
@@ -13,9 +12,10 @@ from jaxtyping import PyTree
 
 from ..errors import ModelError, TrajectoryError
 from ..io.files import read_bytes, write_whole
+from ..io.model_file import checksum
 
 Tree = TypeVar("Tree", bound=PyTree)
-FORMAT, VERSION = "jaxdyn policy progress", 1
+FORMAT, VERSION = "jaxdyn policy progress", 2  # 1, which is read too, had a checksum of the arrays alone
 
 
 def write_progress(path: str | os.PathLike[str], carry: PyTree, history: dict[str, list[float]], lost: int) -> None:
@@ -34,8 +34,8 @@ def write_progress(path: str | os.PathLike[str], carry: PyTree, history: dict[st
         "leaves": _shapes(carry),
         "lost": lost,
         "history": history,
-        "sha256": hashlib.sha256(content).hexdigest(),
     }
+    header["sha256"] = checksum(header, content)
     try:
         write_whole(path, json.dumps(header).encode() + b"\n" + content)
     except ModelError as error:
@@ -55,13 +55,14 @@ def read_progress(path: str | os.PathLike[str], like: Tree) -> tuple[Tree, dict[
         raise TrajectoryError(str(error)) from None
     try:
         header: dict[str, Any] = json.loads(first)
-        known = header["format"] == FORMAT and header["version"] == VERSION
+        known = header["format"] == FORMAT and header["version"] in (1, VERSION)
         leaves, digest, history, lost = header["leaves"], header["sha256"], header["history"], int(header["lost"])
-    except (ValueError, KeyError, TypeError):
+        intact = known and checksum(header, content) == digest
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise TrajectoryError(
             f"{name}: this is no progress of a policy; give another file=, or remove this one"
         ) from None
-    if not known or hashlib.sha256(content).hexdigest() != digest:
+    if not intact:
         raise TrajectoryError(f"{name}: this file was damaged, or written by another version; remove it to start anew")
     if leaves != _shapes(like):
         raise TrajectoryError(

@@ -1,0 +1,1 @@
+"""Fuzzer of everything that reads a file: `python -m tests.fuzz --help`."""
