@@ -85,9 +85,8 @@ def compilers() -> Programs:
         some = tuple(np.concatenate([x, x[:1]]) for x in ROWS)
         mapped = jax.shard_map(part, mesh=mesh, in_specs=spec, out_specs=spec, **options)
         given = (some[0], 0 * some[1], 0 * some[2] + 1) if known else some
-        with jax.set_mesh(mesh):
-            some = jax.device_put(some, NamedSharding(mesh, spec))
-            return jax.jit(mapped)(*some), jnp.stack([wanted(state=x) for x in zip(*given, strict=True)])
+        placed = jax.device_put(some, NamedSharding(mesh, spec))
+        return jax.jit(mapped)(*placed), jnp.stack([wanted(state=x) for x in zip(*given, strict=True)])
 
     def on_last_device():
         there = jax.device_put(STATE, jax.devices()[-1])
