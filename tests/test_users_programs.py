@@ -19,6 +19,7 @@ from users_programs.elsewhere import BY_EXAMPLES, NOT_OF_ARRAYS, WITHIN
 from users_programs.environment import environment
 
 GROUPS = "dynamics", "mechanism", "quantities", "frames", "spatial", "motion", "control", "trajectory", "solvers"
+PLACES = "arguments", "flow", "compilers"  # where calls of dynamics stand
 LIMIT = 1500  # [s] for a group; what takes longer hangs
 
 
@@ -53,9 +54,23 @@ def test_programs_of_users(group):
 
 
 @pytest.mark.ci
+@pytest.mark.parametrize("group", PLACES)
+def test_wherever_calls_stand(group):
+    problems = failures(group, "--devices", "2")
+    assert not problems, "\n".join(problems)
+
+
+@pytest.mark.ci
 @pytest.mark.parametrize("group", ["dynamics"])
 def test_programs_of_users_in_single_precision(group):
     problems = failures(group, "--single")
+    assert not problems, "\n".join(problems)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("group", PLACES)
+def test_wherever_calls_stand_on_one_device(group):
+    problems = failures(group)
     assert not problems, "\n".join(problems)
 
 

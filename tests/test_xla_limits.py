@@ -1,13 +1,8 @@
 """What XLA:CPU aborts on, hangs on or refuses, each with a reproduction, and that users of the public API do not get there.
 
-A kernel is a call that is marked `xla_cpu_small_call` (dynamics/lowering.py). With jaxlib 0.10.2:
+A kernel is a call that is marked `xla_cpu_small_call`; dynamics/kernel.py lists what XLA asks of one, and how that holds.
+With jaxlib 0.10.2 besides:
 
-- a kernel with a parameter that nothing in it reads: XLA aborts. `lowering._kernel` returns an entry of each argument.
-- constant arguments of a kernel, which XLA moves inside, so that nothing reads the parameter: XLA aborts. There is a barrier
-  before the call.
-- an operation in a kernel that would be spread over threads (512 KiB, or 200 000 operations and more computed than read), a
-  product of larger matrices, LAPACK, a sort, a scatter, an FFT in a kernel: XLA refuses with an exception. Functions of
-  `by_batch` are written without, and leave kernels where their `size` times the lanes is above `lowering.LARGEST`.
 - two batches of LAPACK calls in one program: on two cores it has waited for ever, rarely; 30 calls of it here did not. A batch
   waits on a thread of XLA's pool for parts that it gives to that pool. The design of excitations has one decomposition.
 - flags that XLA does not know, as 0.11 `--xla_cpu_use_fusion_emitters`: XLA aborts. The library sets none.
@@ -52,18 +47,55 @@ PROGRAMS_OF_CONSTANTS = {
     "falling and held": "jax.jit(lambda q: (jaxdyn.forward_dynamics(arm, q, q, q), jaxdyn.gravity_force(arm, q)))(q)",
     "moving and held": "jax.jit(lambda q: (jaxdyn.bias_force(arm, q, q), jaxdyn.gravity_force(arm, q)))(q)",
 }
+FLAG = "a flag that it does not know"
+TAKES = {  # in a kernel, what one might think it does not
+    "a large constant": "kernel(lambda y: jnp.sum(jnp.sin(y) * jnp.asarray(many)) * y, x[1])",
+    "a large constant as result": "kernel(lambda y: (jnp.asarray(many), y + 1), x[1])",
+    "an empty array": "kernel(lambda x, e: jnp.sin(jnp.concatenate([x, e])), x, x[:0])",
+    "an empty result": "kernel(lambda x: (jnp.sin(x), x[:0]), x)",
+    "an operand as result": "kernel(lambda x: (x, x, jnp.sin(x)), x)",
+    "a constant as result": "kernel(lambda x: (jnp.zeros(4), jnp.sin(x)), x)",
+    "an operand for a result that nobody reads": "kernel(lambda x, y: (jnp.sin(x), jnp.cos(y)), x, x + 1)[0]",
+    "an operand thrice": "kernel(lambda x, y, z: jnp.sin(x) + y * z, x, x, x)",
+    "many operands and results": "kernel(lambda *x: x, *(x + k for k in range(1001)))",
+    "a kernel": "kernel(lambda x: jax.lax.fori_loop(0, 3, lambda _, x: kernel(jnp.sin, x) * 2, x), x)",
+    "branches": "kernel(lambda x: jax.lax.switch(x[0].astype(int), [jnp.sin, jnp.cos, lambda x: jnp.ones(4)], x), x)",
+    "a loop of no turns": "kernel(lambda x: jax.lax.scan(lambda c, y: (c + y, c), x, jnp.zeros((0, 4))), x)",
+    "a loop that never starts": "kernel(lambda x: jax.lax.while_loop(lambda c: False, jnp.sin, x), x)",
+    "a reduction to two": "kernel(lambda x: x + jnp.argmax(x), x)",
+    "sums along": "kernel(jnp.cumsum, x)",
+    "functions of LLVM's library": "kernel(lambda x: jnp.tanh(x) + jnp.arctan2(x, 2 * x) + jnp.mod(x, 0.7) + x**x, x)",
+    "half precision": "kernel(lambda x: jnp.sin(x) * x, x.astype(jnp.bfloat16)).astype(float)",
+}
 UNUSED = "the product with zero that reads it is folded"
 ABORTS = {  # the program, and what XLA says
     UNUSED: ("jax.jit(lambda x, k: kernel(lambda x, k: jnp.sin(x) + k * 0, x, k))(x, jnp.arange(4))", "explicit index"),
-    "a flag that it does not know": ('jax.devices("cpu")', "Unknown flag"),
+    "a call in a reduction": (
+        "jax.jit(lambda x: jax.lax.reduce(x, 0.0, lambda a, b: kernel(lambda a, b: a + jnp.sin(b), a, b), (0,)))(x)",
+        "operand_maps.size() == 1",
+    ),
+    FLAG: ('jax.devices("cpu")', "Unknown flag"),
 }
 REFUSES = {
     "512 KiB": ("kernel(lambda x: 2 * x, x)", "jnp.ones((300, 256))", "Invalid LLVM IR"),
     "200 000 operations": ("kernel(lambda x: jnp.sin(x).sum(1), x)", "jnp.ones((200, 150))", "Fusion kind"),
+    "16 KB, much computed": (
+        "kernel(lambda x: sum(x * x + k * x for k in range(30)), x)",
+        "jnp.ones(1000)",
+        "Invalid LLVM IR",
+    ),
     "a matrix product": ("kernel(lambda x: x @ x + 1, x)", "jnp.ones((60, 60))", "Fusion kind"),
+    "a small matrix product": ("kernel(lambda x: x @ x + 1, x)", "jnp.ones((8, 8))", "Fusion kind"),
     "LAPACK": ("kernel(jnp.linalg.cholesky, x)", "jnp.eye(6)", "materialize symbols"),
     "a sort": ("kernel(jnp.sort, x)", "jnp.ones(9)", "materialize symbols"),
     "a scatter": ("kernel(lambda x: x.at[jnp.asarray([0, 2])].add(1.0), x)", "jnp.ones(9)", "scatter"),
+    "the largest entries": (
+        "kernel(lambda x: jax.lax.top_k(x, 2)[0], x)",
+        "jnp.ones(9, np.float32)",
+        "materialize symbols",
+    ),
+    "a print": ("kernel(lambda x: (jax.debug.print('{}', x[0]), x + 1)[1], x)", "jnp.ones(9)", "materialize symbols"),
+    "a callback": ("kernel(lambda x: jax.pure_callback(np.sin, x, x), x)", "jnp.ones(9)", "materialize symbols"),
     "an FFT": ("kernel(lambda x: jnp.fft.fft(x).real, x)", "jnp.ones(9)", "Fft"),
 }
 
@@ -78,7 +110,7 @@ def run(program: str, **variables: str) -> subprocess.CompletedProcess:
 @pytest.mark.parametrize("name", ABORTS)
 def test_what_xla_aborts_on(name):
     program, says = ABORTS[name]
-    variables = {} if name == UNUSED else {"XLA_FLAGS": "--xla_cpu_no_such_flag=true"}
+    variables = {"XLA_FLAGS": "--xla_cpu_no_such_flag=true"} if name == FLAG else {}
     ended = run(program, **variables)
     if ended.returncode == 0 and not KNOWN:
         pytest.skip("this version of XLA no longer aborts here")
@@ -103,6 +135,23 @@ def test_what_xla_refuses_in_a_kernel():
             assert says in line, line
     if mended:
         pytest.skip(f"this version of XLA takes {', '.join(mended)}")
+
+
+def test_what_xla_takes_in_a_kernel():
+    """With the numbers of the same program without kernels."""
+    lines = [
+        "many = np.random.default_rng(0).normal(size=2000)\nmarked = kernel",
+        *(
+            f"program = lambda x: {program}\n"
+            "kernel = marked\nfound = jax.jit(lambda x: program(x))(x)\n"
+            "kernel = lambda function, *arguments: function(*arguments)\nright = jax.jit(lambda x: program(x))(x)\n"
+            "for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(right), strict=True):\n"
+            f"    np.testing.assert_allclose(a, b, rtol=0.05 if {name == 'half precision'} else 1e-12, err_msg={name!r})"
+            for name, program in TAKES.items()
+        ),
+    ]
+    ended = run("\n".join(lines))
+    assert ended.returncode == 0, ended.stderr[-2000:]
 
 
 @pytest.mark.parametrize("name", PROGRAMS_OF_CONSTANTS)

@@ -15,29 +15,25 @@ docs/benchmarks.md has the measurements. The CPU's part is chosen when a program
 import contextvars
 import functools
 import inspect
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.core import Tracer, eval_jaxpr
+from jax.core import Tracer
 from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
-from jax.experimental.xla_metadata import set_xla_metadata
-from jax.interpreters import partial_eval
 from jax.sharding import PartitionSpec, auto_axes
 from jaxtyping import Array
 
+from .kernel import as_kernel
 from .tangents import batch_first, sparse_jvp
 
 Size = Callable[[Any], int]
 Count = Any  # of states: an int, or a size that `jax.export` leaves open
 
 LANES = 64  # of a chunk: 32 to 256 are alike, fewer waste vector instructions, more leave the first cache
-# XLA:CPU cannot compile an operation inside a kernel that it would spread over threads: one that reads and writes 512 KiB or,
-# where it computes more than it reads, of 200 000 operations (tests/test_xla_limits.py)
-LARGEST = 50_000  # numbers that an operation of a kernel may read and write
+LARGEST = 50_000  # numbers that an operation of a kernel may read and write: of 400 KB, see `kernel`, point 3
 
 # the lanes, (count,) or (), while the inside of a function of `by_batch` is traced; None outside
 _LANES: contextvars.ContextVar[tuple[int, ...] | None] = contextvars.ContextVar("lanes", default=None)
@@ -76,14 +72,17 @@ def by_batch(
     def chosen(*arguments, **named):
         arguments = signature.bind(*arguments, **named).args
         leaves, structure = jax.tree.flatten(arguments)
-        traced = [isinstance(leaf, Tracer) for leaf in leaves]
         if _LANES.get() is not None:  # part of a larger one
             return function(*arguments)
+        traced = [isinstance(leaf, Tracer) for leaf in leaves]
+        # a copy, which compiles to nothing: `custom_jvp` takes no arrays of NumPy's that `vmap` holds
+        given = [jnp.copy(leaf) for leaf, t in zip(leaves, traced, strict=True) if t]
+        known = [None if t else leaf for leaf, t in zip(leaves, traced, strict=True)]
         width = size(arguments[0])
 
         def call(*variables):
             # what is known stays outside, so that the constants of a robot closed over are computed while tracing
-            return function(*_refill(structure, leaves, traced, variables))
+            return function(*_refill(structure, known, traced, variables))
 
         single = custom_vmap(lambda *variables: _single(call, width, variables))
 
@@ -102,13 +101,13 @@ def by_batch(
             if jvp is None:
                 out, tangent = sparse_jvp(call, primals, tangents)
             else:
-                constant = [None if t else SymbolicZero(jax.typeof(x)) for t, x in zip(traced, leaves, strict=True)]
-                filled = _refill(structure, leaves, traced, primals), _refill(structure, constant, traced, tangents)
+                constant = [None if t else SymbolicZero(jax.typeof(x)) for t, x in zip(traced, known, strict=True)]
+                filled = _refill(structure, known, traced, primals), _refill(structure, constant, traced, tangents)
                 out, tangent = jvp(*filled)
             return jax.tree.map(batch_first, out), tangent
 
         differentiable.defjvp(rule, symbolic_zeros=True)
-        return differentiable(*(leaf for leaf, t in zip(leaves, traced, strict=True) if t))
+        return differentiable(*given)
 
     return chosen
 
@@ -136,7 +135,7 @@ def _single(call: Callable, width: int, variables: tuple) -> Any:
     whole = _inside(call, ())
     if width > LARGEST or not variables:
         return whole(*variables)
-    return _by_platform(_kernel(whole), whole, variables)
+    return _by_platform(as_kernel(whole), whole, variables)
 
 
 def _many(call: Callable, mapped: tuple[bool, ...], count: Count, width: int, within: bool) -> Callable[..., Any]:
@@ -187,8 +186,8 @@ def _over_lanes(
     if lanes < 1 or parts * lanes < 2:
         return everything(*variables)
     lanes -= lanes % 8 if lanes > 8 else 0
-    as_kernel = functools.partial(_kernel, lanes=[(0 if within else -1) if m else None for m in mapped])
-    kernel = as_kernel(everything) if within else functools.partial(everything, wrapped=as_kernel)
+    kernel_of = functools.partial(as_kernel, lanes=[(0 if within else -1) if m else None for m in mapped])
+    kernel = kernel_of(everything) if within else functools.partial(everything, wrapped=kernel_of)
     blocks = -(-count // (parts * lanes))
 
     def chunks(*variables):
@@ -326,7 +325,7 @@ def over_lanes(function: Callable, kernel: bool) -> Callable:
     def call(*arguments):
         variables, structure = jax.tree.flatten(arguments)
         whole = _inside(lambda *x: function(*jax.tree.unflatten(structure, x)), variables[-1].shape[-1:])
-        return _kernel(whole)(*variables) if kernel else whole(*variables)
+        return as_kernel(whole)(*variables) if kernel else whole(*variables)
 
     return call
 
@@ -344,44 +343,3 @@ def _by_platform(cpu: Callable, default: Callable, variables: tuple) -> Any:
     if jax.default_backend() == "cpu":
         return cpu(*variables)
     return jax.lax.platform_dependent(*variables, cpu=cpu, default=default)
-
-
-def _kernel(function: Callable, lanes: Sequence[int | None] | None = None) -> Callable:
-    """The function as one kernel of the CPU: a call that XLA neither inlines nor takes apart.
-
-    Args:
-        lanes: which axis of each argument is that of the lanes, None for those without.
-    """
-    if os.environ.get("JAXDYN_KERNELS", "1") == "0":
-        return function
-
-    def call(*variables):
-        traced, shapes = jax.make_jaxpr(function, return_shape=True)(*variables)
-        # XLA aborts on a parameter that nothing in the kernel reads (GetAllSlices in its computation_kernel_emitter.cc). Its
-        # constant folding moves constant arguments inside, though not through a barrier; and where it finds what reads an
-        # argument superfluous, the entry returned still does. What the function does not use is left out: nobody computes it.
-        jaxpr, used = partial_eval.dce_jaxpr(traced.jaxpr, [True] * len(traced.jaxpr.outvars))
-        if not any(used):  # a constant
-            return function(*variables)
-
-        axes = [axis for axis, u in zip(lanes or [None] * len(used), used, strict=True) if u]
-
-        def program(*inputs):
-            # lane by lane: where devices share the lanes, nothing in the kernel may ask another device
-            entries = [_entry(x, axis) for x, axis in zip(inputs, axes, strict=True) if x.size]
-            return eval_jaxpr(jaxpr, traced.consts, *inputs), sum(entries, jnp.zeros(()))
-
-        operands = jax.lax.optimization_barrier([x for x, u in zip(variables, used, strict=True) if u])
-        with set_xla_metadata(inlineable="false", xla_cpu_small_call="true"):
-            out, read = jax.jit(program)(*operands)
-        out[0], _ = jax.lax.optimization_barrier((out[0], read))  # as if somebody used it
-        return jax.tree.unflatten(jax.tree.structure(shapes), out)
-
-    return call
-
-
-def _entry(x: Array, lanes: int | None) -> Array:
-    """The first number of an array, of every lane where it has lanes."""
-    if lanes is None:
-        return x.reshape(-1)[0].astype(float)
-    return jnp.moveaxis(x, lanes, -1).reshape(-1, x.shape[lanes])[0].astype(float)

@@ -1,8 +1,9 @@
 """Runs a group's cases in this process, with a line of JSON before and after each, so that an abort names its program.
 
-    python -m users_programs.run GROUP [--tier ci|nightly|all] [--single] [--after N]
+    python -m users_programs.run GROUP [--tier ci|nightly|all] [--single] [--devices N] [--after N]
 
---single: JAX's default types, float32, and fewer programs; else x64 is on. --after: how many programs to skip.
+--single: JAX's default types, float32, and fewer programs; else x64 is on. --devices: how many the processor counts as.
+--after: how many programs to skip. A group has `cases()`, or `programs()` by name, which say what is wrong.
 """
 
 import argparse
@@ -19,19 +20,23 @@ def main() -> None:
     parser.add_argument("group")
     parser.add_argument("--tier", default="ci", choices=["ci", "nightly", "all"])
     parser.add_argument("--single", action="store_true")
+    parser.add_argument("--devices", type=int, default=1)
     parser.add_argument("--after", type=int, default=0)
     options = parser.parse_args()
     if not options.single:
         jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_num_cpu_devices", options.devices)
     from .case import stages
 
-    cases = importlib.import_module(f".{options.group}", __package__).cases()
+    group = importlib.import_module(f".{options.group}", __package__)
     programs = [
         (f"{name}, {stage}", check)
-        for rank, (name, case) in enumerate(cases.items())
+        for rank, (name, case) in enumerate(group.cases().items() if hasattr(group, "cases") else ())
         for stage, check in stages(case, rank, options.tier).items()
         if not options.single or stage in ("alone", "batch of 65")
     ]
+    if hasattr(group, "programs"):
+        programs += group.programs().items()
     print(json.dumps({"programs": len(programs)}), flush=True)
     for name, check in programs[options.after :]:
         print(json.dumps({"begun": name}), flush=True)
