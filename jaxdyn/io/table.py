@@ -254,8 +254,9 @@ def parquet_column(path: pathlib.Path, name: str, column: Any) -> np.ndarray:
         LogError: it holds something else, or lists of several lengths.
     """
     if re.match("(fixed_size_|large_)?list", str(column.type)):
-        flat = column.flatten()
-        lengths = {len(item) for item in column if item.is_valid}
+        from pyarrow import compute
+
+        flat, lengths = column.flatten(), compute.list_value_length(column).unique()  # type: ignore[attr-defined]
         if column.null_count or len(lengths) != 1:
             raise LogError(f"{path}: the lists in column {name!r} are not all of one length")
         return _numeric(path, name, flat.to_numpy(zero_copy_only=False)).reshape(len(column), -1)
