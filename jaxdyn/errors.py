@@ -1,9 +1,12 @@
 """The errors jaxdyn raises, all of them `ValueError`s: what is wrong, where it is, and what to do about it."""
 
 import re
+import sys
+import warnings
 
 _MOST = 200  # characters of what the user gave, in a row
 _LONGEST = 2000
+_OWN = "jaxdyn.", "jaxtyping.", "beartype."  # modules whose frames are not the user's
 
 
 class JaxdynError(ValueError):
@@ -23,6 +26,14 @@ def shortened(message: str) -> str:
 
 class ModelWarning(UserWarning):
     """A robot description that was read although something in it is not as it should be: what, and what was made of it."""
+
+
+def warn(message: str) -> None:
+    """A `ModelWarning` at the line that called jaxdyn, whatever checks of annotations stand between."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_OWN):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, ModelWarning, stacklevel=level)
 
 
 class ModelError(JaxdynError):

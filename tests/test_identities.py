@@ -94,7 +94,9 @@ def test_mass_matrix_is_symmetric_and_positive_definite(x):
     assert np.abs(x["M"] - x["M"].transpose(0, 2, 1)).max() < 1e-13 * np.abs(x["M"]).max()
     assert np.linalg.eigvalsh(x["M"]).min() > 0
     assert relative(x["crba"], x["M"]) < 1e-13
-    assert np.all(x["crba"] == x["crba"].transpose(0, 2, 1))
+    # both halves are computed, and fused multiplications may round one otherwise (jaxlib 0.11)
+    gap = np.abs(x["crba"] - x["crba"].transpose(0, 2, 1)).max()
+    assert gap <= 4 * np.finfo(float).eps * np.abs(x["crba"]).max()
 
 
 def test_rate_of_the_mass_matrix_less_twice_coriolis_is_skew(x):

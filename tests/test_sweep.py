@@ -6,6 +6,7 @@ import sys
 import warnings
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -60,7 +61,7 @@ def test_what_ends_a_process_is_named_and_the_rest_still_runs(tmp_path, monkeypa
 
 @pytest.fixture(scope="module")
 def robot():
-    chain = dataclasses.replace(random_chain(2, 5), armature=np.asarray([0.1, 0.2]))
+    chain = dataclasses.replace(random_chain(2, 5), armature=jnp.asarray([0.1, 0.2]))
     state = (np.asarray([0.3, -0.4]), np.asarray([0.5, 1.0]), np.asarray([2.0, -1.0]))
     return programs.Robot(chain, "link1", [state], [truth(Model("r", "random", "0"), chain, "link1", *state)])
 

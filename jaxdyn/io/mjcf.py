@@ -1,15 +1,13 @@
 """MJCF files and compiled MuJoCo models as chains: MuJoCo reads the file, the numbers are those of its compiled model."""
 
 import os
-import sys
-import warnings
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..errors import ModelError, ModelWarning
+from ..errors import ModelError, warn
 from ..model.build import COULOMB_VELOCITY, make_chain
 from ..model.chain import Chain
 from .files import read_bytes
@@ -162,17 +160,9 @@ def _chain(
     except ModelError as error:
         raise ModelError(f"{source}: {error}") from None
     if without := [acting[key] for key in sorted(acting)] + left_out(model):
-        warnings.warn(f"{source}: left out: {'; '.join(without)}", ModelWarning, stacklevel=_caller_level())
+        warn(f"{source}: left out: {'; '.join(without)}")
     return chain
 
 
 def _gravity(model: Any) -> np.ndarray:
     return np.zeros(3) if disabled(model, "GRAVITY") else np.array(model.opt.gravity)
-
-
-def _caller_level() -> int:
-    """The `stacklevel` at which a warning of `_chain` points at the code that called jaxdyn."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("jaxdyn."):
-        level, frame = level + 1, frame.f_back
-    return level

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..errors import ModelError, ModelWarning
+from ..errors import ModelError, ModelWarning, warn
 from ..model.build import COULOMB_VELOCITY, LARGEST, SLIGHTLY, STRIBECK_VELOCITY, inertia_faults, make_chain
 from ..model.chain import Chain
 from .files import read_bytes
@@ -131,7 +131,7 @@ def _chain(
     layout = parts.layout
     remarks = [*robot.remarks, *([] if allow_nonphysical else _faults(robot, layout))]
     if remarks:
-        warnings.warn(f"{robot.source}: {'; '.join(remarks)}", ModelWarning, stacklevel=4)
+        warn(f"{robot.source}: {'; '.join(remarks)}")
     try:
         with warnings.catch_warnings():
             if remarks:  # it is said above, link by link of the file
@@ -176,7 +176,7 @@ def _faults(robot: Robot, layout: Layout) -> list[str]:
 
 def _possible(name: str, pi: np.ndarray) -> bool:
     """Whether a body may be so, nearly."""
-    return pi[0] > 0 and not inertia_faults({name: pi}, SLIGHTLY)
+    return bool(pi[0] > 0) and not inertia_faults({name: pi}, SLIGHTLY)
 
 
 def _link(node: Node, moved: Container[str | None]) -> Link:

@@ -1,7 +1,6 @@
 """`make_chain`: the one place where numbers become a `Chain`, and where impossible models are refused."""
 
 import dataclasses
-import warnings
 from collections.abc import Mapping, Sequence
 
 import jax
@@ -11,7 +10,7 @@ import numpy.typing as npt
 from jax.core import Tracer
 from jaxtyping import Array
 
-from ..errors import ModelError, ModelWarning
+from ..errors import ModelError, warn
 from .chain import Chain, Coupling, Topology, Transmission
 from .configuration import check_coordinates
 
@@ -141,7 +140,7 @@ def make_chain(
         raise ModelError(f"joint {joints[j]!r}: its lower limit {lower[j]:g} is above its upper limit {upper[j]:g}")
     if slight:
         texts = "; ".join(text.partition(";")[0] for text in slight.values())
-        warnings.warn(f"inertias that no body has are taken as they are: {texts}", ModelWarning, stacklevel=2)
+        warn(f"inertias that no body has are taken as they are: {texts}")
     drive = {"armature": armature, "viscous_friction": viscous_friction, "coulomb_friction": coulomb_friction}
     drive |= {"stiffness": stiffness, "stribeck_friction": stribeck_friction}
     for name, given in drive.items():
