@@ -3,9 +3,15 @@
 import subprocess
 import sys
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
+import jaxdyn
 from data_paths import ROOT
+from helpers import random_mechanism
 from users_programs.environment import environment
 
 ALL = "automatic,explicit,shard_batch,spread,shard_map,pmap"
@@ -29,3 +35,19 @@ def test_the_numbers_are_those_of_one_device(robot, names, ways, count):
     assert ended.returncode == 0, ended.stderr[-2000:]
     lines = ended.stdout.splitlines()
     assert lines and all(line.startswith("ok") for line in lines), ended.stdout
+
+
+@pytest.mark.ci
+def test_configurations_on_an_explicit_mesh_of_one_device():
+    chain = random_mechanism(0)
+    q = np.stack([jaxdyn.random_configuration(chain, key) for key in jax.random.split(jax.random.key(0), 2)])
+    dq = np.random.default_rng(0).normal(size=(2, chain.nv))
+
+    def moved(q, dq):
+        return jaxdyn.difference(chain, q1=jaxdyn.integrate(chain, q=q, dq=dq), q0=q)
+
+    mesh = jax.make_mesh((1,), ("rows",), axis_types=(AxisType.Explicit,))
+    with jax.sharding.set_mesh(mesh):
+        found = jax.jit(jax.vmap(moved))(*jax.device_put((q, dq), NamedSharding(mesh, PartitionSpec("rows"))))
+    np.testing.assert_allclose(found, dq, atol=1e-12)
+    np.testing.assert_allclose(moved(jnp.asarray(q[0]), jnp.asarray(dq[0])), dq[0], atol=1e-12)

@@ -13,7 +13,7 @@ from ..io.files import read_bytes, write_whole
 FORMAT = "jaxdyn exported function"
 VERSION = 2  # 1, which is read too, had no checksum
 _DESCRIPTION, _PROGRAM, _CHECKSUM = "description.json", "program.jax_export", "sha256"
-_LONGEST = 1 << 24  # bytes of a description
+_LARGEST = {_DESCRIPTION: 1 << 24, _PROGRAM: 1 << 31, _CHECKSUM: 64}  # bytes; damaged sizes would fill the memory
 _DATE = (1980, 1, 1, 0, 0, 0)  # the same function gives the same file
 
 
@@ -48,8 +48,8 @@ def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bytes]:
         raise DeploymentError(str(error).replace("robot description file", "exported file")) from None
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            if archive.getinfo(_DESCRIPTION).file_size > _LONGEST:
-                raise ValueError("a description of that length")
+            if any(part.file_size > _LARGEST.get(part.filename, 0) for part in archive.infolist()):
+                raise ValueError("a part of that length")
             text, program = archive.read(_DESCRIPTION), archive.read(_PROGRAM)
             digest = archive.read(_CHECKSUM) if _CHECKSUM in archive.namelist() else b""
         description = json.loads(text)

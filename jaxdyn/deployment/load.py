@@ -99,8 +99,10 @@ def load_exported(path: str | os.PathLike[str]) -> ExportedFunction:
         return _loaded(name, description, program)
     except DeploymentError:
         raise
-    except Exception:  # whatever a description of another form leads to
-        raise damaged(name) from None
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        if description["version"] > 1:  # the checksum holds: this is no damage
+            raise
+        raise damaged(name) from error
 
 
 def _loaded(name: str, description: dict[str, Any], program: bytes) -> ExportedFunction:

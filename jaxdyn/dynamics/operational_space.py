@@ -84,8 +84,8 @@ def dynamically_consistent_inverse(
 ) -> Float[Array, "nv 6"]:
     """J_bar = M^-1 J^T Lambda: of all v with J v = V it gives the one with the least kinetic energy (Khatib 1987).
 
-    J J_bar = 1 where nothing is damped, and torques (1 - J^T J_bar^T) tau do not accelerate the frame. Arguments and errors
-    as for `operational_space_inertia`.
+    J J_bar = 1 to rounding where nothing is damped, and torques (1 - J^T J_bar^T) tau do not accelerate the frame. Arguments
+    and errors as for `operational_space_inertia`.
     """
     mobility, solved = _mobility(chain, q, frame, reference, damping)
     return _solve(mobility, solved.T).T
@@ -147,7 +147,7 @@ def _mobility(
     # Rounding leaves a singular matrix indefinite by some eps of its diagonal (Higham 2002, theorem 10.7): that much is added
     # to every direction in its own units, and next to nothing to those in which nothing can move
     own, eps = jnp.diagonal(mobility), jnp.finfo(mobility.dtype).eps
-    added = jnp.asarray(damping, mobility.dtype) + 64 * eps * jnp.maximum(own, eps * own.max())
+    added = jnp.asarray(damping, mobility.dtype) + 16 * eps * jnp.maximum(own, eps * own.max())
     return mobility + jnp.diag(jnp.broadcast_to(added, (6,))), solved
 
 

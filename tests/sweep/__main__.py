@@ -25,8 +25,12 @@ def main(arguments: list[str] | None = None) -> int:
         fetch(folder)
     models = all_models(folder, options.trees, options.seed)
     models = [m for m in models if all(part in m.name for part in options.only)][: options.models]
-    settings = Settings(options.programs, options.limit, not options.one_device, options.quick)
-    campaign = Campaign(settings, Path(options.results))
+    settings = Settings(options.programs, options.limit, not options.one_device, options.quick, options.seed)
+    try:
+        campaign = Campaign(settings, Path(options.results))
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
     due = [model for model in models if model.name not in campaign.finished]
     start = time.monotonic()
     with ThreadPoolExecutor(options.jobs) as pool:

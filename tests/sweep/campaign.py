@@ -1,10 +1,12 @@
 """Workers, one for each robot, and what came of them."""
 
+import importlib.metadata
 import json
 import os
 import queue
 import subprocess
 import sys
+import tempfile
 import threading
 import zlib
 from pathlib import Path
@@ -16,23 +18,41 @@ _TESTS = Path(__file__).resolve().parents[1]
 
 
 class Settings(NamedTuple):
-    """How a robot is tried: programs, seconds for one of them, on two devices too, without LLVM's optimisation."""
+    """How a robot is tried: programs, seconds for one of them, on two devices too, without LLVM's optimisation, seed."""
 
     programs: int
     limit: float
     two_devices: bool
     quick: bool = False
+    seed: int = 0
+
+    def stamp(self) -> dict[str, Any]:
+        """What results hang on: these, the code, and JAX."""
+        command = ["git", "-C", str(_TESTS), "describe", "--always", "--dirty", "--abbrev=12"]
+        try:
+            code = subprocess.run(command, capture_output=True, text=True).stdout.strip()
+        except OSError:
+            code = ""
+        return {"settings": list(self), "code": code, "jaxlib": importlib.metadata.version("jaxlib")}
 
 
 class Campaign:
-    """Runs workers and keeps a line of JSON for each program."""
+    """Runs workers and keeps a line of JSON for each program of the robots that are finished.
+
+    Raises:
+        ValueError: the results are of other settings, other code or another JAX.
+    """
 
     def __init__(self, settings: Settings, results: Path, worker: str = "sweep.worker"):
         self.settings, self.results, self.worker = settings, results, worker
-        self.lines: list[dict[str, Any]] = []
-        if results.exists():
-            self.lines = [json.loads(line) for line in results.read_text().splitlines() if line.endswith("}")]
-        self.finished = {line["model"] for line in self.lines if "finished" in line}
+        lines = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+        stamp = settings.stamp()
+        if not lines:
+            results.write_text(json.dumps(stamp) + "\n")
+        elif lines[0] != stamp:
+            raise ValueError(f"{results} has results of {lines[0]}, this is {stamp}: remove it, or give another file")
+        self.finished = {line["model"] for line in lines[1:] if "finished" in line}
+        self.lines = [line for line in lines[1:] if line["model"] in self.finished]
         self._lock, self._running, self._stopped = threading.Lock(), set(), False
 
     def run(self, model: Model) -> None:
@@ -40,11 +60,11 @@ class Campaign:
         lines: list[dict[str, Any]] = []
         for devices in (1, 2) if self.settings.two_devices else (1,):
             after, total = 0, 1
-            while after < total:
+            while after < total and not self._stopped:
                 found = list(self._process(model, devices, after))
                 for line in found:
                     total = line.get("programs") or total
-                    after += line["done"] != "load"
+                    after += line["done"] not in ("load", "end")
                 lines += [{"model": model.name, "devices": devices, **line} for line in found]
                 if any(line["done"] == "load" and (line.get("refused") or line.get("problem")) for line in found):
                     self._keep(model, lines)
@@ -65,7 +85,7 @@ class Campaign:
             self.lines += lines
             self.finished.add(model.name)
             with self.results.open("a") as file:
-                file.writelines(json.dumps(line) + "\n" for line in lines)
+                file.write("".join(json.dumps(line) + "\n" for line in lines))
 
     def _process(self, model: Model, devices: int, after: int):
         """Lines of one process, the last of them made up where it did not end by itself."""
@@ -78,8 +98,9 @@ class Campaign:
         command = [sys.executable, "-m", self.worker, model.name, model.kind, model.source, str(int(model.floating))]
         command += ["--after", str(after), "--programs", str(self.settings.programs)]
         process = subprocess.Popen(
-            [*command, "--seed", str(zlib.crc32(model.name.encode()))],
+            [*command, "--seed", str(zlib.crc32(f"{self.settings.seed} {model.name}".encode()))],
             env=own,
+            cwd=tempfile.gettempdir(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -101,6 +122,8 @@ class Campaign:
                 break
             if text is None:
                 break
+            if not text.startswith('{"'):  # of a library that prints
+                continue
             line = json.loads(text)
             if "begun" in line:
                 begun = line["begun"]
@@ -112,9 +135,10 @@ class Campaign:
             reader.join()
             stream.close()
         self._running.discard(process)
-        if begun is not None:
+        if begun is not None or code:
             last = "".join(errors)[-1500:]
-            yield {"done": begun, "problem": verdict or f"the process ended with status {code}: {last}"}
+            problem = verdict or f"the process ended with status {code}: {last}"
+            yield {"done": begun or "end", "problem": problem}
 
 
 def _pump(stream: Any, put: Any, ends: bool) -> None:

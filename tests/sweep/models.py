@@ -53,7 +53,7 @@ def fetch(folder: Path) -> None:
 
 def files(folder: Path) -> Iterator[Model]:
     """Every URDF and MJCF file once, however often the wheels hold it; of pybullet's 1000 random blocks, the first five."""
-    seen = set()
+    seen, folder = set(), folder.resolve()
     for path in sorted(p for p in folder.rglob("*") if p.suffix in (".urdf", ".xml") and p.is_file()):
         name, data = str(path.relative_to(folder)), path.read_bytes()
         mjcf = path.suffix == ".xml"

@@ -34,7 +34,7 @@ def moving_joints(model: Model) -> int:
         if model.kind == "mjcf":
             return int(mujoco.MjModel.from_xml_path(model.source).nv)
         return int(_read(model).nv)
-    except Exception as error:  # of any kind: Boost's, MuJoCo's, ValueError
+    except ValueError as error:
         raise NoPeer(str(error).strip()[:200]) from None
 
 
@@ -86,7 +86,10 @@ def _uncoupled(chain: jaxdyn.Chain, bare: jaxdyn.Chain, q: np.ndarray) -> np.nda
 
 def _read(model: Model) -> pin.Model:
     free = [pin.JointModelFreeFlyer()] if model.floating else []
-    return pin.buildModelFromUrdf(model.source, *free)
+    try:
+        return pin.buildModelFromUrdf(model.source, *free)
+    except Exception as error:  # of any kind: Boost's, ValueError
+        raise NoPeer(f"it cannot read the file: {str(error).strip()[:200]}") from None
 
 
 def _of_pinocchio(model: Model, bare: jaxdyn.Chain, frame: str, q, v, a) -> Values:

@@ -74,7 +74,10 @@ def main() -> None:
         try:
             chain = loaded(model)
         except jaxdyn.ModelError as error:
-            say(done="load", refused=str(error), peer=peer, why=why)
+            if model.kind == "random":  # which are made to be possible
+                say(done="load", problem=f"refused: {error}")
+            else:
+                say(done="load", refused=str(error), peer=peer, why=why)
             return
     noted = [str(w.message) for w in seen if issubclass(w.category, jaxdyn.ModelWarning)]
     robot, reason = robot_of(model, chain, options.seed)
