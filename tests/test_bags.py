@@ -210,7 +210,6 @@ def test_a_damaged_index(tmp_path):
     (folder / "metadata.yaml").write_text(text.replace("message_count: 60", "message_count: many"))
     assert f"{folder}: the bag's index is damaged" in complaint(folder, NAMES)
 
-
     (folder / "metadata.yaml").write_text(text.replace("name: /joint_states", "name: [a, b]"))
     assert f"{folder}: the bag's index is damaged: ['a', 'b'] is no topic" in complaint(folder, NAMES)
 

@@ -139,7 +139,7 @@ def test_the_valid_maps_turn_units_signs_and_currents(valid):
     signed = q * [1, -1]
     for log in ("log0.csv", "log.npz"):
         found = jaxdyn.read_log(valid / log, columns=valid / "setup.toml")
-        check_values(found, 1e-8, t=move["t"], q=signed + [0, 0.5], tau=2 * tau)
+        check_values(found, 1e-8, t=move["t"], q=signed + np.array([0, 0.5]), tau=2 * tau)
     found = jaxdyn.read_log(valid / "log1.csv", columns=valid / "currents.toml")
     check_values(found, 1e-8, t=move["t"], q=q * [np.pi / 180, 1], tau=tau * [0.0148, -0.003])
     pytest.importorskip("rosbags")
@@ -198,7 +198,7 @@ def test_what_differs_after_rows_were_dropped_is_noticed(valid, tmp_path):
     checks.check_against(log, table)
     q = log.q.copy()
     q[30, 1] += 1e-9
-    with pytest.raises(checks.Wrong, match="q2 is .* in row 31"):
+    with pytest.raises(checks.Wrong, match=r"q2 is .* in row 31"):
         checks.check_against(dataclasses.replace(log, q=q), table)
 
 

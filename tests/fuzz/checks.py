@@ -115,7 +115,9 @@ def check_against(log: Any, table: dict[str, np.ndarray]) -> None:
         raise Wrong(f"{len(log.t)} samples and {dropped} dropped of {rows} rows")
     if dropped:
         gone = _dropped(log)
-        if len(gone) != dropped or rows != len(log.t) + dropped:  # too many places for the note to name, or no such table
+        if (
+            len(gone) != dropped or rows != len(log.t) + dropped
+        ):  # too many places for the note to name, or no such table
             return
         kept = np.delete(np.arange(rows), gone)
         table = {name: x[kept] if x.ndim and len(x) == rows else x for name, x in table.items()}
