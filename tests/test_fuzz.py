@@ -210,6 +210,7 @@ def test_what_differs_after_rows_were_dropped_is_noticed(valid, tmp_path):
         (seeds.TREE, [('mass value="0.4"', 'mass value="0.5"'), ('axis xyz="1 2 2"', 'axis xyz="2 2 1"')]),
         (seeds.TREE, [('type="prismatic"', 'type="revolute"')]),
     ],
+    ids=["arm", "arm's axes", "tree", "tree's joint"],
 )
 def test_what_pinocchio_reads_otherwise_is_noticed(text, changes, tmp_path):
     pytest.importorskip("pinocchio")

@@ -167,8 +167,9 @@ def plain_table(path: Path) -> dict[str, np.ndarray]:
             from pyarrow import parquet
 
             table = parquet.read_table(path)
+            cells = {name: table.column(name).to_pylist() for name in dict.fromkeys(table.column_names)}
             return {
-                name: _floats(np.array(table.column(name).to_pylist())) for name in dict.fromkeys(table.column_names)
+                name: _floats(np.array([np.nan if x is None else x for x in values])) for name, values in cells.items()
             }
         if path.suffix == ".csv":
             return _plain_text(path)
