@@ -59,7 +59,7 @@ def compilers() -> Programs:
             try:
                 for name, value in zip(names, values, strict=True):
                     jax.config.update(f"jax_{name}", value)
-                compilation_cache.reset_cache()  # JAX decides once in a process whether it keeps programs, and where
+                compilation_cache.reset_cache()  # JAX stays with the folder that it began with
                 out, written = [], []
                 for _ in range(2):
                     jax.clear_caches()
