@@ -1,5 +1,7 @@
 """Logs from bags that rosbags wrote: order, parts, several publishers, and everything that can be wrong with them."""
 
+import contextlib
+import sqlite3
 import sys
 
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 
 from bag_files import MESSAGE, write_bag
 from jaxdyn import LogError, read_log
+from jaxdyn.io.joint_states import JointStates
 
 pytest.importorskip("rosbags")
 
@@ -206,6 +209,28 @@ def test_a_damaged_index(tmp_path):
     text = (folder / "metadata.yaml").read_text()
     (folder / "metadata.yaml").write_text(text.replace("message_count: 60", "message_count: many"))
     assert f"{folder}: the bag's index is damaged" in complaint(folder, NAMES)
+
+    (folder / "metadata.yaml").write_text(text.replace("name: /joint_states", "name: [a, b]"))
+    assert f"{folder}: the bag's index is damaged: ['a', 'b'] is no topic" in complaint(folder, NAMES)
+
+
+def test_a_message_that_was_received_at_no_time(tmp_path):
+    folder = write_bag(tmp_path / "run", messages(), "ros2")
+    (file,) = folder.glob("*.db3")
+    with contextlib.closing(sqlite3.connect(file)) as base, base:
+        base.execute("UPDATE messages SET timestamp = 'never' WHERE id = (SELECT max(id) FROM messages)")
+    text = complaint(folder, NAMES)
+    assert "only 59 of its 60 messages" in text and "'never' is no time of reception" in text
+
+
+@pytest.mark.parametrize("error", [AssertionError, MemoryError, TypeError])
+def test_only_what_rosbags_raises_is_damage(error, bag, monkeypatch):
+    def fails(*_):
+        raise error("a defect of ours")
+
+    monkeypatch.setattr(JointStates, "add", fails)
+    with pytest.raises(error, match="a defect of ours"):
+        read_log(bag, NAMES)
 
 
 def test_paths(tmp_path):

@@ -21,6 +21,10 @@ _REPAIR = {
 }
 
 
+class _Damaged(Exception):
+    """What rosbags raised on a file, or gave that no whole file holds."""
+
+
 class _Bag(NamedTuple):
     """An open bag: rosbags' reader, and a function from a message's bytes to the message."""
 
@@ -55,11 +59,9 @@ def open_bag(path: pathlib.Path, joint_names: Sequence[str] | None = None, topic
     with _opened(path) as bag:
         try:
             topics = _topics(path, bag, topic)
-            states = {name: _read(path, bag, name, connections) for name, connections in topics.items()}
-        except LogError:
-            raise
-        except Exception as error:  # a damaged index can name and count anything
-            raise LogError(f"{path}: the bag's index is damaged: {_reason(error)}: {_repair(path)}") from error
+        except _Damaged as error:
+            raise LogError(f"{path}: the bag's index is damaged: {error}: {_repair(path)}") from error.__cause__
+        states = {name: _read(path, bag, name, connections) for name, connections in topics.items()}
     columns, kinds, notes = one_table(path, states, joint_names, topic is not None)
 
     def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:
@@ -86,7 +88,7 @@ def _opened(path: pathlib.Path) -> Iterator[_Bag]:
     try:
         reader: Any = Reader1(path) if first else Reader2(path)
         reader.open()
-    except Exception as error:  # a damaged file can fail in any way
+    except Exception as error:  # rosbags fails in any way on a damaged file, by its assertions too
         size = "" if path.is_dir() else f" of its {path.stat().st_size} bytes"
         raise LogError(
             f"{path}: the bag cannot be opened: {_reason(error)}. Was it cut off, or is it still being recorded? "
@@ -100,10 +102,15 @@ def _opened(path: pathlib.Path) -> Iterator[_Bag]:
 
 
 def _topics(path: pathlib.Path, bag: _Bag, topic: str | None) -> dict[str, list[Any]]:
-    """The connections of each topic of joint states; of one where it is given."""
+    """The connections of each topic of joint states; of one where it is given.
+
+    Raises:
+        LogError: there are none.
+        _Damaged: a topic, a type or a number of messages is none.
+    """
     found: dict[str, list[Any]] = {}
     kinds: dict[str, str] = {}
-    for connection in bag.reader.connections:
+    for connection in _connections(bag):
         kinds[connection.topic] = connection.msgtype
         if connection.msgtype == MESSAGE:
             found.setdefault(connection.topic, []).append(connection)
@@ -118,20 +125,53 @@ def _topics(path: pathlib.Path, bag: _Bag, topic: str | None) -> dict[str, list[
     raise LogError(f"{path}: there are no joint states ({MESSAGE}) on topic {topic!r}; the bag's topics are {there}")
 
 
+def _connections(bag: _Bag) -> list[Any]:
+    """What the index names, of the types that it should have: rosbags takes them from metadata.yaml as they are."""
+    try:
+        connections = list(bag.reader.connections)
+    except Exception as error:  # of rosbags only
+        raise _Damaged(_reason(error)) from error
+    for connection in connections:
+        for what, value, kind in (
+            ("topic", connection.topic, str),
+            ("type of message", connection.msgtype, str),
+            ("number of messages", connection.msgcount, int),
+        ):
+            if type(value) is not kind:
+                raise _Damaged(f"{repr(value)[:80]} is no {what}")
+    return connections
+
+
+def _messages(bag: _Bag, connections: list[Any]) -> Iterator[tuple[int, int, Any]]:
+    """Stamp and time of reception [ns] of each message, and the message.
+
+    Raises:
+        _Damaged: rosbags cannot read or decode one, or it was received at no time. What the caller raises between two
+            messages is not looked at.
+    """
+    try:
+        for _, received, raw in bag.reader.messages(connections=connections):
+            message = bag.decode(raw)
+            stamp = message.header.stamp
+            if type(received) is not int or not -(2**63) <= received < 2**63:
+                raise ValueError(f"{repr(received)[:80]} is no time of reception")
+            yield stamp.sec * 10**9 + stamp.nanosec, received, message
+    except Exception as error:  # of rosbags only, which fails in any way on a damaged file
+        raise _Damaged(_reason(error)) from error
+
+
 def _read(path: pathlib.Path, bag: _Bag, topic: str, connections: list[Any]) -> JointStates:
     """All joint states of a topic."""
     states = JointStates(topic)
     expected = sum(connection.msgcount for connection in connections)
     reason = ""
     try:
-        for _, received, raw in bag.reader.messages(connections=connections):
-            message = bag.decode(raw)
-            stamp = message.header.stamp
-            states.add(stamp.sec * 10**9 + stamp.nanosec, received, message)
+        for stamp, received, message in _messages(bag, connections):
+            states.add(stamp, received, message)
     except LogError as error:
         raise LogError(f"{path}: topic {topic}: {error}") from None
-    except Exception as error:  # a damaged file can fail in any way
-        reason = _reason(error)
+    except _Damaged as error:
+        reason = str(error)
     if reason or len(states) < expected:
         span = f", the first {states.span:.6g} s" if len(states) else ""
         raise LogError(

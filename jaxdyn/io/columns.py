@@ -78,6 +78,9 @@ def find_columns(
             expected = range(first, first + max(count, len(numbered[kind])))
             lacking = (k for k in expected if k not in numbered[kind])
             missing += [f"{kind}{k}" for k in itertools.islice(lacking, _LISTED)]
+            more = len(expected) - sum(k in expected for k in numbered[kind]) - _LISTED
+            if more > 0:
+                missing[-1] += f" and {more} more"
     missing = [kind for kind in ("t", "q") if kind not in kinds] + missing
     if "tau" not in kinds and "i" not in kinds:
         missing.append("tau (or currents i)")

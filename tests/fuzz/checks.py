@@ -56,34 +56,43 @@ def check_same_chain(chain: Any, other: Any) -> None:
             raise Wrong(f"{name} differs from what was written")
 
 
-def check_like_pinocchio(chain: Any, path: Path) -> None:
-    """Inertias and placements are those of Pinocchio, where both read the file to the same joints."""
+def check_like_pinocchio(chain: Any, path: Path) -> bool:
+    """Inertias, placements and screws are those of Pinocchio, joint by joint, also of joints that mimic others.
+
+    Returns:
+        whether they were compared: Pinocchio is installed, reads the file, and finds the same joints in it.
+    """
     try:
         import pinocchio
     except ImportError:
-        return
+        return False
     names = chain.topology.joint_names
     try:
         model = pinocchio.buildModelFromXML(path.read_text("utf-8"))
     except Exception:
-        return
-    if (
-        chain.coupling is not None
-        or sorted(names) != sorted(model.names)[: len(names)]
-        or len(model.names) != len(names) + 1
-    ):
-        return
-    leaves = leaves_of(chain)
+        return False
+    theirs = list(model.names)[1:]  # the first is "universe", which is no joint
+    if sorted(names) != sorted(theirs):
+        return False
+    leaves, neutral = leaves_of(chain), pinocchio.neutral(model)
     for k, name in enumerate(names):
-        at = model.getJointId(name)
+        at = 1 + theirs.index(name)
         placement = model.jointPlacements[at]
+        of_joint = model.joints[at].createData()
+        model.joints[at].calc(of_joint, neutral)
+        column = np.reshape(of_joint.S, 6)
+        screw = np.concatenate([column[3:], column[:3]])
+        if not np.isclose(np.linalg.norm(screw), 1.0):  # an axis so short that Pinocchio takes it as it is
+            screw = leaves["screw"][k]
         for what, mine, other in (
             ("inertia", leaves["inertia"][k], model.inertias[at].toDynamicParameters()),
             ("translation", leaves["translation"][k], placement.translation),
             ("rotation", leaves["rotation"][k], placement.rotation),
+            ("screw", leaves["screw"][k], screw),
         ):
             if not np.allclose(mine, other, rtol=1e-5, atol=1e-6 * max(1.0, abs(np.asarray(other)).max())):
                 raise Wrong(f"{what} of {name} is {np.ravel(mine)[:6]}, Pinocchio has {np.ravel(other)[:6]}")
+    return True
 
 
 def check_log(log: Any) -> None:
@@ -104,7 +113,15 @@ def check_against(log: Any, table: dict[str, np.ndarray]) -> None:
     dropped = sum(int(m[1]) for note in log.notes if (m := re.match(r"(\d+) of \d+ rows cannot be used", note)))
     if "t" in table and rows != len(log.t) + dropped:
         raise Wrong(f"{len(log.t)} samples and {dropped} dropped of {rows} rows")
-    if dropped or any("ignored" in note and re.search(r"\b(t|q|tau|qd)\d?\b", note) for note in log.notes):
+    if dropped:
+        gone = _dropped(log)
+        if (
+            len(gone) != dropped or rows != len(log.t) + dropped
+        ):  # too many places for the note to name, or no such table
+            return
+        kept = np.delete(np.arange(rows), gone)
+        table = {name: x[kept] if x.ndim and len(x) == rows else x for name, x in table.items()}
+    if any("ignored" in note and re.search(r"\b(t|q|tau|qd)\d?\b", note) for note in log.notes):
         return
     for kind, block in (("t", log.t[:, None]), ("q", log.q), ("qd", log.qd), ("tau", log.tau)):
         if block is None:
@@ -129,6 +146,13 @@ def check_against(log: Any, table: dict[str, np.ndarray]) -> None:
                 raise Wrong(f"{name} is {block[row, k]:.9g} in row {row + 1}, where the file has {found[row]:.9g}")
 
 
+def _dropped(log: Any) -> list[int]:
+    """The rows that the notes say were dropped, counted from 0."""
+    listed = [m[1] for note in log.notes if (m := re.search(r"; dropped: rows ([-\d, ]+)$", note))]
+    ends = [[int(x) for x in part.split("-")] for text in listed for part in text.split(", ")]
+    return [row - 1 for part in ends for row in range(part[0], part[-1] + 1)]
+
+
 def _wide(table: dict[str, np.ndarray], kind: str, block: np.ndarray) -> bool:
     return kind in table and table[kind].shape == block.shape
 
@@ -143,8 +167,9 @@ def plain_table(path: Path) -> dict[str, np.ndarray]:
             from pyarrow import parquet
 
             table = parquet.read_table(path)
+            cells = {name: table.column(name).to_pylist() for name in dict.fromkeys(table.column_names)}
             return {
-                name: _floats(np.array(table.column(name).to_pylist())) for name in dict.fromkeys(table.column_names)
+                name: _floats(np.array([np.nan if x is None else x for x in values])) for name, values in cells.items()
             }
         if path.suffix == ".csv":
             return _plain_text(path)

@@ -25,6 +25,7 @@ _DAMAGE = {
         "utf-8", "replace"
     ),
 }
+_PORT = "PORT"  # one of the process that runs the command
 _COMMANDS = (
     ("identify", "--model", "arm.urdf", "--log", "log0.csv", "--no-consistent", "--out", "out"),
     (
@@ -41,9 +42,9 @@ _COMMANDS = (
     ),
     ("compare", "arm.urdf", "arm.eqx", "--log", "log0.csv", "--out", "out.html"),
     ("payload", "--model", "arm.urdf", "--loaded", "log0.csv", "--calibrated", "gains.json", "--out", "out.json"),
-    ("view", "arm.urdf", "log0.csv", "--seconds", "0.01", "--port", "18080"),
-    ("view", "leg.xml", "--seconds", "0.01", "--port", "18080"),
-    ("view", "arm.eqx", "log.npz", "--seconds", "0.01", "--port", "18080"),
+    ("view", "arm.urdf", "log0.csv", "--seconds", "0.01", "--port", _PORT),
+    ("view", "leg.xml", "--seconds", "0.01", "--port", _PORT),
+    ("view", "arm.eqx", "log.npz", "--seconds", "0.01", "--port", _PORT),
 )
 _OPTIONS = (
     "--rows",
@@ -64,7 +65,7 @@ def make_command(rng: random.Random, folder: Path) -> dict[str, Any]:
     """A command on the files in a folder, one or two of which are damaged, sometimes with an odd option."""
     arguments = list(rng.choice(_COMMANDS))
     files = [name for name in arguments if name in _DAMAGE]
-    for name in {rng.choice(files), *(files if rng.random() < 0.2 else ())}:
+    for name in dict.fromkeys((rng.choice(files), *(files if rng.random() < 0.2 else ()))):  # no set: its order varies
         (folder / name).write_bytes(_DAMAGE[name](rng, (folder / name).read_bytes()))
     if rng.random() < 0.3:
         arguments += [rng.choice(_OPTIONS), rng.choice(_VALUES)]
@@ -81,6 +82,8 @@ def run_command(arguments: Sequence[str]) -> int:
 
     shown, said = io.StringIO(), io.StringIO()
     sys.argv[0] = "jaxdyn"
+    own_port = str(20_000 + os.getpid() % 10_000)
+    arguments = [own_port if x == _PORT else x for x in arguments]
     with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(said):
         try:
             code = main(arguments)

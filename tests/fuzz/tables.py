@@ -138,7 +138,7 @@ def _reshaped(rng: random.Random, array: np.ndarray) -> np.ndarray:
         case 0:
             return array.reshape(-1)[0].copy()  # 0-d
         case 1:
-            return array[:0]
+            return array[:0] if array.ndim else array
         case 2:
             return array[..., None]
         case 3:

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import functools
+import pathlib
 import pickle
 import tempfile
 
@@ -9,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import export
+from jax.experimental.compilation_cache import compilation_cache
 from jax.experimental.serialize_executable import deserialize_and_load, serialize
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
@@ -57,13 +59,18 @@ def compilers() -> Programs:
             try:
                 for name, value in zip(names, values, strict=True):
                     jax.config.update(f"jax_{name}", value)
-                out = []
+                compilation_cache.reset_cache()  # JAX stays with the folder that it began with
+                out, written = [], []
                 for _ in range(2):
                     jax.clear_caches()
                     out.append((jax.jit(arm)(*STATE), jax.jit(rows)(*ROWS)))
+                    written.append({path.name for path in pathlib.Path(folder).glob("*-cache")})
+                assert len(written[0]) >= 2, f"{len(written[0])} programs were kept"
+                assert written[1] == written[0], "a program that was kept was compiled again"
             finally:
                 for name, value in zip(names, before, strict=True):
                     jax.config.update(f"jax_{name}", value)
+                compilation_cache.reset_cache()
         return out, [(wanted(), wanted_rows())] * 2
 
     def threads():
