@@ -231,7 +231,7 @@ def test_an_abort_and_a_hang_are_named_and_the_campaign_goes_on(tmp_path, capsys
     folders = [tmp_path / f"{k}{fault}" for k, fault in enumerate(faults)]
     for folder, fault in zip(folders, faults, strict=True):
         planted(folder, fault)
-    assert main(["--limit", "4", "--replay", *map(str, folders)]) == 1
+    assert main(["--limit", "15", "--replay", *map(str, folders)]) == 1
     shown = capsys.readouterr().out
     assert re.search(r"all +5 +2 +0 +1 +0 +0 +0 +1 +1 +0 ", shown)
     for folder, status in zip(folders, (worker.FOREIGN, worker.ABORT, worker.OK, worker.HANG, worker.OK), strict=True):
