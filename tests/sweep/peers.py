@@ -137,7 +137,9 @@ def _of_pinocchio(model: Model, bare: jaxdyn.Chain, frame: str, q, v, a) -> Valu
 
 
 def _of_mujoco(model: Any, chain: jaxdyn.Chain, frame: str, q, v, a) -> Values:
-    model.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_CONSTRAINT)
+    # passive forces too, which would only be taken off again: 1e11 N s/m on the base of a Fetch leaves five digits
+    for name in ("CONSTRAINT", "SPRING", "DAMPER", "PASSIVE"):  # older versions have PASSIVE for the two before
+        model.opt.disableflags |= int(getattr(mujoco.mjtDisableBit, f"mjDSBL_{name}", 0))
     model.opt.density = model.opt.viscosity = 0  # left out by jaxdyn, as are tendons and what moves a free joint alone
     if model.ntendon and np.any(getattr(model, "tendon_armature", 0)):
         raise NoPeer("tendons with armature, which are part of its mass matrix")
