@@ -59,6 +59,18 @@ def random_chain(n: int, seed: int = 0, joints: str = "mixed") -> jaxdyn.Chain:
     )
 
 
+def random_links(n: int, groups: list[tuple[int, int]], rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+    """Rotations, translations and inertias of n links; groups are the quaternion joints, as in `make_chain`."""
+    rotation, translation = np.array([random_rotation(rng) for _ in range(n)]), rng.normal(size=(n, 3)) * 0.3
+    inertia = np.array([random_inertia(rng) for _ in range(n)])
+    for link, size in groups:
+        rotation[link + 1 : link + size], translation[link + 1 : link + size] = np.eye(3), 0
+        inertia[link : link + size - 1] = 0
+        if size == 6:
+            rotation[link], translation[link] = np.eye(3), 0
+    return rotation, translation, inertia
+
+
 def random_mechanism(seed: int = 0, free: bool = True, coupled: bool = True) -> jaxdyn.Chain:
     """A tree with a free joint (if asked for), a spherical joint, one joint of every kind, and rotors on its joints.
 
@@ -79,13 +91,7 @@ def random_mechanism(seed: int = 0, free: bool = True, coupled: bool = True) -> 
     parents += [ball, ball + 1, trunk, ball + 3, ball + 3]
     screws += list(np.asarray(serial.screw))
     n = len(screws)
-    rotation, translation = np.array([random_rotation(rng) for _ in range(n)]), rng.normal(size=(n, 3)) * 0.3
-    inertia = np.array([random_inertia(rng) for _ in range(n)])
-    for link, size in groups:
-        rotation[link + 1 : link + size], translation[link + 1 : link + size] = np.eye(3), 0
-        inertia[link : link + size - 1] = 0
-        if size == 6:
-            rotation[link], translation[link] = np.eye(3), 0
+    rotation, translation, inertia = random_links(n, groups, rng)
     leaves = {
         name: rng.uniform(0.01, 0.1, n)
         for name in ("armature", "viscous_friction", "coulomb_friction", "coulomb_velocity", "stiffness")

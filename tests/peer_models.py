@@ -107,6 +107,18 @@ def to_mjcf(chain: Chain) -> str:
     )
 
 
+def full_mass_matrix(model, data) -> np.ndarray:
+    """MuJoCo's mass matrix, dense, of data that have been evaluated."""
+    import mujoco
+
+    dense = np.zeros((model.nv, model.nv))
+    try:
+        mujoco.mj_fullM(model, data, dense)
+    except TypeError:  # before MuJoCo 4
+        mujoco.mj_fullM(model, dense, data.qM)
+    return dense
+
+
 def np_to_jax(x: np.ndarray):
     """A JAX array of the same numbers."""
     import jax.numpy as jnp

@@ -11,6 +11,7 @@ import pytest
 import jaxdyn
 from helpers import once, relative
 from jaxdyn import integrate, layouts, neutral_configuration, passive_force, spring_energy
+from peer_models import full_mass_matrix
 
 mujoco = pytest.importorskip("mujoco")
 
@@ -70,15 +71,6 @@ def compiled(text: str, seed: int):
     mujoco.mj_energyPos(model, data)
     mujoco.mj_energyVel(model, data)
     return model, data
-
-
-def full_mass_matrix(model, data) -> np.ndarray:
-    dense = np.zeros((model.nv, model.nv))
-    try:
-        mujoco.mj_fullM(model, data, dense)
-    except TypeError:  # before MuJoCo 4
-        mujoco.mj_fullM(model, dense, data.qM)
-    return dense
 
 
 @once

@@ -64,7 +64,7 @@ class Campaign:
                 found = list(self._process(model, devices, after))
                 for line in found:
                     total = line.get("programs") or total
-                    after += line["done"] not in ("load", "end")
+                    after += line["done"] != "load"  # an end between two programs too, lest it be begun for ever
                 lines += [{"model": model.name, "devices": devices, **line} for line in found]
                 if any(line["done"] == "load" and (line.get("refused") or line.get("problem")) for line in found):
                     self._keep(model, lines)

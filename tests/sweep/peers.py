@@ -12,7 +12,7 @@ import pinocchio as pin
 import jaxdyn
 from jaxdyn import layouts
 from jaxdyn.model.configuration import layout
-from peer_models import configuration_to_pinocchio, to_pinocchio, velocity_to_pinocchio
+from peer_models import configuration_to_pinocchio, full_mass_matrix, to_pinocchio, velocity_to_pinocchio
 
 from .models import Model
 
@@ -52,11 +52,15 @@ def truth(model: Model, chain: jaxdyn.Chain, frame: str, q, v, a) -> Values:
     else:
         s = np.asarray(chain.coupling.matrix)
         full_q, full_v, full_a = _uncoupled(chain, bare, q), s @ v, s @ a
-    rotors = np.zeros((chain.n, chain.n))
-    if (motors := chain.transmission) is not None:
-        ratios = np.asarray(motors.matrix)
-        rotors = ratios.T @ np.diag(motors.rotor_inertia) @ ratios
-    return _reduced(_of_pinocchio(model, bare, frame, full_q, full_v, full_a), s, rotors, full_a)
+    return _reduced(_of_pinocchio(model, bare, frame, full_q, full_v, full_a), s, rotor_matrix(chain), full_a)
+
+
+def rotor_matrix(chain: jaxdyn.Chain) -> np.ndarray:
+    """What the rotors that motors turn add to the joints' mass matrix."""
+    if (motors := chain.transmission) is None:
+        return np.zeros((chain.n, chain.n))
+    ratios = np.asarray(motors.matrix)
+    return ratios.T @ np.diag(motors.rotor_inertia) @ ratios
 
 
 def _reduced(full: Values, s: np.ndarray, rotors: np.ndarray, a: np.ndarray) -> Values:
@@ -160,7 +164,7 @@ def _of_mujoco(model: Any, chain: jaxdyn.Chain, frame: str, q, v, a) -> Values:
     turned = np.asarray(
         jax.vmap(lambda x: layouts.from_mujoco_force(chain, jnp.asarray(np.array(data.qpos)), x))(jnp.eye(chain.nv))
     ).T  # generalised forces, ours of theirs
-    mass = turned @ _dense_mass(model, data) @ turned.T
+    mass = turned @ full_mass_matrix(model, data) @ turned.T
     bodies = {model.body(b).name or f"body{b}": b for b in range(1, model.nbody)}
     found = {
         "inverse_dynamics": force,
@@ -189,15 +193,6 @@ def _of_mujoco(model: Any, chain: jaxdyn.Chain, frame: str, q, v, a) -> Values:
 def _free_linear(model: Any) -> np.ndarray:
     starts = np.asarray(model.jnt_dofadr)[np.asarray(model.jnt_type) == int(mujoco.mjtJoint.mjJNT_FREE)]
     return np.array([s + k for s in starts for k in range(3)], int)
-
-
-def _dense_mass(model: Any, data: Any) -> np.ndarray:
-    dense = np.zeros((model.nv, model.nv))
-    try:
-        mujoco.mj_fullM(model, data, dense)
-    except TypeError:  # before MuJoCo 4
-        mujoco.mj_fullM(model, dense, data.qM)
-    return dense
 
 
 def solved(mass: np.ndarray, force: np.ndarray) -> np.ndarray:

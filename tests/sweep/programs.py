@@ -13,7 +13,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import jaxdyn
 
-from .peers import Values, solved
+from .peers import Values, rotor_matrix, solved
 
 TOLERANCE = 1e-11
 CONSISTENCY = 1e-6  # of central differences
@@ -135,9 +135,7 @@ def alone(robot: Robot, name: str) -> None:
 
 def _rotors(chain: jaxdyn.Chain) -> np.ndarray:
     """The part of the mass matrix that no link's inertia makes."""
-    matrix = np.diag(chain.armature)
-    if (motors := chain.transmission) is not None:
-        matrix += np.asarray(motors.matrix).T @ np.diag(motors.rotor_inertia) @ np.asarray(motors.matrix)
+    matrix = np.diag(chain.armature) + rotor_matrix(chain)
     s = np.eye(chain.n) if chain.coupling is None else np.asarray(chain.coupling.matrix)
     return s.T @ matrix @ s
 

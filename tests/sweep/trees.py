@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 import jaxdyn
-from helpers import random_inertia, random_rotation
+from helpers import random_links
 
 _KINDS = "revolute", "prismatic", "helical", "offset"
 
@@ -34,13 +34,7 @@ def random_tree(seed: int) -> jaxdyn.Chain:
             parents.append(parent)
             ends.append(len(screws) - 1)
     n = len(screws)
-    inner = {link + k for link, size in groups for k in range(size - 1)}
-    rotation, translation = np.array([random_rotation(rng) for _ in range(n)]), rng.normal(size=(n, 3)) * 0.3
-    inertia = np.array([np.zeros(10) if i in inner else random_inertia(rng) for i in range(n)])
-    for link, size in groups:
-        rotation[link + 1 : link + size], translation[link + 1 : link + size] = np.eye(3), 0
-        if size == 6:
-            rotation[link], translation[link] = np.eye(3), 0
+    rotation, translation, inertia = random_links(n, groups, rng)
     chain = jaxdyn.make_chain(
         rotation=rotation,
         translation=translation,
