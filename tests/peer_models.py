@@ -6,7 +6,7 @@ import numpy as np
 
 from jaxdyn import Chain, inertia, so3
 from jaxdyn.model.chain import Topology
-from jaxdyn.model.configuration import layout
+from jaxdyn.model.layout import layout
 
 
 def axis_offset(screw: np.ndarray) -> np.ndarray:

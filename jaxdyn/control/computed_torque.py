@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 from ..dynamics.friction import passive_force
 from ..dynamics.inverse import inverse_dynamics
 from ..model.chain import Chain
+from ..model.compiled import compiled
 from ..model.configuration import difference
 from .reference import Gain, JointReference, apply_gain, error_rate
 
@@ -35,6 +36,7 @@ class ErrorIntegral(NamedTuple):
         return ErrorIntegral(jnp.clip(value, -bound, bound))
 
 
+@compiled
 def computed_torque(
     chain: Chain,
     q: Float[Array, " nq"],

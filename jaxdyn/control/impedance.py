@@ -12,6 +12,7 @@ from ..dynamics.inverse import gravity_force
 from ..dynamics.jacobian import jacobian, jacobian_derivative
 from ..dynamics.kinematics import frame_pose
 from ..model.chain import Chain
+from ..model.compiled import compiled
 from ..spatial.so3 import rotation_log, rotation_log_rate
 from .joint_pd import gravity_compensation
 from .reference import Gain, TaskReference, apply_gain
@@ -56,6 +57,7 @@ def task_spring(t: Float[Array, "4 4"], wanted: Float[Array, "4 4"], stiffness: 
     return Spring(-jnp.concatenate([turning @ force[:3], wanted[:3, :3] @ force[3:]]), energy)
 
 
+@compiled
 def stiffness_control(
     chain: Chain,
     q: Float[Array, " nq"],
@@ -87,6 +89,7 @@ def stiffness_control(
     return gravity_compensation(chain, q, v, joint_damping) + j.T @ wrench
 
 
+@compiled
 def impedance_control(
     chain: Chain,
     q: Float[Array, " nq"],
@@ -133,6 +136,7 @@ def impedance_control(
     return task_torque(state, wrench, gravity_force(chain, q) + passive_force(chain, q, v), posture)
 
 
+@compiled
 def impedance_energy(
     chain: Chain,
     q: Float[Array, " nq"],

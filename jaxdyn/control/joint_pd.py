@@ -5,10 +5,12 @@ from jaxtyping import Array, Float
 from ..dynamics.friction import spring_force
 from ..dynamics.inverse import gravity_force
 from ..model.chain import Chain
+from ..model.compiled import compiled
 from ..model.configuration import difference
 from .reference import Gain, apply_gain
 
 
+@compiled
 def gravity_compensation(
     chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"], damping: Gain = 0.0
 ) -> Float[Array, " nv"]:
@@ -26,6 +28,7 @@ def gravity_compensation(
     return gravity_force(chain, q) + spring_force(chain, q) - apply_gain("damping", damping, v)
 
 
+@compiled
 def pd_gravity_control(
     chain: Chain,
     q: Float[Array, " nq"],

@@ -6,11 +6,13 @@ from ..dynamics.friction import passive_force
 from ..dynamics.hamiltonian import generalised_momentum
 from ..dynamics.inverse import bias_force
 from ..model.chain import Chain
+from ..model.compiled import compiled
 from ..model.configuration import difference
 from .reference import Gain, TaskReference, apply_gain
 from .task_space import Task, TaskTorque, task_state, task_torque
 
 
+@compiled
 def operational_space_control(
     chain: Chain,
     q: Float[Array, " nq"],
@@ -48,6 +50,7 @@ def operational_space_control(
     return task_torque(state, wrench, bias_force(chain, q, v) + passive_force(chain, q, v), posture)
 
 
+@compiled
 def posture_torque(
     chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"], rest: Float[Array, " nq"], kp: Gain, kd: Gain
 ) -> Float[Array, " nv"]:

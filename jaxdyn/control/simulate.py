@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ..errors import ControlError
 from ..model.chain import Chain
+from ..model.compiled import compiled
 from ..simulation.integrate import Method, promoted, step
 from ..simulation.march import march
 
@@ -31,6 +32,7 @@ class ControlledMotion(NamedTuple):
     state: PyTree
 
 
+@compiled
 def controlled_rollout(
     chain: Chain,
     q: Float[Array, " nq"],

@@ -13,6 +13,7 @@ from ..dynamics.kinematics import frame_pose
 from ..dynamics.mass_matrix_inverse import inverse_of_mass_matrix, mass_matrix_inverse
 from ..errors import ControlError
 from ..model.chain import Chain
+from ..model.compiled import compiled
 from ..spatial.so3 import rotation_log
 from .reference import TaskReference
 
@@ -69,6 +70,7 @@ def task_rows(task: str) -> slice:
     return _ROWS[task]
 
 
+@compiled
 def task_space(
     chain: Chain,
     q: Float[Array, " nq"],

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..model.chain import Chain
+from ..model.compiled import compiled
 from ..model.joints import Link
 from ..spatial.components import add, move_wrench, rotate, scale, zeros
 from .composite import composite_momenta
@@ -21,6 +22,7 @@ def total_mass(chain: Chain) -> Float[Array, ""]:
     return chain.inertia[:, 0].sum()
 
 
+@compiled
 def centre_of_mass(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "3"]:
     """c = sum_i (m_i p_i + R_i h_i) / m of the moving links, seen from the world, O(n) [m]; NaN where m = 0."""
 
@@ -33,11 +35,13 @@ def centre_of_mass(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "3"]:
     return jnp.stack(moments).sum(1) / total_mass(chain)
 
 
+@compiled
 def centre_of_mass_jacobian(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "3 nv"]:
     """J_c with dc/dt = J_c(q) v, world axes: the linear momentum of every joint's unit rate, over the total mass, O(n)."""
     return _momentum_matrix(chain, q)[3:] / total_mass(chain)
 
 
+@compiled
 def total_momentum(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, "6"]:
     """(l, p): angular momentum about the world's origin and linear momentum, world axes, O(n) [kg m^2/s, kg m/s].
 
@@ -46,6 +50,7 @@ def total_momentum(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"])
     return _momentum_matrix(chain, q) @ v
 
 
+@compiled
 def centroidal_momentum_matrix(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "6 nv"]:
     """A_G(q) with (l_G, p) = A_G v: angular momentum about the centre of mass, and linear momentum, world axes.
 
@@ -55,6 +60,7 @@ def centroidal_momentum_matrix(chain: Chain, q: Float[Array, " nq"]) -> Float[Ar
     return _about(centre_of_mass(chain, q), _momentum_matrix(chain, q))
 
 
+@compiled
 def centroidal_momentum(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, "6"]:
     """(l_G, p) = A_G(q) v about the centre of mass, world axes, O(n) [kg m^2/s, kg m/s].
 
@@ -63,6 +69,7 @@ def centroidal_momentum(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " 
     return centroidal_momentum_matrix(chain, q) @ v
 
 
+@compiled
 def centroidal_momentum_bias(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, "6"]:
     """dA_G/dt v, so that d(l_G, p)/dt = A_G a + dA_G/dt v: Newton's and Euler's wrenches at a = 0, summed, O(n) [N m, N]."""
 

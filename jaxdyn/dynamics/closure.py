@@ -8,8 +8,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from ..model.chain import Chain
-from ..model.configuration import difference, integrate, layout
+from ..model.compiled import compiled
+from ..model.configuration import difference, integrate
 from ..model.constraint import Constraints, coordinate_columns
+from ..model.layout import layout
 from .constrained import factorise, solve
 from .constraint import constraint_jacobian, constraint_residual
 from .pseudo_inverse import pseudo_inverse, rank_tolerance
@@ -32,6 +34,7 @@ class Projection(NamedTuple):
     converged: Bool[Array, ""]
 
 
+@compiled
 def project_configuration(
     chain: Chain,
     constraints: Constraints,
@@ -109,6 +112,7 @@ def _nearest_jvp(primals, tangents):
 _nearest.defjvp(_nearest_jvp, symbolic_zeros=True)
 
 
+@compiled
 def project_velocity(
     chain: Chain,
     constraints: Constraints,

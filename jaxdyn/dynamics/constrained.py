@@ -9,6 +9,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float, Int
 
 from ..model.chain import Chain
+from ..model.compiled import compiled
 from ..model.constraint import Constraints, coordinate_columns
 from .constraint import constraint_jacobian, constraint_target, constraint_terms
 from .inverse import bias_force, inverse_dynamics
@@ -40,6 +41,7 @@ class ConstrainedDynamics(NamedTuple):
     consistent: Bool[Array, ""]
 
 
+@compiled
 def constrained_forward_dynamics(
     chain: Chain,
     constraints: Constraints,
@@ -168,6 +170,7 @@ class ConstrainedTorques(NamedTuple):
     feasible: Bool[Array, ""]
 
 
+@compiled
 def constrained_inverse_dynamics(
     chain: Chain,
     constraints: Constraints,

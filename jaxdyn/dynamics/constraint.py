@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..model.chain import Chain, frame_index
+from ..model.compiled import compiled
 from ..model.configuration import integrate
 from ..model.constraint import Constraint, Constraints, FrameConstraint, FunctionConstraint, listed
 from ..model.joints import Link
@@ -27,6 +28,7 @@ class Terms(NamedTuple):
     bias: Float[Array, " m"]
 
 
+@compiled
 def constraint_residual(chain: Chain, constraints: Constraints, q: Float[Array, " nq"]) -> Float[Array, " m"]:
     """phi(q): zero where the constraints hold; one constraint or several, whose rows follow each other [m, rad].
 
@@ -37,6 +39,7 @@ def constraint_residual(chain: Chain, constraints: Constraints, q: Float[Array, 
     return jnp.concatenate([_residual(chain, c, poses, q) for c in constraints])
 
 
+@compiled
 def constraint_jacobian(chain: Chain, constraints: Constraints, q: Float[Array, " nq"]) -> Float[Array, "m nv"]:
     """J(q) with d phi/dt = J(q) qd: the derivative of phi(integrate(chain, q, dq)) with respect to dq at 0.
 
@@ -47,6 +50,7 @@ def constraint_jacobian(chain: Chain, constraints: Constraints, q: Float[Array, 
     return _jacobians(chain, constraints, poses, q)
 
 
+@compiled
 def constraint_bias(
     chain: Chain, constraints: Constraints, q: Float[Array, " nq"], qd: Float[Array, " nv"]
 ) -> Float[Array, " m"]:

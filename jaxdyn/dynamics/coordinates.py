@@ -11,7 +11,8 @@ from jaxtyping import Array, Float
 
 from ..model.axis_types import any_axis_types
 from ..model.chain import Chain
-from ..model.configuration import layout, place as place
+from ..model.configuration import place as place
+from ..model.layout import layout
 from ..spatial.so3 import skew
 
 

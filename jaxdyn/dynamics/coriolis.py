@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..model.chain import Chain
+from ..model.compiled import compiled
 from .coordinates import by_coordinates, joint_rates, place, rate_matrix
 from .lowering import by_batch, spread_over_lanes
 from .mass_matrix import link_mass_matrix
@@ -12,6 +13,7 @@ from .newton_euler import newton_euler
 from .pairs import jacobian_by_column
 
 
+@compiled
 def christoffel_symbols(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv nv"]:
     """Christoffel symbols of the first kind of the mass matrix, by automatic differentiation of M(q), O(n^3).
 
@@ -31,6 +33,7 @@ def christoffel_symbols(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "n
     return symbols - jnp.einsum("il,ljk->ijk", by_coordinates(chain, link_mass_matrix(links, x)), structure)
 
 
+@compiled
 def coriolis_matrix(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, "nv nv"]:
     """C(q, qd) with C_ij = sum_k Gamma_ijk qd_k, computed as C = (d c / d qd) / 2 with c = `coriolis_force`, O(n^2).
 

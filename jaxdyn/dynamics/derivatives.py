@@ -7,7 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..model.chain import Chain
-from ..model.configuration import is_ordinary
+from ..model.compiled import compiled
+from ..model.layout import is_ordinary
 from .articulated import articulated_body
 from .coordinates import (
     base_gravity,
@@ -59,6 +60,7 @@ class ForwardDynamicsDerivatives(NamedTuple):
     parameters: Float[Array, "nv p"] | None = None
 
 
+@compiled
 def inverse_dynamics_derivatives(
     chain: Chain,
     q: Float[Array, " nq"],
@@ -87,6 +89,7 @@ def inverse_dynamics_derivatives(
     return InverseDynamicsDerivatives(position, velocity, acceleration, own)
 
 
+@compiled
 def forward_dynamics_derivatives(
     chain: Chain,
     q: Float[Array, " nq"],

@@ -16,14 +16,16 @@ from jaxtyping import Array, Float
 
 from ..errors import ModelError
 from ..model.chain import Chain
-from ..model.configuration import layout
+from ..model.compiled import compiled
 from ..model.elastic import ElasticJoints
+from ..model.layout import layout
 from .energy import total_energy
 from .forward import forward_dynamics
 from .friction import passive_force
 from .inverse import inverse_dynamics
 
 
+@compiled
 def elastic_torque(
     chain: Chain,
     elastic: ElasticJoints,
@@ -41,6 +43,7 @@ def elastic_torque(
     return elastic.stiffness * twist + elastic.damping * (thetad - qd[where.columns])
 
 
+@compiled
 def elastic_forward_dynamics(
     chain: Chain,
     elastic: ElasticJoints,
@@ -70,6 +73,7 @@ def elastic_forward_dynamics(
     return qdd, (driven - torque) / elastic.reflected_inertia
 
 
+@compiled
 def elastic_inverse_dynamics(
     chain: Chain,
     elastic: ElasticJoints,
@@ -118,6 +122,7 @@ def elastic_inverse_dynamics(
     return theta, thetad, thetadd, needed / elastic.gear_ratio
 
 
+@compiled
 def elastic_energy(
     chain: Chain,
     elastic: ElasticJoints,

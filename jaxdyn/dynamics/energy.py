@@ -4,6 +4,7 @@ import jax
 from jaxtyping import Array, Float
 
 from ..model.chain import Chain
+from ..model.compiled import compiled
 from ..model.joints import Link
 from ..spatial.components import add, dot, rotate, scale, unstack, zeros
 from .composite import momentum
@@ -13,6 +14,7 @@ from .kinematics import carry_twist, start_pose, walk
 from .sweep import outward
 
 
+@compiled
 def kinetic_energy(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, ""]:
     """K = sum_i V_i^T G_i V_i / 2 + sum_i armature_i qd_i^2 / 2 = qd^T M(q) qd / 2, from the links' twists, O(n) [J]."""
 
@@ -28,6 +30,7 @@ def kinetic_energy(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]
     return 0.5 * (of_links + rates @ (chain.armature * rates + rotor_torques(chain, rates)))
 
 
+@compiled
 def potential_energy(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, ""]:
     """P = -sum_i gravity . (m_i p_i + R_i h_i), zero when all mass is at the base's origin, O(n) [J]."""
     gravity = unstack(chain.gravity)
@@ -40,11 +43,13 @@ def potential_energy(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, ""]:
     return -outward(links, x, out, start_pose(links, x)).sum()
 
 
+@compiled
 def lagrangian(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, ""]:
     """L(q, qd) = K(q, qd) - P(q) [J]."""
     return kinetic_energy(chain, q, qd) - potential_energy(chain, q)
 
 
+@compiled
 def euler_lagrange_torque(
     chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], qdd: Float[Array, " nv"]
 ) -> Float[Array, " nv"]:
@@ -62,6 +67,7 @@ def euler_lagrange_torque(
     return generalised_force(chain, torques)
 
 
+@compiled
 def total_energy(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, ""]:
     """E = K + P + spring_energy, constant along a motion on which no torque and no friction act; dE/dt = qd . tau [J]."""
     return kinetic_energy(chain, q, qd) + potential_energy(chain, q) + spring_energy(chain, q)

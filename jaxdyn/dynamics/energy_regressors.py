@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..model.chain import Chain
+from ..model.compiled import compiled
 from ..model.joints import Link
 from ..spatial.components import add, cross, dot, unrotate, unstack, zeros
 from .coordinates import base_gravity, joint_rates, place
@@ -18,6 +19,7 @@ from .regressor import by_parameter, link_axes, power_coefficients
 from .sweep import outward
 
 
+@compiled
 def kinetic_energy_regressor(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " p"]:
     """y with y . pi = K, the kinetic energy of the links, O(n).
 
@@ -29,6 +31,7 @@ def kinetic_energy_regressor(chain: Chain, q: Float[Array, " nq"], v: Float[Arra
     return jnp.stack(columns, axis=1).reshape(-1)
 
 
+@compiled
 def potential_energy_regressor(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " p"]:
     """y with y . pi = P(q) = `potential_energy`, O(n): -gravity . p_i for m and -R_i^T gravity for h of link i."""
     gravity = unstack(chain.gravity)
@@ -42,6 +45,7 @@ def potential_energy_regressor(chain: Chain, q: Float[Array, " nq"]) -> Float[Ar
     return jnp.concatenate([first, jnp.zeros((chain.n, 6), first.dtype)], axis=1).reshape(-1)
 
 
+@compiled
 def momentum_regressor(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, "nv p"]:
     """Y with Y pi = M(q) v, the generalised momentum of the links, O(n^2), the size of the result.
 
@@ -53,6 +57,7 @@ def momentum_regressor(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " n
     return by_parameter(chain, power_coefficients(*link_axes(chain, r, p), zeros(w[0], 3), w, u))
 
 
+@compiled
 def passivity_regressor(
     chain: Chain,
     q: Float[Array, " nq"],
@@ -83,6 +88,7 @@ def passivity_regressor(
     return by_parameter(chain, _reference_coefficients(*link_axes(chain, r, p), w, wr, dw, a))
 
 
+@compiled
 def passivity_regressor_product(
     chain: Chain,
     q: Float[Array, " nq"],

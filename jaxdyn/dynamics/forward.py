@@ -5,6 +5,7 @@ from jaxtyping import Array, Float
 
 from ..errors import ModelError
 from ..model.chain import Chain
+from ..model.compiled import compiled
 from .articulated import articulated_body
 from .coordinates import base_gravity, place, rate_terms
 from .inverse import bias_force, inverse_dynamics
@@ -13,6 +14,7 @@ from .tangents import sparse_jvp
 from .wrench import link_wrenches
 
 
+@compiled
 def forward_dynamics(
     chain: Chain,
     q: Float[Array, " nq"],
@@ -70,6 +72,7 @@ def _forward_dynamics_jvp(primals, tangents):
 _forward_dynamics.defjvp(_forward_dynamics_jvp, symbolic_zeros=True)
 
 
+@compiled
 def aba(
     chain: Chain,
     q: Float[Array, " nq"],

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..model.chain import Chain, frame_index
+from ..model.compiled import compiled
 from ..model.joints import Link
 from ..spatial.components import zeros
 from .coordinates import joint_accelerations, joint_rates, place
@@ -13,6 +14,7 @@ from .newton_euler import accelerate
 from .sweep import outward
 
 
+@compiled
 def frame_acceleration(
     chain: Chain,
     q: Float[Array, " nq"],

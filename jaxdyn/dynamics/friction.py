@@ -4,9 +4,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..model.chain import Chain, Transmission
+from ..model.compiled import compiled
 from .coordinates import generalised_force, joint_rates, place
 
 
+@compiled
 def friction_force(chain: Chain, qd: Float[Array, " nv"]) -> Float[Array, " nv"]:
     """Torque that the drives spend on friction [N m].
 
@@ -42,6 +44,7 @@ def _fading(rates: Float[Array, " n"], width: Float[Array, " n"]) -> Float[Array
     return jnp.where(near, jnp.exp(-(ratio**2)), jnp.zeros_like(ratio))
 
 
+@compiled
 def spring_force(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
     """Torque that the joint springs take: k (q - q_rest), the derivative of `spring_energy` [N m].
 
@@ -51,12 +54,14 @@ def spring_force(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
     return generalised_force(chain, chain.stiffness * (x - chain.rest_position))
 
 
+@compiled
 def spring_energy(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, ""]:
     """Energy stored in the joint springs, sum_i k_i (q_i - q_rest,i)^2 / 2 [J]."""
     _, x = place(chain, q)
     return 0.5 * (chain.stiffness * (x - chain.rest_position) ** 2).sum()
 
 
+@compiled
 def passive_force(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, " nv"]:
     """What friction and springs take at every coordinate: friction_force + spring_force [N m]."""
     return friction_force(chain, qd) + spring_force(chain, q)

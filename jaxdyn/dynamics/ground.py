@@ -4,6 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..model.chain import Chain
+from ..model.compiled import compiled
 from ..model.joints import Link
 from ..spatial.components import move_wrench, sub, zeros
 from .coordinates import base_gravity, joint_accelerations, joint_rates, place
@@ -13,6 +14,7 @@ from .sweep import outward
 from .wrench import wrench_columns
 
 
+@compiled
 def ground_reaction(
     chain: Chain,
     q: Float[Array, " nq"],

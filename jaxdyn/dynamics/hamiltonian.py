@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..model.chain import Chain
+from ..model.compiled import compiled
 from .coordinates import base_gravity, generalised_force, joint_rates, place, rate_matrix, rotor_torques
 from .energy import potential_energy
 from .forward import mass_matrix_solve
@@ -12,6 +13,7 @@ from .friction import spring_energy, spring_force
 from .inverse import link_inverse_dynamics
 
 
+@compiled
 def generalised_momentum(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nv"]:
     """p = M(q) v = dL/dv, armature and rotors included, O(n) [N m s] ([N s] for prismatic joints).
 
@@ -23,12 +25,14 @@ def generalised_momentum(chain: Chain, q: Float[Array, " nq"], v: Float[Array, "
     return generalised_force(chain, torques + chain.armature * rates + rotor_torques(chain, rates))
 
 
+@compiled
 def hamiltonian(chain: Chain, q: Float[Array, " nq"], p: Float[Array, " nv"]) -> Float[Array, ""]:
     """H(q, p) = p^T M(q)^-1 p / 2 + P(q) + spring_energy(q): the total energy by momenta [J]."""
     kinetic = 0.5 * (p @ mass_matrix_solve(chain, q, p))
     return kinetic + potential_energy(chain, q) + spring_energy(chain, q)
 
 
+@compiled
 def hamiltonian_flow(
     chain: Chain, q: Float[Array, " nq"], p: Float[Array, " nv"], tau: Float[Array, " nv"]
 ) -> tuple[Float[Array, " nv"], Float[Array, " nv"]]:
@@ -50,6 +54,7 @@ def hamiltonian_flow(
     return v, momentum_drift(chain, q, v) + tau
 
 
+@compiled
 def momentum_drift(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nv"]:
     """C(q, v)^T v - g(q) - k(q): dp/dt of the momentum p = M v without torques, as in `hamiltonian_flow`, O(n) [N m]."""
     links, x = place(chain, q)

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..model.chain import Chain
+from ..model.compiled import compiled
 from .coordinates import (
     base_gravity,
     generalised_force,
@@ -18,6 +19,7 @@ from .variation import tangent_of_torques
 from .wrench import link_wrenches
 
 
+@compiled
 def inverse_dynamics(
     chain: Chain,
     q: Float[Array, " nq"],
@@ -55,6 +57,7 @@ def inverse_dynamics(
 link_inverse_dynamics = by_batch(newton_euler, jvp=tangent_of_torques)
 
 
+@compiled
 def gravity_force(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
     """Torques that hold the robot still against gravity: g(q) = dP/dq = inverse_dynamics(chain, q, 0, 0), O(n) [N m]."""
     links, x = place(chain, q)
@@ -62,6 +65,7 @@ def gravity_force(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
     return generalised_force(chain, link_inverse_dynamics(links, x, zero, zero, base_gravity(links), None))
 
 
+@compiled
 def coriolis_force(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, " nv"]:
     """Coriolis and centrifugal torques c(q, qd) = C(q, qd) qd, quadratic in qd, O(n) [N m]."""
     links, x = place(chain, q)
@@ -72,6 +76,7 @@ def coriolis_force(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]
     return generalised_force(chain, torques)
 
 
+@compiled
 def bias_force(
     chain: Chain,
     q: Float[Array, " nq"],

@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 
 from ..errors import ModelError
 from ..model.chain import Chain, frame_index
+from ..model.compiled import compiled
 from ..model.configuration import integrate
 from ..model.tree import ancestor_mask
 from ..spatial.se3 import adjoint, pose_inverse
@@ -17,6 +18,7 @@ from .kinematics import forward_kinematics, pose_among
 Reference = Literal["body", "space", "mixed"]
 
 
+@compiled
 def jacobian(
     chain: Chain, q: Float[Array, " nq"], frame: str | None = None, reference: Reference = "body"
 ) -> Float[Array, "6 nv"]:
@@ -45,6 +47,7 @@ def jacobian(
     return adjoint(pose_inverse(t)) @ space
 
 
+@compiled
 def jacobian_derivative(
     chain: Chain,
     q: Float[Array, " nq"],

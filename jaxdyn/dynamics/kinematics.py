@@ -4,6 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..model.chain import Chain, frame_index
+from ..model.compiled import compiled
 from ..model.joints import Link
 from ..spatial.components import add, cross, matmul, rotate, scale, unrotate
 from .coordinates import place
@@ -11,6 +12,7 @@ from .lowering import by_batch
 from .sweep import outward
 
 
+@compiled
 def forward_kinematics(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "n 4 4"]:
     """Poses T_0i of every link's frame, seen from the world: T_0i = T_0p M_i exp([A_i] q_i), p the parent of i, O(n).
 
@@ -35,6 +37,7 @@ def link_poses(chain: Chain, x: Float[Array, "n *#lanes"]) -> Float[Array, "n 4 
     return jnp.stack(entries, axis=1).reshape(chain.n, 4, 4, *zero.shape[1:])
 
 
+@compiled
 def frame_pose(chain: Chain, q: Float[Array, " nq"], frame: str | None = None) -> Float[Array, "4 4"]:
     """Pose T_0f of a link or named frame seen from the world; the chain's tip where `frame` is None.
 

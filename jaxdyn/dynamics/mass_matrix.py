@@ -4,6 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..model.chain import Chain
+from ..model.compiled import compiled
 from ..model.tree import ancestor_mask
 from ..spatial.components import dot
 from .composite import composite_momenta
@@ -13,6 +14,7 @@ from .newton_euler import newton_euler
 from .pairs import by_row, jacobian_by_column
 
 
+@compiled
 def mass_matrix(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
     """M(q) = d inverse_dynamics / d qdd, by forward-mode differentiation of recursive Newton-Euler, O(n^2).
 
@@ -30,6 +32,7 @@ def link_mass_matrix(chain: Chain, x: Float[Array, "n *#lanes"]) -> Float[Array,
     return jacobian_by_column(lambda qdd: newton_euler(chain, x, zero, qdd, still, None), zero)
 
 
+@compiled
 def crba(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
     """M(q) by the composite-rigid-body algorithm: M_ij = A_i^T G^c_j A_j, all in the world frame, O(n^2).
 

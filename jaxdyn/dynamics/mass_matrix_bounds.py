@@ -8,7 +8,8 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..model.chain import Chain
-from ..model.configuration import integrate, layout, random_configuration
+from ..model.configuration import integrate, random_configuration
+from ..model.layout import layout
 from .mass_matrix import crba
 
 STARTS = 8  # samples that are refined, for each bound

@@ -6,6 +6,7 @@ from jax.scipy.linalg import cho_factor, cho_solve, solve_triangular
 from jaxtyping import Array, Float
 
 from ..model.chain import Chain
+from ..model.compiled import compiled
 from .lowering import by_batch
 from .mass_matrix import crba
 from .tangents import sparse_jvp
@@ -13,6 +14,7 @@ from .tangents import sparse_jvp
 SMALL = 24  # velocities: up to there eliminating in a kernel is about as fast as LAPACK or faster (docs/benchmarks.md)
 
 
+@compiled
 def mass_matrix_inverse(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
     """M(q)^-1, by `crba` and elimination, O(n^3) but fast for small n.
 
@@ -67,6 +69,7 @@ def positive_inverse(matrix: Float[Array, "n n *#lanes"]) -> Float[Array, "n n *
     return -jax.lax.scan(body, matrix, jnp.arange(n))[0]
 
 
+@compiled
 def mass_matrix_solve(chain: Chain, q: Float[Array, " nq"], b: Float[Array, " nv"]) -> Float[Array, " nv"]:
     """x with M(q) x = b: by `mass_matrix_inverse` up to 24 velocities, by Cholesky factors of `crba` beyond, O(n^3)."""
     if chain.nv <= SMALL:

@@ -5,9 +5,11 @@ from jaxtyping import Array, Float
 
 from ..errors import ModelError
 from ..model.chain import Chain
+from ..model.compiled import compiled
 from .coordinates import generalised_force, joint_rates, joints_of
 
 
+@compiled
 def motor_rates(chain: Chain, qd: Float[Array, " nv"]) -> Float[Array, " m"]:
     """Speeds of the motors: R S qd, with R the transmission's matrix and S the coupling's (1 without one) [rad/s].
 
@@ -19,6 +21,7 @@ def motor_rates(chain: Chain, qd: Float[Array, " nv"]) -> Float[Array, " m"]:
     return _matrix(chain) @ joint_rates(chain, qd)
 
 
+@compiled
 def joint_torques_from_motors(chain: Chain, motor_torques: Float[Array, " m"]) -> Float[Array, " nv"]:
     """Forces on the coordinates from torques of the motors: tau = S^T R^T tau_m, by equal power, tau . qd = tau_m . qd_m.
 
@@ -33,6 +36,7 @@ def joint_torques_from_motors(chain: Chain, motor_torques: Float[Array, " m"]) -
     return generalised_force(chain, _matrix(chain).T @ motor_torques)
 
 
+@compiled
 def motor_torques(chain: Chain, tau: Float[Array, " nv"]) -> Float[Array, " m"]:
     """Torques of the motors that give the forces tau on the coordinates: the inverse of `joint_torques_from_motors` [N m].
 

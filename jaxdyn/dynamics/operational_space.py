@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, Int
 
 from ..errors import ModelError
 from ..model.chain import Chain
+from ..model.compiled import compiled
 from .inverse import bias_force
 from .jacobian import Reference, jacobian, jacobian_derivative
 from .mass_matrix import crba
@@ -30,6 +31,7 @@ class OperationalSpace(NamedTuple):
     rank: Int[Array, ""]
 
 
+@compiled
 def operational_space_inertia(
     chain: Chain,
     q: Float[Array, " nq"],
@@ -58,6 +60,7 @@ def operational_space_inertia(
     return _inverse(mobility)
 
 
+@compiled
 def operational_space_bias(
     chain: Chain,
     q: Float[Array, " nq"],
@@ -75,6 +78,7 @@ def operational_space_bias(
     return _solve(mobility, _drift(chain, q, v, frame, reference, solved))
 
 
+@compiled
 def dynamically_consistent_inverse(
     chain: Chain,
     q: Float[Array, " nq"],
@@ -91,6 +95,7 @@ def dynamically_consistent_inverse(
     return _solve(mobility, solved.T).T
 
 
+@compiled
 def operational_space(
     chain: Chain,
     q: Float[Array, " nq"],

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..model.chain import Chain
+from ..model.compiled import compiled
 from ..model.configuration import difference
 from ..model.joints import Link
 from ..spatial.components import add, cross, scale, sym_apply, unrotate, unstack, zeros
@@ -21,6 +22,7 @@ from .newton_euler import transmit
 from .sweep import inward, outward
 
 
+@compiled
 def passivity_inverse_dynamics(
     chain: Chain,
     q: Float[Array, " nq"],
@@ -111,6 +113,7 @@ def mean(a, b):
     return tuple(0.5 * (x + y) for x, y in zip(a, b, strict=True))
 
 
+@compiled
 def passivity_integral(
     chain: Chain, q: Float[Array, "times nq"], tau: Float[Array, "steps nv"]
 ) -> Float[Array, " times"]:

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from ..errors import ModelError
 from ..model.chain import Chain
+from ..model.compiled import compiled
 from ..model.constraint import Constraints, coordinate_columns
 from .constraint import constraint_bias, constraint_jacobian
 from .inverse import inverse_dynamics
@@ -33,6 +34,7 @@ class ReducedDynamics(NamedTuple):
     bias: Float[Array, " k"]
 
 
+@compiled
 def independent_coordinates(
     chain: Chain, constraints: Constraints, q: Float[Array, " nq"], independent: Sequence[str | int]
 ) -> Float[Array, "nv k"]:
@@ -51,6 +53,7 @@ def independent_coordinates(
     return _split(chain, constraints, q, independent)[0]
 
 
+@compiled
 def reduced_dynamics(
     chain: Chain,
     constraints: Constraints,
@@ -72,6 +75,7 @@ def reduced_dynamics(
     return ReducedDynamics(g, acceleration, g.T @ crba(chain, q) @ g, bias)
 
 
+@compiled
 def reduced_forward_dynamics(
     chain: Chain,
     constraints: Constraints,

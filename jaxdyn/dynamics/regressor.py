@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from ..errors import ModelError
 from ..model.chain import Chain
+from ..model.compiled import compiled
 from ..model.joints import Link
 from ..model.tree import ancestor_mask
 from ..spatial.components import add, cross, dot, rotate, sub, unrotate, unstack, zeros
@@ -22,6 +23,7 @@ from .sweep import outward
 DriveTerm = Literal["armature", "viscous", "coulomb", "offset"]
 
 
+@compiled
 def regressor(
     chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], qdd: Float[Array, " nv"]
 ) -> Float[Array, "nv p"]:
@@ -159,6 +161,7 @@ def power_coefficients(spin, velocity, w, dw, a):
     return dot(velocity, a), *by_h, xx, xy, yy, xz, yz, zz
 
 
+@compiled
 def drive_regressor(
     chain: Chain,
     qd: Float[Array, " nv"],

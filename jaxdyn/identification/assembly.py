@@ -18,7 +18,7 @@ from ..dynamics.coordinates import base_gravity
 from ..dynamics.lowering import lanes_of_kernel, over_lanes
 from ..dynamics.regressor import ROW_BY_ROW, carried_regressor, regressor, row_groups
 from ..model.chain import Chain
-from ..model.configuration import is_ordinary
+from ..model.layout import is_ordinary
 from ..model.tree import ancestor_mask
 from .columns import Columns
 

@@ -12,13 +12,11 @@ placement, so that the links' constants remain the same for a whole batch.
 
 import dataclasses
 import functools
-from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..errors import ModelError
@@ -26,62 +24,9 @@ from ..spatial.se3 import pose, pose_exp, pose_inverse, pose_log, twist_cross
 from ..spatial.so3 import quaternion_exp, quaternion_log, quaternion_multiply, quaternion_to_rotation, skew
 from .axis_types import any_axis_types
 from .chain import Chain, Topology
+from .compiled import compiled
+from .layout import QuaternionJoint, check_quaternions, is_ordinary, layout
 from .tree import ancestor_mask
-
-
-class QuaternionJoint(NamedTuple):
-    """A spherical (3) or free (6) joint: its first link, its number of links, its first column in v and first entry in q."""
-
-    link: int
-    size: int
-    column: int
-    start: int
-
-    @property
-    def quaternion(self) -> slice:
-        """Where its quaternion stands in q."""
-        start = self.start + self.size - 3
-        return slice(start, start + 4)
-
-    @property
-    def columns(self) -> slice:
-        """Where its velocities stand in v."""
-        return slice(self.column, self.column + self.size)
-
-
-class Layout(NamedTuple):
-    """Quaternion joints, and the columns of v that are ordinary with the entries of q that belong to them."""
-
-    quaternions: tuple[QuaternionJoint, ...]
-    columns: np.ndarray
-    entries: np.ndarray
-
-
-def layout(chain: Chain) -> Layout:
-    """Where everything stands in q and v."""
-    return _layout(chain.topology, chain.nv)
-
-
-@functools.lru_cache(maxsize=256)
-def _layout(topology: Topology, nv: int) -> Layout:
-    # quaternion joints come first among coupled coordinates, which keeps their columns where their links are
-    joints, columns, entries, start, column = [], [], [], 0, 0
-    first = dict(topology.quaternion_joints)
-    while column < nv:
-        if column in first:
-            joints.append(QuaternionJoint(column, first[column], column, start))
-            start += first[column] + 1
-            column += first[column]
-        else:
-            columns.append(column)
-            entries.append(start)
-            start, column = start + 1, column + 1
-    return Layout(tuple(joints), np.array(columns, int), np.array(entries, int))
-
-
-def is_ordinary(chain: Chain) -> bool:
-    """No quaternions and no coupling: q and v are the joints' own positions and rates."""
-    return chain.coupling is None and not chain.topology.quaternion_joints
 
 
 def place(chain: Chain, q: Float[Array, " nq"]) -> tuple[Chain, Float[Array, " n"]]:
@@ -94,14 +39,7 @@ def place(chain: Chain, q: Float[Array, " nq"]) -> tuple[Chain, Float[Array, " n
         return chain, q
     if q.shape != (chain.nq,):
         raise ModelError(f"q has shape {q.shape}, but this robot has {chain.nq} positions (and {chain.nv} velocities)")
-    where = layout(chain)
-    if not isinstance(q, Tracer):
-        for joint in where.quaternions:
-            if not np.any(np.asarray(q)[joint.quaternion]):
-                name = chain.joint_names[joint.link]
-                raise ModelError(
-                    f"the quaternion of {name!r} in q is zero; `neutral_configuration` gives one that is not"
-                )
+    check_quaternions(chain, q)
     leaves, positions = _placed(chain, q)
     return dataclasses.replace(chain, **leaves, topology=_ordinary_topology(chain.topology), coupling=None), positions
 
@@ -209,6 +147,7 @@ def neutral_configuration(chain: Chain) -> Float[Array, " nq"]:
     return jnp.asarray(q, chain.dtype)
 
 
+@compiled
 def random_configuration(chain: Chain, key: PRNGKeyArray, size: float = 1.0) -> Float[Array, " nq"]:
     """Ordinary joints uniformly within their limits where these are finite, else in +-pi; uniformly random quaternions.
 
@@ -234,6 +173,7 @@ def random_configuration(chain: Chain, key: PRNGKeyArray, size: float = 1.0) -> 
     return q
 
 
+@compiled
 @any_axis_types
 def normalize_configuration(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
     """q with quaternions of unit length.
@@ -249,6 +189,7 @@ def normalize_configuration(chain: Chain, q: Float[Array, " nq"]) -> Float[Array
     return q
 
 
+@compiled
 @any_axis_types
 def integrate(chain: Chain, q: Float[Array, " nq"], dq: Float[Array, " nv"]) -> Float[Array, " nq"]:
     """The configuration reached from q by the motion dq, a velocity held for unit time: q + dq for ordinary joints.
@@ -281,6 +222,7 @@ def motion_rate(chain: Chain, u: Float[Array, " nv"], v: Float[Array, " nv"]) ->
     return v
 
 
+@compiled
 @any_axis_types
 def difference(chain: Chain, q0: Float[Array, " nq"], q1: Float[Array, " nq"]) -> Float[Array, " nv"]:
     """The motion dq with integrate(chain, q0, dq) = q1: q1 - q0 for ordinary joints, the logarithm for the others."""

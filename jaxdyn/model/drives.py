@@ -12,7 +12,8 @@ from jaxtyping import Array, Float
 from ..errors import ModelError
 from .build import COULOMB_VELOCITY, Values
 from .chain import Chain, Coupling, Transmission
-from .configuration import check_coordinates, layout
+from .configuration import check_coordinates
+from .layout import layout
 
 
 def with_transmission(

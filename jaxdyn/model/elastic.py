@@ -11,8 +11,8 @@ from jaxtyping import Array, Float
 from ..errors import ModelError
 from .build import Values
 from .chain import Chain, Coupling, Topology, Transmission
-from .configuration import layout
 from .drives import check_values
+from .layout import layout
 
 
 class ElasticJoints(eqx.Module):

@@ -9,12 +9,14 @@ from ..dynamics.closure import project_configuration, project_velocity
 from ..dynamics.constrained import Stabilisation, constrained_forward_dynamics
 from ..dynamics.friction import passive_force
 from ..model.chain import Chain
+from ..model.compiled import compiled
 from ..model.constraint import Constraints
 from .integrate import Method, advance, promoted
 from .march import march
 from .rollout import controls_by_step
 
 
+@compiled
 def constrained_step(
     chain: Chain,
     constraints: Constraints,
@@ -59,6 +61,7 @@ def constrained_step(
     return q, project_velocity(chain, constraints, q, qd)
 
 
+@compiled
 def constrained_rollout(
     chain: Chain,
     constraints: Constraints,

@@ -11,12 +11,14 @@ from ..dynamics.forward import forward_dynamics
 from ..dynamics.friction import passive_force
 from ..errors import ModelError
 from ..model.chain import Chain
+from ..model.compiled import compiled
 from ..model.configuration import integrate, motion_rate
 from .damping import with_implicit_friction
 
 Method = Literal["semi_implicit_euler", "explicit_euler", "rk4", "implicit_damping"]
 
 
+@compiled
 def step(
     chain: Chain,
     q: Float[Array, " nq"],

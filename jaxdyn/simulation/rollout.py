@@ -7,10 +7,12 @@ from jaxtyping import Array, Float
 
 from ..errors import ModelError
 from ..model.chain import Chain
+from ..model.compiled import compiled
 from .integrate import Method, promoted, step
 from .march import march
 
 
+@compiled
 def rollout(
     chain: Chain,
     q: Float[Array, " nq"],

@@ -11,7 +11,8 @@ from jaxtyping import Array, Float, PyTree
 from ..dynamics.kinematics import forward_kinematics, frame_pose, pose_among
 from ..errors import TrajectoryError
 from ..model.chain import Chain
-from ..model.configuration import difference, layout
+from ..model.configuration import difference
+from ..model.layout import layout
 from ..spatial.se3 import pose_inverse, pose_log
 from .knot import Knot, as_floats, as_floats_or_none
 

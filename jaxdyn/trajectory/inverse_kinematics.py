@@ -18,13 +18,9 @@ from ..dynamics.mass_matrix_inverse import positive_inverse
 from ..dynamics.tangents import sparse_jvp
 from ..errors import TrajectoryError
 from ..model.chain import Chain, frame_index
-from ..model.configuration import (
-    difference,
-    integrate,
-    is_ordinary,
-    layout,
-    neutral_configuration,
-)
+from ..model.compiled import compiled
+from ..model.configuration import difference, integrate, neutral_configuration
+from ..model.layout import is_ordinary, layout
 from ..spatial.so3 import rotation_log
 from .pose_error import DAMPINGS, FAR, Iterate, damped_step, pose_error, walk_down
 from .solution import Status
@@ -113,11 +109,16 @@ def inverse_kinematics(
     _check(chain, target, weights, limits, starts, max_iterations)
     if tolerance is None:
         tolerance = TOLERANCES["float64" if dtype == jnp.float64 else "float32"]
-    target = target.astype(dtype)
-    fixed, goal, weights, limits = jax.lax.stop_gradient((chain, target, weights, limits.astype(dtype)))
+    target, limits, bound = target.astype(dtype), limits.astype(dtype), jnp.asarray(tolerance, dtype)
+    return _solved(chain, target, frame, guess, weights, limits, starts, seed, bound, max_iterations)
+
+
+@compiled
+def _solved(chain, target, frame, guess, weights, limits, starts, seed, bound, max_iterations) -> InverseKinematics:
+    """The search, and what carries derivatives through its result."""
+    fixed, goal, weights, limits = jax.lax.stop_gradient((chain, target, weights, limits))
     first = _starts(fixed, goal, weights, limits, frame, guess, starts, seed)
-    near = _middle(fixed, limits, dtype) if guess is None else first[0]
-    bound = jnp.asarray(tolerance, dtype)
+    near = _middle(fixed, limits, goal.dtype) if guess is None else first[0]
     q, error, end = _search(fixed, goal, weights, limits, frame, first, near, bound, max_iterations)
     return InverseKinematics(_following(frame, chain, target, weights, limits, q), error, *end)
 

@@ -14,7 +14,7 @@ from ..dynamics.friction import spring_force
 from ..dynamics.inverse import inverse_dynamics
 from ..errors import TrajectoryError
 from ..model.chain import Chain
-from ..model.configuration import is_ordinary
+from ..model.layout import is_ordinary
 from .constraints import torque_limits
 from .knot import as_floats
 

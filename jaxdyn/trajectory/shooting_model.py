@@ -10,7 +10,8 @@ from ..dynamics.derivatives import forward_dynamics_derivatives
 from ..dynamics.friction import friction_force, passive_force
 from ..dynamics.lowering import by_batch
 from ..model.chain import Chain
-from ..model.configuration import difference, integrate, is_ordinary
+from ..model.configuration import difference, integrate
+from ..model.layout import is_ordinary
 from .knot import Knot
 from .lq import DiagonalCost, EulerSteps, LinearQuadratic, Steps, row_times
 from .problem import OptimalControlProblem, advance, constraint_values, knots_of, residuals

@@ -10,7 +10,8 @@ from ..dynamics.articulated import articulated_body
 from ..dynamics.coordinates import base_gravity
 from ..dynamics.friction import passive_force
 from ..dynamics.lowering import LARGEST, lane_shape, loop_by_batch, with_lanes
-from ..model.configuration import difference, integrate, is_ordinary
+from ..model.configuration import difference, integrate
+from ..model.layout import is_ordinary
 from .lq import LQPolicy, matrix_times
 from .problem import OptimalControlProblem, advance
 from .shooting_model import EULER

@@ -5,7 +5,8 @@ from jaxtyping import Bool, Float
 
 from ..io.motion import coordinate_names
 from ..model.chain import Chain
-from ..model.configuration import layout, neutral_configuration
+from ..model.configuration import neutral_configuration
+from ..model.layout import layout
 from ..trajectory.inverse_kinematics import coordinate_limits
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from ..errors import OutputError
 from ..io.motion import coordinate_names
 from ..model.chain import Chain
-from ..model.configuration import layout
+from ..model.layout import layout
 from ..report.files import write_output
 from .limits import effort_limits
 
