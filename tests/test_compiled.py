@@ -51,3 +51,41 @@ def test_a_second_call_compiles_nothing(case):
     jitted = jax.jit(case.function)(*arguments)
     for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(jitted), strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-9 * np.abs(y).max(initial=1e-6))
+
+
+def test_what_varies_compiles_once():
+    """Other numbers, other step sizes, other robots of the same shape; another count of steps is another program."""
+    arm, q = random_chain(2), jnp.asarray([0.3, -0.4])
+    other = jaxdyn.with_inertial_parameters(arm, 2 * jaxdyn.inertial_parameters(arm))
+    scaled = jaxdyn.step(other, q, q, 2 * q, 1e-3)
+    jaxdyn.rollout(arm, q, q, np.zeros((4, 2)), 1e-3)
+    before = len(COMPILED)
+    assert not np.array_equal(jaxdyn.step(arm, q, q, 2 * q, 1e-3)[1], scaled[1])
+    jaxdyn.step(arm, np.asarray(q), q, np.asarray(q), 2e-3)
+    jaxdyn.rollout(arm, q, q, np.ones((4, 2)), 2e-3)
+    assert COMPILED[before:] == []
+    jaxdyn.rollout(arm, q, q, np.zeros((5, 2)), 1e-3)
+    assert COMPILED[before:] != []
+
+
+def test_a_policy_that_is_one_function_compiles_once():
+    arm, q = random_chain(2), jnp.asarray([0.3, -0.4])
+    policy = lambda t, q, qd: -q - qd
+    check_second_call(lambda q: jaxdyn.rollout(arm, q, q, policy, 1e-3, steps=3), (q,))
+
+
+def test_errors_that_need_the_numbers():
+    chain = random_mechanism(3)
+    v, message = jnp.zeros(chain.nv), "quaternion of .* in q is zero"
+    for q in (jnp.zeros(chain.nq), np.zeros(chain.nq)):
+        for _ in range(2):
+            with pytest.raises(jaxdyn.ModelError, match=message):
+                jaxdyn.inverse_dynamics(chain, q, v, v)
+        with pytest.raises(jaxdyn.ModelError, match=message):
+            jaxdyn.crba(chain, q=q)
+    q = jaxdyn.neutral_configuration(chain)
+    for _ in range(2):
+        with pytest.raises(jaxdyn.ModelError, match="no link or frame is called 'no'"):
+            jaxdyn.frame_pose(chain, q, "no")
+        with pytest.raises(jaxdyn.ModelError, match="integration method"):
+            jaxdyn.step(chain, q, v, v, 1e-3, method="no")

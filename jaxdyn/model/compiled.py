@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 import jax
 import numpy as np
-from jax.tree_util import PyTreeDef
 
 from ..jax_compat import trace_state_clean
 from .chain import Chain
@@ -28,7 +27,7 @@ def compiled(function: F) -> F:
 
     @functools.partial(jax.jit, static_argnums=(0, 1))
     @functools.wraps(function)
-    def program(structure: PyTreeDef, fixed: tuple[Hashable, ...], varying: list[Any]) -> Any:
+    def program(structure: Hashable, fixed: tuple[Hashable, ...], varying: list[Any]) -> Any:
         leaves = [x if x is not None else f for x, f in zip(varying, fixed, strict=True)]
         arguments, named = jax.tree.unflatten(structure, leaves)
         return function(*arguments, **named)
@@ -38,8 +37,7 @@ def compiled(function: F) -> F:
         if not trace_state_clean():
             return function(*arguments, **named)
         if position is not None and arguments and isinstance(arguments[0], Chain):
-            q = arguments[position] if position < len(arguments) else named.get("q")
-            check_quaternions(arguments[0], q)
+            check_quaternions(arguments[0], arguments[position] if position < len(arguments) else named.get("q"))
         leaves, structure = jax.tree.flatten((arguments, named))
         varies = [_varies(leaf) for leaf in leaves]
         fixed = tuple(None if v else leaf for v, leaf in zip(varies, leaves, strict=True))

@@ -1,11 +1,10 @@
 """Where the joints of the links stand among positions q and velocities v."""
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Float
 
 from ..errors import ModelError
 from .chain import Chain, Topology
@@ -66,7 +65,7 @@ def is_ordinary(chain: Chain) -> bool:
     return chain.coupling is None and not chain.topology.quaternion_joints
 
 
-def check_quaternions(chain: Chain, q: Float[Array, " nq"]) -> None:
+def check_quaternions(chain: Chain, q: Any) -> None:
     """Refuse quaternions of length zero, where the numbers are known: outside of `jax.jit`.
 
     Raises:
