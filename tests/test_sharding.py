@@ -14,7 +14,7 @@ from data_paths import ROOT
 from helpers import random_mechanism
 from users_programs.environment import environment
 
-ALL = "automatic,explicit,shard_batch,spread,shard_map,pmap"
+ALL = "within mesh,automatic,explicit,shard_batch,spread,shard_map,pmap"
 SOME = "inverse dynamics,forward dynamics,step"
 
 

@@ -136,5 +136,7 @@ def _constants(chain: Chain) -> Any:
     """The links' constants; of a robot that a jitted function closes over they are computed once, while it is traced."""
     if any(isinstance(leaf, Tracer) for leaf in (chain.rotation, chain.translation, chain.screw, chain.inertia)):
         return link_rows(chain)
+    if jax.sharding.get_abstract_mesh().manual_axes:  # in `shard_map`, where JAX computes nothing while it traces
+        return link_rows(chain)
     with jax.ensure_compile_time_eval():
         return link_rows(chain)
