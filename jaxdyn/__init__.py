@@ -658,8 +658,8 @@ from .trajectory.policy_gradient import (
 )
 from .trajectory.problem import (
     OptimalControlProblem as OptimalControlProblem,
-    held_still as held_still,
     rolled_out as rolled_out,
+    stationary_guess as stationary_guess,
     total_cost as total_cost,
 )
 from .trajectory.riccati import (
@@ -672,12 +672,13 @@ from .trajectory.riccati_scan import (
     solve_lq as solve_lq,
 )
 from .trajectory.shift import (
-    shifted as shifted,
+    shift_guess as shift_guess,
 )
 from .trajectory.shooting import (
     solve_by_shooting as solve_by_shooting,
 )
 from .trajectory.solution import (
+    Guess as Guess,
     Residuals as Residuals,
     Solution as Solution,
     Status as Status,

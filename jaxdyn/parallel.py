@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from .dynamics.lowering import filled
 from .errors import ModelError
+from .jax_compat import Tracer
 
 Tree = TypeVar("Tree", bound=PyTree)
 Axes = int | None | Sequence[Any]

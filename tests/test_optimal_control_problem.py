@@ -50,7 +50,7 @@ def test_the_cost_is_the_sum_of_its_parts():
 
 def test_a_problem_is_a_pytree_to_differentiate_and_batch():
     problem = a_problem()
-    motion = jaxdyn.held_still(problem)
+    motion = jaxdyn.stationary_guess(problem)
 
     @jax.jit
     def cost(goal):

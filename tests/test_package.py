@@ -17,7 +17,19 @@ from users_programs.environment import environment as user_environment
 
 PACKAGE = ROOT / "jaxdyn"
 ROWS = (
-    *("version", "errors", "spatial", "model", "io", "dynamics", "symbolic", "simulation", "trajectory", "control"),
+    *(
+        "version",
+        "jax_compat",
+        "errors",
+        "spatial",
+        "model",
+        "io",
+        "dynamics",
+        "symbolic",
+        "simulation",
+        "trajectory",
+        "control",
+    ),
     *("parallel", "deployment", "identification", "report", "view", "commands", "cli"),
 )
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
@@ -72,6 +84,15 @@ def test_imports_go_one_way(path):
     own = row_of(module_name(path))
     wrong = [name for name in sorted(imports_of(path)) if row_of(name) > own]
     assert not wrong, f"{module_name(path)} imports {', '.join(wrong)}, which stand below it in {' < '.join(ROWS)}"
+
+
+def test_what_jax_may_change_is_imported_in_one_place():
+    unstable = re.compile(
+        r"jax\._src|jax\.core|jax\.interpreters|jax\.experimental|jax\.custom_batching|jax\.custom_derivatives|jax\.extend"
+    )
+    code = lambda path: "\n".join(x for x in path.read_text().splitlines() if re.match(r"\s*(from|import) ", x))
+    found = {path.name for path in MODULES if unstable.search(code(path))}
+    assert found == {"jax_compat.py"}
 
 
 def test_the_import_check_sees_all_forms(tmp_path, monkeypatch):

@@ -233,4 +233,4 @@ def test_free_duration_and_batches_and_bad_numbers():
     assert np.abs(solution.trajectory.q[:2, -1]).max() < 1e-4
     assert int(solution.status[2]) == jaxdyn.Status.NOT_FINITE and int(solution.iterations[2]) == 0
     with pytest.raises(jaxdyn.TrajectoryError, match="the guess"):
-        jaxdyn.solve_by_gradient(quick, jaxdyn.held_still(regulator(3)))
+        jaxdyn.solve_by_gradient(quick, jaxdyn.stationary_guess(regulator(3)))

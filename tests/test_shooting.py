@@ -275,7 +275,7 @@ def test_a_shifted_solution_is_a_good_guess():
     solution = solve()(problem)
     x = solution.trajectory
     later = eqx.tree_at(lambda p: (p.q0, p.v0), problem, (x.q[1], x.v[1]))
-    guess = jax.jit(jaxdyn.shifted)(problem, solution)
+    guess = jax.jit(jaxdyn.shift_guess)(problem, solution)
     assert_allclose(guess.trajectory.q[:-1], x.q[1:], atol=1e-12)
     again = solve()(later, guess)
     assert int(again.status) == jaxdyn.Status.CONVERGED
@@ -287,7 +287,7 @@ def test_what_cannot_be_posed_is_refused():
     with pytest.raises(jaxdyn.TrajectoryError, match="duration"):
         jaxdyn.solve_by_shooting(arm_problem(duration_limits=jnp.array([0.5, 2.0])))
     with pytest.raises(jaxdyn.TrajectoryError, match="guess has"):
-        jaxdyn.solve_by_shooting(problem, jaxdyn.held_still(arm_problem(steps=3)))
+        jaxdyn.solve_by_shooting(problem, jaxdyn.stationary_guess(arm_problem(steps=3)))
     with pytest.raises(jaxdyn.TrajectoryError, match="max_iterations"):
         jaxdyn.solve_by_shooting(problem, max_iterations=0)
 
@@ -303,7 +303,7 @@ def test_what_cannot_be_solved_is_said():
     assert int(costly.status) == jaxdyn.Status.NOT_FINITE
     for stopped in (crossed, costly):  # the start, as no iterate is better
         assert jaxdyn.Status(int(stopped.status)).message == stopped.message
-        assert_allclose(stopped.trajectory.q, jaxdyn.held_still(problem).q)
+        assert_allclose(stopped.trajectory.q, jaxdyn.stationary_guess(problem).q)
 
 
 @pytest.mark.nightly

@@ -5,13 +5,13 @@ from typing import NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ..dynamics.energy_regressors import passivity_regressor_product
 from ..dynamics.friction import passive_force
 from ..dynamics.passivity import passivity_inverse_dynamics
 from ..errors import ControlError
+from ..jax_compat import Tracer
 from ..model.chain import Chain
 from ..model.configuration import difference
 from ..spatial.pseudo_inertia import check_consistent

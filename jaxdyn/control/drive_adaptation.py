@@ -5,11 +5,11 @@ import dataclasses
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ..dynamics.coordinates import joint_rates
 from ..errors import ControlError
+from ..jax_compat import Tracer
 from ..model.chain import Chain
 
 _LEAVES = {

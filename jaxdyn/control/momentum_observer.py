@@ -5,12 +5,12 @@ from typing import NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int
 
 from ..dynamics.friction import friction_force
 from ..dynamics.hamiltonian import generalised_momentum, momentum_drift
 from ..errors import ControlError
+from ..jax_compat import Tracer
 from ..model.chain import Chain
 from .reference import Gain
 

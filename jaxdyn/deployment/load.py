@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
 from ..errors import DeploymentError
+from ..jax_compat import Tracer
 from .archive import damaged, read_archive
 from .export import need_flatbuffers
 from .trees import Signature, plain, signature

@@ -40,10 +40,9 @@ from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
-from jax.core import eval_jaxpr
-from jax.experimental.xla_metadata import set_xla_metadata
-from jax.interpreters import partial_eval
 from jaxtyping import Array
+
+from ..jax_compat import dce_jaxpr, eval_jaxpr, set_xla_metadata
 
 
 def as_kernel(function: Callable, lanes: Sequence[int | None] | None = None) -> Callable:
@@ -58,7 +57,7 @@ def as_kernel(function: Callable, lanes: Sequence[int | None] | None = None) -> 
     def call(*variables):
         traced, shapes = jax.make_jaxpr(function, return_shape=True)(*variables)
         # what the function does not use is left out: nobody computes it
-        jaxpr, used = partial_eval.dce_jaxpr(traced.jaxpr, [True] * len(traced.jaxpr.outvars))
+        jaxpr, used = dce_jaxpr(traced.jaxpr, [True] * len(traced.jaxpr.outvars))
         if not any(used):  # a constant
             return function(*variables)
 

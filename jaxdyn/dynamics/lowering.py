@@ -20,12 +20,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.core import Tracer
-from jax.custom_batching import custom_vmap
-from jax.custom_derivatives import SymbolicZero
 from jax.sharding import PartitionSpec, auto_axes
 from jaxtyping import Array
 
+from ..jax_compat import SymbolicZero, Tracer, custom_vmap
 from .kernel import as_kernel
 from .tangents import batch_first, sparse_jvp
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ..errors import ModelError
+from ..jax_compat import Tracer
 from ..model.chain import Chain
 from ..model.joints import Link, link_at, link_rows
 from ..model.tree import Walk, walk_of

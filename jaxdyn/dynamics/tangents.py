@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-from jax.custom_batching import custom_vmap
-from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array
+
+from ..jax_compat import SymbolicZero, custom_vmap
 
 
 @jax.custom_jvp

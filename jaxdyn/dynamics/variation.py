@@ -22,9 +22,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
+from ..jax_compat import SymbolicZero
 from ..model.chain import Chain
 from ..model.joints import Link
 from ..model.tree import ancestor_mask

@@ -10,6 +10,7 @@ from jaxtyping import Float
 
 from ..errors import IdentificationError, ModelError, OutputError
 from ..io.files import write_whole
+from ..jax_compat import process_allgather
 
 
 class Factors(NamedTuple):
@@ -50,13 +51,12 @@ def merge_over_processes(factors: Factors) -> Factors:
     exchange of 8 n (p + 1)^2 bytes a process, however many samples there were.
     """
     import jax
-    from jax.experimental import multihost_utils
 
     if jax.process_count() == 1:
         return factors
     counts = np.asarray(factors.counts, np.float64)
     with jax.enable_x64(True):
-        r, counts = multihost_utils.process_allgather((np.asarray(factors.r, np.float64), counts))
+        r, counts = process_allgather((np.asarray(factors.r, np.float64), counts))
     return merge_factors(*(Factors(np.asarray(a), np.asarray(b).astype(int)) for a, b in zip(r, counts, strict=True)))
 
 

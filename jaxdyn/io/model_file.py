@@ -17,10 +17,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from equinox import Module
-from jax.core import Tracer
 from numpy.typing import DTypeLike
 
 from ..errors import ModelError
+from ..jax_compat import Tracer
 from ..model.chain import Chain, Coupling, Topology, Transmission
 from ..version import version_of
 from .files import read_bytes, write_whole

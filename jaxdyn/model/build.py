@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
-from jax.core import Tracer
 from jaxtyping import Array
 
 from ..errors import ModelError, warn
+from ..jax_compat import Tracer
 from .chain import Chain, Coupling, Topology, Transmission
 from .configuration import check_coordinates
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ..errors import ModelError
+from ..jax_compat import Tracer
 from .build import COULOMB_VELOCITY, Values
 from .chain import Chain, Coupling, Transmission
 from .configuration import check_coordinates

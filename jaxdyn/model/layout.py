@@ -4,9 +4,9 @@ import functools
 from typing import Any, NamedTuple
 
 import numpy as np
-from jax.core import Tracer
 
 from ..errors import ModelError
+from ..jax_compat import Tracer
 from .chain import Chain, Topology
 
 

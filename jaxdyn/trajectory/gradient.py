@@ -16,8 +16,8 @@ from .problem import (
     OptimalControlProblem,
     advance,
     constraint_values,
-    held_still,
     knots_of,
+    stationary_guess,
     status_of_problem,
     total_cost,
 )
@@ -111,7 +111,7 @@ def solve_by_gradient(
     """
     if iterations < 1:
         raise TrajectoryError(f"iterations={iterations}: allow one at least")
-    start = held_still(problem) if guess is None else guess
+    start = stationary_guess(problem) if guess is None else guess
     if start.tau.shape != (problem.steps, problem.chain.nv):
         raise TrajectoryError(
             f"the guess has torques of shape {start.tau.shape}, but the problem takes {(problem.steps, problem.chain.nv)}"

@@ -7,7 +7,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from ..dynamics.coordinates import joints_of, place
@@ -17,6 +16,7 @@ from ..dynamics.lowering import by_batch
 from ..dynamics.mass_matrix_inverse import positive_inverse
 from ..dynamics.tangents import sparse_jvp
 from ..errors import TrajectoryError
+from ..jax_compat import Tracer
 from ..model.chain import Chain, frame_index
 from ..model.compiled import compiled
 from ..model.configuration import difference, integrate, neutral_configuration

@@ -7,12 +7,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ..dynamics.friction import spring_force
 from ..dynamics.inverse import inverse_dynamics
 from ..errors import TrajectoryError
+from ..jax_compat import Tracer
 from ..model.chain import Chain
 from ..model.layout import is_ordinary
 from .constraints import torque_limits

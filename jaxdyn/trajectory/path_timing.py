@@ -4,11 +4,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from ..dynamics.friction import friction_force
 from ..errors import TrajectoryError
+from ..jax_compat import Tracer
 from ..model.chain import Chain
 from .path import Path, PathDynamics, joint_limits, path_dynamics
 from .path_intervals import FAR, bands_of, controllable_speeds, fastest_speeds, lasting_speeds

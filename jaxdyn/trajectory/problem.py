@@ -148,7 +148,7 @@ def total_cost(problem: OptimalControlProblem, trajectory: Trajectory) -> Float[
     return knots.dt[0] * jnp.sum(running) + terminal_cost(problem, last) + problem.duration_weight * trajectory.t[-1]
 
 
-def held_still(problem: OptimalControlProblem) -> Trajectory:
+def stationary_guess(problem: OptimalControlProblem) -> Trajectory:
     """The plainest guess: the robot stays at the start, at rest, under the torques that hold it there."""
     steps = problem.steps
     t = problem.dt * jnp.arange(steps + 1, dtype=problem.q0.dtype)

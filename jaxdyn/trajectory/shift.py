@@ -4,11 +4,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from ..model.compiled import compiled
 from .problem import OptimalControlProblem, advance
-from .solution import Solution, Trajectory
+from .solution import Guess, Solution, Trajectory
 
 
-def shifted(problem: OptimalControlProblem, solution: Solution, steps: int = 1) -> Solution:
+def shift_guess(problem: OptimalControlProblem, solution: Solution | Guess, steps: int = 1) -> Guess:
     """A solution as seen `steps` knots later: its rest, then the last torque held; multipliers alike.
 
     Give it as guess to the solver of the same problem from a newer start, `q0` and `v0`, which replace the first knot.
@@ -17,7 +18,12 @@ def shifted(problem: OptimalControlProblem, solution: Solution, steps: int = 1) 
         problem: whose robot and step move the last state on.
         steps: how many knots have gone by.
     """
-    old = solution.trajectory
+    return _shifted(problem, Guess(solution.trajectory, solution.multipliers), steps)
+
+
+@compiled
+def _shifted(problem: OptimalControlProblem, guess: Guess, steps: int) -> Guess:
+    old = guess.trajectory
 
     def one(state, _):
         q, v = state
@@ -28,20 +34,12 @@ def shifted(problem: OptimalControlProblem, solution: Solution, steps: int = 1) 
     trajectory = Trajectory(
         old.t, jnp.concatenate([old.q, q])[steps:], jnp.concatenate([old.v, v])[steps:], moved_on(old.tau, steps)
     )
-    knots = {name: x.shape[0] in (old.tau.shape[0], old.q.shape[0]) for name, x in solution.multipliers.items()}
+    knots = {name: x.shape[0] in (old.tau.shape[0], old.q.shape[0]) for name, x in guess.multipliers.items()}
     multipliers = {
         name: moved_on(x, steps) if knots[name] and name != "terminal_constraints" else x
-        for name, x in solution.multipliers.items()
+        for name, x in guess.multipliers.items()
     }
-    return Solution(
-        trajectory,
-        solution.cost,
-        multipliers,
-        solution.status,
-        solution.residuals,
-        solution.iterations,
-        solution.history,
-    )
+    return Guess(trajectory, multipliers)
 
 
 def moved_on(rows: Array, steps: int) -> Array:

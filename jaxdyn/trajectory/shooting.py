@@ -5,25 +5,38 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Int
 
 from ..dynamics.lowering import in_groups
 from ..errors import TrajectoryError
+from ..model.compiled import compiled
 from .augmented_lagrangian import HEAVIEST, updated, violation
 from .line_search import first_that_helps
 from .lq import LinearQuadratic, LQPolicy, adjoints
-from .problem import OptimalControlProblem, held_still, status_of_problem, total_cost
+from .problem import OptimalControlProblem, stationary_guess, status_of_problem, total_cost
 from .riccati import Descent, policy_and_descent
 from .sensitivity import Solved, differentiable
 from .shooting_model import Penalty, gaps_of, linearised, no_penalty, objective
 from .shooting_rollout import under_policy
-from .solution import Residuals, Solution, Status, Trajectory
+from .solution import Guess, Residuals, Solution, Status, Trajectory
 
 RUNNING = -1  # a status
+RECORDED = 200  # iterations
 TOGETHER = 16  # problems of a batch on the CPU
 LIGHTEST, HEAVIEST_DAMPING = 1e-2, 1e8  # damping, times the size of the controls' Hessian
 FASTER = 3.0  # damping grows and shrinks faster by it, each time in a row (Tassa, Erez & Todorov 2012)
 SMALLEST_SHARE, FIRST_SHARE = 1 / 64, 1 / 16  # of the second derivatives, where they are used
+
+
+class _Start(NamedTuple):
+    trajectory: Trajectory
+    penalty: Penalty
+    boxed: Array  # whether the policy keeps the limits of the torques from the first iteration on
+
+
+class _Limits(NamedTuple):
+    iterations: Array
+    tolerance: Array
 
 
 class _State(NamedTuple):
@@ -47,9 +60,9 @@ class _State(NamedTuple):
 
 def solve_by_shooting(
     problem: OptimalControlProblem,
-    guess: Trajectory | Solution | None = None,
+    guess: Trajectory | Guess | Solution | None = None,
     *,
-    max_iterations: int = 200,
+    max_iterations: int | Int[Array, ""] = 200,
     tolerance: float | None = None,
     second_order: bool = False,
     penalty: float = 10.0,
@@ -68,9 +81,9 @@ def solve_by_shooting(
 
     Args:
         problem: batches by `jax.vmap`; problems that are solved wait for the others.
-        guess: a trajectory, which need not be a motion, or an earlier solution, whose multipliers are then used too; None:
-            standing still.
-        max_iterations: of Riccati recursions, with all rounds of multipliers.
+        guess: a trajectory, which need not be a motion, or an earlier solution, as it is or shifted (`shift_guess`), whose
+            multipliers are then used too; None: standing still.
+        max_iterations: of Riccati recursions, with all rounds of multipliers. Any number runs the same program.
         tolerance: of the Karush-Kuhn-Tucker residual; None: 1e-6 in float64, 1e-3 in float32.
         second_order: with the Hessian of the Lagrangian, second derivatives of the dynamics included, as far as the
             problem stays convex, instead of Gauss-Newton's: fewer, dearer iterations near the solution.
@@ -81,31 +94,35 @@ def solve_by_shooting(
     Returns:
         Solution with `multipliers` "dynamics" (N + 1, 2 nv), "constraints", "terminal_constraints", "torques" (the
         cost's derivative to torques at a limit) and the "gains" (N, nv, 2 nv) of the policy near the solution.
-        Where the status is not CONVERGED, the best iterate.
+        Where the status is not CONVERGED, the best iterate. The history holds the first 200 iterations.
 
     Raises:
         TrajectoryError: the duration is free; a guess of another number of steps.
     """
     if problem.duration_limits is not None:
         raise TrajectoryError("shooting keeps the duration: solve by collocation, or leave duration_limits out")
-    if max_iterations < 1:
+    if not isinstance(max_iterations, Array) and max_iterations < 1:
         raise TrajectoryError(f"max_iterations={max_iterations}: give at least one")
-    bare, guess = jax.lax.stop_gradient(
-        (problem, guess)
-    )  # derivatives are those of the solution, not of the iterations
-    start, first = _first(bare, guess, penalty)
-    dtype = start.q.dtype
-    if tolerance is None:
-        tolerance = 1e-6 if dtype == jnp.float64 else 1e-3
-    options = {
-        "most": max_iterations,
-        "tolerance": tolerance,
-        "second_order": second_order,
-        "together": together,
-        "boxed": isinstance(guess, Solution),
-    }
-    solve = in_groups(functools.partial(_iterate, **options), TOGETHER)
-    state = jax.lax.stop_gradient(solve(bare, start, first))
+    if isinstance(guess, Solution):
+        guess = Guess(guess.trajectory, guess.multipliers)
+    # the guess and the numbers are arguments of one program, whichever they are
+    start = _first(problem, guess, penalty)
+    dtype = start.trajectory.q.dtype
+    limits = _Limits(
+        jnp.asarray(max_iterations, jnp.int32),
+        jnp.asarray((1e-6 if dtype == jnp.float64 else 1e-3) if tolerance is None else tolerance, dtype),
+    )
+    return _solve(problem, start, limits, second_order, together)
+
+
+@compiled
+def _solve(
+    problem: OptimalControlProblem, start: _Start, limits: _Limits, second_order: bool, together: bool
+) -> Solution:
+    # derivatives are those of the solution, not of the iterations
+    bare, start = jax.lax.stop_gradient((problem, start))
+    solve = in_groups(functools.partial(_iterate, second_order=second_order, together=together), TOGETHER)
+    state = jax.lax.stop_gradient(solve(bare, start, limits))
     duals, held = state.multipliers["dynamics"], state.multipliers["torques"]
     found = state.multipliers["constraints"], state.multipliers["terminal_constraints"]
     solved = Solved(state.trajectory, state.penalty._replace(multipliers=found), duals, -jnp.sign(held))
@@ -121,10 +138,11 @@ def solve_by_shooting(
     )
 
 
-def _first(problem, guess, weight) -> tuple[Trajectory, Penalty]:
-    """The trajectory to start from, at the problem's start and within its limits; and the penalty."""
-    solution = guess if isinstance(guess, Solution) else None
-    trajectory = held_still(problem) if guess is None else guess.trajectory if isinstance(guess, Solution) else guess
+@compiled
+def _first(problem: OptimalControlProblem, guess: Trajectory | Guess | None, weight: float | Array) -> _Start:
+    """Where to start: at the problem's start and within its limits."""
+    known = guess if isinstance(guess, Guess) else None
+    trajectory = stationary_guess(problem) if guess is None else guess.trajectory if isinstance(guess, Guess) else guess
     if trajectory.tau.shape[0] != problem.steps:
         raise TrajectoryError(f"the guess has {trajectory.tau.shape[0]} steps, the problem {problem.steps}")
     dtype = jnp.result_type(problem.chain.dtype, problem.q0, trajectory.q)
@@ -134,13 +152,15 @@ def _first(problem, guess, weight) -> tuple[Trajectory, Penalty]:
     q, v = trajectory.q.at[0].set(problem.q0), trajectory.v.at[0].set(problem.v0)
     trajectory = Trajectory(*(x.astype(dtype) for x in (times, q, v, tau)))
     penalty = no_penalty(problem, trajectory, weight)
-    if solution is not None:
-        known = solution.multipliers["constraints"], solution.multipliers["terminal_constraints"]
-        penalty = penalty._replace(multipliers=known)
-    return trajectory, penalty
+    if known is not None:
+        penalty = penalty._replace(
+            multipliers=(known.multipliers["constraints"], known.multipliers["terminal_constraints"])
+        )
+    return _Start(trajectory, penalty, jnp.asarray(known is not None or limits is None))
 
 
-def _iterate(problem, trajectory, penalty, most, tolerance, second_order, together, boxed) -> _State:
+def _iterate(problem, start: _Start, ends: _Limits, second_order: bool, together: bool) -> _State:
+    trajectory, penalty, tolerance = start.trajectory, start.penalty, ends.tolerance
     dtype, limits = trajectory.q.dtype, problem.torque_limits
     constrained = bool(problem.constraints or problem.terminal_constraints)
     number = lambda x: jnp.asarray(x, dtype)
@@ -161,7 +181,7 @@ def _iterate(problem, trajectory, penalty, most, tolerance, second_order, togeth
         near = jnp.maximum(residuals.stationarity, residuals.dynamics) <= state.precision
         solved = (residuals.largest <= tolerance) & jnp.isfinite(state.value) & state.boxed
         fine = near & state.boxed
-        last = state.iteration >= most
+        last = state.iteration >= ends.iterations
         hopeless = (state.damping >= HEAVIEST_DAMPING) | ~jnp.isfinite(residuals.stationarity)
         too_heavy = fine & (penalty.weight >= HEAVIEST) & (found.largest > tolerance)
         status = jnp.where(solved, Status.CONVERGED, RUNNING)
@@ -211,7 +231,7 @@ def _iterate(problem, trajectory, penalty, most, tolerance, second_order, togeth
             status,
             residuals,
             _multipliers(policy, found, bounds),
-            {name: state.history[name].at[state.iteration].set(x) for name, x in recorded.items()},
+            {name: state.history[name].at[state.iteration].set(x, mode="drop") for name, x in recorded.items()},
         )
 
     nothing = number(jnp.inf)
@@ -227,12 +247,12 @@ def _iterate(problem, trajectory, penalty, most, tolerance, second_order, togeth
         value,
         penalty,
         nothing,
-        number(max(1e-2, tolerance) if constrained else tolerance),
+        jnp.maximum(1e-2, tolerance) if constrained else tolerance,
         number(0),
         number(1),
         number(FIRST_SHARE),
         number(0),
-        jnp.asarray(boxed or limits is None),
+        start.boxed,
         jnp.zeros((), jnp.int32),
         status.astype(jnp.int32),
         Residuals(nothing, nothing, nothing, nothing),
@@ -243,7 +263,7 @@ def _iterate(problem, trajectory, penalty, most, tolerance, second_order, togeth
             "torques": jnp.zeros((steps, nv), dtype),
             "gains": jnp.zeros((steps, nv, n), dtype),
         },
-        {name: jnp.full(most + 1, jnp.nan, dtype) for name in ("cost", "residual", "damping", "length")},
+        {name: jnp.full(RECORDED, jnp.nan, dtype) for name in ("cost", "residual", "damping", "length")},
     )
     return jax.lax.while_loop(lambda state: state.status == RUNNING, body, first)
 

@@ -74,6 +74,18 @@ class Residuals(eqx.Module):
         return jnp.maximum(state, jnp.maximum(self.constraints, self.complementarity))
 
 
+class Guess(eqx.Module):
+    """Where a solver starts: of an earlier solution what the next one uses (`shift_guess`).
+
+    Attributes:
+        trajectory: times, positions, velocities and torques.
+        multipliers: of the dynamics and constraints, by name, as in the `Solution`.
+    """
+
+    trajectory: Trajectory
+    multipliers: PyTree
+
+
 class Solution(eqx.Module):
     """The best trajectory a solver found.
 

@@ -6,13 +6,13 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from ..dynamics.derivatives import inverse_dynamics_derivatives
 from ..dynamics.friction import passive_force
 from ..dynamics.inverse import inverse_dynamics
 from ..errors import TrajectoryError
+from ..jax_compat import Tracer
 from ..model.chain import Chain
 from .constraints import PositionLimits, StateConstraint, VelocityLimits
 from .costs import StateCost

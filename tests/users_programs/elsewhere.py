@@ -122,7 +122,7 @@ NOT_OF_ARRAYS = {
         "Constraint Constraints ControlledMotion Cost Coupling Delay DriveGains ElasticJoints Elimination Ellipsoid ErrorLimit "
         "EssentialParameters Estimate Evaluation ExcitationDesign ExcitationQuality ExportedFunction ExtraColumns Factors "
         "Finding Fit ForwardDynamicsDerivatives FourierSeries FrameConstraint FrictionComparison FrictionFit FrictionModel "
-        "FunctionConstraint Geometry Identification InputFile InteriorPointResult InverseDynamicsDerivatives "
+        "FunctionConstraint Geometry Guess Identification InputFile InteriorPointResult InverseDynamicsDerivatives "
         "InverseKinematics JointMotion JointTrajectory LQPolicy LQSolution LinearQuadratic Log MassMatrixBounds Merit Motion "
         "MotionLimits NoiseLevel NullDirection ObserverState OperationalSpace Part PathDynamics PathTiming Payload "
         "PolicyOptimisation PoseMotion PriorScales Problem Projection ProportionalDerivative Provenance RecursiveState "

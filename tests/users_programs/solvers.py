@@ -16,7 +16,7 @@ from .spatial import each, positive
 DEAR = (
     "solve_by_gradient",
     "solve_by_collocation",
-    "shifted",
+    "shift_guess",
     "diagnose_identification",
     "chain_with_friction",
     "simulate_closed_loop",
@@ -89,7 +89,7 @@ def solver_cases() -> dict[str, Case]:
     )
 
     def ahead():
-        return jaxdyn.shifted(problem, jaxdyn.solve_by_shooting(problem, max_iterations=20)).trajectory
+        return jaxdyn.shift_guess(problem, jaxdyn.solve_by_shooting(problem, max_iterations=20)).trajectory
 
     def nearest(goal):
         ring = lambda x: x @ x - 1.0
@@ -98,7 +98,7 @@ def solver_cases() -> dict[str, Case]:
     return {
         "solve_by_collocation": call(lambda: jaxdyn.solve_by_collocation(problem).trajectory),
         "solve_by_gradient": call(lambda: jaxdyn.solve_by_gradient(problem, iterations=20).trajectory),
-        "shifted": call(ahead),
+        "shift_guess": call(ahead),
         "interior_point": Case(nearest, positive(3), smooth=False, accuracy=1e9),
     }
 

@@ -156,13 +156,13 @@ def problem_cases(arm: jaxdyn.Chain) -> dict[str, Case]:
         return jaxdyn.OptimalControlProblem(arm, q, v, 4, 0.02, costs, (parts["PoseCost"],))
 
     def still(q, v):
-        guess = jaxdyn.held_still(problem(q, v))
+        guess = jaxdyn.stationary_guess(problem(q, v))
         return guess, jaxdyn.total_cost(problem(q, v), guess)
 
     policy = lambda t, q, v: -3.0 * q - v
     some = jnp.asarray([[0.1, 0.2, 0.3], [0.3, 0.2, 0.1]])
     found |= {
-        "held_still": Case(lambda q, v: jaxdyn.held_still(problem(q, v)), normal(3, 3)),
+        "stationary_guess": Case(lambda q, v: jaxdyn.stationary_guess(problem(q, v)), normal(3, 3)),
         "total_cost": Case(lambda q, v: still(q, v)[1], normal(3, 3)),
         "rolled_out": Case(lambda q, v, tau: jaxdyn.rolled_out(problem(q, v), tau), normal(3, 3, (4, 3))),
         "policy_trajectory": Case(lambda q, v: jaxdyn.policy_trajectory(policy, problem(q, v)), normal(3, 3)),
