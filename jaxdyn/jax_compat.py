@@ -6,4 +6,8 @@ from jax.custom_batching import custom_vmap as custom_vmap
 from jax.custom_derivatives import SymbolicZero as SymbolicZero
 from jax.experimental.multihost_utils import process_allgather as process_allgather
 from jax.experimental.xla_metadata import set_xla_metadata as set_xla_metadata
+from jax.extend.core import Primitive as Primitive
+from jax.interpreters.ad import instantiate_zeros as instantiate_zeros, primitive_jvps as primitive_jvps
+from jax.interpreters.batching import primitive_batchers as primitive_batchers
+from jax.interpreters.mlir import lower_fun as lower_fun, register_lowering as register_lowering
 from jax.interpreters.partial_eval import dce_jaxpr as dce_jaxpr

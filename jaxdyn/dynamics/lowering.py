@@ -25,6 +25,7 @@ from jaxtyping import Array
 
 from ..jax_compat import SymbolicZero, Tracer, custom_vmap
 from .kernel import as_kernel
+from .platform import by_platform
 from .tangents import batch_first, sparse_jvp
 
 Size = Callable[[Any], int]
@@ -133,7 +134,7 @@ def _single(call: Callable, width: int, variables: tuple) -> Any:
     whole = _inside(call, ())
     if width > LARGEST or not variables:
         return whole(*variables)
-    return _by_platform(as_kernel(whole), whole, variables)
+    return by_platform(as_kernel(whole), whole, *variables)
 
 
 def _many(call: Callable, mapped: tuple[bool, ...], count: Count, width: int, within: bool) -> Callable[..., Any]:
@@ -172,7 +173,7 @@ def _over_lanes(
 
     def everything(*variables, wrapped=lambda function: function):
         """States come along the first axis and go along it; in between they are lanes."""
-        states = next(len(x) for x, m in zip(variables, mapped, strict=True) if m)
+        states = next(x.shape[0] for x, m in zip(variables, mapped, strict=True) if m)
         moved = [jnp.moveaxis(x, 0, -1) if m else x for x, m in zip(variables, mapped, strict=True)]
         return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), wrapped(_inside(call, (states,)))(*moved))
 
@@ -193,7 +194,7 @@ def _over_lanes(
             return kernel(*variables)
         return _in_turn(kernel, variables, mapped, count, (parts, blocks, lanes))
 
-    return _by_platform(chunks, everything, variables)
+    return by_platform(chunks, everything, *variables)
 
 
 def _sharding_of_rows(variables: tuple, mapped: tuple[bool, ...]) -> Any:
@@ -254,13 +255,14 @@ def in_groups(function: Callable, size: int) -> Callable:
     def call(*arguments):
         leaves, structure = jax.tree.flatten(arguments)
         traced = [isinstance(leaf, Tracer) for leaf in leaves]
-        whole = lambda *variables: function(*_refill(structure, leaves, traced, variables))
+        known = [None if t else leaf for leaf, t in zip(leaves, traced, strict=True)]
+        whole = lambda *variables: function(*_refill(structure, known, traced, variables))
         one = custom_vmap(whole)
 
         @one.def_vmap
         def batched(axis_size, in_batched, *variables):
             together = jax.vmap(whole, [0 if b else None for b in in_batched], axis_size=axis_size)
-            out = _by_platform(_grouped(together, whole, in_batched, axis_size, size), together, variables)
+            out = by_platform(_grouped(together, whole, in_batched, axis_size, size), together, *variables)
             return out, jax.tree.map(lambda _: True, out)
 
         del batched
@@ -334,10 +336,3 @@ def filled(x: Array, multiple: Count) -> Array:
     if isinstance(short, int) and short == 0:
         return x
     return jnp.concatenate([x, jnp.broadcast_to(x[-1:], (short, *x.shape[1:]))])
-
-
-def _by_platform(cpu: Callable, default: Callable, variables: tuple) -> Any:
-    """One of two forms of a function, by the platform it is lowered for; both are traced only where there are several."""
-    if jax.default_backend() == "cpu":
-        return cpu(*variables)
-    return jax.lax.platform_dependent(*variables, cpu=cpu, default=default)

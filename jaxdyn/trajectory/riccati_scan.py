@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..dynamics.platform import by_platform
 from .lq import LinearQuadratic, LQPolicy, LQSolution
 from .riccati import lq_rollout, riccati
 
@@ -119,6 +120,6 @@ def solve_lq(
         del bounds
         return lq_rollout_scan(lq, riccati_scan(lq), start)
 
-    if bounds is not None or jax.default_backend() == "cpu":
+    if bounds is not None:
         return in_turn(lq, start, bounds)
-    return jax.lax.platform_dependent(lq, start, bounds, cpu=in_turn, default=at_once)
+    return by_platform(in_turn, at_once, lq, start, None)

@@ -1,5 +1,6 @@
 """Workers, one for each robot, and what came of them."""
 
+import hashlib
 import importlib.metadata
 import json
 import os
@@ -15,6 +16,9 @@ from typing import Any, NamedTuple
 from .models import Model
 
 _TESTS = Path(__file__).resolve().parents[1]
+_UNUSED = {"__init__.py", "__main__.py", "cli.py", "commands", "control", "deployment", "identification", "report"} | {
+    *("symbolic", "trajectory", "version.py", "view")
+}
 
 
 class Settings(NamedTuple):
@@ -27,13 +31,22 @@ class Settings(NamedTuple):
     seed: int = 0
 
     def stamp(self) -> dict[str, Any]:
-        """What results hang on: these, the code, and JAX."""
-        command = ["git", "-C", str(_TESTS), "describe", "--always", "--dirty", "--abbrev=12"]
-        try:
-            code = subprocess.run(command, capture_output=True, text=True).stdout.strip()
-        except OSError:
-            code = ""
-        return {"settings": list(self), "code": code, "jaxlib": importlib.metadata.version("jaxlib")}
+        """What results hang on: these, what a robot's programs are made of, and JAX."""
+        digest = hashlib.sha256()
+        for path in sources():
+            digest.update(path.relative_to(_TESTS.parent).as_posix().encode() + path.read_bytes())
+        return {
+            "settings": list(self),
+            "code": digest.hexdigest()[:16],
+            "jaxlib": importlib.metadata.version("jaxlib"),
+        }
+
+
+def sources() -> list[Path]:
+    """The library's files but for those of packages that no program of the sweep calls, and the sweep's own."""
+    package = _TESTS.parent / "jaxdyn"
+    parts = (path for path in package.rglob("*.py") if path.relative_to(package).parts[0] not in _UNUSED)
+    return [*sorted(parts), *sorted((_TESTS / "sweep").glob("*.py"))]
 
 
 class Campaign:
