@@ -61,6 +61,14 @@ def result(prior, log):
     return identify(prior, log, **SHARP)
 
 
+def test_a_result_prints_as_its_errors(result):
+    text = repr(result)
+    assert text.startswith(f"Identification: {len(result.base.names)} base parameters of 3 joints") and len(text) < 1000
+    for run in (*result.fitted, *result.validation):
+        assert f"{run.title}: torque error {run.fit.total_relative:.3g} %" in text
+    assert "all links are physically consistent" in text and not result.impossible
+
+
 def base_errors(result, truth):
     """Errors of the weighted estimates, and their true values."""
     expected = result.base.matrix @ prior_parameters(truth, result.columns)

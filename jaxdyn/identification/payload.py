@@ -10,6 +10,7 @@ from scipy import optimize
 
 from ..errors import IdentificationError
 from ..model.chain import Chain
+from ..summary import Summary, lines
 from .columns import INERTIAL_NAMES
 from .gains import DriveGains, Runs
 from .loaded_runs import (
@@ -29,8 +30,8 @@ from .preprocessing import Samples
 THINNEST = 1e-4  # [m] least radius of the second moment in which the nearest possible body may have no extent
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Payload:
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Payload(Summary):
     """A payload, in the frame named.
 
     Attributes:
@@ -55,6 +56,15 @@ class Payload:
     payload_torque: Float[np.ndarray, " n"]
     noise: Float[np.ndarray, " n"]
     notes: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        centre = (f"{x:.4g} +- {d:.2g}" for x, d in zip(self.com, self.com_deviations, strict=True))
+        return lines(
+            f"Payload: {self.mass:.4g} +- {self.standard_deviations[0]:.2g} kg in the frame {self.frame}",
+            f"centre of mass ({', '.join(centre)}) m",
+            "" if self.possible else "the parameters are no possible body's: `body` is the nearest",
+            *self.notes,
+        )
 
     @property
     def standard_deviations(self) -> Float[np.ndarray, "10"]:

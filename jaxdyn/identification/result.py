@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 
 from ..model.chain import Chain
+from ..summary import Summary, lines
 from .base_parameters import BaseParameters
 from .columns import Columns
 from .consistent import ConsistentEstimate
@@ -35,8 +36,8 @@ class Evaluation:
     unconstrained: Fit
 
 
-@dataclasses.dataclass(frozen=True)
-class Identification:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Identification(Summary):
     """What `identify` found.
 
     Attributes:
@@ -79,6 +80,23 @@ class Identification:
     factors: Factors
     impossible: tuple[str, ...]
     notes: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        rows = (
+            f"{run.title}: torque error {run.fit.total_relative:.3g} % of the torque, rms by joint "
+            f"{np.array2string(run.fit.rms, precision=3)} N m"
+            for run in (*self.fitted, *self.validation)
+        )
+        consistent = f"{len(self.impossible)} links are not" if self.impossible else "all links are"
+        return lines(
+            f"Identification: {len(self.base.names)} base parameters of {self.chain.n} joints",
+            *rows,
+            f"{consistent} physically consistent",
+            f"friction: {', '.join(type(term).__name__ for term in self.friction.model.terms)}"
+            if self.friction
+            else "",
+            f"{len(self.notes)} notes" if self.notes else "",
+        )
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -3,10 +3,14 @@
 import dataclasses
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ..errors import ModelError
+from ..jax_compat import Tracer
+from ..summary import Summary, lines, names
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -93,7 +97,7 @@ class Coupling(eqx.Module):
     offset: Float[Array, " n"] = eqx.field(converter=_as_array)
 
 
-class Chain(eqx.Module):
+class Chain(eqx.Module, Summary):
     """A serial chain or tree of n one-degree-of-freedom joints, link i moved by joint i, as an Equinox pytree.
 
     The pose of link i in its parent p is T_pi(q) = M_i exp([A_i] q_i) with the constant placement M_i and the joint's screw
@@ -189,9 +193,29 @@ class Chain(eqx.Module):
         return self.inertia.dtype
 
     def __repr__(self) -> str:
-        joints = ", ".join(self.joint_names[:8]) + (", ..." if self.n > 8 else "")
-        tip = "" if self.topology.tip_name is None else f", tip {self.topology.tip_name}"
-        return f"Chain({self.n} joints: {joints}; base {self.topology.base_name}{tip}, {self.dtype})"
+        topology = self.topology
+        if getattr(self.inertia, "ndim", 0) < 2:  # of axes, masks and the like for each leaf
+            return f"Chain: {self.n} joints, leaves like {self.inertia!r}"
+        free = any(size == 6 for _, size in topology.quaternion_joints)
+        serial = all(parent == link - 1 for link, parent in enumerate(topology.parents))
+        batch = "" if self.inertia.ndim == 2 else f", batch of shape {self.inertia.shape[:-2]}"
+        tip = "" if topology.tip_name is None else f"; tip {topology.tip_name}"
+        frames = f"frames: {names(topology.frame_names)}" if topology.frame_names else ""
+        return lines(
+            f"Chain: {'serial arm' if serial else 'tree'} of {self.n} joints, nq {self.nq}, nv {self.nv}, {self.dtype}{batch}",
+            f"joints: {names(self.joint_names)}",
+            f"base {topology.base_name}, {'floating' if free else 'fixed'}{tip}",
+            frames,
+            self._mass_in_words(),
+        )
+
+    def _mass_in_words(self) -> str:
+        if isinstance(self.inertia, Tracer | jax.ShapeDtypeStruct) or self.inertia.ndim != 2:
+            return ""
+        total = float(np.asarray(self.inertia)[:, 0].sum())
+        if total == 0:
+            return "no link has a mass: a model of kinematics alone, of which forward dynamics are NaN"
+        return f"mass of the moving links {total:.4g} kg"
 
 
 def inertial_parameters(chain: Chain) -> Float[Array, "n 10"]:

@@ -22,6 +22,7 @@ from ..model.compiled import compiled
 from ..model.configuration import difference, integrate, neutral_configuration
 from ..model.layout import is_ordinary, layout
 from ..spatial.so3 import rotation_log
+from ..summary import Summary, lines, number
 from .pose_error import DAMPINGS, FAR, Iterate, damped_step, pose_error, walk_down
 from .solution import Status
 
@@ -30,7 +31,7 @@ BLOCK = 5  # iterations between looks at whether a start has arrived
 DRAWS = 64  # random positions for every start; those nearest to the target are taken
 
 
-class InverseKinematics(eqx.Module):
+class InverseKinematics(eqx.Module, Summary):
     """What `inverse_kinematics` found.
 
     Attributes:
@@ -46,6 +47,18 @@ class InverseKinematics(eqx.Module):
     status: Int[Array, ""]
     iterations: Int[Array, ""]
     reached: Int[Array, ""]
+
+    def __repr__(self) -> str:
+        if isinstance(self.q, Tracer):
+            return "InverseKinematics: traced"
+        angle, distance = (jnp.linalg.norm(self.error[..., part], axis=-1) for part in (slice(0, 3), slice(3, 6)))
+        return lines(
+            f"InverseKinematics: {self.message}",
+            f"off by {number(angle, 'rad')} and {number(distance, 'm')}" if self.error.ndim == 1 else "",
+            f"q = {np.array2string(np.asarray(self.q), precision=4)}"
+            if self.q.ndim == 1
+            else f"q of shape {self.q.shape}",
+        )
 
     @property
     def message(self) -> str:

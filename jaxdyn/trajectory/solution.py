@@ -1,11 +1,15 @@
 """What every solver returns: the trajectory, its multipliers, and how far it is from optimal."""
 
+import dataclasses
 import enum
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
+
+from ..jax_compat import Tracer
+from ..summary import Summary, lines, number
 
 
 class Status(enum.IntEnum):
@@ -36,7 +40,7 @@ _MESSAGES = {
 }
 
 
-class Trajectory(eqx.Module):
+class Trajectory(eqx.Module, Summary):
     """A motion on N + 1 knots.
 
     Attributes:
@@ -51,8 +55,17 @@ class Trajectory(eqx.Module):
     v: Float[Array, "knots nv"]
     tau: Float[Array, "steps nv"]
 
+    def __repr__(self) -> str:
+        return f"Trajectory: {self._in_words()}"
 
-class Residuals(eqx.Module):
+    def _in_words(self) -> str:
+        *batch, steps, nv = self.tau.shape
+        several = f"{tuple(batch)} of " if batch else ""
+        span = f" in {number(self.t[-1])} s" if not batch else ""
+        return f"{several}{steps} steps{span}, {nv} velocities, largest torque {number(jnp.abs(self.tau).max())} N m"
+
+
+class Residuals(eqx.Module, Summary):
     """How far an iterate is from a solution: largest absolute values.
 
     Attributes:
@@ -67,6 +80,10 @@ class Residuals(eqx.Module):
     constraints: Float[Array, ""]
     complementarity: Float[Array, ""]
 
+    def __repr__(self) -> str:
+        rows = (f"{field.name} {number(getattr(self, field.name))}" for field in dataclasses.fields(self))
+        return f"Residuals: {', '.join(rows)}"
+
     @property
     def largest(self) -> Float[Array, ""]:
         """The Karush-Kuhn-Tucker residual: the largest of the four."""
@@ -74,7 +91,7 @@ class Residuals(eqx.Module):
         return jnp.maximum(state, jnp.maximum(self.constraints, self.complementarity))
 
 
-class Guess(eqx.Module):
+class Guess(eqx.Module, Summary):
     """Where a solver starts: of an earlier solution what the next one uses (`shift_guess`).
 
     Attributes:
@@ -85,8 +102,11 @@ class Guess(eqx.Module):
     trajectory: Trajectory
     multipliers: PyTree
 
+    def __repr__(self) -> str:
+        return f"Guess: {self.trajectory._in_words()}; multipliers of {', '.join(self.multipliers)}"
 
-class Solution(eqx.Module):
+
+class Solution(eqx.Module, Summary):
     """The best trajectory a solver found.
 
     Attributes:
@@ -106,6 +126,15 @@ class Solution(eqx.Module):
     residuals: Residuals
     iterations: Int[Array, ""]
     history: dict[str, Float[Array, " iterations"]]
+
+    def __repr__(self) -> str:
+        return lines(
+            f"Solution: {'traced' if isinstance(self.status, Tracer) else self.message}",
+            f"cost {number(self.cost)} after {number(self.iterations)} iterations",
+            repr(self.residuals),
+            repr(self.trajectory),
+            f"multipliers: {', '.join(self.multipliers)}",
+        )
 
     @property
     def message(self) -> str:
