@@ -14,9 +14,11 @@ from numpy.testing import assert_allclose
 
 import jaxdyn
 from jaxdyn import LinearQuadratic
+from jaxdyn.trajectory import shooting_model
 from jaxdyn.trajectory.lq import DiagonalCost, EulerSteps, lq_cost, lq_residual
 from jaxdyn.trajectory.riccati import policy_and_descent
-from jaxdyn.trajectory.shooting_model import Penalty, linearised
+from jaxdyn.trajectory.sensitivity import Solved, differentiable
+from jaxdyn.trajectory.shooting_model import Penalty, linearised, no_penalty
 
 ARM = jaxdyn.textbook.pendulum(2, damping=0.1)
 
@@ -242,6 +244,115 @@ def test_derivatives_of_a_solution_are_those_of_solutions_nearby():
     differences = np.stack([(run(zero.at[i].set(h)) - run(zero.at[i].set(-h))) / (2 * h) for i in range(4)], 1)
     jacobian = jax.jit(jax.jacfwd(outcome))(zero)
     assert_allclose(jacobian, differences, rtol=1e-5, atol=1e-5)
+
+
+def tilted_problem():
+    """Three steps with costs and constraints of every kind; a linear cost of the torques makes any of them the best."""
+    goal = jnp.array([0.5, -0.3])
+    tilt = jaxdyn.ScalarCost(lambda chain, knot, data: data[knot.k] @ knot.tau + knot.tau @ knot.tau, jnp.zeros((3, 2)))
+    speed = jaxdyn.VelocityLimits(jnp.array([1.0]), (1,))
+    end = jaxdyn.UserConstraint(lambda chain, knot, data: jnp.sin(knot.q[:1]) - data, jnp.zeros(1), kind="equality")
+    return jaxdyn.OptimalControlProblem(
+        ARM,
+        jnp.array([0.3, -0.2]),
+        jnp.array([0.4, 0.9]),
+        3,
+        0.1,
+        (jaxdyn.StateCost(goal, jnp.zeros(2), 0.8, 0.3), jaxdyn.TorqueRateCost(0.02), tilt),
+        (jaxdyn.StateCost(goal, jnp.zeros(2), 2.0, 1.0),),
+        (speed,),
+        (end,),
+        torque_limits=jnp.array([[-9.0, 2.0], [-9.0, 9.0]]),
+        tau0=jnp.array([0.2, -0.4]),
+        method="rk4",
+    )
+
+
+def coupled_step(problem, q, v, tau):
+    """Of a system of two coordinates in place of a robot: of a few operations, so that its derivatives compile quickly."""
+    mass = problem.chain.inertia[:, 0]
+    v = v + problem.dt * (tau * (1 + 0.3 * jnp.cos(q[::-1])) - jnp.sin(q) - 0.2 * v * v[::-1]) / mass
+    return q + problem.dt * v, v
+
+
+def lagrangian(problem, tau, equal, active, pushes):
+    """Cost and multipliers times constraints, and the motion; with pushes on the states (q, v, tau before) on the way."""
+    goal, tilt, dt = problem.running[0].q, problem.running[2].data, problem.dt
+
+    def one(state, x):
+        (q, v, before), (tau, tilt, push, multiplier) = state, x
+        q, v, before = q + push[:2], v + push[2:4], before + push[4:]
+        rate = 0.02 * (tau - before) / dt
+        cost = 0.32 * (q - goal) @ (q - goal) + 0.045 * v @ v + 0.5 * rate @ rate + tilt @ tau + tau @ tau
+        limited = multiplier * (v[1] - problem.constraints[0].limit[0])
+        return (*coupled_step(problem, q, v, tau), tau), (dt * cost + limited, q, v)
+
+    start = problem.q0, problem.v0, problem.tau0
+    turns = tau, tilt, pushes[:-1], jnp.zeros(3).at[2].set(active)
+    (q, v, _), (costs, qs, vs) = jax.lax.scan(one, start, turns)
+    q, v = q + pushes[-1, :2], v + pushes[-1, 2:4]
+    off = jnp.sin(q[0]) - problem.terminal_constraints[0].data[0]
+    value = costs.sum() + 2 * (q - goal) @ (q - goal) + 0.5 * v @ v + equal * off
+    return value, jnp.concatenate([qs, q[None]]), jnp.concatenate([vs, v[None]]), off
+
+
+def test_derivatives_of_a_solution_that_is_known(monkeypatch):
+    """Of a problem made so that its solution is known: dz/dp = -F_z^-1 F_p of its optimality conditions in all torques.
+
+    With a torque at its limit, a velocity at its own, an equality at the end, second derivatives and rates of torques.
+    """
+    monkeypatch.setattr(shooting_model, "advance", coupled_step)
+    tau = jnp.array([[0.5, 3.0], [2.0, 2.5], [-1.3, -4.0]])
+    multipliers, still = jnp.array([0.6, 0.4]), jnp.zeros((4, 6))
+    along, weights = (jnp.asarray(np.random.default_rng(8).normal(size=n)) for n in (11, 26))
+    where = lambda p: (
+        *(p.running[0].q, p.terminal[0].q, p.torque_limits, p.q0, p.constraints[0].limit, p.chain.inertia, p.dt),
+    )
+    tops = lambda p: (p.constraints[0].limit, p.terminal_constraints[0].data, p.running[2].data)
+
+    def moved(problem, x):
+        """By eleven parameters."""
+        goal, end, limits, q0, fastest, inertia, dt = where(problem)
+        start = goal + x[:2], end + x[:2], limits + x[2:6].reshape(2, 2), q0 + x[6:8]
+        return eqx.tree_at(where, problem, (*start, fastest + x[8:9], inertia * (1 + x[9]), dt * (1 + x[10])))
+
+    @jax.jit
+    def run(x):
+        value = lambda problem, tau, y, pushes: lagrangian(problem, tau, *y, pushes)
+        problem = tilted_problem()
+        _, q, v, off = value(problem, tau, multipliers, still)
+        problem = eqx.tree_at(tops, problem, (v[2, 1:], off[None], jnp.zeros((3, 2))))
+        slope = jax.grad(lambda tau: value(problem, tau, multipliers, still)[0])(tau)
+        problem = eqx.tree_at(lambda p: p.running[2].data, problem, (-slope / problem.dt).at[1, 0].add(-5.0))
+        duals = jax.grad(lambda pushes: value(problem, tau, multipliers, pushes)[0])(still)
+        motion = jaxdyn.Trajectory(problem.dt * jnp.arange(4.0), q, v, tau)
+        penalty = no_penalty(problem, motion, 10.0)
+        known = penalty.multipliers[0].at[2, 1].set(multipliers[1]), multipliers[:1]
+        solved = Solved(motion, penalty._replace(multipliers=known), duals, jnp.zeros((3, 2)).at[1, 0].set(1.0))
+        leaves = lambda motion: jnp.concatenate([y.reshape(-1) for y in jax.tree.leaves(motion)])
+        found = lambda x: leaves(differentiable(moved(problem, x), solved))
+
+        def conditions(z, x):
+            now = moved(problem, x)
+            tau = z[:6].reshape(3, 2)
+            (_, q, v, off), pull = jax.vjp(lambda tau: value(now, tau, z[6:], still), tau)
+            (slope,) = pull((jnp.ones(()), 0 * q, 0 * v, 0 * off))
+            slope = slope.reshape(-1).at[2].set(tau[1, 0] - now.torque_limits[0, 1])
+            reached = jnp.concatenate([now.dt * jnp.arange(4.0), q.reshape(-1), v.reshape(-1), tau.reshape(-1)])
+            return jnp.concatenate([slope, jnp.stack([off, v[2, 1] - now.constraints[0].limit[0]])]), reached
+
+        z = jnp.concatenate([tau.reshape(-1), multipliers])
+        (by_z, by_x), (motion_by_z, motion_by_x) = jax.jacfwd(conditions, (0, 1))(z, x)
+        forwards, backwards = jax.jvp(found, (x,), (along,))[1], jax.grad(lambda x: weights @ found(x))(x)
+        return conditions(z, x)[0], v, (by_z, by_x, motion_by_z, motion_by_x), forwards, backwards
+
+    zero, v, slopes, forwards, backwards = jax.tree.map(np.asarray, run(jnp.zeros(11)))
+    by_z, by_x, motion_by_z, motion_by_x = slopes
+    assert_allclose(zero, 0, atol=1e-12)
+    assert (np.abs(v[[1, 3], 1]) < v[2, 1]).all()  # one velocity alone is at its limit
+    expected = motion_by_x - motion_by_z @ np.linalg.solve(by_z, by_x)
+    assert_allclose(forwards, expected @ along, rtol=1e-7, atol=1e-7)
+    assert_allclose(backwards, weights @ expected, rtol=1e-7, atol=1e-7)
 
 
 @pytest.mark.nightly
