@@ -13,12 +13,25 @@ import scipy.optimize
 from numpy.testing import assert_allclose
 
 import jaxdyn
-from jaxdyn import LinearQuadratic
-from jaxdyn.trajectory import shooting_model
-from jaxdyn.trajectory.lq import DiagonalCost, EulerSteps, lq_cost, lq_residual
+from helpers import once, random_chain
+from jaxdyn import LinearQuadratic, LQPolicy
+from jaxdyn.trajectory import shift, shooting_model, shooting_rollout
+from jaxdyn.trajectory.augmented_lagrangian import Violation, updated, violation
+from jaxdyn.trajectory.line_search import first_that_helps
+from jaxdyn.trajectory.lq import DiagonalCost, EulerSteps, lq_cost, lq_residual, matrix_times, product, row_times
+from jaxdyn.trajectory.problem import advance
 from jaxdyn.trajectory.riccati import policy_and_descent
 from jaxdyn.trajectory.sensitivity import Solved, differentiable
-from jaxdyn.trajectory.shooting_model import Penalty, linearised, no_penalty
+from jaxdyn.trajectory.shooting import _convex_policy
+from jaxdyn.trajectory.shooting_model import (
+    Penalty,
+    dynamics_jacobian,
+    gaps_of,
+    linearised,
+    no_penalty,
+    objective,
+    velocity_slopes,
+)
 
 ARM = jaxdyn.textbook.pendulum(2, damping=0.1)
 
@@ -353,6 +366,242 @@ def test_derivatives_of_a_solution_that_is_known(monkeypatch):
     expected = motion_by_x - motion_by_z @ np.linalg.solve(by_z, by_x)
     assert_allclose(forwards, expected @ along, rtol=1e-7, atol=1e-7)
     assert_allclose(backwards, weights @ expected, rtol=1e-7, atol=1e-7)
+
+
+def test_the_linear_quadratic_problem_is_the_objective_s_expansion(monkeypatch):
+    """Its gradient, its Hessian and its steps' Jacobians, about a guess with gaps; the objective written out in NumPy."""
+    monkeypatch.setattr(shooting_model, "advance", coupled_step)
+    rng = np.random.default_rng(5)
+    rows = lambda *shape: jnp.asarray(rng.normal(size=shape))
+    curved = jaxdyn.ScalarCost(lambda chain, knot, data: jnp.sin(knot.q @ data), rows(2))
+    problem = tilted_problem()
+    end = jaxdyn.StateConstraint(v=rows(2)), jaxdyn.PositionLimits(rows(1), rows(1) + 9, (1,))
+    problem = dataclasses.replace(problem, terminal=(*problem.terminal, curved), terminal_constraints=end)
+    motion = jaxdyn.Trajectory(problem.dt * jnp.arange(4.0), rows(4, 2), rows(4, 2), rows(3, 2))
+    penalty = no_penalty(problem, motion, 7.0)
+    assert_allclose(penalty.counted, [[0, 0], [1, 1], [1, 1], [1, 1]])
+    penalty = penalty._replace(multipliers=(jnp.abs(rows(4, 2)), jnp.abs(rows(4)).at[:2].add(-0.5)))
+
+    @once
+    def run(changes):
+        def value(changes):
+            q, v, tau = (y + d for y, d in zip((motion.q, motion.v, motion.tau), changes, strict=True))
+            return objective(problem, jaxdyn.Trajectory(motion.t, q, v, tau), penalty)
+
+        gaps = gaps_of(problem, motion)
+        exact = linearised(problem, motion, gaps, penalty, jnp.zeros((4, 6)))
+        step = lambda z: jnp.concatenate([*coupled_step(problem, z[:2], z[2:4], z[6:]), z[6:]])
+        z = jnp.concatenate([motion.q[1], motion.v[1], motion.tau[0], motion.tau[1]])
+        found = violation(problem, motion, penalty), linearised(problem, motion, gaps, penalty), exact, gaps
+        cost = jaxdyn.total_cost(problem, motion)
+        return (value(changes), cost), jax.grad(value)(changes), jax.hessian(value)(changes), found, jax.jacfwd(step)(z)
+
+    changes = jnp.zeros((4, 2)), jnp.zeros((4, 2)), jnp.zeros((3, 2))
+    (value, cost), slopes, hessian, (found, lq, exact, gaps), step = jax.tree.map(np.asarray, run(changes))
+    q, v, tau = np.asarray(motion.q), np.asarray(motion.v), np.asarray(motion.tau)
+    speed = np.stack([-1 - v[:, 1], v[:, 1] - 1], axis=1)
+    ends = np.concatenate([v[3] - end[0].v, end[1].lower - q[3, 1:], q[3, 1:] - end[1].upper])
+    multipliers = [np.asarray(x) for x in penalty.multipliers]
+    new = np.maximum(multipliers[0] + 7 * speed, 0) * penalty.counted
+    new_end = multipliers[1] + 7 * ends
+    new_end[2:] = np.maximum(new_end[2:], 0)
+    assert_allclose(value, cost + ((new**2).sum() + (new_end**2).sum()) / 14, rtol=1e-12)
+    assert_allclose(found.multipliers[0], new, atol=1e-12)
+    assert_allclose(found.multipliers[1], new_end, atol=1e-12)
+    missed = np.concatenate([np.abs(ends[:2]), ends[2:], speed[1:].reshape(-1)])
+    assert_allclose(found.largest, missed.max(), rtol=1e-12)
+    slack = np.concatenate([(new * np.maximum(-speed, 0)).reshape(-1), new_end[2:] * np.maximum(-ends[2:], 0)])
+    assert_allclose(found.complementarity, slack.max(), atol=1e-12)
+
+    # z = (dq, dv, dtau before, dtau) of a knot; what a torque changes is in its own knot and in the next
+    place = np.zeros((30, 24))  # of all z, by (q, v, tau) of all knots
+    for k in range(4):
+        own = slice(8 * k, 8 * k + 8) if k < 3 else slice(24, 30)
+        place[own][:2, 2 * k : 2 * k + 2] = np.eye(2)
+        place[own][2:4, 8 + 2 * k : 10 + 2 * k] = np.eye(2)
+        if k > 0:
+            place[own][4:6, 16 + 2 * k - 2 : 16 + 2 * k] = np.eye(2)
+        if k < 3:
+            place[own][6:, 16 + 2 * k : 18 + 2 * k] = np.eye(2)
+    place = place[:, :22]
+    flat = np.concatenate([x.reshape(-1) for x in slopes])
+    rows = [[np.asarray(hessian[i][j]).reshape(slopes[i].size, -1) for j in range(3)] for i in range(3)]
+    for problem_, of_objective in ((lq, None), (exact, np.block(rows))):
+        gradient = np.concatenate([problem_.cost[..., -1].reshape(-1), problem_.end[:, -1]])
+        assert_allclose(place.T @ gradient, flat, atol=1e-10)
+        blocks = scipy.linalg.block_diag(*problem_.cost[..., :-1], problem_.end[:, :-1])
+        if of_objective is not None:
+            assert_allclose(place.T @ blocks @ place, of_objective, atol=1e-10)
+        assert np.linalg.eigvalsh(blocks).min() > -1e-10 or of_objective is not None
+        assert_allclose(problem_.dynamics[1, :, :-1], step, atol=1e-12)
+        assert_allclose(problem_.dynamics[..., -1], gaps, atol=1e-12)
+    # without the scalar cost at the end, whose curvature is negative or left out, the two Hessians are the same
+    assert_allclose(lq.cost, exact.cost, atol=1e-10)
+    wave = np.asarray(curved.data)
+    curvature = -np.sin(q[3] @ wave) * np.outer(wave, wave)
+    bent = exact.end[:, :-1].copy()
+    bent[:2, :2] += np.where(np.trace(curvature) < 0, -1, 0) * curvature
+    assert_allclose(lq.end[:, :-1], bent, atol=1e-10)
+    after = [
+        np.concatenate(jax.tree.map(np.asarray, coupled_step(problem, *map(jnp.asarray, x))))
+        for x in zip(q[:3], v[:3], tau, strict=True)
+    ]
+    assert_allclose(gaps[:, :4], np.array(after) - np.concatenate([q[1:], v[1:]], axis=1), atol=1e-12)
+    assert_allclose(gaps[:, 4:], 0)
+
+
+def test_steps_of_ordinary_joints_have_their_jacobians(monkeypatch):
+    """Velocities with friction and springs against differences; both methods of Euler, with rates of torques or without."""
+    rate = dataclasses.replace(tilted_problem(), chain=random_chain(2, 3), method="explicit_euler")
+    x, h = jnp.asarray(np.random.default_rng(6).normal(size=6)), 1e-3
+
+    @once
+    def run(x):
+        around = x[None, None] + h * jnp.asarray([-2.0, -1.0, 1.0, 2.0])[:, None, None] * jnp.eye(6)[None]
+        after = jax.lax.map(lambda x: advance(rate, x[:2], x[2:4], x[4:])[1], around.reshape(24, 6)).reshape(4, 6, 2)
+        return velocity_slopes(rate, x[:2], x[2:4], x[4:]), (after[0] - 8 * after[1] + 8 * after[2] - after[3]).T / (
+            12 * h
+        )
+
+    slopes, expected = run(x)
+    assert_allclose(slopes, expected, atol=1e-8)
+    monkeypatch.setattr(shooting_model, "velocity_slopes", lambda *_: slopes)
+    implicit = dataclasses.replace(rate, running=(), method="semi_implicit_euler")
+    eye = np.eye(2)
+    short = np.vstack([np.hstack([eye, np.zeros((2, 4))]) + 0.1 * np.asarray(slopes), slopes])
+    assert_allclose(dynamics_jacobian(implicit, x[:2], x[2:4], x[4:]), short, atol=1e-15)
+    whole = np.zeros((6, 8))
+    whole[:2, :4], whole[2:4, [0, 1, 2, 3, 6, 7]], whole[4:, 6:] = np.hstack([eye, 0.1 * eye]), slopes, eye
+    assert_allclose(dynamics_jacobian(rate, x[:2], x[2:4], x[4:]), whole, atol=1e-15)
+
+
+def test_policies_are_followed_with_gaps_closed_in_part(monkeypatch):
+    """tau + a k + K (x - x before) within the limits, gaps (1 - a) as wide, against a loop; and moved on by some steps."""
+    monkeypatch.setattr(shooting_rollout, "advance", coupled_step)
+    monkeypatch.setattr(shift, "advance", coupled_step)
+    problem, rng = tilted_problem(), np.random.default_rng(9)
+    rows = lambda *shape: rng.normal(size=shape)
+    t, q, v, tau = 0.1 * np.arange(4.0), rows(4, 2), rows(4, 2), rows(3, 2)
+    gains, feedforward, gaps, a = rows(3, 2, 6), rows(3, 2), rows(3, 6), 0.6
+    blank = jnp.zeros(())
+    policy = LQPolicy(jnp.asarray(gains), jnp.asarray(feedforward), *[blank] * 6)
+    motion = jaxdyn.Trajectory(*map(jnp.asarray, (t, q, v, tau)))
+    multipliers = {"dynamics": rows(4, 6), "torques": rows(3, 2), "terminal_constraints": rows(3), "other": rows(7)}
+    multipliers = {name: jnp.asarray(x) for name, x in multipliers.items()}
+    step = lambda *x: [np.asarray(y) for y in coupled_step(problem, *map(jnp.asarray, x))]
+
+    @once
+    def run(motion):
+        solution = jaxdyn.Solution(motion, blank, multipliers, blank, None, blank, {})
+        return shooting_rollout.under_policy(problem, motion, policy, jnp.asarray(gaps), a), jaxdyn.shifted(
+            problem, solution, 2
+        )
+
+    found, later = run(motion)
+    x, u, change, states, torques = np.asarray(problem.q0), np.asarray(problem.v0), np.zeros(2), [], []
+    for k in range(3):
+        away = np.concatenate([x - q[k], u - v[k], change])
+        push = np.clip(tau[k] + a * feedforward[k] + gains[k] @ away, [-9, -9], [2, 9])
+        states.append((x, u))
+        torques.append(push)
+        change = push - tau[k]
+        x, u = step(x, u, push)
+        x, u = x - (1 - a) * gaps[k, :2], u - (1 - a) * gaps[k, 2:4]
+    states.append((x, u))
+    assert_allclose(found.q, [x for x, _ in states], atol=1e-12)
+    assert_allclose(found.v, [u for _, u in states], atol=1e-12)
+    assert_allclose(found.tau, torques, atol=1e-12)
+    assert max(torque[0] for torque in torques) == 2.0
+
+    once_more = step(q[3], v[3], tau[2])
+    twice = step(*once_more, tau[2])
+    assert_allclose(later.trajectory.q, [q[2], q[3], once_more[0], twice[0]], atol=1e-12)
+    assert_allclose(later.trajectory.v, [v[2], v[3], once_more[1], twice[1]], atol=1e-12)
+    assert_allclose(later.trajectory.tau, tau[[2, 2, 2]])
+    for name, order in (("dynamics", [2, 3, 3, 3]), ("torques", [2, 2, 2]), ("other", range(7))):
+        assert_allclose(later.multipliers[name], multipliers[name][jnp.asarray(order)])
+    assert_allclose(later.multipliers["terminal_constraints"], multipliers["terminal_constraints"])
+
+
+def test_the_simple_rollout_is_the_general_one():
+    """Of a robot with friction and springs, by explicit steps."""
+    rng, problem = (
+        np.random.default_rng(10),
+        dataclasses.replace(tilted_problem(), chain=random_chain(2, 3), running=(), method="explicit_euler"),
+    )
+    rows = lambda *shape: jnp.asarray(rng.normal(size=shape))
+    motion = jaxdyn.Trajectory(jnp.arange(3.0), rows(3, 2), rows(3, 2), rows(2, 2))
+    policy = LQPolicy(rows(2, 2, 4), rows(2, 2), *[jnp.zeros(())] * 6)
+    gaps = rows(2, 4)
+    turns = motion.q[:-1], motion.v[:-1], motion.tau, policy.gains, 0.7 * policy.feedforward, 0.3 * gaps
+
+    @once
+    def run(motion):
+        (q, v, _), (qs, vs, tau) = shooting_rollout._general(problem, motion, (problem.q0, problem.v0), turns)
+        expected = jnp.concatenate([qs, q[None]]), jnp.concatenate([vs, v[None]]), tau
+        return shooting_rollout.under_policy(problem, motion, policy, gaps, 0.7), expected
+
+    found, expected = run(motion)
+    for x, y in zip((found.q, found.v, found.tau), expected, strict=True):
+        assert_allclose(x, y, atol=1e-12)
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_step_lengths(together):
+    """Of a parabola whose slope at no step is -1, by where its minimum is; a longer one is tried where it is allowed."""
+
+    @once
+    def run(least, slope, longer):
+        merit = lambda length: 2.0 + slope * (length - 0.5 * length**2 / least)
+        return first_that_helps(
+            lambda a: (a * jnp.ones(2), merit(a)), -jnp.ones(2), merit(0.0), slope, together, longer
+        )
+
+    def chosen(least, slope=-1.0, longer=True):
+        result, length = run(*map(jnp.asarray, (least, slope, longer)))
+        assert_allclose(result, -1.0 if length == 0 else length)
+        return float(length)
+
+    if together:
+        assert chosen(2.2) == 2 and chosen(3.7) == 4 and chosen(20.0) == 8
+    else:
+        assert chosen(3.0) == pytest.approx(3.0, rel=1e-12) and chosen(20.0) == 8 and chosen(1.2) == 1
+    assert chosen(3.0, longer=False) == 1
+    assert chosen(0.3) == 0.5 and chosen(0.06) == 0.0625 and chosen(1e-5) == 0
+    assert chosen(-1.0, slope=1.0) == 0  # upwards everywhere
+
+
+def test_penalties_grow_where_constraints_stay_violated():
+    numbers = jnp.asarray
+    penalty = Penalty((jnp.zeros((2, 1)), jnp.zeros(1)), numbers(3.0), jnp.ones((2, 1)))
+    new = jnp.ones((2, 1)), jnp.full(1, 2.0)
+    for largest, before, weight in ((0.3, 1.0, 30.0), (0.2, 1.0, 3.0)):
+        found = updated(penalty, Violation(new, numbers(largest), numbers(0.0)), numbers(before))
+        assert found.multipliers is new and float(found.weight) == weight
+    heaviest = updated(penalty._replace(weight=numbers(5e7)), Violation(new, numbers(1.0), numbers(0.0)), numbers(1.0))
+    assert float(heaviest.weight) == 1e8
+
+
+def test_products_of_long_rows_with_lanes():
+    rng = np.random.default_rng(11)
+    for k in (3, 30, 70):
+        a, b, x = rng.normal(size=(2, k, 4)), rng.normal(size=(k, 3, 4)), rng.normal(size=(k, 4))
+        a_, b_, x_ = map(jnp.asarray, (a, b, x))
+        assert_allclose(product(a_, b_), np.einsum("ikl,kjl->ijl", a, b), atol=1e-12)
+        assert_allclose(row_times(a_[1], b_), np.einsum("kl,kjl->jl", a[1], b), atol=1e-12)
+        assert_allclose(matrix_times(a_, x_), np.einsum("ikl,kl->il", a, x), atol=1e-12)
+
+
+def test_second_derivatives_count_as_far_as_the_problem_stays_convex():
+    lq = random_lq(3, 2, 1)
+    bent = lq._replace(cost=lq.cost.at[:, 2, 2].add(-10.0))  # the controls' Hessian, which is 0.1 and more
+    run = once(lambda exact, share: _convex_policy(lq, exact, None, jnp.asarray(0.0), share))
+    pivot = once(lambda share: jaxdyn.riccati(lq._replace(cost=lq.cost + share * (bent.cost - lq.cost))).pivot)
+    (policy, _), share = run(bent, jnp.asarray(0.9))
+    assert float(share) == max(0.9 * 4.0**-k for k in range(4) if pivot(0.9 * 4.0**-k) > 0)
+    assert float(policy.pivot) == pytest.approx(float(pivot(share)), rel=1e-10)
+    assert float(run(lq, jnp.asarray(0.3))[1]) == 0.3
+    assert float(run(lq._replace(cost=1e6 * bent.cost), jnp.asarray(0.3))[1]) == 0
 
 
 @pytest.mark.nightly
