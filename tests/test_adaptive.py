@@ -26,6 +26,9 @@ LAWS = {
 }
 
 
+DRIVES = ("armature", "viscous_friction", "coulomb_friction", "torque_offset")
+
+
 def body_divergence(law, pi, estimate):
     """What the law's Lyapunov function measures an estimate by."""
     if isinstance(law, jaxdyn.EuclideanAdaptation):
@@ -324,6 +327,34 @@ def test_friction_and_a_payload_are_learnt_by_the_sampled_controller():
     assert relative(jaxdyn.friction_force(last, moving), jaxdyn.friction_force(truth, moving)) < 0.2
     assert 0.9 < float(last.inertia[-1, 0] / truth.inertia[-1, 0]) < 1.1
     np.testing.assert_array_equal(last.inertia[0], model.inertia[0])
+
+
+def test_laws_of_the_drives_in_numpy():
+    """Gradients of every term, rates, and steps that are bounded and stay in their range; offsets may change their sign."""
+    chain, rng = random_chain(3, 4), np.random.default_rng(4)
+    law = jaxdyn.DriveAdaptation(jnp.array([0.7, 0.3, 0.5, 2.0]), ("armature", "viscous", "coulomb", "offset"), 0.2)
+    v, a, s = rng.normal(size=(3, 3))
+    first = np.stack([np.asarray(getattr(chain, name)) for name in DRIVES], axis=1)
+    assert relative(law.start(chain), first) == 0
+    gradient = np.stack([a, v, np.tanh(v / np.asarray(chain.coulomb_velocity)), np.ones(3)], axis=1) * s[:, None]
+    assert relative(law.gradient(chain, *map(jnp.asarray, (v, a, s))), gradient) < 1e-12
+    values, signed = first * rng.uniform(0.5, 1.5, first.shape), np.array([False, False, False, True])
+    away = np.where(signed, values - first, np.log(values / first))
+    slopes = -np.array([0.7, 0.3, 0.5, 2.0]) * gradient - 0.2 * away
+    given = [jnp.asarray(x) for x in (values, first, gradient)]
+    assert relative(law.rate(*given), np.where(signed, slopes, values * slopes)) < 1e-12
+    for dt in (0.05, 2.0):
+        step = dt * slopes
+        moved = np.where(signed, values + step, values * np.exp(np.clip(step, -0.25, 0.25)))
+        assert relative(law.update(*given, dt), moved) < 1e-12
+    assert (np.abs(2.0 * slopes[:, :3]) > 0.25).any()
+    edge = jnp.asarray(np.where(signed, 0.0, first * 1.1e4))
+    assert relative(law.update(edge, *given[1:], 0.0), np.where(signed, 0.0, first * 1e4)) < 1e-12
+    assert relative(law.update(edge / 1.21e8, *given[1:], 0.0), np.where(signed, 0.0, first / 1e4)) < 1e-12
+    lost = law.update(given[0], given[1], given[2].at[1, 2].set(jnp.nan), 0.05)
+    assert lost[1, 2] == values[1, 2] and relative(lost[0], law.update(*given, 0.05)[0]) < 1e-12
+    estimate = law.estimate(chain, given[0])
+    assert all(relative(getattr(estimate, name), values[:, k]) == 0 for k, name in enumerate(DRIVES))
 
 
 def test_leakage_draws_estimates_back():
