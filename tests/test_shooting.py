@@ -135,19 +135,28 @@ def test_a_long_horizon_has_the_gain_of_the_algebraic_equation():
 
 
 def test_box_programs_are_solved():
-    rng = np.random.default_rng(2)
-    roots = rng.normal(size=(20, 4, 4))
-    h, g = roots @ np.swapaxes(roots, 1, 2) + 0.1 * np.eye(4), 3 * rng.normal(size=(20, 4))
-    lower, upper = -rng.uniform(0, 0.5, (20, 4)), rng.uniform(0, 0.5, (20, 4))
+    """Against scipy; and two thousand worse conditioned ones, with steps that meet a bound at once, by their fixed points."""
+    rng, count = np.random.default_rng(2), 2000
+    stretched = np.exp(rng.normal(size=(count, 1, 4)) * np.where(np.arange(count) < 20, 0, 0.8)[:, None, None])
+    roots = rng.normal(size=(count, 4, 4)) * stretched
+    h, g = roots @ np.swapaxes(roots, 1, 2) + 0.1 * np.eye(4), 3 * rng.normal(size=(count, 4))
+    g[20:] *= 10
+    lower, upper = -rng.uniform(0, 0.5, (count, 4)), rng.uniform(0, 0.5, (count, 4))
     upper[0, 0] = lower[0, 0]  # a fixed one
-    u, free, _, _ = jax.jit(jax.vmap(jaxdyn.box_qp))(*map(jnp.asarray, (h, g, lower, upper)))
+    lower[20:][rng.uniform(size=(count - 20, 4)) < 0.3] = 0
+    u, free, inverse, pivot = map(np.asarray, jax.jit(jax.vmap(jaxdyn.box_qp))(*map(jnp.asarray, (h, g, lower, upper))))
     for k in range(20):
         wide = np.maximum(upper[k], lower[k] + 1e-12)
         root = np.linalg.cholesky(h[k]).T
         found = scipy.optimize.lsq_linear(root, -np.linalg.solve(root.T, g[k]), (lower[k], wide), tol=1e-14)
         assert_allclose(u[k], found.x, atol=1e-7)
-        gradient = h[k] @ u[k] + g[k]
-        assert_allclose(np.where(free[k], gradient, 0), 0, atol=1e-9)
+        kept = np.flatnonzero(free[k])
+        block = np.linalg.inv(h[k][np.ix_(kept, kept)])
+        assert_allclose(inverse[k][np.ix_(kept, kept)], block, rtol=1e-9)
+        assert not inverse[k][~free[k]].any() and 0 < pivot[k] <= 1 + h[k].max()
+    gradient = np.einsum("kij,kj->ki", h, u) + g
+    assert_allclose(u, np.clip(u - gradient / np.abs(h).sum(2).max(1)[:, None], lower, upper), atol=1e-12)
+    assert_allclose(np.where(free, gradient, 0), 0, atol=1e-7)
 
 
 def linear_problem():
