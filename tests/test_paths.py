@@ -1,5 +1,6 @@
 """Time scalings against the book's code; timed paths against closed forms, linear programs and integration."""
 
+import dataclasses
 import functools
 
 import jax
@@ -15,6 +16,7 @@ from numpy.testing import assert_allclose
 import jaxdyn
 from helpers import once
 from jaxdyn.trajectory import time_scaling
+from jaxdyn.trajectory.path_intervals import bands_of
 
 ARM = jaxdyn.textbook.planar_elbow()
 WAYPOINTS = jnp.array([[0.1, 0.3], [0.8, -0.5], [1.3, 0.9], [0.4, 1.2]])
@@ -239,6 +241,42 @@ def test_the_timing_is_the_optimum_of_the_discrete_problem_and_holds_its_limits(
     most = float(timing.controllable[0, 1])
     for speed, status in ((most * (1 - 1e-6), jaxdyn.Status.CONVERGED), (most * (1 + 1e-6), jaxdyn.Status.INFEASIBLE)):
         assert timed(WAYPOINTS, TORQUES, speed)[0].status == status
+
+
+def test_bands_are_the_limits_at_both_ends_of_an_interval():
+    """lo <= a u + b x <= hi where torques and accelerations keep their limits with s'^2 = x, then x + 2 d u."""
+    rng, step = np.random.default_rng(5), 0.1
+    at = jaxdyn.PathDynamics(*(jnp.asarray(rng.normal(size=(3, 2))) for _ in range(6)))
+    friction, torque, most = 0.3 * rng.normal(size=(3, 2)), np.array([[-4.0, 3.0], [-5.0, 2.5]]), np.array([2.0, 3.5])
+    bands = once(bands_of)(at, jnp.asarray(step), *map(jnp.asarray, (friction, torque, most)))
+    assert (np.asarray(bands.a) >= 0).all()
+    slope, curvature, inertia, centrifugal, gravity = map(np.asarray, at[1:])
+    held = {True: 0, False: 0}
+    for u, x in zip(3 * rng.normal(size=200), rng.uniform(0, 3, 200), strict=True):
+        value = bands.a * u + bands.b * x
+        inside = np.asarray((bands.lo <= value) & (value <= bands.hi)).all(1)
+        for i in range(2):
+            ends = [(k, y) for k, y in ((i, x), (i + 1, x + 2 * step * u))]
+            effort = [inertia[k] * u + centrifugal[k] * y + gravity[k] + friction[k] for k, y in ends]
+            push = [slope[k] * u + curvature[k] * y for k, y in ends]
+            kept = all((torque[:, 0] <= e).all() and (e <= torque[:, 1]).all() for e in effort)
+            assert (kept and all((np.abs(a) <= most).all() for a in push)) == inside[i]
+            held[bool(inside[i])] += 1
+    assert min(held.values()) > 20
+
+
+def test_friction_is_among_the_torques():
+    """Of a mass on a rail with viscous friction: the force is at its limit on the way up, with friction at that speed."""
+    rail = dataclasses.replace(slider(), viscous_friction=jnp.array([1.5]))
+    force, way = jnp.array([[-4.0, 5.0]]), jnp.array([1.2])
+    named = {"torque_limits": force, "velocity_limits": jnp.array([9e9]), "points": 21, "friction_rounds": 12}
+    timing = once(lambda way: jaxdyn.time_optimal_path(rail, jaxdyn.straight_path(0 * way, way), **named))(way)
+    assert_allclose(timing.tau, 2.0 * timing.qdd + 1.5 * timing.qd, rtol=1e-9)
+    # the force is the one at the interval's begin or at its end, whichever is nearer to the limit
+    push, rate = np.asarray(timing.qdd), np.asarray(timing.qd)
+    ends = np.stack([2.0 * push[:-1] + 1.5 * rate[:-1], 2.0 * push[:-1] + 1.5 * rate[1:]])
+    used = np.maximum(ends.max(0) / 5.0, -ends.min(0) / 4.0)
+    assert used.max() < 1 + 1e-3 and (used > 1 - 1e-3).sum() == len(used) - 1  # but where it changes over
 
 
 def test_a_path_that_cannot_be_followed():

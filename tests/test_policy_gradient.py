@@ -17,8 +17,10 @@ from scipy.linalg import solve_discrete_are
 
 import jaxdyn
 from helpers import once
-from jaxdyn.trajectory.gradient import _augmented, _freed, _Multipliers, _updated, _within
+from jaxdyn.trajectory import gradient
+from jaxdyn.trajectory.gradient import _augmented, _bounds, _freed, _Multipliers, _updated, _within
 from jaxdyn.trajectory.policy_file import read_progress, write_progress
+from jaxdyn.trajectory.policy_gradient import _torque
 
 CART = jaxdyn.make_chain(
     rotation=np.eye(3)[None], translation=np.zeros((1, 3)), screw=[[0, 0, 0, 1, 0, 0]], inertia=[[2.0] + [0.0] * 9]
@@ -238,6 +240,33 @@ def test_what_the_augmented_lagrangian_adds_is_what_its_multipliers_say():
     assert_allclose(
         slope(jnp.asarray(middle - [1.0, 0, 0, 0]), jnp.asarray(lower[:4]), jnp.asarray(upper[:4])), 1, rtol=1e-6
     )
+
+
+def test_durations_are_unknowns_like_torques(monkeypatch):
+    """A motion lasts as long as the unknowns say; how far they are from optimal, by their limits; policies' torques too."""
+    monkeypatch.setattr(gradient, "advance", lambda problem, q, v, tau: (q + problem.dt * v, v + problem.dt * tau))
+    tau = jnp.array([[3.0], [-1.0], [0.5]])
+    problem = regulator(3, v0=0.4, torque_limits=jnp.array([[-2.0, 3.0]]), duration_limits=jnp.array([0.2, 0.9]))
+    controls = gradient._Controls(tau, jnp.asarray(0.6))
+    motion, now = once(lambda c: gradient._rolled(problem, c, 1))(controls)
+    v = np.append(0.4, 0.4 + 0.2 * np.cumsum(tau))
+    assert_allclose(motion.t, 0.2 * np.arange(4), rtol=1e-12)
+    assert_allclose(motion.v[:, 0], v, rtol=1e-12)
+    assert_allclose(motion.q[:, 0], np.append(1.0, 1.0 + 0.2 * np.cumsum(v[:-1])), rtol=1e-12)
+    assert float(now.dt) == pytest.approx(0.2)
+    none, equal, below = jnp.zeros(0), jnp.array([0.1, -0.3]), jnp.array([-0.4, 0.2])
+    multipliers = _Multipliers((none, 0 * equal), (none, jnp.array([2.5, 0.0])), jnp.asarray(5.0))
+    for slopes, duration, worst in (
+        ([-9.0, 0.3, -0.2], 0.1, 0.3),
+        ([0.0, 0.0, -0.2], 0.7, 0.4),
+        ([0.0, 0.0, 0.0], -0.7, 0.3),
+    ):
+        slope = gradient._Controls(jnp.array(slopes)[:, None], jnp.asarray(duration))
+        found = gradient._residuals(_bounds(problem), controls, slope, ((none, equal), (none, below)), multipliers)
+        assert float(found.stationarity) == pytest.approx(worst)  # no further than to a limit
+        assert float(found.constraints) == 0.3 and float(found.complementarity) == pytest.approx(0.2)
+    pushed = _torque(lambda t, q, v: 9.0 * t - q + v, problem, jnp.asarray(5), jnp.array([0.5]), jnp.array([-0.2]))
+    assert_allclose(pushed, [3.0])  # 3.8 is more than there is
 
 
 def test_limits_and_constraints_hold():

@@ -18,7 +18,16 @@ from jaxdyn import LinearQuadratic, LQPolicy
 from jaxdyn.trajectory import shift, shooting_model, shooting_rollout
 from jaxdyn.trajectory.augmented_lagrangian import Violation, updated, violation
 from jaxdyn.trajectory.line_search import first_that_helps
-from jaxdyn.trajectory.lq import DiagonalCost, EulerSteps, lq_cost, lq_residual, matrix_times, product, row_times
+from jaxdyn.trajectory.lq import (
+    DiagonalCost,
+    EulerSteps,
+    adjoints,
+    lq_cost,
+    lq_residual,
+    matrix_times,
+    product,
+    row_times,
+)
 from jaxdyn.trajectory.problem import advance
 from jaxdyn.trajectory.riccati import policy_and_descent
 from jaxdyn.trajectory.sensitivity import Solved, differentiable
@@ -61,16 +70,28 @@ def random_lq(steps=6, n=3, m=2, seed=0):
 
 def test_riccati_recursions_meet_the_optimality_conditions_and_each_other():
     lq, start = random_lq(), jnp.array([0.3, -0.2, 0.5])
-    in_turn = jax.jit(lambda lq, x: jaxdyn.lq_rollout(lq, jaxdyn.riccati(lq), x))(lq, start)
-    at_once = jax.jit(lambda lq, x: jaxdyn.lq_rollout_scan(lq, jaxdyn.riccati_scan(lq), x))(lq, start)
+    solved = lambda solve, rollout: lambda lq, x: (policy := solve(lq), rollout(lq, policy, x))
+    policy, in_turn = jax.jit(solved(jaxdyn.riccati, jaxdyn.lq_rollout))(lq, start)
+    same, at_once = jax.jit(solved(jaxdyn.riccati_scan, jaxdyn.lq_rollout_scan))(lq, start)
     for part in lq_residual(lq, in_turn):
         assert_allclose(part, 0, atol=1e-9)
     for a, b in zip(in_turn, at_once, strict=True):
         assert_allclose(a, b, atol=1e-9)
     assert_allclose(lq_cost(lq, *in_turn[:2]), lq_cost(lq, *at_once[:2]), rtol=1e-10)
+    # derivatives of the cost by states and controls where all are zero
+    dynamics, cost, end = map(np.asarray, (lq.dynamics, lq.cost, lq.end))
+    adjoint, slopes = [end[:, 3]], []
+    for matrix, own in zip(dynamics[::-1], cost[::-1], strict=True):
+        both = own[:, 5] + matrix[:, :5].T @ adjoint[0]
+        adjoint, slopes = [both[:3], *adjoint], [both[3:], *slopes]
+    for one in (policy, same):
+        assert_allclose(one.adjoint, adjoint, rtol=1e-10)
+        assert_allclose(one.slope, slopes, rtol=1e-10)
+    assert_allclose(once(adjoints)(lq), adjoint, rtol=1e-10)
+    assert_allclose(lq.control_weights, [np.diag(own[3:, 3:5]) for own in cost])
     batch = jax.tree.map(lambda *x: jnp.stack(x), *(random_lq(seed=k) for k in range(3)))
     gains = jax.jit(jax.vmap(lambda lq: jaxdyn.riccati(lq).gains))(batch)
-    assert_allclose(gains[0], jax.jit(jaxdyn.riccati_scan)(lq).gains, atol=1e-9)
+    assert_allclose(gains[0], same.gains, atol=1e-9)
 
 
 def test_euler_steps_and_diagonal_costs_are_a_shorter_way_to_the_same_policy():
