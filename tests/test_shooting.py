@@ -348,10 +348,9 @@ def test_derivatives_of_a_solution_that_is_known(monkeypatch):
     tau = jnp.array([[0.5, 3.0], [2.0, 2.5], [-1.3, -4.0]])
     multipliers, still = jnp.array([0.6, 0.4]), jnp.zeros((4, 6))
     along, weights = (jnp.asarray(np.random.default_rng(8).normal(size=n)) for n in (11, 26))
-    where = lambda p: (
-        *(p.running[0].q, p.terminal[0].q, p.torque_limits, p.q0, p.constraints[0].limit, p.chain.inertia, p.dt),
-    )
-    tops = lambda p: (p.constraints[0].limit, p.terminal_constraints[0].data, p.running[2].data)
+    goals = lambda p: (p.running[0].q, p.terminal[0].q)
+    where = lambda p: (*goals(p), p.torque_limits, p.q0, p.constraints[0].limit, p.chain.inertia, p.dt)
+    reached = lambda p: (p.constraints[0].limit, p.terminal_constraints[0].data)
 
     def moved(problem, x):
         """By eleven parameters."""
@@ -364,7 +363,7 @@ def test_derivatives_of_a_solution_that_is_known(monkeypatch):
         value = lambda problem, tau, y, pushes: lagrangian(problem, tau, *y, pushes)
         problem = tilted_problem()
         _, q, v, off = value(problem, tau, multipliers, still)
-        problem = eqx.tree_at(tops, problem, (v[2, 1:], off[None], jnp.zeros((3, 2))))
+        problem = eqx.tree_at(reached, problem, (v[2, 1:], off[None]))
         slope = jax.grad(lambda tau: value(problem, tau, multipliers, still)[0])(tau)
         problem = eqx.tree_at(lambda p: p.running[2].data, problem, (-slope / problem.dt).at[1, 0].add(-5.0))
         duals = jax.grad(lambda pushes: value(problem, tau, multipliers, pushes)[0])(still)
@@ -381,8 +380,8 @@ def test_derivatives_of_a_solution_that_is_known(monkeypatch):
             (_, q, v, off), pull = jax.vjp(lambda tau: value(now, tau, z[6:], still), tau)
             (slope,) = pull((jnp.ones(()), 0 * q, 0 * v, 0 * off))
             slope = slope.reshape(-1).at[2].set(tau[1, 0] - now.torque_limits[0, 1])
-            reached = jnp.concatenate([now.dt * jnp.arange(4.0), q.reshape(-1), v.reshape(-1), tau.reshape(-1)])
-            return jnp.concatenate([slope, jnp.stack([off, v[2, 1] - now.constraints[0].limit[0]])]), reached
+            motion = jnp.concatenate([now.dt * jnp.arange(4.0), q.reshape(-1), v.reshape(-1), tau.reshape(-1)])
+            return jnp.concatenate([slope, jnp.stack([off, v[2, 1] - now.constraints[0].limit[0]])]), motion
 
         z = jnp.concatenate([tau.reshape(-1), multipliers])
         (by_z, by_x), (motion_by_z, motion_by_x) = jax.jacfwd(conditions, (0, 1))(z, x)
@@ -403,7 +402,7 @@ def test_the_linear_quadratic_problem_is_the_objective_s_expansion(monkeypatch):
     monkeypatch.setattr(shooting_model, "advance", coupled_step)
     rng = np.random.default_rng(5)
     rows = lambda *shape: jnp.asarray(rng.normal(size=shape))
-    curved = jaxdyn.ScalarCost(lambda chain, knot, data: jnp.sin(knot.q @ data), rows(2))
+    curved = jaxdyn.ScalarCost(lambda chain, knot, data: -jnp.sin(knot.q @ data), rows(2))
     problem = tilted_problem()
     end = jaxdyn.StateConstraint(v=rows(2)), jaxdyn.PositionLimits(rows(1), rows(1) + 9, (1,))
     problem = dataclasses.replace(problem, terminal=(*problem.terminal, curved), terminal_constraints=end)
@@ -444,34 +443,30 @@ def test_the_linear_quadratic_problem_is_the_objective_s_expansion(monkeypatch):
     assert_allclose(found.complementarity, slack.max(), atol=1e-12)
 
     # z = (dq, dv, dtau before, dtau) of a knot; what a torque changes is in its own knot and in the next
-    place = np.zeros((30, 24))  # of all z, by (q, v, tau) of all knots
+    place = np.zeros((30, 22))  # of all z, by (q, v, tau) of all knots
     for k in range(4):
-        own = slice(8 * k, 8 * k + 8) if k < 3 else slice(24, 30)
-        place[own][:2, 2 * k : 2 * k + 2] = np.eye(2)
-        place[own][2:4, 8 + 2 * k : 10 + 2 * k] = np.eye(2)
+        own = place[8 * k : 8 * k + 8]
+        own[:2, 2 * k : 2 * k + 2] = own[2:4, 8 + 2 * k : 10 + 2 * k] = np.eye(2)
         if k > 0:
-            place[own][4:6, 16 + 2 * k - 2 : 16 + 2 * k] = np.eye(2)
+            own[4:6, 14 + 2 * k : 16 + 2 * k] = np.eye(2)
         if k < 3:
-            place[own][6:, 16 + 2 * k : 18 + 2 * k] = np.eye(2)
-    place = place[:, :22]
+            own[6:, 16 + 2 * k : 18 + 2 * k] = np.eye(2)
     flat = np.concatenate([x.reshape(-1) for x in slopes])
-    rows = [[np.asarray(hessian[i][j]).reshape(slopes[i].size, -1) for j in range(3)] for i in range(3)]
-    for problem_, of_objective in ((lq, None), (exact, np.block(rows))):
-        gradient = np.concatenate([problem_.cost[..., -1].reshape(-1), problem_.end[:, -1]])
+    for one in (lq, exact):
+        gradient = np.concatenate([one.cost[..., -1].reshape(-1), one.end[:, -1]])
         assert_allclose(place.T @ gradient, flat, atol=1e-10)
-        blocks = scipy.linalg.block_diag(*problem_.cost[..., :-1], problem_.end[:, :-1])
-        if of_objective is not None:
-            assert_allclose(place.T @ blocks @ place, of_objective, atol=1e-10)
-        assert np.linalg.eigvalsh(blocks).min() > -1e-10 or of_objective is not None
-        assert_allclose(problem_.dynamics[1, :, :-1], step, atol=1e-12)
-        assert_allclose(problem_.dynamics[..., -1], gaps, atol=1e-12)
-    # without the scalar cost at the end, whose curvature is negative or left out, the two Hessians are the same
-    assert_allclose(lq.cost, exact.cost, atol=1e-10)
+        assert_allclose(one.dynamics[1, :, :-1], step, atol=1e-12)
+        assert_allclose(one.dynamics[..., -1], gaps, atol=1e-12)
+    blocks = scipy.linalg.block_diag(*exact.cost[..., :-1], exact.end[:, :-1])
+    whole = np.block([[x.reshape(size, -1) for x in row] for size, row in zip((8, 8, 6), hessian, strict=True)])
+    assert_allclose(place.T @ blocks @ place, whole, atol=1e-10)
+    # the other has the same Hessian but for the curvature of the scalar cost at the end, which is negative
     wave = np.asarray(curved.data)
-    curvature = -np.sin(q[3] @ wave) * np.outer(wave, wave)
-    bent = exact.end[:, :-1].copy()
-    bent[:2, :2] += np.where(np.trace(curvature) < 0, -1, 0) * curvature
-    assert_allclose(lq.end[:, :-1], bent, atol=1e-10)
+    assert np.sin(q[3] @ wave) < -0.1
+    convex = exact.end[:, :-1].copy()
+    convex[:2, :2] -= np.sin(q[3] @ wave) * np.outer(wave, wave)
+    assert_allclose(lq.cost, exact.cost, atol=1e-10)
+    assert_allclose(lq.end[:, :-1], convex, atol=1e-10)
     after = [
         np.concatenate(jax.tree.map(np.asarray, coupled_step(problem, *map(jnp.asarray, x))))
         for x in zip(q[:3], v[:3], tau, strict=True)
