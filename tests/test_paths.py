@@ -189,7 +189,7 @@ def test_a_timed_path_at_times_of_one_s_own():
     t = np.append(0, np.cumsum(2 * np.diff(s) / (speed[1:] + speed[:-1])))
     rest = [jnp.zeros(())] * 8
     timing = jaxdyn.PathTiming(*map(jnp.asarray, (s, t, speed, push)), *rest)
-    times = np.array([-0.1, 0.0, 0.5 * t[1], 0.4 * t[1] + 0.6 * t[2], 0.1 * t[2] + 0.9 * t[3], t[3] + 0.2])
+    times = np.array([-0.1, 0.0, 0.5 * t[1], 0.4 * t[1] + 0.6 * t[2], 0.1 * t[2] + 0.9 * t[3], t[3] + 9.0])
     motion = once(lambda times: jaxdyn.motion_along(path, timing, times))(times)
     k = np.array([0, 0, 0, 1, 2, 2])
     late, inside = times - t[k], np.array([0, 1, 1, 1, 1, 0])
@@ -270,13 +270,20 @@ def test_friction_is_among_the_torques():
     rail = dataclasses.replace(slider(), viscous_friction=jnp.array([1.5]))
     force, way = jnp.array([[-4.0, 5.0]]), jnp.array([1.2])
     named = {"torque_limits": force, "velocity_limits": jnp.array([9e9]), "points": 21, "friction_rounds": 12}
-    timing = once(lambda way: jaxdyn.time_optimal_path(rail, jaxdyn.straight_path(0 * way, way), **named))(way)
+    path = jaxdyn.straight_path(0 * way, way)
+    run = once(lambda start, end: jaxdyn.time_optimal_path(rail, path, start_speed=start, end_speed=end, **named))
+    timing = run(jnp.asarray(0.0), jnp.asarray(0.0))
     assert_allclose(timing.tau, 2.0 * timing.qdd + 1.5 * timing.qd, rtol=1e-9)
     # the force is the one at the interval's begin or at its end, whichever is nearer to the limit
     push, rate = np.asarray(timing.qdd), np.asarray(timing.qd)
     ends = np.stack([2.0 * push[:-1] + 1.5 * rate[:-1], 2.0 * push[:-1] + 1.5 * rate[1:]])
     used = np.maximum(ends.max(0) / 5.0, -ends.min(0) / 4.0)
     assert used.max() < 1 + 1e-3 and (used > 1 - 1e-3).sum() == len(used) - 1  # but where it changes over
+    # a speed at the end that asks for one at the start
+    least = float(run(jnp.asarray(1.9), jnp.asarray(1.9)).controllable[0, 0])
+    assert 0.1 < least < 1.9
+    for start, status in ((1.15 * least, jaxdyn.Status.CONVERGED), (0.7 * least, jaxdyn.Status.INFEASIBLE)):
+        assert run(jnp.asarray(start), jnp.asarray(1.9)).status == status
 
 
 def test_a_path_that_cannot_be_followed():
