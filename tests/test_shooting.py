@@ -548,6 +548,7 @@ def test_policies_are_followed_with_gaps_closed_in_part(monkeypatch):
     assert_allclose(later.multipliers["terminal_constraints"], multipliers["terminal_constraints"])
 
 
+@pytest.mark.ci
 def test_the_simple_rollout_is_the_general_one():
     """Of a robot with friction and springs, by explicit steps."""
     rng, problem = (

@@ -285,6 +285,7 @@ def test_the_program_of_splines_is_the_problem():
         close(side, np.array([*case.start, *[far] * 10, span]))
 
 
+@pytest.mark.ci
 def test_splines_torques_and_the_ground_s_wrench_have_their_jacobian():
     problem = swing(jnp.array([0.9]), jnp.asarray(2.0), 2, constraints=(GroundForce(),))
     form = inverse_transcription._Form(problem, 2, 4, exact=True)
