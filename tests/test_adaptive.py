@@ -26,6 +26,9 @@ LAWS = {
 }
 
 
+DRIVES = ("armature", "viscous_friction", "coulomb_friction", "torque_offset")
+
+
 def body_divergence(law, pi, estimate):
     """What the law's Lyapunov function measures an estimate by."""
     if isinstance(law, jaxdyn.EuclideanAdaptation):
@@ -75,9 +78,9 @@ def test_a_natural_step_is_the_geodesic(dt):
     @once
     def step(gradient):
         start = law.start(bodies)
-        return law.parameters(law.update(start, start, gradient, dt)), start
+        return law.parameters(law.update(start, start, gradient, dt)), start, law.rate(start, start, gradient)
 
-    moved, factors = map(np.asarray, step(jnp.asarray(gradient)))
+    moved, factors, rate = map(np.asarray, step(jnp.asarray(gradient)))
     matrix = jax.jit(jaxdyn.pseudo_inertia.pseudo_inertia)
     dual = np.stack([np.asarray(matrix(unit)) for unit in jnp.eye(10)])
     # the symmetric B with tr(P B) = g . pi: the pseudo-inertia is linear in pi, and its ten entries are independent
@@ -87,6 +90,8 @@ def test_a_natural_step_is_the_geodesic(dt):
         rows = np.array([[d[i, j] * (1 if i == j else 2) for i, j in upper] for d in dual])
         for (i, j), x in zip(upper, np.linalg.solve(rows, gradient[k]), strict=True):
             b[i, j] = b[j, i] = x
+        p = factors[k] @ factors[k].T
+        assert relative(rate[k] @ factors[k].T + factors[k] @ rate[k].T, -gain[k] * p @ b @ p) < 1e-12
         half = -0.5 * dt * gain[k] * factors[k].T @ b @ factors[k]
         half /= max(1.0, np.abs(half).max() / 0.25)  # no step changes a principal value by more than e^2
         u = factors[k] @ scipy.linalg.expm(half)
@@ -326,6 +331,34 @@ def test_friction_and_a_payload_are_learnt_by_the_sampled_controller():
     np.testing.assert_array_equal(last.inertia[0], model.inertia[0])
 
 
+def test_laws_of_the_drives_in_numpy():
+    """Gradients of every term, rates, and steps that are bounded and stay in their range; offsets may change their sign."""
+    chain, rng = random_chain(3, 4), np.random.default_rng(4)
+    law = jaxdyn.DriveAdaptation(jnp.array([0.7, 0.3, 0.5, 2.0]), ("armature", "viscous", "coulomb", "offset"), 0.2)
+    v, a, s = rng.normal(size=(3, 3))
+    first = np.stack([np.asarray(getattr(chain, name)) for name in DRIVES], axis=1)
+    assert relative(law.start(chain), first) == 0
+    gradient = np.stack([a, v, np.tanh(v / np.asarray(chain.coulomb_velocity)), np.ones(3)], axis=1) * s[:, None]
+    assert relative(law.gradient(chain, *map(jnp.asarray, (v, a, s))), gradient) < 1e-12
+    values, signed = first * rng.uniform(0.5, 1.5, first.shape), np.array([False, False, False, True])
+    away = np.where(signed, values - first, np.log(values / first))
+    slopes = -np.array([0.7, 0.3, 0.5, 2.0]) * gradient - 0.2 * away
+    given = [jnp.asarray(x) for x in (values, first, gradient)]
+    assert relative(law.rate(*given), np.where(signed, slopes, values * slopes)) < 1e-12
+    for dt in (0.05, 2.0):
+        step = dt * slopes
+        moved = np.where(signed, values + step, values * np.exp(np.clip(step, -0.25, 0.25)))
+        assert relative(law.update(*given, dt), moved) < 1e-12
+    assert (np.abs(2.0 * slopes[:, :3]) > 0.25).any()
+    edge = jnp.asarray(np.where(signed, 0.0, first * 1.1e4))
+    assert relative(law.update(edge, *given[1:], 0.0), np.where(signed, 0.0, first * 1e4)) < 1e-12
+    assert relative(law.update(edge / 1.21e8, *given[1:], 0.0), np.where(signed, 0.0, first / 1e4)) < 1e-12
+    lost = law.update(given[0], given[1], given[2].at[1, 2].set(jnp.nan), 0.05)
+    assert lost[1, 2] == values[1, 2] and relative(lost[0], law.update(*given, 0.05)[0]) < 1e-12
+    estimate = law.estimate(chain, given[0])
+    assert all(relative(getattr(estimate, name), values[:, k]) == 0 for k, name in enumerate(DRIVES))
+
+
 def test_leakage_draws_estimates_back():
     rng = np.random.default_rng(3)
     pi = jnp.asarray(np.array([random_inertia(rng), random_inertia(rng)]))
@@ -359,9 +392,23 @@ def test_what_adaptive_control_refuses():
 
 def test_a_measurement_that_is_not_finite_changes_nothing():
     chain = jaxdyn.textbook.planar_elbow()
-    controller = jaxdyn.AdaptiveControl(1.0, 1.0, jaxdyn.EuclideanAdaptation())
+    controller = jaxdyn.AdaptiveControl(
+        1.0,
+        1.0,
+        jaxdyn.EuclideanAdaptation(),
+        jaxdyn.DriveAdaptation(2.0, ("offset",), 0.3),
+        links=chain.link_names[1:],
+    )
     state = controller.start(chain)
-    reference = jaxdyn.hold_configuration(chain, jnp.ones(2))
+    reference = jaxdyn.JointReference(jnp.ones(2), jnp.array([0.3, -0.2]), jnp.array([0.5, 0.7]))
     update = once(lambda q: controller.update(chain, state, q, jnp.zeros(2), reference, 0.1))
-    np.testing.assert_array_equal(update(jnp.array([0.0, jnp.nan])).bodies, state.bodies)
-    assert np.abs(np.asarray(update(jnp.zeros(2)).bodies - state.bodies)).max() > 0
+    lost, moved = update(jnp.array([0.0, jnp.nan])), update(jnp.zeros(2))
+    np.testing.assert_array_equal(lost.bodies, state.bodies)
+    np.testing.assert_array_equal(lost.drives, state.drives)
+    # else the laws that are plain gradients go along their rates, and s = v - v_d - (q_d - q) is what drives offsets
+    assert relative(moved.drives[:, 0], 0.1 * 2.0 * np.array([1.3, 0.8])) < 1e-12
+    rate = once(lambda q: controller.rate(chain, state, q, jnp.zeros(2), reference))(jnp.zeros(2))
+    for name in ("bodies", "drives"):
+        change = np.asarray(getattr(moved, name)) - np.asarray(getattr(state, name))
+        assert np.abs(change).max() > 0 and relative(getattr(rate, name), change / 0.1) < 1e-10
+    assert not rate.first_bodies.any() and not rate.first_drives.any()

@@ -70,6 +70,18 @@ def test_the_wrench_is_the_one_of_the_motion():
     moment, force = np.split(np.asarray(ground + foot), 2)
     expected = np.concatenate([moment - np.cross(middle, force), force])
     assert_allclose(given, expected, rtol=1e-12, atol=1e-9)
+    # the cone's inequalities, over the weight and, of moments, over half of the sole's length and width together
+    (nx, ny, nz), (fx, fy, fz), (x, y), mu = *expected.reshape(2, 3), (0.11, 0.06), FRICTION
+    forces = [-fz, -fx - mu * fz, fx - mu * fz, -fy - mu * fz, fy - mu * fz]
+    tipping = [-nx - y * fz, nx - y * fz, -ny - x * fz, ny - x * fz]
+    turning = [
+        nz * sign + s * (y * fx + sign * mu * nx) + t * (x * fy + sign * mu * ny) - mu * (x + y) * fz
+        for sign in (-1, 1)
+        for s in (-1, 1)
+        for t in (-1, 1)
+    ]
+    rows = np.array([*forces, *(m / (x + y) for m in (*tipping, *turning))]) / WEIGHT
+    assert_allclose(cone.value(BIPED, a_knot(q, v, tau, ground)), rows, rtol=1e-9, atol=1e-12)
     assert_allclose(of_torques, expected, rtol=1e-9, atol=1e-8)
 
 

@@ -12,6 +12,8 @@ import pytest
 import jaxdyn
 from closed_loops import acceleration, along, disturbed, runge_kutta, wave
 from helpers import mechanism_state, once, random_chain, random_mechanism, random_state, relative
+from jaxdyn.control import simulate
+from jaxdyn.control.reference import error_rate, gain_matrix
 
 KP, KD = 40.0, 9.0
 
@@ -278,6 +280,57 @@ def test_a_rollout_without_memory_is_a_rollout():
     assert relative(motion.q, plain[0]) < 1e-14 and relative(motion.v, plain[1]) < 1e-14
     assert list(motion.state) == [0, 5, 10, 15, 20] and motion.t[-1] == pytest.approx(0.04)
     assert relative(motion.tau[-1], policy(0.038, *(jnp.asarray(x) for x in (motion.q[-1], motion.v[-1])))) < 0.05
+
+
+def test_a_controller_is_sampled_and_its_torque_held(monkeypatch):
+    """Of masses on rails, against a loop: substeps, a disturbance that they feel, the rows that are kept."""
+    ahead = lambda chain, q, v, tau, dt, method: (q + dt * v + dt**2 / 2 * tau, v + dt * tau)
+    monkeypatch.setattr(simulate, "step", ahead)
+    chain, q, v, dt = jaxdyn.textbook.cartesian_two_link(), np.array([0.3, -0.2]), np.array([0.5, 1.0]), 0.2
+    push = lambda t, q, v: np.array([0.7, -0.3]) * t + 0.1 * q * v
+    control = lambda state, t, q, v: (state * np.array([1.0, 2.0]) - 3.0 * q - v + t, state + 1.0)
+    for substeps, disturbance in ((1, None), (3, push)):
+        motion = jaxdyn.controlled_rollout(
+            *(chain, jnp.asarray(q), jnp.asarray(v), control, jnp.asarray(0.5), dt, 4),
+            substeps=substeps,
+            every=2,
+            disturbance=disturbance,
+        )
+        x, u, state, rows = q, v, 0.5, []
+        for k in range(4):
+            rows.append((dt * k, x, u, state))
+            tau, state = control(state, dt * k, x, u)
+            for j in range(substeps):
+                acting = tau + (0 if disturbance is None else push(dt * k + j * dt / substeps, x, u))
+                x, u = ahead(chain, x, u, acting, dt / substeps, "")
+            rows[-1] += (tau,)
+        expected = (*zip(*(rows[k][:4] for k in (0, 2)), strict=True),)
+        for found, begun, end in zip(motion[:3], expected, (0.8, x, u), strict=False):
+            np.testing.assert_allclose(found, [*begun, end], rtol=1e-12)
+        np.testing.assert_allclose(motion.state, [*expected[3], state], rtol=1e-12)
+        np.testing.assert_allclose(motion.tau, [0 * v, rows[1][4], rows[3][4]], rtol=1e-12)
+
+
+def test_errors_of_ball_joints_and_their_rates():
+    """d/dt difference(q, q_d) by differences while both turn; an integral of errors within its limit."""
+    chain, h = random_mechanism(3, free=False, coupled=False), 1e-3
+    (q, v, _), (q_d, v_d, _) = (mechanism_state(chain, k) for k in (1, 2))
+
+    @once
+    def run(q, v):
+        moved = lambda t: jaxdyn.difference(
+            chain, jaxdyn.integrate(chain, q, t * v), jaxdyn.integrate(chain, q_d, t * v_d)
+        )
+        errors = jax.vmap(moved)(h * jnp.arange(-2.0, 3.0))
+        integral = jaxdyn.ErrorIntegral(v).update(chain, q, jaxdyn.JointReference(q_d, v_d, v_d), 0.2, 0.8)
+        return error_rate(chain, q, v, q_d, v_d), errors, integral.value
+
+    rate, errors, integral = map(np.asarray, run(q, v))
+    assert relative(rate, np.array([1, -8, 0, 8, -1]) @ errors / (12 * h)) < 1e-9
+    assert relative(integral, np.clip(v + 0.2 * errors[2], -0.8, 0.8)) < 1e-12
+    for gain in (3.0, jnp.array([1.0, 2.0]), jnp.array([[1.0, 2.0], [3.0, 4.0]])):
+        whole = gain if jnp.ndim(gain) == 2 else jnp.diag(gain * jnp.ones(2))
+        assert relative(gain_matrix("gain", gain, jnp.zeros(2)), whole) == 0
 
 
 def everything(chain, q, v):

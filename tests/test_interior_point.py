@@ -8,8 +8,9 @@ from numpy.testing import assert_allclose
 from scipy import optimize
 
 import jaxdyn
+from helpers import once
 from jaxdyn.trajectory.elimination import factor_stages, solve_stages
-from jaxdyn.trajectory.interior_point import solve_program
+from jaxdyn.trajectory.interior_point import InteriorPointResult, solve_program
 from jaxdyn.trajectory.nonlinear_program import DenseProgram
 from jaxdyn.trajectory.program_sensitivity import differentiable
 
@@ -144,7 +145,8 @@ def test_textbook_problems(number):
 @pytest.mark.parametrize(
     ("objective", "equality", "inequality", "lower", "upper", "status"),
     [
-        (lambda x: x @ x, lambda x: jnp.stack([x[0] + x[1] - 5]), None, -1.0, 1.0, "INFEASIBLE"),  # by the bounds
+        # by the bounds, which hold the second unknown
+        (lambda x: x @ x, lambda x: jnp.stack([x[0] + x[1] - 5]), None, array(-1, 0.5), array(1, 0.5), "INFEASIBLE"),
         *(
             pytest.param(*case, marks=pytest.mark.ci)
             for case in (
@@ -211,3 +213,61 @@ def test_derivatives_of_a_program_are_those_of_solutions_again():
     backwards, _ = jax.jit(jax.jacrev(solution, has_aux=True))(at)
     assert_allclose(forwards, differences, rtol=1e-5, atol=1e-5)
     assert_allclose(backwards, forwards, rtol=1e-6, atol=1e-6)
+
+
+def test_derivatives_at_a_solution_that_is_known():
+    """Of a program made so that its solution is known: dz/dp = -F_z^-1 F_p of its optimality conditions F(z, p) = 0.
+
+    An equality, an active and an idle inequality, active lower and upper bounds, an idle one and an unknown that is held;
+    forwards and backwards.
+    """
+    x, y, w = array(0.7, -0.4, 1.1, 0.3, 2.0, -0.6), array(0.8), array(0.5, 0.0)
+    low, high = array(0, 0, 0.9, 0, 0, 0), array(0, 0, 0, 0.6, 0, 0)
+    curve = lambda x: jnp.sin(x[0] * x[1]) + x[2] * x[5] ** 2 + 3 * x @ x + x[0] * x[3] * x[4]
+    level = lambda x: x[0] * x[1] + x[2] ** 2 * x[4]
+    below = lambda x: jnp.stack([x[0] ** 2 + x[5] * x[3], x[1] - 9])
+    rest = jax.grad(lambda x: curve(x) + y[0] * level(x) + w @ below(x))(x) - low + high
+
+    def parts(p):
+        """Functions and bounds by eight parameters, all zero."""
+        objective = lambda x: curve(x) - (rest + p[:6]) @ x
+        equality = lambda x: jnp.stack([(1 + p[6]) * level(x) - level(array(*map(float, known)))])
+        inequality = lambda x: below(x) - jnp.stack([below(array(*map(float, known)))[0] + p[7], p[5]])
+        lower = jnp.stack([p[0] - 9, -INF + 0 * p[0], x[2] + p[1], -INF + 0 * p[0], x[4] + p[2], -INF + 0 * p[0]])
+        upper = jnp.stack([p[0] + 9, INF + 0 * p[0], INF + 0 * p[0], x[3] + p[3], x[4] + p[2], INF + 0 * p[0]])
+        return objective, equality, inequality, lower, upper
+
+    known = np.asarray(x)
+    pose = lambda p: (DenseProgram(*parts(p)[:3]), x, *parts(p)[3:])
+
+    def found(p):
+        number = jnp.asarray(0.0)
+        slacks = array(0, 9 + 0.4)
+        ended = InteriorPointResult(x, curve(x) - rest @ x, y, w, low, high, slacks, *[number] * 5, {})
+        r = differentiable(pose, p, ended)
+        parts = r.x, r.equality_multipliers, r.inequality_multipliers, r.lower_multipliers, r.upper_multipliers
+        return jnp.concatenate([*parts, r.cost[None]])
+
+    def conditions(z, p):
+        """Stationarity and what is active, in (x, y, w_0, low_2, high_3)."""
+        x, multipliers = z[:6], z[6:]
+        objective, equality, inequality, lower, upper = parts(p)
+        lagrangian = lambda x: objective(x) + multipliers[0] * equality(x)[0] + multipliers[1] * inequality(x)[0]
+        gradient = jax.grad(lagrangian)(x).at[2].add(-multipliers[2]).at[3].add(multipliers[3])
+        active = [equality(x), inequality(x)[:1], (x - lower)[2:3], (x - upper)[3:4]]
+        return jnp.concatenate([gradient.at[4].set(x[4] - lower[4]), *active])
+
+    @once
+    def run(p):
+        z = jnp.concatenate([x, y, w[:1], low[2:3], high[3:4]])
+        by_z, by_p = jax.jacfwd(conditions, (0, 1))(z, p)
+        cost, costs = jax.grad(lambda z, p: parts(p)[0](z[:6]), (0, 1))(z, p)
+        return conditions(z, p), by_z, by_p, cost, costs, jax.jacfwd(found)(p), jax.jacrev(found)(p)
+
+    zero, by_z, by_p, cost, costs, forwards, backwards = map(np.asarray, run(jnp.zeros(8)))
+    assert_allclose(zero, 0, atol=1e-12)
+    change = -np.linalg.solve(by_z, by_p)
+    expected = np.zeros((22, 8))
+    expected[[*range(8), 11, 18]], expected[21] = change, cost @ change + costs
+    for derivatives in (forwards, backwards):  # active ones are as stiff as 1 / sqrt(eps)
+        assert_allclose(derivatives, expected, rtol=2e-5, atol=1e-5)

@@ -1,5 +1,6 @@
 """Inverse kinematics: forward kinematics of the result, the book's code and example, poses out of reach, derivatives."""
 
+import dataclasses
 import functools
 
 import jax
@@ -10,7 +11,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 import jaxdyn
-from helpers import once, random_mechanism
+from helpers import once, random_chain, random_links, random_mechanism
+from jaxdyn.trajectory.inverse_kinematics import _finite, _following, _middle, _starts, coordinate_limits
 from jaxdyn.trajectory.pose_error import rotation_vector
 
 PANDA = jaxdyn.robots.panda()
@@ -71,6 +73,114 @@ def test_bad_input_says_what_is_wrong():
             jaxdyn.inverse_kinematics(PANDA, **({"target": target} | named))
     with pytest.raises(jaxdyn.ModelError, match="nothing"):
         jaxdyn.inverse_kinematics(PANDA, target, "nothing")
+
+
+def test_the_position_nearest_to_the_guess_is_found():
+    """Of a planar arm whose elbow may be on either side: whichever of the two the guess is near."""
+    arm = jaxdyn.textbook.planar_elbow()
+    sides = jnp.array([[0.4, 0.9], [1.3, -0.9]])  # links of equal length
+    target = jaxdyn.frame_pose(arm, sides[0])
+    find = once(lambda guess: jaxdyn.inverse_kinematics(arm, target, guess=guess, weights=(0, 0, 0, 1, 1, 0), starts=8))
+    for side in sides:
+        found = find(side + 0.05)
+        assert found.status == jaxdyn.Status.CONVERGED and found.reached > 1
+        assert_allclose(found.q, side, atol=1e-8)
+
+
+def ball_and_slider():
+    """A joint of quaternions, one that turns and one that slides, with limits."""
+    rotation, translation, inertia = random_links(5, [(0, 3)], np.random.default_rng(5))
+    return jaxdyn.make_chain(
+        rotation=rotation,
+        translation=translation,
+        screw=[*np.eye(6)[:3], [0, 0.6, 0.8, 0, 0, 0], [0, 0, 0, 0.8, 0, 0.6]],
+        inertia=inertia,
+        quaternion_joints=[(0, 3)],
+        position_limits=[[-np.inf, np.inf]] * 4 + [[-0.2, 0.5]],
+        frames={"tool": (4, [[0, -1, 0, 0.1], [1, 0, 0, 0.2], [0, 0, 1, 0.3], [0, 0, 0, 1]])},
+    )
+
+
+def test_solutions_follow_the_target_and_the_robot():
+    """To first order the frame stays where it should be, by the least motion, of the joints that are not at a limit."""
+    chain, q = ball_and_slider(), jnp.array([0.5, 0.5, -0.1, 0.7, 0.4, 0.3])  # a unit quaternion
+    turns, moves = [0.5, 2.0, 1.0, 0, 0, 0], [0, 0, 0, 1.0, 3.0, 0]
+    far, at_limit = [[-9.0, 9.0]] * 5, [*[[-9.0, 9.0]] * 3, [-1, 0.4], [-9, 9]]
+    cases = jnp.array([turns, moves, moves]), jnp.array([far, far, at_limit])
+    along = jnp.asarray(np.random.default_rng(3).normal(size=6))
+
+    @once
+    def run(s):
+        pose = jaxdyn.frame_pose(chain, q, "tool")
+
+        def followed(s, weights, limits):
+            longer = dataclasses.replace(chain, translation=chain.translation * (1 + s))
+            target = pose @ jaxdyn.se3.pose_exp(s * along)
+            found = _following("tool", longer, target, weights, limits, q)
+            return jaxdyn.difference(chain, q, found), jaxdyn.frame_pose(longer, found, "tool") - target
+
+        moved = jax.lax.map(lambda case: jax.jvp(lambda s: followed(s, *case), (s,), (jnp.ones(()),))[1], cases)
+        return moved, jaxdyn.jacobian(chain, q, "tool", "mixed"), pose
+
+    (moved, off), jacobian, pose = jax.tree.map(np.asarray, run(jnp.zeros(())))
+    back = pose[:3, :3].T
+    for weights, limits, v, miss in zip(*map(np.asarray, cases), moved, off, strict=True):
+        assert np.abs(v).max() > 0.1
+        skew, position = back @ miss[:3, :3] @ back.T, back @ miss[:3, 3]
+        assert_allclose(np.append(skew, 0) if weights[0] else position[:2], 0, atol=1e-10)
+        rows = (np.kron(np.eye(2), back) @ jacobian * (limits[:, 1] > 0.4))[weights > 0]
+        assert_allclose(v, np.linalg.pinv(rows) @ rows @ v, atol=1e-10)
+
+
+def test_a_ball_joint_and_a_slider_reach_a_pose():
+    """Within the limits; where the starts are."""
+    chain = ball_and_slider()
+    q = jnp.array([0.5, 0.5, -0.1, 0.7, 0.4, 0.3])
+    guess = q + jnp.array([0, 0.1, 0, -0.1, 0.1, 9.0])
+
+    @once
+    def run(guess):
+        target = jaxdyn.frame_pose(chain, q)
+        found = jaxdyn.inverse_kinematics(chain, target, guess=guess, weights=(1, 1, 1, 1, 0, 0), starts=2)
+        limits = coordinate_limits(chain)
+        starts = _starts(chain, jnp.eye(4), jnp.ones(6), limits, None, guess, 3, 0)
+        return (jaxdyn.frame_pose(chain, found.q), target), found, limits, starts, _middle(chain, limits, q.dtype)
+
+    (reached, target), found, limits, starts, middle = jax.tree.map(np.asarray, run(guess))
+    assert found.status == jaxdyn.Status.CONVERGED and -0.2 <= found.q[5] <= 0.5
+    assert_allclose(found.error[:4], 0, atol=1e-9)
+    assert_allclose(reached[:3, :3], target[:3, :3], atol=1e-8)
+    assert_allclose(target[:3, 0] @ (reached - target)[:3, 3], 0, atol=1e-8)
+    assert_allclose(limits, [[-np.inf, np.inf]] * 4 + [[-0.2, 0.5]])
+    assert_allclose(starts[0], guess.at[5].set(0.5))
+    assert_allclose(np.linalg.norm(starts[1:, :4], axis=1), 1, rtol=1e-12)
+    assert (np.abs(starts[1:, 4]) <= np.pi).all() and ((starts[1:, 5] >= -0.2) & (starts[1:, 5] <= 0.5)).all()
+    assert_allclose(middle, [1, 0, 0, 0, 0, 0.15], atol=1e-15)
+
+
+def test_where_coordinates_without_limits_start():
+    """Half a turn or a metre about zero, a turn or two metres from the one limit there is; and of joints that are coupled."""
+    inf, pi = np.inf, np.pi
+    chain = random_chain(4, 2)  # the second one slides
+    for limits, expected in (
+        ([[-inf, inf], [-inf, inf], [-1, inf], [-inf, 2]], [[-pi, pi], [-1, 1], [-1, -1 + 2 * pi], [2 - 2 * pi, 2]]),
+        ([[-1, 2], [0.5, inf], [-2, 1], [-inf, inf]], [[-1, 2], [0.5, 2.5], [-2, 1], [-pi, pi]]),
+        ([[-1, 2], [-inf, 0.5], [-2, 1], [-1, 1]], [[-1, 2], [-1.5, 0.5], [-2, 1], [-1, 1]]),
+    ):
+        assert_allclose(np.stack(_finite(chain, jnp.array(limits)), axis=1), expected, rtol=1e-14)
+    rng = np.random.default_rng(1)
+    rotation, translation, inertia = random_links(4, [], rng)
+    coupled = jaxdyn.make_chain(
+        rotation=rotation,
+        translation=translation,
+        screw=np.eye(6)[[0, 3, 1, 4]],
+        inertia=inertia,
+        coupling=jaxdyn.Coupling(np.array([[2.0, 0], [0, -1.5], [1, 1], [-0.5, 0]]), np.array([0.1, 0.2, 0, 0.3])),
+        position_limits=[[-1.0, 2.0], [-0.4, 0.8], [-0.1, 0.1], [-0.2, 0.5]],
+    )
+    assert_allclose(coordinate_limits(coupled), [[-0.4, 0.95], [-0.4, 0.4]], atol=1e-12)
+    open_ = jnp.array([[-inf, inf], [-inf, inf]])
+    assert_allclose(np.stack(_finite(coupled, open_), axis=1), [[-pi, pi], [-pi, pi]])
 
 
 @pytest.mark.ci

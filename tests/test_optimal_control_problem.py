@@ -1,5 +1,7 @@
 """Problems, costs and constraints against their formulas written out with numpy and `step`."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -21,7 +23,10 @@ def a_problem(**named):
         jaxdyn.TorqueRateCost(0.01),
         jaxdyn.ScalarCost(lambda chain, knot, data: data * jnp.cos(knot.q[0]), 0.3),
     )
-    terminal = (jaxdyn.PointCost(jnp.array([1.0, 0.5, 0.0]), 3.0), jaxdyn.CentreOfMassCost(jnp.zeros(3)))
+    terminal = (
+        jaxdyn.PointCost(jnp.array([1.0, 0.5, 0.0]), 3.0),
+        jaxdyn.CentreOfMassCost(jnp.array([0.2, -0.3, 0.5]), 0.8),
+    )
     return jaxdyn.OptimalControlProblem(
         ROBOT, jnp.array([0.1, 0.2]), jnp.zeros(2), STEPS, DT, running, terminal, **named
     )
@@ -43,7 +48,7 @@ def test_the_cost_is_the_sum_of_its_parts():
         assert_allclose(trajectory.q[k + 1], q, rtol=1e-12)
         assert_allclose(trajectory.v[k + 1], v, rtol=1e-12)
     miss = 3.0 * (jax.jit(jaxdyn.frame_pose)(ROBOT, q)[:3, 3] - np.array([1.0, 0.5, 0.0]))
-    centre = np.asarray(jax.jit(jaxdyn.centre_of_mass)(ROBOT, q))
+    centre = 0.8 * (np.asarray(jax.jit(jaxdyn.centre_of_mass)(ROBOT, q)) - np.array([0.2, -0.3, 0.5]))
     cost += 0.5 * (miss @ miss + centre @ centre) + 0.7 * STEPS * DT
     assert_allclose(jax.jit(jaxdyn.total_cost)(problem, trajectory), cost, rtol=1e-12)
 
@@ -70,13 +75,31 @@ def test_constraints_have_the_sign_they_say():
     half = (robot.position_limits[:, 1] - robot.position_limits[:, 0]) / 2
     assert_allclose(limits.value(robot, knot), jnp.tile(0.1 - half, 2), rtol=1e-12)
     fast = knot._replace(v=1.5 * robot.velocity_limit)
-    assert_allclose(jaxdyn.velocity_limits(robot).value(robot, fast)[7:], 0.5 * robot.velocity_limit, rtol=1e-12)
-    pose = jaxdyn.frame_pose(robot, q)
-    assert_allclose(jaxdyn.PoseConstraint(pose).value(robot, knot), jnp.zeros(6), atol=1e-12)
+    rates = np.asarray(jaxdyn.velocity_limits(robot, 0.8).value(robot, fast)) / np.tile(robot.velocity_limit, 2)
+    assert_allclose(rates, np.repeat([-2.3, 0.7], 7), rtol=1e-12)
+    pose, twist = jaxdyn.frame_pose(robot, q), jnp.array([0.1, -0.2, 0.3, 0.05, -0.03, 0.02])
+    before = pose @ jaxdyn.se3.pose_inverse(jaxdyn.se3.pose_exp(twist))
+    assert_allclose(jaxdyn.PoseConstraint(before).value(robot, knot), twist, atol=1e-12)
+    assert_allclose(
+        jaxdyn.PoseConstraint(before, directions=(5, 1)).value(robot, knot), twist[jnp.array([5, 1])], atol=1e-12
+    )
+    assert_allclose(jaxdyn.PoseCost(before, 2.0).residual(robot, knot), 2 * twist, atol=1e-12)
+    point = jaxdyn.PointConstraint(pose[:3, 3] - twist[:3])
+    assert_allclose(point.value(robot, knot), twist[:3], atol=1e-12)
+    state = jaxdyn.StateConstraint(q - 1, jnp.full(7, 0.5))
+    assert_allclose(state.value(robot, knot), np.repeat([1.0, -0.5], 7), rtol=1e-12)
+    assert jaxdyn.StateConstraint().value(robot, knot).shape == (0,)
     ball = jaxdyn.Clearance(lambda p, data: jnp.linalg.norm(p - data) - 0.2, (robot.link_names[-1],), 0.1, jnp.ones(3))
     distance = np.linalg.norm(jaxdyn.forward_kinematics(robot, q)[-1, :3, 3] - 1.0) - 0.2
     assert_allclose(ball.value(robot, knot), [0.1 - distance], rtol=1e-12)
-    assert_allclose(jaxdyn.torque_limits(robot, 0.5)[:, 1], 0.5 * robot.effort_limit)
+    efforts = np.asarray(robot.effort_limit)[:, None]
+    assert_allclose(jaxdyn.torque_limits(robot, 0.5), efforts * np.array([[-0.5, 0.5]]))
+    # joints without limits are left out; where one side alone is limited the other is far off
+    open_ = dataclasses.replace(robot, position_limits=robot.position_limits.at[1].set(jnp.inf * jnp.array([-1.0, 1])))
+    open_ = dataclasses.replace(open_, position_limits=open_.position_limits.at[3, 1].set(jnp.inf))
+    some = jaxdyn.position_limits(open_)
+    assert some.entries == (0, 2, 3, 4, 5, 6) and float(some.upper[2]) == 1e4
+    assert_allclose(some.value(open_, knot)[:6], (robot.position_limits[:, 0] - q)[jnp.array(some.entries)])
 
 
 @pytest.mark.parametrize(

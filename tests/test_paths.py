@@ -1,5 +1,6 @@
 """Time scalings against the book's code; timed paths against closed forms, linear programs and integration."""
 
+import dataclasses
 import functools
 
 import jax
@@ -14,6 +15,8 @@ from numpy.testing import assert_allclose
 
 import jaxdyn
 from helpers import once
+from jaxdyn.trajectory import time_scaling
+from jaxdyn.trajectory.path_intervals import bands_of
 
 ARM = jaxdyn.textbook.planar_elbow()
 WAYPOINTS = jnp.array([[0.1, 0.3], [0.8, -0.5], [1.3, 0.9], [0.4, 1.2]])
@@ -42,7 +45,8 @@ def slider(mass=2.0):
 
 
 def test_time_scalings_are_those_of_the_book():
-    t = jnp.linspace(0, 2.5, 6)
+    h = 1e-3
+    t = jnp.concatenate([jnp.linspace(0, 2.5, 6), 0.7 + h * jnp.arange(-2.0, 3.0)])
     rng = np.random.default_rng(0)
     start = modern_robotics.MatrixExp6(modern_robotics.VecTose3(rng.normal(size=6)))
     goal = modern_robotics.MatrixExp6(modern_robotics.VecTose3(rng.normal(size=6)))
@@ -53,16 +57,23 @@ def test_time_scalings_are_those_of_the_book():
         return [
             (
                 jaxdyn.joint_motion(ARM, q0, q1, 2.5, t, scaling).q,
-                jaxdyn.screw_motion(start, goal, 2.5, t, scaling).pose,
-                jaxdyn.cartesian_motion(start, goal, 2.5, t, scaling).pose,
+                jaxdyn.screw_motion(start, goal, 2.5, t, scaling),
+                jaxdyn.cartesian_motion(start, goal, 2.5, t, scaling),
             )
             for scaling in (jaxdyn.cubic_scaling, jaxdyn.quintic_scaling)
         ]
 
     for order, (joint, screw, straight) in zip((3, 5), motions(start, goal, q0, q1), strict=True):
-        assert_allclose(joint, modern_robotics.JointTrajectory(q0, q1, 2.5, 6, order), atol=1e-12)
-        assert_allclose(screw, modern_robotics.ScrewTrajectory(start, goal, 2.5, 6, order), atol=1e-10)
-        assert_allclose(straight, modern_robotics.CartesianTrajectory(start, goal, 2.5, 6, order), atol=1e-10)
+        assert_allclose(joint[:6], modern_robotics.JointTrajectory(q0, q1, 2.5, 6, order), atol=1e-12)
+        assert_allclose(screw.pose[:6], modern_robotics.ScrewTrajectory(start, goal, 2.5, 6, order), atol=1e-10)
+        assert_allclose(straight.pose[:6], modern_robotics.CartesianTrajectory(start, goal, 2.5, 6, order), atol=1e-10)
+        for motion in (screw, straight):  # twists in the moving frame's axes
+            rate, acceleration = (
+                np.tensordot([1, -8, 0, 8, -1], x[6:], 1) / (12 * h) for x in (motion.pose, motion.twist)
+            )
+            moved = np.linalg.solve(motion.pose[8], rate)
+            assert_allclose(motion.twist[8], [moved[2, 1], moved[0, 2], moved[1, 0], *moved[:3, 3]], atol=1e-9)
+            assert_allclose(motion.acceleration[8], acceleration, atol=1e-9)
     s, sd, sdd = jaxdyn.scaled_time(jaxdyn.quintic_scaling, 2.5, jnp.array([-1.0, 1.25, 3.0]))
     assert_allclose([s, sd, sdd], [[0, 0.5, 1], [0, 15 / 8 / 2.5, 0], [0, 0, 0]], atol=1e-12)
 
@@ -119,6 +130,78 @@ def test_a_mass_on_a_rail_in_closed_form():
     assert_allclose([motion.qd.max(), jnp.abs(motion.qdd).max()], [top, force / mass], rtol=1e-9)
 
 
+def test_trapezoids_of_speed():
+    """Up, along and down, their integral and their rates; the fastest under limits, in closed form."""
+    ramp, u = 0.2, np.linspace(0, 1, 21)
+    trapezoid = functools.partial(jaxdyn.trapezoidal_scaling, ramp=ramp)
+    s, sd, sdd = once(lambda t: jaxdyn.scaled_time(trapezoid, 2.0, t))(2.0 * u)
+    speed = np.minimum(np.minimum(u, 1 - u) / ramp, 1) / (1 - ramp)
+    assert_allclose(sd, speed / 2.0, atol=1e-12)
+    assert_allclose(s, np.append(0, np.cumsum(speed[1:] + speed[:-1]) * 0.025), atol=1e-12)
+    push = np.where(u < ramp, 1, np.where(u > 1 - ramp, -1, 0)) / (ramp * (1 - ramp)) / 4
+    smooth = np.abs(np.abs(u - 0.5) - 0.3) > 1e-9  # but where it jumps
+    assert_allclose(np.asarray(sdd)[smooth], push[smooth], atol=1e-12)
+    run = once(jaxdyn.shortest_trapezoid)
+    fastest = lambda *x: [float(y) for y in run(*map(jnp.asarray, x))]
+    way, top = np.array([0.8, 0.0, -1.5]), np.array([0.5, 0.1, 0.9])
+    duration, ramp = fastest(way, top, np.array([2.0, 0.1, 1.0]))
+    v, a = 0.9 / 1.5, 1.0 / 1.5  # of the last joint
+    assert_allclose([duration, ramp], [1 / v + v / a, v / a / (1 / v + v / a)], rtol=1e-12)
+    assert_allclose(fastest(way, 10 * top, np.array([0.4, 0.1, 1.0])), [2 / np.sqrt(0.5), 0.5], rtol=1e-12)
+    assert fastest(0 * way, top, top) == [0.0, 0.5]
+
+
+def test_the_shortest_duration_is_the_first_that_holds_all_limits(monkeypatch):
+    """Of dynamics along a path that are any numbers: speed, acceleration or torque reach their limit, and none is exceeded."""
+    rng = np.random.default_rng(3)
+    at = jaxdyn.PathDynamics(*(jnp.asarray(rng.normal(size=(7, 2))) for _ in range(6)))
+    monkeypatch.setattr(time_scaling, "path_dynamics", lambda chain, path, s: at)
+    torque = jnp.array([[-6.0, 4.0], [-3.5, 5.0]])
+
+    @once
+    def shortest(velocity, acceleration, torque):
+        named = {"velocity_limits": velocity, "acceleration_limits": acceleration, "torque_limits": torque}
+        return jaxdyn.shortest_duration(ARM, None, jaxdyn.cubic_scaling, samples=7, **named)
+
+    u, limits = np.linspace(0, 1, 7)[:, None], np.asarray(torque)
+    sd, sdd = 6 * u * (1 - u), 6 - 12 * u
+    slope, curvature, inertia, centrifugal, gravity = map(np.asarray, at[1:])
+    for velocity, acceleration in (([1.0, 2.0], [9e9, 9e9]), ([9e9, 9e9], [3.0, 5.0]), ([9e9, 9e9], [9e9, 9e9])):
+        duration = float(shortest(jnp.array(velocity), jnp.array(acceleration), torque))
+        effort = (inertia * sdd + centrifugal * sd**2) / duration**2 + gravity
+        shares = [
+            np.abs(slope * sd / duration / velocity).max(),
+            np.abs((slope * sdd + curvature * sd**2) / duration**2 / acceleration).max(),
+            ((effort - gravity) / (np.where(effort > gravity, limits[:, 1], limits[:, 0]) - gravity)).max(),
+        ]
+        assert_allclose(max(shares), 1, rtol=1e-12)
+    for side in (0, 1):
+        weak = torque.at[1, side].set(float(gravity[:, 1].max() - 0.1 if side else gravity[:, 1].min() + 0.1))
+        assert shortest(jnp.ones(2), jnp.ones(2), weak) == jnp.inf
+
+
+def test_a_timed_path_at_times_of_one_s_own():
+    """Constant s'' in each interval, so that s(t) is a parabola; at rest at the ends before and after."""
+    path = lambda s: jnp.stack([s**3, jnp.sin(2 * s)])
+    s, push = np.array([0, 0.2, 0.7, 1.0]), np.array([2.0, -0.6, -1.1])
+    x = np.append(0.5, 0.5 + np.cumsum(2 * push * np.diff(s)))
+    speed = np.sqrt(x)
+    t = np.append(0, np.cumsum(2 * np.diff(s) / (speed[1:] + speed[:-1])))
+    rest = [jnp.zeros(())] * 8
+    timing = jaxdyn.PathTiming(*map(jnp.asarray, (s, t, speed, push)), *rest)
+    times = np.array([-0.1, 0.0, 0.5 * t[1], 0.4 * t[1] + 0.6 * t[2], 0.1 * t[2] + 0.9 * t[3], t[3] + 9.0])
+    motion = once(lambda times: jaxdyn.motion_along(path, timing, times))(times)
+    k = np.array([0, 0, 0, 1, 2, 2])
+    late, inside = times - t[k], np.array([0, 1, 1, 1, 1, 0])
+    where = np.clip(s[k] + speed[k] * late + push[k] * late**2 / 2, 0, 1)
+    where[-1] = 1
+    rate, push = (speed[k] + push[k] * late) * inside, push[k] * inside
+    slope, bend = np.stack([3 * where**2, 2 * np.cos(2 * where)]), np.stack([6 * where, -4 * np.sin(2 * where)])
+    assert_allclose(motion.q.T, [where**3, np.sin(2 * where)], atol=1e-12)
+    assert_allclose(motion.qd.T, slope * rate, atol=1e-12)
+    assert_allclose(motion.qdd.T, slope * push + bend * rate**2, atol=1e-12)
+
+
 def constraints(at, torque):
     """Rows and bounds of A x <= b for x = s'^2 on the whole grid: the torque at both ends of every interval."""
     points, n = at.q.shape
@@ -150,9 +233,59 @@ def test_the_timing_is_the_optimum_of_the_discrete_problem_and_holds_its_limits(
     slack = (b - a @ x).reshape(len(x) - 1, -1).min(1)
     assert (slack < 1e-9).mean() > 0.9  # a limit is reached, at one of an interval's ends
     assert_allclose(timing.tau, torque, atol=1e-9)
+    step = 1 / (len(x) - 1)
+    assert_allclose(timing.acceleration, np.diff(x) / (2 * step), rtol=1e-9)
+    lasts = 2 * step / (timing.speed[1:] + timing.speed[:-1])
+    assert_allclose(timing.t, np.append(0, np.cumsum(lasts)), rtol=1e-12)
+    # the fastest start from which the end can be reached
+    most = float(timing.controllable[0, 1])
+    for speed, status in ((most * (1 - 1e-6), jaxdyn.Status.CONVERGED), (most * (1 + 1e-6), jaxdyn.Status.INFEASIBLE)):
+        assert timed(WAYPOINTS, TORQUES, speed)[0].status == status
 
 
-@pytest.mark.ci
+def test_bands_are_the_limits_at_both_ends_of_an_interval():
+    """lo <= a u + b x <= hi where torques and accelerations keep their limits with s'^2 = x, then x + 2 d u."""
+    rng, step = np.random.default_rng(5), 0.1
+    at = jaxdyn.PathDynamics(*(jnp.asarray(rng.normal(size=(3, 2))) for _ in range(6)))
+    friction, torque, most = 0.3 * rng.normal(size=(3, 2)), np.array([[-4.0, 3.0], [-5.0, 2.5]]), np.array([2.0, 3.5])
+    bands = once(bands_of)(at, jnp.asarray(step), *map(jnp.asarray, (friction, torque, most)))
+    assert (np.asarray(bands.a) >= 0).all()
+    slope, curvature, inertia, centrifugal, gravity = map(np.asarray, at[1:])
+    held = {True: 0, False: 0}
+    for u, x in zip(3 * rng.normal(size=200), rng.uniform(0, 3, 200), strict=True):
+        value = bands.a * u + bands.b * x
+        inside = np.asarray((bands.lo <= value) & (value <= bands.hi)).all(1)
+        for i in range(2):
+            ends = [(k, y) for k, y in ((i, x), (i + 1, x + 2 * step * u))]
+            effort = [inertia[k] * u + centrifugal[k] * y + gravity[k] + friction[k] for k, y in ends]
+            push = [slope[k] * u + curvature[k] * y for k, y in ends]
+            kept = all((torque[:, 0] <= e).all() and (e <= torque[:, 1]).all() for e in effort)
+            assert (kept and all((np.abs(a) <= most).all() for a in push)) == inside[i]
+            held[bool(inside[i])] += 1
+    assert min(held.values()) > 20
+
+
+def test_friction_is_among_the_torques():
+    """Of a mass on a rail with viscous friction: the force is at its limit on the way up, with friction at that speed."""
+    rail = dataclasses.replace(slider(), viscous_friction=jnp.array([1.5]))
+    force, way = jnp.array([[-4.0, 5.0]]), jnp.array([1.2])
+    named = {"torque_limits": force, "velocity_limits": jnp.array([9e9]), "points": 21, "friction_rounds": 12}
+    path = jaxdyn.straight_path(0 * way, way)
+    run = once(lambda start, end: jaxdyn.time_optimal_path(rail, path, start_speed=start, end_speed=end, **named))
+    timing = run(jnp.asarray(0.0), jnp.asarray(0.0))
+    assert_allclose(timing.tau, 2.0 * timing.qdd + 1.5 * timing.qd, rtol=1e-9)
+    # the force is the one at the interval's begin or at its end, whichever is nearer to the limit
+    push, rate = np.asarray(timing.qdd), np.asarray(timing.qd)
+    ends = np.stack([2.0 * push[:-1] + 1.5 * rate[:-1], 2.0 * push[:-1] + 1.5 * rate[1:]])
+    used = np.maximum(ends.max(0) / 5.0, -ends.min(0) / 4.0)
+    assert used.max() < 1 + 1e-3 and (used > 1 - 1e-3).sum() == len(used) - 1  # but where it changes over
+    # a speed at the end that asks for one at the start
+    least = float(run(jnp.asarray(1.9), jnp.asarray(1.9)).controllable[0, 0])
+    assert 0.1 < least < 1.9
+    for start, status in ((1.15 * least, jaxdyn.Status.CONVERGED), (0.7 * least, jaxdyn.Status.INFEASIBLE)):
+        assert run(jnp.asarray(start), jnp.asarray(1.9)).status == status
+
+
 def test_a_path_that_cannot_be_followed():
     lying = jnp.asarray(np.linspace([np.pi / 2, 0.0], [0.0, 0.0], 4))  # from upright to stretched out
     weak = jnp.array([[-9.0, 9.0], [-12.0, 12.0]])

@@ -1,6 +1,7 @@
 """Descent through the simulator against closed forms: the discrete Riccati equation and linear-quadratic problems."""
 
 import dataclasses
+import functools
 import hashlib
 import json
 
@@ -15,7 +16,11 @@ from numpy.testing import assert_allclose
 from scipy.linalg import solve_discrete_are
 
 import jaxdyn
+from helpers import once
+from jaxdyn.trajectory import gradient
+from jaxdyn.trajectory.gradient import _augmented, _bounds, _freed, _Multipliers, _updated, _within
 from jaxdyn.trajectory.policy_file import read_progress, write_progress
+from jaxdyn.trajectory.policy_gradient import _torque
 
 CART = jaxdyn.make_chain(
     rotation=np.eye(3)[None], translation=np.zeros((1, 3)), screw=[[0, 0, 0, 1, 0, 0]], inertia=[[2.0] + [0.0] * 9]
@@ -110,6 +115,32 @@ def test_the_gain_found_is_that_of_the_riccati_equation(tmp_path):
     assert not ended.finite and ended.updates == 21 and "finite gradient" in ended.message
 
 
+def test_an_update_goes_against_the_gradient_of_the_mean_cost():
+    """By plain steps, against differences of the costs of rollouts; and one that spoils the policy is taken back."""
+    chains, sgd = heavy(jnp.linspace(1.0, 3.0, 4)), optax.sgd(0.05)
+    arguments = REGULATOR, Q0, V0, chains
+    costs = lambda gain: np.asarray(jaxdyn.policy_costs(Feedback(gain), *arguments))
+    first = jnp.array([[0.5, 1.5]])
+    gain, e, means, norms = np.asarray(first), 1e-4, [], []
+    for _ in range(2):
+        sides = [[costs(jnp.asarray(gain + s * e * unit)).mean() for s in (-1, 1)] for unit in np.eye(2)]
+        slope = np.array([[(high - low) / (2 * e) for low, high in sides]])
+        means.append(costs(jnp.asarray(gain)).mean())
+        norms.append(np.linalg.norm(slope))
+        gain = gain - 0.05 * slope
+    found = jaxdyn.optimise_policy(Feedback(first), *arguments, updates=2, optimiser=sgd)
+    assert_allclose(found.policy.gain, gain, rtol=1e-6)
+    assert_allclose(found.history["cost"], means, rtol=1e-9)
+    assert_allclose(found.history["gradient"], norms, rtol=1e-6)
+    assert_allclose(found.costs, costs(found.policy.gain), rtol=1e-12)
+    assert found.cost == pytest.approx(found.costs.mean()) and found.updates == 2 and found.finite
+    assert not found.history["stopped"].any() and found.message.startswith("2 updates made")
+    # of rollouts that run away the state stays, and what they cost is a number
+    wild = jaxdyn.optimise_policy(Feedback(-200 * first), *arguments, updates=2, optimiser=sgd, speed_bound=3.0)
+    assert wild.history["stopped"][0] == 1.0 and np.isfinite(wild.history["cost"]).all()
+    assert wild.cost <= wild.history["cost"][0]
+
+
 def test_progress_that_was_changed_is_refused(tmp_path):
     path, carry = tmp_path / "progress.bin", {"gain": jnp.ones((2, 3)), "count": jnp.asarray(3)}
     write_progress(path, carry, {"cost": [2.0, 1.0]}, 0)
@@ -174,17 +205,84 @@ def test_open_loop_descent_reaches_the_closed_form():
     assert float(solution.residuals.largest) <= 1e-8
 
 
+@functools.partial(jax.jit, static_argnames="iterations")
+def descended(problem, iterations=2000):
+    return jaxdyn.solve_by_gradient(problem, iterations=iterations, tolerance=1e-6)
+
+
+def test_what_the_augmented_lagrangian_adds_is_what_its_multipliers_say():
+    """Its slope by a constraint's value is the constraint's next multiplier; torques within their limits, there and back."""
+    rng = np.random.default_rng(2)
+    rows = lambda *shape: jnp.asarray(rng.normal(size=shape))
+    values = (rows(3, 2), rows(2)), (rows(3, 4), rows(2))
+    weight, zero = jnp.asarray(3.0), jnp.zeros(())
+    multipliers = _Multipliers((rows(3, 2), rows(2)), (jnp.abs(rows(3, 4)), jnp.abs(rows(2))), weight)
+    slopes = once(jax.grad(_augmented))(values, multipliers)
+    new = _updated(values, multipliers, zero + 0.3, zero + 1.0)
+    jax.tree.map(lambda x, y: assert_allclose(x, y, atol=1e-12), slopes, (new.equal, new.below))
+    assert float(new.weight) == 12 and float(_updated(values, multipliers, zero + 0.2, zero + 1.0).weight) == 3
+    still = [tuple(jnp.zeros_like(x) for x in kind) for kind in values]
+    assert float(_augmented(tuple(still), multipliers)) == pytest.approx(0, abs=1e-12)
+
+    lower, upper = np.array([-3.0, -np.inf, 0.5, -np.inf, -2.0]), np.array([5.0, 4.0, np.inf, np.inf, -2.0])
+    tau = jnp.array([[1.0, 3.0, 0.8, 7.0, -2.0], [4.6, -9.0, 6.0, -7.0, -2.0]])
+    inner = once(lambda tau: _freed(tau, jnp.asarray(lower)[None], jnp.asarray(upper)[None]))(tau)
+    limited = once(lambda u: _within(u, jnp.asarray(lower)[None], jnp.asarray(upper)[None]))
+    assert_allclose(limited(inner), tau, rtol=1e-12)
+    for u in (-30.0, 30.0):
+        reached = np.asarray(limited(jnp.full((2, 5), u)))
+        assert ((reached >= lower) & (reached <= upper)).all()
+        ends = np.where(np.isfinite(upper if u > 0 else lower), upper if u > 0 else lower, u)
+        assert_allclose(reached, [ends, ends], atol=2e-5)
+    # slopes are about one far from the limits
+    slope = jax.vmap(jax.grad(lambda u, low, high: _within(u, low, high)))
+    middle = np.array([1.0, -20.0, 20.0, 0.0])
+    assert_allclose(
+        slope(jnp.asarray(middle - [1.0, 0, 0, 0]), jnp.asarray(lower[:4]), jnp.asarray(upper[:4])), 1, rtol=1e-6
+    )
+
+
+def test_durations_are_unknowns_like_torques(monkeypatch):
+    """A motion lasts as long as the unknowns say; how far they are from optimal, by their limits; policies' torques too."""
+    monkeypatch.setattr(gradient, "advance", lambda problem, q, v, tau: (q + problem.dt * v, v + problem.dt * tau))
+    tau = jnp.array([[3.0], [-1.0], [0.5]])
+    problem = regulator(3, v0=0.4, torque_limits=jnp.array([[-2.0, 3.0]]), duration_limits=jnp.array([0.2, 0.9]))
+    controls = gradient._Controls(tau, jnp.asarray(0.6))
+    motion, now = once(lambda c: gradient._rolled(problem, c, 1))(controls)
+    v = np.append(0.4, 0.4 + 0.2 * np.cumsum(tau))
+    assert_allclose(motion.t, 0.2 * np.arange(4), rtol=1e-12)
+    assert_allclose(motion.v[:, 0], v, rtol=1e-12)
+    assert_allclose(motion.q[:, 0], np.append(1.0, 1.0 + 0.2 * np.cumsum(v[:-1])), rtol=1e-12)
+    assert float(now.dt) == pytest.approx(0.2)
+    none, equal, below = jnp.zeros(0), jnp.array([0.1, -0.3]), jnp.array([-0.4, 0.2])
+    multipliers = _Multipliers((none, 0 * equal), (none, jnp.array([2.5, 0.0])), jnp.asarray(5.0))
+    for slopes, duration, worst in (
+        ([-9.0, 0.3, -0.2], 0.1, 0.3),
+        ([0.0, 0.0, -0.2], 0.7, 0.4),
+        ([0.0, 0.0, 0.0], -0.7, 0.3),
+    ):
+        slope = gradient._Controls(jnp.array(slopes)[:, None], jnp.asarray(duration))
+        found = gradient._residuals(_bounds(problem), controls, slope, ((none, equal), (none, below)), multipliers)
+        assert float(found.stationarity) == pytest.approx(worst)  # no further than to a limit
+        assert float(found.constraints) == 0.3 and float(found.complementarity) == pytest.approx(0.2)
+    pushed = _torque(lambda t, q, v: 9.0 * t - q + v, problem, jnp.asarray(5), jnp.array([0.5]), jnp.array([-0.2]))
+    assert_allclose(pushed, [3.0])  # 3.8 is more than there is
+
+
 def test_limits_and_constraints_hold():
     goal = jaxdyn.StateConstraint(jnp.zeros(1), jnp.zeros(1))
     fast = jaxdyn.VelocityLimits(jnp.array([1.3]))
     limits = jnp.array([[-6.0, 6.0]])
     problem = regulator(16, terminal_constraints=(goal,), constraints=(fast,), torque_limits=limits)
-    solution = jax.jit(lambda p: jaxdyn.solve_by_gradient(p, iterations=2000, tolerance=1e-6))(problem)
+    solution = descended(problem)
     assert int(solution.status) == jaxdyn.Status.CONVERGED, (solution.message, solution.residuals)
     v, tau = np.asarray(solution.trajectory.v), np.asarray(solution.trajectory.tau)
     assert np.abs(tau).max() <= 6.0 and np.abs(v).max() <= 1.3 + 1e-6
     assert_allclose(solution.trajectory.q[-1], 0, atol=1e-6)
     assert_allclose(solution.cost, constrained_cost(16, np.array([1.0, 0.0]), 6.0, 1.3), rtol=1e-4)
+    # a cost that is no number anywhere ends the descent after twenty returns to where it began
+    lost = descended(eqx.tree_at(lambda p: p.running[1].weight, problem, jnp.asarray(jnp.nan)))
+    assert int(lost.status) == jaxdyn.Status.NOT_FINITE and int(lost.iterations) == 21
 
 
 def constrained_cost(steps, x, torque, speed):

@@ -13,10 +13,34 @@ import scipy.optimize
 from numpy.testing import assert_allclose
 
 import jaxdyn
-from jaxdyn import LinearQuadratic
-from jaxdyn.trajectory.lq import DiagonalCost, EulerSteps, lq_cost, lq_residual
+from helpers import once, random_chain
+from jaxdyn import LinearQuadratic, LQPolicy
+from jaxdyn.trajectory import shift, shooting_model, shooting_rollout
+from jaxdyn.trajectory.augmented_lagrangian import Violation, updated, violation
+from jaxdyn.trajectory.line_search import first_that_helps
+from jaxdyn.trajectory.lq import (
+    DiagonalCost,
+    EulerSteps,
+    adjoints,
+    lq_cost,
+    lq_residual,
+    matrix_times,
+    product,
+    row_times,
+)
+from jaxdyn.trajectory.problem import advance
 from jaxdyn.trajectory.riccati import policy_and_descent
-from jaxdyn.trajectory.shooting_model import Penalty, linearised
+from jaxdyn.trajectory.sensitivity import Solved, differentiable
+from jaxdyn.trajectory.shooting import _convex_policy
+from jaxdyn.trajectory.shooting_model import (
+    Penalty,
+    dynamics_jacobian,
+    gaps_of,
+    linearised,
+    no_penalty,
+    objective,
+    velocity_slopes,
+)
 
 ARM = jaxdyn.textbook.pendulum(2, damping=0.1)
 
@@ -46,16 +70,28 @@ def random_lq(steps=6, n=3, m=2, seed=0):
 
 def test_riccati_recursions_meet_the_optimality_conditions_and_each_other():
     lq, start = random_lq(), jnp.array([0.3, -0.2, 0.5])
-    in_turn = jax.jit(lambda lq, x: jaxdyn.lq_rollout(lq, jaxdyn.riccati(lq), x))(lq, start)
-    at_once = jax.jit(lambda lq, x: jaxdyn.lq_rollout_scan(lq, jaxdyn.riccati_scan(lq), x))(lq, start)
+    solved = lambda solve, rollout: lambda lq, x: (policy := solve(lq), rollout(lq, policy, x))
+    policy, in_turn = jax.jit(solved(jaxdyn.riccati, jaxdyn.lq_rollout))(lq, start)
+    same, at_once = jax.jit(solved(jaxdyn.riccati_scan, jaxdyn.lq_rollout_scan))(lq, start)
     for part in lq_residual(lq, in_turn):
         assert_allclose(part, 0, atol=1e-9)
     for a, b in zip(in_turn, at_once, strict=True):
         assert_allclose(a, b, atol=1e-9)
     assert_allclose(lq_cost(lq, *in_turn[:2]), lq_cost(lq, *at_once[:2]), rtol=1e-10)
+    # derivatives of the cost by states and controls where all are zero
+    dynamics, cost, end = map(np.asarray, (lq.dynamics, lq.cost, lq.end))
+    adjoint, slopes = [end[:, 3]], []
+    for matrix, own in zip(dynamics[::-1], cost[::-1], strict=True):
+        both = own[:, 5] + matrix[:, :5].T @ adjoint[0]
+        adjoint, slopes = [both[:3], *adjoint], [both[3:], *slopes]
+    for one in (policy, same):
+        assert_allclose(one.adjoint, adjoint, rtol=1e-10)
+        assert_allclose(one.slope, slopes, rtol=1e-10)
+    assert_allclose(once(adjoints)(lq), adjoint, rtol=1e-10)
+    assert_allclose(lq.control_weights, [np.diag(own[3:, 3:5]) for own in cost])
     batch = jax.tree.map(lambda *x: jnp.stack(x), *(random_lq(seed=k) for k in range(3)))
     gains = jax.jit(jax.vmap(lambda lq: jaxdyn.riccati(lq).gains))(batch)
-    assert_allclose(gains[0], jax.jit(jaxdyn.riccati_scan)(lq).gains, atol=1e-9)
+    assert_allclose(gains[0], same.gains, atol=1e-9)
 
 
 def test_euler_steps_and_diagonal_costs_are_a_shorter_way_to_the_same_policy():
@@ -120,19 +156,28 @@ def test_a_long_horizon_has_the_gain_of_the_algebraic_equation():
 
 
 def test_box_programs_are_solved():
-    rng = np.random.default_rng(2)
-    roots = rng.normal(size=(20, 4, 4))
-    h, g = roots @ np.swapaxes(roots, 1, 2) + 0.1 * np.eye(4), 3 * rng.normal(size=(20, 4))
-    lower, upper = -rng.uniform(0, 0.5, (20, 4)), rng.uniform(0, 0.5, (20, 4))
+    """Against scipy; and two thousand worse conditioned ones, with steps that meet a bound at once, by their fixed points."""
+    rng, count = np.random.default_rng(2), 2000
+    stretched = np.exp(rng.normal(size=(count, 1, 4)) * np.where(np.arange(count) < 20, 0, 0.8)[:, None, None])
+    roots = rng.normal(size=(count, 4, 4)) * stretched
+    h, g = roots @ np.swapaxes(roots, 1, 2) + 0.1 * np.eye(4), 3 * rng.normal(size=(count, 4))
+    g[20:] *= 10
+    lower, upper = -rng.uniform(0, 0.5, (count, 4)), rng.uniform(0, 0.5, (count, 4))
     upper[0, 0] = lower[0, 0]  # a fixed one
-    u, free, _, _ = jax.jit(jax.vmap(jaxdyn.box_qp))(*map(jnp.asarray, (h, g, lower, upper)))
+    lower[20:][rng.uniform(size=(count - 20, 4)) < 0.3] = 0
+    u, free, inverse, pivot = map(np.asarray, jax.jit(jax.vmap(jaxdyn.box_qp))(*map(jnp.asarray, (h, g, lower, upper))))
     for k in range(20):
         wide = np.maximum(upper[k], lower[k] + 1e-12)
         root = np.linalg.cholesky(h[k]).T
         found = scipy.optimize.lsq_linear(root, -np.linalg.solve(root.T, g[k]), (lower[k], wide), tol=1e-14)
         assert_allclose(u[k], found.x, atol=1e-7)
-        gradient = h[k] @ u[k] + g[k]
-        assert_allclose(np.where(free[k], gradient, 0), 0, atol=1e-9)
+        kept = np.flatnonzero(free[k])
+        block = np.linalg.inv(h[k][np.ix_(kept, kept)])
+        assert_allclose(inverse[k][np.ix_(kept, kept)], block, rtol=1e-9)
+        assert not inverse[k][~free[k]].any() and 0 < pivot[k] <= 1 + h[k].max()
+    gradient = np.einsum("kij,kj->ki", h, u) + g
+    assert_allclose(u, np.clip(u - gradient / np.abs(h).sum(2).max(1)[:, None], lower, upper), atol=1e-12)
+    assert_allclose(np.where(free, gradient, 0), 0, atol=1e-7)
 
 
 def linear_problem():
@@ -242,6 +287,347 @@ def test_derivatives_of_a_solution_are_those_of_solutions_nearby():
     differences = np.stack([(run(zero.at[i].set(h)) - run(zero.at[i].set(-h))) / (2 * h) for i in range(4)], 1)
     jacobian = jax.jit(jax.jacfwd(outcome))(zero)
     assert_allclose(jacobian, differences, rtol=1e-5, atol=1e-5)
+
+
+def tilted_problem():
+    """Three steps with costs and constraints of every kind; a linear cost of the torques makes any of them the best."""
+    goal = jnp.array([0.5, -0.3])
+    tilt = jaxdyn.ScalarCost(lambda chain, knot, data: data[knot.k] @ knot.tau + knot.tau @ knot.tau, jnp.zeros((3, 2)))
+    speed = jaxdyn.VelocityLimits(jnp.array([1.0]), (1,))
+    end = jaxdyn.UserConstraint(lambda chain, knot, data: jnp.sin(knot.q[:1]) - data, jnp.zeros(1), kind="equality")
+    return jaxdyn.OptimalControlProblem(
+        ARM,
+        jnp.array([0.3, -0.2]),
+        jnp.array([0.4, 0.9]),
+        3,
+        0.1,
+        (jaxdyn.StateCost(goal, jnp.zeros(2), 0.8, 0.3), jaxdyn.TorqueRateCost(0.02), tilt),
+        (jaxdyn.StateCost(goal, jnp.zeros(2), 2.0, 1.0),),
+        (speed,),
+        (end,),
+        torque_limits=jnp.array([[-9.0, 2.0], [-9.0, 9.0]]),
+        tau0=jnp.array([0.2, -0.4]),
+        method="rk4",
+    )
+
+
+def coupled_step(problem, q, v, tau):
+    """Of a system of two coordinates in place of a robot: of a few operations, so that its derivatives compile quickly."""
+    mass = problem.chain.inertia[:, 0]
+    v = v + problem.dt * (tau * (1 + 0.3 * jnp.cos(q[::-1])) - jnp.sin(q) - 0.2 * v * v[::-1]) / mass
+    return q + problem.dt * v, v
+
+
+def lagrangian(problem, tau, equal, active, pushes):
+    """Cost and multipliers times constraints, and the motion; with pushes on the states (q, v, tau before) on the way."""
+    goal, tilt, dt = problem.running[0].q, problem.running[2].data, problem.dt
+
+    def one(state, x):
+        (q, v, before), (tau, tilt, push, multiplier) = state, x
+        q, v, before = q + push[:2], v + push[2:4], before + push[4:]
+        rate = 0.02 * (tau - before) / dt
+        cost = 0.32 * (q - goal) @ (q - goal) + 0.045 * v @ v + 0.5 * rate @ rate + tilt @ tau + tau @ tau
+        limited = multiplier * (v[1] - problem.constraints[0].limit[0])
+        return (*coupled_step(problem, q, v, tau), tau), (dt * cost + limited, q, v)
+
+    start = problem.q0, problem.v0, problem.tau0
+    turns = tau, tilt, pushes[:-1], jnp.zeros(3).at[2].set(active)
+    (q, v, _), (costs, qs, vs) = jax.lax.scan(one, start, turns)
+    q, v = q + pushes[-1, :2], v + pushes[-1, 2:4]
+    off = jnp.sin(q[0]) - problem.terminal_constraints[0].data[0]
+    value = costs.sum() + 2 * (q - goal) @ (q - goal) + 0.5 * v @ v + equal * off
+    return value, jnp.concatenate([qs, q[None]]), jnp.concatenate([vs, v[None]]), off
+
+
+def test_derivatives_of_a_solution_that_is_known(monkeypatch):
+    """Of a problem made so that its solution is known: dz/dp = -F_z^-1 F_p of its optimality conditions in all torques.
+
+    With a torque at its limit, a velocity at its own, an equality at the end, second derivatives and rates of torques.
+    """
+    monkeypatch.setattr(shooting_model, "advance", coupled_step)
+    tau = jnp.array([[0.5, 3.0], [2.0, 2.5], [-1.3, -4.0]])
+    multipliers, still = jnp.array([0.6, 0.4]), jnp.zeros((4, 6))
+    along, weights = (jnp.asarray(np.random.default_rng(8).normal(size=n)) for n in (11, 26))
+    goals = lambda p: (p.running[0].q, p.terminal[0].q)
+    where = lambda p: (*goals(p), p.torque_limits, p.q0, p.constraints[0].limit, p.chain.inertia, p.dt)
+    reached = lambda p: (p.constraints[0].limit, p.terminal_constraints[0].data)
+
+    def moved(problem, x):
+        """By eleven parameters."""
+        goal, end, limits, q0, fastest, inertia, dt = where(problem)
+        start = goal + x[:2], end + x[:2], limits + x[2:6].reshape(2, 2), q0 + x[6:8]
+        return eqx.tree_at(where, problem, (*start, fastest + x[8:9], inertia * (1 + x[9]), dt * (1 + x[10])))
+
+    @jax.jit
+    def run(x):
+        value = lambda problem, tau, y, pushes: lagrangian(problem, tau, *y, pushes)
+        problem = tilted_problem()
+        _, q, v, off = value(problem, tau, multipliers, still)
+        problem = eqx.tree_at(reached, problem, (v[2, 1:], off[None]))
+        slope = jax.grad(lambda tau: value(problem, tau, multipliers, still)[0])(tau)
+        problem = eqx.tree_at(lambda p: p.running[2].data, problem, (-slope / problem.dt).at[1, 0].add(-5.0))
+        duals = jax.grad(lambda pushes: value(problem, tau, multipliers, pushes)[0])(still)
+        motion = jaxdyn.Trajectory(problem.dt * jnp.arange(4.0), q, v, tau)
+        penalty = no_penalty(problem, motion, 10.0)
+        known = penalty.multipliers[0].at[2, 1].set(multipliers[1]), multipliers[:1]
+        solved = Solved(motion, penalty._replace(multipliers=known), duals, jnp.zeros((3, 2)).at[1, 0].set(1.0))
+        leaves = lambda motion: jnp.concatenate([y.reshape(-1) for y in jax.tree.leaves(motion)])
+        found = lambda x: leaves(differentiable(moved(problem, x), solved))
+
+        def conditions(z, x):
+            now = moved(problem, x)
+            tau = z[:6].reshape(3, 2)
+            (_, q, v, off), pull = jax.vjp(lambda tau: value(now, tau, z[6:], still), tau)
+            (slope,) = pull((jnp.ones(()), 0 * q, 0 * v, 0 * off))
+            slope = slope.reshape(-1).at[2].set(tau[1, 0] - now.torque_limits[0, 1])
+            motion = jnp.concatenate([now.dt * jnp.arange(4.0), q.reshape(-1), v.reshape(-1), tau.reshape(-1)])
+            return jnp.concatenate([slope, jnp.stack([off, v[2, 1] - now.constraints[0].limit[0]])]), motion
+
+        z = jnp.concatenate([tau.reshape(-1), multipliers])
+        (by_z, by_x), (motion_by_z, motion_by_x) = jax.jacfwd(conditions, (0, 1))(z, x)
+        forwards, backwards = jax.jvp(found, (x,), (along,))[1], jax.grad(lambda x: weights @ found(x))(x)
+        return conditions(z, x)[0], v, (by_z, by_x, motion_by_z, motion_by_x), forwards, backwards
+
+    zero, v, slopes, forwards, backwards = jax.tree.map(np.asarray, run(jnp.zeros(11)))
+    by_z, by_x, motion_by_z, motion_by_x = slopes
+    assert_allclose(zero, 0, atol=1e-12)
+    assert (np.abs(v[[1, 3], 1]) < v[2, 1]).all()  # one velocity alone is at its limit
+    expected = motion_by_x - motion_by_z @ np.linalg.solve(by_z, by_x)
+    assert_allclose(forwards, expected @ along, rtol=1e-7, atol=1e-7)
+    assert_allclose(backwards, weights @ expected, rtol=1e-7, atol=1e-7)
+
+
+def test_the_linear_quadratic_problem_is_the_objective_s_expansion(monkeypatch):
+    """Its gradient, its Hessian and its steps' Jacobians, about a guess with gaps; the objective written out in NumPy."""
+    monkeypatch.setattr(shooting_model, "advance", coupled_step)
+    rng = np.random.default_rng(5)
+    rows = lambda *shape: jnp.asarray(rng.normal(size=shape))
+    curved = jaxdyn.ScalarCost(lambda chain, knot, data: -jnp.sin(knot.q @ data), rows(2))
+    problem = tilted_problem()
+    end = jaxdyn.StateConstraint(v=rows(2)), jaxdyn.PositionLimits(rows(1), rows(1) + 9, (1,))
+    problem = dataclasses.replace(problem, terminal=(*problem.terminal, curved), terminal_constraints=end)
+    motion = jaxdyn.Trajectory(problem.dt * jnp.arange(4.0), rows(4, 2), rows(4, 2), rows(3, 2))
+    penalty = no_penalty(problem, motion, 7.0)
+    assert_allclose(penalty.counted, [[0, 0], [1, 1], [1, 1], [1, 1]])
+    penalty = penalty._replace(multipliers=(jnp.abs(rows(4, 2)), jnp.abs(rows(4)).at[:2].add(-0.5)))
+
+    @once
+    def run(changes):
+        def value(changes):
+            q, v, tau = (y + d for y, d in zip((motion.q, motion.v, motion.tau), changes, strict=True))
+            return objective(problem, jaxdyn.Trajectory(motion.t, q, v, tau), penalty)
+
+        gaps = gaps_of(problem, motion)
+        exact = linearised(problem, motion, gaps, penalty, jnp.zeros((4, 6)))
+        step = lambda z: jnp.concatenate([*coupled_step(problem, z[:2], z[2:4], z[6:]), z[6:]])
+        z = jnp.concatenate([motion.q[1], motion.v[1], motion.tau[0], motion.tau[1]])
+        found = violation(problem, motion, penalty), linearised(problem, motion, gaps, penalty), exact, gaps
+        cost = jaxdyn.total_cost(problem, motion)
+        return (value(changes), cost), jax.grad(value)(changes), jax.hessian(value)(changes), found, jax.jacfwd(step)(z)
+
+    changes = jnp.zeros((4, 2)), jnp.zeros((4, 2)), jnp.zeros((3, 2))
+    (value, cost), slopes, hessian, (found, lq, exact, gaps), step = jax.tree.map(np.asarray, run(changes))
+    q, v, tau = np.asarray(motion.q), np.asarray(motion.v), np.asarray(motion.tau)
+    speed = np.stack([-1 - v[:, 1], v[:, 1] - 1], axis=1)
+    ends = np.concatenate([v[3] - end[0].v, end[1].lower - q[3, 1:], q[3, 1:] - end[1].upper])
+    multipliers = [np.asarray(x) for x in penalty.multipliers]
+    new = np.maximum(multipliers[0] + 7 * speed, 0) * penalty.counted
+    new_end = multipliers[1] + 7 * ends
+    new_end[2:] = np.maximum(new_end[2:], 0)
+    assert_allclose(value, cost + ((new**2).sum() + (new_end**2).sum()) / 14, rtol=1e-12)
+    assert_allclose(found.multipliers[0], new, atol=1e-12)
+    assert_allclose(found.multipliers[1], new_end, atol=1e-12)
+    missed = np.concatenate([np.abs(ends[:2]), ends[2:], speed[1:].reshape(-1)])
+    assert_allclose(found.largest, missed.max(), rtol=1e-12)
+    slack = np.concatenate([(new * np.maximum(-speed, 0)).reshape(-1), new_end[2:] * np.maximum(-ends[2:], 0)])
+    assert_allclose(found.complementarity, slack.max(), atol=1e-12)
+
+    # z = (dq, dv, dtau before, dtau) of a knot; what a torque changes is in its own knot and in the next
+    place = np.zeros((30, 22))  # of all z, by (q, v, tau) of all knots
+    for k in range(4):
+        own = place[8 * k : 8 * k + 8]
+        own[:2, 2 * k : 2 * k + 2] = own[2:4, 8 + 2 * k : 10 + 2 * k] = np.eye(2)
+        if k > 0:
+            own[4:6, 14 + 2 * k : 16 + 2 * k] = np.eye(2)
+        if k < 3:
+            own[6:, 16 + 2 * k : 18 + 2 * k] = np.eye(2)
+    flat = np.concatenate([x.reshape(-1) for x in slopes])
+    for one in (lq, exact):
+        gradient = np.concatenate([one.cost[..., -1].reshape(-1), one.end[:, -1]])
+        assert_allclose(place.T @ gradient, flat, atol=1e-10)
+        assert_allclose(one.dynamics[1, :, :-1], step, atol=1e-12)
+        assert_allclose(one.dynamics[..., -1], gaps, atol=1e-12)
+    blocks = scipy.linalg.block_diag(*exact.cost[..., :-1], exact.end[:, :-1])
+    whole = np.block([[x.reshape(size, -1) for x in row] for size, row in zip((8, 8, 6), hessian, strict=True)])
+    assert_allclose(place.T @ blocks @ place, whole, atol=1e-10)
+    # the other has the same Hessian but for the curvature of the scalar cost at the end, which is negative
+    wave = np.asarray(curved.data)
+    assert np.sin(q[3] @ wave) < -0.1
+    convex = exact.end[:, :-1].copy()
+    convex[:2, :2] -= np.sin(q[3] @ wave) * np.outer(wave, wave)
+    assert_allclose(lq.cost, exact.cost, atol=1e-10)
+    assert_allclose(lq.end[:, :-1], convex, atol=1e-10)
+    after = [
+        np.concatenate(jax.tree.map(np.asarray, coupled_step(problem, *map(jnp.asarray, x))))
+        for x in zip(q[:3], v[:3], tau, strict=True)
+    ]
+    assert_allclose(gaps[:, :4], np.array(after) - np.concatenate([q[1:], v[1:]], axis=1), atol=1e-12)
+    assert_allclose(gaps[:, 4:], 0)
+
+
+def test_steps_of_ordinary_joints_have_their_jacobians(monkeypatch):
+    """Velocities with friction and springs against differences; both methods of Euler, with rates of torques or without."""
+    rate = dataclasses.replace(tilted_problem(), chain=random_chain(2, 3), method="explicit_euler")
+    x, h = jnp.asarray(np.random.default_rng(6).normal(size=6)), 1e-3
+
+    @once
+    def run(x):
+        around = x[None, None] + h * jnp.asarray([-2.0, -1.0, 1.0, 2.0])[:, None, None] * jnp.eye(6)[None]
+        after = jax.lax.map(lambda x: advance(rate, x[:2], x[2:4], x[4:])[1], around.reshape(24, 6)).reshape(4, 6, 2)
+        return velocity_slopes(rate, x[:2], x[2:4], x[4:]), (after[0] - 8 * after[1] + 8 * after[2] - after[3]).T / (
+            12 * h
+        )
+
+    slopes, expected = run(x)
+    assert_allclose(slopes, expected, atol=1e-8)
+    monkeypatch.setattr(shooting_model, "velocity_slopes", lambda *_: slopes)
+    implicit = dataclasses.replace(rate, running=(), method="semi_implicit_euler")
+    eye = np.eye(2)
+    short = np.vstack([np.hstack([eye, np.zeros((2, 4))]) + 0.1 * np.asarray(slopes), slopes])
+    assert_allclose(dynamics_jacobian(implicit, x[:2], x[2:4], x[4:]), short, atol=1e-15)
+    whole = np.zeros((6, 8))
+    whole[:2, :4], whole[2:4, [0, 1, 2, 3, 6, 7]], whole[4:, 6:] = np.hstack([eye, 0.1 * eye]), slopes, eye
+    assert_allclose(dynamics_jacobian(rate, x[:2], x[2:4], x[4:]), whole, atol=1e-15)
+
+
+def test_policies_are_followed_with_gaps_closed_in_part(monkeypatch):
+    """tau + a k + K (x - x before) within the limits, gaps (1 - a) as wide, against a loop; and moved on by some steps."""
+    monkeypatch.setattr(shooting_rollout, "advance", coupled_step)
+    monkeypatch.setattr(shift, "advance", coupled_step)
+    problem, rng = tilted_problem(), np.random.default_rng(9)
+    rows = lambda *shape: rng.normal(size=shape)
+    t, q, v, tau = 0.1 * np.arange(4.0), rows(4, 2), rows(4, 2), rows(3, 2)
+    gains, feedforward, gaps, a = rows(3, 2, 6), rows(3, 2), rows(3, 6), 0.6
+    blank = jnp.zeros(())
+    policy = LQPolicy(jnp.asarray(gains), jnp.asarray(feedforward), *[blank] * 6)
+    motion = jaxdyn.Trajectory(*map(jnp.asarray, (t, q, v, tau)))
+    multipliers = {"dynamics": rows(4, 6), "torques": rows(3, 2), "terminal_constraints": rows(3), "other": rows(7)}
+    multipliers = {name: jnp.asarray(x) for name, x in multipliers.items()}
+    step = lambda *x: [np.asarray(y) for y in coupled_step(problem, *map(jnp.asarray, x))]
+
+    @once
+    def run(motion):
+        solution = jaxdyn.Solution(motion, blank, multipliers, blank, None, blank, {})
+        return shooting_rollout.under_policy(problem, motion, policy, jnp.asarray(gaps), a), jaxdyn.shifted(
+            problem, solution, 2
+        )
+
+    found, later = run(motion)
+    x, u, change, states, torques = np.asarray(problem.q0), np.asarray(problem.v0), np.zeros(2), [], []
+    for k in range(3):
+        away = np.concatenate([x - q[k], u - v[k], change])
+        push = np.clip(tau[k] + a * feedforward[k] + gains[k] @ away, [-9, -9], [2, 9])
+        states.append((x, u))
+        torques.append(push)
+        change = push - tau[k]
+        x, u = step(x, u, push)
+        x, u = x - (1 - a) * gaps[k, :2], u - (1 - a) * gaps[k, 2:4]
+    states.append((x, u))
+    assert_allclose(found.q, [x for x, _ in states], atol=1e-12)
+    assert_allclose(found.v, [u for _, u in states], atol=1e-12)
+    assert_allclose(found.tau, torques, atol=1e-12)
+    assert max(torque[0] for torque in torques) == 2.0
+
+    once_more = step(q[3], v[3], tau[2])
+    twice = step(*once_more, tau[2])
+    assert_allclose(later.trajectory.q, [q[2], q[3], once_more[0], twice[0]], atol=1e-12)
+    assert_allclose(later.trajectory.v, [v[2], v[3], once_more[1], twice[1]], atol=1e-12)
+    assert_allclose(later.trajectory.tau, tau[[2, 2, 2]])
+    for name, order in (("dynamics", [2, 3, 3, 3]), ("torques", [2, 2, 2]), ("other", range(7))):
+        assert_allclose(later.multipliers[name], multipliers[name][jnp.asarray(order)])
+    assert_allclose(later.multipliers["terminal_constraints"], multipliers["terminal_constraints"])
+
+
+@pytest.mark.ci
+def test_the_simple_rollout_is_the_general_one():
+    """Of a robot with friction and springs, by explicit steps."""
+    rng, problem = (
+        np.random.default_rng(10),
+        dataclasses.replace(tilted_problem(), chain=random_chain(2, 3), running=(), method="explicit_euler"),
+    )
+    rows = lambda *shape: jnp.asarray(rng.normal(size=shape))
+    motion = jaxdyn.Trajectory(jnp.arange(3.0), rows(3, 2), rows(3, 2), rows(2, 2))
+    policy = LQPolicy(rows(2, 2, 4), rows(2, 2), *[jnp.zeros(())] * 6)
+    gaps = rows(2, 4)
+    turns = motion.q[:-1], motion.v[:-1], motion.tau, policy.gains, 0.7 * policy.feedforward, 0.3 * gaps
+
+    @once
+    def run(motion):
+        (q, v, _), (qs, vs, tau) = shooting_rollout._general(problem, motion, (problem.q0, problem.v0), turns)
+        expected = jnp.concatenate([qs, q[None]]), jnp.concatenate([vs, v[None]]), tau
+        return shooting_rollout.under_policy(problem, motion, policy, gaps, 0.7), expected
+
+    found, expected = run(motion)
+    for x, y in zip((found.q, found.v, found.tau), expected, strict=True):
+        assert_allclose(x, y, atol=1e-12)
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_step_lengths(together):
+    """Of a parabola whose slope at no step is -1, by where its minimum is; a longer one is tried where it is allowed."""
+
+    @once
+    def run(least, slope, longer):
+        merit = lambda length: 2.0 + slope * (length - 0.5 * length**2 / least)
+        return first_that_helps(
+            lambda a: (a * jnp.ones(2), merit(a)), -jnp.ones(2), merit(0.0), slope, together, longer
+        )
+
+    def chosen(least, slope=-1.0, longer=True):
+        result, length = run(*map(jnp.asarray, (least, slope, longer)))
+        assert_allclose(result, -1.0 if length == 0 else length)
+        return float(length)
+
+    if together:
+        assert chosen(2.2) == 2 and chosen(3.7) == 4 and chosen(20.0) == 8
+    else:
+        assert chosen(3.0) == pytest.approx(3.0, rel=1e-12) and chosen(20.0) == 8 and chosen(1.2) == 1
+    assert chosen(3.0, longer=False) == 1
+    assert chosen(0.3) == 0.5 and chosen(0.06) == 0.0625 and chosen(1e-5) == 0
+    assert chosen(-1.0, slope=1.0) == 0  # upwards everywhere
+
+
+def test_penalties_grow_where_constraints_stay_violated():
+    numbers = jnp.asarray
+    penalty = Penalty((jnp.zeros((2, 1)), jnp.zeros(1)), numbers(3.0), jnp.ones((2, 1)))
+    new = jnp.ones((2, 1)), jnp.full(1, 2.0)
+    for largest, before, weight in ((0.3, 1.0, 30.0), (0.2, 1.0, 3.0)):
+        found = updated(penalty, Violation(new, numbers(largest), numbers(0.0)), numbers(before))
+        assert found.multipliers is new and float(found.weight) == weight
+    heaviest = updated(penalty._replace(weight=numbers(5e7)), Violation(new, numbers(1.0), numbers(0.0)), numbers(1.0))
+    assert float(heaviest.weight) == 1e8
+
+
+def test_products_of_long_rows_with_lanes():
+    rng = np.random.default_rng(11)
+    for k in (3, 30, 70):
+        a, b, x = rng.normal(size=(2, k, 4)), rng.normal(size=(k, 3, 4)), rng.normal(size=(k, 4))
+        a_, b_, x_ = map(jnp.asarray, (a, b, x))
+        assert_allclose(product(a_, b_), np.einsum("ikl,kjl->ijl", a, b), atol=1e-12)
+        assert_allclose(row_times(a_[1], b_), np.einsum("kl,kjl->jl", a[1], b), atol=1e-12)
+        assert_allclose(matrix_times(a_, x_), np.einsum("ikl,kl->il", a, x), atol=1e-12)
+
+
+def test_second_derivatives_count_as_far_as_the_problem_stays_convex():
+    lq = random_lq(3, 2, 1)
+    bent = lq._replace(cost=lq.cost.at[:, 2, 2].add(-10.0))  # the controls' Hessian, which is 0.1 and more
+    run = once(lambda exact, share: _convex_policy(lq, exact, None, jnp.asarray(0.0), share))
+    pivot = once(lambda share: jaxdyn.riccati(lq._replace(cost=lq.cost + share * (bent.cost - lq.cost))).pivot)
+    (policy, _), share = run(bent, jnp.asarray(0.9))
+    assert float(share) == max(0.9 * 4.0**-k for k in range(4) if pivot(0.9 * 4.0**-k) > 0)
+    assert float(policy.pivot) == pytest.approx(float(pivot(share)), rel=1e-10)
+    assert float(run(lq, jnp.asarray(0.3))[1]) == 0.3
+    assert float(run(lq._replace(cost=1e6 * bent.cost), jnp.asarray(0.3))[1]) == 0
 
 
 @pytest.mark.nightly

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.linalg
 
 import jaxdyn
 from closed_loops import acceleration, along, disturbed, runge_kutta
@@ -90,6 +91,76 @@ def test_the_spring_s_wrench_is_the_gradient_of_its_energy():
 
     for task, (wrench, expected) in run(*poses).items():
         assert relative(wrench, expected) < 1e-12, task
+
+
+def test_an_impedance_of_the_position_stores_the_energy_it_claims():
+    """With a joint to spare, a moving goal, motion in the null space and a posture; the energy written out in NumPy."""
+    chain, (q, v, tau_0), rng = random_chain(4, 5, "revolute"), random_state(4, 2), np.random.default_rng(6)
+    k, d = stiffness()[3:, 3:], jnp.asarray(np.diag([30.0, 20, 40]))
+    pushed, h = rng.normal(size=3) * 10, 1e-4
+    reference = jaxdyn.TaskReference(
+        jaxdyn.frame_pose(chain, 0.9 * q),
+        jnp.asarray(rng.normal(size=6)).at[:3].set(0.0),
+        jnp.asarray(rng.normal(size=6)),
+    )
+
+    @once
+    def run(q, v):
+        got = jaxdyn.impedance_control(chain, q, v, reference, k, d, tau_0, task="position")
+        posture = jaxdyn.posture_torque(chain, q, v, 0.5 * q, jnp.array([2.0, 3, 4, 5]), 0.7)
+        bias = jaxdyn.bias_force(chain, q, v) + jaxdyn.passive_force(chain, q, v)
+        j = jaxdyn.jacobian(chain, q, reference="mixed")[3:]
+        return got, posture, bias, j, jaxdyn.mass_matrix(chain, q), jaxdyn.frame_pose(chain, q)
+
+    @once
+    def energy(q, v, t):
+        moved = reference.pose.at[:3, 3].add(t * reference.twist[3:])
+        wanted = jaxdyn.TaskReference(moved, reference.twist + t * reference.acceleration, reference.acceleration)
+        return jaxdyn.impedance_energy(chain, q, v, wanted, k, task="position")
+
+    got, posture, bias, j, mass, pose = jax.tree.map(np.asarray, run(q, v))
+    a = np.linalg.solve(mass, got.tau + j.T @ pushed - bias)
+    stored = [float(energy(q + t * v + t**2 / 2 * a, v + t * a, t)) for t in h * jnp.arange(-2.0, 3.0)]
+    rate = j @ v - np.asarray(reference.twist)[3:]
+    change = np.array([1, -8, 0, 8, -1]) @ stored / (12 * h)
+    assert float(change) == pytest.approx(float(-rate @ d @ rate + rate @ pushed), rel=1e-6)
+    inertia = np.linalg.inv(j @ np.linalg.inv(mass) @ j.T)
+    turn, off = np.asarray(reference.pose)[:3, :3], pose[:3, 3] - np.asarray(reference.pose)[:3, 3]
+    spring = -turn @ k @ turn.T @ off
+    assert stored[2] == pytest.approx(float(0.5 * rate @ inertia @ rate - 0.5 * off @ spring), rel=1e-10)
+    assert relative(got.error, -off) < 1e-12 and relative(got.rate, -rate) < 1e-12
+    assert relative(posture, mass @ (np.array([2.0, 3, 4, 5]) * -0.5 * q - 0.7 * v)) < 1e-12
+
+
+def test_every_mode_has_the_damping_ratio_asked_for():
+    """For stiffnesses that are singular too: in the modes of inertia and stiffness the damping is 2 ratio omega."""
+    rng = np.random.default_rng(7)
+    root = rng.normal(size=(4, 4))
+    inertia, stiff = root @ root.T + np.eye(4), rng.normal(size=(4, 3))
+    damping = once(jaxdyn.impedance_damping)(jnp.asarray(inertia), jnp.asarray(stiff @ stiff.T), 0.6)
+    squares, modes = scipy.linalg.eigh(stiff @ stiff.T, inertia)
+    assert relative(modes.T @ damping @ modes, np.diag(1.2 * np.sqrt(np.maximum(squares, 0)))) < 1e-6
+
+
+def test_the_inertia_of_a_task_that_is_nearly_singular():
+    """Of a planar arm the whole pose: D^2 (e - x)^2 / e is added to the mobility, x its least eigenvalue by the means D^2."""
+    arm, q, v = jaxdyn.textbook.pendulum(3), jnp.array([0.3, 0.8, -0.9]), jnp.array([0.5, -1.0, 2.0])
+
+    @once
+    def spaces(q):
+        drift = jaxdyn.frame_acceleration(arm, q, v, 0 * v)
+        space = jaxdyn.task_space(arm, q, v, threshold=0.2)
+        return space, jaxdyn.jacobian(arm, q, reference="mixed"), jaxdyn.mass_matrix(arm, q), drift
+
+    space, j, mass, drift = jax.tree.map(np.asarray, spaces(q))
+    mobility = j @ np.linalg.solve(mass, j.T)
+    means = np.repeat(np.diag(mobility).reshape(2, 3).mean(1), 3)
+    least = np.linalg.eigvalsh(mobility / np.sqrt(np.outer(means, means)))[0]
+    inertia = np.linalg.inv(mobility + np.diag(means) * (0.2 - least) ** 2 / 0.2)
+    assert relative(space.inertia, inertia) < 1e-9 and int(space.damped) == 1
+    assert relative(space.inverse, np.linalg.solve(mass, j.T) @ inertia) < 1e-9
+    assert relative(space.jacobian, j) < 1e-12 and relative(space.drift, drift) < 1e-12
+    assert float(space.conditioning) == pytest.approx(max(least, 0), abs=1e-12)
 
 
 @pytest.mark.ci
