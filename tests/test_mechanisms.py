@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.linalg import expm
 
 import jaxdyn
 from helpers import (
@@ -20,6 +21,7 @@ from helpers import (
     random_mechanism,
     relative,
 )
+from jaxdyn.dynamics import coordinates
 from jaxdyn.model.tree import ancestor_mask, walk_of
 from peer_models import configuration_to_pinocchio, to_pinocchio, velocity_to_pinocchio
 
@@ -448,3 +450,34 @@ def test_wrong_mechanisms_are_refused():
         jaxdyn.aba(coupled, *mechanism_state(coupled))
     with pytest.raises(Exception, match="is zero"):
         jaxdyn.normalize_configuration(chain, jnp.zeros(chain.nq))
+
+
+def test_rates_of_quaternion_joints_in_exponential_coordinates():
+    """A(x) with A dx/dt = v of the links' joints, from the product of their exponentials alone: dA/dt v = g(v) at x = 0."""
+    chain = random_mechanism(2, coupled=False)
+    v = jnp.asarray(np.random.default_rng(3).normal(size=chain.nv))
+
+    def hat(screw):
+        w, u = screw[:3], screw[3:]
+        return np.block([[np.cross(np.eye(3), -w), u[:, None]], [np.zeros((1, 4))]])
+
+    def twists(x, screws):
+        """Body twists for unit rates of a joint's links, by columns: those nearer the base are seen through the others."""
+        out, after = [], np.eye(4)
+        for screw, angle in reversed(list(zip(screws, x, strict=True))):
+            m = np.linalg.inv(after) @ hat(screw) @ after
+            out.append([m[2, 1], m[0, 2], m[1, 0], *m[:3, 3]])
+            after = expm(hat(screw) * angle) @ after
+        return np.array(out[::-1]).T[: len(screws)]
+
+    expected, h = np.zeros((chain.nv, chain.nv)), 1e-3
+    for k, size in ((0, 6), (6, 3)):
+        here = slice(k, k + size)
+        at = {t: twists(t * h * np.asarray(v[here]), np.asarray(chain.screw[here])) for t in (-2, -1, 0, 1, 2)}
+        np.testing.assert_allclose(at[0], np.eye(size), atol=1e-14)
+        expected[here, here] = (at[-2] - 8 * at[-1] + 8 * at[1] - at[2]) / (12 * h)
+    np.testing.assert_allclose(coordinates.rate_matrix(chain, v), expected, atol=1e-10)
+    np.testing.assert_allclose(coordinates.rate_terms(chain, v), expected @ v, atol=1e-10)
+    accelerations = jnp.arange(1.0, chain.nv + 1)
+    found = coordinates.joint_accelerations(chain, v, accelerations)
+    np.testing.assert_allclose(found, accelerations - expected @ v, atol=1e-10)
