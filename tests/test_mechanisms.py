@@ -459,7 +459,7 @@ def test_rates_of_quaternion_joints_in_exponential_coordinates():
 
     def hat(screw):
         w, u = screw[:3], screw[3:]
-        return np.block([[np.cross(np.eye(3), -w), u[:, None]], [np.zeros((1, 4))]])
+        return np.block([[np.cross(np.eye(3), w), u[:, None]], [np.zeros((1, 4))]])
 
     def twists(x, screws):
         """Body twists for unit rates of a joint's links, by columns: those nearer the base are seen through the others."""
