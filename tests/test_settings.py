@@ -295,6 +295,10 @@ def test_scales_against_the_given_model(arm, log):
     twice = prior_scales(rough, [dataclasses.replace(samples, tau=2 * samples.tau)])
     assert found.judged[1:].all() and np.all(np.abs(np.log(found.factors[1:])) < 0.25)
     np.testing.assert_allclose(twice.factors, 2 * found.factors, rtol=1e-8)
+    turned = prior_scales(rough, [dataclasses.replace(samples, tau=-samples.tau)])
+    np.testing.assert_allclose(turned.factors, -found.factors, rtol=1e-8)
+    np.testing.assert_allclose(turned.alike, -found.alike, rtol=1e-8)
+    assert not turned.judged.any()
     np.testing.assert_allclose(twice.deviations, found.deviations, rtol=1e-6)
     # white noise: the deviation of the logarithm of a slope, of which the jackknife sees as much
     rng, size = np.random.default_rng(3), 20.0
