@@ -175,7 +175,7 @@ def run_of(seconds=30.0, rate=200.0, jitter=0.0, gap=False):
     t = np.arange(int(seconds * rate)) / rate + jitter / rate * rng.uniform(-0.3, 0.3, int(seconds * rate))
     if gap:
         t[len(t) // 3 :] += 2.0
-        t[len(t) // 3 + 60 :] += 1.0  # a piece too short for any filter
+        t[len(t) // 3 + 110 :] += 1.0  # a piece that leaves too few samples between its margins
     q = np.stack([np.sin(2 * t) + 0.3 * np.cos(7 * t), np.cos(3 * t)], axis=1) + 1e-4 * rng.normal(size=(len(t), 2))
     return Log(t, q, None, 10 * q + rng.normal(size=q.shape))
 

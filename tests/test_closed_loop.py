@@ -36,6 +36,7 @@ from jaxdyn import (
     following,
     forward_dynamics,
     from_dh,
+    joint_springs,
     passive_force,
     perturbed_chains,
     preprocess,
@@ -43,6 +44,7 @@ from jaxdyn import (
     random_excitation,
     replaying,
     simulate_closed_loop,
+    textbook,
     tracking,
     tx40_like,
 )
@@ -401,3 +403,42 @@ def test_with_parameters_and_without_the_motion_is_one(planar):
     for a, b in zip(own, given, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
     assert np.array_equal(with_parameters(other, SMOOTH, p).inertia, arm.inertia)
+
+
+def test_torques_and_accelerations_of_parameters_and_their_slopes():
+    """An elbow with springs and a motor that both joints turn, by its equations; slopes beside differences."""
+    chain = textbook.planar_elbow(m1=1.2, m2=0.8, l1=0.7, lc1=0.3, lc2=0.2, i1=0.05, i2=0.03)
+    leaves = {"coulomb_friction": [0.5, 0.2], "coulomb_velocity": [0.3, 0.5], "torque_offset": [0.1, -0.2]}
+    leaves |= {"rest_position": [0.2, -0.1], "viscous_friction": [0.5, 0.4], "armature": [0.1, 0.05]}
+    chain = dataclasses.replace(chain, **{name: jnp.asarray(x) for name, x in leaves.items()})
+    columns = Columns(("viscous", "armature"), (joint_springs(chain, (2,)), coupled_drive(1, 2, velocity=0.4)))
+    p = prior_parameters(chain, columns)
+    p[-4:] = [3.0, 0.02, 0.3, 0.2]
+    (q1, q2), (v1, v2), (a1, a2) = q, v, a = np.random.default_rng(0).normal(size=(3, 2))
+    directions = [jnp.asarray(np.random.default_rng(1).normal(size=x.shape)) for x in (p, q, v, a)]
+
+    @once
+    def both(p, q, v, a, directions):
+        tau, by_torque = jax.jvp(lambda *x: model_torque(columns, chain, *x), (p, q, v, a), tuple(directions))
+        back = lambda p, q, v, tau: model_acceleration(columns, chain, p, q, v, tau)
+        return tau, by_torque, *jax.jvp(back, (p, q, v, tau), (*directions[:3], by_torque))
+
+    tau, by_torque, back, by_motion = both(*map(jnp.asarray, (p, q, v, a)), directions)
+    k, g = 0.8 * 0.7 * 0.2, 9.81
+    m12 = 0.8 * 0.2**2 + k * np.cos(q2) + 0.03
+    m11 = 1.2 * 0.3**2 + 0.8 * 0.7**2 + k * np.cos(q2) + 0.05 + m12
+    last = 0.8 * 0.2 * g * np.cos(q1 + q2)
+    first = m11 * a1 + m12 * a2 - k * np.sin(q2) * (2 * v1 * v2 + v2**2) + (0.36 + 0.56) * g * np.cos(q1) + last
+    second = m12 * a1 + (0.8 * 0.2**2 + 0.03) * a2 + k * np.sin(q2) * v1**2 + last + 3.0 * (q2 + 0.1)
+    motor = 0.02 * a[::-1] + 0.3 * v[::-1] + 0.2 * np.tanh((v1 + v2) / 0.4)  # what each joint has beside its own
+    friction = [0.5, 0.4] * v + [0.5, 0.2] * np.tanh(v / [0.3, 0.5]) + [0.1, -0.2] + [0.1, 0.05] * a
+    np.testing.assert_allclose(tau, np.array([first, second]) + friction + motor, rtol=1e-12)
+    np.testing.assert_allclose(back, a, rtol=1e-10)
+    h = 1e-6
+    ahead, behind = (
+        both(*(x + s * h * d for x, d in zip((p, q, v, a), directions, strict=True)), directions)[0] for s in (1, -1)
+    )
+    np.testing.assert_allclose(by_torque, (ahead - behind) / (2 * h), rtol=1e-7, atol=1e-7)
+    # along torques that change as those of the motion do, the motion changes as it was told to
+    np.testing.assert_allclose(by_motion, directions[3], rtol=1e-9, atol=1e-9)
+    np.testing.assert_array_equal(parameters_of(chain, columns)[:-3], prior_parameters(chain, columns)[:-3])

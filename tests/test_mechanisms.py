@@ -18,6 +18,7 @@ from helpers import (
     once,
     random_chain,
     random_inertia,
+    random_links,
     random_mechanism,
     relative,
 )
@@ -481,3 +482,41 @@ def test_rates_of_quaternion_joints_in_exponential_coordinates():
     accelerations = jnp.arange(1.0, chain.nv + 1)
     found = coordinates.joint_accelerations(chain, v, accelerations)
     np.testing.assert_allclose(found, accelerations - expected @ v, atol=1e-10)
+
+
+@once
+def of_the_ball(chain, q, v, a, v_ref):
+    """What is compared with torques at other states alone."""
+    return {
+        "slopes": jaxdyn.inverse_dynamics_derivatives(chain, q, v, a)[:3],
+        "C": jaxdyn.coriolis_matrix(chain, q, v),
+        "along": jaxdyn.passivity_inverse_dynamics(chain, q, v, v_ref, a),
+    }
+
+
+def test_a_ball_joint_by_its_torques_at_other_states():
+    """Torques are quadratic in v and linear in a: slopes and C from differences of them."""
+    rng, n = np.random.default_rng(6), 4
+    rotation, translation, inertia = random_links(n, [(0, 3)], rng)
+    chain = jaxdyn.make_chain(
+        rotation=rotation, translation=translation, inertia=inertia, gravity=(1.0, -2.0, -9.0),
+        screw=[*np.eye(6)[:3], [0.6, 0, 0.8, 0.16, 0.1, -0.12]], quaternion_joints=[(0, 3)], armature=[0.1, 0.2, 0.3, 0.4],
+    )  # fmt: skip
+    q, (v, a, v_ref) = jaxdyn.random_configuration(chain, jax.random.key(1)), jnp.asarray(rng.normal(size=(3, n)))
+    x = jax.tree.map(np.asarray, of_the_ball(chain, q, v, a, v_ref))
+    torques = once(jax.vmap(lambda dq, v, a: jaxdyn.inverse_dynamics(chain, jaxdyn.integrate(chain, q, dq), v, a)))
+    e, none, h = np.eye(n), np.zeros((n, n)), 1e-3
+    tau = lambda dq, v, a: np.asarray(torques(*(jnp.asarray(none + np.asarray(x)) for x in (dq, v, a)))).T
+    mass = tau(0, 0, e) - tau(0, 0, 0)
+    by_q, by_v, by_a = x["slopes"]
+    assert relative(by_a, mass) < 1e-13
+    assert relative(by_v, (tau(0, np.asarray(v) + e, a) - tau(0, np.asarray(v) - e, a)) / 2) < 1e-12
+    ahead, behind, further, before = (tau(t * h * e, v, a) for t in (1, -1, 2, -2))
+    assert relative(by_q, (before - 8 * behind + 8 * ahead - further) / (12 * h)) < 1e-9
+    torque, gravity = tau(0, v, a)[:, 0], tau(0, 0, 0)[:, 0]
+    assert relative(mass @ a + x["C"] @ v + gravity, torque) < 1e-12
+    assert relative(x["along"], mass @ a + x["C"] @ v_ref + gravity) < 1e-12
+    moving = [tau(t * h * v, 0, e) - tau(t * h * v, 0, 0) for t in (-2, -1, 1, 2)]
+    rate = (moving[0] - 8 * moving[1] + 8 * moving[2] - moving[3]) / (12 * h)
+    skew = rate - 2 * x["C"]
+    assert np.abs(skew + skew.T).max() < 1e-9 * np.abs(rate).max()
