@@ -466,3 +466,27 @@ def test_friction_that_came_out_negative_is_named(arm, monkeypatch):
     found = diagnose_identification(result)[1:]
     assert [(f.kind, f.about) for f in found] == [("result", ("a",)), ("friction", (arm.joint_names[0],))]
     assert "its viscous came out negative, fv1 = -0.5 +- 0.1" in found[1].text
+
+
+def test_gains_are_held_against_those_that_tell_them(monkeypatch):
+    """Logarithms of four joints' gains with their covariance; the last one's is hardly known."""
+    chain = SimpleNamespace(n=4, joint_names=("a", "b", "c", "d"))
+    covariance = np.zeros((14, 14))
+    covariance[10:, 10:] = np.diag([0.01, 0.008, 0.012, 0.09]) + 0.006 * (1 - np.eye(4))
+    found = {"gains": np.array([0.5, 0.0, 0.04, 0.6])}
+    for name, result in (("model_of", None), ("accumulate_runs", None), ("jackknife", covariance)):
+        monkeypatch.setattr(diagnostics, name, lambda *x, result=result, **named: result)
+    monkeypatch.setattr(diagnostics, "solve", lambda *x, **named: SimpleNamespace(**found))
+    (finding,) = diagnostics._gains(
+        chain, [], np.ones(4)
+    )  # 0.48 off, 4 deviations of about 0.08 and 0.1 are 0.31 and 0.4
+    assert finding.about == ("a",) and f"about {np.exp(-0.48):.2g} times what fits the motion of b, c:" in finding.text
+    covariance[11, 11] += 0.02
+    assert diagnostics._gains(chain, [], np.ones(4)) == []  # clear beside one of two only
+    covariance[11, 11] -= 0.02
+    found["gains"] = np.array([0.3, 0.0, -0.02, 0.6])
+    assert diagnostics._gains(chain, [], np.ones(4)) == []  # less than a ratio of 1.4
+    found["gains"] = np.array([-0.5, 0.0, 0.04, -0.6])
+    (finding,) = diagnostics._gains(chain, [], np.ones(4))
+    assert finding.about == ("a",) and f"about {np.exp(0.52):.2g} times" in finding.text
+    assert diagnostics._gains(SimpleNamespace(n=1), [], np.ones(1)) == []
