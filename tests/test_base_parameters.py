@@ -28,7 +28,7 @@ from jaxdyn import (
     with_inertial_parameters,
 )
 from jaxdyn.identification.accumulate import CHUNK, accumulate, predict
-from jaxdyn.identification.base_parameters import RANK_TOLERANCE, as_float64, stacked
+from jaxdyn.identification.base_parameters import RANK_TOLERANCE, _select, as_float64, stacked
 from jaxdyn.identification.completion import impossible_links, with_parameters
 from regression import dense, known_arm, states
 
@@ -351,3 +351,20 @@ def test_fit_quality_by_hand():
     np.testing.assert_allclose(fit.relative_moving, [10.0, np.nan])  # joint 2 never moves
     np.testing.assert_allclose(fit.total_relative, 100 * np.sqrt(3.25 / 34))
     assert fit.samples == 4
+
+
+def test_columns_are_chosen_by_their_size_beside_the_largest():
+    """Whatever the unit of the whole; what the columns chosen before leave nothing of is expressed by them."""
+    rng = np.random.default_rng(0)
+    r = rng.normal(size=(40, 5))
+    r[:, 4] = 2 * r[:, 1] - 0.5 * r[:, 3]
+    r[:, 2] *= 1e-9
+    names, order = tuple("abcde"), (4, 2, 0, 3, 1)
+    for size in (1e-4, 1.0, 1e4):
+        base = _select(size * r, names, order, 1e-7)
+        assert base.kept.tolist() == [4, 0, 3] and base.unidentifiable == ("c",) and base.dropped == ("b",)
+        np.testing.assert_allclose(base.matrix[:, 1], [0.5, 0, 0.25], atol=1e-9)
+        assert base.names == ("e + 0.5 b", "a", "d + 0.25 b")
+    assert _select(r, names, order, 1e-11).kept.tolist() == [4, 2, 0, 3]
+    with pytest.raises(IdentificationError, match="no parameter has any effect"):
+        _select(0 * r, names, order, 1e-7)

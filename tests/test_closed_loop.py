@@ -1,6 +1,7 @@
 """The simulated closed loop and the estimators that use it, against other integrators, differences and the truth."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -8,15 +9,19 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
+import jaxdyn
+from helpers import once
 from jaxdyn import (
     NOISE_LEVELS,
     ClosedLoop,
     Columns,
     ComputedTorque,
     IdentificationError,
+    Log,
     ModelError,
     NoiseLevel,
     ProportionalDerivative,
+    Samples,
     base_parameters,
     closed_loop_log,
     coupled_drive,
@@ -27,19 +32,26 @@ from jaxdyn import (
     estimate_ols,
     estimate_wls,
     estimation_problem,
+    figures_of_merit,
     following,
     forward_dynamics,
     from_dh,
+    joint_springs,
     passive_force,
     perturbed_chains,
     preprocess,
     prior_parameters,
     random_excitation,
+    replaying,
     simulate_closed_loop,
+    textbook,
     tracking,
     tx40_like,
 )
+from jaxdyn.identification import closed_loop, monte_carlo
 from jaxdyn.identification.completion import with_parameters
+from jaxdyn.identification.estimators.simulation import motion, sensitivities, simulated_rows
+from jaxdyn.identification.estimators.whole_runs import reference_samples
 from jaxdyn.identification.parametric import model_acceleration, model_torque, parameters_of
 from jaxdyn.model.build import check_inertia
 from regression import dense, known_arm
@@ -122,6 +134,177 @@ def test_loops_refuse_what_they_cannot_do():
     damped = dataclasses.replace(loop, method="implicit_damping")
     with pytest.raises(IdentificationError, match="simulated explicitly"):
         simulate_closed_loop(damped, arm)
+
+
+def test_each_period_holds_the_laws_torque_and_what_is_fed_to_it(monkeypatch):
+    """Five periods of two Runge-Kutta steps by hand, of a robot of two masses on springs in place of an arm."""
+    moved = lambda q, qd, tau: (tau - np.array([5.0, 9.0]) * q - 0.4 * qd) / np.array([2.0, 0.5])
+    model = lambda columns, chain, values, q, qd, tau: (tau - 5 * q - 0.4 * qd + (0 * q).at[1].set(-4 * q[1])) / values
+    monkeypatch.setattr(closed_loop, "model_acceleration", model)
+    monkeypatch.setattr(closed_loop, "model_torque", lambda columns, chain, values, q, qd, qdd: values * qdd + q - qd)
+
+    def law(torque, reference, q, qd):  # with the model's own torque in it
+        return 3 * (reference[0] - q) + 2 * (reference[1] - qd) + torque(q, qd, reference[2])
+
+    q_r, qd_r, qdd_r, fed, against, e, ed = np.random.default_rng(3).normal(size=(7, 5, 2))
+    start, dt = (jnp.asarray([0.3, -0.2]), jnp.asarray([0.1, 0.4])), 0.2
+    loop = ClosedLoop(*map(jnp.asarray, (q_r, qd_r, qdd_r)), law, start, dt, 0.5, 2, 2, feedforward=jnp.asarray(fed))
+    found = simulate_closed_loop(
+        loop, planar_arm(), SMOOTH, jnp.asarray([2.0, 0.5]), tuple(map(jnp.asarray, (e, ed))), jnp.asarray(against)
+    )
+    x, rows = np.stack(start), []
+    for k in range(5):
+        q, qd = x[0] + e[k], x[1] + ed[k]
+        own = np.array([2.0, 0.5]) * qdd_r[k] + q - qd + against[k]
+        tau = 3 * (q_r[k] - q) + 2 * (qd_r[k] - qd) + own + fed[k]
+        rows.append((*x, moved(*x, tau - against[k]), tau))
+        rate = lambda x, tau=tau, k=k: np.stack([x[1], moved(*x, tau - against[k])])
+        for _ in range(2):
+            h = dt / 2
+            a = rate(x)
+            b = rate(x + h / 2 * a)
+            c = rate(x + h / 2 * b)
+            x = x + h / 6 * (a + 2 * b + 2 * c + rate(x + h * c))
+    for got, expected in zip(found, zip(*rows[::2], strict=True), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_laws_by_hand():
+    law = ComputedTorque(jnp.asarray(20.0), jnp.asarray(0.7))
+    q_r, qd_r, qdd_r, q, qd = map(jnp.asarray, np.random.default_rng(0).normal(size=(5, 2)))
+    wanted = qdd_r + 2 * 0.7 * 20 * (qd_r - qd) + 400 * (q_r - q)
+    seen = law(lambda *x: jnp.stack(x), (q_r, qd_r, qdd_r), q, qd)
+    np.testing.assert_allclose(seen, np.stack([q, qd, wanted]), rtol=1e-12)
+    arm = planar_arm()
+    gains, mass = drive_gains(arm, 30.0, damping=0.8), np.diag(once(jaxdyn.crba)(arm, jnp.zeros(2)))
+    np.testing.assert_allclose(gains.kp, 900 * mass, rtol=1e-12)
+    np.testing.assert_allclose(gains.kd, 48 * mass, rtol=1e-12)
+    ahead = once(lambda q, qd, qdd: jaxdyn.inverse_dynamics(arm, q, qd, qdd) + jaxdyn.friction_force(arm, qd))
+    gains = dataclasses.replace(gains, nominal=arm)
+    expected = gains.kp * (q_r - q) + gains.kd * (qd_r - qd) + ahead(q_r, qd_r, qdd_r)
+    np.testing.assert_allclose(gains(None, (q_r, qd_r, qdd_r), q, qd), expected, rtol=1e-12)
+
+
+def test_measured_motions_as_references():
+    t = 0.4 + np.arange(60) / 100.0
+    waves = [np.stack([w**k * np.sin(w * t + k * np.pi / 2) for w in (2.0, 3.0)], axis=1) for k in range(3)]
+    samples = Samples(t, *waves, np.cos(waves[0]), 100.0, ((0, 60),), 20.0, 20.0)
+    loop = tracking(samples, frequency=50.0, period=3e-3)
+    assert loop.every == 4 and loop.dt == pytest.approx(2.5e-3) and loop.t_0 == t[0] and len(loop.q) == 237
+    np.testing.assert_array_equal(loop.rows(t), np.arange(60))
+    for found, k in ((loop.q, 0), (loop.qd, 1), (loop.qdd, 2)):
+        np.testing.assert_allclose(found[::4], waves[k], atol=[1e-12, 1e-6, 1e-3][k])
+    assert loop.law.frequency == 50.0 and loop.law.damping == 1.0 and loop.feedforward is None
+    again = replaying(samples, drive_gains(planar_arm(), 20.0), period=0.01)
+    assert again.every == 1 and again.law.kp.shape == (2,)
+    np.testing.assert_allclose(again.feedforward, samples.tau, atol=1e-12)
+    np.testing.assert_allclose(again.q, samples.q, atol=1e-12)
+    with pytest.raises(IdentificationError, match="in 2 pieces cannot be simulated"):
+        tracking(dataclasses.replace(samples, segments=((0, 30), (30, 60))))
+
+
+def test_logs_of_a_loop_have_the_noise_asked_for(monkeypatch):
+    """The controller sees the encoders' noise, at all its instants; the log has it where it has samples."""
+    q, tau = np.random.default_rng(0).normal(size=(2, 4, 2))
+    loop = following(lambda t: (jnp.stack([t, t**2], axis=1),) * 3, None, 0.06, 0.01, every=2, t_0=0.3)
+    seen = []
+    moved = lambda loop, chain, noise: seen.append(noise) or SimpleNamespace(q=q, tau=tau)
+    monkeypatch.setattr(monte_carlo, "_run", moved)
+    log = closed_loop_log(planar_arm(), loop, NoiseLevel(0.01, 0.2), seed=7)
+    rng = np.random.default_rng(7)
+    encoders, torques = 0.01 * rng.normal(size=(7, 2)), 0.2 * rng.normal(size=(4, 2))
+    np.testing.assert_allclose(seen[0][0], encoders, rtol=1e-14)
+    assert not seen[0][1].any() and seen[0][1].shape == (7, 2)
+    np.testing.assert_allclose(log.q, q + encoders[::2], rtol=1e-14)
+    np.testing.assert_allclose(log.tau, tau + torques, rtol=1e-14)
+    np.testing.assert_allclose(log.t, [0.3, 0.32, 0.34, 0.36], rtol=1e-12)
+    q[1, 0] = np.nan
+    with pytest.raises(ModelError, match="closed loop is not stable"):
+        closed_loop_log(planar_arm(), loop)
+
+
+@pytest.fixture(scope="module")
+def short_runs():
+    """The arm, its base parameters, and two loops of a second with other motions and gains."""
+    arm = planar_arm()
+    loops = []
+    for w, gain in (([5.0, 8.0], [900.0, 150.0]), ([9.0, 6.0], [1600.0, 200.0])):
+        wave = lambda t, k, w=w: jnp.stack(
+            [f**k * jnp.sin(f * t + p + k * np.pi / 2) for f, p in zip(w, (0.3, 1.0), strict=True)], 1
+        )
+        motion = lambda t, wave=wave: tuple(wave(t, k) for k in range(3))
+        law = ProportionalDerivative(jnp.asarray(gain), jnp.asarray(gain) / 20)
+        loops.append(following(motion, law, 1.0, 4e-3, every=2, method="semi_implicit_euler"))
+    return arm, base_parameters(arm, SMOOTH), loops
+
+
+def short_problem(short_runs, levels, start):
+    """Logs of the true arm with white noise, to be explained by another one."""
+    arm, base, loops = short_runs
+    problem = estimation_problem(arm, [reference_samples(loop) for loop in loops], SMOOTH, base=base, loops=loops)
+    rng, samples = np.random.default_rng(1), []
+    for run, (loop, (position, torque)) in enumerate(zip(loops, levels, strict=True)):
+        moved = motion(problem, run, base.matrix @ problem.prior)
+        assert moved is not None and len(moved.q) == 126
+        q, tau = (x + s * rng.normal(size=x.shape) for x, s in ((moved.q, position), (moved.tau, torque)))
+        samples.append(preprocess(Log(np.arange(126) / loop.rate, q, None, tau), position_cutoff=25.0, stride=1))
+    return estimation_problem(start, samples, SMOOTH, base=base, loops=loops)
+
+
+def test_estimators_that_simulate_end_where_their_conditions_hold(short_runs):
+    """From another robot: exact without noise; with it, where the weighted residuals are orthogonal, with their deviations."""
+    arm, base, _ = short_runs
+    truth, start = base.matrix @ prior_parameters(arm, SMOOTH), perturbed_chains(arm, 1, seed=2)[0]
+    exact = short_problem(short_runs, [(0.0, 0.0)] * 2, start)
+    noisy = short_problem(short_runs, [(1e-5, 0.05), (3e-5, 0.2)], start)
+    noisy.weights[0][:20, 1] = 0.0
+    masks, runs = noisy.weights, range(2)
+    for estimator in (estimate_iv, estimate_didim, estimate_cloe):
+        name, tight = estimator.__name__, {"tolerance": 1e-7, "iterations": 30}
+        limit = estimator(exact, **tight).values
+        if estimator is not estimate_iv:  # whose torques, held, lag half a period behind the measured accelerations
+            np.testing.assert_allclose(limit, truth, atol=1e-6, err_msg=name)
+        found = estimator(noisy, **tight)
+        assert found.converged and found.iterations == len(found.history) < 30, name
+        assert found.simulations >= found.iterations * len(runs)
+        z = (found.values - limit) / found.standard_deviations
+        assert np.abs(z).max() < (10 if name == "estimate_iv" else 5), (name, z)
+        simulated, positions = (
+            simulated_rows(noisy, found.values),
+            [sensitivities(noisy, k, found.values) for k in runs],
+        )
+        if name == "estimate_cloe":
+            left = [s.q - q for s, (q, _) in zip(noisy.samples, positions, strict=True)]
+            w = [j for _, j in positions]
+        else:
+            w = simulated if name == "estimate_didim" else noisy.measured_rows()
+            left = [tau - x @ found.values for tau, x in zip(noisy.torques, w, strict=True)]
+        z = simulated if name == "estimate_iv" else w  # the residuals are orthogonal to these
+        independence = noisy.independence if name != "estimate_cloe" else 2 * 0.9 * 25 / 125
+        counts = np.stack([m.sum(0) for m in masks])
+        spent = 1 - base.size / independence / counts.sum()
+        squares = np.stack([((e * m) ** 2).sum(0) for e, m in zip(left, masks, strict=True)])
+        noise = np.sqrt(squares / counts / (1 if name == "estimate_cloe" else spent))
+        np.testing.assert_allclose(found.run_noise, noise, rtol=1e-5, err_msg=name)
+        np.testing.assert_allclose(found.noise, np.sqrt((noise**2).mean(0)), rtol=1e-5)
+        scaled = lambda parts, noise=noise: np.concatenate(
+            [(x * (m / s)[..., None]).reshape(-1, x.shape[2]) for x, m, s in zip(parts, masks, noise, strict=True)]
+        )
+        z, w, e = scaled(z), scaled(w), scaled([e[..., None] for e in left])[:, 0]
+        assert np.abs(z.T @ e).max() < 1e-4 * (np.linalg.norm(z, axis=0) * np.linalg.norm(e)).max(), name
+        across = np.linalg.inv(z.T @ w)
+        variance = (e @ e) / (counts.sum() * spent) / independence
+        np.testing.assert_allclose(found.covariance, variance * across @ (z.T @ z) @ across.T, rtol=1e-4, atol=1e-14)
+        assert found.degrees == pytest.approx(counts.sum() * independence - base.size)
+        if name == "estimate_iv":
+            np.testing.assert_allclose(found.condition, np.linalg.cond(z), rtol=1e-4)
+            np.testing.assert_allclose(found.joint_residuals, np.sqrt(squares.sum(0) / counts.sum(0)), rtol=1e-5)
+        else:
+            np.testing.assert_allclose(found.joint_residuals, np.sqrt((squares / counts).mean(0)), rtol=1e-5)
+    merit = figures_of_merit(noisy, found, truth)
+    errors = [np.linalg.norm(e) / np.linalg.norm(s.q) for e, s in zip(left, noisy.samples, strict=True)]
+    assert merit.position == pytest.approx(100 * np.mean(errors))
+    assert merit.simulations == found.simulations
 
 
 @pytest.fixture(scope="module")
@@ -220,3 +403,42 @@ def test_with_parameters_and_without_the_motion_is_one(planar):
     for a, b in zip(own, given, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
     assert np.array_equal(with_parameters(other, SMOOTH, p).inertia, arm.inertia)
+
+
+def test_torques_and_accelerations_of_parameters_and_their_slopes():
+    """An elbow with springs and a motor that both joints turn, by its equations; slopes beside differences."""
+    chain = textbook.planar_elbow(m1=1.2, m2=0.8, l1=0.7, lc1=0.3, lc2=0.2, i1=0.05, i2=0.03)
+    leaves = {"coulomb_friction": [0.5, 0.2], "coulomb_velocity": [0.3, 0.5], "torque_offset": [0.1, -0.2]}
+    leaves |= {"rest_position": [0.2, -0.1], "viscous_friction": [0.5, 0.4], "armature": [0.1, 0.05]}
+    chain = dataclasses.replace(chain, **{name: jnp.asarray(x) for name, x in leaves.items()})
+    columns = Columns(("viscous", "armature"), (joint_springs(chain, (2,)), coupled_drive(1, 2, velocity=0.4)))
+    p = prior_parameters(chain, columns)
+    p[-4:] = [3.0, 0.02, 0.3, 0.2]
+    (q1, q2), (v1, v2), (a1, a2) = q, v, a = np.random.default_rng(0).normal(size=(3, 2))
+    directions = [jnp.asarray(np.random.default_rng(1).normal(size=x.shape)) for x in (p, q, v, a)]
+
+    @once
+    def both(p, q, v, a, directions):
+        tau, by_torque = jax.jvp(lambda *x: model_torque(columns, chain, *x), (p, q, v, a), tuple(directions))
+        back = lambda p, q, v, tau: model_acceleration(columns, chain, p, q, v, tau)
+        return tau, by_torque, *jax.jvp(back, (p, q, v, tau), (*directions[:3], by_torque))
+
+    tau, by_torque, back, by_motion = both(*map(jnp.asarray, (p, q, v, a)), directions)
+    k, g = 0.8 * 0.7 * 0.2, 9.81
+    m12 = 0.8 * 0.2**2 + k * np.cos(q2) + 0.03
+    m11 = 1.2 * 0.3**2 + 0.8 * 0.7**2 + k * np.cos(q2) + 0.05 + m12
+    last = 0.8 * 0.2 * g * np.cos(q1 + q2)
+    first = m11 * a1 + m12 * a2 - k * np.sin(q2) * (2 * v1 * v2 + v2**2) + (0.36 + 0.56) * g * np.cos(q1) + last
+    second = m12 * a1 + (0.8 * 0.2**2 + 0.03) * a2 + k * np.sin(q2) * v1**2 + last + 3.0 * (q2 + 0.1)
+    motor = 0.02 * a[::-1] + 0.3 * v[::-1] + 0.2 * np.tanh((v1 + v2) / 0.4)  # what each joint has beside its own
+    friction = [0.5, 0.4] * v + [0.5, 0.2] * np.tanh(v / [0.3, 0.5]) + [0.1, -0.2] + [0.1, 0.05] * a
+    np.testing.assert_allclose(tau, np.array([first, second]) + friction + motor, rtol=1e-12)
+    np.testing.assert_allclose(back, a, rtol=1e-10)
+    h = 1e-6
+    ahead, behind = (
+        both(*(x + s * h * d for x, d in zip((p, q, v, a), directions, strict=True)), directions)[0] for s in (1, -1)
+    )
+    np.testing.assert_allclose(by_torque, (ahead - behind) / (2 * h), rtol=1e-7, atol=1e-7)
+    # along torques that change as those of the motion do, the motion changes as it was told to
+    np.testing.assert_allclose(by_motion, directions[3], rtol=1e-9, atol=1e-9)
+    np.testing.assert_array_equal(parameters_of(chain, columns)[:-3], prior_parameters(chain, columns)[:-3])

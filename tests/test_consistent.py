@@ -313,3 +313,40 @@ def test_the_extra_is_named_where_it_is_missing(arm, monkeypatch):
     monkeypatch.setitem(sys.modules, "cvxpy", None)
     with pytest.raises(IdentificationError, match=r"pip install \"jaxdyn\[convex\]\""):
         semidefinite_least_squares(problem(arm)[1], arm[1])
+
+
+def test_the_cost_is_misfit_prior_and_what_holds_unseen_drive_terms(arm):
+    _, p = problem(arm)
+    p = dataclasses.replace(p, matrix=np.where(np.arange(28) == 24, 0.0, p.matrix), weight=0.7)
+    x = p.prior.copy()
+    x[:20] = arm[3][:20]
+    x[[24, 25]] += [1e5, 0.01]
+    misfit = p.floor + 0.5 * ((p.matrix @ x - p.values) ** 2).sum()
+    assert p.misfit(x) == pytest.approx(misfit, rel=1e-12)
+    links = jnp.asarray(x[:20].reshape(2, 10)), jnp.asarray(p.prior[:20].reshape(2, 10))
+    divergence = sum(float(entropic_divergence(a, b)) for a, b in zip(*links, strict=True))
+    held = 0.5e-8 * (1e5**2 + 0.01**2 * (p.matrix[:, 25] ** 2).sum())
+    assert p.cost(x) - misfit == pytest.approx(0.7 * divergence + held, rel=1e-6) and divergence > 0.01
+
+
+def test_thickness_is_a_share_of_the_longest_side():
+    """A plate of sides that differ, off the origin and turned: its largest second moment gives the thickness."""
+    chain, mass, sides = textbook.planar_elbow(), 1.5, np.array([0.3, 0.1, 0.0])
+    turn = np.linalg.qr(np.random.default_rng(3).normal(size=(3, 3)))[0]
+    centre = np.array([0.02, 0.05, -0.01])
+
+    def body(spread):
+        second = mass * (turn @ np.diag(spread**2) @ turn.T + np.outer(centre, centre))
+        about = np.trace(second) * np.eye(3) - second
+        return [mass, *mass * centre, *about[[0, 0, 1, 0, 1, 2], [0, 1, 1, 2, 2, 2]]]
+
+    thick, names = with_thickness(with_inertial_parameters(chain, jnp.asarray([body(sides), body(sides + 0.2)])))
+    assert names == chain.link_names[:1]
+    np.testing.assert_allclose(thick.inertia[0], body(np.array([0.3, 0.1, 0.03])), rtol=1e-9, atol=1e-12)
+    far = np.array([mass, *mass * 10 * centre, *np.zeros(6)])
+    moments = 100 * (centre @ centre * np.eye(3) - np.outer(centre, centre)) * mass
+    far[4:] = moments[[0, 0, 1, 0, 1, 2], [0, 1, 1, 2, 2, 2]]  # a point
+    thick, _ = with_thickness(with_inertial_parameters(chain, jnp.asarray([far, far])))
+    about = thick.inertia[0, 4:] - far[4:]
+    size = np.linalg.norm(10 * centre)
+    np.testing.assert_allclose(about, mass * 2 * (0.1 * size) ** 2 * np.array([1, 0, 1, 0, 0, 1]), atol=1e-12)

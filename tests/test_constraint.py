@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import jaxdyn
-from helpers import derivatives, directions, once, random_chain, random_inertia, relative
+from helpers import compiled, derivatives, directions, once, random_chain, random_inertia, relative
 from jaxdyn import integrate, linkages, random_configuration
-from jaxdyn.dynamics.constraint import constraint_terms
+from jaxdyn.dynamics.constraint import Terms, constraint_target, constraint_terms
 from peer_models import to_pinocchio
 
 FIVE_BAR = {"l1": 0.8, "l2": 0.35, "l4": 0.9, "com_distances": (0.3, 0.15, 0.45, 0.4), "gravity": 9.7}
@@ -60,7 +60,8 @@ def everything(chain, constraint, q, w, tau, name):
         if name == "four_bar":
             qd = jaxdyn.independent_coordinates(chain, constraint, q, independent) @ w
             full = jaxdyn.constrained_forward_dynamics(chain, constraint, q, qd, tau)
-            return full, jaxdyn.reduced_forward_dynamics(chain, constraint, q, w, tau, independent)
+            back = jaxdyn.constrained_inverse_dynamics(chain, constraint, q, qd, full.acceleration, (2, "joint1"))
+            return full, jaxdyn.reduced_forward_dynamics(chain, constraint, q, w, tau, independent), back
         terms = jaxdyn.reduced_dynamics(chain, constraint, q, w, independent)
         full = jaxdyn.constrained_forward_dynamics(chain, constraint, q, terms.map @ w, tau)
         return (
@@ -88,6 +89,14 @@ def test_linkages_equal_their_closed_forms(name):
         np.testing.assert_allclose(full.acceleration[k], np.array(angles) @ wanted, rtol=1e-9, atol=1e-11)
         if name == "four_bar":
             np.testing.assert_allclose(more[0][k], wanted, rtol=1e-9)
+            back = more[1]  # of joints 3 and 1, in the order asked for
+            np.testing.assert_allclose(back.torques[k], force[::-1], rtol=1e-9)
+            held = np.asarray(tau[k]) - np.array(
+                [force[0], 0, force[1], 0]
+            )  # the forces that carry the other torques too
+            jacobian = np.asarray(jaxdyn.constraint_jacobian(chain, constraint, jnp.asarray(q[k])))
+            np.testing.assert_allclose(jacobian.T @ (back.multipliers[k] - full.multipliers[k]), held, atol=1e-9)
+            assert back.rank[k] == 2 and back.feasible[k] and back.residual[k] < 1e-9
             continue
         terms, back = more
         np.testing.assert_allclose(terms.map[k], angles, atol=1e-12)
@@ -420,3 +429,33 @@ def test_bad_input_is_refused():
         jax.eval_shape(lambda q: jaxdyn.independent_coordinates(chain, constraint, q, ("joint1",)), q)
     with refused(match="under a policy needs its number of steps"):
         jaxdyn.constrained_rollout(chain, constraint, q, qd, lambda t, q, qd: qd, 1e-3)
+
+
+def test_drifting_constraints_are_pulled_together():
+    rng = np.random.default_rng(0)
+    residual, bias, qd, jacobian = rng.normal(size=2), rng.normal(size=2), rng.normal(size=3), rng.normal(size=(2, 3))
+    target = constraint_target(Terms(*map(jnp.asarray, (residual, jacobian, bias))), jnp.asarray(qd), (3.0, 5.0))
+    np.testing.assert_allclose(target, -bias - 6 * jacobian @ qd - 25 * residual, rtol=1e-14)
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_centres_of_mass_of_the_linkages(name):
+    """By the docstrings, from the potential energy's gradient with respect to each mass."""
+    build, sizes, _, angles = SYSTEMS[name]
+    chain, _ = build(**BODIES, **sizes)
+    y, e = np.array([0.4, 1.3]), lambda a: np.array([np.cos(a), np.sin(a)])
+    poses = compiled.forward_kinematics(chain, jnp.asarray(np.array(angles, float) @ y))
+    centres = [
+        (t @ [*pi[1:4] / pi[0], 1])[:2] for t, pi in zip(np.asarray(poses), np.asarray(chain.inertia), strict=True)
+    ]
+    c1, c2, c3, c4 = sizes["com_distances"]
+    if name == "five_bar":
+        l1, l2 = sizes["l1"], sizes["l2"]
+        wanted = [c1 * e(y[0]), c2 * e(y[1]), l2 * e(y[1]) + c3 * e(y[0]), l1 * e(y[0]) - c4 * e(y[1])]
+    else:
+        l1, l3 = sizes["l1"], sizes["l3"]
+        wanted = [c1 * e(y[0]), l1 * e(y[0]) + c2 * e(y[1]), c3 * e(y[1]), l3 * e(y[1]) + c4 * e(y[0])]
+    np.testing.assert_allclose(centres, wanted, atol=1e-14)
+    np.testing.assert_allclose(chain.inertia[:, 0], BODIES["masses"])
+    about = [pi[9] - (pi[1:4] @ pi[1:4]) / pi[0] for pi in np.asarray(chain.inertia)]
+    np.testing.assert_allclose(about, BODIES["inertias"], rtol=1e-9)

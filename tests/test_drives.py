@@ -43,6 +43,8 @@ def terms(chain, q, qd, qdd):
         "applied": applied,
         "FD": jaxdyn.forward_dynamics(chain, q, qd, tau),
         "friction": friction,
+        "along itself": jaxdyn.passivity_inverse_dynamics(chain, q, qd, qd, qdd),
+        "momentum": jaxdyn.generalised_momentum(chain, q, qd),
         "power": (energy_rate, applied @ qd - friction @ qd),
     }
 
@@ -69,6 +71,8 @@ def test_coupled_and_geared_robot_by_hand_and_by_power():
     assert relative(x["M"], s.T @ (p["M"] + rotors) @ s) < 1e-13
     assert relative(x["tau"], s.T @ (p["tau"] + rotors @ qdd)) < 1e-13
     assert relative(x["FD"], ydd) < 1e-11
+    assert relative(x["along itself"], x["tau"]) < 1e-13
+    assert relative(x["momentum"], x["M"] @ yd) < 1e-13
     spins = RATIOS @ qd
     losses = np.array(MOTORS["viscous_friction"]) * spins
     losses += np.array(MOTORS["coulomb_friction"]) * np.tanh(spins / np.array(MOTORS["coulomb_velocity"]))
@@ -323,3 +327,44 @@ def test_single_precision_stays_single():
     assert again.transmission.matrix.dtype == again.coupling.matrix.dtype == np.float64
     single = jaxdyn.with_transmission(jax.tree.map(lambda x: x.astype(np.float32), random_chain(N)), gear_ratio=3.0)
     assert single.transmission.matrix.dtype == single.transmission.coulomb_velocity.dtype == np.float32
+
+
+def test_remotely_driven_elbow_moves_as_its_equations_say():
+    p = {"m1": 1.2, "m2": 0.8, "l1": 0.7, "l2": 0.5, "lc1": 0.3, "lc2": 0.2, "i1": 0.05, "i2": 0.03, "gravity": 9.6}
+    m1, m2, l1, l2, lc1, lc2, i1, i2, gravity = p.values()
+    rotors, ratios = np.array([1e-4, 2e-4]), np.array([30.0, -20.0])
+    chain = textbook.remotely_driven_elbow(**p, motor_inertia=rotors, gear_ratio=ratios)
+    (p1, p2), (v1, v2), (a1, a2) = motion = state(2)
+    k, s, c = m2 * l1 * lc2, np.sin(p2 - p1), np.cos(p2 - p1)
+    first = (m1 * lc1**2 + m2 * l1**2 + i1 + 900 * 1e-4) * a1 + k * c * a2 - k * s * v2**2
+    second = (m2 * lc2**2 + i2 + 400 * 2e-4) * a2 + k * c * a1 + k * s * v1**2
+    weights = gravity * np.array([(m1 * lc1 + m2 * l1) * np.cos(p1), m2 * lc2 * np.cos(p2)])
+    np.testing.assert_allclose(torques(chain, *motion), np.array([first, second]) + weights, rtol=1e-12)
+    assert chain.topology.coordinate_names == ("p1", "p2") and chain.frame_poses[0, 0, 3] == l2
+    np.testing.assert_allclose(jaxdyn.motor_torques(chain, jnp.ones(2)), 1 / ratios, rtol=1e-13)
+
+
+def test_coupled_wrist_by_hand():
+    """The pitch turns the last motor too; masses lie at their distances from the centre, the first below it."""
+    masses, lengths = np.array([1.0, 0.5, 0.2]), np.array([0.2, 0.07, 0.05])
+    wrist = textbook.coupled_wrist(gear_ratio=(-40.0, 30.0, 20.0), rotor_inertia=[1e-5, 2e-5, 3e-5], gravity=9.7)
+    np.testing.assert_allclose(jaxdyn.motor_rates(wrist, jnp.asarray([1.0, 2.0, 5.0])), [-40, 60, 140])
+    np.testing.assert_array_equal(wrist.transmission.rotor_inertia, [1e-5, 2e-5, 3e-5])
+    centres = np.asarray(wrist.inertia[:, 1:4]) / masses[:, None]
+    np.testing.assert_allclose(wrist.inertia[:, 0], masses)
+    np.testing.assert_allclose(centres, lengths[:, None] * [[0.1, 0, -1], [0.1, 0, 1], [0.1, 0, 1]], atol=1e-15)
+    for pi, m, d in zip(wrist.inertia, masses, lengths, strict=True):
+        about = jaxdyn.inertia.inertial_parameters_to_com(pi)[2]
+        np.testing.assert_allclose(np.linalg.eigvalsh(about)[1:], m * d**2 / 5, rtol=1e-9)
+    q, still = jnp.asarray([0.3, 0.7, -0.4]), jnp.zeros(3)
+    # weight: the second and third body turn up about y, and the third about its own axis
+    gravity = torques(wrist, q, still, still)
+    arms = masses * lengths
+    pitch = -9.7 * (
+        arms[1] * (np.sin(0.7) + 0.1 * np.cos(0.7)) + arms[2] * (np.sin(0.7) + 0.1 * np.cos(0.7) * np.cos(-0.4))
+    )
+    roll = 9.7 * arms[2] * 0.1 * np.sin(0.7) * np.sin(-0.4)
+    np.testing.assert_allclose(gravity, [0.0, pitch, roll], atol=1e-13)
+    assert wrist.joint_names == ("joint4", "joint5", "joint6") and wrist.frame_poses[0, 2, 3] == 0.05
+    with pytest.raises(ModelError, match="2 gear ratios are given for a wrist"):
+        textbook.coupled_wrist(gear_ratio=(1.0, 2.0))

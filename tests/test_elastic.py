@@ -267,3 +267,32 @@ def test_impossible_elastic_joints_are_refused(message, changes):
 def test_elastic_joints_do_not_ride_on_a_transmission():
     with pytest.raises(ModelError, match="turn with the joints"):
         drives(jaxdyn.with_transmission(arm(), gear_ratio=2.0))
+
+
+def test_a_pendulum_on_a_spring_both_ways():
+    """Springs, rotors and the rotors' motion of one link in closed form."""
+    mass, lc, inertia, gravity = 1.5, 0.4, 0.5, 9.7
+    link = textbook.single_link(mass=mass, com_distance=lc, link_inertia=inertia, gravity=gravity, link_damping=0.3)
+    leaves = {"stiffness": 60.0, "rest": 0.1, "gear_ratio": 20.0, "rotor_inertia": 1e-3, "rotor_friction": 2e-3}
+    damped, plain = (jaxdyn.elastic_joints(link, damping=d, **leaves) for d in (0.8, 0.0))
+    q, v, a, jerk, snap = np.random.default_rng(1).normal(size=5)
+    theta, thetad, tau_m, k, r = 0.3, -0.7, 0.2, 60.0, 20.0
+    weight = mass * gravity * lc
+
+    @once
+    def of(*motion):
+        q, v, *others = motion
+        forward = jaxdyn.elastic_forward_dynamics(link, damped, q, theta + 0 * q, v, thetad + 0 * q, tau_m + 0 * q)
+        return forward, jaxdyn.elastic_inverse_dynamics(link, plain, q, v, *others)
+
+    forward, inverse = of(*(jnp.asarray([x]) for x in (q, v, a, jerk, snap)))
+    spring = k * (theta + 0.1 - q) + 0.8 * (thetad - v)
+    rotor = r * tau_m - r**2 * 2e-3 * thetad - spring
+    expected = (spring - weight * np.sin(q) - 0.3 * v) / inertia, rotor / (r**2 * 1e-3)
+    np.testing.assert_allclose(np.ravel(forward), expected, rtol=1e-12)
+    f = inertia * a + weight * np.sin(q) + 0.3 * v
+    fd = inertia * jerk + weight * np.cos(q) * v + 0.3 * a
+    fdd = inertia * snap + weight * (np.cos(q) * a - np.sin(q) * v**2) + 0.3 * jerk
+    turned = [q - 0.1 + f / k, v + fd / k, a + fdd / k]
+    needed = (r**2 * 1e-3 * turned[2] + r**2 * 2e-3 * turned[1] + f) / r
+    np.testing.assert_allclose(np.ravel(inverse), [*turned, needed], rtol=1e-11)

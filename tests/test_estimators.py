@@ -28,9 +28,12 @@ from jaxdyn import (
     recursive_start,
     recursive_step,
     recursive_values,
+    row_errors,
     textbook,
     torque_band,
 )
+from jaxdyn.identification.estimators.robust import _outliers
+from jaxdyn.identification.filters import differentiate, low_pass
 from regression import dense, known_arm, states
 
 ALL = Columns()
@@ -300,3 +303,90 @@ def test_refusals(exact):
     bare = dataclasses.replace(arm, inertia=arm.inertia.at[1].set(0.0))
     with pytest.raises(IdentificationError, match="link 'link2' has no inertia"):
         _ = estimation_problem(bare, s, ALL, base=base).initial
+
+
+def test_deviations_of_joints_over_runs_of_different_lengths(exact):
+    problem, _ = disturbed(exact, np.array([[0.05, 0.5, 0.1], [1.0, 0.02, 0.4]]))
+    wls = estimate_wls(problem)
+    rms = lambda x: np.sqrt((np.array([[400.0], [300.0]]) * x**2).sum(0) / 700)
+    np.testing.assert_allclose(wls.noise, rms(wls.run_noise), rtol=1e-12)
+    residuals = [y - p for y, p in zip(problem.torques, problem.predictions(wls.values), strict=True)]
+    each = np.stack([np.sqrt((e**2).mean(0)) for e in residuals])
+    np.testing.assert_allclose(wls.joint_residuals, rms(each), rtol=1e-6)
+    spent = 1 - exact[1].size / 2100
+    np.testing.assert_allclose(wls.run_noise, each / np.sqrt(spent), rtol=1e-6)
+    tls = estimate_tls(problem)
+    residuals = [y - p for y, p in zip(problem.torques, problem.predictions(tls.values), strict=True)]
+    expected = np.sqrt((np.concatenate(residuals) ** 2).mean(0))
+    np.testing.assert_allclose(tls.joint_residuals, expected, rtol=1e-6)
+    # of errors of torques alone it is weighted least squares, deviations and all
+    only = np.zeros((3, exact[1].size + 1, exact[1].size + 1))
+    only[:, -1, -1] = 1.0
+    tls = estimate_tls(problem, only)
+    np.testing.assert_allclose(tls.values, wls.values, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(tls.standard_deviations, wls.standard_deviations, rtol=1e-3)
+
+
+def test_outliers_are_counted_at_the_joint_that_has_most(exact):
+    problem, _ = disturbed(exact, [np.full(3, 0.1)] * 2)
+    scale, residuals = np.array([[1.0, 2.0, 0.5], [2.0, 1.0, 0.5]]), [np.zeros((400, 3)), np.zeros((300, 3))]
+    residuals[0][:7, 0], residuals[1][:3, 0] = -4.5, 9.0
+    residuals[0][10:20, 1] = 7.9
+    residuals[1][:12, 2], problem.weights[1][:6, 2] = 2.1, 0.0
+    assert _outliers(problem, scale, residuals) == ["10 samples of joint1 are off by over 4 standard deviations"]
+    assert _outliers(problem, 10 * scale, residuals) == []
+    problem.weights[1][:6, 2] = 1.0
+
+
+def test_rows_and_torques_behind_one_filter(exact):
+    arm, base, xs, rows, truth = exact
+    tau = rows[0] @ truth
+    whole = run_of(xs[0], tau)
+    pieces = dataclasses.replace(whole, segments=((0, 150), (150, 180), (180, 400)))
+    problem = estimation_problem(arm, pieces, ALL, base=base, parallel_cutoff=4.0)
+    both = np.concatenate([rows[0], tau[:, :, None]], axis=2)
+    parts = [low_pass(both[a:b], 100.0, 4.0)[50 : b - a - 50 : 2] for a, b in ((0, 150), (180, 400))]
+    np.testing.assert_allclose(problem.filtered[0], np.concatenate(parts), rtol=1e-6, atol=1e-8)
+    assert problem.samples[0].segments == ((0, 25), (25, 85)) and problem.samples[0].rate == 50.0
+    np.testing.assert_array_equal(problem.samples[0].t, whole.t[[*range(50, 100, 2), *range(230, 350, 2)]])
+    np.testing.assert_allclose(estimate_ols(problem).values, truth, rtol=1e-6, atol=1e-8)
+    assert problem.independence == pytest.approx(2 * 0.9 * 4 / 50)
+    with pytest.raises(IdentificationError, match=r"longer than four periods of 0\.1 Hz"):
+        estimation_problem(arm, pieces, ALL, base=base, parallel_cutoff=0.1)
+    for cutoff in (0.0, 50.0):
+        with pytest.raises(IdentificationError, match="between 0 and half the samples' rate, 50 Hz"):
+            estimation_problem(arm, whole, ALL, base=base, parallel_cutoff=cutoff)
+
+
+def test_errors_of_rows_are_those_of_disturbed_positions(exact):
+    arm, base, xs, _, _ = exact
+    runs = [dataclasses.replace(run_of(x, x[0]), position_cutoff=c) for x, c in zip(xs, (10.0, 60.0), strict=True)]
+    runs[0] = dataclasses.replace(runs[0], segments=((0, 250), (250, 400)))
+    problem = estimation_problem(arm, runs, ALL, base=base)
+    problem.weights[1][:40, 1] = 0.0
+    size = np.array([1e-3, 2e-3, 5e-4])
+    found = row_errors(problem, size, [0.1, 0.2, 0.3], seed=4)
+    rng, total = np.random.default_rng(4), 0.0
+    for (q, qd, qdd), pieces, cutoff, mask in zip(xs, ([250, 150], [300]), (10.0, None), problem.weights, strict=True):
+        noise = [rng.normal(size=(n, 3)) for n in pieces]
+        noise = [x if cutoff is None else low_pass(x, 100.0, cutoff) for x in noise]
+        noise = [size * x / x.std(0) for x in noise]
+        slopes = [differentiate(x, 100.0) for x in noise]
+        bends = [differentiate(x, 100.0) for x in slopes]
+        moved = [a + np.concatenate(b) for a, b in zip((q, qd, qdd), (noise, slopes, bends), strict=True)]
+        change = (dense(arm, *moved) - dense(arm, q, qd, qdd))[:, :, base.kept] * (mask > 0)[:, :, None]
+        total = total + np.einsum("tjk,tjl->jkl", change, change)
+    b = base.size
+    expected = total / np.array([700, 660, 700])[:, None, None]
+    np.testing.assert_allclose(found[:, :b, :b], expected, rtol=1e-6, atol=1e-9 * np.abs(expected).max())
+    np.testing.assert_allclose(found[:, b, b], [0.01, 0.04, 0.09], rtol=1e-12)
+    assert not found[:, b, :b].any() and not found[:, :b, b].any()
+
+
+def test_parameters_about_as_well_known_as_the_best_stay(exact):
+    problem = disturbed(exact, [np.full(3, 0.05)] * 2)[0]
+    relative = estimate_wls(problem).relative_standard_deviations
+    ratio = relative.max() / relative.min()
+    assert essential_parameters(problem, ratio=1.01 * ratio).stopped.endswith(f"within {1.01 * ratio:g} of the best")
+    other = essential_parameters(problem, ratio=0.99 * ratio)
+    assert other.eliminated or "worse" in other.stopped or "larger" in other.stopped

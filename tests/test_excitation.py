@@ -1,6 +1,7 @@
 """Excitation design: families of motions, limits, quality of a motion, and designs within limits that beat random ones."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -8,11 +9,13 @@ import numpy as np
 import pytest
 from scipy import interpolate
 
+from helpers import once
 from jaxdyn import (
     BSplines,
     Columns,
     FourierSeries,
     IdentificationError,
+    Log,
     ModelError,
     SplineTrajectory,
     base_parameters,
@@ -25,16 +28,30 @@ from jaxdyn import (
     load,
     motion_limits,
     optimal_excitation,
+    preprocess,
     random_excitation,
     read_log,
     sample_trajectory,
+    textbook,
     variance_ratio,
     write_trajectory,
 )
 from jaxdyn.cli import main
 from jaxdyn.identification import excitation_design
-from jaxdyn.identification.excitation_basis import rest_basis
+from jaxdyn.identification.excitation_basis import balanced, rest_basis
 from jaxdyn.identification.excitation_compare import summary
+from jaxdyn.identification.excitation_limits import MotionLimits, largest_shares
+from jaxdyn.identification.excitation_repair import repaired
+from jaxdyn.identification.excitation_solver import (
+    Problem,
+    Setting,
+    _excess,
+    advance,
+    begin,
+    criteria,
+    motion_at,
+    regressor_rows,
+)
 from regression import dense, known_arm, states
 
 FAMILIES = [FourierSeries(4.0, 5), BSplines(4.0, 9), BSplines(3.0, 8, 4)]
@@ -168,6 +185,277 @@ def check(chain, design, usage, limits, clearance=None):
     for x in design.trajectory(jnp.array([0.0, design.trajectory.duration]))[1:]:
         np.testing.assert_allclose(x, 0, atol=1e-10)
     assert all(variance_ratio(design.quality, random) > 1.5 for random in design.random)
+
+
+def test_coefficients_are_measured_by_how_far_they_go_through_the_limits():
+    family, sizes = FourierSeries(3.0, 4), np.array([[0.5, 2.0], [3.0, 4.0], [9.0, 25.0]])
+    matrices, rest = family.matrices(np.linspace(0, 3, 50)), rest_basis(family)
+    found = balanced(matrices, rest, sizes)
+    z = np.random.default_rng(0).normal(size=(2, rest.shape[1]))
+    motion = np.einsum("dml,jlk,jk->djm", matrices[:3], found, z)
+    np.testing.assert_allclose(((motion / sizes[:, :, None]) ** 2).sum(0).mean(1), (z**2).sum(1), rtol=1e-10)
+    ends = np.einsum("dml,jlk->djmk", matrices[1:3][:, [0, -1]], found)
+    np.testing.assert_allclose(ends, 0, atol=1e-10 * np.abs(found).max())
+
+
+class Powers:
+    """Columns without a robot: the first twenty are those of a motion of two joints by hand, two more are of the drives."""
+
+    def matrix(self, chain, q, qd, qdd):
+        own = jnp.stack([qdd, jnp.sin(q), q * qd, qd, jnp.cos(q) * qdd], axis=1)
+        cross = jnp.stack([q[0] * qdd[1] + 0 * q, qd[0] * qd[1] + q, qdd * q[::-1]], axis=1)
+        rest = jnp.zeros((2, 12), q.dtype)
+        return jnp.concatenate([own, cross, rest, jnp.diag(qd)], axis=1)
+
+
+KEPT = (0, 2, 3, 5, 6, 7, 21)
+
+
+@pytest.fixture(scope="module")
+def by_hand():
+    """A setting, a problem, three starts, and what the solver minimises, written once more."""
+    rng, count = np.random.default_rng(4), 9
+    chain = textbook.planar_elbow(l1=0.7, lc1=0.3, lc2=0.25)
+    leaves = {"armature": [0.3, 0.1], "viscous_friction": [0.5, 0.2], "torque_offset": [0.3, -0.4]}
+    chain = dataclasses.replace(chain, **{name: jnp.asarray(x) for name, x in leaves.items()})
+    coarse, fine = rng.normal(size=(4, 2, count, 3)), rng.normal(size=(4, 2, 2 * count, 3))
+    clearance = lambda q: jnp.stack([1.0 - q[0], 0.3 + q[0] * q[1], 2.0 - q[1]])
+    bounds = ([-1.0, 0.5], [0.5, 3.0], [2.0, 3.0], [4.0, 3.0], [5.0, 9.0], [3.0, 2.0], [20.0, 4.0])
+    limits = MotionLimits(*map(jnp.asarray, bounds))
+    weights, scale = jnp.asarray([1.0, 0.4]), jnp.asarray(rng.uniform(0.5, 2, len(KEPT)))
+    slopes, w, margin = jnp.asarray(rng.normal(size=(count, count))), jnp.asarray(0.7), jnp.asarray(0.2)
+    setting = Setting(Powers(), KEPT, clearance, torques=True, torque_rates=True, conditioned=True)
+    arrays = jnp.asarray(coarse), jnp.asarray(fine), slopes, limits, weights, scale, w, margin
+    return setting, Problem(chain, *arrays), jnp.asarray(0.3 * rng.normal(size=(3, 2, 3)))
+
+
+def criterion_and_excess(setting, problem, z):
+    """f and c <= 0 by stacked matrices, of the formulas at the solver's head."""
+    chain, limits = problem.chain, problem.limits
+    middle, half = (limits.upper + limits.lower) / 2, (limits.upper - limits.lower) / 2
+    x = jnp.einsum("djmk,jk->dmj", problem.coarse, z)
+    q, qd, qdd = x[0] + middle[None], x[1], x[2]
+    rows = jnp.stack([setting.columns.matrix(chain, *s) for s in zip(q, qd, qdd, strict=True)])
+    w = (rows[:, :, jnp.asarray(KEPT)] * problem.weights[None, :, None]).reshape(-1, len(KEPT))
+    log_det = jnp.linalg.slogdet(w.T @ w / len(q))[1] - 2 * jnp.log(problem.scale).sum()
+    sizes = jnp.linalg.svd(w, compute_uv=False)
+    value = -log_det / len(KEPT) + problem.condition_weight * jnp.log(sizes[0] / sizes[-1])
+    bounds = (half, limits.velocity, limits.acceleration, limits.jerk)
+    moved = jnp.einsum("djmk,jk->dmj", problem.fine, z)
+    linear = jnp.stack([jnp.abs(y) / bound[None] - 1 for y, bound in zip(moved, bounds, strict=True)])
+    tau = rows[:, :, :20] @ chain.inertia.reshape(-1) + chain.armature[None] * qdd
+    tau += chain.viscous_friction[None] * qd + chain.torque_offset[None]
+    others = [jnp.abs(tau) / limits.torque[None] - 1, jnp.abs(problem.slopes @ tau) / limits.torque_rate[None] - 1]
+    others.append(problem.margin - jnp.stack([setting.clearance(y) for y in q]))
+    return value, linear, jnp.concatenate([y.reshape(-1) for y in others])
+
+
+def test_the_solver_rates_motions_by_the_information_and_the_limits(by_hand):
+    setting, problem, starts = by_hand
+    values, sizes = criteria(setting, problem, starts)
+    pure, _ = criteria(setting._replace(conditioned=False), problem, starts)
+    by_matrices = once(criterion_and_excess, static_argnums=0)
+    for k, z in enumerate(starts):
+        value, linear, rest = by_matrices(setting, problem, z)
+        np.testing.assert_allclose(values[k], value, rtol=1e-6)
+        motion = motion_at(problem.coarse, problem.limits, z)
+        rows = regressor_rows(setting, problem.chain, motion)
+        for found, expected in zip(_excess(setting, problem, z, motion, rows), (linear, rest), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+        w = np.asarray(rows)[:, :, KEPT] * np.asarray(problem.weights)[:, None]
+        np.testing.assert_allclose(sizes[k], np.sqrt((w**2).sum(1).mean(0)), rtol=1e-12)
+        flat = w.reshape(-1, len(KEPT)) / np.asarray(problem.scale)
+        np.testing.assert_allclose(pure[k], -np.linalg.slogdet(flat.T @ flat / 9)[1] / len(KEPT), rtol=1e-6)
+
+
+def test_a_round_of_the_solver_is_adam_on_the_augmented_lagrangian(by_hand):
+    setting, problem, starts = by_hand
+    rates, penalty = jnp.asarray([0.03, 0.02, 0.05]), jnp.asarray(1.7)
+    state = begin(setting, problem, starts)
+    for _ in range(2):
+        state = advance(setting, problem, state, rates, penalty)
+
+    def lagrangian(z, multipliers):
+        value, *excess = criterion_and_excess(setting, problem, z)
+        for mu, c in zip(multipliers, excess, strict=True):
+            value += jnp.where(mu + penalty * c > 0, mu * c + penalty * c**2 / 2, -(mu**2) / (2 * penalty)).sum()
+        return value
+
+    gradient, excess = once(jax.grad(lagrangian)), once(lambda z: criterion_and_excess(setting, problem, z)[1:])
+    z, mean, square, count = starts[1], 0.0, 0.0, 0
+    multipliers = tuple(jnp.zeros_like(c) for c in excess(z))
+    for _ in range(2):
+        for rate in np.asarray(rates):
+            slope, count = np.asarray(gradient(z, multipliers)), count + 1
+            mean, square = 0.9 * mean + 0.1 * slope, 0.99 * square + 0.01 * slope**2
+            z = z - rate * mean / (1 - 0.9**count) / (np.sqrt(square / (1 - 0.99**count)) + 1e-8)
+        multipliers = tuple(jnp.maximum(0, mu + penalty * c) for mu, c in zip(multipliers, excess(z), strict=True))
+    np.testing.assert_allclose(state.z[1], z, rtol=1e-6, atol=1e-8)
+    for found, expected in zip(state.multipliers, multipliers, strict=True):
+        np.testing.assert_allclose(found[1], expected, rtol=1e-5, atol=1e-6)
+
+
+ELBOW = {"lower": [-1.0, -2.0], "upper": [1.5, 2.0], "velocity": [2.0, 3.0], "acceleration": [8.0, 12.0]}
+ELBOW |= {"jerk": [90.0, 120.0], "torque": [60.0, 15.0], "torque_rate": [400.0, 100.0]}
+SHORT = FourierSeries(3.0, 4)
+
+
+def room(q):
+    return jnp.stack([1.3 - q[0], 1.0 + q[1] / 2])
+
+
+@pytest.fixture(scope="module")
+def elbow():
+    """Two joints with friction, their limits of every kind, and the base parameters."""
+    chain = textbook.planar_elbow(l1=0.7, lc1=0.3, lc2=0.25)
+    leaves = {"viscous_friction": [0.5, 0.3], "coulomb_friction": [1.0, 0.4], "coulomb_velocity": [0.05, 0.5]}
+    chain = dataclasses.replace(chain, **{name: jnp.asarray(x) for name, x in leaves.items()})
+    return chain, motion_limits(chain, **ELBOW), base_parameters(chain, Columns())
+
+
+@pytest.fixture
+def elbow_search(elbow):
+    chain, limits, base = elbow
+    return excitation_design._Search(chain, SHORT, limits, 0.9, room, Columns(), base, np.array([2.0, 0.5]), 0.5)
+
+
+def test_a_design_of_two_joints_holds_limits_of_every_kind(elbow):
+    chain, limits, _ = elbow
+    settings = {"starts": 2, "rounds": 4, "limits": limits, "clearance": room, "usage": 0.9, "torque_noise": [2.0, 0.5]}
+    design = optimal_excitation(chain, SHORT, **settings)
+    check(chain, design, 0.9, limits, room)
+    assert design.rounds == 4 and design.notes == () and max(x.max() for x in design.usage.values()) > 0.89
+    again = optimal_excitation(chain, SHORT, **settings | {"time_limit": 1e-9})
+    assert "time limit after 0 of 4 rounds" in again.notes[0]
+    assert again.quality.log_det == max(random.log_det for random in again.random)
+    held = limits._replace(torque=np.array([1e-3, 60.0]))
+    with pytest.raises(IdentificationError, match=r"in the middle of the position ranges joint1 takes .* its torque"):
+        optimal_excitation(chain, SHORT, **settings | {"limits": held, "rounds": 1})
+
+    # beside a recorded motion, and in words
+    recorded = sample_trajectory(chain, random_excitation(chain, 5.0, 4, seed=3), 200.0)
+    log = Log(t=recorded.t, q=recorded.q, qd=None, tau=recorded.tau)
+    compared = compare_with_log(chain, design, log, torque_noise=[2.0, 0.5], cutoff=12.0)
+    s = preprocess(log, position_cutoff=12.0, stride=1)
+    whole = excitation_quality(chain, s.q, s.qd, s.qdd, None, design.base, [2.0, 0.5])
+    assert compared[0].samples == compared[1].samples <= len(s)
+    np.testing.assert_allclose([x.log_det for x in compared], [design.quality.log_det, whole.log_det], atol=1.0)
+    lines = summary(design, chain.joint_names, compared).splitlines()
+    assert [x.split("  ")[0] for x in lines[1:6]] == [
+        f"design ({design.base.size} parameters)",
+        *("best of 2 random motions", "median random motion", "design, filtered as the log", "log"),
+    ]
+    numbers = [float(x[28:38]) for x in lines[1:6]]
+    worse, best = sorted(random.log_det for random in design.random)
+    np.testing.assert_allclose(
+        numbers, [design.quality.log_det, best, worse, *(x.log_det for x in compared)], atol=0.06
+    )
+    ratio = variance_ratio(design.quality, min(design.random, key=lambda x: x.log_det))
+    assert f"{ratio:.2f} times" in lines[3] and "times" not in lines[4]
+    share = dict(x.split(" %")[0].rsplit(maxsplit=1) for x in lines if " %" in x)
+    for name, used in design.usage.items():
+        assert float(share[f"  {name.replace('_', ' ')}"]) == pytest.approx(100 * used.max(), abs=0.06)
+    assert lines[-1] == f"  least clearance {design.clearance:.3g}"
+
+
+def test_a_search_sees_one_motion_on_all_its_grids(elbow, elbow_search):
+    chain, limits, base = elbow
+    z = np.random.default_rng(0).normal(size=(2, elbow_search.to_coefficients.shape[2]))
+    trajectory, problem = elbow_search.trajectory(z), elbow_search.problem
+    for finer, matrices in ((1, problem.coarse), (4, problem.fine), (10, elbow_search.verified)):
+        t = elbow_search.times(finer)
+        assert len(t) == 32 * finer + 1 and t[0] == 0 and t[-1] == 3.0 and np.ptp(np.diff(t)) < 1e-12
+        motion = elbow_search.motion(np.asarray(matrices), z)
+        for found, expected in zip(motion, trajectory(jnp.asarray(t)), strict=False):
+            np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+        slope = np.gradient(motion[2], t, axis=0, edge_order=2)
+        np.testing.assert_allclose(slope, motion[3], atol=(0.2 / finer) * np.abs(motion[3]).max())
+    wave = elbow_search.times(1) * 2
+    np.testing.assert_allclose(problem.slopes @ np.sin(wave), 2 * np.cos(wave), atol=1e-4)
+    middle = (limits.upper + limits.lower) / 2
+    np.testing.assert_allclose(problem.limits.upper, middle + 0.9 * (limits.upper - middle), rtol=1e-14)
+    np.testing.assert_allclose(problem.limits.lower, middle + 0.9 * (limits.lower - middle), rtol=1e-14)
+    for name in ("velocity", "acceleration", "jerk", "torque", "torque_rate"):
+        np.testing.assert_allclose(getattr(problem.limits, name), 0.9 * getattr(limits, name), rtol=1e-14)
+    # no smooth sign is narrower than a share of the velocity limit, itself at most the range at the highest frequency
+    np.testing.assert_allclose(problem.chain.coulomb_velocity, [0.09, 0.5], rtol=1e-12)
+    np.testing.assert_allclose(problem.weights, [0.25, 1.0])
+    free = limits._replace(velocity=np.full(2, np.inf))
+    again = excitation_design._Search(chain, SHORT, free, 0.9, None, Columns(), base, np.ones(2), 0.0)
+    fastest = 0.9 * (limits.upper - limits.lower) / 2 * 2 * np.pi * 4 / 3.0
+    np.testing.assert_allclose(again.problem.chain.coulomb_velocity, np.maximum(chain.coulomb_velocity, 0.05 * fastest))
+    assert not again.setting.conditioned and again.setting.torques and again.setting.torque_rates
+
+
+def test_motions_are_scaled_until_they_hold_all_limits(elbow, elbow_search):
+    chain, _, _ = elbow
+    limits, middle = elbow_search.limits, elbow_search.middle
+    z = 0.05 * np.random.default_rng(1).normal(size=(2, elbow_search.to_coefficients.shape[2]))
+    offset = elbow_search.motion(elbow_search.verified, z)
+    offset[0] -= middle
+
+    def used(factors):
+        motion = offset * factors
+        motion[0] += middle
+        return largest_shares(chain, limits, motion, room)
+
+    linear = used(np.ones(2))[0][:4].max(0)
+    loose = limits._replace(torque=np.full(2, 1e9), torque_rate=np.full(2, 1e9))
+    factors, holds = repaired(chain, loose, offset / linear * [3.0, 0.1], None)
+    assert holds
+    np.testing.assert_allclose(factors, [1 / 3, 1.0], rtol=1e-8)  # a joint that holds its limits is left alone
+    # both joints alike where a torque is too large, to the next halving
+    heavy = limits._replace(torque=np.array([16.0, 15.0]))
+    offset /= linear
+    factors, holds = repaired(chain, heavy, offset, room)
+    share = factors[0]
+    torques = [used(np.full(2, x))[0][4] * limits.torque / heavy.torque for x in (share, share + 1 / 256)]
+    assert holds and share == factors[1] == pytest.approx(round(256 * share) / 256, rel=1e-8) and share < 1
+    assert torques[0].max() <= 1 < torques[1].max()
+    assert not repaired(chain, heavy._replace(torque=np.array([1.0, 15.0])), offset, room)[1]
+
+
+def test_the_coarse_grid_asks_for_less_by_what_the_fine_one_shows(elbow_search):
+    limits = elbow_search.limits
+    z = 2.0 * np.random.default_rng(1).normal(size=(2, elbow_search.to_coefficients.shape[2]))
+    most, least = elbow_search._shares(z)
+    asked = {"torque": most[4] / [1.05, 1.3] * limits.torque, "torque_rate": most[5] / [0.5, 1.02] * limits.torque_rate}
+    elbow_search.limits = limits._replace(**asked)
+    elbow_search._tighten(z)
+    found = elbow_search.problem
+    np.testing.assert_allclose(found.limits.torque, limits.torque / [1.05, 1.1], rtol=1e-9)
+    np.testing.assert_allclose(found.limits.torque_rate, limits.torque_rate / [1.0, 1.02], rtol=1e-9)
+    np.testing.assert_array_equal(found.limits.velocity, limits.velocity)
+    assert least < 0
+    np.testing.assert_allclose(found.margin, -least, rtol=1e-9)
+    # why nothing was found: what is not held at rest in the middle
+    elbow_search.state = SimpleNamespace(z=z[None])
+    assert elbow_search.why_none().endswith("or narrower position limits")
+    away = limits._replace(lower=np.array([0.9, -2.0]), upper=np.array([2.1, 2.0]))
+    elbow_search.limits, elbow_search.middle = away, np.array([1.5, 0.0])
+    assert "in the middle of the position ranges the clearance is -0.2;" in elbow_search.why_none()
+
+
+def test_steps_fall_along_half_a_cosine_while_the_penalty_grows(elbow_search, monkeypatch):
+    rates, penalties, calls = [], [], []
+
+    def advance(setting, problem, state, rate, penalty):
+        rates.append(np.asarray(rate))
+        penalties.append(float(penalty))
+        return state
+
+    monkeypatch.setattr(excitation_design, "advance", advance)
+    elbow_search.state = SimpleNamespace(z=np.arange(3))
+    elbow_search.take = lambda: calls.append(("taken", len(rates))) or 2
+    elbow_search._tighten = lambda z: calls.append(("tightened", len(rates), int(z)))
+    for done in range(10):
+        elbow_search.go_on(done, 10)
+    falling = 0.02 + (1 - 0.02) * (1 + np.cos(np.pi * np.arange(200) / 200)) / 2
+    np.testing.assert_allclose(np.concatenate(rates), 0.03 * falling, rtol=1e-12)
+    np.testing.assert_allclose(penalties, 1.15 ** np.arange(10), rtol=1e-6)
+    assert calls == [("taken", 4), ("taken", 8), ("tightened", 8, 2), ("taken", 10), ("tightened", 10, 2)]
+    elbow_search.go_on(60, 100)
+    assert penalties[-1] == 100.0
 
 
 @pytest.mark.ci

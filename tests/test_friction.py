@@ -284,3 +284,13 @@ def test_identify_with_a_friction_model_equals_identify_with_its_terms():
         np.testing.assert_allclose(one[0].samples.t, other[0].samples.t)
         np.testing.assert_allclose(one[0].prediction, other[0].prediction, atol=1e-3)
     np.testing.assert_allclose(model.chain.viscous_friction, terms.chain.viscous_friction, atol=1e-3)
+
+
+def test_units_and_reach_of_friction_with_memory():
+    assert LoadedSlip(powers=(0, 1, 2)).units(True) == ("(N m)^1", "1", "(N m)^-1")
+    assert LoadedSlip(powers=(2,)).units(False) == ("(N)^-1",)
+    widths = np.array([1e-4, 3e-4])
+    assert MaxwellSlip(width=widths).reach == LoadedSlip(width=widths).reach == pytest.approx(6e-4)
+    assert Dahl(width=widths).reach == pytest.approx(1.5e-3)
+    assert LuGre(width=widths, excess=np.array([0.5, 0.2])).reach == pytest.approx(5 * 3e-4 * 1.2)
+    assert Viscous().reach == 0.0 and LuGre().units(False) == ("N", "N")

@@ -68,6 +68,23 @@ def quantities(chain, q, qd, qdd, wrenches, tip_wrench):
             "drive": jaxdyn.drive_regressor(chain, qd, qdd),
             "friction": jaxdyn.friction_force(chain, qd),
             "solved": jaxdyn.mass_matrix_solve(chain, q, tau),
+            "m": jaxdyn.total_mass(chain),
+            "centre": jaxdyn.centre_of_mass(chain, q),
+            "J_c": jaxdyn.centre_of_mass_jacobian(chain, q),
+            "A_G": jaxdyn.centroidal_momentum_matrix(chain, q),
+            "h": jaxdyn.total_momentum(chain, q, qd),
+            "h_G": jaxdyn.centroidal_momentum(chain, q, qd),
+            "dA_G v": jaxdyn.centroidal_momentum_bias(chain, q, qd),
+            "h_G, rate": jax.jvp(lambda x: jaxdyn.centroidal_momentum(chain, x, qd), (q,), (qd,))[1],
+            "p": jaxdyn.generalised_momentum(chain, q, qd),
+            "H": jaxdyn.hamiltonian(chain, q, qdd),
+            "flow": jaxdyn.hamiltonian_flow(chain, q, jaxdyn.crba(chain, q) @ qd, qdd),
+            "Y_p": jaxdyn.momentum_regressor(chain, q, qd),
+            "y_K": jaxdyn.kinetic_energy_regressor(chain, q, qd),
+            "y_P": jaxdyn.potential_energy_regressor(chain, q),
+            "Slotine-Li": jaxdyn.passivity_inverse_dynamics(chain, q, qd, qdd, tau),
+            "Y_r": jaxdyn.passivity_regressor(chain, q, qd, qdd, tau),
+            "Y_r s": jaxdyn.passivity_regressor_product(chain, q, qd, qdd, tau, tip_wrench[:N]),
         }
 
     return jax.lax.map(lambda state: one(*state), (q, qd, qdd, wrenches, tip_wrench))
@@ -168,6 +185,62 @@ def test_torques_are_linear_in_the_parameters(x, chain, state):
     pi = np.asarray(jaxdyn.inertial_parameters(chain)).reshape(-1)
     armature = np.asarray(chain.armature) * state["qdd"]
     assert relative(x["Y"] @ pi + armature, x["tau"]) < 1e-12
+
+
+def test_momentum_of_the_whole_is_the_sum_over_the_links(x, chain, state):
+    """About the world's origin and the centre of mass, from the links' poses and their rates alone."""
+    pi = np.asarray(chain.inertia)
+    mass, c = pi[:, 0].sum(), np.einsum("klij,lj->ki", x["poses"], np.hstack([pi[:, 1:4], pi[:, :1]]))[:, :3]
+    c /= mass
+    np.testing.assert_allclose(x["m"], mass, rtol=1e-15)
+    assert relative(x["centre"], c) < 1e-13
+    for k in range(COUNT):
+        total = np.zeros(6)
+        for pose, rate, body in zip(x["poses"][k], x["dposes"][k], pi, strict=True):
+            xx, xy, yy, xz, yz, zz = body[4:]
+            about = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
+            second = np.trace(about) / 2 * np.eye(3) - about  # of mass: sum m r r^T
+            moments = np.block([[second, body[1:4, None]], [body[None, 1:4], body[:1, None]]])
+            whole = rate @ moments @ pose.T  # sum m v r^T, in the world, homogeneous
+            spin = whole[:3, :3].T - whole[:3, :3]
+            total += [spin[1, 2], spin[2, 0], spin[0, 1], *whole[:3, 3]]
+        np.testing.assert_allclose(x["h"][k], total, rtol=1e-11, atol=1e-11)
+        about_c = np.concatenate([total[:3] - np.cross(c[k], total[3:]), total[3:]])
+        np.testing.assert_allclose(x["h_G"][k], about_c, rtol=1e-11, atol=1e-11)
+    assert relative(np.einsum("kij,kj->ki", x["A_G"], state["qd"]), x["h_G"]) < 1e-12
+    assert relative(np.einsum("kij,kj->ki", x["J_c"], state["qd"]), x["h"][:, 3:] / mass) < 1e-12
+    assert relative(x["dA_G v"], x["h_G, rate"]) < 1e-12
+
+
+def test_hamiltons_equations(x, state):
+    momenta, rates = state["qdd"], np.linalg.solve(x["M"], state["qdd"][..., None])[..., 0]
+    assert relative(x["p"], np.einsum("kij,kj->ki", x["M"], state["qd"])) < 1e-12
+    energy = 0.5 * (momenta * rates).sum(1) + x["P"] + x["springs"]
+    bound = 1e-12 * np.linalg.cond(x["M"]).max() / 10
+    assert relative(x["H"], energy) < bound
+    # their drift at the rates of the state, where C is known: C^T qd - g - k
+    qd, pd = x["flow"]
+    assert relative(qd, state["qd"]) < bound
+    drift = np.einsum("kij,ki->kj", x["C"], state["qd"]) - x["g"] - x["spring_force"]
+    assert relative(pd, drift + state["qdd"]) < 10 * bound
+
+
+def test_regressors_of_energies_and_momenta(x, chain, state):
+    pi, links = np.asarray(chain.inertia).reshape(-1), x["M"] - np.diag(np.asarray(chain.armature))
+    momenta = np.einsum("kij,kj->ki", links, state["qd"])
+    assert relative(x["Y_p"] @ pi, momenta) < 1e-12
+    assert relative(x["y_K"] @ pi, 0.5 * (momenta * state["qd"]).sum(1)) < 1e-12
+    assert relative(x["y_P"] @ pi, x["P"]) < 1e-12
+
+
+def test_torques_along_a_reference(x, chain, state):
+    """M a_r + C v_r + g with the C of the skew-symmetric matrix, and its regressor, of the links alone."""
+    pi, v_ref, a_ref = np.asarray(chain.inertia).reshape(-1), state["qdd"], x["tau"]
+    torques = np.einsum("kij,kj->ki", x["M"], a_ref) + np.einsum("kij,kj->ki", x["C"], v_ref) + x["g"]
+    assert relative(x["Slotine-Li"], torques) < 1e-12
+    assert relative(x["Y_r"] @ pi + np.asarray(chain.armature) * a_ref, torques) < 1e-12
+    by_links = np.einsum("kjp,kj->kp", x["Y_r"], state["tip_wrench"][:, :N])
+    assert relative(x["Y_r s"].reshape(COUNT, -1), by_links) < 1e-12
 
 
 def test_drive_regressor(x, chain, state):

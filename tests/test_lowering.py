@@ -10,6 +10,7 @@ import pytest
 
 import jaxdyn
 from helpers import random_chain, random_mechanism, random_state, relative
+from jaxdyn.dynamics import lowering
 
 CHAIN = random_chain(3)
 FUNCTIONS = {
@@ -172,3 +173,20 @@ def test_whatever_the_size_it_compiles(n, dtype):
             )
             out = call(robots, *x)
             assert all(y.shape[0] == count and y.dtype == dtype for y in jax.tree.leaves(out))
+
+
+@pytest.mark.parametrize(("count", "size"), [(1000, 100), (100, 100), (17, 4)])
+def test_groups_of_a_batch_are_of_about_one_size(monkeypatch, count, size):
+    """No larger than asked for, but to whole fours, and few more of them than there have to be."""
+    seen = []
+    monkeypatch.setattr(lowering, "_in_turn", lambda *x: seen.append(x[-1]))
+    run = lowering._grouped("whole", lambda x: x, [True], count, size)
+    parts = min(jax.local_device_count("cpu"), 8)
+    if count <= parts * size:
+        assert run == "whole"
+        return
+    run(None)
+    ((parts_of, blocks, lanes),) = seen
+    assert parts_of == parts and lanes % 4 == 0 and lanes < size + 4
+    assert parts * blocks * lanes >= count > parts * (blocks - 1) * size
+    assert lanes - 4 < count / (parts * blocks)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.linalg import expm
 
 import jaxdyn
 from helpers import (
@@ -17,9 +18,11 @@ from helpers import (
     once,
     random_chain,
     random_inertia,
+    random_links,
     random_mechanism,
     relative,
 )
+from jaxdyn.dynamics import coordinates
 from jaxdyn.model.tree import ancestor_mask, walk_of
 from peer_models import configuration_to_pinocchio, to_pinocchio, velocity_to_pinocchio
 
@@ -448,3 +451,72 @@ def test_wrong_mechanisms_are_refused():
         jaxdyn.aba(coupled, *mechanism_state(coupled))
     with pytest.raises(Exception, match="is zero"):
         jaxdyn.normalize_configuration(chain, jnp.zeros(chain.nq))
+
+
+def test_rates_of_quaternion_joints_in_exponential_coordinates():
+    """A(x) with A dx/dt = v of the links' joints, from the product of their exponentials alone: dA/dt v = g(v) at x = 0."""
+    chain = random_mechanism(2, coupled=False)
+    v = jnp.asarray(np.random.default_rng(3).normal(size=chain.nv))
+
+    def hat(screw):
+        w, u = screw[:3], screw[3:]
+        return np.block([[np.cross(np.eye(3), w), u[:, None]], [np.zeros((1, 4))]])
+
+    def twists(x, screws):
+        """Body twists for unit rates of a joint's links, by columns: those nearer the base are seen through the others."""
+        out, after = [], np.eye(4)
+        for screw, angle in reversed(list(zip(screws, x, strict=True))):
+            m = np.linalg.inv(after) @ hat(screw) @ after
+            out.append([m[2, 1], m[0, 2], m[1, 0], *m[:3, 3]])
+            after = expm(hat(screw) * angle) @ after
+        return np.array(out[::-1]).T[: len(screws)]
+
+    expected, h = np.zeros((chain.nv, chain.nv)), 1e-3
+    for k, size in ((0, 6), (6, 3)):
+        here = slice(k, k + size)
+        at = {t: twists(t * h * np.asarray(v[here]), np.asarray(chain.screw[here])) for t in (-2, -1, 0, 1, 2)}
+        np.testing.assert_allclose(at[0], np.eye(size), atol=1e-14)
+        expected[here, here] = (at[-2] - 8 * at[-1] + 8 * at[1] - at[2]) / (12 * h)
+    np.testing.assert_allclose(coordinates.rate_matrix(chain, v), expected, atol=1e-10)
+    np.testing.assert_allclose(coordinates.rate_terms(chain, v), expected @ v, atol=1e-10)
+    accelerations = jnp.arange(1.0, chain.nv + 1)
+    found = coordinates.joint_accelerations(chain, v, accelerations)
+    np.testing.assert_allclose(found, accelerations - expected @ v, atol=1e-10)
+
+
+@once
+def of_the_ball(chain, q, v, a, v_ref):
+    """What is compared with torques at other states alone."""
+    return {
+        "slopes": jaxdyn.inverse_dynamics_derivatives(chain, q, v, a)[:3],
+        "C": jaxdyn.coriolis_matrix(chain, q, v),
+        "along": jaxdyn.passivity_inverse_dynamics(chain, q, v, v_ref, a),
+    }
+
+
+def test_a_ball_joint_by_its_torques_at_other_states():
+    """Torques are quadratic in v and linear in a: slopes and C from differences of them."""
+    rng, n = np.random.default_rng(6), 4
+    rotation, translation, inertia = random_links(n, [(0, 3)], rng)
+    chain = jaxdyn.make_chain(
+        rotation=rotation, translation=translation, inertia=inertia, gravity=(1.0, -2.0, -9.0),
+        screw=[*np.eye(6)[:3], [0.6, 0, 0.8, 0.16, 0.1, -0.12]], quaternion_joints=[(0, 3)], armature=[0.1, 0.2, 0.3, 0.4],
+    )  # fmt: skip
+    q, (v, a, v_ref) = jaxdyn.random_configuration(chain, jax.random.key(1)), jnp.asarray(rng.normal(size=(3, n)))
+    x = jax.tree.map(np.asarray, of_the_ball(chain, q, v, a, v_ref))
+    torques = once(jax.vmap(lambda dq, v, a: jaxdyn.inverse_dynamics(chain, jaxdyn.integrate(chain, q, dq), v, a)))
+    e, none, h = np.eye(n), np.zeros((n, n)), 1e-3
+    tau = lambda dq, v, a: np.asarray(torques(*(jnp.asarray(none + np.asarray(x)) for x in (dq, v, a)))).T
+    mass = tau(0, 0, e) - tau(0, 0, 0)
+    by_q, by_v, by_a = x["slopes"]
+    assert relative(by_a, mass) < 1e-13
+    assert relative(by_v, (tau(0, np.asarray(v) + e, a) - tau(0, np.asarray(v) - e, a)) / 2) < 1e-12
+    ahead, behind, further, before = (tau(t * h * e, v, a) for t in (1, -1, 2, -2))
+    assert relative(by_q, (before - 8 * behind + 8 * ahead - further) / (12 * h)) < 1e-9
+    torque, gravity = tau(0, v, a)[:, 0], tau(0, 0, 0)[:, 0]
+    assert relative(mass @ a + x["C"] @ v + gravity, torque) < 1e-12
+    assert relative(x["along"], mass @ a + x["C"] @ v_ref + gravity) < 1e-12
+    moving = [tau(t * h * v, 0, e) - tau(t * h * v, 0, 0) for t in (-2, -1, 1, 2)]
+    rate = (moving[0] - 8 * moving[1] + 8 * moving[2] - moving[3]) / (12 * h)
+    skew = rate - 2 * x["C"]
+    assert np.abs(skew + skew.T).max() < 1e-9 * np.abs(rate).max()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import equinox as eqx
 import jax
@@ -36,7 +37,10 @@ from jaxdyn import (
     without_delay,
 )
 from jaxdyn.cli import main
-from jaxdyn.identification.loads import transform_matrix
+from jaxdyn.identification import diagnostics
+from jaxdyn.identification.accumulate import Factors
+from jaxdyn.identification.diagnostics import _unexcited, _weighted
+from jaxdyn.identification.loads import given_body, transform_matrix
 from jaxdyn.identification.payload import nearest_body
 from jaxdyn.report.payload_files import payload_json, read_gains
 from jaxdyn.spatial.inertia import inertial_parameters_from_com, pseudo_inertia, transform_inertial_parameters
@@ -401,3 +405,88 @@ def test_a_wrist_gain_is_told_by_the_given_model_and_no_clean_run_is_blamed(ur10
         assert gains(prior, wrong) == [chain.joint_names[4:5]]
     for name, arm in (("ur10/exciting", robots.ur10()), ("panda/exciting_1", robots.panda())):
         assert gains(arm, preprocess(read_log(shared_data / f"{name}.csv", arm.n))) == []
+
+
+def test_bodies_of_which_something_is_known():
+    pose = np.eye(4)
+    pose[:3, :3] = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
+    pose[:3, 3] = [0.1, -0.2, 0.3]
+    known, free = given_body(2.0, None, pose)
+    assert known.tolist() == [2.0] + [0.0] * 9 and free.shape == (10, 9) and not free[0].any()
+    known, free = given_body(2.0, [0.05, 0.06, -0.07], pose)
+    np.testing.assert_allclose(known[:4], [2, *2 * (pose @ [0.05, 0.06, -0.07, 1])[:3]], rtol=1e-14)
+    assert not known[4:].any() and free.shape == (10, 6) and np.array_equal(free[4:], np.eye(6)) and not free[:4].any()
+    for com in ([0.1, 0.2], [0.1, 0.2, np.nan]):
+        with pytest.raises(IdentificationError, match="three coordinates"):
+            given_body(2.0, com, pose)
+
+
+def test_the_weighted_fit_in_numbers(arm):
+    """Log of the variances that a fit with weights by joint leaves, and deviations of what the motion hardly tells."""
+    rng = np.random.default_rng(5)
+    rows = rng.normal(size=(3, 50, 8))
+    rows[:, :, 3] *= 1e-3
+    tau = rows @ np.array([1.0, -2, 0.5, 0, 0, 3, 0, 0]) + np.array([[0.1], [1.0], [0.3]]) * rng.normal(size=(3, 50))
+    r = np.stack([np.linalg.qr(np.column_stack([w, y]), mode="r") for w, y in zip(rows, tau, strict=True)])
+    kept = np.array([0, 1, 2, 3, 5])
+    factors = Factors(r, np.full(3, 50))
+    names = ("m1", "mx1", "my1", "mz1", "Ixx1")
+    base = SimpleNamespace(kept=kept, names=names, size=5)
+    noise = np.ones(3)
+    for _ in range(30):
+        w = np.concatenate([x[:, kept] / s for x, s in zip(rows, noise, strict=True)])
+        y = np.concatenate([x / s for x, s in zip(tau, noise, strict=True)])
+        values = np.linalg.lstsq(w, y, rcond=None)[0]
+        noise = np.sqrt(((tau - rows[:, :, kept] @ values) ** 2).mean(1))
+    total, found = _weighted(factors, base)
+    np.testing.assert_allclose(found, noise, rtol=1e-4)
+    assert total == pytest.approx(50 * np.log(noise**2).sum(), abs=1e-2)
+    columns = SimpleNamespace(units=lambda chain: ("kg",) * 8)
+    (finding,) = _unexcited(SimpleNamespace(n=1), columns, factors, base, 0.5)
+    sd = np.sqrt(np.linalg.inv(w.T @ w)[3, 3] / 0.5)
+    assert finding.about == ("mz1",) and f"mz1 = {values[3]:.2g} +- {sd:.2g}" in finding.text
+    # the same column twice, and one that is zero
+    r[:, :, 2], r[:, :, 0] = r[:, :, 1], 0.0
+    dead, together, *_ = _unexcited(SimpleNamespace(n=1), columns, factors, base, 0.5)
+    assert dead.about == ("m1",) and set(together.about) == {"mx1", "my1"}
+
+
+def test_friction_that_came_out_negative_is_named(arm, monkeypatch):
+    monkeypatch.setattr(diagnostics, "_findings", lambda *x: [diagnostics.Finding("sign", (arm.joint_names[2],), "")])
+    columns = Columns()
+    names = columns.names(3)
+    kept = np.array([names.index(x) for x in ("m2", "fv1", "fc2", "off2", "Ia2", "fv3", "fc3")])
+    matrix = np.eye(len(names))[kept]
+    matrix[4, 0] = 1.0  # not by itself
+    result = SimpleNamespace(
+        fitted=(), prior=arm, columns=columns, factors=None, friction=None, impossible=("link 'a' is none",), names=names,
+        base=SimpleNamespace(kept=kept, matrix=matrix), chain=arm,
+        wls=SimpleNamespace(values=np.array([-1.0, -0.5, -0.3, -1.0, -1.0, -1.0, 0.5]), standard_deviations=np.full(7, 0.1)),
+    )  # fmt: skip
+    found = diagnose_identification(result)[1:]
+    assert [(f.kind, f.about) for f in found] == [("result", ("a",)), ("friction", (arm.joint_names[0],))]
+    assert "its viscous came out negative, fv1 = -0.5 +- 0.1" in found[1].text
+
+
+def test_gains_are_held_against_those_that_tell_them(monkeypatch):
+    """Logarithms of four joints' gains with their covariance; the last one's is hardly known."""
+    chain = SimpleNamespace(n=4, joint_names=("a", "b", "c", "d"))
+    covariance = np.zeros((14, 14))
+    covariance[10:, 10:] = np.diag([0.01, 0.008, 0.012, 0.09]) + 0.006 * (1 - np.eye(4))
+    found = {"gains": np.array([0.5, 0.0, 0.04, 0.6])}
+    for name, result in (("model_of", None), ("accumulate_runs", None), ("jackknife", covariance)):
+        monkeypatch.setattr(diagnostics, name, lambda *x, result=result, **named: result)
+    monkeypatch.setattr(diagnostics, "solve", lambda *x, **named: SimpleNamespace(**found))
+    (finding,) = diagnostics._gains(
+        chain, [], np.ones(4)
+    )  # 0.48 off, 4 deviations of about 0.08 and 0.1 are 0.31 and 0.4
+    assert finding.about == ("a",) and f"about {np.exp(-0.48):.2g} times what fits the motion of b, c:" in finding.text
+    covariance[11, 11] += 0.02
+    assert diagnostics._gains(chain, [], np.ones(4)) == []  # clear beside one of two only
+    covariance[11, 11] -= 0.02
+    found["gains"] = np.array([0.3, 0.0, -0.02, 0.6])
+    assert diagnostics._gains(chain, [], np.ones(4)) == []  # less than a ratio of 1.4
+    found["gains"] = np.array([-0.5, 0.0, 0.04, -0.6])
+    (finding,) = diagnostics._gains(chain, [], np.ones(4))
+    assert finding.about == ("a",) and f"about {np.exp(0.52):.2g} times" in finding.text
+    assert diagnostics._gains(SimpleNamespace(n=1), [], np.ones(1)) == []

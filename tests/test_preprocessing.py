@@ -7,7 +7,7 @@ import pytest
 
 from jaxdyn import Log, LogError, Samples, check_log, motor_to_joint, preprocess, read_log, split
 from jaxdyn.identification.filters import bandwidth, differentiate, low_pass
-from jaxdyn.identification.preprocessing import moving
+from jaxdyn.identification.preprocessing import moving, stale_rows
 
 OMEGA = 2 * np.pi * np.array([0.4, 1.1])  # motion of the made-up robot [rad/s]
 PHASE = np.array([0.3, 1.2])
@@ -397,3 +397,12 @@ def test_universal_robots(shared_data, name, pieces):
     (note,) = [note for note in samples.notes if note.startswith("logged velocities")]
     assert float(note.split(" by ")[1].split(" %")[0]) < 1.0
     assert np.abs(samples.qdd).max() < 40.0 and np.isfinite(samples.tau).all()
+
+
+def test_a_rest_counts_from_the_row_that_it_repeats():
+    t = np.array([0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7])
+    values = np.array([1.0, 1, 1, 2, 2, 3, 3, 3])[:, None] * [1.0, 2.0]
+    values[4, 1] += 1e-9  # one number that differs is enough
+    np.testing.assert_array_equal(stale_rows(t, values, 0.25), [False, True, True, False, False, False, True, True])
+    np.testing.assert_array_equal(stale_rows(t, values, 0.15), [False] * 8)  # 0.2 s with the row before, 0.1 s without
+    np.testing.assert_array_equal(stale_rows(t[:6], values[:6], 0.05), [False] * 6)

@@ -11,6 +11,8 @@ import pytest
 import jaxdyn
 from helpers import once, random_chain, random_inertia, random_rotation, relative
 from jaxdyn import Coupling, Transmission, textbook
+from jaxdyn.dynamics import mass_matrix_bounds, operational_space
+from jaxdyn.dynamics.pseudo_inverse import pseudo_inverse
 
 
 @pytest.fixture(scope="module")
@@ -270,3 +272,62 @@ def test_inertia_at_a_frame_is_finite_where_directions_are_lost(dtype):
 def test_inertia_at_a_frame_of_few_joints_needs_damping():
     with pytest.raises(jaxdyn.ModelError, match=r"a robot of 3 joints .* pass damping=, or use operational_space"):
         jaxdyn.operational_space_inertia(random_chain(3), jnp.zeros(3))
+
+
+def test_bounds_of_a_mass_matrix_known_everywhere(monkeypatch):
+    """The search alone, on eigenvalues 3 + (q1 - 0.4)^2 - q2 / 4 and 1 + q2^2 / 10 in turned axes."""
+    turn = jnp.asarray([[0.8, -0.6], [0.6, 0.8]])
+    values = lambda q: jnp.stack([3 + (q[0] - 0.4) ** 2 - q[1] / 4, 1 + q[1] ** 2 / 10])
+    monkeypatch.setattr(mass_matrix_bounds, "crba", lambda chain, q: turn @ jnp.diag(values(q)) @ turn.T)
+    chain = textbook.planar_elbow()
+    search = once(
+        lambda limits: jaxdyn.mass_matrix_bounds(
+            dataclasses.replace(chain, position_limits=limits), jax.random.key(0), count=24, refinements=6
+        )
+    )
+    for limits, lowest, highest in (
+        ([[-1.0, 0.9], [0.5, 2.0]], (None, 0.5), (-1.0, 0.5)),
+        ([[-0.2, 1.2], [-np.inf, np.inf]], (None, 0.0), (1.2, -np.pi)),
+    ):
+        found = search(jnp.asarray(limits))
+        assert abs(found.q_lowest[1] - lowest[1]) < 0.02
+        np.testing.assert_allclose(found.q_highest, highest, atol=1e-9)
+        np.testing.assert_allclose(found.lowest, 1 + float(found.q_lowest[1]) ** 2 / 10, rtol=1e-9)
+        np.testing.assert_allclose(found.highest, values(found.q_highest)[0], rtol=1e-9)
+    starts = jnp.asarray([[0.9, 1.9], [-0.9, 0.6]])
+    for top in (True, False):
+        climb = lambda q, top=top: mass_matrix_bounds._climb(chain, q, jnp.asarray(top), 3)
+        before, after = (np.linalg.eigvalsh(np.diag(values(q))) for q in (starts[0], climb(starts[0])))
+        assert after[1] > before[1] + 0.5 if top else after[0] < before[0] - 0.2
+
+
+def test_coordinates_of_a_coupled_robot_are_searched_within_one():
+    coupled = jaxdyn.with_coupling(random_chain(3), [[1.0, 0], [0, 1], [1, 2]])
+    np.testing.assert_array_equal(mass_matrix_bounds._range(coupled), [[-1, -1], [1, 1]])
+
+
+def test_pseudo_inverses_and_their_derivatives_at_constant_rank():
+    """Of a symmetric matrix and of any other, along changes that keep the rank, by central differences."""
+    rng, h = np.random.default_rng(2), 1e-5
+    root, slope = rng.normal(size=(2, 5, 3))
+    wide, wide_slope = rng.normal(size=(2, 3, 4))
+    tolerance = jnp.asarray(1e-9)
+    for inverse, at in (
+        (
+            lambda a: operational_space._pseudo_inverse(a, tolerance),
+            lambda t: (root + t * slope) @ (root + t * slope).T,
+        ),
+        (lambda a: pseudo_inverse(a)[0], lambda t: (root + t * slope) @ (wide + t * wide_slope)),
+    ):
+        a, ahead, behind = (jnp.asarray(at(t)) for t in (0.0, h, -h))
+        assert relative(inverse(a), np.linalg.pinv(at(0.0), rcond=1e-9)) < 1e-11
+        _, rate = jax.jvp(inverse, (a,), ((ahead - behind) / (2 * h),))
+        assert relative(rate, (inverse(ahead) - inverse(behind)) / (2 * h)) < 1e-6
+    assert pseudo_inverse(jnp.asarray(at(0.0)))[1] == 3
+    for inverse in (
+        lambda a: operational_space._pseudo_inverse(a, jnp.asarray(0.2)),
+        lambda a: pseudo_inverse(a, 0.2)[0],
+    ):
+        np.testing.assert_allclose(
+            inverse(jnp.diag(jnp.asarray([10.0, 1.9, 2.1]))), np.diag([0.1, 0, 1 / 2.1]), atol=1e-15
+        )

@@ -4,12 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.spatial.transform import Rotation
 
 import jaxdyn
 from helpers import compiled, relative
 from jaxdyn import from_dh, robots
 from jaxdyn.model.build import check_inertia
 from jaxdyn.spatial.inertia import inertial_parameters_to_com
+from published_inertias import PUBLISHED
 
 ARMS = [robots.panda, robots.ur5, robots.ur5e, robots.ur10, robots.iiwa14, robots.xarm7]
 HALF = np.pi / 2
@@ -102,16 +104,15 @@ def test_universal_robots_tool_is_that_of_the_published_dh_table(name):
     np.testing.assert_allclose(turn, [[0, 1, 0], [0, 0, 1], [1, 0, 0]], rtol=0, atol=1e-15)
 
 
-def test_universal_robots_wrist_inertias_have_the_published_axes():
-    """A published tensor is in the DH frame's axes: y of the shoulder's, 0.03529 kg m^2 on the UR10, is z of the
-    link's."""
-    chain = robots.ur10()
-    mass, com, inertia = inertial_parameters_to_com(chain.inertia[0])
-    np.testing.assert_allclose(mass, 7.1, rtol=1e-13)
-    np.testing.assert_allclose(com, [0.021, -0.027, 0], rtol=0, atol=1e-13)
-    published = np.array([[0.03408, 2e-5, -0.00425], [2e-5, 0.03529, 8e-5], [-0.00425, 8e-5, 0.02156]])
-    link_from_dh = np.array([[1, 0, 0], [0, 0, -1], [0, 1, 0]])
-    np.testing.assert_allclose(inertia, link_from_dh @ published @ link_from_dh.T, rtol=0, atol=1e-13)
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_inertias_are_the_published_ones_in_their_axes(name):
+    chain = getattr(robots, name)()
+    for pi, (mass, com, moments, *turned) in zip(chain.inertia, PUBLISHED[name], strict=True):
+        xx, yy, zz, xy, xz, yz = (*moments, 0, 0, 0)[:6]
+        axes = Rotation.from_euler("xy", np.multiply(*turned or [(0, 0)], 90), degrees=True).as_matrix()
+        tensor = axes @ np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]) @ axes.T
+        for found, expected in zip(inertial_parameters_to_com(pi), (mass, com, tensor), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
 
 
 def test_leaves_of_the_caller_go_before_the_tables():

@@ -1,6 +1,8 @@
 """Springs, delays and what cross-validation chooses: on runs of a known arm, and on a real one's log."""
 
 import dataclasses
+import itertools
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -24,11 +26,21 @@ from jaxdyn import (
     prior_parameters,
     prior_scales,
     random_excitation,
+    textbook,
 )
 from jaxdyn.cli import main
 from jaxdyn.identification.completion import with_parameters
 from jaxdyn.identification.parametric import model_torque, parameters_of
-from jaxdyn.identification.settings import known_or_estimated_delay
+from jaxdyn.identification.settings import (
+    _better,
+    _between,
+    _left,
+    _Products,
+    _Search,
+    _solve,
+    _State,
+    known_or_estimated_delay,
+)
 from jaxdyn.report.html import report_html
 from regression import known_arm, states
 
@@ -116,6 +128,166 @@ def test_chosen_settings_and_what_comes_of_them(arm, given, log):
     assert diagnose_identification(late) == diagnose(given, [e.samples for e in late.fitted], columns=late.columns)
 
 
+def test_a_cubic_between_shifts_is_that_of_the_four_nearest():
+    shifts, cubic = np.linspace(-0.03, 0.05, 9), np.polynomial.Polynomial([0.3, -2.0, 40.0, 900.0])
+    for d, first in ((-0.03, 0), (-0.027, 0), (0.011, 3), (0.0249, 4), (0.0499, 5), (0.05, 5)):
+        weights = _between(shifts, d)
+        assert weights @ cubic(shifts) == pytest.approx(cubic(d), rel=1e-12)
+        assert not np.delete(weights, range(first, first + 4)).any()
+
+
+def stretches(noise=(0.05, 0.2)):
+    """Rows of three stretches of two joints: a shared column, two of dry friction, a spring's, the torque at five shifts.
+
+    Joint 1 has the second friction and the torque at the second shift, joint 2 the first friction, a spring and the third.
+    """
+    rng = np.random.default_rng(2)
+    rows = rng.normal(size=(3, 2, 40, 9))
+    rows[:, 0, :, 5] = 2 * rows[:, 0, :, 0] - rows[:, 0, :, 2]
+    rows[:, 1, :, 6] = 2 * rows[:, 1, :, 0] + 3 * rows[:, 1, :, 1] + 0.5 * rows[:, 1, :, 3]
+    rows[:, :, :, 4:] += np.array(noise)[None, :, None, None] * rng.normal(size=(3, 2, 40, 1))
+    state = _State(np.array([-0.01, 0.0]), np.array([1, 0]), np.array([False, True]))
+    return rows, state, [[0, 2, 5], [0, 1, 3, 6]]
+
+
+def search():
+    """Of two joints, without the columns of any robot."""
+    made = object.__new__(_Search)
+    made.chain, made.terms, made.size, made.kinds = SimpleNamespace(n=2), ("viscous", "coulomb"), 1, 2
+    made.shifts = np.linspace(-0.02, 0.02, 5)
+    return made
+
+
+def products(rows):
+    return _Products(rows.transpose(0, 1, 3, 2) @ rows, np.full(len(rows), float(rows.shape[2])))
+
+
+def fitted(rows, own, weights):
+    """Shared and own parameters of both joints' rows (n, N, w), and what they leave of the torques (n, N)."""
+    parts, torques, at = [], [], 1
+    for x, columns in zip(rows, own, strict=True):
+        wide = np.zeros((len(x), 4))
+        wide[:, 0], wide[:, at : at + len(columns) - 2] = x[:, 0], x[:, columns[1:-1]]
+        at += len(columns) - 2
+        parts.append(wide)
+        torques.append(x[:, columns[-1]])
+    weighted = np.concatenate([p * w for p, w in zip(parts, weights, strict=True)])
+    right = np.concatenate([t * w for t, w in zip(torques, weights, strict=True)])
+    return np.linalg.lstsq(weighted, right, rcond=None)[0], parts, torques
+
+
+def test_joints_share_the_rigid_body_and_weigh_as_told():
+    rows, state, own = stretches()
+    chosen, place = search()._columns(state)
+    assert [at.tolist() for at in place] == [[0, 1], [0, 2, 3]]
+    grams, weights = products(rows).stretches[1], np.array([3.0, 0.5])
+    x = _solve(grams, chosen, place, weights**2)
+    expected, parts, torques = fitted(rows[1], own, weights)
+    np.testing.assert_allclose(x, expected, rtol=1e-8)
+    left = [((t - p @ expected) ** 2).sum() for p, t in zip(parts, torques, strict=True)]
+    np.testing.assert_allclose(_left(grams, chosen, place, x), left, rtol=1e-8)
+    rows[:, 0, :, 2] = 0.0  # friction of a joint that stands still
+    assert _solve(products(rows).stretches[0], chosen, place, weights**2)[1] == 0
+
+
+def test_errors_are_those_of_stretches_left_out():
+    rows, state, own = stretches()
+    other = stretches(noise=(0.3, 0.1))[0][:, :, :25]
+    found = search().errors(state, products(rows), products(other))
+    squares = np.zeros(2)
+    for k in range(3):
+        rest, noise = np.concatenate(np.delete(rows, k, axis=0), axis=1), np.ones(2)
+        for _ in range(8):
+            x, parts, torques = fitted(rest, own, 1 / noise)
+            noise = np.array([np.sqrt(((t - p @ x) ** 2).mean()) for p, t in zip(parts, torques, strict=True)])
+        _, parts, torques = fitted(other[k], own, 1 / noise)
+        squares += [((t - p @ x) ** 2).sum() for p, t in zip(parts, torques, strict=True)]
+    np.testing.assert_allclose(found, np.sqrt(squares / 75), rtol=1e-6)
+
+
+def test_a_joint_takes_what_makes_its_own_error_less():
+    state = _State(np.zeros(3), np.zeros(3, int), np.array([False, True, True]))
+    now, known = np.array([1.0, 2.0, 3.0]), {}  # errors by joint, delay and spring
+
+    def errors(state):
+        settings = zip(range(3), state.delay, state.spring, strict=True)
+        return np.array([known.get((j, float(d), bool(k)), now[j]) for j, d, k in settings])
+
+    later = state.but(delay=np.array([0.1, 0.2, 0.3]))
+    known |= {(0, 0.1, False): 0.8, (1, 0.2, True): 1.99, (2, 0.3, True): 4.0}
+    best, left = _better(errors, state, now, later, 0.01)
+    np.testing.assert_array_equal(best.delay, [0.1, 0, 0])  # a little less, as at joint 2, is not enough
+    np.testing.assert_array_equal(left, [0.8, 2, 3])
+    # a spring comes where it takes enough off the error, and goes where it took next to nothing off
+    known |= {(0, 0.0, True): 0.995, (1, 0.0, False): 2.015, (2, 0.0, False): 3.05}
+    best, left = _better(errors, state, now, state.but(spring=~state.spring), 0.01)
+    np.testing.assert_array_equal(best.spring, [False, False, True])
+    np.testing.assert_array_equal(left, [1, 2.015, 3])
+
+
+@pytest.mark.parametrize(("together", "taken"), [(1.005, True), (1.2, False)])
+def test_what_is_better_for_each_joint_must_not_be_worse_for_all(together, taken):
+    state, now = _State(np.zeros(3), np.zeros(3, int), np.zeros(3, bool)), np.array([1.0, 2.0, 3.0])
+    # with all three delays joints 1 and 2 gain and joint 3 does not; with those two alone all of them lose
+    errors = lambda state: now * [0.9, 0.9, 1.1] if state.delay.all() else now * together
+    best, left = _better(errors, state, now, state.but(delay=np.full(3, 0.1)), 0.01)
+    np.testing.assert_array_equal(best.delay, [0.1, 0.1, 0.0] if taken else np.zeros(3))
+    np.testing.assert_array_equal(left, now * together if taken else now)
+
+
+@pytest.fixture(scope="module")
+def elbow():
+    """Joint 1 with a spring, a smooth sign and late torques; joint 2 with a spring of friction that slips."""
+    chain = textbook.planar_elbow(l1=0.7, lc1=0.3, lc2=0.25)
+    leaves = {"stiffness": [6.0, 0.0], "viscous_friction": [0.5, 0.2], "coulomb_friction": [2.0, 0.0]}
+    leaves |= {"coulomb_velocity": [0.05, 0.03], "torque_offset": [0.1, -0.2]}
+    return dataclasses.replace(chain, **{name: jnp.asarray(x) for name, x in leaves.items()})
+
+
+@pytest.fixture(scope="module")
+def late_log(elbow):
+    t = np.arange(4800) / 400.0
+    w, phase = np.array([[1.3, 2.9, 4.1], [1.7, 2.3, 5.3]]), np.array([[0.0, 1.0, 2.0], [0.5, 2.5, 1.5]])
+    waves = [0.6 / w * w**k * np.sin(w * t[:, None, None] + phase + k * np.pi / 2) for k in range(3)]
+    q, qd, qdd = (x.sum(2) for x in waves)
+    torque = jax.jit(jax.vmap(lambda *x: inverse_dynamics(elbow, *x) + passive_force(elbow, *x[:2])))
+    tau = np.array(torque(*map(jnp.asarray, (q, qd, qdd))))
+    travelled = np.diff(q[:, 1], prepend=q[0, 1]) / 4e-3
+    tau[:, 1] += list(itertools.accumulate(travelled, lambda z, d: np.clip(z + d, -1.0, 1.0)))
+    tau[:, 0] = np.interp(t - 0.006, t, tau[:, 0])
+    return Log(t, q, None, tau + [0.05, 0.02] * np.random.default_rng(0).normal(size=tau.shape))
+
+
+def test_settings_of_two_joints_that_differ(elbow, late_log):
+    given = dataclasses.replace(elbow, stiffness=jnp.zeros(2), coulomb_velocity=jnp.full(2, 0.02))
+    found = choose_settings(given, late_log, drive_terms=("viscous", "coulomb", "offset"))
+    np.testing.assert_allclose(found.delay, [0.006, 0.0], atol=5e-4)
+    assert found.springs == (1,) and found.cutoff is not None and found.friction is not None
+    assert found.friction.names(2) == ("fv1", "off1", "fc1", "fv2", "off2", "fz2")
+    assert found.coulomb_velocity[0] == 0.05 and float(found.friction.terms[2].width[1]) == 4e-3
+    assert found.friction.cutoff == found.cutoff and np.all(found.errors < 0.5 * found.errors_before)
+    np.testing.assert_array_equal(found.chain(elbow).coulomb_velocity, found.coulomb_velocity)
+    assert "dry friction sign 0.05, slip 0.004; springs at joints 1; delays " in found.sentence
+    head, *rows = str(found).splitlines()
+    assert head.endswith(f"low-pass {found.cutoff:g} Hz") and [row.split()[0] for row in rows] == ["1", "2"]
+    assert [row.split()[1:4] for row in rows] == [["tanh", "0.05", "yes"], ["slip", "0.004", "no"]]
+    # nothing beyond the first share of a run counts, and runs are one after the other whatever their number
+    options = {"position_cutoff": 15.0, "slips": False, "drive_terms": ("viscous", "coulomb", "offset")}
+    half = lambda a, b, sign=1: Log(late_log.t[a:b], late_log.q[a:b], None, sign * late_log.tau[a:b])
+    whole = choose_settings(given, [half(0, 2400), half(2400, 4800)], **options)
+    np.testing.assert_allclose(whole.delay[0], 0.006, atol=5e-4)
+    assert whole.cutoff is None and whole.springs == (1,) and whole.friction is None
+    turned = np.where(late_log.t[:, None] < 8.0, late_log.tau, -late_log.tau)
+    first, again = (
+        choose_settings(given, x, share=0.6, delays=False, springs=False, **options)
+        for x in (late_log, dataclasses.replace(late_log, tau=turned))
+    )
+    np.testing.assert_allclose(again.errors, first.errors, rtol=1e-7)
+    assert first.springs == () and not first.delay.any()
+    with pytest.raises(IdentificationError, match="too short to be cut"):
+        choose_settings(given, half(0, 330), **options)
+
+
 def test_scales_against_the_given_model(arm, log):
     samples = preprocess(log, **FILTER)
     rough = dataclasses.replace(arm, inertia=arm.inertia * jnp.array([1.2, 0.9, 1.1])[:, None])
@@ -123,6 +295,10 @@ def test_scales_against_the_given_model(arm, log):
     twice = prior_scales(rough, [dataclasses.replace(samples, tau=2 * samples.tau)])
     assert found.judged[1:].all() and np.all(np.abs(np.log(found.factors[1:])) < 0.25)
     np.testing.assert_allclose(twice.factors, 2 * found.factors, rtol=1e-8)
+    turned = prior_scales(rough, [dataclasses.replace(samples, tau=-samples.tau)])
+    np.testing.assert_allclose(turned.factors, -found.factors, rtol=1e-8)
+    np.testing.assert_allclose(turned.alike, -found.alike, rtol=1e-8)
+    assert not turned.judged.any()
     np.testing.assert_allclose(twice.deviations, found.deviations, rtol=1e-6)
     # white noise: the deviation of the logarithm of a slope, of which the jackknife sees as much
     rng, size = np.random.default_rng(3), 20.0

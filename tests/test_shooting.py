@@ -518,7 +518,7 @@ def test_policies_are_followed_with_gaps_closed_in_part(monkeypatch):
     @once
     def run(motion):
         solution = jaxdyn.Solution(motion, blank, multipliers, blank, None, blank, {})
-        return shooting_rollout.under_policy(problem, motion, policy, jnp.asarray(gaps), a), jaxdyn.shifted(
+        return shooting_rollout.under_policy(problem, motion, policy, jnp.asarray(gaps), a), jaxdyn.shift_guess(
             problem, solution, 2
         )
 

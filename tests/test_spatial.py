@@ -313,6 +313,6 @@ def test_components_are_the_array_operations():
         (components.sym_to_mat(sym), s.reshape(9)),
         (components.mat_to_sym(mat(s)), jnp.stack(sym)),
         (components.sym_to_mat(components.sym_congruence(mat(r), sym)), (r @ s @ r.T).reshape(9)),
-        (components.zeros(u[0], 2), jnp.zeros(2)),
+        (components.zeros(2, (u, v), (r,)), jnp.zeros(2)),
     ):
         np.testing.assert_allclose(jnp.stack(got), exact, rtol=1e-13, atol=1e-15)

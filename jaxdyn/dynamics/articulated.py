@@ -60,7 +60,7 @@ def articulated_body(
     inverse dynamics the accelerations are the conventional ones of the frames' origins: their velocity terms are joined with
     the joint's, so link i accelerates by X a_parent + bias_i + A_i qdd_i, with X the motion transform.
     """
-    zero = zeros(q[0] + qd[0] + tau[0] + gravity[0] + chain.inertia[0, 0], 3)
+    zero = zeros(3, (q, qd, tau, gravity), (chain.inertia,))
 
     def velocities(w_parent, link: Link, x):
         qdi, wrench = x

@@ -82,8 +82,8 @@ def centroidal_momentum_bias(chain: Chain, q: Float[Array, " nq"], v: Float[Arra
 
     links, x = place(chain, q)
     rates, accelerations = joint_rates(chain, v), joint_accelerations(chain, v, jnp.zeros_like(v))
-    zero = zeros(x[0] + rates[0] + chain.inertia[0, 0], 3)
-    start = (start_pose(links, x + zero[0]), (zero, zero, zero))
+    zero = zeros(3, (x, rates), (chain.inertia,))
+    start = (start_pose(links, x, rates), (zero, zero, zero))
     wrenches = outward(links, x, out, start, (rates, accelerations))
     return _about(centre_of_mass(chain, q), jnp.stack(wrenches).sum(1)[:, None])[:, 0]
 

@@ -22,7 +22,7 @@ def composite_momenta(chain: Chain, q: Float[Array, "n *lanes"]):
         composite = add(children, inertia)
         return composite, momentum(composite, axis[:3], axis[3:])
 
-    momenta = inward(chain, q, compose, zeros(axes[0][0] + inertias[0][0], 10), (axes, inertias))
+    momenta = inward(chain, q, compose, zeros(10, (*axes, *inertias)), (axes, inertias))
     return axes, momenta
 
 

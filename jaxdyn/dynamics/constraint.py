@@ -103,7 +103,7 @@ def _link_motions(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"])
         return (pose, (w, v), (dw, dv)), (*pose[0], *pose[1], *w, *v, *dw, *dv)
 
     links, x = place(chain, q)
-    still = zeros(q[0] + qd[0] + chain.screw[0, 0], 3)
+    still = zeros(3, (q, qd), (chain.screw,))
     inputs = (joint_rates(chain, qd), joint_accelerations(chain, qd, jnp.zeros_like(qd)))
     # a sweep's carry has one type
     columns = outward(links, x, out, (start_pose(links, x), (still, still), (still, still)), inputs)

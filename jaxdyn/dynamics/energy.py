@@ -25,7 +25,7 @@ def kinetic_energy(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]
 
     links, x = place(chain, q)
     rates = joint_rates(chain, qd)
-    zero = zeros(x[0] + rates[0] + chain.inertia[0, 0], 3)
+    zero = zeros(3, (x, rates), (chain.inertia,))
     of_links = outward(links, x, out, (zero, zero), rates).sum()
     return 0.5 * (of_links + rates @ (chain.armature * rates + rotor_torques(chain, rates)))
 

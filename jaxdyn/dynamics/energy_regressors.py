@@ -54,7 +54,8 @@ def momentum_regressor(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " n
     """
     (r, p), (w, u) = _poses_and_twists(chain, q, v)
     w, u = (tuple(x[None] for x in component) for component in (w, u))
-    return by_parameter(chain, power_coefficients(*link_axes(chain, r, p), zeros(w[0], 3), w, u))
+    still = tuple(jnp.zeros_like(x) for x in w)
+    return by_parameter(chain, power_coefficients(*link_axes(chain, r, p), still, w, u))
 
 
 @compiled
@@ -80,9 +81,9 @@ def passivity_regressor(
     links, x = place(chain, q)
     rates, references = joint_rates(chain, v), joint_rates(chain, v_ref)
     accelerations = reference_accelerations(chain, v, v_ref, a_ref)
-    zero = zeros(x[0] + rates[0] + references[0] + accelerations[0] + chain.gravity[0], 3)
+    zero = zeros(3, (x, rates, references, accelerations, chain.gravity))
     gravity = tuple(z - g for z, g in zip(zero, unstack(base_gravity(links)), strict=True))
-    start = (start_pose(links, x + zero[0]), (zero, zero, zero, gravity))
+    start = (start_pose(links, x, rates, references, accelerations), (zero, zero, zero, gravity))
     (r, p), motion = outward(links, x, out, start, (rates, references, accelerations))
     w, wr, dw, a = (tuple(y[None] for y in component) for component in motion)
     return by_parameter(chain, _reference_coefficients(*link_axes(chain, r, p), w, wr, dw, a))
@@ -125,7 +126,7 @@ def _link_products(
         motion = accelerate_by_reference(motion, link, *inputs[:3])
         return (motion, twist), _reference_coefficients(*twist, *motion)
 
-    zero = zeros(x[0] + rates[0] + references[0] + accelerations[0] + s[0] + gravity[0], 3)
+    zero = zeros(3, (x, rates, references, accelerations, s, gravity))
     up = tuple(z - g for z, g in zip(zero, unstack(gravity), strict=True))
     rows = outward(chain, x, out, ((zero, zero, zero, up), (zero, zero)), (rates, references, accelerations, s))
     return jnp.stack(rows, axis=1)
@@ -151,5 +152,5 @@ def _poses_and_twists(chain: Chain, q: Array, v: Array):
 
     links, x = place(chain, q)
     rates = joint_rates(chain, v)
-    zero = zeros(x[0] + rates[0] + chain.rotation[0, 0, 0], 3)
-    return outward(links, x, out, (start_pose(links, x + zero[0]), (zero, zero)), rates)
+    zero = zeros(3, (x, rates), (), (chain.rotation,))
+    return outward(links, x, out, (start_pose(links, x, rates), (zero, zero)), rates)

@@ -58,5 +58,5 @@ def _link_motions(
         motion = accelerate(parent, link, *inputs)
         return motion, tuple(component for part in motion for component in part)
 
-    zero = zeros(x[0] + rates[0] + accelerations[0] + chain.rotation[0, 0, 0], 3)
+    zero = zeros(3, (x, rates, accelerations), (), (chain.rotation,))
     return jnp.stack(outward(chain, x, out, (zero, zero, zero), (rates, accelerations)), axis=1)

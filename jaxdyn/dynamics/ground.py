@@ -54,11 +54,11 @@ def ground_reaction(
     rates, accelerations = joint_rates(chain, v), joint_accelerations(chain, v, a)
     acting = wrench_columns(external_wrenches)
     gravity = base_gravity(links)
-    zero = zeros(x[0] + rates[0] + accelerations[0] + gravity[0] + chain.inertia[0, 0], 3)
+    zero = zeros(3, (x, rates, accelerations, gravity), (chain.inertia,))
     if acting is not None:
         zero = tuple(z + 0 * acting[0][0] for z in zero)
     lifted = tuple(z - g for z, g in zip(zero, (gravity[0], gravity[1], gravity[2]), strict=True))
-    start = (start_pose(links, x + zero[0]), (zero, zero, lifted))
+    start = (start_pose(links, x, rates, accelerations), (zero, zero, lifted))
     wrenches = outward(links, x, out, start, (rates, accelerations, acting))
     return jnp.stack(wrenches).sum(1)
 

@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 from ..model.chain import Chain, frame_index
 from ..model.compiled import compiled
 from ..model.joints import Link
-from ..spatial.components import add, cross, matmul, rotate, scale, unrotate
+from ..spatial.components import add, cross, matmul, rotate, scale, unrotate, zeros
 from .coordinates import place
 from .lowering import by_batch
 from .sweep import outward
@@ -69,9 +69,9 @@ def carry_twist(parent, link: Link, rate):
     return w, add(unrotate(link.rotation, at_joint), scale(rate, link.screw[3:]))
 
 
-def start_pose(chain: Chain, q: Float[Array, "n *lanes"]):
-    """The base's pose (R, p) in the world, as components of the type that a sweep will carry."""
-    zero = jnp.zeros_like(q[0] + chain.rotation[0, 0, 0])
+def start_pose(chain: Chain, *inputs: Float[Array, "n *#lanes"]):
+    """The base's pose (R, p) in the world, as components of the type and lanes that a sweep over these inputs will carry."""
+    (zero,) = zeros(1, inputs, (), (chain.rotation,))
     if chain.base_pose is not None:
         t = chain.base_pose
         return tuple(t[i, j] + zero for i in range(3) for j in range(3)), tuple(t[i, 3] + zero for i in range(3))

@@ -31,7 +31,7 @@ def newton_euler(
             moment, force = sub(moment, wrench[:3]), sub(force, wrench[3:])
         return motion, (*moment, *force)
 
-    zero = zeros(q[0] + qd[0] + qdd[0] + gravity[0] + chain.inertia[0, 0], 3)
+    zero = zeros(3, (q, qd, qdd, gravity), (chain.inertia,))
     base = (zero, zero, tuple(z - g for z, g in zip(zero, unstack(gravity), strict=True)))
     wrenches_needed = outward(chain, q, accelerations, base, (qd, qdd, wrench_columns(wrenches)))
     return inward(chain, q, transmit, zero * 2, wrenches_needed)

@@ -74,7 +74,7 @@ def _link_torques(
         moment, force = reference_wrench(link.inertia, *motion)
         return motion, (*moment, *force)
 
-    zero = zeros(x[0] + rates[0] + references[0] + accelerations[0] + gravity[0] + chain.inertia[0, 0], 3)
+    zero = zeros(3, (x, rates, references, accelerations, gravity), (chain.inertia,))
     base = (zero, zero, zero, tuple(z - g for z, g in zip(zero, unstack(gravity), strict=True)))
     wrenches = outward(chain, x, motions, base, (rates, references, accelerations))
     return inward(chain, x, transmit, zero * 2, wrenches)

@@ -111,7 +111,7 @@ def _motion(chain: Chain, x, rates, accelerations, gravity):
         w = rotate(r, link.screw[:3])
         return ((r, p), motion), ((r, p), (w, rotate(r, link.screw[3:])), motion)
 
-    zero = zeros(x[0] + rates[0] + accelerations[0] + gravity[0], 3)
+    zero = zeros(3, (x, rates, accelerations, gravity))
     up = tuple(z - g for z, g in zip(zero, unstack(gravity), strict=True))
     start = (start_pose(chain, x), (zero, zero, up))
     (r, p), screws, motion = outward(chain, x, out, start, (rates, accelerations))

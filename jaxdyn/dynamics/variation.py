@@ -40,6 +40,7 @@ from ..spatial.components import (
     sym_to_mat,
     unrotate,
     unstack,
+    zeros,
 )
 from .composite import momentum, move_inertia
 from .kinematics import start_pose, walk
@@ -159,7 +160,7 @@ def world_motion(chain: Chain, q, qd, qdd, gravity, wrenches) -> Motion:
         spread = tuple(x + u[k // 3] * h[k % 3] for k, x in enumerate(skew_times(w, second_moment)))
         return ((r, p), twist, spatial), Motion(s, v, a, inertia, spread, linear, wrench)
 
-    zero = jnp.zeros_like(q[0] + qd[0] + qdd[0] + gravity[0] + chain.inertia[0, 0])
+    (zero,) = zeros(1, (q, qd, qdd, gravity), (chain.inertia,))
     pose = jax.tree.map(lambda x: x + zero, start_pose(chain, q))
     # gravity is given in the base's axes
     falling = tuple(zero - x for x in rotate(pose[0], unstack(gravity)))

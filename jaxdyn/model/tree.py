@@ -9,10 +9,7 @@ import numpy as np
 
 def ancestor_mask(parents: tuple[int, ...]) -> np.ndarray:
     """mask[i, j]: link i is link j or one of its ancestors."""
-    n = len(parents)
-    if parents == tuple(range(-1, n - 1)):
-        return np.triu(np.ones((n, n), bool))
-    mask = np.eye(n, dtype=bool)
+    mask = np.eye(len(parents), dtype=bool)
     for j, p in enumerate(parents):
         if p >= 0:
             mask[:, j] |= mask[:, p]

@@ -6,6 +6,8 @@ over a batch with unit stride: on CPU about three times the throughput of stacke
 of the ten inertial parameters. Nothing outside `jaxdyn/dynamics` needs these.
 """
 
+import functools
+import operator
 from collections.abc import Sequence
 
 import jax.numpy as jnp
@@ -108,6 +110,10 @@ def unstack(x: Array) -> tuple[Array, ...]:
     return tuple(x[i] for i in range(x.shape[0]))
 
 
-def zeros(like: Array, count: int) -> tuple[Array, ...]:
-    """`count` zeros of the scalar `like`'s shape and dtype."""
-    return (jnp.zeros_like(like),) * count
+def zeros(count: int, *groups: Sequence[Array]) -> tuple[Array, ...]:
+    """`count` zeros of the type and the lanes that arrays have together: vectors first, then matrices, then stacks of them.
+
+    Lanes are the axes after those: one of a vector (n, *lanes), two of a matrix, and so on.
+    """
+    firsts = [x[(0,) * axes] for axes, group in enumerate(groups, 1) for x in group]
+    return (jnp.zeros_like(functools.reduce(operator.add, firsts)),) * count
