@@ -17,7 +17,9 @@ FAST = bool(os.environ.get("JAXDYN_EXAMPLES_FAST"))
 DT, SECONDS, LOAD = 1e-3, 8.0 if FAST else 20.0, 1.5
 
 model = jaxdyn.robots.panda(viscous_friction=0.5)
-load = jaxdyn.solids.box(LOAD, (0.1, 0.06, 0.12), jaxdyn.se3.pose(jnp.eye(3), jnp.array([0.02, -0.01, 0.17])))
+load = jaxdyn.spatial.solids.box(
+    LOAD, (0.1, 0.06, 0.12), jaxdyn.spatial.se3.pose(jnp.eye(3), jnp.array([0.02, -0.01, 0.17]))
+)
 robot = jaxdyn.with_inertial_parameters(model, model.inertia.at[-1].add(load))
 
 centre = jnp.array([0.0, -0.3, 0.0, -2.0, 0.0, 2.0, 0.8])
@@ -32,15 +34,15 @@ def position(t):
 def reference(t):
     """Position, velocity and acceleration wanted."""
     velocity = jax.jacfwd(position)
-    return jaxdyn.JointReference(position(t), velocity(t), jax.jacfwd(velocity)(t))
+    return jaxdyn.control.JointReference(position(t), velocity(t), jax.jacfwd(velocity)(t))
 
 
 @jax.jit
 def run(gain):
-    controller = jaxdyn.AdaptiveControl(
+    controller = jaxdyn.control.AdaptiveControl(
         slope=10.0,
         damping=jnp.array([20.0, 20.0, 15.0, 15.0, 4.0, 4.0, 2.0]),
-        bodies=jaxdyn.NaturalAdaptation(gain),
+        bodies=jaxdyn.control.NaturalAdaptation(gain),
         links=(model.link_names[-1],),
     )
 
@@ -48,7 +50,7 @@ def run(gain):
         tau = controller.torque(model, state, q, v, reference(t))
         return tau, controller.update(model, state, q, v, reference(t), DT)
 
-    motion = jaxdyn.controlled_rollout(
+    motion = jaxdyn.control.controlled_rollout(
         robot, centre, jnp.zeros(7), law, controller.start(model), DT, round(SECONDS / DT), every=10
     )
     estimate = jax.vmap(lambda state: controller.estimate(model, state).inertia[-1])(motion.state)
@@ -64,7 +66,7 @@ print(
     f"tracking error, RMS of the last second: {1e3 * rms[0]:.2f} mrad without adaptation, {1e3 * rms[1]:.2f} mrad with it"
 )
 print(f"load {LOAD:.2f} kg, weighed {float(weighed[-1]):.2f} kg")
-bodies = jax.vmap(jaxdyn.inertia.pseudo_inertia)(estimate)
+bodies = jax.vmap(jaxdyn.spatial.inertia.pseudo_inertia)(estimate)
 assert float(jnp.linalg.eigvalsh(bodies).min()) > 0  # a possible body at every instant
 assert rms[1] < rms[0] / (3 if FAST else 10)
 

@@ -71,23 +71,27 @@ strength = jnp.array([60.0, 100, 150, 120, 100, 100, 120, 150, 100, 60])
 @jax.jit
 def plan(lower, upper, mu):
     """The step of least torque on a sole with these corners."""
-    cone = jaxdyn.ContactWrenchCone("left_sole", lower, upper, mu, foot_weight, least_force=50.0)
-    problem = jaxdyn.OptimalControlProblem(
+    cone = jaxdyn.trajectory.ContactWrenchCone("left_sole", lower, upper, mu, foot_weight, least_force=50.0)
+    problem = jaxdyn.trajectory.OptimalControlProblem(
         robot,
         start,
         speed,
         steps,
         duration / steps,
         running=(
-            jaxdyn.TorqueCost(0.03),
-            jaxdyn.StateCost(start, rest, 0.0, 0.1),
-            jaxdyn.UserCost(leaning, jnp.array(3.0)),
+            jaxdyn.trajectory.TorqueCost(0.03),
+            jaxdyn.trajectory.StateCost(start, rest, 0.0, 0.1),
+            jaxdyn.trajectory.UserCost(leaning, jnp.array(3.0)),
         ),
-        constraints=(cone, jaxdyn.position_limits(robot), jaxdyn.UserConstraint(below, jnp.array(lift))),
-        terminal_constraints=(jaxdyn.StateConstraint(last, last_speed),),
+        constraints=(
+            cone,
+            jaxdyn.trajectory.position_limits(robot),
+            jaxdyn.trajectory.UserConstraint(below, jnp.array(lift)),
+        ),
+        terminal_constraints=(jaxdyn.trajectory.StateConstraint(last, last_speed),),
         torque_limits=jnp.stack([-strength, strength], axis=1),
     )
-    return jaxdyn.solve_by_inverse_dynamics(problem, intervals=intervals, tolerance=1e-6)
+    return jaxdyn.trajectory.solve_by_inverse_dynamics(problem, intervals=intervals, tolerance=1e-6)
 
 
 def sampled(trajectory):
@@ -95,15 +99,15 @@ def sampled(trajectory):
     t = np.asarray(trajectory.t)
     knots = t[-1] * np.concatenate([np.zeros(5), np.linspace(0, 1, intervals + 1), np.ones(5)])
     spline = make_lsq_spline(t, np.asarray(trajectory.q), knots, k=5)
-    return jaxdyn.JointReference(*(jnp.asarray(spline.derivative(k)(times)) for k in range(3)))
+    return jaxdyn.control.JointReference(*(jnp.asarray(spline.derivative(k)(times)) for k in range(3)))
 
 
 @jax.jit
 @jax.vmap
 def standing(q, v, a):
     """The ground's wrench about the sole's origin, and the zero moment point."""
-    wrench = jaxdyn.ground_reaction(robot, q, v, a) + foot_weight
-    return wrench, jaxdyn.zero_moment_point(wrench)
+    wrench = jaxdyn.mechanisms.ground_reaction(robot, q, v, a) + foot_weight
+    return wrench, jaxdyn.mechanisms.zero_moment_point(wrench)
 
 
 rest = jnp.zeros(10)
@@ -116,7 +120,7 @@ soles = {  # arrays, no Python numbers, whose type is another: one program serve
 found = {}
 for name, sole in soles.items():
     solution = plan(*sole)
-    assert int(solution.status) == jaxdyn.Status.CONVERGED, solution.message
+    assert int(solution.status) == jaxdyn.trajectory.Status.CONVERGED, solution.message
     reference = sampled(solution.trajectory)
     wrench, zmp = standing(reference.q, reference.v, reference.a)
     outside = jnp.maximum(heel - zmp, zmp - toe).max()

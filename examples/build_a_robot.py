@@ -9,7 +9,7 @@ import jaxdyn
 jax.config.update("jax_enable_x64", True)
 
 # a URDF: the fixed tool is fused into its link and stays available as a frame
-arm = jaxdyn.loads("""<robot name="two_link">
+arm = jaxdyn.io.loads("""<robot name="two_link">
   <link name="base"/>
   <link name="upper"><inertial><origin xyz="0.2 0 0"/><mass value="2"/>
     <inertia ixx="0.002" iyy="0.03" izz="0.03" ixy="0" ixz="0" iyz="0"/></inertial></link>
@@ -29,7 +29,7 @@ print("tool at", jaxdyn.frame_pose(arm, q, "tool")[:3, 3], "m")
 print("holding torques", jaxdyn.gravity_force(arm, q), "N m")
 
 # the same kinematics from space screws and home poses (Lynch & Park), inertias from uniform solids
-rods = [jaxdyn.solids.rod(2.0, 0.4, axis=(1, 0, 0)), jaxdyn.solids.rod(1.0, 0.3, axis=(1, 0, 0))]
+rods = [jaxdyn.spatial.solids.rod(2.0, 0.4, axis=(1, 0, 0)), jaxdyn.spatial.solids.rod(1.0, 0.3, axis=(1, 0, 0))]
 homes = np.tile(np.eye(4), (2, 1, 1))
 homes[:, 0, 3] = 0.2, 0.55  # link frames at the centres of mass
 screws = [[0, 1, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0.4]]  # (w, v) with v = -w x p

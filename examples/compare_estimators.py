@@ -24,11 +24,11 @@ import matplotlib.pyplot as plt
 import jaxdyn
 
 LINEAR = (
-    jaxdyn.estimate_ols,
-    jaxdyn.estimate_wls,
-    jaxdyn.estimate_irls,
-    jaxdyn.estimate_tls,
-    jaxdyn.estimate_recursive,
+    jaxdyn.identification.estimate_ols,
+    jaxdyn.identification.estimate_wls,
+    jaxdyn.identification.estimate_irls,
+    jaxdyn.identification.estimate_tls,
+    jaxdyn.identification.estimate_recursive,
 )
 KEYS = ("arm", "duration", "cutoff", "parallel", "noise", "start", "method")
 FIGURES = ("d_tau", "d_q", "d_beta", "d_t", "N_it", "N_sim")
@@ -40,7 +40,11 @@ LABELS = {
     "high_position": "high position",
     "high_both": "high both",
 }
-SIMULATING = (jaxdyn.estimate_iv, jaxdyn.estimate_didim, jaxdyn.estimate_cloe)
+SIMULATING = (
+    jaxdyn.identification.estimate_iv,
+    jaxdyn.identification.estimate_didim,
+    jaxdyn.identification.estimate_cloe,
+)
 
 
 def planar_arm() -> jaxdyn.Chain:
@@ -67,7 +71,9 @@ def planar_arm() -> jaxdyn.Chain:
 def problem(start, columns, base, run, options):
     """The problem of one run, starting from one model."""
     loop, samples = run
-    return jaxdyn.estimation_problem(start, samples, columns, base=base, loops=loop, parallel_cutoff=options.parallel)
+    return jaxdyn.identification.estimation_problem(
+        start, samples, columns, base=base, loops=loop, parallel_cutoff=options.parallel
+    )
 
 
 def name_of(estimator):
@@ -103,17 +109,17 @@ def study(arm, level, options):
     rows = done_before(options)
     missing = [(k, e) for k, e in wanted if (level, k, name_of(e)) not in rows]
     if missing:
-        columns = jaxdyn.Columns(("armature", "viscous", "coulomb"))
-        base = jaxdyn.base_parameters(arm, columns)
-        truth = base.matrix @ jaxdyn.prior_parameters(arm, columns)
-        law = jaxdyn.drive_gains(arm)
+        columns = jaxdyn.identification.Columns(("armature", "viscous", "coulomb"))
+        base = jaxdyn.identification.base_parameters(arm, columns)
+        truth = base.matrix @ jaxdyn.identification.prior_parameters(arm, columns)
+        law = jaxdyn.identification.drive_gains(arm)
         runs = []
         for seed in (1, 2):  # one motion to fit, another to check
-            motion = jaxdyn.random_excitation(arm, options.duration, 5, seed=seed, usage=0.5)
-            loop = jaxdyn.following(motion, law, options.duration, 1e-3, every=2)
-            log = jaxdyn.closed_loop_log(arm, loop, jaxdyn.NOISE_LEVELS[level], seed)
-            runs.append((loop, jaxdyn.preprocess(log, position_cutoff=options.cutoff, stride=1)))
-        starts = jaxdyn.perturbed_chains(arm, options.starts, seed=3)
+            motion = jaxdyn.identification.random_excitation(arm, options.duration, 5, seed=seed, usage=0.5)
+            loop = jaxdyn.identification.following(motion, law, options.duration, 1e-3, every=2)
+            log = jaxdyn.identification.closed_loop_log(arm, loop, jaxdyn.identification.NOISE_LEVELS[level], seed)
+            runs.append((loop, jaxdyn.identification.preprocess(log, position_cutoff=options.cutoff, stride=1)))
+        starts = jaxdyn.identification.perturbed_chains(arm, options.starts, seed=3)
         check = problem(arm, columns, base, runs[1], options)
         fit = {}
     for k, estimator in missing:
@@ -128,7 +134,7 @@ def study(arm, level, options):
             print(f"  start {k}: {error}")
         else:
             seconds = time.perf_counter() - begin
-            merit = jaxdyn.figures_of_merit(check, estimate, truth, seconds)
+            merit = jaxdyn.identification.figures_of_merit(check, estimate, truth, seconds)
             row |= dict(zip(FIGURES, merit, strict=True)) | {"converged": estimate.converged}
         keep(options, row)
         rows[level, k, row["method"]] = {key: str(value) for key, value in row.items()}
@@ -142,7 +148,7 @@ def table(level, rows):
     groups = collections.defaultdict(list)
     for row in rows:
         groups[row["method"]].append(row)
-    noise = jaxdyn.NOISE_LEVELS[level]
+    noise = jaxdyn.identification.NOISE_LEVELS[level]
     print(f"\nnoise level {level}: {noise.position:.2g} rad, {noise.torque:.2g} N m")
     print(f"{'':8s}{'d_tau %':>16s}{'d_q %':>18s}{'d_beta %':>16s}{'d_t s':>8s}{'N_it':>8s}{'N_sim':>7s}  converged")
     out = {}
@@ -199,7 +205,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--arm", choices=("planar", "tx40"), default="planar")
     parser.add_argument("--starts", type=int, default=2)
-    parser.add_argument("--noise", nargs="+", choices=tuple(jaxdyn.NOISE_LEVELS), default=["standard"])
+    parser.add_argument("--noise", nargs="+", choices=tuple(jaxdyn.identification.NOISE_LEVELS), default=["standard"])
     parser.add_argument("--duration", type=float, default=5.0, help="of the motion [s]")
     parser.add_argument("--cutoff", type=float, default=50.0, help="of the positions' low-pass [Hz]")
     parser.add_argument("--parallel", type=float, default=20.0, help="of the low-pass on regressor and torque [Hz]")
@@ -207,8 +213,13 @@ def main():
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
     if options.protocol:
-        options.arm, options.starts, options.noise, options.duration = "tx40", 25, list(jaxdyn.NOISE_LEVELS), 10.0
-    arm = planar_arm() if options.arm == "planar" else jaxdyn.tx40_like()
+        options.arm, options.starts, options.noise, options.duration = (
+            "tx40",
+            25,
+            list(jaxdyn.identification.NOISE_LEVELS),
+            10.0,
+        )
+    arm = planar_arm() if options.arm == "planar" else jaxdyn.identification.tx40_like()
     results = {level: table(level, study(arm, level, options)) for level in options.noise}
     with open("compare_estimators.csv", "w", newline="") as file:
         writer = csv.writer(file)

@@ -34,7 +34,7 @@ frequency = jnp.linspace(1.0, 3.0, 7)
 
 def reference(t):
     turn = frequency * t
-    return jaxdyn.JointReference(
+    return jaxdyn.control.JointReference(
         centre + 0.3 * (1 - jnp.cos(turn)), 0.3 * frequency * jnp.sin(turn), 0.3 * frequency**2 * jnp.cos(turn)
     )
 
@@ -42,7 +42,7 @@ def reference(t):
 @jax.jit  # the robot is closed over: its numbers are constants of the program
 def control(t, q, v):
     wanted = reference(t)
-    return jaxdyn.computed_torque(model, q, v, wanted, kp=400.0, kd=40.0), wanted.q - q
+    return jaxdyn.control.computed_torque(model, q, v, wanted, kp=400.0, kd=40.0), wanted.q - q
 
 
 @jax.jit

@@ -1,7 +1,7 @@
 """One robot, many states, all devices: the same functions over 8 devices as over one, with the same results.
 
 XLA gives a CPU one device, and one device keeps to about one core on these small programs; several virtual devices use
-several cores. On a machine with accelerators leave the first setting out: `spread` takes all of them.
+several cores. On a machine with accelerators leave the first setting out: `sharded_vmap` takes all of them.
 """
 
 import os
@@ -52,8 +52,8 @@ work = {
 print(f"{jax.device_count()} {jax.devices()[0].platform} devices")
 for name, (function, batch, unit, count) in work.items():
     in_axes = (None,) + (0,) * len(batch)  # one robot, a batch of everything else
-    alone, slow = timed(jaxdyn.spread(function, in_axes, one), robot, *batch)
-    together, fast = timed(jaxdyn.spread(function, in_axes), robot, *batch)
+    alone, slow = timed(jaxdyn.sharded_vmap(function, in_axes, one), robot, *batch)
+    together, fast = timed(jaxdyn.sharded_vmap(function, in_axes), robot, *batch)
     pairs = zip(jax.tree.leaves(alone), jax.tree.leaves(together), strict=True)
     error = max(float(np.abs(np.asarray(x) - np.asarray(y)).max() / np.abs(x).max()) for x, y in pairs)
     print(f"{name}: 1 device {count / slow:,.0f} {unit}/s, {jax.device_count()} devices {count / fast:,.0f} {unit}/s")
@@ -61,6 +61,6 @@ for name, (function, batch, unit, count) in work.items():
     assert error < 1e-10
 
 few = rng.normal(size=(3, 13, 7))  # 13 states over 8 devices: filled up to 16, and cut off again
-uneven = jaxdyn.spread(jaxdyn.inverse_dynamics, (None, 0, 0, 0))(robot, *few)
+uneven = jaxdyn.sharded_vmap(jaxdyn.inverse_dynamics, (None, 0, 0, 0))(robot, *few)
 assert np.allclose(uneven, jax.vmap(jaxdyn.inverse_dynamics, (None, 0, 0, 0))(robot, *few), rtol=1e-12)
 print(f"{len(uneven)} states over {jax.device_count()} devices are right as well")

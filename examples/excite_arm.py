@@ -13,7 +13,7 @@ import jaxdyn
 FAST = bool(os.environ.get("JAXDYN_EXAMPLES_FAST"))
 
 chain = jaxdyn.robots.ur10()
-limits = jaxdyn.motion_limits(
+limits = jaxdyn.identification.motion_limits(
     chain,
     lower=[-3.0, -2.6, -2.6, -3.0, -3.0, -3.0],
     upper=[3.0, -0.5, 2.6, 3.0, 3.0, 3.0],
@@ -28,9 +28,9 @@ def clearance(q):
     return jaxdyn.frame_pose(chain, q)[2, 3]
 
 
-design = jaxdyn.optimal_excitation(
+design = jaxdyn.identification.optimal_excitation(
     chain,
-    jaxdyn.FourierSeries(duration=5.0 if FAST else 10.0, harmonics=5 if FAST else 10),
+    jaxdyn.identification.FourierSeries(duration=5.0 if FAST else 10.0, harmonics=5 if FAST else 10),
     limits=limits,
     clearance=clearance,
     starts=2 if FAST else 6,
@@ -39,15 +39,15 @@ design = jaxdyn.optimal_excitation(
 best = max(design.random, key=lambda quality: quality.log_det) if design.random else None
 print(f"{design.quality.parameters} parameters, condition number {design.quality.condition:.0f}")
 if best is not None:
-    ratio = jaxdyn.variance_ratio(design.quality, best)
+    ratio = jaxdyn.identification.variance_ratio(design.quality, best)
     print(f"variances {ratio:.1f} times less than by the best random motion, condition number {best.condition:.0f}")
 for name, share in design.usage.items():
     print(f"  {name:14}", np.round(100 * share).astype(int), "% of the limit")
 print(f"  the tip stays {design.clearance:.3f} m above the table")
 assert max(share.max() for share in design.usage.values()) < 0.951 and design.clearance >= 0
 
-samples = jaxdyn.sample_trajectory(chain, design.trajectory, rate=200.0)
-jaxdyn.write_trajectory("exciting_motion.csv", samples)
-jaxdyn.draw_trajectory("exciting_motion.png", chain, samples, limits)
+samples = jaxdyn.identification.sample_trajectory(chain, design.trajectory, rate=200.0)
+jaxdyn.identification.write_trajectory("exciting_motion.csv", samples)
+jaxdyn.identification.draw_trajectory("exciting_motion.png", chain, samples, limits)
 q, _, _ = design.trajectory(jnp.array([0.0, 1.0]))
 print("starts at", np.round(np.asarray(q[0]), 2), "; written: exciting_motion.csv, exciting_motion.png")

@@ -17,11 +17,17 @@ FAST = bool(os.environ.get("JAXDYN_EXAMPLES_FAST"))
 RATE, SECONDS = 100.0, 12.0 if FAST else 30.0
 
 arm = jaxdyn.textbook.planar_elbow()
-truth = jaxdyn.FrictionModel((jaxdyn.Viscous(), jaxdyn.MaxwellSlip(width=1e-3), jaxdyn.LoadedSlip(width=1e-3)))
+truth = jaxdyn.identification.FrictionModel(
+    (
+        jaxdyn.identification.Viscous(),
+        jaxdyn.identification.MaxwellSlip(width=1e-3),
+        jaxdyn.identification.LoadedSlip(width=1e-3),
+    )
+)
 torques = np.array([2.0, 1.5, 0.05, 1.0, 0.8, 0.04])  # fv, fz, fzl of either joint
 
 
-def run(seed: int) -> jaxdyn.Samples:
+def run(seed: int) -> jaxdyn.identification.Samples:
     """A motion that slows down to a creep now and then, and the torques it takes."""
     t = np.arange(round(SECONDS * RATE)) / RATE
     clock = np.cumsum(np.clip(1.3 * np.sin(0.9 * t) + 0.6, 0.002, None)) / RATE
@@ -30,23 +36,23 @@ def run(seed: int) -> jaxdyn.Samples:
     q = 0.8 * np.sin(2 * np.pi * (clock[:, None, None] * f + p)).sum(2)
     qd = np.gradient(q, 1 / RATE, axis=0)
     qdd = np.gradient(qd, 1 / RATE, axis=0)
-    still = jaxdyn.Samples(t, q, qd, qdd, np.zeros_like(q), RATE, ((0, len(t)),), 8.0, 8.0)
+    still = jaxdyn.identification.Samples(t, q, qd, qdd, np.zeros_like(q), RATE, ((0, len(t)),), 8.0, 8.0)
     load = np.asarray(jax.vmap(lambda *x: jaxdyn.inverse_dynamics(arm, *x))(*map(jnp.asarray, (q, qd, qdd))))
     noise = 0.05 * rng.normal(size=q.shape)
     tau = load + truth.signals(still, load) @ torques + noise
-    return jaxdyn.Samples(t, q, qd, qdd, tau, RATE, ((0, len(t)),), 8.0, 8.0)
+    return jaxdyn.identification.Samples(t, q, qd, qdd, tau, RATE, ((0, len(t)),), 8.0, 8.0)
 
 
 runs = [run(seed) for seed in range(3)]
-every = jaxdyn.friction_candidates()
+every = jaxdyn.identification.friction_candidates()
 models = {name: every[name] for name in ("plain", "slip", "slip, load")}
-choice = jaxdyn.choose_friction(arm, runs[:2], models, stride=2)
+choice = jaxdyn.identification.choose_friction(arm, runs[:2], models, stride=2)
 print(choice)
-fit = jaxdyn.fit_friction(arm, runs[:2], choice.model, stride=2)
+fit = jaxdyn.identification.fit_friction(arm, runs[:2], choice.model, stride=2)
 names = fit.model.nonlinear_names()
 for j, row in enumerate(fit.nonlinear):
     print(f"joint {j + 1}: " + ", ".join(f"{name} = {x:.3g}" for name, x in zip(names, row, strict=True)))
-plain = jaxdyn.fit_friction(arm, runs[:2], models["plain"], stride=2)
+plain = jaxdyn.identification.fit_friction(arm, runs[:2], models["plain"], stride=2)
 
 unseen = runs[2]
 errors = [np.sqrt(((unseen.tau - each.predict(unseen)) ** 2).mean(0)) for each in (plain, fit)]

@@ -25,7 +25,7 @@ def export():
     """On the desk: where the robot's description and the code are."""
     jax.config.update("jax_enable_x64", True)
     robot = jaxdyn.robots.panda()
-    jaxdyn.export_function(jaxdyn.gravity_force, robot, np.zeros(robot.nq), path=FILE)
+    jaxdyn.deployment.export_function(jaxdyn.gravity_force, robot, np.zeros(robot.nq), path=FILE)
     print(f"wrote {FILE}, {os.path.getsize(FILE)} bytes")
     q = np.linspace(-0.5, 0.5, robot.nq)
     return np.asarray(jaxdyn.gravity_force(robot, q)), q
@@ -37,7 +37,7 @@ def control(ticks):
     # the result anyway pays two changes of thread a tick for that, so: compute in this thread. Before the first computation.
     jax.config.update("jax_cpu_enable_async_dispatch", False)
     jax.config.update("jax_enable_x64", True)
-    gravity = jaxdyn.load_exported(FILE)
+    gravity = jaxdyn.deployment.load_exported(FILE)
     print(gravity)
     q = np.zeros(gravity.nq)
     for _ in range(100):
@@ -85,7 +85,7 @@ def main():
     if not options.control:
         torque, q = export()
         jax.config.update("jax_enable_x64", True)
-        assert np.allclose(jaxdyn.load_exported(FILE)(q), torque, rtol=1e-12)
+        assert np.allclose(jaxdyn.deployment.load_exported(FILE)(q), torque, rtol=1e-12)
         again = [sys.executable, __file__, "--control", "--seconds", str(options.seconds)]
         raise SystemExit(subprocess.run(again, timeout=120 + options.seconds).returncode)
     taken, late = control(max(10, int(options.seconds * RATE)))

@@ -53,11 +53,11 @@ def work(file):
     robot = jaxdyn.robots.panda()
     starts = np.random.default_rng(0).normal(size=(ARMS, robot.n)) * 0.3
     mine = np.split(starts, jax.process_count())[jax.process_index()]  # of a large log, only this part would be read
-    q, qd, qdd, error = jaxdyn.spread(simulate, (None, 0))(robot, jaxdyn.shard_batch(mine))
-    square = jaxdyn.spread_sum(lambda e: jnp.mean(e**2))(error)
-    normal = jaxdyn.spread_sum(normal_matrix, (None, 0, 0, 0))(robot, q, qd, qdd)
+    q, qd, qdd, error = jaxdyn.sharded_vmap(simulate, (None, 0))(robot, jaxdyn.parallel.shard_batch(mine))
+    square = jaxdyn.parallel.sharded_sum(lambda e: jnp.mean(e**2))(error)
+    normal = jaxdyn.parallel.sharded_sum(normal_matrix, (None, 0, 0, 0))(robot, q, qd, qdd)
     rms = np.sqrt(float(square) / ARMS)
-    np.savez(file, rms=rms, normal=np.asarray(normal), ends=jaxdyn.local_rows(q)[:, -1])
+    np.savez(file, rms=rms, normal=np.asarray(normal), ends=jaxdyn.parallel.local_rows(q)[:, -1])
     print(
         f"process {jax.process_index()} of {jax.process_count()}: {len(mine)} of {ARMS} arms, "
         f"tracking error {rms:.6f} rad RMS over all, trace of Y^T Y {np.trace(normal):.6e}"

@@ -24,8 +24,13 @@ model = dataclasses.replace(kinematics, inertia=kinematics.inertia * 0.8)  # wha
 
 seconds = 10.0 if FAST else 20.0
 logs = [
-    jaxdyn.synthetic_log(
-        truth, jaxdyn.random_excitation(truth, seconds, 5, seed), rate=250.0, torque_noise=1.0, seed=seed, source=name
+    jaxdyn.identification.synthetic_log(
+        truth,
+        jaxdyn.identification.random_excitation(truth, seconds, 5, seed),
+        rate=250.0,
+        torque_noise=1.0,
+        seed=seed,
+        source=name,
     )
     for seed, name in ((1, "excitation"), (2, "validation"))
 ]
@@ -43,5 +48,5 @@ print(
 print("viscous friction found:", np.round(np.asarray(result.chain.viscous_friction), 2))
 assert unseen.total_relative < 5
 
-paths = jaxdyn.write_all(result, "identified_arm")
+paths = jaxdyn.report.write_all(result, "identified_arm")
 print("written:", ", ".join(sorted(str(p) for p in paths.values())))

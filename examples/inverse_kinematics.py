@@ -37,7 +37,7 @@ for starts in (16,) if FAST else (1, 2, 4, 8, 16):
     begin = time.perf_counter()
     found = jax.block_until_ready(solve(targets))
     seconds = time.perf_counter() - begin
-    rates[starts] = float((found.status == jaxdyn.Status.CONVERGED).mean())
+    rates[starts] = float((found.status == jaxdyn.trajectory.Status.CONVERGED).mean())
     print(f"{starts:2d} starts: {100 * rates[starts]:.2f} % of {count} poses, {1e6 * seconds / count:.0f} us a pose")
 misses = jnp.linalg.norm(found.error, axis=1)
 assert rates[16] >= 0.995
@@ -46,7 +46,7 @@ x, z = np.meshgrid(np.linspace(-1.0, 1.0, across), np.linspace(-0.5, 1.2, across
 down = jnp.diag(jnp.array([1.0, -1.0, -1.0, 1.0]))
 plane = jnp.tile(down, (across * across, 1, 1)).at[:, 0, 3].set(x.ravel()).at[:, 2, 3].set(z.ravel())
 found = solver(weights=(1, 1, 0, 1, 1, 1))(plane)
-reached = np.asarray(found.status == jaxdyn.Status.CONVERGED).reshape(across, across)
+reached = np.asarray(found.status == jaxdyn.trajectory.Status.CONVERGED).reshape(across, across)
 print(f"{found.message}")
 
 figure = Figure(figsize=(11, 3.4), layout="constrained")

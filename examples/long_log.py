@@ -27,7 +27,7 @@ import matplotlib.pyplot as plt
 
 FAST = bool(os.environ.get("JAXDYN_EXAMPLES_FAST"))
 SAMPLES, RATE, PART, CUTOFF = (6_000, 100.0, 1_000, 5.0) if FAST else (60_000, 200.0, 5_000, 10.0)
-COLUMNS = jaxdyn.Columns(("viscous", "coulomb", "offset"))
+COLUMNS = jaxdyn.identification.Columns(("viscous", "coulomb", "offset"))
 LIMIT = 300  # [s] after which a process that hangs ends
 
 
@@ -51,12 +51,16 @@ def write_log(file):
 def work(log, result):
     """The user's program."""
     arm = jaxdyn.robots.ur10()
-    parts = jaxdyn.preprocess_stream(jaxdyn.read_log_chunks(log, PART), position_cutoff=CUTOFF, stride=1)
+    parts = jaxdyn.identification.preprocess_stream(
+        jaxdyn.io.read_log_chunks(log, PART), position_cutoff=CUTOFF, stride=1
+    )
     mine = itertools.islice(parts, jax.process_index(), None, jax.process_count())  # of many files: every so many
-    factors = jaxdyn.merge_over_processes(jaxdyn.accumulate_stream(COLUMNS, arm, mine))
-    estimate = jaxdyn.weighted_least_squares(factors, jaxdyn.base_parameters(arm, COLUMNS))
+    factors = jaxdyn.identification.merge_over_processes(jaxdyn.identification.accumulate_stream(COLUMNS, arm, mine))
+    estimate = jaxdyn.identification.weighted_least_squares(
+        factors, jaxdyn.identification.base_parameters(arm, COLUMNS)
+    )
     if jax.process_index() == 0:
-        jaxdyn.save_factors(result, factors)
+        jaxdyn.identification.save_factors(result, factors)
     print(
         f"process {jax.process_index()} of {jax.process_count()}, {jax.local_device_count()} devices: "
         f"{factors.counts[0]} samples, noise {np.round(estimate.noise, 4)} N m"
@@ -90,7 +94,7 @@ def launch(folder, processes, devices):
     if any(child.returncode for child in children):
         raise RuntimeError("\n".join(name.read_text() for name in names))
     print("".join(name.read_text() for name in names), end="")
-    return jaxdyn.load_factors(file)
+    return jaxdyn.identification.load_factors(file)
 
 
 def main():
@@ -112,8 +116,8 @@ def main():
         write_log(folder / "log.npz")
         alone, many, two = (launch(folder, *setting) for setting in ((1, 1), (1, 8), (2, 1)))
     arm = jaxdyn.robots.ur10()
-    base = jaxdyn.base_parameters(arm, COLUMNS)
-    estimates = [jaxdyn.weighted_least_squares(f, base) for f in (alone, many, two)]
+    base = jaxdyn.identification.base_parameters(arm, COLUMNS)
+    estimates = [jaxdyn.identification.weighted_least_squares(f, base) for f in (alone, many, two)]
     deviation = estimates[0].standard_deviations
     for estimate, name in zip(estimates[1:], ("eight devices", "two processes"), strict=True):
         off = np.abs((estimate.values - estimates[0].values) / deviation).max()

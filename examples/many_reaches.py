@@ -22,17 +22,17 @@ rest = jnp.zeros(7)
 
 
 def reach(goal):
-    problem = jaxdyn.OptimalControlProblem(
+    problem = jaxdyn.trajectory.OptimalControlProblem(
         robot,
         start,
         rest,
         steps,
         1.0 / steps,
-        running=(jaxdyn.StateCost(goal, rest, 0.5, 0.2), jaxdyn.TorqueCost(0.02)),
-        terminal=(jaxdyn.StateCost(goal, rest, 5.0, 2.0),),
-        torque_limits=jaxdyn.torque_limits(robot),
+        running=(jaxdyn.trajectory.StateCost(goal, rest, 0.5, 0.2), jaxdyn.trajectory.TorqueCost(0.02)),
+        terminal=(jaxdyn.trajectory.StateCost(goal, rest, 5.0, 2.0),),
+        torque_limits=jaxdyn.trajectory.torque_limits(robot),
     )
-    return jaxdyn.solve_by_shooting(problem, max_iterations=most)
+    return jaxdyn.trajectory.solve_by_shooting(problem, max_iterations=most)
 
 
 goals = start + jax.random.uniform(jax.random.key(0), (count, 7), minval=-0.5, maxval=0.5)
@@ -40,7 +40,7 @@ solve = jax.jit(jax.vmap(reach)).lower(goals).compile()
 before = time.perf_counter()
 solutions = jax.block_until_ready(solve(goals))
 seconds = time.perf_counter() - before
-solved = solutions.status == jaxdyn.Status.CONVERGED
+solved = solutions.status == jaxdyn.trajectory.Status.CONVERGED
 miss = jnp.abs(solutions.trajectory.q[:, -1] - goals).max(axis=1)
 print(f"{count} problems in {seconds:.2f} s, {count / seconds:.0f} a second; {int(solved.sum())} converged to 1e-3")
 print(f"{float(solutions.iterations.mean()):.1f} iterations on average; median miss {float(jnp.median(miss)):.1e} rad")

@@ -31,9 +31,9 @@ def from_pillar(point, pillar):
     return jnp.linalg.norm(point - pillar["from"] - along * axis) - pillar["radius"]
 
 
-clearance = jaxdyn.Clearance(from_pillar, frames, radius, pillar)
-torques = jaxdyn.torque_limits(robot, 0.5)  # half of what the drives can do
-problem = jaxdyn.OptimalControlProblem(
+clearance = jaxdyn.trajectory.Clearance(from_pillar, frames, radius, pillar)
+torques = jaxdyn.trajectory.torque_limits(robot, 0.5)  # half of what the drives can do
+problem = jaxdyn.trajectory.OptimalControlProblem(
     robot,
     start,
     jnp.zeros(6),
@@ -41,11 +41,11 @@ problem = jaxdyn.OptimalControlProblem(
     2.0 / steps,
     # little, to settle what joints do that have time to spare
     running=(
-        jaxdyn.TorqueCost(0.1 / torques[:, 1]),
-        jaxdyn.StateCost(goal, jnp.zeros(6), 0.0, 0.3 / robot.velocity_limit),
+        jaxdyn.trajectory.TorqueCost(0.1 / torques[:, 1]),
+        jaxdyn.trajectory.StateCost(goal, jnp.zeros(6), 0.0, 0.3 / robot.velocity_limit),
     ),
-    constraints=(jaxdyn.position_limits(robot), jaxdyn.velocity_limits(robot), clearance),
-    terminal_constraints=(jaxdyn.StateConstraint(goal, jnp.zeros(6)),),
+    constraints=(jaxdyn.trajectory.position_limits(robot), jaxdyn.trajectory.velocity_limits(robot), clearance),
+    terminal_constraints=(jaxdyn.trajectory.StateConstraint(goal, jnp.zeros(6)),),
     torque_limits=torques,
     duration_limits=(0.3, 6.0),
     duration_weight=1.0,
@@ -54,7 +54,7 @@ problem = jaxdyn.OptimalControlProblem(
 
 @jax.jit
 def solve(problem):
-    return jaxdyn.solve_by_inverse_dynamics(problem, intervals=8, tolerance=1e-7)
+    return jaxdyn.trajectory.solve_by_inverse_dynamics(problem, intervals=8, tolerance=1e-7)
 
 
 solution = solve(problem)
@@ -88,7 +88,7 @@ used = jnp.abs(tau) / torques[:, 1]
 speed = jnp.abs(v) / robot.velocity_limit
 print(f"torques up to {100 * used.max():.1f} % of their limits, velocities up to {100 * speed.max():.1f} %")
 print(f"nearest to the pillar: {1000 * distances.min():.1f} mm between the knots too")
-assert int(solution.status) == jaxdyn.Status.CONVERGED
+assert int(solution.status) == jaxdyn.trajectory.Status.CONVERGED
 assert used.max() < 1 + 1e-4 and speed.max() < 1 + 1e-4
 assert distances.min() > -0.01
 

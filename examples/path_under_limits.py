@@ -28,18 +28,18 @@ waypoints, guess = [], jnp.array([-0.8, -1.2, 1.6, -2.0, -1.57, 0.0])
 find = jax.jit(functools.partial(jaxdyn.inverse_kinematics, robot, starts=1))
 for place in places:
     found = find(down.at[:3, 3].set(jnp.array(place)), guess=guess)
-    assert found.status == jaxdyn.Status.CONVERGED, found.message
+    assert found.status == jaxdyn.trajectory.Status.CONVERGED, found.message
     waypoints.append(found.q)
     guess = found.q
-path = jaxdyn.spline_path(jnp.stack(waypoints))
+path = jaxdyn.trajectory.spline_path(jnp.stack(waypoints))
 
-timing = jax.jit(lambda: jaxdyn.time_optimal_path(robot, path, points=points))()
-slow = jaxdyn.shortest_duration(robot, path)
+timing = jax.jit(lambda: jaxdyn.trajectory.time_optimal_path(robot, path, points=points))()
+slow = jaxdyn.trajectory.shortest_duration(robot, path)
 print(f"fastest: {timing.duration:.3f} s ({timing.message}); a quintic scaling takes {slow:.3f} s")
-assert timing.status == jaxdyn.Status.CONVERGED
+assert timing.status == jaxdyn.trajectory.Status.CONVERGED
 
 t = jnp.linspace(0, timing.duration, 20 * points)[1:-1]
-motion = jaxdyn.motion_along(path, timing, t)
+motion = jaxdyn.trajectory.motion_along(path, timing, t)
 torque = jax.jit(jax.vmap(functools.partial(jaxdyn.inverse_dynamics, robot)))(*motion)
 shares = torque / robot.effort_limit
 excess = float(jnp.abs(shares).max() - 1)

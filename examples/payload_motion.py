@@ -22,7 +22,9 @@ steps, seconds = (24, 6.0) if os.environ.get("JAXDYN_EXAMPLES_FAST") else (48, 1
 duration, dt, shown, intervals = 0.7, 1e-3, 1.2, 8
 
 model = jaxdyn.robots.panda(viscous_friction=1.0)
-body = jaxdyn.solids.box(3.0, (0.1, 0.1, 0.2), jaxdyn.se3.pose(jnp.eye(3), jnp.array([0.03, 0.0, 0.25])))
+body = jaxdyn.spatial.solids.box(
+    3.0, (0.1, 0.1, 0.2), jaxdyn.spatial.se3.pose(jnp.eye(3), jnp.array([0.03, 0.0, 0.25]))
+)
 tip = model.link_names[-1]
 
 
@@ -34,13 +36,13 @@ def holding(parameters):
 arm = holding(body)
 
 # a run with the body, as the robot's computer logs it
-excitation = jaxdyn.random_excitation(arm, seconds, 5, 1)
-log = jaxdyn.synthetic_log(arm, excitation, None, 100.0, 1e-5, 1.0, 1, "holding something")
-found = jaxdyn.identify_payload_on(model, log, frame=tip)
+excitation = jaxdyn.identification.random_excitation(arm, seconds, 5, 1)
+log = jaxdyn.identification.synthetic_log(arm, excitation, None, 100.0, 1e-5, 1.0, 1, "holding something")
+found = jaxdyn.identification.identify_payload_on(model, log, frame=tip)
 print(f"held: {found.mass:.3f} +- {found.standard_deviations[0]:.3f} kg, in truth {body[0]:.3f} kg;", end=" ")
 print(f"centre {1e3 * float(np.linalg.norm(found.com - body[1:4] / body[0])):.1f} mm from the true one")
 
-limits = jaxdyn.torque_limits(model, 0.8)
+limits = jaxdyn.trajectory.torque_limits(model, 0.8)
 start = jnp.array([0.0, -0.4, 0.0, -2.0, 0.0, 1.6, 0.8])
 goal = jnp.array([1.2, 0.5, -0.4, -1.2, 0.3, 2.0, 0.2])
 rest = jnp.zeros(7)
@@ -49,18 +51,21 @@ rest = jnp.zeros(7)
 @jax.jit
 def plan(believed):
     """The reach of least torque within nine tenths of the limits: what is left is for feedback."""
-    problem = jaxdyn.OptimalControlProblem(
+    problem = jaxdyn.trajectory.OptimalControlProblem(
         believed,
         start,
         rest,
         steps,
         duration / steps,
-        running=(jaxdyn.TorqueCost(1.0 / limits[:, 1]), jaxdyn.StateCost(goal, rest, 0.0, 0.3 / model.velocity_limit)),
-        constraints=(jaxdyn.velocity_limits(model),),
-        terminal_constraints=(jaxdyn.StateConstraint(goal, rest),),
+        running=(
+            jaxdyn.trajectory.TorqueCost(1.0 / limits[:, 1]),
+            jaxdyn.trajectory.StateCost(goal, rest, 0.0, 0.3 / model.velocity_limit),
+        ),
+        constraints=(jaxdyn.trajectory.velocity_limits(model),),
+        terminal_constraints=(jaxdyn.trajectory.StateConstraint(goal, rest),),
         torque_limits=0.9 * limits,
     )
-    return jaxdyn.solve_by_inverse_dynamics(problem, intervals=intervals, tolerance=1e-6)
+    return jaxdyn.trajectory.solve_by_inverse_dynamics(problem, intervals=intervals, tolerance=1e-6)
 
 
 def sampled(trajectory):
@@ -71,7 +76,7 @@ def sampled(trajectory):
     times = np.arange(round(shown / dt)) * dt
     moving = (times < t[-1])[:, None]
     rows = [spline.derivative(k)(np.minimum(times, t[-1])) * np.where(k, moving, True) for k in range(3)]
-    return jaxdyn.JointReference(*map(jnp.asarray, rows))
+    return jaxdyn.control.JointReference(*map(jnp.asarray, rows))
 
 
 @jax.jit
@@ -80,10 +85,10 @@ def play(believed, reference):
 
     def law(_, t, q, v):
         now = jax.tree.map(lambda rows: rows[jnp.round(t / dt).astype(int)], reference)
-        wanted = jaxdyn.computed_torque(believed, q, v, now, 400.0, 40.0)
+        wanted = jaxdyn.control.computed_torque(believed, q, v, now, 400.0, 40.0)
         return jnp.clip(wanted, limits[:, 0], limits[:, 1]), wanted
 
-    motion = jaxdyn.controlled_rollout(arm, start, rest, law, rest, dt, len(reference.q))
+    motion = jaxdyn.control.controlled_rollout(arm, start, rest, law, rest, dt, len(reference.q))
     tool = jax.vmap(lambda q: jaxdyn.frame_pose(arm, q)[:3, 3])
     return motion.state[1:], jnp.linalg.norm(tool(motion.q[:-1]) - tool(reference.q), axis=1)
 
@@ -92,7 +97,7 @@ runs = {}
 print("model       cost    torque asked for   saturated   tool off on the way, on arrival, 0.3 s later")
 for name, believed in (("nominal", model), ("identified", holding(found.body)), ("true", arm)):
     solution = plan(believed)
-    assert int(solution.status) == jaxdyn.Status.CONVERGED, solution.message
+    assert int(solution.status) == jaxdyn.trajectory.Status.CONVERGED, solution.message
     wanted, off = play(believed, sampled(solution.trajectory))
     used = wanted / limits[:, 1]
     saturated = dt * float((jnp.abs(used) > 1).any(axis=1).sum())

@@ -22,8 +22,10 @@ FAST = bool(os.environ.get("JAXDYN_EXAMPLES_FAST"))
 rollouts, batch, updates, steps, dt = (16, 8, 10, 20, 0.05) if FAST else (4096, 256, 700, 70, 0.03)
 
 # a slider along x with a rod of 0.6 m on a hinge about y: q = 0 hangs down, q = pi stands up
-cart = jaxdyn.solids.point(1.0)
-rod = jaxdyn.solids.rod(0.3, 0.6, pose=np.block([[np.eye(3), np.array([[0], [0], [-0.3]])], [np.zeros((1, 3)), 1]]))
+cart = jaxdyn.spatial.solids.point(1.0)
+rod = jaxdyn.spatial.solids.rod(
+    0.3, 0.6, pose=np.block([[np.eye(3), np.array([[0], [0], [-0.3]])], [np.zeros((1, 3)), 1]])
+)
 robot = jaxdyn.make_chain(
     rotation=np.tile(np.eye(3), (2, 1, 1)),
     translation=np.zeros((2, 3)),
@@ -40,14 +42,17 @@ def at_goal(chain, knot, weights):
     return weights * jnp.stack([x, jnp.sqrt(2 * (1 + jnp.cos(angle)) + 1e-6), speed, turning])
 
 
-problem = jaxdyn.OptimalControlProblem(
+problem = jaxdyn.trajectory.OptimalControlProblem(
     robot,
     q0=jnp.zeros(2),
     v0=jnp.zeros(2),
     steps=steps,
     dt=dt,
-    running=(jaxdyn.UserCost(at_goal, jnp.array([0.7, 1.5, 0.1, 0.1])), jaxdyn.TorqueCost(jnp.array([0.03, 0.0]))),
-    terminal=(jaxdyn.UserCost(at_goal, jnp.array([1.0, 3.0, 0.5, 0.5])),),
+    running=(
+        jaxdyn.trajectory.UserCost(at_goal, jnp.array([0.7, 1.5, 0.1, 0.1])),
+        jaxdyn.trajectory.TorqueCost(jnp.array([0.03, 0.0])),
+    ),
+    terminal=(jaxdyn.trajectory.UserCost(at_goal, jnp.array([1.0, 3.0, 0.5, 0.5])),),
     torque_limits=jnp.array([[-20.0, 20.0], [0.0, 0.0]]),  # nothing drives the hinge
 )
 
@@ -75,7 +80,7 @@ def starts(key, count):
 keys = jax.random.split(jax.random.key(0), 5)
 policy = Swing(eqx.nn.MLP(5, "scalar", 32, 2, jnp.tanh, final_activation=jnp.tanh, key=keys[0]))
 begin = time.perf_counter()
-found = jaxdyn.optimise_policy(
+found = jaxdyn.trajectory.optimise_policy(
     policy,
     problem,
     *starts(keys[1], rollouts),
@@ -89,14 +94,14 @@ print(f"{found.message}, {time.perf_counter() - begin:.0f} s: {rollouts} robots,
 
 # robots and starts it has never met; the untrained policy beside it
 unseen, fresh = robots(keys[3], rollouts), starts(keys[4], rollouts)
-before, after = (np.asarray(jaxdyn.policy_costs(p, problem, *fresh, unseen)) for p in (policy, found.policy))
+before, after = (np.asarray(jaxdyn.trajectory.policy_costs(p, problem, *fresh, unseen)) for p in (policy, found.policy))
 print(
     f"on {rollouts} unseen robots: cost {before.mean():.2f} untrained, {after.mean():.2f} trained, worst {after.max():.2f}"
 )
 assert after.mean() < before.mean()
 swing = jax.jit(
     jax.vmap(
-        lambda m, f, q, v: jaxdyn.policy_trajectory(
+        lambda m, f, q, v: jaxdyn.trajectory.policy_trajectory(
             found.policy,
             dataclasses.replace(problem, chain=dataclasses.replace(robot, inertia=m, viscous_friction=f), q0=q, v0=v),
         )
@@ -117,6 +122,6 @@ right.hist([before, after], bins=bins, label=["untrained", "trained"], color=["t
 right.set(xlabel="cost of a rollout", ylabel="unseen robots")
 right.legend()
 figure.savefig("policy.png", dpi=120)
-jaxdyn.animate(
+jaxdyn.view.animate(
     robot, motions.t[0], motions.q[0], "policy.gif", fps=4 if FAST else 20, direction=(8, -90), size=(420, 320)
 )

@@ -21,15 +21,21 @@ truth = jaxdyn.robots.ur5e()
 rng = np.random.default_rng(0)
 prior = jaxdyn.with_inertial_parameters(truth, truth.inertia * jnp.asarray(rng.uniform(0.6, 1.5, (6, 1))))
 mass = float(truth.inertia[:, 0].sum())  # the arm was weighed
-log = jaxdyn.synthetic_log(
-    truth, jaxdyn.random_excitation(truth, 5.0, 5, seed=1), 5.0 if FAST else 10.0, 250.0, 1e-4, 2.0, source="short run"
+log = jaxdyn.identification.synthetic_log(
+    truth,
+    jaxdyn.identification.random_excitation(truth, 5.0, 5, seed=1),
+    5.0 if FAST else 10.0,
+    250.0,
+    1e-4,
+    2.0,
+    source="short run",
 )
 result = jaxdyn.identify(prior, log, drive_terms=("viscous", "coulomb"), mass=mass)
 assert result.consistent is not None and not result.impossible
 
 free = result.unconstrained[:60].reshape(6, 10)
 possible = np.asarray(result.chain.inertia)
-least = [np.linalg.eigvalsh(jaxdyn.inertia.pseudo_inertia(jnp.asarray(pi)))[0] for pi in free]
+least = [np.linalg.eigvalsh(jaxdyn.spatial.inertia.pseudo_inertia(jnp.asarray(pi)))[0] for pi in free]
 held = result.validation[0]
 print(
     f"held-out error: {held.unconstrained.total_relative:.2f} % unconstrained, {held.fit.total_relative:.2f} % possible"
@@ -45,7 +51,7 @@ print(f"in all {possible[:, 0].sum():.3f} kg of {mass:.3f}")
 
 def outline(pi):
     """Points two standard deviations of mass about the centre, in the x-z plane [m]."""
-    j = np.asarray(jaxdyn.inertia.pseudo_inertia(jnp.asarray(pi)))
+    j = np.asarray(jaxdyn.spatial.inertia.pseudo_inertia(jnp.asarray(pi)))
     centre = j[:3, 3] / j[3, 3]
     spread = (j[:3, :3] / j[3, 3] - np.outer(centre, centre))[np.ix_([0, 2], [0, 2])]
     angle = np.linspace(0, 2 * np.pi, 100)

@@ -21,17 +21,17 @@ robot = jaxdyn.robots.panda()
 start = jnp.array([0.0, -0.4, 0.0, -2.0, 0.0, 1.6, 0.8])
 goal = jnp.array([1.2, 0.5, -0.4, -1.2, 0.3, 2.0, 0.2])
 rest = jnp.zeros(7)
-problem = jaxdyn.OptimalControlProblem(
+problem = jaxdyn.trajectory.OptimalControlProblem(
     robot,
     start,
     rest,
     steps,
     duration / steps,
-    running=(jaxdyn.StateCost(goal, rest, 0.5, 0.2), jaxdyn.TorqueCost(0.02)),
-    terminal=(jaxdyn.StateCost(goal, rest, 20.0, 5.0),),
-    torque_limits=jaxdyn.torque_limits(robot, 0.6),
+    running=(jaxdyn.trajectory.StateCost(goal, rest, 0.5, 0.2), jaxdyn.trajectory.TorqueCost(0.02)),
+    terminal=(jaxdyn.trajectory.StateCost(goal, rest, 20.0, 5.0),),
+    torque_limits=jaxdyn.trajectory.torque_limits(robot, 0.6),
 )
-solution = jax.jit(jaxdyn.solve_by_shooting)(problem)
+solution = jax.jit(jaxdyn.trajectory.solve_by_shooting)(problem)
 print(f"{solution.message} after {int(solution.iterations)} iterations; cost {float(solution.cost):.4f}")
 print(f"largest residual {float(solution.residuals.largest):.1e}")
 motion = solution.trajectory
@@ -44,7 +44,9 @@ if not fast:
     @jax.jit
     def worth(limits):
         """d cost / d log(limit) of each motor."""
-        cost = lambda limits: jaxdyn.solve_by_shooting(dataclasses.replace(problem, torque_limits=limits)).cost
+        cost = lambda limits: (
+            jaxdyn.trajectory.solve_by_shooting(dataclasses.replace(problem, torque_limits=limits)).cost
+        )
         return (jax.grad(cost)(limits) * limits).sum(axis=1)
 
     for name, value in zip(robot.joint_names, worth(problem.torque_limits), strict=True):

@@ -21,14 +21,14 @@ tries = 2 if fast else 8
 def problem(robot, limits, duration, steps):
     n = robot.n
     up, rest = jnp.zeros(n).at[0].set(jnp.pi), jnp.zeros(n)
-    return jaxdyn.OptimalControlProblem(
+    return jaxdyn.trajectory.OptimalControlProblem(
         robot,
         rest,
         rest,
         steps,
         duration / steps,
-        running=(jaxdyn.TorqueCost(0.1), jaxdyn.StateCost(up, rest, 0.05, 0.05)),
-        terminal=(jaxdyn.StateCost(up, rest, 30.0, 10.0),),
+        running=(jaxdyn.trajectory.TorqueCost(0.1), jaxdyn.trajectory.StateCost(up, rest, 0.05, 0.05)),
+        terminal=(jaxdyn.trajectory.StateCost(up, rest, 30.0, 10.0),),
         torque_limits=jnp.asarray(limits, float)[:, None] * jnp.array([[-1.0, 1.0]]),
     )
 
@@ -36,7 +36,9 @@ def problem(robot, limits, duration, steps):
 def from_random_torques(problem, key):
     tau = 0.3 * problem.torque_limits[:, 1] * jax.random.normal(key, (problem.steps, problem.chain.n))
     tau = jnp.clip(tau, problem.torque_limits[:, 0], problem.torque_limits[:, 1])
-    return jaxdyn.solve_by_shooting(problem, jaxdyn.rolled_out(problem, tau), max_iterations=60 if fast else 300)
+    return jaxdyn.trajectory.solve_by_shooting(
+        problem, jaxdyn.trajectory.simulate_controls(problem, tau), max_iterations=60 if fast else 300
+    )
 
 
 robots = {"pendulum": problem(jaxdyn.textbook.pendulum(damping=0.05), [2.0], 4.0, 40 if fast else 160)}

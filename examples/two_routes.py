@@ -27,7 +27,7 @@ coriolis = jnp.array([-h * (2 * qd[0] * qd[1] + qd[1] ** 2), h * qd[0] ** 2])
 gravity = jnp.array([(m1 + m2) * g * l1 * c1 + m2 * g * l2 * c12, m2 * g * l2 * c12])
 
 by_hand = mass @ qdd + coriolis + gravity
-lagrange = jaxdyn.euler_lagrange_torque(arm, q, qd, qdd)
+lagrange = jaxdyn.dynamics.euler_lagrange_torque(arm, q, qd, qdd)
 newton_euler = jaxdyn.inverse_dynamics(arm, q, qd, qdd)
 print("closed form     ", by_hand)
 print("Euler-Lagrange  ", lagrange)

@@ -34,10 +34,10 @@ true = believed * np.array([0.85, 0.92, 0.90, 0.97, 0.88, 0.93])
 def record(mass, com, seed):
     """A run with a body at the tip, torques as the user would compute them from the currents."""
     inertia = 0.4 * mass * 0.05**2 * jnp.eye(3)
-    payload = jaxdyn.inertia.inertial_parameters_from_com(jnp.asarray(mass), jnp.asarray(com), inertia)
+    payload = jaxdyn.spatial.inertia.inertial_parameters_from_com(jnp.asarray(mass), jnp.asarray(com), inertia)
     loaded = eqx.tree_at(lambda c: c.inertia, arm, arm.inertia.at[-1].add(payload))
-    motion = jaxdyn.random_excitation(loaded, SECONDS, 5, seed)
-    log = jaxdyn.synthetic_log(loaded, motion, None, RATE, 1e-5, 1.0, seed, f"{mass:g} kg")
+    motion = jaxdyn.identification.random_excitation(loaded, SECONDS, 5, seed)
+    log = jaxdyn.identification.synthetic_log(loaded, motion, None, RATE, 1e-5, 1.0, seed, f"{mass:g} kg")
     return dataclasses.replace(log, tau=log.tau / true * believed)
 
 
@@ -46,11 +46,11 @@ weight = record(2.8, [0.0, 0.05, 0.10], 2)
 tool = record(1.7, [0.04, 0.0, 0.12], 3)
 tip = robot.link_names[-1]
 
-for finding in jaxdyn.diagnose(robot, empty):
+for finding in jaxdyn.identification.diagnose(robot, empty):
     print("!", finding.text)
-before = jaxdyn.identify_payload(robot, empty, tool, frame=tip)
-gains = jaxdyn.calibrate_gains(robot, empty, weight, 2.8, frame=tip, gains=believed)
-after = jaxdyn.identify_payload(robot, empty, tool, frame=tip, gains=gains)
+before = jaxdyn.identification.identify_payload(robot, empty, tool, frame=tip)
+gains = jaxdyn.identification.calibrate_gains(robot, empty, weight, 2.8, frame=tip, gains=believed)
+after = jaxdyn.identification.identify_payload(robot, empty, tool, frame=tip, gains=gains)
 for name, k, sd, right in zip(robot.joint_names, gains.gains, gains.standard_deviations, true, strict=True):
     print(f"{name:22s} {k:7.3f} +- {sd:.3f} N m/A, in truth {right:.3f}")
 print(f"tool: {before.mass:.3f} kg with the gains believed,")

@@ -2,7 +2,7 @@
 
 A batch lies over a mesh of devices along its leading axis, the robot on every one of them. What runs on a device is a
 program of its own (`jax.shard_map`) that sees this device's rows alone: nothing is exchanged between devices but what
-`spread_sum` adds up. Where JAX has the tool it is not wrapped: meshes are `jax.make_mesh`, several hosts are joined by
+`sharded_sum` adds up. Where JAX has the tool it is not wrapped: meshes are `jax.make_mesh`, several hosts are joined by
 `jax.distributed.initialize` (docs/scaling.md).
 """
 
@@ -24,13 +24,13 @@ Tree = TypeVar("Tree", bound=PyTree)
 Axes = int | None | Sequence[Any]
 
 
-def spread(function: Callable[..., Any], in_axes: Axes = 0, mesh: Mesh | None = None) -> Callable[..., Any]:
+def sharded_vmap(function: Callable[..., Any], in_axes: Axes = 0, mesh: Mesh | None = None) -> Callable[..., Any]:
     """`jax.vmap(function, in_axes)`, compiled, with the batch divided over devices; results in the order of the batch.
 
-    spread(inverse_dynamics, (None, 0, 0, 0))(robot, q, qd, qdd) has the robot on every device and N / devices of the rows
+    sharded_vmap(inverse_dynamics, (None, 0, 0, 0))(robot, q, qd, qdd) has the robot on every device and N / devices of the rows
     on each. A batch that does not divide is filled up with copies of its last row, which are cut off again (its result is then
     gathered on all devices, so that large batches had better divide). May be called under `jit`, `vmap` and
-    differentiation; keep what `spread` returns and call it again, as with `jax.jit`, rather than making it anew.
+    differentiation; keep what `sharded_vmap` returns and call it again, as with `jax.jit`, rather than making it anew.
 
     Args:
         function: of one robot and one state, as all of jaxdyn; positional arguments only.
@@ -61,7 +61,7 @@ def spread(function: Callable[..., Any], in_axes: Axes = 0, mesh: Mesh | None = 
     return _over_devices(function, run, in_axes, mesh)
 
 
-def spread_sum(
+def sharded_sum(
     function: Callable[..., Any], in_axes: Axes = 0, mesh: Mesh | None = None, chunk: int = 256
 ) -> Callable[..., Any]:
     """The sum of function's results over the batch, each device its rows' and then all devices' together.
@@ -73,15 +73,15 @@ def spread_sum(
 
     Args:
         function: of one robot and one state, giving an array or a tree of arrays.
-        in_axes: as for `spread`.
-        mesh: as for `spread`.
+        in_axes: as for `sharded_vmap`.
+        mesh: as for `sharded_vmap`.
         chunk: rows held at once.
 
     Returns:
         a function whose results are the sums, on every device of every process.
 
     Raises:
-        ModelError: as for `spread`; `chunk` is not positive.
+        ModelError: as for `sharded_vmap`; `chunk` is not positive.
     """
     if chunk < 1:
         raise ModelError(f"the sum takes {chunk} rows at a time; take at least 1")
@@ -119,14 +119,14 @@ def spread_sum(
 
 
 def shard_batch(tree: Tree, mesh: Mesh | None = None) -> Tree:
-    """The arrays of a tree with their leading axis divided over devices, ready for `spread`.
+    """The arrays of a tree with their leading axis divided over devices, ready for `sharded_vmap`.
 
     With several processes every process gives its own rows, the same number in each, and gets the whole batch, of which it
     holds its rows: those of process 0 come first. With one process the rows are the batch.
 
     Args:
         tree: arrays, all with the batch as leading axis.
-        mesh: as for `spread`.
+        mesh: as for `sharded_vmap`.
 
     Raises:
         ModelError: an array's rows do not divide over this process's devices.
@@ -141,7 +141,7 @@ def shard_batch(tree: Tree, mesh: Mesh | None = None) -> Tree:
             rows = f"an array of {shape[0]} rows" if shape else "a number"
             raise ModelError(
                 f"{rows} does not divide over the {here} devices of this process: make the batch a multiple of {here}, "
-                "or hand it to `spread` as it is, which fills it up"
+                "or hand it to `sharded_vmap` as it is, which fills it up"
             )
         if jax.process_count() == 1:
             return jax.device_put(x, sharding)

@@ -8,7 +8,7 @@ import jaxdyn
 
 def acceleration(chain, q, v, tau):
     """Of the robot with its friction and springs."""
-    return jaxdyn.forward_dynamics(chain, q, v, tau - jaxdyn.passive_force(chain, q, v))
+    return jaxdyn.forward_dynamics(chain, q, v, tau - jaxdyn.resistive_force(chain, q, v))
 
 
 def along(function, state, rate):
@@ -43,7 +43,7 @@ def wave(q0, amplitude, frequency):
     def reference(t):
         phase = frequency * t + jnp.arange(len(q0), dtype=q0.dtype)
         q = q0 + amplitude * (jnp.sin(phase) - jnp.sin(phase - frequency * t))
-        return jaxdyn.JointReference(
+        return jaxdyn.control.JointReference(
             q, amplitude * frequency * jnp.cos(phase), -amplitude * frequency**2 * jnp.sin(phase)
         )
 

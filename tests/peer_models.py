@@ -4,9 +4,10 @@ import dataclasses
 
 import numpy as np
 
-from jaxdyn import Chain, inertia, so3
+from jaxdyn import Chain
 from jaxdyn.model.chain import Topology
 from jaxdyn.model.layout import layout
+from jaxdyn.spatial import inertia, so3
 
 
 def axis_offset(screw: np.ndarray) -> np.ndarray:

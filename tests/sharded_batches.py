@@ -51,8 +51,8 @@ WAYS = {
     "within mesh": within_mesh,  # comes first: what other programs leave behind hides what fails here
     "automatic": by_arrays,
     "explicit": by_arrays,  # the mesh differs
-    "shard_batch": lambda mesh, function, batch: jax.jit(jax.vmap(function))(*jaxdyn.shard_batch(batch)),
-    "spread": lambda mesh, function, batch: jaxdyn.spread(function)(*batch),
+    "shard_batch": lambda mesh, function, batch: jax.jit(jax.vmap(function))(*jaxdyn.parallel.shard_batch(batch)),
+    "spread": lambda mesh, function, batch: jaxdyn.sharded_vmap(function)(*batch),
     "shard_map": by_shard_map,
     "pmap": lambda mesh, function, batch: jax.tree.map(
         lambda x: x.reshape(-1, *x.shape[2:]),

@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 
 from helpers import random_chain
-from jaxdyn import (
+from jaxdyn import IdentificationError, Log, LogError, OutputError, read_log
+from jaxdyn.identification import (
     Columns,
-    IdentificationError,
-    Log,
-    LogError,
-    OutputError,
+    accumulate as accumulation,
     accumulate_stream,
     base_parameters,
     load_factors,
@@ -21,14 +19,12 @@ from jaxdyn import (
     merge_over_processes,
     preprocess,
     preprocess_stream,
-    read_log,
-    read_log_chunks,
     refine,
     save_factors,
     weighted_least_squares,
 )
-from jaxdyn.identification import accumulate as accumulation
 from jaxdyn.identification.accumulate import accumulate
+from jaxdyn.io import read_log_chunks
 from regression import dense, known_arm, states
 
 ALL = Columns()

@@ -21,8 +21,8 @@ from helpers import (
 )
 
 LAWS = {
-    "euclidean": jaxdyn.EuclideanAdaptation(jnp.linspace(0.5, 2.0, 10)),
-    "natural": jaxdyn.NaturalAdaptation(0.03),
+    "euclidean": jaxdyn.control.EuclideanAdaptation(jnp.linspace(0.5, 2.0, 10)),
+    "natural": jaxdyn.control.NaturalAdaptation(0.03),
 }
 
 
@@ -31,9 +31,9 @@ DRIVES = ("armature", "viscous_friction", "coulomb_friction", "torque_offset")
 
 def body_divergence(law, pi, estimate):
     """What the law's Lyapunov function measures an estimate by."""
-    if isinstance(law, jaxdyn.EuclideanAdaptation):
+    if isinstance(law, jaxdyn.control.EuclideanAdaptation):
         return 0.5 * ((estimate - pi) ** 2 / jnp.broadcast_to(law.gain, pi.shape)).sum()
-    return jax.vmap(jaxdyn.entropic_divergence)(pi, estimate).sum() / law.gain
+    return jax.vmap(jaxdyn.identification.entropic_divergence)(pi, estimate).sum() / law.gain
 
 
 def drive_divergence(controller, chain, values):
@@ -51,7 +51,7 @@ def lyapunov(controller, truth, model, q, v, state, reference):
     s = controller.sliding(model, q, v, reference).s
     rows = [truth.link_names.index(name) for name in controller.links or truth.link_names]
     pi = controller.bodies.parameters(state.bodies)
-    kinetic = 0.5 * s @ jaxdyn.generalised_momentum(truth, q, s)
+    kinetic = 0.5 * s @ jaxdyn.dynamics.generalised_momentum(truth, q, s)
     bodies = body_divergence(controller.bodies, truth.inertia[jnp.asarray(rows)], pi)
     return kinetic + bodies + drive_divergence(controller, truth, state.drives)
 
@@ -73,7 +73,7 @@ def test_a_natural_step_is_the_geodesic(dt):
     rng = np.random.default_rng(3)
     bodies = jnp.asarray(np.stack([random_inertia(rng) for _ in range(3)]))
     gradient, gain = rng.normal(size=(3, 10)) * 0.5, np.array([0.5, 1.0, 2.0])
-    law = jaxdyn.NaturalAdaptation(jnp.asarray(gain), range=1e30)
+    law = jaxdyn.control.NaturalAdaptation(jnp.asarray(gain), range=1e30)
 
     @once
     def step(gradient):
@@ -81,7 +81,7 @@ def test_a_natural_step_is_the_geodesic(dt):
         return law.parameters(law.update(start, start, gradient, dt)), start, law.rate(start, start, gradient)
 
     moved, factors, rate = map(np.asarray, step(jnp.asarray(gradient)))
-    matrix = jax.jit(jaxdyn.pseudo_inertia.pseudo_inertia)
+    matrix = jax.jit(jaxdyn.spatial.pseudo_inertia.pseudo_inertia)
     dual = np.stack([np.asarray(matrix(unit)) for unit in jnp.eye(10)])
     # the symmetric B with tr(P B) = g . pi: the pseudo-inertia is linear in pi, and its ten entries are independent
     for k in range(3):
@@ -106,8 +106,8 @@ def test_the_product_with_the_regressor_without_the_regressor():
 
     @once
     def both(q, v, v_ref, a, s):
-        y = jaxdyn.passivity_regressor(chain, q, v, v_ref, a)
-        return jaxdyn.passivity_regressor_product(chain, q, v, v_ref, a, s), (s @ y).reshape(-1, 10)
+        y = jaxdyn.dynamics.passivity_regressor(chain, q, v, v_ref, a)
+        return jaxdyn.dynamics.passivity_regressor_product(chain, q, v, v_ref, a, s), (s @ y).reshape(-1, 10)
 
     assert relative(*both(q, v, v_ref, a, s)) < 1e-13
 
@@ -120,8 +120,8 @@ def test_the_product_on_a_mechanism_in_batches_and_its_derivative():
 
     @once
     def both(*x):
-        y = lambda *x: (x[-1] @ jaxdyn.passivity_regressor(chain, *x[:-1])).reshape(-1, 10)
-        ours = lambda *x: jaxdyn.passivity_regressor_product(chain, *x)
+        y = lambda *x: (x[-1] @ jaxdyn.dynamics.passivity_regressor(chain, *x[:-1])).reshape(-1, 10)
+        ours = lambda *x: jaxdyn.dynamics.passivity_regressor_product(chain, *x)
         several = [jnp.stack([u, u]) for u in x]
         slope = lambda f: jax.jvp(f, x, tuple(jnp.ones_like(u) for u in x))[1]
         return (ours(*x), jax.vmap(ours)(*several)[1], slope(ours)), (y(*x), y(*x), slope(y))
@@ -143,7 +143,9 @@ def test_the_lyapunov_function_changes_at_the_rate_of_the_damping_alone(law):
     drives = ("armature", "viscous", "coulomb", "offset")
     off = {"armature": 0.1, "viscous_friction": 0.3, "coulomb_friction": 0.2, "torque_offset": 0.3}
     model = dataclasses.replace(model, **{name: jnp.full(3, x) for name, x in off.items()})
-    controller = jaxdyn.AdaptiveControl(4.0, jnp.array([3.0, 2.0, 1.0]), LAWS[law], jaxdyn.DriveAdaptation(0.7, drives))
+    controller = jaxdyn.control.AdaptiveControl(
+        4.0, jnp.array([3.0, 2.0, 1.0]), LAWS[law], jaxdyn.control.DriveAdaptation(0.7, drives)
+    )
     q, v, _ = random_state(3, 3)
     reference = wave(q + 0.3, 0.5, 2.0)
 
@@ -180,7 +182,7 @@ def test_the_elbow_arm_against_its_closed_form():
     dt, steps, slope, k, gravity, l1 = 2e-3, 300, 5.0, 8.0, 9.81, 0.8
     gain = np.linspace(0.2, 1.0, 20).reshape(2, 10)
     gain[:, 2] = 0  # centres of mass stay on their links, as in the five parameters
-    controller = jaxdyn.AdaptiveControl(slope, k, jaxdyn.EuclideanAdaptation(jnp.asarray(gain)))
+    controller = jaxdyn.control.AdaptiveControl(slope, k, jaxdyn.control.EuclideanAdaptation(jnp.asarray(gain)))
     start = jnp.array([0.2, -0.4])
     reference = wave(start, 0.6, 2.5)
 
@@ -188,7 +190,7 @@ def test_the_elbow_arm_against_its_closed_form():
         tau = controller.torque(model, state, q, v, reference(t))
         return tau, controller.update(model, state, q, v, reference(t), dt)
 
-    run = lambda q: jaxdyn.controlled_rollout(truth, q, jnp.zeros(2), law, controller.start(model), dt, steps)
+    run = lambda q: jaxdyn.control.controlled_rollout(truth, q, jnp.zeros(2), law, controller.start(model), dt, steps)
     motion = once(run)(start)
 
     # theta = F pi; links' frames at their joints, x along the link, y across, I about the joints
@@ -233,7 +235,7 @@ def test_estimates_stay_possible_bodies_however_violent_the_gradient(kind):
     @once
     def run(pi, gradients):
         out = []
-        for law in (jaxdyn.NaturalAdaptation(1.0), jaxdyn.LogCholeskyAdaptation(0.1)):
+        for law in (jaxdyn.control.NaturalAdaptation(1.0), jaxdyn.control.LogCholeskyAdaptation(0.1)):
             first = law.start(pi)
 
             def one(memory, g, law=law, first=first):
@@ -245,7 +247,9 @@ def test_estimates_stay_possible_bodies_however_violent_the_gradient(kind):
 
     found = np.asarray(run(pi, gradients), float)
     assert np.isfinite(found).all()
-    values = np.linalg.eigvalsh(np.asarray(jax.vmap(jaxdyn.inertia.pseudo_inertia)(jnp.asarray(found.reshape(-1, 10)))))
+    values = np.linalg.eigvalsh(
+        np.asarray(jax.vmap(jaxdyn.spatial.inertia.pseudo_inertia)(jnp.asarray(found.reshape(-1, 10))))
+    )
     assert (values[:, 0] > 0).all()
     moved = np.abs(found / np.asarray(pi, float) - 1).max(axis=(1, 2, 3))
     assert (moved > 2).all()  # it did go places
@@ -262,11 +266,11 @@ def simulated(controller, truth, model, reference, dt, steps, watch):
 def test_a_panda_of_other_masses_is_tracked(law):
     """Every mass wrong by up to a quarter and 2 kg in the hand: V never increases, the error goes, bodies stay possible."""
     model = jaxdyn.robots.panda()
-    load = jaxdyn.solids.sphere(2.0, 0.06, jaxdyn.se3.pose(jnp.eye(3), jnp.array([0.02, 0.0, 0.15])))
+    load = jaxdyn.spatial.solids.sphere(2.0, 0.06, jaxdyn.spatial.se3.pose(jnp.eye(3), jnp.array([0.02, 0.0, 0.15])))
     truth = disturbed(model, 3)
     truth = jaxdyn.with_inertial_parameters(truth, truth.inertia.at[-1].add(load))
-    laws = {"natural": jaxdyn.NaturalAdaptation(20.0), "euclidean": jaxdyn.EuclideanAdaptation(5.0)}
-    controller = jaxdyn.AdaptiveControl(8.0, jnp.array([30.0, 30, 20, 20, 8, 8, 5]), laws[law])
+    laws = {"natural": jaxdyn.control.NaturalAdaptation(20.0), "euclidean": jaxdyn.control.EuclideanAdaptation(5.0)}
+    controller = jaxdyn.control.AdaptiveControl(8.0, jnp.array([30.0, 30, 20, 20, 8, 8, 5]), laws[law])
     reference = wave(jnp.array([0.0, -0.3, 0.0, -2.0, 0.0, 2.0, 0.8]), 0.3, 2.0)
 
     @jax.jit
@@ -283,7 +287,7 @@ def test_a_panda_of_other_masses_is_tracked(law):
     assert np.diff(value).max() < 0
     assert np.abs(error[-500:]).max() < 0.03 * np.abs(error).max()
     if law == "natural":
-        least = np.linalg.eigvalsh(jax.vmap(jax.vmap(jaxdyn.inertia.pseudo_inertia))(pi[::50]))[..., 0]
+        least = np.linalg.eigvalsh(jax.vmap(jax.vmap(jaxdyn.spatial.inertia.pseudo_inertia))(pi[::50]))[..., 0]
         assert least.min() > 0
 
 
@@ -300,8 +304,12 @@ def test_friction_and_a_payload_are_learnt_by_the_sampled_controller():
     )
     truth = jaxdyn.with_inertial_parameters(model, model.inertia.at[-1].multiply(1.6))
     truth = dataclasses.replace(truth, viscous_friction=jnp.array([0.5, 0.1]), coulomb_friction=jnp.array([0.4, 0.6]))
-    controller = jaxdyn.AdaptiveControl(
-        6.0, 6.0, jaxdyn.NaturalAdaptation(3.0), jaxdyn.DriveAdaptation(5.0), links=(model.link_names[-1],)
+    controller = jaxdyn.control.AdaptiveControl(
+        6.0,
+        6.0,
+        jaxdyn.control.NaturalAdaptation(3.0),
+        jaxdyn.control.DriveAdaptation(5.0),
+        links=(model.link_names[-1],),
     )
     reference = wave(jnp.array([0.3, -0.5]), 0.8, 2.0)
 
@@ -312,7 +320,7 @@ def test_friction_and_a_payload_are_learnt_by_the_sampled_controller():
             return tau, controller.update(model, state, q, v, reference(t), 1e-3)
 
         start = jnp.array([0.3, -0.5])
-        motion = jaxdyn.controlled_rollout(
+        motion = jaxdyn.control.controlled_rollout(
             truth, start, jnp.zeros(2), law, controller.start(model), 1e-3, 40000, "rk4", every=10
         )
         wanted = jax.vmap(reference)(motion.t)
@@ -334,7 +342,9 @@ def test_friction_and_a_payload_are_learnt_by_the_sampled_controller():
 def test_laws_of_the_drives_in_numpy():
     """Gradients of every term, rates, and steps that are bounded and stay in their range; offsets may change their sign."""
     chain, rng = random_chain(3, 4), np.random.default_rng(4)
-    law = jaxdyn.DriveAdaptation(jnp.array([0.7, 0.3, 0.5, 2.0]), ("armature", "viscous", "coulomb", "offset"), 0.2)
+    law = jaxdyn.control.DriveAdaptation(
+        jnp.array([0.7, 0.3, 0.5, 2.0]), ("armature", "viscous", "coulomb", "offset"), 0.2
+    )
     v, a, s = rng.normal(size=(3, 3))
     first = np.stack([np.asarray(getattr(chain, name)) for name in DRIVES], axis=1)
     assert relative(law.start(chain), first) == 0
@@ -365,7 +375,11 @@ def test_leakage_draws_estimates_back():
 
     @once
     def run(pi):
-        laws = jaxdyn.EuclideanAdaptation, jaxdyn.NaturalAdaptation, jaxdyn.LogCholeskyAdaptation
+        laws = (
+            jaxdyn.control.EuclideanAdaptation,
+            jaxdyn.control.NaturalAdaptation,
+            jaxdyn.control.LogCholeskyAdaptation,
+        )
         out = []
         for law in (law(0.01, 1.0) for law in laws):
             first = law.start(pi)
@@ -381,26 +395,26 @@ def test_leakage_draws_estimates_back():
 def test_what_adaptive_control_refuses():
     chain = jaxdyn.textbook.planar_elbow()  # thin rods are no bodies of positive density
     with pytest.raises(jaxdyn.ModelError, match="no body of positive density"):
-        jaxdyn.AdaptiveControl(1.0, 1.0).start(chain)
+        jaxdyn.control.AdaptiveControl(1.0, 1.0).start(chain)
     with pytest.raises(jaxdyn.ControlError, match="no link is called 'hand'"):
-        jaxdyn.AdaptiveControl(1.0, 1.0, links=("hand",)).start(chain)
+        jaxdyn.control.AdaptiveControl(1.0, 1.0, links=("hand",)).start(chain)
     with pytest.raises(jaxdyn.ControlError, match="positive guess"):
-        jaxdyn.AdaptiveControl(1.0, 1.0, None, jaxdyn.DriveAdaptation()).start(chain)
+        jaxdyn.control.AdaptiveControl(1.0, 1.0, None, jaxdyn.control.DriveAdaptation()).start(chain)
     with pytest.raises(jaxdyn.ControlError, match="drive term 'dry'"):
-        jaxdyn.DriveAdaptation(1.0, ("dry",))
+        jaxdyn.control.DriveAdaptation(1.0, ("dry",))
 
 
 def test_a_measurement_that_is_not_finite_changes_nothing():
     chain = jaxdyn.textbook.planar_elbow()
-    controller = jaxdyn.AdaptiveControl(
+    controller = jaxdyn.control.AdaptiveControl(
         1.0,
         1.0,
-        jaxdyn.EuclideanAdaptation(),
-        jaxdyn.DriveAdaptation(2.0, ("offset",), 0.3),
+        jaxdyn.control.EuclideanAdaptation(),
+        jaxdyn.control.DriveAdaptation(2.0, ("offset",), 0.3),
         links=chain.link_names[1:],
     )
     state = controller.start(chain)
-    reference = jaxdyn.JointReference(jnp.ones(2), jnp.array([0.3, -0.2]), jnp.array([0.5, 0.7]))
+    reference = jaxdyn.control.JointReference(jnp.ones(2), jnp.array([0.3, -0.2]), jnp.array([0.5, 0.7]))
     update = once(lambda q: controller.update(chain, state, q, jnp.zeros(2), reference, 0.1))
     lost, moved = update(jnp.array([0.0, jnp.nan])), update(jnp.zeros(2))
     np.testing.assert_array_equal(lost.bodies, state.bodies)

@@ -11,21 +11,17 @@ import pytest
 from scipy.linalg import null_space
 
 from helpers import random_chain
-from jaxdyn import (
+from jaxdyn import IdentificationError, ModelError, robots, textbook, with_inertial_parameters
+from jaxdyn.dynamics import drive_regressor
+from jaxdyn.identification import (
     Columns,
-    IdentificationError,
-    ModelError,
     base_parameters,
     coupled_drive,
-    drive_regressor,
     fit_quality,
     nearest_parameters,
     ordinary_least_squares,
     prior_parameters,
-    robots,
-    textbook,
     weighted_least_squares,
-    with_inertial_parameters,
 )
 from jaxdyn.identification.accumulate import CHUNK, accumulate, predict
 from jaxdyn.identification.base_parameters import RANK_TOLERANCE, _select, as_float64, stacked

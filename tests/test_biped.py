@@ -62,8 +62,8 @@ def vector(matrix):
 
 @once
 def reaction(chain, q, v, a, external=None):
-    wrench = jaxdyn.ground_reaction(chain, q, v, a, external)
-    return wrench, jaxdyn.zero_moment_point(wrench)
+    wrench = jaxdyn.mechanisms.ground_reaction(chain, q, v, a, external)
+    return wrench, jaxdyn.mechanisms.zero_moment_point(wrench)
 
 
 @once
@@ -182,8 +182,8 @@ def test_a_foot_held_to_the_ground_is_the_fixed_base():
     free, free_v, free_a = floating_state(q, v, a)
     fixed = torques(FIXED, q, v, a)
     drives = jnp.concatenate([jnp.zeros(6), fixed[4::-1], fixed[5:]])
-    sole = jaxdyn.pose_constraint("left_sole")
-    held = once(jaxdyn.constrained_forward_dynamics)(FLOATING, sole, free, free_v, drives)
+    sole = jaxdyn.mechanisms.pose_constraint("left_sole")
+    held = once(jaxdyn.mechanisms.constrained_forward_dynamics)(FLOATING, sole, free, free_v, drives)
     assert int(held.rank) == 6 and not held.redundant and held.consistent
     assert relative(held.acceleration, free_a) < TOLERANCE
     assert relative(held.multipliers, reaction(FLOATING, free, free_v, free_a)[0]) < TOLERANCE
@@ -198,13 +198,13 @@ def test_at_rest_the_ground_carries_the_weight_below_the_centre_of_mass():
         np.testing.assert_allclose(wrench[3:], [0, 0, 9.81 * float(mass.sum())], atol=1e-11)
         assert relative(zmp, centre[:2]) < 1e-12
         # at rest the moment vanishes about any height
-        assert relative(jaxdyn.zero_moment_point(wrench, 0.3), centre[:2]) < 1e-12
+        assert relative(jaxdyn.mechanisms.zero_moment_point(wrench, 0.3), centre[:2]) < 1e-12
 
 
 def test_height_of_the_zero_moment_point():
     rng = np.random.default_rng(1)
     wrench, height = jnp.asarray(rng.normal(size=6)), 0.4
-    point = np.append(jaxdyn.zero_moment_point(wrench, height), height)
+    point = np.append(jaxdyn.mechanisms.zero_moment_point(wrench, height), height)
     moment = wrench[:3] - np.cross(point, wrench[3:])
     assert np.abs(moment[:2]).max() < 1e-13
 
@@ -226,7 +226,7 @@ def test_derivatives_and_types():
 
     def moved(s):
         inertia, *rest = (x + s * d for x, d in zip(arguments, along, strict=True))
-        return jaxdyn.ground_reaction(dataclasses.replace(chain, inertia=inertia), *rest)
+        return jaxdyn.mechanisms.ground_reaction(dataclasses.replace(chain, inertia=inertia), *rest)
 
     h, compiled = 1e-3, once(moved)
     out = [compiled(s) for s in (-2 * h, -h, h, 2 * h)]

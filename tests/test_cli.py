@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxdyn import IdentificationError, random_excitation, synthetic_log
+from jaxdyn import IdentificationError
 from jaxdyn.cli import main
-from jaxdyn.identification import identify as identification
+from jaxdyn.identification import identify as identification, random_excitation, synthetic_log
 from jaxdyn.io.urdf import load, loads
 from jaxdyn.report.output import FILES
 

@@ -11,18 +11,17 @@ from scipy.integrate import solve_ivp
 
 import jaxdyn
 from helpers import once
-from jaxdyn import (
+from jaxdyn import IdentificationError, Log, ModelError, forward_dynamics, from_dh, resistive_force, textbook
+from jaxdyn.identification import (
     NOISE_LEVELS,
     ClosedLoop,
     Columns,
     ComputedTorque,
-    IdentificationError,
-    Log,
-    ModelError,
     NoiseLevel,
     ProportionalDerivative,
     Samples,
     base_parameters,
+    closed_loop,
     closed_loop_log,
     coupled_drive,
     drive_gains,
@@ -34,21 +33,17 @@ from jaxdyn import (
     estimation_problem,
     figures_of_merit,
     following,
-    forward_dynamics,
-    from_dh,
     joint_springs,
-    passive_force,
+    monte_carlo,
     perturbed_chains,
     preprocess,
     prior_parameters,
     random_excitation,
     replaying,
     simulate_closed_loop,
-    textbook,
     tracking,
     tx40_like,
 )
-from jaxdyn.identification import closed_loop, monte_carlo
 from jaxdyn.identification.completion import with_parameters
 from jaxdyn.identification.estimators.simulation import motion, sensitivities, simulated_rows
 from jaxdyn.identification.estimators.whole_runs import reference_samples
@@ -321,7 +316,7 @@ def test_the_loop_moves_as_another_integrator_says(planar):
     arm, _, loop = planar
     short = dataclasses.replace(loop, **{k: getattr(loop, k)[:101] for k in ("q", "qd", "qdd")}, every=1)
     motion = jax.jit(simulate_closed_loop)(short, arm)
-    rate = jax.jit(lambda x, tau: forward_dynamics(arm, x[:2], x[2:], tau - passive_force(arm, x[:2], x[2:])))
+    rate = jax.jit(lambda x, tau: forward_dynamics(arm, x[:2], x[2:], tau - resistive_force(arm, x[:2], x[2:])))
     state, law = np.concatenate([np.asarray(x) for x in short.start]), short.law
     for k in range(100):
         np.testing.assert_allclose(np.concatenate([motion.q[k], motion.qd[k]]), state, rtol=1e-6, atol=1e-8)

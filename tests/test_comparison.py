@@ -11,18 +11,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from jaxdyn import (
-    IdentificationError,
-    Log,
-    compare_models,
-    friction_force,
-    inverse_dynamics,
-    preprocess,
-    print_comparison,
-    save_model,
-    save_urdf,
-)
+from jaxdyn import IdentificationError, Log, friction_force, inverse_dynamics, save_model, save_urdf
 from jaxdyn.cli import main
+from jaxdyn.identification import compare_models, preprocess
+from jaxdyn.report import print_comparison
 from jaxdyn.report.comparison_page import comparison_html, comparison_verdict
 from jaxdyn.report.markup import rounded
 from report_example import small_example

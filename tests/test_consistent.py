@@ -11,9 +11,9 @@ import pinocchio as pin
 import pytest
 
 from helpers import linear_friction, random_chain
-from jaxdyn import (
+from jaxdyn import IdentificationError, identify, robots, save_urdf, textbook, with_inertial_parameters
+from jaxdyn.identification import (
     Columns,
-    IdentificationError,
     base_parameters,
     bounding_ellipsoid,
     consistent_least_squares,
@@ -21,7 +21,6 @@ from jaxdyn import (
     entropic_divergence,
     euclidean_divergence,
     feasible_parameters,
-    identify,
     known_parameters,
     linear_equalities,
     linear_inequalities,
@@ -30,14 +29,10 @@ from jaxdyn import (
     prior_parameters,
     pullback_divergence,
     random_excitation,
-    robots,
-    save_urdf,
     semidefinite_least_squares,
     synthetic_log,
-    textbook,
     total_mass_constraint,
     weighted_least_squares,
-    with_inertial_parameters,
 )
 from jaxdyn.identification.accumulate import Factors, accumulate, predict
 from jaxdyn.identification.completion import with_thickness

@@ -10,8 +10,9 @@ import pytest
 
 import jaxdyn
 from helpers import compiled, derivatives, directions, once, random_chain, random_inertia, relative
-from jaxdyn import integrate, linkages, random_configuration
+from jaxdyn import integrate, random_configuration
 from jaxdyn.dynamics.constraint import Terms, constraint_target, constraint_terms
+from jaxdyn.mechanisms import linkages
 from peer_models import to_pinocchio
 
 FIVE_BAR = {"l1": 0.8, "l2": 0.35, "l4": 0.9, "com_distances": (0.3, 0.15, 0.45, 0.4), "gravity": 9.7}
@@ -58,16 +59,20 @@ def everything(chain, constraint, q, w, tau, name):
 
     def single(q, w, tau):
         if name == "four_bar":
-            qd = jaxdyn.independent_coordinates(chain, constraint, q, independent) @ w
-            full = jaxdyn.constrained_forward_dynamics(chain, constraint, q, qd, tau)
-            back = jaxdyn.constrained_inverse_dynamics(chain, constraint, q, qd, full.acceleration, (2, "joint1"))
-            return full, jaxdyn.reduced_forward_dynamics(chain, constraint, q, w, tau, independent), back
-        terms = jaxdyn.reduced_dynamics(chain, constraint, q, w, independent)
-        full = jaxdyn.constrained_forward_dynamics(chain, constraint, q, terms.map @ w, tau)
+            qd = jaxdyn.mechanisms.independent_coordinates(chain, constraint, q, independent) @ w
+            full = jaxdyn.mechanisms.constrained_forward_dynamics(chain, constraint, q, qd, tau)
+            back = jaxdyn.mechanisms.constrained_inverse_dynamics(
+                chain, constraint, q, qd, full.acceleration, (2, "joint1")
+            )
+            return full, jaxdyn.mechanisms.reduced_forward_dynamics(chain, constraint, q, w, tau, independent), back
+        terms = jaxdyn.mechanisms.reduced_dynamics(chain, constraint, q, w, independent)
+        full = jaxdyn.mechanisms.constrained_forward_dynamics(chain, constraint, q, terms.map @ w, tau)
         return (
             full,
             terms,
-            jaxdyn.constrained_inverse_dynamics(chain, constraint, q, terms.map @ w, full.acceleration, independent),
+            jaxdyn.mechanisms.constrained_inverse_dynamics(
+                chain, constraint, q, terms.map @ w, full.acceleration, independent
+            ),
         )
 
     return jax.lax.map(lambda state: single(*state), (q, w, tau))
@@ -94,7 +99,7 @@ def test_linkages_equal_their_closed_forms(name):
             held = np.asarray(tau[k]) - np.array(
                 [force[0], 0, force[1], 0]
             )  # the forces that carry the other torques too
-            jacobian = np.asarray(jaxdyn.constraint_jacobian(chain, constraint, jnp.asarray(q[k])))
+            jacobian = np.asarray(jaxdyn.mechanisms.constraint_jacobian(chain, constraint, jnp.asarray(q[k])))
             np.testing.assert_allclose(jacobian.T @ (back.multipliers[k] - full.multipliers[k]), held, atol=1e-9)
             assert back.rank[k] == 2 and back.feasible[k] and back.residual[k] < 1e-9
             continue
@@ -144,24 +149,24 @@ def closed_arm():
     links, tool = jax.tree.map(np.array, poses)
     point = np.array([0.1, -0.2, 0.3, 1.0])
     seen = np.linalg.inv(links[7]) @ links[2] @ point
-    weld = jaxdyn.pose_constraint("tool", other_pose=tool)
-    pin = jaxdyn.point_constraint("link3", "link8", point=point[:3], other_point=seen[:3])
+    weld = jaxdyn.mechanisms.pose_constraint("tool", other_pose=tool)
+    pin = jaxdyn.mechanisms.point_constraint("link3", "link8", point=point[:3], other_point=seen[:3])
     return chain, (weld, pin), q, qd, tau
 
 
 @once
 def kept_motion(chain, constraints, q, qd, tau):
     """Accelerations of a motion that keeps the constraints, with its velocity and the Jacobian."""
-    qd = jaxdyn.project_velocity(chain, constraints, q, qd)
-    jacobian = jaxdyn.constraint_jacobian(chain, constraints, q)
-    return qd, jacobian, jaxdyn.constrained_forward_dynamics(chain, constraints, q, qd, tau)
+    qd = jaxdyn.mechanisms.project_velocity(chain, constraints, q, qd)
+    jacobian = jaxdyn.mechanisms.constraint_jacobian(chain, constraints, q)
+    return qd, jacobian, jaxdyn.mechanisms.constrained_forward_dynamics(chain, constraints, q, qd, tau)
 
 
 @once
 def two_routes(chain, constraints, q, qd, tau, gains):
     """Residual, Jacobian, rate and bias by two routes each, and the accelerations."""
-    residual = lambda dq: jaxdyn.constraint_residual(chain, constraints, integrate(chain, q, dq))
-    jacobian = lambda t: jaxdyn.constraint_jacobian(chain, constraints, integrate(chain, q, t * qd)) @ qd
+    residual = lambda dq: jaxdyn.mechanisms.constraint_residual(chain, constraints, integrate(chain, q, dq))
+    jacobian = lambda t: jaxdyn.mechanisms.constraint_jacobian(chain, constraints, integrate(chain, q, t * qd)) @ qd
     phi, pushforward = jax.linearize(residual, jnp.zeros(chain.nv))
     at, slope = jax.jvp(jacobian, (jnp.zeros(()),), (jnp.ones(()),))
     terms = constraint_terms(chain, constraints, q, qd)
@@ -171,7 +176,7 @@ def two_routes(chain, constraints, q, qd, tau, gains):
         "rate": (terms.jacobian @ qd, at),
         "bias": (terms.bias, slope),
     }
-    return routes, jaxdyn.constrained_forward_dynamics(chain, constraints, q, qd, tau, None, gains)
+    return routes, jaxdyn.mechanisms.constrained_forward_dynamics(chain, constraints, q, qd, tau, None, gains)
 
 
 @pytest.mark.ci
@@ -247,7 +252,7 @@ def floating_pair():
 @pytest.mark.nightly
 def test_held_floating_base_is_a_fixed_base():
     floating, fixed, q, base = floating_pair()
-    hold = jaxdyn.pose_constraint("link6", other_pose=base)
+    hold = jaxdyn.mechanisms.pose_constraint("link6", other_pose=base)
     qd, tau = jnp.asarray(np.random.default_rng(0).normal(size=(2, 8)))
     tau = tau.at[:6].set(0.0)
     qd = qd.at[:6].set(0.0)
@@ -263,7 +268,7 @@ def test_held_floating_base_is_a_fixed_base():
     np.testing.assert_allclose(jacobian @ out.acceleration + bias + 6 * rate + 4 * phi, np.zeros(6), atol=1e-10)
     assert np.abs(phi).min() > 1e-3 and np.abs(rate).min() > 1e-3
     # and the nearest configuration is back there
-    found = once(jaxdyn.project_configuration)(floating, hold, start)
+    found = once(jaxdyn.mechanisms.project_configuration)(floating, hold, start)
     assert found.converged and found.residual < 1e-12
     pose = once(lambda q: jaxdyn.frame_pose(floating, q, "link6"))(found.configuration)
     np.testing.assert_allclose(pose, base, atol=1e-12)
@@ -278,7 +283,7 @@ def closed_five_bar(angles=(0.4, 1.3)):
     return chain, constraint, q, qd, jnp.asarray([1.0, 2, 0.3, -0.2])
 
 
-dynamics = once(jaxdyn.constrained_forward_dynamics)
+dynamics = once(jaxdyn.mechanisms.constrained_forward_dynamics)
 
 
 @pytest.mark.ci
@@ -296,25 +301,25 @@ def test_redundant_constraints_share_the_force():
 @pytest.mark.ci
 def test_contradicting_constraints_are_reported():
     chain, _, q, qd, tau = closed_five_bar((0.0, 0.0))
-    one = jaxdyn.FunctionConstraint(None, lambda chain, q, _: q[0])
-    other = jaxdyn.FunctionConstraint(jnp.ones(()), lambda chain, q, x: jnp.stack([q[0] + x * q[1] ** 2]))
+    one = jaxdyn.mechanisms.FunctionConstraint(None, lambda chain, q, _: q[0])
+    other = jaxdyn.mechanisms.FunctionConstraint(jnp.ones(()), lambda chain, q, x: jnp.stack([q[0] + x * q[1] ** 2]))
     out = dynamics(chain, (one, other), q, qd, tau)
     # 0 and -2 qd2^2 are asked of the same acceleration
     np.testing.assert_allclose(out.residual, qd[1] ** 2, rtol=1e-9)
     assert not out.consistent and out.rank == 1 and np.isfinite(out.multipliers).all()
-    unreachable = jaxdyn.point_constraint("tip", other_point=(9.0, 0, 0), axes="xy")
-    found = once(lambda q: jaxdyn.project_configuration(chain, unreachable, q, max_iterations=20))(q + 0.3)
+    unreachable = jaxdyn.mechanisms.point_constraint("tip", other_point=(9.0, 0, 0), axes="xy")
+    found = once(lambda q: jaxdyn.mechanisms.project_configuration(chain, unreachable, q, max_iterations=20))(q + 0.3)
     assert not found.converged and found.residual > 1 and np.isfinite(found.configuration).all()
 
 
 def test_projection():
     chain, constraint, q, qd, _ = closed_five_bar()
     start = q + jnp.asarray([0.2, -0.1, 0.15, 0.05])
-    project = once(jaxdyn.project_configuration, static_argnames="held")
+    project = once(jaxdyn.mechanisms.project_configuration, static_argnames="held")
     found = project(chain, constraint, start)
     assert found.converged and found.residual < 1e-13 and found.iterations < 20
     # nearest: the way there is in the range of J^T
-    j = np.array(once(jaxdyn.constraint_jacobian)(chain, constraint, found.configuration))
+    j = np.array(once(jaxdyn.mechanisms.constraint_jacobian)(chain, constraint, found.configuration))
     moved = np.array(found.configuration - start)
     assert np.abs(moved - np.linalg.pinv(j) @ j @ moved).max() < 1e-11
     held = project(chain, constraint, start, held=("joint1", 1))
@@ -322,7 +327,7 @@ def test_projection():
     np.testing.assert_allclose(held.configuration[:2], start[:2], atol=1e-15)
     a, b = start[:2]
     np.testing.assert_allclose(held.configuration[2:], [a - b, b - a], atol=1e-12)
-    v = once(jaxdyn.project_velocity)(chain, constraint, found.configuration, qd + 1)
+    v = once(jaxdyn.mechanisms.project_velocity)(chain, constraint, found.configuration, qd + 1)
     impulse = np.array(once(jaxdyn.crba)(chain, found.configuration) @ (v - qd - 1))
     assert np.abs(j @ v).max() < 1e-12 and np.abs(impulse - j.T @ np.linalg.pinv(j.T) @ impulse).max() < 1e-11
 
@@ -334,9 +339,9 @@ CHUNK = 100
 def simulate(chain, constraint, q, qd, dt):
     """The state CHUNK steps later, the energies on the way, and the largest residual."""
     resting = lambda t, q, qd: jnp.zeros_like(qd)
-    qs, qds = jaxdyn.constrained_rollout(chain, constraint, q, qd, resting, dt, CHUNK, "semi_implicit_euler")
+    qs, qds = jaxdyn.mechanisms.constrained_rollout(chain, constraint, q, qd, resting, dt, CHUNK, "semi_implicit_euler")
     energy = jax.vmap(lambda q, qd: jaxdyn.total_energy(chain, q, qd))(qs, qds)
-    drift = jax.vmap(lambda q: jnp.abs(jaxdyn.constraint_residual(chain, constraint, q)).max())(qs)
+    drift = jax.vmap(lambda q: jnp.abs(jaxdyn.mechanisms.constraint_residual(chain, constraint, q)).max())(qs)
     return qs[-1], qds[-1], energy, drift.max()
 
 
@@ -379,10 +384,10 @@ def test_derivatives():
         robot = dataclasses.replace(chain, inertia=state["inertia"], translation=state["translation"])
         moved = constraint.other_pose.at[:3, 3].set(state["point"])
         loop = dataclasses.replace(constraint, other_pose=moved)
-        rows = jaxdyn.FunctionConstraint(state["x"], stretched)
-        out = jaxdyn.constrained_forward_dynamics(robot, (loop, rows), q, qd, tau, None, (3.0, 2.0))
-        back = jaxdyn.constrained_inverse_dynamics(robot, rows, q, qd, tau, (0, 1, 2))
-        closed = jaxdyn.project_configuration(robot, rows, q).configuration
+        rows = jaxdyn.mechanisms.FunctionConstraint(state["x"], stretched)
+        out = jaxdyn.mechanisms.constrained_forward_dynamics(robot, (loop, rows), q, qd, tau, None, (3.0, 2.0))
+        back = jaxdyn.mechanisms.constrained_inverse_dynamics(robot, rows, q, qd, tau, (0, 1, 2))
+        closed = jaxdyn.mechanisms.project_configuration(robot, rows, q).configuration
         return jnp.concatenate([*out[:2], *back[:2], closed])
 
     names, along = directions((state,))
@@ -404,7 +409,7 @@ def test_float32():
     full = dynamics(chain, constraint, q, qd, tau)
     assert out.acceleration.dtype == out.multipliers.dtype == jnp.float32 and out.consistent and out.rank == 2
     assert relative(out.acceleration, full.acceleration) < 1e-4 and relative(out.multipliers, full.multipliers) < 1e-4
-    found = once(jaxdyn.project_configuration)(*half((chain, constraint, q + 0.05 * q)))
+    found = once(jaxdyn.mechanisms.project_configuration)(*half((chain, constraint, q + 0.05 * q)))
     assert found.converged and found.configuration.dtype == jnp.float32 and found.residual < 1e-5
 
 
@@ -412,23 +417,23 @@ def test_bad_input_is_refused():
     chain, constraint, q, qd, tau = closed_five_bar()
     refused = functools.partial(pytest.raises, jaxdyn.ModelError)
     with refused(match="rows are some of"):
-        jaxdyn.point_constraint("link1", axes="xx")
+        jaxdyn.mechanisms.point_constraint("link1", axes="xx")
     with refused(match="rows are some of"):
-        jaxdyn.pose_constraint("link1", rows="x y w")
+        jaxdyn.mechanisms.pose_constraint("link1", rows="x y w")
     with refused(match="other_pose holds no rotation"):
-        jaxdyn.pose_constraint("link1", other_pose=np.diag([1.0, 1, 2, 1]))
+        jaxdyn.mechanisms.pose_constraint("link1", other_pose=np.diag([1.0, 1, 2, 1]))
     with refused(match="no constraint is given"):
-        jax.eval_shape(jaxdyn.constrained_forward_dynamics, chain, (), q, qd, tau)
+        jax.eval_shape(jaxdyn.mechanisms.constrained_forward_dynamics, chain, (), q, qd, tau)
     with refused(match="no link or frame is called 'foot'"):
-        jax.eval_shape(jaxdyn.constraint_residual, chain, jaxdyn.point_constraint("foot"), q)
+        jax.eval_shape(jaxdyn.mechanisms.constraint_residual, chain, jaxdyn.mechanisms.point_constraint("foot"), q)
     with refused(match="no coordinate is called 'knee'"):
-        jaxdyn.independent_coordinates(chain, constraint, q, ("joint1", "knee"))
+        jaxdyn.mechanisms.independent_coordinates(chain, constraint, q, ("joint1", "knee"))
     with refused(match="named twice"):
-        jaxdyn.project_configuration(chain, constraint, q, held=("joint1", 0))
+        jaxdyn.mechanisms.project_configuration(chain, constraint, q, held=("joint1", 0))
     with refused(match="as many as the mechanism has"):
-        jax.eval_shape(lambda q: jaxdyn.independent_coordinates(chain, constraint, q, ("joint1",)), q)
+        jax.eval_shape(lambda q: jaxdyn.mechanisms.independent_coordinates(chain, constraint, q, ("joint1",)), q)
     with refused(match="under a policy needs its number of steps"):
-        jaxdyn.constrained_rollout(chain, constraint, q, qd, lambda t, q, qd: qd, 1e-3)
+        jaxdyn.mechanisms.constrained_rollout(chain, constraint, q, qd, lambda t, q, qd: qd, 1e-3)
 
 
 def test_drifting_constraints_are_pulled_together():

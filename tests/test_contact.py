@@ -11,14 +11,14 @@ import jaxdyn
 from helpers import once
 
 LOWER, UPPER, FRICTION = np.array([-0.08, -0.06]), np.array([0.14, 0.06]), 0.4
-CONE = jaxdyn.ContactWrenchCone("left_sole", jnp.asarray(LOWER), jnp.asarray(UPPER), jnp.asarray(FRICTION))
+CONE = jaxdyn.trajectory.ContactWrenchCone("left_sole", jnp.asarray(LOWER), jnp.asarray(UPPER), jnp.asarray(FRICTION))
 BIPED = jaxdyn.textbook.biped()
 WEIGHT = 9.81 * float(BIPED.inertia[:, 0].sum())
 
 
 def a_knot(q, v, tau, ground=None):
     zero = jnp.zeros(())
-    return jaxdyn.Knot(jnp.zeros((), int), zero, q, v, tau, tau, zero + 0.1, ground)
+    return jaxdyn.trajectory.Knot(jnp.zeros((), int), zero, q, v, tau, tau, zero + 0.1, ground)
 
 
 @once
@@ -61,9 +61,9 @@ def test_the_wrench_is_the_one_of_the_motion():
     q = jnp.array([0.1, -0.3, 0.7, -0.4, -0.1, 0.2, -0.6, 0.9, -0.3, 0.15])
     v, a = (jnp.asarray(rng.normal(size=10)) for _ in range(2))
     foot = jnp.array([0, -0.3, 0, 0, 0, 10.0])
-    cone = jaxdyn.ContactWrenchCone("left_sole", LOWER, UPPER, FRICTION, foot)
-    tau = once(lambda q, v, a: jaxdyn.inverse_dynamics(BIPED, q, v, a) + jaxdyn.passive_force(BIPED, q, v))(q, v, a)
-    ground = once(lambda q, v, a: jaxdyn.ground_reaction(BIPED, q, v, a))(q, v, a)
+    cone = jaxdyn.trajectory.ContactWrenchCone("left_sole", LOWER, UPPER, FRICTION, foot)
+    tau = once(lambda q, v, a: jaxdyn.inverse_dynamics(BIPED, q, v, a) + jaxdyn.resistive_force(BIPED, q, v))(q, v, a)
+    ground = once(lambda q, v, a: jaxdyn.mechanisms.ground_reaction(BIPED, q, v, a))(q, v, a)
     of_torques = once(lambda q, v, tau: cone.wrench(BIPED, a_knot(q, v, tau)))(q, v, tau)
     given = cone.wrench(BIPED, a_knot(q, v, tau, ground))
     middle = np.array([0.03, 0, 0])
@@ -89,11 +89,11 @@ def test_the_wrench_in_a_turned_sole_by_the_sum_over_links():
     """In the axes of a moving frame; the force is the mass times the acceleration of the centre of mass less gravity."""
     rng = np.random.default_rng(6)
     q, v, a = (jnp.asarray(rng.normal(size=10)) * scale for scale in (0.3, 1.0, 2.0))
-    cone = jaxdyn.ContactWrenchCone("right_sole", LOWER, UPPER, FRICTION)
+    cone = jaxdyn.trajectory.ContactWrenchCone("right_sole", LOWER, UPPER, FRICTION)
 
     @once
     def both(q, v, a):
-        ground = jaxdyn.ground_reaction(BIPED, q, v, a)
+        ground = jaxdyn.mechanisms.ground_reaction(BIPED, q, v, a)
         centre = lambda t: jaxdyn.centre_of_mass(BIPED, q + t * v + t**2 / 2 * a)
         rate = lambda t: jax.jvp(centre, (t,), (1.0,))[1]
         sole = jaxdyn.frame_pose(BIPED, q, "right_sole")
@@ -109,7 +109,7 @@ def test_the_wrench_in_a_turned_sole_by_the_sum_over_links():
 
 def test_least_force():
     q = jnp.zeros(10)
-    light = jaxdyn.ContactWrenchCone("left_sole", LOWER, UPPER, FRICTION, least_force=30.0)
+    light = jaxdyn.trajectory.ContactWrenchCone("left_sole", LOWER, UPPER, FRICTION, least_force=30.0)
     ground = jnp.array([0, -0.03 * 20.0, 0, 0, 0, 20.0])
     assert float(value(CONE, q, ground).max()) < 0
     assert_allclose(float(value(light, q, ground).max()), 10.0 / WEIGHT, rtol=1e-12)

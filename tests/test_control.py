@@ -50,11 +50,13 @@ def test_computed_torque_gives_the_numbers_of_modern_robotics():
 
     @jax.jit
     def ours(q, v, total, q_d, v_d, a_d):
-        reference = jaxdyn.JointReference(q_d * length, v_d * length, a_d * length)
-        integral = jaxdyn.ErrorIntegral(jnp.zeros(3)).update(
-            chain, q * length, jaxdyn.JointReference((q + total) * length, v, v), 1.0
+        reference = jaxdyn.control.JointReference(q_d * length, v_d * length, a_d * length)
+        integral = jaxdyn.control.ErrorIntegral(jnp.zeros(3)).update(
+            chain, q * length, jaxdyn.control.JointReference((q + total) * length, v, v), 1.0
         )
-        return length * jaxdyn.computed_torque(chain, q * length, v * length, reference, 1.3, 1.1, integral, 1.2)
+        return length * jaxdyn.control.computed_torque(
+            chain, q * length, v * length, reference, 1.3, 1.1, integral, 1.2
+        )
 
     def theirs(q, v, total, q_d, v_d, a_d):
         g = np.array([0, 0, -9.8])
@@ -81,7 +83,7 @@ def test_the_error_under_computed_torque_is_a_linear_oscillator():
     def run(q, v):
         def rate(t, state):
             x, u = state
-            tau = jaxdyn.computed_torque(chain, x, u, reference(t), KP, KD)
+            tau = jaxdyn.control.computed_torque(chain, x, u, reference(t), KP, KD)
             return u, acceleration(chain, x, u, tau)
 
         wanted = reference(0.3)
@@ -106,9 +108,9 @@ def test_gravity_compensation_and_pd_lose_energy_at_the_rate_of_their_damping():
 
     @once
     def run(q, v):
-        tau = jaxdyn.pd_gravity_control(chain, q, v, goal, 30.0, jnp.array([2.0, 1.0, 3.0]))
+        tau = jaxdyn.control.pd_gravity_control(chain, q, v, goal, 30.0, jnp.array([2.0, 1.0, 3.0]))
         rate = along(kinetic_and_spring(chain, goal, 30.0), (q, v), (v, acceleration(chain, q, v, tau)))
-        floating = jaxdyn.gravity_compensation(chain, q, v, 0.5)
+        floating = jaxdyn.control.gravity_compensation(chain, q, v, 0.5)
         kinetic = lambda state: jaxdyn.kinetic_energy(chain, *state)
         free = along(kinetic, (q, v), (v, acceleration(chain, q, v, floating)))
         friction = v @ jaxdyn.friction_force(chain, v)
@@ -130,7 +132,7 @@ def test_pd_with_gravity_brings_a_panda_to_its_goal():
     def run():
         def rate(t, state):
             q, v = state
-            return v, acceleration(panda, q, v, jaxdyn.pd_gravity_control(panda, q, v, goal, kp, kd))
+            return v, acceleration(panda, q, v, jaxdyn.control.pd_gravity_control(panda, q, v, goal, kp, kd))
 
         def watch(t, state):
             error = goal - state[0]
@@ -150,16 +152,18 @@ def test_computed_torque_on_a_panda_of_other_masses():
     model = jaxdyn.robots.panda()
     truth = disturbed(model, 2)
     goal = jnp.array([0.2, -0.2, 0.3, -1.8, 0.2, 2.1, 0.6])
-    reference = jaxdyn.hold_configuration(model, goal)
+    reference = jaxdyn.control.hold_configuration(model, goal)
 
     @jax.jit
     def run(ki):
         def controller(integral, t, q, v):
-            tau = jaxdyn.computed_torque(model, q, v, reference, 100.0, 20.0, integral, ki)
+            tau = jaxdyn.control.computed_torque(model, q, v, reference, 100.0, 20.0, integral, ki)
             return tau, integral.update(model, q, reference, 1e-3, 1.0)
 
-        first = jaxdyn.ErrorIntegral(jnp.zeros(7))
-        motion = jaxdyn.controlled_rollout(truth, goal + 0.1, jnp.zeros(7), controller, first, 1e-3, 10000, every=10000)
+        first = jaxdyn.control.ErrorIntegral(jnp.zeros(7))
+        motion = jaxdyn.control.controlled_rollout(
+            truth, goal + 0.1, jnp.zeros(7), controller, first, 1e-3, 10000, every=10000
+        )
         q = motion.q[-1]
         missing = jaxdyn.gravity_force(truth, q) - jaxdyn.gravity_force(model, q)
         return goal - q, jnp.linalg.solve(jaxdyn.crba(model, q), missing) / 100.0
@@ -177,7 +181,7 @@ def test_gains_about_a_quaternion_lose_energy_too():
 
     @once
     def run(q, v):
-        tau = jaxdyn.pd_gravity_control(chain, q, v, goal, 30.0, 2.0)
+        tau = jaxdyn.control.pd_gravity_control(chain, q, v, goal, 30.0, 2.0)
         moved = lambda t: (jaxdyn.integrate(chain, q, t * v), v + t * acceleration(chain, q, v, tau))
         energy = lambda t: kinetic_and_spring(chain, goal, 30.0)(moved(t))
         return along(energy, jnp.zeros(()), jnp.ones(())) + 2 * v @ v + v @ jaxdyn.friction_force(chain, v)
@@ -193,7 +197,7 @@ def test_the_momentum_s_drift():
     @once
     def both(q, v):
         direct = jaxdyn.coriolis_matrix(chain, q, v).T @ v - jaxdyn.gravity_force(chain, q)
-        return jaxdyn.momentum_drift(chain, q, v), direct - chain.stiffness * (q - chain.rest_position)
+        return jaxdyn.dynamics.momentum_drift(chain, q, v), direct - chain.stiffness * (q - chain.rest_position)
 
     got, expected = both(q, v)
     assert relative(got, expected) < 1e-12
@@ -223,7 +227,7 @@ def watched(chain, observer, start, torque, external, dt, steps):
         return tau, (observed, tau)
 
     first = observer.start(chain, start, jnp.zeros(chain.nv)), jnp.zeros(chain.nv)
-    return jaxdyn.controlled_rollout(
+    return jaxdyn.control.controlled_rollout(
         chain, start, jnp.zeros(chain.nv), controller, first, dt, steps, "rk4", disturbance=external
     )
 
@@ -232,7 +236,7 @@ def watched(chain, observer, start, torque, external, dt, steps):
 def test_the_observer_of_a_robot_that_stands_still_filters_the_push_and_recovers_from_a_bad_sample():
     chain, q, v, dt = jaxdyn.textbook.pendulum(2), jnp.array([0.4, -0.9]), jnp.zeros(2), 1e-2
     push, gain = jnp.array([1.5, -0.7]), jnp.array([20.0, 60.0])
-    observer = jaxdyn.MomentumObserver(gain, jnp.array([1.0, 0.5]))
+    observer = jaxdyn.control.MomentumObserver(gain, jnp.array([1.0, 0.5]))
     update = once(lambda state, tau: observer.update(chain, state, q, v, tau, dt))
     holding, state = once(lambda q: (jaxdyn.gravity_force(chain, q) - push, observer.start(chain, q, v)))(q)
     for k in range(1, 6):
@@ -248,7 +252,7 @@ def test_the_observer_of_a_robot_that_stands_still_filters_the_push_and_recovers
 def test_the_residual_is_the_external_torque_through_a_first_order_filter():
     chain = dataclasses.replace(jaxdyn.textbook.pendulum(2, damping=0.2), armature=jnp.full(2, 0.1))
     pushed, dt, begin = np.array([1.5, -0.7]), 1e-3, 0.1
-    observer = jaxdyn.MomentumObserver(jnp.array([20.0, 60.0]), jnp.array([1.0, 0.5]))
+    observer = jaxdyn.control.MomentumObserver(jnp.array([20.0, 60.0]), jnp.array([1.0, 0.5]))
     torque = lambda t, q, v: 3 * jnp.sin(jnp.array([4.0, 7.0]) * t)
     external = lambda t, q, v: jnp.where(t > begin - dt / 2, 1.0, 0.0) * pushed
     motion = jax.jit(lambda q: watched(chain, observer, q, torque, external, dt, 400))(jnp.array([0.4, -0.9]))
@@ -261,7 +265,9 @@ def test_the_residual_is_the_external_torque_through_a_first_order_filter():
     assert t[first] == pytest.approx(begin - np.log(1 - 0.5 / 0.7) / 60, abs=dt) and int(hit.last[first]) == 1
     assert not hit.detected[:100].any() and hit.joints[-1].all()
     assert bool(observer.collision(motion.state[0]._replace(residual=jnp.full(2, jnp.nan))).detected)
-    np.testing.assert_allclose(jaxdyn.collision_threshold(motion.state[0].residual), 1.5 * np.abs(residual).max(0))
+    np.testing.assert_allclose(
+        jaxdyn.control.collision_threshold(motion.state[0].residual), 1.5 * np.abs(residual).max(0)
+    )
 
 
 @pytest.mark.ci
@@ -274,7 +280,7 @@ def test_a_rollout_without_memory_is_a_rollout():
     def run(q, v):
         plain = jaxdyn.rollout(chain, q, v, policy, 2e-3, 20, every=5)
         count = lambda state, t, q, v: (policy(t, q, v), state + 1)
-        return plain, jaxdyn.controlled_rollout(chain, q, v, count, jnp.zeros((), int), 2e-3, 20, every=5)
+        return plain, jaxdyn.control.controlled_rollout(chain, q, v, count, jnp.zeros((), int), 2e-3, 20, every=5)
 
     plain, motion = run(q, v)
     assert relative(motion.q, plain[0]) < 1e-14 and relative(motion.v, plain[1]) < 1e-14
@@ -290,7 +296,7 @@ def test_a_controller_is_sampled_and_its_torque_held(monkeypatch):
     push = lambda t, q, v: np.array([0.7, -0.3]) * t + 0.1 * q * v
     control = lambda state, t, q, v: (state * np.array([1.0, 2.0]) - 3.0 * q - v + t, state + 1.0)
     for substeps, disturbance in ((1, None), (3, push)):
-        motion = jaxdyn.controlled_rollout(
+        motion = jaxdyn.control.controlled_rollout(
             *(chain, jnp.asarray(q), jnp.asarray(v), control, jnp.asarray(0.5), dt, 4),
             substeps=substeps,
             every=2,
@@ -322,7 +328,9 @@ def test_errors_of_ball_joints_and_their_rates():
             chain, jaxdyn.integrate(chain, q, t * v), jaxdyn.integrate(chain, q_d, t * v_d)
         )
         errors = jax.vmap(moved)(h * jnp.arange(-2.0, 3.0))
-        integral = jaxdyn.ErrorIntegral(v).update(chain, q, jaxdyn.JointReference(q_d, v_d, v_d), 0.2, 0.8)
+        integral = jaxdyn.control.ErrorIntegral(v).update(
+            chain, q, jaxdyn.control.JointReference(q_d, v_d, v_d), 0.2, 0.8
+        )
         return error_rate(chain, q, v, q_d, v_d), errors, integral.value
 
     rate, errors, integral = map(np.asarray, run(q, v))
@@ -335,27 +343,33 @@ def test_errors_of_ball_joints_and_their_rates():
 
 def everything(chain, q, v):
     """What every controller commands, and the next states of those with a memory."""
-    reference = jaxdyn.JointReference(0.5 * q, 0.2 * v, v)
+    reference = jaxdyn.control.JointReference(0.5 * q, 0.2 * v, v)
     pose = jaxdyn.frame_pose(chain, 0.9 * q)
-    task = jaxdyn.TaskReference(pose, 0.1 * jnp.ones_like(pose, shape=6), jnp.ones_like(pose, shape=6))
-    integral = jaxdyn.ErrorIntegral(v).update(chain, q, reference, 1e-3, 2.0)
-    posture = jaxdyn.posture_torque(chain, q, v, 0.8 * q, 3.0, 1.0)
-    observer = jaxdyn.MomentumObserver(20.0, 1.0)
+    task = jaxdyn.control.TaskReference(pose, 0.1 * jnp.ones_like(pose, shape=6), jnp.ones_like(pose, shape=6))
+    integral = jaxdyn.control.ErrorIntegral(v).update(chain, q, reference, 1e-3, 2.0)
+    posture = jaxdyn.control.posture_torque(chain, q, v, 0.8 * q, 3.0, 1.0)
+    observer = jaxdyn.control.MomentumObserver(20.0, 1.0)
     observed = observer.update(chain, observer.start(chain, q, v), 1.01 * q, v, posture, 1e-3)
     out = {
-        "gravity": jaxdyn.gravity_compensation(chain, q, v, 0.1),
-        "pd": jaxdyn.pd_gravity_control(chain, q, v, 0.5 * q, 3.0, jnp.ones_like(v)),
-        "computed torque": jaxdyn.computed_torque(chain, q, v, reference, 9.0, 6.0, integral, 1.0),
-        "operational space": jaxdyn.operational_space_control(chain, q, v, task, 9.0, 6.0, posture)[:4],
-        "stiffness": jaxdyn.stiffness_control(chain, q, v, pose, 9.0, 1.0, 0.1),
-        "impedance": jaxdyn.impedance_control(chain, q, v, task, 9.0, 1.0, posture)[:4],
-        "energy": jaxdyn.impedance_energy(chain, q, v, task, 9.0, task="position"),
-        "damping": jaxdyn.impedance_damping(jaxdyn.task_space(chain, q, v).inertia, jnp.eye(6, dtype=v.dtype)),
+        "gravity": jaxdyn.control.gravity_compensation(chain, q, v, 0.1),
+        "pd": jaxdyn.control.pd_gravity_control(chain, q, v, 0.5 * q, 3.0, jnp.ones_like(v)),
+        "computed torque": jaxdyn.control.computed_torque(chain, q, v, reference, 9.0, 6.0, integral, 1.0),
+        "operational space": jaxdyn.control.operational_space_control(chain, q, v, task, 9.0, 6.0, posture)[:4],
+        "stiffness": jaxdyn.control.stiffness_control(chain, q, v, pose, 9.0, 1.0, 0.1),
+        "impedance": jaxdyn.control.impedance_control(chain, q, v, task, 9.0, 1.0, posture)[:4],
+        "energy": jaxdyn.control.impedance_energy(chain, q, v, task, 9.0, task="position"),
+        "damping": jaxdyn.control.impedance_damping(
+            jaxdyn.control.task_space(chain, q, v).inertia, jnp.eye(6, dtype=v.dtype)
+        ),
         "observer": (observed, observer.collision(observed).detected),
     }
-    drives = jaxdyn.DriveAdaptation(1.0, ("viscous", "coulomb", "offset"))
-    for law in (jaxdyn.EuclideanAdaptation, jaxdyn.NaturalAdaptation, jaxdyn.LogCholeskyAdaptation):
-        controller = jaxdyn.AdaptiveControl(2.0, 3.0, law(0.1, 0.01), drives)
+    drives = jaxdyn.control.DriveAdaptation(1.0, ("viscous", "coulomb", "offset"))
+    for law in (
+        jaxdyn.control.EuclideanAdaptation,
+        jaxdyn.control.NaturalAdaptation,
+        jaxdyn.control.LogCholeskyAdaptation,
+    ):
+        controller = jaxdyn.control.AdaptiveControl(2.0, 3.0, law(0.1, 0.01), drives)
         state = controller.start(chain)
         ahead = controller.update(chain, state, q, v, reference, 1e-2)
         out[law.__name__] = ahead, controller.torque(chain, ahead, q, v, reference)
@@ -388,13 +402,15 @@ def test_single_precision():
 @pytest.mark.nightly
 def test_batches_and_derivatives():
     chain, q, v = random_chain(7, 9, "revolute"), *random_state(7, 2)[:2]
-    adaptive = jaxdyn.AdaptiveControl(2.0, 3.0)
+    adaptive = jaxdyn.control.AdaptiveControl(2.0, 3.0)
 
     def torques(q, v):
-        reference = jaxdyn.JointReference(0.5 * q, 0.2 * v, v)
+        reference = jaxdyn.control.JointReference(0.5 * q, 0.2 * v, v)
         state = adaptive.update(chain, adaptive.start(chain), q, v, reference, 1e-2)
-        home = jaxdyn.hold_pose(jaxdyn.frame_pose(chain, 0.9 * q))
-        frame = jaxdyn.operational_space_control(chain, q, v, home, 9.0, 6.0, v, threshold=1e-9).tau  # not damped
+        home = jaxdyn.control.hold_pose(jaxdyn.frame_pose(chain, 0.9 * q))
+        frame = jaxdyn.control.operational_space_control(
+            chain, q, v, home, 9.0, 6.0, v, threshold=1e-9
+        ).tau  # not damped
         return jnp.stack([adaptive.torque(chain, state, q, v, reference), frame])
 
     weights = jnp.asarray(np.random.default_rng(0).normal(size=(2, 7)))
@@ -422,16 +438,16 @@ def test_every_transform_of_every_controller_keeps_the_type():
 
 def test_what_controllers_refuse():
     chain, q = jaxdyn.textbook.pendulum(2), jnp.zeros(2)
-    reference = jaxdyn.hold_configuration(chain, q)
+    reference = jaxdyn.control.hold_configuration(chain, q)
     with pytest.raises(jaxdyn.ControlError, match="kp has shape"):
-        jax.eval_shape(lambda q: jaxdyn.pd_gravity_control(chain, q, q, q, jnp.ones(3), 1.0), q)
+        jax.eval_shape(lambda q: jaxdyn.control.pd_gravity_control(chain, q, q, q, jnp.ones(3), 1.0), q)
     with pytest.raises(jaxdyn.ControlError, match="kd has shape"):
-        jax.eval_shape(lambda q: jaxdyn.computed_torque(chain, q, q, reference, 1.0, jnp.ones((2, 3))), q)
+        jax.eval_shape(lambda q: jaxdyn.control.computed_torque(chain, q, q, reference, 1.0, jnp.ones((2, 3))), q)
     with pytest.raises(jaxdyn.ControlError, match="substeps=0"):
-        jaxdyn.controlled_rollout(chain, q, q, lambda s, t, q, v: (q, s), q, 1e-3, 2, substeps=0)
+        jaxdyn.control.controlled_rollout(chain, q, q, lambda s, t, q, v: (q, s), q, 1e-3, 2, substeps=0)
     with pytest.raises(jaxdyn.ControlError, match="torques have shape"):
-        jaxdyn.controlled_rollout(chain, q, q, lambda s, t, q, v: (q[:1], s), q, 1e-3, 2)
+        jaxdyn.control.controlled_rollout(chain, q, q, lambda s, t, q, v: (q[:1], s), q, 1e-3, 2)
     with pytest.raises(jaxdyn.ControlError, match="gain is"):
-        jaxdyn.MomentumObserver(-1.0).start(chain, q, q)
+        jaxdyn.control.MomentumObserver(-1.0).start(chain, q, q)
     with pytest.raises(jaxdyn.ControlError, match="threshold has shape"):
-        jaxdyn.MomentumObserver(1.0, jnp.ones(3)).start(chain, q, q)
+        jaxdyn.control.MomentumObserver(1.0, jnp.ones(3)).start(chain, q, q)

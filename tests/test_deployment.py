@@ -36,7 +36,7 @@ FUNCTIONS = {
     "mass_matrix": (jaxdyn.mass_matrix, STATE[:1]),
     "policy": (policy, (*STATE[:2], {"q": STATE[2]})),
     "lambda": (lambda c, q, qd: jaxdyn.crba(c, q) @ qd - 2.0, STATE[:2]),
-    "operational_space": (jaxdyn.operational_space, STATE[:2]),
+    "operational_space": (jaxdyn.dynamics.operational_space, STATE[:2]),
 }
 
 
@@ -48,7 +48,7 @@ def close(x, y, tolerance=1e-12):
 @pytest.fixture(scope="module")
 def gravity(tmp_path_factory):
     path = tmp_path_factory.mktemp("exported") / "gravity.jaxdyn"
-    jaxdyn.export_function(jaxdyn.gravity_force, CHAIN, STATE[0], path=path)
+    jaxdyn.deployment.export_function(jaxdyn.gravity_force, CHAIN, STATE[0], path=path)
     return path
 
 
@@ -63,8 +63,10 @@ def slow(*names):
 @pytest.mark.parametrize("name", slow("policy"))
 def test_loaded_equals_the_function(name, tmp_path):
     function, arguments = FUNCTIONS[name]
-    jaxdyn.export_function(function, CHAIN, *arguments, path=tmp_path / "f", platforms=("cpu", "cuda", "tpu"))
-    loaded = jaxdyn.load_exported(tmp_path / "f")
+    jaxdyn.deployment.export_function(
+        function, CHAIN, *arguments, path=tmp_path / "f", platforms=("cpu", "cuda", "tpu")
+    )
+    loaded = jaxdyn.deployment.load_exported(tmp_path / "f")
     expected = jax.jit(function)(CHAIN, *arguments)
     if hasattr(expected, "_asdict"):
         expected = expected._asdict()
@@ -77,8 +79,8 @@ def test_loaded_equals_the_function(name, tmp_path):
 @pytest.mark.parametrize("name", slow())
 def test_batches_of_any_size(name, tmp_path):
     function, arguments = FUNCTIONS[name]
-    jaxdyn.export_function(function, CHAIN, *arguments, path=tmp_path / "f", batch=True)
-    loaded = jaxdyn.load_exported(tmp_path / "f")
+    jaxdyn.deployment.export_function(function, CHAIN, *arguments, path=tmp_path / "f", batch=True)
+    loaded = jaxdyn.deployment.load_exported(tmp_path / "f")
     expected = jax.jit(function)(CHAIN, *arguments)
     if hasattr(expected, "_asdict"):
         expected = expected._asdict()
@@ -92,8 +94,8 @@ def test_batches_of_any_size(name, tmp_path):
 def test_floating_tree(tmp_path):
     chain = random_mechanism(coupled=False)
     state = mechanism_state(chain)
-    jaxdyn.export_function(jaxdyn.inverse_dynamics, chain, *state, path=tmp_path / "f")
-    loaded = jaxdyn.load_exported(tmp_path / "f")
+    jaxdyn.deployment.export_function(jaxdyn.inverse_dynamics, chain, *state, path=tmp_path / "f")
+    loaded = jaxdyn.deployment.load_exported(tmp_path / "f")
     assert (loaded.nq, loaded.nv) == (chain.nq, chain.nv)
     assert [name for name, _, _ in loaded.arguments] == ["q", "qd", "qdd"]
     close(loaded(*state), jax.jit(jaxdyn.inverse_dynamics)(chain, *state))
@@ -103,8 +105,8 @@ def test_floating_tree(tmp_path):
 def test_in_float32(tmp_path):
     chain = jax.tree.map(lambda x: x.astype(jnp.float32), CHAIN)
     q = np.asarray(STATE[0], np.float32)
-    jaxdyn.export_function(jaxdyn.gravity_force, chain, q, path=tmp_path / "f")
-    loaded = jaxdyn.load_exported(tmp_path / "f")
+    jaxdyn.deployment.export_function(jaxdyn.gravity_force, chain, q, path=tmp_path / "f")
+    loaded = jaxdyn.deployment.load_exported(tmp_path / "f")
     out = loaded(np.asarray(q, float))  # converted
     assert out.dtype == jnp.float32 and loaded.arguments[0][2] == "float32"
     close(out, jax.jit(jaxdyn.gravity_force)(chain, jnp.asarray(q)), 1e-5)
@@ -112,17 +114,17 @@ def test_in_float32(tmp_path):
 
 @pytest.mark.ci
 def test_derivatives(gravity, tmp_path):
-    jaxdyn.export_function(jaxdyn.gravity_force, CHAIN, STATE[0], path=tmp_path / "f", vjp_order=1)
-    loaded = jaxdyn.load_exported(tmp_path / "f")
+    jaxdyn.deployment.export_function(jaxdyn.gravity_force, CHAIN, STATE[0], path=tmp_path / "f", vjp_order=1)
+    loaded = jaxdyn.deployment.load_exported(tmp_path / "f")
     assert loaded.vjp_order == 1
     exact = jax.jit(jax.grad(lambda q: jaxdyn.gravity_force(CHAIN, q) @ GAINS))(STATE[0])
     close(jax.jit(jax.grad(lambda q: loaded(q) @ GAINS))(STATE[0]), exact)
     with pytest.raises(ValueError, match="VJP"):
-        jax.grad(lambda q: jaxdyn.load_exported(gravity)(q) @ GAINS)(STATE[0])
+        jax.grad(lambda q: jaxdyn.deployment.load_exported(gravity)(q) @ GAINS)(STATE[0])
 
 
 def test_same_function_same_file(gravity, tmp_path):
-    jaxdyn.export_function(jaxdyn.gravity_force, CHAIN, STATE[0], path=tmp_path / "f")
+    jaxdyn.deployment.export_function(jaxdyn.gravity_force, CHAIN, STATE[0], path=tmp_path / "f")
     assert zipfile.ZipFile(tmp_path / "f").read("description.json") == zipfile.ZipFile(gravity).read("description.json")
 
 
@@ -131,7 +133,7 @@ import sys
 import jaxdyn, numpy as np
 def never(*_, **__): raise AssertionError("a robot was built")
 jaxdyn.Chain.__init__ = never
-loaded = jaxdyn.load_exported(sys.argv[1])
+loaded = jaxdyn.deployment.load_exported(sys.argv[1])
 print(" ".join(repr(float(x)) for x in loaded(np.array(eval(sys.argv[2])))))
 """
 
@@ -151,7 +153,7 @@ def test_fresh_process(gravity):
 
 def test_float32_process_is_told(gravity, monkeypatch):
     with jax.enable_x64(False), pytest.raises(jaxdyn.DeploymentError, match=r"float64.*jax_enable_x64"):
-        jaxdyn.load_exported(gravity)
+        jaxdyn.deployment.load_exported(gravity)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +170,7 @@ def test_float32_process_is_told(gravity, monkeypatch):
     ids=["none", "two", "short", "batch", "list", "complex", "number"],
 )
 def test_wrong_arguments(gravity, arguments):
-    loaded = jaxdyn.load_exported(gravity)
+    loaded = jaxdyn.deployment.load_exported(gravity)
     with pytest.raises(jaxdyn.DeploymentError, match=r"gravity_force takes q float64\[3\]; it is called with"):
         loaded(*arguments)
 
@@ -201,7 +203,7 @@ def rewritten(source, path, description=None, program=None):
 )
 def test_files_that_do_not_belong_here(gravity, tmp_path, change, message):
     with pytest.raises(jaxdyn.DeploymentError, match=message):
-        jaxdyn.load_exported(rewritten(gravity, tmp_path / "f", change))
+        jaxdyn.deployment.load_exported(rewritten(gravity, tmp_path / "f", change))
 
 
 def compressed_otherwise(data):
@@ -230,16 +232,19 @@ def test_wrong_files(gravity, tmp_path):
     for content in (*contents, *compressed_otherwise(whole)):
         (tmp_path / "f").write_bytes(content)
         with pytest.raises(jaxdyn.DeploymentError, match="not a function exported by jaxdyn, or it is damaged"):
-            jaxdyn.load_exported(tmp_path / "f")
+            jaxdyn.deployment.load_exported(tmp_path / "f")
     with pytest.raises(jaxdyn.DeploymentError, match="no such file"):
-        jaxdyn.load_exported(tmp_path / "absent")
+        jaxdyn.deployment.load_exported(tmp_path / "absent")
     with pytest.raises(jaxdyn.DeploymentError, match="folder"):
-        jaxdyn.load_exported(tmp_path)
+        jaxdyn.deployment.load_exported(tmp_path)
     with pytest.raises(jaxdyn.DeploymentError, match="damaged"):  # and not only once it is called
-        jaxdyn.load_exported(rewritten(gravity, tmp_path / "f", program=b"\0" * 64))
+        jaxdyn.deployment.load_exported(rewritten(gravity, tmp_path / "f", program=b"\0" * 64))
     with pytest.raises(jaxdyn.DeploymentError, match="cannot read it"):
-        jaxdyn.load_exported(rewritten(gravity, tmp_path / "f", {"version": 1}, b"\0" * 64))
-    assert jaxdyn.load_exported(rewritten(gravity, tmp_path / "f", {"version": 1})).joint_names == CHAIN.joint_names
+        jaxdyn.deployment.load_exported(rewritten(gravity, tmp_path / "f", {"version": 1}, b"\0" * 64))
+    assert (
+        jaxdyn.deployment.load_exported(rewritten(gravity, tmp_path / "f", {"version": 1})).joint_names
+        == CHAIN.joint_names
+    )
 
 
 def called_back(chain, q):
@@ -261,7 +266,7 @@ def called_back(chain, q):
 def test_functions_that_cannot_be_exported(function, arguments, options, message, tmp_path):
     (tmp_path / "f").write_text("before")
     with pytest.raises(jaxdyn.DeploymentError, match=message):
-        jaxdyn.export_function(function, CHAIN, *arguments, path=tmp_path / "f", **options)
+        jaxdyn.deployment.export_function(function, CHAIN, *arguments, path=tmp_path / "f", **options)
     assert (tmp_path / "f").read_text() == "before" and len(list(tmp_path.iterdir())) == 1
 
 

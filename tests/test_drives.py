@@ -10,7 +10,8 @@ import pytest
 
 import jaxdyn
 from helpers import once, random_chain, relative
-from jaxdyn import ModelError, coupled_drive, textbook
+from jaxdyn import ModelError, textbook
+from jaxdyn.identification import coupled_drive
 
 N = 3
 rng = np.random.default_rng(0)
@@ -36,15 +37,15 @@ def terms(chain, q, qd, qdd):
     tau = jaxdyn.inverse_dynamics(chain, q, qd, qdd)
     friction = jaxdyn.friction_force(chain, qd)
     energy_rate = jax.jvp(lambda *x: jaxdyn.total_energy(chain, *x), (q, qd), (qd, qdd))[1]
-    applied = tau + jaxdyn.passive_force(chain, q, qd)
+    applied = tau + jaxdyn.resistive_force(chain, q, qd)
     return {
         "M": jaxdyn.crba(chain, q),
         "tau": tau,
         "applied": applied,
         "FD": jaxdyn.forward_dynamics(chain, q, qd, tau),
         "friction": friction,
-        "along itself": jaxdyn.passivity_inverse_dynamics(chain, q, qd, qd, qdd),
-        "momentum": jaxdyn.generalised_momentum(chain, q, qd),
+        "along itself": jaxdyn.dynamics.passivity_inverse_dynamics(chain, q, qd, qd, qdd),
+        "momentum": jaxdyn.dynamics.generalised_momentum(chain, q, qd),
         "power": (energy_rate, applied @ qd - friction @ qd),
     }
 
@@ -52,7 +53,7 @@ def terms(chain, q, qd, qdd):
 @once
 def torques(chain, q, qd, qdd):
     """What motors and friction give and take, and nothing else."""
-    return jaxdyn.inverse_dynamics(chain, q, qd, qdd) + jaxdyn.passive_force(chain, q, qd)
+    return jaxdyn.inverse_dynamics(chain, q, qd, qdd) + jaxdyn.resistive_force(chain, q, qd)
 
 
 def state(n, seed=1):
@@ -82,11 +83,11 @@ def test_coupled_and_geared_robot_by_hand_and_by_power():
     assert relative(x["friction"], s.T @ (joints + RATIOS.T @ losses)) < 1e-13
     np.testing.assert_allclose(x["power"][0], x["power"][1], rtol=1e-11)
     # the same power at the motors
-    rates = jaxdyn.motor_rates(chain, yd)
+    rates = jaxdyn.mechanisms.motor_rates(chain, yd)
     np.testing.assert_allclose(rates, spins, rtol=1e-13)
-    at_motors = jaxdyn.motor_torques(chain, jnp.asarray(x["applied"]))
+    at_motors = jaxdyn.mechanisms.motor_torques(chain, jnp.asarray(x["applied"]))
     np.testing.assert_allclose(at_motors @ rates, x["applied"] @ yd, rtol=1e-11)
-    assert relative(jaxdyn.joint_torques_from_motors(chain, at_motors), x["applied"]) < 1e-12
+    assert relative(jaxdyn.mechanisms.joint_torques_from_motors(chain, at_motors), x["applied"]) < 1e-12
     assert relative(at_motors, np.linalg.solve((RATIOS @ s).T, x["applied"])) < 1e-12
 
 
@@ -102,11 +103,14 @@ def test_couplings_follow_each_other():
 def test_more_and_fewer_motors_than_coordinates():
     chain, tau = random_chain(N, 3), jnp.asarray([1.0, -2.0, 3.0])
     many = jaxdyn.with_transmission(chain, matrix=np.vstack([RATIOS, [1, 2, 3]]))
-    torques = jaxdyn.motor_torques(many, tau)
+    torques = jaxdyn.mechanisms.motor_torques(many, tau)
     assert relative(torques, np.linalg.pinv(np.asarray(many.transmission.matrix).T) @ tau) < 1e-12
-    assert relative(jaxdyn.joint_torques_from_motors(many, torques), tau) < 1e-12
+    assert relative(jaxdyn.mechanisms.joint_torques_from_motors(many, torques), tau) < 1e-12
     few = jaxdyn.with_transmission(chain, matrix=[[10.0, 0, 0], [0, 20.0, 5.0]])
-    assert relative(jaxdyn.motor_torques(few, tau), np.linalg.pinv(np.asarray(few.transmission.matrix).T) @ tau) < 1e-12
+    assert (
+        relative(jaxdyn.mechanisms.motor_torques(few, tau), np.linalg.pinv(np.asarray(few.transmission.matrix).T) @ tau)
+        < 1e-12
+    )
 
 
 def test_gears_on_a_floating_base_leave_its_joint_alone():
@@ -147,7 +151,7 @@ def test_gears_on_a_floating_base_leave_its_joint_alone():
         ("offset has shape", lambda c: jaxdyn.with_coupling(c, np.eye(3), [0.1, 0.2])),
         ("used twice", lambda c: jaxdyn.with_coupling(c, np.eye(3), names=("a", "b", "a"))),
         ("2 coordinate names", lambda c: jaxdyn.with_coupling(c, np.eye(3), names=("a", "b"))),
-        ("no transmission", lambda c: jaxdyn.motor_torques(c, jnp.zeros(3))),
+        ("no transmission", lambda c: jaxdyn.mechanisms.motor_torques(c, jnp.zeros(3))),
         ("stribeck_friction is negative", lambda c: stribeck(fe=-0.1)),
         ("stribeck_velocity must be positive", lambda c: stribeck(ws=0.0)),
     ],
@@ -220,7 +224,7 @@ def test_geared_link_is_the_example_with_power_balance():
     values = {"mass": 1.5, "com_distance": 0.4, "link_inertia": 0.3, "gravity": 9.8, "link_damping": 0.02}
     values |= {"motor_inertia": 2e-4, "motor_damping": 1e-4, "gear_ratio": 50.0}
     chain, (q, qd, qdd) = textbook.geared_link(**values), state(1)
-    tau = jaxdyn.motor_torques(chain, torques(chain, q, qd, qdd))
+    tau = jaxdyn.mechanisms.motor_torques(chain, torques(chain, q, qd, qdd))
     inertia, damping = 50.0**2 * 2e-4 + 0.3, 50.0**2 * 1e-4 + 0.02
     needed = inertia * qdd + damping * qd + 1.5 * 9.8 * 0.4 * np.sin(q)
     np.testing.assert_allclose(50 * tau, needed, rtol=1e-13)
@@ -237,7 +241,7 @@ def test_gradient_with_respect_to_the_gear_ratio():
 
     def accelerations(ratio):
         geared = jaxdyn.with_transmission(chain, gear_ratio=ratio, rotor_inertia=1e-4, viscous_friction=1e-3)
-        applied = jaxdyn.joint_torques_from_motors(geared, tau) - jaxdyn.passive_force(geared, q, qd)
+        applied = jaxdyn.mechanisms.joint_torques_from_motors(geared, tau) - jaxdyn.resistive_force(geared, q, qd)
         return jaxdyn.forward_dynamics(geared, q, qd, applied)[0]
 
     r, h, value = 60.0, 1e-3, once(accelerations)
@@ -283,7 +287,7 @@ def test_remotely_driven_elbow_has_no_coriolis_forces():
     expected[0, 1, 1], expected[1, 0, 0] = -k * s, k * s
     np.testing.assert_allclose(x["symbols"], expected, atol=1e-13)
     # a motor for each coordinate; the tip knows only absolute angles
-    np.testing.assert_allclose(jaxdyn.motor_torques(chain, jnp.ones(2)), 1 / ratios, rtol=1e-13)
+    np.testing.assert_allclose(jaxdyn.mechanisms.motor_torques(chain, jnp.ones(2)), 1 / ratios, rtol=1e-13)
     tip = [l1 * np.cos(p1) + 0.5 * np.cos(p2), l1 * np.sin(p1) + 0.5 * np.sin(p2), 0]
     np.testing.assert_allclose(x["tip"], tip, atol=1e-14)
 
@@ -312,7 +316,7 @@ def test_coupled_wrist_is_what_identification_calls_a_coupled_drive():
     assert np.abs(np.asarray(coupled)[1:]).min() > 1e-3
     m = np.asarray(once(lambda c, b: jaxdyn.crba(c, q) - jaxdyn.crba(b, q))(wrist, bare))
     assert relative(m, inertia * np.array([[48**2, 0, 0], [0, 45**2 + 32**2, 32**2], [0, 32**2, 32**2]])) < 1e-12
-    np.testing.assert_allclose(jaxdyn.motor_rates(wrist, jnp.asarray([0, 1.0, 0])), [0, 45, 32])
+    np.testing.assert_allclose(jaxdyn.mechanisms.motor_rates(wrist, jnp.asarray([0, 1.0, 0])), [0, 45, 32])
 
 
 @pytest.mark.ci
@@ -320,7 +324,10 @@ def test_single_precision_stays_single():
     chain = jax.tree.map(lambda x: x.astype(np.float32), driven())
     x = [v.astype(np.float32) for v in state(N)]
     out = torques(chain, *x)
-    rates = jaxdyn.joint_torques_from_motors(chain, jaxdyn.motor_torques(chain, out)), jaxdyn.motor_rates(chain, x[1])
+    rates = (
+        jaxdyn.mechanisms.joint_torques_from_motors(chain, jaxdyn.mechanisms.motor_torques(chain, out)),
+        jaxdyn.mechanisms.motor_rates(chain, x[1]),
+    )
     assert {v.dtype for v in (out, *rates)} == {np.dtype(np.float32)}
     assert relative(out, torques(driven(), *state(N))) < 1e-5 and relative(rates[0], out) < 1e-4
     again = jaxdyn.with_coupling(jaxdyn.with_transmission(random_chain(N), gear_ratio=3.0), np.eye(3))
@@ -341,20 +348,20 @@ def test_remotely_driven_elbow_moves_as_its_equations_say():
     weights = gravity * np.array([(m1 * lc1 + m2 * l1) * np.cos(p1), m2 * lc2 * np.cos(p2)])
     np.testing.assert_allclose(torques(chain, *motion), np.array([first, second]) + weights, rtol=1e-12)
     assert chain.topology.coordinate_names == ("p1", "p2") and chain.frame_poses[0, 0, 3] == l2
-    np.testing.assert_allclose(jaxdyn.motor_torques(chain, jnp.ones(2)), 1 / ratios, rtol=1e-13)
+    np.testing.assert_allclose(jaxdyn.mechanisms.motor_torques(chain, jnp.ones(2)), 1 / ratios, rtol=1e-13)
 
 
 def test_coupled_wrist_by_hand():
     """The pitch turns the last motor too; masses lie at their distances from the centre, the first below it."""
     masses, lengths = np.array([1.0, 0.5, 0.2]), np.array([0.2, 0.07, 0.05])
     wrist = textbook.coupled_wrist(gear_ratio=(-40.0, 30.0, 20.0), rotor_inertia=[1e-5, 2e-5, 3e-5], gravity=9.7)
-    np.testing.assert_allclose(jaxdyn.motor_rates(wrist, jnp.asarray([1.0, 2.0, 5.0])), [-40, 60, 140])
+    np.testing.assert_allclose(jaxdyn.mechanisms.motor_rates(wrist, jnp.asarray([1.0, 2.0, 5.0])), [-40, 60, 140])
     np.testing.assert_array_equal(wrist.transmission.rotor_inertia, [1e-5, 2e-5, 3e-5])
     centres = np.asarray(wrist.inertia[:, 1:4]) / masses[:, None]
     np.testing.assert_allclose(wrist.inertia[:, 0], masses)
     np.testing.assert_allclose(centres, lengths[:, None] * [[0.1, 0, -1], [0.1, 0, 1], [0.1, 0, 1]], atol=1e-15)
     for pi, m, d in zip(wrist.inertia, masses, lengths, strict=True):
-        about = jaxdyn.inertia.inertial_parameters_to_com(pi)[2]
+        about = jaxdyn.spatial.inertia.inertial_parameters_to_com(pi)[2]
         np.testing.assert_allclose(np.linalg.eigvalsh(about)[1:], m * d**2 / 5, rtol=1e-9)
     q, still = jnp.asarray([0.3, 0.7, -0.4]), jnp.zeros(3)
     # weight: the second and third body turn up about y, and the third about its own axis

@@ -21,7 +21,7 @@ def arm():
 def drives(chain, **changes):
     leaves = {"stiffness": [80.0, 60.0, 50.0], "damping": [0.3, 0.2, 0.1], "rest": [0.05, -0.1, 0.2]}
     leaves |= {"gear_ratio": [10.0, 20.0, 30.0], "rotor_inertia": 1e-3, "rotor_friction": 2e-3}
-    return jaxdyn.elastic_joints(chain, **{**leaves, **changes})
+    return jaxdyn.mechanisms.elastic_joints(chain, **{**leaves, **changes})
 
 
 def state(n=N, seed=2):
@@ -33,7 +33,7 @@ def test_energy_of_the_springs_and_rotors():
     """By hand, and its slope along the rotors, which is the springs' torque."""
     chain, elastic = arm(), drives(arm())
     q, theta, qd, thetad, _ = state()
-    energy = lambda theta, thetad: jaxdyn.elastic_energy(chain, elastic, q, theta, qd, thetad)
+    energy = lambda theta, thetad: jaxdyn.mechanisms.elastic_energy(chain, elastic, q, theta, qd, thetad)
     twist = theta + elastic.rest - q
     rotors = (elastic.gear_ratio**2 * 1e-3 * thetad**2).sum()
     value, slope = once(jax.value_and_grad(energy))(theta, thetad)
@@ -45,23 +45,23 @@ def test_energy_of_the_springs_and_rotors():
 @once
 def accelerations(chain, elastic, q, theta, qd, thetad, tau_m):
     """By the two mass matrices and by the equivalent chain."""
-    double = jaxdyn.elastic_chain(chain, elastic)
+    double = jaxdyn.mechanisms.elastic_chain(chain, elastic)
     x, v = jnp.concatenate([q, theta]), jnp.concatenate([qd, thetad])
-    applied = jaxdyn.joint_torques_from_motors(double, tau_m) - jaxdyn.passive_force(double, x, v)
-    one = jaxdyn.elastic_forward_dynamics(chain, elastic, q, theta, qd, thetad, tau_m)
+    applied = jaxdyn.mechanisms.joint_torques_from_motors(double, tau_m) - jaxdyn.resistive_force(double, x, v)
+    one = jaxdyn.mechanisms.elastic_forward_dynamics(chain, elastic, q, theta, qd, thetad, tau_m)
     return jnp.concatenate(one), jaxdyn.forward_dynamics(double, x, v, applied)
 
 
-inverse = once(jaxdyn.elastic_inverse_dynamics)
+inverse = once(jaxdyn.mechanisms.elastic_inverse_dynamics)
 
 
 @once
 def energies(chain, elastic, q, theta, qd, thetad, tau_m):
     """Energies and mass matrices of links and rotors, and of the equivalent chain."""
-    double = jaxdyn.elastic_chain(chain, elastic)
+    double = jaxdyn.mechanisms.elastic_chain(chain, elastic)
     x, v = jnp.concatenate([q, theta]), jnp.concatenate([qd, thetad])
-    one = jaxdyn.elastic_forward_dynamics(chain, elastic, q, theta, qd, thetad, tau_m)
-    energy = lambda *s: jaxdyn.elastic_energy(chain, elastic, *s)
+    one = jaxdyn.mechanisms.elastic_forward_dynamics(chain, elastic, q, theta, qd, thetad, tau_m)
+    energy = lambda *s: jaxdyn.mechanisms.elastic_energy(chain, elastic, *s)
     rate = jax.jvp(energy, (q, theta, qd, thetad), (qd, thetad, *one))[1]
     return {
         "energy": energy(q, theta, qd, thetad),
@@ -70,7 +70,7 @@ def energies(chain, elastic, q, theta, qd, thetad, tau_m):
         "Mq": jaxdyn.crba(chain, q),
         "rate": rate,
         "power": tau_m @ (elastic.gear_ratio * thetad) - jaxdyn.friction_force(double, v) @ v,
-        "torque": jaxdyn.elastic_torque(chain, elastic, q, theta, qd, thetad),
+        "torque": jaxdyn.mechanisms.elastic_torque(chain, elastic, q, theta, qd, thetad),
     }
 
 
@@ -93,7 +93,7 @@ def test_two_mass_matrices_are_one_chain_of_links_and_rotors():
     assert relative(x["torque"], torque) < 1e-13
     rotor = ([10, 20, 30] * tau_m - np.array([10.0, 20, 30]) ** 2 * 2e-3 * thetad - torque) / rotors
     assert relative(direct[N:], rotor) < 1e-13
-    double = jaxdyn.elastic_chain(chain, elastic)
+    double = jaxdyn.mechanisms.elastic_chain(chain, elastic)
     assert double.topology.coordinate_names[N] == "joint1_motor" and double.nq == double.nv == 2 * N
 
 
@@ -107,13 +107,13 @@ def test_elastic_joint_of_a_robot_with_a_spherical_joint_and_coupled_joints():
         quaternion_joints=[(0, 3)],
     )
     ball = jaxdyn.with_coupling(ball, np.eye(5, 4) - 0.5 * np.eye(5, 4, -1) * (np.arange(5) == 4)[:, None])
-    elastic = jaxdyn.elastic_joints(ball, stiffness=30.0, rotor_inertia=0.1, damping=0.2, gear_ratio=2.0)
+    elastic = jaxdyn.mechanisms.elastic_joints(ball, stiffness=30.0, rotor_inertia=0.1, damping=0.2, gear_ratio=2.0)
     q = jaxdyn.random_configuration(ball, jax.random.key(0))
     v, short = state(4)[0], [x[:1] for x in state(4)]
     one, two = accelerations(ball, elastic, q, short[0], v, short[1], short[2])
     assert relative(one, two) < 1e-11
     with pytest.raises(ModelError, match="spherical"):
-        jaxdyn.elastic_inverse_dynamics(ball, elastic, *[v] * 5)
+        jaxdyn.mechanisms.elastic_inverse_dynamics(ball, elastic, *[v] * 5)
 
 
 @once
@@ -127,7 +127,7 @@ def test_elastic_link_has_the_equations_and_the_motion_of_the_example():
     values = {"mass": 1.5, "com_distance": 0.4, "link_inertia": inertia, "motor_inertia": rotor, "stiffness": k}
     chain = textbook.elastic_link(**values, damping=0.2, gravity=9.8)
     (q1, q2), (v1, v2), (a1, a2) = q, v, a = [x[:2] for x in state()[:3]]
-    tau = once(lambda c: jaxdyn.inverse_dynamics(c, q, v, a) + jaxdyn.passive_force(c, q, v))(chain)
+    tau = once(lambda c: jaxdyn.inverse_dynamics(c, q, v, a) + jaxdyn.resistive_force(c, q, v))(chain)
     link = inertia * a1 + weight * 9.8 * np.sin(q1) + k * (q1 - q2) + 0.2 * (v1 - v2)
     np.testing.assert_allclose(tau, [link, rotor * a2 + k * (q2 - q1) + 0.2 * (v2 - v1)], rtol=1e-12)
     # without gravity: the twist swings at w^2 = k (1 / I + 1 / J), what both have together moves on
@@ -152,7 +152,7 @@ def test_elastic_link_equals_a_rotor_that_carries_the_link():
     serial = dataclasses.replace(serial, inertia=inertia, stiffness=jnp.asarray([0.0, 40.0]))
     serial = jaxdyn.with_coupling(serial, [[0.0, 1.0], [1.0, -1.0]])  # (rotor, twist) by (link, motor)
     q, v, a = (x[:2] for x in state()[:3])
-    tau = once(lambda c: jaxdyn.inverse_dynamics(c, q, v, a) + jaxdyn.passive_force(c, q, v))
+    tau = once(lambda c: jaxdyn.inverse_dynamics(c, q, v, a) + jaxdyn.resistive_force(c, q, v))
     np.testing.assert_allclose(tau(chain), tau(serial), rtol=1e-12)
 
 
@@ -190,9 +190,9 @@ def test_stiff_joints_become_rigid_at_first_order():
     chain = dataclasses.replace(arm(), coulomb_friction=jnp.zeros(N), stribeck_friction=jnp.zeros(N))
     rigid = dataclasses.replace(chain, armature=chain.armature + 0.1)
     motion = state()
-    stiff = lambda k: jaxdyn.elastic_joints(chain, stiffness=k, rotor_inertia=0.1)
+    stiff = lambda k: jaxdyn.mechanisms.elastic_joints(chain, stiffness=k, rotor_inertia=0.1)
 
-    rigid_torques = once(lambda c: jaxdyn.inverse_dynamics(c, *motion[:3]) + jaxdyn.passive_force(c, *motion[:2]))
+    rigid_torques = once(lambda c: jaxdyn.inverse_dynamics(c, *motion[:3]) + jaxdyn.resistive_force(c, *motion[:2]))
     limit = rigid_torques(rigid)
     gaps = np.array([np.abs(inverse(chain, stiff(k), *motion)[3] - limit).max() for k in (1e4, 1e6, 1e8)])
     np.testing.assert_allclose(gaps[1:] / gaps[:-1], 0.01, rtol=1e-2)
@@ -216,13 +216,13 @@ def test_derivatives_of_elastic_dynamics():
     weights = state()[0]
 
     def direct(e):
-        qdd, thetadd = jaxdyn.elastic_forward_dynamics(chain, e, *s)
+        qdd, thetadd = jaxdyn.mechanisms.elastic_forward_dynamics(chain, e, *s)
         return weights @ (qdd + thetadd)
 
     def double(e):
-        robot = jaxdyn.elastic_chain(chain, e)
+        robot = jaxdyn.mechanisms.elastic_chain(chain, e)
         x, v = jnp.concatenate(s[:2]), jnp.concatenate(s[2:4])
-        applied = jaxdyn.joint_torques_from_motors(robot, s[4]) - jaxdyn.passive_force(robot, x, v)
+        applied = jaxdyn.mechanisms.joint_torques_from_motors(robot, s[4]) - jaxdyn.resistive_force(robot, x, v)
         out = jaxdyn.forward_dynamics(robot, x, v, applied)
         return weights @ (out[:N] + out[N:])
 
@@ -239,10 +239,10 @@ def test_derivatives_of_elastic_dynamics():
     single = jax.tree.map(lambda x: x.astype(np.float32), (chain, drives(chain, damping=0.0), *s))
     out = jax.eval_shape(
         lambda *x: (
-            jaxdyn.elastic_forward_dynamics(*x),
-            jaxdyn.elastic_inverse_dynamics(*x),
-            jaxdyn.elastic_energy(*x[:-1]),
-            jaxdyn.elastic_chain(*x[:2]),
+            jaxdyn.mechanisms.elastic_forward_dynamics(*x),
+            jaxdyn.mechanisms.elastic_inverse_dynamics(*x),
+            jaxdyn.mechanisms.elastic_energy(*x[:-1]),
+            jaxdyn.mechanisms.elastic_chain(*x[:2]),
         ),
         *single,
     )
@@ -274,7 +274,7 @@ def test_a_pendulum_on_a_spring_both_ways():
     mass, lc, inertia, gravity = 1.5, 0.4, 0.5, 9.7
     link = textbook.single_link(mass=mass, com_distance=lc, link_inertia=inertia, gravity=gravity, link_damping=0.3)
     leaves = {"stiffness": 60.0, "rest": 0.1, "gear_ratio": 20.0, "rotor_inertia": 1e-3, "rotor_friction": 2e-3}
-    damped, plain = (jaxdyn.elastic_joints(link, damping=d, **leaves) for d in (0.8, 0.0))
+    damped, plain = (jaxdyn.mechanisms.elastic_joints(link, damping=d, **leaves) for d in (0.8, 0.0))
     q, v, a, jerk, snap = np.random.default_rng(1).normal(size=5)
     theta, thetad, tau_m, k, r = 0.3, -0.7, 0.2, 60.0, 20.0
     weight = mass * gravity * lc
@@ -282,8 +282,10 @@ def test_a_pendulum_on_a_spring_both_ways():
     @once
     def of(*motion):
         q, v, *others = motion
-        forward = jaxdyn.elastic_forward_dynamics(link, damped, q, theta + 0 * q, v, thetad + 0 * q, tau_m + 0 * q)
-        return forward, jaxdyn.elastic_inverse_dynamics(link, plain, q, v, *others)
+        forward = jaxdyn.mechanisms.elastic_forward_dynamics(
+            link, damped, q, theta + 0 * q, v, thetad + 0 * q, tau_m + 0 * q
+        )
+        return forward, jaxdyn.mechanisms.elastic_inverse_dynamics(link, plain, q, v, *others)
 
     forward, inverse = of(*(jnp.asarray([x]) for x in (q, v, a, jerk, snap)))
     spring = k * (theta + 0.1 - q) + 0.8 * (thetad - v)

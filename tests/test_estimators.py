@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.linalg import null_space
 
-from jaxdyn import (
+from jaxdyn import IdentificationError, textbook
+from jaxdyn.identification import (
     Columns,
-    IdentificationError,
     Samples,
     base_parameters,
     compare_estimators,
@@ -29,7 +29,6 @@ from jaxdyn import (
     recursive_step,
     recursive_values,
     row_errors,
-    textbook,
     torque_band,
 )
 from jaxdyn.identification.estimators.robust import _outliers

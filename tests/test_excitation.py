@@ -10,34 +10,27 @@ import pytest
 from scipy import interpolate
 
 from helpers import once
-from jaxdyn import (
+from jaxdyn import IdentificationError, Log, ModelError, friction_force, inverse_dynamics, load, read_log, textbook
+from jaxdyn.cli import main
+from jaxdyn.identification import (
     BSplines,
     Columns,
     FourierSeries,
-    IdentificationError,
-    Log,
-    ModelError,
     SplineTrajectory,
     base_parameters,
     compare_with_log,
     draw_trajectory,
+    excitation_design,
     excitation_quality,
-    friction_force,
-    inverse_dynamics,
     limit_usage,
-    load,
     motion_limits,
     optimal_excitation,
     preprocess,
     random_excitation,
-    read_log,
     sample_trajectory,
-    textbook,
     variance_ratio,
     write_trajectory,
 )
-from jaxdyn.cli import main
-from jaxdyn.identification import excitation_design
 from jaxdyn.identification.excitation_basis import balanced, rest_basis
 from jaxdyn.identification.excitation_compare import summary
 from jaxdyn.identification.excitation_limits import MotionLimits, largest_shares

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 import jaxdyn
-from jaxdyn import (
+from jaxdyn import IdentificationError
+from jaxdyn.identification import (
     Asymmetry,
     Columns,
     Coulomb,
     Dahl,
     FrictionModel,
     GearRipple,
-    IdentificationError,
     LoadDependent,
     LoadedSlip,
     LuGre,
@@ -272,7 +272,9 @@ def test_identify_with_a_friction_model_equals_identify_with_its_terms():
     """Viscous and constant friction as a model, and as columns: the same least squares."""
     chain = jaxdyn.textbook.planar_elbow()
     true = dataclasses.replace(chain, viscous_friction=jnp.array([0.7, 0.3]), torque_offset=jnp.array([0.2, -0.1]))
-    log = jaxdyn.synthetic_log(true, jaxdyn.random_excitation(true, 6.0, 4), 8.0, 200.0, 1e-5, 0.02)
+    log = jaxdyn.identification.synthetic_log(
+        true, jaxdyn.identification.random_excitation(true, 6.0, 4), 8.0, 200.0, 1e-5, 0.02
+    )
     terms = jaxdyn.identify(chain, log, drive_terms=("armature", "viscous", "offset"), consistent=False)
     model = jaxdyn.identify(chain, log, friction=FrictionModel((Viscous(), Offset())), consistent=False)
     assert terms.friction is None and model.friction is not None

@@ -4,21 +4,21 @@ import jax
 import numpy as np
 import pytest
 
-from jaxdyn import (
+from jaxdyn import read_log
+from jaxdyn.identification import (
     Columns,
     base_parameters,
-    check_log,
     choose_friction,
     fit_friction,
     fit_quality,
     friction_candidates,
     preprocess,
-    read_log,
     split,
     weighted_least_squares,
     with_signals,
 )
 from jaxdyn.identification.accumulate import accumulate
+from jaxdyn.io import check_log
 from jaxdyn.io.urdf import load
 
 GAINS = [14.87, 13.26, 11.13, 10.62, 11.03, 11.47]

@@ -121,11 +121,11 @@ def test_the_valid_logs_hold_what_was_written(name, valid):
         backwards = jaxdyn.read_log(valid / name, seeds.NAMES[::-1])
         check_values(backwards, rounding, **{key: block[:, ::-1] for key, block in blocks.items()})
         return
-    parts = list(jaxdyn.read_log_chunks(valid / name, 100))
+    parts = list(jaxdyn.io.read_log_chunks(valid / name, 100))
     assert [len(part) for part in parts] == [100, 20]
     check_values(readers.joined(parts), rounding, **move)
-    chain = jaxdyn.loads(seeds.ARM)
-    check_values(jaxdyn.read_motion(valid / name, chain), rounding, t=move["t"], q=move["q"], tau=move["tau"])
+    chain = jaxdyn.io.loads(seeds.ARM)
+    check_values(jaxdyn.io.read_motion(valid / name, chain), rounding, t=move["t"], q=move["q"], tau=move["tau"])
     plain = checks.plain_table(valid / name)  # what damaged logs are compared with
     wanted = move if name.startswith("blocks") else seeds.columns()
     assert plain.keys() == wanted.keys()

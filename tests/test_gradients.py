@@ -35,14 +35,14 @@ FUNCTIONS = {
     "kinetic_energy": lambda c, q, v, x, f, t: jaxdyn.kinetic_energy(c, q, v),
     "potential_energy": lambda c, q, v, x, f, t: jaxdyn.potential_energy(c, q),
     "total_energy": lambda c, q, v, x, f, t: jaxdyn.total_energy(c, q, v),
-    "lagrangian": lambda c, q, v, x, f, t: jaxdyn.lagrangian(c, q, v),
-    "euler_lagrange_torque": lambda c, q, v, x, f, t: jaxdyn.euler_lagrange_torque(c, q, v, x),
+    "lagrangian": lambda c, q, v, x, f, t: jaxdyn.dynamics.lagrangian(c, q, v),
+    "euler_lagrange_torque": lambda c, q, v, x, f, t: jaxdyn.dynamics.euler_lagrange_torque(c, q, v, x),
     "forward_kinematics": lambda c, q, v, x, f, t: jaxdyn.forward_kinematics(c, q),
     "frame_pose": lambda c, q, v, x, f, t: jaxdyn.frame_pose(c, q),
     "jacobian": lambda c, q, v, x, f, t: jaxdyn.jacobian(c, q, reference="mixed"),
     "jacobian_derivative": lambda c, q, v, x, f, t: jaxdyn.jacobian_derivative(c, q, v),
     "regressor": lambda c, q, v, x, f, t: jaxdyn.regressor(c, q, v, x),
-    "drive_regressor": lambda c, q, v, x, f, t: jaxdyn.drive_regressor(c, v, x),
+    "drive_regressor": lambda c, q, v, x, f, t: jaxdyn.dynamics.drive_regressor(c, v, x),
     "inertial_parameters": lambda c, q, v, x, f, t: jaxdyn.inertial_parameters(
         jaxdyn.with_inertial_parameters(c, 2 * jaxdyn.inertial_parameters(c))
     ),

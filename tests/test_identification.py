@@ -15,21 +15,23 @@ import pytest
 
 from helpers import random_chain
 from jaxdyn import (
-    Columns,
-    ExtraColumns,
     IdentificationError,
     LogError,
-    coupled_drive,
     friction_force,
     identify,
     inverse_dynamics,
+    robots,
+    textbook,
+    with_inertial_parameters,
+)
+from jaxdyn.identification import (
+    Columns,
+    ExtraColumns,
+    coupled_drive,
     ordinary_least_squares,
     prior_parameters,
     random_excitation,
-    robots,
     synthetic_log,
-    textbook,
-    with_inertial_parameters,
 )
 from jaxdyn.identification.accumulate import accumulate
 from jaxdyn.identification.completion import given_torque, impossible_links, with_stand_ins
@@ -302,7 +304,8 @@ import dataclasses, json
 import jax, jax.numpy as jnp, numpy as np
 from helpers import linear_friction, random_chain
 from regression import known_arm, states
-from jaxdyn import identify, random_excitation, synthetic_log
+from jaxdyn import identify
+from jaxdyn.identification import random_excitation, synthetic_log
 assert not jax.config.jax_enable_x64
 chain = linear_friction(random_chain(3, seed=1, joints="revolute"))
 log = synthetic_log(chain, random_excitation(chain, 10.0, 5, seed=1), 10.0, 500.0, 0.0, 0.0)

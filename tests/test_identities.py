@@ -47,14 +47,14 @@ def quantities(chain, q, qd, qdd, wrenches, tip_wrench):
             "bias": jaxdyn.bias_force(chain, q, qd),
             "K": jaxdyn.kinetic_energy(chain, q, qd),
             "P": jaxdyn.potential_energy(chain, q),
-            "L": jaxdyn.lagrangian(chain, q, qd),
+            "L": jaxdyn.dynamics.lagrangian(chain, q, qd),
             "E": jaxdyn.total_energy(chain, q, qd),
-            "springs": jaxdyn.spring_energy(chain, q),
+            "springs": jaxdyn.dynamics.spring_energy(chain, q),
             "spring_force": jaxdyn.spring_force(chain, q),
             "dE": jax.jvp(lambda x, xd: jaxdyn.total_energy(chain, x, xd), (q, qd), (qd, qdd))[1],
             "tau": tau,
             "loaded": jaxdyn.inverse_dynamics(chain, q, qd, qdd, wrenches, tip_wrench),
-            "lagrangian route": jaxdyn.euler_lagrange_torque(chain, q, qd, qdd),
+            "lagrangian route": jaxdyn.dynamics.euler_lagrange_torque(chain, q, qd, qdd),
             "accelerations": accelerations,
             "aba": jaxdyn.aba(chain, q, qd, tau, wrenches),
             "torques": jaxdyn.inverse_dynamics(chain, q, qd, accelerations),
@@ -65,26 +65,26 @@ def quantities(chain, q, qd, qdd, wrenches, tip_wrench):
             "J of a link": jaxdyn.jacobian(chain, q, chain.link_names[1]),
             "tool": jax.jvp(lambda x: jaxdyn.frame_pose(chain, x, "tool"), (q,), (qd,)),
             "Y": jaxdyn.regressor(chain, q, qd, qdd),
-            "drive": jaxdyn.drive_regressor(chain, qd, qdd),
+            "drive": jaxdyn.dynamics.drive_regressor(chain, qd, qdd),
             "friction": jaxdyn.friction_force(chain, qd),
             "solved": jaxdyn.mass_matrix_solve(chain, q, tau),
             "m": jaxdyn.total_mass(chain),
             "centre": jaxdyn.centre_of_mass(chain, q),
             "J_c": jaxdyn.centre_of_mass_jacobian(chain, q),
             "A_G": jaxdyn.centroidal_momentum_matrix(chain, q),
-            "h": jaxdyn.total_momentum(chain, q, qd),
+            "h": jaxdyn.dynamics.total_momentum(chain, q, qd),
             "h_G": jaxdyn.centroidal_momentum(chain, q, qd),
-            "dA_G v": jaxdyn.centroidal_momentum_bias(chain, q, qd),
+            "dA_G v": jaxdyn.dynamics.centroidal_momentum_bias(chain, q, qd),
             "h_G, rate": jax.jvp(lambda x: jaxdyn.centroidal_momentum(chain, x, qd), (q,), (qd,))[1],
-            "p": jaxdyn.generalised_momentum(chain, q, qd),
-            "H": jaxdyn.hamiltonian(chain, q, qdd),
-            "flow": jaxdyn.hamiltonian_flow(chain, q, jaxdyn.crba(chain, q) @ qd, qdd),
-            "Y_p": jaxdyn.momentum_regressor(chain, q, qd),
-            "y_K": jaxdyn.kinetic_energy_regressor(chain, q, qd),
-            "y_P": jaxdyn.potential_energy_regressor(chain, q),
-            "Slotine-Li": jaxdyn.passivity_inverse_dynamics(chain, q, qd, qdd, tau),
-            "Y_r": jaxdyn.passivity_regressor(chain, q, qd, qdd, tau),
-            "Y_r s": jaxdyn.passivity_regressor_product(chain, q, qd, qdd, tau, tip_wrench[:N]),
+            "p": jaxdyn.dynamics.generalised_momentum(chain, q, qd),
+            "H": jaxdyn.dynamics.hamiltonian(chain, q, qdd),
+            "flow": jaxdyn.dynamics.hamiltonian_flow(chain, q, jaxdyn.crba(chain, q) @ qd, qdd),
+            "Y_p": jaxdyn.dynamics.momentum_regressor(chain, q, qd),
+            "y_K": jaxdyn.dynamics.kinetic_energy_regressor(chain, q, qd),
+            "y_P": jaxdyn.dynamics.potential_energy_regressor(chain, q),
+            "Slotine-Li": jaxdyn.dynamics.passivity_inverse_dynamics(chain, q, qd, qdd, tau),
+            "Y_r": jaxdyn.dynamics.passivity_regressor(chain, q, qd, qdd, tau),
+            "Y_r s": jaxdyn.dynamics.passivity_regressor_product(chain, q, qd, qdd, tau, tip_wrench[:N]),
         }
 
     return jax.lax.map(lambda state: one(*state), (q, qd, qdd, wrenches, tip_wrench))
@@ -251,9 +251,9 @@ def test_drive_regressor(x, chain, state):
     expected = np.asarray(chain.armature) * state["qdd"] + friction
     assert relative(x["drive"] @ drive, expected) < 1e-14
     qd, qdd = jnp.asarray(state["qd"][0]), jnp.asarray(state["qdd"][0])
-    some = jaxdyn.drive_regressor(chain, qd, qdd, ("offset", "viscous"))
+    some = jaxdyn.dynamics.drive_regressor(chain, qd, qdd, ("offset", "viscous"))
     np.testing.assert_array_equal(some, np.kron(np.eye(N), [[1, 1]]) * np.stack([np.ones(N), qd], 1).reshape(-1))
-    assert jaxdyn.drive_regressor(chain, qd, qdd, ()).shape == (N, 0)
+    assert jaxdyn.dynamics.drive_regressor(chain, qd, qdd, ()).shape == (N, 0)
 
 
 def test_friction_is_odd_about_its_offset_and_opposes_the_motion(chain):
@@ -305,7 +305,7 @@ def regressors(chain, count, seed=0, columns=()):
     y = jax.jit(
         jax.vmap(
             lambda q, qd, qdd: jnp.concatenate(
-                [jaxdyn.regressor(chain, q, qd, qdd), jaxdyn.drive_regressor(chain, qd, qdd, columns)], axis=1
+                [jaxdyn.regressor(chain, q, qd, qdd), jaxdyn.dynamics.drive_regressor(chain, qd, qdd, columns)], axis=1
             )
         )
     )(q, qd, qdd)
@@ -380,7 +380,7 @@ def test_errors(chain):
     with pytest.raises(jaxdyn.ModelError, match="'body', 'space' or 'mixed', not 'world'"):
         inspect.unwrap(jaxdyn.jacobian)(chain, q, reference="world")
     with pytest.raises(jaxdyn.ModelError, match="drive term 'stiction' is unknown"):
-        inspect.unwrap(jaxdyn.drive_regressor)(chain, q, q, ("stiction",))
+        inspect.unwrap(jaxdyn.dynamics.drive_regressor)(chain, q, q, ("stiction",))
     with pytest.raises(jaxdyn.ModelError, match="takes \\(4, 10\\)"):
         jaxdyn.with_inertial_parameters(chain, jnp.zeros((3, 10)))
 

@@ -69,7 +69,7 @@ PROBLEMS = {
 
 def hs71(least):
     """Hock & Schittkowski's problem 71, whose product of unknowns has to be at least a number, there 25."""
-    return jaxdyn.interior_point(
+    return jaxdyn.trajectory.interior_point(
         lambda x: x[0] * x[3] * (x[0] + x[1] + x[2]) + x[2],
         array(1, 5, 5, 1),
         lambda x: jnp.stack([x @ x - 40]),
@@ -82,13 +82,13 @@ def hs71(least):
 def test_a_problem_solved_and_one_that_cannot_be():
     """In one batch: four numbers of squares adding up to 40 have a product of 100 at most."""
     found = jax.jit(jax.vmap(hs71))(jnp.array([25.0, 200.0]))
-    assert jaxdyn.Status(int(found.status[0])) == jaxdyn.Status.CONVERGED
+    assert jaxdyn.trajectory.Status(int(found.status[0])) == jaxdyn.trajectory.Status.CONVERGED
     assert_allclose(found.x[0], [1, 4.7429994, 3.8211503, 1.3794082], atol=1e-6)
     assert_allclose(found.cost[0], 17.0140173, rtol=1e-8)
     assert_allclose(found.lower_multipliers[0, 0], 1.0878712, rtol=1e-5)
     worst = max(float(r[0]) for r in (found.stationarity, found.infeasibility, found.complementarity))
     assert worst <= 1e-6
-    assert jaxdyn.Status(int(found.status[1])) == jaxdyn.Status.INFEASIBLE
+    assert jaxdyn.trajectory.Status(int(found.status[1])) == jaxdyn.trajectory.Status.INFEASIBLE
     assert jnp.isfinite(found.x[1]).all()
     assert found.infeasibility[1] > 1
 
@@ -130,8 +130,8 @@ def test_elimination_by_stages_solves_the_whole_system():
 )
 def test_textbook_problems(number):
     objective, x, equality, inequality, lower, upper, optimum = PROBLEMS[number]
-    found = jax.jit(lambda x: jaxdyn.interior_point(objective, x, equality, inequality, lower, upper))(x)
-    assert jaxdyn.Status(int(found.status)) == jaxdyn.Status.CONVERGED
+    found = jax.jit(lambda x: jaxdyn.trajectory.interior_point(objective, x, equality, inequality, lower, upper))(x)
+    assert jaxdyn.trajectory.Status(int(found.status)) == jaxdyn.trajectory.Status.CONVERGED
     assert max(found.stationarity, found.infeasibility, found.complementarity) <= 1e-6
     assert_allclose(found.cost, optimum, rtol=1e-7, atol=1e-7)
     rules = [{"type": "eq", "fun": equality}] if equality else []
@@ -164,8 +164,10 @@ def test_textbook_problems(number):
     ],
 )
 def test_what_cannot_be_solved_is_said(objective, equality, inequality, lower, upper, status):
-    found = jax.jit(lambda x: jaxdyn.interior_point(objective, x, equality, inequality, lower, upper))(array(3, 0))
-    assert jaxdyn.Status(int(found.status)).name == status
+    found = jax.jit(lambda x: jaxdyn.trajectory.interior_point(objective, x, equality, inequality, lower, upper))(
+        array(3, 0)
+    )
+    assert jaxdyn.trajectory.Status(int(found.status)).name == status
     assert jnp.isfinite(found.x).all()
 
 
@@ -176,11 +178,11 @@ def test_where_no_multipliers_exist():
     No KKT point exists. The method comes as near as its tolerance asks, and the multiplier grows without bound.
     """
     found = jax.jit(
-        lambda x: jaxdyn.interior_point(
+        lambda x: jaxdyn.trajectory.interior_point(
             lambda x: (x[0] - 2) ** 2 + x[1] ** 2, x, None, lambda x: jnp.stack([x[1] - (1 - x[0]) ** 3]), lower=0.0
         )
     )(array(-2, -2))
-    assert jaxdyn.Status(int(found.status)) == jaxdyn.Status.CONVERGED
+    assert jaxdyn.trajectory.Status(int(found.status)) == jaxdyn.trajectory.Status.CONVERGED
     assert_allclose(found.x, [1, 0], atol=1e-6)
     assert_allclose(found.cost, 1.0, atol=1e-6)
     assert found.inequality_multipliers[0] > 1e6
@@ -207,7 +209,7 @@ def test_derivatives_of_a_program_are_those_of_solutions_again():
     at, step = array(0.8, 0.3, 0.6), 1e-4
     around = jnp.concatenate([at[None], at[None] + step * jnp.eye(3), at[None] - step * jnp.eye(3)])
     numbers, status = jax.jit(jax.vmap(solution))(around)
-    assert (status == jaxdyn.Status.CONVERGED).all()
+    assert (status == jaxdyn.trajectory.Status.CONVERGED).all()
     differences = (numbers[1:4] - numbers[4:]).T / (2 * step)
     forwards, _ = jax.jit(jax.jacfwd(solution, has_aux=True))(at)
     backwards, _ = jax.jit(jax.jacrev(solution, has_aux=True))(at)

@@ -40,11 +40,11 @@ def test_forward_kinematics_of_the_solution_is_the_pose_and_limits_are_held():
     _, targets = reachable(PANDA, 63)
     far = targets[0].at[0, 3].set(3.0)  # out of reach
     found, poses = solved(jnp.concatenate([targets, far[None]]))
-    assert (found.status[:63] == jaxdyn.Status.CONVERGED).all()
+    assert (found.status[:63] == jaxdyn.trajectory.Status.CONVERGED).all()
     assert_allclose(poses[:63], targets, atol=1e-8)
     limits = PANDA.position_limits
     assert (found.q >= limits[None, :, 0]).all() and (found.q <= limits[None, :, 1]).all()
-    assert found.status[63] == jaxdyn.Status.UNREACHABLE
+    assert found.status[63] == jaxdyn.trajectory.Status.UNREACHABLE
     assert np.linalg.norm(found.error[63, 3:]) > 3.0 - 1.3 and np.isfinite(found.q[63]).all()
     assert found.message.startswith("63 of 64: converged; 1 of 64: no start arrived")
 
@@ -55,7 +55,9 @@ def test_rotation_vectors():
     axes /= np.linalg.norm(axes, axis=1, keepdims=True)
     vectors = np.array([0, 1e-9, 1e-4, 0.09, 1.0, 3.0, np.pi - 1e-7])[:, None] * axes
     vectors = np.concatenate([vectors, -vectors])
-    there_and_back = once(jax.vmap(lambda v: jnp.stack(rotation_vector(tuple(jaxdyn.so3.rotation_exp(v).reshape(9))))))
+    there_and_back = once(
+        jax.vmap(lambda v: jnp.stack(rotation_vector(tuple(jaxdyn.spatial.so3.rotation_exp(v).reshape(9)))))
+    )
     error = np.abs(there_and_back(jnp.asarray(vectors)) - vectors).max(1)
     assert (error < np.where(np.linalg.norm(vectors, axis=1) > 3.1, 1e-8, 1e-13)).all()
 
@@ -83,7 +85,7 @@ def test_the_position_nearest_to_the_guess_is_found():
     find = once(lambda guess: jaxdyn.inverse_kinematics(arm, target, guess=guess, weights=(0, 0, 0, 1, 1, 0), starts=8))
     for side in sides:
         found = find(side + 0.05)
-        assert found.status == jaxdyn.Status.CONVERGED and found.reached > 1
+        assert found.status == jaxdyn.trajectory.Status.CONVERGED and found.reached > 1
         assert_allclose(found.q, side, atol=1e-8)
 
 
@@ -115,7 +117,7 @@ def test_solutions_follow_the_target_and_the_robot():
 
         def followed(s, weights, limits):
             longer = dataclasses.replace(chain, translation=chain.translation * (1 + s))
-            target = pose @ jaxdyn.se3.pose_exp(s * along)
+            target = pose @ jaxdyn.spatial.se3.pose_exp(s * along)
             found = _following("tool", longer, target, weights, limits, q)
             return jaxdyn.difference(chain, q, found), jaxdyn.frame_pose(longer, found, "tool") - target
 
@@ -147,7 +149,7 @@ def test_a_ball_joint_and_a_slider_reach_a_pose():
         return (jaxdyn.frame_pose(chain, found.q), target), found, limits, starts, _middle(chain, limits, q.dtype)
 
     (reached, target), found, limits, starts, middle = jax.tree.map(np.asarray, run(guess))
-    assert found.status == jaxdyn.Status.CONVERGED and -0.2 <= found.q[5] <= 0.5
+    assert found.status == jaxdyn.trajectory.Status.CONVERGED and -0.2 <= found.q[5] <= 0.5
     assert_allclose(found.error[:4], 0, atol=1e-9)
     assert_allclose(reached[:3, :3], target[:3, :3], atol=1e-8)
     assert_allclose(target[:3, 0] @ (reached - target)[:3, 3], 0, atol=1e-8)
@@ -195,7 +197,7 @@ def test_the_books_example():
     expected, success = modern_robotics.IKinBody(screws.T, home, target, guess, 1e-9, 1e-4)
     del success  # the example's pose is given with four digits
     found = jaxdyn.inverse_kinematics(chain, jnp.asarray(target), guess=jnp.asarray(guess), starts=1, tolerance=1e-3)
-    assert found.status == jaxdyn.Status.CONVERGED
+    assert found.status == jaxdyn.trajectory.Status.CONVERGED
     assert_allclose(found.q, [1.57073819, 2.999667, 3.14153913], atol=2e-3)
     assert_allclose(found.q, expected, atol=2e-3)
     exact = jaxdyn.frame_pose(chain, jnp.asarray(expected))
@@ -212,15 +214,15 @@ def test_parts_of_the_error_and_single_precision():
     inner = reachable(PANDA, 16, seed=4, frame="panda_link6")[1].at[:, :3, :3].set(jnp.eye(3))
     found = position(inner)
     tips = jax.vmap(lambda q: jaxdyn.frame_pose(PANDA, q, "panda_link6")[:3, 3])(found.q)
-    assert (found.status == jaxdyn.Status.CONVERGED).all()
+    assert (found.status == jaxdyn.trajectory.Status.CONVERGED).all()
     assert_allclose(tips, inner[:, :3, 3], atol=1e-8)
     assert np.abs(found.error[:, :3]).max() > 0.1  # the orientation is free
     spin = once(jax.vmap(lambda t: jaxdyn.inverse_kinematics(PANDA, t, weights=(1, 1, 0, 1, 1, 1))))(targets)
-    assert (spin.status == jaxdyn.Status.CONVERGED).all()
+    assert (spin.status == jaxdyn.trajectory.Status.CONVERGED).all()
     assert np.abs(spin.error[:, [0, 1, 3, 4, 5]]).max() < 1e-8 < np.abs(spin.error[:, 2]).max()
     single = jax.tree.map(lambda x: x.astype(jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) else x, PANDA)
     found = once(jax.vmap(functools.partial(jaxdyn.inverse_kinematics, single)))(targets.astype(jnp.float32))
-    assert found.q.dtype == jnp.float32 and (found.status == jaxdyn.Status.CONVERGED).all()
+    assert found.q.dtype == jnp.float32 and (found.status == jaxdyn.trajectory.Status.CONVERGED).all()
     assert np.abs(found.error).max() < 2e-5
 
 
@@ -230,11 +232,11 @@ def test_trees_with_quaternions_and_couplings():
     _, targets = reachable(chain, 4, seed=5, frame="tool")
     find = once(jax.vmap(lambda t: jaxdyn.inverse_kinematics(chain, t, "tool", starts=4)))
     found = find(targets)
-    assert (found.status == jaxdyn.Status.CONVERGED).all()
+    assert (found.status == jaxdyn.trajectory.Status.CONVERGED).all()
     assert_allclose(jax.vmap(lambda q: jaxdyn.frame_pose(chain, q, "tool"))(found.q), targets, atol=1e-8)
-    assert jnp.isinf(jaxdyn.coordinate_limits(chain)).all()
+    assert jnp.isinf(jaxdyn.trajectory.coordinate_limits(chain)).all()
     still = find(targets.at[0, 0, 3].set(jnp.nan))
-    assert still.status[0] == jaxdyn.Status.NOT_FINITE and np.isfinite(still.q).all()
+    assert still.status[0] == jaxdyn.trajectory.Status.NOT_FINITE and np.isfinite(still.q).all()
 
 
 @pytest.mark.ci
@@ -245,7 +247,7 @@ def test_the_derivative_is_that_of_the_problem_solved_again():
     twist = jnp.asarray(np.random.default_rng(2).normal(size=6))
 
     def again(size):
-        moved = target @ jaxdyn.se3.pose_exp(size * twist)
+        moved = target @ jaxdyn.spatial.se3.pose_exp(size * twist)
         return jaxdyn.inverse_kinematics(arm, moved, guess=q0, starts=1).q
 
     @jax.jit
@@ -269,7 +271,7 @@ def test_ten_thousand_poses_of_a_panda():
     limits = PANDA.position_limits
     inside = ((found.q >= limits[None, :, 0]) & (found.q <= limits[None, :, 1])).all(1)
     good = inside & (jnp.abs(poses - targets).max((1, 2)) < 1e-6)
-    assert (good == (found.status == jaxdyn.Status.CONVERGED)).all()
+    assert (good == (found.status == jaxdyn.trajectory.Status.CONVERGED)).all()
     assert good.mean() >= 0.995
     away = many(targets[:500].at[:, :3, 3].multiply(2.5 / jnp.linalg.norm(targets[:500, :3, 3], axis=1)[:, None]))
-    assert (away.status == jaxdyn.Status.UNREACHABLE).all()
+    assert (away.status == jaxdyn.trajectory.Status.UNREACHABLE).all()

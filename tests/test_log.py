@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxdyn import Log, LogError, check_log, make_chain, read_log, read_log_chunks
+from jaxdyn import Log, LogError, make_chain, read_log
+from jaxdyn.io import check_log, read_log_chunks
 from jaxdyn.io.rows import find_bad_rows, segments
 
 N, JOINTS = 60, 2

@@ -73,14 +73,16 @@ def terms(chain, q, v, a):
             jnp.zeros_like(v)
         ),
         "spring": jaxdyn.spring_force(chain, q),
-        "spring_gradient": jax.grad(lambda d: jaxdyn.spring_energy(chain, jaxdyn.integrate(chain, q, d)))(0 * v),
+        "spring_gradient": jax.grad(lambda d: jaxdyn.dynamics.spring_energy(chain, jaxdyn.integrate(chain, q, d)))(
+            0 * v
+        ),
         "energy_rate": along(lambda t: jaxdyn.total_energy(chain, moved(t), v + t * a))[1],
         "kinetic": jaxdyn.kinetic_energy(chain, q, v),
-        "lagrange": jaxdyn.euler_lagrange_torque(chain, q, v, a),
+        "lagrange": jaxdyn.dynamics.euler_lagrange_torque(chain, q, v, a),
         "acceleration": jaxdyn.forward_dynamics(chain, q, v, torque),
         "aba": a if chain.coupling is not None else jaxdyn.aba(chain, q, v, torque),
         "linear": jaxdyn.regressor(chain, q, v, a) @ jaxdyn.inertial_parameters(chain).reshape(-1),
-        "armature": jaxdyn.drive_regressor(chain, v, a, ("armature",)) @ chain.armature,
+        "armature": jaxdyn.dynamics.drive_regressor(chain, v, a, ("armature",)) @ chain.armature,
         "links": jaxdyn.forward_kinematics(chain, q),
         "tool": jaxdyn.frame_pose(chain, q),
         "tool_rate": along(lambda t: jaxdyn.frame_pose(chain, moved(t)))[1],
@@ -322,7 +324,10 @@ def test_gradients(name):
     w, u = np.asarray(chain.screw[:, :3]), np.asarray(chain.screw[:, 3:])
     screws = np.hstack([np.cross(turn, w), np.cross(turn, u) + np.cross(shift, w)])
     screws[:9] = 0  # those of the free and the spherical joint are what they are
-    tangent = {"rotation": chain.rotation @ jax.vmap(jaxdyn.so3.skew)(jnp.asarray(turn)), "screw": jnp.asarray(screws)}
+    tangent = {
+        "rotation": chain.rotation @ jax.vmap(jaxdyn.spatial.so3.skew)(jnp.asarray(turn)),
+        "screw": jnp.asarray(screws),
+    }
     for leaf, direction in tangent.items():
         k = leaves.index(f"[0].{leaf}")
         along = eqx.tree_at(
@@ -399,7 +404,7 @@ def test_a_body_in_free_fall():
     def centre(q, v):
         pose = np.asarray(jax.jit(jaxdyn.frame_pose)(chain, q))
         c = np.array([0.1, -0.05, 0.2])
-        inertia = np.asarray(jax.jit(jaxdyn.inertia.spatial_inertia)(chain.inertia[5]))
+        inertia = np.asarray(jax.jit(jaxdyn.spatial.inertia.spatial_inertia)(chain.inertia[5]))
         momentum = inertia @ np.asarray(v)
         spin = pose[:3, :3] @ (momentum[:3] - np.cross(c, momentum[3:]))
         return pose[:3, 3] + pose[:3, :3] @ c, pose[:3, :3] @ momentum[3:] / 2.0, spin
@@ -450,7 +455,7 @@ def test_wrong_mechanisms_are_refused():
         coupled = random_mechanism(1)
         jaxdyn.aba(coupled, *mechanism_state(coupled))
     with pytest.raises(Exception, match="is zero"):
-        jaxdyn.normalize_configuration(chain, jnp.zeros(chain.nq))
+        jaxdyn.model.normalise_configuration(chain, jnp.zeros(chain.nq))
 
 
 def test_rates_of_quaternion_joints_in_exponential_coordinates():
@@ -490,7 +495,7 @@ def of_the_ball(chain, q, v, a, v_ref):
     return {
         "slopes": jaxdyn.inverse_dynamics_derivatives(chain, q, v, a)[:3],
         "C": jaxdyn.coriolis_matrix(chain, q, v),
-        "along": jaxdyn.passivity_inverse_dynamics(chain, q, v, v_ref, a),
+        "along": jaxdyn.dynamics.passivity_inverse_dynamics(chain, q, v, v_ref, a),
     }
 
 

@@ -10,7 +10,9 @@ import pytest
 
 import jaxdyn
 from helpers import once, relative
-from jaxdyn import integrate, layouts, neutral_configuration, passive_force, spring_energy
+from jaxdyn import integrate, neutral_configuration, resistive_force
+from jaxdyn.dynamics import spring_energy
+from jaxdyn.model import layouts
 from peer_models import full_mass_matrix
 
 mujoco = pytest.importorskip("mujoco")
@@ -79,7 +81,7 @@ def evaluate(chain, qpos, qvel, qacc):
     q, v = layouts.from_mujoco_state(chain, qpos, qvel)
     a = layouts.from_mujoco_acceleration(chain, qpos, qvel, qacc)
     to_force = lambda tau: layouts.to_mujoco_force(chain, q, tau)
-    passive = passive_force(chain, q, v)
+    passive = resistive_force(chain, q, v)
     force = jaxdyn.inverse_dynamics(chain, q, v, a)
     # MuJoCo's qfrc_bias is the force at qacc = 0, which is no rest of a free body's twist
     bias = jaxdyn.inverse_dynamics(chain, q, v, layouts.from_mujoco_acceleration(chain, qpos, qvel, 0 * qacc))
@@ -101,7 +103,7 @@ TIERS = {"walker": pytest.mark.nightly, "pendulum": pytest.mark.ci}
 
 @pytest.mark.parametrize("name", [pytest.param(x, marks=TIERS.get(x, ())) for x in MODELS])
 def test_dynamics_are_mujocos(name):
-    chain = jaxdyn.loads(MODELS[name])
+    chain = jaxdyn.io.loads(MODELS[name])
     for seed in (1, 2):
         model, data = compiled(MODELS[name], seed)
         ours = evaluate(chain, *(jnp.asarray(np.array(x)) for x in (data.qpos, data.qvel, data.qacc)))
@@ -132,7 +134,7 @@ def test_dynamics_are_mujocos(name):
 
 
 def test_names_and_layout():
-    chain = jaxdyn.loads(WALKER)
+    chain = jaxdyn.io.loads(WALKER)
     assert chain.joint_names[:7] == (*(f"root_{x}" for x in ("wx", "wy", "wz", "vx", "vy", "vz")), "hx")
     assert "leg" in chain.link_names and "hand" in chain.link_names  # the last joint's link is the body
     assert {"body3", "arm", "torso_site", "site1"} == set(
@@ -143,7 +145,7 @@ def test_names_and_layout():
 
 
 def test_drives():
-    chain = jaxdyn.loads(DRIVEN)
+    chain = jaxdyn.io.loads(DRIVEN)
     assert chain.joint_names == ("rail", "turn", "roll") and chain.link_names == ("cart", "pole", "tip")
     near = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12)
     near(chain.stiffness, [30, 4, 0])
@@ -153,7 +155,7 @@ def test_drives():
     near(chain.position_limits, [[-1, 2], np.radians([-90, 45]), [-np.inf, np.inf]])
     near(chain.effort_limit, [10, 9, 3])
     near(chain.gravity, [0, 0, -9.81])
-    near(jaxdyn.loads(DRIVEN, gravity=(1.0, 2.0, 3.0)).gravity, [1, 2, 3])
+    near(jaxdyn.io.loads(DRIVEN, gravity=(1.0, 2.0, 3.0)).gravity, [1, 2, 3])
     model = mujoco.MjModel.from_xml_string(DRIVEN)
     for name in ("GRAVITY", "LIMIT", "SPRING", "PASSIVE"):  # older versions have PASSIVE for SPRING and DAMPER
         model.opt.disableflags |= int(getattr(mujoco.mjtDisableBit, f"mjDSBL_{name}", 0))
@@ -190,7 +192,7 @@ def test_friction_is_mujocos_away_from_rest():
 
 @pytest.mark.ci
 def test_rollout_converges_to_mujocos():
-    chain, model = jaxdyn.loads(PENDULUM), mujoco.MjModel.from_xml_string(PENDULUM)
+    chain, model = jaxdyn.io.loads(PENDULUM), mujoco.MjModel.from_xml_string(PENDULUM)
     start = np.array([1.0, -2, 0.5, 0.3, 0.1, 2, 1, -1])
     rest, still = neutral_configuration(chain), jnp.zeros((100, chain.nv))
     roll = once(lambda dt: jaxdyn.rollout(chain, rest, jnp.asarray(start), still, dt, method="rk4")[0])
@@ -215,7 +217,7 @@ def test_pinocchio_layout():
       <joint name="a" type="prismatic"><parent link="base"/><child link="c"/><axis xyz="1 0 0"/><origin rpy="0 1 0"/>
       <limit lower="-1" upper="1" effort="1" velocity="1"/></joint></robot>"""
     model = pin.buildModelFromXML(text, pin.JointModelFreeFlyer())
-    chain = jaxdyn.loads(text, floating_base="root_joint")
+    chain = jaxdyn.io.loads(text, floating_base="root_joint")
     names = list(model.names)[1:]
     assert names == ["root_joint", "a", "z"] and chain.joint_names[-2:] == ("z", "a")
     rng = np.random.default_rng(0)
@@ -237,7 +239,7 @@ def test_pinocchio_layout():
 
 def test_pinocchio_layout_of_ball_joints():
     pin = pytest.importorskip("pinocchio")
-    chain = jaxdyn.loads(
+    chain = jaxdyn.io.loads(
         f"""<mujoco><option>{OFF}</option><worldbody><body pos="0 0.1 0.2" euler="10 20 30"><joint type="ball"/>
         <geom type="box" size="0.1 0.2 0.3" pos="0.1 0 0"/><body pos="0 0.3 0"><joint name="turn"/><geom size="0.1"/>
         <body pos="0 0 1" euler="0 50 0"><joint type="ball"/><geom type="box" size="0.3 0.2 0.1" pos="0.1 0 0"/></body>
@@ -265,7 +267,7 @@ def test_pinocchio_layout_of_ball_joints():
 
 @pytest.mark.ci
 def test_layouts_differentiate_and_batch():
-    chain = jaxdyn.loads(WALKER)
+    chain = jaxdyn.io.loads(WALKER)
     rng = np.random.default_rng(4)
     q = jnp.asarray(rng.normal(size=(2, chain.nq)))
     v, a = jnp.asarray(rng.normal(size=(2, 2, chain.nv)))
@@ -320,12 +322,12 @@ def test_what_acts_is_left_out_with_a_warning_or_refused_by_name(feature):
     text, message = ACTING[feature]
     if feature in ("quaternion_spring", "gravcomp"):
         with pytest.raises(jaxdyn.ModelError, match=f"<text>: not supported: {message}.*ignore=\\['{feature}'\\]"):
-            jaxdyn.loads(text)
+            jaxdyn.io.loads(text)
     else:
         with pytest.warns(jaxdyn.ModelWarning, match=f"<text>: left out: {message}"):
-            jaxdyn.loads(text)
+            jaxdyn.io.loads(text)
     with pytest.warns(jaxdyn.ModelWarning, match=f"left out: {message}"):
-        chain = jaxdyn.loads(text, ignore=[feature])
+        chain = jaxdyn.io.loads(text, ignore=[feature])
     assert chain.nv in (1, 3, 6) and not chain.armature[3:].any() and not chain.stiffness.any()
 
 
@@ -347,18 +349,18 @@ def test_what_only_acts_from_outside_is_named():
         body=body,
     )
     with pytest.warns(jaxdyn.ModelWarning) as seen:
-        jaxdyn.loads(text)
+        jaxdyn.io.loads(text)
     assert len(seen) == 1
     expected = ("contacts", "tendons (t)", "no plain motors (servo)", "sensors (1)", "mocap bodies (hand)")
     assert all(x in str(seen[0].message) for x in expected), seen[0].message
     with pytest.warns(jaxdyn.ModelWarning, match="left out: equality constraints that are switched off$"):
-        jaxdyn.loads(model_with('<equality><joint joint1="j" active="false"/></equality>'))
+        jaxdyn.io.loads(model_with('<equality><joint joint1="j" active="false"/></equality>'))
     with pytest.warns(jaxdyn.ModelWarning, match=r"left out: limits of ball joints \(j\)$"):
-        jaxdyn.loads(model_with(joint='type="ball" range="0 30"'))
+        jaxdyn.io.loads(model_with(joint='type="ball" range="0 30"'))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         nested = ONE.replace("</body>", '<body pos="0 0 .1"><joint/><geom size="0.1"/></body></body>')
-        jaxdyn.loads(model_with(body=nested))  # parent and child do not touch
+        jaxdyn.io.loads(model_with(body=nested))  # parent and child do not touch
 
 
 def test_files(tmp_path):
@@ -386,7 +388,7 @@ def test_files(tmp_path):
     with pytest.raises(jaxdyn.ModelError, match="tip= is for URDF files"):
         jaxdyn.load(path, tip="link")
     with pytest.raises(jaxdyn.ModelError, match="ignore= is for MJCF files"):
-        jaxdyn.loads("<robot/>", ignore=["equality"])
+        jaxdyn.io.loads("<robot/>", ignore=["equality"])
     with pytest.raises(jaxdyn.ModelError, match="ignore names 'equalities'; what can be left out is"):
         jaxdyn.load(path, ignore=["equalities"])
 
@@ -394,4 +396,4 @@ def test_files(tmp_path):
 def test_mujoco_is_an_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "mujoco", None)
     with pytest.raises(jaxdyn.ModelError, match=r'pip install "jaxdyn\[mjcf\]"'):
-        jaxdyn.loads(model_with())
+        jaxdyn.io.loads(model_with())

@@ -10,7 +10,8 @@ import pytest
 
 import jaxdyn
 from helpers import random_chain, relative
-from jaxdyn import ModelError, passive_force, to_mjcf, with_coupling, with_transmission, write_mjcf
+from jaxdyn import ModelError, resistive_force, with_coupling, with_transmission, write_mjcf
+from jaxdyn.io import to_mjcf
 from test_mjcf import MODELS, compiled
 
 mujoco = pytest.importorskip("mujoco")
@@ -28,7 +29,7 @@ def test_inverse_dynamics_are_mujocos():
         lambda c: (c.coulomb_friction, c.stribeck_friction, c.torque_offset), chain, (jnp.zeros(4),) * 3
     )
     evaluate = jax.jit(
-        lambda q, qd, qdd: jaxdyn.inverse_dynamics(chain, q, qd, qdd) + passive_force(frictionless, q, qd)
+        lambda q, qd, qdd: jaxdyn.inverse_dynamics(chain, q, qd, qdd) + resistive_force(frictionless, q, qd)
     )
     for seed in range(3):
         _, data = compiled(to_mjcf(chain), seed)
@@ -39,7 +40,7 @@ def test_inverse_dynamics_are_mujocos():
 @pytest.mark.parametrize("name", MODELS)
 def test_what_mujoco_reads_again_moves_alike(name):
     """Free and ball joints, several joints on a body, references, fused bodies: the same motion as the file it came from."""
-    again = to_mjcf(jaxdyn.loads(MODELS[name]))
+    again = to_mjcf(jaxdyn.io.loads(MODELS[name]))
     model, data = compiled(MODELS[name], 1)
     other, copy = compiled(again, 1)
     copy.qpos[:], copy.qvel[:], copy.qacc[:] = data.qpos, data.qvel, data.qacc
@@ -69,7 +70,7 @@ def test_the_numbers_come_back():
     limits = jnp.asarray([[-1.0, 2.0], [-jnp.inf, jnp.inf], [-jnp.inf, 1.0]])
     effort = jnp.asarray([10.0, jnp.inf, 3.0])
     chain = eqx.tree_at(lambda c: (c.position_limits, c.effort_limit), chain, (limits, effort))
-    back = jaxdyn.loads(to_mjcf(chain))
+    back = jaxdyn.io.loads(to_mjcf(chain))
     assert back.joint_names == chain.joint_names and back.link_names == chain.link_names
     assert back.frame_names == ("base", "tool")
     names = (
@@ -106,7 +107,7 @@ def test_what_has_no_place_is_said(tmp_path):
 
 def test_motors_come_to_their_joints():
     chain = with_transmission(arm(), gear_ratio=[10.0, -20.0, 5.0, 1.0], rotor_inertia=1e-3, viscous_friction=0.01)
-    back = jaxdyn.loads(to_mjcf(chain))
+    back = jaxdyn.io.loads(to_mjcf(chain))
     np.testing.assert_allclose(back.armature, chain.armature + 1e-3 * np.array([100, 400, 25, 1]))
     np.testing.assert_allclose(back.viscous_friction, chain.viscous_friction + 0.01 * np.array([100, 400, 25, 1]))
     coupled = with_transmission(arm(), matrix=[[1.0, 0, 0, 0], [0, 2, 3, 0]])
@@ -127,11 +128,11 @@ def test_a_base_with_a_pose():
 
 def test_single_precision_and_flat_bodies():
     single = jax.tree.map(lambda x: x.astype(jnp.float32), arm())
-    np.testing.assert_allclose(jaxdyn.loads(to_mjcf(single)).inertia, single.inertia, rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(jaxdyn.io.loads(to_mjcf(single)).inertia, single.inertia, rtol=1e-12, atol=1e-13)
     # a plate: its moments are on the edge of the triangle inequality
     plate = jnp.asarray([2.0, 0.2, 0, 0, 0.03, 0, 0.07, 0, 0, 0.1])
     chain = eqx.tree_at(lambda c: c.inertia, arm(), jnp.tile(plate, (4, 1)))
-    np.testing.assert_allclose(jaxdyn.loads(to_mjcf(chain)).inertia, chain.inertia, atol=1e-14)
+    np.testing.assert_allclose(jaxdyn.io.loads(to_mjcf(chain)).inertia, chain.inertia, atol=1e-14)
 
 
 def inertia(chain: jaxdyn.Chain, link: int, *pi: float) -> jaxdyn.Chain:
@@ -174,11 +175,11 @@ def single() -> dict:
 
 def test_parts_of_quaternion_joints():
     text = MODELS["pendulum"]
-    ball = jaxdyn.loads(text)
+    ball = jaxdyn.io.loads(text)
     uneven = eqx.tree_at(lambda c: c.armature, ball, ball.armature.at[0].set(0.1))
     with pytest.raises(ModelError, match=r"armature of the parts of 'first' is \[0.1, 0.0, 0.0\]"):
         to_mjcf(uneven)
-    walker = jaxdyn.loads(MODELS["walker"])
+    walker = jaxdyn.io.loads(MODELS["walker"])
     with pytest.raises(ModelError, match="coulomb_friction of the parts of 'root'"):
         to_mjcf(eqx.tree_at(lambda c: c.coulomb_friction, walker, walker.coulomb_friction.at[:6].set(1.0)))
     with pytest.raises(ModelError, match="a free joint counts from the world"):

@@ -14,7 +14,8 @@ import pytest
 import jaxdyn
 from data_paths import ROOT
 from helpers import random_chain, random_mechanism
-from jaxdyn import ModelError, load_model, model_about, save_model
+from jaxdyn import ModelError, load_model, save_model
+from jaxdyn.io import model_about
 
 TESTS = ROOT / "tests"
 CHAINS = {

@@ -18,16 +18,16 @@ STEPS, DT = 4, 0.05
 def a_problem(**named):
     goal = jnp.array([0.4, -0.2])
     running = (
-        jaxdyn.StateCost(goal, jnp.zeros(2), 2.0, 0.5),
-        jaxdyn.TorqueCost(0.1),
-        jaxdyn.TorqueRateCost(0.01),
-        jaxdyn.ScalarCost(lambda chain, knot, data: data * jnp.cos(knot.q[0]), 0.3),
+        jaxdyn.trajectory.StateCost(goal, jnp.zeros(2), 2.0, 0.5),
+        jaxdyn.trajectory.TorqueCost(0.1),
+        jaxdyn.trajectory.TorqueRateCost(0.01),
+        jaxdyn.trajectory.ScalarCost(lambda chain, knot, data: data * jnp.cos(knot.q[0]), 0.3),
     )
     terminal = (
-        jaxdyn.PointCost(jnp.array([1.0, 0.5, 0.0]), 3.0),
-        jaxdyn.CentreOfMassCost(jnp.array([0.2, -0.3, 0.5]), 0.8),
+        jaxdyn.trajectory.PointCost(jnp.array([1.0, 0.5, 0.0]), 3.0),
+        jaxdyn.trajectory.CentreOfMassCost(jnp.array([0.2, -0.3, 0.5]), 0.8),
     )
-    return jaxdyn.OptimalControlProblem(
+    return jaxdyn.trajectory.OptimalControlProblem(
         ROBOT, jnp.array([0.1, 0.2]), jnp.zeros(2), STEPS, DT, running, terminal, **named
     )
 
@@ -35,7 +35,7 @@ def a_problem(**named):
 def test_the_cost_is_the_sum_of_its_parts():
     problem = a_problem(tau0=jnp.array([1.0, 2.0]), duration_weight=0.7)
     tau = np.random.default_rng(0).normal(size=(STEPS, 2))
-    trajectory = jax.jit(jaxdyn.rolled_out)(problem, tau)
+    trajectory = jax.jit(jaxdyn.trajectory.simulate_controls)(problem, tau)
     step = jax.jit(jaxdyn.step)
     q, v, before, cost = problem.q0, problem.v0, np.array([1.0, 2.0]), 0.0
     for k in range(STEPS):
@@ -50,17 +50,17 @@ def test_the_cost_is_the_sum_of_its_parts():
     miss = 3.0 * (jax.jit(jaxdyn.frame_pose)(ROBOT, q)[:3, 3] - np.array([1.0, 0.5, 0.0]))
     centre = 0.8 * (np.asarray(jax.jit(jaxdyn.centre_of_mass)(ROBOT, q)) - np.array([0.2, -0.3, 0.5]))
     cost += 0.5 * (miss @ miss + centre @ centre) + 0.7 * STEPS * DT
-    assert_allclose(jax.jit(jaxdyn.total_cost)(problem, trajectory), cost, rtol=1e-12)
+    assert_allclose(jax.jit(jaxdyn.trajectory.total_cost)(problem, trajectory), cost, rtol=1e-12)
 
 
 def test_a_problem_is_a_pytree_to_differentiate_and_batch():
     problem = a_problem()
-    motion = jaxdyn.stationary_guess(problem)
+    motion = jaxdyn.trajectory.stationary_guess(problem)
 
     @jax.jit
     def cost(goal):
         other = eqx.tree_at(lambda p: p.running[0].q, problem, goal)
-        return jaxdyn.total_cost(other, motion)
+        return jaxdyn.trajectory.total_cost(other, motion)
 
     goals = jnp.array([[0.1, 0.2], [0.3, -0.1]])
     gradients = jax.jit(jax.vmap(jax.grad(cost)))(goals)
@@ -69,35 +69,43 @@ def test_a_problem_is_a_pytree_to_differentiate_and_batch():
 
 def test_constraints_have_the_sign_they_say():
     robot = jaxdyn.robots.panda()
-    limits = jaxdyn.position_limits(robot, margin=0.1)
+    limits = jaxdyn.trajectory.position_limits(robot, margin=0.1)
     q = robot.position_limits.mean(axis=1)
-    knot = jaxdyn.Knot(jnp.array(0), jnp.array(0.0), q, jnp.zeros(7), jnp.zeros(7), jnp.zeros(7), jnp.array(0.1))
+    knot = jaxdyn.trajectory.Knot(
+        jnp.array(0), jnp.array(0.0), q, jnp.zeros(7), jnp.zeros(7), jnp.zeros(7), jnp.array(0.1)
+    )
     half = (robot.position_limits[:, 1] - robot.position_limits[:, 0]) / 2
     assert_allclose(limits.value(robot, knot), jnp.tile(0.1 - half, 2), rtol=1e-12)
     fast = knot._replace(v=1.5 * robot.velocity_limit)
-    rates = np.asarray(jaxdyn.velocity_limits(robot, 0.8).value(robot, fast)) / np.tile(robot.velocity_limit, 2)
+    rates = np.asarray(jaxdyn.trajectory.velocity_limits(robot, 0.8).value(robot, fast)) / np.tile(
+        robot.velocity_limit, 2
+    )
     assert_allclose(rates, np.repeat([-2.3, 0.7], 7), rtol=1e-12)
     pose, twist = jaxdyn.frame_pose(robot, q), jnp.array([0.1, -0.2, 0.3, 0.05, -0.03, 0.02])
-    before = pose @ jaxdyn.se3.pose_inverse(jaxdyn.se3.pose_exp(twist))
-    assert_allclose(jaxdyn.PoseConstraint(before).value(robot, knot), twist, atol=1e-12)
+    before = pose @ jaxdyn.spatial.se3.pose_inverse(jaxdyn.spatial.se3.pose_exp(twist))
+    assert_allclose(jaxdyn.trajectory.PoseConstraint(before).value(robot, knot), twist, atol=1e-12)
     assert_allclose(
-        jaxdyn.PoseConstraint(before, directions=(5, 1)).value(robot, knot), twist[jnp.array([5, 1])], atol=1e-12
+        jaxdyn.trajectory.PoseConstraint(before, directions=(5, 1)).value(robot, knot),
+        twist[jnp.array([5, 1])],
+        atol=1e-12,
     )
-    assert_allclose(jaxdyn.PoseCost(before, 2.0).residual(robot, knot), 2 * twist, atol=1e-12)
-    point = jaxdyn.PointConstraint(pose[:3, 3] - twist[:3])
+    assert_allclose(jaxdyn.trajectory.PoseCost(before, 2.0).residual(robot, knot), 2 * twist, atol=1e-12)
+    point = jaxdyn.trajectory.PointConstraint(pose[:3, 3] - twist[:3])
     assert_allclose(point.value(robot, knot), twist[:3], atol=1e-12)
-    state = jaxdyn.StateConstraint(q - 1, jnp.full(7, 0.5))
+    state = jaxdyn.trajectory.StateConstraint(q - 1, jnp.full(7, 0.5))
     assert_allclose(state.value(robot, knot), np.repeat([1.0, -0.5], 7), rtol=1e-12)
-    assert jaxdyn.StateConstraint().value(robot, knot).shape == (0,)
-    ball = jaxdyn.Clearance(lambda p, data: jnp.linalg.norm(p - data) - 0.2, (robot.link_names[-1],), 0.1, jnp.ones(3))
+    assert jaxdyn.trajectory.StateConstraint().value(robot, knot).shape == (0,)
+    ball = jaxdyn.trajectory.Clearance(
+        lambda p, data: jnp.linalg.norm(p - data) - 0.2, (robot.link_names[-1],), 0.1, jnp.ones(3)
+    )
     distance = np.linalg.norm(jaxdyn.forward_kinematics(robot, q)[-1, :3, 3] - 1.0) - 0.2
     assert_allclose(ball.value(robot, knot), [0.1 - distance], rtol=1e-12)
     efforts = np.asarray(robot.effort_limit)[:, None]
-    assert_allclose(jaxdyn.torque_limits(robot, 0.5), efforts * np.array([[-0.5, 0.5]]))
+    assert_allclose(jaxdyn.trajectory.torque_limits(robot, 0.5), efforts * np.array([[-0.5, 0.5]]))
     # joints without limits are left out; where one side alone is limited the other is far off
     open_ = dataclasses.replace(robot, position_limits=robot.position_limits.at[1].set(jnp.inf * jnp.array([-1.0, 1])))
     open_ = dataclasses.replace(open_, position_limits=open_.position_limits.at[3, 1].set(jnp.inf))
-    some = jaxdyn.position_limits(open_)
+    some = jaxdyn.trajectory.position_limits(open_)
     assert some.entries == (0, 2, 3, 4, 5, 6) and float(some.upper[2]) == 1e4
     assert_allclose(some.value(open_, knot)[:6], (robot.position_limits[:, 0] - q)[jnp.array(some.entries)])
 
@@ -113,8 +121,8 @@ def test_constraints_have_the_sign_they_say():
 def test_a_problem_that_cannot_be_posed_is_refused(named, words):
     given = {"q0": jnp.zeros(2), "steps": 5, **named}
     with pytest.raises(jaxdyn.TrajectoryError, match=words):
-        jaxdyn.OptimalControlProblem(ROBOT, given.pop("q0"), jnp.zeros(2), given.pop("steps"), 0.1, **given)
+        jaxdyn.trajectory.OptimalControlProblem(ROBOT, given.pop("q0"), jnp.zeros(2), given.pop("steps"), 0.1, **given)
 
 
 def test_statuses_have_words():
-    assert all(status.message for status in jaxdyn.Status)
+    assert all(status.message for status in jaxdyn.trajectory.Status)

@@ -34,27 +34,27 @@ def momentum(chain, q, qd, scale):
 
 
 def equal_on_these_devices(counts=(2, 5)):
-    """Everything that `spread` and its kin do, on whatever devices this process has; the largest relative error."""
+    """Everything that `sharded_vmap` and its kin do, on whatever devices this process has; the largest relative error."""
     errors = {}
-    over, plain = jaxdyn.spread(jaxdyn.forward_dynamics, AXES), jax.jit(jax.vmap(jaxdyn.forward_dynamics, AXES))
-    total = jaxdyn.spread_sum(squares, AXES, chunk=2)
+    over, plain = jaxdyn.sharded_vmap(jaxdyn.forward_dynamics, AXES), jax.jit(jax.vmap(jaxdyn.forward_dynamics, AXES))
+    total = jaxdyn.parallel.sharded_sum(squares, AXES, chunk=2)
     for count in counts:
         batch = states(count)
         errors[f"values {count}"] = relative(over(CHAIN, *batch), plain(CHAIN, *batch))
         rows = np.asarray(jax.jit(jax.vmap(jaxdyn.regressor, AXES))(CHAIN, *batch)).reshape(-1, 30)
         errors[f"sum {count}"] = relative(total(CHAIN, *batch), rows.T @ rows)
     many = 2 * jax.device_count()
-    batch = jaxdyn.shard_batch(states(many))
+    batch = jaxdyn.parallel.shard_batch(states(many))
     out = over(CHAIN, *batch)
     assert [len(shard.data) for shard in out.addressable_shards] == [2] * jax.device_count()
-    errors["sharded"] = relative(jaxdyn.local_rows(out), plain(CHAIN, *states(many)))
-    assert all(np.array_equal(x, y) for x, y in zip(jaxdyn.local_rows(batch), states(many), strict=True))
+    errors["sharded"] = relative(jaxdyn.parallel.local_rows(out), plain(CHAIN, *states(many)))
+    assert all(np.array_equal(x, y) for x, y in zip(jaxdyn.parallel.local_rows(batch), states(many), strict=True))
 
     batch = states(5)
     loss = lambda f: lambda chain, q: jnp.sum(f(chain, q, *batch[1:]) ** 2)
-    mapped = jax.jit(jax.grad(loss(jaxdyn.spread(momentum, AXES)), (0, 1)))(CHAIN, batch[0])
+    mapped = jax.jit(jax.grad(loss(jaxdyn.sharded_vmap(momentum, AXES)), (0, 1)))(CHAIN, batch[0])
     exact = jax.jit(jax.grad(loss(jax.vmap(momentum, AXES)), (0, 1)))(CHAIN, batch[0])
-    summed = jaxdyn.spread_sum(lambda *x: jnp.sum(momentum(*x) ** 2), AXES, chunk=2)
+    summed = jaxdyn.parallel.sharded_sum(lambda *x: jnp.sum(momentum(*x) ** 2), AXES, chunk=2)
     added = jax.jit(jax.grad(lambda chain, q: summed(chain, q, *batch[1:]), (0, 1)))(CHAIN, batch[0])
     for name, found in (("gradient", mapped), ("gradient of sum", added)):
         pairs = zip(jax.tree.leaves(found), jax.tree.leaves(exact), strict=True)
@@ -93,7 +93,7 @@ def test_virtual_devices(devices):
 
 def test_one_state_on_one_device():
     """The default run's share: a small function, all arguments, trees among them."""
-    over = jaxdyn.spread(
+    over = jaxdyn.sharded_vmap(
         lambda a, x: {"sum": a["k"] * x["p"] + x["q"], "k": a["k"]}, ({"k": None}, {"p": 0, "q": None})
     )
     out = over({"k": 2.0}, {"p": np.arange(3.0), "q": np.ones(2)[0]})
@@ -105,14 +105,14 @@ def test_one_state_on_one_device():
     inner = jax.jit(lambda p: over({"k": scale}, {"p": p, "q": 1.0})["sum"])
     for function in (inner, lambda p: over({"k": scale}, {"p": p, "q": 1.0})["sum"], inner):
         np.testing.assert_allclose(function(np.arange(2.0)), [1, 4])
-    total = jaxdyn.spread_sum(lambda x, n: (x**2, n), chunk=2)
+    total = jaxdyn.parallel.sharded_sum(lambda x, n: (x**2, n), chunk=2)
     square, number = total(np.arange(5.0), np.arange(5))
     assert float(square) == 30 and int(number) == 10 and jnp.issubdtype(number.dtype, jnp.integer)
 
 
 def test_a_row_that_is_not_real_does_not_count():
     """Rows that fill up are left out of sums, also where the function is not finite at them."""
-    total = jaxdyn.spread_sum(lambda x: jnp.where(x > 0, x, jnp.inf), chunk=4)
+    total = jaxdyn.parallel.sharded_sum(lambda x: jnp.where(x > 0, x, jnp.inf), chunk=4)
     assert float(total(np.array([1.0, 2.0, 3.0, 4.0, 5.0]))) == 15
 
 
@@ -129,19 +129,19 @@ def test_a_row_that_is_not_real_does_not_count():
     ],
 )
 def test_batches_that_make_no_sense(in_axes, arguments, message):
-    for over in (jaxdyn.spread, jaxdyn.spread_sum):
+    for over in (jaxdyn.sharded_vmap, jaxdyn.parallel.sharded_sum):
         with pytest.raises(jaxdyn.ModelError, match=message):
             over(lambda *x: x[0], in_axes)(*arguments)
 
 
 def test_chunk_must_be_positive():
     with pytest.raises(jaxdyn.ModelError, match="at least 1"):
-        jaxdyn.spread_sum(jnp.sin, chunk=0)
+        jaxdyn.parallel.sharded_sum(jnp.sin, chunk=0)
 
 
 def test_shard_batch_of_a_number():
     with pytest.raises(jaxdyn.ModelError, match="a number does not divide"):
-        jaxdyn.shard_batch(1.0)
+        jaxdyn.parallel.shard_batch(1.0)
 
 
 def test_another_robot_is_not_compiled_again():
@@ -154,7 +154,7 @@ def test_another_robot_is_not_compiled_again():
 
     q = np.random.default_rng(0).normal(size=(4, 3))
     robots = [textbook.pendulum(3), textbook.pendulum(3, mass=2.0, length=0.5)]
-    over, plain = jaxdyn.spread(jaxdyn.gravity_force, (None, 0)), jax.jit(jaxdyn.gravity_force)
+    over, plain = jaxdyn.sharded_vmap(jaxdyn.gravity_force, (None, 0)), jax.jit(jaxdyn.gravity_force)
     jax.monitoring.register_event_duration_secs_listener(listen)
     try:
         first = over(robots[0], q), plain(robots[0], q[0])

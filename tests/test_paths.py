@@ -26,10 +26,10 @@ TORQUES = jnp.array([[-40.0, 40.0], [-12.0, 12.0]])
 @once
 def timed(waypoints, torque, start_speed=0.0):
     """The elbow arm along a spline, on 61 points; the dynamics and the torques there."""
-    path = jaxdyn.spline_path(waypoints)
-    timing = jaxdyn.time_optimal_path(ARM, path, torque_limits=torque, points=61, start_speed=start_speed)
+    path = jaxdyn.trajectory.spline_path(waypoints)
+    timing = jaxdyn.trajectory.time_optimal_path(ARM, path, torque_limits=torque, points=61, start_speed=start_speed)
     needed = jax.vmap(functools.partial(jaxdyn.inverse_dynamics, ARM))(timing.q, timing.qd, timing.qdd)
-    return timing, jaxdyn.path_dynamics(ARM, path, timing.s), needed
+    return timing, jaxdyn.trajectory.path_dynamics(ARM, path, timing.s), needed
 
 
 def slider(mass=2.0):
@@ -56,11 +56,11 @@ def test_time_scalings_are_those_of_the_book():
     def motions(start, goal, q0, q1):
         return [
             (
-                jaxdyn.joint_motion(ARM, q0, q1, 2.5, t, scaling).q,
-                jaxdyn.screw_motion(start, goal, 2.5, t, scaling),
-                jaxdyn.cartesian_motion(start, goal, 2.5, t, scaling),
+                jaxdyn.trajectory.joint_motion(ARM, q0, q1, 2.5, t, scaling).q,
+                jaxdyn.trajectory.screw_motion(start, goal, 2.5, t, scaling),
+                jaxdyn.trajectory.cartesian_motion(start, goal, 2.5, t, scaling),
             )
-            for scaling in (jaxdyn.cubic_scaling, jaxdyn.quintic_scaling)
+            for scaling in (jaxdyn.trajectory.cubic_scaling, jaxdyn.trajectory.quintic_scaling)
         ]
 
     for order, (joint, screw, straight) in zip((3, 5), motions(start, goal, q0, q1), strict=True):
@@ -74,26 +74,26 @@ def test_time_scalings_are_those_of_the_book():
             moved = np.linalg.solve(motion.pose[8], rate)
             assert_allclose(motion.twist[8], [moved[2, 1], moved[0, 2], moved[1, 0], *moved[:3, 3]], atol=1e-9)
             assert_allclose(motion.acceleration[8], acceleration, atol=1e-9)
-    s, sd, sdd = jaxdyn.scaled_time(jaxdyn.quintic_scaling, 2.5, jnp.array([-1.0, 1.25, 3.0]))
+    s, sd, sdd = jaxdyn.trajectory.scaled_time(jaxdyn.trajectory.quintic_scaling, 2.5, jnp.array([-1.0, 1.25, 3.0]))
     assert_allclose([s, sd, sdd], [[0, 0.5, 1], [0, 15 / 8 / 2.5, 0], [0, 0, 0]], atol=1e-12)
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("motion", [jaxdyn.screw_motion, jaxdyn.cartesian_motion])
+@pytest.mark.parametrize("motion", [jaxdyn.trajectory.screw_motion, jaxdyn.trajectory.cartesian_motion])
 def test_twists_are_the_derivatives_of_the_poses(motion):
     rng = np.random.default_rng(1)
-    start, goal = (jaxdyn.se3.pose_exp(jnp.asarray(rng.normal(size=6))) for _ in range(2))
-    at = lambda t: jax.tree.map(lambda x: x[0], motion(start, goal, 2.0, t[None], jaxdyn.cubic_scaling))
+    start, goal = (jaxdyn.spatial.se3.pose_exp(jnp.asarray(rng.normal(size=6))) for _ in range(2))
+    at = lambda t: jax.tree.map(lambda x: x[0], motion(start, goal, 2.0, t[None], jaxdyn.trajectory.cubic_scaling))
     t, one = jnp.asarray(0.7), jnp.asarray(1.0)
     here, rate = jax.jvp(at, (t,), (one,))
-    moved = jaxdyn.se3.pose_inverse(here.pose) @ rate.pose
+    moved = jaxdyn.spatial.se3.pose_inverse(here.pose) @ rate.pose
     assert_allclose(modern_robotics.se3ToVec(np.asarray(moved)), here.twist, atol=1e-12)
     assert_allclose(rate.twist, here.acceleration, atol=1e-12)
 
 
 def test_joint_motions_have_the_derivatives_of_their_positions():
     q0, q1 = jnp.array([0.1, -0.4]), jnp.array([0.9, 0.5])
-    along = lambda t: jaxdyn.joint_motion(ARM, q0, q1, 2.0, t[None], jaxdyn.quintic_scaling)
+    along = lambda t: jaxdyn.trajectory.joint_motion(ARM, q0, q1, 2.0, t[None], jaxdyn.trajectory.quintic_scaling)
     position = lambda t: along(t).q[0]
     motion, rate, second = once(lambda t: (along(t), jax.jacfwd(position)(t), jax.jacfwd(jax.jacfwd(position))(t)))(
         jnp.asarray(0.7)
@@ -111,16 +111,16 @@ def test_a_mass_on_a_rail_in_closed_form():
 
     @once
     def timed(way, top):
-        path = jaxdyn.straight_path(jnp.zeros(1), way)
-        timing = jaxdyn.time_optimal_path(rail, path, torque_limits=limits, velocity_limits=top, points=101)
-        duration, ramp = jaxdyn.shortest_trapezoid(way, top, jnp.array([force / mass]))
-        trapezoid = functools.partial(jaxdyn.trapezoidal_scaling, ramp=ramp)
+        path = jaxdyn.trajectory.straight_path(jnp.zeros(1), way)
+        timing = jaxdyn.trajectory.time_optimal_path(rail, path, torque_limits=limits, velocity_limits=top, points=101)
+        duration, ramp = jaxdyn.trajectory.shortest_trapezoid(way, top, jnp.array([force / mass]))
+        trapezoid = functools.partial(jaxdyn.trajectory.trapezoidal_scaling, ramp=ramp)
         t = jnp.linspace(0, duration, 50)
-        return timing, duration, jaxdyn.joint_motion(rail, jnp.zeros(1), way, duration, t, trapezoid)
+        return timing, duration, jaxdyn.trajectory.joint_motion(rail, jnp.zeros(1), way, duration, t, trapezoid)
 
     way = jnp.array([way])
     timing, duration, _ = timed(way, jnp.array([1e3]))
-    assert timing.status == jaxdyn.Status.CONVERGED
+    assert timing.status == jaxdyn.trajectory.Status.CONVERGED
     assert_allclose(
         [timing.duration, duration], 2 * np.sqrt(way[0] * mass / force), rtol=1e-9
     )  # the switch is on the grid
@@ -133,15 +133,15 @@ def test_a_mass_on_a_rail_in_closed_form():
 def test_trapezoids_of_speed():
     """Up, along and down, their integral and their rates; the fastest under limits, in closed form."""
     ramp, u = 0.2, np.linspace(0, 1, 21)
-    trapezoid = functools.partial(jaxdyn.trapezoidal_scaling, ramp=ramp)
-    s, sd, sdd = once(lambda t: jaxdyn.scaled_time(trapezoid, 2.0, t))(2.0 * u)
+    trapezoid = functools.partial(jaxdyn.trajectory.trapezoidal_scaling, ramp=ramp)
+    s, sd, sdd = once(lambda t: jaxdyn.trajectory.scaled_time(trapezoid, 2.0, t))(2.0 * u)
     speed = np.minimum(np.minimum(u, 1 - u) / ramp, 1) / (1 - ramp)
     assert_allclose(sd, speed / 2.0, atol=1e-12)
     assert_allclose(s, np.append(0, np.cumsum(speed[1:] + speed[:-1]) * 0.025), atol=1e-12)
     push = np.where(u < ramp, 1, np.where(u > 1 - ramp, -1, 0)) / (ramp * (1 - ramp)) / 4
     smooth = np.abs(np.abs(u - 0.5) - 0.3) > 1e-9  # but where it jumps
     assert_allclose(np.asarray(sdd)[smooth], push[smooth], atol=1e-12)
-    run = once(jaxdyn.shortest_trapezoid)
+    run = once(jaxdyn.trajectory.shortest_trapezoid)
     fastest = lambda *x: [float(y) for y in run(*map(jnp.asarray, x))]
     way, top = np.array([0.8, 0.0, -1.5]), np.array([0.5, 0.1, 0.9])
     duration, ramp = fastest(way, top, np.array([2.0, 0.1, 1.0]))
@@ -154,14 +154,14 @@ def test_trapezoids_of_speed():
 def test_the_shortest_duration_is_the_first_that_holds_all_limits(monkeypatch):
     """Of dynamics along a path that are any numbers: speed, acceleration or torque reach their limit, and none is exceeded."""
     rng = np.random.default_rng(3)
-    at = jaxdyn.PathDynamics(*(jnp.asarray(rng.normal(size=(7, 2))) for _ in range(6)))
+    at = jaxdyn.trajectory.PathDynamics(*(jnp.asarray(rng.normal(size=(7, 2))) for _ in range(6)))
     monkeypatch.setattr(time_scaling, "path_dynamics", lambda chain, path, s: at)
     torque = jnp.array([[-6.0, 4.0], [-3.5, 5.0]])
 
     @once
     def shortest(velocity, acceleration, torque):
         named = {"velocity_limits": velocity, "acceleration_limits": acceleration, "torque_limits": torque}
-        return jaxdyn.shortest_duration(ARM, None, jaxdyn.cubic_scaling, samples=7, **named)
+        return jaxdyn.trajectory.shortest_duration(ARM, None, jaxdyn.trajectory.cubic_scaling, samples=7, **named)
 
     u, limits = np.linspace(0, 1, 7)[:, None], np.asarray(torque)
     sd, sdd = 6 * u * (1 - u), 6 - 12 * u
@@ -188,9 +188,9 @@ def test_a_timed_path_at_times_of_one_s_own():
     speed = np.sqrt(x)
     t = np.append(0, np.cumsum(2 * np.diff(s) / (speed[1:] + speed[:-1])))
     rest = [jnp.zeros(())] * 8
-    timing = jaxdyn.PathTiming(*map(jnp.asarray, (s, t, speed, push)), *rest)
+    timing = jaxdyn.trajectory.PathTiming(*map(jnp.asarray, (s, t, speed, push)), *rest)
     times = np.array([-0.1, 0.0, 0.5 * t[1], 0.4 * t[1] + 0.6 * t[2], 0.1 * t[2] + 0.9 * t[3], t[3] + 9.0])
-    motion = once(lambda times: jaxdyn.motion_along(path, timing, times))(times)
+    motion = once(lambda times: jaxdyn.trajectory.motion_along(path, timing, times))(times)
     k = np.array([0, 0, 0, 1, 2, 2])
     late, inside = times - t[k], np.array([0, 1, 1, 1, 1, 0])
     where = np.clip(s[k] + speed[k] * late + push[k] * late**2 / 2, 0, 1)
@@ -221,7 +221,7 @@ def constraints(at, torque):
 
 def test_the_timing_is_the_optimum_of_the_discrete_problem_and_holds_its_limits():
     timing, at, torque = timed(WAYPOINTS, TORQUES, 0.0)
-    assert timing.status == jaxdyn.Status.CONVERGED
+    assert timing.status == jaxdyn.trajectory.Status.CONVERGED
     a, b = constraints(at, TORQUES)
     x = np.asarray(timing.speed) ** 2
     assert (a @ x <= b + 1e-9).all()
@@ -239,14 +239,17 @@ def test_the_timing_is_the_optimum_of_the_discrete_problem_and_holds_its_limits(
     assert_allclose(timing.t, np.append(0, np.cumsum(lasts)), rtol=1e-12)
     # the fastest start from which the end can be reached
     most = float(timing.controllable[0, 1])
-    for speed, status in ((most * (1 - 1e-6), jaxdyn.Status.CONVERGED), (most * (1 + 1e-6), jaxdyn.Status.INFEASIBLE)):
+    for speed, status in (
+        (most * (1 - 1e-6), jaxdyn.trajectory.Status.CONVERGED),
+        (most * (1 + 1e-6), jaxdyn.trajectory.Status.INFEASIBLE),
+    ):
         assert timed(WAYPOINTS, TORQUES, speed)[0].status == status
 
 
 def test_bands_are_the_limits_at_both_ends_of_an_interval():
     """lo <= a u + b x <= hi where torques and accelerations keep their limits with s'^2 = x, then x + 2 d u."""
     rng, step = np.random.default_rng(5), 0.1
-    at = jaxdyn.PathDynamics(*(jnp.asarray(rng.normal(size=(3, 2))) for _ in range(6)))
+    at = jaxdyn.trajectory.PathDynamics(*(jnp.asarray(rng.normal(size=(3, 2))) for _ in range(6)))
     friction, torque, most = 0.3 * rng.normal(size=(3, 2)), np.array([[-4.0, 3.0], [-5.0, 2.5]]), np.array([2.0, 3.5])
     bands = once(bands_of)(at, jnp.asarray(step), *map(jnp.asarray, (friction, torque, most)))
     assert (np.asarray(bands.a) >= 0).all()
@@ -270,8 +273,10 @@ def test_friction_is_among_the_torques():
     rail = dataclasses.replace(slider(), viscous_friction=jnp.array([1.5]))
     force, way = jnp.array([[-4.0, 5.0]]), jnp.array([1.2])
     named = {"torque_limits": force, "velocity_limits": jnp.array([9e9]), "points": 21, "friction_rounds": 12}
-    path = jaxdyn.straight_path(0 * way, way)
-    run = once(lambda start, end: jaxdyn.time_optimal_path(rail, path, start_speed=start, end_speed=end, **named))
+    path = jaxdyn.trajectory.straight_path(0 * way, way)
+    run = once(
+        lambda start, end: jaxdyn.trajectory.time_optimal_path(rail, path, start_speed=start, end_speed=end, **named)
+    )
     timing = run(jnp.asarray(0.0), jnp.asarray(0.0))
     assert_allclose(timing.tau, 2.0 * timing.qdd + 1.5 * timing.qd, rtol=1e-9)
     # the force is the one at the interval's begin or at its end, whichever is nearer to the limit
@@ -282,7 +287,10 @@ def test_friction_is_among_the_torques():
     # a speed at the end that asks for one at the start
     least = float(run(jnp.asarray(1.9), jnp.asarray(1.9)).controllable[0, 0])
     assert 0.1 < least < 1.9
-    for start, status in ((1.15 * least, jaxdyn.Status.CONVERGED), (0.7 * least, jaxdyn.Status.INFEASIBLE)):
+    for start, status in (
+        (1.15 * least, jaxdyn.trajectory.Status.CONVERGED),
+        (0.7 * least, jaxdyn.trajectory.Status.INFEASIBLE),
+    ):
         assert run(jnp.asarray(start), jnp.asarray(1.9)).status == status
 
 
@@ -290,15 +298,15 @@ def test_a_path_that_cannot_be_followed():
     lying = jnp.asarray(np.linspace([np.pi / 2, 0.0], [0.0, 0.0], 4))  # from upright to stretched out
     weak = jnp.array([[-9.0, 9.0], [-12.0, 12.0]])
     timing, _, _ = timed(lying, weak, 0.0)
-    assert timing.status == jaxdyn.Status.INFEASIBLE and "cannot be followed from s = 0." in timing.message
+    assert timing.status == jaxdyn.trajectory.Status.INFEASIBLE and "cannot be followed from s = 0." in timing.message
     assert 0 < timing.stuck_at < 1 and timing.duration == jnp.inf
     assert np.isfinite(timing.tau).all() and np.isfinite(timing.speed).all()
     fast, _, _ = timed(lying, TORQUES, 100.0)
-    assert fast.status == jaxdyn.Status.INFEASIBLE and fast.stuck_at == 0
+    assert fast.status == jaxdyn.trajectory.Status.INFEASIBLE and fast.stuck_at == 0
 
 
 def test_a_spline_is_that_of_scipy():
-    path = once(jaxdyn.spline_path)(WAYPOINTS)
+    path = once(jaxdyn.trajectory.spline_path)(WAYPOINTS)
     steps = np.sqrt(np.linalg.norm(np.diff(np.asarray(WAYPOINTS), axis=0), axis=1))  # centripetal
     assert_allclose(path.knots, np.concatenate([[0], np.cumsum(steps)]) / steps.sum(), atol=1e-14)
     other = scipy.interpolate.CubicSpline(np.asarray(path.knots), np.asarray(WAYPOINTS), bc_type="natural")
@@ -309,17 +317,17 @@ def test_a_spline_is_that_of_scipy():
 
 
 def test_bad_input_says_what_is_wrong():
-    path = jaxdyn.SplinePath(jnp.linspace(0, 1, 2), jnp.ones((1, 4, 2)))
+    path = jaxdyn.trajectory.SplinePath(jnp.linspace(0, 1, 2), jnp.ones((1, 4, 2)))
     for call, message in (
-        (lambda: jaxdyn.spline_path(WAYPOINTS[:1]), "two waypoints"),
-        (lambda: jaxdyn.spline_path(WAYPOINTS[jnp.array([0, 1, 1])]), "waypoints 1 and 2"),
-        (lambda: jaxdyn.spline_path(WAYPOINTS, (0, 0.5, 0.4, 1)), "rise from 0 to 1"),
-        (lambda: jaxdyn.time_optimal_path(ARM, path, torque_limits=-TORQUES), "contradictory"),
-        (lambda: jaxdyn.time_optimal_path(ARM, path, velocity_limits=jnp.zeros(2)), "not positive"),
-        (lambda: jaxdyn.time_optimal_path(ARM, path, points=2), "at least 3"),
-        (lambda: jaxdyn.time_optimal_path(ARM, path, end_speed=-1.0), "forward"),
-        (lambda: jaxdyn.time_optimal_path(slider(), path), "coordinates"),
-        (lambda: jaxdyn.trapezoidal_scaling(jnp.zeros(()), 0.7), "ramp"),
+        (lambda: jaxdyn.trajectory.spline_path(WAYPOINTS[:1]), "two waypoints"),
+        (lambda: jaxdyn.trajectory.spline_path(WAYPOINTS[jnp.array([0, 1, 1])]), "waypoints 1 and 2"),
+        (lambda: jaxdyn.trajectory.spline_path(WAYPOINTS, (0, 0.5, 0.4, 1)), "rise from 0 to 1"),
+        (lambda: jaxdyn.trajectory.time_optimal_path(ARM, path, torque_limits=-TORQUES), "contradictory"),
+        (lambda: jaxdyn.trajectory.time_optimal_path(ARM, path, velocity_limits=jnp.zeros(2)), "not positive"),
+        (lambda: jaxdyn.trajectory.time_optimal_path(ARM, path, points=2), "at least 3"),
+        (lambda: jaxdyn.trajectory.time_optimal_path(ARM, path, end_speed=-1.0), "forward"),
+        (lambda: jaxdyn.trajectory.time_optimal_path(slider(), path), "coordinates"),
+        (lambda: jaxdyn.trajectory.trapezoidal_scaling(jnp.zeros(()), 0.7), "ramp"),
     ):
         with pytest.raises(jaxdyn.TrajectoryError, match=message):
             call()
@@ -329,10 +337,10 @@ def test_bad_input_says_what_is_wrong():
 def test_a_switch_by_integration_in_the_phase_plane():
     """A straight path with one switch: the two extremal curves integrated with scipy, and where they meet (Bobrow 1985)."""
     start, goal = jnp.array([0.2, 0.4]), jnp.array([1.0, -0.3])
-    path = jaxdyn.straight_path(start, goal)
-    timing = once(lambda: jaxdyn.time_optimal_path(ARM, path, torque_limits=TORQUES, points=401))()
+    path = jaxdyn.trajectory.straight_path(start, goal)
+    timing = once(lambda: jaxdyn.trajectory.time_optimal_path(ARM, path, torque_limits=TORQUES, points=401))()
     dense = jnp.linspace(0, 1, 2001)
-    at = once(lambda: jaxdyn.path_dynamics(ARM, path, dense))()
+    at = once(lambda: jaxdyn.trajectory.path_dynamics(ARM, path, dense))()
     m, c, g = (
         scipy.interpolate.CubicSpline(np.asarray(dense), np.asarray(x))
         for x in (at.inertia, at.centrifugal, at.gravity)
@@ -367,14 +375,14 @@ def test_limits_hold_between_the_points_and_friction_counts():
 
     @once
     def timed(waypoints):
-        path = jaxdyn.spline_path(waypoints)
-        timing = jaxdyn.time_optimal_path(robot, path, acceleration_limits=top)
-        motion = jaxdyn.motion_along(path, timing, jnp.linspace(1e-6, timing.duration - 1e-6, 5000))
+        path = jaxdyn.trajectory.spline_path(waypoints)
+        timing = jaxdyn.trajectory.time_optimal_path(robot, path, acceleration_limits=top)
+        motion = jaxdyn.trajectory.motion_along(path, timing, jnp.linspace(1e-6, timing.duration - 1e-6, 5000))
         torque = jax.vmap(functools.partial(jaxdyn.inverse_dynamics, robot))(*motion)
         return timing, motion, torque + jax.vmap(functools.partial(jaxdyn.friction_force, robot))(motion.qd)
 
     timing, motion, torque = timed(waypoints)
-    assert timing.status == jaxdyn.Status.CONVERGED
+    assert timing.status == jaxdyn.trajectory.Status.CONVERGED
     shares = jnp.abs(torque).max(0) / robot.effort_limit
     rates, pushes = jnp.abs(motion.qd).max(0) / robot.velocity_limit, jnp.abs(motion.qdd).max(0) / top
     assert shares.max() < 1 + 1e-4 and pushes.max() < 1 + 1e-4 and rates.max() < 1 + 2e-3
@@ -394,18 +402,24 @@ def test_the_duration_has_derivatives_and_batches():
 
 def timed_duration(waypoints):
     """Of the elbow arm."""
-    return jaxdyn.time_optimal_path(ARM, jaxdyn.spline_path(waypoints), torque_limits=TORQUES, points=61).duration
+    return jaxdyn.trajectory.time_optimal_path(
+        ARM, jaxdyn.trajectory.spline_path(waypoints), torque_limits=TORQUES, points=61
+    ).duration
 
 
 @pytest.mark.ci
 def test_the_shortest_duration_of_a_scaling_reaches_a_limit():
-    path = jaxdyn.spline_path(WAYPOINTS)
+    path = jaxdyn.trajectory.spline_path(WAYPOINTS)
 
     @once
     def shares(top):
-        duration = jaxdyn.shortest_duration(ARM, path, jaxdyn.cubic_scaling, torque_limits=TORQUES, velocity_limits=top)
-        s, sd, sdd = jaxdyn.scaled_time(jaxdyn.cubic_scaling, duration, jnp.linspace(0, duration, 201))
-        at = jaxdyn.path_dynamics(ARM, path, s)
+        duration = jaxdyn.trajectory.shortest_duration(
+            ARM, path, jaxdyn.trajectory.cubic_scaling, torque_limits=TORQUES, velocity_limits=top
+        )
+        s, sd, sdd = jaxdyn.trajectory.scaled_time(
+            jaxdyn.trajectory.cubic_scaling, duration, jnp.linspace(0, duration, 201)
+        )
+        at = jaxdyn.trajectory.path_dynamics(ARM, path, s)
         torque = at.inertia * sdd[:, None] + at.centrifugal * (sd**2)[:, None] + at.gravity
         return jnp.abs(torque / TORQUES[None, :, 1]).max(), jnp.abs(at.slope * sd[:, None] / top[None]).max()
 
@@ -414,4 +428,6 @@ def test_the_shortest_duration_of_a_scaling_reaches_a_limit():
     torque, speed = shares(jnp.array([1.0, 1.5]))
     assert torque < 1
     assert_allclose(speed, 1, rtol=1e-9)
-    assert jaxdyn.shortest_duration(ARM, path, torque_limits=0.1 * TORQUES) == jnp.inf  # gravity alone takes more
+    assert (
+        jaxdyn.trajectory.shortest_duration(ARM, path, torque_limits=0.1 * TORQUES) == jnp.inf
+    )  # gravity alone takes more

@@ -12,32 +12,34 @@ import pytest
 from scipy import optimize
 
 from jaxdyn import (
-    Columns,
     IdentificationError,
     Log,
     LogError,
+    friction_force,
+    identify,
+    inverse_dynamics,
+    load,
+    read_log,
+    robots,
+    textbook,
+)
+from jaxdyn.cli import main
+from jaxdyn.identification import (
+    Columns,
     Samples,
     base_parameters,
     calibrate_gains,
     diagnose,
     diagnose_identification,
+    diagnostics,
     estimate_delay,
-    friction_force,
-    identify,
     identify_payload,
     identify_payload_on,
-    inverse_dynamics,
-    load,
     preprocess,
     random_excitation,
-    read_log,
-    robots,
-    textbook,
     with_gains,
     without_delay,
 )
-from jaxdyn.cli import main
-from jaxdyn.identification import diagnostics
 from jaxdyn.identification.accumulate import Factors
 from jaxdyn.identification.diagnostics import _unexcited, _weighted
 from jaxdyn.identification.loads import given_body, transform_matrix

@@ -39,8 +39,10 @@ class Feedback(eqx.Module):
 
 
 def regulator(steps, terminal=(), q0=1.0, v0=0.0, **named):
-    running = (jaxdyn.StateCost(jnp.zeros(1), jnp.zeros(1), 2.0, 1.0), jaxdyn.TorqueCost(0.5))
-    return jaxdyn.OptimalControlProblem(CART, jnp.array([q0]), jnp.array([v0]), steps, DT, running, terminal, **named)
+    running = (jaxdyn.trajectory.StateCost(jnp.zeros(1), jnp.zeros(1), 2.0, 1.0), jaxdyn.trajectory.TorqueCost(0.5))
+    return jaxdyn.trajectory.OptimalControlProblem(
+        CART, jnp.array([q0]), jnp.array([v0]), steps, DT, running, terminal, **named
+    )
 
 
 def riccati():
@@ -50,7 +52,7 @@ def riccati():
 
 def to_go(p):
     root = jnp.asarray(np.linalg.cholesky(p).T)
-    return (jaxdyn.UserCost(lambda chain, knot, data: data @ jnp.concatenate([knot.q, knot.v]), root),)
+    return (jaxdyn.trajectory.UserCost(lambda chain, knot, data: data @ jnp.concatenate([knot.q, knot.v]), root),)
 
 
 def at(problem, q0, v0):
@@ -73,8 +75,8 @@ OPTIONS = {"batch": 3, "learning_rate": RATE, "clip": 10.0}
 def test_costs_of_rollouts_are_those_of_their_motions():
     masses = jnp.linspace(1.0, 3.0, 4)
     policy = Feedback(jnp.ones((1, 2)))
-    costs = jaxdyn.policy_costs(policy, REGULATOR, Q0, V0, heavy(masses))
-    costed = jax.jit(lambda p: jaxdyn.total_cost(p, jaxdyn.policy_trajectory(policy, p)))
+    costs = jaxdyn.trajectory.policy_costs(policy, REGULATOR, Q0, V0, heavy(masses))
+    costed = jax.jit(lambda p: jaxdyn.trajectory.total_cost(p, jaxdyn.trajectory.policy_trajectory(policy, p)))
     for k in (0, 3):
         chain = dataclasses.replace(CART, inertia=CART.inertia * masses[k] / 2.0)
         one = at(dataclasses.replace(REGULATOR, chain=chain), Q0[k], V0[k])
@@ -84,7 +86,7 @@ def test_costs_of_rollouts_are_those_of_their_motions():
 @pytest.mark.ci
 def test_the_gain_found_is_that_of_the_riccati_equation(tmp_path):
     start, chains = Feedback(jnp.zeros((1, 2))), heavy(jnp.full(4, 2.0))
-    found = jaxdyn.optimise_policy(start, REGULATOR, Q0, V0, chains, updates=400, **OPTIONS)
+    found = jaxdyn.trajectory.optimise_policy(start, REGULATOR, Q0, V0, chains, updates=400, **OPTIONS)
     assert_allclose(found.policy.gain, GAIN, rtol=1e-5)
     x = np.concatenate([Q0, V0], axis=1)
     assert_allclose(found.costs, 0.5 * np.einsum("ki,ij,kj->k", x, P, x), rtol=1e-9)
@@ -93,25 +95,27 @@ def test_the_gain_found_is_that_of_the_riccati_equation(tmp_path):
     # interrupted and gone on with: the same to the last bit
     chains, file, told = heavy(jnp.linspace(1.0, 3.0, 4)), tmp_path / "progress.bin", []
     arguments = (start, REGULATOR, Q0, V0, chains)
-    whole = jaxdyn.optimise_policy(*arguments, updates=6, **OPTIONS)
-    jaxdyn.optimise_policy(*arguments, updates=3, file=file, save_every=2, **OPTIONS)
-    again = jaxdyn.optimise_policy(*arguments, updates=6, file=file, progress=lambda *x: told.append(x), **OPTIONS)
+    whole = jaxdyn.trajectory.optimise_policy(*arguments, updates=6, **OPTIONS)
+    jaxdyn.trajectory.optimise_policy(*arguments, updates=3, file=file, save_every=2, **OPTIONS)
+    again = jaxdyn.trajectory.optimise_policy(
+        *arguments, updates=6, file=file, progress=lambda *x: told.append(x), **OPTIONS
+    )
     assert np.array_equal(again.policy.gain, whole.policy.gain) and told[0] == ("optimising", 4, 6)
     assert np.array_equal(again.history["cost"], whole.history["cost"])
     other = eqx.nn.Linear(2, 1, key=jax.random.key(0))
     with pytest.raises(jaxdyn.TrajectoryError, match="another policy"):
-        jaxdyn.optimise_policy(other, *arguments[1:], file=file, **OPTIONS)
+        jaxdyn.trajectory.optimise_policy(other, *arguments[1:], file=file, **OPTIONS)
     file.write_bytes(file.read_bytes()[:-9])
     with pytest.raises(jaxdyn.TrajectoryError, match="damaged"):
-        jaxdyn.optimise_policy(*arguments, file=file, **OPTIONS)
+        jaxdyn.trajectory.optimise_policy(*arguments, file=file, **OPTIONS)
 
     # rollouts that run away do not spoil the rest
     wild = Feedback(jnp.array([[-4e3, -4e3]]))
-    found = jaxdyn.optimise_policy(wild, *arguments[1:], updates=3, speed_bound=50.0, **OPTIONS)
+    found = jaxdyn.trajectory.optimise_policy(wild, *arguments[1:], updates=3, speed_bound=50.0, **OPTIONS)
     assert found.history["stopped"].min() > 0.6
     assert np.isfinite(found.history["cost"]).all() and np.isfinite(found.history["gradient"]).all()
     lost = Feedback(jnp.array([[jnp.nan, 0.0]]))
-    ended = jaxdyn.optimise_policy(lost, *arguments[1:], updates=100, **OPTIONS)
+    ended = jaxdyn.trajectory.optimise_policy(lost, *arguments[1:], updates=100, **OPTIONS)
     assert not ended.finite and ended.updates == 21 and "finite gradient" in ended.message
 
 
@@ -119,7 +123,7 @@ def test_an_update_goes_against_the_gradient_of_the_mean_cost():
     """By plain steps, against differences of the costs of rollouts; and one that spoils the policy is taken back."""
     chains, sgd = heavy(jnp.linspace(1.0, 3.0, 4)), optax.sgd(0.05)
     arguments = REGULATOR, Q0, V0, chains
-    costs = lambda gain: np.asarray(jaxdyn.policy_costs(Feedback(gain), *arguments))
+    costs = lambda gain: np.asarray(jaxdyn.trajectory.policy_costs(Feedback(gain), *arguments))
     first = jnp.array([[0.5, 1.5]])
     gain, e, means, norms = np.asarray(first), 1e-4, [], []
     for _ in range(2):
@@ -128,7 +132,7 @@ def test_an_update_goes_against_the_gradient_of_the_mean_cost():
         means.append(costs(jnp.asarray(gain)).mean())
         norms.append(np.linalg.norm(slope))
         gain = gain - 0.05 * slope
-    found = jaxdyn.optimise_policy(Feedback(first), *arguments, updates=2, optimiser=sgd)
+    found = jaxdyn.trajectory.optimise_policy(Feedback(first), *arguments, updates=2, optimiser=sgd)
     assert_allclose(found.policy.gain, gain, rtol=1e-6)
     assert_allclose(found.history["cost"], means, rtol=1e-9)
     assert_allclose(found.history["gradient"], norms, rtol=1e-6)
@@ -136,7 +140,9 @@ def test_an_update_goes_against_the_gradient_of_the_mean_cost():
     assert found.cost == pytest.approx(found.costs.mean()) and found.updates == 2 and found.finite
     assert not found.history["stopped"].any() and found.message.startswith("2 updates made")
     # of rollouts that run away the state stays, and what they cost is a number
-    wild = jaxdyn.optimise_policy(Feedback(-200 * first), *arguments, updates=2, optimiser=sgd, speed_bound=3.0)
+    wild = jaxdyn.trajectory.optimise_policy(
+        Feedback(-200 * first), *arguments, updates=2, optimiser=sgd, speed_bound=3.0
+    )
     assert wild.history["stopped"][0] == 1.0 and np.isfinite(wild.history["cost"]).all()
     assert wild.cost <= wild.history["cost"][0]
 
@@ -166,14 +172,14 @@ def test_policies_that_cannot_be_optimised_are_refused():
     problem, q0, v0 = regulator(3), jnp.ones((2, 1)), jnp.zeros((2, 1))
     policy = Feedback(jnp.ones((1, 2)))
     with pytest.raises(jaxdyn.TrajectoryError, match="constraints"):
-        held = regulator(3, constraints=(jaxdyn.VelocityLimits(jnp.ones(1)),))
-        jaxdyn.optimise_policy(policy, held, q0, v0)
+        held = regulator(3, constraints=(jaxdyn.trajectory.VelocityLimits(jnp.ones(1)),))
+        jaxdyn.trajectory.optimise_policy(policy, held, q0, v0)
     with pytest.raises(jaxdyn.TrajectoryError, match="2, 3 rows"):
-        jaxdyn.optimise_policy(policy, problem, q0, v0, jax.tree.map(lambda x: jnp.stack([x] * 3), CART))
+        jaxdyn.trajectory.optimise_policy(policy, problem, q0, v0, jax.tree.map(lambda x: jnp.stack([x] * 3), CART))
     with pytest.raises(jaxdyn.TrajectoryError, match="batch=5"):
-        jaxdyn.optimise_policy(policy, problem, q0, v0, batch=5)
+        jaxdyn.trajectory.optimise_policy(policy, problem, q0, v0, batch=5)
     with pytest.raises(jaxdyn.TrajectoryError, match="no array"):
-        jaxdyn.optimise_policy(lambda t, q, v: -q, problem, q0, v0)
+        jaxdyn.trajectory.optimise_policy(lambda t, q, v: -q, problem, q0, v0)
 
 
 def closed_form(steps, x, p=None):
@@ -196,18 +202,18 @@ def closed_form(steps, x, p=None):
 @pytest.mark.ci
 def test_open_loop_descent_reaches_the_closed_form():
     problem = regulator(12)
-    solution = jax.jit(lambda p: jaxdyn.solve_by_gradient(p, iterations=100, tolerance=1e-8))(problem)
+    solution = jax.jit(lambda p: jaxdyn.trajectory.solve_by_gradient(p, iterations=100, tolerance=1e-8))(problem)
     tau, cost = closed_form(12, np.array([1.0, 0.0]))
-    assert int(solution.status) == jaxdyn.Status.CONVERGED, solution.message
+    assert int(solution.status) == jaxdyn.trajectory.Status.CONVERGED, solution.message
     assert_allclose(solution.cost, cost, rtol=1e-12)
     assert_allclose(solution.trajectory.tau[:, 0], tau, atol=1e-6)
-    assert_allclose(jaxdyn.total_cost(problem, solution.trajectory), cost, rtol=1e-12)
+    assert_allclose(jaxdyn.trajectory.total_cost(problem, solution.trajectory), cost, rtol=1e-12)
     assert float(solution.residuals.largest) <= 1e-8
 
 
 @functools.partial(jax.jit, static_argnames="iterations")
 def descended(problem, iterations=2000):
-    return jaxdyn.solve_by_gradient(problem, iterations=iterations, tolerance=1e-6)
+    return jaxdyn.trajectory.solve_by_gradient(problem, iterations=iterations, tolerance=1e-6)
 
 
 def test_what_the_augmented_lagrangian_adds_is_what_its_multipliers_say():
@@ -270,19 +276,19 @@ def test_durations_are_unknowns_like_torques(monkeypatch):
 
 
 def test_limits_and_constraints_hold():
-    goal = jaxdyn.StateConstraint(jnp.zeros(1), jnp.zeros(1))
-    fast = jaxdyn.VelocityLimits(jnp.array([1.3]))
+    goal = jaxdyn.trajectory.StateConstraint(jnp.zeros(1), jnp.zeros(1))
+    fast = jaxdyn.trajectory.VelocityLimits(jnp.array([1.3]))
     limits = jnp.array([[-6.0, 6.0]])
     problem = regulator(16, terminal_constraints=(goal,), constraints=(fast,), torque_limits=limits)
     solution = descended(problem)
-    assert int(solution.status) == jaxdyn.Status.CONVERGED, (solution.message, solution.residuals)
+    assert int(solution.status) == jaxdyn.trajectory.Status.CONVERGED, (solution.message, solution.residuals)
     v, tau = np.asarray(solution.trajectory.v), np.asarray(solution.trajectory.tau)
     assert np.abs(tau).max() <= 6.0 and np.abs(v).max() <= 1.3 + 1e-6
     assert_allclose(solution.trajectory.q[-1], 0, atol=1e-6)
     assert_allclose(solution.cost, constrained_cost(16, np.array([1.0, 0.0]), 6.0, 1.3), rtol=1e-4)
     # a cost that is no number anywhere ends the descent after twenty returns to where it began
     lost = descended(eqx.tree_at(lambda p: p.running[1].weight, problem, jnp.asarray(jnp.nan)))
-    assert int(lost.status) == jaxdyn.Status.NOT_FINITE and int(lost.iterations) == 21
+    assert int(lost.status) == jaxdyn.trajectory.Status.NOT_FINITE and int(lost.iterations) == 21
 
 
 def constrained_cost(steps, x, torque, speed):
@@ -311,9 +317,9 @@ def constrained_cost(steps, x, torque, speed):
 
 @pytest.mark.nightly
 def test_free_duration_and_batches_and_bad_numbers():
-    goal = jaxdyn.StateConstraint(jnp.zeros(1), jnp.zeros(1))
+    goal = jaxdyn.trajectory.StateConstraint(jnp.zeros(1), jnp.zeros(1))
     limits = jnp.array([[-2.0, 2.0]])
-    quick = jaxdyn.OptimalControlProblem(
+    quick = jaxdyn.trajectory.OptimalControlProblem(
         CART,
         jnp.array([1.0]),
         jnp.zeros(1),
@@ -324,11 +330,13 @@ def test_free_duration_and_batches_and_bad_numbers():
         duration_limits=jnp.array([0.5, 8.0]),
         duration_weight=1.0,
     )
-    solve = jax.jit(jax.vmap(lambda x: jaxdyn.solve_by_gradient(dataclasses.replace(quick, q0=x), iterations=1500)))
+    solve = jax.jit(
+        jax.vmap(lambda x: jaxdyn.trajectory.solve_by_gradient(dataclasses.replace(quick, q0=x), iterations=1500))
+    )
     solution = solve(jnp.array([[1.0], [0.5], [jnp.nan]]))
     # bang-bang: 2 sqrt(m x / u), a little more on a grid
     assert_allclose(solution.trajectory.t[:2, -1], 2 * np.sqrt([1.0, 0.5]), rtol=0.02)
     assert np.abs(solution.trajectory.q[:2, -1]).max() < 1e-4
-    assert int(solution.status[2]) == jaxdyn.Status.NOT_FINITE and int(solution.iterations[2]) == 0
+    assert int(solution.status[2]) == jaxdyn.trajectory.Status.NOT_FINITE and int(solution.iterations[2]) == 0
     with pytest.raises(jaxdyn.TrajectoryError, match="the guess"):
-        jaxdyn.solve_by_gradient(quick, jaxdyn.stationary_guess(regulator(3)))
+        jaxdyn.trajectory.solve_by_gradient(quick, jaxdyn.trajectory.stationary_guess(regulator(3)))

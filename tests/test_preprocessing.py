@@ -5,9 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from jaxdyn import Log, LogError, Samples, check_log, motor_to_joint, preprocess, read_log, split
+from jaxdyn import Log, LogError, read_log
+from jaxdyn.identification import Samples, motor_to_joint, preprocess, split
 from jaxdyn.identification.filters import bandwidth, differentiate, low_pass
 from jaxdyn.identification.preprocessing import moving, stale_rows
+from jaxdyn.io import check_log
 
 OMEGA = 2 * np.pi * np.array([0.4, 1.1])  # motion of the made-up robot [rad/s]
 PHASE = np.array([0.3, 1.2])

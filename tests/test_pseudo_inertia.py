@@ -7,7 +7,8 @@ import pinocchio as pin
 import pytest
 
 from helpers import random_inertia, random_rotation
-from jaxdyn import ModelError, entropic_divergence, euclidean_divergence, pullback_divergence
+from jaxdyn import ModelError
+from jaxdyn.identification import entropic_divergence, euclidean_divergence, pullback_divergence
 from jaxdyn.spatial.inertia import pseudo_inertia, transform_inertial_parameters
 from jaxdyn.spatial.pseudo_inertia import (
     check_consistent,

@@ -65,25 +65,25 @@ def bare(chain):
 
 def everything(chain, q, v, v_ref, a_ref, tau):
     """All quantities of a state."""
-    p = jaxdyn.generalised_momentum(chain, q, v)
+    p = jaxdyn.dynamics.generalised_momentum(chain, q, v)
     out = {
         "m": jaxdyn.total_mass(chain),
         "c": jaxdyn.centre_of_mass(chain, q),
         "J_c": jaxdyn.centre_of_mass_jacobian(chain, q),
         "A_G": jaxdyn.centroidal_momentum_matrix(chain, q),
         "h_G": jaxdyn.centroidal_momentum(chain, q, v),
-        "h": jaxdyn.total_momentum(chain, q, v),
-        "dA_G v": jaxdyn.centroidal_momentum_bias(chain, q, v),
+        "h": jaxdyn.dynamics.total_momentum(chain, q, v),
+        "dA_G v": jaxdyn.dynamics.centroidal_momentum_bias(chain, q, v),
         "p": p,
-        "H": jaxdyn.hamiltonian(chain, q, p),
-        "flow": jaxdyn.hamiltonian_flow(chain, q, p, tau),
-        "Slotine-Li": jaxdyn.passivity_inverse_dynamics(chain, q, v, v_ref, a_ref),
-        "Y_r": jaxdyn.passivity_regressor(chain, q, v, v_ref, a_ref),
-        "Y_p": jaxdyn.momentum_regressor(chain, q, v),
-        "y_K": jaxdyn.kinetic_energy_regressor(chain, q, v),
-        "y_P": jaxdyn.potential_energy_regressor(chain, q),
-        "Lambda": jaxdyn.operational_space_inertia(chain, q, reference="mixed"),
-        "task": tuple(jaxdyn.operational_space(chain, q, v, tolerance=1e-5))[:3],
+        "H": jaxdyn.dynamics.hamiltonian(chain, q, p),
+        "flow": jaxdyn.dynamics.hamiltonian_flow(chain, q, p, tau),
+        "Slotine-Li": jaxdyn.dynamics.passivity_inverse_dynamics(chain, q, v, v_ref, a_ref),
+        "Y_r": jaxdyn.dynamics.passivity_regressor(chain, q, v, v_ref, a_ref),
+        "Y_p": jaxdyn.dynamics.momentum_regressor(chain, q, v),
+        "y_K": jaxdyn.dynamics.kinetic_energy_regressor(chain, q, v),
+        "y_P": jaxdyn.dynamics.potential_energy_regressor(chain, q),
+        "Lambda": jaxdyn.dynamics.operational_space_inertia(chain, q, reference="mixed"),
+        "task": tuple(jaxdyn.dynamics.operational_space(chain, q, v, tolerance=1e-5))[:3],
     }
     return out
 
@@ -100,7 +100,7 @@ def both_routes(chain, q, v, v_ref, a_ref, tau):
         """Of a link about the world's origin, from its pose and the pose's rate alone."""
         m = jnp.linalg.inv(t) @ dt
         twist = jnp.stack([m[2, 1], m[0, 2], m[1, 0], m[0, 3], m[1, 3], m[2, 3]])
-        return jaxdyn.se3.adjoint(jnp.linalg.inv(t)).T @ jaxdyn.inertia.spatial_inertia(pi) @ twist
+        return jaxdyn.spatial.se3.adjoint(jnp.linalg.inv(t)).T @ jaxdyn.spatial.inertia.spatial_inertia(pi) @ twist
 
     points = t @ jnp.concatenate([chain.inertia[:, 1:4], chain.inertia[:, :1]], axis=1)[:, :, None]
     spin = jnp.diag(chain.armature)
@@ -119,7 +119,7 @@ def both_routes(chain, q, v, v_ref, a_ref, tau):
         "E": jaxdyn.total_energy(chain, q, v),
         "P": jaxdyn.potential_energy(chain, q),
         "Y": jaxdyn.regressor(chain, q, v, a_ref),
-        "Y_r at v": jaxdyn.passivity_regressor(chain, q, v, v, a_ref),
+        "Y_r at v": jaxdyn.dynamics.passivity_regressor(chain, q, v, v, a_ref),
         "falling": jaxdyn.forward_dynamics(links, q, v, tau.at[:6].set(zero[:6])),
         "a": jaxdyn.forward_dynamics(chain, q, v, tau),
         "J": jaxdyn.jacobian(chain, q),
@@ -198,7 +198,10 @@ def test_against_pinocchio(mechanism, routes):
     # Pinocchio's parameters are about the joints' frames
     of_links = lambda y: np.concatenate([y[10 * (k - 1) : 10 * k] @ moved(frames[i]) for i, k in joints.items()])
     moved = lambda t: np.stack(
-        [np.asarray(jaxdyn.inertia.transform_inertial_parameters(jnp.asarray(t.homogeneous), e)) for e in jnp.eye(10)],
+        [
+            np.asarray(jaxdyn.spatial.inertia.transform_inertial_parameters(jnp.asarray(t.homogeneous), e))
+            for e in jnp.eye(10)
+        ],
         1,
     )
     columns = np.concatenate([np.arange(10 * i, 10 * i + 10) for i in joints])
@@ -256,7 +259,7 @@ def test_operational_space(mechanism, routes):
     assert relative(j @ inverse, np.eye(6)) < 1e-11
     turned = np.eye(4)
     turned[:3, :3] = expected["tool"][:3, :3].T
-    back = np.asarray(jaxdyn.se3.adjoint(jnp.asarray(turned)))
+    back = np.asarray(jaxdyn.spatial.se3.adjoint(jnp.asarray(turned)))
     assert relative(got["Lambda"], back.T @ inertia @ back) < 1e-10
 
 
@@ -272,9 +275,9 @@ def test_float32(mechanism, routes):
 def test_what_is_refused(mechanism):
     q, v, *_ = state(mechanism)
     with pytest.raises(jaxdyn.ModelError, match="nowhere"):
-        jax.eval_shape(lambda q, v: jaxdyn.operational_space(mechanism, q, v, frame="nowhere"), q, v)
+        jax.eval_shape(lambda q, v: jaxdyn.dynamics.operational_space(mechanism, q, v, frame="nowhere"), q, v)
     with pytest.raises(jaxdyn.ModelError, match="free joint"):
-        jaxdyn.with_moving_base_point(mechanism)
+        jaxdyn.mechanisms.with_moving_base_point(mechanism)
 
 
 def test_work_on_quaternion_joints(mechanism):
@@ -284,6 +287,6 @@ def test_work_on_quaternion_joints(mechanism):
     @once
     def work(q, dq):
         path = jnp.stack([q, configuration.integrate(mechanism, q, dq)])
-        return jaxdyn.passivity_integral(mechanism, path, tau[None])
+        return jaxdyn.dynamics.passivity_integral(mechanism, path, tau[None])
 
     assert relative(work(q, dq), [0.0, tau @ dq]) < 1e-13

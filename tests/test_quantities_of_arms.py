@@ -30,10 +30,10 @@ def task_forms(chain, q, v, damping):
             "dJ v": jaxdyn.jacobian_derivative(chain, q, v) @ v,
             "M": jaxdyn.crba(chain, q),
             "bias": jaxdyn.bias_force(chain, q, v),
-            "space": tuple(jaxdyn.operational_space(chain, q, v)),
-            "rate": jax.jvp(lambda x: tuple(jaxdyn.operational_space(chain, x, v))[:3], (q,), (v,))[1],
-            "eta": jaxdyn.operational_space_bias(chain, q, v, damping=damping),
-            "J_bar": jaxdyn.dynamically_consistent_inverse(chain, q, damping=damping),
+            "space": tuple(jaxdyn.dynamics.operational_space(chain, q, v)),
+            "rate": jax.jvp(lambda x: tuple(jaxdyn.dynamics.operational_space(chain, x, v))[:3], (q,), (v,))[1],
+            "eta": jaxdyn.dynamics.operational_space_bias(chain, q, v, damping=damping),
+            "J_bar": jaxdyn.dynamics.dynamically_consistent_inverse(chain, q, damping=damping),
         }
 
     return jax.vmap(one)(q)
@@ -82,9 +82,15 @@ def test_operational_space_of_six_joints_is_that_of_dense_matrices():
     @once
     def of(q, v):
         pieces = jaxdyn.jacobian(chain, q), jaxdyn.jacobian_derivative(chain, q, v) @ v
-        plain = jaxdyn.operational_space_inertia(chain, q), jaxdyn.dynamically_consistent_inverse(chain, q)
-        given = jaxdyn.operational_space_inertia(chain, q, damping=damping)
-        biases = jaxdyn.operational_space_bias(chain, q, v), jaxdyn.operational_space_bias(chain, q, v, damping=damping)
+        plain = (
+            jaxdyn.dynamics.operational_space_inertia(chain, q),
+            jaxdyn.dynamics.dynamically_consistent_inverse(chain, q),
+        )
+        given = jaxdyn.dynamics.operational_space_inertia(chain, q, damping=damping)
+        biases = (
+            jaxdyn.dynamics.operational_space_bias(chain, q, v),
+            jaxdyn.dynamics.operational_space_bias(chain, q, v, damping=damping),
+        )
         return *pieces, jaxdyn.crba(chain, q), jaxdyn.bias_force(chain, q, v), *plain, given, *biases
 
     j, drift, mass, bias, inertia, inverse, damped, eta, damped_eta = map(np.asarray, of(q, v))
@@ -107,9 +113,9 @@ def along_a_line(chain, arguments, direction, offsets):
     def total(x):
         q, v, v_ref, a_ref = x
         values = (
-            jaxdyn.centroidal_momentum_bias(chain, q, v),
-            jaxdyn.passivity_inverse_dynamics(chain, q, v, v_ref, a_ref),
-            jaxdyn.operational_space(chain, q, v).inertia,
+            jaxdyn.dynamics.centroidal_momentum_bias(chain, q, v),
+            jaxdyn.dynamics.passivity_inverse_dynamics(chain, q, v, v_ref, a_ref),
+            jaxdyn.dynamics.operational_space(chain, q, v).inertia,
         )
         return sum(jnp.sum(jnp.sin(leaf + 1)) for leaf in values)
 
@@ -135,7 +141,7 @@ def hamiltonian_rollout(chain, q, p, torques, dt):
     def step(state, tau):
         def slope(k, s):
             q, p = jax.tree.map(lambda x, d: x + s * d, state, k)
-            return jaxdyn.hamiltonian_flow(chain, q, p, tau)
+            return jaxdyn.dynamics.hamiltonian_flow(chain, q, p, tau)
 
         def stage(k, x):
             k = slope(k, x[0])
@@ -153,8 +159,8 @@ def lagrangian_rollout(chain, q, v, torques, dt):
     """The end of a rollout, its momentum, and energies and work along the way."""
     qs, vs = jaxdyn.rollout(chain, q, v, torques, dt, method="rk4")
     energies = jax.vmap(lambda x, xd: jaxdyn.total_energy(chain, x, xd))(qs, vs)
-    p = jax.vmap(lambda x, xd: jaxdyn.generalised_momentum(chain, x, xd))(qs, vs)
-    return qs[-1], p[0], p[-1], energies, jaxdyn.passivity_integral(chain, qs, torques)
+    p = jax.vmap(lambda x, xd: jaxdyn.dynamics.generalised_momentum(chain, x, xd))(qs, vs)
+    return qs[-1], p[0], p[-1], energies, jaxdyn.dynamics.passivity_integral(chain, qs, torques)
 
 
 @pytest.mark.ci
@@ -198,7 +204,7 @@ def test_mass_matrix_bounds(limits):
 
 @once
 def bounds_and_rate(chain):
-    bounds = lambda pi: jaxdyn.mass_matrix_bounds(
+    bounds = lambda pi: jaxdyn.dynamics.mass_matrix_bounds(
         jaxdyn.with_inertial_parameters(chain, pi), jax.random.key(0), count=32, refinements=10
     )
     return jax.jvp(bounds, (chain.inertia,), (chain.inertia,))
@@ -213,7 +219,7 @@ def test_moving_base_point(arm):
         coupling=Coupling(jnp.asarray([[1.0, 0], [0, 1], [-0.5, 1]]), jnp.asarray([0, 0.1, 0])),
         transmission=Transmission(jnp.asarray([[5.0, 0, 2]]), *jnp.asarray([[0.01], [0.1], [0], [1]])),
     )
-    moving = jaxdyn.with_moving_base_point(chain)
+    moving = jaxdyn.mechanisms.with_moving_base_point(chain)
     assert (moving.n, moving.nv) == (chain.n + 3, chain.nv + 3)
     rng = np.random.default_rng(6)
     q, v, a, point = (jnp.asarray(rng.normal(size=k)) for k in (chain.nv, chain.nv, chain.nv, 3))
@@ -225,7 +231,7 @@ def test_moving_base_point(arm):
             "M": jaxdyn.crba(chain, q),
             "tau": jaxdyn.inverse_dynamics(chain, q, v, a),
             "J_c": jaxdyn.centre_of_mass_jacobian(chain, q),
-            "bias": jaxdyn.centroidal_momentum_bias(chain, q, v),
+            "bias": jaxdyn.dynamics.centroidal_momentum_bias(chain, q, v),
             "tool": jaxdyn.frame_pose(chain, q),
         }
 
@@ -242,7 +248,7 @@ def test_moving_base_point(arm):
 
 def test_moving_base_point_refuses(arm):
     with pytest.raises(jaxdyn.ModelError, match="base_x"):
-        jaxdyn.with_moving_base_point(jaxdyn.with_moving_base_point(arm))
+        jaxdyn.mechanisms.with_moving_base_point(jaxdyn.mechanisms.with_moving_base_point(arm))
 
 
 @pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.ci), "float64"])
@@ -258,9 +264,9 @@ def test_inertia_at_a_frame_is_finite_where_directions_are_lost(dtype):
     @functools.partial(jax.value_and_grad, has_aux=True)
     def of(q, v):
         parts = (
-            jaxdyn.operational_space_inertia(arm, q, "link5"),
-            jaxdyn.operational_space_bias(arm, q, v, "link5"),
-            jaxdyn.dynamically_consistent_inverse(arm, q, "link5"),
+            jaxdyn.dynamics.operational_space_inertia(arm, q, "link5"),
+            jaxdyn.dynamics.operational_space_bias(arm, q, v, "link5"),
+            jaxdyn.dynamics.dynamically_consistent_inverse(arm, q, "link5"),
         )
         return sum(part.sum() for part in parts), parts
 
@@ -271,7 +277,7 @@ def test_inertia_at_a_frame_is_finite_where_directions_are_lost(dtype):
 
 def test_inertia_at_a_frame_of_few_joints_needs_damping():
     with pytest.raises(jaxdyn.ModelError, match=r"a robot of 3 joints .* pass damping=, or use operational_space"):
-        jaxdyn.operational_space_inertia(random_chain(3), jnp.zeros(3))
+        jaxdyn.dynamics.operational_space_inertia(random_chain(3), jnp.zeros(3))
 
 
 def test_bounds_of_a_mass_matrix_known_everywhere(monkeypatch):
@@ -281,7 +287,7 @@ def test_bounds_of_a_mass_matrix_known_everywhere(monkeypatch):
     monkeypatch.setattr(mass_matrix_bounds, "crba", lambda chain, q: turn @ jnp.diag(values(q)) @ turn.T)
     chain = textbook.planar_elbow()
     search = once(
-        lambda limits: jaxdyn.mass_matrix_bounds(
+        lambda limits: jaxdyn.dynamics.mass_matrix_bounds(
             dataclasses.replace(chain, position_limits=limits), jax.random.key(0), count=24, refinements=6
         )
     )

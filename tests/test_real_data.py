@@ -15,20 +15,9 @@ import pinocchio as pin
 import pytest
 from scipy import interpolate
 
-from jaxdyn import (
-    Columns,
-    LogError,
-    base_parameters,
-    check_log,
-    coupled_drive,
-    friction_force,
-    identify,
-    inverse_dynamics,
-    motor_to_joint,
-    preprocess,
-    read_log,
-    save_urdf,
-)
+from jaxdyn import LogError, friction_force, identify, inverse_dynamics, read_log, save_urdf
+from jaxdyn.identification import Columns, base_parameters, coupled_drive, motor_to_joint, preprocess
+from jaxdyn.io import check_log
 from jaxdyn.io.urdf import load
 
 FRICTION = ("viscous", "coulomb", "offset")

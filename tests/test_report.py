@@ -17,21 +17,19 @@ import pytest
 from rich.console import Console
 
 from helpers import random_chain
-from jaxdyn import (
-    OutputError,
+from jaxdyn import OutputError, load_model, save_urdf
+from jaxdyn.identification import prior_parameters
+from jaxdyn.io.urdf import load
+from jaxdyn.report import (
     collect_provenance,
-    load_model,
+    output,
     parse_limit,
     print_summary,
-    prior_parameters,
-    save_urdf,
     verdict,
     write_all,
     write_parameters,
     write_report,
 )
-from jaxdyn.io.urdf import load
-from jaxdyn.report import output
 from jaxdyn.report.files import write_output
 from jaxdyn.report.html import report_html
 from jaxdyn.report.markup import rounded, with_deviation

@@ -12,25 +12,10 @@ import pytest
 from scipy.integrate import solve_ivp
 
 from helpers import random_inertia, random_rotation
-from jaxdyn import (
-    Ellipsoid,
-    ErrorLimit,
-    Estimate,
-    IdentificationError,
-    OutputError,
-    Samples,
-    collect_provenance,
-    equivalent_ellipsoid,
-    fit_quality,
-    inverse_dynamics,
-    make_chain,
-    model_torque,
-    null_space,
-    parse_limit,
-    resimulate,
-    verdict,
-)
+from jaxdyn import IdentificationError, OutputError, inverse_dynamics, make_chain
 from jaxdyn.cli import main
+from jaxdyn.identification import Estimate, Samples, fit_quality, model_torque, null_space, resimulate
+from jaxdyn.report import Ellipsoid, ErrorLimit, collect_provenance, equivalent_ellipsoid, parse_limit, verdict
 from jaxdyn.report.bodies import bodies_section
 from jaxdyn.report.ellipsoids import outstretched, projected, skeleton
 from jaxdyn.report.excitation_section import excitation

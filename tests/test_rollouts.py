@@ -34,7 +34,7 @@ def implicit_step(chain, q, qd, tau, dt):
 @once
 def damped_equation(chain, q, qd, tau):
     """M, dfriction/dqd and tau - h - passive, by routes of their own."""
-    rest = tau - jaxdyn.bias_force(chain, q, qd) - jaxdyn.passive_force(chain, q, qd)
+    rest = tau - jaxdyn.bias_force(chain, q, qd) - jaxdyn.resistive_force(chain, q, qd)
     return jaxdyn.crba(chain, q), jax.jacfwd(lambda v: jaxdyn.friction_force(chain, v))(qd), rest
 
 
@@ -272,20 +272,22 @@ def test_a_hundred_thousand_steps_keep_their_energy():
 @pytest.mark.ci
 def test_constrained_rollouts_take_the_same_options():
     """A closed loop with dry friction: comes to rest by implicit damping; thinned and checkpointed it is the same."""
-    chain, constraint = jaxdyn.linkages.four_bar()
+    chain, constraint = jaxdyn.mechanisms.linkages.four_bar()
     chain = dry_friction(chain, 0.5)
-    q = jaxdyn.project_configuration(chain, constraint, 0.3 + jaxdyn.neutral_configuration(chain)).configuration
+    q = jaxdyn.mechanisms.project_configuration(
+        chain, constraint, 0.3 + jaxdyn.neutral_configuration(chain)
+    ).configuration
 
     def roll(q, **options):
         still = lambda t, q, qd: jnp.zeros(chain.nv)
-        return jaxdyn.constrained_rollout(
+        return jaxdyn.mechanisms.constrained_rollout(
             chain, constraint, q, jnp.zeros(chain.nv), still, 2e-3, 200, "implicit_damping", **options
         )
 
     plain, thin = jax.jit(roll)(q), jax.jit(functools.partial(roll, every=20, checkpoint=2))(q)
     assert relative(thin[0], plain[0][::20]) < 1e-12
     assert np.all(np.isfinite(plain[0]))
-    residual = jax.jit(jax.vmap(lambda q: jaxdyn.constraint_residual(chain, constraint, q)))(thin[0])
+    residual = jax.jit(jax.vmap(lambda q: jaxdyn.mechanisms.constraint_residual(chain, constraint, q)))(thin[0])
     assert np.abs(residual).max() < 1e-9
 
 

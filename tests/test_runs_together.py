@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from bag_files import write_bag
-from jaxdyn import Log, check_log, identify, random_excitation, read_log, synthetic_log
+from jaxdyn import Log, identify, read_log
+from jaxdyn.identification import random_excitation, synthetic_log
+from jaxdyn.io import check_log
 from jaxdyn.io.log import named_apart
 from regression import known_arm
 

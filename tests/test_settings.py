@@ -9,26 +9,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxdyn import (
+from jaxdyn import IdentificationError, Log, identify, inverse_dynamics, resistive_force, textbook
+from jaxdyn.cli import main
+from jaxdyn.identification import (
     Columns,
     ExtraColumns,
-    IdentificationError,
-    Log,
     choose_settings,
     coupled_drive,
     diagnose,
     diagnose_identification,
-    identify,
-    inverse_dynamics,
     joint_springs,
-    passive_force,
     preprocess,
     prior_parameters,
     prior_scales,
     random_excitation,
-    textbook,
 )
-from jaxdyn.cli import main
 from jaxdyn.identification.completion import with_parameters
 from jaxdyn.identification.parametric import model_torque, parameters_of
 from jaxdyn.identification.settings import (
@@ -67,7 +62,7 @@ def log(arm):
     """A run with late torques and some noise."""
     t = np.arange(6000) / 500.0
     q, qd, qdd = random_excitation(arm, 12.0, 5, 1)(jnp.asarray(t))
-    tau = np.asarray(jax.vmap(lambda *x: inverse_dynamics(arm, *x) + passive_force(arm, *x[:2]))(q, qd, qdd))
+    tau = np.asarray(jax.vmap(lambda *x: inverse_dynamics(arm, *x) + resistive_force(arm, *x[:2]))(q, qd, qdd))
     late = np.stack([np.interp(t - d, t, tau[:, j]) for j, d in enumerate(DELAY)], axis=1)
     return Log(t, np.asarray(q), None, late + 0.02 * np.random.default_rng(0).normal(size=tau.shape))
 
@@ -93,7 +88,7 @@ def test_springs_in_the_torques(arm, given):
     parameters = jnp.asarray(prior_parameters(arm, columns))
     state = tuple(jnp.asarray(x[0]) for x in states(1))
     wide = dataclasses.replace(given, coulomb_velocity=arm.coulomb_velocity)
-    torque = jax.jit(lambda q, qd, qdd: inverse_dynamics(arm, q, qd, qdd) + passive_force(arm, q, qd))(*state)
+    torque = jax.jit(lambda q, qd, qdd: inverse_dynamics(arm, q, qd, qdd) + resistive_force(arm, q, qd))(*state)
     np.testing.assert_allclose(jax.jit(columns.matrix)(wide, *state) @ parameters, torque, rtol=1e-12)
     found = jax.jit(lambda *x: model_torque(columns, wide, *x))(parameters, *state)
     np.testing.assert_allclose(found, torque, rtol=1e-12)
@@ -250,7 +245,7 @@ def late_log(elbow):
     w, phase = np.array([[1.3, 2.9, 4.1], [1.7, 2.3, 5.3]]), np.array([[0.0, 1.0, 2.0], [0.5, 2.5, 1.5]])
     waves = [0.6 / w * w**k * np.sin(w * t[:, None, None] + phase + k * np.pi / 2) for k in range(3)]
     q, qd, qdd = (x.sum(2) for x in waves)
-    torque = jax.jit(jax.vmap(lambda *x: inverse_dynamics(elbow, *x) + passive_force(elbow, *x[:2])))
+    torque = jax.jit(jax.vmap(lambda *x: inverse_dynamics(elbow, *x) + resistive_force(elbow, *x[:2])))
     tau = np.array(torque(*map(jnp.asarray, (q, qd, qdd))))
     travelled = np.diff(q[:, 1], prepend=q[0, 1]) / 4e-3
     tau[:, 1] += list(itertools.accumulate(travelled, lambda z, d: np.clip(z + d, -1.0, 1.0)))

@@ -14,8 +14,7 @@ from numpy.testing import assert_allclose
 
 import jaxdyn
 from helpers import once, random_chain
-from jaxdyn import LinearQuadratic, LQPolicy
-from jaxdyn.trajectory import shift, shooting_model, shooting_rollout
+from jaxdyn.trajectory import LinearQuadratic, LQPolicy, shift, shooting_model, shooting_rollout
 from jaxdyn.trajectory.augmented_lagrangian import Violation, updated, violation
 from jaxdyn.trajectory.line_search import first_that_helps
 from jaxdyn.trajectory.lq import (
@@ -54,7 +53,7 @@ def random_lq(steps=6, n=3, m=2, seed=0):
 
     cost = root(steps, n + m)
     rows = lambda *shape: jnp.asarray(rng.normal(size=shape))
-    return jaxdyn.linear_quadratic(
+    return jaxdyn.trajectory.linear_quadratic(
         rows(steps, n, n),
         rows(steps, n, m),
         cost[:, :n, :n],
@@ -71,8 +70,8 @@ def random_lq(steps=6, n=3, m=2, seed=0):
 def test_riccati_recursions_meet_the_optimality_conditions_and_each_other():
     lq, start = random_lq(), jnp.array([0.3, -0.2, 0.5])
     solved = lambda solve, rollout: lambda lq, x: (policy := solve(lq), rollout(lq, policy, x))
-    policy, in_turn = jax.jit(solved(jaxdyn.riccati, jaxdyn.lq_rollout))(lq, start)
-    same, at_once = jax.jit(solved(jaxdyn.riccati_scan, jaxdyn.lq_rollout_scan))(lq, start)
+    policy, in_turn = jax.jit(solved(jaxdyn.trajectory.riccati, jaxdyn.trajectory.lq_rollout))(lq, start)
+    same, at_once = jax.jit(solved(jaxdyn.trajectory.riccati_scan, jaxdyn.trajectory.lq_rollout_scan))(lq, start)
     for part in lq_residual(lq, in_turn):
         assert_allclose(part, 0, atol=1e-9)
     for a, b in zip(in_turn, at_once, strict=True):
@@ -90,7 +89,7 @@ def test_riccati_recursions_meet_the_optimality_conditions_and_each_other():
     assert_allclose(once(adjoints)(lq), adjoint, rtol=1e-10)
     assert_allclose(lq.control_weights, [np.diag(own[3:, 3:5]) for own in cost])
     batch = jax.tree.map(lambda *x: jnp.stack(x), *(random_lq(seed=k) for k in range(3)))
-    gains = jax.jit(jax.vmap(lambda lq: jaxdyn.riccati(lq).gains))(batch)
+    gains = jax.jit(jax.vmap(lambda lq: jaxdyn.trajectory.riccati(lq).gains))(batch)
     assert_allclose(gains[0], same.gains, atol=1e-9)
 
 
@@ -121,13 +120,13 @@ def test_euler_steps_and_diagonal_costs_are_a_shorter_way_to_the_same_policy():
 @pytest.mark.ci
 def test_diagonal_hessians_are_those_of_gauss_and_newton(monkeypatch):
     limits = (
-        jaxdyn.PositionLimits(jnp.array([-0.3, -0.2]), jnp.array([0.4, 0.1])),
-        jaxdyn.VelocityLimits(jnp.array([0.1]), (1,)),
+        jaxdyn.trajectory.PositionLimits(jnp.array([-0.3, -0.2]), jnp.array([0.4, 0.1])),
+        jaxdyn.trajectory.VelocityLimits(jnp.array([0.1]), (1,)),
     )
-    problem = arm_problem(constraints=(*limits, jaxdyn.StateConstraint(v=jnp.array([0.1, 0.2]))), steps=5)
+    problem = arm_problem(constraints=(*limits, jaxdyn.trajectory.StateConstraint(v=jnp.array([0.1, 0.2]))), steps=5)
     rng = np.random.default_rng(4)
     rows = lambda *shape: jnp.asarray(rng.normal(size=shape))
-    guess = jaxdyn.Trajectory(0.04 * jnp.arange(6.0), rows(6, 2), rows(6, 2), rows(5, 2))
+    guess = jaxdyn.trajectory.Trajectory(0.04 * jnp.arange(6.0), rows(6, 2), rows(6, 2), rows(5, 2))
     weights, off = jnp.asarray(7.0), rows(6, 8)
 
     def model(problem, guess):
@@ -136,7 +135,7 @@ def test_diagonal_hessians_are_those_of_gauss_and_newton(monkeypatch):
 
     short = jax.jit(model)(problem, guess)
     assert isinstance(short.cost, DiagonalCost)
-    monkeypatch.setattr(jaxdyn.StateCost, "is_diagonal", False)
+    monkeypatch.setattr(jaxdyn.trajectory.StateCost, "is_diagonal", False)
     long = jax.jit(lambda *x: model(*x))(problem, guess)
     assert not isinstance(long.cost, DiagonalCost)
     assert_allclose(short.dense().cost, long.cost, atol=1e-12)
@@ -148,9 +147,9 @@ def test_a_long_horizon_has_the_gain_of_the_algebraic_equation():
     A, B, Q, R = rng.normal(size=(3, 3)) * 0.6, rng.normal(size=(3, 2)), np.eye(3), 0.5 * np.eye(2)
     P = scipy.linalg.solve_discrete_are(A, B, Q, R)
     every = lambda x: jnp.broadcast_to(jnp.asarray(x), (60, *x.shape))
-    lq = jaxdyn.linear_quadratic(every(A), every(B), every(Q), every(R), jnp.zeros((3, 3)))
+    lq = jaxdyn.trajectory.linear_quadratic(every(A), every(B), every(Q), every(R), jnp.zeros((3, 3)))
     gain = -np.linalg.solve(R + B.T @ P @ B, B.T @ P @ A)
-    for policy in (jax.jit(jaxdyn.riccati)(lq), jax.jit(jaxdyn.riccati_scan)(lq)):
+    for policy in (jax.jit(jaxdyn.trajectory.riccati)(lq), jax.jit(jaxdyn.trajectory.riccati_scan)(lq)):
         assert_allclose(policy.hessian[0], P, atol=1e-9)
         assert_allclose(policy.gains[0], gain, atol=1e-9)
 
@@ -165,7 +164,9 @@ def test_box_programs_are_solved():
     lower, upper = -rng.uniform(0, 0.5, (count, 4)), rng.uniform(0, 0.5, (count, 4))
     upper[0, 0] = lower[0, 0]  # a fixed one
     lower[20:][rng.uniform(size=(count - 20, 4)) < 0.3] = 0
-    u, free, inverse, pivot = map(np.asarray, jax.jit(jax.vmap(jaxdyn.box_qp))(*map(jnp.asarray, (h, g, lower, upper))))
+    u, free, inverse, pivot = map(
+        np.asarray, jax.jit(jax.vmap(jaxdyn.trajectory.box_qp))(*map(jnp.asarray, (h, g, lower, upper)))
+    )
     for k in range(20):
         wide = np.maximum(upper[k], lower[k] + 1e-12)
         root = np.linalg.cholesky(h[k]).T
@@ -182,52 +183,61 @@ def test_box_programs_are_solved():
 
 def linear_problem():
     robot = dataclasses.replace(jaxdyn.textbook.cartesian_two_link(), gravity=jnp.zeros(3))
-    running = (jaxdyn.StateCost(jnp.array([0.5, -0.2]), jnp.zeros(2), 1.0, 0.3), jaxdyn.TorqueCost(0.2))
-    terminal = (jaxdyn.StateCost(jnp.array([0.5, -0.2]), jnp.zeros(2), 5.0, 2.0),)
-    return jaxdyn.OptimalControlProblem(robot, jnp.zeros(2), jnp.array([0.1, 0.0]), 20, 0.05, running, terminal)
+    running = (
+        jaxdyn.trajectory.StateCost(jnp.array([0.5, -0.2]), jnp.zeros(2), 1.0, 0.3),
+        jaxdyn.trajectory.TorqueCost(0.2),
+    )
+    terminal = (jaxdyn.trajectory.StateCost(jnp.array([0.5, -0.2]), jnp.zeros(2), 5.0, 2.0),)
+    return jaxdyn.trajectory.OptimalControlProblem(
+        robot, jnp.zeros(2), jnp.array([0.1, 0.0]), 20, 0.05, running, terminal
+    )
 
 
 @pytest.mark.ci
 def test_a_linear_problem_takes_one_iteration():
     problem = linear_problem()
-    solution = jax.jit(jaxdyn.solve_by_shooting)(problem)
-    assert int(solution.status) == jaxdyn.Status.CONVERGED and int(solution.iterations) == 1
+    solution = jax.jit(jaxdyn.trajectory.solve_by_shooting)(problem)
+    assert int(solution.status) == jaxdyn.trajectory.Status.CONVERGED and int(solution.iterations) == 1
     mass = np.asarray(jaxdyn.mass_matrix(problem.chain, problem.q0))
     dt, eye, zero = 0.05, np.eye(2), np.zeros((2, 2))
     push = np.linalg.inv(mass) * dt
     A, B = np.block([[eye, dt * eye], [zero, eye]]), np.vstack([dt * push, push])
     every = lambda x: jnp.broadcast_to(jnp.asarray(x), (20, *x.shape))
     Q, end = dt * np.diag([1, 1, 0.09, 0.09]), jnp.asarray(np.diag([25.0, 25, 4, 4]))
-    lq = jaxdyn.linear_quadratic(every(A), every(B), every(Q), every(dt * 0.04 * eye), end)
+    lq = jaxdyn.trajectory.linear_quadratic(every(A), every(B), every(Q), every(dt * 0.04 * eye), end)
     goal = jnp.array([0.5, -0.2, 0, 0])
-    known = jaxdyn.solve_lq(lq, jnp.concatenate([problem.q0, problem.v0]) - goal)
+    known = jaxdyn.trajectory.solve_lq(lq, jnp.concatenate([problem.q0, problem.v0]) - goal)
     assert_allclose(solution.trajectory.tau, known.controls, atol=1e-9)
     assert_allclose(solution.trajectory.q, known.states[:, :2] + goal[None, :2], atol=1e-9)
 
 
 def arm_problem(goal=(0.6, 0.4), limit=6.0, steps=25, **named):
     goal = jnp.asarray(goal)
-    running = (jaxdyn.StateCost(goal, jnp.zeros(2), 0.3, 0.1), jaxdyn.TorqueCost(0.1))
-    terminal = named.pop("terminal", (jaxdyn.StateCost(goal, jnp.zeros(2), 20.0, 3.0),))
+    running = (jaxdyn.trajectory.StateCost(goal, jnp.zeros(2), 0.3, 0.1), jaxdyn.trajectory.TorqueCost(0.1))
+    terminal = named.pop("terminal", (jaxdyn.trajectory.StateCost(goal, jnp.zeros(2), 20.0, 3.0),))
     limits = limit * jnp.array([[-1.0, 1.0], [-1.0, 1.0]])
-    return jaxdyn.OptimalControlProblem(
+    return jaxdyn.trajectory.OptimalControlProblem(
         ARM, jnp.zeros(2), jnp.zeros(2), steps, 0.04, running, terminal, torque_limits=limits, **named
     )
 
 
-solve = functools.lru_cache(lambda **options: jax.jit(functools.partial(jaxdyn.solve_by_shooting, **options)))
+solve = functools.lru_cache(
+    lambda **options: jax.jit(functools.partial(jaxdyn.trajectory.solve_by_shooting, **options))
+)
 
 
 def test_torques_stay_within_their_limits():
     problem = arm_problem()
     solution = solve()(problem)
-    assert int(solution.status) == jaxdyn.Status.CONVERGED
+    assert int(solution.status) == jaxdyn.trajectory.Status.CONVERGED
     assert float(solution.residuals.largest) <= 1e-6
     tau = np.asarray(solution.trajectory.tau)
     assert np.abs(tau).max() == 6.0
-    assert_allclose(jaxdyn.rolled_out(problem, solution.trajectory.tau).q, solution.trajectory.q, atol=1e-9)
+    assert_allclose(
+        jaxdyn.trajectory.simulate_controls(problem, solution.trajectory.tau).q, solution.trajectory.q, atol=1e-9
+    )
     # no admissible change of the torques lowers the cost
-    cost = lambda tau: jaxdyn.total_cost(problem, jaxdyn.rolled_out(problem, tau))
+    cost = lambda tau: jaxdyn.trajectory.total_cost(problem, jaxdyn.trajectory.simulate_controls(problem, tau))
     gradient = np.asarray(jax.jit(jax.grad(cost))(solution.trajectory.tau))
     assert_allclose(tau, np.clip(tau - gradient, -6.0, 6.0), atol=1e-6)
 
@@ -237,8 +247,8 @@ def test_a_batch_is_solved_as_its_problems_are():
     goals = jnp.array([[0.6, 0.4], [0.2, -0.3], [1.5, 0.0]])
     problem = arm_problem()
     with_goal = lambda goal: eqx.tree_at(lambda p: (p.running[0].q, p.terminal[0].q), problem, (goal, goal))
-    batch = jax.jit(lambda goals: jax.vmap(lambda g: jaxdyn.solve_by_shooting(with_goal(g)))(goals))(goals)
-    assert (np.asarray(batch.status) == jaxdyn.Status.CONVERGED).all()
+    batch = jax.jit(lambda goals: jax.vmap(lambda g: jaxdyn.trajectory.solve_by_shooting(with_goal(g)))(goals))(goals)
+    assert (np.asarray(batch.status) == jaxdyn.trajectory.Status.CONVERGED).all()
     single = solve()(problem)
     assert int(single.iterations) == int(batch.iterations[0])
     assert_allclose(batch.trajectory.tau[0], single.trajectory.tau, atol=1e-7)
@@ -249,20 +259,20 @@ def test_a_guess_that_is_no_motion_is_made_one():
     problem = arm_problem()
     t = problem.dt * jnp.arange(26.0)
     q = jnp.linspace(0, 1, 26)[:, None] * jnp.array([[0.6, 0.4]])
-    guess = jaxdyn.Trajectory(t, q, jnp.full((26, 2), 0.3), jnp.zeros((25, 2)))
+    guess = jaxdyn.trajectory.Trajectory(t, q, jnp.full((26, 2), 0.3), jnp.zeros((25, 2)))
     solution = solve()(problem, guess)
-    assert int(solution.status) == jaxdyn.Status.CONVERGED
+    assert int(solution.status) == jaxdyn.trajectory.Status.CONVERGED
     assert_allclose(solution.trajectory.q, solve()(problem).trajectory.q, atol=1e-4)
 
 
 @pytest.mark.ci
 def test_constraints_hold_at_the_end_and_along_the_way():
     goal = jnp.array([0.6, 0.4])
-    limits = jaxdyn.VelocityLimits(jnp.array([1.2, 1.2]))
-    end = jaxdyn.StateConstraint(goal, jnp.zeros(2))
+    limits = jaxdyn.trajectory.VelocityLimits(jnp.array([1.2, 1.2]))
+    end = jaxdyn.trajectory.StateConstraint(goal, jnp.zeros(2))
     problem = arm_problem(limit=30.0, terminal=(), constraints=(limits,), terminal_constraints=(end,))
     solution = solve()(problem)
-    assert int(solution.status) == jaxdyn.Status.CONVERGED
+    assert int(solution.status) == jaxdyn.trajectory.Status.CONVERGED
     assert float(solution.residuals.largest) <= 1e-6
     assert_allclose(solution.trajectory.q[-1], goal, atol=1e-6)
     assert_allclose(solution.trajectory.v[-1], 0, atol=1e-6)
@@ -279,7 +289,7 @@ def test_derivatives_of_a_solution_are_those_of_solutions_nearby():
         goal = problem.terminal[0].q + x[:2]
         limits, inertia = problem.torque_limits * (1 + x[2]), problem.chain.inertia * (1 + x[3])
         changed = eqx.tree_at(place, problem, (goal, goal, limits, inertia))
-        solution = jaxdyn.solve_by_shooting(changed, tolerance=1e-13)  # the differences need it
+        solution = jaxdyn.trajectory.solve_by_shooting(changed, tolerance=1e-13)  # the differences need it
         return jnp.concatenate([solution.cost[None], solution.trajectory.q[-1], solution.trajectory.tau[12]])
 
     run = jax.jit(outcome)
@@ -292,17 +302,21 @@ def test_derivatives_of_a_solution_are_those_of_solutions_nearby():
 def tilted_problem():
     """Three steps with costs and constraints of every kind; a linear cost of the torques makes any of them the best."""
     goal = jnp.array([0.5, -0.3])
-    tilt = jaxdyn.ScalarCost(lambda chain, knot, data: data[knot.k] @ knot.tau + knot.tau @ knot.tau, jnp.zeros((3, 2)))
-    speed = jaxdyn.VelocityLimits(jnp.array([1.0]), (1,))
-    end = jaxdyn.UserConstraint(lambda chain, knot, data: jnp.sin(knot.q[:1]) - data, jnp.zeros(1), kind="equality")
-    return jaxdyn.OptimalControlProblem(
+    tilt = jaxdyn.trajectory.ScalarCost(
+        lambda chain, knot, data: data[knot.k] @ knot.tau + knot.tau @ knot.tau, jnp.zeros((3, 2))
+    )
+    speed = jaxdyn.trajectory.VelocityLimits(jnp.array([1.0]), (1,))
+    end = jaxdyn.trajectory.UserConstraint(
+        lambda chain, knot, data: jnp.sin(knot.q[:1]) - data, jnp.zeros(1), kind="equality"
+    )
+    return jaxdyn.trajectory.OptimalControlProblem(
         ARM,
         jnp.array([0.3, -0.2]),
         jnp.array([0.4, 0.9]),
         3,
         0.1,
-        (jaxdyn.StateCost(goal, jnp.zeros(2), 0.8, 0.3), jaxdyn.TorqueRateCost(0.02), tilt),
-        (jaxdyn.StateCost(goal, jnp.zeros(2), 2.0, 1.0),),
+        (jaxdyn.trajectory.StateCost(goal, jnp.zeros(2), 0.8, 0.3), jaxdyn.trajectory.TorqueRateCost(0.02), tilt),
+        (jaxdyn.trajectory.StateCost(goal, jnp.zeros(2), 2.0, 1.0),),
         (speed,),
         (end,),
         torque_limits=jnp.array([[-9.0, 2.0], [-9.0, 9.0]]),
@@ -367,7 +381,7 @@ def test_derivatives_of_a_solution_that_is_known(monkeypatch):
         slope = jax.grad(lambda tau: value(problem, tau, multipliers, still)[0])(tau)
         problem = eqx.tree_at(lambda p: p.running[2].data, problem, (-slope / problem.dt).at[1, 0].add(-5.0))
         duals = jax.grad(lambda pushes: value(problem, tau, multipliers, pushes)[0])(still)
-        motion = jaxdyn.Trajectory(problem.dt * jnp.arange(4.0), q, v, tau)
+        motion = jaxdyn.trajectory.Trajectory(problem.dt * jnp.arange(4.0), q, v, tau)
         penalty = no_penalty(problem, motion, 10.0)
         known = penalty.multipliers[0].at[2, 1].set(multipliers[1]), multipliers[:1]
         solved = Solved(motion, penalty._replace(multipliers=known), duals, jnp.zeros((3, 2)).at[1, 0].set(1.0))
@@ -402,11 +416,11 @@ def test_the_linear_quadratic_problem_is_the_objective_s_expansion(monkeypatch):
     monkeypatch.setattr(shooting_model, "advance", coupled_step)
     rng = np.random.default_rng(5)
     rows = lambda *shape: jnp.asarray(rng.normal(size=shape))
-    curved = jaxdyn.ScalarCost(lambda chain, knot, data: -jnp.sin(knot.q @ data), rows(2))
+    curved = jaxdyn.trajectory.ScalarCost(lambda chain, knot, data: -jnp.sin(knot.q @ data), rows(2))
     problem = tilted_problem()
-    end = jaxdyn.StateConstraint(v=rows(2)), jaxdyn.PositionLimits(rows(1), rows(1) + 9, (1,))
+    end = jaxdyn.trajectory.StateConstraint(v=rows(2)), jaxdyn.trajectory.PositionLimits(rows(1), rows(1) + 9, (1,))
     problem = dataclasses.replace(problem, terminal=(*problem.terminal, curved), terminal_constraints=end)
-    motion = jaxdyn.Trajectory(problem.dt * jnp.arange(4.0), rows(4, 2), rows(4, 2), rows(3, 2))
+    motion = jaxdyn.trajectory.Trajectory(problem.dt * jnp.arange(4.0), rows(4, 2), rows(4, 2), rows(3, 2))
     penalty = no_penalty(problem, motion, 7.0)
     assert_allclose(penalty.counted, [[0, 0], [1, 1], [1, 1], [1, 1]])
     penalty = penalty._replace(multipliers=(jnp.abs(rows(4, 2)), jnp.abs(rows(4)).at[:2].add(-0.5)))
@@ -415,14 +429,14 @@ def test_the_linear_quadratic_problem_is_the_objective_s_expansion(monkeypatch):
     def run(changes):
         def value(changes):
             q, v, tau = (y + d for y, d in zip((motion.q, motion.v, motion.tau), changes, strict=True))
-            return objective(problem, jaxdyn.Trajectory(motion.t, q, v, tau), penalty)
+            return objective(problem, jaxdyn.trajectory.Trajectory(motion.t, q, v, tau), penalty)
 
         gaps = gaps_of(problem, motion)
         exact = linearised(problem, motion, gaps, penalty, jnp.zeros((4, 6)))
         step = lambda z: jnp.concatenate([*coupled_step(problem, z[:2], z[2:4], z[6:]), z[6:]])
         z = jnp.concatenate([motion.q[1], motion.v[1], motion.tau[0], motion.tau[1]])
         found = violation(problem, motion, penalty), linearised(problem, motion, gaps, penalty), exact, gaps
-        cost = jaxdyn.total_cost(problem, motion)
+        cost = jaxdyn.trajectory.total_cost(problem, motion)
         return (value(changes), cost), jax.grad(value)(changes), jax.hessian(value)(changes), found, jax.jacfwd(step)(z)
 
     changes = jnp.zeros((4, 2)), jnp.zeros((4, 2)), jnp.zeros((3, 2))
@@ -510,17 +524,17 @@ def test_policies_are_followed_with_gaps_closed_in_part(monkeypatch):
     gains, feedforward, gaps, a = rows(3, 2, 6), rows(3, 2), rows(3, 6), 0.6
     blank = jnp.zeros(())
     policy = LQPolicy(jnp.asarray(gains), jnp.asarray(feedforward), *[blank] * 6)
-    motion = jaxdyn.Trajectory(*map(jnp.asarray, (t, q, v, tau)))
+    motion = jaxdyn.trajectory.Trajectory(*map(jnp.asarray, (t, q, v, tau)))
     multipliers = {"dynamics": rows(4, 6), "torques": rows(3, 2), "terminal_constraints": rows(3), "other": rows(7)}
     multipliers = {name: jnp.asarray(x) for name, x in multipliers.items()}
     step = lambda *x: [np.asarray(y) for y in coupled_step(problem, *map(jnp.asarray, x))]
 
     @once
     def run(motion):
-        solution = jaxdyn.Solution(motion, blank, multipliers, blank, None, blank, {})
-        return shooting_rollout.under_policy(problem, motion, policy, jnp.asarray(gaps), a), jaxdyn.shift_guess(
-            problem, solution, 2
-        )
+        solution = jaxdyn.trajectory.Solution(motion, blank, multipliers, blank, None, blank, {})
+        return shooting_rollout.under_policy(
+            problem, motion, policy, jnp.asarray(gaps), a
+        ), jaxdyn.trajectory.shift_guess(problem, solution, 2)
 
     found, later = run(motion)
     x, u, change, states, torques = np.asarray(problem.q0), np.asarray(problem.v0), np.zeros(2), [], []
@@ -556,7 +570,7 @@ def test_the_simple_rollout_is_the_general_one():
         dataclasses.replace(tilted_problem(), chain=random_chain(2, 3), running=(), method="explicit_euler"),
     )
     rows = lambda *shape: jnp.asarray(rng.normal(size=shape))
-    motion = jaxdyn.Trajectory(jnp.arange(3.0), rows(3, 2), rows(3, 2), rows(2, 2))
+    motion = jaxdyn.trajectory.Trajectory(jnp.arange(3.0), rows(3, 2), rows(3, 2), rows(2, 2))
     policy = LQPolicy(rows(2, 2, 4), rows(2, 2), *[jnp.zeros(())] * 6)
     gaps = rows(2, 4)
     turns = motion.q[:-1], motion.v[:-1], motion.tau, policy.gains, 0.7 * policy.feedforward, 0.3 * gaps
@@ -622,7 +636,9 @@ def test_second_derivatives_count_as_far_as_the_problem_stays_convex():
     lq = random_lq(3, 2, 1)
     bent = lq._replace(cost=lq.cost.at[:, 2, 2].add(-10.0))  # the controls' Hessian, which is 0.1 and more
     run = once(lambda exact, share: _convex_policy(lq, exact, None, jnp.asarray(0.0), share))
-    pivot = once(lambda share: jaxdyn.riccati(lq._replace(cost=lq.cost + share * (bent.cost - lq.cost))).pivot)
+    pivot = once(
+        lambda share: jaxdyn.trajectory.riccati(lq._replace(cost=lq.cost + share * (bent.cost - lq.cost))).pivot
+    )
     (policy, _), share = run(bent, jnp.asarray(0.9))
     assert float(share) == max(0.9 * 4.0**-k for k in range(4) if pivot(0.9 * 4.0**-k) > 0)
     assert float(policy.pivot) == pytest.approx(float(pivot(share)), rel=1e-10)
@@ -632,12 +648,12 @@ def test_second_derivatives_count_as_far_as_the_problem_stays_convex():
 
 @pytest.mark.nightly
 def test_the_gradient_of_a_cost_under_constraints():
-    end = jaxdyn.StateConstraint(jnp.array([0.6, 0.4]), jnp.zeros(2))
+    end = jaxdyn.trajectory.StateConstraint(jnp.array([0.6, 0.4]), jnp.zeros(2))
     problem = arm_problem(limit=30.0, terminal=(), terminal_constraints=(end,))
 
     def cost(goal):
         changed = eqx.tree_at(lambda p: p.terminal_constraints[0].q, problem, goal)
-        return jaxdyn.solve_by_shooting(changed, tolerance=1e-9).cost
+        return jaxdyn.trajectory.solve_by_shooting(changed, tolerance=1e-9).cost
 
     goal, h = jnp.array([0.6, 0.4]), 1e-5
     run = jax.jit(cost)
@@ -650,7 +666,7 @@ def test_the_gradient_of_a_cost_under_constraints():
 def test_second_order_takes_fewer_iterations_to_the_same_motion():
     problem = arm_problem(goal=(1.5, 0.5))
     first, second = solve()(problem), solve(second_order=True)(problem)
-    assert int(second.status) == int(first.status) == jaxdyn.Status.CONVERGED
+    assert int(second.status) == int(first.status) == jaxdyn.trajectory.Status.CONVERGED
     assert int(second.iterations) <= int(first.iterations)
     assert_allclose(second.cost, first.cost, rtol=1e-8)
 
@@ -661,44 +677,48 @@ def test_a_shifted_solution_is_a_good_guess():
     solution = solve()(problem)
     x = solution.trajectory
     later = eqx.tree_at(lambda p: (p.q0, p.v0), problem, (x.q[1], x.v[1]))
-    guess = jax.jit(jaxdyn.shift_guess)(problem, solution)
+    guess = jax.jit(jaxdyn.trajectory.shift_guess)(problem, solution)
     assert_allclose(guess.trajectory.q[:-1], x.q[1:], atol=1e-12)
     again = solve()(later, guess)
-    assert int(again.status) == jaxdyn.Status.CONVERGED
+    assert int(again.status) == jaxdyn.trajectory.Status.CONVERGED
     assert int(again.iterations) <= int(solve()(later).iterations)
 
 
 def test_what_cannot_be_posed_is_refused():
     problem = arm_problem()
     with pytest.raises(jaxdyn.TrajectoryError, match="duration"):
-        jaxdyn.solve_by_shooting(arm_problem(duration_limits=jnp.array([0.5, 2.0])))
+        jaxdyn.trajectory.solve_by_shooting(arm_problem(duration_limits=jnp.array([0.5, 2.0])))
     with pytest.raises(jaxdyn.TrajectoryError, match="guess has"):
-        jaxdyn.solve_by_shooting(problem, jaxdyn.stationary_guess(arm_problem(steps=3)))
+        jaxdyn.trajectory.solve_by_shooting(problem, jaxdyn.trajectory.stationary_guess(arm_problem(steps=3)))
     with pytest.raises(jaxdyn.TrajectoryError, match="max_iterations"):
-        jaxdyn.solve_by_shooting(problem, max_iterations=0)
+        jaxdyn.trajectory.solve_by_shooting(problem, max_iterations=0)
 
 
 @pytest.mark.ci
 def test_what_cannot_be_solved_is_said():
     problem = arm_problem()
     lost = solve()(eqx.tree_at(lambda p: p.q0, problem, jnp.array([jnp.nan, 0.0])))
-    assert int(lost.status) == jaxdyn.Status.NOT_FINITE
+    assert int(lost.status) == jaxdyn.trajectory.Status.NOT_FINITE
     crossed = solve()(eqx.tree_at(lambda p: p.torque_limits, problem, -problem.torque_limits))
-    assert int(crossed.status) == jaxdyn.Status.CONTRADICTORY_LIMITS
+    assert int(crossed.status) == jaxdyn.trajectory.Status.CONTRADICTORY_LIMITS
     costly = solve()(eqx.tree_at(lambda p: p.running[1].weight, problem, jnp.array(jnp.nan)))
-    assert int(costly.status) == jaxdyn.Status.NOT_FINITE
+    assert int(costly.status) == jaxdyn.trajectory.Status.NOT_FINITE
     for stopped in (crossed, costly):  # the start, as no iterate is better
-        assert jaxdyn.Status(int(stopped.status)).message == stopped.message
-        assert_allclose(stopped.trajectory.q, jaxdyn.stationary_guess(problem).q)
+        assert jaxdyn.trajectory.Status(int(stopped.status)).message == stopped.message
+        assert_allclose(stopped.trajectory.q, jaxdyn.trajectory.stationary_guess(problem).q)
 
 
 @pytest.mark.nightly
 def test_an_end_out_of_reach_is_said_and_the_nearest_motion_returned():
-    end = jaxdyn.StateConstraint(jnp.array([2.5, -2.0]), jnp.zeros(2))
+    end = jaxdyn.trajectory.StateConstraint(jnp.array([2.5, -2.0]), jnp.zeros(2))
     problem = arm_problem(limit=0.5, steps=10, terminal=(), terminal_constraints=(end,))
     solution = solve()(problem)
-    assert int(solution.status) in (jaxdyn.Status.INFEASIBLE, jaxdyn.Status.MAX_ITERATIONS, jaxdyn.Status.STALLED)
-    assert solution.message != jaxdyn.Status.CONVERGED.message
+    assert int(solution.status) in (
+        jaxdyn.trajectory.Status.INFEASIBLE,
+        jaxdyn.trajectory.Status.MAX_ITERATIONS,
+        jaxdyn.trajectory.Status.STALLED,
+    )
+    assert solution.message != jaxdyn.trajectory.Status.CONVERGED.message
     leaves = (solution.trajectory, solution.cost, solution.multipliers, solution.residuals)
     assert all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves(leaves))
     assert float(solution.residuals.constraints) > 0.1
@@ -706,9 +726,9 @@ def test_an_end_out_of_reach_is_said_and_the_nearest_motion_returned():
 
 def least(problem, **options):
     """The solution by shooting, checked: converged, a motion, no gradient of the cost in torques that are free."""
-    solution = jax.jit(functools.partial(jaxdyn.solve_by_shooting, **options))(problem)
-    assert int(solution.status) == jaxdyn.Status.CONVERGED
-    cost = lambda tau: jaxdyn.total_cost(problem, jaxdyn.rolled_out(problem, tau))
+    solution = jax.jit(functools.partial(jaxdyn.trajectory.solve_by_shooting, **options))(problem)
+    assert int(solution.status) == jaxdyn.trajectory.Status.CONVERGED
+    cost = lambda tau: jaxdyn.trajectory.total_cost(problem, jaxdyn.trajectory.simulate_controls(problem, tau))
     value, gradient = jax.jit(jax.value_and_grad(cost))(solution.trajectory.tau)
     assert_allclose(solution.cost, value, rtol=1e-9)
     assert_allclose(gradient, 0, atol=1e-5)
@@ -719,11 +739,11 @@ def least(problem, **options):
 def test_rates_of_torques_and_scalars_cost():
     robot, start = jaxdyn.textbook.pendulum(damping=0.1), jnp.array([0.3])
     running = (
-        jaxdyn.TorqueCost(0.1),
-        jaxdyn.TorqueRateCost(0.05),
-        jaxdyn.ScalarCost(lambda chain, knot, data: data * (1 + jnp.cos(knot.q[0])), 20.0),
+        jaxdyn.trajectory.TorqueCost(0.1),
+        jaxdyn.trajectory.TorqueRateCost(0.05),
+        jaxdyn.trajectory.ScalarCost(lambda chain, knot, data: data * (1 + jnp.cos(knot.q[0])), 20.0),
     )
-    problem = jaxdyn.OptimalControlProblem(robot, start, jnp.zeros(1), 10, 0.05, running, method="rk4")
+    problem = jaxdyn.trajectory.OptimalControlProblem(robot, start, jnp.zeros(1), 10, 0.05, running, method="rk4")
     smooth = least(problem)
     rough = eqx.tree_at(lambda p: p.running[1].weight, problem, jnp.array(1e-3))
     jump = lambda s: float(jnp.abs(jnp.diff(s.trajectory.tau[:, 0])).max())
@@ -742,9 +762,9 @@ def test_a_ball_joint_turns_to_where_it_shall():
         quaternion_joints=[(0, 3)],
     )
     start, goal = jnp.array([1.0, 0, 0, 0]), jnp.array([0.5, 0.5, -0.5, 0.5])
-    running = (jaxdyn.TorqueCost(0.05),)
-    terminal = (jaxdyn.StateCost(goal, jnp.zeros(3), 20.0, 3.0),)
-    solution = least(jaxdyn.OptimalControlProblem(robot, start, jnp.zeros(3), 15, 0.05, running, terminal))
+    running = (jaxdyn.trajectory.TorqueCost(0.05),)
+    terminal = (jaxdyn.trajectory.StateCost(goal, jnp.zeros(3), 20.0, 3.0),)
+    solution = least(jaxdyn.trajectory.OptimalControlProblem(robot, start, jnp.zeros(3), 15, 0.05, running, terminal))
     q = solution.trajectory.q
     assert_allclose(jnp.linalg.norm(q, axis=1), 1, atol=1e-12)
     assert float(jnp.abs(jaxdyn.difference(robot, goal, q[-1])).max()) < 0.05
@@ -759,21 +779,21 @@ def test_single_precision_finds_the_same_motion():
     for tolerance, of_cost, of_motion in ((None, 1e-4, 3e-2), (1e-4, 1e-5, 5e-3)):
         solution = solve(tolerance=tolerance)(single)
         assert solution.trajectory.q.dtype == jnp.float32
-        assert int(solution.status) == jaxdyn.Status.CONVERGED
+        assert int(solution.status) == jaxdyn.trajectory.Status.CONVERGED
         assert_allclose(solution.cost, exact.cost, rtol=of_cost)
         assert_allclose(solution.trajectory.q, exact.trajectory.q, atol=of_motion)
 
 
 def swing_up(robot, limits, duration, steps):
     up, rest = jnp.zeros(robot.n).at[0].set(jnp.pi), jnp.zeros(robot.n)
-    return jaxdyn.OptimalControlProblem(
+    return jaxdyn.trajectory.OptimalControlProblem(
         robot,
         rest,
         rest,
         steps,
         duration / steps,
-        (jaxdyn.TorqueCost(0.1), jaxdyn.StateCost(up, rest, 0.05, 0.05)),
-        (jaxdyn.StateCost(up, rest, 30.0, 10.0),),
+        (jaxdyn.trajectory.TorqueCost(0.1), jaxdyn.trajectory.StateCost(up, rest, 0.05, 0.05)),
+        (jaxdyn.trajectory.StateCost(up, rest, 30.0, 10.0),),
         torque_limits=jnp.asarray(limits)[:, None] * jnp.array([[-1.0, 1.0]]),
     )
 
@@ -789,11 +809,11 @@ def test_pendulums_swing_up_from_nearly_all_starts(links, limits, second_order, 
     def outcome(key):
         tau = 0.3 * problem.torque_limits[None, :, 1] * jax.random.normal(key, (problem.steps, links))
         tau = jnp.clip(tau, problem.torque_limits[None, :, 0], problem.torque_limits[None, :, 1])
-        guess = jaxdyn.rolled_out(problem, tau)
-        solution = jaxdyn.solve_by_shooting(problem, guess, second_order=second_order)
+        guess = jaxdyn.trajectory.simulate_controls(problem, tau)
+        solution = jaxdyn.trajectory.solve_by_shooting(problem, guess, second_order=second_order)
         return solution.trajectory.q[-1], solution.status
 
     q, status = jax.jit(jax.vmap(outcome))(jax.random.split(jax.random.key(0), 20))
     there = jnp.abs(q - problem.terminal[0].q[None]).max(1) < 0.1
     assert int(there.sum()) >= 19
-    assert int((there & (status == jaxdyn.Status.CONVERGED)).sum()) >= converged
+    assert int((there & (status == jaxdyn.trajectory.Status.CONVERGED)).sum()) >= converged

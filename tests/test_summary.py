@@ -37,12 +37,14 @@ def test_a_chain_of_anything_else_can_be_printed():
 
 
 def solution(steps=3, status=0):
-    trajectory = jaxdyn.Trajectory(
+    trajectory = jaxdyn.trajectory.Trajectory(
         jnp.linspace(0, 0.6, steps + 1), jnp.ones((steps + 1, 2)), jnp.ones((steps + 1, 2)), -7.5 * jnp.ones((steps, 2))
     )
-    residuals = jaxdyn.Residuals(*(jnp.asarray(x) for x in (1e-9, 2e-10, 0.0, 0.0)))
+    residuals = jaxdyn.trajectory.Residuals(*(jnp.asarray(x) for x in (1e-9, 2e-10, 0.0, 0.0)))
     counts = jnp.asarray(status), residuals, jnp.asarray(12)
-    return jaxdyn.Solution(trajectory, jnp.asarray(1.25), {"dynamics": jnp.zeros((steps + 1, 4))}, *counts, {})
+    return jaxdyn.trajectory.Solution(
+        trajectory, jnp.asarray(1.25), {"dynamics": jnp.zeros((steps + 1, 4))}, *counts, {}
+    )
 
 
 def test_a_solution_says_how_it_ended():
@@ -59,7 +61,7 @@ def test_a_solution_says_how_it_ended():
 
 def test_inverse_kinematics_says_how_far_off_it_is():
     shapes = jnp.asarray([0.1, 0.2]), jnp.asarray([0, 0, 3e-3, 0, 4e-3, 0])
-    found = jaxdyn.InverseKinematics(*shapes, *(jnp.asarray(x) for x in (6, 100, 0)))
+    found = jaxdyn.trajectory.InverseKinematics(*shapes, *(jnp.asarray(x) for x in (6, 100, 0)))
     assert "off by 0.003 rad and 0.004 m" in printed(found) and "[0.1 0.2]" in printed(found)
     assert "no start arrived" in printed(found)
     several = jax.tree.map(lambda x: jnp.stack([x] * 5), found)
@@ -69,7 +71,9 @@ def test_inverse_kinematics_says_how_far_off_it_is():
 def test_a_payload_says_its_mass():
     ten = np.array([2.0, 0.2, 0.0, 0.4, *np.eye(3)[np.tril_indices(3)]])
     noise = {"payload_torque": np.ones(3), "noise": np.ones(3), "notes": ("said",)}
-    found = jaxdyn.Payload("flange", ten, np.diag(np.full(10, 0.01)), np.ones(10, bool), ten, True, **noise)
+    found = jaxdyn.identification.Payload(
+        "flange", ten, np.diag(np.full(10, 0.01)), np.ones(10, bool), ten, True, **noise
+    )
     assert (
         "2 +- 0.1 kg in the frame flange" in printed(found) and "(0.1 +-" in printed(found) and "said" in printed(found)
     )

@@ -26,9 +26,9 @@ def reference_near(panda, q, seed=1):
     """A pose some way off, moving and accelerating."""
     rng = np.random.default_rng(seed)
     t = jaxdyn.frame_pose(panda, q)
-    off = jaxdyn.se3.pose_exp(jnp.asarray(rng.normal(size=6) * np.array([0.5] * 3 + [0.1] * 3)))
+    off = jaxdyn.spatial.se3.pose_exp(jnp.asarray(rng.normal(size=6) * np.array([0.5] * 3 + [0.1] * 3)))
     twist, acceleration = jnp.asarray(rng.normal(size=(2, 6)))
-    return jaxdyn.TaskReference(t @ off, twist, acceleration)
+    return jaxdyn.control.TaskReference(t @ off, twist, acceleration)
 
 
 def stiffness(seed=3):
@@ -53,11 +53,11 @@ def test_operational_space_control_accelerates_the_frame_as_wanted(panda, tasks)
         out = {}
         for task, rows in ((task, task_rows(task)) for task in tasks):
             kp = jnp.asarray(POSE_KP)[rows, rows]
-            got = jaxdyn.operational_space_control(panda, q, v, reference, kp, 6.0, tau_0, task=task)
+            got = jaxdyn.control.operational_space_control(panda, q, v, reference, kp, 6.0, tau_0, task=task)
             j = jaxdyn.jacobian(panda, q, reference="mixed")
             dj = jaxdyn.jacobian_derivative(panda, q, v, reference="mixed")
             found = (j @ acceleration(panda, q, v, got.tau) + dj @ v)[rows]
-            error = jaxdyn.so3.rotation_log(reference.pose[:3, :3] @ jaxdyn.frame_pose(panda, q)[:3, :3].T)
+            error = jaxdyn.spatial.so3.rotation_log(reference.pose[:3, :3] @ jaxdyn.frame_pose(panda, q)[:3, :3].T)
             error = jnp.concatenate([error, reference.pose[:3, 3] - jaxdyn.frame_pose(panda, q)[:3, 3]])[rows]
             wanted = reference.acceleration[rows] + 6.0 * (reference.twist - j @ v)[rows] + kp @ error
             out[task] = found, wanted, got
@@ -65,7 +65,7 @@ def test_operational_space_control_accelerates_the_frame_as_wanted(panda, tasks)
 
     for task, (found, wanted, got) in run(q, v, tau_0).items():
         assert relative(found, wanted) < 1e-10, task
-        assert int(got.status) == jaxdyn.TaskStatus.REGULAR and 1e-3 < float(got.conditioning) <= 1
+        assert int(got.status) == jaxdyn.control.TaskStatus.REGULAR and 1e-3 < float(got.conditioning) <= 1
 
 
 def test_the_spring_s_wrench_is_the_gradient_of_its_energy():
@@ -79,14 +79,14 @@ def test_the_spring_s_wrench_is_the_gradient_of_its_energy():
     @jax.jit
     def run(t, wanted):
         def energy(twist, task, k):  # of the pose moved by a twist in world axes, about the frame's origin
-            turn = jaxdyn.so3.rotation_exp(twist[:3])
-            moved = jaxdyn.se3.pose(turn @ t[:3, :3], t[:3, 3] + twist[3:])
-            return jaxdyn.task_spring(moved, wanted, k, task).energy
+            turn = jaxdyn.spatial.so3.rotation_exp(twist[:3])
+            moved = jaxdyn.spatial.se3.pose(turn @ t[:3, :3], t[:3, 3] + twist[3:])
+            return jaxdyn.control.task_spring(moved, wanted, k, task).energy
 
         out = {}
         for task, rows in ((task, task_rows(task)) for task in ("pose", "position", "orientation")):
             gradient = jax.grad(energy)(jnp.zeros(6), task, k[rows, rows])[rows]
-            out[task] = jaxdyn.task_spring(t, wanted, k[rows, rows], task).wrench, -gradient
+            out[task] = jaxdyn.control.task_spring(t, wanted, k[rows, rows], task).wrench, -gradient
         return out
 
     for task, (wrench, expected) in run(*poses).items():
@@ -98,7 +98,7 @@ def test_an_impedance_of_the_position_stores_the_energy_it_claims():
     chain, (q, v, tau_0), rng = random_chain(4, 5, "revolute"), random_state(4, 2), np.random.default_rng(6)
     k, d = stiffness()[3:, 3:], jnp.asarray(np.diag([30.0, 20, 40]))
     pushed, h = rng.normal(size=3) * 10, 1e-4
-    reference = jaxdyn.TaskReference(
+    reference = jaxdyn.control.TaskReference(
         jaxdyn.frame_pose(chain, 0.9 * q),
         jnp.asarray(rng.normal(size=6)).at[:3].set(0.0),
         jnp.asarray(rng.normal(size=6)),
@@ -106,17 +106,19 @@ def test_an_impedance_of_the_position_stores_the_energy_it_claims():
 
     @once
     def run(q, v):
-        got = jaxdyn.impedance_control(chain, q, v, reference, k, d, tau_0, task="position")
-        posture = jaxdyn.posture_torque(chain, q, v, 0.5 * q, jnp.array([2.0, 3, 4, 5]), 0.7)
-        bias = jaxdyn.bias_force(chain, q, v) + jaxdyn.passive_force(chain, q, v)
+        got = jaxdyn.control.impedance_control(chain, q, v, reference, k, d, tau_0, task="position")
+        posture = jaxdyn.control.posture_torque(chain, q, v, 0.5 * q, jnp.array([2.0, 3, 4, 5]), 0.7)
+        bias = jaxdyn.bias_force(chain, q, v) + jaxdyn.resistive_force(chain, q, v)
         j = jaxdyn.jacobian(chain, q, reference="mixed")[3:]
         return got, posture, bias, j, jaxdyn.mass_matrix(chain, q), jaxdyn.frame_pose(chain, q)
 
     @once
     def energy(q, v, t):
         moved = reference.pose.at[:3, 3].add(t * reference.twist[3:])
-        wanted = jaxdyn.TaskReference(moved, reference.twist + t * reference.acceleration, reference.acceleration)
-        return jaxdyn.impedance_energy(chain, q, v, wanted, k, task="position")
+        wanted = jaxdyn.control.TaskReference(
+            moved, reference.twist + t * reference.acceleration, reference.acceleration
+        )
+        return jaxdyn.control.impedance_energy(chain, q, v, wanted, k, task="position")
 
     got, posture, bias, j, mass, pose = jax.tree.map(np.asarray, run(q, v))
     a = np.linalg.solve(mass, got.tau + j.T @ pushed - bias)
@@ -137,7 +139,7 @@ def test_every_mode_has_the_damping_ratio_asked_for():
     rng = np.random.default_rng(7)
     root = rng.normal(size=(4, 4))
     inertia, stiff = root @ root.T + np.eye(4), rng.normal(size=(4, 3))
-    damping = once(jaxdyn.impedance_damping)(jnp.asarray(inertia), jnp.asarray(stiff @ stiff.T), 0.6)
+    damping = once(jaxdyn.control.impedance_damping)(jnp.asarray(inertia), jnp.asarray(stiff @ stiff.T), 0.6)
     squares, modes = scipy.linalg.eigh(stiff @ stiff.T, inertia)
     assert relative(modes.T @ damping @ modes, np.diag(1.2 * np.sqrt(np.maximum(squares, 0)))) < 1e-6
 
@@ -149,7 +151,7 @@ def test_the_inertia_of_a_task_that_is_nearly_singular():
     @once
     def spaces(q):
         drift = jaxdyn.frame_acceleration(arm, q, v, 0 * v)
-        space = jaxdyn.task_space(arm, q, v, threshold=0.2)
+        space = jaxdyn.control.task_space(arm, q, v, threshold=0.2)
         return space, jaxdyn.jacobian(arm, q, reference="mixed"), jaxdyn.mass_matrix(arm, q), drift
 
     space, j, mass, drift = jax.tree.map(np.asarray, spaces(q))
@@ -175,24 +177,26 @@ def test_impedance_stores_the_energy_it_claims(panda):
     def run(q, v, tau_0):
         reference = reference_near(panda, q, 4)
         reference = reference._replace(twist=reference.twist.at[:3].set(0.0))  # axes that do not turn
-        got = jaxdyn.impedance_control(panda, q, v, reference, k, d, tau_0)
+        got = jaxdyn.control.impedance_control(panda, q, v, reference, k, d, tau_0)
         j = jaxdyn.jacobian(panda, q, reference="mixed")
         a = acceleration(panda, q, v, got.tau + j.T @ pushed)
 
         def energy(state):
             x, u, t = state
             moved = reference.pose.at[:3, 3].add(t * reference.twist[3:])
-            wanted = jaxdyn.TaskReference(moved, reference.twist + t * reference.acceleration, reference.acceleration)
-            return jaxdyn.impedance_energy(panda, x, u, wanted, k)
+            wanted = jaxdyn.control.TaskReference(
+                moved, reference.twist + t * reference.acceleration, reference.acceleration
+            )
+            return jaxdyn.control.impedance_energy(panda, x, u, wanted, k)
 
         zero = jnp.zeros(())
         change = along(energy, (q, v, zero), (v, a, jnp.ones(())))
         rate = j @ v - reference.twist
         # the simple one, at rest
-        tau = jaxdyn.stiffness_control(panda, q, v, reference.pose, k, d, 0.7)
+        tau = jaxdyn.control.stiffness_control(panda, q, v, reference.pose, k, d, 0.7)
         whole = lambda s: (
             jaxdyn.kinetic_energy(panda, *s)
-            + jaxdyn.task_spring(jaxdyn.frame_pose(panda, s[0]), reference.pose, k).energy
+            + jaxdyn.control.task_spring(jaxdyn.frame_pose(panda, s[0]), reference.pose, k).energy
         )
         simple = along(whole, (q, v), (v, acceleration(panda, q, v, tau + j.T @ pushed)))
         losses = (j @ v) @ d @ (j @ v) + 1.0 * v @ v  # 0.7 and the robot's own 0.3
@@ -213,10 +217,10 @@ def test_a_frame_on_a_spring_is_passive_on_a_robot_of_other_masses():
 
     @once
     def run(q, v):
-        tau = jaxdyn.stiffness_control(chain, q, v, goal, stiffness(), 2.0, 0.7)
+        tau = jaxdyn.control.stiffness_control(chain, q, v, goal, stiffness(), 2.0, 0.7)
         stored = lambda s: (
             jaxdyn.kinetic_energy(truth, *s)
-            + jaxdyn.task_spring(jaxdyn.frame_pose(truth, s[0]), goal, stiffness()).energy
+            + jaxdyn.control.task_spring(jaxdyn.frame_pose(truth, s[0]), goal, stiffness()).energy
         )
         change = along(stored, (q, v), (v, acceleration(truth, q, v, tau)))
         twist = jaxdyn.jacobian(truth, q, reference="mixed") @ v
@@ -234,18 +238,20 @@ def test_a_panda_on_a_spring_comes_to_rest(panda):
 
     @jax.jit
     def run(q):
-        home = jaxdyn.hold_pose(jaxdyn.frame_pose(panda, q))
-        at_home = jaxdyn.task_space(panda, q, jnp.zeros(7))
-        damping = jaxdyn.impedance_damping(at_home.inertia, k, 0.8)
+        home = jaxdyn.control.hold_pose(jaxdyn.frame_pose(panda, q))
+        at_home = jaxdyn.control.task_space(panda, q, jnp.zeros(7))
+        damping = jaxdyn.control.impedance_damping(at_home.inertia, k, 0.8)
 
         def rate(t, state):
             x, u = state
-            posture = jaxdyn.posture_torque(panda, x, u, q, 20.0, 8.0)
-            return u, acceleration(panda, x, u, jaxdyn.impedance_control(panda, x, u, home, k, damping, posture).tau)
+            posture = jaxdyn.control.posture_torque(panda, x, u, q, 20.0, 8.0)
+            return u, acceleration(
+                panda, x, u, jaxdyn.control.impedance_control(panda, x, u, home, k, damping, posture).tau
+            )
 
         def watch(t, state):
             error = jaxdyn.frame_pose(panda, state[0])[:3, 3] - home.pose[:3, 3]
-            return jaxdyn.impedance_energy(panda, *state, home, k), error
+            return jaxdyn.control.impedance_energy(panda, *state, home, k), error
 
         moving = jnp.array([0.5, 0.4, -0.6, 0.5, 0.9, -0.8, 1.0])
         return runge_kutta(rate, (q, moving), 2e-3, 1500, watch), at_home.inertia, damping
@@ -265,18 +271,18 @@ def test_singular_tasks_are_damped_and_say_so():
 
     @once
     def run(q, k):
-        reference = jaxdyn.hold_pose(jaxdyn.frame_pose(arm, q).at[:3, 3].add(0.1))
-        got = jaxdyn.operational_space_control(arm, q, jnp.zeros(3), reference, k, 4.0, task="position")
+        reference = jaxdyn.control.hold_pose(jaxdyn.frame_pose(arm, q).at[:3, 3].add(0.1))
+        got = jaxdyn.control.operational_space_control(arm, q, jnp.zeros(3), reference, k, 4.0, task="position")
         return got
 
     regular = run(jnp.array([0.3, 0.8, -0.9]), 10.0)
     stretched = run(jnp.array([0.3, 0.0, 0.0]), 10.0)
     for got in (regular, stretched):  # out of the plane nothing moves
-        assert int(got.status) == jaxdyn.TaskStatus.DAMPED and abs(float(got.conditioning)) < 1e-12
+        assert int(got.status) == jaxdyn.control.TaskStatus.DAMPED and abs(float(got.conditioning)) < 1e-12
         assert np.abs(got.tau).max() < 1e3
     broken = run(jnp.array([0.3, 0.8, jnp.nan]), 10.0)
-    assert int(broken.status) == jaxdyn.TaskStatus.NOT_FINITE and np.isnan(broken.conditioning)
-    assert "do not send" in jaxdyn.TaskStatus(int(broken.status)).message
+    assert int(broken.status) == jaxdyn.control.TaskStatus.NOT_FINITE and np.isnan(broken.conditioning)
+    assert "do not send" in jaxdyn.control.TaskStatus(int(broken.status)).message
     with pytest.raises(jaxdyn.ControlError, match="a task is"):
         task_rows("pitch")
 
@@ -292,18 +298,18 @@ def test_a_panda_passes_through_a_singularity(panda):
 
         def controller(state, t, x, u):
             out = 0.17 * (1 - jnp.cos(jnp.pi * t / 4))  # by 0.34 m in 4 s, and back; stretched after about 0.3 m
-            reference = jaxdyn.hold_pose(first.at[0, 3].add(out))
-            posture = jaxdyn.posture_torque(panda, x, u, q, 4.0, 6.0)
-            got = jaxdyn.operational_space_control(
+            reference = jaxdyn.control.hold_pose(first.at[0, 3].add(out))
+            posture = jaxdyn.control.posture_torque(panda, x, u, q, 4.0, 6.0)
+            got = jaxdyn.control.operational_space_control(
                 panda, x, u, reference, 100.0, 20.0, posture, task="position", threshold=0.03
             )
             return got.tau, (got.status, got.conditioning, got.error)
 
         state = jnp.zeros((), jnp.int32), jnp.ones(()), jnp.zeros(3)
-        return jaxdyn.controlled_rollout(panda, q, jnp.zeros(7), controller, state, 1e-3, 8000, every=8)
+        return jaxdyn.control.controlled_rollout(panda, q, jnp.zeros(7), controller, state, 1e-3, 8000, every=8)
 
     motion = run(q)
     status, conditioning, error = motion.state
     assert np.isfinite(motion.q).all() and np.abs(motion.v).max() < 6 and np.abs(motion.tau).max() < 150
-    assert 0.3 < (np.asarray(status) == jaxdyn.TaskStatus.DAMPED).mean() < 0.6 and conditioning.min() < 1e-5
+    assert 0.3 < (np.asarray(status) == jaxdyn.control.TaskStatus.DAMPED).mean() < 0.6 and conditioning.min() < 1e-5
     assert np.linalg.norm(error[-1]) < 0.01

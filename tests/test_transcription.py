@@ -12,8 +12,7 @@ from scipy.interpolate import BSpline
 
 import jaxdyn
 from helpers import compiled, once
-from jaxdyn import Status
-from jaxdyn.trajectory import collocation, inverse_transcription
+from jaxdyn.trajectory import Status, collocation, inverse_transcription
 from jaxdyn.trajectory.interior_point import InteriorPointResult
 from jaxdyn.trajectory.transcription import guessed_motion, state_bounds, torque_rows
 
@@ -25,18 +24,20 @@ LIMITS = jnp.array([[-30.0, 30.0], [-8.0, 8.0]])
 def reach(steps, **named):
     """The elbow against gravity from rest to rest in a second; its torque limits are reached."""
     still = jnp.zeros(2)
-    named = {"torque_limits": LIMITS, "terminal_constraints": (jaxdyn.StateConstraint(GOAL, still),)} | named
-    running = (jaxdyn.TorqueCost(0.1), jaxdyn.StateCost(GOAL, still, 0.1, 0.1))
-    return jaxdyn.OptimalControlProblem(ROBOT, jnp.array([-1.0, 0.3]), still, steps, 1.0 / steps, running, **named)
+    named = {"torque_limits": LIMITS, "terminal_constraints": (jaxdyn.trajectory.StateConstraint(GOAL, still),)} | named
+    running = (jaxdyn.trajectory.TorqueCost(0.1), jaxdyn.trajectory.StateCost(GOAL, still, 0.1, 0.1))
+    return jaxdyn.trajectory.OptimalControlProblem(
+        ROBOT, jnp.array([-1.0, 0.3]), still, steps, 1.0 / steps, running, **named
+    )
 
 
 def sliding(**named):
     """Two prismatic joints, the first one against gravity: q_1'' = u_1 / m_1 - g, q_2'' = u_2 / m_2."""
     robot = jaxdyn.textbook.cartesian_two_link(m1=1.0, m2=1.0)
     still = jnp.zeros(2)
-    end = (jaxdyn.StateConstraint(jnp.array([0.5, 0.8]), still),)
-    named = {"running": (jaxdyn.TorqueCost(1.0),)} | named
-    return jaxdyn.OptimalControlProblem(robot, still, still, 10, 0.1, terminal_constraints=end, **named)
+    end = (jaxdyn.trajectory.StateConstraint(jnp.array([0.5, 0.8]), still),)
+    named = {"running": (jaxdyn.trajectory.TorqueCost(1.0),)} | named
+    return jaxdyn.trajectory.OptimalControlProblem(robot, still, still, 10, 0.1, terminal_constraints=end, **named)
 
 
 def masses_and_weights(problem):
@@ -49,7 +50,7 @@ def test_least_effort_of_sliding_joints():
     """Accelerations fall linearly: int u^2 = m^2 12 d^2 / T^3 + w^2 T; Hermite-Simpson's rule is exact on it."""
     problem = sliding()
     mass, weight = masses_and_weights(problem)
-    solution = jax.jit(jaxdyn.solve_by_collocation)(problem)
+    solution = jax.jit(jaxdyn.trajectory.solve_by_collocation)(problem)
     assert solution.message == Status.CONVERGED.message
     assert solution.residuals.largest <= 1e-6
     expected = 0.5 * np.sum(mass**2 * 12 * np.array([0.5, 0.8]) ** 2 + weight**2)
@@ -59,7 +60,7 @@ def test_least_effort_of_sliding_joints():
     assert_allclose(np.asarray(solution.trajectory.v)[[0, -1]], 0, atol=1e-9)
 
 
-class GroundForce(jaxdyn.Constraint):
+class GroundForce(jaxdyn.trajectory.Constraint):
     """Some components of the ground's wrench are at most a number."""
 
     of_ground_reaction: ClassVar[bool] = True
@@ -79,24 +80,29 @@ class Posed:
     def __init__(self, drives, rate, ground=False, limits=(0.5, 2.0)):
         robot = dataclasses.replace(ROBOT, viscous_friction=jnp.array([0.3, 0.7]))
         self.drives, self.rate, self.ground = drives, 0.2 * rate, ground
-        running = (jaxdyn.TorqueCost(0.1, self.reference), jaxdyn.StateCost(self.goal, self.v0, 0.4, 0.3))
+        running = (
+            jaxdyn.trajectory.TorqueCost(0.1, self.reference),
+            jaxdyn.trajectory.StateCost(self.goal, self.v0, 0.4, 0.3),
+        )
         torques = np.stack([self.below, self.above], axis=1)
         torques[drives:] = 1.5
-        self.problem = jaxdyn.OptimalControlProblem(
+        self.problem = jaxdyn.trajectory.OptimalControlProblem(
             robot,
             self.start,
             self.v0,
             self.steps,
             self.dt,
-            (*running, jaxdyn.TorqueRateCost(0.2)) if rate else running,
-            (jaxdyn.StateCost(self.goal, self.v0, 2.0, 3.0),),
+            (*running, jaxdyn.trajectory.TorqueRateCost(0.2)) if rate else running,
+            (jaxdyn.trajectory.StateCost(self.goal, self.v0, 2.0, 3.0),),
             (
-                jaxdyn.PositionLimits(np.array([-0.5]), np.array([0.7]), (1,)),
-                jaxdyn.VelocityLimits(np.array([1.1]), (0,)),
-                jaxdyn.UserConstraint(lambda chain, knot, data: data * knot.q[:1] * knot.t, 2.0, kind="equality"),
+                jaxdyn.trajectory.PositionLimits(np.array([-0.5]), np.array([0.7]), (1,)),
+                jaxdyn.trajectory.VelocityLimits(np.array([1.1]), (0,)),
+                jaxdyn.trajectory.UserConstraint(
+                    lambda chain, knot, data: data * knot.q[:1] * knot.t, 2.0, kind="equality"
+                ),
                 *((GroundForce(),) if ground else ()),
             ),
-            (jaxdyn.StateConstraint(self.goal), jaxdyn.VelocityLimits(np.array([0.5]), (1,))),
+            (jaxdyn.trajectory.StateConstraint(self.goal), jaxdyn.trajectory.VelocityLimits(np.array([0.5]), (1,))),
             torque_limits=torques,
             duration_limits=limits,
             duration_weight=0.7,
@@ -318,7 +324,9 @@ def test_where_transcriptions_start():
         close(rows, rise * (case.goal - case.start) + (case.start if order == 0 else 0))
     rng = np.random.default_rng(3)
     t = np.array([0.5, 0.9, 1.1, 1.6, 2.5])
-    guess = jaxdyn.Trajectory(*(jnp.asarray(y) for y in (t, *rng.normal(size=(2, 5, 2)), rng.normal(size=(4, 2)))))
+    guess = jaxdyn.trajectory.Trajectory(
+        *(jnp.asarray(y) for y in (t, *rng.normal(size=(2, 5, 2)), rng.normal(size=(4, 2))))
+    )
     between, duration, _ = run(guess, jnp.asarray(s))
     assert float(duration) == 2.0
     slopes = np.diff(guess.v, axis=0) / np.diff(t)[:, None]
@@ -337,12 +345,14 @@ def test_limits_of_torques_and_states_as_rows_and_bounds():
     still = jnp.zeros(4)
     robot = jaxdyn.textbook.pendulum(4)
     boxes = (
-        jaxdyn.PositionLimits(jnp.array([-1.0, -2.0]), jnp.array([1.5, 2.5]), (0, 2)),
-        jaxdyn.PositionLimits(jnp.full(4, -1.2), jnp.full(4, 1.2)),
-        jaxdyn.VelocityLimits(jnp.array([3.0]), (3,)),
-        jaxdyn.PositionLimits(jnp.zeros(4), jnp.zeros(4), kind="equality"),
+        jaxdyn.trajectory.PositionLimits(jnp.array([-1.0, -2.0]), jnp.array([1.5, 2.5]), (0, 2)),
+        jaxdyn.trajectory.PositionLimits(jnp.full(4, -1.2), jnp.full(4, 1.2)),
+        jaxdyn.trajectory.VelocityLimits(jnp.array([3.0]), (3,)),
+        jaxdyn.trajectory.PositionLimits(jnp.zeros(4), jnp.zeros(4), kind="equality"),
     )
-    problem = jaxdyn.OptimalControlProblem(robot, still, still, 2, 0.1, constraints=boxes, torque_limits=limits)
+    problem = jaxdyn.trajectory.OptimalControlProblem(
+        robot, still, still, 2, 0.1, constraints=boxes, torque_limits=limits
+    )
     rows, tau = torque_rows(problem), jnp.array([1.0, 2.5, 7.0, 9.0])
     assert rows.limited == (0, 2) and rows.given == (1,)
     half = 500_002.0
@@ -354,13 +364,13 @@ def test_limits_of_torques_and_states_as_rows_and_bounds():
     traced = jax.jit(lambda limits: torque_rows(dataclasses.replace(problem, torque_limits=limits)).inequalities(tau))
     close(traced(limits), [-1, -500, -1000007 / half, -1000009 / 1e6, -1, 500, 3 / half, (9 - 1e6) / 1e6])
     assert not torque_rows(dataclasses.replace(problem, torque_limits=None)).inequalities(tau).size
-    bounds = state_bounds(problem, (jaxdyn.PositionLimits, jaxdyn.VelocityLimits))
+    bounds = state_bounds(problem, (jaxdyn.trajectory.PositionLimits, jaxdyn.trajectory.VelocityLimits))
     far = np.inf
     for found, expected in zip(
         bounds, ([-1, -1.2, -1.2, -1.2], [1.2] * 4, [-far, -far, -far, -3], [far, far, far, 3]), strict=True
     ):
         close(found, expected)
-    close(state_bounds(problem, (jaxdyn.PositionLimits,))[3], [far] * 4)
+    close(state_bounds(problem, (jaxdyn.trajectory.PositionLimits,))[3], [far] * 4)
 
 
 def in_least_time(lower, upper):
@@ -383,7 +393,7 @@ def test_least_time_of_sliding_joints(scheme):
     mass, weight = masses_and_weights(in_least_time(0.0, 1.0))
     problems = [in_least_time(weight[0] - 2, weight[0] + 2), in_least_time(-2.0, 2.0)]
     batch = jax.tree.map(lambda *leaves: jnp.stack(leaves), *problems)
-    solution = jax.jit(jax.vmap(lambda p: jaxdyn.solve_by_collocation(p, scheme=scheme)))(batch)
+    solution = jax.jit(jax.vmap(lambda p: jaxdyn.trajectory.solve_by_collocation(p, scheme=scheme)))(batch)
     assert [Status(int(status)) for status in solution.status] == [Status.CONVERGED, Status.INFEASIBLE]
     found = jax.tree.map(lambda x: x[0], solution)
     assert_allclose(found.trajectory.t[-1], 2 * np.sqrt(mass[0] * 0.5 / 2.0), rtol=0.02)
@@ -395,18 +405,18 @@ def swing(goal, strength, steps=8, **named):
     """A pendulum from rest to rest in a second; a torque limit of `strength` is reached."""
     still = jnp.zeros(1)
     limit = jnp.stack([-strength, strength])[None]
-    end = (jaxdyn.StateConstraint(goal, still),)
+    end = (jaxdyn.trajectory.StateConstraint(goal, still),)
     with jax.ensure_compile_time_eval():
         robot, start = jaxdyn.textbook.pendulum(), still - 0.5
-    cost = (jaxdyn.TorqueCost(0.1), jaxdyn.StateCost(goal, still, 0.1, 0.1))
-    return jaxdyn.OptimalControlProblem(
+    cost = (jaxdyn.trajectory.TorqueCost(0.1), jaxdyn.trajectory.StateCost(goal, still, 0.1, 0.1))
+    return jaxdyn.trajectory.OptimalControlProblem(
         robot, start, still, steps, 1 / steps, cost, torque_limits=limit, terminal_constraints=end, **named
     )
 
 
 TRANSCRIPTIONS = {
-    "trapezoidal": lambda p, **named: jaxdyn.solve_by_collocation(p, scheme="trapezoidal", **named),
-    "splines": lambda p, **named: jaxdyn.solve_by_inverse_dynamics(p, intervals=4, **named),
+    "trapezoidal": lambda p, **named: jaxdyn.trajectory.solve_by_collocation(p, scheme="trapezoidal", **named),
+    "splines": lambda p, **named: jaxdyn.trajectory.solve_by_inverse_dynamics(p, intervals=4, **named),
 }
 
 
@@ -453,13 +463,13 @@ def test_transcriptions_and_shooting_agree():
     """In cost to 1 %, with residuals of 1e-6 and limits held to 1e-4 at the knots; from rest shooting finds another minimum."""
     problem = reach(30)
     methods = {
-        "trapezoidal": lambda p: jaxdyn.solve_by_collocation(p, scheme="trapezoidal"),
-        "exact": lambda p: jaxdyn.solve_by_collocation(p, scheme="trapezoidal", hessian="exact"),
-        "hermite_simpson": jaxdyn.solve_by_collocation,
-        "splines": lambda p: jaxdyn.solve_by_inverse_dynamics(p, intervals=10, tolerance=1e-7),
+        "trapezoidal": lambda p: jaxdyn.trajectory.solve_by_collocation(p, scheme="trapezoidal"),
+        "exact": lambda p: jaxdyn.trajectory.solve_by_collocation(p, scheme="trapezoidal", hessian="exact"),
+        "hermite_simpson": jaxdyn.trajectory.solve_by_collocation,
+        "splines": lambda p: jaxdyn.trajectory.solve_by_inverse_dynamics(p, intervals=10, tolerance=1e-7),
     }
     costs, motions = {}, {}
-    methods["shooting"] = lambda p: jaxdyn.solve_by_shooting(p, motions["trapezoidal"])
+    methods["shooting"] = lambda p: jaxdyn.trajectory.solve_by_shooting(p, motions["trapezoidal"])
     for name, method in methods.items():
         solution = jax.jit(method)(problem)
         motions[name] = solution.trajectory
@@ -475,13 +485,13 @@ def test_transcriptions_and_shooting_agree():
 @pytest.mark.ci
 def test_what_cannot_be_met_is_said():
     """A goal outside of the position limits, limits the wrong way round, a cost that is no number: in one batch."""
-    solve = jax.jit(jax.vmap(lambda p: jaxdyn.solve_by_collocation(p, scheme="trapezoidal")))
+    solve = jax.jit(jax.vmap(lambda p: jaxdyn.trajectory.solve_by_collocation(p, scheme="trapezoidal")))
 
     def problem(upper, lower, weight):
-        box = jaxdyn.PositionLimits(jnp.full(2, lower), jnp.full(2, upper))
-        cost = jaxdyn.ScalarCost(_root, jnp.asarray(weight))
-        end = (jaxdyn.StateConstraint(GOAL, jnp.zeros(2)),)
-        return jaxdyn.OptimalControlProblem(
+        box = jaxdyn.trajectory.PositionLimits(jnp.full(2, lower), jnp.full(2, upper))
+        cost = jaxdyn.trajectory.ScalarCost(_root, jnp.asarray(weight))
+        end = (jaxdyn.trajectory.StateConstraint(GOAL, jnp.zeros(2)),)
+        return jaxdyn.trajectory.OptimalControlProblem(
             ROBOT, jnp.array([-1.0, 0.3]), jnp.zeros(2), 10, 0.1, (cost,), (), (box,), end
         )
 
@@ -500,13 +510,17 @@ def _root(chain, knot, weight):
 
 def test_what_cannot_be_posed_is_refused():
     with pytest.raises(jaxdyn.TrajectoryError, match="torque rates"):
-        rate = (jaxdyn.TorqueRateCost(0.1),)
-        jaxdyn.solve_by_collocation(jaxdyn.OptimalControlProblem(ROBOT, GOAL, jnp.zeros(2), 3, 0.1, rate))
+        rate = (jaxdyn.trajectory.TorqueRateCost(0.1),)
+        jaxdyn.trajectory.solve_by_collocation(
+            jaxdyn.trajectory.OptimalControlProblem(ROBOT, GOAL, jnp.zeros(2), 3, 0.1, rate)
+        )
     with pytest.raises(jaxdyn.TrajectoryError, match="no drive"):
-        jaxdyn.solve_by_inverse_dynamics(reach(4, torque_limits=jnp.array([[-1.0, 1.0], [0.0, 0.0]])))
+        jaxdyn.trajectory.solve_by_inverse_dynamics(reach(4, torque_limits=jnp.array([[-1.0, 1.0], [0.0, 0.0]])))
     with pytest.raises(jaxdyn.TrajectoryError, match="spherical or free"):
         biped = jaxdyn.textbook.biped(floating=True)
         q = jaxdyn.neutral_configuration(biped)
-        jaxdyn.solve_by_collocation(jaxdyn.OptimalControlProblem(biped, q, jnp.zeros(biped.nv), 3, 0.1))
+        jaxdyn.trajectory.solve_by_collocation(
+            jaxdyn.trajectory.OptimalControlProblem(biped, q, jnp.zeros(biped.nv), 3, 0.1)
+        )
     with pytest.raises(jaxdyn.TrajectoryError, match="steps"):
-        jaxdyn.OptimalControlProblem(ROBOT, GOAL, jnp.zeros(2), 0, 0.1)
+        jaxdyn.trajectory.OptimalControlProblem(ROBOT, GOAL, jnp.zeros(2), 0, 0.1)

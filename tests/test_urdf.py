@@ -10,18 +10,8 @@ import numpy as np
 import pytest
 
 from data_paths import SHARED_DATA
-from jaxdyn import (
-    Chain,
-    ModelError,
-    ModelWarning,
-    load,
-    loads,
-    make_chain,
-    save_urdf,
-    to_urdf,
-    update_urdf,
-    with_inertial_parameters,
-)
+from jaxdyn import Chain, ModelError, ModelWarning, load, make_chain, save_urdf, with_inertial_parameters
+from jaxdyn.io import loads, to_urdf, update_urdf
 
 pin = pytest.importorskip("pinocchio")
 

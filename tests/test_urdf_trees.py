@@ -9,7 +9,8 @@ import pytest
 
 import jaxdyn
 from helpers import once, relative
-from jaxdyn import ModelError, to_urdf
+from jaxdyn import ModelError
+from jaxdyn.io import to_urdf
 from jaxdyn.io.urdf import load, loads
 from test_urdf import ARM, assert_close, assert_pinocchio_agrees, assert_same
 

@@ -80,7 +80,7 @@ def test_surfaces_are_closed_and_seen_from_outside(surface, volume):
 
 
 def test_shapes_of_a_urdf(arm, tmp_path):
-    shapes, notes = jaxdyn.read_geometry(arm)
+    shapes, notes = jaxdyn.io.read_geometry(arm)
     assert [(s.link, s.kind) for s in shapes] == [
         ("base", "box"),
         ("upper", "cylinder"),
@@ -91,12 +91,12 @@ def test_shapes_of_a_urdf(arm, tmp_path):
     assert shapes[0].colour == (0.8, 0.1, 0.1, 1.0) and shapes[1].colour == (0.0, 0.0, 1.0, 0.5)
     assert_allclose(shapes[1].pose[:3, 2], [1, 0, 0], atol=1e-12)  # the cylinder lies along x
     assert shapes[2].file == arm.parent.parent / "meshes" / "wedge.stl" and shapes[2].size == (2.0, 2.0, -2.0)
-    assert [s.kind for s in jaxdyn.read_geometry(arm, collision=True)[0]] == ["sphere"]
+    assert [s.kind for s in jaxdyn.io.read_geometry(arm, collision=True)[0]] == ["sphere"]
     elsewhere = tmp_path / "arm.urdf"
     elsewhere.write_text(ARM)
-    shapes, notes = jaxdyn.read_geometry(elsewhere)
+    shapes, notes = jaxdyn.io.read_geometry(elsewhere)
     assert len(shapes) == 3 and len(notes) == 1 and "wedge.stl" in notes[0] and "arm.urdf:8" in notes[0]
-    assert len(jaxdyn.read_geometry(elsewhere, packages={"arm_description": arm.parent.parent})[0]) == 4
+    assert len(jaxdyn.io.read_geometry(elsewhere, packages={"arm_description": arm.parent.parent})[0]) == 4
 
 
 def test_mesh_files_are_found(arm, tmp_path, monkeypatch):
@@ -113,7 +113,7 @@ def test_mesh_files_are_found(arm, tmp_path, monkeypatch):
 def test_a_scene_stands_where_the_robot_does(arm):
     pytest.importorskip("trimesh", reason="meshes are read by trimesh, of the extra view")
     chain = jaxdyn.load(arm)
-    scene = jaxdyn.build_scene(chain, *jaxdyn.read_geometry(arm))
+    scene = jaxdyn.view.build_scene(chain, *jaxdyn.io.read_geometry(arm))
     shown = {part.name.split(" ")[0] for part in scene.parts if part.shown}
     # the lower link has a shape through the flange that is fixed to it, so that no ellipsoid stands in
     assert shown == {"base/box", "upper/cylinder", "upper/mesh", "flange/sphere"}
@@ -133,7 +133,7 @@ def test_a_scene_stands_where_the_robot_does(arm):
 
 def test_an_ellipsoid_has_the_link_s_inertia():
     chain = random_chain(3, seed=2)
-    scene = jaxdyn.build_scene(chain)
+    scene = jaxdyn.view.build_scene(chain)
     assert all(part.shown and part.group == "inertia" for part in scene.parts) and len(scene.parts) == 3
     for part, pi in zip(scene.parts, np.asarray(chain.inertia), strict=True):
         _, centre = volume_and_centre(part.vertices, part.faces)
@@ -145,7 +145,7 @@ def test_an_ellipsoid_has_the_link_s_inertia():
         inertia = np.trace(second) * np.eye(3) - second
         assert_allclose(inertia[[0, 0, 1, 0, 1, 2], [0, 1, 1, 2, 2, 2]], pi[4:], rtol=0.02, atol=0.01 * pi[4:].max())
     broken = jaxdyn.with_inertial_parameters(chain, chain.inertia.at[1, 4].set(-1.0))
-    assert "no body can have" in jaxdyn.build_scene(broken).notes[0]
+    assert "no body can have" in jaxdyn.view.build_scene(broken).notes[0]
 
 
 def test_motions_from_tables(arm, tmp_path):
@@ -155,14 +155,14 @@ def test_motions_from_tables(arm, tmp_path):
     path = tmp_path / "motion.csv"
     for header in ("t,q1,q2,tau1,tau2", "time,turn,lift,tau_turn,tau_lift", "stamp,q_turn,q_lift,torque1,torque2"):
         np.savetxt(path, np.column_stack([t, q, tau]), delimiter=",", header=header, comments="")
-        motion = jaxdyn.read_motion(path, chain)
+        motion = jaxdyn.io.read_motion(path, chain)
         assert_allclose(motion.q, q) and assert_allclose(motion.tau, tau)
     np.savetxt(path, np.column_stack([q[:, 1], t, q[:, 0]]), delimiter=",", header="lift,t,turn", comments="")
-    motion = jaxdyn.read_motion(path, chain)
+    motion = jaxdyn.io.read_motion(path, chain)
     assert motion.tau is None and len(motion) == 5
     assert_allclose(motion.q, q)
     np.savez(tmp_path / "motion.npz", t=t, q=q, tau=tau)
-    assert_allclose(jaxdyn.read_motion(tmp_path / "motion.npz", chain).tau, tau)
+    assert_allclose(jaxdyn.io.read_motion(tmp_path / "motion.npz", chain).tau, tau)
     for text, words in (
         ("t,q1\n0,1\n1,2\n", "no columns for exactly the 2 positions"),
         ("q1,q2\n0,1\n1,2\n", "called t"),
@@ -174,14 +174,14 @@ def test_motions_from_tables(arm, tmp_path):
     ):
         path.write_text(text)
         with pytest.raises(jaxdyn.LogError, match=words):
-            jaxdyn.read_motion(path, chain)
+            jaxdyn.io.read_motion(path, chain)
     np.savez(tmp_path / "motion.npz", t=t, q1=t, q2=np.array(1.0))
     with pytest.raises(jaxdyn.LogError, match="'q2' is a single number"):
-        jaxdyn.read_motion(tmp_path / "motion.npz", chain)
+        jaxdyn.io.read_motion(tmp_path / "motion.npz", chain)
 
 
 def test_sliders_go_from_limit_to_limit():
-    chain = jaxdyn.loads(ARM, floating_base=True)
+    chain = jaxdyn.io.loads(ARM, floating_base=True)
     assert [name for name, *_ in slider_ranges(chain)] == ["turn", "lift"]
     assert slider_ranges(chain)[0][1:] == (7, -2.0, 2.0)
     assert_allclose(slider_ranges(chain)[1][2:], (-np.pi, np.pi))
@@ -189,7 +189,7 @@ def test_sliders_go_from_limit_to_limit():
 
 @pytest.mark.ci
 def test_positions_between_samples():
-    chain = jaxdyn.loads(ARM, floating_base=True)
+    chain = jaxdyn.io.loads(ARM, floating_base=True)
     q = np.random.default_rng(0).normal(size=(3, 9))
     q[:, 3:7] /= np.linalg.norm(q[:, 3:7], axis=1, keepdims=True)
     t = np.array([0.0, 1.0, 3.0])
@@ -204,22 +204,22 @@ def test_pictures(tmp_path):
     chain = jaxdyn.robots.panda()
     t = np.linspace(0, 1, 21)
     tau = 100 * np.sin(np.outer(t, np.arange(1, 8)))
-    figure = jaxdyn.plot_torques(chain, t, tau[:-1], tmp_path / "torques.png")
+    figure = jaxdyn.view.plot_torques(chain, t, tau[:-1], tmp_path / "torques.png")
     assert (tmp_path / "torques.png").read_bytes().startswith(b"\x89PNG")
     panel = figure.axes[6]
     assert sorted(line.get_ydata()[0] for line in panel.lines[1:]) == [-12, 12]
     assert panel.get_title(loc="left") == "panda_joint7 [N m]"
     q = np.asarray(chain.position_limits).mean(1) + 0.1 * np.sin(np.outer(t, np.ones(7)))
-    jaxdyn.plot_positions(chain, t, q, tmp_path / "positions.svg")
+    jaxdyn.view.plot_positions(chain, t, q, tmp_path / "positions.svg")
     assert b"<svg" in (tmp_path / "positions.svg").read_bytes()
-    floating = jaxdyn.loads(ARM, floating_base=True)
+    floating = jaxdyn.io.loads(ARM, floating_base=True)
     rows = np.tile(np.asarray(jaxdyn.neutral_configuration(floating)), (21, 1))
-    titles = [axes.get_title(loc="left") for axes in jaxdyn.plot_positions(floating, t, rows).axes]
+    titles = [axes.get_title(loc="left") for axes in jaxdyn.view.plot_positions(floating, t, rows).axes]
     assert titles[0].endswith(": x [m]") and titles[3].endswith("quaternion w") and titles[7] == "turn [rad]"
     with pytest.raises(jaxdyn.OutputError, match="one row a time"):
-        jaxdyn.plot_torques(chain, t, tau[:5])
+        jaxdyn.view.plot_torques(chain, t, tau[:5])
     with pytest.raises(jaxdyn.OutputError, match="xyz"):
-        jaxdyn.plot_torques(chain, t, tau, tmp_path / "torques.xyz")
+        jaxdyn.view.plot_torques(chain, t, tau, tmp_path / "torques.xyz")
     assert not (tmp_path / "torques.xyz").exists()
 
 
@@ -230,7 +230,7 @@ def test_a_film(tmp_path):
     t = np.array([0.0, 0.1, 0.3])
     q = np.array([[0.0, 0.0], [0.3, 0.1], [1.0, -0.4]])
     path = tmp_path / "arm.gif"
-    count = jaxdyn.animate(chain, t, q, path, fps=10.0, ellipsoids=True, size=(160, 150))
+    count = jaxdyn.view.animate(chain, t, q, path, fps=10.0, ellipsoids=True, size=(160, 150))
     with Image.open(path) as film:
         assert (film.n_frames, film.size, film.info["duration"]) == (count, (160, 150), 100) and count == 4
         frames = []
@@ -245,7 +245,7 @@ def test_a_film(tmp_path):
         ("arm.gif/arm.gif", q, "is a file"),
     ):
         with pytest.raises(jaxdyn.OutputError, match=words):
-            jaxdyn.animate(chain, t, rows, tmp_path / name)
+            jaxdyn.view.animate(chain, t, rows, tmp_path / name)
 
 
 def test_the_viewer_names_its_extra(monkeypatch):
@@ -253,7 +253,7 @@ def test_the_viewer_names_its_extra(monkeypatch):
 
     monkeypatch.setitem(sys.modules, "viser", None)
     with pytest.raises(jaxdyn.ModelError, match=r"jaxdyn\[view\]"):
-        jaxdyn.open_viewer(jaxdyn.build_scene(jaxdyn.textbook.pendulum(1)))
+        jaxdyn.view.open_viewer(jaxdyn.view.build_scene(jaxdyn.textbook.pendulum(1)))
 
 
 def test_the_page_is_served(arm, tmp_path, monkeypatch, capsys):
@@ -303,7 +303,7 @@ def test_the_command_writes_films_and_refuses(arm, tmp_path, capsys):
 def test_a_page_is_for_a_host_of_this_machine(host):
     pytest.importorskip("viser", reason="the viewer needs viser, of the extra view")
     with pytest.raises(jaxdyn.ModelError, match=r"is no address of this machine.*127\.0\.0\.1"):
-        jaxdyn.open_viewer(jaxdyn.build_scene(jaxdyn.textbook.pendulum(1)), host=host)
+        jaxdyn.view.open_viewer(jaxdyn.view.build_scene(jaxdyn.textbook.pendulum(1)), host=host)
 
 
 def film_program():
@@ -323,7 +323,7 @@ def test_a_film_as_mp4(tmp_path):
     program = film_program()
     path, (width, height) = tmp_path / "arm.mp4", (115, 101)  # odd: one more row and column are added
     t, q = np.array([0.0, 0.1, 0.3]), np.array([[0.0, 0.0], [0.3, 0.1], [1.0, -0.4]])
-    count = jaxdyn.animate(jaxdyn.textbook.pendulum(2), t, q, path, fps=10.0, size=(width, height))
+    count = jaxdyn.view.animate(jaxdyn.textbook.pendulum(2), t, q, path, fps=10.0, size=(width, height))
     assert path.read_bytes()[4:8] == b"ftyp" and count == 4
     raw = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
     found = subprocess.run([program, "-loglevel", "error", "-i", str(path), *raw], capture_output=True, check=True)
@@ -338,13 +338,13 @@ def test_a_film_needs_an_ffmpeg_that_works(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     monkeypatch.setenv("PATH", "")
     with pytest.raises(jaxdyn.OutputError, match=r"pip install imageio-ffmpeg, or write a \.gif"):
-        jaxdyn.animate(chain, t, q, tmp_path / "arm.mp4")
+        jaxdyn.view.animate(chain, t, q, tmp_path / "arm.mp4")
     program = tmp_path / "ffmpeg"
     program.write_text("#!/bin/sh\necho no encoder for this >&2\nexit 3\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(jaxdyn.OutputError, match="no encoder for this"):
-        jaxdyn.animate(chain, t, q, tmp_path / "arm.mp4", size=(120, 100))
+        jaxdyn.view.animate(chain, t, q, tmp_path / "arm.mp4", size=(120, 100))
     assert [path.name for path in tmp_path.iterdir()] == ["ffmpeg"]
 
 
@@ -373,12 +373,12 @@ def test_geoms_of_mjcf_stand_where_mujoco_has_them(tmp_path):
     mujoco.mj_kinematics(model, data)
     with pytest.warns(UserWarning, match="contacts"):
         chain = jaxdyn.load(path)
-    shapes, notes = jaxdyn.read_geometry(path)
+    shapes, notes = jaxdyn.io.read_geometry(path)
     assert not notes
     kinds = ["box", "cylinder", "capsule", "sphere", "ellipsoid", "mesh"]
     assert [s.kind for s in shapes] == kinds and [s.link for s in shapes][:3] == ["world", "upper", "elbow"]
     seen = [g for g in range(model.ngeom) if model.geom_group[g] < 3 and model.geom_rgba[g, 3] > 0][1:]
-    scene = jaxdyn.build_scene(chain, shapes)
+    scene = jaxdyn.view.build_scene(chain, shapes)
     poses = scene.poses(np.array(data.qpos))
     parts = [part for part in scene.parts if part.group == "shape"]
     for g, shape, part in zip(seen, shapes, parts, strict=True):
@@ -396,11 +396,11 @@ def test_geoms_of_mjcf_stand_where_mujoco_has_them(tmp_path):
             assert_allclose(own.max(0), half[shape.kind], atol=1e-6)
             assert_allclose(own.min(0), -own.max(0), atol=1e-6)
     assert [shapes[0].colour, shapes[1].colour] == [(1.0, 0.5, 0.25, 1.0), (0.0, 1.0, 0.0, 1.0)]
-    assert [s.kind for s in jaxdyn.read_geometry(path, collision=True)[0]] == [*kinds, "box"]
+    assert [s.kind for s in jaxdyn.io.read_geometry(path, collision=True)[0]] == [*kinds, "box"]
     with pytest.raises(jaxdyn.ModelError, match="packages= is for URDF"):
-        jaxdyn.read_geometry(path, packages={"a": tmp_path})
+        jaxdyn.io.read_geometry(path, packages={"a": tmp_path})
     held = SHAPES.replace("</mujoco>", '<equality><joint name="still" joint1="turn"/></equality></mujoco>')
-    assert "still" in jaxdyn.geometry_from_mujoco(mujoco.MjModel.from_xml_string(held))[1][0]
+    assert "still" in jaxdyn.io.geometry_from_mujoco(mujoco.MjModel.from_xml_string(held))[1][0]
 
 
 def test_creases_split_and_round_parts_do_not():
@@ -417,7 +417,7 @@ def test_the_camera_sees_the_robot_whole(arm):
     from jaxdyn.view.framing import FIELD_OF_VIEW, frame_scene
 
     for gravity in ((0.0, 0.0, -9.81), (0.0, -9.81, 0.0), (0.0, 0.0, 9.81), (0.0, 0.0, 0.0)):
-        scene = jaxdyn.build_scene(jaxdyn.load(arm, gravity=gravity))
+        scene = jaxdyn.view.build_scene(jaxdyn.load(arm, gravity=gravity))
         q = np.random.default_rng(0).uniform(-2, 2, (7, 2))
         view = frame_scene(scene, q)
         up = np.array([0.0, 0.0, 1.0]) if not any(gravity) else -np.array(gravity) / 9.81
@@ -442,7 +442,7 @@ def test_sliders_and_limits_of_coupled_joints():
         """<link name="finger"/><joint name="close" type="prismatic"><parent link="flange"/><child link="finger"/>
         <limit lower="0.01" upper="0.04" velocity="1" effort="20"/></joint></robot>""",
     )
-    chain = jaxdyn.loads(text)
+    chain = jaxdyn.io.loads(text)
     assert chain.nv == 2 and chain.n == 3
     assert slider_ranges(chain) == [("turn", 0, -2.0, 2.0), ("close", 1, 0.01, 0.04)]
     assert_allclose(start_configuration(chain), [0, 0.01])

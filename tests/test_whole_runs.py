@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import jaxdyn
-from jaxdyn import (
+from jaxdyn import IdentificationError
+from jaxdyn.identification import (
     Columns,
     FrictionModel,
-    IdentificationError,
     LoadedSlip,
     MaxwellSlip,
     Offset,
@@ -24,11 +24,11 @@ from jaxdyn import (
     estimate_wls,
     estimation_problem,
     following,
+    friction_rows,
     replaying,
     simulate_closed_loop,
     with_signals,
 )
-from jaxdyn.identification import friction_rows
 from jaxdyn.identification.estimators.whole_runs import align_torques, samples_of
 from regression import dense
 
@@ -53,7 +53,7 @@ def motion(t):
 def run():
     """A run of 4 s with friction that remembers, its dense columns, and the true values."""
     arm = elbow()
-    base = jaxdyn.base_parameters(arm, ROTOR)
+    base = jaxdyn.identification.base_parameters(arm, ROTOR)
     t = np.arange(800) / RATE
     x = motion(t)
     rigid = dense_rows(arm, base, x)
@@ -61,7 +61,7 @@ def run():
     signals = np.zeros((800, 2, 6))
     signals[:, 0, :3], signals[:, 1, 3:] = blocks[:, 0], blocks[:, 1]
     everything = np.concatenate([rigid, signals], axis=2)
-    truth = np.concatenate([base.matrix @ jaxdyn.prior_parameters(arm, ROTOR), TORQUES])
+    truth = np.concatenate([base.matrix @ jaxdyn.identification.prior_parameters(arm, ROTOR), TORQUES])
     return arm, base, t, x, everything, truth
 
 
@@ -147,9 +147,9 @@ def test_friction_fits_hold_no_regressor_of_long_runs(run, monkeypatch):
 def test_estimators_that_simulate_take_friction_that_remembers_and_measured_torques():
     """A log whose friction acts along the reference; its controller known, then unknown."""
     arm = elbow()
-    base = jaxdyn.base_parameters(arm, ROTOR)
+    base = jaxdyn.identification.base_parameters(arm, ROTOR)
     whole = with_signals(base, SLIP.names(2))
-    truth = whole.matrix @ np.concatenate([jaxdyn.prior_parameters(arm, ROTOR), TORQUES])
+    truth = whole.matrix @ np.concatenate([jaxdyn.identification.prior_parameters(arm, ROTOR), TORQUES])
     law = drive_gains(arm, 40.0)
     loop = following(lambda t: motion(t), law, 4.0, 2.5e-3, every=2)
     signals = SLIP.signals(samples_of(0.0, 400.0, *(np.asarray(v) for v in (loop.q, loop.qd, loop.qdd))))

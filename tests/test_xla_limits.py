@@ -188,7 +188,7 @@ import jaxdyn
 from helpers import random_chain
 arm = random_chain(6, joints="revolute")
 rows = jnp.asarray(np.random.default_rng(0).normal(size=(2, 256, 6)))
-task = jax.jit(jax.vmap(lambda q, v: jaxdyn.operational_space(arm, q, v)))
+task = jax.jit(jax.vmap(lambda q, v: jaxdyn.dynamics.operational_space(arm, q, v)))
 for _ in range(50):
     jax.block_until_ready(task(*rows))
 """

@@ -14,7 +14,17 @@ import jax
 import numpy as np
 
 import jaxdyn
-from jaxdyn import Columns, Coulomb, FrictionModel, LoadedSlip, MaxwellSlip, Offset, PowerViscous, Stribeck, Viscous
+from jaxdyn.identification import (
+    Columns,
+    Coulomb,
+    FrictionModel,
+    LoadedSlip,
+    MaxwellSlip,
+    Offset,
+    PowerViscous,
+    Stribeck,
+    Viscous,
+)
 from jaxdyn.identification.base_parameters import as_float64
 from jaxdyn.identification.completion import with_parameters, with_stand_ins
 from jaxdyn.identification.estimators.whole_runs import without_friction
@@ -29,9 +39,9 @@ PLAIN = (Viscous(), Coulomb(width=0.02), Offset())
 def panda(folder: Path):
     """Training and validation samples, and their friction models: plain, and with presliding."""
     chain = jaxdyn.load(folder / "panda_kinematics.urdf")
-    log = jaxdyn.check_log(jaxdyn.read_log(folder / "exciting_1.csv", chain.n), chain)
-    samples = jaxdyn.preprocess(log, position_cutoff=10.0, stride=4)
-    train, check = jaxdyn.split(samples)
+    log = jaxdyn.io.check_log(jaxdyn.read_log(folder / "exciting_1.csv", chain.n), chain)
+    samples = jaxdyn.identification.preprocess(log, position_cutoff=10.0, stride=4)
+    train, check = jaxdyn.identification.split(samples)
     slips = FrictionModel((Viscous(), Coulomb(width=0.05), Offset(), MaxwellSlip(width=1e-3)), 10.0)
     return chain, (), train, check, PANDA_DELAYS, FrictionModel(PLAIN, 10.0), slips
 
@@ -40,9 +50,9 @@ def ur10e(folder: Path):
     """The same of the UR10e: the friction is that of docs/friction.md, chosen on training runs."""
     chain = jaxdyn.load(folder / "ur10e_kinematics.urdf")
 
-    def read(name: str, rows: tuple[int, int]) -> jaxdyn.Samples:
-        log = jaxdyn.check_log(jaxdyn.read_log(folder / f"{name}.csv", 6, gains=GAINS, rows=rows), chain)
-        return jaxdyn.preprocess(log, position_cutoff=7.5, torque_cutoff=10.0, stride=1)
+    def read(name: str, rows: tuple[int, int]) -> jaxdyn.identification.Samples:
+        log = jaxdyn.io.check_log(jaxdyn.read_log(folder / f"{name}.csv", 6, gains=GAINS, rows=rows), chain)
+        return jaxdyn.identification.preprocess(log, position_cutoff=7.5, torque_cutoff=10.0, stride=1)
 
     train, check = read("train_30sec_12harm", (635, 3510)), read("validate_ptp_10_points", (700, 4200))
     slips = (MaxwellSlip(width=1e-4), MaxwellSlip(width=1e-3, joints=(2, 3, 4, 5, 6)))
@@ -56,10 +66,14 @@ def possible_start(chain, columns, base, samples, friction):
     with jax.enable_x64(True):
         filled, _ = with_stand_ins(without_friction(as_float64(chain)))
         rigid = samples.tau - friction.predict(samples) + friction.load(samples)
-        factors = jaxdyn.accumulate_stream(columns, filled, [(samples.q, samples.qd, samples.qdd, rigid)])
-        wls = jaxdyn.weighted_least_squares(factors, base)
-        problem = jaxdyn.consistent_problem(factors, base, wls, columns, jaxdyn.prior_parameters(filled, columns))
-        parameters = jaxdyn.consistent_least_squares(problem, base).parameters
+        factors = jaxdyn.identification.accumulate_stream(
+            columns, filled, [(samples.q, samples.qd, samples.qdd, rigid)]
+        )
+        wls = jaxdyn.identification.weighted_least_squares(factors, base)
+        problem = jaxdyn.identification.consistent_problem(
+            factors, base, wls, columns, jaxdyn.identification.prior_parameters(filled, columns)
+        )
+        parameters = jaxdyn.identification.consistent_least_squares(problem, base).parameters
         arm = with_parameters(filled, columns, parameters)
     return arm, np.concatenate([base.matrix @ parameters, friction.values[base.size :]])
 
@@ -67,26 +81,36 @@ def possible_start(chain, columns, base, samples, friction):
 def study(name: str, chain, terms, train, check, delays, plain: FrictionModel, memory: FrictionModel) -> None:
     """Fits and predicts with each friction model, with the delays that the training run shows."""
     columns = Columns(terms)
-    base = jaxdyn.base_parameters(chain, columns)
+    base = jaxdyn.identification.base_parameters(chain, columns)
     if delays is None:
-        delay = jaxdyn.estimate_delay(chain, train)
+        delay = jaxdyn.identification.estimate_delay(chain, train)
         delays = np.where(delay.inside, delay.seconds, 0.0)
     print(f"{name}: delays of the torques [ms]", np.round(1e3 * delays, 1))
     for title, model, late in (("plain", plain, None), ("memory and delays", memory, delays)):
-        shifted = train if late is None else jaxdyn.align_torques(train, late)[0]
-        friction = jaxdyn.fit_friction(chain, [shifted], model, base=base, columns=columns, stride=3)
+        shifted = train if late is None else jaxdyn.identification.align_torques(train, late)[0]
+        friction = jaxdyn.identification.fit_friction(chain, [shifted], model, base=base, columns=columns, stride=3)
         options = {"columns": columns, "base": base, "friction": friction, "delays": late}
-        make = functools.partial(jaxdyn.estimation_problem, chain, **options)
+        make = functools.partial(jaxdyn.identification.estimation_problem, chain, **options)
         linear, held = make(train), make(check)
-        start = jaxdyn.estimate_wls(linear)
+        start = jaxdyn.identification.estimate_wls(linear)
         arm, values = possible_start(chain, columns, base, shifted, friction)
-        law = jaxdyn.drive_gains(arm, BANDWIDTH)
-        follow = make(train, loops=jaxdyn.tracking(shifted, period=PERIOD), start=start.values)
-        driven = make(train, loops=jaxdyn.replaying(shifted, law, PERIOD), start=values)
-        estimators = [(e, linear, {}) for e in (jaxdyn.estimate_ols, jaxdyn.estimate_wls, jaxdyn.estimate_irls)]
-        estimators += [(jaxdyn.estimate_recursive, linear, {})]
-        estimators += [(jaxdyn.estimate_iv, follow, {}), (jaxdyn.estimate_didim, follow, {})]
-        estimators += [(jaxdyn.estimate_cloe, driven, {"iterations": 8, "tolerance": 0.01})]
+        law = jaxdyn.identification.drive_gains(arm, BANDWIDTH)
+        follow = make(train, loops=jaxdyn.identification.tracking(shifted, period=PERIOD), start=start.values)
+        driven = make(train, loops=jaxdyn.identification.replaying(shifted, law, PERIOD), start=values)
+        estimators = [
+            (e, linear, {})
+            for e in (
+                jaxdyn.identification.estimate_ols,
+                jaxdyn.identification.estimate_wls,
+                jaxdyn.identification.estimate_irls,
+            )
+        ]
+        estimators += [(jaxdyn.identification.estimate_recursive, linear, {})]
+        estimators += [
+            (jaxdyn.identification.estimate_iv, follow, {}),
+            (jaxdyn.identification.estimate_didim, follow, {}),
+        ]
+        estimators += [(jaxdyn.identification.estimate_cloe, driven, {"iterations": 8, "tolerance": 0.01})]
         print(f"{name}, {title}: RMS [N m] and RRE of moving samples [%] held out")
         for estimator, problem, bounds in estimators:
             begin = time.perf_counter()
@@ -96,7 +120,7 @@ def study(name: str, chain, terms, train, check, delays, plain: FrictionModel, m
                 print(f"  {estimator.__name__}: {error}")
                 continue
             seconds = time.perf_counter() - begin
-            fit = jaxdyn.fit_quality(held.samples[0].tau, held.predictions(found.values)[0], check.qd)
+            fit = jaxdyn.identification.fit_quality(held.samples[0].tau, held.predictions(found.values)[0], check.qd)
             rms = " ".join(f"{x:.3f}" for x in fit.rms)
             moving = " ".join(f"{x:.1f}" for x in fit.relative_moving)
             done = f"{found.iterations} steps, {'converged' if found.converged else 'not converged'}"

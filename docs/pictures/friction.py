@@ -7,7 +7,17 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import jaxdyn
-from jaxdyn import Columns, Coulomb, FrictionModel, LoadedSlip, MaxwellSlip, Offset, PowerViscous, Stribeck, Viscous
+from jaxdyn.identification import (
+    Columns,
+    Coulomb,
+    FrictionModel,
+    LoadedSlip,
+    MaxwellSlip,
+    Offset,
+    PowerViscous,
+    Stribeck,
+    Viscous,
+)
 
 GAINS = [14.87, 13.26, 11.13, 10.62, 11.03, 11.47]
 
@@ -16,18 +26,18 @@ def main(folder: Path) -> None:
     """Fits two friction models to one run and shows joints 5 and 2 of another."""
     chain = jaxdyn.load(folder / "ur10e_kinematics.urdf")
 
-    def read(name: str, rows: tuple[int, int] | None = None) -> tuple[jaxdyn.Log, jaxdyn.Samples]:
-        log = jaxdyn.check_log(jaxdyn.read_log(folder / f"{name}.csv", 6, gains=GAINS, rows=rows), chain)
-        return log, jaxdyn.preprocess(log, position_cutoff=7.5, torque_cutoff=10.0, stride=1)
+    def read(name: str, rows: tuple[int, int] | None = None) -> tuple[jaxdyn.Log, jaxdyn.identification.Samples]:
+        log = jaxdyn.io.check_log(jaxdyn.read_log(folder / f"{name}.csv", 6, gains=GAINS, rows=rows), chain)
+        return log, jaxdyn.identification.preprocess(log, position_cutoff=7.5, torque_cutoff=10.0, stride=1)
 
     _, train = read("train_30sec_12harm")  # rests before and after the motion included
     log, check = read("validate_ptp_10_points", (700, 4200))
-    base = jaxdyn.base_parameters(chain, Columns(("armature",)))
+    base = jaxdyn.identification.base_parameters(chain, Columns(("armature",)))
     usual = (Viscous(), Coulomb(width=0.02), Offset())
     slips = (MaxwellSlip(width=1e-4), MaxwellSlip(width=1e-3, joints=(2, 3, 4, 5, 6)))
     others = (PowerViscous(joints=(1, 2, 3)), LoadedSlip(joints=(2, 3)), Stribeck(joints=(5,)))
     plain, memory = (
-        jaxdyn.fit_friction(chain, [train], FrictionModel(terms, 10.0), stride=3, base=base)
+        jaxdyn.identification.fit_friction(chain, [train], FrictionModel(terms, 10.0), stride=3, base=base)
         for terms in (usual, (Viscous(), Coulomb(), Offset(), *slips, *others))
     )
     figure = Figure(figsize=(11, 8), layout="constrained")

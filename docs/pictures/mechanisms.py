@@ -157,7 +157,7 @@ PICTURES = {
     "elastic_link": Picture(lambda: BOOK.single_link(com_distance=0.7, link_inertia=0.6), (0.75,), YZ, {}, spring),
     "remote_elbow": Picture(lambda: BOOK.remotely_driven_elbow(), (0.5, 1.2), XY, {0: "p1", 1: "p2"}, belt),
     "five_bar": Picture(
-        lambda: jaxdyn.linkages.five_bar()[0], (0.5, 2.0, -1.5, 1.5), XY, {1: "q1, q2"}, pin(2, 1.0, 3)
+        lambda: jaxdyn.mechanisms.linkages.five_bar()[0], (0.5, 2.0, -1.5, 1.5), XY, {1: "q1, q2"}, pin(2, 1.0, 3)
     ),
     "spherical_rrp": Picture(lambda: BOOK.spherical_rrp(), (0.4, 0.5, 1.2), SIDE, {1: "q1, q2"}, shadow),
     "pendulum_3dof": Picture(lambda: BOOK.pendulum_3dof(), (0.5, 0.5, -0.8), SIDE, {1: "q1, q2", 2: "q3"}),
@@ -169,7 +169,7 @@ PICTURES = {
         torso_and_soles,
     ),
     "four_bar": Picture(
-        lambda: jaxdyn.linkages.four_bar()[0], (2.0, -1.7, 0.3, 1.7), XY, {2: "t1, t2"}, pin(3, 0.5, 1)
+        lambda: jaxdyn.mechanisms.linkages.four_bar()[0], (2.0, -1.7, 0.3, 1.7), XY, {2: "t1, t2"}, pin(3, 0.5, 1)
     ),
 }
 

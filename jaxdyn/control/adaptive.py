@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..dynamics.energy_regressors import passivity_regressor_product
-from ..dynamics.friction import passive_force
+from ..dynamics.friction import resistive_force
 from ..dynamics.passivity import passivity_inverse_dynamics
 from ..errors import ControlError
 from ..jax_compat import Tracer
@@ -120,7 +120,7 @@ class AdaptiveControl(eqx.Module):
         """The torque [N m], O(n)."""
         estimate = self.estimate(chain, state)
         s, v_ref, a_ref = self.sliding(chain, q, v, reference)
-        feedforward = passivity_inverse_dynamics(estimate, q, v, v_ref, a_ref) + passive_force(estimate, q, v)
+        feedforward = passivity_inverse_dynamics(estimate, q, v, v_ref, a_ref) + resistive_force(estimate, q, v)
         return feedforward - apply_gain("damping", self.damping, s)
 
     def rate(

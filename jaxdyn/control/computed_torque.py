@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..dynamics.friction import passive_force
+from ..dynamics.friction import resistive_force
 from ..dynamics.inverse import inverse_dynamics
 from ..model.chain import Chain
 from ..model.compiled import compiled
@@ -65,4 +65,4 @@ def computed_torque(
     wanted = wanted + apply_gain("kp", kp, difference(chain, q, reference.q))
     if integral is not None:
         wanted = wanted + apply_gain("ki", ki, integral.value)
-    return inverse_dynamics(chain, q, v, wanted) + passive_force(chain, q, v)
+    return inverse_dynamics(chain, q, v, wanted) + resistive_force(chain, q, v)

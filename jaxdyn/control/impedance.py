@@ -7,7 +7,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from ..dynamics.coriolis import coriolis_matrix
-from ..dynamics.friction import passive_force
+from ..dynamics.friction import resistive_force
 from ..dynamics.inverse import gravity_force
 from ..dynamics.jacobian import jacobian, jacobian_derivative
 from ..dynamics.kinematics import frame_pose
@@ -133,7 +133,7 @@ def impedance_control(
     j_rate = jacobian_derivative(chain, q, v, frame, "mixed")[task_rows(task)]
     coupling = space.inverse.T @ (coriolis @ (v + kept)) - space.inertia @ (j_rate @ (v + kept))
     wrench = spring + apply_gain("damping", damping, rate) + space.inertia @ state.acceleration + coupling
-    return task_torque(state, wrench, gravity_force(chain, q) + passive_force(chain, q, v), posture)
+    return task_torque(state, wrench, gravity_force(chain, q) + resistive_force(chain, q, v), posture)
 
 
 @compiled

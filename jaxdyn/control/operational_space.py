@@ -2,7 +2,7 @@
 
 from jaxtyping import Array, Float
 
-from ..dynamics.friction import passive_force
+from ..dynamics.friction import resistive_force
 from ..dynamics.hamiltonian import generalised_momentum
 from ..dynamics.inverse import bias_force
 from ..model.chain import Chain
@@ -47,7 +47,7 @@ def operational_space_control(
     state = task_state(chain, q, v, reference, frame, task, threshold)
     wanted = state.acceleration + apply_gain("kd", kd, state.rate) + apply_gain("kp", kp, state.error)
     wrench = state.space.inertia @ (wanted - state.space.drift)
-    return task_torque(state, wrench, bias_force(chain, q, v) + passive_force(chain, q, v), posture)
+    return task_torque(state, wrench, bias_force(chain, q, v) + resistive_force(chain, q, v), posture)
 
 
 @compiled

@@ -60,7 +60,7 @@ def constrained_forward_dynamics(
     With M = L L^T and W = J L^-T, the solution is L^T qdd = z + W^+ (r - W z), lambda = W^+T W^+ (r - W z) for the free
     z = L^-1 (tau - C qd - g) and the right side r of the second row: the Schur complement J M^-1 J^T = W W^T, inverted by
     its singular values, so that redundant constraints give the least multipliers. Derivatives are those of the two equations
-    (implicit), at constant rank. O(n^3). Friction and springs are not part of it: pass tau - passive_force(chain, q, qd).
+    (implicit), at constant rank. O(n^3). Friction and springs are not part of it: pass tau - resistive_force(chain, q, qd).
 
     Args:
         constraints: one or several (`point_constraint`, `pose_constraint`, `FunctionConstraint`).

@@ -1,6 +1,6 @@
 """Dynamics of robots with elastic joints: links and rotors, joined by springs (`ElasticJoints`).
 
-With the joint's coordinates q, the rotors' theta (at the joint, as q), u = gear_ratio tau_m and p = passive_force(q, qd):
+With the joint's coordinates q, the rotors' theta (at the joint, as q), u = gear_ratio tau_m and p = resistive_force(q, qd):
 
     M(q) qdd + C(q, qd) qd + g(q) + p = K (theta + rest - q) + D (thetad - qd),
     J thetadd + B thetad + K (theta + rest - q) + D (thetad - qd) = u.
@@ -21,7 +21,7 @@ from ..model.elastic import ElasticJoints
 from ..model.layout import layout
 from .energy import total_energy
 from .forward import forward_dynamics
-from .friction import passive_force
+from .friction import resistive_force
 from .inverse import inverse_dynamics
 
 
@@ -68,7 +68,7 @@ def elastic_forward_dynamics(
     """
     torque = elastic_torque(chain, elastic, q, theta, qd, thetad)
     applied = jnp.zeros_like(qd).at[layout(chain).columns].set(torque, unique_indices=True)
-    qdd = forward_dynamics(chain, q, qd, applied - passive_force(chain, q, qd), external_wrenches)
+    qdd = forward_dynamics(chain, q, qd, applied - resistive_force(chain, q, qd), external_wrenches)
     driven = elastic.gear_ratio * tau_m - elastic.reflected_friction * thetad
     return qdd, (driven - torque) / elastic.reflected_inertia
 
@@ -85,7 +85,7 @@ def elastic_inverse_dynamics(
 ) -> tuple[Float[Array, " n"], Float[Array, " n"], Float[Array, " n"], Float[Array, " n"]]:
     """Rotor motion and motor torques that make the links move so: (theta, thetad, thetadd, tau_m), without damping.
 
-    The springs must carry f(t) = inverse_dynamics + passive_force along q(t), so that theta = q - rest + f / K, and
+    The springs must carry f(t) = inverse_dynamics + resistive_force along q(t), so that theta = q - rest + f / K, and
 
         gear_ratio tau_m = J (qdd + fdd / K) + B thetad + f.
 
@@ -111,7 +111,7 @@ def elastic_inverse_dynamics(
     )
 
     def carried(x, xd, xdd):
-        return inverse_dynamics(chain, x, xd, xdd) + passive_force(chain, x, xd)
+        return inverse_dynamics(chain, x, xd, xdd) + resistive_force(chain, x, xd)
 
     def rate(x, xd, xdd, xddd):
         return jax.jvp(carried, (x, xd, xdd), (xd, xdd, xddd))

@@ -28,7 +28,7 @@ def forward_dynamics(
     Computed by articulated bodies, O(n), as `aba`; with coupled joints or a transmission by the mass matrix. Its
     derivatives, of any order and with respect to everything, come from d qdd = M^-1 (d tau - dID), with dID the
     derivative of inverse dynamics at the qdd found: nothing is differentiated through the recursion (Carpentier & Mansard
-    2018). Friction and springs are not part of it: pass tau - passive_force(chain, q, qd).
+    2018). Friction and springs are not part of it: pass tau - resistive_force(chain, q, qd).
 
     Args:
         tau: joint torques [N m] (forces [N] for prismatic joints).

@@ -62,6 +62,6 @@ def spring_energy(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, ""]:
 
 
 @compiled
-def passive_force(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, " nv"]:
+def resistive_force(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, " nv"]:
     """What friction and springs take at every coordinate: friction_force + spring_force [N m]."""
     return friction_force(chain, qd) + spring_force(chain, q)

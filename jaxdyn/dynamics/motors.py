@@ -25,7 +25,7 @@ def motor_rates(chain: Chain, qd: Float[Array, " nv"]) -> Float[Array, " m"]:
 def joint_torques_from_motors(chain: Chain, motor_torques: Float[Array, " m"]) -> Float[Array, " nv"]:
     """Forces on the coordinates from torques of the motors: tau = S^T R^T tau_m, by equal power, tau . qd = tau_m . qd_m.
 
-    Pass less friction to `forward_dynamics`, which knows the rotors' inertia: tau - passive_force(chain, q, qd).
+    Pass less friction to `forward_dynamics`, which knows the rotors' inertia: tau - resistive_force(chain, q, qd).
 
     Args:
         motor_torques: torques on the rotors [N m].
@@ -42,7 +42,7 @@ def motor_torques(chain: Chain, tau: Float[Array, " nv"]) -> Float[Array, " m"]:
 
     With as many motors as coordinates tau_m = (R S)^-T tau. With more of them the smallest torques that give tau; with
     fewer (a floating base) those that come closest to it, exact where tau asks nothing of coordinates without a motor. R S
-    must have full rank; O(n^3). For the torque that a motion needs, tau = inverse_dynamics(...) + passive_force(...): the
+    must have full rank; O(n^3). For the torque that a motion needs, tau = inverse_dynamics(...) + resistive_force(...): the
     rotors' inertia is in it.
 
     Raises:

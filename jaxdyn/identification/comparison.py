@@ -70,7 +70,7 @@ def compare_models(
 ) -> Comparison:
     """Predict the torques of logged motion by two models, friction and springs included, and compare them with the measured.
 
-    tau = inverse_dynamics(q, qd, qdd) + passive_force(q, qd) on the same filtered samples (`preprocess`), so that errors are
+    tau = inverse_dynamics(q, qd, qdd) + resistive_force(q, qd) on the same filtered samples (`preprocess`), so that errors are
     those that `identify` would report. Joints are matched by their order. Nothing is fitted.
 
     Args:

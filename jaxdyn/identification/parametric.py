@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from ..dynamics.derivatives import inverse_dynamics_derivatives
 from ..dynamics.forward import forward_dynamics
-from ..dynamics.friction import passive_force
+from ..dynamics.friction import resistive_force
 from ..dynamics.inverse import bias_force, inverse_dynamics
 from ..dynamics.mass_matrix import crba
 from ..model.chain import Chain
@@ -61,7 +61,7 @@ def model_torque(
     Derivatives by parameters and state; those by the chain's own leaves are taken as zero.
     """
     robot = with_parameters(chain, columns, parameters)
-    tau = inverse_dynamics(robot, q, qd, qdd) + passive_force(robot, q, qd)
+    tau = inverse_dynamics(robot, q, qd, qdd) + resistive_force(robot, q, qd)
     return tau + _extra_torque(columns, robot, parameters, q, qd, qdd) if columns.extra else tau
 
 
@@ -79,7 +79,7 @@ def model_acceleration(
     Derivatives d qdd = M^-1 (d tau - W d p - d ID), as for `model_torque`.
     """
     robot = with_parameters(chain, columns, parameters)
-    driven = tau - passive_force(robot, q, qd)
+    driven = tau - resistive_force(robot, q, qd)
     if not columns.extra:
         return forward_dynamics(robot, q, qd, driven)
     own = lambda qdd: _extra_torque(columns, robot, parameters, q, qd, qdd)
@@ -91,7 +91,7 @@ def _matrices(columns: Columns, chain: Chain, parameters: Array, q: Array, qd: A
     """W, d tau / d q, d tau / d qd and M of `model_torque` at one state."""
     robot = with_parameters(chain, columns, parameters)
     rigid = inverse_dynamics_derivatives(robot, q, qd, qdd)
-    stiffness, damping = jax.jacfwd(lambda x, xd: passive_force(robot, x, xd), argnums=(0, 1))(q, qd)
+    stiffness, damping = jax.jacfwd(lambda x, xd: resistive_force(robot, x, xd), argnums=(0, 1))(q, qd)
     parts = [rigid.q + stiffness, rigid.qd + damping, rigid.qdd]
     if columns.extra:
         more = jax.jacfwd(lambda *x: _extra_torque(columns, robot, parameters, *x), argnums=(0, 1, 2))(q, qd, qdd)

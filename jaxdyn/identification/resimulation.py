@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..dynamics.forward import forward_dynamics
-from ..dynamics.friction import passive_force
+from ..dynamics.friction import resistive_force
 from ..dynamics.inverse import inverse_dynamics
 from ..errors import IdentificationError
 from ..model.chain import Chain
@@ -48,7 +48,7 @@ class Resimulation:
 
 
 def model_torque(chain: Chain, samples: Samples) -> Float[np.ndarray, "N n"]:
-    """Torques that a model predicts for the motion of samples: inverse_dynamics + passive_force, friction and springs
+    """Torques that a model predicts for the motion of samples: inverse_dynamics + resistive_force, friction and springs
     included [N m].
 
     Computed in float64 in chunks of one size.
@@ -68,7 +68,7 @@ def model_torque(chain: Chain, samples: Samples) -> Float[np.ndarray, "N n"]:
 
 @jax.jit
 def _torques(chain: Chain, q, qd, qdd):
-    return jax.vmap(lambda *x: inverse_dynamics(chain, *x) + passive_force(chain, x[0], x[1]))(q, qd, qdd)
+    return jax.vmap(lambda *x: inverse_dynamics(chain, *x) + resistive_force(chain, x[0], x[1]))(q, qd, qdd)
 
 
 def resimulate(
@@ -78,7 +78,7 @@ def resimulate(
 
     The motion is written as the measured one plus a deviation e, q = q_m + e, so that only the model's error is integrated:
 
-        e'' = forward_dynamics(q, q', tau - passive_force(q, q') - (prediction - model_torque)) - q_m'',    e(0) = e'(0) = 0,
+        e'' = forward_dynamics(q, q', tau - resistive_force(q, q') - (prediction - model_torque)) - q_m'',    e(0) = e'(0) = 0,
 
     with velocities stepped once a sample, friction implicit in e' (`with_implicit_friction`), and positions by the
     trapezium rule: without friction a constant error of acceleration is integrated exactly, a varying one to first order in
@@ -148,7 +148,7 @@ def _deviations(chain: Chain, q, qd, qdd, tau, dt):
             q, qd, qdd, tau = x
             here, speed = q + e, qd + rate
             damped = with_implicit_friction(chain, speed, speed + dt * qdd, dt)
-            force = tau - passive_force(chain, here, speed) + _added(chain, damped, here, qdd)
+            force = tau - resistive_force(chain, here, speed) + _added(chain, damped, here, qdd)
             later = rate + dt * (forward_dynamics(damped, here, speed, force) - qdd)
             e = e + dt * (rate + later) / 2
             return (e, later), e

@@ -175,7 +175,7 @@ def random_configuration(chain: Chain, key: PRNGKeyArray, size: float = 1.0) -> 
 
 @compiled
 @any_axis_types
-def normalize_configuration(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
+def normalise_configuration(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
     """q with quaternions of unit length.
 
     Raises:

@@ -41,7 +41,7 @@ def from_dh(
         alpha: link twists [rad], (n,).
         d: link offsets [m], at q = 0 where the joint is prismatic, (n,).
         theta: joint angles [rad], at q = 0 where the joint is revolute, (n,).
-        inertia: ten inertial parameters a link about the origin of its DH frame, (n, 10) (`jaxdyn.solids` makes them).
+        inertia: ten inertial parameters a link about the origin of its DH frame, (n, 10) (`jaxdyn.spatial.solids` makes them).
         joint_types: "R" (revolute) or "P" (prismatic) a joint, as in "RRP"; None means all revolute.
         base_pose: pose of DH frame 0 in the base; None means they coincide.
         tool_pose: pose of a tool in DH frame n; it becomes the frame "tool", and the chain's tip.

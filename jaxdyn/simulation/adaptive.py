@@ -8,10 +8,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from ..dynamics.forward import forward_dynamics
-from ..dynamics.friction import passive_force
+from ..dynamics.friction import resistive_force
 from ..errors import ModelError
 from ..model.chain import Chain
-from ..model.configuration import integrate, normalize_configuration
+from ..model.configuration import integrate, normalise_configuration
 from .integrate import promoted
 
 
@@ -44,7 +44,7 @@ def adaptive_rollout(
     solver: Any = None,
     adjoint: Any = None,
 ) -> AdaptiveRollout:
-    """The motion of qdd = forward_dynamics(tau - passive_force) at the times given, with steps chosen by the error made.
+    """The motion of qdd = forward_dynamics(tau - resistive_force) at the times given, with steps chosen by the error made.
 
     Quaternions are integrated by their rates, d/dt (w, x, y, z) = (w, x, y, z) (0, omega) / 2, and given out with unit
     length. An error of one step is kept below atol + rtol |y|, entry by entry of y = (q, qd), in the root mean square.
@@ -90,7 +90,7 @@ def adaptive_rollout(
         else:
             tau = torques[jnp.clip(jnp.searchsorted(times, t, side="right") - 1, 0, len(times) - 2)]
         _, velocity = jax.jvp(lambda dq: integrate(robot, x, dq), (jnp.zeros_like(xd),), (xd,))
-        return velocity, forward_dynamics(robot, x, xd, tau - passive_force(robot, x, xd), wrenches)
+        return velocity, forward_dynamics(robot, x, xd, tau - resistive_force(robot, x, xd), wrenches)
 
     default = float(jnp.finfo(q.dtype).eps) ** 0.5
     controller = diffrax.PIDController(default if rtol is None else rtol, default if atol is None else atol)
@@ -112,7 +112,7 @@ def adaptive_rollout(
     )
     ys: Any = solution.ys
     positions, velocities = ys
-    positions = jax.vmap(lambda x: normalize_configuration(chain, x))(positions)
+    positions = jax.vmap(lambda x: normalise_configuration(chain, x))(positions)
     return AdaptiveRollout(
         positions, velocities, solution.stats["num_steps"], solution.result == diffrax.RESULTS.successful
     )

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 
 from ..dynamics.closure import project_configuration, project_velocity
 from ..dynamics.constrained import Stabilisation, constrained_forward_dynamics
-from ..dynamics.friction import passive_force
+from ..dynamics.friction import resistive_force
 from ..model.chain import Chain
 from ..model.compiled import compiled
 from ..model.constraint import Constraints
@@ -29,7 +29,7 @@ def constrained_step(
     stabilisation: Stabilisation = (0.0, 0.0),
     projected: bool = True,
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
-    """The state (q, qd) a time dt later: qdd = constrained_forward_dynamics(tau - passive_force), then the nearest state
+    """The state (q, qd) a time dt later: qdd = constrained_forward_dynamics(tau - resistive_force), then the nearest state
     that keeps the constraints (`project_configuration`, `project_velocity`).
 
     Without projection phi drifts as the scheme's error; `stabilisation` then pulls it back, at the price of a spring and a
@@ -49,7 +49,7 @@ def constrained_step(
     q, qd = promoted(chain, q, qd)
 
     def acceleration(robot, x, xd):
-        driven = tau - passive_force(robot, x, xd)
+        driven = tau - resistive_force(robot, x, xd)
         return constrained_forward_dynamics(
             robot, constraints, x, xd, driven, external_wrenches, stabilisation
         ).acceleration

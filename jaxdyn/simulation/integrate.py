@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..dynamics.forward import forward_dynamics
-from ..dynamics.friction import passive_force
+from ..dynamics.friction import resistive_force
 from ..errors import ModelError
 from ..model.chain import Chain
 from ..model.compiled import compiled
@@ -29,7 +29,7 @@ def step(
     method: Method = "semi_implicit_euler",
     wrench_by_tip: Float[Array, "6"] | None = None,
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
-    """The state (q, qd) a time dt later, torques and wrenches held: qdd = forward_dynamics(tau - passive_force).
+    """The state (q, qd) a time dt later, torques and wrenches held: qdd = forward_dynamics(tau - resistive_force).
 
     Quaternion joints move on their manifold: where "q + dq" stands below, it is integrate(chain, q, dq).
 
@@ -39,7 +39,7 @@ def step(
     a frictionless Panda gains, and spins ever faster, until its state is not finite. Friction bounds the energy; the
     motion remains first-order accurate. Figures: docs/rollouts.md.
     implicit_damping: the same with friction taken at the step's end, linearised: (M + dt D) (qd' - qd) = dt (tau - h -
-    passive_force) with D >= 0 the slopes of `friction_force` (the implicitfast scheme of MuJoCo, here with dry friction
+    resistive_force) with D >= 0 the slopes of `friction_force` (the implicitfast scheme of MuJoCo, here with dry friction
     too). First order; two evaluations, the first of which tells the joints that would be turned around; these are slowed by
     the chord of their friction, so that they come to rest instead of chattering, however stiff friction is.
     explicit_euler: q' = q + dt qd, qd' = qd + dt qdd; first order, gains energy (Lynch & Park 2017, sec. 8.5).
@@ -60,7 +60,7 @@ def step(
     q, qd = promoted(chain, q, qd)
 
     def acceleration(robot, x, xd):
-        return forward_dynamics(robot, x, xd, tau - passive_force(robot, x, xd), external_wrenches, wrench_by_tip)
+        return forward_dynamics(robot, x, xd, tau - resistive_force(robot, x, xd), external_wrenches, wrench_by_tip)
 
     return advance(chain, q, qd, jnp.asarray(dt, q.dtype), acceleration, method)
 

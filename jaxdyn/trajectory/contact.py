@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..dynamics.forward import forward_dynamics
-from ..dynamics.friction import passive_force
+from ..dynamics.friction import resistive_force
 from ..dynamics.ground import ground_reaction
 from ..dynamics.kinematics import frame_pose
 from ..model.chain import Chain
@@ -57,7 +57,7 @@ class ContactWrenchCone(Constraint):
         """(n, f) of the ground about the middle of the sole, in the frame's axes [N m, N]."""
         ground = knot.ground
         if ground is None:
-            a = forward_dynamics(chain, knot.q, knot.v, knot.tau - passive_force(chain, knot.q, knot.v))
+            a = forward_dynamics(chain, knot.q, knot.v, knot.tau - resistive_force(chain, knot.q, knot.v))
             ground = ground_reaction(chain, knot.q, knot.v, a)
         middle = jnp.concatenate([(self.lower + self.upper) / 2, jnp.zeros(1, self.lower.dtype)])
         sole = frame_pose(chain, knot.q, self.frame) @ jnp.eye(4, dtype=middle.dtype).at[:3, 3].set(middle)

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from ..dynamics.friction import passive_force
+from ..dynamics.friction import resistive_force
 from ..dynamics.inverse import gravity_force
 from ..errors import TrajectoryError
 from ..model.chain import Chain
@@ -128,7 +128,7 @@ def resting_torque(problem: OptimalControlProblem) -> Float[Array, " nv"]:
 def holding_torque(problem: OptimalControlProblem) -> Float[Array, " nv"]:
     """What holds the robot still at the start's position, against gravity, springs and friction's offset."""
     still = jnp.zeros_like(problem.v0)
-    return gravity_force(problem.chain, problem.q0) + passive_force(problem.chain, problem.q0, still)
+    return gravity_force(problem.chain, problem.q0) + resistive_force(problem.chain, problem.q0, still)
 
 
 def knots_of(problem: OptimalControlProblem, trajectory: Trajectory) -> Knot:
@@ -160,7 +160,7 @@ def stationary_guess(problem: OptimalControlProblem) -> Trajectory:
     return Trajectory(t, q, v, jnp.broadcast_to(tau, (steps, *tau.shape)))
 
 
-def rolled_out(problem: OptimalControlProblem, tau: Float[Array, "steps nv"]) -> Trajectory:
+def simulate_controls(problem: OptimalControlProblem, tau: Float[Array, "steps nv"]) -> Trajectory:
     """The trajectory that torques give from the start."""
 
     def one(state, tau):

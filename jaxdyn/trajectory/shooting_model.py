@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..dynamics.derivatives import forward_dynamics_derivatives
-from ..dynamics.friction import friction_force, passive_force
+from ..dynamics.friction import friction_force, resistive_force
 from ..dynamics.lowering import by_batch
 from ..model.chain import Chain
 from ..model.configuration import difference, integrate
@@ -259,7 +259,7 @@ def velocity_slopes(
 ) -> Float[Array, "nv w"]:
     """The derivatives of the velocities after an Euler step of ordinary joints to (q, v, tau), in closed form."""
     chain, dt = problem.chain, problem.dt
-    of_qdd = forward_dynamics_derivatives(chain, q, v, tau - passive_force(chain, q, v))
+    of_qdd = forward_dynamics_derivatives(chain, q, v, tau - resistive_force(chain, q, v))
     if chain.transmission is None:
         _, slopes = jax.jvp(lambda x: friction_force(chain, x), (v,), (jnp.ones_like(v),))
         by_velocity = of_qdd.qd - of_qdd.tau * slopes[None]

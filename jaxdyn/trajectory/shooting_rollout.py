@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from ..dynamics.articulated import articulated_body
 from ..dynamics.coordinates import base_gravity
-from ..dynamics.friction import passive_force
+from ..dynamics.friction import resistive_force
 from ..dynamics.lowering import LARGEST, lane_shape, loop_by_batch, with_lanes
 from ..model.configuration import difference, integrate
 from ..model.layout import is_ordinary
@@ -84,9 +84,9 @@ def _step(state, constants, x):
 
 
 def _passive(chain, q: Array, v: Array) -> Array:
-    """`passive_force`, of lanes too."""
+    """`resistive_force`, of lanes too."""
     leaves = {name: getattr(chain, name) for name in FRICTION}
-    function = lambda leaves, q, v: passive_force(dataclasses.replace(chain, **leaves), q, v)
+    function = lambda leaves, q, v: resistive_force(dataclasses.replace(chain, **leaves), q, v)
     if not lane_shape():
         return function(leaves, q, v)
     axes = {name: -1 if x.ndim == 2 else None for name, x in leaves.items()}

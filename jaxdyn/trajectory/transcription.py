@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..dynamics.derivatives import inverse_dynamics_derivatives
-from ..dynamics.friction import passive_force
+from ..dynamics.friction import resistive_force
 from ..dynamics.inverse import inverse_dynamics
 from ..errors import TrajectoryError
 from ..jax_compat import Tracer
@@ -71,8 +71,8 @@ def torque_rows(problem: OptimalControlProblem, like: TorqueRows | None = None) 
 
 
 def drive_torque(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"], a: Float[Array, " nv"]) -> Array:
-    """tau = ID(q, v, a) + passive_force(q, v), whose forward dynamics `step` integrates."""
-    return inverse_dynamics(chain, q, v, a) + passive_force(chain, q, v)
+    """tau = ID(q, v, a) + resistive_force(q, v), whose forward dynamics `step` integrates."""
+    return inverse_dynamics(chain, q, v, a) + resistive_force(chain, q, v)
 
 
 def torque_jacobian(
@@ -80,7 +80,7 @@ def torque_jacobian(
 ) -> Float[Array, "nv three_nv"]:
     """d tau / d (q, v, a), by `inverse_dynamics_derivatives`."""
     rigid = inverse_dynamics_derivatives(chain, q, v, a)
-    by_q, by_v = jax.jacfwd(lambda q, v: passive_force(chain, q, v), (0, 1))(q, v)
+    by_q, by_v = jax.jacfwd(lambda q, v: resistive_force(chain, q, v), (0, 1))(q, v)
     return jnp.concatenate([rigid.q + by_q, rigid.qd + by_v, rigid.qdd], axis=1)
 
 

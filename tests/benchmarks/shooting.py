@@ -49,15 +49,15 @@ def reach(robot, start, goal):
     import jaxdyn
 
     rest, w = jnp.zeros(7), WEIGHTS
-    return jaxdyn.OptimalControlProblem(
+    return jaxdyn.trajectory.OptimalControlProblem(
         robot,
         start,
         rest,
         KNOTS,
         DT,
-        running=(jaxdyn.StateCost(goal, rest, w["q"], w["v"]), jaxdyn.TorqueCost(w["tau"])),
-        terminal=(jaxdyn.StateCost(goal, rest, w["end_q"], w["end_v"]),),
-        torque_limits=jaxdyn.torque_limits(robot),
+        running=(jaxdyn.trajectory.StateCost(goal, rest, w["q"], w["v"]), jaxdyn.trajectory.TorqueCost(w["tau"])),
+        terminal=(jaxdyn.trajectory.StateCost(goal, rest, w["end_q"], w["end_v"]),),
+        torque_limits=jaxdyn.trajectory.torque_limits(robot),
     )
 
 
@@ -94,7 +94,7 @@ def crocoddyl_problem(robot, start, goal):
     effort = crocoddyl.CostModelResidual(state, crocoddyl.ResidualModelControl(state))
     running.addCost("effort", effort, WEIGHTS["tau"] ** 2)
     terminal.addCost("state", of_state(WEIGHTS["end_q"], WEIGHTS["end_v"]), 1.0)
-    limits = np.array(jaxdyn.torque_limits(robot))
+    limits = np.array(jaxdyn.trajectory.torque_limits(robot))
 
     def action(costs, dt):
         dynamics = crocoddyl.DifferentialActionModelFreeFwdDynamics(state, actuation, costs)
@@ -149,7 +149,7 @@ def single(options) -> int:
     import jaxdyn
 
     problem = reach(*task())
-    solve = jax.jit(jaxdyn.solve_by_shooting)
+    solve = jax.jit(jaxdyn.trajectory.solve_by_shooting)
     ours = lambda: jax.block_until_ready(solve(problem))
     solution, seconds, _ = timed(ours)
     print(f"compiled and run once in {seconds:.1f} s")
@@ -168,7 +168,7 @@ def single(options) -> int:
     for name, count in per.items():
         clock, work = (1e3 * min(t[i] for t in times[name]) / count for i in range(2))
         print(f"{name:10s} {clock:7.2f} ms an iteration by the clock, {work:7.2f} ms of the processor")
-    return int(int(solution.status) != jaxdyn.Status.CONVERGED)
+    return int(int(solution.status) != jaxdyn.trajectory.Status.CONVERGED)
 
 
 def batch(options) -> None:
@@ -181,13 +181,15 @@ def batch(options) -> None:
     count = options.batch or (4096 if options.gpu else 256)
     robot, start, goal = task()
     goals = goal[None] + jnp.asarray(np.random.default_rng(0).uniform(-0.3, 0.3, (count, 7)), goal.dtype)
-    solve = lambda goal: jaxdyn.solve_by_shooting(reach(robot, start, goal), max_iterations=options.iterations)
+    solve = lambda goal: jaxdyn.trajectory.solve_by_shooting(
+        reach(robot, start, goal), max_iterations=options.iterations
+    )
     run = jax.jit(jax.vmap(solve))
     call = lambda: jax.block_until_ready(run(goals))
     solutions, seconds, _ = timed(call)
     print(f"batch of {count}: compiled and run once in {seconds:.1f} s")
     iterations = np.asarray(solutions.iterations) + 1
-    solved = int((np.asarray(solutions.status) == jaxdyn.Status.CONVERGED).sum())
+    solved = int((np.asarray(solutions.status) == jaxdyn.trajectory.Status.CONVERGED).sum())
     print(f"{solved} of {count} solved, {iterations.mean():.1f} iterations on average, {iterations.max()} at most")
     ours, theirs, clock = [], [], []
     for _ in range(max(1, options.turns)):  # in turns, as the machine is now quicker, now slower

@@ -91,12 +91,12 @@ def plain(urdf: str) -> str:
 
 
 def _fixed(name: str, chain: jaxdyn.Chain) -> Subject:
-    return _from_text(name, plain(jaxdyn.to_urdf(chain)), False)
+    return _from_text(name, plain(jaxdyn.io.to_urdf(chain)), False)
 
 
 def _from_text(name: str, urdf: str, floating: bool) -> Subject:
     base = "root_joint" if floating else False
-    chain = jaxdyn.loads(urdf, floating_base=base, allow_nonphysical=True)
+    chain = jaxdyn.io.loads(urdf, floating_base=base, allow_nonphysical=True)
     return Subject(name, urdf, floating, chain, chain.topology.link_names[-1])
 
 

@@ -72,8 +72,8 @@ def _loads(path: Path, options: dict[str, Any]) -> None:
 
     data = path.read_bytes()
     with _only_ours():
-        chain = jaxdyn.loads(data, **options)
-        jaxdyn.loads(data.decode("utf-8", "surrogateescape"), **options)
+        chain = jaxdyn.io.loads(data, **options)
+        jaxdyn.io.loads(data.decode("utf-8", "surrogateescape"), **options)
     check_chain(chain, options.get("allow_nonphysical", False))
 
 
@@ -89,7 +89,7 @@ def _geometry(path: Path, options: dict[str, Any]) -> None:
     import jaxdyn
 
     for collision in (False, True):
-        shapes, _ = jaxdyn.read_geometry(path, collision=collision)
+        shapes, _ = jaxdyn.io.read_geometry(path, collision=collision)
         for shape in shapes:
             for value in vars(shape).values():
                 if isinstance(value, np.ndarray) and value.dtype.kind == "f" and not np.isfinite(value).all():
@@ -105,7 +105,7 @@ def _written(path: Path, options: dict[str, Any]) -> None:
     check_same_chain(jaxdyn.load_model(path.with_suffix(".eqx")), chain)
     if chain.coupling is not None:
         return
-    again = jaxdyn.loads(jaxdyn.to_urdf(chain))
+    again = jaxdyn.io.loads(jaxdyn.io.to_urdf(chain))
     a, b = leaves_of(chain), leaves_of(again)
     for name in ("rotation", "translation", "inertia"):
         if a[name].shape != b[name].shape or not np.allclose(a[name], b[name], rtol=1e-6, atol=1e-9):
@@ -121,7 +121,7 @@ def _log(path: Path, options: dict[str, Any]) -> None:
     check_log(log)
     if "rows" not in options and "gains" not in options:
         check_against(log, plain_table(Path(path)))
-    jaxdyn.check_log(log, jaxdyn.loads(seeds.ARM), units_checked=True, allow_still=True)
+    jaxdyn.io.check_log(log, jaxdyn.io.loads(seeds.ARM), units_checked=True, allow_still=True)
 
 
 def _mapped(path: Path, options: dict[str, Any]) -> None:
@@ -140,7 +140,7 @@ def _chunks(path: Path, options: dict[str, Any]) -> None:
     import jaxdyn
 
     with _only_ours():
-        parts = list(jaxdyn.read_log_chunks(path, options.get("rows", 100)))
+        parts = list(jaxdyn.io.read_log_chunks(path, options.get("rows", 100)))
     for log in parts:
         check_log(log)
     if parts:
@@ -157,9 +157,9 @@ def joined(parts: list[Any]) -> Any:
 def _motion(path: Path, options: dict[str, Any]) -> None:
     import jaxdyn
 
-    arm = jaxdyn.loads(seeds.ARM)
+    arm = jaxdyn.io.loads(seeds.ARM)
     with _only_ours():
-        motion = jaxdyn.read_motion(path, arm)
+        motion = jaxdyn.io.read_motion(path, arm)
     if motion.q.shape != (len(motion.t), 2) or not (np.isfinite(motion.q).all() and (np.diff(motion.t) > 0).all()):
         raise Wrong(f"a motion of shape {motion.q.shape}")
     if motion.tau is not None and motion.tau.shape != motion.q.shape:
@@ -170,21 +170,21 @@ def _model(path: Path, options: dict[str, Any]) -> None:
     import jaxdyn
 
     chain = jaxdyn.load_model(path, **options)
-    about = jaxdyn.model_about(path)
+    about = jaxdyn.io.model_about(path)
     original = path.parent / "original.eqx"
     if original.exists():
         check_same_chain(chain, jaxdyn.load_model(original, **options))
-        if about != jaxdyn.model_about(original):
+        if about != jaxdyn.io.model_about(original):
             raise Wrong("what is said about the model differs from what was written")
 
 
 def _exported(path: Path, options: dict[str, Any]) -> None:
     import jaxdyn
 
-    function = jaxdyn.load_exported(path)
+    function = jaxdyn.deployment.load_exported(path)
     if not path.with_name("original.jaxdyn").exists():
         return
-    written = jaxdyn.load_exported(path.with_name("original.jaxdyn"))
+    written = jaxdyn.deployment.load_exported(path.with_name("original.jaxdyn"))
     for name in (
         "name",
         "joint_names",
@@ -222,7 +222,7 @@ def _policy(path: Path, options: dict[str, Any]) -> None:
 def _factors(path: Path, options: dict[str, Any]) -> None:
     import jaxdyn
 
-    r, counts = jaxdyn.load_factors(path)
+    r, counts = jaxdyn.identification.load_factors(path)
     if (
         r.dtype.kind != "f"
         or not np.isfinite(r).all()

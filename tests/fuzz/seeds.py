@@ -147,13 +147,13 @@ def _models(folder: Path, programs: bool) -> None:
     import jaxdyn
     from jaxdyn.trajectory.policy_file import write_progress
 
-    arm, tree = jaxdyn.loads(ARM), jaxdyn.loads(TREE)
+    arm, tree = jaxdyn.io.loads(ARM), jaxdyn.io.loads(TREE)
     jaxdyn.save_model(arm, folder / "arm.eqx", {"from": "arm.urdf"})
     jaxdyn.save_model(tree, folder / "tree.eqx")
     carry = {"gain": jnp.linspace(0.0, 1.0, 6).reshape(2, 3), "count": jnp.asarray(3)}
     write_progress(folder / "policy.bin", carry, {"cost": [2.0, 1.0], "gradient": [0.1, 0.2]}, 0)
     r = np.triu(np.random.default_rng(0).normal(size=(2, 5, 5)))
-    jaxdyn.save_factors(folder / "factors.npz", jaxdyn.Factors(r, np.array([60, 60])))
+    jaxdyn.identification.save_factors(folder / "factors.npz", jaxdyn.identification.Factors(r, np.array([60, 60])))
     numbers = {
         "factors": [1.0, 1.1],
         "covariance": [[0.1, 0.0], [0.0, 0.1]],
@@ -168,4 +168,6 @@ def _models(folder: Path, programs: bool) -> None:
         return
     if not programs:
         return
-    jaxdyn.export_function(lambda chain, q: chain.inertia[:, 0] * q, arm, np.zeros(2), path=folder / "function.jaxdyn")
+    jaxdyn.deployment.export_function(
+        lambda chain, q: chain.inertia[:, 0] * q, arm, np.zeros(2), path=folder / "function.jaxdyn"
+    )

@@ -10,7 +10,7 @@ import numpy as np
 import pinocchio as pin
 
 import jaxdyn
-from jaxdyn import layouts
+from jaxdyn.model import layouts
 from jaxdyn.model.layout import layout
 from peer_models import configuration_to_pinocchio, full_mass_matrix, to_pinocchio, velocity_to_pinocchio
 

@@ -233,7 +233,7 @@ def on_two_devices(robot: Robot, name: str, kind: str) -> None:
     rows = tuple(jnp.asarray(np.stack([robot.states[k % count][i] for k in range(8)])) for i in range(3))
     program = jax.jit(jax.vmap(robot.of(name)))
     if kind == "shard_batch":
-        found = program(*jaxdyn.shard_batch(rows))
+        found = program(*jaxdyn.parallel.shard_batch(rows))
     else:
         mesh = jax.make_mesh((2,), ("rows",), axis_types=(AxisType[kind],))
         with jax.sharding.set_mesh(mesh):

@@ -43,16 +43,21 @@ def cases() -> dict[str, Case]:
     masses = lambda scale: jaxdyn.total_mass(jaxdyn.with_inertial_parameters(arm, scale * arm.inertia))
     found["total_mass"] = Case(masses, normal(()))
     found["zero_moment_point"] = Case(
-        lambda x: jaxdyn.zero_moment_point(x + jnp.asarray([0, 0, 0, 0, 0, 50.0]), 0.1), normal(6)
+        lambda x: jaxdyn.mechanisms.zero_moment_point(x + jnp.asarray([0, 0, 0, 0, 0, 50.0]), 0.1), normal(6)
     )
-    found["passivity_integral"] = Case(functools.partial(jaxdyn.passivity_integral, arm), normal((5, 3), (4, 3)))
+    found["passivity_integral"] = Case(
+        functools.partial(jaxdyn.dynamics.passivity_integral, arm), normal((5, 3), (4, 3))
+    )
     with_motors = jaxdyn.with_transmission(
         arm, matrix=[[20.0, 0, 0], [10.0, 30.0, 0], [0, 5.0, 40.0]], rotor_inertia=1e-4
     )
     for name in ("joint_torques_from_motors", "motor_rates", "motor_torques"):
         found[name] = Case(functools.partial(getattr(jaxdyn, name), with_motors), normal(3))
     drives = {"stiffness": [80.0, 60.0, 50.0], "rotor_inertia": 1e-3, "gear_ratio": 20.0}
-    damped, springs = jaxdyn.elastic_joints(arm, damping=0.2, **drives), jaxdyn.elastic_joints(arm, **drives)
+    damped, springs = (
+        jaxdyn.mechanisms.elastic_joints(arm, damping=0.2, **drives),
+        jaxdyn.mechanisms.elastic_joints(arm, **drives),
+    )
     for name, count in (("energy", 4), ("forward_dynamics", 5), ("torque", 4), ("inverse_dynamics", 5)):
         elastic = springs if name == "inverse_dynamics" else damped
         function = functools.partial(getattr(jaxdyn, f"elastic_{name}"), arm, elastic)
@@ -61,11 +66,14 @@ def cases() -> dict[str, Case]:
 
     def both(key):
         q = jaxdyn.random_configuration(floating, key)
-        return q, jaxdyn.normalize_configuration(floating, 1.1 * q)
+        return q, jaxdyn.model.normalise_configuration(floating, 1.1 * q)
 
     keys = lambda rng: (jax.random.key(rng.integers(2**31)),)
     found["random_configuration"] = Case(both, keys, derivatives=False)
     found["mass_matrix_bounds"] = Case(
-        lambda key: jaxdyn.mass_matrix_bounds(arm, key, count=8, refinements=2), keys, derivatives=False, accuracy=1e6
+        lambda key: jaxdyn.dynamics.mass_matrix_bounds(arm, key, count=8, refinements=2),
+        keys,
+        derivatives=False,
+        accuracy=1e6,
     )
     return {name: case._replace(dear=name in DEAR) for name, case in found.items()}

@@ -26,7 +26,7 @@ def cases() -> dict[str, Case]:
             difference=1e-4,
         ),
     }
-    chain, pin = jaxdyn.linkages.five_bar()
+    chain, pin = jaxdyn.mechanisms.linkages.five_bar()
 
     def closed(vectors, independent=0):
         def sample(rng):

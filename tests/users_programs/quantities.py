@@ -30,7 +30,7 @@ COUNTS = {  # vectors of n after the chain
     "potential_energy_regressor": 1,
     "drive_regressor": 2,
     "friction_force": 1,
-    "passive_force": 2,
+    "resistive_force": 2,
     "spring_energy": 1,
     "spring_force": 1,
 }

@@ -23,18 +23,18 @@ DEAR = (
     "choose_settings",
 )
 TERMS = {
-    "Asymmetry": jaxdyn.Asymmetry(0.1),
-    "Coulomb": jaxdyn.Coulomb(0.1),
-    "Dahl": jaxdyn.Dahl(0.01),
-    "GearRipple": jaxdyn.GearRipple((1.0, 2.0)),
-    "LoadDependent": jaxdyn.LoadDependent(0.1),
-    "LoadedSlip": jaxdyn.LoadedSlip(0.01),
-    "LuGre": jaxdyn.LuGre(0.01, 0.5, 0.1),
-    "MaxwellSlip": jaxdyn.MaxwellSlip(jnp.asarray([0.01, 0.02])),
-    "Offset": jaxdyn.Offset(),
-    "PowerViscous": jaxdyn.PowerViscous(0.7),
-    "Stribeck": jaxdyn.Stribeck(0.2, 0.1),
-    "Viscous": jaxdyn.Viscous(),
+    "Asymmetry": jaxdyn.identification.Asymmetry(0.1),
+    "Coulomb": jaxdyn.identification.Coulomb(0.1),
+    "Dahl": jaxdyn.identification.Dahl(0.01),
+    "GearRipple": jaxdyn.identification.GearRipple((1.0, 2.0)),
+    "LoadDependent": jaxdyn.identification.LoadDependent(0.1),
+    "LoadedSlip": jaxdyn.identification.LoadedSlip(0.01),
+    "LuGre": jaxdyn.identification.LuGre(0.01, 0.5, 0.1),
+    "MaxwellSlip": jaxdyn.identification.MaxwellSlip(jnp.asarray([0.01, 0.02])),
+    "Offset": jaxdyn.identification.Offset(),
+    "PowerViscous": jaxdyn.identification.PowerViscous(0.7),
+    "Stribeck": jaxdyn.identification.Stribeck(0.2, 0.1),
+    "Viscous": jaxdyn.identification.Viscous(),
 }
 
 
@@ -54,22 +54,22 @@ T = jnp.tile(jnp.linspace(0.0, 3.0, 20)[:, None], 2)
 def column_cases(arm: jaxdyn.Chain) -> dict[str, Case]:
     extra = {
         "Columns": (),
-        "joint_springs": (jaxdyn.joint_springs(arm),),
-        "coupled_drive": (jaxdyn.coupled_drive(2, 3),),
+        "joint_springs": (jaxdyn.identification.joint_springs(arm),),
+        "coupled_drive": (jaxdyn.identification.coupled_drive(2, 3),),
     }
     found = {}
     for name, columns in extra.items():
-        matrix = functools.partial(jaxdyn.Columns(extra=columns).matrix, arm)
+        matrix = functools.partial(jaxdyn.identification.Columns(extra=columns).matrix, arm)
         found[f"{name}, matrix" if name != "Columns" else "Columns.matrix"] = Case(matrix, normal(3, 3, 3))
     found["recursive_step"] = Case(
-        lambda r, rows, tau, noise: jaxdyn.recursive_values(
-            jaxdyn.recursive_step(jaxdyn.recursive_start(r, 1.0), rows, tau, noise, 0.99)
+        lambda r, rows, tau, noise: jaxdyn.identification.recursive_values(
+            jaxdyn.identification.recursive_step(jaxdyn.identification.recursive_start(r, 1.0), rows, tau, noise, 0.99)
         ),
         each(normal(4, (3, 4), 3), positive(3)),
         accuracy=1e6,
     )
-    sines = jaxdyn.FourierTrajectory(np.zeros(2), np.ones((2, 3)), np.ones((2, 3)), 4.0)
-    spline = jaxdyn.SplineTrajectory(np.random.default_rng(0).normal(size=(2, 12)), 3.0)
+    sines = jaxdyn.identification.FourierTrajectory(np.zeros(2), np.ones((2, 3)), np.ones((2, 3)), 4.0)
+    spline = jaxdyn.identification.SplineTrajectory(np.random.default_rng(0).normal(size=(2, 12)), 3.0)
     times = lambda rng: (jnp.asarray(rng.uniform(0.1, 2.9, 6)),)
     found["FourierTrajectory.call"] = Case(lambda t: sines(t), times)
     found["SplineTrajectory.call"] = Case(lambda t: spline(t), times, smooth=False)
@@ -78,26 +78,30 @@ def column_cases(arm: jaxdyn.Chain) -> dict[str, Case]:
 
 def solver_cases() -> dict[str, Case]:
     arm = dataclasses.replace(random_chain(2, joints="revolute"), coulomb_friction=jnp.zeros(2))
-    problem = jaxdyn.OptimalControlProblem(
+    problem = jaxdyn.trajectory.OptimalControlProblem(
         arm,
         jnp.zeros(2),
         jnp.zeros(2),
         6,
         0.05,
-        (jaxdyn.TorqueCost(0.05),),
-        (jaxdyn.StateCost(jnp.asarray([0.2, -0.1]), jnp.zeros(2), 10.0, 3.0),),
+        (jaxdyn.trajectory.TorqueCost(0.05),),
+        (jaxdyn.trajectory.StateCost(jnp.asarray([0.2, -0.1]), jnp.zeros(2), 10.0, 3.0),),
     )
 
     def ahead():
-        return jaxdyn.shift_guess(problem, jaxdyn.solve_by_shooting(problem, max_iterations=20)).trajectory
+        return jaxdyn.trajectory.shift_guess(
+            problem, jaxdyn.trajectory.solve_by_shooting(problem, max_iterations=20)
+        ).trajectory
 
     def nearest(goal):
         ring = lambda x: x @ x - 1.0
-        return jaxdyn.interior_point(lambda x: (x - goal) @ (x - goal), 0.5 * goal, equality=lambda x: ring(x)[None]).x
+        return jaxdyn.trajectory.interior_point(
+            lambda x: (x - goal) @ (x - goal), 0.5 * goal, equality=lambda x: ring(x)[None]
+        ).x
 
     return {
-        "solve_by_collocation": call(lambda: jaxdyn.solve_by_collocation(problem).trajectory),
-        "solve_by_gradient": call(lambda: jaxdyn.solve_by_gradient(problem, iterations=20).trajectory),
+        "solve_by_collocation": call(lambda: jaxdyn.trajectory.solve_by_collocation(problem).trajectory),
+        "solve_by_gradient": call(lambda: jaxdyn.trajectory.solve_by_gradient(problem, iterations=20).trajectory),
         "shift_guess": call(ahead),
         "interior_point": Case(nearest, positive(3), smooth=False, accuracy=1e9),
     }
@@ -107,46 +111,54 @@ def solver_cases() -> dict[str, Case]:
 def logs() -> tuple:
     """An arm, a short log of it, and its samples."""
     arm = known_arm()
-    motion = jaxdyn.random_excitation(arm, 5.0, 4, seed=1)
-    log = jaxdyn.synthetic_log(arm, motion, 5.0, 200.0, 1e-5, 0.02)
-    return arm, motion, log, jaxdyn.preprocess(log)
+    motion = jaxdyn.identification.random_excitation(arm, 5.0, 4, seed=1)
+    log = jaxdyn.identification.synthetic_log(arm, motion, 5.0, 200.0, 1e-5, 0.02)
+    return arm, motion, log, jaxdyn.identification.preprocess(log)
 
 
 @functools.cache
 def fitted() -> tuple:
     """The estimation problem of that log, its solution, and the factors."""
     arm, _, _, samples = logs()
-    problem = jaxdyn.estimation_problem(arm, samples)
-    return problem, jaxdyn.estimate_wls(problem)
+    problem = jaxdyn.identification.estimation_problem(arm, samples)
+    return problem, jaxdyn.identification.estimate_wls(problem)
 
 
 def log_cases() -> dict[str, Case]:
     def band(arm, motion, log, samples):
         problem, found = fitted()
         state = (samples.q[:50], samples.qd[:50], samples.qdd[:50])
-        return jaxdyn.torque_band(arm, problem.columns, problem.base, found.covariance, *state)
+        return jaxdyn.identification.torque_band(arm, problem.columns, problem.base, found.covariance, *state)
 
     def refined(arm, motion, log, samples):
         problem, found = fitted()
-        start = jaxdyn.accumulate_stream(problem.columns, arm, [samples])
-        full = jaxdyn.nearest_parameters(problem.base, found.values, jaxdyn.prior_parameters(arm, problem.columns))
-        return jaxdyn.refine(problem.columns, arm, [samples], start, full).r
+        start = jaxdyn.identification.accumulate_stream(problem.columns, arm, [samples])
+        full = jaxdyn.identification.nearest_parameters(
+            problem.base, found.values, jaxdyn.identification.prior_parameters(arm, problem.columns)
+        )
+        return jaxdyn.identification.refine(problem.columns, arm, [samples], start, full).r
 
     def with_friction(arm, motion, log, samples):
-        terms = jaxdyn.Viscous(), jaxdyn.Coulomb(0.1)
-        fit = jaxdyn.fit_friction(arm, [samples], jaxdyn.FrictionModel(terms), iterations=2)
-        return jaxdyn.chain_with_friction(fit, [samples]), jaxdyn.with_signals(fit.base, fit.model.names(3)).kept
+        terms = jaxdyn.identification.Viscous(), jaxdyn.identification.Coulomb(0.1)
+        fit = jaxdyn.identification.fit_friction(
+            arm, [samples], jaxdyn.identification.FrictionModel(terms), iterations=2
+        )
+        return jaxdyn.identification.chain_with_friction(fit, [samples]), jaxdyn.identification.with_signals(
+            fit.base, fit.model.names(3)
+        ).kept
 
     def feasible(arm, motion, log, samples):
         problem, found = fitted()
-        prior = jaxdyn.prior_parameters(arm, problem.columns)
-        return jaxdyn.feasible_parameters(problem.base, found.values, problem.columns, prior)
+        prior = jaxdyn.identification.prior_parameters(arm, problem.columns)
+        return jaxdyn.identification.feasible_parameters(problem.base, found.values, problem.columns, prior)
 
     def chosen(arm, motion, log, samples):
-        return jaxdyn.choose_settings(arm, [log], slips=False, springs=False, delays=False).errors
+        return jaxdyn.identification.choose_settings(arm, [log], slips=False, springs=False, delays=False).errors
 
     def simulated(arm, motion, log, samples):
-        return jaxdyn.simulate_closed_loop(jaxdyn.following(motion, jaxdyn.ComputedTorque(30.0, 1.0), 0.5, 1e-2), arm)
+        return jaxdyn.identification.simulate_closed_loop(
+            jaxdyn.identification.following(motion, jaxdyn.identification.ComputedTorque(30.0, 1.0), 0.5, 1e-2), arm
+        )
 
     functions = {
         "refine": refined,
@@ -154,20 +166,22 @@ def log_cases() -> dict[str, Case]:
         "feasible_parameters": feasible,
         "choose_settings": chosen,
         "diagnose_identification": lambda arm, motion, log, _: len(
-            jaxdyn.diagnose_identification(jaxdyn.identify(arm, [log]))
+            jaxdyn.identification.diagnose_identification(jaxdyn.identify(arm, [log]))
         ),
         "excitation_quality": lambda arm, motion, log, samples: dataclasses.astuple(
-            jaxdyn.excitation_quality(arm, samples.q, samples.qd, samples.qdd)
+            jaxdyn.identification.excitation_quality(arm, samples.q, samples.qd, samples.qdd)
         ),
-        "estimate_delay": lambda arm, motion, log, _: jaxdyn.estimate_delay(arm, log).seconds,
+        "estimate_delay": lambda arm, motion, log, _: jaxdyn.identification.estimate_delay(arm, log).seconds,
         "torque_band": band,
-        "essential_parameters": lambda *_: jaxdyn.essential_parameters(fitted()[0]).estimate.values,
-        "recursive_path": lambda *_: jaxdyn.recursive_path(fitted()[0])[1][-1],
-        "row_errors": lambda *_: jaxdyn.row_errors(fitted()[0], 1e-4, 0.02),
-        "resimulate": lambda arm, motion, log, samples: jaxdyn.resimulate(arm, samples).rms,
-        "model_torque": lambda arm, motion, log, samples: jaxdyn.model_torque(arm, samples),
-        "prior_scales": lambda arm, motion, log, samples: jaxdyn.prior_scales(arm, [samples]).factors,
-        "compare_models": lambda arm, motion, log, _: [fit.rms for fit in jaxdyn.compare_models(arm, arm, log).fits],
+        "essential_parameters": lambda *_: jaxdyn.identification.essential_parameters(fitted()[0]).estimate.values,
+        "recursive_path": lambda *_: jaxdyn.identification.recursive_path(fitted()[0])[1][-1],
+        "row_errors": lambda *_: jaxdyn.identification.row_errors(fitted()[0], 1e-4, 0.02),
+        "resimulate": lambda arm, motion, log, samples: jaxdyn.identification.resimulate(arm, samples).rms,
+        "model_torque": lambda arm, motion, log, samples: jaxdyn.identification.model_torque(arm, samples),
+        "prior_scales": lambda arm, motion, log, samples: jaxdyn.identification.prior_scales(arm, [samples]).factors,
+        "compare_models": lambda arm, motion, log, _: [
+            fit.rms for fit in jaxdyn.identification.compare_models(arm, arm, log).fits
+        ],
         "simulate_closed_loop": simulated,
     }
     return {name: call(lambda function=function: function(*logs())) for name, function in functions.items()}

@@ -8,7 +8,8 @@ import numpy as np
 
 import jaxdyn
 from helpers import random_inertia, random_mechanism, random_rotation
-from jaxdyn import inertia, layouts, pseudo_inertia, se3, so3, solids
+from jaxdyn.model import layouts
+from jaxdyn.spatial import inertia, pseudo_inertia, se3, so3, solids
 
 from .case import Case, normal
 
@@ -124,7 +125,7 @@ def cases() -> dict[str, Case]:
         bound(jaxdyn.difference), each(configurations, configurations), accuracy=1e6, smooth=False
     )
     found["integrate"] = Case(bound(jaxdyn.integrate), with_vectors(1))
-    found["normalize_configuration"] = Case(bound(jaxdyn.normalize_configuration), configurations)
+    found["normalise_configuration"] = Case(bound(jaxdyn.model.normalise_configuration), configurations)
     found["neutral_configuration"] = Case(lambda x: x + jaxdyn.neutral_configuration(chain), normal(chain.nq))
     for name, count in (("state", 1), ("acceleration", 2), ("force", 1)):
         for way in ("to", "from"):

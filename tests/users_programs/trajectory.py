@@ -24,36 +24,40 @@ def limited(n: int = 3) -> jaxdyn.Chain:
 
 def scaling_cases(arm: jaxdyn.Chain) -> dict[str, Case]:
     unit = lambda rng: (jnp.asarray(rng.uniform(0.05, 0.3)),)
-    path = lambda points: jaxdyn.spline_path(points)
+    path = lambda points: jaxdyn.trajectory.spline_path(points)
     grid, six = jnp.linspace(0.0, 1.0, 7), limited(6)
 
     def timed(points, t):
-        fast = jaxdyn.time_optimal_path(arm, path(points), points=41)
-        return fast.t, jaxdyn.motion_along(path(points), fast, t)
+        fast = jaxdyn.trajectory.time_optimal_path(arm, path(points), points=41)
+        return fast.t, jaxdyn.trajectory.motion_along(path(points), fast, t)
 
     motions = {
-        "joint_motion": Case(lambda a, b: jaxdyn.joint_motion(arm, a, b, 1.2, TIMES), normal(3, 3)),
+        "joint_motion": Case(lambda a, b: jaxdyn.trajectory.joint_motion(arm, a, b, 1.2, TIMES), normal(3, 3)),
         "cartesian_motion": Case(
-            lambda a, b: jaxdyn.cartesian_motion(a, b, 1.2, TIMES), each(poses, poses), accuracy=1e6
+            lambda a, b: jaxdyn.trajectory.cartesian_motion(a, b, 1.2, TIMES), each(poses, poses), accuracy=1e6
         ),
-        "screw_motion": Case(lambda a, b: jaxdyn.screw_motion(a, b, 1.2, TIMES), each(poses, poses), accuracy=1e6),
+        "screw_motion": Case(
+            lambda a, b: jaxdyn.trajectory.screw_motion(a, b, 1.2, TIMES), each(poses, poses), accuracy=1e6
+        ),
     }
     for case in ("cartesian_motion", "screw_motion"):  # between matrices that differences turn into no poses
         motions[case] = motions[case]._replace(smooth=False)
     return motions | {
-        "cubic_scaling": Case(jaxdyn.cubic_scaling, unit),
-        "quintic_scaling": Case(jaxdyn.quintic_scaling, unit),
-        "trapezoidal_scaling": Case(jaxdyn.trapezoidal_scaling, unit),
-        "scaled_time": Case(lambda t: jaxdyn.scaled_time(jaxdyn.quintic_scaling, 1.5, t * TIMES), positive(())),
-        "shortest_trapezoid": Case(jaxdyn.shortest_trapezoid, positive(3, 3, 3), smooth=False),
+        "cubic_scaling": Case(jaxdyn.trajectory.cubic_scaling, unit),
+        "quintic_scaling": Case(jaxdyn.trajectory.quintic_scaling, unit),
+        "trapezoidal_scaling": Case(jaxdyn.trajectory.trapezoidal_scaling, unit),
+        "scaled_time": Case(
+            lambda t: jaxdyn.trajectory.scaled_time(jaxdyn.trajectory.quintic_scaling, 1.5, t * TIMES), positive(())
+        ),
+        "shortest_trapezoid": Case(jaxdyn.trajectory.shortest_trapezoid, positive(3, 3, 3), smooth=False),
         "shortest_duration": Case(
-            lambda a, b: jaxdyn.shortest_duration(arm, jaxdyn.straight_path(a, b), samples=21),
+            lambda a, b: jaxdyn.trajectory.shortest_duration(arm, jaxdyn.trajectory.straight_path(a, b), samples=21),
             normal(3, 3),
             smooth=False,
         ),
-        "straight_path": Case(lambda a, b: jaxdyn.straight_path(a, b)(jnp.asarray(0.4)), normal(3, 3)),
+        "straight_path": Case(lambda a, b: jaxdyn.trajectory.straight_path(a, b)(jnp.asarray(0.4)), normal(3, 3)),
         "spline_path": Case(lambda points: jax.vmap(path(points))(grid), normal((4, 3))),
-        "path_dynamics": Case(lambda points: jaxdyn.path_dynamics(arm, path(points), grid), normal((4, 3))),
+        "path_dynamics": Case(lambda points: jaxdyn.trajectory.path_dynamics(arm, path(points), grid), normal((4, 3))),
         "time_optimal_path": Case(
             lambda points: timed(points, TIMES),
             normal((4, 3), scale=0.3),
@@ -67,10 +71,10 @@ def scaling_cases(arm: jaxdyn.Chain) -> dict[str, Case]:
             False,
             accuracy=1e9,
         ),
-        "position_limits": Case(lambda x: jaxdyn.position_limits(arm, 0.1).lower + x, normal(3)),
-        "velocity_limits": Case(lambda x: jaxdyn.velocity_limits(arm, 0.9).limit + x, normal(3)),
-        "torque_limits": Case(lambda x: jaxdyn.torque_limits(arm, 0.9)[:, 0] + x, normal(3)),
-        "coordinate_limits": Case(lambda x: jaxdyn.coordinate_limits(arm)[:, 0] + x, normal(3)),
+        "position_limits": Case(lambda x: jaxdyn.trajectory.position_limits(arm, 0.1).lower + x, normal(3)),
+        "velocity_limits": Case(lambda x: jaxdyn.trajectory.velocity_limits(arm, 0.9).limit + x, normal(3)),
+        "torque_limits": Case(lambda x: jaxdyn.trajectory.torque_limits(arm, 0.9)[:, 0] + x, normal(3)),
+        "coordinate_limits": Case(lambda x: jaxdyn.trajectory.coordinate_limits(arm)[:, 0] + x, normal(3)),
         "inverse_kinematics": Case(
             lambda q: jaxdyn.inverse_kinematics(six, jaxdyn.frame_pose(six, q), guess=q + 0.01, starts=2).q,
             normal(6, scale=0.7),
@@ -86,7 +90,7 @@ def quadratic_cases() -> dict[str, Case]:
     def problem(a, b, root):
         """Stable steps and convex costs."""
         convex = root @ jnp.swapaxes(root, 1, 2) + jnp.eye(n + m)
-        return jaxdyn.linear_quadratic(
+        return jaxdyn.trajectory.linear_quadratic(
             0.4 * a, b, convex[:, :n, :n], convex[:, n:, n:], jnp.eye(n), S=convex[:, :n, n:], q=a[:, 0], r=b[:, 0]
         )
 
@@ -97,27 +101,31 @@ def quadratic_cases() -> dict[str, Case]:
 
     def bounded(x, g):
         h = x @ x.T + jnp.eye(3)
-        return jaxdyn.box_qp(h, g, jnp.full(3, -0.2), jnp.full(3, 0.2))[0]
+        return jaxdyn.trajectory.box_qp(h, g, jnp.full(3, -0.2), jnp.full(3, 0.2))[0]
 
     return {
         "linear_quadratic": Case(lambda a, b, c, _: problem(a, b, c), given),
-        "riccati": Case(lambda a, b, c, _: jaxdyn.riccati(problem(a, b, c)).gains, given, **in_turn),
+        "riccati": Case(lambda a, b, c, _: jaxdyn.trajectory.riccati(problem(a, b, c)).gains, given, **in_turn),
         "lq_rollout": Case(
-            lambda a, b, c, x: jaxdyn.lq_rollout(problem(a, b, c), jaxdyn.riccati(problem(a, b, c)), x).states,
+            lambda a, b, c, x: (
+                jaxdyn.trajectory.lq_rollout(problem(a, b, c), jaxdyn.trajectory.riccati(problem(a, b, c)), x).states
+            ),
             given,
             **in_turn,
         ),
-        "riccati_scan": Case(lambda a, b, c, _: jaxdyn.riccati_scan(problem(a, b, c)).gains, given, **exact),
+        "riccati_scan": Case(lambda a, b, c, _: jaxdyn.trajectory.riccati_scan(problem(a, b, c)).gains, given, **exact),
         "lq_rollout_scan": Case(
             lambda a, b, c, x: (
-                jaxdyn.lq_rollout_scan(problem(a, b, c), jaxdyn.riccati_scan(problem(a, b, c)), x).states
+                jaxdyn.trajectory.lq_rollout_scan(
+                    problem(a, b, c), jaxdyn.trajectory.riccati_scan(problem(a, b, c)), x
+                ).states
             ),
             given,
             **exact,
         ),
-        "solve_lq": Case(lambda a, b, c, x: jaxdyn.solve_lq(problem(a, b, c), x).states, given, **in_turn),
+        "solve_lq": Case(lambda a, b, c, x: jaxdyn.trajectory.solve_lq(problem(a, b, c), x).states, given, **in_turn),
         "solve_lq, with bounds": Case(
-            lambda a, b, c, x: jaxdyn.solve_lq(problem(a, b, c), x, box).controls, given, **in_turn
+            lambda a, b, c, x: jaxdyn.trajectory.solve_lq(problem(a, b, c), x, box).controls, given, **in_turn
         ),
         "box_qp": Case(bounded, normal((3, 3), 3), derivatives=False, **exact),
     }
@@ -125,25 +133,29 @@ def quadratic_cases() -> dict[str, Case]:
 
 def problem_cases(arm: jaxdyn.Chain) -> dict[str, Case]:
     target = jaxdyn.frame_pose(arm, jnp.asarray([0.3, -0.4, 0.5]))
-    knot = lambda q, v, tau: jaxdyn.Knot(jnp.asarray(1), 0.1 * q[0], q, v, tau, 0.5 * tau, jnp.asarray(0.1))
+    knot = lambda q, v, tau: jaxdyn.trajectory.Knot(jnp.asarray(1), 0.1 * q[0], q, v, tau, 0.5 * tau, jnp.asarray(0.1))
     three = normal(3, 3, 3)
     parts = {
-        "StateCost": jaxdyn.StateCost(jnp.zeros(3), jnp.zeros(3), 2.0, 0.5),
-        "TorqueCost": jaxdyn.TorqueCost(0.1),
-        "TorqueRateCost": jaxdyn.TorqueRateCost(0.1),
-        "PoseCost": jaxdyn.PoseCost(target),
-        "PointCost": jaxdyn.PointCost(target[:3, 3]),
-        "CentreOfMassCost": jaxdyn.CentreOfMassCost(target[:3, 3]),
-        "ScalarCost": jaxdyn.ScalarCost(lambda chain, k, data: data * jnp.sum(jnp.cos(k.q)), jnp.asarray(2.0)),
-        "UserCost": jaxdyn.UserCost(lambda chain, k, data: data * jnp.cos(k.q), jnp.asarray(2.0)),
-        "PositionLimits": jaxdyn.PositionLimits(jnp.full(3, -1.0), jnp.ones(3)),
-        "VelocityLimits": jaxdyn.VelocityLimits(jnp.ones(3)),
-        "StateConstraint": jaxdyn.StateConstraint(jnp.zeros(3), jnp.zeros(3)),
-        "PoseConstraint": jaxdyn.PoseConstraint(target),
-        "PointConstraint": jaxdyn.PointConstraint(target[:3, 3]),
-        "Clearance": jaxdyn.Clearance(lambda p, data: jnp.sqrt(p @ p) - data, ("tool",), 0.1, jnp.asarray(0.2)),
-        "UserConstraint": jaxdyn.UserConstraint(lambda chain, k, data: data * k.q, jnp.asarray(2.0)),
-        "ContactWrenchCone": jaxdyn.ContactWrenchCone("base", jnp.full(2, -0.1), jnp.full(2, 0.1), 0.5),
+        "StateCost": jaxdyn.trajectory.StateCost(jnp.zeros(3), jnp.zeros(3), 2.0, 0.5),
+        "TorqueCost": jaxdyn.trajectory.TorqueCost(0.1),
+        "TorqueRateCost": jaxdyn.trajectory.TorqueRateCost(0.1),
+        "PoseCost": jaxdyn.trajectory.PoseCost(target),
+        "PointCost": jaxdyn.trajectory.PointCost(target[:3, 3]),
+        "CentreOfMassCost": jaxdyn.trajectory.CentreOfMassCost(target[:3, 3]),
+        "ScalarCost": jaxdyn.trajectory.ScalarCost(
+            lambda chain, k, data: data * jnp.sum(jnp.cos(k.q)), jnp.asarray(2.0)
+        ),
+        "UserCost": jaxdyn.trajectory.UserCost(lambda chain, k, data: data * jnp.cos(k.q), jnp.asarray(2.0)),
+        "PositionLimits": jaxdyn.trajectory.PositionLimits(jnp.full(3, -1.0), jnp.ones(3)),
+        "VelocityLimits": jaxdyn.trajectory.VelocityLimits(jnp.ones(3)),
+        "StateConstraint": jaxdyn.trajectory.StateConstraint(jnp.zeros(3), jnp.zeros(3)),
+        "PoseConstraint": jaxdyn.trajectory.PoseConstraint(target),
+        "PointConstraint": jaxdyn.trajectory.PointConstraint(target[:3, 3]),
+        "Clearance": jaxdyn.trajectory.Clearance(
+            lambda p, data: jnp.sqrt(p @ p) - data, ("tool",), 0.1, jnp.asarray(0.2)
+        ),
+        "UserConstraint": jaxdyn.trajectory.UserConstraint(lambda chain, k, data: data * k.q, jnp.asarray(2.0)),
+        "ContactWrenchCone": jaxdyn.trajectory.ContactWrenchCone("base", jnp.full(2, -0.1), jnp.full(2, 0.1), 0.5),
     }
 
     def valued(part):
@@ -153,21 +165,25 @@ def problem_cases(arm: jaxdyn.Chain) -> dict[str, Case]:
 
     def problem(q, v):
         costs = parts["StateCost"], parts["TorqueCost"], parts["TorqueRateCost"]
-        return jaxdyn.OptimalControlProblem(arm, q, v, 4, 0.02, costs, (parts["PoseCost"],))
+        return jaxdyn.trajectory.OptimalControlProblem(arm, q, v, 4, 0.02, costs, (parts["PoseCost"],))
 
     def still(q, v):
-        guess = jaxdyn.stationary_guess(problem(q, v))
-        return guess, jaxdyn.total_cost(problem(q, v), guess)
+        guess = jaxdyn.trajectory.stationary_guess(problem(q, v))
+        return guess, jaxdyn.trajectory.total_cost(problem(q, v), guess)
 
     policy = lambda t, q, v: -3.0 * q - v
     some = jnp.asarray([[0.1, 0.2, 0.3], [0.3, 0.2, 0.1]])
     found |= {
-        "stationary_guess": Case(lambda q, v: jaxdyn.stationary_guess(problem(q, v)), normal(3, 3)),
+        "stationary_guess": Case(lambda q, v: jaxdyn.trajectory.stationary_guess(problem(q, v)), normal(3, 3)),
         "total_cost": Case(lambda q, v: still(q, v)[1], normal(3, 3)),
-        "rolled_out": Case(lambda q, v, tau: jaxdyn.rolled_out(problem(q, v), tau), normal(3, 3, (4, 3))),
-        "policy_trajectory": Case(lambda q, v: jaxdyn.policy_trajectory(policy, problem(q, v)), normal(3, 3)),
+        "simulate_controls": Case(
+            lambda q, v, tau: jaxdyn.trajectory.simulate_controls(problem(q, v), tau), normal(3, 3, (4, 3))
+        ),
+        "policy_trajectory": Case(
+            lambda q, v: jaxdyn.trajectory.policy_trajectory(policy, problem(q, v)), normal(3, 3)
+        ),
         "policy_costs": Case(
-            lambda scale: jaxdyn.policy_costs(
+            lambda scale: jaxdyn.trajectory.policy_costs(
                 jax.tree_util.Partial(lambda k, t, q, v: -k * q - v, scale), problem(some[0], some[1]), some, 0 * some
             ),
             positive(()),

@@ -27,7 +27,7 @@ RATE = 1000.0
 
 
 def run(session: Session) -> None:
-    columns = jaxdyn.Columns(TERMS)
+    columns = jaxdyn.identification.Columns(TERMS)
     for name in session.options.robots or ["panda"]:
         case = session.case(name, 64)
         row = {"part": PART, "robot": name, "quantity": "factors", "samples": session.options.samples}
@@ -52,7 +52,7 @@ def _measure(session: Session, case, columns, file: Path, row: dict) -> None:
     parts = [held[:, k * n : (k + 1) * n] for k in range(4)]
     loop = min(LOOP, count)
     assemble = _assembly(columns, chain, parts)
-    factorise = lambda: jaxdyn.accumulate_stream(columns, chain, [parts])
+    factorise = lambda: jaxdyn.identification.accumulate_stream(columns, chain, [parts])
     calls = {"whole": factorise, "rows": assemble}
     if case.reference.name == "Pinocchio":
         rows = case.reference.rows(
