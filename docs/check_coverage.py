@@ -1,7 +1,7 @@
 """MkDocs hook: the build fails when a public name of jaxdyn has no docstring, or is not on one API page.
 
-Public is what `jaxdyn/__init__.py` and the packages of the extras export, every public function and class of the modules
-among it, and the public methods and properties of exported classes. Run as a script it prints what is missing and exits with 1.
+Public is what `jaxdyn/__init__.py` and the namespaces export, every public function and class of the modules among it,
+and the public methods and properties of exported classes. Run as a script it prints what is missing and exits with 1.
 """
 
 import ast
@@ -14,14 +14,21 @@ from pathlib import Path
 from types import ModuleType
 
 DOCS = Path(__file__).resolve().parent
-EXTRAS = ("symbolic",)  # packages that jaxdyn does not import by itself
+NAMESPACES = (  # besides jaxdyn itself; the last is not imported by it
+    *("control", "deployment", "dynamics", "identification", "io", "mechanisms", "model", "parallel", "report"),
+    *("simulation", "spatial", "trajectory", "view", "symbolic"),
+)
 
 
 def exported(package: ModuleType) -> list[str]:
-    """Names that the package's __init__ re-exports as `from .module import name as name`."""
+    """Names that a module re-exports as `from .module import name as name`, and those of its own functions and classes."""
     tree = ast.parse(Path(str(package.__file__)).read_text())
     aliases = [alias for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names]
-    return sorted(alias.asname for alias in aliases if alias.asname == alias.name)
+    own = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    names = {alias.asname for alias in aliases if alias.asname == alias.name} | {
+        x for x in own if not x.startswith("_")
+    }
+    return sorted(names)
 
 
 def public_members(owner: ModuleType | type) -> dict[str, object]:
@@ -58,10 +65,13 @@ def problems() -> list[str]:
     pages = [page.read_text() for page in sorted((DOCS / "api").glob("*.md"))]
     listings = collections.Counter(re.findall(r"^::: jaxdyn\.([\w.]+)", "\n".join(pages), re.MULTILINE))
     listed = set(listings)
-    public = {name: getattr(jaxdyn, name) for name in exported(jaxdyn)}
-    for extra in EXTRAS:
-        package = importlib.import_module(f"jaxdyn.{extra}")
-        public |= {f"{extra}.{name}": getattr(package, name) for name in exported(package)}
+    public = {name: getattr(jaxdyn, name) for name in exported(jaxdyn) if name not in NAMESPACES}
+    for namespace in NAMESPACES:
+        package = importlib.import_module(f"jaxdyn.{namespace}")
+        if not has_docstring(package):
+            raise ValueError(f"jaxdyn.{namespace} does not say what is found there")
+        # what stands in jaxdyn too is documented there
+        public |= {f"{namespace}.{name}": getattr(package, name) for name in exported(package) if name not in public}
     found = []
     for name, value in public.items():
         parts = {name: value}

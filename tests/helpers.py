@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import inspect
 
 import equinox as eqx
 import jax
@@ -180,11 +181,26 @@ def numbered(chain: jaxdyn.Chain) -> tuple[jaxdyn.Chain, dict[str, str]]:
     return dataclasses.replace(chain, topology=renamed), numbers
 
 
+NAMESPACES = (
+    *("control", "deployment", "dynamics", "identification", "io", "mechanisms", "model", "parallel", "report"),
+    *("simulation", "spatial", "trajectory", "view"),
+)
+
+
+def public(name: str):
+    """A public object by its bare name, from whichever namespace."""
+    for module in (jaxdyn, *(getattr(jaxdyn, namespace) for namespace in NAMESPACES)):
+        found = vars(module).get(name)
+        if found is not None and not inspect.ismodule(found):
+            return found
+    raise AttributeError(f"no namespace of jaxdyn has {name}")
+
+
 class Compiled:
     """`compiled.inverse_dynamics(chain, q, qd, qdd)`: the public function, compiled once for all robots of one shape."""
 
     def __getattr__(self, name: str):
-        function = eqx.filter_jit(getattr(jaxdyn, name))
+        function = eqx.filter_jit(public(name))
 
         def call(chain, *arguments, **named):
             chain, numbers = numbered(chain)

@@ -152,13 +152,14 @@ def test_warnings_of_others_are_noticed(reader, valid, monkeypatch):
     file = "log0.csv" if reader == "read_log" else "arm.urdf"
     call = {"reader": reader.removeprefix("read_"), "file": file, "options": {}}
     assert worker.outcome(call, valid) == (worker.OK, "")
-    read = getattr(jaxdyn, reader)
+    home = jaxdyn.io if reader == "loads" else jaxdyn
+    read = getattr(home, reader)
 
     def warns(*args, **options):
         warnings.warn("overflow encountered", RuntimeWarning, stacklevel=2)
         return read(*args, **options)
 
-    monkeypatch.setattr(jaxdyn, reader, warns)
+    monkeypatch.setattr(home, reader, warns)
     status, words = worker.outcome(call, valid)
     assert status == worker.SILENT and "RuntimeWarning: overflow encountered" in words
 

@@ -17,20 +17,19 @@ from users_programs.environment import environment as user_environment
 
 PACKAGE = ROOT / "jaxdyn"
 ROWS = (
+    *("version", "jax_compat", "summary", "errors", "spatial", "model", "io", "dynamics", "symbolic", "simulation"),
     *(
-        "version",
-        "jax_compat",
-        "errors",
-        "spatial",
-        "model",
-        "io",
-        "dynamics",
-        "symbolic",
-        "simulation",
+        "mechanisms",
         "trajectory",
         "control",
+        "parallel",
+        "deployment",
+        "identification",
+        "report",
+        "view",
+        "commands",
+        "cli",
     ),
-    *("parallel", "deployment", "identification", "report", "view", "commands", "cli"),
 )
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))

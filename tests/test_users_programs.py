@@ -4,17 +4,21 @@ The other tests compile with `quick` flags (conftest.py); these with none. `user
 arguments, `case.stages` what of it runs when.
 """
 
+import ast
 import importlib
 import inspect
 import json
+import re
 import subprocess
 import sys
 import types
+from pathlib import Path
 
 import pytest
 
 import jaxdyn
 from data_paths import ROOT
+from helpers import NAMESPACES
 from users_programs.elsewhere import BY_EXAMPLES, NOT_OF_ARRAYS, WITHIN
 from users_programs.environment import environment
 
@@ -86,22 +90,25 @@ def test_derivatives_and_batches(group):
 
 
 def public() -> set[str]:
-    """Names of all that can be called: exports, and functions of exported modules."""
+    """Names of all that can be called: exports of the package and its namespaces, and functions of modules among them."""
     found = set()
-    for name, value in vars(jaxdyn).items():
-        if name.startswith("_") or (isinstance(value, types.ModuleType) and not exported(name)):
-            continue
-        if isinstance(value, types.ModuleType):
-            own = [k for k, x in vars(value).items() if inspect.isfunction(x) and x.__module__ == value.__name__]
-            found |= {f"{name}.{k}" for k in getattr(value, "__all__", own) if not k.startswith("_")}
-        elif callable(value):
-            found.add(name)
+    for module in (jaxdyn, *(getattr(jaxdyn, name) for name in NAMESPACES)):
+        for name in exported(module):
+            value = vars(module)[name]
+            if not inspect.ismodule(value):
+                found |= {name} if callable(value) else set()
+            elif name not in NAMESPACES:
+                own = [k for k, x in vars(value).items() if inspect.isfunction(x) and x.__module__ == value.__name__]
+                found |= {f"{name}.{k}" for k in getattr(value, "__all__", own) if not k.startswith("_")}
     return found
 
 
-def exported(module: str) -> bool:
-    """Whether a module is an export, not just a folder of the package that its imports leave among its attributes."""
-    return vars(jaxdyn)[module].__name__ != f"jaxdyn.{module}"
+def exported(module: types.ModuleType) -> list[str]:
+    """Names that a module re-exports, or those of its functions and classes where it holds some itself."""
+    tree = ast.parse(Path(str(module.__file__)).read_text())
+    names = [alias for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names]
+    own = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    return [alias.asname for alias in names if alias.asname == alias.name] + [x for x in own if not x.startswith("_")]
 
 
 def test_every_public_function_is_compiled_as_users_do():
@@ -120,6 +127,6 @@ def test_every_public_function_is_compiled_as_users_do():
     assert len(listed) == len(set(listed)) and not set(listed) & (tabled | set(BY_EXAMPLES))
     for name, (example, word) in BY_EXAMPLES.items():
         text = (ROOT / "examples" / example).read_text()
-        assert f"jaxdyn.{word}" in text, f"{name}: {example} has no {word}"
+        assert re.search(rf"jaxdyn\.(\w+\.)?{word}\b", text), f"{name}: {example} has no {word}"
     for name, part_of in WITHIN.items():
         assert part_of in tabled, f"{name}: there is no case {part_of}"

@@ -66,7 +66,11 @@ def quantities(robot: Subject) -> dict[str, Quantity]:
     ]
     found = {}
     for name, label, function, arguments, form in rows:
-        function = getattr(jaxdyn, function, None) if isinstance(function, str) else function
+        function = (
+            getattr(jaxdyn, function, getattr(jaxdyn.dynamics, function, None))
+            if isinstance(function, str)
+            else function
+        )
         if function is not None:
             found[name] = Quantity(name, label, function, tuple(arguments.split()), form)
     return found

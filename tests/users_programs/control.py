@@ -6,7 +6,7 @@ import functools
 import jax.numpy as jnp
 
 import jaxdyn
-from helpers import random_chain
+from helpers import public, random_chain
 
 from .case import Case, normal
 from .spatial import each, poses
@@ -73,7 +73,7 @@ def task_cases() -> dict[str, Case]:
     stiffness = jnp.diag(jnp.asarray([5.0, 6.0, 7.0, 90.0, 80.0, 70.0]))
     to_pose = lambda t: jaxdyn.control.hold_pose(t)
     state = each(normal(6, 6), poses)
-    bound = lambda name: functools.partial(getattr(jaxdyn, name), arm)
+    bound = lambda name: functools.partial(public(name), arm)
     return {
         "hold_pose": Case(jaxdyn.control.hold_pose, poses),
         "task_spring": Case(

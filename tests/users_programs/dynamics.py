@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 import jaxdyn
-from helpers import random_chain, random_mechanism
+from helpers import public, random_chain, random_mechanism
 
 from .case import Case, normal
 
@@ -31,7 +31,7 @@ SHORT = "inverse_dynamics", "forward_dynamics", "crba", "gravity_force", "regres
 
 def applied(name: str, chain: jaxdyn.Chain):
     """The function of the state, as users close over their robot."""
-    function = functools.partial(getattr(jaxdyn, name), chain)
+    function = functools.partial(public(name), chain)
     return (lambda q, v, tau: function(q, v, tau, 1e-3)) if name == "step" else function
 
 

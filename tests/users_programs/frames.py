@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 import jaxdyn
-from helpers import random_chain, random_mechanism
+from helpers import public, random_chain, random_mechanism
 
 from .case import Case, normal
 
@@ -33,12 +33,12 @@ TASK = "operational_space", "operational_space_inertia", "operational_space_bias
 def cases() -> dict[str, Case]:
     arm, six = random_chain(3), random_chain(6, joints="revolute")
     found = {
-        name: Case(functools.partial(getattr(jaxdyn, name), arm), normal(*[3] * count))
+        name: Case(functools.partial(public(name), arm), normal(*[3] * count))
         for name, count in COUNTS.items()
         if name not in TASK
     }
     for name in TASK:  # a task of six directions needs as many joints
-        of_frame = functools.partial(getattr(jaxdyn, name), six)
+        of_frame = functools.partial(public(name), six)
         found[name] = Case(of_frame, normal(*[6] * COUNTS[name]), accuracy=1e8, difference=1e-4)
     masses = lambda scale: jaxdyn.total_mass(jaxdyn.with_inertial_parameters(arm, scale * arm.inertia))
     found["total_mass"] = Case(masses, normal(()))
@@ -52,7 +52,7 @@ def cases() -> dict[str, Case]:
         arm, matrix=[[20.0, 0, 0], [10.0, 30.0, 0], [0, 5.0, 40.0]], rotor_inertia=1e-4
     )
     for name in ("joint_torques_from_motors", "motor_rates", "motor_torques"):
-        found[name] = Case(functools.partial(getattr(jaxdyn, name), with_motors), normal(3))
+        found[name] = Case(functools.partial(public(name), with_motors), normal(3))
     drives = {"stiffness": [80.0, 60.0, 50.0], "rotor_inertia": 1e-3, "gear_ratio": 20.0}
     damped, springs = (
         jaxdyn.mechanisms.elastic_joints(arm, damping=0.2, **drives),
@@ -60,7 +60,7 @@ def cases() -> dict[str, Case]:
     )
     for name, count in (("energy", 4), ("forward_dynamics", 5), ("torque", 4), ("inverse_dynamics", 5)):
         elastic = springs if name == "inverse_dynamics" else damped
-        function = functools.partial(getattr(jaxdyn, f"elastic_{name}"), arm, elastic)
+        function = functools.partial(public(f"elastic_{name}"), arm, elastic)
         found[f"elastic_{name}"] = Case(function, normal(*[3] * count), accuracy=1e6)
     floating = random_mechanism(3)
 

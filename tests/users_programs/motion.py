@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxdyn
-from helpers import random_chain
+from helpers import public, random_chain
 
 from .case import Case, normal
 
@@ -37,7 +37,7 @@ def cases() -> dict[str, Case]:
 
         return sample
 
-    bound = lambda name, **named: functools.partial(getattr(jaxdyn, name), chain, pin, **named)
+    bound = lambda name, **named: functools.partial(public(name), chain, pin, **named)
     loose = {
         "smooth": False,
         "accuracy": 1e7,

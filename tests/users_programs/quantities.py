@@ -2,8 +2,7 @@
 
 import functools
 
-import jaxdyn
-from helpers import random_chain
+from helpers import public, random_chain
 
 from .case import Case, normal
 
@@ -38,7 +37,4 @@ COUNTS = {  # vectors of n after the chain
 
 def cases() -> dict[str, Case]:
     arm = random_chain(3)
-    return {
-        name: Case(functools.partial(getattr(jaxdyn, name), arm), normal(*[3] * count))
-        for name, count in COUNTS.items()
-    }
+    return {name: Case(functools.partial(public(name), arm), normal(*[3] * count)) for name, count in COUNTS.items()}

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxdyn
-from helpers import random_inertia, random_mechanism, random_rotation
+from helpers import public, random_inertia, random_mechanism, random_rotation
 from jaxdyn.model import layouts
 from jaxdyn.spatial import inertia, pseudo_inertia, se3, so3, solids
 
@@ -137,5 +137,5 @@ def cases() -> dict[str, Case]:
         )
         found[f"layouts.{way}_pinocchio_vector"] = Case(bound(getattr(layouts, f"{way}_pinocchio_vector")), normal(nv))
     for name in PRIORS:
-        found[name] = Case(getattr(jaxdyn, name), each(bodies, bodies), accuracy=1e8, difference=1e-4)
+        found[name] = Case(public(name), each(bodies, bodies), accuracy=1e8, difference=1e-4)
     return found
