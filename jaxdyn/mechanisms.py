@@ -1,50 +1,50 @@
 """Mechanisms beyond open chains of rigid links: closed loops, contacts, elastic joints, motors, and bases that move."""
 
-from .dynamics.closure import (
+from .dynamics._closure import (
     Projection as Projection,
     project_configuration as project_configuration,
     project_velocity as project_velocity,
 )
-from .dynamics.constrained import (
+from .dynamics._constrained import (
     ConstrainedDynamics as ConstrainedDynamics,
     ConstrainedTorques as ConstrainedTorques,
     constrained_forward_dynamics as constrained_forward_dynamics,
     constrained_inverse_dynamics as constrained_inverse_dynamics,
 )
-from .dynamics.constraint import (
+from .dynamics._constraint import (
     constraint_bias as constraint_bias,
     constraint_jacobian as constraint_jacobian,
     constraint_residual as constraint_residual,
 )
-from .dynamics.elastic import (
+from .dynamics._elastic import (
     elastic_energy as elastic_energy,
     elastic_forward_dynamics as elastic_forward_dynamics,
     elastic_inverse_dynamics as elastic_inverse_dynamics,
     elastic_torque as elastic_torque,
 )
-from .dynamics.ground import ground_reaction as ground_reaction, zero_moment_point as zero_moment_point
-from .dynamics.motors import (
+from .dynamics._ground import ground_reaction as ground_reaction, zero_moment_point as zero_moment_point
+from .dynamics._motors import (
     joint_torques_from_motors as joint_torques_from_motors,
     motor_rates as motor_rates,
     motor_torques as motor_torques,
 )
-from .dynamics.reduction import (
+from .dynamics._reduction import (
     ReducedDynamics as ReducedDynamics,
     independent_coordinates as independent_coordinates,
     reduced_dynamics as reduced_dynamics,
     reduced_forward_dynamics as reduced_forward_dynamics,
 )
 from .model import linkages as linkages
-from .model.base_point import with_moving_base_point as with_moving_base_point
-from .model.constraint import (
+from .model._base_point import with_moving_base_point as with_moving_base_point
+from .model._constraint import (
     FrameConstraint as FrameConstraint,
     FunctionConstraint as FunctionConstraint,
     point_constraint as point_constraint,
     pose_constraint as pose_constraint,
 )
-from .model.elastic import (
+from .model._elastic import (
     ElasticJoints as ElasticJoints,
     elastic_chain as elastic_chain,
     elastic_joints as elastic_joints,
 )
-from .simulation.constrained import constrained_rollout as constrained_rollout, constrained_step as constrained_step
+from .simulation._constrained import constrained_rollout as constrained_rollout, constrained_step as constrained_step

@@ -16,9 +16,9 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
-from .dynamics.lowering import filled
+from ._jax_compat import Tracer
+from .dynamics._lowering import filled
 from .errors import ModelError
-from .jax_compat import Tracer
 
 Tree = TypeVar("Tree", bound=PyTree)
 Axes = int | None | Sequence[Any]

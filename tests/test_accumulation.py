@@ -11,7 +11,7 @@ from helpers import random_chain
 from jaxdyn import IdentificationError, Log, LogError, OutputError, read_log
 from jaxdyn.identification import (
     Columns,
-    accumulate as accumulation,
+    _accumulate as accumulation,
     accumulate_stream,
     base_parameters,
     load_factors,
@@ -23,7 +23,7 @@ from jaxdyn.identification import (
     save_factors,
     weighted_least_squares,
 )
-from jaxdyn.identification.accumulate import accumulate
+from jaxdyn.identification._accumulate import accumulate
 from jaxdyn.io import read_log_chunks
 from regression import dense, known_arm, states
 

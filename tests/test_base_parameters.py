@@ -23,9 +23,9 @@ from jaxdyn.identification import (
     prior_parameters,
     weighted_least_squares,
 )
-from jaxdyn.identification.accumulate import CHUNK, accumulate, predict
-from jaxdyn.identification.base_parameters import RANK_TOLERANCE, _select, as_float64, stacked
-from jaxdyn.identification.completion import impossible_links, with_parameters
+from jaxdyn.identification._accumulate import CHUNK, accumulate, predict
+from jaxdyn.identification._base_parameters import RANK_TOLERANCE, _select, as_float64, stacked
+from jaxdyn.identification._completion import impossible_links, with_parameters
 from regression import dense, known_arm, states
 
 ALL = Columns()

@@ -12,7 +12,7 @@ from scipy.linalg import expm
 import jaxdyn
 from helpers import compiled, random_inertia, random_rotation, relative
 from jaxdyn import from_dh, from_screws, textbook
-from jaxdyn.model.build import check_inertia
+from jaxdyn.model._build import check_inertia
 from jaxdyn.spatial import solids
 from jaxdyn.spatial.inertia import pseudo_inertia, spatial_inertia, transform_inertial_parameters
 

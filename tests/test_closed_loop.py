@@ -20,8 +20,9 @@ from jaxdyn.identification import (
     NoiseLevel,
     ProportionalDerivative,
     Samples,
+    _closed_loop as closed_loop,
+    _monte_carlo as monte_carlo,
     base_parameters,
-    closed_loop,
     closed_loop_log,
     coupled_drive,
     drive_gains,
@@ -34,7 +35,6 @@ from jaxdyn.identification import (
     figures_of_merit,
     following,
     joint_springs,
-    monte_carlo,
     perturbed_chains,
     preprocess,
     prior_parameters,
@@ -44,11 +44,11 @@ from jaxdyn.identification import (
     tracking,
     tx40_like,
 )
-from jaxdyn.identification.completion import with_parameters
-from jaxdyn.identification.estimators.simulation import motion, sensitivities, simulated_rows
-from jaxdyn.identification.estimators.whole_runs import reference_samples
-from jaxdyn.identification.parametric import model_acceleration, model_torque, parameters_of
-from jaxdyn.model.build import check_inertia
+from jaxdyn.identification._completion import with_parameters
+from jaxdyn.identification._estimators.simulation import motion, sensitivities, simulated_rows
+from jaxdyn.identification._estimators.whole_runs import reference_samples
+from jaxdyn.identification._parametric import model_acceleration, model_torque, parameters_of
+from jaxdyn.model._build import check_inertia
 from regression import dense, known_arm
 
 SMOOTH = Columns(("armature", "viscous"))

@@ -34,10 +34,10 @@ from jaxdyn.identification import (
     total_mass_constraint,
     weighted_least_squares,
 )
-from jaxdyn.identification.accumulate import Factors, accumulate, predict
-from jaxdyn.identification.completion import with_thickness
-from jaxdyn.identification.consistent import positive_columns
-from jaxdyn.io.urdf import load
+from jaxdyn.identification._accumulate import Factors, accumulate, predict
+from jaxdyn.identification._completion import with_thickness
+from jaxdyn.identification._consistent import positive_columns
+from jaxdyn.io._urdf import load
 from jaxdyn.spatial.pseudo_inertia import check_consistent
 from regression import known_arm, states
 

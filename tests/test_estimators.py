@@ -31,8 +31,8 @@ from jaxdyn.identification import (
     row_errors,
     torque_band,
 )
-from jaxdyn.identification.estimators.robust import _outliers
-from jaxdyn.identification.filters import differentiate, low_pass
+from jaxdyn.identification._estimators.robust import _outliers
+from jaxdyn.identification._filters import differentiate, low_pass
 from regression import dense, known_arm, states
 
 ALL = Columns()

@@ -17,10 +17,10 @@ from jaxdyn.identification import (
     Columns,
     FourierSeries,
     SplineTrajectory,
+    _excitation_design as excitation_design,
     base_parameters,
     compare_with_log,
     draw_trajectory,
-    excitation_design,
     excitation_quality,
     limit_usage,
     motion_limits,
@@ -31,11 +31,11 @@ from jaxdyn.identification import (
     variance_ratio,
     write_trajectory,
 )
-from jaxdyn.identification.excitation_basis import balanced, rest_basis
-from jaxdyn.identification.excitation_compare import summary
-from jaxdyn.identification.excitation_limits import MotionLimits, largest_shares
-from jaxdyn.identification.excitation_repair import repaired
-from jaxdyn.identification.excitation_solver import (
+from jaxdyn.identification._excitation_basis import balanced, rest_basis
+from jaxdyn.identification._excitation_compare import summary
+from jaxdyn.identification._excitation_limits import MotionLimits, largest_shares
+from jaxdyn.identification._excitation_repair import repaired
+from jaxdyn.identification._excitation_solver import (
     Problem,
     Setting,
     _excess,

@@ -32,9 +32,9 @@ from jaxdyn.identification import (
     weighted_least_squares,
     with_signals,
 )
-from jaxdyn.identification.accumulate import accumulate, predict
-from jaxdyn.identification.friction_choice import combine_friction
-from jaxdyn.identification.friction_model import shifted
+from jaxdyn.identification._accumulate import accumulate, predict
+from jaxdyn.identification._friction_choice import combine_friction
+from jaxdyn.identification._friction_model import shifted
 
 RATE = 100.0
 

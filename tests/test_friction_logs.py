@@ -17,9 +17,9 @@ from jaxdyn.identification import (
     weighted_least_squares,
     with_signals,
 )
-from jaxdyn.identification.accumulate import accumulate
+from jaxdyn.identification._accumulate import accumulate
 from jaxdyn.io import check_log
-from jaxdyn.io.urdf import load
+from jaxdyn.io._urdf import load
 
 GAINS = [14.87, 13.26, 11.13, 10.62, 11.03, 11.47]
 COLUMNS = Columns(("armature",))

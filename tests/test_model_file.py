@@ -61,7 +61,7 @@ PROCESS = """
 import sys, jax
 jax.config.update("jax_enable_x64", True)
 import jaxdyn
-from jaxdyn.io.model_file import load_model, save_model
+from jaxdyn.io._model_file import load_model, save_model
 save_model(load_model(sys.argv[1]), sys.argv[2], {"from": "another process"})
 """
 

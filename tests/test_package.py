@@ -48,7 +48,7 @@ PAGES = (
 
 
 def row_of(name: str) -> int:
-    """Row of a dotted module name like jaxdyn.io.urdf; the package's own __init__ and __main__ stand below all."""
+    """Row of a dotted module name like jaxdyn.io._urdf; the package's own __init__ and __main__ stand below all."""
     parts = name.split(".")
     if len(parts) == 1 or parts[1] == "__main__":
         return len(ROWS)
@@ -103,7 +103,7 @@ def test_the_import_check_sees_all_forms(tmp_path, monkeypatch):
         "def f():\n    from jaxdyn.report import html\n"
     )
     monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
-    expected = {"jaxdyn.io.urdf", "jaxdyn.dynamics", "jaxdyn.model", "jaxdyn.cli", "jaxdyn.report"}
+    expected = {"jaxdyn.io._urdf", "jaxdyn.dynamics", "jaxdyn.model", "jaxdyn.cli", "jaxdyn.report"}
     assert imports_of(path) == expected
     assert {name for name in expected if row_of(name) > row_of(module_name(path))} == expected - {"jaxdyn.model"}
 

@@ -27,11 +27,11 @@ from jaxdyn.cli import main
 from jaxdyn.identification import (
     Columns,
     Samples,
+    _diagnostics as diagnostics,
     base_parameters,
     calibrate_gains,
     diagnose,
     diagnose_identification,
-    diagnostics,
     estimate_delay,
     identify_payload,
     identify_payload_on,
@@ -40,11 +40,11 @@ from jaxdyn.identification import (
     with_gains,
     without_delay,
 )
-from jaxdyn.identification.accumulate import Factors
-from jaxdyn.identification.diagnostics import _unexcited, _weighted
-from jaxdyn.identification.loads import given_body, transform_matrix
-from jaxdyn.identification.payload import nearest_body
-from jaxdyn.report.payload_files import payload_json, read_gains
+from jaxdyn.identification._accumulate import Factors
+from jaxdyn.identification._diagnostics import _unexcited, _weighted
+from jaxdyn.identification._loads import given_body, transform_matrix
+from jaxdyn.identification._payload import nearest_body
+from jaxdyn.report._payload_files import payload_json, read_gains
 from jaxdyn.spatial.inertia import inertial_parameters_from_com, pseudo_inertia, transform_inertial_parameters
 from regression import dense, known_arm
 
@@ -307,7 +307,7 @@ def write(path, log, currents=None):
 
 
 def test_the_command(arm, tmp_path, capsys):
-    from jaxdyn.io.urdf_write import save_urdf
+    from jaxdyn.io._urdf_write import save_urdf
 
     save_urdf(arm, tmp_path / "arm.urdf")
     unloaded = write(tmp_path / "a.csv", run(arm, None, 1, 0.02), GAINS)

@@ -19,10 +19,10 @@ from rich.console import Console
 from helpers import random_chain
 from jaxdyn import OutputError, load_model, save_urdf
 from jaxdyn.identification import prior_parameters
-from jaxdyn.io.urdf import load
+from jaxdyn.io._urdf import load
 from jaxdyn.report import (
+    _output as output,
     collect_provenance,
-    output,
     parse_limit,
     print_summary,
     verdict,
@@ -30,15 +30,15 @@ from jaxdyn.report import (
     write_parameters,
     write_report,
 )
-from jaxdyn.report.files import write_output
-from jaxdyn.report.html import report_html
-from jaxdyn.report.markup import rounded, with_deviation
-from jaxdyn.report.output import FILES, check_writable
-from jaxdyn.report.overview import overview
-from jaxdyn.report.plots import envelope, torque_svg
-from jaxdyn.report.quality import deviations_from, parameter_rows, pooled
-from jaxdyn.report.tables import COLUMNS
-from jaxdyn.report.torque_sections import pictures_section
+from jaxdyn.report._files import write_output
+from jaxdyn.report._html import report_html
+from jaxdyn.report._markup import rounded, with_deviation
+from jaxdyn.report._output import FILES, check_writable
+from jaxdyn.report._overview import overview
+from jaxdyn.report._plots import envelope, torque_svg
+from jaxdyn.report._quality import deviations_from, parameter_rows, pooled
+from jaxdyn.report._tables import COLUMNS
+from jaxdyn.report._torque_sections import pictures_section
 from report_example import small_example
 
 VOID = {"meta", "br", "input", "link", "img", "hr"}
@@ -65,7 +65,7 @@ def page(result):
 def quick(monkeypatch):
     """A report that is drawn at once, for tests of what becomes of the file."""
     monkeypatch.setattr(
-        "jaxdyn.report.html.report_html", lambda result, title, date, notes, *_: f"<h1>{title}</h1>{notes}"
+        "jaxdyn.report._html.report_html", lambda result, title, date, notes, *_: f"<h1>{title}</h1>{notes}"
     )
 
 
@@ -220,7 +220,7 @@ def test_report_stays_small(result):
 
 
 def test_few_pictures_are_drawn_of_many_runs(result, monkeypatch):
-    monkeypatch.setattr("jaxdyn.report.torque_sections.MOST_PICTURES", 4)
+    monkeypatch.setattr("jaxdyn.report._torque_sections.MOST_PICTURES", 4)
     page = Page(pictures_section(dataclasses.replace(result, fitted=result.fitted * 3)))
     assert page.tags.count("svg") == 4 and "".join(page.text).count("Not drawn") == 2
 
@@ -314,7 +314,7 @@ def test_how_the_model_was_loaded_reaches_the_source(result, tmp_path, monkeypat
 def test_limits_and_provenance_reach_the_report(result, tmp_path, monkeypatch):
     given = {}
     monkeypatch.setattr(
-        "jaxdyn.report.html.report_html", lambda *arguments: given.setdefault("all", arguments) and "page"
+        "jaxdyn.report._html.report_html", lambda *arguments: given.setdefault("all", arguments) and "page"
     )
     limits, known = [parse_limit("rms=0.3")], collect_provenance()
     write_all(result, tmp_path, limits=limits, provenance=known)

@@ -24,9 +24,9 @@ from jaxdyn.identification import (
     prior_scales,
     random_excitation,
 )
-from jaxdyn.identification.completion import with_parameters
-from jaxdyn.identification.parametric import model_torque, parameters_of
-from jaxdyn.identification.settings import (
+from jaxdyn.identification._completion import with_parameters
+from jaxdyn.identification._parametric import model_torque, parameters_of
+from jaxdyn.identification._settings import (
     _better,
     _between,
     _left,
@@ -36,7 +36,7 @@ from jaxdyn.identification.settings import (
     _State,
     known_or_estimated_delay,
 )
-from jaxdyn.report.html import report_html
+from jaxdyn.report._html import report_html
 from regression import known_arm, states
 
 FILTER = {"position_cutoff": 20.0}

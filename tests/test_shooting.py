@@ -14,10 +14,16 @@ from numpy.testing import assert_allclose
 
 import jaxdyn
 from helpers import once, random_chain
-from jaxdyn.trajectory import LinearQuadratic, LQPolicy, shift, shooting_model, shooting_rollout
-from jaxdyn.trajectory.augmented_lagrangian import Violation, updated, violation
-from jaxdyn.trajectory.line_search import first_that_helps
-from jaxdyn.trajectory.lq import (
+from jaxdyn.trajectory import (
+    LinearQuadratic,
+    LQPolicy,
+    _shift as shift,
+    _shooting_model as shooting_model,
+    _shooting_rollout as shooting_rollout,
+)
+from jaxdyn.trajectory._augmented_lagrangian import Violation, updated, violation
+from jaxdyn.trajectory._line_search import first_that_helps
+from jaxdyn.trajectory._lq import (
     DiagonalCost,
     EulerSteps,
     adjoints,
@@ -27,11 +33,11 @@ from jaxdyn.trajectory.lq import (
     product,
     row_times,
 )
-from jaxdyn.trajectory.problem import advance
-from jaxdyn.trajectory.riccati import policy_and_descent
-from jaxdyn.trajectory.sensitivity import Solved, differentiable
-from jaxdyn.trajectory.shooting import _convex_policy
-from jaxdyn.trajectory.shooting_model import (
+from jaxdyn.trajectory._problem import advance
+from jaxdyn.trajectory._riccati import policy_and_descent
+from jaxdyn.trajectory._sensitivity import Solved, differentiable
+from jaxdyn.trajectory._shooting import _convex_policy
+from jaxdyn.trajectory._shooting_model import (
     Penalty,
     dynamics_jacobian,
     gaps_of,

@@ -13,7 +13,7 @@ import scipy.integrate
 import jaxdyn
 from helpers import derivatives, directions, linear_friction, once, random_chain, relative
 from jaxdyn import textbook
-from jaxdyn.simulation.rollout import _by_step
+from jaxdyn.simulation._rollout import _by_step
 from oracle import closed_form
 from peer_models import anonymous
 

@@ -7,7 +7,7 @@ import pytest
 import scipy.linalg
 
 from helpers import random_inertia, random_rotation, relative
-from jaxdyn.spatial import components, inertia, se3, so3
+from jaxdyn.spatial import _components as components, inertia, se3, so3
 
 EPS = {"float64": 2.3e-16, "float32": 1.2e-7}
 DTYPES = tuple(EPS)

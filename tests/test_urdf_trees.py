@@ -11,7 +11,7 @@ import jaxdyn
 from helpers import once, relative
 from jaxdyn import ModelError
 from jaxdyn.io import to_urdf
-from jaxdyn.io.urdf import load, loads
+from jaxdyn.io._urdf import load, loads
 from test_urdf import ARM, assert_close, assert_pinocchio_agrees, assert_same
 
 pin = pytest.importorskip("pinocchio")

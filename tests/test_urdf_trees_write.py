@@ -10,7 +10,7 @@ import pytest
 from helpers import random_inertia
 from jaxdyn import Coupling, ModelError, Transmission, make_chain, save_urdf
 from jaxdyn.io import to_urdf, update_urdf
-from jaxdyn.io.urdf import load, loads
+from jaxdyn.io._urdf import load, loads
 from test_urdf import ARM, assert_close, assert_pinocchio_agrees, assert_same
 from test_urdf_trees import FLOATING, PLANAR, SPRUNG
 

@@ -12,10 +12,10 @@ from numpy.testing import assert_allclose
 import jaxdyn
 from helpers import random_chain
 from jaxdyn.cli import main
-from jaxdyn.io.urdf_geometry import find_mesh
-from jaxdyn.view import triangles
-from jaxdyn.view.limits import effort_limits, slider_ranges, sliding_coordinates, start_configuration
-from jaxdyn.view.scene import line_ends, positions_at
+from jaxdyn.io._urdf_geometry import find_mesh
+from jaxdyn.view import _triangles as triangles
+from jaxdyn.view._limits import effort_limits, slider_ranges, sliding_coordinates, start_configuration
+from jaxdyn.view._scene import line_ends, positions_at
 
 ARM = """<robot name="arm">
   <material name="red"><color rgba="0.8 0.1 0.1 1"/></material>
@@ -258,7 +258,7 @@ def test_the_viewer_names_its_extra(monkeypatch):
 
 def test_the_page_is_served(arm, tmp_path, monkeypatch, capsys):
     pytest.importorskip("viser", reason="the viewer needs viser, of the extra view")
-    from jaxdyn.view.server import Viewer
+    from jaxdyn.view._server import Viewer
 
     t = np.linspace(0, 1, 30)
     table = np.column_stack([t, 0.5 * t, t, 10 * t, t])
@@ -414,7 +414,7 @@ def test_creases_split_and_round_parts_do_not():
 
 
 def test_the_camera_sees_the_robot_whole(arm):
-    from jaxdyn.view.framing import FIELD_OF_VIEW, frame_scene
+    from jaxdyn.view._framing import FIELD_OF_VIEW, frame_scene
 
     for gravity in ((0.0, 0.0, -9.81), (0.0, -9.81, 0.0), (0.0, 0.0, 9.81), (0.0, 0.0, 0.0)):
         scene = jaxdyn.view.build_scene(jaxdyn.load(arm, gravity=gravity))

@@ -16,6 +16,7 @@ from jaxdyn.identification import (
     MaxwellSlip,
     Offset,
     Viscous,
+    _friction_rows as friction_rows,
     drive_gains,
     estimate_cloe,
     estimate_didim,
@@ -24,12 +25,11 @@ from jaxdyn.identification import (
     estimate_wls,
     estimation_problem,
     following,
-    friction_rows,
     replaying,
     simulate_closed_loop,
     with_signals,
 )
-from jaxdyn.identification.estimators.whole_runs import align_torques, samples_of
+from jaxdyn.identification._estimators.whole_runs import align_torques, samples_of
 from regression import dense
 
 RATE = 200.0

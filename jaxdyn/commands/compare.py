@@ -66,11 +66,11 @@ def run(options: argparse.Namespace) -> int:
     # this process is ours; the library itself never touches the configuration
     jax.config.update("jax_enable_x64", True)
 
-    from ..identification.comparison import compare_models
-    from ..io.log import check_log, read_log
-    from ..report.comparison_page import print_comparison, write_comparison
-    from ..report.files import check_writable
-    from ..report.provenance import collect_provenance
+    from ..identification._comparison import compare_models
+    from ..io._log import check_log, read_log
+    from ..report._comparison_page import print_comparison, write_comparison
+    from ..report._files import check_writable
+    from ..report._provenance import collect_provenance
 
     if len(options.rows) > len(options.log):
         return misused(f"--rows is given {len(options.rows)} times for {len(options.log)} logs")
@@ -112,9 +112,9 @@ def _read_model(path: str, lock: Mapping[str, float], options: argparse.Namespac
     import equinox as eqx
     import jax.numpy as jnp
 
-    from ..io.files import read_bytes
-    from ..io.load import load
-    from ..io.model_file import load_model
+    from ..io._files import read_bytes
+    from ..io._load import load
+    from ..io._model_file import load_model
 
     if path.endswith(".eqx"):
         chain = load_model(path)

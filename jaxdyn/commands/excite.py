@@ -63,15 +63,15 @@ def run(options: argparse.Namespace) -> int:
     # this process is ours; the library itself never touches the configuration
     jax.config.update("jax_enable_x64", True)
 
-    from ..identification.columns import Columns
-    from ..identification.excitation_basis import BSplines, FourierSeries
-    from ..identification.excitation_compare import compare_with_log, summary
-    from ..identification.excitation_design import optimal_excitation
-    from ..identification.excitation_limits import motion_limits
-    from ..identification.excitation_output import draw_trajectory, sample_trajectory, write_trajectory
-    from ..io.load import load
-    from ..io.log import read_log
-    from ..report.files import check_writable
+    from ..identification._columns import Columns
+    from ..identification._excitation_basis import BSplines, FourierSeries
+    from ..identification._excitation_compare import compare_with_log, summary
+    from ..identification._excitation_design import optimal_excitation
+    from ..identification._excitation_limits import motion_limits
+    from ..identification._excitation_output import draw_trajectory, sample_trajectory, write_trajectory
+    from ..io._load import load
+    from ..io._log import read_log
+    from ..report._files import check_writable
 
     if options.usage > 1:
         return misused(f"--usage is {options.usage:g}; it is 1 at most")

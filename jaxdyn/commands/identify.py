@@ -164,16 +164,16 @@ def run(options: argparse.Namespace) -> int:
     # this process is ours; the library itself never touches the configuration
     jax.config.update("jax_enable_x64", True)
 
-    from ..identification.columns import coupled_drive, joint_springs
-    from ..identification.diagnostics import diagnose_identification
-    from ..identification.identify import check_identifiable, identify
-    from ..io.bags import is_bag
-    from ..io.load import load
-    from ..io.log import check_log, read_log
-    from ..report.output import check_writable, write_all
-    from ..report.provenance import collect_provenance
-    from ..report.summary import print_summary
-    from ..report.verdict import parse_limit
+    from ..identification._columns import coupled_drive, joint_springs
+    from ..identification._diagnostics import diagnose_identification
+    from ..identification._identify import check_identifiable, identify
+    from ..io._bags import is_bag
+    from ..io._load import load
+    from ..io._log import check_log, read_log
+    from ..report._output import check_writable, write_all
+    from ..report._provenance import collect_provenance
+    from ..report._summary import print_summary
+    from ..report._verdict import parse_limit
 
     if bool(options.model) != bool(options.log):
         missing = "--log" if options.model else "--model"
@@ -221,7 +221,7 @@ def run(options: argparse.Namespace) -> int:
         checked = [read(i, p) for i, p in enumerate(files)]
         logs, validation = checked[: len(options.log)], checked[len(options.log) :]
     else:
-        from ..identification.example import example
+        from ..identification._example import example
 
         truth, chain, logs, validation = example()
         chain = _with_coulomb_velocity(chain, options.coulomb_velocity)

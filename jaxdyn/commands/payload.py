@@ -74,12 +74,12 @@ def run(options: argparse.Namespace) -> int:
     # this process is ours; the library itself never touches the configuration
     jax.config.update("jax_enable_x64", True)
 
-    from ..identification.delay import without_delay
-    from ..identification.gains import calibrate_gains
-    from ..identification.payload import identify_payload, identify_payload_on
-    from ..io.load import load
-    from ..io.log import check_log, read_log
-    from ..report import payload_files as files
+    from ..identification._delay import without_delay
+    from ..identification._gains import calibrate_gains
+    from ..identification._payload import identify_payload, identify_payload_on
+    from ..io._load import load
+    from ..io._log import check_log, read_log
+    from ..report import _payload_files as files
 
     if options.out:
         files.check_file(options.out)

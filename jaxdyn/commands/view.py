@@ -48,10 +48,10 @@ def run(options: argparse.Namespace) -> int:
     """Show until interrupted; returns the exit code."""
     import sys
 
-    from ..io.motion import read_motion
-    from ..view.film import animate
-    from ..view.scene import build_scene
-    from ..view.server import open_viewer
+    from ..io._motion import read_motion
+    from ..view._film import animate
+    from ..view._scene import build_scene
+    from ..view._server import open_viewer
 
     if not 0 < options.port < 65536:
         return misused(f"--port is {options.port}; it is between 1 and 65535")
@@ -89,10 +89,10 @@ def read_robot(options: argparse.Namespace) -> tuple:
     """The chain, its shapes, and notes on what is not shown."""
     import warnings
 
-    from ..io.files import read_bytes
-    from ..io.load import is_mjcf, load, read_geometry
-    from ..io.mjcf_check import FEATURES
-    from ..io.model_file import load_model
+    from ..io._files import read_bytes
+    from ..io._load import is_mjcf, load, read_geometry
+    from ..io._mjcf_check import FEATURES
+    from ..io._model_file import load_model
 
     path = options.model
     if path.endswith(".eqx"):

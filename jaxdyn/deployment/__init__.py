@@ -1,4 +1,4 @@
 """Functions of a robot as files: exported here, loaded and called without the code that made them."""
 
-from .export import export_function as export_function
-from .load import ExportedFunction as ExportedFunction, load_exported as load_exported
+from ._export import export_function as export_function
+from ._load import ExportedFunction as ExportedFunction, load_exported as load_exported

@@ -1,7 +1,7 @@
 """From logs to parameters: preprocessing, estimators, friction, payloads, excitation trajectories, validation."""
 
-from .base_parameters import BaseParameters as BaseParameters, base_parameters as base_parameters
-from .closed_loop import (
+from ._base_parameters import BaseParameters as BaseParameters, base_parameters as base_parameters
+from ._closed_loop import (
     ClosedLoop as ClosedLoop,
     ClosedLoopMotion as ClosedLoopMotion,
     ComputedTorque as ComputedTorque,
@@ -11,22 +11,22 @@ from .closed_loop import (
     simulate_closed_loop as simulate_closed_loop,
     tracking as tracking,
 )
-from .columns import (
+from ._columns import (
     Columns as Columns,
     ExtraColumns as ExtraColumns,
     coupled_drive as coupled_drive,
     joint_springs as joint_springs,
 )
-from .comparison import ComparedRun as ComparedRun, compare_models as compare_models
-from .completion import nearest_parameters as nearest_parameters, prior_parameters as prior_parameters
-from .consistent import (
+from ._comparison import ComparedRun as ComparedRun, compare_models as compare_models
+from ._completion import nearest_parameters as nearest_parameters, prior_parameters as prior_parameters
+from ._consistent import (
     ConsistentEstimate as ConsistentEstimate,
     ConsistentProblem as ConsistentProblem,
     consistent_least_squares as consistent_least_squares,
     consistent_problem as consistent_problem,
     feasible_parameters as feasible_parameters,
 )
-from .constraints import (
+from ._constraints import (
     Constraints as Constraints,
     bounding_ellipsoid as bounding_ellipsoid,
     known_parameters as known_parameters,
@@ -35,15 +35,15 @@ from .constraints import (
     mass_bounds as mass_bounds,
     total_mass_constraint as total_mass_constraint,
 )
-from .convex import semidefinite_least_squares as semidefinite_least_squares
-from .delay import Delay as Delay, estimate_delay as estimate_delay, without_delay as without_delay
-from .diagnostics import Finding as Finding, diagnose as diagnose, diagnose_identification as diagnose_identification
-from .essential import (
+from ._convex import semidefinite_least_squares as semidefinite_least_squares
+from ._delay import Delay as Delay, estimate_delay as estimate_delay, without_delay as without_delay
+from ._diagnostics import Finding as Finding, diagnose as diagnose, diagnose_identification as diagnose_identification
+from ._essential import (
     Elimination as Elimination,
     EssentialParameters as EssentialParameters,
     essential_parameters as essential_parameters,
 )
-from .estimators import (
+from ._estimators import (
     Comparison as Comparison,
     Estimate as Estimate,
     Merit as Merit,
@@ -69,35 +69,35 @@ from .estimators import (
     row_errors as row_errors,
     weighted_least_squares as weighted_least_squares,
 )
-from .excitation import (
+from ._excitation import (
     FourierTrajectory as FourierTrajectory,
     JointTrajectory as JointTrajectory,
     random_excitation as random_excitation,
 )
-from .excitation_basis import BSplines as BSplines, FourierSeries as FourierSeries
-from .excitation_compare import compare_with_log as compare_with_log
-from .excitation_design import ExcitationDesign as ExcitationDesign, optimal_excitation as optimal_excitation
-from .excitation_limits import MotionLimits as MotionLimits, limit_usage as limit_usage, motion_limits as motion_limits
-from .excitation_output import (
+from ._excitation_basis import BSplines as BSplines, FourierSeries as FourierSeries
+from ._excitation_compare import compare_with_log as compare_with_log
+from ._excitation_design import ExcitationDesign as ExcitationDesign, optimal_excitation as optimal_excitation
+from ._excitation_limits import MotionLimits as MotionLimits, limit_usage as limit_usage, motion_limits as motion_limits
+from ._excitation_output import (
     TrajectorySamples as TrajectorySamples,
     draw_trajectory as draw_trajectory,
     sample_trajectory as sample_trajectory,
     write_trajectory as write_trajectory,
 )
-from .excitation_quality import (
+from ._excitation_quality import (
     ExcitationQuality as ExcitationQuality,
     excitation_quality as excitation_quality,
     variance_ratio as variance_ratio,
 )
-from .excitation_spline import SplineTrajectory as SplineTrajectory
-from .factors import (
+from ._excitation_spline import SplineTrajectory as SplineTrajectory
+from ._factors import (
     Factors as Factors,
     load_factors as load_factors,
     merge_factors as merge_factors,
     merge_over_processes as merge_over_processes,
     save_factors as save_factors,
 )
-from .friction import (
+from ._friction import (
     Asymmetry as Asymmetry,
     Coulomb as Coulomb,
     FrictionTerm as FrictionTerm,
@@ -108,22 +108,22 @@ from .friction import (
     Stribeck as Stribeck,
     Viscous as Viscous,
 )
-from .friction_choice import (
+from ._friction_choice import (
     FrictionComparison as FrictionComparison,
     choose_friction as choose_friction,
     friction_candidates as friction_candidates,
 )
-from .friction_fit import (
+from ._friction_fit import (
     FrictionFit as FrictionFit,
     chain_with_friction as chain_with_friction,
     fit_friction as fit_friction,
     with_signals as with_signals,
 )
-from .friction_model import FrictionModel as FrictionModel
-from .gains import DriveGains as DriveGains, calibrate_gains as calibrate_gains, with_gains as with_gains
-from .identify import identify as identify
-from .memory_friction import Dahl as Dahl, LoadedSlip as LoadedSlip, LuGre as LuGre, MaxwellSlip as MaxwellSlip
-from .monte_carlo import (
+from ._friction_model import FrictionModel as FrictionModel
+from ._gains import DriveGains as DriveGains, calibrate_gains as calibrate_gains, with_gains as with_gains
+from ._identify import identify as identify
+from ._memory_friction import Dahl as Dahl, LoadedSlip as LoadedSlip, LuGre as LuGre, MaxwellSlip as MaxwellSlip
+from ._monte_carlo import (
     NOISE_LEVELS as NOISE_LEVELS,
     NoiseLevel as NoiseLevel,
     closed_loop_log as closed_loop_log,
@@ -131,30 +131,30 @@ from .monte_carlo import (
     perturbed_chains as perturbed_chains,
     tx40_like as tx40_like,
 )
-from .null_space import NullDirection as NullDirection, null_space as null_space
-from .payload import (
+from ._null_space import NullDirection as NullDirection, null_space as null_space
+from ._payload import (
     Payload as Payload,
     identify_payload as identify_payload,
     identify_payload_on as identify_payload_on,
 )
-from .preprocess_stream import preprocess_stream as preprocess_stream
-from .preprocessing import (
+from ._preprocess_stream import preprocess_stream as preprocess_stream
+from ._preprocessing import (
     Samples as Samples,
     motor_to_joint as motor_to_joint,
     preprocess as preprocess,
     split as split,
 )
-from .prior_scale import PriorScales as PriorScales, prior_scales as prior_scales
-from .priors import (
+from ._prior_scale import PriorScales as PriorScales, prior_scales as prior_scales
+from ._priors import (
     entropic_divergence as entropic_divergence,
     euclidean_divergence as euclidean_divergence,
     pullback_divergence as pullback_divergence,
 )
-from .refine import refine as refine
-from .resimulation import Resimulation as Resimulation, model_torque as model_torque, resimulate as resimulate
-from .result import Evaluation as Evaluation, Identification as Identification
-from .settings import Settings as Settings, choose_settings as choose_settings
-from .stream import accumulate_stream as accumulate_stream
-from .synthetic import synthetic_log as synthetic_log
-from .torque_band import torque_band as torque_band
-from .validation import Fit as Fit, fit_quality as fit_quality
+from ._refine import refine as refine
+from ._resimulation import Resimulation as Resimulation, model_torque as model_torque, resimulate as resimulate
+from ._result import Evaluation as Evaluation, Identification as Identification
+from ._settings import Settings as Settings, choose_settings as choose_settings
+from ._stream import accumulate_stream as accumulate_stream
+from ._synthetic import synthetic_log as synthetic_log
+from ._torque_band import torque_band as torque_band
+from ._validation import Fit as Fit, fit_quality as fit_quality

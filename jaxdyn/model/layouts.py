@@ -22,8 +22,8 @@ from jaxtyping import Array, Float
 
 from ..errors import ModelError
 from ..spatial.so3 import quaternion_to_rotation
-from .chain import Chain
-from .layout import layout
+from ._chain import Chain
+from ._layout import layout
 
 Names = Sequence[str] | None
 _LINEAR_FIRST = np.array([3, 4, 5, 0, 1, 2])

@@ -9,10 +9,10 @@ absolute angles say everything, and loops close at every configuration.
 import jax.numpy as jnp
 import numpy as np
 
-from .build import make_chain
-from .chain import Chain, Coupling
-from .constraint import FrameConstraint, point_constraint
-from .screws import ten_parameters
+from ._build import make_chain
+from ._chain import Chain, Coupling
+from ._constraint import FrameConstraint, point_constraint
+from ._screws import ten_parameters
 
 
 def five_bar(

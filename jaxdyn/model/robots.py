@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from .build import make_chain
-from .chain import Chain
-from .screws import ten_parameters
+from ._build import make_chain
+from ._chain import Chain
+from ._screws import ten_parameters
 
 PI = np.pi
 Row = Sequence[float | int] | np.ndarray

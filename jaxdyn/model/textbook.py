@@ -8,16 +8,16 @@ cos(q_i + q_j).
 import numpy as np
 
 from ..errors import ModelError
-from .biped import biped as biped
-from .build import Values
-from .chain import Chain
-from .drive_examples import (
+from ._biped import biped as biped
+from ._build import Values
+from ._chain import Chain
+from ._drive_examples import (
     coupled_wrist as coupled_wrist,
     elastic_link as elastic_link,
     geared_link as geared_link,
     remotely_driven_elbow as remotely_driven_elbow,
 )
-from .textbook_parts import X, Y, Z, hanging_link, parallel_chain as _chain, slender_body as _thin
+from ._textbook_parts import X, Y, Z, hanging_link, parallel_chain as _chain, slender_body as _thin
 
 # what the documentation shows, the systems of the other file too
 __all__ = [

@@ -1,13 +1,13 @@
 """Results of an identification as pages, tables and text."""
 
-from .comparison_page import print_comparison as print_comparison, write_comparison as write_comparison
-from .ellipsoids import Ellipsoid as Ellipsoid, equivalent_ellipsoid as equivalent_ellipsoid
-from .html import write_report as write_report
-from .output import write_all as write_all
-from .provenance import InputFile as InputFile, Provenance as Provenance, collect_provenance as collect_provenance
-from .summary import print_summary as print_summary
-from .tables import write_parameters as write_parameters
-from .verdict import (
+from ._comparison_page import print_comparison as print_comparison, write_comparison as write_comparison
+from ._ellipsoids import Ellipsoid as Ellipsoid, equivalent_ellipsoid as equivalent_ellipsoid
+from ._html import write_report as write_report
+from ._output import write_all as write_all
+from ._provenance import InputFile as InputFile, Provenance as Provenance, collect_provenance as collect_provenance
+from ._summary import print_summary as print_summary
+from ._tables import write_parameters as write_parameters
+from ._verdict import (
     ErrorLimit as ErrorLimit,
     Verdict as Verdict,
     VerdictCheck as VerdictCheck,

@@ -1,5 +1,5 @@
 """Time integration: steps and rollouts."""
 
-from .adaptive import AdaptiveRollout as AdaptiveRollout, adaptive_rollout as adaptive_rollout
-from .integrate import step as step
-from .rollout import rollout as rollout
+from ._adaptive import AdaptiveRollout as AdaptiveRollout, adaptive_rollout as adaptive_rollout
+from ._integrate import step as step
+from ._rollout import rollout as rollout

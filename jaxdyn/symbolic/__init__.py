@@ -7,7 +7,7 @@ except ModuleNotFoundError as _missing:
         'jaxdyn.symbolic needs SymPy, which is not installed: pip install "jaxdyn[symbolic]"'
     ) from _missing
 
-from .closed_form import derive as derive
-from .equations import Equations as Equations, Functions as Functions
-from .leaves import ten_parameters as ten_parameters
-from .systems import textbook_leaves as textbook_leaves
+from ._closed_form import derive as derive
+from ._equations import Equations as Equations, Functions as Functions
+from ._leaves import ten_parameters as ten_parameters
+from ._systems import textbook_leaves as textbook_leaves

@@ -1,8 +1,8 @@
 """Optimal control problems and their solvers, inverse kinematics, paths and their timing, policies."""
 
-from .box_qp import box_qp as box_qp
-from .collocation import solve_by_collocation as solve_by_collocation
-from .constraints import (
+from ._box_qp import box_qp as box_qp
+from ._collocation import solve_by_collocation as solve_by_collocation
+from ._constraints import (
     Clearance as Clearance,
     Constraint as Constraint,
     PointConstraint as PointConstraint,
@@ -15,8 +15,8 @@ from .constraints import (
     torque_limits as torque_limits,
     velocity_limits as velocity_limits,
 )
-from .contact import ContactWrenchCone as ContactWrenchCone
-from .costs import (
+from ._contact import ContactWrenchCone as ContactWrenchCone
+from ._costs import (
     CentreOfMassCost as CentreOfMassCost,
     Cost as Cost,
     PointCost as PointCost,
@@ -27,53 +27,53 @@ from .costs import (
     TorqueRateCost as TorqueRateCost,
     UserCost as UserCost,
 )
-from .gradient import solve_by_gradient as solve_by_gradient
-from .interior_point import InteriorPointResult as InteriorPointResult, interior_point as interior_point
-from .inverse_kinematics import (
+from ._gradient import solve_by_gradient as solve_by_gradient
+from ._interior_point import InteriorPointResult as InteriorPointResult, interior_point as interior_point
+from ._inverse_kinematics import (
     InverseKinematics as InverseKinematics,
     coordinate_limits as coordinate_limits,
     inverse_kinematics as inverse_kinematics,
 )
-from .inverse_transcription import solve_by_inverse_dynamics as solve_by_inverse_dynamics
-from .knot import Knot as Knot
-from .lq import (
+from ._inverse_transcription import solve_by_inverse_dynamics as solve_by_inverse_dynamics
+from ._knot import Knot as Knot
+from ._lq import (
     LinearQuadratic as LinearQuadratic,
     LQPolicy as LQPolicy,
     LQSolution as LQSolution,
     linear_quadratic as linear_quadratic,
 )
-from .path import (
+from ._path import (
     PathDynamics as PathDynamics,
     SplinePath as SplinePath,
     path_dynamics as path_dynamics,
     spline_path as spline_path,
     straight_path as straight_path,
 )
-from .path_timing import PathTiming as PathTiming, motion_along as motion_along, time_optimal_path as time_optimal_path
-from .policy_gradient import (
+from ._path_timing import PathTiming as PathTiming, motion_along as motion_along, time_optimal_path as time_optimal_path
+from ._policy_gradient import (
     PolicyOptimisation as PolicyOptimisation,
     optimise_policy as optimise_policy,
     policy_costs as policy_costs,
     policy_trajectory as policy_trajectory,
 )
-from .problem import (
+from ._problem import (
     OptimalControlProblem as OptimalControlProblem,
     simulate_controls as simulate_controls,
     stationary_guess as stationary_guess,
     total_cost as total_cost,
 )
-from .riccati import lq_rollout as lq_rollout, riccati as riccati
-from .riccati_scan import lq_rollout_scan as lq_rollout_scan, riccati_scan as riccati_scan, solve_lq as solve_lq
-from .shift import shift_guess as shift_guess
-from .shooting import solve_by_shooting as solve_by_shooting
-from .solution import (
+from ._riccati import lq_rollout as lq_rollout, riccati as riccati
+from ._riccati_scan import lq_rollout_scan as lq_rollout_scan, riccati_scan as riccati_scan, solve_lq as solve_lq
+from ._shift import shift_guess as shift_guess
+from ._shooting import solve_by_shooting as solve_by_shooting
+from ._solution import (
     Guess as Guess,
     Residuals as Residuals,
     Solution as Solution,
     Status as Status,
     Trajectory as Trajectory,
 )
-from .time_scaling import (
+from ._time_scaling import (
     JointMotion as JointMotion,
     PoseMotion as PoseMotion,
     cartesian_motion as cartesian_motion,

@@ -207,7 +207,7 @@ def _exported(path: Path, options: dict[str, Any]) -> None:
 def _policy(path: Path, options: dict[str, Any]) -> None:
     import jax.numpy as jnp
 
-    from jaxdyn.trajectory.policy_file import read_progress
+    from jaxdyn.trajectory._policy_file import read_progress
 
     like = {"gain": jnp.zeros((2, 3)), "count": jnp.asarray(0)}
     carry, history, lost = read_progress(path, like)
@@ -234,7 +234,7 @@ def _factors(path: Path, options: dict[str, Any]) -> None:
 
 
 def _gains(path: Path, options: dict[str, Any]) -> None:
-    from jaxdyn.report.payload_files import read_gains
+    from jaxdyn.report._payload_files import read_gains
 
     gains = read_gains(path)
     n = len(gains.factors)

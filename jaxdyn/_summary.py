@@ -1,0 +1,33 @@
+"""What objects print: a few lines of text, in notebooks the same in a fixed-width font."""
+
+import html
+from typing import Any
+
+import numpy as np
+
+from ._jax_compat import Tracer
+
+
+class Summary:
+    """A class whose `__repr__` is a short text of its own; notebooks show it line by line."""
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(repr(self))}</pre>"
+
+
+def lines(title: str, *rows: str) -> str:
+    """A title, and rows indented below it; empty ones are left out."""
+    return "\n  ".join([title, *(row for row in rows if row)])
+
+
+def names(found: tuple[str, ...], most: int = 8) -> str:
+    """Names in a row, as many as fit."""
+    return ", ".join(found[:most]) + (f", ... ({len(found)} in all)" if len(found) > most else "")
+
+
+def number(x: Any, unit: str = "", digits: int = 4) -> str:
+    """A number with its unit; of a batch its shape; "traced" inside a transformation."""
+    if isinstance(x, Tracer):
+        return "traced"
+    x = np.asarray(x)
+    return f"{x.item():.{digits}g}{f' {unit}' if unit else ''}" if x.size == 1 else f"batch of shape {x.shape}"

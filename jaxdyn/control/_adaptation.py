@@ -1,0 +1,251 @@
+"""How an estimate of bodies follows a gradient: three flows of ten parameters a link, two of which stay possible bodies.
+
+With g = Y^T s, the gradient by the parameters of the power that an error of the model does on the sliding velocity s, each
+flow goes against g in its own metric. Rows are links. `start` gives the memory of an estimate, `parameters` reads it,
+`rate` is the flow in continuous time and `update` a step of it.
+"""
+
+from abc import abstractmethod
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..dynamics._mass_matrix_inverse import positive_inverse
+from ..spatial.inertia import pseudo_inertia
+from ..spatial.pseudo_inertia import (
+    inertial_parameters_from_pseudo_inertia,
+    log_cholesky_factor,
+    log_cholesky_from_inertial_parameters,
+    log_cholesky_to_inertial_parameters,
+    pseudo_inertia_factor,
+    pseudo_inertia_gradient,
+)
+
+Bodies = Float[Array, "links 10"]
+Gains = float | Float[Array, "..."]
+
+_LARGEST_STEP = 0.25  # entry of a multiplicative step
+
+
+class Adaptation(eqx.Module):
+    """A flow of the links' ten parameters against a gradient; `EuclideanAdaptation` and its like.
+
+    Attributes:
+        gain: Gamma, how fast.
+        leakage: sigma, at which rate the estimate is drawn to where it started [1/s]. Zero keeps the Lyapunov function; a
+            little of it keeps noise and unmodelled forces from driving the estimate away (Ioannou & Kokotovic 1984).
+    """
+
+    gain: eqx.AbstractVar[Gains]
+    leakage: eqx.AbstractVar[float | Float[Array, ""]]
+
+    @abstractmethod
+    def start(self, pi: Bodies) -> Float[Array, "links *memory"]:
+        """The memory of an estimate that is pi."""
+
+    @abstractmethod
+    def parameters(self, memory: Float[Array, "links *memory"]) -> Bodies:
+        """The estimate."""
+
+    @abstractmethod
+    def rate(
+        self, memory: Float[Array, "links *memory"], first: Float[Array, "links *memory"], gradient: Bodies
+    ) -> Float[Array, "links *memory"]:
+        """d/dt of the memory; `first` is the memory that leakage draws to."""
+
+    @abstractmethod
+    def update(
+        self,
+        memory: Float[Array, "links *memory"],
+        first: Float[Array, "links *memory"],
+        gradient: Bodies,
+        dt: float | Float[Array, ""],
+    ) -> Float[Array, "links *memory"]:
+        """The memory a time dt later, the gradient held."""
+
+
+class EuclideanAdaptation(Adaptation):
+    """dpi/dt = -Gamma g: the law of Slotine & Li (1987). Knows nothing of bodies: masses may become negative.
+
+    V = s^T M s / 2 + |pi - pi_true|^2 / (2 Gamma) does not increase. Kilograms and kg m^2 weigh alike unless Gamma says
+    otherwise.
+
+    Attributes:
+        gain: one number, ten, or ten a link.
+        leakage: as in `Adaptation`.
+    """
+
+    gain: Gains = 1.0
+    leakage: float | Float[Array, ""] = 0.0
+
+    def start(self, pi: Bodies) -> Float[Array, "links *memory"]:
+        """The parameters themselves."""
+        return pi
+
+    def parameters(self, memory: Float[Array, "links *memory"]) -> Bodies:
+        """The memory itself."""
+        return memory
+
+    def rate(
+        self, memory: Float[Array, "links *memory"], first: Float[Array, "links *memory"], gradient: Bodies
+    ) -> Float[Array, "links *memory"]:
+        """-Gamma g - sigma (pi - pi_0)."""
+        return -_spread(self.gain, memory) * gradient - self.leakage * (memory - first)
+
+    def update(
+        self,
+        memory: Float[Array, "links *memory"],
+        first: Float[Array, "links *memory"],
+        gradient: Bodies,
+        dt: float | Float[Array, ""],
+    ) -> Float[Array, "links *memory"]:
+        """pi + dt dpi/dt."""
+        return memory + dt * self.rate(memory, first, gradient)
+
+
+class NaturalAdaptation(Adaptation):
+    """dP/dt = -Gamma P B P of each link's pseudo-inertia P, with tr(P B) = g . pi (Lee, Kwon & Park 2018).
+
+    The flow of steepest descent in the affine-invariant metric of positive definite matrices: the estimate is a body of
+    positive density at all times, and neither units nor frames matter. V = s^T M s / 2 + sum_i D_i / Gamma does not
+    increase, D_i = tr(P_hat^-1 P) - log det(P_hat^-1 P) - 4 = entropic_divergence(pi_i, pi_hat_i). A step is a geodesic,
+    P <- U exp(-Gamma dt U^T B U) U^T of P = U U^T, and the factor U is what is kept, so that rounding and long or violent
+    steps leave P positive definite too: one step changes no principal value by more than a factor e^2, and a step that would
+    bring one beyond `range` times, or below 1 / `range` of, that of the start is not made (there V may stay behind).
+
+    Attributes:
+        gain: Gamma, one number or one a link [1/J].
+        leakage: as in `Adaptation`; draws P^-1 to that of the start.
+        range: see above; eps^-1/4 of the type where None, 8192 in float64 and 54 in float32, which rounding can tell from 0.
+    """
+
+    gain: Gains = 1.0
+    leakage: float | Float[Array, ""] = 0.0
+    range: float | Float[Array, ""] | None = None
+
+    def start(self, pi: Bodies) -> Float[Array, "links *memory"]:
+        """Upper triangular factors of the pseudo-inertias; NaN where one is not positive definite."""
+        return jax.vmap(lambda x: pseudo_inertia_factor(pseudo_inertia(x)))(pi)
+
+    def parameters(self, memory: Float[Array, "links *memory"]) -> Bodies:
+        """The ten parameters of U U^T."""
+        return jax.vmap(lambda u: inertial_parameters_from_pseudo_inertia(u @ u.T))(memory)
+
+    def rate(
+        self, memory: Float[Array, "links *memory"], first: Float[Array, "links *memory"], gradient: Bodies
+    ) -> Float[Array, "links *memory"]:
+        """dU/dt = -U X / 2 with X = Gamma U^T B U + sigma (U^T P_0^-1 U - 1)."""
+        return -0.5 * memory @ self._slopes(memory, first, gradient)
+
+    def update(
+        self,
+        memory: Float[Array, "links *memory"],
+        first: Float[Array, "links *memory"],
+        gradient: Bodies,
+        dt: float | Float[Array, ""],
+    ) -> Float[Array, "links *memory"]:
+        """U exp(-dt X / 2)."""
+        half = _bounded(-0.5 * dt * self._slopes(memory, first, gradient))
+        power = total = jnp.broadcast_to(jnp.eye(4, dtype=half.dtype), half.shape)
+        for k in range(1, 11):
+            power = power @ half / k
+            total = total + power
+        moved = memory @ total
+        return _kept_within(self.range, memory, moved, first, moved)
+
+    def _slopes(self, memory, first, gradient):
+        gain = jnp.broadcast_to(jnp.asarray(self.gain, memory.dtype), memory.shape[:1])
+
+        def slope(u, u_0, g, gamma):
+            along = gamma * (u.T @ pseudo_inertia_gradient(g) @ u)
+            if isinstance(self.leakage, float) and self.leakage == 0.0:
+                return along
+            white = _upper_solve(u_0, u)
+            return along + self.leakage * (white.T @ white - jnp.eye(4, dtype=u.dtype))
+
+        return jax.vmap(slope)(memory, first, gradient, gain)
+
+
+class LogCholeskyAdaptation(Adaptation):
+    """dtheta/dt = -Gamma (dpi/dtheta)^T g in log-Cholesky parameters theta (Rucker & Wensing 2022): always a possible body.
+
+    A plain gradient in unbounded numbers. pi is not linear in theta, so that there is no Lyapunov function for large errors
+    of the estimate: near the true parameters it is that of a Euclidean law with another metric. Steps and range are bounded
+    as those of `NaturalAdaptation`.
+
+    Attributes:
+        gain: Gamma, one number, ten, or ten a link.
+        leakage: as in `Adaptation`; draws theta to that of the start.
+        range: as in `NaturalAdaptation`.
+    """
+
+    gain: Gains = 1.0
+    leakage: float | Float[Array, ""] = 0.0
+    range: float | Float[Array, ""] | None = None
+
+    def start(self, pi: Bodies) -> Float[Array, "links *memory"]:
+        """Log-Cholesky parameters; NaN where a pseudo-inertia is not positive definite."""
+        return jax.vmap(log_cholesky_from_inertial_parameters)(pi)
+
+    def parameters(self, memory: Float[Array, "links *memory"]) -> Bodies:
+        """The ten parameters."""
+        return jax.vmap(log_cholesky_to_inertial_parameters)(memory)
+
+    def rate(
+        self, memory: Float[Array, "links *memory"], first: Float[Array, "links *memory"], gradient: Bodies
+    ) -> Float[Array, "links *memory"]:
+        """-Gamma (dpi/dtheta)^T g - sigma (theta - theta_0)."""
+        (pulled,) = jax.vjp(self.parameters, memory)[1](gradient)
+        return -_spread(self.gain, memory) * pulled - self.leakage * (memory - first)
+
+    def update(
+        self,
+        memory: Float[Array, "links *memory"],
+        first: Float[Array, "links *memory"],
+        gradient: Bodies,
+        dt: float | Float[Array, ""],
+    ) -> Float[Array, "links *memory"]:
+        """theta + dt dtheta/dt, at most 1/4 a step and entry."""
+        moved = memory + _bounded(dt * self.rate(memory, first, gradient))
+        factors = jax.vmap(log_cholesky_factor)
+        return _kept_within(self.range, memory, moved, factors(first), factors(moved))
+
+
+def _spread(gain: Gains, like: Float[Array, "links 10"]) -> Float[Array, "links 10"]:
+    """A gain as one number a parameter."""
+    return jnp.broadcast_to(jnp.asarray(gain, like.dtype), like.shape)
+
+
+def _bounded(steps: Float[Array, "links *each"]) -> Float[Array, "links *each"]:
+    """Each link's step, shortened to `_LARGEST_STEP`; none where it is not finite."""
+
+    def one(step):
+        largest = jnp.max(jnp.abs(step))
+        finite = jnp.isfinite(largest)
+        step = jnp.where(finite, step, jnp.zeros_like(step))
+        return step / jnp.where(finite, jnp.maximum(largest / _LARGEST_STEP, 1.0), 1.0)
+
+    return jax.vmap(one)(steps)
+
+
+def _kept_within(limit, memory, moved, first_factors, factors):
+    """What was moved, but the memory as it was of links whose pseudo-inertia would leave the range about the first one."""
+    limit = jnp.finfo(factors.dtype).eps ** -0.25 if limit is None else limit
+    white = jax.vmap(_upper_solve)(first_factors, factors)
+    inner = jnp.einsum("kij,kil->kjl", white, white)
+    trace = lambda a: jnp.trace(a, axis1=1, axis2=2)
+    inside = (trace(inner) <= 4 * limit) & (trace(jax.vmap(positive_inverse)(inner)) <= 4 * limit)
+    return jnp.where(inside.reshape(-1, *(1,) * (memory.ndim - 1)), moved, memory)
+
+
+def _upper_solve(u: Float[Array, "4 4"], a: Float[Array, "4 4"]) -> Float[Array, "4 4"]:
+    """u^-1 a by substitution."""
+    rows: list[Array] = [a[0]] * 4
+    for i in (3, 2, 1, 0):
+        rest = a[i]
+        for j in range(i + 1, 4):
+            rest = rest - u[i, j] * rows[j]
+        rows[i] = rest / u[i, i]
+    return jnp.stack(rows)

@@ -1,0 +1,176 @@
+"""Adaptive control: the robot follows a motion while its controller learns the masses it moves (Slotine & Li 1987)."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._jax_compat import Tracer
+from ..dynamics._energy_regressors import passivity_regressor_product
+from ..dynamics._friction import resistive_force
+from ..dynamics._passivity import passivity_inverse_dynamics
+from ..errors import ControlError
+from ..model._chain import Chain
+from ..model._configuration import difference
+from ..spatial.pseudo_inertia import check_consistent
+from ._adaptation import Adaptation, EuclideanAdaptation, NaturalAdaptation
+from ._drive_adaptation import DriveAdaptation
+from ._reference import Gain, JointReference, apply_gain, error_rate
+
+
+class Sliding(NamedTuple):
+    """The sliding velocity and the reference it is measured from.
+
+    Attributes:
+        s: v - v_ref, zero where the error fades as de/dt = -slope e.
+        v_ref: v_d + slope e, e = difference(q, q_d).
+        a_ref: d/dt v_ref.
+    """
+
+    s: Float[Array, " nv"]
+    v_ref: Float[Array, " nv"]
+    a_ref: Float[Array, " nv"]
+
+
+class AdaptiveState(NamedTuple):
+    """What `AdaptiveControl` remembers; `AdaptiveControl.estimate` reads it.
+
+    Attributes:
+        bodies: memory of the law of the bodies, a row a link that is adapted.
+        drives: friction and armature, a row a joint.
+        first_bodies: bodies at the start.
+        first_drives: drives at the start.
+    """
+
+    bodies: Float[Array, "links *memory"]
+    drives: Float[Array, "n terms"]
+    first_bodies: Float[Array, "links *memory"]
+    first_drives: Float[Array, "n terms"]
+
+
+class AdaptiveControl(eqx.Module):
+    """tau = M_hat a_ref + C_hat v_ref + g_hat + k + f_hat - K s, with an estimate that follows -Y_r(q, v, v_ref, a_ref)^T s.
+
+    V = s . M s / 2 + the estimate's divergence from the truth (see the law) obeys dV/dt = -s . K s: it never increases, s is
+    square integrable and the tracking error goes to zero, while the estimate need not become the truth: what the motion
+    does not excite is not learnt (Slotine & Li 1987; Lee, Kwon & Park 2018). Robust to noise with a little leakage.
+
+        controller = AdaptiveControl(slope=5.0, damping=20.0)
+        state = controller.start(model)
+        tau = controller.torque(model, state, q, v, reference)
+        state = controller.update(model, state, q, v, reference, dt)
+
+    Attributes:
+        slope: Lambda, rate at which errors fade on the sliding surface [1/s].
+        damping: K, feedback of the sliding velocity [N m s/rad].
+        bodies: the law of the links' inertial parameters; they are not adapted where None.
+        drives: the law of friction and armature; they are not adapted where None.
+        links: names of the links that are adapted, all where None. A payload moves with the last one.
+    """
+
+    slope: Gain
+    damping: Gain
+    bodies: Adaptation | None = NaturalAdaptation()
+    drives: DriveAdaptation | None = None
+    links: tuple[str, ...] | None = eqx.field(static=True, default=None)
+
+    def start(self, chain: Chain) -> AdaptiveState:
+        """The state whose estimate is the chain itself.
+
+        Raises:
+            ControlError: no link of that name; friction to be adapted that is not positive.
+            ModelError: a link to be adapted is no body of positive density, where the law needs one.
+        """
+        rows = self._rows(chain)
+        pi = chain.inertia[rows]
+        if self.bodies is not None and not isinstance(self.bodies, EuclideanAdaptation):
+            if not isinstance(pi, Tracer):
+                for row, values in zip(rows, np.asarray(pi), strict=True):
+                    check_consistent(chain.link_names[row], values)
+        bodies = pi if self.bodies is None else self.bodies.start(pi)
+        drives = jnp.zeros((chain.n, 0), chain.dtype) if self.drives is None else self.drives.start(chain)
+        return AdaptiveState(bodies, drives, bodies, drives)
+
+    def estimate(self, chain: Chain, state: AdaptiveState) -> Chain:
+        """The robot as it is believed to be; what is not adapted is the chain's."""
+        if self.bodies is not None:
+            pi = self.bodies.parameters(state.bodies).astype(chain.dtype)
+            chain = eqx.tree_at(lambda c: c.inertia, chain, chain.inertia.at[self._rows(chain)].set(pi))
+        return chain if self.drives is None else self.drives.estimate(chain, state.drives)
+
+    def sliding(
+        self, chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"], reference: JointReference
+    ) -> Sliding:
+        """The sliding velocity."""
+        error = difference(chain, q, reference.q)
+        rate = error_rate(chain, q, v, reference.q, reference.v)
+        v_ref = reference.v + apply_gain("slope", self.slope, error)
+        return Sliding(v - v_ref, v_ref, reference.a + apply_gain("slope", self.slope, rate))
+
+    def torque(
+        self,
+        chain: Chain,
+        state: AdaptiveState,
+        q: Float[Array, " nq"],
+        v: Float[Array, " nv"],
+        reference: JointReference,
+    ) -> Float[Array, " nv"]:
+        """The torque [N m], O(n)."""
+        estimate = self.estimate(chain, state)
+        s, v_ref, a_ref = self.sliding(chain, q, v, reference)
+        feedforward = passivity_inverse_dynamics(estimate, q, v, v_ref, a_ref) + resistive_force(estimate, q, v)
+        return feedforward - apply_gain("damping", self.damping, s)
+
+    def rate(
+        self,
+        chain: Chain,
+        state: AdaptiveState,
+        q: Float[Array, " nq"],
+        v: Float[Array, " nv"],
+        reference: JointReference,
+    ) -> AdaptiveState:
+        """d/dt of the state, O(n)."""
+        bodies, drives = self._gradients(chain, q, v, reference)
+        zeros = jnp.zeros_like(state.bodies), jnp.zeros_like(state.drives)
+        moved = zeros[0] if self.bodies is None else self.bodies.rate(state.bodies, state.first_bodies, bodies)
+        driven = zeros[1] if self.drives is None else self.drives.rate(state.drives, state.first_drives, drives)
+        return AdaptiveState(moved, driven, *zeros)
+
+    def update(
+        self,
+        chain: Chain,
+        state: AdaptiveState,
+        q: Float[Array, " nq"],
+        v: Float[Array, " nv"],
+        reference: JointReference,
+        dt: float | Float[Array, ""],
+    ) -> AdaptiveState:
+        """The state a time dt later, from what was measured now; a measurement that is not finite changes nothing."""
+        bodies, drives = self._gradients(chain, q, v, reference)
+        finite = jnp.isfinite(bodies).all() & jnp.isfinite(drives).all()
+        bodies = jnp.where(finite, bodies, jnp.zeros_like(bodies))
+        drives = jnp.where(finite, drives, jnp.zeros_like(drives))
+        moved, driven = state.bodies, state.drives
+        if self.bodies is not None:
+            moved = self.bodies.update(moved, state.first_bodies, bodies, dt)
+        if self.drives is not None:
+            driven = self.drives.update(driven, state.first_drives, drives, dt)
+        return state._replace(bodies=moved, drives=driven)
+
+    def _gradients(self, chain: Chain, q: Array, v: Array, reference: JointReference) -> tuple[Array, Array]:
+        s, v_ref, a_ref = self.sliding(chain, q, v, reference)
+        none = jnp.zeros((chain.n, 0), v.dtype)
+        drives = none if self.drives is None else self.drives.gradient(chain, v, a_ref, s)
+        if self.bodies is None:
+            return jnp.zeros((len(self._rows(chain)), 10), v.dtype), drives
+        return passivity_regressor_product(chain, q, v, v_ref, a_ref, s)[self._rows(chain)], drives
+
+    def _rows(self, chain: Chain) -> np.ndarray:
+        if self.links is None:
+            return np.arange(chain.n)
+        unknown = [name for name in self.links if name not in chain.link_names]
+        if unknown:
+            raise ControlError(f"no link is called {unknown[0]!r}; there are {', '.join(chain.link_names)}")
+        return np.array([chain.link_names.index(name) for name in self.links], int)

@@ -1,0 +1,68 @@
+"""Computed torque: the model cancels the dynamics, and what is left of every joint is a linear oscillator."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..dynamics._friction import resistive_force
+from ..dynamics._inverse import inverse_dynamics
+from ..model._chain import Chain
+from ..model._compiled import compiled
+from ..model._configuration import difference
+from ._reference import Gain, JointReference, apply_gain, error_rate
+
+
+class ErrorIntegral(NamedTuple):
+    """The integral of the position error, for integral action.
+
+    Attributes:
+        value: int e dt [rad s].
+    """
+
+    value: Float[Array, " nv"]
+
+    def update(
+        self,
+        chain: Chain,
+        q: Float[Array, " nq"],
+        reference: JointReference,
+        dt: float | Float[Array, ""],
+        limit: Gain = float("inf"),
+    ) -> "ErrorIntegral":
+        """The integral a time dt later, held within +-limit so that it does not wind up."""
+        value = self.value + dt * difference(chain, q, reference.q)
+        bound = jnp.broadcast_to(jnp.asarray(limit, value.dtype), value.shape)
+        return ErrorIntegral(jnp.clip(value, -bound, bound))
+
+
+@compiled
+def computed_torque(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    reference: JointReference,
+    kp: Gain,
+    kd: Gain,
+    integral: ErrorIntegral | None = None,
+    ki: Gain = 0.0,
+) -> Float[Array, " nv"]:
+    """tau = M (a_d + Kd de/dt + Kp e + Ki int e) + C v + g + k + f, with e = difference(q, q_d), O(n) [N m].
+
+    On the model's own robot e'' + Kd e' + Kp e + Ki int e = 0, linear and decoupled for diagonal gains: critically damped for
+    Kd = 2 sqrt(Kp) without integral (Lynch & Park 2017, sec. 11.4). On a robot that differs from the model the difference in
+    torque, by M^-1, drives that equation. k and f are the chain's springs and friction at the measured state; pass a chain
+    without friction where that is not wanted, as at rest with noisy velocities.
+
+    Args:
+        kp: [1/s^2], one number, one a joint or a matrix; so kd [1/s] and ki [1/s^3].
+        integral: the error's integral until now; none where None.
+
+    Raises:
+        ControlError: a gain of another shape.
+    """
+    wanted = reference.a + apply_gain("kd", kd, error_rate(chain, q, v, reference.q, reference.v))
+    wanted = wanted + apply_gain("kp", kp, difference(chain, q, reference.q))
+    if integral is not None:
+        wanted = wanted + apply_gain("ki", ki, integral.value)
+    return inverse_dynamics(chain, q, v, wanted) + resistive_force(chain, q, v)

@@ -1,0 +1,117 @@
+"""How estimates of what is linear in the drives, friction and armature, follow a gradient without losing their sign."""
+
+import dataclasses
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._jax_compat import Tracer
+from ..dynamics._coordinates import joint_rates
+from ..errors import ControlError
+from ..model._chain import Chain
+
+_LEAVES = {
+    "armature": "armature",
+    "viscous": "viscous_friction",
+    "coulomb": "coulomb_friction",
+    "offset": "torque_offset",
+}
+_LARGEST_STEP = 0.25  # of a logarithm
+_RANGE = 1e4  # over and under the first guess
+
+
+class DriveAdaptation(eqx.Module):
+    """dphi/dt = -Gamma phi (y . s) of the joints' friction and armature, which stay positive; -Gamma (y . s) of offsets.
+
+    y are the columns of `drive_regressor`. The multiplicative law is steepest descent in the metric of relative entropy: V
+    gains sum (phi log(phi / phi_hat) - phi + phi_hat) / Gamma, and (offset error)^2 / (2 Gamma), and does not increase.
+    Estimates start at the chain's, which have to be positive.
+
+    Attributes:
+        gain: Gamma, one number or one a term [1/J; N^2 m^2/J for offsets].
+        terms: of "armature", "viscous", "coulomb", "offset".
+        leakage: rate at which logarithms and offsets are drawn to where they started [1/s].
+    """
+
+    gain: float | Float[Array, "..."] = 1.0
+    terms: tuple[str, ...] = eqx.field(static=True, default=("viscous", "coulomb"))
+    leakage: float | Float[Array, ""] = 0.0
+
+    def __check_init__(self):
+        unknown = [term for term in self.terms if term not in _LEAVES]
+        if unknown:
+            raise ControlError(f"drive term {unknown[0]!r} is unknown; there are {', '.join(_LEAVES)}")
+
+    def start(self, chain: Chain) -> Float[Array, "n terms"]:
+        """The chain's own values.
+
+        Raises:
+            ControlError: one that has to be positive is not.
+        """
+        for term in self.terms:
+            values = getattr(chain, _LEAVES[term])
+            if term == "offset" or isinstance(values, Tracer):
+                continue
+            for name, value in zip(chain.joint_names, np.asarray(values), strict=True):
+                if not value > 0:
+                    raise ControlError(
+                        f"{term} of joint {name!r} is {value:g}; its adaptation multiplies, so start from a positive guess"
+                    )
+        columns = [getattr(chain, _LEAVES[term]) for term in self.terms]
+        return jnp.stack(columns, axis=1) if columns else jnp.zeros((chain.n, 0), chain.dtype)
+
+    def estimate(self, chain: Chain, values: Float[Array, "n terms"]) -> Chain:
+        """The chain with these values."""
+        leaves = {_LEAVES[term]: values[:, k] for k, term in enumerate(self.terms)}
+        return dataclasses.replace(chain, **leaves)
+
+    def gradient(
+        self, chain: Chain, v: Float[Array, " nv"], a_ref: Float[Array, " nv"], s: Float[Array, " nv"]
+    ) -> Float[Array, "n terms"]:
+        """Y^T s of the drives: each joint's column times its sliding velocity."""
+        rates, along = joint_rates(chain, v), joint_rates(chain, s)
+        columns = {
+            "armature": lambda: joint_rates(chain, a_ref),
+            "viscous": lambda: rates,
+            "coulomb": lambda: jnp.tanh(rates / chain.coulomb_velocity),
+            "offset": lambda: jnp.ones_like(rates),
+        }
+        found = [columns[term]() * along for term in self.terms]
+        return jnp.stack(found, axis=1) if found else jnp.zeros((chain.n, 0), v.dtype)
+
+    def rate(
+        self, values: Float[Array, "n terms"], first: Float[Array, "n terms"], gradient: Float[Array, "n terms"]
+    ) -> Float[Array, "n terms"]:
+        """d/dt of the values."""
+        slopes = self._slopes(values, first, gradient)
+        return jnp.where(self._signed(values), slopes, values * slopes)
+
+    def update(
+        self,
+        values: Float[Array, "n terms"],
+        first: Float[Array, "n terms"],
+        gradient: Float[Array, "n terms"],
+        dt: float | Float[Array, ""],
+    ) -> Float[Array, "n terms"]:
+        """The values a time dt later, the gradient held; positive ones stay within 1e4 times the first guess and its inverse.
+
+        Nothing changes where the gradient is not finite.
+        """
+        step = dt * self._slopes(values, first, gradient)
+        step = jnp.where(jnp.isfinite(step), step, jnp.zeros_like(step))
+        grown = values * jnp.exp(jnp.clip(step, -_LARGEST_STEP, _LARGEST_STEP))
+        grown = jnp.clip(grown, first / _RANGE, first * _RANGE)
+        return jnp.where(self._signed(values), values + step, grown)
+
+    def _slopes(self, values, first, gradient):
+        """Of the logarithms, and of the offsets themselves."""
+        gain = jnp.broadcast_to(jnp.asarray(self.gain, values.dtype), values.shape)
+        signed = self._signed(values)
+        ratio = jnp.where(signed, jnp.ones_like(values), values / jnp.where(signed, jnp.ones_like(first), first))
+        away = jnp.where(signed, values - first, jnp.log(ratio))
+        return -gain * gradient - self.leakage * away
+
+    def _signed(self, values):
+        return jnp.broadcast_to(jnp.asarray([term == "offset" for term in self.terms], bool), values.shape)

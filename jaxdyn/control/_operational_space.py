@@ -1,0 +1,66 @@
+"""Operational-space control: a frame moves as a unit mass, and what the task leaves free is the posture's."""
+
+from jaxtyping import Array, Float
+
+from ..dynamics._friction import resistive_force
+from ..dynamics._hamiltonian import generalised_momentum
+from ..dynamics._inverse import bias_force
+from ..model._chain import Chain
+from ..model._compiled import compiled
+from ..model._configuration import difference
+from ._reference import Gain, TaskReference, apply_gain
+from ._task_space import Task, TaskTorque, task_state, task_torque
+
+
+@compiled
+def operational_space_control(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    reference: TaskReference,
+    kp: Gain,
+    kd: Gain,
+    posture: Float[Array, " nv"] | None = None,
+    frame: str | None = None,
+    task: Task = "pose",
+    threshold: float | Float[Array, ""] = 1e-2,
+) -> TaskTorque:
+    """tau = J^T Lambda (a_d + Kd (V_d - V) + Kp e - dJ/dt v) + C v + g + k + f + (1 - J^T J_bar^T) tau_0 (Khatib 1987).
+
+    On the model's own robot and away from singularities the frame's origin obeys e'' + Kd e' + Kp e = 0 and its
+    orientation the same for small errors, whatever tau_0 is: the null-space projector is dynamically consistent,
+    J M^-1 (1 - J^T J_bar^T) = 0. tau_0 moves what the task leaves free, and a robot with more joints than the task needs has
+    to have some damping there, such as M (k (q_0 - q) - d v). Near singularities Lambda is damped (`task_space`), the
+    status says so, and the frame lags in the directions that are being lost. O(n^3).
+
+    Args:
+        kp: [1/s^2], one number, one a direction of the task or a matrix; so kd [1/s].
+        posture: tau_0 [N m]; zero where None.
+        frame: link or frame; the chain's tip where None.
+        task: what of the pose is controlled; the reference is always whole.
+        threshold: conditioning below which the task is damped.
+
+    Raises:
+        ControlError: a gain of another shape, a task of another name.
+        ModelError: no such frame.
+    """
+    state = task_state(chain, q, v, reference, frame, task, threshold)
+    wanted = state.acceleration + apply_gain("kd", kd, state.rate) + apply_gain("kp", kp, state.error)
+    wrench = state.space.inertia @ (wanted - state.space.drift)
+    return task_torque(state, wrench, bias_force(chain, q, v) + resistive_force(chain, q, v), posture)
+
+
+@compiled
+def posture_torque(
+    chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"], rest: Float[Array, " nq"], kp: Gain, kd: Gain
+) -> Float[Array, " nv"]:
+    """M (Kp difference(q, rest) - Kd v): a tau_0 that draws the joints to a posture as far as the task lets them [N m].
+
+    Args:
+        kp: [1/s^2]; kd: [1/s].
+
+    Raises:
+        ControlError: a gain of another shape.
+    """
+    wanted = apply_gain("kp", kp, difference(chain, q, rest)) - apply_gain("kd", kd, v)
+    return generalised_momentum(chain, q, wanted)

@@ -1,0 +1,86 @@
+"""What a controller is given: the motion wanted of the joints or of a frame, gains, and errors."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..errors import ControlError
+from ..model._chain import Chain
+from ..model._configuration import difference, integrate
+
+Gain = float | Float[Array, "..."]
+
+
+class JointReference(NamedTuple):
+    """The motion wanted at one instant.
+
+    Attributes:
+        q: positions [rad or m].
+        v: velocities [rad/s or m/s].
+        a: accelerations [rad/s^2 or m/s^2].
+    """
+
+    q: Float[Array, " nq"]
+    v: Float[Array, " nv"]
+    a: Float[Array, " nv"]
+
+
+class TaskReference(NamedTuple):
+    """The motion wanted of a frame at one instant, with twists in world axes, v that of the frame's origin ("mixed").
+
+    Attributes:
+        pose: T of the frame in the world [m].
+        twist: (w, v) [rad/s, m/s].
+        acceleration: d/dt (w, v) [rad/s^2, m/s^2].
+    """
+
+    pose: Float[Array, "4 4"]
+    twist: Float[Array, "6"]
+    acceleration: Float[Array, "6"]
+
+
+def hold_configuration(chain: Chain, q: Float[Array, " nq"]) -> JointReference:
+    """The reference that stays at q."""
+    still = jnp.zeros(chain.nv, q.dtype)
+    return JointReference(q, still, still)
+
+
+def hold_pose(pose: Float[Array, "4 4"]) -> TaskReference:
+    """The reference that stays at a pose."""
+    still = jnp.zeros(6, pose.dtype)
+    return TaskReference(pose, still, still)
+
+
+def apply_gain(name: str, gain: Gain, x: Float[Array, " k"]) -> Float[Array, " k"]:
+    """K x for a gain that is one number, one a component, or a matrix.
+
+    Raises:
+        ControlError: a gain of another shape.
+    """
+    k = jnp.asarray(gain, x.dtype) if isinstance(gain, (int, float)) else jnp.asarray(gain)
+    if k.shape not in ((), x.shape, 2 * x.shape):
+        size = x.shape[0]
+        raise ControlError(f"{name} has shape {k.shape}; give one number, {size} numbers or a {size}x{size} matrix")
+    return k @ x if k.ndim == 2 else k * x
+
+
+def gain_matrix(name: str, gain: Gain, like: Float[Array, " k"]) -> Float[Array, "k k"]:
+    """A gain as a matrix. Raises: as `apply_gain`."""
+    return jax.vmap(lambda column: apply_gain(name, gain, column), out_axes=1)(jnp.eye(like.shape[0], dtype=like.dtype))
+
+
+def error_rate(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    q_d: Float[Array, " nq"],
+    v_d: Float[Array, " nv"],
+) -> Float[Array, " nv"]:
+    """d/dt difference(chain, q, q_d) while both move: v_d - v for ordinary joints."""
+    if not chain.topology.quaternion_joints:
+        return v_d - v
+    time = jnp.zeros((), v.dtype)
+    moving = lambda t: difference(chain, integrate(chain, q, t * v), integrate(chain, q_d, t * v_d))
+    return jax.jvp(moving, (time,), (jnp.ones_like(time),))[1]

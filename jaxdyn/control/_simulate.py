@@ -1,0 +1,96 @@
+"""A robot under a sampled controller that has a state of its own: `rollout` for controllers that remember."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from ..errors import ControlError
+from ..model._chain import Chain
+from ..model._compiled import compiled
+from ..simulation._integrate import Method, promoted, step
+from ..simulation._march import march
+
+
+class ControlledMotion(NamedTuple):
+    """What `controlled_rollout` returns, a row at t = 0 and after each `every`-th period.
+
+    Attributes:
+        t: times [s].
+        q: positions.
+        v: velocities.
+        tau: torques commanded during the period that ends there, zero in the first row [N m].
+        state: the controller's states, every leaf with rows.
+    """
+
+    t: Float[Array, " times"]
+    q: Float[Array, "times nq"]
+    v: Float[Array, "times nv"]
+    tau: Float[Array, "times nv"]
+    state: PyTree
+
+
+@compiled
+def controlled_rollout(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    controller: Callable[[Any, Array, Array, Array], tuple[Array, Any]],
+    state: PyTree,
+    dt: float | Float[Array, ""],
+    steps: int,
+    method: Method = "semi_implicit_euler",
+    substeps: int = 1,
+    every: int = 1,
+    disturbance: Callable[[Array, Array, Array], Array] | None = None,
+) -> ControlledMotion:
+    """The motion under (tau, state) = controller(state, t, q, v), called every dt, its torque held in between.
+
+    The robot's own friction and springs act. One compiled loop; without a state `rollout` does the same.
+
+    Args:
+        controller: pure; the state it returns has the shapes and types of the one it was given.
+        state: the controller's first state, any pytree of arrays.
+        dt: period of the controller [s].
+        steps: number of periods.
+        method: as in `step`.
+        substeps: steps of integration a period.
+        every: keep each so many rows; a divisor of the number of periods.
+        disturbance: torques (t, q, v) on the joints besides the controller's, unknown to it, held during a substep [N m].
+
+    Raises:
+        ControlError: the controller's torques do not have `nv` entries, or fewer than one substep.
+        ModelError: `every` does not divide the number of periods; an unknown method.
+    """
+    if substeps < 1:
+        raise ControlError(f"substeps={substeps}: give 1 or more")
+    q, v = promoted(chain, q, v)
+    dt = jnp.asarray(dt, q.dtype)
+    short = dt / substeps
+
+    def advance(carry, k, _):
+        q, v, _, state = carry
+        time = k.astype(dt.dtype) * dt
+        tau, state = controller(state, time, q, v)
+        if jnp.shape(tau) != (chain.nv,):
+            raise ControlError(f"the controller's torques have shape {jnp.shape(tau)}; this robot takes ({chain.nv},)")
+        tau = tau.astype(v.dtype)
+
+        def substep(inner, j):
+            x, u = inner
+            acting = tau
+            if disturbance is not None:
+                acting = tau + disturbance(time + j.astype(dt.dtype) * short, x, u)
+            return step(chain, x, u, acting, short, method=method), None
+
+        if substeps == 1:
+            (q, v), _ = substep((q, v), jnp.zeros((), int))
+        else:
+            (q, v), _ = jax.lax.scan(substep, (q, v), jnp.arange(substeps))
+        return q, v, tau, state
+
+    state = jax.tree.map(jnp.asarray, state)
+    q, v, tau, states = march(advance, (q, v, jnp.zeros_like(v), state), None, steps, every)
+    return ControlledMotion(jnp.arange(len(q)).astype(dt.dtype) * (dt * every), q, v, tau, states)

@@ -1,0 +1,193 @@
+"""The task of a frame: its Jacobian, inertia and dynamically consistent inverse, made regular near singularities."""
+
+from enum import IntEnum
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from ..dynamics._frame_acceleration import frame_acceleration
+from ..dynamics._jacobian import jacobian
+from ..dynamics._kinematics import frame_pose
+from ..dynamics._mass_matrix_inverse import inverse_of_mass_matrix, mass_matrix_inverse
+from ..errors import ControlError
+from ..model._chain import Chain
+from ..model._compiled import compiled
+from ..spatial.so3 import rotation_log
+from ._reference import TaskReference
+
+Task = Literal["pose", "position", "orientation"]
+_IMMOBILE = 1e-8  # of the mobility of the other half: less counts as none
+_ROWS = {"pose": slice(0, 6), "position": slice(3, 6), "orientation": slice(0, 3)}
+
+
+class TaskStatus(IntEnum):
+    """How a task-space controller fared; arrays hold the number."""
+
+    REGULAR = 0
+    DAMPED = 1
+    NOT_FINITE = 2
+
+    @property
+    def message(self) -> str:
+        """In words."""
+        return {
+            TaskStatus.REGULAR: "the frame can move in every direction of the task",
+            TaskStatus.DAMPED: "near a singularity: the task's inertia is damped, and the frame lags in some direction",
+            TaskStatus.NOT_FINITE: "state, reference or gains hold NaN or infinity: do not send the torques",
+        }[self]
+
+
+class TaskSpace(NamedTuple):
+    """A frame's motion and inertia along the k directions of a task, world axes.
+
+    Attributes:
+        jacobian: J.
+        drift: dJ/dt v.
+        inertia: Lambda = (J M^-1 J^T + damping)^-1.
+        inverse: J_bar = M^-1 J^T Lambda.
+        conditioning: the least mobility by the mean one, x of `task_space`, in [0, 1]; 0 where J is singular.
+        damped: whether anything was added.
+    """
+
+    jacobian: Float[Array, "k nv"]
+    drift: Float[Array, " k"]
+    inertia: Float[Array, "k k"]
+    inverse: Float[Array, "nv k"]
+    conditioning: Float[Array, ""]
+    damped: Int[Array, ""]
+
+
+def task_rows(task: str) -> slice:
+    """The rows of a twist that a task is about.
+
+    Raises:
+        ControlError: a task of another name.
+    """
+    if task not in _ROWS:
+        raise ControlError(f"a task is 'pose', 'position' or 'orientation', not {task!r}")
+    return _ROWS[task]
+
+
+@compiled
+def task_space(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    frame: str | None = None,
+    task: Task = "pose",
+    threshold: float | Float[Array, ""] = 1e-2,
+) -> TaskSpace:
+    """Jacobian, inertia and dynamically consistent inverse of a task, O(n^3), with damping where it is nearly singular.
+
+    D^2 holds the mean mobility of the angular and of the linear half of J M^-1 J^T, so that neither units nor axes matter. With
+    x the least eigenvalue of D^-1 J M^-1 J^T D^-1, D^2 (e - x)^2 / e is added below the threshold e and nothing above:
+    no direction is heavier than 4 / (3 e) times the mean, and Lambda has a continuous derivative (after Nakamura &
+    Hanafusa 1986). The damping itself is taken as constant in derivatives.
+
+    Args:
+        frame: link or frame; the chain's tip where None.
+        threshold: e.
+
+    Raises:
+        ControlError: a task of another name.
+        ModelError: no such frame.
+    """
+    rows = task_rows(task)
+    j = jacobian(chain, q, frame, "mixed")[rows]
+    drift = frame_acceleration(chain, q, v, jnp.zeros_like(v), frame)[rows]
+    solved = mass_matrix_inverse(chain, q) @ j.T
+    mobility = j @ solved
+    mobility = 0.5 * (mobility + mobility.T)
+    fixed = jax.lax.stop_gradient(mobility)
+    # the angular and the linear half, each measured by its own mean, or by the other where it does not move at all
+    means = jnp.mean(jnp.diagonal(fixed).reshape(-1, 3), axis=1)
+    means = jnp.maximum(means, _IMMOBILE * jnp.max(means)) + jnp.finfo(j.dtype).tiny
+    roots = jnp.sqrt(jnp.repeat(means, 3))
+    scaled = fixed / (roots[:, None] * roots[None, :])
+    finite = jnp.isfinite(scaled).all()
+    least = jnp.linalg.eigvalsh(jnp.where(finite, scaled, jnp.eye(len(roots), dtype=j.dtype)))[0]
+    limit = jnp.asarray(threshold, j.dtype)
+    damped = least < limit
+    added = jnp.where(damped, (limit - least) ** 2 / limit, jnp.zeros_like(limit))
+    inertia = inverse_of_mass_matrix(mobility + jnp.diag(added * roots**2))
+    conditioning = jnp.where(finite, jnp.clip(least, 0.0, 1.0), jnp.nan)
+    return TaskSpace(j, drift, inertia, solved @ inertia, conditioning, damped.astype(jnp.int32))
+
+
+def pose_error(t: Float[Array, "4 4"], wanted: Float[Array, "4 4"]) -> Float[Array, "6"]:
+    """From a pose to the one wanted, world axes: log(R_d R^T) and p_d - p [rad, m]."""
+    turn = rotation_log(wanted[:3, :3] @ t[:3, :3].T)
+    return jnp.concatenate([turn, wanted[:3, 3] - t[:3, 3]])
+
+
+class TaskState(NamedTuple):
+    """Where a frame is along a task, and where it is to be.
+
+    Attributes:
+        space: of the task.
+        pose: of the frame.
+        error: as in `TaskTorque`; so rate.
+        acceleration: dV_d/dt of the task [rad/s^2, m/s^2].
+    """
+
+    space: TaskSpace
+    pose: Float[Array, "4 4"]
+    error: Float[Array, " k"]
+    rate: Float[Array, " k"]
+    acceleration: Float[Array, " k"]
+
+
+class TaskTorque(NamedTuple):
+    """What task-space controllers return.
+
+    Attributes:
+        tau: joint torques [N m].
+        error: of the task, world axes: log(R_d R^T) and p_d - p, or the half that the task is about [rad, m].
+        rate: V_d - V of the task [rad/s, m/s].
+        conditioning: of the task's inertia, from 0 (singular) to 1: see `task_space`.
+        status: a number of `TaskStatus`.
+    """
+
+    tau: Float[Array, " nv"]
+    error: Float[Array, " k"]
+    rate: Float[Array, " k"]
+    conditioning: Float[Array, ""]
+    status: Int[Array, ""]
+
+
+def task_state(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    reference: TaskReference,
+    frame: str | None,
+    task: Task,
+    threshold: float | Float[Array, ""],
+) -> TaskState:
+    """What every controller of a frame begins with; arguments and errors as in `task_space`."""
+    rows = task_rows(task)
+    space = task_space(chain, q, v, frame, task, threshold)
+    pose = frame_pose(chain, q, frame)
+    error = pose_error(pose, reference.pose)[rows]
+    return TaskState(space, pose, error, reference.twist[rows] - space.jacobian @ v, reference.acceleration[rows])
+
+
+def task_torque(
+    state: TaskState, wrench: Float[Array, " k"], rest: Float[Array, " nv"], posture: Float[Array, " nv"] | None
+) -> TaskTorque:
+    """J^T wrench + rest + (1 - J^T J_bar^T) tau_0, with what tells how the task fared.
+
+    Args:
+        wrench: on the frame, world axes.
+        rest: torques beside the task's, as against gravity and friction.
+        posture: tau_0; zero where None.
+    """
+    space = state.space
+    if posture is not None:
+        wrench, rest = wrench - space.inverse.T @ posture, rest + posture
+    tau = space.jacobian.T @ wrench + rest
+    finite = jnp.isfinite(tau).all()
+    status = jnp.where(finite, space.damped, jnp.full_like(space.damped, int(TaskStatus.NOT_FINITE)))
+    return TaskTorque(tau, state.error, state.rate, space.conditioning, status)

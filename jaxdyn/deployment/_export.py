@@ -1,0 +1,118 @@
+"""Ahead-of-time export: a function of one robot as one file, for processes that have neither the robot's files nor its code."""
+
+import importlib
+import inspect
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from .._version import version_of
+from ..errors import DeploymentError
+from ..model._chain import Chain
+from ._archive import write_archive
+from ._trees import is_plain, plain, signature
+
+PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
+
+
+def export_function(
+    function: Callable[..., Any],
+    chain: Chain,
+    *example_arguments: Any,
+    path: str | os.PathLike[str],
+    platforms: Sequence[str] = ("cpu",),
+    batch: bool = False,
+    vjp_order: int = 0,
+) -> None:
+    """Write function(chain, *arguments) to one file, with the robot's numbers inside, for `load_exported`.
+
+    The function is traced here, once, for arguments of the examples' shapes and types, and stored as StableHLO by
+    `jax.export`: a function of jaxdyn, or one of your own with a controller or a policy in it. The chain's numbers become
+    constants. Results of classes of their own (named tuples, modules) come back as dictionaries by field name. The file is
+    written whole or not at all. Needs flatbuffers: `pip install "jaxdyn[deploy]"`.
+
+    Args:
+        function: of the chain and the arguments, giving an array or a tree of arrays.
+        example_arguments: arrays, numbers or `jax.ShapeDtypeStruct`s, or tuples, lists and dictionaries of them; their
+            values do not matter.
+        path: the file to write.
+        platforms: where it shall run: "cpu", "cuda", "rocm", "tpu"; one file serves them all.
+        batch: export `jax.vmap(function, ...)` over the arguments instead, for batches of any size.
+        vjp_order: how often the loaded function can be differentiated by `jax.vjp` and `jax.grad`; 0 for the function alone.
+
+    Raises:
+        DeploymentError: the function cannot be traced for these shapes, calls back to Python, or calls a routine that JAX does
+            not promise to keep; an unknown platform; an argument of a class of its own; flatbuffers is missing.
+        OutputError: the file cannot be written; what was there before is untouched.
+    """
+    need_flatbuffers()
+    unknown = [platform for platform in platforms if platform not in PLATFORMS]
+    if unknown or not platforms:
+        raise DeploymentError(f"platforms are of {', '.join(PLATFORMS)}, not {', '.join(unknown) or 'none at all'}")
+    if not is_plain(example_arguments):
+        raise DeploymentError(
+            "arguments of an exported function are arrays, and tuples, lists and dictionaries of them: pass the arrays "
+            "that an object of another class holds"
+        )
+    examples = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x)), example_arguments)
+
+    def single(*arguments):
+        return jax.tree.map(jnp.asarray, plain(function(chain, *arguments)))
+
+    if batch:
+        (b,) = jax.export.symbolic_shape("b")
+        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct((b, *x.shape), x.dtype), examples)
+    else:
+        shapes = examples
+    name = getattr(function, "__name__", type(function).__name__)
+    try:
+        exported = jax.export.export(jax.jit(jax.vmap(single) if batch else single), platforms=platforms)(*shapes)
+        program = exported.serialize(vjp_order=vjp_order)
+    except DeploymentError:
+        raise
+    except Exception as error:
+        raise DeploymentError(f"{name} cannot be exported: {_first_lines(error)}") from error
+    results = jax.tree.unflatten(exported.out_tree, exported.out_avals)
+    description = {
+        "function": name,
+        "joint_names": list(chain.joint_names),
+        "nq": chain.nq,
+        "nv": chain.nv,
+        "arguments": signature(shapes, _parameter_names(function)),
+        "results": signature(results),
+        "platforms": list(exported.platforms),
+        "batch": batch,
+        "vjp_order": vjp_order,
+        "calling_convention": exported.calling_convention_version,
+        "versions": {package: version_of(package) for package in ("jaxdyn", "jax", "jaxlib")},
+    }
+    write_archive(path, description, bytes(program))
+
+
+def need_flatbuffers() -> None:
+    """Refuse early where the package is missing with which JAX writes and reads exported functions.
+
+    Raises:
+        DeploymentError: it is missing.
+    """
+    try:
+        importlib.import_module("flatbuffers")
+    except ImportError:
+        raise DeploymentError('exported functions need the package flatbuffers: pip install "jaxdyn[deploy]"') from None
+
+
+def _parameter_names(function: Callable[..., Any]) -> list[str]:
+    """Names of the positional parameters after the chain."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())[1:]
+    except (TypeError, ValueError):
+        return []
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+
+
+def _first_lines(error: Exception) -> str:
+    text = str(error).strip()
+    return text if len(text) < 600 else text[:600] + " ..."

@@ -1,0 +1,161 @@
+"""An exported function back in a process: without the robot's files, without its code, without tracing."""
+
+import dataclasses
+import os
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._jax_compat import Tracer
+from ..errors import DeploymentError
+from ._archive import damaged, read_archive
+from ._export import need_flatbuffers
+from ._trees import Signature, plain, signature
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class ExportedFunction:
+    """A function that `load_exported` has read, called with its arguments alone: the robot is in it.
+
+    It may be called under `jax.jit`, and, as often as it was exported for, differentiated by `jax.vjp` and `jax.grad`. JAX
+    cannot `vmap` it (nor take `jax.jacrev`): export it with batch=True, or export the Jacobian. The first call
+    with a size of batch compiles it, later ones do not.
+
+    Attributes:
+        name: the function's name.
+        joint_names: of the robot, in the order of all joint vectors.
+        nq: number of positions of the robot.
+        nv: number of velocities.
+        arguments: name, shape and type of every array among the arguments; "b" is the size of a batch.
+        results: the same of the results.
+        platforms: where it may run.
+        batch: whether arguments and results have a leading axis of any size.
+        vjp_order: how often it can be differentiated.
+        versions: of jaxdyn, jax and jaxlib that wrote the file.
+    """
+
+    name: str
+    joint_names: tuple[str, ...]
+    nq: int
+    nv: int
+    arguments: Signature
+    results: Signature
+    platforms: tuple[str, ...]
+    batch: bool
+    vjp_order: int
+    versions: dict[str, str]
+    _call: Callable[..., Any]
+    _structure: Any
+    _expected: list[tuple[tuple, np.dtype]]
+
+    def __repr__(self) -> str:
+        robot = f"{len(self.joint_names)} joints"
+        return f"ExportedFunction({self.name} of {robot}: {_listed(self.arguments)} -> {_listed(self.results)})"
+
+    def __call__(self, *arguments: Any) -> Any:
+        """The result; arguments of another type are converted to the function's where that keeps floats floats.
+
+        Raises:
+            DeploymentError: another number or form of arguments, shapes, or a type that cannot be converted.
+        """
+        leaves, structure = jax.tree.flatten((arguments, {}))
+        if structure != self._structure:
+            self._refuse(arguments)
+        size = None
+        for k, (x, (shape, dtype)) in enumerate(zip(leaves, self._expected, strict=True)):
+            if not hasattr(x, "shape"):
+                leaves[k] = x = np.asarray(x)
+            if self.batch:
+                size = (x.shape[:1] or (0,)) if size is None else size
+                shape = size + shape[1:]
+            if x.shape != shape or size == (0,) or (x.dtype != dtype and not np.can_cast(x.dtype, dtype, "same_kind")):
+                self._refuse(arguments)
+            if x.dtype != dtype:
+                leaves[k] = x.astype(dtype)
+        return self._call(*leaves)
+
+    def _refuse(self, arguments: tuple) -> None:
+        raise DeploymentError(f"{self.name} takes {_listed(self.arguments)}; it is called with {_spoken(arguments)}")
+
+
+def load_exported(path: str | os.PathLike[str]) -> ExportedFunction:
+    """Read a function written by `export_function`; no robot description and no Python code of the function is needed.
+
+    The file is a program: load those you trust. JAX promises to read what an older JAX wrote for six months. Needs flatbuffers:
+    `pip install "jaxdyn[deploy]"`.
+
+    Raises:
+        DeploymentError: no such file, another kind of file, a damaged one, one of a version that cannot be read; exported
+            for other platforms than this process computes on; in float64 while this process has only float32; flatbuffers
+            is missing.
+    """
+    name = os.fspath(path)
+    need_flatbuffers()
+    description, program = read_archive(path)
+    try:
+        return _loaded(name, description, program)
+    except DeploymentError:
+        raise
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        if description["version"] > 1:  # the checksum holds: this is no damage
+            raise
+        raise damaged(name) from error
+
+
+def _loaded(name: str, description: dict[str, Any], program: bytes) -> ExportedFunction:
+    """The function that a description and a program make, where this process can run it."""
+    versions = description["versions"]
+    wrote = ", ".join(f"{package} {version}" for package, version in versions.items())
+    supported = (
+        jax.export.minimum_supported_calling_convention_version,
+        jax.export.maximum_supported_calling_convention_version,
+    )
+    if not supported[0] <= description["calling_convention"] <= supported[1]:
+        raise DeploymentError(
+            f"{name}: written by {wrote}, in version {description['calling_convention']} of JAX's calling convention; the JAX "
+            f"{jax.__version__} here reads {supported[0]} to {supported[1]}: export the function anew, or use that JAX"
+        )
+    platform = jax.export.default_export_platform()
+    if platform not in description["platforms"]:
+        raise DeploymentError(
+            f"{name}: exported for {', '.join(description['platforms'])}, and this process computes on {platform}: "
+            f"export it with platforms=({platform!r}, ...), or set JAX_PLATFORMS={description['platforms'][0]} before "
+            "Python starts"
+        )
+    wide = any(dtype in ("float64", "complex128") for _, _, dtype in description["arguments"] + description["results"])
+    if wide and not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
+        raise DeploymentError(
+            f'{name}: computes in float64: jax.config.update("jax_enable_x64", True) first, or export it in float32'
+        )
+    try:
+        exported = jax.export.deserialize(bytearray(program))
+    except Exception as error:
+        raise DeploymentError(f"{name}: JAX {jax.__version__} cannot read it (written by {wrote}): {error}") from error
+    flat = jax.jit(lambda *leaves: exported.call(*jax.tree.unflatten(exported.in_tree, leaves)[0]))
+    return ExportedFunction(
+        name=description["function"],
+        joint_names=tuple(description["joint_names"]),
+        nq=description["nq"],
+        nv=description["nv"],
+        arguments=[(a, tuple(b), c) for a, b, c in description["arguments"]],
+        results=[(a, tuple(b), c) for a, b, c in description["results"]],
+        platforms=tuple(description["platforms"]),
+        batch=description["batch"],
+        vjp_order=description["vjp_order"],
+        versions=versions,
+        _call=flat,
+        _structure=exported.in_tree,
+        _expected=[(tuple(shape), np.dtype(dtype)) for _, shape, dtype in description["arguments"]],
+    )
+
+
+def _spoken(arguments: Any) -> str:
+    arrays = jax.tree.map(lambda x: x if isinstance(x, Tracer) else jax.eval_shape(jnp.asarray, x), plain(arguments))
+    return _listed(signature(arrays))
+
+
+def _listed(arrays: Signature) -> str:
+    return ", ".join(f"{name} {dtype}[{', '.join(map(str, shape))}]" for name, shape, dtype in arrays) or "nothing"

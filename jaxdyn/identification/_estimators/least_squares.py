@@ -1,0 +1,139 @@
+"""Least squares on accumulated factors: ordinary, and weighted by each joint's noise."""
+
+import dataclasses
+
+import numpy as np
+
+from ...errors import IdentificationError
+from .._accumulate import Factors
+from .._base_parameters import BaseParameters, stacked
+from .estimate import Estimate
+from .problem import Problem
+
+
+def estimate_ols(problem: Problem) -> Estimate:
+    """Ordinary least squares: argmin sum |tau - W base|^2, all joints and runs weighing the same.
+
+    Biased where W has errors of its own: noisy velocities and accelerations.
+
+    Raises:
+        IdentificationError: as `Problem.factors`; too few rows, or base parameters that the motion does not tell apart.
+    """
+    return ordinary_least_squares(problem.pooled, problem.base, problem.independence)
+
+
+def estimate_wls(problem: Problem, tolerance: float = 1e-6, iterations: int = 20) -> Estimate:
+    """Weighted least squares: argmin sum_rj |tau_rj - W_rj base|^2 / s_rj^2, s_rj the noise of joint j in run r.
+
+    Starts from ordinary least squares and takes s from the residuals of the last round until the weights rest.
+
+    Args:
+        tolerance: largest relative step of the values at which it stops.
+        iterations: at most so many rounds.
+    """
+    factors, (runs, n) = problem.factors, (len(problem.samples), problem.chain.n)
+    estimate = ordinary_least_squares(factors, problem.base, problem.independence)
+    history = []
+    while len(history) < iterations:
+        weights = inverse_noise(estimate.noise)
+        update = solve_factors(factors, problem.base, weights, problem.independence)
+        history.append(relative_step(update.values, estimate.values))
+        estimate = update
+        if history[-1] < tolerance:
+            break
+    pooled = lambda x: np.sqrt((x**2 * factors.counts).reshape(runs, n).sum(0) / factors.counts.reshape(runs, n).sum(0))
+    return dataclasses.replace(
+        estimate,
+        noise=pooled(estimate.noise),
+        joint_residuals=pooled(estimate.joint_residuals),
+        run_noise=estimate.noise.reshape(runs, n),
+        method="WLS",
+        iterations=len(history),
+        history=tuple(history),
+        converged=history[-1] < tolerance,
+    )
+
+
+def relative_step(new: np.ndarray, old: np.ndarray) -> float:
+    """Largest change of a value, relative to the larger of its sizes; values below 1e-3 of the largest count as that large."""
+    size = np.maximum(np.abs(new), np.abs(old))
+    return float((np.abs(new - old) / np.maximum(size, 1e-3 * size.max() or 1.0)).max())
+
+
+def inverse_noise(noise: np.ndarray) -> np.ndarray:
+    """1 / s; where there is no noise at all, all rows weigh the same."""
+    return 1 / np.maximum(noise, 1e-12 * float(noise.max()) or 1.0)
+
+
+def ordinary_least_squares(factors: Factors, base: BaseParameters, independence: float = 1.0) -> Estimate:
+    """argmin sum |tau - W base|^2, all joints weighing the same.
+
+    Args:
+        independence: share of the samples that count as independent; filtered data sampled faster than twice the cutoff
+            repeat themselves, and standard deviations that ignore it are too small by 1 / sqrt(independence).
+
+    Raises:
+        IdentificationError: fewer samples than parameters, or a base parameter that the data do not excite at all.
+    """
+    return solve_factors(factors, base, np.ones(len(factors.counts)), independence)
+
+
+def weighted_least_squares(
+    factors: Factors, base: BaseParameters, independence: float = 1.0, iterations: int = 5
+) -> Estimate:
+    """argmin sum_j |tau_j - W_j base|^2 / s_j^2, with each joint's noise s_j estimated from the residuals of the last round.
+
+    Starts from ordinary least squares; `independence` and errors as there.
+    """
+    estimate = solve_factors(factors, base, np.ones(len(factors.counts)), independence)
+    for _ in range(iterations):
+        estimate = solve_factors(factors, base, inverse_noise(estimate.noise), independence)
+    return dataclasses.replace(estimate, method="WLS", iterations=iterations)
+
+
+def solve_factors(factors: Factors, base: BaseParameters, weights: np.ndarray, independence: float) -> Estimate:
+    """Least squares on factors whose rows are multiplied by one weight a factor; errors as `ordinary_least_squares`."""
+    counts = factors.counts
+    b = base.size
+    if counts.sum() <= b:
+        raise IdentificationError(
+            f"{int(counts.sum())} rows of samples cannot determine {b} base parameters; log a longer run or decimate less"
+        )
+    r = stacked(factors, weights)
+    w, y = r[:, base.kept], r[:, -1]
+    norms = np.linalg.norm(w, axis=0)
+    if np.any(norms == 0):
+        raise IdentificationError(
+            f"the data do not excite {base.names[int(np.argmin(norms))]!r} at all: let every joint move, or leave its term out"
+        )
+    u, s, vt = np.linalg.svd(w / norms, full_matrices=False)
+    if s[-1] < 1e-12 * s[0]:
+        worst = np.argsort(-np.abs(vt[-1]))[:3]
+        raise IdentificationError(
+            "the motion does not tell these base parameters apart: "
+            + "; ".join(repr(base.names[k]) for k in worst)
+            + ". Log a richer motion in which all joints move at once, or identify fewer terms"
+        )
+    values = vt.T @ (u.T @ y / s) / norms
+    residuals = factors.r[:, :, -1] - factors.r[:, :, base.kept] @ values
+    squares = (residuals**2).sum(1)
+    spent = b / independence / counts.sum()  # share of the rows that the parameters use up
+    if spent >= 1:
+        raise IdentificationError(
+            f"only {counts.sum() * independence:.0f} of {int(counts.sum())} rows of filtered samples count as independent, too "
+            f"few to determine {b} base parameters: log a longer run"
+        )
+    noise = np.sqrt(squares / np.maximum(counts * (1 - spent), 1))
+    variance = (squares * weights**2).sum() / (counts.sum() * (1 - spent)) / independence
+    inverse = vt.T / s / norms[:, None]
+    singular = np.linalg.svd(w, compute_uv=False)
+    return Estimate(
+        values=values,
+        covariance=variance * (inverse @ inverse.T),
+        noise=noise,
+        condition=float(singular[0] / singular[-1]),
+        scaled_condition=float(s[0] / s[-1]),
+        joint_residuals=np.sqrt(squares / np.maximum(counts, 1)),
+        method="OLS",
+        degrees=float(counts.sum() * independence - b),
+    )

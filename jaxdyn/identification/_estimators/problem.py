@@ -1,0 +1,292 @@
+"""An estimation problem: a robot, what is identified of it, and the runs, in one object that every estimator takes."""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ...errors import IdentificationError
+from ...model._chain import Chain
+from .._accumulate import CHUNK, Factors, accumulate, predict
+from .._base_parameters import BaseParameters, as_float64, base_parameters
+from .._closed_loop import ClosedLoop
+from .._columns import Columns
+from .._completion import given_torque, prior_parameters
+from .._filters import low_pass
+from .._friction_fit import with_signals
+from .._preprocessing import Samples
+from .whole_runs import RunFriction, align_torques, friction_signals, model_of, reference_samples, without_friction
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Problem:
+    """What every estimator takes; made by `estimation_problem`.
+
+    Attributes:
+        chain: the model, in float64; its own parameters are where estimators that simulate start.
+        columns: what is identified.
+        base: the base parameters.
+        samples: the runs.
+        weights: (N, n) factors on each run's rows, zero to leave a sample out for a joint.
+        independence: share of the samples that count as independent.
+        loops: the closed loop of each run, for the estimators that simulate; empty where none is known.
+        start: (b,) base parameters where simulating estimators start; the chain's own where None.
+        parallel_cutoff: of the low-pass that torques and every column of the regressor have gone through alike [Hz]; None
+            where torques alone were filtered, by `preprocess`.
+        filtered: (N, n, b + 1) of each run, [W, tau] behind that low-pass; empty where there is none.
+        friction: a friction model whose k columns, from whole runs, are the last of W; none where None.
+        signals: (N, n, k) of each run, those columns along the measured motion; empty where there are none.
+    """
+
+    chain: Chain
+    columns: Columns
+    base: BaseParameters
+    samples: tuple[Samples, ...]
+    weights: tuple[np.ndarray, ...]
+    independence: float = 1.0
+    loops: tuple[ClosedLoop, ...] = ()
+    start: np.ndarray | None = None
+    parallel_cutoff: float | None = None
+    filtered: tuple[np.ndarray, ...] = ()
+    friction: RunFriction | None = None
+    signals: tuple[np.ndarray, ...] = ()
+
+    @functools.cached_property
+    def prior(self) -> np.ndarray:
+        """(p + k,) the chain's own parameters in column order, then zeros for the friction model's."""
+        extra = 0 if self.friction is None else len(model_of(self.friction).names(self.chain.n))
+        return np.concatenate([prior_parameters(self.chain, self.columns), np.zeros(extra)])
+
+    @functools.cached_property
+    def torques(self) -> tuple[np.ndarray, ...]:
+        """(N, n) of each run: measured torques less those of drive terms that are not identified [N m]."""
+        if self.filtered:
+            return tuple(rows[:, :, -1] for rows in self.filtered)
+        return tuple(s.tau - given_torque(self.chain, self.columns, s.qd, s.qdd) for s in self.samples)
+
+    @functools.cached_property
+    def run_factors(self) -> tuple[Factors, ...]:
+        """The triangular factors of each run."""
+        return self.accumulated(self.weights)
+
+    def accumulated(self, weights: Sequence[np.ndarray]) -> tuple[Factors, ...]:
+        """The triangular factors of each run with other weights on its rows."""
+        if self.filtered:
+            return tuple(self._dense(rows, w) for rows, w in zip(self.filtered, weights, strict=True))
+        with jax.enable_x64(True):
+            return tuple(
+                accumulate(self.columns, self.chain, s.q, s.qd, s.qdd, tau, w, signals=f)
+                for s, tau, w, f in zip(self.samples, self.torques, weights, self._signals, strict=True)
+            )
+
+    @property
+    def _signals(self) -> Sequence[np.ndarray | None]:
+        return self.signals or [None] * len(self.samples)
+
+    def _dense(self, rows: np.ndarray, weights: np.ndarray) -> Factors:
+        """Factors of rows of the base regressor, in the columns of all parameters."""
+        p, n = len(self.prior), rows.shape[1]
+        r = np.zeros((n, p + 1, p + 1))
+        for j in range(n):
+            square = np.linalg.qr(rows[:, j] * weights[:, j, None], mode="r")
+            r[j][: len(square), [*self.base.kept, p]] = square
+        return Factors(r, (weights != 0).sum(0))
+
+    @property
+    def factors(self) -> Factors:
+        """The factors of all runs one after another, (runs n, p + 1, p + 1): a run's joint is weighed by itself."""
+        return Factors(*(np.concatenate(x) for x in zip(*self.run_factors, strict=True)))
+
+    @functools.cached_property
+    def pooled(self) -> Factors:
+        """The factors of each joint, all runs together."""
+        first, *rest = self.run_factors
+        if not rest:
+            return first
+        r = np.concatenate([f.r for f in self.run_factors], axis=1)
+        return Factors(np.asarray(np.linalg.qr(r, mode="r")), np.sum([f.counts for f in self.run_factors], axis=0))
+
+    def full(self, values: np.ndarray) -> np.ndarray:
+        """(p,) the full parameters nearest the chain's own that have these base parameters."""
+        return self.prior + self.completion @ (values - self.base.matrix @ self.prior)
+
+    @functools.cached_property
+    def completion(self) -> np.ndarray:
+        """(p, b), B^T (B B^T)^-1."""
+        return np.linalg.pinv(self.base.matrix)
+
+    @functools.cached_property
+    def initial(self) -> np.ndarray:
+        """(b,) where simulating estimators start.
+
+        Raises:
+            IdentificationError: the chain has links without a body, so that it cannot be simulated, and no start is given.
+        """
+        if self.start is not None:
+            return np.asarray(self.start, float)
+        empty = np.all(np.asarray(self.chain.inertia) == 0, axis=1)
+        if empty.any():
+            raise IdentificationError(
+                f"link {self.chain.link_names[int(np.argmax(empty))]!r} has no inertia, so that the model cannot be simulated; "
+                "give start=estimate_wls(problem).values, or a model with inertials"
+            )
+        return self.base.matrix @ self.prior
+
+    def predictions(self, values: np.ndarray) -> tuple[np.ndarray, ...]:
+        """(N, n) of each run: torques of the identified terms, W base [N m]."""
+        if self.filtered:
+            return tuple(rows[:, :, :-1] @ values for rows in self.filtered)
+        spread = np.zeros(len(self.prior))
+        spread[self.base.kept] = values
+        with jax.enable_x64(True):
+            pairs = zip(self.samples, self._signals, strict=True)
+            return tuple(predict(self.columns, self.chain, spread, s.q, s.qd, s.qdd, f) for s, f in pairs)
+
+    def measured_rows(self) -> list[np.ndarray]:
+        """(N, n, b) of each run: the base regressor of what was measured."""
+        if self.filtered:
+            return [rows[:, :, :-1] for rows in self.filtered]
+        return [self.rows(s.q, s.qd, s.qdd, f) for s, f in zip(self.samples, self._signals, strict=True)]
+
+    @functools.cached_property
+    def acting_friction(self) -> tuple[np.ndarray | None, ...]:
+        """(steps, n, k) of each loop: the friction model's columns along its reference, as they act in a simulation."""
+        if self.friction is None:
+            return (None,) * len(self.loops)
+        return tuple(friction_signals(self.friction, reference_samples(loop), filtered=False) for loop in self.loops)
+
+    def rows(
+        self, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray, signals: np.ndarray | None = None
+    ) -> Float[np.ndarray, "N n b"]:
+        """The base regressor of every sample, held in memory: 8 N n b bytes; columns of signals are zero where None."""
+        k = len(self.prior) - len(self.columns.names(self.chain.n))
+        out = np.zeros((*q.shape, self.base.size))
+        if signals is not None:
+            out[:, :, self.base.size - k :] = signals
+        with jax.enable_x64(True):
+            kept = jnp.asarray(self.base.kept[: self.base.size - k])
+            for at in range(0, len(q), CHUNK):  # one compiled shape for runs of every length
+                parts = [np.asarray(x[at : at + CHUNK], float) for x in (q, qd, qdd)]
+                size = len(parts[0])
+                parts = [jnp.asarray(np.concatenate([x, np.zeros((CHUNK - size, q.shape[1]))])) for x in parts]
+                rigid = np.asarray(_rows(self.columns, self.chain, kept, *parts))[:size]
+                out[at : at + size, :, : len(kept)] = rigid
+        return out
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _rows(columns: Columns, chain: Chain, kept: Array, q: Array, qd: Array, qdd: Array) -> Array:
+    return jax.vmap(lambda *x: columns.matrix(chain, *x)[:, kept])(q, qd, qdd)
+
+
+def estimation_problem(
+    chain: Chain,
+    samples: Samples | Sequence[Samples],
+    columns: Columns | None = None,
+    *,
+    base: BaseParameters | None = None,
+    weights: Sequence[Float[np.ndarray, "_ n"]] | None = None,
+    dead_zone: float = 0.0,
+    independence: float | None = None,
+    loops: ClosedLoop | Sequence[ClosedLoop] = (),
+    start: Float[np.ndarray, " b"] | None = None,
+    parallel_cutoff: float | None = None,
+    friction: RunFriction | None = None,
+    delays: float | Float[np.ndarray, " n"] | None = None,
+) -> Problem:
+    """The problem that estimators take.
+
+    Args:
+        chain: the robot; its numbers are the start of estimators that simulate.
+        samples: the runs.
+        columns: what is identified; all drive terms where None, only the rotors' inertias beside a friction model.
+        base: the base parameters of the columns; found where None.
+        weights: factors on the rows of each run; one where None.
+        dead_zone: leave samples with |qd_j| below this out of joint j's equations [rad/s].
+        independence: share of independent samples; 2 * 0.9 * torque cutoff / rate, at most 1, where None.
+        loops: the closed loop of each run: needed by `estimate_iv`, `estimate_didim` and `estimate_cloe`.
+        start: base parameters to start simulations from; the chain's where None.
+        parallel_cutoff: low-pass torques and every column of the regressor alike, and thin both [Hz]: what a filter does to
+            the edges of dry friction and to products of fast motions it then does on both sides of tau = W base. For runs that
+            `preprocess` left at their full rate (stride=1) and filtered well above it. 8 N n b bytes of memory.
+        friction: a friction model, with memory or without, whose linear parameters are estimated beside the others, in place of
+            viscous, coulomb and offset; a `FrictionFit` where terms depend on loads. For runs at full rate (stride=1). Samples
+            before its memory is known are left out. 8 N n k bytes for k columns. Estimators that simulate let it act as along
+            the loop's reference, and compare torques with its columns along the simulated motion.
+        delays: by how many seconds each joint's torque comes late (`estimate_delay`): tau(t + delay) belongs to q(t). Samples
+            at the ends of a piece that have no such torque are left out.
+
+    Raises:
+        IdentificationError: there is no run, a run has another number of joints, there are not as many loops or weights as
+            runs, a cutoff is not below half the samples' rate, delays are longer than a piece, or a friction model depends
+            on loads.
+    """
+    runs = (samples,) if isinstance(samples, Samples) else tuple(samples)
+    closed = (loops,) if isinstance(loops, ClosedLoop) else tuple(loops)
+    columns = columns or (Columns() if friction is None else Columns(("armature",)))
+    if not runs:
+        raise IdentificationError("there are no samples to estimate from")
+    for k, s in enumerate(runs):
+        if s.n != chain.n:
+            raise IdentificationError(f"run {k + 1} has {s.n} joints, but the model has {chain.n}")
+    for name, given in (("loops", closed), ("weights", weights)):
+        if given is not None and len(given) not in ((0, len(runs)) if name == "loops" else (len(runs),)):
+            raise IdentificationError(f"there are {len(given)} {name} for {len(runs)} runs; give one a run")
+    masks = [(np.abs(s.qd) >= dead_zone).astype(float) for s in runs]
+    if weights is not None:
+        masks = [m * np.asarray(w, float) for m, w in zip(masks, weights, strict=True)]
+    if delays is not None:
+        pairs = [align_torques(s, delays) for s in runs]
+        runs = tuple(s for s, _ in pairs)
+        masks = [m * inside for m, (_, inside) in zip(masks, pairs, strict=True)]
+    with jax.enable_x64(True):
+        model = as_float64(chain)
+        base = base or base_parameters(chain, columns)
+        model = model if friction is None else without_friction(model)
+    signals: tuple[np.ndarray, ...] = ()
+    if friction is not None:
+        base = with_signals(base, model_of(friction).names(chain.n))
+        signals = tuple(friction_signals(friction, s) for s in runs)
+        masks = [m * model_of(friction).known(s) for m, s in zip(masks, runs, strict=True)]
+    filtered = []
+    if parallel_cutoff is not None:
+        whole = Problem(model, columns, base, runs, tuple(masks), friction=friction, signals=signals)
+        parts = [_parallel(whole, k, parallel_cutoff) for k in range(len(runs))]
+        filtered, runs, masks = map(list, zip(*parts, strict=True))
+        signals = ()
+    if independence is None:
+        cutoffs = [min(s.torque_cutoff, parallel_cutoff or np.inf) for s in runs]
+        independence = min(1.0, *(2 * 0.9 * cutoff / s.rate for cutoff, s in zip(cutoffs, runs, strict=True)))
+    made = tuple(runs), tuple(masks), float(independence), closed, start, parallel_cutoff, tuple(filtered)
+    return Problem(model, columns, base, *made, friction=friction, signals=signals)
+
+
+def _parallel(problem: Problem, run: int, cutoff: float) -> tuple[np.ndarray, Samples, np.ndarray]:
+    """[W, tau] of a run behind one low-pass, thinned, with the samples and weights that are left."""
+    s = problem.samples[run]
+    if not 0 < cutoff < s.rate / 2:
+        raise IdentificationError(
+            f"run {run + 1}: parallel_cutoff is {cutoff:g} Hz; it lies between 0 and half the samples' rate, {s.rate / 2:g} Hz"
+        )
+    stride, margin = max(1, int(s.rate / (10 * cutoff))), round(2 * s.rate / cutoff)
+    rows = np.concatenate([problem.measured_rows()[run], problem.torques[run][:, :, None]], axis=2)
+    keep, ends = [], [0]
+    for first, last in s.segments:
+        chosen = np.arange(first + margin, last - margin, stride)
+        if len(chosen):
+            rows[first:last] = low_pass(rows[first:last], s.rate, cutoff)
+            keep.append(chosen)
+            ends.append(ends[-1] + len(chosen))
+    if not keep:
+        raise IdentificationError(
+            f"run {run + 1}: no piece is longer than four periods of {cutoff:g} Hz; log a longer run"
+        )
+    index = np.concatenate(keep)
+    cut = {name: getattr(s, name)[index] for name in ("t", "q", "qd", "qdd", "tau")}
+    thin = dataclasses.replace(s, **cut, rate=s.rate / stride, segments=tuple(itertools.pairwise(ends)))
+    return rows[index], thin, problem.weights[run][index]

@@ -1,0 +1,91 @@
+"""Iteratively re-weighted least squares: samples that do not fit count less."""
+
+import dataclasses
+
+import numpy as np
+
+from .._accumulate import Factors
+from .._base_parameters import stacked
+from .estimate import Estimate
+from .least_squares import estimate_wls, inverse_noise, relative_step, solve_factors
+from .problem import Problem
+
+
+def estimate_irls(
+    problem: Problem, threshold: float = 1.345, tolerance: float = 1e-4, iterations: int = 30
+) -> Estimate:
+    """Huber's M-estimate: argmin sum rho((tau - W base) / s_rj), rho quadratic up to the threshold and linear beyond.
+
+    Each round multiplies rows by sqrt(min(1, threshold / |u|)), u = (tau - W base) / s, with the noise s of joint j in run r
+    from the median of |tau - W base|, and accumulates the regressor anew (Huber 1964; Holland & Welsch 1977). Outliers,
+    collisions and friction at rest pull the estimate only as far as the threshold.
+
+    Args:
+        threshold: in standard deviations; 1.345 costs 5 % of efficiency where the noise is normal.
+        tolerance: largest relative step of the values at which it stops.
+        iterations: at most so many rounds.
+
+    Cost: one pass over the samples a round.
+    """
+    estimate = estimate_wls(problem)
+    history: list[float] = []
+    scale, residuals = _residuals(problem, estimate.values)
+    while len(history) < iterations:
+        weights = []
+        for mask, error, size in zip(problem.weights, residuals, scale, strict=True):
+            light = np.sqrt(np.minimum(1, threshold * size / np.maximum(np.abs(error), 1e-300)))
+            weights.append(mask * np.where(size > 0, light, 1.0))
+        factors = Factors(*(np.concatenate(x) for x in zip(*problem.accumulated(weights), strict=True)))
+        update = solve_factors(factors, problem.base, inverse_noise(scale.reshape(-1)), problem.independence)
+        history.append(relative_step(update.values, estimate.values))
+        estimate = update
+        scale, residuals = _residuals(problem, estimate.values)
+        if history[-1] < tolerance:
+            break
+    masks = problem.weights
+    return dataclasses.replace(
+        estimate,
+        covariance=_covariance(problem, scale, residuals, threshold),
+        noise=np.sqrt((scale**2).mean(0)),
+        run_noise=scale,
+        joint_residuals=np.sqrt(
+            sum(((e * (m > 0)) ** 2).sum(0) for e, m in zip(residuals, masks, strict=True))
+            / np.maximum(sum((m > 0).sum(0) for m in masks), 1)
+        ),
+        method="IRLS",
+        iterations=len(history),
+        history=tuple(history),
+        converged=history[-1] < tolerance,
+        notes=(*estimate.notes, *_outliers(problem, scale, residuals)),
+    )
+
+
+def _residuals(problem: Problem, values: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+    """(runs, n) robust standard deviations, and the residuals of each run [N m]."""
+    residuals = [tau - p for tau, p in zip(problem.torques, problem.predictions(values), strict=True)]
+    used = [np.where(m > 0, np.abs(e), np.nan) for e, m in zip(residuals, problem.weights, strict=True)]
+    return np.stack([np.nan_to_num(np.nanmedian(u, axis=0)) for u in used]) / 0.6745, residuals
+
+
+def _covariance(problem: Problem, scale: np.ndarray, residuals: list[np.ndarray], threshold: float) -> np.ndarray:
+    """E[psi^2] / E[psi']^2 (W^T S^-2 W)^-1, the covariance of an M-estimate (Huber 1981, sec. 7.6)."""
+    u = np.concatenate(
+        [(e / np.maximum(s, 1e-300))[m > 0] for e, s, m in zip(residuals, scale, problem.weights, strict=True)]
+    )
+    inside = np.abs(u) <= threshold
+    b = problem.base.size
+    spread = (np.clip(u, -threshold, threshold) ** 2).sum() / max(len(u) - b / problem.independence, 1)
+    r = stacked(problem.factors, inverse_noise(scale.reshape(-1)))[:, problem.base.kept]
+    inverse = np.linalg.inv(np.linalg.qr(r, mode="r"))
+    return spread / max(inside.mean(), 1e-3) ** 2 / problem.independence * (inverse @ inverse.T)
+
+
+def _outliers(problem: Problem, scale: np.ndarray, residuals: list[np.ndarray]) -> list[str]:
+    counts = [((np.abs(e) > 4 * s) & (m > 0)).sum(0) for e, s, m in zip(residuals, scale, problem.weights, strict=True)]
+    total = np.sum(counts, axis=0)
+    worst = int(np.argmax(total))
+    return (
+        [f"{total[worst]} samples of {problem.chain.joint_names[worst]} are off by over 4 standard deviations"]
+        if total[worst]
+        else []
+    )

@@ -1,0 +1,153 @@
+"""What estimators that simulate share: motions of the closed loop, seen through the filters that the logs went through."""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ...errors import IdentificationError
+from ...model._chain import Chain
+from .._accumulate import Factors
+from .._closed_loop import ClosedLoop, ClosedLoopMotion, simulate_closed_loop
+from .._columns import Columns
+from .._filters import low_pass
+from .problem import Problem
+from .whole_runs import friction_signals, samples_of
+
+HALVINGS = 8
+
+
+class Motion(NamedTuple):
+    """A `ClosedLoopMotion` in NumPy."""
+
+    q: np.ndarray
+    qd: np.ndarray
+    qdd: np.ndarray
+    tau: np.ndarray
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _motion(columns: Columns, chain: Chain, loop: ClosedLoop, friction: Array | None, parameters: Array):
+    return _simulated(columns, chain, loop, friction, parameters)
+
+
+def _simulated(
+    columns: Columns, chain: Chain, loop: ClosedLoop, friction: Array | None, parameters: Array
+) -> ClosedLoopMotion:
+    """The loop's motion; friction (steps, n, k) stands for the last k parameters."""
+    if friction is None:
+        return simulate_closed_loop(loop, chain, columns, parameters)
+    p = parameters.shape[0] - friction.shape[2]
+    return simulate_closed_loop(loop, chain, columns, parameters[:p], resistance=friction @ parameters[p:])
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _sensitivity(columns: Columns, chain: Chain, loop: ClosedLoop, friction, parameters: Array, directions: Array):
+    """(N, n) positions and their (N, n, b) derivatives along the directions (p, b): forward mode, one vmap over them."""
+
+    def positions(values):
+        q = _simulated(columns, chain, loop, friction, parameters + directions @ values).q
+        return q, q
+
+    jacobian, q = jax.jacfwd(positions, has_aux=True)(jnp.zeros(directions.shape[1], parameters.dtype))
+    return q, jacobian
+
+
+def check_loops(problem: Problem, method: str) -> None:
+    """Refuse problems without a closed loop a run.
+
+    Raises:
+        IdentificationError: so.
+    """
+    if not problem.loops:
+        raise IdentificationError(
+            f"{method} simulates the robot under its controller, and no closed loop is given: pass loops=[...] "
+            "(`following` a known reference, or `tracking` the measured motion)"
+        )
+
+
+def motion(problem: Problem, run: int, values: np.ndarray) -> Motion | None:
+    """The simulated motion of a run, in NumPy; None where the loop is not stable with these values."""
+    with jax.enable_x64(True):
+        loop, acting = problem.loops[run], problem.acting_friction[run]
+        found = _motion(problem.columns, problem.chain, loop, acting, jnp.asarray(problem.full(values)))
+        q, qd, qdd, tau = (np.asarray(x) for x in found)
+    return Motion(q, qd, qdd, tau) if all(np.isfinite(x).all() for x in (q, qd, qdd, tau)) else None
+
+
+def sensitivities(problem: Problem, run: int, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(N, n) positions at the run's samples and their (N, n, b) derivatives by the base parameters, filtered as those were."""
+    with jax.enable_x64(True):
+        full, directions = jnp.asarray(problem.full(values)), jnp.asarray(problem.completion)
+        loop, acting = problem.loops[run], problem.acting_friction[run]
+        found = _sensitivity(problem.columns, problem.chain, loop, acting, full, directions)
+    cutoff = problem.samples[run].position_cutoff
+    q, jacobian = (at_samples(problem, run, np.asarray(x), cutoff) for x in found)
+    return q, jacobian
+
+
+def at_samples(problem: Problem, run: int, x: Float[np.ndarray, "T ..."], cutoff: float) -> Float[np.ndarray, "N ..."]:
+    """The loop's samples behind a low-pass, at the times of the run's."""
+    loop, samples = problem.loops[run], problem.samples[run]
+    if cutoff < 0.45 * loop.rate:
+        x = low_pass(x, loop.rate, cutoff)
+    return x[loop.rows(samples.t, f"run {run + 1}")]
+
+
+def simulated_rows(problem: Problem, values: np.ndarray) -> list[np.ndarray] | None:
+    """(N, n, b) of each run: the base regressor along the simulated motion, each column filtered as the torques were.
+
+    None where a loop is not stable with these values.
+    """
+    out = []
+    for run, samples in enumerate(problem.samples):
+        moved = motion(problem, run, values)
+        if moved is None:
+            return None
+        signals = None
+        if problem.friction is not None:
+            loop = problem.loops[run]
+            signals = friction_signals(problem.friction, samples_of(loop.t_0, loop.rate, *moved))
+        w = problem.rows(moved.q, moved.qd, moved.qdd, signals)
+        if problem.parallel_cutoff is not None and problem.parallel_cutoff < 0.45 * problem.loops[run].rate:
+            w = low_pass(w, problem.loops[run].rate, problem.parallel_cutoff)
+        out.append(at_samples(problem, run, w, samples.torque_cutoff))
+    return out
+
+
+def shortened(
+    problem: Problem, old: np.ndarray, new: np.ndarray, method: str
+) -> tuple[np.ndarray, list[np.ndarray], int]:
+    """The values nearest `new` on the way from `old` with which the loops are stable, their rows, and the simulations it took.
+
+    Raises:
+        IdentificationError: not even a small step can be simulated.
+    """
+    share = 1.0
+    for tried in range(1, HALVINGS + 1):
+        values = old + share * (new - old)
+        rows = simulated_rows(problem, values)
+        if rows is not None:
+            return values, rows, tried * len(problem.samples)
+        share /= 2
+    raise IdentificationError(
+        f"{method}: the simulated closed loop is not stable, not even near the values it started from; check the gains, the "
+        "reference and the start, or give the loop more substeps"
+    )
+
+
+def dense_factors(rows: list[np.ndarray], right: list[np.ndarray], weights: tuple[np.ndarray, ...]) -> Factors:
+    """Triangular factors (runs n, b + 1, b + 1) of rows held in memory, the right-hand side last."""
+    r, counts = [], []
+    for w, y, mask in zip(rows, right, weights, strict=True):
+        both = np.concatenate([w, y[:, :, None]], axis=2) * mask[:, :, None]
+        r += [_square(np.asarray(np.linalg.qr(both[:, j], mode="r"))) for j in range(both.shape[1])]
+        counts += (mask != 0).sum(0).tolist()
+    return Factors(np.stack(r), np.array(counts))
+
+
+def _square(r: np.ndarray) -> np.ndarray:
+    return np.vstack([r, np.zeros((r.shape[1] - r.shape[0], r.shape[1]))])

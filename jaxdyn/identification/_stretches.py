@@ -1,0 +1,115 @@
+"""Stretches of runs as `identify` fits and predicts them: samples, the torque that is not fitted, and which rows count."""
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from ..errors import LogError
+from ..model._chain import Chain
+from ._base_parameters import BaseParameters
+from ._columns import Columns
+from ._completion import given_torque
+from ._friction_choice import choose_friction
+from ._friction_fit import FrictionFit, fit_friction
+from ._friction_model import FrictionModel
+from ._preprocessing import Samples, split
+
+FRICTION_TERMS = ("viscous", "coulomb", "offset")  # that a friction model stands for
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Stretch:
+    """Samples of one run.
+
+    Attributes:
+        samples: the samples.
+        given: torques that are taken as they are: drive terms of the chain that are not identified, and a friction model's.
+        weights: zero where a joint's row is left out, else one.
+    """
+
+    samples: Samples
+    given: Float[np.ndarray, "N n"]
+    weights: Float[np.ndarray, "N n"]
+
+    @property
+    def tau(self) -> Float[np.ndarray, "N n"]:
+        """Torques left for the columns."""
+        return self.samples.tau - self.given
+
+    def cut(self, holdout: float) -> tuple["Stretch", "Stretch"]:
+        """The first part, and the last, that is held out.
+
+        Raises:
+            LogError: a part would be too short.
+        """
+        try:
+            first, last = split(self.samples, 1 - holdout)
+        except LogError as error:
+            raise LogError(f"{error}; log a longer run, or give another one to validate on") from None
+        start, end = len(first), len(self.samples) - len(last)
+        return (
+            Stretch(first, self.given[:start], self.weights[:start]),
+            Stretch(last, self.given[end:], self.weights[end:]),
+        )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FullRun:
+    """A run at full rate, which friction with memory needs, and the rows of it that are kept."""
+
+    samples: Samples
+    thinned: Samples
+    kept: Int[np.ndarray, " M"]
+
+
+def full_run(samples: Samples, stride: int) -> FullRun:
+    """Every stride-th sample of each piece, beside all of them."""
+    kept = [np.arange(a, b, stride) for a, b in samples.segments]
+    ends = np.cumsum([0, *map(len, kept)]).tolist()
+    rows = np.concatenate(kept)
+    thinned = {name: getattr(samples, name)[rows] for name in ("t", "q", "qd", "qdd", "tau")}
+    segments = tuple(itertools.pairwise(ends))
+    return FullRun(
+        samples, dataclasses.replace(samples, **thinned, rate=samples.rate / stride, segments=segments), rows
+    )
+
+
+def plain_stretch(chain: Chain, columns: Columns, samples: Samples, dead_zone: float) -> Stretch:
+    """Samples with the friction of the columns alone; rows of joints slower than the dead zone are left out."""
+    weights = (np.abs(samples.qd) >= dead_zone).astype(float)
+    return Stretch(samples, given_torque(chain, columns, samples.qd, samples.qdd), weights)
+
+
+def friction_stretch(chain: Chain, columns: Columns, run: FullRun, fit: FrictionFit, dead_zone: float) -> Stretch:
+    """Samples with the torque of a fitted friction model along the run; rows before its memory is known are left out."""
+    friction = (fit.predict(run.samples) - fit.load(run.samples))[run.kept]
+    plain = plain_stretch(chain, with_friction_terms(columns), run.thinned, dead_zone)
+    return Stretch(run.thinned, plain.given + friction, plain.weights * fit.model.known(run.samples)[run.kept])
+
+
+def fit_friction_beside(
+    chain: Chain,
+    columns: Columns,
+    base: BaseParameters,
+    runs: Sequence[Samples],
+    friction: FrictionModel | str,
+    stride: int,
+) -> FrictionFit:
+    """Fit a friction model together with columns to runs at full rate; "chosen" chooses among the usual ones."""
+    rigid = [
+        dataclasses.replace(
+            s, tau=s.tau - given_torque(chain, with_friction_terms(columns), s.qd, s.qdd)
+        )  # what the columns are for
+        for s in runs
+    ]
+    options = {"stride": stride, "base": base, "columns": columns}
+    model = choose_friction(chain, rigid, **options).model if isinstance(friction, str) else friction
+    return fit_friction(chain, rigid, model, **options)
+
+
+def with_friction_terms(columns: Columns) -> Columns:
+    """The columns, if the friction that a model stands for were among them."""
+    return dataclasses.replace(columns, drive_terms=(*columns.drive_terms, *FRICTION_TERMS))

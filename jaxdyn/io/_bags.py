@@ -1,0 +1,193 @@
+"""ROS 1 bags, ROS 2 bags and MCAP files with `sensor_msgs/JointState`, seen as named columns; rosbags reads them."""
+
+import contextlib
+import os
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import LogError
+from ._joint_states import JointStates, one_table
+from ._table import BadCell, Table
+
+SUFFIXES = (".bag", ".mcap", ".db3")
+MESSAGE = "sensor_msgs/msg/JointState"
+_REPAIR = {
+    ".bag": "repair it with `rosbag reindex` (ROS 1)",
+    ".mcap": "repair it with `mcap recover damaged.mcap -o repaired.mcap`",
+    ".db3": "repair it with `ros2 bag reindex FOLDER`, or sqlite3's `.recover`",
+}
+
+
+class _Damaged(Exception):
+    """What rosbags raised on a file, or gave that no whole file holds."""
+
+
+class _Bag(NamedTuple):
+    """An open bag: rosbags' reader, and a function from a message's bytes to the message."""
+
+    reader: Any
+    decode: Any
+
+
+def is_bag(path: pathlib.Path) -> bool:
+    """A bag by its suffix, or a folder: that of a ROS 2 bag."""
+    return path.suffix.lower() in SUFFIXES or os.path.isdir(path)
+
+
+def open_bag(path: pathlib.Path, joint_names: Sequence[str] | None = None, topic: str | None = None) -> Table:
+    """A bag's joint states as a table of time (from the header stamps), positions, velocities and efforts.
+
+    Args:
+        joint_names: the joints to take, in this order; all of the topic where None.
+        topic: where the joint states are; found where None.
+
+    Raises:
+        LogError: rosbags is not installed; there is no such file, it was cut off or damaged (with what was readable and
+            how to repair it); there are no joint states, or the topic is not one of them; several topics could be meant; a
+            joint is missing or doubled; a message does not have a number for each of its names.
+    """
+    if not os.path.exists(path):
+        raise LogError(f"{path}: there is no such file")
+    if path.is_dir() and not (path / "metadata.yaml").is_file():
+        raise LogError(
+            f"{path}: this is a folder without the metadata.yaml of a ROS 2 bag; give the file in it, or make one with "
+            "`ros2 bag reindex FOLDER`"
+        )
+    with _opened(path) as bag:
+        try:
+            topics = _topics(path, bag, topic)
+        except _Damaged as error:
+            raise LogError(f"{path}: the bag's index is damaged: {error}: {_repair(path)}") from error.__cause__
+        states = {name: _read(path, bag, name, connections) for name, connections in topics.items()}
+    columns, kinds, notes = one_table(path, states, joint_names, topic is not None)
+
+    def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:
+        return {name: columns[name] for name in wanted}, []
+
+    return Table(tuple(columns), read, lambda row: f"sample {row + 1}", tuple(notes), kinds)
+
+
+@contextlib.contextmanager
+def _opened(path: pathlib.Path) -> Iterator[_Bag]:
+    try:
+        from rosbags.rosbag1 import Reader as Reader1
+        from rosbags.rosbag2 import Reader as Reader2
+        from rosbags.typesys import Stores, get_typestore
+    except ImportError as error:
+        raise LogError(
+            f"{path}: reading bags needs rosbags, which is not installed: pip install 'jaxdyn[bags]', or convert the bag to "
+            ".csv or .parquet"
+        ) from error
+    # the message is the same in every ROS; what else is in the bag, of types of its own, is not looked at
+    first = path.suffix.lower() == ".bag"
+    types = get_typestore(Stores.ROS1_NOETIC if first else Stores.LATEST)
+    decode = types.deserialize_ros1 if first else types.deserialize_cdr
+    try:
+        reader: Any = Reader1(path) if first else Reader2(path)
+        reader.open()
+    except Exception as error:  # rosbags fails in any way on a damaged file, by its assertions too
+        size = "" if path.is_dir() else f" of its {path.stat().st_size} bytes"
+        raise LogError(
+            f"{path}: the bag cannot be opened: {_reason(error)}. Was it cut off, or is it still being recorded? "
+            f"Without its index nothing{size} can be read: {_repair(path)}, or copy it again"
+        ) from error
+    try:
+        yield _Bag(reader, lambda raw: decode(raw, MESSAGE))
+    finally:
+        with contextlib.suppress(Exception):
+            reader.close()
+
+
+def _topics(path: pathlib.Path, bag: _Bag, topic: str | None) -> dict[str, list[Any]]:
+    """The connections of each topic of joint states; of one where it is given.
+
+    Raises:
+        LogError: there are none.
+        _Damaged: a topic, a type or a number of messages is none.
+    """
+    found: dict[str, list[Any]] = {}
+    kinds: dict[str, str] = {}
+    for connection in _connections(bag):
+        kinds[connection.topic] = connection.msgtype
+        if connection.msgtype == MESSAGE:
+            found.setdefault(connection.topic, []).append(connection)
+    there = ", ".join(f"{name} ({kind})" for name, kind in sorted(kinds.items())) or "none at all"
+    if not found:
+        raise LogError(f"{path}: no topic of the bag holds joint states ({MESSAGE}); its topics are {there}")
+    if topic is None:
+        return found
+    for name in (topic, f"/{topic}"):
+        if name in found:
+            return {name: found[name]}
+    raise LogError(f"{path}: there are no joint states ({MESSAGE}) on topic {topic!r}; the bag's topics are {there}")
+
+
+def _connections(bag: _Bag) -> list[Any]:
+    """What the index names, of the types that it should have: rosbags takes them from metadata.yaml as they are."""
+    try:
+        connections = list(bag.reader.connections)
+    except Exception as error:  # of rosbags only
+        raise _Damaged(_reason(error)) from error
+    for connection in connections:
+        for what, value, kind in (
+            ("topic", connection.topic, str),
+            ("type of message", connection.msgtype, str),
+            ("number of messages", connection.msgcount, int),
+        ):
+            if type(value) is not kind:
+                raise _Damaged(f"{repr(value)[:80]} is no {what}")
+    return connections
+
+
+def _messages(bag: _Bag, connections: list[Any]) -> Iterator[tuple[int, int, Any]]:
+    """Stamp and time of reception [ns] of each message, and the message.
+
+    Raises:
+        _Damaged: rosbags cannot read or decode one, or it was received at no time. What the caller raises between two
+            messages is not looked at.
+    """
+    try:
+        for _, received, raw in bag.reader.messages(connections=connections):
+            message = bag.decode(raw)
+            stamp = message.header.stamp
+            if type(received) is not int or not -(2**63) <= received < 2**63:
+                raise ValueError(f"{repr(received)[:80]} is no time of reception")
+            yield stamp.sec * 10**9 + stamp.nanosec, received, message
+    except Exception as error:  # of rosbags only, which fails in any way on a damaged file
+        raise _Damaged(_reason(error)) from error
+
+
+def _read(path: pathlib.Path, bag: _Bag, topic: str, connections: list[Any]) -> JointStates:
+    """All joint states of a topic."""
+    states = JointStates(topic)
+    expected = sum(connection.msgcount for connection in connections)
+    reason = ""
+    try:
+        for stamp, received, message in _messages(bag, connections):
+            states.add(stamp, received, message)
+    except LogError as error:
+        raise LogError(f"{path}: topic {topic}: {error}") from None
+    except _Damaged as error:
+        reason = str(error)
+    if reason or len(states) < expected:
+        span = f", the first {states.span:.6g} s" if len(states) else ""
+        raise LogError(
+            f"{path}: topic {topic}: only {len(states)} of its {expected} messages{span} could be read"
+            f"{f': {reason}' if reason else ''}. The bag was cut off or is damaged: {_repair(path)}, or copy it again"
+        )
+    return states
+
+
+def _repair(path: pathlib.Path) -> str:
+    if path.is_dir():
+        inside = [suffix for suffix in (".mcap", ".db3") if any(path.glob(f"*{suffix}*"))]
+        return _REPAIR[inside[0] if inside else ".db3"]
+    return _REPAIR[path.suffix.lower()]
+
+
+def _reason(error: Exception) -> str:
+    text = " ".join(str(error).split()).rstrip(".")
+    return f"{text} ({type(error).__name__})" if text else type(error).__name__

@@ -1,0 +1,311 @@
+"""Column maps: a TOML file that says which column of any log is what, in which unit, with which sign, offset and gain."""
+
+import dataclasses
+import math
+import os
+import pathlib
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import LogError
+from ._table import BadCell, Table, TextForm
+
+UNITS: dict[str, dict[str, float]] = {
+    "t": {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "min": 60.0},
+    "q": {"rad": 1.0, "mrad": 1e-3, "deg": math.pi / 180, "rev": 2 * math.pi, "m": 1.0, "cm": 1e-2, "mm": 1e-3},
+    "qd": {
+        "rad/s": 1.0,
+        "mrad/s": 1e-3,
+        "deg/s": math.pi / 180,
+        "rev/s": 2 * math.pi,
+        "rpm": math.pi / 30,
+        "m/s": 1.0,
+        "cm/s": 1e-2,
+        "mm/s": 1e-3,
+    },
+    "tau": {"Nm": 1.0, "mNm": 1e-3, "kNm": 1e3, "Ncm": 1e-2, "N": 1.0, "mN": 1e-3, "kN": 1e3},
+    "i": {"A": 1.0, "mA": 1e-3},
+}
+_FILE_KEYS = {"separator": str, "decimal": str, "skip_lines": int, "header": bool, "topic": str, "joints": list}
+_KEYS = ("column", "columns", "unit", "scale", "sign", "offset", "gains")
+
+
+@dataclasses.dataclass(frozen=True)
+class ColumnMap:
+    """What a column map says.
+
+    Attributes:
+        source: the file, for messages.
+        form: separator, decimal mark and header of a text file.
+        topic: where a bag has its joint states.
+        joints: a bag's names of the joints, in the robot's order.
+        kinds: of t, q, qd, tau and i those that are there, each with its keys.
+        text: the file's text, to find lines for messages.
+    """
+
+    source: str
+    form: TextForm
+    topic: str | None
+    joints: tuple[str, ...] | None
+    kinds: dict[str, dict[str, Any]]
+    text: str
+
+    def error(self, kind: str | None, key: str | None, what: str) -> LogError:
+        """An error that names the file, the line and the key."""
+        line = _line_of(self.text, kind, key)
+        places = [self.source, f"line {line}" if line else "", f"[{kind}]" if kind else "", key or ""]
+        return LogError(f"{', '.join(place for place in places if place)}: {what}")
+
+
+def read_column_map(given: str | os.PathLike[str] | Mapping[str, Any]) -> ColumnMap:
+    """A column map from a TOML file, or from a mapping of the same form.
+
+    ```toml
+    separator = ";"            # of a text file, where it is not found by itself: any one character, " " for blanks
+    decimal = ","              # "." where left out
+    skip_lines = 3             # lines to skip above the header line
+    header = false             # there is no header line: columns are called by their numbers, from 1
+
+    [t]
+    column = "Timestamp (ms)"  # a name, or a number counted from 1
+    unit = "ms"
+
+    [q]
+    columns = ["A1", "A2"]     # in the robot's joint order; or "A*", where * is a number; or one (N, n) array of an .npz file
+    unit = "deg"               # one for all, or one a joint
+    sign = [1, -1]
+    offset = [0.0, 1.5708]     # added last, in SI units
+
+    [i]                        # or [tau]; and, if there is one, [qd]
+    columns = ["I1", "I2"]
+    gains = [14.87, 13.26]     # tau = gain x current
+    ```
+
+    A value in the log becomes sign x scale x unit x value + offset. For a bag, `topic` and `joints` (the bag's names of the
+    robot's joints, in its order) stand at the top, and kinds need no columns: `[i]` with `gains` says that efforts are
+    currents.
+
+    Raises:
+        LogError: the file cannot be read or is not TOML; a key, unit or type is unknown or does not fit. The message names
+            file, line and key.
+    """
+    if isinstance(given, Mapping):
+        source, text, content = "the column map", "", dict(given)
+    else:
+        source = os.fspath(given)
+        try:
+            text = pathlib.Path(given).read_text("utf-8-sig")
+            content = tomllib.loads(text)
+        except OSError as error:
+            raise LogError(f"{source}: the column map cannot be read: {error.strerror or error}") from None
+        except (ValueError, RecursionError) as error:  # not TOML, not text, a path with a null character, too deep
+            raise LogError(f"{source}: the column map is not TOML: {error}") from None
+    if _beyond_64_bits(content):
+        raise LogError(f"{source}: a whole number in the column map is larger than the 64 bits that TOML has for it")
+    kinds = {key: value for key, value in content.items() if isinstance(value, Mapping)}
+    plain = {key: value for key, value in content.items() if key not in kinds}
+    empty = ColumnMap(source, TextForm(), None, None, {}, text)
+    for key, value in plain.items():
+        if key not in _FILE_KEYS:
+            raise empty.error(None, key, f"unknown key; there are {', '.join(_FILE_KEYS)}, and {_tables()}")
+        if not isinstance(value, _FILE_KEYS[key]) or (_FILE_KEYS[key] is int and isinstance(value, bool)):
+            raise empty.error(None, key, f"{value!r} is not {_SPOKEN[_FILE_KEYS[key]]}")
+    for kind, keys in kinds.items():
+        if kind not in UNITS:
+            raise empty.error(kind, None, f"unknown; there are {_tables()}")
+        for key in keys:
+            if key not in _KEYS or (key == "gains" and kind != "i"):
+                raise empty.error(kind, key, f"unknown key; there are {', '.join(_KEYS)} (gains in [i] only)")
+        if "column" in keys and "columns" in keys:
+            raise empty.error(kind, "column", "give column or columns, not both")
+    if "tau" in kinds and "i" in kinds:
+        raise empty.error("i", None, "give [tau] or [i], not both: torques, or currents with gains")
+    separator, decimal = plain.get("separator"), plain.get("decimal", ".")
+    if separator is not None and len(separator) != 1:
+        raise empty.error(
+            None, "separator", f'{separator!r} is not one character; write " " for blanks, "\\t" for tabs'
+        )
+    if decimal not in (".", ",") or decimal == separator:
+        raise empty.error(None, "decimal", f"{decimal!r} is not '.' or ',', or it is the separator too")
+    if plain.get("skip_lines", 0) < 0:
+        raise empty.error(None, "skip_lines", "a number of lines cannot be negative")
+    joints, topic = plain.get("joints"), plain.get("topic")
+    if joints is not None and (not joints or not all(isinstance(x, str) for x in joints)):
+        raise empty.error(None, "joints", f"{joints!r} is not a list of joint names")
+    form = TextForm(separator, decimal, plain.get("skip_lines", 0), plain.get("header", True))
+    return ColumnMap(
+        source,
+        form,
+        topic,
+        None if joints is None else tuple(joints),
+        {k: dict(v) for k, v in kinds.items()},
+        text,
+    )
+
+
+def _beyond_64_bits(content: Mapping[str, Any]) -> bool:
+    """Whether there is such a whole number anywhere, however deep."""
+    rest: list[Any] = [content]
+    while rest:
+        value = rest.pop()
+        if isinstance(value, Mapping):
+            rest += value.values()
+        elif isinstance(value, list | tuple):
+            rest += value
+        elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+            return True
+    return False
+
+
+def with_map(table: Table, path: pathlib.Path, columns: ColumnMap) -> Table:
+    """The table with its columns named and turned into SI units as the map says.
+
+    Raises:
+        LogError: a column is not in the log, is used twice, or there are not as many factors as columns.
+    """
+    known = table.kinds or {}
+    kinds = dict(known)
+    if columns.kinds.keys() & {"i"}:
+        kinds.pop("tau", None)
+    changes: dict[str, list[tuple[str, int | None, int]]] = {}  # name -> kind, place in it, number of columns
+    for kind, keys in columns.kinds.items():
+        names = _resolve(table, path, columns, kind, keys, known.get("tau" if kind == "i" else kind))
+        for place, name in enumerate(names):
+            changes.setdefault(name, []).append((kind, place if len(names) > 1 else None, len(names)))
+        kinds["tau" if "gains" in keys else kind] = names
+    for name, uses in changes.items():
+        if len(uses) > 1:
+            kind = uses[1][0]
+            raise columns.error(
+                kind, "columns", f"column {name!r} of {path} is used twice, by [{uses[0][0]}] and [{kind}]"
+            )
+    missing = [kind for kind in ("t", "q") if kind not in kinds]
+    if missing:
+        raise LogError(f"{columns.source}: [{missing[0]}] is missing: say which column of {path} it is")
+    if "tau" not in kinds and "i" not in kinds:
+        raise LogError(f"{columns.source}: [tau] or [i] is missing: say which columns of {path} the torques are")
+
+    def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:
+        arrays, bad = table.read(wanted)
+        for name in wanted:
+            for kind, place, count in changes.get(name, ()):
+                wide = arrays[name].shape[1] if arrays[name].ndim == 2 and count == 1 else count
+                factor, offset = _factors(columns, kind, wide)
+                if place is not None:
+                    factor, offset = factor[place], offset[place]
+                elif wide == 1:
+                    factor, offset = factor[0], offset[0]
+                arrays[name] = factor * arrays[name] + offset
+        return arrays, bad
+
+    what = "; ".join(_spoken(kind, keys) for kind, keys in columns.kinds.items() if set(keys) - {"column", "columns"})
+    note = f"columns as {columns.source} says" + (f": {what}" if what else "")
+    return Table(table.names, read, table.line, (*table.notes, note), kinds)
+
+
+def _resolve(
+    table: Table, path: pathlib.Path, columns: ColumnMap, kind: str, keys: Mapping[str, Any], known: list[str] | None
+) -> list[str]:
+    """The names of the columns of one kind."""
+    key = "column" if "column" in keys else "columns"
+    if key not in keys:
+        if known is None:
+            there = f"; {path} has no such values by itself" if table.kinds else ""
+            raise columns.error(kind, None, f"key {'column' if kind == 't' else 'columns'} is missing{there}")
+        return known
+    wanted = keys[key]
+    if isinstance(wanted, str) and wanted.count("*") == 1 and wanted not in table.names:
+        before, after = (re.escape(part) for part in wanted.split("*"))
+        numbers = {
+            int(m[1]): name for name in table.names if (m := re.fullmatch(f"{before}([0-9]{{1,9}}){after}", name))
+        }
+        if not numbers or max(numbers) - min(numbers) >= len(numbers) or min(numbers) > 1:
+            found = ", ".join(numbers[k] for k in sorted(numbers)) or "none"
+            raise columns.error(
+                kind, key, f"{wanted!r} must stand for columns numbered from 0 or 1 without a gap; {path} has {found}"
+            )
+        return [numbers[k] for k in sorted(numbers)]
+    wanted = wanted if isinstance(wanted, list) else [wanted]
+    names = []
+    for item in wanted:
+        if isinstance(item, int) and not isinstance(item, bool):
+            if not 1 <= item <= len(table.names):
+                raise columns.error(
+                    kind, key, f"{item} is not a column of {path}, which has columns 1 to {len(table.names)}"
+                )
+            item = table.names[item - 1]
+        if item not in table.names:
+            raise columns.error(kind, key, f"{item!r} is not a column of {path}; there are {', '.join(table.names)}")
+        if table.names.count(item) > 1:
+            raise columns.error(kind, key, f"{path} has several columns {item!r}; rename them")
+        names.append(item)
+    if not names or (kind == "t" and len(names) > 1):
+        raise columns.error(kind, key, f"{len(names)} columns are given; time is one, and there is one for each joint")
+    return names
+
+
+def _factors(columns: ColumnMap, kind: str, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Factor and offset of each column: sign x scale x unit x gain, and offset x gain."""
+    keys = columns.kinds[kind]
+
+    def one_each(key: str, usual: Any) -> list[Any]:
+        value = keys.get(key, usual)
+        if not isinstance(value, list):
+            return [value] * count
+        if len(value) != count:
+            raise columns.error(
+                kind, key, f"{len(value)} values for {count} columns; give one for all, or one for each"
+            )
+        return value
+
+    def numbers(key: str, usual: float) -> np.ndarray:
+        values = one_each(key, usual)
+        for x in values:
+            if isinstance(x, bool) or not isinstance(x, int | float) or not math.isfinite(x):
+                raise columns.error(kind, key, f"{x!r} is not a finite number")
+            if (key == "sign" and abs(x) != 1) or (x == 0 and key != "offset"):
+                raise columns.error(
+                    kind, key, f"{x:g} is no {key}: {'1 or -1' if key == 'sign' else 'it erases the column'}"
+                )
+        return np.array(values, np.float64)
+
+    units = []
+    for unit in one_each("unit", None):
+        plain = re.sub(r"[\s*·]", "", unit) if isinstance(unit, str) else unit
+        if plain is not None and (not isinstance(plain, str) or plain not in UNITS[kind]):
+            raise columns.error(
+                kind, "unit", f"{unit!r} is unknown; there are {', '.join(UNITS[kind])}; or give a scale"
+            )
+        units.append(1.0 if plain is None else UNITS[kind][plain])
+    gains = numbers("gains", 1.0)
+    return gains * numbers("sign", 1.0) * numbers("scale", 1.0) * np.array(units), gains * numbers("offset", 0.0)
+
+
+def _spoken(kind: str, keys: Mapping[str, Any]) -> str:
+    given = ", ".join(f"{key} {value}" for key, value in keys.items() if key not in ("column", "columns"))
+    return f"{kind} with {given}"
+
+
+def _tables() -> str:
+    return ", ".join(f"[{kind}]" for kind in UNITS)
+
+
+_SPOKEN = {str: "a text in quotes", int: "a whole number", bool: "true or false", list: "a list"}
+
+
+def _line_of(text: str, kind: str | None, key: str | None) -> int:
+    """The line that a table or a key in it stands on; 0 where it cannot be told."""
+    at, found = None, 0
+    for number, line in enumerate(text.splitlines(), 1):
+        plain = line.strip()
+        if match := re.match(r"\[\s*\"?([\w-]+)\"?\s*\]", plain):
+            at = match[1]
+            if at == kind and not found:
+                found = number
+        elif at == kind and key and re.match(rf"\"?{re.escape(key)}\"?\s*=", plain):
+            return number
+    return found

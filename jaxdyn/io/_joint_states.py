@@ -1,0 +1,227 @@
+"""Messages of joint states, whatever their order and however incomplete, brought to one table of samples."""
+
+import array
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import LogError
+from ._rows import GAP
+
+FIELDS = {"q": "position", "qd": "velocity", "tau": "effort"}
+_NANO = 1e-9
+
+
+class _Group:
+    """The messages with one list of names: what they hold, one after the other."""
+
+    def __init__(self):
+        self.whole = {key: array.array("q") for key in ("number", "stamp", "received")}
+        self.values = {kind: array.array("d") for kind in FIELDS}
+        self.lacking: set[str] = set()
+
+
+class JointStates:
+    """The joint states of one topic, collected message by message, by the joints' names."""
+
+    def __init__(self, topic: str):
+        self.topic = topic
+        self._count = 0
+        self._span = [0, 0]
+        self._groups: dict[tuple[str, ...], _Group] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def span(self) -> float:
+        """From the first message that was received to the last [s]."""
+        return (self._span[1] - self._span[0]) * _NANO
+
+    @property
+    def joint_names(self) -> tuple[str, ...]:
+        """All joints, in the order in which they appear."""
+        return tuple(dict.fromkeys(name for names in self._groups for name in names))
+
+    def add(self, stamp: int, received: int, message: Any) -> None:
+        """A message, its stamp and the time at which it was received [ns].
+
+        Raises:
+            LogError: it names a joint twice, or does not have a number for each name.
+        """
+        names = tuple(message.name)
+        group = self._groups.get(names)
+        if group is None:
+            if len(set(names)) < len(names):
+                raise LogError(f"message {self._count + 1} names a joint twice: {', '.join(names)}")
+            group = self._groups[names] = _Group()
+        for kind, field in FIELDS.items():
+            values = np.asarray(getattr(message, field), np.float64)
+            if len(values) not in (0, len(names)):
+                raise LogError(
+                    f"message {self._count + 1} has {len(names)} joint names, but {len(values)} numbers of {field}"
+                )
+            if len(values) < len(names):
+                group.lacking.add(kind)
+                values = np.full(len(names), np.nan)
+            group.values[kind].frombytes(values.tobytes())
+        for key, value in (("number", self._count), ("stamp", stamp), ("received", received)):
+            group.whole[key].append(value)
+        self._span[:] = [received if self._count == 0 else self._span[0], received]
+        self._count += 1
+
+    def joint(self, name: str) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+        """Stamps and reception [ns] of the messages that a joint is in, their numbers, and its values, in the order of the bag;
+        and the fields that some of its messages lack."""
+        parts: dict[str, list[np.ndarray]] = {}
+        lacking = []
+        for names, group in self._groups.items():
+            if name not in names:
+                continue
+            for key, whole in group.whole.items():
+                parts.setdefault(key, []).append(np.array(whole, np.int64))
+            for kind, values in group.values.items():
+                block = np.frombuffer(values, np.float64).reshape(-1, len(names))
+                parts.setdefault(kind, []).append(block[:, names.index(name)])
+            lacking += [FIELDS[kind] for kind in FIELDS if kind in group.lacking]
+        series = {key: np.concatenate(values) for key, values in parts.items()}
+        lacking += [
+            FIELDS[kind] for kind in FIELDS if np.isnan(series[kind]).all()
+        ]  # how drivers say that they have none
+        order = np.argsort(series["number"], kind="stable")
+        return {key: values[order] for key, values in series.items()}, tuple(dict.fromkeys(lacking))
+
+
+def one_table(
+    path: pathlib.Path, topics: Mapping[str, JointStates], joint_names: Sequence[str] | None, chosen: bool
+) -> tuple[dict[str, np.ndarray], dict[str, list[str]], list[str]]:
+    """Columns of joint states by name, which of them are time, positions, velocities and torques, and notes.
+
+    Joints that come in messages of their own (several publishers, parts of a robot) are interpolated linearly to the stamps of
+    the joint with most messages, where they were published without a gap.
+
+    Args:
+        topics: the joint states of each topic.
+        joint_names: the joints to take, in this order; all of the topic, as they appear, where None.
+        chosen: the topic was chosen by the user.
+
+    Raises:
+        LogError: several topics could be meant; a joint is missing, or on several topics; it has no positions or efforts; its
+            stamps do not increase, where joints have to be joined; they have no time in common.
+    """
+    source, notes = _sources(path, topics, joint_names)
+    used = list(dict.fromkeys(source.values()))
+    if not chosen or len(used) > 1:
+        notes.append(f"joint states from {', '.join(used)}; joints in the order {', '.join(source)}")
+    others = sorted({name for topic in used for name in topics[topic].joint_names} - set(source))
+    if others:
+        notes.append(f"joints ignored: {', '.join(others)}")
+    series: dict[str, dict[str, np.ndarray]] = {}
+    without: dict[str, list[str]] = {}
+    for name, topic in source.items():
+        series[name], lacking = topics[topic].joint(name)
+        for field in lacking:
+            without.setdefault(field, []).append(name)
+    for field in ("position", "effort"):
+        if field in without:
+            wanted = "torques" if field == "effort" else "positions"
+            raise LogError(
+                f"{path}: topic {source[without[field][0]]}: there are messages without {field} for "
+                f"{', '.join(without[field])}: nothing can be identified without {wanted}. Record "
+                "them (by a driver that publishes them), or choose another topic with topic="
+            )
+    fields = dict(FIELDS)
+    if "velocity" in without:
+        del fields["qd"]
+        notes.append(f"no velocities: they are missing for {', '.join(without['velocity'])}")
+    clock = "stamp"
+    if any(not x["stamp"].any() for x in series.values()):
+        clock = "received"
+        notes.append("the messages have no stamps: time is that of their reception, which jitters more")
+    start = min(int(x[clock].min()) for x in series.values())
+    for x in series.values():
+        x["t"] = (x[clock] - start) * _NANO
+    notes.append(f"time counts from {start * _NANO:.6f} s")
+    t, moved = _common(path, series, source, notes)
+    columns, kinds = {"t": t}, {"t": ["t"]}
+    for kind, field in fields.items():
+        kinds[kind] = [f"{field} of {name}" for name in series]
+        for label, (name, x) in zip(kinds[kind], series.items(), strict=True):
+            columns[label] = np.interp(t, x["t"], x[kind]) if moved[name] else x[kind]
+    return columns, kinds, notes
+
+
+def _sources(
+    path: pathlib.Path, topics: Mapping[str, JointStates], joint_names: Sequence[str] | None
+) -> tuple[dict[str, str], list[str]]:
+    """The topic of each joint, in the order of the joints, and notes."""
+    there = "; ".join(f"{topic}: {', '.join(states.joint_names) or 'none'}" for topic, states in topics.items())
+    if joint_names is None:
+        if len(topics) > 1:
+            raise LogError(
+                f"{path}: joint states are on several topics: {there}. Choose one with topic=, or give the robot's joint names "
+                "with joints="
+            )
+        ((topic, states),) = topics.items()
+        if not states.joint_names:
+            raise LogError(f"{path}: topic {topic} has {len(states)} messages, but none names a joint")
+        return dict.fromkeys(states.joint_names, topic), []
+    missing = [name for name in joint_names if not any(name in states.joint_names for states in topics.values())]
+    if missing:
+        raise LogError(
+            f"{path}: no joint states of {', '.join(missing)}; the joints are, by topic, {there}. Do the names differ from the "
+            "robot's? Say which is which in a column map: columns='map.toml' with joints = [..]"
+        )
+    complete = [topic for topic, states in topics.items() if set(joint_names) <= set(states.joint_names)]
+    if len(complete) > 1:
+        raise LogError(f"{path}: topics {' and '.join(complete)} both hold all joints: choose one with topic=")
+    if complete:
+        rest = [t for t, states in topics.items() if t != complete[0] and set(joint_names) & set(states.joint_names)]
+        notes = [f"some of the joints are on {', '.join(rest)} too, which was not read"] if rest else []
+        return dict.fromkeys(joint_names, complete[0]), notes
+    source = {}
+    for name in joint_names:
+        holders = [topic for topic, states in topics.items() if name in states.joint_names]
+        if len(holders) > 1:
+            raise LogError(
+                f"{path}: {name!r} is on several topics, {' and '.join(holders)}, and none of them holds all joints: record "
+                "one of them only, or choose one with topic="
+            )
+        source[name] = holders[0]
+    return source, []
+
+
+def _common(
+    path: pathlib.Path, series: dict[str, dict[str, np.ndarray]], source: dict[str, str], notes: list[str]
+) -> tuple[np.ndarray, dict[str, bool]]:
+    """The time stamps of the samples, and which joints have to be interpolated to them."""
+    main = max(series, key=lambda name: len(series[name]["t"]))
+    t = series[main]["t"]
+    moved = {name: not np.array_equal(x["t"], t) for name, x in series.items()}
+    if not any(moved.values()):
+        return t, moved
+    keep = np.ones(len(t), bool)
+    for name, x in series.items():
+        steps = np.diff(x["t"])
+        if len(steps) == 0 or steps.min() <= 0:
+            raise LogError(
+                f"{path}: topic {source[name]}: the joints come in messages of their own, and the stamps of {name!r} do not "
+                "increase: do two publishers send it, or was it received out of order? Choose a topic with topic="
+            )
+        after = np.clip(np.searchsorted(x["t"], t, "left"), 1, len(x["t"]) - 1)
+        bridged = steps[after - 1]
+        exact = np.isin(t, x["t"])
+        inside = (t >= x["t"][0]) & (t <= x["t"][-1])
+        keep &= inside & (exact | (bridged <= GAP * np.median(steps)))
+    if keep.sum() < 2:
+        raise LogError(f"{path}: the joints come in messages of their own, which have no time in common")
+    others = [name for name in series if moved[name]]
+    rates = {name: (len(series[name]["t"]) - 1) / np.ptp(series[name]["t"]) for name in (main, others[0])}
+    out = f"{len(t) - int(keep.sum())} of {len(t)} samples"
+    notes.append(
+        f"{', '.join(others)} come in messages of their own ({rates[others[0]]:.4g} Hz): interpolated linearly to the stamps "
+        f"of {main} ({rates[main]:.4g} Hz); {out}, where not all were published, left out"
+    )
+    return t[keep], dict.fromkeys(series, True)

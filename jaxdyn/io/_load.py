@@ -1,0 +1,162 @@
+"""`load` and `loads`: robot description files of every kind that jaxdyn reads, told apart by their root element."""
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from xml.parsers import expat
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..errors import ModelError
+from ..model._chain import Chain
+from . import _mjcf as mjcf, _urdf as urdf
+from ._files import read_bytes
+from ._geometry import Geometry
+from ._mjcf_geometry import read_mjcf_geometry
+from ._urdf_geometry import read_urdf_geometry
+
+_EARTH = (0.0, 0.0, -9.81)
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    lock: Mapping[str, float] | None = None,
+    tip: str | None = None,
+    floating_base: bool | str = False,
+    ignore_mimic: bool = False,
+    gravity: ArrayLike | Sequence[float] | None = None,
+    ignore: Collection[str] = (),
+    allow_nonphysical: bool = False,
+) -> Chain:
+    """The robot that a URDF or an MJCF file describes; the root element says which it is, `<robot>` or `<mujoco>`.
+
+    MJCF is read by MuJoCo (pip install "jaxdyn[mjcf]"): see `load_mjcf`. For URDF, the robot is the whole tree from the root
+    link (the base), or the serial chain to `tip`.
+    Revolute, continuous and prismatic joints move; a planar joint J is two slides J_x, J_y and the turn J about its axis,
+    a floating one at the root the six joints J_wx to J_vz of a free joint; joints that mimic others move with them
+    (`Coupling`). The joints stand in depth-first order, branches as in the file. A link carried by a fixed or locked joint
+    is fused to the moving link or base it hangs on, where its inertia counts (except at the base) and its frame keeps its
+    name. Every link is (m, h, I_o) about its own frame's origin; a link without `<inertial>` has none, so a purely kinematic
+    file is fine. An `<inertial>` of zeros counts as none at the root and on fixed joints, where such frames are common.
+
+    `<dynamics>` gives viscous (damping) and Coulomb (friction) coefficients. What URDF has no place for is read from
+    `<jaxdyn armature offset coulomb_velocity stribeck_friction stribeck_velocity stiffness rest_position/>` in a `<joint>`:
+    rotor inertia, torque offset, the width of the Coulomb friction's smooth sign, the Stribeck term, and a spring.
+    `<limit>` is needed by revolute and prismatic joints (lower and upper are 0 where missing, as URDF
+    says); position limits of continuous joints are infinite, and so is a limit written as the largest double, since URDF
+    has no infinity. Gravity is no part of a URDF.
+
+    Args:
+        lock: URDF only: joint positions [rad or m] at which joints are frozen. A joint that mimics a locked one is frozen
+            with it.
+        tip: URDF only: the link at which to end a serial chain. Joints that do not move the tip are not in the chain, and
+            the bodies behind them are left out, mass and all: lock them to keep them. By default all joints are in; the tip
+            is then the last moving link, or the one link at the end of what is fixed to it, if there is one end only.
+        floating_base: URDF only: the root link moves freely in the world, by a free joint of this name (for True
+            "floating_base", or "root_joint" where a joint of the file is called so). The new root is "world", or "universe".
+        ignore_mimic: URDF only: take joints that mimic others as joints of their own.
+        gravity: acceleration in the base frame [m/s^2]; by default (0, 0, -9.81), or what an MJCF file says.
+        ignore: MJCF only: what to leave out although it changes the motion (`from_mujoco`).
+        allow_nonphysical: accept masses and inertias that no body can have.
+
+    Warns:
+        ModelWarning: one, which lists what is taken although it is not as it should be: inertias that violate the triangle
+            inequality by up to 5 % (rounded numbers), impossible ones that are possible together with all that is fused to
+            them or count nowhere (at the base, or left out by `tip`), limits the wrong way round (none), a second `<axis>`
+            (the first).
+
+    Raises:
+        ModelError: with file, line, element and remedy: the file is missing, not XML, declares entities, or is no URDF;
+            names repeat or are unknown; links form a loop, have two parents or do not hang together; a joint type is
+            not supported, or a floating one not at the root; a joint mimics one that does not exist or does not move the
+            tip, or itself by way of others; a limit is missing; a number is none; a mass that counts is not positive, an
+            inertia that counts impossible; a lock or the tip is unknown, or a lock outside its limits; an argument that is
+            meant for the other format. For MJCF see `load_mjcf`.
+
+    Source: the URDF XML specification (wiki.ros.org/urdf/XML) and MuJoCo's XML reference (mujoco.readthedocs.io).
+    """
+    of_urdf = {"lock": lock, "tip": tip, "floating_base": floating_base, "ignore_mimic": ignore_mimic}
+    if is_mjcf(read_bytes(path)):
+        _only_for("URDF", of_urdf, os.fspath(path))
+        return mjcf.load_mjcf(path, ignore=ignore, gravity=gravity, allow_nonphysical=allow_nonphysical)
+    _only_for("MJCF", {"ignore": ignore}, os.fspath(path))
+    gravity = _EARTH if gravity is None else np.asarray(gravity, float)
+    return urdf.load(path, **of_urdf, gravity=gravity, allow_nonphysical=allow_nonphysical)  # type: ignore[arg-type]
+
+
+def loads(
+    text: str | bytes,
+    *,
+    lock: Mapping[str, float] | None = None,
+    tip: str | None = None,
+    floating_base: bool | str = False,
+    ignore_mimic: bool = False,
+    gravity: ArrayLike | Sequence[float] | None = None,
+    ignore: Collection[str] = (),
+    allow_nonphysical: bool = False,
+) -> Chain:
+    """The robot that URDF or MJCF text describes: `load` for a description in memory, with the same arguments and errors."""
+    of_urdf = {"lock": lock, "tip": tip, "floating_base": floating_base, "ignore_mimic": ignore_mimic}
+    if is_mjcf(text):
+        _only_for("URDF", of_urdf, "<text>")
+        return mjcf.loads_mjcf(text, ignore=ignore, gravity=gravity, allow_nonphysical=allow_nonphysical)
+    _only_for("MJCF", {"ignore": ignore}, "<text>")
+    gravity = _EARTH if gravity is None else np.asarray(gravity, float)
+    return urdf.loads(text, **of_urdf, gravity=gravity, allow_nonphysical=allow_nonphysical)  # type: ignore[arg-type]
+
+
+def read_geometry(
+    path: str | os.PathLike[str],
+    *,
+    collision: bool = False,
+    packages: Mapping[str, str | os.PathLike[str]] | None = None,
+) -> tuple[tuple[Geometry, ...], tuple[str, ...]]:
+    """The shapes of all links of a URDF or an MJCF file, and notes on those that cannot be shown.
+
+    Of a URDF, the `<visual>` shapes. A mesh file is relative to the URDF's folder, absolute, file:// or package://NAME/REST. A
+    package is looked for in `packages`, in the folders above the URDF (one called NAME, or one that holds NAME), in
+    ROS_PACKAGE_PATH, and in share/NAME of AMENT_PREFIX_PATH. A mesh that is not there, or of another scheme, is noted and
+    left out: a robot can be looked at without it. Of MJCF, the geoms that `geometry_from_mujoco` says.
+
+    Args:
+        collision: the shapes for collisions in place of the visual ones.
+        packages: URDF only: folders of packages by name.
+
+    Raises:
+        ModelError: the file cannot be read, is no URDF or MJCF, or a shape's numbers are none; MJCF without MuJoCo installed;
+            packages for an MJCF file.
+
+    Source: the URDF XML specification (wiki.ros.org/urdf/XML/link) and MuJoCo's XML reference (mujoco.readthedocs.io).
+    """
+    if is_mjcf(read_bytes(path)):
+        _only_for("URDF", {"packages": packages}, os.fspath(path))
+        return read_mjcf_geometry(path, collision=collision)
+    return read_urdf_geometry(path, collision=collision, packages=packages)
+
+
+def _only_for(kind: str, given: Mapping[str, object], source: str) -> None:
+    if meant := [name for name, value in given.items() if value]:
+        raise ModelError(f"{source}: {meant[0]}= is for {kind} files, which this is not; leave it out")
+
+
+class _Found(Exception):
+    """The root element's tag."""
+
+
+def is_mjcf(data: bytes | str) -> bool:
+    """The root element is `<mujoco>`; what is not XML up to there is not."""
+
+    def start(tag: str, _: dict[str, str]) -> None:
+        raise _Found(tag)
+
+    data = data.lstrip()
+    parser = expat.ParserCreate("utf-8" if isinstance(data, str) else None)
+    parser.StartElementHandler = start
+    try:
+        parser.Parse(data.encode() if isinstance(data, str) else data, True)
+    except _Found as found:
+        return found.args[0] == "mujoco"
+    except (expat.ExpatError, LookupError, ValueError):
+        pass
+    return False

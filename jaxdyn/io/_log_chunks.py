@@ -1,0 +1,176 @@
+"""`read_log_chunks`: a log read part by part, for files that are larger than the memory."""
+
+import contextlib
+import itertools
+import os
+import pathlib
+import zipfile
+from collections.abc import Generator, Iterator, Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from ..errors import LogError
+from ._columns import blocks_of, find_columns, labels_of
+from ._log import Log
+from ._rows import find_bad_rows, jumps
+from ._table import SUFFIXES, TEXT_SUFFIXES, begins_with_number, open_table, parquet_column, text_table
+
+Part = tuple[tuple[str, ...], dict[str, np.ndarray]]  # names, and an array for each
+
+
+def read_log_chunks(
+    path: str | os.PathLike[str],
+    rows: int = 100_000,
+    joints: int | None = None,
+    *,
+    gains: Sequence[float] | Float[np.ndarray, " n"] | None = None,
+) -> Iterator[Log]:
+    """Reads a log in parts of `rows` samples, each a `Log`, without ever holding more than a part.
+
+    Columns, units and `gains` are as for `read_log`. Text is read line by line, .npz archives member by member (compressed or
+    not), Parquet by batches. Each part is checked as `read_log` checks a log, but for what only the whole shows: whether
+    anything moves at all, and odd rows that could be dropped.
+
+    Args:
+        path: a .csv (.tsv, .txt), .npz or .parquet file.
+        rows: samples of a part; at least 100.
+        joints: the number of joints the log must have.
+        gains: as for `read_log`.
+
+    Yields:
+        parts of the log in order.
+
+    Raises:
+        LogError: the file cannot be read, or has missing columns; numbers that are not finite, absurd, or jump; time that
+            does not increase. The message names file, row and column.
+    """
+    path = pathlib.Path(path)
+    if rows < 100:
+        raise LogError(f"{path}: parts of {rows} samples are too short; take at least 100")
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise LogError(f"{path}: a log is a {', '.join(SUFFIXES)} file, not {suffix or 'one without a suffix'!r}")
+    if not os.path.isfile(path) or path.stat().st_size == 0:
+        raise LogError(f"{path}: there is no such file, or it is empty")
+    parts = (
+        _text(path, rows)
+        if suffix in TEXT_SUFFIXES
+        else _npz(path, rows)
+        if suffix == ".npz"
+        else _parquet(path, rows, gains is not None)
+    )
+    at, last = 0, None
+    factors = None if gains is None else np.asarray(gains, np.float64)
+    with contextlib.closing(parts):
+        for names, arrays in parts:
+            kinds, _, notes = find_columns(path, names, gains is not None)
+            blocks = blocks_of(path, kinds, {name: arrays[name] for held in kinds.values() for name in held})
+            n = blocks["q"].shape[1]
+            if joints is not None and n != joints:
+                raise LogError(f"{path}: the log has {n} joints, the robot has {joints}")
+            if "i" in blocks and (factors is None or factors.shape != (n,)):
+                raise LogError(f"{path}: the log has motor currents: give gains=, one for each of {n} joints [N m/A]")
+            _check(path, kinds, blocks, at, last)
+            tau = blocks["i"] if "i" in blocks else blocks["tau"]
+            t, q = blocks["t"][:, 0], blocks["q"]
+            yield Log(t, q, blocks.get("qd"), tau if factors is None else tau * factors, path.name, tuple(notes))
+            at, last = at + len(t), (t[-1], q[-1])
+
+
+def _check(
+    path: pathlib.Path,
+    kinds: dict[str, list[str]],
+    blocks: dict[str, np.ndarray],
+    at: int,
+    last: tuple[float, np.ndarray] | None,
+) -> None:
+    """What is wrong with a part that starts at row `at`, after the `last` row of the part before."""
+    n = blocks["q"].shape[1]
+    labels = [label for kind in kinds if kind != "t" for label in labels_of(kinds[kind], blocks[kind])]
+    t = blocks["t"][:, 0]
+    values = np.concatenate([block for kind, block in blocks.items() if kind != "t"], axis=1)
+    found = find_bad_rows(t, values, labels, n)
+    if found:
+        bad = found[0]
+        raise LogError(
+            f"{path}: {len(bad.rows)} of the rows {at + 1} to {at + len(t)} cannot be used: {bad.what}, first at row "
+            f"{at + int(bad.rows[0]) + 1}, column {bad.column!r} ({bad.value:.6g}). Repair the file"
+        )
+    if last is not None and t[0] <= last[0]:
+        raise LogError(f"{path}: time does not increase at row {at + 1}: {t[0]:.9g} s follows {last[0]:.9g} s")
+    for joint, row in jumps(values[:, :n], np.ones(len(t), bool)):
+        raise LogError(
+            f"{path}: the position jumps at row {at + row + 1}, column {labels[joint]!r}: unwrap angles that fold back at a "
+            "full turn (numpy.unwrap)"
+        )
+
+
+def _text(path: pathlib.Path, rows: int) -> Generator[Part]:
+    """Parts of a text file, each read below the file's head: the lines before the first row of numbers."""
+    with open(path, encoding="utf-8-sig", errors="replace") as file:
+        head: list[str] = []
+        for line in file:
+            named = line.strip() and not line.lstrip().startswith("#")
+            if named and begins_with_number(line):
+                file_lines = itertools.chain([line], file)
+                break
+            head.append(line)
+            if named:
+                file_lines = file
+                break
+        else:
+            raise LogError(f"{path}: there is no data in the file")
+        at = 0
+        while lines := list(itertools.islice(file_lines, rows)):
+            table = text_table(path, "".join([*head, *lines]))
+            arrays, bad = table.read(table.names)
+            if bad:
+                row, column, what = bad[0]
+                raise LogError(f"{path}: data row {at + row + 1}, column {column!r}: {what}")
+            yield table.names, arrays
+            at += len(arrays[table.names[0]])
+
+
+def _npz(path: pathlib.Path, rows: int) -> Generator[Part]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = {name.removesuffix(".npy"): archive.open(name) for name in archive.namelist()}
+            shapes = {}
+            for name, member in members.items():
+                version = np.lib.format.read_magic(member)
+                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+                shape, by_columns, dtype = read(member)
+                if by_columns and len(shape) > 1:
+                    raise LogError(
+                        f"{path}: {name!r} lies column by column: save numpy.ascontiguousarray({name}) instead"
+                    )
+                if dtype.kind not in "fiu" or not shape:
+                    raise LogError(f"{path}: array {name!r} of shape {shape} holds {dtype}, not columns of numbers")
+                shapes[name] = shape, dtype
+            total = max(shape[0] for shape, _ in shapes.values())
+            for at in range(0, total, rows):
+                arrays = {}
+                for name, (shape, dtype) in shapes.items():
+                    count = min(rows, shape[0] - at)
+                    width = int(np.prod(shape[1:], dtype=int))
+                    raw = members[name].read(max(count, 0) * width * dtype.itemsize)
+                    arrays[name] = np.frombuffer(raw, dtype).reshape(-1, *shape[1:]).astype(np.float64)
+                yield tuple(arrays), arrays
+    except LogError:
+        raise
+    except Exception as error:  # whatever zipfile, zlib and NumPy raise on damaged bytes
+        raise LogError(f"{path}: this is not a NumPy archive that can be read: {error}") from error
+
+
+def _parquet(path: pathlib.Path, rows: int, currents: bool) -> Generator[Part]:
+    names = open_table(path).names  # and what is wrong with the file, or with what reads it
+    wanted = [name for held in find_columns(path, names, currents)[0].values() for name in held]
+    import pyarrow as arrow
+    from pyarrow import parquet
+
+    try:
+        for batch in parquet.ParquetFile(path).iter_batches(batch_size=rows, columns=wanted):
+            yield names, {name: parquet_column(path, name, batch.column(name)) for name in wanted}
+    except (arrow.ArrowException, OSError) as error:
+        raise LogError(f"{path}: the file is damaged: {error}") from error

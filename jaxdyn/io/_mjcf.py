@@ -1,0 +1,168 @@
+"""MJCF files and compiled MuJoCo models as chains: MuJoCo reads the file, the numbers are those of its compiled model."""
+
+import os
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..errors import ModelError, warn
+from ..model._build import COULOMB_VELOCITY, make_chain
+from ..model._chain import Chain
+from ._files import read_bytes
+from ._mjcf_check import FEATURES, OUTSIDE, disabled, left_out, unsupported
+from ._mjcf_drives import drives
+from ._mjcf_tree import tree_of
+
+Gravity = ArrayLike | Sequence[float] | None
+
+
+def load_mjcf(
+    path: str | os.PathLike[str],
+    *,
+    ignore: Collection[str] = (),
+    gravity: Gravity = None,
+    coulomb_velocity: float = COULOMB_VELOCITY,
+    allow_nonphysical: bool = False,
+) -> Chain:
+    """The robot that an MJCF file describes: `from_mujoco` of the model that MuJoCo compiles from it.
+
+    Needs MuJoCo: pip install "jaxdyn[mjcf]".
+
+    Args:
+        ignore: as in `from_mujoco`, which says what is read and how.
+        gravity: as in `from_mujoco`.
+        coulomb_velocity: as in `from_mujoco`.
+        allow_nonphysical: as in `from_mujoco`.
+
+    Raises:
+        ModelError: there is no such file, MuJoCo is not installed or refuses the file (in its words), or see
+            `from_mujoco`.
+    """
+    return _chain(compile_mjcf(path), os.fspath(path), ignore, gravity, coulomb_velocity, allow_nonphysical)
+
+
+def loads_mjcf(
+    text: str | bytes,
+    *,
+    ignore: Collection[str] = (),
+    gravity: Gravity = None,
+    coulomb_velocity: float = COULOMB_VELOCITY,
+    allow_nonphysical: bool = False,
+) -> Chain:
+    """The robot that MJCF text describes: `load_mjcf` for a description in memory, with the same arguments and errors."""
+    text = text if isinstance(text, str) else text.decode("utf-8", errors="replace")
+    model = _compile(lambda mujoco: mujoco.MjModel.from_xml_string(text), "<text>")
+    return _chain(model, "<text>", ignore, gravity, coulomb_velocity, allow_nonphysical)
+
+
+def from_mujoco(
+    model: Any,
+    *,
+    ignore: Collection[str] = (),
+    gravity: Gravity = None,
+    coulomb_velocity: float = COULOMB_VELOCITY,
+    allow_nonphysical: bool = False,
+) -> Chain:
+    """The chain of a compiled MuJoCo model (`mujoco.MjModel`): its bodies, joints, inertias, drives and gravity.
+
+    Joints stand in MuJoCo's order, and q is its qpos, number for number; velocities, accelerations and forces differ at
+    free joints only (`layouts`). Hinges and slides are one joint each, a ball joint J is the spherical joint J_wx, J_wy, J_wz,
+    a free one the free joint J_wx to J_vz. A body's name is that of its last joint's link, or of a named frame where it
+    has no joint or hangs on a ball joint off its origin: `frame_pose` of a body is its xpos and xquat. Sites are named
+    frames; what has no name is called body1, joint0 or site0 by its number, and a site with the name of a body ends in _site.
+
+    Armature, damping, frictionloss (Coulomb friction), stiffness with springref, ranges of limited joints, and effort limits
+    from the ranges of actuators on single joints are read, and what `<flag>` switches off is not. Forces from outside
+    (contacts, equality constraints, tendons, a fluid), armature and friction of a free joint's linear motion, actuators
+    other than plain motors, limits of ball joints, sensors and mocap are left out with one warning that lists them; what is
+    only seen (geoms, cameras, lights), keyframes and the solver's settings without one. Whatever else would change
+    the motion is refused, or left out by name.
+
+    Args:
+        ignore: what to leave out although it changes the motion, of the features that the error names: "actuators",
+            "flex", "gravcomp", "plugin", "polynomial", "quaternion_spring".
+        gravity: acceleration in the world's axes [m/s^2]; the model's own by default.
+        coulomb_velocity: width of the smooth sign in Coulomb friction, fc tanh(qd / v_c), where MuJoCo has a constraint
+            [rad/s or m/s].
+        allow_nonphysical: accept masses and inertias that no body can have.
+
+    Warns:
+        ModelWarning: one, which lists what is left out.
+
+    Raises:
+        ModelError: nothing moves; the model has something that is not supported and not ignored, which it names; a
+            feature to ignore is unknown.
+    """
+    return _chain(model, "the MuJoCo model", ignore, gravity, coulomb_velocity, allow_nonphysical)
+
+
+def compile_mjcf(path: str | os.PathLike[str]) -> Any:
+    """The model (`mujoco.MjModel`) that MuJoCo makes of a file, with its errors as ModelError."""
+    read_bytes(path)  # what is wrong with a path, in the words of every other reader
+    source = os.fspath(path)
+    return _compile(lambda mujoco: mujoco.MjModel.from_xml_path(source), source)
+
+
+def _compile(read: Callable[[Any], Any], source: str) -> Any:
+    """What `read` makes of the module mujoco, with its errors as ModelError, in words that name the source."""
+    try:
+        import mujoco
+    except ImportError:
+        raise ModelError(
+            f'{source}: MJCF is read by MuJoCo, which is not installed; install it with pip install "jaxdyn[mjcf]"'
+        ) from None
+    try:
+        return read(mujoco)
+    except ValueError as error:
+        reason = "; ".join(line.strip() for line in str(error).splitlines() if line.strip())
+        raise ModelError(f"{source}: MuJoCo cannot compile this model: {reason}") from None
+
+
+def _chain(
+    model: Any,
+    source: str,
+    ignore: Collection[str],
+    gravity: Gravity,
+    coulomb_velocity: float,
+    allow_nonphysical: bool,
+) -> Chain:
+    ignored = {ignore} if isinstance(ignore, str) else set(ignore)
+    if unknown := sorted(ignored - set(FEATURES)):
+        raise ModelError(f"ignore names {unknown[0]!r}; what can be left out is {', '.join(FEATURES)}")
+    acting = unsupported(model)
+    if refused := [key for key in acting if key not in ignored | OUTSIDE]:
+        raise ModelError(
+            f"{source}: not supported: {'; '.join(acting[key] for key in refused)}. Remove what the robot can do without, "
+            f"or leave it out with ignore={refused!r}"
+        )
+    if not model.njnt:
+        raise ModelError(f"{source}: no body has a joint; a robot needs at least one")
+    tree = tree_of(model)
+    try:
+        chain = make_chain(
+            rotation=[link.placement[:3, :3] for link in tree.links],
+            translation=[link.placement[:3, 3] for link in tree.links],
+            screw=[link.screw for link in tree.links],
+            inertia=tree.inertia,
+            joint_names=[link.joint_name for link in tree.links],
+            link_names=[link.name for link in tree.links],
+            parents=[link.parent for link in tree.links],
+            frames=tree.frames,
+            base_name=tree.base,
+            gravity=_gravity(model) if gravity is None else np.asarray(gravity, float),
+            coulomb_velocity=coulomb_velocity,
+            quaternion_joints=tree.quaternion_joints,
+            allow_nonphysical=allow_nonphysical,
+            **drives(model, tree.links),
+        )
+    except ModelError as error:
+        raise ModelError(f"{source}: {error}") from None
+    if without := [acting[key] for key in sorted(acting)] + left_out(model):
+        warn(f"{source}: left out: {'; '.join(without)}")
+    return chain
+
+
+def _gravity(model: Any) -> np.ndarray:
+    return np.zeros(3) if disabled(model, "GRAVITY") else np.array(model.opt.gravity)

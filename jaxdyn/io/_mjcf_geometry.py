@@ -1,0 +1,101 @@
+"""What a MuJoCo model says its bodies look like: geoms with their poses, colours and meshes, as MuJoCo compiled them."""
+
+import os
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from ._geometry import Geometry, Kind
+from ._mjcf import compile_mjcf
+from ._mjcf_check import unsupported
+from ._mjcf_tree import body_names, pose_matrix
+
+_SHOWN = 3  # groups 0, 1 and 2 are those that MuJoCo's own viewer shows
+_DEFAULT = (0.5, 0.5, 0.5, 1.0)  # a geom's rgba that leaves its colour to its material
+
+
+def read_mjcf_geometry(
+    path: str | os.PathLike[str], *, collision: bool = False
+) -> tuple[tuple[Geometry, ...], tuple[str, ...]]:
+    """`geometry_from_mujoco` of the model that MuJoCo compiles from a file.
+
+    Raises:
+        ModelError: there is no such file, MuJoCo is not installed, or it refuses the file (in its words).
+    """
+    return geometry_from_mujoco(compile_mjcf(path), collision=collision)
+
+
+def geometry_from_mujoco(model: Any, *, collision: bool = False) -> tuple[tuple[Geometry, ...], tuple[str, ...]]:
+    """The shapes of all bodies of a compiled MuJoCo model (`mujoco.MjModel`), and notes on what is not shown.
+
+    What is seen of a model are the geoms of the groups 0 to 2, as in MuJoCo's own viewer, those with no opacity excepted.
+    A geom's colour is its own, or its material's where it has left its own at the default; textures are not read.
+    Planes are left out, the page has a ground of its own; height fields are left out and noted. So are equality
+    constraints, since positions are shown as they are given.
+
+    Args:
+        collision: the geoms that can touch (contype or conaffinity is not 0), of whatever group, in place of these.
+
+    Source: MuJoCo's XML reference (mujoco.readthedocs.io, body/geom).
+    """
+    import mujoco
+
+    package: Any = mujoco
+    of = package.mjtGeom
+    names = body_names(model)
+    kinds: dict[int, Kind] = {
+        int(of.mjGEOM_BOX): "box",
+        int(of.mjGEOM_CYLINDER): "cylinder",
+        int(of.mjGEOM_CAPSULE): "capsule",
+        int(of.mjGEOM_SPHERE): "sphere",
+        int(of.mjGEOM_ELLIPSOID): "ellipsoid",
+        int(of.mjGEOM_MESH): "mesh",
+    }
+    shapes: list[Geometry] = []
+    notes: list[str] = []
+    for g in range(model.ngeom):
+        colour, kind = _colour(model, g), kinds.get(int(model.geom_type[g]))
+        touches = bool(model.geom_contype[g] or model.geom_conaffinity[g])
+        if not (touches if collision else int(model.geom_group[g]) < _SHOWN and colour[3] > 0):
+            continue
+        link = names[int(model.geom_bodyid[g])]
+        if kind is None:
+            if int(model.geom_type[g]) != int(of.mjGEOM_PLANE):
+                name = model.geom(g).name or f"number {g}"
+                notes.append(f"geom {name} of body {link!r} is neither a simple shape nor a mesh; left out")
+            continue
+        pose, triangles = pose_matrix(model.geom_pos[g], model.geom_quat[g]), None
+        if kind == "mesh":
+            triangles = _triangles(model, int(model.geom_dataid[g]))
+        shapes.append(Geometry(link, kind, pose, _size(kind, model.geom_size[g]), colour, None, triangles))
+    if "equality" in (acting := unsupported(model)):
+        notes.append(f"{acting['equality']} are not held here: positions are shown as they are given")
+    return tuple(shapes), tuple(notes)
+
+
+def _size(kind: Kind, size: Float[np.ndarray, "3"]) -> tuple[float, float, float]:
+    """MuJoCo's sizes are half ones."""
+    x, y, z = (float(s) for s in size)
+    if kind == "box":
+        return 2 * x, 2 * y, 2 * z
+    if kind in ("cylinder", "capsule"):
+        return x, x, 2 * y
+    if kind == "sphere":
+        return x, x, x
+    return (x, y, z) if kind == "ellipsoid" else (1.0, 1.0, 1.0)
+
+
+def _triangles(model: Any, mesh: int) -> tuple[np.ndarray, np.ndarray]:
+    """A mesh in the frame of its geom, which MuJoCo has moved to the mesh's centre of mass and principal axes."""
+    first, count = int(model.mesh_vertadr[mesh]), int(model.mesh_vertnum[mesh])
+    face, faces = int(model.mesh_faceadr[mesh]), int(model.mesh_facenum[mesh])
+    return np.array(model.mesh_vert[first : first + count], float), np.array(model.mesh_face[face : face + faces], int)
+
+
+def _colour(model: Any, geom: int) -> tuple[float, float, float, float]:
+    rgba, material = model.geom_rgba[geom], int(model.geom_matid[geom])
+    if material >= 0 and np.allclose(rgba, _DEFAULT):
+        rgba = model.mat_rgba[material]
+    red, green, blue, opacity = (float(x) for x in np.clip(rgba, 0.0, 1.0))
+    return red, green, blue, opacity

@@ -1,0 +1,141 @@
+"""The moving links of a compiled MuJoCo model, in its order, and its bodies and sites as their named frames.
+
+Every body's joints follow each other in the body's own frame: the screw of joint j is its axis through its anchor, its link's
+frame coincides with the body's, and the pose at q = qpos0 is the one in the file, so that M_j holds exp(-[A_j] qpos0). A ball
+joint turns about its anchor, where its links' frames therefore stand, and the body with them if that is not its origin.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from ._mjcf_check import BALL, FREE, SLIDE
+from ._urdf_tree import move_inertia
+
+_TWIST = ("wx", "wy", "wz", "vx", "vy", "vz")
+
+
+class Link(NamedTuple):
+    """A one-degree-of-freedom joint with its link: names, parent, pose in it at q = 0, screw; MuJoCo's joint and degree."""
+
+    joint_name: str
+    name: str
+    parent: int
+    placement: Float[np.ndarray, "4 4"]
+    screw: Float[np.ndarray, "6"]
+    joint: int
+    dof: int
+
+
+class Tree(NamedTuple):
+    """Links with their ten parameters, named frames (link, pose), quaternion joints (first link, size), the base's name."""
+
+    links: list[Link]
+    inertia: Float[np.ndarray, "n 10"]
+    frames: dict[str, tuple[int, np.ndarray]]
+    quaternion_joints: list[tuple[int, int]]
+    base: str
+
+
+def tree_of(model: Any) -> Tree:
+    """The tree of a model. Bodies without joints are fused to what carries them; their mass counts, except at the world."""
+    taken: set[str] = set()
+    joint_names: set[str] = set()
+    bodies = body_names(model)
+    taken.update(bodies)
+    joints = [model.joint(j).name or f"joint{j}" for j in range(model.njnt)]
+    links: list[Link] = []
+    quaternions: list[tuple[int, int]] = []
+    frames: dict[str, tuple[int, np.ndarray]] = {}
+    carrier, poses, about_bodies = [-1], [np.eye(4)], []
+    for b in range(1, model.nbody):
+        above = int(model.body_parentid[b])
+        link, pose = carrier[above], poses[above] @ pose_matrix(model.body_pos[b], model.body_quat[b])
+        first = int(model.body_jntadr[b])
+        own = range(first, first + int(model.body_jntnum[b]))
+        for j in own:
+            parts, after = _parts(model, j, pose)
+            is_body = j == own[-1] and after is None
+            if len(parts) > 1:
+                quaternions.append((len(links), len(parts)))
+            for k, (placement, screw, dof) in enumerate(parts):
+                suffix = f"_{_TWIST[k]}" if len(parts) > 1 else ""
+                last = is_body and k == len(parts) - 1
+                name = bodies[b] if last else _fresh(f"{bodies[b]}_{joints[j]}{suffix}", taken)
+                joint = _fresh(joints[j] + suffix, joint_names)
+                links.append(Link(joint, name, link, placement, screw, j, dof))
+                link = len(links) - 1
+            pose = np.eye(4) if after is None else after
+        if not own or links[link].name != bodies[b]:
+            frames[bodies[b]] = (link, pose)
+        carrier.append(link)
+        poses.append(pose)
+        about = pose @ pose_matrix(model.body_ipos[b], model.body_iquat[b])
+        about_bodies.append((link, move_inertia(_about_com(model, b), about)))
+    inertia = np.zeros((len(links), 10))
+    for link, pi in about_bodies:
+        if link >= 0:
+            inertia[link] += pi
+    for s in range(model.nsite):
+        name = model.site(s).name or f"site{s}"
+        name = _fresh(f"{name}_site" if name in taken else name, taken)
+        b = int(model.site_bodyid[s])
+        frames[name] = (carrier[b], poses[b] @ pose_matrix(model.site_pos[s], model.site_quat[s]))
+    return Tree(links, inertia, frames, quaternions, bodies[0])
+
+
+def body_names(model: Any) -> list[str]:
+    """The names that the bodies have in the chain, by MuJoCo's numbers."""
+    taken: set[str] = set()
+    return [_fresh(model.body(b).name or f"body{b}", taken) for b in range(model.nbody)]
+
+
+def _parts(model: Any, j: int, pose: np.ndarray) -> tuple[list[tuple[np.ndarray, np.ndarray, int]], np.ndarray | None]:
+    """(placement, screw, degree of freedom) of the links of a joint of a body at `pose`; and the body's pose in the last of
+    them where it is not the identity."""
+    kind, anchor, axis = int(model.jnt_type[j]), np.array(model.jnt_pos[j]), np.array(model.jnt_axis[j])
+    dof, unit = int(model.jnt_dofadr[j]), np.eye(6)
+    if kind == FREE:  # its position says everything, and its linear velocity comes first in MuJoCo
+        return [(np.eye(4), unit[k], dof + (k + 3) % 6) for k in range(6)], None
+    if kind == BALL:
+        there, back = np.eye(4), np.eye(4)
+        there[:3, 3], back[:3, 3] = anchor, -anchor
+        parts = [(pose @ there if k == 0 else np.eye(4), unit[k], dof + k) for k in range(3)]
+        return parts, back if anchor.any() else None
+    motion, q0 = np.eye(4), float(model.qpos0[model.jnt_qposadr[j]])
+    if kind == SLIDE:
+        motion[:3, 3] = -q0 * axis
+        return [(pose @ motion, np.concatenate([np.zeros(3), axis]), dof)], None
+    x, y, z = axis
+    k = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
+    motion[:3, :3] += -np.sin(q0) * k + 2 * np.sin(q0 / 2) ** 2 * (k @ k)
+    motion[:3, 3] = anchor - motion[:3, :3] @ anchor
+    return [(pose @ motion, np.concatenate([axis, np.cross(anchor, axis)]), dof)], None
+
+
+def _about_com(model: Any, b: int) -> np.ndarray:
+    """Ten parameters of a body in its principal axes."""
+    x, y, z = model.body_inertia[b]
+    return np.array([model.body_mass[b], 0, 0, 0, x, 0, y, 0, 0, z])
+
+
+def pose_matrix(position: np.ndarray, quaternion: np.ndarray) -> np.ndarray:
+    """A pose (4, 4) of a point and a quaternion (w, x, y, z) of any length but 0."""
+    w, x, y, z = np.asarray(quaternion) / np.linalg.norm(quaternion)
+    pose = np.eye(4)
+    pose[:3, :3] = [
+        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+    ]
+    pose[:3, 3] = position
+    return pose
+
+
+def _fresh(name: str, taken: set[str]) -> str:
+    """The name, with underscores where it is taken; taken from now on."""
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name

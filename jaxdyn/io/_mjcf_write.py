@@ -1,0 +1,361 @@
+"""Chains as new MJCF files: `to_mjcf`, `write_mjcf`.
+
+A body is placed at M_i in its parent and its joint turns about the screw's axis through w x v, so that MuJoCo's
+T = M_i exp([A_i] q_i) is the chain's, number for number. Joints with massless links between them, which MuJoCo does not take,
+become several joints of one body: M_1 exp([A_1] q_1) M_2 = M_1 M_2 exp([Ad(M_2^-1) A_1] q_1).
+"""
+
+import os
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from ..errors import ModelError
+from ..model._chain import Chain
+from ._files import write_whole
+from ._urdf_elements import arrays_of, check_consistent, pose_of
+
+_LEAST = 1e-15  # MuJoCo's mjMINVAL: a moving body's mass and principal moments must be larger
+_FAR = 1e10  # in place of an infinite limit where the other one is finite
+_FREE, _BALL, _SINGLE = 6, 3, 1
+
+
+class _Joint(NamedTuple):
+    """One MuJoCo joint: its first link, the number of links it stands for, its screw and its anchor in the body's frame."""
+
+    link: int
+    size: int
+    screw: Float[np.ndarray, "6"]
+    anchor: Float[np.ndarray, "3"]
+
+
+class _Body(NamedTuple):
+    """A body: the link whose frame it has, the link it hangs on, its pose there, and its joints in order."""
+
+    link: int
+    parent: int
+    pose: Float[np.ndarray, "4 4"]
+    joints: tuple[_Joint, ...]
+
+
+def write_mjcf(chain: Chain, path: str | os.PathLike[str], name: str = "robot") -> tuple[str, ...]:
+    """Write `to_mjcf(chain, name)` to a file, whole or not at all; gives what MJCF has no place for, in words.
+
+    Raises:
+        ModelError: see `to_mjcf`, or the file cannot be written.
+    """
+    text = to_mjcf(chain, name)
+    write_whole(path, text)
+    return without_place(chain)
+
+
+def to_mjcf(chain: Chain, name: str = "robot") -> str:
+    """The MJCF text of a chain or tree, for MuJoCo: one body a link, `loads(text)` gives its numbers back.
+
+    Inertias are written in full: mass, centre of mass, principal moments and axes (`quat`). Armature, damping
+    (viscous), frictionloss (Coulomb), springs, position limits and effort limits (`actuatorfrcrange`) go to the joints; gravity
+    is the option of that name; named frames are sites; a free joint is a freejoint, a spherical one a ball joint. A
+    transmission in which each motor drives one joint goes into armature, damping and frictionloss of that joint. A base pose
+    places the body of the base. Without friction, `mujoco.mj_inverse` gives what `inverse_dynamics` does (of free joints, in
+    MuJoCo's order: `layouts`).
+
+    What acts in a chain and has no place here is left out, and said in a comment at the top: torque offsets, the width of the
+    Coulomb friction's smooth sign (MuJoCo's is a constraint), Stribeck friction, velocity limits; position limits of no width,
+    which MuJoCo refuses.
+
+    Raises:
+        ModelError: no body can have an inertia of the chain, or MuJoCo takes none like it (a moving body without mass or
+            with a principal moment of zero), with the link and the reason; a joint is helical; joints mimic others; motors
+            drive several joints; a free joint is not at the root; a number is not finite; a name cannot be written.
+    """
+    arrays = arrays_of(chain)
+    _check(chain)
+    arrays = _with_motors(chain, arrays)
+    root = ET.Element("mujoco", model=name)
+    ET.SubElement(root, "compiler", angle="radian", autolimits="false")
+    ET.SubElement(root, "option", gravity=_numbers(np.asarray(chain.gravity, float), "gravity"))
+    world = ET.SubElement(root, "worldbody")
+    topology = chain.topology
+    base = world
+    if topology.base_name != "world":
+        base = ET.SubElement(world, "body", name=topology.base_name)
+        if chain.base_pose is not None:
+            _place(base, np.asarray(chain.base_pose, float), f"the pose of the base {topology.base_name!r}")
+    elif chain.base_pose is not None:
+        raise ModelError(
+            "the base is called 'world', but has a pose in the world: MuJoCo's world does not; rename the base"
+        )
+    nodes = {-1: base}
+    for body in _bodies(chain, arrays):
+        free = body.joints[0].size == _FREE
+        if free and chain.base_pose is not None:
+            raise ModelError(
+                "a free joint counts from the world in MuJoCo, but the chain has a base pose; leave that out"
+            )
+        nodes[body.link] = _write_body(world if free else nodes[body.parent], chain, arrays, body)
+    for frame, i, pose in zip(
+        topology.frame_names, topology.frame_links, np.asarray(chain.frame_poses, float), strict=True
+    ):
+        if i not in nodes:
+            raise ModelError(
+                f"frame {frame!r} is fixed to link {topology.link_names[i]!r}, which has no mass and is no body in MuJoCo"
+            )
+        _place(ET.SubElement(nodes[i], "site", name=frame), pose, f"frame {frame!r}")
+    ET.indent(root)
+    missing = without_place(chain)
+    listed = "; ".join(missing).replace("--", "- -")
+    comment = f"<!-- no place in MJCF for: {listed} -->\n" if missing else ""
+    text = comment + ET.tostring(root, encoding="unicode") + "\n"
+    try:
+        ET.fromstring(text)
+    except ET.ParseError as error:
+        raise ModelError(f"a name of the chain cannot be written in XML: {error}") from None
+    return text
+
+
+def without_place(chain: Chain) -> tuple[str, ...]:
+    """What of a chain's leaves an MJCF file leaves out, in words: whatever is not at its neutral value."""
+    arrays = arrays_of(chain)
+
+    def joints(which: np.ndarray) -> str:
+        names = [chain.joint_names[i] for i in np.flatnonzero(which)]
+        return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+    low, high = arrays["position_limits"].T
+    found = {
+        "torque offsets": arrays["torque_offset"] != 0,
+        "the width of Coulomb friction's smooth sign": arrays["coulomb_friction"] != 0,
+        "Stribeck friction": arrays["stribeck_friction"] != 0,
+        "velocity limits": np.isfinite(arrays["velocity_limit"]),
+        "position limits of no width": np.isfinite(low) & (low == high),
+    }
+    return tuple(f"{what} ({joints(which)})" for what, which in found.items() if which.any())
+
+
+def _check(chain: Chain) -> None:
+    """Refuse what MuJoCo has no place for, and inertias that no body can have."""
+    if chain.coupling is not None:
+        raise ModelError(
+            "the chain's joints follow others (mimic joints or another coupling), for which MuJoCo has soft constraints only; "
+            "lock these joints, or keep the model as it is with save_model"
+        )
+    for joint, screw in zip(chain.joint_names, np.asarray(chain.screw, float), strict=True):
+        pitch = screw[:3] @ screw[3:]
+        if np.any(screw[:3]) and abs(pitch) > 1e2 * np.finfo(chain.dtype).eps * (1 + np.linalg.norm(screw[3:])):
+            raise ModelError(f"joint {joint!r} is helical (pitch {pitch:g} m/rad); MuJoCo has hinges and slides only")
+    if "world" in (*chain.link_names, *chain.frame_names):
+        raise ModelError("a link or frame is called 'world', which is the name of MuJoCo's own root; rename it")
+    for link, pi in zip(chain.link_names, np.asarray(chain.inertia, float), strict=True):
+        if not np.all(np.isfinite(pi)):
+            raise ModelError(f"link {link!r}: its inertia {pi.tolist()} is not finite; MJCF cannot hold it")
+    check_consistent(chain, "keep the model as it is with save_model: MuJoCo takes no such body")
+
+
+def _with_motors(chain: Chain, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The drives, with those of motors that have a joint each, seen from the joint: r^2 J, r^2 B, |r| fc."""
+    if chain.transmission is None:
+        return arrays
+    ratios = np.asarray(chain.transmission.matrix, float)
+    if np.any((ratios != 0).sum(axis=1) > 1):
+        motor = int(np.argmax((ratios != 0).sum(axis=1) > 1))
+        driven = ", ".join(chain.joint_names[j] for j in np.flatnonzero(ratios[motor]))
+        raise ModelError(
+            f"motor {motor + 1} of the transmission drives {driven} together, which an MJCF joint cannot hold; keep the model "
+            "with save_model"
+        )
+    motors = {
+        "armature": (ratios**2, chain.transmission.rotor_inertia),
+        "viscous_friction": (ratios**2, chain.transmission.viscous_friction),
+        "coulomb_friction": (np.abs(ratios), chain.transmission.coulomb_friction),
+    }
+    return arrays | {leaf: arrays[leaf] + matrix.T @ np.asarray(x, float) for leaf, (matrix, x) in motors.items()}
+
+
+def _bodies(chain: Chain, arrays: dict[str, np.ndarray]) -> Iterable[_Body]:
+    """The bodies, parents first: every link with mass, with the joints of the massless links that lead to it alone."""
+    parents, sizes = chain.topology.parents, dict(chain.topology.quaternion_joints)
+    inner = {link + k for link, size in sizes.items() for k in range(size - 1)}
+    started: dict[int, _Body] = {}  # massless so far, by their last link
+    children = np.bincount(np.array([p for p in parents if p >= 0], int), minlength=chain.n)
+    for i in range(chain.n):
+        if parents[i] in inner and i - 1 != parents[i]:
+            raise ModelError(
+                f"link {chain.link_names[i]!r} hangs on a part of a spherical or free joint, not on its body"
+            )
+        if i in sizes:
+            last = i + sizes[i] - 1
+            if np.any(arrays["inertia"][i:last]):
+                raise ModelError(
+                    f"the links before {chain.link_names[last]!r} have inertia: of the links of a spherical or free joint only "
+                    "the last may have"
+                )
+        elif i - 1 in inner and parents[i] == i - 1:
+            continue  # a later part of the joint that began before
+        else:
+            last = i
+        pose = pose_of(arrays["rotation"][i], arrays["translation"][i])
+        w, v = np.split(arrays["screw"][i], 2)
+        joint = _Joint(i, last - i + 1, arrays["screw"][i], np.cross(w, v))
+        _check_free(chain, joint, pose)
+        body = _Body(last, parents[i], pose, (joint,))
+        if parents[i] in started:
+            body = _joined(chain, started.pop(parents[i]), body)
+        if np.any(arrays["inertia"][last]):
+            _check_mass(chain.link_names[last], arrays["inertia"][last])
+            yield body
+        elif children[last] == 1:
+            started[last] = body
+        else:
+            what = "carries several" if children[last] else "is the last"
+            raise ModelError(
+                f"link {chain.link_names[last]!r} has no mass and {what}: MuJoCo takes no moving body without mass; give it one"
+            )
+
+
+def _joined(chain: Chain, first: _Body, second: _Body) -> _Body:
+    """One body with the joints of both: the joints before, seen from the frame of the second."""
+    rotation, p = second.pose[:3, :3], second.pose[:3, 3]
+    turned = np.abs(rotation - np.eye(3)).max() > 1e-12
+    moved = []
+    for joint in first.joints:
+        if joint.size == _FREE or second.joints[0].size == _FREE or (joint.size == _BALL and turned):
+            raise ModelError(
+                f"link {chain.link_names[first.link]!r} has no mass, and stands between a free joint and another one, or "
+                "behind a spherical one and turned against the next: MuJoCo takes no such link; give it a mass"
+            )
+        w, v = np.split(joint.screw, 2)
+        screw = np.concatenate([rotation.T @ w, rotation.T @ (v - np.cross(p, w))])
+        moved.append(joint._replace(screw=screw, anchor=rotation.T @ (joint.anchor - p)))
+    return _Body(second.link, first.parent, first.pose @ second.pose, (*moved, *second.joints))
+
+
+def _check_free(chain: Chain, joint: _Joint, pose: np.ndarray) -> None:
+    if joint.size == _FREE and (chain.topology.parents[joint.link] >= 0 or np.abs(pose - np.eye(4)).max() > 1e-12):
+        raise ModelError(
+            f"the free joint {chain.joint_names[joint.link]!r} does not start at the base's own frame, where MuJoCo's do"
+        )
+
+
+def _check_mass(link: str, pi: np.ndarray) -> None:
+    """Refuse what MuJoCo's compiler refuses of a body that moves."""
+    moments = np.linalg.eigvalsh(_about_com(pi)[1])
+    if pi[0] < _LEAST or moments[0] < _LEAST:
+        raise ModelError(
+            f"link {link!r}: mass {pi[0]:g} kg and principal moments {', '.join(f'{x:.3g}' for x in moments)} kg m^2: MuJoCo "
+            f"takes no moving body with one below {_LEAST:g} (a point mass, a rod without width); give it some extent"
+        )
+
+
+def _about_com(pi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Centre of mass [m], and the inertia about it [kg m^2]."""
+    com = pi[1:4] / pi[0]
+    about_origin = np.array([[pi[4], pi[5], pi[7]], [pi[5], pi[6], pi[8]], [pi[7], pi[8], pi[9]]])
+    return com, about_origin - pi[0] * (com @ com * np.eye(3) - np.outer(com, com))
+
+
+def _write_body(parent: ET.Element, chain: Chain, arrays: dict[str, np.ndarray], body: _Body) -> ET.Element:
+    link = chain.link_names[body.link]
+    node = ET.SubElement(parent, "body", name=link)
+    if body.joints[0].size != _FREE:
+        _place(node, body.pose, f"link {link!r}")
+    for joint in body.joints:
+        _write_joint(node, chain, arrays, joint)
+    pi = arrays["inertia"][body.link]
+    com, inertia = _about_com(pi)
+    moments, axes = np.linalg.eigh(inertia)
+    axes[:, 2] *= np.sign(np.linalg.det(axes))
+    moments[2] = min(moments[2], moments[0] + moments[1])  # a flat body, on the other side by rounding
+    label = f"the inertia of link {link!r}"
+    node.append(
+        ET.Element(
+            "inertial",
+            pos=_numbers(com, label),
+            quat=_numbers(_quaternion(axes), label),
+            mass=_numbers(pi[:1], label),
+            diaginertia=_numbers(moments, label),
+        )
+    )
+    return node
+
+
+def _write_joint(node: ET.Element, chain: Chain, arrays: dict[str, np.ndarray], joint: _Joint) -> None:
+    name, i = chain.joint_names[joint.link], joint.link
+    parts = slice(i, i + joint.size)
+    if joint.size != _SINGLE:
+        stem = name.removesuffix("_wx")
+        for leaf in ("armature", "viscous_friction", "coulomb_friction", "stiffness"):
+            values = arrays[leaf][parts]
+            if np.any(values != values[0]) or (joint.size == _FREE and leaf != "viscous_friction" and np.any(values)):
+                raise ModelError(
+                    f"{leaf} of the parts of {stem!r} is {values.tolist()}; MuJoCo has one value for a ball joint, and "
+                    "for a free one damping only"
+                )
+            if leaf == "stiffness" and np.any(values):
+                raise ModelError(f"the spring of {stem!r}, a spherical joint, has no counterpart in MuJoCo")
+        kind = {_FREE: "free", _BALL: "ball"}[joint.size]
+        element = ET.SubElement(node, "joint", name=stem, type=kind)
+        if joint.size == _BALL and np.any(joint.anchor):
+            element.set("pos", _numbers(joint.anchor, name))
+        _drive(element, name, arrays, i, spring=False)
+        return
+    w, v = joint.screw[:3], joint.screw[3:]
+    if np.any(w):
+        element = ET.SubElement(node, "joint", name=name, type="hinge", axis=_numbers(w, name))
+        if np.any(joint.anchor):
+            element.set("pos", _numbers(joint.anchor, name))
+    else:
+        element = ET.SubElement(node, "joint", name=name, type="slide", axis=_numbers(v, name))
+    low, high = arrays["position_limits"][i]
+    if low < high and np.any(np.isfinite([low, high])):
+        element.set("limited", "true")
+        element.set("range", _numbers(np.clip([low, high], -_FAR, _FAR), name))
+    if np.isfinite(effort := arrays["effort_limit"][i]) and effort > 0:
+        element.set("actuatorfrclimited", "true")
+        element.set("actuatorfrcrange", _numbers([-effort, effort], name))
+    _drive(element, name, arrays, i, spring=True)
+
+
+def _drive(element: ET.Element, name: str, arrays: dict[str, np.ndarray], i: int, spring: bool) -> None:
+    leaves = {"armature": "armature", "damping": "viscous_friction", "frictionloss": "coulomb_friction"}
+    leaves |= {"stiffness": "stiffness", "springref": "rest_position"} if spring else {}
+    for key, leaf in leaves.items():
+        value = arrays[leaf][i]
+        if leaf != "rest_position" and value < 0:
+            raise ModelError(f"{leaf} of joint {name!r} is negative ({value:g}); MuJoCo takes none below zero")
+        if value != 0:
+            element.set(key, _numbers([value], f"{leaf} of joint {name!r}"))
+
+
+def _place(node: ET.Element, pose: np.ndarray, label: str) -> None:
+    if np.any(pose[:3, 3]):
+        node.set("pos", _numbers(pose[:3, 3], label))
+    if np.any(pose[:3, :3] != np.eye(3)):
+        node.set("quat", _numbers(_quaternion(pose[:3, :3]), label))
+
+
+def _quaternion(r: np.ndarray) -> np.ndarray:
+    """(w, x, y, z) of a rotation, by the largest of the four (Shepperd 1978)."""
+    trace = np.trace(r)
+    squares = np.array([trace, *np.diag(r)])
+    k = int(np.argmax(squares))
+    x, y, z = r[2, 1] - r[1, 2], r[0, 2] - r[2, 0], r[1, 0] - r[0, 1]
+    if k == 0:
+        q = np.array([1 + trace, x, y, z])
+    else:
+        i = k - 1
+        q = np.zeros(4)
+        q[0] = (x, y, z)[i]
+        q[1:] = r[i] + r[:, i]
+        q[k] = 1 + 2 * r[i, i] - trace
+    return q / np.linalg.norm(q)
+
+
+def _numbers(values: Iterable[float] | np.ndarray, label: str) -> str:
+    """Numbers with all their digits."""
+    numbers = [float(x) + 0.0 for x in values]
+    if not np.all(np.isfinite(numbers)):
+        raise ModelError(f"{label} is {numbers}, not finite; MJCF cannot hold it")
+    return " ".join(map(repr, numbers))

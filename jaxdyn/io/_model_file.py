@@ -1,0 +1,197 @@
+"""`save_model`, `load_model`: a chain as one file that needs no robot description, to the last bit.
+
+The file is a line of JSON and, behind it, the numbers: each leaf as NumPy writes an array (`.npy`), one after the other, which
+is what Equinox's own `tree_serialise_leaves` writes behind its line of hyperparameters. The JSON says everything else: the
+version of the format, names and parents, and of every leaf its name, shape and type, so that any program can read it.
+"""
+
+import dataclasses
+import hashlib
+import io
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from equinox import Module
+from numpy.typing import DTypeLike
+
+from .._jax_compat import Tracer
+from .._version import version_of
+from ..errors import ModelError
+from ..model._chain import Chain, Coupling, Topology, Transmission
+from ._files import read_bytes, write_whole
+
+FORMAT = "jaxdyn model"
+VERSION = 2  # 1, which is read too, had a checksum of the numbers alone
+_PARTS = {"transmission": Transmission, "coupling": Coupling}
+_TYPES = ("float32", "float64", "float16")
+
+
+def save_model(chain: Chain, path: str | os.PathLike[str], about: Mapping[str, str] | None = None) -> None:
+    """Write a chain of any kind to one file (`model.eqx`), for `load_model`: every leaf to the last bit, and all names.
+
+    Trees, quaternion joints, couplings (mimic joints), transmissions, base poses and batches of robots are held alike. Nothing
+    of what the chain was loaded from is needed to read it. The first line of the file is JSON (version, structure,
+    names, the leaves' shapes and types), and the same chain gives the same bytes.
+
+    Args:
+        about: what else is to be said of the model (where it comes from), as text; it is kept in the first line.
+
+    Raises:
+        ModelError: a leaf is being traced by JAX (a call inside `jit` or `grad`) or is no array of floats; or the file cannot
+            be written; what was there before is untouched.
+    """
+    leaves = _leaves(chain)
+    body = io.BytesIO()
+    for array in leaves.values():
+        np.save(body, array, allow_pickle=False)
+    content = body.getvalue()
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "jaxdyn": version_of(),
+        "about": dict(about or {}),
+        "topology": dataclasses.asdict(chain.topology),
+        "leaves": [{"name": k, "shape": list(a.shape), "dtype": str(a.dtype)} for k, a in leaves.items()],
+        "bytes": len(content),
+    }
+    header["sha256"] = checksum(header, content)
+    write_whole(path, json.dumps(header).encode() + b"\n" + content)
+
+
+def load_model(path: str | os.PathLike[str], *, dtype: DTypeLike | None = None) -> Chain:
+    """Read a chain written by `save_model`: the same structure, names and numbers, to the last bit.
+
+    Args:
+        dtype: floating-point type of the leaves; that of the file where None.
+
+    Raises:
+        ModelError: there is no such file, it is no model of this kind, was cut off or changed, or is of a version that this
+            jaxdyn does not read; it holds float64 and this process has only float32 (and no dtype is given).
+    """
+    name = os.fspath(path)
+    header, content = _parts_of(path, name)
+    try:
+        return _chain(header, io.BytesIO(content), name, dtype)
+    except ModelError:
+        raise
+    except Exception:  # whatever JSON of another form leads to
+        raise ModelError(f"{name}: the first line does not describe a model: it was changed by hand") from None
+
+
+def _chain(header: Mapping[str, Any], body: io.BytesIO, name: str, dtype: DTypeLike | None) -> Chain:
+    wanted = None if dtype is None else jnp.dtype(dtype)
+    arrays: dict[str, Any] = {}
+    for leaf in header["leaves"]:
+        array = np.load(body, allow_pickle=False)
+        kind = array.dtype if wanted is None else wanted
+        if kind == np.float64 and not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
+            raise ModelError(
+                f"{name}: the model is in float64, and this process has float32 only: call "
+                'jax.config.update("jax_enable_x64", True) first, or load it with dtype="float32"'
+            )
+        arrays[leaf["name"]] = jnp.asarray(array.astype(kind, copy=False))
+    fields: dict[str, Any] = {key: x for key, x in arrays.items() if "." not in key}
+    for part, kind in _PARTS.items():
+        inner = {key.partition(".")[2]: x for key, x in arrays.items() if key.startswith(f"{part}.")}
+        fields[part] = _rebuilt(kind, inner) if inner else None
+    return _rebuilt(Chain, {"base_pose": None, **fields, "topology": _topology(header["topology"])})
+
+
+def _rebuilt(kind: type[Module], fields: Mapping[str, Any]) -> Any:
+    """A module with these fields, made as JAX makes it from its leaves: nothing is converted, and a batch may be one."""
+    module = object.__new__(kind)
+    names = {field.name for field in dataclasses.fields(kind)}
+    if names != set(fields):
+        raise KeyError(", ".join(names ^ set(fields)))
+    for name, value in fields.items():
+        object.__setattr__(module, name, value)
+    return module
+
+
+def model_about(path: str | os.PathLike[str]) -> dict[str, str]:
+    """What `save_model` was told about a model, and the version of jaxdyn that wrote it (`jaxdyn`).
+
+    Raises:
+        ModelError: as `load_model`.
+    """
+    header, _ = _parts_of(path, os.fspath(path))
+    return {**header["about"], "jaxdyn": header["jaxdyn"]}
+
+
+def _leaves(chain: Chain) -> dict[str, np.ndarray]:
+    """Name and numbers of every leaf, in the order of the fields; parts that the chain does not have are left out."""
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(chain):
+        value = getattr(chain, field.name)
+        if field.name in _PARTS and value is not None:
+            inner = {f"{field.name}.{f.name}": getattr(value, f.name) for f in dataclasses.fields(value)}
+            found |= inner
+        elif value is not None and field.name != "topology":
+            found[field.name] = value
+    arrays = {}
+    for name, value in found.items():
+        if isinstance(value, Tracer):
+            raise ModelError(f"{name} is being traced by JAX: call save_model outside of jit, vmap and grad")
+        array = np.asarray(value)
+        if str(array.dtype) not in _TYPES:
+            raise ModelError(f"{name} holds {array.dtype}; a model file takes {', '.join(_TYPES)}")
+        arrays[name] = array
+    return arrays
+
+
+def _parts_of(path: str | os.PathLike[str], name: str) -> tuple[dict[str, Any], bytes]:
+    """The header and the bytes of the leaves, checked."""
+    try:
+        raw = read_bytes(path)
+    except ModelError as error:
+        raise ModelError(str(error).replace("robot description file", "model file")) from None
+    line, _, content = raw.partition(b"\n")
+    try:
+        header = json.loads(line)
+        known = header["format"] == FORMAT and isinstance(header["bytes"], int)
+        expected, digest = header["bytes"], checksum(header, content) if header["version"] in (1, VERSION) else ""
+    except (ValueError, KeyError, TypeError, RecursionError):
+        known, header, expected, digest = False, {}, 0, ""
+    if not known:
+        raise ModelError(
+            f"{name}: this is not a model written by save_model, or its first line was cut off or changed; URDF and MJCF files "
+            "are read by load, exported functions by load_exported"
+        )
+    if header.get("version") not in (1, VERSION):
+        raise ModelError(
+            f"{name}: the file has version {header.get('version')} of the format, written by jaxdyn {header.get('jaxdyn')}, "
+            f"and this jaxdyn {version_of()} reads version {VERSION}: use the jaxdyn that wrote it, or "
+            "write the model anew"
+        )
+    if len(content) < expected:
+        raise ModelError(
+            f"{name}: the file was cut off: {len(content)} of {expected} bytes of numbers are there; copy it again, or write "
+            "it anew with save_model"
+        )
+    if len(content) > expected or digest != header.get("sha256"):
+        raise ModelError(
+            f"{name}: this is not what was written (its checksum differs): the file was changed or damaged; copy it again (as "
+            "binary), or write it anew with save_model"
+        )
+    return header, content
+
+
+def checksum(header: Mapping[str, Any], content: bytes) -> str:
+    """Of the bytes behind the first line, and of all that it says; of the bytes alone in version 1 of a format."""
+    said = {key: value for key, value in header.items() if key != "sha256"}
+    text = json.dumps(said, sort_keys=True).encode() if header["version"] > 1 else b""
+    return hashlib.sha256(text + content).hexdigest()
+
+
+def _topology(fields: Mapping[str, Any]) -> Topology:
+    """The topology from JSON, in which tuples are lists."""
+
+    def tuples(x: Any) -> Any:
+        return tuple(tuples(item) for item in x) if isinstance(x, list) else x
+
+    return Topology(**{key: tuples(value) for key, value in fields.items()})

@@ -1,0 +1,131 @@
+"""`read_motion`: what a robot did or is to do, for looking at it: times and positions, torques where there are any."""
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from ..errors import LogError
+from ..model._chain import Chain
+from ._columns import ALIASES, stem_of
+from ._table import Table, open_table
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Motion:
+    """A motion of a robot, sampled.
+
+    Attributes:
+        t: times, strictly increasing [s].
+        q: positions [rad or m].
+        tau: torques, where they are known [N m or N].
+        source: where it comes from.
+    """
+
+    t: Float[np.ndarray, " N"]
+    q: Float[np.ndarray, "N nq"]
+    tau: Float[np.ndarray, "N nv"] | None = None
+    source: str = "memory"
+
+    def __len__(self) -> int:
+        return len(self.t)
+
+
+def coordinate_names(chain: Chain) -> tuple[str, ...]:
+    """Names of the `nv` generalised coordinates: the joints', or what a coupling left of them."""
+    return chain.topology.coordinate_names or chain.joint_names[: chain.nv]
+
+
+def read_motion(path: str | os.PathLike[str], chain: Chain) -> Motion:
+    """A motion of this robot from a .csv (.tsv, .txt), .npz or .parquet file.
+
+    Columns, in any order, others are ignored:
+
+    - time [s]: `t`, `time`, `timestamp` or `stamp`;
+    - positions: under the joints' names, `NAME` or `q_NAME`, all of them; or numbered, `q1` to `qN` (also `pos1`,
+      `position1`), in the order of `q`, which is the only way where a joint has a quaternion. In .npz and .parquet files
+      also one array `q`;
+    - torques, optional: `tau_NAME`, or `tau1` (`torque1`, `effort1`) and so on, or one array `tau`.
+
+    Unlike `read_log` it needs no torques, takes joints at rest, short files and whatever was planned rather than logged.
+
+    Raises:
+        LogError: the file cannot be read; time or positions are missing, of another number of joints, or not finite; numbered
+            torques are of another number of joints; time does not increase.
+    """
+    path = pathlib.Path(path)
+    table = open_table(path)
+    time = [name for name in table.names if stem_of(name) in [(alias, None) for alias in ALIASES["t"]]]
+    positions = _find(table.names, "q", chain.nq, coordinate_names(chain) if chain.nq == chain.nv else ())
+    torques = _find(table.names, "tau", chain.nv, coordinate_names(chain))
+    if not torques and (others := _numbered(table.names, "tau")):
+        raise LogError(
+            f"{path}: the torques are {', '.join(others)}, but this robot has {chain.nv}; complete these columns or drop them"
+        )
+    there = f"the columns are {', '.join(table.names[:40])}"
+    if len(time) != 1:
+        raise LogError(f"{path}: {len(time)} columns are called t, time, timestamp or stamp; one is needed; {there}")
+    if not positions:
+        names = f"{', '.join(coordinate_names(chain)[:8])}, or " if chain.nq == chain.nv else ""
+        raise LogError(
+            f"{path}: no columns for exactly the {chain.nq} positions of this robot: call them {names}q1 .. q{chain.nq}; "
+            f"{there}"
+        )
+    arrays, bad = table.read([*time, *positions, *torques])
+    if bad:
+        row, column, what = bad[0]
+        raise LogError(f"{path}: {table.line(row)}, column {column!r}: {what}")
+    t = arrays[time[0]].reshape(-1)
+    if single := [name for name, array in arrays.items() if array.ndim == 0]:
+        raise LogError(f"{path}: {single[0]!r} is a single number; one row a sample is expected")
+    q = _block(path, arrays, positions, len(t), chain.nq, "positions")
+    tau = _block(path, arrays, torques, len(t), chain.nv, "torques") if torques else None
+    _check(path, table, t, q)
+    return Motion(t, q, tau, path.name)
+
+
+def _find(names: Sequence[str], kind: str, count: int, joints: Sequence[str]) -> list[str]:
+    """The columns of one kind in order; none where they are not all there."""
+    for form in ("{}", "q_{}") if kind == "q" else ("tau_{}",):
+        wanted = [form.format(joint) for joint in joints]
+        if wanted and set(wanted) <= set(names):
+            return wanted
+    stems = {name: stem_of(name) for name in names}
+    whole = [name for name, (stem, number) in stems.items() if stem in ALIASES[kind] and number is None]
+    numbered = {number: name for name, (stem, number) in stems.items() if stem in ALIASES[kind] and number is not None}
+    first = 0 if 0 in numbered else 1
+    if set(numbered) == set(range(first, first + count)):
+        return [numbered[k] for k in sorted(numbered)]
+    return whole if len(whole) == 1 and not numbered else []
+
+
+def _numbered(names: Sequence[str], kind: str) -> list[str]:
+    """The columns of one kind that have a number."""
+    stems = {name: stem_of(name) for name in names}
+    return [name for name, (stem, number) in stems.items() if stem in ALIASES[kind] and number is not None]
+
+
+def _block(
+    path: pathlib.Path, arrays: Mapping[str, np.ndarray], names: Sequence[str], rows: int, count: int, what: str
+) -> Float[np.ndarray, "N k"]:
+    parts = [arrays[name] for name in names]
+    if any(len(part) != rows for part in parts):
+        raise LogError(f"{path}: {rows} times, but {len(parts[0])} rows of {what}")
+    block = np.concatenate([part.reshape(rows, -1) for part in parts], axis=1)
+    if block.shape[1] != count:
+        raise LogError(f"{path}: {block.shape[1]} columns of {what}, but this robot has {count}")
+    return block
+
+
+def _check(path: pathlib.Path, table: Table, t: np.ndarray, q: np.ndarray) -> None:
+    if len(t) < 2:
+        raise LogError(f"{path}: a motion has two rows at least, this one has {len(t)}")
+    lost = np.flatnonzero(~(np.isfinite(t) & np.isfinite(q).all(1)))
+    if len(lost):
+        raise LogError(f"{path}: {table.line(int(lost[0]))} holds a time or position that is not finite")
+    back = np.flatnonzero(np.diff(t) <= 0)
+    if len(back):
+        raise LogError(f"{path}: time does not increase at {table.line(int(back[0]) + 1)}; sort the rows, drop doubles")

@@ -1,0 +1,330 @@
+"""URDF files as chains: `load` and `loads`, by way of `jaxdyn.io.load` for users."""
+
+import os
+import sys
+import warnings
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..errors import ModelError, ModelWarning, warn
+from ..model._build import COULOMB_VELOCITY, LARGEST, SLIGHTLY, STRIBECK_VELOCITY, inertia_faults, make_chain
+from ..model._chain import Chain
+from ._files import read_bytes
+from ._urdf_joints import arrange
+from ._urdf_tree import Fault, Joint, Layout, Link, Robot, move_inertia, order_tree
+from ._urdf_xml import Node, attribute, fail, number, numbers, only_child, parse_xml
+
+_MOVING = ("revolute", "continuous", "prismatic", "planar", "floating")
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    lock: Mapping[str, float] | None = None,
+    tip: str | None = None,
+    floating_base: bool | str = False,
+    ignore_mimic: bool = False,
+    gravity: ArrayLike | Sequence[float] = (0.0, 0.0, -9.81),
+    allow_nonphysical: bool = False,
+) -> Chain:
+    """The robot that a URDF file describes; what is read, the arguments and the errors are those of `jaxdyn.load`.
+
+    Raises:
+        ModelError: see `jaxdyn.load`.
+    """
+    robot = parse_robot(read_bytes(path), os.fspath(path))
+    return _chain(robot, lock, tip, gravity, allow_nonphysical, floating_base, ignore_mimic)
+
+
+def loads(
+    text: str | bytes,
+    *,
+    lock: Mapping[str, float] | None = None,
+    tip: str | None = None,
+    floating_base: bool | str = False,
+    ignore_mimic: bool = False,
+    gravity: ArrayLike | Sequence[float] = (0.0, 0.0, -9.81),
+    allow_nonphysical: bool = False,
+) -> Chain:
+    """The robot that URDF text describes: `load` for a description in memory, with the same arguments and errors."""
+    robot = parse_robot(text, "<text>")
+    return _chain(robot, lock, tip, gravity, allow_nonphysical, floating_base, ignore_mimic)
+
+
+def parse_robot(data: bytes | str, source: str) -> Robot:
+    """All links and joints of a URDF document as a tree, checked but for inertias; `source` is what errors call it.
+
+    Raises:
+        ModelError: see `jaxdyn.load`.
+    """
+    document = parse_xml(data, source)
+    root = document.root
+    for node in root.iter():
+        if isinstance(node, Node) and str(node.tag).startswith("xacro:"):
+            raise fail(
+                node,
+                f"<{node.tag}> is a xacro macro, not URDF; run xacro on the file first: xacro FILE > robot.urdf",
+            )
+    if root.tag != "robot":
+        raise fail(root, f"the root element is <{root.tag}>, not <robot>; this is no URDF")
+    links: dict[str, Link] = {}
+    joints: dict[str, Joint] = {}
+    remarks: list[str] = []
+    moved = {
+        child.get("link")
+        for joint in root.findall("joint")
+        if joint.get("type") != "fixed"
+        for child in joint.findall("child")
+    }
+    for node in root.findall("link"):
+        link = _link(node, moved)  # type: ignore[arg-type]
+        if link.name in links:
+            raise fail(link.node, f"the link name {link.name!r} is used twice; rename one")
+        links[link.name] = link
+    for node in root.findall("joint"):
+        joint = _joint(node, remarks)  # type: ignore[arg-type]
+        if joint.name in joints:
+            raise fail(joint.node, f"the joint name {joint.name!r} is used twice; rename one")
+        joints[joint.name] = joint
+    if not links:
+        raise fail(root, "the robot has no <link>")
+    base, outward = order_tree(source, links, joints.values())
+    return Robot(source, links, joints, base, outward, document, tuple(remarks))
+
+
+def chain_arrays(layout: Layout) -> dict[str, Any]:
+    """The leaves of the chain of a layout, as `make_chain` takes them."""
+    joints = layout.joints
+    return {
+        "rotation": layout.placements[:, :3, :3],
+        "translation": layout.placements[:, :3, 3],
+        "screw": np.array([joint.screw for joint in joints]),
+        "inertia": layout.inertia,
+        "armature": np.array([joint.armature for joint in joints]),
+        "viscous_friction": np.array([joint.viscous for joint in joints]),
+        "coulomb_friction": np.array([joint.coulomb for joint in joints]),
+        "coulomb_velocity": np.array([joint.coulomb_velocity for joint in joints]),
+        "torque_offset": np.array([joint.offset for joint in joints]),
+        "stribeck_friction": np.array([joint.stribeck_friction for joint in joints]),
+        "stribeck_velocity": np.array([joint.stribeck_velocity for joint in joints]),
+        "stiffness": np.array([joint.stiffness for joint in joints]),
+        "rest_position": np.array([joint.rest_position for joint in joints]),
+        "position_limits": np.array([joint.limits for joint in joints]),
+        "velocity_limit": np.array([joint.velocity for joint in joints]),
+        "effort_limit": np.array([joint.effort for joint in joints]),
+    }
+
+
+def _chain(
+    robot: Robot,
+    lock: Mapping[str, float] | None,
+    tip: str | None,
+    gravity: ArrayLike | Sequence[float],
+    allow_nonphysical: bool,
+    floating_base: bool | str,
+    ignore_mimic: bool,
+) -> Chain:
+    parts = arrange(robot, lock, tip, floating_base, ignore_mimic)
+    layout = parts.layout
+    remarks = [*robot.remarks, *([] if allow_nonphysical else _faults(robot, layout))]
+    if remarks:
+        warn(f"{robot.source}: {'; '.join(remarks)}")
+    try:
+        with warnings.catch_warnings():
+            if remarks:  # it is said above, link by link of the file
+                warnings.simplefilter("ignore", ModelWarning)
+            return make_chain(
+                **chain_arrays(layout),
+                joint_names=[joint.name for joint in layout.joints],
+                parents=layout.parents,
+                quaternion_joints=parts.quaternion_joints,
+                coupling=parts.coupling,
+                coordinate_names=parts.coordinate_names,
+                link_names=[joint.child for joint in layout.joints],
+                frames=layout.frames,
+                base_name=parts.root,
+                tip_name=layout.tip,
+                gravity=np.asarray(gravity, float),
+                allow_nonphysical=allow_nonphysical,
+            )
+    except ModelError as error:
+        raise ModelError(f"{robot.source}: {error}") from None
+
+
+def _faults(robot: Robot, layout: Layout) -> list[str]:
+    """What is said of inertias that no body has: those which count nowhere, are a little wrong, or fused to enough.
+
+    Raises:
+        ModelError: a link whose inertia counts makes a body impossible.
+    """
+    slight, unused = [], []
+    for link in robot.links.values():
+        if link.fault is None:
+            continue
+        if link.name not in layout.bodies:
+            unused.append(repr(link.name))
+        elif link.fault.slight or _possible(link.name, layout.inertia[layout.bodies[link.name]]):
+            slight.append(link.fault.text.partition(";")[0])
+        else:
+            raise fail(link.fault.node, f"{link.fault.text}, or pass allow_nonphysical=True")
+    said = [f"inertias that no body has are taken as they are: {'; '.join(slight)}"] if slight else []
+    return said + ([f"impossible inertias that count nowhere: of {', '.join(unused)}"] if unused else [])
+
+
+def _possible(name: str, pi: np.ndarray) -> bool:
+    """Whether a body may be so, nearly."""
+    return bool(pi[0] > 0) and not inertia_faults({name: pi}, SLIGHTLY)
+
+
+def _link(node: Node, moved: Container[str | None]) -> Link:
+    """A link; one that is not `moved` by a joint of its own may have an `<inertial>` that says nothing."""
+    name = attribute(node, "name", "a link")
+    label = f"link {name!r}"
+    inertial = only_child(node, "inertial", label)
+    if inertial is None:
+        return Link(name, None, node)
+    mass_node, inertia_node = only_child(inertial, "mass", label), only_child(inertial, "inertia", label)
+    if mass_node is None or inertia_node is None:
+        missing = "mass" if mass_node is None else "inertia"
+        raise fail(
+            inertial, f"{label}: <inertial> needs <{missing}>; add it, or remove <inertial> for a link without mass"
+        )
+    mass = number(mass_node, "value", label)
+    moments = [number(inertia_node, key, label) for key in ("ixx", "ixy", "iyy", "ixz", "iyz", "izz")]
+    about_com = np.array([mass, 0.0, 0.0, 0.0, *moments])
+    if name not in moved and not about_com.any():
+        return Link(name, None, node)
+    if np.abs(about_com).max() > LARGEST:
+        raise fail(inertial, f"{label}: {np.abs(about_com).max():g} is no number that a body has; check the units")
+    fault = _fault(name, about_com, name in moved, mass_node, inertia_node)
+    return Link(name, move_inertia(about_com, origin_pose(inertial, label)), node, fault)
+
+
+def _fault(name: str, pi: np.ndarray, moved: bool, mass_node: Node, inertia_node: Node) -> Fault | None:
+    """What is wrong with a link's inertia about its centre of mass."""
+    mass = pi[0]
+    if mass < 0 or (mass == 0 and moved):
+        text = f"link {name!r}: mass {mass:g} kg is not positive; correct it, remove <inertial>"
+        return Fault(text, False, mass_node)
+    text = inertia_faults({name: pi}).get(name)
+    if text is not None:
+        return Fault(text, not inertia_faults({name: pi}, SLIGHTLY), inertia_node)
+    return Fault(f"link {name!r} has an inertia, but no mass", True, mass_node) if mass == 0 else None
+
+
+def _joint(node: Node, remarks: list[str]) -> Joint:
+    name = attribute(node, "name", "a joint")
+    label = f"joint {name!r}"
+    kind = attribute(node, "type", label)
+    if kind not in (*_MOVING, "fixed"):
+        raise fail(
+            node,
+            f"{label}: joint type {kind!r} is not supported; supported are {', '.join(_MOVING)} and fixed. Replace it",
+        )
+    ends = []
+    for tag in ("parent", "child"):
+        end = only_child(node, tag, label)
+        if end is None:
+            raise fail(node, f'{label} needs <{tag} link=".."/>')
+        ends.append(attribute(end, "link", label))
+    origin = origin_pose(node, label)
+    # what a fixed joint says about axis, limits or drives has no meaning
+    motion: dict[str, Node | None] = {
+        tag: only_child(node, tag, label) if kind != "fixed" else None
+        for tag in ("limit", "dynamics", "mimic", "jaxdyn")
+    }
+    axes: list[Node] = node.findall("axis") if kind != "fixed" else []  # type: ignore[assignment]
+    motion["axis"] = axes[0] if axes else None
+    if len(axes) > 1:
+        remarks.append(f"{label} has {len(axes)} <axis>; the first counts")
+    axis = np.array(numbers(motion["axis"], "xyz", 3, label, (1.0, 0.0, 0.0) if motion["axis"] is None else None))
+    length = np.linalg.norm(axis)
+    if length < 1e-9:
+        raise fail(node if motion["axis"] is None else motion["axis"], f"{label}: its axis is zero; give a direction")
+    lower, upper, velocity, effort = _limits(node, motion["limit"], kind, label, remarks)
+    extra = motion["jaxdyn"]
+    width = number(extra, "coulomb_velocity", label, COULOMB_VELOCITY)
+    if width <= 0:
+        raise fail(
+            node if extra is None else extra,
+            f"{label}: coulomb_velocity {width:g} is not positive; it is the width of a smooth sign",
+        )
+    follows = motion["mimic"]
+    if follows is not None and kind in ("planar", "floating"):
+        raise fail(follows, f"{label}: a {kind} joint cannot mimic another; remove <mimic>")
+    return Joint(
+        name=name,
+        kind=kind,
+        parent=ends[0],
+        child=ends[1],
+        origin=origin,
+        axis=axis / length,
+        limits=(lower, upper),
+        velocity=velocity,
+        effort=effort,
+        viscous=number(motion["dynamics"], "damping", label, 0.0),
+        coulomb=number(motion["dynamics"], "friction", label, 0.0),
+        armature=number(extra, "armature", label, 0.0),
+        offset=number(extra, "offset", label, 0.0),
+        coulomb_velocity=width,
+        stribeck_friction=number(extra, "stribeck_friction", label, 0.0),
+        stribeck_velocity=number(extra, "stribeck_velocity", label, STRIBECK_VELOCITY),
+        stiffness=number(extra, "stiffness", label, 0.0),
+        rest_position=number(extra, "rest_position", label, 0.0),
+        mimic=None
+        if follows is None
+        else (
+            attribute(follows, "joint", label),
+            number(follows, "multiplier", label, 1.0),
+            number(follows, "offset", label, 0.0),
+        ),
+        node=node,
+    )
+
+
+def _limits(
+    joint: Node, node: Node | None, kind: str, label: str, remarks: list[str]
+) -> tuple[float, float, float, float]:
+    """Lower and upper position, velocity and effort limit; the largest double stands for infinity."""
+    if kind == "fixed":
+        return 0.0, 0.0, 0.0, 0.0
+    bounded = kind in ("revolute", "prismatic")
+    if node is None and bounded:
+        raise fail(
+            joint, f'{label}: a {kind} joint needs <limit lower=".." upper=".." effort=".." velocity=".."/>; add it'
+        )
+    inf = float("inf")
+    values = [
+        number(node, "lower", label, 0.0) if bounded else -inf,
+        number(node, "upper", label, 0.0) if bounded else inf,
+        number(node, "velocity", label, None if bounded else inf),
+        number(node, "effort", label, None if bounded else inf),
+    ]
+    here = joint if node is None else node
+    lower, upper, velocity, effort = (np.copysign(inf, x) if abs(x) >= sys.float_info.max else x for x in values)
+    if lower > upper:
+        remarks.append(f"{label}: its lower limit {lower:g} is above its upper limit {upper:g}; neither counts")
+        lower, upper = -inf, inf
+    if velocity < 0 or effort < 0:
+        raise fail(here, f"{label}: velocity and effort limits are magnitudes; {min(velocity, effort):g} is negative")
+    return float(lower), float(upper), float(velocity), float(effort)
+
+
+def origin_pose(node: Node, label: str) -> np.ndarray:
+    """The pose in an element's `<origin>`, the identity without one: R = Rz(yaw) Ry(pitch) Rx(roll)."""
+    origin = only_child(node, "origin", label)
+    if origin is not None and "quat_xyzw" in origin.attrib:
+        raise fail(origin, f"{label}: <origin> quat_xyzw is not supported; write the rotation as rpy")
+    zero = (0.0, 0.0, 0.0)
+    (sr, sp, sy), (cr, cp, cy) = (f(numbers(origin, "rpy", 3, label, zero)) for f in (np.sin, np.cos))
+    pose = np.eye(4)
+    pose[:3, :3] = [
+        [cy * cp, cy * sp * sr - sy * cr, cy * sp * cr + sy * sr],
+        [sy * cp, sy * sp * sr + cy * cr, sy * sp * cr - cy * sr],
+        [-sp, cp * sr, cp * cr],
+    ]
+    pose[:3, 3] = numbers(origin, "xyz", 3, label, zero)
+    return pose

@@ -1,0 +1,194 @@
+"""Numbers of a chain as URDF elements: what writing anew and updating a file share."""
+
+import xml.etree.ElementTree as ET
+from collections.abc import Container, Iterable, Mapping
+
+import numpy as np
+from jaxtyping import Float
+
+from ..errors import ModelError
+from ..model._build import COULOMB_VELOCITY, SLIGHTLY, STRIBECK_VELOCITY, inertia_faults
+from ..model._chain import Chain
+from ._urdf_tree import move_inertia
+
+DRIVES = (
+    "viscous_friction",
+    "coulomb_friction",
+    "armature",
+    "torque_offset",
+    "coulomb_velocity",
+    "stribeck_friction",
+    "stribeck_velocity",
+    "stiffness",
+    "rest_position",
+)
+HEAD = '<?xml version="1.0" encoding="utf-8"?>\n'
+
+
+def arrays_of(chain: Chain) -> dict[str, np.ndarray]:
+    if chain.inertia.ndim != 2:
+        raise ModelError(f"the chain is a batch (inertia has shape {chain.inertia.shape}); write one robot at a time")
+    names = ("rotation", "translation", "screw", "inertia", "armature", "viscous_friction", "coulomb_friction")
+    names += (
+        "coulomb_velocity",
+        "torque_offset",
+        "stribeck_friction",
+        "stribeck_velocity",
+        "stiffness",
+        "rest_position",
+        "position_limits",
+        "velocity_limit",
+        "effort_limit",
+    )
+    return {name: np.asarray(getattr(chain, name)).astype(float) for name in names}
+
+
+def check_writable(chain: Chain) -> None:
+    """Refuse what a URDF has no place for.
+
+    Raises:
+        ModelError: the chain has a spherical joint, a transmission or a base pose.
+    """
+    for link, size in chain.topology.quaternion_joints:
+        if size == 3:
+            raise ModelError(f"joint {chain.joint_names[link]!r} is spherical; URDF has no such joint")
+    if chain.transmission is not None:
+        driven = np.flatnonzero(np.any(np.asarray(chain.transmission.matrix), axis=0))
+        where = f" (it drives {chain.joint_names[driven[0]]!r})" if len(driven) else ""
+        raise ModelError(f"the chain has a transmission{where}, which a URDF cannot hold; put armature= in its place")
+    if chain.base_pose is not None:
+        raise ModelError("the chain has a base_pose, which a URDF cannot hold; put it into the joints at the base")
+
+
+def check_consistent(chain: Chain, advice: str = "write them as they are with allow_nonphysical=True") -> None:
+    """Refuse a chain with inertias that no body can have.
+
+    Args:
+        advice: what else can be done than to make them consistent.
+
+    Raises:
+        ModelError: saying what is impossible about the first, and which links have more of them.
+    """
+    inertia = dict(zip(chain.link_names, np.asarray(chain.inertia).astype(float), strict=True))
+    reasons = inertia_faults({link: pi for link, pi in inertia.items() if np.all(np.isfinite(pi))}, SLIGHTLY)
+    if reasons:
+        first, *others = reasons
+        more = f" (nor has a body those of {', '.join(others)})" if others else ""
+        raise ModelError(
+            f"{reasons[first].partition(';')[0]}; no body has that{more}, and other programs refuse or misuse such a file. "
+            f"Make the inertias physically consistent, or {advice}"
+        )
+
+
+def set_inertial(link: ET.Element, name: str, pi: Float[np.ndarray, "10"]) -> None:
+    """Replace a link's `<inertial>`; none for all-zero parameters."""
+    old = link.find("inertial")
+    if not np.any(pi):
+        remove(link, {"inertial"})
+        return
+    with np.errstate(all="ignore"):
+        com = pi[1:4] / pi[0] if pi[0] != 0 else np.zeros(3)
+        about_com = move_inertia(pi, pose_of(np.eye(3), -com))
+        about_com[1:4] = 0
+        error = np.abs(move_inertia(about_com, pose_of(np.eye(3), com)) - pi).max()
+    if np.all(np.isfinite(pi)) and not error <= 1e-9 * np.abs(pi).max():
+        raise ModelError(
+            f"link {name!r}: mass {pi[0]:g} kg with first moment {np.linalg.norm(pi[1:4]):g} kg m cannot be "
+            "written as mass and centre of mass, as URDF wants it; give parameters in which the link has its mass"
+        )
+    node = insert(link, "inertial", 0) if old is None else old
+    for child in list(node):
+        node.remove(child)
+    label = f"the inertia of link {name!r}"
+    ET.SubElement(node, "origin", xyz=written(com, label), rpy="0 0 0")
+    ET.SubElement(node, "mass", value=written(pi[:1], label))
+    keys = ("ixx", "ixy", "iyy", "ixz", "iyz", "izz")
+    ET.SubElement(node, "inertia", {key: written([x], label) for key, x in zip(keys, about_com[4:], strict=True)})
+    ET.indent(node, level=2)
+
+
+def set_drive(node: ET.Element, joint: str, chain: Chain, arrays: Mapping[str, np.ndarray], i: int) -> None:
+    """Set `<dynamics>` and `<jaxdyn>` of a joint; numbers that equal their default are left out."""
+    usual_width = np.asarray(COULOMB_VELOCITY, chain.dtype).astype(float)
+    for tag, entries in (
+        ("dynamics", (("damping", "viscous_friction", 0.0), ("friction", "coulomb_friction", 0.0))),
+        (
+            "jaxdyn",
+            (
+                ("armature", "armature", 0.0),
+                ("offset", "torque_offset", 0.0),
+                ("coulomb_velocity", "coulomb_velocity", usual_width),
+                ("stribeck_friction", "stribeck_friction", 0.0),
+                ("stribeck_velocity", "stribeck_velocity", np.asarray(STRIBECK_VELOCITY, chain.dtype).astype(float)),
+                ("stiffness", "stiffness", 0.0),
+                ("rest_position", "rest_position", 0.0),
+            ),
+        ),
+    ):
+        element = node.find(tag)
+        for key, leaf, usual in entries:
+            if arrays[leaf][i] != usual:
+                element = insert(node, tag) if element is None else element
+                element.set(key, written([arrays[leaf][i]], f"{leaf} of joint {joint!r}"))
+            elif element is not None:
+                element.attrib.pop(key, None)
+        if element is not None and not element.attrib:
+            remove(node, {tag})
+
+
+def set_origin(origin: ET.Element, pose: Float[np.ndarray, "4 4"], label: str) -> None:
+    """xyz and rpy of a pose. Roll and pitch are those of what yaw leaves over: exact near pitch = +-pi/2 too."""
+    r = pose[:3, :3]
+    yaw = np.arctan2(r[1, 0], r[0, 0])
+    c, s = np.cos(yaw), np.sin(yaw)
+    first, second = c * r[0] + s * r[1], c * r[1] - s * r[0]
+    rpy = (np.arctan2(-second[2], second[1]), np.arctan2(-r[2, 0], first[0]), yaw)
+    origin.set("xyz", written(pose[:3, 3], f"the origin of {label}"))
+    origin.set("rpy", written(rpy, f"the rotation of {label}"))
+
+
+def insert(parent: ET.Element, tag: str, index: int | None = None) -> ET.Element:
+    """A new child, on a line of its own as its siblings are."""
+    node = parent.makeelement(tag, {})
+    index = len(parent) if index is None else index
+    inner = parent.text if len(parent) and parent.text and not parent.text.strip() else "\n    "
+    if index == 0:
+        parent.text, node.tail = inner, inner if len(parent) else "\n  "
+    else:
+        parent[index - 1].tail, node.tail = inner, parent[index - 1].tail
+    parent.insert(index, node)
+    return node
+
+
+def remove(parent: ET.Element, tags: Container[str]) -> None:
+    """Remove children by tag; the white space before the next sibling stays what it was."""
+    for child in [c for c in parent if c.tag in tags]:
+        index = list(parent).index(child)
+        if index == len(parent) - 1:
+            if index:
+                parent[index - 1].tail = child.tail
+            else:
+                parent.text = child.tail
+        parent.remove(child)
+
+
+def written(values: Iterable[float] | np.ndarray, label: str) -> str:
+    """Numbers with all their digits."""
+    numbers = [float(x) + 0.0 for x in values]
+    if not np.all(np.isfinite(numbers)):
+        raise ModelError(f"{label} is {numbers}, not finite; a URDF cannot hold it")
+    return " ".join(map(repr, numbers))
+
+
+def pose_of(rotation: np.ndarray, translation: np.ndarray) -> Float[np.ndarray, "4 4"]:
+    pose = np.eye(4)
+    pose[:3, :3], pose[:3, 3] = rotation, translation
+    return pose
+
+
+def fresh(name: str, taken: set[str]) -> str:
+    """The name, lengthened until it is none of those taken, which it joins."""
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name

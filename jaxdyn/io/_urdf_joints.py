@@ -1,0 +1,213 @@
+"""Joints of a URDF that move in more than one way, as several joints that move in one; and joints that mimic others."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ..errors import ModelError
+from ..model._build import COULOMB_VELOCITY, STRIBECK_VELOCITY
+from ..model._chain import Coupling
+from ._urdf_tree import Joint, Layout, Link, Robot, fuse
+from ._urdf_xml import Node, fail
+
+FREE = ("wx", "wy", "wz", "vx", "vy", "vz")
+
+
+class Arrangement(NamedTuple):
+    """What a chain is made of: what moves, the name of the base, free joints as (first, 6), the coupling of mimic joints."""
+
+    layout: Layout
+    root: str
+    quaternion_joints: tuple[tuple[int, int], ...]
+    coupling: Coupling | None
+    coordinate_names: tuple[str, ...] | None
+
+
+def arrange(
+    robot: Robot,
+    lock: Mapping[str, float] | None = None,
+    tip: str | None = None,
+    floating_base: bool | str = False,
+    ignore_mimic: bool = False,
+) -> Arrangement:
+    """Joints taken apart, what does not move fused, mimic joints coupled: arguments and errors as for `_urdf.load`."""
+    if ignore_mimic:
+        robot = _without_mimics(robot)
+    else:
+        _check_mimics(robot)
+    robot, free = expand(robot, floating_base)
+    for name in lock or {}:
+        joint = next((whole for whole in free if name in free[whole]), None)
+        if joint is not None:
+            raise ModelError(
+                f"{robot.source}: lock names {name!r}, a part of the free joint {joint!r}, which stays free"
+            )
+    layout = fuse(robot, lock, tip)
+    coupling, coordinates = coupling_of(layout.joints, robot.source)
+    names = [joint.name for joint in layout.joints]
+    quaternions = tuple((names.index(parts[0]), 6) for parts in free.values() if parts[0] in names)
+    return Arrangement(layout, robot.root, quaternions, coupling, coordinates)
+
+
+def expand(robot: Robot, floating_base: bool | str = False) -> tuple[Robot, dict[str, tuple[str, ...]]]:
+    """The robot with planar and floating joints taken apart, and the names of the parts of every free joint.
+
+    A planar joint J slides along two axes of its plane and turns: J_x, J_y and J. A floating joint is the six joints of a
+    free joint, J_wx to J_vz. Between them stand links of no mass.
+
+    Args:
+        floating_base: name of a free joint on which the root link is put, or True.
+
+    Raises:
+        ModelError: a floating joint is not at the root, or the name is taken.
+    """
+    if floating_base:
+        robot = _on_free_joint(robot, floating_base)
+    links, joints, outward = dict(robot.links), dict(robot.joints), []
+    free: dict[str, tuple[str, ...]] = {}
+    for joint in robot.outward:
+        if joint.kind == "planar":
+            across = _basis(joint.axis)
+            parts = [(_fresh(f"{joint.name}_{x}", joints), "prismatic", across[i]) for i, x in enumerate("xy")]
+            parts.append((joint.name, "continuous", joint.axis))
+        elif joint.kind == "floating":
+            if joint.parent != robot.root or np.abs(joint.origin - np.eye(4)).max() > 0:
+                raise fail(
+                    joint.node,
+                    f"joint {joint.name!r} floats, but not from the origin of the root {robot.root!r}: a position in "
+                    "another frame is not supported; hang it on the root, without an origin",
+                )
+            kinds = ["continuous"] * 3 + ["prismatic"] * 3
+            parts = [
+                (_fresh(f"{joint.name}_{x}", joints), kind, np.eye(3)[i % 3])
+                for i, (x, kind) in enumerate(zip(FREE, kinds, strict=True))
+            ]
+            free[joint.name] = tuple(name for name, _, _ in parts)
+        else:
+            outward.append(joint)
+            continue
+        del joints[joint.name]
+        parent, origin = joint.parent, joint.origin
+        for name, kind, axis in parts:
+            last = name == parts[-1][0]
+            child = joint.child if last else _fresh(f"{joint.child}_{name.removeprefix(joint.name + '_')}", links)
+            if not last:
+                links[child] = Link(child, None, joint.node)
+            part = _free_of_limits(joint, name, kind, axis, parent, child, origin)
+            joints[name] = part
+            outward.append(part)
+            parent, origin = child, np.eye(4)
+    return dataclasses.replace(robot, links=links, joints=joints, outward=tuple(outward)), free
+
+
+def coupling_of(joints: Sequence[Joint], source: str) -> tuple[Coupling | None, tuple[str, ...] | None]:
+    """The coupling of joints that mimic others, q_mimic = multiplier q + offset, and the names of what remains to choose.
+
+    Raises:
+        ModelError: a joint mimics one that is not among these, or joints mimic each other in a ring.
+    """
+    if all(joint.mimic is None for joint in joints):
+        return None, None
+    index = {joint.name: i for i, joint in enumerate(joints)}
+    own = [i for i, joint in enumerate(joints) if joint.mimic is None]
+    matrix, offset = np.zeros((len(joints), len(own))), np.zeros(len(joints))
+    for column, i in enumerate(own):
+        matrix[i, column] = 1.0
+    for i, joint in enumerate(joints):
+        ratio, shift, here, seen = 1.0, 0.0, joint, set()
+        while here.mimic is not None:
+            master, multiplier, constant = here.mimic
+            if here.name in seen:
+                raise fail(joint.node, f"joint {joint.name!r} mimics itself, by way of others")
+            seen.add(here.name)
+            if master not in index:
+                raise fail(
+                    here.node,
+                    f"joint {here.name!r} mimics {master!r}, which does not move the tip; lock {here.name!r} with "
+                    "lock={...}, or choose another tip=",
+                )
+            shift += ratio * constant
+            ratio *= multiplier
+            here = joints[index[master]]
+        matrix[i, own.index(index[here.name])] = ratio
+        offset[i] = shift
+    if not own:
+        raise ModelError(f"{source}: every joint mimics another")
+    return Coupling(matrix, offset), tuple(joints[i].name for i in own)  # type: ignore[arg-type]
+
+
+def _without_mimics(robot: Robot) -> Robot:
+    joints = {name: dataclasses.replace(joint, mimic=None) for name, joint in robot.joints.items()}
+    return dataclasses.replace(robot, joints=joints, outward=tuple(joints[joint.name] for joint in robot.outward))
+
+
+def _check_mimics(robot: Robot) -> None:
+    """Refuse joints that mimic what is no joint of one degree of freedom.
+
+    Raises:
+        ModelError: naming both joints.
+    """
+    for joint in robot.joints.values():
+        if joint.mimic is None:
+            continue
+        master = robot.joints.get(joint.mimic[0])
+        if master is None or master.kind in ("fixed", "planar", "floating"):
+            what = "joint that moves" if master is None or master.kind == "fixed" else "joint with one position"
+            raise fail(
+                joint.node,
+                f"joint {joint.name!r} mimics {joint.mimic[0]!r}, which is no {what}; correct the name, or pass "
+                "ignore_mimic=True",
+            )
+
+
+def _on_free_joint(robot: Robot, name: bool | str) -> Robot:
+    if name is True:
+        name = _choose(("floating_base", "root_joint"), robot.joints)
+    elif name in robot.joints:
+        raise ModelError(f"{robot.source}: a joint is called {name!r} already; name the free joint otherwise")
+    world = _choose(("world", "universe"), robot.links)
+    node = robot.links[robot.root].node
+    free = _joint(str(name), "floating", world, robot.root, node)
+    links = {world: Link(world, None, node), **robot.links}
+    return dataclasses.replace(
+        robot, links=links, joints={free.name: free, **robot.joints}, root=world, outward=(free, *robot.outward)
+    )
+
+
+def _joint(name: str, kind: str, parent: str, child: str, node: Node) -> Joint:
+    inf = float("inf")
+    drive = {"viscous": 0.0, "coulomb": 0.0, "armature": 0.0, "offset": 0.0}
+    drive |= {"coulomb_velocity": COULOMB_VELOCITY, "stribeck_friction": 0.0, "stribeck_velocity": STRIBECK_VELOCITY}
+    drive |= {"stiffness": 0.0, "rest_position": 0.0}
+    return Joint(
+        name, kind, parent, child, np.eye(4), np.eye(3)[0], (-inf, inf), inf, inf, **drive, mimic=None, node=node
+    )
+
+
+def _free_of_limits(joint: Joint, name: str, kind: str, axis: np.ndarray, parent: str, child: str, origin) -> Joint:
+    inf = float("inf")
+    limits = {"limits": (-inf, inf), "velocity": inf, "effort": inf}
+    return dataclasses.replace(
+        joint, name=name, kind=kind, axis=axis, parent=parent, child=child, origin=origin, mimic=None, **limits
+    )
+
+
+def _basis(normal: np.ndarray) -> np.ndarray:
+    """Two axes of a plane, so that (first, second, normal) is right-handed: x and y for the normal z."""
+    start = np.eye(3)[0] if abs(normal[0]) < 0.9 else np.eye(3)[1]
+    first = start - (start @ normal) * normal
+    first /= np.linalg.norm(first)
+    return np.array([first, np.cross(normal, first)])
+
+
+def _choose(names: tuple[str, ...], taken: Mapping) -> str:
+    """The first name that is not taken; the last one lengthened if all are."""
+    return next((name for name in names if name not in taken), _fresh(names[-1], taken))
+
+
+def _fresh(name: str, taken: Mapping) -> str:
+    while name in taken:
+        name += "_"
+    return name

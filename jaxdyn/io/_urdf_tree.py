@@ -1,0 +1,285 @@
+"""A robot description as a tree of links, and what is left of it once what does not move is fused."""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from jaxtyping import Float
+
+from ..errors import ModelError
+from ._urdf_xml import Document, Node, fail
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Fault:
+    """Why no body has a link's `<inertial>`, and the element that says so; `slight` is what is taken all the same."""
+
+    text: str
+    slight: bool
+    node: Node
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Link:
+    """A link: its ten parameters about its frame's origin (None without `<inertial>`) and its element."""
+
+    name: str
+    inertia: Float[np.ndarray, "10"] | None
+    node: Node
+    fault: Fault | None = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Joint:
+    """A joint as declared: pose in the parent link, unit axis, limits, drive; `mimic`: (joint, multiplier, offset)."""
+
+    name: str
+    kind: str
+    parent: str
+    child: str
+    origin: Float[np.ndarray, "4 4"]
+    axis: Float[np.ndarray, "3"]
+    limits: tuple[float, float]
+    velocity: float
+    effort: float
+    viscous: float
+    coulomb: float
+    armature: float
+    offset: float
+    coulomb_velocity: float
+    stribeck_friction: float
+    stribeck_velocity: float
+    stiffness: float
+    rest_position: float
+    mimic: tuple[str, float, float] | None
+    node: Node
+
+    @property
+    def screw(self) -> Float[np.ndarray, "6"]:
+        """(axis, 0) of a revolute or continuous, (0, axis) of a prismatic joint."""
+        zero = np.zeros(3)
+        return np.concatenate([zero, self.axis] if self.kind == "prismatic" else [self.axis, zero])
+
+    def pose_at(self, q: float) -> Float[np.ndarray, "4 4"]:
+        """Pose of the child link in the parent link at joint position q [rad or m]."""
+        motion = np.eye(4)
+        if self.kind == "prismatic":
+            motion[:3, 3] = q * self.axis
+        else:
+            x, y, z = self.axis
+            k = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
+            motion[:3, :3] += math.sin(q) * k + 2 * math.sin(q / 2) ** 2 * (k @ k)
+        return self.origin @ motion
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Robot:
+    """A whole description: links and joints in the order of the file, the root link, the joints from root to leaves.
+
+    `remarks`: what is odd in the file, and what was made of it.
+    """
+
+    source: str
+    links: dict[str, Link]
+    joints: dict[str, Joint]
+    root: str
+    outward: tuple[Joint, ...]
+    document: Document
+    remarks: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Layout:
+    """The tree, or the serial chain to a tip, of what moves in a robot.
+
+    Attributes:
+        joints: the joints that move, base to tips.
+        parents: index of the moving link that carries each, -1 for the base.
+        placements: pose of each moving link (at q = 0) in the moving link or base that carries it.
+        inertia: ten parameters of each moving link with all that is fused to it.
+        frames: link index (-1: base) and pose of every fused link, in the order of the file.
+        tip: the tip's link; None where the tree has several ends.
+        locked: positions of the joints that were locked, mimic joints included.
+        bodies: the links whose inertia counts, and in which moving link.
+    """
+
+    joints: tuple[Joint, ...]
+    parents: tuple[int, ...]
+    placements: Float[np.ndarray, "n 4 4"]
+    inertia: Float[np.ndarray, "n 10"]
+    frames: dict[str, tuple[int, np.ndarray]]
+    tip: str | None
+    locked: dict[str, float]
+    bodies: dict[str, int]
+
+
+def order_tree(source: str, links: Mapping[str, Link], joints: Iterable[Joint]) -> tuple[str, tuple[Joint, ...]]:
+    """The root link, and the joints so that each comes after the joint of its parent link.
+
+    Raises:
+        ModelError: a joint names a link that does not exist, a link has two parents, links form a loop or do not hang
+            together.
+    """
+    above: dict[str, Joint] = {}
+    below: dict[str, list[Joint]] = {name: [] for name in links}
+    for joint in joints:
+        for role, link in (("parent", joint.parent), ("child", joint.child)):
+            if link not in links:
+                raise fail(
+                    joint.node,
+                    f"joint {joint.name!r}: its {role} link {link!r} is not declared; add <link> or correct it",
+                )
+        if joint.child in above:
+            raise fail(
+                joint.node,
+                f"link {joint.child!r} has two parents, by the joints {above[joint.child].name!r} and {joint.name!r}; "
+                "a description is a tree: remove one of them",
+            )
+        above[joint.child] = joint
+        below[joint.parent].append(joint)
+    roots = [name for name in links if name not in above]
+    if not roots:
+        raise ModelError(
+            f"{source}: no link is the root, for the joints form a loop: {_loop(above, next(iter(links)))}; open it"
+        )
+    if len(roots) > 1:
+        raise ModelError(
+            f"{source}: the links {', '.join(map(repr, roots))} have no parent; join them to one root by joints"
+        )
+    order: list[Joint] = []
+    waiting = below[roots[0]][::-1]
+    while waiting:
+        order.append(waiting.pop())
+        waiting += below[order[-1].child][::-1]
+    reached = {roots[0], *(joint.child for joint in order)}
+    lost = next((name for name in links if name not in reached), None)
+    if lost is not None:
+        raise ModelError(f"{source}: the joints form a loop: {_loop(above, lost)}; open it and join it to {roots[0]!r}")
+    return roots[0], tuple(order)
+
+
+def fuse(robot: Robot, lock: Mapping[str, float] | None = None, tip: str | None = None) -> Layout:
+    """The whole tree, or the serial chain from the root to `tip`, all that does not move fused.
+
+    A link that hangs on a moving link by fixed and locked joints adds its inertia to it, G_a = Ad_{T_ba}^T G_b
+    Ad_{T_ba}, and stays as a named frame. Links fixed to the base only become frames. With a tip, what hangs
+    on the chain by another moving joint is left out.
+
+    Raises:
+        ModelError: see `jaxdyn.load`.
+    """
+    if tip is not None and tip not in robot.links:
+        raise ModelError(f"{robot.source}: tip {tip!r} is not a link; the links are {', '.join(robot.links)}")
+    locked = _locked(robot, lock or {})
+    # a moving joint stands for the link it carries, None for the base
+    carrier: dict[str, str | None] = {robot.root: None}
+    pose = {robot.root: np.eye(4)}
+    placement: dict[str, np.ndarray] = {}
+    above: dict[str, str | None] = {}
+    for joint in robot.outward:
+        t = pose[joint.parent] @ (joint.pose_at(locked[joint.name]) if joint.name in locked else joint.origin)
+        if joint.kind == "fixed" or joint.name in locked:
+            carrier[joint.child], pose[joint.child] = carrier[joint.parent], t
+        else:
+            carrier[joint.child], pose[joint.child] = joint.name, np.eye(4)
+            placement[joint.name], above[joint.name] = t, carrier[joint.parent]
+    names = _path(robot, above, carrier, tip)
+    index: dict[str | None, int] = {None: -1} | {name: i for i, name in enumerate(names)}
+    joints = tuple(robot.joints[name] for name in names)
+    moving = {joint.child for joint in joints}
+    inertia, bodies = np.zeros((len(joints), 10)), {}
+    frames: dict[str, tuple[int, np.ndarray]] = {}
+    for name, link in robot.links.items():
+        if carrier[name] not in index:
+            continue
+        i = index[carrier[name]]
+        if i >= 0 and link.inertia is not None:
+            inertia[i] += move_inertia(link.inertia, pose[name])
+            bodies[name] = i
+        if name not in moving and name != robot.root:
+            frames[name] = (i, pose[name])
+    parents = tuple(index[above[name]] for name in names)
+    if tip is None and len(set(range(len(names))) - set(parents)) == 1:
+        last = {name for name, joint in carrier.items() if joint == names[-1]}
+        leaves = last - {joint.parent for joint in robot.outward if joint.child in last}
+        tip = leaves.pop() if len(leaves) == 1 else joints[-1].child
+    placements = np.array([placement[name] for name in names])
+    return Layout(joints, parents, placements, inertia, frames, tip, locked, bodies)
+
+
+def move_inertia(pi: Float[np.ndarray, "10"], t_ab: Float[np.ndarray, "4 4"]) -> Float[np.ndarray, "10"]:
+    """Ten parameters about frame a from those about frame b, in NumPy's float64.
+
+    h_a = R h + m p;  I_a = R I R^T + 2 (Rh . p) 1 - Rh p^T - p Rh^T + m (p . p 1 - p p^T).
+    """
+    r, p, m = t_ab[:3, :3], t_ab[:3, 3], pi[0]
+    h = r @ pi[1:4]
+    io = r @ np.array([[pi[4], pi[5], pi[7]], [pi[5], pi[6], pi[8]], [pi[7], pi[8], pi[9]]]) @ r.T
+    io = io + (2 * h @ p + m * p @ p) * np.eye(3) - np.outer(h, p) - np.outer(p, h) - m * np.outer(p, p)
+    return np.array([m, *(h + m * p), io[0, 0], io[0, 1], io[1, 1], io[0, 2], io[1, 2], io[2, 2]])
+
+
+def _path(
+    robot: Robot, above: Mapping[str, str | None], carrier: Mapping[str, str | None], tip: str | None
+) -> tuple[str, ...]:
+    """Names of the moving joints, base to tips."""
+    if tip is None:
+        names = tuple(above)
+    else:
+        back, name = [], carrier[tip]
+        while name is not None:
+            back.append(name)
+            name = above[name]
+        names = tuple(back[::-1])
+    if not names:
+        what = (
+            "no joint moves" if tip is None else f"no joint moves between the root {robot.root!r} and the tip {tip!r}"
+        )
+        free = "" if tip is not None else ". A body that is not held moves freely with floating_base=True"
+        raise ModelError(
+            f"{robot.source}: {what}; a chain needs at least one revolute, continuous or prismatic joint{free}"
+        )
+    return names
+
+
+def _locked(robot: Robot, lock: Mapping[str, float]) -> dict[str, float]:
+    """Positions of the locked joints and of the mimic joints that follow them."""
+    locked: dict[str, float] = {}
+    for name, value in lock.items():
+        if name not in robot.joints:
+            raise ModelError(f"{robot.source}: lock names the joint {name!r}; the joints are {', '.join(robot.joints)}")
+        if robot.joints[name].kind == "fixed":
+            raise fail(robot.joints[name].node, f"joint {name!r} is fixed already; take it out of lock")
+        if not math.isfinite(value):
+            raise ModelError(f"{robot.source}: lock holds {value} for the joint {name!r}; give a finite position")
+        locked[name] = float(value)
+    mimics = [joint for joint in robot.joints.values() if joint.mimic is not None and joint.name not in locked]
+    found = True
+    while found:
+        found = False
+        for joint in mimics:
+            assert joint.mimic is not None
+            master, multiplier, offset = joint.mimic
+            if master in locked and joint.name not in locked:
+                locked[joint.name] = multiplier * locked[master] + offset
+                found = True
+    for name, value in locked.items():
+        lower, upper = robot.joints[name].limits
+        slack = 1e-9 * (1 + abs(value))
+        if not lower - slack <= value <= upper + slack:
+            follows = "" if name in lock else " (it mimics a locked joint)"
+            raise fail(
+                robot.joints[name].node,
+                f"joint {name!r} is locked at {value:g}{follows}, outside its limits "
+                f"{lower:g} to {upper:g}; lock it inside them",
+            )
+    return locked
+
+
+def _loop(above: Mapping[str, Joint], link: str) -> str:
+    seen: list[str] = []
+    while link not in seen:
+        seen.append(link)
+        link = above[link].parent
+    return " <- ".join([*seen[seen.index(link) :], link])

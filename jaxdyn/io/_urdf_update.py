@@ -1,0 +1,154 @@
+"""Identified chains back into the URDF file they came from: `update_urdf`."""
+
+import os
+import xml.etree.ElementTree as ET
+from collections.abc import Mapping
+
+import numpy as np
+
+from ..errors import ModelError
+from ..model._chain import Chain
+from ._files import read_bytes, write_whole
+from ._urdf import chain_arrays, parse_robot
+from ._urdf_elements import (
+    HEAD,
+    arrays_of,
+    check_consistent,
+    check_writable,
+    insert,
+    remove,
+    set_drive,
+    set_inertial,
+    set_origin,
+)
+from ._urdf_joints import Arrangement, arrange
+
+
+def update_urdf(
+    source_path: str | os.PathLike[str],
+    chain: Chain,
+    path: str | os.PathLike[str],
+    *,
+    lock: Mapping[str, float] | None = None,
+    tip: str | None = None,
+    floating_base: bool | str = False,
+    ignore_mimic: bool = False,
+    allow_nonphysical: bool = False,
+) -> None:
+    """Write a URDF file again with the inertias and the friction of a chain that was loaded from it and identified.
+
+    Relative mesh paths are made relative to the new place; all else stays: names, comments, base links, branches
+    outside the chain. The inertia of links fused to a moving link is part of that link's and is removed from them. A
+    locked joint becomes a fixed one at its position. `path` may be the source.
+
+    Args:
+        lock: as given to `load`.
+        tip: as given to `load`.
+        floating_base: as given to `load`.
+        ignore_mimic: as given to `load`.
+        allow_nonphysical: write inertias that no body can have, too.
+
+    Raises:
+        ModelError: the source cannot be read as a URDF, the chain is not the one it describes, or differs from it in
+            what this function does not write (placements, axes, limits, frames, the drive of a floating base, different
+            drives of the parts of a planar joint: use `save_urdf`), a part of a planar joint is locked, the chain has what
+            no URDF can hold, no body can have an inertia, or it cannot be written as mass and centre of mass, or the file
+            cannot be written.
+    """
+    source = os.fspath(source_path)
+    robot = parse_robot(read_bytes(source_path), source)
+    parts = arrange(robot, lock, tip, floating_base, ignore_mimic)
+    layout = parts.layout
+    arrays = arrays_of(chain)
+    check_writable(chain)
+    _check_layout(source, chain, parts)
+    strange = set(chain.frame_names) - set(layout.frames)
+    if strange:
+        raise ModelError(f"{source}: the chain's frame {min(strange)!r} is not in the file; use save_urdf to write it")
+    for name in layout.locked:
+        if name not in robot.joints or robot.joints[name].kind == "planar":
+            raise ModelError(
+                f"{source}: {name!r} is a part of a planar joint, which cannot be locked here; use save_urdf"
+            )
+    for i, joint in enumerate(layout.joints):
+        if joint.child in robot.links:  # else it is a part of a joint, which has the element of the whole
+            set_inertial(robot.links[joint.child].node, joint.child, arrays["inertia"][i])
+            if joint.node.tag == "joint":  # a floating base has no element
+                set_drive(joint.node, joint.name, chain, arrays, i)
+        elif np.any(arrays["inertia"][i]):
+            raise ModelError(
+                f"{source}: link {joint.child!r}, a part of a joint, has inertia; give it to the joint's body"
+            )
+    for frame, (i, _) in layout.frames.items():
+        if i >= 0:
+            remove(robot.links[frame].node, {"inertial"})
+    for name, value in layout.locked.items():
+        joint = robot.joints[name]
+        joint.node.set("type", "fixed")
+        remove(joint.node, {"axis", "limit", "dynamics", "mimic", "jaxdyn", "calibration", "safety_controller"})
+        origin = joint.node.find("origin")
+        set_origin(insert(joint.node, "origin") if origin is None else origin, joint.pose_at(value), f"joint {name!r}")
+    for joint in robot.joints.values():
+        if joint.mimic is not None and joint.mimic[0] in layout.locked:  # ignored: it moves by itself
+            remove(joint.node, {"mimic"})
+    _keep_meshes(robot.document.root, os.path.dirname(source), os.path.dirname(os.fspath(path)))
+    body = ET.tostring(robot.document.root, encoding="unicode")
+    text = HEAD + "\n".join((*robot.document.before, body, *robot.document.after)) + "\n"
+    again = arrange(parse_robot(text, source), None, tip, floating_base, ignore_mimic)
+    _check_same(source, chain, arrays, again)
+    if not allow_nonphysical:
+        check_consistent(chain)
+    write_whole(path, text)
+
+
+def _check_layout(source: str, chain: Chain, parts: Arrangement) -> None:
+    """Refuse a chain of other joints than the file's."""
+    layout = parts.layout
+    advice = "give the file, lock=, tip=, floating_base= and ignore_mimic= that the chain was loaded with"
+    for kind, ours, theirs in (
+        ("joints", chain.joint_names, tuple(joint.name for joint in layout.joints)),
+        ("links", chain.link_names, tuple(joint.child for joint in layout.joints)),
+    ):
+        if ours != theirs:
+            raise ModelError(
+                f"{source}: the file has the moving {kind} {', '.join(theirs)}, but the chain has {', '.join(ours)}; {advice}"
+            )
+    if (chain.topology.parents, chain.topology.quaternion_joints) != (layout.parents, parts.quaternion_joints):
+        raise ModelError(f"{source}: the chain's links hang together otherwise than the file's; {advice}")
+    if (chain.coupling is None) != (parts.coupling is None):
+        where = "the file" if chain.coupling is None else "the chain"
+        raise ModelError(f"{source}: in {where} only there are joints that mimic others; {advice}")
+
+
+def _check_same(source: str, chain: Chain, arrays: Mapping[str, np.ndarray], parts: Arrangement) -> None:
+    """Refuse a chain that the updated file does not describe."""
+    layout = parts.layout
+    tolerance = max(1e-12, 1e2 * float(np.finfo(chain.dtype).eps))
+    pairs = [
+        (key, name, arrays[key][i], written[i])
+        for key, written in chain_arrays(layout).items()
+        if key != "inertia"
+        for i, name in enumerate(chain.joint_names)
+    ]
+    if chain.coupling is not None and parts.coupling is not None:
+        both = (np.column_stack([x.matrix, x.offset]) for x in (chain.coupling, parts.coupling))
+        pairs += [("coupling", *rows) for rows in zip(chain.joint_names, *both, strict=True)]
+    poses = np.asarray(chain.frame_poses).astype(float)
+    for frame, i, pose in zip(chain.frame_names, chain.topology.frame_links, poses, strict=True):
+        index, written = layout.frames[frame]
+        pairs.append(("frame_poses", frame, pose, written if index == i else np.full((4, 4), np.nan)))
+    for key, name, ours, theirs in pairs:
+        ours, theirs = np.atleast_1d(ours), np.atleast_1d(theirs)
+        if not np.allclose(ours, theirs, rtol=tolerance, atol=tolerance):
+            raise ModelError(
+                f"{source}: the chain's {key} of {name!r} is not the file's; update_urdf writes inertias and friction "
+                "only. Write the whole chain with save_urdf, or give the lock= and tip= it was loaded with"
+            )
+
+
+def _keep_meshes(root: ET.Element, before: str, after: str) -> None:
+    """Let relative paths of meshes and textures, which count from the file's folder, point to the same files from another."""
+    for element in root.iter():
+        name = element.get("filename") if element.tag in ("mesh", "texture") else None
+        if name and "://" not in name and not os.path.isabs(name):
+            element.set("filename", os.path.relpath(os.path.join(before, name), after or "."))

@@ -1,0 +1,212 @@
+"""Chains as new URDF files: `to_urdf`, `save_urdf`."""
+
+import os
+import sys
+import xml.etree.ElementTree as ET
+
+import numpy as np
+from jaxtyping import Float
+
+from ..errors import ModelError
+from ..model._chain import Chain
+from ._files import write_whole
+from ._urdf import parse_robot
+from ._urdf_elements import (
+    DRIVES,
+    HEAD,
+    arrays_of,
+    check_consistent,
+    check_writable,
+    fresh,
+    pose_of,
+    set_drive,
+    set_inertial,
+    set_origin,
+    written,
+)
+from ._urdf_joints import FREE
+
+
+def to_urdf(chain: Chain, name: str = "robot", *, allow_nonphysical: bool = False) -> str:
+    """The URDF text of a chain or tree; `loads(text)` gives its numbers back, of a serial one with tip=chain.topology.tip_name.
+
+    Inertias are written as mass, centre of mass c = h / m and inertia about it, I_c = I_o + m [c]^2; an all-zero link
+    gets none. Named frames become links on fixed joints. A joint's armature, torque offset, Coulomb velocity, Stribeck
+    term and spring go into a `<jaxdyn>` element, which other readers skip. Infinite limits that URDF demands a number for are
+    written as the largest double. A link whose joint axis misses its origin hangs, by a fixed joint, on a link
+    `<name>_axis` placed on the axis, so that all names keep their poses.
+
+    A free joint becomes one of type floating, whose six parts are called as `load` calls them when they are read back. Planar
+    joints stay two prismatic joints and a continuous one. Coupled joints become mimic joints of those whose positions are
+    the coordinates. Joints come back depth-first, which is their order in every chain that was loaded. Gravity and the choice
+    of tip have no place in a URDF.
+
+    Args:
+        allow_nonphysical: write inertias that no body can have, too.
+
+    Raises:
+        ModelError: no body can have an inertia; a joint is helical or spherical, a coupling is not that of mimic joints, the
+            chain has a transmission or a base pose, the parts of a free joint have drives that differ, limits, or inertia
+            before the last, a number is not finite, a name cannot be written, or an inertia cannot be written as mass and
+            centre of mass to nine digits (a first moment without mass).
+    """
+    arrays = arrays_of(chain)
+    check_writable(chain)
+    topology = chain.topology
+    robot = ET.Element("robot", name=name)
+    ET.SubElement(robot, "link", name=topology.base_name)
+    taken = {topology.base_name, *topology.link_names, *topology.frame_names}
+    joint_names = set(topology.joint_names)
+    free = {link for link, _ in topology.quaternion_joints}
+    parts = {i for link in free for i in range(link, link + 6)}
+    inner = parts - {link + 5 for link in free}
+
+    def name_of(i: int, what: str) -> str:
+        if i in inner:
+            raise ModelError(f"{what} hangs on a part of the free joint {topology.joint_names[i]!r}, not on the body")
+        return topology.base_name if i < 0 else topology.link_names[i]
+
+    mimics = _mimics(chain)
+    for i, (link, joint) in enumerate(zip(topology.link_names, topology.joint_names, strict=True)):
+        if i in free:
+            _write_free(robot, chain, arrays, i, joint_names)
+        if i in parts:
+            continue
+        node, child, offset = _write_joint(
+            robot, chain, arrays, i, name_of(topology.parents[i], f"link {link!r}"), taken
+        )
+        if i in mimics:
+            master, multiplier, shift = mimics[i]
+            mimic = ET.SubElement(node, "mimic", joint=master)
+            mimic.set("multiplier", written([multiplier], f"the multiplier of joint {joint!r}"))
+            mimic.set("offset", written([shift], f"the offset of joint {joint!r}"))
+        if child != link:
+            _joint(robot, fresh(f"{link}_fixed", joint_names), "fixed", child, link, pose_of(np.eye(3), -offset))
+    for frame, i, pose in zip(
+        topology.frame_names, topology.frame_links, np.asarray(chain.frame_poses, float), strict=True
+    ):
+        ET.SubElement(robot, "link", name=frame)
+        parent = name_of(i, f"frame {frame!r}")
+        _joint(robot, fresh(f"{frame}_fixed", joint_names), "fixed", parent, frame, pose)
+    ET.indent(robot)
+    text = HEAD + ET.tostring(robot, encoding="unicode") + "\n"
+    parse_robot(text, "the URDF to be written")  # a name may be impossible in XML
+    if not allow_nonphysical:
+        check_consistent(chain)
+    return text
+
+
+def save_urdf(
+    chain: Chain, path: str | os.PathLike[str], name: str = "robot", *, allow_nonphysical: bool = False
+) -> None:
+    """Write `to_urdf(chain, name)` to a file, whole or not at all.
+
+    Raises:
+        ModelError: see `to_urdf`, or the file cannot be written.
+    """
+    write_whole(path, to_urdf(chain, name, allow_nonphysical=allow_nonphysical))
+
+
+def _write_joint(
+    robot: ET.Element, chain: Chain, arrays: dict[str, np.ndarray], i: int, parent: str, taken: set[str]
+) -> tuple[ET.Element, str, np.ndarray]:
+    """The elements of an ordinary joint and its link: the joint's, the name of its child, the axis's offset from the link."""
+    link, joint = chain.link_names[i], chain.joint_names[i]
+    eps = 1e2 * float(np.finfo(chain.dtype).eps)
+    w, v = arrays["screw"][i, :3], arrays["screw"][i, 3:]
+    revolute = bool(np.any(w))
+    if revolute and abs(w @ v) > eps * (1 + np.linalg.norm(v)):
+        raise ModelError(
+            f"joint {joint!r} is helical (pitch {w @ v:g} m/rad); URDF knows revolute and prismatic joints only"
+        )
+    place = pose_of(arrays["rotation"][i], arrays["translation"][i])
+    offset = np.cross(w, v)
+    child = link
+    if np.linalg.norm(offset) > eps:
+        child = fresh(f"{link}_axis", taken)
+        place[:3, 3] += place[:3, :3] @ offset
+        ET.SubElement(robot, "link", name=child)
+    set_inertial(ET.SubElement(robot, "link", name=link), link, arrays["inertia"][i])
+    limits = (*arrays["position_limits"][i], arrays["velocity_limit"][i], arrays["effort_limit"][i])
+    kind = "prismatic" if not revolute else "continuous" if np.all(np.isinf(limits[:2])) else "revolute"
+    node = _joint(robot, joint, kind, parent, child, place)
+    ET.SubElement(node, "axis", xyz=written(w if revolute else v, f"the axis of joint {joint!r}"))
+    keys = ("velocity", "effort") if kind == "continuous" else ("lower", "upper", "velocity", "effort")
+    if kind != "continuous" or np.any(np.isfinite(limits[2:])):
+        bounded = np.clip(limits[-len(keys) :], -sys.float_info.max, sys.float_info.max)
+        ET.SubElement(
+            node,
+            "limit",
+            {k: written([x], f"a limit of joint {joint!r}") for k, x in zip(keys, bounded, strict=True)},
+        )
+    set_drive(node, joint, chain, arrays, i)
+    return node, child, offset
+
+
+def _write_free(
+    robot: ET.Element, chain: Chain, arrays: dict[str, np.ndarray], first: int, joint_names: set[str]
+) -> None:
+    """A free joint as one of type floating, and the body it carries."""
+    joints, body = chain.joint_names[first : first + 6], chain.link_names[first + 5]
+    stem = joints[0].removesuffix("_" + FREE[0])
+    named = joints == tuple(f"{stem}_{x}" for x in FREE)
+    name = fresh(stem, joint_names) if named else joints[0]
+    if np.any(arrays["inertia"][first : first + 5]):
+        raise ModelError(f"the links before {body!r} have inertia: of a free joint's six links only the last may have")
+    limits = [arrays[key][first : first + 6] for key in ("position_limits", "velocity_limit", "effort_limit")]
+    if not all(np.all(np.isinf(x)) for x in limits):
+        raise ModelError(
+            f"the free joint {name!r} has limits, which a URDF's floating joint cannot have; make them infinite"
+        )
+    for leaf in DRIVES:
+        values = arrays[leaf][first : first + 6]
+        if np.any(values != values[0]):
+            raise ModelError(f"the six parts of the free joint {name!r} differ in {leaf}; a URDF has one value for all")
+    set_inertial(ET.SubElement(robot, "link", name=body), body, arrays["inertia"][first + 5])
+    node = _joint(robot, name, "floating", chain.topology.base_name, body, np.eye(4))
+    set_drive(node, name, chain, arrays, first)
+
+
+def _mimics(chain: Chain) -> dict[int, tuple[str, float, float]]:
+    """The joints that mimic another: (its name, multiplier, offset).
+
+    Raises:
+        ModelError: the coupling is not that of mimic joints.
+    """
+    if chain.coupling is None:
+        return {}
+    matrix, offset = (np.asarray(x).astype(float) for x in (chain.coupling.matrix, chain.coupling.offset))
+    names = chain.topology.coordinate_names or (None,) * matrix.shape[1]
+    unit = (np.count_nonzero(matrix, axis=1) == 1) & (offset == 0)
+    masters: list[int] = []
+    for column, name in enumerate(names):
+        own = [chain.joint_names[i] for i in np.flatnonzero(unit & (matrix[:, column] == 1))]
+        if not own:
+            what = f"coordinate {column + 1}" if name is None else f"the coordinate {name!r}"
+            raise ModelError(
+                f"{what} of the coupling is no joint's position; a URDF knows joints that mimic joints only"
+            )
+        masters.append(chain.joint_names.index(name if name in own else own[0]))
+    if masters != sorted(masters):
+        raise ModelError("the coordinates of the coupling are not in the order of the joints that they are; sort them")
+    found: dict[int, tuple[str, float, float]] = {}
+    for i in sorted(set(range(chain.n)) - set(masters)):
+        columns = np.flatnonzero(matrix[i])
+        if len(columns) > 1:
+            those = ", ".join(repr(chain.joint_names[masters[c]]) for c in columns)
+            raise ModelError(
+                f"joint {chain.joint_names[i]!r} follows {those}; a URDF's mimic joint follows one joint only"
+            )
+        column = int(columns[0]) if len(columns) else 0
+        found[i] = (chain.joint_names[masters[column]], matrix[i, column], offset[i])
+    return found
+
+
+def _joint(
+    robot: ET.Element, name: str, kind: str, parent: str, child: str, pose: Float[np.ndarray, "4 4"]
+) -> ET.Element:
+    node = ET.SubElement(robot, "joint", name=name, type=kind)
+    set_origin(ET.SubElement(node, "origin"), pose, f"joint {name!r}")
+    ET.SubElement(node, "parent", link=parent)
+    ET.SubElement(node, "child", link=child)
+    return node

@@ -1,0 +1,86 @@
+"""A robot whose base point moves in space: three prismatic joints in front."""
+
+import dataclasses
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ..errors import ModelError
+from ._build import COULOMB_VELOCITY, STRIBECK_VELOCITY
+from ._chain import Chain, Coupling, Topology
+
+AXES = ("base_x", "base_y", "base_z")
+
+
+def with_moving_base_point(chain: Chain) -> Chain:
+    """The same robot with the Cartesian coordinates of its base's origin in front of its own: q_e = (x0, y0, z0, q).
+
+    Three prismatic joints along the world's axes, with links of no mass, carry the base, which does not turn. The mass
+    matrix becomes [[m 1, m J_c], [m J_c^T, M(q)]], with the total mass m and the Jacobian J_c of the centre of mass, and the
+    first three torques are the force that holds the base. The base's own name now names the third of these links, and
+    `base_pose` only turns: its translation is what the coordinates say. What the base itself weighs is not in the robot.
+
+    Raises:
+        ModelError: the robot has a free joint, so that its base moves already, or joints or links of the new names.
+    """
+    old = chain.topology
+    if any(size == 6 for _, size in old.quaternion_joints):
+        raise ModelError("the robot has a free joint: where it is in space is among its coordinates already")
+    links = (*AXES[:2], old.base_name)
+    world = "world" if old.base_name != "world" else "fixed_world"
+    taken = (set(AXES) & set(old.joint_names)) | ({*AXES[:2], world} & {*old.link_names, *old.frame_names, *links[2:]})
+    if taken:
+        raise ModelError(f"the robot has a joint, link or frame {sorted(taken)[0]!r}, a name that the base point needs")
+    topology = Topology(
+        joint_names=(*AXES, *old.joint_names),
+        link_names=(*links, *old.link_names),
+        parents=(-1, 0, 1, *(p + 3 for p in old.parents)),
+        frame_names=old.frame_names,
+        frame_links=tuple(k + 3 for k in old.frame_links),
+        base_name=world,
+        tip_name=old.tip_name,
+        quaternion_joints=tuple((link + 3, size) for link, size in old.quaternion_joints),
+        coordinate_names=None if old.coordinate_names is None else (*AXES, *old.coordinate_names),
+    )
+    base = jnp.eye(3, dtype=chain.dtype) if chain.base_pose is None else chain.base_pose[:3, :3].astype(chain.dtype)
+    straight = jnp.broadcast_to(jnp.eye(3, dtype=chain.dtype), (2, 3, 3))
+    # the third link is the base: its frame is turned as the base's, in which the world's z axis is R^T e_z
+    slides = jnp.concatenate([jnp.eye(2, 3, dtype=chain.dtype), base[2][None]])
+    front: dict[str, Array | float] = {
+        "rotation": jnp.concatenate([straight, base[None]]),
+        "translation": 0.0,
+        "screw": jnp.concatenate([jnp.zeros_like(slides), slides], axis=1),
+        "inertia": 0.0,
+        "armature": 0.0,
+        "viscous_friction": 0.0,
+        "coulomb_friction": 0.0,
+        "coulomb_velocity": COULOMB_VELOCITY,
+        "stribeck_friction": 0.0,
+        "stribeck_velocity": STRIBECK_VELOCITY,
+        "torque_offset": 0.0,
+        "stiffness": 0.0,
+        "rest_position": 0.0,
+        "position_limits": jnp.asarray([[-np.inf, np.inf]] * 3, chain.position_limits.dtype),
+        "velocity_limit": np.inf,
+        "effort_limit": np.inf,
+    }
+    leaves = {name: _stack(values, getattr(chain, name)) for name, values in front.items()}
+    coupling, transmission = chain.coupling, chain.transmission
+    if coupling is not None:
+        rows, columns = coupling.matrix.shape
+        matrix = jnp.zeros((rows + 3, columns + 3), coupling.matrix.dtype).at[3:, 3:].set(coupling.matrix)
+        coupling = Coupling(matrix.at[:3, :3].set(jnp.eye(3, dtype=matrix.dtype)), _stack(0.0, coupling.offset))
+    if transmission is not None:
+        ratios = jnp.pad(transmission.matrix, ((0, 0), (3, 0)))
+        transmission = eqx.tree_at(lambda t: t.matrix, transmission, ratios)
+    return dataclasses.replace(
+        chain, **leaves, topology=topology, base_pose=None, coupling=coupling, transmission=transmission
+    )
+
+
+def _stack(first: Array | float, rest: Array) -> Array:
+    """Three rows before an array's, of one value or given."""
+    rows = jnp.broadcast_to(jnp.asarray(first, rest.dtype), (3, *rest.shape[1:]))
+    return jnp.concatenate([rows, rest])

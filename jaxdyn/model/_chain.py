@@ -1,0 +1,262 @@
+"""`Chain`: a robot as a pytree. Numbers are leaves that can be differentiated, batched and optimised; names are static."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._jax_compat import Tracer
+from .._summary import Summary, lines, names
+from ..errors import ModelError
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Topology:
+    """The static part of a chain: names, and which link hangs on which. Two are equal when all their fields are.
+
+    Attributes:
+        joint_names: one joint a link, in link order.
+        link_names: the moving links; link i moves with joint i.
+        parents: index of each link's parent link, -1 for the base; a link comes after its parent.
+        frame_names: named frames fixed to links (fused links, tool frames, the base's own).
+        frame_links: the link each named frame is fixed to, -1 for the base.
+        base_name: name of the base link.
+        tip_name: the link or frame that is meant where no frame is named; None where there are several ends.
+        quaternion_joints: (first link, number of links) of the spherical (3) and free (6) joints, whose position holds a
+            quaternion (`configuration`); every other joint is one link's.
+        coordinate_names: names of the generalised coordinates where they are not the joints'.
+    """
+
+    joint_names: tuple[str, ...]
+    link_names: tuple[str, ...]
+    parents: tuple[int, ...]
+    frame_names: tuple[str, ...]
+    frame_links: tuple[int, ...]
+    base_name: str
+    tip_name: str | None
+    quaternion_joints: tuple[tuple[int, int], ...] = ()
+    coordinate_names: tuple[str, ...] | None = None
+
+    def __post_init__(self):
+        # a jitted call hashes its static arguments every time: once, here
+        object.__setattr__(self, "_hash", hash(self._fields()))
+
+    def __reduce__(self) -> tuple:
+        return type(self), self._fields()  # a hash of strings does not hold in another process
+
+    def _fields(self) -> tuple:
+        return tuple(getattr(self, f.name) for f in dataclasses.fields(self))
+
+    def __hash__(self) -> int:
+        return self.__dict__["_hash"]
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Topology) and self._fields() == other._fields())
+
+
+def _as_array(x) -> Array:
+    return x if isinstance(x, Array) else jnp.asarray(x, float)
+
+
+class Transmission(eqx.Module):
+    """Motors geared to the joints: motor rates = matrix @ joint rates, joint torques = matrix^T @ motor torques.
+
+    A gear is one entry of the matrix, the ratio r; a motor that drives several joints (a coupled wrist, a drive at the base)
+    has several in its row. A rotor counts by its own spin, so that the mass matrix gains matrix^T diag(rotor_inertia) matrix
+    (Spong, Hutchinson & Vidyasagar, example 6.1: r^2 J_m), and losses at the motors come to the joints the same way.
+
+    Attributes:
+        matrix: motor turns a joint turn.
+        rotor_inertia: J_m of each rotor about its axis [kg m^2].
+        viscous_friction: B_m at each motor [N m s/rad].
+        coulomb_friction: at each motor, with the smooth sign tanh(rate / coulomb_velocity) [N m].
+        coulomb_velocity: its width, in motor rates [rad/s].
+    """
+
+    matrix: Float[Array, "m n"] = eqx.field(converter=_as_array)
+    rotor_inertia: Float[Array, " m"] = eqx.field(converter=_as_array)
+    viscous_friction: Float[Array, " m"] = eqx.field(converter=_as_array)
+    coulomb_friction: Float[Array, " m"] = eqx.field(converter=_as_array)
+    coulomb_velocity: Float[Array, " m"] = eqx.field(converter=_as_array)
+
+
+class Coupling(eqx.Module):
+    """Joint positions as a linear function of fewer, or other, generalised coordinates: joints = matrix @ y + offset.
+
+    Mimic joints, remotely driven joints and absolute angles are of this kind.
+
+    Attributes:
+        matrix: joint rates by coordinate rates.
+        offset: joint positions at y = 0 [rad or m].
+    """
+
+    matrix: Float[Array, "n nv"] = eqx.field(converter=_as_array)
+    offset: Float[Array, " n"] = eqx.field(converter=_as_array)
+
+
+class Chain(eqx.Module, Summary):
+    """A serial chain or tree of n one-degree-of-freedom joints, link i moved by joint i, as an Equinox pytree.
+
+    The pose of link i in its parent p is T_pi(q) = M_i exp([A_i] q_i) with the constant placement M_i and the joint's screw
+    A_i = (w, v) in link i's frame: |w| = 1 for revolute (v = 0 when the axis passes through the origin), w = 0 and |v| = 1
+    for prismatic, v . w = pitch [m/rad] for helical joints (derivatives with respect to a screw are those of Rodrigues'
+    formula, which is the exponential only where |w| is 1 or 0). A spherical joint is three such joints and a free one six,
+    with links of no mass between; their position is a quaternion, or a point and a quaternion, and their velocity a twist
+    in the body (docs/conventions.md). A state has `nq` positions and `nv` velocities; both are n for ordinary joints.
+    Build one with `load`, `from_screws` or `from_dh`, or take one from `textbook` or `robots`; change leaves with
+    `equinox.tree_at` or `dataclasses.replace`.
+
+    Attributes:
+        rotation: R of M_i.
+        translation: p of M_i [m].
+        screw: joint screws A_i = (w, v), link frame [1, m/rad] ([0, 1] for prismatic joints).
+        inertia: ten parameters a link about its frame's origin: m, m c, Ixx Ixy Iyy Ixz Iyz Izz [kg, kg m, kg m^2].
+        armature: reflected rotor inertia a joint [kg m^2] ([kg] for prismatic joints); part of the mass matrix.
+        viscous_friction: fv [N m s/rad].
+        coulomb_friction: fc [N m].
+        coulomb_velocity: width v_c of the smooth sign in Coulomb friction, fc tanh(qd / v_c) [rad/s].
+        stribeck_friction: fs - fc, what breaking away takes beyond Coulomb friction [N m].
+        stribeck_velocity: w_s, over which that excess fades, as exp(-(qd / w_s)^2) [rad/s].
+        torque_offset: constant part of the friction torque [N m].
+        stiffness: of a spring at each joint [N m/rad].
+        rest_position: where that spring is relaxed [rad].
+        position_limits: lower and upper joint limits [rad or m]; infinite where there is none.
+        velocity_limit: largest |qd| [rad/s or m/s].
+        effort_limit: largest |tau| [N m or N].
+        gravity: acceleration of gravity in the base frame [m/s^2].
+        frame_poses: pose of every named frame in its link.
+        topology: names and parents.
+        base_pose: pose of the base in the world that gravity and poses are given in; None for the identity.
+        transmission: rotors geared to the joints, if any.
+        coupling: generalised coordinates, where they are not the joint positions.
+    """
+
+    rotation: Float[Array, "n 3 3"]
+    translation: Float[Array, "n 3"]
+    screw: Float[Array, "n 6"]
+    inertia: Float[Array, "n 10"]
+    armature: Float[Array, " n"]
+    viscous_friction: Float[Array, " n"]
+    coulomb_friction: Float[Array, " n"]
+    coulomb_velocity: Float[Array, " n"]
+    stribeck_friction: Float[Array, " n"]
+    stribeck_velocity: Float[Array, " n"]
+    torque_offset: Float[Array, " n"]
+    stiffness: Float[Array, " n"]
+    rest_position: Float[Array, " n"]
+    position_limits: Float[Array, "n 2"]
+    velocity_limit: Float[Array, " n"]
+    effort_limit: Float[Array, " n"]
+    gravity: Float[Array, "3"]
+    frame_poses: Float[Array, "k 4 4"]
+    topology: Topology = eqx.field(static=True)
+    base_pose: Float[Array, "4 4"] | None = None
+    transmission: Transmission | None = None
+    coupling: Coupling | None = None
+
+    @property
+    def n(self) -> int:
+        """Number of moving links, and of one-degree-of-freedom joints."""
+        return len(self.topology.joint_names)
+
+    @property
+    def nv(self) -> int:
+        """Number of velocities, of accelerations and of generalised forces."""
+        return self.n if self.coupling is None else self.coupling.matrix.shape[-1]
+
+    @property
+    def nq(self) -> int:
+        """Number of positions: one more than velocities for every quaternion."""
+        return self.nv + len(self.topology.quaternion_joints)
+
+    @property
+    def joint_names(self) -> tuple[str, ...]:
+        """Names of the joints, in order."""
+        return self.topology.joint_names
+
+    @property
+    def link_names(self) -> tuple[str, ...]:
+        """Names of the moving links, in order; link i moves with joint i."""
+        return self.topology.link_names
+
+    @property
+    def frame_names(self) -> tuple[str, ...]:
+        """Names of the frames fixed to links or to the base (fused links, tool frames)."""
+        return self.topology.frame_names
+
+    @property
+    def dtype(self) -> jnp.dtype:
+        """The floating-point type of the leaves."""
+        return self.inertia.dtype
+
+    def __repr__(self) -> str:
+        topology = self.topology
+        if getattr(self.inertia, "ndim", 0) < 2:  # of axes, masks and the like for each leaf
+            return f"Chain: {self.n} joints, leaves like {self.inertia!r}"
+        free = any(size == 6 for _, size in topology.quaternion_joints)
+        serial = all(parent == link - 1 for link, parent in enumerate(topology.parents))
+        batch = "" if self.inertia.ndim == 2 else f", batch of shape {self.inertia.shape[:-2]}"
+        tip = "" if topology.tip_name is None else f"; tip {topology.tip_name}"
+        frames = f"frames: {names(topology.frame_names)}" if topology.frame_names else ""
+        return lines(
+            f"Chain: {'serial arm' if serial else 'tree'} of {self.n} joints, nq {self.nq}, nv {self.nv}, {self.dtype}{batch}",
+            f"joints: {names(self.joint_names)}",
+            f"base {topology.base_name}, {'floating' if free else 'fixed'}{tip}",
+            frames,
+            self._mass_in_words(),
+        )
+
+    def _mass_in_words(self) -> str:
+        if isinstance(self.inertia, Tracer | jax.ShapeDtypeStruct) or self.inertia.ndim != 2:
+            return ""
+        total = float(np.asarray(self.inertia)[:, 0].sum())
+        if total == 0:
+            return "no link has a mass: a model of kinematics alone, of which forward dynamics are NaN"
+        return f"mass of the moving links {total:.4g} kg"
+
+
+def inertial_parameters(chain: Chain) -> Float[Array, "n 10"]:
+    """The ten inertial parameters of every link about its frame's origin: the pi of tau = Y(q, qd, qdd) pi.
+
+    Order (m, m cx, m cy, m cz, Ixx, Ixy, Iyy, Ixz, Iyz, Izz) [kg, kg m, kg m^2].
+    """
+    return chain.inertia
+
+
+def with_inertial_parameters(chain: Chain, pi: Float[Array, "n 10"] | Float[Array, " m"]) -> Chain:
+    """The same chain with other inertial parameters, (n, 10) or flattened to (10 n,).
+
+    Raises:
+        ModelError: the number of parameters is not 10 a link.
+    """
+    pi = jnp.asarray(pi)
+    if pi.size != 10 * chain.n:
+        raise ModelError(
+            f"inertial parameters have shape {pi.shape}, but a chain of {chain.n} links takes ({chain.n}, 10)"
+        )
+    return eqx.tree_at(lambda c: c.inertia, chain, pi.reshape(chain.n, 10))
+
+
+def frame_index(chain: Chain, name: str | None) -> tuple[int, int | None]:
+    """The link that carries a frame (-1 for the base) and the frame's index among `frame_poses` (None: the link's own).
+
+    `None` means the chain's tip. Raises:
+        ModelError: the chain has no link or frame of that name, or no single tip.
+    """
+    topology = chain.topology
+    name = topology.tip_name if name is None else name
+    if name is None:
+        known = ", ".join((*topology.link_names, *topology.frame_names))
+        raise ModelError(f"the tree has several ends, so a frame has to be named; there are {known}")
+    if name in topology.link_names:
+        return topology.link_names.index(name), None
+    if name in topology.frame_names:
+        k = topology.frame_names.index(name)
+        return topology.frame_links[k], k
+    if name == topology.base_name:
+        return -1, None
+    known = ", ".join((*topology.link_names, *topology.frame_names))
+    raise ModelError(f"no link or frame is called {name!r}; this chain has {known} and the base {topology.base_name}")

@@ -1,0 +1,51 @@
+"""Public functions called outside of JAX's transformations: compiled once, not at every call."""
+
+import functools
+import inspect
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+
+from .._jax_compat import trace_state_clean
+from ._chain import Chain
+from ._layout import check_quaternions
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def compiled(function: F) -> F:
+    """The function; called with arrays outside of `jit`, `vmap`, `grad` and the like, it runs as one compiled program.
+
+    There is one program for each function, structure of its arguments (the robot's topology among it), shapes and dtypes,
+    made by the first such call and kept for the life of the process: later calls cost the jitted call and some 30 us.
+    Floats vary within a program; integers, strings and functions do not. Under a transformation the function is traced
+    as it stands, so that the numbers of a robot that is closed over are constants of the program.
+    """
+    position = {name: place for place, name in enumerate(inspect.signature(function).parameters)}.get("q")
+
+    @functools.partial(jax.jit, static_argnums=(0, 1))
+    @functools.wraps(function)
+    def program(structure: Hashable, fixed: tuple[Hashable, ...], varying: list[Any]) -> Any:
+        leaves = [x if x is not None else f for x, f in zip(varying, fixed, strict=True)]
+        arguments, named = jax.tree.unflatten(structure, leaves)
+        return function(*arguments, **named)
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        if not trace_state_clean():
+            return function(*arguments, **named)
+        if position is not None and arguments and isinstance(arguments[0], Chain):
+            check_quaternions(arguments[0], arguments[position] if position < len(arguments) else named.get("q"))
+        leaves, structure = jax.tree.flatten((arguments, named))
+        varies = [_varies(leaf) for leaf in leaves]
+        fixed = tuple(None if v else leaf for v, leaf in zip(varies, leaves, strict=True))
+        return program(structure, fixed, [leaf if v else None for v, leaf in zip(varies, leaves, strict=True)])
+
+    return call  # type: ignore[return-value]
+
+
+def _varies(leaf: Any) -> bool:
+    """Whether a leaf of the arguments is a number of the program; counts, names and functions are part of it."""
+    return isinstance(leaf, jax.Array | float) or (isinstance(leaf, np.ndarray) and leaf.dtype.kind in "fiub")

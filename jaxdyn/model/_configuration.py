@@ -1,0 +1,241 @@
+"""Configurations: how positions q, velocities v and the joints of the links belong together.
+
+q holds one number for an ordinary joint, a unit quaternion (w, x, y, z) for a spherical joint, and a point and a quaternion
+(px, py, pz, w, x, y, z) for a free one, in the order of the joints; v holds one, three (angular velocity) or six numbers
+(angular, linear velocity), those of quaternion joints in the moving body's frame. A small motion dq has the shape of v.
+
+`place` turns a state with quaternions into one of ordinary joints: the orientation goes into the placement of the joint's
+first link, and the three (or six) joint positions of its links, which are then coordinates about that placement, are zero.
+Every algorithm sees ordinary joints only. For the one free joint that all links hang on, the base moves instead of a
+placement, so that the links' constants remain the same for a whole batch.
+"""
+
+import dataclasses
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ..errors import ModelError
+from ..spatial.se3 import pose, pose_exp, pose_inverse, pose_log, twist_cross
+from ..spatial.so3 import quaternion_exp, quaternion_log, quaternion_multiply, quaternion_to_rotation, skew
+from ._axis_types import any_axis_types
+from ._chain import Chain, Topology
+from ._compiled import compiled
+from ._layout import QuaternionJoint, check_quaternions, is_ordinary, layout
+from ._tree import ancestor_mask
+
+
+def place(chain: Chain, q: Float[Array, " nq"]) -> tuple[Chain, Float[Array, " n"]]:
+    """The same robot as a chain of ordinary joints, and their positions; see the module's text.
+
+    Raises:
+        ModelError: q does not have `nq` entries, or (outside `jax.jit`) a quaternion of length zero.
+    """
+    if is_ordinary(chain):
+        return chain, q
+    if q.shape != (chain.nq,):
+        raise ModelError(f"q has shape {q.shape}, but this robot has {chain.nq} positions (and {chain.nv} velocities)")
+    check_quaternions(chain, q)
+    leaves, positions = _placed(chain, q)
+    return dataclasses.replace(chain, **leaves, topology=_ordinary_topology(chain.topology), coupling=None), positions
+
+
+@any_axis_types
+def _placed(chain: Chain, q: Array) -> tuple[dict[str, Array], Float[Array, " n"]]:
+    """The leaves that orientations change, and the positions of all joints."""
+    where = layout(chain)
+    joints = where.quaternions
+    if len(joints) == 1 and _carries_all(chain.topology, joints[0]):
+        t = _pose_of(joints[0], q)
+        leaves = {"base_pose": t if chain.base_pose is None else chain.base_pose @ t}
+    else:
+        rotation, translation = chain.rotation, chain.translation
+        for joint in joints:
+            t, placed = _pose_of(joint, q), chain.rotation[joint.link]
+            rotation = rotation.at[joint.link].set(placed @ t[:3, :3])
+            translation = translation.at[joint.link].add(placed @ t[:3, 3])
+        leaves = {"rotation": rotation, "translation": translation}
+    positions = jnp.zeros(chain.nv, q.dtype).at[where.columns].set(q[where.entries], unique_indices=True)
+    if chain.coupling is not None:
+        positions = chain.coupling.matrix @ positions + chain.coupling.offset
+    return leaves, positions
+
+
+def _pose_of(joint: QuaternionJoint, q: Array) -> Float[Array, "4 4"]:
+    rotation = quaternion_to_rotation(q[joint.quaternion])
+    point = q[joint.start : joint.start + 3] if joint.size == 6 else jnp.zeros(3, q.dtype)
+    return pose(rotation, point)
+
+
+@functools.lru_cache(maxsize=256)
+def _ordinary_topology(topology: Topology) -> Topology:
+    return dataclasses.replace(topology, quaternion_joints=(), coordinate_names=None)
+
+
+@functools.lru_cache(maxsize=256)
+def _carries_all(topology: Topology, joint: QuaternionJoint) -> bool:
+    """A free joint at the base, without a placement of its own (`check_coordinates`), that every link hangs on."""
+    return joint.size == 6 and bool(ancestor_mask(topology.parents)[joint.link].all())
+
+
+def check_coordinates(chain: Chain) -> None:
+    """Refuse quaternion joints that are none, and couplings and transmissions that do not fit.
+
+    Raises:
+        ModelError: naming the joint and what a spherical or free joint is made of.
+    """
+    topology, n = chain.topology, chain.n
+    unit, screw = np.eye(6), np.asarray(chain.screw)
+    rotation, translation = np.asarray(chain.rotation), np.asarray(chain.translation)
+    for link, size in topology.quaternion_joints:
+        if size not in (3, 6) or not 0 <= link <= n - size:
+            raise ModelError(f"quaternion joint ({link}, {size}): give the first link and 3 (spherical) or 6 (free)")
+        name, rest = topology.joint_names[link], slice(link + 1, link + size)
+        for what, x, wanted in (
+            ("screws", screw[link : link + size], unit[:size]),
+            ("placements", rotation[rest], np.eye(3)),
+            ("offsets", translation[rest], 0.0),
+        ):
+            if np.abs(x - wanted).max() > 1e-12:
+                raise ModelError(f"the {size} joints from {name!r} on are no quaternion joint: wrong {what}")
+        if topology.parents[link + 1 : link + size] != tuple(range(link, link + size - 1)):
+            raise ModelError(
+                f"the {size} joints from {name!r} on are no quaternion joint: they do not follow each other"
+            )
+        moved = np.abs(rotation[link] - np.eye(3)).max() > 0 or bool(translation[link].any())
+        if size == 6 and (topology.parents[link] >= 0 or moved):
+            raise ModelError(
+                f"the free joint {name!r} must hang on the base, at its origin: its position says the rest"
+            )
+    if (motors := chain.transmission) is not None:
+        ratios = np.asarray(motors.matrix)
+        if ratios.ndim != 2 or ratios.shape[1] != n or motors.rotor_inertia.shape != ratios.shape[:1]:
+            raise ModelError(
+                f"a transmission needs a matrix (motors, {n}) and a rotor inertia a motor, not {ratios.shape}"
+            )
+        for link, size in topology.quaternion_joints:
+            if ratios[:, link : link + size].any():
+                raise ModelError(f"a motor drives the quaternion joint {topology.joint_names[link]!r}; none can")
+    names = topology.coordinate_names
+    if chain.coupling is None:
+        if names is not None:
+            raise ModelError("coordinate names are given without a coupling; without one they are the joints'")
+        return
+    matrix = np.asarray(chain.coupling.matrix)
+    if matrix.ndim != 2 or matrix.shape[0] != n or chain.coupling.offset.shape != (n,):
+        raise ModelError(f"a coupling needs a matrix ({n}, coordinates) and an offset ({n},), not {matrix.shape}")
+    if names is not None and len(names) != matrix.shape[1]:
+        raise ModelError(f"{len(names)} coordinate names are given for {matrix.shape[1]} coordinates")
+    for link, size in topology.quaternion_joints:
+        own = np.zeros((n, size))
+        own[link : link + size] = np.eye(size)
+        if matrix.shape[1] < link + size or (matrix[:, link : link + size] != own).any():
+            raise ModelError(f"the coupling touches the quaternion joint {topology.joint_names[link]!r}; it cannot")
+        if (matrix[link : link + size].sum(1) != 1).any():
+            raise ModelError(f"the coupling moves the quaternion joint {topology.joint_names[link]!r}; it cannot")
+
+
+def neutral_configuration(chain: Chain) -> Float[Array, " nq"]:
+    """Ordinary joints at 0, quaternions at (1, 0, 0, 0), free joints at the origin."""
+    q = np.zeros(chain.nq)
+    for joint in layout(chain).quaternions:
+        q[joint.quaternion.start] = 1.0
+    return jnp.asarray(q, chain.dtype)
+
+
+@compiled
+def random_configuration(chain: Chain, key: PRNGKeyArray, size: float = 1.0) -> Float[Array, " nq"]:
+    """Ordinary joints uniformly within their limits where these are finite, else in +-pi; uniformly random quaternions.
+
+    Args:
+        key: of `jax.random`.
+        size: free joints are placed in a cube of this half edge [m].
+    """
+    where = layout(chain)
+    angles, quaternions, points = jax.random.split(key, 3)
+    limits = chain.position_limits
+    finite = jnp.isfinite(limits).all(1)
+    low, high = jnp.where(finite, limits[:, 0], -jnp.pi), jnp.where(finite, limits[:, 1], jnp.pi)
+    if chain.coupling is not None:  # limits are the joints'
+        low, high = jnp.full(chain.nv, -1.0, chain.dtype), jnp.full(chain.nv, 1.0, chain.dtype)
+    values = jax.random.uniform(angles, (chain.nv,), chain.dtype) * (high - low) + low
+    q = jnp.zeros(chain.nq, chain.dtype).at[where.entries].set(values[where.columns])
+    for k, joint in enumerate(where.quaternions):
+        x = jax.random.normal(jax.random.fold_in(quaternions, k), (4,), chain.dtype)
+        q = q.at[joint.quaternion].set(x / jnp.linalg.norm(x))
+        if joint.size == 6:
+            point = jax.random.uniform(jax.random.fold_in(points, k), (3,), chain.dtype, -size, size)
+            q = q.at[joint.start : joint.start + 3].set(point)
+    return q
+
+
+@compiled
+@any_axis_types
+def normalise_configuration(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
+    """q with quaternions of unit length.
+
+    Raises:
+        Under `jax.jit` too (`equinox.error_if`): a quaternion has no length.
+    """
+    for joint in layout(chain).quaternions:
+        x = q[joint.quaternion]
+        length = jnp.sqrt(x @ x)
+        length = eqx.error_if(length, length < 1e-6, f"the quaternion of {chain.joint_names[joint.link]!r} is zero")
+        q = q.at[joint.quaternion].set(x / length)
+    return q
+
+
+@compiled
+@any_axis_types
+def integrate(chain: Chain, q: Float[Array, " nq"], dq: Float[Array, " nv"]) -> Float[Array, " nq"]:
+    """The configuration reached from q by the motion dq, a velocity held for unit time: q + dq for ordinary joints.
+
+    Quaternion joints move by the exponential of their twist in the body: R' = R exp([w]), p' = p + R V(w) v (Lynch & Park
+    2017, sec. 3.3.3). Quaternions stay of unit length to rounding.
+    """
+    where = layout(chain)
+    if not where.quaternions:
+        return q + dq
+    new = q.at[where.entries].add(dq[where.columns], unique_indices=True)
+    for joint in where.quaternions:
+        step, x = dq[joint.columns], q[joint.quaternion]
+        turned = quaternion_multiply(x, quaternion_exp(step[:3]))
+        new = new.at[joint.quaternion].set(turned)
+        if joint.size == 6:
+            moved = quaternion_to_rotation(x) @ pose_exp(step)[:3, 3]
+            new = new.at[joint.start : joint.start + 3].add(moved)
+    return new
+
+
+@any_axis_types
+def motion_rate(chain: Chain, u: Float[Array, " nv"], v: Float[Array, " nv"]) -> Float[Array, " nv"]:
+    """du/dt of the motion u from a fixed configuration to one that moves with v: v + [u, v] / 2 + [u, [u, v]] / 12 + O(u^4)."""
+    for joint in layout(chain).quaternions:
+        # a spherical joint's bracket is that of the angular part
+        bracket = twist_cross(u[joint.columns]) if joint.size == 6 else skew(u[joint.columns])
+        once = bracket @ v[joint.columns]
+        v = v.at[joint.columns].add(once / 2 + bracket @ once / 12)
+    return v
+
+
+@compiled
+@any_axis_types
+def difference(chain: Chain, q0: Float[Array, " nq"], q1: Float[Array, " nq"]) -> Float[Array, " nv"]:
+    """The motion dq with integrate(chain, q0, dq) = q1: q1 - q0 for ordinary joints, the logarithm for the others."""
+    where = layout(chain)
+    if not where.quaternions:
+        return q1 - q0
+    dq = jnp.zeros(chain.nv, jnp.result_type(q0, q1))
+    dq = dq.at[where.columns].set((q1 - q0)[where.entries], unique_indices=True)
+    for joint in where.quaternions:
+        if joint.size == 6:
+            step = pose_log(pose_inverse(_pose_of(joint, q0)) @ _pose_of(joint, q1))
+        else:
+            back = q0[joint.quaternion] * jnp.asarray([1, -1, -1, -1], q0.dtype)
+            step = quaternion_log(quaternion_multiply(back, q1[joint.quaternion]))
+        dq = dq.at[joint.columns].set(step)
+    return dq

@@ -1,0 +1,150 @@
+"""Holonomic constraints on a chain: frames held to one another or to the world, and functions of the configuration."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..errors import ModelError
+from ._build import Values, check_pose
+from ._chain import Chain
+
+ROWS = ("rx", "ry", "rz", "x", "y", "z")
+
+
+class FrameConstraint(eqx.Module):
+    """A frame of the robot coincides with another one, or with one that is fixed in the world.
+
+    With the poses T_a = T_frame P and T_b = T_other P_b in the world and E = T_b^-1 T_a, the residual is (log R_E, p_E)
+    [rad, m]: rotation vector and position of a seen from b, in the axes of b; of its six rows those in `rows` are kept.
+    Make one with `point_constraint` or `pose_constraint`.
+
+    Attributes:
+        pose: P, the constrained frame a seen from `frame`.
+        other_pose: P_b, the constrained frame b seen from `other` (from the world).
+        frame: link or frame of the robot; the chain's tip where None.
+        other: link or frame it is held to; the world where None.
+        rows: the rows kept, of rx, ry, rz, x, y, z numbered from 0.
+    """
+
+    pose: Float[Array, "4 4"]
+    other_pose: Float[Array, "4 4"]
+    frame: str | None = eqx.field(static=True)
+    other: str | None = eqx.field(static=True)
+    rows: tuple[int, ...] = eqx.field(static=True)
+
+
+class FunctionConstraint(eqx.Module):
+    """phi(chain, q, parameters) = 0 with a differentiable function of the user's, whose result is a vector.
+
+    Attributes:
+        parameters: any pytree of arrays, handed to the function: what derivatives may be taken with respect to.
+        function: the same object at every call, or jitted functions compile again.
+    """
+
+    parameters: Any
+    function: Callable[[Chain, Array, Any], Array] = eqx.field(static=True)
+
+
+Constraint = FrameConstraint | FunctionConstraint
+Constraints = Constraint | Sequence[Constraint]
+
+
+def point_constraint(
+    frame: str | None,
+    other: str | None = None,
+    *,
+    point: Values = (0.0, 0.0, 0.0),
+    other_point: Values = (0.0, 0.0, 0.0),
+    axes: str = "xyz",
+) -> FrameConstraint:
+    """A point of one frame stays at a point of another, or of the world: a pin, a ball, a point foot.
+
+    Args:
+        frame: link or frame of the robot; the chain's tip where None.
+        other: the link or frame that the loop closes to; the world where None.
+        point: the point in `frame` [m].
+        other_point: the point in `other`, or in the world [m].
+        axes: the axes of `other` along which it is held. A planar loop has two ("xy"), for the third would be redundant; a
+            point on a slide or on a plane has fewer.
+
+    Raises:
+        ModelError: axes other than x, y and z, none, or one of them twice.
+    """
+    return pose_constraint(frame, other, pose=_shift(point), other_pose=_shift(other_point), rows=" ".join(axes))
+
+
+def pose_constraint(
+    frame: str | None,
+    other: str | None = None,
+    *,
+    pose: Values | None = None,
+    other_pose: Values | None = None,
+    rows: str = "rx ry rz x y z",
+) -> FrameConstraint:
+    """One frame stays on another, or on one that is fixed in the world: a weld, a flat foot, a hand on a handle.
+
+    Args:
+        frame: link or frame of the robot; the chain's tip where None.
+        other: the link or frame that the loop closes to; the world where None.
+        pose: 4x4 pose, in `frame`, of the frame that is held; None for the frame itself.
+        other_pose: 4x4 pose, in `other` or in the world, that it is held to.
+        rows: what is held, among rx, ry, rz (rotation) and x, y, z (position) in the axes of that pose.
+
+    Raises:
+        ModelError: rows of other names, none, or one of them twice; a matrix that is no pose.
+    """
+    names = rows.split()
+    if not names or len(set(names)) != len(names) or not set(names) <= set(ROWS):
+        raise ModelError(f"a constraint's rows are some of {' '.join(ROWS)}, each once, not {rows!r}")
+    poses = [np.eye(4) if t is None else np.asarray(t, float) for t in (pose, other_pose)]
+    for name, t in zip(("pose", "other_pose"), poses, strict=True):
+        check_pose(f"a constraint's {name}", t)
+    return FrameConstraint(
+        pose=jnp.asarray(poses[0]),
+        other_pose=jnp.asarray(poses[1]),
+        frame=frame,
+        other=other,
+        rows=tuple(ROWS.index(name) for name in names),
+    )
+
+
+def listed(constraints: Constraints) -> tuple[Constraint, ...]:
+    """One constraint or several, as a tuple.
+
+    Raises:
+        ModelError: there is none.
+    """
+    several = (constraints,) if isinstance(constraints, FrameConstraint | FunctionConstraint) else tuple(constraints)
+    if not several:
+        raise ModelError("no constraint is given; an unconstrained robot has forward_dynamics and rollout")
+    return several
+
+
+def coordinate_columns(chain: Chain, chosen: Sequence[str | int]) -> np.ndarray:
+    """Columns of v that are meant by names of coordinates (ordinary joints' names) or by their indices.
+
+    Raises:
+        ModelError: no such coordinate, or one of them twice.
+    """
+    names = chain.topology.coordinate_names or (chain.joint_names if chain.coupling is None else ())
+    columns = []
+    for which in chosen:
+        if isinstance(which, str) and which not in names:
+            raise ModelError(f"no coordinate is called {which!r}; there are {', '.join(names) or 'no names'}")
+        column = names.index(which) if isinstance(which, str) else int(which)
+        if not 0 <= column < chain.nv:
+            raise ModelError(f"there is no coordinate {column}; they are numbered 0 to {chain.nv - 1}")
+        columns.append(column)
+    if len(set(columns)) != len(columns):
+        raise ModelError(f"a coordinate is named twice in {tuple(chosen)}")
+    return np.array(columns, int)
+
+
+def _shift(point: Values) -> np.ndarray:
+    t = np.eye(4)
+    t[:3, 3] = np.asarray(point, float)
+    return t

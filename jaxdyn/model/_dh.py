@@ -1,0 +1,103 @@
+"""Chains from Denavit-Hartenberg tables, standard or modified."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from ..errors import ModelError
+from ._build import Values, check_pose, make_chain
+from ._chain import Chain
+from ._screws import adjoint_matrix, rigid_inverse
+
+
+def from_dh(
+    a: Values,
+    alpha: Values,
+    d: Values,
+    theta: Values,
+    *,
+    inertia: Values,
+    convention: Literal["standard", "modified"] = "standard",
+    joint_types: str | Sequence[str] | None = None,
+    base_pose: Values | None = None,
+    tool_pose: Values | None = None,
+    gravity: Values = (0.0, 0.0, -9.81),
+    **leaves: Any,
+) -> Chain:
+    """Chain from a Denavit-Hartenberg table, one row a joint; q_i adds to theta_i (revolute) or to d_i (prismatic).
+
+    standard (Spong, Hutchinson & Vidyasagar 2020, sec. 3.2): T_{i-1,i} = Rz(theta_i) Tz(d_i) Tx(a_i) Rx(alpha_i); joint
+    i moves about z_{i-1} and frame i sits at the link's far end. modified (Craig 2005, sec. 3.4): T_{i-1,i} =
+    Rx(alpha_{i-1}) Tx(a_{i-1}) Rz(theta_i) Tz(d_i); joint i moves about z_i, and row i of the table holds a_{i-1} and
+    alpha_{i-1}.
+
+    The chain's link frames are the DH frames 1..n, so poses, inertial parameters and the regressor refer to them: with
+    the standard convention the joint's axis then does not pass through its link frame, A_i = Ad(T^-1) (z, 0)
+    with T = T_{i-1,i} at q = 0.
+
+    Args:
+        a: link lengths [m], (n,).
+        alpha: link twists [rad], (n,).
+        d: link offsets [m], at q = 0 where the joint is prismatic, (n,).
+        theta: joint angles [rad], at q = 0 where the joint is revolute, (n,).
+        inertia: ten inertial parameters a link about the origin of its DH frame, (n, 10) (`jaxdyn.spatial.solids` makes them).
+        joint_types: "R" (revolute) or "P" (prismatic) a joint, as in "RRP"; None means all revolute.
+        base_pose: pose of DH frame 0 in the base; None means they coincide.
+        tool_pose: pose of a tool in DH frame n; it becomes the frame "tool", and the chain's tip.
+        gravity: acceleration of gravity in the base frame [m/s^2].
+        leaves: every other argument of `make_chain`: names, frames, friction, armature, limits.
+
+    Raises:
+        ModelError: columns of different length, an unknown convention or joint type, a pose that is no rigid motion,
+            and all that `make_chain` refuses.
+    """
+    columns = {"a": a, "alpha": alpha, "d": d, "theta": theta}
+    table = {name: np.atleast_1d(np.asarray(x, float)) for name, x in columns.items()}
+    n = table["a"].size
+    for name, x in table.items():
+        if x.shape != (n,):
+            raise ModelError(f"the DH column {name} has shape {x.shape}, but a has {n} entries; give one entry a joint")
+    types = "R" * n if joint_types is None else "".join(joint_types)
+    if len(types) != n:
+        raise ModelError(f"{len(types)} joint types ({types}) are given for the {n} rows of the DH table")
+    unknown = set(types) - set("RP")
+    if unknown:
+        raise ModelError(f"unknown joint type {sorted(unknown)[0]!r}; DH joints are R (revolute) or P (prismatic)")
+    if convention not in ("standard", "modified"):
+        raise ModelError(f"unknown DH convention {convention!r}; it is 'standard' or 'modified' (Craig's)")
+    pose = np.empty((n, 4, 4))
+    screw = np.empty((n, 6))
+    for i in range(n):
+        length_twist = _screw_motion(0, table["alpha"][i], table["a"][i])
+        angle_offset = _screw_motion(2, table["theta"][i], table["d"][i])
+        axis = np.eye(6)[2 if types[i] == "R" else 5]
+        if convention == "standard":
+            pose[i] = angle_offset @ length_twist
+            screw[i] = adjoint_matrix(rigid_inverse(pose[i])) @ axis
+        else:
+            pose[i] = length_twist @ angle_offset
+            screw[i] = axis
+    if base_pose is not None:
+        base = np.asarray(base_pose, float)
+        check_pose("base_pose", base)
+        pose[0] = base @ pose[0]
+    if tool_pose is not None:
+        tool = np.asarray(tool_pose, float)
+        check_pose("tool_pose", tool)
+        leaves["frames"] = {**(leaves.get("frames") or {}), "tool": (n - 1, tool)}
+        leaves.setdefault("tip_name", "tool")
+    return make_chain(
+        rotation=pose[:, :3, :3], translation=pose[:, :3, 3], screw=screw, inertia=inertia, gravity=gravity, **leaves
+    )
+
+
+def _screw_motion(axis: int, angle: float, distance: float) -> np.ndarray:
+    """Rotation about a coordinate axis and translation along it; the two commute."""
+    t = np.eye(4)
+    j, k = (axis + 1) % 3, (axis + 2) % 3
+    t[j, j] = t[k, k] = np.cos(angle)
+    t[k, j] = np.sin(angle)
+    t[j, k] = -t[k, j]
+    t[axis, 3] = distance
+    return t

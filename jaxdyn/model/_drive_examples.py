@@ -1,0 +1,171 @@
+"""The textbooks' systems with drives, as chains: a geared link, an elastic joint, a remotely driven elbow, a coupled wrist.
+
+They come with `textbook`, whose units and letters they have.
+"""
+
+import numpy as np
+
+from ..errors import ModelError
+from ._build import Values
+from ._chain import Chain
+from ._drives import with_coupling, with_transmission
+from ._elastic import elastic_chain, elastic_joints
+from ._textbook_parts import X, Y, Z, hanging_link, parallel_chain, slender_body
+
+
+def geared_link(
+    *,
+    mass: float = 1.0,
+    com_distance: float = 0.5,
+    link_inertia: float = 1 / 3,
+    motor_inertia: float = 1e-4,
+    gear_ratio: float = 100.0,
+    motor_damping: float = 0.0,
+    link_damping: float = 0.0,
+    gravity: float = 9.81,
+) -> Chain:
+    """One link and the motor that drives it through an r : 1 gear (Spong, Hutchinson & Vidyasagar 2020, example 6.1).
+
+    I qdd + B qd + mass gravity com_distance sin q = r tau_m with I = r^2 motor_inertia + link_inertia and B = r^2
+    motor_damping + link_damping. The book prints B = r B_m + B_l; the power lost at the motor's shaft, B_m (r qd)^2, asks
+    for r^2 (as it does for the inertia), with damping per speed of its own shaft. Equals `single_link`, which has the
+    motor's part in its armature and friction; here the ratio is a leaf, chain.transmission.matrix, to differentiate and
+    optimise. q = 0 hangs down along -z, q turns about x; `link_inertia` is about the joint's axis.
+
+    Raises:
+        ModelError: link_inertia is less than mass com_distance^2, what a point mass has.
+    """
+    link = hanging_link(mass, com_distance, link_inertia, gravity, viscous_friction=link_damping)
+    return with_transmission(link, gear_ratio=gear_ratio, rotor_inertia=motor_inertia, viscous_friction=motor_damping)
+
+
+def elastic_link(
+    *,
+    mass: float = 1.0,
+    com_distance: float = 0.5,
+    link_inertia: float = 1 / 3,
+    motor_inertia: float = 0.1,
+    stiffness: float = 100.0,
+    damping: float = 0.0,
+    motor_damping: float = 0.0,
+    link_damping: float = 0.0,
+    gear_ratio: float = 1.0,
+    gravity: float = 9.81,
+) -> Chain:
+    """One link on an elastic joint, coordinates (q1, q2) = (link, motor) (Spong, Hutchinson & Vidyasagar 2020, example 6.2).
+
+    M = diag(link_inertia, motor_inertia), h = 0, and with the spring's energy stiffness (q1 - q2)^2 / 2
+
+        link_inertia qdd1 + mass gravity com_distance sin q1 + stiffness (q1 - q2) = 0,
+        motor_inertia qdd2 + stiffness (q2 - q1) = tau_m,
+
+    to which damping adds damping (qd1 - qd2) as the spring does, and motor_damping and link_damping. (The book names the
+    link's angle the motor's, and the motor's the link's, in one line of the example.) With a gear q2 is the motor's angle
+    over the ratio r, motor_inertia and motor_damping count r^2 times and tau_m r times. The chain is `elastic_chain`'s, of
+    three rotations by which the spring is a joint: `spring_force` has the spring, `friction_force` all damping.
+
+    Raises:
+        ModelError: link_inertia is less than mass com_distance^2; a stiffness or motor inertia that is not positive.
+    """
+    link = hanging_link(mass, com_distance, link_inertia, gravity, viscous_friction=link_damping)
+    drive = elastic_joints(
+        link,
+        stiffness=stiffness,
+        damping=damping,
+        rotor_inertia=motor_inertia,
+        rotor_friction=motor_damping,
+        gear_ratio=gear_ratio,
+    )
+    return elastic_chain(link, drive)
+
+
+def remotely_driven_elbow(
+    *,
+    m1: float = 1.0,
+    m2: float = 1.0,
+    l1: float = 1.0,
+    l2: float = 1.0,
+    lc1: float = 0.5,
+    lc2: float = 0.5,
+    i1: float = 1 / 12,
+    i2: float = 1 / 12,
+    motor_inertia: Values = 0.0,
+    gear_ratio: Values = 1.0,
+    gravity: float = 9.81,
+) -> Chain:
+    """Planar elbow with both motors at the base, in absolute angles p1, p2 (Spong, Hutchinson & Vidyasagar 2020, sec. 6.4).
+
+    The second motor turns link 2 through a belt, whatever p1 does: the joints are q1 = p1, q2 = p2 - p1, both angles from
+    the x axis, gravity along -y. With k = m2 l1 lc2 and motors J_i behind gears r_i : 1
+
+        M = [[m1 lc1^2 + m2 l1^2 + i1 + r_1^2 J_1, k cos(p2 - p1)], [k cos(p2 - p1), m2 lc2^2 + i2 + r_2^2 J_2]],
+        C = k sin(p2 - p1) [[0, -pd2], [pd1, 0]],
+        g = [(m1 lc1 + m2 l1) gravity cos p1, m2 lc2 gravity cos p2]:
+
+    the Coriolis forces of `textbook.planar_elbow` (products pd1 pd2) are gone, centrifugal ones remain, and each motor moves
+    one coordinate, tau_i = r_i tau_m,i.
+
+    Args:
+        motor_inertia: of the rotors, one value or two [kg m^2].
+        gear_ratio: motor turns a turn of p1, and of p2.
+    """
+    elbow = parallel_chain(
+        axes=[Z, Z],
+        offsets=[0 * X, l1 * X],
+        bodies=[slender_body(m1, lc1 * X, i1), slender_body(m2, lc2 * X, i2)],
+        tip=l2 * X,
+        gravity=-gravity * Y,
+    )
+    absolute = np.array([[1.0, 0.0], [1.0, 1.0]])  # p by q
+    ratios = np.broadcast_to(np.asarray(gear_ratio, float), (2,))
+    elbow = with_transmission(elbow, matrix=ratios[:, None] * absolute, rotor_inertia=motor_inertia)
+    return with_coupling(elbow, np.linalg.inv(absolute), names=("p1", "p2"))
+
+
+def coupled_wrist(
+    *,
+    gear_ratio: tuple[float, float, float] = (-48.0, 45.0, 32.0),
+    rotor_inertia: Values = 2e-5,
+    viscous_friction: Values = 1e-4,
+    coulomb_friction: Values = 5e-3,
+    coulomb_velocity: Values = 1.0,
+    masses: tuple[float, float, float] = (1.0, 0.5, 0.2),
+    lengths: tuple[float, float, float] = (0.2, 0.07, 0.05),
+    gravity: float = 9.81,
+) -> Chain:
+    """Wrist of three joints (roll, pitch, roll) in which the pitch also turns the last motor, like that of a Staubli TX40.
+
+    Joints 4 (about z), 5 (about y), 6 (about z) meet in one point, q = 0 points up. The motors' rates are
+
+        R qd,  R = [[r4, 0, 0], [0, r5, 0], [0, r6, r6]],
+
+    so that motor 6 puts its inertia and friction on the sum of both speeds: R^T J R couples the accelerations of joints 5
+    and 6 by r6^2 J6, R^T B R their speeds by r6^2 B6, and its Coulomb friction is r6 fc6 tanh(r6 (qd5 + qd6) / v_c) on
+    both. These three are the parameters Iam6, fvm6, fsm6 of `coupled_drive(5, 6)` (counted from 1; here the joints 2, 3),
+    with the velocity v_c / |r6|. The masses, at their distances from the wrist's centre, and the motors are made up.
+
+    Raises:
+        ModelError: as `with_transmission`.
+    """
+    if len(gear_ratio) != 3:
+        raise ModelError(f"{len(gear_ratio)} gear ratios are given for a wrist of 3 joints")
+    r4, r5, r6 = gear_ratio
+    wrist = parallel_chain(
+        axes=[Z, Y, Z],
+        offsets=[0 * X, 0 * X, 0 * X],
+        bodies=[
+            slender_body(m, sign * d * Z + 0.1 * d * X, m * d**2 / 5)
+            for m, d, sign in zip(masses, lengths, (-1, 1, 1), strict=True)
+        ],
+        tip=lengths[2] * Z,
+        gravity=-gravity * Z,
+        joint_names=("joint4", "joint5", "joint6"),
+    )
+    return with_transmission(
+        wrist,
+        matrix=[[r4, 0, 0], [0, r5, 0], [0, r6, r6]],
+        rotor_inertia=rotor_inertia,
+        viscous_friction=viscous_friction,
+        coulomb_friction=coulomb_friction,
+        coulomb_velocity=coulomb_velocity,
+    )

@@ -1,0 +1,145 @@
+"""Drives of a robot that exists: gears and rotors (`with_transmission`), coupled coordinates (`with_coupling`)."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._jax_compat import Tracer
+from ..errors import ModelError
+from ._build import COULOMB_VELOCITY, Values
+from ._chain import Chain, Coupling, Transmission
+from ._configuration import check_coordinates
+from ._layout import layout
+
+
+def with_transmission(
+    chain: Chain,
+    *,
+    gear_ratio: Values | None = None,
+    matrix: Values | None = None,
+    rotor_inertia: Values = 0.0,
+    viscous_friction: Values = 0.0,
+    coulomb_friction: Values = 0.0,
+    coulomb_velocity: Values | None = None,
+) -> Chain:
+    """The same robot with motors geared to its joints: motor rates = R qd, joint torques = R^T motor torques.
+
+    The mass matrix gains R^T diag(rotor_inertia) R, friction gains R^T f_m(R qd): a rotor counts by its own spin alone,
+    which is exact where gear ratios are large (Spong, Hutchinson & Vidyasagar 2020, example 6.1). It replaces a transmission
+    that the chain has; its armature and friction stay. Values may be traced by JAX: what can be checked then is the shapes.
+
+    Args:
+        gear_ratio: motor turns a joint turn, one value or one for each joint, negative where the motor turns the other way.
+            Every joint that is no part of a spherical or free joint gets a motor of its own.
+        matrix: R, (motors, n), in place of gear_ratio: columns are the joints (of the links, where coordinates are coupled).
+        rotor_inertia: J_m of each rotor about its own axis, one value or one a motor [kg m^2].
+        viscous_friction: at each motor, per its own speed [N m s/rad].
+        coulomb_friction: at each motor [N m].
+        coulomb_velocity: width of its smooth sign in motor speed [rad/s]; by default 0.02 times the row's largest ratio.
+
+    Raises:
+        ModelError: both or none of gear_ratio and matrix; shapes that do not fit; NaN; a motor that moves no joint; a
+            negative inertia or friction, a width that is not positive; a motor on a spherical or free joint.
+    """
+    n, dtype = chain.n, chain.dtype
+    if (gear_ratio is None) == (matrix is None):
+        raise ModelError(
+            "give either gear_ratio, for motors with a joint each, or matrix, for motors that share joints"
+        )
+    held = [link + i for link, size in chain.topology.quaternion_joints for i in range(size)]
+    if gear_ratio is not None:
+        own = np.delete(np.arange(n), held)
+        ratio = check_values("gear_ratio", gear_ratio, len(own), "joint", dtype)
+        ratios = jnp.zeros((len(own), n), dtype).at[np.arange(len(own)), own].set(ratio)
+    else:
+        ratios = jnp.asarray(matrix, dtype)
+        if ratios.ndim != 2 or ratios.shape[1] != n or ratios.shape[0] == 0:
+            raise ModelError(f"matrix has shape {ratios.shape}, but motors of {n} joints need (motors, {n})")
+    if not _traced(ratios):
+        values = np.asarray(ratios)
+        if not np.all(np.isfinite(values)):
+            raise ModelError("the ratios of the transmission hold NaN or infinity")
+        if np.any(values[:, held]):
+            j = held[int(np.argmax(np.any(values[:, held], axis=0)))]
+            raise ModelError(f"a motor moves {chain.joint_names[j]!r}, part of a spherical or free joint; it cannot")
+        if len(still := np.flatnonzero(~values.any(axis=1))):
+            raise ModelError(f"motor {still[0] + 1} moves no joint: its row of ratios is zero")
+    m, tiny = ratios.shape[0], float(np.finfo(dtype).tiny)
+    width = COULOMB_VELOCITY * jnp.abs(ratios).max(axis=1) if coulomb_velocity is None else coulomb_velocity
+    leaves = {
+        "rotor_inertia": check_values("rotor_inertia", rotor_inertia, m, "motor", dtype, least=0.0),
+        "viscous_friction": check_values("viscous_friction", viscous_friction, m, "motor", dtype, least=0.0),
+        "coulomb_friction": check_values("coulomb_friction", coulomb_friction, m, "motor", dtype, least=0.0),
+        "coulomb_velocity": check_values("coulomb_velocity", width, m, "motor", dtype, least=tiny),
+    }
+    return dataclasses.replace(chain, transmission=Transmission(matrix=ratios, **leaves))
+
+
+def with_coupling(chain: Chain, matrix: Values, offset: Values = 0.0, names: Sequence[str] | None = None) -> Chain:
+    """The same robot in other coordinates y: present coordinates = matrix @ y + offset.
+
+    The present coordinates are the joint positions, or those of a coupling that the chain has: couplings follow each other.
+    Forces on the new coordinates are matrix^T forces, the mass matrix is matrix^T M matrix. Fewer coordinates than joints
+    make joints follow each other; absolute angles and motor angles are as many.
+
+    Args:
+        matrix: (nv, coordinates), of full column rank.
+        offset: present coordinates at y = 0, one value or one each [rad or m].
+        names: of the new coordinates.
+
+    Raises:
+        ModelError: shapes that do not fit; NaN; coordinates that move nothing or depend on each other; names that are too
+            few or the same; a matrix that touches a spherical or free joint (its columns come first, as they are).
+    """
+    dtype, present = chain.dtype, chain.nv
+    s = jnp.asarray(matrix, dtype)
+    if s.ndim != 2 or s.shape[0] != present or s.shape[1] == 0:
+        raise ModelError(
+            f"a coupling of {present} coordinates needs a matrix ({present}, new coordinates), not {s.shape}"
+        )
+    o = check_values("offset", offset, present, "coordinate", dtype)
+    if not _traced(s):
+        if not np.all(np.isfinite(np.asarray(s))):
+            raise ModelError("the matrix of the coupling holds NaN or infinity")
+        if (rank := np.linalg.matrix_rank(np.asarray(s, float))) < s.shape[1]:
+            raise ModelError(
+                f"the coupling's {s.shape[1]} coordinates move the joints in {rank} ways only, so that the mass matrix is "
+                "singular; leave out those that move nothing or repeat others"
+            )
+    if names is not None and len(set(names)) != len(names):
+        raise ModelError(f"a coordinate name is used twice among {', '.join(names)}")
+    if chain.coupling is not None:
+        s, o = chain.coupling.matrix @ s, chain.coupling.matrix @ o + chain.coupling.offset
+    topology = dataclasses.replace(chain.topology, coordinate_names=None if names is None else tuple(names))
+    coupled = dataclasses.replace(chain, coupling=Coupling(s, o), topology=topology)
+    if not _traced(*jax.tree.leaves(coupled)):
+        check_coordinates(coupled)
+        for joint in layout(chain).quaternions:
+            if np.any(np.asarray(o)[joint.columns] != 0):
+                raise ModelError(f"the offset moves {chain.joint_names[joint.link]!r}, a spherical or free joint")
+    return coupled
+
+
+def _traced(*arrays: Array) -> bool:
+    return any(isinstance(x, Tracer) for x in arrays)
+
+
+def check_values(
+    name: str, x: Values, size: int, each: str, dtype: jnp.dtype, least: float | None = None
+) -> Float[Array, " size"]:
+    """One value for all or one for each, as an array; checked where it is known."""
+    y = jnp.asarray(x, dtype)
+    if y.shape not in ((), (size,)):
+        raise ModelError(f"{name} has shape {y.shape}; give one value, or one for each {each}, ({size},)")
+    if not _traced(y):
+        values = np.asarray(y)
+        if not np.all(np.isfinite(values)):
+            raise ModelError(f"{name} holds NaN or infinity")
+        if least is not None and np.any(values < least):
+            what = "negative" if least == 0 else "not positive"
+            raise ModelError(f"{name} is {what} ({values.min():g}); no drive has that")
+    return jnp.broadcast_to(y, (size,))

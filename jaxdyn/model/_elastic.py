@@ -1,0 +1,169 @@
+"""Joints that are elastic: motor and link angles are separate coordinates, with a spring between them (Spong's model)."""
+
+import dataclasses
+import functools
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..errors import ModelError
+from ._build import Values
+from ._chain import Chain, Coupling, Topology, Transmission
+from ._drives import check_values
+from ._layout import layout
+
+
+class ElasticJoints(eqx.Module):
+    """A spring and a rotor at each ordinary coordinate of a chain (those of spherical and free joints have none).
+
+    The rotor's angle is told at the joint: theta = rotor angle / gear_ratio. The rotor is driven by motor torques tau_m, of
+    its own shaft, through the gear; the joint feels nothing but the spring and the damper:
+
+        torque on the joint = K (theta + rest - q) + D (thetad - qd),
+        J thetadd = gear_ratio tau_m - B thetad - torque on the joint,  J = gear_ratio^2 rotor_inertia, B alike.
+
+    Rotors count by their own spin alone (Spong 1987; example 6.2 of Spong, Hutchinson & Vidyasagar 2020), so that the mass
+    matrix is M(q) of the links beside the constant J. Build one with `elastic_joints`.
+
+    Attributes:
+        stiffness: K [N m/rad].
+        damping: D, of the spring [N m s/rad].
+        rest: q - theta where the spring is relaxed [rad].
+        gear_ratio: rotor turns a joint turn.
+        rotor_inertia: about the rotor's own axis [kg m^2].
+        rotor_friction: viscous, per the rotor's own speed [N m s/rad].
+    """
+
+    stiffness: Float[Array, " m"]
+    damping: Float[Array, " m"]
+    rest: Float[Array, " m"]
+    gear_ratio: Float[Array, " m"]
+    rotor_inertia: Float[Array, " m"]
+    rotor_friction: Float[Array, " m"]
+
+    @property
+    def reflected_inertia(self) -> Float[Array, " m"]:
+        """J = gear_ratio^2 rotor_inertia [kg m^2]."""
+        return self.gear_ratio**2 * self.rotor_inertia
+
+    @property
+    def reflected_friction(self) -> Float[Array, " m"]:
+        """B = gear_ratio^2 rotor_friction [N m s/rad]."""
+        return self.gear_ratio**2 * self.rotor_friction
+
+
+def elastic_joints(
+    chain: Chain,
+    *,
+    stiffness: Values,
+    rotor_inertia: Values,
+    damping: Values = 0.0,
+    rest: Values = 0.0,
+    gear_ratio: Values = 1.0,
+    rotor_friction: Values = 0.0,
+) -> ElasticJoints:
+    """Elastic joints for a chain, checked; arguments are the leaves of `ElasticJoints`, one value or one a joint.
+
+    The chain is the links': leave the rotors' inertia out of its armature.
+
+    Raises:
+        ModelError: the chain has a transmission, whose rotors turn rigidly with the joints; wrong shapes or NaN; a
+            stiffness, inertia or ratio that is not positive; negative damping or friction.
+    """
+    if chain.transmission is not None:
+        raise ModelError(
+            "the chain has a transmission, whose rotors turn with the joints; elastic joints bring their own"
+        )
+    m, dtype = len(layout(chain).columns), chain.dtype
+    tiny = float(np.finfo(dtype).tiny)
+
+    def leaf(name: str, x: Values, least: float | None) -> Float[Array, " m"]:
+        return check_values(name, x, m, "elastic joint", dtype, least)
+
+    return ElasticJoints(
+        stiffness=leaf("stiffness", stiffness, tiny),
+        damping=leaf("damping", damping, 0.0),
+        rest=leaf("rest", rest, None),
+        gear_ratio=leaf("gear_ratio", gear_ratio, tiny),
+        rotor_inertia=leaf("rotor_inertia", rotor_inertia, tiny),
+        rotor_friction=leaf("rotor_friction", rotor_friction, 0.0),
+    )
+
+
+def elastic_chain(chain: Chain, elastic: ElasticJoints) -> Chain:
+    """One chain with the coordinates (q, theta) of links and rotors: everything of this library works on it.
+
+    The springs are joints of links without mass, at the positions q - theta, and the rotors a transmission of the rates
+    qd - (qd - thetad) = thetad: a `Coupling` and a `Transmission`, no new physics. Its forces are (those on the links'
+    coordinates, gear_ratio times the motor torques), as from `joint_torques_from_motors`. Its mass matrix is M(q) beside
+    J, its springs are in `spring_energy` and `spring_force`, their damping and the rotors' friction in `friction_force`:
+    `rollout` moves it. Keep time steps below about 2 sqrt(J / K); and prefer `elastic_forward_dynamics` in inner loops,
+    which spares the links without mass.
+
+    The leaves of `elastic` are leaves of the chain, so that derivatives with respect to them exist.
+    """
+    n, nv, dtype = chain.n, chain.nv, chain.dtype
+    columns = layout(chain).columns
+    m = len(columns)
+
+    def extend(x: Array, more: Array | float) -> Array:
+        return jnp.concatenate([x, jnp.broadcast_to(jnp.asarray(more, dtype), (m, *x.shape[1:]))])
+
+    chosen = jnp.zeros((m, nv), dtype).at[np.arange(m), columns].set(1.0)
+    if chain.coupling is None:
+        coupling, offset, rates = jnp.eye(n, dtype=dtype), jnp.zeros(n, dtype), chosen
+    else:
+        coupling, offset = chain.coupling.matrix, chain.coupling.offset
+        rates = chosen @ jnp.linalg.solve(coupling.T @ coupling, coupling.T)  # of coordinates, from those of joints
+    # a rotor's rate is that of the coordinate less that of its spring
+    ratios = elastic.gear_ratio[:, None] * jnp.concatenate([rates, -jnp.eye(m, dtype=dtype)], axis=1)
+    zero = jnp.zeros(m, dtype)
+    return dataclasses.replace(
+        chain,
+        rotation=extend(chain.rotation, jnp.eye(3, dtype=dtype)),
+        translation=extend(chain.translation, 0.0),
+        screw=extend(chain.screw, jnp.zeros(6, dtype).at[2].set(1.0)),
+        inertia=extend(chain.inertia, 0.0),
+        armature=extend(chain.armature, 0.0),
+        viscous_friction=extend(chain.viscous_friction, elastic.damping),
+        coulomb_friction=extend(chain.coulomb_friction, 0.0),
+        coulomb_velocity=extend(chain.coulomb_velocity, 1.0),
+        stribeck_friction=extend(chain.stribeck_friction, 0.0),
+        stribeck_velocity=extend(chain.stribeck_velocity, 1.0),
+        torque_offset=extend(chain.torque_offset, 0.0),
+        stiffness=extend(chain.stiffness, elastic.stiffness),
+        rest_position=extend(chain.rest_position, elastic.rest),
+        position_limits=extend(chain.position_limits, jnp.asarray([-jnp.inf, jnp.inf])),
+        velocity_limit=extend(chain.velocity_limit, jnp.inf),
+        effort_limit=extend(chain.effort_limit, jnp.inf),
+        topology=_extended(chain.topology, nv, tuple(int(i) for i in columns)),
+        coupling=Coupling(
+            jnp.block([[coupling, jnp.zeros((n, m), dtype)], [chosen, -jnp.eye(m, dtype=dtype)]]),
+            jnp.concatenate([offset, zero]),
+        ),
+        transmission=Transmission(ratios, elastic.rotor_inertia, elastic.rotor_friction, zero, zero + 1),
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _extended(topology: Topology, nv: int, columns: tuple[int, ...]) -> Topology:
+    """With a spring's link for each of the coordinates `columns`, one behind the other at the last link: serial stays so."""
+    n = len(topology.joint_names)
+    names = topology.coordinate_names
+    if names is None:
+        names = topology.joint_names if nv == n else tuple(f"coordinate{i + 1}" for i in range(nv))
+    springs = tuple(f"{names[i]}_spring" for i in columns)
+    taken = {*topology.joint_names, *topology.link_names, *topology.frame_names, topology.base_name}
+    if clash := taken & set(springs):
+        raise ModelError(
+            f"the name {sorted(clash)[0]!r} is kept for the spring of an elastic joint; rename what has it"
+        )
+    return dataclasses.replace(
+        topology,
+        joint_names=(*topology.joint_names, *springs),
+        link_names=(*topology.link_names, *springs),
+        parents=(*topology.parents, *range(n - 1, n - 1 + len(columns))),
+        coordinate_names=(*names, *(f"{names[i]}_motor" for i in columns)),
+    )

@@ -1,0 +1,83 @@
+"""One formula for every one-degree-of-freedom joint: its screw makes revolute, prismatic and helical joints alike.
+
+With A = (w, v) the joint's screw in the link frame and (R_0, p_0) the placement M of that frame in its parent at q = 0, the
+pose T(q) = M exp([A] q) has (Lynch & Park 2017, sec. 3.3.3, with the terms sorted by what q enters through)
+
+    R(q) = a + sin(q) b + cos(q) c,    p(q) = p_a + sin(q) p_b + cos(q) p_c + q p_d
+
+with constants per link: b = R_0 [w], c = -R_0 [w]^2, a = R_0 - c, and with r = w x v the axis's offset from the origin,
+p_a = p_0 + R_0 r - a r, p_b = -b r, p_c = -c r, p_d = R_0 (v + w x r), the pitch along the axis. Prismatic joints have w = 0.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..spatial._components import Mat, add, cross
+from ._chain import Chain
+
+COEFFICIENTS = 39
+LONG = 256  # links
+
+
+class Link(NamedTuple):
+    """What a sweep's step sees of a link: its pose in its parent at q, its joint's screw, its ten inertial parameters."""
+
+    rotation: Mat
+    translation: tuple[Array, ...]
+    screw: tuple[Array, ...]
+    inertia: tuple[Array, ...]
+
+
+def link_rows(chain: Chain) -> Float[Array, "n 55"] | tuple[Float[Array, "n *lanes"], ...]:
+    """Every link's constants: 39 pose coefficients, the screw (6) and the inertial parameters (10), one row a link.
+
+    Of robots that differ between lanes, and of very long chains, as 55 arrays, since one would be large.
+    """
+    return _link_rows(chain.rotation, chain.translation, chain.screw, chain.inertia)
+
+
+@functools.partial(jax.jit, inline=True)  # of a robot that is known, one program for all robots with as many links
+def _link_rows(*leaves: Array) -> Array | tuple[Array, ...]:
+    laned = any(x.ndim > y for x, y in zip(leaves, (3, 2, 2, 2), strict=True))
+    if laned:  # a leaf that all lanes share gets an axis of length 1
+        leaves = tuple(x if x.ndim > y else x[..., None] for x, y in zip(leaves, (3, 2, 2, 2), strict=True))
+    placement, translation, screw, inertia = leaves
+    n = len(screw)
+    w, v = (tuple(screw[:, i + k] for i in range(3)) for k in (0, 3))
+    zero = jnp.zeros_like(w[0])
+    k = _stack(zero, -w[2], w[1], w[2], zero, -w[0], -w[1], w[0], zero)  # [w]
+    k = k.reshape(k.shape[0], 3, 3, *k.shape[2:])
+    b = _apply(placement, k)
+    c = -_apply(b, k)
+    a = placement - c
+    offset = cross(w, v)
+    r, along = _stack(*offset)[:, :, None], _stack(*add(v, cross(w, offset)))[:, :, None]
+    moved, turned, drawn, turned_back = (_apply(m, x)[:, :, 0] for m, x in ((placement, r), (a, r), (b, r), (c, r)))
+    poses = (x.reshape(n, 9, *x.shape[3:]) for x in (a, b, c))
+    pitch = _apply(placement, along)[:, :, 0]
+    blocks = [*poses, translation + moved - turned, -drawn, -turned_back, pitch, screw, inertia]
+    if not laned and n <= LONG:
+        return jnp.concatenate(blocks, axis=1)
+    return tuple(x[:, i] for x in blocks for i in range(x.shape[1]))
+
+
+def _stack(*components: Array) -> Array:
+    return jnp.stack(components, axis=1)
+
+
+def _apply(a: Float[Array, "n i j *#lanes"], b: Float[Array, "n j k *#lanes"]) -> Float[Array, "n i k *#lanes"]:
+    """A B for every link, as products that XLA can fuse."""
+    first, second, third = (a[:, :, j, None] * b[:, None, j] for j in range(3))
+    return first + second + third
+
+
+def link_at(row, q: Array, sin: Array, cos: Array) -> Link:
+    """A link at joint position q from its row of `link_rows`; sin and cos of q are taken outside the sweep, once."""
+    x = [row[i] for i in range(COEFFICIENTS + 16)]
+    rotation = tuple(x[i] + sin * x[9 + i] + cos * x[18 + i] for i in range(9))
+    translation = tuple(x[27 + i] + sin * x[30 + i] + cos * x[33 + i] + q * x[36 + i] for i in range(3))
+    return Link(rotation, translation, tuple(x[39:45]), tuple(x[45:55]))

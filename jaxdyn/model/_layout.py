@@ -1,0 +1,79 @@
+"""Where the joints of the links stand among positions q and velocities v."""
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._jax_compat import Tracer
+from ..errors import ModelError
+from ._chain import Chain, Topology
+
+
+class QuaternionJoint(NamedTuple):
+    """A spherical (3) or free (6) joint: its first link, its number of links, its first column in v and first entry in q."""
+
+    link: int
+    size: int
+    column: int
+    start: int
+
+    @property
+    def quaternion(self) -> slice:
+        """Where its quaternion stands in q."""
+        start = self.start + self.size - 3
+        return slice(start, start + 4)
+
+    @property
+    def columns(self) -> slice:
+        """Where its velocities stand in v."""
+        return slice(self.column, self.column + self.size)
+
+
+class Layout(NamedTuple):
+    """Quaternion joints, and the columns of v that are ordinary with the entries of q that belong to them."""
+
+    quaternions: tuple[QuaternionJoint, ...]
+    columns: np.ndarray
+    entries: np.ndarray
+
+
+def layout(chain: Chain) -> Layout:
+    """Where everything stands in q and v."""
+    return _layout(chain.topology, chain.nv)
+
+
+@functools.lru_cache(maxsize=256)
+def _layout(topology: Topology, nv: int) -> Layout:
+    # quaternion joints come first among coupled coordinates, which keeps their columns where their links are
+    joints, columns, entries, start, column = [], [], [], 0, 0
+    first = dict(topology.quaternion_joints)
+    while column < nv:
+        if column in first:
+            joints.append(QuaternionJoint(column, first[column], column, start))
+            start += first[column] + 1
+            column += first[column]
+        else:
+            columns.append(column)
+            entries.append(start)
+            start, column = start + 1, column + 1
+    return Layout(tuple(joints), np.array(columns, int), np.array(entries, int))
+
+
+def is_ordinary(chain: Chain) -> bool:
+    """No quaternions and no coupling: q and v are the joints' own positions and rates."""
+    return chain.coupling is None and not chain.topology.quaternion_joints
+
+
+def check_quaternions(chain: Chain, q: Any) -> None:
+    """Refuse quaternions of length zero, where the numbers are known: outside of `jax.jit`.
+
+    Raises:
+        ModelError: naming the joint.
+    """
+    if isinstance(q, Tracer) or np.shape(q) != (chain.nq,):
+        return
+    for joint in layout(chain).quaternions:
+        if not np.any(np.asarray(q)[joint.quaternion]):
+            name = chain.joint_names[joint.link]
+            raise ModelError(f"the quaternion of {name!r} in q is zero; `neutral_configuration` gives one that is not")

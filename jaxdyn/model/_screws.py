@@ -1,0 +1,116 @@
+"""Chains from screw axes: the product of exponentials of Lynch & Park 2017."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..errors import ModelError
+from ._build import Values, check_pose, make_chain
+from ._chain import Chain
+
+
+def from_screws(
+    screws: Values,
+    home_poses: Values,
+    spatial_inertias: Values,
+    *,
+    tip_pose: Values | None = None,
+    frames: Mapping[str, tuple[int, Values]] | None = None,
+    gravity: Values = (0.0, 0.0, -9.81),
+    **leaves: Any,
+) -> Chain:
+    """Chain with T_0i(q) = exp([S_1] q_1) ... exp([S_i] q_i) M_i, from its home position q = 0.
+
+    (Lynch & Park 2017, sec. 4.1 and 8.3.) The chain's link frames are the frames {i} given here; a joint's axis need
+    not pass through its link frame's origin. The joint screw in {i} is A_i = Ad(M_i^-1) S_i, the placement of {i} in
+    the one before it (in a tree, given parents=, its parent p) is M_p^-1 M_i.
+
+    Args:
+        screws: space screws S_i = (w, v), one a row, (n, 6), in base coordinates at q = 0 [1, m/rad]: v = -w x p for a
+            revolute axis through p, v = -w x p + h w with pitch h [m/rad], (0, v) with |v| = 1 for prismatic joints.
+            (The book's code keeps them as columns; transpose those.)
+        home_poses: M_i, pose of link frame {i} in the base at q = 0, (n, 4, 4). Not the M_{i-1,i} between links.
+        spatial_inertias: G_i of link i in {i}, (n, 6, 6), angular part first [kg m^2, kg m, kg]; block diagonal when
+            {i} is at the centre of mass, but it need not be. Or ten inertial parameters a link about the origin of {i},
+            (n, 10).
+        tip_pose: pose of the tip in the base at q = 0; it becomes the frame "tip" of the last link, and the chain's
+            tip.
+        frames: more named frames: (link index, pose in that link).
+        gravity: acceleration of gravity in the base frame [m/s^2].
+        leaves: every other argument of `make_chain`: names, parents, friction, armature, limits.
+
+    Raises:
+        ModelError: shapes that do not fit, a pose that is no rigid motion, a matrix that is no spatial inertia, and all
+            that `make_chain` refuses.
+    """
+    s = np.asarray(screws, float)
+    if s.ndim != 2 or s.shape[1] != 6 or s.shape[0] == 0:
+        hint = "; these look like screws in columns, the book's layout: transpose them" if s.shape[:1] == (6,) else ""
+        raise ModelError(f"screws has shape {s.shape}, but takes one screw (w, v) a row, (n, 6){hint}")
+    n = s.shape[0]
+    poses = np.asarray(home_poses, float)
+    if poses.shape != (n, 4, 4):
+        raise ModelError(f"home_poses has shape {poses.shape}, but {n} screws need ({n}, 4, 4)")
+    for i in range(n):
+        check_pose(f"home pose {i + 1}", poses[i])
+    inverse = np.array([rigid_inverse(t) for t in poses])
+    parents = range(-1, n - 1) if leaves.get("parents") is None else leaves["parents"]
+    placement = np.array([inverse[p] @ t if 0 <= p < n else t for p, t in zip(parents, poses, strict=False)])
+    if len(placement) != n:
+        raise ModelError(f"{len(placement)} parents are given for {n} screws; they are not a tree")
+    named = dict(frames or {})
+    if tip_pose is not None:
+        tip = np.asarray(tip_pose, float)
+        check_pose("tip_pose", tip)
+        named["tip"] = (n - 1, inverse[-1] @ tip)
+        leaves.setdefault("tip_name", "tip")
+    return make_chain(
+        rotation=placement[:, :3, :3],
+        translation=placement[:, :3, 3],
+        screw=np.array([adjoint_matrix(t) @ x for t, x in zip(inverse, s, strict=True)]),
+        inertia=_from_spatial(np.asarray(spatial_inertias, float), n),
+        frames=named,
+        gravity=gravity,
+        **leaves,
+    )
+
+
+def rigid_inverse(t: np.ndarray) -> np.ndarray:
+    """T^-1 of a rigid motion, in numpy's double precision whatever JAX's default is."""
+    r = t[:3, :3].T
+    return np.block([[r, (-r @ t[:3, 3])[:, None]], [np.zeros((1, 3)), np.ones((1, 1))]])
+
+
+def adjoint_matrix(t: np.ndarray) -> np.ndarray:
+    """Ad_T of a rigid motion, in numpy's double precision whatever JAX's default is."""
+    r, (x, y, z) = t[:3, :3], t[:3, 3]
+    k = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
+    return np.block([[r, np.zeros((3, 3))], [k @ r, r]])
+
+
+def ten_parameters(mass: float, com: Values, inertia: Values) -> np.ndarray:
+    """Ten parameters from mass, centre of mass and the inertia about it, in numpy's double precision."""
+    c = np.asarray(com, float)
+    io = np.asarray(inertia, float) + mass * (c @ c * np.eye(3) - np.outer(c, c))
+    return np.array([mass, *(mass * c), io[0, 0], io[0, 1], io[1, 1], io[0, 2], io[1, 2], io[2, 2]])
+
+
+def _from_spatial(g: np.ndarray, n: int) -> np.ndarray:
+    if g.shape == (n, 10):
+        return g
+    if g.shape != (n, 6, 6):
+        raise ModelError(f"spatial_inertias has shape {g.shape}, but {n} links need ({n}, 6, 6) or ({n}, 10)")
+    for i, x in enumerate(g):
+        slack = 1e-9 * max(np.abs(x).max(), 1e-300)
+        if np.abs(x - x.T).max() > slack:
+            raise ModelError(f"spatial inertia of link {i + 1} is not symmetric")
+        if np.abs(x[3:, 3:] - x[5, 5] * np.eye(3)).max() > slack:
+            raise ModelError(
+                f"the lower right block of link {i + 1}'s spatial inertia is not its mass times the identity; "
+                "twists are (w, v), so the rotational inertia belongs in the upper left block"
+            )
+        if np.abs(x[:3, 3:] + x[:3, 3:].T).max() > slack:
+            raise ModelError(f"the upper right block of link {i + 1}'s spatial inertia is not m [c], a skew matrix")
+    pick = [(5, 5), (2, 4), (0, 5), (1, 3), (0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2)]
+    return np.stack([g[:, i, j] for i, j in pick], axis=1)

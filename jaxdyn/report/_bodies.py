@@ -1,0 +1,175 @@
+"""The part of the report that draws links as ellipsoids, on the arm."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..identification._preprocessing import Samples
+from ..model._chain import Chain
+from ._ellipsoids import Ellipsoid, equivalent_ellipsoid, outstretched, projected, skeleton
+from ._markup import DASH, element, escaped, number, table
+
+_VIEWS = (  # rows: what is right and what is up in the picture
+    ("from the front", np.array([[0.0, 1, 0], [0, 0, 1]])),
+    ("from the side", np.array([[1.0, 0, 0], [0, 0, 1]])),
+)
+_UNIT = 1000.0  # picture units a metre
+
+
+def bodies_section(chain: Chain, prior: Chain | None, samples: Samples) -> str:
+    """Two views of the arm in a posture of the run, with each link's ellipsoid, and a table of masses and sizes.
+
+    Args:
+        chain: the identified robot.
+        prior: the given one, where it has inertias; its ellipsoids are outlined.
+    """
+    q = outstretched(chain, samples)
+    poses, lines = skeleton(chain, q)
+    found, given = (
+        [equivalent_ellipsoid(pi) for pi in np.asarray(c.inertia)] if c else [None] * chain.n for c in (chain, prior)
+    )
+    solid, outline = (
+        [(i, e.moved(poses[i])) for i, e in enumerate(bodies) if e is not None and e.possible]
+        for bodies in (found, given)
+    )
+    rows, lacking = [], []
+    for i, link in enumerate(chain.link_names):
+        if (e := found[i]) is not None and not e.possible:
+            lacking.append(link)
+        rows.append(_row(i, link, found[i], given[i]))
+    figures = "".join(
+        element(
+            "figure", element("figcaption", element("b", name.capitalize())) + _svg(view, name, solid, outline, lines)
+        )
+        for name, view in _VIEWS
+    )
+    legend = (
+        element("span", "", "key solid")
+        + "identified"
+        + (element("span", "", "key outline") + "given model" if prior else "")
+    )
+    text = (
+        element("h2", "Bodies", id="bodies")
+        + element(
+            "p",
+            "Each link as the solid ellipsoid of uniform density with the same mass, centre of mass and inertia, on the robot "
+            f"in a posture of the run, numbered from the base: {legend}. An ellipsoid far larger than its link, or far "
+            "off it, is a sign of parameters that the motion does not determine. Drag a picture to turn it.",
+            "faint",
+        )
+        + element("div", figures, "grid")
+    )
+    if lacking:
+        text += element(
+            "p",
+            f"Not drawn, because no body has the inertia found for {'it' if len(lacking) == 1 else 'them'}: "
+            f"{escaped(', '.join(lacking))}.",
+        )
+    head = element("th", "") + "".join(
+        element("th", name, kind)
+        for name, kind in (
+            ("link", "text"),
+            ("mass [kg]", ""),
+            ("centre of mass [mm]", ""),
+            ("semi-axes [mm]", ""),
+            ("given mass [kg]", "edge"),
+            ("given semi-axes [mm]", ""),
+        )
+    )
+    return text + table([head], rows)
+
+
+def _row(i: int, link: str, found: Ellipsoid | None, given: Ellipsoid | None) -> str:
+    centre = DASH if found is None else ", ".join(number(float(round(1000 * x)), 6) for x in found.centre)
+    return (
+        element("td", str(i + 1))
+        + element("th", escaped(link), "text")
+        + element("td", DASH if found is None else number(found.mass, 3))
+        + element("td", centre)
+        + element("td", _axes(found))
+        + element("td", DASH if given is None else number(given.mass, 3), "edge")
+        + element("td", _axes(given))
+    )
+
+
+def _axes(e: Ellipsoid | None) -> str:
+    if e is None:
+        return DASH
+    return ", ".join(f"{1000 * a:.0f}" for a in e.semi_axes[::-1]) if e.possible else "no body"
+
+
+def _svg(
+    view: np.ndarray,
+    name: str,
+    solid: Sequence[tuple[int, Ellipsoid]],
+    outline: Sequence[tuple[int, Ellipsoid]],
+    lines: Sequence[np.ndarray],
+) -> str:
+    """SVG in millimetres, up is up; what page.js needs to turn it stands in data attributes."""
+    centre = np.concatenate(lines).mean(axis=0)
+    # room for every direction, since the picture may be turned; what is far larger than the arm is cut off
+    arm = max(float(np.linalg.norm(np.concatenate(lines) - centre, axis=1).max()), 1e-3)
+    sizes = [float(np.linalg.norm(e.centre - centre) + e.semi_axes[-1]) for _, e in (*solid, *outline)]
+    reach = max(arm, min(max(sizes, default=0.0), 1.5 * arm))
+    reach *= 1.05 * _UNIT
+    shapes = "".join(_ellipse(e, view, centre, "body") for _, e in solid)
+    shapes += "".join(_ellipse(e, view, centre, "prior") for _, e in outline)
+    for line in lines:
+        (x1, y1), (x2, y2) = (_flat(view, p - centre) for p in line)
+        shapes += element(
+            "line",
+            "",
+            "bone",
+            x1=f"{x1:.1f}",
+            y1=f"{y1:.1f}",
+            x2=f"{x2:.1f}",
+            y2=f"{y2:.1f}",
+            data_p=_list(line - centre),
+        )
+    for line in lines:
+        x, y = _flat(view, line[0] - centre)
+        shapes += element(
+            "circle", "", "joint", cx=f"{x:.1f}", cy=f"{y:.1f}", r=f"{reach / 70:.1f}", data_p=_list(line[0] - centre)
+        )
+    for i, e in solid:
+        x, y = _flat(view, e.centre - centre)
+        shapes += element(
+            "text",
+            str(i + 1),
+            "",
+            x=f"{x:.1f}",
+            y=f"{y:.1f}",
+            font_size=f"{reach / 13:.0f}",
+            data_p=_list(e.centre - centre),
+        )
+    shapes = shapes.replace("data_p=", "data-p=").replace("data_a=", "data-a=").replace("font_size=", "font-size=")
+    box = f"{-reach:.0f} {-reach:.0f} {2 * reach:.0f} {2 * reach:.0f}"
+    label = f"Ellipsoids of the links {name}"
+    return (
+        f'<svg class="bodies" viewBox="{box}" role="img" aria-label="{label}" data-view="{_list(view)}">{shapes}</svg>'
+    )
+
+
+def _ellipse(e: Ellipsoid, view: np.ndarray, centre: np.ndarray, kind: str) -> str:
+    shifted = Ellipsoid(e.mass, e.centre - centre, e.shape)
+    at, (a, b), angle = projected(shifted, view)
+    turn = f"translate({_UNIT * at[0]:.1f} {-_UNIT * at[1]:.1f}) rotate({-np.degrees(angle):.2f})"
+    return element(
+        "ellipse",
+        "",
+        kind,
+        rx=f"{_UNIT * a:.1f}",
+        ry=f"{_UNIT * b:.1f}",
+        transform=turn,
+        data_p=_list(shifted.centre),
+        data_a=_list(e.shape, 6),
+    )
+
+
+def _flat(view: np.ndarray, p: np.ndarray) -> tuple[float, float]:
+    u = _UNIT * (view @ p)
+    return float(u[0]), float(-u[1])
+
+
+def _list(x: np.ndarray, digits: int = 4) -> str:
+    return " ".join(f"{v:.{digits}g}" for v in np.asarray(x).reshape(-1))

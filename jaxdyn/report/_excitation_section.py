@@ -1,0 +1,101 @@
+"""What the motion excites: singular values of the base regressor, and the directions that it tells least about."""
+
+import dataclasses
+
+import numpy as np
+from jaxtyping import Float
+
+from ..identification._base_parameters import BaseParameters
+from ..identification._estimators import Estimate
+from ._markup import element, escaped, number, rounded, table
+from ._svg import FAINT, MEASURED, PREDICTED, picture, plain_powers
+
+_WEAKEST = 3
+_NAMED = 0.25  # share of a direction's largest component that is worth a name
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Excitation:
+    """Singular values of the weighted base regressor, in units of the noise, greatest first.
+
+    Attributes:
+        values: (b,) s_k: the combination along direction k is known to 1 / s_k, in its mixed units.
+        scaled: (b,) the same with columns of unit norm, relative to the greatest.
+        directions: (b, b) row k: the scaled direction of scaled[k], components along the normalised base parameters.
+    """
+
+    values: Float[np.ndarray, " b"]
+    scaled: Float[np.ndarray, " b"]
+    directions: Float[np.ndarray, "b b"]
+
+
+def excitation(estimate: Estimate) -> Excitation:
+    """Singular values of W / s from the covariance of the estimate, cov = (W^T W / s^2)^-1.
+
+    They are the inverse roots of its eigenvalues; the norms of the columns are the roots of the diagonal of its inverse.
+    """
+    spread, axes = np.linalg.eigh(estimate.covariance)
+    spread = np.maximum(spread, np.finfo(float).eps * spread[-1])
+    gram = (axes / spread) @ axes.T
+    norms = np.sqrt(np.diag(gram))
+    scaled, directions = np.linalg.eigh(gram / norms / norms[:, None])
+    scaled = np.sqrt(np.maximum(scaled[::-1], 0))
+    return Excitation(1 / np.sqrt(spread), scaled / scaled[0], directions.T[::-1])
+
+
+def excitation_section(base: BaseParameters, estimate: Estimate) -> str:
+    """The singular values as a picture, and the weakest directions by name."""
+    found = excitation(estimate)
+    rows = []
+    for k in range(base.size - 1, max(-1, base.size - 1 - _WEAKEST), -1):
+        part = found.directions[k]
+        order = np.argsort(-np.abs(part))
+        shown = [i for i in order[:5] if abs(part[i]) >= _NAMED * abs(part[order[0]])]
+        sign = np.sign(part[order[0]])
+        words = " ".join(
+            f"{'' if not n and sign * part[i] > 0 else '+' if sign * part[i] > 0 else '-'} "
+            f"{abs(part[i]):.2f} [{base.names[i].split(' ')[0]}{' + ..' if ' ' in base.names[i] else ''}]"
+            for n, i in enumerate(shown)
+        )
+        rows.append(
+            element("td", rounded(found.scaled[0] / found.scaled[k]))
+            + element("td", element("code", escaped(words.strip())), "wrap")
+        )
+    head = element("th", "times weaker") + element("th", "direction, in base parameters scaled to equal effect", "text")
+    facts = (
+        f"{number(estimate.condition, 3)} as they are, {number(estimate.scaled_condition, 3)} with columns of unit norm"
+    )
+    return (
+        element("h2", "Excitation", id="excitation")
+        + element(
+            "p",
+            f"Singular values of the base regressor, each joint weighed by its noise. Their spread, the condition number, is "
+            f"{facts}. The second is free of units: what the motion tells apart badly. Below 30 is good, above 100 wants "
+            "another trajectory.",
+            "faint",
+        )
+        + element("figure", _svg(found))
+        + element("h3", "What this motion tells least about")
+        + table([head], rows)
+    )
+
+
+def _svg(found: Excitation) -> str:
+    index = np.arange(1, len(found.values) + 1)
+
+    def draw(figure) -> None:
+        axes = figure.subplots()
+        figure.subplots_adjust(left=0.075, right=0.995, top=0.89, bottom=0.175)
+        for y, colour, name in (
+            (found.values / found.values[0], MEASURED, "as they are"),
+            (found.scaled, PREDICTED, "columns of unit norm"),
+        ):
+            axes.semilogy(index, y, color=colour, linewidth=0.9, marker="o", markersize=3, label=name)
+        plain_powers(axes.yaxis)
+        axes.set_xlabel("number")
+        axes.set_ylabel("relative to the greatest")
+        axes.yaxis.label.set_color(FAINT)
+        axes.margins(x=0.01)
+        figure.legend(loc="upper right", ncols=2, frameon=False, borderaxespad=0.1, handlelength=1.8)
+
+    return picture(draw, (10.4, 2.6), "Singular values of the base regressor", "singular values")

@@ -1,0 +1,179 @@
+"""`write_all`: the files that an identification leaves behind, all of them or none."""
+
+import contextlib
+import datetime
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import ModelError, OutputError
+from ..identification._identify import Identification
+from ..io._files import draft_prefix, remove_stale_drafts
+from ..io._mjcf_write import write_mjcf
+from ..io._model_file import save_model
+from ..io._urdf_update import update_urdf
+from ..io._urdf_write import save_urdf
+from ._files import check_writable as check_folder
+from ._html import write_report
+from ._provenance import Provenance
+from ._tables import write_parameters
+from ._verdict import ErrorLimit
+
+FILES = ("parameters.csv", "identified.urdf", "identified.xml", "model.eqx", "report.html")
+MAY_LACK = ("identified.urdf", "identified.xml")  # formats that do not hold every model
+
+
+def check_writable(directory: str | os.PathLike[str]) -> None:
+    """Refuse an output folder that `write_all` could not write to, before the long work; nothing is created.
+
+    Raises:
+        OutputError: it is a file or lies below one, there is no permission, or a folder has the name of a file to be
+            written.
+    """
+    check_folder(directory, FILES)
+
+
+def write_all(
+    result: Identification,
+    directory: str | os.PathLike[str],
+    source_urdf: str | os.PathLike[str] | None = None,
+    lock: Mapping[str, float] | None = None,
+    tip: str | None = None,
+    title: str | None = None,
+    date: datetime.datetime | None = None,
+    floating_base: bool | str = False,
+    ignore_mimic: bool = False,
+    limits: Sequence[ErrorLimit] = (),
+    provenance: Provenance | None = None,
+) -> dict[str, Path]:
+    """Write all results into a folder, which is created; the paths by file name.
+
+    parameters.csv (`write_parameters`), identified.urdf, identified.xml for MuJoCo, model.eqx (`save_model`: the identified
+    chain to the last bit) and report.html. All files are finished in a draft folder first and moved in place when the
+    last one is: after an error or Ctrl-C the folder is what it was. Files of these names are replaced. A model that a URDF
+    cannot hold (helical joints, inertias that no body can have) leaves out identified.urdf, one that MJCF cannot
+    identified.xml: the report says why, and one from an earlier run is moved to
+    a name with .old behind, so that nobody takes it for this one's.
+
+    Args:
+        source_urdf: the file the chain was loaded from: identified.urdf is that file with the identified numbers.
+            Written anew where None.
+        lock: as given to `load`.
+        tip: as given to `load`.
+        title: of the report; made from the name of the source where None.
+        date: of the report; now where None.
+        floating_base: as given to `load`.
+        ignore_mimic: as given to `load`.
+        limits: what errors are good enough, for the report's verdict (`parse_limit`).
+        provenance: input files and settings, for the report (`collect_provenance`).
+
+    Raises:
+        OutputError: the folder cannot be written: it is a file, there is no permission, the disk is full.
+        IdentificationError: a limit has the wrong number of numbers.
+    """
+    target = Path(os.path.abspath(directory))
+    check_writable(target)
+    if title is None and source_urdf is not None:
+        title = f"Identification of {Path(source_urdf).stem}"
+    made, draft = _missing(target), None
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=draft_prefix("results"), suffix="part", dir=target))
+        write_parameters(result, draft / "parameters.csv")
+        loaded = {"lock": lock, "tip": tip, "floating_base": floating_base, "ignore_mimic": ignore_mimic}
+        notes = [_write_urdf(result, draft / "identified.urdf", source_urdf, loaded)]
+        notes.append(_write_mjcf(result, draft / "identified.xml"))
+        save_model(result.chain, draft / "model.eqx")
+        notes = [note for note in notes if note]
+        write_report(result, draft / "report.html", title, date, notes, limits, provenance)
+        names = [name for name in FILES if (draft / name).exists()]
+        moves = [(draft / name, target / name) for name in names]
+        for name in MAY_LACK:
+            stale = target / name
+            if name not in names and stale.exists() and not (source_urdf is not None and stale.samefile(source_urdf)):
+                moves.append((stale, target / f"{name}.old"))
+        _move(moves, draft)
+    except BaseException as error:
+        if draft is not None:
+            shutil.rmtree(draft, ignore_errors=True)
+        for folder in made:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        if isinstance(error, OSError):
+            reason = error.strerror or str(error)
+            raise OutputError(
+                f"{target}: cannot be written: {reason}; check its permissions and the space on the disk"
+            ) from None
+        if isinstance(error, ModelError | OutputError):
+            raise OutputError(str(error).replace(str(draft), str(target))) from None
+        raise
+    shutil.rmtree(draft, ignore_errors=True)
+    remove_stale_drafts(target, "results")
+    return {name: target / name for name in names}
+
+
+def _missing(folder: Path) -> list[Path]:
+    """The folders that have to be made, the innermost first."""
+    missing = []
+    while not folder.exists():
+        missing.append(folder)
+        folder = folder.parent
+    return missing
+
+
+def _write_urdf(
+    result: Identification,
+    path: Path,
+    source: str | os.PathLike[str] | None,
+    loaded: Mapping[str, Any],
+) -> str:
+    """Write the model, into its source where there is one; what is to be said about it, as that it was not written."""
+    note = ""
+    if source is not None:
+        try:
+            update_urdf(source, result.chain, path, **loaded)
+            return ""
+        except ModelError as error:
+            note = (
+                f"identified.urdf was written anew, without what else {os.fspath(source)} holds (meshes, branches): "
+                f"{error}"
+            )
+    try:
+        save_urdf(result.chain, path)
+        return note
+    except ModelError as error:
+        return _refused(path, error)
+
+
+def _write_mjcf(result: Identification, path: Path) -> str:
+    """Write the model for MuJoCo; what is to be said about it."""
+    try:
+        left_out = write_mjcf(result.chain, path)
+    except ModelError as error:
+        return _refused(path, error)
+    return f"identified.xml is without {', '.join(left_out)}, which MJCF has no place for" if left_out else ""
+
+
+def _refused(path: Path, error: ModelError) -> str:
+    reason = str(error).replace(str(path), path.name)
+    return f"{path.name} was not written: {reason}. All numbers are in parameters.csv and model.eqx"
+
+
+def _move(moves: list[tuple[Path, Path]], draft: Path) -> None:
+    """Move files in place, one after the other; if one cannot be moved, all are put back."""
+    undo: list[tuple[Path, Path]] = []
+    try:
+        for k, (source, place) in enumerate(moves):
+            if place.exists():
+                backup = draft / f"before-{k}"
+                os.replace(place, backup)
+                undo.append((backup, place))
+            os.replace(source, place)
+            undo.append((place, source))
+    except BaseException:
+        for place, source in reversed(undo):
+            os.replace(place, source)
+        raise

@@ -1,0 +1,64 @@
+"""The head of the report: the verdict, and the numbers that matter most."""
+
+import numpy as np
+
+from ..identification._identify import Identification
+from ._markup import element, escaped, number, rounded, tile
+from ._parameter_sections import impossible_section
+from ._quality import FAIR, GOOD, pooled
+from ._verdict import Verdict
+
+REFIT = "the held-out part was predicted by a fit without it; the written model was then fitted to everything"
+
+
+def overview(result: Identification, judged: Verdict) -> str:
+    """The verdict with what it rests on, and the numbers that matter most."""
+    fitted, unseen = pooled(result.fitted), pooled(result.validation)
+    assert fitted is not None
+    best = unseen or fitted
+    moving = np.where(np.isnan(best.relative_moving), -1, best.relative_moving)
+    worst = int(np.argmax(moving))
+    if unseen:
+        text = (
+            f"Torques of motion that was not fitted are predicted with a total relative error of "
+            f"{rounded(unseen.total_relative)} %; those of the fitted motion with {rounded(fitted.total_relative)} %."
+        )
+    else:
+        text = (
+            "Torques of the fitted motion are predicted with a total relative error of "
+            f"{rounded(fitted.total_relative)} %; none were held out."
+        )
+    if moving[worst] >= 0 and result.chain.n > 1:
+        text += (
+            f" The worst joint is {result.chain.joint_names[worst]}, with {rounded(moving[worst])} % while it moves."
+        )
+    relative = np.nan_to_num(result.wls.relative_standard_deviations, nan=np.inf)
+    size, links = result.base.size, len(result.impossible)
+    tiles = [
+        tile(f"{rounded(unseen.total_relative)} %", "torque error, not fitted", f"{unseen.samples} samples")
+        if unseen
+        else "",
+        tile(f"{rounded(fitted.total_relative)} %", "torque error, fitted", f"{fitted.samples} samples"),
+        tile(str(size), "base parameters", f"of {len(result.names)} parameters"),
+        tile(
+            f"{int((relative <= GOOD).sum())} of {size}",
+            "well determined",
+            f"s.d. up to {GOOD:g} %; {int(((relative > GOOD) & (relative <= FAIR)).sum())} more up to {FAIR:g} %",
+        ),
+        tile(
+            number(result.wls.condition, 3),
+            "condition number",
+            f"weighted; {number(result.wls.scaled_condition, 3)} with unit columns",
+        ),
+        tile(str(links), "impossible links", f"of {result.chain.n}", "warn" if links else ""),
+    ]
+    refit = element("p", REFIT[0].upper() + REFIT[1:] + ".") if result.validation_refit and unseen else ""
+    return (
+        element("h2", "Summary", id="summary")
+        + element("p", element("b", escaped(judged.headline)), f"verdict stamp {judged.level}")
+        + element("ul", "".join(element("li", escaped(c.text), c.level) for c in judged.checks), "checks")
+        + element("p", escaped(text))
+        + element("div", "".join(tiles), "tiles")
+        + refit
+        + impossible_section(result)
+    )

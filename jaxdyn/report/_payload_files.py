@@ -1,0 +1,155 @@
+"""A payload and calibrated gains as JSON files and as lines for a terminal."""
+
+import json
+import math
+import os
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import IdentificationError, OutputError
+from ..identification._columns import INERTIAL_NAMES
+from ..identification._gains import DriveGains
+from ..identification._payload import Payload
+from ..spatial.inertia import inertial_parameters_to_com
+from ._files import write_output
+
+
+def payload_json(payload: Payload) -> str:
+    """A payload as JSON text: SI units, about the frame named."""
+    about = {"frame": payload.frame, "units": "SI", "possible": payload.possible}
+    numbers = {
+        "mass": payload.mass,
+        "mass_deviation": float(payload.standard_deviations[0]),
+        "com": payload.com.tolist(),
+        "com_deviations": payload.com_deviations.tolist(),
+        "inertia_about_com": payload.inertia.tolist(),
+        "inertia_deviations": payload.inertia_deviations.tolist(),
+        "names": list(INERTIAL_NAMES),
+        "parameters": payload.parameters.tolist(),
+        "standard_deviations": payload.standard_deviations.tolist(),
+        "covariance": payload.covariance.tolist(),
+        "determined": payload.determined.tolist(),
+        "nearest_possible": payload.body.tolist(),
+        "payload_torque": payload.payload_torque.tolist(),
+        "noise": payload.noise.tolist(),
+    }
+    return json.dumps(_plain({**about, **numbers, "notes": list(payload.notes)}), indent=1, allow_nan=False) + "\n"
+
+
+def _plain(x):
+    """NaN, of what is not determined, as null: JSON has no other word for it."""
+    if isinstance(x, dict):
+        return {key: _plain(value) for key, value in x.items()}
+    if isinstance(x, list):
+        return [_plain(value) for value in x]
+    return None if isinstance(x, float) and not math.isfinite(x) else x
+
+
+def gains_json(gains: DriveGains) -> str:
+    """Calibrated gains as JSON text, which `read_gains` reads."""
+    fields = ("factors", "covariance", "gains", "told", "payload", "payload_torque", "noise")
+    numbers = {name: np.asarray(getattr(gains, name)).tolist() for name in fields}
+    common = {"common": gains.common, "common_deviation": gains.common_deviation}
+    deviations = {"standard_deviations": gains.standard_deviations.tolist()}
+    return json.dumps({**numbers, **common, **deviations, "notes": list(gains.notes)}, indent=1) + "\n"
+
+
+def write_json(path: str | os.PathLike[str], text: str) -> None:
+    """Write a JSON file whole or not at all.
+
+    Raises:
+        OutputError: the file cannot be written; what was there before is untouched.
+    """
+    write_output(path, text)
+
+
+def read_gains(path: str | os.PathLike[str]) -> DriveGains:
+    """Calibrated gains from a file that `jaxdyn payload --mass` wrote.
+
+    Raises:
+        IdentificationError: the file cannot be read or is no such file.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            content = json.load(file)
+        shaped = {
+            name: np.array(content[name], float)
+            for name in ("factors", "covariance", "gains", "payload", "payload_torque", "noise")
+        }
+        n, notes = len(shaped["factors"]), content["notes"]
+        told = np.array(content["told"])
+        sizes = {"covariance": (n, n), "payload": (10,)}
+        for name, x in shaped.items():
+            if x.shape != sizes.get(name, (n,)) or not (name == "covariance" or np.all(np.isfinite(x))):
+                raise ValueError(f"{name} has shape {x.shape}, or is not finite")
+        if told.shape != (n,) or told.dtype != bool or not (shaped["factors"] > 0).all():
+            raise ValueError("its numbers do not fit together")
+        if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
+            raise ValueError("its notes are no texts")
+        common = (float(content["common"]), float(content["common_deviation"]))
+        if not np.all(np.isfinite(common)):
+            raise ValueError(f"common is {common[0]:g} +- {common[1]:g}")
+        return DriveGains(
+            **shaped,
+            told=told,
+            common=common[0],
+            common_deviation=common[1],
+            notes=tuple(notes),
+        )
+    except OSError as error:
+        raise IdentificationError(f"{os.fspath(path)}: cannot be read: {error.strerror or error}") from None
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise IdentificationError(
+            f"{os.fspath(path)}: is not a file of calibrated gains, as --mass writes it: {error}"
+        ) from None
+
+
+def payload_lines(payload: Payload) -> list[str]:
+    """The payload on a terminal, a few lines."""
+    sd = payload.standard_deviations
+    com = ", ".join(f"{x:.4f} +- {d:.4f}" for x, d in zip(payload.com, payload.com_deviations, strict=True))
+    lines = [
+        f"payload at {payload.frame}:",
+        f"  mass            {payload.mass:.4f} +- {sd[0]:.4f} kg",
+        f"  centre of mass  {com} m",
+    ]
+    inertia, deviation = payload.inertia, payload.inertia_deviations
+    for name, a, b in (("Ixx", 0, 0), ("Ixy", 0, 1), ("Iyy", 1, 1), ("Ixz", 0, 2), ("Iyz", 1, 2), ("Izz", 2, 2)):
+        lines.append(f"  {name} about it    {inertia[a, b]:.4f} +- {deviation[a, b]:.4f} kg m^2")
+    if not payload.possible:
+        mass, com, inertia = (np.asarray(x) for x in inertial_parameters_to_com(jnp.asarray(payload.body)))
+        moments = ", ".join(f"{x:.4f}" for x in np.linalg.eigvalsh(inertia))
+        place = ", ".join(f"{x:.4f}" for x in com)
+        lines += [
+            "  no body has such an inertia; within the deviations the nearest that one can have:",
+            f"  {mass:.4f} kg at {place} m, principal moments {moments} kg m^2",
+        ]
+    return lines
+
+
+def gains_lines(gains: DriveGains, joints: Sequence[str]) -> list[str]:
+    """Calibrated gains on a terminal, a line a joint."""
+    lines = [f"gains from the known payload; common factor {gains.common:.4f} +- {gains.common_deviation:.4f}"]
+    width = max(map(len, joints))
+    for j, name in enumerate(joints):
+        told = "" if gains.told[j] else "  (not told: keeps its ratio)"
+        lines.append(
+            f"  {name:{width}s}  {gains.gains[j]:9.4f} +- {gains.standard_deviations[j]:.4f}  factor "
+            f"{gains.factors[j]:.4f}  payload torque {gains.payload_torque[j]:.3g} N m RMS{told}"
+        )
+    return lines
+
+
+def check_file(path: str | os.PathLike[str]) -> None:
+    """Refuse a place where no file can be written, before the long work.
+
+    Raises:
+        OutputError: it is a folder, or its folder does not exist or cannot be written.
+    """
+    folder = os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(path):
+        raise OutputError(f"{os.fspath(path)}: is a folder; give the name of a file")
+    if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
+        raise OutputError(f"{os.fspath(path)}: there is no folder {folder} that can be written to")

@@ -1,0 +1,120 @@
+"""Where a result comes from: input files by hash, versions, settings, command line."""
+
+import dataclasses
+import hashlib
+import os
+import platform
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from .._version import version_of
+from ..errors import OutputError
+from ._markup import element, escaped, table
+
+_PACKAGES = ("jaxdyn", "jax", "jaxlib", "equinox", "numpy", "scipy")
+
+
+@dataclasses.dataclass(frozen=True)
+class InputFile:
+    """An input file: what it was used for, its name, its SHA-256 and its size [bytes]."""
+
+    role: str
+    name: str
+    sha256: str
+    size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Provenance:
+    """What is needed to make a result again.
+
+    Attributes:
+        inputs: the files that were read.
+        settings: name and value of every setting.
+        command: the command line, empty where there was none.
+        versions: of this library, of what it computes with, of Python, and the platform.
+    """
+
+    inputs: tuple[InputFile, ...]
+    settings: tuple[tuple[str, str], ...]
+    command: str
+    versions: tuple[tuple[str, str], ...]
+
+
+def collect_provenance(
+    files: Iterable[tuple[str, str | os.PathLike[str]]] = (),
+    settings: Mapping[str, object] | None = None,
+    arguments: Sequence[str] | None = None,
+) -> Provenance:
+    """Collect where a result comes from.
+
+    Args:
+        files: (role, path) of each input, as ("log", "run.csv").
+        settings: whatever was chosen; values are shown as text, empty ones (None, "", [], False) are left out.
+        arguments: of the command line, after the program's name.
+
+    Raises:
+        OutputError: a file cannot be read again.
+    """
+    kept = tuple((k, _shown(v)) for k, v in (settings or {}).items() if v is not None and v is not False and _shown(v))
+    command = "" if arguments is None else shlex.join(["jaxdyn", *map(str, arguments)])
+    return Provenance(tuple(_input(role, path) for role, path in files), kept, command, versions())
+
+
+def versions() -> tuple[tuple[str, str], ...]:
+    """Names and versions of what computes, and the platform."""
+    import jax
+
+    device = jax.devices()[0]
+    return (
+        *((name, version_of(name)) for name in _PACKAGES),
+        ("python", platform.python_version()),
+        ("platform", f"{platform.system()} {platform.machine()}, {device.platform}: {device.device_kind}"),
+    )
+
+
+def _input(role: str, path: str | os.PathLike[str]) -> InputFile:
+    try:
+        with open(path, "rb") as file:
+            return InputFile(
+                role, os.fspath(path), hashlib.file_digest(file, "sha256").hexdigest(), Path(path).stat().st_size
+            )
+    except OSError as error:
+        reason = error.strerror or error
+        raise OutputError(f"{os.fspath(path)}: cannot be read again to note its hash: {reason}") from None
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Mapping):
+        return ", ".join(f"{k}={_shown(v)}" for k, v in value.items())
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, Iterable):
+        return ", ".join(_shown(v) for v in value)
+    return str(value)
+
+
+def provenance_section(given: Provenance | None) -> str:
+    """Files with hashes, versions and settings; versions alone where nothing is given."""
+    known = given or collect_provenance()
+    text = element("h2", "Where this comes from", id="provenance")
+    if known.inputs:
+        head = "".join(
+            element("th", t, k) for t, k in (("input", "text"), ("file", "text"), ("bytes", ""), ("SHA-256", "text"))
+        )
+        rows = [
+            element("td", escaped(i.role), "text")
+            + element("td", escaped(i.name), "wrap")
+            + element("td", str(i.size))
+            + element("td", i.sha256, "hash")
+            for i in known.inputs
+        ]
+        text += table([head], rows)
+    else:
+        text += element("p", "No input files: the logs were given in memory, or simulated.")
+    pairs = [*known.versions, *known.settings, *([("command", known.command)] if known.command else [])]
+    rows = [element("th", escaped(a), "text") + element("td", escaped(b), "wrap") for a, b in pairs]
+    return text + table([element("th", "version or setting", "text") + element("th", "value", "text")], rows)

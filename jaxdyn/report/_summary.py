@@ -1,0 +1,128 @@
+"""The outcome of an identification on one screen of a terminal."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ..identification._diagnostics import Finding
+from ..identification._identify import Identification
+from ..model._chain import Chain
+from ._output import MAY_LACK
+from ._overview import REFIT
+from ._quality import FAIR, GOOD, deviations_from, pooled, torque_units
+from ._verdict import ErrorLimit, verdict
+
+_LISTED = 3  # parameters named among the best and the worst determined
+_LONGEST = 16  # characters of a sum that is named
+
+
+def summary(result: Identification, truth: Chain | None = None, limits: Sequence[ErrorLimit] = ()) -> RenderableType:
+    """Errors joint by joint, what was determined how well, and a verdict, for rich to print: 14 lines and one a joint.
+
+    Args:
+        truth: the robot that the logs were simulated with, where there is one to compare with.
+        limits: what errors are good enough (`parse_limit`); each is judged in a line.
+    """
+    fitted, unseen = pooled(result.fitted), pooled(result.validation)
+    units = torque_units(result.chain)
+    same = len(set(units)) == 1
+    heading = f"RMS [{units[0]}]" if same else "RMS"
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="Torque errors by joint", title_justify="left")
+    table.add_column("joint")
+    groups = [(name, fit) for name, fit in (("not fitted", unseen), ("fitted", fitted)) if fit]
+    for name, _ in groups:
+        for column in (f"{name}\n{heading}", "RRE\n[%]", "moving\n[%]"):
+            table.add_column(column, justify="right")
+    for j, joint in enumerate(result.chain.joint_names):
+        cells = []
+        for _, fit in groups:
+            cells.append(f"{fit.rms[j]:#.3g}".rstrip(".") + ("" if same else f" {units[j]}"))
+            cells += [_percent(fit.relative[j]), _percent(fit.relative_moving[j])]
+        table.add_row(Text(joint), *cells)
+    table.add_row("all", *(cell for _, fit in groups for cell in ("", _percent(fit.total_relative), "")))
+    lines: list[RenderableType] = [table]
+    if unseen and result.validation_refit:
+        lines.append(Text(f"{REFIT[0].upper()}{REFIT[1:]}."))
+    lines += [Text(line) for line in _determined(result)]
+    if result.impossible:
+        count = len(result.impossible)
+        lines.append(
+            Text(
+                f"{count} of {result.chain.n} links have an inertia that no body can have (see the report), so that no URDF "
+                "was written: leave --no-consistent out",
+                style="yellow",
+            )
+        )
+    if truth is not None:
+        off = np.abs(deviations_from(result, truth))
+        lines.append(
+            Text(
+                f"Against the true robot: {int((off <= 2).sum())} of {result.base.size} base parameters within 2 "
+                f"standard deviations, the worst {off.max():.1f} away"
+            )
+        )
+    judged = verdict(result, limits)
+    colour = {"good": "green", "fair": "yellow", "poor": "red"}
+    lines += [Text(check.text, style=colour[check.level]) for check in judged.checks[: len(limits)]]
+    lines.append(Text(judged.headline.replace("below", "in the report"), style=f"bold {colour[judged.level]}"))
+    return Group(*lines)
+
+
+def print_summary(
+    result: Identification,
+    paths: Mapping[str, Path] | None = None,
+    truth: Chain | None = None,
+    console: Console | None = None,
+    limits: Sequence[ErrorLimit] = (),
+    findings: Sequence[Finding] = (),
+) -> None:
+    """Print `summary`, what may be wrong, and where the files are.
+
+    Args:
+        paths: as `write_all` returns them.
+        truth: as for `summary`.
+        console: standard output where None.
+        limits: as for `summary`.
+        findings: of `diagnose_identification`.
+    """
+    console = Console(highlight=False) if console is None else console
+    console.print(summary(result, truth, limits))
+    if result.settings is not None:
+        console.print(Text(f"Settings: {result.settings.sentence}"))
+    for finding in findings:
+        console.print(Text(f"Look at: {finding.text}", style="yellow"))
+    for path in (paths or {}).values():
+        console.print(Text(str(path)), soft_wrap=True)
+    if paths and (lacking := [name for name in MAY_LACK if name not in paths]):
+        console.print(Text(f"{' and '.join(lacking)} could not be written; the report says why", style="yellow"))
+
+
+def _determined(result: Identification) -> list[str]:
+    relative = np.nan_to_num(result.wls.relative_standard_deviations, nan=np.inf)
+    well, fairly = int((relative <= GOOD).sum()), int(((relative > GOOD) & (relative <= FAIR)).sum())
+    order = np.argsort(relative)
+    lines = [
+        f"{result.base.size} base parameters of {len(result.names)}; condition number {result.wls.condition:.3g} "
+        f"({result.wls.scaled_condition:.3g} with unit columns)",
+        f"Standard deviation up to {GOOD:g} % of the value: {well}; up to {FAIR:g} %: {fairly} more; above: "
+        f"{result.base.size - well - fairly}",
+    ]
+    for word, chosen in (("Best determined:  ", order[:_LISTED]), ("Worst determined: ", order[::-1][:_LISTED])):
+        lines.append(
+            word + "; ".join(f"{_short(result.base.names[k])} {_percent(float(relative[k]))} %" for k in chosen)
+        )
+    return lines
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _LONGEST else f"{name.split()[0]} + ..."
+
+
+def _percent(x: float) -> str:
+    return "-" if math.isnan(x) else f"{x:#.3g}".rstrip(".") if x < 999.5 else f"{x:.3g}"

@@ -1,0 +1,62 @@
+"""The identified parameters as a table in a file."""
+
+import csv
+import io
+import os
+
+from ..identification._identify import Identification
+from ._files import write_output
+from ._quality import Row, parameter_rows
+
+COLUMNS = (
+    "kind",
+    "name",
+    "belongs_to",
+    "value",
+    "unit",
+    "standard_deviation",
+    "relative_sd_percent",
+    "ols_value",
+    "ols_sd",
+    "prior",
+    "identifiable",
+    "model_value",
+)
+
+
+def parameters_csv(result: Identification) -> str:
+    """The text of `write_parameters`."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for rows in parameter_rows(result):
+        writer.writerows([*map(_cell, _values(row))] for row in rows)
+    return text.getvalue()
+
+
+def write_parameters(result: Identification, path: str | os.PathLike[str]) -> None:
+    """Write one table with a row a parameter: the base parameters (`kind` base), then the full set (`kind` full).
+
+    Columns: kind, name, belongs_to (link or joint), value, unit, standard_deviation, relative_sd_percent, ols_value,
+    ols_sd, prior (of the model that was given), identifiable (yes, only in sums, no), model_value. The value of a base
+    parameter is that of weighted least squares alone, to which the standard deviation belongs; model_value is what the
+    written model has, whose bodies can exist. A full parameter has a standard
+    deviation only where a base parameter consists of it alone; the value of any other is the completion's choice.
+    Numbers have all their digits; a cell without a number is empty. Read it with any spreadsheet, pandas, or
+    `numpy.genfromtxt(path, delimiter=",", names=True, dtype=None, encoding="utf-8")`.
+
+    Raises:
+        OutputError: the file cannot be written; what was there before is untouched.
+    """
+    write_output(path, parameters_csv(result))
+
+
+def _values(row: Row) -> tuple[str | float | None, ...]:
+    estimates = (row.deviation, row.relative, row.ols_value, row.ols_deviation)
+    return (row.kind, row.name, row.belongs_to, row.value, row.unit, *estimates, row.prior, row.identifiable, row.model)
+
+
+def _cell(value: str | float | None) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else repr(float(value))

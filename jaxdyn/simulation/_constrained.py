@@ -1,0 +1,102 @@
+"""Time integration of constrained robots: the schemes of `step`, and a projection that leaves no drift."""
+
+from collections.abc import Callable
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..dynamics._closure import project_configuration, project_velocity
+from ..dynamics._constrained import Stabilisation, constrained_forward_dynamics
+from ..dynamics._friction import resistive_force
+from ..model._chain import Chain
+from ..model._compiled import compiled
+from ..model._constraint import Constraints
+from ._integrate import Method, advance, promoted
+from ._march import march
+from ._rollout import controls_by_step
+
+
+@compiled
+def constrained_step(
+    chain: Chain,
+    constraints: Constraints,
+    q: Float[Array, " nq"],
+    qd: Float[Array, " nv"],
+    tau: Float[Array, " nv"],
+    dt: float | Float[Array, ""],
+    external_wrenches: Float[Array, "n 6"] | None = None,
+    method: Method = "rk4",
+    stabilisation: Stabilisation = (0.0, 0.0),
+    projected: bool = True,
+) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
+    """The state (q, qd) a time dt later: qdd = constrained_forward_dynamics(tau - resistive_force), then the nearest state
+    that keeps the constraints (`project_configuration`, `project_velocity`).
+
+    Without projection phi drifts as the scheme's error; `stabilisation` then pulls it back, at the price of a spring and a
+    damper of its own in the motion. The projection moves the state by no more than that error and keeps the scheme's order.
+
+    Args:
+        tau: joint torques during the step [N m].
+        dt: step [s].
+        external_wrenches: wrenches (n, f) on each link, in its frame, held [N m, N].
+        method: as in `step`.
+        stabilisation: Baumgarte's alpha, beta [1/s].
+        projected: whether to project.
+
+    Raises:
+        ModelError: a scheme of another name; no constraint, or one that names a frame that is not there.
+    """
+    q, qd = promoted(chain, q, qd)
+
+    def acceleration(robot, x, xd):
+        driven = tau - resistive_force(robot, x, xd)
+        return constrained_forward_dynamics(
+            robot, constraints, x, xd, driven, external_wrenches, stabilisation
+        ).acceleration
+
+    q, qd = advance(chain, q, qd, jnp.asarray(dt, q.dtype), acceleration, method)
+    if not projected:
+        return q, qd
+    q = project_configuration(chain, constraints, q, max_iterations=10).configuration
+    return q, project_velocity(chain, constraints, q, qd)
+
+
+@compiled
+def constrained_rollout(
+    chain: Chain,
+    constraints: Constraints,
+    q: Float[Array, " nq"],
+    qd: Float[Array, " nv"],
+    controls: Float[Array, "steps nv"] | Callable[[Array, Array, Array], Array],
+    dt: float | Float[Array, ""],
+    steps: int | None = None,
+    method: Method = "rk4",
+    stabilisation: Stabilisation = (0.0, 0.0),
+    projected: bool = True,
+    every: int = 1,
+    checkpoint: int | None = None,
+) -> tuple[Float[Array, "times nq"], Float[Array, "times nv"]]:
+    """Positions and velocities at t = 0, every dt, ..., steps dt by `constrained_step`; the first row is the state given.
+
+    Start from a state that keeps the constraints (`project_configuration`, `project_velocity`).
+
+    Args:
+        controls: torques held during each step [N m], or a policy tau = controls(t, q, qd).
+        dt: step [s].
+        steps: number of steps; needed with a policy.
+        every: as in `rollout`.
+        checkpoint: as in `rollout`.
+
+    Raises:
+        ModelError: as `rollout`.
+    """
+    policy, torques, steps = controls_by_step(controls, steps)
+    q, qd = promoted(chain, q, qd)
+    dt = jnp.asarray(dt, q.dtype)
+
+    def by_step(state, k, tau):
+        q, qd = state
+        tau = tau if policy is None else policy(k.astype(dt.dtype) * dt, q, qd)
+        return constrained_step(chain, constraints, q, qd, tau, dt, None, method, stabilisation, projected)
+
+    return march(by_step, (q, qd), torques, steps, every, checkpoint)

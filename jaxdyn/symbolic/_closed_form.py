@@ -1,0 +1,140 @@
+"""The equations of motion of a small chain in closed form, by the decomposition into the links' Jacobians."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import sympy
+from sympy import ImmutableMatrix, Matrix, Symbol
+
+from ..errors import ModelError
+from ..model._chain import Chain
+from ._equations import Equations
+from ._leaves import Body, Leaves, Robot, robot_of, skew
+from ._trigonometry import expand, merge, tidy
+
+Symbols = tuple[Symbol, ...]
+
+
+def derive(
+    chain: Chain, leaves: Leaves | None = None, *, coordinates: Sequence[str] | None = None, simplify: bool = True
+) -> Equations:
+    """M(q), C(q, qd) and g(q) of tau = M qdd + C qd + g in closed form, from the chain that the numerical functions take.
+
+    The decomposition and cross-product method of Shih (sec. 3): with the rotation R_i of link i, its angular Jacobian Jw_i, the
+    Jacobian Jv_i of its centre of mass, its angular velocity w_i = Jw_i qd and its inertia I_i about the centre of mass,
+
+        M = sum_i (Jw_i^T I_i Jw_i + m_i Jv_i^T Jv_i) + diag(armature) + rotors,
+        C = sum_i (Jw_i^T (I_i dJw_i/dt + w_i x I_i Jw_i) + m_i Jv_i^T dJv_i/dt),    g = dP/dq.
+
+    All vectors of link i have their components in the link's own frame, where I_i is constant; dJ/dt is then J' + w_i x J
+    with the derivative J' of the components. dM/dt - 2 C is skew-symmetric and C qd = `coriolis_force`. Where three joints
+    turn a link about independent axes, this C is in general not the Christoffel-consistent one of `coriolis_matrix`, which is
+    `Equations.christoffel`; where none do, the two are equal. Rotors of a transmission and coupled coordinates are part of
+    it, friction and springs are not.
+
+    Trees as well as serial chains, of few joints: the textbooks' take half a second, three joints with axes in general
+    directions one, four six. The chain's numbers become exact constants where they are recognisable as such (1/2, 981/100,
+    sqrt(2)/2, pi/3); the others keep their digits.
+
+    Args:
+        leaves: expressions in the place of numbers, by leaf (rotation, translation, screw, inertia, armature, gravity,
+            base_pose, transmission.matrix, transmission.rotor_inertia, coupling.matrix, coupling.offset): either the
+            whole leaf as nested lists in which None keeps the chain's number, or single entries by their index, as in
+            {"translation": {(1, 0): L1}}. `ten_parameters` writes rows of inertia, and `textbook_leaves` has those of the
+            textbooks' systems.
+        coordinates: names of the joint coordinates; q1, q2, ... unless given (chain.joint_names, say).
+        simplify: tidy every entry up; without it they are merely expanded sums, sooner.
+
+    Raises:
+        ModelError: a joint that is neither revolute, prismatic nor helical, a leaf or entry that the chain does not
+            have, a mass that is zero under a first moment, names that clash.
+    """
+    robot = robot_of(chain, leaves or {})
+    q, qd, qdd = _coordinates(chain.nv, coordinates, robot.parameters)
+    finish = tidy if simplify else expand
+    joints, rates = (q, qd) if chain.coupling is None else (_dummies("x", chain.n), _dummies("xd", chain.n))
+    M, C, P = _sums(robot, chain.topology.parents, joints, rates)
+    if chain.coupling is not None:
+        s = robot.coupling
+        positions, velocities = s * Matrix(q) + robot.offset, s * Matrix(qd)
+        values = dict(zip((*joints, *rates), (*positions, *velocities), strict=True))
+        M, C, P = s.T * M.xreplace(values) * s, s.T * C.xreplace(values) * s, P.xreplace(values)
+    P = finish(P)
+    return Equations(
+        q=q,
+        qd=qd,
+        qdd=qdd,
+        M=_symmetric(M, finish),
+        C=ImmutableMatrix(C.applyfunc(finish)),
+        g=ImmutableMatrix([finish(sympy.diff(P, x)) for x in q]),
+        potential_energy=P,
+    )
+
+
+def _sums(robot: Robot, parents: tuple[int, ...], q: Symbols, qd: Symbols) -> tuple[Any, Any, Any]:
+    """M, C and P as sums over the links, for joint positions and rates."""
+    n = len(q)
+    M, C, P = robot.rotors, sympy.zeros(n, n), sympy.S.Zero
+    twists: list[tuple[Matrix, Matrix]] = []
+    poses: list[tuple[Matrix, Matrix]] = []
+    for i, (link, parent) in enumerate(zip(robot.links, parents, strict=True)):
+        rotation, translation = _pose(link, q[i])
+        before_w, before_v = twists[parent] if parent >= 0 else (sympy.zeros(3, n), sympy.zeros(3, n))
+        before_r, before_p = poses[parent] if parent >= 0 else (robot.base_rotation, robot.base_translation)
+        join = lambda x, angle=q[i]: merge(x, angle)
+        jw = (rotation.T * before_w).applyfunc(join)
+        jv = (rotation.T * (before_v + skew(translation).T * before_w)).applyfunc(join)
+        jw[:, i], jv[:, i] = link.axis, link.slide
+        r = (before_r * rotation).applyfunc(join)
+        p = (before_p + before_r * translation).applyfunc(join)
+        twists.append((jw, jv))
+        poses.append((r, p))
+        m, c = _decompose(link, jw, jv, q, qd)
+        M, C = M + m, C + c
+        P -= link.mass * robot.gravity.dot(p + r * link.com)
+    return M, C, P
+
+
+def _decompose(link: Body, jw: Matrix, jv: Matrix, q: Symbols, qd: Symbols) -> tuple[Matrix, Matrix]:
+    """A link's part of M and of C, from the Jacobian (jw, jv) of its frame in body coordinates."""
+    jv = jv - skew(link.com) * jw  # of the centre of mass
+    spin = skew(jw * Matrix(qd))
+    rate = lambda j: sum((j.diff(x) * xd for x, xd in zip(q, qd, strict=True)), start=spin * j)
+    momentum = link.inertia * jw
+    m = jw.T * momentum + link.mass * (jv.T * jv)
+    c = jw.T * (link.inertia * rate(jw) + spin * momentum) + link.mass * (jv.T * rate(jv))
+    return m, c
+
+
+def _pose(link: Body, q: Symbol) -> tuple[Matrix, Matrix]:
+    """R(q) = R_0 (1 + sin(q) [w] + (1 - cos(q)) [w]^2) and p(q) of M exp([A] q), the formula of `jaxdyn.model._joints`."""
+    w, v = skew(link.axis), link.slide
+    turn = sympy.eye(3) + sympy.sin(q) * w + (1 - sympy.cos(q)) * w**2
+    offset = w * v
+    shift = offset - turn * offset + q * (v + w * offset)
+    translation = link.translation + link.rotation * shift
+    return (link.rotation * turn).applyfunc(expand), translation.applyfunc(expand)
+
+
+def _symmetric(x: Matrix, finish) -> ImmutableMatrix:
+    upper = {(i, j): finish(x[i, j]) for i in range(x.rows) for j in range(i, x.cols)}
+    return ImmutableMatrix(x.rows, x.cols, lambda i, j: upper[min(i, j), max(i, j)])
+
+
+def _coordinates(n: int, names: Sequence[str] | None, parameters: set[Any]) -> list[Symbols]:
+    """Symbols of q, qd and qdd, by names that are no parameter's."""
+    if names is None:
+        stems = [[f"{letter}{i + 1}" for i in range(n)] for letter in ("q", "qd", "qdd")]
+    else:
+        stems = [[f"{name}{suffix}" for name in names] for suffix in ("", "_dot", "_ddot")]
+    if len(stems[0]) != n:
+        raise ModelError(f"{len(stems[0])} names of coordinates are given for {n} joints")
+    taken = [*(name for group in stems for name in group), *sorted(x.name for x in parameters)]
+    twice = [name for name in taken if taken.count(name) > 1]
+    if twice:
+        raise ModelError(f"the name {twice[0]!r} is used twice among the coordinates and the parameters")
+    return [tuple(Symbol(name, real=True) for name in group) for group in stems]
+
+
+def _dummies(name: str, n: int) -> Symbols:
+    return tuple(sympy.Dummy(f"{name}{i + 1}", real=True) for i in range(n))

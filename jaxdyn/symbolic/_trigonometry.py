@@ -1,0 +1,152 @@
+"""Cheap, directed simplification of what a chain's equations are made of: polynomials in sines and cosines of joint angles.
+
+SymPy's `trigsimp` searches; this does not. Where two joints turn about parallel axes their angles are added at once, while
+the expressions are short (`merge`); the entries of M, C and g are brought to a normal form modulo s^2 + c^2 = 1 (`tidy`), in
+which what is zero is 0.
+"""
+
+from typing import Any
+
+import sympy
+from sympy import Expr, cos, sin
+from sympy.polys.rings import PolyRing
+
+from ._constants import LONGEST, rounded
+
+_FACTORED = 24
+"""Sums of more terms than this are not factored: it would take long, and few have a factor."""
+
+
+def expand(x: Any) -> Expr:
+    """`sympy.expand`, by sparse polynomials in the sines, cosines and symbols where the numbers are rational: much faster."""
+    generators = sorted(x.atoms(cos, sin) | x.free_symbols, key=sympy.default_sort_key)
+    if not generators or not (x.is_Add or x.is_Mul or x.is_Pow):
+        return x
+    try:
+        return PolyRing(generators, sympy.QQ).from_expr(x).as_expr()
+    except (ValueError, NotImplementedError, sympy.CoercionFailed):
+        return sympy.expand(x)
+
+
+def reduce(x: Expr) -> Expr:
+    """Expanded, with every even power of a sine written in cosines."""
+    x = expand(x)
+    return _without_squares(x, sin) if x.has(sin) else x
+
+
+def merge(x: Expr, angle: Any, shorten: bool = False) -> Expr:
+    """Reduced, with the sine and cosine of `angle` joined to those of other angles where the addition theorems allow it.
+
+    c_a c - s_a s -> cos(a + angle), and so on: for the angle that a step of a recursion has just brought in. With `shorten`
+    only where the new angle is a sum of fewer: c_12 c_2 + s_12 s_2 -> c_1.
+    """
+    x = reduce(x)
+    c, s = cos(angle), sin(angle)
+    if not x.has(c) or not x.has(s):
+        return x
+    rest, with_c, with_s = [], [], {}
+    for term in sympy.Add.make_args(x):
+        powers = term.as_powers_dict()
+        if powers[c] == 1 and powers[s] == 0:
+            with_c.append(term / c)
+        elif powers[s] == 1 and powers[c] == 0:
+            with_s[term / s] = True
+        else:
+            rest.append(term)
+    for term in with_c:
+        rest.append(_partner(term, with_s, angle, shorten))
+    return sympy.Add(*rest, *(term * s for term in with_s))
+
+
+def _partner(term: Expr, with_s: dict[Expr, bool], angle: Expr, shorten: bool) -> Expr:
+    """term * cos(angle), joined to the member of `with_s` (taken out of it) that makes a sine or cosine of a sum with it."""
+    for factor in [f for f, power in term.as_powers_dict().items() if isinstance(f, (cos, sin)) and power == 1]:
+        earlier, others = factor.args[0], term / factor
+        sine = isinstance(factor, sin)
+        other = (cos if sine else sin)(earlier) * others
+        for sign in (1, -1):
+            total = earlier + (sign if sine else -sign) * angle
+            if (not shorten or _summands(total) < max(_summands(earlier), _summands(angle))) and with_s.pop(
+                sign * other, False
+            ):
+                return others * factor.func(total)
+    return term * cos(angle)
+
+
+def _summands(angle: Any) -> int:
+    return len(sympy.Add.make_args(angle))
+
+
+def tidy(x: Expr) -> Expr:
+    """The shortest of a few equal forms: sums of angles kept or expanded, squares as cosines or sines, factored or not."""
+    x = reduce(x)
+    forms = [x]
+    angles = sorted({f.args[0] for f in x.atoms(cos, sin)}, key=sympy.default_sort_key)
+    if any(angle.is_Add for angle in angles):
+        for angle in angles:
+            x = merge(x, angle, shorten=True)
+        forms += [reduce(x), reduce(sympy.expand_trig(x))]
+    if any(form == 0 for form in forms):
+        return sympy.S.Zero
+    forms = [_round(form) for form in forms]
+    forms += [_with_sines(form) for form in forms]
+    return _gathered(min(forms, key=_length))
+
+
+def _length(x: Expr) -> tuple[int, int]:
+    return len(sympy.Add.make_args(x)), sympy.count_ops(x)
+
+
+def _round(x: Expr) -> Expr:
+    return sympy.Add(*rounded(list(sympy.Add.make_args(x))))
+
+
+def _with_sines(x: Expr) -> Expr:
+    """Squares of cosines as 1 - s^2, angle by angle, where that is shorter."""
+    for angle in sorted({f.args[0] for f in x.atoms(cos)}, key=sympy.default_sort_key):
+        other = _without_squares(x, cos, angle)
+        x = min(x, other, key=_length)
+    return x
+
+
+def _without_squares(x: Expr, function: Any, angle: Any = None) -> Expr:
+    """Even powers of a sine as cosines, or the other way round, of one angle or of all."""
+    partner = cos if function is sin else sin
+
+    def is_square(p: Expr) -> bool:
+        return (
+            isinstance(p, sympy.Pow)
+            and isinstance(p.base, function)
+            and bool(p.exp.is_Integer and p.exp >= 2)
+            and angle in (None, p.base.args[0])
+        )
+
+    def swapped(p: Any) -> Expr:
+        return (1 - partner(p.base.args[0]) ** 2) ** (p.exp // 2) * p.base ** (p.exp % 2)
+
+    squares = [p for p in x.atoms(sympy.Pow) if is_square(p)]
+    return expand(x.xreplace({p: swapped(p) for p in squares})) if squares else x
+
+
+def _gathered(x: Expr) -> Expr:
+    """The shortest way found to write a sum as a product, by its sines and cosines, or by one of its other symbols."""
+    terms = sympy.Add.make_args(x)
+    if len(terms) < 2:
+        return x
+    groups: dict[Expr, list[Expr]] = {}
+    for term in terms:
+        trigonometric = sympy.Mul(*(f for f in sympy.Mul.make_args(term) if f.has(cos, sin)))
+        groups.setdefault(trigonometric, []).append(term / trigonometric)
+    forms = [x, sympy.Add(*(_factored(sympy.Add(*parts)) * key for key, parts in groups.items()))]
+    if len(terms) <= _FACTORED:
+        product = _factored(x)
+        if product.is_Mul:
+            factors: Any = product.args
+            product = sympy.Mul(*(_gathered(expand(f)) if f.is_Add else f for f in factors))
+        forms += [product, *(sympy.collect(x, y) for y in sorted(x.free_symbols, key=sympy.default_sort_key))]
+    return min(forms, key=sympy.count_ops)
+
+
+def _factored(x: Expr) -> Expr:
+    exactly = not x.has(sympy.Float) and all(r.q <= LONGEST for r in x.atoms(sympy.Rational))
+    return sympy.factor(x) if exactly and len(sympy.Add.make_args(x)) <= _FACTORED else x

@@ -1,0 +1,212 @@
+"""Moving pictures of a robot: a stick figure in space, written as a GIF or an MP4 file."""
+
+import contextlib
+import io
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Array, Float, UInt8
+
+from ..errors import OutputError
+from ..model._chain import Chain
+from ..report._files import check_writable, write_output
+from ._scene import build_scene, line_ends, link_poses, positions_at, skeleton
+
+_BONE, _JOINT, _TRACE = "#30475e", "#f28e2b", "#59a14f"
+
+
+def animate(
+    chain: Chain,
+    t: Float[Array, " N"] | Float[np.ndarray, " N"],
+    q: Float[Array, "rows nq"] | Float[np.ndarray, "rows nq"],
+    path: str | os.PathLike[str],
+    *,
+    fps: float = 20.0,
+    speed: float = 1.0,
+    ellipsoids: bool = False,
+    trace: bool = True,
+    size: tuple[int, int] = (420, 400),
+    direction: tuple[float, float] = (20.0, -60.0),
+) -> int:
+    """Write a motion as a moving picture: lines from joint to joint in space, joints as dots, and the tip's path.
+
+    Positions between the samples are interpolated (`integrate` of a share of their `difference`). A plane robot is best
+    seen along its axis: direction=(0, -90) looks along y.
+
+    Args:
+        t: times, increasing [s].
+        q: positions at these times.
+        path: a .gif file, or an .mp4 file, which takes ffmpeg: on the path, or pip install imageio-ffmpeg.
+        fps: pictures a second; a GIF shows each for whole hundredths of a second, two at least: the nearest such rate.
+        speed: of the film over that of the robot.
+        ellipsoids: draw the ellipsoids of the links' inertia too.
+        trace: draw the path of the tip, where the robot has one end.
+        size: width and height [pixels].
+        direction: from which the robot is seen, elevation and azimuth about z from x [degrees].
+
+    Returns:
+        the number of pictures.
+
+    Raises:
+        OutputError: another ending than .gif and .mp4, no ffmpeg, it fails, times or positions that do not fit or are
+            not finite, a rate, a speed or a size that makes no film, or the file cannot be written: then nothing is.
+
+    Cost: about 50 ms a picture.
+    """
+    target = Path(path)
+    kind = target.suffix.lower()
+    if kind not in (".gif", ".mp4"):
+        raise OutputError(f"{target}: a film is a .gif or an .mp4 file")
+    encoder = _ffmpeg() if kind == ".mp4" else ""
+    check_writable(target.absolute().parent, (target.name,))
+    if not (0 < fps < np.inf and 0 < speed < np.inf):
+        raise OutputError(f"{fps:g} pictures a second at {speed:g} times the speed make no film; both are positive")
+    if min(size) < 16:
+        raise OutputError(f"a film of {size[0]} x {size[1]} pixels is too small; give 16 each way at least")
+    if kind == ".gif":
+        fps = 1000 / _gif_delay(fps)
+    times, rows = np.asarray(t, float), np.asarray(q, float)
+    if rows.ndim != 2 or rows.shape != (len(times), chain.nq) or len(times) < 2:
+        raise OutputError(f"positions of shape {rows.shape}, but {len(times)} times and {chain.nq} positions a time")
+    if not (np.isfinite(times).all() and np.isfinite(rows).all() and (np.diff(times) > 0).all()):
+        raise OutputError("times and positions have to be finite, and times to increase")
+    count = max(2, round((times[-1] - times[0]) / speed * fps) + 1)
+    moments = np.minimum(times[0] + np.arange(count) * speed / fps, times[-1])
+    pictures = _pictures(chain, moments, positions_at(chain, times, rows, moments), ellipsoids, trace, size, direction)
+    write_output(target, _gif(pictures, fps) if kind == ".gif" else _mp4(pictures, fps, size, encoder))
+    return count
+
+
+def _pictures(
+    chain: Chain,
+    times: Float[np.ndarray, " M"],
+    q: Float[np.ndarray, "M nq"],
+    ellipsoids: bool,
+    trace: bool,
+    size: tuple[int, int],
+    direction: tuple[float, float],
+) -> Iterator[UInt8[np.ndarray, "height width 3"]]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from mpl_toolkits.mplot3d.art3d import Poly3DCollection
+
+    poses = link_poses(chain, q)
+    lines = line_ends(poses, skeleton(chain))
+    bodies = [part for part in build_scene(chain).parts if part.group == "inertia"] if ellipsoids else []
+    dpi = 100
+    figure = Figure(figsize=((size[0] + 0.01) / dpi, (size[1] + 0.01) / dpi), dpi=dpi)  # it cuts off to whole pixels
+    canvas = FigureCanvasAgg(figure)
+    axes: Any = figure.add_axes((0.0, 0.0, 1.0, 1.0), projection="3d", computed_zorder=not ellipsoids)
+    axes.view_init(*direction)
+    reach = [lines.reshape(-1, 3)]
+    reach += [
+        part.vertices[::16] @ pose[part.link, :3, :3].T + pose[part.link, :3, 3]
+        for part in bodies
+        for pose in poses[:: max(1, len(poses) // 20)]
+    ]
+    low, high = (f(np.concatenate(reach), axis=0) for f in (np.min, np.max))
+    middle, half = (low + high) / 2, max(float((high - low).max()) / 2 * 1.05, 1e-3)
+    axes.set(**{f"{x}lim": (m - half, m + half) for x, m in zip("xyz", middle, strict=True)})
+    axes.set_box_aspect((1, 1, 1), zoom=1.0)
+    axes.tick_params(labelsize=7, pad=-2)
+    for x in "xyz":
+        getattr(axes, f"{x}axis").pane.set_facecolor((0.97, 0.97, 0.98, 1.0))
+        getattr(axes, f"{x}axis").set_major_locator(_few_ticks())
+    clock = axes.text2D(0.03, 0.95, "", transform=axes.transAxes, fontsize=9)
+    bones: list[Any] = [
+        axes.plot([], [], [], color=_BONE, linewidth=3, solid_capstyle="round", zorder=3)[0] for _ in lines[0]
+    ]
+    dots = axes.plot([], [], [], "o", color=_JOINT, markersize=5, zorder=4)[0]
+    path = axes.plot([], [], [], color=_TRACE, linewidth=1.2, zorder=2)[0]
+    trace = trace and chain.topology.tip_name is not None
+    drawn: list = []
+    for k, (here, pose) in enumerate(zip(lines, poses, strict=True)):
+        for bone, (a, b) in zip(bones, here, strict=True):
+            bone.set_data_3d(*np.stack([a, b], axis=1))
+        dots.set_data_3d(*here[: chain.n, 1].T)
+        if trace:
+            path.set_data_3d(*lines[: k + 1, -1, 1].T)
+        for body in drawn:
+            body.remove()
+        drawn = []
+        for part in bodies:
+            corners = part.vertices @ pose[part.link, :3, :3].T + pose[part.link, :3, 3]
+            body = Poly3DCollection(corners[part.faces], facecolor=part.colour[:3], alpha=0.35, linewidth=0, zorder=1)
+            drawn.append(axes.add_collection3d(body))
+        clock.set_text(f"{times[k] - times[0]:.2f} s")
+        canvas.draw()
+        yield np.asarray(canvas.buffer_rgba())[..., :3].copy()
+
+
+def _few_ticks():
+    from matplotlib.ticker import MaxNLocator
+
+    return MaxNLocator(4)
+
+
+def _gif(pictures: Iterator[UInt8[np.ndarray, "height width 3"]], fps: float) -> bytes:
+    """Frames with one palette, that of all of them together, so that colours do not flicker; times in 1/100 s."""
+    from PIL import Image
+
+    frames = [Image.fromarray(picture) for picture in pictures]
+    sample = frames[:: max(1, len(frames) // 6)]
+    sheet = Image.new("RGB", (sample[0].width, sample[0].height * len(sample)))
+    for k, frame in enumerate(sample):
+        sheet.paste(frame, (0, k * frame.height))
+    palette = sheet.quantize(64, dither=Image.Dither.NONE)
+    first, *rest = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+    content = io.BytesIO()
+    shown = _gif_delay(fps)
+    first.save(content, "GIF", save_all=True, append_images=rest, duration=shown, loop=0, optimize=True)
+    return content.getvalue()
+
+
+def _gif_delay(fps: float) -> int:
+    """How long a picture of a GIF is shown [ms]; browsers take less than 20 for 100."""
+    return max(20, round(100 / fps) * 10)
+
+
+def _mp4(
+    pictures: Iterator[UInt8[np.ndarray, "height width 3"]], fps: float, size: tuple[int, int], encoder: str
+) -> bytes:
+    """Pictures handed to ffmpeg one by one, so that a long film takes no more memory than a short one."""
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as complaints:
+        draft = os.path.join(folder, "film.mp4")
+        raw = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{size[0]}x{size[1]}", "-r", f"{fps:g}", "-i", "-"]
+        even = ["-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2:color=white"]  # most players take nothing else
+        command = [encoder, "-loglevel", "error", "-y", *raw, *even, "-pix_fmt", "yuv420p", "-movflags", "+faststart"]
+        try:
+            with subprocess.Popen([*command, draft], stdin=subprocess.PIPE, stderr=complaints) as process:
+                assert process.stdin is not None
+                with contextlib.suppress(BrokenPipeError):  # it says why below
+                    for picture in pictures:
+                        process.stdin.write(picture.tobytes())
+        except OSError as error:
+            raise OutputError(f"{encoder}: ffmpeg cannot be run: {error.strerror}") from None
+        if process.returncode or not os.path.exists(draft):
+            complaints.seek(0)
+            reason = complaints.read().decode(errors="replace").strip() or f"exit status {process.returncode}"
+            raise OutputError(f"ffmpeg ({encoder}) could not write the film: {reason}")
+        return Path(draft).read_bytes()
+
+
+def _ffmpeg() -> str:
+    """The program that writes MP4 files."""
+    found = shutil.which("ffmpeg")
+    if found is None:
+        try:
+            import imageio_ffmpeg  # pyright: ignore[reportMissingImports]
+
+            found = imageio_ffmpeg.get_ffmpeg_exe()
+        except (ImportError, RuntimeError):
+            raise OutputError(
+                "an .mp4 file takes ffmpeg, which is not there: install your system's ffmpeg or pip install imageio-ffmpeg, "
+                "or write a .gif"
+            ) from None
+    return found

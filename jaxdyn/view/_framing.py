@@ -1,0 +1,75 @@
+"""Where to look from, and where the ground is: from the room that a robot takes up."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from ._scene import Scene, line_ends
+
+FIELD_OF_VIEW = np.radians(40.0)
+_FROM = np.array([1.6, -2.0, 1.1]) / np.linalg.norm([1.6, -2.0, 1.1])
+
+
+class Framing(NamedTuple):
+    """A camera and a ground, in the world.
+
+    Attributes:
+        up: against gravity, z where there is none.
+        turn: rotation that takes z to up, and the ground's plane from xy to where it lies.
+        eye, target: where the camera is, and what it looks at [m].
+        ground: a point of the ground: at height 0, or at the robot's lowest point where that is lower [m].
+        cell: edge of a square of the ground, a round number [m].
+        radius: of a ball about the target that holds the robot [m].
+    """
+
+    up: Float[np.ndarray, "3"]
+    turn: Float[np.ndarray, "3 3"]
+    eye: Float[np.ndarray, "3"]
+    target: Float[np.ndarray, "3"]
+    ground: Float[np.ndarray, "3"]
+    cell: float
+    radius: float
+
+
+def frame_scene(scene: Scene, q: Float[np.ndarray, "rows nq"], most: int = 40) -> Framing:
+    """A camera that sees the robot whole in all these configurations, of which at most so many are looked at."""
+    gravity = np.asarray(scene.chain.gravity, float)
+    size = np.linalg.norm(gravity)
+    up = -gravity / size if size > 0 else np.array([0.0, 0.0, 1.0])
+    turn = _turn_to(up)
+    poses = scene.poses(q[:: -(-len(q) // most)])
+    points = [line_ends(poses, scene.joints).reshape(-1, 3)]
+    for part in scene.parts:
+        if part.shown:
+            pose = poses[:, part.link]
+            corners = _corners(part.vertices)
+            points.append((corners @ pose[:, :3, :3].swapaxes(1, 2) + pose[:, None, :3, 3]).reshape(-1, 3))
+    seen = np.concatenate(points) @ turn  # heights come last
+    low, high = seen.min(axis=0), seen.max(axis=0)
+    middle = (low + high) / 2
+    radius = max(float(np.linalg.norm(seen - middle, axis=1).max()), 0.02)
+    eye = middle + _FROM * 1.15 * radius / np.sin(FIELD_OF_VIEW / 2)
+    ground = np.array([0.0, 0.0, min(0.0, low[2])])
+    return Framing(up, turn, turn @ eye, turn @ middle, turn @ ground, _round_number(radius / 5), radius)
+
+
+def _turn_to(up: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3 3"]:
+    """A rotation that takes z to up, the shortest one."""
+    x, y, z = up
+    if z < -1 + 1e-9:
+        return np.diag([1.0, -1.0, -1.0])
+    return np.array(
+        [[1 - x * x / (1 + z), -x * y / (1 + z), x], [-x * y / (1 + z), 1 - y * y / (1 + z), y], [-x, -y, z]]
+    )
+
+
+def _corners(vertices: Float[np.ndarray, "V 3"]) -> Float[np.ndarray, "8 3"]:
+    ends = np.stack([vertices.min(axis=0), vertices.max(axis=0)])
+    return np.stack(np.meshgrid(*ends.T, indexing="ij"), axis=-1).reshape(-1, 3)
+
+
+def _round_number(value: float) -> float:
+    """The largest of 1, 2 and 5 times a power of ten that is not above a value."""
+    power = 10.0 ** np.floor(np.log10(value))
+    return float(power * max(k for k in (1, 2, 5) if k * power <= value * (1 + 1e-9)))

@@ -1,0 +1,43 @@
+"""Mesh files as triangles, read by trimesh: an extra."""
+
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import ModelError
+from ._triangles import Surface
+
+Colour = tuple[float, float, float, float]
+
+
+def read_mesh(file: Path) -> list[tuple[Surface, Colour | None]]:
+    """The surfaces in a mesh file (stl, obj, dae, glb, ply, ...), each with its colour where it has one.
+
+    Textures are not read.
+
+    Raises:
+        ModelError: trimesh is not installed (naming the extra), or cannot read the file.
+    """
+    try:
+        import trimesh
+    except ImportError as error:
+        raise ModelError(f'meshes need trimesh, which is not installed: pip install "jaxdyn[view]" ({error})') from None
+    try:
+        scene = trimesh.load_scene(file)
+        meshes = [mesh for mesh in scene.dump() if isinstance(mesh, trimesh.Trimesh)]
+    except Exception as error:  # trimesh's readers raise whatever they meet
+        raise ModelError(f"{file}: this mesh cannot be read: {type(error).__name__}: {error}") from None
+    if not meshes:
+        raise ModelError(f"{file}: there are no triangles in this mesh")
+    return [((np.asarray(m.vertices, float), np.asarray(m.faces, int)), _colour(m)) for m in meshes]
+
+
+def _colour(mesh) -> Colour | None:
+    """The one colour of a mesh, where its file says one."""
+    visual = mesh.visual
+    if not getattr(visual, "defined", False):
+        return None
+    material = getattr(visual, "material", None)
+    rgba = visual.main_color if material is None else material.main_color
+    red, green, blue, opacity = np.asarray(rgba, float)[:4] / 255
+    return float(red), float(green), float(blue), float(opacity)

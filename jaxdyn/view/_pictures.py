@@ -1,0 +1,166 @@
+"""Pictures of motions: positions and torques against their limits."""
+
+import io
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..errors import OutputError
+from ..io._motion import coordinate_names
+from ..model._chain import Chain
+from ..model._layout import layout
+from ..report._files import write_output
+from ._limits import effort_limits
+
+Row = Float[Array, " N"] | Float[np.ndarray, " N"]
+Rows = Float[Array, "rows k"] | Float[np.ndarray, "rows k"]
+_LINE, _LIMIT, _BEYOND = "#1f5fa8", "#b03030", "#e15759"
+
+
+def plot_torques(
+    chain: Chain,
+    t: Row,
+    tau: Rows,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    limits: Float[Array, " nv"] | Float[np.ndarray, " nv"] | None = None,
+) -> Any:
+    """Torques over time, one panel a coordinate, with the limits +-limit dashed and what lies beyond them marked.
+
+    As many rows of torques as times are drawn as a curve; one row less, as of a rollout or a `Trajectory`, as steps that hold
+    from one time to the next.
+
+    Args:
+        t: times [s].
+        tau: torques [N m or N].
+        path: where to write the picture too; its ending says the format (png, svg, pdf).
+        limits: largest |tau|; the robot's `effort_limit` where None and there is one.
+
+    Returns:
+        the matplotlib figure, made without touching matplotlib's state (no pyplot, no window).
+
+    Raises:
+        OutputError: the numbers of rows or columns do not fit, or the file cannot be written: then nothing is.
+    """
+    times, values = np.asarray(t, float), np.asarray(tau, float)
+    if values.ndim != 2 or values.shape[1] != chain.nv or len(values) not in (len(times), len(times) - 1):
+        raise OutputError(
+            f"torques of shape {values.shape} for {len(times)} times and {chain.nv} coordinates; give one row a time, or "
+            "one a step, with one column a coordinate"
+        )
+    bounds = effort_limits(chain) if limits is None else np.asarray(limits, float)
+    units = _units(chain, "N m", "N")
+    figure, panels = _panels(chain.nv)
+    for j, (axes, name) in enumerate(zip(panels, coordinate_names(chain), strict=True)):
+        y = values[:, j]
+        stepped = len(y) < len(times)
+        shown = np.append(y, y[-1]) if stepped else y
+        style = {"drawstyle": "steps-post"} if stepped else {}
+        axes.plot(times, shown, color=_LINE, linewidth=1.2, **style)
+        if np.isfinite(bounds[j]):
+            for side in (-1, 1):
+                axes.axhline(side * bounds[j], color=_LIMIT, linestyle="--", linewidth=0.9)
+            step = "post" if stepped else None
+            for low, beyond in ((bounds[j], shown > bounds[j]), (-bounds[j], shown < -bounds[j])):
+                axes.fill_between(times, low, shown, where=beyond, color=_BEYOND, alpha=0.5, step=step, linewidth=0)
+        axes.set_title(f"{name} [{units[j]}]", fontsize="small", loc="left")
+    figure.supxlabel("time [s]", fontsize="small")
+    figure.supylabel("torque; dashed: limits" if np.isfinite(bounds).any() else "torque", fontsize="small")
+    return _saved(figure, path)
+
+
+def plot_positions(chain: Chain, t: Row, q: Rows, path: str | os.PathLike[str] | None = None) -> Any:
+    """Positions over time, one panel for each coordinate with a single position, with the joint's limits dashed.
+
+    Quaternion joints have a panel for each entry of q, without limits.
+
+    Args:
+        t: times [s].
+        q: positions [rad or m], one row a time.
+        path: where to write the picture too, as for `plot_torques`.
+
+    Returns:
+        the matplotlib figure, as `plot_torques`.
+
+    Raises:
+        OutputError: the numbers of rows or columns do not fit, or the file cannot be written: then nothing is.
+    """
+    times, values = np.asarray(t, float), np.asarray(q, float)
+    if values.shape != (len(times), chain.nq):
+        raise OutputError(f"positions of shape {values.shape}, but {len(times)} times and {chain.nq} positions")
+    names, units = _position_names(chain)
+    limits = np.tile([-np.inf, np.inf], (chain.nq, 1))
+    if chain.coupling is None:
+        where = layout(chain)
+        limits[where.entries] = np.asarray(chain.position_limits, float)[where.columns]
+    figure, panels = _panels(chain.nq)
+    for j, axes in enumerate(panels):
+        axes.plot(times, values[:, j], color=_LINE, linewidth=1.2)
+        low, high = axes.get_ylim()
+        for bound in limits[j][np.isfinite(limits[j])]:
+            axes.axhline(bound, color=_LIMIT, linestyle="--", linewidth=0.9)
+        if values[:, j].min() > limits[j, 0] and values[:, j].max() < limits[j, 1]:
+            axes.set_ylim(low, high)  # a limit far away would leave the motion a flat line
+        axes.set_title(f"{names[j]} [{units[j]}]" if units[j] else names[j], fontsize="small", loc="left")
+    figure.supxlabel("time [s]", fontsize="small")
+    figure.supylabel("position; dashed: limits" if np.isfinite(limits).any() else "position", fontsize="small")
+    return _saved(figure, path)
+
+
+def _units(chain: Chain, turning: str, sliding: str) -> list[str]:
+    """Of each coordinate, by its joint's screw; angles where a coupling mixes."""
+    if chain.coupling is not None:
+        return [turning] * chain.nv
+    angular = np.abs(np.asarray(chain.screw)[:, :3]).max(axis=1) > 0
+    return [turning if a else sliding for a in angular]
+
+
+def _position_names(chain: Chain) -> tuple[list[str], list[str]]:
+    if chain.nq == chain.nv:
+        return list(coordinate_names(chain)), _units(chain, "rad", "m")
+    names, units = [""] * chain.nq, [""] * chain.nq
+    coordinates, kinds = coordinate_names(chain), _units(chain, "rad", "m")
+    where = layout(chain)
+    for column, entry in zip(where.columns, where.entries, strict=True):
+        names[entry], units[entry] = coordinates[column], kinds[column]
+    for joint in where.quaternions:
+        own = coordinates[joint.column]
+        for k in range(joint.size + 1):
+            point = joint.size == 6 and k < 3
+            label = "xyz"[k] if point else f"quaternion {'wxyz'[k - (joint.size - 3)]}"
+            names[joint.start + k], units[joint.start + k] = f"{own}: {label}", "m" if point else ""
+    return names, units
+
+
+def _panels(count: int) -> tuple[Any, Sequence]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    columns = 1 if count == 1 else 2 if count <= 4 else 3 if count <= 9 else 4
+    rows = -(-count // columns)
+    figure = Figure(figsize=(3.1 * columns + 0.6, 1.7 * rows + 0.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(rows, columns, sharex=True, squeeze=False).ravel()
+    for axes in panels[count:]:
+        axes.set_visible(False)
+    for axes in panels[:count]:
+        axes.grid(alpha=0.3)
+        axes.tick_params(labelsize="small")
+        axes.margins(x=0.01)
+    return figure, list(panels[:count])
+
+
+def _saved(figure: Any, path: str | os.PathLike[str] | None) -> Any:
+    if path is None:
+        return figure
+    kind = os.path.splitext(os.fspath(path))[1][1:].lower() or "png"
+    content = io.BytesIO()
+    try:
+        figure.savefig(content, format=kind, dpi=120)
+    except ValueError as error:
+        raise OutputError(f"{os.fspath(path)}: {error}") from None
+    write_output(path, content.getvalue())
+    return figure

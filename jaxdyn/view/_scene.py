@@ -1,0 +1,212 @@
+"""A robot to be looked at, as plain data: triangles that are fixed to its links, and the lines from joint to joint."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from ..dynamics._kinematics import forward_kinematics
+from ..errors import ModelError
+from ..io._geometry import Geometry
+from ..model._chain import Chain, frame_index
+from ..model._configuration import difference, integrate
+from ..report._ellipsoids import equivalent_ellipsoid
+from . import _triangles as triangles
+from ._meshes import read_mesh
+from ._triangles import Surface
+
+Colour = tuple[float, float, float, float]
+_GREY: Colour = (0.75, 0.75, 0.77, 1.0)
+_LINKS = ("#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#b07aa1", "#edc948", "#9c755f")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Part:
+    """Triangles fixed to a link.
+
+    Attributes:
+        name: a path that no other part has: link/kind number.
+        group: "shape" for what the description shows, "inertia" for the ellipsoid of a link's mass and inertia.
+        link: index of the moving link; -1 for the base.
+        vertices: in the link's frame [m].
+        faces: triangles of vertices, counter-clockwise seen from outside.
+        colour: red, green, blue and opacity from 0 to 1.
+        shown: whether to begin with.
+    """
+
+    name: str
+    group: str
+    link: int
+    vertices: Float[np.ndarray, "V 3"]
+    faces: Int[np.ndarray, "F 3"]
+    colour: Colour
+    shown: bool = True
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Scene:
+    """A robot as parts that move with its links.
+
+    Attributes:
+        chain: the robot.
+        parts: triangles on links and base.
+        notes: what could not be shown.
+    """
+
+    chain: Chain
+    parts: tuple[Part, ...]
+    notes: tuple[str, ...] = ()
+
+    def poses(self, q: Float[Array, "... nq"] | Float[np.ndarray, "... nq"]) -> Float[np.ndarray, "... m 4 4"]:
+        """Poses in the world of the n links and, last, of the base: a part's is `poses[part.link]`; for one q or many."""
+        return link_poses(self.chain, np.asarray(q))
+
+    @property
+    def joints(self) -> tuple[tuple[int, int, np.ndarray], ...]:
+        """The robot's lines: (link, link, point in the second one), each from an origin of a link to a point of another."""
+        return skeleton(self.chain)
+
+
+def build_scene(chain: Chain, geometry: Sequence[Geometry] = (), notes: Sequence[str] = ()) -> Scene:
+    """A robot as triangles on its links: its description's shapes, and ellipsoids of its inertia.
+
+    Every link that has a mass gets the solid ellipsoid of uniform density with its mass, centre of mass and inertia, the
+    base excepted; where a link has shapes too the ellipsoid is hidden to begin with. Shapes on links that the chain does
+    not have (behind a `tip`) are left out. A mesh that cannot be read is noted, and does not keep its link from being shown.
+
+    Args:
+        chain: the robot; its inertias may be others than the description's, as after an identification.
+        geometry: shapes from `read_geometry`, of the description that the chain was loaded from.
+        notes: to be kept with the scene, as those of `read_geometry`.
+
+    Raises:
+        ModelError: trimesh is not installed, and there is a mesh.
+    """
+    parts: list[Part] = []
+    found = list(notes)
+    carried = {*chain.link_names, *chain.frame_names, chain.topology.base_name}
+    for shape in geometry:
+        if shape.link not in carried:
+            continue
+        link, frame = frame_index(chain, shape.link)
+        pose = shape.pose if frame is None else np.asarray(chain.frame_poses[frame], float) @ shape.pose
+        try:
+            surfaces = _surfaces(shape)
+        except ModelError as error:
+            if "pip install" in str(error):
+                raise
+            found.append(str(error))
+            continue
+        for surface, own in surfaces:
+            name = f"{shape.link}/{shape.kind} {len(parts)}"
+            colour = shape.colour or own or _GREY
+            parts.append(Part(name, "shape", link, *_placed(surface, pose), colour))
+    dressed = {part.link for part in parts}
+    for i, name in enumerate(chain.link_names):
+        ellipsoid = equivalent_ellipsoid(np.asarray(chain.inertia[i], float))
+        if ellipsoid is None:
+            continue
+        if not ellipsoid.possible:
+            found.append(f"link {name!r} has an inertia that no body can have, so that no ellipsoid stands for it")
+            continue
+        squares, axes = np.linalg.eigh(ellipsoid.shape)
+        axes[:, 0] *= np.sign(np.linalg.det(axes))
+        pose = np.eye(4)
+        pose[:3, :3], pose[:3, 3] = axes, ellipsoid.centre
+        a, b, c = np.sqrt(np.maximum(squares, 0.0)).tolist()
+        surface = triangles.ellipsoid((a, b, c))
+        colour = (*_rgb(_LINKS[i % len(_LINKS)]), 0.85 if i not in dressed else 0.5)
+        parts.append(Part(f"{name}/inertia", "inertia", i, *_placed(surface, pose), colour, i not in dressed))
+    return Scene(chain, tuple(parts), tuple(found))
+
+
+def skeleton(chain: Chain) -> tuple[tuple[int, int, np.ndarray], ...]:
+    """Lines from the origin of each link's parent to its own, and on to the tip; see `Scene.joints`."""
+    lines = [(parent, i, np.zeros(3)) for i, parent in enumerate(chain.topology.parents)]
+    tip = chain.topology.tip_name
+    if tip is not None and tip in chain.frame_names:
+        link, frame = frame_index(chain, tip)
+        assert frame is not None
+        lines.append((link, link, np.asarray(chain.frame_poses[frame, :3, 3], float)))
+    return tuple(lines)
+
+
+def line_ends(
+    poses: Float[np.ndarray, "... m 4 4"], lines: Sequence[tuple[int, int, np.ndarray]]
+) -> Float[np.ndarray, "... k 2 3"]:
+    """Both ends of every line in the world, for poses from `link_poses`."""
+    first = np.stack([poses[..., a, :3, 3] for a, _, _ in lines], axis=-2)
+    second = np.stack([poses[..., b, :3, :3] @ point + poses[..., b, :3, 3] for _, b, point in lines], axis=-2)
+    return np.stack([first, second], axis=-2)
+
+
+def link_poses(chain: Chain, q: Float[np.ndarray, "... nq"]) -> Float[np.ndarray, "... m 4 4"]:
+    """Poses in the world of all links and, last, of the base, for one configuration or many.
+
+    Raises:
+        ModelError: q has another number of columns than the robot has positions.
+    """
+    if q.shape[-1:] != (chain.nq,):
+        raise ModelError(f"q has shape {q.shape}, but this robot has {chain.nq} positions")
+    rows = q.reshape(-1, chain.nq)
+    poses = np.asarray(_poses(chain, jnp.asarray(rows, chain.dtype)), float)
+    base = np.eye(4) if chain.base_pose is None else np.asarray(chain.base_pose, float)
+    poses = np.concatenate([poses, np.broadcast_to(base, (len(rows), 1, 4, 4))], axis=1)
+    return poses.reshape(*q.shape[:-1], chain.n + 1, 4, 4)
+
+
+def positions_at(
+    chain: Chain, t: Float[np.ndarray, " N"], q: Float[np.ndarray, "N nq"], times: Float[np.ndarray, " M"]
+) -> Float[np.ndarray, "M nq"]:
+    """Positions of a sampled motion at other times, on the straight (with quaternions, the screw) line between samples."""
+    times = np.clip(times, t[0], t[-1])
+    k = np.clip(np.searchsorted(t, times, side="right") - 1, 0, len(t) - 2)
+    share = (times - t[k]) / (t[k + 1] - t[k])
+    if chain.nq == chain.nv:
+        return q[k] + share[:, None] * (q[k + 1] - q[k])
+    return np.asarray(_between(chain, *(jnp.asarray(x, chain.dtype) for x in (q[k], q[k + 1], share))), float)
+
+
+@jax.jit
+def _poses(chain: Chain, q: Array) -> Array:
+    return jax.vmap(lambda x: forward_kinematics(chain, x))(q)
+
+
+@jax.jit
+def _between(chain: Chain, q0: Array, q1: Array, share: Array) -> Array:
+    return jax.vmap(lambda a, b, s: integrate(chain, a, s * difference(chain, a, b)))(q0, q1, share)
+
+
+def _surfaces(shape: Geometry) -> list[tuple[Surface, Colour | None]]:
+    x, _, z = shape.size
+    if shape.kind == "box":
+        return [(triangles.box(shape.size), None)]
+    if shape.kind == "cylinder":
+        return [(triangles.cylinder(x, z), None)]
+    if shape.kind == "capsule":
+        return [(triangles.capsule(x, z), None)]
+    if shape.kind in ("sphere", "ellipsoid"):
+        return [(triangles.ellipsoid(shape.size), None)]
+    if shape.triangles is None:
+        assert shape.file is not None
+        found = read_mesh(shape.file)
+    else:
+        found = [(shape.triangles, None)]
+    surfaces = []
+    for (vertices, faces), colour in found:
+        mirrored = np.prod(shape.size) < 0  # as for a left hand made of the right one's mesh
+        surfaces.append(((vertices * np.asarray(shape.size), faces[:, ::-1] if mirrored else faces), colour))
+    return surfaces
+
+
+def _placed(surface: Surface, pose: np.ndarray) -> Surface:
+    vertices, faces = surface
+    return vertices @ pose[:3, :3].T + pose[:3, 3], faces
+
+
+def _rgb(colour: str) -> tuple[float, float, float]:
+    red, green, blue = (int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5))
+    return red, green, blue

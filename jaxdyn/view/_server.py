@@ -1,0 +1,291 @@
+"""A scene in the browser, by viser: an extra. Sliders move the joints; a motion is played, with its torques beside it."""
+
+import contextlib
+import socket
+import threading
+import time
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from ..errors import ModelError
+from ..io._motion import Motion, coordinate_names
+from ._framing import FIELD_OF_VIEW, frame_scene
+from ._limits import effort_limits, slider_ranges, start_configuration
+from ._scene import Scene, line_ends, positions_at
+from ._triangles import creased
+
+_RATE = 30.0  # pictures a second
+_LONGEST = 0.25  # that a motion goes on by from picture to picture, at speed 1 [s]
+_POINTS = 1200  # of a curve, at most
+_GROUPS = {"shape": "shapes", "inertia": "inertia ellipsoids"}
+_BONE = (48, 71, 94)
+_SKY, _CELL, _SECTION = (233, 237, 241), (208, 213, 218), (172, 178, 186)
+
+
+class Viewer:
+    """A web page with a robot, served until `stop`. Made by `open_viewer`."""
+
+    def __init__(self, scene: Scene, motion: Motion | None, server: Any):
+        self._scene, self._motion, self._server = scene, motion, server
+        self._lock, self._stopped = threading.RLock(), threading.Event()
+        self._q = start_configuration(scene.chain) if motion is None else motion.q[0]
+        self._time = 0.0 if motion is None else float(motion.t[0])
+        self._playing = motion is not None
+        with server.atomic():
+            self._draw()
+            self._add_controls()
+            self.set_positions(self._q)
+        self._thread = threading.Thread(target=self._play, daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        """Where the page is."""
+        host = self._server.get_host()
+        return f"http://{'localhost' if host in ('0.0.0.0', '::') else host}:{self._server.get_port()}"
+
+    def set_positions(self, q: Float[np.ndarray, " nq"]) -> None:
+        """Show the robot in a configuration."""
+        with self._lock:
+            from scipy.spatial.transform import Rotation
+
+            self._q = np.asarray(q, float)
+            poses = self._scene.poses(self._q)
+            turns = Rotation.from_matrix(poses[:, :3, :3]).as_quat(scalar_first=True)
+            with self._server.atomic():
+                for frame, pose, turn in zip(self._frames, poses, turns, strict=True):
+                    frame.position, frame.wxyz = pose[:3, 3], turn
+                self._lines.points = line_ends(poses, self._scene.joints).astype(np.float32)
+                for slider, entry in self._sliders:
+                    slider.value = round(float(np.clip(self._q[entry], slider.min, slider.max)), 4)
+
+    def set_time(self, t: float) -> None:
+        """Show the motion at a time [s]."""
+        if self._motion is None:
+            raise ModelError("this viewer was opened without a motion")
+        with self._lock:
+            self._time = float(np.clip(t, self._motion.t[0], self._motion.t[-1]))
+            self.set_positions(
+                positions_at(self._scene.chain, self._motion.t, self._motion.q, np.array([self._time]))[0]
+            )
+            self._clock.value = float(np.clip(self._time, self._clock.min, self._clock.max))
+
+    def wait(self, seconds: float | None = None) -> None:
+        """Stay until the viewer is stopped, or so long."""
+        self._stopped.wait(seconds)
+
+    def stop(self) -> None:
+        """Close the page."""
+        self._stopped.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout=2.0)
+        with contextlib.redirect_stdout(None):
+            self._server.stop()
+
+    def _draw(self) -> None:
+        from scipy.spatial.transform import Rotation
+
+        scene, chain = self._server.scene, self._scene.chain
+        view = frame_scene(self._scene, self._q[None] if self._motion is None else self._motion.q)
+        scene.set_up_direction(tuple(view.up))
+        scene.set_background_image(np.full((2, 2, 3), _SKY, np.uint8))
+        half = 5 * np.ceil(2 * view.radius / view.cell / 5) * view.cell
+        scene.add_grid(
+            "/ground",
+            width=2 * half,
+            height=2 * half,
+            cell_size=view.cell,
+            section_size=5 * view.cell,
+            cell_color=_CELL,
+            section_color=_SECTION,
+            wxyz=Rotation.from_matrix(view.turn).as_quat(scalar_first=True),
+            position=view.ground,
+        )
+        camera = self._server.initial_camera
+        camera.position, camera.look_at, camera.up = tuple(view.eye), tuple(view.target), tuple(view.up)
+        camera.fov = FIELD_OF_VIEW
+        names = [*chain.link_names, chain.topology.base_name]
+        self._frames = [scene.add_frame(f"/robot/{k}", show_axes=False) for k in range(len(names))]
+        self._parts: dict[str, list] = {}
+        for part in self._scene.parts:
+            vertices, faces = creased((part.vertices, part.faces))
+            handle = scene.add_mesh_simple(
+                f"/robot/{part.link % len(names)}/{part.name}",
+                vertices.astype(np.float32),
+                faces.astype(np.uint32),
+                color=tuple(round(255 * c) for c in part.colour[:3]),
+                opacity=None if part.colour[3] >= 1 else part.colour[3],
+                side="double",
+                visible=part.shown,
+            )
+            self._parts.setdefault(part.group, []).append((handle, part.shown))
+        self._lines = scene.add_line_segments(
+            "/lines",
+            points=np.zeros((len(self._scene.joints), 2, 3), np.float32),
+            colors=_BONE,
+            thickness=4.0,
+            thickness_units="screen",
+        )
+        self._lines.visible = not any(part.group == "shape" for part in self._scene.parts)
+
+    def _add_controls(self) -> None:
+        gui = self._server.gui
+        gui.configure_theme(show_logo=False, show_share_button=False)  # sharing would send the page away
+        gui.main_panel.dock_right()
+        if self._motion is not None:
+            self._add_playback()
+            if self._motion.tau is not None:
+                self._add_torques()
+        with gui.add_folder("Show"):
+            for group, handles in self._parts.items():
+                box = gui.add_checkbox(_GROUPS[group], all(shown for _, shown in handles))
+                box.on_update(lambda event, group=group: self._show(group, event.target.value))
+            lines = gui.add_checkbox("lines from joint to joint", self._lines.visible)
+            lines.on_update(lambda event: setattr(self._lines, "visible", event.target.value))
+        self._sliders: list[tuple[Any, int]] = []
+        with gui.add_folder("Joints [rad, m]"):
+            for name, entry, low, high in slider_ranges(self._scene.chain):
+                digits = 3 if high - low > 0.5 else 4
+                low, high = round(low, digits), round(high, digits)
+                start = round(float(np.clip(self._q[entry], low, high)), digits)
+                slider = gui.add_slider(name, min=low, max=high, step=10.0**-digits, initial_value=start)
+                slider.on_update(lambda event, entry=entry: self._moved(event, entry))
+                self._sliders.append((slider, entry))
+        for note in self._scene.notes:
+            gui.add_markdown(f"*{note}*")
+
+    def _add_playback(self) -> None:
+        gui, motion = self._server.gui, self._motion
+        assert motion is not None
+        first, last = float(motion.t[0]), float(motion.t[-1])
+        with gui.add_folder("Motion"):
+            digits = max(0, 3 - int(np.floor(np.log10(last - first))))
+            first, last = round(first, digits), round(last, digits)
+            step = 10.0**-digits
+            self._clock = gui.add_slider("time [s]", min=first, max=last, step=step, initial_value=first)
+            self._speed = gui.add_slider("speed", min=0.1, max=4.0, step=0.1, initial_value=1.0)
+            self._plays = gui.add_checkbox("play", True)
+            self._loop = gui.add_checkbox("again and again", True)
+        self._clock.on_update(lambda event: None if event.client is None else self.set_time(event.target.value))
+        self._plays.on_update(lambda event: self._set_playing(event.target.value))
+
+    def _add_torques(self) -> None:
+        from viser import uplot  # pyright: ignore[reportMissingImports]
+
+        gui, motion = self._server.gui, self._motion
+        assert motion is not None and motion.tau is not None
+        names = coordinate_names(self._scene.chain)
+        limits = effort_limits(self._scene.chain)
+        stride = -(-len(motion) // _POINTS)
+        t, tau = motion.t[::stride], motion.tau[::stride]
+
+        def curves(j: int) -> tuple:
+            bound = np.full_like(t, limits[j])
+            return (t, tau[:, j], bound, -bound) if np.isfinite(limits[j]) else (t, tau[:, j])
+
+        def series(j: int) -> tuple:
+            own = (
+                uplot.Series(label="time [s]"),
+                uplot.Series(label=f"torque of {names[j]}", stroke="#1f5fa8", width=2),
+            )
+            limit = tuple(uplot.Series(label=label, stroke="#b03030", width=1) for label in ("limit", "-limit"))
+            return (*own, *limit) if np.isfinite(limits[j]) else own
+
+        largest = np.abs(np.nan_to_num(motion.tau)).max(axis=0)
+        shares = largest / limits if (np.isfinite(limits) & (limits > 0)).all() else largest
+        first = int(shares.argmax())  # the joint that has most to tell
+        with gui.add_folder("Torques"):
+            choice = gui.add_dropdown("joint", options=names, initial_value=names[first])
+            plot = gui.add_uplot(
+                data=curves(first), series=series(first), scales={"x": uplot.Scale(time=False)}, aspect=1.4
+            )
+
+        def chosen(event) -> None:
+            j = names.index(event.target.value)
+            with self._server.atomic():
+                plot.series, plot.data = series(j), curves(j)
+
+        choice.on_update(chosen)
+
+    def _show(self, group: str, visible: bool) -> None:
+        for handle, _ in self._parts[group]:
+            handle.visible = visible
+
+    def _moved(self, event: Any, entry: int) -> None:
+        if event.client is None:  # moved by the motion, not by hand
+            return
+        with self._lock:
+            if self._motion is not None:
+                self._plays.value = self._playing = False  # or the motion would take the joint back
+            q = self._q.copy()
+            q[entry] = event.target.value
+            self.set_positions(q)
+
+    def _set_playing(self, playing: bool) -> None:
+        with self._lock:
+            assert self._motion is not None
+            if playing and not self._playing and self._time >= self._motion.t[-1]:
+                self._time = float(self._motion.t[0])
+            self._playing = playing
+
+    def _play(self) -> None:
+        before = time.monotonic()
+        while not self._stopped.wait(1 / _RATE):
+            now = time.monotonic()
+            passed, before = min(now - before, _LONGEST), now
+            if self._motion is None or not self._playing:
+                continue
+            ahead = self._time + passed * self._speed.value
+            if ahead > self._motion.t[-1]:
+                ahead = float(self._motion.t[0]) if self._loop.value else float(self._motion.t[-1])
+                self._plays.value = self._playing = self._loop.value
+            self.set_time(ahead)
+
+
+def open_viewer(scene: Scene, motion: Motion | None = None, *, host: str = "127.0.0.1", port: int = 8080) -> Viewer:
+    """Serve a scene as a web page: a robot to turn about, its joints on sliders, and a motion to play with its torques.
+
+    The page is served from threads; the call returns at once. Ellipsoids of the links' inertia and the lines from joint to
+    joint can be shown and hidden. Joints without limits go from -pi to pi, or -1 m to 1 m; what has a quaternion has no slider.
+
+    Args:
+        scene: from `build_scene`.
+        motion: from `read_motion`, or a `Motion` of arrays.
+        host: 127.0.0.1 serves this machine alone, 0.0.0.0 all that can reach it.
+        port: the next that is free is taken where this one is not.
+
+    Raises:
+        ModelError: viser is not installed (naming the extra), the motion is another robot's, or the host is no address of
+            this machine.
+    """
+    try:
+        import viser  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise ModelError(
+            f'the viewer needs viser, which is not installed: pip install "jaxdyn[view]" ({error})'
+        ) from None
+    if motion is not None and motion.q.shape[1:] != (scene.chain.nq,):
+        raise ModelError(f"the motion has {motion.q.shape[1:]} positions, but this robot has {scene.chain.nq}")
+    _check_host(host)
+    with contextlib.redirect_stdout(None):  # a library prints nothing
+        server = viser.ViserServer(host=host, port=port, label="jaxdyn", verbose=False)
+    try:
+        return Viewer(scene, motion, server)
+    except BaseException:
+        server.stop()
+        raise
+
+
+def _check_host(host: str) -> None:
+    """A page can be served there: the server itself would go from port to port without end."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.bind(address)
+    except OSError as error:
+        raise ModelError(
+            f"{host!r} is no address of this machine: {error.strerror or error}; give 127.0.0.1 for this machine alone, "
+            "or 0.0.0.0 for all that can reach it"
+        ) from None
