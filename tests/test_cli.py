@@ -14,7 +14,7 @@ import pytest
 
 from jaxdyn import IdentificationError
 from jaxdyn.cli import main
-from jaxdyn.identification import identify as identification, random_excitation, synthetic_log
+from jaxdyn.identification import _identify as identification, random_excitation, synthetic_log
 from jaxdyn.io._urdf import load, loads
 from jaxdyn.report._output import FILES
 

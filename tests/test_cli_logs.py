@@ -6,7 +6,7 @@ import pytest
 from bag_files import write_bag
 from jaxdyn import JaxdynError, save_urdf
 from jaxdyn.cli import main
-from jaxdyn.identification import identify as identification
+from jaxdyn.identification import _identify as identification
 from regression import known_arm
 
 T = np.arange(100) / 100

@@ -331,7 +331,7 @@ def test_the_loop_moves_as_another_integrator_says(planar):
     assert np.abs(np.asarray(exact.q) - np.asarray(loop.q)[::2]).max() < 2e-3
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_estimators_that_simulate_recover_the_truth_and_say_how_well(planar):
     arm, base, loop = planar
     truth = base.matrix @ prior_parameters(arm, SMOOTH)

@@ -15,13 +15,12 @@ from helpers import random_mechanism
 from users_programs.environment import environment
 
 ALL = "within mesh,automatic,explicit,shard_batch,spread,shard_map,pmap"
-SOME = "inverse dynamics,forward dynamics,step"
 
 
 @pytest.mark.parametrize(
     ("robot", "names", "ways", "count"),
     [
-        pytest.param("arm", SOME, ALL, 130, marks=pytest.mark.ci),
+        pytest.param("arm", "step", ALL, 130, marks=pytest.mark.ci),
         pytest.param("arm", "", ALL, 130, marks=pytest.mark.nightly),
         pytest.param("mechanism", "M,step", "explicit", 6, marks=pytest.mark.ci),
         pytest.param("mechanism", "", ALL, 6, marks=pytest.mark.nightly),

@@ -286,7 +286,7 @@ def test_constraints_hold_at_the_end_and_along_the_way():
     assert np.asarray(solution.multipliers["constraints"]).max() > 0
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 def test_derivatives_of_a_solution_are_those_of_solutions_nearby():
     problem = arm_problem()
     place = lambda p: (p.running[0].q, p.terminal[0].q, p.torque_limits, p.chain.inertia)
