@@ -39,6 +39,7 @@ from jaxdyn.trajectory._sensitivity import Solved, differentiable
 from jaxdyn.trajectory._shooting import _convex_policy
 from jaxdyn.trajectory._shooting_model import (
     Penalty,
+    _quadratic,
     dynamics_jacobian,
     gaps_of,
     linearised,
@@ -359,7 +360,8 @@ def lagrangian(problem, tau, equal, active, pushes):
     return value, jnp.concatenate([qs, q[None]]), jnp.concatenate([vs, v[None]]), off
 
 
-def test_derivatives_of_a_solution_that_is_known(monkeypatch):
+@pytest.mark.parametrize("mode", ["forwards", pytest.param("backwards", marks=pytest.mark.ci)])
+def test_derivatives_of_a_solution_that_is_known(monkeypatch, mode):
     """Of a problem made so that its solution is known: dz/dp = -F_z^-1 F_p of its optimality conditions in all torques.
 
     With a torque at its limit, a velocity at its own, an equality at the end, second derivatives and rates of torques.
@@ -405,16 +407,16 @@ def test_derivatives_of_a_solution_that_is_known(monkeypatch):
 
         z = jnp.concatenate([tau.reshape(-1), multipliers])
         (by_z, by_x), (motion_by_z, motion_by_x) = jax.jacfwd(conditions, (0, 1))(z, x)
-        forwards, backwards = jax.jvp(found, (x,), (along,))[1], jax.grad(lambda x: weights @ found(x))(x)
-        return conditions(z, x)[0], v, (by_z, by_x, motion_by_z, motion_by_x), forwards, backwards
+        forwards = mode == "forwards"
+        derivatives = jax.jvp(found, (x,), (along,))[1] if forwards else jax.grad(lambda x: weights @ found(x))(x)
+        return conditions(z, x)[0], v, (by_z, by_x, motion_by_z, motion_by_x), derivatives
 
-    zero, v, slopes, forwards, backwards = jax.tree.map(np.asarray, run(jnp.zeros(11)))
+    zero, v, slopes, derivatives = jax.tree.map(np.asarray, run(jnp.zeros(11)))
     by_z, by_x, motion_by_z, motion_by_x = slopes
     assert_allclose(zero, 0, atol=1e-12)
     assert (np.abs(v[[1, 3], 1]) < v[2, 1]).all()  # one velocity alone is at its limit
     expected = motion_by_x - motion_by_z @ np.linalg.solve(by_z, by_x)
-    assert_allclose(forwards, expected @ along, rtol=1e-7, atol=1e-7)
-    assert_allclose(backwards, weights @ expected, rtol=1e-7, atol=1e-7)
+    assert_allclose(derivatives, expected @ along if mode == "forwards" else weights @ expected, rtol=1e-7, atol=1e-7)
 
 
 def test_the_linear_quadratic_problem_is_the_objective_s_expansion(monkeypatch):
@@ -493,6 +495,8 @@ def test_the_linear_quadratic_problem_is_the_objective_s_expansion(monkeypatch):
     ]
     assert_allclose(gaps[:, :4], np.array(after) - np.concatenate([q[1:], v[1:]], axis=1), atol=1e-12)
     assert_allclose(gaps[:, 4:], 0)
+    nothing = _quadratic(lambda *z: jnp.zeros(0), None, (), (jnp.zeros(2), jnp.zeros(3)), None)  # where nothing costs
+    assert nothing.shape == (5, 6) and not nothing.any()
 
 
 def test_steps_of_ordinary_joints_have_their_jacobians(monkeypatch):

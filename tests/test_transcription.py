@@ -161,7 +161,7 @@ def close(found, expected):
     assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("scheme", ["trapezoidal", "hermite_simpson"])
+@pytest.mark.parametrize("scheme", ["trapezoidal", pytest.param("hermite_simpson", marks=pytest.mark.ci)])
 def test_the_program_of_collocation_is_the_problem(scheme):
     """At knots of any state, acceleration and duration: cost, defects and constraints as the scheme has them, one by one."""
     middles = scheme == "hermite_simpson"
