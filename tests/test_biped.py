@@ -241,3 +241,31 @@ def test_derivatives_and_types():
     out, zmp = reaction(*single)
     assert out.dtype == zmp.dtype == jnp.float32
     assert relative(out, value) < 1e-5
+
+
+@pytest.mark.parametrize("floating", [False, True])
+def test_bodies_of_the_upright_robot(floating):
+    """Centres and boxes by the docstring, at q = 0, where all links have the world's axes."""
+    sizes = {"leg_length": 0.4, "hip_width": 0.3, "ankle_height": 0.1}
+    chain = jaxdyn.textbook.biped(floating=floating, torso_mass=21.0, thigh_mass=5.0, shin_mass=2.0, **sizes)
+    points, parents = np.zeros((chain.n, 3)), chain.topology.parents
+    for i, (offset, parent) in enumerate(zip(np.asarray(chain.translation), parents, strict=True)):
+        points[i] = offset + (points[parent] if parent >= 0 else [0, -0.15, 0.9] if floating else 0)
+    boxes = {"torso": (21.0, [0, -0.15, 0.9 + 0.25], [0.15, 0.25, 0.5])}
+    for side, y in (("left", 0.0), ("right", -0.3)):
+        boxes[f"{side}_thigh"] = 5.0, [0, y, 0.7], [0.08, 0.08, 0.4]
+        boxes[f"{side}_shin"] = 2.0, [0, y, 0.3], [0.08, 0.08, 0.4]
+        boxes[f"{side}_foot"] = 1.0, [0.03, y, 0.05], [0.22, 0.12, 0.1]
+    seen = set()
+    for name, point, pi in zip(chain.link_names, points, chain.inertia, strict=True):
+        if pi[0] == 0:
+            continue
+        seen.add(name)
+        mass, centre, edges = boxes[name]
+        found = jaxdyn.inertia.inertial_parameters_to_com(pi)
+        squares = np.square(edges)
+        for value, expected in zip(
+            found, (mass, centre - point, mass / 12 * np.diag(squares.sum() - squares)), strict=True
+        ):
+            np.testing.assert_allclose(value, expected, atol=1e-12)
+    assert seen == set(boxes) - (set() if floating else {"left_foot"})

@@ -129,6 +129,15 @@ def test_outliers_pull_least_squares_but_not_hubers_estimate(exact):
     for w, tau, s in zip(exact[3], bad, huber.run_noise, strict=True):
         u = (tau - w @ huber.values) / s
         total += np.einsum("tj,tjb->b", np.clip(u, -1.345, 1.345) / s, w)
+    # the covariance of an M-estimate
+    u = np.concatenate(
+        [((y - w @ huber.values) / s).reshape(-1) for w, y, s in zip(exact[3], bad, huber.run_noise, strict=True)]
+    )
+    a = np.concatenate(
+        [(w / s[:, None]).reshape(-1, w.shape[2]) for w, s in zip(exact[3], huber.run_noise, strict=True)]
+    )
+    spread = (np.clip(u, -1.345, 1.345) ** 2).sum() / (len(u) - a.shape[1]) / (np.abs(u) < 1.345).mean() ** 2
+    np.testing.assert_allclose(huber.covariance, spread * np.linalg.inv(a.T @ a), rtol=1e-6, atol=1e-12)
     size = np.sqrt(sum((w**2 / s[:, None] ** 2).sum((0, 1)) for w, s in zip(exact[3], huber.run_noise, strict=True)))
     assert np.abs(total / size).max() < 1e-4
     clean_rows = [np.concatenate([w, y[:, :, None]], axis=2) for w, y in zip(exact[3], taus, strict=True)]

@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.spatial.transform import Rotation
 
 import jaxdyn
-from helpers import once, relative
+from helpers import mechanism_state, once, random_mechanism, relative
 from jaxdyn import integrate, neutral_configuration, resistive_force
 from jaxdyn.dynamics import spring_energy
 from jaxdyn.model import layouts
@@ -397,3 +398,17 @@ def test_mujoco_is_an_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "mujoco", None)
     with pytest.raises(jaxdyn.ModelError, match=r'pip install "jaxdyn\[mjcf\]"'):
         jaxdyn.io.loads(model_with())
+
+
+def test_accelerations_of_a_free_joint_in_both_layouts():
+    """MuJoCo's are of the velocity in the world: R (dv/dt + w x v), then dw/dt in the body."""
+    chain = random_mechanism(2, coupled=False)
+    q, v, a = mechanism_state(chain, 3)
+    w, x, y, z = np.asarray(q[3:7])
+    turn = Rotation.from_quat([x, y, z, w]).as_matrix()
+    found = layouts.to_mujoco_acceleration(chain, q, v, a)
+    np.testing.assert_allclose(found[:3], turn @ (a[3:6] + np.cross(v[:3], v[3:6])), rtol=1e-12)
+    np.testing.assert_allclose(found[3:6], a[:3], rtol=1e-14)
+    np.testing.assert_allclose(found[6:], a[6:], rtol=1e-14)
+    qpos, qvel = layouts.to_mujoco_state(chain, q, v)
+    np.testing.assert_allclose(layouts.from_mujoco_acceleration(chain, qpos, qvel, found), a, rtol=1e-12, atol=1e-13)

@@ -8,7 +8,7 @@ import pytest
 from jaxdyn import Log, LogError, read_log
 from jaxdyn.identification import Samples, motor_to_joint, preprocess, split
 from jaxdyn.identification._filters import bandwidth, differentiate, low_pass
-from jaxdyn.identification._preprocessing import moving, stale_rows
+from jaxdyn.identification._preprocessing import default_cutoff, moving, stale_rows
 from jaxdyn.io import check_log
 
 OMEGA = 2 * np.pi * np.array([0.4, 1.1])  # motion of the made-up robot [rad/s]
@@ -408,3 +408,10 @@ def test_a_rest_counts_from_the_row_that_it_repeats():
     np.testing.assert_array_equal(stale_rows(t, values, 0.25), [False, True, True, False, False, False, True, True])
     np.testing.assert_array_equal(stale_rows(t, values, 0.15), [False] * 8)  # 0.2 s with the row before, 0.1 s without
     np.testing.assert_array_equal(stale_rows(t[:6], values[:6], 0.05), [False] * 6)
+
+
+def test_the_longest_piece_decides_about_the_cutoff():
+    t = np.concatenate([even(5.0), 7.0 + even(10.0), 20.0 + even(5.0)])
+    hectic = made(t, OMEGA * np.where((t > 6) & (t < 18), 0.25, 4.0)[:, None])
+    assert preprocess(hectic).position_cutoff == 8.0
+    assert default_cutoff(made(even(5.0)[:8]), 1000.0) == 8.0 and default_cutoff(made(even(5.0)[:8]), 30.0) == 6.0
