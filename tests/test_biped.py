@@ -262,7 +262,7 @@ def test_bodies_of_the_upright_robot(floating):
             continue
         seen.add(name)
         mass, centre, edges = boxes[name]
-        found = jaxdyn.inertia.inertial_parameters_to_com(pi)
+        found = jaxdyn.spatial.inertia.inertial_parameters_to_com(pi)
         squares = np.square(edges)
         for value, expected in zip(
             found, (mass, centre - point, mass / 12 * np.diag(squares.sum() - squares)), strict=True
