@@ -63,5 +63,8 @@ def spring_energy(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, ""]:
 
 @compiled
 def resistive_force(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, " nv"]:
-    """What friction and springs take at every coordinate: friction_force + spring_force [N m]."""
+    """Forces that a drive must supply to overcome friction and springs: friction_force + spring_force, O(n) [N m].
+
+    M qdd + C qd + g + resistive_force = tau. MuJoCo's `qfrc_passive`, which acts on the robot, is its negative.
+    """
     return friction_force(chain, qd) + spring_force(chain, q)
