@@ -326,8 +326,9 @@ def test_a_design_of_two_joints_holds_limits_of_every_kind(elbow):
         optimal_excitation(chain, SHORT, **settings | {"limits": held, "rounds": 1})
 
     # beside a recorded motion, and in words
-    recorded = sample_trajectory(chain, random_excitation(chain, 5.0, 4, seed=3), 200.0)
-    log = Log(t=recorded.t, q=recorded.q, qd=None, tau=recorded.tau)
+    t = np.arange(1001) / 200
+    waves = np.sin(t[:, None, None] * np.array([[2.0, 5.0, 9.0], [3.0, 4.0, 7.0]]) + np.arange(3)) / [1, 3, 5]
+    log = Log(t=t, q=waves.sum(2), qd=None, tau=np.zeros((1001, 2)))
     compared = compare_with_log(chain, design, log, torque_noise=[2.0, 0.5], cutoff=12.0)
     s = preprocess(log, position_cutoff=12.0, stride=1)
     whole = excitation_quality(chain, s.q, s.qd, s.qdd, None, design.base, [2.0, 0.5])
