@@ -119,6 +119,7 @@ def test_the_gain_found_is_that_of_the_riccati_equation(tmp_path):
     assert not ended.finite and ended.updates == 21 and "finite gradient" in ended.message
 
 
+@pytest.mark.ci
 def test_an_update_goes_against_the_gradient_of_the_mean_cost():
     """By plain steps, against differences of the costs of rollouts; and one that spoils the policy is taken back."""
     chains, sgd = heavy(jnp.linspace(1.0, 3.0, 4)), optax.sgd(0.05)

@@ -93,6 +93,7 @@ def test_the_spring_s_wrench_is_the_gradient_of_its_energy():
         assert relative(wrench, expected) < 1e-12, task
 
 
+@pytest.mark.ci
 def test_an_impedance_of_the_position_stores_the_energy_it_claims():
     """With a joint to spare, a moving goal, motion in the null space and a posture; the energy written out in NumPy."""
     chain, (q, v, tau_0), rng = random_chain(4, 5, "revolute"), random_state(4, 2), np.random.default_rng(6)
