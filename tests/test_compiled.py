@@ -90,3 +90,14 @@ def test_errors_that_need_the_numbers():
             jaxdyn.frame_pose(chain, q, "no")
         with pytest.raises(jaxdyn.ModelError, match="integration method"):
             jaxdyn.step(chain, q, v, v, 1e-3, method="no")
+
+
+@pytest.mark.ci
+def test_targets_and_guesses_of_inverse_kinematics_vary():
+    arm, q = random_chain(2), jnp.asarray([0.3, -0.4])
+    targets = [jaxdyn.frame_pose(arm, x) for x in (q, 0.9 * q)]
+    found = jaxdyn.inverse_kinematics(arm, targets[0], guess=q, starts=2)
+    before = len(COMPILED)
+    again = jaxdyn.inverse_kinematics(arm, targets[1], guess=found.q, starts=2, tolerance=1e-8)
+    assert COMPILED[before:] == []
+    np.testing.assert_allclose(jaxdyn.frame_pose(arm, again.q), targets[1], atol=1e-7)
