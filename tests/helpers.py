@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import importlib.util
 import inspect
 
 import equinox as eqx
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxdyn
+from data_paths import ROOT
 from jaxdyn import Coupling, Transmission
 
 
@@ -181,15 +183,18 @@ def numbered(chain: jaxdyn.Chain) -> tuple[jaxdyn.Chain, dict[str, str]]:
     return dataclasses.replace(chain, topology=renamed), numbers
 
 
-NAMESPACES = (
-    *("control", "deployment", "dynamics", "identification", "io", "mechanisms", "model", "parallel", "report"),
-    *("simulation", "spatial", "trajectory", "view"),
-)
+@functools.cache
+def coverage_check():
+    """The documentation's check that every public name is on a page, which knows what is public."""
+    spec = importlib.util.spec_from_file_location("check_coverage", ROOT / "docs" / "check_coverage.py")
+    check = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(check)
+    return check
 
 
 def public(name: str):
     """A public object by its bare name, from whichever namespace."""
-    for module in (jaxdyn, *(getattr(jaxdyn, namespace) for namespace in NAMESPACES)):
+    for module in (jaxdyn, *(getattr(jaxdyn, x) for x in coverage_check().NAMESPACES)):
         found = vars(module).get(name)
         if found is not None and not inspect.ismodule(found):
             return found

@@ -1,5 +1,6 @@
 """Public functions called without `jit`: one compilation, the numbers of the jitted function, errors that need the numbers."""
 
+import dataclasses
 import importlib
 
 import jax
@@ -73,6 +74,23 @@ def test_a_policy_that_is_one_function_compiles_once():
     arm, q = random_chain(2), jnp.asarray([0.3, -0.4])
     policy = lambda t, q, qd: -q - qd
     check_second_call(lambda q: jaxdyn.rollout(arm, q, q, policy, 1e-3, steps=3), (q,))
+
+
+def test_a_policy_without_a_hash_is_traced_as_it_stands():
+    @dataclasses.dataclass
+    class Policy:
+        gain: float
+
+        def __call__(self, t, q, qd):
+            return -self.gain * q
+
+    arm, q, policy = random_chain(2), jnp.asarray([0.3, -0.4]), Policy(1.0)
+    first, _ = jaxdyn.rollout(arm, q, q, policy, 1e-2, steps=2)
+    policy.gain = 5.0
+    second, _ = jaxdyn.rollout(arm, q, q, policy, 1e-2, steps=2)
+    wanted, _ = jaxdyn.rollout(arm, q, q, lambda t, q, qd: -5.0 * q, 1e-2, steps=2)
+    np.testing.assert_allclose(second, wanted, rtol=1e-14)
+    assert not np.allclose(first, second, rtol=1e-6)
 
 
 def test_errors_that_need_the_numbers():

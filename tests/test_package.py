@@ -2,7 +2,6 @@
 
 import ast
 import dataclasses
-import importlib.util
 import os
 import re
 import subprocess
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from data_paths import ROOT
+from helpers import coverage_check
 from jaxdyn import ModelError
 from users_programs.environment import environment as user_environment
 
@@ -113,13 +113,6 @@ def test_files_are_small():
     files = [path for path in MODULES if path != PACKAGE / "__init__.py"]  # the list of names is as long as it is
     long = {str(path.relative_to(ROOT)): n for path in files if (n := len(path.read_text().splitlines())) > 400}
     assert not long, f"files of more than 400 lines: {long}"
-
-
-def coverage_check():
-    spec = importlib.util.spec_from_file_location("check_coverage", ROOT / "docs" / "check_coverage.py")
-    check = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(check)
-    return check
 
 
 def test_every_public_name_is_documented():

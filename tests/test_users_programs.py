@@ -4,21 +4,18 @@ The other tests compile with `quick` flags (conftest.py); these with none. `user
 arguments, `case.stages` what of it runs when.
 """
 
-import ast
 import importlib
 import inspect
 import json
 import re
 import subprocess
 import sys
-import types
-from pathlib import Path
 
 import pytest
 
 import jaxdyn
 from data_paths import ROOT
-from helpers import NAMESPACES
+from helpers import coverage_check
 from users_programs.elsewhere import BY_EXAMPLES, NOT_OF_ARRAYS, WITHIN
 from users_programs.environment import environment
 
@@ -91,24 +88,16 @@ def test_derivatives_and_batches(group):
 
 def public() -> set[str]:
     """Names of all that can be called: exports of the package and its namespaces, and functions of modules among them."""
-    found = set()
-    for module in (jaxdyn, *(getattr(jaxdyn, name) for name in NAMESPACES)):
-        for name in exported(module):
+    found, check = set(), coverage_check()
+    for module in (jaxdyn, *(getattr(jaxdyn, name) for name in check.NAMESPACES)):
+        for name in check.exported(module):
             value = vars(module)[name]
             if not inspect.ismodule(value):
                 found |= {name} if callable(value) else set()
-            elif name not in NAMESPACES:
+            elif name not in check.NAMESPACES:
                 own = [k for k, x in vars(value).items() if inspect.isfunction(x) and x.__module__ == value.__name__]
                 found |= {f"{name}.{k}" for k in getattr(value, "__all__", own) if not k.startswith("_")}
     return found
-
-
-def exported(module: types.ModuleType) -> list[str]:
-    """Names that a module re-exports, or those of its functions and classes where it holds some itself."""
-    tree = ast.parse(Path(str(module.__file__)).read_text())
-    names = [alias for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names]
-    own = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
-    return [alias.asname for alias in names if alias.asname == alias.name] + [x for x in own if not x.startswith("_")]
 
 
 def test_every_public_function_is_compiled_as_users_do():

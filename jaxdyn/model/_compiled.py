@@ -20,8 +20,9 @@ def compiled(function: F) -> F:
 
     There is one program for each function, structure of its arguments (the robot's topology among it), shapes and dtypes,
     made by the first such call and kept for the life of the process: later calls cost the jitted call and some 30 us.
-    Floats vary within a program; integers, strings and functions do not. Under a transformation the function is traced
-    as it stands, so that the numbers of a robot that is closed over are constants of the program.
+    Floats vary within a program; integers, strings and functions do not: as with `jax.jit`, what a function given as an
+    argument reads from outside is read when the program is made. Under a transformation, and with an argument that has no
+    hash, the function is traced as it stands, so that the numbers of a robot that is closed over are constants.
     """
     position = {name: place for place, name in enumerate(inspect.signature(function).parameters)}.get("q")
 
@@ -41,6 +42,8 @@ def compiled(function: F) -> F:
         leaves, structure = jax.tree.flatten((arguments, named))
         varies = [_varies(leaf) for leaf in leaves]
         fixed = tuple(None if v else leaf for v, leaf in zip(varies, leaves, strict=True))
+        if not all(isinstance(leaf, Hashable) for leaf in fixed):
+            return function(*arguments, **named)
         return program(structure, fixed, [leaf if v else None for v, leaf in zip(varies, leaves, strict=True)])
 
     return call  # type: ignore[return-value]

@@ -141,8 +141,8 @@ def _solve(
 @compiled
 def _first(problem: OptimalControlProblem, guess: Trajectory | Guess | None, weight: float | Array) -> _Start:
     """Where to start: at the problem's start and within its limits."""
-    known = guess if isinstance(guess, Guess) else None
-    trajectory = stationary_guess(problem) if guess is None else guess.trajectory if isinstance(guess, Guess) else guess
+    known = isinstance(guess, Guess)
+    trajectory = guess.trajectory if known else stationary_guess(problem) if guess is None else guess
     if trajectory.tau.shape[0] != problem.steps:
         raise TrajectoryError(f"the guess has {trajectory.tau.shape[0]} steps, the problem {problem.steps}")
     dtype = jnp.result_type(problem.chain.dtype, problem.q0, trajectory.q)
@@ -152,11 +152,10 @@ def _first(problem: OptimalControlProblem, guess: Trajectory | Guess | None, wei
     q, v = trajectory.q.at[0].set(problem.q0), trajectory.v.at[0].set(problem.v0)
     trajectory = Trajectory(*(x.astype(dtype) for x in (times, q, v, tau)))
     penalty = no_penalty(problem, trajectory, weight)
-    if known is not None:
-        penalty = penalty._replace(
-            multipliers=(known.multipliers["constraints"], known.multipliers["terminal_constraints"])
-        )
-    return _Start(trajectory, penalty, jnp.asarray(known is not None or limits is None))
+    if known:
+        found = guess.multipliers["constraints"], guess.multipliers["terminal_constraints"]
+        penalty = penalty._replace(multipliers=found)
+    return _Start(trajectory, penalty, jnp.asarray(known or limits is None))
 
 
 def _iterate(problem, start: _Start, ends: _Limits, second_order: bool, together: bool) -> _State:

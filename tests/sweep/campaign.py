@@ -17,7 +17,7 @@ from .models import Model
 
 _TESTS = Path(__file__).resolve().parents[1]
 _UNUSED = {"__init__.py", "__main__.py", "cli.py", "commands", "control", "deployment", "identification", "report"} | {
-    *("symbolic", "trajectory", "version.py", "view")
+    *("symbolic", "trajectory", "_version.py", "view")
 }
 
 
