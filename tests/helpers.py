@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import importlib.util
 import inspect
+from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -11,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxdyn
-from data_paths import ROOT
 from jaxdyn import Coupling, Transmission
 
 
@@ -186,7 +186,9 @@ def numbered(chain: jaxdyn.Chain) -> tuple[jaxdyn.Chain, dict[str, str]]:
 @functools.cache
 def coverage_check():
     """The documentation's check that every public name is on a page, which knows what is public."""
-    spec = importlib.util.spec_from_file_location("check_coverage", ROOT / "docs" / "check_coverage.py")
+    spec = importlib.util.spec_from_file_location(
+        "check_coverage", Path(__file__).parents[1] / "docs" / "check_coverage.py"
+    )
     check = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(check)
     return check

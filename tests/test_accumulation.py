@@ -74,7 +74,7 @@ def test_products_of_preconditioned_rows_give_the_factors_of_qr(long_run, soon):
     done = []
     factors = accumulate_stream(ALL, chain, cut(x, tau, 3, 1000, 1001, 8000), progress=done.append)
     assert_factors(factors, rows)
-    assert done[-1] == 11_000 and len(done) < 10 and factors.counts.tolist() == [11_000] * 3
+    assert done[-1] == 11_000 and len(done) < 30 and factors.counts.tolist() == [11_000] * 3
 
 
 def test_parts_are_merged_saved_and_gone_on_from(long_run, tmp_path):

@@ -38,6 +38,18 @@ def check(tmp_path, parts: list[str], *arguments) -> dict:
     return records
 
 
+@pytest.mark.ci
+def test_programs_of_this_folder_find_what_they_import():
+    programs = (
+        "tests.benchmarks.session",
+        *(f"tests.{name}.__main__" for name in ("benchmarks", "fuzz", "mutation", "sweep")),
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", f"import {', '.join(programs)}"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.nightly
 def test_a_part_runs(tmp_path):
     pytest.importorskip("pinocchio")

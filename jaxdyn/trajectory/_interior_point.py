@@ -110,7 +110,8 @@ def interior_point(
 
     A primal-dual interior-point method with a filter line search (Waechter & Biegler 2006), for up to a few hundred unknowns:
     dense matrices, O(n^3) an iteration. Derivatives are JAX's, the Hessian of the Lagrangian is exact. Everything is traced:
-    `jax.jit` and `jax.vmap` apply. Unknowns whose bounds are equal are held.
+    `jax.jit`, `jax.vmap` and forward mode (`jax.jvp`) apply; the loop has no reverse mode. Unknowns whose bounds are equal
+    are held.
 
     Args:
         x: the guess; it is moved inside the bounds.

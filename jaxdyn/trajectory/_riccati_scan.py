@@ -59,10 +59,19 @@ def _adjoint(matrices: Array, offsets: Array, end: Array) -> Array:
     """l_k = matrix_k l_{k+1} + offset_k from the end back, by a scan of affine maps."""
 
     def before(later, earlier):
-        return earlier[0] @ later[0], jnp.einsum("kij,kj->ki", earlier[0], later[1]) + earlier[1]
+        return product(earlier[0], later[0]), product(earlier[0], later[1][..., None])[..., 0] + earlier[1]
 
     matrices, offsets = jax.lax.associative_scan(before, (matrices, offsets), reverse=True)
     return jnp.concatenate([matrices @ end + offsets, end[None]])
+
+
+def product(a: Array, b: Array) -> Array:
+    """a b of small matrices, as sums that XLA fuses with what is around them.
+
+    XLA's compiler for GPUs aborts on a matrix product of padded slices, which reverse mode makes of `associative_scan`
+    (jaxlib 0.11.2, triton_tiling_propagation.cc: "src_fragment_it != src_fragments_order.end()").
+    """
+    return jnp.sum(a[..., :, :, None] * b[..., None, :, :], -2)
 
 
 def joined(first: Stretch, second: Stretch) -> Stretch:
@@ -71,16 +80,16 @@ def joined(first: Stretch, second: Stretch) -> Stretch:
     eye = jnp.eye(A.shape[-1], dtype=A.dtype)
     n = A.shape[-1]
     # (1 + C J)^-1 of [A, C, b + C eta]; its transpose serves the dual side
-    right = jnp.concatenate([A, C, b + C @ second.eta], -1)
-    through = jnp.linalg.solve(jnp.broadcast_to(eye, A.shape) + C @ second.J, right)
+    right = jnp.concatenate([A, C, b + product(C, second.eta)], -1)
+    through = jnp.linalg.solve(jnp.broadcast_to(eye, A.shape) + product(C, second.J), right)
     a, cov, mean = through[..., :n], through[..., n : 2 * n], through[..., 2 * n :]
     # A' (1 + J C)^-1 = ((1 + C J)^-1 A)'
     return Stretch(
-        second.A @ a,
-        second.A @ mean + second.b,
-        second.A @ cov @ second.A.mT + second.C,
-        a.mT @ (second.eta - second.J @ b) + eta,
-        a.mT @ second.J @ A + J,
+        product(second.A, a),
+        product(second.A, mean) + second.b,
+        product(product(second.A, cov), second.A.mT) + second.C,
+        product(a.mT, second.eta - product(second.J, b)) + eta,
+        product(product(a.mT, second.J), A) + J,
     )
 
 
@@ -93,7 +102,7 @@ def lq_rollout_scan(lq: LinearQuadratic, policy: LQPolicy, start: Float[Array, "
     offset = c + jnp.einsum("kij,kj->ki", B, policy.feedforward)
 
     def after(first, second):
-        return second[0] @ first[0], jnp.einsum("kij,kj->ki", second[0], first[1]) + second[1]
+        return product(second[0], first[0]), product(second[0], first[1][..., None])[..., 0] + second[1]
 
     matrices, offsets = jax.lax.associative_scan(after, (matrix, offset))
     states = jnp.concatenate([start[None], matrices @ start + offsets])
