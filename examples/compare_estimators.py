@@ -116,7 +116,7 @@ def study(arm, level, options):
         runs = []
         for seed in (1, 2):  # one motion to fit, another to check
             motion = jaxdyn.identification.random_excitation(arm, options.duration, 5, seed=seed, usage=0.5)
-            loop = jaxdyn.identification.following(motion, law, options.duration, 1e-3, every=2)
+            loop = jaxdyn.identification.ClosedLoop.following(motion, law, options.duration, 1e-3, every=2)
             log = jaxdyn.identification.closed_loop_log(arm, loop, jaxdyn.identification.NOISE_LEVELS[level], seed)
             runs.append((loop, jaxdyn.identification.preprocess(log, position_cutoff=options.cutoff, stride=1)))
         starts = jaxdyn.identification.perturbed_chains(arm, options.starts, seed=3)

@@ -69,7 +69,6 @@ from .io import (
     Log as Log,
     from_mujoco as from_mujoco,
     load as load,
-    load_mjcf as load_mjcf,
     load_model as load_model,
     read_log as read_log,
     save_model as save_model,

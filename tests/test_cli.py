@@ -15,7 +15,7 @@ import pytest
 from jaxdyn import IdentificationError
 from jaxdyn.cli import main
 from jaxdyn.identification import _identify as identification, random_excitation, synthetic_log
-from jaxdyn.io._urdf import load, loads
+from jaxdyn.io import load, loads
 from jaxdyn.report._output import FILES
 
 LIMIT = '<limit lower="-2.9" upper="2.9" velocity="3" effort="90"/>'

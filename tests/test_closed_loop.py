@@ -16,9 +16,9 @@ from jaxdyn.identification import (
     NOISE_LEVELS,
     ClosedLoop,
     Columns,
-    ComputedTorque,
+    ComputedTorqueLaw,
     NoiseLevel,
-    ProportionalDerivative,
+    ProportionalDerivativeLaw,
     Samples,
     _closed_loop as closed_loop,
     _monte_carlo as monte_carlo,
@@ -33,21 +33,18 @@ from jaxdyn.identification import (
     estimate_wls,
     estimation_problem,
     figures_of_merit,
-    following,
     joint_springs,
     perturbed_chains,
     preprocess,
     prior_parameters,
     random_excitation,
-    replaying,
     simulate_closed_loop,
-    tracking,
     tx40_like,
 )
 from jaxdyn.identification._completion import with_parameters
 from jaxdyn.identification._estimators.simulation import motion, sensitivities, simulated_rows
 from jaxdyn.identification._estimators.whole_runs import reference_samples
-from jaxdyn.identification._parametric import model_acceleration, model_torque, parameters_of
+from jaxdyn.identification._parametric import parameters_of, parametric_acceleration, parametric_torque
 from jaxdyn.model._build import check_inertia
 from regression import dense, known_arm
 
@@ -74,9 +71,9 @@ def test_sensitivities_of_one_state_are_those_of_differences():
 
     @jax.jit
     def both(p, q, qd, qdd, directions):
-        tau, by_torque = jax.jvp(lambda *x: model_torque(columns, arm, *x), (p, q, qd, qdd), tuple(directions))
+        tau, by_torque = jax.jvp(lambda *x: parametric_torque(columns, arm, *x), (p, q, qd, qdd), tuple(directions))
         back, by_motion = jax.jvp(
-            lambda *x: model_acceleration(columns, arm, *x), (p, q, qd, tau), (*directions[:3], by_torque)
+            lambda *x: parametric_acceleration(columns, arm, *x), (p, q, qd, tau), (*directions[:3], by_torque)
         )
         return tau, by_torque, back, by_motion
 
@@ -120,7 +117,7 @@ def test_loops_refuse_what_they_cannot_do():
         still = jnp.zeros((len(t), 2))
         return still, still, still
 
-    loop = following(hold, ComputedTorque(jnp.asarray(20.0), jnp.asarray(1.0)), 0.1, 1e-3, every=10)
+    loop = ClosedLoop.following(hold, ComputedTorqueLaw(jnp.asarray(20.0), jnp.asarray(1.0)), 0.1, 1e-3, every=10)
     assert loop.rate == pytest.approx(100) and len(loop.q) == 101
     np.testing.assert_array_equal(loop.rows(np.array([0.0, 0.05, 0.1])), [0, 5, 10])
     for t in ([0.005, 0.02], [0.09, 0.11]):
@@ -135,8 +132,10 @@ def test_each_period_holds_the_laws_torque_and_what_is_fed_to_it(monkeypatch):
     """Five periods of two Runge-Kutta steps by hand, of a robot of two masses on springs in place of an arm."""
     moved = lambda q, qd, tau: (tau - np.array([5.0, 9.0]) * q - 0.4 * qd) / np.array([2.0, 0.5])
     model = lambda columns, chain, values, q, qd, tau: (tau - 5 * q - 0.4 * qd + (0 * q).at[1].set(-4 * q[1])) / values
-    monkeypatch.setattr(closed_loop, "model_acceleration", model)
-    monkeypatch.setattr(closed_loop, "model_torque", lambda columns, chain, values, q, qd, qdd: values * qdd + q - qd)
+    monkeypatch.setattr(closed_loop, "parametric_acceleration", model)
+    monkeypatch.setattr(
+        closed_loop, "parametric_torque", lambda columns, chain, values, q, qd, qdd: values * qdd + q - qd
+    )
 
     def law(torque, reference, q, qd):  # with the model's own torque in it
         return 3 * (reference[0] - q) + 2 * (reference[1] - qd) + torque(q, qd, reference[2])
@@ -165,7 +164,7 @@ def test_each_period_holds_the_laws_torque_and_what_is_fed_to_it(monkeypatch):
 
 
 def test_laws_by_hand():
-    law = ComputedTorque(jnp.asarray(20.0), jnp.asarray(0.7))
+    law = ComputedTorqueLaw(jnp.asarray(20.0), jnp.asarray(0.7))
     q_r, qd_r, qdd_r, q, qd = map(jnp.asarray, np.random.default_rng(0).normal(size=(5, 2)))
     wanted = qdd_r + 2 * 0.7 * 20 * (qd_r - qd) + 400 * (q_r - q)
     seen = law(lambda *x: jnp.stack(x), (q_r, qd_r, qdd_r), q, qd)
@@ -184,24 +183,24 @@ def test_measured_motions_as_references():
     t = 0.4 + np.arange(60) / 100.0
     waves = [np.stack([w**k * np.sin(w * t + k * np.pi / 2) for w in (2.0, 3.0)], axis=1) for k in range(3)]
     samples = Samples(t, *waves, np.cos(waves[0]), 100.0, ((0, 60),), 20.0, 20.0)
-    loop = tracking(samples, frequency=50.0, period=3e-3)
+    loop = ClosedLoop.tracking(samples, frequency=50.0, period=3e-3)
     assert loop.every == 4 and loop.dt == pytest.approx(2.5e-3) and loop.t_0 == t[0] and len(loop.q) == 237
     np.testing.assert_array_equal(loop.rows(t), np.arange(60))
     for found, k in ((loop.q, 0), (loop.qd, 1), (loop.qdd, 2)):
         np.testing.assert_allclose(found[::4], waves[k], atol=[1e-12, 1e-6, 1e-3][k])
     assert loop.law.frequency == 50.0 and loop.law.damping == 1.0 and loop.feedforward is None
-    again = replaying(samples, drive_gains(planar_arm(), 20.0), period=0.01)
+    again = ClosedLoop.replaying(samples, drive_gains(planar_arm(), 20.0), period=0.01)
     assert again.every == 1 and again.law.kp.shape == (2,)
     np.testing.assert_allclose(again.feedforward, samples.tau, atol=1e-12)
     np.testing.assert_allclose(again.q, samples.q, atol=1e-12)
     with pytest.raises(IdentificationError, match="in 2 pieces cannot be simulated"):
-        tracking(dataclasses.replace(samples, segments=((0, 30), (30, 60))))
+        ClosedLoop.tracking(dataclasses.replace(samples, segments=((0, 30), (30, 60))))
 
 
 def test_logs_of_a_loop_have_the_noise_asked_for(monkeypatch):
     """The controller sees the encoders' noise, at all its instants; the log has it where it has samples."""
     q, tau = np.random.default_rng(0).normal(size=(2, 4, 2))
-    loop = following(lambda t: (jnp.stack([t, t**2], axis=1),) * 3, None, 0.06, 0.01, every=2, t_0=0.3)
+    loop = ClosedLoop.following(lambda t: (jnp.stack([t, t**2], axis=1),) * 3, None, 0.06, 0.01, every=2, t_0=0.3)
     seen = []
     moved = lambda loop, chain, noise: seen.append(noise) or SimpleNamespace(q=q, tau=tau)
     monkeypatch.setattr(monte_carlo, "_run", moved)
@@ -228,8 +227,8 @@ def short_runs():
             [f**k * jnp.sin(f * t + p + k * np.pi / 2) for f, p in zip(w, (0.3, 1.0), strict=True)], 1
         )
         motion = lambda t, wave=wave: tuple(wave(t, k) for k in range(3))
-        law = ProportionalDerivative(jnp.asarray(gain), jnp.asarray(gain) / 20)
-        loops.append(following(motion, law, 1.0, 4e-3, every=2, method="semi_implicit_euler"))
+        law = ProportionalDerivativeLaw(jnp.asarray(gain), jnp.asarray(gain) / 20)
+        loops.append(ClosedLoop.following(motion, law, 1.0, 4e-3, every=2, method="semi_implicit_euler"))
     return arm, base_parameters(arm, SMOOTH), loops
 
 
@@ -308,7 +307,7 @@ def planar():
     arm = planar_arm()
     base = base_parameters(arm, SMOOTH)
     motion = random_excitation(arm, 6.0, 5, seed=1, usage=0.5)
-    return arm, base, following(motion, drive_gains(arm, 40.0), 6.0, 2e-3, every=2)
+    return arm, base, ClosedLoop.following(motion, drive_gains(arm, 40.0), 6.0, 2e-3, every=2)
 
 
 @pytest.mark.ci
@@ -324,7 +323,7 @@ def test_the_loop_moves_as_another_integrator_says(planar):
         np.testing.assert_allclose(motion.tau[k], tau, rtol=1e-5, atol=1e-6)
         right = lambda t, x, tau=tau: np.concatenate([x[2:], np.asarray(rate(jnp.asarray(x), tau))])
         state = solve_ivp(right, (0, short.dt), state, rtol=1e-10, atol=1e-12).y[:, -1]
-    nominal = ProportionalDerivative(
+    nominal = ProportionalDerivativeLaw(
         law.kp, law.kd, arm
     )  # with the true model fed forward only rounding is left to follow
     exact = jax.jit(simulate_closed_loop)(dataclasses.replace(loop, law=nominal), arm)
@@ -376,7 +375,7 @@ def test_a_log_without_its_controller_is_tracked(planar):
     arm, base, loop = planar
     truth = base.matrix @ prior_parameters(arm, SMOOTH)
     s = preprocess(closed_loop_log(arm, loop, NoiseLevel(1e-5, 0.05)), position_cutoff=20.0, stride=2)
-    problem = estimation_problem(arm, s, SMOOTH, base=base, loops=tracking(s, period=8e-3))
+    problem = estimation_problem(arm, s, SMOOTH, base=base, loops=ClosedLoop.tracking(s, period=8e-3))
     assert isinstance(problem.loops[0], ClosedLoop) and problem.loops[0].every == 1
     for estimator in (estimate_wls, estimate_didim, estimate_iv):
         found = estimator(problem)
@@ -385,7 +384,7 @@ def test_a_log_without_its_controller_is_tracked(planar):
         estimate_cloe(problem)  # the motion follows its reference whatever the parameters are
     broken = dataclasses.replace(s, segments=((0, 100), (100, len(s))))
     with pytest.raises(IdentificationError, match="in 2 pieces cannot be simulated"):
-        tracking(broken)
+        ClosedLoop.tracking(broken)
 
 
 @pytest.mark.nightly
@@ -414,8 +413,8 @@ def test_torques_and_accelerations_of_parameters_and_their_slopes():
 
     @once
     def both(p, q, v, a, directions):
-        tau, by_torque = jax.jvp(lambda *x: model_torque(columns, chain, *x), (p, q, v, a), tuple(directions))
-        return tau, by_torque, model_acceleration(columns, chain, p, q, v, tau)
+        tau, by_torque = jax.jvp(lambda *x: parametric_torque(columns, chain, *x), (p, q, v, a), tuple(directions))
+        return tau, by_torque, parametric_acceleration(columns, chain, p, q, v, tau)
 
     tau, by_torque, back = both(*map(jnp.asarray, (p, q, v, a)), directions)
     k, g = 0.8 * 0.7 * 0.2, 9.81

@@ -34,10 +34,10 @@ from jaxdyn.identification import (
     total_mass_constraint,
     weighted_least_squares,
 )
-from jaxdyn.identification._accumulate import Factors, accumulate, predict
+from jaxdyn.identification._accumulate import QRFactors, accumulate, predict
 from jaxdyn.identification._completion import with_thickness
 from jaxdyn.identification._consistent import positive_columns
-from jaxdyn.io._urdf import load
+from jaxdyn.io import load
 from jaxdyn.spatial.pseudo_inertia import check_consistent
 from regression import known_arm, states
 
@@ -46,7 +46,7 @@ NAMES = COLUMNS.names(2)
 NOISE = np.array([0.5, 0.2])
 
 
-def noisy(clean: Factors, x: np.ndarray, seed: int, noise: np.ndarray = NOISE) -> Factors:
+def noisy(clean: QRFactors, x: np.ndarray, seed: int, noise: np.ndarray = NOISE) -> QRFactors:
     """The factors of a log with parameters x and white noise, drawn in the factors themselves: Q^T e is white too."""
     rng = np.random.default_rng(seed)
     p = len(x)
@@ -54,7 +54,7 @@ def noisy(clean: Factors, x: np.ndarray, seed: int, noise: np.ndarray = NOISE) -
     for j, sigma in enumerate(noise):
         r[j, :p, p] = clean.r[j, :p, :p] @ x + sigma * rng.normal(size=p)
         r[j, p, p] = sigma * np.sqrt(rng.chisquare(clean.counts[j] - p))
-    return Factors(r, clean.counts)
+    return QRFactors(r, clean.counts)
 
 
 @pytest.fixture(scope="module")

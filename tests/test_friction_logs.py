@@ -18,8 +18,7 @@ from jaxdyn.identification import (
     with_signals,
 )
 from jaxdyn.identification._accumulate import accumulate
-from jaxdyn.io import check_log
-from jaxdyn.io._urdf import load
+from jaxdyn.io import check_log, load
 
 GAINS = [14.87, 13.26, 11.13, 10.62, 11.03, 11.47]
 COLUMNS = Columns(("armature",))

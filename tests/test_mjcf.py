@@ -367,7 +367,7 @@ def test_what_only_acts_from_outside_is_named():
 def test_files(tmp_path):
     path = tmp_path / "x.xml"
     path.write_text(model_with())
-    assert jaxdyn.load(path).joint_names == ("j",) == jaxdyn.load_mjcf(path).joint_names
+    assert jaxdyn.load(path).joint_names == ("j",)
     bad = {
         "": r"x.xml: the document is empty",
         "<mujoco><worldbody>": r"x.xml: MuJoCo cannot compile this model: XML",
@@ -383,8 +383,6 @@ def test_files(tmp_path):
             jaxdyn.load(path)
     with pytest.raises(jaxdyn.ModelError, match="there is no such file"):
         jaxdyn.load(tmp_path / "none.xml")
-    with pytest.raises(jaxdyn.ModelError, match="there is no such file"):
-        jaxdyn.load_mjcf(tmp_path / "none.xml")
     path.write_text(model_with())
     with pytest.raises(jaxdyn.ModelError, match="tip= is for URDF files"):
         jaxdyn.load(path, tip="link")

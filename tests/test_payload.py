@@ -40,7 +40,7 @@ from jaxdyn.identification import (
     with_gains,
     without_delay,
 )
-from jaxdyn.identification._accumulate import Factors
+from jaxdyn.identification._accumulate import QRFactors
 from jaxdyn.identification._diagnostics import _unexcited, _weighted
 from jaxdyn.identification._loads import given_body, transform_matrix
 from jaxdyn.identification._payload import nearest_body
@@ -431,7 +431,7 @@ def test_the_weighted_fit_in_numbers(arm):
     tau = rows @ np.array([1.0, -2, 0.5, 0, 0, 3, 0, 0]) + np.array([[0.1], [1.0], [0.3]]) * rng.normal(size=(3, 50))
     r = np.stack([np.linalg.qr(np.column_stack([w, y]), mode="r") for w, y in zip(rows, tau, strict=True)])
     kept = np.array([0, 1, 2, 3, 5])
-    factors = Factors(r, np.full(3, 50))
+    factors = QRFactors(r, np.full(3, 50))
     names = ("m1", "mx1", "my1", "mz1", "Ixx1")
     base = SimpleNamespace(kept=kept, names=names, size=5)
     noise = np.ones(3)

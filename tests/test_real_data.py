@@ -17,8 +17,7 @@ from scipy import interpolate
 
 from jaxdyn import LogError, friction_force, identify, inverse_dynamics, read_log, save_urdf
 from jaxdyn.identification import Columns, base_parameters, coupled_drive, motor_to_joint, preprocess
-from jaxdyn.io import check_log
-from jaxdyn.io._urdf import load
+from jaxdyn.io import check_log, load
 
 FRICTION = ("viscous", "coulomb", "offset")
 UR10E_GAINS = [14.87, 13.26, 11.13, 10.62, 11.03, 11.47]

@@ -19,7 +19,7 @@ from rich.console import Console
 from helpers import random_chain
 from jaxdyn import OutputError, load_model, save_urdf
 from jaxdyn.identification import prior_parameters
-from jaxdyn.io._urdf import load
+from jaxdyn.io import load
 from jaxdyn.report import (
     _output as output,
     collect_provenance,

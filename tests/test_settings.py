@@ -25,7 +25,7 @@ from jaxdyn.identification import (
     random_excitation,
 )
 from jaxdyn.identification._completion import with_parameters
-from jaxdyn.identification._parametric import model_torque, parameters_of
+from jaxdyn.identification._parametric import parameters_of, parametric_torque
 from jaxdyn.identification._settings import (
     _better,
     _between,
@@ -90,7 +90,7 @@ def test_springs_in_the_torques(arm, given):
     wide = dataclasses.replace(given, coulomb_velocity=arm.coulomb_velocity)
     torque = jax.jit(lambda q, qd, qdd: inverse_dynamics(arm, q, qd, qdd) + resistive_force(arm, q, qd))(*state)
     np.testing.assert_allclose(jax.jit(columns.matrix)(wide, *state) @ parameters, torque, rtol=1e-12)
-    found = jax.jit(lambda *x: model_torque(columns, wide, *x))(parameters, *state)
+    found = jax.jit(lambda *x: parametric_torque(columns, wide, *x))(parameters, *state)
     np.testing.assert_allclose(found, torque, rtol=1e-12)
 
 

@@ -10,8 +10,7 @@ import pytest
 import jaxdyn
 from helpers import once, relative
 from jaxdyn import ModelError
-from jaxdyn.io import to_urdf
-from jaxdyn.io._urdf import load, loads
+from jaxdyn.io import load, loads, to_urdf
 from test_urdf import ARM, assert_close, assert_pinocchio_agrees, assert_same
 
 pin = pytest.importorskip("pinocchio")

@@ -9,8 +9,7 @@ import pytest
 
 from helpers import random_inertia
 from jaxdyn import Coupling, ModelError, Transmission, make_chain, save_urdf
-from jaxdyn.io import to_urdf, update_urdf
-from jaxdyn.io._urdf import load, loads
+from jaxdyn.io import load, loads, to_urdf, update_urdf
 from test_urdf import ARM, assert_close, assert_pinocchio_agrees, assert_same
 from test_urdf_trees import FLOATING, PLANAR, SPRUNG
 

@@ -24,8 +24,6 @@ from jaxdyn.identification import (
     estimate_ols,
     estimate_wls,
     estimation_problem,
-    following,
-    replaying,
     simulate_closed_loop,
     with_signals,
 )
@@ -151,7 +149,7 @@ def test_estimators_that_simulate_take_friction_that_remembers_and_measured_torq
     whole = with_signals(base, SLIP.names(2))
     truth = whole.matrix @ np.concatenate([jaxdyn.identification.prior_parameters(arm, ROTOR), TORQUES])
     law = drive_gains(arm, 40.0)
-    loop = following(lambda t: motion(t), law, 4.0, 2.5e-3, every=2)
+    loop = ClosedLoop.following(lambda t: motion(t), law, 4.0, 2.5e-3, every=2)
     signals = SLIP.signals(samples_of(0.0, 400.0, *(np.asarray(v) for v in (loop.q, loop.qd, loop.qdd))))
     simulate = jax.jit(simulate_closed_loop)
     moved = simulate(loop, arm, resistance=jnp.asarray(signals @ TORQUES))
@@ -169,7 +167,7 @@ def test_estimators_that_simulate_take_friction_that_remembers_and_measured_torq
     found = estimate_cloe(far)
     assert found.converged and np.abs(found.values - truth).max() < 0.03
     # neither reference nor gains, but torques
-    driven = replaying(dataclasses.replace(disturbed, tau=tau), drive_gains(arm, 30.0), period=2.5e-3)
+    driven = ClosedLoop.replaying(dataclasses.replace(disturbed, tau=tau), drive_gains(arm, 30.0), period=2.5e-3)
     driven = dataclasses.replace(far, loops=(driven,))
     found = estimate_cloe(driven)
     error = driven.predictions(found.values)[0] - driven.predictions(truth)[0]

@@ -95,8 +95,10 @@ def study(name: str, chain, terms, train, check, delays, plain: FrictionModel, m
         start = jaxdyn.identification.estimate_wls(linear)
         arm, values = possible_start(chain, columns, base, shifted, friction)
         law = jaxdyn.identification.drive_gains(arm, BANDWIDTH)
-        follow = make(train, loops=jaxdyn.identification.tracking(shifted, period=PERIOD), start=start.values)
-        driven = make(train, loops=jaxdyn.identification.replaying(shifted, law, PERIOD), start=values)
+        follow = make(
+            train, loops=jaxdyn.identification.ClosedLoop.tracking(shifted, period=PERIOD), start=start.values
+        )
+        driven = make(train, loops=jaxdyn.identification.ClosedLoop.replaying(shifted, law, PERIOD), start=values)
         estimators = [
             (e, linear, {})
             for e in (

@@ -4,12 +4,9 @@ from ._base_parameters import BaseParameters as BaseParameters, base_parameters 
 from ._closed_loop import (
     ClosedLoop as ClosedLoop,
     ClosedLoopMotion as ClosedLoopMotion,
-    ComputedTorque as ComputedTorque,
-    ProportionalDerivative as ProportionalDerivative,
-    following as following,
-    replaying as replaying,
+    ComputedTorqueLaw as ComputedTorqueLaw,
+    ProportionalDerivativeLaw as ProportionalDerivativeLaw,
     simulate_closed_loop as simulate_closed_loop,
-    tracking as tracking,
 )
 from ._columns import (
     Columns as Columns,
@@ -17,7 +14,11 @@ from ._columns import (
     coupled_drive as coupled_drive,
     joint_springs as joint_springs,
 )
-from ._comparison import ComparedRun as ComparedRun, compare_models as compare_models
+from ._comparison import (
+    ComparedRun as ComparedRun,
+    ModelComparison as ModelComparison,
+    compare_models as compare_models,
+)
 from ._completion import nearest_parameters as nearest_parameters, prior_parameters as prior_parameters
 from ._consistent import (
     ConsistentEstimate as ConsistentEstimate,
@@ -44,10 +45,10 @@ from ._essential import (
     essential_parameters as essential_parameters,
 )
 from ._estimators import (
-    Comparison as Comparison,
     Estimate as Estimate,
+    EstimationProblem as EstimationProblem,
+    EstimatorComparison as EstimatorComparison,
     Merit as Merit,
-    Problem as Problem,
     RecursiveState as RecursiveState,
     align_torques as align_torques,
     compare_estimators as compare_estimators,
@@ -91,7 +92,7 @@ from ._excitation_quality import (
 )
 from ._excitation_spline import SplineTrajectory as SplineTrajectory
 from ._factors import (
-    Factors as Factors,
+    QRFactors as QRFactors,
     load_factors as load_factors,
     merge_factors as merge_factors,
     merge_over_processes as merge_over_processes,

@@ -16,7 +16,7 @@ from jax.sharding import AxisType, Mesh
 from ..errors import IdentificationError
 from ..model._chain import Chain
 from ._columns import Columns
-from ._factors import Factors as Factors, combined
+from ._factors import QRFactors as QRFactors, combined
 from ._prediction import predict as predict
 from ._triangular import PARTS, SHORT, Triangle, on_cpu
 
@@ -32,11 +32,11 @@ def accumulate(
     qdd: np.ndarray,
     tau: np.ndarray,
     weights: np.ndarray | None = None,
-    start: Factors | None = None,
+    start: QRFactors | None = None,
     progress: Callable[[int], None] | None = None,
     signals: np.ndarray | None = None,
     mesh: Mesh | None = None,
-) -> Factors:
+) -> QRFactors:
     """Absorb samples into the factors: `accumulate_chunks` of a single chunk.
 
     Args:
@@ -58,10 +58,10 @@ def accumulate_chunks(
     columns: Columns,
     chain: Chain,
     chunks: Iterable[Sequence[Any]],
-    start: Factors | None = None,
+    start: QRFactors | None = None,
     progress: Callable[[int], None] | None = None,
     mesh: Mesh | None = None,
-) -> Factors:
+) -> QRFactors:
     """Absorb samples that come chunk by chunk, of any lengths, as from a log that is larger than the memory.
 
     Chunks are cut into blocks of one size, which go to this process's devices and, on a CPU, to a thread a core; what is held
@@ -95,8 +95,8 @@ def accumulate_chunks(
     used = drive(triangles, source, progress)
     parts = [t.result() for t in triangles[:used]]
     if start is None:
-        return Factors(combined(parts), source.counts)
-    return Factors(combined([start.r, *parts]), start.counts + source.counts)
+        return QRFactors(combined(parts), source.counts)
+    return QRFactors(combined([start.r, *parts]), start.counts + source.counts)
 
 
 @runtime_checkable

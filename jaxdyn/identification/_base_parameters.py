@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import IdentificationError
 from ..model._chain import Chain
-from ._accumulate import Factors, accumulate
+from ._accumulate import QRFactors, accumulate
 from ._columns import Columns
 
 # Relative to the largest column norm. Columns are compared as they are: scaling each to unit norm would lift columns that are
@@ -110,7 +110,7 @@ def as_float64(chain: Chain) -> Chain:
     return dataclasses.replace(whole, rotation=jnp.asarray(u @ vt), screw=jnp.asarray(np.hstack([w, v])))
 
 
-def stacked(factors: Factors, weights: np.ndarray | None = None) -> np.ndarray:
+def stacked(factors: QRFactors, weights: np.ndarray | None = None) -> np.ndarray:
     """One triangular factor of all joints' rows, each joint's multiplied by its weight."""
     r = factors.r if weights is None else factors.r * np.asarray(weights)[:, None, None]
     return np.asarray(np.linalg.qr(r.reshape(-1, r.shape[2]), mode="r"))

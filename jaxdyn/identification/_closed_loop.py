@@ -17,13 +17,13 @@ from ..errors import IdentificationError
 from ..model._chain import Chain
 from ..simulation._integrate import Method, advance
 from ._columns import Columns
-from ._parametric import model_acceleration, model_torque, parameters_of
+from ._parametric import parameters_of, parametric_acceleration, parametric_torque
 from ._preprocessing import Samples
 
 Torque = Callable[[Array, Array, Array], Array]
 
 
-class ProportionalDerivative(eqx.Module):
+class ProportionalDerivativeLaw(eqx.Module):
     """The law of most industrial drives: tau = kp (q_r - q) + kd (qd_r - qd), plus the torque of a fixed nominal model.
 
     Attributes:
@@ -46,7 +46,7 @@ class ProportionalDerivative(eqx.Module):
         return tau + inverse_dynamics(self.nominal, q_r, qd_r, qdd_r) + friction_force(self.nominal, qd_r)
 
 
-class ComputedTorque(eqx.Module):
+class ComputedTorqueLaw(eqx.Module):
     """Feedback linearisation with the simulated model itself: tau = ID(q, qd, qdd_r + 2 z w (qd_r - qd) + w^2 (q_r - q)).
 
     The motion then follows the reference whatever the parameters are, which is what the updated gains of Gautier, Janot &
@@ -74,8 +74,8 @@ class ClosedLoop(eqx.Module):
         q: reference at the instants t_0 + k dt at which the controller acts; its torque holds until the next one.
         qd: velocities of the reference.
         qdd: accelerations of the reference.
-        law: (torque, (q_r, qd_r, qdd_r), q, qd) -> tau, a pytree like `ProportionalDerivative` and `ComputedTorque`; torque
-            is the simulated model's own (q, qd, qdd) -> tau.
+        law: (torque, (q_r, qd_r, qdd_r), q, qd) -> tau, a pytree like `ProportionalDerivativeLaw` and `ComputedTorqueLaw`;
+            torque is the simulated model's own (q, qd, qdd) -> tau.
         start: state (q, qd) at the first instant.
         dt: period of the controller [s].
         t_0: time of the first instant [s].
@@ -96,6 +96,76 @@ class ClosedLoop(eqx.Module):
     substeps: int = eqx.field(static=True, default=1)
     method: Method = eqx.field(static=True, default="rk4")
     feedforward: Float[Array, "steps n"] | None = None
+
+    @classmethod
+    def following(
+        cls,
+        trajectory: Callable[[Array], tuple[Array, Array, Array]],
+        law: Any,
+        duration: float,
+        dt: float,
+        every: int = 1,
+        t_0: float = 0.0,
+        substeps: int = 1,
+        method: Method = "rk4",
+    ) -> "ClosedLoop":
+        """The loop that follows a trajectory t -> (q, qd, qdd) from its own first state; arguments as in `ClosedLoop`."""
+        with jax.enable_x64(True):
+            t = t_0 + dt * jnp.arange(round(duration / dt) // every * every + 1, dtype=jnp.float64)
+            q, qd, qdd = (jnp.asarray(x, jnp.float64) for x in trajectory(t))
+            law = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), law)
+            return cls(q, qd, qdd, law, (q[0], qd[0]), dt, t_0, every, substeps, method)
+
+    @classmethod
+    def tracking(cls, samples: Samples, frequency: float = 60.0, period: float = 1e-3) -> "ClosedLoop":
+        """A loop that follows a measured motion by `ComputedTorqueLaw`, for a log without its reference and controller.
+
+        The reference is a spline of fifth order through the filtered positions. What noise the filter left is in the reference
+        too: estimators that simulate gain less from it than from the reference that the robot was given.
+
+        Args:
+            frequency: bandwidth of the simulated controller [rad/s].
+            period: longest period of the simulated controller [s]; one that divides the samples' is taken.
+
+        Raises:
+            IdentificationError: the samples are in several pieces.
+        """
+        if len(samples.segments) != 1:
+            raise IdentificationError(
+                f"a run in {len(samples.segments)} pieces cannot be simulated in one; give each piece as a run of its own"
+            )
+        spline = make_interp_spline(samples.t, samples.q, k=5)
+        every = max(1, int(np.ceil(1 / (samples.rate * period) - 1e-9)))
+        dt = 1 / (samples.rate * every)
+        law = ComputedTorqueLaw(jnp.asarray(frequency), jnp.asarray(1.0))
+        last = samples.t[-1]
+        trajectory = lambda t: tuple(spline(np.minimum(np.asarray(t), last), nu=k) for k in range(3))
+        return cls.following(trajectory, law, last - samples.t[0] + dt / 2, dt, every, float(samples.t[0]))
+
+    @classmethod
+    def replaying(cls, samples: Samples, law: Any, period: float = 1e-3) -> "ClosedLoop":
+        """A loop driven by the measured torques, held near the measured motion by a law, for a log without its controller.
+
+        tau = tau_measured(t) + law(q_measured, q). What the model gets wrong moves the simulated robot away from the
+        measured one, the further the softer the law: output error can then be fitted without the reference or the gains of
+        the real controller, as a predictor is, whose correction is the law (Ljung 1999, ch. 4). Torques are needed, and
+        their unit carries the scale.
+
+        Args:
+            samples: the run, in one piece, its torques aligned with its positions.
+            law: such as `drive_gains(model, 30.0)`, of a few times the motion's own frequencies [rad/s]. A softer one lets the
+                simulated arm wander until sensitivities say little; a stiffer one is not stable with the period.
+            period: longest period of the simulated controller [s]; one that divides the samples' is taken.
+
+        Raises:
+            IdentificationError: the samples are in several pieces.
+        """
+        loop = cls.tracking(samples, period=period)
+        t = loop.t_0 + loop.dt * np.arange(len(loop.q))
+        torque = make_interp_spline(samples.t, samples.tau, k=3)(np.minimum(t, samples.t[-1]))
+        with jax.enable_x64(True):
+            law = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), law)
+            return dataclasses.replace(loop, law=law, feedforward=jnp.asarray(torque))
 
     @property
     def rate(self) -> float:
@@ -118,74 +188,6 @@ class ClosedLoop(eqx.Module):
                 "that divides the log's"
             )
         return rows
-
-
-def following(
-    trajectory: Callable[[Array], tuple[Array, Array, Array]],
-    law: Any,
-    duration: float,
-    dt: float,
-    every: int = 1,
-    t_0: float = 0.0,
-    substeps: int = 1,
-    method: Method = "rk4",
-) -> ClosedLoop:
-    """The loop that follows a trajectory t -> (q, qd, qdd) from its own first state; arguments as in `ClosedLoop`."""
-    with jax.enable_x64(True):
-        t = t_0 + dt * jnp.arange(round(duration / dt) // every * every + 1, dtype=jnp.float64)
-        q, qd, qdd = (jnp.asarray(x, jnp.float64) for x in trajectory(t))
-        law = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), law)
-        return ClosedLoop(q, qd, qdd, law, (q[0], qd[0]), dt, t_0, every, substeps, method)
-
-
-def tracking(samples: Samples, frequency: float = 60.0, period: float = 1e-3) -> ClosedLoop:
-    """A loop that follows a measured motion by `ComputedTorque`, for a log of which neither reference nor controller is known.
-
-    The reference is a spline of fifth order through the filtered positions. What noise the filter left is in the reference
-    too: estimators that simulate gain less from it than from the reference that the robot was given.
-
-    Args:
-        frequency: bandwidth of the simulated controller [rad/s].
-        period: longest period of the simulated controller [s]; one that divides the samples' is taken.
-
-    Raises:
-        IdentificationError: the samples are in several pieces.
-    """
-    if len(samples.segments) != 1:
-        raise IdentificationError(
-            f"a run in {len(samples.segments)} pieces cannot be simulated in one; give each piece as a run of its own"
-        )
-    spline = make_interp_spline(samples.t, samples.q, k=5)
-    every = max(1, int(np.ceil(1 / (samples.rate * period) - 1e-9)))
-    dt = 1 / (samples.rate * every)
-    law = ComputedTorque(jnp.asarray(frequency), jnp.asarray(1.0))
-    last = samples.t[-1]
-    trajectory = lambda t: tuple(spline(np.minimum(np.asarray(t), last), nu=k) for k in range(3))
-    return following(trajectory, law, last - samples.t[0] + dt / 2, dt, every, float(samples.t[0]))
-
-
-def replaying(samples: Samples, law: Any, period: float = 1e-3) -> ClosedLoop:
-    """A loop driven by the measured torques, held near the measured motion by a law, for a log whose controller is not known.
-
-    tau = tau_measured(t) + law(q_measured, q). What the model gets wrong moves the simulated robot away from the measured one,
-    the further the softer the law: output error can then be fitted without the reference or the gains of the real controller,
-    as a predictor is, whose correction is the law (Ljung 1999, ch. 4). Torques are needed, and their unit carries the scale.
-
-    Args:
-        samples: the run, in one piece, its torques aligned with its positions.
-        law: such as `drive_gains(model, 30.0)`, of a few times the motion's own frequencies [rad/s]. A softer one lets the
-            simulated arm wander until sensitivities say little; a stiffer one is not stable with the period.
-        period: longest period of the simulated controller [s]; one that divides the samples' is taken.
-
-    Raises:
-        IdentificationError: the samples are in several pieces.
-    """
-    loop = tracking(samples, period=period)
-    t = loop.t_0 + loop.dt * np.arange(len(loop.q))
-    torque = make_interp_spline(samples.t, samples.tau, k=3)(np.minimum(t, samples.t[-1]))
-    with jax.enable_x64(True):
-        law = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), law)
-        return dataclasses.replace(loop, law=law, feedforward=jnp.asarray(torque))
 
 
 class ClosedLoopMotion(NamedTuple):
@@ -242,13 +244,13 @@ def simulate_closed_loop(
     values = jnp.asarray(known, loop.q.dtype)
     against = jnp.zeros_like(loop.q) if resistance is None else resistance
     added = jnp.zeros_like(loop.q) if loop.feedforward is None else loop.feedforward
-    acceleration = lambda q, qd, tau: model_acceleration(columns, chain, values, q, qd, tau)
+    acceleration = lambda q, qd, tau: parametric_acceleration(columns, chain, values, q, qd, tau)
 
     def period(state, row):
         reference, disturbance, own, fed = row
         q, qd = state
         seen = (q, qd) if disturbance is None else (q + disturbance[0], qd + disturbance[1])
-        torque = lambda q, qd, qdd: model_torque(columns, chain, values, q, qd, qdd) + own
+        torque = lambda q, qd, qdd: parametric_torque(columns, chain, values, q, qd, qdd) + own
         tau = loop.law(torque, reference, *seen) + fed
 
         def substep(state, _):

@@ -36,7 +36,7 @@ class ComparedRun:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Comparison:
+class ModelComparison:
     """Two models on the same logs.
 
     Attributes:
@@ -67,7 +67,7 @@ def compare_models(
     position_cutoff: float | None = None,
     torque_cutoff: float | None = None,
     stride: int | None = None,
-) -> Comparison:
+) -> ModelComparison:
     """Predict the torques of logged motion by two models, friction and springs included, and compare them with the measured.
 
     tau = inverse_dynamics(q, qd, qdd) + resistive_force(q, qd) on the same filtered samples (`preprocess`), so that errors are
@@ -113,4 +113,4 @@ def compare_models(
         )
     tau, qd = (np.concatenate([getattr(r.samples, name) for r in runs]) for name in ("tau", "qd"))
     first, second = (fit_quality(tau, np.concatenate([r.predictions[k] for r in runs]), qd) for k in (0, 1))
-    return Comparison(names, (a, b), tuple(runs), (first, second))
+    return ModelComparison(names, (a, b), tuple(runs), (first, second))

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float
 
 from ..errors import IdentificationError, ModelError
 from ..spatial.pseudo_inertia import check_consistent
-from ._accumulate import Factors
+from ._accumulate import QRFactors
 from ._base_parameters import BaseParameters, stacked
 from ._columns import Columns
 from ._constraints import Constraints, no_constraints
@@ -126,7 +126,7 @@ def positive_columns(columns: Columns, n: int) -> Bool[np.ndarray, " p"]:
 
 
 def consistent_problem(
-    factors: Factors,
+    factors: QRFactors,
     base: BaseParameters,
     estimate: Estimate,
     columns: Columns,

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..io._log import Log
 from ..model._chain import Chain
-from ._accumulate import Factors, accumulate
+from ._accumulate import QRFactors, accumulate
 from ._base_parameters import BaseParameters, as_float64, base_parameters, stacked
 from ._columns import Columns
 from ._completion import impossible_links, prior_parameters
@@ -108,7 +108,7 @@ def diagnose(
 
 
 def _findings(
-    chain: Chain, samples: list[Samples], columns: Columns, base: BaseParameters, factors: Factors
+    chain: Chain, samples: list[Samples], columns: Columns, base: BaseParameters, factors: QRFactors
 ) -> list[Finding]:
     """What is wrong, by the factors of the columns and torques along the samples."""
     with jax.enable_x64(True):
@@ -119,7 +119,7 @@ def _findings(
             return [*findings, *short]
         signs = _signs(chain, columns, factors, base, independence)
         findings += [_sign(chain.joint_names[j]) for j in np.flatnonzero(signs < 0)]
-        righted = Factors(factors.r.copy(), factors.counts)
+        righted = QRFactors(factors.r.copy(), factors.counts)
         righted.r[:, :, -1] *= signs[:, None]
         findings += _gains(chain, samples, signs)
         findings += _prior_gains(
@@ -178,7 +178,7 @@ def _quoted(sentence: str) -> str:
     return sentence.split("'")[1] if sentence.count("'") > 1 else sentence
 
 
-def _short(factors: Factors, base: BaseParameters, independence: float) -> list[Finding]:
+def _short(factors: QRFactors, base: BaseParameters, independence: float) -> list[Finding]:
     rows = factors.counts.sum() * independence
     if rows > base.size:
         return []
@@ -189,7 +189,7 @@ def _short(factors: Factors, base: BaseParameters, independence: float) -> list[
     return [Finding("short", (), text)]
 
 
-def _weighted(factors: Factors, base: BaseParameters) -> tuple[float, np.ndarray]:
+def _weighted(factors: QRFactors, base: BaseParameters) -> tuple[float, np.ndarray]:
     """Sum over joints of count log variance of the weighted fit, which need not have full rank; and the noise."""
     noise = np.ones(len(factors.counts))
     floor = 1e-9 * np.sqrt((factors.r[:, :, -1] ** 2).sum(1) / factors.counts)
@@ -203,15 +203,15 @@ def _weighted(factors: Factors, base: BaseParameters) -> tuple[float, np.ndarray
     return float((factors.counts * 2 * np.log(noise)).sum()), noise
 
 
-def _signs(chain: Chain, columns: Columns, factors: Factors, base: BaseParameters, independence: float) -> np.ndarray:
+def _signs(chain: Chain, columns: Columns, factors: QRFactors, base: BaseParameters, independence: float) -> np.ndarray:
     """(n,) +1 or -1: by which signs of the torques the runs fit one set of parameters best, and friction takes power."""
     n = len(factors.counts)
     signs = np.ones(n)
 
-    def turned(signs: np.ndarray) -> Factors:
+    def turned(signs: np.ndarray) -> QRFactors:
         r = factors.r.copy()
         r[:, :, -1] *= signs[:, None]
-        return Factors(r, factors.counts)
+        return QRFactors(r, factors.counts)
 
     def better(signs: np.ndarray) -> np.ndarray:
         """By which factor each joint's residual would be smaller, had it the other sign and all else stayed."""
@@ -238,7 +238,7 @@ def _signs(chain: Chain, columns: Columns, factors: Factors, base: BaseParameter
 
 
 def _friction_power(
-    chain: Chain, columns: Columns, factors: Factors, base: BaseParameters, independence: float
+    chain: Chain, columns: Columns, factors: QRFactors, base: BaseParameters, independence: float
 ) -> np.ndarray:
     """(n,) the power that friction takes in a fit of each joint by itself, in standard deviations."""
     n, terms = chain.n, columns.drive_terms
@@ -328,7 +328,7 @@ def _prior_gains(chain: Chain, samples: list[Samples], signs: np.ndarray, named:
     return out
 
 
-def _scale(chain: Chain, columns: Columns, factors: Factors, base: BaseParameters) -> list[Finding]:
+def _scale(chain: Chain, columns: Columns, factors: QRFactors, base: BaseParameters) -> list[Finding]:
     if not np.any(np.asarray(chain.inertia)):
         return []
     expected = base.matrix[:, : 10 * chain.n] @ prior_parameters(chain, columns)[: 10 * chain.n]
@@ -352,7 +352,7 @@ def _scale(chain: Chain, columns: Columns, factors: Factors, base: BaseParameter
 
 
 def _unexcited(
-    chain: Chain, columns: Columns, factors: Factors, base: BaseParameters, independence: float
+    chain: Chain, columns: Columns, factors: QRFactors, base: BaseParameters, independence: float
 ) -> list[Finding]:
     noise = _weighted(factors, base)[1]
     r = stacked(factors, 1 / noise)

@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._accumulate import Factors
+from ._accumulate import QRFactors
 from ._base_parameters import BaseParameters
 from ._estimators.estimate import Estimate
 from ._estimators.least_squares import estimate_wls, inverse_noise, solve_factors
-from ._estimators.problem import Problem
+from ._estimators.problem import EstimationProblem
 
 
 class Elimination(NamedTuple):
@@ -46,7 +46,7 @@ class EssentialParameters:
 
 
 def essential_parameters(
-    problem: Problem, ratio: float = 10.0, significance: float = 0.05, rise: float = 1.0
+    problem: EstimationProblem, ratio: float = 10.0, significance: float = 0.05, rise: float = 1.0
 ) -> EssentialParameters:
     """Leave out the worst-known base parameter, fit the rest, and go on while the torques do not notice.
 
@@ -111,6 +111,6 @@ def _without(base: BaseParameters, row: int) -> BaseParameters:
     return dataclasses.replace(base, kept=base.kept[keep], matrix=base.matrix[keep], names=names)
 
 
-def _squares(factors: Factors, base: BaseParameters, estimate: Estimate, weights: np.ndarray) -> float:
+def _squares(factors: QRFactors, base: BaseParameters, estimate: Estimate, weights: np.ndarray) -> float:
     error = factors.r[:, :, -1] - factors.r[:, :, base.kept] @ estimate.values
     return float(((error**2).sum(1) * weights**2).sum())

@@ -1,4 +1,4 @@
-"""`Factors` of a stacked regressor: put together, exchanged between processes, kept in files."""
+"""`QRFactors` of a stacked regressor: put together, exchanged between processes, kept in files."""
 
 import io
 import os
@@ -13,7 +13,7 @@ from ..errors import IdentificationError, ModelError, OutputError
 from ..io._files import write_whole
 
 
-class Factors(NamedTuple):
+class QRFactors(NamedTuple):
     """Triangular factors of the stacked regressor and torque, one a joint.
 
     Attributes:
@@ -25,7 +25,7 @@ class Factors(NamedTuple):
     counts: np.ndarray
 
 
-def merge_factors(*factors: Factors) -> Factors:
+def merge_factors(*factors: QRFactors) -> QRFactors:
     """The factors of all samples from those of parts of them, by a QR decomposition of one below the other.
 
     R^T R = sum_k R_k^T R_k: in which order, and where the parts were accumulated, does not matter but by rounding.
@@ -41,10 +41,10 @@ def merge_factors(*factors: Factors) -> Factors:
             f"factors of shapes {' and '.join(map(str, sorted(shapes)))} do not belong together: they must come from one "
             "robot and the same columns"
         )
-    return Factors(combined([f.r for f in factors]), np.sum([f.counts for f in factors], axis=0))
+    return QRFactors(combined([f.r for f in factors]), np.sum([f.counts for f in factors], axis=0))
 
 
-def merge_over_processes(factors: Factors) -> Factors:
+def merge_over_processes(factors: QRFactors) -> QRFactors:
     """The factors of all processes' samples, on every process, once `jax.distributed.initialize` has joined them.
 
     Every process calls it with what it has accumulated from its own samples; with one process nothing changes. One
@@ -57,10 +57,10 @@ def merge_over_processes(factors: Factors) -> Factors:
     counts = np.asarray(factors.counts, np.float64)
     with jax.enable_x64(True):
         r, counts = process_allgather((np.asarray(factors.r, np.float64), counts))
-    return merge_factors(*(Factors(np.asarray(a), np.asarray(b).astype(int)) for a, b in zip(r, counts, strict=True)))
+    return merge_factors(*(QRFactors(np.asarray(a), np.asarray(b).astype(int)) for a, b in zip(r, counts, strict=True)))
 
 
-def save_factors(path: str | os.PathLike[str], factors: Factors) -> None:
+def save_factors(path: str | os.PathLike[str], factors: QRFactors) -> None:
     """Keep factors in a file, whole or not at all: an .npz archive with `r` and `counts`.
 
     Raises:
@@ -74,7 +74,7 @@ def save_factors(path: str | os.PathLike[str], factors: Factors) -> None:
         raise OutputError(str(error)) from None
 
 
-def load_factors(path: str | os.PathLike[str]) -> Factors:
+def load_factors(path: str | os.PathLike[str]) -> QRFactors:
     """Factors from a file of `save_factors`, to go on from.
 
     Raises:
@@ -96,7 +96,7 @@ def load_factors(path: str | os.PathLike[str]) -> Factors:
         raise IdentificationError(
             f"{name}: these are no factors: r has shape {r.shape}, counts {counts.shape}; it is (n, p + 1, p + 1) and (n,)"
         )
-    return Factors(r, counts)
+    return QRFactors(r, counts)
 
 
 def combined(factors: Sequence[Float[np.ndarray, "n w w"]]) -> Float[np.ndarray, "n w w"]:

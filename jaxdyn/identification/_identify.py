@@ -13,7 +13,7 @@ from ..errors import IdentificationError
 from ..io._check import STILL
 from ..io._log import Log, named_apart
 from ..model._chain import Chain
-from ._accumulate import Factors, accumulate, predict
+from ._accumulate import QRFactors, accumulate, predict
 from ._base_parameters import as_float64, base_parameters
 from ._columns import DRIVE_TERMS, Columns, DriveTerm, ExtraColumns, joint_springs
 from ._completion import (
@@ -220,7 +220,7 @@ def identify(
             report("fitting friction", 1, 1)
             return [friction_stretch(model, columns, run, found, dead_zone) for run in full], found
 
-        def fit(parts: list[Stretch], start: Factors | None = None) -> Factors:
+        def fit(parts: list[Stretch], start: QRFactors | None = None) -> QRFactors:
             total, before, factors = sum(len(part.samples) for part in parts), 0, start
             for part in parts:
 
@@ -233,7 +233,7 @@ def identify(
             assert factors is not None
             return factors
 
-        def solve(factors: Factors) -> tuple[Estimate, ConsistentEstimate | None, np.ndarray, np.ndarray]:
+        def solve(factors: QRFactors) -> tuple[Estimate, ConsistentEstimate | None, np.ndarray, np.ndarray]:
             wls = weighted_least_squares(factors, base, independence)
             nearest = nearest_parameters(base, wls.values, prior)
             if not consistent:

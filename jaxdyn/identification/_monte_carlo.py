@@ -19,7 +19,7 @@ from ..model._build import check_inertia
 from ..model._chain import Chain
 from ..model._dh import from_dh
 from ._base_parameters import as_float64
-from ._closed_loop import ClosedLoop, ProportionalDerivative, simulate_closed_loop
+from ._closed_loop import ClosedLoop, ProportionalDerivativeLaw, simulate_closed_loop
 
 
 class NoiseLevel(NamedTuple):
@@ -86,7 +86,7 @@ def tx40_like(**leaves) -> Chain:
     )
 
 
-def drive_gains(chain: Chain, frequency: float = 120.0, damping: float = 1.0) -> ProportionalDerivative:
+def drive_gains(chain: Chain, frequency: float = 120.0, damping: float = 1.0) -> ProportionalDerivativeLaw:
     """A position controller of a bandwidth in rad/s: kp = w^2 J, kd = 2 z w J with J of each joint in a stretched pose.
 
     What a drive's tuning gives: J is the diagonal of the mass matrix at q = 0 [kg m^2].
@@ -94,7 +94,7 @@ def drive_gains(chain: Chain, frequency: float = 120.0, damping: float = 1.0) ->
     with jax.enable_x64(True):
         model = as_float64(chain)
         inertia = np.diag(np.asarray(crba(model, jnp.zeros(chain.n))))
-        return ProportionalDerivative(
+        return ProportionalDerivativeLaw(
             jnp.asarray(frequency**2 * inertia), jnp.asarray(2 * damping * frequency * inertia)
         )
 

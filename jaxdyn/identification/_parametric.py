@@ -48,7 +48,7 @@ def _extra_torque(columns: Columns, chain: Chain, parameters: Array, q: Array, q
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def model_torque(
+def parametric_torque(
     columns: Columns,
     chain: Chain,
     parameters: Float[Array, " p"],
@@ -66,7 +66,7 @@ def model_torque(
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def model_acceleration(
+def parametric_acceleration(
     columns: Columns,
     chain: Chain,
     parameters: Float[Array, " p"],
@@ -74,9 +74,9 @@ def model_acceleration(
     qd: Float[Array, " n"],
     tau: Float[Array, " n"],
 ) -> Float[Array, " n"]:
-    """qdd with model_torque(columns, chain, p, q, qd, qdd) = tau [rad/s^2 or m/s^2]; extra columns are affine in qdd.
+    """qdd with parametric_torque(columns, chain, p, q, qd, qdd) = tau [rad/s^2 or m/s^2]; extra columns are affine in qdd.
 
-    Derivatives d qdd = M^-1 (d tau - W d p - d ID), as for `model_torque`.
+    Derivatives d qdd = M^-1 (d tau - W d p - d ID), as for `parametric_torque`.
     """
     robot = with_parameters(chain, columns, parameters)
     driven = tau - resistive_force(robot, q, qd)
@@ -88,7 +88,7 @@ def model_acceleration(
 
 
 def _matrices(columns: Columns, chain: Chain, parameters: Array, q: Array, qd: Array, qdd: Array) -> tuple[Any, ...]:
-    """W, d tau / d q, d tau / d qd and M of `model_torque` at one state."""
+    """W, d tau / d q, d tau / d qd and M of `parametric_torque` at one state."""
     robot = with_parameters(chain, columns, parameters)
     rigid = inverse_dynamics_derivatives(robot, q, qd, qdd)
     stiffness, damping = jax.jacfwd(lambda x, xd: resistive_force(robot, x, xd), argnums=(0, 1))(q, qd)
@@ -99,18 +99,18 @@ def _matrices(columns: Columns, chain: Chain, parameters: Array, q: Array, qd: A
     return (columns.matrix(robot, q, qd, qdd), *parts)
 
 
-@model_torque.defjvp
+@parametric_torque.defjvp
 def _model_torque_jvp(columns, primals, tangents):
     _, dp, dq, dqd, dqdd = tangents
     w, by_q, by_qd, inertia = _matrices(columns, *primals)
-    return model_torque(columns, *primals), w @ dp + by_q @ dq + by_qd @ dqd + inertia @ dqdd
+    return parametric_torque(columns, *primals), w @ dp + by_q @ dq + by_qd @ dqd + inertia @ dqdd
 
 
-@model_acceleration.defjvp
+@parametric_acceleration.defjvp
 def _model_acceleration_jvp(columns, primals, tangents):
     chain, parameters, q, qd, _ = primals
     _, dp, dq, dqd, dtau = tangents
-    qdd = model_acceleration(columns, *primals)
+    qdd = parametric_acceleration(columns, *primals)
     w, by_q, by_qd, inertia = _matrices(columns, chain, parameters, q, qd, qdd)
     inverse = jnp.linalg.inv(inertia)
     return qdd, inverse @ (dtau - w @ dp - by_q @ dq - by_qd @ dqd)

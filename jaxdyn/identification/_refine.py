@@ -17,7 +17,7 @@ from ._accumulate import Blocks, drive, local_mesh, workers_of
 from ._assembly import Layout, by_block, joint_rows, layout_of
 from ._base_parameters import as_float64
 from ._columns import Columns
-from ._factors import Factors, triangle_of
+from ._factors import QRFactors, triangle_of
 from ._preprocessing import Samples
 from ._stream import arrays_of
 from ._triangular import lengths, on_cpu, placed
@@ -29,12 +29,12 @@ def refine(
     columns: Columns,
     chain: Chain,
     chunks: Iterable[Samples | Sequence[Any]],
-    factors: Factors,
+    factors: QRFactors,
     parameters: Float[np.ndarray, " p"],
     *,
     progress: Callable[[int], None] | None = None,
     mesh: Mesh | None = None,
-) -> Factors:
+) -> QRFactors:
     """The same factors, with a torque column that makes estimates near `parameters` as good as from float64 throughout.
 
     With x0 the parameters, a pass over the same samples in float64 gives r = tau - W x0, W_j^T r_j and |r_j|^2. The column of
@@ -94,7 +94,7 @@ def refine(
         z = linalg.solve_triangular(p, products[:-1], trans=1)
         beyond = np.sqrt(max(products[-1] - z @ z, 0.0))
         r[j][np.ix_(wanted, wanted)] = np.block([[p, (p @ x0[inside] + z)[:, None]], [np.zeros((1, len(p))), beyond]])
-    return Factors(r, factors.counts)
+    return QRFactors(r, factors.counts)
 
 
 class _Residuals:

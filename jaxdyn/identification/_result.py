@@ -10,7 +10,7 @@ from ._base_parameters import BaseParameters
 from ._columns import Columns
 from ._consistent import ConsistentEstimate
 from ._estimators import Estimate
-from ._factors import Factors
+from ._factors import QRFactors
 from ._friction_fit import FrictionFit
 from ._preprocessing import Samples
 from ._settings import Settings
@@ -77,7 +77,7 @@ class Identification(Summary):
     friction: FrictionFit | None
     delay: np.ndarray | None
     settings: Settings | None
-    factors: Factors
+    factors: QRFactors
     impossible: tuple[str, ...]
     notes: tuple[str, ...]
 

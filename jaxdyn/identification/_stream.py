@@ -8,7 +8,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from ..model._chain import Chain
-from ._accumulate import Factors, accumulate_chunks
+from ._accumulate import QRFactors, accumulate_chunks
 from ._base_parameters import as_float64
 from ._columns import Columns
 from ._preprocessing import Samples
@@ -19,11 +19,11 @@ def accumulate_stream(
     chain: Chain,
     chunks: Iterable[Samples | Sequence[Any]],
     *,
-    start: Factors | None = None,
+    start: QRFactors | None = None,
     progress: Callable[[int], None] | None = None,
     mesh: Mesh | None = None,
     precision: Literal["float64", "float32"] = "float64",
-) -> Factors:
+) -> QRFactors:
     """The triangular factors of a stacked regressor from samples that come chunk by chunk, in bounded memory.
 
     For every joint j, R_j^T R_j = sum over samples of [W_j, tau_j]^T [W_j, tau_j]: all that least squares need of a log,

@@ -4,7 +4,7 @@ from ._geometry import Geometry as Geometry
 from ._load import load as load, loads as loads, read_geometry as read_geometry
 from ._log import Log as Log, check_log as check_log, read_log as read_log
 from ._log_chunks import read_log_chunks as read_log_chunks
-from ._mjcf import from_mujoco as from_mujoco, load_mjcf as load_mjcf, loads_mjcf as loads_mjcf
+from ._mjcf import from_mujoco as from_mujoco
 from ._mjcf_geometry import geometry_from_mujoco as geometry_from_mujoco
 from ._mjcf_write import to_mjcf as to_mjcf, write_mjcf as write_mjcf
 from ._model_file import load_model as load_model, model_about as model_about, save_model as save_model

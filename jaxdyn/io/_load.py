@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 from xml.parsers import expat
 
 import numpy as np
@@ -31,7 +32,7 @@ def load(
 ) -> Chain:
     """The robot that a URDF or an MJCF file describes; the root element says which it is, `<robot>` or `<mujoco>`.
 
-    MJCF is read by MuJoCo (pip install "jaxdyn[mjcf]"): see `load_mjcf`. For URDF, the robot is the whole tree from the root
+    MJCF is read by MuJoCo (pip install "jaxdyn[mjcf]"): see `from_mujoco`. For URDF, the robot is the whole tree from the root
     link (the base), or the serial chain to `tip`.
     Revolute, continuous and prismatic joints move; a planar joint J is two slides J_x, J_y and the turn J about its axis,
     a floating one at the root the six joints J_wx to J_vz of a free joint; joints that mimic others move with them
@@ -72,17 +73,13 @@ def load(
             not supported, or a floating one not at the root; a joint mimics one that does not exist or does not move the
             tip, or itself by way of others; a limit is missing; a number is none; a mass that counts is not positive, an
             inertia that counts impossible; a lock or the tip is unknown, or a lock outside its limits; an argument that is
-            meant for the other format. For MJCF see `load_mjcf`.
+            meant for the other format. Of MJCF: MuJoCo is not installed or refuses the file (in its words), or see
+            `from_mujoco`.
 
     Source: the URDF XML specification (wiki.ros.org/urdf/XML) and MuJoCo's XML reference (mujoco.readthedocs.io).
     """
     of_urdf = {"lock": lock, "tip": tip, "floating_base": floating_base, "ignore_mimic": ignore_mimic}
-    if is_mjcf(read_bytes(path)):
-        _only_for("URDF", of_urdf, os.fspath(path))
-        return mjcf.load_mjcf(path, ignore=ignore, gravity=gravity, allow_nonphysical=allow_nonphysical)
-    _only_for("MJCF", {"ignore": ignore}, os.fspath(path))
-    gravity = _EARTH if gravity is None else np.asarray(gravity, float)
-    return urdf.load(path, **of_urdf, gravity=gravity, allow_nonphysical=allow_nonphysical)  # type: ignore[arg-type]
+    return _read(read_bytes(path), path, ignore, gravity, allow_nonphysical, of_urdf)
 
 
 def loads(
@@ -98,12 +95,26 @@ def loads(
 ) -> Chain:
     """The robot that URDF or MJCF text describes: `load` for a description in memory, with the same arguments and errors."""
     of_urdf = {"lock": lock, "tip": tip, "floating_base": floating_base, "ignore_mimic": ignore_mimic}
-    if is_mjcf(text):
-        _only_for("URDF", of_urdf, "<text>")
-        return mjcf.loads_mjcf(text, ignore=ignore, gravity=gravity, allow_nonphysical=allow_nonphysical)
-    _only_for("MJCF", {"ignore": ignore}, "<text>")
+    return _read(text, None, ignore, gravity, allow_nonphysical, of_urdf)
+
+
+def _read(
+    data: str | bytes,
+    path: str | os.PathLike[str] | None,
+    ignore: Collection[str],
+    gravity: ArrayLike | Sequence[float] | None,
+    allow_nonphysical: bool,
+    of_urdf: Mapping[str, Any],
+) -> Chain:
+    source = "<text>" if path is None else os.fspath(path)
+    if is_mjcf(data):
+        _only_for("URDF", of_urdf, source)
+        model = mjcf.compile_mjcf(data) if path is None else mjcf.compile_mjcf_file(path)
+        return mjcf.chain_of(model, source, ignore=ignore, gravity=gravity, allow_nonphysical=allow_nonphysical)
+    _only_for("MJCF", {"ignore": ignore}, source)
     gravity = _EARTH if gravity is None else np.asarray(gravity, float)
-    return urdf.loads(text, **of_urdf, gravity=gravity, allow_nonphysical=allow_nonphysical)  # type: ignore[arg-type]
+    robot = urdf.parse_robot(data, source)
+    return urdf.chain_of(robot, gravity=gravity, allow_nonphysical=allow_nonphysical, **of_urdf)
 
 
 def read_geometry(

@@ -18,45 +18,6 @@ from ._mjcf_tree import tree_of
 Gravity = ArrayLike | Sequence[float] | None
 
 
-def load_mjcf(
-    path: str | os.PathLike[str],
-    *,
-    ignore: Collection[str] = (),
-    gravity: Gravity = None,
-    coulomb_velocity: float = COULOMB_VELOCITY,
-    allow_nonphysical: bool = False,
-) -> Chain:
-    """The robot that an MJCF file describes: `from_mujoco` of the model that MuJoCo compiles from it.
-
-    Needs MuJoCo: pip install "jaxdyn[mjcf]".
-
-    Args:
-        ignore: as in `from_mujoco`, which says what is read and how.
-        gravity: as in `from_mujoco`.
-        coulomb_velocity: as in `from_mujoco`.
-        allow_nonphysical: as in `from_mujoco`.
-
-    Raises:
-        ModelError: there is no such file, MuJoCo is not installed or refuses the file (in its words), or see
-            `from_mujoco`.
-    """
-    return _chain(compile_mjcf(path), os.fspath(path), ignore, gravity, coulomb_velocity, allow_nonphysical)
-
-
-def loads_mjcf(
-    text: str | bytes,
-    *,
-    ignore: Collection[str] = (),
-    gravity: Gravity = None,
-    coulomb_velocity: float = COULOMB_VELOCITY,
-    allow_nonphysical: bool = False,
-) -> Chain:
-    """The robot that MJCF text describes: `load_mjcf` for a description in memory, with the same arguments and errors."""
-    text = text if isinstance(text, str) else text.decode("utf-8", errors="replace")
-    model = _compile(lambda mujoco: mujoco.MjModel.from_xml_string(text), "<text>")
-    return _chain(model, "<text>", ignore, gravity, coulomb_velocity, allow_nonphysical)
-
-
 def from_mujoco(
     model: Any,
     *,
@@ -95,11 +56,17 @@ def from_mujoco(
         ModelError: nothing moves; the model has something that is not supported and not ignored, which it names; a
             feature to ignore is unknown.
     """
-    return _chain(model, "the MuJoCo model", ignore, gravity, coulomb_velocity, allow_nonphysical)
+    return chain_of(model, "the MuJoCo model", ignore, gravity, coulomb_velocity, allow_nonphysical)
 
 
-def compile_mjcf(path: str | os.PathLike[str]) -> Any:
-    """The model (`mujoco.MjModel`) that MuJoCo makes of a file, with its errors as ModelError."""
+def compile_mjcf(text: str | bytes) -> Any:
+    """The model (`mujoco.MjModel`) that MuJoCo makes of MJCF text, with its errors as ModelError."""
+    text = text if isinstance(text, str) else text.decode("utf-8", errors="replace")
+    return _compile(lambda mujoco: mujoco.MjModel.from_xml_string(text), "<text>")
+
+
+def compile_mjcf_file(path: str | os.PathLike[str]) -> Any:
+    """The model that MuJoCo makes of a file, which may name others, with its errors as ModelError."""
     read_bytes(path)  # what is wrong with a path, in the words of every other reader
     source = os.fspath(path)
     return _compile(lambda mujoco: mujoco.MjModel.from_xml_path(source), source)
@@ -120,14 +87,15 @@ def _compile(read: Callable[[Any], Any], source: str) -> Any:
         raise ModelError(f"{source}: MuJoCo cannot compile this model: {reason}") from None
 
 
-def _chain(
+def chain_of(
     model: Any,
     source: str,
-    ignore: Collection[str],
-    gravity: Gravity,
-    coulomb_velocity: float,
-    allow_nonphysical: bool,
+    ignore: Collection[str] = (),
+    gravity: Gravity = None,
+    coulomb_velocity: float = COULOMB_VELOCITY,
+    allow_nonphysical: bool = False,
 ) -> Chain:
+    """The chain of a compiled model; `source` is what errors call it."""
     ignored = {ignore} if isinstance(ignore, str) else set(ignore)
     if unknown := sorted(ignored - set(FEATURES)):
         raise ModelError(f"ignore names {unknown[0]!r}; what can be left out is {', '.join(FEATURES)}")

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ._geometry import Geometry, Kind
-from ._mjcf import compile_mjcf
+from ._mjcf import compile_mjcf_file
 from ._mjcf_check import unsupported
 from ._mjcf_tree import body_names, pose_matrix
 
@@ -23,7 +23,7 @@ def read_mjcf_geometry(
     Raises:
         ModelError: there is no such file, MuJoCo is not installed, or it refuses the file (in its words).
     """
-    return geometry_from_mujoco(compile_mjcf(path), collision=collision)
+    return geometry_from_mujoco(compile_mjcf_file(path), collision=collision)
 
 
 def geometry_from_mujoco(model: Any, *, collision: bool = False) -> tuple[tuple[Geometry, ...], tuple[str, ...]]:

@@ -1,6 +1,5 @@
-"""URDF files as chains: `load` and `loads`, by way of `jaxdyn.io.load` for users."""
+"""URDF documents as chains, behind `jaxdyn.load`."""
 
-import os
 import sys
 import warnings
 from collections.abc import Container, Mapping, Sequence
@@ -12,46 +11,11 @@ from numpy.typing import ArrayLike
 from ..errors import ModelError, ModelWarning, warn
 from ..model._build import COULOMB_VELOCITY, LARGEST, SLIGHTLY, STRIBECK_VELOCITY, inertia_faults, make_chain
 from ..model._chain import Chain
-from ._files import read_bytes
 from ._urdf_joints import arrange
 from ._urdf_tree import Fault, Joint, Layout, Link, Robot, move_inertia, order_tree
 from ._urdf_xml import Node, attribute, fail, number, numbers, only_child, parse_xml
 
 _MOVING = ("revolute", "continuous", "prismatic", "planar", "floating")
-
-
-def load(
-    path: str | os.PathLike[str],
-    *,
-    lock: Mapping[str, float] | None = None,
-    tip: str | None = None,
-    floating_base: bool | str = False,
-    ignore_mimic: bool = False,
-    gravity: ArrayLike | Sequence[float] = (0.0, 0.0, -9.81),
-    allow_nonphysical: bool = False,
-) -> Chain:
-    """The robot that a URDF file describes; what is read, the arguments and the errors are those of `jaxdyn.load`.
-
-    Raises:
-        ModelError: see `jaxdyn.load`.
-    """
-    robot = parse_robot(read_bytes(path), os.fspath(path))
-    return _chain(robot, lock, tip, gravity, allow_nonphysical, floating_base, ignore_mimic)
-
-
-def loads(
-    text: str | bytes,
-    *,
-    lock: Mapping[str, float] | None = None,
-    tip: str | None = None,
-    floating_base: bool | str = False,
-    ignore_mimic: bool = False,
-    gravity: ArrayLike | Sequence[float] = (0.0, 0.0, -9.81),
-    allow_nonphysical: bool = False,
-) -> Chain:
-    """The robot that URDF text describes: `load` for a description in memory, with the same arguments and errors."""
-    robot = parse_robot(text, "<text>")
-    return _chain(robot, lock, tip, gravity, allow_nonphysical, floating_base, ignore_mimic)
 
 
 def parse_robot(data: bytes | str, source: str) -> Robot:
@@ -118,8 +82,9 @@ def chain_arrays(layout: Layout) -> dict[str, Any]:
     }
 
 
-def _chain(
+def chain_of(
     robot: Robot,
+    *,
     lock: Mapping[str, float] | None,
     tip: str | None,
     gravity: ArrayLike | Sequence[float],
@@ -127,6 +92,7 @@ def _chain(
     floating_base: bool | str,
     ignore_mimic: bool,
 ) -> Chain:
+    """The chain of a URDF document; the arguments and the errors are those of `jaxdyn.load`."""
     parts = arrange(robot, lock, tip, floating_base, ignore_mimic)
     layout = parts.layout
     remarks = [*robot.remarks, *([] if allow_nonphysical else _faults(robot, layout))]

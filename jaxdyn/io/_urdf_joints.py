@@ -32,7 +32,7 @@ def arrange(
     floating_base: bool | str = False,
     ignore_mimic: bool = False,
 ) -> Arrangement:
-    """Joints taken apart, what does not move fused, mimic joints coupled: arguments and errors as for `_urdf.load`."""
+    """Joints taken apart, what does not move fused, mimic joints coupled: arguments and errors as for `jaxdyn.load`."""
     if ignore_mimic:
         robot = _without_mimics(robot)
     else:

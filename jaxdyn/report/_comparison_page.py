@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._version import version_of
-from ..identification._comparison import Comparison
+from ..identification._comparison import ModelComparison
 from ..identification._validation import MOVING
 from ._files import write_output
 from ._html import page, page_head
@@ -22,7 +22,7 @@ BETTER = 1.05  # a joint's errors that are closer than 5 % count as equal
 MOST_PICTURES = 40
 
 
-def comparison_verdict(comparison: Comparison) -> str:
+def comparison_verdict(comparison: ModelComparison) -> str:
     """Which model is better and by how much, in a sentence or two."""
     names, ratio, joints = comparison.names, comparison.ratio, comparison.chains[0].joint_names
     totals = [fit.total_relative for fit in comparison.fits]
@@ -44,7 +44,7 @@ def comparison_verdict(comparison: Comparison) -> str:
     return f"{both} {names[0]} is better on {lists[0]}; {names[1]} on {lists[1]}."
 
 
-def comparison_table(comparison: Comparison) -> Any:
+def comparison_table(comparison: ModelComparison) -> Any:
     """Errors joint by joint, for rich to print."""
     from rich import box
     from rich.table import Table
@@ -69,7 +69,7 @@ def comparison_table(comparison: Comparison) -> Any:
     return shown
 
 
-def print_comparison(comparison: Comparison, console: Any = None) -> None:
+def print_comparison(comparison: ModelComparison, console: Any = None) -> None:
     """Print the table and the verdict.
 
     Args:
@@ -86,7 +86,7 @@ def print_comparison(comparison: Comparison, console: Any = None) -> None:
 
 
 def write_comparison(
-    comparison: Comparison,
+    comparison: ModelComparison,
     path: str | os.PathLike[str],
     date: datetime.datetime | None = None,
     provenance: Provenance | None = None,
@@ -104,7 +104,7 @@ def write_comparison(
 
 
 def comparison_html(
-    comparison: Comparison, date: datetime.datetime | None = None, provenance: Provenance | None = None
+    comparison: ModelComparison, date: datetime.datetime | None = None, provenance: Provenance | None = None
 ) -> str:
     """The text of `write_comparison`."""
     date = date or datetime.datetime.now().astimezone()
@@ -147,7 +147,7 @@ def comparison_html(
     return page(title, sections)
 
 
-def _errors(comparison: Comparison) -> str:
+def _errors(comparison: ModelComparison) -> str:
     chain, units = comparison.chains[0], torque_units(comparison.chains[0])
     top = (
         element("th", "") * 2
@@ -181,7 +181,7 @@ def _errors(comparison: Comparison) -> str:
     )
 
 
-def _positions(comparison: Comparison) -> str:
+def _positions(comparison: ModelComparison) -> str:
     runs = [r for r in comparison.runs if r.simulations is not None]
     if not runs:
         return ""
@@ -217,7 +217,7 @@ def _positions(comparison: Comparison) -> str:
     )
 
 
-def _pictures(comparison: Comparison) -> str:
+def _pictures(comparison: ModelComparison) -> str:
     chain, units = comparison.chains[0], torque_units(comparison.chains[0])
     drawn = max(1, MOST_PICTURES // chain.nv)
     text = element("h2", "Torques", id="torques")

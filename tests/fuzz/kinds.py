@@ -50,7 +50,7 @@ def _mjcf(rng: random.Random, valid: Path, folder: Path) -> Call:
     name = rng.choice(("leg.xml", "trunk.xml"))
     (folder / name).write_bytes(markup.damaged_markup(rng, (valid / name).read_bytes()))
     options = rng.choice(({}, {}, {}, {"allow_nonphysical": True}, {"ignore": ["actuators", "equality", "tendon"]}))
-    reader = rng.choice(("load", "load", "load", "loads", "load_mjcf", "geometry"))
+    reader = rng.choice(("load", "load", "load", "loads", "geometry"))
     return {"reader": reader, "file": name, "options": options if reader != "geometry" else {}}
 
 
@@ -208,7 +208,6 @@ def _path(rng: random.Random, valid: Path, folder: Path) -> Call:
     )
     readers = (
         "load",
-        "load_mjcf",
         "log",
         "chunks",
         "motion",

@@ -77,14 +77,6 @@ def _loads(path: Path, options: dict[str, Any]) -> None:
     check_chain(chain, options.get("allow_nonphysical", False))
 
 
-def _load_mjcf(path: Path, options: dict[str, Any]) -> None:
-    import jaxdyn
-
-    with _only_ours():
-        chain = jaxdyn.load_mjcf(path, **options)
-    check_chain(chain, options.get("allow_nonphysical", False))
-
-
 def _geometry(path: Path, options: dict[str, Any]) -> None:
     import jaxdyn
 
@@ -260,7 +252,6 @@ def _command(path: Path, options: dict[str, Any]) -> int:
 _READERS = {
     "load": _load,
     "loads": _loads,
-    "load_mjcf": _load_mjcf,
     "geometry": _geometry,
     "written": _written,
     "log": _log,

@@ -81,7 +81,10 @@ def _error(got: Any, wanted: Any, accuracy: float) -> str | None:
         if not np.array_equal(np.isfinite(x), np.isfinite(y)):
             return f"result {k} is finite in other entries than alone"
         x, y = (np.where(np.isfinite(y), z, 0).reshape(len(y), -1) for z in (x, y))
-        off, scale = np.abs(x - y).max(1, initial=0), np.abs(y).max(1, initial=1e-3)  # what is smaller is rounding, as 0
+        off, scale = (
+            np.abs(x - y).max(1, initial=0),
+            np.abs(y).max(1, initial=1e-3),
+        )  # what is smaller is rounding, as 0
         state = int(np.argmax(off - accuracy * np.finfo(y.dtype).eps * scale))
         if off[state] > accuracy * np.finfo(y.dtype).eps * scale[state]:
             return f"state {state}, result {k}: off by {off[state]:.2g} of {scale[state]:.2g}"

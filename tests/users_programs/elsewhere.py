@@ -31,7 +31,6 @@ BY_EXAMPLES = {
     "estimate_wls": ("compare_estimators.py", "estimate_wls"),
     "estimation_problem": ("compare_estimators.py", "estimation_problem"),
     "figures_of_merit": ("compare_estimators.py", "figures_of_merit"),
-    "following": ("compare_estimators.py", "following"),
     "perturbed_chains": ("compare_estimators.py", "perturbed_chains"),
     "preprocess": ("compare_estimators.py", "preprocess"),
     "prior_parameters": ("compare_estimators.py", "prior_parameters"),
@@ -100,7 +99,7 @@ NOT_OF_ARRAYS = {
         "pseudo_inertia.check_consistent"
     ).split(),
     "file or text": (
-        "load loads load_mjcf loads_mjcf load_model model_about from_mujoco geometry_from_mujoco read_geometry save_model "
+        "load loads load_model model_about from_mujoco geometry_from_mujoco read_geometry save_model "
         "save_urdf to_urdf update_urdf to_mjcf write_mjcf"
     ).split(),
     "picture, page or printed text": (
@@ -109,24 +108,26 @@ NOT_OF_ARRAYS = {
     ).split(),
     "NumPy alone, or a choice among results": (
         "align_torques bounding_ellipsoid compare_estimators compare_with_log drive_gains friction_candidates "
-        "known_parameters linear_equalities linear_inequalities mass_bounds motor_to_joint parse_limit replaying "
-        "semidefinite_least_squares total_mass_constraint tracking verdict with_gains without_delay"
+        "known_parameters linear_equalities linear_inequalities mass_bounds motor_to_joint parse_limit "
+        "semidefinite_least_squares total_mass_constraint verdict with_gains without_delay"
     ).split(),
     "error": (
         "ControlError DeploymentError IdentificationError JaxdynError LogError ModelError ModelWarning OutputError "
         "TrajectoryError"
     ).split(),
     "class whose objects are results, settings or interfaces": (
-        "Adaptation AdaptiveRollout AdaptiveState BSplines BaseParameters Chain ClosedLoop ClosedLoopMotion Collision "
-        "ComparedRun Comparison ComputedTorque ConsistentEstimate ConsistentProblem ConstrainedDynamics ConstrainedTorques "
-        "Constraint Constraints ControlledMotion Cost Coupling Delay DriveGains ElasticJoints Elimination Ellipsoid ErrorLimit "
-        "EssentialParameters Estimate Evaluation ExcitationDesign ExcitationQuality ExportedFunction ExtraColumns Factors "
-        "Finding Fit ForwardDynamicsDerivatives FourierSeries FrameConstraint FrictionComparison FrictionFit FrictionModel "
+        "Adaptation AdaptiveRollout AdaptiveState BaseParameters BSplines Chain ClosedLoop ClosedLoopMotion "
+        "Collision ComparedRun ComputedTorqueLaw ConsistentEstimate ConsistentProblem ConstrainedDynamics "
+        "ConstrainedTorques Constraint Constraints ControlledMotion Cost Coupling Delay DriveGains ElasticJoints "
+        "Elimination Ellipsoid ErrorLimit EssentialParameters Estimate EstimationProblem EstimatorComparison "
+        "Evaluation ExcitationDesign ExcitationQuality ExportedFunction ExtraColumns Finding Fit "
+        "ForwardDynamicsDerivatives FourierSeries FrameConstraint FrictionComparison FrictionFit FrictionModel "
         "FunctionConstraint Geometry Guess Identification InputFile InteriorPointResult InverseDynamicsDerivatives "
-        "InverseKinematics JointMotion JointTrajectory LQPolicy LQSolution LinearQuadratic Log MassMatrixBounds Merit Motion "
-        "MotionLimits NoiseLevel NullDirection ObserverState OperationalSpace Part PathDynamics PathTiming Payload "
-        "PolicyOptimisation PoseMotion PriorScales Problem Projection ProportionalDerivative Provenance RecursiveState "
-        "ReducedDynamics Residuals Resimulation Samples Scene Settings Sliding Solution Spring Status TaskSpace TaskStatus "
-        "TaskTorque Trajectory TrajectorySamples Transmission Verdict VerdictCheck"
+        "InverseKinematics JointMotion JointTrajectory LinearQuadratic Log LQPolicy LQSolution MassMatrixBounds "
+        "Merit ModelComparison Motion MotionLimits NoiseLevel NullDirection ObserverState OperationalSpace Part "
+        "PathDynamics PathTiming Payload PolicyOptimisation PoseMotion PriorScales Projection "
+        "ProportionalDerivativeLaw Provenance QRFactors RecursiveState ReducedDynamics Residuals Resimulation "
+        "Samples Scene Settings Sliding Solution Spring Status TaskSpace TaskStatus TaskTorque Trajectory "
+        "TrajectorySamples Transmission Verdict VerdictCheck"
     ).split(),
 }

@@ -157,7 +157,10 @@ def log_cases() -> dict[str, Case]:
 
     def simulated(arm, motion, log, samples):
         return jaxdyn.identification.simulate_closed_loop(
-            jaxdyn.identification.following(motion, jaxdyn.identification.ComputedTorque(30.0, 1.0), 0.5, 1e-2), arm
+            jaxdyn.identification.ClosedLoop.following(
+                motion, jaxdyn.identification.ComputedTorqueLaw(30.0, 1.0), 0.5, 1e-2
+            ),
+            arm,
         )
 
     functions = {

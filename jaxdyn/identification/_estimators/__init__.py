@@ -1,7 +1,7 @@
-"""Estimators of base parameters, one a file: a `Problem` in, an `Estimate` out."""
+"""Estimators of base parameters, one a file: a `EstimationProblem` in, an `Estimate` out."""
 
 from .compare import (
-    Comparison as Comparison,
+    EstimatorComparison as EstimatorComparison,
     Merit as Merit,
     compare_estimators as compare_estimators,
     figures_of_merit as figures_of_merit,
@@ -17,7 +17,7 @@ from .least_squares import (
 )
 from .output_error import estimate_cloe as estimate_cloe
 from .problem import (
-    Problem as Problem,
+    EstimationProblem as EstimationProblem,
     estimation_problem as estimation_problem,
 )
 from .recursive import (

@@ -14,13 +14,13 @@ from .estimate import Estimate
 from .instrumental import estimate_iv
 from .least_squares import estimate_ols, estimate_wls
 from .output_error import estimate_cloe
-from .problem import Problem
+from .problem import EstimationProblem
 from .recursive import estimate_recursive
 from .robust import estimate_irls
 from .simulation import at_samples, motion
 from .total import estimate_tls
 
-Estimator = Callable[[Problem], Estimate]
+Estimator = Callable[[EstimationProblem], Estimate]
 LINEAR: tuple[Estimator, ...] = (estimate_ols, estimate_wls, estimate_irls, estimate_tls, estimate_recursive)
 SIMULATING: tuple[Estimator, ...] = (estimate_iv, estimate_didim, estimate_cloe)
 
@@ -47,7 +47,10 @@ class Merit(NamedTuple):
 
 
 def figures_of_merit(
-    problem: Problem, estimate: Estimate, truth: Float[np.ndarray, " b"] | None = None, seconds: float = np.nan
+    problem: EstimationProblem,
+    estimate: Estimate,
+    truth: Float[np.ndarray, " b"] | None = None,
+    seconds: float = np.nan,
 ) -> Merit:
     """The figures of merit of an estimate on the runs of a problem, which need not be those it was fitted to.
 
@@ -75,7 +78,7 @@ def figures_of_merit(
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Comparison:
+class EstimatorComparison:
     """Several estimates of one problem.
 
     Attributes:
@@ -104,11 +107,11 @@ class Comparison:
 
 
 def compare_estimators(
-    problem: Problem,
+    problem: EstimationProblem,
     estimators: Sequence[Estimator] | None = None,
     truth: Float[np.ndarray, " b"] | None = None,
-    check: Problem | None = None,
-) -> Comparison:
+    check: EstimationProblem | None = None,
+) -> EstimatorComparison:
     """Estimates of one problem by several methods, with their figures of merit; `print` it for a table.
 
     A method that cannot be used is listed with its reason.
@@ -130,4 +133,4 @@ def compare_estimators(
         seconds = time.perf_counter() - start
         estimates.append(estimate)
         merits.append(figures_of_merit(check or problem, estimate, truth, seconds))
-    return Comparison(problem.base.names, tuple(estimates), tuple(merits), tuple(failures))
+    return EstimatorComparison(problem.base.names, tuple(estimates), tuple(merits), tuple(failures))

@@ -6,11 +6,11 @@ import numpy as np
 
 from .estimate import Estimate
 from .least_squares import inverse_noise, relative_step, solve_factors
-from .problem import Problem
+from .problem import EstimationProblem
 from .simulation import check_loops, dense_factors, shortened
 
 
-def estimate_didim(problem: Problem, tolerance: float = 1e-3, iterations: int = 10) -> Estimate:
+def estimate_didim(problem: EstimationProblem, tolerance: float = 1e-3, iterations: int = 10) -> Estimate:
     """Torques of the simulated closed loop fitted to the measured ones: argmin |tau - tau_s(base)|^2, in Gauss-Newton steps.
 
     The torque simulated is tau_s = W(q_s, qd_s, qdd_s) base. Because the controller keeps q_s near its reference whatever the

@@ -5,11 +5,11 @@ import numpy as np
 from ...errors import IdentificationError
 from .estimate import Estimate
 from .least_squares import inverse_noise, relative_step
-from .problem import Problem
+from .problem import EstimationProblem
 from .simulation import check_loops, shortened
 
 
-def estimate_iv(problem: Problem, tolerance: float = 1e-3, iterations: int = 10) -> Estimate:
+def estimate_iv(problem: EstimationProblem, tolerance: float = 1e-3, iterations: int = 10) -> Estimate:
     """IDIM-IV: base = (Z^T W)^-1 Z^T tau, with the instruments Z = W(q_s, qd_s, qdd_s) of the simulated closed loop.
 
     Noise of the positions is in W, and through the controller in tau, so that least squares is biased; the simulation, which

@@ -5,24 +5,25 @@ import dataclasses
 import numpy as np
 
 from ...errors import IdentificationError
-from .._accumulate import Factors
+from .._accumulate import QRFactors
 from .._base_parameters import BaseParameters, stacked
 from .estimate import Estimate
-from .problem import Problem
+from .problem import EstimationProblem
 
 
-def estimate_ols(problem: Problem) -> Estimate:
+def estimate_ols(problem: EstimationProblem) -> Estimate:
     """Ordinary least squares: argmin sum |tau - W base|^2, all joints and runs weighing the same.
 
     Biased where W has errors of its own: noisy velocities and accelerations.
 
     Raises:
-        IdentificationError: as `Problem.factors`; too few rows, or base parameters that the motion does not tell apart.
+        IdentificationError: as `EstimationProblem.factors`; too few rows, or base parameters that the motion
+            does not tell apart.
     """
     return ordinary_least_squares(problem.pooled, problem.base, problem.independence)
 
 
-def estimate_wls(problem: Problem, tolerance: float = 1e-6, iterations: int = 20) -> Estimate:
+def estimate_wls(problem: EstimationProblem, tolerance: float = 1e-6, iterations: int = 20) -> Estimate:
     """Weighted least squares: argmin sum_rj |tau_rj - W_rj base|^2 / s_rj^2, s_rj the noise of joint j in run r.
 
     Starts from ordinary least squares and takes s from the residuals of the last round until the weights rest.
@@ -65,7 +66,7 @@ def inverse_noise(noise: np.ndarray) -> np.ndarray:
     return 1 / np.maximum(noise, 1e-12 * float(noise.max()) or 1.0)
 
 
-def ordinary_least_squares(factors: Factors, base: BaseParameters, independence: float = 1.0) -> Estimate:
+def ordinary_least_squares(factors: QRFactors, base: BaseParameters, independence: float = 1.0) -> Estimate:
     """argmin sum |tau - W base|^2, all joints weighing the same.
 
     Args:
@@ -79,7 +80,7 @@ def ordinary_least_squares(factors: Factors, base: BaseParameters, independence:
 
 
 def weighted_least_squares(
-    factors: Factors, base: BaseParameters, independence: float = 1.0, iterations: int = 5
+    factors: QRFactors, base: BaseParameters, independence: float = 1.0, iterations: int = 5
 ) -> Estimate:
     """argmin sum_j |tau_j - W_j base|^2 / s_j^2, with each joint's noise s_j estimated from the residuals of the last round.
 
@@ -91,7 +92,7 @@ def weighted_least_squares(
     return dataclasses.replace(estimate, method="WLS", iterations=iterations)
 
 
-def solve_factors(factors: Factors, base: BaseParameters, weights: np.ndarray, independence: float) -> Estimate:
+def solve_factors(factors: QRFactors, base: BaseParameters, weights: np.ndarray, independence: float) -> Estimate:
     """Least squares on factors whose rows are multiplied by one weight a factor; errors as `ordinary_least_squares`."""
     counts = factors.counts
     b = base.size

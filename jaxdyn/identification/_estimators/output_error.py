@@ -7,19 +7,19 @@ import numpy as np
 from ...errors import IdentificationError
 from .estimate import Estimate
 from .least_squares import inverse_noise, relative_step, solve_factors
-from .problem import Problem
+from .problem import EstimationProblem
 from .simulation import at_samples, check_loops, dense_factors, motion, sensitivities
 
 HALVINGS = 6
 
 
-def estimate_cloe(problem: Problem, tolerance: float = 1e-3, iterations: int = 15) -> Estimate:
+def estimate_cloe(problem: EstimationProblem, tolerance: float = 1e-3, iterations: int = 15) -> Estimate:
     """argmin sum_rj |q_rj - q_s,rj(base)|^2 / s_rj^2 by Gauss-Newton; from joint positions alone, no torque is needed.
 
     q_s is the motion of the simulated closed loop and d q_s / d base its forward-mode derivative, all directions in one vmap:
     exact for the discretised loop, where finite differences take one simulation a parameter. The step is halved while it
     makes the fit worse or the loop unstable. s is the noise of joint j's position in run r. What is identified is what the
-    tracking errors tell: with gains in N m/rad they carry the scale, with `ComputedTorque` they carry nothing.
+    tracking errors tell: with gains in N m/rad they carry the scale, with `ComputedTorqueLaw` they carry nothing.
 
     Args:
         tolerance: largest relative step, or relative change of the cost, at which it stops.
@@ -89,7 +89,7 @@ def estimate_cloe(problem: Problem, tolerance: float = 1e-3, iterations: int = 1
     )
 
 
-def _residuals(problem: Problem, values: np.ndarray) -> list[np.ndarray] | None:
+def _residuals(problem: EstimationProblem, values: np.ndarray) -> list[np.ndarray] | None:
     """(N, n) of each run: measured less simulated positions; None where a loop is not stable."""
     out = []
     for run, samples in enumerate(problem.samples):

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from ...errors import IdentificationError
 from ...model._chain import Chain
-from .._accumulate import CHUNK, Factors, accumulate, predict
+from .._accumulate import CHUNK, QRFactors, accumulate, predict
 from .._base_parameters import BaseParameters, as_float64, base_parameters
 from .._closed_loop import ClosedLoop
 from .._columns import Columns
@@ -24,7 +24,7 @@ from .whole_runs import RunFriction, align_torques, friction_signals, model_of, 
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Problem:
+class EstimationProblem:
     """What every estimator takes; made by `estimation_problem`.
 
     Attributes:
@@ -70,11 +70,11 @@ class Problem:
         return tuple(s.tau - given_torque(self.chain, self.columns, s.qd, s.qdd) for s in self.samples)
 
     @functools.cached_property
-    def run_factors(self) -> tuple[Factors, ...]:
+    def run_factors(self) -> tuple[QRFactors, ...]:
         """The triangular factors of each run."""
         return self.accumulated(self.weights)
 
-    def accumulated(self, weights: Sequence[np.ndarray]) -> tuple[Factors, ...]:
+    def accumulated(self, weights: Sequence[np.ndarray]) -> tuple[QRFactors, ...]:
         """The triangular factors of each run with other weights on its rows."""
         if self.filtered:
             return tuple(self._dense(rows, w) for rows, w in zip(self.filtered, weights, strict=True))
@@ -88,28 +88,28 @@ class Problem:
     def _signals(self) -> Sequence[np.ndarray | None]:
         return self.signals or [None] * len(self.samples)
 
-    def _dense(self, rows: np.ndarray, weights: np.ndarray) -> Factors:
+    def _dense(self, rows: np.ndarray, weights: np.ndarray) -> QRFactors:
         """Factors of rows of the base regressor, in the columns of all parameters."""
         p, n = len(self.prior), rows.shape[1]
         r = np.zeros((n, p + 1, p + 1))
         for j in range(n):
             square = np.linalg.qr(rows[:, j] * weights[:, j, None], mode="r")
             r[j][: len(square), [*self.base.kept, p]] = square
-        return Factors(r, (weights != 0).sum(0))
+        return QRFactors(r, (weights != 0).sum(0))
 
     @property
-    def factors(self) -> Factors:
+    def factors(self) -> QRFactors:
         """The factors of all runs one after another, (runs n, p + 1, p + 1): a run's joint is weighed by itself."""
-        return Factors(*(np.concatenate(x) for x in zip(*self.run_factors, strict=True)))
+        return QRFactors(*(np.concatenate(x) for x in zip(*self.run_factors, strict=True)))
 
     @functools.cached_property
-    def pooled(self) -> Factors:
+    def pooled(self) -> QRFactors:
         """The factors of each joint, all runs together."""
         first, *rest = self.run_factors
         if not rest:
             return first
         r = np.concatenate([f.r for f in self.run_factors], axis=1)
-        return Factors(np.asarray(np.linalg.qr(r, mode="r")), np.sum([f.counts for f in self.run_factors], axis=0))
+        return QRFactors(np.asarray(np.linalg.qr(r, mode="r")), np.sum([f.counts for f in self.run_factors], axis=0))
 
     def full(self, values: np.ndarray) -> np.ndarray:
         """(p,) the full parameters nearest the chain's own that have these base parameters."""
@@ -198,7 +198,7 @@ def estimation_problem(
     parallel_cutoff: float | None = None,
     friction: RunFriction | None = None,
     delays: float | Float[np.ndarray, " n"] | None = None,
-) -> Problem:
+) -> EstimationProblem:
     """The problem that estimators take.
 
     Args:
@@ -255,7 +255,7 @@ def estimation_problem(
         masks = [m * model_of(friction).known(s) for m, s in zip(masks, runs, strict=True)]
     filtered = []
     if parallel_cutoff is not None:
-        whole = Problem(model, columns, base, runs, tuple(masks), friction=friction, signals=signals)
+        whole = EstimationProblem(model, columns, base, runs, tuple(masks), friction=friction, signals=signals)
         parts = [_parallel(whole, k, parallel_cutoff) for k in range(len(runs))]
         filtered, runs, masks = map(list, zip(*parts, strict=True))
         signals = ()
@@ -263,10 +263,10 @@ def estimation_problem(
         cutoffs = [min(s.torque_cutoff, parallel_cutoff or np.inf) for s in runs]
         independence = min(1.0, *(2 * 0.9 * cutoff / s.rate for cutoff, s in zip(cutoffs, runs, strict=True)))
     made = tuple(runs), tuple(masks), float(independence), closed, start, parallel_cutoff, tuple(filtered)
-    return Problem(model, columns, base, *made, friction=friction, signals=signals)
+    return EstimationProblem(model, columns, base, *made, friction=friction, signals=signals)
 
 
-def _parallel(problem: Problem, run: int, cutoff: float) -> tuple[np.ndarray, Samples, np.ndarray]:
+def _parallel(problem: EstimationProblem, run: int, cutoff: float) -> tuple[np.ndarray, Samples, np.ndarray]:
     """[W, tau] of a run behind one low-pass, thinned, with the samples and weights that are left."""
     s = problem.samples[run]
     if not 0 < cutoff < s.rate / 2:

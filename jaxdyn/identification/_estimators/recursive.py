@@ -8,10 +8,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ...errors import IdentificationError
-from .._accumulate import Factors
+from .._accumulate import QRFactors
 from .estimate import Estimate
 from .least_squares import estimate_wls, inverse_noise, solve_factors
-from .problem import Problem
+from .problem import EstimationProblem
 
 
 class RecursiveState(NamedTuple):
@@ -79,7 +79,7 @@ def _scan(state, forgetting, samples):
 
 
 def recursive_path(
-    problem: Problem,
+    problem: EstimationProblem,
     every: int = 100,
     forgetting: float = 1.0,
     noise: Float[np.ndarray, " n"] | None = None,
@@ -119,7 +119,7 @@ def recursive_path(
     return np.array(times), np.stack(values), np.stack(deviations), state
 
 
-def estimate_recursive(problem: Problem, forgetting: float = 1.0) -> Estimate:
+def estimate_recursive(problem: EstimationProblem, forgetting: float = 1.0) -> Estimate:
     """What recursive least squares holds after the last sample: weighted least squares where forgetting is 1.
 
     Joints weigh by the noise of `estimate_wls`. With forgetting, covariances are those of the samples remembered.
@@ -135,7 +135,7 @@ def estimate_recursive(problem: Problem, forgetting: float = 1.0) -> Estimate:
     seen = sum((m > 0).sum() for m in problem.weights)
     samples = max(len(s) for s in problem.samples)
     remembered = seen if forgetting == 1 else seen / samples * (1 - forgetting**samples) / (1 - forgetting)
-    found = solve_factors(Factors(r, np.array([remembered])), base, np.ones(1), problem.independence)
+    found = solve_factors(QRFactors(r, np.array([remembered])), base, np.ones(1), problem.independence)
     residuals = [tau - p for tau, p in zip(problem.torques, problem.predictions(found.values), strict=True)]
     rms = np.sqrt(np.concatenate([e**2 * (m > 0) for e, m in zip(residuals, problem.weights, strict=True)]).mean(0))
     return Estimate(

@@ -4,15 +4,15 @@ import dataclasses
 
 import numpy as np
 
-from .._accumulate import Factors
+from .._accumulate import QRFactors
 from .._base_parameters import stacked
 from .estimate import Estimate
 from .least_squares import estimate_wls, inverse_noise, relative_step, solve_factors
-from .problem import Problem
+from .problem import EstimationProblem
 
 
 def estimate_irls(
-    problem: Problem, threshold: float = 1.345, tolerance: float = 1e-4, iterations: int = 30
+    problem: EstimationProblem, threshold: float = 1.345, tolerance: float = 1e-4, iterations: int = 30
 ) -> Estimate:
     """Huber's M-estimate: argmin sum rho((tau - W base) / s_rj), rho quadratic up to the threshold and linear beyond.
 
@@ -35,7 +35,7 @@ def estimate_irls(
         for mask, error, size in zip(problem.weights, residuals, scale, strict=True):
             light = np.sqrt(np.minimum(1, threshold * size / np.maximum(np.abs(error), 1e-300)))
             weights.append(mask * np.where(size > 0, light, 1.0))
-        factors = Factors(*(np.concatenate(x) for x in zip(*problem.accumulated(weights), strict=True)))
+        factors = QRFactors(*(np.concatenate(x) for x in zip(*problem.accumulated(weights), strict=True)))
         update = solve_factors(factors, problem.base, inverse_noise(scale.reshape(-1)), problem.independence)
         history.append(relative_step(update.values, estimate.values))
         estimate = update
@@ -60,14 +60,16 @@ def estimate_irls(
     )
 
 
-def _residuals(problem: Problem, values: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+def _residuals(problem: EstimationProblem, values: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
     """(runs, n) robust standard deviations, and the residuals of each run [N m]."""
     residuals = [tau - p for tau, p in zip(problem.torques, problem.predictions(values), strict=True)]
     used = [np.where(m > 0, np.abs(e), np.nan) for e, m in zip(residuals, problem.weights, strict=True)]
     return np.stack([np.nan_to_num(np.nanmedian(u, axis=0)) for u in used]) / 0.6745, residuals
 
 
-def _covariance(problem: Problem, scale: np.ndarray, residuals: list[np.ndarray], threshold: float) -> np.ndarray:
+def _covariance(
+    problem: EstimationProblem, scale: np.ndarray, residuals: list[np.ndarray], threshold: float
+) -> np.ndarray:
     """E[psi^2] / E[psi']^2 (W^T S^-2 W)^-1, the covariance of an M-estimate (Huber 1981, sec. 7.6)."""
     u = np.concatenate(
         [(e / np.maximum(s, 1e-300))[m > 0] for e, s, m in zip(residuals, scale, problem.weights, strict=True)]
@@ -80,7 +82,7 @@ def _covariance(problem: Problem, scale: np.ndarray, residuals: list[np.ndarray]
     return spread / max(inside.mean(), 1e-3) ** 2 / problem.independence * (inverse @ inverse.T)
 
 
-def _outliers(problem: Problem, scale: np.ndarray, residuals: list[np.ndarray]) -> list[str]:
+def _outliers(problem: EstimationProblem, scale: np.ndarray, residuals: list[np.ndarray]) -> list[str]:
     counts = [((np.abs(e) > 4 * s) & (m > 0)).sum(0) for e, s, m in zip(residuals, scale, problem.weights, strict=True)]
     total = np.sum(counts, axis=0)
     worst = int(np.argmax(total))

@@ -10,11 +10,11 @@ from jaxtyping import Array, Float
 
 from ...errors import IdentificationError
 from ...model._chain import Chain
-from .._accumulate import Factors
+from .._accumulate import QRFactors
 from .._closed_loop import ClosedLoop, ClosedLoopMotion, simulate_closed_loop
 from .._columns import Columns
 from .._filters import low_pass
-from .problem import Problem
+from .problem import EstimationProblem
 from .whole_runs import friction_signals, samples_of
 
 HALVINGS = 8
@@ -56,7 +56,7 @@ def _sensitivity(columns: Columns, chain: Chain, loop: ClosedLoop, friction, par
     return q, jacobian
 
 
-def check_loops(problem: Problem, method: str) -> None:
+def check_loops(problem: EstimationProblem, method: str) -> None:
     """Refuse problems without a closed loop a run.
 
     Raises:
@@ -65,11 +65,11 @@ def check_loops(problem: Problem, method: str) -> None:
     if not problem.loops:
         raise IdentificationError(
             f"{method} simulates the robot under its controller, and no closed loop is given: pass loops=[...] "
-            "(`following` a known reference, or `tracking` the measured motion)"
+            "(`ClosedLoop.following` a known reference, or `ClosedLoop.tracking` the measured motion)"
         )
 
 
-def motion(problem: Problem, run: int, values: np.ndarray) -> Motion | None:
+def motion(problem: EstimationProblem, run: int, values: np.ndarray) -> Motion | None:
     """The simulated motion of a run, in NumPy; None where the loop is not stable with these values."""
     with jax.enable_x64(True):
         loop, acting = problem.loops[run], problem.acting_friction[run]
@@ -78,7 +78,7 @@ def motion(problem: Problem, run: int, values: np.ndarray) -> Motion | None:
     return Motion(q, qd, qdd, tau) if all(np.isfinite(x).all() for x in (q, qd, qdd, tau)) else None
 
 
-def sensitivities(problem: Problem, run: int, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def sensitivities(problem: EstimationProblem, run: int, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(N, n) positions at the run's samples and their (N, n, b) derivatives by the base parameters, filtered as those were."""
     with jax.enable_x64(True):
         full, directions = jnp.asarray(problem.full(values)), jnp.asarray(problem.completion)
@@ -89,7 +89,9 @@ def sensitivities(problem: Problem, run: int, values: np.ndarray) -> tuple[np.nd
     return q, jacobian
 
 
-def at_samples(problem: Problem, run: int, x: Float[np.ndarray, "T ..."], cutoff: float) -> Float[np.ndarray, "N ..."]:
+def at_samples(
+    problem: EstimationProblem, run: int, x: Float[np.ndarray, "T ..."], cutoff: float
+) -> Float[np.ndarray, "N ..."]:
     """The loop's samples behind a low-pass, at the times of the run's."""
     loop, samples = problem.loops[run], problem.samples[run]
     if cutoff < 0.45 * loop.rate:
@@ -97,7 +99,7 @@ def at_samples(problem: Problem, run: int, x: Float[np.ndarray, "T ..."], cutoff
     return x[loop.rows(samples.t, f"run {run + 1}")]
 
 
-def simulated_rows(problem: Problem, values: np.ndarray) -> list[np.ndarray] | None:
+def simulated_rows(problem: EstimationProblem, values: np.ndarray) -> list[np.ndarray] | None:
     """(N, n, b) of each run: the base regressor along the simulated motion, each column filtered as the torques were.
 
     None where a loop is not stable with these values.
@@ -119,7 +121,7 @@ def simulated_rows(problem: Problem, values: np.ndarray) -> list[np.ndarray] | N
 
 
 def shortened(
-    problem: Problem, old: np.ndarray, new: np.ndarray, method: str
+    problem: EstimationProblem, old: np.ndarray, new: np.ndarray, method: str
 ) -> tuple[np.ndarray, list[np.ndarray], int]:
     """The values nearest `new` on the way from `old` with which the loops are stable, their rows, and the simulations it took.
 
@@ -139,14 +141,14 @@ def shortened(
     )
 
 
-def dense_factors(rows: list[np.ndarray], right: list[np.ndarray], weights: tuple[np.ndarray, ...]) -> Factors:
+def dense_factors(rows: list[np.ndarray], right: list[np.ndarray], weights: tuple[np.ndarray, ...]) -> QRFactors:
     """Triangular factors (runs n, b + 1, b + 1) of rows held in memory, the right-hand side last."""
     r, counts = [], []
     for w, y, mask in zip(rows, right, weights, strict=True):
         both = np.concatenate([w, y[:, :, None]], axis=2) * mask[:, :, None]
         r += [_square(np.asarray(np.linalg.qr(both[:, j], mode="r"))) for j in range(both.shape[1])]
         counts += (mask != 0).sum(0).tolist()
-    return Factors(np.stack(r), np.array(counts))
+    return QRFactors(np.stack(r), np.array(counts))
 
 
 def _square(r: np.ndarray) -> np.ndarray:

@@ -10,10 +10,10 @@ from .._base_parameters import stacked
 from .._filters import differentiate, low_pass
 from .estimate import Estimate
 from .least_squares import estimate_wls, inverse_noise
-from .problem import Problem
+from .problem import EstimationProblem
 
 
-def estimate_tls(problem: Problem, errors: Float[np.ndarray, "n c c"] | None = None) -> Estimate:
+def estimate_tls(problem: EstimationProblem, errors: Float[np.ndarray, "n c c"] | None = None) -> Estimate:
     """Generalised total least squares: argmin_x |[W tau] x|^2 / x^T C x with x = (base, -1), C the errors' covariance.
 
     Least squares shrinks parameters whose columns are noisy; where C is that of the errors of [W tau], this does not (Van
@@ -71,7 +71,10 @@ def estimate_tls(problem: Problem, errors: Float[np.ndarray, "n c c"] | None = N
 
 
 def row_errors(
-    problem: Problem, position: float | Float[np.ndarray, " n"], torque: float | Float[np.ndarray, " n"], seed: int = 0
+    problem: EstimationProblem,
+    position: float | Float[np.ndarray, " n"],
+    torque: float | Float[np.ndarray, " n"],
+    seed: int = 0,
 ) -> Float[np.ndarray, "n c c"]:
     """Covariance of the errors of a row [W_j, tau_j], by disturbing the positions of the runs once with noise of their band.
 
@@ -107,7 +110,7 @@ def row_errors(
     return out
 
 
-def _rms(problem: Problem, values: np.ndarray) -> np.ndarray:
+def _rms(problem: EstimationProblem, values: np.ndarray) -> np.ndarray:
     factors = problem.pooled
     error = factors.r[:, :, -1] - factors.r[:, :, problem.base.kept] @ values
     return np.sqrt((error**2).sum(1) / np.maximum(factors.counts, 1))
