@@ -36,7 +36,7 @@ from jaxdyn.identification._excitation_compare import summary
 from jaxdyn.identification._excitation_limits import MotionLimits, largest_shares
 from jaxdyn.identification._excitation_repair import repaired
 from jaxdyn.identification._excitation_solver import (
-    Problem,
+    ExcitationProblem,
     Setting,
     _excess,
     advance,
@@ -219,7 +219,7 @@ def by_hand():
     slopes, w, margin = jnp.asarray(rng.normal(size=(count, count))), jnp.asarray(0.7), jnp.asarray(0.2)
     setting = Setting(Powers(), KEPT, clearance, torques=True, torque_rates=True, conditioned=True)
     arrays = jnp.asarray(coarse), jnp.asarray(fine), slopes, limits, weights, scale, w, margin
-    return setting, Problem(chain, *arrays), jnp.asarray(0.3 * rng.normal(size=(3, 2, 3)))
+    return setting, ExcitationProblem(chain, *arrays), jnp.asarray(0.3 * rng.normal(size=(3, 2, 3)))
 
 
 def criterion_and_excess(setting, problem, z):

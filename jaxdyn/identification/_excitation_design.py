@@ -28,7 +28,7 @@ from ._excitation_limits import (
 )
 from ._excitation_quality import ExcitationQuality, checked_noise, excitation_quality
 from ._excitation_repair import repaired
-from ._excitation_solver import EstimationProblem, Setting, advance, begin, criteria
+from ._excitation_solver import ExcitationProblem, Setting, advance, begin, criteria
 from ._identify import check_identifiable
 
 Progress = Callable[[str, int, int], None]
@@ -203,7 +203,7 @@ class _Search:
             torque_rates=bool(np.isfinite(limits.torque_rate).any()),
             conditioned=condition_weight > 0,
         )
-        self.problem = EstimationProblem(
+        self.problem = ExcitationProblem(
             eqx.tree_at(lambda c: c.coulomb_velocity, chain, sign),
             jnp.asarray(coarse),
             jnp.asarray(self.fine),

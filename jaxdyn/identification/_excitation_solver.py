@@ -48,7 +48,7 @@ class Setting(NamedTuple):
     conditioned: bool
 
 
-class EstimationProblem(NamedTuple):
+class ExcitationProblem(NamedTuple):
     """What the starts share.
 
     Attributes:
@@ -93,7 +93,7 @@ def regressor_rows(setting: Setting, chain: Chain, motion: Float[Array, "4 N n"]
     return jax.vmap(setting.columns.matrix, in_axes=(None, 0, 0, 0))(chain, *motion[:3])
 
 
-def _criterion(setting: Setting, problem: EstimationProblem, rows: Array) -> Array:
+def _criterion(setting: Setting, problem: ExcitationProblem, rows: Array) -> Array:
     count = len(rows)
     rows = rows[:, :, jnp.asarray(setting.kept)] * problem.weights[None, :, None] / problem.scale[None, None]
     rows = rows.reshape(-1, rows.shape[2])
@@ -108,7 +108,7 @@ def _criterion(setting: Setting, problem: EstimationProblem, rows: Array) -> Arr
     return -log_det / rows.shape[1] + problem.condition_weight * jnp.log(spectrum[-1] / spectrum[0]) / 2
 
 
-def _excess(setting: Setting, problem: EstimationProblem, z: Array, motion: Array, rows: Array) -> tuple[Array, Array]:
+def _excess(setting: Setting, problem: ExcitationProblem, z: Array, motion: Array, rows: Array) -> tuple[Array, Array]:
     """c <= 0: of the limits linear in z, and of the rest."""
     limits = problem.limits
     half = (limits.upper - limits.lower) / 2
@@ -127,12 +127,12 @@ def _excess(setting: Setting, problem: EstimationProblem, z: Array, motion: Arra
     return linear, jnp.concatenate([x.reshape(-1) for x in rest]) if rest else jnp.zeros(0, z.dtype)
 
 
-def _excess_of(setting: Setting, problem: EstimationProblem, z: Array) -> tuple[Array, Array]:
+def _excess_of(setting: Setting, problem: ExcitationProblem, z: Array) -> tuple[Array, Array]:
     motion = motion_at(problem.coarse, problem.limits, z)
     return _excess(setting, problem, z, motion, regressor_rows(setting, problem.chain, motion))
 
 
-def _lagrangian(setting: Setting, problem: EstimationProblem, multipliers, penalty: Array, z: Array) -> Array:
+def _lagrangian(setting: Setting, problem: ExcitationProblem, multipliers, penalty: Array, z: Array) -> Array:
     motion = motion_at(problem.coarse, problem.limits, z)
     rows = regressor_rows(setting, problem.chain, motion)
     value = _criterion(setting, problem, rows)
@@ -142,7 +142,7 @@ def _lagrangian(setting: Setting, problem: EstimationProblem, multipliers, penal
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def begin(setting: Setting, problem: EstimationProblem, z: Float[Array, "s n k"]) -> State:
+def begin(setting: Setting, problem: ExcitationProblem, z: Float[Array, "s n k"]) -> State:
     """The state of every start, multipliers and moments zero."""
 
     def one(z):
@@ -155,7 +155,7 @@ def begin(setting: Setting, problem: EstimationProblem, z: Float[Array, "s n k"]
 
 @functools.partial(jax.jit, static_argnums=0)
 def advance(
-    setting: Setting, problem: EstimationProblem, state: State, rates: Float[Array, " steps"], penalty: Array
+    setting: Setting, problem: ExcitationProblem, state: State, rates: Float[Array, " steps"], penalty: Array
 ) -> State:
     """One round for all starts: Adam with the step sizes given, then new multipliers."""
 
@@ -178,7 +178,7 @@ def advance(
 
 @functools.partial(jax.jit, static_argnums=0)
 def criteria(
-    setting: Setting, problem: EstimationProblem, z: Float[Array, "s n k"]
+    setting: Setting, problem: ExcitationProblem, z: Float[Array, "s n k"]
 ) -> tuple[Array, Float[Array, "s b"]]:
     """f of every start, and the sizes of its base regressor's columns: root mean squares, weighted."""
 
