@@ -9,10 +9,10 @@ from scipy import optimize
 
 import jaxdyn
 from helpers import once
-from jaxdyn.trajectory._elimination import factor_stages, solve_stages
-from jaxdyn.trajectory._interior_point import InteriorPointResult, solve_program
-from jaxdyn.trajectory._nonlinear_program import DenseProgram
-from jaxdyn.trajectory._program_sensitivity import differentiable
+from jaxdyn.trajectory._interior_point._elimination import factor_stages, solve_stages
+from jaxdyn.trajectory._interior_point._program import DenseProgram
+from jaxdyn.trajectory._interior_point._sensitivity import differentiable
+from jaxdyn.trajectory._interior_point._solve import InteriorPointResult, solve_program
 
 INF = np.inf
 

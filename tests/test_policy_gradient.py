@@ -17,10 +17,10 @@ from scipy.linalg import solve_discrete_are
 
 import jaxdyn
 from helpers import once
-from jaxdyn.trajectory import _gradient as gradient
-from jaxdyn.trajectory._gradient import _augmented, _bounds, _freed, _Multipliers, _updated, _within
-from jaxdyn.trajectory._policy_file import read_progress, write_progress
-from jaxdyn.trajectory._policy_gradient import _torque
+from jaxdyn.trajectory._descent import _gradient as gradient
+from jaxdyn.trajectory._descent._gradient import _augmented, _bounds, _freed, _Multipliers, _updated, _within
+from jaxdyn.trajectory._descent._policy import _torque
+from jaxdyn.trajectory._descent._policy_file import read_progress, write_progress
 
 CART = jaxdyn.make_chain(
     rotation=np.eye(3)[None], translation=np.zeros((1, 3)), screw=[[0, 0, 0, 1, 0, 0]], inertia=[[2.0] + [0.0] * 9]

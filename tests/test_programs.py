@@ -10,10 +10,10 @@ import scipy.interpolate
 from numpy.testing import assert_allclose
 
 from helpers import once
-from jaxdyn.trajectory._inverse_transcription import spline_basis
-from jaxdyn.trajectory._nonlinear_program import DenseProgram, Inner, convexifier
-from jaxdyn.trajectory._spline_program import AtKnot, SplineProgram
-from jaxdyn.trajectory._staged_program import LastStage, Stage, StagedProgram
+from jaxdyn.trajectory._interior_point._program import DenseProgram, Inner, convexifier
+from jaxdyn.trajectory._transcription._inverse_dynamics import spline_basis
+from jaxdyn.trajectory._transcription._spline_program import AtKnot, SplineProgram
+from jaxdyn.trajectory._transcription._staged_program import LastStage, Stage, StagedProgram
 
 RNG = np.random.default_rng(0)
 

@@ -14,16 +14,8 @@ from numpy.testing import assert_allclose
 
 import jaxdyn
 from helpers import once, random_chain
-from jaxdyn.trajectory import (
-    LinearQuadratic,
-    LQPolicy,
-    _shift as shift,
-    _shooting_model as shooting_model,
-    _shooting_rollout as shooting_rollout,
-)
-from jaxdyn.trajectory._augmented_lagrangian import Violation, updated, violation
-from jaxdyn.trajectory._line_search import first_that_helps
-from jaxdyn.trajectory._lq import (
+from jaxdyn.trajectory import LinearQuadratic, LQPolicy
+from jaxdyn.trajectory._linear_quadratic._problem import (
     DiagonalCost,
     EulerSteps,
     adjoints,
@@ -33,11 +25,13 @@ from jaxdyn.trajectory._lq import (
     product,
     row_times,
 )
-from jaxdyn.trajectory._problem import advance
-from jaxdyn.trajectory._riccati import policy_and_descent
-from jaxdyn.trajectory._sensitivity import Solved, differentiable
-from jaxdyn.trajectory._shooting import _convex_policy
-from jaxdyn.trajectory._shooting_model import (
+from jaxdyn.trajectory._linear_quadratic._riccati import policy_and_descent
+from jaxdyn.trajectory._problem import _shift as shift
+from jaxdyn.trajectory._problem._problem import advance
+from jaxdyn.trajectory._shooting import _local_model as shooting_model, _rollout as shooting_rollout
+from jaxdyn.trajectory._shooting._augmented_lagrangian import Violation, updated, violation
+from jaxdyn.trajectory._shooting._line_search import first_that_helps
+from jaxdyn.trajectory._shooting._local_model import (
     Penalty,
     _quadratic,
     dynamics_jacobian,
@@ -47,6 +41,8 @@ from jaxdyn.trajectory._shooting_model import (
     objective,
     velocity_slopes,
 )
+from jaxdyn.trajectory._shooting._sensitivity import Solved, differentiable
+from jaxdyn.trajectory._shooting._solve import _convex_policy
 
 ARM = jaxdyn.textbook.pendulum(2, damping=0.1)
 

@@ -1,0 +1,1 @@
+"""Controls and policies by gradients through the simulation."""

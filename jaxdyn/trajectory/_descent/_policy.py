@@ -1,0 +1,330 @@
+"""Policies by gradient descent through many rollouts at once, each with a robot and a start of its own."""
+
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, PyTree
+
+from ...errors import TrajectoryError
+from ...model._chain import Chain
+from ...simulation._march import march
+from .._problem._knot import Knot
+from .._problem._problem import OptimalControlProblem, advance, resting_torque, running_cost, terminal_cost
+from .._problem._solution import Trajectory
+from ._optimiser import begin, choose, clipped_adam, descend, firm, supported
+from ._policy_file import read_progress, write_progress
+
+Policy = Callable[[Array, Array, Array], Array]
+_BACK = 20  # returns in a row from policies that give no finite gradient
+
+
+class PolicyOptimisation(NamedTuple):
+    """What `optimise_policy` found.
+
+    Attributes:
+        policy: the better of the last policy and the one of least cost seen, by the mean over all rollouts.
+        cost: its mean.
+        costs: of each rollout under it.
+        updates: made, earlier runs of the same file included.
+        finite: False where it ended because no policy near gave a finite gradient.
+        history: of every update: "cost" (mean of the batch), "gradient" (its norm), "stopped" (share of rollouts that ran
+            away).
+    """
+
+    policy: PyTree
+    cost: float
+    costs: Float[np.ndarray, " rollouts"]
+    updates: int
+    finite: bool
+    history: dict[str, Float[np.ndarray, " updates"]]
+
+    @property
+    def message(self) -> str:
+        """How it ended, in words."""
+        if self.finite:
+            return f"{self.updates} updates made, mean cost {self.cost:.6g}"
+        return "no update near the best policy has a finite gradient: look at the costs, or lower speed_bound"
+
+
+class _Carry(NamedTuple):
+    policy: PyTree
+    optimiser: PyTree
+    best: PyTree
+    best_cost: Float[Array, ""]
+    scale: Float[Array, ""]
+
+
+class _Batch(NamedTuple):
+    """Rollouts: what of the problem differs between them, as leaves with a row each, and the rest."""
+
+    leaves: list[Array]
+    mapped: list[bool]
+    structure: Any
+
+
+def optimise_policy(
+    policy: PyTree,
+    problem: OptimalControlProblem,
+    q0: Float[Array, "rollouts nq"],
+    v0: Float[Array, "rollouts nv"],
+    chains: Chain | None = None,
+    *,
+    updates: int = 300,
+    batch: int | None = None,
+    learning_rate: float | Callable[[Array], Array] = 1e-2,
+    clip: float = 1.0,
+    optimiser: Any = None,
+    seed: int = 0,
+    checkpoint: int | None = 1,
+    speed_bound: float = 1e3,
+    file: str | os.PathLike[str] | None = None,
+    save_every: int = 50,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> PolicyOptimisation:
+    """A policy tau = policy(t, q, v) of least mean cost over rollouts, by gradients through the simulator.
+
+    min over the policy's arrays of mean_b [ sum_k dt l(knot_k) + l_N(knot_N) ] with x_{k+1} = step(chain_b, x_k, tau_k) and
+    tau_k clipped to the problem's torque limits: analytic policy gradient, or backpropagation through time. Every array
+    of floating-point numbers in the policy (an Equinox module: gains, `equinox.nn.MLP`, ...) is trained; what is to stay goes
+    through `jax.lax.stop_gradient` in the policy.
+
+    A rollout whose state stops being finite or any of whose speeds exceeds `speed_bound` stays where it was just before, which
+    keeps its cost and gradient finite, and is counted in history["stopped"]. An update whose cost or gradient is not
+    finite all the same is not made: the descent goes back to the best policy and its steps are halved.
+
+    Args:
+        policy: called as by `rollout`; with a state of its own it is none.
+        problem: horizon, costs, torque limits, integration method, and the robot and start where these do not differ;
+            constraints are refused, since a mean of rollouts has none: give costs.
+        q0: positions that each rollout starts from.
+        v0: velocities that each rollout starts with.
+        chains: robot of each rollout (domain randomisation): a chain whose leaves have one more axis where they differ.
+        updates: in all, those of earlier runs of the same file included.
+        batch: rollouts drawn for an update, without replacement; None: all of them in every update.
+        learning_rate: of the default optimiser, `optax.adam`: a number or a schedule of optax.
+        clip: norm that the default optimiser clips gradients to (`optax.clip_by_global_norm`).
+        optimiser: another `optax.GradientTransformation`, with a line search or without, in place of that.
+        seed: of the batches.
+        checkpoint: levels of checkpoints of the backward pass, as in `rollout`.
+        speed_bound: largest |v| of a rollout that goes on [rad/s or m/s].
+        file: where to save progress every `save_every` updates and at the end, whole or not at all; a run that finds it goes
+            on from there, to the last bit as if it had not been interrupted.
+        progress: told ("optimising", updates done, updates).
+
+    Raises:
+        TrajectoryError: no rollouts, batches of different lengths, constraints, a duration that is free, a policy without
+            arrays; a file of another policy or optimiser, or one that was damaged.
+
+    Cost: forwards and backwards through batch * steps steps an update; memory with checkpoint=1 is their states.
+    Source: Freeman et al. 2021, Brax (analytic policy gradient).
+    """
+    _check(problem)
+    descent = clipped_adam(learning_rate, clip) if optimiser is None else supported(optimiser)
+    rollouts = _batch(problem, chains, q0, v0)
+    count = len(q0)
+    size = count if batch is None else batch
+    if not 1 <= size <= count:
+        raise TrajectoryError(f"batch={size} of {count} rollouts; draw between 1 and {count}")
+    trained, rest = eqx.partition(policy, eqx.is_inexact_array)
+    if not jax.tree.leaves(trained):
+        raise TrajectoryError("the policy holds no array of floating-point numbers, so that nothing can be optimised")
+    trained = firm(trained)
+    dtype = jnp.result_type(problem.q0, problem.chain.dtype)
+    carry = _Carry(trained, begin(descent, trained), trained, jnp.asarray(jnp.inf, dtype), jnp.ones((), dtype))
+    history: dict[str, list[float]] = {"cost": [], "gradient": [], "stopped": []}
+    lost = 0
+    if file is not None and os.path.exists(file):
+        carry, history, lost = read_progress(file, carry)
+    key, static = jax.random.key(seed), _Static(rollouts, (descent, checkpoint))
+    bound = jnp.asarray(speed_bound, dtype)
+    done = len(history["cost"])
+    try:
+        while done < updates and lost <= _BACK:
+            chosen = None if size == count else _drawn(jax.random.fold_in(key, done), count, size)
+            carry, numbers = _update(carry, rest, rollouts.leaves, chosen, bound, static)
+            for name, value in zip(history, np.asarray(numbers).tolist(), strict=True):
+                history[name].append(value)
+            done += 1
+            lost = 0 if np.isfinite(history["cost"][-1]) and np.isfinite(history["gradient"][-1]) else lost + 1
+            if progress is not None:
+                progress("optimising", done, updates)
+            if file is not None and done % save_every == 0:
+                write_progress(file, carry, history, lost)
+    finally:
+        if file is not None:
+            write_progress(file, carry, history, lost)
+    forwards = _Static(rollouts, ())
+    found = [
+        (eqx.combine(part, rest), np.asarray(_costs(part, rest, rollouts.leaves, bound, forwards)))
+        for part in (carry.policy, carry.best)
+    ]
+    means = [float(costs.mean()) if np.isfinite(costs).all() else np.inf for _, costs in found]
+    better, costs = found[int(np.argmin(means))]
+    columns = {name: np.array(values) for name, values in history.items()}
+    return PolicyOptimisation(better, float(costs.mean()), costs, done, lost <= _BACK, columns)
+
+
+def policy_costs(
+    policy: PyTree,
+    problem: OptimalControlProblem,
+    q0: Float[Array, "rollouts nq"],
+    v0: Float[Array, "rollouts nv"],
+    chains: Chain | None = None,
+    *,
+    speed_bound: float = 1e3,
+) -> Float[Array, " rollouts"]:
+    """The cost of each rollout under a policy, of robots and starts that it may never have met: `optimise_policy`'s objective.
+
+    Raises:
+        TrajectoryError: as `optimise_policy`.
+    """
+    _check(problem)
+    rollouts = _batch(problem, chains, q0, v0)
+    trained, rest = eqx.partition(policy, eqx.is_inexact_array)
+    bound = jnp.asarray(speed_bound, jnp.result_type(problem.q0, problem.chain.dtype))
+    return _costs(trained, rest, rollouts.leaves, bound, _Static(rollouts, ()))
+
+
+def policy_trajectory(policy: Policy, problem: OptimalControlProblem) -> Trajectory:
+    """The motion of the problem's robot from its start under a policy, torques clipped to the problem's limits.
+
+    One robot and one start; vmap for more. Nothing stops a motion that runs away.
+    """
+    tau = jnp.zeros((problem.steps, problem.chain.nv), jnp.result_type(problem.q0, problem.chain.dtype))
+
+    def one(state, k):
+        q, v = state
+        tau = _torque(policy, problem, k, q, v)
+        return advance(problem, q, v, tau), (q, v, tau)
+
+    start = problem.q0.astype(tau.dtype), problem.v0.astype(tau.dtype)
+    last, (q, v, tau) = jax.lax.scan(one, start, jnp.arange(problem.steps))
+    t = problem.dt * jnp.arange(problem.steps + 1, dtype=q.dtype)
+    return Trajectory(t, jnp.concatenate([q, last[0][None]]), jnp.concatenate([v, last[1][None]]), tau)
+
+
+def _torque(policy: Policy, problem: OptimalControlProblem, k: Array, q: Array, v: Array) -> Array:
+    tau = policy(k.astype(q.dtype) * problem.dt, q, v)
+    if problem.torque_limits is None:
+        return tau
+    return jnp.clip(tau, problem.torque_limits[:, 0], problem.torque_limits[:, 1])
+
+
+def _cost(
+    policy: Policy, problem: OptimalControlProblem, checkpoint: int | None, bound: Array
+) -> tuple[Float[Array, ""], Bool[Array, ""]]:
+    """The cost of one rollout, and whether it ran away."""
+
+    def move(state, k, _):
+        q, v, before, total, going = state
+        tau = _torque(policy, problem, k, q, v)
+        knot = Knot(k, k.astype(q.dtype) * problem.dt, q, v, tau, before, problem.dt)
+        total = total + problem.dt * running_cost(problem, knot)
+        ahead = advance(problem, q, v, tau)
+        going = going & jnp.all(jnp.abs(ahead[1]) < bound) & jnp.all(jnp.isfinite(ahead[0]))
+        q, v = (jnp.where(going, new, old) for new, old in zip(ahead, (q, v), strict=True))
+        return q, v, tau, total, going
+
+    dtype = jnp.result_type(problem.q0, problem.chain.dtype)
+    q0, v0 = jnp.asarray(problem.q0, dtype), jnp.asarray(problem.v0, dtype)
+    start = q0, v0, resting_torque(problem).astype(dtype), jnp.zeros((), dtype), jnp.ones((), bool)
+    steps = problem.steps
+    rows = march(move, start, None, steps, every=steps, checkpoint=checkpoint)
+    q, v, tau, total, going = jax.tree.map(lambda x: x[-1], rows)
+    end = Knot(jnp.asarray(steps), problem.dt * steps, q, v, tau, tau, problem.dt)
+    return total + terminal_cost(problem, end), ~going
+
+
+class _Static:
+    """What a compiled update is compiled for; equal where it would be the same program."""
+
+    def __init__(self, rollouts: _Batch, options: tuple):
+        self.key = (tuple(rollouts.mapped), rollouts.structure, options)
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Static) and self.key == other.key
+
+
+def _each(
+    trained: PyTree, rest: PyTree, leaves: list[Array], bound: Array, static: _Static, checkpoint: int | None = None
+) -> tuple[Array, Array]:
+    """Costs of all rollouts in `leaves`, and which ran away."""
+    mapped, structure, _ = static.key
+    policy = eqx.combine(trained, rest)
+    single = lambda *x: _cost(policy, jax.tree.unflatten(structure, x), checkpoint, bound)
+    return jax.vmap(single, in_axes=tuple(0 if m else None for m in mapped))(*leaves)
+
+
+@eqx.filter_jit
+def _costs(trained: PyTree, rest: PyTree, leaves: list[Array], bound: Array, static: _Static) -> Array:
+    return _each(trained, rest, leaves, bound, static)[0]
+
+
+@eqx.filter_jit
+def _drawn(key: Array, count: int, size: int) -> Array:
+    return jax.random.choice(key, count, (size,), replace=False)
+
+
+@eqx.filter_jit
+def _update(carry: _Carry, rest: PyTree, leaves: list[Array], chosen: Array | None, bound: Array, static: _Static):
+    """One update, and (cost, norm of the gradient, share of rollouts that ran away)."""
+    mapped, _, (descent, checkpoint) = static.key
+    if chosen is not None:
+        leaves = [x[chosen] if m else x for x, m in zip(leaves, mapped, strict=True)]
+
+    def loss(trained):
+        costs, stopped = _each(trained, rest, leaves, bound, static, checkpoint)
+        return jnp.mean(costs), jnp.mean(stopped.astype(costs.dtype))
+
+    (cost, stopped), slope = jax.value_and_grad(loss, has_aux=True)(carry.policy)
+    norm = jnp.sqrt(sum(jnp.sum(x * x) for x in jax.tree.leaves(slope)))
+    finite = jnp.isfinite(cost) & jnp.isfinite(norm)
+    better = finite & (cost < carry.best_cost)
+    best, best_cost = choose(better, (carry.policy, cost), (carry.best, carry.best_cost))
+    moved, state = descend(descent, carry.policy, carry.optimiser, cost, slope, lambda x: loss(x)[0], carry.scale)
+    trained, state = choose(finite, (moved, state), (best, begin(descent, best)))
+    scale = jnp.where(finite, carry.scale, 0.5 * carry.scale)
+    return _Carry(trained, state, best, best_cost, scale), jnp.stack([cost, norm.astype(cost.dtype), stopped])
+
+
+def _check(problem: OptimalControlProblem) -> None:
+    if problem.constraints or problem.terminal_constraints:
+        raise TrajectoryError(
+            "a policy is optimised over many rollouts, which costs can hold but no constraints; give costs"
+        )
+    if problem.duration_limits is not None:
+        raise TrajectoryError("a policy is optimised over a given duration; leave duration_limits out")
+
+
+def _batch(problem: OptimalControlProblem, chains: Chain | None, q0: Array, v0: Array) -> _Batch:
+    """The problem's leaves, those that differ between rollouts with a row for each."""
+    chain = problem.chain if chains is None else chains
+    one, many = jax.tree.leaves(problem.chain), jax.tree.leaves(chain)
+    if jax.tree.structure(problem.chain) != jax.tree.structure(chain):
+        raise TrajectoryError(
+            "the rollouts' robots and the problem's are not of one structure (joints, couplings, drives)"
+        )
+    extra = [jnp.ndim(b) - jnp.ndim(a) for a, b in zip(one, many, strict=True)]
+    if any(x not in (0, 1) for x in extra):
+        raise TrajectoryError("leaves of the rollouts' robots have one axis more than the problem's robot, or as many")
+    mark = lambda value: lambda leaf: value
+    mapped = jax.tree.map(mark(False), problem)
+    flags = jax.tree.unflatten(jax.tree.structure(chain), [x == 1 for x in extra])
+    where = lambda p: (p.chain, p.q0, p.v0)
+    mapped = eqx.tree_at(where, mapped, (flags, True, True))
+    whole = eqx.tree_at(where, problem, (chain, jnp.asarray(q0), jnp.asarray(v0)))
+    leaves, structure = jax.tree.flatten(whole)
+    batched = jax.tree.leaves(mapped)
+    sizes = {len(x) for x, m in zip(leaves, batched, strict=True) if m}
+    if len(sizes) != 1 or sizes == {0}:
+        rows = ", ".join(map(str, sorted(sizes)))
+        raise TrajectoryError(f"starts and robots have {rows} rows; give as many of each, one at least")
+    return _Batch(leaves, batched, structure)

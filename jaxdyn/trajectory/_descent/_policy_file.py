@@ -1,0 +1,77 @@
+"""Progress of a policy's optimisation as a file: a line of JSON, and behind it the arrays as NumPy writes them."""
+
+import io
+import json
+import os
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from ...errors import ModelError, TrajectoryError
+from ...io._files import read_bytes, write_whole
+from ...io._model_file import checksum
+
+Tree = TypeVar("Tree", bound=PyTree)
+FORMAT, VERSION = "jaxdyn policy progress", 2  # 1, which is read too, had a checksum of the arrays alone
+
+
+def write_progress(path: str | os.PathLike[str], carry: PyTree, history: dict[str, list[float]], lost: int) -> None:
+    """Write arrays and history, whole or not at all.
+
+    Raises:
+        TrajectoryError: the file cannot be written; what was there before is untouched.
+    """
+    body = io.BytesIO()
+    for leaf in jax.tree.leaves(carry):
+        np.save(body, np.asarray(leaf), allow_pickle=False)
+    content = body.getvalue()
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "leaves": _shapes(carry),
+        "lost": lost,
+        "history": history,
+    }
+    header["sha256"] = checksum(header, content)
+    try:
+        write_whole(path, json.dumps(header).encode() + b"\n" + content)
+    except ModelError as error:
+        raise TrajectoryError(str(error)) from None
+
+
+def read_progress(path: str | os.PathLike[str], like: Tree) -> tuple[Tree, dict[str, list[float]], int]:
+    """Arrays of the structure of `like`, the history, and the number of updates in a row that were not finite.
+
+    Raises:
+        TrajectoryError: the file cannot be read, is another's, or was damaged.
+    """
+    name = os.fspath(path)
+    try:
+        first, _, content = read_bytes(path).partition(b"\n")
+    except ModelError as error:
+        raise TrajectoryError(str(error)) from None
+    try:
+        header: dict[str, Any] = json.loads(first)
+        known = header["format"] == FORMAT and header["version"] in (1, VERSION)
+        leaves, digest, history, lost = header["leaves"], header["sha256"], header["history"], int(header["lost"])
+        intact = known and checksum(header, content) == digest
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        raise TrajectoryError(
+            f"{name}: this is no progress of a policy; give another file=, or remove this one"
+        ) from None
+    if not intact:
+        raise TrajectoryError(f"{name}: this file was damaged, or written by another version; remove it to start anew")
+    if leaves != _shapes(like):
+        raise TrajectoryError(
+            f"{name}: this is the progress of another policy or optimiser; give another file=, or remove this one"
+        )
+    body = io.BytesIO(content)
+    arrays = [jnp.asarray(np.load(body, allow_pickle=False)) for _ in leaves]
+    return jax.tree.unflatten(jax.tree.structure(like), arrays), history, lost
+
+
+def _shapes(tree: PyTree) -> list[list]:
+    return [[list(jnp.shape(x)), str(jnp.asarray(x).dtype)] for x in jax.tree.leaves(tree)]

@@ -1,0 +1,1 @@
+"""Nonlinear programs by an interior-point method."""

@@ -1,0 +1,324 @@
+"""A primal-dual interior-point method with a filter, for programs of any structure.
+
+    minimise f(x)  subject to  c(x) = 0,  g(x) + s = 0,  s >= 0,  lower <= x <= upper
+
+A sequence of barrier problems with - mu (sum log s + sum log(x - lower) + sum log(upper - x)) is solved by Newton's method on
+its optimality conditions. A step is accepted when it reduces either the infeasibility or the barrier function enough compared
+with every iterate that the filter remembers (Waechter & Biegler 2006). Where no step is, the infeasibility alone is reduced,
+
+    minimise |c|^2 / 2 + |g + s|^2 / 2 - nu (sum log s + sum log(x - lower) + sum log(upper - x)),   nu -> 0,
+
+by Levenberg-Marquardt steps, until the filter accepts (the barrier keeps the iterates off the bounds, where steps would be
+cut short). Only where that ends at a stationary point of the violation itself, the constraints cannot be met nearby.
+Newton's matrix is made positive by a multiple of the identity where need be.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from .._problem._solution import Status
+from ._program import DenseProgram, Function, Program
+from ._step import (
+    MARGIN,
+    Bounds,
+    Point,
+    barrier_function,
+    bounds_of,
+    infeasibility,
+    longest,
+    newton_system,
+    passes,
+    search,
+)
+
+RUNNING = -1
+KAPPA = 10.0  # a barrier problem is solved to KAPPA mu
+REACH = 1e10  # multipliers of bounds stay within this factor of mu over the distance
+
+
+class InteriorPointResult(NamedTuple):
+    """Where the method ended: a solution where `status` is `Status.CONVERGED`, else the best iterate.
+
+    Attributes:
+        x: the unknowns.
+        cost: f(x).
+        equality_multipliers: y of c, in the Lagrangian f + y . c + w . g.
+        inequality_multipliers: w >= 0 of g.
+        lower_multipliers: of the lower bounds, positive.
+        upper_multipliers: of the upper bounds, positive.
+        slacks: s >= 0 of g + s = 0.
+        status: a `Status` as an integer.
+        stationarity: largest entry of the Lagrangian's gradient.
+        infeasibility: largest violation of a constraint.
+        complementarity: largest product of a multiplier and its distance.
+        iterations: taken.
+        history: of each iteration "cost", "infeasibility", "stationarity", "barrier" (mu) and "step"; NaN after the last.
+    """
+
+    x: Float[Array, " n"]
+    cost: Float[Array, ""]
+    equality_multipliers: Float[Array, " m"]
+    inequality_multipliers: Float[Array, " r"]
+    lower_multipliers: Float[Array, " n"]
+    upper_multipliers: Float[Array, " n"]
+    slacks: Float[Array, " r"]
+    status: Int[Array, ""]
+    stationarity: Float[Array, ""]
+    infeasibility: Float[Array, ""]
+    complementarity: Float[Array, ""]
+    iterations: Int[Array, ""]
+    history: dict[str, Float[Array, " iterations"]]
+
+
+class _State(NamedTuple):
+    point: Point
+    cost: Array
+    mu: Array
+    filter: (
+        Array  # (iterations, 2): infeasibilities and barrier functions that a step must beat; infinite where none is
+    )
+    worst: Array  # infeasibility that is never accepted
+    delta: Array  # last regularisation
+    floor: Array  # least regularisation, raised when steps of feasible iterates fail
+    restoring: Array
+    entry: Array  # infeasibility where the restoration began
+    inner: Array  # nu of the restoration
+    damping: Array  # of its steps
+    slow: Array  # failures in a row
+    iteration: Array
+    status: Array
+    residuals: Array
+    history: dict[str, Array]
+
+
+def interior_point(
+    objective: Function,
+    x: Float[Array, " n"],
+    equality: Function | None = None,
+    inequality: Function | None = None,
+    lower: float | Float[Array, "*n"] = -jnp.inf,
+    upper: float | Float[Array, "*n"] = jnp.inf,
+    *,
+    tolerance: float | None = None,
+    max_iterations: int = 200,
+    barrier: float | Float[Array, ""] = 0.1,
+) -> InteriorPointResult:
+    """The local minimum of objective(x) with equality(x) = 0, inequality(x) <= 0 and lower <= x <= upper, near a guess.
+
+    A primal-dual interior-point method with a filter line search (Waechter & Biegler 2006), for up to a few hundred unknowns:
+    dense matrices, O(n^3) an iteration. Derivatives are JAX's, the Hessian of the Lagrangian is exact. Everything is traced:
+    `jax.jit`, `jax.vmap` and forward mode (`jax.jvp`) apply; the loop has no reverse mode. Unknowns whose bounds are equal
+    are held.
+
+    Args:
+        x: the guess; it is moved inside the bounds.
+        tolerance: of the largest KKT residual; 1e-8, in float32 1e-4. Those of the gradient and of complementarity are
+            divided by the multipliers' mean size over 100 where that is above 1, but by 100 at most.
+        barrier: mu at the start; a small one, as 1e-4, for a guess near the solution.
+
+    Returns:
+        The solution, or the best iterate and the status that says why it is none.
+    """
+    x = jnp.asarray(x)
+    none = lambda x: jnp.zeros(0, x.dtype)
+    program = DenseProgram(objective, equality or none, inequality or none)
+    limits = [jnp.broadcast_to(jnp.asarray(bound, x.dtype), x.shape) for bound in (lower, upper)]
+    return solve_program(program, x, *limits, tolerance=tolerance, max_iterations=max_iterations, barrier=barrier)
+
+
+def solve_program(
+    program: Program,
+    x: Float[Array, " n"],
+    lower: Float[Array, " n"],
+    upper: Float[Array, " n"],
+    *,
+    tolerance: float | Float[Array, ""] | None,
+    max_iterations: int,
+    barrier: float | Float[Array, ""],
+) -> InteriorPointResult:
+    """Solves a program from the guess x; see `interior_point`, which is for programs of plain functions."""
+    bounds, x = _start(x, lower, upper)
+    dtype = x.dtype
+    if tolerance is None:
+        tolerance = 1e-8 if jnp.finfo(dtype).eps < 1e-10 else 1e-4
+    mu = jnp.asarray(barrier, dtype)
+    shapes = jax.eval_shape(program.evaluate, x)
+    y, s = (jnp.zeros(shape.shape, dtype) for shape in shapes[1:])
+    below, above = bounds.gaps(x)
+    point = Point(x, s + 1, y, s, mu / below, mu / above)  # slacks and their multipliers follow at the first look
+    status = jnp.where((lower <= upper).all(), RUNNING, Status.CONTRADICTORY_LIMITS)
+    number = lambda value: jnp.asarray(value, dtype)
+    names = ("cost", "infeasibility", "stationarity", "barrier", "step")
+    state = _State(
+        point=point,
+        cost=number(jnp.nan),
+        mu=mu,
+        filter=jnp.full((max_iterations + 1, 2), jnp.inf, dtype),
+        worst=number(jnp.inf),
+        delta=number(0.0),
+        floor=number(0.0),
+        restoring=jnp.zeros((), bool),
+        entry=number(0.0),
+        inner=number(0.0),
+        damping=number(0.0),
+        slow=jnp.zeros((), jnp.int32),
+        iteration=jnp.zeros((), jnp.int32),
+        status=status.astype(jnp.int32),
+        residuals=jnp.full(3, jnp.inf, dtype),
+        history={name: jnp.full(max_iterations, jnp.nan, dtype) for name in names},
+    )
+
+    def body(state):
+        return _iterate(program, bounds, state, number(tolerance), max_iterations)
+
+    state = jax.lax.while_loop(lambda state: state.status == RUNNING, body, state)
+    p = state.point
+    low, high = bounds.multipliers(p.low, p.high)
+    residuals = state.residuals[0], state.residuals[1], state.residuals[2]
+    return InteriorPointResult(
+        p.x, state.cost, p.y, p.w, low, high, p.s, state.status, *residuals, state.iteration, state.history
+    )
+
+
+def _start(x: Array, lower: Array, upper: Array) -> tuple[Bounds, Array]:
+    """The bounds, and the guess moved inside them by a hundredth of their distance or of their size."""
+    bounds = bounds_of(lower, upper)
+    has_lower, has_upper = bounds.has_lower, bounds.has_upper
+    both = has_lower & has_upper
+    push = lambda bound: jnp.minimum(
+        1e-2 * jnp.maximum(1.0, jnp.abs(bound)), jnp.where(both, 1e-2 * (upper - lower), jnp.inf)
+    )
+    x = jnp.where(has_lower, jnp.maximum(x, lower + push(jnp.where(has_lower, lower, 0.0))), x)
+    x = jnp.where(has_upper, jnp.minimum(x, upper - push(jnp.where(has_upper, upper, 0.0))), x)
+    fixed = jnp.isfinite(lower) & jnp.isfinite(upper)
+    x = jnp.where(bounds.free > 0, x, jnp.where(fixed, (lower + upper) / 2, x))  # the middle of contradictory limits
+    return bounds, x
+
+
+def _iterate(program: Program, bounds: Bounds, state: _State, tolerance: Array, max_iterations: int) -> _State:
+    """One look at the optimality conditions, and one step if they do not hold."""
+    p, first = state.point, state.iteration == 0
+    at = program.linearise(p.x, p.y, p.w, bounds.free)
+    f, c, g = program.values(at)
+    s = jnp.where(first, jnp.maximum(jnp.abs(g), 1e-2), p.s)
+    p = p._replace(s=s, w=jnp.where(first, state.mu / s, p.w))
+    worst = jnp.where(first, 1e4 * jnp.maximum(1.0, infeasibility(c, g + s)), state.worst)
+    gradient = program.gradient(at) + program.transposed(at, p.y, p.w)
+    low, high = bounds.multipliers(p.low, p.high)
+    gradient = gradient - low + high
+    stationarity = jnp.abs(gradient * bounds.free).max(initial=0.0)
+    violated = jnp.maximum(jnp.abs(c).max(initial=0.0), jnp.maximum(g, 0.0).max(initial=0.0))
+    inner = jnp.maximum(jnp.abs(c).max(initial=0.0), jnp.abs(g + s).max(initial=0.0))
+    multipliers = jnp.abs(p.y).sum() + p.w.sum() + low.sum() + high.sum()
+    scale = jnp.clip(multipliers / max(1, p.y.size + p.w.size + 2 * p.x.size) / 100, 1.0, 100.0)
+
+    def error(mu):
+        return jnp.maximum(jnp.maximum(stationarity, _products_off(bounds, p, mu)) / scale, inner)
+
+    residuals = jnp.stack([stationarity, violated, _products_off(bounds, p, 0.0)])
+    finite = jnp.isfinite(residuals).all() & jnp.isfinite(f)
+    status = jnp.where(state.iteration >= max_iterations, Status.MAX_ITERATIONS, RUNNING)
+    status = jnp.where(error(0.0) <= tolerance, Status.CONVERGED, status)
+    status = jnp.where(finite, status, Status.NOT_FINITE).astype(jnp.int32)
+    mu = state.mu
+    for _ in range(3):
+        lower_mu = jnp.maximum(tolerance / 10, jnp.minimum(0.2 * mu, mu**1.5))
+        mu = jnp.where((error(mu) <= KAPPA * mu) & ~state.restoring, lower_mu, mu)
+    changed = mu < state.mu
+    state = state._replace(
+        point=p,
+        cost=f,
+        worst=worst,
+        mu=mu,
+        filter=jnp.where(changed, jnp.inf, state.filter),
+        floor=jnp.where(changed, 0.0, state.floor),
+        status=status,
+        residuals=residuals,
+    )
+    record = {"cost": f, "infeasibility": violated, "stationarity": stationarity, "barrier": mu}
+    history = {name: state.history[name].at[state.iteration].set(value, mode="drop") for name, value in record.items()}
+    state = state._replace(history=state.history | history)
+    return jax.lax.cond(status == RUNNING, lambda s: _advance(program, bounds, s, at), lambda s: s, state)
+
+
+def _products_off(bounds: Bounds, p: Point, mu: float | Array) -> Array:
+    """The largest miss of w s = mu and of the same products of bounds."""
+    below, above = bounds.gaps(p.x)
+    of_lower = jnp.where(bounds.has_lower, jnp.abs(p.low * below - mu), 0.0).max(initial=0.0)
+    of_upper = jnp.where(bounds.has_upper, jnp.abs(p.high * above - mu), 0.0).max(initial=0.0)
+    return jnp.maximum(jnp.maximum(of_lower, of_upper), jnp.abs(p.w * p.s - mu).max(initial=0.0))
+
+
+def _advance(program: Program, bounds: Bounds, state: _State, at: Any) -> _State:
+    """A step; or the beginning or the end of a restoration, or of the whole."""
+    p, mu, restoring = state.point, state.mu, state.restoring
+    inner = jnp.where(restoring, state.inner, mu)
+    least = jnp.where(restoring, state.damping, state.floor)
+    newton = newton_system(program, bounds, p, at, inner, restoring, state.delta, least)
+    _, c, g = program.values(at)
+    step, trial = search(program, bounds, p, at, newton, mu, inner, state.filter, state.worst, restoring)
+    small = jnp.finfo(p.x.dtype).eps
+    theta, phi = infeasibility(c, g + p.s), barrier_function(bounds, p.x, p.s, state.cost, mu)
+    taken = trial.accepted
+    rest = jnp.minimum(0.01, inner)
+    dual = jnp.minimum(longest(p.low, step.d_low, rest), longest(p.high, step.d_high, rest))
+    dual = jnp.minimum(dual, longest(p.w, step.dw, rest))
+    feasible = theta <= jnp.sqrt(small)
+    failed = ~taken & ~restoring
+    enters = failed & ~feasible
+    leaves = restoring & taken & (trial.theta <= 0.9 * state.entry) & passes(state.filter, trial.theta, trial.phi)
+
+    x, s = jnp.where(taken, trial.x, p.x), jnp.where(taken, trial.s, p.s)
+    gaps = (s, *bounds.gaps(x))
+    old = (p.w, p.low, p.high)
+    stepped = (p.w + dual * step.dw, p.low + dual * step.d_low, p.high + dual * step.d_high)
+    near = [jnp.clip(z, inner / (REACH * gap), REACH * inner / gap) for z, gap in zip(stepped, gaps, strict=True)]
+    near = [jnp.where(taken, z, before) for z, before in zip(near, old, strict=True)]
+    nu = restoration_barrier(theta, mu)
+    near = [jnp.where(leaves, mu / gap, jnp.where(enters, nu / gap, z)) for z, gap in zip(near, gaps, strict=True)]
+    y = jnp.where(restoring | enters, 0.0, p.y + jnp.where(taken, trial.length, 0.0) * (step.y - p.y))
+    point = Point(x, s, y, *near)
+
+    violated = jnp.maximum(g, 0.0)
+    push = program.transposed(at, c, violated) * bounds.free
+    projected = jnp.abs(p.x - jnp.clip(p.x - push, bounds.lower, bounds.upper)) * bounds.free
+    violation = infeasibility(c, violated)
+    stuck = (projected.max(initial=0.0) <= small**0.25 * violation) & (violation > small**0.4)
+    # the restoration's own optimality conditions, nearly met: its barrier shrinks
+    low, high = bounds.multipliers(p.low, p.high)
+    off = jnp.abs((program.transposed(at, c, p.w) - low + high) * bounds.free).max(initial=0.0)
+    off = jnp.maximum(off, jnp.abs(g + p.s - p.w).max(initial=0.0))
+    off = jnp.maximum(off, _products_off(bounds, p, inner))
+    shrunk = jnp.where(off <= KAPPA * inner, 0.1 * inner, inner)
+    shrunk = jnp.minimum(shrunk, restoration_barrier(theta, mu))
+    easy = trial.length >= 0.5
+    damping = jnp.where(taken, jnp.where(easy, state.damping / 4, 4 * state.damping), 10 * state.damping)
+    damping = jnp.clip(damping, 1e-8, 1e8)
+    slow = jnp.where(~taken, state.slow + 1, 0)
+    ends = (restoring & stuck) | (slow >= 8)
+    verdict = jnp.where(restoring & stuck, Status.INFEASIBLE, Status.STALLED)
+    k = state.iteration
+    joins = (taken & trial.by_theta) | enters
+    row = jnp.stack([(1 - MARGIN) * theta, phi - MARGIN * theta])
+    return state._replace(
+        point=point,
+        filter=state.filter.at[k].set(jnp.where(joins, row, state.filter[k])),
+        delta=jnp.where((newton.delta > 0) & ~restoring, newton.delta, state.delta),
+        floor=jnp.where(failed & feasible, jnp.maximum(1e-4, 10 * newton.delta), 0.0),
+        restoring=(restoring & ~leaves) | enters,
+        entry=jnp.where(enters, theta, state.entry),
+        inner=jnp.where(enters, nu, shrunk),
+        damping=jnp.where(enters, 1e-2, damping),
+        slow=slow.astype(jnp.int32),
+        iteration=k + 1,
+        status=jnp.where(ends, verdict, RUNNING).astype(jnp.int32),
+        history=state.history | {"step": state.history["step"].at[k].set(jnp.where(taken, trial.length, 0.0))},
+    )
+
+
+def restoration_barrier(theta: Array, mu: Array) -> Array:
+    """nu, small beside the infeasibility and not beside mu."""
+    return 0.01 * theta * jnp.maximum(mu, 0.1 * theta)

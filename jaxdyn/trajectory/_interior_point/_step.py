@@ -1,0 +1,252 @@
+"""One step of the interior-point method: Newton's direction, how far it is followed, and what the filter says of it."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from ._program import Program
+
+MARGIN = 1e-5  # by which a step must improve the infeasibility, or the barrier function in units of the infeasibility
+TRIES = 30  # of regularisations, and of halved steps
+
+
+class Point(NamedTuple):
+    """An iterate: unknowns, slacks, and multipliers of c, g, lower and upper bounds."""
+
+    x: Array
+    s: Array
+    y: Array
+    w: Array
+    low: Array
+    high: Array
+
+
+class Bounds(NamedTuple):
+    """Limits of the unknowns; `free` is 0 where both are the same number."""
+
+    lower: Array
+    upper: Array
+    free: Array
+    has_lower: Array
+    has_upper: Array
+
+    def gaps(self, x: Array) -> tuple[Array, Array]:
+        """Distances to the lower and upper bounds, 1 where there is none."""
+        one = jnp.ones_like(x)
+        return jnp.where(self.has_lower, x - self.lower, one), jnp.where(self.has_upper, self.upper - x, one)
+
+    def multipliers(self, low: Array, high: Array) -> tuple[Array, Array]:
+        """Those of the bounds that there are, else 0."""
+        return jnp.where(self.has_lower, low, 0.0), jnp.where(self.has_upper, high, 0.0)
+
+
+def bounds_of(lower: Array, upper: Array) -> Bounds:
+    """The limits, and which there are; equal ones hold an unknown and are none."""
+    free = lower < upper
+    return Bounds(lower, upper, free.astype(lower.dtype), jnp.isfinite(lower) & free, jnp.isfinite(upper) & free)
+
+
+class Direction(NamedTuple):
+    """Where a step leads: changes of the unknowns and slacks, the new multipliers of c, changes of the other multipliers."""
+
+    dx: Array
+    ds: Array
+    y: Array
+    dw: Array
+    d_low: Array
+    d_high: Array
+
+
+class Trial(NamedTuple):
+    """A point tried: length of the step, its unknowns, slacks and values, infeasibility, barrier function, the verdict.
+
+    `by_theta`: it would be accepted for its infeasibility, so that the present iterate joins the filter.
+    """
+
+    length: Array
+    x: Array
+    s: Array
+    c: Array
+    h: Array
+    theta: Array
+    phi: Array
+    accepted: Array
+    by_theta: Array
+
+
+def infeasibility(c: Array, h: Array) -> Array:
+    """The length of all violations together."""
+    return jnp.sqrt((c * c).sum() + (h * h).sum())
+
+
+def barrier_function(bounds: Bounds, x: Array, s: Array, f: Array, mu: Array) -> Array:
+    """f less mu times the logarithms of all distances."""
+    below, above = bounds.gaps(x)
+    return f - mu * (jnp.log(s).sum() + jnp.log(below).sum() + jnp.log(above).sum())
+
+
+def passes(filter_: Array, theta: Array, phi: Array) -> Array:
+    """Whether every point of the filter is beaten in infeasibility or in the barrier function."""
+    return ((theta < filter_[:, 0]) | (phi < filter_[:, 1])).all()
+
+
+class Newton(NamedTuple):
+    """The linear system at an iterate, factored, and what it is made of."""
+
+    factors: Any
+    good: Array
+    delta: Array
+    direction: Callable[[Array, Array], Direction]
+    slope: Callable[[Direction], Array]
+
+
+def newton_system(
+    program: Program, bounds: Bounds, p: Point, at: Any, mu: Array, restoring: Array, last: Array, least: Array
+) -> Newton:
+    """[W + S + delta I, A^T, G^T; A, -e I, 0; G, 0, -s/w] with the least delta of a few that makes it that of a minimum.
+
+    The multipliers of c are regularised by e about their present values, which changes the way to a solution and not the
+    solution, so that constraints that depend on each other do no harm. While restoring, f is left out and c and g + s are
+    penalised, (|c|^2 + |g + s|^2) / 2 with mu's barrier: the multipliers are then the violations themselves, the matrix is
+    [S + delta I, A^T, G^T; A, -I, 0; G, 0, -I - s/w] and W is Gauss and Newton's.
+
+    Args:
+        last: the last delta that was needed.
+        least: the first delta tried.
+    """
+    dtype = p.x.dtype
+    below, above = bounds.gaps(p.x)
+    low, high = bounds.multipliers(p.low, p.high)
+    pull = mu * (jnp.where(bounds.has_lower, 1 / below, 0.0) - jnp.where(bounds.has_upper, 1 / above, 0.0))
+    newton = jnp.where(restoring, 0.0, 1.0).astype(dtype)
+    soft = jnp.where(restoring, 1.0, jnp.sqrt(jnp.finfo(dtype).eps)).astype(dtype)
+    weights = p.w / (p.s + (1 - newton) * p.w)
+    diagonal = (low / below + high / above) * bounds.free + (1 - bounds.free)
+
+    def factored(delta):
+        factors = program.factor(at, newton, diagonal + delta * bounds.free, weights, soft)
+        return factors, jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(factors)]).all()
+
+    def attempt(carry):
+        delta, tried, _, _ = carry
+        known = last > 0
+        first = jnp.where(known, jnp.maximum(last / 3, 1e-12), 1e-4)
+        larger = jnp.where(delta > 0, jnp.where(known, 8.0, 20.0) * delta, first)
+        delta = jnp.where(tried == 0, least, jnp.maximum(larger, first)).astype(dtype)
+        return delta, tried + 1, *factored(delta)
+
+    empty = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(lambda: factored(least)[0]))
+    start = (jnp.zeros((), dtype), jnp.zeros((), jnp.int32), empty, jnp.zeros((), bool))
+    delta, _, factors, good = jax.lax.while_loop(lambda carry: ~carry[3] & (carry[1] < TRIES), attempt, start)
+    diagonal = diagonal + delta * bounds.free
+
+    def direction(c, h):
+        """The step that takes c and h to zero to first order and to the least barrier function; to the least sum of these."""
+        r1 = pull * bounds.free - newton * program.gradient(at)
+        r1 = r1 - program.transposed(at, jnp.zeros_like(p.y), weights * (h + mu / p.w))
+        r2 = -c - newton * soft * p.y
+
+        def refine(_, carry):
+            dx, y = carry
+            w_dx, a_dx, g_dx = program.times(at, dx)
+            left = r1 - newton * w_dx - diagonal * dx - program.transposed(at, y, weights * g_dx)
+            more, more_y = program.solve(factors, left, r2 - a_dx + soft * y)
+            return dx + more, y + more_y
+
+        dx, y = jax.lax.fori_loop(0, 3, refine, (jnp.zeros_like(p.x), jnp.zeros_like(p.y)))
+        moved = h + program.times(at, dx)[2]
+        w = weights * (moved + mu / p.w)
+        ds = (1 - newton) * w - moved
+        d_low = jnp.where(bounds.has_lower, mu / below - p.low - p.low / below * dx, 0.0)
+        d_high = jnp.where(bounds.has_upper, mu / above - p.high + p.high / above * dx, 0.0)
+        return Direction(dx, ds, y, w - p.w, d_low, d_high)
+
+    def slope(step):
+        _, c, g = program.values(at)
+        _, a_dx, g_dx = program.times(at, step.dx)
+        of_f = jnp.where(restoring, c @ a_dx + (g + p.s) @ (g_dx + step.ds), program.gradient(at) @ step.dx)
+        return of_f - pull @ step.dx - mu * (step.ds / p.s).sum()
+
+    return Newton(factors, good, delta, direction, slope)
+
+
+def search(
+    program: Program,
+    bounds: Bounds,
+    p: Point,
+    at: Any,
+    newton: Newton,
+    mu: Array,
+    inner: Array,
+    filter_: Array,
+    worst: Array,
+    restoring: Array,
+) -> tuple[Direction, Trial]:
+    """The first of ever shorter steps that is accepted; the first one is corrected to second order where it fails.
+
+    A step is accepted that passes the filter and improves the infeasibility or the barrier function by MARGIN of the
+    infeasibility; where the barrier function falls steeply and the infeasibility is small, one that makes it fall by a
+    fraction of that. While restoring, the penalty and its barrier with `inner` for mu must fall.
+    """
+    f, c, g = program.values(at)
+    h, small = g + p.s, jnp.finfo(p.x.dtype).eps
+    below, above = bounds.gaps(p.x)
+    theta, phi = infeasibility(c, h), barrier_function(bounds, p.x, p.s, f, mu)
+    penalised = lambda x, s, theta: barrier_function(bounds, x, s, theta**2 / 2, inner)
+    psi = penalised(p.x, p.s, theta)
+    rest = jnp.where(restoring, 0.01, jnp.minimum(0.01, mu))  # of a distance, that a step leaves
+    level = (
+        100 * small * jnp.sqrt(1.0 * p.x.size) * (1 + jnp.abs(p.x).max(initial=0.0))
+    )  # of infeasibility, by rounding
+
+    def furthest(dx, ds):
+        length = jnp.minimum(longest(p.s, ds, rest), longest(below, jnp.where(bounds.has_lower, dx, 0.0), rest))
+        return jnp.minimum(length, longest(above, jnp.where(bounds.has_upper, -dx, 0.0), rest))
+
+    def tried(along: Direction, length, alpha, slope):
+        """The point a length along a direction, judged as a step of size alpha along one of that slope."""
+        x = p.x + length * along.dx
+        f, c, g = program.evaluate(x)
+        s = jnp.maximum(p.s + length * along.ds, -g)  # a larger slack is better on both counts
+        new_theta, new_phi = infeasibility(c, g + s), barrier_function(bounds, x, s, f, mu)
+        falls = (slope < 0) & (theta <= 1e-4 * worst) & (alpha * jnp.maximum(-slope, 0.0) ** 2.3 > theta**1.1)
+        descends = new_phi <= phi + 1e-4 * alpha * slope + 10 * small * jnp.abs(phi)
+        improves = (new_theta <= (1 - MARGIN) * theta) | (new_phi <= phi - MARGIN * theta)
+        accepted = jnp.where(falls, descends, improves) & passes(filter_, new_theta, new_phi) & (new_theta < worst)
+        accepted |= (new_theta <= level) & (new_phi <= phi + 10 * small * jnp.abs(phi))
+        lower = penalised(x, s, new_theta) <= psi + 1e-4 * alpha * slope + 10 * small * jnp.abs(psi)
+        accepted = jnp.where(restoring, lower, accepted)
+        accepted &= jnp.isfinite(new_phi) & jnp.isfinite(new_theta) & newton.good
+        return Trial(length, x, s, c, g + s, new_theta, new_phi, accepted, ~falls & ~restoring)
+
+    # turn 0 is the whole step, turn 1 its correction if there is one, later ones are half as long as the one before
+    def turn(carry):
+        count, alpha, slope, step, trial = carry
+        first = count == 0
+        correcting = (count == 1) & (trial.theta >= theta) & ~restoring & newton.good
+        goal = (jnp.where(first, c, alpha * c + trial.c), jnp.where(first, h, alpha * h + trial.h))
+        along = jax.lax.cond(first | correcting, lambda goal: newton.direction(*goal), lambda _: step, goal)
+        step = jax.tree.map(lambda new, old: jnp.where(first, new, old), along, step)
+        slope = jnp.where(first, newton.slope(along), slope)
+        whole = furthest(along.dx, along.ds)
+        alpha = jnp.where(first, whole, jnp.where(correcting, alpha, alpha / 2))
+        length = jnp.where(correcting, whole, alpha)
+        return count + 1, alpha, slope, step, tried(along, length, alpha, slope)
+
+    zero = jnp.zeros((), p.x.dtype)
+    no = jnp.zeros((), bool)
+    step = Direction(*(jnp.zeros_like(v) for v in (p.x, p.s, p.y, p.w, p.x, p.x)))
+    trial = Trial(zero, p.x, p.s, c, h, zero, zero, no, no)
+    start = (jnp.zeros((), jnp.int32), zero, zero, step, trial)
+    *_, step, trial = jax.lax.while_loop(lambda carry: ~carry[-1].accepted & (carry[0] < TRIES), turn, start)
+    return step, trial
+
+
+def longest(distance: Array, change: Array, rest: Array) -> Array:
+    """The longest step, at most 1, that leaves a fraction `rest` of every distance."""
+    closing = change < 0
+    ratio = jnp.where(closing, (rest - 1) * distance / jnp.where(closing, change, -1.0), 1.0)
+    return jnp.minimum(ratio.min(initial=1.0), 1.0)

@@ -1,0 +1,342 @@
+"""Inverse kinematics: Levenberg-Marquardt on SE(3) within joint limits, from many starts at once."""
+
+import functools
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from ..._jax_compat import Tracer
+from ..._summary import Summary, lines, number
+from ...dynamics._coordinates import joints_of, place
+from ...dynamics._jacobian import jacobian
+from ...dynamics._kinematics import frame_pose
+from ...dynamics._lowering import by_batch
+from ...dynamics._mass_matrix_inverse import positive_inverse
+from ...dynamics._tangents import sparse_jvp
+from ...errors import TrajectoryError
+from ...model._chain import Chain, frame_index
+from ...model._compiled import compiled
+from ...model._configuration import difference, integrate, neutral_configuration
+from ...model._layout import is_ordinary, layout
+from ...spatial.so3 import rotation_log
+from .._problem._solution import Status
+from ._pose_error import DAMPINGS, FAR, Iterate, damped_step, pose_error, walk_down
+
+TOLERANCES = {"float64": 1e-9, "float32": 1e-5}  # [rad and m]
+BLOCK = 5  # iterations between looks at whether a start has arrived
+DRAWS = 64  # random positions for every start; those nearest to the target are taken
+
+
+class InverseKinematics(eqx.Module, Summary):
+    """What `inverse_kinematics` found.
+
+    Attributes:
+        q: the position; where the pose was not reached, the one with the least error.
+        error: (log(R_d^T R), R_d^T (p - p_d)) there, in the target's axes [rad, m].
+        status: a `Status` as an integer: CONVERGED, UNREACHABLE or NOT_FINITE.
+        iterations: taken, by all starts together.
+        reached: how many of the starts had arrived when the first one ended the search.
+    """
+
+    q: Float[Array, " nq"]
+    error: Float[Array, "6"]
+    status: Int[Array, ""]
+    iterations: Int[Array, ""]
+    reached: Int[Array, ""]
+
+    def __repr__(self) -> str:
+        if isinstance(self.q, Tracer):
+            return "InverseKinematics: traced"
+        angle, distance = (jnp.linalg.norm(self.error[..., part], axis=-1) for part in (slice(0, 3), slice(3, 6)))
+        return lines(
+            f"InverseKinematics: {self.message}",
+            f"off by {number(angle, 'rad')} and {number(distance, 'm')}" if self.error.ndim == 1 else "",
+            f"q = {np.array2string(np.asarray(self.q), precision=4)}"
+            if self.q.ndim == 1
+            else f"q of shape {self.q.shape}",
+        )
+
+    @property
+    def message(self) -> str:
+        """The status in words; of a batch, how many ended how."""
+        codes, counts = np.unique(np.asarray(self.status), return_counts=True)
+        total = np.size(self.status)
+        parts = (f"{n} of {total}: {Status(int(c)).message}" for c, n in zip(codes, counts, strict=True))
+        return Status(int(codes[0])).message if np.ndim(self.status) == 0 else "; ".join(parts)
+
+
+def inverse_kinematics(
+    chain: Chain,
+    target: Float[Array, "4 4"],
+    frame: str | None = None,
+    *,
+    guess: Float[Array, " nq"] | None = None,
+    weights: Float[Array, "6"] | Sequence[float | int] = (1.0,) * 6,
+    position_limits: Float[Array, "nv 2"] | None = None,
+    starts: int = 16,
+    seed: int = 0,
+    tolerance: float | Float[Array, ""] | None = None,
+    max_iterations: int = 100,
+) -> InverseKinematics:
+    """A position q within the joint limits at which a frame has the pose T_d: e(q) = (log(R_d^T R), R_d^T (p - p_d)) = 0.
+
+    Levenberg-Marquardt with damping lambda = mu |e|^2 / 2, which keeps the convergence quadratic at singular poses too
+    (Yamashita & Fukushima 2001; Sugihara 2011): dq = -J^T (J J^T + lambda 1)^-1 e over the joints that are not held at a
+    limit, cut off at the limits (a projected step). The starts are those of 64 times as many random positions within the
+    limits whose poses are nearest to the target. They walk side by side until the first has arrived; of those that have, the
+    one nearest to the guess is returned. So a batch of targets is best worked through in parts,
+    `jax.lax.map(f, targets, batch_size=64)`: a part takes as long as its slowest target.
+
+    Differentiable in the target and the chain, by implicit differentiation: dq = -J^+ de over the joints that are not at a
+    limit (of all motions that follow the target the least one); first order only, and meaningless unless CONVERGED.
+
+    Args:
+        target: T_d in the world.
+        frame: link or frame; the chain's tip where None.
+        guess: the first start, and what the solution is to be near; without it, the middle of the limits.
+        weights: of the error's components, the angular ones first, in the target's axes [1/rad, 1/m]; a component of weight 0
+            is free: (0, 0, 0, 1, 1, 1) asks for the position alone, (1, 1, 0, 1, 1, 1) leaves the rotation about the
+            target's z axis free.
+        position_limits: lower and upper limit of each coordinate, infinite where there is none; the chain's own where None
+            (of coupled joints those that belong to one coordinate). Quaternion joints have none.
+        starts: number of starts.
+        seed: of the random ones; joints without limits start within half a turn, or a metre, of zero.
+        tolerance: largest component of the error that is not free [rad, m]; 1e-9 in float64, 1e-5 in float32 where None.
+        max_iterations: of all starts together.
+
+    Returns:
+        The best position. UNREACHABLE says that no start arrived: no proof, but rare for a pose within reach of an arm.
+
+    Raises:
+        TrajectoryError: the target is no pose, a limit is contradictory, no weight is positive, or no start is asked for.
+        ModelError: no such frame, or none named where there are several tips.
+    """
+    dtype = jnp.result_type(chain.dtype, target)
+    frame_index(chain, frame)
+    limits = coordinate_limits(chain) if position_limits is None else jnp.asarray(position_limits)
+    weights = jnp.asarray(weights, dtype)
+    _check(chain, target, weights, limits, starts, max_iterations)
+    if tolerance is None:
+        tolerance = TOLERANCES["float64" if dtype == jnp.float64 else "float32"]
+    target, limits, bound = target.astype(dtype), limits.astype(dtype), jnp.asarray(tolerance, dtype)
+    return _solved(chain, target, frame, guess, weights, limits, starts, seed, bound, max_iterations)
+
+
+@compiled
+def _solved(chain, target, frame, guess, weights, limits, starts, seed, bound, max_iterations) -> InverseKinematics:
+    """The search, and what carries derivatives through its result."""
+    fixed, goal, weights, limits = jax.lax.stop_gradient((chain, target, weights, limits))
+    first = _starts(fixed, goal, weights, limits, frame, guess, starts, seed)
+    near = _middle(fixed, limits, goal.dtype) if guess is None else first[0]
+    q, error, end = _search(fixed, goal, weights, limits, frame, first, near, bound, max_iterations)
+    return InverseKinematics(_following(frame, chain, target, weights, limits, q), error, *end)
+
+
+def coordinate_limits(chain: Chain) -> Float[Array, "nv 2"]:
+    """Lower and upper limit of every coordinate: the joints' own; infinite for quaternions.
+
+    Where coordinates are coupled, those of the joints that one coordinate alone moves.
+    """
+    if chain.coupling is None:
+        columns = jnp.asarray(layout(chain).columns)
+        free = jnp.broadcast_to(jnp.asarray([-jnp.inf, jnp.inf], chain.dtype), (chain.nv, 2))
+        return free.at[columns].set(chain.position_limits[columns])
+    matrix, offset = chain.coupling.matrix, chain.coupling.offset
+    moves = matrix != 0
+    alone = moves & (moves.sum(1, keepdims=True) == 1)
+    ends = (chain.position_limits - offset[:, None])[:, None] / jnp.where(alone, matrix, jnp.ones_like(matrix))[
+        :, :, None
+    ]
+    lower = jnp.where(alone, ends.min(2), -jnp.inf).max(0)
+    upper = jnp.where(alone, ends.max(2), jnp.inf).min(0)
+    return jnp.stack([lower, upper], axis=1)
+
+
+def _search(
+    chain: Chain,
+    target: Array,
+    weights: Array,
+    limits: Array,
+    frame: str | None,
+    first: Array,
+    near: Array,
+    tolerance: Array,
+    max_iterations: int,
+) -> tuple[Array, Array, tuple[Array, Array, Array]]:
+    """The loop over iterations, all starts together, and the choice among them: q, e; status, iterations, reached."""
+    dtype, count = first.dtype, first.shape[0]
+    one = lambda at: _block(chain, at, target, weights, limits[:, 0], limits[:, 1], frame)
+
+    def arrived(at: Iterate) -> Array:
+        return ((jnp.abs(at.error) <= tolerance) | (weights == 0)[None]).all(1)
+
+    def goes_on(state: tuple[Iterate, Array]) -> Array:
+        at, k = state
+        stuck = (at.damping >= DAMPINGS[1]) | (at.slope <= 1e-3 * tolerance)
+        return (k < max_iterations) & ~arrived(at).any() & ~((k > 0) & stuck.all())
+
+    def body(state: tuple[Iterate, Array]) -> tuple[Iterate, Array]:
+        at, k = state
+        return jax.vmap(one)(at), k + BLOCK
+
+    ones = jnp.ones(count, dtype)
+    begin = Iterate(first, jnp.full((count, 6), FAR, dtype), ones, ones)
+    at, k = jax.lax.while_loop(goes_on, body, (begin, jnp.zeros((), jnp.int32)))
+    there = arrived(at)
+    size = ((weights[None] * at.error) ** 2).sum(1)
+    away = jax.vmap(lambda q: (difference(chain, near, q) ** 2).sum())(at.q)
+    best = jnp.where(there.any(), jnp.argmin(jnp.where(there, away, jnp.inf)), jnp.argmin(size))
+    failure = jnp.where((at.error[best] < FAR).all(), int(Status.UNREACHABLE), int(Status.NOT_FINITE))
+    status = jnp.where(there.any(), int(Status.CONVERGED), failure)
+    return at.q[best], at.error[best], (status.astype(jnp.int32), k, there.sum().astype(jnp.int32))
+
+
+def _block(chain: Chain, at: Iterate, target, weights, lower, upper, frame: str | None) -> Iterate:
+    """Some iterations."""
+    if is_ordinary(chain):
+        return _ordinary_block(chain, at, target, weights, lower, upper, frame)
+
+    def look(q):
+        error, rows = pose_error(*place(chain, q), target, weights, frame)
+        return error, tuple(joints_of(chain, row[None])[0] for row in rows)
+
+    def propose(q, *rest):
+        step, slope = damped_step(_coordinates(chain, q), *rest, lower, upper)
+        return integrate(chain, q, step), slope
+
+    rows = (jnp.zeros(chain.nv, at.q.dtype),) * 6
+    return walk_down(at, weights, rows, look, propose, BLOCK)
+
+
+@by_batch(size=lambda chain: 300 + 60 * chain.n)
+def _ordinary_block(chain: Chain, at: Iterate, target, weights, lower, upper, frame: str | None) -> Iterate:
+    """The same of a chain of ordinary joints, for lanes: one kernel on the CPU."""
+
+    def propose(q, *rest):
+        step, slope = damped_step(q, *rest, lower, upper)
+        return q + step, slope
+
+    look = lambda q: pose_error(chain, q, target, weights, frame)
+    return walk_down(at, weights, (jnp.zeros_like(at.q),) * 6, look, propose, BLOCK)
+
+
+def _coordinates(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
+    """The ordinary entries of q in their columns of v; zero for quaternions, which have no limits."""
+    where = layout(chain)
+    return jnp.zeros(chain.nv, q.dtype).at[where.columns].set(q[where.entries])
+
+
+def _with_coordinates(chain: Chain, q: Float[Array, " nq"], values: Float[Array, " nv"]) -> Float[Array, " nq"]:
+    where = layout(chain)
+    return q.at[where.entries].set(values[where.columns])
+
+
+def _starts(
+    chain: Chain,
+    target: Array,
+    weights: Array,
+    limits: Array,
+    frame: str | None,
+    guess: Array | None,
+    starts: int,
+    seed: int,
+) -> Array:
+    """(starts, nq) positions within the limits, the first of them the guess if there is one.
+
+    The others are those of many random ones whose pose is nearest to the target, by |w_v (p - p_d)|^2 + w_w^2 (3 - tr R_d^T R).
+    The random positions are constants, and their poses the same for all targets of a batch.
+    """
+    dtype, count = target.dtype, starts * DRAWS
+    lower, upper = _finite(chain, limits)
+    where, rng = layout(chain), np.random.default_rng(seed)
+    parts = jnp.asarray(rng.uniform(size=(count, chain.nv)), dtype)
+    random = rng.normal(size=(count, chain.nq))
+    for joint in where.quaternions:
+        random[:, joint.quaternion] /= np.linalg.norm(random[:, joint.quaternion], axis=1, keepdims=True)
+    values = lower[None] + parts * (upper - lower)[None]
+    q = jnp.asarray(random, dtype).at[:, where.entries].set(values[:, where.columns])
+    poses = jax.vmap(functools.partial(frame_pose, chain, frame=frame))(q)
+    away = ((weights[None, 3:] * (poses[:, :3, 3] - target[None, :3, 3])) ** 2).sum(1)
+    turned = 3 - (poses[:, :3, :3] * target[None, :3, :3]).sum((1, 2))
+    _, nearest = jax.lax.top_k(-(away + (weights[:3] ** 2).mean() * turned), starts)
+    q = q[nearest]
+    if guess is None:
+        return q
+    given = jax.lax.stop_gradient(guess).astype(q.dtype)
+    inside = jnp.clip(_coordinates(chain, given), limits[:, 0], limits[:, 1])
+    return q.at[0].set(_with_coordinates(chain, given, inside))
+
+
+def _middle(chain: Chain, limits: Array, dtype) -> Array:
+    """The middle of the limits."""
+    lower, upper = _finite(chain, limits)
+    return _with_coordinates(chain, neutral_configuration(chain).astype(dtype), (lower + upper) / 2)
+
+
+def _finite(chain: Chain, limits: Array) -> tuple[Array, Array]:
+    """Limits for joints without: half a turn or a metre about zero, or a turn or two metres from the one limit there is."""
+    turns = (chain.screw[:, :3] != 0).any(1)
+    turns = turns if chain.coupling is None else ((chain.coupling.matrix != 0) & turns[:, None]).any(0)
+    half = jnp.where(turns, jnp.pi, 1.0).astype(limits.dtype)
+    lower, upper = limits[:, 0], limits[:, 1]
+    below, above = jnp.isfinite(lower), jnp.isfinite(upper)
+    return (
+        jnp.where(below, lower, jnp.where(above, upper - 2 * half, -half)),
+        jnp.where(above, upper, jnp.where(below, lower + 2 * half, half)),
+    )
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _following(frame: str | None, chain: Chain, target: Array, weights: Array, limits: Array, q: Array) -> Array:
+    """q, a constant until it is differentiated as a solution: dq = -J^+ de."""
+    del frame, chain, target, weights, limits
+    return q
+
+
+def _following_jvp(frame: str | None, primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    chain, target, weights, limits, q = primals
+    still = jax.lax.stop_gradient(target[:3, :3].T)  # q is where R = R_d
+
+    def error(chain: Chain, target: Array) -> Array:
+        t = frame_pose(chain, q, frame)
+        turn = rotation_log(target[:3, :3].T @ t[:3, :3])
+        return weights * jnp.concatenate([turn, still @ (t[:3, 3] - target[:3, 3])])
+
+    _, change = sparse_jvp(error, (chain, target), tangents[:2])
+    here = _coordinates(chain, q)
+    free = jnp.where((here <= limits[:, 0]) | (here >= limits[:, 1]), jnp.zeros_like(here), jnp.ones_like(here))
+    mixed = jacobian(chain, q, frame, "mixed")
+    moved = weights[:, None] * (still @ mixed.reshape(2, 3, -1)).reshape(6, -1) * free[None]
+    system = moved @ moved.T
+    regular = system + 4 * jnp.finfo(q.dtype).eps * (1 + jnp.trace(system)) * jnp.eye(6, dtype=q.dtype)
+    dq = -moved.T @ (positive_inverse(regular) @ change)
+    return _following(frame, *primals), jax.jvp(functools.partial(integrate, chain, q), (jnp.zeros_like(dq),), (dq,))[1]
+
+
+_following.defjvp(_following_jvp, symbolic_zeros=True)
+
+
+def _check(chain: Chain, target, weights, limits, starts: int, max_iterations: int) -> None:
+    """Refuse what can be seen to be wrong: outside `jax.jit` the numbers too."""
+    if starts < 1 or max_iterations < 1:
+        raise TrajectoryError(f"{starts} starts and {max_iterations} iterations: give at least one of each")
+    if limits.shape != (chain.nv, 2):
+        raise TrajectoryError(
+            f"position limits have shape {limits.shape}; give (lower, upper) of each of {chain.nv} coordinates"
+        )
+    if not isinstance(target, Tracer) and np.isfinite(np.asarray(target)).all():
+        r = np.asarray(target, float)[:3, :3]
+        if np.abs(r.T @ r - np.eye(3)).max() > 1e-3 or np.linalg.det(r) < 0:
+            raise TrajectoryError("the target is no pose: its upper left 3 x 3 block is not a rotation")
+    if not isinstance(weights, Tracer) and not (np.all(np.asarray(weights) >= 0) and np.any(np.asarray(weights) > 0)):
+        raise TrajectoryError("the weights of the error must not be negative, and one of them at least be positive")
+    if not isinstance(limits, Tracer):
+        wrong = np.flatnonzero(~(np.asarray(limits)[:, 0] <= np.asarray(limits)[:, 1]))
+        if wrong.size:
+            raise TrajectoryError(
+                f"the lower position limit of coordinate {wrong[0]} is above the upper one, or not a number"
+            )

@@ -1,0 +1,1 @@
+"""Linear-quadratic problems and the Riccati recursion."""

@@ -1,0 +1,103 @@
+"""Small quadratic programs with bounds, by projected Newton steps; many at once, for lanes."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ._problem import matrix_times
+
+STEPS = 5  # step lengths 1, 1/2, ... of a projected step
+MOST = 50  # projected steps
+
+
+def masked_inverse(h: Float[Array, "m m *lanes"], free: Array) -> tuple[Array, Array]:
+    """The inverse of the rows and columns of h that are free, zeros elsewhere, and its smallest pivot.
+
+    One symmetric sweep a row (Goodnight 1979), as `positive_inverse`.
+    """
+    m = h.shape[0]
+    index = jnp.arange(m).reshape(m, *(1,) * (h.ndim - 2))
+    diagonal = index[:, None] == index[None]
+    both = free[:, None] & free[None]
+    a = jnp.where(both, h, jnp.where(diagonal, jnp.ones_like(h), jnp.zeros_like(h)))
+    if m == 1:
+        return jnp.where(both, 1 / a, jnp.zeros_like(a)), a[0, 0]
+
+    def body(carry, k):
+        a, smallest = carry
+        row = a[k]
+        pivot = row[k]
+        here = index == k
+        signed = jnp.where(here, -jnp.ones_like(row), row)
+        kept = jnp.where(here[:, None] | here[None], jnp.zeros_like(a), a)
+        return (kept - signed[:, None] * (signed / pivot[None])[None], jnp.minimum(smallest, pivot)), None
+
+    start = (a, jnp.full_like(a[0, 0], jnp.inf))
+    (swept, smallest), _ = jax.lax.scan(body, start, jnp.arange(m))
+    return jnp.where(both, -swept, jnp.zeros_like(a)), smallest
+
+
+def box_qp(
+    h: Float[Array, "m m *lanes"], g: Float[Array, "m *lanes"], lower: Array, upper: Array
+) -> tuple[Array, Array, Array, Array]:
+    """u with lower <= u <= upper that minimises 1/2 u' h u + g' u, by projected Newton steps (Tassa, Mansard & Todorov 2014).
+
+    Returns:
+        u; which of its entries are free; the inverse of h's free block, zeros elsewhere; its smallest pivot.
+    """
+    fixed = lower >= upper
+
+    bound = jnp.abs(h).sum(1).max(0)  # no eigenvalue is larger
+
+    def held(u):
+        gradient = matrix_times(h, u) + g
+        return fixed | ((u <= lower) & (gradient > 0)) | ((u >= upper) & (gradient < 0)), gradient
+
+    def value(u):
+        return (u * (0.5 * matrix_times(h, u) + g)).sum(0)
+
+    def body(state):
+        count, u, clamped, gradient, _, _, _ = state
+        inverse, pivot = masked_inverse(h, ~clamped)
+        direction = -matrix_times(inverse, gradient)
+        best, _ = jax.lax.scan(
+            lambda best, length: (_better(best, jnp.clip(u + length * direction, lower, upper), value), None),
+            (u, value(u)),
+            0.5 ** jnp.arange(STEPS, dtype=h.dtype),
+        )
+        # a step to the first bound it meets always helps, and one down the gradient where that is at once
+        ratio = jnp.where(direction > 0, upper - u, lower - u) / jnp.where(direction == 0, 1, direction)
+        length = jnp.where(clamped | (direction == 0), jnp.inf, ratio).min(0)
+        length = jnp.where(jnp.isfinite(length), length, 0)
+        best = _better(best, jnp.clip(u + length[None] * direction, lower, upper), value)
+        best = _better(best, jnp.clip(u - gradient / bound[None], lower, upper), value)
+        whole = u + direction
+        exact = ((whole >= lower) & (whole <= upper)).all(0)
+        new = jnp.where(exact[None], whole, best[0])
+        now, gradient = held(new)
+        done = (exact & (now == clamped).all(0)) | (pivot <= 0) | ((new == u).all(0) & ~exact)
+        return count + 1, new, now, gradient, inverse, pivot, done
+
+    def live(state):
+        return (state[0] < MOST) & ~state[-1].all()
+
+    def guarded(state):
+        """Lanes that are done stay as they are."""
+        new = body(state)
+        done = state[-1]
+        keep = lambda old, x: jnp.where(done.reshape((1,) * (x.ndim - done.ndim) + done.shape), old, x)
+        return new[0], *(keep(a, b) for a, b in zip(state[1:], new[1:], strict=True))
+
+    start = jnp.clip(jnp.zeros_like(g), lower, upper)
+    clamped, gradient = held(start)
+    nothing = jnp.zeros_like(g[0])
+    state = (0, start, clamped, gradient, jnp.zeros_like(h), nothing, nothing > 1)
+    _, u, clamped, _, inverse, pivot, _ = jax.lax.while_loop(live, guarded, state)
+    return u, ~clamped, inverse, pivot
+
+
+def _better(best, u, value):
+    old, lowest = best
+    new = value(u)
+    better = new < lowest
+    return jnp.where(better[None], u, old), jnp.where(better, new, lowest)

@@ -1,0 +1,134 @@
+"""The Riccati recursion as a parallel scan: depth O(log steps) instead of O(steps), for devices with many cores."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ...dynamics._platform import by_platform
+from ._problem import LinearQuadratic, LQPolicy, LQSolution
+from ._riccati import lq_rollout, riccati
+
+
+class Stretch(NamedTuple):
+    """The best cost from state x at a stretch's start to y at its end, as a function of both, in its dual form
+
+    max over z of 1/2 x' J x - eta' x - z' (y - A x - b) - 1/2 z' C z.
+    """
+
+    A: Array
+    b: Array
+    C: Array
+    eta: Array
+    J: Array
+
+
+def riccati_scan(lq: LinearQuadratic, damping: float | Float[Array, ""] = 0.0) -> LQPolicy:
+    """`riccati` without bounds, by an associative scan over the knots (Sarkka & Garcia-Fernandez 2023): O(log steps) deep.
+
+    Each knot's own R must be positive definite. About six times the work of `riccati`, so that it is quicker only where
+    many knots are computed at once: on a GPU, for one or a few problems.
+    """
+    lq, n = lq.dense(), lq.states
+    eye = jnp.eye(lq.controls, dtype=lq.cost.dtype)
+    cost = lq.cost.at[:, n:, n:-1].add(jnp.asarray(damping, lq.cost.dtype) * eye[None])
+    A, B, c = lq.dynamics[..., :n], lq.dynamics[..., n:-1], lq.dynamics[..., -1:]
+    S, q, r = cost[:, :n, n:-1], cost[:, :n, -1:], cost[:, n:, -1:]
+    solved = jnp.linalg.solve(cost[:, n:, n:-1], jnp.concatenate([S.mT, r, B.mT], -1))
+    by_state, by_slope, by_dual = solved[..., :n], solved[..., n : n + 1], solved[..., n + 1 :]
+    own = Stretch(A - B @ by_state, c - B @ by_slope, B @ by_dual, S @ by_slope - q, cost[:, :n, :n] - S @ by_state)
+    zero = jnp.zeros_like(A[:1])
+    end = Stretch(zero, zero[..., :1], zero, -lq.end[None, :, n:], lq.end[None, :, :n])
+    stretches = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), own, end)
+    to_end = jax.lax.associative_scan(lambda later, earlier: joined(earlier, later), stretches, reverse=True)
+    hessian, gradient = 0.5 * (to_end.J + to_end.J.mT), -to_end.eta[..., 0]
+    F = lq.dynamics
+    total = cost + F[..., :-1].mT @ (hessian[1:] @ F)
+    slope = total[:, n:, -1:] + B.mT @ gradient[1:, :, None]
+    by_control = total[:, n:, n:-1]
+    policy = -jnp.linalg.solve(by_control, jnp.concatenate([total[:, n:, :n], slope], -1))
+    pivot = jnp.linalg.eigvalsh(by_control).min()
+    free = jnp.ones_like(policy[..., 0]) > 0
+    adjoint = _adjoint(F[..., :n].mT, lq.cost[:, :n, -1], lq.end[:, -1])
+    slope = lq.cost[:, n:, -1] + jnp.einsum("kij,ki->kj", B, adjoint[1:])
+    return LQPolicy(policy[..., :n], policy[..., n], hessian, gradient, adjoint, slope, pivot, free)
+
+
+def _adjoint(matrices: Array, offsets: Array, end: Array) -> Array:
+    """l_k = matrix_k l_{k+1} + offset_k from the end back, by a scan of affine maps."""
+
+    def before(later, earlier):
+        return product(earlier[0], later[0]), product(earlier[0], later[1][..., None])[..., 0] + earlier[1]
+
+    matrices, offsets = jax.lax.associative_scan(before, (matrices, offsets), reverse=True)
+    return jnp.concatenate([matrices @ end + offsets, end[None]])
+
+
+def product(a: Array, b: Array) -> Array:
+    """a b of small matrices, as sums that XLA fuses with what is around them.
+
+    XLA's compiler for GPUs aborts on a matrix product of padded slices, which reverse mode makes of `associative_scan`
+    (jaxlib 0.11.2, triton_tiling_propagation.cc: "src_fragment_it != src_fragments_order.end()").
+    """
+    return jnp.sum(a[..., :, :, None] * b[..., None, :, :], -2)
+
+
+def joined(first: Stretch, second: Stretch) -> Stretch:
+    """The stretch from the start of the first to the end of the second, which begins where the first ends."""
+    A, b, C, eta, J = first
+    eye = jnp.eye(A.shape[-1], dtype=A.dtype)
+    n = A.shape[-1]
+    # (1 + C J)^-1 of [A, C, b + C eta]; its transpose serves the dual side
+    right = jnp.concatenate([A, C, b + product(C, second.eta)], -1)
+    through = jnp.linalg.solve(jnp.broadcast_to(eye, A.shape) + product(C, second.J), right)
+    a, cov, mean = through[..., :n], through[..., n : 2 * n], through[..., 2 * n :]
+    # A' (1 + J C)^-1 = ((1 + C J)^-1 A)'
+    return Stretch(
+        product(second.A, a),
+        product(second.A, mean) + second.b,
+        product(product(second.A, cov), second.A.mT) + second.C,
+        product(a.mT, second.eta - product(second.J, b)) + eta,
+        product(product(a.mT, second.J), A) + J,
+    )
+
+
+def lq_rollout_scan(lq: LinearQuadratic, policy: LQPolicy, start: Float[Array, " n"] | None = None) -> LQSolution:
+    """`lq_rollout` by an associative scan of the closed loop's affine maps, O(log steps) deep."""
+    lq, n = lq.dense(), lq.states
+    start = jnp.zeros_like(lq.end[:, -1]) if start is None else start
+    A, B, c = lq.dynamics[..., :n], lq.dynamics[..., n:-1], lq.dynamics[..., -1]
+    matrix = A + B @ policy.gains
+    offset = c + jnp.einsum("kij,kj->ki", B, policy.feedforward)
+
+    def after(first, second):
+        return product(second[0], first[0]), product(second[0], first[1][..., None])[..., 0] + second[1]
+
+    matrices, offsets = jax.lax.associative_scan(after, (matrix, offset))
+    states = jnp.concatenate([start[None], matrices @ start + offsets])
+    controls = jnp.einsum("kij,kj->ki", policy.gains, states[:-1]) + policy.feedforward
+    return LQSolution(states, controls, jnp.einsum("kij,kj->ki", policy.hessian, states) + policy.gradient)
+
+
+def solve_lq(
+    lq: LinearQuadratic,
+    start: Float[Array, " n"] | None = None,
+    bounds: tuple[Float[Array, "steps m"], Float[Array, "steps m"]] | None = None,
+) -> LQSolution:
+    """The minimiser of a linear-quadratic problem, O(steps): by the recursion on a CPU, by the parallel scan elsewhere.
+
+    With bounds always by the recursion; the policy then is the best one near dx = 0, which is the problem's solution
+    where no other bounds bind along the way.
+    """
+    start = jnp.zeros_like(lq.end[:, -1]) if start is None else start
+
+    def in_turn(lq, start, bounds):
+        return lq_rollout(lq, riccati(lq, bounds), start)
+
+    def at_once(lq, start, bounds):
+        del bounds
+        return lq_rollout_scan(lq, riccati_scan(lq), start)
+
+    if bounds is not None:
+        return in_turn(lq, start, bounds)
+    return by_platform(in_turn, at_once, lq, start, None)

@@ -1,0 +1,1 @@
+"""Paths, how fast they can be followed, and point-to-point motions."""

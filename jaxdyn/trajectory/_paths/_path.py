@@ -1,0 +1,172 @@
+"""Paths in joint space, q(s) for s from 0 to 1, and the dynamics along them."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..._jax_compat import Tracer
+from ...dynamics._friction import spring_force
+from ...dynamics._inverse import inverse_dynamics
+from ...errors import TrajectoryError
+from ...model._chain import Chain
+from ...model._layout import is_ordinary
+from .._problem._constraints import torque_limits
+from .._problem._knot import as_floats
+
+Path = Callable[[Array], Array]  # s () -> q (nq,)
+
+
+class SplinePath(eqx.Module):
+    """A cubic spline, twice continuously differentiable: path(s) is a polynomial in s between the knots. From `spline_path`.
+
+    Attributes:
+        knots: where the waypoints are passed, from 0 to 1.
+        coefficients: of 1, h, h^2 and h^3 with h = s - knot, of every piece.
+    """
+
+    knots: Float[Array, " k"]
+    coefficients: Float[Array, "pieces 4 n"]
+
+    def __call__(self, s: Float[Array, ""]) -> Float[Array, " n"]:
+        """q(s); beyond the ends the outer pieces go on."""
+        piece = jnp.clip(jnp.searchsorted(self.knots, s, side="right") - 1, 0, len(self.knots) - 2)
+        a, b, c, d = self.coefficients[piece]
+        h = s - self.knots[piece]
+        return a + h * (b + h * (c + h * d))
+
+
+def spline_path(
+    waypoints: Float[Array, "k n"], knots: Float[Array, " k"] | Sequence[float | int] | None = None
+) -> SplinePath:
+    """The natural cubic spline through waypoints: q'' is continuous, and zero at both ends.
+
+    Its second derivatives solve a tridiagonal system (de Boor 2001, ch. IV). Differentiable in the waypoints.
+
+    Args:
+        waypoints: at least two positions, in order.
+        knots: s at the waypoints, rising from 0 to 1; by the distances between them to the power 1/2 where None (centripetal,
+            Lee 1989), which keeps the path from overshooting where waypoints are close.
+
+    Raises:
+        TrajectoryError: too few waypoints, one that equals the one before, or knots that do not rise from 0 to 1.
+    """
+    points = jnp.asarray(waypoints)
+    if len(points) < 2:
+        raise TrajectoryError(f"a path needs two waypoints at least, not {len(points)}")
+    if knots is None:
+        steps = jnp.sqrt(jnp.sqrt(((points[1:] - points[:-1]) ** 2).sum(1)))
+        if not isinstance(steps, Tracer) and not np.all(np.asarray(steps) > 0):
+            k = int(np.flatnonzero(~(np.asarray(steps) > 0))[0])
+            raise TrajectoryError(f"waypoints {k} and {k + 1} are the same, or not numbers: leave one out")
+        where = jnp.concatenate([jnp.zeros(1, points.dtype), jnp.cumsum(steps)])
+        where = where / where[-1]
+    else:
+        where = as_floats(knots).astype(points.dtype)
+        if where.shape != points.shape[:1]:
+            raise TrajectoryError(f"{len(points)} waypoints have {where.shape} knots: give one each")
+        if not isinstance(where, Tracer):
+            x = np.asarray(where)
+            if x[0] != 0 or abs(x[-1] - 1) > 1e-6 or not np.all(np.diff(x) > 0):
+                raise TrajectoryError(f"the knots of a path rise from 0 to 1; these are {x}")
+    h = jnp.diff(where)
+    rise = jnp.diff(points, axis=0) / h[:, None]
+    second = jnp.zeros_like(points)
+    if len(points) > 2:
+        inner = jnp.diag(2 * (h[:-1] + h[1:])) + jnp.diag(h[1:-1], 1) + jnp.diag(h[1:-1], -1)
+        second = second.at[1:-1].set(jnp.linalg.solve(inner, 6 * jnp.diff(rise, axis=0)))
+    low, high = second[:-1], second[1:]
+    first = rise - h[:, None] * (2 * low + high) / 6
+    return SplinePath(where, jnp.stack([points[:-1], first, low / 2, (high - low) / (6 * h[:, None])], axis=1))
+
+
+def straight_path(start: Float[Array, " n"], goal: Float[Array, " n"]) -> SplinePath:
+    """The straight line from a position to another, q(s) = q_0 + s (q_1 - q_0)."""
+    return spline_path(jnp.stack([start, goal]), (0.0, 1.0))
+
+
+class PathDynamics(NamedTuple):
+    """q, its derivatives to s, and the torque m s'' + c s'^2 + g along a path, row by row.
+
+    Attributes:
+        q: positions.
+        slope: dq/ds.
+        curvature: d2q/ds2.
+        inertia: m = M(q) q'.
+        centrifugal: c = M(q) q'' + C(q, q') q'.
+        gravity: g, with the torque of joint springs [N m].
+    """
+
+    q: Float[Array, "points n"]
+    slope: Float[Array, "points n"]
+    curvature: Float[Array, "points n"]
+    inertia: Float[Array, "points n"]
+    centrifugal: Float[Array, "points n"]
+    gravity: Float[Array, "points n"]
+
+
+def path_dynamics(chain: Chain, path: Path, s: Float[Array, " points"]) -> PathDynamics:
+    """The dynamics of a robot that is bound to a path: tau = m(s) s'' + c(s) s'^2 + g(s), by three inverse dynamics a point.
+
+    With qd = q' s' and qdd = q' s'' + q'' s'^2 (Bobrow, Dubowsky & Gibson 1985; Lynch & Park 2017, eq. 9.34).
+
+    Raises:
+        TrajectoryError: a robot with quaternion joints, or a path of another dimension.
+    """
+    if chain.topology.quaternion_joints:
+        raise TrajectoryError("a path q(s) has no quaternions: this works for robots with ordinary joints alone")
+
+    def one(x):
+        rate = lambda y: jax.jvp(path, (y,), (jnp.ones_like(y),))
+        (q, slope), (_, curvature) = jax.jvp(rate, (x,), (jnp.ones_like(x),))
+        if q.shape != (chain.nv,):
+            raise TrajectoryError(f"the path gives q of shape {q.shape}, but the robot has {chain.nv} coordinates")
+        zero = jnp.zeros_like(q)
+        rates, pushes = jnp.stack([zero, zero, slope]), jnp.stack([zero, slope, curvature])
+        gravity, inertia, centrifugal = jax.vmap(lambda v, a: inverse_dynamics(chain, q, v, a))(rates, pushes)
+        held = gravity + spring_force(chain, q)
+        return PathDynamics(q, slope, curvature, inertia - gravity, centrifugal - gravity, held)
+
+    return jax.vmap(one)(s)
+
+
+def joint_limits(
+    chain: Chain,
+    velocity: Float[Array, " nv"] | None,
+    acceleration: Float[Array, " nv"] | None,
+    torque: Float[Array, "nv 2"] | None,
+) -> tuple[Float[Array, " nv"], Float[Array, " nv"], Float[Array, "nv 2"]]:
+    """Limits of velocities, accelerations and torques as arrays, the chain's where they are not given, infinite where none.
+
+    Raises:
+        TrajectoryError: shapes that do not fit, limits that are not positive or contradict each other, or a robot with a
+            coupling, whose limits are not its coordinates', without limits of its own.
+    """
+    own = is_ordinary(chain)
+    if not own and (velocity is None or torque is None):
+        raise TrajectoryError(
+            "the chain's limits are its joints', and its coordinates are others: give limits for them"
+        )
+    speed = chain.velocity_limit if velocity is None else jnp.asarray(velocity)
+    push = jnp.full(chain.nv, jnp.inf, speed.dtype) if acceleration is None else jnp.asarray(acceleration)
+    effort = torque_limits(chain) if torque is None else jnp.asarray(torque)
+    for name, x, shape in (
+        ("velocity", speed, (chain.nv,)),
+        ("acceleration", push, (chain.nv,)),
+        ("torque", effort, (chain.nv, 2)),
+    ):
+        if x.shape != shape:
+            raise TrajectoryError(f"the {name} limits have shape {x.shape}; this robot takes {shape}")
+        if isinstance(x, Tracer):
+            continue
+        values = np.asarray(x)
+        good = values > 0 if values.ndim == 1 else values[:, 0] < values[:, 1]
+        if not good.all():
+            k = int(np.flatnonzero(~good)[0])
+            why = "not positive" if values.ndim == 1 else "contradictory"
+            raise TrajectoryError(f"the {name} limit of coordinate {k} is {why}: {values[k]}")
+    return speed, push, effort

@@ -1,0 +1,215 @@
+"""The fastest motion along a given path within limits of torque, velocity and acceleration."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from ..._jax_compat import Tracer
+from ...dynamics._friction import friction_force
+from ...errors import TrajectoryError
+from ...model._chain import Chain
+from .._problem._solution import Status
+from ._intervals import FAR, bands_of, controllable_speeds, fastest_speeds, lasting_speeds
+from ._path import Path, PathDynamics, joint_limits, path_dynamics
+from ._scaling import JointMotion
+
+FASTEST = 3e4  # s' where no velocity is limited [1/s]
+
+
+class PathTiming(eqx.Module):
+    """A path and when it is where, on a grid of s. Within an interval s'' is constant.
+
+    Attributes:
+        s: from 0 to 1.
+        t: times [s]; infinite from where the motion is stuck.
+        speed: s' [1/s].
+        acceleration: s'' from each point to the next [1/s^2].
+        q: positions.
+        qd: velocities.
+        qdd: accelerations, with the s'' that follows; at the end with the last.
+        tau: torques, likewise, with friction and springs [N m].
+        controllable: the interval of s' from which the end can be reached within the limits.
+        speed_limit: the s' above which no s'' holds the limits.
+        status: a `Status` as an integer: CONVERGED, INFEASIBLE or NOT_FINITE.
+        stuck_at: where INFEASIBLE, the first s from which the path cannot be followed to its end; infinite otherwise.
+    """
+
+    s: Float[Array, " points"]
+    t: Float[Array, " points"]
+    speed: Float[Array, " points"]
+    acceleration: Float[Array, " intervals"]
+    q: Float[Array, "points n"]
+    qd: Float[Array, "points n"]
+    qdd: Float[Array, "points n"]
+    tau: Float[Array, "points n"]
+    controllable: Float[Array, "points 2"]
+    speed_limit: Float[Array, " points"]
+    status: Int[Array, ""]
+    stuck_at: Float[Array, ""]
+
+    @property
+    def duration(self) -> Float[Array, ""]:
+        """The time the path takes [s]; infinite where it cannot be followed."""
+        return self.t[..., -1]
+
+    @property
+    def message(self) -> str:
+        """The status in words; of a batch, how many ended how."""
+        codes, counts = np.unique(np.asarray(self.status), return_counts=True)
+        words = [_MESSAGES[Status(int(c))] for c in codes]
+        if np.ndim(self.status) == 0:
+            return words[0].format(f" from s = {float(self.stuck_at):.4g} on")
+        return "; ".join(f"{n} of {counts.sum()}: {w.format('')}" for n, w in zip(counts, words, strict=True))
+
+
+_MESSAGES = {
+    Status.CONVERGED: "converged",
+    Status.INFEASIBLE: "the path cannot be followed{} within the limits: allow more torque, another path or other end speeds",
+    Status.NOT_FINITE: "the path or the dynamics along it is not finite: look at the waypoints and the chain's numbers",
+}
+
+
+def time_optimal_path(
+    chain: Chain,
+    path: Path,
+    *,
+    velocity_limits: Float[Array, " nv"] | None = None,
+    acceleration_limits: Float[Array, " nv"] | None = None,
+    torque_limits: Float[Array, "nv 2"] | None = None,
+    start_speed: float | Float[Array, ""] = 0.0,
+    end_speed: float | Float[Array, ""] = 0.0,
+    points: int = 401,
+    friction_rounds: int = 6,
+) -> PathTiming:
+    """The least time to follow q(s), s from 0 to 1, with the torque m(s) s'' + c(s) s'^2 + g(s) within its limits.
+
+    Reachability analysis (Pham & Pham 2018; the problem is that of Bobrow, Dubowsky & Gibson 1985): from the end backward the
+    interval of s'^2 from which the end can be reached, then from the start forward the largest s'' that stays inside. The
+    linear programs at every point have two unknowns and are solved in closed form (`_intervals.py`). Limits are held exactly
+    at both ends of every interval of the grid; in between they are exceeded by O(1 / points^2), and the duration is above the
+    optimum by O(1 / points), or less. O(points n^2).
+
+    Friction along the path depends on s' and not on s'^2 alone: it is taken at the speeds of the round before, from the
+    speeds without friction on. Each round brings it closer, by a factor of viscous friction to inertial torque.
+
+    Args:
+        path: s -> q, twice differentiable by JAX: `spline_path`, `straight_path`, or a function of one's own.
+        velocity_limits: largest |qd|; the chain's own where None.
+        acceleration_limits: largest |qdd|; none where None.
+        torque_limits: (lower, upper) of each torque [N m]; the chain's effort limits where None.
+        start_speed: s' at the start [1/s].
+        end_speed: s' at the end [1/s].
+        points: of the grid.
+        friction_rounds: how often the path is timed again with friction; of a chain known to have none it never is.
+
+    Returns:
+        Times, motion and torques on the grid; INFEASIBLE where the path cannot be followed, for example because gravity
+        alone takes more torque than there is. Then the motion goes up to `stuck_at`, where time becomes infinite.
+
+    Raises:
+        TrajectoryError: limits that are missing, do not fit or contradict each other, fewer than 3 points, negative speeds, or
+            a robot with quaternion joints.
+    """
+    if points < 3 or friction_rounds < 0:
+        raise TrajectoryError(f"{points} points and {friction_rounds} rounds of friction: give at least 3 and 0")
+    for name, x in (("start", start_speed), ("end", end_speed)):
+        if not isinstance(x, Tracer) and not float(x) >= 0:
+            raise TrajectoryError(f"the speed at the {name} is {float(x):g}: a path is followed forward")
+    # infinite limits become large ones, whose derivatives are numbers
+    limits = joint_limits(chain, velocity_limits, acceleration_limits, torque_limits)
+    velocity, acceleration, torque = (jnp.clip(x, -FAR, FAR) for x in limits)
+    some = None if acceleration_limits is None else acceleration
+    dtype = torque.dtype
+    s = jnp.linspace(0, 1, points, dtype=dtype)
+    step = jnp.asarray(1 / (points - 1), dtype)
+    at = path_dynamics(chain, path, s)
+    size = jnp.abs(at.slope)
+    bounds = size > velocity[None] / FASTEST
+    largest = jnp.where(bounds, velocity[None] / jnp.where(bounds, size, jnp.ones_like(size)), FASTEST).min(1) ** 2
+    first, last = (jnp.asarray(x, dtype) ** 2 for x in (start_speed, end_speed))
+
+    def timed(friction):
+        bands = bands_of(at, step, friction, torque, some)
+        lasting = lasting_speeds(bands)
+        sets, empty = controllable_speeds(bands, lasting, largest, last, step)
+        rounding = 1e3 * jnp.finfo(dtype).eps * (1 + first)
+        empty = empty.at[0].set(empty[0] | (first < sets[0, 0] - rounding) | (first > sets[0, 1] + rounding))
+        x, u = fastest_speeds(bands, sets, jnp.clip(first, sets[0, 0], sets[0, 1]), step)
+        return x, u, sets, jnp.append(jnp.minimum(lasting[1], largest[:-1]), largest[-1]), empty
+
+    def friction_at(x):
+        return jax.vmap(lambda slope, rate: friction_force(chain, slope * rate))(at.slope, root(x))
+
+    friction = jnp.zeros_like(at.q)
+    if not _is_frictionless(chain):
+        again = lambda f, _: (friction_at(timed(f)[0]), None)
+        friction, _ = jax.lax.scan(again, friction, None, length=friction_rounds)
+    x, u, sets, most, empty = timed(friction)
+    return _result(at, s, step, x, u, friction_at(x), sets, most, empty)
+
+
+def _result(at: PathDynamics, s, step, x, u, friction, sets, most, empty) -> PathTiming:
+    """Times by x and u, and what follows from them."""
+    speed = root(x)
+    pair = speed[1:] + speed[:-1]
+    moving = pair > 0
+    lasts = jnp.where(moving, 2 * step / jnp.where(moving, pair, jnp.ones_like(pair)), jnp.inf)
+    t = jnp.concatenate([jnp.zeros_like(lasts[:1]), jnp.cumsum(lasts)])
+    push = jnp.append(u, u[-1])[:, None]
+    x = x[:, None]
+    tau = at.inertia * push + at.centrifugal * x + at.gravity + friction
+    finite = jnp.isfinite(tau).all() & jnp.isfinite(sets).all()
+    stuck = empty | jnp.append(~moving, False)
+    ok = jnp.where(stuck.any(), int(Status.INFEASIBLE), int(Status.CONVERGED))
+    status = jnp.where(finite, ok, int(Status.NOT_FINITE)).astype(jnp.int32)
+    return PathTiming(
+        s,
+        t,
+        speed,
+        u,
+        at.q,
+        at.slope * speed[:, None],
+        at.slope * push + at.curvature * x,
+        tau,
+        root(sets),
+        root(most),
+        status,
+        jnp.where(stuck, s, jnp.inf).min(),
+    )
+
+
+def root(x: Array) -> Array:
+    """The square root, with derivative zero at zero, where a motion starts or ends whatever the parameters."""
+    positive = x > 0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, jnp.ones_like(x))), jnp.zeros_like(x))
+
+
+def _is_frictionless(chain: Chain) -> bool:
+    """Whether the chain is known, while tracing, to have no friction."""
+    leaves = [chain.viscous_friction, chain.coulomb_friction, chain.stribeck_friction, chain.torque_offset]
+    if (motors := chain.transmission) is not None:
+        leaves += [motors.viscous_friction, motors.coulomb_friction]
+    return not any(isinstance(x, Tracer) or np.any(np.asarray(x)) for x in leaves)
+
+
+def motion_along(path: Path, timing: PathTiming, t: Float[Array, " times"]) -> JointMotion:
+    """Positions, velocities and accelerations of a timed path at times of one's own; at rest at its ends before and after.
+
+    Between grid points s'' is constant, so s(t) is exact.
+    """
+    k = jnp.clip(jnp.searchsorted(timing.t, t, side="right") - 1, 0, len(timing.t) - 2)
+    late = jnp.clip(t - timing.t[k], 0, timing.t[k + 1] - timing.t[k])
+    inside = (t >= 0) & (t <= timing.duration)
+    push = jnp.where(inside, timing.acceleration[k], 0)
+    rate = jnp.where(inside, timing.speed[k] + late * timing.acceleration[k], 0)
+    s = timing.s[k] + late * timing.speed[k] + late**2 * timing.acceleration[k] / 2
+    s = jnp.clip(s, timing.s[k], timing.s[k + 1])
+
+    def one(s, rate, push):
+        slope = lambda y: jax.jvp(path, (y,), (jnp.ones_like(y),))
+        (q, d), (_, c) = jax.jvp(slope, (s,), (jnp.ones_like(s),))
+        return JointMotion(q, d * rate, d * push + c * rate**2)
+
+    return jax.vmap(one)(s, rate, push)

@@ -1,0 +1,211 @@
+"""Constraints on a motion: value(knot) = 0 or value(knot) <= 0 at each knot. Limits and targets are leaves."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from ...dynamics._kinematics import forward_kinematics, frame_pose, pose_among
+from ...errors import TrajectoryError
+from ...model._chain import Chain
+from ...model._configuration import difference
+from ...model._layout import layout
+from ...spatial.se3 import pose_inverse, pose_log
+from ._knot import Knot, as_floats, as_floats_or_none
+
+Kind = Literal["equality", "inequality"]
+_FAR = 1e4  # the missing side of a joint that has one limit alone
+
+
+class Constraint(eqx.Module):
+    """value(chain, knot) = 0 (kind "equality") or <= 0 ("inequality"), each entry by itself."""
+
+    # whether each value depends on one entry of (q, v, tau) alone, as a cost's `is_diagonal`
+    is_diagonal: ClassVar[bool] = False
+    of_ground_reaction: ClassVar[bool] = False  # whether it looks at `Knot.ground`
+    kind: Kind = eqx.field(static=True, default="inequality", kw_only=True)
+
+    def __check_init__(self):
+        if self.kind not in ("equality", "inequality"):
+            raise TrajectoryError(f"a constraint's kind is 'equality' or 'inequality', not {self.kind!r}")
+
+    def value(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
+        """What has to be zero, or not above zero."""
+        raise NotImplementedError
+
+
+class PositionLimits(Constraint):
+    """lower <= q <= upper of some of the coordinates. `position_limits(chain)` makes one of the chain's own limits.
+
+    Attributes:
+        lower: least value of each of these coordinates [rad or m].
+        upper: largest value of each.
+        entries: which entries of q they are; all where None.
+    """
+
+    is_diagonal: ClassVar[bool] = True
+    lower: Float[Array, " k"] = eqx.field(converter=as_floats)
+    upper: Float[Array, " k"] = eqx.field(converter=as_floats)
+    entries: tuple[int, ...] | None = eqx.field(static=True, default=None)
+
+    def value(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
+        q = knot.q if self.entries is None else knot.q[jnp.asarray(self.entries)]
+        return jnp.concatenate([self.lower - q, q - self.upper])
+
+
+class VelocityLimits(Constraint):
+    """|v| <= limit of some of the coordinates. `velocity_limits(chain)` makes one of the chain's own limits.
+
+    Attributes:
+        limit: of each of these coordinates [rad/s or m/s].
+        entries: which entries of v they are; all where None.
+    """
+
+    is_diagonal: ClassVar[bool] = True
+    limit: Float[Array, " k"] = eqx.field(converter=as_floats)
+    entries: tuple[int, ...] | None = eqx.field(static=True, default=None)
+
+    def value(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
+        v = knot.v if self.entries is None else knot.v[jnp.asarray(self.entries)]
+        return jnp.concatenate([-self.limit - v, v - self.limit])
+
+
+class StateConstraint(Constraint):
+    """The state is (q_d, v_d): mostly the goal, at the end.
+
+    Attributes:
+        q: positions; None leaves them free.
+        v: velocities; None leaves them free.
+    """
+
+    is_diagonal: ClassVar[bool] = True
+    q: Float[Array, " nq"] | None = eqx.field(converter=as_floats_or_none, default=None)
+    v: Float[Array, " nv"] | None = eqx.field(converter=as_floats_or_none, default=None)
+    kind: Kind = eqx.field(static=True, default="equality", kw_only=True)
+
+    def value(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
+        parts = [] if self.q is None else [difference(chain, self.q, knot.q)]
+        parts += [] if self.v is None else [knot.v - self.v]
+        return jnp.concatenate(parts) if parts else jnp.zeros(0, knot.q.dtype)
+
+
+class PoseConstraint(Constraint):
+    """A frame has the pose T_d: log(T_d^-1 T) = 0, the twist (rotation, translation) in its axes.
+
+    Attributes:
+        target: T_d in the world.
+        frame: link or frame; the chain's tip where None.
+        directions: which of the six are held; all where None.
+    """
+
+    target: Float[Array, "4 4"] = eqx.field(converter=as_floats)
+    frame: str | None = eqx.field(static=True, default=None)
+    directions: tuple[int, ...] | None = eqx.field(static=True, default=None)
+    kind: Kind = eqx.field(static=True, default="equality", kw_only=True)
+
+    def value(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
+        twist = pose_log(pose_inverse(self.target) @ frame_pose(chain, knot.q, self.frame))
+        return twist if self.directions is None else twist[jnp.asarray(self.directions)]
+
+
+class PointConstraint(Constraint):
+    """A frame's origin is at p_d in the world.
+
+    Attributes:
+        target: p_d [m].
+        frame: link or frame; the chain's tip where None.
+    """
+
+    target: Float[Array, "3"] = eqx.field(converter=as_floats)
+    frame: str | None = eqx.field(static=True, default=None)
+    kind: Kind = eqx.field(static=True, default="equality", kw_only=True)
+
+    def value(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
+        return frame_pose(chain, knot.q, self.frame)[:3, 3] - self.target
+
+
+class Clearance(Constraint):
+    """Spheres about the origins of some frames stay outside an obstacle: radius + margin <= signed_distance(p).
+
+    Attributes:
+        signed_distance: (point (3,), data) -> distance of the point from the obstacle's surface, negative inside [m].
+        frames: links or frames that carry a sphere.
+        radius: of each sphere, or one for all [m].
+        data: numbers of the obstacle, as leaves.
+    """
+
+    signed_distance: Callable[[Array, Any], Array] = eqx.field(static=True)
+    frames: tuple[str, ...] = eqx.field(static=True)
+    radius: Float[Array, "*#frames"] = eqx.field(converter=as_floats, default=0.0)
+    data: PyTree = None
+
+    def value(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
+        poses = forward_kinematics(chain, knot.q)
+        points = [pose_among(chain, poses, frame)[:3, 3] for frame in self.frames]
+        return self.radius - jnp.stack([self.signed_distance(p, self.data) for p in points])
+
+
+class UserConstraint(Constraint):
+    """function(chain, knot, data) = 0 or <= 0, of a function of one's own.
+
+    Attributes:
+        function: gives the values (k,); compiled anew for every new function object.
+        data: whatever numbers it needs, as leaves.
+    """
+
+    function: Callable[[Chain, Knot, Any], Array] = eqx.field(static=True)
+    data: PyTree = None
+
+    def value(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
+        return jnp.ravel(self.function(chain, knot, self.data))
+
+
+def position_limits(chain: Chain, margin: float = 0.0) -> PositionLimits:
+    """The chain's own joint limits as a constraint, where they are finite, narrowed by a margin [rad or m].
+
+    Not inside jit: which limits are finite is looked up. Where one side alone is, the other is 10 000.
+
+    Raises:
+        TrajectoryError: the coordinates are not joint positions.
+    """
+    columns, entries = _ordinary(chain)
+    bounds = np.asarray(chain.position_limits)[columns]
+    kept = np.isfinite(bounds).any(axis=1)
+    bounds = jnp.asarray(np.clip(bounds[kept], -_FAR, _FAR), chain.dtype)
+    return PositionLimits(bounds[:, 0] + margin, bounds[:, 1] - margin, tuple(int(i) for i in entries[kept]))
+
+
+def velocity_limits(chain: Chain, fraction: float = 1.0) -> VelocityLimits:
+    """The chain's own velocity limits as a constraint, where they are finite, times a fraction. Not inside jit.
+
+    Raises:
+        TrajectoryError: the coordinates are not joint positions.
+    """
+    columns, _ = _ordinary(chain)
+    limit = np.asarray(chain.velocity_limit)[columns]
+    kept = np.isfinite(limit)
+    return VelocityLimits(jnp.asarray(fraction * limit[kept], chain.dtype), tuple(int(i) for i in columns[kept]))
+
+
+def torque_limits(chain: Chain, fraction: float = 1.0) -> Float[Array, "nv 2"]:
+    """The chain's own effort limits as (lower, upper) of each torque, times a fraction; infinite where there is none.
+
+    Raises:
+        TrajectoryError: the coordinates are not joint positions.
+    """
+    _ordinary(chain)
+    return fraction * jnp.stack([-chain.effort_limit, chain.effort_limit], axis=1)
+
+
+def _ordinary(chain: Chain) -> tuple[np.ndarray, np.ndarray]:
+    """The ordinary joints: their columns in v and their entries in q."""
+    if chain.coupling is not None:
+        raise TrajectoryError(
+            "the limits of the chain are those of its joints, and its coordinates are others (a coupling): "
+            "give PositionLimits, VelocityLimits or a UserConstraint in the coordinates"
+        )
+    where = layout(chain)
+    return where.columns, where.entries

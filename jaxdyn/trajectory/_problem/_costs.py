@@ -1,0 +1,174 @@
+"""Costs of a motion, each 1/2 |residual|^2 at a knot. They add up; weights and targets are leaves."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from ...dynamics._centroidal import centre_of_mass
+from ...dynamics._kinematics import frame_pose
+from ...errors import TrajectoryError
+from ...model._chain import Chain
+from ...model._configuration import difference
+from ...spatial.se3 import pose_inverse, pose_log
+from ._knot import Knot, as_floats, row
+
+
+class Cost(eqx.Module):
+    """A cost l(knot) = 1/2 |r(knot)|^2. A subclass gives `residual`; its Hessian is J_r^T J_r in Gauss-Newton methods.
+
+    A running cost is summed over the knots 0 ... steps - 1 times dt, a terminal cost is taken at the last knot as it is.
+    """
+
+    of_torque_rate: ClassVar[bool] = False  # whether it depends on `tau_before`
+    is_scalar: ClassVar[bool] = False  # whether it has a value alone and no residual
+    # whether each residual depends on one entry of (q, v, tau) alone where these are ordinary joints', so that J_r^T J_r is
+    # diagonal: a shorter way to the same Hessian, which a subclass with another residual must not claim
+    is_diagonal: ClassVar[bool] = False
+
+    def residual(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
+        """r(knot), weights included."""
+        raise NotImplementedError
+
+    def value(self, chain: Chain, knot: Knot) -> Float[Array, ""]:
+        """l(knot)."""
+        r = self.residual(chain, knot)
+        return 0.5 * jnp.sum(r * r)
+
+
+class StateCost(Cost):
+    """1/2 |w_q (q - q_d)|^2 + 1/2 |w_v (v - v_d)|^2, the difference of positions as in `difference(chain, q_d, q)`.
+
+    Attributes:
+        q: the positions wanted, or a row of them a knot.
+        v: the velocities wanted, or a row of them a knot.
+        position_weight: w_q of each coordinate, the root of what multiplies the square [1/rad].
+        velocity_weight: w_v [s/rad].
+    """
+
+    is_diagonal: ClassVar[bool] = True
+    q: Float[Array, "*knots nq"] = eqx.field(converter=as_floats)
+    v: Float[Array, "*knots nv"] = eqx.field(converter=as_floats)
+    position_weight: Float[Array, "*#nv"] = eqx.field(converter=as_floats, default=1.0)
+    velocity_weight: Float[Array, "*#nv"] = eqx.field(converter=as_floats, default=1.0)
+
+    def residual(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
+        dq = difference(chain, row(self.q, knot.k), knot.q)
+        dv = knot.v - row(self.v, knot.k)
+        return jnp.concatenate([self.position_weight * dq, self.velocity_weight * dv])
+
+
+class TorqueCost(Cost):
+    """1/2 |w (tau - tau_d)|^2.
+
+    Attributes:
+        weight: w of each joint [1/(N m)].
+        reference: tau_d, or a row of them a knot [N m].
+    """
+
+    is_diagonal: ClassVar[bool] = True
+    weight: Float[Array, "*#nv"] = eqx.field(converter=as_floats, default=1.0)
+    reference: Float[Array, "*knots"] = eqx.field(converter=as_floats, default=0.0)
+
+    def residual(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
+        reference = row(self.reference, knot.k) if self.reference.ndim else self.reference
+        return self.weight * (knot.tau - reference)
+
+
+class TorqueRateCost(Cost):
+    """1/2 |w (tau_k - tau_{k-1}) / dt|^2, the first knot against the problem's `tau0`.
+
+    Attributes:
+        weight: w of each joint [s/(N m)].
+    """
+
+    of_torque_rate: ClassVar[bool] = True
+    weight: Float[Array, "*#nv"] = eqx.field(converter=as_floats, default=1.0)
+
+    def residual(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
+        return self.weight * ((knot.tau - knot.tau_before) / knot.dt)
+
+
+class PoseCost(Cost):
+    """1/2 |w log(T_d^-1 T)|^2 of a frame's pose T: the twist (rotation, translation) to it from the pose wanted, in its axes.
+
+    Attributes:
+        target: T_d in the world.
+        weight: w of each of the six directions [1/rad, 1/m].
+        frame: link or frame; the chain's tip where None.
+    """
+
+    target: Float[Array, "4 4"] = eqx.field(converter=as_floats)
+    weight: Float[Array, "*#six"] = eqx.field(converter=as_floats, default=1.0)
+    frame: str | None = eqx.field(static=True, default=None)
+
+    def residual(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
+        return self.weight * pose_log(pose_inverse(self.target) @ frame_pose(chain, knot.q, self.frame))
+
+
+class PointCost(Cost):
+    """1/2 |w (p - p_d)|^2 of a frame's origin p in the world.
+
+    Attributes:
+        target: p_d [m].
+        weight: w of each direction [1/m].
+        frame: link or frame; the chain's tip where None.
+    """
+
+    target: Float[Array, "3"] = eqx.field(converter=as_floats)
+    weight: Float[Array, "*#three"] = eqx.field(converter=as_floats, default=1.0)
+    frame: str | None = eqx.field(static=True, default=None)
+
+    def residual(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
+        return self.weight * (frame_pose(chain, knot.q, self.frame)[:3, 3] - self.target)
+
+
+class CentreOfMassCost(Cost):
+    """1/2 |w (c - c_d)|^2 of the robot's centre of mass c in the world.
+
+    Attributes:
+        target: c_d [m].
+        weight: w of each direction [1/m].
+    """
+
+    target: Float[Array, "3"] = eqx.field(converter=as_floats)
+    weight: Float[Array, "*#three"] = eqx.field(converter=as_floats, default=1.0)
+
+    def residual(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
+        return self.weight * (centre_of_mass(chain, knot.q) - self.target)
+
+
+class UserCost(Cost):
+    """1/2 |function(chain, knot, data)|^2 of a function of one's own.
+
+    Attributes:
+        function: gives the residual (k,); compiled anew for every new function object.
+        data: whatever numbers it needs, as leaves.
+    """
+
+    function: Callable[[Chain, Knot, Any], Array] = eqx.field(static=True)
+    data: PyTree = None
+
+    def residual(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
+        return jnp.ravel(self.function(chain, knot, self.data))
+
+
+class ScalarCost(Cost):
+    """function(chain, knot, data), any scalar; it has no residual, so its own Hessian is used, made positive where need be.
+
+    Attributes:
+        function: gives the cost, a scalar.
+        data: whatever numbers it needs, as leaves.
+    """
+
+    is_scalar: ClassVar[bool] = True
+    function: Callable[[Chain, Knot, Any], Array] = eqx.field(static=True)
+    data: PyTree = None
+
+    def residual(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
+        raise TrajectoryError("a ScalarCost has no residual; write it as a UserCost for Gauss-Newton methods")
+
+    def value(self, chain: Chain, knot: Knot) -> Float[Array, ""]:
+        return self.function(chain, knot, self.data)

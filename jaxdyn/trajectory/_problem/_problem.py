@@ -1,0 +1,189 @@
+"""Optimal control problems: a robot, a start, a horizon, costs and constraints; and their discrete form."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from ...dynamics._friction import resistive_force
+from ...dynamics._inverse import gravity_force
+from ...errors import TrajectoryError
+from ...model._chain import Chain
+from ...simulation._integrate import Method, step
+from ._constraints import Constraint
+from ._costs import Cost
+from ._knot import Knot, as_floats, as_floats_or_none
+from ._solution import Status, Trajectory
+
+
+class OptimalControlProblem(eqx.Module):
+    """min sum_k dt l(knot_k) + l_N(knot_N) over tau_0 ... tau_{N-1}, with x_{k+1} = step(chain, q_k, v_k, tau_k, dt).
+
+    l is the sum of the running costs and l_N that of the terminal ones; constraints hold at every knot (those on torques at
+    0 ... N-1 alone) and terminal constraints at the last. All numbers are leaves: `jax.vmap` over them solves many problems
+    at once, and solutions can be differentiated by them. Collocation and inverse dynamics discretise the same integral by
+    schemes of their own.
+
+    Attributes:
+        chain: the robot.
+        q0: positions at the start.
+        v0: velocities at the start.
+        steps: N, of one duration dt each.
+        dt: step [s]; the first guess where the duration is free.
+        running: costs at the knots 0 ... N-1, times dt.
+        terminal: costs at the last knot.
+        constraints: at all knots 1 ... N, and at 0 what concerns torques.
+        terminal_constraints: at the last knot.
+        torque_limits: lower and upper torque of each joint, `torque_limits(chain)` for the chain's own; None: no limits.
+        duration_limits: shortest and longest N dt [s] where the duration is free; None: it is N dt.
+        duration_weight: cost of each second of the duration.
+        tau0: torques before the first knot, for costs of their rate; None: those that hold the start still.
+        method: how a solver by shooting integrates, as in `step`.
+
+    Raises:
+        TrajectoryError: no steps; vectors or limits of other shapes than the robot's.
+    """
+
+    chain: Chain
+    q0: Float[Array, " nq"] = eqx.field(converter=as_floats)
+    v0: Float[Array, " nv"] = eqx.field(converter=as_floats)
+    steps: int = eqx.field(static=True)
+    dt: Float[Array, ""] = eqx.field(converter=as_floats)
+    running: tuple[Cost, ...] = ()
+    terminal: tuple[Cost, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
+    terminal_constraints: tuple[Constraint, ...] = ()
+    torque_limits: Float[Array, "nv 2"] | None = eqx.field(converter=as_floats_or_none, default=None)
+    duration_limits: Float[Array, "2"] | None = eqx.field(converter=as_floats_or_none, default=None)
+    duration_weight: Float[Array, ""] = eqx.field(converter=as_floats, default=0.0)
+    tau0: Float[Array, " nv"] | None = eqx.field(converter=as_floats_or_none, default=None)
+    method: Method = eqx.field(static=True, default="semi_implicit_euler")
+
+    def __check_init__(self):
+        if self.steps < 1:
+            raise TrajectoryError(f"a horizon of {self.steps} steps: give at least one")
+        nq, nv = self.chain.nq, self.chain.nv
+        wanted = {"q0": (self.q0, (nq,)), "v0": (self.v0, (nv,)), "dt": (self.dt, ())}
+        if self.torque_limits is not None:
+            wanted["torque_limits"] = self.torque_limits, (nv, 2)
+        if self.duration_limits is not None:
+            wanted["duration_limits"] = self.duration_limits, (2,)
+        if self.tau0 is not None:
+            wanted["tau0"] = self.tau0, (nv,)
+        for name, (value, shape) in wanted.items():
+            got = jnp.shape(value)
+            if got[len(got) - len(shape) :] != shape:  # further axes in front: a batch of problems
+                raise TrajectoryError(f"{name} has shape {got}, but this robot takes {shape}")
+
+    @property
+    def has_torque_rate(self) -> bool:
+        """Whether a cost depends on the torques before, so that these belong to the state."""
+        return any(cost.of_torque_rate for cost in (*self.running, *self.terminal))
+
+
+def running_cost(problem: OptimalControlProblem, knot: Knot) -> Float[Array, ""]:
+    """l(knot), the sum of the running costs, not times dt."""
+    return _sum(problem.running, problem, knot)
+
+
+def terminal_cost(problem: OptimalControlProblem, knot: Knot) -> Float[Array, ""]:
+    """l_N(knot), the sum of the terminal costs."""
+    return _sum(problem.terminal, problem, knot)
+
+
+def _sum(costs: tuple[Cost, ...], problem: OptimalControlProblem, knot: Knot) -> Float[Array, ""]:
+    return sum((cost.value(problem.chain, knot) for cost in costs), jnp.zeros((), knot.q.dtype))
+
+
+def residuals(costs: tuple[Cost, ...], chain: Chain, knot: Knot) -> Float[Array, " k"]:
+    """The residuals of all costs that have one."""
+    parts = [cost.residual(chain, knot) for cost in costs if not cost.is_scalar]
+    return jnp.concatenate(parts) if parts else jnp.zeros(0, knot.q.dtype)
+
+
+def constraint_values(
+    constraints: tuple[Constraint, ...], chain: Chain, knot: Knot
+) -> tuple[Float[Array, " equalities"], Float[Array, " inequalities"]]:
+    """What has to be zero, and what must not be above zero."""
+    values: dict[str, list[Array]] = {"equality": [], "inequality": []}
+    for constraint in constraints:
+        values[constraint.kind].append(constraint.value(chain, knot))
+    none = jnp.zeros(0, knot.q.dtype)
+    equal, below = (jnp.concatenate(v) if v else none for v in values.values())
+    return equal, below
+
+
+def advance(
+    problem: OptimalControlProblem, q: Float[Array, " nq"], v: Float[Array, " nv"], tau: Float[Array, " nv"]
+) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
+    """The state a step later."""
+    return step(problem.chain, q, v, tau, problem.dt, method=problem.method)
+
+
+def resting_torque(problem: OptimalControlProblem) -> Float[Array, " nv"]:
+    """The torques before the first knot: `tau0`, or what holds the robot still at the start."""
+    return holding_torque(problem) if problem.tau0 is None else problem.tau0
+
+
+def holding_torque(problem: OptimalControlProblem) -> Float[Array, " nv"]:
+    """What holds the robot still at the start's position, against gravity, springs and friction's offset."""
+    still = jnp.zeros_like(problem.v0)
+    return gravity_force(problem.chain, problem.q0) + resistive_force(problem.chain, problem.q0, still)
+
+
+def knots_of(problem: OptimalControlProblem, trajectory: Trajectory) -> Knot:
+    """All N + 1 knots of a trajectory, stacked; the last one repeats the last torque."""
+    steps = problem.steps
+    tau = jnp.concatenate([trajectory.tau, trajectory.tau[-1:]])
+    before = jnp.concatenate([resting_torque(problem)[None], trajectory.tau])
+    dt = jnp.full(steps + 1, (trajectory.t[-1] - trajectory.t[0]) / steps, tau.dtype)
+    return Knot(jnp.arange(steps + 1), trajectory.t, trajectory.q, trajectory.v, tau, before, dt)
+
+
+def total_cost(problem: OptimalControlProblem, trajectory: Trajectory) -> Float[Array, ""]:
+    """sum_k dt l(knot_k) + l_N(knot_N) + duration_weight times the duration."""
+    knots = knots_of(problem, trajectory)
+    running = jax.vmap(lambda knot: running_cost(problem, knot))(jax.tree.map(lambda x: x[:-1], knots))
+    last = jax.tree.map(lambda x: x[-1], knots)
+    return knots.dt[0] * jnp.sum(running) + terminal_cost(problem, last) + problem.duration_weight * trajectory.t[-1]
+
+
+def stationary_guess(problem: OptimalControlProblem) -> Trajectory:
+    """The plainest guess: the robot stays at the start, at rest, under the torques that hold it there."""
+    steps = problem.steps
+    t = problem.dt * jnp.arange(steps + 1, dtype=problem.q0.dtype)
+    q = jnp.broadcast_to(problem.q0, (steps + 1, *problem.q0.shape))
+    tau = holding_torque(problem)
+    if problem.torque_limits is not None:
+        tau = jnp.clip(tau, problem.torque_limits[:, 0], problem.torque_limits[:, 1])
+    v = jnp.zeros((steps + 1, problem.chain.nv), q.dtype)
+    return Trajectory(t, q, v, jnp.broadcast_to(tau, (steps, *tau.shape)))
+
+
+def simulate_controls(problem: OptimalControlProblem, tau: Float[Array, "steps nv"]) -> Trajectory:
+    """The trajectory that torques give from the start."""
+
+    def one(state, tau):
+        q, v = state
+        return advance(problem, q, v, tau), state
+
+    last, (q, v) = jax.lax.scan(one, (problem.q0, problem.v0), tau)
+    t = problem.dt * jnp.arange(problem.steps + 1, dtype=q.dtype)
+    return Trajectory(t, jnp.concatenate([q, last[0][None]]), jnp.concatenate([v, last[1][None]]), tau)
+
+
+def status_of_problem(problem: OptimalControlProblem) -> Int[Array, ""]:
+    """What can be said before solving: NOT_FINITE where a number of start or step is, CONTRADICTORY_LIMITS, else CONVERGED."""
+    numbers = jnp.concatenate([problem.q0, problem.v0, problem.dt[None]])
+    finite = jnp.all(jnp.isfinite(numbers)) & (problem.dt > 0)
+    ordered = jnp.ones((), bool)
+    if problem.torque_limits is not None:
+        ordered &= jnp.all(problem.torque_limits[:, 0] <= problem.torque_limits[:, 1])
+    if problem.duration_limits is not None:
+        ordered &= problem.duration_limits[0] <= problem.duration_limits[1]
+    for constraint in (*problem.constraints, *problem.terminal_constraints):
+        lower, upper = getattr(constraint, "lower", None), getattr(constraint, "upper", None)
+        if lower is not None and upper is not None:
+            ordered &= jnp.all(lower <= upper)
+    status = jnp.where(ordered, Status.CONVERGED, Status.CONTRADICTORY_LIMITS)
+    return jnp.where(finite, status, Status.NOT_FINITE).astype(jnp.int32)

@@ -1,0 +1,147 @@
+"""What every solver returns: the trajectory, its multipliers, and how far it is from optimal."""
+
+import dataclasses
+import enum
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PyTree
+
+from ..._jax_compat import Tracer
+from ..._summary import Summary, lines, number
+
+
+class Status(enum.IntEnum):
+    """How a solver ended. Only CONVERGED is a solution; otherwise the best iterate is returned."""
+
+    CONVERGED = 0
+    MAX_ITERATIONS = 1
+    STALLED = 2
+    INFEASIBLE = 3
+    NOT_FINITE = 4
+    CONTRADICTORY_LIMITS = 5
+    UNREACHABLE = 6
+
+    @property
+    def message(self) -> str:
+        """The status in words, and what to do."""
+        return _MESSAGES[self]
+
+
+_MESSAGES = {
+    Status.CONVERGED: "converged",
+    Status.MAX_ITERATIONS: "stopped at the largest number of iterations: allow more, or start from a better guess",
+    Status.STALLED: "no step improves the best iterate: look at its residuals, scale the costs, or start elsewhere",
+    Status.INFEASIBLE: "the constraints cannot all be met near the best iterate: look at which are violated",
+    Status.NOT_FINITE: "the start, a cost or the dynamics is not finite: look at the problem's numbers and the guess",
+    Status.CONTRADICTORY_LIMITS: "a lower limit is above its upper limit",
+    Status.UNREACHABLE: "no start arrived: out of reach within the joint limits, most likely; more starts would tell more",
+}
+
+
+class Trajectory(eqx.Module, Summary):
+    """A motion on N + 1 knots.
+
+    Attributes:
+        t: times [s].
+        q: positions.
+        v: velocities.
+        tau: torques from each knot to the next [N m].
+    """
+
+    t: Float[Array, " knots"]
+    q: Float[Array, "knots nq"]
+    v: Float[Array, "knots nv"]
+    tau: Float[Array, "steps nv"]
+
+    def __repr__(self) -> str:
+        return f"Trajectory: {self._in_words()}"
+
+    def _in_words(self) -> str:
+        *batch, steps, nv = self.tau.shape
+        several = f"{tuple(batch)} of " if batch else ""
+        span = f" in {number(self.t[-1])} s" if not batch else ""
+        return f"{several}{steps} steps{span}, {nv} velocities, largest torque {number(jnp.abs(self.tau).max())} N m"
+
+
+class Residuals(eqx.Module, Summary):
+    """How far an iterate is from a solution: largest absolute values.
+
+    Attributes:
+        stationarity: gradient of the Lagrangian.
+        dynamics: x_{k+1} - step(x_k, tau_k), or the scheme's defects.
+        constraints: by how much equalities, inequalities and limits are violated.
+        complementarity: products of multipliers and slacks.
+    """
+
+    stationarity: Float[Array, ""]
+    dynamics: Float[Array, ""]
+    constraints: Float[Array, ""]
+    complementarity: Float[Array, ""]
+
+    def __repr__(self) -> str:
+        rows = (f"{field.name} {number(getattr(self, field.name))}" for field in dataclasses.fields(self))
+        return f"Residuals: {', '.join(rows)}"
+
+    @property
+    def largest(self) -> Float[Array, ""]:
+        """The Karush-Kuhn-Tucker residual: the largest of the four."""
+        state = jnp.maximum(self.stationarity, self.dynamics)
+        return jnp.maximum(state, jnp.maximum(self.constraints, self.complementarity))
+
+
+class Guess(eqx.Module, Summary):
+    """Where a solver starts: of an earlier solution what the next one uses (`shift_guess`).
+
+    Attributes:
+        trajectory: times, positions, velocities and torques.
+        multipliers: of the dynamics and constraints, by name, as in the `Solution`.
+    """
+
+    trajectory: Trajectory
+    multipliers: PyTree
+
+    def __repr__(self) -> str:
+        return f"Guess: {self.trajectory._in_words()}; multipliers of {', '.join(self.multipliers)}"
+
+
+class Solution(eqx.Module, Summary):
+    """The best trajectory a solver found.
+
+    Attributes:
+        trajectory: times, positions, velocities and torques.
+        cost: of that trajectory, as the solver discretises it.
+        multipliers: of the dynamics and constraints, by name; what there is depends on the solver.
+        status: a `Status` as an integer; under `vmap` one for each problem.
+        residuals: of the Karush-Kuhn-Tucker conditions.
+        iterations: taken.
+        history: numbers of each iteration by name ("cost", "residual", ...), NaN after the last.
+    """
+
+    trajectory: Trajectory
+    cost: Float[Array, ""]
+    multipliers: PyTree
+    status: Int[Array, ""]
+    residuals: Residuals
+    iterations: Int[Array, ""]
+    history: dict[str, Float[Array, " iterations"]]
+
+    def __repr__(self) -> str:
+        return lines(
+            f"Solution: {'traced' if isinstance(self.status, Tracer) else self.message}",
+            f"cost {number(self.cost)} after {number(self.iterations)} iterations",
+            repr(self.residuals),
+            repr(self.trajectory),
+            f"multipliers: {', '.join(self.multipliers)}",
+        )
+
+    @property
+    def message(self) -> str:
+        """The status in words; of a batch, how many ended how."""
+        codes, counts = np.unique(np.asarray(self.status), return_counts=True)
+        if np.ndim(self.status) == 0:
+            return Status(int(codes[0])).message
+        return "; ".join(
+            f"{n} of {np.size(self.status)}: {Status(int(c)).message}" for c, n in zip(codes, counts, strict=True)
+        )

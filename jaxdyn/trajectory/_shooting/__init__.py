@@ -1,0 +1,1 @@
+"""Optimal control by multiple shooting."""

@@ -1,0 +1,281 @@
+"""What shooting takes from a problem around one trajectory: its linear-quadratic problem, its objective, its constraints."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ...dynamics._derivatives import forward_dynamics_derivatives
+from ...dynamics._friction import friction_force, resistive_force
+from ...dynamics._lowering import by_batch
+from ...model._chain import Chain
+from ...model._configuration import difference, integrate
+from ...model._layout import is_ordinary
+from .._linear_quadratic._problem import DiagonalCost, EulerSteps, LinearQuadratic, Steps, row_times
+from .._problem._knot import Knot
+from .._problem._problem import OptimalControlProblem, advance, constraint_values, knots_of, residuals
+from .._problem._solution import Trajectory
+
+EULER = ("semi_implicit_euler", "explicit_euler")
+
+
+class Penalty(NamedTuple):
+    """The augmented Lagrangian of all constraints but the limits of the torques: rho / 2 |c + multiplier / rho|^2.
+
+    Attributes:
+        multipliers: of the constraints at knots 0 ... N, equalities first, and of the terminal constraints.
+        weight: rho.
+        counted: 1 where a constraint holds, 0 at the first knot where it is the state's alone, and at the last where it is one
+            on torques.
+    """
+
+    multipliers: tuple[Float[Array, "knots k"], Float[Array, " l"]]
+    weight: Float[Array, ""]
+    counted: Float[Array, "knots k"]
+
+
+class Values(NamedTuple):
+    """Constraints at every knot and at the end, those that do not count zero; and which of them are inequalities."""
+
+    running: Float[Array, "knots k"]
+    terminal: Float[Array, " l"]
+
+
+def no_penalty(problem: OptimalControlProblem, trajectory: Trajectory, weight: float | Array) -> Penalty:
+    """Multipliers zero; which constraint depends on torques shows where these are not a number."""
+    knots = knots_of(problem, trajectory)
+    values = constraint_rows(problem, knots)
+    unknown = constraint_rows(problem, knots._replace(tau=jnp.full_like(knots.tau, jnp.nan)))
+    on_torque = jnp.isnan(unknown.running)
+    k = jnp.arange(problem.steps + 1)[:, None]
+    counted = jnp.where(on_torque, k < problem.steps, k > 0).astype(values.running.dtype)
+    weight = jnp.asarray(weight, values.running.dtype)
+    return Penalty((jnp.zeros_like(values.running), jnp.zeros_like(values.terminal)), weight, counted)
+
+
+def constraint_rows(problem: OptimalControlProblem, knots: Knot) -> Values:
+    """The values of all constraints, equalities first, of stacked knots."""
+    rows = jax.vmap(lambda knot: jnp.concatenate(constraint_values(problem.constraints, problem.chain, knot)))(knots)
+    last = jax.tree.map(lambda x: x[-1], knots)
+    end = jnp.concatenate(constraint_values(problem.terminal_constraints, problem.chain, last))
+    return Values(rows, end)
+
+
+def _of_constraints(constraints, chain: Chain, knot: Knot, multiplier, weight, counted) -> Array:
+    """Residuals of the augmented Lagrangian: sqrt(rho) (c + multiplier / rho), of inequalities their positive part."""
+    equal, below = constraint_values(constraints, chain, knot)
+    shift = multiplier / weight
+    below = jnp.maximum(below + shift[equal.shape[0] :], jnp.zeros_like(below))
+    both = jnp.concatenate([equal + shift[: equal.shape[0]], below])
+    return jnp.sqrt(weight) * both * counted
+
+
+def _running_residual(problem, knot, multiplier, weight, counted) -> Array:
+    own = jnp.sqrt(knot.dt) * residuals(problem.running, problem.chain, knot)
+    return jnp.concatenate(
+        [own, _of_constraints(problem.constraints, problem.chain, knot, multiplier, weight, counted)]
+    )
+
+
+def _end_residual(problem, knot, penalty: Penalty) -> Array:
+    running, terminal = penalty.multipliers
+    chain, weight = problem.chain, penalty.weight
+    along = _of_constraints(problem.constraints, chain, knot, running[-1], weight, penalty.counted[-1])
+    end = _of_constraints(problem.terminal_constraints, chain, knot, terminal, weight, jnp.ones_like(terminal))
+    return jnp.concatenate([residuals(problem.terminal, chain, knot), along, end])
+
+
+def _scalars(costs, chain: Chain, knot: Knot) -> Array:
+    return sum((c.value(chain, knot) for c in costs if c.is_scalar), jnp.zeros((), knot.q.dtype))
+
+
+def _of_knots(problem: OptimalControlProblem, trajectory: Trajectory):
+    knots = knots_of(problem, trajectory)
+    return jax.tree.map(lambda x: x[:-1], knots), jax.tree.map(lambda x: x[-1], knots)
+
+
+def objective(problem: OptimalControlProblem, trajectory: Trajectory, penalty: Penalty) -> Float[Array, ""]:
+    """The problem's cost and its penalty."""
+    knots, last = _of_knots(problem, trajectory)
+    rows = penalty.multipliers[0][:-1], penalty.counted[:-1]
+
+    one = lambda knot, multiplier, counted: running_objective(problem, knot, multiplier, penalty.weight, counted)
+    return jax.vmap(one)(knots, *rows).sum() + end_objective(problem, last, penalty)
+
+
+def running_objective(problem: OptimalControlProblem, knot: Knot, multiplier, weight, counted) -> Float[Array, ""]:
+    """What one knot adds to the objective."""
+    r = _running_residual(problem, knot, multiplier, weight, counted)
+    return 0.5 * (r * r).sum() + knot.dt * _scalars(problem.running, problem.chain, knot)
+
+
+def end_objective(problem: OptimalControlProblem, last: Knot, penalty: Penalty) -> Float[Array, ""]:
+    """What the end adds to the objective."""
+    r = _end_residual(problem, last, penalty)
+    return 0.5 * (r * r).sum() + _scalars(problem.terminal, problem.chain, last)
+
+
+def linearised(
+    problem: OptimalControlProblem,
+    trajectory: Trajectory,
+    gaps: Float[Array, "steps n"],
+    penalty: Penalty,
+    duals: Float[Array, "knots n"] | None = None,
+    dynamics: Steps | None = None,
+) -> LinearQuadratic:
+    """The linear-quadratic problem around a trajectory, in small motions (dq, dv) of a state and dtau of the torques.
+
+    Where a cost depends on the torques before, these are part of the state, behind dv.
+
+    Args:
+        gaps: step(x_k, tau_k) - x_{k+1}.
+        duals: multipliers of the dynamics, with which the Hessian is that of the Lagrangian; None: Gauss-Newton.
+        dynamics: those of the result where they are known.
+    """
+    knots, last = _of_knots(problem, trajectory)
+    parts = (jnp.zeros_like(trajectory.v[0]),) * (4 if problem.has_torque_rate else 3)
+    rows = penalty.multipliers[0][:-1], penalty.counted[:-1]
+    ordinary = is_ordinary(problem.chain)
+    diagonal = ordinary and all(c.is_diagonal for c in (*problem.running, *problem.constraints)) and duals is None
+
+    def running(knot, multiplier, counted, *dual):
+        residual = lambda *z: _running_residual(problem, moved(problem, knot, z), multiplier, penalty.weight, counted)
+        scalar = lambda *z: knot.dt * _scalars(problem.running, problem.chain, moved(problem, knot, z))
+        if diagonal:
+            return _diagonal(residual, parts)
+        ahead = None
+        if dual:
+            ahead = lambda z: _pulled_back(problem, moved(problem, knot, z), dual[0])
+        return _quadratic(residual, scalar, problem.running, parts, ahead)
+
+    def end(*z):
+        return _end_residual(problem, moved(problem, last, (*z, parts[-1])), penalty)
+
+    def end_scalar(*z):
+        return _scalars(problem.terminal, problem.chain, moved(problem, last, (*z, parts[-1])))
+
+    exact = None if duals is None else lambda z: jnp.zeros_like(jnp.concatenate(z))
+    cost = jax.vmap(running)(knots, *rows, *(() if duals is None else (duals[1:],)))
+    of_end = _quadratic(end, end_scalar, problem.terminal, parts[:-1], exact)
+    if dynamics is not None:
+        return LinearQuadratic(dynamics, cost, of_end)
+    along = lambda function: jax.vmap(lambda q, v, tau: function(problem, q, v, tau))(knots.q, knots.v, knots.tau)
+    if ordinary and problem.method == EULER[0] and not problem.has_torque_rate:
+        return LinearQuadratic(EulerSteps(along(velocity_slopes), gaps, problem.dt), cost, of_end)
+    dynamics = jnp.concatenate([along(dynamics_jacobian), gaps[..., None]], -1)
+    return LinearQuadratic(dynamics, cost, of_end)
+
+
+def moved(problem: OptimalControlProblem, knot: Knot, z: tuple[Array, ...]) -> Knot:
+    """A knot a small motion (dq, dv, dtau) or (dq, dv, dtau_before, dtau) away."""
+    before = knot.tau_before + z[2] if len(z) == 4 else knot.tau_before
+    q = integrate(problem.chain, knot.q, z[0])
+    return knot._replace(q=q, v=knot.v + z[1], tau=knot.tau + z[-1], tau_before=before)
+
+
+def state_after(problem: OptimalControlProblem, reference: tuple[Array, Array], knot: Knot) -> Array:
+    """The state after a knot, seen from another one."""
+    q, v = advance(problem, knot.q, knot.v, knot.tau)
+    parts = [difference(problem.chain, reference[0], q), v - reference[1]]
+    return jnp.concatenate([*parts, knot.tau] if problem.has_torque_rate else parts)
+
+
+def _pulled_back(problem: OptimalControlProblem, knot: Knot, dual: Array) -> Array:
+    """The derivative of dual . step(knot) with respect to the knot's motions."""
+    return dual @ dynamics_jacobian(problem, knot.q, knot.v, knot.tau)
+
+
+def _quadratic(residual, scalar, costs, parts, exact) -> Float[Array, "w 1+w"]:
+    """[Hessian, gradient] of 1/2 |residual|^2 + scalar: Gauss-Newton's, or the Hessian itself plus the Jacobian of `exact`."""
+    with_scalar = any(cost.is_scalar for cost in costs)
+    jacobian = [jax.jacfwd(residual, argnums=i)(*parts) for i in range(len(parts))]
+    rows = jnp.concatenate([*jacobian, residual(*parts)[:, None]], -1)
+    total = gram(rows) if len(rows) else jnp.zeros((rows.shape[1] - 1, rows.shape[1]), rows.dtype)
+    if not with_scalar and exact is None:
+        return total
+    sizes = [len(x) for x in parts]
+    split = lambda z: tuple(z[sum(sizes[:i]) : sum(sizes[: i + 1])] for i in range(len(sizes)))
+    flat = jnp.concatenate(parts)
+    if with_scalar:
+        total = total.at[:, -1].add(jax.grad(lambda z: scalar(*split(z)))(flat))
+    if exact is None:
+        values, vectors = jnp.linalg.eigh(jax.hessian(lambda z: scalar(*split(z)))(flat))
+        own = (vectors * jnp.maximum(values, 0)[None]) @ vectors.T
+        return total.at[:, :-1].add(own)
+
+    def whole(z):
+        r = residual(*split(z))
+        return 0.5 * (r * r).sum() + scalar(*split(z))
+
+    curved = jax.jacfwd(lambda z: exact(split(z)))(flat)
+    return total.at[:, :-1].set(jax.hessian(whole)(flat) + 0.5 * (curved + curved.T))
+
+
+def _diagonal(residual, parts) -> DiagonalCost:
+    """Hessian and gradient of 1/2 |residual|^2 where J' J is diagonal, and so is J' J times ones."""
+    r, along = jax.linearize(residual, *parts)
+    back = jax.linear_transpose(along, *parts)
+    hessian = back(along(*(jnp.ones_like(x) for x in parts)))
+    return DiagonalCost(jnp.concatenate(hessian), jnp.concatenate(back(r)))
+
+
+@by_batch(size=lambda rows: 2 * rows.shape[0] * rows.shape[1] + 2000 if rows.shape[0] <= 64 else 10**6)
+def gram(rows: Float[Array, "k w *#lanes"]) -> Array:
+    """J' [J, r] of [J, r]."""
+    width = rows.shape[1] - 1
+    columns = jnp.moveaxis(rows[:, :width], 0, 1)
+    return jax.lax.scan(lambda _, column: (None, row_times(column, rows)), None, columns)[1]
+
+
+def dynamics_jacobian(
+    problem: OptimalControlProblem, q: Float[Array, " nq"], v: Float[Array, " nv"], tau: Float[Array, " nv"]
+) -> Float[Array, "n w"]:
+    """[A, B] of a step: in closed form for the Euler methods and ordinary joints, else by `jax.jacfwd` of `step`."""
+    chain, dt, nv = problem.chain, problem.dt, problem.chain.nv
+    eye = jnp.eye(nv, dtype=q.dtype)
+    if is_ordinary(chain) and problem.method in EULER:
+        a, b, c = jnp.split(velocity_slopes(problem, q, v, tau), 3, axis=1)
+        first = [eye + dt * a, dt * b, dt * c] if problem.method == EULER[0] else [eye, dt * eye, 0 * eye]
+        rows = [first, [a, b, c]]
+    else:
+        after = advance(problem, q, v, tau)
+        zero = jnp.zeros_like(v)
+
+        def along(dq, dv, dtau):
+            x = advance(problem, integrate(chain, q, dq), v + dv, tau + dtau)
+            return difference(chain, after[0], x[0]), x[1] - after[1]
+
+        columns = [jax.jacfwd(along, argnums=i)(zero, zero, zero) for i in range(3)]
+        rows = [[c[0] for c in columns], [c[1] for c in columns]]
+    if problem.has_torque_rate:
+        nothing = jnp.zeros_like(eye)
+        rows = [[*row[:2], nothing, row[2]] for row in rows] + [[nothing, nothing, nothing, eye]]
+    return jnp.concatenate([jnp.concatenate(row, 1) for row in rows])
+
+
+def velocity_slopes(
+    problem: OptimalControlProblem, q: Float[Array, " nq"], v: Float[Array, " nv"], tau: Float[Array, " nv"]
+) -> Float[Array, "nv w"]:
+    """The derivatives of the velocities after an Euler step of ordinary joints to (q, v, tau), in closed form."""
+    chain, dt = problem.chain, problem.dt
+    of_qdd = forward_dynamics_derivatives(chain, q, v, tau - resistive_force(chain, q, v))
+    if chain.transmission is None:
+        _, slopes = jax.jvp(lambda x: friction_force(chain, x), (v,), (jnp.ones_like(v),))
+        by_velocity = of_qdd.qd - of_qdd.tau * slopes[None]
+    else:
+        by_velocity = of_qdd.qd - of_qdd.tau @ jax.jacfwd(lambda x: friction_force(chain, x))(v)
+    by_position = dt * (of_qdd.q - of_qdd.tau * chain.stiffness[None])
+    return jnp.concatenate([by_position, jnp.eye(len(v), dtype=v.dtype) + dt * by_velocity, dt * of_qdd.tau], 1)
+
+
+def gaps_of(problem: OptimalControlProblem, trajectory: Trajectory) -> Float[Array, "steps n"]:
+    """step(x_k, tau_k) - x_{k+1} of every step; of torques before, which are part of some states, zero."""
+    x = trajectory
+
+    def one(q, v, tau, q_after, v_after):
+        q, v = advance(problem, q, v, tau)
+        return jnp.concatenate([difference(problem.chain, q_after, q), v - v_after])
+
+    gaps = jax.vmap(one)(x.q[:-1], x.v[:-1], x.tau, x.q[1:], x.v[1:])
+    return jnp.concatenate([gaps, jnp.zeros_like(x.tau)], -1) if problem.has_torque_rate else gaps

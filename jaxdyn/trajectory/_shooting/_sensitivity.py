@@ -1,0 +1,267 @@
+"""Derivatives of a solution by shooting with respect to the problem's leaves: one linear-quadratic problem at the solution.
+
+A solution makes the gradient of the Lagrangian, the gaps and the active constraints zero. Along a change of the problem these
+stay zero (the implicit function theorem), so that the solution changes by the minimiser of the linear-quadratic
+problem with the Lagrangian's Hessian whose gradient and gaps are what the change alone would make of them; active constraints
+have multipliers there, and torques at a limit move with it.
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from ...dynamics._tangents import sparse_jvp
+from ...model._configuration import integrate
+from .._linear_quadratic._box_qp import masked_inverse
+from .._linear_quadratic._problem import LinearQuadratic
+from .._linear_quadratic._riccati import riccati
+from .._problem._problem import OptimalControlProblem, knots_of
+from .._problem._solution import Trajectory
+from ._augmented_lagrangian import equalities
+from ._local_model import (
+    Penalty,
+    constraint_rows,
+    dynamics_jacobian,
+    end_objective,
+    linearised,
+    moved,
+    running_objective,
+    state_after,
+)
+
+ROUNDS = 40  # of multipliers of the constraints in the linear problem
+HEAVY = 1e4  # weight of constraints there
+
+
+class Solved(NamedTuple):
+    """What a solver found, taken as constants.
+
+    Attributes:
+        trajectory: the solution.
+        penalty: with the constraints' multipliers.
+        duals: multipliers of the dynamics.
+        side: of each torque -1 at its lower limit, 1 at its upper one, else 0.
+    """
+
+    trajectory: Trajectory
+    penalty: Penalty
+    duals: Array
+    side: Array
+
+
+def differentiable(problem: OptimalControlProblem, solved: Solved) -> Trajectory:
+    """The trajectory solved for, with its derivatives with respect to the problem's floating-point leaves."""
+    leaves, rest = eqx.partition(problem, eqx.is_inexact_array)
+
+    @jax.custom_jvp
+    def found(leaves: Any, solved: Solved) -> Trajectory:
+        del leaves
+        return solved.trajectory
+
+    def rule(primals, tangents):
+        leaves, solved = primals
+        return solved.trajectory, _tangent(leaves, rest, solved, tangents[0])
+
+    found.defjvp(rule, symbolic_zeros=True)
+    return found(leaves, jax.lax.stop_gradient(solved))
+
+
+class _Conditions(NamedTuple):
+    """What is zero at a solution: gradients to the motions of each knot and of the end, gaps, constraints."""
+
+    running: Array
+    end: Array
+    gaps: Array
+    constraints: tuple[Array, Array]
+
+
+def _conditions(problem: OptimalControlProblem, solved: Solved) -> _Conditions:
+    x = _held(problem, solved)
+    penalty, duals = solved.penalty, solved.duals
+    knots = knots_of(problem, x)
+    first, last = (jax.tree.map(lambda y, rows=rows: y[rows], knots) for rows in (slice(None, -1), -1))
+    parts = (jnp.zeros_like(x.v[0]),) * (4 if problem.has_torque_rate else 3)
+
+    def gradient(knot, multiplier, counted, dual):
+        along = jax.grad(
+            lambda z: running_objective(problem, moved(problem, knot, z), multiplier, penalty.weight, counted)
+        )
+        return jnp.concatenate(along(parts)) + dual @ dynamics_jacobian(problem, knot.q, knot.v, knot.tau)
+
+    running = jax.vmap(gradient)(first, penalty.multipliers[0][:-1], penalty.counted[:-1], duals[1:])
+    end = jax.grad(lambda z: end_objective(problem, moved(problem, last, (*z, parts[-1])), penalty))(parts[:-1])
+    gaps = jax.vmap(lambda knot, q, v: state_after(problem, (q, v), knot))(first, x.q[1:], x.v[1:])
+    if problem.has_torque_rate:
+        gaps = gaps.at[:, 2 * x.v.shape[1] :].set(0)
+    values = constraint_rows(problem, knots)
+    return _Conditions(running, jnp.concatenate(end), gaps, (values.running, values.terminal))
+
+
+def _held(problem: OptimalControlProblem, solved: Solved) -> Trajectory:
+    """The trajectory as a function of the problem alone: its times, its start, and torques at a limit."""
+    x, limits, side = solved.trajectory, problem.torque_limits, solved.side
+    tau = x.tau
+    if limits is not None:
+        tau = jnp.where(side < 0, limits[None, :, 0], jnp.where(side > 0, limits[None, :, 1], tau)).astype(tau.dtype)
+    times = problem.dt * jnp.arange(problem.steps + 1, dtype=x.t.dtype)
+    return Trajectory(times, x.q.at[0].set(problem.q0), x.v.at[0].set(problem.v0), tau)
+
+
+def _tangent(leaves, rest, solved: Solved, change) -> Trajectory:
+    problem = eqx.combine(leaves, rest)
+    heavy = jnp.maximum(solved.penalty.weight, HEAVY)
+    solved = solved._replace(penalty=solved.penalty._replace(weight=heavy))
+    both = lambda leaves: (_conditions(eqx.combine(leaves, rest), solved), _held(eqx.combine(leaves, rest), solved))
+    _, (off, held) = sparse_jvp(both, (leaves,), (change,))
+    motion = _solve(problem, solved, off)
+    nv = solved.trajectory.v.shape[1]
+    states, controls = motion
+    dq, dv = states[:, :nv], states[:, nv : 2 * nv]
+    zero = jnp.zeros_like(dq)
+    moving = lambda q, d, rate: jax.jvp(lambda y: integrate(problem.chain, q, y), (d,), (rate,))[1]
+    dq = jax.vmap(moving)(solved.trajectory.q, zero, dq)
+    return Trajectory(held.t, held.q + dq, held.v + dv, held.tau + controls)
+
+
+class _Factors(NamedTuple):
+    lq: LinearQuadratic
+    gains: Array
+    hessian: Array
+    inverse: Array
+    jacobians: tuple[Array, Array]
+    active: tuple[Array, Array]
+    weight: Array
+
+
+def _solve(problem: OptimalControlProblem, solved: Solved, off: _Conditions) -> tuple[Array, Array]:
+    """(dx of all knots, du) that undo what the conditions are off by."""
+    x, penalty = jax.lax.stop_gradient((solved.trajectory, solved.penalty))
+    bare = jax.lax.stop_gradient(problem)
+    n = off.end.shape[0]
+    lq = linearised(bare, x, jnp.zeros_like(off.gaps), penalty, solved.duals).dense()
+    free = solved.side == 0
+    bound = jnp.where(free, jnp.inf, 0).astype(x.tau.dtype)
+    policy = riccati(lq, (-bound, bound))
+    B = lq.dynamics[:, :, n:-1]
+    by_control = lq.cost[:, n:, n:-1] + B.mT @ policy.hessian[1:] @ B
+    inverse = jax.vmap(lambda h, f: masked_inverse(h, f)[0])(by_control, free)
+    factors = _Factors(lq, policy.gains, policy.hessian, inverse, *_active(bare, x, penalty), penalty.weight)
+
+    def matvec(unknowns):
+        dx, du, duals, multipliers = unknowns
+        du = jnp.where(free, du, 0)
+        z = jnp.concatenate([jnp.concatenate([jnp.zeros_like(dx[:1]), dx[:-1]]), du], -1)
+        pull = _pulled(factors, multipliers)
+        F = lq.dynamics[..., :-1]
+        rows = jnp.einsum("kij,kj->ki", lq.cost[..., :-1], z) + jnp.einsum("kij,ki->kj", F, duals) + pull[0]
+        end = lq.end[:, :n] @ dx[-1] - duals[-1] + pull[1]
+        by_state = jnp.concatenate([rows[1:, :n] - duals[:-1], end[None]])
+        by_control = jnp.where(free, rows[:, n:], du)
+        gaps = jnp.einsum("kij,kj->ki", F, z) - dx
+        return by_state, by_control, gaps, _pushed(factors, z, dx[-1], multipliers)
+
+    def solve(_, b):
+        by_state, by_control, gaps, values = b
+        running = jnp.concatenate([jnp.concatenate([jnp.zeros_like(by_state[:1]), by_state[:-1]]), by_control], -1)
+
+        def once(multipliers):
+            pull = _pulled(factors, multipliers)
+            # what is asked of an active row comes with its weight, as the Hessian has it already
+            return _affine(factors, pull[0] - running, pull[1] - by_state[-1], -gaps)
+
+        def round_(multipliers, _):
+            states, controls, _ = once(multipliers)
+            z = jnp.concatenate([states[:-1], controls], -1)
+            reached = _pushed(factors, z, states[-1], tuple(jnp.zeros_like(y) for y in multipliers))
+            new = [
+                jnp.where(a, y + factors.weight * (r - v), -v)
+                for a, y, r, v in zip(factors.active, multipliers, reached, values, strict=True)
+            ]
+            return tuple(new), None
+
+        multipliers = tuple(jnp.where(a, 0, -v) for a, v in zip(factors.active, values, strict=True))
+        if any(y.size for y in multipliers):
+            multipliers, _ = jax.lax.scan(round_, multipliers, None, length=ROUNDS)
+        states, controls, duals = once(multipliers)
+        return states[1:], jnp.where(free, controls, 0), duals[1:], multipliers
+
+    wrong = (
+        jnp.concatenate([off.running[1:, :n], off.end[None]]),
+        jnp.where(free, off.running[:, n:], 0),
+        off.gaps,
+        tuple(jnp.where(a, v, 0) for a, v in zip(factors.active, off.constraints, strict=True)),
+    )
+    # JAX transposes a linear solve only where every part of the right-hand side depends on what is transposed
+    tie = 0 * sum(y.sum() for y in jax.tree.leaves(wrong))
+    wrong = jax.tree.map(lambda y: tie - y, wrong)
+    dx, du, _, _ = jax.lax.custom_linear_solve(matvec, wrong, solve, symmetric=True)
+    return jnp.concatenate([jnp.zeros_like(dx[:1]), dx]), du
+
+
+def _active(problem, x: Trajectory, penalty: Penalty) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """Jacobians of all constraints to the motions of their knot, and which of them bind."""
+    knots = knots_of(problem, x)
+    parts = (jnp.zeros_like(x.v[0]),) * (4 if problem.has_torque_rate else 3)
+    single = lambda knot: jax.tree.map(lambda y: y[None], knot)
+
+    def jacobian(knot, which):
+        values = lambda *z: constraint_rows(problem, single(moved(problem, knot, z)))[which].reshape(-1)
+        return jnp.concatenate([jax.jacfwd(values, argnums=i)(*parts) for i in range(len(parts))], -1)
+
+    running = jax.vmap(lambda knot: jacobian(knot, 0))(knots)
+    terminal = jacobian(jax.tree.map(lambda y: y[-1], knots), 1)
+    rows = constraint_rows(problem, knots)
+    equal = equalities(problem, jax.tree.map(lambda y: y[-1], knots))
+    active = []
+    for value, multiplier, count, counted in zip(
+        rows, penalty.multipliers, equal, (penalty.counted > 0, True), strict=True
+    ):
+        equality = jnp.broadcast_to(jnp.arange(value.shape[-1]) < count, value.shape)
+        active.append((equality | (value + multiplier / penalty.weight > 0)) & counted)
+    return (running, terminal), (active[0], active[1])
+
+
+def _pulled(factors: _Factors, multipliers) -> tuple[Array, Array]:
+    """C' y: on each knot's motions, and on the last state."""
+    (running, terminal), (of_running, of_terminal) = factors.jacobians, factors.active
+    n = factors.lq.states
+    along = jnp.einsum("kij,ki->kj", running, jnp.where(of_running, multipliers[0], 0))
+    end = jnp.where(of_terminal, multipliers[1], 0) @ terminal
+    return along[:-1], along[-1, :n] + end[:n]
+
+
+def _pushed(factors: _Factors, z, last, multipliers) -> tuple[Array, Array]:
+    """C z where a constraint binds, else -y."""
+    (running, terminal), (of_running, of_terminal) = factors.jacobians, factors.active
+    n = factors.lq.states
+    along = jnp.einsum("kij,kj->ki", running[:-1], z)
+    values = jnp.concatenate([along, (running[-1, :, :n] @ last)[None]])
+    end = terminal[:, :n] @ last
+    return jnp.where(of_running, values, -multipliers[0]), jnp.where(of_terminal, end, -multipliers[1])
+
+
+def _affine(factors: _Factors, gradient, end, gaps):
+    """States, controls and multipliers of the factorised problem with other gradients and gaps."""
+    n = factors.lq.states
+    F = factors.lq.dynamics[..., :-1]
+
+    def back(later, x):
+        dynamics, gains, hessian, inverse, g, c = x
+        ahead = g + dynamics.T @ (later + hessian @ c)
+        return ahead[:n] + gains.T @ ahead[n:], (later, -inverse @ ahead[n:])
+
+    turns = F, factors.gains, factors.hessian[1:], factors.inverse, gradient, gaps
+    first, (slopes, feedforward) = jax.lax.scan(back, end, turns, reverse=True)
+
+    def ahead(state, x):
+        dynamics, gains, k, c = x
+        control = gains @ state + k
+        return dynamics @ jnp.concatenate([state, control]) + c, (state, control)
+
+    last, (states, controls) = jax.lax.scan(ahead, jnp.zeros_like(end), (F, factors.gains, feedforward, gaps))
+    states = jnp.concatenate([states, last[None]])
+    slopes = jnp.concatenate([first[None], slopes])
+    return states, controls, jnp.einsum("kij,kj->ki", factors.hessian, states) + slopes

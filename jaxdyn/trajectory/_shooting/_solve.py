@@ -1,0 +1,331 @@
+"""Optimal control by multiple shooting: differential dynamic programming with gaps, limits, and constraints."""
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int
+
+from ...dynamics._lowering import in_groups
+from ...errors import TrajectoryError
+from ...model._compiled import compiled
+from .._linear_quadratic._problem import LinearQuadratic, LQPolicy, adjoints
+from .._linear_quadratic._riccati import Descent, policy_and_descent
+from .._problem._problem import OptimalControlProblem, stationary_guess, status_of_problem, total_cost
+from .._problem._solution import Guess, Residuals, Solution, Status, Trajectory
+from ._augmented_lagrangian import HEAVIEST, updated, violation
+from ._line_search import first_that_helps
+from ._local_model import Penalty, gaps_of, linearised, no_penalty, objective
+from ._rollout import under_policy
+from ._sensitivity import Solved, differentiable
+
+RUNNING = -1  # a status
+RECORDED = 200  # iterations
+TOGETHER = 16  # problems of a batch on the CPU
+LIGHTEST, HEAVIEST_DAMPING = 1e-2, 1e8  # damping, times the size of the controls' Hessian
+FASTER = 3.0  # damping grows and shrinks faster by it, each time in a row (Tassa, Erez & Todorov 2012)
+SMALLEST_SHARE, FIRST_SHARE = 1 / 64, 1 / 16  # of the second derivatives, where they are used
+
+
+class _Start(NamedTuple):
+    trajectory: Trajectory
+    penalty: Penalty
+    boxed: Array  # whether the policy keeps the limits of the torques from the first iteration on
+
+
+class _Limits(NamedTuple):
+    iterations: Array
+    tolerance: Array
+
+
+class _State(NamedTuple):
+    trajectory: Trajectory
+    gaps: Array
+    value: Array  # objective with the penalty
+    penalty: Penalty
+    violated: Array  # when the multipliers were last changed
+    precision: Array  # to which the multipliers' present problem is solved
+    damping: Array
+    growth: Array  # of the damping, below 1 while it falls
+    share: Array  # of the second derivatives in the Hessian
+    gap_weight: Array  # of the gaps in the merit
+    boxed: Array  # whether the policy minds the limits of the torques, or the rollout alone
+    iteration: Array
+    status: Array
+    residuals: Residuals
+    multipliers: dict[str, Any]
+    history: dict[str, Array]
+
+
+def solve_by_shooting(
+    problem: OptimalControlProblem,
+    guess: Trajectory | Guess | Solution | None = None,
+    *,
+    max_iterations: int | Int[Array, ""] = 200,
+    tolerance: float | None = None,
+    second_order: bool = False,
+    penalty: float = 10.0,
+    together: bool = False,
+) -> Solution:
+    """The motion of least cost, by differential dynamic programming with multiple shooting.
+
+    Every iteration solves the linear-quadratic problem around the present trajectory by `riccati`, with the limits of the
+    torques as bounds of each knot (Tassa, Mansard & Todorov 2014), and runs the robot forward under its policy; where the guess
+    is no motion, gaps between the knots close as steps are taken (Mastalli et al. 2020). Until a first full step helps,
+    the rollout alone keeps the limits, unless the guess is an earlier solution. The merit is the cost plus a
+    weight times the gaps' absolute values. Other constraints come in by an augmented Lagrangian (Hestenes 1969; Powell
+    1969). What is solved is differentiable with respect to all leaves of the problem.
+
+    Cost: O(N (n^3 + nv^3)) an iteration.
+
+    Args:
+        problem: batches by `jax.vmap`; problems that are solved wait for the others.
+        guess: a trajectory, which need not be a motion, or an earlier solution, as it is or shifted (`shift_guess`), whose
+            multipliers are then used too; None: standing still.
+        max_iterations: of Riccati recursions, with all rounds of multipliers. Any number runs the same program.
+        tolerance: of the Karush-Kuhn-Tucker residual; None: 1e-6 in float64, 1e-3 in float32.
+        second_order: with the Hessian of the Lagrangian, second derivatives of the dynamics included, as far as the
+            problem stays convex, instead of Gauss-Newton's: fewer, dearer iterations near the solution.
+        penalty: first weight of the augmented Lagrangian.
+        together: step lengths are tried at once instead of one by one: quicker where a rollout's length alone counts, as for
+            few problems on a GPU.
+
+    Returns:
+        Solution with `multipliers` "dynamics" (N + 1, 2 nv), "constraints", "terminal_constraints", "torques" (the
+        cost's derivative to torques at a limit) and the "gains" (N, nv, 2 nv) of the policy near the solution.
+        Where the status is not CONVERGED, the best iterate. The history holds the first 200 iterations.
+
+    Raises:
+        TrajectoryError: the duration is free; a guess of another number of steps.
+    """
+    if problem.duration_limits is not None:
+        raise TrajectoryError("shooting keeps the duration: solve by collocation, or leave duration_limits out")
+    if not isinstance(max_iterations, Array) and max_iterations < 1:
+        raise TrajectoryError(f"max_iterations={max_iterations}: give at least one")
+    if isinstance(guess, Solution):
+        guess = Guess(guess.trajectory, guess.multipliers)
+    # the guess and the numbers are arguments of one program, whichever they are
+    start = _first(problem, guess, penalty)
+    dtype = start.trajectory.q.dtype
+    limits = _Limits(
+        jnp.asarray(max_iterations, jnp.int32),
+        jnp.asarray((1e-6 if dtype == jnp.float64 else 1e-3) if tolerance is None else tolerance, dtype),
+    )
+    return _solve(problem, start, limits, second_order, together)
+
+
+@compiled
+def _solve(
+    problem: OptimalControlProblem, start: _Start, limits: _Limits, second_order: bool, together: bool
+) -> Solution:
+    # derivatives are those of the solution, not of the iterations
+    bare, start = jax.lax.stop_gradient((problem, start))
+    solve = in_groups(functools.partial(_iterate, second_order=second_order, together=together), TOGETHER)
+    state = jax.lax.stop_gradient(solve(bare, start, limits))
+    duals, held = state.multipliers["dynamics"], state.multipliers["torques"]
+    found = state.multipliers["constraints"], state.multipliers["terminal_constraints"]
+    solved = Solved(state.trajectory, state.penalty._replace(multipliers=found), duals, -jnp.sign(held))
+    trajectory = differentiable(problem, solved)
+    return Solution(
+        trajectory,
+        total_cost(problem, trajectory),
+        state.multipliers,
+        state.status,
+        state.residuals,
+        state.iteration,
+        state.history,
+    )
+
+
+@compiled
+def _first(problem: OptimalControlProblem, guess: Trajectory | Guess | None, weight: float | Array) -> _Start:
+    """Where to start: at the problem's start and within its limits."""
+    known = isinstance(guess, Guess)
+    trajectory = guess.trajectory if known else stationary_guess(problem) if guess is None else guess
+    if trajectory.tau.shape[0] != problem.steps:
+        raise TrajectoryError(f"the guess has {trajectory.tau.shape[0]} steps, the problem {problem.steps}")
+    dtype = jnp.result_type(problem.chain.dtype, problem.q0, trajectory.q)
+    limits, tau = problem.torque_limits, trajectory.tau
+    tau = tau if limits is None else jnp.clip(tau, limits[None, :, 0], limits[None, :, 1])
+    times = problem.dt * jnp.arange(problem.steps + 1, dtype=dtype)
+    q, v = trajectory.q.at[0].set(problem.q0), trajectory.v.at[0].set(problem.v0)
+    trajectory = Trajectory(*(x.astype(dtype) for x in (times, q, v, tau)))
+    penalty = no_penalty(problem, trajectory, weight)
+    if known:
+        found = guess.multipliers["constraints"], guess.multipliers["terminal_constraints"]
+        penalty = penalty._replace(multipliers=found)
+    return _Start(trajectory, penalty, jnp.asarray(known or limits is None))
+
+
+def _iterate(problem, start: _Start, ends: _Limits, second_order: bool, together: bool) -> _State:
+    trajectory, penalty, tolerance = start.trajectory, start.penalty, ends.tolerance
+    dtype, limits = trajectory.q.dtype, problem.torque_limits
+    constrained = bool(problem.constraints or problem.terminal_constraints)
+    number = lambda x: jnp.asarray(x, dtype)
+
+    def body(state: _State) -> _State:
+        trajectory, penalty = state.trajectory, state.penalty
+        lq = linearised(problem, trajectory, state.gaps, penalty)
+        bounds = None if limits is None else (limits[:, 0][None] - trajectory.tau, limits[:, 1][None] - trajectory.tau)
+        box = None if bounds is None else _widened(bounds, state.boxed)
+        damping, share = state.damping * jnp.abs(lq.control_weights).mean(), state.share
+        if second_order:
+            exact = linearised(problem, trajectory, state.gaps, penalty, adjoints(lq), lq.dynamics)
+            (policy, descent), share = _convex_policy(lq.dense(), exact.dense(), box, damping, share)
+        else:
+            policy, descent = policy_and_descent(lq, box, damping)
+        found = violation(problem, trajectory, penalty)
+        residuals = _residuals(policy, bounds, state.gaps, found)
+        near = jnp.maximum(residuals.stationarity, residuals.dynamics) <= state.precision
+        solved = (residuals.largest <= tolerance) & jnp.isfinite(state.value) & state.boxed
+        fine = near & state.boxed
+        last = state.iteration >= ends.iterations
+        hopeless = (state.damping >= HEAVIEST_DAMPING) | ~jnp.isfinite(residuals.stationarity)
+        too_heavy = fine & (penalty.weight >= HEAVIEST) & (found.largest > tolerance)
+        status = jnp.where(solved, Status.CONVERGED, RUNNING)
+        for ended, why in ((too_heavy, Status.INFEASIBLE), (hopeless, Status.STALLED), (last, Status.MAX_ITERATIONS)):
+            status = jnp.where((status == RUNNING) & ended, why, status)
+        status = status.astype(jnp.int32)
+
+        new, length, gap_weight = _step(problem, state, policy, descent, together)
+        helped = length > 0
+        worse, better = ~helped | (length < 0.1), length > 0.5
+        growth = jnp.where(worse, jnp.maximum(FASTER, FASTER * state.growth), state.growth)
+        growth = jnp.where(better, jnp.minimum(1 / FASTER, state.growth / FASTER), growth)
+        damping = jnp.where(worse, jnp.maximum(growth * state.damping, LIGHTEST), state.damping)
+        damping = jnp.where(better, growth * damping, damping)
+        damping = jnp.where(damping < LIGHTEST, 0, damping)
+        growth, damping = (
+            jnp.where(state.boxed, new, old) for new, old in ((growth, state.growth), (damping, state.damping))
+        )
+        grown = jnp.where(better & (share == state.share), 2 * share, jnp.where(length < 0.25, share / 4, share))
+        share = jnp.clip(grown, SMALLEST_SHARE, 1)
+        boxed = state.boxed | near | ~helped | (length >= 1)
+
+        again = fine & constrained  # the next round of multipliers instead of a step
+        if constrained:
+            revised = updated(penalty, found, state.violated)
+            pick = lambda a, b: jax.tree.map(lambda x, y: jnp.where(again, x, y), a, b)
+            new = pick((trajectory, state.gaps, objective(problem, trajectory, revised)), new)
+            penalty = pick(revised, penalty)
+        ended = status != RUNNING
+        trajectory, gaps, value = jax.tree.map(
+            lambda x, y: jnp.where(ended, x, y), (state.trajectory, state.gaps, state.value), new
+        )
+        recorded = {"cost": state.value, "residual": residuals.largest, "damping": state.damping, "length": length}
+        return _State(
+            trajectory,
+            gaps,
+            value,
+            jax.tree.map(lambda x, y: jnp.where(ended, x, y), state.penalty, penalty),
+            jnp.where(again, found.largest, state.violated),
+            jnp.where(again, jnp.maximum(0.1 * state.precision, tolerance), state.precision),
+            damping.astype(dtype),
+            growth.astype(dtype),
+            share.astype(dtype),
+            gap_weight,
+            boxed,
+            state.iteration + (~ended).astype(jnp.int32),
+            status,
+            residuals,
+            _multipliers(policy, found, bounds),
+            {name: state.history[name].at[state.iteration].set(x, mode="drop") for name, x in recorded.items()},
+        )
+
+    nothing = number(jnp.inf)
+    nv, n = trajectory.tau.shape[1], (3 if problem.has_torque_rate else 2) * trajectory.tau.shape[1]
+    gaps = gaps_of(problem, trajectory)
+    value = objective(problem, trajectory, penalty)
+    status = status_of_problem(problem)
+    status = jnp.where(status == Status.CONVERGED, jnp.where(jnp.isfinite(value), RUNNING, Status.NOT_FINITE), status)
+    steps = problem.steps
+    first = _State(
+        trajectory,
+        gaps,
+        value,
+        penalty,
+        nothing,
+        jnp.maximum(1e-2, tolerance) if constrained else tolerance,
+        number(0),
+        number(1),
+        number(FIRST_SHARE),
+        number(0),
+        start.boxed,
+        jnp.zeros((), jnp.int32),
+        status.astype(jnp.int32),
+        Residuals(nothing, nothing, nothing, nothing),
+        {
+            "dynamics": jnp.zeros((steps + 1, n), dtype),
+            "constraints": penalty.multipliers[0],
+            "terminal_constraints": penalty.multipliers[1],
+            "torques": jnp.zeros((steps, nv), dtype),
+            "gains": jnp.zeros((steps, nv, n), dtype),
+        },
+        {name: jnp.full(RECORDED, jnp.nan, dtype) for name in ("cost", "residual", "damping", "length")},
+    )
+    return jax.lax.while_loop(lambda state: state.status == RUNNING, body, first)
+
+
+def _convex_policy(
+    lq: LinearQuadratic, exact: LinearQuadratic, bounds, damping: Array, share: Array
+) -> tuple[tuple[LQPolicy, Descent], Array]:
+    """The policy with the largest of share, share / 4, 0 of what Gauss-Newton leaves out that is convex; and which it was."""
+
+    def solved(share):
+        return policy_and_descent(jax.tree.map(lambda a, b: a + share * (b - a), lq, exact), bounds, damping)
+
+    def body(state):
+        _, share, _ = state
+        less = jnp.where(share < SMALLEST_SHARE, jnp.zeros_like(share), share / 4)
+        return solved(share), less, share
+
+    none = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(solved, share))
+    fails = lambda state: ~(state[0][0].pivot > 0) & (state[2] > 0)
+    solution, _, used = jax.lax.while_loop(fails, body, (none, share, jnp.ones_like(share)))
+    return solution, used
+
+
+def _step(problem, state: _State, policy: LQPolicy, descent: Descent, together: bool):
+    """((trajectory, gaps, objective) after a step, its length or 0 if none helps, the gaps' weight)."""
+    slope, curved = descent.slope, jnp.maximum(descent.curvature, 0)
+    wide = jnp.abs(state.gaps).sum()
+    needed = jnp.where(wide > 0, (slope + 0.5 * curved) / (0.5 * jnp.where(wide > 0, wide, 1)), 0)
+    weight = jnp.maximum(state.gap_weight, needed)
+    merit = state.value + weight * wide
+
+    def attempt(length):
+        trajectory = under_policy(problem, state.trajectory, policy, state.gaps, length)
+        gaps = (1 - length) * state.gaps
+        value = objective(problem, trajectory, state.penalty)
+        return (trajectory, gaps, value), value + weight * jnp.abs(gaps).sum()
+
+    now = state.trajectory, state.gaps, state.value
+    # a policy of a problem that is not convex helps nothing
+    slope = jnp.where(policy.pivot > 0, slope - weight * wide, jnp.nan)
+    return *first_that_helps(attempt, now, merit, slope, together, wide == 0), weight
+
+
+def _widened(bounds: tuple[Array, Array], boxed: Array) -> tuple[Array, Array]:
+    """The bounds, or none but of controls that are fixed."""
+    lower, upper = bounds
+    kept = boxed | (lower >= upper)
+    return jnp.where(kept, lower, -jnp.inf), jnp.where(kept, upper, jnp.inf)
+
+
+def _residuals(policy: LQPolicy, bounds, gaps, found) -> Residuals:
+    slope = policy.slope
+    if bounds is not None:
+        slope = -jnp.clip(-slope, *bounds)
+    return Residuals(jnp.abs(slope).max(), jnp.abs(gaps).max(), found.largest, found.complementarity)
+
+
+def _multipliers(policy: LQPolicy, found, bounds) -> dict[str, Array]:
+    held = policy.slope if bounds is not None else jnp.zeros_like(policy.slope)
+    return {
+        "dynamics": policy.adjoint,
+        "constraints": found.multipliers[0],
+        "terminal_constraints": found.multipliers[1],
+        "torques": jnp.where(policy.free, jnp.zeros_like(held), held),
+        "gains": policy.gains,
+    }

@@ -1,0 +1,328 @@
+"""Direct collocation: states and accelerations at the knots, tied by the trapezoidal rule or by Hermite and Simpson's.
+
+Torques are no unknowns: tau = ID(q, v, a) + passive forces, so that the defects are linear in q, v and a and no mass matrix is
+inverted. With h = T / N and f = (v, a) the rate of x = (q, v),
+
+    trapezoidal      x_{k+1} - x_k = h/2 (f_k + f_{k+1})
+    Hermite-Simpson  x_{k+1} - x_k = h/6 (f_k + 4 f_m + f_{k+1}),  x_m = (x_k + x_{k+1}) / 2 + h/8 (f_k - f_{k+1})
+
+(Hargraves & Paris 1987; Betts 2010, ch. 4; Kelly 2017). The duration T, where it is free, is an unknown of every knot, all of
+them equal. Then what a knot adds to costs and constraints depends on its own unknowns alone. Velocities and accelerations are
+unknown in the problem's own time t / r, with r = T / (N dt): v r and a r^2. The defects do not depend on r, so that they stay
+linear, and a duration too short to be possible violates the torque limits and not the rates.
+"""
+
+from functools import partial
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ...errors import TrajectoryError
+from .._interior_point._program import Inner
+from .._interior_point._solve import InteriorPointResult
+from .._problem._constraints import PositionLimits, VelocityLimits
+from .._problem._knot import Knot
+from .._problem._problem import (
+    OptimalControlProblem,
+    constraint_values,
+    resting_torque,
+    running_cost,
+    terminal_cost,
+)
+from .._problem._solution import Solution, Trajectory
+from ._staged_program import LastStage, Stage, StagedProgram
+from ._transcription import (
+    HessianKind,
+    TorqueRows,
+    check_transcribable,
+    drive_torque,
+    guessed_motion,
+    path_rows,
+    solve_transcribed,
+    state_bounds,
+    torque_jacobian,
+    torque_rows,
+    transcribed_solution,
+    with_torque,
+)
+
+Scheme = Literal["trapezoidal", "hermite_simpson"]
+
+
+STIFF = 100.0  # weight of the durations' differences: a motion of many tempos is no way to reduce an infeasibility
+
+
+class Unknowns(NamedTuple):
+    """Those of a knot: its state and acceleration, those of the middle of the step after it, torques before it, duration."""
+
+    q: Array
+    v: Array
+    a: Array
+    middle: tuple[Array, Array, Array] | None
+    tau_before: Array | None
+    ratio: Array  # of the duration to N dt
+
+
+class _Data(NamedTuple):
+    """Of a knot."""
+
+    k: Array
+    weight: Array  # of the knot in the integral, in units of the step
+    middle_weight: Array
+    first: Array  # 1 at the first knot, else 0
+    active: tuple[Array, Array]  # which constraints count, 1 or 0
+
+
+def solve_by_collocation(
+    problem: OptimalControlProblem,
+    guess: Trajectory | None = None,
+    *,
+    scheme: Scheme = "hermite_simpson",
+    hessian: HessianKind = "gauss_newton",
+    tolerance: float | None = None,
+    max_iterations: int = 200,
+    barrier: float | Float[Array, ""] = 0.1,
+) -> Solution:
+    """The motion of least cost by direct collocation and the interior-point method.
+
+    Costs are integrated by the scheme's own rule; costs, constraints and limits hold at the knots, with "hermite_simpson" at
+    the middles of the steps too. Joints whose torque limits are equal have that torque (no drive: zero). Trapezoidal motions
+    are accurate to second order in the step, Hermite-Simpson's to fourth, at 3 to 5 times the work.
+
+    Args:
+        problem: `method` is not used.
+        guess: a motion to start from; None: see `guessed_motion`. It need not obey the dynamics.
+        hessian: of the Lagrangian, "exact" or without the second derivatives of inverse dynamics, which compiles and runs
+            several times faster and takes more iterations where torque limits decide.
+        tolerance: of the largest KKT residual, 1e-8 and in float32 1e-4, scaled as in `interior_point`.
+        barrier: mu at the start; a small one, as 1e-4, with a guess near the solution.
+
+    Returns:
+        The solution: torques are means over each step. Multipliers "dynamics" (a row a step), "equality" and "inequality" (a
+        row a knot: torques, then constraints), "terminal_equality", "terminal_inequality", and those of limits of
+        positions and velocities, "lower" and "upper" (a row a knot, of all its unknowns). Where the duration is free, defects
+        and unknowns are those by the problem's own time, and limits of velocities are inequalities. Trajectory, cost and
+        multipliers have derivatives by the problem's leaves, as said in `_interior_point._sensitivity`.
+
+    Raises:
+        TrajectoryError: a robot with spherical or free joints; another scheme; costs of torque rates with Hermite-Simpson.
+    """
+    check_transcribable(problem)
+    if scheme not in ("trapezoidal", "hermite_simpson"):
+        raise TrajectoryError(f"a scheme is 'trapezoidal' or 'hermite_simpson', not {scheme!r}")
+    if scheme == "hermite_simpson" and problem.has_torque_rate:
+        raise TrajectoryError("costs of torque rates need scheme='trapezoidal'")
+    middles = scheme == "hermite_simpson"
+    form_of = lambda problem, exact, like: _Form(problem, middles, exact, like)
+    return solve_transcribed(form_of, problem, guess, hessian, tolerance, max_iterations, barrier)
+
+
+class _Form:
+    """How a problem's unknowns are laid out, and what a knot is worth."""
+
+    def __init__(self, problem: OptimalControlProblem, middles: bool, exact: bool, like: TorqueRows | None = None):
+        self.problem, self.middles = problem, middles
+        self.n, self.steps = problem.chain.nv, problem.steps
+        self.free_duration = problem.duration_limits is not None
+        self.torques = torque_rows(problem, like)
+        self.inner = Inner(self.torques_at, self.torques_jacobian, exact)
+        self.unknowns = self.n * (6 if middles else 3) + self.n * problem.has_torque_rate + self.free_duration
+        self.bounded = (PositionLimits,) if self.free_duration else (PositionLimits, VelocityLimits)
+
+    def split(self, z: Array) -> Unknowns:
+        """The unknowns of a knot."""
+        ratio = z[-1] if self.free_duration else jnp.ones((), z.dtype)
+        return self.scaled(self.nominal(z)._replace(ratio=ratio), 1 / ratio)
+
+    def nominal(self, z: Array) -> Unknowns:
+        """Those with rates by the problem's own time."""
+        n = self.n
+        parts = [z[i * n : (i + 1) * n] for i in range(6 if self.middles else 3)]
+        parts[2::3] = [part / self.problem.dt for part in parts[2::3]]  # so that unknowns are of about one size
+        before = z[3 * n : 4 * n] if self.problem.has_torque_rate else None
+        middle = (parts[3], parts[4], parts[5]) if self.middles else None
+        return Unknowns(parts[0], parts[1], parts[2], middle, before, jnp.ones((), z.dtype))
+
+    def scaled(self, u: Unknowns, by: Array) -> Unknowns:
+        """With rates by a time that runs slower by a factor."""
+        middle = None if u.middle is None else (u.middle[0], u.middle[1] * by, u.middle[2] * by**2)
+        return u._replace(v=u.v * by, a=u.a * by**2, middle=middle)
+
+    def torques_at(self, z: Array) -> Array:
+        """Those of the knot, then those of the middle."""
+        u, torque = self.split(z), partial(drive_torque, self.problem.chain)
+        if u.middle is None:
+            return torque(u.q, u.v, u.a)
+        return jax.vmap(torque)(*self.pairs(u)).reshape(-1)
+
+    def pairs(self, u: Unknowns) -> list[Array]:
+        """States and accelerations of the knot and of the middle, a row each."""
+        return [jnp.stack(pair) for pair in zip((u.q, u.v, u.a), u.middle or (), strict=True)]
+
+    def torques_jacobian(self, z: Array) -> Array:
+        """By all of z."""
+        u, n = self.split(z), self.n
+
+        def jacobian(q, v, a):
+            """By the unknowns of one place, and by the ratio."""
+            by_q, by_v, by_a = jnp.split(torque_jacobian(self.problem.chain, q, v, a), 3, axis=1)
+            by_ratio = -(by_v @ v + 2 * by_a @ a) / u.ratio
+            own = [by_q, by_v / u.ratio, by_a / (self.problem.dt * u.ratio**2)]
+            return jnp.concatenate(own, axis=1), by_ratio[:, None]
+
+        def rows(own, by_ratio, before):
+            after = self.unknowns - before - 3 * n - self.free_duration
+            own = jnp.pad(own, ((0, 0), (before, after)))
+            return jnp.concatenate([own, by_ratio], axis=1) if self.free_duration else own
+
+        if u.middle is None:
+            return rows(*jacobian(u.q, u.v, u.a), 0)
+        own, by_ratio = jax.vmap(jacobian)(*self.pairs(u))
+        return jnp.concatenate([rows(own[0], by_ratio[0], 0), rows(own[1], by_ratio[1], 3 * n)])
+
+    def knot(self, k: Array, u: Unknowns, state: tuple[Array, Array], tau: Array, place: float) -> Knot:
+        """What costs and constraints see, at a knot or (place = 0.5) in the middle of the step after it."""
+        before = tau if u.tau_before is None else u.tau_before
+        h = u.ratio * self.problem.dt
+        number = jax.lax.stop_gradient(k).astype(jnp.int32)
+        return Knot(number, (k + place) * h, *state, tau, before, h)
+
+    def stage(self, data: _Data, z: Array, tau: Array) -> Stage:
+        """A knot, and the middle of the step after it."""
+        problem, k = self.problem, data.k
+        u = self.split(z)
+        knot = self.knot(k, u, (u.q, u.v), tau[: self.n], 0.0)
+        knots = [(knot, data.weight)]
+        if u.middle is not None:
+            knots.append((self.knot(k, u, u.middle[:2], tau[self.n :], 0.5), data.middle_weight))
+        rows = [path_rows(problem, self.torques, knot, self.bounded) for knot, _ in knots]
+        equal, below = (jnp.concatenate(x) for x in zip(*rows, strict=True))
+        equal, below = data.active[0] * equal, data.active[1] * below - (1 - data.active[1])
+        if self.free_duration:
+            equal = jnp.concatenate([equal, data.first * u.ratio * (u.v - problem.v0)])
+        costs = [weight * knot.dt * running_cost(problem, knot) for knot, weight in knots]
+        return Stage(jnp.stack(costs).sum(), *self.coupling(z, knot.tau), equal, below)
+
+    def coupling(self, z: Array, tau: Array) -> tuple[Array, Array]:
+        """Parts of the defects: of a step's first knot, and of its last."""
+        u, h = self.nominal(z), self.problem.dt
+        if u.middle is None:
+            left = [-u.q - h / 2 * u.v, -u.v - h / 2 * u.a]
+            right = [u.q - h / 2 * u.v, u.v - h / 2 * u.a]
+        else:
+            qm, vm, am = u.middle
+            left = [-u.q - h / 6 * (u.v + 4 * vm), -u.v - h / 6 * (u.a + 4 * am)]
+            left += [qm - u.q / 2 - h / 8 * u.v, vm - u.v / 2 - h / 8 * u.a]
+            right = [u.q - h / 6 * u.v, u.v - h / 6 * u.a, h / 8 * u.v - u.q / 2, h / 8 * u.a - u.v / 2]
+        if u.tau_before is not None:
+            left, right = [*left, -tau], [*right, u.tau_before]
+        if self.free_duration:
+            left, right = [*left, -STIFF * z[-1:]], [*right, STIFF * z[-1:]]
+        return jnp.concatenate(left), jnp.concatenate(right)
+
+    def last(self, z: Array, tau: Array) -> LastStage:
+        """What the last knot adds."""
+        problem, u = self.problem, self.split(z)
+        knot = self.knot(jnp.asarray(1.0 * self.steps, z.dtype), u, (u.q, u.v), tau[: self.n], 0.0)
+        equal, below = constraint_values(problem.terminal_constraints, problem.chain, knot)
+        duration = self.problem.dt * self.steps * u.ratio
+        cost = problem.duration_weight * duration if self.free_duration else jnp.zeros((), z.dtype)
+        return LastStage(cost + terminal_cost(problem, knot), equal, below)
+
+    def program(self, guess: Trajectory | None) -> tuple[StagedProgram, Array, Array, Array]:
+        """The program, its guess and its bounds."""
+        problem, count, n = self.problem, self.steps + 1, self.n
+        dtype = problem.q0.dtype
+        knots, duration = guessed_motion(problem, guess, jnp.linspace(0, 1, count, dtype=dtype))
+        nominal = problem.dt * self.steps
+        ratio = duration / nominal if self.free_duration else jnp.ones((), dtype)
+        changes = lambda motion: motion._replace(v=motion.v * ratio, a=motion.a * (problem.dt * ratio**2))
+        columns = [*changes(knots)]
+        if self.middles:
+            middles, _ = guessed_motion(problem, guess, (jnp.arange(count, dtype=dtype) + 0.5) / self.steps)
+            columns += [*changes(middles)]
+        if problem.has_torque_rate:
+            tau = jax.vmap(partial(drive_torque, problem.chain))(*knots)
+            columns.append(jnp.concatenate([resting_torque(problem)[None], tau[:-1]]))
+        if self.free_duration:
+            columns.append(jnp.full((count, 1), 1.0, dtype) * ratio)
+        x = jnp.concatenate(columns, axis=1)
+        q_low, q_high, v_low, v_high = state_bounds(problem, self.bounded)
+        nothing = jnp.full(n, jnp.inf, dtype)
+        low, high = [q_low, v_low, -nothing], [q_high, v_high, nothing]
+        low, high = (low * 2, high * 2) if self.middles else (low, high)
+        if problem.has_torque_rate:
+            low, high = [*low, -nothing], [*high, nothing]
+        limits = problem.duration_limits
+        if limits is not None:
+            low, high = [*low, limits[:1] / nominal], [*high, limits[1:] / nominal]
+        lower, upper = (jnp.broadcast_to(jnp.concatenate(b), x.shape) for b in (low, high))
+        start = problem.q0 if self.free_duration else jnp.concatenate([problem.q0, problem.v0])
+        lower, upper = (b.at[0, : len(start)].set(start) for b in (lower, upper))
+        if self.middles:  # no step follows the last knot
+            lower, upper = (b.at[-1, 3 * n : 6 * n].set(x[-1, 3 * n : 6 * n]) for b in (lower, upper))
+        if problem.has_torque_rate:
+            lower, upper = (b.at[0, 3 * n : 4 * n].set(resting_torque(problem)) for b in (lower, upper))
+        data = self.data(x)
+        couplings = (4 if self.middles else 2) + problem.has_torque_rate
+        equalities = data.active[0].shape[1] + self.free_duration * n
+        sizes = (couplings * n + self.free_duration, equalities, data.active[1].shape[1])
+        program = StagedProgram(data, self.inner, self.stage, self.last, self.unknowns, count, sizes)
+        return program, x.reshape(-1), lower.reshape(-1), upper.reshape(-1)
+
+    def data(self, x: Float[Array, "S n"]) -> _Data:
+        """Weights of the integral, and which constraints count: at first those on torques, no middle after the last."""
+        count, dtype = self.steps + 1, x.dtype
+        ends = np.zeros(count)
+        ends[[0, -1]] = 1
+        if self.middles:
+            weight, middle = (2 - ends) / 6, np.full(count, 4 / 6)
+            middle[-1] = 0
+        else:
+            weight, middle = (2 - ends) / 2, np.zeros(count)
+        problem, zero = self.problem, jnp.zeros_like(self.problem.v0)
+        start = Knot(jnp.zeros((), jnp.int32), zero[0], problem.q0, problem.v0, zero, zero, problem.dt)
+        active = []
+        for which in (0, 1):
+            rows = lambda knot, which=which: path_rows(self.problem, self.torques, knot, self.bounded)[which]
+            one = jnp.ones_like(rows(start))
+            at_knots = jnp.broadcast_to(one, (count, *one.shape)).at[0].set(with_torque(rows, start))
+            if self.middles:
+                at_middles = jnp.broadcast_to(one, (count, *one.shape)).at[-1].set(0.0)
+                at_knots = jnp.concatenate([at_knots, at_middles], axis=1)
+            active.append(at_knots)
+        k = jnp.arange(count, dtype=dtype)
+        first = jnp.zeros(count, dtype).at[0].set(1.0)
+        return _Data(k, jnp.asarray(weight, dtype), jnp.asarray(middle, dtype), first, (active[0], active[1]))
+
+    def solution(self, program: StagedProgram, result: InteriorPointResult) -> Solution:
+        """The trajectory of the unknowns found, with its residuals and multipliers by name."""
+        z = program.rows(result.x)
+        u = jax.vmap(self.split)(z)
+        torques = jax.vmap(self.torques_at)(z)
+        tau = torques[:, : self.n]
+        if self.middles:
+            mean = (tau[:-1] + 4 * torques[:-1, self.n :] + tau[1:]) / 6
+        else:
+            mean = (tau[:-1] + tau[1:]) / 2
+        t = self.problem.dt * self.steps * u.ratio[-1] * jnp.linspace(0, 1, self.steps + 1, dtype=z.dtype)
+        left, right = jax.vmap(self.coupling)(z, tau)
+        defects = left[:-1] + right[1:]
+        (coupling, own, end), (below, below_end) = program.split(
+            result.equality_multipliers, result.inequality_multipliers
+        )
+        multipliers = {
+            "dynamics": coupling,
+            "equality": own,
+            "inequality": below,
+            "terminal_equality": end,
+            "terminal_inequality": below_end,
+            "lower": program.rows(result.lower_multipliers),
+            "upper": program.rows(result.upper_multipliers),
+        }
+        trajectory = Trajectory(t, u.q, u.v, mean)
+        largest = jnp.abs(defects).max()
+        return transcribed_solution(self.problem, trajectory, result, largest, result.infeasibility, multipliers)

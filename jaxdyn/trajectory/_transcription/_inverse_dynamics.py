@@ -1,0 +1,219 @@
+"""Inverse dynamics of B-splines: the unknowns are control points of q, torques are those of the motion.
+
+    q(t) = sum_i P_i B_i(t / T),  v = q',  a = q'',  tau = ID(q, v, a) + passive forces
+
+No differential equation is left; costs, constraints and limits are taken at the N + 1 knots of the problem (Bobrow, Martin,
+Sohl, Wang, Park & Kim 2001). The duration T may be free.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from scipy import interpolate
+
+from ...dynamics._ground import ground_reaction
+from ...errors import TrajectoryError
+from .._interior_point._program import Inner
+from .._problem._knot import Knot
+from .._problem._problem import OptimalControlProblem, constraint_values, resting_torque, running_cost, terminal_cost
+from .._problem._solution import Solution, Trajectory
+from ._spline_program import AtKnot, SplineProgram
+from ._transcription import (
+    HessianKind,
+    TorqueRows,
+    check_transcribable,
+    drive_torque,
+    guessed_motion,
+    path_rows,
+    solve_transcribed,
+    torque_jacobian,
+    torque_rows,
+    transcribed_solution,
+    with_torque,
+)
+
+
+def spline_basis(intervals: int, degree: int, times: Float[np.ndarray, " times"]) -> Float[np.ndarray, "4 times k"]:
+    """Every B-spline with uniform knots on 0 ... 1, those at the ends repeated, and its first three derivatives."""
+    knots = np.concatenate([np.zeros(degree), np.linspace(0, 1, intervals + 1), np.ones(degree)])
+    spline = interpolate.BSpline(knots, np.eye(intervals + degree), degree)
+    return np.stack([spline.derivative(d)(times) if d else spline(times) for d in range(4)])
+
+
+class _Data(NamedTuple):
+    """Of a knot."""
+
+    k: Array
+    weight: Array  # in the integral, in units of the step
+    active: tuple[Array, Array]  # which constraints count, 1 or 0
+
+
+def solve_by_inverse_dynamics(
+    problem: OptimalControlProblem,
+    guess: Trajectory | None = None,
+    *,
+    intervals: int | None = None,
+    degree: int = 5,
+    hessian: HessianKind = "gauss_newton",
+    tolerance: float | None = None,
+    max_iterations: int = 200,
+    barrier: float | Float[Array, ""] = 0.1,
+) -> Solution:
+    """The motion of least cost among B-splines, torques by inverse dynamics, by the interior-point method.
+
+    Costs are integrated by the trapezoidal rule over the problem's knots, where constraints and limits hold; between them
+    they hold as far as the knots are close. All drives must be able to give a torque: a spline cannot keep a joint's torque at
+    zero all the time. O((nv k)^3) an iteration for k = intervals + degree control points, whatever the number of steps.
+
+    Args:
+        problem: `method` is not used.
+        guess: a motion to start from; None: see `guessed_motion`. It need not obey the dynamics.
+        intervals: between the spline's own knots; None: a quarter of the steps, at least 4 and at most 30.
+        degree: of the polynomials; 5 makes the torques' rate smooth.
+        hessian: as in `solve_by_collocation`.
+        tolerance: of the largest KKT residual, 1e-8 and in float32 1e-4, scaled as in `interior_point`.
+        barrier: mu at the start; a small one, as 1e-4, with a guess near the solution.
+
+    Returns:
+        The solution: torques are means over each step of those at the knots. Multipliers "inequality" and "equality" (a row a
+        knot: torques, then constraints), "start" (of the first velocity), "terminal_equality", "terminal_inequality". The
+        history and the residuals are those of the splines' program; `dynamics` is zero but for the first velocity. Trajectory,
+        cost and multipliers have derivatives by the problem's leaves, as said in `_interior_point._sensitivity`.
+
+    Raises:
+        TrajectoryError: a robot with spherical or free joints, or with joints whose torque limits are equal; fewer than one
+            interval, or splines of a degree below 3.
+    """
+    check_transcribable(problem)
+    intervals = min(max(4, problem.steps // 4), 30) if intervals is None else intervals
+    if intervals < 1 or degree < 3:
+        raise TrajectoryError(f"{intervals} intervals of degree {degree}: give at least one interval, and degree 3")
+    form_of = lambda problem, exact, like: _Form(problem, intervals, degree, exact, like)
+    return solve_transcribed(form_of, problem, guess, hessian, tolerance, max_iterations, barrier)
+
+
+class _Form:
+    """How a problem's unknowns are laid out, and what a knot is worth."""
+
+    def __init__(
+        self, problem: OptimalControlProblem, intervals: int, degree: int, exact: bool, like: TorqueRows | None = None
+    ):
+        self.problem, self.steps = problem, problem.steps
+        self.torques = torque_rows(problem, like)
+        self.inner = Inner(self.torques_at, self.torques_jacobian, exact)
+        if self.torques.given:
+            raise TrajectoryError(
+                f"joints {[problem.chain.joint_names[j] for j in self.torques.given]} have no drive (their torque limits are "
+                "equal): use solve_by_collocation or solve_by_shooting"
+            )
+        self.orders = 4 if problem.has_torque_rate else 3
+        self.grounded = any(c.of_ground_reaction for c in (*problem.constraints, *problem.terminal_constraints))
+        self.basis = spline_basis(intervals, degree, np.linspace(0, 1, problem.steps + 1))
+
+    def motion(self, y: Array) -> list[Array]:
+        """q and its derivatives with respect to time."""
+        parts = jnp.split(y[:-1], self.orders)
+        return [part / y[-1] ** order for order, part in enumerate(parts)]
+
+    def torques_at(self, y: Array) -> Array:
+        """The torques, and their rates and the ground's wrench where a cost or constraint asks for them."""
+        torque = partial(drive_torque, self.problem.chain)
+        q, v, a, *jerk = self.motion(y)
+        parts = jax.jvp(torque, (q, v, a), (v, a, *jerk)) if jerk else (torque(q, v, a),)
+        ground = (ground_reaction(self.problem.chain, q, v, a),) if self.grounded else ()
+        return jnp.concatenate([*parts, *ground])
+
+    def torques_jacobian(self, y: Array) -> Array:
+        """By all of y; in closed form but for the rates."""
+        if self.orders > 3:
+            return jax.jacfwd(self.torques_at)(y)
+        rates = jax.jacfwd(lambda y: jnp.concatenate(self.motion(y)))(y)
+        rows = torque_jacobian(self.problem.chain, *self.motion(y)) @ rates
+        if not self.grounded:
+            return rows
+        of_ground = jax.jacfwd(lambda y: ground_reaction(self.problem.chain, *self.motion(y)))(y)
+        return jnp.concatenate([rows, of_ground])
+
+    def knot_of(self, k: Array, y: Array, u: Array) -> Knot:
+        """What costs and constraints see."""
+        n, h = self.problem.chain.nv, y[-1] / self.steps
+        q, v, *_ = self.motion(y)
+        tau = before = u[:n]
+        if self.orders > 3:
+            before = jnp.where(k < 0.5, resting_torque(self.problem), tau - h * u[n : 2 * n])
+        ground = u[-6:] if self.grounded else None
+        return Knot(jax.lax.stop_gradient(k).astype(jnp.int32), k * h, q, v, tau, before, h, ground)
+
+    def at_knot(self, data: _Data, y: Array, u: Array) -> AtKnot:
+        """A knot's part of the integral, and its constraints."""
+        knot = self.knot_of(data.k, y, u)
+        equal, below = path_rows(self.problem, self.torques, knot)
+        cost = data.weight * knot.dt * running_cost(self.problem, knot)
+        return AtKnot(cost, data.active[0] * equal, data.active[1] * below - (1 - data.active[1]))
+
+    def at_start(self, y: Array) -> AtKnot:
+        """The first velocity."""
+        n = self.problem.chain.nv
+        return AtKnot(jnp.zeros((), y.dtype), y[n : 2 * n] - y[-1] * self.problem.v0, jnp.zeros(0, y.dtype))
+
+    def at_end(self, y: Array, u: Array) -> AtKnot:
+        """The terminal cost and constraints."""
+        problem = self.problem
+        knot = self.knot_of(jnp.asarray(1.0 * self.steps, y.dtype), y, u)
+        equal, below = constraint_values(problem.terminal_constraints, problem.chain, knot)
+        cost = terminal_cost(problem, knot) + problem.duration_weight * y[-1]
+        return AtKnot(cost, equal, below)
+
+    def program(self, guess: Trajectory | None) -> tuple[SplineProgram, Array, Array, Array]:
+        """The program, its guess and its bounds."""
+        problem, count = self.problem, self.steps + 1
+        dtype, n = problem.q0.dtype, problem.chain.nv
+        motion, duration = guessed_motion(problem, guess, jnp.linspace(0, 1, count, dtype=dtype))
+        basis = self.basis[: self.orders]
+        # the control points nearest to the guess in position and, on the scale of the duration, in velocity
+        rows = np.concatenate([basis[0], 0.1 * basis[1], 1e-4 * np.eye(basis.shape[2])])
+        wanted = jnp.concatenate([motion.q, 0.1 * duration * motion.v, jnp.zeros((basis.shape[2], n), dtype)])
+        control = jnp.asarray(np.linalg.pinv(rows), dtype) @ wanted
+        control = control.at[0].set(problem.q0)
+        x = jnp.concatenate([control.reshape(-1), duration[None]])
+        lower = jnp.full_like(x, -jnp.inf).at[:n].set(problem.q0)
+        upper = jnp.full_like(x, jnp.inf).at[:n].set(problem.q0)
+        limits = problem.duration_limits
+        limits = jnp.stack([duration, duration]) if limits is None else limits
+        lower, upper = lower.at[-1].set(limits[0]), upper.at[-1].set(limits[1])
+        ends = np.ones(count)
+        ends[[0, -1]] = 0.5
+        zero = jnp.zeros_like(problem.v0)
+        first = Knot(jnp.zeros((), jnp.int32), zero[0], problem.q0, problem.v0, zero, zero, problem.dt)
+        first = first._replace(ground=jnp.zeros(6, dtype)) if self.grounded else first
+        active = []
+        for which in (0, 1):
+            of_knot = lambda knot, which=which: path_rows(problem, self.torques, knot)[which]
+            one = jnp.ones_like(of_knot(first))
+            active.append(jnp.broadcast_to(one, (count, *one.shape)).at[0].set(with_torque(of_knot, first)))
+        data = _Data(jnp.arange(count, dtype=dtype), jnp.asarray(ends, dtype), (active[0], active[1]))
+        basis = jnp.asarray(basis, dtype)
+        program = SplineProgram(basis, data, self.inner, self.at_knot, self.at_start, self.at_end, n)
+        return program, x, lower, upper
+
+    def solution(self, program: SplineProgram, result) -> Solution:
+        """The trajectory of the splines found, with its residuals and multipliers by name."""
+        seen = program.seen(result.x)
+        knots = jax.vmap(self.knot_of)(program.data.k, seen, jax.vmap(self.torques_at)(seen))
+        trajectory = Trajectory(knots.t, knots.q, knots.v, (knots.tau[:-1] + knots.tau[1:]) / 2)
+        equal, below = (active.shape[1] for active in program.data.active)
+        own, start, end = program.split(result.equality_multipliers, equal, self.problem.chain.nv)
+        below, _, below_end = program.split(result.inequality_multipliers, below, 0)
+        multipliers = {
+            "equality": own,
+            "inequality": below,
+            "start": start,
+            "terminal_equality": end,
+            "terminal_inequality": below_end,
+        }
+        defect = jnp.abs(knots.v[0] - self.problem.v0).max()
+        return transcribed_solution(self.problem, trajectory, result, defect, result.infeasibility, multipliers)

@@ -1,0 +1,213 @@
+"""Programs of many stages, each coupled with the next one alone: their Newton steps take one pass forth and one back.
+
+    minimise    sum_k cost_k(z_k)  +  the last stage's cost
+    subject to  left_k(z_k) + right_{k+1}(z_{k+1}) = 0       k = 0 ... N - 1
+                equality_k(z_k) = 0,  inequality_k(z_k) <= 0 k = 0 ... N
+                equality(z_N) = 0,  inequality(z_N) <= 0     of the last stage alone
+
+What a stage adds is a function of its own unknowns, so that the Hessian of the Lagrangian is block diagonal.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from .._interior_point._elimination import StageFactors, factor_stages, solve_stages
+from .._interior_point._program import Inner, Program, convexifier, times_rows, with_identity
+
+
+class Stage(NamedTuple):
+    """What a stage is worth at its unknowns z.
+
+    Attributes:
+        cost: a number.
+        left: its part of the coupling with the next stage.
+        right: its part of the coupling with the stage before, of the same length.
+        equality: = 0.
+        inequality: <= 0.
+    """
+
+    cost: Array
+    left: Array
+    right: Array
+    equality: Array
+    inequality: Array
+
+
+class LastStage(NamedTuple):
+    """What the last stage adds: cost, equality = 0 and inequality <= 0."""
+
+    cost: Array
+    equality: Array
+    inequality: Array
+
+
+class StagedLinearisation(NamedTuple):
+    """Values of a staged program at one point, and its derivatives stage by stage."""
+
+    values: tuple[Array, Array, Array]
+    gradient: Float[Array, "S n"]
+    left: Float[Array, "N m n"]
+    right: Float[Array, "N m n"]
+    equality: Float[Array, "S p n"]
+    inequality: Float[Array, "S r n"]
+    last_equality: Float[Array, "pl n"]
+    last_inequality: Float[Array, "rl n"]
+    hessian: Float[Array, "S n n"]
+
+
+class StagedProgram(Program):
+    """A program of S stages with n unknowns each; x holds them one stage after the other.
+
+    Equality constraints are ordered: couplings by stage, stages' own by stage, those of the last stage; inequalities: stages'
+    own, those of the last.
+
+    Attributes:
+        data: of the stages; every leaf has a row a stage.
+        inner: numbers u of a stage that take long to compute, as torques do.
+        stage: (data of a stage, z, u) -> `Stage`.
+        last: (z, u) -> `LastStage`.
+        unknowns: n.
+        stages: S, at least 2.
+        sizes: lengths of the coupling, of a stage's equalities and of its inequalities.
+    """
+
+    data: PyTree
+    inner: Inner = eqx.field(static=True)
+    stage: Callable[[Any, Array, Array], Stage] = eqx.field(static=True)
+    last: Callable[[Array, Array], LastStage] = eqx.field(static=True)
+    unknowns: int = eqx.field(static=True)
+    stages: int = eqx.field(static=True)
+    sizes: tuple[int, int, int] = eqx.field(static=True)
+
+    def rows(self, x: Array) -> Float[Array, "S n"]:
+        """A row of unknowns a stage."""
+        return x.reshape(self.stages, self.unknowns)
+
+    def evaluate(self, x: Float[Array, " total"]) -> tuple[Array, Array, Array]:
+        """f, c and g."""
+        z = self.rows(x)
+        u = jax.vmap(self.inner.value)(z)
+        return self._sums(jax.vmap(self.stage)(self.data, z, u), self.last(z[-1], u[-1]))
+
+    def _sums(self, at: Stage, end: LastStage) -> tuple[Array, Array, Array]:
+        f = at.cost.sum() + end.cost
+        c = [(at.left[:-1] + at.right[1:]).reshape(-1), at.equality.reshape(-1), end.equality]
+        return f, jnp.concatenate(c), jnp.concatenate([at.inequality.reshape(-1), end.inequality])
+
+    def linearise(
+        self, x: Float[Array, " total"], y: Float[Array, " m"], w: Float[Array, " r"], free: Float[Array, " total"]
+    ) -> StagedLinearisation:
+        """Jacobians by forward mode, stages side by side; Hessians by forward over reverse mode."""
+        z, free, n = self.rows(x), self.rows(free), self.unknowns
+        u = jax.vmap(self.inner.value)(z)
+        along = with_identity(jax.vmap(self.inner.jacobian)(z)) * free[:, None]
+        joined = jnp.concatenate([z, u], axis=1)
+        stage = lambda data, e: self.stage(data, e[:n], e[n:])
+        last = lambda e: self.last(e[:n], e[n:])
+        jacobian, at = jax.vmap(jax.jacfwd(lambda data, e: (stage(data, e),) * 2, 1, has_aux=True))(self.data, joined)
+        jacobian = jax.tree.map(lambda rows: rows @ along if rows.ndim == 3 else times_rows(rows, along), jacobian)
+        end, at_end = jax.jacfwd(lambda e: (last(e),) * 2, has_aux=True)(joined[-1])
+        end = jax.tree.map(lambda rows: rows @ along[-1], end)
+        (coupling, own, own_last), (inequality, inequality_last) = self.split(y, w)
+        nothing = jnp.zeros((1, coupling.shape[1]), z.dtype)
+        of_left, of_right = jnp.concatenate([coupling, nothing]), jnp.concatenate([nothing, coupling])
+
+        def lagrangian(e, data, left, right, equality, inequality):
+            at = stage(data, e)
+            value = at.cost + left @ at.left + right @ at.right
+            return value + equality @ at.equality + inequality @ at.inequality
+
+        def end_lagrangian(e):
+            at = last(e)
+            return at.cost + own_last @ at.equality + inequality_last @ at.inequality
+
+        def twice(function):
+            """Slopes and Hessian."""
+            return jax.jacfwd(lambda e, *rest: (jax.grad(function)(e, *rest),) * 2, has_aux=True)
+
+        outer, slopes = jax.vmap(twice(lagrangian))(joined, self.data, of_left, of_right, own, inequality)
+        outer_end, slopes_end = twice(end_lagrangian)(joined[-1])
+        outer, slopes = outer.at[-1].add(outer_end), slopes.at[-1].add(slopes_end)
+        hessian = along.mT @ outer @ along
+        if self.inner.exact:
+            curved = jax.vmap(jax.jacfwd(lambda z, slope: self.inner.jacobian(z).T @ slope))(z, slopes[:, n:])
+            hessian = hessian + curved * (free[:, :, None] * free[:, None])
+        return StagedLinearisation(
+            self._sums(at, at_end),
+            jacobian.cost.at[-1].add(end.cost),
+            *(jacobian.left[:-1], jacobian.right[1:], jacobian.equality, jacobian.inequality),
+            *(end.equality, end.inequality, (hessian + hessian.mT) / 2),
+        )
+
+    def split(self, y: Array, w: Array) -> tuple[list[Array], list[Array]]:
+        """Multipliers of couplings, of the stages' own constraints and of the last's; and those of the inequalities."""
+        count, (m, p, r) = self.stages, self.sizes
+        coupling, own, end = jnp.split(y, [(count - 1) * m, (count - 1) * m + count * p])
+        inequality, inequality_end = jnp.split(w, [count * r])
+        of_equalities = [coupling.reshape(count - 1, m), own.reshape(count, p), end]
+        return of_equalities, [inequality.reshape(count, r), inequality_end]
+
+    def values(self, at: StagedLinearisation) -> tuple[Array, Array, Array]:
+        """f, c and g."""
+        return at.values
+
+    def gradient(self, at: StagedLinearisation) -> Float[Array, " total"]:
+        """Of f."""
+        return at.gradient.reshape(-1)
+
+    def times(self, at: StagedLinearisation, dx: Float[Array, " total"]) -> tuple[Array, Array, Array]:
+        """W dx, A dx and G dx."""
+        z = self.rows(dx)
+        product = lambda matrices, vectors: jnp.einsum("sij,sj->si", matrices, vectors).reshape(-1)
+        coupling = product(at.left, z[:-1]) + product(at.right, z[1:])
+        c = jnp.concatenate([coupling, product(at.equality, z), at.last_equality @ z[-1]])
+        return product(at.hessian, z), c, jnp.concatenate([product(at.inequality, z), at.last_inequality @ z[-1]])
+
+    def transposed(
+        self, at: StagedLinearisation, y: Float[Array, " m"], w: Float[Array, " r"]
+    ) -> Float[Array, " total"]:
+        """A^T y + G^T w."""
+        (coupling, own, end), (inequality, inequality_end) = self.split(y, w)
+        product = lambda matrices, vectors: jnp.einsum("sij,si->sj", matrices, vectors)
+        z = product(at.equality, own) + product(at.inequality, inequality)
+        z = z.at[:-1].add(product(at.left, coupling)).at[1:].add(product(at.right, coupling))
+        z = z.at[-1].add(at.last_equality.T @ end + at.last_inequality.T @ inequality_end)
+        return z.reshape(-1)
+
+    def curvature(self, at: StagedLinearisation) -> Float[Array, ""]:
+        """The largest entry of W."""
+        return jnp.abs(at.hessian).max()
+
+    def factor(
+        self,
+        at: StagedLinearisation,
+        share: Float[Array, ""],
+        diagonal: Float[Array, " total"],
+        weights: Float[Array, " r"],
+        delta: Float[Array, ""],
+    ) -> StageFactors:
+        """One pass over the stages, whose own equality constraints join the rows of their coupling."""
+        inequality, inequality_end = jnp.split(weights, [self.stages * self.sizes[2]])
+        inequality = inequality.reshape(self.stages, self.sizes[2])
+        p = share * at.hessian + jax.vmap(jnp.diag)(self.rows(diagonal))
+        p = p + jnp.einsum("ski,sk,skj->sij", at.inequality, inequality, at.inequality)
+        p = p.at[-1].add(at.last_inequality.T @ (inequality_end[:, None] * at.last_inequality))
+        left = jnp.concatenate([at.left, at.equality[:-1]], axis=1)
+        right = jnp.concatenate([at.right, jnp.zeros_like(at.equality[1:])], axis=1)
+        last = jnp.concatenate([at.equality[-1], at.last_equality])
+        largest = jnp.abs(left).max(initial=0.0)
+        return factor_stages(p, left, right, last, convexifier(self.curvature(at), largest, delta), delta)
+
+    def solve(self, factors: StageFactors, r1: Float[Array, " total"], r2: Float[Array, " m"]) -> tuple[Array, Array]:
+        """One pass forth, one back."""
+        count, (m, p, _) = self.stages, self.sizes
+        (coupling, own, end), _ = self.split(r2, jnp.zeros(count * self.sizes[2], r2.dtype))
+        rows = jnp.concatenate([coupling, own[:-1]], axis=1)  # as `factor` joined them
+        z, y, y_end = solve_stages(factors, self.rows(r1), rows, jnp.concatenate([own[-1], end]))
+        own = jnp.concatenate([y[:, m:].reshape(-1), y_end[:p]])
+        return z.reshape(-1), jnp.concatenate([y[:, :m].reshape(-1), own, y_end[p:]])

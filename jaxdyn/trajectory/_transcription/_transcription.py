@@ -1,0 +1,239 @@
+"""What the transcriptions of a problem have in common: torques by inverse dynamics, constraints of a knot, guesses."""
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from ..._jax_compat import Tracer
+from ...dynamics._derivatives import inverse_dynamics_derivatives
+from ...dynamics._friction import resistive_force
+from ...dynamics._inverse import inverse_dynamics
+from ...errors import TrajectoryError
+from ...model._chain import Chain
+from .._interior_point._sensitivity import differentiable
+from .._interior_point._solve import InteriorPointResult, solve_program
+from .._problem._constraints import PositionLimits, StateConstraint, VelocityLimits
+from .._problem._costs import StateCost
+from .._problem._knot import Knot, row
+from .._problem._problem import OptimalControlProblem, constraint_values, status_of_problem
+from .._problem._solution import Residuals, Solution, Status, Trajectory
+
+HessianKind = Literal["exact", "gauss_newton"]
+FAR = 1e6  # a torque limit that is infinite, where it is not known beforehand to be
+
+
+class TorqueRows(NamedTuple):
+    """Which torques are limited, and which are given: (joints, limits) of each, and whether there is a free one below."""
+
+    limited: tuple[int, ...]
+    lower: Array
+    upper: Array
+    given: tuple[int, ...]
+    values: Array
+
+    def inequalities(self, tau: Float[Array, " nv"]) -> Float[Array, " r"]:
+        """(lower - tau, tau - upper) over half of the range, <= 0."""
+        half = jnp.maximum((self.upper - self.lower) / 2, 1e-3)
+        x = tau[jnp.asarray(self.limited, int)]
+        return jnp.concatenate([(self.lower - x) / half, (x - self.upper) / half])
+
+    def equalities(self, tau: Float[Array, " nv"]) -> Float[Array, " p"]:
+        """What the torques of joints without a drive must not be."""
+        return tau[jnp.asarray(self.given, int)] - self.values
+
+
+def torque_rows(problem: OptimalControlProblem, like: TorqueRows | None = None) -> TorqueRows:
+    """The torque limits as constraints: joints whose limits are equal have their torque given, as joints without a drive.
+
+    Where the limits are traced, all are inequalities, unless those of another problem are to be taken `like`.
+    """
+    none = jnp.zeros(0, problem.q0.dtype)
+    limits = problem.torque_limits
+    if limits is None:
+        return TorqueRows((), none, none, (), none)
+    if like is not None:
+        limited, given = jnp.asarray(like.limited, int), jnp.asarray(like.given, int)
+        bounded = jnp.clip(limits[limited], -FAR, FAR)
+        return TorqueRows(like.limited, bounded[:, 0], bounded[:, 1], like.given, limits[given, 0])
+    if isinstance(limits, Tracer):
+        bounded = jnp.clip(limits, -FAR, FAR)
+        return TorqueRows(tuple(range(len(limits))), bounded[:, 0], bounded[:, 1], (), none)
+    known = np.asarray(limits)
+    given = known[:, 0] == known[:, 1]
+    limited = np.isfinite(known).any(1) & ~given
+    bounded = jnp.clip(limits[limited], -FAR, FAR)
+    where = lambda mask: tuple(int(i) for i in np.flatnonzero(mask))
+    return TorqueRows(where(limited), bounded[:, 0], bounded[:, 1], where(given), limits[given, 0])
+
+
+def drive_torque(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"], a: Float[Array, " nv"]) -> Array:
+    """tau = ID(q, v, a) + resistive_force(q, v), whose forward dynamics `step` integrates."""
+    return inverse_dynamics(chain, q, v, a) + resistive_force(chain, q, v)
+
+
+def torque_jacobian(
+    chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"], a: Float[Array, " nv"]
+) -> Float[Array, "nv three_nv"]:
+    """d tau / d (q, v, a), by `inverse_dynamics_derivatives`."""
+    rigid = inverse_dynamics_derivatives(chain, q, v, a)
+    by_q, by_v = jax.jacfwd(lambda q, v: resistive_force(chain, q, v), (0, 1))(q, v)
+    return jnp.concatenate([rigid.q + by_q, rigid.qd + by_v, rigid.qdd], axis=1)
+
+
+def check_transcribable(problem: OptimalControlProblem) -> None:
+    """Refuses what these methods cannot do.
+
+    Raises:
+        TrajectoryError: the robot has quaternion joints.
+    """
+    if problem.chain.topology.quaternion_joints:
+        raise TrajectoryError(
+            "collocation and inverse dynamics need positions that form a vector space, and this robot has spherical or free "
+            "joints: use solve_by_shooting, or model the base by three sliding and three turning joints"
+        )
+
+
+def check_hessian(hessian: str) -> bool:
+    """Whether it is the exact one.
+
+    Raises:
+        TrajectoryError: another name.
+    """
+    if hessian not in ("exact", "gauss_newton"):
+        raise TrajectoryError(f"a Hessian is 'exact' or 'gauss_newton', not {hessian!r}")
+    return hessian == "exact"
+
+
+def path_rows(
+    problem: OptimalControlProblem, rows: TorqueRows, knot: Knot, bounded: tuple[type, ...] = ()
+) -> tuple[Float[Array, " p"], Float[Array, " r"]]:
+    """(= 0, <= 0) at a knot: torques, then the constraints, without those that `state_bounds` takes, of the types `bounded`."""
+    constraints = [c for c in problem.constraints if not _is_bound(c, bounded)]
+    equal, below = constraint_values(tuple(constraints), problem.chain, knot)
+    own_equal, own_below = rows.equalities(knot.tau), rows.inequalities(knot.tau)
+    return jnp.concatenate([own_equal, equal]), jnp.concatenate([own_below, below])
+
+
+def _is_bound(constraint, bounded: tuple[type, ...]) -> bool:
+    return type(constraint) in bounded and constraint.kind == "inequality"
+
+
+def state_bounds(problem: OptimalControlProblem, bounded: tuple[type, ...]) -> tuple[Array, Array, Array, Array]:
+    """Lower and upper bounds of q, lower and upper of v, from the constraints of these types that are nothing else."""
+    q_low, v_low = jnp.full_like(problem.q0, -jnp.inf), jnp.full_like(problem.v0, -jnp.inf)
+    q_high, v_high = -q_low, -v_low
+    for limit in problem.constraints:
+        if not isinstance(limit, PositionLimits | VelocityLimits) or not _is_bound(limit, bounded):
+            continue
+        entries = slice(None) if limit.entries is None else jnp.asarray(limit.entries)
+        if isinstance(limit, PositionLimits):
+            q_low, q_high = q_low.at[entries].max(limit.lower), q_high.at[entries].min(limit.upper)
+        else:
+            v_low, v_high = v_low.at[entries].max(-limit.limit), v_high.at[entries].min(limit.limit)
+    return q_low, q_high, v_low, v_high
+
+
+class Motion(NamedTuple):
+    """Positions, velocities and accelerations at times from 0 to 1 of the duration, one row each."""
+
+    q: Float[Array, "times nv"]
+    v: Float[Array, "times nv"]
+    a: Float[Array, "times nv"]
+
+
+def guessed_motion(
+    problem: OptimalControlProblem, guess: Trajectory | None, times: Float[Array, " times"]
+) -> tuple[Motion, Float[Array, ""]]:
+    """A motion to start from, and its duration: the guess between its knots, or from the start to where the costs pull.
+
+    Without a guess it is the polynomial of degree 5 from rest to rest towards the first position that a terminal constraint or
+    cost names, or no motion at all; it lasts N dt, within the limits of the duration.
+    """
+    duration = problem.dt * problem.steps
+    if problem.duration_limits is not None:
+        duration = jnp.clip(duration, problem.duration_limits[0], problem.duration_limits[1])
+    if guess is not None:
+        duration = guess.t[-1] - guess.t[0]
+        at = guess.t[0] + times * duration
+        between = lambda rows: jax.vmap(lambda x: jnp.interp(at, guess.t, x), 1, 1)(rows)
+        slopes = jnp.diff(guess.v, axis=0) / jnp.diff(guess.t)[:, None]
+        slopes = jnp.concatenate([slopes, slopes[-1:]])
+        return Motion(between(guess.q), between(guess.v), between(slopes)), duration
+    goal = _goal(problem)
+    s = times[:, None]
+    start = problem.q0[None]
+    way = (start if goal is None else goal[None]) - start
+    q = start + way * (s**3 * (10 - 15 * s + 6 * s**2))
+    v = way / duration * (30 * s**2 * (1 - s) ** 2)
+    return Motion(q, v, way / duration**2 * (60 * s * (1 - s) * (1 - 2 * s))), duration
+
+
+def _goal(problem: OptimalControlProblem) -> Float[Array, " nq"] | None:
+    for constraint in problem.terminal_constraints:
+        if isinstance(constraint, StateConstraint) and constraint.q is not None:
+            return constraint.q
+    for cost in problem.terminal:
+        if isinstance(cost, StateCost):
+            return row(cost.q, jnp.asarray(problem.steps))
+    return None
+
+
+def with_torque(constraint_rows: Callable[[Knot], Array], knot: Knot) -> Array:
+    """Which rows of a function of the torque depend on it, 1 or 0: the others say nothing where the state is given."""
+    slopes = jax.jacfwd(lambda forces: constraint_rows(knot._replace(**forces)))(
+        {"tau": knot.tau, "ground": knot.ground}
+    )
+    total = jnp.stack([jnp.abs(rows).sum(-1) for rows in jax.tree.leaves(slopes)]).sum(0)
+    return (total > 0).astype(knot.q.dtype)
+
+
+def transcribed_solution(
+    problem: OptimalControlProblem,
+    trajectory: Trajectory,
+    result: InteriorPointResult,
+    defects: Array,
+    violation: Array,
+    multipliers: dict[str, Array],
+) -> Solution:
+    """The result of a transcription as every solver's."""
+    beforehand = status_of_problem(problem)
+    status = jnp.where(beforehand == Status.CONVERGED, result.status, beforehand)
+    history = dict(result.history)
+    defects = jax.lax.stop_gradient(defects)
+    residuals = Residuals(result.stationarity, defects, violation, result.complementarity)
+    return Solution(trajectory, result.cost, multipliers, status, residuals, result.iterations, history)
+
+
+def index(k: Array) -> Int[Array, ""]:
+    """A knot's number, which travels among floats."""
+    return jnp.round(k).astype(jnp.int32)
+
+
+def solve_transcribed(
+    form_of: Callable[[OptimalControlProblem, bool, TorqueRows | None], Any],
+    problem: OptimalControlProblem,
+    guess: Trajectory | None,
+    hessian: HessianKind,
+    tolerance: float | Array | None,
+    max_iterations: int,
+    barrier: float | Array,
+) -> Solution:
+    """The solution of a transcription, with derivatives by the problem's leaves: those of the solution, not of the iterations.
+
+    Args:
+        form_of: from a problem, whether the Hessian is exact, and the torque rows to take, what has `torques`, `program(guess)`
+            and `solution(program, result)`.
+    """
+    bare, guess = jax.lax.stop_gradient((problem, guess))
+    form = form_of(bare, check_hessian(hessian), None)
+    program, x, lower, upper = form.program(guess)
+    result = solve_program(
+        program, x, lower, upper, tolerance=tolerance, max_iterations=max_iterations, barrier=barrier
+    )
+    differentiated = lambda problem: form_of(problem, True, form.torques)
+    result = differentiable(lambda problem: differentiated(problem).program(guess), problem, result)
+    return differentiated(problem).solution(program, result)
