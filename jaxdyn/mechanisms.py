@@ -1,34 +1,34 @@
 """Mechanisms beyond open chains of rigid links: closed loops, contacts, elastic joints, motors, and bases that move."""
 
-from .dynamics._closure import (
+from .dynamics._mechanisms.closure import (
     Projection as Projection,
     project_configuration as project_configuration,
     project_velocity as project_velocity,
 )
-from .dynamics._constrained import (
+from .dynamics._mechanisms.constrained import (
     ConstrainedDynamics as ConstrainedDynamics,
     ConstrainedTorques as ConstrainedTorques,
     constrained_forward_dynamics as constrained_forward_dynamics,
     constrained_inverse_dynamics as constrained_inverse_dynamics,
 )
-from .dynamics._constraint import (
+from .dynamics._mechanisms.constraint import (
     constraint_bias as constraint_bias,
     constraint_jacobian as constraint_jacobian,
     constraint_residual as constraint_residual,
 )
-from .dynamics._elastic import (
+from .dynamics._mechanisms.elastic import (
     elastic_energy as elastic_energy,
     elastic_forward_dynamics as elastic_forward_dynamics,
     elastic_inverse_dynamics as elastic_inverse_dynamics,
     elastic_torque as elastic_torque,
 )
-from .dynamics._ground import ground_reaction as ground_reaction, zero_moment_point as zero_moment_point
-from .dynamics._motors import (
+from .dynamics._mechanisms.ground import ground_reaction as ground_reaction, zero_moment_point as zero_moment_point
+from .dynamics._mechanisms.motors import (
     joint_torques_from_motors as joint_torques_from_motors,
     motor_rates as motor_rates,
     motor_torques as motor_torques,
 )
-from .dynamics._reduction import (
+from .dynamics._mechanisms.reduction import (
     ReducedDynamics as ReducedDynamics,
     independent_coordinates as independent_coordinates,
     reduced_dynamics as reduced_dynamics,

@@ -11,7 +11,7 @@ import pytest
 import jaxdyn
 from helpers import compiled, derivatives, directions, once, random_chain, random_inertia, relative
 from jaxdyn import integrate, random_configuration
-from jaxdyn.dynamics._constraint import Terms, constraint_target, constraint_terms
+from jaxdyn.dynamics._mechanisms.constraint import Terms, constraint_target, constraint_terms
 from jaxdyn.mechanisms import linkages
 from peer_models import to_pinocchio
 

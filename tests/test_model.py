@@ -11,7 +11,7 @@ import pytest
 
 import jaxdyn
 from helpers import random_chain, random_state, relative
-from jaxdyn.dynamics._sweep import outward
+from jaxdyn.dynamics._recursions.sweep import outward
 
 ONE = {
     "rotation": np.eye(3)[None],

@@ -31,6 +31,8 @@ ROWS = (
         "cli",
     ),
 )
+# of dynamics' folders too each imports from those before it
+FOLDERS = ("_lowering", "_recursions", "_kinematics", "_equations", "_energy", "_mechanisms")
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
 LONG = {"biped_step.py"}  # examples that take minutes
@@ -84,6 +86,16 @@ def test_imports_go_one_way(path):
     own = row_of(module_name(path))
     wrong = [name for name in sorted(imports_of(path)) if row_of(name) > own]
     assert not wrong, f"{module_name(path)} imports {', '.join(wrong)}, which stand below it in {' < '.join(ROWS)}"
+
+
+@pytest.mark.parametrize(
+    "path", sorted((PACKAGE / "dynamics").glob("_*/*.py")), ids=lambda p: f"{p.parent.name}/{p.name}"
+)
+def test_imports_among_the_folders_of_dynamics_go_one_way(path):
+    own = FOLDERS.index(path.parent.name)
+    parts = [name.split(".") for name in imports_of(path) if name.startswith("jaxdyn.dynamics")]
+    wrong = [".".join(name) for name in parts if len(name) < 3 or FOLDERS.index(name[2]) > own]
+    assert not wrong, f"{module_name(path)} imports {', '.join(wrong)}: the order is {' < '.join(FOLDERS)}"
 
 
 def test_what_jax_may_change_is_imported_in_one_place():

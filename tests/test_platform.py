@@ -8,7 +8,7 @@ from jax import export
 
 import jaxdyn
 from helpers import random_chain
-from jaxdyn.dynamics._platform import by_platform
+from jaxdyn.dynamics._lowering.batch import by_platform
 
 
 def tempered(x, y):

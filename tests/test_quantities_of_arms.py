@@ -11,8 +11,8 @@ import pytest
 import jaxdyn
 from helpers import once, random_chain, random_inertia, random_rotation, relative
 from jaxdyn import Coupling, Transmission, textbook
-from jaxdyn.dynamics import _mass_matrix_bounds as mass_matrix_bounds, _operational_space as operational_space
-from jaxdyn.dynamics._pseudo_inverse import pseudo_inverse
+from jaxdyn.dynamics import mass_matrix_bounds, operational_space
+from jaxdyn.dynamics._mechanisms.pseudo_inverse import pseudo_inverse
 
 
 @pytest.fixture(scope="module")

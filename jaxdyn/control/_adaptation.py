@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..dynamics._mass_matrix_inverse import positive_inverse
+from ..dynamics._equations.mass_matrix_inverse import positive_inverse
 from ..spatial.inertia import pseudo_inertia
 from ..spatial.pseudo_inertia import (
     inertial_parameters_from_pseudo_inertia,

@@ -8,9 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._jax_compat import Tracer
-from ..dynamics._energy_regressors import passivity_regressor_product
-from ..dynamics._friction import resistive_force
-from ..dynamics._passivity import passivity_inverse_dynamics
+from ..dynamics import passivity_inverse_dynamics, passivity_regressor_product, resistive_force
 from ..errors import ControlError
 from ..model._chain import Chain
 from ..model._configuration import difference

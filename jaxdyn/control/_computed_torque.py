@@ -5,8 +5,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..dynamics._friction import resistive_force
-from ..dynamics._inverse import inverse_dynamics
+from ..dynamics import inverse_dynamics, resistive_force
 from ..model._chain import Chain
 from ..model._compiled import compiled
 from ..model._configuration import difference

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._jax_compat import Tracer
-from ..dynamics._coordinates import joint_rates
+from ..dynamics._kinematics.coordinates import joint_rates
 from ..errors import ControlError
 from ..model._chain import Chain
 

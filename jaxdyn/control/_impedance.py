@@ -6,11 +6,7 @@ import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
-from ..dynamics._coriolis import coriolis_matrix
-from ..dynamics._friction import resistive_force
-from ..dynamics._inverse import gravity_force
-from ..dynamics._jacobian import jacobian, jacobian_derivative
-from ..dynamics._kinematics import frame_pose
+from ..dynamics import coriolis_matrix, frame_pose, gravity_force, jacobian, jacobian_derivative, resistive_force
 from ..model._chain import Chain
 from ..model._compiled import compiled
 from ..spatial.so3 import rotation_log, rotation_log_rate

@@ -2,8 +2,7 @@
 
 from jaxtyping import Array, Float
 
-from ..dynamics._friction import spring_force
-from ..dynamics._inverse import gravity_force
+from ..dynamics import gravity_force, spring_force
 from ..model._chain import Chain
 from ..model._compiled import compiled
 from ..model._configuration import difference

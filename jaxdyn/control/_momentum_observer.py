@@ -8,8 +8,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._jax_compat import Tracer
-from ..dynamics._friction import friction_force
-from ..dynamics._hamiltonian import generalised_momentum, momentum_drift
+from ..dynamics import friction_force, generalised_momentum, momentum_drift
 from ..errors import ControlError
 from ..model._chain import Chain
 from ._reference import Gain

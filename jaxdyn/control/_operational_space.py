@@ -2,9 +2,7 @@
 
 from jaxtyping import Array, Float
 
-from ..dynamics._friction import resistive_force
-from ..dynamics._hamiltonian import generalised_momentum
-from ..dynamics._inverse import bias_force
+from ..dynamics import bias_force, generalised_momentum, resistive_force
 from ..model._chain import Chain
 from ..model._compiled import compiled
 from ..model._configuration import difference

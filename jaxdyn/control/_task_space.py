@@ -7,10 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from ..dynamics._frame_acceleration import frame_acceleration
-from ..dynamics._jacobian import jacobian
-from ..dynamics._kinematics import frame_pose
-from ..dynamics._mass_matrix_inverse import inverse_of_mass_matrix, mass_matrix_inverse
+from ..dynamics import frame_acceleration, frame_pose, jacobian, mass_matrix_inverse
+from ..dynamics._equations.mass_matrix_inverse import inverse_of_mass_matrix
 from ..errors import ControlError
 from ..model._chain import Chain
 from ..model._compiled import compiled

@@ -14,9 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..dynamics._coordinates import base_gravity
+from ..dynamics import regressor
+from ..dynamics._equations.regressor import ROW_BY_ROW, carried_regressor, row_groups
+from ..dynamics._kinematics.coordinates import base_gravity
 from ..dynamics._lowering import lanes_of_kernel, over_lanes
-from ..dynamics._regressor import ROW_BY_ROW, carried_regressor, regressor, row_groups
 from ..model._chain import Chain
 from ..model._layout import is_ordinary
 from ..model._tree import ancestor_mask

@@ -11,8 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.interpolate import make_interp_spline
 
-from ..dynamics._friction import friction_force
-from ..dynamics._inverse import inverse_dynamics
+from ..dynamics import friction_force, inverse_dynamics
 from ..errors import IdentificationError
 from ..model._chain import Chain
 from ..simulation._integrate import Method, advance

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..dynamics._regressor import DriveTerm, drive_regressor, regressor
+from ..dynamics import drive_regressor, regressor
+from ..dynamics._equations.regressor import DriveTerm
 from ..errors import IdentificationError
 from ..model._chain import Chain
 

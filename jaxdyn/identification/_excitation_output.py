@@ -9,8 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..dynamics._friction import friction_force
-from ..dynamics._inverse import inverse_dynamics
+from ..dynamics import friction_force, inverse_dynamics
 from ..errors import IdentificationError
 from ..io._files import write_whole
 from ..model._chain import Chain

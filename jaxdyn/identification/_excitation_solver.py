@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..dynamics._friction import friction_force
+from ..dynamics import friction_force
 from ..model._chain import Chain
 from ._columns import Columns
 from ._excitation_limits import Clearance, MotionLimits

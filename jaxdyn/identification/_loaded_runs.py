@@ -18,8 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..dynamics._inverse import inverse_dynamics
-from ..dynamics._regressor import drive_regressor, regressor
+from ..dynamics import drive_regressor, inverse_dynamics, regressor
 from ..errors import IdentificationError
 from ..model._chain import Chain
 from ._accumulate import CHUNK

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..dynamics._mass_matrix import crba
+from ..dynamics import crba
 from ..errors import ModelError
 from ..io._log import Log
 from ..model._build import check_inertia

@@ -11,11 +11,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..dynamics._derivatives import inverse_dynamics_derivatives
-from ..dynamics._forward import forward_dynamics
-from ..dynamics._friction import resistive_force
-from ..dynamics._inverse import bias_force, inverse_dynamics
-from ..dynamics._mass_matrix import crba
+from ..dynamics import (
+    bias_force,
+    crba,
+    forward_dynamics,
+    inverse_dynamics,
+    inverse_dynamics_derivatives,
+    resistive_force,
+)
 from ..model._chain import Chain
 from ._columns import Columns
 from ._completion import with_parameters

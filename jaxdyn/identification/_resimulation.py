@@ -7,9 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..dynamics._forward import forward_dynamics
-from ..dynamics._friction import resistive_force
-from ..dynamics._inverse import inverse_dynamics
+from ..dynamics import forward_dynamics, inverse_dynamics, resistive_force
 from ..errors import IdentificationError
 from ..model._chain import Chain
 from ..simulation._damping import with_implicit_friction

@@ -4,8 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..dynamics._friction import friction_force
-from ..dynamics._inverse import inverse_dynamics
+from ..dynamics import friction_force, inverse_dynamics
 from ..io._log import Log
 from ..model._chain import Chain
 from ._excitation import FourierTrajectory

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..dynamics._kinematics import forward_kinematics
+from ..dynamics import forward_kinematics
 from ..identification._base_parameters import as_float64
 from ..identification._preprocessing import Samples
 from ..model._chain import Chain

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..dynamics._friction import friction_force
+from ..dynamics import friction_force
 from ..identification._base_parameters import as_float64
 from ..identification._friction_fit import FrictionFit
 from ..identification._identify import Evaluation

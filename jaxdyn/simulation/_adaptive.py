@@ -7,8 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from ..dynamics._forward import forward_dynamics
-from ..dynamics._friction import resistive_force
+from ..dynamics import forward_dynamics, resistive_force
 from ..errors import ModelError
 from ..model._chain import Chain
 from ..model._configuration import integrate, normalise_configuration

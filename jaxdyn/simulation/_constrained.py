@@ -5,9 +5,9 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..dynamics._closure import project_configuration, project_velocity
-from ..dynamics._constrained import Stabilisation, constrained_forward_dynamics
-from ..dynamics._friction import resistive_force
+from ..dynamics import resistive_force
+from ..dynamics._mechanisms.closure import project_configuration, project_velocity
+from ..dynamics._mechanisms.constrained import Stabilisation, constrained_forward_dynamics
 from ..model._chain import Chain
 from ..model._compiled import compiled
 from ..model._constraint import Constraints

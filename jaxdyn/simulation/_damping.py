@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..dynamics._coordinates import joint_rates
-from ..dynamics._friction import friction_force, motor_losses
+from ..dynamics import friction_force
+from ..dynamics._equations.friction import motor_losses
+from ..dynamics._kinematics.coordinates import joint_rates
 from ..model._chain import Chain
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..dynamics._kinematics import forward_kinematics
+from ..dynamics import forward_kinematics
 from ..errors import ModelError
 from ..io._geometry import Geometry
 from ..model._chain import Chain, frame_index

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from ...dynamics._tangents import sparse_jvp
+from ...dynamics._lowering import sparse_jvp
 from ._program import Program
 from ._solve import InteriorPointResult
 from ._step import bounds_of

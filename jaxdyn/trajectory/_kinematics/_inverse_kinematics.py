@@ -11,12 +11,10 @@ from jaxtyping import Array, Float, Int
 
 from ..._jax_compat import Tracer
 from ..._summary import Summary, lines, number
-from ...dynamics._coordinates import joints_of, place
-from ...dynamics._jacobian import jacobian
-from ...dynamics._kinematics import frame_pose
-from ...dynamics._lowering import by_batch
-from ...dynamics._mass_matrix_inverse import positive_inverse
-from ...dynamics._tangents import sparse_jvp
+from ...dynamics import frame_pose, jacobian
+from ...dynamics._equations.mass_matrix_inverse import positive_inverse
+from ...dynamics._kinematics.coordinates import joints_of, place
+from ...dynamics._lowering import by_batch, sparse_jvp
 from ...errors import TrajectoryError
 from ...model._chain import Chain, frame_index
 from ...model._compiled import compiled

@@ -18,10 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ...dynamics._kinematics import start_pose, walk
+from ...dynamics._equations.mass_matrix_inverse import positive_inverse
 from ...dynamics._lowering import by_batch, lane_shape, spread_over_lanes
-from ...dynamics._mass_matrix_inverse import positive_inverse
-from ...dynamics._sweep import outward
+from ...dynamics._recursions.poses import start_pose, walk
+from ...dynamics._recursions.sweep import outward
 from ...model._chain import Chain, frame_index
 from ...model._joints import Link
 from ...model._tree import ancestor_mask

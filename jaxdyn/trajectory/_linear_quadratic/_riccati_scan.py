@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ...dynamics._platform import by_platform
+from ...dynamics._lowering import by_platform
 from ._problem import LinearQuadratic, LQPolicy, LQSolution
 from ._riccati import lq_rollout, riccati
 

@@ -10,8 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._jax_compat import Tracer
-from ...dynamics._friction import spring_force
-from ...dynamics._inverse import inverse_dynamics
+from ...dynamics import inverse_dynamics, spring_force
 from ...errors import TrajectoryError
 from ...model._chain import Chain
 from ...model._layout import is_ordinary

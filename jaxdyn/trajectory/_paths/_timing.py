@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..._jax_compat import Tracer
-from ...dynamics._friction import friction_force
+from ...dynamics import friction_force
 from ...errors import TrajectoryError
 from ...model._chain import Chain
 from .._problem._solution import Status

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from ...dynamics._kinematics import forward_kinematics, frame_pose, pose_among
+from ...dynamics import forward_kinematics, frame_pose
+from ...dynamics._kinematics.forward_kinematics import pose_among
 from ...errors import TrajectoryError
 from ...model._chain import Chain
 from ...model._configuration import difference

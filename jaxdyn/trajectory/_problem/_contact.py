@@ -6,10 +6,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ...dynamics._forward import forward_dynamics
-from ...dynamics._friction import resistive_force
-from ...dynamics._ground import ground_reaction
-from ...dynamics._kinematics import frame_pose
+from ...dynamics import forward_dynamics, frame_pose, resistive_force
+from ...dynamics._mechanisms.ground import ground_reaction
 from ...model._chain import Chain
 from ...spatial.se3 import adjoint
 from ._constraints import Constraint

@@ -7,8 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from ...dynamics._centroidal import centre_of_mass
-from ...dynamics._kinematics import frame_pose
+from ...dynamics import centre_of_mass, frame_pose
 from ...errors import TrajectoryError
 from ...model._chain import Chain
 from ...model._configuration import difference

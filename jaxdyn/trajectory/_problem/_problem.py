@@ -5,8 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from ...dynamics._friction import resistive_force
-from ...dynamics._inverse import gravity_force
+from ...dynamics import gravity_force, resistive_force
 from ...errors import TrajectoryError
 from ...model._chain import Chain
 from ...simulation._integrate import Method, step

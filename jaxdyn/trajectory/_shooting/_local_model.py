@@ -6,8 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ...dynamics._derivatives import forward_dynamics_derivatives
-from ...dynamics._friction import friction_force, resistive_force
+from ...dynamics import forward_dynamics_derivatives, friction_force, resistive_force
 from ...dynamics._lowering import by_batch
 from ...model._chain import Chain
 from ...model._configuration import difference, integrate

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ...dynamics._articulated import articulated_body
-from ...dynamics._coordinates import base_gravity
-from ...dynamics._friction import resistive_force
+from ...dynamics import resistive_force
+from ...dynamics._kinematics.coordinates import base_gravity
 from ...dynamics._lowering import LARGEST, lane_shape, loop_by_batch, with_lanes
+from ...dynamics._recursions.articulated import articulated_body
 from ...model._configuration import difference, integrate
 from ...model._layout import is_ordinary
 from .._linear_quadratic._problem import LQPolicy, matrix_times

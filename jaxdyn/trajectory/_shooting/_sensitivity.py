@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ...dynamics._tangents import sparse_jvp
+from ...dynamics._lowering import sparse_jvp
 from ...model._configuration import integrate
 from .._linear_quadratic._box_qp import masked_inverse
 from .._linear_quadratic._problem import LinearQuadratic

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy import interpolate
 
-from ...dynamics._ground import ground_reaction
+from ...dynamics._mechanisms.ground import ground_reaction
 from ...errors import TrajectoryError
 from .._interior_point._program import Inner
 from .._problem._knot import Knot

@@ -9,9 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..._jax_compat import Tracer
-from ...dynamics._derivatives import inverse_dynamics_derivatives
-from ...dynamics._friction import resistive_force
-from ...dynamics._inverse import inverse_dynamics
+from ...dynamics import inverse_dynamics, inverse_dynamics_derivatives, resistive_force
 from ...errors import TrajectoryError
 from ...model._chain import Chain
 from .._interior_point._sensitivity import differentiable

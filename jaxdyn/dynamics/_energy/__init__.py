@@ -1,0 +1,1 @@
+"""Energies, Lagrange's and Hamilton's equations, passivity, and their regressors."""

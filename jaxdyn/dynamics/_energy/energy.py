@@ -1,0 +1,80 @@
+"""Energies, the Lagrangian, and the Euler-Lagrange torque: the route to the equations of motion without Newton-Euler."""
+
+import jax
+from jaxtyping import Array, Float
+
+from ...model._chain import Chain
+from ...model._compiled import compiled
+from ...model._joints import Link
+from ...spatial._components import add, dot, rotate, scale, unstack, zeros
+from .._equations.friction import spring_energy
+from .._kinematics.coordinates import (
+    generalised_force,
+    joint_accelerations,
+    joint_rates,
+    place,
+    rate_terms,
+    rotor_torques,
+)
+from .._recursions.composite import momentum
+from .._recursions.poses import carry_twist, start_pose, walk
+from .._recursions.sweep import outward
+
+
+@compiled
+def kinetic_energy(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, ""]:
+    """K = sum_i V_i^T G_i V_i / 2 + sum_i armature_i qd_i^2 / 2 = qd^T M(q) qd / 2, from the links' twists, O(n) [J]."""
+
+    def out(parent, link: Link, qdi):
+        w, v = carry_twist(parent, link, qdi)
+        angular, linear = momentum(link.inertia, w, v)
+        return (w, v), dot((*w, *v), (*angular, *linear))
+
+    links, x = place(chain, q)
+    rates = joint_rates(chain, qd)
+    zero = zeros(3, (x, rates), (chain.inertia,))
+    of_links = outward(links, x, out, (zero, zero), rates).sum()
+    return 0.5 * (of_links + rates @ (chain.armature * rates + rotor_torques(chain, rates)))
+
+
+@compiled
+def potential_energy(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, ""]:
+    """P = -sum_i gravity . (m_i p_i + R_i h_i), zero when all mass is at the base's origin, O(n) [J]."""
+    gravity = unstack(chain.gravity)
+
+    def out(parent, link: Link, _):
+        r, p = walk(parent, link)
+        return (r, p), dot(gravity, add(scale(link.inertia[0], p), rotate(r, link.inertia[1:4])))
+
+    links, x = place(chain, q)
+    return -outward(links, x, out, start_pose(links, x)).sum()
+
+
+@compiled
+def lagrangian(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, ""]:
+    """L(q, qd) = K(q, qd) - P(q) [J]."""
+    return kinetic_energy(chain, q, qd) - potential_energy(chain, q)
+
+
+@compiled
+def euler_lagrange_torque(
+    chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], qdd: Float[Array, " nv"]
+) -> Float[Array, " nv"]:
+    """tau = d/dt (dL/dqd) - dL/dq by automatic differentiation of `lagrangian` alone, O(n) (Lynch & Park 2017, sec. 8.1).
+
+    The same physics as `inverse_dynamics` by an independent route: for checks and teaching; `inverse_dynamics` is faster.
+    """
+    links, x = place(chain, q)
+    rates, accelerations = joint_rates(chain, qd), joint_accelerations(chain, qd, qdd)
+    momenta = jax.grad(lagrangian, argnums=2)
+    _, change = jax.jvp(lambda y, yd: momenta(links, y, yd), (x, rates), (rates, accelerations))
+    torques = change - jax.grad(lagrangian, argnums=1)(links, x, rates)
+    if chain.topology.quaternion_joints:  # an armature resists the change of twists, not of coordinates
+        torques = torques + chain.armature * joint_rates(chain, rate_terms(chain, qd))
+    return generalised_force(chain, torques)
+
+
+@compiled
+def total_energy(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, ""]:
+    """E = K + P + spring_energy, constant along a motion on which no torque and no friction act; dE/dt = qd . tau [J]."""
+    return kinetic_energy(chain, q, qd) + potential_energy(chain, q) + spring_energy(chain, q)

@@ -1,0 +1,179 @@
+"""Derivatives of inverse and forward dynamics with respect to the state, what drives it and the parameters, in closed form."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ...model._chain import Chain
+from ...model._compiled import compiled
+from ...model._layout import is_ordinary
+from .._kinematics.coordinates import (
+    base_gravity,
+    by_coordinates,
+    generalised_inertia,
+    joint_accelerations,
+    joint_rate_terms,
+    joint_rates,
+    place,
+)
+from .._lowering import by_batch
+from .._recursions.articulated import articulated_body
+from .._recursions.pairs import jacobian_by_column
+from .._recursions.variation import link_derivatives
+from .._recursions.wrench import link_wrenches
+from .forward import forward_dynamics
+from .mass_matrix_inverse import SMALL, inverse_of_mass_matrix, positive_inverse
+from .regressor import regressor
+
+
+class InverseDynamicsDerivatives(NamedTuple):
+    """Jacobians of the torques tau = ID(q, qd, qdd).
+
+    Attributes:
+        q: d tau / d q along small motions dq of `integrate(chain, q, dq)`.
+        qd: d tau / d qd.
+        qdd: d tau / d qdd, the mass matrix.
+        parameters: d tau / d pi, the `regressor`, where it was asked for; columns as there.
+    """
+
+    q: Float[Array, "nv nv"]
+    qd: Float[Array, "nv nv"]
+    qdd: Float[Array, "nv nv"]
+    parameters: Float[Array, "nv p"] | None = None
+
+
+class ForwardDynamicsDerivatives(NamedTuple):
+    """Jacobians of the accelerations qdd = FD(q, qd, tau).
+
+    Attributes:
+        q: d qdd / d q along small motions dq of `integrate(chain, q, dq)`.
+        qd: d qdd / d qd.
+        tau: d qdd / d tau, the inverse of the mass matrix.
+        parameters: d qdd / d pi = -M^-1 Y, where it was asked for; columns as in `regressor`.
+    """
+
+    q: Float[Array, "nv nv"]
+    qd: Float[Array, "nv nv"]
+    tau: Float[Array, "nv nv"]
+    parameters: Float[Array, "nv p"] | None = None
+
+
+@compiled
+def inverse_dynamics_derivatives(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    qd: Float[Array, " nv"],
+    qdd: Float[Array, " nv"],
+    external_wrenches: Float[Array, "n 6"] | None = None,
+    wrench_by_tip: Float[Array, "6"] | None = None,
+    parameters: bool = False,
+) -> InverseDynamicsDerivatives:
+    """Jacobians of `inverse_dynamics` at (q, qd, qdd), the wrenches held in their links' frames; O(n^2).
+
+    Closed forms from two sweeps (Carpentier & Mansard 2018; Singh, Russo & Wensing 2022), not automatic differentiation,
+    and equal to it to rounding. `jax.jacfwd`, `jax.grad` and higher orders of `inverse_dynamics` use the same forms.
+
+    Args:
+        q: as for `inverse_dynamics`.
+        qd: as for `inverse_dynamics`.
+        qdd: as for `inverse_dynamics`.
+        external_wrenches: as for `inverse_dynamics`.
+        wrench_by_tip: as for `inverse_dynamics`.
+        parameters: also the regressor, which takes longer than the rest together.
+    """
+    wrenches = link_wrenches(chain, external_wrenches, wrench_by_tip)
+    position, velocity, acceleration = _of_torques(chain, q, qd, qdd, wrenches)
+    own = regressor(chain, q, qd, qdd) if parameters else None
+    return InverseDynamicsDerivatives(position, velocity, acceleration, own)
+
+
+@compiled
+def forward_dynamics_derivatives(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    qd: Float[Array, " nv"],
+    tau: Float[Array, " nv"],
+    external_wrenches: Float[Array, "n 6"] | None = None,
+    wrench_by_tip: Float[Array, "6"] | None = None,
+    parameters: bool = False,
+) -> ForwardDynamicsDerivatives:
+    """Jacobians of `forward_dynamics` at (q, qd, tau): d qdd/d x = -M^-1 d ID/d x at the qdd found, d qdd/d tau = M^-1.
+
+    Nothing is differentiated through the recursion or a solve (Carpentier & Mansard 2018); O(n^3) with small constants.
+
+    Args:
+        q: as for `forward_dynamics`.
+        qd: as for `forward_dynamics`.
+        tau: as for `forward_dynamics`.
+        external_wrenches: as for `forward_dynamics`.
+        wrench_by_tip: as for `forward_dynamics`.
+        parameters: also d qdd/d pi.
+
+    Returns:
+        The Jacobians; meaningless (huge, infinite or NaN) where M(q) is singular.
+    """
+    wrenches = link_wrenches(chain, external_wrenches, wrench_by_tip)
+    if is_ordinary(chain) and chain.transmission is None and chain.nv <= SMALL:
+        qdd, position, velocity, inverse = _link_forward(chain, q, qd, tau, base_gravity(chain), wrenches)
+    else:
+        qdd = forward_dynamics(chain, q, qd, tau, wrenches)
+        by_position, by_velocity, mass = _of_torques(chain, q, qd, qdd, wrenches)
+        inverse = inverse_of_mass_matrix(mass)
+        position, velocity = -inverse @ by_position, -inverse @ by_velocity
+    own = -inverse @ regressor(chain, q, qd, qdd) if parameters else None
+    return ForwardDynamicsDerivatives(position, velocity, inverse, own)
+
+
+def _of_torques(chain: Chain, q: Array, qd: Array, qdd: Array, wrenches: Array | None) -> tuple[Array, Array, Array]:
+    links, x = place(chain, q)
+    rates, accelerations = joint_rates(chain, qd), joint_accelerations(chain, qd, qdd)
+    joints = chain.topology.quaternion_joints
+    position, velocity, mass = _of_links(links, x, rates, accelerations, base_gravity(links), wrenches, joints)
+    return by_coordinates(chain, position), by_coordinates(chain, velocity), generalised_inertia(chain, mass)
+
+
+@by_batch(size=lambda chain: max(100 + 60 * chain.n, 2 * chain.n**2))
+def _of_links(
+    chain: Chain,
+    q: Float[Array, "n *#lanes"],
+    qd: Float[Array, "n *#lanes"],
+    qdd: Float[Array, "n *#lanes"],
+    gravity: Float[Array, "3 *#lanes"],
+    wrenches: Float[Array, "n 6 *#lanes"] | None,
+    joints: tuple[tuple[int, int], ...] = (),
+) -> tuple[Array, Array, Array]:
+    """`link_derivatives` with the armature; where links of quaternion joints, (first, number), accelerate by qdd - g(qd)."""
+    position, velocity, mass = link_derivatives(chain, q, qd, qdd, gravity, wrenches, joints)
+    for link, size in joints:
+        here = slice(link, link + size)
+        terms = jacobian_by_column(joint_rate_terms, qd[here])
+        change = sum(mass[:, link + k, None] * terms[k][None] for k in range(size))
+        velocity = jax.lax.dynamic_update_slice_in_dim(velocity, velocity[:, here] - change, link, 1)
+    lanes = (1,) * (mass.ndim - 2)
+    armature = chain.armature.reshape(1, chain.n, *(chain.armature.shape[1:] or lanes))
+    return position, velocity, mass + jnp.eye(chain.n, dtype=mass.dtype).reshape(chain.n, chain.n, *lanes) * armature
+
+
+@by_batch(size=lambda chain: max(100 + 60 * chain.n, 8 * chain.n**2))
+def _link_forward(
+    chain: Chain,
+    q: Float[Array, "n *#lanes"],
+    qd: Float[Array, "n *#lanes"],
+    tau: Float[Array, "n *#lanes"],
+    gravity: Float[Array, "3 *#lanes"],
+    wrenches: Float[Array, "n 6 *#lanes"] | None,
+) -> tuple[Array, Array, Array, Array]:
+    """Of a chain of ordinary joints: accelerations, their Jacobians to q and qd, and M^-1."""
+    qdd = articulated_body(chain, q, qd, tau, gravity, wrenches)
+    position, velocity, mass = _of_links(chain, q, qd, qdd, gravity, wrenches)
+    inverse = positive_inverse(mass)
+
+    def body(total, x):
+        column, row = x
+        return total - column[:, None] * row[None], None
+
+    both = jnp.concatenate([position, velocity], axis=1)
+    product, _ = jax.lax.scan(body, jnp.zeros_like(both), (inverse, both))
+    return qdd, product[:, : chain.n], product[:, chain.n :], inverse

@@ -1,0 +1,91 @@
+"""Inverse dynamics by the recursive Newton-Euler algorithm."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ...model._chain import Chain
+from ...model._compiled import compiled
+from .._kinematics.coordinates import (
+    base_gravity,
+    generalised_force,
+    joint_accelerations,
+    joint_rates,
+    place,
+    rotor_torques,
+)
+from .._lowering import by_batch
+from .._recursions.newton_euler import newton_euler
+from .._recursions.variation import tangent_of_torques
+from .._recursions.wrench import link_wrenches
+
+
+@compiled
+def inverse_dynamics(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    qd: Float[Array, " nv"],
+    qdd: Float[Array, " nv"],
+    external_wrenches: Float[Array, "n 6"] | None = None,
+    wrench_by_tip: Float[Array, "6"] | None = None,
+) -> Float[Array, " nv"]:
+    """Joint torques that realise qdd: tau = M(q) qdd + C(q, qd) qd + g(q) - sum_i J_i^T F_i + J_tip^T F_tip.
+
+    Recursive Newton-Euler: velocities and accelerations outward, wrenches inward, O(n) (Luh, Walker & Paul 1980; Lynch &
+    Park 2017, sec. 8.3). Gravity enters as an acceleration -g of the base. Friction is not part of it: see `friction_force`.
+    Equals mass_matrix(chain, q) @ qdd + bias_force(chain, q, qd).
+
+    Args:
+        chain: the robot.
+        q: joint positions [rad or m].
+        qd: joint velocities.
+        qdd: joint accelerations, dv/dt: of quaternion joints the rates of the twist's components in the body.
+        external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
+        wrench_by_tip: wrench (n, f) that the tip exerts on the world, in the tip's frame, as in Lynch & Park [N m, N].
+
+    Returns:
+        Joint torques [N m] (forces [N] for prismatic joints).
+    """
+    wrenches = link_wrenches(chain, external_wrenches, wrench_by_tip)
+    links, x = place(chain, q)
+    rates, accelerations = joint_rates(chain, qd), joint_accelerations(chain, qd, qdd)
+    torques = link_inverse_dynamics(links, x, rates, accelerations, base_gravity(links), wrenches)
+    # a rotor has no quaternion joint, so that its accelerations are the coordinates' own
+    spins = joint_rates(chain, qdd)
+    return generalised_force(chain, torques + chain.armature * spins + rotor_torques(chain, spins))
+
+
+link_inverse_dynamics = by_batch(newton_euler, jvp=tangent_of_torques)
+
+
+@compiled
+def gravity_force(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
+    """Torques that hold the robot still against gravity: g(q) = dP/dq = inverse_dynamics(chain, q, 0, 0), O(n) [N m]."""
+    links, x = place(chain, q)
+    zero = jnp.zeros_like(x)
+    return generalised_force(chain, link_inverse_dynamics(links, x, zero, zero, base_gravity(links), None))
+
+
+@compiled
+def coriolis_force(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, " nv"]:
+    """Coriolis and centrifugal torques c(q, qd) = C(q, qd) qd, quadratic in qd, O(n) [N m]."""
+    links, x = place(chain, q)
+    accelerations = joint_accelerations(chain, qd, jnp.zeros_like(qd))
+    torques = link_inverse_dynamics(
+        links, x, joint_rates(chain, qd), accelerations, jnp.zeros_like(chain.gravity), None
+    )
+    return generalised_force(chain, torques)
+
+
+@compiled
+def bias_force(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    qd: Float[Array, " nv"],
+    external_wrenches: Float[Array, "n 6"] | None = None,
+    wrench_by_tip: Float[Array, "6"] | None = None,
+) -> Float[Array, " nv"]:
+    """Torques at zero acceleration: C(q, qd) qd + g(q) - sum_i J_i^T F_i + J_tip^T F_tip, O(n) [N m].
+
+    Arguments as for `inverse_dynamics`; also known as the non-linear effects.
+    """
+    return inverse_dynamics(chain, q, qd, jnp.zeros_like(qd), external_wrenches, wrench_by_tip)

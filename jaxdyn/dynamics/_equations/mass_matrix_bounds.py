@@ -1,0 +1,104 @@
+"""How light and how heavy a robot gets: bounds of the mass matrix over its range of positions, by search."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ...model._chain import Chain
+from ...model._configuration import integrate, random_configuration
+from ...model._layout import layout
+from .mass_matrix import crba
+
+STARTS = 8  # samples that are refined, for each bound
+STEPS = 2.0 ** -np.arange(12)  # relative lengths tried along the gradient
+
+
+class MassMatrixBounds(NamedTuple):
+    """What `mass_matrix_bounds` returns.
+
+    Attributes:
+        lowest: lambda_m.
+        highest: lambda_M.
+        q_lowest: where the lowest was found.
+        q_highest: where the highest was found.
+    """
+
+    lowest: Float[Array, ""]
+    highest: Float[Array, ""]
+    q_lowest: Float[Array, " nq"]
+    q_highest: Float[Array, " nq"]
+
+
+def mass_matrix_bounds(chain: Chain, key: PRNGKeyArray, count: int = 256, refinements: int = 20) -> MassMatrixBounds:
+    """lambda_m and lambda_M with lambda_m 1 <= M(q) <= lambda_M 1 over the range of positions, estimated by search.
+
+    The extreme eigenvalues of M at `count` random configurations, the best of which then climb along the eigenvalue's
+    gradient u^T dM/dq u with steps of decreasing length (Spong, Hutchinson & Vidyasagar, sec. 6.5 for the bounds). This
+    is a numerical estimate from inside, not a proof: the true lambda_m is at most `lowest` and the true lambda_M at
+    least `highest`; more samples come closer. The range is that of `random_configuration`: the limits, +-pi where there
+    are none, +-1 for coupled coordinates. With prismatic joints of no limits M has no upper bound. Where joints are of
+    different kinds the eigenvalues mix units.
+
+    Args:
+        key: of `jax.random`.
+        count: number of samples.
+        refinements: number of steps of each climb.
+
+    Returns:
+        the bounds [kg m^2 or kg] and where they were found. Derivatives of the bounds with respect to the robot are those
+        of the eigenvalues at these configurations; there are none of the configurations.
+    """
+    robot = jax.lax.stop_gradient(chain)
+    samples = jax.vmap(lambda k: random_configuration(robot, k))(jax.random.split(key, count))
+    values = jax.vmap(lambda q: jnp.linalg.eigvalsh(crba(robot, q))[jnp.asarray([0, -1])])(samples)
+    starts = jnp.concatenate([jnp.argsort(values[:, 0])[:STARTS], jnp.argsort(-values[:, 1])[:STARTS]])
+    tops = jnp.arange(len(starts)) >= len(starts) // 2
+    ends = jax.vmap(lambda q, top: _climb(robot, q, top, refinements))(samples[starts], tops)
+    reached = jax.vmap(lambda q: _ends(jnp.linalg.eigvalsh(crba(robot, q))))(ends)
+    found = jnp.stack([jnp.argmin(reached[:, 0]), jnp.argmax(reached[:, 1])])
+    vectors = jax.vmap(lambda q: _ends(jnp.linalg.eigh(crba(robot, q))[1].T))(ends[found])
+    # u^T M u: its derivative with respect to the robot is the eigenvalue's
+    values = jax.vmap(lambda q, u: u @ crba(chain, q) @ u)(ends[found], vectors[jnp.arange(2), jnp.arange(2)])
+    return MassMatrixBounds(values[0], values[1], ends[found[0]], ends[found[1]])
+
+
+def _ends(x: Array) -> Array:
+    """The first and the last."""
+    return jnp.stack([x[0], x[-1]])
+
+
+def _climb(chain: Chain, q: Array, top: Array, refinements: int) -> Float[Array, " nq"]:
+    """Where the highest eigenvalue is higher (`top`), or the lowest lower, than at q: never less far."""
+    low, high = _range(chain)
+    steps = jnp.asarray(STEPS, q.dtype)
+    sign = jnp.where(top, jnp.ones_like(q[0]), -jnp.ones_like(q[0]))
+    chosen = lambda pair: jnp.where(top, pair[1], pair[0])
+    entries = layout(chain).entries
+
+    def within(q, dq):
+        moved = integrate(chain, q, dq)
+        return moved.at[entries].set(jnp.clip(moved[entries], low, high))
+
+    def better(q, _):
+        u = chosen(_ends(jnp.linalg.eigh(crba(chain, q))[1].T))
+        slope = jax.grad(lambda dq: sign * (u @ crba(chain, integrate(chain, q, dq)) @ u))(jnp.zeros(chain.nv, q.dtype))
+        length = jnp.sqrt(slope @ slope)
+        unit = slope / jnp.where(length > 0, length, jnp.ones_like(length))
+        tried = jnp.concatenate([q[None], jax.vmap(lambda s: within(q, s * unit))(steps)])
+        values = jax.vmap(lambda x: sign * chosen(_ends(jnp.linalg.eigvalsh(crba(chain, x)))))(tried)
+        return tried[jnp.argmax(values)], None
+
+    return jax.lax.scan(better, q, None, length=refinements)[0]
+
+
+def _range(chain: Chain) -> tuple[Array, Array]:
+    """Bounds of the ordinary coordinates, as `random_configuration` has them."""
+    if chain.coupling is not None:
+        one = jnp.ones(len(layout(chain).columns), chain.dtype)
+        return -one, one
+    limits = chain.position_limits[layout(chain).columns]
+    finite = jnp.isfinite(limits).all(1)
+    return jnp.where(finite, limits[:, 0], -jnp.pi), jnp.where(finite, limits[:, 1], jnp.pi)

@@ -1,0 +1,76 @@
+"""The inverse of the mass matrix, and solving with it: symmetric sweeps for small robots, Cholesky for large ones."""
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import cho_factor, cho_solve, solve_triangular
+from jaxtyping import Array, Float
+
+from ...model._chain import Chain
+from ...model._compiled import compiled
+from .._lowering import by_batch, sparse_jvp
+from .mass_matrix import crba
+
+SMALL = 24  # velocities: up to there eliminating in a kernel is about as fast as LAPACK or faster (docs/benchmarks.md)
+
+
+@compiled
+def mass_matrix_inverse(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
+    """M(q)^-1, by `crba` and elimination, O(n^3) but fast for small n.
+
+    Symmetric; its columns are the accelerations at unit torques. Its derivative is -M^-1 dM M^-1: nothing is differentiated
+    through the elimination [1/(kg m^2)].
+
+    Returns:
+        The inverse; meaningless (huge, infinite or NaN) where M(q) is singular.
+    """
+    return _inverse(chain, q)
+
+
+@jax.custom_jvp
+def _inverse(chain: Chain, q: Array) -> Array:
+    return inverse_of_mass_matrix(crba(chain, q))
+
+
+def _inverse_jvp(primals, tangents):
+    inverse = _inverse(*primals)
+    _, change = sparse_jvp(crba, primals, tangents)
+    return inverse, -inverse @ change @ inverse
+
+
+_inverse.defjvp(_inverse_jvp, symbolic_zeros=True)
+
+
+def inverse_of_mass_matrix(matrix: Float[Array, "nv nv"]) -> Float[Array, "nv nv"]:
+    """The inverse of a symmetric positive definite matrix: by elimination, or by L^-T L^-1 with its Cholesky factor L."""
+    if matrix.shape[0] <= SMALL:
+        return positive_inverse(matrix)
+    root = solve_triangular(jnp.linalg.cholesky(matrix), jnp.eye(matrix.shape[0], dtype=matrix.dtype), lower=True)
+    return root.T @ root
+
+
+@by_batch(size=lambda matrix: 6 * matrix.shape[0] ** 2)
+def positive_inverse(matrix: Float[Array, "n n *#lanes"]) -> Float[Array, "n n *#lanes"]:
+    """The inverse of a symmetric positive definite matrix, by one symmetric sweep a row (Goodnight 1979), O(n^3).
+
+    No pivots: for such a matrix they are not needed. Made for small matrices, many at once.
+    """
+    n = matrix.shape[0]
+
+    def body(a, k):
+        row = a[k]
+        pivot = row[k][None]
+        here = (jnp.arange(n) == k).reshape(n, *(1,) * (a.ndim - 2))
+        # with 1 in the pivot's place the same product gives its row and column
+        scaled = jnp.where(here, -jnp.ones_like(row), row) / pivot
+        kept = jnp.where(here[:, None] | here[None], jnp.zeros_like(a), a)
+        return kept - jnp.where(here, -jnp.ones_like(row), row)[:, None] * scaled[None], None
+
+    return -jax.lax.scan(body, matrix, jnp.arange(n))[0]
+
+
+@compiled
+def mass_matrix_solve(chain: Chain, q: Float[Array, " nq"], b: Float[Array, " nv"]) -> Float[Array, " nv"]:
+    """x with M(q) x = b: by `mass_matrix_inverse` up to 24 velocities, by Cholesky factors of `crba` beyond, O(n^3)."""
+    if chain.nv <= SMALL:
+        return mass_matrix_inverse(chain, q) @ b
+    return cho_solve(cho_factor(crba(chain, q), lower=True), b)

@@ -1,0 +1,194 @@
+"""Regressors: the matrices by which torques are linear in the parameters, tau = Y(q, qd, qdd) pi."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ...errors import ModelError
+from ...model._chain import Chain
+from ...model._compiled import compiled
+from ...model._joints import Link
+from ...model._tree import ancestor_mask
+from ...spatial._components import add, cross, dot, rotate, sub, unrotate, unstack, zeros
+from .._kinematics.coordinates import base_gravity, generalised_force, joint_accelerations, joint_rates, place
+from .._lowering import by_batch
+from .._recursions.newton_euler import accelerate
+from .._recursions.pairs import by_row
+from .._recursions.poses import start_pose, walk
+from .._recursions.sweep import outward
+
+DriveTerm = Literal["armature", "viscous", "coulomb", "offset"]
+
+
+@compiled
+def regressor(
+    chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], qdd: Float[Array, " nv"]
+) -> Float[Array, "nv p"]:
+    """Y(q, qd, qdd) with Y pi = inverse_dynamics(chain, q, qd, qdd) for pi = inertial_parameters(chain).reshape(-1).
+
+    Column 10 i + k belongs to parameter k of link i (m, m cx, m cy, m cz, Ixx, Ixy, Iyy, Ixz, Iyz, Izz about the link
+    frame's origin). It does not depend on the chain's own inertias. Joint j feels link i when it lies between i and the
+    base: Y_j,i = A_j^T Ad^T W_i with W_i the body's own 6x10 regressor (Atkeson, An & Hollerbach 1986); O(n^2), the size of
+    the result. Armature, where the chain has any, is extra: see `drive_regressor`.
+    """
+
+    links, x = place(chain, q)
+    rates, accelerations = joint_rates(chain, qd), joint_accelerations(chain, qd, qdd)
+    return generalised_force(chain, link_regressor(links, x, rates, accelerations, base_gravity(links)))
+
+
+@by_batch(size=lambda chain: max(100 + 40 * chain.n, 20 * chain.n**2))
+def link_regressor(
+    chain: Chain,
+    x: Float[Array, "n *#lanes"],
+    rates: Float[Array, "n *#lanes"],
+    accelerations: Float[Array, "n *#lanes"],
+    gravity: Float[Array, "3 *#lanes"],
+) -> Float[Array, "n p *#lanes"]:
+    """The links' regressor, of a chain of ordinary joints."""
+    of_links, of_joints = _motion(chain, x, rates, accelerations, gravity)
+
+    def row(of_joint):
+        stacked = _coefficients(of_links, of_joint)
+        return [(stacked,), (jnp.zeros_like(stacked),)]
+
+    (columns,) = by_row(ancestor_mask(chain.topology.parents).T, row, of_joints)
+    return columns.reshape(chain.n, 10 * chain.n, *columns.shape[3:])
+
+
+ROW_BY_ROW = range(4, 9)  # numbers of joints: fewer are as quick together, more compile for too long one by one
+
+
+def row_groups(n: int) -> tuple[tuple[int, int], ...]:
+    """Joints (first, stop) whose rows `carried_regressor` computes together, against the links from the first on."""
+    if n in ROW_BY_ROW:
+        return tuple((j, j + 1) for j in range(n))
+    return ((0, n // 2), (n // 2, n)) if n >= 4 else ((0, n),)
+
+
+def carried_regressor(
+    chain: Chain,
+    x: Float[Array, "n *#lanes"],
+    rates: Float[Array, "n *#lanes"],
+    accelerations: Float[Array, "n *#lanes"],
+    gravity: Float[Array, "3 *#lanes"],
+    weights: Float[Array, "n *#lanes"],
+    beside: Float[Array, "n m *#lanes"],
+) -> tuple[Float[Array, "rows columns *#lanes"], ...]:
+    """`link_regressor` where a joint carries the link, and anything elsewhere: less work, in groups of rows (`row_groups`).
+
+    Each joint's row is multiplied by its weight, which costs nothing, since it is linear in the joint's screw; columns beside
+    come after it as they are, so that nobody needs to copy the rows to put them there.
+    """
+    of_links, (screws, at) = _motion(chain, x, rates, accelerations, gravity)
+    of_joints = jax.tree.map(lambda s: s * weights, screws), at
+    found = []
+    for first, stop in row_groups(chain.n):
+        links = jax.tree.map(lambda y, first=first: y[first:], of_links)
+
+        def row(of_joint, more, links=links):
+            columns = _coefficients(links, jax.tree.map(lambda y: y[None], of_joint))
+            return jnp.concatenate([columns.reshape(-1, *columns.shape[2:]), more])
+
+        rows = jax.tree.map(lambda y, first=first, stop=stop: y[first:stop], (of_joints, beside))
+        if stop == first + 1:
+            found.append(row(*jax.tree.map(lambda y: y[0], rows))[None])
+        else:
+            found.append(jax.lax.scan(lambda _, z, row=row: (None, row(*z)), None, rows)[1])
+    return tuple(found)
+
+
+def _motion(chain: Chain, x, rates, accelerations, gravity):
+    """Poses and motion of all links, and screws and origins of all joints."""
+
+    def out(parent, link: Link, x):
+        world, motion = parent
+        motion = accelerate(motion, link, *x)
+        r, p = walk(world, link)
+        w = rotate(r, link.screw[:3])
+        return ((r, p), motion), ((r, p), (w, rotate(r, link.screw[3:])), motion)
+
+    zero = zeros(3, (x, rates, accelerations, gravity))
+    up = tuple(z - g for z, g in zip(zero, unstack(gravity), strict=True))
+    start = (start_pose(chain, x), (zero, zero, up))
+    (r, p), screws, motion = outward(chain, x, out, start, (rates, accelerations))
+    return (r, p, motion), (screws, p)
+
+
+def _coefficients(of_links, of_joint):
+    """(links, 10): coefficients of the links' parameters in a joint's torque, if it carries them."""
+    r, p, motion = of_links
+    (w, v), at = of_joint
+    spin, velocity = unrotate(r, w), unrotate(r, add(v, cross(w, sub(p, at))))
+    return jnp.stack(power_coefficients(spin, velocity, *motion), axis=1)
+
+
+def by_parameter(chain: Chain, coefficients: Sequence[Float[Array, "n n"]]) -> Float[Array, "nv p"]:
+    """A regressor from the ten coefficients [j, i] of link i's parameters in joint j's torque, where j carries i."""
+    mask = ancestor_mask(chain.topology.parents)
+    columns = [jnp.where(mask, c, jnp.zeros_like(c)) for c in coefficients]
+    return generalised_force(chain, jnp.stack(columns, axis=2).reshape(chain.n, 10 * chain.n))
+
+
+def link_axes(chain: Chain, r, p):
+    """(n, n) components [j, i]: angular and linear velocity of link i's frame, in its axes, at unit speed of joint j.
+
+    r and p are the links' poses in the base, as components over links.
+    """
+    axis, slide = tuple(chain.screw[:, :3].T), tuple(chain.screw[:, 3:].T)
+    w = rotate(r, axis)
+    v = add(rotate(r, slide), cross(p, w))
+    by_joint = lambda xs: tuple(x[:, None] for x in xs)
+    by_link = lambda xs: tuple(x[None, :] for x in xs)
+    angular = unrotate(by_link(r), by_joint(w))
+    linear = unrotate(by_link(r), add(by_joint(v), cross(by_joint(w), by_link(p))))
+    return angular, linear
+
+
+def power_coefficients(spin, velocity, w, dw, a):
+    """Coefficients of the ten parameters in spin . n + velocity . f, the power of a body's wrench (n, f) at a twist.
+
+    f = m a + dw x h + w x (w x h) and n = I dw + w x I w + h x a with h = m c, so the coefficients are velocity . a for m,
+    velocity x dw + w x (w x velocity) + a x spin for h, and those of spin . I dw + (spin x w) . I w for I.
+    """
+    by_h = add(cross(velocity, dw), cross(w, cross(w, velocity)), cross(a, spin))
+    u = cross(spin, w)
+    xx, yy, zz = (spin[i] * dw[i] + u[i] * w[i] for i in range(3))
+    xy, xz, yz = (spin[i] * dw[j] + spin[j] * dw[i] + u[i] * w[j] + u[j] * w[i] for i, j in ((0, 1), (0, 2), (1, 2)))
+    return dot(velocity, a), *by_h, xx, xy, yy, xz, yz, zz
+
+
+@compiled
+def drive_regressor(
+    chain: Chain,
+    qd: Float[Array, " nv"],
+    qdd: Float[Array, " nv"],
+    terms: tuple[DriveTerm, ...] = ("armature", "viscous", "coulomb", "offset"),
+) -> Float[Array, "nv m"]:
+    """Columns of the drives, m = n len(terms), joint by joint: column len(terms) j + k is term k of joint j.
+
+    armature: qdd_j; viscous: qd_j; coulomb: tanh(qd_j / v_c) with the chain's `coulomb_velocity`; offset: 1. With the
+    parameters (armature, fv, fc, offset) of every joint the product is armature * qdd + friction_force(chain, qd). Losses
+    at the motors of a transmission are not part of it, nor is the Stribeck term, which is not linear in its width.
+
+    Raises:
+        ModelError: a term of another name.
+    """
+    qd, qdd = joint_rates(chain, qd), joint_rates(chain, qdd)
+    columns = {
+        "armature": qdd,
+        "viscous": qd,
+        "coulomb": jnp.tanh(qd / chain.coulomb_velocity),
+        "offset": jnp.ones_like(qd),
+    }
+    unknown = [t for t in terms if t not in columns]
+    if unknown:
+        raise ModelError(f"drive term {unknown[0]!r} is unknown; there are {', '.join(columns)}")
+    if not terms:
+        return jnp.zeros((chain.nv, 0), qd.dtype)
+    values = jnp.stack([columns[t] for t in terms], axis=1)  # (n, len(terms))
+    by_joint = jnp.eye(chain.n, dtype=values.dtype)[:, :, None] * values[None]
+    return generalised_force(chain, by_joint.reshape(chain.n, -1))

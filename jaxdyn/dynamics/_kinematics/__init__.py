@@ -1,0 +1,1 @@
+"""Coordinates, poses, Jacobians, accelerations of frames, the centre of mass."""

@@ -1,0 +1,101 @@
+"""Mass, centre of mass and momentum of the whole robot, and the centroidal momentum matrix, by one sweep out and one in.
+
+World axes throughout. The mass is that of the moving links: of a fixed base, which does not move, nothing is known.
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ...model._chain import Chain
+from ...model._compiled import compiled
+from ...model._joints import Link
+from ...spatial._components import add, move_wrench, rotate, scale, zeros
+from .._recursions.composite import composite_momenta
+from .._recursions.newton_euler import accelerate, body_wrench
+from .._recursions.poses import start_pose, walk
+from .._recursions.sweep import outward
+from .coordinates import joint_accelerations, joint_rates, joints_of, place
+
+
+def total_mass(chain: Chain) -> Float[Array, ""]:
+    """m = sum_i m_i of all moving links [kg]."""
+    return chain.inertia[:, 0].sum()
+
+
+@compiled
+def centre_of_mass(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "3"]:
+    """c = sum_i (m_i p_i + R_i h_i) / m of the moving links, seen from the world, O(n) [m]; NaN where m = 0."""
+
+    def out(parent, link: Link, _):
+        r, p = walk(parent, link)
+        return (r, p), add(scale(link.inertia[0], p), rotate(r, link.inertia[1:4]))
+
+    links, x = place(chain, q)
+    moments = outward(links, x, out, start_pose(links, x))
+    return jnp.stack(moments).sum(1) / total_mass(chain)
+
+
+@compiled
+def centre_of_mass_jacobian(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "3 nv"]:
+    """J_c with dc/dt = J_c(q) v, world axes: the linear momentum of every joint's unit rate, over the total mass, O(n)."""
+    return _momentum_matrix(chain, q)[3:] / total_mass(chain)
+
+
+@compiled
+def total_momentum(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, "6"]:
+    """(l, p): angular momentum about the world's origin and linear momentum, world axes, O(n) [kg m^2/s, kg m/s].
+
+    Its rate is the wrench of gravity and of all that acts on the robot from outside, the support of a fixed base included.
+    """
+    return _momentum_matrix(chain, q) @ v
+
+
+@compiled
+def centroidal_momentum_matrix(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "6 nv"]:
+    """A_G(q) with (l_G, p) = A_G v: angular momentum about the centre of mass, and linear momentum, world axes.
+
+    Column j is the momentum G^c_j A_j of all that joint j carries, moved to the centre of mass, O(n) (Orin, Goswami & Lee
+    2013). The linear rows are m J_c. Pinocchio has the linear part first.
+    """
+    return _about(centre_of_mass(chain, q), _momentum_matrix(chain, q))
+
+
+@compiled
+def centroidal_momentum(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, "6"]:
+    """(l_G, p) = A_G(q) v about the centre of mass, world axes, O(n) [kg m^2/s, kg m/s].
+
+    Without contact its rate is (0, m gravity): l_G is then constant whatever the joints do.
+    """
+    return centroidal_momentum_matrix(chain, q) @ v
+
+
+@compiled
+def centroidal_momentum_bias(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, "6"]:
+    """dA_G/dt v, so that d(l_G, p)/dt = A_G a + dA_G/dt v: Newton's and Euler's wrenches at a = 0, summed, O(n) [N m, N]."""
+
+    def out(parent, link: Link, x):
+        world, motion = parent
+        motion = accelerate(motion, link, *x)
+        r, p = walk(world, link)
+        moment, force = body_wrench(link.inertia, *motion)
+        return ((r, p), motion), move_wrench(r, p, (*moment, *force))
+
+    links, x = place(chain, q)
+    rates, accelerations = joint_rates(chain, v), joint_accelerations(chain, v, jnp.zeros_like(v))
+    zero = zeros(3, (x, rates), (chain.inertia,))
+    start = (start_pose(links, x, rates), (zero, zero, zero))
+    wrenches = outward(links, x, out, start, (rates, accelerations))
+    return _about(centre_of_mass(chain, q), jnp.stack(wrenches).sum(1)[:, None])[:, 0]
+
+
+def _momentum_matrix(chain: Chain, q: Array) -> Float[Array, "6 nv"]:
+    """(l, p) about the world's origin by unit rates."""
+    links, x = place(chain, q)
+    _, (angular, linear) = composite_momenta(links, x)
+    return joints_of(chain, jnp.stack([*angular, *linear]))
+
+
+def _about(point: Float[Array, "3"], columns: Float[Array, "6 m"]) -> Float[Array, "6 m"]:
+    """Momenta or wrenches about another point than the origin: l - c x p."""
+    moved = columns[:3] - jnp.cross(point[:, None], columns[3:], axis=0)
+    return jnp.concatenate([moved, columns[3:]])

@@ -1,0 +1,98 @@
+"""Between a robot's generalised coordinates and the ordinary joints of its links, that every recursion works on.
+
+Joint rates are S v with the coupling matrix S. The links of a quaternion joint have coordinates x about the present
+placement (`configuration.place`), with x = 0 and rates v. Away from x = 0 the rates are A(x)^-1 v, so that accelerations
+differ: dv/dt = d2x/dt2 + g(v), with g(v) = sum_{j<k} [S_j, S_k] v_j v_k, from the order in which the joint's screws follow
+each other: g = (wy wz, -wx wz, wx wy) for the angular and w x v for the linear part.
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ...model._axis_types import any_axis_types
+from ...model._chain import Chain
+from ...model._configuration import place as place
+from ...model._layout import layout
+from ...spatial.so3 import skew
+
+
+def joint_rates(chain: Chain, v: Float[Array, " nv"]) -> Float[Array, " n"]:
+    """Rates of the links' joints."""
+    return v if chain.coupling is None else chain.coupling.matrix @ v
+
+
+def joint_accelerations(chain: Chain, v: Float[Array, " nv"], a: Float[Array, " nv"]) -> Float[Array, " n"]:
+    """Accelerations of the links' joints: S a - g(v)."""
+    return joint_rates(chain, a - rate_terms(chain, v))
+
+
+@any_axis_types
+def rate_terms(chain: Chain, v: Float[Array, " nv"]) -> Float[Array, " nv"]:
+    """g(v): what the accelerations of quaternion joints are more than those of their links' joints."""
+    out = jnp.zeros_like(v)
+    for joint in layout(chain).quaternions:
+        out = out.at[joint.columns].set(joint_rate_terms(v[joint.columns]))
+    return out
+
+
+def joint_rate_terms(v: Float[Array, "k *lanes"]) -> Float[Array, "k *lanes"]:
+    """g(v) of one spherical (3) or free (6) joint."""
+    x, y, z = v[:3]
+    turning = jnp.stack([y * z, -x * z, x * y])
+    return turning if v.shape[0] == 3 else jnp.concatenate([turning, jnp.cross(v[:3], v[3:], axis=0)])
+
+
+@any_axis_types
+def rate_matrix(chain: Chain, v: Float[Array, " nv"]) -> Float[Array, "nv nv"]:
+    """dA/dt at x = 0, linear in v, with dA/dt v = g(v)."""
+    out = jnp.zeros((chain.nv, chain.nv), v.dtype)
+    zero = jnp.zeros_like(v[0])
+    for joint in layout(chain).quaternions:
+        y, z = v[joint.column + 1], v[joint.column + 2]
+        block = jnp.stack([zero, z, zero, -z, zero, zero, y, zero, zero]).reshape(3, 3)
+        if joint.size == 6:
+            linear = -skew(v[joint.column + 3 : joint.column + 6])
+            block = jnp.block([[block, jnp.zeros_like(block)], [linear, jnp.zeros_like(block)]])
+        out = out.at[joint.columns, joint.columns].set(block)
+    return out
+
+
+def generalised_force(chain: Chain, torques: Float[Array, "n *columns"]) -> Float[Array, "nv *columns"]:
+    """Forces on the coordinates from torques on the joints: S^T tau."""
+    return torques if chain.coupling is None else chain.coupling.matrix.T @ torques
+
+
+def generalised_inertia(chain: Chain, matrix: Float[Array, "n n"]) -> Float[Array, "nv nv"]:
+    """A mass matrix in the coordinates, from the links' and with the rotors': S^T (M + R^T J R) S."""
+    return by_coordinates(chain, matrix + rotor_inertia(chain))
+
+
+def by_coordinates(chain: Chain, matrix: Float[Array, "n n"]) -> Float[Array, "nv nv"]:
+    """S^T X S of a matrix between joints."""
+    return matrix if chain.coupling is None else chain.coupling.matrix.T @ matrix @ chain.coupling.matrix
+
+
+def rotor_inertia(chain: Chain) -> Float[Array, "n n"] | Float[Array, ""]:
+    """R^T J R of the rotors geared to the joints, with R the transmission's matrix; 0 without."""
+    if chain.transmission is None:
+        return jnp.zeros((), chain.dtype)
+    ratios = chain.transmission.matrix
+    return ratios.T @ (chain.transmission.rotor_inertia[:, None] * ratios)
+
+
+def rotor_torques(chain: Chain, accelerations: Float[Array, " n"]) -> Float[Array, " n"] | Float[Array, ""]:
+    """R^T J R qdd; 0 without rotors."""
+    if chain.transmission is None:
+        return jnp.zeros((), chain.dtype)
+    ratios = chain.transmission.matrix
+    return ratios.T @ (chain.transmission.rotor_inertia * (ratios @ accelerations))
+
+
+def base_gravity(chain: Chain) -> Float[Array, "3"]:
+    """Gravity in the axes of the base."""
+    return chain.gravity if chain.base_pose is None else chain.base_pose[:3, :3].T @ chain.gravity
+
+
+def joints_of(chain: Chain, matrix: Array) -> Array:
+    """Columns by coordinates from columns by joints: J S."""
+    return matrix if chain.coupling is None else matrix @ chain.coupling.matrix

@@ -1,0 +1,55 @@
+"""Forward kinematics: poses of links and frames."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ...model._chain import Chain, frame_index
+from ...model._compiled import compiled
+from ...model._joints import Link
+from .._lowering import by_batch
+from .._recursions.poses import start_pose, walk
+from .._recursions.sweep import outward
+from .coordinates import place
+
+
+@compiled
+def forward_kinematics(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "n 4 4"]:
+    """Poses T_0i of every link's frame, seen from the world: T_0i = T_0p M_i exp([A_i] q_i), p the parent of i, O(n).
+
+    The world's frame is the base's unless the chain has a `base_pose` or a free joint (Lynch & Park
+    2017, sec. 4.1). For a named frame, and for the tip, see `frame_pose`.
+    """
+
+    return link_poses(*place(chain, q))
+
+
+@by_batch(size=lambda chain: 100 + 40 * chain.n)
+def link_poses(chain: Chain, x: Float[Array, "n *#lanes"]) -> Float[Array, "n 4 4 *#lanes"]:
+    """Poses of the links in the world, of a chain of ordinary joints."""
+
+    def out(parent, link: Link, _):
+        here = walk(parent, link)
+        return here, here
+
+    r, p = outward(chain, x, out, start_pose(chain, x))
+    zero, one = jnp.zeros_like(p[0]), jnp.ones_like(p[0])
+    entries = [*r[0:3], p[0], *r[3:6], p[1], *r[6:9], p[2], zero, zero, zero, one]
+    return jnp.stack(entries, axis=1).reshape(chain.n, 4, 4, *zero.shape[1:])
+
+
+@compiled
+def frame_pose(chain: Chain, q: Float[Array, " nq"], frame: str | None = None) -> Float[Array, "4 4"]:
+    """Pose T_0f of a link or named frame seen from the world; the chain's tip where `frame` is None.
+
+    Raises:
+        ModelError: the chain has no link or frame of that name.
+    """
+    return pose_among(chain, forward_kinematics(chain, q), frame)
+
+
+def pose_among(chain: Chain, poses: Float[Array, "n 4 4"], frame: str | None) -> Float[Array, "4 4"]:
+    """Pose of a link or named frame in the world, from those of all links."""
+    link, k = frame_index(chain, frame)
+    base = jnp.eye(4, dtype=poses.dtype) if chain.base_pose is None else chain.base_pose.astype(poses.dtype)
+    t = poses[link] if link >= 0 else base
+    return t if k is None else t @ chain.frame_poses[k].astype(t.dtype)

@@ -1,0 +1,16 @@
+"""How a function of one robot and one state is compiled, for one state or thousands: what the rest of the library uses."""
+
+from .batch import (
+    LARGEST as LARGEST,
+    by_batch as by_batch,
+    filled as filled,
+    in_groups as in_groups,
+    lane_shape as lane_shape,
+    lanes_of_kernel as lanes_of_kernel,
+    loop_by_batch as loop_by_batch,
+    over_lanes as over_lanes,
+    spread_over_lanes as spread_over_lanes,
+    with_lanes as with_lanes,
+)
+from .platform import by_platform as by_platform
+from .tangents import batch_first as batch_first, is_zero as is_zero, sparse_jvp as sparse_jvp

@@ -1,0 +1,338 @@
+"""How a function of one robot and one state is handed to the compiler: one robot at a time, or thousands. Decided here alone.
+
+A function decorated with `by_batch` is written entry by entry on arrays (links, ...): whatever axes follow the links' are
+lanes, states that are computed side by side. Its callers see a function of one state, and `jax.vmap`:
+
+- called on one state, its whole program becomes one kernel on the CPU. XLA would otherwise run a scan as dozens of small
+  kernels an iteration, whose calls cost many times what they compute;
+- under `vmap`, however often, all batch axes become one, and that the last: every component is contiguous. On the CPU it is
+  worked through in chunks that stay in the first cache, each chunk one kernel; elsewhere it is one program on all lanes;
+- differentiated, a rule given with the function, or the function as it stands, is.
+
+docs/benchmarks.md has the measurements. The CPU's part is chosen when a program is lowered for that platform.
+"""
+
+import contextvars
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec, auto_axes
+from jaxtyping import Array
+
+from ..._jax_compat import SymbolicZero, Tracer, custom_vmap
+from .kernel import as_kernel
+from .platform import by_platform
+from .tangents import batch_first, sparse_jvp
+
+Size = Callable[[Any], int]
+Count = Any  # of states: an int, or a size that `jax.export` leaves open
+
+LANES = 64  # of a chunk: 32 to 256 are alike, fewer waste vector instructions, more leave the first cache
+LARGEST = 50_000  # numbers that an operation of a kernel may read and write: of 400 KB, see `kernel`, point 3
+
+# the lanes, (count,) or (), while the inside of a function of `by_batch` is traced; None outside
+_LANES: contextvars.ContextVar[tuple[int, ...] | None] = contextvars.ContextVar("lanes", default=None)
+
+
+def lane_shape() -> tuple[int, ...]:
+    """The shape of arrays after the links' axes: (lanes,) while a function of `by_batch` is traced for a batch, else ()."""
+    return _LANES.get() or ()
+
+
+def spread_over_lanes(x: Array) -> Array:
+    """A vector over links, once for every lane."""
+    return jnp.broadcast_to(with_lanes(x, 1), (x.shape[0], *lane_shape()))
+
+
+def with_lanes(x: Array, dimensions: int) -> Array:
+    """An array with the lanes behind its own axes, of which there are so many; repeated where it is the same for all."""
+    lanes = lane_shape()
+    return jnp.broadcast_to(x[..., None], (*x.shape, *lanes)) if lanes and x.ndim == dimensions else x
+
+
+def by_batch(
+    function: Callable | None = None, *, size: Size = lambda chain: 100 + 2 * chain.n, jvp: Callable | None = None
+) -> Any:
+    """Let a function of arrays (and chains) that is written for lanes compile for one state or a batch; see the module's text.
+
+    Args:
+        size: from the first argument, how many numbers of a state the function's largest operation reads and writes.
+        jvp: derivative rule (primals, tangents) -> (values, tangents); tangents may hold `SymbolicZero`.
+    """
+    if function is None:
+        return functools.partial(by_batch, size=size, jvp=jvp)
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def chosen(*arguments, **named):
+        arguments = signature.bind(*arguments, **named).args
+        leaves, structure = jax.tree.flatten(arguments)
+        if _LANES.get() is not None:  # part of a larger one
+            return function(*arguments)
+        traced = [isinstance(leaf, Tracer) for leaf in leaves]
+        # a copy, which compiles to nothing: `custom_jvp` takes no arrays of NumPy's that `vmap` holds
+        given = [jnp.copy(leaf) for leaf, t in zip(leaves, traced, strict=True) if t]
+        known = [None if t else leaf for leaf, t in zip(leaves, traced, strict=True)]
+        width = size(arguments[0])
+
+        def call(*variables):
+            # what is known stays outside, so that the constants of a robot closed over are computed while tracing
+            return function(*_refill(structure, known, traced, variables))
+
+        single = custom_vmap(lambda *variables: _single(call, width, variables))
+
+        @single.def_vmap
+        def batched(axis_size, in_batched, *variables):
+            if not any(in_batched):  # derivatives of a batch whose values are one
+                out = _single(call, width, variables)
+                return out, jax.tree.map(lambda _: False, out)
+            out = _many(call, tuple(in_batched), axis_size, width, within=True)(*variables)
+            return out, jax.tree.map(lambda _: True, out)
+
+        del batched
+        differentiable = jax.custom_jvp(lambda *variables: single(*variables))
+
+        def rule(primals, tangents):
+            if jvp is None:
+                out, tangent = sparse_jvp(call, primals, tangents)
+            else:
+                constant = [None if t else SymbolicZero(jax.typeof(x)) for t, x in zip(traced, known, strict=True)]
+                filled = _refill(structure, known, traced, primals), _refill(structure, constant, traced, tangents)
+                out, tangent = jvp(*filled)
+            return jax.tree.map(batch_first, out), tangent
+
+        differentiable.defjvp(rule, symbolic_zeros=True)
+        return differentiable(*given)
+
+    return chosen
+
+
+def _refill(structure: Any, known: list, traced: list[bool], variables: tuple) -> tuple:
+    """The arguments, with variables in their places among what is known."""
+    rest = iter(variables)
+    return jax.tree.unflatten(structure, [next(rest) if t else x for t, x in zip(traced, known, strict=True)])
+
+
+def _inside(call: Callable, lanes: tuple[int, ...]) -> Callable:
+    """The function as a whole, of which other such functions are parts."""
+
+    def traced(*variables):
+        token = _LANES.set(lanes)
+        try:
+            return call(*variables)
+        finally:
+            _LANES.reset(token)
+
+    return traced
+
+
+def _single(call: Callable, width: int, variables: tuple) -> Any:
+    whole = _inside(call, ())
+    if width > LARGEST or not variables:
+        return whole(*variables)
+    return by_platform(as_kernel(whole), whole, *variables)
+
+
+def _many(call: Callable, mapped: tuple[bool, ...], count: Count, width: int, within: bool) -> Callable[..., Any]:
+    """The function over one batch axis, the first of the variables that are mapped; under another vmap the axes merge."""
+    many = custom_vmap(lambda *variables: _over_lanes(call, mapped, count, width, within, variables))
+
+    @many.def_vmap
+    def again(axis_size, in_batched, *variables):
+        if not any(in_batched):
+            out = _over_lanes(call, mapped, count, width, within, variables)
+            return out, jax.tree.map(lambda _: False, out)
+        merged = []
+        for x, inner, outer in zip(variables, mapped, in_batched, strict=True):
+            if inner and not outer:
+                x = jnp.broadcast_to(x, (axis_size, *x.shape))
+            elif outer and not inner:
+                x = jnp.broadcast_to(x[:, None], (axis_size, count, *x.shape[1:]))
+            merged.append(x.reshape(axis_size * count, *x.shape[2:]) if inner or outer else x)
+        either = tuple(a or b for a, b in zip(mapped, in_batched, strict=True))
+        out = _many(call, either, axis_size * count, width, within)(*merged)
+        out = jax.tree.map(lambda x: x.reshape(axis_size, count, *x.shape[1:]), out)
+        return out, jax.tree.map(lambda _: True, out)
+
+    del again
+    return many
+
+
+def _over_lanes(
+    call: Callable, mapped: tuple[bool, ...], count: Count, width: int, within: bool, variables: tuple
+) -> Any:
+    """All states at once, as lanes; on the CPU chunk by chunk. The kernel turns arrays over itself, or gets them so."""
+    spec = _sharding_of_rows(variables, mapped)
+    if spec is not None:
+        untyped = lambda *variables: _over_lanes(call, mapped, count, width, within, variables)
+        return auto_axes(untyped, out_sharding=PartitionSpec(spec))(*variables)
+
+    def everything(*variables, wrapped=lambda function: function):
+        """States come along the first axis and go along it; in between they are lanes."""
+        states = next(x.shape[0] for x, m in zip(variables, mapped, strict=True) if m)
+        moved = [jnp.moveaxis(x, 0, -1) if m else x for x, m in zip(variables, mapped, strict=True)]
+        return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), wrapped(_inside(call, (states,)))(*moved))
+
+    # a batch that automatic partitioning splits stays split, since every chunk has a part of it from each device
+    parts = min(jax.local_device_count("cpu"), 8)
+    lanes = min(max(LANES // parts, 8), LARGEST // width // parts)
+    if isinstance(count, int):
+        lanes = min(lanes, -(-count // parts))
+    if lanes < 1 or parts * lanes < 2:
+        return everything(*variables)
+    lanes -= lanes % 8 if lanes > 8 else 0
+    kernel_of = functools.partial(as_kernel, lanes=[(0 if within else -1) if m else None for m in mapped])
+    kernel = kernel_of(everything) if within else functools.partial(everything, wrapped=kernel_of)
+    blocks = -(-count // (parts * lanes))
+
+    def chunks(*variables):
+        if blocks == 1 and parts * lanes == count:
+            return kernel(*variables)
+        return _in_turn(kernel, variables, mapped, count, (parts, blocks, lanes))
+
+    return by_platform(chunks, everything, *variables)
+
+
+def _sharding_of_rows(variables: tuple, mapped: tuple[bool, ...]) -> Any:
+    """The axes of a mesh that divide the rows, where types say so (`AxisType.Explicit`); else None.
+
+    The partitioner then divides the chunks as on a mesh whose axes are automatic, where no type says anything.
+    """
+    specs = [jax.typeof(x).sharding.spec for x, m in zip(variables, mapped, strict=True) if m]
+    return next((spec[0] for spec in specs if spec and spec[0] is not None), None)
+
+
+def loop_by_batch(step: Callable, carry: Any, constants: Any, xs: Any, width: int, reverse: bool = False) -> Any:
+    """`lax.scan` over rows of xs of (carry, y) = step(carry, constants, x), written for lanes as functions of `by_batch` are.
+
+    The whole loop is one kernel of the CPU, for a batch one of each chunk of lanes. It has no derivative rule.
+
+    Args:
+        width: how many numbers of a state the largest operation of a step reads and writes; above `LARGEST` no kernels.
+    """
+    variables, structure = jax.tree.flatten((carry, constants, xs))
+    carried = len(jax.tree.leaves(carry))
+
+    def loop(body, *variables):
+        carry, constants, xs = jax.tree.unflatten(structure, variables)
+        return jax.lax.scan(lambda carry, x: body(carry, constants, x), carry, xs, reverse=reverse)
+
+    whole = functools.partial(loop, step)
+    if _LANES.get() is not None:
+        return whole(*variables)
+    in_turn = functools.partial(loop, by_batch(step, size=lambda _: width))
+    largest = max([width, *(x.size for x in variables)])
+    single = custom_vmap(lambda *v: _single(whole, width, v) if largest <= LARGEST else in_turn(*v))
+
+    @single.def_vmap
+    def batched(axis_size, in_batched, *variables):
+        if not any(in_batched):
+            out = in_turn(*variables)
+            return out, jax.tree.map(lambda _: False, out)
+        # what is carried becomes the lanes' own after one turn
+        own = [k < carried and not b for k, b in enumerate(in_batched)]
+        variables = [
+            jnp.broadcast_to(x, (axis_size, *x.shape)) if o else x for x, o in zip(variables, own, strict=True)
+        ]
+        mapped = tuple(o or b for o, b in zip(own, in_batched, strict=True))
+        out = _many(whole, mapped, axis_size, width, within=False)(*variables)
+        return out, jax.tree.map(lambda _: True, out)
+
+    del batched
+    return single(*variables)
+
+
+def in_groups(function: Callable, size: int) -> Callable:
+    """A function of one problem that under `vmap` on the CPU takes `size` problems at a time, one group after the other.
+
+    For loops that end with a batch's last problem: a group waits for its own slowest alone, and what it works on stays cached.
+    """
+
+    def call(*arguments):
+        leaves, structure = jax.tree.flatten(arguments)
+        traced = [isinstance(leaf, Tracer) for leaf in leaves]
+        known = [None if t else leaf for leaf, t in zip(leaves, traced, strict=True)]
+        whole = lambda *variables: function(*_refill(structure, known, traced, variables))
+        one = custom_vmap(whole)
+
+        @one.def_vmap
+        def batched(axis_size, in_batched, *variables):
+            together = jax.vmap(whole, [0 if b else None for b in in_batched], axis_size=axis_size)
+            out = by_platform(_grouped(together, whole, in_batched, axis_size, size), together, *variables)
+            return out, jax.tree.map(lambda _: True, out)
+
+        del batched
+        return one(*(leaf for leaf, t in zip(leaves, traced, strict=True) if t))
+
+    return call
+
+
+def _grouped(together: Callable, whole: Callable, mapped: list[bool], count: Count, size: int) -> Callable:
+    """The function over a batch axis, by groups of about equal size; of a batch on several devices each has its part of all."""
+    parts = min(jax.local_device_count("cpu"), 8)
+    if not isinstance(count, int) or count <= parts * size:
+        return together
+    blocks = -(-count // (parts * size))
+    lanes = -(-count // (4 * parts * blocks)) * 4
+
+    group = jax.vmap(whole, [0 if m else None for m in mapped])
+    return lambda *variables: _in_turn(group, variables, mapped, count, (parts, blocks, lanes))
+
+
+def _in_turn(
+    some: Callable, variables: tuple, mapped: Sequence[bool], count: Count, sizes: tuple[int, Count, int]
+) -> Any:
+    """A function of parts * lanes rows of the variables that are mapped, for all `count` rows, block after block."""
+
+    def body(_, block):
+        rest = iter(block)
+        return None, some(*(next(rest) if m else x for x, m in zip(variables, mapped, strict=True)))
+
+    several = [_split(x, *sizes) for x, m in zip(variables, mapped, strict=True) if m]
+    _, out = jax.lax.scan(body, None, several)
+    return jax.tree.map(lambda x: _join(x, *sizes)[:count], out)
+
+
+def _split(x: Array, parts: int, blocks: Count, lanes: int) -> Array:
+    """The rows of x by blocks of parts * lanes, each with rows from all parts; the last row fills up."""
+    rows = filled(x, parts * blocks * lanes).reshape(parts, blocks, lanes, *x.shape[1:])
+    return jnp.moveaxis(rows, 1, 0).reshape(blocks, parts * lanes, *x.shape[1:])
+
+
+def _join(x: Array, parts: int, blocks: Count, lanes: int) -> Array:
+    rows = jnp.moveaxis(x.reshape(blocks, parts, lanes, *x.shape[2:]), 0, 1)
+    return rows.reshape(parts * blocks * lanes, *x.shape[2:])
+
+
+def lanes_of_kernel(width: int) -> int:
+    """How many states a kernel of the CPU takes, of a function whose largest operation touches `width` numbers a state."""
+    lanes = min(LANES, LARGEST // width)
+    return lanes - lanes % 8
+
+
+def over_lanes(function: Callable, kernel: bool) -> Callable:
+    """A function as those of `by_batch`, on arrays that have the lanes as last axis already: nothing is turned over.
+
+    Args:
+        function: the last argument has lanes.
+        kernel: it becomes one kernel; on the CPU only, with as many lanes as `lanes_of_kernel` says.
+    """
+
+    def call(*arguments):
+        variables, structure = jax.tree.flatten(arguments)
+        whole = _inside(lambda *x: function(*jax.tree.unflatten(structure, x)), variables[-1].shape[-1:])
+        return as_kernel(whole)(*variables) if kernel else whole(*variables)
+
+    return call
+
+
+def filled(x: Array, multiple: Count) -> Array:
+    """The rows of x, and copies of the last one up to a multiple of a number: a state is never made up."""
+    short = -x.shape[0] % multiple
+    if isinstance(short, int) and short == 0:
+        return x
+    return jnp.concatenate([x, jnp.broadcast_to(x[-1:], (short, *x.shape[1:]))])

@@ -1,0 +1,53 @@
+"""Derivative rules of functions that are batched by a rule of their own: directions known to be zero, and the batch axis."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jaxtyping import Array
+
+from ..._jax_compat import SymbolicZero, custom_vmap
+
+
+@jax.custom_jvp
+def batch_first(x: Array) -> Array:
+    """x; under `vmap` with the batch as its first axis.
+
+    JAX takes it for granted that a derivative rule leaves the batch on the axis where the function itself does; where it does
+    not, derivatives of a compiled `vmap` of the function come with shapes mixed up (jax-ml/jax#16374).
+    """
+    return _first_axis(x)
+
+
+@custom_vmap
+def _first_axis(x: Array) -> Array:
+    return x
+
+
+@_first_axis.def_vmap
+def _(axis_size, in_batched, x):
+    del axis_size
+    return x, in_batched[0]
+
+
+batch_first.defjvp(lambda primals, tangents: (batch_first(*primals), tangents[0]))
+
+
+def sparse_jvp(function: Callable[..., Any], primals: tuple, tangents: tuple) -> tuple[Any, Any]:
+    """`jax.jvp` that leaves arguments whose tangent is a `SymbolicZero` out of the derivative, at any depth of trees."""
+    values, structure = jax.tree.flatten(primals)
+    directions = jax.tree.leaves(tangents, is_leaf=is_zero)
+    active = [not is_zero(t) for t in directions]
+
+    def of_active(*varied):
+        rest = iter(varied)
+        filled = [next(rest) if a else v for v, a in zip(values, active, strict=True)]
+        return function(*jax.tree.unflatten(structure, filled))
+
+    chosen = [(v, t) for v, t, a in zip(values, directions, active, strict=True) if a]
+    return jax.jvp(of_active, tuple(v for v, _ in chosen), tuple(t for _, t in chosen))
+
+
+def is_zero(tangent: Any) -> bool:
+    """Whether a tangent is known to be zero."""
+    return isinstance(tangent, SymbolicZero)

@@ -1,0 +1,133 @@
+"""States that keep constraints: the nearest configuration and the nearest velocity."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from ...model._chain import Chain
+from ...model._compiled import compiled
+from ...model._configuration import difference, integrate
+from ...model._constraint import Constraints, coordinate_columns
+from ...model._layout import layout
+from .._lowering import sparse_jvp
+from .constrained import factorise, solve
+from .constraint import constraint_jacobian, constraint_residual
+from .pseudo_inverse import pseudo_inverse, rank_tolerance
+
+
+class Projection(NamedTuple):
+    """A configuration brought to the constraints.
+
+    Attributes:
+        configuration: q.
+        iterations: how many it took.
+        residual: largest entry of phi there [m, rad].
+        converged: whether the residual and the last step are as small as asked; if not, derivatives mean nothing.
+    """
+
+    configuration: Float[Array, " nq"]
+    iterations: Int[Array, ""]
+    residual: Float[Array, ""]
+    converged: Bool[Array, ""]
+
+
+@compiled
+def project_configuration(
+    chain: Chain,
+    constraints: Constraints,
+    q: Float[Array, " nq"],
+    held: Sequence[str | int] = (),
+    max_iterations: int = 50,
+    tolerance: float | None = None,
+) -> Projection:
+    """The configuration with phi = 0 nearest to q: integrate(chain, q, u) with the least |u|.
+
+    Gauss-Newton on the manifold, u <- J^+ (J u - phi), with J = d phi / du: its fixed points have phi = 0 and u in the range
+    of J^T. Nearby it converges in a few steps; far away, or where no solution is, it may not, and says so. Derivatives are
+    those of the fixed point, du = (1 - dT/du)^-1 dT for the map T: no iteration is differentiated or stored.
+
+    Args:
+        held: coordinates that stay as they are (names of joints, or columns of v): with all independent ones held, this solves
+            the loop for the others.
+        max_iterations: at most so many.
+        tolerance: of residual and step [m, rad]; a thousand times the type's rounding by default.
+
+    Raises:
+        ModelError: no such coordinate, no constraint, or one that names a frame that is not there.
+    """
+    tolerance = 1000 * float(jnp.finfo(q.dtype).eps) if tolerance is None else tolerance
+    free = jnp.ones(chain.nv, q.dtype).at[jnp.asarray(coordinate_columns(chain, held))].set(0.0)
+    limits = (jnp.asarray(max_iterations, q.dtype), jnp.asarray(tolerance, q.dtype))
+    u, iterations, step = _nearest(chain, constraints, q, free, limits)
+    projected = integrate(chain, q, u)
+    residual = jax.lax.stop_gradient(jnp.abs(constraint_residual(chain, constraints, projected)).max())
+    converged = (residual <= tolerance) & (step <= tolerance)
+    return Projection(projected, iterations.astype(int), residual, converged)
+
+
+def _improve(chain, constraints, q, u, free):
+    """J^+ (J u - phi) at integrate(q, u), and the largest |phi|."""
+    here = integrate(chain, q, u)
+    j = constraint_jacobian(chain, constraints, here)
+    if layout(chain).quaternions:
+        j = j @ jax.jacfwd(lambda du: difference(chain, here, integrate(chain, q, u + du)))(jnp.zeros_like(u))
+    j = j * free[None]
+    inverse, _ = pseudo_inverse(j)
+    phi = constraint_residual(chain, constraints, here)
+    return free * (inverse @ (j @ u - phi)), jnp.abs(phi).max()
+
+
+@jax.custom_jvp
+def _nearest(chain, constraints, q, free, limits):
+    most, tolerance = limits
+
+    def unfinished(state):
+        count, _, residual, step = state
+        return (count < most) & ~((residual <= tolerance) & (step <= tolerance))
+
+    def body(state):
+        count, u, _, _ = state
+        new, residual = _improve(chain, constraints, q, u, free)
+        return count + 1, new, residual, jnp.abs(new - u).max()
+
+    far = jnp.full((), jnp.inf, q.dtype)
+    count, u, _, step = jax.lax.while_loop(unfinished, body, (jnp.zeros_like(most), jnp.zeros_like(free), far, far))
+    return u, count, step
+
+
+def _nearest_jvp(primals, tangents):
+    out = _nearest(*primals)
+    chain, constraints, q, free, _ = primals
+    u = out[0]
+    moved = lambda chain, constraints, q: _improve(chain, constraints, q, u, free)[0]
+    _, change = sparse_jvp(moved, (chain, constraints, q), tangents[:3])
+    slope = jax.jacfwd(lambda u: _improve(chain, constraints, q, u, free)[0])(u)
+    du = jnp.linalg.solve(jnp.eye(u.shape[0], dtype=u.dtype) - slope, change)
+    return out, (du, jnp.zeros_like(out[1]), jnp.zeros_like(out[2]))
+
+
+_nearest.defjvp(_nearest_jvp, symbolic_zeros=True)
+
+
+@compiled
+def project_velocity(
+    chain: Chain,
+    constraints: Constraints,
+    q: Float[Array, " nq"],
+    qd: Float[Array, " nv"],
+    tolerance: float | Float[Array, ""] | None = None,
+) -> Float[Array, " nv"]:
+    """The velocity with J(q) qd' = 0 nearest to qd in the metric of the mass matrix: qd' = qd - M^-1 J^T (J M^-1 J^T)^+ J qd.
+
+    It is the velocity after an impact in which the constraints catch the robot: the impulse M (qd' - qd) is one of theirs, and
+    no other velocity that keeps them differs by less kinetic energy. O(n^3).
+
+    Args:
+        tolerance: as in `constrained_forward_dynamics`.
+    """
+    j = constraint_jacobian(chain, constraints, q)
+    factors = factorise(chain, q, j, rank_tolerance(q, tolerance))
+    return qd + solve(factors, jnp.zeros_like(qd), -j @ qd)[0]

@@ -1,0 +1,209 @@
+"""Dynamics under holonomic constraints: accelerations and constraint forces, and the torques that realise a motion."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Bool, Float, Int
+
+from ...model._chain import Chain
+from ...model._compiled import compiled
+from ...model._constraint import Constraints, coordinate_columns
+from .._equations.inverse import bias_force, inverse_dynamics
+from .._equations.mass_matrix import crba
+from .._lowering import sparse_jvp
+from .constraint import constraint_jacobian, constraint_target, constraint_terms
+from .pseudo_inverse import pseudo_inverse, rank_tolerance
+
+Stabilisation = tuple[float | Array, float | Array]
+
+
+class ConstrainedDynamics(NamedTuple):
+    """Accelerations under constraints, the forces of these, and how well they could be met.
+
+    Attributes:
+        acceleration: qdd.
+        multipliers: constraint forces on the robot, one a row of J: for frames moment and force (n, f) that `other` exerts on
+            `frame`, in the axes and at the origin of the frame it is held to [N m, N]. Of redundant constraints the least.
+        rank: number of independent rows of J.
+        redundant: whether it is less than all: accelerations are unique, multipliers are not.
+        residual: largest |J qdd - wanted|; beyond rounding where constraints contradict each other [m/s^2, rad/s^2].
+        consistent: whether it is rounding only.
+    """
+
+    acceleration: Float[Array, " nv"]
+    multipliers: Float[Array, " m"]
+    rank: Int[Array, ""]
+    redundant: Bool[Array, ""]
+    residual: Float[Array, ""]
+    consistent: Bool[Array, ""]
+
+
+@compiled
+def constrained_forward_dynamics(
+    chain: Chain,
+    constraints: Constraints,
+    q: Float[Array, " nq"],
+    qd: Float[Array, " nv"],
+    tau: Float[Array, " nv"],
+    external_wrenches: Float[Array, "n 6"] | None = None,
+    stabilisation: Stabilisation = (0.0, 0.0),
+    tolerance: float | Float[Array, ""] | None = None,
+) -> ConstrainedDynamics:
+    """Accelerations qdd and constraint forces lambda of a robot whose motion keeps phi(q) = 0:
+
+        M(q) qdd + C(q, qd) qd + g(q) = tau + J(q)^T lambda,
+        J(q) qdd + dJ/dt qd = -2 alpha d phi/dt - beta^2 phi.
+
+    With M = L L^T and W = J L^-T, the solution is L^T qdd = z + W^+ (r - W z), lambda = W^+T W^+ (r - W z) for the free
+    z = L^-1 (tau - C qd - g) and the right side r of the second row: the Schur complement J M^-1 J^T = W W^T, inverted by
+    its singular values, so that redundant constraints give the least multipliers. Derivatives are those of the two equations
+    (implicit), at constant rank. O(n^3). Friction and springs are not part of it: pass tau - resistive_force(chain, q, qd).
+
+    Args:
+        constraints: one or several (`point_constraint`, `pose_constraint`, `FunctionConstraint`).
+        tau: joint torques [N m] (forces [N] for prismatic joints).
+        external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
+        stabilisation: Baumgarte's alpha, beta [1/s], which pull a drifting loop together; critically damped where equal.
+        tolerance: singular values of W below it, relative to the largest, count as redundant; sqrt(rounding) by default.
+
+    Raises:
+        ModelError: no constraint, or one that names a frame that is not there.
+    """
+    gains = jnp.asarray(stabilisation[0], q.dtype), jnp.asarray(stabilisation[1], q.dtype)
+    tolerance = rank_tolerance(q, tolerance)
+    a, multipliers, rank, residual, bound = _dynamics(
+        chain, constraints, q, qd, tau, external_wrenches, gains, tolerance
+    )
+    rank = rank.astype(int)
+    redundant = rank < multipliers.shape[0]
+    return ConstrainedDynamics(a, multipliers, rank, redundant, residual, residual <= bound)
+
+
+class Factors(NamedTuple):
+    """M = L L^T, W = J L^-T and its pseudo-inverse."""
+
+    lower: Float[Array, "nv nv"]
+    whitened: Float[Array, "m nv"]
+    inverse: Float[Array, "nv m"]
+    jacobian: Float[Array, "m nv"]
+    rank: Float[Array, ""]
+
+
+def factorise(chain: Chain, q: Float[Array, " nq"], j: Float[Array, "m nv"], tolerance) -> Factors:
+    """What `solve` needs, O(n^3)."""
+    lower = jnp.linalg.cholesky(crba(chain, q))
+    whitened = solve_triangular(lower, j.T, lower=True).T
+    inverse, rank = pseudo_inverse(whitened, tolerance)
+    return Factors(lower, whitened, inverse, j, rank)
+
+
+def solve(
+    factors: Factors, force: Float[Array, " nv"], rate: Float[Array, " m"]
+) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
+    """x and lambda with M x = force + J^T lambda and J x = rate, O(n^2)."""
+    free = solve_triangular(factors.lower, force, lower=True)
+    change = factors.inverse @ (rate - factors.whitened @ free)
+    x = solve_triangular(factors.lower, free + change, lower=True, trans="T")
+    return x, factors.inverse.T @ change
+
+
+def _solution(chain, constraints, q, qd, tau, wrenches, stabilisation, tolerance):
+    terms = constraint_terms(chain, constraints, q, qd)
+    factors = factorise(chain, q, terms.jacobian, tolerance)
+    wanted = constraint_target(terms, qd, stabilisation)
+    a, multipliers = solve(factors, tau - bias_force(chain, q, qd, wrenches), wanted)
+    residual, bound = _violation(factors.jacobian, a, wanted)
+    return (a, multipliers, factors.rank, residual, bound), factors
+
+
+def _violation(matrix: Array, x: Array, wanted: Array) -> tuple[Array, Array]:
+    """Largest |A x - wanted|, and how much of it rounding may be."""
+    matrix, x, wanted = (jax.lax.stop_gradient(y) for y in (matrix, x, wanted))
+    size = (jnp.abs(matrix) @ jnp.abs(x) + jnp.abs(wanted)).max()
+    return jnp.abs(matrix @ x - wanted).max(), size * float(jnp.finfo(x.dtype).eps) ** 0.5
+
+
+@jax.custom_jvp
+def _dynamics(chain, constraints, q, qd, tau, wrenches, stabilisation, tolerance):
+    return _solution(chain, constraints, q, qd, tau, wrenches, stabilisation, tolerance)[0]
+
+
+def _dynamics_jvp(primals, tangents):
+    out, factors = _solution(*primals)
+    a, multipliers = out[:2]
+    # the part of lambda that W^+ leaves open follows the range of J: d lambda gains (1 - W W^+) dJ y, y = M^-1 J^T A^+ lambda
+    y, _ = solve(factors, jnp.zeros_like(a), multipliers)
+
+    def equations(chain, constraints, q, qd, tau, wrenches, stabilisation):
+        terms = constraint_terms(chain, constraints, q, qd)
+        j = terms.jacobian
+        force = tau - inverse_dynamics(chain, q, qd, a, wrenches) + j.T @ multipliers
+        return force, constraint_target(terms, qd, stabilisation) - j @ a, j @ y
+
+    _, (force, rate, turn) = sparse_jvp(equations, primals[:-1], tangents[:-1])
+    da, d_multipliers = solve(factors, force + factors.jacobian.T @ turn, rate)
+    rank, residual, bound = (jnp.zeros_like(x) for x in out[2:])
+    return out, (da, d_multipliers + turn, rank, residual, bound)
+
+
+_dynamics.defjvp(_dynamics_jvp, symbolic_zeros=True)
+
+
+class ConstrainedTorques(NamedTuple):
+    """Torques that realise a motion under constraints.
+
+    Attributes:
+        torques: of the actuated coordinates, in the order they were given [N m].
+        multipliers: constraint forces on the robot, as in `ConstrainedDynamics`.
+        rank: number of independent motions that the actuated coordinates drive.
+        residual: largest entry of M qdd + C qd + g - B u - J^T lambda, the force that nothing could give [N m].
+        feasible: whether it is rounding only.
+    """
+
+    torques: Float[Array, " k"]
+    multipliers: Float[Array, " m"]
+    rank: Int[Array, ""]
+    residual: Float[Array, ""]
+    feasible: Bool[Array, ""]
+
+
+@compiled
+def constrained_inverse_dynamics(
+    chain: Chain,
+    constraints: Constraints,
+    q: Float[Array, " nq"],
+    qd: Float[Array, " nv"],
+    qdd: Float[Array, " nv"],
+    actuated: Sequence[str | int],
+    external_wrenches: Float[Array, "n 6"] | None = None,
+    tolerance: float | Float[Array, ""] | None = None,
+) -> ConstrainedTorques:
+    """Torques u of the actuated coordinates that realise qdd: M qdd + C qd + g = B u + J^T lambda, with B their columns of 1.
+
+    With N = 1 - J^+ J, u = (N B)^+ N (M qdd + C qd + g): the least torques where there are more than needed, the nearest
+    where there are fewer; then lambda = J^+T (M qdd + C qd + g - B u). qdd has to keep the constraints, J qdd = -dJ/dt qd.
+    O(n^3).
+
+    Args:
+        actuated: names of joints (of coordinates, where there is a coupling) or columns of v.
+        external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
+        tolerance: as in `constrained_forward_dynamics`, for J and for N B.
+
+    Raises:
+        ModelError: no such coordinate, no constraint, or one that names a frame that is not there.
+    """
+    columns = jnp.asarray(coordinate_columns(chain, actuated))
+    needed = inverse_dynamics(chain, q, qd, qdd, external_wrenches)
+    j = constraint_jacobian(chain, constraints, q)
+    inverse, _ = pseudo_inverse(j, tolerance)
+    free = jnp.eye(chain.nv, dtype=j.dtype) - inverse @ j
+    drive, rank = pseudo_inverse(free[:, columns], tolerance)
+    torques = drive @ (free @ needed)
+    rest = needed.at[columns].add(-torques)
+    multipliers = inverse.T @ rest
+    residual, bound = _violation(j.T, multipliers, rest)
+    bound = jnp.maximum(bound, jax.lax.stop_gradient(jnp.abs(needed).max()) * float(jnp.finfo(j.dtype).eps) ** 0.5)
+    return ConstrainedTorques(torques, multipliers, rank.astype(int), residual, residual <= bound)

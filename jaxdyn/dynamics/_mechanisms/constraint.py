@@ -1,0 +1,199 @@
+"""Holonomic constraints phi(q) = 0: how far they are from closed, their Jacobian and its rate."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ...model._chain import Chain, frame_index
+from ...model._compiled import compiled
+from ...model._configuration import integrate
+from ...model._constraint import Constraint, Constraints, FrameConstraint, FunctionConstraint, listed
+from ...model._joints import Link
+from ...model._tree import ancestor_mask
+from ...spatial._components import add, cross, scale, unrotate, zeros
+from ...spatial.se3 import adjoint, pose_inverse
+from ...spatial.so3 import rotation_exp, rotation_log, skew
+from .._kinematics.coordinates import joint_accelerations, joint_rates, joints_of, place
+from .._kinematics.forward_kinematics import forward_kinematics, pose_among
+from .._recursions.poses import start_pose, walk
+from .._recursions.sweep import outward
+
+
+class Terms(NamedTuple):
+    """phi, J and dJ/dt qd."""
+
+    residual: Float[Array, " m"]
+    jacobian: Float[Array, "m nv"]
+    bias: Float[Array, " m"]
+
+
+@compiled
+def constraint_residual(chain: Chain, constraints: Constraints, q: Float[Array, " nq"]) -> Float[Array, " m"]:
+    """phi(q): zero where the constraints hold; one constraint or several, whose rows follow each other [m, rad].
+
+    For frames it is the rotation vector and the position of one seen from the other (`FrameConstraint`).
+    """
+    constraints = listed(constraints)
+    poses = forward_kinematics(chain, q) if _needs_poses(constraints) else None
+    return jnp.concatenate([_residual(chain, c, poses, q) for c in constraints])
+
+
+@compiled
+def constraint_jacobian(chain: Chain, constraints: Constraints, q: Float[Array, " nq"]) -> Float[Array, "m nv"]:
+    """J(q) with d phi/dt = J(q) qd: the derivative of phi(integrate(chain, q, dq)) with respect to dq at 0.
+
+    For frames by the joints' screws S_i in the world: E' E^-1 = Ad_{T_b^-1} (V_a - V_b), the twist of a seen from b.
+    """
+    constraints = listed(constraints)
+    poses = forward_kinematics(chain, q) if _needs_poses(constraints) else None
+    return _jacobians(chain, constraints, poses, q)
+
+
+@compiled
+def constraint_bias(
+    chain: Chain, constraints: Constraints, q: Float[Array, " nq"], qd: Float[Array, " nv"]
+) -> Float[Array, " m"]:
+    """dJ/dt qd, so that d2 phi/dt2 = J(q) qdd + dJ/dt qd: the second derivative of phi(integrate(chain, q, t qd)).
+
+    For frames from the links' twists V and twist rates dV/dt at qdd = 0, one outward sweep.
+    """
+    return constraint_terms(chain, constraints, q, qd).bias
+
+
+def constraint_terms(chain: Chain, constraints: Constraints, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Terms:
+    """Residual, Jacobian and bias from one sweep, O(n)."""
+    constraints = listed(constraints)
+    motions = _link_motions(chain, q, qd) if _needs_poses(constraints) else None
+    poses = None if motions is None else motions[0]
+    pairs = [_curve(chain, c, motions, q, qd) for c in constraints]
+    return Terms(
+        jnp.concatenate([residual for residual, _ in pairs]),
+        _jacobians(chain, constraints, poses, q),
+        jnp.concatenate([bias for _, bias in pairs]),
+    )
+
+
+def constraint_target(terms: Terms, qd: Float[Array, " nv"], stabilisation) -> Float[Array, " m"]:
+    """What J qdd has to be: -dJ/dt qd - 2 alpha J qd - beta^2 phi."""
+    alpha, beta = stabilisation
+    return -terms.bias - 2 * alpha * (terms.jacobian @ qd) - beta**2 * terms.residual
+
+
+def _needs_poses(constraints: tuple[Constraint, ...]) -> bool:
+    return any(isinstance(c, FrameConstraint) for c in constraints)
+
+
+def _link_motions(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]):
+    """Poses of the links, and their twists V and dV/dt at qdd = 0 in their own frames, (n, 6).
+
+    V = Ad V_p + A x', dV = Ad dV_p + ad_V A x' + A x'' (Lynch & Park 2017, sec. 8.3).
+    """
+
+    def out(parent, link: Link, x):
+        here, twist, rate = parent
+        axis, slide = link.screw[:3], link.screw[3:]
+        spin, push = scale(x[0], axis), scale(x[0], slide)
+        w, v = _transported(link, *twist)
+        w, v = add(w, spin), add(v, push)
+        dw, dv = _transported(link, *rate)
+        dw = add(dw, cross(w, spin), scale(x[1], axis))
+        dv = add(dv, cross(v, spin), cross(w, push), scale(x[1], slide))
+        pose = walk(here, link)
+        return (pose, (w, v), (dw, dv)), (*pose[0], *pose[1], *w, *v, *dw, *dv)
+
+    links, x = place(chain, q)
+    still = zeros(3, (q, qd), (chain.screw,))
+    inputs = (joint_rates(chain, qd), joint_accelerations(chain, qd, jnp.zeros_like(qd)))
+    # a sweep's carry has one type
+    columns = outward(links, x, out, (start_pose(links, x), (still, still), (still, still)), inputs)
+    table = jnp.stack(columns, axis=1)
+    rotation, translation = table[:, :9].reshape(-1, 3, 3), table[:, 9:12, None]
+    last = jnp.tile(jnp.asarray([[[0, 0, 0, 1]]], table.dtype), (chain.n, 1, 1))
+    poses = jnp.concatenate([jnp.concatenate([rotation, translation], axis=2), last], axis=1)
+    return poses, table[:, 12:18], table[:, 18:24]
+
+
+def _transported(link: Link, w, v):
+    """A twist of the parent in the link's frame."""
+    return unrotate(link.rotation, w), unrotate(link.rotation, add(v, cross(w, link.translation)))
+
+
+def _relative(chain: Chain, constraint: FrameConstraint, poses: Float[Array, "n 4 4"]):
+    """T_b and E = T_b^-1 T_a."""
+    a = pose_among(chain, poses, constraint.frame) @ constraint.pose.astype(poses.dtype)
+    b = constraint.other_pose.astype(poses.dtype)
+    b = b if constraint.other is None else pose_among(chain, poses, constraint.other) @ b
+    return b, pose_inverse(b) @ a
+
+
+def _residual(chain: Chain, constraint: Constraint, poses, q) -> Array:
+    if isinstance(constraint, FunctionConstraint):
+        return jnp.atleast_1d(constraint.function(chain, q, constraint.parameters))
+    _, e = _relative(chain, constraint, poses)
+    position, rows = e[:3, 3], constraint.rows
+    turns = rotation_log(e[:3, :3]) if min(rows) < 3 else jnp.zeros_like(position)
+    return jnp.concatenate([turns, position])[jnp.asarray(rows)]
+
+
+def _curve(chain: Chain, constraint: Constraint, motions, q, qd) -> tuple[Array, Array]:
+    """phi, and its second derivative on the way from q at constant qd."""
+    if isinstance(constraint, FunctionConstraint):
+        along = lambda t: _residual(chain, constraint, None, integrate(chain, q, t * qd))
+    else:
+        poses, twists, rates = motions
+        used = sorted({frame_index(chain, f)[0] for f in _frames(constraint)} - {-1})
+        first = {i: poses[i] @ _hat(twists[i]) for i in used}
+        second = {i: first[i] @ _hat(twists[i]) + poses[i] @ _hat(rates[i]) for i in used}
+
+        def along(t):
+            # T exp(t V + t^2 dV/dt / 2), to the order in t that is differentiated
+            moved = [poses[i] + t * first[i] + t * t / 2 * second[i] for i in used]
+            return _residual(chain, constraint, poses.at[jnp.asarray(used)].set(jnp.stack(moved)), q)
+
+    zero, one = jnp.zeros((), qd.dtype), jnp.ones((), qd.dtype)
+    (residual, _), (_, bias) = jax.jvp(lambda t: jax.jvp(along, (t,), (one,)), (zero,), (one,))
+    return residual, bias
+
+
+def _hat(twist: Float[Array, "6"]) -> Float[Array, "4 4"]:
+    """[V] with dT/dt = T [V] for the twist V in the body."""
+    top = jnp.concatenate([skew(twist[:3]), twist[3:, None]], axis=1)
+    return jnp.concatenate([top, jnp.zeros((1, 4), top.dtype)])
+
+
+def _frames(constraint: FrameConstraint) -> list[str | None]:
+    """The frames of the robot in it; None is the tip."""
+    return [constraint.frame] if constraint.other is None else [constraint.frame, constraint.other]
+
+
+def _jacobians(chain: Chain, constraints: tuple[Constraint, ...], poses, q) -> Float[Array, "m nv"]:
+    screws = None
+    if poses is not None:
+        screws = jnp.einsum("nij,nj->in", jax.vmap(adjoint)(poses), chain.screw.astype(poses.dtype))
+    return jnp.concatenate([_jacobian(chain, c, poses, screws, q) for c in constraints])
+
+
+def _jacobian(chain: Chain, constraint: Constraint, poses, screws, q) -> Array:
+    if isinstance(constraint, FunctionConstraint):
+        moved = lambda dq: _residual(chain, constraint, None, integrate(chain, q, dq))
+        return jax.jacfwd(moved)(jnp.zeros(chain.nv, q.dtype))
+    b, e = _relative(chain, constraint, poses)
+    moves = _moved_by(chain, constraint.frame)
+    if constraint.other is not None:
+        moves = moves - _moved_by(chain, constraint.other)
+    twist = adjoint(pose_inverse(b)) @ joints_of(chain, screws * moves.astype(screws.dtype))
+    turning, rotation = twist[:3], e[:3, :3]
+    linear = twist[3:] - skew(e[:3, 3]) @ turning
+    if min(constraint.rows) < 3:
+        logarithm = lambda w: rotation_log(rotation_exp(w) @ rotation)
+        turning = jax.jacfwd(logarithm)(jnp.zeros(3, e.dtype)) @ turning
+    return jnp.concatenate([turning, linear])[jnp.asarray(constraint.rows)]
+
+
+def _moved_by(chain: Chain, frame: str | None) -> Array:
+    """1 for the joints that move a frame, 0 for the others; (1, n)."""
+    link, _ = frame_index(chain, frame)
+    mask = ancestor_mask(chain.topology.parents)[:, link] if link >= 0 else jnp.zeros(chain.n, bool)
+    return jnp.asarray(mask, chain.dtype)[None]

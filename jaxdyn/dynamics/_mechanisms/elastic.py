@@ -1,0 +1,140 @@
+"""Dynamics of robots with elastic joints: links and rotors, joined by springs (`ElasticJoints`).
+
+With the joint's coordinates q, the rotors' theta (at the joint, as q), u = gear_ratio tau_m and p = resistive_force(q, qd):
+
+    M(q) qdd + C(q, qd) qd + g(q) + p = K (theta + rest - q) + D (thetad - qd),
+    J thetadd + B thetad + K (theta + rest - q) + D (thetad - qd) = u.
+
+Friction and springs of the chain (p) act on the link's side and are part of these functions, since the springs carry them.
+The coordinates of spherical and free joints have no spring: nothing drives them.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ...errors import ModelError
+from ...model._chain import Chain
+from ...model._compiled import compiled
+from ...model._elastic import ElasticJoints
+from ...model._layout import layout
+from .._energy.energy import total_energy
+from .._equations.forward import forward_dynamics
+from .._equations.friction import resistive_force
+from .._equations.inverse import inverse_dynamics
+
+
+@compiled
+def elastic_torque(
+    chain: Chain,
+    elastic: ElasticJoints,
+    q: Float[Array, " nq"],
+    theta: Float[Array, " m"],
+    qd: Float[Array, " nv"],
+    thetad: Float[Array, " m"],
+) -> Float[Array, " m"]:
+    """Torques that springs and their dampers put on the joints, K (theta + rest - q) + D (thetad - qd) [N m].
+
+    What a torque sensor behind the gear reads.
+    """
+    where = layout(chain)
+    twist = theta + elastic.rest - q[where.entries]
+    return elastic.stiffness * twist + elastic.damping * (thetad - qd[where.columns])
+
+
+@compiled
+def elastic_forward_dynamics(
+    chain: Chain,
+    elastic: ElasticJoints,
+    q: Float[Array, " nq"],
+    theta: Float[Array, " m"],
+    qd: Float[Array, " nv"],
+    thetad: Float[Array, " m"],
+    tau_m: Float[Array, " m"],
+    external_wrenches: Float[Array, "n 6"] | None = None,
+) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
+    """Accelerations of links and rotors, (qdd, thetadd), by `forward_dynamics` and one division: O(n).
+
+    Spong's model (Spong 1987; Spong, Hutchinson & Vidyasagar 2020, example 6.2): two mass matrices, M(q) and J, joined by
+    the springs alone; see the module's equations. Equals forward_dynamics(elastic_chain(chain, elastic), ...) less the
+    passive forces.
+
+    Args:
+        theta: rotor angles at the joint: angle of the rotor over the gear ratio [rad].
+        thetad: their rates [rad/s].
+        tau_m: motor torques on the rotors' own shafts [N m].
+        external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
+    """
+    torque = elastic_torque(chain, elastic, q, theta, qd, thetad)
+    applied = jnp.zeros_like(qd).at[layout(chain).columns].set(torque, unique_indices=True)
+    qdd = forward_dynamics(chain, q, qd, applied - resistive_force(chain, q, qd), external_wrenches)
+    driven = elastic.gear_ratio * tau_m - elastic.reflected_friction * thetad
+    return qdd, (driven - torque) / elastic.reflected_inertia
+
+
+@compiled
+def elastic_inverse_dynamics(
+    chain: Chain,
+    elastic: ElasticJoints,
+    q: Float[Array, " n"],
+    qd: Float[Array, " n"],
+    qdd: Float[Array, " n"],
+    jerk: Float[Array, " n"],
+    snap: Float[Array, " n"],
+) -> tuple[Float[Array, " n"], Float[Array, " n"], Float[Array, " n"], Float[Array, " n"]]:
+    """Rotor motion and motor torques that make the links move so: (theta, thetad, thetadd, tau_m), without damping.
+
+    The springs must carry f(t) = inverse_dynamics + resistive_force along q(t), so that theta = q - rest + f / K, and
+
+        gear_ratio tau_m = J (qdd + fdd / K) + B thetad + f.
+
+    The link's angle is a flat output: everything follows from its motion up to the fourth derivative. The two time
+    derivatives of f are exact, by differentiating along the motion twice; about four times the cost of inverse dynamics.
+    With K to infinity it becomes the torque of rigid joints with the armature J, to first order in 1 / K.
+
+    Args:
+        jerk: third derivative of q [rad/s^3].
+        snap: fourth derivative [rad/s^4].
+
+    Raises:
+        ModelError: the chain has spherical or free joints, which nothing drives.
+        Under `jax.jit` too (`equinox.error_if`): a spring has damping; theta is then the solution of a differential
+            equation and not a function of the link's motion at one time.
+    """
+    if chain.topology.quaternion_joints:
+        raise ModelError("spherical and free joints have no motors, so that not every motion has torques that make it")
+    stiffness = eqx.error_if(
+        elastic.stiffness,
+        elastic.damping != 0,
+        "elastic_inverse_dynamics needs springs without damping: the rotors' motion is no function of the links' with it",
+    )
+
+    def carried(x, xd, xdd):
+        return inverse_dynamics(chain, x, xd, xdd) + resistive_force(chain, x, xd)
+
+    def rate(x, xd, xdd, xddd):
+        return jax.jvp(carried, (x, xd, xdd), (xd, xdd, xddd))
+
+    (f, fd), (_, fdd) = jax.jvp(rate, (q, qd, qdd, jerk), (qd, qdd, jerk, snap))
+    theta, thetad, thetadd = q - elastic.rest + f / stiffness, qd + fd / stiffness, qdd + fdd / stiffness
+    needed = elastic.reflected_inertia * thetadd + elastic.reflected_friction * thetad + f
+    return theta, thetad, thetadd, needed / elastic.gear_ratio
+
+
+@compiled
+def elastic_energy(
+    chain: Chain,
+    elastic: ElasticJoints,
+    q: Float[Array, " nq"],
+    theta: Float[Array, " m"],
+    qd: Float[Array, " nv"],
+    thetad: Float[Array, " m"],
+) -> Float[Array, ""]:
+    """total_energy(chain, q, qd) + thetad^T J thetad / 2 + twist^T K twist / 2 with twist = theta + rest - q [J].
+
+    Constant without motor torques, damping and friction. Its rate is tau_m . (gear_ratio thetad) less what they take.
+    """
+    twist = theta + elastic.rest - q[layout(chain).entries]
+    rotors = (elastic.reflected_inertia * thetad**2).sum() + (elastic.stiffness * twist**2).sum()
+    return total_energy(chain, q, qd) + 0.5 * rotors

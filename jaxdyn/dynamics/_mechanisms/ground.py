@@ -1,0 +1,77 @@
+"""What holds a robot up: the ground's wrench on it, and the zero moment point."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ...model._chain import Chain
+from ...model._compiled import compiled
+from ...model._joints import Link
+from ...spatial._components import move_wrench, sub, zeros
+from .._kinematics.coordinates import base_gravity, joint_accelerations, joint_rates, place
+from .._recursions.newton_euler import accelerate, body_wrench
+from .._recursions.poses import start_pose, walk
+from .._recursions.sweep import outward
+from .._recursions.wrench import wrench_columns
+
+
+@compiled
+def ground_reaction(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    a: Float[Array, " nv"],
+    external_wrenches: Float[Array, "n 6"] | None = None,
+) -> Float[Array, "6"]:
+    """Wrench (n, f) of the ground on the robot, world axes, about the world's origin, for the motion q, v, a [N m, N].
+
+    F = d/dt (l, p) - gravity's wrench - external wrenches, summed over links in one sweep outwards, O(n): every link's
+    wrench by Newton and Euler, moved to the origin. The force is f = sum_i m_i (acceleration of c_i - gravity).
+
+    With a fixed base it is what the base puts on the first links; the base itself, whose mass nobody knows, is not in it: add
+    its weight. With a free joint it is the wrench that the motion lacks: inverse_dynamics' first six numbers F_0 as
+    Ad_{T^-1}^T F_0 with T the free body's pose. Rotors and armatures act within the robot and do not change it, as in
+    inverse_dynamics.
+
+    Args:
+        chain: the robot.
+        q: joint positions [rad or m].
+        v: joint velocities.
+        a: joint accelerations.
+        external_wrenches: what else acts on each link, in its frame [N m, N].
+    """
+
+    def out(parent, link: Link, x):
+        world, motion = parent
+        rate, acceleration, acting = x
+        motion = accelerate(motion, link, rate, acceleration)
+        moment, force = body_wrench(link.inertia, *motion)
+        if acting is not None:
+            moment, force = sub(moment, acting[:3]), sub(force, acting[3:])
+        r, p = walk(world, link)
+        return ((r, p), motion), move_wrench(r, p, (*moment, *force))
+
+    links, x = place(chain, q)
+    rates, accelerations = joint_rates(chain, v), joint_accelerations(chain, v, a)
+    acting = wrench_columns(external_wrenches)
+    gravity = base_gravity(links)
+    zero = zeros(3, (x, rates, accelerations, gravity), (chain.inertia,))
+    if acting is not None:
+        zero = tuple(z + 0 * acting[0][0] for z in zero)
+    lifted = tuple(z - g for z, g in zip(zero, (gravity[0], gravity[1], gravity[2]), strict=True))
+    start = (start_pose(links, x, rates, accelerations), (zero, zero, lifted))
+    wrenches = outward(links, x, out, start, (rates, accelerations, acting))
+    return jnp.stack(wrenches).sum(1)
+
+
+def zero_moment_point(wrench: Float[Array, "6"], height: float | Float[Array, ""] = 0.0) -> Float[Array, "2"]:
+    """(x, y) of the point at z = height about which the wrench has no horizontal moment (Vukobratovic) [m].
+
+    Of a wrench (n, f) about the origin, world axes with z up:
+
+        x = (height f_x - n_y) / f_z,  y = (height f_y + n_x) / f_z.
+
+    For `ground_reaction` on flat ground at that height it is the centre of pressure, which lies within the sole as long as the
+    foot does not tip; at rest it is the projection of the centre of mass. NaN or infinite where f_z = 0. The sign of the wrench
+    does not matter.
+    """
+    return jnp.stack([height * wrench[3] - wrench[1], height * wrench[4] + wrench[0]]) / wrench[5]

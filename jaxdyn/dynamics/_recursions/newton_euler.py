@@ -1,0 +1,72 @@
+"""Recursive Newton-Euler of a chain's links: the recursion, and the two laws it carries from link to link."""
+
+from jaxtyping import Array, Float
+
+from ...model._chain import Chain
+from ...model._joints import Link
+from ...spatial._components import add, cross, dot, move_wrench, scale, sub, sym_apply, unrotate, unstack, zeros
+from .sweep import inward, outward
+from .wrench import wrench_columns
+
+
+def newton_euler(
+    chain: Chain,
+    q: Float[Array, "n *#lanes"],
+    qd: Float[Array, "n *#lanes"],
+    qdd: Float[Array, "n *#lanes"],
+    gravity: Float[Array, "3 *#lanes"],
+    wrenches: Float[Array, "n 6 *#lanes"] | None,
+) -> Float[Array, "n *#lanes"]:
+    """The rigid links' part of `inverse_dynamics`: without armature, under a gravity of the caller's choice.
+
+    The acceleration carried is the conventional one of the frame's origin (not the spatial one), which spares the linear
+    velocity: w, dw and a are all that the next link needs.
+    """
+
+    def accelerations(parent, link: Link, x):
+        qdi, qddi, wrench = x
+        motion = accelerate(parent, link, qdi, qddi)
+        moment, force = body_wrench(link.inertia, *motion)
+        if wrench is not None:
+            moment, force = sub(moment, wrench[:3]), sub(force, wrench[3:])
+        return motion, (*moment, *force)
+
+    zero = zeros(3, (q, qd, qdd, gravity), (chain.inertia,))
+    base = (zero, zero, tuple(z - g for z, g in zip(zero, unstack(gravity), strict=True)))
+    wrenches_needed = outward(chain, q, accelerations, base, (qd, qdd, wrench_columns(wrenches)))
+    return inward(chain, q, transmit, zero * 2, wrenches_needed)
+
+
+def transmit(children, link: Link, wrench):
+    """What a link hands on to its parent, the wrench it needs and its children's, and its joint's torque: their power."""
+    wrench = add(children, wrench)
+    return move_wrench(link.rotation, link.translation, wrench), dot(link.screw, wrench)
+
+
+def accelerate(parent, link: Link, qd, qdd):
+    """Angular velocity w, its rate dw and the origin's conventional acceleration a of a link, from its parent's.
+
+    w = R^T w_p + A_w qd;  dw = R^T dw_p + A_w qdd + (R^T w_p) x A_w qd;
+    a = R^T (a_p + dw_p x p + w_p x (w_p x p)) + A_v qdd + (R^T w_p + w) x A_v qd.
+    """
+    w_parent, dw_parent, a_parent = parent
+    p = link.translation
+    axis, slide = link.screw[:3], link.screw[3:]
+    w_before = unrotate(link.rotation, w_parent)
+    spin = scale(qd, axis)
+    w = add(w_before, spin)
+    dw = add(unrotate(link.rotation, dw_parent), scale(qdd, axis), cross(w_before, spin))
+    at_joint = add(a_parent, cross(dw_parent, p), cross(w_parent, cross(w_parent, p)))
+    a = add(unrotate(link.rotation, at_joint), scale(qdd, slide), cross(add(w_before, w), scale(qd, slide)))
+    return w, dw, a
+
+
+def body_wrench(inertia, w, dw, a):
+    """Wrench about the frame's origin that moves a body: Newton's and Euler's equations for the ten parameters.
+
+    f = m a + dw x h + w x (w x h),  n = I dw + w x I w + h x a, with h = m c and a the origin's conventional acceleration.
+    """
+    mass, h, rotational = inertia[0], inertia[1:4], inertia[4:10]
+    force = add(scale(mass, a), cross(dw, h), cross(w, cross(w, h)))
+    moment = add(sym_apply(rotational, dw), cross(w, sym_apply(rotational, w)), cross(h, a))
+    return moment, force

@@ -1,0 +1,52 @@
+"""Matrices between pairs of links, (n, n, *lanes), built row by row from vectors over links.
+
+Row by row, because then every array holds n numbers a state and stays in the cache, and because operations on whole matrices
+are more than XLA compiles inside a kernel (`_lowering`).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+
+def by_row(
+    carries: Bool[np.ndarray, "n n"],
+    row: Callable[[Any], Any],
+    of_rows: Any,
+    together: Bool[np.ndarray, "n n"] | None = None,
+) -> tuple[Float[Array, "n n *#lanes"], ...]:
+    """Matrices X_k with X_k[i, j] = above_k[j] where link j carries i or is i, beyond_k[j] where i carries j, else 0.
+
+    Args:
+        carries: [j, i] whether link j carries link i or is it (`ancestor_mask`).
+        row: gives (above, beyond) of row i, each a tuple of vectors over links, from the i-th of `of_rows`
+            (with a leading axis of length 1).
+        of_rows: arrays stacked over links, for `row`.
+        together: pairs that count as j carries i whatever their order.
+    """
+    above = carries.T if together is None else carries.T | together
+    beyond = carries & ~above
+    spread = lambda m, x: m.reshape(m.shape + (1,) * (x.ndim - 1))
+
+    def body(_, x):
+        has_above, has_beyond, inputs = x
+        pairs = zip(*row(jax.tree.map(lambda y: y[None], inputs)), strict=True)
+        return None, tuple(
+            jnp.where(spread(has_above, one), one, jnp.where(spread(has_beyond, one), other, jnp.zeros_like(one)))
+            for one, other in pairs
+        )
+
+    return jax.lax.scan(body, None, (jnp.asarray(above), jnp.asarray(beyond), of_rows))[1]
+
+
+def jacobian_by_column(
+    function: Callable[[Float[Array, "n *lanes"]], Float[Array, "m *lanes"]], x: Float[Array, "n *lanes"]
+) -> Float[Array, "m n *#lanes"]:
+    """The Jacobian of a function of one state, for every lane: `jax.jacfwd` along the unit vectors of the first axis."""
+    basis = jnp.eye(x.shape[0], dtype=x.dtype).reshape(x.shape[0], x.shape[0], *(1,) * (x.ndim - 1))
+    along = lambda unit: jax.jvp(function, (x,), (jnp.broadcast_to(unit, x.shape),))[1]
+    return jax.vmap(along, out_axes=1)(basis)

@@ -1,0 +1,32 @@
+"""Steps of the outward recursion that carry a link's pose or twist."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ...model._chain import Chain
+from ...model._joints import Link
+from ...spatial._components import add, cross, matmul, rotate, scale, unrotate, zeros
+
+
+def walk(parent, link: Link):
+    """Pose (R, p) of a link in the world, from its parent's: R = R_p R_pi, p = p_p + R_p p_pi."""
+    rotation, position = parent
+    return matmul(rotation, link.rotation), add(position, rotate(rotation, link.translation))
+
+
+def carry_twist(parent, link: Link, rate):
+    """Twist (w, v) of a link in its own frame, from its parent's in the parent's frame and the rate of the joint between."""
+    w_parent, v_parent = parent
+    at_joint = add(v_parent, cross(w_parent, link.translation))
+    w = add(unrotate(link.rotation, w_parent), scale(rate, link.screw[:3]))
+    return w, add(unrotate(link.rotation, at_joint), scale(rate, link.screw[3:]))
+
+
+def start_pose(chain: Chain, *inputs: Float[Array, "n *#lanes"]):
+    """The base's pose (R, p) in the world, as components of the type and lanes that a sweep over these inputs will carry."""
+    (zero,) = zeros(1, inputs, (), (chain.rotation,))
+    if chain.base_pose is not None:
+        t = chain.base_pose
+        return tuple(t[i, j] + zero for i in range(3) for j in range(3)), tuple(t[i, 3] + zero for i in range(3))
+    one = jnp.ones_like(zero)
+    return (one, zero, zero, zero, one, zero, zero, zero, one), (zero, zero, zero)

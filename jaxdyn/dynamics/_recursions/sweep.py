@@ -1,0 +1,142 @@
+"""The two recursions everything else is made of: `outward` from the base to the tips, `inward` from the tips to the base.
+
+An algorithm is a small step function handed to one of them; the steps see one link, as scalars. How links hang together is
+decided here and nowhere else. The whole step is one `lax.scan` body, every component an array of its own, and only what the
+next link needs is carried; the rest comes out stacked. `_lowering` says in which shape XLA gets to compile it.
+
+A tree is walked in one scan too, in an order in which every link comes right after its parent or starts a new branch. The
+scan carries the last link's state, and one more for every branching that is still open (`tree.Walk`); a serial chain has none.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..._jax_compat import Tracer
+from ...errors import ModelError
+from ...model._chain import Chain
+from ...model._joints import Link, link_at, link_rows
+from ...model._tree import Walk, walk_of
+from .._lowering import lane_shape
+
+Step = Callable[[Any, Link, Any], tuple[Any, Any]]
+
+
+def outward(chain: Chain, q: Float[Array, "n *#lanes"], step: Step, base: Any, xs: Any = ()) -> Any:
+    """Walk from the base to the tips: state_i, out_i = step(state of i's parent, link i, xs_i).
+
+    Args:
+        step: gets the parent's state, the link at q_i and the link's slice of `xs`.
+        base: the state of the base, a tree of scalars.
+        xs: arrays stacked over links.
+
+    Returns:
+        the outputs, stacked over links.
+    """
+    return _sweep(chain, q, step, base, xs, reverse=False)
+
+
+def inward(chain: Chain, q: Float[Array, "n *#lanes"], step: Step, zero: Any, xs: Any = ()) -> Any:
+    """Walk from the tips to the base: to_parent_i, out_i = step(sum of the children's to_parent, link i, xs_i).
+
+    Args:
+        step: gets what the children hand on, summed (`zero` at a tip), the link at q_i and the link's slice of `xs`.
+        zero: what a link without children receives, a tree of scalars.
+        xs: arrays stacked over links.
+
+    Returns:
+        the outputs, stacked over links.
+    """
+    return _sweep(chain, q, step, zero, xs, reverse=True)
+
+
+def _sweep(chain: Chain, q: Array, step: Step, start: Any, xs: Any, reverse: bool) -> Any:
+    _check_shapes(chain, q, xs)
+    walk = walk_of(chain.topology.parents)
+    rows = _constants(chain)
+    if walk.order is not None:
+        rows, q, xs = jax.tree.map(lambda x: x[walk.order], (rows, q, xs))
+    lanes = lane_shape()
+    widen = functools.partial(jax.tree.map, lambda x: jnp.broadcast_to(x, lanes))
+
+    def body(state, x):
+        row, qi, si, ci, inputs = x
+        state, out = step(state, link_at(row, qi, si, ci), inputs)
+        return widen(state), widen(out)
+
+    scan = functools.partial(_scan_inward if reverse else _scan_outward, walk)
+    out = scan(body, widen(start), (rows, q, jnp.sin(q), jnp.cos(q), xs))
+    return out if walk.back is None else jax.tree.map(lambda x: x[walk.back], out)
+
+
+def _scan_outward(walk: Walk, body: Callable, base: Any, xs: Any) -> Any:
+    """A scan whose state comes from the parent: from the link before, from an open branching, or from the base."""
+    if walk.is_serial:
+        return jax.lax.scan(body, base, xs)[1]
+
+    def step(carry, x):
+        state, kept = carry
+        at, inputs = x
+        state = _select(at.from_base, base, state) if walk.leaves_base else state
+        for k, here in enumerate(kept):
+            state = _select(at.source == k, here, state)
+        state, out = body(state, inputs)
+        kept = tuple(_select(at.register == k, state, here) for k, here in enumerate(kept))
+        return (state, kept), out
+
+    return jax.lax.scan(step, (base, (base,) * walk.registers), (walk.place, xs))[1]
+
+
+def _scan_inward(walk: Walk, body: Callable, zero: Any, xs: Any) -> Any:
+    """A reversed scan whose state is the sum of what the children handed on."""
+    if walk.is_serial:
+        return jax.lax.scan(body, zero, xs, reverse=True)[1]
+
+    def step(carry, x):
+        state, kept = carry
+        at, inputs = x
+        for k, here in enumerate(kept):
+            state = jax.tree.map(lambda a, b, k=k: a + jnp.where(at.register == k, b, jnp.zeros_like(b)), state, here)
+        handed, out = body(state, inputs)
+        starts = at.from_base | (at.source >= 0)
+        state = jax.tree.map(lambda h, z: jnp.where(starts, z, h), handed, zero)
+        new = []
+        for k, here in enumerate(kept):
+            left = jax.tree.map(lambda b, z, k=k: jnp.where(at.register == k, z, b), here, zero)
+            new.append(
+                jax.tree.map(lambda b, h, k=k: b + jnp.where(at.source == k, h, jnp.zeros_like(h)), left, handed)
+            )
+        return (state, tuple(new)), out
+
+    return jax.lax.scan(step, (zero, (zero,) * walk.registers), (walk.place, xs), reverse=True)[1]
+
+
+def _select(condition: Array, a: Any, b: Any) -> Any:
+    return jax.tree.map(lambda x, y: jnp.where(condition, x, y), a, b)
+
+
+def _check_shapes(chain: Chain, q: Array, xs: Any) -> None:
+    n, axes = chain.n, 1 + len(lane_shape())
+    if chain.screw.shape[:2] != (n, 6) or chain.screw.ndim > 1 + axes:
+        raise ModelError(
+            f"the chain's leaves hold a batch (screws of shape {chain.screw.shape}): use jax.vmap over the chain"
+        )
+    wrong = next((x.shape for x in (q, *jax.tree.leaves(xs)) if x.shape[:1] != (n,) or x.ndim > axes), None)
+    if wrong is not None:
+        raise ModelError(
+            f"an argument has shape {wrong}, but the chain has {n} joints: pass one state, and jax.vmap for batches"
+        )
+
+
+def _constants(chain: Chain) -> Any:
+    """The links' constants; of a robot that a jitted function closes over they are computed once, while it is traced."""
+    if any(isinstance(leaf, Tracer) for leaf in (chain.rotation, chain.translation, chain.screw, chain.inertia)):
+        return link_rows(chain)
+    if jax.sharding.get_abstract_mesh().manual_axes:  # in `shard_map`, where JAX computes nothing while it traces
+        return link_rows(chain)
+    with jax.ensure_compile_time_eval():
+        return link_rows(chain)

@@ -1,0 +1,217 @@
+"""How the torques of recursive Newton-Euler vary with positions, velocities and accelerations, in closed form, O(n^2).
+
+In the world's frame, with S_j the screw of joint j, v and a the twist and the acceleration of its parent p (gravity included),
+X x Y the bracket of twists and X x* F that of a twist and a wrench,
+
+    Psi'_j = v_p x S_j,    Psi''_j = a_p x S_j + v_p x Psi'_j
+
+say how what joint j carries moves beyond turning with S_j when q_j changes. With I^c, B^c and F^c the inertia, the Coriolis
+factor and the wrench of a link and all it carries, the wrench through link i therefore changes by
+
+    dF_i/dq_j = I^c Psi''_j + 2 B^c Psi'_j + S_j x* F^c,    dF_i/dqd_j = 2 I^c Psi'_j + 2 B^c S_j,    dF_i/dqdd_j = I^c S_j
+
+with the composites of link j where i carries j, and of link i where j carries i (or is i): there S_j x* F^c is cancelled by
+the turning of S_i. tau_i = S_i . F_i (Carpentier & Mansard 2018; Singh, Russo & Wensing 2022, for the bracketed form).
+
+Of particles of mass m at r, 2 B = 2 sum m X^T dX/dt with X = [-[r], 1], so that B^c has twelve numbers: with
+N = sum m r' r^T = u h^T + [w] E, E = tr(I)/2 - I and the momentum P = sum m r',  B (w, u) = (tr(N) w - N w, w x P).
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..._jax_compat import SymbolicZero
+from ...model._chain import Chain
+from ...model._joints import Link
+from ...model._tree import ancestor_mask
+from ...spatial._components import (
+    add,
+    cross,
+    dot,
+    move_wrench,
+    rotate,
+    scale,
+    skew_times,
+    sub,
+    sym_to_mat,
+    unrotate,
+    unstack,
+    zeros,
+)
+from .._lowering import by_batch, is_zero, sparse_jvp
+from .composite import momentum, move_inertia
+from .newton_euler import newton_euler
+from .pairs import by_row
+from .poses import start_pose, walk
+from .sweep import inward, outward
+from .wrench import wrench_columns
+
+DENSE = 64  # links: from there on a derivative along one direction is cheaper by differentiating the recursion
+
+
+class LinkDerivatives(NamedTuple):
+    """Jacobians (n, n) of the joints' torques: row i, column j is d tau_i / d q_j, d qd_j, d qdd_j."""
+
+    position: Array
+    velocity: Array
+    acceleration: Array
+
+
+class Motion(NamedTuple):
+    """Of every link, in the world's frame: its joint's screw, its parent's twist and acceleration, and its own dynamics."""
+
+    screw: tuple[Array, ...]
+    parent_twist: tuple[Array, ...]
+    parent_acceleration: tuple[Array, ...]
+    inertia: tuple[Array, ...]
+    spread: tuple[Array, ...]  # N
+    momentum: tuple[Array, ...]  # P
+    wrench: tuple[Array, ...]
+
+
+@by_batch(size=lambda chain: max(100 + 60 * chain.n, 2 * chain.n**2))
+def link_derivatives(
+    chain: Chain,
+    q: Float[Array, "n *#lanes"],
+    qd: Float[Array, "n *#lanes"],
+    qdd: Float[Array, "n *#lanes"],
+    gravity: Float[Array, "3 *#lanes"],
+    wrenches: Float[Array, "n 6 *#lanes"] | None,
+    joints: tuple[tuple[int, int], ...] = (),
+) -> LinkDerivatives:
+    """The Jacobians of `newton_euler`; the wrenches on links are held in the links' frames.
+
+    Positions of the joints given, (first link, number of links), do not move these links one by one: they turn the frame that
+    carries them, as the placement of a quaternion joint does.
+    """
+    motion = world_motion(chain, q, qd, qdd, gravity, wrenches)
+    s, v, a = motion.screw, motion.parent_twist, motion.parent_acceleration
+    first = twist_bracket(v, s)
+    turning, base = first, np.arange(chain.n)
+    if joints:
+        for link, size in joints:
+            base[link : link + size] = link
+        v, a = (tuple(x[base] for x in y) for y in (v, a))
+        turning = twist_bracket(v, s)
+    second = add(twist_bracket(a, s), twist_bracket(v, turning))
+
+    def gather(children, link: Link, x):
+        del link
+        own, (s, first, turning, second) = x
+        composite = jax.tree.map(jnp.add, children, own)
+        inertia, spread, p, wrench = composite
+        carried = carried_wrench(inertia, s)
+        transposed = scale(2, add(coriolis_turn(unrotate, spread, s), cross(p, s[3:])))
+        turned = add(carried_wrench(inertia, second), coriolis_wrench(spread, p, turning))
+        moved = add(scale(2, carried_wrench(inertia, first)), coriolis_wrench(spread, p, s))
+        return composite, (carried, transposed, turned, moved, wrench)
+
+    own = (motion.inertia, motion.spread, motion.momentum, motion.wrench)
+    nothing = jax.tree.map(lambda x: jnp.zeros_like(x[0]), own)
+    inputs = (own, (s, first, turning, second))
+    momenta, transposed, turned, by_velocity, wrench = inward(chain, q, gather, nothing, inputs)
+    by_position = add(turned, wrench_bracket(s, tuple(x[base] for x in wrench) if joints else wrench))
+
+    def row(of_row):
+        s_i, momentum_i, transposed_i = of_row
+        position = dot((*momentum_i, *transposed_i), (*second, *turning[:3]))
+        velocity = dot((*scale(2, momentum_i), *transposed_i), (*first, *s[:3]))
+        above = (position, velocity, dot(momentum_i, s))
+        return above, (dot(s_i, by_position), dot(s_i, by_velocity), dot(s_i, momenta))
+
+    of_rows, carries = (s, momenta, transposed), ancestor_mask(chain.topology.parents)
+    if not joints:
+        return LinkDerivatives(*by_row(carries, row, of_rows))
+    together = np.eye(chain.n, dtype=bool)
+    for link, size in joints:
+        together[link : link + size, link : link + size] = True
+    positions = by_row(carries, lambda x: [y[:1] for y in row(x)], of_rows, together)
+    others = by_row(carries, lambda x: [y[1:] for y in row(x)], of_rows)
+    return LinkDerivatives(*positions, *others)
+
+
+def world_motion(chain: Chain, q, qd, qdd, gravity, wrenches) -> Motion:
+    """Twists, accelerations and what they need of every link, about the world's origin."""
+
+    def out(parent, link: Link, x):
+        pose, v, a = parent
+        rate, acceleration, on_link = x
+        r, p = walk(pose, link)
+        w = rotate(r, link.screw[:3])
+        s = (*w, *add(rotate(r, link.screw[3:]), cross(p, w)))
+        first = twist_bracket(v, s)
+        twist = add(v, scale(rate, s))
+        spatial = add(a, scale(acceleration, s), scale(rate, first))
+        inertia = move_inertia(r, p, link.inertia)
+        w, u = twist[:3], twist[3:]
+        angular, linear = momentum(inertia, w, u)
+        moment, force = momentum(inertia, spatial[:3], spatial[3:])
+        wrench = add((*moment, *force), wrench_bracket(twist, (*angular, *linear)))
+        if on_link is not None:
+            wrench = sub(wrench, move_wrench(r, p, on_link))
+        h, (xx, xy, yy, xz, yz, zz) = inertia[1:4], inertia[4:10]
+        half = 0.5 * (xx + yy + zz)
+        second_moment = sym_to_mat((half - xx, -xy, half - yy, -xz, -yz, half - zz))
+        spread = tuple(x + u[k // 3] * h[k % 3] for k, x in enumerate(skew_times(w, second_moment)))
+        return ((r, p), twist, spatial), Motion(s, v, a, inertia, spread, linear, wrench)
+
+    (zero,) = zeros(1, (q, qd, qdd, gravity), (chain.inertia,))
+    pose = jax.tree.map(lambda x: x + zero, start_pose(chain, q))
+    # gravity is given in the base's axes
+    falling = tuple(zero - x for x in rotate(pose[0], unstack(gravity)))
+    start = (pose, (zero,) * 6, (zero, zero, zero, *falling))
+    return outward(chain, q, out, start, (qd, qdd, wrench_columns(wrenches)))
+
+
+def twist_bracket(x, y):
+    """x x y of twists (w, u): (w_x x w_y, w_x x u_y + u_x x w_y)."""
+    return (*cross(x[:3], y[:3]), *add(cross(x[:3], y[3:]), cross(x[3:], y[:3])))
+
+
+def wrench_bracket(x, f):
+    """x x* F of a twist (w, u) and a wrench (n, f): (w x n + u x f, w x f)."""
+    return (*add(cross(x[:3], f[:3]), cross(x[3:], f[3:])), *cross(x[:3], f[3:]))
+
+
+def carried_wrench(inertia, x):
+    """I x as one tuple of six."""
+    angular, linear = momentum(inertia, x[:3], x[3:])
+    return (*angular, *linear)
+
+
+def coriolis_turn(apply, spread, x):
+    """tr(N) w - N w, or with the transpose of N."""
+    trace = spread[0] + spread[4] + spread[8]
+    return sub(scale(trace, x[:3]), apply(spread, x[:3]))
+
+
+def coriolis_wrench(spread, p, x):
+    """2 B x."""
+    return scale(2, (*coriolis_turn(rotate, spread, x), *cross(x[:3], p)))
+
+
+def tangent_of_torques(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    """Derivative rule of `newton_euler`: by the Jacobians along the motion, through the recursion along all else.
+
+    Nothing is differentiated through the recursion where q, qd and qdd alone vary.
+    """
+    along = [not is_zero(t) for t in tangents[1:4]]
+    others = (tangents[0], *tangents[4:])
+    if primals[0].n > DENSE or not any(along):
+        return sparse_jvp(newton_euler, primals, tangents)
+    if all(is_zero(t) for t in jax.tree.leaves(others, is_leaf=is_zero)):
+        value = link_torques(*primals)
+        tangent = jnp.zeros_like(value)
+    else:
+        still = tuple(SymbolicZero(jax.typeof(x)) for x in primals[1:4])
+        value, tangent = sparse_jvp(newton_euler, primals, (tangents[0], *still, *tangents[4:]))
+    for matrix, t, moves in zip(link_derivatives(*primals), tangents[1:4], along, strict=True):
+        tangent = tangent + matrix @ t if moves else tangent
+    return value, tangent
+
+
+link_torques = by_batch(newton_euler)

@@ -1,0 +1,35 @@
+"""Wrenches given by the user, brought to one form: what acts on each link, in the link's frame."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ...errors import ModelError
+from ...model._chain import Chain, frame_index
+from ...spatial.se3 import adjoint, pose_inverse
+
+
+def link_wrenches(
+    chain: Chain,
+    external_wrenches: Float[Array, "n 6"] | None,
+    wrench_by_tip: Float[Array, "6"] | None,
+) -> Float[Array, "n 6"] | None:
+    """Wrenches (n, f) that act on each link, in its frame; None where nothing acts.
+
+    What the tip exerts on the world acts on the tip's link with the opposite sign, and moves from the tip's frame t to its
+    link's frame i as F_i = Ad_{T_ti}^T F_t.
+    """
+    if wrench_by_tip is None:
+        return external_wrenches
+    link, frame = frame_index(chain, None)
+    if link < 0:
+        raise ModelError("the chain's tip is fixed to the base, so no wrench at the tip can load the joints")
+    on_link = -jnp.asarray(wrench_by_tip)
+    if frame is not None:
+        on_link = adjoint(pose_inverse(chain.frame_poses[frame])).T @ on_link
+    tip_row = jnp.zeros((chain.n, 6), on_link.dtype).at[link].set(on_link)
+    return tip_row if external_wrenches is None else external_wrenches + tip_row
+
+
+def wrench_columns(wrenches: Float[Array, "n 6 *#lanes"] | None) -> tuple[Float[Array, "n *#lanes"], ...] | None:
+    """The six components of given wrenches, over links, for a sweep."""
+    return None if wrenches is None else tuple(wrenches[:, i] for i in range(6))
