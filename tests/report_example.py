@@ -9,7 +9,7 @@ import numpy as np
 
 from helpers import linear_friction, random_chain
 from jaxdyn import Chain, Log, friction_force, identify, inverse_dynamics
-from jaxdyn.identification._identify import Identification
+from jaxdyn.identification._result import Identification
 
 
 @functools.cache

@@ -11,7 +11,6 @@ from helpers import random_chain
 from jaxdyn import IdentificationError, Log, LogError, OutputError, read_log
 from jaxdyn.identification import (
     Columns,
-    _accumulate as accumulation,
     accumulate_stream,
     base_parameters,
     load_factors,
@@ -23,7 +22,8 @@ from jaxdyn.identification import (
     save_factors,
     weighted_least_squares,
 )
-from jaxdyn.identification._accumulate import accumulate
+from jaxdyn.identification._regression import accumulate as accumulation
+from jaxdyn.identification._regression.accumulate import accumulate
 from jaxdyn.io import read_log_chunks
 from regression import dense, known_arm, states
 

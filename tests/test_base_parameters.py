@@ -23,9 +23,11 @@ from jaxdyn.identification import (
     prior_parameters,
     weighted_least_squares,
 )
-from jaxdyn.identification._accumulate import CHUNK, accumulate, predict
-from jaxdyn.identification._base_parameters import RANK_TOLERANCE, _select, as_float64, stacked
-from jaxdyn.identification._completion import impossible_links, with_parameters
+from jaxdyn.identification._regression.accumulate import CHUNK, accumulate
+from jaxdyn.identification._regression.base_parameters import RANK_TOLERANCE, _select, stacked
+from jaxdyn.identification._regression.completion import impossible_links, with_parameters
+from jaxdyn.identification._regression.prediction import predict
+from jaxdyn.identification._regression.robot import as_float64
 from regression import dense, known_arm, states
 
 ALL = Columns()

@@ -41,10 +41,10 @@ from jaxdyn.identification import (
     simulate_closed_loop,
     tx40_like,
 )
-from jaxdyn.identification._completion import with_parameters
 from jaxdyn.identification._estimators.simulation import motion, sensitivities, simulated_rows
 from jaxdyn.identification._estimators.whole_runs import reference_samples
-from jaxdyn.identification._parametric import parameters_of, parametric_acceleration, parametric_torque
+from jaxdyn.identification._regression.completion import with_parameters
+from jaxdyn.identification._simulation.parametric import parameters_of, parametric_acceleration, parametric_torque
 from jaxdyn.model._build import check_inertia
 from regression import dense, known_arm
 

@@ -34,9 +34,11 @@ from jaxdyn.identification import (
     total_mass_constraint,
     weighted_least_squares,
 )
-from jaxdyn.identification._accumulate import QRFactors, accumulate, predict
-from jaxdyn.identification._completion import with_thickness
-from jaxdyn.identification._consistent import positive_columns
+from jaxdyn.identification._consistency.consistent import positive_columns
+from jaxdyn.identification._regression.accumulate import accumulate
+from jaxdyn.identification._regression.completion import with_thickness
+from jaxdyn.identification._regression.factors import QRFactors
+from jaxdyn.identification._regression.prediction import predict
 from jaxdyn.io import load
 from jaxdyn.spatial.pseudo_inertia import check_consistent
 from regression import known_arm, states

@@ -32,7 +32,7 @@ from jaxdyn.identification import (
     torque_band,
 )
 from jaxdyn.identification._estimators.robust import _outliers
-from jaxdyn.identification._filters import differentiate, low_pass
+from jaxdyn.identification._preprocessing.filters import differentiate, low_pass
 from regression import dense, known_arm, states
 
 ALL = Columns()

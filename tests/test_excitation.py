@@ -17,7 +17,6 @@ from jaxdyn.identification import (
     Columns,
     FourierSeries,
     SplineTrajectory,
-    _excitation_design as excitation_design,
     base_parameters,
     compare_with_log,
     draw_trajectory,
@@ -31,11 +30,11 @@ from jaxdyn.identification import (
     variance_ratio,
     write_trajectory,
 )
-from jaxdyn.identification._excitation_basis import balanced, rest_basis
-from jaxdyn.identification._excitation_compare import summary
-from jaxdyn.identification._excitation_limits import MotionLimits, largest_shares
-from jaxdyn.identification._excitation_repair import repaired
-from jaxdyn.identification._excitation_solver import (
+from jaxdyn.identification._excitation import design as excitation_design
+from jaxdyn.identification._excitation.basis import balanced, rest_basis
+from jaxdyn.identification._excitation.compare import summary
+from jaxdyn.identification._excitation.limits import MotionLimits, largest_shares, repaired
+from jaxdyn.identification._excitation.solver import (
     ExcitationProblem,
     Setting,
     _excess,

@@ -33,8 +33,8 @@ from jaxdyn.identification import (
     random_excitation,
     synthetic_log,
 )
-from jaxdyn.identification._accumulate import accumulate
-from jaxdyn.identification._completion import given_torque, impossible_links, with_stand_ins
+from jaxdyn.identification._regression.accumulate import accumulate
+from jaxdyn.identification._regression.completion import given_torque, impossible_links, with_stand_ins
 from regression import known_arm, states
 
 ALL = Columns()

@@ -27,7 +27,6 @@ from jaxdyn.cli import main
 from jaxdyn.identification import (
     Columns,
     Samples,
-    _diagnostics as diagnostics,
     base_parameters,
     calibrate_gains,
     diagnose,
@@ -40,10 +39,11 @@ from jaxdyn.identification import (
     with_gains,
     without_delay,
 )
-from jaxdyn.identification._accumulate import QRFactors
-from jaxdyn.identification._diagnostics import _unexcited, _weighted
-from jaxdyn.identification._loads import given_body, transform_matrix
-from jaxdyn.identification._payload import nearest_body
+from jaxdyn.identification._payload.loads import given_body, transform_matrix
+from jaxdyn.identification._payload.payload import nearest_body
+from jaxdyn.identification._regression.factors import QRFactors
+from jaxdyn.identification._validation import diagnostics
+from jaxdyn.identification._validation.diagnostics import _unexcited, _weighted
 from jaxdyn.report._payload_files import payload_json, read_gains
 from jaxdyn.spatial.inertia import inertial_parameters_from_com, pseudo_inertia, transform_inertial_parameters
 from regression import dense, known_arm

@@ -24,8 +24,7 @@ from jaxdyn.identification import (
     prior_scales,
     random_excitation,
 )
-from jaxdyn.identification._completion import with_parameters
-from jaxdyn.identification._parametric import parameters_of, parametric_torque
+from jaxdyn.identification._regression.completion import with_parameters
 from jaxdyn.identification._settings import (
     _better,
     _between,
@@ -36,6 +35,7 @@ from jaxdyn.identification._settings import (
     _State,
     known_or_estimated_delay,
 )
+from jaxdyn.identification._simulation.parametric import parameters_of, parametric_torque
 from jaxdyn.report._html import report_html
 from regression import known_arm, states
 

@@ -16,7 +16,6 @@ from jaxdyn.identification import (
     MaxwellSlip,
     Offset,
     Viscous,
-    _friction_rows as friction_rows,
     drive_gains,
     estimate_cloe,
     estimate_didim,
@@ -28,6 +27,7 @@ from jaxdyn.identification import (
     with_signals,
 )
 from jaxdyn.identification._estimators.whole_runs import align_torques, samples_of
+from jaxdyn.identification._friction import rows as friction_rows
 from regression import dense
 
 RATE = 200.0

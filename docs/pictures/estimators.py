@@ -25,9 +25,9 @@ from jaxdyn.identification import (
     Stribeck,
     Viscous,
 )
-from jaxdyn.identification._base_parameters import as_float64
-from jaxdyn.identification._completion import with_parameters, with_stand_ins
 from jaxdyn.identification._estimators.whole_runs import without_friction
+from jaxdyn.identification._regression.completion import with_parameters, with_stand_ins
+from jaxdyn.identification._regression.robot import as_float64
 
 GAINS = [14.87, 13.26, 11.13, 10.62, 11.03, 11.47]
 PANDA_DELAYS = np.array([2, 2, 2, 4, 12, 2, 12]) / 1e3  # chosen on the stretch that is fitted [s]

@@ -67,7 +67,7 @@ def delays(text: str) -> str | float | list[float]:
 
 
 def terms(text: str) -> tuple[str, ...]:
-    from ..identification._columns import DRIVE_TERMS
+    from ..identification._regression.columns import DRIVE_TERMS
 
     terms = tuple(x.strip() for x in text.split(",") if x.strip())
     unknown = [x for x in terms if x not in DRIVE_TERMS]

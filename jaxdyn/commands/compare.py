@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
     # this process is ours; the library itself never touches the configuration
     jax.config.update("jax_enable_x64", True)
 
-    from ..identification._comparison import compare_models
+    from ..identification._validation.comparison import compare_models
     from ..io._log import check_log, read_log
     from ..report._comparison_page import print_comparison, write_comparison
     from ..report._files import check_writable

@@ -63,12 +63,12 @@ def run(options: argparse.Namespace) -> int:
     # this process is ours; the library itself never touches the configuration
     jax.config.update("jax_enable_x64", True)
 
-    from ..identification._columns import Columns
-    from ..identification._excitation_basis import BSplines, FourierSeries
-    from ..identification._excitation_compare import compare_with_log, summary
-    from ..identification._excitation_design import optimal_excitation
-    from ..identification._excitation_limits import motion_limits
-    from ..identification._excitation_output import draw_trajectory, sample_trajectory, write_trajectory
+    from ..identification._excitation.basis import BSplines, FourierSeries
+    from ..identification._excitation.compare import compare_with_log, summary
+    from ..identification._excitation.design import optimal_excitation
+    from ..identification._excitation.limits import motion_limits
+    from ..identification._excitation.output import draw_trajectory, sample_trajectory, write_trajectory
+    from ..identification._regression.columns import Columns
     from ..io._load import load
     from ..io._log import read_log
     from ..report._files import check_writable

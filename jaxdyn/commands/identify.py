@@ -164,9 +164,10 @@ def run(options: argparse.Namespace) -> int:
     # this process is ours; the library itself never touches the configuration
     jax.config.update("jax_enable_x64", True)
 
-    from ..identification._columns import coupled_drive, joint_springs
-    from ..identification._diagnostics import diagnose_identification
-    from ..identification._identify import check_identifiable, identify
+    from ..identification._identify import identify
+    from ..identification._regression.columns import coupled_drive, joint_springs
+    from ..identification._regression.robot import check_identifiable
+    from ..identification._validation.diagnostics import diagnose_identification
     from ..io._bags import is_bag
     from ..io._load import load
     from ..io._log import check_log, read_log
@@ -221,7 +222,7 @@ def run(options: argparse.Namespace) -> int:
         checked = [read(i, p) for i, p in enumerate(files)]
         logs, validation = checked[: len(options.log)], checked[len(options.log) :]
     else:
-        from ..identification._example import example
+        from ..identification._simulation.synthetic import example
 
         truth, chain, logs, validation = example()
         chain = _with_coulomb_velocity(chain, options.coulomb_velocity)

@@ -75,8 +75,8 @@ def run(options: argparse.Namespace) -> int:
     jax.config.update("jax_enable_x64", True)
 
     from ..identification._delay import without_delay
-    from ..identification._gains import calibrate_gains
-    from ..identification._payload import identify_payload, identify_payload_on
+    from ..identification._payload.gains import calibrate_gains
+    from ..identification._payload.payload import identify_payload, identify_payload_on
     from ..io._load import load
     from ..io._log import check_log, read_log
     from ..report import _payload_files as files

@@ -1,33 +1,13 @@
 """From logs to parameters: preprocessing, estimators, friction, payloads, excitation trajectories, validation."""
 
-from ._base_parameters import BaseParameters as BaseParameters, base_parameters as base_parameters
-from ._closed_loop import (
-    ClosedLoop as ClosedLoop,
-    ClosedLoopMotion as ClosedLoopMotion,
-    ComputedTorqueLaw as ComputedTorqueLaw,
-    ProportionalDerivativeLaw as ProportionalDerivativeLaw,
-    simulate_closed_loop as simulate_closed_loop,
-)
-from ._columns import (
-    Columns as Columns,
-    ExtraColumns as ExtraColumns,
-    coupled_drive as coupled_drive,
-    joint_springs as joint_springs,
-)
-from ._comparison import (
-    ComparedRun as ComparedRun,
-    ModelComparison as ModelComparison,
-    compare_models as compare_models,
-)
-from ._completion import nearest_parameters as nearest_parameters, prior_parameters as prior_parameters
-from ._consistent import (
+from ._consistency.consistent import (
     ConsistentEstimate as ConsistentEstimate,
     ConsistentProblem as ConsistentProblem,
     consistent_least_squares as consistent_least_squares,
     consistent_problem as consistent_problem,
     feasible_parameters as feasible_parameters,
 )
-from ._constraints import (
+from ._consistency.constraints import (
     Constraints as Constraints,
     bounding_ellipsoid as bounding_ellipsoid,
     known_parameters as known_parameters,
@@ -36,69 +16,81 @@ from ._constraints import (
     mass_bounds as mass_bounds,
     total_mass_constraint as total_mass_constraint,
 )
-from ._convex import semidefinite_least_squares as semidefinite_least_squares
+from ._consistency.convex import semidefinite_least_squares as semidefinite_least_squares
+from ._consistency.priors import (
+    entropic_divergence as entropic_divergence,
+    euclidean_divergence as euclidean_divergence,
+    pullback_divergence as pullback_divergence,
+)
 from ._delay import Delay as Delay, estimate_delay as estimate_delay, without_delay as without_delay
-from ._diagnostics import Finding as Finding, diagnose as diagnose, diagnose_identification as diagnose_identification
-from ._essential import (
+from ._estimators.compare import (
+    EstimatorComparison as EstimatorComparison,
+    Merit as Merit,
+    compare_estimators as compare_estimators,
+    figures_of_merit as figures_of_merit,
+)
+from ._estimators.didim import estimate_didim as estimate_didim
+from ._estimators.essential import (
     Elimination as Elimination,
     EssentialParameters as EssentialParameters,
     essential_parameters as essential_parameters,
 )
-from ._estimators import (
-    Estimate as Estimate,
-    EstimationProblem as EstimationProblem,
-    EstimatorComparison as EstimatorComparison,
-    Merit as Merit,
-    RecursiveState as RecursiveState,
-    align_torques as align_torques,
-    compare_estimators as compare_estimators,
-    estimate_cloe as estimate_cloe,
-    estimate_didim as estimate_didim,
-    estimate_irls as estimate_irls,
-    estimate_iv as estimate_iv,
+from ._estimators.estimate import Estimate as Estimate
+from ._estimators.instrumental import estimate_iv as estimate_iv
+from ._estimators.least_squares import (
     estimate_ols as estimate_ols,
-    estimate_recursive as estimate_recursive,
-    estimate_tls as estimate_tls,
     estimate_wls as estimate_wls,
-    estimation_problem as estimation_problem,
-    figures_of_merit as figures_of_merit,
     ordinary_least_squares as ordinary_least_squares,
+    weighted_least_squares as weighted_least_squares,
+)
+from ._estimators.output_error import estimate_cloe as estimate_cloe
+from ._estimators.problem import EstimationProblem as EstimationProblem, estimation_problem as estimation_problem
+from ._estimators.recursive import (
+    RecursiveState as RecursiveState,
+    estimate_recursive as estimate_recursive,
     recursive_path as recursive_path,
     recursive_start as recursive_start,
     recursive_step as recursive_step,
     recursive_values as recursive_values,
-    row_errors as row_errors,
-    weighted_least_squares as weighted_least_squares,
 )
-from ._excitation import (
-    FourierTrajectory as FourierTrajectory,
-    JointTrajectory as JointTrajectory,
-    random_excitation as random_excitation,
-)
-from ._excitation_basis import BSplines as BSplines, FourierSeries as FourierSeries
-from ._excitation_compare import compare_with_log as compare_with_log
-from ._excitation_design import ExcitationDesign as ExcitationDesign, optimal_excitation as optimal_excitation
-from ._excitation_limits import MotionLimits as MotionLimits, limit_usage as limit_usage, motion_limits as motion_limits
-from ._excitation_output import (
+from ._estimators.robust import estimate_irls as estimate_irls
+from ._estimators.total import estimate_tls as estimate_tls, row_errors as row_errors
+from ._estimators.whole_runs import align_torques as align_torques
+from ._excitation.basis import BSplines as BSplines, FourierSeries as FourierSeries
+from ._excitation.compare import compare_with_log as compare_with_log
+from ._excitation.design import ExcitationDesign as ExcitationDesign, optimal_excitation as optimal_excitation
+from ._excitation.limits import MotionLimits as MotionLimits, limit_usage as limit_usage, motion_limits as motion_limits
+from ._excitation.output import (
     TrajectorySamples as TrajectorySamples,
     draw_trajectory as draw_trajectory,
     sample_trajectory as sample_trajectory,
     write_trajectory as write_trajectory,
 )
-from ._excitation_quality import (
+from ._excitation.quality import (
     ExcitationQuality as ExcitationQuality,
     excitation_quality as excitation_quality,
     variance_ratio as variance_ratio,
 )
-from ._excitation_spline import SplineTrajectory as SplineTrajectory
-from ._factors import (
-    QRFactors as QRFactors,
-    load_factors as load_factors,
-    merge_factors as merge_factors,
-    merge_over_processes as merge_over_processes,
-    save_factors as save_factors,
+from ._excitation.trajectories import (
+    FourierTrajectory as FourierTrajectory,
+    JointTrajectory as JointTrajectory,
+    SplineTrajectory as SplineTrajectory,
+    random_excitation as random_excitation,
 )
-from ._friction import (
+from ._friction.choice import (
+    FrictionComparison as FrictionComparison,
+    choose_friction as choose_friction,
+    friction_candidates as friction_candidates,
+)
+from ._friction.fit import (
+    FrictionFit as FrictionFit,
+    chain_with_friction as chain_with_friction,
+    fit_friction as fit_friction,
+    with_signals as with_signals,
+)
+from ._friction.memory import Dahl as Dahl, LoadedSlip as LoadedSlip, LuGre as LuGre, MaxwellSlip as MaxwellSlip
+from ._friction.model import FrictionModel as FrictionModel
+from ._friction.terms import (
     Asymmetry as Asymmetry,
     Coulomb as Coulomb,
     FrictionTerm as FrictionTerm,
@@ -109,22 +101,53 @@ from ._friction import (
     Stribeck as Stribeck,
     Viscous as Viscous,
 )
-from ._friction_choice import (
-    FrictionComparison as FrictionComparison,
-    choose_friction as choose_friction,
-    friction_candidates as friction_candidates,
-)
-from ._friction_fit import (
-    FrictionFit as FrictionFit,
-    chain_with_friction as chain_with_friction,
-    fit_friction as fit_friction,
-    with_signals as with_signals,
-)
-from ._friction_model import FrictionModel as FrictionModel
-from ._gains import DriveGains as DriveGains, calibrate_gains as calibrate_gains, with_gains as with_gains
 from ._identify import identify as identify
-from ._memory_friction import Dahl as Dahl, LoadedSlip as LoadedSlip, LuGre as LuGre, MaxwellSlip as MaxwellSlip
-from ._monte_carlo import (
+from ._payload.gains import DriveGains as DriveGains, calibrate_gains as calibrate_gains, with_gains as with_gains
+from ._payload.payload import (
+    Payload as Payload,
+    identify_payload as identify_payload,
+    identify_payload_on as identify_payload_on,
+)
+from ._preprocessing.samples import (
+    Samples as Samples,
+    motor_to_joint as motor_to_joint,
+    preprocess as preprocess,
+    split as split,
+)
+from ._preprocessing.stream import preprocess_stream as preprocess_stream
+from ._regression.accumulate import accumulate_stream as accumulate_stream
+from ._regression.base_parameters import (
+    BaseParameters as BaseParameters,
+    NullDirection as NullDirection,
+    base_parameters as base_parameters,
+    null_space as null_space,
+)
+from ._regression.columns import (
+    Columns as Columns,
+    ExtraColumns as ExtraColumns,
+    coupled_drive as coupled_drive,
+    joint_springs as joint_springs,
+)
+from ._regression.completion import nearest_parameters as nearest_parameters, prior_parameters as prior_parameters
+from ._regression.factors import (
+    QRFactors as QRFactors,
+    load_factors as load_factors,
+    merge_factors as merge_factors,
+    merge_over_processes as merge_over_processes,
+    save_factors as save_factors,
+)
+from ._regression.prediction import Fit as Fit, fit_quality as fit_quality
+from ._regression.refine import refine as refine
+from ._result import Evaluation as Evaluation, Identification as Identification
+from ._settings import Settings as Settings, choose_settings as choose_settings
+from ._simulation.closed_loop import (
+    ClosedLoop as ClosedLoop,
+    ClosedLoopMotion as ClosedLoopMotion,
+    ComputedTorqueLaw as ComputedTorqueLaw,
+    ProportionalDerivativeLaw as ProportionalDerivativeLaw,
+    simulate_closed_loop as simulate_closed_loop,
+)
+from ._simulation.monte_carlo import (
     NOISE_LEVELS as NOISE_LEVELS,
     NoiseLevel as NoiseLevel,
     closed_loop_log as closed_loop_log,
@@ -132,30 +155,21 @@ from ._monte_carlo import (
     perturbed_chains as perturbed_chains,
     tx40_like as tx40_like,
 )
-from ._null_space import NullDirection as NullDirection, null_space as null_space
-from ._payload import (
-    Payload as Payload,
-    identify_payload as identify_payload,
-    identify_payload_on as identify_payload_on,
+from ._simulation.synthetic import synthetic_log as synthetic_log
+from ._validation.comparison import (
+    ComparedRun as ComparedRun,
+    ModelComparison as ModelComparison,
+    compare_models as compare_models,
 )
-from ._preprocess_stream import preprocess_stream as preprocess_stream
-from ._preprocessing import (
-    Samples as Samples,
-    motor_to_joint as motor_to_joint,
-    preprocess as preprocess,
-    split as split,
+from ._validation.diagnostics import (
+    Finding as Finding,
+    diagnose as diagnose,
+    diagnose_identification as diagnose_identification,
 )
-from ._prior_scale import PriorScales as PriorScales, prior_scales as prior_scales
-from ._priors import (
-    entropic_divergence as entropic_divergence,
-    euclidean_divergence as euclidean_divergence,
-    pullback_divergence as pullback_divergence,
+from ._validation.prior_scale import PriorScales as PriorScales, prior_scales as prior_scales
+from ._validation.resimulation import (
+    Resimulation as Resimulation,
+    model_torque as model_torque,
+    resimulate as resimulate,
 )
-from ._refine import refine as refine
-from ._resimulation import Resimulation as Resimulation, model_torque as model_torque, resimulate as resimulate
-from ._result import Evaluation as Evaluation, Identification as Identification
-from ._settings import Settings as Settings, choose_settings as choose_settings
-from ._stream import accumulate_stream as accumulate_stream
-from ._synthetic import synthetic_log as synthetic_log
-from ._torque_band import torque_band as torque_band
-from ._validation import Fit as Fit, fit_quality as fit_quality
+from ._validation.torque_band import torque_band as torque_band

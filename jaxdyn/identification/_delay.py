@@ -13,9 +13,9 @@ from ..errors import LogError
 from ..io._log import Log
 from ..io._rows import segments
 from ..model._chain import Chain
-from ._accumulate import CHUNK
-from ._loaded_runs import FRICTION_TERMS, Model, columns_of, friction_columns, model_of
-from ._preprocessing import LEAST_SAMPLES, Samples, preprocess
+from ._payload.loaded_runs import FRICTION_TERMS, Model, columns_of, friction_columns, model_of
+from ._preprocessing.samples import LEAST_SAMPLES, Samples, preprocess
+from ._regression.accumulate import CHUNK
 
 BLOCKS = 20  # stretches of the run that are left out in turn
 SHIFTS = 10  # to either side of none

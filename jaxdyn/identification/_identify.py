@@ -13,10 +13,19 @@ from ..errors import IdentificationError
 from ..io._check import STILL
 from ..io._log import Log, named_apart
 from ..model._chain import Chain
-from ._accumulate import QRFactors, accumulate, predict
-from ._base_parameters import as_float64, base_parameters
-from ._columns import DRIVE_TERMS, Columns, DriveTerm, ExtraColumns, joint_springs
-from ._completion import (
+from ._consistency.consistent import ConsistentEstimate, consistent_least_squares, consistent_problem
+from ._consistency.constraints import Constraints, no_constraints, total_mass_constraint
+from ._consistency.priors import Divergence, entropic_divergence
+from ._delay import without_delay
+from ._estimators.estimate import Estimate
+from ._estimators.least_squares import ordinary_least_squares, weighted_least_squares
+from ._friction.fit import FrictionFit, chain_with_friction
+from ._friction.model import FrictionModel
+from ._preprocessing.samples import Samples, default_stride, preprocess, split
+from ._regression.accumulate import accumulate
+from ._regression.base_parameters import base_parameters
+from ._regression.columns import DRIVE_TERMS, Columns, DriveTerm, ExtraColumns, joint_springs
+from ._regression.completion import (
     STAND_IN_MASS,
     STAND_IN_RADIUS,
     impossible_links,
@@ -26,15 +35,10 @@ from ._completion import (
     with_stand_ins,
     with_thickness,
 )
-from ._consistent import ConsistentEstimate, consistent_least_squares, consistent_problem
-from ._constraints import Constraints, no_constraints, total_mass_constraint
-from ._delay import without_delay
-from ._estimators import Estimate, ordinary_least_squares, weighted_least_squares
-from ._friction_fit import FrictionFit, chain_with_friction
-from ._friction_model import FrictionModel
-from ._preprocessing import Samples, default_stride, preprocess, split
-from ._priors import Divergence, entropic_divergence
-from ._result import Evaluation as Evaluation, Identification as Identification
+from ._regression.factors import QRFactors
+from ._regression.prediction import fit_quality, predict
+from ._regression.robot import as_float64, check_identifiable
+from ._result import Evaluation, Identification
 from ._settings import Settings, choose_settings, known_or_estimated_delay
 from ._stretches import (
     Stretch,
@@ -43,28 +47,8 @@ from ._stretches import (
     full_run,
     plain_stretch,
 )
-from ._validation import fit_quality
 
 Progress = Callable[[str, int, int], None]
-
-
-def check_identifiable(chain: Chain) -> None:
-    """Refuse robots whose joints are not logged one by one.
-
-    Raises:
-        IdentificationError: joints mimic others, have rotors or springs of their own, or hold quaternions.
-    """
-    topology = chain.topology
-    found = {
-        "coupled or mimicking joints (lock them with --lock JOINT=VALUE, lock= in `load`)": chain.coupling is not None,
-        "a transmission (put its inertia into the armature)": chain.transmission is not None,
-        "joint springs": bool(np.any(np.asarray(chain.stiffness))),
-        "spherical joints or a free base": bool(topology.quaternion_joints),
-    }
-    if kinds := [kind for kind, there in found.items() if there]:
-        raise IdentificationError(
-            f"identification takes robots whose joints move one by one; this one has {' and '.join(kinds)}"
-        )
 
 
 def identify(

@@ -6,15 +6,15 @@ import numpy as np
 
 from .._summary import Summary, lines
 from ..model._chain import Chain
-from ._base_parameters import BaseParameters
-from ._columns import Columns
-from ._consistent import ConsistentEstimate
-from ._estimators import Estimate
-from ._factors import QRFactors
-from ._friction_fit import FrictionFit
-from ._preprocessing import Samples
+from ._consistency.consistent import ConsistentEstimate
+from ._estimators.estimate import Estimate
+from ._friction.fit import FrictionFit
+from ._preprocessing.samples import Samples
+from ._regression.base_parameters import BaseParameters
+from ._regression.columns import Columns
+from ._regression.factors import QRFactors
+from ._regression.prediction import Fit
 from ._settings import Settings
-from ._validation import Fit
 
 
 @dataclasses.dataclass(frozen=True)

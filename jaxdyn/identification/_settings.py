@@ -14,15 +14,16 @@ from jaxtyping import Float
 from ..errors import IdentificationError
 from ..io._log import Log
 from ..model._chain import Chain
-from ._accumulate import accumulate
-from ._base_parameters import as_float64, base_parameters
-from ._columns import DRIVE_TERMS, Columns, DriveTerm, ExtraColumns
-from ._completion import given_torque
 from ._delay import least_by_parabola, shifted_torques
-from ._friction import Coulomb, FrictionTerm, Offset, Viscous
-from ._friction_model import FrictionModel
-from ._memory_friction import MaxwellSlip
-from ._preprocessing import _part, default_stride, preprocess, split
+from ._friction.memory import MaxwellSlip
+from ._friction.model import FrictionModel
+from ._friction.terms import Coulomb, FrictionTerm, Offset, Viscous
+from ._preprocessing.samples import _part, default_stride, preprocess, split
+from ._regression.accumulate import accumulate
+from ._regression.base_parameters import base_parameters
+from ._regression.columns import DRIVE_TERMS, Columns, DriveTerm, ExtraColumns
+from ._regression.completion import given_torque
+from ._regression.robot import as_float64
 from ._stretches import FullRun, full_run
 
 WIDTHS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2)  # of the smooth sign [rad/s or m/s]

@@ -9,13 +9,13 @@ from jaxtyping import Float, Int
 
 from ..errors import LogError
 from ..model._chain import Chain
-from ._base_parameters import BaseParameters
-from ._columns import Columns
-from ._completion import given_torque
-from ._friction_choice import choose_friction
-from ._friction_fit import FrictionFit, fit_friction
-from ._friction_model import FrictionModel
-from ._preprocessing import Samples, split
+from ._friction.choice import choose_friction
+from ._friction.fit import FrictionFit, fit_friction
+from ._friction.model import FrictionModel
+from ._preprocessing.samples import Samples, split
+from ._regression.base_parameters import BaseParameters
+from ._regression.columns import Columns
+from ._regression.completion import given_torque
 
 FRICTION_TERMS = ("viscous", "coulomb", "offset")  # that a friction model stands for
 

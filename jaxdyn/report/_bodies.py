@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..identification._preprocessing import Samples
+from ..identification._preprocessing.samples import Samples
 from ..model._chain import Chain
 from ._ellipsoids import Ellipsoid, equivalent_ellipsoid, outstretched, projected, skeleton
 from ._markup import DASH, element, escaped, number, table

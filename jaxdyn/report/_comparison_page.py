@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from .._version import version_of
-from ..identification._comparison import ModelComparison
-from ..identification._validation import MOVING
+from ..identification._regression.prediction import MOVING
+from ..identification._validation.comparison import ModelComparison
 from ._files import write_output
 from ._html import page, page_head
 from ._markup import element, escaped, items, rounded, table

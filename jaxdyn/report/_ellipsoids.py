@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Float
 
 from ..dynamics import forward_kinematics
-from ..identification._base_parameters import as_float64
-from ..identification._preprocessing import Samples
+from ..identification._preprocessing.samples import Samples
+from ..identification._regression.robot import as_float64
 from ..model._chain import Chain
 
 

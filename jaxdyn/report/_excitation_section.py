@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 from jaxtyping import Float
 
-from ..identification._base_parameters import BaseParameters
-from ..identification._estimators import Estimate
+from ..identification._estimators.estimate import Estimate
+from ..identification._regression.base_parameters import BaseParameters
 from ._markup import element, escaped, number, rounded, table
 from ._svg import FAINT, MEASURED, PREDICTED, picture, plain_powers
 

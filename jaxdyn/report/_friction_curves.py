@@ -9,10 +9,10 @@ import numpy as np
 from jaxtyping import Float
 
 from ..dynamics import friction_force
-from ..identification._base_parameters import as_float64
-from ..identification._friction_fit import FrictionFit
-from ..identification._identify import Evaluation
-from ..identification._resimulation import model_torque
+from ..identification._friction.fit import FrictionFit
+from ..identification._regression.robot import as_float64
+from ..identification._result import Evaluation
+from ..identification._validation.resimulation import model_torque
 from ..model._chain import Chain
 from ._friction_table import friction_table
 from ._markup import element, escaped, rounded

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..identification._friction_fit import FrictionFit
+from ..identification._friction.fit import FrictionFit
 from ._markup import DASH, element, escaped, number, rounded, table, unit
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from .._version import version_of
-from ..identification._identify import Evaluation, Identification
+from ..identification._result import Evaluation, Identification
 from ._bodies import bodies_section
 from ._excitation_section import excitation_section
 from ._files import write_output

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ModelError, OutputError
-from ..identification._identify import Identification
+from ..identification._result import Identification
 from ..io._files import draft_prefix, remove_stale_drafts
 from ..io._mjcf_write import write_mjcf
 from ..io._model_file import save_model

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..identification._identify import Identification
+from ..identification._result import Identification
 from ._markup import element, escaped, number, rounded, tile
 from ._parameter_sections import impossible_section
 from ._quality import FAIR, GOOD, pooled

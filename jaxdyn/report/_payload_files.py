@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import IdentificationError, OutputError
-from ..identification._columns import INERTIAL_NAMES
-from ..identification._gains import DriveGains
-from ..identification._payload import Payload
+from ..identification._payload.gains import DriveGains
+from ..identification._payload.payload import Payload
+from ..identification._regression.columns import INERTIAL_NAMES
 from ..spatial.inertia import inertial_parameters_to_com
 from ._files import write_output
 

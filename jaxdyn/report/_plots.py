@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from ..identification._identify import Evaluation
+from ..identification._result import Evaluation
 from ._svg import FAINT, GAP, MEASURED, PREDICTED, PRIOR, RESIDUAL, picture
 
 _SIZE = (10.4, 3.05)  # [in]

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..errors import IdentificationError
-from ..identification._identify import Evaluation, Identification
-from ..identification._resimulation import Resimulation, resimulate
+from ..identification._result import Evaluation, Identification
+from ..identification._validation.resimulation import Resimulation, resimulate
 from ..model._chain import Chain
 from ._markup import element, escaped, rounded, table
 from ._plots import over_time

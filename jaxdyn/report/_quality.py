@@ -6,10 +6,10 @@ from typing import Literal
 
 import numpy as np
 
-from ..identification._columns import INERTIAL_NAMES
-from ..identification._completion import prior_parameters
-from ..identification._identify import Evaluation, Identification
-from ..identification._validation import Fit, fit_quality
+from ..identification._regression.columns import INERTIAL_NAMES
+from ..identification._regression.completion import prior_parameters
+from ..identification._regression.prediction import Fit, fit_quality
+from ..identification._result import Evaluation, Identification
 from ..model._chain import Chain
 
 GOOD, FAIR = 10.0, 30.0  # relative standard deviation [%] up to which a parameter is well, or fairly, determined

@@ -6,8 +6,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy import signal
 
-from ..identification._filters import bandwidth
-from ..identification._identify import Evaluation
+from ..identification._preprocessing.filters import bandwidth
+from ..identification._result import Evaluation
 from ._markup import element, escaped, rounded
 from ._svg import FAINT, INK, MEASURED, RESIDUAL, picture, plain_powers
 

@@ -10,8 +10,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..identification._diagnostics import Finding
-from ..identification._identify import Identification
+from ..identification._result import Identification
+from ..identification._validation.diagnostics import Finding
 from ..model._chain import Chain
 from ._output import MAY_LACK
 from ._overview import REFIT

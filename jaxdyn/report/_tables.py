@@ -4,7 +4,7 @@ import csv
 import io
 import os
 
-from ..identification._identify import Identification
+from ..identification._result import Identification
 from ._files import write_output
 from ._quality import Row, parameter_rows
 

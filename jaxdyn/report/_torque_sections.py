@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from ..identification._identify import Identification
-from ..identification._validation import MOVING, Fit
+from ..identification._regression.prediction import MOVING, Fit
+from ..identification._result import Identification
 from ._markup import element, escaped, rounded, table
 from ._plots import torque_svg
 from ._quality import pooled, torque_units

@@ -7,8 +7,8 @@ from typing import Literal
 import numpy as np
 
 from ..errors import IdentificationError
-from ..identification._identify import Evaluation, Identification
-from ..identification._validation import MOVING
+from ..identification._regression.prediction import MOVING
+from ..identification._result import Evaluation, Identification
 from ._markup import rounded
 from ._prior_section import AgainstPrior
 from ._quality import FAIR, pooled, pooled_unconstrained, torque_units

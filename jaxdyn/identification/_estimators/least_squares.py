@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 
 from ...errors import IdentificationError
-from .._accumulate import QRFactors
-from .._base_parameters import BaseParameters, stacked
+from .._regression.base_parameters import BaseParameters, stacked
+from .._regression.factors import QRFactors
 from .estimate import Estimate
 from .problem import EstimationProblem
 

@@ -12,14 +12,17 @@ from jaxtyping import Array, Float
 
 from ...errors import IdentificationError
 from ...model._chain import Chain
-from .._accumulate import CHUNK, QRFactors, accumulate, predict
-from .._base_parameters import BaseParameters, as_float64, base_parameters
-from .._closed_loop import ClosedLoop
-from .._columns import Columns
-from .._completion import given_torque, prior_parameters
-from .._filters import low_pass
-from .._friction_fit import with_signals
-from .._preprocessing import Samples
+from .._friction.fit import with_signals
+from .._preprocessing.filters import low_pass
+from .._preprocessing.samples import Samples
+from .._regression.accumulate import CHUNK, accumulate
+from .._regression.base_parameters import BaseParameters, base_parameters
+from .._regression.columns import Columns
+from .._regression.completion import given_torque, prior_parameters
+from .._regression.factors import QRFactors
+from .._regression.prediction import predict
+from .._regression.robot import as_float64
+from .._simulation.closed_loop import ClosedLoop
 from .whole_runs import RunFriction, align_torques, friction_signals, model_of, reference_samples, without_friction
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ...errors import IdentificationError
-from .._accumulate import QRFactors
+from .._regression.factors import QRFactors
 from .estimate import Estimate
 from .least_squares import estimate_wls, inverse_noise, solve_factors
 from .problem import EstimationProblem

@@ -4,8 +4,8 @@ import dataclasses
 
 import numpy as np
 
-from .._accumulate import QRFactors
-from .._base_parameters import stacked
+from .._regression.base_parameters import stacked
+from .._regression.factors import QRFactors
 from .estimate import Estimate
 from .least_squares import estimate_wls, inverse_noise, relative_step, solve_factors
 from .problem import EstimationProblem

@@ -10,10 +10,10 @@ from jaxtyping import Array, Float
 
 from ...errors import IdentificationError
 from ...model._chain import Chain
-from .._accumulate import QRFactors
-from .._closed_loop import ClosedLoop, ClosedLoopMotion, simulate_closed_loop
-from .._columns import Columns
-from .._filters import low_pass
+from .._preprocessing.filters import low_pass
+from .._regression.columns import Columns
+from .._regression.factors import QRFactors
+from .._simulation.closed_loop import ClosedLoop, ClosedLoopMotion, simulate_closed_loop
 from .problem import EstimationProblem
 from .whole_runs import friction_signals, samples_of
 

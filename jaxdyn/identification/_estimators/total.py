@@ -6,8 +6,8 @@ import numpy as np
 from jaxtyping import Float
 
 from ...errors import IdentificationError
-from .._base_parameters import stacked
-from .._filters import differentiate, low_pass
+from .._preprocessing.filters import differentiate, low_pass
+from .._regression.base_parameters import stacked
 from .estimate import Estimate
 from .least_squares import estimate_wls, inverse_noise
 from .problem import EstimationProblem

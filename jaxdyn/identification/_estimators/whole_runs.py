@@ -9,10 +9,10 @@ from scipy import interpolate
 
 from ...errors import IdentificationError
 from ...model._chain import Chain
-from .._closed_loop import ClosedLoop
-from .._friction_fit import FrictionFit
-from .._friction_model import FrictionModel
-from .._preprocessing import Samples
+from .._friction.fit import FrictionFit
+from .._friction.model import FrictionModel
+from .._preprocessing.samples import Samples
+from .._simulation.closed_loop import ClosedLoop
 
 RunFriction = FrictionModel | FrictionFit
 

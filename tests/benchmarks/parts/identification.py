@@ -13,9 +13,9 @@ import jax
 import numpy as np
 
 import jaxdyn
-from jaxdyn.identification._accumulate import accumulate, local_mesh, workers_of
-from jaxdyn.identification._assembly import by_block, joint_rows, layout_of
-from jaxdyn.identification._triangular import lengths, placed
+from jaxdyn.identification._regression.accumulate import accumulate, local_mesh, workers_of
+from jaxdyn.identification._regression.assembly import by_block, joint_rows, layout_of
+from jaxdyn.identification._regression.triangular import lengths, placed
 
 from ..session import Session, Wrong
 from .memory import high_water

@@ -1,0 +1,1 @@
+"""Least squares among bodies that can exist."""

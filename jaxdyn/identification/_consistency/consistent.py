@@ -1,0 +1,344 @@
+"""Physically consistent estimation: least squares over bodies that can exist, on log-Cholesky parameters.
+
+minimise over x = (pi_1 .. pi_n, drive terms):  |A x - y|^2 / 2 + weight * sum_i D(pi_i, prior_i)
+subject to J(pi_i) positive definite, armature and friction not negative, and what else is known (`Constraints`).
+
+A and y are triangular factors of the whole weighted log, so that a step costs the same however long the log was. The problem
+is convex in x. Log-Cholesky parameters reach the inside of its cone one to one, so that a stationary point of the
+unconstrained problem in them is the one optimum, which `convex.py` finds by another route.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float
+
+from ...errors import IdentificationError, ModelError
+from ...spatial.pseudo_inertia import check_consistent
+from .._estimators.estimate import Estimate
+from .._regression.base_parameters import BaseParameters, stacked
+from .._regression.columns import Columns
+from .._regression.factors import QRFactors
+from .constraints import Constraints, no_constraints
+from .gauss_newton import Cost, Point, minimise, prior_factors
+from .priors import Divergence, entropic_divergence
+
+POSITIVE_TERMS = frozenset({"armature", "viscous", "coulomb"})
+PRECISION = 1e-4  # no torque is known better than this share of its root mean square
+GAP = 1e-8  # how far the cost may lie above its infimum, as a share of the cost
+RIDGE = 1e-4  # times a column's own information: what holds drive terms that no torque depends on in place
+STEPS = 100  # with one barrier, at most
+FALL = 0.1  # of the barrier from one round to the next
+ROUNDS = 25  # of barriers and multipliers, at most
+TIGHT = 1e-9  # what remains of a violated constraint, relative to the size of its terms
+
+
+@dataclasses.dataclass(frozen=True)
+class ConsistentProblem:
+    """A consistent estimation as numbers: what both routes to its optimum start from.
+
+    Attributes:
+        matrix: (b, p) A, weighted so that the noise of every row has variance one.
+        values: (b,) y.
+        floor: what no parameters can take from the cost: the weighted residual of the unconstrained estimate.
+        prior: (p,) full parameters of the prior; its inertias are strictly consistent.
+        start: (p,) full parameters to start the drive terms from.
+        links: number of links; the first 10 links columns are inertial.
+        positive: (p,) which of the other columns are not negative.
+        constraints: what else is known.
+        weight: of the divergence from the prior.
+        divergence: of a link's ten parameters from the prior's.
+    """
+
+    matrix: Float[np.ndarray, "b p"]
+    values: Float[np.ndarray, " b"]
+    floor: float
+    prior: Float[np.ndarray, " p"]
+    start: Float[np.ndarray, " p"]
+    links: int
+    positive: Bool[np.ndarray, " p"]
+    constraints: Constraints
+    weight: float = 1.0
+    divergence: Divergence = entropic_divergence
+
+    @property
+    def ridge(self) -> Float[np.ndarray, " p"]:
+        """(p,) weights of |x - prior|^2 / 2 on drive terms, so small that only what no torque depends on feels them."""
+        information = (self.matrix**2).sum(0)
+        ridge = RIDGE**2 * np.where(information > 0, information, 1.0)
+        ridge[: 10 * self.links] = 0
+        return ridge
+
+    def misfit(self, x: Float[np.ndarray, " p"]) -> float:
+        """|A x - y|^2 / 2 + floor: half the sum of squared weighted torque residuals."""
+        return self.floor + 0.5 * float(((self.matrix @ x - self.values) ** 2).sum())
+
+    def cost(self, x: Float[np.ndarray, " p"]) -> float:
+        """Misfit and prior."""
+        n = 10 * self.links
+        with jax.enable_x64(True):
+            pi, prior = (jnp.asarray(v[:n].reshape(-1, 10)) for v in (x, self.prior))
+            divergence = float(jax.vmap(self.divergence)(pi, prior).sum()) if self.links else 0.0
+        ridge = 0.5 * float((self.ridge * (x - self.prior) ** 2).sum())
+        return self.misfit(x) + self.weight * divergence + ridge
+
+
+@dataclasses.dataclass(frozen=True)
+class ConsistentEstimate:
+    """A full set of parameters of bodies that can exist.
+
+    Attributes:
+        parameters: (p,) in column order.
+        values: (b,) its base parameters.
+        covariance: (b, b) of the base parameters: the inverse Hessian of the cost, prior and constraints included, so that
+            it is at most that of the unconstrained estimate.
+        cost: misfit and prior.
+        misfit: half the sum of squared residuals, each in standard deviations of its joint's noise.
+        least_misfit: the same of the unconstrained estimate; what consistency costs is the difference.
+        steps: Newton steps tried.
+        converged: the optimum was reached; otherwise the parameters are consistent, but may fit better.
+    """
+
+    parameters: Float[np.ndarray, " p"]
+    values: Float[np.ndarray, " b"]
+    covariance: Float[np.ndarray, "b b"]
+    cost: float
+    misfit: float
+    least_misfit: float
+    steps: int
+    converged: bool
+
+    @property
+    def standard_deviations(self) -> Float[np.ndarray, " b"]:
+        """(b,) standard deviations of the base parameters."""
+        return np.sqrt(np.diag(self.covariance))
+
+
+def positive_columns(columns: Columns, n: int) -> Bool[np.ndarray, " p"]:
+    """Which parameters of n joints cannot be negative besides the inertias: armature, viscous and Coulomb friction."""
+    p = len(columns.names(n))
+    positive = np.zeros(p, bool)
+    drive = [term in POSITIVE_TERMS for term in columns.drive_terms]
+    positive[10 * n : 10 * n + n * len(drive)] = np.tile(drive, n)
+    return positive
+
+
+def consistent_problem(
+    factors: QRFactors,
+    base: BaseParameters,
+    estimate: Estimate,
+    columns: Columns,
+    prior: Float[np.ndarray, " p"],
+    *,
+    independence: float = 1.0,
+    weight: float = 1.0,
+    divergence: Divergence = entropic_divergence,
+    constraints: Constraints | None = None,
+) -> ConsistentProblem:
+    """The consistent estimation that belongs to an unconstrained one, with its weights a joint.
+
+    The unit of the cost is the noise: a residual of one standard deviation in one independent sample costs 1/2. A prior of
+    weight 1 then says as much of a link's mass as four such samples that show it to within its own size, since
+    D = 2 (dm/m)^2: next to nothing where the log says something, enough where it says nothing.
+
+    Args:
+        factors: of the log.
+        base: the base parameters.
+        estimate: unconstrained, by `weighted_least_squares` on the same factors.
+        columns: what is identified.
+        prior: full parameters, strictly consistent.
+        independence: share of the samples that count as independent.
+        weight: of the prior.
+        divergence: `entropic_divergence`, `pullback_divergence`, `euclidean_divergence`, or one's own, convex in pi.
+        constraints: what else is known.
+
+    Raises:
+        IdentificationError: the prior is not consistent, or constraints or weight do not fit.
+    """
+    links = _links(columns, base, prior)
+    size = np.sqrt((factors.r[:, :, -1] ** 2).sum(1) / np.maximum(factors.counts, 1))
+    noise = np.maximum(estimate.noise, np.maximum(PRECISION * size, np.finfo(float).tiny))
+    noise = np.where(size > 0, noise, np.maximum(estimate.noise, 1.0))
+    r = stacked(factors, np.sqrt(independence) / noise)
+    q, upper = np.linalg.qr(r[:, base.kept])
+    values = q.T @ r[:, -1]
+    floor = 0.5 * max(float(r[:, -1] @ r[:, -1] - values @ values), 0.0)
+    start = np.linalg.lstsq(base.matrix, estimate.values - base.matrix @ prior, rcond=None)[0] + prior
+    return _checked(
+        ConsistentProblem(
+            matrix=upper @ base.matrix,
+            values=values,
+            floor=floor,
+            prior=np.asarray(prior, float),
+            start=start,
+            links=links,
+            positive=positive_columns(columns, links),
+            constraints=constraints or no_constraints(len(prior)),
+            weight=float(weight),
+            divergence=divergence,
+        )
+    )
+
+
+def consistent_least_squares(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstimate:
+    """The optimum on log-Cholesky parameters, by damped Gauss-Newton steps with exact Jacobians.
+
+    Every step is one of log-Cholesky parameters about the body that was reached, so that all have one size (`minimise`); drive
+    terms that are not negative take exponentials. What is squared is the misfit, linear in x; divergences enter with
+    their exact Hessians. Where the optimum lies on the edge of what is possible, log-Cholesky parameters go to infinity, and
+    steps started near the edge crawl along it; so a barrier, the entropic divergence, is added, and its weight lowered
+    tenfold from round to round, to where it lifts the cost by 1e-8 at most (a barrier of weight e lifts the least value of
+    a convex cost by e times the number of its logarithms). Constraints hold by multipliers (augmented Lagrangian), to 1e-9
+    of their terms. O(p^3) a step, p parameters, whatever the length of the log; some 10 to 50 steps.
+
+    Raises:
+        IdentificationError: the constraints cannot be met.
+    """
+    with jax.enable_x64(True):
+        return _solve(problem, base)
+
+
+def feasible_parameters(
+    base: BaseParameters,
+    values: Float[np.ndarray, " b"],
+    columns: Columns,
+    prior: Float[np.ndarray, " p"],
+    *,
+    deviations: Float[np.ndarray, " b"] | None = None,
+    divergence: Divergence = entropic_divergence,
+    constraints: Constraints | None = None,
+) -> ConsistentEstimate:
+    """The consistent full set nearest the prior that has given base parameters; where none has, the one that misses them least.
+
+    The misses are measured in `deviations`, and `misfit` is half the sum of their squares: below 1e-6 there was such a set.
+
+    Args:
+        base: the base parameters.
+        values: theirs.
+        columns: what they are made of.
+        prior: full parameters, strictly consistent.
+        deviations: unit of a miss, one a base parameter; 1e-6 of the value, and at least 1e-9 of the largest, where None.
+        divergence: what "nearest" means.
+        constraints: what else is known.
+
+    Raises:
+        IdentificationError: the prior is not consistent, or a shape does not fit.
+    """
+    values = np.asarray(values, float)
+    if values.shape != (base.size,):
+        raise IdentificationError(f"{values.shape} values are given for {base.size} base parameters")
+    if deviations is None:
+        deviations = np.maximum(1e-6 * np.abs(values), 1e-9 * max(np.abs(values).max(), 1e-3))
+    scale = 1 / np.asarray(deviations, float)
+    links = _links(columns, base, prior)
+    problem = ConsistentProblem(
+        matrix=scale[:, None] * base.matrix,
+        values=scale * values,
+        floor=0.0,
+        prior=np.asarray(prior, float),
+        start=np.linalg.lstsq(base.matrix, values - base.matrix @ prior, rcond=None)[0] + prior,
+        links=links,
+        positive=positive_columns(columns, links),
+        constraints=constraints or no_constraints(len(prior)),
+        divergence=divergence,
+    )
+    return consistent_least_squares(_checked(problem), base)
+
+
+def _links(columns: Columns, base: BaseParameters, prior: np.ndarray) -> int:
+    """Number of links, from the number of columns."""
+    p = base.matrix.shape[1]
+    if np.shape(prior) != (p,):
+        raise IdentificationError(f"the prior has shape {np.shape(prior)}; the base parameters are of {p} parameters")
+    for n in range(p + 1):
+        if len(columns.names(n)) == p:
+            return n
+    raise IdentificationError(f"the columns are not those of the base parameters, which are of {p} parameters")
+
+
+def _checked(problem: ConsistentProblem) -> ConsistentProblem:
+    if not (np.isfinite(problem.weight) and problem.weight > 0):
+        raise IdentificationError(
+            f"the prior's weight is {problem.weight:g}; it must be positive, or what the log leaves open has no answer"
+        )
+    p = len(problem.prior)
+    if problem.constraints.equal.shape[1] != p:
+        raise IdentificationError(f"constraints are of {problem.constraints.equal.shape[1]} parameters, not of {p}")
+    if np.any(problem.positive[: 10 * problem.links]):
+        raise IdentificationError(
+            "only drive terms and extra columns can be marked positive; inertias are by themselves"
+        )
+    for i, pi in enumerate(problem.prior[: 10 * problem.links].reshape(-1, 10)):
+        try:
+            check_consistent(str(i + 1), pi)
+        except ModelError as error:
+            raise IdentificationError(f"the prior cannot be one for a consistent estimate: {error}") from None
+    return problem
+
+
+def _solve(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstimate:
+    n = problem.links
+    inner = 10 * n
+    information = np.sqrt((problem.matrix**2).sum(0))
+    spread = np.where(information > 0, 1 / np.where(information > 0, information, 1), 1.0)
+    positive = problem.positive[inner:]
+    rest = np.where(positive, np.maximum(problem.start[inner:], spread[inner:]), problem.start[inner:])
+    u0 = prior_factors(problem.prior, n)
+    known = problem.constraints
+    rows, sides = np.concatenate([known.equal, known.least]), np.concatenate([known.equal_to, known.least_of])
+    size = np.maximum(np.abs(rows) @ np.abs(problem.start) + np.abs(sides), 1e-300)
+    unit = max(problem.floor, 0.5 * len(problem.values))
+    final = GAP * unit / (4 * n + int(positive.sum()) + 1)
+    # what rounding of the torques' sum of squares leaves of the gradient, where the prior alone decides
+    rounding = (1e-14 * float(problem.values @ problem.values)) ** 2 / problem.weight
+    cost = Cost(
+        matrix=problem.matrix,
+        values=problem.values,
+        prior=problem.prior,
+        u0=u0,
+        ridge=problem.ridge,
+        weight=problem.weight,
+        divergence=problem.divergence,
+        positive=positive,
+        centre=rest,
+        spread=spread[inner:],
+        barrier=unit,
+        rows=rows / size[:, None],
+        sides=sides / size,
+        least=np.arange(len(sides)) >= len(known.equal_to),
+        multipliers=np.zeros(len(sides)),
+        stiffness=10 * unit,
+    )
+    point, steps, violation, rounds = Point(u0, rest), 0, np.inf, 0
+    while True:
+        last = cost.barrier <= final
+        point, tried, converged = minimise(cost, point, max(0.1 * final, rounding) if last else cost.barrier, STEPS)
+        steps, rounds = steps + tried, rounds + 1
+        x = point.parameters
+        force, off = cost.force(x), cost.rows @ x - cost.sides
+        miss = np.abs(np.where(cost.least, np.minimum(off, -cost.multipliers / cost.stiffness), off)).max(initial=0.0)
+        if last and (miss < TIGHT or rounds > ROUNDS):
+            break
+        stiffness = cost.stiffness * (10 if miss > 0.1 * violation else 1)
+        barrier = max(final, cost.barrier * FALL)
+        cost = dataclasses.replace(cost, barrier=barrier, multipliers=force, stiffness=stiffness)
+        violation = miss
+    if miss >= TIGHT:
+        raise IdentificationError(
+            f"no consistent parameters meet the constraints: they still miss by {miss:.2g} of their terms; they may "
+            "contradict one another, or ask for bodies that cannot exist"
+        )
+    along = base.matrix @ point.jacobian(cost.scale(point))
+    covariance = along @ np.linalg.solve(cost.model(point)[1], along.T)
+    return ConsistentEstimate(
+        parameters=x,
+        values=base.matrix @ x,
+        covariance=0.5 * (covariance + covariance.T),
+        cost=problem.cost(x),
+        misfit=problem.misfit(x),
+        least_misfit=problem.floor,
+        steps=steps,
+        converged=converged,
+    )

@@ -1,0 +1,175 @@
+"""What is known of a robot besides its logs, as linear equations and inequalities of the parameters."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from ...errors import IdentificationError
+
+
+@dataclasses.dataclass(frozen=True)
+class Constraints:
+    """equal @ x = equal_to and least @ x >= least_of for the parameters x in column order; `+` joins them.
+
+    Attributes:
+        equal: (e, p) rows of the equations.
+        equal_to: (e,) their right-hand sides.
+        least: (i, p) rows of the inequalities.
+        least_of: (i,) their right-hand sides.
+    """
+
+    equal: Float[np.ndarray, "e p"]
+    equal_to: Float[np.ndarray, " e"]
+    least: Float[np.ndarray, "i p"]
+    least_of: Float[np.ndarray, " i"]
+
+    def __post_init__(self):
+        for rows, values, what in ((self.equal, self.equal_to, "equal"), (self.least, self.least_of, "least")):
+            if rows.ndim != 2 or values.shape != (rows.shape[0],):
+                raise IdentificationError(f"constraints: {what} has shape {rows.shape}, its values {values.shape}")
+            if not (np.all(np.isfinite(rows)) and np.all(np.isfinite(values))):
+                raise IdentificationError(f"constraints: {what} holds NaN or infinity")
+            if np.any(np.all(rows == 0, axis=1)):
+                raise IdentificationError(f"constraints: a row of {what} is zero: it says nothing of any parameter")
+        if self.equal.shape[1] != self.least.shape[1]:
+            raise IdentificationError(
+                f"constraints of {self.equal.shape[1]} and of {self.least.shape[1]} parameters cannot be joined"
+            )
+
+    def __add__(self, other: "Constraints") -> "Constraints":
+        if other.equal.shape[1] != self.equal.shape[1]:
+            raise IdentificationError(
+                f"constraints of {self.equal.shape[1]} and of {other.equal.shape[1]} parameters cannot be joined"
+            )
+        fields = [f.name for f in dataclasses.fields(self)]
+        return Constraints(*(np.concatenate([getattr(self, f), getattr(other, f)]) for f in fields))
+
+    @property
+    def size(self) -> int:
+        """Number of equations and inequalities."""
+        return len(self.equal_to) + len(self.least_of)
+
+
+def linear_equalities(rows: Float[np.ndarray, "e p"], values: Float[np.ndarray, " e"]) -> Constraints:
+    """rows @ x = values."""
+    rows, values = np.atleast_2d(np.asarray(rows, float)), np.atleast_1d(np.asarray(values, float))
+    return Constraints(rows, values, np.zeros((0, rows.shape[1])), np.zeros(0))
+
+
+def linear_inequalities(rows: Float[np.ndarray, "i p"], values: Float[np.ndarray, " i"]) -> Constraints:
+    """rows @ x >= values."""
+    rows, values = np.atleast_2d(np.asarray(rows, float)), np.atleast_1d(np.asarray(values, float))
+    return Constraints(np.zeros((0, rows.shape[1])), np.zeros(0), rows, values)
+
+
+def known_parameters(names: Sequence[str], values: Mapping[str, float]) -> Constraints:
+    """Single parameters that are known, by name: {"m7": 0.9, "Ia1": 0.31}.
+
+    Args:
+        names: of all parameters (`Columns.names`).
+
+    Raises:
+        IdentificationError: a name is not among them.
+    """
+    unknown = [name for name in values if name not in names]
+    if unknown:
+        raise IdentificationError(f"parameter {unknown[0]!r} is unknown; there are {', '.join(names)}")
+    rows = np.zeros((len(values), len(names)))
+    rows[np.arange(len(values)), [list(names).index(name) for name in values]] = 1
+    return linear_equalities(rows, np.array(list(values.values()), float))
+
+
+def total_mass_constraint(names: Sequence[str], mass: float) -> Constraints:
+    """The masses of all links that move add up to `mass` [kg]; a base that stands still is no part of them.
+
+    Args:
+        names: of all parameters (`Columns.names`).
+    """
+    if not mass > 0:
+        raise IdentificationError(f"the total mass is {mass:g} kg; it must be positive")
+    return linear_equalities(_mass_rows(names).sum(0, keepdims=True), np.array([float(mass)]))
+
+
+def mass_bounds(
+    names: Sequence[str], least: Float[np.ndarray, " n"] | None = None, most: Float[np.ndarray, " n"] | None = None
+) -> Constraints:
+    """least <= m_i <= most [kg], link by link.
+
+    Args:
+        names: of all parameters (`Columns.names`).
+        least: none where None; minus infinity for links that have none.
+        most: none where None; infinity for links that have none.
+    """
+    rows = _mass_rows(names)
+    blocks = [np.zeros((0, rows.shape[1]))]
+    values = [np.zeros(0)]
+    for bound, sign in ((least, 1.0), (most, -1.0)):
+        if bound is not None:
+            bound = np.asarray(bound, float)
+            if bound.shape != (len(rows),) or np.isnan(bound).any():
+                raise IdentificationError(f"mass bounds have shape {bound.shape}; there are {len(rows)} links")
+            given = np.isfinite(bound)
+            blocks.append(sign * rows[given])
+            values.append(sign * bound[given])
+    if least is not None and most is not None and np.any(np.asarray(least) > np.asarray(most)):
+        link = int(np.argmax(np.asarray(least) > np.asarray(most)))
+        raise IdentificationError(f"link {link + 1}: its least mass is above its greatest")
+    return linear_inequalities(np.concatenate(blocks), np.concatenate(values))
+
+
+def bounding_ellipsoid(
+    names: Sequence[str],
+    link: int,
+    centre: Float[np.ndarray, "3"],
+    semi_axes: Float[np.ndarray, "3"],
+    rotation: Float[np.ndarray, "3 3"] | None = None,
+) -> Constraints:
+    """The body of a link lies within an ellipsoid: tr(J Q) >= 0 (Wensing, Kim & Slotine 2017).
+
+    For any density inside, the integral of 1 - (x - c)^T E (x - c) with E = R diag(1 / semi_axes^2) R^T is not negative; it is
+    linear in the ten parameters. With J positive definite this is also enough for such a density to exist.
+
+    Args:
+        names: of all parameters (`Columns.names`).
+        link: counted from 1, as in the parameters' names.
+        centre: c in the link's frame [m].
+        semi_axes: [m].
+        rotation: R, the ellipsoid's axes in the link's frame; the frame's own where None.
+
+    Raises:
+        IdentificationError: there is no such link, or a semi-axis is not positive.
+    """
+    n = len(_mass_rows(names))
+    centre, semi_axes = np.asarray(centre, float), np.asarray(semi_axes, float)
+    if not 1 <= link <= n:
+        raise IdentificationError(f"link {link} is none of the links 1 to {n}")
+    if centre.shape != (3,) or semi_axes.shape != (3,) or not np.all(semi_axes > 0):
+        raise IdentificationError(f"link {link}: an ellipsoid has a centre of 3 and 3 positive semi-axes [m]")
+    r = np.eye(3) if rotation is None else np.asarray(rotation, float)
+    e = r @ np.diag(semi_axes**-2.0) @ r.T
+    # tr(J Q) = m (1 - c^T E c) + 2 h^T E c - tr(S E), with S from the inertia about the origin
+    row = np.zeros(len(names))
+    at = 10 * (link - 1)
+    row[at] = 1 - centre @ e @ centre
+    row[at + 1 : at + 4] = 2 * e @ centre
+    half = 0.5 * np.trace(e)
+    row[[at + 4, at + 6, at + 9]] = np.diag(e) - half
+    row[[at + 5, at + 7, at + 8]] = 2 * e[0, 1], 2 * e[0, 2], 2 * e[1, 2]
+    return linear_inequalities(row[None], np.zeros(1))
+
+
+def no_constraints(p: int) -> Constraints:
+    """Nothing known of p parameters."""
+    return Constraints(np.zeros((0, p)), np.zeros(0), np.zeros((0, p)), np.zeros(0))
+
+
+def _mass_rows(names: Sequence[str]) -> np.ndarray:
+    """(n, p) rows that pick the links' masses: every tenth of the leading inertial columns."""
+    links = 0
+    while 10 * links < len(names) and names[10 * links] == f"m{links + 1}":
+        links += 1
+    rows = np.zeros((links, len(names)))
+    rows[np.arange(links), 10 * np.arange(links)] = 1
+    return rows

@@ -1,0 +1,270 @@
+"""Damped Gauss-Newton steps over possible bodies: log-Cholesky parameters about the estimate, for costs convex in pi."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float
+
+from ...spatial.inertia import pseudo_inertia
+from ...spatial.pseudo_inertia import log_cholesky_factor, pseudo_inertia_factor
+from .priors import Divergence, entropic_divergence
+
+REACH = 0.95  # of the way to the edge
+TAKEN = 1e-3  # a step that gives this share of what the quadratic model says is taken
+
+# the ten parameters, row by row, from the entries (0, 0), (0, 1), .. of the pseudo-inertia
+LINEAR = np.zeros((10, 4, 4))
+LINEAR[0, 3, 3] = LINEAR[1, 0, 3] = LINEAR[2, 1, 3] = LINEAR[3, 2, 3] = 1
+LINEAR[[4, 4, 6, 6, 9, 9], [1, 2, 0, 2, 0, 1], [1, 2, 0, 2, 0, 1]] = 1
+LINEAR[[5, 7, 8], [0, 0, 1], [1, 2, 2]] = -1
+# what each log-Cholesky parameter does to the factor at zero, where it is the identity
+_GENERATORS = np.zeros((10, 4, 4))
+_GENERATORS[0] = np.eye(4)
+_GENERATORS[[1, 2, 3, 4, 5, 6, 7, 8, 9], [0, 1, 2, 0, 1, 0, 0, 1, 2], [0, 1, 2, 1, 2, 2, 3, 3, 3]] = 1
+_ALONG = _GENERATORS + _GENERATORS.transpose(0, 2, 1)  # and to the pseudo-inertia there
+_METRIC = np.einsum("kij,lji->kl", _ALONG, _ALONG)  # the Hessian of -log det there
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """Possible bodies, and the other parameters.
+
+    Attributes:
+        u: (n, 4, 4) upper triangular factors of the links' pseudo-inertias, J = U U^T.
+        rest: (m,) the other parameters.
+    """
+
+    u: Float[np.ndarray, "n 4 4"]
+    rest: Float[np.ndarray, " m"]
+
+    @property
+    def parameters(self) -> Float[np.ndarray, " p"]:
+        """(p,) all parameters, p = 10 n + m."""
+        pi = np.einsum("kij,nij->nk", LINEAR, self.u @ self.u.transpose(0, 2, 1))
+        return np.concatenate([pi.ravel(), self.rest])
+
+    def jacobian(self, scale: Float[np.ndarray, " m"]) -> Float[np.ndarray, "p p"]:
+        """d parameters / d (log-Cholesky parameters about the point, others in units of `scale`)."""
+        n, m = len(self.u), len(self.rest)
+        jacobian = np.zeros((10 * n + m, 10 * n + m))
+        along = np.einsum("nia,kab,njb->nkij", self.u, _ALONG, self.u, optimize=True)
+        for i, block in enumerate(np.einsum("lij,nkij->nlk", LINEAR, along, optimize=True)):
+            jacobian[10 * i : 10 * i + 10, 10 * i : 10 * i + 10] = block
+        jacobian[10 * n :, 10 * n :] = np.diag(scale)
+        return jacobian
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """|A x - y|^2 / 2 + weight sum_i D(pi_i, prior_i) + ridge + barrier entropy + constraints, and its model at a point.
+
+    Attributes:
+        matrix, values: A (b, p) and y (b,).
+        prior: (p,) prior parameters, and `u0` (n, 4, 4) the factors of its pseudo-inertias.
+        ridge: (p,) weights of |x - prior|^2 / 2.
+        weight, divergence: of the prior.
+        positive: (m,) which of the other parameters stay positive.
+        centre: (m,) where the entropy of those is least.
+        spread: (m,) unit of those that may have any sign.
+        barrier: weight of the entropy, sum_i D_entropic(pi_i, prior_i) + sum_k r_k - log r_k - 1 with r = x / centre.
+        rows, sides: (c, p), (c,) of rows @ x = sides, or >= where `least`.
+        multipliers: (c,).
+        stiffness: of the constraints.
+    """
+
+    matrix: Float[np.ndarray, "b p"]
+    values: Float[np.ndarray, " b"]
+    prior: Float[np.ndarray, " p"]
+    u0: Float[np.ndarray, "n 4 4"]
+    ridge: Float[np.ndarray, " p"]
+    weight: float
+    divergence: Divergence
+    positive: Bool[np.ndarray, " m"]
+    centre: Float[np.ndarray, " m"]
+    spread: Float[np.ndarray, " m"]
+    barrier: float
+    rows: Float[np.ndarray, "c p"]
+    sides: Float[np.ndarray, " c"]
+    least: Bool[np.ndarray, " c"]
+    multipliers: Float[np.ndarray, " c"]
+    stiffness: float
+
+    @functools.cached_property
+    def _inverse(self) -> np.ndarray:
+        return np.linalg.inv(self.u0)
+
+    def force(self, x: np.ndarray) -> np.ndarray:
+        """(c,) the constraints' multipliers after a round: what they pull with at x."""
+        force = self.multipliers + self.stiffness * (self.rows @ x - self.sides)
+        return np.where(self.least, np.minimum(force, 0.0), force)
+
+    def __call__(self, point: Point) -> float:
+        """The cost; NaN or infinity where the point is no point."""
+        x, n = point.parameters, len(self.u0)
+        if not np.all(np.abs(x) < 1e100):
+            return np.nan
+        white = self._inverse @ point.u
+        diagonal = np.diagonal(white, axis1=1, axis2=2)
+        ratio = np.where(self.positive, point.rest / self.centre, 1.0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            entropy = (white**2).sum() - 2 * np.log(diagonal).sum() - 4 * n
+            others = (ratio - np.log(ratio) - 1).sum()
+        distance = (
+            entropy if self.divergence is entropic_divergence else _distance(self.divergence, x, self.prior, n)[0]
+        )
+        return float(
+            0.5 * ((self.matrix @ x - self.values) ** 2).sum()
+            + self.weight * distance
+            + 0.5 * (self.ridge * (x - self.prior) ** 2).sum()
+            + self.barrier * (entropy + others)
+            + 0.5 * (self.force(x) ** 2).sum() / self.stiffness
+        )
+
+    def scale(self, point: Point) -> np.ndarray:
+        """(m,) units of the other parameters about a point: their own size where they stay positive."""
+        return np.where(self.positive, point.rest, self.spread)
+
+    def model(self, point: Point) -> tuple[np.ndarray, np.ndarray]:
+        """Gradient and Gauss-Newton matrix: Jacobian^T Hessian Jacobian, the Hessian being that in x, which is convex.
+
+        What it leaves out, the curvature of the parametrisation times the gradient in x, is zero at the optimum.
+        """
+        x, n = point.parameters, len(self.u0)
+        jacobian = point.jacobian(self.scale(point))
+        inner = 10 * n
+        white = self._inverse @ point.u
+        entropy = np.einsum("nij,kij->nk", white.transpose(0, 2, 1) @ white, _ALONG) - np.trace(
+            _ALONG, axis1=1, axis2=2
+        )
+        weight = self.barrier + (self.weight if self.divergence is entropic_divergence else 0.0)
+        force = self.force(x)
+        active = (~self.least | (force < 0)).astype(float)
+        gradient = self.matrix.T @ (self.matrix @ x - self.values) + self.ridge * (x - self.prior) + self.rows.T @ force
+        curved = [self.matrix, self.rows * np.sqrt(self.stiffness * active)[:, None], np.diag(np.sqrt(self.ridge))]
+        hessian = np.zeros((len(x), len(x)))
+        if self.divergence is not entropic_divergence:
+            _, slope, bend = _distance(self.divergence, x, self.prior, n)
+            gradient[:inner] += self.weight * slope.ravel()
+            for i in range(n):
+                at = slice(10 * i, 10 * i + 10)
+                hessian[at, at] = self.weight * jacobian[at, at].T @ bend[i] @ jacobian[at, at]
+        g = jacobian.T @ gradient
+        g[:inner] += weight * entropy.ravel()
+        g[inner:] += self.barrier * np.where(self.positive, point.rest / self.centre - 1, 0.0)
+        half = np.concatenate(curved) @ jacobian
+        hessian += half.T @ half
+        hessian += self.metric(weight)
+        return g, hessian
+
+    def metric(self, weight: float) -> np.ndarray:
+        """Hessian of the entropy with this weight on links: the same at every point, as its coordinates move along."""
+        inner = 10 * len(self.u0)
+        metric = np.zeros((inner + len(self.positive),) * 2)
+        metric[:inner, :inner] = weight * np.kron(np.eye(len(self.u0)), _METRIC)
+        metric[inner:, inner:] = np.diag(np.where(self.positive, self.barrier, 0.0))
+        return metric
+
+
+def move(cost: Cost, point: Point, step: np.ndarray) -> Point:
+    """The point with coordinates `step` about a point: U <- U M(theta), positive parameters times an exponential."""
+    inner = 10 * len(point.u)
+    factors = np.asarray(_factors(jnp.asarray(step[:inner].reshape(-1, 10))))
+    with np.errstate(over="ignore", invalid="ignore"):
+        rest = np.where(
+            cost.positive,
+            point.rest * np.exp(np.where(cost.positive, step[inner:], 0)),
+            point.rest + cost.spread * step[inner:],
+        )
+        return Point(point.u @ factors, rest)
+
+
+def move_straight(cost: Cost, point: Point, step: np.ndarray) -> Point:
+    """The point with parameters + jacobian @ step, or most of the way to where a body stops being possible."""
+    inner, n = 10 * len(point.u), len(point.u)
+    change = np.einsum("nk,kij->nij", step[:inner].reshape(n, 10), _ALONG)
+    least = min(
+        np.linalg.eigvalsh(change).min(initial=0.0), np.where(cost.positive, step[inner:], 0.0).min(initial=0.0)
+    )
+    share = min(1.0, REACH / max(-least, 1e-300))
+    inside = np.eye(4) + share * change
+    factors = np.linalg.cholesky(inside[:, ::-1, ::-1])[:, ::-1, ::-1]
+    return Point(point.u @ factors, point.rest + share * cost.scale(point) * step[inner:])
+
+
+def minimise(cost: Cost, point: Point, tolerance: float, limit: int) -> tuple[Point, int, bool]:
+    """Levenberg-Marquardt steps to where the cost lies less than the tolerance above its least value, by its own model.
+
+    A step goes straight in the parameters, in which the misfit is exactly what the model says, or along log-Cholesky
+    parameters, which do not stop at the edge of what is possible, whichever leads lower. The damping is in the metric of
+    the entropy, in which a body's distance from that edge has unit length. It falls with every step that does as well as
+    the model says, and grows with every one that does not (Nielsen 1999). O(p^3) a step.
+
+    Returns:
+        The point, the number of steps tried, and whether the tolerance was met.
+    """
+    size = 10 * len(point.u) + len(point.rest)
+    metric = dataclasses.replace(cost, barrier=1.0).metric(1.0)
+    metric[range(10 * len(point.u), size), range(10 * len(point.u), size)] = 1
+    value, (g, h) = cost(point), cost.model(point)
+    damping, growth = 0.0, 2.0
+    least = 1e-6 * float((np.diag(h) / np.diag(metric)).max())
+    for steps in range(limit):
+        newton = -_solve(h, g)
+        if -0.5 * float(g @ newton) <= tolerance:
+            return point, steps, True
+        step = newton if damping == 0 else -_solve(h + damping * metric, g)
+        expected = -float(g @ step + 0.5 * step @ h @ step)
+        new, new_value = point, np.inf
+        for kind in (move_straight, move):
+            if np.all(np.isfinite(step)) and (moved := cost(other := kind(cost, point, step))) < new_value:
+                new, new_value = other, moved
+        slack = 1e-15 * abs(value)
+        ratio = (value - new_value + slack) / (expected + slack)
+        if np.isfinite(ratio) and ratio > TAKEN:
+            point, value = new, new_value
+            g, h = cost.model(point)
+            damping, growth = damping * max(0.1, 1 - (2 * ratio - 1) ** 3), 2.0
+        else:
+            damping, growth = max(damping, least) * growth, 2 * growth
+    return point, limit, False
+
+
+def _solve(h: np.ndarray, g: np.ndarray) -> np.ndarray:
+    """h^-1 g, scaled: h is positive definite, but may hold very different sizes."""
+    size = np.sqrt(np.diag(h))
+    scaled = h / size[:, None] / size
+    return np.linalg.solve(scaled + 1e-15 * np.eye(len(g)), g / size) / size
+
+
+@jax.jit
+def _factors(theta):
+    return jax.vmap(log_cholesky_factor)(theta)
+
+
+@jax.jit
+def _factors_of(pi):
+    return jax.vmap(lambda one: pseudo_inertia_factor(pseudo_inertia(one)))(pi)
+
+
+def prior_factors(prior: Float[np.ndarray, " p"], n: int) -> Float[np.ndarray, "n 4 4"]:
+    """Upper triangular factors of the pseudo-inertias of the first n links of full parameters."""
+    with jax.enable_x64(True):
+        return np.asarray(_factors_of(jnp.asarray(np.asarray(prior, float)[: 10 * n].reshape(n, 10))))
+
+
+@functools.cache  # compiled once for each divergence
+def _derivatives(divergence: Divergence):
+    def all_three(pi, prior):
+        return divergence(pi, prior), jax.grad(divergence)(pi, prior), jax.hessian(divergence)(pi, prior)
+
+    return jax.jit(jax.vmap(all_three))
+
+
+def _distance(divergence: Divergence, x: np.ndarray, prior: np.ndarray, n: int) -> tuple[float, np.ndarray, np.ndarray]:
+    """Sum over links of a divergence, its gradients (n, 10) and Hessians (n, 10, 10)."""
+    pi, own = (jnp.asarray(v[: 10 * n].reshape(n, 10)) for v in (x, prior))
+    value, slope, bend = _derivatives(divergence)(pi, own)
+    return float(value.sum()), np.asarray(slope), np.asarray(bend)

@@ -1,0 +1,116 @@
+"""Essential parameters: the base parameters without which the torques are predicted measurably worse."""
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+
+from .._regression.base_parameters import BaseParameters
+from .._regression.factors import QRFactors
+from .estimate import Estimate
+from .least_squares import estimate_wls, inverse_noise, solve_factors
+from .problem import EstimationProblem
+
+
+class Elimination(NamedTuple):
+    """One base parameter left out.
+
+    Attributes:
+        name: which.
+        relative_deviation: its standard deviation when it was left out, in percent of its value.
+        residual: relative rise of the weighted residual's root mean square over that of all parameters, percent.
+        probability: that the rise is chance, by the F-test of all parameters left out so far.
+    """
+
+    name: str
+    relative_deviation: float
+    residual: float
+    probability: float
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class EssentialParameters:
+    """What is left of the base parameters.
+
+    Attributes:
+        base: the base parameters that are kept; torques are those of W[:, base.kept] alone, the others being zero.
+        estimate: weighted least squares of these alone.
+        eliminated: the others, in the order in which they were left out.
+        stopped: why no more were.
+    """
+
+    base: BaseParameters
+    estimate: Estimate
+    eliminated: tuple[Elimination, ...]
+    stopped: str
+
+
+def essential_parameters(
+    problem: EstimationProblem, ratio: float = 10.0, significance: float = 0.05, rise: float = 1.0
+) -> EssentialParameters:
+    """Leave out the worst-known base parameter, fit the rest, and go on while the torques do not notice.
+
+    The parameter with the largest relative standard deviation goes first (Khalil & Dombre 2002, sec. 12.6.4; Gautier 1997).
+    It ends when the largest is below `ratio` times the smallest, when the F-test says that the parameters left out explain
+    more than chance would, or when the residual has risen by `rise` percent. Weights are those of `estimate_wls` on all
+    parameters throughout, so that residuals compare.
+
+    Args:
+        ratio: between the largest and the smallest relative standard deviation.
+        significance: of the F-test; 0 leaves it to the residual alone.
+        rise: of the weighted residual's root mean square [%].
+
+    Raises:
+        IdentificationError: as `estimate_wls`.
+
+    Cost: O(b^3) a parameter left out; the samples are not read again.
+    """
+    from scipy import stats  # slow to import
+
+    whole = estimate_wls(problem)
+    assert whole.run_noise is not None
+    factors, weights = problem.factors, inverse_noise(whole.run_noise.reshape(-1))
+    base, estimate = problem.base, solve_factors(factors, problem.base, weights, problem.independence)
+    total = factors.counts.sum() * problem.independence
+    first = _squares(factors, base, estimate, weights)
+    degrees = total - problem.base.size
+    out: list[Elimination] = []
+    while True:
+        relative = np.nan_to_num(estimate.relative_standard_deviations, nan=np.inf)
+        worst = int(np.argmax(relative))
+        if relative[worst] < ratio * relative.min():
+            stopped = (
+                f"{base.names[worst]!r}, the worst known, has {relative[worst]:.3g} %, within {ratio:g} of the best"
+            )
+            break
+        if base.size == 1:
+            stopped = "one parameter is left"
+            break
+        fewer = _without(base, worst)
+        trial = solve_factors(factors, fewer, weights, problem.independence)
+        squares = _squares(factors, fewer, trial, weights)
+        f = (squares - first) / (len(out) + 1) / (first / degrees)  # both are independence times what white noise gives
+        probability = float(stats.f.sf(max(f, 0.0), len(out) + 1, degrees))
+        residual = 100 * (np.sqrt(squares / first) - 1)
+        if probability < significance:
+            stopped = (
+                f"without {base.names[worst]!r} the fit is worse, by chance with probability {probability:.2g} (F-test)"
+            )
+            break
+        if residual > rise:
+            stopped = f"without {base.names[worst]!r} the residual is {residual:.2g} % larger"
+            break
+        out.append(Elimination(base.names[worst], float(relative[worst]), float(residual), probability))
+        base, estimate = fewer, trial
+    return EssentialParameters(base, dataclasses.replace(estimate, method="essential"), tuple(out), stopped)
+
+
+def _without(base: BaseParameters, row: int) -> BaseParameters:
+    keep = np.arange(base.size) != row
+    names = tuple(name for name, kept in zip(base.names, keep, strict=True) if kept)
+    return dataclasses.replace(base, kept=base.kept[keep], matrix=base.matrix[keep], names=names)
+
+
+def _squares(factors: QRFactors, base: BaseParameters, estimate: Estimate, weights: np.ndarray) -> float:
+    error = factors.r[:, :, -1] - factors.r[:, :, base.kept] @ estimate.values
+    return float(((error**2).sum(1) * weights**2).sum())

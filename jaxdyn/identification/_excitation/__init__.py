@@ -1,0 +1,1 @@
+"""Exciting motions: families, limits, quality, design."""

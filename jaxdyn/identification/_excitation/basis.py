@@ -1,0 +1,131 @@
+"""Families of motions that are linear in their coefficients, and those among them that start and end at rest."""
+
+import dataclasses
+
+import numpy as np
+from jaxtyping import Float
+from scipy import interpolate, linalg
+
+from ...errors import IdentificationError
+from .trajectories import FourierTrajectory, SplineTrajectory, spline_knots
+
+Matrices = Float[np.ndarray, "4 N k"]  # q, qd, qdd and qddd of every basis function
+
+
+@dataclasses.dataclass(frozen=True)
+class FourierSeries:
+    """Finite Fourier series of one period (Swevers et al. 1997): periodic, and band-limited to harmonics / duration.
+
+    Attributes:
+        duration: the period [s].
+        harmonics: how many; the highest turns at harmonics / duration [Hz].
+    """
+
+    duration: float = 10.0
+    harmonics: int = 10
+
+    def __post_init__(self):
+        _check(self.duration, self.harmonics, 3, "harmonics", "a Fourier motion that starts at rest")
+
+    @property
+    def waves(self) -> float:
+        """Periods of the fastest part of the motion."""
+        return float(self.harmonics)
+
+    def matrices(self, t: Float[np.ndarray, " N"]) -> Matrices:
+        """1, then sin(k w t) / (k w) for k = 1..K, then -cos(k w t) / (k w), as in `FourierTrajectory`, and derivatives."""
+        k = np.arange(1, self.harmonics + 1) * 2 * np.pi / self.duration
+        phase = t[:, None] * k
+        sin, cos = np.sin(phase), np.cos(phase)
+        one, zero = np.ones((len(t), 1)), np.zeros((len(t), 1))
+        values = [
+            [one, sin / k, -cos / k],
+            [zero, cos, sin],
+            [zero, -sin * k, cos * k],
+            [zero, -cos * k**2, -sin * k**2],
+        ]
+        return np.stack([np.hstack(row) for row in values])
+
+    @property
+    def constant(self) -> Float[np.ndarray, " k"]:
+        """Coefficients of q = 1."""
+        return np.eye(1, 2 * self.harmonics + 1)[0]
+
+    def trajectory(self, coefficients: Float[np.ndarray, "n k"]) -> FourierTrajectory:
+        """The motion with these coefficients."""
+        a, b = np.split(coefficients[:, 1:], 2, axis=1)
+        return FourierTrajectory(coefficients[:, 0].copy(), a, b, self.duration)
+
+
+@dataclasses.dataclass(frozen=True)
+class BSplines:
+    """B-splines with uniform knots: free to end elsewhere than they started.
+
+    Attributes:
+        duration: from start to end [s].
+        intervals: between knots; more make faster motions.
+        degree: of the polynomials, at least 4, with which the jerk is continuous.
+    """
+
+    duration: float = 10.0
+    intervals: int = 30
+    degree: int = 5
+
+    def __post_init__(self):
+        if self.degree < 4:
+            raise IdentificationError(
+                f"splines of degree {self.degree} have a jerk that jumps; the degree is 4 or more"
+            )
+        _check(self.duration, self.intervals, 4, "intervals", "a spline motion that starts and ends at rest")
+
+    @property
+    def waves(self) -> float:
+        """Periods of the fastest part of the motion: a wave takes two intervals at least."""
+        return self.intervals / 2
+
+    def matrices(self, t: Float[np.ndarray, " N"]) -> Matrices:
+        """Every B-spline and its derivatives."""
+        knots = spline_knots(self.duration, self.intervals, self.degree)
+        spline = interpolate.BSpline(knots, np.eye(len(knots) - self.degree - 1), self.degree)
+        return np.stack([spline.derivative(d)(t) if d else spline(t) for d in range(4)])
+
+    @property
+    def constant(self) -> Float[np.ndarray, " k"]:
+        """Coefficients of q = 1."""
+        return np.ones(self.intervals + self.degree)
+
+    def trajectory(self, coefficients: Float[np.ndarray, "n k"]) -> SplineTrajectory:
+        """The motion with these coefficients, which are its control points."""
+        return SplineTrajectory(coefficients, self.duration, self.degree)
+
+
+def _check(duration: float, count: int, least: int, name: str, what: str) -> None:
+    if not (duration > 0 and np.isfinite(duration)):
+        raise IdentificationError(f"the duration of a motion is {duration:g} s; it is positive")
+    if count < least:
+        raise IdentificationError(f"{what} takes at least {least} {name}, not {count}")
+
+
+def rest_basis(family: FourierSeries | BSplines) -> Float[np.ndarray, "k m"]:
+    """The coefficients with which qd and qdd vanish at both ends: an orthonormal basis."""
+    ends = family.matrices(np.array([0.0, family.duration]))
+    rows = np.concatenate([ends[1], ends[2]])
+    return linalg.null_space(rows / np.linalg.norm(rows, axis=1, keepdims=True))
+
+
+def balanced(
+    matrices: Matrices, rest: Float[np.ndarray, "k m"], sizes: Float[np.ndarray, "3 n"]
+) -> Float[np.ndarray, "n k m"]:
+    """For each joint coefficients = P z with P chosen so that |z| is how far a motion goes through its limits.
+
+    |z|^2 is the mean over the samples of (q / half range)^2 + (qd / velocity)^2 + (qdd / acceleration)^2, so that a step of one
+    size means the same in every direction.
+    """
+    at_rest = matrices[:3] @ rest
+    out = []
+    for half, velocity, acceleration in sizes.T:
+        scaled = at_rest / np.array([half, velocity, acceleration])[:, None, None]
+        gram = np.einsum("dnk,dnl->kl", scaled, scaled) / matrices.shape[1]
+        values, vectors = np.linalg.eigh(gram)
+        out.append(rest @ (vectors / np.sqrt(np.maximum(values, 1e-12 * values[-1]))))
+    return np.stack(out)

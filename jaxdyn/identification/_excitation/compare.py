@@ -1,0 +1,81 @@
+"""A design beside random motions and beside a recorded one, in numbers and words."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from ...io._log import Log
+from ...model._chain import Chain
+from .._preprocessing.samples import preprocess
+from .._regression.columns import Columns
+from .design import ExcitationDesign
+from .output import sample_trajectory
+from .quality import ExcitationQuality, excitation_quality, variance_ratio
+
+
+def compare_with_log(
+    chain: Chain,
+    design: ExcitationDesign,
+    log: Log,
+    columns: Columns | None = None,
+    torque_noise: Sequence[float] | Float[np.ndarray, " n"] | None = None,
+    cutoff: float | None = None,
+) -> tuple[ExcitationQuality, ExcitationQuality]:
+    """Quality of the design and of a recorded motion, treated alike: the same filter, base parameters and number of samples.
+
+    The design is sampled at the log's rate, and both pass `preprocess`, with what it chooses for the log. Where they differ
+    in length, N samples are taken from each, evenly spread over the whole of it.
+
+    Args:
+        chain: the robot; only its kinematics matter.
+        design: the design.
+        log: the recorded motion.
+        columns: those that the design was made for.
+        torque_noise: (n,) standard deviations of the joint torques; all alike where None.
+        cutoff: of the filter [Hz]; by `preprocess` for the log where None.
+    """
+    recorded = preprocess(log, position_cutoff=cutoff, stride=1)
+    samples = sample_trajectory(chain, design.trajectory, 1 / float(np.median(np.diff(log.t))))
+    own = Log(t=samples.t, q=samples.q, qd=None, tau=samples.tau, source="design")
+    filtered = preprocess(own, position_cutoff=recorded.position_cutoff, stride=1)
+    count = min(len(recorded), len(filtered), max(1000, round(20 * recorded.position_cutoff * recorded.t[-1])))
+    rated = []
+    for x in (filtered, recorded):
+        pick = np.linspace(0, len(x) - 1, count).round().astype(int)
+        rated.append(excitation_quality(chain, x.q[pick], x.qd[pick], x.qdd[pick], columns, design.base, torque_noise))
+    return rated[0], rated[1]
+
+
+def summary(
+    design: ExcitationDesign,
+    joint_names: tuple[str, ...],
+    compared: tuple[ExcitationQuality, ExcitationQuality] | None = None,
+) -> str:
+    """What a design is worth, beside random motions and a recorded one, and how close it comes to each limit."""
+    lines = [f"{'':28}{'log det':>10}{'condition':>12}{'scaled':>9}   variances of the parameters, to the design's"]
+
+    def line(name: str, quality: ExcitationQuality, reference: ExcitationQuality) -> str:
+        ratio = variance_ratio(reference, quality)
+        note = "" if quality is reference else f"{ratio:.2f} times"
+        return f"{name:28}{quality.log_det:10.1f}{quality.condition:12.1f}{quality.scaled_condition:9.2f}   {note}"
+
+    quality = design.quality
+    lines.append(line(f"design ({quality.parameters} parameters)", quality, quality))
+    if design.random:
+        ranked = sorted(design.random, key=lambda x: x.log_det)
+        if len(ranked) > 1:
+            lines.append(line(f"best of {len(ranked)} random motions", ranked[-1], quality))
+        lines.append(line("median random motion", ranked[(len(ranked) - 1) // 2], quality))
+    if compared is not None:
+        lines.append(line("design, filtered as the log", compared[0], compared[0]))
+        lines.append(line("log", compared[1], compared[0]))
+    lines.append("largest share of each limit, on a grid ten times finer than the design's:")
+    for name, share in design.usage.items():
+        limit = getattr(design.limits, "upper" if name == "position" else name)
+        if np.isfinite(limit).any():
+            worst = int(np.argmax(share))
+            lines.append(f"  {name.replace('_', ' '):14}{100 * share[worst]:6.1f} %  ({joint_names[worst]})")
+    if np.isfinite(design.clearance):
+        lines.append(f"  least clearance {design.clearance:.3g}")
+    return "\n".join([*lines, *design.notes])

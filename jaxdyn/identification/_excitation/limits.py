@@ -1,0 +1,218 @@
+"""Limits of a motion, how much of them a trajectory uses, and motions scaled down until all hold."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ...dynamics import friction_force, inverse_dynamics
+from ...errors import IdentificationError
+from ...model._chain import Chain
+from .._regression.robot import as_float64
+from .trajectories import JointTrajectory
+
+Clearance = Callable[[Array], Array]  # q (n,) -> distances that must not be negative, () or (m,); traceable by JAX
+Numbers = Float[np.ndarray, " n"] | Float[Array, " n"]
+Bound = float | Sequence[float | int] | Float[np.ndarray, " n"] | None
+
+RATE_NAMES = ("velocity", "acceleration", "jerk", "torque", "torque_rate")
+LIMIT_NAMES = ("position", *RATE_NAMES)
+HALVINGS = 8  # of the scale of a motion that exceeds its limits
+ROUNDING = 1e-9
+
+
+class MotionLimits(NamedTuple):
+    """Limits that a motion has to hold, joint by joint; infinite where there is none.
+
+    Attributes:
+        lower: least positions [rad or m].
+        upper: largest positions [rad or m].
+        velocity: largest |qd| [rad/s or m/s].
+        acceleration: largest |qdd| [rad/s^2 or m/s^2].
+        jerk: largest |d qdd / dt| [rad/s^3 or m/s^3].
+        torque: largest |tau| [N m or N].
+        torque_rate: largest |d tau / dt| [N m/s or N/s].
+    """
+
+    lower: Numbers
+    upper: Numbers
+    velocity: Numbers
+    acceleration: Numbers
+    jerk: Numbers
+    torque: Numbers
+    torque_rate: Numbers
+
+
+def motion_limits(
+    chain: Chain,
+    *,
+    lower: Bound = None,
+    upper: Bound = None,
+    velocity: Bound = None,
+    acceleration: Bound = None,
+    jerk: Bound = None,
+    torque: Bound = None,
+    torque_rate: Bound = None,
+) -> MotionLimits:
+    """The limits of a chain, replaced where others are given.
+
+    Positions, velocities and torques (`effort_limit`) come from the chain; accelerations, jerks and torque rates, which a robot
+    description has no place for, are free unless given.
+
+    Args:
+        lower: least position [rad or m]; like all of these one number for all joints or one a joint, the chain's where None.
+        upper: largest position [rad or m].
+        velocity: largest |qd| [rad/s or m/s].
+        acceleration: largest |qdd| [rad/s^2 or m/s^2].
+        jerk: largest derivative of qdd [rad/s^3 or m/s^3].
+        torque: largest |tau| [N m or N].
+        torque_rate: largest derivative of tau [N m/s or N/s].
+
+    Raises:
+        IdentificationError: not one number a joint, NaN, an upper limit not above the lower one, or one that is not positive.
+    """
+    own = {"lower": chain.position_limits[:, 0], "upper": chain.position_limits[:, 1]}
+    own |= {"velocity": chain.velocity_limit, "torque": chain.effort_limit}
+    given = {"lower": lower, "upper": upper, "velocity": velocity, "acceleration": acceleration}
+    given |= {"jerk": jerk, "torque": torque, "torque_rate": torque_rate}
+    values = {}
+    for name, value in given.items():
+        value = np.asarray(own.get(name, np.inf) if value is None else value, float)
+        if value.shape not in ((), (1,), (chain.n,)):
+            raise IdentificationError(
+                f"the {name} limit has shape {value.shape}; give one number, or one for each of the {chain.n} joints"
+            )
+        if np.isnan(value).any():
+            raise IdentificationError(f"the {name} limit holds NaN; leave out, or give as inf, a limit there is not")
+        values[name] = np.broadcast_to(value, chain.n).copy()
+    limits = MotionLimits(**values)
+    for j, name in enumerate(chain.joint_names):
+        if not limits.lower[j] < limits.upper[j]:
+            raise IdentificationError(
+                f"{name}: the lower position limit {limits.lower[j]:g} is not below the upper one {limits.upper[j]:g}"
+            )
+        for kind in RATE_NAMES:
+            if not getattr(limits, kind)[j] > 0:
+                raise IdentificationError(
+                    f"{name}: the {kind} limit is {getattr(limits, kind)[j]:g}; give a positive one, or inf for none"
+                )
+    return limits
+
+
+def bounded(chain: Chain, limits: MotionLimits) -> MotionLimits:
+    """The limits with a range for every joint: a turn or a metre about zero, or from the one end there is."""
+    size = np.where(np.any(np.asarray(chain.screw[:, :3]) != 0, axis=1), 2 * np.pi, 1.0)
+    free = np.isinf(limits.lower) & np.isinf(limits.upper)
+    lower, upper = np.where(free, -size / 2, limits.lower), np.where(free, size / 2, limits.upper)
+    lower, upper = np.where(np.isinf(lower), upper - size, lower), np.where(np.isinf(upper), lower + size, upper)
+    return limits._replace(lower=lower, upper=upper)
+
+
+def torque_and_rate(
+    chain: Chain, q: Float[Array, " n"], qd: Float[Array, " n"], qdd: Float[Array, " n"], qddd: Float[Array, " n"]
+) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    """Torques that a motion needs, friction and all, and their derivatives to time [N m, N m/s]."""
+
+    def torque(q, qd, qdd):
+        return inverse_dynamics(chain, q, qd, qdd) + friction_force(chain, qd)
+
+    return jax.jvp(torque, (q, qd, qdd), (qd, qdd, qddd))
+
+
+@functools.partial(jax.jit, static_argnames=("clearance", "rates"))
+def _shares(chain: Chain, limits: MotionLimits, motion, clearance: Clearance | None, rates: bool):
+    def one(q, qd, qdd, qddd):
+        if rates:
+            tau, rate = torque_and_rate(chain, q, qd, qdd, qddd)
+        else:  # which halves the time to compile
+            tau, rate = inverse_dynamics(chain, q, qd, qdd) + friction_force(chain, qd), jnp.zeros_like(q)
+        middle, half = (limits.upper + limits.lower) / 2, (limits.upper - limits.lower) / 2
+        bounds = (half, *(getattr(limits, name) for name in RATE_NAMES))
+        parts = [x / bound for x, bound in zip((q - middle, qd, qdd, qddd, tau, rate), bounds, strict=True)]
+        least = jnp.asarray(jnp.inf, q.dtype) if clearance is None else jnp.min(jnp.asarray(clearance(q)))
+        return jnp.abs(jnp.stack(parts)), least
+
+    most, least = jax.vmap(one)(*motion)
+    return most.max(0), least.min()
+
+
+def largest_shares(
+    chain: Chain, limits: MotionLimits, motion: Float[np.ndarray, "4 N n"], clearance: Clearance | None
+) -> tuple[Float[np.ndarray, "6 n"], float]:
+    """The largest share of every limit that samples of q, qd, qdd, qddd use, and their least clearance.
+
+    A share is |x| / limit; of positions it is the distance from the middle of the range in half ranges. A motion within its
+    limits has no share above 1 and no negative clearance (infinite where there is no function for it).
+    """
+    rates = bool(np.isfinite(limits.torque_rate).any())
+    on_device = MotionLimits(*(jnp.asarray(x, jnp.float64) for x in limits))
+    most, least = _shares(chain, on_device, tuple(jnp.asarray(x, jnp.float64) for x in motion), clearance, rates)
+    return np.asarray(most), float(least)
+
+
+def limit_usage(
+    chain: Chain,
+    trajectory: JointTrajectory,
+    limits: MotionLimits,
+    times: Float[np.ndarray, " N"],
+    clearance: Clearance | None = None,
+) -> tuple[dict[str, Float[np.ndarray, " n"]], float]:
+    """The largest share of every limit that a trajectory uses at the times given, joint by joint, and its least clearance.
+
+    Torques are inverse dynamics with friction, jerks and torque rates exact derivatives of the trajectory; torque rates are
+    looked at only where one is limited.
+
+    Args:
+        chain: the robot, with the inertias its torques are computed from.
+        trajectory: t -> q, qd, qdd.
+        limits: from `motion_limits`.
+        times: where to look [s].
+        clearance: q (n,) -> distances that must not be negative.
+
+    Returns:
+        by the limit's name (n,) largest shares, of positions that of the half range; the least clearance, infinite without a
+        function.
+    """
+    with jax.enable_x64(True):
+        t = jnp.asarray(times, jnp.float64)
+        (q, qd, qdd), (_, _, qddd) = jax.jit(lambda t: jax.jvp(trajectory, (t,), (jnp.ones_like(t),)))(t)
+        motion = np.stack([np.asarray(x) for x in (q, qd, qdd, qddd)])
+        most, least = largest_shares(as_float64(chain), bounded(chain, limits), motion, clearance)
+    return dict(zip(LIMIT_NAMES, most, strict=True)), least
+
+
+def repaired(
+    chain: Chain, limits: MotionLimits, offset: Float[np.ndarray, "4 N n"], clearance: Clearance | None
+) -> tuple[Float[np.ndarray, " n"], bool]:
+    """Factors on the joints' motion about the middle of their ranges with which all limits hold, and whether there are any.
+
+    Position, velocity, acceleration and jerk are linear in a joint's motion: each joint is scaled by what it exceeds. For
+    torques and the user's clearance all joints are then scaled by one number, found by bisection.
+
+    Args:
+        chain: the robot.
+        limits: finite for positions.
+        offset: q less the middle of the ranges, qd, qdd, qddd at the samples where the limits have to hold.
+        clearance: the user's function.
+    """
+    middle = np.zeros_like(offset)
+    middle[0] = (limits.upper + limits.lower) / 2
+
+    def holds(factors: np.ndarray) -> bool:
+        most, least = largest_shares(chain, limits, middle + factors * offset, clearance)
+        return bool(most.max() <= 1 and least >= 0)  # False where NaN
+
+    bounds = np.stack([(limits.upper - limits.lower) / 2, limits.velocity, limits.acceleration, limits.jerk])
+    linear = (np.abs(offset).max(1) / bounds).max(0)
+    factors = (1 - ROUNDING) / np.maximum(1, linear)
+    if holds(factors):
+        return factors, True
+    low, high = 0.0, 1.0
+    for _ in range(HALVINGS):
+        between = (low + high) / 2
+        low, high = (between, high) if holds(between * factors) else (low, between)
+    return low * factors, low > 0

@@ -1,0 +1,116 @@
+"""Excitation trajectories as tables and pictures."""
+
+import io
+import os
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from ...dynamics import friction_force, inverse_dynamics
+from ...errors import IdentificationError
+from ...io._files import write_whole
+from ...model._chain import Chain
+from .._regression.robot import as_float64
+from .limits import MotionLimits, bounded
+from .trajectories import JointTrajectory
+
+
+class TrajectorySamples(NamedTuple):
+    """A trajectory sampled evenly, from start to end.
+
+    Attributes:
+        t: times [s].
+        q: positions.
+        qd: velocities.
+        qdd: accelerations.
+        tau: torques that the chain takes to move like this, friction and all [N m or N].
+    """
+
+    t: Float[np.ndarray, " N"]
+    q: Float[np.ndarray, "N n"]
+    qd: Float[np.ndarray, "N n"]
+    qdd: Float[np.ndarray, "N n"]
+    tau: Float[np.ndarray, "N n"]
+
+
+def sample_trajectory(chain: Chain, trajectory: JointTrajectory, rate: float = 1000.0) -> TrajectorySamples:
+    """A trajectory at t = 0, 1 / rate, ... up to its duration, with tau = inverse dynamics + friction; in float64.
+
+    Args:
+        chain: the robot, with the inertias and friction its torques are computed from.
+        trajectory: t -> q, qd, qdd.
+        rate: samples a second [1/s].
+
+    Raises:
+        IdentificationError: the rate is not positive, or too low for two samples.
+    """
+    if not (rate > 0 and np.isfinite(rate) and rate * trajectory.duration >= 1):
+        raise IdentificationError(
+            f"{rate:g} samples a second are none of a motion of {trajectory.duration:g} s; give a higher rate"
+        )
+    t = np.arange(int(trajectory.duration * rate + 1e-6) + 1) / rate
+    with jax.enable_x64(True):
+
+        @jax.jit
+        def sampled(chain, t):
+            motion = trajectory(t)
+            return *motion, jax.vmap(lambda *x: inverse_dynamics(chain, *x) + friction_force(chain, x[1]))(*motion)
+
+        return TrajectorySamples(t, *(np.asarray(x) for x in sampled(as_float64(chain), jnp.asarray(t))))
+
+
+def write_trajectory(path: str | os.PathLike[str], samples: TrajectorySamples) -> None:
+    """Write samples as a table with columns t, q1.., qd1.., qdd1.., tau1.., whole or not at all; a log for `read_log` too.
+
+    Raises:
+        ModelError: the file cannot be written; what was there before is untouched.
+    """
+    n = samples.q.shape[1]
+    names = ["t", *(f"{name}{j + 1}" for name in ("q", "qd", "qdd", "tau") for j in range(n))]
+    text = io.StringIO()
+    rows = np.column_stack(samples)
+    np.savetxt(text, rows + 0.0, fmt="%.10g", delimiter=",", header=",".join(names), comments="")  # + 0: no -0
+    write_whole(path, text.getvalue())
+
+
+def draw_trajectory(
+    path: str | os.PathLike[str], chain: Chain, samples: TrajectorySamples, limits: MotionLimits
+) -> None:
+    """Draw q, qd, qdd and tau of every joint over time, each as a share of its limit; the format is the file name's (png).
+
+    Positions go from -1 to 1 between their limits. What has no limit is drawn as a share of its own largest value.
+
+    Raises:
+        ModelError: the file cannot be written; what was there before is untouched.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    limits = bounded(chain, limits)
+    middle, half = (limits.upper + limits.lower) / 2, (limits.upper - limits.lower) / 2
+    rows = (
+        ("position", samples.q - middle, half),
+        ("velocity", samples.qd, limits.velocity),
+        ("acceleration", samples.qdd, limits.acceleration),
+        ("torque", samples.tau, limits.torque),
+    )
+    figure = Figure(figsize=(9, 9), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(len(rows), 1, sharex=True)
+    for ax, (name, values, limit) in zip(axes, rows, strict=True):
+        own = np.maximum(np.abs(values).max(axis=0), 1e-12)
+        lines = ax.plot(samples.t, values / np.where(np.isfinite(limit), limit, own), linewidth=1)
+        for y in (-1, 1):
+            ax.axhline(y, color="black", linewidth=0.8, linestyle="--")
+        free = "" if np.isfinite(limit).any() else " (no limit: of the largest)"
+        ax.set_ylabel(f"{name} / limit{free}")
+        ax.set_ylim(-1.1, 1.1)
+        ax.grid(alpha=0.3)
+    axes[-1].set(xlabel="t [s]", xlim=(samples.t[0], samples.t[-1]))
+    figure.legend(lines, chain.joint_names, loc="outside upper center", ncols=min(chain.n, 4), frameon=False)
+    picture = io.BytesIO()
+    figure.savefig(picture, format=os.path.splitext(os.fspath(path))[1][1:] or "png", dpi=110)
+    write_whole(path, picture.getvalue())

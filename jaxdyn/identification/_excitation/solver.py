@@ -1,0 +1,190 @@
+"""A batch of excitation problems solved side by side: D-optimality under limits by an augmented Lagrangian and Adam.
+
+The unknowns are the coefficients z (n, k) of a motion in a linear basis, from all of which
+
+    minimise  f(z) = -log det(H(z)) / b + w log cond(Sigma^-1/2 W(z)),    H = W^T Sigma^-1 W / N,
+    subject to  |x(z)| / limit <= 1  for x = q - middle, qd, qdd, qddd, tau, dtau/dt at all samples, and  clearance(q) >= 0.
+
+Each round takes some steps of Adam on f + sum(max(0, mu + rho c)^2 - mu^2) / (2 rho), the Lagrangian of Powell, Hestenes and
+Rockafellar, then updates the multipliers, mu <- max(0, mu + rho c) (Nocedal & Wright 2006, sec. 17.4). Gradients are exact,
+through the library's regressor.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ...dynamics import friction_force
+from ...model._chain import Chain
+from .._regression.columns import Columns
+from .limits import Clearance, MotionLimits
+
+RIDGE = (
+    1e-10  # on H with columns of about unit size: keeps the first, poor motions of robots of many parameters factorable
+)
+FIRST, SECOND, FLOOR = 0.9, 0.99, 1e-8  # of Adam (Kingma & Ba 2015)
+
+
+class Setting(NamedTuple):
+    """What is compiled in.
+
+    Attributes:
+        columns: what is identified.
+        kept: columns of the base parameters.
+        clearance: the user's function.
+        torques, torque_rates: whether any joint's is limited.
+        conditioned: whether the condition number counts.
+
+    """
+
+    columns: Columns
+    kept: tuple[int, ...]
+    clearance: Clearance | None
+    torques: bool
+    torque_rates: bool
+    conditioned: bool
+
+
+class ExcitationProblem(NamedTuple):
+    """What the starts share.
+
+    Attributes:
+        chain: the robot.
+        coarse: (4, n, N, k) z -> q, qd, qdd, qddd at the samples of the information, the torques and the clearance.
+        fine: (4, n, M, k) the same on a finer grid, for the limits that are linear in z.
+        slopes: (N, N) values at the samples of the information -> derivatives to time there, by a quintic spline.
+        limits: finite position limits, and the others.
+        weights: (n,) 1 / standard deviation of the joint torques.
+        scale: (b,) sizes of the regressor's columns.
+        condition_weight: w.
+        margin: clearance to keep on the coarse grid.
+    """
+
+    chain: Chain
+    coarse: Float[Array, "4 n N k"]
+    fine: Float[Array, "4 n M k"]
+    slopes: Float[Array, "N N"]
+    limits: MotionLimits
+    weights: Float[Array, " n"]
+    scale: Float[Array, " b"]
+    condition_weight: Float[Array, ""]
+    margin: Float[Array, ""]
+
+
+class State(NamedTuple):
+    """One start: coefficients, multipliers of the limits on the fine and coarse grid, Adam's moments and steps so far."""
+
+    z: Float[Array, "n k"]
+    multipliers: tuple[Array, Array]
+    moments: tuple[Array, Array, Array]
+
+
+def motion_at(matrices: Float[Array, "4 n N k"], limits: MotionLimits, z: Float[Array, "n k"]) -> Float[Array, "4 N n"]:
+    """q, qd, qdd and qddd of coefficients z; z = 0 is rest in the middle of the position ranges."""
+    motion = jnp.einsum("djmk,jk->dmj", matrices, z)
+    return motion.at[0].add(((limits.upper + limits.lower) / 2)[None])
+
+
+def regressor_rows(setting: Setting, chain: Chain, motion: Float[Array, "4 N n"]) -> Float[Array, "N n p"]:
+    """The regressor at every sample, all its columns."""
+    return jax.vmap(setting.columns.matrix, in_axes=(None, 0, 0, 0))(chain, *motion[:3])
+
+
+def _criterion(setting: Setting, problem: ExcitationProblem, rows: Array) -> Array:
+    count = len(rows)
+    rows = rows[:, :, jnp.asarray(setting.kept)] * problem.weights[None, :, None] / problem.scale[None, None]
+    rows = rows.reshape(-1, rows.shape[2])
+    information = rows.T @ rows / count + RIDGE * jnp.eye(rows.shape[1], dtype=rows.dtype)
+    # one decomposition, not two: a batch of LAPACK calls waits on a thread of XLA:CPU's pool for parts that it gives to that
+    # pool, and two of them at once waited for ever on two cores (jaxlib 0.10.2)
+    if not setting.conditioned:
+        factor = jnp.linalg.cholesky(information)
+        return -2 * jnp.log(jnp.diagonal(factor)).sum() / rows.shape[1]
+    spectrum = jnp.linalg.eigvalsh(information * problem.scale[:, None] * problem.scale[None])
+    log_det = jnp.log(spectrum).sum() - 2 * jnp.log(problem.scale).sum()
+    return -log_det / rows.shape[1] + problem.condition_weight * jnp.log(spectrum[-1] / spectrum[0]) / 2
+
+
+def _excess(setting: Setting, problem: ExcitationProblem, z: Array, motion: Array, rows: Array) -> tuple[Array, Array]:
+    """c <= 0: of the limits linear in z, and of the rest."""
+    limits = problem.limits
+    half = (limits.upper - limits.lower) / 2
+    bounds = jnp.stack([half, limits.velocity, limits.acceleration, limits.jerk])
+    linear = jnp.abs(jnp.einsum("djmk,jk->dmj", problem.fine, z)) / bounds[:, None] - 1
+    rest = []
+    if setting.torques or setting.torque_rates:
+        chain = problem.chain
+        tau = rows[:, :, : 10 * chain.n] @ chain.inertia.reshape(-1) + chain.armature[None] * motion[2]
+        tau += jax.vmap(friction_force, in_axes=(None, 0))(chain, motion[1])
+        rest.append(jnp.abs(tau) / limits.torque[None] - 1)
+    if setting.torque_rates:
+        rest.append(jnp.abs(problem.slopes @ tau) / limits.torque_rate[None] - 1)
+    if setting.clearance is not None:
+        rest.append(problem.margin - jnp.asarray(jax.vmap(setting.clearance)(motion[0])))
+    return linear, jnp.concatenate([x.reshape(-1) for x in rest]) if rest else jnp.zeros(0, z.dtype)
+
+
+def _excess_of(setting: Setting, problem: ExcitationProblem, z: Array) -> tuple[Array, Array]:
+    motion = motion_at(problem.coarse, problem.limits, z)
+    return _excess(setting, problem, z, motion, regressor_rows(setting, problem.chain, motion))
+
+
+def _lagrangian(setting: Setting, problem: ExcitationProblem, multipliers, penalty: Array, z: Array) -> Array:
+    motion = motion_at(problem.coarse, problem.limits, z)
+    rows = regressor_rows(setting, problem.chain, motion)
+    value = _criterion(setting, problem, rows)
+    for mu, c in zip(multipliers, _excess(setting, problem, z, motion, rows), strict=True):
+        value += jnp.sum(jnp.maximum(0, mu + penalty * c) ** 2 - mu**2) / (2 * penalty)
+    return value
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def begin(setting: Setting, problem: ExcitationProblem, z: Float[Array, "s n k"]) -> State:
+    """The state of every start, multipliers and moments zero."""
+
+    def one(z):
+        shapes = jax.eval_shape(functools.partial(_excess_of, setting, problem), z)
+        zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        return State(z, zero, (jnp.zeros_like(z), jnp.zeros_like(z), jnp.zeros((), z.dtype)))
+
+    return jax.vmap(one)(z)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def advance(
+    setting: Setting, problem: ExcitationProblem, state: State, rates: Float[Array, " steps"], penalty: Array
+) -> State:
+    """One round for all starts: Adam with the step sizes given, then new multipliers."""
+
+    def one(state: State) -> State:
+        def step(carry, rate):
+            z, (mean, square, count) = carry
+            gradient = jax.grad(functools.partial(_lagrangian, setting, problem, state.multipliers, penalty))(z)
+            mean = FIRST * mean + (1 - FIRST) * gradient
+            square, count = SECOND * square + (1 - SECOND) * gradient**2, count + 1
+            size = jnp.sqrt(square / (1 - SECOND**count)) + FLOOR
+            return (z - rate * mean / (1 - FIRST**count) / size, (mean, square, count)), None
+
+        (z, moments), _ = jax.lax.scan(step, (state.z, state.moments), rates)
+        excess = _excess_of(setting, problem, z)
+        multipliers = jax.tree.map(lambda mu, c: jnp.maximum(0, mu + penalty * c), state.multipliers, excess)
+        return State(z, multipliers, moments)
+
+    return jax.vmap(one)(state)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def criteria(
+    setting: Setting, problem: ExcitationProblem, z: Float[Array, "s n k"]
+) -> tuple[Array, Float[Array, "s b"]]:
+    """f of every start, and the sizes of its base regressor's columns: root mean squares, weighted."""
+
+    def one(z):
+        rows = regressor_rows(setting, problem.chain, motion_at(problem.coarse, problem.limits, z))
+        weighted = rows[:, :, jnp.asarray(setting.kept)] * problem.weights[None, :, None]
+        return _criterion(setting, problem, rows), jnp.sqrt((weighted**2).sum(1).mean(0))
+
+    return jax.vmap(one)(z)

@@ -1,0 +1,136 @@
+"""Exciting motions: finite Fourier series that start and end at rest, and B-splines."""
+
+import dataclasses
+from typing import Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from scipy import interpolate
+
+from ...errors import IdentificationError
+from ...model._chain import Chain
+
+
+@runtime_checkable
+class JointTrajectory(Protocol):
+    """A motion of all joints as a function of time, for one or many times; traceable by JAX."""
+
+    @property
+    def duration(self) -> float:
+        """From start to end [s]."""
+        ...
+
+    def __call__(self, t: Float[Array, " N"]) -> tuple[Float[Array, "N n"], Float[Array, "N n"], Float[Array, "N n"]]:
+        """Positions, velocities and accelerations at times t [s]."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class FourierTrajectory:
+    """q(t) = centre + sum_k a_k sin(k w t) / (k w) - b_k cos(k w t) / (k w), periodic (Swevers et al. 1997).
+
+    Attributes:
+        centre: (n,) [rad or m].
+        a: (n, harmonics) velocity amplitudes of the cosines [rad/s or m/s].
+        b: those of the sines.
+        period: 2 pi / w [s].
+    """
+
+    centre: np.ndarray
+    a: np.ndarray
+    b: np.ndarray
+    period: float
+
+    @property
+    def duration(self) -> float:
+        """One period [s]."""
+        return self.period
+
+    def __call__(self, t: Float[Array, " N"]) -> tuple[Float[Array, "N n"], Float[Array, "N n"], Float[Array, "N n"]]:
+        """Positions, velocities and accelerations at times t [s]."""
+        t = jnp.asarray(t)
+        return _fourier(t, *(np.asarray(x, t.dtype) for x in (self.centre, self.a, self.b, self.period)))
+
+
+@jax.jit
+def _fourier(t: Array, centre: Array, a: Array, b: Array, period: Array) -> tuple[Array, Array, Array]:
+    k = jnp.arange(1, a.shape[1] + 1, dtype=t.dtype)[None] * (2 * jnp.pi / period)
+    phase = t[:, None] * k
+    sin, cos = jnp.sin(phase), jnp.cos(phase)
+    q = centre[None] + (sin / k) @ a.T - (cos / k) @ b.T
+    return q, cos @ a.T + sin @ b.T, -(sin * k) @ a.T + (cos * k) @ b.T
+
+
+def random_excitation(
+    chain: Chain, period: float = 10.0, harmonics: int = 5, seed: int = 0, usage: float = 0.8
+) -> FourierTrajectory:
+    """A random Fourier motion of all joints that keeps within their position and velocity limits.
+
+    Not optimised: random phases and amplitudes, each joint scaled to the share `usage` of its range (a turn, or a metre, where
+    it has none) and of its velocity limit, and starting at rest.
+
+    Raises:
+        IdentificationError: fewer than two harmonics, with which the motion cannot start at rest.
+    """
+    if harmonics < 2:
+        raise IdentificationError("an exciting motion needs at least two harmonics to start at rest")
+    rng = np.random.default_rng(seed)
+    lower, upper = np.asarray(chain.position_limits, float).T
+    half = np.where(np.any(np.asarray(chain.screw[:, :3]) != 0, axis=1), np.pi, 0.5)
+    free = np.isinf(lower) & np.isinf(upper)
+    lower, upper = np.where(free, -half, lower), np.where(free, half, upper)
+    lower, upper = (
+        np.where(np.isinf(lower), upper - 2 * half, lower),
+        np.where(np.isinf(upper), lower + 2 * half, upper),
+    )
+    a, b = rng.normal(size=(2, chain.n, harmonics))
+    k = np.arange(1, harmonics + 1)
+    a -= a.mean(1, keepdims=True)  # velocity at t = 0 is the sum of a
+    b -= k * (b @ k)[:, None] / (k @ k)  # and acceleration the sum of k w b
+    shape = FourierTrajectory(np.zeros(chain.n), a, b, period)
+    q, qd, _ = (np.asarray(x, float) for x in shape(jnp.linspace(0, period, 50 * harmonics)))
+    middle, reach = (q.max(0) + q.min(0)) / 2, (q.max(0) - q.min(0)) / 2
+    factor = usage * (upper - lower) / 2 / reach
+    factor = np.minimum(factor, usage * np.asarray(chain.velocity_limit, float) / np.abs(qd).max(0))
+    return FourierTrajectory((upper + lower) / 2 - factor * middle, a * factor[:, None], b * factor[:, None], period)
+
+
+def spline_knots(duration: float, intervals: int, degree: int) -> Float[np.ndarray, " m"]:
+    """Uniform knots from 0 to duration, those at the ends repeated so that the curve starts and ends at control points."""
+    inner = np.linspace(0, duration, intervals + 1)
+    return np.concatenate([np.zeros(degree), inner, np.full(degree, duration)])
+
+
+@dataclasses.dataclass(frozen=True)
+class SplineTrajectory:
+    """q(t) = sum_i c_i B_i(t), B-splines with uniform knots from 0 to `duration`; outside, the polynomials at the ends go on.
+
+    Attributes:
+        control: (n, m) control points [rad or m]; the first and last are the positions at the ends.
+        duration: [s].
+        degree: of the polynomials; 5 makes the jerk smooth.
+    """
+
+    control: np.ndarray
+    duration: float
+    degree: int = 5
+
+    def __call__(self, t: Float[Array, " N"]) -> tuple[Float[Array, "N n"], Float[Array, "N n"], Float[Array, "N n"]]:
+        """Positions, velocities and accelerations at times t [s]."""
+        t = jnp.asarray(t)
+        intervals = self.control.shape[1] - self.degree
+        knots = spline_knots(self.duration, intervals, self.degree)
+        joints = np.asarray(self.control, float)
+        pieces = np.stack([interpolate.PPoly.from_spline((knots, x, self.degree)).c for x in joints], axis=2)
+        # (degree + 1, intervals, n): those between repeated knots are empty
+        coefficients = jnp.asarray(pieces[:, self.degree : self.degree + intervals], t.dtype)
+        step = self.duration / intervals
+        piece = jnp.clip(jnp.floor(t / step).astype(int), 0, intervals - 1)
+        local = (t - piece.astype(t.dtype) * jnp.asarray(step, t.dtype))[:, None]
+        c = coefficients[:, piece]  # highest power first
+        q, qd, qdd = c[0], jnp.zeros_like(c[0]), jnp.zeros_like(c[0])
+        for lower in c[1:]:  # Horner's rule, and its derivatives
+            qdd, qd, q = qdd * local + 2 * qd, qd * local + q, q * local + lower
+        return q, qd, qdd

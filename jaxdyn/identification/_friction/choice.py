@@ -1,0 +1,158 @@
+"""Which friction model a robot's joints need: compared by the error on runs that were not fitted, never by the fit itself."""
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from ...errors import IdentificationError
+from ...model._chain import Chain
+from .._preprocessing.samples import Samples, _part
+from .._regression.base_parameters import BaseParameters, base_parameters
+from .._regression.columns import Columns
+from .._regression.prediction import fit_quality
+from .fit import fit_prepared
+from .memory import LoadedSlip, MaxwellSlip
+from .model import FrictionModel
+from .rows import prepare
+from .terms import Coulomb, FrictionTerm, LoadDependent, Offset, PowerViscous, Stribeck, Viscous
+
+STRETCHES = 3  # into which a single run is cut
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FrictionComparison:
+    """Friction models compared by cross-validation.
+
+    Attributes:
+        names: the models.
+        errors: (models, n) RRE of each joint on held-out runs, all samples, percent (root mean square over the folds).
+        moving: (models, n) the same over samples at which the joint moves.
+        best: the model chosen for each joint.
+        model: the friction model in which every joint has the terms of the model chosen for it.
+    """
+
+    names: tuple[str, ...]
+    errors: Float[np.ndarray, "m n"]
+    moving: Float[np.ndarray, "m n"]
+    best: tuple[str, ...]
+    model: FrictionModel
+
+    def __str__(self) -> str:
+        title = "held-out RRE [%]"
+        width = max(len(title), *map(len, self.names))
+
+        def line(name: str, row: np.ndarray) -> str:
+            marks = ["*" if name == best else " " for best in self.best]
+            return f"{name:{width}s} " + " ".join(f"{x:6.2f}{mark}" for x, mark in zip(row, marks, strict=True))
+
+        head = f"{title:{width}s} " + " ".join(f"{'joint ' + str(j + 1):7s}" for j in range(len(self.best)))
+        return "\n".join([head, *map(line, self.names, self.errors), "* chosen"])
+
+
+def friction_candidates(cutoff: float | None = None) -> dict[str, FrictionModel]:
+    """Friction models from plain to elaborate, for `choose_friction`.
+
+    Args:
+        cutoff: low-pass that the measured torques went through [Hz].
+    """
+    plain: tuple[FrictionTerm, ...] = (Viscous(), Coulomb(), Offset())
+    slip = (*plain, MaxwellSlip(width=1e-4))
+    slips = (*slip, MaxwellSlip(width=1e-3))
+    models = {
+        "plain": plain,
+        "Stribeck": (*plain, Stribeck()),
+        "slip": slip,
+        "two slips": slips,
+        "slip, power": (*slip, PowerViscous()),
+        "two slips, Stribeck": (*slips, Stribeck()),
+        "slip, load": (*slip, LoadedSlip()),
+        "slip, power, load": (*slip, PowerViscous(), LoadedSlip()),
+        "two slips, power, load": (*slips, PowerViscous(), LoadedSlip()),
+        "sliding load": (*plain, PowerViscous(), LoadDependent()),
+    }
+    return {name: FrictionModel(terms, cutoff) for name, terms in models.items()}
+
+
+def choose_friction(
+    chain: Chain,
+    runs: Sequence[Samples],
+    models: Mapping[str, FrictionModel] | None = None,
+    *,
+    iterations: int = 0,
+    stride: int = 1,
+    tolerance: float = 0.01,
+    base: BaseParameters | None = None,
+    columns: Columns | None = None,
+) -> FrictionComparison:
+    """Choose each joint's friction by leave-one-run-out cross-validation.
+
+    Each model is fitted to all runs but one and predicts that one; a single run is cut into three stretches. Each joint gets
+    the model with the fewest parameters among those whose error (the mean of that over all samples and that in motion, so
+    that rests count however short they are) is within `tolerance` of its lowest.
+
+    Args:
+        runs: samples at full rate (`preprocess(..., stride=1)`), rests included if rests are to be predicted.
+        models: by name; `friction_candidates` with the torque's cutoff where None.
+        iterations: Gauss-Newton steps on the nonlinear parameters in each fold; 0 compares the models as given.
+        stride: rows kept, as in `fit_friction`.
+        tolerance: relative loss in error that a simpler model may cost.
+        base: base parameters of the columns, where they are known already.
+        columns: the rigid body and its rotors; `Columns(("armature",))` where None.
+
+    Raises:
+        IdentificationError: there are no runs or no models, or the models' cutoffs differ.
+
+    Cost: (number of models) x (number of runs) fits.
+    """
+    if not runs:
+        raise IdentificationError("there is no run to choose friction from")
+    models = friction_candidates(runs[0].torque_cutoff) if models is None else models
+    if not models or len({model.cutoff for model in models.values()}) > 1:
+        raise IdentificationError("give at least one friction model, all with the same cutoff")
+    columns = columns or Columns(("armature",))
+    base = base_parameters(chain, columns) if base is None else base
+    if len(runs) == 1:
+        cuts = np.linspace(0, len(runs[0]), STRETCHES + 1).astype(int).tolist()
+        runs = [_part(runs[0], a, b) for a, b in itertools.pairwise(cuts)]
+    ready = [prepare(chain, columns, base, samples, stride) for samples in runs]
+    squares = np.zeros((len(models), 2, chain.n))
+    for k, model in enumerate(models.values()):
+        for out in ready:
+            fit = fit_prepared(chain, columns, base, [run for run in ready if run is not out], model, iterations)
+            load = out.load(fit.values[: base.size])
+            prediction = load + fit.model.signals(out.samples, load) @ fit.values[base.size :]
+            known = fit.model.known(out.samples)
+            tau, prediction = (np.where(known, x, 0.0) for x in (out.samples.tau, prediction))
+            quality = fit_quality(tau, prediction, out.samples.qd)
+            squares[k] += np.stack([quality.relative, quality.relative_moving]) ** 2
+    errors, moving = np.sqrt(squares / len(ready)).transpose(1, 0, 2)
+    names = tuple(models)
+    size = [sum(len(term.labels) for term in model.terms) for model in models.values()]
+    score = errors + moving
+    best = []
+    for j in range(chain.n):
+        good = np.flatnonzero(score[:, j] <= (1 + tolerance) * score[:, j].min())
+        best.append(names[min(good, key=lambda k: (size[k], score[k, j]))])
+    return FrictionComparison(names, errors, moving, tuple(best), combine_friction([models[name] for name in best]))
+
+
+def combine_friction(models: Sequence[FrictionModel]) -> FrictionModel:
+    """One friction model from one a joint: equal terms of several joints become one term of these joints."""
+    found: dict[tuple, tuple[FrictionTerm, list[int]]] = {}
+    for j, model in enumerate(models):
+        for term in model.terms:
+            if term.joints is None or j + 1 in term.joints:
+                # the leaves' values and what is static, but for the joints, tell terms apart
+                leaves = tuple(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(term))
+                key = (type(term), getattr(term, "powers", getattr(term, "harmonics", None)), leaves)
+                found.setdefault(key, (term, []))[1].append(j + 1)
+    everyone = range(1, len(models) + 1)
+    terms = tuple(
+        dataclasses.replace(term, joints=None if joints == list(everyone) else tuple(joints))
+        for term, joints in found.values()
+    )
+    return FrictionModel(terms, models[0].cutoff)

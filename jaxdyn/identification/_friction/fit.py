@@ -1,0 +1,308 @@
+"""Friction estimated together with the rigid body: linear parameters by least squares, the others by Gauss-Newton.
+
+Every parameter but a few widths, velocity scales and exponents is linear (a separable problem: Golub & Pereyra 1973). For
+given nonlinear parameters the linear ones are solved for exactly; columns for the change of the nonlinear ones, D = (dF/da) c,
+stand beside the others in each joint's triangular factor, and the least-squares step of all of them together is the
+variable-projection step. Rows of the regressor come chunk by chunk.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from ...errors import IdentificationError
+from ...model._chain import Chain
+from .._preprocessing.samples import Samples
+from .._regression.base_parameters import BaseParameters, base_parameters
+from .._regression.columns import Columns
+from .._regression.prediction import predict
+from .._regression.robot import as_float64
+from .model import FrictionModel, nonlinear_values, shifted
+from .rows import Run, factors_with, first_guess, prepare
+
+SPREAD = 1.0  # a nonlinear parameter is held to its start by one observation of this deviation [in its logarithm]
+LONGEST_STEP = 1.0  # change of a logarithm in one iteration
+CONVERGED = 0.01  # gain in log-likelihood below which an iteration was the last
+DAMPINGS = (1e-3, 1.0, 30.0, 1e3)  # tried in turn until a step gains
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FrictionFit:
+    """A friction model and a rigid body fitted to runs.
+
+    Attributes:
+        chain: the robot.
+        columns: columns of the rigid body and its rotors.
+        base: its base parameters.
+        model: the friction model, its nonlinear parameters those found, one a joint.
+        values: (b + f,) base parameters, then the friction's linear parameters.
+        covariance: (b + f, b + f), given the nonlinear parameters.
+        noise: (n,) standard deviation of each joint's residual torque [N m].
+        nonlinear: (n, p) nonlinear parameters; columns as in `model.nonlinear_names`.
+        nonlinear_deviations: (n, p) standard deviations of their logarithms; infinite where the data say nothing.
+        likelihood: concentrated log-likelihood, less that of the hold on the nonlinear parameters; for comparisons on one set.
+        iterations: Gauss-Newton steps taken.
+    """
+
+    chain: Chain
+    columns: Columns
+    base: BaseParameters
+    model: FrictionModel
+    values: Float[np.ndarray, " b"]
+    covariance: Float[np.ndarray, "b b"]
+    noise: Float[np.ndarray, " n"]
+    nonlinear: Float[np.ndarray, "n p"]
+    nonlinear_deviations: Float[np.ndarray, "n p"]
+    likelihood: float
+    iterations: int
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the values."""
+        return (*self.base.names, *self.model.names(self.chain.n))
+
+    def load(self, samples: Samples) -> Float[np.ndarray, "N n"]:
+        """Torques that the rigid body needs along samples, without friction [N m]."""
+        parameters = np.zeros(self.base.matrix.shape[1])
+        parameters[self.base.kept] = self.values[: self.base.size]
+        with jax.enable_x64(True):
+            return predict(self.columns, as_float64(self.chain), parameters, samples.q, samples.qd, samples.qdd)
+
+    def signals(self, samples: Samples) -> Float[np.ndarray, "N n f"]:
+        """The friction's columns along samples at full rate, for `accumulate` and `predict`."""
+        return self.model.signals(samples, self.load(samples))
+
+    def predict(self, samples: Samples) -> Float[np.ndarray, "N n"]:
+        """Torques along samples at full rate, friction included [N m]."""
+        load = self.load(samples)
+        return load + self.model.signals(samples, load) @ self.values[self.base.size :]
+
+
+def fit_friction(
+    chain: Chain,
+    runs: Sequence[Samples],
+    model: FrictionModel,
+    *,
+    iterations: int = 10,
+    stride: int = 1,
+    base: BaseParameters | None = None,
+    columns: Columns | None = None,
+) -> FrictionFit:
+    """Fit the rigid body, rotor inertias and a friction model to runs, nonlinear parameters included.
+
+    Minimises sum_j N_j log |tau_j - W_j x - F_j(a) c|, which weighs each joint by its own noise. Loads of load-dependent terms
+    are those of the rigid body fitted last. Samples before the memory's state is known (`FrictionModel.known`) are left out.
+
+    Args:
+        runs: samples at full rate (`preprocess(..., stride=1)`).
+        model: the friction, with the values to start from.
+        iterations: at most so many Gauss-Newton steps; 0 leaves the nonlinear parameters at their start.
+        stride: keep every stride-th row of the stacked regressor, after the friction's columns are computed at full rate.
+        base: base parameters of the columns, where they are known already.
+        columns: the rigid body and its rotors; `Columns(("armature",))` where None.
+
+    Raises:
+        IdentificationError: there are no runs, or fewer samples than parameters.
+
+    Cost: some 0.5 s an iteration for 10 000 rows of 6 joints. Memory: the rigid body's regressor comes in chunks
+    (`friction_rows`); the friction's own columns need whole runs, 8 N n k (p + 1) bytes for k of them and p nonlinear
+    parameters a joint, 0.6 GiB for a million samples of 6 joints with two slips. Longer logs: give pieces, or fewer runs.
+    """
+    columns = columns or Columns(("armature",))
+    base = base_parameters(chain, columns) if base is None else base
+    return fit_prepared(
+        chain, columns, base, [prepare(chain, columns, base, s, stride) for s in runs], model, iterations
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Solution:
+    model: FrictionModel
+    values: np.ndarray  # base, then the friction's linear parameters
+    covariance: np.ndarray
+    noise: np.ndarray
+    cost: float
+    blocks: list[np.ndarray]
+
+
+def fit_prepared(
+    chain: Chain, columns: Columns, base: BaseParameters, runs: Sequence[Run], model: FrictionModel, iterations: int
+) -> FrictionFit:
+    """`fit_friction` for runs made ready by `prepare`: several fits then share the regressors."""
+    if not runs:
+        raise IdentificationError("there is no run to fit friction to")
+    n = chain.n
+    start = model.for_joints(n)
+    known = [start.known(run.samples)[run.kept] for run in runs]
+    chosen = start.chosen(n)
+    independence = np.mean([min(1.0, 1.8 * run.samples.torque_cutoff / run.samples.rate) for run in runs])
+    share = float(independence) * (len(runs[0].samples) / len(runs[0].kept))
+    share = min(1.0, share)
+    counts = np.sum([mask.sum(0) for mask in known], axis=0)
+    if (counts * share).sum() <= base.size + chosen.sum():
+        raise IdentificationError(
+            f"{int(counts.sum())} rows of samples cannot determine {base.size + int(chosen.sum())} parameters; log a longer run"
+        )
+
+    def evaluate(model: FrictionModel, rigid: np.ndarray, shift: np.ndarray) -> _Solution:
+        blocks = [model.blocks(run.samples, run.load(rigid))[run.kept] for run in runs]
+        factors = factors_with(runs, known, blocks)
+        values, covariance, noise = _solve(factors, counts, share, base.size, chosen)
+        cost = share * float(counts @ np.log(noise)) + 0.5 * ((shift / SPREAD) ** 2).sum()
+        return _Solution(model, values, covariance, noise, cost, blocks)
+
+    width = nonlinear_values(start, n).shape[1]
+    shift = np.zeros((n, width))
+    now = evaluate(start, first_guess(runs), shift)
+    for _ in range(2 if start.needs_load else 0):
+        now = evaluate(start, now.values[: base.size], shift)
+    deviations, taken = np.full((n, width), np.inf), 0
+    damping = 0
+    for _ in range(iterations if width else 0):
+        coefficients = np.zeros(chosen.shape)
+        coefficients[chosen] = now.values[base.size :]
+        slopes = [
+            np.einsum(
+                "tjkp,jk->tjp", now.model.slopes(r.samples, r.load(now.values[: base.size]))[r.kept], coefficients
+            )
+            for r in runs
+        ]
+        beside = [np.concatenate(x, axis=2) for x in zip(now.blocks, slopes, strict=True)]
+        factors = factors_with(runs, known, beside)
+        better = None
+        while better is None and damping < len(DAMPINGS):
+            step, deviations = _step(factors, now.noise, share, base.size, chosen, shift, DAMPINGS[damping])
+            trial = shift + np.clip(step, -LONGEST_STEP, LONGEST_STEP)
+            with jax.enable_x64(True):
+                moved = shifted(start, trial)
+            found = evaluate(moved, now.values[: base.size], trial)
+            better = found if found.cost < now.cost else None
+            damping += 0 if better is not None else 1
+        if better is None:
+            break
+        gain, now, shift = now.cost - better.cost, better, trial
+        taken, damping = taken + 1, max(0, damping - 1)
+        if gain < CONVERGED:
+            break
+    return FrictionFit(
+        chain=chain,
+        columns=columns,
+        base=base,
+        model=now.model,
+        values=now.values,
+        covariance=now.covariance,
+        noise=now.noise,
+        nonlinear=nonlinear_values(now.model, n),
+        nonlinear_deviations=deviations,
+        likelihood=-now.cost,
+        iterations=taken,
+    )
+
+
+def _stack(
+    factors: Float[np.ndarray, "n c c"], size: int, groups: Sequence[np.ndarray], noise: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, list[slice]]:
+    """The joints' factors, weighted, as one system: common columns, then each joint's own of each group."""
+    total = size + sum(int(group.sum()) for group in groups)
+    matrix, right, rows = [], [], []
+    at = 0
+    for j, r in enumerate(factors):
+        a = np.zeros((len(r), total))
+        a[:, :size] = r[:, :size]
+        source, target = size, size
+        for group in groups:
+            own = np.flatnonzero(group[j])
+            first = target + int(group[:j].sum())
+            a[:, first : first + len(own)] = r[:, source + own]
+            source, target = source + group.shape[1], target + int(group.sum())
+        matrix.append(a / noise[j])
+        right.append(r[:, -1] / noise[j])
+        rows.append(slice(at, at + len(r)))
+        at += len(r)
+    return np.concatenate(matrix), np.concatenate(right), rows
+
+
+def _least_squares(a: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Solution and (A^T A)^-1, in columns of unit norm; directions without excitation stay at zero."""
+    norms = np.linalg.norm(a, axis=0)
+    norms = np.where(norms > 0, norms, 1.0)
+    u, s, vt = np.linalg.svd(a / norms, full_matrices=False)
+    inverse = np.where(s > 1e-10 * s[0], 1 / np.where(s > 0, s, 1), 0.0)
+    half = vt.T * inverse / norms[:, None]
+    return half @ (u.T @ y), half @ half.T
+
+
+def _solve(factors, counts, share, size, chosen, rounds=4):
+    noise = np.ones(len(factors))
+    values, inverse = np.zeros(0), np.zeros((0, 0))
+    for _ in range(rounds):
+        a, y, rows = _stack(factors, size, [chosen], noise)
+        values, inverse = _least_squares(a, y)
+        residual = y - a @ values
+        rms = np.array([np.linalg.norm(residual[part]) * noise[j] for j, part in enumerate(rows)])
+        noise = np.maximum(rms / np.sqrt(np.maximum(counts, 1)), 1e-12)
+    return values, inverse / share, noise
+
+
+def _step(factors, noise, share, size, chosen, shift, damping):
+    """Gauss-Newton step of the logarithms, and their standard deviations without damping or hold."""
+    moving = np.array(
+        [[np.linalg.norm(r[:, size + chosen.shape[1] + p]) > 0 for p in range(shift.shape[1])] for r in factors]
+    )
+    a, y, _ = _stack(factors, size, [chosen, moving], noise)
+    a, y = a * np.sqrt(share), y * np.sqrt(share)
+    count = int(moving.sum())
+    own = np.zeros((count, a.shape[1]))
+    own[:, a.shape[1] - count :] = np.eye(count)
+    held = np.concatenate([a, own / SPREAD, own * np.sqrt(damping)])
+    target = np.concatenate([y, -shift[moving] / SPREAD, np.zeros(count)])
+    solution, _ = _least_squares(held, target)
+    _, inverse = _least_squares(a, y)
+    step, deviations = np.zeros(shift.shape), np.full(shift.shape, np.inf)
+    step[moving] = solution[a.shape[1] - count :]
+    deviations[moving] = np.sqrt(np.diag(inverse)[a.shape[1] - count :])
+    return step, deviations
+
+
+def with_signals(base: BaseParameters, names: Sequence[str]) -> BaseParameters:
+    """Base parameters of columns that signals are appended to, each of them independent of all others.
+
+    For the estimators, on factors that `accumulate(..., signals=...)` made.
+
+    Args:
+        names: one a signal, as `FrictionModel.names` gives them.
+    """
+    b, p = base.matrix.shape
+    k = len(names)
+    matrix = np.block([[base.matrix, np.zeros((b, k))], [np.zeros((k, p)), np.eye(k)]])
+    kept = np.concatenate([base.kept, p + np.arange(k)])
+    return dataclasses.replace(base, kept=kept, matrix=matrix, names=(*base.names, *names))
+
+
+def chain_with_friction(fit: FrictionFit, runs: Sequence[Samples], width: float = 0.01) -> Chain:
+    """The chain with the viscous, Coulomb and constant friction nearest the fitted model's, over the samples of runs.
+
+    A chain holds no memory and no dependence on loads: f = fv qd + fc tanh(qd / width) + off is fitted to the torques of the
+    friction model by least squares, joint by joint, for simulation and for files.
+
+    Args:
+        runs: samples at full rate.
+        width: of the smooth sign [rad/s or m/s].
+    """
+    friction = np.concatenate([fit.predict(s) - fit.load(s) for s in runs])
+    qd = np.concatenate([s.qd for s in runs])
+    plain = np.stack([qd, np.tanh(qd / width), np.ones_like(qd)], axis=2)
+    found = np.array([np.linalg.lstsq(plain[:, j], friction[:, j], rcond=None)[0] for j in range(fit.chain.n)])
+    like = lambda x: jnp.asarray(x, fit.chain.dtype)
+    return dataclasses.replace(
+        fit.chain,
+        viscous_friction=like(found[:, 0]),
+        coulomb_friction=like(found[:, 1]),
+        torque_offset=like(found[:, 2]),
+        coulomb_velocity=like(np.full(fit.chain.n, width)),
+        stribeck_friction=like(np.zeros(fit.chain.n)),
+    )

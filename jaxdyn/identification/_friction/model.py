@@ -1,0 +1,192 @@
+"""Friction of all joints: what the terms of a model make of a run, as columns beside those of the rigid body."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Bool, Float
+
+from ...errors import IdentificationError
+from .._preprocessing.filters import low_pass
+from .._preprocessing.samples import Samples
+from .terms import FrictionTerm
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+LENGTHS = 1024  # runs are filled up to multiples of this, so that few programs are compiled
+
+
+class FrictionModel(eqx.Module):
+    """Friction of all joints: the sum of its terms.
+
+    `FrictionModel((Viscous(), Coulomb(), Offset()))` is the usual one. Its columns, as signals of a run (`signals`), go with
+    those of `Columns(("armature",))`, whose own friction terms they replace.
+
+    Attributes:
+        terms: the terms.
+        cutoff: low-pass that the measured torque went through [Hz], which the columns go through as well, so that both sides
+            of tau = W x are filtered alike where friction jumps; None leaves them as they are.
+    """
+
+    terms: tuple[FrictionTerm, ...]
+    cutoff: float | None = eqx.field(static=True, default=None)
+
+    @property
+    def needs_load(self) -> bool:
+        """Whether any term depends on the joints' loads."""
+        return any(term.needs_load for term in self.terms)
+
+    def for_joints(self, n: int) -> "FrictionModel":
+        """The model with every nonlinear parameter an array of its own for each of n joints.
+
+        Raises:
+            IdentificationError: a nonlinear parameter is not positive, or has not one number or one a joint; a term names a
+                joint that is not there.
+        """
+        for term in self.terms:
+            if any(not 1 <= j <= n for j in term.joints or ()):
+                raise IdentificationError(f"{type(term).__name__} names joints {term.joints}; there are 1 to {n}")
+
+        def spread(x):
+            values = np.asarray(x, float)
+            if values.shape not in ((), (n,)):
+                raise IdentificationError(
+                    f"a friction parameter has shape {values.shape}; for {n} joints it is () or ({n},)"
+                )
+            if not np.all(np.isfinite(values) & (values > 0)):
+                raise IdentificationError(
+                    f"friction's widths, velocity scales and exponents are positive; one is {values}"
+                )
+            return jnp.asarray(values if values.ndim else np.full(n, values))
+
+        with jax.enable_x64(True):
+            return jax.tree.map(spread, self)
+
+    def chosen(self, n: int) -> Bool[np.ndarray, "n k"]:
+        """Which of a joint's columns (of all terms, one after the other) each joint has."""
+        rows = [
+            [term.joints is None or j + 1 in term.joints for term in self.terms for _ in term.labels] for j in range(n)
+        ]
+        return np.array(rows, bool).reshape(n, -1)
+
+    def stems(self) -> tuple[tuple[str, ...], ...]:
+        """The labels of each term, told apart by a letter where several terms have the same."""
+        count = Counter(label for term in self.terms for label in term.labels)
+        seen: Counter[str] = Counter()
+        out = []
+        for term in self.terms:
+            row = []
+            for label in term.labels:
+                row.append(label + (LETTERS[seen[label]] if count[label] > 1 else ""))
+                seen[label] += 1
+            out.append(tuple(row))
+        return tuple(out)
+
+    def names(self, n: int) -> tuple[str, ...]:
+        """Names of the linear parameters in the order of `signals`, joint by joint: fv1, fc1, off1, fv2, ..."""
+        stems = [label for row in self.stems() for label in row]
+        return tuple(f"{stems[k]}{j + 1}" for j, k in np.argwhere(self.chosen(n)).tolist())
+
+    def units(self, turns: Sequence[bool]) -> tuple[str, ...]:
+        """Units of the linear parameters; `turns` says of every joint whether it is revolute."""
+        each = [[unit for term in self.terms for unit in term.units(bool(turn))] for turn in turns]
+        return tuple(each[j][k] for j, k in np.argwhere(self.chosen(len(turns))).tolist())
+
+    def blocks(self, samples: Samples, load: Float[np.ndarray, "N n"] | None = None) -> Float[np.ndarray, "N n k"]:
+        """The columns of every joint's own parameters along samples taken at full rate (stride 1).
+
+        Every piece of the samples begins with relaxed memory. Zero where a joint does not have a term.
+
+        Args:
+            load: torques that the rigid model needs [N m]; must be given where a term depends on it.
+
+        Raises:
+            IdentificationError: a term needs the load and there is none.
+        """
+        return self._run(_blocks, samples, load)
+
+    def slopes(self, samples: Samples, load: Float[np.ndarray, "N n"] | None = None) -> Float[np.ndarray, "N n k p"]:
+        """Derivatives of `blocks` with respect to the logarithms of each joint's p nonlinear parameters."""
+        return self._run(_slopes, samples, load)
+
+    def _run(self, function, samples, load):
+        if load is None:
+            if self.needs_load:
+                raise IdentificationError(
+                    "a friction term depends on the load: give the torques that the rigid model needs"
+                )
+            load = np.zeros_like(samples.qd)
+        model, out = self.for_joints(samples.n), []
+        chosen = self.chosen(samples.n)
+        with jax.enable_x64(True):
+            for start, stop in samples.segments:
+                size = stop - start
+                fill = [(0, -size % LENGTHS), (0, 0)]
+                parts = [np.pad(x[start:stop], fill, mode="edge") for x in (samples.q, samples.qd, load)]
+                block = np.array(function(model, *map(jnp.asarray, parts)))[:size]
+                block *= chosen.reshape(1, *chosen.shape, *[1] * (block.ndim - 3))
+                out.append(block if self.cutoff is None else low_pass(block, samples.rate, self.cutoff))
+        return np.concatenate(out)
+
+    def signals(self, samples: Samples, load: Float[np.ndarray, "N n"] | None = None) -> Float[np.ndarray, "N n k"]:
+        """`blocks` as columns of the stacked regressor, in the order of `names`: what `accumulate` and `predict` take."""
+        return spread_blocks(self.blocks(samples, load), self.chosen(samples.n))
+
+    def known(self, samples: Samples) -> Bool[np.ndarray, "N n"]:
+        """Where the memory's state is known: the joint has travelled, since its piece began, further than memory reaches."""
+        reach = max(term.reach for term in self.terms)
+        out = np.ones((len(samples), samples.n), bool)
+        for start, stop in samples.segments if reach > 0 else ():
+            q = samples.q[start:stop]
+            out[start:stop] = np.maximum.accumulate(q, 0) - np.minimum.accumulate(q, 0) > reach
+        return out
+
+    def nonlinear_names(self) -> tuple[str, ...]:
+        """Names of each joint's nonlinear parameters, in the order of `slopes`: width(fc), velocity(fs), ..."""
+        names = []
+        for term, stems in zip(self.terms, self.stems(), strict=True):
+            for path, _ in jax.tree_util.tree_flatten_with_path(term)[0]:
+                names.append(f"{path[0].name}({stems[0]})")
+        return tuple(names)
+
+
+def spread_blocks(
+    blocks: Float[np.ndarray, "N n k"], chosen: Bool[np.ndarray, "n k"]
+) -> Float[np.ndarray, "N n total"]:
+    """Each joint's own columns side by side: zero in the rows of the other joints."""
+    where = np.argwhere(chosen)
+    out = np.zeros((*blocks.shape[:2], len(where)))
+    for column, (j, k) in enumerate(where.tolist()):
+        out[:, j, column] = blocks[:, j, k]
+    return out
+
+
+def _columns(model: FrictionModel, q: Array, qd: Array, load: Array) -> Array:
+    return jnp.concatenate([term.columns(q, qd, load) for term in model.terms], axis=2)
+
+
+_blocks = eqx.filter_jit(_columns)
+
+
+@eqx.filter_jit
+def _slopes(model: FrictionModel, q: Array, qd: Array, load: Array) -> Array:
+    def moved(shift: Array) -> Array:
+        return _columns(shifted(model, jnp.broadcast_to(shift, (qd.shape[1], shift.size))), q, qd, load)
+
+    # the columns of a joint depend on its own parameters alone, so that one shift of all joints at once tells them all
+    return jax.jacfwd(moved)(jnp.zeros(len(jax.tree.leaves(model)), qd.dtype))
+
+
+def shifted(model: FrictionModel, shift: Float[ArrayLike, "n p"]) -> FrictionModel:
+    """The model (as of `for_joints`) with its nonlinear parameters multiplied by exp(shift)."""
+    leaves, tree = jax.tree.flatten(model)
+    factor = jnp.exp(jnp.asarray(shift))
+    return jax.tree.unflatten(tree, [leaf * factor[:, p] for p, leaf in enumerate(leaves)])
+
+
+def nonlinear_values(model: FrictionModel, n: int) -> Float[np.ndarray, "n p"]:
+    """The nonlinear parameters of a model, a row a joint."""
+    leaves = jax.tree.leaves(model.for_joints(n))
+    return np.stack([np.asarray(leaf) for leaf in leaves], axis=1) if leaves else np.zeros((n, 0))

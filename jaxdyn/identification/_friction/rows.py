@@ -1,0 +1,123 @@
+"""The rigid body's regressor for friction fits, chunk by chunk, and triangular factors of it with friction beside.
+
+Regressors that fit into `HELD` bytes are kept between evaluations, longer runs' are computed anew: memory does not grow with
+the run beyond that, but for the friction's own few columns, which need whole runs.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+
+from ...model._chain import Chain
+from .._preprocessing.samples import Samples
+from .._regression.base_parameters import BaseParameters
+from .._regression.columns import Columns
+from .._regression.prediction import predict
+from .._regression.robot import as_float64
+
+CHUNK = 1024  # rows at a time
+HELD = 1 << 28  # bytes of a run's regressor that are kept: 130 000 rows of 6 joints and 40 parameters
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Run:
+    """A run made ready for fitting: which samples are rows of the regressor; all are there for the friction.
+
+    Attributes:
+        chain: the robot, in float64.
+        columns, base: of the rigid body.
+        samples: at full rate.
+        kept: the samples whose rows count.
+        held: the regressor's chunks, where they are kept.
+    """
+
+    chain: Chain
+    columns: Columns
+    base: BaseParameters
+    samples: Samples
+    kept: Int[np.ndarray, " M"]
+    held: tuple[np.ndarray, ...] = ()
+
+    @property
+    def tau(self) -> Float[np.ndarray, "M n"]:
+        """Measured torques of the rows."""
+        return self.samples.tau[self.kept]
+
+    def load(self, values: Float[np.ndarray, " b"]) -> Float[np.ndarray, "N n"]:
+        """Torques of the rigid body at all samples, of base parameters [N m]."""
+        parameters = np.zeros(self.base.matrix.shape[1])
+        parameters[self.base.kept] = values
+        s = self.samples
+        with jax.enable_x64(True):
+            return predict(self.columns, self.chain, parameters, s.q, s.qd, s.qdd)
+
+    def chunks(self) -> Iterator[tuple[slice, Float[np.ndarray, "m n b"]]]:
+        """Which rows, and the base regressor there, chunk by chunk."""
+        for k, at in enumerate(range(0, len(self.kept), CHUNK)):
+            part = slice(at, min(at + CHUNK, len(self.kept)))
+            yield part, self.held[k] if self.held else self._regressor(self.kept[part])
+
+    def _regressor(self, rows: Int[np.ndarray, " m"]) -> Float[np.ndarray, "m n b"]:
+        s = self.samples
+        filled = np.pad(rows, (0, CHUNK - len(rows)), mode="edge")  # one compiled shape
+        with jax.enable_x64(True):
+            states = [jnp.asarray(x[filled]) for x in (s.q, s.qd, s.qdd)]
+            w = _regressors(self.columns, self.chain, jnp.asarray(self.base.kept), *states)
+            return np.asarray(w)[: len(rows)]
+
+
+def prepare(chain: Chain, columns: Columns, base: BaseParameters, samples: Samples, stride: int = 1) -> Run:
+    """A run with every stride-th row of each piece. Memory: 8 M n b bytes for M rows, `HELD` at most."""
+    with jax.enable_x64(True):
+        model = as_float64(chain)
+    kept = np.concatenate([np.arange(a, b, stride) for a, b in samples.segments])
+    run = Run(model, columns, base, samples, kept)
+    if 8 * len(kept) * chain.n * base.size > HELD:
+        return run
+    return dataclasses.replace(run, held=tuple(rows for _, rows in run.chunks()))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _regressors(columns: Columns, chain: Chain, kept, q, qd, qdd):
+    return jax.vmap(columns.matrix, in_axes=(None, 0, 0, 0))(chain, q, qd, qdd)[:, :, kept]
+
+
+def factors_with(
+    runs: Sequence[Run], known: Sequence[np.ndarray], blocks: Sequence[np.ndarray]
+) -> Float[np.ndarray, "n c c"]:
+    """One triangular factor a joint of [W_j, F_j, tau_j] over all runs.
+
+    Args:
+        known: (M, n) of each run: which rows count.
+        blocks: (M, n, k) of each run: the friction's columns, each joint's own.
+    """
+    size = runs[0].base.size + blocks[0].shape[2] + 1
+    r = np.zeros((runs[0].samples.n, size, size))
+    for run, mask, columns in zip(runs, known, blocks, strict=True):
+        tau = run.tau
+        for part, rows in run.chunks():
+            all_columns = np.concatenate([rows, columns[part], tau[part][:, :, None]], axis=2)
+            stacked = np.concatenate([r, (all_columns * mask[part][:, :, None]).transpose(1, 0, 2)], axis=1)
+            r = np.asarray(np.linalg.qr(stacked, mode="r"))
+    return r
+
+
+def first_guess(runs: Sequence[Run]) -> Float[np.ndarray, " b"]:
+    """Rigid parameters with the plainest friction, for the first loads."""
+    n, b = runs[0].samples.n, runs[0].base.size
+    normal, right = np.zeros((b + 3 * n, b + 3 * n)), np.zeros(b + 3 * n)
+    for run in runs:
+        tau, speed = run.tau, run.samples.qd[run.kept]
+        for part, rows in run.chunks():
+            qd = speed[part]
+            plain = np.stack([qd, np.tanh(qd / 0.02), np.ones_like(qd)], axis=2)
+            for j in range(n):
+                x = np.zeros((len(qd), b + 3 * n))
+                x[:, :b], x[:, b + 3 * j : b + 3 * j + 3] = rows[:, j], plain[:, j]
+                normal, right = normal + x.T @ x, right + x.T @ tau[part, j]
+    return np.linalg.lstsq(normal, right, rcond=1e-12)[0][:b]

@@ -1,0 +1,349 @@
+"""Runs with and without a payload, fitted together: one arm, one friction, ten more columns where the payload is on.
+
+Torque of joint j as measured, in units that a gain c_j turns into newton metres:
+
+    tau_j = (Y_j pi + s Y_P,j p) / c_j + friction_j,      s = 1 in loaded runs, 0 in the others,
+
+with the arm's base parameters pi, the payload's ten parameters p, whose columns Y_P are those of the link that carries it,
+and friction fv qd + fc sgn(qd) + fl |Y pi + s Y_P p| sgn(qd) + offset. All noise is in tau, so that weighted least squares in
+this form is the maximum-likelihood estimate, the gains included: what total least squares on "c tau = Y pi + ..." is after.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ...dynamics import drive_regressor, inverse_dynamics, regressor
+from ...errors import IdentificationError
+from ...model._chain import Chain
+from .._preprocessing.samples import Samples
+from .._regression.accumulate import CHUNK
+from .._regression.base_parameters import base_parameters
+from .._regression.columns import Columns
+from .._regression.completion import given_torque
+from .._regression.robot import as_float64
+
+FrictionTerm = Literal["viscous", "coulomb", "load", "offset"]
+FRICTION_TERMS: tuple[FrictionTerm, ...] = ("viscous", "coulomb", "load", "offset")
+BLOCKS = 20  # stretches of the runs that are left out in turn
+PASSES = 8  # at most: load-dependent friction needs the load, which is known from the pass before
+GAIN_SPREAD = 0.7  # standard deviation of a log gain before anything is measured: gains are known to a factor of two
+TOLERANCE = 1e-10  # relative singular value below which parameters are not told apart
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """What is fitted: the arm, the link that carries the payload, and which friction.
+
+    Attributes:
+        chain: the arm, in double precision.
+        link: index of the link.
+        kept: the columns of the arm's base parameters; None where the arm is known and taken as the chain has it.
+        friction: friction terms fitted for every joint.
+        own: those of them of which each run has its own.
+    """
+
+    chain: Chain
+    link: int
+    kept: np.ndarray | None
+    friction: tuple[FrictionTerm, ...]
+    own: tuple[FrictionTerm, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Factors:
+    """Triangular factors of the columns [arm, payload, friction, torque], one a block and joint.
+
+    Attributes:
+        r: (blocks, n, w, w).
+        counts: rows behind each joint's factors.
+        arm: number of arm columns; ten of the payload and those of friction follow.
+        known_arm: the one column of the arm is its torque.
+    """
+
+    r: np.ndarray
+    counts: np.ndarray
+    arm: int
+    known_arm: bool
+
+    def total(self, without: int | None = None) -> np.ndarray:
+        """(n, w, w) of all blocks, or of all but one."""
+        r = self.r if without is None else np.delete(self.r, without, axis=0)
+        blocks, n, w, _ = r.shape
+        return np.asarray(np.linalg.qr(r.transpose(1, 0, 2, 3).reshape(n, blocks * w, w), mode="r"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Solution:
+    """A fit.
+
+    Attributes:
+        arm: (a,) the arm's base parameters.
+        payload: (10,) about the link's frame.
+        gains: (n,) logarithms of the gain factors c.
+        noise: (n,) standard deviation of the residual, in units of the torques given.
+        covariance: (10 + n, 10 + n) of payload and log gains, as if residuals were independent.
+        determined: (10 + n,) whether the runs determine the parameter at all.
+    """
+
+    arm: np.ndarray
+    payload: np.ndarray
+    gains: np.ndarray
+    noise: np.ndarray
+    covariance: np.ndarray
+    determined: np.ndarray
+
+
+def model_of(
+    chain: Chain, link: int, friction: Sequence[FrictionTerm], own: Sequence[FrictionTerm], known_arm: bool
+) -> Model:
+    """The model to fit; under `jax.enable_x64(True)`.
+
+    Raises:
+        IdentificationError: a friction term of another name, or one that is each run's own and not fitted.
+    """
+    for term in (*friction, *own):
+        if term not in FRICTION_TERMS:
+            raise IdentificationError(f"friction term {term!r} is unknown; there are {', '.join(FRICTION_TERMS)}")
+    if lost := [term for term in own if term not in friction]:
+        raise IdentificationError(f"friction term {lost[0]!r} is to be each run's own, but is not fitted; add it")
+    kept = None if known_arm else base_parameters(chain, Columns(("armature",))).kept
+    ordered: tuple[FrictionTerm, ...] = tuple(term for term in FRICTION_TERMS if term in friction)
+    return Model(as_float64(chain), link, kept, ordered, tuple(own))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _arm_columns(kept: tuple[int, ...], chain: Chain, q, qd, qdd):
+    def one(q, qd, qdd):
+        y = regressor(chain, q, qd, qdd)
+        drives = drive_regressor(chain, qd, qdd, ("armature",))
+        return jnp.concatenate([y, drives], axis=1)[:, jnp.array(kept, int)], y
+
+    return jax.vmap(one)(q, qd, qdd)
+
+
+@jax.jit
+def _arm_torque(chain: Chain, q, qd, qdd):
+    return jax.vmap(lambda *x: (inverse_dynamics(chain, *x)[:, None], regressor(chain, *x)))(q, qd, qdd)
+
+
+def columns_of(model: Model, samples: Samples, part: slice) -> tuple[np.ndarray, np.ndarray]:
+    """(m, n, a) columns of the arm, its torque as the one column where it is known, and (m, n, 10) of the payload."""
+    motion = [x[part] for x in (samples.q, samples.qd, samples.qdd)]
+    size = len(motion[0])
+    padded = [jnp.asarray(np.concatenate([x, np.zeros((CHUNK - size, samples.n))])) for x in motion]
+    if model.kept is None:
+        arm, y = _arm_torque(model.chain, *padded)
+    else:
+        arm, y = _arm_columns(tuple(model.kept.tolist()), model.chain, *padded)
+    at = 10 * model.link
+    return np.asarray(arm)[:size], np.asarray(y)[:size, :, at : at + 10]
+
+
+def friction_columns(model: Model, qd: np.ndarray, load: np.ndarray, run: int, runs: int) -> np.ndarray:
+    """(m, n, f): a column a term, or one a term and run where each run has its own."""
+    sign = np.tanh(qd / np.asarray(model.chain.coulomb_velocity))
+    values = {"viscous": qd, "coulomb": sign, "load": load * sign, "offset": np.ones_like(qd)}
+    columns = []
+    for term in model.friction:
+        for of_run in range(runs) if term in model.own else (run,):
+            columns.append(values[term] if of_run == run else np.zeros_like(qd))
+    return np.stack(columns, axis=2) if columns else np.zeros((*qd.shape, 0))
+
+
+def accumulate_runs(
+    model: Model, runs: Sequence[tuple[Samples, bool]], previous: Solution | None, blocks: int = BLOCKS
+) -> Factors:
+    """Absorb all runs, each cut into as many blocks; the load on friction is that of the previous solution.
+
+    Args:
+        runs: samples, and whether the payload is on.
+    """
+    n, arm_size = runs[0][0].n, 1 if model.kept is None else len(model.kept)
+    own_columns = sum(len(runs) if term in model.own else 1 for term in model.friction)
+    width = arm_size + 10 + own_columns + 1
+    r = np.zeros((blocks, n, width, width))
+    counts = np.zeros(n, int)
+    given = Columns(("armature", *(t for t in model.friction if t != "load")))
+    for run, (samples, loaded) in enumerate(runs):
+        target = samples.tau - given_torque(model.chain, given, samples.qd, samples.qdd)
+        edges = np.linspace(0, len(samples), blocks + 1).astype(int)
+        for start in range(0, len(samples), CHUNK):
+            part = slice(start, min(start + CHUNK, len(samples)))
+            arm, payload = columns_of(model, samples, part)
+            payload = payload * float(loaded)
+            if previous is None:
+                load = np.abs(arm[:, :, 0]) if model.kept is None else np.zeros(arm.shape[:2])
+            else:
+                load = np.abs(arm @ previous.arm + payload @ previous.payload)
+            friction = friction_columns(model, samples.qd[part], load, run, len(runs))
+            rows = np.concatenate([arm, payload, friction, target[part][:, :, None]], axis=2).transpose(1, 0, 2)
+            for block in range(blocks):
+                first, last = np.clip(edges[block : block + 2] - start, 0, rows.shape[1])
+                if first < last:
+                    stacked = np.concatenate([r[block], rows[:, first:last]], axis=1)
+                    r[block] = np.linalg.qr(stacked, mode="r")
+        counts += len(samples)
+    return Factors(r, counts, arm_size, model.kept is None)
+
+
+def solve(
+    factors: Factors,
+    known: np.ndarray,
+    free: np.ndarray,
+    ties: np.ndarray,
+    start: Solution | None = None,
+    rounds: int = 30,
+    without: int | None = None,
+    scale: np.ndarray | None = None,
+    spread: float = GAIN_SPREAD,
+) -> Solution:
+    """Weighted least squares by Gauss-Newton, each joint weighing by its own noise; linear where no gain is free.
+
+    Args:
+        factors: of the runs.
+        known: (10,) payload p = known + free @ z.
+        free: (10, z).
+        ties: (n, k) log gains = ties @ k unknowns; (n, 0) where the gains are given.
+        start: where to start from.
+        without: a block to leave out.
+        scale: (n,) factors on the torques.
+        spread: standard deviation of a log gain before anything is measured.
+
+    Raises:
+        IdentificationError: fewer rows than parameters.
+    """
+    r, arm = factors.total(without), factors.arm
+    blocks = len(factors.r)
+    counts = factors.counts if without is None else factors.counts * (blocks - 1) / blocks
+    if scale is not None:
+        r[:, :, -1] *= scale[:, None]
+    n, width = r.shape[0], r.shape[2]
+    own = width - 1 - arm - 10
+    unknown = 0 if factors.known_arm else arm
+    z, k = free.shape[1], ties.shape[1]
+    at = (unknown, unknown + z, unknown + z + n * own, unknown + z + n * own + k)
+    if counts.sum() <= at[-1]:
+        raise IdentificationError(
+            f"{int(counts.sum())} rows of samples cannot determine {at[-1]} parameters; log a longer run or decimate less"
+        )
+    reach = np.zeros((arm + 10, at[1]))  # (arm, payload) of the unknowns
+    reach[:arm, :unknown], reach[arm:, unknown:] = np.eye(arm)[:, :unknown], free
+    fixed = np.concatenate([np.full(arm, float(factors.known_arm)), known])
+    body = fixed if start is None else np.concatenate([start.arm, start.payload])
+    gains = np.zeros(n) if start is None else start.gains
+    noise = np.ones(n) if start is None else start.noise
+    u = s = vt = np.zeros(0)
+    norms = np.ones(at[-1])
+    for turn in range(rounds):
+        weights = 1 / np.maximum(noise, 1e-12 * noise.max() or 1.0)
+        a = np.zeros((n, width, at[-1]))
+        b = r[:, :, -1].copy()
+        for j in range(n):
+            rigid = np.exp(-gains[j]) * r[j, :, : arm + 10]
+            a[j, :, : at[1]] = rigid @ reach
+            a[j, :, at[1] + j * own : at[1] + (j + 1) * own] = r[j, :, arm + 10 : -1]
+            if turn or start is not None:  # the first step has no rigid torque yet to scale
+                a[j, :, at[2] :] = -(rigid @ body)[:, None] * ties[j]
+            b[j] -= rigid @ fixed
+        a, b = (a * weights[:, None, None]).reshape(-1, at[-1]), (b * weights[:, None]).reshape(-1)
+        if turn or start is not None:  # a gain that nothing tells stays as it is given
+            hold = np.zeros((n, at[-1]))
+            hold[:, at[2] :] = ties / spread
+            a, b = np.concatenate([a, hold]), np.concatenate([b, -gains / spread])
+        norms = np.linalg.norm(a, axis=0)
+        norms[norms == 0] = 1.0
+        u, s, vt = np.linalg.svd(a / norms, full_matrices=False)
+        alive = s > TOLERANCE * s[0]
+        step = vt[alive].T @ ((u[:, alive].T @ b) / s[alive]) / norms
+        change = ties @ np.clip(step[at[2] :], -0.5, 0.5)
+        body, gains = fixed + reach @ step[: at[1]], gains + change
+        before = noise
+        residual = np.empty((n, width))
+        for j in range(n):
+            mine = step[at[1] + j * own : at[1] + (j + 1) * own]
+            residual[j] = r[j, :, -1] - np.exp(-gains[j]) * r[j, :, : arm + 10] @ body - r[j, :, arm + 10 : -1] @ mine
+        noise = np.sqrt((residual**2).sum(1) / np.maximum(counts * (1 - at[-1] / counts.sum()), 1))
+        settled = np.abs(noise - before).max() < 1e-6 * noise.max() and np.abs(change).max(initial=0) < 1e-6
+        if settled and turn >= 2:
+            break
+    dead = s <= TOLERANCE * s[0]
+    inverse = vt[~dead].T / s[~dead] / norms[:, None]
+    null = np.abs(vt[dead].T).max(axis=1, initial=0) > 1e-4
+    outer = np.zeros((10 + n, at[-1]))
+    outer[:10, unknown : at[1]], outer[10:, at[2] :] = free, ties
+    return Solution(
+        arm=body[:arm],
+        payload=body[arm:],
+        gains=gains,
+        noise=noise,
+        covariance=outer @ (inverse @ inverse.T) @ outer.T,
+        determined=~((np.abs(outer) > 0) @ null),
+    )
+
+
+def fit_runs(
+    model: Model,
+    runs: Sequence[tuple[Samples, bool]],
+    known: np.ndarray,
+    free: np.ndarray,
+    ties: np.ndarray,
+) -> tuple[Solution, Factors]:
+    """Fit all runs together, in passes over the data until the load that friction depends on has settled."""
+    solution = None
+    size = max(float(np.abs(samples.tau).max()) for samples, _ in runs)
+    for turn in range(PASSES):
+        factors = accumulate_runs(model, runs, solution)
+        before, solution = (
+            solution,
+            solve(factors, known, free, ties, None if turn < 2 else solution),
+        )
+        if "load" not in model.friction:
+            break
+        if before is not None:
+            moved = np.abs(solution.noise - before.noise).max()
+            if moved < 1e-4 * solution.noise.max() + 1e-9 * size and np.abs(solution.gains - before.gains).max() < 1e-4:
+                break
+    assert solution is not None
+    return solution, factors
+
+
+def jackknife(
+    factors: Factors,
+    solution: Solution,
+    known: np.ndarray,
+    free: np.ndarray,
+    ties: np.ndarray,
+    spread: float = GAIN_SPREAD,
+) -> np.ndarray:
+    """(10 + n, 10 + n) covariance of payload and log gains, from fits that leave out one block of every run in turn.
+
+    It allows for whatever makes residuals alike from sample to sample, filters and errors of the model. Its correlations
+    are those of independent residuals, as few blocks determine few of them.
+    """
+    values = []
+    blocks = len(factors.r)
+    rounds = 4 if ties.size else 1  # with the weights of the full fit, it is linear but for gains
+    for block in range(blocks):
+        part = solve(factors, known, free, ties, solution, rounds, without=block, spread=spread)
+        values.append(np.concatenate([part.payload, part.gains]))
+    moved = np.array(values) - np.mean(values, axis=0)
+    sd = np.sqrt((blocks - 1) / blocks * (moved**2).sum(0))
+    plain = np.sqrt(np.diag(solution.covariance))
+    sd = np.maximum(sd, plain)
+    ratio = np.where(plain > 0, sd / np.where(plain > 0, plain, 1.0), 0.0)
+    return solution.covariance * ratio[:, None] * ratio[None, :]
+
+
+def payload_torques(model: Model, runs: Sequence[tuple[Samples, bool]], payload: np.ndarray) -> np.ndarray:
+    """(n,) root mean square of the payload's torque over the loaded runs [N m]."""
+    torques = []
+    for samples, loaded in runs:
+        for start in range(0, len(samples) if loaded else 0, CHUNK):
+            torques.append(columns_of(model, samples, slice(start, min(start + CHUNK, len(samples))))[1] @ payload)
+    return np.sqrt(np.mean(np.square(np.concatenate(torques)), axis=0))

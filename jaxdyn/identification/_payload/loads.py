@@ -1,0 +1,101 @@
+"""Payloads before and after the fit: what carries them, which of their parameters are known, and runs made comparable."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from ...errors import IdentificationError, ModelError
+from ...io._log import Log
+from ...model._chain import Chain, frame_index
+from .._preprocessing.samples import Samples, preprocess
+from .._regression.robot import check_identifiable
+
+
+def carrier(chain: Chain, frame: str | None) -> tuple[int, np.ndarray]:
+    """The link that carries a payload, and the pose in it of the frame that the payload is described in.
+
+    Raises:
+        IdentificationError: there is no such frame, it is the base's, or a joint's torque is not logged by itself.
+    """
+    check_identifiable(chain)
+    try:
+        link, index = frame_index(chain, frame)
+    except ModelError as error:
+        raise IdentificationError(f"the payload's frame: {error}") from None
+    if link < 0:
+        raise IdentificationError(
+            f"the payload's frame {frame!r} is fixed to the base, where no joint feels it; name a link that moves"
+        )
+    return link, np.eye(4) if index is None else np.asarray(chain.frame_poses[index], float)
+
+
+def given_body(
+    mass: float, com: Sequence[float] | np.ndarray | None, pose: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Ten parameters p = known + free @ z of a body of known mass, and centre of mass where it is given (in `pose`)."""
+    known = np.zeros(10)
+    known[0] = mass
+    if com is None:
+        return known, np.eye(10)[:, 1:]
+    centre = np.asarray(com, float)
+    if centre.shape != (3,) or not np.all(np.isfinite(centre)):
+        raise IdentificationError(f"the payload's centre of mass is {com}; give three coordinates in metres")
+    known[1:4] = mass * (pose[:3, :3] @ centre + pose[:3, 3])
+    return known, np.eye(10)[:, 4:]
+
+
+def prepare_runs(
+    chain: Chain,
+    unloaded: Log | Samples | Sequence[Log | Samples],
+    loaded: Log | Samples | Sequence[Log | Samples],
+    position_cutoff: float | None,
+    torque_cutoff: float | None,
+    stride: int | None,
+) -> tuple[list[tuple[Samples, bool]], list[str]]:
+    """All runs behind the same filters, each with whether the payload is on, and what was noticed.
+
+    Raises:
+        IdentificationError: a run has another number of joints, or there is no loaded one.
+    """
+    runs: list[tuple[Samples, bool]] = []
+    notes: list[str] = []
+    for group, on in ((unloaded, False), (loaded, True)):
+        for run in [group] if isinstance(group, Log | Samples) else list(group):
+            name = run.source if isinstance(run, Log) else f"{'loaded' if on else 'unloaded'} run"
+            if run.n != chain.n:
+                raise IdentificationError(
+                    f"{name}: it has {run.n} joints, but the model has {chain.n}: {', '.join(chain.joint_names)}"
+                )
+            if isinstance(run, Log):
+                samples = preprocess(run, position_cutoff=position_cutoff, torque_cutoff=torque_cutoff, stride=stride)
+                notes += [f"{name}: {note}" for note in dict.fromkeys((*run.notes, *samples.notes))]
+            else:
+                samples = run
+            # what is chosen for the first run holds for all: runs are comparable only behind the same filter
+            position_cutoff, torque_cutoff = samples.position_cutoff, samples.torque_cutoff
+            runs.append((samples, on))
+    if not any(on for _, on in runs):
+        raise IdentificationError("there is no run with the payload on")
+    return runs, notes
+
+
+def transform_matrix(pose: Float[np.ndarray, "4 4"]) -> Float[np.ndarray, "10 10"]:
+    """T with p_a = T p_b: ten parameters about frame a from those about frame b, which has this pose in a."""
+    r, t = pose[:3, :3], pose[:3, 3]
+    out = np.zeros((10, 10))
+    places = ((0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2))
+    for k in range(10):
+        mass, h, io = float(k == 0), np.zeros(3), np.zeros((3, 3))
+        if 1 <= k <= 3:
+            h[k - 1] = 1.0
+        elif k >= 4:
+            a, b = places[k - 4]
+            io[a, b] = io[b, a] = 1.0
+        first = r @ h
+        shift = lambda x, y: (x @ y) * np.eye(3) - 0.5 * (np.outer(x, y) + np.outer(y, x))
+        inertia = r @ io @ r.T + 2 * shift(t, first) + mass * shift(t, t)
+        out[0, k] = mass
+        out[1:4, k] = first + mass * t
+        out[4:, k] = [inertia[a, b] for a, b in places]
+    return out

@@ -1,0 +1,1 @@
+"""The stacked regressor: its columns, triangular factors, base parameters, predictions."""

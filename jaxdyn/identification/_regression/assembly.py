@@ -1,0 +1,125 @@
+"""The rows of the regressor, joint by joint, without the columns that are zero for a joint whatever the motion.
+
+Joint j feels the links that it carries and its own drive, so that of a serial arm's p columns the last joint has few. Samples
+lie along the last axis: then nothing is turned over between the recursion that makes the columns and the products that use
+them, and a block of samples stays in the cache.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ...dynamics import regressor
+from ...dynamics._equations.regressor import ROW_BY_ROW, carried_regressor, row_groups
+from ...dynamics._kinematics.coordinates import base_gravity
+from ...dynamics._lowering import lanes_of_kernel, over_lanes
+from ...model._chain import Chain
+from ...model._layout import is_ordinary
+from ...model._tree import ancestor_mask
+from .columns import Columns
+
+BLOCK, BLOCK_ELSEWHERE = 256, 1 << 13  # samples side by side where there is no kernel: CPU, GPU
+ALIGNMENT = 64  # bytes
+
+
+class Layout(NamedTuple):
+    """Which columns the joints have.
+
+    Attributes:
+        of_joint: the columns that can differ from zero, of each joint, in order; signals and the torque are the last.
+        width: number of all columns with the torque.
+        block: samples side by side.
+        kernel: whether they are few enough for a kernel of the CPU.
+    """
+
+    of_joint: tuple[tuple[int, ...], ...]
+    width: int
+    block: int
+    kernel: bool
+
+
+def layout_of(columns: Columns, chain: Chain, signals: int, cpu: bool) -> Layout:
+    """The layout for a chain: all columns for all joints where joints are coupled or have quaternions.
+
+    Args:
+        signals: number of further columns.
+        cpu: whether it runs on a CPU.
+    """
+    n, p, k = chain.n, len(columns.names(chain.n)), len(columns.drive_terms)
+    width = p + signals + 1
+    block = BLOCK if cpu else BLOCK_ELSEWHERE
+    if not is_ordinary(chain):
+        return Layout((tuple(range(width)),) * n, width, block, False)
+    links = ancestor_mask(chain.topology.parents)
+    last = range(10 * n + k * n, width)
+    of_joint = tuple(
+        (
+            *(10 * i + c for i in np.flatnonzero(links[j]).tolist() for c in range(10)),
+            *range(10 * n + k * j, 10 * n + k * (j + 1)),
+            *last,
+        )
+        for j in range(n)
+    )
+    beside = k + sum(len(e.names) for e in columns.extra) + signals + 1
+    together = 0 if n in ROW_BY_ROW else 20 * n**2
+    lanes = lanes_of_kernel(max(100 + 40 * n + 2 * n * beside, together)) if cpu and n > 1 else 0
+    return Layout(of_joint, width, lanes or block, lanes > 0)
+
+
+def joint_rows(
+    columns: Columns, layout: Layout, chain: Chain, samples: Float[Array, "w lanes"]
+) -> tuple[Float[Array, "c lanes"], ...]:
+    """[W_j, signals_j, tau_j] w_j of every joint j, its layout's columns by samples.
+
+    Args:
+        samples: as `packed`: rows q, qd, qdd, tau, weights, and every joint's signals.
+    """
+    n, p = chain.n, len(columns.names(chain.n))
+    q, qd, qdd, tau, weights = samples[: 5 * n].reshape(5, n, -1)
+    signals = samples[5 * n :].reshape(n, -1, samples.shape[1])
+    lanes_last = lambda f: jax.vmap(f, (None, -1, -1, -1), -1)(chain, q, qd, qdd)
+    rest = lanes_last(columns.beyond_links)
+    own = [_taken(rest[j], [c - 10 * n for c in wanted if 10 * n <= c < p]) for j, wanted in enumerate(layout.of_joint)]
+    beside = jnp.concatenate([jnp.stack(own), signals, tau[:, None]], axis=1) * weights[:, None]
+    if layout.kernel:
+        gravity = jnp.broadcast_to(base_gravity(chain)[:, None], (3, q.shape[1]))
+        carried = over_lanes(carried_regressor, kernel=True)(chain, q, qd, qdd, gravity, weights, beside)
+        groups = zip(row_groups(n), carried, strict=True)
+        whole = [(10 * first, row) for (first, _), rows in groups for row in rows]
+    else:
+        inertial = lanes_last(regressor) * weights[:, None]
+        whole = [(0, row) for row in jnp.concatenate([inertial, beside], axis=1)]
+    rows = []
+    for (start, row), wanted in zip(whole, layout.of_joint, strict=True):
+        of_links = [c - start for c in wanted if c < 10 * n]
+        rows.append(_taken(row, [*of_links, *range(10 * n - start, len(row))]))
+    return tuple(rows)
+
+
+def _taken(x: Array, which: list[int]) -> Array:
+    if not which or which[-1] - which[0] + 1 > len(which):
+        return x[np.array(which, int)]
+    return x[which[0] : which[-1] + 1]
+
+
+def packed(block: Sequence[np.ndarray], size: int, dtype: np.dtype) -> Float[np.ndarray, "size w"]:
+    """Samples (q, qd, qdd, tau, weights, signals) side by side as one array, filled up with zeros, whose weight is zero."""
+    count = len(block[0])
+    width = sum(math.prod(x.shape[1:]) for x in block)
+    room = np.empty(size * width + ALIGNMENT // dtype.itemsize, dtype)
+    first = -room.ctypes.data % ALIGNMENT // dtype.itemsize
+    out = room[first : first + size * width].reshape(size, width)  # JAX takes over what is aligned as it is
+    np.concatenate([x.reshape(count, -1) for x in block], axis=1, out=out[:count], casting="same_kind")
+    out[count:] = 0
+    return out
+
+
+def by_block(layout: Layout, samples: Float[Array, "N w"]) -> Float[Array, "blocks w lanes"]:
+    """Samples cut into blocks, those of a block along the last axis; N is a multiple of the block, or less."""
+    size = min(layout.block, len(samples))
+    return jnp.moveaxis(samples.reshape(len(samples) // size, size, -1), 1, -1)

@@ -1,0 +1,167 @@
+"""What is identified: the columns of the regressor and the parameters they belong to."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ...dynamics import drive_regressor, regressor
+from ...dynamics._equations.regressor import DriveTerm
+from ...errors import IdentificationError
+from ...model._chain import Chain
+
+INERTIAL_NAMES = ("m", "mx", "my", "mz", "Ixx", "Ixy", "Iyy", "Ixz", "Iyz", "Izz")
+DRIVE_NAMES = {"armature": "Ia", "viscous": "fv", "coulomb": "fc", "offset": "off"}
+DRIVE_TERMS: tuple[DriveTerm, ...] = ("armature", "viscous", "coulomb", "offset")
+
+# Order in which dependent parameters are given up: a link's inertia is kept before its first moments and its mass.
+_ELIMINATION = (4, 5, 7, 6, 8, 9, 1, 2, 3, 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class ExtraColumns:
+    """Columns of the user's own, for torques that are linear in parameters the chain does not have.
+
+    Attributes:
+        names: one a column.
+        units: one a column, for the report.
+        matrix: (chain, q, qd, qdd) -> (n, len(names)) array; must be traceable by JAX.
+        leaf: the leaf of the chain that holds the parameters, as "stiffness", where there is one.
+        joints: the joints (counted from 1) whose entries of the leaf they are, one a column.
+    """
+
+    names: tuple[str, ...]
+    units: tuple[str, ...]
+    matrix: Callable[[Chain, Array, Array, Array], Array]
+    leaf: str | None = None
+    joints: tuple[int, ...] = ()
+
+    def __post_init__(self):
+        if self.leaf is not None and len(self.joints) != len(self.names):
+            raise IdentificationError(
+                f"the extra columns {', '.join(self.names)} go into the leaf {self.leaf!r} of {len(self.joints)} joints; name "
+                "one a column"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """All columns of an identification: ten a link, the drive terms of every joint, and extra ones.
+
+    Attributes:
+        drive_terms: which of armature, viscous, coulomb, offset are identified.
+        extra: the user's own columns.
+    """
+
+    drive_terms: tuple[DriveTerm, ...] = DRIVE_TERMS
+    extra: tuple[ExtraColumns, ...] = ()
+
+    def __post_init__(self):
+        unknown = [t for t in self.drive_terms if t not in DRIVE_TERMS]
+        if unknown:
+            raise IdentificationError(f"drive term {unknown[0]!r} is unknown; there are {', '.join(DRIVE_TERMS)}")
+
+    def matrix(
+        self, chain: Chain, q: Float[Array, " n"], qd: Float[Array, " n"], qdd: Float[Array, " n"]
+    ) -> Float[Array, "n p"]:
+        """W(q, qd, qdd) with tau = W parameters."""
+        return jnp.concatenate([regressor(chain, q, qd, qdd), self.beyond_links(chain, q, qd, qdd)], axis=1)
+
+    def beyond_links(
+        self, chain: Chain, q: Float[Array, " n"], qd: Float[Array, " n"], qdd: Float[Array, " n"]
+    ) -> Float[Array, "n m"]:
+        """The columns of W after the links' ten each: the drives' and the extra ones."""
+        parts = [drive_regressor(chain, qd, qdd, self.drive_terms)]
+        for extra in self.extra:
+            block = extra.matrix(chain, q, qd, qdd)
+            if block.shape != (chain.n, len(extra.names)):
+                raise IdentificationError(
+                    f"the extra columns {', '.join(extra.names)} have shape {block.shape}, not {(chain.n, len(extra.names))}"
+                )
+            parts.append(block)
+        return jnp.concatenate(parts, axis=1)
+
+    def names(self, n: int) -> tuple[str, ...]:
+        """Parameter names in column order: m1, mx1, ..., Izz1, m2, ..., Ia1, fv1, fc1, off1, ..."""
+        inertial = [f"{name}{i + 1}" for i in range(n) for name in INERTIAL_NAMES]
+        drive = [f"{DRIVE_NAMES[t]}{i + 1}" for i in range(n) for t in self.drive_terms]
+        return (*inertial, *drive, *(name for e in self.extra for name in e.names))
+
+    def units(self, chain: Chain) -> tuple[str, ...]:
+        """Units in column order."""
+        inertial = ["kg", *["kg m"] * 3, *["kg m^2"] * 6] * chain.n
+        drive = []
+        for w in chain.screw[:, :3]:
+            turns = bool((w != 0).any())
+            rotary = {"armature": "kg m^2", "viscous": "N m s/rad", "coulomb": "N m", "offset": "N m"}
+            linear = {"armature": "kg", "viscous": "N s/m", "coulomb": "N", "offset": "N"}
+            drive += [(rotary if turns else linear)[t] for t in self.drive_terms]
+        return (*inertial, *drive, *(u for e in self.extra for u in e.units))
+
+    def elimination_order(self, n: int) -> tuple[int, ...]:
+        """Columns in the order in which independent ones are chosen, link by link, so that sums read as in the literature."""
+        k = len(self.drive_terms)
+        order: list[int] = []
+        for i in range(n):
+            order += [10 * i + j for j in _ELIMINATION]
+            order += [10 * n + k * i + j for j in range(k)]
+        total = 10 * n + k * n + sum(len(e.names) for e in self.extra)
+        return (*order, *range(10 * n + k * n, total))
+
+
+@functools.lru_cache  # equal columns are one object: what is compiled for them is found again
+def coupled_drive(first: int, second: int, velocity: float | None = None) -> ExtraColumns:
+    """Columns of a coupled pair of axes whose motor `second` also turns when axis `first` moves (a coupled wrist).
+
+    With a, b the joints (counted from 1), the motor's inertia and friction act on the sum of both speeds: Iam couples the
+    accelerations (tau_a += qdd_b, tau_b += qdd_a), fvm the speeds (tau_a += qd_b, tau_b += qd_a), and fsm is its Coulomb
+    friction (both += tanh((qd_a + qd_b) / velocity), with the chain's `coulomb_velocity` of b where no velocity is given).
+    What the sum adds to each joint's own speed is in Ia, fv already.
+    """
+    a, b = first - 1, second - 1
+
+    def matrix(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
+        if not (0 <= a < chain.n and 0 <= b < chain.n and a != b):
+            raise IdentificationError(
+                f"axes {first} and {second} cannot be coupled: name two different ones of the joints 1 to {chain.n}"
+            )
+        sign = jnp.tanh((qd[a] + qd[b]) / (chain.coulomb_velocity[b] if velocity is None else velocity))
+        zero = jnp.zeros_like(sign)
+        rows = [[zero, zero, zero] for _ in range(chain.n)]
+        rows[a] = [qdd[b], qd[b], sign]
+        rows[b] = [qdd[a], qd[a], sign]
+        return jnp.stack([jnp.stack(r) for r in rows])
+
+    return ExtraColumns((f"Iam{second}", f"fvm{second}", f"fsm{second}"), ("kg m^2", "N m s/rad", "N m"), matrix)
+
+
+def joint_springs(chain: Chain, joints: Sequence[int] | None = None) -> ExtraColumns:
+    """Columns of a spring at each of some joints, k (q - q0) with q0 the chain's `rest_position`, for cables and balancers.
+
+    The stiffnesses k go into the chain's leaf `stiffness`. They may come out negative: what is linear in the position and not
+    of the links (a cable that pushes, a counterbalance) is what they stand for. A torque offset beside them
+    takes up a rest position that is not known.
+
+    Args:
+        joints: counted from 1; all of them where None.
+
+    Raises:
+        IdentificationError: there is no such joint, or one is named twice.
+    """
+    joints = tuple(range(1, chain.n + 1)) if joints is None else tuple(int(j) for j in joints)
+    if any(not 1 <= j <= chain.n for j in joints) or len(set(joints)) < len(joints):
+        raise IdentificationError(f"springs at joints {joints}: name different ones of the joints 1 to {chain.n}")
+    return _springs(joints, tuple(bool((w != 0).any()) for w in chain.screw[[j - 1 for j in joints], :3]))
+
+
+@functools.lru_cache
+def _springs(joints: tuple[int, ...], turns: tuple[bool, ...]) -> ExtraColumns:
+    where = [j - 1 for j in joints]
+
+    def matrix(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
+        return jnp.diag(q - chain.rest_position)[:, jnp.array(where, int)]
+
+    units = tuple("N m/rad" if turn else "N/m" for turn in turns)
+    return ExtraColumns(tuple(f"k{j}" for j in joints), units, matrix, "stiffness", joints)

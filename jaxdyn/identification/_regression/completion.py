@@ -1,0 +1,149 @@
+"""From base parameters back to a full set: the one nearest a given model's."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ...errors import IdentificationError, ModelError
+from ...model._build import check_inertia
+from ...model._chain import Chain
+from ...spatial.inertia import pseudo_inertia
+from ...spatial.pseudo_inertia import check_consistent, inertial_parameters_from_pseudo_inertia
+from .base_parameters import BaseParameters
+from .columns import Columns, ExtraColumns
+
+
+def nearest_parameters(base: BaseParameters, values: np.ndarray, prior: np.ndarray) -> np.ndarray:
+    """The full parameters nearest the prior, |p - prior| least, among all with base.matrix @ p = values.
+
+    p = prior + B^T (B B^T)^-1 (values - B prior). The torques are those of the base parameters exactly; what the data do not
+    determine is the prior's.
+    """
+    b = base.matrix
+    return prior + b.T @ np.linalg.solve(b @ b.T, values - b @ prior)
+
+
+STAND_IN_MASS, STAND_IN_RADIUS = 2.0, 0.1
+
+
+def with_stand_ins(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
+    """The chain with a body in every link that has none (a kinematics-only model), and the names of those links.
+
+    The stand-in is a solid sphere of 2 kg and 0.1 m radius at the link's origin: something has to be the prior for what no
+    torque depends on, and a link of mass zero could not be written to a file again.
+    """
+    inertia = np.array(chain.inertia, float)
+    empty = np.all(inertia == 0, axis=1)
+    moment = 0.4 * STAND_IN_MASS * STAND_IN_RADIUS**2
+    inertia[empty] = [STAND_IN_MASS, 0, 0, 0, moment, 0, moment, 0, 0, moment]
+    names = tuple(chain.link_names[i] for i in np.flatnonzero(empty))
+    return eqx.tree_at(lambda c: c.inertia, chain, jnp.asarray(inertia, chain.dtype)), names
+
+
+THINNEST = 0.1  # of a body's own size
+
+
+def with_thickness(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
+    """The chain with bodies of positive density only, and the names of the links that had to be given some thickness.
+
+    Point masses, thin rods and flat plates lie on the edge of what is possible. Their principal second moments of mass about
+    the centre of mass, m s^2, are raised to s = 0.1 of the body's size: of its largest s, or of the distance of the centre
+    of mass from the link's origin.
+
+    Raises:
+        IdentificationError: no body can have a link's inertia at all.
+    """
+    inertia, thin = np.array(chain.inertia, float), []
+    for i, name in enumerate(chain.link_names):
+        pi = inertia[i]
+        try:
+            check_consistent(name, pi)
+            continue
+        except ModelError as error:
+            try:
+                check_inertia(name, pi)
+            except ModelError:
+                raise IdentificationError(
+                    f"{error}. Correct it, leave the link's inertial out (a stand-in is its prior then), or identify with "
+                    "consistent=False"
+                ) from None
+        second = np.array(pseudo_inertia(jnp.asarray(pi)), float)
+        centre = second[:3, 3] / pi[0]
+        moments, axes = np.linalg.eigh(second[:3, :3] - pi[0] * np.outer(centre, centre))
+        size = max(np.sqrt(max(moments[-1], 0) / pi[0]), np.linalg.norm(centre)) or STAND_IN_RADIUS
+        moments = np.maximum(moments, pi[0] * (THINNEST * size) ** 2)
+        second[:3, :3] = axes @ np.diag(moments) @ axes.T + pi[0] * np.outer(centre, centre)
+        inertia[i] = np.asarray(inertial_parameters_from_pseudo_inertia(jnp.asarray(second)))
+        thin.append(name)
+    return eqx.tree_at(lambda c: c.inertia, chain, jnp.asarray(inertia, chain.dtype)), tuple(thin)
+
+
+def prior_parameters(chain: Chain, columns: Columns) -> np.ndarray:
+    """The chain's own parameters in column order; zero for extra columns that have no leaf in it."""
+    leaves = {
+        "armature": chain.armature,
+        "viscous": chain.viscous_friction,
+        "coulomb": chain.coulomb_friction,
+        "offset": chain.torque_offset,
+    }
+    drive = [np.asarray(leaves[t], float) for t in columns.drive_terms]
+    drive = np.stack(drive, axis=1).reshape(-1) if drive else np.zeros(0)
+    extra = [
+        np.zeros(len(e.names)) if e.leaf is None else np.asarray(getattr(chain, e.leaf), float)[_indices(e)]
+        for e in columns.extra
+    ]
+    return np.concatenate([np.asarray(chain.inertia, float).reshape(-1), drive, *extra])
+
+
+def given_torque(chain: Chain, columns: Columns, qd: np.ndarray, qdd: np.ndarray) -> np.ndarray:
+    """(N, n) torques of the drive terms in the chain that are not identified: they are taken as the chain has them."""
+    terms = {
+        "armature": (chain.armature, qdd),
+        "viscous": (chain.viscous_friction, qd),
+        "coulomb": (chain.coulomb_friction, np.tanh(qd / np.asarray(chain.coulomb_velocity, float))),
+        "offset": (chain.torque_offset, 1.0),
+    }
+    given = [
+        np.asarray(size, float) * motion for term, (size, motion) in terms.items() if term not in columns.drive_terms
+    ]
+    return np.zeros_like(qd) + sum(given)
+
+
+def with_parameters(chain: Chain, columns: Columns, parameters: np.ndarray | Array) -> Chain:
+    """The chain with the parameters of the columns in its leaves; extra columns without a leaf are left out."""
+    n = chain.n
+    chain = eqx.tree_at(lambda c: c.inertia, chain, jnp.asarray(parameters[: 10 * n].reshape(n, 10), chain.dtype))
+    drive = parameters[10 * n : 10 * n + len(columns.drive_terms) * n].reshape(n, -1)
+    where = {
+        "armature": lambda c: c.armature,
+        "viscous": lambda c: c.viscous_friction,
+        "coulomb": lambda c: c.coulomb_friction,
+        "offset": lambda c: c.torque_offset,
+    }
+    for k, term in enumerate(columns.drive_terms):
+        chain = eqx.tree_at(where[term], chain, jnp.asarray(drive[:, k], chain.dtype))
+    at = 10 * n + len(columns.drive_terms) * n
+    for extra in columns.extra:
+        found = jnp.asarray(parameters[at : at + len(extra.names)], chain.dtype)
+        at += len(extra.names)
+        if extra.leaf is not None:
+            leaf = extra.leaf
+            held = getattr(chain, leaf).at[_indices(extra)].set(found)
+            chain = eqx.tree_at(lambda c, leaf=leaf: getattr(c, leaf), chain, held)
+    return chain
+
+
+def _indices(extra: ExtraColumns) -> np.ndarray:
+    return np.array(extra.joints, int) - 1
+
+
+def impossible_links(chain: Chain) -> tuple[str, ...]:
+    """What is wrong with every link whose inertia no body can have, one sentence a link."""
+    faults = []
+    for name, pi in zip(chain.link_names, np.asarray(chain.inertia, float), strict=True):
+        try:
+            check_inertia(name, pi)
+        except ModelError as error:
+            faults.append(str(error).split(";")[0])
+    return tuple(faults)

@@ -1,0 +1,109 @@
+"""`QRFactors` of a stacked regressor: put together, exchanged between processes, kept in files."""
+
+import io
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from ..._jax_compat import process_allgather
+from ...errors import IdentificationError, ModelError, OutputError
+from ...io._files import write_whole
+
+
+class QRFactors(NamedTuple):
+    """Triangular factors of the stacked regressor and torque, one a joint.
+
+    Attributes:
+        r: (n, p + 1, p + 1); the last column is the torque.
+        counts: number of samples behind each joint's factor.
+    """
+
+    r: np.ndarray
+    counts: np.ndarray
+
+
+def merge_factors(*factors: QRFactors) -> QRFactors:
+    """The factors of all samples from those of parts of them, by a QR decomposition of one below the other.
+
+    R^T R = sum_k R_k^T R_k: in which order, and where the parts were accumulated, does not matter but by rounding.
+
+    Raises:
+        IdentificationError: none, or factors of different columns or robots.
+    """
+    if not factors:
+        raise IdentificationError("there are no factors to merge")
+    shapes = {f.r.shape for f in factors}
+    if len(shapes) > 1:
+        raise IdentificationError(
+            f"factors of shapes {' and '.join(map(str, sorted(shapes)))} do not belong together: they must come from one "
+            "robot and the same columns"
+        )
+    return QRFactors(combined([f.r for f in factors]), np.sum([f.counts for f in factors], axis=0))
+
+
+def merge_over_processes(factors: QRFactors) -> QRFactors:
+    """The factors of all processes' samples, on every process, once `jax.distributed.initialize` has joined them.
+
+    Every process calls it with what it has accumulated from its own samples; with one process nothing changes. One
+    exchange of 8 n (p + 1)^2 bytes a process, however many samples there were.
+    """
+    import jax
+
+    if jax.process_count() == 1:
+        return factors
+    counts = np.asarray(factors.counts, np.float64)
+    with jax.enable_x64(True):
+        r, counts = process_allgather((np.asarray(factors.r, np.float64), counts))
+    return merge_factors(*(QRFactors(np.asarray(a), np.asarray(b).astype(int)) for a, b in zip(r, counts, strict=True)))
+
+
+def save_factors(path: str | os.PathLike[str], factors: QRFactors) -> None:
+    """Keep factors in a file, whole or not at all: an .npz archive with `r` and `counts`.
+
+    Raises:
+        OutputError: the file cannot be written; what was there before is untouched.
+    """
+    held = io.BytesIO()
+    np.savez(held, r=factors.r, counts=factors.counts)
+    try:
+        write_whole(path, held.getvalue())
+    except ModelError as error:
+        raise OutputError(str(error)) from None
+
+
+def load_factors(path: str | os.PathLike[str]) -> QRFactors:
+    """Factors from a file of `save_factors`, to go on from.
+
+    Raises:
+        IdentificationError: there is no such file, or it holds something else.
+    """
+    name = os.fspath(path)
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            r, counts = np.asarray(archive["r"]), np.asarray(archive["counts"])
+    except FileNotFoundError:
+        raise IdentificationError(f"{name}: there is no such file; check the path") from None
+    except Exception as error:
+        raise IdentificationError(f"{name}: these are no factors of `save_factors`: {error}") from None
+    if r.dtype.kind != "f" or counts.dtype.kind not in "iu" or (counts < 0).any():
+        raise IdentificationError(
+            f"{name}: these are no factors: r holds {r.dtype}, counts {counts.dtype}; it is floats, and numbers of samples"
+        )
+    if r.ndim != 3 or r.shape[1] != r.shape[2] or counts.shape != r.shape[:1] or not np.isfinite(r).all():
+        raise IdentificationError(
+            f"{name}: these are no factors: r has shape {r.shape}, counts {counts.shape}; it is (n, p + 1, p + 1) and (n,)"
+        )
+    return QRFactors(r, counts)
+
+
+def combined(factors: Sequence[Float[np.ndarray, "n w w"]]) -> Float[np.ndarray, "n w w"]:
+    """One factor a joint from several."""
+    return factors[0] if len(factors) == 1 else triangle_of(np.concatenate(factors, axis=1))
+
+
+def triangle_of(rows: Float[np.ndarray, "*batch m w"]) -> Float[np.ndarray, "*batch k w"]:
+    """R of QR, by Householder's reflections."""
+    return np.asarray(np.linalg.qr(rows, mode="r"))

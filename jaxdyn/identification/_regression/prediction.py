@@ -1,0 +1,103 @@
+"""Torques that a set of parameters gives on samples, and how well they match measured ones, joint by joint."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ...errors import IdentificationError
+from ...model._chain import Chain
+from .columns import Columns
+from .triangular import SHORT
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _predict(columns: Columns, chain: Chain, parameters, q, qd, qdd, signals):
+    def torque(q, qd, qdd, signals):
+        w = columns.matrix(chain, q, qd, qdd)
+        return w @ parameters[: w.shape[1]] + signals @ parameters[w.shape[1] :]
+
+    return jax.vmap(torque)(q, qd, qdd, signals)
+
+
+def predict(
+    columns: Columns,
+    chain: Chain,
+    parameters: np.ndarray,
+    q: np.ndarray,
+    qd: np.ndarray,
+    qdd: np.ndarray,
+    signals: np.ndarray | None = None,
+) -> np.ndarray:
+    """Torques W parameters of (N, n) samples, in chunks.
+
+    Args:
+        parameters: in column order, those of the signals last.
+        signals: (N, n, k) further columns, as for `accumulate`.
+
+    Raises:
+        IdentificationError: signals of another shape, or not as many parameters as columns.
+    """
+    total, n = q.shape
+    signals = np.zeros((total, n, 0)) if signals is None else np.asarray(signals)
+    if signals.ndim != 3 or signals.shape[:2] != (total, n):
+        raise IdentificationError(
+            f"signals have shape {signals.shape}; for {total} samples of {n} joints it is ({total}, {n}, k)"
+        )
+    held = jnp.asarray(parameters)
+    width = len(columns.names(n)) + signals.shape[2]
+    if held.shape != (width,):
+        raise IdentificationError(f"there are {width} columns, but parameters of shape {held.shape}")
+    out = np.empty((total, n))
+    for at in range(0, total, SHORT):
+        parts = [_filled(x[at : at + SHORT]) for x in (q, qd, qdd, signals)]
+        out[at : at + SHORT] = np.asarray(_predict(columns, chain, held, *map(jnp.asarray, parts)))[: total - at]
+    return out
+
+
+def _filled(x: np.ndarray) -> np.ndarray:
+    """A chunk of full length: the last one is filled up with zeros."""
+    x = np.asarray(x, float)
+    return x if len(x) == SHORT else np.concatenate([x, np.zeros((SHORT - len(x), *x.shape[1:]))])
+
+
+MOVING = 0.02
+
+
+@dataclasses.dataclass(frozen=True)
+class Fit:
+    """Prediction errors on one set of samples.
+
+    Attributes:
+        rms: (n,) root mean square of the torque error [N m].
+        relative: (n,) RRE_j = 100 |tau_j - prediction_j| / |tau_j| over all samples, percent.
+        relative_moving: (n,) the same over samples at which joint j moves, |qd_j| > 0.02 rad/s.
+        total_relative: 100 |tau - prediction| / |tau| over all joints, percent.
+        samples: number of samples.
+    """
+
+    rms: np.ndarray
+    relative: np.ndarray
+    relative_moving: np.ndarray
+    total_relative: float
+    samples: int
+
+
+def fit_quality(tau: np.ndarray, prediction: np.ndarray, qd: np.ndarray) -> Fit:
+    """Errors of predicted against measured torques, all (N, n); NaN for a joint that never moves."""
+    error = tau - prediction
+    moving = np.abs(qd) > MOVING
+
+    def relative(mask):
+        top, bottom = (np.sqrt((np.where(mask, x, 0) ** 2).sum(0)) for x in (error, tau))
+        return np.where(bottom > 0, 100 * top / np.where(bottom > 0, bottom, 1), np.nan)
+
+    return Fit(
+        rms=np.sqrt((error**2).mean(0)),
+        relative=relative(np.ones_like(moving)),
+        relative_moving=relative(moving),
+        total_relative=float(100 * np.linalg.norm(error) / np.linalg.norm(tau)),
+        samples=len(tau),
+    )

@@ -1,0 +1,181 @@
+"""Triangular factors of rows that come in blocks: Householder's QR at first, then products of preconditioned columns.
+
+With R the factor of the rows so far, made invertible as P^T P = R^T R + (eps D)^2 (D the columns' norms), the rows W of a block
+become C = W P^-1, whose columns are of order one whatever the condition of W, and G = sum C^T C takes them up: the factor of
+all is that of G times P. In directions x that were seen before, |R x| is then right to rounding, and in the others to rounding
+of the columns' norms, as after a QR decomposition; but all the work is matrix products, in which processors are best. A block
+that shows a direction not seen before has large C: it is taken up by Householder's QR, and P made anew.
+
+Source: Yamamoto, Nakatsukasa, Yanagisawa & Fukaya 2015 (Cholesky QR twice) and Fukaya et al. 2020 (shifted), with the
+preconditioner from the rows before; Demmel, Grigori, Hoemmen & Langou 2012 (TSQR) for factors put together.
+"""
+
+import functools
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Float
+
+from ...errors import IdentificationError
+from ...model._chain import Chain
+from .assembly import Layout, by_block, joint_rows, layout_of, packed
+from .columns import Columns
+from .factors import triangle_of
+
+SHORT, LONG, LONG_ELSEWHERE = 512, 4096, 1 << 16  # samples: of a block for QR; of one for products, a device: CPU, GPU
+PARTS = ("q", "qd", "qdd", "tau", "weights", "signals")
+
+
+class Triangle:
+    """The factors of one thread, of samples that come block by block."""
+
+    def __init__(self, columns: Columns, chain: Chain, signals: int, mesh: Mesh):
+        self.columns, self.mesh = columns, mesh
+        self.layout = layout_of(columns, chain, signals, on_cpu(mesh))
+        self.chain = jax.device_put(chain, NamedSharding(mesh, PartitionSpec()))
+        self.short, self.long = lengths(mesh)
+        self.epsilon = float(np.sqrt(np.finfo(chain.dtype).eps))
+        self.limit = 1e4 if chain.dtype == np.float64 else 1e2
+        self.factors: list[np.ndarray] = [np.zeros((0, len(c))) for c in self.layout.of_joint]
+        self.conditioner: list[np.ndarray] = []
+        self.inverse: tuple[jax.Array, ...] = ()
+        self.gram: list[np.ndarray] = []
+
+    def absorb(self, block: Sequence[np.ndarray], at: int) -> None:
+        """Take up samples (q, qd, qdd, tau, weights, signals), the first of which is number `at` of all.
+
+        Raises:
+            IdentificationError: numbers that are not finite.
+        """
+        if len(block[0]) > self.short:
+            self._condition()
+            packed = np.asarray(
+                _products(
+                    self.columns, self.layout, self.mesh, self.chain, self.inverse, self._placed(block, self.long)
+                )
+            )
+            ends = np.cumsum([len(c) ** 2 for c in self.layout.of_joint])[:-1]
+            grams = [
+                g.reshape(-1, len(c), len(c)).sum(0)
+                for g, c in zip(np.split(packed.astype(np.float64), ends, axis=1), self.layout.of_joint, strict=True)
+            ]
+            if max(g.diagonal().max() for g in grams) <= self.limit:
+                self.gram = [a + b for a, b in zip(self.gram, grams, strict=True)]
+                if max(g.diagonal().max() for g in self.gram) > self.limit:
+                    self._fold()
+                return
+        for k in range(0, len(block[0]), self.short):
+            self._triangularise([x[k : k + self.short] for x in block], at + k)
+
+    def result(self) -> Float[np.ndarray, "n w w"]:
+        """The factors of everything so far, over all columns."""
+        self._fold()
+        out = np.zeros((len(self.factors), self.layout.width, self.layout.width))
+        for r, columns, whole in zip(self.factors, self.layout.of_joint, out, strict=True):
+            full = np.zeros((len(columns), len(columns)))
+            full[: len(r)] = r
+            whole[np.ix_(columns, columns)] = full
+        return out
+
+    def _triangularise(self, block: Sequence[np.ndarray], at: int) -> None:
+        self._fold()
+        found = _factors(self.columns, self.layout, self.mesh, self.chain, self._placed(block, self.short))
+        found = [np.asarray(r, np.float64) for r in found]
+        if not all(np.isfinite(r).all() for r in found):
+            raise IdentificationError(_not_finite(block, at))
+        self.factors = [triangle_of(np.concatenate(pair)) for pair in zip(self.factors, found, strict=True)]
+
+    def _condition(self) -> None:
+        """P and its inverse from the factors."""
+        if self.inverse:
+            return
+        self.conditioner, self.gram, inverses = [], [], []
+        for r in self.factors:
+            norms = np.linalg.norm(r, axis=0)
+            norms[norms == 0] = norms.max() or 1.0
+            p = triangle_of(np.concatenate([r, np.diag(self.epsilon * norms)]))
+            inverse = np.linalg.inv(p)
+            seen = r @ inverse
+            self.conditioner.append(p)
+            self.gram.append(seen.T @ seen)
+            inverses.append(inverse.T.astype(self.chain.dtype))
+        self.inverse = jax.device_put(tuple(inverses), NamedSharding(self.mesh, PartitionSpec()))
+
+    def _fold(self) -> None:
+        """The factors from the products."""
+        if not self.inverse:
+            return
+        for j, (g, p) in enumerate(zip(self.gram, self.conditioner, strict=True)):
+            values, vectors = np.linalg.eigh(g)
+            root = np.sqrt(np.maximum(values, 0))[:, None] * vectors.T
+            self.factors[j] = triangle_of(root @ p)
+        self.inverse = ()
+
+    def _placed(self, block: Sequence[np.ndarray], size: int) -> jax.Array:
+        return placed(block, size, self.layout, self.mesh, self.chain.dtype)
+
+
+def placed(block: Sequence[np.ndarray], size: int, layout: Layout, mesh: Mesh, dtype: np.dtype) -> jax.Array:
+    """A block's samples, `packed`, divided over the devices and filled up to `size` with rows of weight zero."""
+    each = -(-size // mesh.size)
+    size = mesh.size * (each + -each % min(each, layout.block))
+    return jax.device_put(packed(block, size, dtype), NamedSharding(mesh, PartitionSpec(mesh.axis_names)))
+
+
+def lengths(mesh: Mesh) -> tuple[int, int]:
+    """Samples of a short block, and of a long one."""
+    return SHORT, mesh.size * (LONG if on_cpu(mesh) else LONG_ELSEWHERE)
+
+
+def on_cpu(mesh: Mesh) -> bool:
+    """Whether the devices are a CPU's."""
+    return mesh.devices.flat[0].platform == "cpu"
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _factors(columns: Columns, layout: Layout, mesh: Mesh, chain: Chain, samples):
+    """A triangular factor a joint and device, one device's below another's."""
+
+    def local(chain, samples):
+        _, rows = jax.lax.scan(
+            lambda _, x: (None, joint_rows(columns, layout, chain, x)), None, by_block(layout, samples)
+        )
+        return tuple(jnp.linalg.qr(jnp.moveaxis(w, 1, -1).reshape(-1, w.shape[1]), mode="r") for w in rows)
+
+    by_rows, everywhere = PartitionSpec(mesh.axis_names), PartitionSpec()
+    specs = (everywhere, by_rows)
+    return jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=by_rows, check_vma=False)(chain, samples)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _products(columns: Columns, layout: Layout, mesh: Mesh, chain: Chain, inverse, samples):
+    """C^T C of every joint, flat, one row a device; `inverse` holds P^-T."""
+
+    def local(chain, inverse, samples):
+        def add(totals, x):
+            whitened = [p @ w for p, w in zip(inverse, joint_rows(columns, layout, chain, x), strict=True)]
+            return [t + c @ c.T for t, c in zip(totals, whitened, strict=True)], None
+
+        start = [jnp.zeros_like(p) for p in inverse]
+        totals, _ = jax.lax.scan(add, start, by_block(layout, samples))
+        return jnp.concatenate([t.reshape(-1) for t in totals])[None]
+
+    by_rows, everywhere = PartitionSpec(mesh.axis_names), PartitionSpec()
+    specs = (everywhere, everywhere, by_rows)
+    return jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=by_rows, check_vma=False)(chain, inverse, samples)
+
+
+def _not_finite(block: Sequence[np.ndarray], at: int) -> str:
+    for name, x in zip(PARTS, block, strict=True):
+        bad = ~np.isfinite(x.reshape(len(x), -1)).all(axis=1)
+        if bad.any():
+            return (
+                f"{name} of sample {at + int(np.argmax(bad))} (counted from 0) is not finite; leave such samples out: "
+                "a weight of zero is not enough"
+            )
+    return (
+        f"the regressor is not finite in the samples {at} to {at + len(block[0]) - 1}: look at your own columns there"
+    )

@@ -1,0 +1,1 @@
+"""Simulated motion and logs of a robot under its controller."""

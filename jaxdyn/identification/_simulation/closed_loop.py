@@ -1,0 +1,265 @@
+"""A robot under its controller: the closed loop that simulating estimators compare with what was measured."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from scipy.interpolate import make_interp_spline
+
+from ...dynamics import friction_force, inverse_dynamics
+from ...errors import IdentificationError
+from ...model._chain import Chain
+from ...simulation._integrate import Method, advance
+from .._preprocessing.samples import Samples
+from .._regression.columns import Columns
+from .parametric import parameters_of, parametric_acceleration, parametric_torque
+
+Torque = Callable[[Array, Array, Array], Array]
+
+
+class ProportionalDerivativeLaw(eqx.Module):
+    """The law of most industrial drives: tau = kp (q_r - q) + kd (qd_r - qd), plus the torque of a fixed nominal model.
+
+    Attributes:
+        kp: stiffness of each joint [N m/rad].
+        kd: damping of each joint [N m s/rad].
+        nominal: model whose torque along the reference is fed forward; none where None. It is the controller's own, and
+            does not change with what is being identified.
+    """
+
+    kp: Float[Array, " n"]
+    kd: Float[Array, " n"]
+    nominal: Chain | None = None
+
+    def __call__(self, torque: Torque, reference: tuple[Array, Array, Array], q: Array, qd: Array) -> Array:
+        """The torque at one instant, from the reference (q_r, qd_r, qdd_r) and the state measured [N m]."""
+        q_r, qd_r, qdd_r = reference
+        tau = self.kp * (q_r - q) + self.kd * (qd_r - qd)
+        if self.nominal is None:
+            return tau
+        return tau + inverse_dynamics(self.nominal, q_r, qd_r, qdd_r) + friction_force(self.nominal, qd_r)
+
+
+class ComputedTorqueLaw(eqx.Module):
+    """Feedback linearisation with the simulated model itself: tau = ID(q, qd, qdd_r + 2 z w (qd_r - qd) + w^2 (q_r - q)).
+
+    The motion then follows the reference whatever the parameters are, which is what the updated gains of Gautier, Janot &
+    Vandanjon (2013) are for; the law for logs whose controller is not known, with the measured motion as the reference.
+
+    Attributes:
+        frequency: w, bandwidth of the tracking error [rad/s].
+        damping: z, 1 for critical damping.
+    """
+
+    frequency: Float[Array, ""]
+    damping: Float[Array, ""]
+
+    def __call__(self, torque: Torque, reference: tuple[Array, Array, Array], q: Array, qd: Array) -> Array:
+        """The torque at one instant, from the reference (q_r, qd_r, qdd_r) and the state measured [N m]."""
+        q_r, qd_r, qdd_r = reference
+        wanted = qdd_r + 2 * self.damping * self.frequency * (qd_r - qd) + self.frequency**2 * (q_r - q)
+        return torque(q, qd, wanted)
+
+
+class ClosedLoop(eqx.Module):
+    """A reference, the law that follows it, and how it is simulated.
+
+    Attributes:
+        q: reference at the instants t_0 + k dt at which the controller acts; its torque holds until the next one.
+        qd: velocities of the reference.
+        qdd: accelerations of the reference.
+        law: (torque, (q_r, qd_r, qdd_r), q, qd) -> tau, a pytree like `ProportionalDerivativeLaw` and `ComputedTorqueLaw`;
+            torque is the simulated model's own (q, qd, qdd) -> tau.
+        start: state (q, qd) at the first instant.
+        dt: period of the controller [s].
+        t_0: time of the first instant [s].
+        every: samples are compared each so many instants.
+        substeps: steps of integration in a period.
+        method: scheme of integration, as in `step`; "rk4" needs steps below about 2.8 M v_c / fc for Coulomb friction.
+        feedforward: torques at those instants that come on top of the law's [N m or N]; none where None.
+    """
+
+    q: Float[Array, "steps n"]
+    qd: Float[Array, "steps n"]
+    qdd: Float[Array, "steps n"]
+    law: Any
+    start: tuple[Float[Array, " n"], Float[Array, " n"]]
+    dt: float = eqx.field(static=True)
+    t_0: float = eqx.field(static=True, default=0.0)
+    every: int = eqx.field(static=True, default=1)
+    substeps: int = eqx.field(static=True, default=1)
+    method: Method = eqx.field(static=True, default="rk4")
+    feedforward: Float[Array, "steps n"] | None = None
+
+    @classmethod
+    def following(
+        cls,
+        trajectory: Callable[[Array], tuple[Array, Array, Array]],
+        law: Any,
+        duration: float,
+        dt: float,
+        every: int = 1,
+        t_0: float = 0.0,
+        substeps: int = 1,
+        method: Method = "rk4",
+    ) -> "ClosedLoop":
+        """The loop that follows a trajectory t -> (q, qd, qdd) from its own first state; arguments as in `ClosedLoop`."""
+        with jax.enable_x64(True):
+            t = t_0 + dt * jnp.arange(round(duration / dt) // every * every + 1, dtype=jnp.float64)
+            q, qd, qdd = (jnp.asarray(x, jnp.float64) for x in trajectory(t))
+            law = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), law)
+            return cls(q, qd, qdd, law, (q[0], qd[0]), dt, t_0, every, substeps, method)
+
+    @classmethod
+    def tracking(cls, samples: Samples, frequency: float = 60.0, period: float = 1e-3) -> "ClosedLoop":
+        """A loop that follows a measured motion by `ComputedTorqueLaw`, for a log without its reference and controller.
+
+        The reference is a spline of fifth order through the filtered positions. What noise the filter left is in the reference
+        too: estimators that simulate gain less from it than from the reference that the robot was given.
+
+        Args:
+            frequency: bandwidth of the simulated controller [rad/s].
+            period: longest period of the simulated controller [s]; one that divides the samples' is taken.
+
+        Raises:
+            IdentificationError: the samples are in several pieces.
+        """
+        if len(samples.segments) != 1:
+            raise IdentificationError(
+                f"a run in {len(samples.segments)} pieces cannot be simulated in one; give each piece as a run of its own"
+            )
+        spline = make_interp_spline(samples.t, samples.q, k=5)
+        every = max(1, int(np.ceil(1 / (samples.rate * period) - 1e-9)))
+        dt = 1 / (samples.rate * every)
+        law = ComputedTorqueLaw(jnp.asarray(frequency), jnp.asarray(1.0))
+        last = samples.t[-1]
+        trajectory = lambda t: tuple(spline(np.minimum(np.asarray(t), last), nu=k) for k in range(3))
+        return cls.following(trajectory, law, last - samples.t[0] + dt / 2, dt, every, float(samples.t[0]))
+
+    @classmethod
+    def replaying(cls, samples: Samples, law: Any, period: float = 1e-3) -> "ClosedLoop":
+        """A loop driven by the measured torques, held near the measured motion by a law, for a log without its controller.
+
+        tau = tau_measured(t) + law(q_measured, q). What the model gets wrong moves the simulated robot away from the
+        measured one, the further the softer the law: output error can then be fitted without the reference or the gains of
+        the real controller, as a predictor is, whose correction is the law (Ljung 1999, ch. 4). Torques are needed, and
+        their unit carries the scale.
+
+        Args:
+            samples: the run, in one piece, its torques aligned with its positions.
+            law: such as `drive_gains(model, 30.0)`, of a few times the motion's own frequencies [rad/s]. A softer one lets the
+                simulated arm wander until sensitivities say little; a stiffer one is not stable with the period.
+            period: longest period of the simulated controller [s]; one that divides the samples' is taken.
+
+        Raises:
+            IdentificationError: the samples are in several pieces.
+        """
+        loop = cls.tracking(samples, period=period)
+        t = loop.t_0 + loop.dt * np.arange(len(loop.q))
+        torque = make_interp_spline(samples.t, samples.tau, k=3)(np.minimum(t, samples.t[-1]))
+        with jax.enable_x64(True):
+            law = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), law)
+            return dataclasses.replace(loop, law=law, feedforward=jnp.asarray(torque))
+
+    @property
+    def rate(self) -> float:
+        """Samples a second, of those that are compared [1/s]."""
+        return 1 / (self.dt * self.every)
+
+    def rows(self, t: Float[np.ndarray, " N"], source: str = "the run") -> np.ndarray:
+        """Which of the loop's samples belong to times t.
+
+        Raises:
+            IdentificationError: times that are none of the loop's.
+        """
+        exact = (np.asarray(t) - self.t_0) * self.rate
+        rows = np.round(exact).astype(int)
+        last = (len(self.q) - 1) // self.every
+        if np.abs(exact - rows).max() > 0.01 or rows.min() < 0 or rows.max() > last:
+            raise IdentificationError(
+                f"{source}: its samples, {t[0]:g} to {t[-1]:g} s, are not among the closed loop's, {self.t_0:g} to "
+                f"{self.t_0 + last / self.rate:g} s at {self.rate:g} Hz; give a reference that covers the run, with a period "
+                "that divides the log's"
+            )
+        return rows
+
+
+class ClosedLoopMotion(NamedTuple):
+    """What a simulated closed loop did at its samples.
+
+    Attributes:
+        q: positions.
+        qd: velocities.
+        qdd: accelerations, with the torque of that instant.
+        tau: torques commanded [N m].
+    """
+
+    q: Float[Array, "N n"]
+    qd: Float[Array, "N n"]
+    qdd: Float[Array, "N n"]
+    tau: Float[Array, "N n"]
+
+
+def simulate_closed_loop(
+    loop: ClosedLoop,
+    chain: Chain,
+    columns: Columns | None = None,
+    parameters: Float[Array, " p"] | None = None,
+    noise: tuple[Float[Array, "steps n"], Float[Array, "steps n"]] | None = None,
+    resistance: Float[Array, "steps n"] | None = None,
+) -> ClosedLoopMotion:
+    """The motion of the chain under the loop's law: M qdd + C qd + g + friction (+ extra columns) = tau(q_r, q, qd).
+
+    Pure JAX, so that it can be compiled, batched and differentiated by the parameters and the loop. The torques depend on
+    the base parameters alone, so that any full set with the same base parameters gives the same motion.
+
+    Args:
+        columns: what the parameters are; with extra columns their torques are part of the dynamics, affine in qdd.
+        parameters: in the columns' order, in place of the chain's own, which are taken where None.
+        noise: added to q and to qd where the law reads them [rad, rad/s].
+        resistance: torques, at the loop's instants, that the robot takes besides the model's, such as friction along its
+            reference that remembers [N m or N].
+
+    Returns:
+        The motion at every `loop.every`-th instant; not finite where the loop is not stable.
+
+    Raises:
+        IdentificationError: an integration method that changes the model's armature.
+
+    Cost: one forward dynamics a substep and step, four with "rk4"; forward mode adds one set of Jacobians each, and products
+    with them for each parameter.
+    """
+    if loop.method == "implicit_damping":
+        raise IdentificationError(
+            "closed loops are simulated explicitly: use 'rk4' or 'semi_implicit_euler' with substeps"
+        )
+    columns = columns or Columns()
+    known = parameters_of(chain, columns) if parameters is None else parameters
+    values = jnp.asarray(known, loop.q.dtype)
+    against = jnp.zeros_like(loop.q) if resistance is None else resistance
+    added = jnp.zeros_like(loop.q) if loop.feedforward is None else loop.feedforward
+    acceleration = lambda q, qd, tau: parametric_acceleration(columns, chain, values, q, qd, tau)
+
+    def period(state, row):
+        reference, disturbance, own, fed = row
+        q, qd = state
+        seen = (q, qd) if disturbance is None else (q + disturbance[0], qd + disturbance[1])
+        torque = lambda q, qd, qdd: parametric_torque(columns, chain, values, q, qd, qdd) + own
+        tau = loop.law(torque, reference, *seen) + fed
+
+        def substep(state, _):
+            x, xd = state
+            step = jnp.asarray(loop.dt / loop.substeps, x.dtype)
+            return advance(chain, x, xd, step, lambda _, y, yd: acceleration(y, yd, tau - own), loop.method), None
+
+        state, _ = jax.lax.scan(substep, (q, qd), length=loop.substeps)
+        return state, (q, qd, tau)
+
+    _, (q, qd, tau) = jax.lax.scan(period, loop.start, ((loop.q, loop.qd, loop.qdd), noise, against, added))
+    q, qd, tau, against = (x[:: loop.every] for x in (q, qd, tau, against))
+    return ClosedLoopMotion(q, qd, jax.vmap(acceleration)(q, qd, tau - against), tau)

@@ -1,0 +1,1 @@
+"""How well a model explains runs, and what speaks against it."""

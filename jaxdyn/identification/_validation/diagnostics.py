@@ -1,0 +1,395 @@
+"""What may be wrong with a run or with an identification, in plain words: signs, gains, excitation, length, the prior."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal
+
+import jax
+import numpy as np
+
+from ...io._log import Log
+from ...model._chain import Chain
+from .._identify import _independence
+from .._payload.loaded_runs import accumulate_runs, jackknife, model_of, solve
+from .._preprocessing.samples import Samples, preprocess
+from .._regression.accumulate import accumulate
+from .._regression.base_parameters import BaseParameters, base_parameters, stacked
+from .._regression.columns import Columns
+from .._regression.completion import impossible_links, prior_parameters
+from .._regression.factors import QRFactors
+from .._regression.robot import as_float64, check_identifiable
+from .._result import Identification
+from .._stretches import with_friction_terms
+from .prior_scale import prior_scales
+
+SIGNIFICANT = 4.0  # standard deviations
+GAIN_SPREAD = (
+    0.1  # holds the gains of joints that share little with the others; rows of residuals are far from independent
+)
+TOLD = 0.25  # the ratio of two gains with a larger relative deviation is not looked at
+PRIOR_RATIO = 1.5  # a joint further off than this, against the others, from the given model's torque is named
+RATIO = 1.4  # a gain further off than this, against the other joints', is named
+SCALE = 2.0  # torques further off than this from the given model's are named
+DOUBTFUL = 0.3  # a parameter with a deviation above this share of the largest of its unit is not excited
+DRIVE_FLOOR = (
+    0.02  # share of the torque, at 1 rad/s and 1 rad/s^2, below which a drive's parameter is as good as nothing
+)
+CLEARLY = 1.2  # a sign is told by the other joints where the wrong one makes the residual this much larger
+TOGETHER = 1e-6  # relative singular value below which parameters are known only together
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """Something that is wrong or that cannot be known.
+
+    Attributes:
+        kind: "sign": a joint's torque has the wrong sign; "gain": it is off by a factor against the other joints';
+            "scale": all torques are off by a factor against the model's; "unexcited": parameters that the motion does not tell;
+            "short": fewer independent samples than parameters; "prior": the given model has an inertia that no body can have;
+            "result": the identified one has; "friction": an identified friction or armature is negative.
+        about: the joints, links or parameters concerned.
+        text: the finding in words, with what to do.
+    """
+
+    kind: Literal["sign", "gain", "scale", "unexcited", "short", "prior", "result", "friction"]
+    about: tuple[str, ...]
+    text: str
+
+
+def diagnose(
+    chain: Chain,
+    runs: Log | Samples | Sequence[Log | Samples],
+    *,
+    columns: Columns | None = None,
+    position_cutoff: float | None = None,
+    torque_cutoff: float | None = None,
+) -> tuple[Finding, ...]:
+    """What is wrong with runs of a robot, before anything is identified from them.
+
+    - *short*: not as many independent samples as base parameters; nothing else is looked at then.
+    - *unexcited*: base parameters without effect in this motion, known only together with others, or with a standard
+      deviation above 0.3 of the largest of their unit.
+    - *sign*: joints whose friction would give power instead of taking it, or with whose torque reversed the runs fit one set
+      of parameters much better, unless one of the two says otherwise.
+    - *gain*: the ratios of gains that fit the arm's shared parameters best; named where 1.4 times off and significant. A
+      joint that shares little with the others, as those of a wrist, is not judged by that; where the given model has
+      inertials it is named if its torque, friction and rotor apart, is another multiple of the model's than the other
+      joints' are, by 1.5 and significantly (`prior_scales`). A joint whose links' torque is lost in its
+      friction is not judged at all, and no motion tells what is common to all gains.
+    - *scale*: the torque of motion and gravity against that of the given model, where it has inertials; named where 2
+      times off.
+    - *prior*: links of the given model with an inertia that no body can have.
+
+    Args:
+        chain: the robot as it is thought to be.
+        runs: one or several.
+        columns: what is to be identified; all drive terms where None.
+        position_cutoff: as in `preprocess`.
+        torque_cutoff: as in `preprocess`.
+
+    Raises:
+        IdentificationError: the robot's joints are not logged one by one.
+
+    Cost: about 3 s for 5000 samples of 6 joints, after compilation.
+    """
+    check_identifiable(chain)
+    columns = columns or Columns()
+    listed = [runs] if isinstance(runs, Log | Samples) else list(runs)
+    samples = []
+    for run in listed:
+        if isinstance(run, Log):
+            run = preprocess(run, position_cutoff=position_cutoff, torque_cutoff=torque_cutoff)
+            position_cutoff, torque_cutoff = run.position_cutoff, run.torque_cutoff
+        samples.append(run)
+    with jax.enable_x64(True):
+        base = base_parameters(chain, columns)
+        factors = None
+        for s in samples:
+            factors = accumulate(columns, as_float64(chain), s.q, s.qd, s.qdd, s.tau, start=factors)
+        assert factors is not None
+    return tuple(_findings(chain, samples, columns, base, factors))
+
+
+def _findings(
+    chain: Chain, samples: list[Samples], columns: Columns, base: BaseParameters, factors: QRFactors
+) -> list[Finding]:
+    """What is wrong, by the factors of the columns and torques along the samples."""
+    with jax.enable_x64(True):
+        independence = min(_independence(s) for s in samples)
+        findings = _prior(chain)
+        short = _short(factors, base, independence)
+        if short:
+            return [*findings, *short]
+        signs = _signs(chain, columns, factors, base, independence)
+        findings += [_sign(chain.joint_names[j]) for j in np.flatnonzero(signs < 0)]
+        righted = QRFactors(factors.r.copy(), factors.counts)
+        righted.r[:, :, -1] *= signs[:, None]
+        findings += _gains(chain, samples, signs)
+        findings += _prior_gains(
+            chain, samples, signs, {name for f in findings if f.kind == "gain" for name in f.about}
+        )
+        findings += _scale(chain, columns, righted, base)
+        findings += _unexcited(chain, columns, righted, base, independence)
+    return findings
+
+
+def diagnose_identification(result: Identification) -> tuple[Finding, ...]:
+    """What is wrong with the runs that were fitted, and with what came out: inertias, friction and armature.
+
+    Besides the findings of `diagnose` on the fitted runs, which take the factors of the fit where friction was among its
+    columns, *result*: links whose identified inertia no body can have; *friction*: viscous or Coulomb friction, or an
+    armature that the base parameters hold by itself, negative by more than four standard deviations.
+
+    Args:
+        result: of `identify`.
+    """
+    samples = [e.samples for e in result.fitted]
+    if result.friction is None:
+        findings = _findings(result.prior, samples, result.columns, result.base, result.factors)
+    else:  # the factors are without the friction that tells signs
+        findings = list(diagnose(result.prior, samples, columns=with_friction_terms(result.columns)))
+    for sentence in result.impossible:
+        findings.append(Finding("result", (_quoted(sentence),), f"identified: {sentence}"))
+    flipped = {name for f in findings if f.kind == "sign" for name in f.about}
+    deviations = result.wls.standard_deviations
+    names = result.names
+    n, terms = result.chain.n, result.columns.drive_terms
+    for row, k in enumerate(result.base.kept):
+        place = k - 10 * n
+        if not 0 <= place < n * len(terms) or np.count_nonzero(result.base.matrix[row]) > 1:
+            continue
+        joint, term = result.chain.joint_names[place // len(terms)], terms[place % len(terms)]
+        value, sd = result.wls.values[row], deviations[row]
+        if term != "offset" and value < -SIGNIFICANT * sd and joint not in flipped:
+            text = (
+                f"{joint}: its {term} came out negative, {names[k]} = {value:.3g} +- {sd:.2g}; the friction law does not "
+                "fit, or time stamps of positions and torques differ (estimate_delay)"
+            )
+            findings.append(Finding("friction", (joint,), text))
+    return tuple(findings)
+
+
+def _prior(chain: Chain) -> list[Finding]:
+    out = []
+    for sentence in impossible_links(chain):
+        text = f"the given model: {sentence}; it is no prior for a possible body until that is put right"
+        out.append(Finding("prior", (_quoted(sentence),), text))
+    return out
+
+
+def _quoted(sentence: str) -> str:
+    return sentence.split("'")[1] if sentence.count("'") > 1 else sentence
+
+
+def _short(factors: QRFactors, base: BaseParameters, independence: float) -> list[Finding]:
+    rows = factors.counts.sum() * independence
+    if rows > base.size:
+        return []
+    text = (
+        f"{int(factors.counts.max())} samples of {len(factors.counts)} joints are about {rows:.0f} independent numbers, "
+        f"too few for {base.size} base parameters: log a longer run"
+    )
+    return [Finding("short", (), text)]
+
+
+def _weighted(factors: QRFactors, base: BaseParameters) -> tuple[float, np.ndarray]:
+    """Sum over joints of count log variance of the weighted fit, which need not have full rank; and the noise."""
+    noise = np.ones(len(factors.counts))
+    floor = 1e-9 * np.sqrt((factors.r[:, :, -1] ** 2).sum(1) / factors.counts)
+    for _ in range(6):
+        r = stacked(factors, 1 / noise)
+        norms = np.linalg.norm(r[:, base.kept], axis=0)
+        norms[norms == 0] = 1.0
+        values = np.linalg.lstsq(r[:, base.kept] / norms, r[:, -1], rcond=1e-10)[0] / norms
+        residual = factors.r[:, :, -1] - factors.r[:, :, base.kept] @ values
+        noise = np.maximum(np.sqrt((residual**2).sum(1) / factors.counts), np.maximum(floor, 1e-300))
+    return float((factors.counts * 2 * np.log(noise)).sum()), noise
+
+
+def _signs(chain: Chain, columns: Columns, factors: QRFactors, base: BaseParameters, independence: float) -> np.ndarray:
+    """(n,) +1 or -1: by which signs of the torques the runs fit one set of parameters best, and friction takes power."""
+    n = len(factors.counts)
+    signs = np.ones(n)
+
+    def turned(signs: np.ndarray) -> QRFactors:
+        r = factors.r.copy()
+        r[:, :, -1] *= signs[:, None]
+        return QRFactors(r, factors.counts)
+
+    def better(signs: np.ndarray) -> np.ndarray:
+        """By which factor each joint's residual would be smaller, had it the other sign and all else stayed."""
+        here = _weighted(turned(signs), base)[0]
+        there = [_weighted(turned(np.where(np.arange(n) == j, -signs, signs)), base)[0] for j in range(n)]
+        return np.exp((here - np.array(there)) / (2 * factors.counts))
+
+    gain = better(signs)
+    for _ in range(n):
+        j = int(np.argmax(gain))
+        if gain[j] < CLEARLY:
+            break
+        signs[j] *= -1
+        gain = better(signs)
+    power = _friction_power(chain, columns, factors, base, independence)
+    alone = np.abs(power) > SIGNIFICANT
+    coupled = gain < 1 / CLEARLY  # the other joints tell the sign
+    votes = (np.sign(power) * signs)[alone & coupled].sum()
+    if votes < 0 or (votes == 0 and (signs[coupled] < 0).sum() > coupled.sum() / 2):
+        signs = np.where(coupled, -signs, signs)  # all of them: that fits as well, but for friction
+    by_friction, by_others = np.where(alone, np.sign(power), 0.0), np.where(coupled, signs, 0.0)
+    agreed = (by_friction + by_others < 0) & (by_friction <= 0) & (by_others <= 0)
+    return np.where(agreed, -1.0, 1.0)
+
+
+def _friction_power(
+    chain: Chain, columns: Columns, factors: QRFactors, base: BaseParameters, independence: float
+) -> np.ndarray:
+    """(n,) the power that friction takes in a fit of each joint by itself, in standard deviations."""
+    n, terms = chain.n, columns.drive_terms
+    out = np.zeros(n)
+    for j in range(n):
+        mine = [10 * n + j * len(terms) + terms.index(t) for t in ("viscous", "coulomb") if t in terms]
+        rest = [k for k in base.kept if k not in mine]
+        r = factors.r[j]
+        norms = np.linalg.norm(r[:, rest], axis=0)
+        u, s, _ = np.linalg.svd(r[:, rest] / np.where(norms > 0, norms, 1.0), full_matrices=False)
+        u = u[:, s > 1e-10 * s[0]]
+        clear = r[:, [*mine, r.shape[1] - 1]]
+        clear = clear - u @ (u.T @ clear)
+        f, tau = clear[:, :-1], clear[:, -1]
+        size = np.linalg.norm(f, axis=0)
+        if not mine or size.min() <= 1e-9 * np.linalg.norm(r[:, mine]):
+            continue
+        value = np.linalg.lstsq(f, tau, rcond=None)[0]
+        variance = ((tau - f @ value) ** 2).sum() / factors.counts[j] / independence
+        # mean power is value . (qd . column): viscous and Coulomb columns both have qd's sign, so their sizes weigh them
+        weight = np.linalg.norm(r[:, mine], axis=0)
+        sd = np.sqrt(variance * weight @ np.linalg.pinv(f.T @ f) @ weight)
+        out[j] = weight @ value / max(sd, 1e-300)
+    return out
+
+
+def _sign(joint: str) -> Finding:
+    text = (
+        f"{joint}: the sign of its torque is wrong, or that of its position: with the sign reversed it fits the other "
+        "joints, and its friction takes power instead of giving it"
+    )
+    return Finding("sign", (joint,), text)
+
+
+def _gains(chain: Chain, samples: list[Samples], signs: np.ndarray) -> list[Finding]:
+    n = chain.n
+    if n < 2:
+        return []
+    model = model_of(chain, n - 1, ("viscous", "coulomb", "offset"), (), known_arm=False)
+    runs = [(dataclasses.replace(s, tau=s.tau * signs), False) for s in samples]
+    factors = accumulate_runs(model, runs, None)
+    nothing, none = np.zeros(10), np.zeros((10, 0))
+    ties = np.linalg.svd(np.eye(n) - 1 / n)[0][:, : n - 1]  # logarithms that sum to zero
+    solution = solve(factors, nothing, none, ties, spread=GAIN_SPREAD)
+    covariance = jackknife(factors, solution, nothing, none, ties, GAIN_SPREAD)[10:, 10:]
+    variances = np.diag(covariance)
+    sd = np.sqrt(np.maximum(variances[:, None] + variances[None, :] - 2 * covariance, 0))  # of the ratio of two gains
+    ratio = solution.gains[:, None] - solution.gains[None, :]
+    told = (sd < TOLD) & ~np.eye(n, dtype=bool)
+    out = []
+    for j in range(n):
+        if not told[j].any():
+            continue
+        middle = float(np.median(ratio[j, told[j]]))
+        off = (np.abs(ratio[j]) > np.log(RATIO)) & (np.abs(ratio[j]) > SIGNIFICANT * sd[j])
+        if abs(middle) > np.log(RATIO) and 2 * (off & told[j]).sum() > told[j].sum():
+            joint, factor = chain.joint_names[j], float(np.exp(-middle))
+            others = ", ".join(chain.joint_names[i] for i in np.flatnonzero(told[j]))
+            text = (
+                f"{joint}: its torque is about {factor:.2g} times what fits the motion of {others}: check its gain, its gear "
+                "ratio and its units"
+            )
+            out.append(Finding("gain", (joint,), text))
+    return out
+
+
+def _prior_gains(chain: Chain, samples: list[Samples], signs: np.ndarray, named: set[str]) -> list[Finding]:
+    """Joints whose torque is another multiple of the given model's than the others' are."""
+    if not np.any(np.asarray(chain.inertia)):
+        return []
+    found = prior_scales(chain, [dataclasses.replace(s, tau=s.tau * signs) for s in samples])
+    if found.judged.sum() < 3:
+        return []
+    logs = np.log(np.where(found.judged, found.factors, 1.0))
+    common = float(np.median(logs[found.judged]))
+    off = np.abs(logs - common) > np.maximum(np.log(PRIOR_RATIO), SIGNIFICANT * found.deviations)
+    out = []
+    for j in np.flatnonzero(found.judged & off):
+        joint, factor = chain.joint_names[j], float(found.factors[j])
+        if joint not in named:
+            text = (
+                f"{joint}: its torque is {factor:.2g} times what the given model's links need, at the other joints it is "
+                f"{np.exp(common):.2g} times: check its gain, its gear ratio and its units, and whether the model has what the "
+                "arm carries"
+            )
+            out.append(Finding("gain", (joint,), text))
+    return out
+
+
+def _scale(chain: Chain, columns: Columns, factors: QRFactors, base: BaseParameters) -> list[Finding]:
+    if not np.any(np.asarray(chain.inertia)):
+        return []
+    expected = base.matrix[:, : 10 * chain.n] @ prior_parameters(chain, columns)[: 10 * chain.n]
+    rigid = base.kept < 10 * chain.n
+    noise = _weighted(factors, base)[1]
+    r = stacked(factors, 1 / noise)
+    model = r[:, base.kept[rigid]] @ expected[rigid]
+    clear = [model, r[:, -1]]
+    q = np.linalg.qr(r[:, base.kept[~rigid]])[0] if (~rigid).any() else np.zeros((len(r), 0))
+    model, tau = (x - q @ (q.T @ x) for x in clear)  # friction and armature apart
+    if model @ model == 0:
+        return []
+    slope, angle = float(model @ tau / (model @ model)), float(model @ tau / np.sqrt((model @ model) * (tau @ tau)))
+    if angle < 0.5 or 1 / SCALE < slope < SCALE:
+        return []
+    text = (
+        f"torques are about {slope:.3g} times those of the given model's inertials, at all joints together: are they currents "
+        "or motor torques, is a gear ratio or a unit missing, or is the model another robot's?"
+    )
+    return [Finding("scale", (), text)]
+
+
+def _unexcited(
+    chain: Chain, columns: Columns, factors: QRFactors, base: BaseParameters, independence: float
+) -> list[Finding]:
+    noise = _weighted(factors, base)[1]
+    r = stacked(factors, 1 / noise)
+    w, y = r[:, base.kept], r[:, -1]
+    norms = np.linalg.norm(w, axis=0)
+    out = []
+    dead = norms <= 1e-9 * norms.max()
+    if dead.any():
+        names = tuple(base.names[k] for k in np.flatnonzero(dead))
+        out.append(Finding("unexcited", names, f"the motion does not excite at all: {'; '.join(names)}"))
+    alive = np.flatnonzero(~dead)
+    u, s, vt = np.linalg.svd(w[:, alive] / norms[alive], full_matrices=False)
+    lost = s < TOGETHER * s[0]
+    mixed = np.zeros(len(alive), bool)
+    for direction in vt[lost]:
+        some = np.abs(direction) > 1e-2
+        mixed |= some
+        names = tuple(base.names[alive[k]] for k in np.flatnonzero(some))
+        text = f"the motion tells these only together: {'; '.join(names)}. Move more joints at once, and further"
+        out.append(Finding("unexcited", names, text))
+    values = (vt[~lost].T @ ((u[:, ~lost].T @ y) / s[~lost])) / norms[alive]
+    sd = np.sqrt(((vt[~lost].T / s[~lost]) ** 2).sum(1) / independence) / norms[alive]
+    units = np.array(columns.units(chain))[base.kept[alive]]
+    largest = {unit: np.abs(values[units == unit]).max() for unit in set(units.tolist())}
+    strongest = DRIVE_FLOOR * np.sqrt((factors.r[:, :, -1] ** 2).sum(1) / factors.counts).max()
+    drives = base.kept[alive] >= 10 * chain.n  # friction told to be nothing beside the torques is told
+    floor = np.where(drives, strongest, 0.0)
+    doubtful = [
+        (base.names[k], v, d)
+        for k, v, d, unit, together, least in zip(alive, values, sd, units, mixed, floor, strict=True)
+        if not together and d > max(DOUBTFUL * max(largest[unit], least), abs(v))
+    ]
+    if doubtful:
+        listed = "; ".join(f"{name} = {v:.2g} +- {d:.2g}" for name, v, d in doubtful)
+        text = f"the motion hardly tells: {listed}. Take their values from elsewhere, or log a richer motion"
+        out.append(Finding("unexcited", tuple(name for name, _, _ in doubtful), text))
+    return out

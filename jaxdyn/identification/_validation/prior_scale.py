@@ -1,0 +1,92 @@
+"""A joint's gain against the given model: by which factor its measured torque is the model's, friction and rotor apart."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float
+
+from ...model._chain import Chain
+from .._payload.loaded_runs import _arm_torque
+from .._preprocessing.samples import Samples
+from .._regression.accumulate import CHUNK
+from .._regression.robot import as_float64
+
+BLOCKS = 20  # stretches of the runs that are left out in turn
+ALIKE = 0.4  # correlation with the model's torque below which a joint's factor means nothing
+CERTAIN = 0.15  # relative standard deviation above which it is not judged
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PriorScales:
+    """Factors of measured against expected torques, joint by joint.
+
+    Attributes:
+        factors: (n,) slope of the measured torque on that of the given model's inertias.
+        deviations: (n,) standard deviations of their logarithms, from fits that leave out a twentieth of the runs in turn.
+        alike: (n,) correlation of the two torques, once what friction, offset and rotor inertia explain is taken off both.
+        judged: (n,) whether the joint's torque shows enough of the model's to tell a factor.
+    """
+
+    factors: Float[np.ndarray, " n"]
+    deviations: Float[np.ndarray, " n"]
+    alike: Float[np.ndarray, " n"]
+    judged: Bool[np.ndarray, " n"]
+
+
+def prior_scales(chain: Chain, runs: Sequence[Samples]) -> PriorScales:
+    """Scale of each joint's torque against that of the chain's own inertias.
+
+    For joint j by itself: tau_j = s_j Y_j pi_0 + Ia qdd_j + fv qd_j + fc tanh(qd_j / w) + off, so that neither friction nor
+    rotor inertia, of which a model file rarely knows, counts for the scale s_j. What is left is gravity and the coupling
+    of the links.
+
+    Args:
+        chain: the robot, with inertias.
+        runs: samples of one or several runs.
+
+    Cost: one inverse dynamics a sample.
+    """
+    width = np.asarray(chain.coulomb_velocity, float)
+    normal = np.zeros((BLOCKS, chain.n, 6, 6))
+    for s in runs:
+        with jax.enable_x64(True):
+            model = as_float64(chain)
+            expected = np.concatenate([_expected(model, s, at) for at in range(0, len(s), CHUNK)])
+        own = [s.qdd, s.qd, np.tanh(s.qd / width), np.ones_like(s.qd)]
+        rows = np.stack([*own, expected, s.tau], axis=2)
+        edges = np.linspace(0, len(s), BLOCKS + 1).astype(int)
+        for block in range(BLOCKS):
+            part = rows[edges[block] : edges[block + 1]]
+            normal[block] += np.einsum("tja,tjb->jab", part, part)
+    total = normal.sum(0)
+    factors, alike = _slopes(total)
+    parts = np.stack([_slopes(total - part)[0] for part in normal])
+    positive = (factors > 0) & (parts > 0).all(axis=0)
+    logs = np.log(np.where(parts > 0, parts, 1.0))
+    spread = np.sqrt((1 - 1 / BLOCKS) * ((logs - logs.mean(0)) ** 2).sum(0))
+    deviations = np.where(positive, spread, np.inf)
+    return PriorScales(factors, deviations, alike, (alike > ALIKE) & (deviations < CERTAIN))
+
+
+def _expected(model: Chain, s: Samples, at: int) -> Float[np.ndarray, "m n"]:
+    """Torque of the links in a chunk of samples."""
+    motion = [x[at : at + CHUNK] for x in (s.q, s.qd, s.qdd)]
+    size = len(motion[0])
+    padded = [jnp.asarray(np.concatenate([x, np.zeros((CHUNK - size, s.n))])) for x in motion]
+    return np.asarray(_arm_torque(model, *padded)[0])[:size, :, 0]
+
+
+def _slopes(normal: Float[np.ndarray, "n 6 6"]) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    """Slope of the torque on the expected one, and their correlation, the other columns taken off both."""
+    size = np.sqrt(np.maximum(np.diagonal(normal, axis1=1, axis2=2), 1e-300))
+    scaled = normal / size[:, :, None] / size[:, None, :]
+    left = np.stack([m[4:, 4:] - m[4:, :4] @ np.linalg.lstsq(m[:4, :4], m[:4, 4:], rcond=1e-10)[0] for m in scaled])
+    mm, mt, tt = (
+        np.maximum(left[:, a, b], 1e-12 * (a == b)) if a == b else left[:, a, b] for a, b in ((0, 0), (0, 1), (1, 1))
+    )
+    alive = mm > 1e-9
+    slope = np.where(alive, mt / mm, 0.0) * size[:, 5] / size[:, 4]
+    return slope, np.where(alive, mt / np.sqrt(mm * tt), 0.0)
