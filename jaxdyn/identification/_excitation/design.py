@@ -92,7 +92,7 @@ def optimal_excitation(
     """The motion of a family that maximises log det(W^T Sigma^-1 W) of the base regressor within all limits.
 
     D-optimality (Swevers et al. 1997) with a share of the condition number, by exact gradients through the regressor; all
-    starts are solved side by side by an augmented Lagrangian (`excitation_solver`), and every few rounds each is scaled down
+    starts are solved side by side by an augmented Lagrangian, and every few rounds each is scaled down
     until it holds every limit on a grid ten times finer than that of the optimisation. The best of those is returned, also
     when the search is interrupted (Ctrl-C) or runs into its time limit. Runs in float64, whatever JAX's configuration.
 
