@@ -20,7 +20,6 @@ from jaxdyn.identification import (
     NoiseLevel,
     ProportionalDerivativeLaw,
     Samples,
-    _monte_carlo as monte_carlo,
     base_parameters,
     closed_loop_log,
     coupled_drive,
@@ -43,7 +42,7 @@ from jaxdyn.identification import (
 from jaxdyn.identification._estimators.simulation import motion, sensitivities, simulated_rows
 from jaxdyn.identification._estimators.whole_runs import reference_samples
 from jaxdyn.identification._regression.completion import with_parameters
-from jaxdyn.identification._simulation import closed_loop as closed_loop
+from jaxdyn.identification._simulation import closed_loop, monte_carlo
 from jaxdyn.identification._simulation.parametric import parameters_of, parametric_acceleration, parametric_torque
 from jaxdyn.model._build import check_inertia
 from regression import dense, known_arm
