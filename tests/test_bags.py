@@ -9,7 +9,7 @@ import pytest
 
 from bag_files import MESSAGE, write_bag
 from jaxdyn import LogError, read_log
-from jaxdyn.io._joint_states import JointStates
+from jaxdyn.io._logs.joint_states import JointStates
 
 pytest.importorskip("rosbags")
 

@@ -9,7 +9,7 @@ import pytest
 
 from jaxdyn import Log, LogError, make_chain, read_log
 from jaxdyn.io import check_log, read_log_chunks
-from jaxdyn.io._rows import find_bad_rows, segments
+from jaxdyn.io._logs.rows import find_bad_rows, segments
 
 N, JOINTS = 60, 2
 HEADER = ["t", "q1", "q2", "qd1", "qd2", "tau1", "tau2"]

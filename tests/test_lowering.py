@@ -10,7 +10,7 @@ import pytest
 
 import jaxdyn
 from helpers import random_chain, random_mechanism, random_state, relative
-from jaxdyn.dynamics._lowering.batch import batch as lowering
+from jaxdyn.dynamics._lowering import batch as lowering
 
 CHAIN = random_chain(3)
 FUNCTIONS = {

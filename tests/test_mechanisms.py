@@ -22,7 +22,7 @@ from helpers import (
     random_mechanism,
     relative,
 )
-from jaxdyn.dynamics import _coordinates as coordinates
+from jaxdyn.dynamics._kinematics import coordinates
 from jaxdyn.model._tree import ancestor_mask, walk_of
 from peer_models import configuration_to_pinocchio, to_pinocchio, velocity_to_pinocchio
 

@@ -307,7 +307,7 @@ def write(path, log, currents=None):
 
 
 def test_the_command(arm, tmp_path, capsys):
-    from jaxdyn.io._urdf_write import save_urdf
+    from jaxdyn.io._urdf.write import save_urdf
 
     save_urdf(arm, tmp_path / "arm.urdf")
     unloaded = write(tmp_path / "a.csv", run(arm, None, 1, 0.02), GAINS)

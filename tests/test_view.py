@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 import jaxdyn
 from helpers import random_chain
 from jaxdyn.cli import main
-from jaxdyn.io._urdf_geometry import find_mesh
+from jaxdyn.io._urdf.geometry import find_mesh
 from jaxdyn.view import _triangles as triangles
 from jaxdyn.view._limits import effort_limits, slider_ranges, sliding_coordinates, start_configuration
 from jaxdyn.view._scene import line_ends, positions_at

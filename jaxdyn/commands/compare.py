@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     jax.config.update("jax_enable_x64", True)
 
     from ..identification._validation.comparison import compare_models
-    from ..io._log import check_log, read_log
+    from ..io._logs.log import check_log, read_log
     from ..report._comparison_page import print_comparison, write_comparison
     from ..report._files import check_writable
     from ..report._provenance import collect_provenance

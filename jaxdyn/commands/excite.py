@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
     from ..identification._excitation.output import draw_trajectory, sample_trajectory, write_trajectory
     from ..identification._regression.columns import Columns
     from ..io._load import load
-    from ..io._log import read_log
+    from ..io._logs.log import read_log
     from ..report._files import check_writable
 
     if options.usage > 1:

@@ -168,9 +168,9 @@ def run(options: argparse.Namespace) -> int:
     from ..identification._regression.columns import coupled_drive, joint_springs
     from ..identification._regression.robot import check_identifiable
     from ..identification._validation.diagnostics import diagnose_identification
-    from ..io._bags import is_bag
     from ..io._load import load
-    from ..io._log import check_log, read_log
+    from ..io._logs.bags import is_bag
+    from ..io._logs.log import check_log, read_log
     from ..report._output import check_writable, write_all
     from ..report._provenance import collect_provenance
     from ..report._summary import print_summary

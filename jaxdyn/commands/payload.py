@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
     from ..identification._payload.gains import calibrate_gains
     from ..identification._payload.payload import identify_payload, identify_payload_on
     from ..io._load import load
-    from ..io._log import check_log, read_log
+    from ..io._logs.log import check_log, read_log
     from ..report import _payload_files as files
 
     if options.out:

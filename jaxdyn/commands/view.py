@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     """Show until interrupted; returns the exit code."""
     import sys
 
-    from ..io._motion import read_motion
+    from ..io._logs.motion import read_motion
     from ..view._film import animate
     from ..view._scene import build_scene
     from ..view._server import open_viewer
@@ -91,7 +91,7 @@ def read_robot(options: argparse.Namespace) -> tuple:
 
     from ..io._files import read_bytes
     from ..io._load import is_mjcf, load, read_geometry
-    from ..io._mjcf_check import FEATURES
+    from ..io._mjcf.features import FEATURES
     from ..io._model_file import load_model
 
     path = options.model

@@ -10,8 +10,8 @@ from jaxtyping import Bool, Float
 from scipy import interpolate
 
 from ..errors import LogError
-from ..io._log import Log
-from ..io._rows import segments
+from ..io._logs.log import Log
+from ..io._logs.rows import segments
 from ..model._chain import Chain
 from ._payload.loaded_runs import FRICTION_TERMS, Model, columns_of, friction_columns, model_of
 from ._preprocessing.samples import LEAST_SAMPLES, Samples, preprocess

@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Float
 
 from ..errors import IdentificationError
-from ..io._check import STILL
-from ..io._log import Log, named_apart
+from ..io._logs.log import Log, named_apart
+from ..io._logs.units import STILL
 from ..model._chain import Chain
 from ._consistency.consistent import ConsistentEstimate, consistent_least_squares, consistent_problem
 from ._consistency.constraints import Constraints, no_constraints, total_mass_constraint

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..errors import IdentificationError
-from ..io._log import Log
+from ..io._logs.log import Log
 from ..model._chain import Chain
 from ._delay import least_by_parabola, shifted_torques
 from ._friction.memory import MaxwellSlip

@@ -10,11 +10,12 @@ from numpy.typing import ArrayLike
 
 from ..errors import ModelError
 from ..model._chain import Chain
-from . import _mjcf as mjcf, _urdf as urdf
 from ._files import read_bytes
 from ._geometry import Geometry
-from ._mjcf_geometry import read_mjcf_geometry
-from ._urdf_geometry import read_urdf_geometry
+from ._mjcf import read as mjcf
+from ._mjcf.geometry import read_mjcf_geometry
+from ._urdf import read as urdf
+from ._urdf.geometry import read_urdf_geometry
 
 _EARTH = (0.0, 0.0, -9.81)
 

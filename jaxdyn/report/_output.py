@@ -12,10 +12,10 @@ from typing import Any
 from ..errors import ModelError, OutputError
 from ..identification._result import Identification
 from ..io._files import draft_prefix, remove_stale_drafts
-from ..io._mjcf_write import write_mjcf
+from ..io._mjcf.write import write_mjcf
 from ..io._model_file import save_model
-from ..io._urdf_update import update_urdf
-from ..io._urdf_write import save_urdf
+from ..io._urdf.update import update_urdf
+from ..io._urdf.write import save_urdf
 from ._files import check_writable as check_folder
 from ._html import write_report
 from ._provenance import Provenance

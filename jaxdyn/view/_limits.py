@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ..io._motion import coordinate_names
+from ..io._logs.motion import coordinate_names
 from ..model._chain import Chain
 from ..model._configuration import neutral_configuration
 from ..model._layout import layout

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..errors import OutputError
-from ..io._motion import coordinate_names
+from ..io._logs.motion import coordinate_names
 from ..model._chain import Chain
 from ..model._layout import layout
 from ..report._files import write_output

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..errors import ModelError
-from ..io._motion import Motion, coordinate_names
+from ..io._logs.motion import Motion, coordinate_names
 from ._framing import FIELD_OF_VIEW, frame_scene
 from ._limits import effort_limits, slider_ranges, start_configuration
 from ._scene import Scene, line_ends, positions_at

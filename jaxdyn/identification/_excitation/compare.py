@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from ...io._log import Log
+from ...io._logs.log import Log
 from ...model._chain import Chain
 from .._preprocessing.samples import preprocess
 from .._regression.columns import Columns

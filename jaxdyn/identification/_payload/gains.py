@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from ...errors import IdentificationError
-from ...io._log import Log
+from ...io._logs.log import Log
 from ...model._chain import Chain
 from .._preprocessing.samples import Samples
 from .loaded_runs import FRICTION_TERMS, FrictionTerm, fit_runs, jackknife, model_of, payload_torques

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ...errors import IdentificationError, ModelError
-from ...io._log import Log
+from ...io._logs.log import Log
 from ...model._chain import Chain, frame_index
 from .._preprocessing.samples import Samples, preprocess
 from .._regression.robot import check_identifiable

@@ -8,8 +8,8 @@ from jaxtyping import Bool, Float
 from scipy import interpolate
 
 from ...errors import LogError
-from ...io._log import Log
-from ...io._rows import GAP, segments
+from ...io._logs.log import Log
+from ...io._logs.rows import GAP, segments
 from .filters import bandwidth, differentiate, low_pass
 
 LOWEST_CUTOFF = 8.0  # [Hz]

@@ -8,8 +8,8 @@ import numpy as np
 from scipy import interpolate
 
 from ...errors import LogError
-from ...io._log import Log
-from ...io._rows import GAP
+from ...io._logs.log import Log
+from ...io._logs.rows import GAP
 from .filters import differentiate, low_pass
 from .samples import LEAST_SAMPLES, Samples, Setting, default_cutoff, stale_rows
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...dynamics import crba
 from ...errors import ModelError
-from ...io._log import Log
+from ...io._logs.log import Log
 from ...model._build import check_inertia
 from ...model._chain import Chain
 from ...model._dh import from_dh

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...dynamics import friction_force, inverse_dynamics
-from ...io._log import Log
+from ...io._logs.log import Log
 from ...model._chain import Chain
 from ...model.robots import panda
 from .._excitation.trajectories import FourierTrajectory, random_excitation

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ...errors import IdentificationError
-from ...io._log import Log
+from ...io._logs.log import Log
 from ...model._chain import Chain
 from .._preprocessing.samples import Samples, preprocess
 from .._regression.prediction import Fit, fit_quality

@@ -7,7 +7,7 @@ from typing import Literal
 import jax
 import numpy as np
 
-from ...io._log import Log
+from ...io._logs.log import Log
 from ...model._chain import Chain
 from .._identify import _independence
 from .._payload.loaded_runs import accumulate_runs, jackknife, model_of, solve

@@ -9,14 +9,14 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float
 
-from ..errors import LogError
-from ..model._chain import Chain
-from ._bags import is_bag, open_bag
-from ._check import STILL, looks_like_degrees, smooth_speed, velocity_scale
-from ._column_map import ColumnMap, read_column_map, with_map
-from ._columns import blocks_of, find_columns, labels_of
-from ._rows import GAP, BadRows, find_bad_rows, jumps, segments
-from ._table import Table, open_table
+from ...errors import LogError
+from ...model._chain import Chain
+from .bags import is_bag, open_bag
+from .column_map import ColumnMap, read_column_map, with_map
+from .columns import blocks_of, find_columns, labels_of
+from .rows import GAP, BadRows, find_bad_rows, jumps, segments
+from .table import Table, open_table
+from .units import STILL, looks_like_degrees, smooth_speed, velocity_scale
 
 MINIMUM_ROWS = 20
 

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..errors import ModelError, warn
-from ..model._build import COULOMB_VELOCITY, make_chain
-from ..model._chain import Chain
-from ._files import read_bytes
-from ._mjcf_check import FEATURES, OUTSIDE, disabled, left_out, unsupported
-from ._mjcf_drives import drives
-from ._mjcf_tree import tree_of
+from ...errors import ModelError, warn
+from ...model._build import COULOMB_VELOCITY, make_chain
+from ...model._chain import Chain
+from .._files import read_bytes
+from .drives import drives
+from .features import FEATURES, OUTSIDE, disabled, left_out, unsupported
+from .tree import tree_of
 
 Gravity = ArrayLike | Sequence[float] | None
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ._files import read_bytes
-from ._geometry import Geometry
-from ._urdf import origin_pose, parse_robot
-from ._urdf_xml import Node, attribute, number, numbers, only_child
+from .._files import read_bytes
+from .._geometry import Geometry
+from .document import Node, attribute, number, numbers, only_child
+from .read import origin_pose, parse_robot
 
 _GREY = (0.7, 0.7, 0.7, 1.0)
 

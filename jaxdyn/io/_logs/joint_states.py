@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import LogError
-from ._rows import GAP
+from ...errors import LogError
+from .rows import GAP
 
 FIELDS = {"q": "position", "qd": "velocity", "tau": "effort"}
 _NANO = 1e-9

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from ..errors import LogError
-from ..model._chain import Chain
-from ._columns import ALIASES, stem_of
-from ._table import Table, open_table
+from ...errors import LogError
+from ...model._chain import Chain
+from .columns import ALIASES, stem_of
+from .table import Table, open_table
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

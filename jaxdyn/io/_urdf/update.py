@@ -6,11 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..errors import ModelError
-from ..model._chain import Chain
-from ._files import read_bytes, write_whole
-from ._urdf import chain_arrays, parse_robot
-from ._urdf_elements import (
+from ...errors import ModelError
+from ...model._chain import Chain
+from .._files import read_bytes, write_whole
+from .elements import (
     HEAD,
     arrays_of,
     check_consistent,
@@ -21,7 +20,8 @@ from ._urdf_elements import (
     set_inertial,
     set_origin,
 )
-from ._urdf_joints import Arrangement, arrange
+from .joints import Arrangement, arrange
+from .read import chain_arrays, parse_robot
 
 
 def update_urdf(

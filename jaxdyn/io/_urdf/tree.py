@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from jaxtyping import Float
 
-from ..errors import ModelError
-from ._urdf_xml import Document, Node, fail
+from ...errors import ModelError
+from .document import Document, Node, fail
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

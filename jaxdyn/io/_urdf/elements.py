@@ -6,10 +6,10 @@ from collections.abc import Container, Iterable, Mapping
 import numpy as np
 from jaxtyping import Float
 
-from ..errors import ModelError
-from ..model._build import COULOMB_VELOCITY, SLIGHTLY, STRIBECK_VELOCITY, inertia_faults
-from ..model._chain import Chain
-from ._urdf_tree import move_inertia
+from ...errors import ModelError
+from ...model._build import COULOMB_VELOCITY, SLIGHTLY, STRIBECK_VELOCITY, inertia_faults
+from ...model._chain import Chain
+from .tree import move_inertia
 
 DRIVES = (
     "viscous_friction",

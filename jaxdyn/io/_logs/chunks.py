@@ -10,11 +10,11 @@ from collections.abc import Generator, Iterator, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from ..errors import LogError
-from ._columns import blocks_of, find_columns, labels_of
-from ._log import Log
-from ._rows import find_bad_rows, jumps
-from ._table import SUFFIXES, TEXT_SUFFIXES, begins_with_number, open_table, parquet_column, text_table
+from ...errors import LogError
+from .columns import blocks_of, find_columns, labels_of
+from .log import Log
+from .rows import find_bad_rows, jumps
+from .table import SUFFIXES, TEXT_SUFFIXES, begins_with_number, open_table, parquet_column, text_table
 
 Part = tuple[tuple[str, ...], dict[str, np.ndarray]]  # names, and an array for each
 

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ._geometry import Geometry, Kind
-from ._mjcf import compile_mjcf_file
-from ._mjcf_check import unsupported
-from ._mjcf_tree import body_names, pose_matrix
+from .._geometry import Geometry, Kind
+from .features import unsupported
+from .read import compile_mjcf_file
+from .tree import body_names, pose_matrix
 
 _SHOWN = 3  # groups 0, 1 and 2 are those that MuJoCo's own viewer shows
 _DEFAULT = (0.5, 0.5, 0.5, 1.0)  # a geom's rgba that leaves its colour to its material

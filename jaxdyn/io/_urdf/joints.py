@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import ModelError
-from ..model._build import COULOMB_VELOCITY, STRIBECK_VELOCITY
-from ..model._chain import Coupling
-from ._urdf_tree import Joint, Layout, Link, Robot, fuse
-from ._urdf_xml import Node, fail
+from ...errors import ModelError
+from ...model._build import COULOMB_VELOCITY, STRIBECK_VELOCITY
+from ...model._chain import Coupling
+from .document import Node, fail
+from .tree import Joint, Layout, Link, Robot, fuse
 
 FREE = ("wx", "wy", "wz", "vx", "vy", "vz")
 

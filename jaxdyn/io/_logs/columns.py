@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..errors import LogError
+from ...errors import LogError
 
 ALIASES = {
     "t": ("t", "time", "timestamp", "stamp"),

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from ._mjcf_check import FREE, SLIDE, disabled, on_plain_joint, plain_motors
-from ._mjcf_tree import Link
+from .features import FREE, SLIDE, disabled, on_plain_joint, plain_motors
+from .tree import Link
 
 
 def drives(model: Any, links: list[Link]) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import LogError
-from ._table import BadCell, Table, TextForm
+from ...errors import LogError
+from .table import BadCell, Table, TextForm
 
 UNITS: dict[str, dict[str, float]] = {
     "t": {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "min": 60.0},

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ..errors import ModelError
-from ..model._chain import Chain
-from ._files import write_whole
-from ._urdf_elements import arrays_of, check_consistent, pose_of
+from ...errors import ModelError
+from ...model._chain import Chain
+from .._files import write_whole
+from .._urdf.elements import arrays_of, check_consistent, pose_of
 
 _LEAST = 1e-15  # MuJoCo's mjMINVAL: a moving body's mass and principal moments must be larger
 _FAR = 1e10  # in place of an infinite limit where the other one is finite

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..errors import ModelError, ModelWarning, warn
-from ..model._build import COULOMB_VELOCITY, LARGEST, SLIGHTLY, STRIBECK_VELOCITY, inertia_faults, make_chain
-from ..model._chain import Chain
-from ._urdf_joints import arrange
-from ._urdf_tree import Fault, Joint, Layout, Link, Robot, move_inertia, order_tree
-from ._urdf_xml import Node, attribute, fail, number, numbers, only_child, parse_xml
+from ...errors import ModelError, ModelWarning, warn
+from ...model._build import COULOMB_VELOCITY, LARGEST, SLIGHTLY, STRIBECK_VELOCITY, inertia_faults, make_chain
+from ...model._chain import Chain
+from .document import Node, attribute, fail, number, numbers, only_child, parse_xml
+from .joints import arrange
+from .tree import Fault, Joint, Layout, Link, Robot, move_inertia, order_tree
 
 _MOVING = ("revolute", "continuous", "prismatic", "planar", "floating")
 

@@ -7,11 +7,10 @@ import xml.etree.ElementTree as ET
 import numpy as np
 from jaxtyping import Float
 
-from ..errors import ModelError
-from ..model._chain import Chain
-from ._files import write_whole
-from ._urdf import parse_robot
-from ._urdf_elements import (
+from ...errors import ModelError
+from ...model._chain import Chain
+from .._files import write_whole
+from .elements import (
     DRIVES,
     HEAD,
     arrays_of,
@@ -24,7 +23,8 @@ from ._urdf_elements import (
     set_origin,
     written,
 )
-from ._urdf_joints import FREE
+from .joints import FREE
+from .read import parse_robot
 
 
 def to_urdf(chain: Chain, name: str = "robot", *, allow_nonphysical: bool = False) -> str:

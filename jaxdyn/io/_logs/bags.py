@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import LogError
-from ._joint_states import JointStates, one_table
-from ._table import BadCell, Table
+from ...errors import LogError
+from .joint_states import JointStates, one_table
+from .table import BadCell, Table
 
 SUFFIXES = (".bag", ".mcap", ".db3")
 MESSAGE = "sensor_msgs/msg/JointState"

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import LogError
+from ...errors import LogError
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
 SUFFIXES = (*TEXT_SUFFIXES, ".npz", ".parquet")

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ._mjcf_check import BALL, FREE, SLIDE
-from ._urdf_tree import move_inertia
+from .._urdf.tree import move_inertia
+from .features import BALL, FREE, SLIDE
 
 _TWIST = ("wx", "wy", "wz", "vx", "vy", "vz")
 

@@ -5,7 +5,7 @@ import math
 import xml.etree.ElementTree as ET
 from xml.parsers import expat
 
-from ..errors import ModelError
+from ...errors import ModelError
 
 _DEEPEST = 100
 

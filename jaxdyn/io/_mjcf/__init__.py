@@ -1,0 +1,1 @@
+"""MJCF files and compiled MuJoCo models as chains, and chains as MJCF files."""

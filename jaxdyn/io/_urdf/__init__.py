@@ -1,0 +1,1 @@
+"""URDF documents as chains, and chains as URDF documents."""
