@@ -1,6 +1,7 @@
 """The command line: `jaxdyn COMMAND`; each command is a module of `jaxdyn.commands`."""
 
 import argparse
+import functools
 import sys
 import warnings
 from collections.abc import Sequence
@@ -8,25 +9,24 @@ from typing import Any
 
 from .commands import compare, excite, identify, payload, view
 from .commands.arguments import BAD_INPUT, INTERRUPTED
-from .errors import JaxdynError, ModelWarning
+from .errors import JaxdynError, ModelWarning, as_python
 
 COMMANDS = (identify, payload, excite, compare, view)
 
-# messages of the library name its arguments; here they are options
+# arguments of the library that messages speak of, as options
 _OPTIONS = {
-    "on_bad_rows='drop'": "--on-bad-rows drop",
-    "rows=(first, last)": "--rows FIRST:LAST",
-    "give gains=, one a joint [N m/A],": "give --gains K1,K2,.., one a joint [N m/A],",
-    "pass units_checked=True": "give --units-checked",
-    "allow_nonphysical=True": "--allow-nonphysical",
-    "lock={joint: position}": "--lock JOINT=VALUE",
-    "lock={...}": "--lock JOINT=VALUE",
-    "tip=": "--tip",
-    "topic=": "--topic",
-    "packages=": "--package",
-    "columns='map.toml'": "--columns map.toml",
-    "consistent=False": "--no-consistent",
-    "gains= are given": "--gains are given",
+    "allow_nonphysical": "--allow-nonphysical",
+    "columns": "--columns MAP",
+    "consistent": "--no-consistent",
+    "floating_base": "--floating-base",
+    "gains": "--gains K1,K2,..",
+    "lock": "--lock JOINT=VALUE",
+    "on_bad_rows": "--on-bad-rows drop",
+    "packages": "--package NAME=FOLDER",
+    "rows": "--rows FIRST:LAST",
+    "tip": "--tip LINK",
+    "topic": "--topic TOPIC",
+    "units_checked": "--units-checked",
 }
 
 
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def note(message: Warning | str, category: type[Warning], *place: Any) -> None:
         if issubclass(category, ModelWarning):
-            print(f"jaxdyn: note: {_in_options(message)}", file=sys.stderr)
+            print(f"jaxdyn: note: {message}", file=sys.stderr)
         else:
             show(message, category, *place)
 
@@ -52,19 +52,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             warnings.showwarning = note
             return options.run(options)
     except JaxdynError as error:
-        print(f"jaxdyn: error: {_in_options(error)}", file=sys.stderr)
+        print(f"jaxdyn: error: {error.message(functools.partial(_spelled, options))}", file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt:
         print("jaxdyn: interrupted; nothing was written", file=sys.stderr)
         return INTERRUPTED
 
 
-def _in_options(message: object) -> str:
-    """A message of the library with its arguments as options."""
-    text = str(message)
-    for argument, option in _OPTIONS.items():
-        text = text.replace(argument, option)
-    return text
+def _spelled(options: argparse.Namespace, argument: str, value: str) -> str:
+    """An argument of the library as the command's option that gives it, with a placeholder where a message proposes a value."""
+    option, _, placeholder = _OPTIONS.get(argument, "").partition(" ")
+    if option.removeprefix("--").replace("-", "_") not in vars(options):  # also where there is none
+        return as_python(argument, value)
+    return f"{option} {placeholder}" if value and placeholder else option
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,19 +1,42 @@
 """The errors jaxdyn raises, all of them `ValueError`s: what is wrong, where it is, and what to do about it."""
 
+import os
 import re
 import sys
 import warnings
+from collections.abc import Callable
 
 _MOST = 200  # characters of what the user gave, in a row
 _LONGEST = 2000
 _OWN = "jaxdyn.", "jaxtyping.", "beartype."  # modules whose frames are not the user's
 
 
-class JaxdynError(ValueError):
-    """Base class of every error that jaxdyn raises on bad input; what it quotes of the input is cut after 200 characters."""
+def as_python(argument: str, value: str) -> str:
+    """An argument of a function as a message writes it: on_bad_rows='drop'."""
+    return f"{argument}={value}"
 
-    def __init__(self, message: str = ""):
-        super().__init__(shortened(message))
+
+class JaxdynError(ValueError):
+    """Base class of every error that jaxdyn raises on bad input; what it quotes of the input is cut after 200 characters.
+
+    Attributes:
+        fault: what is wrong, and where.
+        remedy: what to do about it; `{name}` in it stands for an argument of the function that was called.
+        place: the file, line or element that it is about, where the fault does not say it.
+        arguments: those that the remedy speaks of, with their values as Python writes them.
+    """
+
+    def __init__(self, fault: str = "", remedy: str = "", *, place: str | os.PathLike[str] = "", **arguments: str):
+        self.fault, self.remedy, self.place, self.arguments = fault, remedy, os.fspath(place), arguments
+        super().__init__(self.message())
+
+    def message(self, spelled: Callable[[str, str], str] = as_python) -> str:
+        """`place: fault; remedy`, each argument spelled as the reader would give it."""
+        remedy = self.remedy
+        if self.arguments:
+            remedy = remedy.format_map({name: spelled(name, value) for name, value in self.arguments.items()})
+        between = "" if not (self.fault and remedy) else ". " if remedy[0].isupper() else "; "
+        return shortened(f"{f'{self.place}: ' if self.place else ''}{self.fault}{between}{remedy}")
 
 
 def shortened(message: str) -> str:

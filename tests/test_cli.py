@@ -199,7 +199,7 @@ BAD_MODELS = {
     ),
     "mimic": (
         ARM.replace("<dynamics damping", '<mimic joint="turn"/><dynamics damping'),
-        r"coupled or mimicking joints \(lock them with --lock",
+        r"coupled or mimicking joints; lock joints that mimic others with --lock JOINT=VALUE",
     ),
     "zero mass": (ARM.replace('value="3"', 'value="0"'), r"bad\.urdf:\d+: link 'upper': mass 0 kg is not positive"),
     "negative mass": (ARM.replace('value="1.5"', 'value="-1.5"'), "link 'lower': mass -1.5 kg is not positive.*"),

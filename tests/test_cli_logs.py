@@ -71,7 +71,7 @@ def test_one_map_for_all(files, run):
 
 def test_refused(files, run, tmp_path):
     code, text = run("--log", files / "c.mcap")
-    assert code == 1 and "/measured and /desired both hold all joints: choose one with --topic" in text
+    assert code == 1 and "/measured and /desired both hold all joints; choose one with --topic" in text
     code, text = run("--log", files / "a.csv", "--topic", "/measured")
     assert code == 1 and "--topic is for bags" in text
     code, text = run("--log", files / "a.csv", "--columns", files / "map.toml", "--columns", "-")

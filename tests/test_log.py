@@ -155,7 +155,7 @@ def test_velocities_are_optional(write):
 def test_currents_need_gains(write):
     names = [*HEADER[:5], "i1", "i2"]
     path = write(rows_of(table()), header=names)
-    assert "motor currents, not torques: give gains=" in complaint(path)
+    assert "motor currents, not torques; give gains=" in complaint(path)
     log = read_log(path, gains=[2.0, -3.0])
     np.testing.assert_array_equal(log.tau, motion()["tau"] * [2.0, -3.0])
     assert log.notes == ("tau = gain x current with 2, -3",)

@@ -20,6 +20,7 @@ from helpers import random_chain
 from jaxdyn import OutputError, load_model, save_urdf
 from jaxdyn.identification import prior_parameters
 from jaxdyn.io import load
+from jaxdyn.io._files import check_output_folder, write_whole
 from jaxdyn.report import (
     _output as output,
     collect_provenance,
@@ -30,10 +31,9 @@ from jaxdyn.report import (
     write_parameters,
     write_report,
 )
-from jaxdyn.report._files import write_output
 from jaxdyn.report._html import report_html
 from jaxdyn.report._markup import rounded, with_deviation
-from jaxdyn.report._output import FILES, check_writable
+from jaxdyn.report._output import FILES
 from jaxdyn.report._overview import overview
 from jaxdyn.report._plots import envelope, torque_svg
 from jaxdyn.report._quality import deviations_from, parameter_rows, pooled
@@ -307,7 +307,7 @@ def test_how_the_model_was_loaded_reaches_the_source(result, tmp_path, monkeypat
     given = {}
     monkeypatch.setattr(output, "update_urdf", lambda source, chain, path, **options: given.update(options))
     loaded = {"lock": {"finger": 0.0}, "tip": "hand", "floating_base": "root", "ignore_mimic": True}
-    write_all(result, tmp_path / "out", source_urdf="robot.urdf", **loaded)
+    write_all(result, tmp_path / "out", source_urdf="robot.urdf", load_options=loaded)
     assert {key: given[key] for key in loaded} == loaded
 
 
@@ -328,11 +328,11 @@ def test_the_source_is_updated(result, tmp_path, quick):
     tip = result.chain.topology.tip_name
     read = dataclasses.replace(load(source, tip=tip), inertia=result.chain.inertia)
     updated = dataclasses.replace(result, chain=read)
-    paths = write_all(updated, tmp_path / "out", source_urdf=source, tip=tip)
+    paths = write_all(updated, tmp_path / "out", source_urdf=source, load_options={"tip": tip})
     assert "<!-- mine -->" in paths["identified.urdf"].read_text("utf-8")
     assert "<h1>Identification of robot_one</h1>" in paths["report.html"].read_text("utf-8")
     in_place = tmp_path / "out" / "identified.urdf"  # the former result as the next run's source
-    assert write_all(updated, tmp_path / "out", source_urdf=in_place, tip=tip) == paths
+    assert write_all(updated, tmp_path / "out", source_urdf=in_place, load_options={"tip": tip}) == paths
 
 
 def test_a_model_that_no_urdf_holds_does_not_lose_the_rest(result, tmp_path, quick):
@@ -348,6 +348,10 @@ def test_a_model_that_no_urdf_holds_does_not_lose_the_rest(result, tmp_path, qui
     report = paths["report.html"].read_text("utf-8")
     assert report.count("was not written") == 2 and report.count("helical") >= 2 and ".draft" not in report
     np.testing.assert_array_equal(load_model(paths["model.eqx"]).screw, helical.chain.screw)
+
+
+def check_folder(folder):
+    check_output_folder(folder, FILES)
 
 
 @pytest.mark.parametrize("fault", [OSError(28, "No space left on device"), KeyboardInterrupt(), OutputError("no")])
@@ -402,24 +406,24 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_n
         if "long-ago" in name:
             os.utime(tmp_path / name, (0, 0))
     write_all(result, tmp_path)
-    write_output(tmp_path / "report.html", "whole")
+    write_whole(tmp_path / "report.html", "whole")
     assert set(os.listdir(tmp_path)) == {*kept, *(name for name in FILES if (tmp_path / name).exists())}
 
 
 def test_folders_that_cannot_be_written_are_refused_before_the_work(result, tmp_path, monkeypatch, quick):
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
-        for check in (check_writable, lambda folder: write_all(result, folder)):
+        for check in (check_folder, lambda folder: write_all(result, folder)):
             with pytest.raises(OutputError, match=r"file.*is a file; give another folder"):
                 check(folder)
     (tmp_path / "full" / "report.html").mkdir(parents=True)
     with pytest.raises(OutputError, match=r"report\.html: is a folder"):
-        check_writable(tmp_path / "full")
-    check_writable(tmp_path / "not" / "yet")
+        check_folder(tmp_path / "full")
+    check_folder(tmp_path / "not" / "yet")
     assert sorted(os.listdir(tmp_path)) == ["file", "full"]
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(OutputError, match=r"no permission to write in .*give another folder"):
-        check_writable(tmp_path / "not" / "yet")
+        check_folder(tmp_path / "not" / "yet")
 
 
 def test_single_files_that_cannot_be_written_say_so(result, tmp_path, quick):

@@ -67,15 +67,15 @@ def run(options: argparse.Namespace) -> int:
     jax.config.update("jax_enable_x64", True)
 
     from ..identification._validation.comparison import compare_models
+    from ..io._files import check_output_file
     from ..io._logs.log import check_log, read_log
     from ..report._comparison_page import print_comparison, write_comparison
-    from ..report._files import check_writable
     from ..report._provenance import collect_provenance
 
     if len(options.rows) > len(options.log):
         return misused(f"--rows is given {len(options.rows)} times for {len(options.log)} logs")
     out = pathlib.Path(options.out)
-    check_writable(out.parent, (out.name,))
+    check_output_file(out)
     first, second = (_read_model(path, dict(options.lock), options) for path in (options.a, options.b))
     ranges = dict(enumerate(options.rows))
     logs = []

@@ -69,15 +69,15 @@ def run(options: argparse.Namespace) -> int:
     from ..identification._excitation.limits import motion_limits
     from ..identification._excitation.output import draw_trajectory, sample_trajectory, write_trajectory
     from ..identification._regression.columns import Columns
+    from ..io._files import check_output_folder
     from ..io._load import load
     from ..io._logs.log import read_log
-    from ..report._files import check_writable
 
     if options.usage > 1:
         return misused(f"--usage is {options.usage:g}; it is 1 at most")
     for path in filter(None, (options.out, options.picture)):
         folder, name = os.path.split(os.path.abspath(path))
-        check_writable(folder, (name,))
+        check_output_folder(folder, (name,))
         os.makedirs(folder, exist_ok=True)
     lock = dict(options.lock) or None
     chain = load(options.model, lock=lock, tip=options.tip, allow_nonphysical=options.allow_nonphysical)

@@ -168,10 +168,11 @@ def run(options: argparse.Namespace) -> int:
     from ..identification._regression.columns import coupled_drive, joint_springs
     from ..identification._regression.robot import check_identifiable
     from ..identification._validation.diagnostics import diagnose_identification
+    from ..io._files import check_output_folder
     from ..io._load import load
     from ..io._logs.bags import is_bag
     from ..io._logs.log import check_log, read_log
-    from ..report._output import check_writable, write_all
+    from ..report._output import FILES, write_all
     from ..report._provenance import collect_provenance
     from ..report._summary import print_summary
     from ..report._verdict import parse_limit
@@ -195,7 +196,7 @@ def run(options: argparse.Namespace) -> int:
         return misused("--settings chosen chooses delays and springs itself: leave --delay and --springs out")
     limits = [parse_limit(text) for text in options.limit]
     out = pathlib.Path(options.out)
-    check_writable(out)
+    check_output_folder(out, FILES)
     lock = dict(options.lock)
     truth = None
     if options.model:
@@ -263,8 +264,7 @@ def run(options: argparse.Namespace) -> int:
             result,
             out,
             source_urdf=options.model,
-            lock=lock or None,
-            tip=options.tip,
+            load_options={"lock": lock or None, "tip": options.tip},
             limits=limits,
             provenance=collect_provenance(files, settings, getattr(options, "arguments", None)),
         )

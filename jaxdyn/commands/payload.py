@@ -74,15 +74,17 @@ def run(options: argparse.Namespace) -> int:
     # this process is ours; the library itself never touches the configuration
     jax.config.update("jax_enable_x64", True)
 
+    from ..errors import OutputError
     from ..identification._delay import without_delay
     from ..identification._payload.gains import calibrate_gains
     from ..identification._payload.payload import identify_payload, identify_payload_on
+    from ..io._files import check_output_file, write_whole
     from ..io._load import load
     from ..io._logs.log import check_log, read_log
     from ..report import _payload_files as files
 
     if options.out:
-        files.check_file(options.out)
+        check_output_file(options.out)
     known_gains = files.read_gains(options.calibrated) if options.calibrated else None
     chain = load(options.model, lock=dict(options.lock), tip=options.tip)
     ranges = dict(enumerate(options.rows))
@@ -123,7 +125,7 @@ def run(options: argparse.Namespace) -> int:
             text, lines = files.payload_json(found), files.payload_lines(found)
         progress("fitting", 1, 1)
         if options.out:
-            files.write_json(options.out, text)
+            write_whole(options.out, text, OutputError)
     if not options.quiet:
         print("\n".join([*lines, *(f"note: {note}" for note in found.notes)]))
         if options.out:

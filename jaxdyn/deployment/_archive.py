@@ -7,7 +7,7 @@ import os
 import zipfile
 from typing import Any
 
-from ..errors import DeploymentError, ModelError, OutputError
+from ..errors import DeploymentError, OutputError
 from ..io._files import read_bytes, write_whole
 
 FORMAT = "jaxdyn exported function"
@@ -29,10 +29,7 @@ def write_archive(path: str | os.PathLike[str], description: dict[str, Any], pro
     with zipfile.ZipFile(content, "w") as archive:
         for name, part in parts.items():
             archive.writestr(zipfile.ZipInfo(name, _DATE), part, zipfile.ZIP_DEFLATED)
-    try:
-        write_whole(path, content.getvalue())
-    except ModelError as error:
-        raise OutputError(str(error)) from None
+    write_whole(path, content.getvalue(), OutputError)
 
 
 def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bytes]:
@@ -42,10 +39,7 @@ def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bytes]:
         DeploymentError: there is no such file, it is not one of these or damaged, or of another version of the format.
     """
     name = os.fspath(path)
-    try:
-        content = read_bytes(path)
-    except ModelError as error:
-        raise DeploymentError(str(error).replace("robot description file", "exported file")) from None
+    content = read_bytes(path, "exported file", DeploymentError)
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             if any(part.file_size > _LARGEST.get(part.filename, 0) for part in archive.infolist()):

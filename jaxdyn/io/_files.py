@@ -1,4 +1,4 @@
-"""Files read at once and written whole or not at all."""
+"""Files read at once, and written whole or not at all where they can be."""
 
 import glob
 import os
@@ -8,32 +8,34 @@ import shutil
 import time
 from pathlib import Path
 
-from ..errors import ModelError
+from ..errors import JaxdynError, ModelError, OutputError
 
 
-def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """All bytes of a robot description file.
+def read_bytes(
+    path: str | os.PathLike[str], kind: str = "robot description file", error: type[JaxdynError] = ModelError
+) -> bytes:
+    """All bytes of a file of this kind.
 
     Raises:
-        ModelError: there is no such file, it is a folder, or it cannot be read.
+        JaxdynError: of the given class: there is no such file, it is a folder, or it cannot be read.
     """
     try:
         with open(path, "rb") as file:
             return file.read()
     except FileNotFoundError:
-        raise ModelError(f"{os.fspath(path)}: there is no such file; check the path") from None
+        raise error("there is no such file", "check the path", place=path) from None
     except IsADirectoryError:
-        raise ModelError(f"{os.fspath(path)}: this is a folder; give the robot description file inside it") from None
-    except (OSError, ValueError) as error:  # ValueError: a path with a null character
-        reason = getattr(error, "strerror", None) or error
-        raise ModelError(f"{os.fspath(path)!r}: cannot be read: {reason}") from None
+        raise error("this is a folder", f"give the {kind} inside it", place=path) from None
+    except (OSError, ValueError) as found:  # ValueError: a path with a null character
+        reason = getattr(found, "strerror", None) or found
+        raise error(f"{os.fspath(path)!r}: cannot be read: {reason}") from None
 
 
-def write_whole(path: str | os.PathLike[str], content: str | bytes) -> None:
+def write_whole(path: str | os.PathLike[str], content: str | bytes, error: type[JaxdynError] = ModelError) -> None:
     """Write a file, text as UTF-8, by way of a draft in the same folder, so that no reader ever sees half of it.
 
     Raises:
-        ModelError: the file cannot be written; what was there before is untouched.
+        JaxdynError: of the given class: the file cannot be written; what was there before is untouched.
     """
     try:
         target = Path(os.path.realpath(path))
@@ -47,11 +49,52 @@ def write_whole(path: str | os.PathLike[str], content: str | bytes) -> None:
             remove_stale_drafts(target.parent, target.name)
         finally:
             draft.unlink(missing_ok=True)
-    except (OSError, ValueError) as error:  # ValueError: a path with a null character
-        reason = getattr(error, "strerror", None) or error
-        raise ModelError(
-            f"{os.fspath(path)}: cannot be written: {reason}; check the folder and its permissions"
-        ) from None
+    except (OSError, ValueError) as found:  # ValueError: a path with a null character
+        reason = getattr(found, "strerror", None) or found
+        raise error(f"cannot be written: {reason}", "check the folder and its permissions", place=path) from None
+
+
+def check_output_folder(directory: str | os.PathLike[str], names: tuple[str, ...] = ()) -> None:
+    """Refuse an output folder that cannot be written, before the long work; nothing is created.
+
+    Args:
+        directory: the folder, which need not exist yet.
+        names: files that will be written there.
+
+    Raises:
+        OutputError: it is a file or lies below one, there is no permission, or a folder has the name of a file to be
+            written.
+    """
+    target = Path(os.path.abspath(directory))
+    existing = target
+    while not os.path.lexists(existing):
+        existing = existing.parent
+    if not existing.is_dir():
+        where = "it" if existing == target else f"{existing}"
+        raise OutputError(f"{target}: cannot be the folder for the results: {where} is a file; give another folder")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise OutputError(
+            f"{target}: cannot be written: no permission to write in {existing}; "
+            "give another folder or change its permissions"
+        )
+    for name in names:
+        if (target / name).is_dir():
+            raise OutputError(
+                f"{target / name}: is a folder, where the file {name} is to be written; give another folder"
+            )
+
+
+def check_output_file(path: str | os.PathLike[str]) -> None:
+    """Refuse a place where no file can be written, before the long work.
+
+    Raises:
+        OutputError: it is a folder, or its folder does not exist or cannot be written.
+    """
+    folder = os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(path):
+        raise OutputError(f"{os.fspath(path)}: is a folder; give the name of a file")
+    if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
+        raise OutputError(f"{os.fspath(path)}: there is no folder {folder} that can be written to")
 
 
 def draft_prefix(name: str) -> str:

@@ -149,7 +149,8 @@ def read_geometry(
 
 def _only_for(kind: str, given: Mapping[str, object], source: str) -> None:
     if meant := [name for name, value in given.items() if value]:
-        raise ModelError(f"{source}: {meant[0]}= is for {kind} files, which this is not; leave it out")
+        remedy = f"{{{meant[0]}}} is for {kind} files, which this is not; leave it out"
+        raise ModelError(remedy=remedy, place=source, **{meant[0]: ""})
 
 
 class _Found(Exception):

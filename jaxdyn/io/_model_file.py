@@ -146,11 +146,7 @@ def _leaves(chain: Chain) -> dict[str, np.ndarray]:
 
 def _parts_of(path: str | os.PathLike[str], name: str) -> tuple[dict[str, Any], bytes]:
     """The header and the bytes of the leaves, checked."""
-    try:
-        raw = read_bytes(path)
-    except ModelError as error:
-        raise ModelError(str(error).replace("robot description file", "model file")) from None
-    line, _, content = raw.partition(b"\n")
+    line, _, content = read_bytes(path, "model file").partition(b"\n")
     try:
         header = json.loads(line)
         known = header["format"] == FORMAT and isinstance(header["bytes"], int)

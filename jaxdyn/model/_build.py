@@ -139,7 +139,7 @@ def make_chain(
         j = int(np.argmax(lower > upper))
         raise ModelError(f"joint {joints[j]!r}: its lower limit {lower[j]:g} is above its upper limit {upper[j]:g}")
     if slight:
-        texts = "; ".join(text.partition(";")[0] for text in slight.values())
+        texts = "; ".join(error.fault for error in slight.values())
         warn(f"inertias that no body has are taken as they are: {texts}")
     drive = {"armature": armature, "viscous_friction": viscous_friction, "coulomb_friction": coulomb_friction}
     drive |= {"stiffness": stiffness, "stribeck_friction": stribeck_friction}
@@ -213,9 +213,9 @@ def check_inertia(link: str, pi: Values, tolerance: float = 0.0) -> None:
     mass, h = pi[0], pi[1:4]
     beyond = ~(np.abs(pi) <= LARGEST)
     if beyond.any():
-        raise ModelError(f"link {link!r}: {pi[beyond][0]:g} is no number that a body has; check the units")
+        raise ModelError(f"link {link!r}: {pi[beyond][0]:g} is no number that a body has", "check the units")
     if mass < 0 or (mass == 0 and np.any(h != 0)):
-        raise ModelError(f"link {link!r}: mass {mass:g} kg is not positive; give the link a positive mass")
+        raise ModelError(f"link {link!r}: mass {mass:g} kg is not positive", "give the link a positive mass")
     io = np.array([[pi[4], pi[5], pi[7]], [pi[5], pi[6], pi[8]], [pi[7], pi[8], pi[9]]])
     ic = io - (h @ h * np.eye(3) - np.outer(h, h)) / mass if mass > 0 else io
     moments = np.linalg.eigvalsh(ic)
@@ -223,25 +223,26 @@ def check_inertia(link: str, pi: Values, tolerance: float = 0.0) -> None:
     slack = 1e-6 * max(np.abs(moments).max(), 1e-9) + 1e-9 * np.abs(io).max()
     if moments[0] < -slack:
         raise ModelError(
-            f"link {link!r}: its inertia about the centre of mass has the negative principal moment {moments[0]:.3g} kg m^2; "
-            "no body has that. Check the units and whether the inertia is about the centre of mass"
+            f"link {link!r}: its inertia about the centre of mass has the negative principal moment {moments[0]:.3g} kg m^2",
+            "no body has that. Check the units and whether the inertia is about the centre of mass",
         )
     if moments[0] + moments[1] < moments[2] * (1 - tolerance) - slack:
         a, b, c = moments
         raise ModelError(
             f"link {link!r}: its principal moments {a:.4g}, {b:.4g}, {c:.4g} kg m^2 violate the triangle inequality "
-            f"({a:.4g} + {b:.4g} < {c:.4g}); no body has that. Check the units and the inertia's frame"
+            f"({a:.4g} + {b:.4g} < {c:.4g})",
+            "no body has that. Check the units and the inertia's frame",
         )
 
 
-def inertia_faults(inertia: Mapping[str, np.ndarray], tolerance: float = 0.0) -> dict[str, str]:
+def inertia_faults(inertia: Mapping[str, np.ndarray], tolerance: float = 0.0) -> dict[str, ModelError]:
     """What `check_inertia` says of links' parameters, by link, of those that it refuses."""
     found = {}
     for link, pi in inertia.items():
         try:
             check_inertia(link, pi, tolerance)
         except ModelError as error:
-            found[link] = str(error)
+            found[link] = error
     return found
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from .._version import version_of
+from ..errors import OutputError
 from ..identification._regression.prediction import MOVING
 from ..identification._validation.comparison import ModelComparison
-from ._files import write_output
+from ..io._files import write_whole
 from ._html import page, page_head
 from ._markup import element, escaped, items, rounded, table
 from ._plots import over_time
@@ -100,7 +101,7 @@ def write_comparison(
     Raises:
         OutputError: the file cannot be written; what was there before is untouched.
     """
-    write_output(path, comparison_html(comparison, date, provenance))
+    write_whole(path, comparison_html(comparison, date, provenance), OutputError)
 
 
 def comparison_html(

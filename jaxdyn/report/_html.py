@@ -6,10 +6,11 @@ import os
 from collections.abc import Sequence
 
 from .._version import version_of
+from ..errors import OutputError
 from ..identification._result import Evaluation, Identification
+from ..io._files import write_whole
 from ._bodies import bodies_section
 from ._excitation_section import excitation_section
-from ._files import write_output
 from ._friction_curves import friction_section
 from ._markup import element, escaped, items
 from ._overview import overview
@@ -53,7 +54,7 @@ def write_report(
     Cost: some 0.1 s a picture, one a joint and run and three more a joint, and compiling forward dynamics; pictures thin out
     to keep the file under 3 MB.
     """
-    write_output(path, report_html(result, title, date, notes, limits, provenance))
+    write_whole(path, report_html(result, title, date, notes, limits, provenance), OutputError)
 
 
 def report_html(

@@ -11,12 +11,11 @@ from typing import Any
 
 from ..errors import ModelError, OutputError
 from ..identification._result import Identification
-from ..io._files import draft_prefix, remove_stale_drafts
+from ..io._files import check_output_folder, draft_prefix, remove_stale_drafts
 from ..io._mjcf.write import write_mjcf
 from ..io._model_file import save_model
 from ..io._urdf.update import update_urdf
 from ..io._urdf.write import save_urdf
-from ._files import check_writable as check_folder
 from ._html import write_report
 from ._provenance import Provenance
 from ._tables import write_parameters
@@ -26,26 +25,14 @@ FILES = ("parameters.csv", "identified.urdf", "identified.xml", "model.eqx", "re
 MAY_LACK = ("identified.urdf", "identified.xml")  # formats that do not hold every model
 
 
-def check_writable(directory: str | os.PathLike[str]) -> None:
-    """Refuse an output folder that `write_all` could not write to, before the long work; nothing is created.
-
-    Raises:
-        OutputError: it is a file or lies below one, there is no permission, or a folder has the name of a file to be
-            written.
-    """
-    check_folder(directory, FILES)
-
-
 def write_all(
     result: Identification,
     directory: str | os.PathLike[str],
     source_urdf: str | os.PathLike[str] | None = None,
-    lock: Mapping[str, float] | None = None,
-    tip: str | None = None,
+    load_options: Mapping[str, Any] | None = None,
+    *,
     title: str | None = None,
     date: datetime.datetime | None = None,
-    floating_base: bool | str = False,
-    ignore_mimic: bool = False,
     limits: Sequence[ErrorLimit] = (),
     provenance: Provenance | None = None,
 ) -> dict[str, Path]:
@@ -61,12 +48,9 @@ def write_all(
     Args:
         source_urdf: the file the chain was loaded from: identified.urdf is that file with the identified numbers.
             Written anew where None.
-        lock: as given to `load`.
-        tip: as given to `load`.
+        load_options: what it was loaded with: `lock`, `tip`, `floating_base` and `ignore_mimic` of `load`.
         title: of the report; made from the name of the source where None.
         date: of the report; now where None.
-        floating_base: as given to `load`.
-        ignore_mimic: as given to `load`.
         limits: what errors are good enough, for the report's verdict (`parse_limit`).
         provenance: input files and settings, for the report (`collect_provenance`).
 
@@ -75,7 +59,7 @@ def write_all(
         IdentificationError: a limit has the wrong number of numbers.
     """
     target = Path(os.path.abspath(directory))
-    check_writable(target)
+    check_output_folder(target, FILES)
     if title is None and source_urdf is not None:
         title = f"Identification of {Path(source_urdf).stem}"
     made, draft = _missing(target), None
@@ -83,11 +67,9 @@ def write_all(
         target.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=draft_prefix("results"), suffix="part", dir=target))
         write_parameters(result, draft / "parameters.csv")
-        loaded = {"lock": lock, "tip": tip, "floating_base": floating_base, "ignore_mimic": ignore_mimic}
-        notes = [_write_urdf(result, draft / "identified.urdf", source_urdf, loaded)]
-        notes.append(_write_mjcf(result, draft / "identified.xml"))
+        urdf = _write_urdf(result, draft / "identified.urdf", source_urdf, load_options or {})
+        notes = [note for note in (urdf, _write_mjcf(result, draft / "identified.xml")) if note]
         save_model(result.chain, draft / "model.eqx")
-        notes = [note for note in notes if note]
         write_report(result, draft / "report.html", title, date, notes, limits, provenance)
         names = [name for name in FILES if (draft / name).exists()]
         moves = [(draft / name, target / name) for name in names]
@@ -104,11 +86,11 @@ def write_all(
                 folder.rmdir()
         if isinstance(error, OSError):
             reason = error.strerror or str(error)
-            raise OutputError(
-                f"{target}: cannot be written: {reason}; check its permissions and the space on the disk"
-            ) from None
-        if isinstance(error, ModelError | OutputError):
-            raise OutputError(str(error).replace(str(draft), str(target))) from None
+            remedy = "check its permissions and the space on the disk"
+            raise OutputError(f"cannot be written: {reason}", remedy, place=target) from None
+        if isinstance(error, ModelError | OutputError):  # the draft's name is nobody's
+            place = error.place and target / Path(error.place).name
+            raise OutputError(error.fault, error.remedy, place=place, **error.arguments) from None
         raise
     shutil.rmtree(draft, ignore_errors=True)
     remove_stale_drafts(target, "results")
@@ -158,8 +140,9 @@ def _write_mjcf(result: Identification, path: Path) -> str:
 
 
 def _refused(path: Path, error: ModelError) -> str:
-    reason = str(error).replace(str(path), path.name)
-    return f"{path.name} was not written: {reason}. All numbers are in parameters.csv and model.eqx"
+    if error.place:  # nothing can be written
+        raise error
+    return f"{path.name} was not written: {error}. All numbers are in parameters.csv and model.eqx"
 
 
 def _move(moves: list[tuple[Path, Path]], draft: Path) -> None:

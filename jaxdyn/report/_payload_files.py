@@ -8,12 +8,11 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import IdentificationError, OutputError
+from ..errors import IdentificationError
 from ..identification._payload.gains import DriveGains
 from ..identification._payload.payload import Payload
 from ..identification._regression.columns import INERTIAL_NAMES
 from ..spatial.inertia import inertial_parameters_to_com
-from ._files import write_output
 
 
 def payload_json(payload: Payload) -> str:
@@ -54,15 +53,6 @@ def gains_json(gains: DriveGains) -> str:
     common = {"common": gains.common, "common_deviation": gains.common_deviation}
     deviations = {"standard_deviations": gains.standard_deviations.tolist()}
     return json.dumps({**numbers, **common, **deviations, "notes": list(gains.notes)}, indent=1) + "\n"
-
-
-def write_json(path: str | os.PathLike[str], text: str) -> None:
-    """Write a JSON file whole or not at all.
-
-    Raises:
-        OutputError: the file cannot be written; what was there before is untouched.
-    """
-    write_output(path, text)
 
 
 def read_gains(path: str | os.PathLike[str]) -> DriveGains:
@@ -140,16 +130,3 @@ def gains_lines(gains: DriveGains, joints: Sequence[str]) -> list[str]:
             f"{gains.factors[j]:.4f}  payload torque {gains.payload_torque[j]:.3g} N m RMS{told}"
         )
     return lines
-
-
-def check_file(path: str | os.PathLike[str]) -> None:
-    """Refuse a place where no file can be written, before the long work.
-
-    Raises:
-        OutputError: it is a folder, or its folder does not exist or cannot be written.
-    """
-    folder = os.path.dirname(os.path.abspath(path))
-    if os.path.isdir(path):
-        raise OutputError(f"{os.fspath(path)}: is a folder; give the name of a file")
-    if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
-        raise OutputError(f"{os.fspath(path)}: there is no folder {folder} that can be written to")

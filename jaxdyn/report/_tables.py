@@ -4,8 +4,9 @@ import csv
 import io
 import os
 
+from ..errors import OutputError
 from ..identification._result import Identification
-from ._files import write_output
+from ..io._files import write_whole
 from ._quality import Row, parameter_rows
 
 COLUMNS = (
@@ -48,7 +49,7 @@ def write_parameters(result: Identification, path: str | os.PathLike[str]) -> No
     Raises:
         OutputError: the file cannot be written; what was there before is untouched.
     """
-    write_output(path, parameters_csv(result))
+    write_whole(path, parameters_csv(result), OutputError)
 
 
 def _values(row: Row) -> tuple[str | float | None, ...]:

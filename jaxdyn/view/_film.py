@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Array, Float, UInt8
 
 from ..errors import OutputError
+from ..io._files import check_output_folder, write_whole
 from ..model._chain import Chain
-from ..report._files import check_writable, write_output
 from ._scene import build_scene, line_ends, link_poses, positions_at, skeleton
 
 _BONE, _JOINT, _TRACE = "#30475e", "#f28e2b", "#59a14f"
@@ -64,7 +64,7 @@ def animate(
     if kind not in (".gif", ".mp4"):
         raise OutputError(f"{target}: a film is a .gif or an .mp4 file")
     encoder = _ffmpeg() if kind == ".mp4" else ""
-    check_writable(target.absolute().parent, (target.name,))
+    check_output_folder(target.absolute().parent, (target.name,))
     if not (0 < fps < np.inf and 0 < speed < np.inf):
         raise OutputError(f"{fps:g} pictures a second at {speed:g} times the speed make no film; both are positive")
     if min(size) < 16:
@@ -79,7 +79,7 @@ def animate(
     count = max(2, round((times[-1] - times[0]) / speed * fps) + 1)
     moments = np.minimum(times[0] + np.arange(count) * speed / fps, times[-1])
     pictures = _pictures(chain, moments, positions_at(chain, times, rows, moments), ellipsoids, trace, size, direction)
-    write_output(target, _gif(pictures, fps) if kind == ".gif" else _mp4(pictures, fps, size, encoder))
+    write_whole(target, _gif(pictures, fps) if kind == ".gif" else _mp4(pictures, fps, size, encoder), OutputError)
     return count
 
 

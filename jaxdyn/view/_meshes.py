@@ -21,7 +21,9 @@ def read_mesh(file: Path) -> list[tuple[Surface, Colour | None]]:
     try:
         import trimesh
     except ImportError as error:
-        raise ModelError(f'meshes need trimesh, which is not installed: pip install "jaxdyn[view]" ({error})') from None
+        raise ModelError(
+            "meshes need trimesh, which is not installed", f'pip install "jaxdyn[view]" ({error})'
+        ) from error
     try:
         scene = trimesh.load_scene(file)
         meshes = [mesh for mesh in scene.dump() if isinstance(mesh, trimesh.Trimesh)]

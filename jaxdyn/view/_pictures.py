@@ -9,10 +9,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..errors import OutputError
+from ..io._files import write_whole
 from ..io._logs.motion import coordinate_names
 from ..model._chain import Chain
 from ..model._layout import layout
-from ..report._files import write_output
 from ._limits import effort_limits
 
 Row = Float[Array, " N"] | Float[np.ndarray, " N"]
@@ -162,5 +162,5 @@ def _saved(figure: Any, path: str | os.PathLike[str] | None) -> Any:
         figure.savefig(content, format=kind, dpi=120)
     except ValueError as error:
         raise OutputError(f"{os.fspath(path)}: {error}") from None
-    write_output(path, content.getvalue())
+    write_whole(path, content.getvalue(), OutputError)
     return figure

@@ -96,7 +96,7 @@ def build_scene(chain: Chain, geometry: Sequence[Geometry] = (), notes: Sequence
         try:
             surfaces = _surfaces(shape)
         except ModelError as error:
-            if "pip install" in str(error):
+            if isinstance(error.__cause__, ImportError):
                 raise
             found.append(str(error))
             continue

@@ -65,8 +65,9 @@ def with_thickness(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
                 check_inertia(name, pi)
             except ModelError:
                 raise IdentificationError(
-                    f"{error}. Correct it, leave the link's inertial out (a stand-in is its prior then), or identify with "
-                    "consistent=False"
+                    str(error),
+                    "Correct it, leave the link's inertial out (a stand-in is its prior then), or identify with {consistent}",
+                    consistent="False",
                 ) from None
         second = np.array(pseudo_inertia(jnp.asarray(pi)), float)
         centre = second[:3, 3] / pi[0]
@@ -145,5 +146,5 @@ def impossible_links(chain: Chain) -> tuple[str, ...]:
         try:
             check_inertia(name, pi)
         except ModelError as error:
-            faults.append(str(error).split(";")[0])
+            faults.append(error.fault)
     return tuple(faults)

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..._jax_compat import process_allgather
-from ...errors import IdentificationError, ModelError, OutputError
+from ...errors import IdentificationError, OutputError
 from ...io._files import write_whole
 
 
@@ -68,10 +68,7 @@ def save_factors(path: str | os.PathLike[str], factors: QRFactors) -> None:
     """
     held = io.BytesIO()
     np.savez(held, r=factors.r, counts=factors.counts)
-    try:
-        write_whole(path, held.getvalue())
-    except ModelError as error:
-        raise OutputError(str(error)) from None
+    write_whole(path, held.getvalue(), OutputError)
 
 
 def load_factors(path: str | os.PathLike[str]) -> QRFactors:

@@ -18,14 +18,16 @@ def check_identifiable(chain: Chain) -> None:
     """
     topology = chain.topology
     found = {
-        "coupled or mimicking joints (lock them with --lock JOINT=VALUE, lock= in `load`)": chain.coupling is not None,
+        "coupled or mimicking joints": chain.coupling is not None,
         "a transmission (put its inertia into the armature)": chain.transmission is not None,
         "joint springs": bool(np.any(np.asarray(chain.stiffness))),
         "spherical joints or a free base": bool(topology.quaternion_joints),
     }
     if kinds := [kind for kind, there in found.items() if there]:
         raise IdentificationError(
-            f"identification takes robots whose joints move one by one; this one has {' and '.join(kinds)}"
+            f"identification takes robots whose joints move one by one; this one has {' and '.join(kinds)}",
+            "lock joints that mimic others with {lock}" if chain.coupling is not None else "",
+            lock="{..}",
         )
 
 

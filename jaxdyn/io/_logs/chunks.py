@@ -70,7 +70,11 @@ def read_log_chunks(
             if joints is not None and n != joints:
                 raise LogError(f"{path}: the log has {n} joints, the robot has {joints}")
             if "i" in blocks and (factors is None or factors.shape != (n,)):
-                raise LogError(f"{path}: the log has motor currents: give gains=, one for each of {n} joints [N m/A]")
+                raise LogError(
+                    f"{path}: the log has motor currents",
+                    f"give {{gains}}, one for each of {n} joints [N m/A]",
+                    gains="[..]",
+                )
             _check(path, kinds, blocks, at, last)
             tau = blocks["i"] if "i" in blocks else blocks["tau"]
             t, q = blocks["t"][:, 0], blocks["q"]

@@ -54,11 +54,11 @@ class ColumnMap:
     kinds: dict[str, dict[str, Any]]
     text: str
 
-    def error(self, kind: str | None, key: str | None, what: str) -> LogError:
+    def error(self, kind: str | None, key: str | None, what: str = "", remedy: str = "", **arguments: str) -> LogError:
         """An error that names the file, the line and the key."""
         line = _line_of(self.text, kind, key)
         places = [self.source, f"line {line}" if line else "", f"[{kind}]" if kind else "", key or ""]
-        return LogError(f"{', '.join(place for place in places if place)}: {what}")
+        return LogError(what, remedy, place=", ".join(place for place in places if place), **arguments)
 
 
 def read_column_map(given: str | os.PathLike[str] | Mapping[str, Any]) -> ColumnMap:

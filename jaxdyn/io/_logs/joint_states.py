@@ -129,8 +129,9 @@ def one_table(
             wanted = "torques" if field == "effort" else "positions"
             raise LogError(
                 f"{path}: topic {source[without[field][0]]}: there are messages without {field} for "
-                f"{', '.join(without[field])}: nothing can be identified without {wanted}. Record "
-                "them (by a driver that publishes them), or choose another topic with topic="
+                f"{', '.join(without[field])}: nothing can be identified without {wanted}",
+                "Record them (by a driver that publishes them), or choose another topic with {topic}",
+                topic="'/name'",
             )
     fields = dict(FIELDS)
     if "velocity" in without:
@@ -161,8 +162,9 @@ def _sources(
     if joint_names is None:
         if len(topics) > 1:
             raise LogError(
-                f"{path}: joint states are on several topics: {there}. Choose one with topic=, or give the robot's joint names "
-                "with joints="
+                f"{path}: joint states are on several topics: {there}",
+                "Choose one with {topic}, or give the robot's joint names with joints=",
+                topic="'/name'",
             )
         ((topic, states),) = topics.items()
         if not states.joint_names:
@@ -171,12 +173,15 @@ def _sources(
     missing = [name for name in joint_names if not any(name in states.joint_names for states in topics.values())]
     if missing:
         raise LogError(
-            f"{path}: no joint states of {', '.join(missing)}; the joints are, by topic, {there}. Do the names differ from the "
-            "robot's? Say which is which in a column map: columns='map.toml' with joints = [..]"
+            f"{path}: no joint states of {', '.join(missing)}; the joints are, by topic, {there}",
+            "Do the names differ from the robot's? Say which is which in a column map: {columns} with joints = [..]",
+            columns="'map.toml'",
         )
     complete = [topic for topic, states in topics.items() if set(joint_names) <= set(states.joint_names)]
     if len(complete) > 1:
-        raise LogError(f"{path}: topics {' and '.join(complete)} both hold all joints: choose one with topic=")
+        raise LogError(
+            f"{path}: topics {' and '.join(complete)} both hold all joints", "choose one with {topic}", topic="'/name'"
+        )
     if complete:
         rest = [t for t, states in topics.items() if t != complete[0] and set(joint_names) & set(states.joint_names)]
         notes = [f"some of the joints are on {', '.join(rest)} too, which was not read"] if rest else []
@@ -186,8 +191,9 @@ def _sources(
         holders = [topic for topic, states in topics.items() if name in states.joint_names]
         if len(holders) > 1:
             raise LogError(
-                f"{path}: {name!r} is on several topics, {' and '.join(holders)}, and none of them holds all joints: record "
-                "one of them only, or choose one with topic="
+                f"{path}: {name!r} is on several topics, {' and '.join(holders)}, and none of them holds all joints",
+                "record one of them only, or choose one with {topic}",
+                topic="'/name'",
             )
         source[name] = holders[0]
     return source, []
@@ -208,7 +214,9 @@ def _common(
         if len(steps) == 0 or steps.min() <= 0:
             raise LogError(
                 f"{path}: topic {source[name]}: the joints come in messages of their own, and the stamps of {name!r} do not "
-                "increase: do two publishers send it, or was it received out of order? Choose a topic with topic="
+                "increase: do two publishers send it, or was it received out of order?",
+                "Choose a topic with {topic}",
+                topic="'/name'",
             )
         after = np.clip(np.searchsorted(x["t"], t, "left"), 1, len(x["t"]) - 1)
         bridged = steps[after - 1]

@@ -109,7 +109,7 @@ def read_log(
     names = None if joints is None or isinstance(joints, int) else tuple(joints)
     given = None if columns is None else read_column_map(columns)
     if given is not None and gains is not None and "gains" in given.kinds.get("i", {}):
-        raise given.error("i", "gains", "gains= are given too; leave one of them out")
+        raise given.error("i", "gains", remedy="{gains} are given too; leave one of them out", gains="")
     table = _open(path, names, given, topic)
     if table.kinds is None:
         kinds, ignored, notes = find_columns(path, table.names, gains is not None)
@@ -148,13 +148,16 @@ def read_log(
         counted = f"{len(bad)} of {len(t)} rows cannot be used: {report}"
         if on_bad_rows == "raise":
             raise LogError(
-                f"{path}: {counted}. Repair the file, drop these rows with on_bad_rows='drop', "
-                "or choose the rows to read with rows=(first, last)"
+                f"{path}: {counted}",
+                "Repair the file, drop these rows with {on_bad_rows}, or choose the rows to read with {rows}",
+                on_bad_rows="'drop'",
+                rows="(first, last)",
             )
         if len(bad) > len(t) / 10:
             raise LogError(
-                f"{path}: {counted}. That is more than a tenth, too many to drop: repair the file, "
-                "or choose the rows to read with rows=(first, last)"
+                f"{path}: {counted}. That is more than a tenth, too many to drop",
+                "repair the file, or choose the rows to read with {rows}",
+                rows="(first, last)",
             )
         keep[bad] = False
         notes.append(f"{counted}; dropped: {_ranges(np.sort(bad) + first + 1)}")
@@ -187,7 +190,7 @@ def _open(path: pathlib.Path, joint_names: Sequence[str] | None, given: ColumnMa
         names = joint_names if given is None or given.joints is None else given.joints
         table = open_bag(path, names, topic or (given.topic if given else None))
     elif topic is not None:
-        raise LogError(f"{path}: topic= is for bags, which this is not; leave it out")
+        raise LogError(remedy="{topic} is for bags, which this is not; leave it out", place=path, topic="")
     else:
         table = open_table(path, given.form if given else None)
     return table if given is None else with_map(table, path, given)
@@ -248,8 +251,9 @@ def check_log(
             )
             if reason:
                 raise LogError(
-                    f"{log.source}: {name} looks like degrees (or millimetres), not radians (metres): {reason}. "
-                    "Convert the log, or pass units_checked=True where the numbers are right (a joint of many turns)"
+                    f"{log.source}: {name} looks like degrees (or millimetres), not radians (metres): {reason}",
+                    "Convert the log, or give {units_checked} where the numbers are right (a joint of many turns)",
+                    units_checked="True",
                 )
     notes = list(log.notes)
     for joint, name in enumerate(names):
@@ -258,8 +262,9 @@ def check_log(
             text = f"{name} does not move (it spans {np.ptp(q):.2g})"
             if not allow_still:
                 raise LogError(
-                    f"{log.source}: {text}, so that its own friction and most of its inertia cannot be identified; "
-                    "log a run that moves it, or pass allow_still=True"
+                    f"{log.source}: {text}, so that its own friction and most of its inertia cannot be identified",
+                    "log a run that moves it, or pass {allow_still}",
+                    allow_still="True",
                 )
             notes.append(text)
         beyond = np.maximum(low - q, q - high)
@@ -306,8 +311,9 @@ def _refuse_jumps(
         joint, row = min(found, key=lambda pair: pair[1])
         raise LogError(
             f"{path}: {len(found)} jumps in position, first at {place(row)}, column {labels[joint]!r}, which reaches "
-            f"{q[row, joint]:.6g} in one step. Unwrap angles that fold back at a full turn (numpy.unwrap), "
-            "or cut the log with rows=(first, last)"
+            f"{q[row, joint]:.6g} in one step",
+            "Unwrap angles that fold back at a full turn (numpy.unwrap), or cut the log with {rows}",
+            rows="(first, last)",
         )
 
 
@@ -336,8 +342,9 @@ def _torques(
     if gains is None:
         if "i" in blocks:
             raise LogError(
-                f"{path}: the log has motor currents, not torques: "
-                "give gains=, one a joint [N m/A], for tau = gain x current"
+                f"{path}: the log has motor currents, not torques",
+                "give {gains}, one a joint [N m/A], for tau = gain x current",
+                gains="[..]",
             )
         return blocks["tau"]
     factors = np.asarray(gains, dtype=np.float64)

@@ -93,9 +93,9 @@ def parse_xml(data: bytes | str, source: str) -> Document:
     return Document(builder.close(), tuple(outside[0]), tuple(outside[1]))  # type: ignore[arg-type]
 
 
-def fail(node: Node, text: str) -> ModelError:
-    """The error `text` at an element."""
-    return ModelError(f"{node.where}: {text}")
+def fail(node: Node, fault: str, remedy: str = "", **arguments: str) -> ModelError:
+    """The error of an element."""
+    return ModelError(fault, remedy, place=node.where, **arguments)
 
 
 def only_child(node: Node, tag: str, label: str) -> Node | None:

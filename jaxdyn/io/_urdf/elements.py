@@ -75,7 +75,7 @@ def check_consistent(chain: Chain, advice: str = "write them as they are with al
         first, *others = reasons
         more = f" (nor has a body those of {', '.join(others)})" if others else ""
         raise ModelError(
-            f"{reasons[first].partition(';')[0]}; no body has that{more}, and other programs refuse or misuse such a file. "
+            f"{reasons[first].fault}; no body has that{more}, and other programs refuse or misuse such a file. "
             f"Make the inertias physically consistent, or {advice}"
         )
 

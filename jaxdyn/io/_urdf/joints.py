@@ -125,8 +125,10 @@ def coupling_of(joints: Sequence[Joint], source: str) -> tuple[Coupling | None, 
             if master not in index:
                 raise fail(
                     here.node,
-                    f"joint {here.name!r} mimics {master!r}, which does not move the tip; lock {here.name!r} with "
-                    "lock={...}, or choose another tip=",
+                    f"joint {here.name!r} mimics {master!r}, which does not move the tip",
+                    f"lock {here.name!r} with {{lock}}, or choose another {{tip}}",
+                    lock="{...}",
+                    tip="",
                 )
             shift += ratio * constant
             ratio *= multiplier

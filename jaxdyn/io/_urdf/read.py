@@ -133,9 +133,11 @@ def _faults(robot: Robot, layout: Layout) -> list[str]:
         if link.name not in layout.bodies:
             unused.append(repr(link.name))
         elif link.fault.slight or _possible(link.name, layout.inertia[layout.bodies[link.name]]):
-            slight.append(link.fault.text.partition(";")[0])
+            slight.append(link.fault.what.fault)
         else:
-            raise fail(link.fault.node, f"{link.fault.text}, or pass allow_nonphysical=True")
+            what = link.fault.what
+            remedy = f"{what.remedy}, or pass {{allow_nonphysical}}"
+            raise fail(link.fault.node, what.fault, remedy, allow_nonphysical="True")
     said = [f"inertias that no body has are taken as they are: {'; '.join(slight)}"] if slight else []
     return said + ([f"impossible inertias that count nowhere: of {', '.join(unused)}"] if unused else [])
 
@@ -173,12 +175,12 @@ def _fault(name: str, pi: np.ndarray, moved: bool, mass_node: Node, inertia_node
     """What is wrong with a link's inertia about its centre of mass."""
     mass = pi[0]
     if mass < 0 or (mass == 0 and moved):
-        text = f"link {name!r}: mass {mass:g} kg is not positive; correct it, remove <inertial>"
-        return Fault(text, False, mass_node)
-    text = inertia_faults({name: pi}).get(name)
-    if text is not None:
-        return Fault(text, not inertia_faults({name: pi}, SLIGHTLY), inertia_node)
-    return Fault(f"link {name!r} has an inertia, but no mass", True, mass_node) if mass == 0 else None
+        what = ModelError(f"link {name!r}: mass {mass:g} kg is not positive", "correct it, remove <inertial>")
+        return Fault(what, False, mass_node)
+    what = inertia_faults({name: pi}).get(name)
+    if what is not None:
+        return Fault(what, not inertia_faults({name: pi}, SLIGHTLY), inertia_node)
+    return Fault(ModelError(f"link {name!r} has an inertia, but no mass"), True, mass_node) if mass == 0 else None
 
 
 def _joint(node: Node, remarks: list[str]) -> Joint:

@@ -15,7 +15,7 @@ from .document import Document, Node, fail
 class Fault:
     """Why no body has a link's `<inertial>`, and the element that says so; `slight` is what is taken all the same."""
 
-    text: str
+    what: ModelError
     slight: bool
     node: Node
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ...errors import ModelError, TrajectoryError
+from ...errors import TrajectoryError
 from ...io._files import read_bytes, write_whole
 from ...io._model_file import checksum
 
@@ -36,10 +36,7 @@ def write_progress(path: str | os.PathLike[str], carry: PyTree, history: dict[st
         "history": history,
     }
     header["sha256"] = checksum(header, content)
-    try:
-        write_whole(path, json.dumps(header).encode() + b"\n" + content)
-    except ModelError as error:
-        raise TrajectoryError(str(error)) from None
+    write_whole(path, json.dumps(header).encode() + b"\n" + content, TrajectoryError)
 
 
 def read_progress(path: str | os.PathLike[str], like: Tree) -> tuple[Tree, dict[str, list[float]], int]:
@@ -49,10 +46,7 @@ def read_progress(path: str | os.PathLike[str], like: Tree) -> tuple[Tree, dict[
         TrajectoryError: the file cannot be read, is another's, or was damaged.
     """
     name = os.fspath(path)
-    try:
-        first, _, content = read_bytes(path).partition(b"\n")
-    except ModelError as error:
-        raise TrajectoryError(str(error)) from None
+    first, _, content = read_bytes(path, "file with the progress", TrajectoryError).partition(b"\n")
     try:
         header: dict[str, Any] = json.loads(first)
         known = header["format"] == FORMAT and header["version"] in (1, VERSION)
