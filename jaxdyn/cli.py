@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .commands import compare, excite, identify, payload, view
-from .commands.arguments import BAD_INPUT, INTERRUPTED
+from .commands.arguments import BAD_INPUT, INTERRUPTED, USAGE, WrongUsage
 from .errors import JaxdynError, ModelWarning, as_python
 
 COMMANDS = (identify, payload, excite, compare, view)
@@ -54,6 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except JaxdynError as error:
         print(f"jaxdyn: error: {error.message(functools.partial(_spelled, options))}", file=sys.stderr)
         return BAD_INPUT
+    except WrongUsage as error:
+        print(f"jaxdyn: error: {error}", file=sys.stderr)
+        return USAGE
     except KeyboardInterrupt:
         print("jaxdyn: interrupted; nothing was written", file=sys.stderr)
         return INTERRUPTED

@@ -16,7 +16,7 @@ from jaxdyn import IdentificationError
 from jaxdyn.cli import main
 from jaxdyn.identification import _identify as identification, random_excitation, synthetic_log
 from jaxdyn.io import load, loads
-from jaxdyn.report._output import FILES
+from jaxdyn.report._files.results import FILES
 
 LIMIT = '<limit lower="-2.9" upper="2.9" velocity="3" effort="90"/>'
 ARM = f"""<robot name="arm">

@@ -15,8 +15,8 @@ from jaxdyn import IdentificationError, Log, friction_force, inverse_dynamics, s
 from jaxdyn.cli import main
 from jaxdyn.identification import compare_models, preprocess
 from jaxdyn.report import print_comparison
-from jaxdyn.report._comparison_page import comparison_html, comparison_verdict
 from jaxdyn.report._markup import rounded
+from jaxdyn.report._pages.comparison import comparison_html, comparison_verdict
 from report_example import small_example
 
 

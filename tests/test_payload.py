@@ -44,7 +44,7 @@ from jaxdyn.identification._payload.payload import nearest_body
 from jaxdyn.identification._regression.factors import QRFactors
 from jaxdyn.identification._validation import diagnostics
 from jaxdyn.identification._validation.diagnostics import _unexcited, _weighted
-from jaxdyn.report._payload_files import payload_json, read_gains
+from jaxdyn.report._files.payload import payload_json, read_gains
 from jaxdyn.spatial.inertia import inertial_parameters_from_com, pseudo_inertia, transform_inertial_parameters
 from regression import dense, known_arm
 

@@ -22,7 +22,6 @@ from jaxdyn.identification import prior_parameters
 from jaxdyn.io import load
 from jaxdyn.io._files import check_output_folder, write_whole
 from jaxdyn.report import (
-    _output as output,
     collect_provenance,
     parse_limit,
     print_summary,
@@ -31,14 +30,15 @@ from jaxdyn.report import (
     write_parameters,
     write_report,
 )
-from jaxdyn.report._html import report_html
+from jaxdyn.report._files import results as output
+from jaxdyn.report._files.parameters import COLUMNS
+from jaxdyn.report._files.results import FILES
 from jaxdyn.report._markup import rounded, with_deviation
-from jaxdyn.report._output import FILES
-from jaxdyn.report._overview import overview
-from jaxdyn.report._plots import envelope, torque_svg
+from jaxdyn.report._pages.identification import report_html
+from jaxdyn.report._pictures.over_time import envelope, torque_svg
 from jaxdyn.report._quality import deviations_from, parameter_rows, pooled
-from jaxdyn.report._tables import COLUMNS
-from jaxdyn.report._torque_sections import pictures_section
+from jaxdyn.report._sections.overview import overview
+from jaxdyn.report._sections.torques import pictures_section
 from report_example import small_example
 
 VOID = {"meta", "br", "input", "link", "img", "hr"}
@@ -65,7 +65,8 @@ def page(result):
 def quick(monkeypatch):
     """A report that is drawn at once, for tests of what becomes of the file."""
     monkeypatch.setattr(
-        "jaxdyn.report._html.report_html", lambda result, title, date, notes, *_: f"<h1>{title}</h1>{notes}"
+        "jaxdyn.report._pages.identification.report_html",
+        lambda result, title, date, notes, *_: f"<h1>{title}</h1>{notes}",
     )
 
 
@@ -220,7 +221,7 @@ def test_report_stays_small(result):
 
 
 def test_few_pictures_are_drawn_of_many_runs(result, monkeypatch):
-    monkeypatch.setattr("jaxdyn.report._torque_sections.MOST_PICTURES", 4)
+    monkeypatch.setattr("jaxdyn.report._sections.torques.MOST_PICTURES", 4)
     page = Page(pictures_section(dataclasses.replace(result, fitted=result.fitted * 3)))
     assert page.tags.count("svg") == 4 and "".join(page.text).count("Not drawn") == 2
 
@@ -314,7 +315,8 @@ def test_how_the_model_was_loaded_reaches_the_source(result, tmp_path, monkeypat
 def test_limits_and_provenance_reach_the_report(result, tmp_path, monkeypatch):
     given = {}
     monkeypatch.setattr(
-        "jaxdyn.report._html.report_html", lambda *arguments: given.setdefault("all", arguments) and "page"
+        "jaxdyn.report._pages.identification.report_html",
+        lambda *arguments: given.setdefault("all", arguments) and "page",
     )
     limits, known = [parse_limit("rms=0.3")], collect_provenance()
     write_all(result, tmp_path, limits=limits, provenance=known)

@@ -16,17 +16,17 @@ from jaxdyn import IdentificationError, OutputError, inverse_dynamics, make_chai
 from jaxdyn.cli import main
 from jaxdyn.identification import Estimate, Samples, fit_quality, model_torque, null_space, resimulate
 from jaxdyn.report import Ellipsoid, ErrorLimit, collect_provenance, equivalent_ellipsoid, parse_limit, verdict
-from jaxdyn.report._bodies import bodies_section
-from jaxdyn.report._ellipsoids import outstretched, projected, skeleton
-from jaxdyn.report._excitation_section import excitation
-from jaxdyn.report._friction_curves import binned_medians, friction_samples
 from jaxdyn.report._markup import rounded
-from jaxdyn.report._plots import over_time
-from jaxdyn.report._positions import positions_section
-from jaxdyn.report._prior_section import against_prior, prior_section
+from jaxdyn.report._pictures.ellipsoids import outstretched, projected, skeleton
+from jaxdyn.report._pictures.over_time import over_time
 from jaxdyn.report._provenance import provenance_section
 from jaxdyn.report._quality import pooled
-from jaxdyn.report._spectra import residual_spectra
+from jaxdyn.report._sections.bodies import bodies_section
+from jaxdyn.report._sections.excitation import excitation
+from jaxdyn.report._sections.friction import binned_medians, friction_samples
+from jaxdyn.report._sections.positions import positions_section
+from jaxdyn.report._sections.prior import against_prior, prior_section
+from jaxdyn.report._sections.spectra import residual_spectra
 from jaxdyn.spatial.solids import box, sphere
 from report_example import small_example
 

@@ -36,7 +36,7 @@ from jaxdyn.identification._settings import (
     known_or_estimated_delay,
 )
 from jaxdyn.identification._simulation.parametric import parameters_of, parametric_torque
-from jaxdyn.report._html import report_html
+from jaxdyn.report._pages.identification import report_html
 from regression import known_arm, states
 
 FILTER = {"position_cutoff": 20.0}

@@ -2,20 +2,59 @@
 
 import argparse
 import math
-import sys
 
 # exit codes
 OK, BAD_INPUT, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 
+class WrongUsage(Exception):
+    """Options that do not go together: exit code 2 and a line that says which."""
+
+
+def add_command(commands, name: str, run, epilog: str | None = None, **texts: str):
+    """Add a subcommand, which `run(options)` carries out; gives its parser's `add_argument`."""
+    form = argparse.HelpFormatter if epilog is None else argparse.RawDescriptionHelpFormatter
+    command = commands.add_parser(name, epilog=epilog, formatter_class=form, **texts)
+    command.set_defaults(run=run)
+    return command.add_argument
+
+
+def add_repeated(option, name: str, metavar: str = "FILE", **further) -> None:
+    """Add an option that may be given several times; `option` is a parser's `add_argument`, here and below."""
+    option(name, metavar=metavar, action="append", default=[], **further)
+
+
+def add_rows(option, order: str = "in the order of the logs") -> None:
+    add_repeated(option, "--rows", "FIRST:LAST", type=rows, help=f"rows of a log to read, {order}")
+
+
+def add_gains(option) -> None:
+    about = "torque = gain * current, for logs with columns i1.. [N m/A]"
+    option("--gains", type=numbers, metavar="K1,K2,..", help=about)
+
+
+def add_chain(option, lock: str = "hold a joint at a value", tip: str = "take the serial chain") -> None:
+    """Add the options that choose the joints of a robot description."""
+    add_repeated(option, "--lock", "JOINT=VALUE", type=pair, help=lock)
+    option("--tip", metavar="LINK", help=f"{tip} from the base to this link")
+
+
+def add_nonphysical(option) -> None:
+    option("--allow-nonphysical", action="store_true", help="accept a model with inertias that no body can have")
+
+
+def add_terms(option, about: str) -> None:
+    option("--terms", type=terms, metavar="TERMS", default="armature,viscous,coulomb,offset", help=about)
+
+
+def add_coulomb_velocity(option, about: str) -> None:
+    option("--coulomb-velocity", type=positive, metavar="V", help=f"width of the smooth sign in {about}")
+
+
 def add_filters(option) -> None:
-    """Add the options of commands that filter logs; `option` is a parser's `add_argument`."""
-    option(
-        "--cutoff",
-        type=positive,
-        metavar="HZ",
-        help="low-pass cutoff for positions and torques (default: from the data)",
-    )
+    """Add the options of commands that filter logs."""
+    about = "low-pass cutoff for positions and torques (default: from the data)"
+    option("--cutoff", type=positive, metavar="HZ", help=about)
     option("--torque-cutoff", type=positive, metavar="HZ", help="another low-pass cutoff for torques")
     option("--stride", type=int, metavar="K", help="keep every K-th sample after filtering (default: from the rates)")
 
@@ -24,11 +63,6 @@ def add_checks(option) -> None:
     """Add the options of commands that read and check logs."""
     option("--on-bad-rows", choices=("raise", "drop"), default="raise", help="what to do with rows of garbage or NaN")
     option("--units-checked", action="store_true", help="accept positions that look like degrees")
-
-
-def misused(message: str) -> int:
-    print(f"jaxdyn: error: {message}", file=sys.stderr)
-    return USAGE
 
 
 def finite(text: str) -> float:

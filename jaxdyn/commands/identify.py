@@ -3,23 +3,18 @@
 import argparse
 import dataclasses
 import pathlib
+from typing import TYPE_CHECKING
 
-from .arguments import (
-    OK,
-    add_checks,
-    add_filters,
-    axes,
-    delays,
-    finite,
-    misused,
-    numbers,
-    pair,
-    positive,
-    rows,
-    share,
-    terms,
-)
+from . import arguments
+from .arguments import WrongUsage, add_repeated
+from .inputs import check_rows, filtering, provenance_of, read_logs, use_float64, with_coulomb_velocity
 from .progress import Progress
+
+if TYPE_CHECKING:
+    from ..identification import Finding, Identification
+    from ..io import Log
+    from ..model import Chain
+    from ..report import Provenance
 
 EPILOG = """exit codes: 0 done; 1 bad input (the message says what, where and what to do); 2 wrong usage; 130 interrupted.
 With no --model and no --log a built-in 7R arm is simulated, identified and compared with the truth."""
@@ -30,69 +25,40 @@ _NOT_SETTINGS = ("run", "command", "arguments", "model", "log", "validate", "out
 
 def add(commands) -> None:
     """Add the subcommand's parser."""
-    command = commands.add_parser(
+    option = arguments.add_command(
+        commands,
         "identify",
+        run,
+        EPILOG,
         help="identify a robot's inertial parameters and friction from logged motion",
         description="Identify a robot's inertial parameters, friction and armature from logged motion.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    command.set_defaults(run=run)
-    option = command.add_argument
+    _add_inputs(option)
+    _add_terms(option)
+    _add_data(option)
+    _add_fit(option)
+    arguments.add_checks(option)
+    arguments.add_nonphysical(option)
+    option("--quiet", action="store_true", help="no progress bar and no summary")
+
+
+def _add_inputs(option) -> None:
+    """The robot, its logs, and where results go."""
     option("--model", metavar="URDF", help="the robot; inertials in it are the prior, a kinematics-only file will do")
-    option(
-        "--log",
-        metavar="FILE",
-        action="append",
-        default=[],
-        help="log to fit: csv, npz, parquet, bag or mcap; may be repeated",
-    )
-    option(
-        "--validate",
-        metavar="FILE",
-        action="append",
-        default=[],
-        help="log to validate on, not fitted; may be repeated",
-    )
+    add_repeated(option, "--log", help="log to fit: csv, npz, parquet, bag or mcap; may be repeated")
+    add_repeated(option, "--validate", help="log to validate on, not fitted; may be repeated")
     option("--out", metavar="DIR", default="identified", help="folder for the results (default: %(default)s)")
-    option(
-        "--rows",
-        type=rows,
-        metavar="FIRST:LAST",
-        action="append",
-        default=[],
-        help="rows of a log to read, in the order of the logs",
-    )
-    option(
-        "--columns",
-        metavar="MAP",
-        action="append",
-        default=[],
-        help="column map (TOML) for logs in another form: one for all, or one a log in their order (- for none)",
-    )
+    arguments.add_rows(option)
+    about = "column map (TOML) for logs in another form: one for all, or one a log in their order (- for none)"
+    add_repeated(option, "--columns", "MAP", help=about)
     option("--topic", metavar="TOPIC", help="topic with the joint states, of bags (default: found)")
-    option(
-        "--gains",
-        type=numbers,
-        metavar="K1,K2,..",
-        help="torque = gain * current, for logs with columns i1.. [N m/A]",
-    )
-    option(
-        "--lock",
-        type=pair,
-        metavar="JOINT=VALUE",
-        action="append",
-        default=[],
-        help="hold a joint at a value (a gripper's finger)",
-    )
-    option("--tip", metavar="LINK", help="take the serial chain from the base to this link")
-    option(
-        "--terms",
-        type=terms,
-        metavar="TERMS",
-        default="armature,viscous,coulomb,offset",
-        help="drive terms to identify (default: %(default)s)",
-    )
+    arguments.add_gains(option)
+    arguments.add_chain(option, "hold a joint at a value (a gripper's finger)")
+
+
+def _add_terms(option) -> None:
+    """What there is besides inertia."""
+    arguments.add_terms(option, "drive terms to identify (default: %(default)s)")
     option(
         "--friction",
         choices=("terms", "chosen"),
@@ -100,27 +66,20 @@ def add(commands) -> None:
         help="chosen: the best of a dozen models for each joint, with memory and load, by cross-validation, instead of "
         "viscous, Coulomb and constant terms (minutes)",
     )
-    option("--coupled", type=axes, metavar="A,B", action="append", default=[], help="coupled axes A and B (a wrist)")
-    option(
-        "--coulomb-velocity",
-        type=positive,
-        metavar="V",
-        help="width of the smooth sign in Coulomb friction [rad/s] (0.02)",
-    )
-    add_filters(option)
-    option(
-        "--holdout", type=share, default=0.3, metavar="SHARE", help="share held out without --validate (default: 0.3)"
-    )
-    option(
-        "--dead-zone",
-        type=finite,
-        default=0.0,
-        metavar="V",
-        help="leave slower samples out of a joint's fit [rad/s] (0)",
-    )
+    add_repeated(option, "--coupled", "A,B", type=arguments.axes, help="coupled axes A and B (a wrist)")
+    arguments.add_coulomb_velocity(option, "Coulomb friction [rad/s] (0.02)")
+
+
+def _add_data(option) -> None:
+    """How the logs are prepared and divided."""
+    arguments.add_filters(option)
+    about = "share held out without --validate (default: 0.3)"
+    option("--holdout", type=arguments.share, default=0.3, metavar="SHARE", help=about)
+    about = "leave slower samples out of a joint's fit [rad/s] (0)"
+    option("--dead-zone", type=arguments.finite, default=0.0, metavar="V", help=about)
     option(
         "--delay",
-        type=delays,
+        type=arguments.delays,
         metavar="D|D1,D2,..|estimated",
         help="how much later than positions the torques were logged [s], taken out of all logs; estimated: found from the "
         "fitted ones",
@@ -132,152 +91,129 @@ def add(commands) -> None:
         default="given",
         help="chosen: the filter, and dry friction, springs and delays a joint, by cross-validation on what is fitted",
     )
-    option("--mass", type=positive, metavar="KG", help="what all moving links weigh together, where it is known")
+
+
+def _add_fit(option) -> None:
+    """What is known beforehand, and what is good enough."""
     option(
-        "--prior-weight",
-        type=positive,
-        default=1.0,
-        metavar="W",
-        help="of the model's own inertias against the log (default: %(default)s)",
+        "--mass", type=arguments.positive, metavar="KG", help="what all moving links weigh together, where it is known"
     )
-    option(
-        "--no-consistent",
-        action="store_true",
-        help="plain least squares, also where no body can have the inertias; then no URDF is written",
-    )
-    option(
-        "--limit",
-        action="append",
-        default=[],
-        metavar="rms=X,..",
-        help="errors good enough for the verdict: rms=, rre= or moving= with one number, or one a joint; may be repeated",
-    )
-    add_checks(option)
-    option("--allow-nonphysical", action="store_true", help="accept a model with inertias that no body can have")
-    option("--quiet", action="store_true", help="no progress bar and no summary")
+    about = "of the model's own inertias against the log (default: %(default)s)"
+    option("--prior-weight", type=arguments.positive, default=1.0, metavar="W", help=about)
+    about = "plain least squares, also where no body can have the inertias; then no URDF is written"
+    option("--no-consistent", action="store_true", help=about)
+    about = "errors good enough for the verdict: rms=, rre= or moving= with one number, or one a joint; may be repeated"
+    add_repeated(option, "--limit", "rms=X,..", help=about)
 
 
 def run(options: argparse.Namespace) -> int:
     """Identify, write the results, print a summary; returns the exit code."""
-    import jax
-
-    # this process is ours; the library itself never touches the configuration
-    jax.config.update("jax_enable_x64", True)
-
-    from ..identification._identify import identify
-    from ..identification._regression.columns import coupled_drive, joint_springs
-    from ..identification._regression.robot import check_identifiable
-    from ..identification._validation.diagnostics import diagnose_identification
+    _check(options)
+    use_float64()
     from ..io._files import check_output_folder
-    from ..io._load import load
-    from ..io._logs.bags import is_bag
-    from ..io._logs.log import check_log, read_log
-    from ..report._output import FILES, write_all
-    from ..report._provenance import collect_provenance
-    from ..report._summary import print_summary
+    from ..report._files.results import FILES, write_all
+    from ..report._terminal.identification import print_summary
     from ..report._verdict import parse_limit
 
-    if bool(options.model) != bool(options.log):
-        missing = "--log" if options.model else "--model"
-        return misused(f"{missing} is missing; give both, or neither for the built-in example")
-    of_logs = (options.validate, options.rows, options.columns, options.topic, options.gains, options.lock, options.tip)
-    if not options.model and any(of_logs):
-        return misused("--validate, --rows, --columns, --topic, --gains, --lock and --tip need a --model and a --log")
-    count = len(options.log) + len(options.validate)
-    maps = [None if path == "-" else path for path in options.columns]
-    if len(maps) not in (0, 1, count):
-        return misused(
-            f"--columns is given {len(maps)} times for {count} log{'s'[: count != 1]}: give one for all, or one for each"
-        )
-    maps = maps * count if len(maps) == 1 else maps or [None] * count
-    if len(options.rows) > count:
-        return misused(f"--rows is given {len(options.rows)} times for {count} log{'s'[: count != 1]}")
-    if options.settings == "chosen" and (options.delay is not None or options.springs):
-        return misused("--settings chosen chooses delays and springs itself: leave --delay and --springs out")
     limits = [parse_limit(text) for text in options.limit]
-    out = pathlib.Path(options.out)
-    check_output_folder(out, FILES)
-    lock = dict(options.lock)
-    truth = None
-    if options.model:
-        chain = load(options.model, lock=lock, tip=options.tip, allow_nonphysical=options.allow_nonphysical)
-        check_identifiable(chain)
-        chain = _with_coulomb_velocity(chain, options.coulomb_velocity)
-        ranges = dict(enumerate(options.rows))
-        files = [*options.log, *options.validate]
-        bags = any(is_bag(pathlib.Path(path)) for path in files)
-
-        def read(position: int, path: str):
-            log = read_log(
-                path,
-                chain.joint_names,
-                gains=options.gains,
-                rows=ranges.get(position),
-                on_bad_rows=options.on_bad_rows,
-                columns=maps[position],
-                topic=options.topic if is_bag(pathlib.Path(path)) or not bags else None,
-            )
-            # a joint may rest in one log and move in another: `identify` refuses one that moves in none
-            return check_log(log, chain, units_checked=options.units_checked, allow_still=True)
-
-        checked = [read(i, p) for i, p in enumerate(files)]
-        logs, validation = checked[: len(options.log)], checked[len(options.log) :]
-    else:
-        from ..identification._simulation.synthetic import example
-
-        truth, chain, logs, validation = example()
-        chain = _with_coulomb_velocity(chain, options.coulomb_velocity)
+    check_output_folder(options.out, FILES)
+    truth, chain, logs, validation = _inputs(options)
     for limit in limits:
         limit.of_joints(chain.n)  # before the work
     with Progress(options.quiet) as progress:
-        result = identify(
-            chain,
-            logs,
-            validation,
-            drive_terms=options.terms,
-            extra=[coupled_drive(a, b) for a, b in options.coupled] + [joint_springs(chain)] * options.springs,
-            holdout=options.holdout,
-            dead_zone=options.dead_zone,
-            position_cutoff=options.cutoff,
-            torque_cutoff=options.torque_cutoff or options.cutoff,
-            stride=options.stride,
-            delay=options.delay,
-            settings="chosen" if options.settings == "chosen" else None,
-            consistent=not options.no_consistent,
-            mass=options.mass,
-            prior_weight=options.prior_weight,
-            friction="chosen" if options.friction == "chosen" else None,
-            progress=progress,
-        )
-        progress("looking for faults", 0, 1)
-        findings = diagnose_identification(result)
-        result = dataclasses.replace(result, notes=(*(f.text for f in findings), *result.notes))
-        progress("looking for faults", 1, 1)
-        progress("writing results", 0, 1)
-        files = [("model", options.model)] if options.model else []
-        files += [("log", path) for path in options.log] + [("validation", path) for path in options.validate]
-        settings = {k.replace("_", " "): v for k, v in vars(options).items() if k not in _NOT_SETTINGS}
-        if result.delay is not None:
-            settings |= {} if result.settings is None else {"settings chosen": result.settings.sentence}
-            settings["delays taken out [ms]"] = ", ".join(f"{1e3 * d:.3g}" for d in result.delay)
-        paths = write_all(
-            result,
-            out,
-            source_urdf=options.model,
-            load_options={"lock": lock or None, "tip": options.tip},
-            limits=limits,
-            provenance=collect_provenance(files, settings, getattr(options, "arguments", None)),
-        )
-        progress("writing results", 1, 1)
+        result, findings = _identified(options, chain, logs, validation, progress)
+        with progress.stage("writing results"):
+            paths = write_all(
+                result,
+                pathlib.Path(options.out),
+                source_urdf=options.model,
+                load_options={"lock": dict(options.lock) or None, "tip": options.tip},
+                limits=limits,
+                provenance=_provenance(options, result),
+            )
     if not options.quiet:
         print_summary(result, paths, truth, limits=limits, findings=findings)
-    return OK
+    return arguments.OK
 
 
-def _with_coulomb_velocity(chain, velocity: float | None):
-    import equinox as eqx
-    import jax.numpy as jnp
+def _check(options: argparse.Namespace) -> None:
+    """Refuse options that do not go together."""
+    if bool(options.model) != bool(options.log):
+        missing = "--log" if options.model else "--model"
+        raise WrongUsage(f"{missing} is missing; give both, or neither for the built-in example")
+    of_logs = (options.validate, options.rows, options.columns, options.topic, options.gains, options.lock, options.tip)
+    if not options.model and any(of_logs):
+        raise WrongUsage("--validate, --rows, --columns, --topic, --gains, --lock and --tip need a --model and a --log")
+    count, maps = len(options.log) + len(options.validate), len(options.columns)
+    if maps not in (0, 1, count):
+        logs = f"{count} log{'s'[: count != 1]}"
+        raise WrongUsage(f"--columns is given {maps} times for {logs}: give one for all, or one for each")
+    check_rows(options, count)
+    if options.settings == "chosen" and (options.delay is not None or options.springs):
+        raise WrongUsage("--settings chosen chooses delays and springs itself: leave --delay and --springs out")
 
-    if velocity is None:
-        return chain
-    return eqx.tree_at(lambda c: c.coulomb_velocity, chain, jnp.full_like(chain.coulomb_velocity, velocity))
+
+def _inputs(options: argparse.Namespace) -> tuple["Chain | None", "Chain", list["Log"], list["Log"]]:
+    """The true robot where it is known, the robot, the logs to fit and those to validate on; the example without a model."""
+    from ..identification._regression.robot import check_identifiable
+    from ..identification._simulation.synthetic import example
+    from ..io._load import load
+    from ..io._logs.bags import is_bag
+
+    if not options.model:
+        truth, chain, logs, validation = example()
+        return truth, with_coulomb_velocity(chain, options.coulomb_velocity), logs, validation
+    lock = dict(options.lock)
+    chain = load(options.model, lock=lock, tip=options.tip, allow_nonphysical=options.allow_nonphysical)
+    check_identifiable(chain)
+    chain = with_coulomb_velocity(chain, options.coulomb_velocity)
+    paths = [*options.log, *options.validate]
+    bags = [is_bag(pathlib.Path(path)) for path in paths]
+    maps = [None if path == "-" else path for path in options.columns]
+    maps = maps * len(paths) if len(maps) == 1 else maps or [None] * len(paths)
+
+    def form(k: int) -> dict[str, str | None]:
+        return {"columns": maps[k], "topic": options.topic if bags[k] or not any(bags) else None}
+
+    read = list(read_logs(options, paths, chain, chain.joint_names, form))
+    return None, chain, read[: len(options.log)], read[len(options.log) :]
+
+
+def _identified(
+    options: argparse.Namespace, chain: "Chain", logs: list["Log"], validation: list["Log"], progress: Progress
+) -> tuple["Identification", tuple["Finding", ...]]:
+    """What is identified, and what may be wrong with it, which its notes say first."""
+    from ..identification._identify import identify
+    from ..identification._regression.columns import coupled_drive, joint_springs
+    from ..identification._validation.diagnostics import diagnose_identification
+
+    result = identify(
+        chain,
+        logs,
+        validation,
+        drive_terms=options.terms,
+        extra=[coupled_drive(a, b) for a, b in options.coupled] + [joint_springs(chain)] * options.springs,
+        holdout=options.holdout,
+        dead_zone=options.dead_zone,
+        delay=options.delay,
+        settings="chosen" if options.settings == "chosen" else None,
+        consistent=not options.no_consistent,
+        mass=options.mass,
+        prior_weight=options.prior_weight,
+        friction="chosen" if options.friction == "chosen" else None,
+        progress=progress,
+        **filtering(options),
+    )
+    with progress.stage("looking for faults"):
+        findings = diagnose_identification(result)
+    return dataclasses.replace(result, notes=(*(f.text for f in findings), *result.notes)), findings
+
+
+def _provenance(options: argparse.Namespace, result: "Identification") -> "Provenance":
+    files = [("model", options.model)] if options.model else []
+    files += [("log", path) for path in options.log] + [("validation", path) for path in options.validate]
+    settings = {k.replace("_", " "): v for k, v in vars(options).items() if k not in _NOT_SETTINGS}
+    if result.delay is not None:
+        settings |= {} if result.settings is None else {"settings chosen": result.settings.sentence}
+        settings["delays taken out [ms]"] = ", ".join(f"{1e3 * d:.3g}" for d in result.delay)
+    return provenance_of(options, files, settings)

@@ -1,5 +1,8 @@
 """Progress of long commands."""
 
+import contextlib
+from collections.abc import Iterator
+
 
 class Progress:
     """A progress bar with one line a stage, on standard error, only where a person watches."""
@@ -30,3 +33,10 @@ class Progress:
         if stage not in self._tasks:
             self._tasks[stage] = self._bar.add_task(stage, total=total)
         self._bar.update(self._tasks[stage], completed=done, total=total)
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """A stage of a single step."""
+        self(name, 0, 1)
+        yield
+        self(name, 1, 1)

@@ -3,7 +3,8 @@
 import argparse
 import pathlib
 
-from .arguments import OK, misused, pair, positive
+from . import arguments
+from .arguments import WrongUsage, positive
 
 EPILOG = (
     """Needs the extra: pip install "jaxdyn[view]". Stop with Ctrl-C. exit codes: 0 done; 1 bad input; 2 wrong usage"""
@@ -12,30 +13,22 @@ EPILOG = (
 
 def add(commands) -> None:
     """Add the subcommand's parser."""
-    command = commands.add_parser(
+    option = arguments.add_command(
+        commands,
         "view",
+        run,
+        EPILOG,
         help="look at a robot and its motion in the browser",
         description="Show a robot as a web page: its meshes and shapes, or ellipsoids of its inertia where it has none, with a "
         "slider for each joint; and play a motion, with torques against their limits where the file has them.",
-        epilog=EPILOG,
     )
-    command.set_defaults(run=run)
-    option = command.add_argument
     option("model", metavar="MODEL", help="the robot: URDF, MJCF or a model.eqx")
-    option(
-        "motion", metavar="MOTION", nargs="?", help="table with columns t, q1.. (or joint names) and, if known, tau1.."
-    )
+    about = "table with columns t, q1.. (or joint names) and, if known, tau1.."
+    option("motion", metavar="MOTION", nargs="?", help=about)
     option("--collision", action="store_true", help="the shapes for collisions in place of the visual ones")
-    option(
-        "--package",
-        type=folder,
-        metavar="NAME=FOLDER",
-        action="append",
-        default=[],
-        help="where package://NAME is; may be repeated",
-    )
-    option("--lock", type=pair, metavar="JOINT=VALUE", action="append", default=[], help="hold a joint at a value")
-    option("--tip", metavar="LINK", help="take the serial chain from the base to this link")
+    about = "where package://NAME is; may be repeated"
+    arguments.add_repeated(option, "--package", "NAME=FOLDER", type=folder, help=about)
+    arguments.add_chain(option)
     option("--floating-base", action="store_true", help="put the root link on a free joint")
     option("--port", type=int, default=8080, help="of the page; the next free one where it is taken (8080)")
     option("--host", default="127.0.0.1", help="0.0.0.0 lets other machines look (127.0.0.1)")
@@ -54,13 +47,13 @@ def run(options: argparse.Namespace) -> int:
     from ..view._server import open_viewer
 
     if not 0 < options.port < 65536:
-        return misused(f"--port is {options.port}; it is between 1 and 65535")
+        raise WrongUsage(f"--port is {options.port}; it is between 1 and 65535")
     if options.film and not options.motion:
-        return misused("--film needs a motion")
+        raise WrongUsage("--film needs a motion")
     if options.model.endswith(".eqx"):
         given = ("collision", "package", "lock", "tip", "floating_base")
         if meant := [name for name in given if getattr(options, name)]:
-            return misused(
+            raise WrongUsage(
                 f"--{meant[0].replace('_', '-')} is for URDF files; {options.model} holds links and joints alone"
             )
     chain, shapes, notes = read_robot(options)
@@ -69,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
         count = animate(chain, motion.t, motion.q, options.film, ellipsoids=True)
         if not options.quiet:
             print(f"{options.film}: {count} pictures")
-        return OK
+        return arguments.OK
     scene = build_scene(chain, shapes, notes)
     viewer = open_viewer(scene, motion, host=options.host, port=options.port)
     try:
@@ -82,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
         pass
     finally:
         viewer.stop()
-    return OK
+    return arguments.OK
 
 
 def read_robot(options: argparse.Namespace) -> tuple:

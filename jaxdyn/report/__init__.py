@@ -1,12 +1,12 @@
 """Results of an identification as pages, tables and text."""
 
-from ._comparison_page import print_comparison as print_comparison, write_comparison as write_comparison
-from ._ellipsoids import Ellipsoid as Ellipsoid, equivalent_ellipsoid as equivalent_ellipsoid
-from ._html import write_report as write_report
-from ._output import write_all as write_all
+from ._files.parameters import write_parameters as write_parameters
+from ._files.results import write_all as write_all
+from ._pages.comparison import print_comparison as print_comparison, write_comparison as write_comparison
+from ._pages.identification import write_report as write_report
+from ._pictures.ellipsoids import Ellipsoid as Ellipsoid, equivalent_ellipsoid as equivalent_ellipsoid
 from ._provenance import InputFile as InputFile, Provenance as Provenance, collect_provenance as collect_provenance
-from ._summary import print_summary as print_summary
-from ._tables import write_parameters as write_parameters
+from ._terminal.identification import print_summary as print_summary
 from ._verdict import (
     ErrorLimit as ErrorLimit,
     Verdict as Verdict,

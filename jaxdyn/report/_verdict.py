@@ -10,8 +10,8 @@ from ..errors import IdentificationError
 from ..identification._regression.prediction import MOVING
 from ..identification._result import Evaluation, Identification
 from ._markup import rounded
-from ._prior_section import AgainstPrior
 from ._quality import FAIR, pooled, pooled_unconstrained, torque_units
+from ._sections.prior import AgainstPrior
 
 Level = Literal["good", "fair", "poor"]
 Measure = Literal["rms", "rre", "moving"]

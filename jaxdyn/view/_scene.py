@@ -13,7 +13,7 @@ from ..errors import ModelError
 from ..io._geometry import Geometry
 from ..model._chain import Chain, frame_index
 from ..model._configuration import difference, integrate
-from ..report._ellipsoids import equivalent_ellipsoid
+from ..report._pictures.ellipsoids import equivalent_ellipsoid
 from . import _triangles as triangles
 from ._meshes import read_mesh
 from ._triangles import Surface

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import IdentificationError
-from ..identification._payload.gains import DriveGains
-from ..identification._payload.payload import Payload
-from ..identification._regression.columns import INERTIAL_NAMES
-from ..spatial.inertia import inertial_parameters_to_com
+from ...errors import IdentificationError
+from ...identification._payload.gains import DriveGains
+from ...identification._payload.payload import Payload
+from ...identification._regression.columns import INERTIAL_NAMES
+from ...spatial.inertia import inertial_parameters_to_com
 
 
 def payload_json(payload: Payload) -> str:
@@ -116,7 +116,7 @@ def payload_lines(payload: Payload) -> list[str]:
             "  no body has such an inertia; within the deviations the nearest that one can have:",
             f"  {mass:.4f} kg at {place} m, principal moments {moments} kg m^2",
         ]
-    return lines
+    return [*lines, *(f"note: {note}" for note in payload.notes)]
 
 
 def gains_lines(gains: DriveGains, joints: Sequence[str]) -> list[str]:
@@ -129,4 +129,4 @@ def gains_lines(gains: DriveGains, joints: Sequence[str]) -> list[str]:
             f"  {name:{width}s}  {gains.gains[j]:9.4f} +- {gains.standard_deviations[j]:.4f}  factor "
             f"{gains.factors[j]:.4f}  payload torque {gains.payload_torque[j]:.3g} N m RMS{told}"
         )
-    return lines
+    return [*lines, *(f"note: {note}" for note in gains.notes)]

@@ -4,12 +4,12 @@ import dataclasses
 
 import numpy as np
 
-from ..identification._regression.completion import prior_parameters, with_parameters
-from ..identification._regression.prediction import Fit, fit_quality
-from ..identification._result import Identification
-from ..identification._validation.resimulation import model_torque
-from ._markup import element, escaped, rounded, table
-from ._quality import pooled, torque_units
+from ...identification._regression.completion import prior_parameters, with_parameters
+from ...identification._regression.prediction import Fit, fit_quality
+from ...identification._result import Identification
+from ...identification._validation.resimulation import model_torque
+from .._markup import element, escaped, rounded, table
+from .._quality import pooled, torque_units
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..identification._preprocessing.samples import Samples
-from ..model._chain import Chain
-from ._ellipsoids import Ellipsoid, equivalent_ellipsoid, outstretched, projected, skeleton
-from ._markup import DASH, element, escaped, number, table
+from ...identification._preprocessing.samples import Samples
+from ...model._chain import Chain
+from .._markup import DASH, element, escaped, number, table
+from .._pictures.ellipsoids import Ellipsoid, equivalent_ellipsoid, outstretched, projected, skeleton
 
 _VIEWS = (  # rows: what is right and what is up in the picture
     ("from the front", np.array([[0.0, 1, 0], [0, 0, 1]])),

@@ -10,13 +10,13 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..identification._result import Identification
-from ..identification._validation.diagnostics import Finding
-from ..model._chain import Chain
-from ._output import MAY_LACK
-from ._overview import REFIT
-from ._quality import FAIR, GOOD, deviations_from, pooled, torque_units
-from ._verdict import ErrorLimit, verdict
+from ...identification._result import Identification
+from ...identification._validation.diagnostics import Finding
+from ...model._chain import Chain
+from .._files.results import MAY_LACK
+from .._quality import FAIR, GOOD, deviations_from, pooled, torque_units
+from .._sections.overview import REFIT
+from .._verdict import ErrorLimit, verdict
 
 _LISTED = 3  # parameters named among the best and the worst determined
 _LONGEST = 16  # characters of a sum that is named

@@ -5,10 +5,10 @@ import dataclasses
 import numpy as np
 from jaxtyping import Float
 
-from ..identification._estimators.estimate import Estimate
-from ..identification._regression.base_parameters import BaseParameters
-from ._markup import element, escaped, number, rounded, table
-from ._svg import FAINT, MEASURED, PREDICTED, picture, plain_powers
+from ...identification._estimators.estimate import Estimate
+from ...identification._regression.base_parameters import BaseParameters
+from .._markup import element, escaped, number, rounded, table
+from .._pictures.svg import FAINT, MEASURED, PREDICTED, picture, plain_powers
 
 _WEAKEST = 3
 _NAMED = 0.25  # share of a direction's largest component that is worth a name

@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from .._version import version_of
-from ..errors import OutputError
-from ..identification._regression.prediction import MOVING
-from ..identification._validation.comparison import ModelComparison
-from ..io._files import write_whole
-from ._html import page, page_head
-from ._markup import element, escaped, items, rounded, table
-from ._plots import over_time
-from ._positions import position_units
-from ._provenance import Provenance, provenance_section
-from ._quality import torque_units
+from ..._version import version_of
+from ...errors import OutputError
+from ...identification._regression.prediction import MOVING
+from ...identification._validation.comparison import ModelComparison
+from ...io._files import write_whole
+from .._markup import element, escaped, items, rounded, table
+from .._pictures.over_time import over_time
+from .._provenance import Provenance, provenance_section
+from .._quality import torque_units
+from .._sections.positions import position_units
+from .identification import page, page_head
 
 BETTER = 1.05  # a joint's errors that are closer than 5 % count as equal
 MOST_PICTURES = 40

@@ -9,17 +9,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import ModelError, OutputError
-from ..identification._result import Identification
-from ..io._files import check_output_folder, draft_prefix, remove_stale_drafts
-from ..io._mjcf.write import write_mjcf
-from ..io._model_file import save_model
-from ..io._urdf.update import update_urdf
-from ..io._urdf.write import save_urdf
-from ._html import write_report
-from ._provenance import Provenance
-from ._tables import write_parameters
-from ._verdict import ErrorLimit
+from ...errors import ModelError, OutputError
+from ...identification._result import Identification
+from ...io._files import check_output_folder, draft_prefix, remove_stale_drafts
+from ...io._mjcf.write import write_mjcf
+from ...io._model_file import save_model
+from ...io._urdf.update import update_urdf
+from ...io._urdf.write import save_urdf
+from .._pages.identification import write_report
+from .._provenance import Provenance
+from .._verdict import ErrorLimit
+from .parameters import write_parameters
 
 FILES = ("parameters.csv", "identified.urdf", "identified.xml", "model.eqx", "report.html")
 MAY_LACK = ("identified.urdf", "identified.xml")  # formats that do not hold every model

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from ..identification._friction.fit import FrictionFit
-from ._markup import DASH, element, escaped, number, rounded, table, unit
+from ...identification._friction.fit import FrictionFit
+from .._markup import DASH, element, escaped, number, rounded, table, unit
 
 
 def friction_table(fit: FrictionFit) -> str:

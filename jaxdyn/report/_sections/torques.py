@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from ..identification._regression.prediction import MOVING, Fit
-from ..identification._result import Identification
-from ._markup import element, escaped, rounded, table
-from ._plots import torque_svg
-from ._quality import pooled, torque_units
+from ...identification._regression.prediction import MOVING, Fit
+from ...identification._result import Identification
+from .._markup import element, escaped, rounded, table
+from .._pictures.over_time import torque_svg
+from .._quality import pooled, torque_units
 
 MOST_PICTURES = 100
 _CURVES = 1_600_000  # bytes that all curves of all pictures may take

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..errors import IdentificationError
-from ..identification._result import Evaluation, Identification
-from ..identification._validation.resimulation import Resimulation, resimulate
-from ..model._chain import Chain
-from ._markup import element, escaped, rounded, table
-from ._plots import over_time
+from ...errors import IdentificationError
+from ...identification._result import Evaluation, Identification
+from ...identification._validation.resimulation import Resimulation, resimulate
+from ...model._chain import Chain
+from .._markup import element, escaped, rounded, table
+from .._pictures.over_time import over_time
 
 SOON = 0.1  # [s]
 _POINTS = 700

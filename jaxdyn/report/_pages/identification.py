@@ -5,23 +5,23 @@ import importlib.resources
 import os
 from collections.abc import Sequence
 
-from .._version import version_of
-from ..errors import OutputError
-from ..identification._result import Evaluation, Identification
-from ..io._files import write_whole
-from ._bodies import bodies_section
-from ._excitation_section import excitation_section
-from ._friction_curves import friction_section
-from ._markup import element, escaped, items
-from ._overview import overview
-from ._parameter_sections import parameter_sections
-from ._positions import positions_section
-from ._prior_section import against_prior, has_inertias, prior_section
-from ._provenance import Provenance, provenance_section
-from ._quality import torque_units
-from ._spectra import spectra_section
-from ._torque_sections import errors_section, pictures_section
-from ._verdict import ErrorLimit, verdict
+from ..._version import version_of
+from ...errors import OutputError
+from ...identification._result import Evaluation, Identification
+from ...io._files import write_whole
+from .._markup import element, escaped, items
+from .._provenance import Provenance, provenance_section
+from .._quality import torque_units
+from .._sections.bodies import bodies_section
+from .._sections.excitation import excitation_section
+from .._sections.friction import friction_section
+from .._sections.overview import overview
+from .._sections.parameters import parameter_sections
+from .._sections.positions import positions_section
+from .._sections.prior import against_prior, has_inertias, prior_section
+from .._sections.spectra import spectra_section
+from .._sections.torques import errors_section, pictures_section
+from .._verdict import ErrorLimit, verdict
 
 
 def write_report(

@@ -4,10 +4,10 @@ import csv
 import io
 import os
 
-from ..errors import OutputError
-from ..identification._result import Identification
-from ..io._files import write_whole
-from ._quality import Row, parameter_rows
+from ...errors import OutputError
+from ...identification._result import Identification
+from ...io._files import write_whole
+from .._quality import Row, parameter_rows
 
 COLUMNS = (
     "kind",

@@ -8,15 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..dynamics import friction_force
-from ..identification._friction.fit import FrictionFit
-from ..identification._regression.robot import as_float64
-from ..identification._result import Evaluation
-from ..identification._validation.resimulation import model_torque
-from ..model._chain import Chain
-from ._friction_table import friction_table
-from ._markup import element, escaped, rounded
-from ._svg import FAINT, INK, LINE, MEASURED, PREDICTED, picture
+from ...dynamics import friction_force
+from ...identification._friction.fit import FrictionFit
+from ...identification._regression.robot import as_float64
+from ...identification._result import Evaluation
+from ...identification._validation.resimulation import model_torque
+from ...model._chain import Chain
+from .._markup import element, escaped, rounded
+from .._pictures.svg import FAINT, INK, LINE, MEASURED, PREDICTED, picture
+from .friction_table import friction_table
 
 _MOST = 1200  # dots a picture
 _BINS = 24

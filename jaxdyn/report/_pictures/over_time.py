@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from ..identification._result import Evaluation
-from ._svg import FAINT, GAP, MEASURED, PREDICTED, PRIOR, RESIDUAL, picture
+from ...identification._result import Evaluation
+from .svg import FAINT, GAP, MEASURED, PREDICTED, PRIOR, RESIDUAL, picture
 
 _SIZE = (10.4, 3.05)  # [in]
 _LATER = (PREDICTED, PRIOR)  # colours of the first and the second prediction

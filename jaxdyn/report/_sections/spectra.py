@@ -6,10 +6,10 @@ import numpy as np
 from jaxtyping import Float
 from scipy import signal
 
-from ..identification._preprocessing.filters import bandwidth
-from ..identification._result import Evaluation
-from ._markup import element, escaped, rounded
-from ._svg import FAINT, INK, MEASURED, RESIDUAL, picture, plain_powers
+from ...identification._preprocessing.filters import bandwidth
+from ...identification._result import Evaluation
+from .._markup import element, escaped, rounded
+from .._pictures.svg import FAINT, INK, MEASURED, RESIDUAL, picture, plain_powers
 
 _STRETCH = 4.0  # [s]
 

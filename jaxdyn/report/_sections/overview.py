@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from ..identification._result import Identification
-from ._markup import element, escaped, number, rounded, tile
-from ._parameter_sections import impossible_section
-from ._quality import FAIR, GOOD, pooled
-from ._verdict import Verdict
+from ...identification._result import Identification
+from .._markup import element, escaped, number, rounded, tile
+from .._quality import FAIR, GOOD, pooled
+from .._verdict import Verdict
+from .parameters import impossible_section
 
 REFIT = "the held-out part was predicted by a fit without it; the written model was then fitted to everything"
 

@@ -3,11 +3,11 @@
 import math
 from collections.abc import Sequence
 
-from ..identification._regression.base_parameters import null_space
-from ..identification._regression.columns import DRIVE_NAMES, INERTIAL_NAMES
-from ..identification._result import Identification
-from ._markup import element, escaped, items, names, number, rounded, table, unit, with_deviation
-from ._quality import FAIR, GOOD, Row, determination, parameter_rows
+from ...identification._regression.base_parameters import null_space
+from ...identification._regression.columns import DRIVE_NAMES, INERTIAL_NAMES
+from ...identification._result import Identification
+from .._markup import element, escaped, items, names, number, rounded, table, unit, with_deviation
+from .._quality import FAIR, GOOD, Row, determination, parameter_rows
 
 _MEANING = {
     "armature": "reflected rotor inertia Ia",

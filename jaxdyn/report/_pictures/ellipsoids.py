@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..dynamics import forward_kinematics
-from ..identification._preprocessing.samples import Samples
-from ..identification._regression.robot import as_float64
-from ..model._chain import Chain
+from ...dynamics import forward_kinematics
+from ...identification._preprocessing.samples import Samples
+from ...identification._regression.robot import as_float64
+from ...model._chain import Chain
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -1,0 +1,1 @@
+"""Pictures as SVG elements, and the ellipsoids that stand for bodies."""

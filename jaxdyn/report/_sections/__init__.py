@@ -1,0 +1,1 @@
+"""The parts of the report, a file each: from results to HTML."""

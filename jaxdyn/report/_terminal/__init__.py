@@ -1,0 +1,1 @@
+"""Results as a terminal shows them."""
