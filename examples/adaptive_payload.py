@@ -16,7 +16,7 @@ jax.config.update("jax_enable_x64", True)
 FAST = bool(os.environ.get("JAXDYN_EXAMPLES_FAST"))
 DT, SECONDS, LOAD = 1e-3, 8.0 if FAST else 20.0, 1.5
 
-model = jaxdyn.robots.panda(viscous_friction=0.5)
+model = jaxdyn.robots.panda(friction=jaxdyn.Friction(viscous=0.5))
 load = jaxdyn.spatial.solids.box(
     LOAD, (0.1, 0.06, 0.12), jaxdyn.spatial.se3.pose(jnp.eye(3), jnp.array([0.02, -0.01, 0.17]))
 )

@@ -60,11 +60,8 @@ def planar_arm() -> jaxdyn.Chain:
         inertia=[link, link],
         convention="modified",
         armature=[0.0, 0.05],
-        viscous_friction=[1.0, 0.6],
-        coulomb_friction=[0.8, 0.5],
-        coulomb_velocity=[0.1, 0.1],
-        position_limits=[(-2.0, 2.0)] * 2,
-        velocity_limit=[3.0, 3.0],
+        friction=jaxdyn.Friction(viscous=[1.0, 0.6], coulomb=[0.8, 0.5], coulomb_velocity=[0.1, 0.1]),
+        limits=jaxdyn.JointLimits(position=[(-2.0, 2.0)] * 2, velocity=[3.0, 3.0]),
     )
 
 

@@ -3,7 +3,6 @@
 A batch of robots is a chain whose leaves have one more axis; vmap does the rest. Writes domain_randomisation.png.
 """
 
-import dataclasses
 import os
 import time
 
@@ -31,7 +30,7 @@ def randomised(key):
     masses, friction = jax.random.split(key)
     scale = 1 + 0.1 * jax.random.normal(masses, (nominal.n, 1))
     damping = jax.random.uniform(friction, (nominal.n,), minval=0.0, maxval=0.5)
-    return dataclasses.replace(nominal, inertia=nominal.inertia * scale, viscous_friction=damping)
+    return jaxdyn.model.with_leaves(nominal, {"inertia": nominal.inertia * scale, "friction.viscous": damping})
 
 
 chains = jax.vmap(randomised)(jax.random.split(jax.random.key(0), robots))

@@ -14,11 +14,13 @@ import jaxdyn
 FAST = bool(os.environ.get("JAXDYN_EXAMPLES_FAST"))
 
 kinematics = jaxdyn.robots.ur10()
-truth = dataclasses.replace(
+truth = jaxdyn.model.with_leaves(
     kinematics,
-    armature=jnp.array([3.0, 3.0, 1.5, 0.4, 0.4, 0.4]),
-    viscous_friction=jnp.array([15.0, 15.0, 9.0, 2.0, 2.0, 2.0]),
-    coulomb_friction=jnp.array([10.0, 12.0, 6.0, 2.0, 2.0, 1.5]),
+    {
+        "armature": jnp.array([3.0, 3.0, 1.5, 0.4, 0.4, 0.4]),
+        "friction.viscous": jnp.array([15.0, 15.0, 9.0, 2.0, 2.0, 2.0]),
+        "friction.coulomb": jnp.array([10.0, 12.0, 6.0, 2.0, 2.0, 1.5]),
+    },
 )
 model = dataclasses.replace(kinematics, inertia=kinematics.inertia * 0.8)  # what the CAD file says
 
@@ -45,7 +47,7 @@ unseen = result.validation[0].fit
 print(
     "torque error on the validation run, N m RMS:", np.round(unseen.rms, 2), f"({unseen.total_relative:.1f} % in all)"
 )
-print("viscous friction found:", np.round(np.asarray(result.chain.viscous_friction), 2))
+print("viscous friction found:", np.round(np.asarray(result.chain.friction.viscous), 2))
 assert unseen.total_relative < 5
 
 paths = jaxdyn.report.write_all(result, "identified_arm")

@@ -42,7 +42,7 @@ problem = jaxdyn.trajectory.OptimalControlProblem(
     # little, to settle what joints do that have time to spare
     running=(
         jaxdyn.trajectory.TorqueCost(0.1 / torques[:, 1]),
-        jaxdyn.trajectory.StateCost(goal, jnp.zeros(6), 0.0, 0.3 / robot.velocity_limit),
+        jaxdyn.trajectory.StateCost(goal, jnp.zeros(6), 0.0, 0.3 / robot.limits.velocity),
     ),
     constraints=(jaxdyn.trajectory.position_limits(robot), jaxdyn.trajectory.velocity_limits(robot), clearance),
     terminal_constraints=(jaxdyn.trajectory.StateConstraint(goal, jnp.zeros(6)),),
@@ -85,7 +85,7 @@ fine = between(q, v, jnp.linspace(0, 1, 8, endpoint=False))
 points, _ = looked_at(q)
 _, distances = looked_at(fine)
 used = jnp.abs(tau) / torques[:, 1]
-speed = jnp.abs(v) / robot.velocity_limit
+speed = jnp.abs(v) / robot.limits.velocity
 print(f"torques up to {100 * used.max():.1f} % of their limits, velocities up to {100 * speed.max():.1f} %")
 print(f"nearest to the pillar: {1000 * distances.min():.1f} mm between the knots too")
 assert int(solution.status) == jaxdyn.trajectory.Status.CONVERGED
@@ -107,7 +107,7 @@ for name, across, label in (("above", 1, "y [m]"), ("side", 2, "z [m]")):
 axes["above"].legend(fontsize="small")
 for j in range(6):
     axes["torque"].step(t[:-1], tau[:, j] / torques[j, 1], where="post", label=f"joint {j + 1}")
-    axes["speed"].plot(t, v[:, j] / robot.velocity_limit[j])
+    axes["speed"].plot(t, v[:, j] / robot.limits.velocity[j])
 for name, label in (("torque", "torque / limit"), ("speed", "velocity / limit")):
     axes[name].set(xlabel="time [s]", ylabel=label, ylim=(-1.1, 1.1))
     axes[name].axhline(1, c="0.5", ls=":")

@@ -41,9 +41,9 @@ assert timing.status == jaxdyn.trajectory.Status.CONVERGED
 t = jnp.linspace(0, timing.duration, 20 * points)[1:-1]
 motion = jaxdyn.trajectory.motion_along(path, timing, t)
 torque = jax.jit(jax.vmap(functools.partial(jaxdyn.inverse_dynamics, robot)))(*motion)
-shares = torque / robot.effort_limit
+shares = torque / robot.limits.effort
 excess = float(jnp.abs(shares).max() - 1)
-speeds = float(jnp.abs(motion.qd / robot.velocity_limit).max())
+speeds = float(jnp.abs(motion.qd / robot.limits.velocity).max())
 print(
     f"between grid points torques exceed their limits by at most {max(excess, 0):.1e}, velocities use {speeds:.6f} of theirs"
 )

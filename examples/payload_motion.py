@@ -21,7 +21,7 @@ jax.config.update("jax_enable_x64", True)
 steps, seconds = (24, 6.0) if os.environ.get("JAXDYN_EXAMPLES_FAST") else (48, 15.0)
 duration, dt, shown, intervals = 0.7, 1e-3, 1.2, 8
 
-model = jaxdyn.robots.panda(viscous_friction=1.0)
+model = jaxdyn.robots.panda(friction=jaxdyn.Friction(viscous=1.0))
 body = jaxdyn.spatial.solids.box(
     3.0, (0.1, 0.1, 0.2), jaxdyn.spatial.se3.pose(jnp.eye(3), jnp.array([0.03, 0.0, 0.25]))
 )
@@ -59,7 +59,7 @@ def plan(believed):
         duration / steps,
         running=(
             jaxdyn.trajectory.TorqueCost(1.0 / limits[:, 1]),
-            jaxdyn.trajectory.StateCost(goal, rest, 0.0, 0.3 / model.velocity_limit),
+            jaxdyn.trajectory.StateCost(goal, rest, 0.0, 0.3 / model.limits.velocity),
         ),
         constraints=(jaxdyn.trajectory.velocity_limits(model),),
         terminal_constraints=(jaxdyn.trajectory.StateConstraint(goal, rest),),

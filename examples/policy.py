@@ -31,9 +31,9 @@ robot = jaxdyn.make_chain(
     translation=np.zeros((2, 3)),
     screw=[[0, 0, 0, 1, 0, 0], [0, 1, 0, 0, 0, 0]],
     inertia=np.stack([cart, rod]),
-    viscous_friction=[0.1, 0.005],
     frames={"pole_end": (1, [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, -0.6], [0, 0, 0, 1]])},
-    tip_name="pole_end",
+    friction=jaxdyn.Friction(viscous=[0.1, 0.005]),
+    topology=jaxdyn.Topology.serial(2, tip_name="pole_end"),
 )
 
 
@@ -69,7 +69,7 @@ def robots(key, count):
     masses, friction = jax.random.split(key)
     scale = jax.random.uniform(masses, (count, 2, 1), minval=0.8, maxval=1.2)
     damping = jax.random.uniform(friction, (count, 2), maxval=jnp.array([0.3, 0.02]))
-    return eqx.tree_at(lambda c: (c.inertia, c.viscous_friction), robot, (robot.inertia * scale, damping))
+    return eqx.tree_at(lambda c: (c.inertia, c.friction.viscous), robot, (robot.inertia * scale, damping))
 
 
 def starts(key, count):
@@ -103,11 +103,13 @@ swing = jax.jit(
     jax.vmap(
         lambda m, f, q, v: jaxdyn.trajectory.policy_trajectory(
             found.policy,
-            dataclasses.replace(problem, chain=dataclasses.replace(robot, inertia=m, viscous_friction=f), q0=q, v0=v),
+            dataclasses.replace(
+                problem, chain=jaxdyn.model.with_leaves(robot, {"inertia": m, "friction.viscous": f}), q0=q, v0=v
+            ),
         )
     )
 )
-motions = swing(unseen.inertia[:200], unseen.viscous_friction[:200], *(x[:200] for x in fresh))
+motions = swing(unseen.inertia[:200], unseen.friction.viscous[:200], *(x[:200] for x in fresh))
 
 figure = Figure(figsize=(10, 3.2), layout="constrained")
 left, middle, right = figure.subplots(1, 3)

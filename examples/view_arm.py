@@ -41,7 +41,7 @@ def sampled(t):
 
 t = np.linspace(0, between * (len(postures) - 1), 28 if FAST else 331)
 q, tau = sampled(t)
-share = np.abs(np.asarray(tau)).max(axis=0) / np.asarray(robot.effort_limit)
+share = np.abs(np.asarray(tau)).max(axis=0) / np.asarray(robot.limits.effort)
 print("largest torque over its limit:", ", ".join(f"{x:.0%}" for x in share))
 jaxdyn.view.plot_torques(robot, t, tau, "view_arm_torques.png")
 jaxdyn.view.plot_positions(robot, t, q, "view_arm_positions.png")

@@ -21,11 +21,13 @@ FAST = bool(os.environ.get("JAXDYN_EXAMPLES_FAST"))
 SECONDS, RATE = (10.0, 50.0) if FAST else (30.0, 100.0)
 
 robot = jaxdyn.robots.ur10()
-arm = dataclasses.replace(
+arm = jaxdyn.model.with_leaves(
     robot,
-    armature=jnp.array([3.0, 3.0, 1.5, 0.4, 0.4, 0.4]),
-    viscous_friction=jnp.array([15.0, 15.0, 9.0, 2.0, 2.0, 2.0]),
-    coulomb_friction=jnp.array([10.0, 12.0, 6.0, 2.0, 2.0, 1.5]),
+    {
+        "armature": jnp.array([3.0, 3.0, 1.5, 0.4, 0.4, 0.4]),
+        "friction.viscous": jnp.array([15.0, 15.0, 9.0, 2.0, 2.0, 2.0]),
+        "friction.coulomb": jnp.array([10.0, 12.0, 6.0, 2.0, 2.0, 1.5]),
+    },
 )
 believed = np.array([14.9, 13.3, 11.1, 10.6, 11.0, 11.5])  # what the data sheet says [N m/A]
 true = believed * np.array([0.85, 0.92, 0.90, 0.97, 0.88, 0.93])

@@ -78,6 +78,10 @@ from .io import (
 from .model import (
     Chain as Chain,
     Coupling as Coupling,
+    Friction as Friction,
+    JointLimits as JointLimits,
+    Springs as Springs,
+    Topology as Topology,
     Transmission as Transmission,
     difference as difference,
     from_dh as from_dh,

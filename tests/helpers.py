@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxdyn
-from jaxdyn import Coupling, Transmission
+from jaxdyn import Coupling, Friction, Springs, Topology, Transmission
+from jaxdyn.model._chain import with_leaves
 
 
 def random_inertia(rng: np.random.Generator) -> np.ndarray:
@@ -42,23 +43,27 @@ def random_chain(n: int, seed: int = 0, joints: str = "mixed") -> jaxdyn.Chain:
         kind = ("revolute", "prismatic", "helical", "offset")[i % 4] if joints == "mixed" else joints
         moment = {"revolute": 0 * axis, "helical": 0.15 * axis, "offset": np.cross(rng.normal(size=3), axis)}.get(kind)
         screws.append([0, 0, 0, *axis] if kind == "prismatic" else [*axis, *moment])
-    return jaxdyn.make_chain(
+    chain = jaxdyn.make_chain(
+        topology=Topology.serial(n, tip_name="tool"),
+        frames={"tool": (n - 1, [[0, -1, 0, 0.1], [1, 0, 0, 0.2], [0, 0, 1, 0.3], [0, 0, 0, 1]])},
         rotation=[random_rotation(rng) for _ in range(n)],
         translation=rng.normal(size=(n, 3)) * 0.3,
         screw=screws,
         inertia=[random_inertia(rng) for _ in range(n)],
         armature=rng.uniform(0, 0.1, n),
-        viscous_friction=rng.uniform(0, 0.5, n),
-        coulomb_friction=rng.uniform(0, 0.5, n),
-        coulomb_velocity=0.1,
-        torque_offset=rng.normal(size=n) * 0.1,
-        stiffness=rng.uniform(0, 2.0, n),
-        rest_position=rng.normal(size=n) * 0.1,
-        gravity=rng.normal(size=3) * 5,
-        frames={"tool": (n - 1, [[0, -1, 0, 0.1], [1, 0, 0, 0.2], [0, 0, 1, 0.3], [0, 0, 0, 1]])},
-        tip_name="tool",
-        stribeck_friction=rng.uniform(0, 0.3, n),
-        stribeck_velocity=rng.uniform(0.2, 1.0, n),
+        friction=Friction(rng.uniform(0, 0.5, n), rng.uniform(0, 0.5, n), 0.1, offset=rng.normal(size=n) * 0.1),
+    )
+    chain = dataclasses.replace(
+        chain,
+        springs=Springs(rng.uniform(0, 2.0, n), rng.normal(size=n) * 0.1),
+        gravity=jnp.asarray(rng.normal(size=3) * 5),
+    )
+    return with_leaves(
+        chain,
+        {
+            "friction.stribeck": jnp.asarray(rng.uniform(0, 0.3, n)),
+            "friction.stribeck_velocity": jnp.asarray(rng.uniform(0.2, 1.0, n)),
+        },
     )
 
 
@@ -96,12 +101,11 @@ def random_mechanism(seed: int = 0, free: bool = True, coupled: bool = True) -> 
     n = len(screws)
     rotation, translation, inertia = random_links(n, groups, rng)
     leaves = {
-        name: rng.uniform(0.01, 0.1, n)
-        for name in ("armature", "viscous_friction", "coulomb_friction", "coulomb_velocity", "stiffness")
+        name: rng.uniform(0.01, 0.1, n) for name in ("armature", "viscous", "coulomb", "coulomb_velocity", "stiffness")
     }
     leaves["coulomb_velocity"] += 0.3
     leaves["stiffness"][: ball + 1] = 0
-    pairs = {}
+    coupling, transmission = None, None
     if coupled:
         matrix = np.eye(n, n - 1)
         matrix[-1, -1] = -0.7
@@ -109,22 +113,24 @@ def random_mechanism(seed: int = 0, free: bool = True, coupled: bool = True) -> 
         offset[-1] = 0.2
         ratios = np.hstack([np.zeros((4, n - 4)), rng.normal(size=(4, 4)) * 2])
         motors = rng.uniform(0.01, 0.05, (4, 4)) + np.array([[0], [0], [0], [0.5]])
-        pairs = {"coupling": Coupling(matrix, offset), "transmission": Transmission(ratios, *motors)}
-    return jaxdyn.make_chain(
-        rotation=rotation,
-        translation=translation,
-        screw=screws,
-        inertia=inertia,
-        parents=parents,
-        quaternion_joints=groups,
+        coupling, none = Coupling(matrix, offset), np.zeros(4)
+        friction = Friction(*motors[1:], none, none + 0.1, none)
+        transmission = Transmission(ratios, motors[0], friction)
+    chain = jaxdyn.make_chain(
+        rotation,
+        translation,
+        screws,
+        inertia,
+        topology=Topology(tuple(parents), tip_name="tool", quaternion_joints=tuple(groups)),
         gravity=rng.normal(size=3) * 5,
         frames={"tool": (n - 2, [[0, -1, 0, 0.1], [1, 0, 0, 0.2], [0, 0, 1, 0.3], [0, 0, 0, 1]])},
-        tip_name="tool",
-        torque_offset=rng.normal(size=n) * 0.1,
-        rest_position=rng.normal(size=n) * 0.1,
-        **leaves,
-        **pairs,
+        armature=leaves["armature"],
+        friction=Friction(
+            leaves["viscous"], leaves["coulomb"], leaves["coulomb_velocity"], offset=rng.normal(size=n) * 0.1
+        ),
     )
+    springs = Springs(leaves["stiffness"], rng.normal(size=n) * 0.1)
+    return dataclasses.replace(chain, springs=springs, coupling=coupling, transmission=transmission)
 
 
 def mechanism_state(chain: jaxdyn.Chain, seed: int = 0) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -136,7 +142,7 @@ def mechanism_state(chain: jaxdyn.Chain, seed: int = 0) -> tuple[jax.Array, jax.
 def linear_friction(chain: jaxdyn.Chain) -> jaxdyn.Chain:
     """The same robot without Stribeck friction and springs: its torques are linear in the parameters that are identified."""
     none = jnp.zeros_like(chain.armature)
-    return dataclasses.replace(chain, stribeck_friction=none, stiffness=none)
+    return with_leaves(chain, {"friction.stribeck": none, "springs.stiffness": none})
 
 
 def random_state(n: int, seed: int = 0) -> tuple[jax.Array, jax.Array, jax.Array]:

@@ -134,5 +134,7 @@ def anonymous(chain: Chain) -> Chain:
     names = tuple(f"joint{i}" for i in range(chain.n))
     links = tuple(f"link{i}" for i in range(chain.n))
     tool = jnp.eye(4).at[:3, 3].set(jnp.asarray([0.1, -0.2, 0.3]))[None]
-    topology = Topology(names, links, chain.topology.parents, ("tool",), (chain.n - 1,), "base", "tool")
+    topology = Topology(
+        chain.topology.parents, names, links, tip_name="tool", frame_names=("tool",), frame_links=(chain.n - 1,)
+    )
     return dataclasses.replace(chain, frame_poses=tool, topology=topology)

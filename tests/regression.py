@@ -29,7 +29,7 @@ def _unit_torques(chain, q, qd, qdd):
 def dense(chain: Chain, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray) -> np.ndarray:
     """(N, n, p): all columns by inverse dynamics of unit parameters and by the friction's formula, without a regressor."""
     inertial = np.asarray(_unit_torques(chain, *map(jnp.asarray, (q, qd, qdd)))).transpose(0, 2, 1)
-    terms = np.stack([qdd, qd, np.tanh(qd / np.asarray(chain.coulomb_velocity)), np.ones_like(qd)], axis=2)
+    terms = np.stack([qdd, qd, np.tanh(qd / np.asarray(chain.friction.coulomb_velocity)), np.ones_like(qd)], axis=2)
     drive = np.eye(chain.n)[None, :, :, None] * terms[:, None]
     return np.concatenate([inertial, drive.reshape(*qd.shape, -1)], axis=2)
 

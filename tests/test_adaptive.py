@@ -1,6 +1,7 @@
 """Adaptive control: Lyapunov functions to rounding, an arm in closed form, and bodies that stay possible."""
 
 import dataclasses
+from operator import attrgetter
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +27,7 @@ LAWS = {
 }
 
 
-DRIVES = ("armature", "viscous_friction", "coulomb_friction", "torque_offset")
+DRIVES = ("armature", "friction.viscous", "friction.coulomb", "friction.offset")
 
 
 def body_divergence(law, pi, estimate):
@@ -141,8 +142,8 @@ def test_the_lyapunov_function_changes_at_the_rate_of_the_damping_alone(law):
         inertia=jnp.stack([jnp.asarray(random_inertia(np.random.default_rng(k))) for k in range(3)]),
     )
     drives = ("armature", "viscous", "coulomb", "offset")
-    off = {"armature": 0.1, "viscous_friction": 0.3, "coulomb_friction": 0.2, "torque_offset": 0.3}
-    model = dataclasses.replace(model, **{name: jnp.full(3, x) for name, x in off.items()})
+    off = {"armature": 0.1, "friction.viscous": 0.3, "friction.coulomb": 0.2, "friction.offset": 0.3}
+    model = jaxdyn.model.with_leaves(model, {name: jnp.full(3, x) for name, x in off.items()})
     controller = jaxdyn.control.AdaptiveControl(
         4.0, jnp.array([3.0, 2.0, 1.0]), LAWS[law], jaxdyn.control.DriveAdaptation(0.7, drives)
     )
@@ -294,16 +295,20 @@ def test_a_panda_of_other_masses_is_tracked(law):
 @pytest.mark.ci
 def test_friction_and_a_payload_are_learnt_by_the_sampled_controller():
     """One link adapted, friction of all joints, 1 kHz: the error fades and the load that the motion excites is found."""
-    model = dataclasses.replace(
+    model = jaxdyn.model.with_leaves(
         random_chain(2, 3, "revolute"),
-        stribeck_friction=jnp.zeros(2),
-        stiffness=jnp.zeros(2),
-        viscous_friction=jnp.full(2, 0.2),
-        coulomb_friction=jnp.full(2, 0.2),
-        coulomb_velocity=jnp.full(2, 0.2),
+        {
+            "friction.stribeck": jnp.zeros(2),
+            "springs.stiffness": jnp.zeros(2),
+            "friction.viscous": jnp.full(2, 0.2),
+            "friction.coulomb": jnp.full(2, 0.2),
+            "friction.coulomb_velocity": jnp.full(2, 0.2),
+        },
     )
     truth = jaxdyn.with_inertial_parameters(model, model.inertia.at[-1].multiply(1.6))
-    truth = dataclasses.replace(truth, viscous_friction=jnp.array([0.5, 0.1]), coulomb_friction=jnp.array([0.4, 0.6]))
+    truth = jaxdyn.model.with_leaves(
+        truth, {"friction.viscous": jnp.array([0.5, 0.1]), "friction.coulomb": jnp.array([0.4, 0.6])}
+    )
     controller = jaxdyn.control.AdaptiveControl(
         6.0,
         6.0,
@@ -346,9 +351,11 @@ def test_laws_of_the_drives_in_numpy():
         jnp.array([0.7, 0.3, 0.5, 2.0]), ("armature", "viscous", "coulomb", "offset"), 0.2
     )
     v, a, s = rng.normal(size=(3, 3))
-    first = np.stack([np.asarray(getattr(chain, name)) for name in DRIVES], axis=1)
+    first = np.stack([np.asarray(attrgetter(name)(chain)) for name in DRIVES], axis=1)
     assert relative(law.start(chain), first) == 0
-    gradient = np.stack([a, v, np.tanh(v / np.asarray(chain.coulomb_velocity)), np.ones(3)], axis=1) * s[:, None]
+    gradient = (
+        np.stack([a, v, np.tanh(v / np.asarray(chain.friction.coulomb_velocity)), np.ones(3)], axis=1) * s[:, None]
+    )
     assert relative(law.gradient(chain, *map(jnp.asarray, (v, a, s))), gradient) < 1e-12
     values, signed = first * rng.uniform(0.5, 1.5, first.shape), np.array([False, False, False, True])
     away = np.where(signed, values - first, np.log(values / first))
@@ -366,7 +373,7 @@ def test_laws_of_the_drives_in_numpy():
     lost = law.update(given[0], given[1], given[2].at[1, 2].set(jnp.nan), 0.05)
     assert lost[1, 2] == values[1, 2] and relative(lost[0], law.update(*given, 0.05)[0]) < 1e-12
     estimate = law.estimate(chain, given[0])
-    assert all(relative(getattr(estimate, name), values[:, k]) == 0 for k, name in enumerate(DRIVES))
+    assert all(relative(attrgetter(name)(estimate), values[:, k]) == 0 for k, name in enumerate(DRIVES))
 
 
 def test_leakage_draws_estimates_back():
@@ -423,6 +430,6 @@ def test_a_measurement_that_is_not_finite_changes_nothing():
     assert relative(moved.drives[:, 0], 0.1 * 2.0 * np.array([1.3, 0.8])) < 1e-12
     rate = once(lambda q: controller.rate(chain, state, q, jnp.zeros(2), reference))(jnp.zeros(2))
     for name in ("bodies", "drives"):
-        change = np.asarray(getattr(moved, name)) - np.asarray(getattr(state, name))
-        assert np.abs(change).max() > 0 and relative(getattr(rate, name), change / 0.1) < 1e-10
+        change = np.asarray(attrgetter(name)(moved)) - np.asarray(attrgetter(name)(state))
+        assert np.abs(change).max() > 0 and relative(attrgetter(name)(rate), change / 0.1) < 1e-10
     assert not rate.first_bodies.any() and not rate.first_drives.any()

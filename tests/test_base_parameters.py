@@ -1,5 +1,6 @@
 """Accumulation of the regressor, base parameters and their estimates, on samples that are exact or have known noise."""
 
+from operator import attrgetter
 from typing import Any
 
 import equinox as eqx
@@ -193,7 +194,7 @@ def test_what_single_precision_rounds_is_made_whole():
 
 def test_limits_far_from_zero_are_no_obstacle(truth):
     limits = jnp.asarray([[4.0, 6.0], [-1.0, 1.0], [-9.0, -7.0]])
-    base = base_parameters(eqx.tree_at(lambda c: c.position_limits, truth, limits), ALL)
+    base = base_parameters(eqx.tree_at(lambda c: c.limits.position, truth, limits), ALL)
     assert base.names == base_parameters(truth, ALL).names
 
 
@@ -306,9 +307,9 @@ def test_parameters_go_into_the_leaves_and_come_back(truth, terms):
     chain = with_parameters(truth, columns, parameters)
     np.testing.assert_array_equal(prior_parameters(chain, columns), parameters)
     for term, leaf in zip(
-        ALL.drive_terms, ("armature", "viscous_friction", "coulomb_friction", "torque_offset"), strict=True
+        ALL.drive_terms, ("armature", "friction.viscous", "friction.coulomb", "friction.offset"), strict=True
     ):
-        assert (term in terms) != np.array_equal(getattr(chain, leaf), getattr(truth, leaf))
+        assert (term in terms) != np.array_equal(attrgetter(leaf)(chain), attrgetter(leaf)(truth))
 
 
 def test_units_are_those_of_the_joint():

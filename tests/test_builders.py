@@ -11,7 +11,7 @@ from scipy.linalg import expm
 
 import jaxdyn
 from helpers import compiled, random_inertia, random_rotation, relative
-from jaxdyn import from_dh, from_screws, textbook
+from jaxdyn import Topology, from_dh, from_screws, textbook
 from jaxdyn.model._build import check_inertia
 from jaxdyn.spatial import solids
 from jaxdyn.spatial.inertia import pseudo_inertia, spatial_inertia, transform_inertial_parameters
@@ -128,7 +128,10 @@ def test_from_screws_takes_spatial_inertias_off_the_centre_of_mass():
 def test_from_screws_builds_chains_and_forwards_the_other_leaves():
     rng = np.random.default_rng(3)
     screws, home, _, chain = general_chain(
-        rng, armature=[1, 2, 3, 4], joint_names=list("abcd"), frames={"tool": (1, np.eye(4))}
+        rng,
+        armature=[1, 2, 3, 4],
+        topology=Topology.serial(4, joint_names=list("abcd")),
+        frames={"tool": (1, np.eye(4))},
     )
     q = rng.normal(size=4)
     e = [motion(s, x) for s, x in zip(screws, q, strict=True)]
@@ -178,12 +181,12 @@ def test_from_screws_refuses_a_bad_tip_and_bad_parents():
         from_screws(SCREWS / SCALE[:, None], EYES, UNIT, tip_pose=np.eye(3))
     for parents in ([0, -1, 1], [-1, 0], [-1, 2, 0], [-1, 1, 0], [-2, 0, 1]):
         with pytest.raises(jaxdyn.ModelError, match="not a tree"):
-            from_screws(SCREWS / SCALE[:, None], EYES, UNIT, parents=parents)
+            from_screws(SCREWS / SCALE[:, None], EYES, UNIT, topology=Topology(parents))
 
 
 def test_from_screws_builds_trees():
     rng = np.random.default_rng(9)
-    screws, home, _, chain = general_chain(rng, parents=[-1, 0, 0, 1])
+    screws, home, _, chain = general_chain(rng, topology=Topology((-1, 0, 0, 1)))
     assert chain.topology.parents == (-1, 0, 0, 1) and chain.topology.tip_name is None
     q = rng.normal(size=4)
     e = [motion(s, x) for s, x in zip(screws, q, strict=True)]

@@ -124,7 +124,7 @@ def test_options_reach_the_identification(files, tmp_path, capsys, numbers, give
     assert main(arguments(files, tmp_path / "out", *options)) == 1
     assert capsys.readouterr().err == "jaxdyn: error: stopped by the test\n"
     chain, logs, validation, options = given[0]
-    assert chain.joint_names == ("turn", "lift") and np.array_equal(chain.coulomb_velocity, [0.1, 0.1])
+    assert chain.joint_names == ("turn", "lift") and np.array_equal(chain.friction.coulomb_velocity, [0.1, 0.1])
     assert [log.source for log in logs] == ["run.csv"] and [log.source for log in validation] == ["other.csv"]
     np.testing.assert_array_equal(logs[0].t, numbers[100:900, 0])
     np.testing.assert_allclose(logs[0].tau, numbers[100:900, 3:] * [2, -3], rtol=1e-15)
@@ -174,7 +174,7 @@ def test_what_looks_wrong_can_be_accepted(files, tmp_path, numbers, given):
     write_log(tmp_path / "run.csv", turns)
     line = arguments(tmp_path, tmp_path / "out", "--units-checked", "--allow-nonphysical")
     assert main(line) == 1
-    assert given[0][0].inertia[0, 0] == -3 and jnp.isinf(given[0][0].position_limits[0]).all()
+    assert given[0][0].inertia[0, 0] == -3 and jnp.isinf(given[0][0].limits.position[0]).all()
 
 
 def refused(line, capsys, folder, pattern):

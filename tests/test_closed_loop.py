@@ -53,8 +53,8 @@ SMOOTH = Columns(("armature", "viscous"))
 def planar_arm(**leaves):
     """Two links in a vertical plane, with viscous friction and a rotor."""
     link = [3.0, 0.6, 0, 0, 0.03, 0, 0.15, 0, 0, 0.15]
-    given = {"armature": [0.0, 0.05], "viscous_friction": [1.0, 0.6], "velocity_limit": [3.0, 3.0]}
-    given |= {"position_limits": [(-2.0, 2.0)] * 2}
+    given = {"armature": [0.0, 0.05], "friction": jaxdyn.Friction([1.0, 0.6])}
+    given["limits"] = jaxdyn.JointLimits([(-2.0, 2.0)] * 2, [3.0, 3.0])
     table = {"a": [0, 0.5], "alpha": [np.pi / 2, 0], "d": [0, 0], "theta": [0, 0], "convention": "modified"}
     return from_dh(**table, inertia=[link, link], **{**given, **leaves})
 
@@ -78,11 +78,11 @@ def test_sensitivities_of_one_state_are_those_of_differences():
 
     point = tuple(map(jnp.asarray, (p, q, qd, qdd)))
     tau, by_torque, back, by_motion = both(*point, directions)
-    coulomb = np.asarray(arm.coulomb_friction) * np.tanh(qd / np.asarray(arm.coulomb_velocity))
+    coulomb = np.asarray(arm.friction.coulomb) * np.tanh(qd / np.asarray(arm.friction.coulomb_velocity))
     everything = dense(arm, q[None], qd[None], qdd[None])[0]
     rigid = everything[:, :30] @ p[:30] + p[30:36:2] * qd + p[31:36:2] * qdd
     extra = np.asarray(columns.extra[0].matrix(arm, *point[1:])) @ p[-3:]
-    np.testing.assert_allclose(tau, rigid + coulomb + np.asarray(arm.torque_offset) + extra, rtol=1e-10)
+    np.testing.assert_allclose(tau, rigid + coulomb + np.asarray(arm.friction.offset) + extra, rtol=1e-10)
     np.testing.assert_allclose(back, qdd, rtol=1e-8, atol=1e-9)
     step = 1e-6
     moved = [both(*(x + s * step * d for x, d in zip(point, directions, strict=True)), directions)[0] for s in (1, -1)]
@@ -99,7 +99,7 @@ def test_starts_of_the_benchmark_are_possible_robots():
     for chain in (arm, *starts):
         for name, pi in zip(chain.link_names, np.asarray(chain.inertia), strict=True):
             check_inertia(name, pi)
-    ratio = np.stack([np.asarray(c.viscous_friction) / np.asarray(arm.viscous_friction) for c in starts])
+    ratio = np.stack([np.asarray(c.friction.viscous) / np.asarray(arm.friction.viscous) for c in starts])
     assert 0.05 < np.std(ratio) < 0.3 and np.abs(ratio - 1).min() > 0
     again = perturbed_chains(arm, 3, seed=1)[2]
     np.testing.assert_array_equal(again.inertia, starts[2].inertia)
@@ -401,9 +401,9 @@ def test_with_parameters_and_without_the_motion_is_one(planar):
 def test_torques_and_accelerations_of_parameters_and_their_slopes():
     """An elbow with springs and a motor that both joints turn, by its equations; slopes beside differences."""
     chain = textbook.planar_elbow(m1=1.2, m2=0.8, l1=0.7, lc1=0.3, lc2=0.2, i1=0.05, i2=0.03)
-    leaves = {"coulomb_friction": [0.5, 0.2], "coulomb_velocity": [0.3, 0.5], "torque_offset": [0.1, -0.2]}
-    leaves |= {"rest_position": [0.2, -0.1], "viscous_friction": [0.5, 0.4], "armature": [0.1, 0.05]}
-    chain = dataclasses.replace(chain, **{name: jnp.asarray(x) for name, x in leaves.items()})
+    leaves = {"friction.coulomb": [0.5, 0.2], "friction.coulomb_velocity": [0.3, 0.5], "friction.offset": [0.1, -0.2]}
+    leaves |= {"springs.rest_position": [0.2, -0.1], "friction.viscous": [0.5, 0.4], "armature": [0.1, 0.05]}
+    chain = jaxdyn.model.with_leaves(chain, {name: jnp.asarray(x) for name, x in leaves.items()})
     columns = Columns(("viscous", "armature"), (joint_springs(chain, (2,)), coupled_drive(1, 2, velocity=0.4)))
     p = prior_parameters(chain, columns)
     p[-4:] = [3.0, 0.02, 0.3, 0.2]

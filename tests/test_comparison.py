@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+import jaxdyn
 from jaxdyn import IdentificationError, Log, friction_force, inverse_dynamics, save_model, save_urdf
 from jaxdyn.cli import main
 from jaxdyn.identification import compare_models, preprocess
@@ -23,7 +24,7 @@ from report_example import small_example
 @pytest.fixture(scope="module")
 def models():
     truth, result = small_example()
-    return truth, dataclasses.replace(result.prior, viscous_friction=0 * truth.viscous_friction)
+    return truth, jaxdyn.model.with_leaves(result.prior, {"friction.viscous": 0 * truth.friction.viscous})
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pytest
 
 import jaxdyn
 from helpers import compiled, derivatives, directions, once, random_chain, random_inertia, relative
-from jaxdyn import integrate, random_configuration
+from jaxdyn import Topology, integrate, random_configuration
 from jaxdyn.dynamics._mechanisms.constraint import Terms, constraint_target, constraint_terms
 from jaxdyn.mechanisms import linkages
 from peer_models import to_pinocchio
@@ -233,18 +233,20 @@ def floating_pair():
         translation=offsets,
         screw=screws,
         inertia=bodies,
-        quaternion_joints=[(0, 6)],
         gravity=(1.0, 2, -9),
+        topology=Topology.serial(8, quaternion_joints=[(0, 6)]),
     )
     q = random_configuration(floating, jax.random.key(1))
     base = once(lambda q: jaxdyn.frame_pose(floating, q, "link6"))(q)
-    fixed = jaxdyn.make_chain(
-        rotation=np.tile(np.eye(3), (2, 1, 1)),
-        translation=offsets[6:],
-        screw=screws[6:],
-        inertia=bodies[6:],
+    fixed = dataclasses.replace(
+        jaxdyn.make_chain(
+            rotation=np.tile(np.eye(3), (2, 1, 1)),
+            translation=offsets[6:],
+            screw=screws[6:],
+            inertia=bodies[6:],
+            gravity=(1.0, 2, -9),
+        ),
         base_pose=base,
-        gravity=(1.0, 2, -9),
     )
     return floating, fixed, q, base
 

@@ -75,7 +75,7 @@ def test_computed_torque_gives_the_numbers_of_modern_robotics():
 
 def test_the_error_under_computed_torque_is_a_linear_oscillator():
     """Friction, springs and all: at random states, and over a second against the oscillator's closed form."""
-    chain = dataclasses.replace(random_chain(3, 4), coulomb_velocity=jnp.full(3, 0.5))
+    chain = jaxdyn.model.with_leaves(random_chain(3, 4), {"friction.coulomb_velocity": jnp.full(3, 0.5)})
     q, v, _ = random_state(3, 1)
     reference = wave(jnp.zeros(3), 0.4, 3.0)
 
@@ -197,7 +197,9 @@ def test_the_momentum_s_drift():
     @once
     def both(q, v):
         direct = jaxdyn.coriolis_matrix(chain, q, v).T @ v - jaxdyn.gravity_force(chain, q)
-        return jaxdyn.dynamics.momentum_drift(chain, q, v), direct - chain.stiffness * (q - chain.rest_position)
+        return jaxdyn.dynamics.momentum_drift(chain, q, v), direct - chain.springs.stiffness * (
+            q - chain.springs.rest_position
+        )
 
     got, expected = both(q, v)
     assert relative(got, expected) < 1e-12

@@ -10,7 +10,7 @@ import pytest
 
 import jaxdyn
 from helpers import once, random_chain, relative
-from jaxdyn import ModelError, textbook
+from jaxdyn import Friction, ModelError, Topology, textbook
 from jaxdyn.identification import coupled_drive
 
 N = 3
@@ -77,9 +77,12 @@ def test_coupled_and_geared_robot_by_hand_and_by_power():
     spins = RATIOS @ qd
     losses = np.array(MOTORS["viscous_friction"]) * spins
     losses += np.array(MOTORS["coulomb_friction"]) * np.tanh(spins / np.array(MOTORS["coulomb_velocity"]))
-    sign, fading = np.tanh(qd / plain.coulomb_velocity), np.exp(-((qd / plain.stribeck_velocity) ** 2))
-    joints = plain.viscous_friction * qd + plain.torque_offset
-    joints += (plain.coulomb_friction + plain.stribeck_friction * fading) * sign
+    sign, fading = (
+        np.tanh(qd / plain.friction.coulomb_velocity),
+        np.exp(-((qd / plain.friction.stribeck_velocity) ** 2)),
+    )
+    joints = plain.friction.viscous * qd + plain.friction.offset
+    joints += (plain.friction.coulomb + plain.friction.stribeck * fading) * sign
     assert relative(x["friction"], s.T @ (joints + RATIOS.T @ losses)) < 1e-13
     np.testing.assert_allclose(x["power"][0], x["power"][1], rtol=1e-11)
     # the same power at the motors
@@ -117,13 +120,13 @@ def test_gears_on_a_floating_base_leave_its_joint_alone():
     chain = jaxdyn.robots.xarm7()
     geared = jaxdyn.with_transmission(chain, gear_ratio=50.0, rotor_inertia=1e-5)
     np.testing.assert_allclose(geared.transmission.matrix, 50 * np.eye(7))
-    np.testing.assert_allclose(geared.transmission.coulomb_velocity, 1.0)
+    np.testing.assert_allclose(geared.transmission.friction.coulomb_velocity, 1.0)
     spherical = jaxdyn.make_chain(
         rotation=np.tile(np.eye(3), (4, 1, 1)),
         translation=np.zeros((4, 3)),
         screw=np.eye(6)[[0, 1, 2, 0]],
         inertia=[*np.zeros((2, 10)), *np.tile([1, 0, 0, 0, 1, 0, 1, 0, 0, 1], (2, 1))],
-        quaternion_joints=[(0, 3)],
+        topology=Topology.serial(4, quaternion_joints=[(0, 3)]),
     )
     one = jaxdyn.with_transmission(spherical, gear_ratio=-7.0)
     np.testing.assert_allclose(one.transmission.matrix, [[0, 0, 0, -7]])
@@ -152,7 +155,7 @@ def test_gears_on_a_floating_base_leave_its_joint_alone():
         ("used twice", lambda c: jaxdyn.with_coupling(c, np.eye(3), names=("a", "b", "a"))),
         ("2 coordinate names", lambda c: jaxdyn.with_coupling(c, np.eye(3), names=("a", "b"))),
         ("no transmission", lambda c: jaxdyn.mechanisms.motor_torques(c, jnp.zeros(3))),
-        ("stribeck_friction is negative", lambda c: stribeck(fe=-0.1)),
+        (r"friction\.stribeck is negative", lambda c: stribeck(fe=-0.1)),
         ("stribeck_velocity must be positive", lambda c: stribeck(ws=0.0)),
     ],
 )
@@ -169,11 +172,7 @@ def stribeck(fe=2.0, ws=0.1, vc=0.01, fc=1.0, fv=0.5):
         [[0, 0, 1.0, 0, 0, 0]],
         np.eye(4)[None],
         [[1.0, 0, 0, 0, 1, 0, 1, 0, 0, 1]],
-        viscous_friction=fv,
-        coulomb_friction=fc,
-        coulomb_velocity=vc,
-        stribeck_friction=fe,
-        stribeck_velocity=ws,
+        friction=Friction(viscous=fv, coulomb=fc, coulomb_velocity=vc, stribeck=fe, stribeck_velocity=ws),
     )
 
 
@@ -304,10 +303,8 @@ def test_coupled_wrist_is_what_identification_calls_a_coupled_drive():
         coulomb_friction=coulomb, coulomb_velocity=1.0,
     )  # fmt: skip
     own = ratio**2 * np.array([0, 1, 1])
-    alone = dataclasses.replace(
-        alone,
-        armature=alone.armature + inertia * own,
-        viscous_friction=alone.viscous_friction + viscous * own,
+    alone = jaxdyn.model.with_leaves(
+        alone, {"armature": alone.armature + inertia * own, "friction.viscous": alone.friction.viscous + viscous * own}
     )
     columns = coupled_drive(2, 3, 1.0 / ratio).matrix(bare, q, qd, qdd)
     coupled = columns @ (ratio * np.array([ratio * inertia, ratio * viscous, coulomb]))
@@ -333,7 +330,7 @@ def test_single_precision_stays_single():
     again = jaxdyn.with_coupling(jaxdyn.with_transmission(random_chain(N), gear_ratio=3.0), np.eye(3))
     assert again.transmission.matrix.dtype == again.coupling.matrix.dtype == np.float64
     single = jaxdyn.with_transmission(jax.tree.map(lambda x: x.astype(np.float32), random_chain(N)), gear_ratio=3.0)
-    assert single.transmission.matrix.dtype == single.transmission.coulomb_velocity.dtype == np.float32
+    assert single.transmission.matrix.dtype == single.transmission.friction.coulomb_velocity.dtype == np.float32
 
 
 def test_remotely_driven_elbow_moves_as_its_equations_say():

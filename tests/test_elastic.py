@@ -9,7 +9,7 @@ import pytest
 
 import jaxdyn
 from helpers import once, random_chain, relative
-from jaxdyn import ModelError, textbook
+from jaxdyn import ModelError, Topology, textbook
 
 N = 3
 
@@ -104,7 +104,7 @@ def test_elastic_joint_of_a_robot_with_a_spherical_joint_and_coupled_joints():
         translation=[[0, 0, 0], [0, 0, 0], [0, 0, 0], [0.3, 0, 0], [0, 0.4, 0]],
         screw=np.eye(6)[[0, 1, 2, 0, 1]],
         inertia=[*np.zeros((2, 10)), *np.tile([1, 0.1, 0.2, 0.3, 1, 0, 1.1, 0, 0, 1.2], (3, 1))],
-        quaternion_joints=[(0, 3)],
+        topology=Topology.serial(5, quaternion_joints=[(0, 3)]),
     )
     ball = jaxdyn.with_coupling(ball, np.eye(5, 4) - 0.5 * np.eye(5, 4, -1) * (np.arange(5) == 4)[:, None])
     elastic = jaxdyn.mechanisms.elastic_joints(ball, stiffness=30.0, rotor_inertia=0.1, damping=0.2, gear_ratio=2.0)
@@ -149,7 +149,7 @@ def test_elastic_link_equals_a_rotor_that_carries_the_link():
     serial = textbook.pendulum(2, mass=[0.0, 1.5], length=0.0, com_distance=[0.0, -0.0], inertia=[0.0, 0.06])
     body = textbook.single_link(mass=1.5, com_distance=0.4, link_inertia=0.3).inertia
     inertia = jnp.concatenate([jnp.asarray([[0.0, 0, 0, 0, 0.1, 0, 0.1, 0, 0, 0.1]]), body])
-    serial = dataclasses.replace(serial, inertia=inertia, stiffness=jnp.asarray([0.0, 40.0]))
+    serial = jaxdyn.model.with_leaves(serial, {"inertia": inertia, "springs.stiffness": jnp.asarray([0.0, 40.0])})
     serial = jaxdyn.with_coupling(serial, [[0.0, 1.0], [1.0, -1.0]])  # (rotor, twist) by (link, motor)
     q, v, a = (x[:2] for x in state()[:3])
     tau = once(lambda c: jaxdyn.inverse_dynamics(c, q, v, a) + jaxdyn.resistive_force(c, q, v))
@@ -187,7 +187,7 @@ def test_damped_springs_have_no_inverse():
 @pytest.mark.ci
 def test_stiff_joints_become_rigid_at_first_order():
     """Torques and motions differ from those of rigid joints with the armature J by a constant over K."""
-    chain = dataclasses.replace(arm(), coulomb_friction=jnp.zeros(N), stribeck_friction=jnp.zeros(N))
+    chain = jaxdyn.model.with_leaves(arm(), {"friction.coulomb": jnp.zeros(N), "friction.stribeck": jnp.zeros(N)})
     rigid = dataclasses.replace(chain, armature=chain.armature + 0.1)
     motion = state()
     stiff = lambda k: jaxdyn.mechanisms.elastic_joints(chain, stiffness=k, rotor_inertia=0.1)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import interpolate
 
+import jaxdyn
 from helpers import once
 from jaxdyn import IdentificationError, Log, ModelError, friction_force, inverse_dynamics, load, read_log, textbook
 from jaxdyn.cli import main
@@ -90,7 +91,7 @@ def test_families_of_bad_numbers():
 
 
 def test_limits_come_from_the_chain_unless_given():
-    chain = dataclasses.replace(known_arm(), velocity_limit=jnp.array([1.0, 2.0, 3.0]))
+    chain = jaxdyn.model.with_leaves(known_arm(), {"limits.velocity": jnp.array([1.0, 2.0, 3.0])})
     limits = motion_limits(chain, lower=[-1, -2, -3], acceleration=5.0)
     np.testing.assert_array_equal(limits.velocity, [1, 2, 3])
     np.testing.assert_array_equal(limits.acceleration, [5, 5, 5])
@@ -208,8 +209,8 @@ def by_hand():
     """A setting, a problem, three starts, and what the solver minimises, written once more."""
     rng, count = np.random.default_rng(4), 9
     chain = textbook.planar_elbow(l1=0.7, lc1=0.3, lc2=0.25)
-    leaves = {"armature": [0.3, 0.1], "viscous_friction": [0.5, 0.2], "torque_offset": [0.3, -0.4]}
-    chain = dataclasses.replace(chain, **{name: jnp.asarray(x) for name, x in leaves.items()})
+    leaves = {"armature": [0.3, 0.1], "friction.viscous": [0.5, 0.2], "friction.offset": [0.3, -0.4]}
+    chain = jaxdyn.model.with_leaves(chain, {name: jnp.asarray(x) for name, x in leaves.items()})
     coarse, fine = rng.normal(size=(4, 2, count, 3)), rng.normal(size=(4, 2, 2 * count, 3))
     clearance = lambda q: jnp.stack([1.0 - q[0], 0.3 + q[0] * q[1], 2.0 - q[1]])
     bounds = ([-1.0, 0.5], [0.5, 3.0], [2.0, 3.0], [4.0, 3.0], [5.0, 9.0], [3.0, 2.0], [20.0, 4.0])
@@ -236,7 +237,7 @@ def criterion_and_excess(setting, problem, z):
     moved = jnp.einsum("djmk,jk->dmj", problem.fine, z)
     linear = jnp.stack([jnp.abs(y) / bound[None] - 1 for y, bound in zip(moved, bounds, strict=True)])
     tau = rows[:, :, :20] @ chain.inertia.reshape(-1) + chain.armature[None] * qdd
-    tau += chain.viscous_friction[None] * qd + chain.torque_offset[None]
+    tau += chain.friction.viscous[None] * qd + chain.friction.offset[None]
     others = [jnp.abs(tau) / limits.torque[None] - 1, jnp.abs(problem.slopes @ tau) / limits.torque_rate[None] - 1]
     others.append(problem.margin - jnp.stack([setting.clearance(y) for y in q]))
     return value, linear, jnp.concatenate([y.reshape(-1) for y in others])
@@ -300,8 +301,8 @@ def room(q):
 def elbow():
     """Two joints with friction, their limits of every kind, and the base parameters."""
     chain = textbook.planar_elbow(l1=0.7, lc1=0.3, lc2=0.25)
-    leaves = {"viscous_friction": [0.5, 0.3], "coulomb_friction": [1.0, 0.4], "coulomb_velocity": [0.05, 0.5]}
-    chain = dataclasses.replace(chain, **{name: jnp.asarray(x) for name, x in leaves.items()})
+    leaves = {"friction.viscous": [0.5, 0.3], "friction.coulomb": [1.0, 0.4], "friction.coulomb_velocity": [0.05, 0.5]}
+    chain = jaxdyn.model.with_leaves(chain, {name: jnp.asarray(x) for name, x in leaves.items()})
     return chain, motion_limits(chain, **ELBOW), base_parameters(chain, Columns())
 
 
@@ -371,12 +372,14 @@ def test_a_search_sees_one_motion_on_all_its_grids(elbow, elbow_search):
     for name in ("velocity", "acceleration", "jerk", "torque", "torque_rate"):
         np.testing.assert_allclose(getattr(problem.limits, name), 0.9 * getattr(limits, name), rtol=1e-14)
     # no smooth sign is narrower than a share of the velocity limit, itself at most the range at the highest frequency
-    np.testing.assert_allclose(problem.chain.coulomb_velocity, [0.09, 0.5], rtol=1e-12)
+    np.testing.assert_allclose(problem.chain.friction.coulomb_velocity, [0.09, 0.5], rtol=1e-12)
     np.testing.assert_allclose(problem.weights, [0.25, 1.0])
     free = limits._replace(velocity=np.full(2, np.inf))
     again = excitation_design._Search(chain, SHORT, free, 0.9, None, Columns(), base, np.ones(2), 0.0)
     fastest = 0.9 * (limits.upper - limits.lower) / 2 * 2 * np.pi * 4 / 3.0
-    np.testing.assert_allclose(again.problem.chain.coulomb_velocity, np.maximum(chain.coulomb_velocity, 0.05 * fastest))
+    np.testing.assert_allclose(
+        again.problem.chain.friction.coulomb_velocity, np.maximum(chain.friction.coulomb_velocity, 0.05 * fastest)
+    )
     assert not again.setting.conditioned and again.setting.torques and again.setting.torque_rates
 
 

@@ -245,8 +245,8 @@ def test_widths_and_torques_of_a_slipping_drive_are_found(slipping):
     np.testing.assert_allclose(other, one.predict(s), atol=1e-3)
 
     plain = chain_with_friction(fit, runs[:2])
-    np.testing.assert_allclose(plain.viscous_friction, values[[0, 4]], rtol=0.2)  # takes up what grows with the load
-    assert np.all(np.asarray(plain.coulomb_friction) > [1.4, 0.7])
+    np.testing.assert_allclose(plain.friction.viscous, values[[0, 4]], rtol=0.2)  # takes up what grows with the load
+    assert np.all(np.asarray(plain.friction.coulomb) > [1.4, 0.7])
 
 
 def test_the_right_friction_is_chosen_by_held_out_error(slipping):
@@ -272,7 +272,9 @@ def test_the_right_friction_is_chosen_by_held_out_error(slipping):
 def test_identify_with_a_friction_model_equals_identify_with_its_terms():
     """Viscous and constant friction as a model, and as columns: the same least squares."""
     chain = jaxdyn.textbook.planar_elbow()
-    true = dataclasses.replace(chain, viscous_friction=jnp.array([0.7, 0.3]), torque_offset=jnp.array([0.2, -0.1]))
+    true = jaxdyn.model.with_leaves(
+        chain, {"friction.viscous": jnp.array([0.7, 0.3]), "friction.offset": jnp.array([0.2, -0.1])}
+    )
     log = jaxdyn.identification.synthetic_log(
         true, jaxdyn.identification.random_excitation(true, 6.0, 4), 8.0, 200.0, 1e-5, 0.02
     )
@@ -286,7 +288,7 @@ def test_identify_with_a_friction_model_equals_identify_with_its_terms():
     for one, other in ((terms.fitted, model.fitted), (terms.validation, model.validation)):
         np.testing.assert_allclose(one[0].samples.t, other[0].samples.t)
         np.testing.assert_allclose(one[0].prediction, other[0].prediction, atol=1e-3)
-    np.testing.assert_allclose(model.chain.viscous_friction, terms.chain.viscous_friction, atol=1e-3)
+    np.testing.assert_allclose(model.chain.friction.viscous, terms.chain.friction.viscous, atol=1e-3)
 
 
 def test_units_and_reach_of_friction_with_memory():

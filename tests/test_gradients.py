@@ -53,11 +53,13 @@ def in_motion():
     """A chain without infinite leaves, and (q, qd, x, wrenches, tip wrench), all random."""
     rng = np.random.default_rng(5)
     chain = random_chain(N, 5)
-    chain = dataclasses.replace(
+    chain = jaxdyn.model.with_leaves(
         chain,
-        velocity_limit=jnp.asarray(rng.uniform(1, 2, N)),
-        effort_limit=jnp.asarray(rng.uniform(1, 2, N)),
-        position_limits=jnp.asarray(rng.normal(size=(N, 2))),
+        {
+            "limits.velocity": jnp.asarray(rng.uniform(1, 2, N)),
+            "limits.effort": jnp.asarray(rng.uniform(1, 2, N)),
+            "limits.position": jnp.asarray(rng.normal(size=(N, 2))),
+        },
     )
     return chain, *(jnp.asarray(rng.normal(size=shape)) for shape in ((N,), (N,), (N,), (N, 6), (6,)))
 

@@ -244,9 +244,9 @@ def test_torques_along_a_reference(x, chain, state):
 
 
 def test_drive_regressor(x, chain, state):
-    drive = np.stack([chain.armature, chain.viscous_friction, chain.coulomb_friction, chain.torque_offset], 1).reshape(
-        -1
-    )
+    drive = np.stack(
+        [chain.armature, chain.friction.viscous, chain.friction.coulomb, chain.friction.offset], 1
+    ).reshape(-1)
     friction = jax.vmap(jaxdyn.friction_force, (None, 0))(linear_friction(chain), jnp.asarray(state["qd"]))
     expected = np.asarray(chain.armature) * state["qdd"] + friction
     assert relative(x["drive"] @ drive, expected) < 1e-14
@@ -259,12 +259,12 @@ def test_drive_regressor(x, chain, state):
 def test_friction_is_odd_about_its_offset_and_opposes_the_motion(chain):
     qd = jnp.asarray([-3.0, -0.2, 0.2, 3.0])
     at_rest = jaxdyn.friction_force(chain, jnp.zeros(N))
-    np.testing.assert_array_equal(at_rest, chain.torque_offset)
+    np.testing.assert_array_equal(at_rest, chain.friction.offset)
     forward, backward = (jaxdyn.friction_force(chain, v) - at_rest for v in (qd, -qd))
     np.testing.assert_allclose(forward, -backward, rtol=1e-14)
     assert np.all(forward * qd > 0)
     fast = jaxdyn.friction_force(chain, jnp.full(N, 50.0)) - at_rest
-    np.testing.assert_allclose(fast, 50 * chain.viscous_friction + chain.coulomb_friction, rtol=1e-14)
+    np.testing.assert_allclose(fast, 50 * chain.friction.viscous + chain.friction.coulomb, rtol=1e-14)
 
 
 def test_one_link_by_hand():
@@ -273,14 +273,9 @@ def test_one_link_by_hand():
     about = inertia + m * (a * a + b * b)
     pi = [m, m * a, m * b, 0, about, -m * a * b, about, 0, 0, about]
     chain = jaxdyn.make_chain(
-        rotation=[np.eye(3)],
-        translation=[[0, 0, 0]],
-        screw=[[0, 0, 1, 0, 0, 0]],
-        inertia=[pi],
-        armature=armature,
-        gravity=(0, -9.81, 0),
-        allow_nonphysical=True,
+        [np.eye(3)], [[0, 0, 0]], [[0, 0, 1, 0, 0, 0]], np.zeros((1, 10)), armature=armature, gravity=(0, -9.81, 0)
     )
+    chain = jaxdyn.with_inertial_parameters(chain, np.array(pi))
     q, qd, qdd = jnp.asarray([0.7]), jnp.asarray([1.3]), jnp.asarray([-2.1])
     mass = about + armature
     weight = m * 9.81 * (a * np.cos(0.7) - b * np.sin(0.7))

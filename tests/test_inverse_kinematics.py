@@ -42,7 +42,7 @@ def test_forward_kinematics_of_the_solution_is_the_pose_and_limits_are_held():
     found, poses = solved(jnp.concatenate([targets, far[None]]))
     assert (found.status[:63] == jaxdyn.trajectory.Status.CONVERGED).all()
     assert_allclose(poses[:63], targets, atol=1e-8)
-    limits = PANDA.position_limits
+    limits = PANDA.limits.position
     assert (found.q >= limits[None, :, 0]).all() and (found.q <= limits[None, :, 1]).all()
     assert found.status[63] == jaxdyn.trajectory.Status.UNREACHABLE
     assert np.linalg.norm(found.error[63, 3:]) > 3.0 - 1.3 and np.isfinite(found.q[63]).all()
@@ -97,9 +97,9 @@ def ball_and_slider():
         translation=translation,
         screw=[*np.eye(6)[:3], [0, 0.6, 0.8, 0, 0, 0], [0, 0, 0, 0.8, 0, 0.6]],
         inertia=inertia,
-        quaternion_joints=[(0, 3)],
-        position_limits=[[-np.inf, np.inf]] * 4 + [[-0.2, 0.5]],
         frames={"tool": (4, [[0, -1, 0, 0.1], [1, 0, 0, 0.2], [0, 0, 1, 0.3], [0, 0, 0, 1]])},
+        limits=jaxdyn.JointLimits(position=[[-np.inf, np.inf]] * 4 + [[-0.2, 0.5]]),
+        topology=jaxdyn.Topology.serial(5, quaternion_joints=[(0, 3)]),
     )
 
 
@@ -175,13 +175,15 @@ def test_where_coordinates_without_limits_start():
         assert_allclose(np.stack(_finite(chain, jnp.array(limits)), axis=1), expected, rtol=1e-14)
     rng = np.random.default_rng(1)
     rotation, translation, inertia = random_links(4, [], rng)
-    coupled = jaxdyn.make_chain(
-        rotation=rotation,
-        translation=translation,
-        screw=np.eye(6)[[0, 3, 1, 4]],
-        inertia=inertia,
+    coupled = dataclasses.replace(
+        jaxdyn.make_chain(
+            rotation=rotation,
+            translation=translation,
+            screw=np.eye(6)[[0, 3, 1, 4]],
+            inertia=inertia,
+            limits=jaxdyn.JointLimits(position=[[-1.0, 2.0], [-0.4, 0.8], [-0.1, 0.1], [-0.2, 0.5]]),
+        ),
         coupling=jaxdyn.Coupling(np.array([[2.0, 0], [0, -1.5], [1, 1], [-0.5, 0]]), np.array([0.1, 0.2, 0, 0.3])),
-        position_limits=[[-1.0, 2.0], [-0.4, 0.8], [-0.1, 0.1], [-0.2, 0.5]],
     )
     assert_allclose(coordinate_limits(coupled), [[-0.4, 0.95], [-0.4, 0.4]], atol=1e-12)
     open_ = jnp.array([[-inf, inf], [-inf, inf]])
@@ -271,7 +273,7 @@ def test_ten_thousand_poses_of_a_panda():
     many = jax.jit(lambda t: jax.lax.map(functools.partial(jaxdyn.inverse_kinematics, PANDA), t, batch_size=250))
     found = many(targets)
     poses = jax.vmap(functools.partial(jaxdyn.frame_pose, PANDA))(found.q)
-    limits = PANDA.position_limits
+    limits = PANDA.limits.position
     inside = ((found.q >= limits[None, :, 0]) & (found.q <= limits[None, :, 1])).all(1)
     good = inside & (jnp.abs(poses - targets).max((1, 2)) < 1e-6)
     assert (good == (found.status == jaxdyn.trajectory.Status.CONVERGED)).all()

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxdyn import Log, LogError, make_chain, read_log
+from jaxdyn import JointLimits, Log, LogError, Topology, make_chain, read_log
 from jaxdyn.io import check_log, read_log_chunks
 from jaxdyn.io._logs.rows import find_bad_rows, segments
 
@@ -494,8 +494,8 @@ def test_limits_come_from_a_chain():
         translation=jnp.zeros((2, 3)),
         screw=[[0.0, 0, 1, 0, 0, 0]] * 2,
         inertia=jnp.asarray([[1.0, 0, 0, 0, 1, 0, 1, 0, 0, 1]] * 2),
-        joint_names=("pan", "tilt"),
-        position_limits=jnp.asarray([[-0.5, 0.5], [-1.0, 1.0]]),
+        limits=JointLimits(position=jnp.asarray([[-0.5, 0.5], [-1.0, 1.0]])),
+        topology=Topology.serial(2, joint_names=("pan", "tilt")),
     )
     assert "pan is beyond its position limits -0.5 .. 0.5" in check_log(made(), chain).notes[0]
     three = Log(np.arange(30.0), np.ones((30, 3)), None, np.ones((30, 3)), "made")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from operator import attrgetter
 
 import equinox as eqx
 import jax
@@ -37,19 +38,26 @@ def on_free_base(chain):
     """A serial arm whose base is a body in free flight: the one free joint that everything hangs on."""
     n = chain.n + 6
     padded = {
-        name: np.concatenate([np.zeros((6, *np.shape(getattr(chain, name))[1:])), np.asarray(getattr(chain, name))])
-        for name in ("translation", "inertia", "armature", "viscous_friction", "stiffness", "rest_position")
+        name: np.concatenate(
+            [np.zeros((6, *np.shape(attrgetter(name)(chain))[1:])), np.asarray(attrgetter(name)(chain))]
+        )
+        for name in (
+            "translation",
+            "inertia",
+            "armature",
+            "friction.viscous",
+            "springs.stiffness",
+            "springs.rest_position",
+        )
     }
     padded["inertia"][5] = random_inertia(np.random.default_rng(8))
     padded["armature"][:6] = 0.05
     return jaxdyn.make_chain(
         rotation=np.concatenate([np.tile(np.eye(3), (6, 1, 1)), np.asarray(chain.rotation)]),
         screw=np.concatenate([np.eye(6), np.asarray(chain.screw)]),
-        quaternion_joints=[(0, 6)],
-        parents=(-1, *range(5), 5, 6, 5, 8),
         frames={"tool": (n - 1, np.eye(4))},
-        tip_name="tool",
         gravity=np.asarray(chain.gravity),
+        topology=jaxdyn.Topology((-1, *range(5), 5, 6, 5, 8), quaternion_joints=[(0, 6)], tip_name="tool"),
         **padded,
     )
 
@@ -200,7 +208,9 @@ def test_a_coupling_restricts_the_free_mechanism():
     friction = s.T @ np.asarray(jaxdyn.friction_force(loose, jnp.asarray(rates)))
     motors = chain.transmission
     spins = r @ rates
-    losses = motors.viscous_friction * spins + motors.coulomb_friction * np.tanh(spins / motors.coulomb_velocity)
+    losses = motors.friction.viscous * spins + motors.friction.coulomb * np.tanh(
+        spins / motors.friction.coulomb_velocity
+    )
     assert relative(jaxdyn.friction_force(chain, v), friction + s.T @ r.T @ np.asarray(losses)) < 1e-13
 
 
@@ -238,8 +248,8 @@ def test_links_may_stand_in_any_order():
     assert walk_of(parents).order is None
     shuffled = tuple(-1 if parents[i] < 0 else int(place[parents[i]]) for i in order)
     assert walk_of(shuffled).order is not None
-    tree = jaxdyn.make_chain(parents=parents, **leaves)
-    other = jaxdyn.make_chain(parents=shuffled, **{k: x[order] for k, x in leaves.items()})
+    tree = jaxdyn.make_chain(topology=jaxdyn.Topology(parents), **leaves)
+    other = jaxdyn.make_chain(topology=jaxdyn.Topology(shuffled), **{k: x[order] for k, x in leaves.items()})
     state = jnp.asarray(rng.normal(size=(3, n)))
     index = np.array(order)
     torque, mass, points = torques_and_poses(tree, *state)
@@ -312,9 +322,9 @@ def test_gradients(name):
     """Forward = reverse = finite differences, in the state (quaternions too) and in every leaf of the model."""
     chain = random_mechanism(1)
     finite = {
-        "velocity_limit": jnp.ones(chain.n),
-        "effort_limit": jnp.ones(chain.n),
-        "position_limits": jnp.ones((chain.n, 2)),
+        "limits.velocity": jnp.ones(chain.n),
+        "limits.effort": jnp.ones(chain.n),
+        "limits.position": jnp.ones((chain.n, 2)),
     }
     arguments = (dataclasses.replace(chain, **finite), *mechanism_state(chain, 4))
     f = GRADIENTS[name]
@@ -369,7 +379,7 @@ def free_body():
         translation=np.zeros((6, 3)),
         screw=np.eye(6),
         inertia=inertia,
-        quaternion_joints=[(0, 6)],
+        topology=jaxdyn.Topology.serial(6, quaternion_joints=[(0, 6)]),
     )
 
 
@@ -417,40 +427,35 @@ def test_a_body_in_free_fall():
 
 def test_wrong_mechanisms_are_refused():
     chain = random_mechanism(1, coupled=False)
-    leaves = {k: np.asarray(getattr(chain, k)) for k in ("rotation", "translation", "screw", "inertia")}
-    leaves["parents"] = chain.topology.parents
+    leaves = {k: np.asarray(attrgetter(k)(chain)) for k in ("rotation", "translation", "screw", "inertia")}
+    parents = chain.topology.parents
+    make = lambda changed=(), **names: jaxdyn.make_chain(
+        **{**leaves, **dict(changed)}, topology=jaxdyn.Topology(**{"parents": parents, **names})
+    )
+    free = make(quaternion_joints=[(0, 6)])
     cases = [
-        ("give the first link and 3", {"quaternion_joints": [(0, 4)]}),
-        ("wrong screws", {"quaternion_joints": [(3, 3)]}),
+        ("give the first link and 3", lambda: make(quaternion_joints=[(0, 4)])),
+        ("wrong screws", lambda: make(quaternion_joints=[(3, 3)])),
         (
             "wrong placements",
-            {"quaternion_joints": [(0, 6)], "rotation": np.asarray(random_chain(chain.n, 1).rotation)},
+            lambda: make({"rotation": random_chain(chain.n, 1).rotation}, quaternion_joints=[(0, 6)]),
         ),
-        ("a coupling needs a matrix", {"coupling": jaxdyn.Coupling(jnp.eye(3), jnp.zeros(3))}),
-        ("a transmission needs a matrix", {"transmission": jaxdyn.Transmission(jnp.eye(2), *jnp.ones((4, 2)))}),
-        (
-            "a motor drives the quaternion joint",
-            {
-                "quaternion_joints": [(0, 6)],
-                "transmission": jaxdyn.Transmission(jnp.ones((2, chain.n)), *jnp.ones((4, 2))),
-            },
-        ),
-        ("without a coupling", {"coordinate_names": ["a"]}),
-        (
-            "it cannot",
-            {"quaternion_joints": [(0, 6)], "coupling": jaxdyn.Coupling(jnp.ones((chain.n, 8)), jnp.zeros(chain.n))},
-        ),
-        ("not a tree", {"parents": (-1, 1, *chain.topology.parents[2:])}),
+        ("a coupling of 14 coordinates needs a matrix", lambda: jaxdyn.with_coupling(make(), jnp.eye(3))),
+        ("motors of 14 joints need", lambda: jaxdyn.with_transmission(make(), matrix=jnp.eye(2))),
+        ("a motor moves", lambda: jaxdyn.with_transmission(free, matrix=jnp.ones((2, chain.n)))),
+        ("without a coupling", lambda: make(coordinate_names=["a"])),
+        ("it cannot", lambda: jaxdyn.with_coupling(free, np.random.default_rng(0).normal(size=(chain.n, 8)))),
+        ("not a tree", lambda: make(parents=(-1, 1, *parents[2:]))),
     ]
-    for message, change in cases:
+    for message, build in cases:
         with pytest.raises(jaxdyn.ModelError, match=message):
-            jaxdyn.make_chain(**{**leaves, **change})
+            build()
     with pytest.raises(jaxdyn.ModelError, match="this robot has 16 positions"):
         jaxdyn.inverse_dynamics(chain, jnp.zeros(14), jnp.zeros(14), jnp.zeros(14))
     with pytest.raises(jaxdyn.ModelError, match="is zero; `neutral_configuration`"):
         jaxdyn.gravity_force(chain, jnp.zeros(chain.nq))
     with pytest.raises(jaxdyn.ModelError, match="several ends"):
-        jaxdyn.frame_pose(jaxdyn.make_chain(**leaves), jnp.zeros(chain.n))
+        jaxdyn.frame_pose(make(), jnp.zeros(chain.n))
     with pytest.raises(jaxdyn.ModelError, match="use forward_dynamics"):
         coupled = random_mechanism(1)
         jaxdyn.aba(coupled, *mechanism_state(coupled))
@@ -504,9 +509,14 @@ def test_a_ball_joint_by_its_torques_at_other_states():
     rng, n = np.random.default_rng(6), 4
     rotation, translation, inertia = random_links(n, [(0, 3)], rng)
     chain = jaxdyn.make_chain(
-        rotation=rotation, translation=translation, inertia=inertia, gravity=(1.0, -2.0, -9.0),
-        screw=[*np.eye(6)[:3], [0.6, 0, 0.8, 0.16, 0.1, -0.12]], quaternion_joints=[(0, 3)], armature=[0.1, 0.2, 0.3, 0.4],
-    )  # fmt: skip
+        rotation,
+        translation,
+        [*np.eye(6)[:3], [0.6, 0, 0.8, 0.16, 0.1, -0.12]],
+        inertia,
+        gravity=(1.0, -2.0, -9.0),
+        armature=[0.1, 0.2, 0.3, 0.4],
+        topology=jaxdyn.Topology.serial(n, quaternion_joints=[(0, 3)]),
+    )
     q, (v, a, v_ref) = jaxdyn.random_configuration(chain, jax.random.key(1)), jnp.asarray(rng.normal(size=(3, n)))
     x = jax.tree.map(np.asarray, of_the_ball(chain, q, v, a, v_ref))
     torques = once(jax.vmap(lambda dq, v, a: jaxdyn.inverse_dynamics(chain, jaxdyn.integrate(chain, q, dq), v, a)))

@@ -149,19 +149,21 @@ def test_drives():
     chain = jaxdyn.io.loads(DRIVEN)
     assert chain.joint_names == ("rail", "turn", "roll") and chain.link_names == ("cart", "pole", "tip")
     near = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12)
-    near(chain.stiffness, [30, 4, 0])
-    near(chain.rest_position, [0.2, np.radians(50), 0])
-    near(chain.viscous_friction, 3 * [0.4])
+    near(chain.springs.stiffness, [30, 4, 0])
+    near(chain.springs.rest_position, [0.2, np.radians(50), 0])
+    near(chain.friction.viscous, 3 * [0.4])
     near(chain.armature, 3 * [0.02])
-    near(chain.position_limits, [[-1, 2], np.radians([-90, 45]), [-np.inf, np.inf]])
-    near(chain.effort_limit, [10, 9, 3])
+    near(chain.limits.position, [[-1, 2], np.radians([-90, 45]), [-np.inf, np.inf]])
+    near(chain.limits.effort, [10, 9, 3])
     near(chain.gravity, [0, 0, -9.81])
     near(jaxdyn.io.loads(DRIVEN, gravity=(1.0, 2.0, 3.0)).gravity, [1, 2, 3])
     model = mujoco.MjModel.from_xml_string(DRIVEN)
     for name in ("GRAVITY", "LIMIT", "SPRING", "PASSIVE"):  # older versions have PASSIVE for SPRING and DAMPER
         model.opt.disableflags |= int(getattr(mujoco.mjtDisableBit, f"mjDSBL_{name}", 0))
     switched = jaxdyn.from_mujoco(model)
-    assert not switched.stiffness.any() and not switched.gravity.any() and np.isinf(switched.position_limits).all()
+    assert (
+        not switched.springs.stiffness.any() and not switched.gravity.any() and np.isinf(switched.limits.position).all()
+    )
 
 
 def test_actuators_with_rotors():
@@ -173,7 +175,7 @@ def test_actuators_with_rotors():
     chain = jaxdyn.from_mujoco(model)
     state = (jnp.asarray(np.array(x)) for x in (data.qpos, data.qvel, data.qacc))
     assert relative(evaluate(chain, *state)["mass"], full_mass_matrix(model, data)) < 1e-12
-    assert abs(chain.viscous_friction[0] - (0.4 + 25 * 0.3)) < 1e-12
+    assert abs(chain.friction.viscous[0] - (0.4 + 25 * 0.3)) < 1e-12
 
 
 def test_friction_is_mujocos_away_from_rest():
@@ -184,7 +186,7 @@ def test_friction_is_mujocos_away_from_rest():
     data.qpos[:], data.qvel[:] = [0.1, 0.5, -0.4], [1.5, -2.0, 1.0]
     mujoco.mj_forward(model, data)
     q, v = jnp.asarray(np.array(data.qpos)), jnp.asarray(np.array(data.qvel))
-    assert chain.coulomb_friction.tolist() == [0.7] * 3
+    assert chain.friction.coulomb.tolist() == [0.7] * 3
     ours = evaluate(chain, q, v, jnp.asarray(np.array(data.qacc)))
     assert np.abs(ours["inverse"]).max() < 1e-9 * np.abs(ours["passive"]).max()  # no torque acts
     wide = jaxdyn.from_mujoco(model, coulomb_velocity=0.5)
@@ -329,7 +331,7 @@ def test_what_acts_is_left_out_with_a_warning_or_refused_by_name(feature):
             jaxdyn.io.loads(text)
     with pytest.warns(jaxdyn.ModelWarning, match=f"left out: {message}"):
         chain = jaxdyn.io.loads(text, ignore=[feature])
-    assert chain.nv in (1, 3, 6) and not chain.armature[3:].any() and not chain.stiffness.any()
+    assert chain.nv in (1, 3, 6) and not chain.armature[3:].any() and not chain.springs.stiffness.any()
 
 
 def test_nonlinear_springs_are_refused():
@@ -374,7 +376,7 @@ def test_files(tmp_path):
         "<mujoco></worldbody>": r"x.xml",
         "<mujoco><worldbdy/></mujoco>": r"x.xml: MuJoCo cannot compile this model: .*worldbdy",
         "<mujoco/>": "no body has a joint",
-        model_with().replace("<joint ", '<joint stiffness="inf" '): "x.xml: stiffness holds inf",
+        model_with().replace("<joint ", '<joint stiffness="inf" '): "x.xml: springs.stiffness holds inf",
         "<robo/>": "the root element is <robo>",
     }
     for text, message in bad.items():

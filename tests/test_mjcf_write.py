@@ -1,6 +1,7 @@
 """MJCF that is written: MuJoCo loads it and finds the same motion; and what cannot be written is refused with the reason."""
 
 import dataclasses
+from operator import attrgetter
 
 import equinox as eqx
 import jax
@@ -10,7 +11,7 @@ import pytest
 
 import jaxdyn
 from helpers import random_chain, relative
-from jaxdyn import ModelError, resistive_force, with_coupling, with_transmission, write_mjcf
+from jaxdyn import ModelError, Topology, resistive_force, with_coupling, with_transmission, write_mjcf
 from jaxdyn.io import to_mjcf
 from test_mjcf import MODELS, compiled
 
@@ -26,7 +27,7 @@ def test_inverse_dynamics_are_mujocos():
     slide = random_chain(4, 3, "prismatic").screw[1]
     chain = eqx.tree_at(lambda c: c.screw, chain, chain.screw.at[1].set(slide))
     frictionless = eqx.tree_at(
-        lambda c: (c.coulomb_friction, c.stribeck_friction, c.torque_offset), chain, (jnp.zeros(4),) * 3
+        lambda c: (c.friction.coulomb, c.friction.stribeck, c.friction.offset), chain, (jnp.zeros(4),) * 3
     )
     evaluate = jax.jit(
         lambda q, qd, qdd: jaxdyn.inverse_dynamics(chain, q, qd, qdd) + resistive_force(frictionless, q, qd)
@@ -58,7 +59,7 @@ def test_what_mujoco_reads_again_moves_alike(name):
         "jnt_limited",
         "jnt_actfrclimited",
     ):
-        before, after = getattr(model, leaf), getattr(other, leaf)
+        before, after = attrgetter(leaf)(model), attrgetter(leaf)(other)
         if leaf != "jnt_actfrclimited":  # from the actuators there
             np.testing.assert_array_equal(before, after)
     limited = model.jnt_limited != 0
@@ -69,7 +70,7 @@ def test_the_numbers_come_back():
     chain = random_chain(3, 2, "revolute")
     limits = jnp.asarray([[-1.0, 2.0], [-jnp.inf, jnp.inf], [-jnp.inf, 1.0]])
     effort = jnp.asarray([10.0, jnp.inf, 3.0])
-    chain = eqx.tree_at(lambda c: (c.position_limits, c.effort_limit), chain, (limits, effort))
+    chain = eqx.tree_at(lambda c: (c.limits.position, c.limits.effort), chain, (limits, effort))
     back = jaxdyn.io.loads(to_mjcf(chain))
     assert back.joint_names == chain.joint_names and back.link_names == chain.link_names
     assert back.frame_names == ("base", "tool")
@@ -79,14 +80,16 @@ def test_the_numbers_come_back():
         "screw",
         "inertia",
         "armature",
-        "viscous_friction",
-        "coulomb_friction",
-        "stiffness",
+        "friction.viscous",
+        "friction.coulomb",
+        "springs.stiffness",
     )
-    for name in (*names, "rest_position", "effort_limit", "gravity"):
-        np.testing.assert_allclose(getattr(back, name), getattr(chain, name), rtol=1e-13, atol=1e-14, err_msg=name)
+    for name in (*names, "springs.rest_position", "limits.effort", "gravity"):
+        np.testing.assert_allclose(
+            attrgetter(name)(back), attrgetter(name)(chain), rtol=1e-13, atol=1e-14, err_msg=name
+        )
     np.testing.assert_allclose(back.frame_poses[1], chain.frame_poses[0], atol=1e-15)
-    np.testing.assert_allclose(back.position_limits, [[-1, 2], [-np.inf, np.inf], [-1e10, 1]])
+    np.testing.assert_allclose(back.limits.position, [[-1, 2], [-np.inf, np.inf], [-1e10, 1]])
 
 
 def test_what_has_no_place_is_said(tmp_path):
@@ -97,9 +100,9 @@ def test_what_has_no_place_is_said(tmp_path):
     assert text.startswith("<!-- no place in MJCF for: torque offsets (") and 'model="an arm"' in text
     assert [p.name for p in tmp_path.iterdir()] == ["arm.xml"]
     still = jnp.zeros(4)
-    plain = eqx.tree_at(lambda c: (c.coulomb_friction, c.stribeck_friction, c.torque_offset), chain, (still,) * 3)
+    plain = eqx.tree_at(lambda c: (c.friction.coulomb, c.friction.stribeck, c.friction.offset), chain, (still,) * 3)
     assert write_mjcf(plain, tmp_path / "arm.xml") == () and "<!--" not in (tmp_path / "arm.xml").read_text()
-    fixed = eqx.tree_at(lambda c: c.position_limits, plain, jnp.zeros((4, 2)))
+    fixed = eqx.tree_at(lambda c: c.limits.position, plain, jnp.zeros((4, 2)))
     assert "position limits of no width" in write_mjcf(fixed, tmp_path / "arm.xml")[0]
     with pytest.raises(ModelError, match="cannot be written"):
         write_mjcf(chain, tmp_path / "none" / "arm.xml")
@@ -109,7 +112,7 @@ def test_motors_come_to_their_joints():
     chain = with_transmission(arm(), gear_ratio=[10.0, -20.0, 5.0, 1.0], rotor_inertia=1e-3, viscous_friction=0.01)
     back = jaxdyn.io.loads(to_mjcf(chain))
     np.testing.assert_allclose(back.armature, chain.armature + 1e-3 * np.array([100, 400, 25, 1]))
-    np.testing.assert_allclose(back.viscous_friction, chain.viscous_friction + 0.01 * np.array([100, 400, 25, 1]))
+    np.testing.assert_allclose(back.friction.viscous, chain.friction.viscous + 0.01 * np.array([100, 400, 25, 1]))
     coupled = with_transmission(arm(), matrix=[[1.0, 0, 0, 0], [0, 2, 3, 0]])
     with pytest.raises(ModelError, match="motor 2 of the transmission drives joint2, joint3 together"):
         to_mjcf(coupled)
@@ -153,13 +156,21 @@ def inertia(chain: jaxdyn.Chain, link: int, *pi: float) -> jaxdyn.Chain:
         (lambda: inertia(arm(), 3, *np.zeros(10)), "link 'link4' has no mass and is the last"),
         (lambda: random_chain(3, 0, "helical"), "joint 'joint1' is helical"),
         (lambda: with_coupling(arm(), np.eye(4, 3)), "soft constraints only"),
-        (lambda: jaxdyn.make_chain(**single(), link_names=["world"]), "called 'world'"),
-        (lambda: jaxdyn.make_chain(**single(), link_names=["\x00"]), "cannot be written in XML"),
+        (lambda: jaxdyn.make_chain(topology=Topology.serial(1, link_names=["world"]), **single()), "called 'world'"),
         (
-            lambda: jaxdyn.make_chain(**single(), viscous_friction=-1.0, allow_nonphysical=True),
-            "viscous_friction .*negative",
+            lambda: jaxdyn.make_chain(topology=Topology.serial(1, link_names=["\x00"]), **single()),
+            "cannot be written in XML",
         ),
-        (lambda: jaxdyn.make_chain(**single(), base_name="world", base_pose=np.eye(4)), "rename the base"),
+        (
+            lambda: jaxdyn.model.with_leaves(jaxdyn.make_chain(**single()), {"friction.viscous": jnp.array([-1.0])}),
+            "friction.viscous .*negative",
+        ),
+        (
+            lambda: dataclasses.replace(
+                jaxdyn.make_chain(topology=Topology.serial(1, base_name="world"), **single()), base_pose=jnp.eye(4)
+            ),
+            "rename the base",
+        ),
         (lambda: jax.tree.map(lambda x: x[None], arm()), "is a batch"),
     ],
 )
@@ -180,8 +191,8 @@ def test_parts_of_quaternion_joints():
     with pytest.raises(ModelError, match=r"armature of the parts of 'first' is \[0.1, 0.0, 0.0\]"):
         to_mjcf(uneven)
     walker = jaxdyn.io.loads(MODELS["walker"])
-    with pytest.raises(ModelError, match="coulomb_friction of the parts of 'root'"):
-        to_mjcf(eqx.tree_at(lambda c: c.coulomb_friction, walker, walker.coulomb_friction.at[:6].set(1.0)))
+    with pytest.raises(ModelError, match=r"friction\.coulomb of the parts of 'root'"):
+        to_mjcf(eqx.tree_at(lambda c: c.friction.coulomb, walker, walker.friction.coulomb.at[:6].set(1.0)))
     with pytest.raises(ModelError, match="a free joint counts from the world"):
         named = dataclasses.replace(walker.topology, base_name="floor")
         to_mjcf(dataclasses.replace(walker, base_pose=jnp.eye(4), topology=named))

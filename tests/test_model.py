@@ -1,5 +1,6 @@
 """What a chain refuses to be built from, what it keeps, and what its functions refuse to be called with."""
 
+import dataclasses
 import pickle
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 import jaxdyn
 from helpers import random_chain, random_state, relative
 from jaxdyn.dynamics._recursions.sweep import outward
+from jaxdyn.model._build import build_chain
 
 ONE = {
     "rotation": np.eye(3)[None],
@@ -34,17 +36,14 @@ TILTED = np.eye(4) * 2
         ("fixed to link 3", {"frames": {"tool": (3, np.eye(4))}}),
         ("holds no rotation|last row", {"frames": {"tool": (0, TILTED)}}),
         ("is used twice", {"frames": {"link1": (0, np.eye(4))}}),
-        ("above its upper limit", {"position_limits": (1.0, -1.0)}),
+        ("above its upper limit", {"limits": jaxdyn.JointLimits((1.0, -1.0))}),
         ("armature is negative", {"armature": -1.0}),
-        ("coulomb_velocity must be positive", {"coulomb_velocity": 0.0}),
+        ("coulomb_velocity must be positive", {"friction": jaxdyn.Friction(coulomb_velocity=0.0)}),
         ("gravity is", {"gravity": (0.0, -9.81)}),
-        ("neither a link nor a frame", {"tip_name": "hand"}),
-        ("2 joint names are given", {"joint_names": ["a", "b"]}),
+        ("neither a link nor a frame", {"topology": jaxdyn.Topology.serial(1, tip_name="hand")}),
         ("mass -1 kg", {"inertia": [[-1.0, 0, 0, 0, 1, 0, 1, 0, 0, 1]]}),
         ("translation holds 1e\\+300 at index", {"translation": [[0, 1e300, 0]]}),
-        ("translation holds 1e\\+300 at index", {"translation": [[0, 1e300, 0]], "allow_nonphysical": True}),
-        ("inertia holds 1e\\+300", {"inertia": [[1e300, 0, 0, 0, 1, 0, 1, 0, 0, 1]], "allow_nonphysical": True}),
-        ("stiffness holds inf", {"stiffness": np.inf}),
+        ("friction.viscous holds inf", {"friction": jaxdyn.Friction(np.inf)}),
         ("gravity holds -1e\\+200", {"gravity": (0.0, 0.0, -1e200)}),
         ("frame_poses holds", {"frames": {"tool": (0, np.eye(4) + 1e99 * np.eye(4, k=3))}}),
         ("violate the triangle inequality", {"inertia": [[1.0, 0, 0, 0, 1, 0, 1, 0, 0, 3]]}),
@@ -55,10 +54,38 @@ def test_impossible_models_are_refused(message, change):
         jaxdyn.make_chain(**{**ONE, **change})
 
 
+@pytest.mark.parametrize(
+    "message, change",
+    [
+        ("translation holds 1e\\+300 at index", {"translation": [[0, 1e300, 0]]}),
+        ("inertia holds 1e\\+300", {"inertia": [[1e300, 0, 0, 0, 1, 0, 1, 0, 0, 1]]}),
+        ("springs.stiffness holds inf", {"springs.stiffness": np.inf}),
+    ],
+)
+def test_numbers_that_no_robot_has_are_refused_whatever_is_allowed(message, change):
+    with pytest.raises(jaxdyn.ModelError, match=message):
+        build_chain({**ONE, **change}, allow_nonphysical=True)
+
+
+def test_names_are_as_many_as_joints_and_different():
+    with pytest.raises(jaxdyn.ModelError, match="2 joint names are given for 1 joints"):
+        jaxdyn.Topology.serial(1, joint_names=["a", "b"])
+    with pytest.raises(jaxdyn.ModelError, match="the link name 'a' is used twice"):
+        jaxdyn.Topology.serial(2, link_names=["a", "a"])
+    with pytest.raises(jaxdyn.ModelError, match="the topology has 2 joints, but 1 screws"):
+        jaxdyn.make_chain(**ONE, topology=jaxdyn.Topology.serial(2))
+
+
+def test_one_number_for_all_joints_is_for_make_chain():
+    chain = random_chain(2)
+    with pytest.raises(jaxdyn.ModelError, match=r"Friction\.coulomb is one number for all joints, .*give 2, or"):
+        dataclasses.replace(chain, friction=jaxdyn.Friction(jnp.ones(2)))
+
+
 def test_limits_the_wrong_way_round_name_their_joint():
     two = {name: np.concatenate([np.asarray(x)] * 2) for name, x in ONE.items()}
     with pytest.raises(jaxdyn.ModelError, match="'joint2': its lower limit 2 is above its upper limit -1"):
-        jaxdyn.make_chain(**two, position_limits=[(-3.0, 3.0), (2.0, -1.0)])
+        jaxdyn.make_chain(limits=jaxdyn.JointLimits(position=[(-3.0, 3.0), (2.0, -1.0)]), **two)
 
 
 def test_axes_given_with_few_digits_are_made_exact():

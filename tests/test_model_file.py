@@ -1,6 +1,7 @@
 """Models as files: every kind of chain back to the bit, in another process too, and what is said of files that are no good."""
 
 import hashlib
+import io
 import json
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from data_paths import ROOT
 from helpers import random_chain, random_mechanism
 from jaxdyn import ModelError, load_model, save_model
 from jaxdyn.io import model_about
+from jaxdyn.io._model_file import checksum
 
 TESTS = ROOT / "tests"
 CHAINS = {
@@ -28,7 +30,7 @@ CHAINS = {
     ),
     "batch": lambda: jax.tree.map(lambda x: jnp.stack([x, 2 * x]), random_chain(2)),
     "infinite and not a number": lambda: eqx.tree_at(
-        lambda c: c.effort_limit, random_chain(2), jnp.asarray([np.nan, -0.0])
+        lambda c: c.limits.effort, random_chain(2), jnp.asarray([np.nan, -0.0])
     ),
 }
 
@@ -81,7 +83,7 @@ def test_in_another_process(tmp_path):
 def test_the_first_line_describes_the_model(tmp_path):
     save_model(random_chain(2), tmp_path / "model.eqx", about={"robot": "of the test"})
     header = json.loads((tmp_path / "model.eqx").read_bytes().partition(b"\n")[0])
-    assert (header["format"], header["version"], header["about"]) == ("jaxdyn model", 2, {"robot": "of the test"})
+    assert (header["format"], header["version"], header["about"]) == ("jaxdyn model", 3, {"robot": "of the test"})
     assert header["topology"]["joint_names"] == ["joint1", "joint2"]
     assert {"name": "inertia", "shape": [2, 10], "dtype": "float64"} in header["leaves"]
     assert model_about(tmp_path / "model.eqx").keys() == {"robot", "jaxdyn"}
@@ -98,6 +100,24 @@ def test_types(tmp_path):
         same(load_model(path, dtype=jnp.float32), jax.tree.map(lambda x: x.astype(jnp.float32), chain))
 
 
+OLD_NAMES = {
+    "friction.viscous": "viscous_friction",
+    "friction.coulomb": "coulomb_friction",
+    "friction.coulomb_velocity": "coulomb_velocity",
+    "friction.stribeck": "stribeck_friction",
+    "friction.stribeck_velocity": "stribeck_velocity",
+    "friction.offset": "torque_offset",
+    "springs.stiffness": "stiffness",
+    "springs.rest_position": "rest_position",
+    "limits.position": "position_limits",
+    "limits.velocity": "velocity_limit",
+    "limits.effort": "effort_limit",
+    "transmission.friction.viscous": "transmission.viscous_friction",
+    "transmission.friction.coulomb": "transmission.coulomb_friction",
+    "transmission.friction.coulomb_velocity": "transmission.coulomb_velocity",
+}
+
+
 def edited(path, change) -> None:
     line, _, rest = path.read_bytes().partition(b"\n")
     header = json.loads(line)
@@ -106,9 +126,11 @@ def edited(path, change) -> None:
 
 
 def signed(path, change) -> None:
-    """A changed first line of the first version, which has a checksum of the numbers alone."""
+    """A changed first line of the first version, which has a checksum of the numbers alone and other names of leaves."""
 
     def both(header):
+        for leaf in header["leaves"]:
+            leaf["name"] = OLD_NAMES.get(leaf["name"], leaf["name"])
         change(header)
         numbers = path.read_bytes().partition(b"\n")[2]
         header.update(version=1, sha256=hashlib.sha256(numbers).hexdigest())
@@ -130,8 +152,8 @@ def signed(path, change) -> None:
         (lambda p: p.write_bytes(p.read_bytes() + b"x"), "checksum"),
         (lambda p: p.write_bytes(p.read_bytes()[:-9] + b"\0" * 9), "checksum differs"),
         (
-            lambda p: edited(p, lambda h: h.update(version=3, jaxdyn="9.9")),
-            r"version 3 .*by jaxdyn 9.9, .*reads version 2",
+            lambda p: edited(p, lambda h: h.update(version=4, jaxdyn="9.9")),
+            r"version 4 .*by jaxdyn 9.9, .*reads version 3",
         ),
         (lambda p: edited(p, lambda h: h["topology"]["parents"].__setitem__(1, -1)), "checksum differs"),
         (lambda p: edited(p, lambda h: h["leaves"][0].update(name="torque_offset")), "checksum differs"),
@@ -157,10 +179,26 @@ def test_files_that_are_no_good(spoil, message, tmp_path):
     assert str(path) in str(caught.value)
 
 
-def test_files_of_the_first_version_are_read(tmp_path):
-    path, chain = tmp_path / "model.eqx", random_chain(2)
+def written_before(chain, path, version):
+    """What jaxdyn wrote before the leaves had their present names: motors without Stribeck friction and offset."""
     save_model(chain, path)
-    signed(path, lambda h: None)
+    line, _, rest = path.read_bytes().partition(b"\n")
+    header, old = json.loads(line), io.BytesIO()
+    body, kept = io.BytesIO(rest), []
+    for leaf in header["leaves"]:
+        array = np.load(body)
+        if not leaf["name"].startswith("transmission.friction") or leaf["name"] in OLD_NAMES:
+            np.save(old, array)
+            kept.append({**leaf, "name": OLD_NAMES.get(leaf["name"], leaf["name"])})
+    header.update(leaves=kept, version=version, bytes=len(old.getvalue()))
+    header["sha256"] = checksum({k: x for k, x in header.items() if k != "sha256"}, old.getvalue())
+    path.write_bytes(json.dumps(header).encode() + b"\n" + old.getvalue())
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_files_of_earlier_versions_are_read(version, tmp_path):
+    path, chain = tmp_path / "model.eqx", random_mechanism(1)
+    written_before(chain, path, version)
     same(load_model(path), chain)
 
 

@@ -1,7 +1,5 @@
 """Problems, costs and constraints against their formulas written out with numpy and `step`."""
 
-import dataclasses
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -70,15 +68,15 @@ def test_a_problem_is_a_pytree_to_differentiate_and_batch():
 def test_constraints_have_the_sign_they_say():
     robot = jaxdyn.robots.panda()
     limits = jaxdyn.trajectory.position_limits(robot, margin=0.1)
-    q = robot.position_limits.mean(axis=1)
+    q = robot.limits.position.mean(axis=1)
     knot = jaxdyn.trajectory.Knot(
         jnp.array(0), jnp.array(0.0), q, jnp.zeros(7), jnp.zeros(7), jnp.zeros(7), jnp.array(0.1)
     )
-    half = (robot.position_limits[:, 1] - robot.position_limits[:, 0]) / 2
+    half = (robot.limits.position[:, 1] - robot.limits.position[:, 0]) / 2
     assert_allclose(limits.value(robot, knot), jnp.tile(0.1 - half, 2), rtol=1e-12)
-    fast = knot._replace(v=1.5 * robot.velocity_limit)
+    fast = knot._replace(v=1.5 * robot.limits.velocity)
     rates = np.asarray(jaxdyn.trajectory.velocity_limits(robot, 0.8).value(robot, fast)) / np.tile(
-        robot.velocity_limit, 2
+        robot.limits.velocity, 2
     )
     assert_allclose(rates, np.repeat([-2.3, 0.7], 7), rtol=1e-12)
     pose, twist = jaxdyn.frame_pose(robot, q), jnp.array([0.1, -0.2, 0.3, 0.05, -0.03, 0.02])
@@ -100,14 +98,16 @@ def test_constraints_have_the_sign_they_say():
     )
     distance = np.linalg.norm(jaxdyn.forward_kinematics(robot, q)[-1, :3, 3] - 1.0) - 0.2
     assert_allclose(ball.value(robot, knot), [0.1 - distance], rtol=1e-12)
-    efforts = np.asarray(robot.effort_limit)[:, None]
+    efforts = np.asarray(robot.limits.effort)[:, None]
     assert_allclose(jaxdyn.trajectory.torque_limits(robot, 0.5), efforts * np.array([[-0.5, 0.5]]))
     # joints without limits are left out; where one side alone is limited the other is far off
-    open_ = dataclasses.replace(robot, position_limits=robot.position_limits.at[1].set(jnp.inf * jnp.array([-1.0, 1])))
-    open_ = dataclasses.replace(open_, position_limits=open_.position_limits.at[3, 1].set(jnp.inf))
+    open_ = jaxdyn.model.with_leaves(
+        robot, {"limits.position": robot.limits.position.at[1].set(jnp.inf * jnp.array([-1.0, 1]))}
+    )
+    open_ = jaxdyn.model.with_leaves(open_, {"limits.position": open_.limits.position.at[3, 1].set(jnp.inf)})
     some = jaxdyn.trajectory.position_limits(open_)
     assert some.entries == (0, 2, 3, 4, 5, 6) and float(some.upper[2]) == 1e4
-    assert_allclose(some.value(open_, knot)[:6], (robot.position_limits[:, 0] - q)[jnp.array(some.entries)])
+    assert_allclose(some.value(open_, knot)[:6], (robot.limits.position[:, 0] - q)[jnp.array(some.entries)])
 
 
 @pytest.mark.parametrize(

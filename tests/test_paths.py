@@ -1,6 +1,5 @@
 """Time scalings against the book's code; timed paths against closed forms, linear programs and integration."""
 
-import dataclasses
 import functools
 
 import jax
@@ -40,7 +39,7 @@ def slider(mass=2.0):
         screw=[[0, 0, 0, 1, 0, 0]],
         inertia=[[mass, 0, 0, 0, 0.1, 0, 0.1, 0, 0, 0.1]],
         gravity=(0, 0, 0),
-        tip_name="link1",
+        topology=jaxdyn.Topology.serial(1, tip_name="link1"),
     )
 
 
@@ -270,7 +269,7 @@ def test_bands_are_the_limits_at_both_ends_of_an_interval():
 
 def test_friction_is_among_the_torques():
     """Of a mass on a rail with viscous friction: the force is at its limit on the way up, with friction at that speed."""
-    rail = dataclasses.replace(slider(), viscous_friction=jnp.array([1.5]))
+    rail = jaxdyn.model.with_leaves(slider(), {"friction.viscous": jnp.array([1.5])})
     force, way = jnp.array([[-4.0, 5.0]]), jnp.array([1.2])
     named = {"torque_limits": force, "velocity_limits": jnp.array([9e9]), "points": 21, "friction_rounds": 12}
     path = jaxdyn.trajectory.straight_path(0 * way, way)
@@ -367,7 +366,7 @@ def test_a_switch_by_integration_in_the_phase_plane():
 
 @pytest.mark.ci
 def test_limits_hold_between_the_points_and_friction_counts():
-    robot = jaxdyn.robots.panda(viscous_friction=2.0, coulomb_friction=1.0)
+    robot = jaxdyn.robots.panda(friction=jaxdyn.Friction(viscous=2.0, coulomb=1.0))
     waypoints = jnp.array(
         [[0, -0.5, 0, -2, 0, 1.5, 0.7], [0.8, 0.2, -0.4, -1.2, 0.5, 2.0, 0], [-0.2, 0.5, 0.4, -1.8, 0.1, 1.2, 1.0]]
     )
@@ -383,8 +382,8 @@ def test_limits_hold_between_the_points_and_friction_counts():
 
     timing, motion, torque = timed(waypoints)
     assert timing.status == jaxdyn.trajectory.Status.CONVERGED
-    shares = jnp.abs(torque).max(0) / robot.effort_limit
-    rates, pushes = jnp.abs(motion.qd).max(0) / robot.velocity_limit, jnp.abs(motion.qdd).max(0) / top
+    shares = jnp.abs(torque).max(0) / robot.limits.effort
+    rates, pushes = jnp.abs(motion.qd).max(0) / robot.limits.velocity, jnp.abs(motion.qdd).max(0) / top
     assert shares.max() < 1 + 1e-4 and pushes.max() < 1 + 1e-4 and rates.max() < 1 + 2e-3
     assert max(shares.max(), rates.max(), pushes.max()) > 1 - 1e-3
     assert_allclose(motion.q[-1], waypoints[-1], atol=1e-4)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy import optimize
 
+import jaxdyn
 from jaxdyn import (
     IdentificationError,
     Log,
@@ -68,7 +69,11 @@ def arm():
 def torques(chain, q, qd, qdd, by_load):
     def one(*x):
         rigid = inverse_dynamics(chain, *x)
-        return rigid + friction_force(chain, x[1]) + by_load * jnp.abs(rigid) * jnp.tanh(x[1] / chain.coulomb_velocity)
+        return (
+            rigid
+            + friction_force(chain, x[1])
+            + by_load * jnp.abs(rigid) * jnp.tanh(x[1] / chain.friction.coulomb_velocity)
+        )
 
     return jax.vmap(one)(q, qd, qdd)
 
@@ -145,7 +150,7 @@ def test_friction_that_grows_with_the_load(arm):
 
 
 def test_friction_of_each_runs_own(arm):
-    warm = dataclasses.replace(arm, viscous_friction=arm.viscous_friction * 0.5)
+    warm = jaxdyn.model.with_leaves(arm, {"friction.viscous": arm.friction.viscous * 0.5})
     pair = run(arm, None, 1), run(warm, body(), 2)
     found = identify_payload(arm, *pair, own_friction=("viscous",))
     np.testing.assert_allclose(found.parameters, body(), rtol=0, atol=1e-7)
@@ -280,7 +285,9 @@ def test_diagnoses_name_what_is_wrong(arm):
 
 def test_the_other_joints_tell_a_sign_that_friction_does_not(arm):
     none = jnp.zeros(arm.n)
-    smooth = dataclasses.replace(arm, viscous_friction=none, coulomb_friction=none, stribeck_friction=none)
+    smooth = jaxdyn.model.with_leaves(
+        arm, {"friction.viscous": none, "friction.coulomb": none, "friction.stribeck": none}
+    )
     good = run(smooth, None, 1, 0.1)
     turned = dataclasses.replace(good, tau=good.tau * np.array([1, -1, 1]))
     assert [(f.kind, f.about) for f in diagnose(smooth, turned) if f.kind == "sign"] == [("sign", arm.joint_names[1:2])]

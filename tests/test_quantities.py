@@ -9,7 +9,7 @@ import pytest
 
 import jaxdyn
 from helpers import once, random_inertia, random_rotation, relative
-from jaxdyn import Coupling, Transmission, spring_force
+from jaxdyn import Coupling, Springs, Topology, Transmission, spring_force
 from jaxdyn.model import _configuration as configuration
 
 pytestmark = pytest.mark.ci
@@ -30,24 +30,25 @@ def make_mechanism(seed=3):
     matrix = np.eye(n, n - 1)
     matrix[12] = 0
     matrix[12, 10] = 0.7
-    chain = jaxdyn.make_chain(
-        rotation=[random_rotation(rng) if i in placed else np.eye(3) for i in range(n)],
-        translation=[rng.normal(size=3) * 0.3 if i in placed else np.zeros(3) for i in range(n)],
-        screw=screws,
-        inertia=[np.zeros(10) if i in massless else random_inertia(rng) for i in range(n)],
-        parents=[-1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 5, 10, 10],
-        quaternion_joints=[(0, 6), (6, 3)],
-        armature=rng.uniform(0, 0.1, n),
-        stiffness=[0.0] * 9 + [2.0, 3.0, 4.0, 1.0],
-        rest_position=0.1,
-        base_pose=np.block([[random_rotation(rng), rng.normal(size=(3, 1))], [np.zeros((1, 3)), np.ones((1, 1))]]),
-        transmission=Transmission(
-            jnp.asarray(ratios), jnp.asarray([1e-4, 2e-4]), *(jnp.zeros(2), jnp.zeros(2), jnp.ones(2))
+    chain = dataclasses.replace(
+        jaxdyn.make_chain(
+            rotation=[random_rotation(rng) if i in placed else np.eye(3) for i in range(n)],
+            translation=[rng.normal(size=3) * 0.3 if i in placed else np.zeros(3) for i in range(n)],
+            screw=screws,
+            inertia=[np.zeros(10) if i in massless else random_inertia(rng) for i in range(n)],
+            armature=rng.uniform(0, 0.1, n),
+            gravity=[1.0, -2.0, -9.0],
+            frames={"tool": (9, [[0, -1, 0, 0.1], [1, 0, 0, 0.2], [0, 0, 1, 0.3], [0, 0, 0, 1]])},
+            topology=Topology(
+                [-1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 5, 10, 10], quaternion_joints=[(0, 6), (6, 3)], tip_name="tool"
+            ),
         ),
+        base_pose=jnp.asarray(
+            np.block([[random_rotation(rng), rng.normal(size=(3, 1))], [np.zeros((1, 3)), np.ones((1, 1))]])
+        ),
+        transmission=Transmission(jnp.asarray(ratios), jnp.asarray([1e-4, 2e-4]), Friction(coulomb_velocity=1.0)),
         coupling=Coupling(jnp.asarray(matrix), jnp.asarray([0.0] * 12 + [0.3])),
-        gravity=[1.0, -2.0, -9.0],
-        frames={"tool": (9, [[0, -1, 0, 0.1], [1, 0, 0, 0.2], [0, 0, 1, 0.3], [0, 0, 0, 1]])},
-        tip_name="tool",
+        springs=Springs(stiffness=[0.0] * 9 + [2.0, 3.0, 4.0, 1.0], rest_position=[0.1] * n),
     )
     return chain
 

@@ -10,7 +10,7 @@ import pytest
 
 import jaxdyn
 from helpers import once, random_chain, random_inertia, random_rotation, relative
-from jaxdyn import Coupling, Transmission, textbook
+from jaxdyn import Coupling, Topology, Transmission, textbook
 from jaxdyn.dynamics import mass_matrix_bounds, operational_space
 from jaxdyn.dynamics._mechanisms.pseudo_inverse import pseudo_inverse
 
@@ -49,7 +49,7 @@ def test_few_joints_and_singularities():
         screw=[[0, 0, 1, 0, 0, 0]] * 3,
         inertia=[random_inertia(rng) for _ in range(3)],
         frames={"tool": (2, [[1, 0, 0, 0.3], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])},
-        tip_name="tool",
+        topology=Topology.serial(3, tip_name="tool"),
     )
     q, v, tau = jnp.asarray(rng.normal(size=(3, 3)))
     damping = jnp.asarray([0.1, 0.1, 0.1, 0.02, 0.02, 0.02])
@@ -167,8 +167,8 @@ def lagrangian_rollout(chain, q, v, torques, dt):
 def test_trajectories_energy_and_work(arm):
     """Hamilton's and Lagrange's equations move alike; the work done is the energy gained, and more with friction."""
     zero, steps, dt = jnp.zeros(arm.n), 100, jnp.asarray(2e-3)
-    none = {"viscous_friction": zero, "coulomb_friction": zero, "stribeck_friction": zero, "torque_offset": zero}
-    smooth = dataclasses.replace(arm, **none)
+    none = {"friction.viscous": zero, "friction.coulomb": zero, "friction.stribeck": zero, "friction.offset": zero}
+    smooth = jaxdyn.model.with_leaves(arm, none)
     rng = np.random.default_rng(5)
     q, v = jnp.asarray(rng.normal(size=(2, arm.n)))
     torques = jnp.asarray(rng.normal(size=(steps, arm.n)))
@@ -177,7 +177,7 @@ def test_trajectories_energy_and_work(arm):
     assert relative(by_momenta[0], q_end) < 1e-8
     assert relative(by_momenta[1], p_end) < 1e-8
     assert relative(work, energies - energies[0]) < 1e-8
-    rough = dataclasses.replace(arm, torque_offset=zero)
+    rough = jaxdyn.model.with_leaves(arm, {"friction.offset": zero})
     *_, energies, work = lagrangian_rollout(rough, q, v, torques, dt)
     losses = np.diff(np.asarray(work - energies))
     assert losses.min() > -1e-10
@@ -189,14 +189,14 @@ def test_trajectories_energy_and_work(arm):
 def test_mass_matrix_bounds(limits):
     """Of the elbow, whose mass matrix depends on one angle alone, inside and at its limits."""
     chain = textbook.planar_elbow(l2=2.0, lc2=1.5)
-    chain = dataclasses.replace(chain, position_limits=jnp.asarray([[-1.0, 1.0], limits]))
+    chain = jaxdyn.model.with_leaves(chain, {"limits.position": jnp.asarray([[-1.0, 1.0], limits])})
     found, doubled = bounds_and_rate(chain)
     masses = jax.vmap(lambda b: jaxdyn.crba(chain, jnp.stack([0 * b, b])))(jnp.linspace(*limits, 4001))
     values = np.linalg.eigvalsh(np.asarray(masses))
     assert abs(found.lowest - values.min()) < 1e-6 * values.min()
     assert abs(found.highest - values.max()) < 1e-6 * values.max()
-    assert np.all(found.q_highest >= chain.position_limits[:, 0])
-    assert np.all(found.q_highest <= chain.position_limits[:, 1])
+    assert np.all(found.q_highest >= chain.limits.position[:, 0])
+    assert np.all(found.q_highest <= chain.limits.position[:, 1])
     # eigenvalues are linear in the masses
     assert relative(doubled.lowest, found.lowest) < 1e-12
     assert relative(doubled.highest, found.highest) < 1e-12
@@ -217,7 +217,9 @@ def test_moving_base_point(arm):
         arm,
         base_pose=jnp.eye(4).at[:3, :3].set(random_rotation(np.random.default_rng(8))),
         coupling=Coupling(jnp.asarray([[1.0, 0], [0, 1], [-0.5, 1]]), jnp.asarray([0, 0.1, 0])),
-        transmission=Transmission(jnp.asarray([[5.0, 0, 2]]), *jnp.asarray([[0.01], [0.1], [0], [1]])),
+        transmission=Transmission(
+            jnp.asarray([[5.0, 0, 2]]), jnp.asarray([0.01]), jaxdyn.Friction([0.1], coulomb_velocity=1.0)
+        ),
     )
     moving = jaxdyn.mechanisms.with_moving_base_point(chain)
     assert (moving.n, moving.nv) == (chain.n + 3, chain.nv + 3)
@@ -288,7 +290,7 @@ def test_bounds_of_a_mass_matrix_known_everywhere(monkeypatch):
     chain = textbook.planar_elbow()
     search = once(
         lambda limits: jaxdyn.dynamics.mass_matrix_bounds(
-            dataclasses.replace(chain, position_limits=limits), jax.random.key(0), count=24, refinements=6
+            jaxdyn.model.with_leaves(chain, {"limits.position": limits}), jax.random.key(0), count=24, refinements=6
         )
     )
     for limits, lowest, highest in (

@@ -143,7 +143,7 @@ def test_panda_from_the_command_line_to_another_library(shared_data, panda, tmp_
         for q, qd, qdd in zip(s.q[some], s.qd[some], s.qdd[some], strict=True)
     ]
     friction = other.damping * s.qd[some] + other.friction * np.tanh(s.qd[some] / 0.02)
-    offset = np.asarray(panda.chain.torque_offset)
+    offset = np.asarray(panda.chain.friction.offset)
     assert np.abs(np.array(rigid) + friction + offset - expected[some]).max() < 1e-6 * np.abs(expected).max()
     with open(tmp_path / "parameters.csv", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["kind"] == "base"]

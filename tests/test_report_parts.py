@@ -12,7 +12,7 @@ import pytest
 from scipy.integrate import solve_ivp
 
 from helpers import random_inertia, random_rotation
-from jaxdyn import IdentificationError, OutputError, inverse_dynamics, make_chain
+from jaxdyn import Friction, IdentificationError, OutputError, inverse_dynamics, make_chain
 from jaxdyn.cli import main
 from jaxdyn.identification import Estimate, Samples, fit_quality, model_torque, null_space, resimulate
 from jaxdyn.report import Ellipsoid, ErrorLimit, collect_provenance, equivalent_ellipsoid, parse_limit, verdict
@@ -75,8 +75,7 @@ def pendulum(mass, friction=0.0):
         translation=[[0, 0, 0]],
         screw=[[0, 1, 0, 0, 0, 0]],
         inertia=[inertia],
-        coulomb_friction=[friction],
-        coulomb_velocity=0.05,
+        friction=Friction(coulomb=[friction], coulomb_velocity=0.05),
     )
 
 
@@ -207,7 +206,12 @@ def test_friction_samples_are_the_torque_without_the_rigid_body(result):
     np.testing.assert_allclose(data.torque, s.tau - np.asarray(rigid), atol=1e-8)
     fv, fc, width, offset = (
         np.asarray(x)
-        for x in (chain.viscous_friction, chain.coulomb_friction, chain.coulomb_velocity, chain.torque_offset)
+        for x in (
+            chain.friction.viscous,
+            chain.friction.coulomb,
+            chain.friction.coulomb_velocity,
+            chain.friction.offset,
+        )
     )
     np.testing.assert_allclose(data.curve, fv * data.grid + fc * np.tanh(data.grid / width) + offset, atol=1e-12)
     assert np.all(data.grid.max(0) == np.abs(s.qd).max(0)) and np.all(np.diff(data.grid, axis=0) > 0)
@@ -347,9 +351,9 @@ def test_errors_of_the_given_model(result):
 
     def friction(chain):
         return (
-            np.asarray(chain.viscous_friction) * s.qd
-            + np.asarray(chain.coulomb_friction) * np.tanh(s.qd / np.asarray(chain.coulomb_velocity))
-            + np.asarray(chain.torque_offset)
+            np.asarray(chain.friction.viscous) * s.qd
+            + np.asarray(chain.friction.coulomb) * np.tanh(s.qd / np.asarray(chain.friction.coulomb_velocity))
+            + np.asarray(chain.friction.offset)
         )
 
     given = s.tau - np.asarray(own) - friction(result.prior)

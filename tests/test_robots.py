@@ -8,7 +8,7 @@ from scipy.spatial.transform import Rotation
 
 import jaxdyn
 from helpers import compiled, relative
-from jaxdyn import from_dh, robots
+from jaxdyn import Topology, from_dh, robots
 from jaxdyn.model._build import check_inertia
 from jaxdyn.spatial.inertia import inertial_parameters_to_com
 from published_inertias import PUBLISHED
@@ -61,19 +61,19 @@ def test_inertias_are_those_of_bodies(arm):
 def test_mass_matrix_is_positive_definite_and_gravity_within_the_drives_reach(arm):
     _, chain = arm
     rng = np.random.default_rng(0)
-    q = jnp.asarray(rng.uniform(*np.asarray(chain.position_limits).T, size=(8, chain.n)))
+    q = jnp.asarray(rng.uniform(*np.asarray(chain.limits.position).T, size=(8, chain.n)))
     mass_matrices = jax.jit(jax.vmap(jaxdyn.crba, in_axes=(None, 0)))(chain, q)
     assert np.linalg.eigvalsh(np.asarray(mass_matrices)).min() > 1e-5
     gravity = np.asarray(jax.jit(jax.vmap(jaxdyn.gravity_force, in_axes=(None, 0)))(chain, q))
-    assert np.all(np.abs(gravity) < np.tile(chain.effort_limit, (8, 1)))
+    assert np.all(np.abs(gravity) < np.tile(chain.limits.effort, (8, 1)))
 
 
 def test_limits_are_those_of_an_arm(arm):
     _, chain = arm
-    lower, upper = np.asarray(chain.position_limits).T
+    lower, upper = np.asarray(chain.limits.position).T
     assert np.all(lower < upper) and np.all(upper - lower <= 4 * np.pi + 1e-12)
-    assert np.all(np.isfinite(chain.effort_limit)) and np.all(np.asarray(chain.effort_limit) >= 12)
-    assert np.all((np.asarray(chain.velocity_limit) > 1) & (np.asarray(chain.velocity_limit) < 4))
+    assert np.all(np.isfinite(chain.limits.effort)) and np.all(np.asarray(chain.limits.effort) >= 12)
+    assert np.all((np.asarray(chain.limits.velocity) > 1) & (np.asarray(chain.limits.velocity) < 4))
 
 
 def massless(n):
@@ -117,11 +117,16 @@ def test_inertias_are_the_published_ones_in_their_axes(name):
 
 def test_leaves_of_the_caller_go_before_the_tables():
     tool = np.eye(4)
-    chain = robots.panda(armature=0.1, gravity=(0, 0, 0), frames={"tool": (6, tool)}, joint_names=list("abcdefg"))
+    chain = robots.panda(
+        armature=0.1,
+        gravity=(0, 0, 0),
+        frames={"tool": (6, tool)},
+        topology=Topology.serial(7, joint_names=list("abcdefg")),
+    )
     np.testing.assert_array_equal(chain.armature, np.full(7, 0.1))
     assert chain.frame_names == ("flange", "tool") and chain.joint_names == tuple("abcdefg")
     assert not np.any(compiled.gravity_force(chain, jnp.ones(7)))
-    assert robots.ur5e(link_names=list("abcdef")).link_names == tuple("abcdef")
+    assert robots.ur5e(topology=Topology.serial(6, link_names=list("abcdef"))).link_names == tuple("abcdef")
 
 
 def test_names_of_the_robots():

@@ -11,7 +11,7 @@ import pytest
 
 import jaxdyn
 from helpers import mechanism_state, once, random_chain, random_mechanism, random_state, relative
-from jaxdyn import ModelError, textbook
+from jaxdyn import ModelError, Topology, textbook
 from jaxdyn.simulation._damping import with_implicit_friction
 from jaxdyn.simulation._march import level_sizes
 
@@ -20,7 +20,9 @@ EXPLICIT = ("semi_implicit_euler", "explicit_euler")
 
 def dry_friction(chain, coulomb, width=1e-4):
     full = jnp.full(chain.n, 1.0, chain.dtype)
-    return dataclasses.replace(chain, coulomb_friction=coulomb * full, coulomb_velocity=width * full)
+    return jaxdyn.model.with_leaves(
+        chain, {"friction.coulomb": coulomb * full, "friction.coulomb_velocity": width * full}
+    )
 
 
 # implicit damping
@@ -47,7 +49,9 @@ def test_implicit_damping_solves_its_equation(robot):
     if robot == "serial":
         chain = random_chain(3, 41)
         q, qd, _ = random_state(3, 41)
-        chain = dataclasses.replace(chain, stribeck_friction=jnp.zeros(3), viscous_friction=jnp.full(3, 30.0))
+        chain = jaxdyn.model.with_leaves(
+            chain, {"friction.stribeck": jnp.zeros(3), "friction.viscous": jnp.full(3, 30.0)}
+        )
     else:
         chain = random_mechanism(41, coupled=robot == "coupled")
         q, qd, _ = mechanism_state(chain, 41)
@@ -63,16 +67,18 @@ def test_implicit_damping_solves_its_equation(robot):
 def test_slopes_of_friction_are_never_negative_and_chords_where_a_joint_turns():
     """One joint, one motor; Stribeck friction falls at 0.1 rad/s."""
     plain = textbook.pendulum(1)
-    chain = dataclasses.replace(
+    chain = jaxdyn.model.with_leaves(
         jaxdyn.with_transmission(
             plain, gear_ratio=10.0, viscous_friction=0.2, coulomb_friction=0.5, coulomb_velocity=2.0
         ),
-        viscous_friction=jnp.array([0.1]),
-        coulomb_friction=jnp.array([1.0]),
-        coulomb_velocity=jnp.array([1e-3]),
-        stribeck_friction=jnp.array([2.0]),
-        stribeck_velocity=jnp.array([0.1]),
-        torque_offset=jnp.array([0.7]),
+        {
+            "friction.viscous": jnp.array([0.1]),
+            "friction.coulomb": jnp.array([1.0]),
+            "friction.coulomb_velocity": jnp.array([1e-3]),
+            "friction.stribeck": jnp.array([2.0]),
+            "friction.stribeck_velocity": jnp.array([0.1]),
+            "friction.offset": jnp.array([0.7]),
+        },
     )
 
     def added(v, after):
@@ -334,7 +340,7 @@ def free_body():
         translation=np.zeros((6, 3)),
         screw=np.eye(6),
         inertia=[*np.zeros((5, 10)), body],
-        quaternion_joints=[(0, 6)],
+        topology=Topology.serial(6, quaternion_joints=[(0, 6)]),
     )
 
 

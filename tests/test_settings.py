@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jaxdyn
 from jaxdyn import IdentificationError, Log, identify, inverse_dynamics, resistive_force, textbook
 from jaxdyn.cli import main
 from jaxdyn.identification import (
@@ -47,14 +48,16 @@ WIDTH = np.array([0.05, 0.01, 0.1])
 @pytest.fixture(scope="module")
 def arm():
     """With springs at the outer joints and a smooth sign of another width at each."""
-    leaves = {"stiffness": jnp.array([3.0, 0.0, -2.0]), "coulomb_velocity": jnp.asarray(WIDTH)}
-    return dataclasses.replace(known_arm(), **leaves)
+    leaves = {"springs.stiffness": jnp.array([3.0, 0.0, -2.0]), "friction.coulomb_velocity": jnp.asarray(WIDTH)}
+    return jaxdyn.model.with_leaves(known_arm(), leaves)
 
 
 @pytest.fixture(scope="module")
 def given(arm):
     """The arm as it is thought to be: no springs, one width."""
-    return dataclasses.replace(arm, stiffness=jnp.zeros(3), coulomb_velocity=jnp.full(3, 0.02))
+    return jaxdyn.model.with_leaves(
+        arm, {"springs.stiffness": jnp.zeros(3), "friction.coulomb_velocity": jnp.full(3, 0.02)}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -74,20 +77,22 @@ def test_springs_are_columns_with_a_leaf(arm, given):
     parameters = prior_parameters(arm, columns)
     np.testing.assert_array_equal(parameters[-2:], [3.0, -2.0])
     np.testing.assert_array_equal(parameters_of(arm, columns), parameters)
-    np.testing.assert_array_equal(with_parameters(given, columns, parameters).stiffness, arm.stiffness)
+    np.testing.assert_array_equal(with_parameters(given, columns, parameters).springs.stiffness, arm.springs.stiffness)
     q, qd, qdd = (jnp.asarray(x[0]) for x in states(1))
-    np.testing.assert_allclose(extra.matrix(arm, q, qd, qdd), np.diag(q - arm.rest_position)[:, [0, 2]], rtol=1e-15)
+    np.testing.assert_allclose(
+        extra.matrix(arm, q, qd, qdd), np.diag(q - arm.springs.rest_position)[:, [0, 2]], rtol=1e-15
+    )
     with pytest.raises(IdentificationError, match=r"joints \(1, 1\)"):
         joint_springs(arm, (1, 1))
     with pytest.raises(IdentificationError, match="of 2 joints"):
-        ExtraColumns(("a",), ("1",), extra.matrix, "stiffness", (1, 3))
+        ExtraColumns(("a",), ("1",), extra.matrix, "springs.stiffness", (1, 3))
 
 
 def test_springs_in_the_torques(arm, given):
     columns = Columns(extra=(joint_springs(arm, (1, 3)),))
     parameters = jnp.asarray(prior_parameters(arm, columns))
     state = tuple(jnp.asarray(x[0]) for x in states(1))
-    wide = dataclasses.replace(given, coulomb_velocity=arm.coulomb_velocity)
+    wide = jaxdyn.model.with_leaves(given, {"friction.coulomb_velocity": arm.friction.coulomb_velocity})
     torque = jax.jit(lambda q, qd, qdd: inverse_dynamics(arm, q, qd, qdd) + resistive_force(arm, q, qd))(*state)
     np.testing.assert_allclose(jax.jit(columns.matrix)(wide, *state) @ parameters, torque, rtol=1e-12)
     found = jax.jit(lambda *x: parametric_torque(columns, wide, *x))(parameters, *state)
@@ -102,7 +107,7 @@ def test_chosen_settings_and_what_comes_of_them(arm, given, log):
     assert {1, 3} <= set(found.springs) and np.all(found.errors < 0.5 * found.errors_before)
     assert found.cutoff is None and str(found).count("\n") == 3
     assert result.notes[0].startswith("settings: widths of dry friction s") and "springs at joints 1" in result.notes[0]
-    np.testing.assert_allclose(result.chain.stiffness, arm.stiffness, atol=0.05)
+    np.testing.assert_allclose(result.chain.springs.stiffness, arm.springs.stiffness, atol=0.05)
     assert result.validation[0].fit.total_relative < 1.0
     np.testing.assert_array_equal(result.delay, found.delay)
     late = log.t > 0.75 * log.t[-1]
@@ -234,9 +239,9 @@ def test_what_is_better_for_each_joint_must_not_be_worse_for_all(together, taken
 def elbow():
     """Joint 1 with a spring, a smooth sign and late torques; joint 2 with a spring of friction that slips."""
     chain = textbook.planar_elbow(l1=0.7, lc1=0.3, lc2=0.25)
-    leaves = {"stiffness": [6.0, 0.0], "viscous_friction": [0.5, 0.2], "coulomb_friction": [2.0, 0.0]}
-    leaves |= {"coulomb_velocity": [0.05, 0.03], "torque_offset": [0.1, -0.2]}
-    return dataclasses.replace(chain, **{name: jnp.asarray(x) for name, x in leaves.items()})
+    leaves = {"springs.stiffness": [6.0, 0.0], "friction.viscous": [0.5, 0.2], "friction.coulomb": [2.0, 0.0]}
+    leaves |= {"friction.coulomb_velocity": [0.05, 0.03], "friction.offset": [0.1, -0.2]}
+    return jaxdyn.model.with_leaves(chain, {name: jnp.asarray(x) for name, x in leaves.items()})
 
 
 @pytest.fixture(scope="module")
@@ -254,14 +259,16 @@ def late_log(elbow):
 
 
 def test_settings_of_two_joints_that_differ(elbow, late_log):
-    given = dataclasses.replace(elbow, stiffness=jnp.zeros(2), coulomb_velocity=jnp.full(2, 0.02))
+    given = jaxdyn.model.with_leaves(
+        elbow, {"springs.stiffness": jnp.zeros(2), "friction.coulomb_velocity": jnp.full(2, 0.02)}
+    )
     found = choose_settings(given, late_log, drive_terms=("viscous", "coulomb", "offset"))
     np.testing.assert_allclose(found.delay, [0.006, 0.0], atol=5e-4)
     assert found.springs == (1,) and found.cutoff is not None and found.friction is not None
     assert found.friction.names(2) == ("fv1", "off1", "fc1", "fv2", "off2", "fz2")
     assert found.coulomb_velocity[0] == 0.05 and float(found.friction.terms[2].width[1]) == 4e-3
     assert found.friction.cutoff == found.cutoff and np.all(found.errors < 0.5 * found.errors_before)
-    np.testing.assert_array_equal(found.chain(elbow).coulomb_velocity, found.coulomb_velocity)
+    np.testing.assert_array_equal(found.chain(elbow).friction.coulomb_velocity, found.coulomb_velocity)
     assert "dry friction sign 0.05, slip 0.004; springs at joints 1; delays " in found.sentence
     head, *rows = str(found).splitlines()
     assert head.endswith(f"low-pass {found.cutoff:g} Hz") and [row.split()[0] for row in rows] == ["1", "2"]

@@ -1,8 +1,8 @@
 """Steps and rollouts: orders of convergence, energy, friction, policies, and derivatives through time."""
 
-import dataclasses
 import functools
 import inspect
+from operator import attrgetter
 
 import jax
 import jax.numpy as jnp
@@ -102,12 +102,12 @@ def test_energy_of_a_free_elbow_after_a_hundred_seconds(method, dt, least, most)
 def test_energy_of_a_free_panda():
     """The table of docs/rollouts.md, and its figure with friction."""
     none = jnp.zeros(7)
-    panda = dataclasses.replace(jaxdyn.robots.panda(), viscous_friction=none, coulomb_friction=none)
+    panda = jaxdyn.model.with_leaves(jaxdyn.robots.panda(), {"friction.viscous": none, "friction.coulomb": none})
     assert not energy_gained(panda, READY, 1e-3, 10, "semi_implicit_euler") < 20  # more, or not a number
     assert not np.isfinite(energy_gained(panda, READY, 1e-3, 100, "semi_implicit_euler"))
     assert 40 < energy_gained(panda, READY, 1e-3, 100, "explicit_euler") < 160
     assert abs(energy_gained(panda, READY, 4e-3, 100, "rk4")) < 0.6
-    damped = dataclasses.replace(panda, viscous_friction=none + 0.1)
+    damped = jaxdyn.model.with_leaves(panda, {"friction.viscous": none + 0.1})
     last = lambda dt, method: np.asarray(simulate(damped, READY, none, none, dt, 1, method)[0][0])
     exact = last(2e-4, "rk4")
     assert np.abs(last(2e-3, "rk4") - exact).max() < 1e-4
@@ -121,10 +121,10 @@ def exact_motion():
     rng = np.random.default_rng(21)
     q, qd, tau = rng.normal(size=(3, 3))
     viscous, coulomb, width, offset = (
-        np.asarray(getattr(chain, k))
-        for k in ("viscous_friction", "coulomb_friction", "coulomb_velocity", "torque_offset")
+        np.asarray(attrgetter(k)(chain))
+        for k in ("friction.viscous", "friction.coulomb", "friction.coulomb_velocity", "friction.offset")
     )
-    stiffness, rest = np.asarray(chain.stiffness), np.asarray(chain.rest_position)
+    stiffness, rest = np.asarray(chain.springs.stiffness), np.asarray(chain.springs.rest_position)
 
     def rate(_, state):
         x, xd = state[:3], state[3:]
@@ -265,7 +265,7 @@ def test_derivatives_through_a_rollout():
         assert abs(reverse[k] - forward[k] @ cotangent) <= 1e-12 * np.abs(forward[k] * cotangent).sum() + 1e-13, leaf
     moved = {leaf for k, leaf in enumerate(leaves) if np.abs(forward[k]).max() > 0}
     still = {leaf for leaf in leaves if leaf not in moved}
-    assert still == {f"[0].{x}" for x in ("position_limits", "velocity_limit", "effort_limit", "frame_poses")}
+    assert still == {f"[0].{x}" for x in ("limits.position", "limits.velocity", "limits.effort", "frame_poses")}
 
 
 def test_errors():

@@ -14,7 +14,7 @@ import sympy
 
 import jaxdyn
 from helpers import once, random_chain, random_inertia, random_state, relative
-from jaxdyn import Coupling, Transmission, symbolic, textbook
+from jaxdyn import Coupling, Friction, Topology, Transmission, symbolic, textbook
 from jaxdyn.symbolic._constants import exact
 
 TOLERANCE = 1e-12
@@ -196,8 +196,8 @@ def test_trees():
         translation=[[0, 0, 0], [0.5, 0, 0.1], [-0.3, 0.2, 0]],
         screw=[[0, 0, 1, 0, 0, 0], [0, 1, 0, 0, 0, 0], [0, 0, 0, 1, 0, 0]],
         inertia=[random_inertia(rng) for _ in range(3)],
-        parents=[-1, 0, 0],
         armature=[0.1, 0, 0.2],
+        topology=Topology([-1, 0, 0]),
     )
     e, state = symbolic.derive(chain), random_state(3, 7)
     check(evaluate(e.lambdify("numpy"), *map(np.asarray, state), {}), terms(chain, *state))
@@ -246,9 +246,7 @@ def test_geared_rotors_coupled_coordinates_and_a_tilted_base():
         transmission=Transmission(
             matrix=jnp.diag(jnp.array([20.0, 50.0])),
             rotor_inertia=jnp.array([2e-4, 1e-4]),
-            viscous_friction=jnp.zeros(2),
-            coulomb_friction=jnp.zeros(2),
-            coulomb_velocity=jnp.ones(2),
+            friction=Friction(viscous=jnp.zeros(2), coulomb=jnp.zeros(2), coulomb_velocity=jnp.ones(2)),
         ),
         coupling=Coupling(matrix=jnp.array([[1.0, 0], [-1, 1]]), offset=jnp.array([0.3, np.pi / 2])),
     )

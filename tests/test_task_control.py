@@ -1,7 +1,5 @@
 """Controllers of a frame: decoupled accelerations, exact springs, the energy that impedances store, singular tasks."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -39,7 +37,7 @@ def stiffness(seed=3):
 
 @pytest.fixture(scope="module")
 def panda():
-    return dataclasses.replace(jaxdyn.robots.panda(), viscous_friction=jnp.full(7, 0.3))
+    return jaxdyn.model.with_leaves(jaxdyn.robots.panda(), {"friction.viscous": jnp.full(7, 0.3)})
 
 
 @pytest.mark.parametrize("tasks", [("pose",), pytest.param(("position", "orientation"), marks=pytest.mark.nightly)])
@@ -212,7 +210,7 @@ def test_impedance_stores_the_energy_it_claims(panda):
 def test_a_frame_on_a_spring_is_passive_on_a_robot_of_other_masses():
     """dE/dt = -V . D V - v . D_q v - v . f with the true robot's kinetic energy, where neither has weight."""
     chain = random_chain(3, 5)
-    chain = dataclasses.replace(chain, gravity=jnp.zeros(3), stiffness=jnp.zeros(3))
+    chain = jaxdyn.model.with_leaves(chain, {"gravity": jnp.zeros(3), "springs.stiffness": jnp.zeros(3)})
     truth, (q, v) = disturbed(chain, 1), random_state(3, 2)[:2]
     goal = jaxdyn.frame_pose(chain, 0.5 * q)
 

@@ -192,7 +192,7 @@ def test_pendulum_defaults_are_uniform_rods_and_point_masses_can_be_asked_for():
     point = terms(textbook.pendulum(mass=2.0, length=0.6, com_distance=0.6, inertia=0.0), [0.0], [0.0])[0]
     near(rod, [[2.0 * 0.6**2 / 3]])
     near(point, [[2.0 * 0.6**2]])
-    near(textbook.pendulum(3, damping=0.1).viscous_friction, [0.1] * 3)
+    near(textbook.pendulum(3, damping=0.1).friction.viscous, [0.1] * 3)
 
 
 def test_pendulum_refuses_bad_arguments():

@@ -79,7 +79,7 @@ class Posed:
     below, above = np.array([-30.0, -8.0]), np.array([20.0, np.inf])
 
     def __init__(self, drives, rate, ground=False, limits=(0.5, 2.0)):
-        robot = dataclasses.replace(ROBOT, viscous_friction=jnp.array([0.3, 0.7]))
+        robot = jaxdyn.model.with_leaves(ROBOT, {"friction.viscous": jnp.array([0.3, 0.7])})
         self.drives, self.rate, self.ground = drives, 0.2 * rate, ground
         running = (
             jaxdyn.trajectory.TorqueCost(0.1, self.reference),

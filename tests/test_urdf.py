@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from data_paths import SHARED_DATA
-from jaxdyn import Chain, ModelError, ModelWarning, load, make_chain, save_urdf, with_inertial_parameters
+from jaxdyn import Chain, ModelError, ModelWarning, Topology, load, make_chain, save_urdf, with_inertial_parameters
 from jaxdyn.io import loads, to_urdf, update_urdf
+from jaxdyn.model import with_leaves
 
 pin = pytest.importorskip("pinocchio")
 
@@ -40,9 +41,9 @@ def identified(chain: Chain) -> Chain:
     """The chain with other inertias, no body's, and other drives."""
     rng = np.random.default_rng(3)
     chain = with_inertial_parameters(chain, chain.inertia + jnp.asarray(rng.normal(0, 0.3, chain.inertia.shape)))
-    names = ("armature", "viscous_friction", "coulomb_friction", "torque_offset", "coulomb_velocity", "stiffness")
-    leaves = lambda c: [getattr(c, name) for name in (*names, "rest_position")]
-    return eqx.tree_at(leaves, chain, [jnp.asarray(rng.uniform(0.1, 1, chain.n)) for _ in range(7)])
+    names = ("armature", *(f"friction.{x}" for x in ("viscous", "coulomb", "offset", "coulomb_velocity")))
+    names += ("springs.stiffness", "springs.rest_position")
+    return with_leaves(chain, {name: jnp.asarray(rng.uniform(0.1, 1, chain.n)) for name in names})
 
 
 def assert_pinocchio_agrees(chain: Chain, model):
@@ -74,14 +75,14 @@ def test_joints_as_declared():
     assert chain.joint_names == ("rail", "shoulder", "elbow", "roll")
     assert_close(chain.screw[0], [0, 0, 0, 0, 0.6, 0.8])
     assert_close(chain.screw[2], [1 / 3, 2 / 3, -2 / 3, 0, 0, 0])
-    assert_close(chain.position_limits, [[-0.5, 0.7], [-2.5, 2.5], [0, 2.2], [-np.inf, np.inf]])
-    assert_close(chain.velocity_limit, [0.8, 3, 0, np.inf])
-    assert_close(chain.effort_limit, [300, 80, 50, np.inf])
-    assert_close(chain.viscous_friction, [12, 0.7, 0, 0])
-    assert_close(chain.coulomb_friction, [5, 0, 0, 0])
+    assert_close(chain.limits.position, [[-0.5, 0.7], [-2.5, 2.5], [0, 2.2], [-np.inf, np.inf]])
+    assert_close(chain.limits.velocity, [0.8, 3, 0, np.inf])
+    assert_close(chain.limits.effort, [300, 80, 50, np.inf])
+    assert_close(chain.friction.viscous, [12, 0.7, 0, 0])
+    assert_close(chain.friction.coulomb, [5, 0, 0, 0])
     assert_close(chain.armature, [0, 0.11, 0, 0])
-    assert_close(chain.torque_offset, [0, -0.3, 0, 0])
-    assert_close(chain.coulomb_velocity, [0.02, 0.05, 0.02, 0.02])
+    assert_close(chain.friction.offset, [0, -0.3, 0, 0])
+    assert_close(chain.friction.coulomb_velocity, [0.02, 0.05, 0.02, 0.02])
     assert_close(load(ARM, lock=LOCK, gravity=(0.0, 1.0, 2.0)).gravity, [0, 1, 2])
 
 
@@ -171,7 +172,7 @@ def test_update_of_a_kinematic_file(tmp_path):
     chain = load(KINEMATICS)
     pi = jnp.asarray([1.0, 0.1, 0, 0.02, 0.1, 0, 0.1, 0, 0, 0.1])
     chain = with_inertial_parameters(chain, jnp.stack([pi, 2 * pi]))
-    chain = eqx.tree_at(lambda c: c.viscous_friction, chain, jnp.asarray([0.0, 0.5]))
+    chain = eqx.tree_at(lambda c: c.friction.viscous, chain, jnp.asarray([0.0, 0.5]))
     update_urdf(KINEMATICS, chain, tmp_path / "new.urdf")
     assert_same(load(tmp_path / "new.urdf"), chain)
     text = (tmp_path / "new.urdf").read_text()
@@ -242,7 +243,7 @@ def test_single_precision(tmp_path):
 
 def test_limits_without_number():
     chain = eqx.tree_at(
-        lambda c: (c.position_limits, c.velocity_limit),
+        lambda c: (c.limits.position, c.limits.velocity),
         load(ARM, lock=LOCK),
         (jnp.asarray([[-jnp.inf, 1.0], [-1.0, 1.0], [-jnp.inf, jnp.inf], [0.0, 1.0]]), jnp.full(4, jnp.inf)),
     )
@@ -459,7 +460,7 @@ def test_odd_files_are_read_with_one_warning(text, options, said, unsaid, tmp_pa
 def test_odd_numbers_are_what_they_are_said_to_be():
     with pytest.warns(ModelWarning):
         swapped, twice = loads(ODD["limits swapped"][0]), loads(ODD["two axes"][0])
-    np.testing.assert_array_equal(swapped.position_limits, [[-np.inf, np.inf]])
+    np.testing.assert_array_equal(swapped.limits.position, [[-np.inf, np.inf]])
     np.testing.assert_array_equal(twice.screw, [[0, 0, 1, 0, 0, 0]])
     with pytest.warns(ModelWarning):
         fused = loads(ODD["no mass on a fixed joint"][0])
@@ -573,7 +574,7 @@ def test_names_that_xml_cannot_hold():
         translation=np.zeros((1, 3)),
         screw=np.eye(6)[:1],
         inertia=np.zeros((1, 10)),
-        link_names=["a\x01"],
+        topology=Topology.serial(1, link_names=["a\x01"]),
     )
     with pytest.raises(ModelError, match="not well-formed"):
         to_urdf(chain)
@@ -598,7 +599,7 @@ def test_a_folder_that_is_not_there(tmp_path):
             "translation of 'rail' is not the file's",
         ),
         (lambda c: eqx.tree_at(lambda x: x.frame_poses, c, c.frame_poses * 2), "frame_poses of 'pedestal' is not"),
-        (lambda c: eqx.tree_at(lambda x: x.effort_limit, c, c.effort_limit + 1), "effort_limit of 'rail' is not"),
+        (lambda c: eqx.tree_at(lambda x: x.limits.effort, c, c.limits.effort + 1), r"limits\.effort of 'rail' is not"),
         (lambda c: load(KINEMATICS), "the file has the moving joints rail, .* but the chain has a, b"),
         (lambda c: load(ARM, lock={"pan": 0.1, "left": 0.03}), "frame_poses of 'camera' is not the file's"),
         (unfinished, "not finite"),

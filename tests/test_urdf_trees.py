@@ -231,6 +231,6 @@ def test_names_of_parts_give_way():
 
 def test_springs_are_read():
     chain = loads(SPRUNG)
-    assert_close(chain.stiffness, [3.5])
-    assert_close(chain.rest_position, [-0.2])
+    assert_close(chain.springs.stiffness, [3.5])
+    assert_close(chain.springs.rest_position, [-0.2])
     assert 'stiffness="3.5"' in to_urdf(chain) and "jaxdyn" not in to_urdf(jax.tree.map(lambda x: x, loads(PLANAR)))

@@ -1,6 +1,7 @@
 """Trees, floating bases, planar and mimic joints written as URDF and into the file they came from, and what is refused."""
 
 import dataclasses
+from operator import attrgetter
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -8,8 +9,9 @@ import numpy as np
 import pytest
 
 from helpers import random_inertia
-from jaxdyn import Coupling, ModelError, Transmission, make_chain, save_urdf
+from jaxdyn import Coupling, Friction, JointLimits, ModelError, Topology, Transmission, make_chain, save_urdf
 from jaxdyn.io import load, loads, to_urdf, update_urdf
+from jaxdyn.model import with_leaves
 from test_urdf import ARM, assert_close, assert_pinocchio_agrees, assert_same
 from test_urdf_trees import FLOATING, PLANAR, SPRUNG
 
@@ -24,6 +26,8 @@ TREES = {
     "floating in the file": (FLOATING, {}),
     "springs": (SPRUNG, {}),
 }
+DRIVES = ("armature", "friction.viscous", "friction.coulomb", "friction.offset", "friction.coulomb_velocity")
+DRIVES += ("springs.stiffness", "springs.rest_position")
 
 
 def changed(chain):
@@ -33,13 +37,10 @@ def changed(chain):
     inertia = np.where(bodies[:, None], [random_inertia(rng) for _ in range(chain.n)], 0.0)
     parts = {i for link, size in chain.topology.quaternion_joints for i in range(link, link + size)}
     parts |= {i for i, name in enumerate(chain.joint_names) if name in ("p_x", "p_y", "p")}
-    leaves = ("armature", "viscous_friction", "coulomb_friction", "torque_offset", "coulomb_velocity", "stiffness")
-    values = {name: rng.uniform(0.1, 1, chain.n) for name in (*leaves, "rest_position")}
+    values = {name: rng.uniform(0.1, 1, chain.n) for name in DRIVES}
     for x in values.values():
         x[list(parts)] = 0.5
-    return dataclasses.replace(
-        chain, inertia=jnp.asarray(inertia), **{name: jnp.asarray(x) for name, x in values.items()}
-    )
+    return with_leaves(chain, {name: jnp.asarray(x) for name, x in {"inertia": inertia, **values}.items()})
 
 
 @pytest.mark.parametrize(("text", "options"), TREES.values(), ids=TREES)
@@ -57,10 +58,9 @@ def test_round_trip_through_the_source(text, options, change, tmp_path):
     read = load(source, **options)
     chain = change(read)
     if options.get("floating_base"):  # it has no element that could hold a drive
-        drives = ("armature", "viscous_friction", "coulomb_friction", "torque_offset", "coulomb_velocity")
-        for name in (*drives, "stiffness", "rest_position"):
-            values = getattr(chain, name).at[:6].set(getattr(read, name)[:6])
-            chain = dataclasses.replace(chain, **{name: values})
+        for name in DRIVES:
+            values = attrgetter(name)(chain).at[:6].set(attrgetter(name)(read)[:6])
+            chain = with_leaves(chain, {name: values})
     update_urdf(source, chain, new, **options)
     assert_same(load(new, **{k: v for k, v in options.items() if k != "lock"}), chain)
     if not options.get("floating_base"):
@@ -84,14 +84,16 @@ def test_pinocchio_reads_the_trees_that_are_written(tmp_path):
     assert model.joints[1].shortname() == "JointModelFreeFlyer"
 
 
-def screws(n, **leaves):
-    return make_chain(
+def screws(n, frames=None, quaternion_joints=(), **changes):
+    chain = make_chain(
         rotation=np.tile(np.eye(3), (n, 1, 1)),
         translation=np.zeros((n, 3)),
         screw=np.eye(6)[np.arange(n) % 6],
         inertia=[*np.zeros((n - 1, 10)), [1, 0, 0, 0, 1, 0, 1, 0, 0, 1]],
-        **leaves,
+        frames=frames,
+        topology=Topology.serial(n, quaternion_joints=quaternion_joints),
     )
+    return dataclasses.replace(chain, **changes)
 
 
 def coupled(matrix, offset=None):
@@ -107,13 +109,13 @@ def free_body(**changes):
 
 def geared(n):
     one = jnp.ones(1)
-    return Transmission(jnp.eye(n)[1:2] * 50.0, one, one, one, one)
+    return Transmission(jnp.eye(n)[1:2] * 50.0, one, Friction(one, one, one))
 
 
 UNWRITABLE = {
     "spherical": (lambda: screws(3, quaternion_joints=[(0, 3)]), "joint 'joint1' is spherical"),
     "transmission": (lambda: screws(2, transmission=geared(2)), "has a transmission .it drives 'joint2'., which"),
-    "base pose": (lambda: screws(2, base_pose=np.eye(4)), "has a base_pose, which a URDF cannot hold"),
+    "base pose": (lambda: screws(2, base_pose=jnp.eye(4)), "has a base_pose, which a URDF cannot hold"),
     "two masters": (
         lambda: coupled([[1, 0], [0, 1], [1, 1]]),
         "joint 'joint3' follows 'joint1', 'joint2'; .* one joint only",
@@ -124,7 +126,10 @@ UNWRITABLE = {
         "coordinate 1 of the coupling is no joint's position",
     ),
     "order": (lambda: coupled([[0, 1], [1, 0]]), "not in the order of the joints"),
-    "limits": (lambda: free_body(effort_limit=jnp.ones(6)), "the free joint 'joint1' has limits"),
+    "limits": (
+        lambda: free_body(limits=JointLimits([(-1.0, 1.0)] * 6, jnp.ones(6), jnp.ones(6))),
+        "the free joint 'joint1' has limits",
+    ),
     "drives": (lambda: free_body(armature=jnp.arange(6.0)), "parts of the free joint 'joint1' differ in armature"),
     "inertia": (lambda: free_body(inertia=jnp.ones((6, 10))), "the links before 'link6' have inertia"),
     "frame of a part": (
@@ -151,7 +156,7 @@ def test_joints_that_follow_nothing_and_other_names():
 
 
 def set_first(name, value):
-    return lambda chain: dataclasses.replace(chain, **{name: getattr(chain, name).at[0].set(value)})
+    return lambda chain: with_leaves(chain, {name: attrgetter(name)(chain).at[0].set(value)})
 
 
 REFUSED_UPDATES = {

@@ -209,7 +209,7 @@ def test_pictures(tmp_path):
     panel = figure.axes[6]
     assert sorted(line.get_ydata()[0] for line in panel.lines[1:]) == [-12, 12]
     assert panel.get_title(loc="left") == "panda_joint7 [N m]"
-    q = np.asarray(chain.position_limits).mean(1) + 0.1 * np.sin(np.outer(t, np.ones(7)))
+    q = np.asarray(chain.limits.position).mean(1) + 0.1 * np.sin(np.outer(t, np.ones(7)))
     jaxdyn.view.plot_positions(chain, t, q, tmp_path / "positions.svg")
     assert b"<svg" in (tmp_path / "positions.svg").read_bytes()
     floating = jaxdyn.io.loads(ARM, floating_base=True)

@@ -69,7 +69,9 @@ def test_friction_that_remembers_is_estimated_beside_the_rigid_body(run):
     tau = rows @ truth + 0.01 * np.random.default_rng(0).normal(size=(800, 2))
     s = samples_of(0.0, RATE, *x, tau=tau)
     # what friction the chain has itself is not counted twice
-    chain = dataclasses.replace(arm, viscous_friction=jnp.array([5.0, 5.0]), torque_offset=jnp.array([3.0, 3.0]))
+    chain = jaxdyn.model.with_leaves(
+        arm, {"friction.viscous": jnp.array([5.0, 5.0]), "friction.offset": jnp.array([3.0, 3.0])}
+    )
     problem = estimation_problem(chain, s, base=base, friction=SLIP, independence=1.0)
     assert problem.base.names[-3:] == ("fv2", "off2", "fz2") and problem.columns == ROTOR
     known = SLIP.known(s)

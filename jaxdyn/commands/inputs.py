@@ -60,7 +60,9 @@ def with_coulomb_velocity(chain: "Chain", velocity: float | None) -> "Chain":
 
     if velocity is None:
         return chain
-    return eqx.tree_at(lambda c: c.coulomb_velocity, chain, jnp.full_like(chain.coulomb_velocity, velocity))
+    return eqx.tree_at(
+        lambda c: c.friction.coulomb_velocity, chain, jnp.full_like(chain.friction.coulomb_velocity, velocity)
+    )
 
 
 def provenance_of(

@@ -1,6 +1,6 @@
 """How estimates of what is linear in the drives, friction and armature, follow a gradient without losing their sign."""
 
-import dataclasses
+from operator import attrgetter
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -8,16 +8,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._jax_compat import Tracer
+from ..dynamics._equations.regressor import DRIVE_LEAVES
 from ..dynamics._kinematics.coordinates import joint_rates
 from ..errors import ControlError
-from ..model._chain import Chain
+from ..model._chain import Chain, with_leaves
 
-_LEAVES = {
-    "armature": "armature",
-    "viscous": "viscous_friction",
-    "coulomb": "coulomb_friction",
-    "offset": "torque_offset",
-}
 _LARGEST_STEP = 0.25  # of a logarithm
 _RANGE = 1e4  # over and under the first guess
 
@@ -40,9 +35,9 @@ class DriveAdaptation(eqx.Module):
     leakage: float | Float[Array, ""] = 0.0
 
     def __check_init__(self):
-        unknown = [term for term in self.terms if term not in _LEAVES]
+        unknown = [term for term in self.terms if term not in DRIVE_LEAVES]
         if unknown:
-            raise ControlError(f"drive term {unknown[0]!r} is unknown; there are {', '.join(_LEAVES)}")
+            raise ControlError(f"drive term {unknown[0]!r} is unknown; there are {', '.join(DRIVE_LEAVES)}")
 
     def start(self, chain: Chain) -> Float[Array, "n terms"]:
         """The chain's own values.
@@ -51,7 +46,7 @@ class DriveAdaptation(eqx.Module):
             ControlError: one that has to be positive is not.
         """
         for term in self.terms:
-            values = getattr(chain, _LEAVES[term])
+            values = attrgetter(DRIVE_LEAVES[term])(chain)
             if term == "offset" or isinstance(values, Tracer):
                 continue
             for name, value in zip(chain.joint_names, np.asarray(values), strict=True):
@@ -59,13 +54,12 @@ class DriveAdaptation(eqx.Module):
                     raise ControlError(
                         f"{term} of joint {name!r} is {value:g}; its adaptation multiplies, so start from a positive guess"
                     )
-        columns = [getattr(chain, _LEAVES[term]) for term in self.terms]
+        columns = [attrgetter(DRIVE_LEAVES[term])(chain) for term in self.terms]
         return jnp.stack(columns, axis=1) if columns else jnp.zeros((chain.n, 0), chain.dtype)
 
     def estimate(self, chain: Chain, values: Float[Array, "n terms"]) -> Chain:
         """The chain with these values."""
-        leaves = {_LEAVES[term]: values[:, k] for k, term in enumerate(self.terms)}
-        return dataclasses.replace(chain, **leaves)
+        return with_leaves(chain, {DRIVE_LEAVES[term]: values[:, k] for k, term in enumerate(self.terms)})
 
     def gradient(
         self, chain: Chain, v: Float[Array, " nv"], a_ref: Float[Array, " nv"], s: Float[Array, " nv"]
@@ -75,7 +69,7 @@ class DriveAdaptation(eqx.Module):
         columns = {
             "armature": lambda: joint_rates(chain, a_ref),
             "viscous": lambda: rates,
-            "coulomb": lambda: jnp.tanh(rates / chain.coulomb_velocity),
+            "coulomb": lambda: chain.friction.sign(rates),
             "offset": lambda: jnp.ones_like(rates),
         }
         found = [columns[term]() * along for term in self.terms]

@@ -63,7 +63,7 @@ class Settings:
     def chain(self, chain: Chain) -> Chain:
         """The chain with the widths chosen."""
         widths = jnp.asarray(self.coulomb_velocity, chain.dtype)
-        return eqx.tree_at(lambda c: c.coulomb_velocity, chain, widths)
+        return eqx.tree_at(lambda c: c.friction.coulomb_velocity, chain, widths)
 
     @property
     def sentence(self) -> str:
@@ -263,7 +263,7 @@ class _Search:
     def __init__(self, chain: Chain, terms: tuple[DriveTerm, ...], extra: tuple[ExtraColumns, ...], slips: bool):
         self.chain, self.terms, self.extra = chain, terms, extra
         self.shifts = np.linspace(-LONGEST, LONGEST, 2 * SHIFTS + 1)
-        own = np.asarray(chain.coulomb_velocity, float)
+        own = np.asarray(chain.friction.coulomb_velocity, float)
         dry: list[FrictionTerm] = [Coulomb(width=own), *(Coulomb(width=w) for w in WIDTHS)]
         self.widths = np.concatenate([own[None], np.broadcast_to(np.array(WIDTHS)[:, None], (len(WIDTHS), chain.n))])
         self.dry = (*dry, *((MaxwellSlip(width=w) for w in SLIPS) if slips else ()))
@@ -275,7 +275,7 @@ class _Search:
     def products(self, runs: Sequence[FullRun], lowest: float) -> _Products:
         """Of the stretches of all runs, a period of the lowest cutoff apart: neighbours share what the filter spread."""
         chain, found, counts = self.chain, [], []
-        model, rest = as_float64(chain), np.asarray(chain.rest_position, float)
+        model, rest = as_float64(chain), np.asarray(chain.springs.rest_position, float)
         whole = len(self.columns.names(chain.n))
         for run in runs:
             dry = FrictionModel(self.dry, run.samples.torque_cutoff).blocks(run.samples)[run.kept]

@@ -22,12 +22,34 @@ from numpy.typing import DTypeLike
 from .._jax_compat import Tracer
 from .._version import version_of
 from ..errors import ModelError
-from ..model._chain import Chain, Coupling, Topology, Transmission
+from ..model._chain import Chain, Coupling, Topology, Transmission, named_leaves
+from ..model._joint_properties import STRIBECK_VELOCITY, Friction, JointLimits, Springs
 from ._files import read_bytes, write_whole
 
 FORMAT = "jaxdyn model"
-VERSION = 2  # 1, which is read too, had a checksum of the numbers alone
-_PARTS = {"transmission": Transmission, "coupling": Coupling}
+VERSION = 3  # 1 had a checksum of the numbers alone, 1 and 2 other names of leaves; they are read too
+_MODULES = {
+    "friction": Friction,
+    "springs": Springs,
+    "limits": JointLimits,
+    "transmission": Transmission,
+    "coupling": Coupling,
+}
+_OPTIONAL = "base_pose", "transmission", "coupling"
+_OLD_NAMES = {
+    "viscous_friction": "friction.viscous",
+    "coulomb_friction": "friction.coulomb",
+    "coulomb_velocity": "friction.coulomb_velocity",
+    "stribeck_friction": "friction.stribeck",
+    "stribeck_velocity": "friction.stribeck_velocity",
+    "torque_offset": "friction.offset",
+    "stiffness": "springs.stiffness",
+    "rest_position": "springs.rest_position",
+    "position_limits": "limits.position",
+    "velocity_limit": "limits.velocity",
+    "effort_limit": "limits.effort",
+}
+_READ = 1, 2, VERSION
 _TYPES = ("float32", "float64", "float16")
 
 
@@ -95,15 +117,29 @@ def _chain(header: Mapping[str, Any], body: io.BytesIO, name: str, dtype: DTypeL
                 'jax.config.update("jax_enable_x64", True) first, or load it with dtype="float32"'
             )
         arrays[leaf["name"]] = jnp.asarray(array.astype(kind, copy=False))
-    fields: dict[str, Any] = {key: x for key, x in arrays.items() if "." not in key}
-    for part, kind in _PARTS.items():
-        inner = {key.partition(".")[2]: x for key, x in arrays.items() if key.startswith(f"{part}.")}
-        fields[part] = _rebuilt(kind, inner) if inner else None
-    return _rebuilt(Chain, {"base_pose": None, **fields, "topology": _topology(header["topology"])})
+    if header["version"] < 3:
+        arrays = _renamed(arrays)
+    return _rebuilt(Chain, {**dict.fromkeys(_OPTIONAL), **arrays, "topology": _topology(header["topology"])})
 
 
-def _rebuilt(kind: type[Module], fields: Mapping[str, Any]) -> Any:
-    """A module with these fields, made as JAX makes it from its leaves: nothing is converted, and a batch may be one."""
+def _renamed(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Leaves by their present names; motors had no Stribeck friction and no offset."""
+    found = {}
+    for name, x in arrays.items():
+        part, dot, leaf = name.rpartition(".")
+        found[f"{part}{dot}{_OLD_NAMES.get(leaf, leaf)}"] = x
+    if (viscous := found.get("transmission.friction.viscous")) is not None:
+        for leaf, value in (("stribeck", 0.0), ("stribeck_velocity", STRIBECK_VELOCITY), ("offset", 0.0)):
+            found[f"transmission.friction.{leaf}"] = jnp.full_like(viscous, value)
+    return found
+
+
+def _rebuilt(kind: type[Module], leaves: Mapping[str, Any]) -> Any:
+    """A module of these leaves, made as JAX makes it from them: nothing is converted, and a batch may be one."""
+    fields = {name: x for name, x in leaves.items() if "." not in name}
+    for part in {name.partition(".")[0] for name in leaves if "." in name}:
+        inner = {name.removeprefix(f"{part}."): x for name, x in leaves.items() if name.startswith(f"{part}.")}
+        fields[part] = _rebuilt(_MODULES[part], inner)
     module = object.__new__(kind)
     names = {field.name for field in dataclasses.fields(kind)}
     if names != set(fields):
@@ -124,17 +160,9 @@ def model_about(path: str | os.PathLike[str]) -> dict[str, str]:
 
 
 def _leaves(chain: Chain) -> dict[str, np.ndarray]:
-    """Name and numbers of every leaf, in the order of the fields; parts that the chain does not have are left out."""
-    found: dict[str, Any] = {}
-    for field in dataclasses.fields(chain):
-        value = getattr(chain, field.name)
-        if field.name in _PARTS and value is not None:
-            inner = {f"{field.name}.{f.name}": getattr(value, f.name) for f in dataclasses.fields(value)}
-            found |= inner
-        elif value is not None and field.name != "topology":
-            found[field.name] = value
+    """Name and numbers of every leaf, in the tree's order."""
     arrays = {}
-    for name, value in found.items():
+    for name, value in named_leaves(chain).items():
         if isinstance(value, Tracer):
             raise ModelError(f"{name} is being traced by JAX: call save_model outside of jit, vmap and grad")
         array = np.asarray(value)
@@ -150,7 +178,7 @@ def _parts_of(path: str | os.PathLike[str], name: str) -> tuple[dict[str, Any], 
     try:
         header = json.loads(line)
         known = header["format"] == FORMAT and isinstance(header["bytes"], int)
-        expected, digest = header["bytes"], checksum(header, content) if header["version"] in (1, VERSION) else ""
+        expected, digest = header["bytes"], checksum(header, content) if header["version"] in _READ else ""
     except (ValueError, KeyError, TypeError, RecursionError):
         known, header, expected, digest = False, {}, 0, ""
     if not known:
@@ -158,7 +186,7 @@ def _parts_of(path: str | os.PathLike[str], name: str) -> tuple[dict[str, Any], 
             f"{name}: this is not a model written by save_model, or its first line was cut off or changed; URDF and MJCF files "
             "are read by load, exported functions by load_exported"
         )
-    if header.get("version") not in (1, VERSION):
+    if header.get("version") not in _READ:
         raise ModelError(
             f"{name}: the file has version {header.get('version')} of the format, written by jaxdyn {header.get('jaxdyn')}, "
             f"and this jaxdyn {version_of()} reads version {VERSION}: use the jaxdyn that wrote it, or "

@@ -5,9 +5,11 @@ from ._build import make_chain as make_chain
 from ._chain import (
     Chain as Chain,
     Coupling as Coupling,
+    Topology as Topology,
     Transmission as Transmission,
     inertial_parameters as inertial_parameters,
     with_inertial_parameters as with_inertial_parameters,
+    with_leaves as with_leaves,
 )
 from ._configuration import (
     difference as difference,
@@ -18,4 +20,5 @@ from ._configuration import (
 )
 from ._dh import from_dh as from_dh
 from ._drives import with_coupling as with_coupling, with_transmission as with_transmission
+from ._joint_properties import Friction as Friction, JointLimits as JointLimits, Springs as Springs
 from ._screws import from_screws as from_screws

@@ -1,15 +1,16 @@
 """A robot whose base point moves in space: three prismatic joints in front."""
 
 import dataclasses
+from operator import attrgetter
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array
 
 from ..errors import ModelError
-from ._build import COULOMB_VELOCITY, STRIBECK_VELOCITY
-from ._chain import Chain, Coupling, Topology
+from ._build import JOINT_LEAVES
+from ._chain import Chain, Coupling, Topology, with_leaves
 
 AXES = ("base_x", "base_y", "base_z")
 
@@ -48,25 +49,14 @@ def with_moving_base_point(chain: Chain) -> Chain:
     straight = jnp.broadcast_to(jnp.eye(3, dtype=chain.dtype), (2, 3, 3))
     # the third link is the base: its frame is turned as the base's, in which the world's z axis is R^T e_z
     slides = jnp.concatenate([jnp.eye(2, 3, dtype=chain.dtype), base[2][None]])
-    front: dict[str, Array | float] = {
+    front: dict[str, Any] = {
         "rotation": jnp.concatenate([straight, base[None]]),
         "translation": 0.0,
         "screw": jnp.concatenate([jnp.zeros_like(slides), slides], axis=1),
         "inertia": 0.0,
-        "armature": 0.0,
-        "viscous_friction": 0.0,
-        "coulomb_friction": 0.0,
-        "coulomb_velocity": COULOMB_VELOCITY,
-        "stribeck_friction": 0.0,
-        "stribeck_velocity": STRIBECK_VELOCITY,
-        "torque_offset": 0.0,
-        "stiffness": 0.0,
-        "rest_position": 0.0,
-        "position_limits": jnp.asarray([[-np.inf, np.inf]] * 3, chain.position_limits.dtype),
-        "velocity_limit": np.inf,
-        "effort_limit": np.inf,
+        **JOINT_LEAVES,
     }
-    leaves = {name: _stack(values, getattr(chain, name)) for name, values in front.items()}
+    longer = with_leaves(chain, {name: _stack(values, attrgetter(name)(chain)) for name, values in front.items()})
     coupling, transmission = chain.coupling, chain.transmission
     if coupling is not None:
         rows, columns = coupling.matrix.shape
@@ -75,12 +65,10 @@ def with_moving_base_point(chain: Chain) -> Chain:
     if transmission is not None:
         ratios = jnp.pad(transmission.matrix, ((0, 0), (3, 0)))
         transmission = eqx.tree_at(lambda t: t.matrix, transmission, ratios)
-    return dataclasses.replace(
-        chain, **leaves, topology=topology, base_pose=None, coupling=coupling, transmission=transmission
-    )
+    return dataclasses.replace(longer, topology=topology, base_pose=None, coupling=coupling, transmission=transmission)
 
 
-def _stack(first: Array | float, rest: Array) -> Array:
+def _stack(first: Any, rest: Array) -> Array:
     """Three rows before an array's, of one value or given."""
     rows = jnp.broadcast_to(jnp.asarray(first, rest.dtype), (3, *rest.shape[1:]))
     return jnp.concatenate([rows, rest])

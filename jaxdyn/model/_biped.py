@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ._build import make_chain
-from ._chain import Chain
+from ._chain import Chain, Topology
+from ._joint_properties import JointLimits
 from ._screws import ten_parameters
 
 X, Y, Z = np.eye(3)
@@ -125,15 +126,17 @@ def biped(
         translation=points - before,
         screw=screws,
         inertia=[ten_parameters(m, c - p if m else c, i) for (m, c, i), p in zip(masses, points, strict=True)],
-        parents=parents,
-        joint_names=[row.joint for row in rows],
-        link_names=links,
+        topology=Topology(
+            tuple(parents),
+            tuple(row.joint for row in rows),
+            tuple(links),
+            base_name="world" if floating else "left_foot",
+            tip_name="right_sole",
+            quaternion_joints=((0, 6),) if floating else (),
+        ),
         frames=frames,
-        base_name="world" if floating else "left_foot",
-        tip_name="right_sole",
         gravity=(0, 0, -gravity),
-        position_limits=[row.limits for row in rows],
-        quaternion_joints=[(0, 6)] if floating else (),
+        limits=JointLimits([row.limits for row in rows]),
     )
 
 

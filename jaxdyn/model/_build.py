@@ -2,199 +2,206 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 from jaxtyping import Array
 
-from .._jax_compat import Tracer
 from ..errors import ModelError, warn
-from ._chain import Chain, Coupling, Topology, Transmission
+from ._chain import Chain, Topology, named_leaves
 from ._configuration import check_coordinates
+from ._joint_properties import COULOMB_VELOCITY, STRIBECK_VELOCITY, Friction, JointLimits, Springs
 
-COULOMB_VELOCITY, STRIBECK_VELOCITY = 0.02, 0.1  # widths of the smooth sign and of the Stribeck term [rad/s]
+EARTH = (0.0, 0.0, -9.81)
 LARGEST = 1e12  # no robot has so many kilograms, metres or newton metres, and products of larger numbers overflow
 SLIGHTLY = 0.05  # of the triangle inequality: published inertias are rounded, and violate it by as much
 Values = npt.ArrayLike | Array | float | Sequence
 
 
+# what a joint has where nothing is said of it
+JOINT_LEAVES: dict[str, Any] = {
+    "armature": 0.0,
+    "friction.viscous": 0.0,
+    "friction.coulomb": 0.0,
+    "friction.coulomb_velocity": COULOMB_VELOCITY,
+    "friction.stribeck": 0.0,
+    "friction.stribeck_velocity": STRIBECK_VELOCITY,
+    "friction.offset": 0.0,
+    "springs.stiffness": 0.0,
+    "springs.rest_position": 0.0,
+    "limits.position": (-np.inf, np.inf),
+    "limits.velocity": np.inf,
+    "limits.effort": np.inf,
+}
+_LINK_LEAVES = {"rotation": (3, 3), "translation": (3,), "screw": (6,), "inertia": (10,)}
+_POSITIVE = "armature", "friction.viscous", "friction.coulomb", "springs.stiffness", "friction.stribeck"
+_WIDTHS = {
+    "friction.coulomb_velocity": "the width of the smooth sign of Coulomb friction",
+    "friction.stribeck_velocity": "the speed over which the break-away friction fades",
+}
+
+
 def make_chain(
-    *,
     rotation: Values,
     translation: Values,
     screw: Values,
     inertia: Values,
-    joint_names: Sequence[str] | None = None,
-    link_names: Sequence[str] | None = None,
-    parents: Sequence[int] | None = None,
+    *,
+    topology: Topology | None = None,
     frames: Mapping[str, tuple[int, Values]] | None = None,
-    base_name: str = "base",
-    tip_name: str | None = None,
-    gravity: Values = (0.0, 0.0, -9.81),
     armature: Values = 0.0,
-    viscous_friction: Values = 0.0,
-    coulomb_friction: Values = 0.0,
-    coulomb_velocity: Values = COULOMB_VELOCITY,
-    stribeck_friction: Values = 0.0,
-    stribeck_velocity: Values = STRIBECK_VELOCITY,
-    torque_offset: Values = 0.0,
-    stiffness: Values = 0.0,
-    rest_position: Values = 0.0,
-    position_limits: Values = (-np.inf, np.inf),
-    velocity_limit: Values = np.inf,
-    effort_limit: Values = np.inf,
-    quaternion_joints: Sequence[tuple[int, int]] = (),
-    base_pose: Values | None = None,
-    transmission: Transmission | None = None,
-    coupling: Coupling | None = None,
-    coordinate_names: Sequence[str] | None = None,
-    allow_nonphysical: bool = False,
+    friction: Friction | None = None,
+    limits: JointLimits | None = None,
+    gravity: Values = EARTH,
 ) -> Chain:
     """Build a `Chain` from stacked arrays, checking everything that can be checked.
 
-    Arguments are the chain's leaves (see `Chain`); scalars are repeated for every joint, names default to joint1.., link1..,
-    `frames` maps a name to (link index or -1 for the base, 4x4 pose in that link). Leaves take JAX's default float type.
+    Arguments are the chain's leaves (see `Chain`); scalars are repeated for every joint. Leaves take JAX's default float type.
+    What else a chain may have is set afterwards: `with_transmission`, `with_coupling`, `dataclasses.replace` for springs and
+    `base_pose`.
 
     Args:
-        allow_nonphysical: accept inertias that no body can have (an identified set that has not been made consistent).
+        topology: names and parents; a serial chain of joint1.., link1.. where None.
+        frames: named frames: (link index or -1 for the base, 4x4 pose in that link).
 
     Raises:
         ModelError: wrong shapes, NaN, numbers beyond 1e12 (but for limits), a zero axis, a rotation that is none, repeated
             names, or an inertia that no body can have (`check_inertia`).
     """
-    rotation, translation, screw, inertia = (np.asarray(x, float) for x in (rotation, translation, screw, inertia))
-    n = screw.shape[0] if screw.ndim == 2 else 0
-    if n == 0:
-        raise ModelError(
-            "the chain has no joint that moves; a robot needs at least one revolute, prismatic or helical joint"
-        )
-    for name, x, shape in (
-        ("rotation", rotation, (n, 3, 3)),
-        ("translation", translation, (n, 3)),
-        ("screw", screw, (n, 6)),
-        ("inertia", inertia, (n, 10)),
-    ):
-        if x.shape != shape:
-            raise ModelError(f"{name} has shape {x.shape}, but {n} joints need {shape}")
-        if not np.all(np.isfinite(x)):
-            raise ModelError(
-                f"{name} holds NaN or infinity at index {tuple(int(i) for i in np.argwhere(~np.isfinite(x))[0])}"
-            )
-    joints = _names(joint_names, n, "joint")
-    links = _names(link_names, n, "link")
-    topo_parents = tuple(range(-1, n - 1)) if parents is None else tuple(int(p) for p in parents)
-    if len(topo_parents) != n or any(not -1 <= p < i for i, p in enumerate(topo_parents)):
-        raise ModelError(f"parents {topo_parents} are not a tree in which every link comes after its parent")
-    rotation, screw = _orthonormal(rotation), screw.copy()
-    for i in range(n):
-        if np.abs(rotation[i].T @ rotation[i] - np.eye(3)).max() > 1e-6 or np.linalg.det(rotation[i]) < 0:
-            raise ModelError(f"the placement of joint {joints[i]!r} is not a rotation (R^T R != 1 or det R = -1)")
-        screw[i] = _unit_screw(joints[i], screw[i])
-    slight = {} if allow_nonphysical else inertia_faults(dict(zip(links, inertia, strict=True)))
-    for link in slight:
-        check_inertia(link, inertia[links.index(link)], SLIGHTLY)
-    frames = dict(frames or {})
-    for name, (link, pose) in frames.items():
-        if not -1 <= link < n:
-            raise ModelError(
-                f"frame {name!r} is fixed to link {link}, but there are links 0 to {n - 1} (and -1, the base)"
-            )
-        check_pose(f"frame {name!r}", np.asarray(pose, float))
-    clash = set(frames) & set(links) or ({base_name} & (set(frames) | set(links)))
-    if clash:
-        raise ModelError(
-            f"the name {sorted(clash)[0]!r} is used twice; links, frames and the base need names of their own"
-        )
-    poses = np.array([np.asarray(t, float) for _, t in frames.values()]).reshape(len(frames), 4, 4)
-    topology = Topology(
-        joint_names=joints,
-        link_names=links,
-        parents=topo_parents,
-        frame_names=tuple(frames),
-        frame_links=tuple(int(i) for i, _ in frames.values()),
-        base_name=base_name,
-        tip_name=_only_end(topo_parents, links) if tip_name is None else tip_name,
-        quaternion_joints=tuple((int(a), int(b)) for a, b in quaternion_joints),
-        coordinate_names=None if coordinate_names is None else tuple(coordinate_names),
-    )
-    if topology.tip_name not in (*links, *frames, None):
-        raise ModelError(f"the tip {tip_name!r} is neither a link nor a frame of the chain")
+    modules = named_leaves({"friction": friction or Friction(), "limits": limits or JointLimits()})
+    leaves = {"rotation": rotation, "translation": translation, "screw": screw, "inertia": inertia}
+    return build_chain({**leaves, "armature": armature, "gravity": gravity, **modules}, topology, frames)
 
-    def per_joint(name: str, x: Values, *tail: int) -> Array:
-        try:
-            y = np.broadcast_to(np.asarray(x, float), (n, *tail))
-        except ValueError:
-            raise ModelError(
-                f"{name} has shape {np.shape(x)}, but {n} joints need {(n, *tail)} or one value for all"
-            ) from None
-        if np.any(np.isnan(y)):
-            raise ModelError(f"{name} holds NaN")
-        return jnp.asarray(np.array(y))
 
-    limits = per_joint("position_limits", position_limits, 2)
-    lower, upper = np.asarray(limits).T
-    if np.any(lower > upper):
-        j = int(np.argmax(lower > upper))
-        raise ModelError(f"joint {joints[j]!r}: its lower limit {lower[j]:g} is above its upper limit {upper[j]:g}")
+def build_chain(
+    leaves: Mapping[str, Values],
+    topology: Topology | None = None,
+    frames: Mapping[str, tuple[int, Values]] | None = None,
+    *,
+    allow_nonphysical: bool = False,
+) -> Chain:
+    """`make_chain` from leaves by their dotted names, any of the joints' among them.
+
+    Args:
+        allow_nonphysical: accept inertias that no body can have (an identified set that has not been made consistent).
+    """
+    given = {**JOINT_LEAVES, "gravity": EARTH, **leaves}
+    links = _link_arrays(given)
+    n = len(links["screw"])
+    topology = Topology.serial(n) if topology is None else topology
+    if len(topology.parents) != n:
+        raise ModelError(f"the topology has {len(topology.parents)} joints, but {n} screws are given")
+    _normalise(links, topology)
+    slight = {} if allow_nonphysical else _slight_faults(topology.link_names, links["inertia"])
+    topology, poses = _with_frames(topology, frames or {})
+    joints = {name: _per_joint(name, given[name], n) for name in JOINT_LEAVES}
+    _check_joints(topology, joints, allow_nonphysical)
+    gravity = np.asarray(given["gravity"], float)
+    if gravity.shape != (3,) or not np.all(np.isfinite(gravity)):
+        raise ModelError(f"gravity is {gravity}, not an acceleration (x, y, z) in the base frame, like (0, 0, -9.81)")
     if slight:
         texts = "; ".join(error.fault for error in slight.values())
         warn(f"inertias that no body has are taken as they are: {texts}")
-    drive = {"armature": armature, "viscous_friction": viscous_friction, "coulomb_friction": coulomb_friction}
-    drive |= {"stiffness": stiffness, "stribeck_friction": stribeck_friction}
-    for name, given in drive.items():
-        if not allow_nonphysical and np.any(np.asarray(given, float) < 0):
-            raise ModelError(f"{name} is negative ({np.asarray(given, float).min():g}); no drive has that")
-    gravity = np.asarray(gravity, float)
-    if gravity.shape != (3,) or not np.all(np.isfinite(gravity)):
-        raise ModelError(f"gravity is {gravity}, not an acceleration (x, y, z) in the base frame, like (0, 0, -9.81)")
-    if np.any(np.asarray(coulomb_velocity) <= 0):
-        raise ModelError("coulomb_velocity must be positive: it is the width of the smooth sign of Coulomb friction")
-    if np.any(np.asarray(stribeck_velocity) <= 0):
-        raise ModelError("stribeck_velocity must be positive: it is the speed over which the break-away friction fades")
-    chain = Chain(
-        rotation=jnp.asarray(rotation),
-        translation=jnp.asarray(translation),
-        screw=jnp.asarray(screw),
-        inertia=jnp.asarray(inertia),
-        armature=per_joint("armature", armature),
-        viscous_friction=per_joint("viscous_friction", viscous_friction),
-        coulomb_friction=per_joint("coulomb_friction", coulomb_friction),
-        coulomb_velocity=per_joint("coulomb_velocity", coulomb_velocity),
-        stribeck_friction=per_joint("stribeck_friction", stribeck_friction),
-        stribeck_velocity=per_joint("stribeck_velocity", stribeck_velocity),
-        torque_offset=per_joint("torque_offset", torque_offset),
-        stiffness=per_joint("stiffness", stiffness),
-        rest_position=per_joint("rest_position", rest_position),
-        position_limits=limits,
-        velocity_limit=per_joint("velocity_limit", velocity_limit),
-        effort_limit=per_joint("effort_limit", effort_limit),
-        gravity=jnp.asarray(gravity),
-        frame_poses=jnp.asarray(poses),
-        topology=topology,
-        base_pose=None if base_pose is None else jnp.asarray(base_pose, float),
-        transmission=transmission,
-        coupling=coupling,
-    )
-    _check_sizes(chain)
+    arrays = {name: jnp.asarray(x) for name, x in {**links, **joints, "gravity": gravity}.items()}
+    chain = Chain(**grouped(arrays), frame_poses=jnp.asarray(poses), topology=topology)
+    check_sizes(chain)
     check_coordinates(chain)
     return chain
 
 
-def _check_sizes(chain: Chain) -> None:
+def check_sizes(chain: Chain) -> None:
     """Refuse numbers that no robot has; limits may be infinite."""
-    for field in dataclasses.fields(chain):
-        if field.name.endswith(("_limit", "_limits", "topology")):
-            continue
-        for x in jax.tree.leaves(getattr(chain, field.name)):
-            if isinstance(x, Tracer):
-                continue
-            beyond = np.argwhere(~(np.abs(np.asarray(x)) <= LARGEST))
-            if len(beyond):
-                where = tuple(int(i) for i in beyond[0])
-                value = float(np.asarray(x)[where])
-                raise ModelError(f"{field.name} holds {value:g} at index {where}, which no robot has; check the units")
+    for name, x in named_leaves(chain).items():
+        beyond = np.argwhere(~(np.abs(np.asarray(x)) <= LARGEST))
+        if len(beyond) and not name.startswith("limits."):
+            where = tuple(int(i) for i in beyond[0])
+            value = float(np.asarray(x)[where])
+            raise ModelError(f"{name} holds {value:g} at index {where}, which no robot has; check the units")
+
+
+def grouped(leaves: Mapping[str, Any]) -> dict[str, Any]:
+    """Leaves by dotted name as arguments of `Chain`."""
+    fields: dict[str, Any] = {name: x for name, x in leaves.items() if "." not in name}
+    for part, module in (("friction", Friction), ("springs", Springs), ("limits", JointLimits)):
+        inner = {name.removeprefix(f"{part}."): x for name, x in leaves.items() if name.startswith(f"{part}.")}
+        fields[part] = module(**inner)
+    return fields
+
+
+def _link_arrays(given: Mapping[str, Values]) -> dict[str, np.ndarray]:
+    """Placements, screws and inertias, of the right shapes and finite."""
+    arrays = {name: np.asarray(given[name], float) for name in _LINK_LEAVES}
+    n = len(arrays["screw"]) if arrays["screw"].ndim == 2 else 0
+    if n == 0:
+        raise ModelError(
+            "the chain has no joint that moves; a robot needs at least one revolute, prismatic or helical joint"
+        )
+    for name, x in arrays.items():
+        shape = (n, *_LINK_LEAVES[name])
+        if x.shape != shape:
+            raise ModelError(f"{name} has shape {x.shape}, but {n} joints need {shape}")
+        if not np.all(np.isfinite(x)):
+            where = tuple(int(i) for i in np.argwhere(~np.isfinite(x))[0])
+            raise ModelError(f"{name} holds NaN or infinity at index {where}")
+    return arrays
+
+
+def _normalise(links: dict[str, np.ndarray], topology: Topology) -> None:
+    """Make rotations orthonormal and screws of unit length, to rounding."""
+    links["rotation"], links["screw"] = _orthonormal(links["rotation"]), links["screw"].copy()
+    for i, joint in enumerate(topology.joint_names):
+        rotation = links["rotation"][i]
+        if np.abs(rotation.T @ rotation - np.eye(3)).max() > 1e-6 or np.linalg.det(rotation) < 0:
+            raise ModelError(f"the placement of joint {joint!r} is not a rotation (R^T R != 1 or det R = -1)")
+        links["screw"][i] = _unit_screw(joint, links["screw"][i])
+
+
+def _slight_faults(names: tuple[str, ...], inertia: np.ndarray) -> dict[str, str]:
+    """What is said of inertias that are a little wrong; the others are refused."""
+    of_links = dict(zip(names, inertia, strict=True))
+    slight = inertia_faults(of_links)
+    for link in slight:
+        check_inertia(link, of_links[link], SLIGHTLY)
+    return slight
+
+
+def _with_frames(topology: Topology, frames: Mapping[str, tuple[int, Values]]) -> tuple[Topology, np.ndarray]:
+    """The topology with named frames, and their poses."""
+    for name, (_, pose) in frames.items():
+        check_pose(f"frame {name!r}", np.asarray(pose, float))
+    poses = np.array([np.asarray(pose, float) for _, pose in frames.values()]).reshape(len(frames), 4, 4)
+    links = tuple(link for link, _ in frames.values())
+    topology = dataclasses.replace(topology, frame_names=tuple(frames), frame_links=links)
+    if topology.tip_name not in (*topology.link_names, *frames, None):
+        raise ModelError(f"the tip {topology.tip_name!r} is neither a link nor a frame of the chain")
+    return topology, poses
+
+
+def _per_joint(name: str, x: Values, n: int) -> np.ndarray:
+    shape = (n, *np.shape(JOINT_LEAVES[name]))
+    try:
+        y = np.broadcast_to(np.asarray(x, float), shape).copy()
+    except ValueError:
+        raise ModelError(f"{name} has shape {np.shape(x)}, but {n} joints need {shape} or one value for all") from None
+    if np.any(np.isnan(y)):
+        raise ModelError(f"{name} holds NaN")
+    return y
+
+
+def _check_joints(topology: Topology, joints: Mapping[str, np.ndarray], allow_nonphysical: bool) -> None:
+    lower, upper = joints["limits.position"].T
+    if np.any(lower > upper):
+        j = int(np.argmax(lower > upper))
+        name = topology.joint_names[j]
+        raise ModelError(f"joint {name!r}: its lower limit {lower[j]:g} is above its upper limit {upper[j]:g}")
+    for name in () if allow_nonphysical else _POSITIVE:
+        if np.any(joints[name] < 0):
+            raise ModelError(f"{name} is negative ({joints[name].min():g}); no drive has that")
+    for name, meaning in _WIDTHS.items():
+        if np.any(joints[name] <= 0):
+            raise ModelError(f"{name} must be positive: it is {meaning}")
 
 
 def check_inertia(link: str, pi: Values, tolerance: float = 0.0) -> None:
@@ -261,12 +268,6 @@ def check_pose(name: str, t: np.ndarray) -> None:
         raise ModelError(f"{name} holds no rotation (R^T R != 1 or det R = -1)")
 
 
-def _only_end(parents: tuple[int, ...], links: tuple[str, ...]) -> str | None:
-    """The one link that carries no other, if there is one only."""
-    ends = set(range(len(parents))) - set(parents)
-    return links[ends.pop()] if len(ends) == 1 else None
-
-
 def _orthonormal(rotation: np.ndarray) -> np.ndarray:
     """Rotations given with few digits, made orthonormal to rounding; those that are so already stay as they are."""
     for _ in range(2):
@@ -284,13 +285,3 @@ def _unit_screw(joint: str, screw: np.ndarray) -> np.ndarray:
         part = "rotation part has length" if turns else "prismatic axis has length"
         raise ModelError(f"joint {joint!r}: the screw's {part} {size:g}; normalise it to 1")
     return screw / size if abs(size - 1) > 1e-15 else screw
-
-
-def _names(given: Sequence[str] | None, n: int, kind: str) -> tuple[str, ...]:
-    names = tuple(f"{kind}{i + 1}" for i in range(n)) if given is None else tuple(given)
-    if len(names) != n:
-        raise ModelError(f"{len(names)} {kind} names are given for {n} joints")
-    if len(set(names)) != n:
-        twice = next(x for x in names if names.count(x) > 1)
-        raise ModelError(f"the {kind} name {twice!r} is used twice")
-    return names

@@ -1,6 +1,9 @@
 """`Chain`: a robot as a pytree. Numbers are leaves that can be differentiated, batched and optimised; names are static."""
 
 import dataclasses
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,36 +14,74 @@ from jaxtyping import Array, Float
 from .._jax_compat import Tracer
 from .._summary import Summary, lines, names
 from ..errors import ModelError
+from ._joint_properties import Friction, JointLimits, Springs, as_array
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Topology:
     """The static part of a chain: names, and which link hangs on which. Two are equal when all their fields are.
 
+    Names that are not given are joint1.., link1..; a tree with one end has that as its tip.
+
     Attributes:
+        parents: index of each link's parent link, -1 for the base; a link comes after its parent.
         joint_names: one joint a link, in link order.
         link_names: the moving links; link i moves with joint i.
-        parents: index of each link's parent link, -1 for the base; a link comes after its parent.
-        frame_names: named frames fixed to links (fused links, tool frames, the base's own).
-        frame_links: the link each named frame is fixed to, -1 for the base.
         base_name: name of the base link.
         tip_name: the link or frame that is meant where no frame is named; None where there are several ends.
         quaternion_joints: (first link, number of links) of the spherical (3) and free (6) joints, whose position holds a
             quaternion (`configuration`); every other joint is one link's.
         coordinate_names: names of the generalised coordinates where they are not the joints'.
+        frame_names: named frames fixed to links (fused links, tool frames, the base's own).
+        frame_links: the link each named frame is fixed to, -1 for the base.
+
+    Raises:
+        ModelError: parents that are no tree, names that are too few, too many or the same, a frame on no link.
     """
 
-    joint_names: tuple[str, ...]
-    link_names: tuple[str, ...]
     parents: tuple[int, ...]
-    frame_names: tuple[str, ...]
-    frame_links: tuple[int, ...]
-    base_name: str
-    tip_name: str | None
+    joint_names: tuple[str, ...] = ()
+    link_names: tuple[str, ...] = ()
+    base_name: str = "base"
+    tip_name: str | None = None
     quaternion_joints: tuple[tuple[int, int], ...] = ()
     coordinate_names: tuple[str, ...] | None = None
+    frame_names: tuple[str, ...] = ()
+    frame_links: tuple[int, ...] = ()
+
+    @classmethod
+    def serial(cls, n: int, **names: Any) -> "Topology":
+        """n links one behind the other; `names` are the other fields."""
+        return cls(tuple(range(-1, n - 1)), **names)
 
     def __post_init__(self):
+        n = len(self.parents)
+        parents, links = tuple(int(p) for p in self.parents), _names(self.link_names, n, "link")
+        ends = set(range(n)) - set(parents)
+        given = {
+            "parents": parents,
+            "joint_names": _names(self.joint_names, n, "joint"),
+            "link_names": links,
+            "tip_name": links[ends.pop()] if self.tip_name is None and len(ends) == 1 else self.tip_name,
+            "quaternion_joints": tuple((int(a), int(b)) for a, b in self.quaternion_joints),
+            "coordinate_names": None if self.coordinate_names is None else tuple(self.coordinate_names),
+            "frame_names": tuple(self.frame_names),
+            "frame_links": tuple(int(i) for i in self.frame_links),
+        }
+        for name, value in given.items():
+            object.__setattr__(self, name, value)
+        if any(not -1 <= p < i for i, p in enumerate(parents)):
+            raise ModelError(f"parents {parents} are not a tree in which every link comes after its parent")
+        frames = dict(zip(self.frame_names, self.frame_links, strict=True))
+        for name, link in frames.items():
+            if not -1 <= link < n:
+                raise ModelError(
+                    f"frame {name!r} is fixed to link {link}, but there are links 0 to {n - 1} (and -1, the base)"
+                )
+        if clash := frames.keys() & set(links) or {self.base_name} & {*frames, *links}:
+            raise ModelError(
+                f"the name {sorted(clash)[0]!r} is used twice; links, frames and the base need names of their own"
+            )
         # a jitted call hashes its static arguments every time: once, here
         object.__setattr__(self, "_hash", hash(self._fields()))
 
@@ -57,8 +98,14 @@ class Topology:
         return self is other or (isinstance(other, Topology) and self._fields() == other._fields())
 
 
-def _as_array(x) -> Array:
-    return x if isinstance(x, Array) else jnp.asarray(x, float)
+def _names(given: Sequence[str], n: int, kind: str) -> tuple[str, ...]:
+    names = tuple(given) or tuple(f"{kind}{i + 1}" for i in range(n))
+    if len(names) != n:
+        raise ModelError(f"{len(names)} {kind} names are given for {n} joints")
+    if len(set(names)) != n:
+        twice = next(x for x in names if names.count(x) > 1)
+        raise ModelError(f"the {kind} name {twice!r} is used twice")
+    return names
 
 
 class Transmission(eqx.Module):
@@ -71,16 +118,12 @@ class Transmission(eqx.Module):
     Attributes:
         matrix: motor turns a joint turn.
         rotor_inertia: J_m of each rotor about its axis [kg m^2].
-        viscous_friction: B_m at each motor [N m s/rad].
-        coulomb_friction: at each motor, with the smooth sign tanh(rate / coulomb_velocity) [N m].
-        coulomb_velocity: its width, in motor rates [rad/s].
+        friction: of each motor, in motor rates and torques.
     """
 
-    matrix: Float[Array, "m n"] = eqx.field(converter=_as_array)
-    rotor_inertia: Float[Array, " m"] = eqx.field(converter=_as_array)
-    viscous_friction: Float[Array, " m"] = eqx.field(converter=_as_array)
-    coulomb_friction: Float[Array, " m"] = eqx.field(converter=_as_array)
-    coulomb_velocity: Float[Array, " m"] = eqx.field(converter=_as_array)
+    matrix: Float[Array, "m n"] = eqx.field(converter=as_array)
+    rotor_inertia: Float[Array, " m"] = eqx.field(converter=as_array)
+    friction: Friction
 
 
 class Coupling(eqx.Module):
@@ -93,8 +136,8 @@ class Coupling(eqx.Module):
         offset: joint positions at y = 0 [rad or m].
     """
 
-    matrix: Float[Array, "n nv"] = eqx.field(converter=_as_array)
-    offset: Float[Array, " n"] = eqx.field(converter=_as_array)
+    matrix: Float[Array, "n nv"] = eqx.field(converter=as_array)
+    offset: Float[Array, " n"] = eqx.field(converter=as_array)
 
 
 class Chain(eqx.Module, Summary):
@@ -107,7 +150,7 @@ class Chain(eqx.Module, Summary):
     with links of no mass between; their position is a quaternion, or a point and a quaternion, and their velocity a twist
     in the body (docs/conventions.md). A state has `nq` positions and `nv` velocities; both are n for ordinary joints.
     Build one with `load`, `from_screws` or `from_dh`, or take one from `textbook` or `robots`; change leaves with
-    `equinox.tree_at` or `dataclasses.replace`.
+    `equinox.tree_at` or `dataclasses.replace`: `tree_at(lambda c: c.friction.viscous, chain, viscous)`.
 
     Attributes:
         rotation: R of M_i.
@@ -115,17 +158,9 @@ class Chain(eqx.Module, Summary):
         screw: joint screws A_i = (w, v), link frame [1, m/rad] ([0, 1] for prismatic joints).
         inertia: ten parameters a link about its frame's origin: m, m c, Ixx Ixy Iyy Ixz Iyz Izz [kg, kg m, kg m^2].
         armature: reflected rotor inertia a joint [kg m^2] ([kg] for prismatic joints); part of the mass matrix.
-        viscous_friction: fv [N m s/rad].
-        coulomb_friction: fc [N m].
-        coulomb_velocity: width v_c of the smooth sign in Coulomb friction, fc tanh(qd / v_c) [rad/s].
-        stribeck_friction: fs - fc, what breaking away takes beyond Coulomb friction [N m].
-        stribeck_velocity: w_s, over which that excess fades, as exp(-(qd / w_s)^2) [rad/s].
-        torque_offset: constant part of the friction torque [N m].
-        stiffness: of a spring at each joint [N m/rad].
-        rest_position: where that spring is relaxed [rad].
-        position_limits: lower and upper joint limits [rad or m]; infinite where there is none.
-        velocity_limit: largest |qd| [rad/s or m/s].
-        effort_limit: largest |tau| [N m or N].
+        friction: of the joints.
+        springs: at the joints.
+        limits: of the joints' positions, velocities and torques.
         gravity: acceleration of gravity in the base frame [m/s^2].
         frame_poses: pose of every named frame in its link.
         topology: names and parents.
@@ -139,23 +174,24 @@ class Chain(eqx.Module, Summary):
     screw: Float[Array, "n 6"]
     inertia: Float[Array, "n 10"]
     armature: Float[Array, " n"]
-    viscous_friction: Float[Array, " n"]
-    coulomb_friction: Float[Array, " n"]
-    coulomb_velocity: Float[Array, " n"]
-    stribeck_friction: Float[Array, " n"]
-    stribeck_velocity: Float[Array, " n"]
-    torque_offset: Float[Array, " n"]
-    stiffness: Float[Array, " n"]
-    rest_position: Float[Array, " n"]
-    position_limits: Float[Array, "n 2"]
-    velocity_limit: Float[Array, " n"]
-    effort_limit: Float[Array, " n"]
+    friction: Friction
+    springs: Springs
+    limits: JointLimits
     gravity: Float[Array, "3"]
     frame_poses: Float[Array, "k 4 4"]
     topology: Topology = eqx.field(static=True)
     base_pose: Float[Array, "4 4"] | None = None
     transmission: Transmission | None = None
     coupling: Coupling | None = None
+
+    def __check_init__(self):
+        for part in (self.friction, self.springs, self.limits):
+            for name, x in vars(part).items():
+                if getattr(x, "ndim", 1) == 0:
+                    raise ModelError(
+                        f"{type(part).__name__}.{name} is one number for all joints, which only `make_chain` takes; give "
+                        f"{self.n}, or change a leaf of the chain's own: dataclasses.replace(chain.friction, viscous=...)"
+                    )
 
     @property
     def n(self) -> int:
@@ -216,6 +252,19 @@ class Chain(eqx.Module, Summary):
         if total == 0:
             return "no link has a mass: a model of kinematics alone, of which forward dynamics are NaN"
         return f"mass of the moving links {total:.4g} kg"
+
+
+def named_leaves(tree: Any) -> dict[str, Any]:
+    """The leaves by dotted name ("friction.viscous"), in the tree's order; what a chain does not have is left out."""
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="."): leaf
+        for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]
+    }
+
+
+def with_leaves(chain: Chain, leaves: Mapping[str, Any]) -> Chain:
+    """The chain with other leaves by their dotted names; nothing is checked."""
+    return eqx.tree_at(lambda c: [attrgetter(name)(c) for name in leaves], chain, list(leaves.values()))
 
 
 def inertial_parameters(chain: Chain) -> Float[Array, "n 10"]:

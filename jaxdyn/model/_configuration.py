@@ -83,7 +83,7 @@ def _carries_all(topology: Topology, joint: QuaternionJoint) -> bool:
 
 
 def check_coordinates(chain: Chain) -> None:
-    """Refuse quaternion joints that are none, and couplings and transmissions that do not fit.
+    """Refuse quaternion joints that are none, and couplings that do not fit.
 
     Raises:
         ModelError: naming the joint and what a spherical or free joint is made of.
@@ -111,15 +111,6 @@ def check_coordinates(chain: Chain) -> None:
             raise ModelError(
                 f"the free joint {name!r} must hang on the base, at its origin: its position says the rest"
             )
-    if (motors := chain.transmission) is not None:
-        ratios = np.asarray(motors.matrix)
-        if ratios.ndim != 2 or ratios.shape[1] != n or motors.rotor_inertia.shape != ratios.shape[:1]:
-            raise ModelError(
-                f"a transmission needs a matrix (motors, {n}) and a rotor inertia a motor, not {ratios.shape}"
-            )
-        for link, size in topology.quaternion_joints:
-            if ratios[:, link : link + size].any():
-                raise ModelError(f"a motor drives the quaternion joint {topology.joint_names[link]!r}; none can")
     names = topology.coordinate_names
     if chain.coupling is None:
         if names is not None:
@@ -157,7 +148,7 @@ def random_configuration(chain: Chain, key: PRNGKeyArray, size: float = 1.0) -> 
     """
     where = layout(chain)
     angles, quaternions, points = jax.random.split(key, 3)
-    limits = chain.position_limits
+    limits = chain.limits.position
     finite = jnp.isfinite(limits).all(1)
     low, high = jnp.where(finite, limits[:, 0], -jnp.pi), jnp.where(finite, limits[:, 1], jnp.pi)
     if chain.coupling is not None:  # limits are the joints'

@@ -8,7 +8,7 @@ import numpy as np
 from ..errors import ModelError
 from ._build import Values, check_pose, make_chain
 from ._chain import Chain
-from ._screws import adjoint_matrix, rigid_inverse
+from ._screws import adjoint_matrix, rigid_inverse, with_tip
 
 
 def from_dh(
@@ -22,7 +22,6 @@ def from_dh(
     joint_types: str | Sequence[str] | None = None,
     base_pose: Values | None = None,
     tool_pose: Values | None = None,
-    gravity: Values = (0.0, 0.0, -9.81),
     **leaves: Any,
 ) -> Chain:
     """Chain from a Denavit-Hartenberg table, one row a joint; q_i adds to theta_i (revolute) or to d_i (prismatic).
@@ -45,8 +44,7 @@ def from_dh(
         joint_types: "R" (revolute) or "P" (prismatic) a joint, as in "RRP"; None means all revolute.
         base_pose: pose of DH frame 0 in the base; None means they coincide.
         tool_pose: pose of a tool in DH frame n; it becomes the frame "tool", and the chain's tip.
-        gravity: acceleration of gravity in the base frame [m/s^2].
-        leaves: every other argument of `make_chain`: names, frames, friction, armature, limits.
+        leaves: every other argument of `make_chain`: topology, frames, friction, armature, limits, gravity.
 
     Raises:
         ModelError: columns of different length, an unknown convention or joint type, a pose that is no rigid motion,
@@ -85,11 +83,8 @@ def from_dh(
     if tool_pose is not None:
         tool = np.asarray(tool_pose, float)
         check_pose("tool_pose", tool)
-        leaves["frames"] = {**(leaves.get("frames") or {}), "tool": (n - 1, tool)}
-        leaves.setdefault("tip_name", "tool")
-    return make_chain(
-        rotation=pose[:, :3, :3], translation=pose[:, :3, 3], screw=screw, inertia=inertia, gravity=gravity, **leaves
-    )
+        leaves |= with_tip(n, leaves, "tool", tool)
+    return make_chain(pose[:, :3, :3], pose[:, :3, 3], screw, inertia, **leaves)
 
 
 def _screw_motion(axis: int, angle: float, distance: float) -> np.ndarray:

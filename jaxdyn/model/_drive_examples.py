@@ -7,9 +7,10 @@ import numpy as np
 
 from ..errors import ModelError
 from ._build import Values
-from ._chain import Chain
+from ._chain import Chain, Topology
 from ._drives import with_coupling, with_transmission
 from ._elastic import elastic_chain, elastic_joints
+from ._joint_properties import Friction
 from ._textbook_parts import X, Y, Z, hanging_link, parallel_chain, slender_body
 
 
@@ -35,7 +36,7 @@ def geared_link(
     Raises:
         ModelError: link_inertia is less than mass com_distance^2, what a point mass has.
     """
-    link = hanging_link(mass, com_distance, link_inertia, gravity, viscous_friction=link_damping)
+    link = hanging_link(mass, com_distance, link_inertia, gravity, friction=Friction(link_damping))
     return with_transmission(link, gear_ratio=gear_ratio, rotor_inertia=motor_inertia, viscous_friction=motor_damping)
 
 
@@ -67,7 +68,7 @@ def elastic_link(
     Raises:
         ModelError: link_inertia is less than mass com_distance^2; a stiffness or motor inertia that is not positive.
     """
-    link = hanging_link(mass, com_distance, link_inertia, gravity, viscous_friction=link_damping)
+    link = hanging_link(mass, com_distance, link_inertia, gravity, friction=Friction(link_damping))
     drive = elastic_joints(
         link,
         stiffness=stiffness,
@@ -159,7 +160,7 @@ def coupled_wrist(
         ],
         tip=lengths[2] * Z,
         gravity=-gravity * Z,
-        joint_names=("joint4", "joint5", "joint6"),
+        topology=Topology.serial(3, joint_names=("joint4", "joint5", "joint6"), tip_name="tip"),
     )
     return with_transmission(
         wrist,

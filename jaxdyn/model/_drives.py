@@ -10,9 +10,10 @@ from jaxtyping import Array, Float
 
 from .._jax_compat import Tracer
 from ..errors import ModelError
-from ._build import COULOMB_VELOCITY, Values
+from ._build import Values
 from ._chain import Chain, Coupling, Transmission
 from ._configuration import check_coordinates
+from ._joint_properties import COULOMB_VELOCITY, STRIBECK_VELOCITY, Friction
 from ._layout import layout
 
 
@@ -70,13 +71,17 @@ def with_transmission(
             raise ModelError(f"motor {still[0] + 1} moves no joint: its row of ratios is zero")
     m, tiny = ratios.shape[0], float(np.finfo(dtype).tiny)
     width = COULOMB_VELOCITY * jnp.abs(ratios).max(axis=1) if coulomb_velocity is None else coulomb_velocity
-    leaves = {
-        "rotor_inertia": check_values("rotor_inertia", rotor_inertia, m, "motor", dtype, least=0.0),
-        "viscous_friction": check_values("viscous_friction", viscous_friction, m, "motor", dtype, least=0.0),
-        "coulomb_friction": check_values("coulomb_friction", coulomb_friction, m, "motor", dtype, least=0.0),
-        "coulomb_velocity": check_values("coulomb_velocity", width, m, "motor", dtype, least=tiny),
-    }
-    return dataclasses.replace(chain, transmission=Transmission(matrix=ratios, **leaves))
+    none = jnp.zeros(m, dtype)
+    friction = Friction(
+        viscous=check_values("viscous_friction", viscous_friction, m, "motor", dtype, least=0.0),
+        coulomb=check_values("coulomb_friction", coulomb_friction, m, "motor", dtype, least=0.0),
+        coulomb_velocity=check_values("coulomb_velocity", width, m, "motor", dtype, least=tiny),
+        stribeck=none,
+        stribeck_velocity=none + STRIBECK_VELOCITY,
+        offset=none,
+    )
+    inertia = check_values("rotor_inertia", rotor_inertia, m, "motor", dtype, least=0.0)
+    return dataclasses.replace(chain, transmission=Transmission(ratios, inertia, friction))
 
 
 def with_coupling(chain: Chain, matrix: Values, offset: Values = 0.0, names: Sequence[str] | None = None) -> Chain:

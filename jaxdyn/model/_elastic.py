@@ -4,6 +4,7 @@ import dataclasses
 import functools
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -12,6 +13,7 @@ from ..errors import ModelError
 from ._build import Values
 from ._chain import Chain, Coupling, Topology, Transmission
 from ._drives import check_values
+from ._joint_properties import Friction, JointLimits, Springs
 from ._layout import layout
 
 
@@ -119,7 +121,6 @@ def elastic_chain(chain: Chain, elastic: ElasticJoints) -> Chain:
         rates = chosen @ jnp.linalg.solve(coupling.T @ coupling, coupling.T)  # of coordinates, from those of joints
     # a rotor's rate is that of the coordinate less that of its spring
     ratios = elastic.gear_ratio[:, None] * jnp.concatenate([rates, -jnp.eye(m, dtype=dtype)], axis=1)
-    zero = jnp.zeros(m, dtype)
     return dataclasses.replace(
         chain,
         rotation=extend(chain.rotation, jnp.eye(3, dtype=dtype)),
@@ -127,24 +128,22 @@ def elastic_chain(chain: Chain, elastic: ElasticJoints) -> Chain:
         screw=extend(chain.screw, jnp.zeros(6, dtype).at[2].set(1.0)),
         inertia=extend(chain.inertia, 0.0),
         armature=extend(chain.armature, 0.0),
-        viscous_friction=extend(chain.viscous_friction, elastic.damping),
-        coulomb_friction=extend(chain.coulomb_friction, 0.0),
-        coulomb_velocity=extend(chain.coulomb_velocity, 1.0),
-        stribeck_friction=extend(chain.stribeck_friction, 0.0),
-        stribeck_velocity=extend(chain.stribeck_velocity, 1.0),
-        torque_offset=extend(chain.torque_offset, 0.0),
-        stiffness=extend(chain.stiffness, elastic.stiffness),
-        rest_position=extend(chain.rest_position, elastic.rest),
-        position_limits=extend(chain.position_limits, jnp.asarray([-jnp.inf, jnp.inf])),
-        velocity_limit=extend(chain.velocity_limit, jnp.inf),
-        effort_limit=extend(chain.effort_limit, jnp.inf),
+        friction=jax.tree.map(extend, chain.friction, _drag(elastic.damping)),
+        springs=jax.tree.map(extend, chain.springs, Springs(elastic.stiffness, elastic.rest)),
+        limits=jax.tree.map(extend, chain.limits, JointLimits()),
         topology=_extended(chain.topology, nv, tuple(int(i) for i in columns)),
         coupling=Coupling(
             jnp.block([[coupling, jnp.zeros((n, m), dtype)], [chosen, -jnp.eye(m, dtype=dtype)]]),
-            jnp.concatenate([offset, zero]),
+            jnp.concatenate([offset, jnp.zeros(m, dtype)]),
         ),
-        transmission=Transmission(ratios, elastic.rotor_inertia, elastic.rotor_friction, zero, zero + 1),
+        transmission=Transmission(ratios, elastic.rotor_inertia, _drag(elastic.rotor_friction)),
     )
+
+
+def _drag(viscous: Float[Array, " m"]) -> Friction:
+    """Viscous friction alone."""
+    none = jnp.zeros_like(viscous)
+    return Friction(viscous, none, none + 1, none, none + 1, none)
 
 
 @functools.lru_cache(maxsize=64)

@@ -1,5 +1,6 @@
 """Chains from screw axes: the product of exponentials of Lynch & Park 2017."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,7 +8,7 @@ import numpy as np
 
 from ..errors import ModelError
 from ._build import Values, check_pose, make_chain
-from ._chain import Chain
+from ._chain import Chain, Topology
 
 
 def from_screws(
@@ -16,15 +17,13 @@ def from_screws(
     spatial_inertias: Values,
     *,
     tip_pose: Values | None = None,
-    frames: Mapping[str, tuple[int, Values]] | None = None,
-    gravity: Values = (0.0, 0.0, -9.81),
     **leaves: Any,
 ) -> Chain:
     """Chain with T_0i(q) = exp([S_1] q_1) ... exp([S_i] q_i) M_i, from its home position q = 0.
 
     (Lynch & Park 2017, sec. 4.1 and 8.3.) The chain's link frames are the frames {i} given here; a joint's axis need
     not pass through its link frame's origin. The joint screw in {i} is A_i = Ad(M_i^-1) S_i, the placement of {i} in
-    the one before it (in a tree, given parents=, its parent p) is M_p^-1 M_i.
+    the one before it (in a tree, given a topology, its parent p) is M_p^-1 M_i.
 
     Args:
         screws: space screws S_i = (w, v), one a row, (n, 6), in base coordinates at q = 0 [1, m/rad]: v = -w x p for a
@@ -36,9 +35,7 @@ def from_screws(
             (n, 10).
         tip_pose: pose of the tip in the base at q = 0; it becomes the frame "tip" of the last link, and the chain's
             tip.
-        frames: more named frames: (link index, pose in that link).
-        gravity: acceleration of gravity in the base frame [m/s^2].
-        leaves: every other argument of `make_chain`: names, parents, friction, armature, limits.
+        leaves: every other argument of `make_chain`: topology, frames, friction, armature, limits, gravity.
 
     Raises:
         ModelError: shapes that do not fit, a pose that is no rigid motion, a matrix that is no spatial inertia, and all
@@ -55,25 +52,28 @@ def from_screws(
     for i in range(n):
         check_pose(f"home pose {i + 1}", poses[i])
     inverse = np.array([rigid_inverse(t) for t in poses])
-    parents = range(-1, n - 1) if leaves.get("parents") is None else leaves["parents"]
+    topology = leaves.get("topology")
+    parents = range(-1, n - 1) if topology is None else topology.parents
     placement = np.array([inverse[p] @ t if 0 <= p < n else t for p, t in zip(parents, poses, strict=False)])
     if len(placement) != n:
         raise ModelError(f"{len(placement)} parents are given for {n} screws; they are not a tree")
-    named = dict(frames or {})
     if tip_pose is not None:
         tip = np.asarray(tip_pose, float)
         check_pose("tip_pose", tip)
-        named["tip"] = (n - 1, inverse[-1] @ tip)
-        leaves.setdefault("tip_name", "tip")
+        leaves |= with_tip(n, leaves, "tip", inverse[-1] @ tip)
     return make_chain(
         rotation=placement[:, :3, :3],
         translation=placement[:, :3, 3],
         screw=np.array([adjoint_matrix(t) @ x for t, x in zip(inverse, s, strict=True)]),
         inertia=_from_spatial(np.asarray(spatial_inertias, float), n),
-        frames=named,
-        gravity=gravity,
         **leaves,
     )
+
+
+def with_tip(n: int, leaves: Mapping[str, Any], name: str, pose: np.ndarray) -> dict[str, Any]:
+    """The frames and the topology among the leaves, with a frame on the last link that is the tip."""
+    topology = dataclasses.replace(leaves.get("topology") or Topology.serial(n), tip_name=name)
+    return {"topology": topology, "frames": {**(leaves.get("frames") or {}), name: (n - 1, pose)}}
 
 
 def rigid_inverse(t: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..errors import ModelError
 from ._build import make_chain
-from ._chain import Chain
+from ._chain import Chain, Topology
 from ._screws import ten_parameters
 
 X, Y, Z = np.eye(3)
@@ -40,9 +40,8 @@ def parallel_chain(
         screw=[[*(0 * axis), *axis] if i in prismatic else [*axis, *(0 * axis)] for i, axis in enumerate(axes)],
         inertia=bodies,
         frames={"tip": (n - 1, tip_pose)},
-        tip_name="tip",
         gravity=gravity,
-        **leaves,
+        **{"topology": Topology.serial(n, tip_name="tip"), **leaves},
     )
 
 

@@ -6,12 +6,12 @@ are; c_ab = cos(a - b), s_ab = sin(a - b). Both linkages are parallelograms, who
 absolute angles say everything, and loops close at every configuration.
 """
 
-import jax.numpy as jnp
 import numpy as np
 
 from ._build import make_chain
-from ._chain import Chain, Coupling
+from ._chain import Chain, Topology
 from ._constraint import FrameConstraint, point_constraint
+from ._drives import with_coupling
 from ._screws import ten_parameters
 
 
@@ -96,12 +96,9 @@ def four_bar_chains(
     """
     body = [_body(m, c, i) for m, c, i in zip(masses, com_distances, inertias, strict=True)]
     names = ("theta1", "theta2")
-    first = Coupling(jnp.asarray([[1.0, 0], [-1, 1]]), jnp.zeros(2))
-    second = Coupling(jnp.asarray([[0.0, 1], [1, -1]]), jnp.zeros(2))
-    return (
-        _planar(body[:2], (-1, 0), (0.0, l1), gravity, (1, l2), coupling=first, coordinate_names=names),
-        _planar(body[2:], (-1, 0), (0.0, l3), gravity, (1, l1), coupling=second, coordinate_names=names),
-    )
+    first = _planar(body[:2], (-1, 0), (0.0, l1), gravity, (1, l2))
+    second = _planar(body[2:], (-1, 0), (0.0, l3), gravity, (1, l1))
+    return with_coupling(first, [[1, 0], [-1, 1]], names=names), with_coupling(second, [[0, 1], [1, -1]], names=names)
 
 
 def _body(mass: float, com: float, moment: float) -> np.ndarray:
@@ -109,7 +106,7 @@ def _body(mass: float, com: float, moment: float) -> np.ndarray:
     return ten_parameters(mass, [com, 0, 0], np.diag([0, moment, moment]))
 
 
-def _planar(bodies, parents, offsets, gravity, tip, **more) -> Chain:
+def _planar(bodies, parents, offsets, gravity, tip) -> Chain:
     """Links in the x-y plane, joints about z; `offsets` along x in the parent link, the tip (link, along x)."""
     n = len(bodies)
     end = np.eye(4)
@@ -119,9 +116,7 @@ def _planar(bodies, parents, offsets, gravity, tip, **more) -> Chain:
         translation=np.outer(offsets, [1.0, 0, 0]),
         screw=np.tile([0, 0, 1.0, 0, 0, 0], (n, 1)),
         inertia=np.array(bodies),
-        parents=parents,
+        topology=Topology(parents, tip_name="tip"),
         frames={"tip": (tip[0], end)},
-        tip_name="tip",
         gravity=(0, -gravity, 0),
-        **more,
     )

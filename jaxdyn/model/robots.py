@@ -2,7 +2,7 @@
 
 Published inertias are a maker's model or somebody's estimate, not a measurement of the arm on your table; identify
 those. Friction and rotor inertia are zero: identify your own arm's. Every argument of `make_chain`
-(`viscous_friction`, `armature`, `gravity`, `frames`, ...) is accepted and goes before the tables. All joints are
+(`friction`, `armature`, `gravity`, `frames`, ...) is accepted and goes before the tables. All joints are
 revolute about z of their link's frame, which sits at the joint.
 """
 
@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from ._build import make_chain
-from ._chain import Chain
+from ._chain import Chain, Topology
+from ._joint_properties import JointLimits
 from ._screws import ten_parameters
 
 PI = np.pi
@@ -51,10 +52,11 @@ def panda(**leaves: Any) -> Chain:
             (1.666555, 0.060149, -0.014117, -0.010517, 0.001964, 1.09e-4, 0.004354, -0.001158, 3.41e-4, 0.005433),
             (0.735522, 0.010517, -0.004252, 0.061597, 0.012516, -4.28e-4, 0.010027, -0.001196, -7.41e-4, 0.004815),
         ],
-        lower=(-a, -1.7628, -a, -3.0718, -a, -0.0175, -a),
-        upper=(a, 1.7628, a, -0.0698, a, 3.7525, a),
-        speed=(b, b, b, b, c, c, c),
-        torque=(87, 87, 87, 87, 12, 12, 12),
+        limits=JointLimits(
+            np.transpose([(-a, -1.7628, -a, -3.0718, -a, -0.0175, -a), (a, 1.7628, a, -0.0698, a, 3.7525, a)]),
+            (b, b, b, b, c, c, c),
+            (87, 87, 87, 87, 12, 12, 12),
+        ),
         frames={"flange": (0, 0, 0.107, 0, 0, 0)},
         leaves=leaves,
     )
@@ -159,10 +161,11 @@ def iiwa14(**leaves: Any) -> Chain:
             (1.8, 0, 0.0006, 0.0004, 0.0049, 0, 0.0047, 0, 0, 0.0036),
             (1.2, 0, 0, 0.02, 0.001, 0, 0.001, 0, 0, 0.001),
         ],
-        lower=-angle,
-        upper=angle,
-        speed=np.radians([85, 85, 100, 75, 130, 135, 135]),
-        torque=(320, 320, 176, 176, 110, 40, 40),
+        limits=JointLimits(
+            np.transpose([-angle, angle]),
+            np.radians([85, 85, 100, 75, 130, 135, 135]),
+            (320, 320, 176, 176, 110, 40, 40),
+        ),
         frames={"flange": (0, 0, 0.045, 0, 0, 0)},
         leaves=leaves,
     )
@@ -195,10 +198,13 @@ def xarm7(**leaves: Any) -> Chain:
             (1.325, 0.06469, 0.03278, 0.02141, 0.0014745, -4.88e-4, 0.0019037, 2.953e-4, 1.4749e-4, 0.0023652),
             (0.17, 0, -0.00677, -0.01098, 9.3e-5, 0, 5.87e-5, 0, -3.6e-6, 1.32e-4),
         ],
-        lower=(-turn, -2.059, -turn, -0.19198, -turn, -1.69297, -turn),
-        upper=(turn, 2.0944, turn, 3.927, turn, PI, turn),
-        speed=(3.14,) * 7,
-        torque=(50, 50, 30, 30, 30, 20, 20),
+        limits=JointLimits(
+            np.transpose(
+                [(-turn, -2.059, -turn, -0.19198, -turn, -1.69297, -turn), (turn, 2.0944, turn, 3.927, turn, PI, turn)]
+            ),
+            (3.14,) * 7,
+            (50, 50, 30, 30, 30, 20, 20),
+        ),
         frames={"flange": (0, 0, 0, 0, 0, 0)},
         leaves=leaves,
     )
@@ -217,8 +223,13 @@ def _universal(
     """The geometry that Universal Robots' arms share. `turns`: roll of the published inertias' axes, quarter turns."""
     d1, a2, a3, d4, d5, d6 = dh
     reach = np.array([2, 2, 1, 2, 2, 2]) * PI
-    joints = ("shoulder_pan", "shoulder_lift", "elbow", "wrist_1", "wrist_2", "wrist_3")
-    links = ("shoulder", "upper_arm", "forearm", "wrist_1", "wrist_2", "wrist_3")
+    topology = Topology.serial(
+        6,
+        joint_names=[f"{x}_joint" for x in ("shoulder_pan", "shoulder_lift", "elbow", "wrist_1", "wrist_2", "wrist_3")],
+        link_names=[f"{x}_link" for x in ("shoulder", "upper_arm", "forearm", "wrist_1", "wrist_2", "wrist_3")],
+        base_name=f"{name}_base",
+        tip_name="tool0",
+    )
     return _arm(
         name,
         placements=[
@@ -230,13 +241,10 @@ def _universal(
             (0, d6, 0, -1, 0, 0),
         ],
         bodies=bodies,
-        lower=-reach,
-        upper=reach,
-        speed=speed,
-        torque=torque,
+        limits=JointLimits(np.transpose([-reach, reach]), speed, torque),
         frames={"tool0": (0, 0, 0, 0, 0, 0), "flange": (0, 0, 0, 0, -1, -1)},
         turns=turns,
-        leaves={"joint_names": [f"{x}_joint" for x in joints], "link_names": [f"{x}_link" for x in links]} | leaves,
+        leaves={"topology": topology} | leaves,
     )
 
 
@@ -245,33 +253,30 @@ def _arm(
     *,
     placements: Sequence[Row],
     bodies: Sequence[Row],
-    lower: Row,
-    upper: Row,
-    speed: Row,
-    torque: Row,
+    limits: JointLimits,
     frames: dict[str, Row],
     leaves: dict[str, Any],
     turns: Sequence[int] = (0,) * 7,
 ) -> Chain:
     """`leaves`: the user's arguments, which go before the tables'; the first of `frames` is the tip."""
     n = len(placements)
+    topology = Topology.serial(
+        n,
+        joint_names=[f"{name}_joint{i + 1}" for i in range(n)],
+        link_names=[f"{name}_link{i + 1}" for i in range(n)],
+        base_name=f"{name}_base",
+        tip_name=next(iter(frames)),
+    )
     given = {
-        "joint_names": [f"{name}_joint{i + 1}" for i in range(n)],
-        "link_names": [f"{name}_link{i + 1}" for i in range(n)],
-        "base_name": f"{name}_base",
-        "position_limits": np.stack([lower, upper], axis=1),
-        "velocity_limit": speed,
-        "effort_limit": torque,
-        "tip_name": next(iter(frames)),
-    }
-    tables = {
+        "topology": topology,
+        "limits": limits,
         "rotation": [_quarter_turns(*row[3:]) for row in placements],
         "translation": [row[:3] for row in placements],
         "screw": [[0, 0, 1, 0, 0, 0]] * n,
         "inertia": [_inertia(row, _quarter_turns(turn, 0, 0)) for row, turn in zip(bodies, turns, strict=False)],
     }
     named = {key: (n - 1, _pose(row)) for key, row in frames.items()} | (leaves.pop("frames", None) or {})
-    return make_chain(frames=named, **tables | given | leaves)
+    return make_chain(frames=named, **given | leaves)
 
 
 def _inertia(row: Row, turn: np.ndarray) -> np.ndarray:

@@ -17,6 +17,7 @@ from ._drive_examples import (
     geared_link as geared_link,
     remotely_driven_elbow as remotely_driven_elbow,
 )
+from ._joint_properties import Friction
 from ._textbook_parts import X, Y, Z, hanging_link, parallel_chain as _chain, slender_body as _thin
 
 # what the documentation shows, the systems of the other file too
@@ -124,7 +125,7 @@ def single_link(
         link_inertia,
         gravity,
         armature=gear_ratio**2 * motor_inertia,
-        viscous_friction=gear_ratio**2 * motor_damping + link_damping,
+        friction=Friction(gear_ratio**2 * motor_damping + link_damping),
     )
 
 
@@ -230,5 +231,5 @@ def pendulum(
         bodies=[_thin(m[i], -lc[i] * Z, moment[i]) for i in range(n)],
         tip=-ll[-1] * Z,
         gravity=-gravity * Z,
-        viscous_friction=per_link("damping", damping),
+        friction=Friction(per_link("damping", damping)),
     )

@@ -7,8 +7,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..dynamics import friction_force
-from ..dynamics._equations.friction import motor_losses
 from ..dynamics._kinematics.coordinates import joint_rates
 from ..model._chain import Chain
 
@@ -32,15 +30,14 @@ def with_implicit_friction(
         predicted: velocity at the step's end without D, of which the signs matter.
         dt: step [s].
     """
-    none = jnp.zeros_like(chain.torque_offset)
-    joints = dataclasses.replace(chain, torque_offset=none, coupling=None, transmission=None)
+    friction = dataclasses.replace(chain.friction, offset=jnp.zeros_like(chain.friction.offset))
     before, after = joint_rates(chain, qd), joint_rates(chain, predicted)
-    slopes = _slopes(lambda x: friction_force(joints, x), before, after)
+    slopes = _slopes(friction.torque, before, after)
     damped = dataclasses.replace(chain, armature=chain.armature + dt * slopes)
     if (motors := chain.transmission) is None:
         return damped
 
-    slopes = _slopes(lambda x: motor_losses(motors, x), motors.matrix @ before, motors.matrix @ after)
+    slopes = _slopes(motors.friction.torque, motors.matrix @ before, motors.matrix @ after)
     rotors = dataclasses.replace(motors, rotor_inertia=motors.rotor_inertia + dt * slopes)
     return dataclasses.replace(damped, transmission=rotors)
 

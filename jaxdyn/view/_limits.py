@@ -44,7 +44,7 @@ def sliding_coordinates(chain: Chain) -> Bool[np.ndarray, " nv"]:
 
 def effort_limits(chain: Chain) -> Float[np.ndarray, " nv"]:
     """Largest |tau| of each coordinate, infinite where none is known, as where one moves several joints."""
-    limits = np.asarray(chain.effort_limit, float)
+    limits = np.asarray(chain.limits.effort, float)
     if chain.coupling is None:
         return limits
     matrix = np.asarray(chain.coupling.matrix, float)

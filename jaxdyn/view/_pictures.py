@@ -95,7 +95,7 @@ def plot_positions(chain: Chain, t: Row, q: Rows, path: str | os.PathLike[str] |
     limits = np.tile([-np.inf, np.inf], (chain.nq, 1))
     if chain.coupling is None:
         where = layout(chain)
-        limits[where.entries] = np.asarray(chain.position_limits, float)[where.columns]
+        limits[where.entries] = np.asarray(chain.limits.position, float)[where.columns]
     figure, panels = _panels(chain.nq)
     for j, axes in enumerate(panels):
         axes.plot(times, values[:, j], color=_LINE, linewidth=1.2)

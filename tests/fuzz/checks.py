@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-_INFINITE = ("position_limits", "velocity_limit", "effort_limit")
+_INFINITE = ("limits.position", "limits.velocity", "limits.effort")
 
 
 class Wrong(Exception):

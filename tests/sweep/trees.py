@@ -40,10 +40,9 @@ def random_tree(seed: int) -> jaxdyn.Chain:
         translation=translation,
         screw=screws,
         inertia=inertia,
-        parents=parents,
-        quaternion_joints=groups,
         armature=rng.uniform(0, 0.1, n) * (rng.random() < 0.5),
         gravity=rng.normal(size=3) * 5,
+        topology=jaxdyn.Topology(tuple(parents), quaternion_joints=groups),
     )
     ordinary = [i for i in range(n) if not any(link <= i < link + size for link, size in groups)]
     last_group = max((link for link, _ in groups), default=-1)
@@ -84,5 +83,5 @@ def _with_motors(chain: jaxdyn.Chain, ordinary: list[int], rng: np.random.Genera
     """Two motors that turn with two joints each."""
     matrix = np.zeros((2, chain.n))
     matrix[:, ordinary[:2]] = rng.normal(size=(2, 2)) * 5
-    motors = jaxdyn.Transmission(matrix, rng.uniform(0.001, 0.01, 2), *np.zeros((2, 2)), np.ones(2))
+    motors = jaxdyn.Transmission(matrix, rng.uniform(0.001, 0.01, 2), jaxdyn.Friction())
     return dataclasses.replace(chain, transmission=motors)

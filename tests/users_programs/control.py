@@ -1,6 +1,5 @@
 """Controllers on an arm: joint space, task space, adaptation, and the observer of collisions."""
 
-import dataclasses
 import functools
 
 import jax.numpy as jnp
@@ -51,7 +50,7 @@ def joint_cases() -> dict[str, Case]:
         ),
         "collision_threshold": Case(jaxdyn.control.collision_threshold, normal((20, 3))),
     }
-    frictional = dataclasses.replace(arm, viscous_friction=arm.viscous_friction + 0.1)
+    frictional = jaxdyn.model.with_leaves(arm, {"friction.viscous": arm.friction.viscous + 0.1})
     drives = jaxdyn.control.DriveAdaptation(1.0, ("viscous", "coulomb"))
     for law in (
         jaxdyn.control.EuclideanAdaptation,

@@ -77,7 +77,7 @@ def column_cases(arm: jaxdyn.Chain) -> dict[str, Case]:
 
 
 def solver_cases() -> dict[str, Case]:
-    arm = dataclasses.replace(random_chain(2, joints="revolute"), coulomb_friction=jnp.zeros(2))
+    arm = jaxdyn.model.with_leaves(random_chain(2, joints="revolute"), {"friction.coulomb": jnp.zeros(2)})
     problem = jaxdyn.trajectory.OptimalControlProblem(
         arm,
         jnp.zeros(2),

@@ -16,10 +16,8 @@ TIMES = jnp.linspace(0.0, 1.0, 5)
 
 
 def limited(n: int = 3) -> jaxdyn.Chain:
-    limits = {"velocity_limit": 2.0, "effort_limit": 200.0}
-    leaves = {name: jnp.full(n, value) for name, value in limits.items()}
-    leaves["position_limits"] = jnp.tile(jnp.asarray([-2.5, 2.5]), (n, 1))
-    return dataclasses.replace(random_chain(n, joints="revolute"), **leaves)
+    limits = jaxdyn.JointLimits(jnp.tile(jnp.asarray([-2.5, 2.5]), (n, 1)), jnp.full(n, 2.0), jnp.full(n, 200.0))
+    return dataclasses.replace(random_chain(n, joints="revolute"), limits=limits)
 
 
 def scaling_cases(arm: jaxdyn.Chain) -> dict[str, Case]:

@@ -99,6 +99,6 @@ def _range(chain: Chain) -> tuple[Array, Array]:
     if chain.coupling is not None:
         one = jnp.ones(len(layout(chain).columns), chain.dtype)
         return -one, one
-    limits = chain.position_limits[layout(chain).columns]
+    limits = chain.limits.position[layout(chain).columns]
     finite = jnp.isfinite(limits).all(1)
     return jnp.where(finite, limits[:, 0], -jnp.pi), jnp.where(finite, limits[:, 1], jnp.pi)

@@ -21,6 +21,12 @@ from .._recursions.poses import start_pose, walk
 from .._recursions.sweep import outward
 
 DriveTerm = Literal["armature", "viscous", "coulomb", "offset"]
+DRIVE_LEAVES: dict[DriveTerm, str] = {
+    "armature": "armature",
+    "viscous": "friction.viscous",
+    "coulomb": "friction.coulomb",
+    "offset": "friction.offset",
+}
 
 
 @compiled
@@ -170,7 +176,7 @@ def drive_regressor(
 ) -> Float[Array, "nv m"]:
     """Columns of the drives, m = n len(terms), joint by joint: column len(terms) j + k is term k of joint j.
 
-    armature: qdd_j; viscous: qd_j; coulomb: tanh(qd_j / v_c) with the chain's `coulomb_velocity`; offset: 1. With the
+    armature: qdd_j; viscous: qd_j; coulomb: tanh(qd_j / v_c) with the chain's `friction.coulomb_velocity`; offset: 1. With the
     parameters (armature, fv, fc, offset) of every joint the product is armature * qdd + friction_force(chain, qd). Losses
     at the motors of a transmission are not part of it, nor is the Stribeck term, which is not linear in its width.
 
@@ -181,7 +187,7 @@ def drive_regressor(
     columns = {
         "armature": qdd,
         "viscous": qd,
-        "coulomb": jnp.tanh(qd / chain.coulomb_velocity),
+        "coulomb": chain.friction.sign(qd),
         "offset": jnp.ones_like(qd),
     }
     unknown = [t for t in terms if t not in columns]

@@ -48,8 +48,8 @@ def friction_signals(friction: RunFriction, samples: Samples, filtered: bool = T
 def without_friction(chain: Chain) -> Chain:
     """The chain without friction and offsets of its own, which a friction model stands for."""
     none = jnp.zeros(chain.n, chain.dtype)
-    terms = ("viscous_friction", "coulomb_friction", "stribeck_friction", "torque_offset")
-    return dataclasses.replace(chain, **dict.fromkeys(terms, none))
+    friction = dataclasses.replace(chain.friction, viscous=none, coulomb=none, stribeck=none, offset=none)
+    return dataclasses.replace(chain, friction=friction)
 
 
 def samples_of(

@@ -194,7 +194,7 @@ class _Search:
         coarse, self.fine, self.verified = (np.einsum("dml,jlk->djmk", m, self.to_coefficients) for m in grids)
         times = self.times(1)
         slopes = interpolate.make_interp_spline(times, np.eye(len(times)), k=5).derivative()(times)
-        sign = jnp.maximum(chain.coulomb_velocity, SLOWEST_SIGN * jnp.asarray(velocity))
+        sign = jnp.maximum(chain.friction.coulomb_velocity, SLOWEST_SIGN * jnp.asarray(velocity))
         self.setting = Setting(
             columns,
             tuple(int(k) for k in base.kept),
@@ -204,7 +204,7 @@ class _Search:
             conditioned=condition_weight > 0,
         )
         self.problem = ExcitationProblem(
-            eqx.tree_at(lambda c: c.coulomb_velocity, chain, sign),
+            eqx.tree_at(lambda c: c.friction.coulomb_velocity, chain, sign),
             jnp.asarray(coarse),
             jnp.asarray(self.fine),
             jnp.asarray(slopes),

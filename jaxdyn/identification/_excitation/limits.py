@@ -75,8 +75,8 @@ def motion_limits(
     Raises:
         IdentificationError: not one number a joint, NaN, an upper limit not above the lower one, or one that is not positive.
     """
-    own = {"lower": chain.position_limits[:, 0], "upper": chain.position_limits[:, 1]}
-    own |= {"velocity": chain.velocity_limit, "torque": chain.effort_limit}
+    own = {"lower": chain.limits.position[:, 0], "upper": chain.limits.position[:, 1]}
+    own |= {"velocity": chain.limits.velocity, "torque": chain.limits.effort}
     given = {"lower": lower, "upper": upper, "velocity": velocity, "acceleration": acceleration}
     given |= {"jerk": jerk, "torque": torque, "torque_rate": torque_rate}
     values = {}

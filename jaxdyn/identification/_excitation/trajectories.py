@@ -77,7 +77,7 @@ def random_excitation(
     if harmonics < 2:
         raise IdentificationError("an exciting motion needs at least two harmonics to start at rest")
     rng = np.random.default_rng(seed)
-    lower, upper = np.asarray(chain.position_limits, float).T
+    lower, upper = np.asarray(chain.limits.position, float).T
     half = np.where(np.any(np.asarray(chain.screw[:, :3]) != 0, axis=1), np.pi, 0.5)
     free = np.isinf(lower) & np.isinf(upper)
     lower, upper = np.where(free, -half, lower), np.where(free, half, upper)
@@ -93,7 +93,7 @@ def random_excitation(
     q, qd, _ = (np.asarray(x, float) for x in shape(jnp.linspace(0, period, 50 * harmonics)))
     middle, reach = (q.max(0) + q.min(0)) / 2, (q.max(0) - q.min(0)) / 2
     factor = usage * (upper - lower) / 2 / reach
-    factor = np.minimum(factor, usage * np.asarray(chain.velocity_limit, float) / np.abs(qd).max(0))
+    factor = np.minimum(factor, usage * np.asarray(chain.limits.velocity, float) / np.abs(qd).max(0))
     return FourierTrajectory((upper + lower) / 2 - factor * middle, a * factor[:, None], b * factor[:, None], period)
 
 

@@ -298,11 +298,12 @@ def chain_with_friction(fit: FrictionFit, runs: Sequence[Samples], width: float 
     plain = np.stack([qd, np.tanh(qd / width), np.ones_like(qd)], axis=2)
     found = np.array([np.linalg.lstsq(plain[:, j], friction[:, j], rcond=None)[0] for j in range(fit.chain.n)])
     like = lambda x: jnp.asarray(x, fit.chain.dtype)
-    return dataclasses.replace(
-        fit.chain,
-        viscous_friction=like(found[:, 0]),
-        coulomb_friction=like(found[:, 1]),
-        torque_offset=like(found[:, 2]),
+    friction = dataclasses.replace(
+        fit.chain.friction,
+        viscous=like(found[:, 0]),
+        coulomb=like(found[:, 1]),
+        offset=like(found[:, 2]),
         coulomb_velocity=like(np.full(fit.chain.n, width)),
-        stribeck_friction=like(np.zeros(fit.chain.n)),
+        stribeck=like(np.zeros(fit.chain.n)),
     )
+    return dataclasses.replace(fit.chain, friction=friction)

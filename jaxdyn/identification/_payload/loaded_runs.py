@@ -147,7 +147,7 @@ def columns_of(model: Model, samples: Samples, part: slice) -> tuple[np.ndarray,
 
 def friction_columns(model: Model, qd: np.ndarray, load: np.ndarray, run: int, runs: int) -> np.ndarray:
     """(m, n, f): a column a term, or one a term and run where each run has its own."""
-    sign = np.tanh(qd / np.asarray(model.chain.coulomb_velocity))
+    sign = np.tanh(qd / np.asarray(model.chain.friction.coulomb_velocity))
     values = {"viscous": qd, "coulomb": sign, "load": load * sign, "offset": np.ones_like(qd)}
     columns = []
     for term in model.friction:

@@ -80,7 +80,7 @@ def base_parameters(chain: Chain, columns: Columns | None = None, states: int = 
     names = columns.names(chain.n)
     count = states or max(256, 3 * len(names))
     rng = np.random.default_rng(seed)
-    lower, upper = np.asarray(chain.position_limits, float).T
+    lower, upper = np.asarray(chain.limits.position, float).T
     turn = np.where(np.any(np.asarray(chain.screw[:, :3]) != 0, axis=1), np.pi, 1.0)
     lower, upper = np.maximum(lower, -turn), np.minimum(upper, turn)
     beyond = lower >= upper  # limits that lie a turn or more away

@@ -28,7 +28,7 @@ class ExtraColumns:
         names: one a column.
         units: one a column, for the report.
         matrix: (chain, q, qd, qdd) -> (n, len(names)) array; must be traceable by JAX.
-        leaf: the leaf of the chain that holds the parameters, as "stiffness", where there is one.
+        leaf: the leaf of the chain that holds the parameters, as "springs.stiffness", where there is one.
         joints: the joints (counted from 1) whose entries of the leaf they are, one a column.
     """
 
@@ -117,7 +117,7 @@ def coupled_drive(first: int, second: int, velocity: float | None = None) -> Ext
 
     With a, b the joints (counted from 1), the motor's inertia and friction act on the sum of both speeds: Iam couples the
     accelerations (tau_a += qdd_b, tau_b += qdd_a), fvm the speeds (tau_a += qd_b, tau_b += qd_a), and fsm is its Coulomb
-    friction (both += tanh((qd_a + qd_b) / velocity), with the chain's `coulomb_velocity` of b where no velocity is given).
+    friction (both += tanh((qd_a + qd_b) / velocity), with v_c of the chain's joint b where no velocity is given).
     What the sum adds to each joint's own speed is in Ia, fv already.
     """
     a, b = first - 1, second - 1
@@ -127,7 +127,7 @@ def coupled_drive(first: int, second: int, velocity: float | None = None) -> Ext
             raise IdentificationError(
                 f"axes {first} and {second} cannot be coupled: name two different ones of the joints 1 to {chain.n}"
             )
-        sign = jnp.tanh((qd[a] + qd[b]) / (chain.coulomb_velocity[b] if velocity is None else velocity))
+        sign = jnp.tanh((qd[a] + qd[b]) / (chain.friction.coulomb_velocity[b] if velocity is None else velocity))
         zero = jnp.zeros_like(sign)
         rows = [[zero, zero, zero] for _ in range(chain.n)]
         rows[a] = [qdd[b], qd[b], sign]
@@ -138,10 +138,10 @@ def coupled_drive(first: int, second: int, velocity: float | None = None) -> Ext
 
 
 def joint_springs(chain: Chain, joints: Sequence[int] | None = None) -> ExtraColumns:
-    """Columns of a spring at each of some joints, k (q - q0) with q0 the chain's `rest_position`, for cables and balancers.
+    """Columns of a spring at each of some joints, k (q - q0) with the chain's rest position q0, for cables and balancers.
 
-    The stiffnesses k go into the chain's leaf `stiffness`. They may come out negative: what is linear in the position and not
-    of the links (a cable that pushes, a counterbalance) is what they stand for. A torque offset beside them
+    The stiffnesses k go into `springs.stiffness` of the chain. They may come out negative: what is linear in the position
+    and not of the links (a cable that pushes, a counterbalance) is what they stand for. A torque offset beside them
     takes up a rest position that is not known.
 
     Args:
@@ -161,7 +161,7 @@ def _springs(joints: tuple[int, ...], turns: tuple[bool, ...]) -> ExtraColumns:
     where = [j - 1 for j in joints]
 
     def matrix(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
-        return jnp.diag(q - chain.rest_position)[:, jnp.array(where, int)]
+        return jnp.diag(q - chain.springs.rest_position)[:, jnp.array(where, int)]
 
     units = tuple("N m/rad" if turn else "N/m" for turn in turns)
-    return ExtraColumns(tuple(f"k{j}" for j in joints), units, matrix, "stiffness", joints)
+    return ExtraColumns(tuple(f"k{j}" for j in joints), units, matrix, "springs.stiffness", joints)

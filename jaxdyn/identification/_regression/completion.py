@@ -1,13 +1,16 @@
 """From base parameters back to a full set: the one nearest a given model's."""
 
+from operator import attrgetter
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from ...dynamics._equations.regressor import DRIVE_LEAVES
 from ...errors import IdentificationError, ModelError
 from ...model._build import check_inertia
-from ...model._chain import Chain
+from ...model._chain import Chain, with_leaves
 from ...spatial.inertia import pseudo_inertia
 from ...spatial.pseudo_inertia import check_consistent, inertial_parameters_from_pseudo_inertia
 from .base_parameters import BaseParameters
@@ -82,16 +85,10 @@ def with_thickness(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
 
 def prior_parameters(chain: Chain, columns: Columns) -> np.ndarray:
     """The chain's own parameters in column order; zero for extra columns that have no leaf in it."""
-    leaves = {
-        "armature": chain.armature,
-        "viscous": chain.viscous_friction,
-        "coulomb": chain.coulomb_friction,
-        "offset": chain.torque_offset,
-    }
-    drive = [np.asarray(leaves[t], float) for t in columns.drive_terms]
+    drive = [np.asarray(attrgetter(DRIVE_LEAVES[t])(chain), float) for t in columns.drive_terms]
     drive = np.stack(drive, axis=1).reshape(-1) if drive else np.zeros(0)
     extra = [
-        np.zeros(len(e.names)) if e.leaf is None else np.asarray(getattr(chain, e.leaf), float)[_indices(e)]
+        np.zeros(len(e.names)) if e.leaf is None else np.asarray(attrgetter(e.leaf)(chain), float)[_indices(e)]
         for e in columns.extra
     ]
     return np.concatenate([np.asarray(chain.inertia, float).reshape(-1), drive, *extra])
@@ -101,9 +98,9 @@ def given_torque(chain: Chain, columns: Columns, qd: np.ndarray, qdd: np.ndarray
     """(N, n) torques of the drive terms in the chain that are not identified: they are taken as the chain has them."""
     terms = {
         "armature": (chain.armature, qdd),
-        "viscous": (chain.viscous_friction, qd),
-        "coulomb": (chain.coulomb_friction, np.tanh(qd / np.asarray(chain.coulomb_velocity, float))),
-        "offset": (chain.torque_offset, 1.0),
+        "viscous": (chain.friction.viscous, qd),
+        "coulomb": (chain.friction.coulomb, np.tanh(qd / np.asarray(chain.friction.coulomb_velocity, float))),
+        "offset": (chain.friction.offset, 1.0),
     }
     given = [
         np.asarray(size, float) * motion for term, (size, motion) in terms.items() if term not in columns.drive_terms
@@ -116,22 +113,15 @@ def with_parameters(chain: Chain, columns: Columns, parameters: np.ndarray | Arr
     n = chain.n
     chain = eqx.tree_at(lambda c: c.inertia, chain, jnp.asarray(parameters[: 10 * n].reshape(n, 10), chain.dtype))
     drive = parameters[10 * n : 10 * n + len(columns.drive_terms) * n].reshape(n, -1)
-    where = {
-        "armature": lambda c: c.armature,
-        "viscous": lambda c: c.viscous_friction,
-        "coulomb": lambda c: c.coulomb_friction,
-        "offset": lambda c: c.torque_offset,
-    }
-    for k, term in enumerate(columns.drive_terms):
-        chain = eqx.tree_at(where[term], chain, jnp.asarray(drive[:, k], chain.dtype))
+    found = {DRIVE_LEAVES[t]: jnp.asarray(drive[:, k], chain.dtype) for k, t in enumerate(columns.drive_terms)}
+    chain = with_leaves(chain, found)
     at = 10 * n + len(columns.drive_terms) * n
     for extra in columns.extra:
         found = jnp.asarray(parameters[at : at + len(extra.names)], chain.dtype)
         at += len(extra.names)
         if extra.leaf is not None:
-            leaf = extra.leaf
-            held = getattr(chain, leaf).at[_indices(extra)].set(found)
-            chain = eqx.tree_at(lambda c, leaf=leaf: getattr(c, leaf), chain, held)
+            held = attrgetter(extra.leaf)(chain).at[_indices(extra)].set(found)
+            chain = with_leaves(chain, {extra.leaf: held})
     return chain
 
 

@@ -20,7 +20,7 @@ def check_identifiable(chain: Chain) -> None:
     found = {
         "coupled or mimicking joints": chain.coupling is not None,
         "a transmission (put its inertia into the armature)": chain.transmission is not None,
-        "joint springs": bool(np.any(np.asarray(chain.stiffness))),
+        "joint springs": bool(np.any(np.asarray(chain.springs.stiffness))),
         "spherical joints or a free base": bool(topology.quaternion_joints),
     }
     if kinds := [kind for kind, there in found.items() if there]:

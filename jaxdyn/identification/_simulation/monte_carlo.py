@@ -5,19 +5,21 @@ Robotics: A Survey", Applied Sciences 2021): an arm under its own position contr
 estimators that start from perturbed, physically possible parameters.
 """
 
+from operator import attrgetter
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ...dynamics import crba
+from ...dynamics._equations.regressor import DRIVE_LEAVES
 from ...errors import ModelError
 from ...io._logs.log import Log
 from ...model._build import check_inertia
-from ...model._chain import Chain
+from ...model._chain import Chain, with_leaves
 from ...model._dh import from_dh
+from ...model._joint_properties import Friction, JointLimits
 from .._regression.robot import as_float64
 from .closed_loop import ClosedLoop, ProportionalDerivativeLaw, simulate_closed_loop
 
@@ -67,13 +69,11 @@ def tx40_like(**leaves) -> Chain:
     shift = mass[:, None] * square[:, (0, 0, 1, 0, 1, 2), (0, 1, 1, 2, 2, 2)]
     given = {
         "armature": [0.36, 0.51, 0.083, 0.034, 0.036, 0.011],
-        "viscous_friction": [7.9, 5.7, 2.0, 1.1, 1.6, 0.69],
-        "coulomb_friction": [7.0, 7.8, 6.2, 2.4, 3.4, 1.8],
-        "coulomb_velocity": [0.1] * 6,
-        "position_limits": np.radians([(-180, 180), (-125, 125), (-138, 138), (-270, 270), (-120, 133.5), (-270, 270)]),
-        "velocity_limit": np.radians([287, 287, 430, 410, 320, 700]),
-        "joint_names": [f"joint{i}" for i in range(1, 7)],
-        "link_names": [f"link{i}" for i in range(1, 7)],
+        "friction": Friction([7.9, 5.7, 2.0, 1.1, 1.6, 0.69], [7.0, 7.8, 6.2, 2.4, 3.4, 1.8], 0.1),
+        "limits": JointLimits(
+            np.radians([(-180, 180), (-125, 125), (-138, 138), (-270, 270), (-120, 133.5), (-270, 270)]),
+            np.radians([287, 287, 430, 410, 320, 700]),
+        ),
     }
     return from_dh(
         a=[0, 0, 0.225, 0, 0, 0],
@@ -143,14 +143,13 @@ def perturbed_chains(chain: Chain, count: int, deviation: float = 0.15, seed: in
     """
     rng = np.random.default_rng(seed)
     inertia = np.asarray(chain.inertia, float)
-    names = ("armature", "viscous_friction", "coulomb_friction", "torque_offset")
     out = []
     for _ in range(count):
         rows = [_possible(rng, name, pi, deviation) for name, pi in zip(chain.link_names, inertia, strict=True)]
-        drive = [np.abs(1 + deviation * rng.normal(size=chain.n)) * np.asarray(getattr(chain, name)) for name in names]
-        leaves = [jnp.asarray(x, chain.dtype) for x in (np.stack(rows), *drive)]
-        where = lambda c: (c.inertia, *(getattr(c, name) for name in names))
-        out.append(eqx.tree_at(where, chain, leaves))
+        leaves = {"inertia": np.stack(rows)}
+        for name in DRIVE_LEAVES.values():
+            leaves[name] = np.abs(1 + deviation * rng.normal(size=chain.n)) * np.asarray(attrgetter(name)(chain))
+        out.append(with_leaves(chain, {name: jnp.asarray(x, chain.dtype) for name, x in leaves.items()}))
     return out
 
 

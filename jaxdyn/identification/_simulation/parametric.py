@@ -5,6 +5,7 @@ be repeated a tangent: the rules below compute the matrices of one state, and ta
 """
 
 import functools
+from operator import attrgetter
 from typing import Any
 
 import jax
@@ -19,6 +20,7 @@ from ...dynamics import (
     inverse_dynamics_derivatives,
     resistive_force,
 )
+from ...dynamics._equations.regressor import DRIVE_LEAVES
 from ...model._chain import Chain
 from .._regression.columns import Columns
 from .._regression.completion import with_parameters
@@ -26,17 +28,11 @@ from .._regression.completion import with_parameters
 
 def parameters_of(chain: Chain, columns: Columns) -> Float[Array, " p"]:
     """The chain's own parameters in the columns' order, zero where it has no leaf; traceable, unlike `prior_parameters`."""
-    leaves = {
-        "armature": chain.armature,
-        "viscous": chain.viscous_friction,
-        "coulomb": chain.coulomb_friction,
-        "offset": chain.torque_offset,
-    }
-    drive = [leaves[term] for term in columns.drive_terms]
+    drive = [attrgetter(DRIVE_LEAVES[term])(chain) for term in columns.drive_terms]
     rows = [chain.inertia.reshape(-1), *([jnp.stack(drive, axis=1).reshape(-1)] if drive else [])]
     for extra in columns.extra:
         none = jnp.zeros(len(extra.names), chain.dtype)
-        rows.append(none if extra.leaf is None else getattr(chain, extra.leaf)[jnp.array(extra.joints, int) - 1])
+        rows.append(none if extra.leaf is None else attrgetter(extra.leaf)(chain)[jnp.array(extra.joints, int) - 1])
     return jnp.concatenate(rows)
 
 

@@ -60,9 +60,12 @@ def example(seed: int = 0) -> tuple[Chain, Chain, list[Log], list[Log]]:
     truth = dataclasses.replace(
         model,
         armature=jnp.asarray([0.6, 0.6, 0.5, 0.5, 0.2, 0.2, 0.15], model.dtype),
-        viscous_friction=jnp.asarray(rng.uniform(0.2, 1.2, n), model.dtype),
-        coulomb_friction=jnp.asarray(rng.uniform(0.2, 0.8, n), model.dtype),
-        torque_offset=jnp.asarray(rng.normal(size=n) * 0.1, model.dtype),
+        friction=dataclasses.replace(
+            model.friction,
+            viscous=jnp.asarray(rng.uniform(0.2, 1.2, n), model.dtype),
+            coulomb=jnp.asarray(rng.uniform(0.2, 0.8, n), model.dtype),
+            offset=jnp.asarray(rng.normal(size=n) * 0.1, model.dtype),
+        ),
     )
     scale = jnp.asarray(1 + 0.15 * rng.normal(size=(n, 1)), model.dtype)
     prior = dataclasses.replace(model, inertia=model.inertia * scale)

@@ -49,7 +49,7 @@ def prior_scales(chain: Chain, runs: Sequence[Samples]) -> PriorScales:
 
     Cost: one inverse dynamics a sample.
     """
-    width = np.asarray(chain.coulomb_velocity, float)
+    width = np.asarray(chain.friction.coulomb_velocity, float)
     normal = np.zeros((BLOCKS, chain.n, 6, 6))
     for s in runs:
         with jax.enable_x64(True):

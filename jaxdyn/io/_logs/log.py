@@ -233,8 +233,8 @@ def check_log(
     """
     n = log.n
     if chain is not None:
-        position_limits = np.asarray(chain.position_limits) if position_limits is None else position_limits
-        velocity_limit = np.asarray(chain.velocity_limit) if velocity_limit is None else velocity_limit
+        position_limits = np.asarray(chain.limits.position) if position_limits is None else position_limits
+        velocity_limit = np.asarray(chain.limits.velocity) if velocity_limit is None else velocity_limit
         joint_names = chain.joint_names if joint_names is None else joint_names
     limits = np.tile([-np.inf, np.inf], (n, 1)) if position_limits is None else position_limits.astype(np.float64)
     fastest = np.full(n, np.inf) if velocity_limit is None else velocity_limit.astype(np.float64)

@@ -9,7 +9,7 @@ from .tree import Link
 
 
 def drives(model: Any, links: list[Link]) -> dict[str, Any]:
-    """The leaves of a chain that belong to its joints, as `make_chain` takes them.
+    """The leaves of a chain that belong to its joints, by name.
 
     Actuators give armature and damping by the square of their gear, and the largest effort: of the control's and the force's
     range, times the gear, summed over a joint's actuators, and at most the joint's own range. A motor without a range makes
@@ -30,12 +30,12 @@ def drives(model: Any, links: list[Link]) -> dict[str, Any]:
     return {
         # a free joint's linear part is another thing in world axes (`mjcf_check`)
         "armature": np.where(linear, 0.0, model.dof_armature[dofs]) + rotors[dofs],
-        "viscous_friction": (model.dof_damping[dofs] + losses[dofs]) * damps,
-        "coulomb_friction": np.where(linear, 0.0, model.dof_frictionloss[dofs]) * rubs,
-        "stiffness": np.where(springs, model.jnt_stiffness[joints], 0.0),
-        "rest_position": np.where(springs, rest, 0.0),
-        "position_limits": np.where(limited[:, None], ranges, [-np.inf, np.inf]),
-        "effort_limit": effort,
+        "friction.viscous": (model.dof_damping[dofs] + losses[dofs]) * damps,
+        "friction.coulomb": np.where(linear, 0.0, model.dof_frictionloss[dofs]) * rubs,
+        "springs.stiffness": np.where(springs, model.jnt_stiffness[joints], 0.0),
+        "springs.rest_position": np.where(springs, rest, 0.0),
+        "limits.position": np.where(limited[:, None], ranges, [-np.inf, np.inf]),
+        "limits.effort": effort,
     }
 
 

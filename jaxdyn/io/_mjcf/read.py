@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ...errors import ModelError, warn
-from ...model._build import COULOMB_VELOCITY, make_chain
-from ...model._chain import Chain
+from ...model._build import build_chain
+from ...model._chain import Chain, Topology
+from ...model._joint_properties import COULOMB_VELOCITY
 from .._files import read_bytes
 from .drives import drives
 from .features import FEATURES, OUTSIDE, disabled, left_out, unsupported
@@ -109,21 +110,25 @@ def chain_of(
         raise ModelError(f"{source}: no body has a joint; a robot needs at least one")
     tree = tree_of(model)
     try:
-        chain = make_chain(
-            rotation=[link.placement[:3, :3] for link in tree.links],
-            translation=[link.placement[:3, 3] for link in tree.links],
-            screw=[link.screw for link in tree.links],
-            inertia=tree.inertia,
-            joint_names=[link.joint_name for link in tree.links],
-            link_names=[link.name for link in tree.links],
-            parents=[link.parent for link in tree.links],
-            frames=tree.frames,
-            base_name=tree.base,
-            gravity=_gravity(model) if gravity is None else np.asarray(gravity, float),
-            coulomb_velocity=coulomb_velocity,
-            quaternion_joints=tree.quaternion_joints,
+        chain = build_chain(
+            {
+                "rotation": [link.placement[:3, :3] for link in tree.links],
+                "translation": [link.placement[:3, 3] for link in tree.links],
+                "screw": [link.screw for link in tree.links],
+                "inertia": tree.inertia,
+                "gravity": _gravity(model) if gravity is None else np.asarray(gravity, float),
+                "friction.coulomb_velocity": coulomb_velocity,
+                **drives(model, tree.links),
+            },
+            Topology(
+                tuple(link.parent for link in tree.links),
+                tuple(link.joint_name for link in tree.links),
+                tuple(link.name for link in tree.links),
+                base_name=tree.base,
+                quaternion_joints=tuple(tree.quaternion_joints),
+            ),
+            tree.frames,
             allow_nonphysical=allow_nonphysical,
-            **drives(model, tree.links),
         )
     except ModelError as error:
         raise ModelError(f"{source}: {error}") from None

@@ -119,17 +119,18 @@ def to_mjcf(chain: Chain, name: str = "robot") -> str:
 def without_place(chain: Chain) -> tuple[str, ...]:
     """What of a chain's leaves an MJCF file leaves out, in words: whatever is not at its neutral value."""
     arrays = arrays_of(chain)
+    driven = _with_motors(chain, arrays)
 
     def joints(which: np.ndarray) -> str:
         names = [chain.joint_names[i] for i in np.flatnonzero(which)]
         return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
-    low, high = arrays["position_limits"].T
+    low, high = arrays["limits.position"].T
     found = {
-        "torque offsets": arrays["torque_offset"] != 0,
-        "the width of Coulomb friction's smooth sign": arrays["coulomb_friction"] != 0,
-        "Stribeck friction": arrays["stribeck_friction"] != 0,
-        "velocity limits": np.isfinite(arrays["velocity_limit"]),
+        "torque offsets": driven["friction.offset"] != 0,
+        "the width of Coulomb friction's smooth sign": arrays["friction.coulomb"] != 0,
+        "Stribeck friction": driven["friction.stribeck"] != 0,
+        "velocity limits": np.isfinite(arrays["limits.velocity"]),
         "position limits of no width": np.isfinite(low) & (low == high),
     }
     return tuple(f"{what} ({joints(which)})" for what, which in found.items() if which.any())
@@ -168,8 +169,10 @@ def _with_motors(chain: Chain, arrays: dict[str, np.ndarray]) -> dict[str, np.nd
         )
     motors = {
         "armature": (ratios**2, chain.transmission.rotor_inertia),
-        "viscous_friction": (ratios**2, chain.transmission.viscous_friction),
-        "coulomb_friction": (np.abs(ratios), chain.transmission.coulomb_friction),
+        "friction.viscous": (ratios**2, chain.transmission.friction.viscous),
+        "friction.coulomb": (np.abs(ratios), chain.transmission.friction.coulomb),
+        "friction.stribeck": (np.abs(ratios), chain.transmission.friction.stribeck),
+        "friction.offset": (ratios, chain.transmission.friction.offset),
     }
     return arrays | {leaf: arrays[leaf] + matrix.T @ np.asarray(x, float) for leaf, (matrix, x) in motors.items()}
 
@@ -286,14 +289,14 @@ def _write_joint(node: ET.Element, chain: Chain, arrays: dict[str, np.ndarray], 
     parts = slice(i, i + joint.size)
     if joint.size != _SINGLE:
         stem = name.removesuffix("_wx")
-        for leaf in ("armature", "viscous_friction", "coulomb_friction", "stiffness"):
+        for leaf in ("armature", "friction.viscous", "friction.coulomb", "springs.stiffness"):
             values = arrays[leaf][parts]
-            if np.any(values != values[0]) or (joint.size == _FREE and leaf != "viscous_friction" and np.any(values)):
+            if np.any(values != values[0]) or (joint.size == _FREE and leaf != "friction.viscous" and np.any(values)):
                 raise ModelError(
                     f"{leaf} of the parts of {stem!r} is {values.tolist()}; MuJoCo has one value for a ball joint, and "
                     "for a free one damping only"
                 )
-            if leaf == "stiffness" and np.any(values):
+            if leaf == "springs.stiffness" and np.any(values):
                 raise ModelError(f"the spring of {stem!r}, a spherical joint, has no counterpart in MuJoCo")
         kind = {_FREE: "free", _BALL: "ball"}[joint.size]
         element = ET.SubElement(node, "joint", name=stem, type=kind)
@@ -308,22 +311,22 @@ def _write_joint(node: ET.Element, chain: Chain, arrays: dict[str, np.ndarray], 
             element.set("pos", _numbers(joint.anchor, name))
     else:
         element = ET.SubElement(node, "joint", name=name, type="slide", axis=_numbers(v, name))
-    low, high = arrays["position_limits"][i]
+    low, high = arrays["limits.position"][i]
     if low < high and np.any(np.isfinite([low, high])):
         element.set("limited", "true")
         element.set("range", _numbers(np.clip([low, high], -_FAR, _FAR), name))
-    if np.isfinite(effort := arrays["effort_limit"][i]) and effort > 0:
+    if np.isfinite(effort := arrays["limits.effort"][i]) and effort > 0:
         element.set("actuatorfrclimited", "true")
         element.set("actuatorfrcrange", _numbers([-effort, effort], name))
     _drive(element, name, arrays, i, spring=True)
 
 
 def _drive(element: ET.Element, name: str, arrays: dict[str, np.ndarray], i: int, spring: bool) -> None:
-    leaves = {"armature": "armature", "damping": "viscous_friction", "frictionloss": "coulomb_friction"}
-    leaves |= {"stiffness": "stiffness", "springref": "rest_position"} if spring else {}
+    leaves = {"armature": "armature", "damping": "friction.viscous", "frictionloss": "friction.coulomb"}
+    leaves |= {"stiffness": "springs.stiffness", "springref": "springs.rest_position"} if spring else {}
     for key, leaf in leaves.items():
         value = arrays[leaf][i]
-        if leaf != "rest_position" and value < 0:
+        if leaf != "springs.rest_position" and value < 0:
             raise ModelError(f"{leaf} of joint {name!r} is negative ({value:g}); MuJoCo takes none below zero")
         if value != 0:
             element.set(key, _numbers([value], f"{leaf} of joint {name!r}"))

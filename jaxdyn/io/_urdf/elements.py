@@ -7,40 +7,30 @@ import numpy as np
 from jaxtyping import Float
 
 from ...errors import ModelError
-from ...model._build import COULOMB_VELOCITY, SLIGHTLY, STRIBECK_VELOCITY, inertia_faults
-from ...model._chain import Chain
+from ...model._build import JOINT_LEAVES, SLIGHTLY, inertia_faults
+from ...model._chain import Chain, named_leaves
 from .tree import move_inertia
 
-DRIVES = (
-    "viscous_friction",
-    "coulomb_friction",
-    "armature",
-    "torque_offset",
-    "coulomb_velocity",
-    "stribeck_friction",
-    "stribeck_velocity",
-    "stiffness",
-    "rest_position",
-)
+# leaves of a joint: the element, and its attribute
+DRIVES = {
+    "friction.viscous": ("dynamics", "damping"),
+    "friction.coulomb": ("dynamics", "friction"),
+    "armature": ("jaxdyn", "armature"),
+    "friction.offset": ("jaxdyn", "offset"),
+    "friction.coulomb_velocity": ("jaxdyn", "coulomb_velocity"),
+    "friction.stribeck": ("jaxdyn", "stribeck_friction"),
+    "friction.stribeck_velocity": ("jaxdyn", "stribeck_velocity"),
+    "springs.stiffness": ("jaxdyn", "stiffness"),
+    "springs.rest_position": ("jaxdyn", "rest_position"),
+}
 HEAD = '<?xml version="1.0" encoding="utf-8"?>\n'
 
 
 def arrays_of(chain: Chain) -> dict[str, np.ndarray]:
+    """The leaves by name, in NumPy's float64."""
     if chain.inertia.ndim != 2:
         raise ModelError(f"the chain is a batch (inertia has shape {chain.inertia.shape}); write one robot at a time")
-    names = ("rotation", "translation", "screw", "inertia", "armature", "viscous_friction", "coulomb_friction")
-    names += (
-        "coulomb_velocity",
-        "torque_offset",
-        "stribeck_friction",
-        "stribeck_velocity",
-        "stiffness",
-        "rest_position",
-        "position_limits",
-        "velocity_limit",
-        "effort_limit",
-    )
-    return {name: np.asarray(getattr(chain, name)).astype(float) for name in names}
+    return {name: np.asarray(x).astype(float) for name, x in named_leaves(chain).items()}
 
 
 def check_writable(chain: Chain) -> None:
@@ -109,31 +99,15 @@ def set_inertial(link: ET.Element, name: str, pi: Float[np.ndarray, "10"]) -> No
 
 def set_drive(node: ET.Element, joint: str, chain: Chain, arrays: Mapping[str, np.ndarray], i: int) -> None:
     """Set `<dynamics>` and `<jaxdyn>` of a joint; numbers that equal their default are left out."""
-    usual_width = np.asarray(COULOMB_VELOCITY, chain.dtype).astype(float)
-    for tag, entries in (
-        ("dynamics", (("damping", "viscous_friction", 0.0), ("friction", "coulomb_friction", 0.0))),
-        (
-            "jaxdyn",
-            (
-                ("armature", "armature", 0.0),
-                ("offset", "torque_offset", 0.0),
-                ("coulomb_velocity", "coulomb_velocity", usual_width),
-                ("stribeck_friction", "stribeck_friction", 0.0),
-                ("stribeck_velocity", "stribeck_velocity", np.asarray(STRIBECK_VELOCITY, chain.dtype).astype(float)),
-                ("stiffness", "stiffness", 0.0),
-                ("rest_position", "rest_position", 0.0),
-            ),
-        ),
-    ):
-        element = node.find(tag)
-        for key, leaf, usual in entries:
-            if arrays[leaf][i] != usual:
-                element = insert(node, tag) if element is None else element
-                element.set(key, written([arrays[leaf][i]], f"{leaf} of joint {joint!r}"))
-            elif element is not None:
-                element.attrib.pop(key, None)
-        if element is not None and not element.attrib:
-            remove(node, {tag})
+    for leaf, (tag, key) in DRIVES.items():
+        element, value = node.find(tag), arrays[leaf][i]
+        if value != np.asarray(JOINT_LEAVES[leaf], chain.dtype).astype(float):
+            element = insert(node, tag) if element is None else element
+            element.set(key, written([value], f"{leaf} of joint {joint!r}"))
+        elif element is not None:
+            element.attrib.pop(key, None)
+            if not element.attrib:
+                remove(node, {tag})
 
 
 def set_origin(origin: ET.Element, pose: Float[np.ndarray, "4 4"], label: str) -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...errors import ModelError
-from ...model._build import COULOMB_VELOCITY, STRIBECK_VELOCITY
+from ...model._build import JOINT_LEAVES
 from ...model._chain import Coupling
 from .document import Node, fail
 from .tree import Joint, Layout, Link, Robot, fuse
@@ -179,20 +179,13 @@ def _on_free_joint(robot: Robot, name: bool | str) -> Robot:
 
 
 def _joint(name: str, kind: str, parent: str, child: str, node: Node) -> Joint:
-    inf = float("inf")
-    drive = {"viscous": 0.0, "coulomb": 0.0, "armature": 0.0, "offset": 0.0}
-    drive |= {"coulomb_velocity": COULOMB_VELOCITY, "stribeck_friction": 0.0, "stribeck_velocity": STRIBECK_VELOCITY}
-    drive |= {"stiffness": 0.0, "rest_position": 0.0}
-    return Joint(
-        name, kind, parent, child, np.eye(4), np.eye(3)[0], (-inf, inf), inf, inf, **drive, mimic=None, node=node
-    )
+    return Joint(name, kind, parent, child, np.eye(4), np.eye(3)[0], JOINT_LEAVES, mimic=None, node=node)
 
 
 def _free_of_limits(joint: Joint, name: str, kind: str, axis: np.ndarray, parent: str, child: str, origin) -> Joint:
-    inf = float("inf")
-    limits = {"limits": (-inf, inf), "velocity": inf, "effort": inf}
+    leaves = {key: JOINT_LEAVES[key] if key.startswith("limits.") else x for key, x in joint.leaves.items()}
     return dataclasses.replace(
-        joint, name=name, kind=kind, axis=axis, parent=parent, child=child, origin=origin, mimic=None, **limits
+        joint, name=name, kind=kind, axis=axis, parent=parent, child=child, origin=origin, mimic=None, leaves=leaves
     )
 
 

@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ...errors import ModelError, ModelWarning, warn
-from ...model._build import COULOMB_VELOCITY, LARGEST, SLIGHTLY, STRIBECK_VELOCITY, inertia_faults, make_chain
-from ...model._chain import Chain
+from ...model._build import JOINT_LEAVES, LARGEST, SLIGHTLY, build_chain, check_sizes, inertia_faults
+from ...model._chain import Chain, Topology
+from ...model._drives import with_coupling
 from .document import Node, attribute, fail, number, numbers, only_child, parse_xml
+from .elements import DRIVES
 from .joints import arrange
 from .tree import Fault, Joint, Layout, Link, Robot, move_inertia, order_tree
 
@@ -60,25 +62,14 @@ def parse_robot(data: bytes | str, source: str) -> Robot:
 
 
 def chain_arrays(layout: Layout) -> dict[str, Any]:
-    """The leaves of the chain of a layout, as `make_chain` takes them."""
-    joints = layout.joints
+    """The leaves of the chain of a layout, by name."""
+    arrays = {name: np.array([joint.leaves[name] for joint in layout.joints]) for name in JOINT_LEAVES}
     return {
         "rotation": layout.placements[:, :3, :3],
         "translation": layout.placements[:, :3, 3],
-        "screw": np.array([joint.screw for joint in joints]),
+        "screw": np.array([joint.screw for joint in layout.joints]),
         "inertia": layout.inertia,
-        "armature": np.array([joint.armature for joint in joints]),
-        "viscous_friction": np.array([joint.viscous for joint in joints]),
-        "coulomb_friction": np.array([joint.coulomb for joint in joints]),
-        "coulomb_velocity": np.array([joint.coulomb_velocity for joint in joints]),
-        "torque_offset": np.array([joint.offset for joint in joints]),
-        "stribeck_friction": np.array([joint.stribeck_friction for joint in joints]),
-        "stribeck_velocity": np.array([joint.stribeck_velocity for joint in joints]),
-        "stiffness": np.array([joint.stiffness for joint in joints]),
-        "rest_position": np.array([joint.rest_position for joint in joints]),
-        "position_limits": np.array([joint.limits for joint in joints]),
-        "velocity_limit": np.array([joint.velocity for joint in joints]),
-        "effort_limit": np.array([joint.effort for joint in joints]),
+        **arrays,
     }
 
 
@@ -102,20 +93,23 @@ def chain_of(
         with warnings.catch_warnings():
             if remarks:  # it is said above, link by link of the file
                 warnings.simplefilter("ignore", ModelWarning)
-            return make_chain(
-                **chain_arrays(layout),
-                joint_names=[joint.name for joint in layout.joints],
-                parents=layout.parents,
-                quaternion_joints=parts.quaternion_joints,
-                coupling=parts.coupling,
-                coordinate_names=parts.coordinate_names,
-                link_names=[joint.child for joint in layout.joints],
-                frames=layout.frames,
-                base_name=parts.root,
-                tip_name=layout.tip,
-                gravity=np.asarray(gravity, float),
+            chain = build_chain(
+                {**chain_arrays(layout), "gravity": gravity},
+                Topology(
+                    layout.parents,
+                    tuple(joint.name for joint in layout.joints),
+                    tuple(joint.child for joint in layout.joints),
+                    base_name=parts.root,
+                    tip_name=layout.tip,
+                    quaternion_joints=parts.quaternion_joints,
+                ),
+                layout.frames,
                 allow_nonphysical=allow_nonphysical,
             )
+        if parts.coupling is not None:
+            chain = with_coupling(chain, parts.coupling.matrix, parts.coupling.offset, parts.coordinate_names)
+            check_sizes(chain)
+        return chain
     except ModelError as error:
         raise ModelError(f"{robot.source}: {error}") from None
 
@@ -212,12 +206,12 @@ def _joint(node: Node, remarks: list[str]) -> Joint:
     length = np.linalg.norm(axis)
     if length < 1e-9:
         raise fail(node if motion["axis"] is None else motion["axis"], f"{label}: its axis is zero; give a direction")
-    lower, upper, velocity, effort = _limits(node, motion["limit"], kind, label, remarks)
-    extra = motion["jaxdyn"]
-    width = number(extra, "coulomb_velocity", label, COULOMB_VELOCITY)
-    if width <= 0:
+    leaves = _limits(node, motion["limit"], kind, label, remarks)
+    for leaf, (tag, attribute_name) in DRIVES.items():
+        leaves[leaf] = number(motion[tag], attribute_name, label, JOINT_LEAVES[leaf])
+    if (width := leaves["friction.coulomb_velocity"]) <= 0:
         raise fail(
-            node if extra is None else extra,
+            node if motion["jaxdyn"] is None else motion["jaxdyn"],
             f"{label}: coulomb_velocity {width:g} is not positive; it is the width of a smooth sign",
         )
     follows = motion["mimic"]
@@ -230,18 +224,7 @@ def _joint(node: Node, remarks: list[str]) -> Joint:
         child=ends[1],
         origin=origin,
         axis=axis / length,
-        limits=(lower, upper),
-        velocity=velocity,
-        effort=effort,
-        viscous=number(motion["dynamics"], "damping", label, 0.0),
-        coulomb=number(motion["dynamics"], "friction", label, 0.0),
-        armature=number(extra, "armature", label, 0.0),
-        offset=number(extra, "offset", label, 0.0),
-        coulomb_velocity=width,
-        stribeck_friction=number(extra, "stribeck_friction", label, 0.0),
-        stribeck_velocity=number(extra, "stribeck_velocity", label, STRIBECK_VELOCITY),
-        stiffness=number(extra, "stiffness", label, 0.0),
-        rest_position=number(extra, "rest_position", label, 0.0),
+        leaves=leaves,
         mimic=None
         if follows is None
         else (
@@ -253,12 +236,10 @@ def _joint(node: Node, remarks: list[str]) -> Joint:
     )
 
 
-def _limits(
-    joint: Node, node: Node | None, kind: str, label: str, remarks: list[str]
-) -> tuple[float, float, float, float]:
-    """Lower and upper position, velocity and effort limit; the largest double stands for infinity."""
+def _limits(joint: Node, node: Node | None, kind: str, label: str, remarks: list[str]) -> dict[str, Any]:
+    """The leaves of limits; the largest double stands for infinity."""
     if kind == "fixed":
-        return 0.0, 0.0, 0.0, 0.0
+        return {"limits.position": (0.0, 0.0), "limits.velocity": 0.0, "limits.effort": 0.0}
     bounded = kind in ("revolute", "prismatic")
     if node is None and bounded:
         raise fail(
@@ -278,7 +259,11 @@ def _limits(
         lower, upper = -inf, inf
     if velocity < 0 or effort < 0:
         raise fail(here, f"{label}: velocity and effort limits are magnitudes; {min(velocity, effort):g} is negative")
-    return float(lower), float(upper), float(velocity), float(effort)
+    return {
+        "limits.position": (float(lower), float(upper)),
+        "limits.velocity": float(velocity),
+        "limits.effort": float(effort),
+    }
 
 
 def origin_pose(node: Node, label: str) -> np.ndarray:

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -32,7 +33,10 @@ class Link:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Joint:
-    """A joint as declared: pose in the parent link, unit axis, limits, drive; `mimic`: (joint, multiplier, offset)."""
+    """A joint as declared: pose in the parent link and unit axis.
+
+    `leaves`: limits and drive, by the names of a chain's leaves; `mimic`: (joint, multiplier, offset).
+    """
 
     name: str
     kind: str
@@ -40,18 +44,7 @@ class Joint:
     child: str
     origin: Float[np.ndarray, "4 4"]
     axis: Float[np.ndarray, "3"]
-    limits: tuple[float, float]
-    velocity: float
-    effort: float
-    viscous: float
-    coulomb: float
-    armature: float
-    offset: float
-    coulomb_velocity: float
-    stribeck_friction: float
-    stribeck_velocity: float
-    stiffness: float
-    rest_position: float
+    leaves: Mapping[str, Any]
     mimic: tuple[str, float, float] | None
     node: Node
 
@@ -265,7 +258,7 @@ def _locked(robot: Robot, lock: Mapping[str, float]) -> dict[str, float]:
                 locked[joint.name] = multiplier * locked[master] + offset
                 found = True
     for name, value in locked.items():
-        lower, upper = robot.joints[name].limits
+        lower, upper = robot.joints[name].leaves["limits.position"]
         slack = 1e-9 * (1 + abs(value))
         if not lower - slack <= value <= upper + slack:
             follows = "" if name in lock else " (it mimics a locked joint)"

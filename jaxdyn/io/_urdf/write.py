@@ -127,7 +127,7 @@ def _write_joint(
         place[:3, 3] += place[:3, :3] @ offset
         ET.SubElement(robot, "link", name=child)
     set_inertial(ET.SubElement(robot, "link", name=link), link, arrays["inertia"][i])
-    limits = (*arrays["position_limits"][i], arrays["velocity_limit"][i], arrays["effort_limit"][i])
+    limits = (*arrays["limits.position"][i], arrays["limits.velocity"][i], arrays["limits.effort"][i])
     kind = "prismatic" if not revolute else "continuous" if np.all(np.isinf(limits[:2])) else "revolute"
     node = _joint(robot, joint, kind, parent, child, place)
     ET.SubElement(node, "axis", xyz=written(w if revolute else v, f"the axis of joint {joint!r}"))
@@ -153,8 +153,7 @@ def _write_free(
     name = fresh(stem, joint_names) if named else joints[0]
     if np.any(arrays["inertia"][first : first + 5]):
         raise ModelError(f"the links before {body!r} have inertia: of a free joint's six links only the last may have")
-    limits = [arrays[key][first : first + 6] for key in ("position_limits", "velocity_limit", "effort_limit")]
-    if not all(np.all(np.isinf(x)) for x in limits):
+    if not all(np.all(np.isinf(x[first : first + 6])) for key, x in arrays.items() if key.startswith("limits.")):
         raise ModelError(
             f"the free joint {name!r} has limits, which a URDF's floating joint cannot have; make them infinite"
         )

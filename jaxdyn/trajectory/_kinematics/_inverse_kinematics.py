@@ -142,11 +142,11 @@ def coordinate_limits(chain: Chain) -> Float[Array, "nv 2"]:
     if chain.coupling is None:
         columns = jnp.asarray(layout(chain).columns)
         free = jnp.broadcast_to(jnp.asarray([-jnp.inf, jnp.inf], chain.dtype), (chain.nv, 2))
-        return free.at[columns].set(chain.position_limits[columns])
+        return free.at[columns].set(chain.limits.position[columns])
     matrix, offset = chain.coupling.matrix, chain.coupling.offset
     moves = matrix != 0
     alone = moves & (moves.sum(1, keepdims=True) == 1)
-    ends = (chain.position_limits - offset[:, None])[:, None] / jnp.where(alone, matrix, jnp.ones_like(matrix))[
+    ends = (chain.limits.position - offset[:, None])[:, None] / jnp.where(alone, matrix, jnp.ones_like(matrix))[
         :, :, None
     ]
     lower = jnp.where(alone, ends.min(2), -jnp.inf).max(0)

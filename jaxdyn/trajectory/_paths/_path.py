@@ -150,7 +150,7 @@ def joint_limits(
         raise TrajectoryError(
             "the chain's limits are its joints', and its coordinates are others: give limits for them"
         )
-    speed = chain.velocity_limit if velocity is None else jnp.asarray(velocity)
+    speed = chain.limits.velocity if velocity is None else jnp.asarray(velocity)
     push = jnp.full(chain.nv, jnp.inf, speed.dtype) if acceleration is None else jnp.asarray(acceleration)
     effort = torque_limits(chain) if torque is None else jnp.asarray(torque)
     for name, x, shape in (

@@ -188,9 +188,8 @@ def root(x: Array) -> Array:
 
 def _is_frictionless(chain: Chain) -> bool:
     """Whether the chain is known, while tracing, to have no friction."""
-    leaves = [chain.viscous_friction, chain.coulomb_friction, chain.stribeck_friction, chain.torque_offset]
-    if (motors := chain.transmission) is not None:
-        leaves += [motors.viscous_friction, motors.coulomb_friction]
+    parts = [chain.friction] if chain.transmission is None else [chain.friction, chain.transmission.friction]
+    leaves = [x for f in parts for x in (f.viscous, f.coulomb, f.stribeck, f.offset)]
     return not any(isinstance(x, Tracer) or np.any(np.asarray(x)) for x in leaves)
 
 

@@ -173,7 +173,7 @@ def position_limits(chain: Chain, margin: float = 0.0) -> PositionLimits:
         TrajectoryError: the coordinates are not joint positions.
     """
     columns, entries = _ordinary(chain)
-    bounds = np.asarray(chain.position_limits)[columns]
+    bounds = np.asarray(chain.limits.position)[columns]
     kept = np.isfinite(bounds).any(axis=1)
     bounds = jnp.asarray(np.clip(bounds[kept], -_FAR, _FAR), chain.dtype)
     return PositionLimits(bounds[:, 0] + margin, bounds[:, 1] - margin, tuple(int(i) for i in entries[kept]))
@@ -186,7 +186,7 @@ def velocity_limits(chain: Chain, fraction: float = 1.0) -> VelocityLimits:
         TrajectoryError: the coordinates are not joint positions.
     """
     columns, _ = _ordinary(chain)
-    limit = np.asarray(chain.velocity_limit)[columns]
+    limit = np.asarray(chain.limits.velocity)[columns]
     kept = np.isfinite(limit)
     return VelocityLimits(jnp.asarray(fraction * limit[kept], chain.dtype), tuple(int(i) for i in columns[kept]))
 
@@ -198,7 +198,7 @@ def torque_limits(chain: Chain, fraction: float = 1.0) -> Float[Array, "nv 2"]:
         TrajectoryError: the coordinates are not joint positions.
     """
     _ordinary(chain)
-    return fraction * jnp.stack([-chain.effort_limit, chain.effort_limit], axis=1)
+    return fraction * jnp.stack([-chain.limits.effort, chain.limits.effort], axis=1)
 
 
 def _ordinary(chain: Chain) -> tuple[np.ndarray, np.ndarray]:

@@ -264,7 +264,7 @@ def velocity_slopes(
         by_velocity = of_qdd.qd - of_qdd.tau * slopes[None]
     else:
         by_velocity = of_qdd.qd - of_qdd.tau @ jax.jacfwd(lambda x: friction_force(chain, x))(v)
-    by_position = dt * (of_qdd.q - of_qdd.tau * chain.stiffness[None])
+    by_position = dt * (of_qdd.q - of_qdd.tau * chain.springs.stiffness[None])
     return jnp.concatenate([by_position, jnp.eye(len(v), dtype=v.dtype) + dt * by_velocity, dt * of_qdd.tau], 1)
 
 

@@ -17,17 +17,6 @@ from .._problem._problem import OptimalControlProblem, advance
 from .._problem._solution import Trajectory
 from ._local_model import EULER
 
-FRICTION = (
-    "viscous_friction",
-    "coulomb_friction",
-    "coulomb_velocity",
-    "stribeck_friction",
-    "stribeck_velocity",
-    "torque_offset",
-    "stiffness",
-    "rest_position",
-)
-
 
 def under_policy(
     problem: OptimalControlProblem,
@@ -85,12 +74,14 @@ def _step(state, constants, x):
 
 def _passive(chain, q: Array, v: Array) -> Array:
     """`resistive_force`, of lanes too."""
-    leaves = {name: getattr(chain, name) for name in FRICTION}
-    function = lambda leaves, q, v: resistive_force(dataclasses.replace(chain, **leaves), q, v)
+    function = lambda friction, springs, q, v: resistive_force(
+        dataclasses.replace(chain, friction=friction, springs=springs), q, v
+    )
+    parts = chain.friction, chain.springs
     if not lane_shape():
-        return function(leaves, q, v)
-    axes = {name: -1 if x.ndim == 2 else None for name, x in leaves.items()}
-    return jax.vmap(function, (axes, -1, -1), -1)(leaves, q, v)
+        return function(*parts, q, v)
+    axes = jax.tree.map(lambda x: -1 if x.ndim == 2 else None, parts)
+    return jax.vmap(function, (*axes, -1, -1), -1)(*parts, q, v)
 
 
 def _general(problem: OptimalControlProblem, trajectory: Trajectory, start, turns):

@@ -1,0 +1,86 @@
+"""What a joint or a motor has beside its inertia: friction, a spring, limits."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+COULOMB_VELOCITY, STRIBECK_VELOCITY = 0.02, 0.1  # widths of the smooth sign and of the Stribeck term [rad/s]
+
+
+def as_array(x) -> Array:
+    """An array as it is, anything else as one of JAX's default float type."""
+    return x if isinstance(x, Array) else jnp.asarray(x, float)
+
+
+class Friction(eqx.Module):
+    """Friction of joints or of motors, one value for each; `make_chain` takes one value for all too.
+
+    The torque at the rate qd is
+
+        f = fv qd + (fc + (fs - fc) exp(-(qd / w_s)^2)) tanh(qd / v_c) + offset.
+
+    tanh with the width v_c stands in for the sign, so that it is differentiable and nothing jumps at rest: what breaks away
+    creeps. The excess fs - fc of static friction fades over w_s (Armstrong-Helouvry, Dupont & Canudas de Wit 1994); it peaks
+    near v_c, below fs unless v_c is much less than w_s.
+
+    Attributes:
+        viscous: fv [N m s/rad].
+        coulomb: fc [N m].
+        coulomb_velocity: width v_c of the smooth sign [rad/s].
+        stribeck: fs - fc, what breaking away takes beyond Coulomb friction [N m].
+        stribeck_velocity: w_s, over which that excess fades [rad/s].
+        offset: constant part [N m].
+    """
+
+    viscous: Float[Array, "*n"] = eqx.field(converter=as_array, default=0.0)
+    coulomb: Float[Array, "*n"] = eqx.field(converter=as_array, default=0.0)
+    coulomb_velocity: Float[Array, "*n"] = eqx.field(converter=as_array, default=COULOMB_VELOCITY)
+    stribeck: Float[Array, "*n"] = eqx.field(converter=as_array, default=0.0)
+    stribeck_velocity: Float[Array, "*n"] = eqx.field(converter=as_array, default=STRIBECK_VELOCITY)
+    offset: Float[Array, "*n"] = eqx.field(converter=as_array, default=0.0)
+
+    def sign(self, rates: Float[Array, "*n"]) -> Float[Array, "*n"]:
+        """The smooth sign tanh(rates / v_c)."""
+        return jnp.tanh(rates / self.coulomb_velocity)
+
+    def torque(self, rates: Float[Array, "*n"]) -> Float[Array, "*n"]:
+        """f(rates) [N m]."""
+        sign = self.sign(rates)
+        dry = self.coulomb + self.stribeck * _fading(rates, self.stribeck_velocity)
+        return self.viscous * rates + dry * sign + self.offset
+
+
+def _fading(rates: Float[Array, "*n"], width: Float[Array, "*n"]) -> Float[Array, "*n"]:
+    """exp(-(rates / width)^2) with finite derivatives at rest, far away and for widths as small as rounding allows."""
+    # dividing by a tiny width, or squaring a large ratio, would leave 0 * inf in the derivatives
+    width = jnp.maximum(width, jnp.finfo(width.dtype).eps ** 2)
+    near = jnp.abs(rates) < 12 * width  # exp(-144) < 1e-62
+    ratio = jnp.where(near, rates, jnp.zeros_like(rates)) / width
+    return jnp.where(near, jnp.exp(-(ratio**2)), jnp.zeros_like(ratio))
+
+
+class Springs(eqx.Module):
+    """A spring at each joint, with the torque k (q - q_rest).
+
+    Attributes:
+        stiffness: k [N m/rad].
+        rest_position: where the spring is relaxed [rad].
+    """
+
+    stiffness: Float[Array, "*n"] = eqx.field(converter=as_array, default=0.0)
+    rest_position: Float[Array, "*n"] = eqx.field(converter=as_array, default=0.0)
+
+
+class JointLimits(eqx.Module):
+    """Limits of each joint, infinite where there is none; `make_chain` takes one value for all too.
+
+    Attributes:
+        position: lower and upper joint limits [rad or m].
+        velocity: largest |qd| [rad/s or m/s].
+        effort: largest |tau| [N m or N].
+    """
+
+    position: Float[Array, "*n 2"] = eqx.field(converter=as_array, default=(-np.inf, np.inf))
+    velocity: Float[Array, "*n"] = eqx.field(converter=as_array, default=np.inf)
+    effort: Float[Array, "*n"] = eqx.field(converter=as_array, default=np.inf)
