@@ -37,7 +37,7 @@ def plot_torques(
         t: times [s].
         tau: torques [N m or N].
         path: where to write the picture too; its ending says the format (png, svg, pdf).
-        limits: largest |tau|; the robot's `effort_limit` where None and there is one.
+        limits: largest |tau|; the robot's `limits.effort` where None and there is one.
 
     Returns:
         the matplotlib figure, made without touching matplotlib's state (no pyplot, no window).

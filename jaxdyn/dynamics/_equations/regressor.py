@@ -21,7 +21,7 @@ from .._recursions.poses import start_pose, walk
 from .._recursions.sweep import outward
 
 DriveTerm = Literal["armature", "viscous", "coulomb", "offset"]
-DRIVE_LEAVES: dict[DriveTerm, str] = {
+DRIVE_LEAVES: dict[str, str] = {
     "armature": "armature",
     "viscous": "friction.viscous",
     "coulomb": "friction.coulomb",

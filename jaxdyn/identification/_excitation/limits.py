@@ -60,7 +60,7 @@ def motion_limits(
 ) -> MotionLimits:
     """The limits of a chain, replaced where others are given.
 
-    Positions, velocities and torques (`effort_limit`) come from the chain; accelerations, jerks and torque rates, which a robot
+    Positions, velocities and torques (`limits.effort`) come from the chain; accelerations, jerks and torque rates, which a robot
     description has no place for, are free unless given.
 
     Args:
