@@ -115,7 +115,14 @@ def study(arm, level, options):
             motion = jaxdyn.identification.random_excitation(arm, options.duration, 5, seed=seed, usage=0.5)
             loop = jaxdyn.identification.ClosedLoop.following(motion, law, options.duration, 1e-3, every=2)
             log = jaxdyn.identification.closed_loop_log(arm, loop, jaxdyn.identification.NOISE_LEVELS[level], seed)
-            runs.append((loop, jaxdyn.identification.preprocess(log, position_cutoff=options.cutoff, stride=1)))
+            runs.append(
+                (
+                    loop,
+                    jaxdyn.identification.preprocess(
+                        log, jaxdyn.identification.Filters(position_cutoff=options.cutoff, stride=1)
+                    ),
+                )
+            )
         starts = jaxdyn.identification.perturbed_chains(arm, options.starts, seed=3)
         check = problem(arm, columns, base, runs[1], options)
         fit = {}

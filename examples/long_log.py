@@ -52,7 +52,7 @@ def work(log, result):
     """The user's program."""
     arm = jaxdyn.robots.ur10()
     parts = jaxdyn.identification.preprocess_stream(
-        jaxdyn.io.read_log_chunks(log, PART), position_cutoff=CUTOFF, stride=1
+        jaxdyn.io.read_log_chunks(log, PART), jaxdyn.identification.Filters(position_cutoff=CUTOFF, stride=1)
     )
     mine = itertools.islice(parts, jax.process_index(), None, jax.process_count())  # of many files: every so many
     factors = jaxdyn.identification.merge_over_processes(jaxdyn.identification.accumulate_stream(COLUMNS, arm, mine))

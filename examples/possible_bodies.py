@@ -30,7 +30,12 @@ log = jaxdyn.identification.synthetic_log(
     2.0,
     source="short run",
 )
-result = jaxdyn.identify(prior, log, drive_terms=("viscous", "coulomb"), mass=mass)
+result = jaxdyn.identify(
+    prior,
+    log,
+    columns=jaxdyn.identification.Columns(("viscous", "coulomb")),
+    consistent=jaxdyn.identification.Consistency(mass=mass),
+)
 assert result.consistent is not None and not result.impossible
 
 free = result.unconstrained[:60].reshape(6, 10)

@@ -11,6 +11,7 @@ from helpers import random_chain
 from jaxdyn import IdentificationError, Log, LogError, OutputError, read_log
 from jaxdyn.identification import (
     Columns,
+    Filters,
     accumulate_stream,
     base_parameters,
     load_factors,
@@ -206,11 +207,11 @@ def parts_of(log, *at):
 @pytest.mark.parametrize(("jitter", "gap"), [(0.0, False), (1.0, False), (1.0, True)])
 def test_windows_give_the_samples_of_the_whole(jitter, gap):
     log = run_of(jitter=jitter, gap=gap)
-    whole = preprocess(log, position_cutoff=10.0, torque_cutoff=8.0, stride=2)
+    whole = preprocess(log, Filters(position_cutoff=10.0, torque_cutoff=8.0, stride=2))
     rate = whole.rate * 2
     pieces = list(
         preprocess_stream(
-            parts_of(log, 150, 2100, 2200, 4100), position_cutoff=10.0, torque_cutoff=8.0, rate=rate, stride=2
+            parts_of(log, 150, 2100, 2200, 4100), Filters(position_cutoff=10.0, torque_cutoff=8.0, stride=2), rate=rate
         )
     )
     assert len(pieces) > 2 + gap
@@ -223,13 +224,13 @@ def test_windows_give_the_samples_of_the_whole(jitter, gap):
 def test_windows_are_refused_like_the_whole():
     log = run_of(5.0)
     with pytest.raises(LogError, match="time does not increase between chunks"):
-        list(preprocess_stream([log, log], position_cutoff=8.0))
+        list(preprocess_stream([log, log], Filters(position_cutoff=8.0)))
     with pytest.raises(LogError, match="half the log's rate"):
-        list(preprocess_stream([log], position_cutoff=200.0))
+        list(preprocess_stream([log], Filters(position_cutoff=200.0)))
     with pytest.raises(LogError, match="no piece of the log is long enough"):
         list(
             preprocess_stream(
-                [dataclasses.replace(log, t=log.t[:60], q=log.q[:60], tau=log.tau[:60])], position_cutoff=8.0
+                [dataclasses.replace(log, t=log.t[:60], q=log.q[:60], tau=log.tau[:60])], Filters(position_cutoff=8.0)
             )
         )
 

@@ -14,7 +14,7 @@ import pytest
 
 from jaxdyn import IdentificationError
 from jaxdyn.cli import main
-from jaxdyn.identification import _identify as identification, random_excitation, synthetic_log
+from jaxdyn.identification import Columns, Filters, _identify as identification, random_excitation, synthetic_log
 from jaxdyn.io import load, loads
 from jaxdyn.report._files.results import FILES
 
@@ -129,28 +129,21 @@ def test_options_reach_the_identification(files, tmp_path, capsys, numbers, give
     np.testing.assert_array_equal(logs[0].t, numbers[100:900, 0])
     np.testing.assert_allclose(logs[0].tau, numbers[100:900, 3:] * [2, -3], rtol=1e-15)
     assert len(validation[0]) == len(numbers)
-    assert options["drive_terms"] == ("viscous", "offset")
-    assert [extra.names for extra in options["extra"]] == [("Iam2", "fvm2", "fsm2"), ("k1", "k2")]
-    assert options["delay"] == [0.004, 0.001] and options["settings"] is None
-    numbers_given = {k: options[k] for k in ("holdout", "dead_zone", "position_cutoff", "torque_cutoff", "stride")}
-    assert numbers_given == {
-        "holdout": 0.2,
-        "dead_zone": 0.05,
-        "position_cutoff": 12.0,
-        "torque_cutoff": 9.0,
-        "stride": 3,
-    }
+    assert options["columns"].drive_terms == ("viscous", "offset")
+    assert [extra.names for extra in options["columns"].extra] == [("Iam2", "fvm2", "fsm2"), ("k1", "k2")]
+    assert options["filters"] == Filters(12.0, 9.0, 3, delay=[0.004, 0.001]) and options["settings"] is None
+    assert options["dead_zone"] == 0.05
+    assert main(arguments(files, tmp_path / "out", "--holdout", "0.2")) == 1
+    assert given[1][2] == 0.2
 
 
 def test_defaults_are_the_librarys(files, tmp_path, given):
     assert main(arguments(files, tmp_path / "out", "--terms", "", "--delay", "estimated")) == 1
     assert main(arguments(files, tmp_path / "out", "--settings", "chosen")) == 1
-    assert [given[k][3]["delay"] for k in (0, 1)] == ["estimated", None]
+    assert [given[k][3]["filters"] for k in (0, 1)] == [Filters(delay="estimated"), Filters()]
     assert [given[k][3]["settings"] for k in (0, 1)] == [None, "chosen"]
-    assert given[0][3]["drive_terms"] == () and given[1][3]["extra"] == []
-    assert given[1][3]["drive_terms"] == ("armature", "viscous", "coulomb", "offset")
-    assert [given[1][3][k] for k in ("holdout", "dead_zone")] == [0.3, 0.0]
-    assert [given[1][3][k] for k in ("position_cutoff", "torque_cutoff", "stride")] == [None] * 3
+    assert given[0][3]["columns"] == Columns(()) and given[1][3]["columns"] == Columns()
+    assert given[1][2] == 0.3 and given[1][3]["dead_zone"] == 0.0
 
 
 def test_tip_and_currents_and_garbage(files, tmp_path, numbers, given):
@@ -316,6 +309,7 @@ def test_options_that_do_not_fit_the_files_are_refused(options, pattern, files, 
         (["--log", "x", "--cutoff", "-8"], "argument --cutoff: '-8' is not positive"),
         (["--log", "x", "--on-bad-rows", "keep"], "argument --on-bad-rows: invalid choice"),
         (["--log", "x", "--logs", "y"], "unrecognized arguments: --logs y"),
+        (["--log", "x", "--mass", "3", "--no-consistent"], "--mass takes part in a consistent estimate only"),
     ],
 )
 def test_wrong_usage_is_told_from_bad_input(options, message, tmp_path, capsys, monkeypatch):

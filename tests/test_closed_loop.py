@@ -17,6 +17,7 @@ from jaxdyn.identification import (
     ClosedLoop,
     Columns,
     ComputedTorqueLaw,
+    Filters,
     NoiseLevel,
     ProportionalDerivativeLaw,
     Samples,
@@ -240,7 +241,9 @@ def short_problem(short_runs, levels, start):
         moved = motion(problem, run, base.matrix @ problem.prior)
         assert moved is not None and len(moved.q) == 126
         q, tau = (x + s * rng.normal(size=x.shape) for x, s in ((moved.q, position), (moved.tau, torque)))
-        samples.append(preprocess(Log(np.arange(126) / loop.rate, q, None, tau), position_cutoff=25.0, stride=1))
+        samples.append(
+            preprocess(Log(np.arange(126) / loop.rate, q, None, tau), Filters(position_cutoff=25.0, stride=1))
+        )
     return estimation_problem(start, samples, SMOOTH, base=base, loops=loops)
 
 
@@ -333,8 +336,10 @@ def test_the_loop_moves_as_another_integrator_says(planar):
 def test_estimators_that_simulate_recover_the_truth_and_say_how_well(planar):
     arm, base, loop = planar
     truth = base.matrix @ prior_parameters(arm, SMOOTH)
-    quiet = preprocess(closed_loop_log(arm, loop, NoiseLevel(0.0, 0.0)), position_cutoff=50.0, stride=1)
-    noisy = preprocess(closed_loop_log(arm, loop, NoiseLevel(2e-5, 0.1), seed=4), position_cutoff=50.0, stride=1)
+    quiet = preprocess(closed_loop_log(arm, loop, NoiseLevel(0.0, 0.0)), Filters(position_cutoff=50.0, stride=1))
+    noisy = preprocess(
+        closed_loop_log(arm, loop, NoiseLevel(2e-5, 0.1), seed=4), Filters(position_cutoff=50.0, stride=1)
+    )
     for k, start in enumerate(perturbed_chains(arm, 3, seed=2)):
         for estimator in (estimate_iv, estimate_didim, estimate_cloe):
             if k == 0:
@@ -354,7 +359,7 @@ def test_instruments_take_away_the_bias_that_noisy_velocities_give_least_squares
     found = {"OLS": [], "IV": []}
 
     def problem_of(noise, seed):
-        s = preprocess(closed_loop_log(arm, loop, noise, seed=seed), position_cutoff=40.0, stride=1)
+        s = preprocess(closed_loop_log(arm, loop, noise, seed=seed), Filters(position_cutoff=40.0, stride=1))
         return estimation_problem(arm, s, SMOOTH, base=base, loops=loop)
 
     truth = estimate_iv(problem_of(NoiseLevel(0.0, 0.0), 0)).values  # but for the lag of a held torque, half a period
@@ -373,7 +378,7 @@ def test_instruments_take_away_the_bias_that_noisy_velocities_give_least_squares
 def test_a_log_without_its_controller_is_tracked(planar):
     arm, base, loop = planar
     truth = base.matrix @ prior_parameters(arm, SMOOTH)
-    s = preprocess(closed_loop_log(arm, loop, NoiseLevel(1e-5, 0.05)), position_cutoff=20.0, stride=2)
+    s = preprocess(closed_loop_log(arm, loop, NoiseLevel(1e-5, 0.05)), Filters(position_cutoff=20.0, stride=2))
     problem = estimation_problem(arm, s, SMOOTH, base=base, loops=ClosedLoop.tracking(s, period=8e-3))
     assert isinstance(problem.loops[0], ClosedLoop) and problem.loops[0].every == 1
     for estimator in (estimate_wls, estimate_didim, estimate_iv):

@@ -16,6 +16,7 @@ from jaxdyn.cli import main
 from jaxdyn.identification import (
     BSplines,
     Columns,
+    Filters,
     FourierSeries,
     SplineTrajectory,
     base_parameters,
@@ -330,7 +331,7 @@ def test_a_design_of_two_joints_holds_limits_of_every_kind(elbow):
     waves = np.sin(t[:, None, None] * np.array([[2.0, 5.0, 9.0], [3.0, 4.0, 7.0]]) + np.arange(3)) / [1, 3, 5]
     log = Log(t=t, q=waves.sum(2), qd=None, tau=np.zeros((1001, 2)))
     compared = compare_with_log(chain, design, log, torque_noise=[2.0, 0.5], cutoff=12.0)
-    s = preprocess(log, position_cutoff=12.0, stride=1)
+    s = preprocess(log, Filters(position_cutoff=12.0, stride=1))
     whole = excitation_quality(chain, s.q, s.qd, s.qdd, None, design.base, [2.0, 0.5])
     assert compared[0].samples == compared[1].samples <= len(s)
     np.testing.assert_allclose([x.log_det for x in compared], [design.quality.log_det, whole.log_det], atol=1.0)

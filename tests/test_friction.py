@@ -278,8 +278,8 @@ def test_identify_with_a_friction_model_equals_identify_with_its_terms():
     log = jaxdyn.identification.synthetic_log(
         true, jaxdyn.identification.random_excitation(true, 6.0, 4), 8.0, 200.0, 1e-5, 0.02
     )
-    terms = jaxdyn.identify(chain, log, drive_terms=("armature", "viscous", "offset"), consistent=False)
-    model = jaxdyn.identify(chain, log, friction=FrictionModel((Viscous(), Offset())), consistent=False)
+    terms = jaxdyn.identify(chain, log, columns=Columns(("armature", "viscous", "offset")), consistent=None)
+    model = jaxdyn.identify(chain, log, consistent=None, friction=FrictionModel((Viscous(), Offset())))
     assert terms.friction is None and model.friction is not None
     shared = [terms.base.names.index(name) for name in model.base.names]
     # up to the joints' weights, which both estimate from their residuals

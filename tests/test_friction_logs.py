@@ -7,6 +7,7 @@ import pytest
 from jaxdyn import read_log
 from jaxdyn.identification import (
     Columns,
+    Filters,
     base_parameters,
     choose_friction,
     fit_friction,
@@ -31,7 +32,7 @@ def ur10e(shared_data):
 
     def read(name, **options):
         log = check_log(read_log(shared_data / "ur10e" / f"{name}.csv", 6, gains=GAINS, **options), chain)
-        return log, preprocess(log, position_cutoff=7.5, torque_cutoff=10.0, stride=1)
+        return log, preprocess(log, Filters(position_cutoff=7.5, torque_cutoff=10.0, stride=1))
 
     return chain, base_parameters(chain, COLUMNS), read
 
@@ -75,7 +76,7 @@ def test_ur10e_predicts_another_run_in_motion_and_at_rest(ur10e):
 def test_ur10_predicts_the_rest_of_its_run_better_than_its_authors_model(shared_data):
     chain = load(shared_data / "ur10" / "ur10_kinematics.urdf")
     log = check_log(read_log(shared_data / "ur10" / "exciting.csv", 6), chain)
-    train, check = split(preprocess(log, position_cutoff=7.5, torque_cutoff=10.0, stride=1))
+    train, check = split(preprocess(log, Filters(position_cutoff=7.5, torque_cutoff=10.0, stride=1)))
     base = base_parameters(chain, COLUMNS)
     some = ("plain", "two slips, Stribeck", "two slips, power, load")
     models = {name: model for name, model in friction_candidates(10.0).items() if name in some}

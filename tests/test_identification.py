@@ -29,6 +29,7 @@ from jaxdyn import (
 from jaxdyn.identification import (
     Columns,
     ExtraColumns,
+    Filters,
     coupled_drive,
     ordinary_least_squares,
     prior_parameters,
@@ -40,7 +41,7 @@ from jaxdyn.identification._regression.completion import given_torque, impossibl
 from regression import known_arm, states
 
 ALL = Columns()
-SHARP = {"position_cutoff": 100.0, "torque_cutoff": 100.0}  # far above the motion: the filters change nothing
+SHARP = {"filters": Filters(100.0, 100.0)}  # far above the motion: the filters change nothing
 DRIVES = ("armature", "friction.viscous", "friction.coulomb", "friction.offset")
 
 
@@ -92,7 +93,7 @@ def test_standard_deviations_are_those_of_the_estimates(truth, prior, log):
     squares = []
     for seed in range(5):
         noise = 0.1 * np.random.default_rng(seed).normal(size=log.tau.shape)
-        result = identify(prior, dataclasses.replace(log, tau=log.tau + noise), position_cutoff=20.0)
+        result = identify(prior, dataclasses.replace(log, tau=log.tau + noise), filters=Filters(position_cutoff=20.0))
         z = base_errors(result, truth)[0] / result.wls.standard_deviations
         squares.append((z**2).mean())
     assert 0.6 < np.sqrt(min(squares)) and np.sqrt(max(squares)) < 1.5
@@ -125,7 +126,7 @@ def test_what_is_not_identified_is_taken_from_the_model(truth, log):
     friction = np.asarray(jax.vmap(friction_force, in_axes=(None, 0))(truth, jnp.asarray(x[1])))
     np.testing.assert_allclose(given_torque(truth, Columns(("armature",)), *x[1:]), friction, rtol=1e-14)
     assert not given_torque(truth, ALL, *x[1:]).any()
-    result = identify(truth, log, drive_terms=columns.drive_terms, **SHARP)
+    result = identify(truth, log, columns=columns, **SHARP)
     error, expected = base_errors(result, truth)
     assert np.abs(error).max() < 1e-7 * np.abs(expected).max()
     np.testing.assert_array_equal(result.chain.armature, truth.armature)
@@ -227,7 +228,7 @@ def test_columns_of_ones_own_are_identified(elbow):
     columns = jax.vmap(lambda *s: jnp.concatenate([e.matrix(elbow, *s) for e in (spring, coupled)], axis=1))
     parameters = np.array([3.0, -0.7, 0.11, 0.6, 0.4])
     tau = log.tau + np.asarray(columns(*map(jnp.asarray, x))) @ parameters
-    result = identify(elbow, dataclasses.replace(log, tau=tau), extra=[spring, coupled], **SHARP)
+    result = identify(elbow, dataclasses.replace(log, tau=tau), columns=Columns(extra=(spring, coupled)), **SHARP)
     assert result.names[-5:] == ("k1", "k2", "Iam2", "fvm2", "fsm2")
     assert "Iam2" in result.base.dropped  # in a plane it is a sum of Izz2, Izz1 and Ia2
     expected = result.base.matrix @ np.concatenate([prior_parameters(elbow, ALL), parameters])
@@ -248,7 +249,7 @@ def test_refusals(prior, log):
     ):
         identify(robots.panda(), log)
     with pytest.raises(LogError, match="each part needs 10"):
-        identify(prior, log, holdout=1.0, **SHARP)
+        identify(prior, log, 1.0, **SHARP)
 
 
 @pytest.mark.parametrize("still", [0, 1, 2])
@@ -311,7 +312,7 @@ from jaxdyn.identification import random_excitation, synthetic_log
 assert not jax.config.jax_enable_x64
 chain = linear_friction(random_chain(3, seed=1, joints="revolute"))
 log = synthetic_log(chain, random_excitation(chain, 10.0, 5, seed=1), 10.0, 500.0, 0.0, 0.0)
-result = identify(dataclasses.replace(chain, inertia=chain.inertia * 1.1), log, position_cutoff=100.0)
+result = identify(dataclasses.replace(chain, inertia=chain.inertia * 1.1), log, filters=jaxdyn.identification.Filters(100.0))
 leaves = jax.tree.leaves(result.chain)
 print(json.dumps({
     "given": str(chain.dtype), "leaves": sorted({str(x.dtype) for x in leaves}), "x64": jax.config.jax_enable_x64,

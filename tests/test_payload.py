@@ -27,6 +27,7 @@ from jaxdyn import (
 from jaxdyn.cli import main
 from jaxdyn.identification import (
     Columns,
+    Filters,
     Samples,
     base_parameters,
     calibrate_gains,
@@ -249,13 +250,13 @@ def test_delays_are_found_and_taken_out(arm):
     late = np.stack([np.interp(fine.t - d, fine.t, fine.tau[:, j]) for j, d in enumerate(truth)], axis=1)
     late += 0.02 * np.random.default_rng(0).normal(size=late.shape)
     log = Log(fine.t[100:-100:5], fine.q[100:-100:5], None, late[100:-100:5])
-    found = estimate_delay(arm, log, position_cutoff=20.0, longest=0.02)
+    found = estimate_delay(arm, log, Filters(position_cutoff=20.0), longest=0.02)
     assert found.inside.all() and np.all(found.standard_deviations < 5e-4)
     np.testing.assert_allclose(found.seconds, truth, atol=3e-4)
     assert np.all(np.diff(found.gain[[1, 0, 2]]) > 0)
     straight = without_delay(log, found.seconds)
     assert len(straight) < len(log) and "ms later" in straight.notes[-1]
-    again = estimate_delay(arm, straight, position_cutoff=20.0, longest=0.02)
+    again = estimate_delay(arm, straight, Filters(position_cutoff=20.0), longest=0.02)
     assert np.abs(again.seconds).max() < 3e-4
     with pytest.raises(LogError, match="finite number"):
         without_delay(log, np.array([0.0, 1.0]))
@@ -297,7 +298,7 @@ def test_the_other_joints_tell_a_sign_that_friction_does_not(arm):
 @pytest.mark.ci
 def test_diagnosis_of_an_identification(arm):
     s = run(arm, None, 1, 0.05)
-    result = identify(arm, Log(s.t, s.q, None, s.tau * [1, 1, -1]), position_cutoff=20.0)
+    result = identify(arm, Log(s.t, s.q, None, s.tau * [1, 1, -1]), filters=Filters(position_cutoff=20.0))
     findings = diagnose_identification(result)
     assert ("sign", arm.joint_names[2:]) in [(f.kind, f.about) for f in findings]
     assert {f.about for f in findings if f.kind == "result"} == {

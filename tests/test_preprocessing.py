@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxdyn import Log, LogError, read_log
-from jaxdyn.identification import Samples, motor_to_joint, preprocess, split
+from jaxdyn.identification import Filters, Samples, motor_to_joint, preprocess, split
 from jaxdyn.identification._preprocessing.filters import bandwidth, differentiate, low_pass
 from jaxdyn.identification._preprocessing.samples import default_cutoff, moving, stale_rows
 from jaxdyn.io import check_log
@@ -112,7 +112,7 @@ def test_bandwidth():
 def test_derivatives_at_half_the_cutoff(rate):
     cutoff = 10.0
     omega = np.pi * cutoff * np.ones(2)
-    samples = preprocess(made(even(10.0, rate), omega), position_cutoff=cutoff, stride=1)
+    samples = preprocess(made(even(10.0, rate), omega), Filters(position_cutoff=cutoff, stride=1))
     gain = 1 / (1 + (np.tan(np.pi * cutoff / 2 / rate) / np.tan(np.pi * cutoff / rate)) ** 8)
     inside = slice(round(rate), -round(rate))
     for found, expected in zip((samples.q, samples.qd, samples.qdd), exact(samples.t, omega), strict=True):
@@ -120,7 +120,7 @@ def test_derivatives_at_half_the_cutoff(rate):
 
 
 def test_slow_motion_comes_out_as_it_is():
-    samples = preprocess(made(even()), position_cutoff=10.0)
+    samples = preprocess(made(even()), Filters(position_cutoff=10.0))
     assert_exact(samples, 1e-7)
     assert (samples.position_cutoff, samples.torque_cutoff) == (10.0, 10.0)
 
@@ -131,7 +131,7 @@ def test_both_sides_of_a_linear_model_see_the_same_filter():
     q = np.cumsum(np.cumsum(rng.normal(size=(len(t), 2)), axis=0), axis=0) * 1e-4
     qd = differentiate(q, 500.0)
     tau = INERTIA * differentiate(qd, 500.0) + VISCOUS * qd
-    samples = preprocess(Log(t, q, None, tau, "made"), position_cutoff=8.0, margin=1.0)
+    samples = preprocess(Log(t, q, None, tau, "made"), Filters(position_cutoff=8.0, margin=1.0))
     assert worst(INERTIA * samples.qdd + VISCOUS * samples.qd, samples.tau) < 1e-6
 
 
@@ -159,7 +159,7 @@ def test_noise_is_filtered():
     rng = np.random.default_rng(5)
     log = made(even(20.0))
     noisy = dataclasses.replace(log, q=np.round((log.q + 1e-5 * rng.normal(size=log.q.shape)) / 2e-5) * 2e-5)
-    samples = preprocess(noisy, position_cutoff=10.0)
+    samples = preprocess(noisy, Filters(position_cutoff=10.0))
     assert_exact(samples, 0.02)
     raw = differentiate(differentiate(noisy.q, 1000.0), 1000.0)
     assert worst(raw, exact(noisy.t)[2]) > 1.0
@@ -175,26 +175,26 @@ def test_default_cutoffs_and_stride():
     assert fast.position_cutoff == pytest.approx(46.0, abs=4.0)
     coarse = preprocess(made(even(20.0, 30.0)))
     assert (coarse.position_cutoff, coarse.rate) == (6.0, 30.0)
-    samples = preprocess(made(even()), torque_cutoff=7.0)
+    samples = preprocess(made(even()), Filters(torque_cutoff=7.0))
     assert (samples.position_cutoff, samples.torque_cutoff, samples.rate) == (7.0, 7.0, 1000.0 / 14)
-    samples = preprocess(made(even()), position_cutoff=5.0, torque_cutoff=20.0)
+    samples = preprocess(made(even()), Filters(position_cutoff=5.0, torque_cutoff=20.0))
     assert (samples.position_cutoff, samples.torque_cutoff, samples.rate) == (5.0, 20.0, 200.0)
 
 
 def test_margin_and_stride():
     log = made(even())
-    samples = preprocess(log, position_cutoff=10.0, stride=20, margin=0.5)
+    samples = preprocess(log, Filters(position_cutoff=10.0, stride=20, margin=0.5))
     np.testing.assert_allclose(samples.t, log.t[500:-500:20], rtol=0, atol=1e-12)
     assert samples.rate == pytest.approx(50.0) and samples.notes == ()
-    samples = preprocess(log, position_cutoff=10.0, stride=1, margin=0.0)
+    samples = preprocess(log, Filters(position_cutoff=10.0, stride=1, margin=0.0))
     assert len(samples) == len(log)
-    samples = preprocess(log, position_cutoff=10.0, stride=100)
+    samples = preprocess(log, Filters(position_cutoff=10.0, stride=100))
     assert samples.notes == ("stride 100 leaves 10 Hz, too few for a cutoff of 10 Hz: it aliases",)
 
 
 @pytest.mark.parametrize(("margin", "limit"), [(0.1, 0.1), (None, 0.012), (0.3, 0.0015)])
 def test_the_margin_covers_the_ends(margin, limit):
-    samples = preprocess(made(even(), np.full(2, 6.0)), position_cutoff=10.0, stride=1, margin=margin)
+    samples = preprocess(made(even(), np.full(2, 6.0)), Filters(position_cutoff=10.0, stride=1, margin=margin))
     q, qd, qdd = exact(samples.t, np.full(2, 6.0))
     assert limit / 20 < worst(samples.qdd, qdd) < limit
     assert worst(samples.qd, qd) < limit / 5 and worst(samples.q, q) < limit / 20
@@ -203,7 +203,7 @@ def test_the_margin_covers_the_ends(margin, limit):
 def test_pieces_are_treated_apart():
     t = even(12.0)
     t = t[(t < 4.0) | ((t > 5.0) & (t < 5.1)) | (t > 7.0)]
-    samples = preprocess(made(t), position_cutoff=10.0)
+    samples = preprocess(made(t), Filters(position_cutoff=10.0))
     assert len(samples.segments) == 2
     (a, b), (c, d) = samples.segments
     assert (a, b, d) == (0, c, len(samples))
@@ -217,7 +217,7 @@ def test_a_gap_does_not_touch_the_other_piece():
     t = t[(t < 3.0) | (t > 4.0)]
     log = made(t)
     after = dataclasses.replace(log, q=np.where(t[:, None] > 4.0, log.q + 1.0, log.q))
-    one, other = preprocess(log, position_cutoff=10.0), preprocess(after, position_cutoff=10.0)
+    one, other = preprocess(log, Filters(position_cutoff=10.0)), preprocess(after, Filters(position_cutoff=10.0))
     stop = one.segments[0][1]
     np.testing.assert_array_equal(one.qdd[:stop], other.qdd[:stop])
     assert worst(other.qdd, one.qdd) < 1e-6
@@ -226,10 +226,10 @@ def test_a_gap_does_not_touch_the_other_piece():
 def test_a_short_gap_is_bridged():
     t = even()
     t = t[(t < 4.0) | (t >= 4.008)]
-    samples = preprocess(made(t), position_cutoff=10.0)
+    samples = preprocess(made(t), Filters(position_cutoff=10.0))
     assert samples.segments == ((0, len(samples)),)
     assert_exact(samples)
-    assert len(preprocess(made(t), position_cutoff=10.0, gap=0.005).segments) == 2
+    assert len(preprocess(made(t), Filters(position_cutoff=10.0, gap=0.005)).segments) == 2
 
 
 def test_stale_rows_and_rows_too_close_are_left_out():
@@ -239,11 +239,11 @@ def test_stale_rows_and_rows_too_close_are_left_out():
     source = np.arange(10000)
     source[repeated] -= 1
     stale = Log(log.t, log.q[source], log.qd[source], log.tau[source], "made")
-    samples = preprocess(stale, position_cutoff=10.0)
+    samples = preprocess(stale, Filters(position_cutoff=10.0))
     assert samples.notes[0] == "500 stale rows, which repeat the one before in every number, left out"
     assert_exact(samples)
     t = np.sort(np.concatenate([log.t, log.t[100::1000] + 1e-6]))
-    samples = preprocess(made(t), position_cutoff=10.0)
+    samples = preprocess(made(t), Filters(position_cutoff=10.0))
     assert "10 rows within a quarter of the median step of the one before left out" in samples.notes
     assert_exact(samples)
 
@@ -252,46 +252,48 @@ def test_rest_is_not_stale():
     t = even(6.0)
     rest = np.minimum(t, 3.0)
     q, qd, _ = exact(rest)
-    samples = preprocess(Log(t, q, None, qd, "made"), position_cutoff=10.0)
+    samples = preprocess(Log(t, q, None, qd, "made"), Filters(position_cutoff=10.0))
     assert not any("stale" in note for note in samples.notes)
     assert np.abs(samples.qd[samples.t > 3.5]).max() < 1e-4
 
 
 def test_logged_velocities_are_compared():
     log = made(even(), logged=True)
-    (note,) = preprocess(log, position_cutoff=10.0).notes
+    (note,) = preprocess(log, Filters(position_cutoff=10.0)).notes
     assert note.startswith("logged velocities not used") and float(note.split(" by ")[1].split(" %")[0]) < 0.02
-    (note,) = preprocess(dataclasses.replace(log, qd=log.qd * [1.0, 1.5]), position_cutoff=10.0).notes
+    (note,) = preprocess(dataclasses.replace(log, qd=log.qd * [1.0, 1.5]), Filters(position_cutoff=10.0)).notes
     assert "by 50 % RMS at most (joint 2)" in note
 
 
 def test_refusals():
     log = made(even())
     for wrong in (0.0, -1.0, 500.0):
-        assert "both lie between 0 and half the log's rate, 500 Hz" in complaint(preprocess, log, position_cutoff=wrong)
-    assert "half the log's rate" in complaint(preprocess, log, position_cutoff=10.0, torque_cutoff=600.0)
-    assert "stride is 0 samples" in complaint(preprocess, log, stride=0)
-    assert "margin -1 s" in complaint(preprocess, log, margin=-1.0)
-    text = complaint(preprocess, made(even(0.2)), position_cutoff=10.0)
+        assert "both lie between 0 and half the log's rate, 500 Hz" in complaint(
+            preprocess, log, Filters(position_cutoff=wrong)
+        )
+    assert "half the log's rate" in complaint(preprocess, log, Filters(position_cutoff=10.0, torque_cutoff=600.0))
+    assert "stride is 0 samples" in complaint(preprocess, log, Filters(stride=0))
+    assert "margin -1 s" in complaint(preprocess, log, Filters(margin=-1.0))
+    text = complaint(preprocess, made(even(0.2)), Filters(position_cutoff=10.0))
     assert "no piece of the log is long enough: each needs 0.5 s" in text and "Log a longer run" in text
 
 
 def test_notes_of_the_log_come_along():
     log = dataclasses.replace(made(even()), notes=("read well",))
-    assert preprocess(log, position_cutoff=10.0).notes == ("read well",)
+    assert preprocess(log, Filters(position_cutoff=10.0)).notes == ("read well",)
 
 
 # moving, split
 
 
 def test_moving():
-    samples = preprocess(made(even()), position_cutoff=10.0)
+    samples = preprocess(made(even()), Filters(position_cutoff=10.0))
     np.testing.assert_array_equal(moving(samples), np.abs(samples.qd) > 0.02)
     assert moving(samples, 100.0).sum() == 0 and moving(samples, 0.0).all()
 
 
 def test_split_keeps_order_and_leaves_the_cut_out():
-    samples = preprocess(made(even()), position_cutoff=10.0)
+    samples = preprocess(made(even()), Filters(position_cutoff=10.0))
     first, last = split(samples, 0.7)
     cut = samples.t[round(0.7 * len(samples))]
     assert first.t[0] == samples.t[0] and last.t[-1] == samples.t[-1]
@@ -309,7 +311,7 @@ def test_split_keeps_order_and_leaves_the_cut_out():
 
 def test_split_clips_the_pieces():
     t = even(12.0)
-    samples = preprocess(made(t[(t < 4.0) | (t > 7.0)]), position_cutoff=10.0)
+    samples = preprocess(made(t[(t < 4.0) | (t > 7.0)]), Filters(position_cutoff=10.0))
     first, last = split(samples, 0.7)
     assert first.segments == ((0, samples.segments[0][1]), (samples.segments[1][0], len(first)))
     assert last.segments == ((0, len(last)),)
@@ -318,7 +320,7 @@ def test_split_clips_the_pieces():
 
 
 def test_samples_show_themselves():
-    samples = preprocess(made(even()), position_cutoff=10.0)
+    samples = preprocess(made(even()), Filters(position_cutoff=10.0))
     assert isinstance(samples, Samples) and samples.n == 2
     assert repr(samples) == "Samples(960 at 100 Hz in 1 pieces, 2 joints, cutoffs 10 Hz on q, 10 Hz on tau)"
 

@@ -16,7 +16,7 @@ import pytest
 from scipy import interpolate
 
 from jaxdyn import LogError, friction_force, identify, inverse_dynamics, read_log, save_urdf
-from jaxdyn.identification import Columns, base_parameters, coupled_drive, motor_to_joint, preprocess
+from jaxdyn.identification import Columns, Filters, base_parameters, coupled_drive, motor_to_joint, preprocess
 from jaxdyn.io import check_log, load
 
 FRICTION = ("viscous", "coulomb", "offset")
@@ -41,7 +41,7 @@ def rms(error):
 def panda(shared_data):
     chain = load(shared_data / "panda" / "panda_kinematics.urdf")
     log = check_log(read_log(shared_data / "panda" / "exciting_1.csv", chain.n), chain)
-    return identify(chain, log, drive_terms=FRICTION)
+    return identify(chain, log, columns=Columns(FRICTION))
 
 
 @pytest.mark.ci
@@ -76,14 +76,14 @@ def test_panda_is_predicted_better_than_before_by_bodies_that_can_exist(shared_d
     """With filter, dry friction, springs and delays chosen by cross-validation on the first 70 %, which are fitted."""
     chain = load(shared_data / "panda" / "panda_kinematics.urdf")
     log = check_log(read_log(shared_data / "panda" / "exciting_1.csv", chain.n), chain)
-    result = identify(chain, log, drive_terms=FRICTION, settings="chosen")
+    result = identify(chain, log, columns=Columns(FRICTION), settings="chosen")
     best = np.array([0.139, 0.203, 0.130, 0.168, 0.066, 0.046, 0.052])
     held = result.validation[0]
     assert np.all(held.fit.rms <= best) and result.settings.cutoff == 5.0
     check_consistent_result(result)
     assert np.all(held.fit.rms < 1.08 * held.unconstrained.rms)
     # the same predictions, of positions behind 5 Hz, against the torque behind 10 Hz
-    s, wide = held.samples, preprocess(log, position_cutoff=10.0, stride=1)
+    s, wide = held.samples, preprocess(log, Filters(position_cutoff=10.0, stride=1))
     torque = interpolate.CubicSpline(wide.t, wide.tau)
     tau = np.stack([torque(s.t + d)[:, j] for j, d in enumerate(result.delay)], axis=1)
     inside = s.t + result.delay.max() <= wide.t[-1]
@@ -180,7 +180,7 @@ def test_ur10e_with_friction_chosen_by_cross_validation(ur10e):
     """Bodies that can exist, friction with memory and load, against torques behind the same 10 Hz low-pass."""
     chain, read = ur10e
     train, check = read("train_30sec_12harm", rows=(635, 3510)), read("validate_ptp_10_points", rows=(700, 4200))
-    result = identify(chain, train, check, friction="chosen", position_cutoff=7.5, torque_cutoff=10.0)
+    result = identify(chain, train, check, filters=Filters(position_cutoff=7.5, torque_cutoff=10.0), friction="chosen")
     fit = result.validation[0].fit
     assert np.all(fit.relative_moving <= [6.5, 2.4, 2.0, 3.8, 6.9, 6.1])
     assert np.all(fit.relative <= [7.6, 2.5, 2.1, 3.9, 13.0, 32.0])
@@ -220,7 +220,7 @@ def test_tx40_with_its_coupled_wrist_agrees_with_the_published_parameters(shared
     motor = read_log(folder / "motor_log.csv", 6, rows=(500, 37500))
     offset = np.array([0.0, -np.pi / 2, np.pi / 2, 0.0, 0.0, 0.0])
     log = check_log(motor_to_joint(motor, np.linalg.inv(position), torque, offset), chain)
-    result = identify(chain, log, extra=[coupled_drive(5, 6)])
+    result = identify(chain, log, columns=Columns(extra=(coupled_drive(5, 6),)))
     assert result.base.size == 61
     with open(folder / "published_base_parameters.csv", newline="") as file:
         rows = [row for row in csv.DictReader(file) if float(row["wls_rel_sd_pct"]) < 29]  # what they have determined

@@ -15,6 +15,7 @@ from jaxdyn.cli import main
 from jaxdyn.identification import (
     Columns,
     ExtraColumns,
+    Filters,
     choose_settings,
     coupled_drive,
     diagnose,
@@ -40,7 +41,7 @@ from jaxdyn.identification._simulation.parametric import parameters_of, parametr
 from jaxdyn.report._pages.identification import report_html
 from regression import known_arm, states
 
-FILTER = {"position_cutoff": 20.0}
+FILTER = {"filters": Filters(20.0)}
 DELAY = np.array([0.004, 0.0, 0.0075])
 WIDTH = np.array([0.05, 0.01, 0.1])
 
@@ -115,15 +116,17 @@ def test_chosen_settings_and_what_comes_of_them(arm, given, log):
     again = choose_settings(given, other, share=0.7, **FILTER)  # never looks at what is held out
     np.testing.assert_allclose(again.errors, found.errors, rtol=1e-7)
     # one delay, given and found
-    late = identify(given, log, delay=list(DELAY), extra=[joint_springs(given)], **FILTER)
+    late = identify(
+        given, log, columns=Columns(extra=(joint_springs(given),)), filters=Filters(20.0, delay=list(DELAY))
+    )
     np.testing.assert_array_equal(late.delay, DELAY)
     assert "torques taken 4, 0, 7.5 ms later" in report_html(late)
     with pytest.raises(IdentificationError, match="not both"):
-        identify(given, log, delay=0.0, settings="chosen")
-    estimated = known_or_estimated_delay(given, [log], "estimated", share=0.7, **FILTER)
+        identify(given, log, filters=Filters(delay=0.0), settings="chosen")
+    estimated = known_or_estimated_delay(given, [log], Columns(), Filters(20.0, delay="estimated"), share=0.7)
     np.testing.assert_allclose(estimated, found.delay, atol=1e-9)
     with pytest.raises(IdentificationError, match="one or one a joint"):
-        identify(given, log, delay=[0.0, 1.0])
+        identify(given, log, filters=Filters(delay=[0.0, 1.0]))
     # the findings come from the factors of the fit
     assert diagnose_identification(late) == diagnose(given, [e.samples for e in late.fitted], columns=late.columns)
 
@@ -262,7 +265,7 @@ def test_settings_of_two_joints_that_differ(elbow, late_log):
     given = jaxdyn.model.with_leaves(
         elbow, {"springs.stiffness": jnp.zeros(2), "friction.coulomb_velocity": jnp.full(2, 0.02)}
     )
-    found = choose_settings(given, late_log, drive_terms=("viscous", "coulomb", "offset"))
+    found = choose_settings(given, late_log, columns=Columns(("viscous", "coulomb", "offset")))
     np.testing.assert_allclose(found.delay, [0.006, 0.0], atol=5e-4)
     assert found.springs == (1,) and found.cutoff is not None and found.friction is not None
     assert found.friction.names(2) == ("fv1", "off1", "fc1", "fv2", "off2", "fz2")
@@ -274,7 +277,7 @@ def test_settings_of_two_joints_that_differ(elbow, late_log):
     assert head.endswith(f"low-pass {found.cutoff:g} Hz") and [row.split()[0] for row in rows] == ["1", "2"]
     assert [row.split()[1:4] for row in rows] == [["tanh", "0.05", "yes"], ["slip", "0.004", "no"]]
     # nothing beyond the first share of a run counts, and runs are one after the other whatever their number
-    options = {"position_cutoff": 15.0, "slips": False, "drive_terms": ("viscous", "coulomb", "offset")}
+    options = {"filters": Filters(15.0), "slips": False, "columns": Columns(("viscous", "coulomb", "offset"))}
     half = lambda a, b, sign=1: Log(late_log.t[a:b], late_log.q[a:b], None, sign * late_log.tau[a:b])
     whole = choose_settings(given, [half(0, 2400), half(2400, 4800)], **options)
     np.testing.assert_allclose(whole.delay[0], 0.006, atol=5e-4)

@@ -10,6 +10,7 @@ import pytest
 import jaxdyn
 from jaxdyn import IdentificationError
 from jaxdyn.identification import (
+    ClosedLoop,
     Columns,
     FrictionModel,
     LoadedSlip,

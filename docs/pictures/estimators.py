@@ -29,6 +29,7 @@ from jaxdyn.identification._estimators.whole_runs import without_friction
 from jaxdyn.identification._regression.completion import with_parameters, with_stand_ins
 from jaxdyn.identification._regression.robot import as_float64
 
+FULL_RATE = jaxdyn.identification.Filters(position_cutoff=7.5, torque_cutoff=10.0, stride=1)
 GAINS = [14.87, 13.26, 11.13, 10.62, 11.03, 11.47]
 PANDA_DELAYS = np.array([2, 2, 2, 4, 12, 2, 12]) / 1e3  # chosen on the stretch that is fitted [s]
 PERIOD = 2.2e-3  # of the simulated controller; friction acts as a known torque and needs no shorter one [s]
@@ -40,7 +41,7 @@ def panda(folder: Path):
     """Training and validation samples, and their friction models: plain, and with presliding."""
     chain = jaxdyn.load(folder / "panda_kinematics.urdf")
     log = jaxdyn.io.check_log(jaxdyn.read_log(folder / "exciting_1.csv", chain.n), chain)
-    samples = jaxdyn.identification.preprocess(log, position_cutoff=10.0, stride=4)
+    samples = jaxdyn.identification.preprocess(log, jaxdyn.identification.Filters(position_cutoff=10.0, stride=4))
     train, check = jaxdyn.identification.split(samples)
     slips = FrictionModel((Viscous(), Coulomb(width=0.05), Offset(), MaxwellSlip(width=1e-3)), 10.0)
     return chain, (), train, check, PANDA_DELAYS, FrictionModel(PLAIN, 10.0), slips
@@ -52,7 +53,7 @@ def ur10e(folder: Path):
 
     def read(name: str, rows: tuple[int, int]) -> jaxdyn.identification.Samples:
         log = jaxdyn.io.check_log(jaxdyn.read_log(folder / f"{name}.csv", 6, gains=GAINS, rows=rows), chain)
-        return jaxdyn.identification.preprocess(log, position_cutoff=7.5, torque_cutoff=10.0, stride=1)
+        return jaxdyn.identification.preprocess(log, FULL_RATE)
 
     train, check = read("train_30sec_12harm", (635, 3510)), read("validate_ptp_10_points", (700, 4200))
     slips = (MaxwellSlip(width=1e-4), MaxwellSlip(width=1e-3, joints=(2, 3, 4, 5, 6)))

@@ -19,6 +19,7 @@ from jaxdyn.identification import (
     Viscous,
 )
 
+FULL_RATE = jaxdyn.identification.Filters(position_cutoff=7.5, torque_cutoff=10.0, stride=1)
 GAINS = [14.87, 13.26, 11.13, 10.62, 11.03, 11.47]
 
 
@@ -28,7 +29,7 @@ def main(folder: Path) -> None:
 
     def read(name: str, rows: tuple[int, int] | None = None) -> tuple[jaxdyn.Log, jaxdyn.identification.Samples]:
         log = jaxdyn.io.check_log(jaxdyn.read_log(folder / f"{name}.csv", 6, gains=GAINS, rows=rows), chain)
-        return log, jaxdyn.identification.preprocess(log, position_cutoff=7.5, torque_cutoff=10.0, stride=1)
+        return log, jaxdyn.identification.preprocess(log, FULL_RATE)
 
     _, train = read("train_30sec_12harm")  # rests before and after the motion included
     log, check = read("validate_ptp_10_points", (700, 4200))

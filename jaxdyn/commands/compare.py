@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Mapping
 
 from . import arguments
-from .inputs import check_rows, filtering, provenance_of, read_logs, use_float64, with_coulomb_velocity
+from .inputs import check_rows, filters_of, provenance_of, read_logs, use_float64, with_coulomb_velocity
 from .progress import Progress
 
 # what is no setting of a result, or is shown with its files
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     first, second = (_read_model(path, dict(options.lock), options) for path in (options.a, options.b))
     logs = list(read_logs(options, options.log, first, first.nv))
     with Progress(options.quiet) as progress, progress.stage("comparing"):
-        result = compare_models(first, second, logs, _short_names(options.a, options.b), **filtering(options))
+        result = compare_models(first, second, logs, _short_names(options.a, options.b), filters_of(options))
         files = [("model a", options.a), ("model b", options.b), *(("log", path) for path in options.log)]
         settings = {k: v for k, v in vars(options).items() if k not in _NOT_SETTINGS}
         write_comparison(result, out, provenance=provenance_of(options, files, settings))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from . import arguments
 from .arguments import WrongUsage, add_repeated
-from .inputs import check_rows, filtering, provenance_of, read_logs, use_float64, with_coulomb_velocity
+from .inputs import check_rows, filters_of, provenance_of, read_logs, use_float64, with_coulomb_velocity
 from .progress import Progress
 
 if TYPE_CHECKING:
@@ -149,6 +149,8 @@ def _check(options: argparse.Namespace) -> None:
         logs = f"{count} log{'s'[: count != 1]}"
         raise WrongUsage(f"--columns is given {maps} times for {logs}: give one for all, or one for each")
     check_rows(options, count)
+    if options.no_consistent and options.mass is not None:
+        raise WrongUsage("--mass takes part in a consistent estimate only: leave --no-consistent out")
     if options.settings == "chosen" and (options.delay is not None or options.springs):
         raise WrongUsage("--settings chosen chooses delays and springs itself: leave --delay and --springs out")
 
@@ -183,26 +185,23 @@ def _identified(
     options: argparse.Namespace, chain: "Chain", logs: list["Log"], validation: list["Log"], progress: Progress
 ) -> tuple["Identification", tuple["Finding", ...]]:
     """What is identified, and what may be wrong with it, which its notes say first."""
+    from ..identification._consistency.constraints import Consistency
     from ..identification._identify import identify
-    from ..identification._regression.columns import coupled_drive, joint_springs
+    from ..identification._regression.columns import Columns, coupled_drive, joint_springs
     from ..identification._validation.diagnostics import diagnose_identification
 
+    coupled, springs = (coupled_drive(a, b) for a, b in options.coupled), [joint_springs(chain)] * options.springs
     result = identify(
         chain,
         logs,
-        validation,
-        drive_terms=options.terms,
-        extra=[coupled_drive(a, b) for a, b in options.coupled] + [joint_springs(chain)] * options.springs,
-        holdout=options.holdout,
-        dead_zone=options.dead_zone,
-        delay=options.delay,
-        settings="chosen" if options.settings == "chosen" else None,
-        consistent=not options.no_consistent,
-        mass=options.mass,
-        prior_weight=options.prior_weight,
+        validation or options.holdout,
+        columns=Columns(options.terms, (*coupled, *springs)),
+        filters=filters_of(options, options.delay),
+        consistent=None if options.no_consistent else Consistency(options.mass, prior_weight=options.prior_weight),
         friction="chosen" if options.friction == "chosen" else None,
+        settings="chosen" if options.settings == "chosen" else None,
+        dead_zone=options.dead_zone,
         progress=progress,
-        **filtering(options),
     )
     with progress.stage("looking for faults"):
         findings = diagnose_identification(result)

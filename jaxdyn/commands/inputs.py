@@ -2,11 +2,12 @@
 
 import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 from .arguments import WrongUsage
 
 if TYPE_CHECKING:
+    from ..identification import Filters
     from ..io import Log
     from ..model import Chain
     from ..report import Provenance
@@ -47,10 +48,13 @@ def read_logs(
         yield check_log(read_log(path, joints, **form), chain, units_checked=options.units_checked, allow_still=True)
 
 
-def filtering(options: argparse.Namespace) -> dict[str, Any]:
-    """The options of `add_filters` as arguments of the library."""
-    torques = options.torque_cutoff or options.cutoff
-    return {"position_cutoff": options.cutoff, "torque_cutoff": torques, "stride": options.stride}
+def filters_of(
+    options: argparse.Namespace, delay: float | list[float] | Literal["estimated"] | None = None
+) -> "Filters":
+    """What the options of `add_filters` ask for."""
+    from ..identification import Filters
+
+    return Filters(options.cutoff, options.torque_cutoff or options.cutoff, options.stride, delay)
 
 
 def with_coulomb_velocity(chain: "Chain", velocity: float | None) -> "Chain":

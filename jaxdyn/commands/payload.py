@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from . import arguments
 from .arguments import WrongUsage
-from .inputs import check_rows, filtering, read_logs, use_float64
+from .inputs import check_rows, filters_of, read_logs, use_float64
 from .progress import Progress
 
 if TYPE_CHECKING:
@@ -93,13 +93,11 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _logs(options: argparse.Namespace, chain: "Chain", progress: Progress) -> tuple[list["Log"], list["Log"]]:
-    """The unloaded and the loaded logs, without the delays that are given."""
-    from ..identification._delay import without_delay
-
+    """The unloaded and the loaded logs."""
     paths, logs = [*options.unloaded, *options.loaded], []
     progress("reading logs", 0, len(paths))
     for log in read_logs(options, paths, chain, chain.n):
-        logs.append(without_delay(log, options.delay) if options.delay else log)
+        logs.append(log)
         progress("reading logs", len(logs), len(paths))
     return logs[: len(options.unloaded)], logs[len(options.unloaded) :]
 
@@ -113,7 +111,7 @@ def _fitted(
     from ..report._files.payload import gains_json, gains_lines, payload_json, payload_lines
 
     own = tuple(x.strip() for x in options.own_friction.split(",") if x.strip())
-    setting = {"frame": options.frame, "own_friction": own, **filtering(options)}
+    setting = {"frame": options.frame, "own_friction": own, "filters": filters_of(options, options.delay)}
     if options.mass is not None:
         setting |= {"com": options.com, "gains": options.gains}
         gains = calibrate_gains(chain, unloaded, loaded, options.mass, **setting)

@@ -8,6 +8,7 @@ from ._consistency.consistent import (
     feasible_parameters as feasible_parameters,
 )
 from ._consistency.constraints import (
+    Consistency as Consistency,
     Constraints as Constraints,
     bounding_ellipsoid as bounding_ellipsoid,
     known_parameters as known_parameters,
@@ -22,7 +23,7 @@ from ._consistency.priors import (
     euclidean_divergence as euclidean_divergence,
     pullback_divergence as pullback_divergence,
 )
-from ._delay import Delay as Delay, estimate_delay as estimate_delay, without_delay as without_delay
+from ._delay import Delay as Delay, estimate_delay as estimate_delay
 from ._estimators.compare import (
     EstimatorComparison as EstimatorComparison,
     Merit as Merit,
@@ -108,9 +109,10 @@ from ._payload.payload import (
     identify_payload as identify_payload,
     identify_payload_on as identify_payload_on,
 )
+from ._preprocessing.logs import motor_to_joint as motor_to_joint, without_delay as without_delay
 from ._preprocessing.samples import (
+    Filters as Filters,
     Samples as Samples,
-    motor_to_joint as motor_to_joint,
     preprocess as preprocess,
     split as split,
 )

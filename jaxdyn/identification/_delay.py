@@ -11,10 +11,9 @@ from scipy import interpolate
 
 from ..errors import LogError
 from ..io._logs.log import Log
-from ..io._logs.rows import segments
 from ..model._chain import Chain
 from ._payload.loaded_runs import FRICTION_TERMS, Model, columns_of, friction_columns, model_of
-from ._preprocessing.samples import LEAST_SAMPLES, Samples, preprocess
+from ._preprocessing.samples import LEAST_SAMPLES, Filters, Samples, preprocess_alike
 from ._regression.accumulate import CHUNK
 
 BLOCKS = 20  # stretches of the run that are left out in turn
@@ -46,11 +45,9 @@ class Delay:
 def estimate_delay(
     chain: Chain,
     log: Log | Samples | Sequence[Log | Samples],
+    filters: Filters | None = None,
     *,
     longest: float = 0.05,
-    position_cutoff: float | None = None,
-    torque_cutoff: float | None = None,
-    stride: int | None = None,
 ) -> Delay:
     """The shift of each joint's torque at which the motion explains it best.
 
@@ -66,10 +63,8 @@ def estimate_delay(
     Args:
         chain: the robot's kinematics and gravity; its inertias are not used.
         log: a run in which the joints move, many reversals at best; or several, which have one delay a joint.
+        filters: as in `preprocess`.
         longest: shifts up to this, to either side, are tried [s].
-        position_cutoff: as in `preprocess`.
-        torque_cutoff: as in `preprocess`.
-        stride: as in `preprocess`.
 
     Raises:
         LogError: the run is too short.
@@ -80,10 +75,7 @@ def estimate_delay(
         raise LogError(f"the longest delay to try is {longest:g} s; it is positive")
     shifts = np.linspace(-longest, longest, 2 * SHIFTS + 1)
     runs = []
-    for run in [log] if isinstance(log, Log | Samples) else log:
-        if isinstance(run, Log):
-            run = preprocess(run, position_cutoff=position_cutoff, torque_cutoff=torque_cutoff, stride=stride)
-            position_cutoff, torque_cutoff = run.position_cutoff, run.torque_cutoff
+    for run in preprocess_alike([log] if isinstance(log, Log | Samples) else log, filters):
         if run.n != chain.n:
             raise LogError(f"the log has {run.n} joints, the model has {chain.n}: {', '.join(chain.joint_names)}")
         runs.append(shifted_torques(run, shifts)[:2])
@@ -118,45 +110,6 @@ def estimate_delay(
     )
 
 
-def without_delay(log: Log, seconds: float | Float[np.ndarray, " n"]) -> Log:
-    """The log with each joint's torque taken as many seconds later, so that it belongs to the positions beside it.
-
-    tau_j(t + d_j) comes from a cubic spline through the rows of each piece without a gap; rows at the end of a piece whose
-    torque lies beyond it are left out.
-
-    Args:
-        log: the log.
-        seconds: delays of the torques, as `estimate_delay` gives them; negative where positions come late [s].
-
-    Raises:
-        LogError: not one delay a joint, a delay that is not finite, or one longer than the log's pieces.
-    """
-    delays = np.broadcast_to(np.asarray(seconds, float), (log.n,)) if np.size(seconds) in (1, log.n) else None
-    if delays is None or not np.all(np.isfinite(delays)):
-        raise LogError(f"{log.source}: the delays are {seconds}; give a finite number of seconds, one or one a joint")
-    rows, tau = [], []
-    for start, stop in segments(log.t):
-        t = log.t[start:stop]
-        inside = (t + min(delays.min(), 0.0) >= t[0]) & (t + max(delays.max(), 0.0) <= t[-1])
-        if len(t) < 4 or not inside.any():
-            continue
-        spline = interpolate.CubicSpline(t, log.tau[start:stop])
-        rows.append(start + np.flatnonzero(inside))
-        tau.append(np.stack([spline(t[inside] + d)[:, j] for j, d in enumerate(delays)], axis=1))
-    if not rows:
-        raise LogError(f"{log.source}: no piece of the log is longer than the delays, {np.abs(delays).max():.3g} s")
-    kept = np.concatenate(rows)
-    listed = ", ".join(f"{1e3 * d:.3g}" for d in delays)
-    return dataclasses.replace(
-        log,
-        t=log.t[kept],
-        q=log.q[kept],
-        qd=None if log.qd is None else log.qd[kept],
-        tau=np.concatenate(tau),
-        notes=(*log.notes, f"torques taken {listed} ms later, joint by joint, against their delay"),
-    )
-
-
 def shifted_torques(samples: Samples, shifts: np.ndarray) -> tuple[Samples, np.ndarray, np.ndarray]:
     """The samples from which all shifts stay within their piece, (N, n, k) torques at those shifts, and the rows kept."""
     rows, torques = [], []
@@ -173,8 +126,7 @@ def shifted_torques(samples: Samples, shifts: np.ndarray) -> tuple[Samples, np.n
             f"no piece of the log is longer than twice the longest delay, {shifts[-1]:g} s; log a longer run"
         )
     kept = np.concatenate(rows)
-    cut = {name: getattr(samples, name)[kept] for name in ("t", "q", "qd", "qdd", "tau")}
-    return dataclasses.replace(samples, **cut, segments=((0, len(kept)),)), np.concatenate(torques), kept
+    return samples.rows(kept, [(0, len(kept))]), np.concatenate(torques), kept
 
 
 def _factors(model: Model, samples: Samples, shifted: np.ndarray, own: np.ndarray | None) -> np.ndarray:

@@ -1,8 +1,8 @@
 """`identify`: from a chain and logs to identified parameters, validated on data that were not fitted."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -13,64 +13,34 @@ from ..errors import IdentificationError
 from ..io._logs.log import Log, named_apart
 from ..io._logs.units import STILL
 from ..model._chain import Chain
-from ._consistency.consistent import ConsistentEstimate, consistent_least_squares, consistent_problem
-from ._consistency.constraints import Constraints, no_constraints, total_mass_constraint
-from ._consistency.priors import Divergence, entropic_divergence
-from ._delay import without_delay
-from ._estimators.estimate import Estimate
-from ._estimators.least_squares import ordinary_least_squares, weighted_least_squares
-from ._friction.fit import FrictionFit, chain_with_friction
+from ._consistency.constraints import Consistency
+from ._estimators.least_squares import ordinary_least_squares
+from ._fit import Fitting, Progress, Solution, begin
+from ._friction.fit import chain_with_friction
 from ._friction.model import FrictionModel
-from ._preprocessing.samples import Samples, default_stride, preprocess, split
-from ._regression.accumulate import accumulate
-from ._regression.base_parameters import base_parameters
-from ._regression.columns import DRIVE_TERMS, Columns, DriveTerm, ExtraColumns, joint_springs
-from ._regression.completion import (
-    STAND_IN_MASS,
-    STAND_IN_RADIUS,
-    impossible_links,
-    nearest_parameters,
-    prior_parameters,
-    with_parameters,
-    with_stand_ins,
-    with_thickness,
-)
-from ._regression.factors import QRFactors
-from ._regression.prediction import fit_quality, predict
-from ._regression.robot import as_float64, check_identifiable
+from ._preprocessing.samples import Filters, Samples, default_stride, preprocess_alike
+from ._regression.columns import Columns, joint_springs
+from ._regression.completion import STAND_IN_MASS, STAND_IN_RADIUS, impossible_links, with_parameters
+from ._regression.robot import check_identifiable
 from ._result import Evaluation, Identification
 from ._settings import Settings, choose_settings, known_or_estimated_delay
-from ._stretches import (
-    Stretch,
-    fit_friction_beside,
-    friction_stretch,
-    full_run,
-    plain_stretch,
-)
+from ._stretches import FullRun, full_run
 
-Progress = Callable[[str, int, int], None]
+HOLDOUT = 0.3  # share of each fitted run where there is nothing else to validate on
+POSSIBLE = Consistency()
 
 
 def identify(
     chain: Chain,
     logs: Log | Sequence[Log],
-    validate: Log | Sequence[Log] = (),
+    validate: Log | Sequence[Log] | float = HOLDOUT,
     *,
-    drive_terms: Sequence[DriveTerm] = DRIVE_TERMS,
-    extra: Sequence[ExtraColumns] = (),
-    holdout: float = 0.3,
-    dead_zone: float = 0.0,
-    position_cutoff: float | None = None,
-    torque_cutoff: float | None = None,
-    stride: int | None = None,
-    delay: float | Sequence[float] | Float[np.ndarray, " n"] | Literal["estimated"] | None = None,
-    consistent: bool = True,
-    mass: float | None = None,
-    constraints: Constraints | None = None,
-    prior_weight: float = 1.0,
-    divergence: Divergence = entropic_divergence,
+    columns: Columns | None = None,
+    filters: Filters | None = None,
+    consistent: Consistency | None = POSSIBLE,
     friction: FrictionModel | Literal["chosen"] | None = None,
     settings: Settings | Literal["chosen"] | None = None,
+    dead_zone: float = 0.0,
     progress: Progress | None = None,
 ) -> Identification:
     """Identify a robot's inertial parameters, friction and armature from logged motion.
@@ -84,45 +54,105 @@ def identify(
         chain: the robot; its inertias are the prior for what the data do not determine. Links without any (a kinematics-only
             model) get a stand-in for it, which is noted.
         logs: the runs to fit.
-        validate: runs to validate on; where there are none, the last part of each fitted run is held out for it, predicted by
-            a fit without it, and then joins the final fit.
-        drive_terms: which of armature, viscous, coulomb, offset to identify; the rest is taken as the chain has it.
-        extra: columns of your own (`ExtraColumns`, `coupled_drive`).
-        holdout: share of each log held out where no validation run is given.
-        dead_zone: leave samples with |qd_j| below this out of joint j's equations [rad/s]: near rest, dry friction takes any
-            value up to fc, which no term here describes.
-        position_cutoff: low-pass on positions [Hz]; chosen from the first run, for all, where None.
-        torque_cutoff: low-pass on torques [Hz]; the positions' where None.
-        stride: keep every stride-th sample after filtering; chosen from the rates where None.
-        delay: how much later than the positions the torques were logged [s], one number or one a joint, which is taken out of
-            all logs (`without_delay`); "estimated" finds it by cross-validation within what is fitted, and where
-            part of that is held out, without looking at it.
-        consistent: only links of positive density, and no negative armature or friction. Otherwise the chain becomes the
-            full set nearest its own that has the base parameters of weighted least squares, whether it can exist or not.
-        mass: what all links that move weigh together [kg], where it is known.
-        constraints: what else is known of the parameters: `known_parameters`, `mass_bounds`, `bounding_ellipsoid`, ..
-        prior_weight: of the chain's own inertias against the log (`consistent_problem`).
-        divergence: how the distance from them is measured.
+        validate: runs to validate on; or which last share of each fitted run is held out for it (30 % where there are no
+            such runs), predicted by a fit without it, and then joins the final fit.
+        columns: what is identified besides the links' inertias: which of armature, viscous, coulomb, offset (all of them where
+            None; the rest is taken as the chain has it), and columns of your own (`ExtraColumns`, `coupled_drive`).
+        filters: cutoffs, stride and delay, chosen from the first run, for all, where None. A delay that is "estimated" is found
+            by cross-validation within what is fitted, and where part of that is held out, without looking at it.
+        consistent: only links of positive density, and no negative armature or friction, and what else is known of them.
+            Where None, the chain becomes the full set nearest its own that has the base parameters of weighted least squares,
+            whether it can exist or not.
         friction: a friction model (`FrictionModel`) in place of the drive terms viscous, coulomb and offset, fitted at the
             log's rate (`fit_friction`); "chosen" takes the best of the usual ones for each joint (`choose_friction`), which
             takes some minutes. The chain gets the viscous, Coulomb and constant friction nearest it.
         settings: the filter, and joint by joint dry friction, springs and delays; "chosen" chooses them by cross-validation
             within what is fitted (`choose_settings`), and where part of that is held out, without looking at it. Where it
             holds a friction model, that takes the place of `friction` unless one is given.
+        dead_zone: leave samples with |qd_j| below this out of joint j's equations [rad/s]: near rest, dry friction takes any
+            value up to fc, which no term here describes.
         progress: called with (stage, done, total).
 
     Raises:
         IdentificationError: the logs do not fit the chain or do not excite its parameters, or the chain has coupled joints, a
             transmission, springs, spherical joints or a free base; its inertias are none to start from; constraints
-            cannot be met, or are given although `consistent` is False.
+            cannot be met.
     """
     check_identifiable(chain)
-    logs, validate = _listed(logs), _listed(validate)
-    named = named_apart([*logs, *validate])
-    logs, validate = named[: len(logs)], named[len(logs) :]
+    logs, unseen, holdout = _runs(chain, logs, validate)
+    for name, option, kind in (("friction", friction, "a FrictionModel"), ("settings", settings, "Settings")):
+        if isinstance(option, str) and option != "chosen":
+            raise IdentificationError(f'{name} is {kind}, "chosen" or None, not {option!r}')
+    report = progress or (lambda stage, done, total: None)
+    choice = _Choice(chain, columns or Columns(), filters or Filters(), friction)
+    share = 1.0 if holdout is None else 1 - holdout
+    choice = choice.with_settings(settings, logs, share, report).with_delay(logs, share, report)
+    if consistent is not None:
+        consistent = consistent.of(choice.fitted.names(chain.n))
+    runs = _prepared([*logs, *unseen], choice, report)
+    with jax.enable_x64(True):
+        fitting = begin(choice.chain, choice.fitted, consistent, choice.friction, dead_zone, runs, len(logs), report)
+        held: list[Evaluation] = []
+        if holdout is not None:
+            all_stretches, found = fitting.stretches(share)
+            halves = [run.cut(holdout) for run in all_stretches]
+            factors = fitting.accumulated([first for first, _ in halves])
+            partial = fitting.solved(factors)
+            titles = [f"held out: last {100 * holdout:g} % of {log.source}" for log in logs]
+            held = [fitting.evaluated(title, last, partial) for title, (_, last) in zip(titles, halves, strict=True)]
+        if holdout is None or choice.friction is not None:
+            all_stretches, found = fitting.stretches(1.0)
+            factors = fitting.accumulated(all_stretches[: len(logs)])
+        else:
+            factors = fitting.accumulated([last for _, last in halves], factors)
+        solution = fitting.solved(factors)
+        titles = [*(f"fitted: {log.source}" for log in logs), *(f"validation: {log.source}" for log in unseen)]
+        seen = [fitting.evaluated(title, s, solution) for title, s in zip(titles, all_stretches, strict=True)]
+        model = fitting.model
+        if found is not None:
+            whole = [run.samples for run in runs[: len(logs)]]
+            model = chain_with_friction(dataclasses.replace(found, chain=model), whole)
+        ols = ordinary_least_squares(factors, fitting.base, fitting.independence)
+        identified = with_parameters(model, choice.fitted, solution.parameters)
+        report("predicting torques", 1, 1)
+    identified = jax.tree.map(lambda new, old: jnp.asarray(np.asarray(new), old.dtype), identified, choice.chain)
+    return Identification(
+        chain=identified,
+        prior=choice.chain,
+        columns=choice.fitted,
+        base=fitting.base,
+        ols=ols,
+        wls=solution.wls,
+        consistent=solution.consistent,
+        parameters=solution.parameters,
+        unconstrained=solution.nearest,
+        fitted=tuple(seen[: len(logs)]),
+        validation=(*held, *seen[len(logs) :]),
+        validation_refit=holdout is not None,
+        friction=found,
+        delay=choice.delay,
+        settings=choice.settings,
+        factors=factors,
+        impossible=impossible_links(identified),
+        notes=tuple(_notes(fitting, solution, choice, [*logs, *unseen])),
+    )
+
+
+def _runs(
+    chain: Chain, logs: Log | Sequence[Log], validate: Log | Sequence[Log] | float
+) -> tuple[list[Log], list[Log], float | None]:
+    """The runs that are fitted and those that are not, each with a name of its own, and which share is held out, if any.
+
+    Raises:
+        IdentificationError: there is no log, one has another number of joints, or a joint moves in none of those fitted.
+    """
+    listed = lambda some: [some] if isinstance(some, Log) else list(some)
+    logs, unseen = listed(logs), [] if isinstance(validate, float | int) else listed(validate)
+    named = named_apart([*logs, *unseen])
+    logs, unseen = named[: len(logs)], named[len(logs) :]
     if not logs:
         raise IdentificationError("there is no log to identify from")
-    for log in (*logs, *validate):
+    for log in named:
         if log.q.shape[1] != chain.n:
             raise IdentificationError(
                 f"{log.source}: the log has {log.q.shape[1]} joints, but the model has {chain.n}: "
@@ -135,183 +165,86 @@ def identify(
             f"{span.min():.2g}), so that its friction and most of its inertia cannot be identified; add a log that moves it, "
             "or hold it fixed in the model"
         )
-    for name, option, kind in (("friction", friction, "a FrictionModel"), ("settings", settings, "Settings")):
-        if isinstance(option, str) and option != "chosen":
-            raise IdentificationError(f'{name} is {kind}, "chosen" or None, not {option!r}')
-    report = progress or (lambda stage, done, total: None)
-    choice: dict[str, Any] = {"drive_terms": drive_terms, "extra": extra, "share": 1.0 if validate else 1 - holdout}
-    choice |= {"position_cutoff": position_cutoff, "torque_cutoff": torque_cutoff, "stride": stride}
-    if settings is not None:
-        if delay is not None:
+    return logs, unseen, None if unseen else float(validate) if isinstance(validate, float | int) else HOLDOUT
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Choice:
+    """What a log is read with, and what is fitted to it, as far as it is chosen by now."""
+
+    chain: Chain
+    columns: Columns
+    filters: Filters
+    friction: FrictionModel | Literal["chosen"] | None
+    settings: Settings | None = None
+    delay: Float[np.ndarray, " n"] | None = None
+
+    @property
+    def fitted(self) -> Columns:
+        """The columns that stand in the regression: without those that a friction model takes the place of."""
+        if self.friction is None:
+            return self.columns
+        own = tuple(term for term in self.columns.drive_terms if term == "armature")
+        return dataclasses.replace(self.columns, drive_terms=own)
+
+    def with_settings(
+        self, settings: Settings | Literal["chosen"] | None, logs: Sequence[Log], share: float, report: Progress
+    ) -> "_Choice":
+        """With what the settings say, chosen on the first share of each log where they are to be."""
+        if settings is None:
+            return self
+        if self.filters.delay is not None:
             raise IdentificationError("settings hold the delays: give delay or settings, not both")
         if isinstance(settings, str):
             report("choosing settings", 0, 1)
-            settings = choose_settings(chain, logs, **choice)
+            settings = choose_settings(self.chain, logs, self.columns, self.filters, share=share)
             report("choosing settings", 1, 1)
-        chain, delay = settings.chain(chain), settings.delay
-        friction = settings.friction if friction is None else friction
+        chain, columns, filters = settings.chain(self.chain), self.columns, self.filters.but(delay=settings.delay)
         if settings.cutoff is not None:
-            position_cutoff = torque_cutoff = settings.cutoff
-        extra = (*extra, joint_springs(chain, settings.springs)) if settings.springs else extra
-    own: tuple[DriveTerm, ...] = tuple(t for t in drive_terms if friction is None or t == "armature")
-    columns = Columns(own, tuple(extra))
-    names = columns.names(chain.n)
-    known = constraints or no_constraints(len(names))
-    if mass is not None:
-        known = known + total_mass_constraint(names, mass)
-    if known.size and not consistent:
-        raise IdentificationError("a known mass and other constraints take part in a consistent estimate only")
-    delays = None
-    if delay is not None:
+            filters = filters.but(position_cutoff=settings.cutoff, torque_cutoff=settings.cutoff)
+        if settings.springs:
+            springs = joint_springs(chain, settings.springs)
+            columns = dataclasses.replace(columns, extra=(*columns.extra, springs))
+        friction = settings.friction if self.friction is None else self.friction
+        return _Choice(chain, columns, filters, friction, settings)
+
+    def with_delay(self, logs: Sequence[Log], share: float, report: Progress) -> "_Choice":
+        """With one delay a joint in numbers, estimated on the first share of each log where it is to be."""
+        if self.filters.delay is None:
+            return self
         report("delays", 0, 1)
-        delays = known_or_estimated_delay(chain, logs, delay, **choice)
-        logs, validate = ([without_delay(log, delays) for log in some] for some in (logs, validate))
+        delay = known_or_estimated_delay(self.chain, logs, self.columns, self.filters, share)
         report("delays", 1, 1)
+        return dataclasses.replace(self, filters=self.filters.but(delay=delay), delay=delay)
 
-    prepared: list[Samples] = []
-    for log in (*logs, *validate):
-        report("preparing logs", len(prepared), len(logs) + len(validate))
-        by = stride if friction is None else 1
-        prepared.append(preprocess(log, position_cutoff=position_cutoff, torque_cutoff=torque_cutoff, stride=by))
-        # what is chosen for the first run holds for all: errors are comparable only behind the same filter
-        position_cutoff, torque_cutoff = prepared[0].position_cutoff, prepared[0].torque_cutoff
-    report("preparing logs", len(prepared), len(prepared))
-    full = []
-    if friction is not None:
-        thin_by = stride or default_stride(prepared[0].rate, max(position_cutoff or 0.0, torque_cutoff or 0.0))
-        full = [full_run(s, thin_by) for s in prepared]
-        prepared = [run.thinned for run in full]
-    training = prepared[: len(logs)]
 
-    with jax.enable_x64(True):
-        model = as_float64(chain)
-        report("finding base parameters", 0, 1)
-        base = base_parameters(chain, columns)
-        report("finding base parameters", 1, 1)
-        filled, bodiless = with_stand_ins(model)
-        filled, thin = with_thickness(filled) if consistent else (filled, ())
-        prior = prior_parameters(filled, columns)
-        independence = min(_independence(s) for s in training)
+def _prepared(logs: Sequence[Log], choice: _Choice, report: Progress) -> list[FullRun]:
+    """All runs behind the same filters, thinned, and for friction models at full rate too."""
+    filters = choice.filters if choice.friction is None else choice.filters.but(stride=1)
+    report("preparing logs", 0, len(logs))
+    samples: list[Samples] = []
+    for one in preprocess_alike(logs, filters):
+        samples.append(one)
+        report("preparing logs", len(samples), len(logs))
+    if choice.friction is None:
+        return [full_run(one, 1) for one in samples]
+    first = samples[0]
+    stride = choice.filters.stride or default_stride(first.rate, max(first.position_cutoff, first.torque_cutoff))
+    return [full_run(one, stride) for one in samples]
 
-        def stretches(share: float) -> tuple[list[Stretch], FrictionFit | None]:
-            """All runs, with the friction fitted to this first share of those that are fitted."""
-            if friction is None:
-                return [plain_stretch(model, columns, s, dead_zone) for s in prepared], None
-            report("fitting friction", 0, 1)
-            parts = [run.samples for run in full[: len(logs)]]
-            parts = parts if share == 1.0 else [split(s, share)[0] for s in parts]
-            found = fit_friction_beside(chain, columns, base, parts, friction, thin_by)
-            report("fitting friction", 1, 1)
-            return [friction_stretch(model, columns, run, found, dead_zone) for run in full], found
 
-        def fit(parts: list[Stretch], start: QRFactors | None = None) -> QRFactors:
-            total, before, factors = sum(len(part.samples) for part in parts), 0, start
-            for part in parts:
-
-                def advance(done: int, before: int = before) -> None:
-                    report("accumulating the regressor", before + done, total)
-
-                s = part.samples
-                factors = accumulate(columns, model, s.q, s.qd, s.qdd, part.tau, part.weights, factors, advance)
-                before += len(s)
-            assert factors is not None
-            return factors
-
-        def solve(factors: QRFactors) -> tuple[Estimate, ConsistentEstimate | None, np.ndarray, np.ndarray]:
-            wls = weighted_least_squares(factors, base, independence)
-            nearest = nearest_parameters(base, wls.values, prior)
-            if not consistent:
-                return wls, None, nearest, nearest
-            options = {"independence": independence, "weight": prior_weight, "divergence": divergence}
-            problem = consistent_problem(factors, base, wls, columns, prior, constraints=known, **options)
-            possible = consistent_least_squares(problem, base)
-            return wls, possible, possible.parameters, nearest
-
-        def evaluate(title: str, part: Stretch, parameters: np.ndarray, nearest: np.ndarray) -> Evaluation:
-            s = part.samples
-            both = [predict(columns, model, x, s.q, s.qd, s.qdd) + part.given for x in (parameters, nearest)]
-            return Evaluation(title, s, both[0], *(fit_quality(s.tau, torque, s.qd) for torque in both))
-
-        held: list[Evaluation] = []
-        if not validate:
-            runs, known_friction = stretches(1 - holdout)
-            halves = [run.cut(holdout) for run in runs]
-            factors = fit([first for first, _ in halves])
-            _, _, *partial = solve(factors)
-            held = [
-                evaluate(f"held out: last {100 * holdout:g} % of {log.source}", last, *partial)
-                for log, (_, last) in zip(logs, halves, strict=True)
-            ]
-        if validate or friction is not None:
-            runs, known_friction = stretches(1.0)
-            factors = fit(runs[: len(logs)])
-        else:
-            factors = fit([last for _, last in halves], factors)
-        ols = ordinary_least_squares(factors, base, independence)
-        wls, possible, *found = solve(factors)
-        fitted = [evaluate(f"fitted: {log.source}", s, *found) for log, s in zip(logs, runs, strict=False)]
-        held += [
-            evaluate(f"validation: {log.source}", s, *found) for log, s in zip(validate, runs[len(logs) :], strict=True)
-        ]
-        if known_friction is not None:
-            model = chain_with_friction(
-                dataclasses.replace(known_friction, chain=model), [r.samples for r in full[: len(logs)]]
-            )
-        identified = with_parameters(model, columns, found[0])
-        report("predicting torques", 1, 1)
-    identified = jax.tree.map(lambda new, old: jnp.asarray(np.asarray(new), old.dtype), identified, chain)
-    notes = tuple(
-        f"{log.source}: {note}"
-        for log, s in zip((*logs, *validate), prepared, strict=True)
-        for note in dict.fromkeys((*log.notes, *s.notes))
-    )
-    if settings is not None:
-        notes = (f"settings: {settings.sentence}", *notes)
-    if bodiless:
-        notes = (
-            f"the model has no inertials for {', '.join(bodiless)}: a sphere of {STAND_IN_MASS:g} kg and {STAND_IN_RADIUS:g} m "
-            "radius stood in as the prior for what the motion does not determine",
-            *notes,
+def _notes(fitting: Fitting, solution: Solution, choice: _Choice, logs: Sequence[Log]) -> Iterator[str]:
+    """What a user should know, the weightiest first."""
+    if solution.consistent is not None and not solution.consistent.converged:
+        yield "the consistent estimate stopped before its optimum: its bodies are possible, but may fit better"
+    if fitting.thin:
+        yield f"the inertia of {', '.join(fitting.thin)} is that of a body without thickness: it was given some, as a prior"
+    if fitting.bodiless:
+        yield (
+            f"the model has no inertials for {', '.join(fitting.bodiless)}: a sphere of {STAND_IN_MASS:g} kg and "
+            f"{STAND_IN_RADIUS:g} m radius stood in as the prior for what the motion does not determine"
         )
-    if thin:
-        notes = (
-            f"the inertia of {', '.join(thin)} is that of a body without thickness: it was given some, as a prior",
-            *notes,
-        )
-    if possible is not None and not possible.converged:
-        notes = (
-            "the consistent estimate stopped before its optimum: its bodies are possible, but may fit better",
-            *notes,
-        )
-    return Identification(
-        chain=identified,
-        prior=chain,
-        columns=columns,
-        base=base,
-        ols=ols,
-        wls=wls,
-        consistent=possible,
-        parameters=found[0],
-        unconstrained=found[1],
-        fitted=tuple(fitted),
-        validation=tuple(held),
-        validation_refit=not validate,
-        friction=known_friction,
-        delay=delays,
-        settings=settings,
-        factors=factors,
-        impossible=impossible_links(identified),
-        notes=notes,
-    )
-
-
-def _listed(logs: Log | Sequence[Log]) -> list[Log]:
-    return [logs] if isinstance(logs, Log) else list(logs)
-
-
-def _independence(samples: Samples) -> float:
-    """Share of the samples that are independent: filtered noise repeats itself at rates above twice its bandwidth.
-
-    0.9 of the cutoff is the bandwidth of white noise behind the forward and backward filter of fourth order.
-    """
-    return float(min(1.0, 2 * 0.9 * samples.torque_cutoff / samples.rate))
+    if choice.settings is not None:
+        yield f"settings: {choice.settings.sentence}"
+    for log, run in zip(logs, fitting.runs, strict=True):
+        yield from (f"{log.source}: {note}" for note in dict.fromkeys(run.thinned.notes))

@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -18,10 +17,10 @@ from ._delay import least_by_parabola, shifted_torques
 from ._friction.memory import MaxwellSlip
 from ._friction.model import FrictionModel
 from ._friction.terms import Coulomb, FrictionTerm, Offset, Viscous
-from ._preprocessing.samples import _part, default_stride, preprocess, split
+from ._preprocessing.samples import Filters, default_stride, preprocess, split
 from ._regression.accumulate import accumulate
 from ._regression.base_parameters import base_parameters
-from ._regression.columns import DRIVE_TERMS, Columns, DriveTerm, ExtraColumns
+from ._regression.columns import Columns
 from ._regression.completion import given_torque
 from ._regression.robot import as_float64
 from ._stretches import FullRun, full_run
@@ -104,17 +103,14 @@ def _slips(friction: FrictionModel | None, n: int) -> Float[np.ndarray, " n"]:
 def choose_settings(
     chain: Chain,
     runs: Log | Sequence[Log],
+    columns: Columns | None = None,
+    filters: Filters | None = None,
     *,
-    drive_terms: Sequence[DriveTerm] = DRIVE_TERMS,
-    extra: Sequence[ExtraColumns] = (),
-    position_cutoff: float | None = None,
-    torque_cutoff: float | None = None,
-    stride: int | None = None,
     share: float = 1.0,
     slips: bool = True,
     springs: bool = True,
     delays: bool = True,
-    filters: bool = True,
+    cutoffs: bool = True,
 ) -> Settings:
     """Choose the filter and, joint by joint, dry friction, springs and delays by blocked cross-validation.
 
@@ -132,19 +128,16 @@ def choose_settings(
     Args:
         chain: the robot.
         runs: what is to be fitted, one or several; nothing that is to be held out.
-        drive_terms: as for `identify`; without "coulomb" no dry friction is chosen.
-        extra: as for `identify`.
-        position_cutoff: as in `preprocess`; where one is given, no other is tried.
-        torque_cutoff: likewise.
-        stride: as in `preprocess`.
+        columns: as for `identify`; without the drive term "coulomb" no dry friction is chosen.
+        filters: as in `preprocess`, without a delay; where a cutoff is given, no other is tried.
         share: use this first share of each run only.
         slips: whether slipping springs are tried.
         springs: whether springs are tried.
         delays: whether delays are tried.
-        filters: whether other cutoffs are tried.
+        cutoffs: whether other cutoffs are tried.
 
     Raises:
-        IdentificationError: the runs do not fit the chain, or are too short to be cut into stretches.
+        IdentificationError: the runs do not fit the chain, or are too short to be cut into stretches; a delay is given.
 
     Cost: some 10 s for 20 000 rows of 7 joints.
     """
@@ -154,25 +147,29 @@ def choose_settings(
     for log in logs:
         if log.n != chain.n:
             raise IdentificationError(f"{log.source}: the log has {log.n} joints, the model has {chain.n}")
-    usual = preprocess(logs[0], position_cutoff=position_cutoff, torque_cutoff=torque_cutoff, stride=1)
-    free = filters and position_cutoff is None and torque_cutoff is None
+    columns, filters = columns or Columns(), filters or Filters()
+    if filters.delay is not None:
+        raise IdentificationError("settings hold the delays: give delay or settings, not both")
+    usual = preprocess(logs[0], filters.but(stride=1))
+    free = cutoffs and filters.position_cutoff is None and filters.torque_cutoff is None
     pairs = [(usual.position_cutoff, usual.torque_cutoff)]
     if free:
         usual_cutoff = pairs[0][0]
         pairs = [(c * usual_cutoff, c * usual_cutoff) for c in CUTOFFS if c * usual_cutoff < usual.rate / 4]
     lowest, highest = min(min(p) for p in pairs), max(max(p) for p in pairs)
-    by = stride or default_stride(usual.rate, highest)
+    by = filters.stride or default_stride(usual.rate, highest)
 
     def read(pair: tuple[float, float]) -> list[FullRun]:
         parts = []
         for log in logs:
-            options = {"position_cutoff": pair[0], "torque_cutoff": pair[1], "margin": 2 / lowest, "stride": 1}
-            run = preprocess(log, **options)
+            run = preprocess(
+                log, filters.but(position_cutoff=pair[0], torque_cutoff=pair[1], margin=2 / lowest, stride=1)
+            )
             parts.append(full_run(run if share == 1.0 else split(run, share, 1 / lowest)[0], by))
         return parts
 
     with jax.enable_x64(True):
-        search = _Search(chain, tuple(drive_terms), tuple(extra), slips)
+        search = _Search(chain, columns, slips)
         bands = [search.products(read(pair), lowest) for pair in pairs]
         middle = pairs.index((usual.position_cutoff, usual.torque_cutoff))
         n = chain.n
@@ -180,7 +177,7 @@ def choose_settings(
         errors = lambda state, k=middle: search.errors(state, bands[k], bands[-1])
         before = now = errors(state)
         for _ in range(PASSES):
-            if "coulomb" in drive_terms:
+            if "coulomb" in columns.drive_terms:
                 tried = np.array([errors(state.but(dry=np.full(n, k))) for k in range(search.kinds)])
                 state, now = _better(errors, state, now, state.but(dry=np.argmin(tried, axis=0)), GAIN)
             if springs:
@@ -199,26 +196,25 @@ def choose_settings(
 def known_or_estimated_delay(
     chain: Chain,
     logs: Sequence[Log],
-    delay: float | Sequence[float] | Float[np.ndarray, " n"] | Literal["estimated"],
-    **options: Any,
+    columns: Columns,
+    filters: Filters,
+    share: float = 1.0,
 ) -> Float[np.ndarray, " n"]:
-    """One delay a joint [s]: as given, or "estimated": that of `choose_settings` with the usual filter.
+    """One delay a joint [s]: as the filters give it, or "estimated": that of `choose_settings` with the usual filter.
 
     It is found beside friction that builds up over a way and beside springs, which would otherwise be taken for delays; a joint
     whose torque no shift explains clearly better keeps its own time.
 
-    Args:
-        options: of `choose_settings`.
-
     Raises:
         IdentificationError: not one finite delay or one a joint; another word than "estimated".
     """
+    delay = filters.delay
     if isinstance(delay, str):
         if delay != "estimated":
             raise IdentificationError(
                 f'the delay is {delay!r}; give seconds, one number or one a joint, or "estimated"'
             )
-        return choose_settings(chain, logs, **options, filters=False).delay
+        return choose_settings(chain, logs, columns, filters.but(delay=None), share=share, cutoffs=False).delay
     seconds = np.asarray(delay, float)
     if seconds.shape not in ((), (chain.n,)) or not np.all(np.isfinite(seconds)):
         raise IdentificationError(
@@ -260,15 +256,15 @@ class _Products:
 class _Search:
     """The columns among which a state picks, and the errors of a state on each stretch, fitted to the others."""
 
-    def __init__(self, chain: Chain, terms: tuple[DriveTerm, ...], extra: tuple[ExtraColumns, ...], slips: bool):
-        self.chain, self.terms, self.extra = chain, terms, extra
+    def __init__(self, chain: Chain, columns: Columns, slips: bool):
+        self.chain, self.all, self.terms = chain, columns, columns.drive_terms
         self.shifts = np.linspace(-LONGEST, LONGEST, 2 * SHIFTS + 1)
         own = np.asarray(chain.friction.coulomb_velocity, float)
         dry: list[FrictionTerm] = [Coulomb(width=own), *(Coulomb(width=w) for w in WIDTHS)]
         self.widths = np.concatenate([own[None], np.broadcast_to(np.array(WIDTHS)[:, None], (len(WIDTHS), chain.n))])
         self.dry = (*dry, *((MaxwellSlip(width=w) for w in SLIPS) if slips else ()))
         self.kinds = len(self.dry)
-        self.columns = Columns(tuple(t for t in terms if t != "coulomb"), extra)
+        self.columns = Columns(tuple(t for t in self.terms if t != "coulomb"), columns.extra)
         self.kept = base_parameters(chain, self.columns).kept
         self.size = len(self.kept)
 
@@ -285,8 +281,8 @@ class _Search:
             for a, b in itertools.pairwise(edges):
                 if b - a <= 4 * margin:
                     continue
-                part, torques, inside = shifted_torques(_part(s, a + margin, b - margin), self.shifts)
-                given = given_torque(chain, Columns(self.terms, self.extra), part.qd, part.qdd)
+                part, torques, inside = shifted_torques(s.part(a + margin, b - margin), self.shifts)
+                given = given_torque(chain, self.all, part.qd, part.qdd)
                 own = [dry[a + margin : b - margin][inside], (part.q - rest)[:, :, None], torques - given[:, :, None]]
                 signals = np.concatenate(own, axis=2)
                 r = accumulate(self.columns, model, part.q, part.qd, part.qdd, part.tau, signals=signals).r

@@ -63,6 +63,7 @@ class FullRun:
     samples: Samples
     thinned: Samples
     kept: Int[np.ndarray, " M"]
+    stride: int
 
 
 def full_run(samples: Samples, stride: int) -> FullRun:
@@ -70,11 +71,7 @@ def full_run(samples: Samples, stride: int) -> FullRun:
     kept = [np.arange(a, b, stride) for a, b in samples.segments]
     ends = np.cumsum([0, *map(len, kept)]).tolist()
     rows = np.concatenate(kept)
-    thinned = {name: getattr(samples, name)[rows] for name in ("t", "q", "qd", "qdd", "tau")}
-    segments = tuple(itertools.pairwise(ends))
-    return FullRun(
-        samples, dataclasses.replace(samples, **thinned, rate=samples.rate / stride, segments=segments), rows
-    )
+    return FullRun(samples, samples.rows(rows, itertools.pairwise(ends), rate=samples.rate / stride), rows, stride)
 
 
 def plain_stretch(chain: Chain, columns: Columns, samples: Samples, dead_zone: float) -> Stretch:

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ...errors import IdentificationError
+from .priors import Divergence, entropic_divergence
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +51,30 @@ class Constraints:
     def size(self) -> int:
         """Number of equations and inequalities."""
         return len(self.equal_to) + len(self.least_of)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Consistency:
+    """What is known of the links besides that they can exist.
+
+    Attributes:
+        mass: what all links that move weigh together [kg], where it is known.
+        constraints: what else is known of the parameters: `known_parameters`, `mass_bounds`, `bounding_ellipsoid`, ..
+        prior_weight: of the chain's own inertias against the log (`consistent_problem`).
+        divergence: how the distance from them is measured.
+    """
+
+    mass: float | None = None
+    constraints: Constraints | None = None
+    prior_weight: float = 1.0
+    divergence: Divergence = entropic_divergence
+
+    def of(self, names: Sequence[str]) -> "Consistency":
+        """The same with the mass among the constraints on the parameters of these names."""
+        known = self.constraints or no_constraints(len(names))
+        if self.mass is not None:
+            known = known + total_mass_constraint(names, self.mass)
+        return dataclasses.replace(self, mass=None, constraints=known)
 
 
 def linear_equalities(rows: Float[np.ndarray, "e p"], values: Float[np.ndarray, " e"]) -> Constraints:

@@ -290,6 +290,5 @@ def _parallel(problem: EstimationProblem, run: int, cutoff: float) -> tuple[np.n
             f"run {run + 1}: no piece is longer than four periods of {cutoff:g} Hz; log a longer run"
         )
     index = np.concatenate(keep)
-    cut = {name: getattr(s, name)[index] for name in ("t", "q", "qd", "qdd", "tau")}
-    thin = dataclasses.replace(s, **cut, rate=s.rate / stride, segments=tuple(itertools.pairwise(ends)))
+    thin = s.rows(index, itertools.pairwise(ends), rate=s.rate / stride)
     return rows[index], thin, problem.weights[run][index]

@@ -7,7 +7,7 @@ from jaxtyping import Float
 
 from ...io._logs.log import Log
 from ...model._chain import Chain
-from .._preprocessing.samples import preprocess
+from .._preprocessing.samples import Filters, preprocess
 from .._regression.columns import Columns
 from .design import ExcitationDesign
 from .output import sample_trajectory
@@ -35,10 +35,10 @@ def compare_with_log(
         torque_noise: (n,) standard deviations of the joint torques; all alike where None.
         cutoff: of the filter [Hz]; by `preprocess` for the log where None.
     """
-    recorded = preprocess(log, position_cutoff=cutoff, stride=1)
+    recorded = preprocess(log, Filters(position_cutoff=cutoff, stride=1))
     samples = sample_trajectory(chain, design.trajectory, 1 / float(np.median(np.diff(log.t))))
     own = Log(t=samples.t, q=samples.q, qd=None, tau=samples.tau, source="design")
-    filtered = preprocess(own, position_cutoff=recorded.position_cutoff, stride=1)
+    filtered = preprocess(own, Filters(position_cutoff=recorded.position_cutoff, stride=1))
     count = min(len(recorded), len(filtered), max(1000, round(20 * recorded.position_cutoff * recorded.t[-1])))
     rated = []
     for x in (filtered, recorded):

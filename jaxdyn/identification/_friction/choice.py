@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from ...errors import IdentificationError
 from ...model._chain import Chain
-from .._preprocessing.samples import Samples, _part
+from .._preprocessing.samples import Samples
 from .._regression.base_parameters import BaseParameters, base_parameters
 from .._regression.columns import Columns
 from .._regression.prediction import fit_quality
@@ -117,7 +117,7 @@ def choose_friction(
     base = base_parameters(chain, columns) if base is None else base
     if len(runs) == 1:
         cuts = np.linspace(0, len(runs[0]), STRETCHES + 1).astype(int).tolist()
-        runs = [_part(runs[0], a, b) for a, b in itertools.pairwise(cuts)]
+        runs = [runs[0].part(a, b) for a, b in itertools.pairwise(cuts)]
     ready = [prepare(chain, columns, base, samples, stride) for samples in runs]
     squares = np.zeros((len(models), 2, chain.n))
     for k, model in enumerate(models.values()):

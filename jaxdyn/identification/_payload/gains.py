@@ -10,11 +10,11 @@ from jaxtyping import Bool, Float
 from ...errors import IdentificationError
 from ...io._logs.log import Log
 from ...model._chain import Chain
-from .._preprocessing.samples import Samples
+from .._preprocessing.samples import Filters
 from .loaded_runs import FRICTION_TERMS, FrictionTerm, fit_runs, jackknife, model_of, payload_torques
-from .loads import carrier, given_body, prepare_runs
+from .loads import Runs, carrier, given_body, prepare_runs
 
-Runs = Log | Samples | Sequence[Log | Samples]
+LARGEST_DEVIATION = 0.1  # relative standard deviation up to which a joint has a gain of its own
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -60,12 +60,9 @@ def calibrate_gains(
     com: Sequence[float] | Float[np.ndarray, "3"] | None = None,
     frame: str | None = None,
     gains: Sequence[float] | Float[np.ndarray, " n"] | None = None,
-    largest_deviation: float = 0.1,
     friction: Sequence[FrictionTerm] = FRICTION_TERMS,
     own_friction: Sequence[FrictionTerm] = (),
-    position_cutoff: float | None = None,
-    torque_cutoff: float | None = None,
-    stride: int | None = None,
+    filters: Filters | None = None,
 ) -> DriveGains:
     """Gains of all drives from runs without and with a payload of known mass.
 
@@ -75,7 +72,7 @@ def calibrate_gains(
 
     by weighted least squares with the noise in the currents, where it is: the maximum-likelihood form of total least squares
     on k_j i_j = Y_j pi + ... . Motion alone tells the ratios of gains, as joints share the arm's parameters; only the known
-    payload tells their size. A joint whose gain would come out less certain than `largest_deviation` keeps its ratio to
+    payload tells their size. A joint whose gain would come out less certain than to 10 % keeps its ratio to
     the gains given: it gets the factor common to the others.
 
     Standard deviations are those of fits that leave out a twentieth of the runs in turn. They do not know of a wrong mass, of
@@ -90,12 +87,9 @@ def calibrate_gains(
         com: its centre of mass, where that is known too, in `frame` [m].
         frame: link or frame that carries the payload; the tip where None.
         gains: those the logs were read with [N m/A].
-        largest_deviation: relative standard deviation up to which a joint has a gain of its own.
         friction: terms fitted for every joint; "load" is Coulomb friction in proportion to the torque transmitted.
         own_friction: those of which each run has its own, as after a change of temperature.
-        position_cutoff: as in `preprocess`; chosen from the first run, for all, where None.
-        torque_cutoff: likewise.
-        stride: likewise.
+        filters: as in `preprocess`; what is None is chosen from the first run, for all.
 
     Raises:
         IdentificationError: the logs do not fit the chain, the mass is not positive, or the payload's torque is too
@@ -111,7 +105,7 @@ def calibrate_gains(
         raise IdentificationError(f"{listed.size} gains for {n} joints; give one a joint")
     with jax.enable_x64(True):
         link, pose = carrier(chain, frame)
-        runs, notes = prepare_runs(chain, unloaded, loaded, position_cutoff, torque_cutoff, stride)
+        runs, notes = prepare_runs(chain, unloaded, loaded, filters)
         known, free = given_body(mass, com, pose)
         model = model_of(chain, link, friction, own_friction, known_arm=False)
         together = np.ones((n, 1))
@@ -132,14 +126,14 @@ def calibrate_gains(
             sd = np.sqrt(np.diag(covariance)[10:])
             sd = np.where(solution.determined[10:], sd, np.inf)
             worst = int(np.argmax(np.where(told, sd, -1.0)))
-            if not told.any() or sd[worst] <= largest_deviation:
+            if not told.any() or sd[worst] <= LARGEST_DEVIATION:
                 break
             told[worst] = False
         torque = payload_torques(model, runs, solution.payload)
     scale = np.exp(solution.gains)
     for j in np.flatnonzero(~told):
         notes.append(
-            f"{chain.joint_names[j]}: the runs do not tell its gain to {100 * largest_deviation:g} % (the payload's torque "
+            f"{chain.joint_names[j]}: the runs do not tell its gain to {100 * LARGEST_DEVIATION:g} % (the payload's torque "
             f"on it is {torque[j]:.3g} N m RMS); it keeps its ratio to the other joints' gains"
         )
     return DriveGains(

@@ -8,8 +8,10 @@ from jaxtyping import Float
 from ...errors import IdentificationError, ModelError
 from ...io._logs.log import Log
 from ...model._chain import Chain, frame_index
-from .._preprocessing.samples import Samples, preprocess
+from .._preprocessing.samples import Filters, Samples, preprocess_alike
 from .._regression.robot import check_identifiable
+
+Runs = Log | Samples | Sequence[Log | Samples]
 
 
 def carrier(chain: Chain, frame: str | None) -> tuple[int, np.ndarray]:
@@ -46,37 +48,28 @@ def given_body(
 
 
 def prepare_runs(
-    chain: Chain,
-    unloaded: Log | Samples | Sequence[Log | Samples],
-    loaded: Log | Samples | Sequence[Log | Samples],
-    position_cutoff: float | None,
-    torque_cutoff: float | None,
-    stride: int | None,
+    chain: Chain, unloaded: Runs, loaded: Runs, filters: Filters | None
 ) -> tuple[list[tuple[Samples, bool]], list[str]]:
     """All runs behind the same filters, each with whether the payload is on, and what was noticed.
 
     Raises:
         IdentificationError: a run has another number of joints, or there is no loaded one.
     """
-    runs: list[tuple[Samples, bool]] = []
-    notes: list[str] = []
-    for group, on in ((unloaded, False), (loaded, True)):
-        for run in [group] if isinstance(group, Log | Samples) else list(group):
+    groups = [[group] if isinstance(group, Log | Samples) else list(group) for group in (unloaded, loaded)]
+    given = [(run, on) for on, group in enumerate(groups) for run in group]
+    for run, on in given:
+        if run.n != chain.n:
             name = run.source if isinstance(run, Log) else f"{'loaded' if on else 'unloaded'} run"
-            if run.n != chain.n:
-                raise IdentificationError(
-                    f"{name}: it has {run.n} joints, but the model has {chain.n}: {', '.join(chain.joint_names)}"
-                )
-            if isinstance(run, Log):
-                samples = preprocess(run, position_cutoff=position_cutoff, torque_cutoff=torque_cutoff, stride=stride)
-                notes += [f"{name}: {note}" for note in dict.fromkeys((*run.notes, *samples.notes))]
-            else:
-                samples = run
-            # what is chosen for the first run holds for all: runs are comparable only behind the same filter
-            position_cutoff, torque_cutoff = samples.position_cutoff, samples.torque_cutoff
-            runs.append((samples, on))
-    if not any(on for _, on in runs):
+            raise IdentificationError(
+                f"{name}: it has {run.n} joints, but the model has {chain.n}: {', '.join(chain.joint_names)}"
+            )
+    if not groups[1]:
         raise IdentificationError("there is no run with the payload on")
+    runs, notes = [], []
+    for (run, on), samples in zip(given, preprocess_alike([run for run, _ in given], filters), strict=True):
+        runs.append((samples, bool(on)))
+        if isinstance(run, Log):
+            notes += [f"{run.source}: {note}" for note in dict.fromkeys(samples.notes)]
     return runs, notes
 
 

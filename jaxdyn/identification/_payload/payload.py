@@ -11,9 +11,9 @@ from scipy import optimize
 from ..._summary import Summary, lines
 from ...errors import IdentificationError
 from ...model._chain import Chain
-from .._preprocessing.samples import Samples
+from .._preprocessing.samples import Filters, Samples
 from .._regression.columns import INERTIAL_NAMES
-from .gains import DriveGains, Runs
+from .gains import DriveGains
 from .loaded_runs import (
     FRICTION_TERMS,
     Factors,
@@ -25,7 +25,7 @@ from .loaded_runs import (
     payload_torques,
     solve,
 )
-from .loads import carrier, prepare_runs, transform_matrix
+from .loads import Runs, carrier, prepare_runs, transform_matrix
 
 THINNEST = 1e-4  # [m] least radius of the second moment in which the nearest possible body may have no extent
 
@@ -113,9 +113,7 @@ def identify_payload(
     gains: DriveGains | None = None,
     friction: Sequence[FrictionTerm] = FRICTION_TERMS,
     own_friction: Sequence[FrictionTerm] = (),
-    position_cutoff: float | None = None,
-    torque_cutoff: float | None = None,
-    stride: int | None = None,
+    filters: Filters | None = None,
 ) -> Payload:
     """The ten parameters of a payload from runs without and with it, by one fit of all runs.
 
@@ -134,9 +132,7 @@ def identify_payload(
         friction: terms fitted for every joint; "load" is Coulomb friction in proportion to the torque transmitted,
             without which the payload of a geared arm comes out wrong by percents.
         own_friction: those of which each run has its own, as after a change of temperature.
-        position_cutoff: as in `preprocess`; chosen from the first run, for all, where None.
-        torque_cutoff: likewise.
-        stride: likewise.
+        filters: as in `preprocess`; what is None is chosen from the first run, for all.
 
     Raises:
         IdentificationError: the logs do not fit the chain, or are too short.
@@ -144,7 +140,7 @@ def identify_payload(
     Cost: two runs of 5000 samples of 6 joints in about 1.5 s after compilation.
     """
     with jax.enable_x64(True):
-        runs, notes = prepare_runs(chain, unloaded, loaded, position_cutoff, torque_cutoff, stride)
+        runs, notes = prepare_runs(chain, unloaded, loaded, filters)
         if all(on for _, on in runs):
             raise IdentificationError(
                 "there is no run without the payload; where the arm's model is known, use identify_payload_on"
@@ -160,9 +156,7 @@ def identify_payload_on(
     gains: DriveGains | None = None,
     friction: Sequence[FrictionTerm] = FRICTION_TERMS,
     own_friction: Sequence[FrictionTerm] = (),
-    position_cutoff: float | None = None,
-    torque_cutoff: float | None = None,
-    stride: int | None = None,
+    filters: Filters | None = None,
 ) -> Payload:
     """The ten parameters of a payload from loaded runs alone, on an arm whose parameters are known.
 
@@ -178,9 +172,7 @@ def identify_payload_on(
         gains: as in `identify_payload`.
         friction: as in `identify_payload`.
         own_friction: as in `identify_payload`.
-        position_cutoff: as in `identify_payload`.
-        torque_cutoff: as in `identify_payload`.
-        stride: as in `identify_payload`.
+        filters: as in `identify_payload`.
 
     Raises:
         IdentificationError: the logs do not fit the chain, the chain has no inertias, or the runs are too short.
@@ -191,7 +183,7 @@ def identify_payload_on(
             "run without the payload"
         )
     with jax.enable_x64(True):
-        runs, notes = prepare_runs(chain, (), loaded, position_cutoff, torque_cutoff, stride)
+        runs, notes = prepare_runs(chain, (), loaded, filters)
         return _identify(chain, runs, notes, frame, gains, friction, own_friction, known_arm=True)
 
 

@@ -2,15 +2,19 @@
 
 import dataclasses
 import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from scipy import interpolate
 
 from ...errors import LogError
 from ...io._logs.log import Log
 from ...io._logs.rows import GAP, segments
 from .filters import bandwidth, differentiate, low_pass
+from .logs import without_delay
 
 LOWEST_CUTOFF = 8.0  # [Hz]
 LEAST_SAMPLES = 10  # a shorter piece is left out
@@ -51,6 +55,26 @@ class Samples:
         """Number of joints."""
         return self.q.shape[1]
 
+    def rows(
+        self, chosen: slice | Int[np.ndarray, " M"], segments: Iterable[tuple[int, int]], **changes: Any
+    ) -> "Samples":
+        """Some of the samples, which make these pieces."""
+        cut = {name: getattr(self, name)[chosen] for name in ("t", "q", "qd", "qdd", "tau")}
+        return dataclasses.replace(self, **cut, segments=tuple(segments), **changes)
+
+    def part(self, start: int, stop: int) -> "Samples":
+        """The samples from `start` on, `stop` left out."""
+        clipped = [(max(a, start) - start, min(b, stop) - start) for a, b in self.segments]
+        return self.rows(slice(start, stop), (piece for piece in clipped if piece[0] < piece[1]))
+
+    @property
+    def independence(self) -> float:
+        """Share of the samples that are independent: filtered noise repeats itself at rates above twice its bandwidth.
+
+        0.9 of the cutoff is the bandwidth of white noise behind the forward and backward filter of fourth order.
+        """
+        return float(min(1.0, 2 * 0.9 * self.torque_cutoff / self.rate))
+
     def __len__(self) -> int:
         return len(self.t)
 
@@ -61,19 +85,76 @@ class Samples:
         )
 
 
-def preprocess(
-    log: Log,
-    *,
-    position_cutoff: float | None = None,
-    torque_cutoff: float | None = None,
-    stride: int | None = None,
-    order: int = 4,
-    margin: float | None = None,
-    gap: float | None = None,
-) -> Samples:
+@dataclasses.dataclass(frozen=True)
+class Filters:
+    """How logs become samples (`preprocess`); what is None is chosen from the log, the first one where there are several.
+
+    Attributes:
+        position_cutoff: where the amplitude of q falls to a half [Hz]; by default that of tau where it is given, else
+            8 Hz; for fast motion ten times the frequency below which 99 % of the velocity's power lies, in whole Hz,
+            if that is more; at most a fifth of the log's rate.
+        torque_cutoff: the same for tau; by default that of q.
+        stride: by default the one that leaves at least ten samples a period of the higher cutoff.
+        delay: how much later than the positions the torques were logged [s], one number or one a joint, taken out first
+            (`without_delay`); "estimated", for `identify`, finds it by cross-validation within what is fitted.
+        order: order of the Butterworth filter, run forwards and backwards.
+        margin: dropped at each end of each piece [s]; by default two periods of the lower cutoff, which leave
+            1 % of what the ends do to qdd.
+        gap: a longer time step parts two pieces [s]; by default 5 median steps, or a tenth of a period of the higher
+            cutoff if that is more: a cubic bridges it without loss.
+    """
+
+    position_cutoff: float | None = None
+    torque_cutoff: float | None = None
+    stride: int | None = None
+    delay: float | Sequence[float] | Float[np.ndarray, " n"] | Literal["estimated"] | None = None
+    order: int = 4
+    margin: float | None = None
+    gap: float | None = None
+
+    def but(self, **changes: Any) -> "Filters":
+        """These filters with some fields changed."""
+        return dataclasses.replace(self, **changes)
+
+    def setting(self, log: Log, rate: float | None = None) -> "Setting":
+        """All of it in numbers, for one log.
+
+        Args:
+            log: the log.
+            rate: samples a second of the even grid [1/s]; the log's mean where None.
+
+        Raises:
+            LogError: a cutoff is not between 0 and half the rate; stride or margin are too small.
+        """
+        steps = np.diff(log.t)
+        step = float(np.median(steps))
+        # by the mean of all steps but the gaps: one rate for all pieces
+        mean_rate = lambda gap: float(1 / steps[steps <= max(gap, steps.min())].mean())
+        position, torque = self.position_cutoff, self.torque_cutoff
+        if position is None:
+            position = torque if torque is not None else default_cutoff(log, rate or mean_rate(GAP * step))
+        torque = position if torque is None else torque
+        lower, higher = sorted((position, torque))
+        gap = max(GAP * step, 0.1 / max(higher, 1e-9)) if self.gap is None else self.gap
+        rate = rate or mean_rate(gap)
+        if not 0 < lower <= higher < rate / 2:
+            raise LogError(
+                f"{log.source}: the cutoffs are {position:g} Hz on q and {torque:g} Hz on tau; "
+                f"both lie between 0 and half the log's rate, {rate / 2:.5g} Hz"
+            )
+        stride = default_stride(rate, higher) if self.stride is None else self.stride
+        margin = 2 / lower if self.margin is None else self.margin
+        if stride < 1 or margin < 0:
+            raise LogError(
+                f"{log.source}: stride is {stride} samples and margin {margin:g} s; they are at least 1 and 0"
+            )
+        return Setting(rate, step, gap, position, torque, self.order, round(margin * rate), stride)
+
+
+def preprocess(log: Log, filters: Filters | None = None) -> Samples:
     """Resamples, filters, differentiates and thins a log, each gap-free piece of it by itself.
 
-    1. The log is cut into pieces where a time step exceeds `gap`.
+    1. Delays of the torques that are given are taken out, and the log is cut into pieces where a time step exceeds `gap`.
     2. Stale rows (every number that of the row before, for less than a gap) and rows closer than a quarter of the
        median step to the one before are left out.
     3. Where steps are uneven, cubic splines give q and tau on a uniform grid at the log's mean rate.
@@ -89,48 +170,27 @@ def preprocess(
 
     Args:
         log: the log, checked.
-        position_cutoff: where the amplitude of q falls to a half [Hz]; by default that of tau where it is given, else
-            8 Hz; for fast motion ten times the frequency below which 99 % of the velocity's power lies, in whole Hz,
-            if that is more; at most a fifth of the log's rate.
-        torque_cutoff: the same for tau; by default that of q.
-        stride: by default the one that leaves at least ten samples a period of the higher cutoff.
-        order: order of the Butterworth filter, run forwards and backwards.
-        margin: dropped at each end of each piece [s]; by default two periods of the lower cutoff, which leave
-            1 % of what the ends do to qdd.
-        gap: a longer time step parts two pieces [s]; by default 5 median steps, or a tenth of a period of the higher
-            cutoff if that is more: a cubic bridges it without loss.
+        filters: cutoffs, stride and the like.
 
     Raises:
-        LogError: a cutoff is not between 0 and half the log's rate; nothing is left: the pieces are too short.
+        LogError: a cutoff is not between 0 and half the log's rate; nothing is left: the pieces are too short; the delay is not
+            given in numbers.
 
     Cost: about 0.1 s for 20 000 rows of 7 joints.
     """
-    steps = np.diff(log.t)
-    step = float(np.median(steps))
-    rate = _rate(log, GAP * step)
-    if position_cutoff is None:
-        position_cutoff = torque_cutoff if torque_cutoff is not None else default_cutoff(log, rate)
-    torque_cutoff = position_cutoff if torque_cutoff is None else torque_cutoff
-    lower, higher = sorted((position_cutoff, torque_cutoff))
-    gap = max(GAP * step, 0.1 / max(higher, 1e-9)) if gap is None else gap
-    rate = _rate(log, gap)
-    if not 0 < lower <= higher < rate / 2:
-        raise LogError(
-            f"{log.source}: the cutoffs are {position_cutoff:g} Hz on q and {torque_cutoff:g} Hz on tau; "
-            f"both lie between 0 and half the log's rate, {rate / 2:.5g} Hz"
-        )
-    stride = default_stride(rate, higher) if stride is None else stride
-    margin = 2 / lower if margin is None else margin
-    if stride < 1 or margin < 0:
-        raise LogError(f"{log.source}: stride is {stride} samples and margin {margin:g} s; they are at least 1 and 0")
-    setting = Setting(rate, step, gap, position_cutoff, torque_cutoff, order, round(margin * rate), stride)
-    parts = segments(log.t, gap)
+    filters = filters or Filters()
+    if isinstance(filters.delay, str):
+        raise LogError(f"{log.source}: the delay is {filters.delay!r}; give seconds, as `estimate_delay` finds them")
+    if filters.delay is not None:
+        log = without_delay(log, np.asarray(filters.delay, float))
+    setting = filters.setting(log)
+    parts = segments(log.t, setting.gap)
     pieces = [piece for part in parts if (piece := _piece(log, *part, setting)) is not None]
-    span = (2 * setting.margin + LEAST_SAMPLES * stride) / rate
+    span = (2 * setting.margin + LEAST_SAMPLES * setting.stride) / setting.rate
     if not pieces:
         raise LogError(
             f"{log.source}: no piece of the log is long enough: each needs {span:.3g} s "
-            f"without a gap of over {gap:.3g} s. "
+            f"without a gap of over {setting.gap:.3g} s. "
             "Log a longer run, or give a larger gap, higher cutoffs or a smaller margin"
         )
     t, q, qd, qdd, tau, logged = (np.concatenate([piece.columns[k] for piece in pieces]) for k in range(6))
@@ -138,19 +198,20 @@ def preprocess(
     notes = [*log.notes, *_notes(parts, pieces, setting, span)]
     if log.qd is not None:
         notes.append(_compare(qd, logged))
-    return Samples(
-        t,
-        q,
-        qd,
-        qdd,
-        tau,
-        rate / stride,
-        tuple(itertools.pairwise(ends)),
-        position_cutoff,
-        torque_cutoff,
-        tuple(notes),
-        log.source,
-    )
+    rate, cutoffs = setting.rate / setting.stride, (setting.position_cutoff, setting.torque_cutoff)
+    return Samples(t, q, qd, qdd, tau, rate, tuple(itertools.pairwise(ends)), *cutoffs, tuple(notes), log.source)
+
+
+def preprocess_alike(runs: Iterable[Log | Samples], filters: Filters | None = None) -> Iterator[Samples]:
+    """Runs behind one filter: what is chosen for the first holds for all, as errors are comparable only so.
+
+    Samples pass as they are; what they were filtered with holds for those that follow.
+    """
+    filters = filters or Filters()
+    for run in runs:
+        samples = preprocess(run, filters) if isinstance(run, Log) else run
+        filters = filters.but(position_cutoff=samples.position_cutoff, torque_cutoff=samples.torque_cutoff)
+        yield samples
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,15 +231,10 @@ class Setting:
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Piece:
     columns: tuple[np.ndarray, ...]  # t, q, qd, qdd, tau, logged qd (N, 0) or (N, n)
+    first: int  # place of the first sample in the grid
     stale: int
     close: int
     resampled: bool
-
-
-def _rate(log: Log, gap: float) -> float:
-    """Samples a second, by the mean of all steps but the gaps: one rate for all pieces."""
-    steps = np.diff(log.t)
-    return float(1 / steps[steps <= max(gap, steps.min())].mean())
 
 
 def default_stride(rate: float, cutoff: float) -> int:
@@ -200,27 +256,39 @@ def _piece(log: Log, start: int, stop: int, setting: Setting) -> _Piece | None:
     """One gap-free piece, filtered and thinned; None where it is too short."""
     if (log.t[stop - 1] - log.t[start]) * setting.rate + 1 < 2 * setting.margin + LEAST_SAMPLES * setting.stride:
         return None
-    t = log.t[start:stop]
     logged = np.zeros((len(log.t), 0)) if log.qd is None else log.qd
-    values = np.hstack([log.q, log.tau, logged])[start:stop]
+    made = even_samples(log.t[start:stop], np.hstack([log.q, log.tau, logged])[start:stop], log.n, setting)
+    thin = slice(setting.margin, len(made.columns[0]) - setting.margin, setting.stride)
+    return dataclasses.replace(made, columns=tuple(column[thin] for column in made.columns))
+
+
+def even_samples(
+    t: Float[np.ndarray, " N"], values: Float[np.ndarray, "N m"], n: int, setting: Setting, origin: float | None = None
+) -> _Piece:
+    """Rows (q, tau, logged qd) of a piece without those that say nothing new, on an even grid, filtered and differentiated.
+
+    Args:
+        n: number of joints.
+        origin: a time of the grid; the first row's where None [s].
+    """
     stale = stale_rows(t, values, setting.gap)
     close = np.concatenate([[False], np.diff(t) < 0.25 * setting.step]) & ~stale
     keep = ~(stale | close)
     t, values = t[keep], values[keep]
-    grid = t[0] + np.arange(int((t[-1] - t[0]) * setting.rate + 1e-6) + 1) / setting.rate
+    origin = float(t[0]) if origin is None else origin
+    first = math.ceil((t[0] - origin) * setting.rate - 1e-2)  # an even row counts as on the grid
+    grid = origin + np.arange(first, int((t[-1] - origin) * setting.rate + 1e-6) + 1) / setting.rate
     even = len(grid) == len(t) and bool(np.abs(grid - t).max() < 0.01 / setting.rate)
     if not even:
-        values = interpolate.CubicSpline(t, values)(np.minimum(grid, t[-1]))
-    n = log.n
+        values = interpolate.CubicSpline(t, values)(np.clip(grid, t[0], t[-1]))
     q = low_pass(values[:, :n], setting.rate, setting.position_cutoff, setting.order)
     tau = low_pass(values[:, n : 2 * n], setting.rate, setting.torque_cutoff, setting.order)
-    if log.qd is not None:
-        logged = low_pass(values[:, 2 * n :], setting.rate, setting.position_cutoff, setting.order)
+    logged = values[:, 2 * n :]
+    if logged.size:
+        logged = low_pass(logged, setting.rate, setting.position_cutoff, setting.order)
     qd = differentiate(q, setting.rate)
-    qdd = differentiate(qd, setting.rate)
-    thin = slice(setting.margin, len(grid) - setting.margin, setting.stride)
-    columns = tuple(column[thin] for column in (grid, q, qd, qdd, tau, logged[: len(grid)]))
-    return _Piece(columns, int(stale.sum()), int(close.sum()), not even)
+    columns = (grid, q, qd, differentiate(qd, setting.rate), tau, logged)
+    return _Piece(columns, first, int(stale.sum()), int(close.sum()), not even)
 
 
 def stale_rows(t: Float[np.ndarray, " N"], values: Float[np.ndarray, "N m"], gap: float) -> Bool[np.ndarray, " N"]:
@@ -300,50 +368,4 @@ def split(samples: Samples, fraction: float = 0.7, guard: float | None = None) -
             f"{samples.source}: cut at {fraction:g} of {len(samples)} samples leaves {first} and {len(samples) - second}; "
             f"each part needs {LEAST_SAMPLES}"
         )
-    return _part(samples, 0, first), _part(samples, second, len(samples))
-
-
-def _part(samples: Samples, start: int, stop: int) -> Samples:
-    clipped = [(max(a, start) - start, min(b, stop) - start) for a, b in samples.segments]
-    cut = {name: getattr(samples, name)[start:stop] for name in ("t", "q", "qd", "qdd", "tau")}
-    return dataclasses.replace(samples, **cut, segments=tuple(part for part in clipped if part[0] < part[1]))
-
-
-def motor_to_joint(
-    log: Log,
-    position_matrix: Float[np.ndarray, "n n"],
-    torque_matrix: Float[np.ndarray, "n n"] | None = None,
-    position_offset: float | Float[np.ndarray, " n"] = 0.0,
-) -> Log:
-    """A motor-side log seen from the joints, for drives with gears and couplings.
-
-    q = P q_m + q_0,  qd = P qd_m,  tau = T tau_m. Where motors and joints exchange power without loss,
-    tau_m . qd_m = tau . qd for every motion, so that T = P^-T = R^T with R = P^-1, the matrix in q_m = R (q - q_0).
-    That is the default. Plain gears have R = diag(ratios).
-
-    Args:
-        log: q, qd and tau of the motors.
-        position_matrix: P, joint turns a motor turn.
-        torque_matrix: T; by default P^-T.
-        position_offset: q_0, the joint positions at motor position zero [rad or m].
-
-    Raises:
-        LogError: a matrix is singular or has not one row and column a joint.
-    """
-    position = np.asarray(position_matrix, dtype=np.float64)
-    for name, matrix in (("position_matrix", position), ("torque_matrix", torque_matrix)):
-        if matrix is not None and np.shape(matrix) != (log.n, log.n):
-            raise LogError(f"{name} has shape {np.shape(matrix)}; for {log.n} joints it is ({log.n}, {log.n})")
-        if matrix is not None and np.linalg.matrix_rank(matrix) < log.n:
-            raise LogError(f"{name} is singular: no motor positions belong to some joint positions; check its rows")
-    torque = np.linalg.inv(position).T if torque_matrix is None else np.asarray(torque_matrix, dtype=np.float64)
-    note = "motor side turned into joint side"
-    if torque_matrix is not None and not np.allclose(torque, np.linalg.inv(position).T, rtol=1e-6, atol=1e-9):
-        note += "; torque_matrix is not the transposed inverse of position_matrix: power is not conserved"
-    return dataclasses.replace(
-        log,
-        q=log.q @ position.T + np.asarray(position_offset, dtype=np.float64),
-        qd=None if log.qd is None else log.qd @ position.T,
-        tau=log.tau @ torque.T,
-        notes=(*(text for text in log.notes if "are motor-side" not in text), note),
-    )
+    return samples.part(0, first), samples.part(second, len(samples))

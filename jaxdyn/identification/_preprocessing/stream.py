@@ -1,32 +1,20 @@
 """`preprocess` for logs that come in chunks: windows that overlap by as much as the filter remembers."""
 
-import dataclasses
 import math
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-from scipy import interpolate
 
 from ...errors import LogError
 from ...io._logs.log import Log
-from ...io._logs.rows import GAP
-from .filters import differentiate, low_pass
-from .samples import LEAST_SAMPLES, Samples, Setting, default_cutoff, stale_rows
+from .samples import LEAST_SAMPLES, Filters, Samples, Setting, even_samples
 
 MEMORY = 38.0  # e-folds after which nothing is left of a filter's transient in float64
 SPLINE = 40  # samples over which a cubic spline forgets its ends
 
 
 def preprocess_stream(
-    chunks: Iterable[Log],
-    *,
-    position_cutoff: float | None = None,
-    torque_cutoff: float | None = None,
-    rate: float | None = None,
-    stride: int | None = None,
-    order: int = 4,
-    margin: float | None = None,
-    gap: float | None = None,
+    chunks: Iterable[Log], filters: Filters | None = None, *, rate: float | None = None
 ) -> Iterator[Samples]:
     """Resamples, filters, differentiates and thins a log that comes in chunks, as `preprocess` does it in memory.
 
@@ -37,14 +25,9 @@ def preprocess_stream(
 
     Args:
         chunks: parts of a log in order, as from `read_log_chunks`.
-        position_cutoff: as for `preprocess`; by default chosen from the first chunk.
-        torque_cutoff: likewise.
+        filters: as for `preprocess`, without a delay; what is None is chosen from the first chunk.
         rate: samples a second of the even grid [1/s]; by default the first chunk's mean. Give it where steps jitter and
             the grid is to be that of the whole log.
-        stride: as for `preprocess`.
-        order: as for `preprocess`.
-        margin: as for `preprocess`.
-        gap: as for `preprocess`.
 
     Yields:
         samples without a gap, one piece each.
@@ -52,12 +35,15 @@ def preprocess_stream(
     Raises:
         LogError: as `preprocess`; time that does not increase from one chunk to the next; another number of joints.
     """
-    setting: _Setting | None = None
+    filters = filters or Filters()
+    if filters.delay is not None:
+        raise LogError("a log that comes in chunks keeps its delays: take them out of the whole log by `without_delay`")
+    setting: Setting | None = None
     window: _Window | None = None
     found = False
     for log in chunks:
         if setting is None:
-            setting = _choose(log, position_cutoff, torque_cutoff, rate, stride, order, margin, gap)
+            setting = filters.setting(log, rate)
             window = _Window(setting, log.n)
         assert window is not None
         if log.n != window.n:
@@ -82,20 +68,17 @@ def preprocess_stream(
         raise LogError("no piece of the log is long enough for the filter: log a longer run, or give higher cutoffs")
 
 
-@dataclasses.dataclass(frozen=True)
-class _Setting(Setting):
-    @property
-    def overlap(self) -> int:
-        """Samples after which the filter has forgotten where it started."""
-        periods = MEMORY / (2 * math.pi * math.sin(math.pi / (2 * self.order)))
-        return math.ceil(periods * self.rate / min(self.position_cutoff, self.torque_cutoff)) + SPLINE
+def _overlap(s: Setting) -> int:
+    """Samples after which the filter has forgotten where it started."""
+    periods = MEMORY / (2 * math.pi * math.sin(math.pi / (2 * s.order)))
+    return math.ceil(periods * s.rate / min(s.position_cutoff, s.torque_cutoff)) + SPLINE
 
 
 class _Window:
     """What is held of one piece: rows (t, q, tau) from the overlap before the next sample on."""
 
-    def __init__(self, setting: _Setting, n: int):
-        self.setting, self.n = setting, n
+    def __init__(self, setting: Setting, n: int):
+        self.setting, self.n, self.overlap = setting, n, _overlap(setting)
         self.rows = np.zeros((0, 1 + 2 * n))
         self.start: float | None = None  # of the piece's grid
         self.next = 0  # place in the grid of the next sample
@@ -104,8 +87,8 @@ class _Window:
         """The samples whose surroundings are known."""
         if not len(self.rows):
             return []
-        keep = self._length() - self.setting.overlap - self.setting.margin
-        if keep - self.next < self.setting.overlap // 4:
+        keep = self._length() - self.overlap - self.setting.margin
+        if keep - self.next < self.overlap // 4:
             return []
         return self._emitted(keep)
 
@@ -121,61 +104,16 @@ class _Window:
         return int((self.rows[-1, 0] - start) * self.setting.rate + 1e-6) + 1
 
     def _emitted(self, stop: int) -> list[Samples]:
-        s, n = self.setting, self.n
-        t, values = self.rows[:, 0], self.rows[:, 1:]
-        keep = ~stale_rows(t, values, s.gap)
-        keep &= ~np.concatenate([[False], np.diff(t) < 0.25 * s.step])
-        t, values = t[keep], values[keep]
-        if self.start is None:
-            self.start = float(t[0])
-        first = math.ceil((t[0] - self.start) * s.rate - 1e-2)  # an even row counts as on the grid
-        grid = self.start + np.arange(first, int((t[-1] - self.start) * s.rate + 1e-6) + 1) / s.rate
-        even = len(grid) == len(t) and bool(np.abs(grid - t).max() < 0.01 / s.rate)
-        if not even:
-            values = interpolate.CubicSpline(t, values)(np.clip(grid, t[0], t[-1]))
-        q = low_pass(values[:, :n], s.rate, s.position_cutoff, s.order)
-        tau = low_pass(values[:, n:], s.rate, s.torque_cutoff, s.order)
-        qd = differentiate(q, s.rate)
-        qdd = differentiate(qd, s.rate)
+        s, t = self.setting, self.rows[:, 0]
+        made = even_samples(t, self.rows[:, 1:], self.n, s, self.start)
+        first = made.first
+        self.start = float(made.columns[0][0]) if self.start is None else self.start
         begin = max(self.next, s.margin)
         begin += -(begin - s.margin) % s.stride
         chosen = slice(begin - first, max(stop - first, 0), s.stride)
-        t, q, qd, qdd, tau = (x[chosen] for x in (grid, q, qd, qdd, tau))
+        t, q, qd, qdd, tau = (x[chosen] for x in made.columns[:5])
         self.next = max(stop, self.next)
-        self.rows = self.rows[self.rows[:, 0] >= self.start + (self.next - s.overlap) / s.rate]
+        self.rows = self.rows[self.rows[:, 0] >= self.start + (self.next - self.overlap) / s.rate]
         piece = ((0, len(t)),)
-        made = Samples(t, q, qd, qdd, tau, s.rate / s.stride, piece, s.position_cutoff, s.torque_cutoff)
-        return [made] if len(t) else []
-
-
-def _choose(
-    log: Log,
-    position_cutoff: float | None,
-    torque_cutoff: float | None,
-    rate: float | None,
-    stride: int | None,
-    order: int,
-    margin: float | None,
-    gap: float | None,
-) -> _Setting:
-    """What `preprocess` would choose for the first chunk."""
-    steps = np.diff(log.t)
-    step = float(np.median(steps))
-    of = lambda longest: float(1 / steps[steps <= max(longest, steps.min())].mean())
-    coarse = rate or of(GAP * step)
-    if position_cutoff is None:
-        position_cutoff = torque_cutoff if torque_cutoff is not None else default_cutoff(log, coarse)
-    torque_cutoff = position_cutoff if torque_cutoff is None else torque_cutoff
-    lower, higher = sorted((position_cutoff, torque_cutoff))
-    gap = max(GAP * step, 0.1 / max(higher, 1e-9)) if gap is None else gap
-    rate = rate or of(gap)
-    if not 0 < lower <= higher < rate / 2:
-        raise LogError(
-            f"{log.source}: the cutoffs are {position_cutoff:g} Hz on q and {torque_cutoff:g} Hz on tau; "
-            f"both lie between 0 and half the log's rate, {rate / 2:.5g} Hz"
-        )
-    stride = max(1, int(rate / (10 * higher))) if stride is None else stride
-    margin = 2 / lower if margin is None else margin
-    if stride < 1 or margin < 0:
-        raise LogError(f"stride is {stride} samples and margin {margin:g} s; they are at least 1 and 0")
-    return _Setting(rate, step, gap, position_cutoff, torque_cutoff, order, round(margin * rate), stride)
+        samples = Samples(t, q, qd, qdd, tau, s.rate / s.stride, piece, s.position_cutoff, s.torque_cutoff)
+        return [samples] if len(t) else []

@@ -70,7 +70,7 @@ def with_thickness(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
                 raise IdentificationError(
                     str(error),
                     "Correct it, leave the link's inertial out (a stand-in is its prior then), or identify with {consistent}",
-                    consistent="False",
+                    consistent="None",
                 ) from None
         second = np.array(pseudo_inertia(jnp.asarray(pi)), float)
         centre = second[:3, 3] / pi[0]

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from ...errors import IdentificationError
 from ...io._logs.log import Log
 from ...model._chain import Chain
-from .._preprocessing.samples import Samples, preprocess
+from .._preprocessing.samples import Filters, Samples, preprocess_alike
 from .._regression.prediction import Fit, fit_quality
 from .resimulation import Resimulation, model_torque, resimulate
 
@@ -63,10 +63,7 @@ def compare_models(
     b: Chain,
     logs: Log | Sequence[Log],
     names: tuple[str, str] = ("a", "b"),
-    *,
-    position_cutoff: float | None = None,
-    torque_cutoff: float | None = None,
-    stride: int | None = None,
+    filters: Filters | None = None,
 ) -> ModelComparison:
     """Predict the torques of logged motion by two models, friction and springs included, and compare them with the measured.
 
@@ -76,9 +73,7 @@ def compare_models(
     Args:
         logs: the runs; what is chosen for the first one's filters holds for all.
         names: to be shown.
-        position_cutoff: as for `identify`.
-        torque_cutoff: as for `identify`.
-        stride: as for `identify`.
+        filters: as for `preprocess`.
 
     Raises:
         IdentificationError: no log, models or logs of different numbers of joints, or joints whose position is a quaternion.
@@ -99,9 +94,7 @@ def compare_models(
                     "hold joints that were not logged (lock=)"
                 )
     runs = []
-    for log in logs:
-        s = preprocess(log, position_cutoff=position_cutoff, torque_cutoff=torque_cutoff, stride=stride)
-        position_cutoff, torque_cutoff = s.position_cutoff, s.torque_cutoff
+    for log, s in zip(logs, preprocess_alike(logs, filters), strict=True):
         predictions = model_torque(a, s), model_torque(b, s)
         fits = fit_quality(s.tau, predictions[0], s.qd), fit_quality(s.tau, predictions[1], s.qd)
         try:

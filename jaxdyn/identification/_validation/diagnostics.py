@@ -9,9 +9,8 @@ import numpy as np
 
 from ...io._logs.log import Log
 from ...model._chain import Chain
-from .._identify import _independence
 from .._payload.loaded_runs import accumulate_runs, jackknife, model_of, solve
-from .._preprocessing.samples import Samples, preprocess
+from .._preprocessing.samples import Filters, Samples, preprocess_alike
 from .._regression.accumulate import accumulate
 from .._regression.base_parameters import BaseParameters, base_parameters, stacked
 from .._regression.columns import Columns
@@ -59,10 +58,8 @@ class Finding:
 def diagnose(
     chain: Chain,
     runs: Log | Samples | Sequence[Log | Samples],
-    *,
     columns: Columns | None = None,
-    position_cutoff: float | None = None,
-    torque_cutoff: float | None = None,
+    filters: Filters | None = None,
 ) -> tuple[Finding, ...]:
     """What is wrong with runs of a robot, before anything is identified from them.
 
@@ -84,8 +81,7 @@ def diagnose(
         chain: the robot as it is thought to be.
         runs: one or several.
         columns: what is to be identified; all drive terms where None.
-        position_cutoff: as in `preprocess`.
-        torque_cutoff: as in `preprocess`.
+        filters: as in `preprocess`.
 
     Raises:
         IdentificationError: the robot's joints are not logged one by one.
@@ -94,13 +90,7 @@ def diagnose(
     """
     check_identifiable(chain)
     columns = columns or Columns()
-    listed = [runs] if isinstance(runs, Log | Samples) else list(runs)
-    samples = []
-    for run in listed:
-        if isinstance(run, Log):
-            run = preprocess(run, position_cutoff=position_cutoff, torque_cutoff=torque_cutoff)
-            position_cutoff, torque_cutoff = run.position_cutoff, run.torque_cutoff
-        samples.append(run)
+    samples = list(preprocess_alike([runs] if isinstance(runs, Log | Samples) else runs, filters))
     with jax.enable_x64(True):
         base = base_parameters(chain, columns)
         factors = None
@@ -115,7 +105,7 @@ def _findings(
 ) -> list[Finding]:
     """What is wrong, by the factors of the columns and torques along the samples."""
     with jax.enable_x64(True):
-        independence = min(_independence(s) for s in samples)
+        independence = min(s.independence for s in samples)
         findings = _prior(chain)
         short = _short(factors, base, independence)
         if short:

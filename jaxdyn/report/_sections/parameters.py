@@ -212,7 +212,7 @@ def impossible_section(result: Identification) -> str:
             "Predicted torques are as good all the same: they depend on the base parameters only. But forward dynamics "
             "can fail, because the mass matrix may not be positive definite. Load the model with "
             + element("code", "allow_nonphysical=True")
-            + " to use it for inverse dynamics. Without consistent=False, `identify` finds bodies that can exist.",
+            + " to use it for inverse dynamics. Without consistent=None, `identify` finds bodies that can exist.",
         ),
         "warning",
     )

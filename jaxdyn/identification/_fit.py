@@ -1,0 +1,162 @@
+"""The fit behind `identify`: one regression, to one part of the runs or another."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from ..model._chain import Chain
+from ._consistency.consistent import ConsistentEstimate, consistent_least_squares, consistent_problem
+from ._consistency.constraints import Consistency
+from ._estimators.estimate import Estimate
+from ._estimators.least_squares import weighted_least_squares
+from ._friction.fit import FrictionFit
+from ._friction.model import FrictionModel
+from ._preprocessing.samples import split
+from ._regression.accumulate import accumulate
+from ._regression.base_parameters import BaseParameters, base_parameters
+from ._regression.columns import Columns
+from ._regression.completion import nearest_parameters, prior_parameters, with_stand_ins, with_thickness
+from ._regression.factors import QRFactors
+from ._regression.prediction import fit_quality, predict
+from ._regression.robot import as_float64
+from ._result import Evaluation
+from ._stretches import FullRun, Stretch, fit_friction_beside, friction_stretch, plain_stretch
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Solution:
+    """Estimates from one set of factors.
+
+    Attributes:
+        wls: weighted least squares.
+        consistent: the estimate among bodies that can exist; None where it is not asked for.
+        parameters: (p,) the full set that is taken for identified.
+        nearest: (p,) the full set nearest the prior that has the base parameters of `wls`.
+    """
+
+    wls: Estimate
+    consistent: ConsistentEstimate | None
+    parameters: Float[np.ndarray, " p"]
+    nearest: Float[np.ndarray, " p"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Fitting:
+    """A regression and the runs it is fitted to; under `jax.enable_x64(True)`.
+
+    Attributes:
+        chain: the robot.
+        columns: what is identified.
+        friction: the friction model beside them.
+        dead_zone: speed below which a joint's rows are left out [rad/s].
+        runs: all of them.
+        fitted: how many of them are fitted, the first ones.
+        consistent: what is known of the bodies; None for plain least squares.
+        model: the robot in double precision.
+        base: the base parameters.
+        prior: (p,) full parameters that hold for what the motion does not determine.
+        bodiless, thin: names of links whose prior had to be made up, and of those that were given some thickness.
+        report: called with (stage, done, total).
+    """
+
+    chain: Chain
+    columns: Columns
+    friction: FrictionModel | Literal["chosen"] | None
+    dead_zone: float
+    runs: Sequence[FullRun]
+    fitted: int
+    consistent: Consistency | None
+    model: Chain
+    base: BaseParameters
+    prior: Float[np.ndarray, " p"]
+    bodiless: tuple[str, ...]
+    thin: tuple[str, ...]
+    report: Progress
+
+    @property
+    def independence(self) -> float:
+        """Least share of the samples of a fitted run that are independent."""
+        return min(run.thinned.independence for run in self.runs[: self.fitted])
+
+    def stretches(self, share: float) -> tuple[list[Stretch], FrictionFit | None]:
+        """All runs, with the friction fitted to this first share of those that are fitted."""
+        model, columns = self.model, self.columns
+        if self.friction is None:
+            return [plain_stretch(model, columns, run.thinned, self.dead_zone) for run in self.runs], None
+        self.report("fitting friction", 0, 1)
+        parts = [run.samples for run in self.runs[: self.fitted]]
+        parts = parts if share == 1.0 else [split(s, share)[0] for s in parts]
+        stride = self.runs[0].stride
+        found = fit_friction_beside(self.chain, columns, self.base, parts, self.friction, stride)
+        self.report("fitting friction", 1, 1)
+        return [friction_stretch(model, columns, run, found, self.dead_zone) for run in self.runs], found
+
+    def accumulated(self, parts: Sequence[Stretch], start: QRFactors | None = None) -> QRFactors:
+        """The factors of stretches, on top of others."""
+        total, before, factors = sum(len(part.samples) for part in parts), 0, start
+        for part in parts:
+
+            def advance(done: int, before: int = before) -> None:
+                self.report("accumulating the regressor", before + done, total)
+
+            s = part.samples
+            factors = accumulate(self.columns, self.model, s.q, s.qd, s.qdd, part.tau, part.weights, factors, advance)
+            before += len(s)
+        assert factors is not None
+        return factors
+
+    def solved(self, factors: QRFactors) -> Solution:
+        """The estimates from factors."""
+        wls = weighted_least_squares(factors, self.base, self.independence)
+        nearest = nearest_parameters(self.base, wls.values, self.prior)
+        if self.consistent is None:
+            return Solution(wls, None, nearest, nearest)
+        problem = consistent_problem(
+            factors,
+            self.base,
+            wls,
+            self.columns,
+            self.prior,
+            constraints=self.consistent.constraints,
+            independence=self.independence,
+            weight=self.consistent.prior_weight,
+            divergence=self.consistent.divergence,
+        )
+        possible = consistent_least_squares(problem, self.base)
+        return Solution(wls, possible, possible.parameters, nearest)
+
+    def evaluated(self, title: str, part: Stretch, solution: Solution) -> Evaluation:
+        """How well a solution predicts a stretch."""
+        s = part.samples
+        both = [
+            predict(self.columns, self.model, x, s.q, s.qd, s.qdd) + part.given
+            for x in (solution.parameters, solution.nearest)
+        ]
+        return Evaluation(title, s, both[0], *(fit_quality(s.tau, torque, s.qd) for torque in both))
+
+
+def begin(
+    chain: Chain,
+    columns: Columns,
+    consistent: Consistency | None,
+    friction: FrictionModel | Literal["chosen"] | None,
+    dead_zone: float,
+    runs: Sequence[FullRun],
+    fitted: int,
+    report: Progress,
+) -> Fitting:
+    """The regression with its base parameters and its prior found."""
+    model = as_float64(chain)
+    report("finding base parameters", 0, 1)
+    base = base_parameters(chain, columns)
+    report("finding base parameters", 1, 1)
+    filled, bodiless = with_stand_ins(model)
+    filled, thin = (filled, ()) if consistent is None else with_thickness(filled)
+    prior = prior_parameters(filled, columns)
+    given = (chain, columns, friction, dead_zone, runs, fitted, consistent)
+    return Fitting(*given, model, base, prior, bodiless, thin, report)

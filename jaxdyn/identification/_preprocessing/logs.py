@@ -1,0 +1,90 @@
+"""Logs put right before they become samples: motor sides turned into joint sides, delays of the torques taken out."""
+
+import dataclasses
+
+import numpy as np
+from jaxtyping import Float
+from scipy import interpolate
+
+from ...errors import LogError
+from ...io._logs.log import Log
+from ...io._logs.rows import segments
+
+
+def motor_to_joint(
+    log: Log,
+    position_matrix: Float[np.ndarray, "n n"],
+    torque_matrix: Float[np.ndarray, "n n"] | None = None,
+    position_offset: float | Float[np.ndarray, " n"] = 0.0,
+) -> Log:
+    """A motor-side log seen from the joints, for drives with gears and couplings.
+
+    q = P q_m + q_0,  qd = P qd_m,  tau = T tau_m. Where motors and joints exchange power without loss,
+    tau_m . qd_m = tau . qd for every motion, so that T = P^-T = R^T with R = P^-1, the matrix in q_m = R (q - q_0).
+    That is the default. Plain gears have R = diag(ratios).
+
+    Args:
+        log: q, qd and tau of the motors.
+        position_matrix: P, joint turns a motor turn.
+        torque_matrix: T; by default P^-T.
+        position_offset: q_0, the joint positions at motor position zero [rad or m].
+
+    Raises:
+        LogError: a matrix is singular or has not one row and column a joint.
+    """
+    position = np.asarray(position_matrix, dtype=np.float64)
+    for name, matrix in (("position_matrix", position), ("torque_matrix", torque_matrix)):
+        if matrix is not None and np.shape(matrix) != (log.n, log.n):
+            raise LogError(f"{name} has shape {np.shape(matrix)}; for {log.n} joints it is ({log.n}, {log.n})")
+        if matrix is not None and np.linalg.matrix_rank(matrix) < log.n:
+            raise LogError(f"{name} is singular: no motor positions belong to some joint positions; check its rows")
+    torque = np.linalg.inv(position).T if torque_matrix is None else np.asarray(torque_matrix, dtype=np.float64)
+    note = "motor side turned into joint side"
+    if torque_matrix is not None and not np.allclose(torque, np.linalg.inv(position).T, rtol=1e-6, atol=1e-9):
+        note += "; torque_matrix is not the transposed inverse of position_matrix: power is not conserved"
+    return dataclasses.replace(
+        log,
+        q=log.q @ position.T + np.asarray(position_offset, dtype=np.float64),
+        qd=None if log.qd is None else log.qd @ position.T,
+        tau=log.tau @ torque.T,
+        notes=(*(text for text in log.notes if "are motor-side" not in text), note),
+    )
+
+
+def without_delay(log: Log, seconds: float | Float[np.ndarray, " n"]) -> Log:
+    """The log with each joint's torque taken as many seconds later, so that it belongs to the positions beside it.
+
+    tau_j(t + d_j) comes from a cubic spline through the rows of each piece without a gap; rows at the end of a piece whose
+    torque lies beyond it are left out.
+
+    Args:
+        log: the log.
+        seconds: delays of the torques, as `estimate_delay` gives them; negative where positions come late [s].
+
+    Raises:
+        LogError: not one delay a joint, a delay that is not finite, or one longer than the log's pieces.
+    """
+    delays = np.broadcast_to(np.asarray(seconds, float), (log.n,)) if np.size(seconds) in (1, log.n) else None
+    if delays is None or not np.all(np.isfinite(delays)):
+        raise LogError(f"{log.source}: the delays are {seconds}; give a finite number of seconds, one or one a joint")
+    rows, tau = [], []
+    for start, stop in segments(log.t):
+        t = log.t[start:stop]
+        inside = (t + min(delays.min(), 0.0) >= t[0]) & (t + max(delays.max(), 0.0) <= t[-1])
+        if len(t) < 4 or not inside.any():
+            continue
+        spline = interpolate.CubicSpline(t, log.tau[start:stop])
+        rows.append(start + np.flatnonzero(inside))
+        tau.append(np.stack([spline(t[inside] + d)[:, j] for j, d in enumerate(delays)], axis=1))
+    if not rows:
+        raise LogError(f"{log.source}: no piece of the log is longer than the delays, {np.abs(delays).max():.3g} s")
+    kept = np.concatenate(rows)
+    listed = ", ".join(f"{1e3 * d:.3g}" for d in delays)
+    return dataclasses.replace(
+        log,
+        t=log.t[kept],
+        q=log.q[kept],
+        qd=None if log.qd is None else log.qd[kept],
+        tau=np.concatenate(tau),
+        notes=(*log.notes, f"torques taken {listed} ms later, joint by joint, against their delay"),
+    )
