@@ -60,8 +60,8 @@ def motion_limits(
 ) -> MotionLimits:
     """The limits of a chain, replaced where others are given.
 
-    Positions, velocities and torques (`limits.effort`) come from the chain; accelerations, jerks and torque rates, which a robot
-    description has no place for, are free unless given.
+    Positions, velocities and torques (`limits.effort`) come from the chain; accelerations, jerks and torque rates, which a
+    robot description has no place for, are free unless given.
 
     Args:
         lower: least position [rad or m]; like all of these one number for all joints or one a joint, the chain's where None.
