@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..spatial._host import pose_of, ten_parameters
 from ._build import make_chain
 from ._chain import Chain, Topology
 from ._joint_properties import JointLimits
-from ._screws import ten_parameters
 
 X, Y, Z = np.eye(3)
 _NO_BODY = (0.0, np.zeros(3), np.zeros((3, 3)))
@@ -119,7 +119,7 @@ def biped(
     frames = {}
     for name, (link, point) in placed.items():
         index = links.index(link) if link in links else -1
-        frames[name] = (index, _at(point - (points[index] if index >= 0 else origin)))
+        frames[name] = (index, pose_of(translation=point - (points[index] if index >= 0 else origin)))
     masses = [bodies.get(link, _NO_BODY) for link in links]
     return make_chain(
         rotation=np.tile(np.eye(3), (len(rows), 1, 1)),
@@ -144,9 +144,3 @@ def _box(mass: float, centre: np.ndarray, edges: tuple[float, float, float]) -> 
     """Mass, centre and inertia about the centre of a uniform box: I_xx = m (b^2 + c^2) / 12."""
     square = np.square(edges)
     return mass, np.asarray(centre, float), mass / 12 * np.diag(square.sum() - square)
-
-
-def _at(point: np.ndarray) -> np.ndarray:
-    t = np.eye(4)
-    t[:3, 3] = point
-    return t

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from jaxtyping import Array
 
 from ..errors import ModelError, warn
+from ..spatial._host import inertia_tensor
 from ._chain import Chain, Topology, named_leaves
 from ._configuration import check_coordinates
 from ._joint_properties import COULOMB_VELOCITY, STRIBECK_VELOCITY, Friction, JointLimits, Springs
@@ -223,7 +224,7 @@ def check_inertia(link: str, pi: Values, tolerance: float = 0.0) -> None:
         raise ModelError(f"link {link!r}: {pi[beyond][0]:g} is no number that a body has", "check the units")
     if mass < 0 or (mass == 0 and np.any(h != 0)):
         raise ModelError(f"link {link!r}: mass {mass:g} kg is not positive", "give the link a positive mass")
-    io = np.array([[pi[4], pi[5], pi[7]], [pi[5], pi[6], pi[8]], [pi[7], pi[8], pi[9]]])
+    io = inertia_tensor(pi)
     ic = io - (h @ h * np.eye(3) - np.outer(h, h)) / mass if mass > 0 else io
     moments = np.linalg.eigvalsh(ic)
     # parameters come about the origin: what rounding leaves of the parallel-axis terms must not count against a point mass

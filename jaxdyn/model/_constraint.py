@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..errors import ModelError
+from ..spatial._host import pose_of
 from ._build import Values, check_pose
 from ._chain import Chain
 
@@ -74,7 +75,8 @@ def point_constraint(
     Raises:
         ModelError: axes other than x, y and z, none, or one of them twice.
     """
-    return pose_constraint(frame, other, pose=_shift(point), other_pose=_shift(other_point), rows=" ".join(axes))
+    here, there = (pose_of(translation=np.asarray(x, float)) for x in (point, other_point))
+    return pose_constraint(frame, other, pose=here, other_pose=there, rows=" ".join(axes))
 
 
 def pose_constraint(
@@ -142,9 +144,3 @@ def coordinate_columns(chain: Chain, chosen: Sequence[str | int]) -> np.ndarray:
     if len(set(columns)) != len(columns):
         raise ModelError(f"a coordinate is named twice in {tuple(chosen)}")
     return np.array(columns, int)
-
-
-def _shift(point: Values) -> np.ndarray:
-    t = np.eye(4)
-    t[:3, 3] = np.asarray(point, float)
-    return t

@@ -6,9 +6,10 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import ModelError
+from ..spatial._host import adjoint, pose_inverse
 from ._build import Values, check_pose, make_chain
 from ._chain import Chain
-from ._screws import adjoint_matrix, rigid_inverse, with_tip
+from ._screws import with_tip
 
 
 def from_dh(
@@ -72,7 +73,7 @@ def from_dh(
         axis = np.eye(6)[2 if types[i] == "R" else 5]
         if convention == "standard":
             pose[i] = angle_offset @ length_twist
-            screw[i] = adjoint_matrix(rigid_inverse(pose[i])) @ axis
+            screw[i] = adjoint(pose_inverse(pose[i])) @ axis
         else:
             pose[i] = length_twist @ angle_offset
             screw[i] = axis

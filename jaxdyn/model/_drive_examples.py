@@ -11,7 +11,7 @@ from ._chain import Chain, Topology
 from ._drives import with_coupling, with_transmission
 from ._elastic import elastic_chain, elastic_joints
 from ._joint_properties import Friction
-from ._textbook_parts import X, Y, Z, hanging_link, parallel_chain, slender_body
+from ._textbook_parts import X, Y, Z, hanging_link, parallel_chain, planar_elbow, slender_body
 
 
 def geared_link(
@@ -80,20 +80,7 @@ def elastic_link(
     return elastic_chain(link, drive)
 
 
-def remotely_driven_elbow(
-    *,
-    m1: float = 1.0,
-    m2: float = 1.0,
-    l1: float = 1.0,
-    l2: float = 1.0,
-    lc1: float = 0.5,
-    lc2: float = 0.5,
-    i1: float = 1 / 12,
-    i2: float = 1 / 12,
-    motor_inertia: Values = 0.0,
-    gear_ratio: Values = 1.0,
-    gravity: float = 9.81,
-) -> Chain:
+def remotely_driven_elbow(*, motor_inertia: Values = 0.0, gear_ratio: Values = 1.0, **arm: float) -> Chain:
     """Planar elbow with both motors at the base, in absolute angles p1, p2 (Spong, Hutchinson & Vidyasagar 2020, sec. 6.4).
 
     The second motor turns link 2 through a belt, whatever p1 does: the joints are q1 = p1, q2 = p2 - p1, both angles from
@@ -109,17 +96,11 @@ def remotely_driven_elbow(
     Args:
         motor_inertia: of the rotors, one value or two [kg m^2].
         gear_ratio: motor turns a turn of p1, and of p2.
+        arm: m1 to i2 and gravity, as for `textbook.planar_elbow`.
     """
-    elbow = parallel_chain(
-        axes=[Z, Z],
-        offsets=[0 * X, l1 * X],
-        bodies=[slender_body(m1, lc1 * X, i1), slender_body(m2, lc2 * X, i2)],
-        tip=l2 * X,
-        gravity=-gravity * Y,
-    )
     absolute = np.array([[1.0, 0.0], [1.0, 1.0]])  # p by q
     ratios = np.broadcast_to(np.asarray(gear_ratio, float), (2,))
-    elbow = with_transmission(elbow, matrix=ratios[:, None] * absolute, rotor_inertia=motor_inertia)
+    elbow = with_transmission(planar_elbow(**arm), matrix=ratios[:, None] * absolute, rotor_inertia=motor_inertia)
     return with_coupling(elbow, np.linalg.inv(absolute), names=("p1", "p2"))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ModelError
+from ..spatial._host import adjoint, pose_inverse
 from ._build import Values, check_pose, make_chain
 from ._chain import Chain, Topology
 
@@ -51,7 +52,7 @@ def from_screws(
         raise ModelError(f"home_poses has shape {poses.shape}, but {n} screws need ({n}, 4, 4)")
     for i in range(n):
         check_pose(f"home pose {i + 1}", poses[i])
-    inverse = np.array([rigid_inverse(t) for t in poses])
+    inverse = np.array([pose_inverse(t) for t in poses])
     topology = leaves.get("topology")
     parents = range(-1, n - 1) if topology is None else topology.parents
     placement = np.array([inverse[p] @ t if 0 <= p < n else t for p, t in zip(parents, poses, strict=False)])
@@ -64,7 +65,7 @@ def from_screws(
     return make_chain(
         rotation=placement[:, :3, :3],
         translation=placement[:, :3, 3],
-        screw=np.array([adjoint_matrix(t) @ x for t, x in zip(inverse, s, strict=True)]),
+        screw=np.array([adjoint(t) @ x for t, x in zip(inverse, s, strict=True)]),
         inertia=_from_spatial(np.asarray(spatial_inertias, float), n),
         **leaves,
     )
@@ -74,26 +75,6 @@ def with_tip(n: int, leaves: Mapping[str, Any], name: str, pose: np.ndarray) -> 
     """The frames and the topology among the leaves, with a frame on the last link that is the tip."""
     topology = dataclasses.replace(leaves.get("topology") or Topology.serial(n), tip_name=name)
     return {"topology": topology, "frames": {**(leaves.get("frames") or {}), name: (n - 1, pose)}}
-
-
-def rigid_inverse(t: np.ndarray) -> np.ndarray:
-    """T^-1 of a rigid motion, in numpy's double precision whatever JAX's default is."""
-    r = t[:3, :3].T
-    return np.block([[r, (-r @ t[:3, 3])[:, None]], [np.zeros((1, 3)), np.ones((1, 1))]])
-
-
-def adjoint_matrix(t: np.ndarray) -> np.ndarray:
-    """Ad_T of a rigid motion, in numpy's double precision whatever JAX's default is."""
-    r, (x, y, z) = t[:3, :3], t[:3, 3]
-    k = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
-    return np.block([[r, np.zeros((3, 3))], [k @ r, r]])
-
-
-def ten_parameters(mass: float, com: Values, inertia: Values) -> np.ndarray:
-    """Ten parameters from mass, centre of mass and the inertia about it, in numpy's double precision."""
-    c = np.asarray(com, float)
-    io = np.asarray(inertia, float) + mass * (c @ c * np.eye(3) - np.outer(c, c))
-    return np.array([mass, *(mass * c), io[0, 0], io[0, 1], io[1, 1], io[0, 2], io[1, 2], io[2, 2]])
 
 
 def _from_spatial(g: np.ndarray, n: int) -> np.ndarray:

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import ModelError
+from ..spatial._host import pose_of, ten_parameters
 from ._build import make_chain
 from ._chain import Chain, Topology
-from ._screws import ten_parameters
 
 X, Y, Z = np.eye(3)
 
@@ -32,14 +32,12 @@ def parallel_chain(
 ) -> Chain:
     """Chain whose frames are all parallel to the base at q = 0, with the frame "tip" on the last link."""
     n = len(axes)
-    tip_pose = np.eye(4)
-    tip_pose[:3, 3] = tip
     return make_chain(
         rotation=np.tile(np.eye(3), (n, 1, 1)),
         translation=offsets,
         screw=[[*(0 * axis), *axis] if i in prismatic else [*axis, *(0 * axis)] for i, axis in enumerate(axes)],
         inertia=bodies,
-        frames={"tip": (n - 1, tip_pose)},
+        frames={"tip": (n - 1, pose_of(translation=tip))},
         gravity=gravity,
         **{"topology": Topology.serial(n, tip_name="tip"), **leaves},
     )
@@ -64,4 +62,34 @@ def hanging_link(mass: float, com_distance: float, link_inertia: float, gravity:
         tip=-com_distance * Z,
         gravity=-gravity * Z,
         **leaves,
+    )
+
+
+def planar_elbow(
+    *,
+    m1: float = 1.0,
+    m2: float = 1.0,
+    l1: float = 1.0,
+    l2: float = 1.0,
+    lc1: float = 0.5,
+    lc2: float = 0.5,
+    i1: float = 1 / 12,
+    i2: float = 1 / 12,
+    gravity: float = 9.81,
+) -> Chain:
+    """Planar elbow arm with rigid links (Spong, Hutchinson & Vidyasagar 2020, sec. 6.4).
+
+    Axes and gravity as in `textbook.planar_2r_point_masses`. lc: distance of a link's centre of mass from its joint, on the
+    link; i: its moment of inertia about that centre along z. With k = m2 l1 lc2
+
+        M11 = m1 lc1^2 + m2 (l1^2 + lc2^2) + 2 k c2 + i1 + i2,  M12 = m2 lc2^2 + k c2 + i2,  M22 = m2 lc2^2 + i2,
+        C = k s2 [[-qd2, -qd1 - qd2], [qd1, 0]],
+        g = [(m1 lc1 + m2 l1) gravity c1 + m2 lc2 gravity c12, m2 lc2 gravity c12].
+    """
+    return parallel_chain(
+        axes=[Z, Z],
+        offsets=[0 * X, l1 * X],
+        bodies=[slender_body(m1, lc1 * X, i1), slender_body(m2, lc2 * X, i2)],
+        tip=l2 * X,
+        gravity=-gravity * Y,
     )

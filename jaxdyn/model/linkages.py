@@ -6,13 +6,15 @@ are; c_ab = cos(a - b), s_ab = sin(a - b). Both linkages are parallelograms, who
 absolute angles say everything, and loops close at every configuration.
 """
 
+from typing import Any
+
 import numpy as np
 
+from ..spatial._host import pose_of, ten_parameters
 from ._build import make_chain
 from ._chain import Chain, Topology
 from ._constraint import FrameConstraint, point_constraint
 from ._drives import with_coupling
-from ._screws import ten_parameters
 
 
 def five_bar(
@@ -78,26 +80,18 @@ def four_bar(
     return chain, point_constraint("link4", "link2", point=(l1, 0, 0), other_point=(l3, 0, 0), axes="xy")
 
 
-def four_bar_chains(
-    *,
-    masses: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 1.0),
-    l1: float = 0.5,
-    l2: float = 1.0,
-    l3: float = 0.4,
-    com_distances: tuple[float, float, float, float] = (0.25, 0.5, 0.2, 0.25),
-    inertias: tuple[float, float, float, float] = (1 / 48, 1 / 12, 1 / 75, 1 / 48),
-    gravity: float = 9.81,
-) -> tuple[Chain, Chain]:
+def four_bar_chains(**linkage: Any) -> tuple[Chain, Chain]:
     """The robot of `four_bar` as two serial chains, links 1, 2 and links 3, 4, both in the absolute angles y = (t1, t2).
 
     As the parallelogram is closed in these coordinates whatever they are, the equations of motion of the two simply add up
     (Shih et al. 2012): M = M_12 + M_34, and so do C qd, g and inverse dynamics. A `Coupling` gives each chain the joint
     angles (t1, t2 - t1) and (t2, t1 - t2). Arguments as for `four_bar`.
     """
-    body = [_body(m, c, i) for m, c, i in zip(masses, com_distances, inertias, strict=True)]
-    names = ("theta1", "theta2")
-    first = _planar(body[:2], (-1, 0), (0.0, l1), gravity, (1, l2))
-    second = _planar(body[2:], (-1, 0), (0.0, l3), gravity, (1, l1))
+    tree, _ = four_bar(**linkage)
+    names, bodies, gravity = ("theta1", "theta2"), np.asarray(tree.inertia), -float(tree.gravity[1])
+    (l1, l3), l2 = np.asarray(tree.translation)[[1, 3], 0], float(tree.frame_poses[0, 0, 3])
+    first = _planar(bodies[:2], (-1, 0), (0.0, l1), gravity, (1, l2))
+    second = _planar(bodies[2:], (-1, 0), (0.0, l3), gravity, (1, l1))
     return with_coupling(first, [[1, 0], [-1, 1]], names=names), with_coupling(second, [[0, 1], [1, -1]], names=names)
 
 
@@ -109,14 +103,12 @@ def _body(mass: float, com: float, moment: float) -> np.ndarray:
 def _planar(bodies, parents, offsets, gravity, tip) -> Chain:
     """Links in the x-y plane, joints about z; `offsets` along x in the parent link, the tip (link, along x)."""
     n = len(bodies)
-    end = np.eye(4)
-    end[0, 3] = tip[1]
     return make_chain(
         rotation=np.tile(np.eye(3), (n, 1, 1)),
         translation=np.outer(offsets, [1.0, 0, 0]),
         screw=np.tile([0, 0, 1.0, 0, 0, 0], (n, 1)),
         inertia=np.array(bodies),
         topology=Topology(parents, tip_name="tip"),
-        frames={"tip": (tip[0], end)},
+        frames={"tip": (tip[0], pose_of(translation=(tip[1], 0, 0)))},
         gravity=(0, -gravity, 0),
     )

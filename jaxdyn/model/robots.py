@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from ..spatial._host import pose_of, rotation_from_rpy, ten_parameters
 from ._build import make_chain
 from ._chain import Chain, Topology
 from ._joint_properties import JointLimits
-from ._screws import ten_parameters
 
 PI = np.pi
 Row = Sequence[float | int] | np.ndarray
@@ -275,8 +275,8 @@ def _arm(
         "screw": [[0, 0, 1, 0, 0, 0]] * n,
         "inertia": [_inertia(row, _quarter_turns(turn, 0, 0)) for row, turn in zip(bodies, turns, strict=False)],
     }
-    named = {key: (n - 1, _pose(row)) for key, row in frames.items()} | (leaves.pop("frames", None) or {})
-    return make_chain(frames=named, **given | leaves)
+    named = {key: (n - 1, pose_of(_quarter_turns(*row[3:]), row[:3])) for key, row in frames.items()}
+    return make_chain(frames=named | (leaves.pop("frames", None) or {}), **given | leaves)
 
 
 def _inertia(row: Row, turn: np.ndarray) -> np.ndarray:
@@ -285,20 +285,7 @@ def _inertia(row: Row, turn: np.ndarray) -> np.ndarray:
     return ten_parameters(row[0], row[1:4], turn @ [[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]] @ turn.T)
 
 
-def _pose(row: Row) -> np.ndarray:
-    t = np.eye(4)
-    t[:3, :3], t[:3, 3] = _quarter_turns(*row[3:]), row[:3]
-    return t
-
-
 def _quarter_turns(*rpy: float | int) -> np.ndarray:
     """Rz(yaw) Ry(pitch) Rx(roll) with the angles in quarter turns, exactly."""
-    (cr, sr), (cp, sp), (cy, sy) = (((1, 0, -1, 0)[int(x) % 4], (0, 1, 0, -1)[int(x) % 4]) for x in rpy)
-    return np.array(
-        [
-            [cy * cp, cy * sp * sr - sy * cr, cy * sp * cr + sy * sr],
-            [sy * cp, sy * sp * sr + cy * cr, sy * sp * cr - cy * sr],
-            [-sp, cp * sr, cp * cr],
-        ],
-        float,
-    )
+    turns = [int(x) % 4 for x in rpy]
+    return rotation_from_rpy([(1, 0, -1, 0)[k] for k in turns], [(0, 1, 0, -1)[k] for k in turns])

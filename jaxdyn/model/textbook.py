@@ -18,7 +18,15 @@ from ._drive_examples import (
     remotely_driven_elbow as remotely_driven_elbow,
 )
 from ._joint_properties import Friction
-from ._textbook_parts import X, Y, Z, hanging_link, parallel_chain as _chain, slender_body as _thin
+from ._textbook_parts import (
+    X,
+    Y,
+    Z,
+    hanging_link,
+    parallel_chain as _chain,
+    planar_elbow as planar_elbow,
+    slender_body as _thin,
+)
 
 # what the documentation shows, the systems of the other file too
 __all__ = [
@@ -49,36 +57,6 @@ def planar_2r_point_masses(
         g = [(m1 + m2) gravity l1 c1 + m2 gravity l2 c12, m2 gravity l2 c12],  det M = m2 l1^2 l2^2 (m1 + m2 s2^2).
     """
     return planar_elbow(m1=m1, m2=m2, l1=l1, l2=l2, lc1=l1, lc2=l2, i1=0.0, i2=0.0, gravity=gravity)
-
-
-def planar_elbow(
-    *,
-    m1: float = 1.0,
-    m2: float = 1.0,
-    l1: float = 1.0,
-    l2: float = 1.0,
-    lc1: float = 0.5,
-    lc2: float = 0.5,
-    i1: float = 1 / 12,
-    i2: float = 1 / 12,
-    gravity: float = 9.81,
-) -> Chain:
-    """Planar elbow arm with rigid links (Spong, Hutchinson & Vidyasagar 2020, sec. 6.4).
-
-    Axes and gravity as in `planar_2r_point_masses`. lc: distance of a link's centre of mass from its joint, on the
-    link; i: its moment of inertia about that centre along z. With k = m2 l1 lc2
-
-        M11 = m1 lc1^2 + m2 (l1^2 + lc2^2) + 2 k c2 + i1 + i2,  M12 = m2 lc2^2 + k c2 + i2,  M22 = m2 lc2^2 + i2,
-        C = k s2 [[-qd2, -qd1 - qd2], [qd1, 0]],
-        g = [(m1 lc1 + m2 l1) gravity c1 + m2 lc2 gravity c12, m2 lc2 gravity c12].
-    """
-    return _chain(
-        axes=[Z, Z],
-        offsets=[0 * X, l1 * X],
-        bodies=[_thin(m1, lc1 * X, i1), _thin(m2, lc2 * X, i2)],
-        tip=l2 * X,
-        gravity=-gravity * Y,
-    )
 
 
 def cartesian_two_link(*, m1: float = 1.0, m2: float = 1.0, gravity: float = 9.81) -> Chain:

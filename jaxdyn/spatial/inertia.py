@@ -7,6 +7,7 @@ centre of mass): every dynamic quantity is linear in them.
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ._host import inertia_tensor, packed
 from .se3 import adjoint, pose_inverse
 from .so3 import skew
 
@@ -20,8 +21,7 @@ def inertial_parameters_from_com(
     """
     k = skew(com)
     io = inertia - mass * (k @ k)
-    h = mass * com
-    return jnp.stack([mass, h[0], h[1], h[2], io[0, 0], io[0, 1], io[1, 1], io[0, 2], io[1, 2], io[2, 2]])
+    return packed(mass, mass * com, io, jnp)
 
 
 def inertial_parameters_to_com(
@@ -37,8 +37,7 @@ def inertial_parameters_to_com(
 
 def rotational_inertia(pi: Float[Array, "10"]) -> Float[Array, "3 3"]:
     """The 3x3 inertia about the frame's origin [kg m^2], with products of inertia as tensor components (Ixy = -sum m x y)."""
-    xx, xy, yy, xz, yz, zz = pi[4], pi[5], pi[6], pi[7], pi[8], pi[9]
-    return jnp.stack([jnp.stack([xx, xy, xz]), jnp.stack([xy, yy, yz]), jnp.stack([xz, yz, zz])])
+    return inertia_tensor(pi, jnp)
 
 
 def spatial_inertia(pi: Float[Array, "10"]) -> Float[Array, "6 6"]:

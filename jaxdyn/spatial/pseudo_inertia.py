@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..errors import ModelError
+from ._host import inertia_tensor
 from .inertia import pseudo_inertia
 
 MARGIN = 1e-13  # smallest over largest eigenvalue of a scaled pseudo-inertia that still counts as positive definite
@@ -97,7 +98,7 @@ def check_consistent(link: str, pi: Float[np.ndarray, "10"] | Float[Array, "10"]
         raise ModelError(f"link {link!r}: its inertial parameters hold NaN or infinity")
     if pi[0] <= 0:
         raise ModelError(f"link {link!r}: mass {pi[0]:g} kg is not positive; give the link a positive mass")
-    io = np.array([[pi[4], pi[5], pi[7]], [pi[5], pi[6], pi[8]], [pi[7], pi[8], pi[9]]])
+    io = inertia_tensor(pi)
     second = 0.5 * np.trace(io) * np.eye(3) - io - np.outer(pi[1:4], pi[1:4]) / pi[0]
     least = np.linalg.eigvalsh(second)[0]
     if least <= MARGIN * np.trace(io):

@@ -11,6 +11,7 @@ from scipy import optimize
 from ..._summary import Summary, lines
 from ...errors import IdentificationError
 from ...model._chain import Chain
+from ...spatial._host import inertia_tensor, packed
 from .._preprocessing.samples import Filters, Samples
 from .._regression.columns import INERTIAL_NAMES
 from .gains import DriveGains
@@ -295,7 +296,7 @@ def nearest_body(
 
 
 def _pseudo_inertia(p: np.ndarray) -> np.ndarray:
-    inertia = np.array([[p[4], p[5], p[7]], [p[5], p[6], p[8]], [p[7], p[8], p[9]]])
+    inertia = inertia_tensor(p)
     out = np.zeros((4, 4))
     out[:3, :3] = 0.5 * np.trace(inertia) * np.eye(3) - inertia
     out[:3, 3] = out[3, :3] = p[1:4]
@@ -306,8 +307,7 @@ def _pseudo_inertia(p: np.ndarray) -> np.ndarray:
 def _parameters(pseudo: np.ndarray) -> np.ndarray:
     s = pseudo[:3, :3]
     inertia = np.trace(s) * np.eye(3) - s
-    places = ((0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2))
-    return np.array([pseudo[3, 3], *pseudo[:3, 3], *(inertia[a, b] for a, b in places)])
+    return packed(pseudo[3, 3], pseudo[:3, 3], inertia)
 
 
 def _about_com(p: np.ndarray) -> np.ndarray:

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from .._urdf.tree import move_inertia
+from ...spatial._host import move_inertia, pose_of, rotation_about
+from .._urdf.elements import fresh
 from .features import BALL, FREE, SLIDE
 
 _TWIST = ("wx", "wy", "wz", "vx", "vy", "vz")
@@ -62,8 +63,8 @@ def tree_of(model: Any) -> Tree:
             for k, (placement, screw, dof) in enumerate(parts):
                 suffix = f"_{_TWIST[k]}" if len(parts) > 1 else ""
                 last = is_body and k == len(parts) - 1
-                name = bodies[b] if last else _fresh(f"{bodies[b]}_{joints[j]}{suffix}", taken)
-                joint = _fresh(joints[j] + suffix, joint_names)
+                name = bodies[b] if last else fresh(f"{bodies[b]}_{joints[j]}{suffix}", taken)
+                joint = fresh(joints[j] + suffix, joint_names)
                 links.append(Link(joint, name, link, placement, screw, j, dof))
                 link = len(links) - 1
             pose = np.eye(4) if after is None else after
@@ -79,7 +80,7 @@ def tree_of(model: Any) -> Tree:
             inertia[link] += pi
     for s in range(model.nsite):
         name = model.site(s).name or f"site{s}"
-        name = _fresh(f"{name}_site" if name in taken else name, taken)
+        name = fresh(f"{name}_site" if name in taken else name, taken)
         b = int(model.site_bodyid[s])
         frames[name] = (carrier[b], poses[b] @ pose_matrix(model.site_pos[s], model.site_quat[s]))
     return Tree(links, inertia, frames, quaternions, bodies[0])
@@ -88,7 +89,7 @@ def tree_of(model: Any) -> Tree:
 def body_names(model: Any) -> list[str]:
     """The names that the bodies have in the chain, by MuJoCo's numbers."""
     taken: set[str] = set()
-    return [_fresh(model.body(b).name or f"body{b}", taken) for b in range(model.nbody)]
+    return [fresh(model.body(b).name or f"body{b}", taken) for b in range(model.nbody)]
 
 
 def _parts(model: Any, j: int, pose: np.ndarray) -> tuple[list[tuple[np.ndarray, np.ndarray, int]], np.ndarray | None]:
@@ -99,18 +100,14 @@ def _parts(model: Any, j: int, pose: np.ndarray) -> tuple[list[tuple[np.ndarray,
     if kind == FREE:  # its position says everything, and its linear velocity comes first in MuJoCo
         return [(np.eye(4), unit[k], dof + (k + 3) % 6) for k in range(6)], None
     if kind == BALL:
-        there, back = np.eye(4), np.eye(4)
-        there[:3, 3], back[:3, 3] = anchor, -anchor
+        there = pose_of(translation=anchor)
         parts = [(pose @ there if k == 0 else np.eye(4), unit[k], dof + k) for k in range(3)]
-        return parts, back if anchor.any() else None
-    motion, q0 = np.eye(4), float(model.qpos0[model.jnt_qposadr[j]])
+        return parts, pose_of(translation=-anchor) if anchor.any() else None
+    q0 = float(model.qpos0[model.jnt_qposadr[j]])
     if kind == SLIDE:
-        motion[:3, 3] = -q0 * axis
-        return [(pose @ motion, np.concatenate([np.zeros(3), axis]), dof)], None
-    x, y, z = axis
-    k = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
-    motion[:3, :3] += -np.sin(q0) * k + 2 * np.sin(q0 / 2) ** 2 * (k @ k)
-    motion[:3, 3] = anchor - motion[:3, :3] @ anchor
+        return [(pose @ pose_of(translation=-q0 * axis), np.concatenate([np.zeros(3), axis]), dof)], None
+    turn = rotation_about(axis, -q0)
+    motion = pose_of(turn, anchor - turn @ anchor)
     return [(pose @ motion, np.concatenate([axis, np.cross(anchor, axis)]), dof)], None
 
 
@@ -123,19 +120,9 @@ def _about_com(model: Any, b: int) -> np.ndarray:
 def pose_matrix(position: np.ndarray, quaternion: np.ndarray) -> np.ndarray:
     """A pose (4, 4) of a point and a quaternion (w, x, y, z) of any length but 0."""
     w, x, y, z = np.asarray(quaternion) / np.linalg.norm(quaternion)
-    pose = np.eye(4)
-    pose[:3, :3] = [
+    rotation = [
         [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
         [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
         [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
     ]
-    pose[:3, 3] = position
-    return pose
-
-
-def _fresh(name: str, taken: set[str]) -> str:
-    """The name, with underscores where it is taken; taken from now on."""
-    while name in taken:
-        name += "_"
-    taken.add(name)
-    return name
+    return pose_of(rotation, position)

@@ -15,8 +15,9 @@ from jaxtyping import Float
 
 from ...errors import ModelError
 from ...model._chain import Chain
+from ...spatial._host import about_com, pose_of
 from .._files import write_whole
-from .._urdf.elements import arrays_of, check_consistent, pose_of
+from .._urdf.elements import arrays_of, check_consistent
 
 _LEAST = 1e-15  # MuJoCo's mjMINVAL: a moving body's mass and principal moments must be larger
 _FAR = 1e10  # in place of an infinite limit where the other one is finite
@@ -244,19 +245,12 @@ def _check_free(chain: Chain, joint: _Joint, pose: np.ndarray) -> None:
 
 def _check_mass(link: str, pi: np.ndarray) -> None:
     """Refuse what MuJoCo's compiler refuses of a body that moves."""
-    moments = np.linalg.eigvalsh(_about_com(pi)[1])
+    moments = np.linalg.eigvalsh(about_com(pi)[1])
     if pi[0] < _LEAST or moments[0] < _LEAST:
         raise ModelError(
             f"link {link!r}: mass {pi[0]:g} kg and principal moments {', '.join(f'{x:.3g}' for x in moments)} kg m^2: MuJoCo "
             f"takes no moving body with one below {_LEAST:g} (a point mass, a rod without width); give it some extent"
         )
-
-
-def _about_com(pi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Centre of mass [m], and the inertia about it [kg m^2]."""
-    com = pi[1:4] / pi[0]
-    about_origin = np.array([[pi[4], pi[5], pi[7]], [pi[5], pi[6], pi[8]], [pi[7], pi[8], pi[9]]])
-    return com, about_origin - pi[0] * (com @ com * np.eye(3) - np.outer(com, com))
 
 
 def _write_body(parent: ET.Element, chain: Chain, arrays: dict[str, np.ndarray], body: _Body) -> ET.Element:
@@ -267,7 +261,7 @@ def _write_body(parent: ET.Element, chain: Chain, arrays: dict[str, np.ndarray],
     for joint in body.joints:
         _write_joint(node, chain, arrays, joint)
     pi = arrays["inertia"][body.link]
-    com, inertia = _about_com(pi)
+    com, inertia = about_com(pi)
     moments, axes = np.linalg.eigh(inertia)
     axes[:, 2] *= np.sign(np.linalg.det(axes))
     moments[2] = min(moments[2], moments[0] + moments[1])  # a flat body, on the other side by rounding

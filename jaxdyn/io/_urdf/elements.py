@@ -9,7 +9,7 @@ from jaxtyping import Float
 from ...errors import ModelError
 from ...model._build import JOINT_LEAVES, SLIGHTLY, inertia_faults
 from ...model._chain import Chain, named_leaves
-from .tree import move_inertia
+from ...spatial._host import move_inertia, pose_of
 
 # leaves of a joint: the element, and its attribute
 DRIVES = {
@@ -78,9 +78,9 @@ def set_inertial(link: ET.Element, name: str, pi: Float[np.ndarray, "10"]) -> No
         return
     with np.errstate(all="ignore"):
         com = pi[1:4] / pi[0] if pi[0] != 0 else np.zeros(3)
-        about_com = move_inertia(pi, pose_of(np.eye(3), -com))
+        about_com = move_inertia(pi, pose_of(translation=-com))
         about_com[1:4] = 0
-        error = np.abs(move_inertia(about_com, pose_of(np.eye(3), com)) - pi).max()
+        error = np.abs(move_inertia(about_com, pose_of(translation=com)) - pi).max()
     if np.all(np.isfinite(pi)) and not error <= 1e-9 * np.abs(pi).max():
         raise ModelError(
             f"link {name!r}: mass {pi[0]:g} kg with first moment {np.linalg.norm(pi[1:4]):g} kg m cannot be "
@@ -152,12 +152,6 @@ def written(values: Iterable[float] | np.ndarray, label: str) -> str:
     if not np.all(np.isfinite(numbers)):
         raise ModelError(f"{label} is {numbers}, not finite; a URDF cannot hold it")
     return " ".join(map(repr, numbers))
-
-
-def pose_of(rotation: np.ndarray, translation: np.ndarray) -> Float[np.ndarray, "4 4"]:
-    pose = np.eye(4)
-    pose[:3, :3], pose[:3, 3] = rotation, translation
-    return pose
 
 
 def fresh(name: str, taken: set[str]) -> str:

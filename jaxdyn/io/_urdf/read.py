@@ -12,10 +12,11 @@ from ...errors import ModelError, ModelWarning, warn
 from ...model._build import JOINT_LEAVES, LARGEST, SLIGHTLY, build_chain, check_sizes, inertia_faults
 from ...model._chain import Chain, Topology
 from ...model._drives import with_coupling
+from ...spatial._host import move_inertia, pose_of, rotation_from_rpy
 from .document import Node, attribute, fail, number, numbers, only_child, parse_xml
 from .elements import DRIVES
 from .joints import arrange
-from .tree import Fault, Joint, Layout, Link, Robot, move_inertia, order_tree
+from .tree import Fault, Joint, Layout, Link, Robot, order_tree
 
 _MOVING = ("revolute", "continuous", "prismatic", "planar", "floating")
 
@@ -272,12 +273,5 @@ def origin_pose(node: Node, label: str) -> np.ndarray:
     if origin is not None and "quat_xyzw" in origin.attrib:
         raise fail(origin, f"{label}: <origin> quat_xyzw is not supported; write the rotation as rpy")
     zero = (0.0, 0.0, 0.0)
-    (sr, sp, sy), (cr, cp, cy) = (f(numbers(origin, "rpy", 3, label, zero)) for f in (np.sin, np.cos))
-    pose = np.eye(4)
-    pose[:3, :3] = [
-        [cy * cp, cy * sp * sr - sy * cr, cy * sp * cr + sy * sr],
-        [sy * cp, sy * sp * sr + cy * cr, sy * sp * cr - cy * sr],
-        [-sp, cp * sr, cp * cr],
-    ]
-    pose[:3, 3] = numbers(origin, "xyz", 3, label, zero)
-    return pose
+    rpy = np.array(numbers(origin, "rpy", 3, label, zero))
+    return pose_of(rotation_from_rpy(np.cos(rpy), np.sin(rpy)), numbers(origin, "xyz", 3, label, zero))

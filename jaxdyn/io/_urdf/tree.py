@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ...errors import ModelError
+from ...spatial._host import move_inertia, pose_of, rotation_about
 from .document import Document, Node, fail
 
 
@@ -56,14 +57,8 @@ class Joint:
 
     def pose_at(self, q: float) -> Float[np.ndarray, "4 4"]:
         """Pose of the child link in the parent link at joint position q [rad or m]."""
-        motion = np.eye(4)
-        if self.kind == "prismatic":
-            motion[:3, 3] = q * self.axis
-        else:
-            x, y, z = self.axis
-            k = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
-            motion[:3, :3] += math.sin(q) * k + 2 * math.sin(q / 2) ** 2 * (k @ k)
-        return self.origin @ motion
+        slides = self.kind == "prismatic"
+        return self.origin @ (pose_of(translation=q * self.axis) if slides else pose_of(rotation_about(self.axis, q)))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -199,18 +194,6 @@ def fuse(robot: Robot, lock: Mapping[str, float] | None = None, tip: str | None 
         tip = leaves.pop() if len(leaves) == 1 else joints[-1].child
     placements = np.array([placement[name] for name in names])
     return Layout(joints, parents, placements, inertia, frames, tip, locked, bodies)
-
-
-def move_inertia(pi: Float[np.ndarray, "10"], t_ab: Float[np.ndarray, "4 4"]) -> Float[np.ndarray, "10"]:
-    """Ten parameters about frame a from those about frame b, in NumPy's float64.
-
-    h_a = R h + m p;  I_a = R I R^T + 2 (Rh . p) 1 - Rh p^T - p Rh^T + m (p . p 1 - p p^T).
-    """
-    r, p, m = t_ab[:3, :3], t_ab[:3, 3], pi[0]
-    h = r @ pi[1:4]
-    io = r @ np.array([[pi[4], pi[5], pi[7]], [pi[5], pi[6], pi[8]], [pi[7], pi[8], pi[9]]]) @ r.T
-    io = io + (2 * h @ p + m * p @ p) * np.eye(3) - np.outer(h, p) - np.outer(p, h) - m * np.outer(p, p)
-    return np.array([m, *(h + m * p), io[0, 0], io[0, 1], io[1, 1], io[0, 2], io[1, 2], io[2, 2]])
 
 
 def _path(

@@ -9,6 +9,7 @@ from jaxtyping import Float
 
 from ...errors import ModelError
 from ...model._chain import Chain
+from ...spatial._host import pose_of
 from .._files import write_whole
 from .elements import (
     DRIVES,
@@ -17,7 +18,6 @@ from .elements import (
     check_consistent,
     check_writable,
     fresh,
-    pose_of,
     set_drive,
     set_inertial,
     set_origin,
@@ -81,7 +81,7 @@ def to_urdf(chain: Chain, name: str = "robot", *, allow_nonphysical: bool = Fals
             mimic.set("multiplier", written([multiplier], f"the multiplier of joint {joint!r}"))
             mimic.set("offset", written([shift], f"the offset of joint {joint!r}"))
         if child != link:
-            _joint(robot, fresh(f"{link}_fixed", joint_names), "fixed", child, link, pose_of(np.eye(3), -offset))
+            _joint(robot, fresh(f"{link}_fixed", joint_names), "fixed", child, link, pose_of(translation=-offset))
     for frame, i, pose in zip(
         topology.frame_names, topology.frame_links, np.asarray(chain.frame_poses, float), strict=True
     ):

@@ -12,6 +12,7 @@ from ...dynamics import forward_kinematics
 from ...identification._preprocessing.samples import Samples
 from ...identification._regression.robot import as_float64
 from ...model._chain import Chain
+from ...spatial._host import inertia_tensor
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -59,8 +60,7 @@ def equivalent_ellipsoid(pi: Float[np.ndarray, "10"]) -> Ellipsoid | None:
     m, h = float(pi[0]), np.asarray(pi[1:4], float)
     if m == 0:
         return None
-    xx, xy, yy, xz, yz, zz = np.asarray(pi[4:], float)
-    inertia = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
+    inertia = inertia_tensor(np.asarray(pi, float))
     second = np.trace(inertia) / 2 * np.eye(3) - inertia
     return Ellipsoid(m, h / m, 5 / m * (second - np.outer(h, h) / m))
 

@@ -1,0 +1,103 @@
+"""Poses and ten parameters in NumPy's float64, whatever JAX's default is: what builders, readers and checks compute with.
+
+`inertia_tensor` and `packed` are the one place that knows the order of the ten parameters, for JAX too (xp = jax.numpy).
+"""
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+
+Ten = Float[np.ndarray, "10"]
+Matrix = Float[np.ndarray, "3 3"]
+Pose = Float[np.ndarray, "4 4"]
+
+
+def inertia_tensor(pi: Any, xp: ModuleType = np) -> Any:
+    """I_o, 3x3 about the frame's origin, of the ten parameters [kg m^2]."""
+    xx, xy, yy, xz, yz, zz = pi[4], pi[5], pi[6], pi[7], pi[8], pi[9]
+    return xp.stack([xp.stack([xx, xy, xz]), xp.stack([xy, yy, yz]), xp.stack([xz, yz, zz])])
+
+
+def packed(mass: Any, first: Any, tensor: Any, xp: ModuleType = np) -> Any:
+    """The ten parameters (m, h, Ixx Ixy Iyy Ixz Iyz Izz) of a mass, a first moment h and I_o."""
+    t = tensor
+    return xp.stack([mass, first[0], first[1], first[2], t[0, 0], t[0, 1], t[1, 1], t[0, 2], t[1, 2], t[2, 2]])
+
+
+def ten_parameters(mass: float, com: ArrayLike, inertia: ArrayLike) -> Ten:
+    """Ten parameters from mass, centre of mass and the inertia about it."""
+    c = np.asarray(com, float)
+    return packed(mass, mass * c, np.asarray(inertia, float) + mass * _square(c))
+
+
+def about_com(pi: Ten) -> tuple[np.ndarray, Matrix]:
+    """Centre of mass [m], and the inertia about it [kg m^2], of a body with mass."""
+    com = pi[1:4] / pi[0]
+    return com, inertia_tensor(pi) - pi[0] * _square(com)
+
+
+def move_inertia(pi: Ten, t_ab: Pose) -> Ten:
+    """Ten parameters about frame a from those about frame b.
+
+    h_a = R h + m p;  I_a = R I R^T + 2 (Rh . p) 1 - Rh p^T - p Rh^T + m (p . p 1 - p p^T).
+    """
+    r, p, m = t_ab[:3, :3], t_ab[:3, 3], pi[0]
+    h = r @ pi[1:4]
+    io = r @ inertia_tensor(pi) @ r.T
+    io = io + (2 * h @ p + m * p @ p) * np.eye(3) - np.outer(h, p) - np.outer(p, h) - m * np.outer(p, p)
+    return packed(m, h + m * p, io)
+
+
+_STRAIGHT = ((1, 0, 0), (0, 1, 0), (0, 0, 1))
+
+
+def _square(c: np.ndarray) -> Matrix:
+    """c . c 1 - c c^T = -[c]^2."""
+    return c @ c * np.eye(3) - np.outer(c, c)
+
+
+def pose_of(rotation: ArrayLike = _STRAIGHT, translation: ArrayLike = (0.0, 0.0, 0.0)) -> Pose:
+    """The homogeneous matrix of a rotation and a translation."""
+    t = np.eye(4)
+    t[:3, :3], t[:3, 3] = rotation, translation
+    return t
+
+
+def pose_inverse(t: Pose) -> Pose:
+    """T^-1 of a rigid motion."""
+    r = t[:3, :3].T
+    return pose_of(r, -r @ t[:3, 3])
+
+
+def adjoint(t: Pose) -> Float[np.ndarray, "6 6"]:
+    """Ad_T of a rigid motion."""
+    r = t[:3, :3]
+    return np.block([[r, np.zeros((3, 3))], [skew(t[:3, 3]) @ r, r]])
+
+
+def skew(x: np.ndarray) -> Matrix:
+    """[x], with [x] y = x cross y."""
+    a, b, c = x
+    return np.array([[0, -c, b], [c, 0, -a], [-b, a, 0]])
+
+
+def rotation_about(axis: np.ndarray, angle: float) -> Matrix:
+    """exp([axis] angle) of a unit axis."""
+    k = skew(axis)
+    return np.eye(3) + (np.sin(angle) * k + 2 * np.sin(angle / 2) ** 2 * (k @ k))
+
+
+def rotation_from_rpy(cosines: ArrayLike, sines: ArrayLike) -> Matrix:
+    """Rz(yaw) Ry(pitch) Rx(roll), of the cosines and sines of (roll, pitch, yaw)."""
+    (cr, cp, cy), (sr, sp, sy) = np.asarray(cosines), np.asarray(sines)
+    return np.array(
+        [
+            [cy * cp, cy * sp * sr - sy * cr, cy * sp * cr + sy * sr],
+            [sy * cp, sy * sp * sr + cy * cr, sy * sp * cr - cy * sr],
+            [-sp, cp * sr, cp * cr],
+        ],
+        float,
+    )
