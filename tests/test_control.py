@@ -61,7 +61,7 @@ def test_computed_torque_gives_the_numbers_of_modern_robotics():
     def theirs(q, v, total, q_d, v_d, a_d):
         g = np.array([0, 0, -9.8])
         gains = {"Kp": 1.3, "Ki": 1.2, "Kd": 1.1}
-        return mr.ComputedTorqueLaw(q, v, total, g, between, inertias, screws.T, q_d, v_d, a_d, **gains)
+        return mr.ComputedTorque(q, v, total, g, between, inertias, screws.T, q_d, v_d, a_d, **gains)
 
     rng = np.random.default_rng(0)
     documented = np.array([[0.1] * 3, [0.1, 0.2, 0.3], [0.2] * 3, [1.0] * 3, [2, 1.2, 2], [0.1] * 3])

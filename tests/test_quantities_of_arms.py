@@ -11,7 +11,7 @@ import pytest
 import jaxdyn
 from helpers import once, random_chain, random_inertia, random_rotation, relative
 from jaxdyn import Coupling, Topology, Transmission, textbook
-from jaxdyn.dynamics import mass_matrix_bounds, operational_space
+from jaxdyn.dynamics._equations import mass_matrix_bounds, operational_space
 from jaxdyn.dynamics._mechanisms.pseudo_inverse import pseudo_inverse
 
 

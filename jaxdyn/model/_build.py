@@ -159,7 +159,7 @@ def _normalise(links: dict[str, np.ndarray], topology: Topology) -> None:
         links["screw"][i] = _unit_screw(joint, links["screw"][i])
 
 
-def _slight_faults(names: tuple[str, ...], inertia: np.ndarray) -> dict[str, str]:
+def _slight_faults(names: tuple[str, ...], inertia: np.ndarray) -> dict[str, ModelError]:
     """What is said of inertias that are a little wrong; the others are refused."""
     of_links = dict(zip(names, inertia, strict=True))
     slight = inertia_faults(of_links)
