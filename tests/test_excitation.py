@@ -16,6 +16,7 @@ from jaxdyn.cli import main
 from jaxdyn.identification import (
     BSplines,
     Columns,
+    ExcitationSearch,
     Filters,
     FourierSeries,
     SplineTrajectory,
@@ -315,16 +316,22 @@ def elbow_search(elbow):
 
 def test_a_design_of_two_joints_holds_limits_of_every_kind(elbow):
     chain, limits, _ = elbow
-    settings = {"starts": 2, "rounds": 4, "limits": limits, "clearance": room, "usage": 0.9, "torque_noise": [2.0, 0.5]}
+    settings = {
+        "search": ExcitationSearch(2, 4),
+        "limits": limits,
+        "clearance": room,
+        "usage": 0.9,
+        "torque_noise": [2.0, 0.5],
+    }
     design = optimal_excitation(chain, SHORT, **settings)
     check(chain, design, 0.9, limits, room)
     assert design.rounds == 4 and design.notes == () and max(x.max() for x in design.usage.values()) > 0.89
-    again = optimal_excitation(chain, SHORT, **settings | {"time_limit": 1e-9})
+    again = optimal_excitation(chain, SHORT, **settings | {"search": ExcitationSearch(2, 4, time_limit=1e-9)})
     assert "time limit after 0 of 4 rounds" in again.notes[0]
     assert again.quality.log_det == max(random.log_det for random in again.random)
     held = limits._replace(torque=np.array([1e-3, 60.0]))
     with pytest.raises(IdentificationError, match=r"in the middle of the position ranges joint1 takes .* its torque"):
-        optimal_excitation(chain, SHORT, **settings | {"limits": held, "rounds": 1})
+        optimal_excitation(chain, SHORT, **settings | {"limits": held, "search": ExcitationSearch(2, 1)})
 
     # beside a recorded motion, and in words
     t = np.arange(1001) / 200
@@ -459,7 +466,7 @@ def test_steps_fall_along_half_a_cosine_while_the_penalty_grows(elbow_search, mo
 def test_designs_hold_all_limits_and_beat_random_motions(monkeypatch):
     chain = known_arm()
     limits = motion_limits(chain, **LIMITS)
-    settings = {"starts": 2, "rounds": 8, "limits": limits}
+    settings = {"search": ExcitationSearch(2, 8), "limits": limits}
     calls = []
     design = optimal_excitation(chain, FourierSeries(4.0, 5), **settings, progress=lambda *x: calls.append(x))
     check(chain, design, 0.95, limits)
@@ -487,14 +494,18 @@ def test_designs_hold_all_limits_and_beat_random_motions(monkeypatch):
     assert max(share.max() for share in short.usage.values()) <= 0.95 * (1 + 1e-9)
     monkeypatch.undo()
 
-    short = optimal_excitation(chain, FourierSeries(4.0, 5), **settings, time_limit=1e-9)
+    short = optimal_excitation(
+        chain, FourierSeries(4.0, 5), **settings | {"search": ExcitationSearch(2, 8, time_limit=1e-9)}
+    )
     assert "time limit after 0 of 8 rounds" in short.notes[0]
 
     weak = motion_limits(chain, **{**LIMITS, "torque": [1e-3, 60, 12]})
     with pytest.raises(
         IdentificationError, match=r"in the middle of the position ranges joint1 takes .* times its torque"
     ):
-        optimal_excitation(chain, FourierSeries(4.0, 5), **{**settings, "limits": weak, "rounds": 1})
+        optimal_excitation(
+            chain, FourierSeries(4.0, 5), **settings | {"limits": weak, "search": ExcitationSearch(2, 1)}
+        )
 
 
 @pytest.mark.nightly
@@ -503,7 +514,7 @@ def test_splines_with_clearance_and_torque_rates():
     limits = motion_limits(chain, **LIMITS, torque_rate=[300.0, 300.0, 60.0], jerk=200.0)
     clearance = lambda q: jnp.stack([1.2 - q[0], 1.5 + q[1]])
     design = optimal_excitation(
-        chain, BSplines(4.0, 10), limits=limits, clearance=clearance, starts=2, rounds=8, usage=0.9
+        chain, BSplines(4.0, 10), limits=limits, clearance=clearance, search=ExcitationSearch(2, 8), usage=0.9
     )
     check(chain, design, 0.9, limits, clearance)
     assert design.clearance < 0.1  # it goes where it may
@@ -514,7 +525,7 @@ def test_bad_settings_are_refused_before_any_work():
     with pytest.raises(IdentificationError, match=r"usage of the limits is 1.5"):
         optimal_excitation(chain, usage=1.5)
     with pytest.raises(IdentificationError, match="starts is 0"):
-        optimal_excitation(chain, starts=0)
+        optimal_excitation(chain, search=ExcitationSearch(starts=0))
     with pytest.raises(IdentificationError, match=r"torque noise is .* one positive number for each of the 3 joints"):
         optimal_excitation(chain, torque_noise=[1.0, -1.0, 1.0])
 
@@ -535,7 +546,12 @@ def test_panda_beside_its_published_motion(shared_data):
     columns = Columns(("viscous", "coulomb", "offset"))
     limits = motion_limits(chain, **PANDA)
     design = optimal_excitation(
-        chain, FourierSeries(21.0, 21), limits=limits, columns=columns, starts=1, rounds=8, condition_weight=0.5
+        chain,
+        FourierSeries(21.0, 21),
+        limits=limits,
+        columns=columns,
+        search=ExcitationSearch(1, 8),
+        condition_weight=0.5,
     )
     assert max(share.max() for share in design.usage.values()) <= 0.95 * (1 + 1e-9)
     log = read_log(shared_data / "panda" / "exciting_1.csv", 7)

@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
         raise WrongUsage(f"--usage is {options.usage:g}; it is 1 at most")
     use_float64()
     from ..identification._excitation.compare import compare_with_log, summary
-    from ..identification._excitation.design import optimal_excitation
+    from ..identification._excitation.design import ExcitationSearch, optimal_excitation
     from ..identification._excitation.output import draw_trajectory, sample_trajectory, write_trajectory
     from ..identification._regression.columns import Columns
     from ..io._logs.log import read_log
@@ -88,16 +88,18 @@ def run(options: argparse.Namespace) -> int:
     noise = options.torque_noise
     if noise is not None and len(noise) == 1:
         noise = noise * chain.n
-    asked = ("usage", "condition_weight", "starts", "rounds", "time_limit", "seed")
+    search = ExcitationSearch(options.starts, options.rounds, options.time_limit, options.seed)
     with Progress(options.quiet) as progress:
         design = optimal_excitation(
             chain,
             family,
             limits=limits,
+            usage=options.usage,
             columns=columns,
             torque_noise=noise,
+            condition_weight=options.condition_weight,
+            search=search,
             progress=progress,
-            **{name: getattr(options, name) for name in asked},
         )
     samples = sample_trajectory(chain, design.trajectory, options.rate)
     write_trajectory(options.out, samples)

@@ -59,7 +59,11 @@ from ._estimators.total import estimate_tls as estimate_tls, row_errors as row_e
 from ._estimators.whole_runs import align_torques as align_torques
 from ._excitation.basis import BSplines as BSplines, FourierSeries as FourierSeries
 from ._excitation.compare import compare_with_log as compare_with_log
-from ._excitation.design import ExcitationDesign as ExcitationDesign, optimal_excitation as optimal_excitation
+from ._excitation.design import (
+    ExcitationDesign as ExcitationDesign,
+    ExcitationSearch as ExcitationSearch,
+    optimal_excitation as optimal_excitation,
+)
 from ._excitation.limits import MotionLimits as MotionLimits, limit_usage as limit_usage, motion_limits as motion_limits
 from ._excitation.output import (
     TrajectorySamples as TrajectorySamples,

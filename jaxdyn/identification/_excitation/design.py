@@ -32,6 +32,7 @@ from .solver import ExcitationProblem, Setting, advance, begin, criteria
 from .trajectories import JointTrajectory
 
 Progress = Callable[[str, int, int], None]
+STAGE = "designing the excitation"
 
 SAMPLES_A_WAVE = 8  # of the information, a spectrum up to the fourth harmonic of the fastest part
 FINER = 4  # grid of the limits that are linear in the coefficients
@@ -73,6 +74,23 @@ class ExcitationDesign:
     notes: tuple[str, ...]
 
 
+@dataclasses.dataclass(frozen=True)
+class ExcitationSearch:
+    """How long a design is looked for.
+
+    Attributes:
+        starts: random motions to start from.
+        rounds: of twenty steps each.
+        time_limit: stop after this many seconds with the best so far.
+        seed: of the random starts.
+    """
+
+    starts: int = 4
+    rounds: int = 16
+    time_limit: float | None = None
+    seed: int = 0
+
+
 def optimal_excitation(
     chain: Chain,
     family: FourierSeries | BSplines | None = None,
@@ -83,10 +101,7 @@ def optimal_excitation(
     columns: Columns | None = None,
     torque_noise: Sequence[float] | Float[np.ndarray, " n"] | None = None,
     condition_weight: float = 0.5,
-    starts: int = 4,
-    rounds: int = 16,
-    time_limit: float | None = None,
-    seed: int = 0,
+    search: ExcitationSearch | None = None,
     progress: Progress | None = None,
 ) -> ExcitationDesign:
     """The motion of a family that maximises log det(W^T Sigma^-1 W) of the base regressor within all limits.
@@ -110,10 +125,7 @@ def optimal_excitation(
         torque_noise: (n,) standard deviations of the joint torques, of which only ratios matter; all alike where None.
         condition_weight: w in log det / b - w log cond, for b base parameters; 0 for pure D-optimality. The condition number
             depends on the units of the parameters; log det's maximum does not.
-        starts: random motions to start from.
-        rounds: of twenty steps each.
-        time_limit: stop after this many seconds with the best so far.
-        seed: of the random starts.
+        search: how many motions to start from, and how long to go on.
         progress: called with (stage, done, total).
 
     Raises:
@@ -129,49 +141,33 @@ def optimal_excitation(
     limits = limits or motion_limits(chain)
     if not 0 < usage <= 1:
         raise IdentificationError(f"the usage of the limits is {usage:g}; it lies above 0 and is 1 at most")
-    if starts < 1 or rounds < 1 or condition_weight < 0:
+    asked = search or ExcitationSearch()
+    if asked.starts < 1 or asked.rounds < 1 or condition_weight < 0:
         raise IdentificationError(
-            f"starts is {starts}, rounds {rounds} and condition_weight {condition_weight:g}; the least are 1, 1 and 0"
+            f"starts is {asked.starts}, rounds {asked.rounds} and condition_weight {condition_weight:g}; the least are 1, 1 "
+            "and 0"
         )
     noise = checked_noise(torque_noise, chain.n)
-    began = time.monotonic()
     report = progress or (lambda stage, done, total: None)
-    stage = "designing the excitation"
     with jax.enable_x64(True):
         whole = as_float64(chain)
-        report(stage, 0, rounds)
+        report(STAGE, 0, asked.rounds)
         base = base_parameters(chain, columns)
-        search = _Search(whole, family, limits, usage, clearance, columns, base, noise, condition_weight)
-        search.begin(starts, seed)
-        notes, done = [], 0
-        try:
-            while done < rounds:
-                if time_limit is not None and time.monotonic() - began > time_limit:
-                    notes.append(f"stopped by the time limit after {done} of {rounds} rounds; a longer search may gain")
-                    break
-                search.go_on(done, rounds)
-                done += 1
-                report(stage, done, rounds)
-        except KeyboardInterrupt:
-            if search.best is None:
-                raise
-            notes.append(f"interrupted after {done} of {rounds} rounds; this is the best motion until then")
-        if notes:  # stopped between two looks
-            search.take()
-        report(stage, rounds, rounds)
-        if search.best is None:
-            raise IdentificationError(search.why_none())
-        trajectory = search.trajectory(search.best)
+        found = _Search(whole, family, limits, usage, clearance, columns, base, noise, condition_weight)
+        done, notes = found.run(asked, report)
+        if found.best is None:
+            raise IdentificationError(found.why_none())
+        trajectory = found.trajectory(found.best)
 
         def rated(z: np.ndarray) -> ExcitationQuality:
-            q, qd, qdd, _ = search.motion(search.fine, z)[:, :-1]
+            q, qd, qdd, _ = found.motion(found.fine, z)[:, :-1]
             return excitation_quality(whole, q, qd, qdd, columns, base, noise)
 
-        random = tuple(rated(z) for z in search.random)
-        used, least = limit_usage(chain, trajectory, limits, search.times(VERIFIED), clearance)
+        random = tuple(rated(z) for z in found.random)
+        used, least = limit_usage(chain, trajectory, limits, found.times(VERIFIED), clearance)
         if np.isfinite(limits.torque).any() and not np.asarray(chain.inertia).any():
             notes.append("the model has no inertials: torques are friction only, and their limits say nothing")
-        return ExcitationDesign(trajectory, rated(search.best), random, limits, used, least, base, done, tuple(notes))
+        return ExcitationDesign(trajectory, rated(found.best), random, limits, used, least, base, done, tuple(notes))
 
 
 class _Search:
@@ -219,6 +215,27 @@ class _Search:
     def times(self, finer: int) -> Float[np.ndarray, " N"]:
         count = finer * self.samples
         return self.family.duration * np.arange(count + 1) / count
+
+    def run(self, asked: ExcitationSearch, report: Progress) -> tuple[int, list[str]]:
+        """Search as long as asked; how many rounds it went on, and why it stopped where it did before."""
+        began, done, notes, rounds = time.monotonic(), 0, [], asked.rounds
+        self.begin(asked.starts, asked.seed)
+        try:
+            while done < rounds:
+                if asked.time_limit is not None and time.monotonic() - began > asked.time_limit:
+                    notes.append(f"stopped by the time limit after {done} of {rounds} rounds; a longer search may gain")
+                    break
+                self.go_on(done, rounds)
+                done += 1
+                report(STAGE, done, rounds)
+        except KeyboardInterrupt:
+            if self.best is None:
+                raise
+            notes.append(f"interrupted after {done} of {rounds} rounds; this is the best motion until then")
+        if notes:  # stopped between two looks
+            self.take()
+        report(STAGE, rounds, rounds)
+        return done, notes
 
     def begin(self, count: int, seed: int) -> None:
         """Draw random starts and scale each until it holds the limits."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ...dynamics import friction_force
 from ...model._chain import Chain
@@ -25,7 +25,6 @@ from .limits import Clearance, MotionLimits
 RIDGE = (
     1e-10  # on H with columns of about unit size: keeps the first, poor motions of robots of many parameters factorable
 )
-FIRST, SECOND, FLOOR = 0.9, 0.99, 1e-8  # of Adam (Kingma & Ba 2015)
 
 
 class Setting(NamedTuple):
@@ -75,11 +74,11 @@ class ExcitationProblem(NamedTuple):
 
 
 class State(NamedTuple):
-    """One start: coefficients, multipliers of the limits on the fine and coarse grid, Adam's moments and steps so far."""
+    """One start: coefficients, multipliers of the limits on the fine and coarse grid, and Adam's state."""
 
     z: Float[Array, "n k"]
     multipliers: tuple[Array, Array]
-    moments: tuple[Array, Array, Array]
+    adam: PyTree
 
 
 def motion_at(matrices: Float[Array, "4 n N k"], limits: MotionLimits, z: Float[Array, "n k"]) -> Float[Array, "4 N n"]:
@@ -141,14 +140,21 @@ def _lagrangian(setting: Setting, problem: ExcitationProblem, multipliers, penal
     return value
 
 
+def _adam():
+    """Adam's direction (Kingma & Ba 2015), with a shorter memory of squares than usual: there are few steps."""
+    import optax
+
+    return optax.scale_by_adam(0.9, 0.99)
+
+
 @functools.partial(jax.jit, static_argnums=0)
 def begin(setting: Setting, problem: ExcitationProblem, z: Float[Array, "s n k"]) -> State:
-    """The state of every start, multipliers and moments zero."""
+    """The state of every start, multipliers zero."""
 
     def one(z):
         shapes = jax.eval_shape(functools.partial(_excess_of, setting, problem), z)
         zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-        return State(z, zero, (jnp.zeros_like(z), jnp.zeros_like(z), jnp.zeros((), z.dtype)))
+        return State(z, zero, _adam().init(z))
 
     return jax.vmap(one)(z)
 
@@ -161,17 +167,16 @@ def advance(
 
     def one(state: State) -> State:
         def step(carry, rate):
-            z, (mean, square, count) = carry
+            z, adam = carry
             gradient = jax.grad(functools.partial(_lagrangian, setting, problem, state.multipliers, penalty))(z)
-            mean = FIRST * mean + (1 - FIRST) * gradient
-            square, count = SECOND * square + (1 - SECOND) * gradient**2, count + 1
-            size = jnp.sqrt(square / (1 - SECOND**count)) + FLOOR
-            return (z - rate * mean / (1 - FIRST**count) / size, (mean, square, count)), None
+            with jax.numpy_dtype_promotion("standard"):  # optax mixes types of numbers
+                direction, adam = _adam().update(gradient, adam)
+            return (z - rate * direction, adam), None
 
-        (z, moments), _ = jax.lax.scan(step, (state.z, state.moments), rates)
+        (z, adam), _ = jax.lax.scan(step, (state.z, state.adam), rates)
         excess = _excess_of(setting, problem, z)
         multipliers = jax.tree.map(lambda mu, c: jnp.maximum(0, mu + penalty * c), state.multipliers, excess)
-        return State(z, multipliers, moments)
+        return State(z, multipliers, adam)
 
     return jax.vmap(one)(state)
 
