@@ -13,7 +13,7 @@ from ..model._chain import Chain
 from ._files import read_bytes
 from ._geometry import Geometry
 from ._mjcf import read as mjcf
-from ._mjcf.geometry import read_mjcf_geometry
+from ._mjcf.geometry import geometry_from_mujoco
 from ._urdf import read as urdf
 from ._urdf.geometry import read_urdf_geometry
 
@@ -143,7 +143,7 @@ def read_geometry(
     """
     if is_mjcf(read_bytes(path)):
         _only_for("URDF", {"packages": packages}, os.fspath(path))
-        return read_mjcf_geometry(path, collision=collision)
+        return geometry_from_mujoco(mjcf.compile_mjcf_file(path), collision=collision)
     return read_urdf_geometry(path, collision=collision, packages=packages)
 
 

@@ -11,8 +11,8 @@ from ..spatial._host import pose_of, ten_parameters
 from ._build import make_chain
 from ._chain import Chain, Topology
 from ._joint_properties import JointLimits
+from ._textbook_parts import X, Y, Z
 
-X, Y, Z = np.eye(3)
 _NO_BODY = (0.0, np.zeros(3), np.zeros((3, 3)))
 _FREE = ("wx", "wy", "wz", "vx", "vy", "vz")
 

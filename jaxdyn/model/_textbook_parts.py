@@ -27,17 +27,18 @@ def parallel_chain(
     bodies: list[np.ndarray],
     tip: np.ndarray,
     gravity: np.ndarray,
+    tip_link: int = -1,
     prismatic: tuple[int, ...] = (),
     **leaves: Any,
 ) -> Chain:
-    """Chain whose frames are all parallel to the base at q = 0, with the frame "tip" on the last link."""
+    """Chain whose frames are all parallel to the base at q = 0, with the frame "tip" on the last link, or on another."""
     n = len(axes)
     return make_chain(
         rotation=np.tile(np.eye(3), (n, 1, 1)),
         translation=offsets,
         screw=[[*(0 * axis), *axis] if i in prismatic else [*axis, *(0 * axis)] for i, axis in enumerate(axes)],
         inertia=bodies,
-        frames={"tip": (n - 1, pose_of(translation=tip))},
+        frames={"tip": (range(n)[tip_link], pose_of(translation=tip))},
         gravity=gravity,
         **{"topology": Topology.serial(n, tip_name="tip"), **leaves},
     )

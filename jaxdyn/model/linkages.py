@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ..spatial._host import pose_of, ten_parameters
-from ._build import make_chain
 from ._chain import Chain, Topology
 from ._constraint import FrameConstraint, point_constraint
 from ._drives import with_coupling
+from ._textbook_parts import X, Y, Z, parallel_chain, slender_body
 
 
 def five_bar(
@@ -45,7 +44,10 @@ def five_bar(
         it; the independent coordinates are "joint1" and "joint2".
     """
     signs = (1, 1, 1, -1)
-    bodies = [_body(m, s * c, i) for m, s, c, i in zip(masses, signs, com_distances, inertias, strict=True)]
+    bodies = [
+        slender_body(m, s * c * X, i, along=X)
+        for m, s, c, i in zip(masses, signs, com_distances, inertias, strict=True)
+    ]
     chain = _planar(bodies, (-1, -1, 1, 0), (0.0, 0.0, l2, l1), gravity, tip=(3, -l4))
     return chain, point_constraint("link3", "link4", point=(l1, 0, 0), other_point=(l2, 0, 0), axes="xy")
 
@@ -75,7 +77,7 @@ def four_bar(
         The tree of links 1, 2 (on 1), 3 and 4 (on 3), with joint positions (t1, t2 - t1, t2, t1 - t2), and the pin that closes
         it; the independent coordinates are "joint1" and "joint3".
     """
-    bodies = [_body(m, c, i) for m, c, i in zip(masses, com_distances, inertias, strict=True)]
+    bodies = [slender_body(m, c * X, i, along=X) for m, c, i in zip(masses, com_distances, inertias, strict=True)]
     chain = _planar(bodies, (-1, 0, -1, 2), (0.0, l1, 0.0, l3), gravity, tip=(1, l2))
     return chain, point_constraint("link4", "link2", point=(l1, 0, 0), other_point=(l3, 0, 0), axes="xy")
 
@@ -95,20 +97,14 @@ def four_bar_chains(**linkage: Any) -> tuple[Chain, Chain]:
     return with_coupling(first, [[1, 0], [-1, 1]], names=names), with_coupling(second, [[0, 1], [1, -1]], names=names)
 
 
-def _body(mass: float, com: float, moment: float) -> np.ndarray:
-    """A slender body along x with its centre of mass at `com`, and the moment of inertia across."""
-    return ten_parameters(mass, [com, 0, 0], np.diag([0, moment, moment]))
-
-
 def _planar(bodies, parents, offsets, gravity, tip) -> Chain:
     """Links in the x-y plane, joints about z; `offsets` along x in the parent link, the tip (link, along x)."""
-    n = len(bodies)
-    return make_chain(
-        rotation=np.tile(np.eye(3), (n, 1, 1)),
-        translation=np.outer(offsets, [1.0, 0, 0]),
-        screw=np.tile([0, 0, 1.0, 0, 0, 0], (n, 1)),
-        inertia=np.array(bodies),
+    return parallel_chain(
+        axes=[Z] * len(bodies),
+        offsets=[x * X for x in offsets],
+        bodies=bodies,
+        tip=tip[1] * X,
+        tip_link=tip[0],
+        gravity=-gravity * Y,
         topology=Topology(parents, tip_name="tip"),
-        frames={"tip": (tip[0], pose_of(translation=(tip[1], 0, 0)))},
-        gravity=(0, -gravity, 0),
     )

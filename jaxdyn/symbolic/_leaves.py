@@ -9,6 +9,7 @@ from sympy import Expr, Matrix
 
 from ..errors import ModelError
 from ..model._chain import Chain
+from ..spatial._host import inertia_tensor
 from ._constants import exact, expression
 
 Leaves = Mapping[str, Any]
@@ -158,8 +159,7 @@ def _body(
     if massless and any(pi[1:4]):
         raise ModelError(f"link {chain.link_names[i]!r} has no mass but a first moment {list(pi[1:4])}")
     com = (h / mass).applyfunc(sympy.cancel) if not massless else h
-    origin = Matrix([[pi[4], pi[5], pi[7]], [pi[5], pi[6], pi[8]], [pi[7], pi[8], pi[9]]])
-    inertia = origin + mass * skew(com) ** 2
+    inertia = Matrix(inertia_tensor(pi)) + mass * skew(com) ** 2
     return Body(
         Matrix(3, 3, list(rotation.ravel())), Matrix(translation), axis, slide, mass, com, inertia.applyfunc(_neat)
     )

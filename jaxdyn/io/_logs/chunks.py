@@ -14,7 +14,7 @@ from ...errors import LogError
 from .columns import blocks_of, find_columns, labels_of
 from .log import Log
 from .rows import find_bad_rows, jumps
-from .table import SUFFIXES, TEXT_SUFFIXES, begins_with_number, open_table, parquet_column, text_table
+from .table import TEXT_SUFFIXES, begins_with_number, checked_suffix, open_table, parquet_column, text_table
 
 Part = tuple[tuple[str, ...], dict[str, np.ndarray]]  # names, and an array for each
 
@@ -48,11 +48,7 @@ def read_log_chunks(
     path = pathlib.Path(path)
     if rows < 100:
         raise LogError(f"{path}: parts of {rows} samples are too short; take at least 100")
-    suffix = path.suffix.lower()
-    if suffix not in SUFFIXES:
-        raise LogError(f"{path}: a log is a {', '.join(SUFFIXES)} file, not {suffix or 'one without a suffix'!r}")
-    if not os.path.isfile(path) or path.stat().st_size == 0:
-        raise LogError(f"{path}: there is no such file, or it is empty")
+    suffix = checked_suffix(path)
     parts = (
         _text(path, rows)
         if suffix in TEXT_SUFFIXES

@@ -3,7 +3,7 @@
 import itertools
 import pathlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -61,7 +61,6 @@ def find_columns(
         numbered[left] = {}
     there = f"the columns are {', '.join(names)}"
     kinds: dict[str, list[str]] = {}
-    missing = []
     for kind in ALIASES:
         if kind in whole and numbered[kind]:
             raise LogError(
@@ -72,16 +71,7 @@ def find_columns(
         elif numbered[kind]:
             kinds[kind] = [numbered[kind][k] for k in sorted(numbered[kind])]
     first = 0 if 0 in numbered["q"] else 1
-    count = max((k for k in numbered["q"]), default=first - 1) + 1 - first
-    for kind in ("q", "qd", "tau", "i"):
-        if numbered[kind]:
-            expected = range(first, first + max(count, len(numbered[kind])))
-            lacking = (k for k in expected if k not in numbered[kind])
-            missing += [f"{kind}{k}" for k in itertools.islice(lacking, _LISTED)]
-            more = len(expected) - sum(k in expected for k in numbered[kind]) - _LISTED
-            if more > 0:
-                missing[-1] += f" and {more} more"
-    missing = [kind for kind in ("t", "q") if kind not in kinds] + missing
+    missing = [kind for kind in ("t", "q") if kind not in kinds] + _missing_numbers(numbered, first)
     if "tau" not in kinds and "i" not in kinds:
         missing.append("tau (or currents i)")
     if missing:
@@ -95,6 +85,21 @@ def find_columns(
     if motor:
         notes.append(f"columns {', '.join(motor)} are motor-side: turn them into joint values with motor_to_joint")
     return kinds, ignored, notes
+
+
+def _missing_numbers(numbered: Mapping[str, Mapping[int, str]], first: int) -> list[str]:
+    """Columns that lack in a kind's numbers, from `first` to the positions' last or to as many as there are."""
+    count = max(numbered["q"], default=first - 1) + 1 - first
+    missing = []
+    for kind in ("q", "qd", "tau", "i"):
+        if numbered[kind]:
+            expected = range(first, first + max(count, len(numbered[kind])))
+            lacking = (k for k in expected if k not in numbered[kind])
+            missing += [f"{kind}{k}" for k in itertools.islice(lacking, _LISTED)]
+            more = len(expected) - sum(k in expected for k in numbered[kind]) - _LISTED
+            if more > 0:
+                missing[-1] += f" and {more} more"
+    return missing
 
 
 def blocks_of(path: pathlib.Path, kinds: dict[str, list[str]], arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

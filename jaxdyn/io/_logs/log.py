@@ -15,7 +15,7 @@ from .bags import is_bag, open_bag
 from .column_map import ColumnMap, read_column_map, with_map
 from .columns import blocks_of, find_columns, labels_of
 from .rows import GAP, BadRows, find_bad_rows, jumps, segments
-from .table import Table, open_table
+from .table import BadCell, Table, open_table
 from .units import STILL, looks_like_degrees, smooth_speed, velocity_scale
 
 MINIMUM_ROWS = 20
@@ -135,30 +135,12 @@ def read_log(
     values = np.concatenate([block for kind, block in blocks.items() if kind != "t"], axis=1)
     t = blocks["t"][:, 0]
     cells = [(row - first, column, text) for row, column, text in cells if first <= row < last]
-
-    def place(row: int) -> str:
-        return table.line(first + row)
-
+    place = lambda row: table.line(first + row)
+    bad, report = _bad_rows(find_bad_rows(t, values, labels, n, kinds["t"][0]), cells, place)
     keep = np.ones(len(t), bool)
-    text = {(row, column): cell for row, column, cell in cells}
-    found = find_bad_rows(t, values, labels, n, kinds["t"][0])
-    if found:
-        bad = np.concatenate([reason.rows for reason in found])
-        report = "; ".join(_describe(reason, place, text) for reason in found)
+    if len(bad):
         counted = f"{len(bad)} of {len(t)} rows cannot be used: {report}"
-        if on_bad_rows == "raise":
-            raise LogError(
-                f"{path}: {counted}",
-                "Repair the file, drop these rows with {on_bad_rows}, or choose the rows to read with {rows}",
-                on_bad_rows="'drop'",
-                rows="(first, last)",
-            )
-        if len(bad) > len(t) / 10:
-            raise LogError(
-                f"{path}: {counted}. That is more than a tenth, too many to drop",
-                "repair the file, or choose the rows to read with {rows}",
-                rows="(first, last)",
-            )
+        _refuse_rows(path, counted, on_bad_rows, len(bad) > len(t) / 10)
         keep[bad] = False
         notes.append(f"{counted}; dropped: {_ranges(np.sort(bad) + first + 1)}")
     _refuse_jumps(path, blocks["q"], keep, labels, place)
@@ -289,11 +271,33 @@ def _row_range(path: pathlib.Path, rows: tuple[int, int] | None, count: int) -> 
     return rows[0] - 1, rows[1]
 
 
-def _describe(reason: BadRows, place: Callable[[int], str], text: dict[tuple[int, str], str]) -> str:
-    row = int(reason.rows[0])
-    cell = text.get((row, reason.column))
-    value = f"{reason.value:.6g}" if cell is None else cell
-    return f"{len(reason.rows)} {reason.what}, first at {place(row)}, column {reason.column!r} ({value})"
+def _bad_rows(
+    found: Sequence[BadRows], cells: Sequence[BadCell], place: Callable[[int], str]
+) -> tuple[np.ndarray, str]:
+    """The rows that cannot be used, and why in words."""
+    text = {(row, column): cell for row, column, cell in cells}
+    said = []
+    for reason in found:
+        row = int(reason.rows[0])
+        value = text.get((row, reason.column), f"{reason.value:.6g}")
+        said.append(f"{len(reason.rows)} {reason.what}, first at {place(row)}, column {reason.column!r} ({value})")
+    return np.concatenate([reason.rows for reason in found]) if found else np.zeros(0, int), "; ".join(said)
+
+
+def _refuse_rows(path: pathlib.Path, counted: str, on_bad_rows: str, too_many: bool) -> None:
+    if on_bad_rows == "raise":
+        raise LogError(
+            f"{path}: {counted}",
+            "Repair the file, drop these rows with {on_bad_rows}, or choose the rows to read with {rows}",
+            on_bad_rows="'drop'",
+            rows="(first, last)",
+        )
+    if too_many:
+        raise LogError(
+            f"{path}: {counted}. That is more than a tenth, too many to drop",
+            "repair the file, or choose the rows to read with {rows}",
+            rows="(first, last)",
+        )
 
 
 def _ranges(numbers: np.ndarray) -> str:

@@ -63,6 +63,18 @@ def open_table(path: pathlib.Path, form: TextForm | None = None) -> Table:
     Raises:
         LogError: no such file, unknown kind of file, nothing in it, no header line, or it cannot be decoded.
     """
+    suffix = checked_suffix(path)
+    if suffix == ".npz":
+        return _open_npz(path)
+    return _open_parquet(path) if suffix == ".parquet" else _open_text(path, form or TextForm())
+
+
+def checked_suffix(path: pathlib.Path) -> str:
+    """The suffix of a file that may be a log.
+
+    Raises:
+        LogError: no such file, unknown kind of file, nothing in it.
+    """
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise LogError(f"{path}: a log is a {', '.join(SUFFIXES)} file, not {suffix or 'one without a suffix'!r}")
@@ -70,9 +82,7 @@ def open_table(path: pathlib.Path, form: TextForm | None = None) -> Table:
         raise LogError(f"{path}: there is no such file")
     if path.stat().st_size == 0:
         raise LogError(f"{path}: the file is empty")
-    if suffix == ".npz":
-        return _open_npz(path)
-    return _open_parquet(path) if suffix == ".parquet" else _open_text(path, form or TextForm())
+    return suffix
 
 
 def _row(row: int) -> str:

@@ -1,6 +1,5 @@
 """What a MuJoCo model says its bodies look like: geoms with their poses, colours and meshes, as MuJoCo compiled them."""
 
-import os
 from typing import Any
 
 import numpy as np
@@ -8,22 +7,10 @@ from jaxtyping import Float
 
 from .._geometry import Geometry, Kind
 from .features import unsupported
-from .read import compile_mjcf_file
 from .tree import body_names, pose_matrix
 
 _SHOWN = 3  # groups 0, 1 and 2 are those that MuJoCo's own viewer shows
 _DEFAULT = (0.5, 0.5, 0.5, 1.0)  # a geom's rgba that leaves its colour to its material
-
-
-def read_mjcf_geometry(
-    path: str | os.PathLike[str], *, collision: bool = False
-) -> tuple[tuple[Geometry, ...], tuple[str, ...]]:
-    """`geometry_from_mujoco` of the model that MuJoCo compiles from a file.
-
-    Raises:
-        ModelError: there is no such file, MuJoCo is not installed, or it refuses the file (in its words).
-    """
-    return geometry_from_mujoco(compile_mjcf_file(path), collision=collision)
 
 
 def geometry_from_mujoco(model: Any, *, collision: bool = False) -> tuple[tuple[Geometry, ...], tuple[str, ...]]:

@@ -10,6 +10,7 @@ from ...errors import ModelError
 from ...model._build import JOINT_LEAVES
 from ...model._chain import Coupling
 from .document import Node, fail
+from .elements import fresh
 from .tree import Joint, Layout, Link, Robot, fuse
 
 FREE = ("wx", "wy", "wz", "vx", "vy", "vz")
@@ -70,7 +71,7 @@ def expand(robot: Robot, floating_base: bool | str = False) -> tuple[Robot, dict
     for joint in robot.outward:
         if joint.kind == "planar":
             across = _basis(joint.axis)
-            parts = [(_fresh(f"{joint.name}_{x}", joints), "prismatic", across[i]) for i, x in enumerate("xy")]
+            parts = [(fresh(f"{joint.name}_{x}", set(joints)), "prismatic", across[i]) for i, x in enumerate("xy")]
             parts.append((joint.name, "continuous", joint.axis))
         elif joint.kind == "floating":
             if joint.parent != robot.root or np.abs(joint.origin - np.eye(4)).max() > 0:
@@ -81,7 +82,7 @@ def expand(robot: Robot, floating_base: bool | str = False) -> tuple[Robot, dict
                 )
             kinds = ["continuous"] * 3 + ["prismatic"] * 3
             parts = [
-                (_fresh(f"{joint.name}_{x}", joints), kind, np.eye(3)[i % 3])
+                (fresh(f"{joint.name}_{x}", set(joints)), kind, np.eye(3)[i % 3])
                 for i, (x, kind) in enumerate(zip(FREE, kinds, strict=True))
             ]
             free[joint.name] = tuple(name for name, _, _ in parts)
@@ -92,7 +93,7 @@ def expand(robot: Robot, floating_base: bool | str = False) -> tuple[Robot, dict
         parent, origin = joint.parent, joint.origin
         for name, kind, axis in parts:
             last = name == parts[-1][0]
-            child = joint.child if last else _fresh(f"{joint.child}_{name.removeprefix(joint.name + '_')}", links)
+            child = joint.child if last else fresh(f"{joint.child}_{name.removeprefix(joint.name + '_')}", set(links))
             if not last:
                 links[child] = Link(child, None, joint.node)
             part = _free_of_limits(joint, name, kind, axis, parent, child, origin)
@@ -199,10 +200,4 @@ def _basis(normal: np.ndarray) -> np.ndarray:
 
 def _choose(names: tuple[str, ...], taken: Mapping) -> str:
     """The first name that is not taken; the last one lengthened if all are."""
-    return next((name for name in names if name not in taken), _fresh(names[-1], taken))
-
-
-def _fresh(name: str, taken: Mapping) -> str:
-    while name in taken:
-        name += "_"
-    return name
+    return next((name for name in names if name not in taken), fresh(names[-1], set(taken)))
