@@ -1,6 +1,7 @@
-"""What objects print: a few lines of text, in notebooks the same in a fixed-width font."""
+"""What objects print: a few lines of text, in notebooks the same in a fixed-width font; and tables of pandas."""
 
 import html
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -31,3 +32,22 @@ def number(x: Any, unit: str = "", digits: int = 4) -> str:
         return "traced"
     x = np.asarray(x)
     return f"{x.item():.{digits}g}{f' {unit}' if unit else ''}" if x.size == 1 else f"batch of shape {x.shape}"
+
+
+def data_frame(columns: Mapping[Any, Any], index: Any = None, name: str = "") -> Any:
+    """A `pandas.DataFrame` with these columns; its index, of this name, counts the rows where None.
+
+    Raises:
+        ImportError: pandas is not installed.
+    """
+    try:
+        import pandas  # pyright: ignore[reportMissingImports, reportMissingModuleSource]
+    except ImportError:
+        raise ImportError("tables need pandas, which is not installed: pip install pandas") from None
+    rows = None if index is None else pandas.Index(np.asarray(index), name=name or None)
+    return pandas.DataFrame(dict(columns), index=rows)
+
+
+def numbered(name: str, block: Any) -> dict[str, np.ndarray]:
+    """Columns name1, name2, .. of an array with a row a sample."""
+    return {f"{name}{j + 1}": column for j, column in enumerate(np.asarray(block).T)}

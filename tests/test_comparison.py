@@ -17,7 +17,8 @@ from jaxdyn.cli import main
 from jaxdyn.identification import compare_models, preprocess
 from jaxdyn.report import print_comparison
 from jaxdyn.report._markup import rounded
-from jaxdyn.report._pages.comparison import comparison_html, comparison_verdict
+from jaxdyn.report._pages.comparison import comparison_html
+from jaxdyn.report._terminal.comparison import comparison_verdict
 from report_example import small_example
 
 

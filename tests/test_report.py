@@ -19,6 +19,7 @@ from rich.console import Console
 from helpers import random_chain
 from jaxdyn import OutputError, load_model, save_urdf
 from jaxdyn.identification import prior_parameters
+from jaxdyn.identification._result import parameter_rows
 from jaxdyn.io import load
 from jaxdyn.io._files import check_output_folder, write_whole
 from jaxdyn.report import (
@@ -36,7 +37,7 @@ from jaxdyn.report._files.results import FILES
 from jaxdyn.report._markup import rounded, with_deviation
 from jaxdyn.report._pages.identification import report_html
 from jaxdyn.report._pictures.over_time import envelope, torque_svg
-from jaxdyn.report._quality import deviations_from, parameter_rows, pooled
+from jaxdyn.report._quality import deviations_from, pooled
 from jaxdyn.report._sections.overview import overview
 from jaxdyn.report._sections.torques import pictures_section
 from report_example import small_example

@@ -1,17 +1,19 @@
-"""What `identify` gives back."""
+"""What `identify` gives back, and its parameters one by one."""
 
 import dataclasses
+from typing import Any, Literal
 
 import numpy as np
 
-from .._summary import Summary, lines
+from .._summary import Summary, data_frame, lines
 from ..model._chain import Chain
 from ._consistency.consistent import ConsistentEstimate
 from ._estimators.estimate import Estimate
 from ._friction.fit import FrictionFit
 from ._preprocessing.samples import Samples
 from ._regression.base_parameters import BaseParameters
-from ._regression.columns import Columns
+from ._regression.columns import INERTIAL_NAMES, Columns
+from ._regression.completion import prior_parameters
 from ._regression.factors import QRFactors
 from ._regression.prediction import Fit
 from ._settings import Settings
@@ -102,3 +104,123 @@ class Identification(Summary):
     def names(self) -> tuple[str, ...]:
         """Names of the full parameters, in column order."""
         return self.columns.names(self.chain.n)
+
+    def to_pandas(self) -> Any:
+        """The base parameters, then the full set, as a `pandas.DataFrame` with a row a parameter, in SI units.
+
+        The index is the name; columns are kind (base or full), belongs_to, value, model (what the chain holds), unit,
+        deviation (standard), relative [%], ols_value, ols_deviation, prior, identifiable, and lower and upper, the 95 %
+        interval value -+ 1.96 deviation. A full parameter has a deviation only where a base parameter consists of it alone.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        base, full = parameter_rows(self)
+        rows = [dataclasses.asdict(row) for row in (*base, *full)]
+        columns: dict[str, Any] = {key: [row[key] for row in rows] for key in rows[0] if key != "name"}
+        columns |= {key: np.array(columns[key], float) for key in _ESTIMATED}
+        reach = 1.96 * columns["deviation"]
+        columns |= {"lower": columns["value"] - reach, "upper": columns["value"] + reach}
+        return data_frame(columns, [row["name"] for row in rows], "parameter")
+
+
+_ESTIMATED = ("deviation", "relative", "ols_value", "ols_deviation")
+Identifiable = Literal["yes", "only in sums", "no"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ParameterRow:
+    """One parameter, or combination of parameters, with its estimates; None where there is none.
+
+    Attributes:
+        kind: "base" for a combination that the torques determine, "full" for a single parameter.
+        name: the combination or the parameter.
+        belongs_to: the link or joint (of the parameter that leads a combination).
+        value: weighted least squares for a combination, without asking for possible bodies; what the model holds for a single
+            parameter.
+        model: what the written model holds: of a combination, its value for the consistent set.
+        unit: of the value.
+        deviation: standard deviation of the value.
+        relative: the same in percent of the value.
+        ols_value: ordinary least squares.
+        ols_deviation: standard deviation of that.
+        prior: of the model that was given.
+        identifiable: on its own, only within sums, or not at all.
+    """
+
+    kind: Literal["base", "full"]
+    name: str
+    belongs_to: str
+    value: float
+    model: float
+    unit: str
+    deviation: float | None
+    relative: float | None
+    ols_value: float | None
+    ols_deviation: float | None
+    prior: float
+    identifiable: Identifiable
+
+
+def parameter_rows(result: Identification) -> tuple[list[ParameterRow], list[ParameterRow]]:
+    """The base parameters and the full set, each in its order.
+
+    A full parameter has a standard deviation only where a base parameter consists of it alone: elsewhere the completion
+    chose its value among all that give the same torques.
+    """
+    units, owners = result.columns.units(result.prior), _owners(result)
+    prior = prior_parameters(result.prior, result.columns)
+    base_prior, held = result.base.matrix @ prior, result.base.matrix @ result.parameters
+    ols, wls = result.ols, result.wls
+    with np.errstate(invalid="ignore"):  # 0 of 0
+        relative = wls.relative_standard_deviations
+    base = []
+    for k, lead in enumerate(result.base.kept.tolist()):
+        base.append(
+            ParameterRow(
+                kind="base",
+                name=result.base.names[k],
+                belongs_to=owners[lead],
+                value=float(wls.values[k]),
+                model=float(held[k]),
+                unit=units[lead],
+                deviation=float(wls.standard_deviations[k]),
+                relative=float(relative[k]),
+                ols_value=float(ols.values[k]),
+                ols_deviation=float(ols.standard_deviations[k]),
+                prior=float(base_prior[k]),
+                identifiable="yes",
+            )
+        )
+    alone = {
+        int(lead): k
+        for k, lead in enumerate(result.base.kept)
+        if np.count_nonzero(result.base.matrix[k]) == 1 and np.count_nonzero(result.base.matrix[:, lead]) == 1
+    }
+    full = []
+    for i, name in enumerate(result.names):
+        row = base[alone[i]] if i in alone else None
+        full.append(
+            ParameterRow(
+                kind="full",
+                name=name,
+                belongs_to=owners[i],
+                value=float(result.parameters[i]),
+                model=float(result.parameters[i]),
+                unit=units[i],
+                deviation=row and row.deviation,
+                relative=row and row.relative,
+                ols_value=row and row.ols_value,
+                ols_deviation=row and row.ols_deviation,
+                prior=float(prior[i]),
+                identifiable="yes" if row else "only in sums" if np.any(result.base.matrix[:, i]) else "no",
+            )
+        )
+    return base, full
+
+
+def _owners(result: Identification) -> list[str]:
+    chain, terms = result.prior, result.columns.drive_terms
+    links = [link for link in chain.link_names for _ in INERTIAL_NAMES]
+    joints = [joint for joint in chain.joint_names for _ in terms]
+    return links + joints + [""] * (len(result.names) - len(links) - len(joints))

@@ -2,10 +2,11 @@
 
 from ._files.parameters import write_parameters as write_parameters
 from ._files.results import write_all as write_all
-from ._pages.comparison import print_comparison as print_comparison, write_comparison as write_comparison
+from ._pages.comparison import write_comparison as write_comparison
 from ._pages.identification import write_report as write_report
 from ._pictures.ellipsoids import Ellipsoid as Ellipsoid, equivalent_ellipsoid as equivalent_ellipsoid
 from ._provenance import InputFile as InputFile, Provenance as Provenance, collect_provenance as collect_provenance
+from ._terminal.comparison import print_comparison as print_comparison
 from ._terminal.identification import print_summary as print_summary
 from ._verdict import (
     ErrorLimit as ErrorLimit,

@@ -1,5 +1,6 @@
 """Small pieces of HTML: escaped text, tables, tiles, numbers with as many digits as they deserve."""
 
+import dataclasses
 import html
 import math
 from collections.abc import Iterable, Sequence
@@ -13,8 +14,8 @@ def escaped(text: str) -> str:
 
 
 def element(tag: str, content: str, kind: str = "", **attributes: str) -> str:
-    """An element of a class, around content that is HTML already."""
-    given = {"class": kind, **{name.rstrip("_"): value for name, value in attributes.items()}}
+    """An element of a class, around content that is HTML already; `font_size` is the attribute font-size."""
+    given = {"class": kind, **{name.replace("_", "-"): value for name, value in attributes.items()}}
     inside = "".join(f' {name}="{html.escape(value)}"' for name, value in given.items() if value)
     return f"<{tag}{inside}>{content}</{tag}>"
 
@@ -32,6 +33,66 @@ def items(lines: Iterable[str]) -> str:
 def names(given: Sequence[str]) -> str:
     """Names, set as code, with commas between them."""
     return ", ".join(element("code", escaped(name)) for name in given)
+
+
+def section(title: str, key: str, *parts: str) -> str:
+    """A heading that links lead to, and what stands under it."""
+    return element("h2", title, id=key) + "".join(parts)
+
+
+def faint(text: str) -> str:
+    """A paragraph that explains what is shown."""
+    return element("p", text, "faint")
+
+
+def figure(name: str, detail: str, picture: str) -> str:
+    """A picture with a name, which is plain text, and a line about it."""
+    return element("figure", element("figcaption", element("b", escaped(name)) + element("span", detail)) + picture)
+
+
+Cell = str | tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        heading: what stands above it.
+        cells: HTML; or a tuple of HTML, a class where that is not `inside`, and a title.
+        kind: class of the heading.
+        inside: class of the cells; that of the heading where None.
+        tag: of the cells.
+    """
+
+    heading: str
+    cells: Sequence[Cell]
+    kind: str = ""
+    inside: str | None = None
+    tag: str = "td"
+
+    def cell(self, row: int) -> str:
+        given, kind = self.cells[row], self.kind if self.inside is None else self.inside
+        content, kind, title = (*((given, kind) if isinstance(given, str) else given), "")[:3]
+        return element(self.tag, content, kind, title=title)
+
+
+def names_column(heading: str, given: Iterable[str]) -> Column:
+    """A column of plain texts that head their rows."""
+    return Column(heading, [escaped(name) for name in given], "text", tag="th")
+
+
+def columns_table(columns: Sequence[Column], top: str = "", **attributes: str) -> str:
+    """A table by its columns, which are equally long; `top` is a row above the headings."""
+    head = "".join(element("th", column.heading, column.kind) for column in columns)
+    rows = ("".join(column.cell(row) for column in columns) for row in range(len(columns[0].cells)))
+    return table([top, head] if top else [head], rows, **attributes)
+
+
+def group_row(before: int, names: Iterable[str], span: int) -> str:
+    """The row above headings that names groups of as many columns."""
+    groups = "".join(element("th", name, "group edge", colspan=str(span)) for name in names)
+    return element("th", "") * before + groups
 
 
 def table(head: Sequence[str], rows: Iterable[str], **attributes: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .._version import version_of
 from ..errors import OutputError
-from ._markup import element, escaped, table
+from ._markup import Column, columns_table, element, escaped, names_column
 
 _PACKAGES = ("jaxdyn", "jax", "jaxlib", "equinox", "numpy", "scipy")
 
@@ -102,19 +102,15 @@ def provenance_section(given: Provenance | None) -> str:
     known = given or collect_provenance()
     text = element("h2", "Where this comes from", id="provenance")
     if known.inputs:
-        head = "".join(
-            element("th", t, k) for t, k in (("input", "text"), ("file", "text"), ("bytes", ""), ("SHA-256", "text"))
-        )
-        rows = [
-            element("td", escaped(i.role), "text")
-            + element("td", escaped(i.name), "wrap")
-            + element("td", str(i.size))
-            + element("td", i.sha256, "hash")
-            for i in known.inputs
+        columns = [
+            Column("input", [escaped(i.role) for i in known.inputs], "text"),
+            Column("file", [escaped(i.name) for i in known.inputs], "text", "wrap"),
+            Column("bytes", [str(i.size) for i in known.inputs]),
+            Column("SHA-256", [i.sha256 for i in known.inputs], "text", "hash"),
         ]
-        text += table([head], rows)
+        text += columns_table(columns)
     else:
         text += element("p", "No input files: the logs were given in memory, or simulated.")
     pairs = [*known.versions, *known.settings, *([("command", known.command)] if known.command else [])]
-    rows = [element("th", escaped(a), "text") + element("td", escaped(b), "wrap") for a, b in pairs]
-    return text + table([element("th", "version or setting", "text") + element("th", "value", "text")], rows)
+    values = Column("value", [escaped(value) for _, value in pairs], "text", "wrap")
+    return text + columns_table([names_column("version or setting", (name for name, _ in pairs)), values])

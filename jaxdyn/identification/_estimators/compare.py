@@ -3,11 +3,12 @@
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
+from ..._summary import data_frame
 from ...errors import IdentificationError
 from .didim import estimate_didim
 from .estimate import Estimate
@@ -104,6 +105,16 @@ class EstimatorComparison:
                 f"{m.simulations:7d}  {'yes' if estimate.converged else 'no'}"
             )
         return "\n".join([*lines, *(f"{name:8s}{reason}" for name, reason in self.failures)])
+
+    def to_pandas(self) -> Any:
+        """Figures of merit as a `pandas.DataFrame` with a row a method that succeeded, and whether it converged.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        columns = {name: [getattr(merit, name) for merit in self.merits] for name in Merit._fields}
+        columns["converged"] = [estimate.converged for estimate in self.estimates]
+        return data_frame(columns, [estimate.method for estimate in self.estimates], "method")
 
 
 def compare_estimators(

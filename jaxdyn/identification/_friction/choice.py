@@ -3,11 +3,13 @@
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Float
 
+from ..._summary import data_frame
 from ...errors import IdentificationError
 from ...model._chain import Chain
 from .._preprocessing.samples import Samples
@@ -40,6 +42,16 @@ class FrictionComparison:
     moving: Float[np.ndarray, "m n"]
     best: tuple[str, ...]
     model: FrictionModel
+
+    def to_pandas(self) -> Any:
+        """Held-out errors [%] as a `pandas.DataFrame` with a row a model and columns (all or moving samples, joint from 1).
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        blocks = {"all": self.errors, "moving": self.moving}
+        columns = {(key, j + 1): column for key, x in blocks.items() for j, column in enumerate(x.T)}
+        return data_frame(columns, self.names, "model")
 
     def __str__(self) -> str:
         title = "held-out RRE [%]"

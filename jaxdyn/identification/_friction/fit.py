@@ -8,12 +8,14 @@ variable-projection step. Rows of the regressor come chunk by chunk.
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from ..._summary import data_frame
 from ...errors import IdentificationError
 from ...model._chain import Chain
 from .._preprocessing.samples import Samples
@@ -80,6 +82,30 @@ class FrictionFit:
         """Torques along samples at full rate, friction included [N m]."""
         load = self.load(samples)
         return load + self.model.signals(samples, load) @ self.values[self.base.size :]
+
+    def rows(self) -> tuple[list[str], list[float], list[float], list[str]]:
+        """Names, values, standard deviations and units of the friction's parameters; the nonlinear ones last."""
+        n, size = self.chain.n, self.base.size
+        turns = np.any(np.asarray(self.chain.screw[:, :3]) != 0, axis=1).tolist()
+        names, units = list(self.model.names(n)), list(self.model.units(turns))
+        values, deviations = self.values[size:].tolist(), np.sqrt(np.diag(self.covariance))[size:].tolist()
+        for k, name in enumerate(self.model.nonlinear_names()):
+            for j in np.flatnonzero(np.isfinite(self.nonlinear_deviations[:, k])):
+                value = float(self.nonlinear[j, k])
+                names.append(f"{name} of joint {j + 1}")
+                values.append(value)
+                deviations.append(abs(value) * float(self.nonlinear_deviations[j, k]))
+                units.append("")
+        return names, values, deviations, units
+
+    def to_pandas(self) -> Any:
+        """The friction's parameters as a `pandas.DataFrame` with a row a parameter: value, standard deviation, unit.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        names, *columns = self.rows()
+        return data_frame(dict(zip(("value", "deviation", "unit"), columns, strict=True)), names, "parameter")
 
 
 def fit_friction(

@@ -2,10 +2,12 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
+from ..._summary import data_frame
 from ...errors import IdentificationError
 from ...io._logs.log import Log
 from ...model._chain import Chain
@@ -56,6 +58,17 @@ class ModelComparison:
         """RMS error of the second model over that of the first, joint by joint: above 1, the first is better."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return self.fits[1].rms / self.fits[0].rms
+
+    def to_pandas(self) -> Any:
+        """Errors over all logs as a `pandas.DataFrame` with a row a joint and columns (model, figure) as in `Fit`.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        figures = ("rms", "relative", "relative_moving")
+        pairs = zip(self.names, self.fits, strict=True)
+        columns = {(name, figure): getattr(fit, figure) for name, fit in pairs for figure in figures}
+        return data_frame(columns, self.chains[0].joint_names, "joint")
 
 
 def compare_models(

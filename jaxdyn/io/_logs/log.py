@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float
 
+from ..._summary import data_frame, numbered
 from ...errors import LogError
 from ...model._chain import Chain
 from .bags import is_bag, open_bag
@@ -54,6 +55,16 @@ class Log:
     def __repr__(self) -> str:
         span = self.t[-1] - self.t[0] if len(self) else 0.0
         return f"Log({self.source}: {len(self)} samples in {span:.6g} s, {self.n} joints, {len(self.notes)} notes)"
+
+    def to_pandas(self) -> Any:
+        """The samples as a `pandas.DataFrame` with columns q1.., qd1.. where they were logged, tau1..; time is the index.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        blocks = {"q": self.q, "qd": self.qd, "tau": self.tau}
+        columns = [numbered(name, block) for name, block in blocks.items() if block is not None]
+        return data_frame({key: x for block in columns for key, x in block.items()}, self.t, "t")
 
 
 def read_log(

@@ -5,9 +5,8 @@ import io
 import os
 
 from ...errors import OutputError
-from ...identification._result import Identification
+from ...identification._result import Identification, ParameterRow, parameter_rows
 from ...io._files import write_whole
-from .._quality import Row, parameter_rows
 
 COLUMNS = (
     "kind",
@@ -52,7 +51,7 @@ def write_parameters(result: Identification, path: str | os.PathLike[str]) -> No
     write_whole(path, parameters_csv(result), OutputError)
 
 
-def _values(row: Row) -> tuple[str | float | None, ...]:
+def _values(row: ParameterRow) -> tuple[str | float | None, ...]:
     estimates = (row.deviation, row.relative, row.ols_value, row.ols_deviation)
     return (row.kind, row.name, row.belongs_to, row.value, row.unit, *estimates, row.prior, row.identifiable, row.model)
 

@@ -1,15 +1,12 @@
 """The report: one HTML file, pictures included, that needs nothing else and can be read on screen and on paper."""
 
 import datetime
-import importlib.resources
 import os
 from collections.abc import Sequence
 
-from ..._version import version_of
 from ...errors import OutputError
 from ...identification._result import Evaluation, Identification
 from ...io._files import write_whole
-from .._markup import element, escaped, items
 from .._provenance import Provenance, provenance_section
 from .._quality import torque_units
 from .._sections.bodies import bodies_section
@@ -22,6 +19,7 @@ from .._sections.prior import against_prior, has_inertias, prior_section
 from .._sections.spectra import spectra_section
 from .._sections.torques import errors_section, pictures_section
 from .._verdict import ErrorLimit, verdict
+from .page import made_by, notes_section, page, page_head
 
 
 def write_report(
@@ -81,13 +79,11 @@ def report_html(
         parameter_sections(result),
         excitation_section(result.base, result.wls),
         bodies_section(result.chain, result.prior if known else None, result.fitted[0].samples),
-        element("h2", "Notes on the data", id="notes") + (items(notes) if notes else element("p", "None.")),
+        notes_section(notes),
         provenance_section(provenance),
     )
     links = [link for link in _LINKS if known or link[0] != "prior"]
-    head = page_head(
-        "Identification report", title, _facts(result, date or datetime.datetime.now().astimezone()), links
-    )
+    head = page_head("Identification report", title, [*_facts(result), *made_by(date)], links)
     return page(title, (head, *sections))
 
 
@@ -109,33 +105,7 @@ _LINKS = (
 )
 
 
-def page(title: str, sections: Sequence[str]) -> str:
-    """A whole HTML file with the style and the script in it, around sections that are HTML already."""
-    style, script = (
-        (importlib.resources.files("jaxdyn.report") / name).read_text("utf-8") for name in ("page.css", "page.js")
-    )
-    footer = element("footer", "SI units and radians throughout. Made by jaxdyn.")
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escaped(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
-        + "\n".join((*sections, footer))
-        + f"\n</main>\n<script>\n{script}</script>\n</body>\n</html>\n"
-    )
-
-
-def page_head(kicker: str, title: str, facts: Sequence[tuple[str, str]], links: Sequence[tuple[str, str]] = ()) -> str:
-    """Heading, facts as a list of pairs of plain texts, and links to sections by id."""
-    return element(
-        "header",
-        element("p", escaped(kicker), "kicker")
-        + element("h1", escaped(title))
-        + element("dl", "".join(element("dt", a) + element("dd", escaped(b)) for a, b in facts), "about")
-        + (element("nav", "".join(element("a", text, href=f"#{key}") for key, text in links)) if links else ""),
-    )
-
-
-def _facts(result: Identification, date: datetime.datetime) -> list[tuple[str, str]]:
+def _facts(result: Identification) -> list[tuple[str, str]]:
     topology = result.chain.topology
     return [
         ("Robot", f"{result.chain.n} joints from {topology.base_name} to {topology.tip_name}"),
@@ -144,8 +114,6 @@ def _facts(result: Identification, date: datetime.datetime) -> list[tuple[str, s
         *(("Checked on", _described(e)) for e in result.validation),
         ("Identified", f"{', '.join(('ten parameters a link', *result.columns.drive_terms))}"),
         *((k, v) for k, v in [("Delays", _delays(result))] if v),
-        ("Date", date.strftime("%Y-%m-%d %H:%M %Z").strip()),
-        ("Made by", f"jaxdyn {version_of()}"),
     ]
 
 

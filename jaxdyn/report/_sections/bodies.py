@@ -6,7 +6,7 @@ import numpy as np
 
 from ...identification._preprocessing.samples import Samples
 from ...model._chain import Chain
-from .._markup import DASH, element, escaped, number, table
+from .._markup import DASH, Column, columns_table, element, escaped, faint, names_column, number
 from .._pictures.ellipsoids import Ellipsoid, equivalent_ellipsoid, outstretched, projected, skeleton
 
 _VIEWS = (  # rows: what is right and what is up in the picture
@@ -32,11 +32,7 @@ def bodies_section(chain: Chain, prior: Chain | None, samples: Samples) -> str:
         [(i, e.moved(poses[i])) for i, e in enumerate(bodies) if e is not None and e.possible]
         for bodies in (found, given)
     )
-    rows, lacking = [], []
-    for i, link in enumerate(chain.link_names):
-        if (e := found[i]) is not None and not e.possible:
-            lacking.append(link)
-        rows.append(_row(i, link, found[i], given[i]))
+    lacking = [link for link, e in zip(chain.link_names, found, strict=True) if e is not None and not e.possible]
     figures = "".join(
         element(
             "figure", element("figcaption", element("b", name.capitalize())) + _svg(view, name, solid, outline, lines)
@@ -50,12 +46,10 @@ def bodies_section(chain: Chain, prior: Chain | None, samples: Samples) -> str:
     )
     text = (
         element("h2", "Bodies", id="bodies")
-        + element(
-            "p",
+        + faint(
             "Each link as the solid ellipsoid of uniform density with the same mass, centre of mass and inertia, on the robot "
             f"in a posture of the run, numbered from the base: {legend}. An ellipsoid far larger than its link, or far "
-            "off it, is a sign of parameters that the motion does not determine. Drag a picture to turn it.",
-            "faint",
+            "off it, is a sign of parameters that the motion does not determine. Drag a picture to turn it."
         )
         + element("div", figures, "grid")
     )
@@ -65,31 +59,16 @@ def bodies_section(chain: Chain, prior: Chain | None, samples: Samples) -> str:
             f"Not drawn, because no body has the inertia found for {'it' if len(lacking) == 1 else 'them'}: "
             f"{escaped(', '.join(lacking))}.",
         )
-    head = element("th", "") + "".join(
-        element("th", name, kind)
-        for name, kind in (
-            ("link", "text"),
-            ("mass [kg]", ""),
-            ("centre of mass [mm]", ""),
-            ("semi-axes [mm]", ""),
-            ("given mass [kg]", "edge"),
-            ("given semi-axes [mm]", ""),
-        )
-    )
-    return text + table([head], rows)
-
-
-def _row(i: int, link: str, found: Ellipsoid | None, given: Ellipsoid | None) -> str:
-    centre = DASH if found is None else ", ".join(number(float(round(1000 * x)), 6) for x in found.centre)
-    return (
-        element("td", str(i + 1))
-        + element("th", escaped(link), "text")
-        + element("td", DASH if found is None else number(found.mass, 3))
-        + element("td", centre)
-        + element("td", _axes(found))
-        + element("td", DASH if given is None else number(given.mass, 3), "edge")
-        + element("td", _axes(given))
-    )
+    masses = [[DASH if e is None else number(e.mass, 3) for e in bodies] for bodies in (found, given)]
+    centres = [DASH if e is None else ", ".join(number(float(round(1000 * x)), 6) for x in e.centre) for e in found]
+    columns = [
+        *(Column("", [str(i + 1) for i in range(chain.n)]), names_column("link", chain.link_names)),
+        *(Column("mass [kg]", masses[0]), Column("centre of mass [mm]", centres)),
+        Column("semi-axes [mm]", [*map(_axes, found)]),
+        Column("given mass [kg]", masses[1], "edge"),
+        Column("given semi-axes [mm]", [*map(_axes, given)]),
+    ]
+    return text + columns_table(columns)
 
 
 def _axes(e: Ellipsoid | None) -> str:
@@ -116,33 +95,14 @@ def _svg(
     shapes += "".join(_ellipse(e, view, centre, "prior") for _, e in outline)
     for line in lines:
         (x1, y1), (x2, y2) = (_flat(view, p - centre) for p in line)
-        shapes += element(
-            "line",
-            "",
-            "bone",
-            x1=f"{x1:.1f}",
-            y1=f"{y1:.1f}",
-            x2=f"{x2:.1f}",
-            y2=f"{y2:.1f}",
-            data_p=_list(line - centre),
-        )
+        shapes += element("line", "", "bone", x1=x1, y1=y1, x2=x2, y2=y2, data_p=_list(line - centre))
     for line in lines:
         x, y = _flat(view, line[0] - centre)
-        shapes += element(
-            "circle", "", "joint", cx=f"{x:.1f}", cy=f"{y:.1f}", r=f"{reach / 70:.1f}", data_p=_list(line[0] - centre)
-        )
+        shapes += element("circle", "", "joint", cx=x, cy=y, r=f"{reach / 70:.1f}", data_p=_list(line[0] - centre))
     for i, e in solid:
         x, y = _flat(view, e.centre - centre)
-        shapes += element(
-            "text",
-            str(i + 1),
-            "",
-            x=f"{x:.1f}",
-            y=f"{y:.1f}",
-            font_size=f"{reach / 13:.0f}",
-            data_p=_list(e.centre - centre),
-        )
-    shapes = shapes.replace("data_p=", "data-p=").replace("data_a=", "data-a=").replace("font_size=", "font-size=")
+        size = f"{reach / 13:.0f}"
+        shapes += element("text", str(i + 1), "", x=x, y=y, font_size=size, data_p=_list(e.centre - centre))
     box = f"{-reach:.0f} {-reach:.0f} {2 * reach:.0f} {2 * reach:.0f}"
     label = f"Ellipsoids of the links {name}"
     return (
@@ -166,9 +126,9 @@ def _ellipse(e: Ellipsoid, view: np.ndarray, centre: np.ndarray, kind: str) -> s
     )
 
 
-def _flat(view: np.ndarray, p: np.ndarray) -> tuple[float, float]:
+def _flat(view: np.ndarray, p: np.ndarray) -> tuple[str, str]:
     u = _UNIT * (view @ p)
-    return float(u[0]), float(-u[1])
+    return f"{float(u[0]):.1f}", f"{float(-u[1]):.1f}"
 
 
 def _list(x: np.ndarray, digits: int = 4) -> str:

@@ -7,7 +7,7 @@ from jaxtyping import Float
 
 from ...identification._estimators.estimate import Estimate
 from ...identification._regression.base_parameters import BaseParameters
-from .._markup import element, escaped, number, rounded, table
+from .._markup import Column, columns_table, element, escaped, faint, number, rounded, section
 from .._pictures.svg import FAINT, MEASURED, PREDICTED, picture, plain_powers
 
 _WEAKEST = 3
@@ -46,7 +46,7 @@ def excitation(estimate: Estimate) -> Excitation:
 def excitation_section(base: BaseParameters, estimate: Estimate) -> str:
     """The singular values as a picture, and the weakest directions by name."""
     found = excitation(estimate)
-    rows = []
+    weaker, directions = [], []
     for k in range(base.size - 1, max(-1, base.size - 1 - _WEAKEST), -1):
         part = found.directions[k]
         order = np.argsort(-np.abs(part))
@@ -57,26 +57,23 @@ def excitation_section(base: BaseParameters, estimate: Estimate) -> str:
             f"{abs(part[i]):.2f} [{base.names[i].split(' ')[0]}{' + ..' if ' ' in base.names[i] else ''}]"
             for n, i in enumerate(shown)
         )
-        rows.append(
-            element("td", rounded(found.scaled[0] / found.scaled[k]))
-            + element("td", element("code", escaped(words.strip())), "wrap")
-        )
-    head = element("th", "times weaker") + element("th", "direction, in base parameters scaled to equal effect", "text")
+        weaker.append(rounded(found.scaled[0] / found.scaled[k]))
+        directions.append(element("code", escaped(words.strip())))
+    heading = "direction, in base parameters scaled to equal effect"
     facts = (
         f"{number(estimate.condition, 3)} as they are, {number(estimate.scaled_condition, 3)} with columns of unit norm"
     )
-    return (
-        element("h2", "Excitation", id="excitation")
-        + element(
-            "p",
+    return section(
+        "Excitation",
+        "excitation",
+        faint(
             f"Singular values of the base regressor, each joint weighed by its noise. Their spread, the condition number, is "
             f"{facts}. The second is free of units: what the motion tells apart badly. Below 30 is good, above 100 wants "
-            "another trajectory.",
-            "faint",
-        )
-        + element("figure", _svg(found))
-        + element("h3", "What this motion tells least about")
-        + table([head], rows)
+            "another trajectory."
+        ),
+        element("figure", _svg(found)),
+        element("h3", "What this motion tells least about"),
+        columns_table([Column("times weaker", weaker), Column(heading, directions, "text", "wrap")]),
     )
 
 

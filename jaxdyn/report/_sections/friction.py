@@ -14,9 +14,8 @@ from ...identification._regression.robot import as_float64
 from ...identification._result import Evaluation
 from ...identification._validation.resimulation import model_torque
 from ...model._chain import Chain
-from .._markup import element, escaped, rounded
+from .._markup import DASH, Column, columns_table, element, escaped, faint, figure, number, rounded, section, unit
 from .._pictures.svg import FAINT, INK, LINE, MEASURED, PREDICTED, picture
-from .friction_table import friction_table
 
 _MOST = 1200  # dots a picture
 _BINS = 24
@@ -90,25 +89,22 @@ def friction_section(
     figures = ""
     for j, joint in enumerate(chain.joint_names):
         spread = float(np.std(data.torque[:, j] - np.interp(data.qd[:, j], data.grid[:, j], data.curve[:, j])))
-        caption = element("b", escaped(joint)) + element(
-            "span",
-            f"up to {rounded(float(np.abs(data.curve[:, j]).max()))} {units[j]}, spread about the curve {rounded(spread)}",
-        )
         speed = "velocity [rad/s]" if turns[j] else "velocity [m/s]"
-        figures += element("figure", element("figcaption", caption) + _svg(data, j, speed, units[j]))
-    return (
-        element("h2", "Friction", id="friction")
-        + element(
-            "p",
+        most = rounded(float(np.abs(data.curve[:, j]).max()))
+        detail = f"up to {most} {units[j]}, spread about the curve {rounded(spread)}"
+        figures += figure(joint, detail, _svg(data, j, speed, units[j]))
+    return section(
+        "Friction",
+        "friction",
+        faint(
             "Measured torque less the predicted one without friction, against velocity: one dot a sample of the fitted runs, "
             "rings the medians of equally many of them, and the fitted law. Rings off the curve on both sides alike mean "
             "another law (falling before it rises: Stribeck; different on both sides: asymmetric); a cloud that opens "
             "up near standstill is friction that depends on the path, which no function of velocity describes; a cloud that "
-            "is wide everywhere is error of the rigid model, or friction that depends on load.",
-            "faint",
-        )
-        + element("div", figures, "grid")
-        + (friction_table(fit) if fit else "")
+            "is wide everywhere is error of the rigid model, or friction that depends on load."
+        ),
+        element("div", figures, "grid"),
+        _table(fit) if fit else "",
     )
 
 
@@ -144,3 +140,18 @@ def _svg(data: FrictionSamples, joint: int, speed: str, unit: str) -> str:
         figure.legend(loc="upper right", ncols=3, frameon=False, borderaxespad=0, handlelength=1.6)
 
     return picture(draw, (5.0, 2.9), f"Friction against velocity of joint {joint + 1}", f"friction {joint}")
+
+
+def _table(fit: FrictionFit) -> str:
+    """Linear parameters with their standard deviations, then widths, velocities and exponents joint by joint."""
+    names, values, deviations, units = fit.rows()
+    units = [unit(text) if text else DASH for text in units]
+    columns = [
+        Column("friction model", [element("code", escaped(name)) for name in names]),
+        *(Column("value", [*map(number, values)]), Column("sd", [*map(rounded, deviations)]), Column("unit", units)),
+    ]
+    return element(
+        "p",
+        "Friction was fitted by a model of its own, in place of viscous, Coulomb and constant terms; the curve in each picture "
+        "is the nearest such law, which the model files hold. Predicted torques are the friction model's.",
+    ) + columns_table(columns)

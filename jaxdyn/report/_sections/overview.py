@@ -3,7 +3,7 @@
 import numpy as np
 
 from ...identification._result import Identification
-from .._markup import element, escaped, number, rounded, tile
+from .._markup import element, escaped, number, rounded, section, tile
 from .._quality import FAIR, GOOD, pooled
 from .._verdict import Verdict
 from .parameters import impossible_section
@@ -19,15 +19,13 @@ def overview(result: Identification, judged: Verdict) -> str:
     moving = np.where(np.isnan(best.relative_moving), -1, best.relative_moving)
     worst = int(np.argmax(moving))
     if unseen:
-        text = (
-            f"Torques of motion that was not fitted are predicted with a total relative error of "
-            f"{rounded(unseen.total_relative)} %; those of the fitted motion with {rounded(fitted.total_relative)} %."
+        what, rest = (
+            "motion that was not fitted are",
+            f"; those of the fitted motion with {rounded(fitted.total_relative)} %.",
         )
     else:
-        text = (
-            "Torques of the fitted motion are predicted with a total relative error of "
-            f"{rounded(fitted.total_relative)} %; none were held out."
-        )
+        what, rest = "the fitted motion are", "; none were held out."
+    text = f"Torques of {what} predicted with a total relative error of {rounded(best.total_relative)} %{rest}"
     if moving[worst] >= 0 and result.chain.n > 1:
         text += (
             f" The worst joint is {result.chain.joint_names[worst]}, with {rounded(moving[worst])} % while it moves."
@@ -53,12 +51,13 @@ def overview(result: Identification, judged: Verdict) -> str:
         tile(str(links), "impossible links", f"of {result.chain.n}", "warn" if links else ""),
     ]
     refit = element("p", REFIT[0].upper() + REFIT[1:] + ".") if result.validation_refit and unseen else ""
-    return (
-        element("h2", "Summary", id="summary")
-        + element("p", element("b", escaped(judged.headline)), f"verdict stamp {judged.level}")
-        + element("ul", "".join(element("li", escaped(c.text), c.level) for c in judged.checks), "checks")
-        + element("p", escaped(text))
-        + element("div", "".join(tiles), "tiles")
-        + refit
-        + impossible_section(result)
+    return section(
+        "Summary",
+        "summary",
+        element("p", element("b", escaped(judged.headline)), f"verdict stamp {judged.level}"),
+        element("ul", "".join(element("li", escaped(c.text), c.level) for c in judged.checks), "checks"),
+        element("p", escaped(text)),
+        element("div", "".join(tiles), "tiles"),
+        refit,
+        impossible_section(result),
     )

@@ -1,13 +1,28 @@
 """The part of the report about parameters: base parameters, drives, links, and what the data do not tell."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+import numpy as np
 
 from ...identification._regression.base_parameters import null_space
 from ...identification._regression.columns import DRIVE_NAMES, INERTIAL_NAMES
-from ...identification._result import Identification
-from .._markup import element, escaped, items, names, number, rounded, table, unit, with_deviation
-from .._quality import FAIR, GOOD, Row, determination, parameter_rows
+from ...identification._result import Identification, ParameterRow, parameter_rows
+from .._markup import (
+    Column,
+    columns_table,
+    element,
+    escaped,
+    faint,
+    items,
+    names,
+    names_column,
+    number,
+    rounded,
+    unit,
+    with_deviation,
+)
+from .._quality import FAIR, GOOD, determination
 
 _MEANING = {
     "armature": "reflected rotor inertia Ia",
@@ -20,6 +35,7 @@ _POSSIBLE = (
     "the logs do not decide. "
 )
 _NEAREST = "One set of parameters that has these base parameters: the one nearest the prior. "
+_ESTIMATED = ("deviation", "relative", "ols_value")
 _KNOWN = {"yes": "yes", "only in sums": "", "no": "no"}
 
 
@@ -29,22 +45,7 @@ def parameter_sections(result: Identification) -> str:
     return _base(base) + _full(result, full) + _unknown(result)
 
 
-def _base(rows: Sequence[Row]) -> str:
-    head = "".join(
-        element("th", text, kind)
-        for text, kind in (
-            ("base parameter", "text"),
-            ("of", "text"),
-            ("estimate", ""),
-            ("± s.d.", ""),
-            ("unit", "text"),
-            ("s.d. [%]", ""),
-            ("determined", "text"),
-            ("in the model", "edge"),
-            ("OLS", ""),
-            ("prior", ""),
-        )
-    )
+def _base(rows: Sequence[ParameterRow]) -> str:
     legend = "".join(
         element("span", "", f"key {word}") + escaped(text)
         for word, text in (
@@ -77,34 +78,42 @@ def _base(rows: Sequence[Row]) -> str:
             "filter",
             data_table="base-table",
             hidden="hidden",
-        ).replace("data_table", "data-table")
-        + table([head], [_base_row(row) for row in rows], id="base-table")
-    )
-
-
-def _base_row(row: Row) -> str:
-    assert row.deviation is not None and row.relative is not None and row.ols_value is not None
-    value, deviation = with_deviation(row.value, row.deviation)
-    word = determination(row.relative)
-    share = min(1.0, max(0.0, (2 - math.log10(max(row.relative, 1e-9))) / 3)) if math.isfinite(row.relative) else 0.0
-    filled = element("i", "", word, style=f"width: {100 * share:.0f}%")
-    return "".join(
-        (
-            element("td", escaped(row.name), "text sum"),
-            element("td", escaped(row.belongs_to), "text"),
-            element("td", value),
-            element("td", f"± {deviation}"),
-            element("td", unit(row.unit), "text"),
-            element("td", rounded(row.relative)),
-            element("td", element("span", filled, "bar") + f" {word}", "text"),
-            element("td", with_deviation(row.model, row.deviation)[0], "edge"),
-            element("td", with_deviation(row.ols_value, row.deviation)[0]),
-            element("td", with_deviation(row.prior, row.deviation)[0] if row.prior else "0"),
         )
+        + columns_table(_base_columns(rows), id="base-table")
     )
 
 
-def _full(result: Identification, rows: Sequence[Row]) -> str:
+def _base_columns(rows: Sequence[ParameterRow]) -> list[Column]:
+    deviations, relative, ols = (np.array([getattr(row, name) for row in rows], float).tolist() for name in _ESTIMATED)
+
+    def beside(values: Iterable[float]) -> list[str]:
+        return [with_deviation(value, deviation)[0] for value, deviation in zip(values, deviations, strict=True)]
+
+    priors = beside(row.prior for row in rows)
+
+    return [
+        Column("base parameter", [escaped(row.name) for row in rows], "text", "text sum"),
+        Column("of", [escaped(row.belongs_to) for row in rows], "text"),
+        Column("estimate", beside(row.value for row in rows)),
+        Column("± s.d.", [f"± {with_deviation(r.value, d)[1]}" for r, d in zip(rows, deviations, strict=True)]),
+        Column("unit", [unit(row.unit) for row in rows], "text"),
+        Column("s.d. [%]", [*map(rounded, relative)]),
+        Column("determined", [*map(_determined, relative)], "text"),
+        Column("in the model", beside(row.model for row in rows), "edge"),
+        Column("OLS", beside(ols)),
+        Column("prior", [text if row.prior else "0" for row, text in zip(rows, priors, strict=True)]),
+    ]
+
+
+def _determined(relative: float) -> str:
+    """A bar, full at 0.1 % and empty at 100 %, and a word."""
+    word = determination(relative)
+    share = min(1.0, max(0.0, (2 - math.log10(max(relative, 1e-9))) / 3)) if math.isfinite(relative) else 0.0
+    filled = element("i", "", word, style=f"width: {100 * share:.0f}%")
+    return element("span", filled, "bar") + f" {word}"
+
+
+def _full(result: Identification, rows: Sequence[ParameterRow]) -> str:
     chain, terms = result.chain, result.columns.drive_terms
     inertial, rest = rows[: 10 * chain.n], rows[10 * chain.n :]
     drive, extra = rest[: len(terms) * chain.n], rest[len(terms) * chain.n :]
@@ -119,55 +128,43 @@ def _full(result: Identification, rows: Sequence[Row]) -> str:
         + ", no torque depends on it and it is the prior's.",
     )
     if terms:
-        head = element("th", "joint", "text") + "".join(
-            element("th", f"{_MEANING[term]} [{unit(drive[k].unit)}]") for k, term in enumerate(terms)
-        )
-        same = all(row.unit == drive[k % len(terms)].unit for k, row in enumerate(drive))
-        lines = [
-            element("th", escaped(joint), "text")
-            + "".join(_cell(row, not same) for row in drive[len(terms) * j : len(terms) * (j + 1)])
-            for j, joint in enumerate(chain.joint_names)
-        ]
-        if not same:
-            head = element("th", "joint", "text") + "".join(element("th", _MEANING[term]) for term in terms)
-        text += element("h3", "Drives") + table([head], lines)
-    head = element("th", "link", "text") + "".join(
-        element("th", f"{name} [{unit}]", "edge" if name in ("mx", "Ixx") else "")
-        for name, unit in zip(INERTIAL_NAMES, ["kg", *["kg m"] * 3, *["kg m²"] * 6], strict=True)
+        text += element("h3", "Drives") + columns_table(_drive_columns(chain.joint_names, terms, drive))
+    text += element("h3", "Links") + faint(
+        "Mass, first moments m c and inertia, about the origin of the link's frame and along its axes."
     )
-    lines = [
-        element("th", escaped(link), "text")
-        + "".join(
-            _cell(row, edge=name in ("mx", "Ixx"), digits=3)
-            for name, row in zip(INERTIAL_NAMES, inertial[10 * i : 10 * (i + 1)], strict=True)
-        )
-        for i, link in enumerate(chain.link_names)
-    ]
-    text += element("h3", "Links") + element(
-        "p", "Mass, first moments m c and inertia, about the origin of the link's frame and along its axes.", "faint"
-    )
-    text += table([head], lines)
+    columns = [names_column("link", chain.link_names)]
+    units = ["kg", *["kg m"] * 3, *["kg m²"] * 6]
+    for k, (name, of) in enumerate(zip(INERTIAL_NAMES, units, strict=True)):
+        edge = "edge" if name in ("mx", "Ixx") else ""
+        columns.append(Column(f"{name} [{of}]", [_cell(row, edge=edge, digits=3) for row in inertial[k::10]], edge))
+    text += columns_table(columns)
     if extra:
-        head = "".join(element("th", t, k) for t, k in (("parameter", "text"), ("value", ""), ("unit", "text")))
-        lines = [
-            element("th", escaped(row.name), "text") + _cell(row) + element("td", unit(row.unit), "text")
-            for row in extra
-        ]
-        text += element("h3", "Further parameters") + table([head], lines)
+        columns = [names_column("parameter", (row.name for row in extra)), Column("value", [*map(_cell, extra)])]
+        columns.append(Column("unit", [unit(row.unit) for row in extra], "text"))
+        text += element("h3", "Further parameters") + columns_table(columns)
         if homeless := [name for e in result.columns.extra if e.leaf is None for name in e.names]:
-            text += element(
-                "p", f"The model has no place for {names(homeless)}: identified.urdf is without them.", "faint"
-            )
+            text += faint(f"The model has no place for {names(homeless)}: identified.urdf is without them.")
     return text
 
 
-def _cell(row: Row, with_unit: bool = False, edge: bool = False, digits: int = 4) -> str:
+def _drive_columns(joints: Sequence[str], terms: Sequence[str], rows: Sequence[ParameterRow]) -> list[Column]:
+    """The drive terms joint by joint; units stand at the numbers where joints differ in them."""
+    count = len(terms)
+    same = all(row.unit == rows[k % count].unit for k, row in enumerate(rows))
+    columns = [names_column("joint", joints)]
+    for k, term in enumerate(terms):
+        heading = _MEANING[term] + (f" [{unit(rows[k].unit)}]" if same else "")
+        columns.append(Column(heading, [_cell(row, with_unit=not same) for row in rows[k::count]]))
+    return columns
+
+
+def _cell(row: ParameterRow, with_unit: bool = False, edge: str = "", digits: int = 4) -> tuple[str, str, str]:
     value = number(row.value, digits)
     if row.deviation is not None and digits > 3:
         value = " ± ".join(with_deviation(row.value, row.deviation))
     value += f" {unit(row.unit)}" if with_unit else ""
     known = f"{row.name}: identifiable {row.identifiable}; prior {row.prior:.6g}"
-    return element("td", value, f"{_KNOWN[row.identifiable]}{' edge' if edge else ''}".strip(), title=known)
+    return value, f"{_KNOWN[row.identifiable]} {edge}".strip(), known
 
 
 def _unknown(result: Identification) -> str:

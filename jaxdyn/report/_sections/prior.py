@@ -8,7 +8,7 @@ from ...identification._regression.completion import prior_parameters, with_para
 from ...identification._regression.prediction import Fit, fit_quality
 from ...identification._result import Identification
 from ...identification._validation.resimulation import model_torque
-from .._markup import element, escaped, rounded, table
+from .._markup import Column, columns_table, element, faint, group_row, names_column, rounded, section
 from .._quality import pooled, torque_units
 
 
@@ -63,32 +63,19 @@ def prior_section(result: Identification, errors: AgainstPrior | None) -> str:
         ("its inertias, identified drives", errors.driven),
         ("identified", errors.identified),
     )
-    top = (
-        element("th", "") * 2
-        + "".join(element("th", name, "group edge", colspan="2") for name, _ in groups)
-        + element("th", "")
-    )
-    head = element("th", "joint", "text") + element("th", "unit", "text")
-    head += "".join(element("th", "RMS", "edge") + element("th", "RRE [%]") for _ in groups) + element(
-        "th", "times less", "edge"
-    )
-    rows = []
-    for j, joint in enumerate(result.chain.joint_names):
-        row = element("th", escaped(joint), "text") + element("td", units[j], "text")
-        for _, fit in groups:
-            row += element("td", rounded(fit.rms[j]), "edge") + element("td", rounded(fit.relative[j]))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = errors.given.rms[j] / errors.identified.rms[j]
-        rows.append(row + element("td", rounded(float(ratio)), "edge"))
+    columns = [names_column("joint", result.chain.joint_names), Column("unit", units, "text")]
+    for _, fit in groups:
+        columns += [Column("RMS", [*map(rounded, fit.rms)], "edge"), Column("RRE [%]", [*map(rounded, fit.relative)])]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        columns.append(Column("times less", [*map(rounded, errors.given.rms / errors.identified.rms)], "edge"))
     where = "motion that was not fitted" if errors.held_out else "the fitted motion, for none was held out"
-    return (
-        element("h2", "Against the given model", id="prior")
-        + table([top, head], rows)
-        + element(
-            "p",
+    return section(
+        "Against the given model",
+        "prior",
+        columns_table(columns, group_row(2, (name for name, _ in groups), 2) + element("th", "")),
+        faint(
             f"Torque errors on {where}: of the given model as it is; of its inertias with the identified friction, armature "
             "and offsets, which tells how much is due to the bodies alone; and of the identified model. Times less: the error "
-            "of the given model over that of the identified one.",
-            "faint",
-        )
+            "of the given model over that of the identified one."
+        ),
     )

@@ -8,7 +8,7 @@ from scipy import signal
 
 from ...identification._preprocessing.filters import bandwidth
 from ...identification._result import Evaluation
-from .._markup import element, escaped, rounded
+from .._markup import element, faint, figure, rounded, section
 from .._pictures.svg import FAINT, INK, MEASURED, RESIDUAL, picture, plain_powers
 
 _STRETCH = 4.0  # [s]
@@ -52,22 +52,18 @@ def spectra_section(evaluations: Sequence[Evaluation], joints: Sequence[str], un
     below = residual[frequency <= moved].sum(0) / np.maximum(residual.sum(0), 1e-300)
     figures = ""
     for j, joint in enumerate(joints):
-        caption = element("b", escaped(joint)) + element(
-            "span", f"{rounded(100 * below[j])} % of the residual's power below {rounded(moved)} Hz"
-        )
-        svg = _svg(frequency, measured[:, j], residual[:, j], moved, cutoff, units[j], j)
-        figures += element("figure", element("figcaption", caption) + svg)
-    return (
-        element("h2", "Residual spectra", id="spectra")
-        + element(
-            "p",
+        detail = f"{rounded(100 * below[j])} % of the residual's power below {rounded(moved)} Hz"
+        figures += figure(joint, detail, _svg(frequency, measured[:, j], residual[:, j], moved, cutoff, units[j], j))
+    return section(
+        "Residual spectra",
+        "spectra",
+        faint(
             "Power of the measured torque and of what the model leaves of it, by frequency (Welch's method), up to the "
             "low-pass filter. A residual that is flat is noise, and no model will do better. One that has the shape of the "
             f"torque's own spectrum below {rounded(moved)} Hz, where 99 % of the motion is, is something the model lacks; one "
-            "that rises with frequency is friction that switches at reversals; lone peaks are ripple or vibration.",
-            "faint",
-        )
-        + element("div", figures, "grid")
+            "that rises with frequency is friction that switches at reversals; lone peaks are ripple or vibration."
+        ),
+        element("div", figures, "grid"),
     )
 
 

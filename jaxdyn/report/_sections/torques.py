@@ -1,10 +1,24 @@
 """The parts of the report about torques: errors by joint, and pictures over time."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ...identification._regression.prediction import MOVING, Fit
 from ...identification._result import Identification
-from .._markup import element, escaped, rounded, table
+from .._markup import (
+    Cell,
+    Column,
+    columns_table,
+    element,
+    escaped,
+    faint,
+    figure,
+    group_row,
+    names_column,
+    rounded,
+    section,
+)
 from .._pictures.over_time import torque_svg
 from .._quality import pooled, torque_units
 
@@ -25,66 +39,53 @@ def errors_section(result: Identification) -> str:
     size = np.sqrt((tau**2).mean(0))
     cutoff = result.fitted[0].samples.torque_cutoff
     same = len(set(units)) == 1
-    unit = f" [{units[0]}]" if same else ""
-    top = element("th", "") * (2 if same else 3) + "".join(
-        element("th", name, "group edge", colspan="3") for name, _ in groups
-    )
-    head = element("th", "joint", "text") + ("" if same else element("th", "unit", "text"))
-    head += element("th", f"torque, RMS{unit}")
-    head += "".join(
-        element("th", f"error, RMS{unit}", "edge") + element("th", "RRE [%]") + element("th", "RRE moving [%]")
-        for _ in groups
-    )
-    rows = []
-    for j, joint in enumerate(result.chain.joint_names):
-        row = element("th", escaped(joint), "text") + ("" if same else element("td", units[j], "text"))
-        row += element("td", rounded(size[j]))
-        for _, fit in groups:
-            row += element("td", rounded(fit.rms[j]), "edge")
-            row += element("td", rounded(fit.relative[j])) + element("td", rounded(fit.relative_moving[j]))
-        rows.append(row)
-    total = element("th", "all joints", "text") + element("td", "") * (1 if same else 2)
-    total += "".join(
-        element("td", "", "edge") + element("td", rounded(fit.total_relative), "yes") + element("td", "")
-        for _, fit in groups
-    )
-    return (
-        element("h2", "Errors by joint", id="errors")
-        + table([top, head], [*rows, total])
-        + element(
-            "p",
+    unit, total = f" [{units[0]}]" if same else "", ("", "")
+    columns = [names_column("joint", (*result.chain.joint_names, "all joints"))]
+    columns += [] if same else [Column("unit", [*units, total], "text")]
+    columns.append(Column(f"torque, RMS{unit}", [*map(rounded, size), total]))
+    for _, fit in groups:
+        columns += error_columns(fit, f"error, RMS{unit}")
+    return section(
+        "Errors by joint",
+        "errors",
+        columns_table(columns, group_row(2 if same else 3, (name for name, _ in groups), 3)),
+        faint(
             "RRE is the norm of the error in percent of the norm of the measured torque; moving: over the samples at "
             f"which the joint itself moves, faster than {MOVING:g} rad/s or m/s. A joint that carries little torque "
             "has a large RRE with a small error. Measured torques are those behind the low-pass filter "
-            f"({cutoff:.3g} Hz): what it takes off, noise mostly, is in no error.",
-            "faint",
-        )
+            f"({cutoff:.3g} Hz): what it takes off, noise mostly, is in no error."
+        ),
     )
+
+
+def error_columns(fit: Fit, heading: str, better: Sequence[bool] = ()) -> list[Column]:
+    """RMS error, RRE, and that while moving, joint by joint and over all; where the model is the `better` one in bold."""
+    texts = [*map(rounded, fit.rms), ""]
+    wins = [*(better or [False] * len(fit.rms)), False]
+    rms: list[Cell] = [(text, "edge yes") if won else text for text, won in zip(texts, wins, strict=True)]
+    relative = [*map(rounded, fit.relative), (rounded(fit.total_relative), "yes")]
+    moving = [*map(rounded, fit.relative_moving), ""]
+    return [Column(heading, rms, "edge"), Column("RRE [%]", relative), Column("RRE moving [%]", moving)]
 
 
 def pictures_section(result: Identification) -> str:
     """Measured and predicted torque of each joint and run, over time."""
     n, units = result.chain.n, torque_units(result.chain)
-    groups = (("Not fitted", result.validation), ("Fitted", result.fitted))
     room = MOST_PICTURES // n
     drawn = min(max(1, room), len(result.fitted) + len(result.validation))
     points = max(150, min(1400, _CURVES // (drawn * n * _POINT)))
     text, done = element("h2", "Torques", id="torques"), 0
-    for _, evaluations in groups:
-        for evaluation in evaluations:
-            fit = evaluation.fit
-            text += element("h3", escaped(evaluation.title[:1].upper() + evaluation.title[1:]))
-            text += element(
-                "p", f"Total relative error {rounded(fit.total_relative)} % over {fit.samples} samples.", "faint"
-            )
-            if done >= drawn:
-                text += element("p", f"Not drawn: the report holds the pictures of {drawn} runs at most.")
-                continue
-            for j, joint in enumerate(result.chain.joint_names):
-                caption = element("b", escaped(joint)) + element("span", _caption(fit, j, units[j]))
-                picture = torque_svg(evaluation, j, units[j], points, key=str(done))
-                text += element("figure", element("figcaption", caption) + picture)
-            done += 1
+    for evaluation in (*result.validation, *result.fitted):
+        fit = evaluation.fit
+        text += element("h3", escaped(evaluation.title[:1].upper() + evaluation.title[1:]))
+        text += faint(f"Total relative error {rounded(fit.total_relative)} % over {fit.samples} samples.")
+        if done >= drawn:
+            text += element("p", f"Not drawn: the report holds the pictures of {drawn} runs at most.")
+            continue
+        for j, joint in enumerate(result.chain.joint_names):
+            picture = torque_svg(evaluation, j, units[j], points, key=str(done))
+            text += figure(joint, _caption(fit, j, units[j]), picture)
+        done += 1
     return text
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import enum
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -9,7 +10,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from ..._jax_compat import Tracer
-from ..._summary import Summary, lines, number
+from ..._summary import Summary, data_frame, lines, number, numbered
+from ...errors import TrajectoryError
 
 
 class Status(enum.IntEnum):
@@ -57,6 +59,18 @@ class Trajectory(eqx.Module, Summary):
 
     def __repr__(self) -> str:
         return f"Trajectory: {self._in_words()}"
+
+    def to_pandas(self) -> Any:
+        """One motion as a `pandas.DataFrame` with columns q1.., v1.., tau1..; time is the index, the last torque is NaN.
+
+        Raises:
+            ImportError: pandas is not installed.
+            TrajectoryError: it is a batch.
+        """
+        if self.t.ndim != 1:
+            raise TrajectoryError(f"a table holds one motion, not {self.t.shape[:-1]} of them", "take one by its index")
+        tau = jnp.concatenate([self.tau, jnp.full_like(self.tau[:1], jnp.nan)])
+        return data_frame(numbered("q", self.q) | numbered("v", self.v) | numbered("tau", tau), self.t, "t")
 
     def _in_words(self) -> str:
         *batch, steps, nv = self.tau.shape

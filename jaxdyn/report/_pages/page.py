@@ -1,0 +1,45 @@
+"""The frame of a page: style, script, heading, links, notes."""
+
+import datetime
+import importlib.resources
+from collections.abc import Sequence
+
+from ..._version import version_of
+from .._markup import element, escaped, items, section
+
+
+def page(title: str, sections: Sequence[str]) -> str:
+    """A whole HTML file with the style and the script in it, around sections that are HTML already."""
+    style, script = (
+        (importlib.resources.files("jaxdyn.report") / name).read_text("utf-8") for name in ("page.css", "page.js")
+    )
+    footer = element("footer", "SI units and radians throughout. Made by jaxdyn.")
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escaped(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
+        + "\n".join((*sections, footer))
+        + f"\n</main>\n<script>\n{script}</script>\n</body>\n</html>\n"
+    )
+
+
+def page_head(kicker: str, title: str, facts: Sequence[tuple[str, str]], links: Sequence[tuple[str, str]] = ()) -> str:
+    """Heading, facts as a list of pairs of plain texts, and links to sections by id."""
+    return element(
+        "header",
+        element("p", escaped(kicker), "kicker")
+        + element("h1", escaped(title))
+        + element("dl", "".join(element("dt", a) + element("dd", escaped(b)) for a, b in facts), "about")
+        + (element("nav", "".join(element("a", text, href=f"#{key}") for key, text in links)) if links else ""),
+    )
+
+
+def made_by(date: datetime.datetime | None) -> list[tuple[str, str]]:
+    """When, now where None, and by what: the last facts of a page's head."""
+    date = date or datetime.datetime.now().astimezone()
+    return [("Date", date.strftime("%Y-%m-%d %H:%M %Z").strip()), ("Made by", f"jaxdyn {version_of()}")]
+
+
+def notes_section(notes: Sequence[str]) -> str:
+    """What was noticed in the logs."""
+    return section("Notes on the data", "notes", items(notes) if notes else element("p", "None."))
