@@ -87,8 +87,8 @@ found = jaxdyn.trajectory.optimise_policy(
     robots(keys[2], rollouts),
     batch=batch,
     updates=updates,
-    learning_rate=optax.cosine_decay_schedule(6e-3, updates),
-    checkpoint=None if FAST else 1,  # little to store, less to compile
+    optimiser=jaxdyn.trajectory.clipped_adam(optax.cosine_decay_schedule(6e-3, updates)),
+    settings=jaxdyn.trajectory.PolicySettings(checkpoint=None if FAST else 1),  # little to store, less to compile
 )
 print(f"{found.message}, {time.perf_counter() - begin:.0f} s: {rollouts} robots, {batch} of them an update")
 

@@ -17,10 +17,13 @@ from scipy.linalg import solve_discrete_are
 
 import jaxdyn
 from helpers import once
+from jaxdyn.trajectory import PolicySettings
 from jaxdyn.trajectory._descent import _gradient as gradient
-from jaxdyn.trajectory._descent._gradient import _augmented, _bounds, _freed, _Multipliers, _updated, _within
+from jaxdyn.trajectory._descent._gradient import _bounds, _freed, _within
 from jaxdyn.trajectory._descent._policy import _torque
 from jaxdyn.trajectory._descent._policy_file import read_progress, write_progress
+from jaxdyn.trajectory._problem import _problem as discrete
+from jaxdyn.trajectory._problem._augmented_lagrangian import Penalty, Values, penalty_cost, updated, violation
 
 CART = jaxdyn.make_chain(
     rotation=np.eye(3)[None], translation=np.zeros((1, 3)), screw=[[0, 0, 0, 1, 0, 0]], inertia=[[2.0] + [0.0] * 9]
@@ -69,7 +72,7 @@ RATE = optax.cosine_decay_schedule(0.15, 400)
 P, GAIN = riccati()
 REGULATOR = regulator(5, to_go(P))
 Q0, V0 = jnp.array([[1.0], [0.0], [-0.5], [0.3]]), jnp.array([[0.0], [1.0], [0.8], [0.4]])
-OPTIONS = {"batch": 3, "learning_rate": RATE, "clip": 10.0}
+OPTIONS = {"batch": 3, "optimiser": jaxdyn.trajectory.clipped_adam(RATE, 10.0)}
 
 
 def test_costs_of_rollouts_are_those_of_their_motions():
@@ -96,9 +99,11 @@ def test_the_gain_found_is_that_of_the_riccati_equation(tmp_path):
     chains, file, told = heavy(jnp.linspace(1.0, 3.0, 4)), tmp_path / "progress.bin", []
     arguments = (start, REGULATOR, Q0, V0, chains)
     whole = jaxdyn.trajectory.optimise_policy(*arguments, updates=6, **OPTIONS)
-    jaxdyn.trajectory.optimise_policy(*arguments, updates=3, file=file, save_every=2, **OPTIONS)
+    jaxdyn.trajectory.optimise_policy(
+        *arguments, updates=3, file=file, settings=PolicySettings(save_every=2), **OPTIONS
+    )
     again = jaxdyn.trajectory.optimise_policy(
-        *arguments, updates=6, file=file, progress=lambda *x: told.append(x), **OPTIONS
+        *arguments, updates=6, file=file, settings=PolicySettings(progress=lambda *x: told.append(x)), **OPTIONS
     )
     assert np.array_equal(again.policy.gain, whole.policy.gain) and told[0] == ("optimising", 4, 6)
     assert np.array_equal(again.history["cost"], whole.history["cost"])
@@ -111,7 +116,9 @@ def test_the_gain_found_is_that_of_the_riccati_equation(tmp_path):
 
     # rollouts that run away do not spoil the rest
     wild = Feedback(jnp.array([[-4e3, -4e3]]))
-    found = jaxdyn.trajectory.optimise_policy(wild, *arguments[1:], updates=3, speed_bound=50.0, **OPTIONS)
+    found = jaxdyn.trajectory.optimise_policy(
+        wild, *arguments[1:], updates=3, settings=PolicySettings(speed_bound=50.0), **OPTIONS
+    )
     assert found.history["stopped"].min() > 0.6
     assert np.isfinite(found.history["cost"]).all() and np.isfinite(found.history["gradient"]).all()
     lost = Feedback(jnp.array([[jnp.nan, 0.0]]))
@@ -142,7 +149,7 @@ def test_an_update_goes_against_the_gradient_of_the_mean_cost():
     assert not found.history["stopped"].any() and found.message.startswith("2 updates made")
     # of rollouts that run away the state stays, and what they cost is a number
     wild = jaxdyn.trajectory.optimise_policy(
-        Feedback(-200 * first), *arguments, updates=2, optimiser=sgd, speed_bound=3.0
+        Feedback(-200 * first), *arguments, updates=2, optimiser=sgd, settings=PolicySettings(speed_bound=3.0)
     )
     assert wild.history["stopped"][0] == 1.0 and np.isfinite(wild.history["cost"]).all()
     assert wild.cost <= wild.history["cost"][0]
@@ -221,15 +228,17 @@ def test_what_the_augmented_lagrangian_adds_is_what_its_multipliers_say():
     """Its slope by a constraint's value is the constraint's next multiplier; torques within their limits, there and back."""
     rng = np.random.default_rng(2)
     rows = lambda *shape: jnp.asarray(rng.normal(size=shape))
-    values = (rows(3, 2), rows(2)), (rows(3, 4), rows(2))
-    weight, zero = jnp.asarray(3.0), jnp.zeros(())
-    multipliers = _Multipliers((rows(3, 2), rows(2)), (jnp.abs(rows(3, 4)), jnp.abs(rows(2))), weight)
-    slopes = once(jax.grad(_augmented))(values, multipliers)
-    new = _updated(values, multipliers, zero + 0.3, zero + 1.0)
-    jax.tree.map(lambda x, y: assert_allclose(x, y, atol=1e-12), slopes, (new.equal, new.below))
-    assert float(new.weight) == 12 and float(_updated(values, multipliers, zero + 0.2, zero + 1.0).weight) == 3
-    still = [tuple(jnp.zeros_like(x) for x in kind) for kind in values]
-    assert float(_augmented(tuple(still), multipliers)) == pytest.approx(0, abs=1e-12)
+    counted, counts = jnp.ones((3, 6)).at[1].set(0.0), (2, 3)
+    values, weight, zero = (rows(3, 6), rows(5)), jnp.asarray(3.0), jnp.zeros(())
+    multipliers = rows(3, 6).at[:, 2:].set(jnp.abs(rows(3, 4))), rows(5).at[3:].set(jnp.abs(rows(2)))
+    penalty = Penalty(multipliers, weight, counted)
+    slopes = once(jax.grad(lambda x: penalty_cost(Values(*x, counts), penalty)))(values)
+    found = violation(Values(*values, counts), penalty)
+    assert_allclose(found.multipliers[0][1], 0)  # which do not count
+    jax.tree.map(lambda x, y: assert_allclose(x, y, atol=1e-12), slopes, found.multipliers)
+    largest = lambda x: updated(penalty, found._replace(largest=zero + x), zero + 1.0, 4.0)
+    assert float(largest(0.3).weight) == 12 and float(largest(0.2).weight) == 3
+    assert float(penalty_cost(Values(*(0 * x for x in values), counts), penalty)) == pytest.approx(0, abs=1e-12)
 
     lower, upper = np.array([-3.0, -np.inf, 0.5, -np.inf, -2.0]), np.array([5.0, 4.0, np.inf, np.inf, -2.0])
     tau = jnp.array([[1.0, 3.0, 0.8, 7.0, -2.0], [4.6, -9.0, 6.0, -7.0, -2.0]])
@@ -251,25 +260,28 @@ def test_what_the_augmented_lagrangian_adds_is_what_its_multipliers_say():
 
 def test_durations_are_unknowns_like_torques(monkeypatch):
     """A motion lasts as long as the unknowns say; how far they are from optimal, by their limits; policies' torques too."""
-    monkeypatch.setattr(gradient, "advance", lambda problem, q, v, tau: (q + problem.dt * v, v + problem.dt * tau))
+    monkeypatch.setattr(discrete, "advance", lambda problem, q, v, tau: (q + problem.dt * v, v + problem.dt * tau))
     tau = jnp.array([[3.0], [-1.0], [0.5]])
     problem = regulator(3, v0=0.4, torque_limits=jnp.array([[-2.0, 3.0]]), duration_limits=jnp.array([0.2, 0.9]))
     controls = gradient._Controls(tau, jnp.asarray(0.6))
-    motion, now = once(lambda c: gradient._rolled(problem, c, 1))(controls)
+    task = gradient._Task(problem, _bounds(problem), None, 1e-6, 1)
+    still = jaxdyn.trajectory.stationary_guess(problem)
+    run = once(lambda c: gradient._merit(task, c, gradient.no_penalty(problem, still, 1.0)))
+    _, (_, motion, _) = run(controls)
     v = np.append(0.4, 0.4 + 0.2 * np.cumsum(tau))
     assert_allclose(motion.t, 0.2 * np.arange(4), rtol=1e-12)
     assert_allclose(motion.v[:, 0], v, rtol=1e-12)
     assert_allclose(motion.q[:, 0], np.append(1.0, 1.0 + 0.2 * np.cumsum(v[:-1])), rtol=1e-12)
-    assert float(now.dt) == pytest.approx(0.2)
-    none, equal, below = jnp.zeros(0), jnp.array([0.1, -0.3]), jnp.array([-0.4, 0.2])
-    multipliers = _Multipliers((none, 0 * equal), (none, jnp.array([2.5, 0.0])), jnp.asarray(5.0))
+    none, end = jnp.zeros((4, 0)), jnp.array([0.1, -0.3, -0.4, 0.2])  # two equalities, two inequalities
+    penalty = Penalty((none, jnp.array([0.0, 0.0, 2.5, 0.0])), jnp.asarray(5.0), none)
+    off = violation(Values(none, end, (0, 2)), penalty)
     for slopes, duration, worst in (
         ([-9.0, 0.3, -0.2], 0.1, 0.3),
         ([0.0, 0.0, -0.2], 0.7, 0.4),
         ([0.0, 0.0, 0.0], -0.7, 0.3),
     ):
         slope = gradient._Controls(jnp.array(slopes)[:, None], jnp.asarray(duration))
-        found = gradient._residuals(_bounds(problem), controls, slope, ((none, equal), (none, below)), multipliers)
+        found = gradient._residuals(_bounds(problem), controls, slope, off)
         assert float(found.stationarity) == pytest.approx(worst)  # no further than to a limit
         assert float(found.constraints) == 0.3 and float(found.complementarity) == pytest.approx(0.2)
     pushed = _torque(lambda t, q, v: 9.0 * t - q + v, problem, jnp.asarray(5), jnp.array([0.5]), jnp.array([-0.2]))

@@ -10,10 +10,10 @@ import scipy.interpolate
 from numpy.testing import assert_allclose
 
 from helpers import once
-from jaxdyn.trajectory._interior_point._program import DenseProgram, Inner, convexifier
+from jaxdyn.trajectory._interior_point._program import DenseProgram, Inner, Part, convexifier
 from jaxdyn.trajectory._transcription._inverse_dynamics import spline_basis
-from jaxdyn.trajectory._transcription._spline_program import AtKnot, SplineProgram
-from jaxdyn.trajectory._transcription._staged_program import LastStage, Stage, StagedProgram
+from jaxdyn.trajectory._transcription._spline_program import SplineProgram
+from jaxdyn.trajectory._transcription._staged_program import Stage, StagedProgram
 
 RNG = np.random.default_rng(0)
 
@@ -81,7 +81,7 @@ def test_a_staged_program_has_the_derivatives_of_the_whole():
             cost, jnp.sin(b[0] @ e[:5]), (b[1] @ e) ** 2, data[1:] * z[:1] * u[1:], jnp.stack([u @ z[:2], z[2]])
         )
 
-    last = lambda z, u: LastStage(z @ z * u[0], jnp.stack([z[0] * u[1], u @ u]), jnp.stack([z[1] * z[2]]))
+    last = lambda z, u: Part(z @ z * u[0], jnp.stack([z[0] * u[1], u @ u]), jnp.stack([z[1] * z[2]]))
 
     def whole(x):
         z = [x[3 * k : 3 * k + 3] for k in range(3)]
@@ -106,10 +106,10 @@ def test_a_program_of_splines_has_the_derivatives_of_the_whole():
 
     def knot(data, y, u):
         e = jnp.concatenate([y, u])
-        return AtKnot(data[0] * jnp.cos(e[::2] @ e[::2]), data[1:] * y[:1] * u[1:], jnp.stack([u @ y[:2], y[5] * y[6]]))
+        return Part(data[0] * jnp.cos(e[::2] @ e[::2]), data[1:] * y[:1] * u[1:], jnp.stack([u @ y[:2], y[5] * y[6]]))
 
-    first = lambda y: AtKnot(y[2] * y[3], jnp.stack([y[0] * y[6], y[2] ** 2]), y[1:2] ** 3)
-    last = lambda y, u: AtKnot(y[1] * u[0], jnp.stack([u[1] * y[6]]), jnp.stack([y[0] * y[1], u @ u]))
+    first = lambda y: Part(y[2] * y[3], jnp.stack([y[0] * y[6], y[2] ** 2]), y[1:2] ** 3)
+    last = lambda y, u: Part(y[1] * u[0], jnp.stack([u[1] * y[6]]), jnp.stack([y[0] * y[1], u @ u]))
 
     def whole(x):
         parts = jnp.einsum("dsk,kj->sdj", basis, x[:-1].reshape(5, 2))

@@ -26,18 +26,23 @@ from jaxdyn.trajectory._linear_quadratic._problem import (
     row_times,
 )
 from jaxdyn.trajectory._linear_quadratic._riccati import policy_and_descent
-from jaxdyn.trajectory._problem import _shift as shift
-from jaxdyn.trajectory._problem._problem import advance
+from jaxdyn.trajectory._problem import _guess as shift
+from jaxdyn.trajectory._problem._augmented_lagrangian import (
+    Penalty,
+    Violation,
+    constraint_rows,
+    no_penalty,
+    updated,
+    violation,
+)
+from jaxdyn.trajectory._problem._problem import advance, knots_of
 from jaxdyn.trajectory._shooting import _local_model as shooting_model, _rollout as shooting_rollout
-from jaxdyn.trajectory._shooting._augmented_lagrangian import Violation, updated, violation
 from jaxdyn.trajectory._shooting._line_search import first_that_helps
 from jaxdyn.trajectory._shooting._local_model import (
-    Penalty,
     _quadratic,
     dynamics_jacobian,
     gaps_of,
     linearised,
-    no_penalty,
     objective,
     velocity_slopes,
 )
@@ -439,7 +444,8 @@ def test_the_linear_quadratic_problem_is_the_objective_s_expansion(monkeypatch):
         exact = linearised(problem, motion, gaps, penalty, jnp.zeros((4, 6)))
         step = lambda z: jnp.concatenate([*coupled_step(problem, z[:2], z[2:4], z[6:]), z[6:]])
         z = jnp.concatenate([motion.q[1], motion.v[1], motion.tau[0], motion.tau[1]])
-        found = violation(problem, motion, penalty), linearised(problem, motion, gaps, penalty), exact, gaps
+        values = constraint_rows(problem, knots_of(problem, motion))
+        found = violation(values, penalty), linearised(problem, motion, gaps, penalty), exact, gaps
         cost = jaxdyn.trajectory.total_cost(problem, motion)
         return (value(changes), cost), jax.grad(value)(changes), jax.hessian(value)(changes), found, jax.jacfwd(step)(z)
 

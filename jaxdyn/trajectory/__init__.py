@@ -1,8 +1,10 @@
 """Optimal control problems and their solvers, inverse kinematics, paths and their timing, policies."""
 
 from ._descent._gradient import solve_by_gradient as solve_by_gradient
+from ._descent._optimiser import clipped_adam as clipped_adam
 from ._descent._policy import (
     PolicyOptimisation as PolicyOptimisation,
+    PolicySettings as PolicySettings,
     optimise_policy as optimise_policy,
     policy_costs as policy_costs,
     policy_trajectory as policy_trajectory,
@@ -76,14 +78,13 @@ from ._problem._costs import (
     TorqueRateCost as TorqueRateCost,
     UserCost as UserCost,
 )
+from ._problem._guess import shift_guess as shift_guess, stationary_guess as stationary_guess
 from ._problem._knot import Knot as Knot
 from ._problem._problem import (
     OptimalControlProblem as OptimalControlProblem,
     simulate_controls as simulate_controls,
-    stationary_guess as stationary_guess,
     total_cost as total_cost,
 )
-from ._problem._shift import shift_guess as shift_guess
 from ._problem._solution import (
     Guess as Guess,
     Residuals as Residuals,

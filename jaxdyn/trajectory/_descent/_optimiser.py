@@ -1,4 +1,4 @@
-"""One step of an optimiser of optax, shared by what descends gradients; and choices between trees under jit."""
+"""One step of an optimiser of optax, shared by what descends gradients."""
 
 import functools
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Float, PyTree
 
 
 @functools.lru_cache(maxsize=32)  # the same object again, so that nothing is compiled again
@@ -26,11 +26,16 @@ def quasi_newton() -> Any:
 
 
 @functools.lru_cache(maxsize=32)
-def clipped_adam(learning_rate: float | Callable, clip: float) -> Any:
-    """The optimiser for many: Adam after clipping the gradient's norm."""
+def clipped_adam(learning_rate: float | Callable[[Array], Array] = 1e-2, clip: float = 1.0) -> Any:
+    """The optimiser for many numbers: `optax.adam` after clipping the gradient's norm (`optax.clip_by_global_norm`).
+
+    Args:
+        learning_rate: a number or a schedule of optax.
+        clip: norm that gradients are clipped to.
+    """
     import optax
 
-    return supported(optax.chain(optax.clip_by_global_norm(clip), optax.adam(learning_rate)))
+    return optax.chain(optax.clip_by_global_norm(clip), optax.adam(learning_rate))
 
 
 def firm(tree: PyTree) -> PyTree:
@@ -58,13 +63,3 @@ def descend(
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         change, state = optimiser.update(slope, state, unknowns, value=value, grad=slope, value_fn=value_of)
     return jax.tree.map(lambda x, d: x + (scale * d).astype(x.dtype), unknowns, change), state
-
-
-def choose(condition: Array, yes: PyTree, no: PyTree) -> PyTree:
-    """One of two trees."""
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
-
-
-def all_finite(tree: PyTree) -> Bool[Array, ""]:
-    """Whether every number of a tree is."""
-    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]))

@@ -14,9 +14,18 @@ from ...errors import TrajectoryError
 from ...model._chain import Chain
 from ...simulation._march import march
 from .._problem._knot import Knot
-from .._problem._problem import OptimalControlProblem, advance, resting_torque, running_cost, terminal_cost
+from .._problem._problem import (
+    OptimalControlProblem,
+    advance,
+    knot_times,
+    limited_torque,
+    resting_torque,
+    running_cost,
+    terminal_cost,
+)
 from .._problem._solution import Trajectory
-from ._optimiser import begin, choose, clipped_adam, descend, firm, supported
+from .._trees import at, choose
+from ._optimiser import begin, clipped_adam, descend, firm, supported
 from ._policy_file import read_progress, write_progress
 
 Policy = Callable[[Array, Array, Array], Array]
@@ -59,12 +68,38 @@ class _Carry(NamedTuple):
     scale: Float[Array, ""]
 
 
-class _Batch(NamedTuple):
-    """Rollouts: what of the problem differs between them, as leaves with a row each, and the rest."""
+class PolicySettings(NamedTuple):
+    """What of `optimise_policy` seldom needs another value.
 
+    Attributes:
+        seed: of the batches.
+        checkpoint: levels of checkpoints of the backward pass, as in `rollout`.
+        speed_bound: largest |v| of a rollout that goes on [rad/s or m/s].
+        save_every: updates between two times that progress is saved.
+        progress: told ("optimising", updates done, updates).
+    """
+
+    seed: int = 0
+    checkpoint: int | None = 1
+    speed_bound: float = 1e3
+    save_every: int = 50
+    progress: Callable[[str, int, int], None] | None = None
+
+
+class _Rollouts(NamedTuple):
+    """A policy in parts, and rollouts: the problem's leaves, with a row for each where they differ."""
+
+    trained: PyTree
+    rest: PyTree
     leaves: list[Array]
     mapped: list[bool]
     structure: Any
+    bound: Array  # of speeds
+
+    @property
+    def count(self) -> int:
+        """How many."""
+        return next(len(x) for x, m in zip(self.leaves, self.mapped, strict=True) if m)
 
 
 def optimise_policy(
@@ -76,15 +111,9 @@ def optimise_policy(
     *,
     updates: int = 300,
     batch: int | None = None,
-    learning_rate: float | Callable[[Array], Array] = 1e-2,
-    clip: float = 1.0,
     optimiser: Any = None,
-    seed: int = 0,
-    checkpoint: int | None = 1,
-    speed_bound: float = 1e3,
     file: str | os.PathLike[str] | None = None,
-    save_every: int = 50,
-    progress: Callable[[str, int, int], None] | None = None,
+    settings: PolicySettings | None = None,
 ) -> PolicyOptimisation:
     """A policy tau = policy(t, q, v) of least mean cost over rollouts, by gradients through the simulator.
 
@@ -93,9 +122,9 @@ def optimise_policy(
     of floating-point numbers in the policy (an Equinox module: gains, `equinox.nn.MLP`, ...) is trained; what is to stay goes
     through `jax.lax.stop_gradient` in the policy.
 
-    A rollout whose state stops being finite or any of whose speeds exceeds `speed_bound` stays where it was just before, which
-    keeps its cost and gradient finite, and is counted in history["stopped"]. An update whose cost or gradient is not
-    finite all the same is not made: the descent goes back to the best policy and its steps are halved.
+    A rollout whose state stops being finite or any of whose speeds exceeds `settings.speed_bound` stays where it was just
+    before, which keeps its cost and gradient finite, and is counted in history["stopped"]. An update whose cost or gradient is
+    not finite all the same is not made: the descent goes back to the best policy and its steps are halved.
 
     Args:
         policy: called as by `rollout`; with a state of its own it is none.
@@ -106,15 +135,10 @@ def optimise_policy(
         chains: robot of each rollout (domain randomisation): a chain whose leaves have one more axis where they differ.
         updates: in all, those of earlier runs of the same file included.
         batch: rollouts drawn for an update, without replacement; None: all of them in every update.
-        learning_rate: of the default optimiser, `optax.adam`: a number or a schedule of optax.
-        clip: norm that the default optimiser clips gradients to (`optax.clip_by_global_norm`).
-        optimiser: another `optax.GradientTransformation`, with a line search or without, in place of that.
-        seed: of the batches.
-        checkpoint: levels of checkpoints of the backward pass, as in `rollout`.
-        speed_bound: largest |v| of a rollout that goes on [rad/s or m/s].
-        file: where to save progress every `save_every` updates and at the end, whole or not at all; a run that finds it goes
-            on from there, to the last bit as if it had not been interrupted.
-        progress: told ("optimising", updates done, updates).
+        optimiser: an `optax.GradientTransformation`, with a line search or without; None: `clipped_adam()`.
+        file: where to save progress now and then and at the end, whole or not at all; a run that finds it goes on from there,
+            to the last bit as if it had not been interrupted.
+        settings: the rest; None: the usual ones.
 
     Raises:
         TrajectoryError: no rollouts, batches of different lengths, constraints, a duration that is free, a policy without
@@ -123,50 +147,74 @@ def optimise_policy(
     Cost: forwards and backwards through batch * steps steps an update; memory with checkpoint=1 is their states.
     Source: Freeman et al. 2021, Brax (analytic policy gradient).
     """
-    _check(problem)
-    descent = clipped_adam(learning_rate, clip) if optimiser is None else supported(optimiser)
-    rollouts = _batch(problem, chains, q0, v0)
-    count = len(q0)
+    settings = PolicySettings() if settings is None else settings
+    rollouts = _rollouts(policy, problem, q0, v0, chains, settings.speed_bound)
+    descent = supported(clipped_adam() if optimiser is None else optimiser)
+    count = rollouts.count
     size = count if batch is None else batch
     if not 1 <= size <= count:
         raise TrajectoryError(f"batch={size} of {count} rollouts; draw between 1 and {count}")
-    trained, rest = eqx.partition(policy, eqx.is_inexact_array)
-    if not jax.tree.leaves(trained):
+    if not jax.tree.leaves(rollouts.trained):
         raise TrajectoryError("the policy holds no array of floating-point numbers, so that nothing can be optimised")
-    trained = firm(trained)
-    dtype = jnp.result_type(problem.q0, problem.chain.dtype)
-    carry = _Carry(trained, begin(descent, trained), trained, jnp.asarray(jnp.inf, dtype), jnp.ones((), dtype))
-    history: dict[str, list[float]] = {"cost": [], "gradient": [], "stopped": []}
-    lost = 0
+    trained = firm(rollouts.trained)
+    far, one = (jnp.asarray(x, problem.dtype) for x in (jnp.inf, 1.0))
+    carry = _Carry(trained, begin(descent, trained), trained, far, one)
+    start = _Progress(carry, {"cost": [], "gradient": [], "stopped": []}, 0)
     if file is not None and os.path.exists(file):
-        carry, history, lost = read_progress(file, carry)
-    key, static = jax.random.key(seed), _Static(rollouts, (descent, checkpoint))
-    bound = jnp.asarray(speed_bound, dtype)
+        start = _Progress(*read_progress(file, carry))
+    end = _descended(rollouts, descent, start, updates, None if size == count else size, file, settings)
+    return _result(rollouts, end)
+
+
+class _Progress(NamedTuple):
+    """As it is saved."""
+
+    carry: _Carry
+    history: dict[str, list[float]]
+    lost: int  # updates in a row that were not finite
+
+
+def _descended(
+    rollouts: _Rollouts,
+    descent: Any,
+    start: _Progress,
+    updates: int,
+    size: int | None,
+    file: str | os.PathLike[str] | None,
+    settings: PolicySettings,
+) -> _Progress:
+    """Updates until there are enough or none helps, by batches of a size; saved on the way and however it ends."""
+    carry, history, lost = start
+    key, static = jax.random.key(settings.seed), _Static(rollouts, (descent, settings.checkpoint))
     done = len(history["cost"])
     try:
         while done < updates and lost <= _BACK:
-            chosen = None if size == count else _drawn(jax.random.fold_in(key, done), count, size)
-            carry, numbers = _update(carry, rest, rollouts.leaves, chosen, bound, static)
+            chosen = None if size is None else _drawn(jax.random.fold_in(key, done), rollouts.count, size)
+            carry, numbers = _update(carry, rollouts.rest, rollouts.leaves, chosen, rollouts.bound, static)
             for name, value in zip(history, np.asarray(numbers).tolist(), strict=True):
                 history[name].append(value)
             done += 1
             lost = 0 if np.isfinite(history["cost"][-1]) and np.isfinite(history["gradient"][-1]) else lost + 1
-            if progress is not None:
-                progress("optimising", done, updates)
-            if file is not None and done % save_every == 0:
+            if settings.progress is not None:
+                settings.progress("optimising", done, updates)
+            if file is not None and done % settings.save_every == 0:
                 write_progress(file, carry, history, lost)
     finally:
         if file is not None:
             write_progress(file, carry, history, lost)
-    forwards = _Static(rollouts, ())
-    found = [
-        (eqx.combine(part, rest), np.asarray(_costs(part, rest, rollouts.leaves, bound, forwards)))
-        for part in (carry.policy, carry.best)
-    ]
-    means = [float(costs.mean()) if np.isfinite(costs).all() else np.inf for _, costs in found]
-    better, costs = found[int(np.argmin(means))]
-    columns = {name: np.array(values) for name, values in history.items()}
-    return PolicyOptimisation(better, float(costs.mean()), costs, done, lost <= _BACK, columns)
+    return _Progress(carry, history, lost)
+
+
+def _result(rollouts: _Rollouts, end: _Progress) -> PolicyOptimisation:
+    """The better of the last policy and the best one, by the mean over all rollouts."""
+    found = [rollouts._replace(trained=policy) for policy in (end.carry.policy, end.carry.best)]
+    costs = [np.asarray(_all_costs(x)) for x in found]
+    means = [float(x.mean()) if np.isfinite(x).all() else np.inf for x in costs]
+    better = int(np.argmin(means))
+    policy = eqx.combine(found[better].trained, rollouts.rest)
+    history = {name: np.array(values) for name, values in end.history.items()}
+    mean = float(costs[better].mean())
+    return PolicyOptimisation(policy, mean, costs[better], len(history["cost"]), end.lost <= _BACK, history)
 
 
 def policy_costs(
@@ -183,11 +231,7 @@ def policy_costs(
     Raises:
         TrajectoryError: as `optimise_policy`.
     """
-    _check(problem)
-    rollouts = _batch(problem, chains, q0, v0)
-    trained, rest = eqx.partition(policy, eqx.is_inexact_array)
-    bound = jnp.asarray(speed_bound, jnp.result_type(problem.q0, problem.chain.dtype))
-    return _costs(trained, rest, rollouts.leaves, bound, _Static(rollouts, ()))
+    return _all_costs(_rollouts(policy, problem, q0, v0, chains, speed_bound))
 
 
 def policy_trajectory(policy: Policy, problem: OptimalControlProblem) -> Trajectory:
@@ -195,24 +239,22 @@ def policy_trajectory(policy: Policy, problem: OptimalControlProblem) -> Traject
 
     One robot and one start; vmap for more. Nothing stops a motion that runs away.
     """
-    tau = jnp.zeros((problem.steps, problem.chain.nv), jnp.result_type(problem.q0, problem.chain.dtype))
 
-    def one(state, k):
-        q, v = state
-        tau = _torque(policy, problem, k, q, v)
-        return advance(problem, q, v, tau), (q, v, tau)
+    def move(state, k, _):
+        tau = _torque(policy, problem, k, *state[:2])
+        return *advance(problem, *state[:2], tau), tau
 
-    start = problem.q0.astype(tau.dtype), problem.v0.astype(tau.dtype)
-    last, (q, v, tau) = jax.lax.scan(one, start, jnp.arange(problem.steps))
-    t = problem.dt * jnp.arange(problem.steps + 1, dtype=q.dtype)
-    return Trajectory(t, jnp.concatenate([q, last[0][None]]), jnp.concatenate([v, last[1][None]]), tau)
+    start = (
+        problem.q0.astype(problem.dtype),
+        problem.v0.astype(problem.dtype),
+        jnp.zeros(problem.chain.nv, problem.dtype),
+    )
+    q, v, tau = march(move, start, None, problem.steps)
+    return Trajectory(knot_times(problem, q.dtype), q, v, tau[1:])
 
 
 def _torque(policy: Policy, problem: OptimalControlProblem, k: Array, q: Array, v: Array) -> Array:
-    tau = policy(k.astype(q.dtype) * problem.dt, q, v)
-    if problem.torque_limits is None:
-        return tau
-    return jnp.clip(tau, problem.torque_limits[:, 0], problem.torque_limits[:, 1])
+    return limited_torque(problem, policy(k.astype(q.dtype) * problem.dt, q, v))
 
 
 def _cost(
@@ -230,12 +272,12 @@ def _cost(
         q, v = (jnp.where(going, new, old) for new, old in zip(ahead, (q, v), strict=True))
         return q, v, tau, total, going
 
-    dtype = jnp.result_type(problem.q0, problem.chain.dtype)
-    q0, v0 = jnp.asarray(problem.q0, dtype), jnp.asarray(problem.v0, dtype)
-    start = q0, v0, resting_torque(problem).astype(dtype), jnp.zeros((), dtype), jnp.ones((), bool)
+    dtype = problem.dtype
+    first = (x.astype(dtype) for x in (problem.q0, problem.v0, resting_torque(problem), jnp.zeros(())))
+    start = *first, jnp.ones((), bool)
     steps = problem.steps
     rows = march(move, start, None, steps, every=steps, checkpoint=checkpoint)
-    q, v, tau, total, going = jax.tree.map(lambda x: x[-1], rows)
+    q, v, tau, total, going = at(rows, -1)
     end = Knot(jnp.asarray(steps), problem.dt * steps, q, v, tau, tau, problem.dt)
     return total + terminal_cost(problem, end), ~going
 
@@ -243,7 +285,7 @@ def _cost(
 class _Static:
     """What a compiled update is compiled for; equal where it would be the same program."""
 
-    def __init__(self, rollouts: _Batch, options: tuple):
+    def __init__(self, rollouts: _Rollouts, options: tuple):
         self.key = (tuple(rollouts.mapped), rollouts.structure, options)
 
     def __hash__(self) -> int:
@@ -261,6 +303,10 @@ def _each(
     policy = eqx.combine(trained, rest)
     single = lambda *x: _cost(policy, jax.tree.unflatten(structure, x), checkpoint, bound)
     return jax.vmap(single, in_axes=tuple(0 if m else None for m in mapped))(*leaves)
+
+
+def _all_costs(x: _Rollouts) -> Array:
+    return _costs(x.trained, x.rest, x.leaves, x.bound, _Static(x, ()))
 
 
 @eqx.filter_jit
@@ -295,17 +341,16 @@ def _update(carry: _Carry, rest: PyTree, leaves: list[Array], chosen: Array | No
     return _Carry(trained, state, best, best_cost, scale), jnp.stack([cost, norm.astype(cost.dtype), stopped])
 
 
-def _check(problem: OptimalControlProblem) -> None:
+def _rollouts(
+    policy: PyTree, problem: OptimalControlProblem, q0: Array, v0: Array, chains: Chain | None, speed_bound: float
+) -> _Rollouts:
+    """The policy in parts, and the problem's leaves, those that differ between rollouts with a row for each."""
     if problem.constraints or problem.terminal_constraints:
         raise TrajectoryError(
             "a policy is optimised over many rollouts, which costs can hold but no constraints; give costs"
         )
     if problem.duration_limits is not None:
         raise TrajectoryError("a policy is optimised over a given duration; leave duration_limits out")
-
-
-def _batch(problem: OptimalControlProblem, chains: Chain | None, q0: Array, v0: Array) -> _Batch:
-    """The problem's leaves, those that differ between rollouts with a row for each."""
     chain = problem.chain if chains is None else chains
     one, many = jax.tree.leaves(problem.chain), jax.tree.leaves(chain)
     if jax.tree.structure(problem.chain) != jax.tree.structure(chain):
@@ -315,11 +360,9 @@ def _batch(problem: OptimalControlProblem, chains: Chain | None, q0: Array, v0: 
     extra = [jnp.ndim(b) - jnp.ndim(a) for a, b in zip(one, many, strict=True)]
     if any(x not in (0, 1) for x in extra):
         raise TrajectoryError("leaves of the rollouts' robots have one axis more than the problem's robot, or as many")
-    mark = lambda value: lambda leaf: value
-    mapped = jax.tree.map(mark(False), problem)
     flags = jax.tree.unflatten(jax.tree.structure(chain), [x == 1 for x in extra])
     where = lambda p: (p.chain, p.q0, p.v0)
-    mapped = eqx.tree_at(where, mapped, (flags, True, True))
+    mapped = eqx.tree_at(where, jax.tree.map(lambda _: False, problem), (flags, True, True))
     whole = eqx.tree_at(where, problem, (chain, jnp.asarray(q0), jnp.asarray(v0)))
     leaves, structure = jax.tree.flatten(whole)
     batched = jax.tree.leaves(mapped)
@@ -327,4 +370,5 @@ def _batch(problem: OptimalControlProblem, chains: Chain | None, q0: Array, v0: 
     if len(sizes) != 1 or sizes == {0}:
         rows = ", ".join(map(str, sorted(sizes)))
         raise TrajectoryError(f"starts and robots have {rows} rows; give as many of each, one at least")
-    return _Batch(leaves, batched, structure)
+    trained, rest = eqx.partition(policy, eqx.is_inexact_array)
+    return _Rollouts(trained, rest, leaves, batched, structure, jnp.asarray(speed_bound, problem.dtype))

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._elimination import block_backward, block_forward, pivot
+from ._elimination import Pivot, block_backward, block_forward, pivot
 
 Function = Callable[[Array], Array]
 
@@ -32,9 +32,9 @@ class Program(eqx.Module):
     ) -> Any:
         """The gradient of f, the Jacobians A and G and the Hessian W of f + y . c + w . g, or a convex one in its stead."""
 
-    @abc.abstractmethod
     def values(self, at: Any) -> tuple[Array, Array, Array]:
         """f, c and g, of what `linearise` gave."""
+        return at.values
 
     @abc.abstractmethod
     def gradient(self, at: Any) -> Float[Array, " n"]:
@@ -77,6 +77,41 @@ def convexifier(curvature: Array, largest: Array, delta: Array) -> Float[Array, 
     return jnp.minimum(jnp.maximum(1e4 * curvature, 1.0) / size, 0.01 / delta)
 
 
+def dense_factor(
+    matrix: Float[Array, "n n"], equality: Float[Array, "m n"], curvature: Float[Array, ""], delta: Float[Array, ""]
+) -> Pivot:
+    """Factors of [H, A^T; A, -delta I]: one Cholesky factorisation of n rows, one of m."""
+    largest = jnp.abs(equality).max(initial=0.0)
+    return pivot(matrix, equality, convexifier(curvature, largest, delta), delta)
+
+
+def dense_solve(factors: Pivot, r1: Float[Array, " n"], r2: Float[Array, " m"]) -> tuple[Array, Array]:
+    """(dx, y) by these factors."""
+    return block_backward(factors, *block_forward(factors, r1, r2), jnp.zeros_like(r2))
+
+
+class Part(NamedTuple):
+    """What a part of a motion adds to a program: a cost, what is to be zero, what must not be above zero."""
+
+    cost: Array
+    equality: Array
+    inequality: Array
+
+    def lagrangian(self, y: Array, w: Array) -> Array:
+        """cost + y . equality + w . inequality."""
+        return self.cost + y @ self.equality + w @ self.inequality
+
+
+def with_values(function: Callable, argument: int = 0) -> Callable:
+    """The Jacobian by one argument, and the value."""
+    return jax.jacfwd(lambda *x: (function(*x),) * 2, argument, has_aux=True)
+
+
+def with_slopes(function: Callable) -> Callable:
+    """The Hessian by the first argument, by forward over reverse mode, and the gradient."""
+    return jax.jacfwd(lambda *x: (jax.grad(function)(*x),) * 2, has_aux=True)
+
+
 class Inner(NamedTuple):
     """Numbers u(z) in between: functions of (z, u) and u's Jacobian give derivatives with respect to z.
 
@@ -90,17 +125,22 @@ class Inner(NamedTuple):
     jacobian: Function
     exact: bool
 
+    def joined(self, z: Float[Array, "S n"]) -> tuple[Float[Array, "S e"], Float[Array, "S e n"]]:
+        """(z, u) of every row, and its derivative by z."""
+        count, n = z.shape
+        u, jacobian = jax.vmap(self.value)(z), jax.vmap(self.jacobian)(z)
+        identity = jnp.broadcast_to(jnp.eye(n, dtype=jacobian.dtype), (count, n, n))
+        return jnp.concatenate([z, u], axis=1), jnp.concatenate([identity, jacobian], axis=1)
 
-def with_identity(jacobian: Float[Array, "S u n"]) -> Float[Array, "S n+u n"]:
-    """d (z, u) / dz."""
-    count, _, n = jacobian.shape
-    identity = jnp.broadcast_to(jnp.eye(n, dtype=jacobian.dtype), (count, n, n))
-    return jnp.concatenate([identity, jacobian], axis=1)
+    def curvature(self, z: Float[Array, "S n"], slopes: Float[Array, "S e"]) -> Float[Array, "S n n"]:
+        """The second derivatives of u times the slopes by (z, u)."""
+        return jax.vmap(jax.jacfwd(lambda z, slope: self.jacobian(z).T @ slope))(z, slopes[:, z.shape[1] :])
 
 
-def times_rows(rows: Float[Array, "S e"], along: Float[Array, "S e n"]) -> Float[Array, "S n"]:
-    """Each row times its matrix."""
-    return jnp.einsum("se,sen->sn", rows, along)
+def along_rows(jacobian: Any, along: Float[Array, "S e n"]) -> Any:
+    """Jacobians (S, r, e), and gradients (S, e), by (z, u) as those by z."""
+    times_rows = lambda rows: jnp.einsum("se,sen->sn", rows, along)
+    return jax.tree.map(lambda rows: rows @ along if rows.ndim == 3 else times_rows(rows), jacobian)
 
 
 class DenseLinearisation(eqx.Module):
@@ -127,46 +167,28 @@ class DenseProgram(Program):
     inequality: Function
 
     def evaluate(self, x: Float[Array, " n"]) -> tuple[Array, Array, Array]:
-        """f, c and g."""
         return self.objective(x), self.equality(x), self.inequality(x)
 
     def linearise(
         self, x: Float[Array, " n"], y: Float[Array, " m"], w: Float[Array, " r"], free: Float[Array, " n"]
     ) -> DenseLinearisation:
         """By forward mode; the Hessian by forward over reverse mode."""
-
-        def lagrangian(x):
-            f, c, g = self.evaluate(x)
-            return f + y @ c + w @ g
-
-        def twice(x):
-            values = self.evaluate(x)
-            return values, values
-
-        (f, c, g), values = jax.jacfwd(twice, has_aux=True)(x)
-        hessian = jax.jacfwd(jax.grad(lagrangian))(x)
+        (f, c, g), values = with_values(self.evaluate)(x)
+        hessian = jax.jacfwd(jax.grad(lambda x: Part(*self.evaluate(x)).lagrangian(y, w)))(x)
         hessian = (hessian + hessian.T) / 2
         hessian = hessian * (free[:, None] * free[None])
         return DenseLinearisation(values, f * free, c * free[None], g * free[None], hessian)
 
-    def values(self, at: DenseLinearisation) -> tuple[Array, Array, Array]:
-        """f, c and g."""
-        return at.values
-
     def gradient(self, at: DenseLinearisation) -> Float[Array, " n"]:
-        """Of f."""
         return at.gradient
 
     def times(self, at: DenseLinearisation, dx: Float[Array, " n"]) -> tuple[Array, Array, Array]:
-        """W dx, A dx and G dx."""
         return at.hessian @ dx, at.equality @ dx, at.inequality @ dx
 
     def transposed(self, at: DenseLinearisation, y: Float[Array, " m"], w: Float[Array, " r"]) -> Float[Array, " n"]:
-        """A^T y + G^T w."""
         return at.equality.T @ y + at.inequality.T @ w
 
     def curvature(self, at: DenseLinearisation) -> Float[Array, ""]:
-        """The largest entry of W."""
         return jnp.abs(at.hessian).max()
 
     def factor(
@@ -176,12 +198,9 @@ class DenseProgram(Program):
         diagonal: Float[Array, " n"],
         weights: Float[Array, " r"],
         delta: Float[Array, ""],
-    ) -> Any:
-        """One Cholesky factorisation of n rows, one of m."""
+    ) -> Pivot:
         matrix = share * at.hessian + jnp.diag(diagonal) + at.inequality.T @ (weights[:, None] * at.inequality)
-        largest = jnp.abs(at.equality).max(initial=0.0)
-        return pivot(matrix, at.equality, convexifier(self.curvature(at), largest, delta), delta)
+        return dense_factor(matrix, at.equality, self.curvature(at), delta)
 
-    def solve(self, factors: Any, r1: Float[Array, " n"], r2: Float[Array, " m"]) -> tuple[Array, Array]:
-        """By the factors."""
-        return block_backward(factors, *block_forward(factors, r1, r2), jnp.zeros_like(r2))
+    def solve(self, factors: Pivot, r1: Float[Array, " n"], r2: Float[Array, " m"]) -> tuple[Array, Array]:
+        return dense_solve(factors, r1, r2)

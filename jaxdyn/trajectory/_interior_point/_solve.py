@@ -24,7 +24,10 @@ from ._program import DenseProgram, Function, Program
 from ._step import (
     MARGIN,
     Bounds,
+    Direction,
+    Judge,
     Point,
+    Trial,
     barrier_function,
     bounds_of,
     infeasibility,
@@ -77,10 +80,8 @@ class _State(NamedTuple):
     point: Point
     cost: Array
     mu: Array
-    filter: (
-        Array  # (iterations, 2): infeasibilities and barrier functions that a step must beat; infinite where none is
-    )
-    worst: Array  # infeasibility that is never accepted
+    filter: Array  # of `Judge`, as `worst`
+    worst: Array
     delta: Array  # last regularisation
     floor: Array  # least regularisation, raised when steps of feasible iterates fail
     restoring: Array
@@ -255,51 +256,25 @@ def _products_off(bounds: Bounds, p: Point, mu: float | Array) -> Array:
 def _advance(program: Program, bounds: Bounds, state: _State, at: Any) -> _State:
     """A step; or the beginning or the end of a restoration, or of the whole."""
     p, mu, restoring = state.point, state.mu, state.restoring
-    inner = jnp.where(restoring, state.inner, mu)
+    judge = Judge(mu, jnp.where(restoring, state.inner, mu), state.filter, state.worst, restoring)
     least = jnp.where(restoring, state.damping, state.floor)
-    newton = newton_system(program, bounds, p, at, inner, restoring, state.delta, least)
+    newton = newton_system(program, bounds, p, at, judge, state.delta, least)
     _, c, g = program.values(at)
-    step, trial = search(program, bounds, p, at, newton, mu, inner, state.filter, state.worst, restoring)
-    small = jnp.finfo(p.x.dtype).eps
+    step, trial = search(program, bounds, p, at, newton, judge)
     theta, phi = infeasibility(c, g + p.s), barrier_function(bounds, p.x, p.s, state.cost, mu)
-    taken = trial.accepted
-    rest = jnp.minimum(0.01, inner)
-    dual = jnp.minimum(longest(p.low, step.d_low, rest), longest(p.high, step.d_high, rest))
-    dual = jnp.minimum(dual, longest(p.w, step.dw, rest))
-    feasible = theta <= jnp.sqrt(small)
+    taken, feasible = trial.accepted, theta <= jnp.sqrt(jnp.finfo(p.x.dtype).eps)
     failed = ~taken & ~restoring
     enters = failed & ~feasible
     leaves = restoring & taken & (trial.theta <= 0.9 * state.entry) & passes(state.filter, trial.theta, trial.phi)
-
-    x, s = jnp.where(taken, trial.x, p.x), jnp.where(taken, trial.s, p.s)
-    gaps = (s, *bounds.gaps(x))
-    old = (p.w, p.low, p.high)
-    stepped = (p.w + dual * step.dw, p.low + dual * step.d_low, p.high + dual * step.d_high)
-    near = [jnp.clip(z, inner / (REACH * gap), REACH * inner / gap) for z, gap in zip(stepped, gaps, strict=True)]
-    near = [jnp.where(taken, z, before) for z, before in zip(near, old, strict=True)]
     nu = restoration_barrier(theta, mu)
-    near = [jnp.where(leaves, mu / gap, jnp.where(enters, nu / gap, z)) for z, gap in zip(near, gaps, strict=True)]
-    y = jnp.where(restoring | enters, 0.0, p.y + jnp.where(taken, trial.length, 0.0) * (step.y - p.y))
-    point = Point(x, s, y, *near)
+    point = _stepped(bounds, p, step, trial, judge.inner, leaves | enters, jnp.where(leaves, mu, nu))
+    point = point._replace(y=jnp.where(restoring | enters, 0.0, point.y))
 
-    violated = jnp.maximum(g, 0.0)
-    push = program.transposed(at, c, violated) * bounds.free
-    projected = jnp.abs(p.x - jnp.clip(p.x - push, bounds.lower, bounds.upper)) * bounds.free
-    violation = infeasibility(c, violated)
-    stuck = (projected.max(initial=0.0) <= small**0.25 * violation) & (violation > small**0.4)
-    # the restoration's own optimality conditions, nearly met: its barrier shrinks
-    low, high = bounds.multipliers(p.low, p.high)
-    off = jnp.abs((program.transposed(at, c, p.w) - low + high) * bounds.free).max(initial=0.0)
-    off = jnp.maximum(off, jnp.abs(g + p.s - p.w).max(initial=0.0))
-    off = jnp.maximum(off, _products_off(bounds, p, inner))
-    shrunk = jnp.where(off <= KAPPA * inner, 0.1 * inner, inner)
-    shrunk = jnp.minimum(shrunk, restoration_barrier(theta, mu))
-    easy = trial.length >= 0.5
-    damping = jnp.where(taken, jnp.where(easy, state.damping / 4, 4 * state.damping), 10 * state.damping)
-    damping = jnp.clip(damping, 1e-8, 1e8)
+    damping = jnp.where(trial.length >= 0.5, state.damping / 4, 4 * state.damping)
+    damping = jnp.clip(jnp.where(taken, damping, 10 * state.damping), 1e-8, 1e8)
     slow = jnp.where(~taken, state.slow + 1, 0)
-    ends = (restoring & stuck) | (slow >= 8)
-    verdict = jnp.where(restoring & stuck, Status.INFEASIBLE, Status.STALLED)
+    stuck = restoring & _is_stuck(program, bounds, p, at)
+    verdict = jnp.where(stuck, Status.INFEASIBLE, Status.STALLED)
     k = state.iteration
     joins = (taken & trial.by_theta) | enters
     row = jnp.stack([(1 - MARGIN) * theta, phi - MARGIN * theta])
@@ -310,13 +285,54 @@ def _advance(program: Program, bounds: Bounds, state: _State, at: Any) -> _State
         floor=jnp.where(failed & feasible, jnp.maximum(1e-4, 10 * newton.delta), 0.0),
         restoring=(restoring & ~leaves) | enters,
         entry=jnp.where(enters, theta, state.entry),
-        inner=jnp.where(enters, nu, shrunk),
+        inner=jnp.where(enters, nu, jnp.minimum(_next_inner(program, bounds, p, at, judge.inner), nu)),
         damping=jnp.where(enters, 1e-2, damping),
         slow=slow.astype(jnp.int32),
         iteration=k + 1,
-        status=jnp.where(ends, verdict, RUNNING).astype(jnp.int32),
+        status=jnp.where(stuck | (slow >= 8), verdict, RUNNING).astype(jnp.int32),
         history=state.history | {"step": state.history["step"].at[k].set(jnp.where(taken, trial.length, 0.0))},
     )
+
+
+def _stepped(
+    bounds: Bounds, p: Point, step: Direction, trial: Trial, inner: Array, anew: Array, barrier: Array
+) -> Point:
+    """The point of a trial that was accepted, with multipliers a step of their own length on, near those of mu = `inner`.
+
+    Args:
+        anew: whether they are made those of mu = `barrier` instead, as a restoration begins or ends.
+    """
+    taken = trial.accepted
+    rest = jnp.minimum(0.01, inner)
+    dual = jnp.minimum(longest(p.low, step.d_low, rest), longest(p.high, step.d_high, rest))
+    dual = jnp.minimum(dual, longest(p.w, step.dw, rest))
+    x, s = jnp.where(taken, trial.x, p.x), jnp.where(taken, trial.s, p.s)
+    near = []
+    changes = (p.w, step.dw), (p.low, step.d_low), (p.high, step.d_high)
+    for (z, dz), gap in zip(changes, (s, *bounds.gaps(x)), strict=True):
+        kept = jnp.where(taken, jnp.clip(z + dual * dz, inner / (REACH * gap), REACH * inner / gap), z)
+        near.append(jnp.where(anew, barrier / gap, kept))
+    return Point(x, s, p.y + jnp.where(taken, trial.length, 0.0) * (step.y - p.y), *near)
+
+
+def _is_stuck(program: Program, bounds: Bounds, p: Point, at: Any) -> Array:
+    """Whether the violation itself is stationary, and not small."""
+    _, c, g = program.values(at)
+    violated, small = jnp.maximum(g, 0.0), jnp.finfo(p.x.dtype).eps
+    push = program.transposed(at, c, violated) * bounds.free
+    projected = jnp.abs(p.x - jnp.clip(p.x - push, bounds.lower, bounds.upper)) * bounds.free
+    violation = infeasibility(c, violated)
+    return (projected.max(initial=0.0) <= small**0.25 * violation) & (violation > small**0.4)
+
+
+def _next_inner(program: Program, bounds: Bounds, p: Point, at: Any, inner: Array) -> Array:
+    """The restoration's barrier, smaller where its own optimality conditions are nearly met."""
+    _, c, g = program.values(at)
+    low, high = bounds.multipliers(p.low, p.high)
+    off = jnp.abs((program.transposed(at, c, p.w) - low + high) * bounds.free).max(initial=0.0)
+    off = jnp.maximum(off, jnp.abs(g + p.s - p.w).max(initial=0.0))
+    off = jnp.maximum(off, _products_off(bounds, p, inner))
+    return jnp.where(off <= KAPPA * inner, 0.1 * inner, inner)
 
 
 def restoration_barrier(theta: Array, mu: Array) -> Array:

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from .._trees import choose
 from ._program import Program
 
 MARGIN = 1e-5  # by which a step must improve the infeasibility, or the barrier function in units of the infeasibility
@@ -93,6 +94,28 @@ def passes(filter_: Array, theta: Array, phi: Array) -> Array:
     return ((theta < filter_[:, 0]) | (phi < filter_[:, 1])).all()
 
 
+class Judge(NamedTuple):
+    """What steps are judged by.
+
+    Attributes:
+        mu: of the barrier function.
+        inner: in its place while restoring.
+        filter: (iterations, 2): infeasibilities and barrier functions that a step must beat; infinite where none is.
+        worst: infeasibility that is never accepted.
+        restoring: whether the infeasibility alone is reduced.
+    """
+
+    mu: Array
+    inner: Array
+    filter: Array
+    worst: Array
+    restoring: Array
+
+    def measure(self, bounds: Bounds, x: Array, s: Array, f: Array, theta: Array) -> tuple[Array, Array]:
+        """The barrier function, and the penalty with its barrier."""
+        return barrier_function(bounds, x, s, f, self.mu), barrier_function(bounds, x, s, theta**2 / 2, self.inner)
+
+
 class Newton(NamedTuple):
     """The linear system at an iterate, factored, and what it is made of."""
 
@@ -104,20 +127,20 @@ class Newton(NamedTuple):
 
 
 def newton_system(
-    program: Program, bounds: Bounds, p: Point, at: Any, mu: Array, restoring: Array, last: Array, least: Array
+    program: Program, bounds: Bounds, p: Point, at: Any, judge: Judge, last: Array, least: Array
 ) -> Newton:
     """[W + S + delta I, A^T, G^T; A, -e I, 0; G, 0, -s/w] with the least delta of a few that makes it that of a minimum.
 
     The multipliers of c are regularised by e about their present values, which changes the way to a solution and not the
     solution, so that constraints that depend on each other do no harm. While restoring, f is left out and c and g + s are
-    penalised, (|c|^2 + |g + s|^2) / 2 with mu's barrier: the multipliers are then the violations themselves, the matrix is
-    [S + delta I, A^T, G^T; A, -I, 0; G, 0, -I - s/w] and W is Gauss and Newton's.
+    penalised, (|c|^2 + |g + s|^2) / 2 with the barrier of `inner`: the multipliers are then the violations themselves, the
+    matrix is [S + delta I, A^T, G^T; A, -I, 0; G, 0, -I - s/w] and W is Gauss and Newton's.
 
     Args:
         last: the last delta that was needed.
         least: the first delta tried.
     """
-    dtype = p.x.dtype
+    dtype, mu, restoring = p.x.dtype, judge.inner, judge.restoring
     below, above = bounds.gaps(p.x)
     low, high = bounds.multipliers(p.low, p.high)
     pull = mu * (jnp.where(bounds.has_lower, 1 / below, 0.0) - jnp.where(bounds.has_upper, 1 / above, 0.0))
@@ -173,76 +196,81 @@ def newton_system(
     return Newton(factors, good, delta, direction, slope)
 
 
+class Attempt(NamedTuple):
+    """A length along a direction, to be judged as a step of size alpha along one of that slope."""
+
+    along: Direction
+    length: Array
+    alpha: Array
+    slope: Array
+
+
 def search(
-    program: Program,
-    bounds: Bounds,
-    p: Point,
-    at: Any,
-    newton: Newton,
-    mu: Array,
-    inner: Array,
-    filter_: Array,
-    worst: Array,
-    restoring: Array,
+    program: Program, bounds: Bounds, p: Point, at: Any, newton: Newton, judge: Judge
 ) -> tuple[Direction, Trial]:
-    """The first of ever shorter steps that is accepted; the first one is corrected to second order where it fails.
-
-    A step is accepted that passes the filter and improves the infeasibility or the barrier function by MARGIN of the
-    infeasibility; where the barrier function falls steeply and the infeasibility is small, one that makes it fall by a
-    fraction of that. While restoring, the penalty and its barrier with `inner` for mu must fall.
-    """
+    """The first of ever shorter steps that is accepted; the first one is corrected to second order where it fails."""
     f, c, g = program.values(at)
-    h, small = g + p.s, jnp.finfo(p.x.dtype).eps
-    below, above = bounds.gaps(p.x)
-    theta, phi = infeasibility(c, h), barrier_function(bounds, p.x, p.s, f, mu)
-    penalised = lambda x, s, theta: barrier_function(bounds, x, s, theta**2 / 2, inner)
-    psi = penalised(p.x, p.s, theta)
-    rest = jnp.where(restoring, 0.01, jnp.minimum(0.01, mu))  # of a distance, that a step leaves
-    level = (
-        100 * small * jnp.sqrt(1.0 * p.x.size) * (1 + jnp.abs(p.x).max(initial=0.0))
-    )  # of infeasibility, by rounding
-
-    def furthest(dx, ds):
-        length = jnp.minimum(longest(p.s, ds, rest), longest(below, jnp.where(bounds.has_lower, dx, 0.0), rest))
-        return jnp.minimum(length, longest(above, jnp.where(bounds.has_upper, -dx, 0.0), rest))
-
-    def tried(along: Direction, length, alpha, slope):
-        """The point a length along a direction, judged as a step of size alpha along one of that slope."""
-        x = p.x + length * along.dx
-        f, c, g = program.evaluate(x)
-        s = jnp.maximum(p.s + length * along.ds, -g)  # a larger slack is better on both counts
-        new_theta, new_phi = infeasibility(c, g + s), barrier_function(bounds, x, s, f, mu)
-        falls = (slope < 0) & (theta <= 1e-4 * worst) & (alpha * jnp.maximum(-slope, 0.0) ** 2.3 > theta**1.1)
-        descends = new_phi <= phi + 1e-4 * alpha * slope + 10 * small * jnp.abs(phi)
-        improves = (new_theta <= (1 - MARGIN) * theta) | (new_phi <= phi - MARGIN * theta)
-        accepted = jnp.where(falls, descends, improves) & passes(filter_, new_theta, new_phi) & (new_theta < worst)
-        accepted |= (new_theta <= level) & (new_phi <= phi + 10 * small * jnp.abs(phi))
-        lower = penalised(x, s, new_theta) <= psi + 1e-4 * alpha * slope + 10 * small * jnp.abs(psi)
-        accepted = jnp.where(restoring, lower, accepted)
-        accepted &= jnp.isfinite(new_phi) & jnp.isfinite(new_theta) & newton.good
-        return Trial(length, x, s, c, g + s, new_theta, new_phi, accepted, ~falls & ~restoring)
+    h, theta = g + p.s, infeasibility(c, g + p.s)
+    here = theta, *judge.measure(bounds, p.x, p.s, f, theta)
+    rest = jnp.where(judge.restoring, 0.01, jnp.minimum(0.01, judge.mu))  # of a distance, that a step leaves
 
     # turn 0 is the whole step, turn 1 its correction if there is one, later ones are half as long as the one before
     def turn(carry):
         count, alpha, slope, step, trial = carry
         first = count == 0
-        correcting = (count == 1) & (trial.theta >= theta) & ~restoring & newton.good
+        correcting = (count == 1) & (trial.theta >= theta) & ~judge.restoring & newton.good
         goal = (jnp.where(first, c, alpha * c + trial.c), jnp.where(first, h, alpha * h + trial.h))
         along = jax.lax.cond(first | correcting, lambda goal: newton.direction(*goal), lambda _: step, goal)
-        step = jax.tree.map(lambda new, old: jnp.where(first, new, old), along, step)
+        step = choose(first, along, step)
         slope = jnp.where(first, newton.slope(along), slope)
-        whole = furthest(along.dx, along.ds)
+        whole = _furthest(bounds, p, along, rest)
         alpha = jnp.where(first, whole, jnp.where(correcting, alpha, alpha / 2))
-        length = jnp.where(correcting, whole, alpha)
-        return count + 1, alpha, slope, step, tried(along, length, alpha, slope)
+        attempt = Attempt(along, jnp.where(correcting, whole, alpha), alpha, slope)
+        return count + 1, alpha, slope, step, _tried(program, bounds, p, here, newton.good, judge, attempt)
 
-    zero = jnp.zeros((), p.x.dtype)
-    no = jnp.zeros((), bool)
+    zero, no = jnp.zeros((), p.x.dtype), jnp.zeros((), bool)
     step = Direction(*(jnp.zeros_like(v) for v in (p.x, p.s, p.y, p.w, p.x, p.x)))
     trial = Trial(zero, p.x, p.s, c, h, zero, zero, no, no)
     start = (jnp.zeros((), jnp.int32), zero, zero, step, trial)
     *_, step, trial = jax.lax.while_loop(lambda carry: ~carry[-1].accepted & (carry[0] < TRIES), turn, start)
     return step, trial
+
+
+def _tried(
+    program: Program, bounds: Bounds, p: Point, here: tuple, good: Array, judge: Judge, attempt: Attempt
+) -> Trial:
+    """The point of an attempt and the verdict.
+
+    A step is accepted that passes the filter and improves the infeasibility or the barrier function by MARGIN of the
+    infeasibility; where the barrier function falls steeply and the infeasibility is small, one that makes it fall by a
+    fraction of that. While restoring, the penalty and its barrier with `inner` for mu must fall.
+    """
+    (along, length, alpha, slope), (theta, phi, psi), small = attempt, here, jnp.finfo(p.x.dtype).eps
+    # infeasibility by rounding
+    level = 100 * small * jnp.sqrt(1.0 * p.x.size) * (1 + jnp.abs(p.x).max(initial=0.0))
+    x = p.x + length * along.dx
+    f, c, g = program.evaluate(x)
+    s = jnp.maximum(p.s + length * along.ds, -g)  # a larger slack is better on both counts
+    new_theta = infeasibility(c, g + s)
+    new_phi, new_psi = judge.measure(bounds, x, s, f, new_theta)
+    falls = (slope < 0) & (theta <= 1e-4 * judge.worst) & (alpha * jnp.maximum(-slope, 0.0) ** 2.3 > theta**1.1)
+    descends = new_phi <= phi + 1e-4 * alpha * slope + 10 * small * jnp.abs(phi)
+    improves = (new_theta <= (1 - MARGIN) * theta) | (new_phi <= phi - MARGIN * theta)
+    accepted = jnp.where(falls, descends, improves)
+    accepted &= passes(judge.filter, new_theta, new_phi) & (new_theta < judge.worst)
+    accepted |= (new_theta <= level) & (new_phi <= phi + 10 * small * jnp.abs(phi))
+    lower = new_psi <= psi + 1e-4 * alpha * slope + 10 * small * jnp.abs(psi)
+    accepted = jnp.where(judge.restoring, lower, accepted)
+    accepted &= jnp.isfinite(new_phi) & jnp.isfinite(new_theta) & good
+    return Trial(length, x, s, c, g + s, new_theta, new_phi, accepted, ~falls & ~judge.restoring)
+
+
+def _furthest(bounds: Bounds, p: Point, along: Direction, rest: Array) -> Array:
+    """The longest step, at most 1, that leaves that fraction of all slacks and distances to bounds."""
+    below, above = bounds.gaps(p.x)
+    to_lower, to_upper = jnp.where(bounds.has_lower, along.dx, 0.0), jnp.where(bounds.has_upper, -along.dx, 0.0)
+    length = jnp.minimum(longest(p.s, along.ds, rest), longest(below, to_lower, rest))
+    return jnp.minimum(length, longest(above, to_upper, rest))
 
 
 def longest(distance: Array, change: Array, rest: Array) -> Array:

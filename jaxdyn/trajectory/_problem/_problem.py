@@ -1,5 +1,7 @@
 """Optimal control problems: a robot, a start, a horizon, costs and constraints; and their discrete form."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -9,6 +11,8 @@ from ...dynamics import gravity_force, resistive_force
 from ...errors import TrajectoryError
 from ...model._chain import Chain
 from ...simulation._integrate import Method, step
+from ...simulation._march import march
+from .._trees import at
 from ._constraints import Constraint
 from ._costs import Cost
 from ._knot import Knot, as_floats, as_floats_or_none
@@ -73,6 +77,11 @@ class OptimalControlProblem(eqx.Module):
             got = jnp.shape(value)
             if got[len(got) - len(shape) :] != shape:  # further axes in front: a batch of problems
                 raise TrajectoryError(f"{name} has shape {got}, but this robot takes {shape}")
+
+    @property
+    def dtype(self) -> Any:
+        """The floating-point type of its states."""
+        return jnp.result_type(self.q0, self.chain.dtype)
 
     @property
     def has_torque_rate(self) -> bool:
@@ -142,33 +151,34 @@ def knots_of(problem: OptimalControlProblem, trajectory: Trajectory) -> Knot:
 def total_cost(problem: OptimalControlProblem, trajectory: Trajectory) -> Float[Array, ""]:
     """sum_k dt l(knot_k) + l_N(knot_N) + duration_weight times the duration."""
     knots = knots_of(problem, trajectory)
-    running = jax.vmap(lambda knot: running_cost(problem, knot))(jax.tree.map(lambda x: x[:-1], knots))
-    last = jax.tree.map(lambda x: x[-1], knots)
+    running = jax.vmap(lambda knot: running_cost(problem, knot))(at(knots, slice(None, -1)))
+    last = at(knots, -1)
     return knots.dt[0] * jnp.sum(running) + terminal_cost(problem, last) + problem.duration_weight * trajectory.t[-1]
 
 
-def stationary_guess(problem: OptimalControlProblem) -> Trajectory:
-    """The plainest guess: the robot stays at the start, at rest, under the torques that hold it there."""
-    steps = problem.steps
-    t = problem.dt * jnp.arange(steps + 1, dtype=problem.q0.dtype)
-    q = jnp.broadcast_to(problem.q0, (steps + 1, *problem.q0.shape))
-    tau = holding_torque(problem)
-    if problem.torque_limits is not None:
-        tau = jnp.clip(tau, problem.torque_limits[:, 0], problem.torque_limits[:, 1])
-    v = jnp.zeros((steps + 1, problem.chain.nv), q.dtype)
-    return Trajectory(t, q, v, jnp.broadcast_to(tau, (steps, *tau.shape)))
+def knot_times(problem: OptimalControlProblem, dtype: Any) -> Float[Array, " knots"]:
+    """k dt of all N + 1 knots."""
+    return problem.dt * jnp.arange(problem.steps + 1, dtype=dtype)
 
 
-def simulate_controls(problem: OptimalControlProblem, tau: Float[Array, "steps nv"]) -> Trajectory:
-    """The trajectory that torques give from the start."""
+def limited_torque(problem: OptimalControlProblem, tau: Float[Array, " nv"]) -> Float[Array, " nv"]:
+    """The torques, clipped to the problem's limits."""
+    limits = problem.torque_limits
+    return tau if limits is None else jnp.clip(tau, limits[:, 0], limits[:, 1])
 
-    def one(state, tau):
-        q, v = state
-        return advance(problem, q, v, tau), state
 
-    last, (q, v) = jax.lax.scan(one, (problem.q0, problem.v0), tau)
-    t = problem.dt * jnp.arange(problem.steps + 1, dtype=q.dtype)
-    return Trajectory(t, jnp.concatenate([q, last[0][None]]), jnp.concatenate([v, last[1][None]]), tau)
+def simulate_controls(
+    problem: OptimalControlProblem, tau: Float[Array, "steps nv"], checkpoint: int | None = None
+) -> Trajectory:
+    """The trajectory that torques give from the start.
+
+    Args:
+        checkpoint: levels of checkpoints for reverse-mode derivatives, as in `rollout`.
+    """
+    start = problem.q0.astype(problem.dtype), problem.v0.astype(problem.dtype)
+    move = lambda state, k, tau: advance(problem, *state, tau)
+    q, v = march(move, start, tau, problem.steps, checkpoint=checkpoint)
+    return Trajectory(knot_times(problem, q.dtype), q, v, tau)
 
 
 def status_of_problem(problem: OptimalControlProblem) -> Int[Array, ""]:

@@ -1,7 +1,5 @@
 """What shooting takes from a problem around one trajectory: its linear-quadratic problem, its objective, its constraints."""
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -12,76 +10,27 @@ from ...model._chain import Chain
 from ...model._configuration import difference, integrate
 from ...model._layout import is_ordinary
 from .._linear_quadratic._problem import DiagonalCost, EulerSteps, LinearQuadratic, Steps, row_times
+from .._problem._augmented_lagrangian import Penalty, penalty_residual
 from .._problem._knot import Knot
-from .._problem._problem import OptimalControlProblem, advance, constraint_values, knots_of, residuals
+from .._problem._problem import OptimalControlProblem, advance, knots_of, residuals
 from .._problem._solution import Trajectory
+from .._trees import at
 
 EULER = ("semi_implicit_euler", "explicit_euler")
-
-
-class Penalty(NamedTuple):
-    """The augmented Lagrangian of all constraints but the limits of the torques: rho / 2 |c + multiplier / rho|^2.
-
-    Attributes:
-        multipliers: of the constraints at knots 0 ... N, equalities first, and of the terminal constraints.
-        weight: rho.
-        counted: 1 where a constraint holds, 0 at the first knot where it is the state's alone, and at the last where it is one
-            on torques.
-    """
-
-    multipliers: tuple[Float[Array, "knots k"], Float[Array, " l"]]
-    weight: Float[Array, ""]
-    counted: Float[Array, "knots k"]
-
-
-class Values(NamedTuple):
-    """Constraints at every knot and at the end, those that do not count zero; and which of them are inequalities."""
-
-    running: Float[Array, "knots k"]
-    terminal: Float[Array, " l"]
-
-
-def no_penalty(problem: OptimalControlProblem, trajectory: Trajectory, weight: float | Array) -> Penalty:
-    """Multipliers zero; which constraint depends on torques shows where these are not a number."""
-    knots = knots_of(problem, trajectory)
-    values = constraint_rows(problem, knots)
-    unknown = constraint_rows(problem, knots._replace(tau=jnp.full_like(knots.tau, jnp.nan)))
-    on_torque = jnp.isnan(unknown.running)
-    k = jnp.arange(problem.steps + 1)[:, None]
-    counted = jnp.where(on_torque, k < problem.steps, k > 0).astype(values.running.dtype)
-    weight = jnp.asarray(weight, values.running.dtype)
-    return Penalty((jnp.zeros_like(values.running), jnp.zeros_like(values.terminal)), weight, counted)
-
-
-def constraint_rows(problem: OptimalControlProblem, knots: Knot) -> Values:
-    """The values of all constraints, equalities first, of stacked knots."""
-    rows = jax.vmap(lambda knot: jnp.concatenate(constraint_values(problem.constraints, problem.chain, knot)))(knots)
-    last = jax.tree.map(lambda x: x[-1], knots)
-    end = jnp.concatenate(constraint_values(problem.terminal_constraints, problem.chain, last))
-    return Values(rows, end)
-
-
-def _of_constraints(constraints, chain: Chain, knot: Knot, multiplier, weight, counted) -> Array:
-    """Residuals of the augmented Lagrangian: sqrt(rho) (c + multiplier / rho), of inequalities their positive part."""
-    equal, below = constraint_values(constraints, chain, knot)
-    shift = multiplier / weight
-    below = jnp.maximum(below + shift[equal.shape[0] :], jnp.zeros_like(below))
-    both = jnp.concatenate([equal + shift[: equal.shape[0]], below])
-    return jnp.sqrt(weight) * both * counted
 
 
 def _running_residual(problem, knot, multiplier, weight, counted) -> Array:
     own = jnp.sqrt(knot.dt) * residuals(problem.running, problem.chain, knot)
     return jnp.concatenate(
-        [own, _of_constraints(problem.constraints, problem.chain, knot, multiplier, weight, counted)]
+        [own, penalty_residual(problem.constraints, problem.chain, knot, multiplier, weight, counted)]
     )
 
 
 def _end_residual(problem, knot, penalty: Penalty) -> Array:
     running, terminal = penalty.multipliers
     chain, weight = problem.chain, penalty.weight
-    along = _of_constraints(problem.constraints, chain, knot, running[-1], weight, penalty.counted[-1])
-    end = _of_constraints(problem.terminal_constraints, chain, knot, terminal, weight, jnp.ones_like(terminal))
+    along = penalty_residual(problem.constraints, chain, knot, running[-1], weight, penalty.counted[-1])
+    end = penalty_residual(problem.terminal_constraints, chain, knot, terminal, weight, jnp.ones_like(terminal))
     return jnp.concatenate([residuals(problem.terminal, chain, knot), along, end])
 
 
@@ -91,7 +40,7 @@ def _scalars(costs, chain: Chain, knot: Knot) -> Array:
 
 def _of_knots(problem: OptimalControlProblem, trajectory: Trajectory):
     knots = knots_of(problem, trajectory)
-    return jax.tree.map(lambda x: x[:-1], knots), jax.tree.map(lambda x: x[-1], knots)
+    return at(knots, slice(None, -1)), at(knots, -1)
 
 
 def objective(problem: OptimalControlProblem, trajectory: Trajectory, penalty: Penalty) -> Float[Array, ""]:

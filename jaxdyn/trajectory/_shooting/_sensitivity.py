@@ -6,6 +6,7 @@ problem with the Lagrangian's Hessian whose gradient and gaps are what the chang
 have multipliers there, and torques at a limit move with it.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -18,12 +19,11 @@ from ...model._configuration import integrate
 from .._linear_quadratic._box_qp import masked_inverse
 from .._linear_quadratic._problem import LinearQuadratic
 from .._linear_quadratic._riccati import riccati
-from .._problem._problem import OptimalControlProblem, knots_of
+from .._problem._augmented_lagrangian import Penalty, binding, constraint_rows
+from .._problem._problem import OptimalControlProblem, knot_times, knots_of
 from .._problem._solution import Trajectory
-from ._augmented_lagrangian import equalities
+from .._trees import at
 from ._local_model import (
-    Penalty,
-    constraint_rows,
     dynamics_jacobian,
     end_objective,
     linearised,
@@ -79,10 +79,9 @@ class _Conditions(NamedTuple):
 
 
 def _conditions(problem: OptimalControlProblem, solved: Solved) -> _Conditions:
-    x = _held(problem, solved)
-    penalty, duals = solved.penalty, solved.duals
+    x, penalty, duals = _held(problem, solved), solved.penalty, solved.duals
     knots = knots_of(problem, x)
-    first, last = (jax.tree.map(lambda y, rows=rows: y[rows], knots) for rows in (slice(None, -1), -1))
+    first, last = at(knots, slice(None, -1)), at(knots, -1)
     parts = (jnp.zeros_like(x.v[0]),) * (4 if problem.has_torque_rate else 3)
 
     def gradient(knot, multiplier, counted, dual):
@@ -106,8 +105,7 @@ def _held(problem: OptimalControlProblem, solved: Solved) -> Trajectory:
     tau = x.tau
     if limits is not None:
         tau = jnp.where(side < 0, limits[None, :, 0], jnp.where(side > 0, limits[None, :, 1], tau)).astype(tau.dtype)
-    times = problem.dt * jnp.arange(problem.steps + 1, dtype=x.t.dtype)
-    return Trajectory(times, x.q.at[0].set(problem.q0), x.v.at[0].set(problem.v0), tau)
+    return Trajectory(knot_times(problem, x.t.dtype), x.q.at[0].set(problem.q0), x.v.at[0].set(problem.v0), tau)
 
 
 def _tangent(leaves, rest, solved: Solved, change) -> Trajectory:
@@ -127,10 +125,13 @@ def _tangent(leaves, rest, solved: Solved, change) -> Trajectory:
 
 
 class _Factors(NamedTuple):
+    """Of the linear system in (dx from knot 1 on, du, duals, multipliers)."""
+
     lq: LinearQuadratic
     gains: Array
     hessian: Array
     inverse: Array
+    free: Array  # torques that are at no limit
     jacobians: tuple[Array, Array]
     active: tuple[Array, Array]
     weight: Array
@@ -138,67 +139,75 @@ class _Factors(NamedTuple):
 
 def _solve(problem: OptimalControlProblem, solved: Solved, off: _Conditions) -> tuple[Array, Array]:
     """(dx of all knots, du) that undo what the conditions are off by."""
-    x, penalty = jax.lax.stop_gradient((solved.trajectory, solved.penalty))
-    bare = jax.lax.stop_gradient(problem)
     n = off.end.shape[0]
-    lq = linearised(bare, x, jnp.zeros_like(off.gaps), penalty, solved.duals).dense()
-    free = solved.side == 0
-    bound = jnp.where(free, jnp.inf, 0).astype(x.tau.dtype)
-    policy = riccati(lq, (-bound, bound))
-    B = lq.dynamics[:, :, n:-1]
-    by_control = lq.cost[:, n:, n:-1] + B.mT @ policy.hessian[1:] @ B
-    inverse = jax.vmap(lambda h, f: masked_inverse(h, f)[0])(by_control, free)
-    factors = _Factors(lq, policy.gains, policy.hessian, inverse, *_active(bare, x, penalty), penalty.weight)
-
-    def matvec(unknowns):
-        dx, du, duals, multipliers = unknowns
-        du = jnp.where(free, du, 0)
-        z = jnp.concatenate([jnp.concatenate([jnp.zeros_like(dx[:1]), dx[:-1]]), du], -1)
-        pull = _pulled(factors, multipliers)
-        F = lq.dynamics[..., :-1]
-        rows = jnp.einsum("kij,kj->ki", lq.cost[..., :-1], z) + jnp.einsum("kij,ki->kj", F, duals) + pull[0]
-        end = lq.end[:, :n] @ dx[-1] - duals[-1] + pull[1]
-        by_state = jnp.concatenate([rows[1:, :n] - duals[:-1], end[None]])
-        by_control = jnp.where(free, rows[:, n:], du)
-        gaps = jnp.einsum("kij,kj->ki", F, z) - dx
-        return by_state, by_control, gaps, _pushed(factors, z, dx[-1], multipliers)
-
-    def solve(_, b):
-        by_state, by_control, gaps, values = b
-        running = jnp.concatenate([jnp.concatenate([jnp.zeros_like(by_state[:1]), by_state[:-1]]), by_control], -1)
-
-        def once(multipliers):
-            pull = _pulled(factors, multipliers)
-            # what is asked of an active row comes with its weight, as the Hessian has it already
-            return _affine(factors, pull[0] - running, pull[1] - by_state[-1], -gaps)
-
-        def round_(multipliers, _):
-            states, controls, _ = once(multipliers)
-            z = jnp.concatenate([states[:-1], controls], -1)
-            reached = _pushed(factors, z, states[-1], tuple(jnp.zeros_like(y) for y in multipliers))
-            new = [
-                jnp.where(a, y + factors.weight * (r - v), -v)
-                for a, y, r, v in zip(factors.active, multipliers, reached, values, strict=True)
-            ]
-            return tuple(new), None
-
-        multipliers = tuple(jnp.where(a, 0, -v) for a, v in zip(factors.active, values, strict=True))
-        if any(y.size for y in multipliers):
-            multipliers, _ = jax.lax.scan(round_, multipliers, None, length=ROUNDS)
-        states, controls, duals = once(multipliers)
-        return states[1:], jnp.where(free, controls, 0), duals[1:], multipliers
-
+    factors = _factored(problem, solved, jnp.zeros_like(off.gaps))
     wrong = (
         jnp.concatenate([off.running[1:, :n], off.end[None]]),
-        jnp.where(free, off.running[:, n:], 0),
+        jnp.where(factors.free, off.running[:, n:], 0),
         off.gaps,
         tuple(jnp.where(a, v, 0) for a, v in zip(factors.active, off.constraints, strict=True)),
     )
     # JAX transposes a linear solve only where every part of the right-hand side depends on what is transposed
     tie = 0 * sum(y.sum() for y in jax.tree.leaves(wrong))
     wrong = jax.tree.map(lambda y: tie - y, wrong)
-    dx, du, _, _ = jax.lax.custom_linear_solve(matvec, wrong, solve, symmetric=True)
+    product, inverse = functools.partial(_product, factors), lambda _, right: _solution(factors, right)
+    dx, du, _, _ = jax.lax.custom_linear_solve(product, wrong, inverse, symmetric=True)
     return jnp.concatenate([jnp.zeros_like(dx[:1]), dx]), du
+
+
+def _factored(problem: OptimalControlProblem, solved: Solved, gaps: Array) -> _Factors:
+    """The Riccati recursion of the linear-quadratic problem, with active constraints as heavy costs."""
+    x, penalty, bare = jax.lax.stop_gradient((solved.trajectory, solved.penalty, problem))
+    lq = linearised(bare, x, gaps, penalty, solved.duals).dense()
+    free, n = solved.side == 0, lq.states
+    bound = jnp.where(free, jnp.inf, 0).astype(x.tau.dtype)
+    policy = riccati(lq, (-bound, bound))
+    B = lq.dynamics[:, :, n:-1]
+    by_control = lq.cost[:, n:, n:-1] + B.mT @ policy.hessian[1:] @ B
+    inverse = jax.vmap(lambda h, f: masked_inverse(h, f)[0])(by_control, free)
+    return _Factors(lq, policy.gains, policy.hessian, inverse, free, *_active(bare, x, penalty), penalty.weight)
+
+
+def _product(factors: _Factors, unknowns: tuple) -> tuple:
+    """The matrix times (dx, du, duals, multipliers)."""
+    (dx, du, duals, multipliers), lq, n = unknowns, factors.lq, factors.lq.states
+    du = jnp.where(factors.free, du, 0)
+    z = jnp.concatenate([jnp.concatenate([jnp.zeros_like(dx[:1]), dx[:-1]]), du], -1)
+    pull = _pulled(factors, multipliers)
+    F = lq.dynamics[..., :-1]
+    rows = jnp.einsum("kij,kj->ki", lq.cost[..., :-1], z) + jnp.einsum("kij,ki->kj", F, duals) + pull[0]
+    end = lq.end[:, :n] @ dx[-1] - duals[-1] + pull[1]
+    by_state = jnp.concatenate([rows[1:, :n] - duals[:-1], end[None]])
+    by_control = jnp.where(factors.free, rows[:, n:], du)
+    gaps = jnp.einsum("kij,kj->ki", F, z) - dx
+    return by_state, by_control, gaps, _pushed(factors, z, dx[-1], multipliers)
+
+
+def _solution(factors: _Factors, right: tuple) -> tuple:
+    """(dx, du, duals, multipliers) with the matrix times them = right, by rounds of multipliers of the active constraints."""
+    by_state, by_control, gaps, values = right
+    running = jnp.concatenate([jnp.concatenate([jnp.zeros_like(by_state[:1]), by_state[:-1]]), by_control], -1)
+
+    def once(multipliers):
+        pull = _pulled(factors, multipliers)
+        # what is asked of an active row comes with its weight, as the Hessian has it already
+        return _affine(factors, pull[0] - running, pull[1] - by_state[-1], -gaps)
+
+    def round_(multipliers, _):
+        states, controls, _ = once(multipliers)
+        z = jnp.concatenate([states[:-1], controls], -1)
+        reached = _pushed(factors, z, states[-1], tuple(jnp.zeros_like(y) for y in multipliers))
+        new = [
+            jnp.where(a, y + factors.weight * (r - v), -v)
+            for a, y, r, v in zip(factors.active, multipliers, reached, values, strict=True)
+        ]
+        return tuple(new), None
+
+    multipliers = tuple(jnp.where(a, 0, -v) for a, v in zip(factors.active, values, strict=True))
+    if any(y.size for y in multipliers):
+        multipliers, _ = jax.lax.scan(round_, multipliers, None, length=ROUNDS)
+    states, controls, duals = once(multipliers)
+    return states[1:], jnp.where(factors.free, controls, 0), duals[1:], multipliers
 
 
 def _active(problem, x: Trajectory, penalty: Penalty) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
@@ -208,20 +217,12 @@ def _active(problem, x: Trajectory, penalty: Penalty) -> tuple[tuple[Array, Arra
     single = lambda knot: jax.tree.map(lambda y: y[None], knot)
 
     def jacobian(knot, which):
-        values = lambda *z: constraint_rows(problem, single(moved(problem, knot, z)))[which].reshape(-1)
+        values = lambda *z: getattr(constraint_rows(problem, single(moved(problem, knot, z))), which).reshape(-1)
         return jnp.concatenate([jax.jacfwd(values, argnums=i)(*parts) for i in range(len(parts))], -1)
 
-    running = jax.vmap(lambda knot: jacobian(knot, 0))(knots)
-    terminal = jacobian(jax.tree.map(lambda y: y[-1], knots), 1)
-    rows = constraint_rows(problem, knots)
-    equal = equalities(problem, jax.tree.map(lambda y: y[-1], knots))
-    active = []
-    for value, multiplier, count, counted in zip(
-        rows, penalty.multipliers, equal, (penalty.counted > 0, True), strict=True
-    ):
-        equality = jnp.broadcast_to(jnp.arange(value.shape[-1]) < count, value.shape)
-        active.append((equality | (value + multiplier / penalty.weight > 0)) & counted)
-    return (running, terminal), (active[0], active[1])
+    running = jax.vmap(lambda knot: jacobian(knot, "running"))(knots)
+    terminal = jacobian(at(knots, -1), "terminal")
+    return (running, terminal), binding(constraint_rows(problem, knots), penalty)
 
 
 def _pulled(factors: _Factors, multipliers) -> tuple[Array, Array]:

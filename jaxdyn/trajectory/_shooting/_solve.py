@@ -12,11 +12,28 @@ from ...errors import TrajectoryError
 from ...model._compiled import compiled
 from .._linear_quadratic._problem import LinearQuadratic, LQPolicy, adjoints
 from .._linear_quadratic._riccati import Descent, policy_and_descent
-from .._problem._problem import OptimalControlProblem, stationary_guess, status_of_problem, total_cost
+from .._problem._augmented_lagrangian import (
+    HEAVIEST,
+    Penalty,
+    Violation,
+    constraint_rows,
+    no_penalty,
+    updated,
+    violation,
+)
+from .._problem._guess import stationary_guess
+from .._problem._problem import (
+    OptimalControlProblem,
+    knot_times,
+    knots_of,
+    limited_torque,
+    status_of_problem,
+    total_cost,
+)
 from .._problem._solution import Guess, Residuals, Solution, Status, Trajectory
-from ._augmented_lagrangian import HEAVIEST, updated, violation
+from .._trees import choose
 from ._line_search import first_that_helps
-from ._local_model import Penalty, gaps_of, linearised, no_penalty, objective
+from ._local_model import gaps_of, linearised, objective
 from ._rollout import under_policy
 from ._sensitivity import Solved, differentiable
 
@@ -39,18 +56,30 @@ class _Limits(NamedTuple):
     tolerance: Array
 
 
-class _State(NamedTuple):
+class _Iterate(NamedTuple):
     trajectory: Trajectory
     gaps: Array
     value: Array  # objective with the penalty
+
+
+class _Round(NamedTuple):
     penalty: Penalty
     violated: Array  # when the multipliers were last changed
     precision: Array  # to which the multipliers' present problem is solved
+
+
+class _Pace(NamedTuple):
     damping: Array
     growth: Array  # of the damping, below 1 while it falls
     share: Array  # of the second derivatives in the Hessian
     gap_weight: Array  # of the gaps in the merit
     boxed: Array  # whether the policy minds the limits of the torques, or the rollout alone
+
+
+class _State(NamedTuple):
+    now: _Iterate
+    round: _Round
+    pace: _Pace
     iteration: Array
     status: Array
     residuals: Residuals
@@ -125,7 +154,7 @@ def _solve(
     state = jax.lax.stop_gradient(solve(bare, start, limits))
     duals, held = state.multipliers["dynamics"], state.multipliers["torques"]
     found = state.multipliers["constraints"], state.multipliers["terminal_constraints"]
-    solved = Solved(state.trajectory, state.penalty._replace(multipliers=found), duals, -jnp.sign(held))
+    solved = Solved(state.now.trajectory, state.round.penalty._replace(multipliers=found), duals, -jnp.sign(held))
     trajectory = differentiable(problem, solved)
     return Solution(
         trajectory,
@@ -146,125 +175,130 @@ def _first(problem: OptimalControlProblem, guess: Trajectory | Guess | None, wei
     if trajectory.tau.shape[0] != problem.steps:
         raise TrajectoryError(f"the guess has {trajectory.tau.shape[0]} steps, the problem {problem.steps}")
     dtype = jnp.result_type(problem.chain.dtype, problem.q0, trajectory.q)
-    limits, tau = problem.torque_limits, trajectory.tau
-    tau = tau if limits is None else jnp.clip(tau, limits[None, :, 0], limits[None, :, 1])
-    times = problem.dt * jnp.arange(problem.steps + 1, dtype=dtype)
+    tau = jax.vmap(functools.partial(limited_torque, problem))(trajectory.tau)
     q, v = trajectory.q.at[0].set(problem.q0), trajectory.v.at[0].set(problem.v0)
-    trajectory = Trajectory(*(x.astype(dtype) for x in (times, q, v, tau)))
+    trajectory = Trajectory(*(x.astype(dtype) for x in (knot_times(problem, dtype), q, v, tau)))
     penalty = no_penalty(problem, trajectory, weight)
     if known:
         found = guess.multipliers["constraints"], guess.multipliers["terminal_constraints"]
         penalty = penalty._replace(multipliers=found)
-    return _Start(trajectory, penalty, jnp.asarray(known or limits is None))
+    return _Start(trajectory, penalty, jnp.asarray(known or problem.torque_limits is None))
 
 
-def _iterate(problem, start: _Start, ends: _Limits, second_order: bool, together: bool) -> _State:
-    trajectory, penalty, tolerance = start.trajectory, start.penalty, ends.tolerance
-    dtype, limits = trajectory.q.dtype, problem.torque_limits
-    constrained = bool(problem.constraints or problem.terminal_constraints)
-    number = lambda x: jnp.asarray(x, dtype)
+def _iterate(
+    problem: OptimalControlProblem, start: _Start, limits: _Limits, second_order: bool, together: bool
+) -> _State:
+    """The state where the iterations end."""
+    turn = lambda state: _turn(problem, limits, state, second_order, together)
+    return jax.lax.while_loop(lambda state: state.status == RUNNING, turn, _before(problem, start, limits.tolerance))
 
-    def body(state: _State) -> _State:
-        trajectory, penalty = state.trajectory, state.penalty
-        lq = linearised(problem, trajectory, state.gaps, penalty)
-        bounds = None if limits is None else (limits[:, 0][None] - trajectory.tau, limits[:, 1][None] - trajectory.tau)
-        box = None if bounds is None else _widened(bounds, state.boxed)
-        damping, share = state.damping * jnp.abs(lq.control_weights).mean(), state.share
-        if second_order:
-            exact = linearised(problem, trajectory, state.gaps, penalty, adjoints(lq), lq.dynamics)
-            (policy, descent), share = _convex_policy(lq.dense(), exact.dense(), box, damping, share)
-        else:
-            policy, descent = policy_and_descent(lq, box, damping)
-        found = violation(problem, trajectory, penalty)
-        residuals = _residuals(policy, bounds, state.gaps, found)
-        near = jnp.maximum(residuals.stationarity, residuals.dynamics) <= state.precision
-        solved = (residuals.largest <= tolerance) & jnp.isfinite(state.value) & state.boxed
-        fine = near & state.boxed
-        last = state.iteration >= ends.iterations
-        hopeless = (state.damping >= HEAVIEST_DAMPING) | ~jnp.isfinite(residuals.stationarity)
-        too_heavy = fine & (penalty.weight >= HEAVIEST) & (found.largest > tolerance)
-        status = jnp.where(solved, Status.CONVERGED, RUNNING)
-        for ended, why in ((too_heavy, Status.INFEASIBLE), (hopeless, Status.STALLED), (last, Status.MAX_ITERATIONS)):
-            status = jnp.where((status == RUNNING) & ended, why, status)
-        status = status.astype(jnp.int32)
 
-        new, length, gap_weight = _step(problem, state, policy, descent, together)
-        helped = length > 0
-        worse, better = ~helped | (length < 0.1), length > 0.5
-        growth = jnp.where(worse, jnp.maximum(FASTER, FASTER * state.growth), state.growth)
-        growth = jnp.where(better, jnp.minimum(1 / FASTER, state.growth / FASTER), growth)
-        damping = jnp.where(worse, jnp.maximum(growth * state.damping, LIGHTEST), state.damping)
-        damping = jnp.where(better, growth * damping, damping)
-        damping = jnp.where(damping < LIGHTEST, 0, damping)
-        growth, damping = (
-            jnp.where(state.boxed, new, old) for new, old in ((growth, state.growth), (damping, state.damping))
-        )
-        grown = jnp.where(better & (share == state.share), 2 * share, jnp.where(length < 0.25, share / 4, share))
-        share = jnp.clip(grown, SMALLEST_SHARE, 1)
-        boxed = state.boxed | near | ~helped | (length >= 1)
-
-        again = fine & constrained  # the next round of multipliers instead of a step
-        if constrained:
-            revised = updated(penalty, found, state.violated)
-            pick = lambda a, b: jax.tree.map(lambda x, y: jnp.where(again, x, y), a, b)
-            new = pick((trajectory, state.gaps, objective(problem, trajectory, revised)), new)
-            penalty = pick(revised, penalty)
-        ended = status != RUNNING
-        trajectory, gaps, value = jax.tree.map(
-            lambda x, y: jnp.where(ended, x, y), (state.trajectory, state.gaps, state.value), new
-        )
-        recorded = {"cost": state.value, "residual": residuals.largest, "damping": state.damping, "length": length}
-        return _State(
-            trajectory,
-            gaps,
-            value,
-            jax.tree.map(lambda x, y: jnp.where(ended, x, y), state.penalty, penalty),
-            jnp.where(again, found.largest, state.violated),
-            jnp.where(again, jnp.maximum(0.1 * state.precision, tolerance), state.precision),
-            damping.astype(dtype),
-            growth.astype(dtype),
-            share.astype(dtype),
-            gap_weight,
-            boxed,
-            state.iteration + (~ended).astype(jnp.int32),
-            status,
-            residuals,
-            _multipliers(policy, found, bounds),
-            {name: state.history[name].at[state.iteration].set(x, mode="drop") for name, x in recorded.items()},
-        )
-
-    nothing = number(jnp.inf)
-    nv, n = trajectory.tau.shape[1], (3 if problem.has_torque_rate else 2) * trajectory.tau.shape[1]
-    gaps = gaps_of(problem, trajectory)
-    value = objective(problem, trajectory, penalty)
-    status = status_of_problem(problem)
-    status = jnp.where(status == Status.CONVERGED, jnp.where(jnp.isfinite(value), RUNNING, Status.NOT_FINITE), status)
-    steps = problem.steps
-    first = _State(
-        trajectory,
-        gaps,
-        value,
-        penalty,
-        nothing,
-        jnp.maximum(1e-2, tolerance) if constrained else tolerance,
-        number(0),
-        number(1),
-        number(FIRST_SHARE),
-        number(0),
-        start.boxed,
+def _before(problem: OptimalControlProblem, start: _Start, tolerance: Array) -> _State:
+    """Before the first iteration."""
+    trajectory, penalty, boxed = start
+    dtype, steps, nv = trajectory.q.dtype, problem.steps, problem.chain.nv
+    n = (3 if problem.has_torque_rate else 2) * nv
+    zero, one, far = (jnp.asarray(x, dtype) for x in (0, 1, jnp.inf))
+    now = _Iterate(trajectory, gaps_of(problem, trajectory), objective(problem, trajectory, penalty))
+    sound = status_of_problem(problem)
+    begins = jnp.where(jnp.isfinite(now.value), RUNNING, Status.NOT_FINITE)
+    multipliers = {
+        "dynamics": jnp.zeros((steps + 1, n), dtype),
+        "constraints": penalty.multipliers[0],
+        "terminal_constraints": penalty.multipliers[1],
+        "torques": jnp.zeros((steps, nv), dtype),
+        "gains": jnp.zeros((steps, nv, n), dtype),
+    }
+    return _State(
+        now,
+        _Round(penalty, far, jnp.maximum(1e-2, tolerance) if _is_constrained(problem) else tolerance),
+        _Pace(zero, one, jnp.asarray(FIRST_SHARE, dtype), zero, boxed),
         jnp.zeros((), jnp.int32),
-        status.astype(jnp.int32),
-        Residuals(nothing, nothing, nothing, nothing),
-        {
-            "dynamics": jnp.zeros((steps + 1, n), dtype),
-            "constraints": penalty.multipliers[0],
-            "terminal_constraints": penalty.multipliers[1],
-            "torques": jnp.zeros((steps, nv), dtype),
-            "gains": jnp.zeros((steps, nv, n), dtype),
-        },
+        jnp.where(sound == Status.CONVERGED, begins, sound).astype(jnp.int32),
+        Residuals(far, far, far, far),
+        multipliers,
         {name: jnp.full(RECORDED, jnp.nan, dtype) for name in ("cost", "residual", "damping", "length")},
     )
-    return jax.lax.while_loop(lambda state: state.status == RUNNING, body, first)
+
+
+def _is_constrained(problem: OptimalControlProblem) -> bool:
+    return bool(problem.constraints or problem.terminal_constraints)
+
+
+def _turn(problem: OptimalControlProblem, ends: _Limits, state: _State, second_order: bool, together: bool) -> _State:
+    """One iteration: the linear-quadratic problem, what its policy says of the iterate, and a step under it."""
+    now, round_, pace, limits = state.now, state.round, state.pace, problem.torque_limits
+    tau = now.trajectory.tau
+    bounds = None if limits is None else (limits[:, 0][None] - tau, limits[:, 1][None] - tau)
+    policy, descent, share = _policy(problem, state, bounds, second_order)
+    found = violation(constraint_rows(problem, knots_of(problem, now.trajectory)), round_.penalty)
+    residuals = _residuals(policy, bounds, now.gaps, found)
+    near = jnp.maximum(residuals.stationarity, residuals.dynamics) <= round_.precision
+    fine = near & pace.boxed
+    status = _status(ends, state, residuals, found, fine)
+    new, length, gap_weight = _step(problem, state, policy, descent, together)
+    pace = _paced(pace, share, length, near, gap_weight)
+    if _is_constrained(problem):  # where this problem is solved, the next round of multipliers instead of a step
+        penalty = updated(round_.penalty, found, round_.violated)
+        again = now._replace(value=objective(problem, now.trajectory, penalty))
+        later = _Round(penalty, found.largest, jnp.maximum(0.1 * round_.precision, ends.tolerance))
+        new, round_ = choose(fine, (again, later), (new, round_))
+    ended = status != RUNNING
+    new, round_ = choose(ended, (now, state.round), (new, round_))
+    recorded = {"cost": now.value, "residual": residuals.largest, "damping": state.pace.damping, "length": length}
+    return _State(
+        new,
+        round_,
+        pace,
+        state.iteration + (~ended).astype(jnp.int32),
+        status,
+        residuals,
+        _multipliers(policy, found, bounds),
+        {name: state.history[name].at[state.iteration].set(x, mode="drop") for name, x in recorded.items()},
+    )
+
+
+def _policy(
+    problem: OptimalControlProblem, state: _State, bounds: tuple[Array, Array] | None, second_order: bool
+) -> tuple[LQPolicy, Descent, Array]:
+    """The policy around the iterate, what it promises, and the share of the second derivatives in its Hessian."""
+    (trajectory, gaps, _), penalty, pace = state.now, state.round.penalty, state.pace
+    lq = linearised(problem, trajectory, gaps, penalty)
+    box = None if bounds is None else _widened(bounds, pace.boxed)
+    damping = pace.damping * jnp.abs(lq.control_weights).mean()
+    if not second_order:
+        return *policy_and_descent(lq, box, damping), pace.share
+    exact = linearised(problem, trajectory, gaps, penalty, adjoints(lq), lq.dynamics)
+    solution, share = _convex_policy(lq.dense(), exact.dense(), box, damping, pace.share)
+    return *solution, share
+
+
+def _status(ends: _Limits, state: _State, residuals: Residuals, found: Violation, fine: Array) -> Array:
+    """How it ends here, or RUNNING."""
+    solved = (residuals.largest <= ends.tolerance) & jnp.isfinite(state.now.value) & state.pace.boxed
+    too_heavy = fine & (state.round.penalty.weight >= HEAVIEST) & (found.largest > ends.tolerance)
+    hopeless = (state.pace.damping >= HEAVIEST_DAMPING) | ~jnp.isfinite(residuals.stationarity)
+    last = state.iteration >= ends.iterations
+    status = jnp.where(solved, Status.CONVERGED, RUNNING)
+    for ended, why in ((too_heavy, Status.INFEASIBLE), (hopeless, Status.STALLED), (last, Status.MAX_ITERATIONS)):
+        status = jnp.where((status == RUNNING) & ended, why, status)
+    return status.astype(jnp.int32)
+
+
+def _paced(pace: _Pace, share: Array, length: Array, near: Array, gap_weight: Array) -> _Pace:
+    """Damping, share and bounds of the next iteration, by the length of the step that helped in this one (0: none)."""
+    helped = length > 0
+    worse, better = ~helped | (length < 0.1), length > 0.5
+    growth = jnp.where(worse, jnp.maximum(FASTER, FASTER * pace.growth), pace.growth)
+    growth = jnp.where(better, jnp.minimum(1 / FASTER, pace.growth / FASTER), growth)
+    damping = jnp.where(worse, jnp.maximum(growth * pace.damping, LIGHTEST), pace.damping)
+    damping = jnp.where(better, growth * damping, damping)
+    damping = jnp.where(damping < LIGHTEST, 0, damping)
+    growth, damping = choose(pace.boxed, (growth, damping), (pace.growth, pace.damping))
+    grown = jnp.where(better & (share == pace.share), 2 * share, jnp.where(length < 0.25, share / 4, share))
+    boxed = pace.boxed | near | ~helped | (length >= 1)
+    numbers = (x.astype(length.dtype) for x in (damping, growth, jnp.clip(grown, SMALLEST_SHARE, 1)))
+    return _Pace(*numbers, gap_weight, boxed)
 
 
 def _convex_policy(
@@ -286,21 +320,22 @@ def _convex_policy(
     return solution, used
 
 
-def _step(problem, state: _State, policy: LQPolicy, descent: Descent, together: bool):
-    """((trajectory, gaps, objective) after a step, its length or 0 if none helps, the gaps' weight)."""
-    slope, curved = descent.slope, jnp.maximum(descent.curvature, 0)
-    wide = jnp.abs(state.gaps).sum()
+def _step(
+    problem: OptimalControlProblem, state: _State, policy: LQPolicy, descent: Descent, together: bool
+) -> tuple[_Iterate, Array, Array]:
+    """The iterate after a step, the step's length or 0 if none helps, the gaps' weight."""
+    now, slope, curved = state.now, descent.slope, jnp.maximum(descent.curvature, 0)
+    wide = jnp.abs(now.gaps).sum()
     needed = jnp.where(wide > 0, (slope + 0.5 * curved) / (0.5 * jnp.where(wide > 0, wide, 1)), 0)
-    weight = jnp.maximum(state.gap_weight, needed)
-    merit = state.value + weight * wide
+    weight = jnp.maximum(state.pace.gap_weight, needed)
+    merit = now.value + weight * wide
 
     def attempt(length):
-        trajectory = under_policy(problem, state.trajectory, policy, state.gaps, length)
-        gaps = (1 - length) * state.gaps
-        value = objective(problem, trajectory, state.penalty)
-        return (trajectory, gaps, value), value + weight * jnp.abs(gaps).sum()
+        trajectory = under_policy(problem, now.trajectory, policy, now.gaps, length)
+        gaps = (1 - length) * now.gaps
+        value = objective(problem, trajectory, state.round.penalty)
+        return _Iterate(trajectory, gaps, value), value + weight * jnp.abs(gaps).sum()
 
-    now = state.trajectory, state.gaps, state.value
     # a policy of a problem that is not convex helps nothing
     slope = jnp.where(policy.pivot > 0, slope - weight * wide, jnp.nan)
     return *first_that_helps(attempt, now, merit, slope, together, wide == 0), weight

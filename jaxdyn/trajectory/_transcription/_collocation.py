@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ...errors import TrajectoryError
-from .._interior_point._program import Inner
+from .._interior_point._program import Inner, Part
 from .._interior_point._solve import InteriorPointResult
 from .._problem._constraints import PositionLimits, VelocityLimits
 from .._problem._knot import Knot
@@ -33,7 +33,7 @@ from .._problem._problem import (
     terminal_cost,
 )
 from .._problem._solution import Solution, Trajectory
-from ._staged_program import LastStage, Stage, StagedProgram
+from ._staged_program import Stage, StagedProgram
 from ._transcription import (
     HessianKind,
     TorqueRows,
@@ -223,14 +223,14 @@ class _Form:
             left, right = [*left, -STIFF * z[-1:]], [*right, STIFF * z[-1:]]
         return jnp.concatenate(left), jnp.concatenate(right)
 
-    def last(self, z: Array, tau: Array) -> LastStage:
+    def last(self, z: Array, tau: Array) -> Part:
         """What the last knot adds."""
         problem, u = self.problem, self.split(z)
         knot = self.knot(jnp.asarray(1.0 * self.steps, z.dtype), u, (u.q, u.v), tau[: self.n], 0.0)
         equal, below = constraint_values(problem.terminal_constraints, problem.chain, knot)
         duration = self.problem.dt * self.steps * u.ratio
         cost = problem.duration_weight * duration if self.free_duration else jnp.zeros((), z.dtype)
-        return LastStage(cost + terminal_cost(problem, knot), equal, below)
+        return Part(cost + terminal_cost(problem, knot), equal, below)
 
     def program(self, guess: Trajectory | None) -> tuple[StagedProgram, Array, Array, Array]:
         """The program, its guess and its bounds."""

@@ -17,11 +17,11 @@ from scipy import interpolate
 
 from ...dynamics._mechanisms.ground import ground_reaction
 from ...errors import TrajectoryError
-from .._interior_point._program import Inner
+from .._interior_point._program import Inner, Part
 from .._problem._knot import Knot
 from .._problem._problem import OptimalControlProblem, constraint_values, resting_torque, running_cost, terminal_cost
 from .._problem._solution import Solution, Trajectory
-from ._spline_program import AtKnot, SplineProgram
+from ._spline_program import SplineProgram
 from ._transcription import (
     HessianKind,
     TorqueRows,
@@ -148,25 +148,25 @@ class _Form:
         ground = u[-6:] if self.grounded else None
         return Knot(jax.lax.stop_gradient(k).astype(jnp.int32), k * h, q, v, tau, before, h, ground)
 
-    def at_knot(self, data: _Data, y: Array, u: Array) -> AtKnot:
+    def at_knot(self, data: _Data, y: Array, u: Array) -> Part:
         """A knot's part of the integral, and its constraints."""
         knot = self.knot_of(data.k, y, u)
         equal, below = path_rows(self.problem, self.torques, knot)
         cost = data.weight * knot.dt * running_cost(self.problem, knot)
-        return AtKnot(cost, data.active[0] * equal, data.active[1] * below - (1 - data.active[1]))
+        return Part(cost, data.active[0] * equal, data.active[1] * below - (1 - data.active[1]))
 
-    def at_start(self, y: Array) -> AtKnot:
+    def at_start(self, y: Array) -> Part:
         """The first velocity."""
         n = self.problem.chain.nv
-        return AtKnot(jnp.zeros((), y.dtype), y[n : 2 * n] - y[-1] * self.problem.v0, jnp.zeros(0, y.dtype))
+        return Part(jnp.zeros((), y.dtype), y[n : 2 * n] - y[-1] * self.problem.v0, jnp.zeros(0, y.dtype))
 
-    def at_end(self, y: Array, u: Array) -> AtKnot:
+    def at_end(self, y: Array, u: Array) -> Part:
         """The terminal cost and constraints."""
         problem = self.problem
         knot = self.knot_of(jnp.asarray(1.0 * self.steps, y.dtype), y, u)
         equal, below = constraint_values(problem.terminal_constraints, problem.chain, knot)
         cost = terminal_cost(problem, knot) + problem.duration_weight * y[-1]
-        return AtKnot(cost, equal, below)
+        return Part(cost, equal, below)
 
     def program(self, guess: Trajectory | None) -> tuple[SplineProgram, Array, Array, Array]:
         """The program, its guess and its bounds."""

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from .._interior_point._elimination import StageFactors, factor_stages, solve_stages
-from .._interior_point._program import Inner, Program, convexifier, times_rows, with_identity
+from .._interior_point._program import Inner, Part, Program, along_rows, convexifier, with_slopes, with_values
 
 
 class Stage(NamedTuple):
@@ -34,14 +34,6 @@ class Stage(NamedTuple):
     cost: Array
     left: Array
     right: Array
-    equality: Array
-    inequality: Array
-
-
-class LastStage(NamedTuple):
-    """What the last stage adds: cost, equality = 0 and inequality <= 0."""
-
-    cost: Array
     equality: Array
     inequality: Array
 
@@ -70,7 +62,7 @@ class StagedProgram(Program):
         data: of the stages; every leaf has a row a stage.
         inner: numbers u of a stage that take long to compute, as torques do.
         stage: (data of a stage, z, u) -> `Stage`.
-        last: (z, u) -> `LastStage`.
+        last: (z, u) -> `Part`.
         unknowns: n.
         stages: S, at least 2.
         sizes: lengths of the coupling, of a stage's equalities and of its inequalities.
@@ -79,7 +71,7 @@ class StagedProgram(Program):
     data: PyTree
     inner: Inner = eqx.field(static=True)
     stage: Callable[[Any, Array, Array], Stage] = eqx.field(static=True)
-    last: Callable[[Array, Array], LastStage] = eqx.field(static=True)
+    last: Callable[[Array, Array], Part] = eqx.field(static=True)
     unknowns: int = eqx.field(static=True)
     stages: int = eqx.field(static=True)
     sizes: tuple[int, int, int] = eqx.field(static=True)
@@ -89,12 +81,11 @@ class StagedProgram(Program):
         return x.reshape(self.stages, self.unknowns)
 
     def evaluate(self, x: Float[Array, " total"]) -> tuple[Array, Array, Array]:
-        """f, c and g."""
         z = self.rows(x)
         u = jax.vmap(self.inner.value)(z)
         return self._sums(jax.vmap(self.stage)(self.data, z, u), self.last(z[-1], u[-1]))
 
-    def _sums(self, at: Stage, end: LastStage) -> tuple[Array, Array, Array]:
+    def _sums(self, at: Stage, end: Part) -> tuple[Array, Array, Array]:
         f = at.cost.sum() + end.cost
         c = [(at.left[:-1] + at.right[1:]).reshape(-1), at.equality.reshape(-1), end.equality]
         return f, jnp.concatenate(c), jnp.concatenate([at.inequality.reshape(-1), end.inequality])
@@ -104,15 +95,14 @@ class StagedProgram(Program):
     ) -> StagedLinearisation:
         """Jacobians by forward mode, stages side by side; Hessians by forward over reverse mode."""
         z, free, n = self.rows(x), self.rows(free), self.unknowns
-        u = jax.vmap(self.inner.value)(z)
-        along = with_identity(jax.vmap(self.inner.jacobian)(z)) * free[:, None]
-        joined = jnp.concatenate([z, u], axis=1)
-        stage = lambda data, e: self.stage(data, e[:n], e[n:])
-        last = lambda e: self.last(e[:n], e[n:])
-        jacobian, at = jax.vmap(jax.jacfwd(lambda data, e: (stage(data, e),) * 2, 1, has_aux=True))(self.data, joined)
-        jacobian = jax.tree.map(lambda rows: rows @ along if rows.ndim == 3 else times_rows(rows, along), jacobian)
-        end, at_end = jax.jacfwd(lambda e: (last(e),) * 2, has_aux=True)(joined[-1])
+        joined, along = self.inner.joined(z)
+        along = along * free[:, None]
+        stage, last = lambda data, e: self.stage(data, e[:n], e[n:]), lambda e: self.last(e[:n], e[n:])
+        jacobian, at = jax.vmap(with_values(stage, 1))(self.data, joined)
+        jacobian = along_rows(jacobian, along)
+        end, at_end = with_values(last)(joined[-1])
         end = jax.tree.map(lambda rows: rows @ along[-1], end)
+
         (coupling, own, own_last), (inequality, inequality_last) = self.split(y, w)
         nothing = jnp.zeros((1, coupling.shape[1]), z.dtype)
         of_left, of_right = jnp.concatenate([coupling, nothing]), jnp.concatenate([nothing, coupling])
@@ -122,21 +112,13 @@ class StagedProgram(Program):
             value = at.cost + left @ at.left + right @ at.right
             return value + equality @ at.equality + inequality @ at.inequality
 
-        def end_lagrangian(e):
-            at = last(e)
-            return at.cost + own_last @ at.equality + inequality_last @ at.inequality
-
-        def twice(function):
-            """Slopes and Hessian."""
-            return jax.jacfwd(lambda e, *rest: (jax.grad(function)(e, *rest),) * 2, has_aux=True)
-
-        outer, slopes = jax.vmap(twice(lagrangian))(joined, self.data, of_left, of_right, own, inequality)
-        outer_end, slopes_end = twice(end_lagrangian)(joined[-1])
+        outer, slopes = jax.vmap(with_slopes(lagrangian))(joined, self.data, of_left, of_right, own, inequality)
+        of_end = with_slopes(lambda e: last(e).lagrangian(own_last, inequality_last))
+        outer_end, slopes_end = of_end(joined[-1])
         outer, slopes = outer.at[-1].add(outer_end), slopes.at[-1].add(slopes_end)
         hessian = along.mT @ outer @ along
         if self.inner.exact:
-            curved = jax.vmap(jax.jacfwd(lambda z, slope: self.inner.jacobian(z).T @ slope))(z, slopes[:, n:])
-            hessian = hessian + curved * (free[:, :, None] * free[:, None])
+            hessian = hessian + self.inner.curvature(z, slopes) * (free[:, :, None] * free[:, None])
         return StagedLinearisation(
             self._sums(at, at_end),
             jacobian.cost.at[-1].add(end.cost),
@@ -152,16 +134,10 @@ class StagedProgram(Program):
         of_equalities = [coupling.reshape(count - 1, m), own.reshape(count, p), end]
         return of_equalities, [inequality.reshape(count, r), inequality_end]
 
-    def values(self, at: StagedLinearisation) -> tuple[Array, Array, Array]:
-        """f, c and g."""
-        return at.values
-
     def gradient(self, at: StagedLinearisation) -> Float[Array, " total"]:
-        """Of f."""
         return at.gradient.reshape(-1)
 
     def times(self, at: StagedLinearisation, dx: Float[Array, " total"]) -> tuple[Array, Array, Array]:
-        """W dx, A dx and G dx."""
         z = self.rows(dx)
         product = lambda matrices, vectors: jnp.einsum("sij,sj->si", matrices, vectors).reshape(-1)
         coupling = product(at.left, z[:-1]) + product(at.right, z[1:])
@@ -171,7 +147,6 @@ class StagedProgram(Program):
     def transposed(
         self, at: StagedLinearisation, y: Float[Array, " m"], w: Float[Array, " r"]
     ) -> Float[Array, " total"]:
-        """A^T y + G^T w."""
         (coupling, own, end), (inequality, inequality_end) = self.split(y, w)
         product = lambda matrices, vectors: jnp.einsum("sij,si->sj", matrices, vectors)
         z = product(at.equality, own) + product(at.inequality, inequality)
@@ -180,7 +155,6 @@ class StagedProgram(Program):
         return z.reshape(-1)
 
     def curvature(self, at: StagedLinearisation) -> Float[Array, ""]:
-        """The largest entry of W."""
         return jnp.abs(at.hessian).max()
 
     def factor(

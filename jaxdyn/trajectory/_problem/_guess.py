@@ -1,12 +1,21 @@
-"""Model-predictive control: an earlier solution moved on in time, as the next problem's guess."""
+"""Where a solver starts: standing still, or an earlier solution moved on in time (model-predictive control)."""
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from ...model._compiled import compiled
-from ._problem import OptimalControlProblem, advance
+from ...simulation._march import march
+from ._problem import OptimalControlProblem, advance, holding_torque, knot_times, limited_torque
 from ._solution import Guess, Solution, Trajectory
+
+
+def stationary_guess(problem: OptimalControlProblem) -> Trajectory:
+    """The plainest guess: the robot stays at the start, at rest, under the torques that hold it there."""
+    steps, q0 = problem.steps, problem.q0
+    tau = limited_torque(problem, holding_torque(problem))
+    q = jnp.broadcast_to(q0, (steps + 1, *q0.shape))
+    v = jnp.zeros((steps + 1, problem.chain.nv), q0.dtype)
+    return Trajectory(knot_times(problem, q0.dtype), q, v, jnp.broadcast_to(tau, (steps, *tau.shape)))
 
 
 def shift_guess(problem: OptimalControlProblem, solution: Solution | Guess, steps: int = 1) -> Guess:
@@ -25,15 +34,10 @@ def shift_guess(problem: OptimalControlProblem, solution: Solution | Guess, step
 def _shifted(problem: OptimalControlProblem, guess: Guess, steps: int) -> Guess:
     old = guess.trajectory
 
-    def one(state, _):
-        q, v = state
-        q, v = advance(problem, q, v, old.tau[-1])
-        return (q, v), (q, v)
-
-    _, (q, v) = jax.lax.scan(one, (old.q[-1], old.v[-1]), None, length=steps)
-    trajectory = Trajectory(
-        old.t, jnp.concatenate([old.q, q])[steps:], jnp.concatenate([old.v, v])[steps:], moved_on(old.tau, steps)
-    )
+    hold = lambda state, k, row: advance(problem, *state, old.tau[-1])
+    ahead = march(hold, (old.q[-1], old.v[-1]), None, steps)
+    q, v = (jnp.concatenate([x, more[1:]])[steps:] for x, more in zip((old.q, old.v), ahead, strict=True))
+    trajectory = Trajectory(old.t, q, v, moved_on(old.tau, steps))
     knots = {name: x.shape[0] in (old.tau.shape[0], old.q.shape[0]) for name, x in guess.multipliers.items()}
     multipliers = {
         name: moved_on(x, steps) if knots[name] and name != "terminal_constraints" else x

@@ -1,0 +1,152 @@
+"""The augmented Lagrangian of a problem's constraints, as every solver uses it that does not keep them exactly.
+
+A constraint c with the multiplier m adds rho/2 |c + m/rho|^2 to the cost, an inequality the square of the positive part alone.
+Its slope by c is the multiplier of the next round, m' = m + rho c, not below zero for inequalities (Hestenes 1969; Powell 1969;
+Nocedal & Wright 2006, sec. 17.3).
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from ...model._chain import Chain
+from .._trees import at
+from ._constraints import Constraint
+from ._knot import Knot
+from ._problem import OptimalControlProblem, constraint_values, knots_of
+from ._solution import Trajectory
+
+GROWTH = 10.0  # of the weight, where the violation did not fall to a quarter
+HEAVIEST = 1e8  # weight
+
+
+class Penalty(NamedTuple):
+    """Multipliers and weight of all constraints but the limits of the torques.
+
+    Attributes:
+        multipliers: of the constraints at knots 0 ... N, equalities first, and of the terminal constraints.
+        weight: rho.
+        counted: 1 where a constraint holds, 0 at the first knot where it is the state's alone, and at the last where it is one
+            on torques.
+    """
+
+    multipliers: tuple[Float[Array, "knots k"], Float[Array, " l"]]
+    weight: Float[Array, ""]
+    counted: Float[Array, "knots k"]
+
+
+class Values(eqx.Module):
+    """Constraints at every knot and at the end, equalities first, and how many of each are equalities."""
+
+    running: Float[Array, "knots k"]
+    terminal: Float[Array, " l"]
+    equalities: tuple[int, int] = eqx.field(static=True)
+
+    def beside(self, penalty: Penalty) -> Iterator[tuple[Array, Array, Array, int]]:
+        """(values, multipliers, which count, number of equalities) of both."""
+        counted = penalty.counted, jnp.ones_like(self.terminal)
+        return zip((self.running, self.terminal), penalty.multipliers, counted, self.equalities, strict=True)
+
+
+class Violation(NamedTuple):
+    """At a trajectory: the multipliers that the penalty's gradient stands for, and how far they and the constraints are off.
+
+    Attributes:
+        multipliers: those of the penalty plus rho c, not below zero for inequalities.
+        largest: largest |c| of an equality, largest positive c of an inequality.
+        complementarity: largest product of an inequality's multiplier and its slack.
+    """
+
+    multipliers: tuple[Array, Array]
+    largest: Float[Array, ""]
+    complementarity: Float[Array, ""]
+
+
+def constraint_rows(problem: OptimalControlProblem, knots: Knot) -> Values:
+    """The values of all constraints of stacked knots."""
+    equal, below = jax.vmap(lambda knot: constraint_values(problem.constraints, problem.chain, knot))(knots)
+    last = at(knots, -1)
+    end = constraint_values(problem.terminal_constraints, problem.chain, last)
+    counts = equal.shape[1], end[0].shape[0]
+    return Values(jnp.concatenate([equal, below], 1), jnp.concatenate(end), counts)
+
+
+def no_penalty(problem: OptimalControlProblem, trajectory: Trajectory, weight: float | Array) -> Penalty:
+    """Multipliers zero; which constraint depends on torques shows where these are not a number."""
+    knots = knots_of(problem, trajectory)
+    values = constraint_rows(problem, knots)
+    unknown = constraint_rows(problem, knots._replace(tau=jnp.full_like(knots.tau, jnp.nan)))
+    on_torque = jnp.isnan(unknown.running)
+    k = jnp.arange(problem.steps + 1)[:, None]
+    counted = jnp.where(on_torque, k < problem.steps, k > 0).astype(values.running.dtype)
+    weight = jnp.asarray(weight, values.running.dtype)
+    return Penalty((jnp.zeros_like(values.running), jnp.zeros_like(values.terminal)), weight, counted)
+
+
+def penalty_residual(
+    constraints: tuple[Constraint, ...],
+    chain: Chain,
+    knot: Knot,
+    multiplier: Float[Array, " k"],
+    weight: Float[Array, ""],
+    counted: Float[Array, " k"],
+) -> Float[Array, " k"]:
+    """What some constraints add at a knot, as residuals: sqrt(rho) (c + m / rho), of inequalities the positive part."""
+    equal, below = constraint_values(constraints, chain, knot)
+    both = _shifted(jnp.concatenate([equal, below]), multiplier, weight, equal.shape[0])
+    return jnp.sqrt(weight) * both * counted
+
+
+def penalty_cost(values: Values, penalty: Penalty) -> Float[Array, ""]:
+    """What they add to the cost: m . c + rho/2 |c|^2 of equalities, (|max(0, m + rho c)|^2 - |m|^2) / 2 rho of others."""
+    total, weight = jnp.zeros_like(penalty.weight), penalty.weight
+    for value, multiplier, counts, count in values.beside(penalty):
+        shifted = _shifted(value, multiplier, weight, count)
+        total += jnp.sum(counts * (weight / 2 * shifted**2 - multiplier**2 / (2 * weight)))
+    return total
+
+
+def _shifted(values: Array, multiplier: Array, weight: Array, count: int) -> Array:
+    """c + m / rho of the first `count`, the equalities, and the positive part of it of the others."""
+    total = values + multiplier / weight
+    return jnp.concatenate([total[..., :count], jnp.maximum(total[..., count:], 0)], -1)
+
+
+def violation(values: Values, penalty: Penalty) -> Violation:
+    """How far a trajectory of these values is from meeting the constraints."""
+    zero = jnp.zeros_like(penalty.weight)
+    multipliers, largest, products = [], zero, zero
+    for value, multiplier, counts, count in values.beside(penalty):
+        below = ~_is_equality(value, count)
+        new = multiplier + penalty.weight * value
+        new = jnp.where(below, jnp.maximum(new, 0), new) * counts
+        miss = jnp.where(below, jnp.maximum(value, 0), jnp.abs(value)) * counts
+        slack = jnp.where(below, new * jnp.maximum(-value, 0), 0)
+        multipliers.append(new)
+        largest = jnp.maximum(largest, jnp.max(miss, initial=0.0))
+        products = jnp.maximum(products, jnp.max(slack, initial=0.0))
+    return Violation((multipliers[0], multipliers[1]), largest, products)
+
+
+def binding(values: Values, penalty: Penalty) -> tuple[Bool[Array, "knots k"], Bool[Array, " l"]]:
+    """Which constraints have a slope of the penalty: equalities, and inequalities with c + m / rho > 0."""
+    running, terminal = (
+        (_is_equality(value, count) | (value + multiplier / penalty.weight > 0)) & (counts > 0)
+        for value, multiplier, counts, count in values.beside(penalty)
+    )
+    return running, terminal
+
+
+def _is_equality(values: Array, count: int) -> Array:
+    return jnp.broadcast_to(jnp.arange(values.shape[-1]) < count, values.shape)
+
+
+def updated(penalty: Penalty, found: Violation, before: Float[Array, ""], growth: float = GROWTH) -> Penalty:
+    """The next round's penalty: new multipliers, `growth` times the weight where the violation did not fall to a quarter."""
+    slow = found.largest > 0.25 * before
+    weight = jnp.where(slow, jnp.minimum(penalty.weight * growth, HEAVIEST), penalty.weight)
+    return penalty._replace(multipliers=found.multipliers, weight=weight)

@@ -1,0 +1,24 @@
+"""Choices between trees of arrays and looks into them, under `jit`."""
+
+from typing import TypeVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, PyTree
+
+Tree = TypeVar("Tree")
+
+
+def choose(condition: Array, yes: Tree, no: Tree) -> Tree:
+    """One of two trees."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
+
+
+def at(tree: Tree, rows: int | slice) -> Tree:
+    """One row of all arrays of a tree, or some."""
+    return jax.tree.map(lambda x: x[rows], tree)
+
+
+def all_finite(tree: PyTree) -> Bool[Array, ""]:
+    """Whether every number of a tree is."""
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]))
