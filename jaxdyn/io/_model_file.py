@@ -119,7 +119,7 @@ def _chain(header: Mapping[str, Any], body: io.BytesIO, name: str, dtype: DTypeL
         arrays[leaf["name"]] = jnp.asarray(array.astype(kind, copy=False))
     if header["version"] < 3:
         arrays = _renamed(arrays)
-    return _rebuilt(Chain, {**dict.fromkeys(_OPTIONAL), **arrays, "topology": _topology(header["topology"])})
+    return _rebuilt(Chain, {**dict.fromkeys(_OPTIONAL), **arrays, "topology": Topology(**header["topology"])})
 
 
 def _renamed(arrays: Mapping[str, Any]) -> dict[str, Any]:
@@ -210,12 +210,3 @@ def checksum(header: Mapping[str, Any], content: bytes) -> str:
     said = {key: value for key, value in header.items() if key != "sha256"}
     text = json.dumps(said, sort_keys=True).encode() if header["version"] > 1 else b""
     return hashlib.sha256(text + content).hexdigest()
-
-
-def _topology(fields: Mapping[str, Any]) -> Topology:
-    """The topology from JSON, in which tuples are lists."""
-
-    def tuples(x: Any) -> Any:
-        return tuple(tuples(item) for item in x) if isinstance(x, list) else x
-
-    return Topology(**{key: tuples(value) for key, value in fields.items()})

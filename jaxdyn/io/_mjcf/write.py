@@ -5,6 +5,7 @@ T = M_i exp([A_i] q_i) is the chain's, number for number. Joints with massless l
 become several joints of one body: M_1 exp([A_1] q_1) M_2 = M_1 M_2 exp([Ad(M_2^-1) A_1] q_1).
 """
 
+import functools
 import os
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable
@@ -17,11 +18,12 @@ from ...errors import ModelError
 from ...model._chain import Chain
 from ...spatial._host import about_com, pose_of
 from .._files import write_whole
-from .._urdf.elements import arrays_of, check_consistent
+from .._urdf.elements import arrays_of, check_consistent, written
 
 _LEAST = 1e-15  # MuJoCo's mjMINVAL: a moving body's mass and principal moments must be larger
 _FAR = 1e10  # in place of an infinite limit where the other one is finite
 _FREE, _BALL, _SINGLE = 6, 3, 1
+_text = functools.partial(written, form="MJCF")
 
 
 class _Joint(NamedTuple):
@@ -77,7 +79,7 @@ def to_mjcf(chain: Chain, name: str = "robot") -> str:
     arrays = _with_motors(chain, arrays)
     root = ET.Element("mujoco", model=name)
     ET.SubElement(root, "compiler", angle="radian", autolimits="false")
-    ET.SubElement(root, "option", gravity=_numbers(np.asarray(chain.gravity, float), "gravity"))
+    ET.SubElement(root, "option", gravity=_text(np.asarray(chain.gravity, float), "gravity"))
     world = ET.SubElement(root, "worldbody")
     topology = chain.topology
     base = world
@@ -269,10 +271,10 @@ def _write_body(parent: ET.Element, chain: Chain, arrays: dict[str, np.ndarray],
     node.append(
         ET.Element(
             "inertial",
-            pos=_numbers(com, label),
-            quat=_numbers(_quaternion(axes), label),
-            mass=_numbers(pi[:1], label),
-            diaginertia=_numbers(moments, label),
+            pos=_text(com, label),
+            quat=_text(_quaternion(axes), label),
+            mass=_text(pi[:1], label),
+            diaginertia=_text(moments, label),
         )
     )
     return node
@@ -295,23 +297,23 @@ def _write_joint(node: ET.Element, chain: Chain, arrays: dict[str, np.ndarray], 
         kind = {_FREE: "free", _BALL: "ball"}[joint.size]
         element = ET.SubElement(node, "joint", name=stem, type=kind)
         if joint.size == _BALL and np.any(joint.anchor):
-            element.set("pos", _numbers(joint.anchor, name))
+            element.set("pos", _text(joint.anchor, name))
         _drive(element, name, arrays, i, spring=False)
         return
     w, v = joint.screw[:3], joint.screw[3:]
     if np.any(w):
-        element = ET.SubElement(node, "joint", name=name, type="hinge", axis=_numbers(w, name))
+        element = ET.SubElement(node, "joint", name=name, type="hinge", axis=_text(w, name))
         if np.any(joint.anchor):
-            element.set("pos", _numbers(joint.anchor, name))
+            element.set("pos", _text(joint.anchor, name))
     else:
-        element = ET.SubElement(node, "joint", name=name, type="slide", axis=_numbers(v, name))
+        element = ET.SubElement(node, "joint", name=name, type="slide", axis=_text(v, name))
     low, high = arrays["limits.position"][i]
     if low < high and np.any(np.isfinite([low, high])):
         element.set("limited", "true")
-        element.set("range", _numbers(np.clip([low, high], -_FAR, _FAR), name))
+        element.set("range", _text(np.clip([low, high], -_FAR, _FAR), name))
     if np.isfinite(effort := arrays["limits.effort"][i]) and effort > 0:
         element.set("actuatorfrclimited", "true")
-        element.set("actuatorfrcrange", _numbers([-effort, effort], name))
+        element.set("actuatorfrcrange", _text([-effort, effort], name))
     _drive(element, name, arrays, i, spring=True)
 
 
@@ -323,14 +325,14 @@ def _drive(element: ET.Element, name: str, arrays: dict[str, np.ndarray], i: int
         if leaf != "springs.rest_position" and value < 0:
             raise ModelError(f"{leaf} of joint {name!r} is negative ({value:g}); MuJoCo takes none below zero")
         if value != 0:
-            element.set(key, _numbers([value], f"{leaf} of joint {name!r}"))
+            element.set(key, _text([value], f"{leaf} of joint {name!r}"))
 
 
 def _place(node: ET.Element, pose: np.ndarray, label: str) -> None:
     if np.any(pose[:3, 3]):
-        node.set("pos", _numbers(pose[:3, 3], label))
+        node.set("pos", _text(pose[:3, 3], label))
     if np.any(pose[:3, :3] != np.eye(3)):
-        node.set("quat", _numbers(_quaternion(pose[:3, :3]), label))
+        node.set("quat", _text(_quaternion(pose[:3, :3]), label))
 
 
 def _quaternion(r: np.ndarray) -> np.ndarray:
@@ -348,11 +350,3 @@ def _quaternion(r: np.ndarray) -> np.ndarray:
         q[1:] = r[i] + r[:, i]
         q[k] = 1 + 2 * r[i, i] - trace
     return q / np.linalg.norm(q)
-
-
-def _numbers(values: Iterable[float] | np.ndarray, label: str) -> str:
-    """Numbers with all their digits."""
-    numbers = [float(x) + 0.0 for x in values]
-    if not np.all(np.isfinite(numbers)):
-        raise ModelError(f"{label} is {numbers}, not finite; MJCF cannot hold it")
-    return " ".join(map(repr, numbers))

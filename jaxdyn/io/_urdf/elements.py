@@ -146,11 +146,11 @@ def remove(parent: ET.Element, tags: Container[str]) -> None:
         parent.remove(child)
 
 
-def written(values: Iterable[float] | np.ndarray, label: str) -> str:
+def written(values: Iterable[float] | np.ndarray, label: str, form: str = "a URDF") -> str:
     """Numbers with all their digits."""
     numbers = [float(x) + 0.0 for x in values]
     if not np.all(np.isfinite(numbers)):
-        raise ModelError(f"{label} is {numbers}, not finite; a URDF cannot hold it")
+        raise ModelError(f"{label} is {numbers}, not finite; {form} cannot hold it")
     return " ".join(map(repr, numbers))
 
 

@@ -2,7 +2,7 @@
 
 import sys
 import warnings
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -76,16 +76,12 @@ def chain_arrays(layout: Layout) -> dict[str, Any]:
 
 def chain_of(
     robot: Robot,
-    *,
-    lock: Mapping[str, float] | None,
-    tip: str | None,
     gravity: ArrayLike | Sequence[float],
     allow_nonphysical: bool,
-    floating_base: bool | str,
-    ignore_mimic: bool,
+    **options: Any,
 ) -> Chain:
     """The chain of a URDF document; the arguments and the errors are those of `jaxdyn.load`."""
-    parts = arrange(robot, lock, tip, floating_base, ignore_mimic)
+    parts = arrange(robot, **options)
     layout = parts.layout
     remarks = [*robot.remarks, *([] if allow_nonphysical else _faults(robot, layout))]
     if remarks:
