@@ -9,10 +9,10 @@ from scipy import optimize
 
 import jaxdyn
 from helpers import once
-from jaxdyn.trajectory._interior_point._elimination import factor_stages, solve_stages
-from jaxdyn.trajectory._interior_point._program import DenseProgram
-from jaxdyn.trajectory._interior_point._sensitivity import differentiable
-from jaxdyn.trajectory._interior_point._solve import InteriorPointResult, solve_program
+from jaxdyn.trajectory._interior_point.elimination import factor_stages, solve_stages
+from jaxdyn.trajectory._interior_point.program import DenseProgram
+from jaxdyn.trajectory._interior_point.sensitivity import differentiable
+from jaxdyn.trajectory._interior_point.solve import InteriorPointResult, solve_program
 
 INF = np.inf
 

@@ -10,10 +10,10 @@ import scipy.interpolate
 from numpy.testing import assert_allclose
 
 from helpers import once
-from jaxdyn.trajectory._interior_point._program import DenseProgram, Inner, Part, convexifier
-from jaxdyn.trajectory._transcription._inverse_dynamics import spline_basis
-from jaxdyn.trajectory._transcription._spline_program import SplineProgram
-from jaxdyn.trajectory._transcription._staged_program import Stage, StagedProgram
+from jaxdyn.trajectory._interior_point.program import DenseProgram, Inner, Part, convexifier
+from jaxdyn.trajectory._transcription.inverse_dynamics import spline_basis
+from jaxdyn.trajectory._transcription.spline_program import SplineProgram
+from jaxdyn.trajectory._transcription.staged_program import Stage, StagedProgram
 
 RNG = np.random.default_rng(0)
 

@@ -14,20 +14,12 @@ from numpy.testing import assert_allclose
 
 import jaxdyn
 from helpers import once, random_chain
+from jaxdyn.dynamics._lowering import matrix_times, product, row_times
 from jaxdyn.trajectory import LinearQuadratic, LQPolicy
-from jaxdyn.trajectory._linear_quadratic._problem import (
-    DiagonalCost,
-    EulerSteps,
-    adjoints,
-    lq_cost,
-    lq_residual,
-    matrix_times,
-    product,
-    row_times,
-)
-from jaxdyn.trajectory._linear_quadratic._riccati import policy_and_descent
-from jaxdyn.trajectory._problem import _guess as shift
-from jaxdyn.trajectory._problem._augmented_lagrangian import (
+from jaxdyn.trajectory._linear_quadratic.problem import DiagonalCost, EulerSteps, adjoints
+from jaxdyn.trajectory._linear_quadratic.riccati import policy_and_descent
+from jaxdyn.trajectory._problem import guess as shift
+from jaxdyn.trajectory._problem.augmented_lagrangian import (
     Penalty,
     Violation,
     constraint_rows,
@@ -35,10 +27,10 @@ from jaxdyn.trajectory._problem._augmented_lagrangian import (
     updated,
     violation,
 )
-from jaxdyn.trajectory._problem._problem import advance, knots_of
-from jaxdyn.trajectory._shooting import _local_model as shooting_model, _rollout as shooting_rollout
-from jaxdyn.trajectory._shooting._line_search import first_that_helps
-from jaxdyn.trajectory._shooting._local_model import (
+from jaxdyn.trajectory._problem.problem import advance, knots_of
+from jaxdyn.trajectory._shooting import local_model as shooting_model, rollout as shooting_rollout
+from jaxdyn.trajectory._shooting.line_search import first_that_helps
+from jaxdyn.trajectory._shooting.local_model import (
     _quadratic,
     dynamics_jacobian,
     gaps_of,
@@ -46,10 +38,32 @@ from jaxdyn.trajectory._shooting._local_model import (
     objective,
     velocity_slopes,
 )
-from jaxdyn.trajectory._shooting._sensitivity import Solved, differentiable
-from jaxdyn.trajectory._shooting._solve import _convex_policy
+from jaxdyn.trajectory._shooting.sensitivity import Solved, differentiable
+from jaxdyn.trajectory._shooting.solve import _convex_policy
 
 ARM = jaxdyn.textbook.pendulum(2, damping=0.1)
+
+
+def lq_cost(lq, states, controls):
+    """The cost of an LQ problem."""
+    lq = lq.dense()
+    z = jnp.concatenate([states[:-1], controls], -1)
+    running = (z * (0.5 * jnp.einsum("kij,kj->ki", lq.cost[..., :-1], z) + lq.cost[..., -1])).sum()
+    last = states[-1]
+    return running + last @ (0.5 * lq.end[:, :-1] @ last + lq.end[:, -1])
+
+
+def lq_residual(lq, solution):
+    """(gradient of the Lagrangian to states from the second on and to controls, misses of the dynamics), both flat."""
+    dx, du, multipliers = solution
+    lq, n = lq.dense(), lq.states
+    z = jnp.concatenate([dx[:-1], du], -1)
+    ahead = jnp.einsum("kij,ki->kj", lq.dynamics[..., :-1], multipliers[1:])
+    gradient = jnp.einsum("kij,kj->ki", lq.cost[..., :-1], z) + lq.cost[..., -1] + ahead
+    end = lq.end[:, :-1] @ dx[-1] + lq.end[:, -1] - multipliers[-1]
+    by_state = jnp.concatenate([gradient[1:, :n] - multipliers[1:-1], end[None]])
+    misses = jnp.einsum("kij,kj->ki", lq.dynamics[..., :-1], z) + lq.dynamics[..., -1] - dx[1:]
+    return jnp.concatenate([by_state.reshape(-1), gradient[:, n:].reshape(-1)]), misses.reshape(-1)
 
 
 def random_lq(steps=6, n=3, m=2, seed=0):

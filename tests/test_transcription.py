@@ -13,9 +13,9 @@ from scipy.interpolate import BSpline
 import jaxdyn
 from helpers import compiled, once
 from jaxdyn.trajectory import Status
-from jaxdyn.trajectory._interior_point._solve import InteriorPointResult
-from jaxdyn.trajectory._transcription import _collocation as collocation, _inverse_dynamics as inverse_transcription
-from jaxdyn.trajectory._transcription._transcription import guessed_motion, state_bounds, torque_rows
+from jaxdyn.trajectory._interior_point.solve import InteriorPointResult
+from jaxdyn.trajectory._transcription import collocation as collocation, inverse_dynamics as inverse_transcription
+from jaxdyn.trajectory._transcription.transcription import guessed_motion, state_bounds, torque_rows
 
 ROBOT = jaxdyn.textbook.planar_elbow()
 GOAL = jnp.array([1.2, 0.8])

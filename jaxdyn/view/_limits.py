@@ -7,7 +7,7 @@ from ..io._logs.motion import coordinate_names
 from ..model._chain import Chain
 from ..model._configuration import neutral_configuration
 from ..model._layout import layout
-from ..trajectory._kinematics._inverse_kinematics import coordinate_limits
+from ..trajectory._kinematics.inverse_kinematics import coordinate_limits
 
 
 def slider_ranges(chain: Chain) -> list[tuple[str, int, float, float]]:

@@ -199,7 +199,7 @@ def _exported(path: Path, options: dict[str, Any]) -> None:
 def _policy(path: Path, options: dict[str, Any]) -> None:
     import jax.numpy as jnp
 
-    from jaxdyn.trajectory._descent._policy_file import read_progress
+    from jaxdyn.trajectory._descent.policy_file import read_progress
 
     like = {"gain": jnp.zeros((2, 3)), "count": jnp.asarray(0)}
     carry, history, lost = read_progress(path, like)

@@ -1,10 +1,14 @@
 """Passive forces at the joints: friction (viscous, Coulomb with a smooth sign, Stribeck, a constant offset) and springs."""
 
+import dataclasses
+
+import jax
 from jaxtyping import Array, Float
 
 from ...model._chain import Chain
 from ...model._compiled import compiled
 from .._kinematics.coordinates import generalised_force, joint_rates, place
+from .._lowering import lane_shape
 
 
 @compiled
@@ -45,3 +49,15 @@ def resistive_force(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"
     M qdd + C qd + g + resistive_force = tau. MuJoCo's `qfrc_passive`, which acts on the robot, is its negative.
     """
     return friction_force(chain, qd) + spring_force(chain, q)
+
+
+def resistive_force_by_lane(
+    chain: Chain, q: Float[Array, "n *#lanes"], qd: Float[Array, "n *#lanes"]
+) -> Float[Array, "n *#lanes"]:
+    """`resistive_force` of ordinary joints inside of functions that are written for lanes."""
+    parts = chain.friction, chain.springs
+    force = lambda parts, q, qd: resistive_force(dataclasses.replace(chain, friction=parts[0], springs=parts[1]), q, qd)
+    if not lane_shape():
+        return force(parts, q, qd)
+    axes = jax.tree.map(lambda x: -1 if x.ndim == 2 else None, parts)
+    return jax.vmap(force, (axes, -1, -1), -1)(parts, q, qd)

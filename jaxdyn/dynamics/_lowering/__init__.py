@@ -1,7 +1,6 @@
 """How a function of one robot and one state is compiled, for one state or thousands: what the rest of the library uses."""
 
 from .batch import (
-    LARGEST as LARGEST,
     by_batch as by_batch,
     filled as filled,
     in_groups as in_groups,
@@ -13,4 +12,13 @@ from .batch import (
     with_lanes as with_lanes,
 )
 from .platform import by_platform as by_platform
+from .small_matrices import (
+    SMALL as SMALL,
+    by_row as by_row,
+    mask_like as mask_like,
+    matrix_times as matrix_times,
+    product as product,
+    row_times as row_times,
+    size_of_products as size_of_products,
+)
 from .tangents import batch_first as batch_first, is_zero as is_zero, sparse_jvp as sparse_jvp

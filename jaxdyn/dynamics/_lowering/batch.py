@@ -24,6 +24,7 @@ from jax.sharding import PartitionSpec, auto_axes
 from jaxtyping import Array
 
 from ..._jax_compat import SymbolicZero, Tracer, custom_vmap
+from ...model._chain import Chain
 from .kernel import as_kernel
 from .platform import by_platform
 from .tangents import batch_first, sparse_jvp
@@ -206,25 +207,30 @@ def _sharding_of_rows(variables: tuple, mapped: tuple[bool, ...]) -> Any:
     return next((spec[0] for spec in specs if spec and spec[0] is not None), None)
 
 
-def loop_by_batch(step: Callable, carry: Any, constants: Any, xs: Any, width: int, reverse: bool = False) -> Any:
+def loop_by_batch(step: Callable, carry: Any, constants: Any, xs: Any, size: int | None, reverse: bool = False) -> Any:
     """`lax.scan` over rows of xs of (carry, y) = step(carry, constants, x), written for lanes as functions of `by_batch` are.
 
-    The whole loop is one kernel of the CPU, for a batch one of each chunk of lanes. It has no derivative rule.
+    All arrays that the step gets have lanes behind their own axes, but those of a chain. The whole loop is one kernel of the
+    CPU, for a batch one of each chunk of lanes. It has no derivative rule.
 
     Args:
-        width: how many numbers of a state the largest operation of a step reads and writes; above `LARGEST` no kernels.
+        size: how many numbers of a state the largest operation of a step reads and writes; None: no kernel can hold it.
     """
+    width = LARGEST + 1 if size is None else size
     variables, structure = jax.tree.flatten((carry, constants, xs))
     carried = len(jax.tree.leaves(carry))
+    own_axes = (*jax.tree.map(jnp.ndim, (carry, constants)), jax.tree.map(lambda x: jnp.ndim(x) - 1, xs))
+
+    def in_lanes(carry, constants, x):
+        spread = lambda x, n: x if isinstance(x, Chain) else with_lanes(x, n)
+        return step(*jax.tree.map(spread, (carry, constants, x), own_axes, is_leaf=lambda x: isinstance(x, Chain)))
 
     def loop(body, *variables):
         carry, constants, xs = jax.tree.unflatten(structure, variables)
         return jax.lax.scan(lambda carry, x: body(carry, constants, x), carry, xs, reverse=reverse)
 
-    whole = functools.partial(loop, step)
-    if _LANES.get() is not None:
-        return whole(*variables)
-    in_turn = functools.partial(loop, by_batch(step, size=lambda _: width))
+    whole = functools.partial(loop, in_lanes)
+    in_turn = functools.partial(loop, by_batch(in_lanes, size=lambda _: width))
     largest = max([width, *(x.size for x in variables)])
     single = custom_vmap(lambda *v: _single(whole, width, v) if largest <= LARGEST else in_turn(*v))
 

@@ -12,7 +12,7 @@ from ...errors import TrajectoryError
 from ...model._chain import Chain
 from ...model._configuration import difference
 from ...spatial.se3 import pose_inverse, pose_log
-from ._knot import Knot, as_floats, row
+from .knot import Knot, as_floats, row
 
 
 class Cost(eqx.Module):

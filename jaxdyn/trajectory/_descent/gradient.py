@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from ...errors import TrajectoryError
-from .._problem._augmented_lagrangian import (
+from .._problem.augmented_lagrangian import (
     HEAVIEST,
     Penalty,
     Values,
@@ -19,11 +19,11 @@ from .._problem._augmented_lagrangian import (
     updated,
     violation,
 )
-from .._problem._guess import stationary_guess
-from .._problem._problem import OptimalControlProblem, knots_of, simulate_controls, status_of_problem, total_cost
-from .._problem._solution import Residuals, Solution, Status, Trajectory
+from .._problem.guess import stationary_guess
+from .._problem.problem import OptimalControlProblem, knots_of, simulate_controls, status_of_problem, total_cost
+from .._problem.solution import Residuals, Solution, Status, Trajectory
 from .._trees import all_finite, choose
-from ._optimiser import begin, descend, quasi_newton, supported
+from .optimiser import begin, descend, quasi_newton, supported
 
 _ROUND = 40  # iterations between updates of the multipliers, at most
 _SLOW = 12  # iterations in a row without progress that end a round

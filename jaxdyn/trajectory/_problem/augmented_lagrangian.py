@@ -15,10 +15,10 @@ from jaxtyping import Array, Bool, Float
 
 from ...model._chain import Chain
 from .._trees import at
-from ._constraints import Constraint
-from ._knot import Knot
-from ._problem import OptimalControlProblem, constraint_values, knots_of
-from ._solution import Trajectory
+from .constraints import Constraint
+from .knot import Knot
+from .problem import OptimalControlProblem, constraint_values, knots_of
+from .solution import Trajectory
 
 GROWTH = 10.0  # of the weight, where the violation did not fall to a quarter
 HEAVIEST = 1e8  # weight

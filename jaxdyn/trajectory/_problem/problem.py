@@ -13,10 +13,10 @@ from ...model._chain import Chain
 from ...simulation._integrate import Method, step
 from ...simulation._march import march
 from .._trees import at
-from ._constraints import Constraint
-from ._costs import Cost
-from ._knot import Knot, as_floats, as_floats_or_none
-from ._solution import Status, Trajectory
+from .constraints import Constraint
+from .costs import Cost
+from .knot import Knot, as_floats, as_floats_or_none
+from .solution import Status, Trajectory
 
 
 class OptimalControlProblem(eqx.Module):

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...dynamics._lowering import by_platform
-from ._problem import LinearQuadratic, LQPolicy, LQSolution
-from ._riccati import lq_rollout, riccati
+from .problem import LinearQuadratic, LQPolicy, LQSolution
+from .riccati import lq_rollout, riccati
 
 
 class Stretch(NamedTuple):

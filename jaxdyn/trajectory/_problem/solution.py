@@ -2,6 +2,7 @@
 
 import dataclasses
 import enum
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -40,6 +41,14 @@ _MESSAGES = {
     Status.CONTRADICTORY_LIMITS: "a lower limit is above its upper limit",
     Status.UNREACHABLE: "no start arrived: out of reach within the joint limits, most likely; more starts would tell more",
 }
+
+
+def status_message(status: Int[Array, "*batch"], words: Callable[[Status], str] = lambda s: s.message) -> str:
+    """A status in words; of a batch, how many ended how."""
+    codes, counts = np.unique(np.asarray(status), return_counts=True)
+    if np.ndim(status) == 0:
+        return words(Status(int(codes[0])))
+    return "; ".join(f"{n} of {np.size(status)}: {words(Status(int(c)))}" for c, n in zip(codes, counts, strict=True))
 
 
 class Trajectory(eqx.Module, Summary):
@@ -153,9 +162,4 @@ class Solution(eqx.Module, Summary):
     @property
     def message(self) -> str:
         """The status in words; of a batch, how many ended how."""
-        codes, counts = np.unique(np.asarray(self.status), return_counts=True)
-        if np.ndim(self.status) == 0:
-            return Status(int(codes[0])).message
-        return "; ".join(
-            f"{n} of {np.size(self.status)}: {Status(int(c)).message}" for c, n in zip(codes, counts, strict=True)
-        )
+        return status_message(self.status)

@@ -16,14 +16,14 @@ from jaxtyping import Array
 
 from ...dynamics._lowering import sparse_jvp
 from ...model._configuration import integrate
-from .._linear_quadratic._box_qp import masked_inverse
-from .._linear_quadratic._problem import LinearQuadratic
-from .._linear_quadratic._riccati import riccati
-from .._problem._augmented_lagrangian import Penalty, binding, constraint_rows
-from .._problem._problem import OptimalControlProblem, knot_times, knots_of
-from .._problem._solution import Trajectory
+from .._linear_quadratic.box_qp import masked_inverse
+from .._linear_quadratic.problem import LinearQuadratic
+from .._linear_quadratic.riccati import riccati
+from .._problem.augmented_lagrangian import Penalty, binding, constraint_rows
+from .._problem.problem import OptimalControlProblem, knot_times, knots_of
+from .._problem.solution import Trajectory
 from .._trees import at
-from ._local_model import (
+from .local_model import (
     dynamics_jacobian,
     end_objective,
     linearised,

@@ -6,19 +6,19 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from ..._jax_compat import Tracer
 from ...dynamics import inverse_dynamics, inverse_dynamics_derivatives, resistive_force
 from ...errors import TrajectoryError
 from ...model._chain import Chain
-from .._interior_point._sensitivity import differentiable
-from .._interior_point._solve import InteriorPointResult, solve_program
-from .._problem._constraints import PositionLimits, StateConstraint, VelocityLimits
-from .._problem._costs import StateCost
-from .._problem._knot import Knot, row
-from .._problem._problem import OptimalControlProblem, constraint_values, status_of_problem
-from .._problem._solution import Residuals, Solution, Status, Trajectory
+from .._interior_point.sensitivity import differentiable
+from .._interior_point.solve import InteriorPointResult, solve_program
+from .._problem.constraints import PositionLimits, StateConstraint, VelocityLimits
+from .._problem.costs import StateCost
+from .._problem.knot import Knot, row
+from .._problem.problem import OptimalControlProblem, constraint_values, status_of_problem
+from .._problem.solution import Residuals, Solution, Status, Trajectory
 
 HessianKind = Literal["exact", "gauss_newton"]
 FAR = 1e6  # a torque limit that is infinite, where it is not known beforehand to be
@@ -180,13 +180,24 @@ def _goal(problem: OptimalControlProblem) -> Float[Array, " nq"] | None:
     return None
 
 
-def with_torque(constraint_rows: Callable[[Knot], Array], knot: Knot) -> Array:
-    """Which rows of a function of the torque depend on it, 1 or 0: the others say nothing where the state is given."""
-    slopes = jax.jacfwd(lambda forces: constraint_rows(knot._replace(**forces)))(
-        {"tau": knot.tau, "ground": knot.ground}
-    )
-    total = jnp.stack([jnp.abs(rows).sum(-1) for rows in jax.tree.leaves(slopes)]).sum(0)
-    return (total > 0).astype(knot.q.dtype)
+def rows_that_count(
+    problem: OptimalControlProblem, rows: TorqueRows, bounded: tuple[type, ...] = (), grounded: bool = False
+) -> tuple[Float[Array, "knots p"], Float[Array, "knots r"]]:
+    """1 for each of `path_rows` of each knot; 0 for those at the first one that no torque, nor the ground's wrench, changes."""
+    zero = jnp.zeros_like(problem.v0)
+    ground = jnp.zeros(6, zero.dtype) if grounded else None
+    first = Knot(jnp.zeros((), jnp.int32), zero[0], problem.q0, problem.v0, zero, zero, problem.dt, ground)
+
+    def of_forces(forces):
+        return path_rows(problem, rows, first._replace(**forces), bounded)
+
+    slopes = jax.jacfwd(of_forces)({"tau": first.tau, "ground": ground})
+    counts = []
+    for kind in slopes:
+        total = jnp.stack([jnp.abs(slope).sum(-1) for slope in jax.tree.leaves(kind)]).sum(0)
+        every = jnp.ones((problem.steps + 1, *total.shape), zero.dtype)
+        counts.append(every.at[0].set((total > 0).astype(zero.dtype)))
+    return counts[0], counts[1]
 
 
 def transcribed_solution(
@@ -194,7 +205,6 @@ def transcribed_solution(
     trajectory: Trajectory,
     result: InteriorPointResult,
     defects: Array,
-    violation: Array,
     multipliers: dict[str, Array],
 ) -> Solution:
     """The result of a transcription as every solver's."""
@@ -202,13 +212,8 @@ def transcribed_solution(
     status = jnp.where(beforehand == Status.CONVERGED, result.status, beforehand)
     history = dict(result.history)
     defects = jax.lax.stop_gradient(defects)
-    residuals = Residuals(result.stationarity, defects, violation, result.complementarity)
+    residuals = Residuals(result.stationarity, defects, result.infeasibility, result.complementarity)
     return Solution(trajectory, result.cost, multipliers, status, residuals, result.iterations, history)
-
-
-def index(k: Array) -> Int[Array, ""]:
-    """A knot's number, which travels among floats."""
-    return jnp.round(k).astype(jnp.int32)
 
 
 def solve_transcribed(

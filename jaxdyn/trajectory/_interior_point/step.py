@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._trees import choose
-from ._program import Program
+from .program import Program
 
 MARGIN = 1e-5  # by which a step must improve the infeasibility, or the barrier function in units of the infeasibility
 TRIES = 30  # of regularisations, and of halved steps

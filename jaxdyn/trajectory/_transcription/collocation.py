@@ -21,32 +21,32 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ...errors import TrajectoryError
-from .._interior_point._program import Inner, Part
-from .._interior_point._solve import InteriorPointResult
-from .._problem._constraints import PositionLimits, VelocityLimits
-from .._problem._knot import Knot
-from .._problem._problem import (
+from .._interior_point.program import Inner, Part
+from .._interior_point.solve import InteriorPointResult
+from .._problem.constraints import PositionLimits, VelocityLimits
+from .._problem.knot import Knot
+from .._problem.problem import (
     OptimalControlProblem,
     constraint_values,
     resting_torque,
     running_cost,
     terminal_cost,
 )
-from .._problem._solution import Solution, Trajectory
-from ._staged_program import Stage, StagedProgram
-from ._transcription import (
+from .._problem.solution import Solution, Trajectory
+from .staged_program import Stage, StagedProgram
+from .transcription import (
     HessianKind,
     TorqueRows,
     check_transcribable,
     drive_torque,
     guessed_motion,
     path_rows,
+    rows_that_count,
     solve_transcribed,
     state_bounds,
     torque_jacobian,
     torque_rows,
     transcribed_solution,
-    with_torque,
 )
 
 Scheme = Literal["trapezoidal", "hermite_simpson"]
@@ -105,7 +105,7 @@ def solve_by_collocation(
         row a knot: torques, then constraints), "terminal_equality", "terminal_inequality", and those of limits of
         positions and velocities, "lower" and "upper" (a row a knot, of all its unknowns). Where the duration is free, defects
         and unknowns are those by the problem's own time, and limits of velocities are inequalities. Trajectory, cost and
-        multipliers have derivatives by the problem's leaves, as said in `_interior_point._sensitivity`.
+        multipliers have derivatives by the problem's leaves, of first order.
 
     Raises:
         TrajectoryError: a robot with spherical or free joints; another scheme; costs of torque rates with Hermite-Simpson.
@@ -283,20 +283,12 @@ class _Form:
             middle[-1] = 0
         else:
             weight, middle = (2 - ends) / 2, np.zeros(count)
-        problem, zero = self.problem, jnp.zeros_like(self.problem.v0)
-        start = Knot(jnp.zeros((), jnp.int32), zero[0], problem.q0, problem.v0, zero, zero, problem.dt)
-        active = []
-        for which in (0, 1):
-            rows = lambda knot, which=which: path_rows(self.problem, self.torques, knot, self.bounded)[which]
-            one = jnp.ones_like(rows(start))
-            at_knots = jnp.broadcast_to(one, (count, *one.shape)).at[0].set(with_torque(rows, start))
-            if self.middles:
-                at_middles = jnp.broadcast_to(one, (count, *one.shape)).at[-1].set(0.0)
-                at_knots = jnp.concatenate([at_knots, at_middles], axis=1)
-            active.append(at_knots)
+        active = rows_that_count(self.problem, self.torques, self.bounded)
+        if self.middles:
+            active = tuple(jnp.concatenate([x, jnp.ones_like(x).at[-1].set(0.0)], axis=1) for x in active)
         k = jnp.arange(count, dtype=dtype)
         first = jnp.zeros(count, dtype).at[0].set(1.0)
-        return _Data(k, jnp.asarray(weight, dtype), jnp.asarray(middle, dtype), first, (active[0], active[1]))
+        return _Data(k, jnp.asarray(weight, dtype), jnp.asarray(middle, dtype), first, active)
 
     def solution(self, program: StagedProgram, result: InteriorPointResult) -> Solution:
         """The trajectory of the unknowns found, with its residuals and multipliers by name."""
@@ -324,5 +316,4 @@ class _Form:
             "upper": program.rows(result.upper_multipliers),
         }
         trajectory = Trajectory(t, u.q, u.v, mean)
-        largest = jnp.abs(defects).max()
-        return transcribed_solution(self.problem, trajectory, result, largest, result.infeasibility, multipliers)
+        return transcribed_solution(self.problem, trajectory, result, jnp.abs(defects).max(), multipliers)

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._elimination import Pivot, block_backward, block_forward, pivot
+from .elimination import Pivot, block_backward, block_forward, pivot
 
 Function = Callable[[Array], Array]
 
@@ -67,7 +67,7 @@ class Program(eqx.Module):
         """
 
     @abc.abstractmethod
-    def solve(self, factors: Any, r1: Float[Array, " n"], r2: Float[Array, " m"]) -> tuple[Array, Array]:
+    def solve(self, factors: Any, r1: Array, r2: Array) -> tuple[Array, Array]:
         """(dx, y) with the factored matrix times (dx, y) = (r1, r2)."""
 
 
@@ -169,9 +169,7 @@ class DenseProgram(Program):
     def evaluate(self, x: Float[Array, " n"]) -> tuple[Array, Array, Array]:
         return self.objective(x), self.equality(x), self.inequality(x)
 
-    def linearise(
-        self, x: Float[Array, " n"], y: Float[Array, " m"], w: Float[Array, " r"], free: Float[Array, " n"]
-    ) -> DenseLinearisation:
+    def linearise(self, x: Array, y: Array, w: Array, free: Array) -> DenseLinearisation:
         """By forward mode; the Hessian by forward over reverse mode."""
         (f, c, g), values = with_values(self.evaluate)(x)
         hessian = jax.jacfwd(jax.grad(lambda x: Part(*self.evaluate(x)).lagrangian(y, w)))(x)
@@ -182,25 +180,18 @@ class DenseProgram(Program):
     def gradient(self, at: DenseLinearisation) -> Float[Array, " n"]:
         return at.gradient
 
-    def times(self, at: DenseLinearisation, dx: Float[Array, " n"]) -> tuple[Array, Array, Array]:
+    def times(self, at: DenseLinearisation, dx: Array) -> tuple[Array, Array, Array]:
         return at.hessian @ dx, at.equality @ dx, at.inequality @ dx
 
-    def transposed(self, at: DenseLinearisation, y: Float[Array, " m"], w: Float[Array, " r"]) -> Float[Array, " n"]:
+    def transposed(self, at: DenseLinearisation, y: Array, w: Array) -> Array:
         return at.equality.T @ y + at.inequality.T @ w
 
     def curvature(self, at: DenseLinearisation) -> Float[Array, ""]:
         return jnp.abs(at.hessian).max()
 
-    def factor(
-        self,
-        at: DenseLinearisation,
-        share: Float[Array, ""],
-        diagonal: Float[Array, " n"],
-        weights: Float[Array, " r"],
-        delta: Float[Array, ""],
-    ) -> Pivot:
+    def factor(self, at: DenseLinearisation, share: Array, diagonal: Array, weights: Array, delta: Array) -> Pivot:
         matrix = share * at.hessian + jnp.diag(diagonal) + at.inequality.T @ (weights[:, None] * at.inequality)
         return dense_factor(matrix, at.equality, self.curvature(at), delta)
 
-    def solve(self, factors: Pivot, r1: Float[Array, " n"], r2: Float[Array, " m"]) -> tuple[Array, Array]:
+    def solve(self, factors: Pivot, r1: Array, r2: Array) -> tuple[Array, Array]:
         return dense_solve(factors, r1, r2)

@@ -17,23 +17,23 @@ from scipy import interpolate
 
 from ...dynamics._mechanisms.ground import ground_reaction
 from ...errors import TrajectoryError
-from .._interior_point._program import Inner, Part
-from .._problem._knot import Knot
-from .._problem._problem import OptimalControlProblem, constraint_values, resting_torque, running_cost, terminal_cost
-from .._problem._solution import Solution, Trajectory
-from ._spline_program import SplineProgram
-from ._transcription import (
+from .._interior_point.program import Inner, Part
+from .._problem.knot import Knot
+from .._problem.problem import OptimalControlProblem, constraint_values, resting_torque, running_cost, terminal_cost
+from .._problem.solution import Solution, Trajectory
+from .spline_program import SplineProgram
+from .transcription import (
     HessianKind,
     TorqueRows,
     check_transcribable,
     drive_torque,
     guessed_motion,
     path_rows,
+    rows_that_count,
     solve_transcribed,
     torque_jacobian,
     torque_rows,
     transcribed_solution,
-    with_torque,
 )
 
 
@@ -82,7 +82,7 @@ def solve_by_inverse_dynamics(
         The solution: torques are means over each step of those at the knots. Multipliers "inequality" and "equality" (a row a
         knot: torques, then constraints), "start" (of the first velocity), "terminal_equality", "terminal_inequality". The
         history and the residuals are those of the splines' program; `dynamics` is zero but for the first velocity. Trajectory,
-        cost and multipliers have derivatives by the problem's leaves, as said in `_interior_point._sensitivity`.
+        cost and multipliers have derivatives by the problem's leaves, of first order.
 
     Raises:
         TrajectoryError: a robot with spherical or free joints, or with joints whose torque limits are equal; fewer than one
@@ -187,15 +187,8 @@ class _Form:
         lower, upper = lower.at[-1].set(limits[0]), upper.at[-1].set(limits[1])
         ends = np.ones(count)
         ends[[0, -1]] = 0.5
-        zero = jnp.zeros_like(problem.v0)
-        first = Knot(jnp.zeros((), jnp.int32), zero[0], problem.q0, problem.v0, zero, zero, problem.dt)
-        first = first._replace(ground=jnp.zeros(6, dtype)) if self.grounded else first
-        active = []
-        for which in (0, 1):
-            of_knot = lambda knot, which=which: path_rows(problem, self.torques, knot)[which]
-            one = jnp.ones_like(of_knot(first))
-            active.append(jnp.broadcast_to(one, (count, *one.shape)).at[0].set(with_torque(of_knot, first)))
-        data = _Data(jnp.arange(count, dtype=dtype), jnp.asarray(ends, dtype), (active[0], active[1]))
+        active = rows_that_count(problem, self.torques, grounded=self.grounded)
+        data = _Data(jnp.arange(count, dtype=dtype), jnp.asarray(ends, dtype), active)
         basis = jnp.asarray(basis, dtype)
         program = SplineProgram(basis, data, self.inner, self.at_knot, self.at_start, self.at_end, n)
         return program, x, lower, upper
@@ -216,4 +209,4 @@ class _Form:
             "terminal_inequality": below_end,
         }
         defect = jnp.abs(knots.v[0] - self.problem.v0).max()
-        return transcribed_solution(self.problem, trajectory, result, defect, result.infeasibility, multipliers)
+        return transcribed_solution(self.problem, trajectory, result, defect, multipliers)

@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from .._interior_point._elimination import StageFactors, factor_stages, solve_stages
-from .._interior_point._program import Inner, Part, Program, along_rows, convexifier, with_slopes, with_values
+from .._interior_point.elimination import StageFactors, factor_stages, solve_stages
+from .._interior_point.program import Inner, Part, Program, along_rows, convexifier, with_slopes, with_values
 
 
 class Stage(NamedTuple):
@@ -90,9 +90,7 @@ class StagedProgram(Program):
         c = [(at.left[:-1] + at.right[1:]).reshape(-1), at.equality.reshape(-1), end.equality]
         return f, jnp.concatenate(c), jnp.concatenate([at.inequality.reshape(-1), end.inequality])
 
-    def linearise(
-        self, x: Float[Array, " total"], y: Float[Array, " m"], w: Float[Array, " r"], free: Float[Array, " total"]
-    ) -> StagedLinearisation:
+    def linearise(self, x: Array, y: Array, w: Array, free: Array) -> StagedLinearisation:
         """Jacobians by forward mode, stages side by side; Hessians by forward over reverse mode."""
         z, free, n = self.rows(x), self.rows(free), self.unknowns
         joined, along = self.inner.joined(z)
@@ -137,16 +135,14 @@ class StagedProgram(Program):
     def gradient(self, at: StagedLinearisation) -> Float[Array, " total"]:
         return at.gradient.reshape(-1)
 
-    def times(self, at: StagedLinearisation, dx: Float[Array, " total"]) -> tuple[Array, Array, Array]:
+    def times(self, at: StagedLinearisation, dx: Array) -> tuple[Array, Array, Array]:
         z = self.rows(dx)
         product = lambda matrices, vectors: jnp.einsum("sij,sj->si", matrices, vectors).reshape(-1)
         coupling = product(at.left, z[:-1]) + product(at.right, z[1:])
         c = jnp.concatenate([coupling, product(at.equality, z), at.last_equality @ z[-1]])
         return product(at.hessian, z), c, jnp.concatenate([product(at.inequality, z), at.last_inequality @ z[-1]])
 
-    def transposed(
-        self, at: StagedLinearisation, y: Float[Array, " m"], w: Float[Array, " r"]
-    ) -> Float[Array, " total"]:
+    def transposed(self, at: StagedLinearisation, y: Array, w: Array) -> Array:
         (coupling, own, end), (inequality, inequality_end) = self.split(y, w)
         product = lambda matrices, vectors: jnp.einsum("sij,si->sj", matrices, vectors)
         z = product(at.equality, own) + product(at.inequality, inequality)
@@ -158,12 +154,7 @@ class StagedProgram(Program):
         return jnp.abs(at.hessian).max()
 
     def factor(
-        self,
-        at: StagedLinearisation,
-        share: Float[Array, ""],
-        diagonal: Float[Array, " total"],
-        weights: Float[Array, " r"],
-        delta: Float[Array, ""],
+        self, at: StagedLinearisation, share: Array, diagonal: Array, weights: Array, delta: Array
     ) -> StageFactors:
         """One pass over the stages, whose own equality constraints join the rows of their coupling."""
         inequality, inequality_end = jnp.split(weights, [self.stages * self.sizes[2]])
@@ -177,7 +168,7 @@ class StagedProgram(Program):
         largest = jnp.abs(left).max(initial=0.0)
         return factor_stages(p, left, right, last, convexifier(self.curvature(at), largest, delta), delta)
 
-    def solve(self, factors: StageFactors, r1: Float[Array, " total"], r2: Float[Array, " m"]) -> tuple[Array, Array]:
+    def solve(self, factors: StageFactors, r1: Array, r2: Array) -> tuple[Array, Array]:
         """One pass forth, one back."""
         count, (m, p, _) = self.stages, self.sizes
         (coupling, own, end), _ = self.split(r2, jnp.zeros(count * self.sizes[2], r2.dtype))

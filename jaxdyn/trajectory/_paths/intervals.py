@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ._path import PathDynamics
+from .path import PathDynamics
 
 FAR = 1e9  # what an infinite limit counts as
 

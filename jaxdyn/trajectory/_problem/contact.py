@@ -10,8 +10,8 @@ from ...dynamics import forward_dynamics, frame_pose, resistive_force
 from ...dynamics._mechanisms.ground import ground_reaction
 from ...model._chain import Chain
 from ...spatial.se3 import adjoint
-from ._constraints import Constraint
-from ._knot import Knot, as_floats
+from .constraints import Constraint
+from .knot import Knot, as_floats
 
 
 class ContactWrenchCone(Constraint):

@@ -6,8 +6,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-WRITTEN_OUT = 64  # terms of a sum that is not left to `einsum`, which a kernel cannot hold
-
 
 class EulerSteps(NamedTuple):
     """dv' = slopes z + c_v, dq' = dq + dt dv' + (c_q - dt c_v): semi-implicit Euler steps of joints, z = (dq, dv, dtau).
@@ -153,30 +151,6 @@ def linear_quadratic(
     )
 
 
-def lq_cost(
-    lq: LinearQuadratic, states: Float[Array, "knots n"], controls: Float[Array, "steps m"]
-) -> Float[Array, ""]:
-    """The cost of an LQ problem."""
-    lq = lq.dense()
-    z = jnp.concatenate([states[:-1], controls], -1)
-    running = (z * (0.5 * jnp.einsum("kij,kj->ki", lq.cost[..., :-1], z) + lq.cost[..., -1])).sum()
-    last = states[-1]
-    return running + last @ (0.5 * lq.end[:, :-1] @ last + lq.end[:, -1])
-
-
-def lq_residual(lq: LinearQuadratic, solution: LQSolution) -> tuple[Array, Array]:
-    """(gradient of the Lagrangian to states from the second on and to controls, misses of the dynamics), both flat."""
-    dx, du, multipliers = solution
-    lq, n = lq.dense(), lq.states
-    z = jnp.concatenate([dx[:-1], du], -1)
-    ahead = jnp.einsum("kij,ki->kj", lq.dynamics[..., :-1], multipliers[1:])
-    gradient = jnp.einsum("kij,kj->ki", lq.cost[..., :-1], z) + lq.cost[..., -1] + ahead
-    end = lq.end[:, :-1] @ dx[-1] + lq.end[:, -1] - multipliers[-1]
-    by_state = jnp.concatenate([gradient[1:, :n] - multipliers[1:-1], end[None]])
-    misses = jnp.einsum("kij,kj->ki", lq.dynamics[..., :-1], z) + lq.dynamics[..., -1] - dx[1:]
-    return jnp.concatenate([by_state.reshape(-1), gradient[:, n:].reshape(-1)]), misses.reshape(-1)
-
-
 def adjoints(lq: LinearQuadratic) -> Float[Array, "knots n"]:
     """Derivative of the whole cost with respect to each knot's state at dx = du = 0, gaps c left out."""
     lq, n = lq.dense(), lq.states
@@ -188,30 +162,3 @@ def adjoints(lq: LinearQuadratic) -> Float[Array, "knots n"]:
 
     _, rows = jax.lax.scan(before, lq.end[:, n], (lq.dynamics, lq.cost[..., -1]), reverse=True)
     return jnp.concatenate([rows, lq.end[None, :, n]])
-
-
-def product(a: Array, b: Array) -> Array:
-    """a b of matrices (m, k), (k, n) with or without lanes behind: row by row, each sum written out."""
-    if a.shape[1] > 24 or a.shape[0] == 1:
-        return jnp.einsum("ik...,kj...->ij...", a, b)
-    return jax.lax.scan(lambda _, row: (None, row_times(row, b)), None, a)[1]
-
-
-def row_times(row: Array, b: Array) -> Array:
-    """row b of a vector (k,) and a matrix (k, n) with or without lanes behind."""
-    if row.shape[0] > WRITTEN_OUT:
-        return jnp.einsum("k...,kj...->j...", row, b)
-    total = row[0][None] * b[0]
-    for k in range(1, row.shape[0]):
-        total = total + row[k][None] * b[k]
-    return total
-
-
-def matrix_times(a: Array, x: Array) -> Array:
-    """a x of a matrix (m, k) and a vector (k,) with or without lanes behind."""
-    if x.shape[0] > WRITTEN_OUT:
-        return jnp.einsum("ik...,k...->i...", a, x)
-    total = a[:, 0] * x[0][None]
-    for k in range(1, x.shape[0]):  # a sum over an axis before the lanes is nothing a kernel can hold
-        total = total + a[:, k] * x[k][None]
-    return total

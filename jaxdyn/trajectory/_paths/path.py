@@ -14,8 +14,8 @@ from ...dynamics import inverse_dynamics, spring_force
 from ...errors import TrajectoryError
 from ...model._chain import Chain
 from ...model._layout import is_ordinary
-from .._problem._constraints import torque_limits
-from .._problem._knot import as_floats
+from .._problem.constraints import torque_limits
+from .._problem.knot import as_floats
 
 Path = Callable[[Array], Array]  # s () -> q (nq,)
 
@@ -88,6 +88,13 @@ def straight_path(start: Float[Array, " n"], goal: Float[Array, " n"]) -> Spline
     return spline_path(jnp.stack([start, goal]), (0.0, 1.0))
 
 
+def with_derivatives(path: Path, s: Float[Array, ""]) -> tuple[Array, Array, Array]:
+    """Its value at s, its first derivative and its second."""
+    rate = lambda y: jax.jvp(path, (y,), (jnp.ones_like(y),))
+    (value, slope), (_, curvature) = jax.jvp(rate, (s,), (jnp.ones_like(s),))
+    return value, slope, curvature
+
+
 class PathDynamics(NamedTuple):
     """q, its derivatives to s, and the torque m s'' + c s'^2 + g along a path, row by row.
 
@@ -120,8 +127,7 @@ def path_dynamics(chain: Chain, path: Path, s: Float[Array, " points"]) -> PathD
         raise TrajectoryError("a path q(s) has no quaternions: this works for robots with ordinary joints alone")
 
     def one(x):
-        rate = lambda y: jax.jvp(path, (y,), (jnp.ones_like(y),))
-        (q, slope), (_, curvature) = jax.jvp(rate, (x,), (jnp.ones_like(x),))
+        q, slope, curvature = with_derivatives(path, x)
         if q.shape != (chain.nv,):
             raise TrajectoryError(f"the path gives q of shape {q.shape}, but the robot has {chain.nv} coordinates")
         zero = jnp.zeros_like(q)

@@ -5,8 +5,8 @@ from jaxtyping import Array
 
 from ...model._compiled import compiled
 from ...simulation._march import march
-from ._problem import OptimalControlProblem, advance, holding_torque, knot_times, limited_torque
-from ._solution import Guess, Solution, Trajectory
+from .problem import OptimalControlProblem, advance, holding_torque, knot_times, limited_torque
+from .solution import Guess, Solution, Trajectory
 
 
 def stationary_guess(problem: OptimalControlProblem) -> Trajectory:

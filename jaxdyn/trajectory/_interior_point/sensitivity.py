@@ -19,9 +19,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from ...dynamics._lowering import sparse_jvp
-from ._program import Program
-from ._solve import InteriorPointResult
-from ._step import bounds_of
+from .program import Program
+from .solve import InteriorPointResult
+from .step import bounds_of
 
 Posed = tuple[Program, Array, Array, Array]  # a program whose Hessian is exact, a guess, lower and upper bounds
 ROUNDS = 10  # of refinement, which takes the regularisation out of the solution

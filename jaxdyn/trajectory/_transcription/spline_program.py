@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from .._interior_point._elimination import Pivot
-from .._interior_point._program import (
+from .._interior_point.elimination import Pivot
+from .._interior_point.program import (
     Inner,
     Part,
     Program,
@@ -90,9 +90,7 @@ class SplineProgram(Program):
         join = lambda name: jnp.concatenate([getattr(at, name).reshape(-1), getattr(first, name), getattr(last, name)])
         return at.cost.sum() + first.cost + last.cost, join("equality"), join("inequality")
 
-    def linearise(
-        self, x: Float[Array, " n"], y: Float[Array, " m"], w: Float[Array, " r"], free: Float[Array, " n"]
-    ) -> SplineLinearisation:
+    def linearise(self, x: Array, y: Array, w: Array, free: Array) -> SplineLinearisation:
         """By forward mode in y_k; Hessians by forward over reverse mode."""
         seen = self.seen(x)
         n = seen.shape[1]
@@ -132,14 +130,14 @@ class SplineProgram(Program):
     def gradient(self, at: SplineLinearisation) -> Float[Array, " n"]:
         return at.gradient
 
-    def times(self, at: SplineLinearisation, dx: Float[Array, " n"]) -> tuple[Array, Array, Array]:
+    def times(self, at: SplineLinearisation, dx: Array) -> tuple[Array, Array, Array]:
         dx = dx * at.free
         seen = self.seen(dx)
         curved = self.gathered(jnp.einsum("syz,sz->sy", at.hessian, seen)) * at.free
         below = jnp.einsum("sry,sy->sr", at.inequality, seen).reshape(-1)
         return curved, at.equality @ dx, jnp.concatenate([below, at.first @ seen[0], at.last @ seen[-1]])
 
-    def transposed(self, at: SplineLinearisation, y: Float[Array, " m"], w: Float[Array, " r"]) -> Float[Array, " n"]:
+    def transposed(self, at: SplineLinearisation, y: Array, w: Array) -> Array:
         below, first, last = self.split(w, at.inequality.shape[1], len(at.first))
         seen = jnp.einsum("sry,sr->sy", at.inequality, below)
         seen = seen.at[0].add(at.first.T @ first).at[-1].add(at.last.T @ last)
@@ -161,14 +159,7 @@ class SplineProgram(Program):
         upper = jnp.concatenate([control, across[:, None]], axis=1)
         return jnp.concatenate([upper, jnp.concatenate([across, corner])[None]])
 
-    def factor(
-        self,
-        at: SplineLinearisation,
-        share: Float[Array, ""],
-        diagonal: Float[Array, " n"],
-        weights: Float[Array, " r"],
-        delta: Float[Array, ""],
-    ) -> Pivot:
+    def factor(self, at: SplineLinearisation, share: Array, diagonal: Array, weights: Array, delta: Array) -> Pivot:
         below, first, last = self.split(weights, at.inequality.shape[1], len(at.first))
         hessian = share * at.hessian + jnp.einsum("sry,sr,srz->syz", at.inequality, below, at.inequality)
         hessian = hessian.at[0].add(at.first.T @ (first[:, None] * at.first))
@@ -176,5 +167,5 @@ class SplineProgram(Program):
         matrix = self._matrix(hessian) * (at.free[:, None] * at.free[None]) + jnp.diag(diagonal)
         return dense_factor(matrix, at.equality, share * self.curvature(at), delta)
 
-    def solve(self, factors: Pivot, r1: Float[Array, " n"], r2: Float[Array, " m"]) -> tuple[Array, Array]:
+    def solve(self, factors: Pivot, r1: Array, r2: Array) -> tuple[Array, Array]:
         return dense_solve(factors, r1, r2)

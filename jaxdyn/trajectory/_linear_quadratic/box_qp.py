@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._problem import matrix_times
+from ...dynamics._lowering import matrix_times
 
 STEPS = 5  # step lengths 1, 1/2, ... of a projected step
 MOST = 50  # projected steps

@@ -2,13 +2,12 @@
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ...dynamics._lowering import LARGEST, loop_by_batch, with_lanes
-from ._box_qp import box_qp, masked_inverse
-from ._problem import DiagonalCost, EulerSteps, LinearQuadratic, LQPolicy, LQSolution, matrix_times, product, row_times
+from ...dynamics._lowering import by_row, loop_by_batch, mask_like, matrix_times, product, row_times, size_of_products
+from .box_qp import box_qp, masked_inverse
+from .problem import DiagonalCost, EulerSteps, LinearQuadratic, LQPolicy, LQSolution
 
 
 class Descent(NamedTuple):
@@ -51,7 +50,7 @@ def policy_and_descent(lq: LinearQuadratic, bounds, damping: float | Float[Array
     if isinstance(dynamics, EulerSteps):
         dynamics, constants = (dynamics.slopes, dynamics.gaps), (damping, dynamics.dt)
     _, (hessian, gradient, gains, pivot, free, adjoint, descent) = loop_by_batch(
-        _backward, start, constants, (dynamics, lq.cost, bounds), kernel_width(n, m), reverse=True
+        _backward, start, constants, (dynamics, lq.cost, bounds), size_of_products(n, m), reverse=True
     )
     policy = LQPolicy(
         gains[..., :n],
@@ -67,11 +66,6 @@ def policy_and_descent(lq: LinearQuadratic, bounds, damping: float | Float[Array
     return policy, Descent(slope, 2 * (value - slope))
 
 
-def kernel_width(n: int, m: int) -> int:
-    """Numbers that the largest operation of a step touches, so many that few lanes share a kernel and stay in the cache."""
-    return 2 * LARGEST if max(n, m) > 24 or m == 1 else 2 * (n + m) * (n + m + 1) + 2000
-
-
 class _Seen(NamedTuple):
     """The Hessian Q = H + F' P F of a knot and its gradient, in rows of states and of controls; columns x, then 1."""
 
@@ -84,18 +78,14 @@ class _Seen(NamedTuple):
 def _backward(carry, constants, x):
     (hessian, gradient, adjoint, followed), (damping, dt), (dynamics, cost, bounds) = carry, constants, x
     n = hessian.shape[0]
-    hessian, damping = with_lanes(hessian, 2), with_lanes(damping, 0)
-    gradient, adjoint, followed = (with_lanes(y, 1) for y in (gradient, adjoint, followed))
-    lanes = (1,) * (hessian.ndim - 2)
-    cost = _written_out(cost, lanes)
+    cost = _written_out(cost, hessian)
     w = cost.shape[0]
     if dt is None:
-        dynamics = with_lanes(dynamics, 2)
         columns, gaps = jnp.moveaxis(dynamics[:, :w], 0, 1), dynamics[:, w]
         seen = _through_steps(hessian, gradient, dynamics, columns, cost)
         back = lambda y: matrix_times(columns, y) + cost[:, w]
     else:
-        dt, slopes, gaps = with_lanes(dt, 0), with_lanes(dynamics[0], 2), with_lanes(dynamics[1], 1)
+        slopes, gaps = dynamics
         columns, v = jnp.moveaxis(slopes, 0, 1), n // 2
         seen = _through_euler_steps(hessian, gradient, slopes, columns, gaps, dt, cost)
 
@@ -103,20 +93,18 @@ def _backward(carry, constants, x):
             own = cost[:, w] + matrix_times(columns, dt[None] * y[:v] + y[v:])
             return jnp.concatenate([own[:v] + y[:v], own[v:]])
 
-    identity = jnp.eye(w - n, dtype=hessian.dtype).reshape(w - n, w - n, *lanes)
-    of_controls = seen.of_controls + damping[None, None] * identity
+    of_controls = seen.of_controls + damping[None, None] * mask_like(jnp.eye(w - n), hessian)
     ahead = seen.by_control[:, n]
     if bounds is None:
         free = jnp.ones_like(ahead) > 0
         inverse, pivot = masked_inverse(of_controls, free)
         feedforward = -matrix_times(inverse, ahead)
     else:
-        lower, upper = (with_lanes(y, 1) for y in bounds)
-        feedforward, free, inverse, pivot = box_qp(of_controls, ahead, lower, upper)
+        feedforward, free, inverse, pivot = box_qp(of_controls, ahead, *bounds)
     gains = -product(inverse, seen.by_control[:, :n])
     policy = jnp.concatenate([gains, feedforward[:, None]], 1)
     across = jnp.moveaxis(seen.by_control[:, :n], 0, 1)
-    left = _by_row(lambda row, own: own + row_times(row, policy), (across, seen.by_state))
+    left = by_row(lambda row, own: own + row_times(row, policy), across, seen.by_state)
     # what the policy promises: its slope by the adjoint of the motion that follows it
     by_all = back(followed)
     slope = (by_all[n:] * feedforward).sum(0) + (followed * gaps).sum(0)
@@ -130,22 +118,20 @@ def _backward(carry, constants, x):
     return (hessian, gradient, adjoint[:n], followed), turn
 
 
-def _written_out(cost: Array | DiagonalCost, lanes: tuple[int, ...]) -> Array:
+def _written_out(cost: Array | DiagonalCost, like: Array) -> Array:
     """[H, g] of a knot."""
     if not isinstance(cost, DiagonalCost):
-        return with_lanes(cost, 2)
-    hessian, gradient = with_lanes(cost.hessian, 1), with_lanes(cost.gradient, 1)
-    w = hessian.shape[0]
-    place = lambda matrix: jnp.asarray(matrix, hessian.dtype).reshape(w, w + 1, *lanes)
-    last = place(jnp.arange(w * (w + 1)) % (w + 1) == w)
-    return place(jnp.eye(w, w + 1)) * hessian[:, None] + last * gradient[:, None]
+        return cost
+    w = cost.hessian.shape[0]
+    last = jnp.broadcast_to(jnp.arange(w + 1) == w, (w, w + 1))
+    return mask_like(jnp.eye(w, w + 1), like) * cost.hessian[:, None] + mask_like(last, like) * cost.gradient[:, None]
 
 
 def _through_steps(hessian: Array, gradient: Array, dynamics: Array, columns: Array, cost: Array) -> _Seen:
     n, w = hessian.shape[0], cost.shape[0]
-    last = (jnp.arange(w + 1) == w).reshape(w + 1, *(1,) * (hessian.ndim - 2)).astype(hessian.dtype)
-    shifted = _by_row(lambda row, p: row_times(row, dynamics) + p[None] * last, (hessian, gradient))
-    total = _by_row(lambda column, row: row_times(column, shifted) + row, (columns, cost))
+    last = mask_like(jnp.arange(w + 1) == w, hessian)
+    shifted = by_row(lambda row, p: row_times(row, dynamics) + p[None] * last, hessian, gradient)
+    total = by_row(lambda column, row: row_times(column, shifted) + row, columns, cost)
     with_one = lambda rows: jnp.concatenate([rows[:, :n], rows[:, w:]], 1)
     of_gaps = (dynamics[:, w] * shifted[:, w]).sum(0)
     return _Seen(with_one(total[:n]), with_one(total[n:]), total[n:, n:w], of_gaps)
@@ -165,30 +151,25 @@ def _through_euler_steps(
     offset = matrix_times(hessian[:, :v], rest) + gradient  # P (c - T c_v) + p
     # rows q of P F, and T' P F
     own = jnp.concatenate([hessian[:v, :v], nothing, offset[:v, None]], 1)
-    above = _by_row(lambda row, y: row_times(row, slopes[:, : n + 1]) + y, (moved[:v], own))
+    above = by_row(lambda row, y: row_times(row, slopes[:, : n + 1]) + y, moved[:v], own)
     both = dt[None] * offset[:v] + offset[v:]
     fixed = jnp.concatenate(
         [jnp.moveaxis(moved[:v], 0, 1), nothing, both[:, None], jnp.zeros_like(slopes[:, n + 1 :])], 1
     )
-    below = _by_row(lambda row, y: row_times(row, slopes) + y, (squared, fixed))
+    below = by_row(lambda row, y: row_times(row, slopes) + y, squared, fixed)
     whole = jnp.concatenate([above, jnp.zeros_like(above)]) + jnp.concatenate([cost[:n, :n], cost[:n, w:]], 1)
-    by_state = _by_row(lambda column, row: row_times(column, below[:, : n + 1]) + row, (columns[:n], whole))
+    by_state = by_row(lambda column, row: row_times(column, below[:, : n + 1]) + row, columns[:n], whole)
     own = jnp.concatenate([cost[n:, :n], cost[n:, w:], cost[n:, n:w]], 1)
-    by_control = _by_row(lambda column, row: row_times(column, below) + row, (columns[n:], own))
+    by_control = by_row(lambda column, row: row_times(column, below) + row, columns[n:], own)
     of_gaps = (rest * above[:, n]).sum(0) + (of_velocity * below[:, n]).sum(0)
     return _Seen(by_state, by_control[:, : n + 1], by_control[:, n + 1 :], of_gaps)
-
-
-def _by_row(function, xs):
-    """`function` of each row, one after the other: a product that the compiler does not work out again and again."""
-    return jax.lax.scan(lambda _, x: (None, function(*x)), None, xs)[1]
 
 
 def lq_rollout(lq: LinearQuadratic, policy: LQPolicy, start: Float[Array, " n"] | None = None) -> LQSolution:
     """States, controls and multipliers of a linear-quadratic problem under its policy, from dx_0 = start (zero by default)."""
     start = jnp.zeros_like(lq.end[:, -1]) if start is None else start
     turns = (lq.dense().dynamics, policy.gains, policy.feedforward)
-    last, (states, controls) = loop_by_batch(_forward, start, (), turns, kernel_width(lq.states, lq.controls))
+    last, (states, controls) = loop_by_batch(_forward, start, (), turns, size_of_products(lq.states, lq.controls))
     states = jnp.concatenate([states, last[None]])
     return LQSolution(states, controls, jnp.einsum("kij,kj->ki", policy.hessian, states) + policy.gradient)
 
@@ -196,8 +177,6 @@ def lq_rollout(lq: LinearQuadratic, policy: LQPolicy, start: Float[Array, " n"] 
 def _forward(state, constants, x):
     del constants
     dynamics, gains, feedforward = x
-    dynamics, gains = with_lanes(dynamics, 2), with_lanes(gains, 2)
-    state, feedforward = with_lanes(state, 1), with_lanes(feedforward, 1)
     control = matrix_times(gains, state) + feedforward
     one = jnp.ones_like(state[:1])
     return matrix_times(dynamics, jnp.concatenate([state, control, one])), (state, control)

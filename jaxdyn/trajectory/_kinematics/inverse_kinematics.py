@@ -21,8 +21,8 @@ from ...model._compiled import compiled
 from ...model._configuration import difference, integrate, neutral_configuration
 from ...model._layout import is_ordinary, layout
 from ...spatial.so3 import rotation_log
-from .._problem._solution import Status
-from ._pose_error import DAMPINGS, FAR, Iterate, damped_step, pose_error, walk_down
+from .._problem.solution import Status, status_message
+from .pose_error import DAMPINGS, FAR, Iterate, damped_step, pose_error, walk_down
 
 TOLERANCES = {"float64": 1e-9, "float32": 1e-5}  # [rad and m]
 BLOCK = 5  # iterations between looks at whether a start has arrived
@@ -61,10 +61,7 @@ class InverseKinematics(eqx.Module, Summary):
     @property
     def message(self) -> str:
         """The status in words; of a batch, how many ended how."""
-        codes, counts = np.unique(np.asarray(self.status), return_counts=True)
-        total = np.size(self.status)
-        parts = (f"{n} of {total}: {Status(int(c)).message}" for c, n in zip(codes, counts, strict=True))
-        return Status(int(codes[0])).message if np.ndim(self.status) == 0 else "; ".join(parts)
+        return status_message(self.status)
 
 
 def inverse_kinematics(

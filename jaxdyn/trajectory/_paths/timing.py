@@ -10,10 +10,10 @@ from ..._jax_compat import Tracer
 from ...dynamics import friction_force
 from ...errors import TrajectoryError
 from ...model._chain import Chain
-from .._problem._solution import Status
-from ._intervals import FAR, bands_of, controllable_speeds, fastest_speeds, lasting_speeds
-from ._path import Path, PathDynamics, joint_limits, path_dynamics
-from ._scaling import JointMotion
+from .._problem.solution import Status, status_message
+from .intervals import FAR, bands_of, controllable_speeds, fastest_speeds, lasting_speeds
+from .path import Path, PathDynamics, joint_limits, path_dynamics, with_derivatives
+from .scaling import JointMotion
 
 FASTEST = 3e4  # s' where no velocity is limited [1/s]
 
@@ -57,11 +57,8 @@ class PathTiming(eqx.Module):
     @property
     def message(self) -> str:
         """The status in words; of a batch, how many ended how."""
-        codes, counts = np.unique(np.asarray(self.status), return_counts=True)
-        words = [_MESSAGES[Status(int(c))] for c in codes]
-        if np.ndim(self.status) == 0:
-            return words[0].format(f" from s = {float(self.stuck_at):.4g} on")
-        return "; ".join(f"{n} of {counts.sum()}: {w.format('')}" for n, w in zip(counts, words, strict=True))
+        where = f" from s = {float(self.stuck_at):.4g} on" if np.ndim(self.status) == 0 else ""
+        return status_message(self.status, lambda status: _MESSAGES[status].format(where))
 
 
 _MESSAGES = {
@@ -87,7 +84,7 @@ def time_optimal_path(
 
     Reachability analysis (Pham & Pham 2018; the problem is that of Bobrow, Dubowsky & Gibson 1985): from the end backward the
     interval of s'^2 from which the end can be reached, then from the start forward the largest s'' that stays inside. The
-    linear programs at every point have two unknowns and are solved in closed form (`_intervals.py`). Limits are held exactly
+    linear programs at every point have two unknowns and are solved in closed form. Limits are held exactly
     at both ends of every interval of the grid; in between they are exceeded by O(1 / points^2), and the duration is above the
     optimum by O(1 / points), or less. O(points n^2).
 
@@ -207,8 +204,7 @@ def motion_along(path: Path, timing: PathTiming, t: Float[Array, " times"]) -> J
     s = jnp.clip(s, timing.s[k], timing.s[k + 1])
 
     def one(s, rate, push):
-        slope = lambda y: jax.jvp(path, (y,), (jnp.ones_like(y),))
-        (q, d), (_, c) = jax.jvp(slope, (s,), (jnp.ones_like(s),))
+        q, d, c = with_derivatives(path, s)
         return JointMotion(q, d * rate, d * push + c * rate**2)
 
     return jax.vmap(one)(s, rate, push)

@@ -16,7 +16,7 @@ from ...model._chain import Chain
 from ...model._configuration import difference, integrate
 from ...spatial.se3 import pose, pose_exp, pose_inverse, pose_log
 from ...spatial.so3 import rotation_exp, rotation_log
-from ._path import Path, joint_limits, path_dynamics
+from .path import Path, joint_limits, path_dynamics, with_derivatives
 
 Scaling = Callable[[Array], Array]
 Duration = float | Float[Array, ""]
@@ -114,14 +114,8 @@ def scaled_time(
 ) -> tuple[Float[Array, " times"], Float[Array, " times"], Float[Array, " times"]]:
     """s, ds/dt and d2s/dt2 at times t; at rest at the ends before 0 and after the duration."""
     duration = jnp.asarray(duration, t.dtype)
-
-    def one(u):
-        rate = lambda x: jax.jvp(scaling, (x,), (jnp.ones_like(x),))
-        (s, sd), (_, sdd) = jax.jvp(rate, (u,), (jnp.ones_like(u),))
-        return s, sd, sdd
-
     u = t / duration
-    s, sd, sdd = jax.vmap(one)(jnp.clip(u, 0, 1))
+    s, sd, sdd = jax.vmap(lambda u: with_derivatives(scaling, u))(jnp.clip(u, 0, 1))
     inside = (u >= 0) & (u <= 1)
     return s, jnp.where(inside, sd / duration, 0), jnp.where(inside, sdd / duration**2, 0)
 
@@ -144,9 +138,15 @@ def joint_motion(
         scaling: `cubic_scaling`, `quintic_scaling`, `trapezoidal_scaling`, or a function of one's own.
     """
     way = difference(chain, start, goal)
+    return JointMotion(*_along(scaling, duration, t, way, lambda x: integrate(chain, start, x)))
+
+
+def _along(
+    scaling: Scaling, duration: Duration, t: Array, way: Array, moved: Callable[[Array], Array]
+) -> tuple[Array, Array, Array]:
+    """Where motions s way lead, and their rates."""
     s, sd, sdd = scaled_time(scaling, duration, t)
-    q = jax.vmap(lambda x: integrate(chain, start, x * way))(s)
-    return JointMotion(q, sd[:, None] * way[None], sdd[:, None] * way[None])
+    return jax.vmap(lambda x: moved(x * way))(s), sd[:, None] * way[None], sdd[:, None] * way[None]
 
 
 def screw_motion(
@@ -161,9 +161,7 @@ def screw_motion(
     Arguments as for `joint_motion`.
     """
     screw = pose_log(pose_inverse(start) @ goal)
-    s, sd, sdd = scaled_time(scaling, duration, t)
-    poses = jax.vmap(lambda x: start @ pose_exp(x * screw))(s)
-    return PoseMotion(poses, sd[:, None] * screw[None], sdd[:, None] * screw[None])
+    return PoseMotion(*_along(scaling, duration, t, screw, lambda x: start @ pose_exp(x)))
 
 
 def cartesian_motion(

@@ -19,9 +19,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from .._problem._solution import Status
-from ._program import DenseProgram, Function, Program
-from ._step import (
+from .._problem.solution import Status
+from .program import DenseProgram, Function, Program
+from .step import (
     MARGIN,
     Bounds,
     Direction,

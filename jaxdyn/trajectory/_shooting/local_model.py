@@ -5,15 +5,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...dynamics import forward_dynamics_derivatives, friction_force, resistive_force
-from ...dynamics._lowering import by_batch
+from ...dynamics._lowering import by_batch, by_row, row_times
 from ...model._chain import Chain
 from ...model._configuration import difference, integrate
 from ...model._layout import is_ordinary
-from .._linear_quadratic._problem import DiagonalCost, EulerSteps, LinearQuadratic, Steps, row_times
-from .._problem._augmented_lagrangian import Penalty, penalty_residual
-from .._problem._knot import Knot
-from .._problem._problem import OptimalControlProblem, advance, knots_of, residuals
-from .._problem._solution import Trajectory
+from .._linear_quadratic.problem import DiagonalCost, EulerSteps, LinearQuadratic, Steps
+from .._problem.augmented_lagrangian import Penalty, penalty_residual
+from .._problem.knot import Knot
+from .._problem.problem import OptimalControlProblem, advance, knots_of, residuals
+from .._problem.solution import Trajectory
 from .._trees import at
 
 EULER = ("semi_implicit_euler", "explicit_euler")
@@ -173,7 +173,7 @@ def gram(rows: Float[Array, "k w *#lanes"]) -> Array:
     """J' [J, r] of [J, r]."""
     width = rows.shape[1] - 1
     columns = jnp.moveaxis(rows[:, :width], 0, 1)
-    return jax.lax.scan(lambda _, column: (None, row_times(column, rows)), None, columns)[1]
+    return by_row(lambda column: row_times(column, rows), columns)
 
 
 def dynamics_jacobian(

@@ -15,7 +15,7 @@ from ...model._chain import Chain
 from ...model._configuration import difference
 from ...model._layout import layout
 from ...spatial.se3 import pose_inverse, pose_log
-from ._knot import Knot, as_floats, as_floats_or_none
+from .knot import Knot, as_floats, as_floats_or_none
 
 Kind = Literal["equality", "inequality"]
 _FAR = 1e4  # the missing side of a joint that has one limit alone

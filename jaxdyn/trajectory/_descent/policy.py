@@ -13,8 +13,8 @@ from jaxtyping import Array, Bool, Float, PyTree
 from ...errors import TrajectoryError
 from ...model._chain import Chain
 from ...simulation._march import march
-from .._problem._knot import Knot
-from .._problem._problem import (
+from .._problem.knot import Knot
+from .._problem.problem import (
     OptimalControlProblem,
     advance,
     knot_times,
@@ -23,10 +23,10 @@ from .._problem._problem import (
     running_cost,
     terminal_cost,
 )
-from .._problem._solution import Trajectory
+from .._problem.solution import Trajectory
 from .._trees import at, choose
-from ._optimiser import begin, clipped_adam, descend, firm, supported
-from ._policy_file import read_progress, write_progress
+from .optimiser import begin, clipped_adam, descend, firm, supported
+from .policy_file import read_progress, write_progress
 
 Policy = Callable[[Array, Array, Array], Array]
 _BACK = 20  # returns in a row from policies that give no finite gradient

@@ -10,9 +10,9 @@ from jaxtyping import Array, Int
 from ...dynamics._lowering import in_groups
 from ...errors import TrajectoryError
 from ...model._compiled import compiled
-from .._linear_quadratic._problem import LinearQuadratic, LQPolicy, adjoints
-from .._linear_quadratic._riccati import Descent, policy_and_descent
-from .._problem._augmented_lagrangian import (
+from .._linear_quadratic.problem import LinearQuadratic, LQPolicy, adjoints
+from .._linear_quadratic.riccati import Descent, policy_and_descent
+from .._problem.augmented_lagrangian import (
     HEAVIEST,
     Penalty,
     Violation,
@@ -21,8 +21,8 @@ from .._problem._augmented_lagrangian import (
     updated,
     violation,
 )
-from .._problem._guess import stationary_guess
-from .._problem._problem import (
+from .._problem.guess import stationary_guess
+from .._problem.problem import (
     OptimalControlProblem,
     knot_times,
     knots_of,
@@ -30,12 +30,12 @@ from .._problem._problem import (
     status_of_problem,
     total_cost,
 )
-from .._problem._solution import Guess, Residuals, Solution, Status, Trajectory
+from .._problem.solution import Guess, Residuals, Solution, Status, Trajectory
 from .._trees import choose
-from ._line_search import first_that_helps
-from ._local_model import gaps_of, linearised, objective
-from ._rollout import under_policy
-from ._sensitivity import Solved, differentiable
+from .line_search import first_that_helps
+from .local_model import gaps_of, linearised, objective
+from .rollout import under_policy
+from .sensitivity import Solved, differentiable
 
 RUNNING = -1  # a status
 RECORDED = 200  # iterations
