@@ -26,7 +26,7 @@ def quasi_newton() -> Any:
 
 
 @functools.lru_cache(maxsize=32)
-def clipped_adam(learning_rate: float | Callable[[Array], Array] = 1e-2, clip: float = 1.0) -> Any:
+def clipped_adam(learning_rate: float | Callable = 1e-2, clip: float = 1.0) -> Any:
     """The optimiser for many numbers: `optax.adam` after clipping the gradient's norm (`optax.clip_by_global_norm`).
 
     Args:

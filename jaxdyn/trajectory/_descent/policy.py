@@ -241,8 +241,9 @@ def policy_trajectory(policy: Policy, problem: OptimalControlProblem) -> Traject
     """
 
     def move(state, k, _):
-        tau = _torque(policy, problem, k, *state[:2])
-        return *advance(problem, *state[:2], tau), tau
+        q, v, _ = state
+        tau = _torque(policy, problem, k, q, v)
+        return *advance(problem, q, v, tau), tau
 
     start = (
         problem.q0.astype(problem.dtype),

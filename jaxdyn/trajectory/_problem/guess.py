@@ -34,7 +34,7 @@ def shift_guess(problem: OptimalControlProblem, solution: Solution | Guess, step
 def _shifted(problem: OptimalControlProblem, guess: Guess, steps: int) -> Guess:
     old = guess.trajectory
 
-    hold = lambda state, k, row: advance(problem, *state, old.tau[-1])
+    hold = lambda state, k, row: advance(problem, state[0], state[1], old.tau[-1])
     ahead = march(hold, (old.q[-1], old.v[-1]), None, steps)
     q, v = (jnp.concatenate([x, more[1:]])[steps:] for x, more in zip((old.q, old.v), ahead, strict=True))
     trajectory = Trajectory(old.t, q, v, moved_on(old.tau, steps))

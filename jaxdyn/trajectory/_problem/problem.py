@@ -176,7 +176,7 @@ def simulate_controls(
         checkpoint: levels of checkpoints for reverse-mode derivatives, as in `rollout`.
     """
     start = problem.q0.astype(problem.dtype), problem.v0.astype(problem.dtype)
-    move = lambda state, k, tau: advance(problem, *state, tau)
+    move = lambda state, k, tau: advance(problem, state[0], state[1], tau)
     q, v = march(move, start, tau, problem.steps, checkpoint=checkpoint)
     return Trajectory(knot_times(problem, q.dtype), q, v, tau)
 

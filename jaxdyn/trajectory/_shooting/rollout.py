@@ -2,7 +2,6 @@
 
 import functools
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -12,6 +11,7 @@ from ...dynamics._lowering import SMALL, loop_by_batch, matrix_times
 from ...dynamics._recursions.articulated import articulated_body
 from ...model._configuration import difference, integrate
 from ...model._layout import is_ordinary
+from ...simulation._march import march
 from .._linear_quadratic.problem import LQPolicy
 from .._problem.problem import OptimalControlProblem, advance, limited_torque
 from .._problem.solution import Trajectory
@@ -42,15 +42,14 @@ def under_policy(
     )
     start = problem.q0.astype(left.dtype), problem.v0.astype(left.dtype)
     turns = (trajectory.q[:-1], trajectory.v[:-1], trajectory.tau, policy.gains, length * policy.feedforward, left)
-    if simple:
-        step = functools.partial(_euler_step, problem.method)
-        constants = chain, base_gravity(chain), problem.dt, problem.torque_limits
-        size = max(100 + 2 * n, 4 * n**2) if n > 1 else None
-        (q, v), (qs, vs, tau) = loop_by_batch(step, start, constants, turns, size)
-    else:
-        (q, v, _), (qs, vs, tau) = _general(problem, trajectory, start, turns)
-    joined = lambda xs, x: jnp.concatenate([xs, x[None]])
-    return Trajectory(trajectory.t, joined(qs, q), joined(vs, v), tau)
+    if not simple:
+        return Trajectory(trajectory.t, *_general(problem, start, turns))
+    step = functools.partial(_euler_step, problem.method)
+    constants = chain, base_gravity(chain), problem.dt, problem.torque_limits
+    size = max(100 + 2 * n, 4 * n**2) if n > 1 else None
+    last, (q, v, tau) = loop_by_batch(step, start, constants, turns, size)
+    q, v = (jnp.concatenate([rows, end[None]]) for rows, end in zip((q, v), last, strict=True))
+    return Trajectory(trajectory.t, q, v, tau)
 
 
 def _euler_step(method: str, state: tuple, constants: tuple, x: tuple) -> tuple:
@@ -65,17 +64,20 @@ def _euler_step(method: str, state: tuple, constants: tuple, x: tuple) -> tuple:
     return (q + dt[None] * rate - left[: chain.n], after - left[chain.n :]), (q, v, tau)
 
 
-def _general(problem: OptimalControlProblem, trajectory: Trajectory, start, turns):
+def _general(
+    problem: OptimalControlProblem, start: tuple[Array, Array], turns: tuple
+) -> tuple[Float[Array, "knots nq"], Float[Array, "knots nv"], Float[Array, "steps nv"]]:
     """The same of any chain and method."""
     chain, nv = problem.chain, problem.chain.nv
 
-    def one(state, x):
-        (q, v, changed), (q_before, v_before, tau_before, gains, feedforward, left) = state, x
+    def move(state, k, x):
+        (q, v, _, changed), (q_before, v_before, tau_before, gains, feedforward, left) = state, x
         away = [difference(chain, q_before, q), v - v_before]
         away = jnp.concatenate([*away, changed] if problem.has_torque_rate else away)
         tau = limited_torque(problem, tau_before + feedforward + gains @ away)
         q_after, v_after = advance(problem, q, v, tau)
-        new = integrate(chain, q_after, -left[:nv]), v_after - left[nv : 2 * nv], tau - tau_before
-        return new, (q, v, tau)
+        return integrate(chain, q_after, -left[:nv]), v_after - left[nv : 2 * nv], tau, tau - tau_before
 
-    return jax.lax.scan(one, (*start, jnp.zeros_like(trajectory.tau[0])), turns)
+    still = jnp.zeros_like(start[1])
+    q, v, tau, _ = march(move, (*start, still, still), turns, len(turns[0]))
+    return q, v, tau[1:]

@@ -297,8 +297,8 @@ def _paced(pace: _Pace, share: Array, length: Array, near: Array, gap_weight: Ar
     growth, damping = choose(pace.boxed, (growth, damping), (pace.growth, pace.damping))
     grown = jnp.where(better & (share == pace.share), 2 * share, jnp.where(length < 0.25, share / 4, share))
     boxed = pace.boxed | near | ~helped | (length >= 1)
-    numbers = (x.astype(length.dtype) for x in (damping, growth, jnp.clip(grown, SMALLEST_SHARE, 1)))
-    return _Pace(*numbers, gap_weight, boxed)
+    damping, growth, share = (x.astype(length.dtype) for x in (damping, growth, jnp.clip(grown, SMALLEST_SHARE, 1)))
+    return _Pace(damping, growth, share, gap_weight, boxed)
 
 
 def _convex_policy(

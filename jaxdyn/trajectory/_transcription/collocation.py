@@ -285,7 +285,8 @@ class _Form:
             weight, middle = (2 - ends) / 2, np.zeros(count)
         active = rows_that_count(self.problem, self.torques, self.bounded)
         if self.middles:
-            active = tuple(jnp.concatenate([x, jnp.ones_like(x).at[-1].set(0.0)], axis=1) for x in active)
+            equal, below = (jnp.concatenate([x, jnp.ones_like(x).at[-1].set(0.0)], axis=1) for x in active)
+            active = equal, below
         k = jnp.arange(count, dtype=dtype)
         first = jnp.zeros(count, dtype).at[0].set(1.0)
         return _Data(k, jnp.asarray(weight, dtype), jnp.asarray(middle, dtype), first, active)
