@@ -377,6 +377,10 @@ def test_files(tmp_path):
         "<mujoco><worldbdy/></mujoco>": r"x.xml: MuJoCo cannot compile this model: .*worldbdy",
         "<mujoco/>": "no body has a joint",
         model_with().replace("<joint ", '<joint stiffness="inf" '): "x.xml: springs.stiffness holds inf",
+        '<mujoco><worldbody><body name="b" pos="inf 0 0"><joint/><geom size="1"/></body></worldbody></mujoco>': (
+            r"x.xml: body 'b' has pos = \[inf  0.  0.\]"
+        ),
+        '<mujoco><worldbody><body><joint name="j" pos="0 nan 0"/><geom size="1"/></body></worldbody></mujoco>': "joint 'j'",
         "<robo/>": "the root element is <robo>",
     }
     for text, message in bad.items():

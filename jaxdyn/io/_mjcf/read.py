@@ -108,8 +108,8 @@ def chain_of(
         )
     if not model.njnt:
         raise ModelError(f"{source}: no body has a joint; a robot needs at least one")
-    tree = tree_of(model)
     try:
+        tree = tree_of(model)
         chain = build_chain(
             {
                 "rotation": [link.placement[:3, :3] for link in tree.links],

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from ...errors import ModelError
 from ...spatial._host import move_inertia, pose_of, rotation_about
 from .._urdf.elements import fresh
 from .features import BALL, FREE, SLIDE
@@ -39,8 +40,16 @@ class Tree(NamedTuple):
     base: str
 
 
+_PLACES = {"body": ("pos", "quat", "ipos", "iquat"), "joint": ("pos", "axis"), "site": ("pos", "quat")}
+
+
 def tree_of(model: Any) -> Tree:
-    """The tree of a model. Bodies without joints are fused to what carries them; their mass counts, except at the world."""
+    """The tree of a model. Bodies without joints are fused to what carries them; their mass counts, except at the world.
+
+    Raises:
+        ModelError: a body, joint or site is placed at infinity or NaN, which MuJoCo's compiler lets pass.
+    """
+    _check_places(model)
     taken: set[str] = set()
     joint_names: set[str] = set()
     bodies = body_names(model)
@@ -126,3 +135,15 @@ def pose_matrix(position: np.ndarray, quaternion: np.ndarray) -> np.ndarray:
         [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
     ]
     return pose_of(rotation, position)
+
+
+def _check_places(model: Any) -> None:
+    counts = {"body": model.nbody, "joint": model.njnt, "site": model.nsite}
+    for kind, fields in _PLACES.items():
+        for i in range(counts[kind]):
+            item = getattr(model, kind)(i)
+            for field in fields:
+                if not np.all(np.isfinite(value := getattr(item, field))):
+                    raise ModelError(
+                        f"{kind} {item.name!r} has {field} = {np.array2string(value)}; give finite numbers"
+                    )
