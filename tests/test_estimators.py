@@ -61,7 +61,7 @@ def disturbed(exact, noise, seed=0, runs=slice(None)):
     rng = np.random.default_rng(seed)
     taus = [w @ truth + s * rng.normal(size=w.shape[:2]) for w, s in zip(rows[runs], noise, strict=True)]
     samples = [run_of(x, tau) for x, tau in zip(xs[runs], taus, strict=True)]
-    return estimation_problem(arm, samples, ALL, base=base, independence=1.0), taus
+    return dataclasses.replace(estimation_problem(arm, samples, ALL, base=base), independence=1.0), taus
 
 
 def test_runs_and_joints_weigh_by_their_own_noise(exact):
@@ -112,7 +112,7 @@ def test_outliers_pull_least_squares_but_not_hubers_estimate(exact):
     rng = np.random.default_rng(5)
     bad = [tau + (rng.uniform(size=tau.shape) < 0.05) * 30 * noise[0] for tau in taus]
     samples = [dataclasses.replace(s, tau=tau) for s, tau in zip(problem.samples, bad, strict=True)]
-    spoilt = estimation_problem(problem.chain, samples, ALL, base=problem.base, independence=1.0)
+    spoilt = dataclasses.replace(estimation_problem(problem.chain, samples, ALL, base=problem.base), independence=1.0)
     dense_rows = [np.concatenate([w, y[:, :, None]], axis=2) for w, y in zip(exact[3], bad, strict=True)]
     streamed = estimate_irls(spoilt, iterations=3)
     spoilt = dataclasses.replace(spoilt, filtered=tuple(dense_rows))
@@ -250,7 +250,7 @@ def test_essential_parameters_are_those_that_torques_tell(exact):
     true[none] = 0
     rng = np.random.default_rng(1)
     samples = [run_of(x, w @ true + 0.2 * rng.normal(size=w.shape[:2])) for x, w in zip(xs, rows, strict=True)]
-    problem = estimation_problem(arm, samples, ALL, base=base, independence=1.0)
+    problem = dataclasses.replace(estimation_problem(arm, samples, ALL, base=base), independence=1.0)
     found = essential_parameters(problem)
     left_out = [e.name for e in found.eliminated]
     assert len(left_out) >= len(none) - 1

@@ -73,7 +73,7 @@ def test_friction_that_remembers_is_estimated_beside_the_rigid_body(run):
     chain = jaxdyn.model.with_leaves(
         arm, {"friction.viscous": jnp.array([5.0, 5.0]), "friction.offset": jnp.array([3.0, 3.0])}
     )
-    problem = estimation_problem(chain, s, base=base, friction=SLIP, independence=1.0)
+    problem = dataclasses.replace(estimation_problem(chain, s, base=base, friction=SLIP), independence=1.0)
     assert problem.base.names[-3:] == ("fv2", "off2", "fz2") and problem.columns == ROTOR
     known = SLIP.known(s)
     assert np.array_equal(problem.weights[0], known) and 0 < (~known).sum() < 200
@@ -161,7 +161,9 @@ def test_estimators_that_simulate_take_friction_that_remembers_and_measured_torq
     noise = np.random.default_rng(0).normal(size=(2, *q.shape))
     s = dataclasses.replace(samples_of(0.0, RATE, q, qd, qdd, tau + 0.02 * noise[0]), torque_cutoff=RATE)
     start = estimate_wls(estimation_problem(arm, s, base=base, friction=SLIP)).values
-    problem = estimation_problem(arm, s, base=base, friction=SLIP, loops=loop, start=start, independence=1.0)
+    problem = dataclasses.replace(
+        estimation_problem(arm, s, base=base, friction=SLIP, loops=loop, start=start), independence=1.0
+    )
     for estimator in (estimate_iv, estimate_didim):
         found = estimator(problem)
         assert found.converged and np.abs(found.values - truth).max() < 0.03, found.method

@@ -279,39 +279,12 @@ def _checked(problem: ConsistentProblem) -> ConsistentProblem:
 
 
 def _solve(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstimate:
-    n = problem.links
-    inner = 10 * n
-    information = np.sqrt((problem.matrix**2).sum(0))
-    spread = np.where(information > 0, 1 / np.where(information > 0, information, 1), 1.0)
-    positive = problem.positive[inner:]
-    rest = np.where(positive, np.maximum(problem.start[inner:], spread[inner:]), problem.start[inner:])
-    u0 = prior_factors(problem.prior, n)
-    known = problem.constraints
-    rows, sides = np.concatenate([known.equal, known.least]), np.concatenate([known.equal_to, known.least_of])
-    size = np.maximum(np.abs(rows) @ np.abs(problem.start) + np.abs(sides), 1e-300)
-    unit = max(problem.floor, 0.5 * len(problem.values))
-    final = GAP * unit / (4 * n + int(positive.sum()) + 1)
+    cost, point = _first(problem)
+    links, positive = problem.links, int(cost.positive.sum())
+    final = GAP * cost.barrier / (4 * links + positive + 1)
     # what rounding of the torques' sum of squares leaves of the gradient, where the prior alone decides
     rounding = (1e-14 * float(problem.values @ problem.values)) ** 2 / problem.weight
-    cost = Cost(
-        matrix=problem.matrix,
-        values=problem.values,
-        prior=problem.prior,
-        u0=u0,
-        ridge=problem.ridge,
-        weight=problem.weight,
-        divergence=problem.divergence,
-        positive=positive,
-        centre=rest,
-        spread=spread[inner:],
-        barrier=unit,
-        rows=rows / size[:, None],
-        sides=sides / size,
-        least=np.arange(len(sides)) >= len(known.equal_to),
-        multipliers=np.zeros(len(sides)),
-        stiffness=10 * unit,
-    )
-    point, steps, violation, rounds = Point(u0, rest), 0, np.inf, 0
+    steps, violation, rounds = 0, np.inf, 0
     while True:
         last = cost.barrier <= final
         point, tried, converged = minimise(cost, point, max(0.1 * final, rounding) if last else cost.barrier, STEPS)
@@ -342,3 +315,36 @@ def _solve(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstima
         steps=steps,
         converged=converged,
     )
+
+
+def _first(problem: ConsistentProblem) -> tuple[Cost, Point]:
+    """The cost behind its first, highest barrier, and where to start: at the prior's bodies."""
+    inner = 10 * problem.links
+    information = np.sqrt((problem.matrix**2).sum(0))
+    spread = np.where(information > 0, 1 / np.where(information > 0, information, 1), 1.0)
+    positive = problem.positive[inner:]
+    rest = np.where(positive, np.maximum(problem.start[inner:], spread[inner:]), problem.start[inner:])
+    u0 = prior_factors(problem.prior, problem.links)
+    known = problem.constraints
+    rows, sides = np.concatenate([known.equal, known.least]), np.concatenate([known.equal_to, known.least_of])
+    size = np.maximum(np.abs(rows) @ np.abs(problem.start) + np.abs(sides), 1e-300)
+    unit = max(problem.floor, 0.5 * len(problem.values))
+    cost = Cost(
+        matrix=problem.matrix,
+        values=problem.values,
+        prior=problem.prior,
+        u0=u0,
+        ridge=problem.ridge,
+        weight=problem.weight,
+        divergence=problem.divergence,
+        positive=positive,
+        centre=rest,
+        spread=spread[inner:],
+        barrier=unit,
+        rows=rows / size[:, None],
+        sides=sides / size,
+        least=np.arange(len(sides)) >= len(known.equal_to),
+        multipliers=np.zeros(len(sides)),
+        stiffness=10 * unit,
+    )
+    return cost, Point(u0, rest)

@@ -15,12 +15,12 @@ from ...model._chain import Chain
 from .._friction.fit import with_signals
 from .._preprocessing.filters import low_pass
 from .._preprocessing.samples import Samples
-from .._regression.accumulate import CHUNK, accumulate
+from .._regression.accumulate import accumulate
 from .._regression.base_parameters import BaseParameters, base_parameters
 from .._regression.columns import Columns
 from .._regression.completion import given_torque, prior_parameters
-from .._regression.factors import QRFactors
-from .._regression.prediction import predict
+from .._regression.factors import QRFactors, merge_factors
+from .._regression.prediction import by_chunks, predict
 from .._regression.robot import as_float64
 from .._simulation.closed_loop import ClosedLoop
 from .whole_runs import RunFriction, align_torques, friction_signals, model_of, reference_samples, without_friction
@@ -108,11 +108,7 @@ class EstimationProblem:
     @functools.cached_property
     def pooled(self) -> QRFactors:
         """The factors of each joint, all runs together."""
-        first, *rest = self.run_factors
-        if not rest:
-            return first
-        r = np.concatenate([f.r for f in self.run_factors], axis=1)
-        return QRFactors(np.asarray(np.linalg.qr(r, mode="r")), np.sum([f.counts for f in self.run_factors], axis=0))
+        return merge_factors(*self.run_factors)
 
     def full(self, values: np.ndarray) -> np.ndarray:
         """(p,) the full parameters nearest the chain's own that have these base parameters."""
@@ -168,18 +164,12 @@ class EstimationProblem:
     ) -> Float[np.ndarray, "N n b"]:
         """The base regressor of every sample, held in memory: 8 N n b bytes; columns of signals are zero where None."""
         k = len(self.prior) - len(self.columns.names(self.chain.n))
-        out = np.zeros((*q.shape, self.base.size))
-        if signals is not None:
-            out[:, :, self.base.size - k :] = signals
         with jax.enable_x64(True):
             kept = jnp.asarray(self.base.kept[: self.base.size - k])
-            for at in range(0, len(q), CHUNK):  # one compiled shape for runs of every length
-                parts = [np.asarray(x[at : at + CHUNK], float) for x in (q, qd, qdd)]
-                size = len(parts[0])
-                parts = [jnp.asarray(np.concatenate([x, np.zeros((CHUNK - size, q.shape[1]))])) for x in parts]
-                rigid = np.asarray(_rows(self.columns, self.chain, kept, *parts))[:size]
-                out[at : at + size, :, : len(kept)] = rigid
-        return out
+            rigid = by_chunks(functools.partial(_rows, self.columns, self.chain, kept), q, qd, qdd)
+        if not k:
+            return rigid
+        return np.concatenate([rigid, np.zeros((*q.shape, k)) if signals is None else signals], axis=2)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -194,8 +184,6 @@ def estimation_problem(
     *,
     base: BaseParameters | None = None,
     weights: Sequence[Float[np.ndarray, "_ n"]] | None = None,
-    dead_zone: float = 0.0,
-    independence: float | None = None,
     loops: ClosedLoop | Sequence[ClosedLoop] = (),
     start: Float[np.ndarray, " b"] | None = None,
     parallel_cutoff: float | None = None,
@@ -204,14 +192,15 @@ def estimation_problem(
 ) -> EstimationProblem:
     """The problem that estimators take.
 
+    Of its samples the share 2 * 0.9 * torque cutoff / rate, at most 1, counts as independent (`Samples.independence`); another
+    one is given by `dataclasses.replace(problem, independence=..)`.
+
     Args:
         chain: the robot; its numbers are the start of estimators that simulate.
         samples: the runs.
         columns: what is identified; all drive terms where None, only the rotors' inertias beside a friction model.
         base: the base parameters of the columns; found where None.
-        weights: factors on the rows of each run; one where None.
-        dead_zone: leave samples with |qd_j| below this out of joint j's equations [rad/s].
-        independence: share of independent samples; 2 * 0.9 * torque cutoff / rate, at most 1, where None.
+        weights: factors on the rows of each run, zero to leave one out for a joint; one where None.
         loops: the closed loop of each run: needed by `estimate_iv`, `estimate_didim` and `estimate_cloe`.
         start: base parameters to start simulations from; the chain's where None.
         parallel_cutoff: low-pass torques and every column of the regressor alike, and thin both [Hz]: what a filter does to
@@ -240,9 +229,7 @@ def estimation_problem(
     for name, given in (("loops", closed), ("weights", weights)):
         if given is not None and len(given) not in ((0, len(runs)) if name == "loops" else (len(runs),)):
             raise IdentificationError(f"there are {len(given)} {name} for {len(runs)} runs; give one a run")
-    masks = [(np.abs(s.qd) >= dead_zone).astype(float) for s in runs]
-    if weights is not None:
-        masks = [m * np.asarray(w, float) for m, w in zip(masks, weights, strict=True)]
+    masks = [np.ones(s.qd.shape) if weights is None else np.asarray(weights[k], float) for k, s in enumerate(runs)]
     if delays is not None:
         pairs = [align_torques(s, delays) for s in runs]
         runs = tuple(s for s, _ in pairs)
@@ -262,9 +249,8 @@ def estimation_problem(
         parts = [_parallel(whole, k, parallel_cutoff) for k in range(len(runs))]
         filtered, runs, masks = map(list, zip(*parts, strict=True))
         signals = ()
-    if independence is None:
-        cutoffs = [min(s.torque_cutoff, parallel_cutoff or np.inf) for s in runs]
-        independence = min(1.0, *(2 * 0.9 * cutoff / s.rate for cutoff, s in zip(cutoffs, runs, strict=True)))
+    cutoffs = [min(s.torque_cutoff, parallel_cutoff or np.inf) for s in runs]
+    independence = min(1.0, *(2 * 0.9 * cutoff / s.rate for cutoff, s in zip(cutoffs, runs, strict=True)))
     made = tuple(runs), tuple(masks), float(independence), closed, start, parallel_cutoff, tuple(filtered)
     return EstimationProblem(model, columns, base, *made, friction=friction, signals=signals)
 

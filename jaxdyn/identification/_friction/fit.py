@@ -189,16 +189,7 @@ def fit_prepared(
     deviations, taken = np.full((n, width), np.inf), 0
     damping = 0
     for _ in range(iterations if width else 0):
-        coefficients = np.zeros(chosen.shape)
-        coefficients[chosen] = now.values[base.size :]
-        slopes = [
-            np.einsum(
-                "tjkp,jk->tjp", now.model.slopes(r.samples, r.load(now.values[: base.size]))[r.kept], coefficients
-            )
-            for r in runs
-        ]
-        beside = [np.concatenate(x, axis=2) for x in zip(now.blocks, slopes, strict=True)]
-        factors = factors_with(runs, known, beside)
+        factors = factors_with(runs, known, _with_slopes(now, runs, base.size, chosen))
         better = None
         while better is None and damping < len(DAMPINGS):
             step, deviations = _step(factors, now.noise, share, base.size, chosen, shift, DAMPINGS[damping])
@@ -227,6 +218,17 @@ def fit_prepared(
         likelihood=-now.cost,
         iterations=taken,
     )
+
+
+def _with_slopes(now: _Solution, runs: Sequence[Run], size: int, chosen: np.ndarray) -> list[np.ndarray]:
+    """The friction's columns of each run, and beside them how torques change with its nonlinear parameters."""
+    coefficients = np.zeros(chosen.shape)
+    coefficients[chosen] = now.values[size:]
+    beside = []
+    for run, block in zip(runs, now.blocks, strict=True):
+        slopes = now.model.slopes(run.samples, run.load(now.values[:size]))[run.kept]
+        beside.append(np.concatenate([block, np.einsum("tjkp,jk->tjp", slopes, coefficients)], axis=2))
+    return beside
 
 
 def _stack(

@@ -26,6 +26,7 @@ from .._regression.accumulate import CHUNK
 from .._regression.base_parameters import base_parameters
 from .._regression.columns import Columns
 from .._regression.completion import given_torque
+from .._regression.prediction import filled
 from .._regression.robot import as_float64
 
 FrictionTerm = Literal["viscous", "coulomb", "load", "offset"]
@@ -134,9 +135,8 @@ def _arm_torque(chain: Chain, q, qd, qdd):
 
 def columns_of(model: Model, samples: Samples, part: slice) -> tuple[np.ndarray, np.ndarray]:
     """(m, n, a) columns of the arm, its torque as the one column where it is known, and (m, n, 10) of the payload."""
-    motion = [x[part] for x in (samples.q, samples.qd, samples.qdd)]
-    size = len(motion[0])
-    padded = [jnp.asarray(np.concatenate([x, np.zeros((CHUNK - size, samples.n))])) for x in motion]
+    padded = [jnp.asarray(filled(x[part])) for x in (samples.q, samples.qd, samples.qdd)]
+    size = part.stop - part.start
     if model.kept is None:
         arm, y = _arm_torque(model.chain, *padded)
     else:
@@ -218,73 +218,102 @@ def solve(
     Raises:
         IdentificationError: fewer rows than parameters.
     """
-    r, arm = factors.total(without), factors.arm
-    blocks = len(factors.r)
-    counts = factors.counts if without is None else factors.counts * (blocks - 1) / blocks
-    if scale is not None:
-        r[:, :, -1] *= scale[:, None]
-    n, width = r.shape[0], r.shape[2]
-    own = width - 1 - arm - 10
-    unknown = 0 if factors.known_arm else arm
-    z, k = free.shape[1], ties.shape[1]
-    at = (unknown, unknown + z, unknown + z + n * own, unknown + z + n * own + k)
-    if counts.sum() <= at[-1]:
-        raise IdentificationError(
-            f"{int(counts.sum())} rows of samples cannot determine {at[-1]} parameters; log a longer run or decimate less"
-        )
-    reach = np.zeros((arm + 10, at[1]))  # (arm, payload) of the unknowns
-    reach[:arm, :unknown], reach[arm:, unknown:] = np.eye(arm)[:, :unknown], free
-    fixed = np.concatenate([np.full(arm, float(factors.known_arm)), known])
-    body = fixed if start is None else np.concatenate([start.arm, start.payload])
-    gains = np.zeros(n) if start is None else start.gains
-    noise = np.ones(n) if start is None else start.noise
-    u = s = vt = np.zeros(0)
-    norms = np.ones(at[-1])
-    for turn in range(rounds):
-        weights = 1 / np.maximum(noise, 1e-12 * noise.max() or 1.0)
-        a = np.zeros((n, width, at[-1]))
-        b = r[:, :, -1].copy()
-        for j in range(n):
-            rigid = np.exp(-gains[j]) * r[j, :, : arm + 10]
-            a[j, :, : at[1]] = rigid @ reach
-            a[j, :, at[1] + j * own : at[1] + (j + 1) * own] = r[j, :, arm + 10 : -1]
-            if turn or start is not None:  # the first step has no rigid torque yet to scale
-                a[j, :, at[2] :] = -(rigid @ body)[:, None] * ties[j]
-            b[j] -= rigid @ fixed
-        a, b = (a * weights[:, None, None]).reshape(-1, at[-1]), (b * weights[:, None]).reshape(-1)
-        if turn or start is not None:  # a gain that nothing tells stays as it is given
-            hold = np.zeros((n, at[-1]))
-            hold[:, at[2] :] = ties / spread
-            a, b = np.concatenate([a, hold]), np.concatenate([b, -gains / spread])
-        norms = np.linalg.norm(a, axis=0)
-        norms[norms == 0] = 1.0
-        u, s, vt = np.linalg.svd(a / norms, full_matrices=False)
+    system = _System(factors, known, free, ties, without, scale)
+    body = system.fixed if start is None else np.concatenate([start.arm, start.payload])
+    gains, noise = (np.zeros(system.n), np.ones(system.n)) if start is None else (start.gains, start.noise)
+    turn = 0
+    while True:
+        moving = turn > 0 or start is not None  # the first step has no rigid torque yet to scale
+        u, s, vt, norms, b = system.decomposed(body if moving else None, gains, noise, spread)
         alive = s > TOLERANCE * s[0]
         step = vt[alive].T @ ((u[:, alive].T @ b) / s[alive]) / norms
-        change = ties @ np.clip(step[at[2] :], -0.5, 0.5)
-        body, gains = fixed + reach @ step[: at[1]], gains + change
-        before = noise
-        residual = np.empty((n, width))
-        for j in range(n):
-            mine = step[at[1] + j * own : at[1] + (j + 1) * own]
-            residual[j] = r[j, :, -1] - np.exp(-gains[j]) * r[j, :, : arm + 10] @ body - r[j, :, arm + 10 : -1] @ mine
-        noise = np.sqrt((residual**2).sum(1) / np.maximum(counts * (1 - at[-1] / counts.sum()), 1))
+        change = ties @ np.clip(step[system.gains], -0.5, 0.5)
+        body, gains = system.fixed + system.reach @ step[: system.bodies], gains + change
+        before, noise = noise, system.noise(step, body, gains)
         settled = np.abs(noise - before).max() < 1e-6 * noise.max() and np.abs(change).max(initial=0) < 1e-6
-        if settled and turn >= 2:
+        turn += 1
+        if (settled and turn > 2) or turn >= rounds:
             break
-    dead = s <= TOLERANCE * s[0]
-    inverse = vt[~dead].T / s[~dead] / norms[:, None]
-    null = np.abs(vt[dead].T).max(axis=1, initial=0) > 1e-4
-    outer = np.zeros((10 + n, at[-1]))
-    outer[:10, unknown : at[1]], outer[10:, at[2] :] = free, ties
+    inverse = vt[alive].T / s[alive] / norms[:, None]
+    null = np.abs(vt[~alive].T).max(axis=1, initial=0) > 1e-4
+    outer = np.zeros((10 + system.n, system.size))
+    outer[:10, system.payload], outer[10:, system.gains] = free, ties
     return Solution(
-        arm=body[:arm],
-        payload=body[arm:],
+        arm=body[: system.arm],
+        payload=body[system.arm :],
         gains=gains,
         noise=noise,
         covariance=outer @ (inverse @ inverse.T) @ outer.T,
         determined=~((np.abs(outer) > 0) @ null),
     )
+
+
+class _System:
+    """The joints' factors as one problem of least squares; unknowns are [arm, payload, each joint's friction, gains]."""
+
+    def __init__(self, factors: Factors, known, free, ties, without: int | None, scale: np.ndarray | None):
+        self.r, self.arm, self.ties = factors.total(without), factors.arm, ties
+        blocks = len(factors.r)
+        self.counts = factors.counts if without is None else factors.counts * (blocks - 1) / blocks
+        if scale is not None:
+            self.r[:, :, -1] *= scale[:, None]
+        self.n, self.width = self.r.shape[0], self.r.shape[2]
+        self.own = self.width - 1 - self.arm - 10  # friction columns of a joint
+        unknown = 0 if factors.known_arm else self.arm
+        self.bodies = unknown + free.shape[1]
+        frictions = self.bodies + self.n * self.own
+        self.size = frictions + ties.shape[1]
+        self.payload, self.gains = slice(unknown, self.bodies), slice(frictions, self.size)
+        if self.counts.sum() <= self.size:
+            raise IdentificationError(
+                f"{int(self.counts.sum())} rows of samples cannot determine {self.size} parameters; log a longer run or "
+                "decimate less"
+            )
+        self.reach = np.zeros((self.arm + 10, self.bodies))  # (arm, payload) of the unknowns
+        self.reach[: self.arm, :unknown] = np.eye(self.arm)[:, :unknown]
+        self.reach[self.arm :, unknown:] = free
+        self.fixed = np.concatenate([np.full(self.arm, float(factors.known_arm)), known])
+
+    def friction(self, j: int) -> slice:
+        """Where joint j's friction stands among the unknowns."""
+        return slice(self.bodies + j * self.own, self.bodies + (j + 1) * self.own)
+
+    def rigid(self, j: int, gains: np.ndarray) -> np.ndarray:
+        """Joint j's columns of arm and payload, in its own units."""
+        return np.exp(-gains[j]) * self.r[j, :, : self.arm + 10]
+
+    def decomposed(self, body: np.ndarray | None, gains: np.ndarray, noise: np.ndarray, spread: float):
+        """Singular value decomposition of the rows about a solution, in columns of unit norm, those norms, and right sides.
+
+        Args:
+            body: arm and payload, which the gains scale; None while they are not known.
+        """
+        weights = 1 / np.maximum(noise, 1e-12 * noise.max() or 1.0)
+        a = np.zeros((self.n, self.width, self.size))
+        b = self.r[:, :, -1].copy()
+        for j in range(self.n):
+            rigid = self.rigid(j, gains)
+            a[j, :, : self.bodies] = rigid @ self.reach
+            a[j, :, self.friction(j)] = self.r[j, :, self.arm + 10 : -1]
+            if body is not None:
+                a[j, :, self.gains] = -(rigid @ body)[:, None] * self.ties[j]
+            b[j] -= rigid @ self.fixed
+        a, b = (a * weights[:, None, None]).reshape(-1, self.size), (b * weights[:, None]).reshape(-1)
+        if body is not None:  # a gain that nothing tells stays as it is given
+            hold = np.zeros((self.n, self.size))
+            hold[:, self.gains] = self.ties / spread
+            a, b = np.concatenate([a, hold]), np.concatenate([b, -gains / spread])
+        norms = np.linalg.norm(a, axis=0)
+        norms[norms == 0] = 1.0
+        return *np.linalg.svd(a / norms, full_matrices=False), norms, b
+
+    def noise(self, step: np.ndarray, body: np.ndarray, gains: np.ndarray) -> np.ndarray:
+        """(n,) standard deviation of what a solution leaves of the torques."""
+        residual = np.empty((self.n, self.width))
+        for j in range(self.n):
+            friction = self.r[j, :, self.arm + 10 : -1] @ step[self.friction(j)]
+            residual[j] = self.r[j, :, -1] - self.rigid(j, gains) @ body - friction
+        return np.sqrt((residual**2).sum(1) / np.maximum(self.counts * (1 - self.size / self.counts.sum()), 1))
 
 
 def fit_runs(

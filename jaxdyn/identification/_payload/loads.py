@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from ...errors import IdentificationError, ModelError
 from ...io._logs.log import Log
 from ...model._chain import Chain, frame_index
+from ...spatial.inertia import transform_inertial_parameters
 from .._preprocessing.samples import Filters, Samples, preprocess_alike
 from .._regression.robot import check_identifiable
 
@@ -74,21 +77,10 @@ def prepare_runs(
 
 
 def transform_matrix(pose: Float[np.ndarray, "4 4"]) -> Float[np.ndarray, "10 10"]:
-    """T with p_a = T p_b: ten parameters about frame a from those about frame b, which has this pose in a."""
-    r, t = pose[:3, :3], pose[:3, 3]
-    out = np.zeros((10, 10))
-    places = ((0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2))
-    for k in range(10):
-        mass, h, io = float(k == 0), np.zeros(3), np.zeros((3, 3))
-        if 1 <= k <= 3:
-            h[k - 1] = 1.0
-        elif k >= 4:
-            a, b = places[k - 4]
-            io[a, b] = io[b, a] = 1.0
-        first = r @ h
-        shift = lambda x, y: (x @ y) * np.eye(3) - 0.5 * (np.outer(x, y) + np.outer(y, x))
-        inertia = r @ io @ r.T + 2 * shift(t, first) + mass * shift(t, t)
-        out[0, k] = mass
-        out[1:4, k] = first + mass * t
-        out[4:, k] = [inertia[a, b] for a, b in places]
-    return out
+    """T with p_a = T p_b: ten parameters about frame a from those about frame b, which has this pose in a; under float64."""
+    return np.asarray(_transformed(jnp.asarray(pose), jnp.eye(10)))
+
+
+@jax.jit
+def _transformed(pose, parameters):
+    return jax.vmap(transform_inertial_parameters, in_axes=(None, 1), out_axes=1)(pose, parameters)

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 from scipy import optimize
@@ -11,7 +12,8 @@ from scipy import optimize
 from ..._summary import Summary, lines
 from ...errors import IdentificationError
 from ...model._chain import Chain
-from ...spatial._host import inertia_tensor, packed
+from ...spatial.inertia import pseudo_inertia
+from .._consistency.gauss_newton import LINEAR
 from .._preprocessing.samples import Filters, Samples
 from .._regression.columns import INERTIAL_NAMES
 from .gains import DriveGains
@@ -265,7 +267,7 @@ def nearest_body(
     A body has a positive semidefinite pseudo-inertia (Wensing, Kim & Slotine 2017), P = L L^T + a thin rest; the nearest has
     the least (p(L) - parameters)^T C^-1 (p(L) - parameters) over the parameters determined.
     """
-    pseudo = _pseudo_inertia(parameters)
+    pseudo = np.asarray(pseudo_inertia(jnp.asarray(parameters)))
     lowest, largest = np.linalg.eigvalsh(pseudo)[[0, -1]]
     if determined.all() and lowest > 0:
         return True, parameters
@@ -283,7 +285,7 @@ def nearest_body(
     def at(entries: np.ndarray) -> np.ndarray:
         root = np.zeros((4, 4))
         root[lower] = entries
-        return _parameters(root @ root.T + rest)
+        return np.einsum("kij,ij->k", LINEAR, root @ root.T + rest)
 
     def error(entries: np.ndarray) -> np.ndarray:
         p = at(entries)
@@ -293,21 +295,6 @@ def nearest_body(
     found = optimize.least_squares(error, np.linalg.cholesky(clipped)[lower], method="trf", xtol=1e-14, ftol=1e-14)
     miss = np.linalg.norm(whiten @ (at(found.x) - parameters)[use])
     return bool(miss < 1e-2 and not determined.all()) or bool(lowest >= 0 and determined.all()), at(found.x)
-
-
-def _pseudo_inertia(p: np.ndarray) -> np.ndarray:
-    inertia = inertia_tensor(p)
-    out = np.zeros((4, 4))
-    out[:3, :3] = 0.5 * np.trace(inertia) * np.eye(3) - inertia
-    out[:3, 3] = out[3, :3] = p[1:4]
-    out[3, 3] = p[0]
-    return out
-
-
-def _parameters(pseudo: np.ndarray) -> np.ndarray:
-    s = pseudo[:3, :3]
-    inertia = np.trace(s) * np.eye(3) - s
-    return packed(pseudo[3, 3], pseudo[:3, 3], inertia)
 
 
 def _about_com(p: np.ndarray) -> np.ndarray:

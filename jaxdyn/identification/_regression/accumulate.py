@@ -36,7 +36,6 @@ def accumulate(
     start: QRFactors | None = None,
     progress: Callable[[int], None] | None = None,
     signals: np.ndarray | None = None,
-    mesh: Mesh | None = None,
 ) -> QRFactors:
     """Absorb samples into the factors: `accumulate_chunks` of a single chunk.
 
@@ -47,12 +46,11 @@ def accumulate(
         progress: called with the number of samples done.
         signals: (N, n, k) further columns, computed from the whole run (friction with memory); they come after those of
             `columns` and before the torque.
-        mesh: the devices, as for `accumulate_chunks`.
 
     Raises:
         IdentificationError: as `accumulate_chunks`.
     """
-    return accumulate_chunks(columns, chain, [(q, qd, qdd, tau, weights, signals)], start, progress, mesh)
+    return accumulate_chunks(columns, chain, [(q, qd, qdd, tau, weights, signals)], start, progress)
 
 
 def accumulate_chunks(

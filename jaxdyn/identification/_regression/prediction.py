@@ -2,10 +2,12 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from ...errors import IdentificationError
 from ...model._chain import Chain
@@ -50,14 +52,21 @@ def predict(
     width = len(columns.names(n)) + signals.shape[2]
     if held.shape != (width,):
         raise IdentificationError(f"there are {width} columns, but parameters of shape {held.shape}")
-    out = np.empty((total, n))
-    for at in range(0, total, SHORT):
-        parts = [_filled(x[at : at + SHORT]) for x in (q, qd, qdd, signals)]
-        out[at : at + SHORT] = np.asarray(_predict(columns, chain, held, *map(jnp.asarray, parts)))[: total - at]
+    return by_chunks(functools.partial(_predict, columns, chain, held), q, qd, qdd, signals)
+
+
+def by_chunks(function: Callable[..., Array], *arrays: np.ndarray) -> np.ndarray:
+    """function(chunk of each array) -> (m, ...) for all rows: chunks of one length, so that one program serves every run."""
+    total, out = len(arrays[0]), None
+    for at in range(0, max(total, 1), SHORT):
+        found = np.asarray(function(*(jnp.asarray(filled(x[at : at + SHORT])) for x in arrays)))[: total - at]
+        out = np.empty((total, *found.shape[1:])) if out is None else out
+        out[at : at + len(found)] = found
+    assert out is not None
     return out
 
 
-def _filled(x: np.ndarray) -> np.ndarray:
+def filled(x: np.ndarray) -> np.ndarray:
     """A chunk of full length: the last one is filled up with zeros."""
     x = np.asarray(x, float)
     return x if len(x) == SHORT else np.concatenate([x, np.zeros((SHORT - len(x), *x.shape[1:]))])

@@ -1,17 +1,17 @@
 """A joint's gain against the given model: by which factor its measured torque is the model's, friction and rotor apart."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
+from ...dynamics import inverse_dynamics
 from ...model._chain import Chain
-from .._payload.loaded_runs import _arm_torque
 from .._preprocessing.samples import Samples
-from .._regression.accumulate import CHUNK
+from .._regression.prediction import by_chunks
 from .._regression.robot import as_float64
 
 BLOCKS = 20  # stretches of the runs that are left out in turn
@@ -54,7 +54,7 @@ def prior_scales(chain: Chain, runs: Sequence[Samples]) -> PriorScales:
     for s in runs:
         with jax.enable_x64(True):
             model = as_float64(chain)
-            expected = np.concatenate([_expected(model, s, at) for at in range(0, len(s), CHUNK)])
+            expected = by_chunks(functools.partial(_link_torques, model), s.q, s.qd, s.qdd)
         own = [s.qdd, s.qd, np.tanh(s.qd / width), np.ones_like(s.qd)]
         rows = np.stack([*own, expected, s.tau], axis=2)
         edges = np.linspace(0, len(s), BLOCKS + 1).astype(int)
@@ -71,12 +71,9 @@ def prior_scales(chain: Chain, runs: Sequence[Samples]) -> PriorScales:
     return PriorScales(factors, deviations, alike, (alike > ALIKE) & (deviations < CERTAIN))
 
 
-def _expected(model: Chain, s: Samples, at: int) -> Float[np.ndarray, "m n"]:
-    """Torque of the links in a chunk of samples."""
-    motion = [x[at : at + CHUNK] for x in (s.q, s.qd, s.qdd)]
-    size = len(motion[0])
-    padded = [jnp.asarray(np.concatenate([x, np.zeros((CHUNK - size, s.n))])) for x in motion]
-    return np.asarray(_arm_torque(model, *padded)[0])[:size, :, 0]
+@jax.jit
+def _link_torques(chain: Chain, q, qd, qdd):
+    return jax.vmap(inverse_dynamics, in_axes=(None, 0, 0, 0))(chain, q, qd, qdd)
 
 
 def _slopes(normal: Float[np.ndarray, "n 6 6"]) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:

@@ -1,6 +1,7 @@
 """Motion computed again from the logged torques: does the identified robot move as the real one did?"""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -12,11 +13,11 @@ from ...errors import IdentificationError
 from ...model._chain import Chain
 from ...simulation._damping import with_implicit_friction
 from .._preprocessing.samples import Samples
+from .._regression.prediction import by_chunks
 from .._regression.robot import as_float64
 
 WINDOW = 0.5  # [s]
 MOST_WINDOWS = 400
-_CHUNK = 4096
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -51,17 +52,8 @@ def model_torque(chain: Chain, samples: Samples) -> Float[np.ndarray, "N n"]:
 
     Computed in float64 in chunks of one size.
     """
-    total = len(samples)
-    out = np.empty_like(samples.q)
     with jax.enable_x64(True):
-        model = as_float64(chain)
-        for at in range(0, total, _CHUNK):
-            parts = [x[at : at + _CHUNK] for x in (samples.q, samples.qd, samples.qdd)]
-            size = len(parts[0])
-            rows = min(_CHUNK, 512 * -(-total // 512))  # few sizes, so that short logs are fast and all share programs
-            padded = [jnp.asarray(np.concatenate([x, np.zeros((rows - size, x.shape[1]))])) for x in parts]
-            out[at : at + size] = np.asarray(_torques(model, *padded))[:size]
-    return out
+        return by_chunks(functools.partial(_torques, as_float64(chain)), samples.q, samples.qd, samples.qdd)
 
 
 @jax.jit

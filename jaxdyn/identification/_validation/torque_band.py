@@ -8,9 +8,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ...model._chain import Chain
-from .._regression.accumulate import CHUNK
 from .._regression.base_parameters import BaseParameters
 from .._regression.columns import Columns
+from .._regression.prediction import by_chunks
 from .._regression.robot import as_float64
 
 
@@ -33,15 +33,9 @@ def torque_band(
     Cost: a base regressor a sample and O(n b^2), in chunks of one size.
     """
     root = np.linalg.cholesky(covariance + 1e-15 * np.diag(np.diag(covariance)))
-    out = np.empty(np.shape(q))
     with jax.enable_x64(True):
         model, kept, held = as_float64(chain), jnp.asarray(base.kept), jnp.asarray(root)
-        for at in range(0, len(q), CHUNK):
-            parts = [np.asarray(x[at : at + CHUNK], float) for x in (q, qd, qdd)]
-            size = len(parts[0])
-            parts = [jnp.asarray(np.concatenate([x, np.zeros((CHUNK - size, x.shape[1]))])) for x in parts]
-            out[at : at + size] = np.asarray(_band(columns, model, kept, held, *parts))[:size]
-    return out
+        return by_chunks(functools.partial(_band, columns, model, kept, held), q, qd, qdd)
 
 
 @functools.partial(jax.jit, static_argnums=0)
