@@ -51,7 +51,7 @@ def run(gain):
         return tau, controller.update(model, state, q, v, reference(t), DT)
 
     motion = jaxdyn.control.controlled_rollout(
-        robot, centre, jnp.zeros(7), law, controller.start(model), DT, round(SECONDS / DT), every=10
+        robot, centre, jnp.zeros(7), (law, controller.start(model)), DT, round(SECONDS / DT), every=10
     )
     estimate = jax.vmap(lambda state: controller.estimate(model, state).inertia[-1])(motion.state)
     return motion.t, jax.vmap(position)(motion.t) - motion.q, estimate

@@ -88,7 +88,7 @@ def play(believed, reference):
         wanted = jaxdyn.control.computed_torque(believed, q, v, now, 400.0, 40.0)
         return jnp.clip(wanted, limits[:, 0], limits[:, 1]), wanted
 
-    motion = jaxdyn.control.controlled_rollout(arm, start, rest, law, rest, dt, len(reference.q))
+    motion = jaxdyn.control.controlled_rollout(arm, start, rest, (law, rest), dt, len(reference.q))
     tool = jax.vmap(lambda q: jaxdyn.frame_pose(arm, q)[:3, 3])
     return motion.state[1:], jnp.linalg.norm(tool(motion.q[:-1]) - tool(reference.q), axis=1)
 

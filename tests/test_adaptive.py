@@ -191,7 +191,7 @@ def test_the_elbow_arm_against_its_closed_form():
         tau = controller.torque(model, state, q, v, reference(t))
         return tau, controller.update(model, state, q, v, reference(t), dt)
 
-    run = lambda q: jaxdyn.control.controlled_rollout(truth, q, jnp.zeros(2), law, controller.start(model), dt, steps)
+    run = lambda q: jaxdyn.control.controlled_rollout(truth, q, jnp.zeros(2), (law, controller.start(model)), dt, steps)
     motion = once(run)(start)
 
     # theta = F pi; links' frames at their joints, x along the link, y across, I about the joints
@@ -326,7 +326,7 @@ def test_friction_and_a_payload_are_learnt_by_the_sampled_controller():
 
         start = jnp.array([0.3, -0.5])
         motion = jaxdyn.control.controlled_rollout(
-            truth, start, jnp.zeros(2), law, controller.start(model), 1e-3, 40000, "rk4", every=10
+            truth, start, jnp.zeros(2), (law, controller.start(model)), 1e-3, 40000, "rk4", every=10
         )
         wanted = jax.vmap(reference)(motion.t)
         value = lambda *x: lyapunov(controller, truth, model, *x)

@@ -162,7 +162,7 @@ def test_computed_torque_on_a_panda_of_other_masses():
 
         first = jaxdyn.control.ErrorIntegral(jnp.zeros(7))
         motion = jaxdyn.control.controlled_rollout(
-            truth, goal + 0.1, jnp.zeros(7), controller, first, 1e-3, 10000, every=10000
+            truth, goal + 0.1, jnp.zeros(7), (controller, first), 1e-3, 10000, every=10000
         )
         q = motion.q[-1]
         missing = jaxdyn.gravity_force(truth, q) - jaxdyn.gravity_force(model, q)
@@ -230,7 +230,7 @@ def watched(chain, observer, start, torque, external, dt, steps):
 
     first = observer.start(chain, start, jnp.zeros(chain.nv)), jnp.zeros(chain.nv)
     return jaxdyn.control.controlled_rollout(
-        chain, start, jnp.zeros(chain.nv), controller, first, dt, steps, "rk4", disturbance=external
+        chain, start, jnp.zeros(chain.nv), (controller, first), dt, steps, "rk4", disturbance=external
     )
 
 
@@ -282,7 +282,7 @@ def test_a_rollout_without_memory_is_a_rollout():
     def run(q, v):
         plain = jaxdyn.rollout(chain, q, v, policy, 2e-3, 20, every=5)
         count = lambda state, t, q, v: (policy(t, q, v), state + 1)
-        return plain, jaxdyn.control.controlled_rollout(chain, q, v, count, jnp.zeros((), int), 2e-3, 20, every=5)
+        return plain, jaxdyn.control.controlled_rollout(chain, q, v, (count, jnp.zeros((), int)), 2e-3, 20, every=5)
 
     plain, motion = run(q, v)
     assert relative(motion.q, plain[0]) < 1e-14 and relative(motion.v, plain[1]) < 1e-14
@@ -299,7 +299,7 @@ def test_a_controller_is_sampled_and_its_torque_held(monkeypatch):
     control = lambda state, t, q, v: (state * np.array([1.0, 2.0]) - 3.0 * q - v + t, state + 1.0)
     for substeps, disturbance in ((1, None), (3, push)):
         motion = jaxdyn.control.controlled_rollout(
-            *(chain, jnp.asarray(q), jnp.asarray(v), control, jnp.asarray(0.5), dt, 4),
+            *(chain, jnp.asarray(q), jnp.asarray(v), (control, jnp.asarray(0.5)), dt, 4),
             substeps=substeps,
             every=2,
             disturbance=disturbance,
@@ -446,9 +446,9 @@ def test_what_controllers_refuse():
     with pytest.raises(jaxdyn.ControlError, match="kd has shape"):
         jax.eval_shape(lambda q: jaxdyn.control.computed_torque(chain, q, q, reference, 1.0, jnp.ones((2, 3))), q)
     with pytest.raises(jaxdyn.ControlError, match="substeps=0"):
-        jaxdyn.control.controlled_rollout(chain, q, q, lambda s, t, q, v: (q, s), q, 1e-3, 2, substeps=0)
+        jaxdyn.control.controlled_rollout(chain, q, q, (lambda s, t, q, v: (q, s), q), 1e-3, 2, substeps=0)
     with pytest.raises(jaxdyn.ControlError, match="torques have shape"):
-        jaxdyn.control.controlled_rollout(chain, q, q, lambda s, t, q, v: (q[:1], s), q, 1e-3, 2)
+        jaxdyn.control.controlled_rollout(chain, q, q, (lambda s, t, q, v: (q[:1], s), q), 1e-3, 2)
     with pytest.raises(jaxdyn.ControlError, match="gain is"):
         jaxdyn.control.MomentumObserver(-1.0).start(chain, q, q)
     with pytest.raises(jaxdyn.ControlError, match="threshold has shape"):

@@ -135,11 +135,14 @@ def test_rollouts_under_wrenches_are_repeated_steps(by_step):
     rng = np.random.default_rng(3)
     on_links, by_tip, torques = (jnp.asarray(rng.normal(size=s)) for s in ((4, 2, 6), (4, 6), (4, 2)))
     given = (on_links, by_tip) if by_step else (on_links[0], by_tip[0])
-    positions, velocities = jax.jit(jaxdyn.rollout)(
-        chain, q, qd, torques, 0.01, external_wrenches=given[0], wrench_by_tip=given[1]
+    all_wrenches = lambda on_links, by_tip: jaxdyn.dynamics.link_wrenches(chain, on_links, by_tip)
+    wrenches = (jax.vmap(all_wrenches) if by_step else all_wrenches)(*given)
+    positions, velocities = jax.jit(jaxdyn.rollout)(chain, q, qd, torques, 0.01, external_wrenches=wrenches)
+    step = lambda q, qd, tau, *wrenches: (
+        qd := qd + 0.01 * jaxdyn.forward_dynamics(chain, q, qd, tau - jaxdyn.resistive_force(chain, q, qd), *wrenches),
+        q + 0.01 * qd,
     )
-    step = jax.jit(jaxdyn.step)
     for k in range(4):
         row = k if by_step else 0
-        q, qd = step(chain, q, qd, torques[k], 0.01, on_links[row], wrench_by_tip=by_tip[row])
+        qd, q = jax.jit(step)(q, qd, torques[k], on_links[row], by_tip[row])
         assert relative(positions[k + 1], q) < 1e-13 and relative(velocities[k + 1], qd) < 1e-13

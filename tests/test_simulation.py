@@ -13,7 +13,6 @@ import scipy.integrate
 import jaxdyn
 from helpers import derivatives, directions, linear_friction, once, random_chain, relative
 from jaxdyn import textbook
-from jaxdyn.simulation._rollout import _by_step
 from oracle import closed_form
 from peer_models import anonymous
 
@@ -278,13 +277,3 @@ def test_errors():
         jaxdyn.rollout(chain, zero, zero, jnp.zeros((5, 3)), 0.01, steps=6)
     with pytest.raises(jaxdyn.ModelError, match="under a policy needs its number of steps"):
         jaxdyn.rollout(chain, zero, zero, lambda t, q, qd: q, 0.01)
-
-
-def test_wrenches_are_held_or_given_step_by_step():
-    on_links, by_tip = jnp.ones((3, 6)), jnp.ones(6)
-    for held, dimensions in ((on_links, 2), (by_tip, 1)):
-        assert _by_step(None, dimensions) == (None, None)
-        whole, rows = _by_step(held, dimensions)
-        assert whole is held and rows is None
-        whole, rows = _by_step(jnp.stack([held] * 4), dimensions)
-        assert whole is None and rows.shape == (4, *held.shape)

@@ -305,7 +305,7 @@ def test_a_panda_passes_through_a_singularity(panda):
             return got.tau, (got.status, got.conditioning, got.error)
 
         state = jnp.zeros((), jnp.int32), jnp.ones(()), jnp.zeros(3)
-        return jaxdyn.control.controlled_rollout(panda, q, jnp.zeros(7), controller, state, 1e-3, 8000, every=8)
+        return jaxdyn.control.controlled_rollout(panda, q, jnp.zeros(7), (controller, state), 1e-3, 8000, every=8)
 
     motion = run(q)
     status, conditioning, error = motion.state

@@ -37,8 +37,7 @@ def controlled_rollout(
     chain: Chain,
     q: Float[Array, " nq"],
     v: Float[Array, " nv"],
-    controller: Callable[[Any, Array, Array, Array], tuple[Array, Any]],
-    state: PyTree,
+    controller: tuple[Callable[[Any, Array, Array, Array], tuple[Array, Any]], PyTree],
     dt: float | Float[Array, ""],
     steps: int,
     method: Method = "semi_implicit_euler",
@@ -46,13 +45,13 @@ def controlled_rollout(
     every: int = 1,
     disturbance: Callable[[Array, Array, Array], Array] | None = None,
 ) -> ControlledMotion:
-    """The motion under (tau, state) = controller(state, t, q, v), called every dt, its torque held in between.
+    """The motion under (tau, state) = law(state, t, q, v), called every dt, its torque held in between.
 
     The robot's own friction and springs act. One compiled loop; without a state `rollout` does the same.
 
     Args:
-        controller: pure; the state it returns has the shapes and types of the one it was given.
-        state: the controller's first state, any pytree of arrays.
+        controller: the law, a pure function, and the state that it starts from, any pytree of arrays; the law returns states
+            of the same shapes and types.
         dt: period of the controller [s].
         steps: number of periods.
         method: as in `step`.
@@ -66,6 +65,7 @@ def controlled_rollout(
     """
     if substeps < 1:
         raise ControlError(f"substeps={substeps}: give 1 or more")
+    law, state = controller
     q, v = promoted(chain, q, v)
     dt = jnp.asarray(dt, q.dtype)
     short = dt / substeps
@@ -73,7 +73,7 @@ def controlled_rollout(
     def advance(carry, k, _):
         q, v, _, state = carry
         time = k.astype(dt.dtype) * dt
-        tau, state = controller(state, time, q, v)
+        tau, state = law(state, time, q, v)
         if jnp.shape(tau) != (chain.nv,):
             raise ControlError(f"the controller's torques have shape {jnp.shape(tau)}; this robot takes ({chain.nv},)")
         tau = tau.astype(v.dtype)

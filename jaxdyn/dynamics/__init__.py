@@ -70,3 +70,4 @@ from ._kinematics.centroidal import (
 from ._kinematics.forward_kinematics import forward_kinematics as forward_kinematics, frame_pose as frame_pose
 from ._kinematics.frame_acceleration import frame_acceleration as frame_acceleration
 from ._kinematics.jacobian import jacobian as jacobian, jacobian_derivative as jacobian_derivative
+from ._recursions.wrench import link_wrenches as link_wrenches

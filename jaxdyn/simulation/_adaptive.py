@@ -38,10 +38,8 @@ def adaptive_rollout(
     times: Float[Array, " times"],
     rtol: float | None = None,
     atol: float | None = None,
-    max_steps: int = 4096,
     external_wrenches: Float[Array, "n 6"] | None = None,
-    solver: Any = None,
-    adjoint: Any = None,
+    **options: Any,
 ) -> AdaptiveRollout:
     """The motion of qdd = forward_dynamics(tau - resistive_force) at the times given, with steps chosen by the error made.
 
@@ -57,10 +55,9 @@ def adaptive_rollout(
         times: increasing; the first is that of (q, qd) [s].
         rtol: relative error of a step; by default the root of the type's rounding, 1.5e-8 or 3.5e-4, as atol.
         atol: absolute error [rad or m, rad/s or m/s].
-        max_steps: at most so many; then `successful` is False.
         external_wrenches: wrenches (n, f) on each link, in its frame, held [N m, N].
-        solver: of diffrax; by default `Tsit5`, explicit, of fifth order. `Kvaerno5` for stiff friction.
-        adjoint: of diffrax: how it is differentiated.
+        options: of `diffrax.diffeqsolve`, such as `solver`, by default `Tsit5`, explicit, of fifth order (`Kvaerno5` for stiff
+            friction); `adjoint`; and `max_steps`, by default 4096, after which `successful` is False.
 
     Raises:
         ImportError: diffrax is not installed.
@@ -97,7 +94,7 @@ def adaptive_rollout(
         controller = diffrax.ClipStepSizeController(controller, jump_ts=times[1:-1])
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(rate),
-        diffrax.Tsit5() if solver is None else solver,
+        options.pop("solver", None) or diffrax.Tsit5(),
         times[0],
         times[-1],
         None,
@@ -105,9 +102,8 @@ def adaptive_rollout(
         (chain, external_wrenches, rows),
         saveat=diffrax.SaveAt(ts=times),
         stepsize_controller=controller,
-        adjoint=diffrax.RecursiveCheckpointAdjoint() if adjoint is None else adjoint,
-        max_steps=max_steps,
         throw=False,
+        **options,
     )
     ys: Any = solution.ys
     positions, velocities = ys

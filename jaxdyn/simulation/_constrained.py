@@ -12,8 +12,7 @@ from ..model._chain import Chain
 from ..model._compiled import compiled
 from ..model._constraint import Constraints
 from ._integrate import Method, advance, promoted
-from ._march import march
-from ._rollout import controls_by_step
+from ._rollout import repeated
 
 
 @compiled
@@ -26,36 +25,33 @@ def constrained_step(
     dt: float | Float[Array, ""],
     external_wrenches: Float[Array, "n 6"] | None = None,
     method: Method = "rk4",
-    stabilisation: Stabilisation = (0.0, 0.0),
-    projected: bool = True,
+    stabilisation: Stabilisation | None = None,
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
     """The state (q, qd) a time dt later: qdd = constrained_forward_dynamics(tau - resistive_force), then the nearest state
     that keeps the constraints (`project_configuration`, `project_velocity`).
 
-    Without projection phi drifts as the scheme's error; `stabilisation` then pulls it back, at the price of a spring and a
-    damper of its own in the motion. The projection moves the state by no more than that error and keeps the scheme's order.
+    The projection moves the state by no more than the scheme's error and keeps its order. In its place `stabilisation` pulls
+    back what drifts, at the price of a spring and a damper of its own in the motion.
 
     Args:
         tau: joint torques during the step [N m].
         dt: step [s].
         external_wrenches: wrenches (n, f) on each link, in its frame, held [N m, N].
         method: as in `step`.
-        stabilisation: Baumgarte's alpha, beta [1/s].
-        projected: whether to project.
+        stabilisation: Baumgarte's alpha, beta [1/s] in place of the projection; (0, 0) lets phi drift as the scheme's error.
 
     Raises:
         ModelError: a scheme of another name; no constraint, or one that names a frame that is not there.
     """
     q, qd = promoted(chain, q, qd)
+    gains = (0.0, 0.0) if stabilisation is None else stabilisation
 
     def acceleration(robot, x, xd):
         driven = tau - resistive_force(robot, x, xd)
-        return constrained_forward_dynamics(
-            robot, constraints, x, xd, driven, external_wrenches, stabilisation
-        ).acceleration
+        return constrained_forward_dynamics(robot, constraints, x, xd, driven, external_wrenches, gains).acceleration
 
     q, qd = advance(chain, q, qd, jnp.asarray(dt, q.dtype), acceleration, method)
-    if not projected:
+    if stabilisation is not None:
         return q, qd
     q = project_configuration(chain, constraints, q, max_iterations=10).configuration
     return q, project_velocity(chain, constraints, q, qd)
@@ -71,8 +67,6 @@ def constrained_rollout(
     dt: float | Float[Array, ""],
     steps: int | None = None,
     method: Method = "rk4",
-    stabilisation: Stabilisation = (0.0, 0.0),
-    projected: bool = True,
     every: int = 1,
     checkpoint: int | None = None,
 ) -> tuple[Float[Array, "times nq"], Float[Array, "times nv"]]:
@@ -84,19 +78,12 @@ def constrained_rollout(
         controls: torques held during each step [N m], or a policy tau = controls(t, q, qd).
         dt: step [s].
         steps: number of steps; needed with a policy.
+        method: as in `step`.
         every: as in `rollout`.
         checkpoint: as in `rollout`.
 
     Raises:
         ModelError: as `rollout`.
     """
-    policy, torques, steps = controls_by_step(controls, steps)
-    q, qd = promoted(chain, q, qd)
-    dt = jnp.asarray(dt, q.dtype)
-
-    def by_step(state, k, tau):
-        q, qd = state
-        tau = tau if policy is None else policy(k.astype(dt.dtype) * dt, q, qd)
-        return constrained_step(chain, constraints, q, qd, tau, dt, None, method, stabilisation, projected)
-
-    return march(by_step, (q, qd), torques, steps, every, checkpoint)
+    move = lambda q, qd, tau, dt, _: constrained_step(chain, constraints, q, qd, tau, dt, None, method)
+    return repeated(move, promoted(chain, q, qd), controls, dt, steps, None, every, checkpoint)

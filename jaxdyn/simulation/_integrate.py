@@ -26,7 +26,6 @@ def step(
     dt: float | Float[Array, ""],
     external_wrenches: Float[Array, "n 6"] | None = None,
     method: Method = "semi_implicit_euler",
-    wrench_by_tip: Float[Array, "6"] | None = None,
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
     """The state (q, qd) a time dt later, torques and wrenches held: qdd = forward_dynamics(tau - resistive_force).
 
@@ -49,9 +48,8 @@ def step(
     Args:
         tau: joint torques during the step [N m].
         dt: step [s].
-        external_wrenches: wrenches (n, f) on each link, in its frame, held [N m, N].
+        external_wrenches: wrenches (n, f) on each link, in its frame, held; of what the tip exerts, `link_wrenches` [N m, N].
         method: the scheme.
-        wrench_by_tip: wrench (n, f) that the tip exerts on the world, in the tip's frame, held [N m, N].
 
     Raises:
         ModelError: a scheme of another name.
@@ -59,7 +57,7 @@ def step(
     q, qd = promoted(chain, q, qd)
 
     def acceleration(robot, x, xd):
-        return forward_dynamics(robot, x, xd, tau - resistive_force(robot, x, xd), external_wrenches, wrench_by_tip)
+        return forward_dynamics(robot, x, xd, tau - resistive_force(robot, x, xd), external_wrenches)
 
     return advance(chain, q, qd, jnp.asarray(dt, q.dtype), acceleration, method)
 

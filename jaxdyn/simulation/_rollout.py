@@ -1,9 +1,9 @@
 """Rollouts: many steps of one robot in one compiled loop."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..errors import ModelError
 from ..model._chain import Chain
@@ -22,7 +22,6 @@ def rollout(
     steps: int | None = None,
     method: Method = "semi_implicit_euler",
     external_wrenches: Float[Array, "n 6"] | Float[Array, "steps n 6"] | None = None,
-    wrench_by_tip: Float[Array, "6"] | Float[Array, "steps 6"] | None = None,
     every: int = 1,
     checkpoint: int | None = None,
 ) -> tuple[Float[Array, "times nq"], Float[Array, "times nv"]]:
@@ -40,7 +39,6 @@ def rollout(
         steps: number of steps; needed with a policy.
         method: as in `step`.
         external_wrenches: wrenches (n, f) on each link, in its frame, for all steps or one row a step [N m, N].
-        wrench_by_tip: wrench (n, f) that the tip exerts on the world, in the tip's frame, for all steps or one row a step.
         every: keep the state after each so many steps; a divisor of their number.
         checkpoint: levels of checkpoints for reverse-mode derivatives; None stores everything.
 
@@ -48,41 +46,42 @@ def rollout(
         ModelError: a policy without `steps`, torques whose number is not `steps`, `every` that does not divide it, or fewer
             than one level.
     """
-    policy, torques, steps = controls_by_step(controls, steps)
-    q, qd = promoted(chain, q, qd)
-    dt = jnp.asarray(dt, q.dtype)
-    on_links, at_steps = _by_step(external_wrenches, 2)
-    by_tip, by_tip_at_steps = _by_step(wrench_by_tip, 1)
+    by_step = external_wrenches is not None and jnp.ndim(external_wrenches) == 3
 
-    def advance(state, k, x):
-        tau, wrenches, tip = x
-        q, qd = state
-        tau = tau if policy is None else policy(k.astype(dt.dtype) * dt, q, qd)
-        wrenches = on_links if wrenches is None else wrenches
-        return step(chain, q, qd, tau, dt, wrenches, method, by_tip if tip is None else tip)
+    def move(q, qd, tau, dt, wrenches):
+        return step(chain, q, qd, tau, dt, wrenches if by_step else external_wrenches, method)
 
-    return march(advance, (q, qd), (torques, at_steps, by_tip_at_steps), steps, every, checkpoint)
+    rows = external_wrenches if by_step else None
+    return repeated(move, promoted(chain, q, qd), controls, dt, steps, rows, every, checkpoint)
 
 
-def controls_by_step(
-    controls: Array | Callable[[Array, Array, Array], Array], steps: int | None
-) -> tuple[Callable[[Array, Array, Array], Array] | None, Array | None, int]:
-    """(policy, None, steps) or (None, rows of torques, steps).
+def repeated(
+    move: Callable[..., tuple[Array, Array]],
+    start: Sequence[Array],
+    controls: Array | Callable[[Array, Array, Array], Array],
+    dt: float | Array,
+    steps: int | None,
+    rows: PyTree,
+    every: int,
+    checkpoint: int | None,
+) -> tuple[Array, Array]:
+    """Positions and velocities of (q, qd) = move(q, qd, tau, dt, row), step after step, as `rollout` returns them.
 
     Raises:
-        ModelError: a policy without `steps`, or torques whose number is not `steps`.
+        ModelError: as `rollout`.
     """
-    if callable(controls):
-        if steps is None:
-            raise ModelError("a rollout under a policy needs its number of steps")
-        return controls, None, steps
-    if steps is not None and steps != len(controls):
-        raise ModelError(f"{len(controls)} rows of torques are given for {steps} steps")
-    return None, jnp.asarray(controls), len(controls)
+    dt = jnp.asarray(dt, start[0].dtype)
+    policy, torques = (controls, None) if callable(controls) else (None, jnp.asarray(controls))
+    if torques is not None and steps not in (None, len(torques)):
+        raise ModelError(f"{len(torques)} rows of torques are given for {steps} steps")
+    steps = steps if torques is None else len(torques)
+    if steps is None:
+        raise ModelError("a rollout under a policy needs its number of steps")
 
+    def advance(state, k, x):
+        tau, row = x
+        q, qd = state
+        tau = tau if policy is None else policy(k.astype(dt.dtype) * dt, q, qd)
+        return move(q, qd, tau, dt, row)
 
-def _by_step(wrenches: Array | None, held_dimensions: int) -> tuple[Array | None, Array | None]:
-    """(held for all steps, one row a step): one of them, by the number of dimensions."""
-    if wrenches is None or jnp.ndim(wrenches) == held_dimensions:
-        return wrenches, None
-    return None, jnp.asarray(wrenches)
+    return march(advance, tuple(start), (torques, rows), steps, every, checkpoint)

@@ -30,7 +30,7 @@ def joint_cases() -> dict[str, Case]:
         return -3.0 * q - v + state, state + 0.1 * q
 
     def rolled(q, v, state):
-        return jaxdyn.control.controlled_rollout(arm, q, v, controller, state, 1e-3, 4)
+        return jaxdyn.control.controlled_rollout(arm, q, v, (controller, state), 1e-3, 4)
 
     found = {
         "computed_torque": Case(

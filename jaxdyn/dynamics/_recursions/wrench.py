@@ -10,13 +10,20 @@ from ...spatial.se3 import adjoint, pose_inverse
 
 def link_wrenches(
     chain: Chain,
-    external_wrenches: Float[Array, "n 6"] | None,
-    wrench_by_tip: Float[Array, "6"] | None,
+    external_wrenches: Float[Array, "n 6"] | None = None,
+    wrench_by_tip: Float[Array, "6"] | None = None,
 ) -> Float[Array, "n 6"] | None:
     """Wrenches (n, f) that act on each link, in its frame; None where nothing acts.
 
     What the tip exerts on the world acts on the tip's link with the opposite sign, and moves from the tip's frame t to its
     link's frame i as F_i = Ad_{T_ti}^T F_t.
+
+    Args:
+        external_wrenches: wrenches on each link, in its frame [N m, N].
+        wrench_by_tip: wrench that the tip exerts on the world, in the tip's frame [N m, N].
+
+    Raises:
+        ModelError: the tip is fixed to the base.
     """
     if wrench_by_tip is None:
         return external_wrenches
