@@ -24,6 +24,7 @@ from ..spatial.pseudo_inertia import (
 )
 
 Bodies = Float[Array, "links 10"]
+Memory = Float[Array, "links *memory"]
 Gains = float | Float[Array, "..."]
 
 _LARGEST_STEP = 0.25  # entry of a multiplicative step
@@ -42,27 +43,19 @@ class Adaptation(eqx.Module):
     leakage: eqx.AbstractVar[float | Float[Array, ""]]
 
     @abstractmethod
-    def start(self, pi: Bodies) -> Float[Array, "links *memory"]:
+    def start(self, pi: Bodies) -> Memory:
         """The memory of an estimate that is pi."""
 
     @abstractmethod
-    def parameters(self, memory: Float[Array, "links *memory"]) -> Bodies:
+    def parameters(self, memory: Memory) -> Bodies:
         """The estimate."""
 
     @abstractmethod
-    def rate(
-        self, memory: Float[Array, "links *memory"], first: Float[Array, "links *memory"], gradient: Bodies
-    ) -> Float[Array, "links *memory"]:
+    def rate(self, memory: Memory, first: Memory, gradient: Bodies) -> Memory:
         """d/dt of the memory; `first` is the memory that leakage draws to."""
 
     @abstractmethod
-    def update(
-        self,
-        memory: Float[Array, "links *memory"],
-        first: Float[Array, "links *memory"],
-        gradient: Bodies,
-        dt: float | Float[Array, ""],
-    ) -> Float[Array, "links *memory"]:
+    def update(self, memory: Memory, first: Memory, gradient: Bodies, dt: float | Float[Array, ""]) -> Memory:
         """The memory a time dt later, the gradient held."""
 
 
@@ -80,27 +73,19 @@ class EuclideanAdaptation(Adaptation):
     gain: Gains = 1.0
     leakage: float | Float[Array, ""] = 0.0
 
-    def start(self, pi: Bodies) -> Float[Array, "links *memory"]:
+    def start(self, pi: Bodies) -> Memory:
         """The parameters themselves."""
         return pi
 
-    def parameters(self, memory: Float[Array, "links *memory"]) -> Bodies:
+    def parameters(self, memory: Memory) -> Bodies:
         """The memory itself."""
         return memory
 
-    def rate(
-        self, memory: Float[Array, "links *memory"], first: Float[Array, "links *memory"], gradient: Bodies
-    ) -> Float[Array, "links *memory"]:
+    def rate(self, memory: Memory, first: Memory, gradient: Bodies) -> Memory:
         """-Gamma g - sigma (pi - pi_0)."""
         return -_spread(self.gain, memory) * gradient - self.leakage * (memory - first)
 
-    def update(
-        self,
-        memory: Float[Array, "links *memory"],
-        first: Float[Array, "links *memory"],
-        gradient: Bodies,
-        dt: float | Float[Array, ""],
-    ) -> Float[Array, "links *memory"]:
+    def update(self, memory: Memory, first: Memory, gradient: Bodies, dt: float | Float[Array, ""]) -> Memory:
         """pi + dt dpi/dt."""
         return memory + dt * self.rate(memory, first, gradient)
 
@@ -125,27 +110,19 @@ class NaturalAdaptation(Adaptation):
     leakage: float | Float[Array, ""] = 0.0
     range: float | Float[Array, ""] | None = None
 
-    def start(self, pi: Bodies) -> Float[Array, "links *memory"]:
+    def start(self, pi: Bodies) -> Memory:
         """Upper triangular factors of the pseudo-inertias; NaN where one is not positive definite."""
         return jax.vmap(lambda x: pseudo_inertia_factor(pseudo_inertia(x)))(pi)
 
-    def parameters(self, memory: Float[Array, "links *memory"]) -> Bodies:
+    def parameters(self, memory: Memory) -> Bodies:
         """The ten parameters of U U^T."""
         return jax.vmap(lambda u: inertial_parameters_from_pseudo_inertia(u @ u.T))(memory)
 
-    def rate(
-        self, memory: Float[Array, "links *memory"], first: Float[Array, "links *memory"], gradient: Bodies
-    ) -> Float[Array, "links *memory"]:
+    def rate(self, memory: Memory, first: Memory, gradient: Bodies) -> Memory:
         """dU/dt = -U X / 2 with X = Gamma U^T B U + sigma (U^T P_0^-1 U - 1)."""
         return -0.5 * memory @ self._slopes(memory, first, gradient)
 
-    def update(
-        self,
-        memory: Float[Array, "links *memory"],
-        first: Float[Array, "links *memory"],
-        gradient: Bodies,
-        dt: float | Float[Array, ""],
-    ) -> Float[Array, "links *memory"]:
+    def update(self, memory: Memory, first: Memory, gradient: Bodies, dt: float | Float[Array, ""]) -> Memory:
         """U exp(-dt X / 2)."""
         half = _bounded(-0.5 * dt * self._slopes(memory, first, gradient))
         power = total = jnp.broadcast_to(jnp.eye(4, dtype=half.dtype), half.shape)
@@ -185,28 +162,20 @@ class LogCholeskyAdaptation(Adaptation):
     leakage: float | Float[Array, ""] = 0.0
     range: float | Float[Array, ""] | None = None
 
-    def start(self, pi: Bodies) -> Float[Array, "links *memory"]:
+    def start(self, pi: Bodies) -> Memory:
         """Log-Cholesky parameters; NaN where a pseudo-inertia is not positive definite."""
         return jax.vmap(log_cholesky_from_inertial_parameters)(pi)
 
-    def parameters(self, memory: Float[Array, "links *memory"]) -> Bodies:
+    def parameters(self, memory: Memory) -> Bodies:
         """The ten parameters."""
         return jax.vmap(log_cholesky_to_inertial_parameters)(memory)
 
-    def rate(
-        self, memory: Float[Array, "links *memory"], first: Float[Array, "links *memory"], gradient: Bodies
-    ) -> Float[Array, "links *memory"]:
+    def rate(self, memory: Memory, first: Memory, gradient: Bodies) -> Memory:
         """-Gamma (dpi/dtheta)^T g - sigma (theta - theta_0)."""
         (pulled,) = jax.vjp(self.parameters, memory)[1](gradient)
         return -_spread(self.gain, memory) * pulled - self.leakage * (memory - first)
 
-    def update(
-        self,
-        memory: Float[Array, "links *memory"],
-        first: Float[Array, "links *memory"],
-        gradient: Bodies,
-        dt: float | Float[Array, ""],
-    ) -> Float[Array, "links *memory"]:
+    def update(self, memory: Memory, first: Memory, gradient: Bodies, dt: float | Float[Array, ""]) -> Memory:
         """theta + dt dtheta/dt, at most 1/4 a step and entry."""
         moved = memory + _bounded(dt * self.rate(memory, first, gradient))
         factors = jax.vmap(log_cholesky_factor)

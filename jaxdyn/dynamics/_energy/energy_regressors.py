@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from ...model._chain import Chain
 from ...model._compiled import compiled
 from ...model._joints import Link
-from ...spatial._components import add, cross, dot, unrotate, unstack, zeros
+from ...spatial._components import add, cross, dot, sub, unrotate, unstack, zeros
 from .._equations.regressor import by_parameter, link_axes, power_coefficients
 from .._kinematics.coordinates import base_gravity, joint_rates, place
 from .._lowering import by_batch
@@ -82,7 +82,7 @@ def passivity_regressor(
     rates, references = joint_rates(chain, v), joint_rates(chain, v_ref)
     accelerations = reference_accelerations(chain, v, v_ref, a_ref)
     zero = zeros(3, (x, rates, references, accelerations, chain.gravity))
-    gravity = tuple(z - g for z, g in zip(zero, unstack(base_gravity(links)), strict=True))
+    gravity = sub(zero, unstack(base_gravity(links)))
     start = (start_pose(links, x, rates, references, accelerations), (zero, zero, zero, gravity))
     (r, p), motion = outward(links, x, out, start, (rates, references, accelerations))
     w, wr, dw, a = (tuple(y[None] for y in component) for component in motion)
@@ -127,7 +127,7 @@ def _link_products(
         return (motion, twist), _reference_coefficients(*twist, *motion)
 
     zero = zeros(3, (x, rates, references, accelerations, s, gravity))
-    up = tuple(z - g for z, g in zip(zero, unstack(gravity), strict=True))
+    up = sub(zero, unstack(gravity))
     rows = outward(chain, x, out, ((zero, zero, zero, up), (zero, zero)), (rates, references, accelerations, s))
     return jnp.stack(rows, axis=1)
 

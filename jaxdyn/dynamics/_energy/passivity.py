@@ -8,7 +8,7 @@ from ...model._chain import Chain
 from ...model._compiled import compiled
 from ...model._configuration import difference
 from ...model._joints import Link
-from ...spatial._components import add, cross, scale, sym_apply, unrotate, unstack, zeros
+from ...spatial._components import add, cross, scale, sub, sym_apply, unrotate, unstack, zeros
 from .._kinematics.coordinates import (
     base_gravity,
     generalised_force,
@@ -75,7 +75,7 @@ def _link_torques(
         return motion, (*moment, *force)
 
     zero = zeros(3, (x, rates, references, accelerations, gravity), (chain.inertia,))
-    base = (zero, zero, zero, tuple(z - g for z, g in zip(zero, unstack(gravity), strict=True)))
+    base = (zero, zero, zero, sub(zero, unstack(gravity)))
     wrenches = outward(chain, x, motions, base, (rates, references, accelerations))
     return inward(chain, x, transmit, zero * 2, wrenches)
 

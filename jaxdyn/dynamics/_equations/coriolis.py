@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 from ...model._chain import Chain
 from ...model._compiled import compiled
 from .._kinematics.coordinates import by_coordinates, joint_rates, place, rate_matrix
-from .._lowering import by_batch, spread_over_lanes
+from .._lowering import by_batch
 from .._recursions.newton_euler import newton_euler
 from .._recursions.pairs import jacobian_by_column
 from .mass_matrix import link_mass_matrix
@@ -53,6 +53,6 @@ def link_coriolis_matrix(
     chain: Chain, x: Float[Array, "n *#lanes"], rates: Float[Array, "n *#lanes"]
 ) -> Float[Array, "n n *#lanes"]:
     """The rigid links' Coriolis matrix, of a chain of ordinary joints."""
-    rates = spread_over_lanes(rates).astype(jnp.result_type(x, rates, chain.inertia))
+    rates = rates.astype(jnp.result_type(x, rates, chain.inertia))
     zero, still = jnp.zeros_like(rates), jnp.zeros_like(chain.gravity)
     return 0.5 * jacobian_by_column(lambda qd: newton_euler(chain, x, qd, zero, still, None), rates)

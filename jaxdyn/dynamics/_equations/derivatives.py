@@ -20,7 +20,7 @@ from .._kinematics.coordinates import (
 )
 from .._lowering import by_batch
 from .._recursions.articulated import articulated_body
-from .._recursions.pairs import jacobian_by_column
+from .._recursions.pairs import jacobian_by_column, with_diagonal
 from .._recursions.variation import link_derivatives
 from .._recursions.wrench import link_wrenches
 from .forward import forward_dynamics
@@ -151,9 +151,7 @@ def _of_links(
         terms = jacobian_by_column(joint_rate_terms, qd[here])
         change = sum(mass[:, link + k, None] * terms[k][None] for k in range(size))
         velocity = jax.lax.dynamic_update_slice_in_dim(velocity, velocity[:, here] - change, link, 1)
-    lanes = (1,) * (mass.ndim - 2)
-    armature = chain.armature.reshape(1, chain.n, *(chain.armature.shape[1:] or lanes))
-    return position, velocity, mass + jnp.eye(chain.n, dtype=mass.dtype).reshape(chain.n, chain.n, *lanes) * armature
+    return position, velocity, with_diagonal(mass, chain.armature)
 
 
 @by_batch(size=lambda chain: max(100 + 60 * chain.n, 8 * chain.n**2))

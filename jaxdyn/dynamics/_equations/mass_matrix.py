@@ -8,7 +8,7 @@ from ...model._compiled import compiled
 from ...model._tree import ancestor_mask
 from ...spatial._components import dot
 from .._kinematics.coordinates import generalised_inertia, place
-from .._lowering import by_batch, spread_over_lanes
+from .._lowering import by_batch
 from .._recursions.composite import composite_momenta
 from .._recursions.newton_euler import newton_euler
 from .._recursions.pairs import by_row, jacobian_by_column
@@ -28,7 +28,7 @@ def mass_matrix(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
 @by_batch(size=lambda chain: max(100 + 80 * chain.n, 2 * chain.n**2))
 def link_mass_matrix(chain: Chain, x: Float[Array, "n *#lanes"]) -> Float[Array, "n n *#lanes"]:
     """The rigid links' mass matrix, of a chain of ordinary joints: without armature."""
-    zero, still = jnp.zeros_like(spread_over_lanes(x), jnp.result_type(x, chain.inertia)), jnp.zeros_like(chain.gravity)
+    zero, still = jnp.zeros_like(x, jnp.result_type(x, chain.inertia)), jnp.zeros_like(chain.gravity)
     return jacobian_by_column(lambda qdd: newton_euler(chain, x, zero, qdd, still, None), zero)
 
 

@@ -118,7 +118,7 @@ def _motion(chain: Chain, x, rates, accelerations, gravity):
         return ((r, p), motion), ((r, p), (w, rotate(r, link.screw[3:])), motion)
 
     zero = zeros(3, (x, rates, accelerations, gravity))
-    up = tuple(z - g for z, g in zip(zero, unstack(gravity), strict=True))
+    up = sub(zero, unstack(gravity))
     start = (start_pose(chain, x), (zero, zero, up))
     (r, p), screws, motion = outward(chain, x, out, start, (rates, accelerations))
     return (r, p, motion), (screws, p)

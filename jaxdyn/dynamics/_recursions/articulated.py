@@ -101,7 +101,7 @@ def articulated_body(
         qddi = rest - dot(gain, (*dw, *a))
         return (add(dw, scale(qddi, link.screw[:3])), add(a, scale(qddi, link.screw[3:]))), qddi
 
-    base = (zero, tuple(z - g for z, g in zip(zero, unstack(gravity), strict=True)))
+    base = (zero, sub(zero, unstack(gravity)))
     return outward(chain, q, accelerations, base, (biases, gains, rests))
 
 

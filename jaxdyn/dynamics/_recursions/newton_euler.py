@@ -32,7 +32,7 @@ def newton_euler(
         return motion, (*moment, *force)
 
     zero = zeros(3, (q, qd, qdd, gravity), (chain.inertia,))
-    base = (zero, zero, tuple(z - g for z, g in zip(zero, unstack(gravity), strict=True)))
+    base = (zero, zero, sub(zero, unstack(gravity)))
     wrenches_needed = outward(chain, q, accelerations, base, (qd, qdd, wrench_columns(wrenches)))
     return inward(chain, q, transmit, zero * 2, wrenches_needed)
 

@@ -12,6 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from .._lowering import spread_over_lanes
+
 
 def by_row(
     carries: Bool[np.ndarray, "n n"],
@@ -44,9 +46,19 @@ def by_row(
 
 
 def jacobian_by_column(
-    function: Callable[[Float[Array, "n *lanes"]], Float[Array, "m *lanes"]], x: Float[Array, "n *lanes"]
+    function: Callable[[Float[Array, "n *lanes"]], Float[Array, "m *lanes"]], x: Float[Array, "n *#lanes"]
 ) -> Float[Array, "m n *#lanes"]:
     """The Jacobian of a function of one state, for every lane: `jax.jacfwd` along the unit vectors of the first axis."""
+    x = spread_over_lanes(x)
     basis = jnp.eye(x.shape[0], dtype=x.dtype).reshape(x.shape[0], x.shape[0], *(1,) * (x.ndim - 1))
     along = lambda unit: jax.jvp(function, (x,), (jnp.broadcast_to(unit, x.shape),))[1]
     return jax.vmap(along, out_axes=1)(basis)
+
+
+def with_diagonal(
+    matrix: Float[Array, "n n *lanes"], x: Float[Array, " n"] | Float[Array, "n lanes"]
+) -> Float[Array, "n n *lanes"]:
+    """The matrix and x on its diagonal, of every lane."""
+    n, lanes = matrix.shape[0], (1,) * (matrix.ndim - 2)
+    diagonal = x.reshape(1, n, *(x.shape[1:] or lanes))
+    return matrix + jnp.eye(n, dtype=matrix.dtype).reshape(n, n, *lanes) * diagonal
