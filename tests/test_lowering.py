@@ -52,6 +52,27 @@ def test_a_batch_of_any_size_holds_the_results_of_its_states_in_order(name):
     assert error(jax.tree.map(lambda y: y[np.array(some)], got), each(one, *x[:, np.array(some)])) < 1e-13
 
 
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "inverse_dynamics" else pytest.mark.ci) for name in FUNCTIONS]
+)
+def test_kernels_give_what_plain_programs_give(name, monkeypatch):
+    """`JAXDYN_KERNELS=0` is the one switch for all of them."""
+    function, used = FUNCTIONS[name]
+    x = states(70)[:used]
+
+    def run():
+        one = jax.jit(lambda *x: function(CHAIN, *x)).lower(*x[:, 0])
+        many = jax.jit(jax.vmap(lambda *x: function(CHAIN, *x))).lower(*x)
+        marked = ['small_call = "true"' in lowered.as_text() for lowered in (one, many)]
+        return marked, (one.compile()(*x[:, 0]), many.compile()(*x))
+
+    marked, found = run()
+    monkeypatch.setenv("JAXDYN_KERNELS", "0")
+    unmarked, plain = run()
+    assert all(marked) and not any(unmarked)
+    assert error(found, plain) < 1e-13
+
+
 @pytest.mark.ci
 def test_batches_of_batches():
     x = states(12).reshape(3, 3, 4, 3)

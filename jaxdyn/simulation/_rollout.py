@@ -70,7 +70,8 @@ def repeated(
     Raises:
         ModelError: as `rollout`.
     """
-    dt = jnp.asarray(dt, start[0].dtype)
+    q, qd = start
+    dt = jnp.asarray(dt, q.dtype)
     policy, torques = (controls, None) if callable(controls) else (None, jnp.asarray(controls))
     if torques is not None and steps not in (None, len(torques)):
         raise ModelError(f"{len(torques)} rows of torques are given for {steps} steps")
@@ -84,4 +85,4 @@ def repeated(
         tau = tau if policy is None else policy(k.astype(dt.dtype) * dt, q, qd)
         return move(q, qd, tau, dt, row)
 
-    return march(advance, tuple(start), (torques, rows), steps, every, checkpoint)
+    return march(advance, (q, qd), (torques, rows), steps, every, checkpoint)
