@@ -16,7 +16,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from equinox import Module
 from numpy.typing import DTypeLike
 
 from .._jax_compat import Tracer
@@ -134,7 +133,7 @@ def _renamed(arrays: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _rebuilt(kind: type[Module], leaves: Mapping[str, Any]) -> Any:
+def _rebuilt(kind: type[Any], leaves: Mapping[str, Any]) -> Any:
     """A module of these leaves, made as JAX makes it from them: nothing is converted, and a batch may be one."""
     fields = {name: x for name, x in leaves.items() if "." not in name}
     for part in {name.partition(".")[0] for name in leaves if "." in name}:
