@@ -13,9 +13,10 @@ import jaxdyn
 from helpers import random_chain
 from jaxdyn.cli import main
 from jaxdyn.io._urdf.geometry import find_mesh
+from jaxdyn.report._pictures.stick_figure import line_ends
 from jaxdyn.view import _triangles as triangles
 from jaxdyn.view._limits import effort_limits, slider_ranges, sliding_coordinates, start_configuration
-from jaxdyn.view._scene import line_ends, positions_at
+from jaxdyn.view._scene import positions_at
 
 ARM = """<robot name="arm">
   <material name="red"><color rgba="0.8 0.1 0.1 1"/></material>

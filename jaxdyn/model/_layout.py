@@ -4,6 +4,7 @@ import functools
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Bool
 
 from .._jax_compat import Tracer
 from ..errors import ModelError
@@ -28,6 +29,11 @@ class QuaternionJoint(NamedTuple):
     def columns(self) -> slice:
         """Where its velocities stand in v."""
         return slice(self.column, self.column + self.size)
+
+
+def turning_joints(chain: Chain) -> Bool[np.ndarray, " n"]:
+    """Which joints turn about an axis, along it or not, rather than slide: their positions are angles [rad]."""
+    return np.any(np.asarray(chain.screw)[:, :3] != 0, axis=1)
 
 
 class Layout(NamedTuple):

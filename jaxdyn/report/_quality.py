@@ -9,6 +9,7 @@ from ..identification._regression.completion import prior_parameters
 from ..identification._regression.prediction import Fit, fit_quality
 from ..identification._result import Evaluation, Identification
 from ..model._chain import Chain
+from ..model._layout import turning_joints
 
 GOOD, FAIR = 10.0, 30.0  # relative standard deviation [%] up to which a parameter is well, or fairly, determined
 
@@ -41,7 +42,12 @@ def pooled_unconstrained(evaluations: Sequence[Evaluation]) -> np.ndarray:
 
 def torque_units(chain: Chain) -> tuple[str, ...]:
     """Unit of each joint's torque: N m, or N for prismatic joints."""
-    return tuple("N m" if turns else "N" for turns in np.any(np.asarray(chain.screw[:, :3]) != 0, axis=1))
+    return tuple("N m" if turns else "N" for turns in turning_joints(chain))
+
+
+def position_units(chain: Chain) -> tuple[str, ...]:
+    """Unit of each joint's position: rad, or m for prismatic joints."""
+    return tuple("rad" if turns else "m" for turns in turning_joints(chain))
 
 
 def deviations_from(result: Identification, truth: Chain) -> np.ndarray:

@@ -16,7 +16,8 @@ from jaxtyping import Array, Float, UInt8
 from ..errors import OutputError
 from ..io._files import check_output_folder, write_whole
 from ..model._chain import Chain
-from ._scene import build_scene, line_ends, link_poses, positions_at, skeleton
+from ..report._pictures.stick_figure import line_ends, link_poses, skeleton
+from ._scene import build_scene, positions_at
 
 _BONE, _JOINT, _TRACE = "#30475e", "#f28e2b", "#59a14f"
 

@@ -5,7 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ._scene import Scene, line_ends
+from ..report._pictures.stick_figure import line_ends
+from ._scene import Scene
 
 FIELD_OF_VIEW = np.radians(40.0)
 _FROM = np.array([1.6, -2.0, 1.1]) / np.linalg.norm([1.6, -2.0, 1.1])

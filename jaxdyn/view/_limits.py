@@ -6,7 +6,7 @@ from jaxtyping import Bool, Float
 from ..io._logs.motion import coordinate_names
 from ..model._chain import Chain
 from ..model._configuration import neutral_configuration
-from ..model._layout import layout
+from ..model._layout import layout, turning_joints
 from ..trajectory._kinematics.inverse_kinematics import coordinate_limits
 
 
@@ -35,7 +35,7 @@ def start_configuration(chain: Chain) -> Float[np.ndarray, " nq"]:
 
 def sliding_coordinates(chain: Chain) -> Bool[np.ndarray, " nv"]:
     """Which coordinates are lengths [m]: all that they move are prismatic joints."""
-    sliding = np.abs(np.asarray(chain.screw)[:, :3]).max(axis=1) == 0
+    sliding = ~turning_joints(chain)
     if chain.coupling is None:
         return sliding
     moves = np.asarray(chain.coupling.matrix) != 0

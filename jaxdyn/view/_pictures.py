@@ -12,7 +12,7 @@ from ..errors import OutputError
 from ..io._files import write_whole
 from ..io._logs.motion import coordinate_names
 from ..model._chain import Chain
-from ..model._layout import layout
+from ..model._layout import layout, turning_joints
 from ._limits import effort_limits
 
 Row = Float[Array, " N"] | Float[np.ndarray, " N"]
@@ -114,8 +114,7 @@ def _units(chain: Chain, turning: str, sliding: str) -> list[str]:
     """Of each coordinate, by its joint's screw; angles where a coupling mixes."""
     if chain.coupling is not None:
         return [turning] * chain.nv
-    angular = np.abs(np.asarray(chain.screw)[:, :3]).max(axis=1) > 0
-    return [turning if a else sliding for a in angular]
+    return [turning if turns else sliding for turns in turning_joints(chain)]
 
 
 def _position_names(chain: Chain) -> tuple[list[str], list[str]]:

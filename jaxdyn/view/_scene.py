@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..dynamics import forward_kinematics
 from ..errors import ModelError
 from ..io._geometry import Geometry
 from ..model._chain import Chain, frame_index
 from ..model._configuration import difference, integrate
 from ..report._pictures.ellipsoids import equivalent_ellipsoid
+from ..report._pictures.stick_figure import link_poses, skeleton
 from . import _triangles as triangles
 from ._meshes import read_mesh
 from ._triangles import Surface
@@ -123,41 +123,6 @@ def build_scene(chain: Chain, geometry: Sequence[Geometry] = (), notes: Sequence
     return Scene(chain, tuple(parts), tuple(found))
 
 
-def skeleton(chain: Chain) -> tuple[tuple[int, int, np.ndarray], ...]:
-    """Lines from the origin of each link's parent to its own, and on to the tip; see `Scene.joints`."""
-    lines = [(parent, i, np.zeros(3)) for i, parent in enumerate(chain.topology.parents)]
-    tip = chain.topology.tip_name
-    if tip is not None and tip in chain.frame_names:
-        link, frame = frame_index(chain, tip)
-        assert frame is not None
-        lines.append((link, link, np.asarray(chain.frame_poses[frame, :3, 3], float)))
-    return tuple(lines)
-
-
-def line_ends(
-    poses: Float[np.ndarray, "... m 4 4"], lines: Sequence[tuple[int, int, np.ndarray]]
-) -> Float[np.ndarray, "... k 2 3"]:
-    """Both ends of every line in the world, for poses from `link_poses`."""
-    first = np.stack([poses[..., a, :3, 3] for a, _, _ in lines], axis=-2)
-    second = np.stack([poses[..., b, :3, :3] @ point + poses[..., b, :3, 3] for _, b, point in lines], axis=-2)
-    return np.stack([first, second], axis=-2)
-
-
-def link_poses(chain: Chain, q: Float[np.ndarray, "... nq"]) -> Float[np.ndarray, "... m 4 4"]:
-    """Poses in the world of all links and, last, of the base, for one configuration or many.
-
-    Raises:
-        ModelError: q has another number of columns than the robot has positions.
-    """
-    if q.shape[-1:] != (chain.nq,):
-        raise ModelError(f"q has shape {q.shape}, but this robot has {chain.nq} positions")
-    rows = q.reshape(-1, chain.nq)
-    poses = np.asarray(_poses(chain, jnp.asarray(rows, chain.dtype)), float)
-    base = np.eye(4) if chain.base_pose is None else np.asarray(chain.base_pose, float)
-    poses = np.concatenate([poses, np.broadcast_to(base, (len(rows), 1, 4, 4))], axis=1)
-    return poses.reshape(*q.shape[:-1], chain.n + 1, 4, 4)
-
-
 def positions_at(
     chain: Chain, t: Float[np.ndarray, " N"], q: Float[np.ndarray, "N nq"], times: Float[np.ndarray, " M"]
 ) -> Float[np.ndarray, "M nq"]:
@@ -168,11 +133,6 @@ def positions_at(
     if chain.nq == chain.nv:
         return q[k] + share[:, None] * (q[k + 1] - q[k])
     return np.asarray(_between(chain, *(jnp.asarray(x, chain.dtype) for x in (q[k], q[k + 1], share))), float)
-
-
-@jax.jit
-def _poses(chain: Chain, q: Array) -> Array:
-    return jax.vmap(lambda x: forward_kinematics(chain, x))(q)
 
 
 @jax.jit

@@ -11,9 +11,10 @@ from jaxtyping import Float
 
 from ..errors import ModelError
 from ..io._logs.motion import Motion, coordinate_names
+from ..report._pictures.stick_figure import line_ends
 from ._framing import FIELD_OF_VIEW, frame_scene
 from ._limits import effort_limits, slider_ranges, start_configuration
-from ._scene import Scene, line_ends, positions_at
+from ._scene import Scene, positions_at
 from ._triangles import creased
 
 _RATE = 30.0  # pictures a second

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from ...dynamics import friction_force, inverse_dynamics
 from ...errors import IdentificationError
 from ...model._chain import Chain
+from ...model._layout import turning_joints
 from .._regression.robot import as_float64
 from .trajectories import JointTrajectory
 
@@ -105,7 +106,7 @@ def motion_limits(
 
 def bounded(chain: Chain, limits: MotionLimits) -> MotionLimits:
     """The limits with a range for every joint: a turn or a metre about zero, or from the one end there is."""
-    size = np.where(np.any(np.asarray(chain.screw[:, :3]) != 0, axis=1), 2 * np.pi, 1.0)
+    size = np.where(turning_joints(chain), 2 * np.pi, 1.0)
     free = np.isinf(limits.lower) & np.isinf(limits.upper)
     lower, upper = np.where(free, -size / 2, limits.lower), np.where(free, size / 2, limits.upper)
     lower, upper = np.where(np.isinf(lower), upper - size, lower), np.where(np.isinf(upper), lower + size, upper)

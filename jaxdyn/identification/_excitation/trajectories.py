@@ -11,6 +11,7 @@ from scipy import interpolate
 
 from ...errors import IdentificationError
 from ...model._chain import Chain
+from ...model._layout import turning_joints
 
 
 @runtime_checkable
@@ -78,7 +79,7 @@ def random_excitation(
         raise IdentificationError("an exciting motion needs at least two harmonics to start at rest")
     rng = np.random.default_rng(seed)
     lower, upper = np.asarray(chain.limits.position, float).T
-    half = np.where(np.any(np.asarray(chain.screw[:, :3]) != 0, axis=1), np.pi, 0.5)
+    half = np.where(turning_joints(chain), np.pi, 0.5)
     free = np.isinf(lower) & np.isinf(upper)
     lower, upper = np.where(free, -half, lower), np.where(free, half, upper)
     lower, upper = (

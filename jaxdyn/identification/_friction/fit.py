@@ -18,6 +18,7 @@ from jaxtyping import Float
 from ..._summary import data_frame
 from ...errors import IdentificationError
 from ...model._chain import Chain
+from ...model._layout import turning_joints
 from .._preprocessing.samples import Samples
 from .._regression.base_parameters import BaseParameters, base_parameters
 from .._regression.columns import Columns
@@ -86,7 +87,7 @@ class FrictionFit:
     def rows(self) -> tuple[list[str], list[float], list[float], list[str]]:
         """Names, values, standard deviations and units of the friction's parameters; the nonlinear ones last."""
         n, size = self.chain.n, self.base.size
-        turns = np.any(np.asarray(self.chain.screw[:, :3]) != 0, axis=1).tolist()
+        turns = turning_joints(self.chain).tolist()
         names, units = list(self.model.names(n)), list(self.model.units(turns))
         values, deviations = self.values[size:].tolist(), np.sqrt(np.diag(self.covariance))[size:].tolist()
         for k, name in enumerate(self.model.nonlinear_names()):

@@ -8,6 +8,7 @@ from jaxtyping import Float
 
 from ...errors import IdentificationError
 from ...model._chain import Chain
+from ...model._layout import turning_joints
 from .accumulate import accumulate
 from .columns import Columns
 from .factors import QRFactors
@@ -81,7 +82,7 @@ def base_parameters(chain: Chain, columns: Columns | None = None, states: int = 
     count = states or max(256, 3 * len(names))
     rng = np.random.default_rng(seed)
     lower, upper = np.asarray(chain.limits.position, float).T
-    turn = np.where(np.any(np.asarray(chain.screw[:, :3]) != 0, axis=1), np.pi, 1.0)
+    turn = np.where(turning_joints(chain), np.pi, 1.0)
     lower, upper = np.maximum(lower, -turn), np.minimum(upper, turn)
     beyond = lower >= upper  # limits that lie a turn or more away
     lower, upper = np.where(beyond, -turn, lower), np.where(beyond, turn, upper)

@@ -12,8 +12,8 @@ from ...io._files import write_whole
 from .._markup import Column, columns_table, element, escaped, faint, figure, group_row, names_column, rounded, section
 from .._pictures.over_time import over_time
 from .._provenance import Provenance, provenance_section
-from .._quality import torque_units
-from .._sections.positions import errors_of, position_units
+from .._quality import position_units, torque_units
+from .._sections.positions import errors_of
 from .._sections.torques import error_columns
 from .._terminal.comparison import BETTER, comparison_verdict
 from .page import made_by, notes_section, page, page_head

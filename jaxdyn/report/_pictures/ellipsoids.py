@@ -1,18 +1,16 @@
 """Links as bodies: the solid ellipsoid of uniform density that has the mass, centre and inertia of a link."""
 
 import dataclasses
-from collections.abc import Sequence
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ...dynamics import forward_kinematics
 from ...identification._preprocessing.samples import Samples
 from ...identification._regression.robot import as_float64
 from ...model._chain import Chain
 from ...spatial._host import inertia_tensor
+from .stick_figure import link_poses
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -80,33 +78,12 @@ def projected(
 def outstretched(chain: Chain, samples: Samples, most: int = 300) -> Float[np.ndarray, " n"]:
     """Of the positions in a run, those with the links' origins spread out most about their mean."""
     q = samples.q[np.unique(np.linspace(0, len(samples) - 1, min(most, len(samples))).astype(int))]
-    with jax.enable_x64(True):
-        origins = np.asarray(_poses(as_float64(chain), jnp.asarray(q)))[:, :, :3, 3]
+    origins = posed(chain, q)[:, :-1, :3, 3]
     spread = ((origins - origins.mean(axis=1, keepdims=True)) ** 2).sum(axis=(1, 2))
     return q[int(np.argmax(spread))]
 
 
-@jax.jit
-def _poses(chain: Chain, q):
-    return jax.vmap(lambda x: forward_kinematics(chain, x))(q)
-
-
-def skeleton(
-    chain: Chain, q: Float[np.ndarray, " n"]
-) -> tuple[Float[np.ndarray, "n 4 4"], Sequence[Float[np.ndarray, "k 3"]]]:
-    """Poses of the links in a posture, and the lines to draw from joint to joint: one a link, from its parent's origin."""
+def posed(chain: Chain, q: Float[np.ndarray, "... n"]) -> Float[np.ndarray, "... m 4 4"]:
+    """`link_poses` in 64 bits."""
     with jax.enable_x64(True):
-        model = as_float64(chain)
-        poses = np.asarray(_poses(model, jnp.asarray(q)[None])[0])
-        base = np.eye(4) if model.base_pose is None else np.asarray(model.base_pose)
-        topology = chain.topology
-        lines = [
-            np.stack([(poses[p] if p >= 0 else base)[:3, 3], poses[i][:3, 3]]) for i, p in enumerate(topology.parents)
-        ]
-        if topology.tip_name is not None and topology.tip_name in topology.frame_names:
-            k = topology.frame_names.index(topology.tip_name)
-            if (carrier := topology.frame_links[k]) >= 0:
-                lines.append(
-                    np.stack([poses[carrier][:3, 3], (poses[carrier] @ np.asarray(model.frame_poses[k]))[:3, 3]])
-                )
-    return poses, lines
+        return link_poses(as_float64(chain), q)

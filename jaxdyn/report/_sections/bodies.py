@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 
 import numpy as np
+from jaxtyping import Float
 
 from ...identification._preprocessing.samples import Samples
 from ...model._chain import Chain
 from .._markup import DASH, Column, columns_table, element, escaped, faint, names_column, number
-from .._pictures.ellipsoids import Ellipsoid, equivalent_ellipsoid, outstretched, projected, skeleton
+from .._pictures.ellipsoids import Ellipsoid, equivalent_ellipsoid, outstretched, posed, projected
+from .._pictures.stick_figure import line_ends, skeleton
 
 _VIEWS = (  # rows: what is right and what is up in the picture
     ("from the front", np.array([[0.0, 1, 0], [0, 0, 1]])),
@@ -24,7 +26,8 @@ def bodies_section(chain: Chain, prior: Chain | None, samples: Samples) -> str:
         prior: the given one, where it has inertias; its ellipsoids are outlined.
     """
     q = outstretched(chain, samples)
-    poses, lines = skeleton(chain, q)
+    poses = posed(chain, q)
+    lines = line_ends(poses, skeleton(chain))
     found, given = (
         [equivalent_ellipsoid(pi) for pi in np.asarray(c.inertia)] if c else [None] * chain.n for c in (chain, prior)
     )
@@ -82,7 +85,7 @@ def _svg(
     name: str,
     solid: Sequence[tuple[int, Ellipsoid]],
     outline: Sequence[tuple[int, Ellipsoid]],
-    lines: Sequence[np.ndarray],
+    lines: Float[np.ndarray, "k 2 3"],
 ) -> str:
     """SVG in millimetres, up is up; what page.js needs to turn it stands in data attributes."""
     centre = np.concatenate(lines).mean(axis=0)

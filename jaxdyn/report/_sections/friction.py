@@ -14,6 +14,7 @@ from ...identification._regression.robot import as_float64
 from ...identification._result import Evaluation
 from ...identification._validation.resimulation import model_torque
 from ...model._chain import Chain
+from ...model._layout import turning_joints
 from .._markup import DASH, Column, columns_table, element, escaped, faint, figure, number, rounded, section, unit
 from .._pictures.svg import FAINT, INK, LINE, MEASURED, PREDICTED, picture
 
@@ -85,7 +86,7 @@ def friction_section(
 ) -> str:
     """A picture a joint: samples, their medians and the fitted curve; and the parameters of a friction model of its own."""
     data = friction_samples(chain, evaluations, fit is not None)
-    turns = np.any(np.asarray(chain.screw[:, :3]) != 0, axis=1)
+    turns = turning_joints(chain)
     figures = ""
     for j, joint in enumerate(chain.joint_names):
         spread = float(np.std(data.torque[:, j] - np.interp(data.qd[:, j], data.grid[:, j], data.curve[:, j])))

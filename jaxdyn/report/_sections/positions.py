@@ -10,6 +10,7 @@ from ...identification._validation.resimulation import Resimulation, resimulate
 from ...model._chain import Chain
 from .._markup import Column, columns_table, element, escaped, faint, figure, names_column, rounded
 from .._pictures.over_time import over_time
+from .._quality import position_units
 
 SOON = 0.1  # [s]
 _POINTS = 700
@@ -30,11 +31,6 @@ def resimulated(
         except IdentificationError:  # shorter than a window
             continue
     return found
-
-
-def position_units(chain: Chain) -> tuple[str, ...]:
-    """Unit of each joint's position: rad, or m for prismatic joints."""
-    return tuple("rad" if turns else "m" for turns in np.any(np.asarray(chain.screw[:, :3]) != 0, axis=1))
 
 
 def positions_section(result: Identification, with_prior: bool) -> str:
