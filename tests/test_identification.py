@@ -308,11 +308,11 @@ import jax, jax.numpy as jnp, numpy as np
 from helpers import linear_friction, random_chain
 from regression import known_arm, states
 from jaxdyn import identify
-from jaxdyn.identification import random_excitation, synthetic_log
+from jaxdyn.identification import Filters, random_excitation, synthetic_log
 assert not jax.config.jax_enable_x64
 chain = linear_friction(random_chain(3, seed=1, joints="revolute"))
 log = synthetic_log(chain, random_excitation(chain, 10.0, 5, seed=1), 10.0, 500.0, 0.0, 0.0)
-result = identify(dataclasses.replace(chain, inertia=chain.inertia * 1.1), log, filters=jaxdyn.identification.Filters(100.0))
+result = identify(dataclasses.replace(chain, inertia=chain.inertia * 1.1), log, filters=Filters(100.0))
 leaves = jax.tree.leaves(result.chain)
 print(json.dumps({
     "given": str(chain.dtype), "leaves": sorted({str(x.dtype) for x in leaves}), "x64": jax.config.jax_enable_x64,

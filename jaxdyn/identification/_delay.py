@@ -13,7 +13,7 @@ from ..errors import LogError
 from ..io._logs.log import Log
 from ..model._chain import Chain
 from ._payload.loaded_runs import FRICTION_TERMS, Model, columns_of, friction_columns, model_of
-from ._preprocessing.samples import LEAST_SAMPLES, Filters, Samples, preprocess_alike
+from ._preprocessing.samples import LEAST_SAMPLES, Filters, Samples, left_out_deviations, preprocess_alike
 from ._regression.accumulate import CHUNK
 
 BLOCKS = 20  # stretches of the run that are left out in turn
@@ -75,7 +75,7 @@ def estimate_delay(
         raise LogError(f"the longest delay to try is {longest:g} s; it is positive")
     shifts = np.linspace(-longest, longest, 2 * SHIFTS + 1)
     runs = []
-    for run in preprocess_alike([log] if isinstance(log, Log | Samples) else log, filters):
+    for run in preprocess_alike(log, filters):
         if run.n != chain.n:
             raise LogError(f"the log has {run.n} joints, the model has {chain.n}: {', '.join(chain.joint_names)}")
         runs.append(shifted_torques(run, shifts)[:2])
@@ -97,12 +97,11 @@ def estimate_delay(
             for b in range(len(factors))
         ]
     )
-    spread = values - values.mean(axis=0)
     rms = np.sqrt(squares / count)
     none = np.where(rms[SHIFTS] > 0, rms[SHIFTS], 1.0)
     return Delay(
         seconds=seconds,
-        standard_deviations=np.sqrt((1 - 1 / len(factors)) * (spread**2).sum(axis=0)),
+        standard_deviations=left_out_deviations(values),
         inside=inside,
         gain=100 * (1 - np.sqrt(np.maximum(least, 0) / count) / none),
         shifts=shifts,

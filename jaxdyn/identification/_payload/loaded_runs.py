@@ -21,7 +21,7 @@ import numpy as np
 from ...dynamics import drive_regressor, inverse_dynamics, regressor
 from ...errors import IdentificationError
 from ...model._chain import Chain
-from .._preprocessing.samples import Samples
+from .._preprocessing.samples import Samples, left_out_deviations
 from .._regression.accumulate import CHUNK
 from .._regression.base_parameters import base_parameters
 from .._regression.columns import Columns
@@ -356,15 +356,12 @@ def jackknife(
     are those of independent residuals, as few blocks determine few of them.
     """
     values = []
-    blocks = len(factors.r)
     rounds = 4 if ties.size else 1  # with the weights of the full fit, it is linear but for gains
-    for block in range(blocks):
+    for block in range(len(factors.r)):
         part = solve(factors, known, free, ties, solution, rounds, without=block, spread=spread)
         values.append(np.concatenate([part.payload, part.gains]))
-    moved = np.array(values) - np.mean(values, axis=0)
-    sd = np.sqrt((blocks - 1) / blocks * (moved**2).sum(0))
     plain = np.sqrt(np.diag(solution.covariance))
-    sd = np.maximum(sd, plain)
+    sd = np.maximum(left_out_deviations(np.array(values)), plain)
     ratio = np.where(plain > 0, sd / np.where(plain > 0, plain, 1.0), 0.0)
     return solution.covariance * ratio[:, None] * ratio[None, :]
 

@@ -202,13 +202,15 @@ def preprocess(log: Log, filters: Filters | None = None) -> Samples:
     return Samples(t, q, qd, qdd, tau, rate, tuple(itertools.pairwise(ends)), *cutoffs, tuple(notes), log.source)
 
 
-def preprocess_alike(runs: Iterable[Log | Samples], filters: Filters | None = None) -> Iterator[Samples]:
-    """Runs behind one filter: what is chosen for the first holds for all, as errors are comparable only so.
+def preprocess_alike(
+    runs: Log | Samples | Iterable[Log | Samples], filters: Filters | None = None
+) -> Iterator[Samples]:
+    """One run, or several behind one filter: what is chosen for the first holds for all, as errors are comparable only so.
 
     Samples pass as they are; what they were filtered with holds for those that follow.
     """
     filters = filters or Filters()
-    for run in runs:
+    for run in [runs] if isinstance(runs, Log | Samples) else runs:
         samples = preprocess(run, filters) if isinstance(run, Log) else run
         filters = filters.but(position_cutoff=samples.position_cutoff, torque_cutoff=samples.torque_cutoff)
         yield samples
@@ -235,6 +237,11 @@ class _Piece:
     stale: int
     close: int
     resampled: bool
+
+
+def left_out_deviations(values: Float[np.ndarray, "k ..."]) -> Float[np.ndarray, "..."]:
+    """Standard deviations from k estimates, each with another of k blocks left out (jackknife)."""
+    return np.sqrt((1 - 1 / len(values)) * ((values - values.mean(axis=0)) ** 2).sum(axis=0))
 
 
 def default_stride(rate: float, cutoff: float) -> int:

@@ -90,7 +90,7 @@ def diagnose(
     """
     check_identifiable(chain)
     columns = columns or Columns()
-    samples = list(preprocess_alike([runs] if isinstance(runs, Log | Samples) else runs, filters))
+    samples = list(preprocess_alike(runs, filters))
     with jax.enable_x64(True):
         base = base_parameters(chain, columns)
         factors = None

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 
 from ...dynamics import inverse_dynamics
 from ...model._chain import Chain
-from .._preprocessing.samples import Samples
+from .._preprocessing.samples import Samples, left_out_deviations
 from .._regression.prediction import by_chunks
 from .._regression.robot import as_float64
 
@@ -66,8 +66,7 @@ def prior_scales(chain: Chain, runs: Sequence[Samples]) -> PriorScales:
     parts = np.stack([_slopes(total - part)[0] for part in normal])
     positive = (factors > 0) & (parts > 0).all(axis=0)
     logs = np.log(np.where(parts > 0, parts, 1.0))
-    spread = np.sqrt((1 - 1 / BLOCKS) * ((logs - logs.mean(0)) ** 2).sum(0))
-    deviations = np.where(positive, spread, np.inf)
+    deviations = np.where(positive, left_out_deviations(logs), np.inf)
     return PriorScales(factors, deviations, alike, (alike > ALIKE) & (deviations < CERTAIN))
 
 
