@@ -1,4 +1,4 @@
-"""Many steps in one loop: which states are kept, and how little of the others reverse-mode differentiation stores."""
+"""Many steps in one loop, that of every rollout: which states are kept, and how little of the others derivatives store."""
 
 import math
 from collections.abc import Callable
@@ -22,6 +22,8 @@ def march(
     checkpoint: int | None = None,
 ) -> State:
     """The first state and those after every `every`-th step of state = advance(state, k, row k of inputs), stacked.
+
+    What a step gives besides, such as its torques, is part of the state: rows 1, 2, ... hold it.
 
     With `checkpoint` levels, loops of about steps^(1 / levels) turns each stand inside each other, and each keeps the states
     that its turns start from and nothing else (`jax.checkpoint`): what is needed besides is computed again.
