@@ -7,7 +7,16 @@ import numpy as np
 import pytest
 
 from jaxdyn import Log, TrajectoryError
-from jaxdyn.identification import EstimatorComparison, FrictionComparison, FrictionModel, Merit, compare_models
+from jaxdyn.identification import (
+    Coulomb,
+    EstimatorComparison,
+    FrictionComparison,
+    FrictionModel,
+    Merit,
+    Viscous,
+    compare_models,
+    fit_friction,
+)
 from jaxdyn.trajectory import Trajectory
 from report_example import small_example
 
@@ -76,3 +85,12 @@ def test_estimators_and_friction_models_compared(pandas):
     errors = np.array([[1.0, 2.0], [3.0, 4.0]])
     table = FrictionComparison(("a", "b"), errors, errors / 2, ("a", "b"), FrictionModel(())).to_pandas()
     assert table["moving", 2].tolist() == [1.0, 2.0] and list(table.index) == ["a", "b"]
+
+
+def test_friction_parameters(pandas):
+    _, result = small_example()
+    fit = fit_friction(result.prior, [result.fitted[0].samples], FrictionModel((Coulomb(), Viscous())), iterations=1)
+    table, size = fit.to_pandas(), fit.base.size
+    assert list(table.index)[:4] == list(fit.names[size:]) and table["unit"].iloc[0]
+    np.testing.assert_array_equal(table["value"][:4], fit.values[size:])
+    np.testing.assert_allclose(table["deviation"][:4], np.sqrt(np.diag(fit.covariance))[size:])
