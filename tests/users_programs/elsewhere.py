@@ -109,7 +109,8 @@ NOT_OF_ARRAYS = {
     "NumPy alone, or a choice among results": (
         "align_torques bounding_ellipsoid compare_estimators compare_with_log drive_gains friction_candidates "
         "known_parameters linear_equalities linear_inequalities mass_bounds motor_to_joint parse_limit "
-        "semidefinite_least_squares total_mass_constraint verdict with_gains without_delay"
+        "semidefinite_least_squares total_mass_constraint verdict with_gains without_delay "
+        "clipped_adam"
     ).split(),
     "error": (
         "ControlError DeploymentError IdentificationError JaxdynError LogError ModelError ModelWarning OutputError "
@@ -117,17 +118,17 @@ NOT_OF_ARRAYS = {
     ).split(),
     "class whose objects are results, settings or interfaces": (
         "Adaptation AdaptiveRollout AdaptiveState BaseParameters BSplines Chain ClosedLoop ClosedLoopMotion "
-        "Collision ComparedRun ComputedTorqueLaw ConsistentEstimate ConsistentProblem ConstrainedDynamics "
+        "Collision ComparedRun ComputedTorqueLaw Consistency ConsistentEstimate ConsistentProblem ConstrainedDynamics "
         "ConstrainedTorques Constraint Constraints ControlledMotion Cost Coupling Delay DriveGains ElasticJoints "
         "Elimination Ellipsoid ErrorLimit EssentialParameters Estimate EstimationProblem EstimatorComparison "
-        "Evaluation ExcitationDesign ExcitationQuality ExportedFunction ExtraColumns Finding Fit "
-        "ForwardDynamicsDerivatives FourierSeries FrameConstraint FrictionComparison FrictionFit FrictionModel "
+        "Evaluation ExcitationDesign ExcitationQuality ExcitationSearch ExportedFunction ExtraColumns Filters Finding Fit "
+        "ForwardDynamicsDerivatives FourierSeries FrameConstraint Friction FrictionComparison FrictionFit FrictionModel "
         "FunctionConstraint Geometry Guess Identification InputFile InteriorPointResult InverseDynamicsDerivatives "
-        "InverseKinematics JointMotion JointTrajectory LinearQuadratic Log LQPolicy LQSolution MassMatrixBounds "
+        "InverseKinematics JointLimits JointMotion JointTrajectory LinearQuadratic Log LQPolicy LQSolution MassMatrixBounds "
         "Merit ModelComparison Motion MotionLimits NoiseLevel NullDirection ObserverState OperationalSpace Part "
-        "PathDynamics PathTiming Payload PolicyOptimisation PoseMotion PriorScales Projection "
+        "PathDynamics PathTiming Payload PolicyOptimisation PolicySettings PoseMotion PriorScales Projection "
         "ProportionalDerivativeLaw Provenance QRFactors RecursiveState ReducedDynamics Residuals Resimulation "
-        "Samples Scene Settings Sliding Solution Spring Status TaskSpace TaskStatus TaskTorque Trajectory "
+        "Samples Scene Settings Sliding Solution Spring Springs Status TaskSpace TaskStatus TaskTorque Topology Trajectory "
         "TrajectorySamples Transmission Verdict VerdictCheck"
     ).split(),
 }

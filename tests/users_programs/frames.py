@@ -42,6 +42,7 @@ def cases() -> dict[str, Case]:
         found[name] = Case(of_frame, normal(*[6] * COUNTS[name]), accuracy=1e8, difference=1e-4)
     masses = lambda scale: jaxdyn.total_mass(jaxdyn.with_inertial_parameters(arm, scale * arm.inertia))
     found["total_mass"] = Case(masses, normal(()))
+    found["link_wrenches"] = Case(functools.partial(jaxdyn.dynamics.link_wrenches, arm), normal((3, 6), 6))
     found["zero_moment_point"] = Case(
         lambda x: jaxdyn.mechanisms.zero_moment_point(x + jnp.asarray([0, 0, 0, 0, 0, 50.0]), 0.1), normal(6)
     )

@@ -113,6 +113,9 @@ def cases() -> dict[str, Case]:
     found["with_inertial_parameters"] = Case(
         lambda x: jaxdyn.with_inertial_parameters(chain, x).inertia, normal((n, 10))
     )
+    found["with_leaves"] = Case(
+        lambda x: jaxdyn.model.with_leaves(chain, {"friction.viscous": x}).friction.viscous, normal(n)
+    )
 
     def configurations(rng):
         return (jaxdyn.random_configuration(chain, jax.random.key(rng.integers(2**31))),)
