@@ -5,6 +5,8 @@ With jaxlib 0.10.2 besides:
 
 - two batches of LAPACK calls in one program: on two cores it has waited for ever, rarely; 30 calls of it here did not. A batch
   waits on a thread of XLA's pool for parts that it gives to that pool. The design of excitations has one decomposition.
+- kernels of eight lanes of float32, which fill one vector register of 32 bytes: LLVM took more than 23 GB for the derivatives
+  of a Panda's forward dynamics. The library makes none.
 - flags that XLA does not know, as 0.11 `--xla_cpu_use_fusion_emitters`: XLA aborts. The library sets none.
 
 A reproduction that runs through fails its test; with another jaxlib than 0.10 it skips it. Then see whether the library's
@@ -200,3 +202,22 @@ def test_the_library_sets_no_flags():
     """XLA's flags are the user's: a name that another version does not know ends the process."""
     text = [path.read_text() for path in (ROOT / "jaxdyn").rglob("*.py")]
     assert not any("XLA_FLAGS" in part for part in text)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit of memory is one of Linux")
+@pytest.mark.parametrize("count", [8, 12])
+def test_a_few_states_in_float32_compile_in_little_memory(count):
+    """What is limited is the space of addresses: 8 GB, of which 6 are enough."""
+    program = f"""
+import resource
+import jaxdyn
+jax.config.update("jax_enable_x64", False)
+resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+robot, states = jaxdyn.robots.panda(), jnp.ones((3, {count}, 7))
+derivatives = jax.jit(jax.vmap(lambda q, qd, tau: jaxdyn.forward_dynamics_derivatives(robot, q, qd, tau)[0]))
+one = jaxdyn.forward_dynamics(robot, *states[:, 0])
+jax.block_until_ready(derivatives(*states))
+print("compiled", one.dtype)
+"""
+    ended = run(program)
+    assert "compiled float32" in ended.stdout, ended.stderr[-2000:]

@@ -180,12 +180,15 @@ def _over_lanes(
 
     # a batch that automatic partitioning splits stays split, since every chunk has a part of it from each device
     parts = min(jax.local_device_count("cpu"), 8)
-    lanes = min(max(LANES // parts, 8), LARGEST // width // parts)
+    most = LARGEST // width // parts
+    lanes = min(max(LANES // parts, 8), most)
     if isinstance(count, int):
         lanes = min(lanes, -(-count // parts))
     if lanes < 1 or parts * lanes < 2:
         return everything(*variables)
     lanes -= lanes % 8 if lanes > 8 else 0
+    if lanes == 8 and _in_single_precision(variables):
+        lanes = 16 if most >= 16 else 7
     kernel_of = functools.partial(as_kernel, lanes=[(0 if within else -1) if m else None for m in mapped])
     kernel = kernel_of(everything) if within else functools.partial(everything, wrapped=kernel_of)
     blocks = -(-count // (parts * lanes))
@@ -196,6 +199,15 @@ def _over_lanes(
         return _in_turn(kernel, variables, mapped, count, (parts, blocks, lanes))
 
     return by_platform(chunks, everything, *variables)
+
+
+def _in_single_precision(variables: tuple) -> bool:
+    """Whether eight lanes fill one vector register, as float32 does where that has 32 bytes.
+
+    LLVM then keeps a kernel's arrays in registers, and compiling the derivatives of a Panda's forward dynamics took more
+    than 23 GB, where 7 and 16 lanes take 0.5 GB and 6 s (jaxlib 0.10.2; float64 is well with 4 and with 8 lanes).
+    """
+    return any(jnp.result_type(x) in (jnp.float32, jnp.float16, jnp.bfloat16) for x in variables)
 
 
 def _sharding_of_rows(variables: tuple, mapped: tuple[bool, ...]) -> Any:
