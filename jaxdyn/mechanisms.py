@@ -34,15 +34,15 @@ from .dynamics._mechanisms.reduction import (
     reduced_dynamics as reduced_dynamics,
     reduced_forward_dynamics as reduced_forward_dynamics,
 )
-from .model import linkages as linkages
-from .model._base_point import with_moving_base_point as with_moving_base_point
-from .model._constraint import (
+from .model._examples import linkages as linkages
+from .model._mechanisms.base_point import with_moving_base_point as with_moving_base_point
+from .model._mechanisms.constraint import (
     FrameConstraint as FrameConstraint,
     FunctionConstraint as FunctionConstraint,
     point_constraint as point_constraint,
     pose_constraint as pose_constraint,
 )
-from .model._elastic import (
+from .model._mechanisms.elastic import (
     ElasticJoints as ElasticJoints,
     elastic_chain as elastic_chain,
     elastic_joints as elastic_joints,

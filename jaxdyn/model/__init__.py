@@ -1,6 +1,6 @@
 """`Chain`, its builders, configurations, and how other programs order coordinates."""
 
-from . import layouts as layouts, robots as robots, textbook as textbook
+from . import layouts as layouts
 from ._build import make_chain as make_chain
 from ._chain import (
     Chain as Chain,
@@ -20,5 +20,6 @@ from ._configuration import (
 )
 from ._dh import from_dh as from_dh
 from ._drives import with_coupling as with_coupling, with_transmission as with_transmission
+from ._examples import robots as robots, textbook as textbook
 from ._joint_properties import Friction as Friction, JointLimits as JointLimits, Springs as Springs
 from ._screws import from_screws as from_screws

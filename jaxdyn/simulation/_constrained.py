@@ -10,7 +10,7 @@ from ..dynamics._mechanisms.closure import project_configuration, project_veloci
 from ..dynamics._mechanisms.constrained import Stabilisation, constrained_forward_dynamics
 from ..model._chain import Chain
 from ..model._compiled import compiled
-from ..model._constraint import Constraints
+from ..model._mechanisms.constraint import Constraints
 from ._integrate import Method, advance, promoted
 from ._rollout import repeated
 

@@ -10,8 +10,8 @@ from jaxtyping import Array, Bool, Float, Int
 from ...model._chain import Chain
 from ...model._compiled import compiled
 from ...model._configuration import difference, integrate
-from ...model._constraint import Constraints, coordinate_columns
 from ...model._layout import layout
+from ...model._mechanisms.constraint import Constraints, coordinate_columns
 from .._lowering import sparse_jvp
 from .constrained import factorise, solve
 from .constraint import constraint_jacobian, constraint_residual

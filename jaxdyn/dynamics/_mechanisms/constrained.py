@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ...model._chain import Chain
 from ...model._compiled import compiled
-from ...model._constraint import Constraints, coordinate_columns
+from ...model._mechanisms.constraint import Constraints, coordinate_columns
 from .._equations.inverse import bias_force, inverse_dynamics
 from .._equations.mass_matrix import crba
 from .._lowering import sparse_jvp

@@ -9,8 +9,8 @@ from jaxtyping import Array, Float
 from ...model._chain import Chain, frame_index
 from ...model._compiled import compiled
 from ...model._configuration import integrate
-from ...model._constraint import Constraint, Constraints, FrameConstraint, FunctionConstraint, listed
 from ...model._joints import Link
+from ...model._mechanisms.constraint import Constraint, Constraints, FrameConstraint, FunctionConstraint, listed
 from ...model._tree import ancestor_mask
 from ...spatial._components import add, cross, scale, unrotate, zeros
 from ...spatial.se3 import adjoint, pose_inverse

@@ -17,8 +17,8 @@ from jaxtyping import Array, Float
 from ...errors import ModelError
 from ...model._chain import Chain
 from ...model._compiled import compiled
-from ...model._elastic import ElasticJoints
 from ...model._layout import layout
+from ...model._mechanisms.elastic import ElasticJoints
 from .._energy.energy import total_energy
 from .._equations.forward import forward_dynamics
 from .._equations.friction import resistive_force

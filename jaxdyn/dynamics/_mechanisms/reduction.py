@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from ...errors import ModelError
 from ...model._chain import Chain
 from ...model._compiled import compiled
-from ...model._constraint import Constraints, coordinate_columns
+from ...model._mechanisms.constraint import Constraints, coordinate_columns
 from .._equations.inverse import inverse_dynamics
 from .._equations.mass_matrix import crba
 from .constraint import constraint_bias, constraint_jacobian

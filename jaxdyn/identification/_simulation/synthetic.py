@@ -9,7 +9,7 @@ import numpy as np
 from ...dynamics import friction_force, inverse_dynamics
 from ...io._logs.log import Log
 from ...model._chain import Chain
-from ...model.robots import panda
+from ...model._examples.robots import panda
 from .._excitation.trajectories import FourierTrajectory, random_excitation
 
 

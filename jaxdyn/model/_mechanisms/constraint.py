@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..errors import ModelError
-from ..spatial._host import pose_of
-from ._build import Values, check_pose
-from ._chain import Chain
+from ...errors import ModelError
+from ...spatial._host import pose_of
+from .._build import Values, check_pose
+from .._chain import Chain
 
 ROWS = ("rx", "ry", "rz", "x", "y", "z")
 

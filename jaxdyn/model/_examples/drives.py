@@ -5,13 +5,13 @@ They come with `textbook`, whose units and letters they have.
 
 import numpy as np
 
-from ..errors import ModelError
-from ._build import Values
-from ._chain import Chain, Topology
-from ._drives import with_coupling, with_transmission
-from ._elastic import elastic_chain, elastic_joints
-from ._joint_properties import Friction
-from ._textbook_parts import X, Y, Z, hanging_link, parallel_chain, planar_elbow, slender_body
+from ...errors import ModelError
+from .._build import Values
+from .._chain import Chain, Topology
+from .._drives import with_coupling, with_transmission
+from .._joint_properties import Friction
+from .._mechanisms.elastic import elastic_chain, elastic_joints
+from .parts import X, Y, Z, hanging_link, parallel_chain, planar_elbow, slender_body
 
 
 def geared_link(

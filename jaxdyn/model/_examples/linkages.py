@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ._chain import Chain, Topology
-from ._constraint import FrameConstraint, point_constraint
-from ._drives import with_coupling
-from ._textbook_parts import X, Y, Z, parallel_chain, slender_body
+from .._chain import Chain, Topology
+from .._drives import with_coupling
+from .._mechanisms.constraint import FrameConstraint, point_constraint
+from .parts import X, Y, Z, parallel_chain, slender_body
 
 
 def five_bar(

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ..spatial._host import pose_of, rotation_from_rpy, ten_parameters
-from ._build import make_chain
-from ._chain import Chain, Topology
-from ._joint_properties import JointLimits
+from ...spatial._host import pose_of, rotation_from_rpy, ten_parameters
+from .._build import make_chain
+from .._chain import Chain, Topology
+from .._joint_properties import JointLimits
 
 PI = np.pi
 Row = Sequence[float | int] | np.ndarray

@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..errors import ModelError
-from ._build import Values
-from ._chain import Chain, Coupling, Topology, Transmission
-from ._drives import check_values
-from ._joint_properties import Friction, JointLimits, Springs
-from ._layout import layout
+from ...errors import ModelError
+from .._build import Values
+from .._chain import Chain, Coupling, Topology, Transmission
+from .._drives import check_values
+from .._joint_properties import Friction, JointLimits, Springs
+from .._layout import layout
 
 
 class ElasticJoints(eqx.Module):

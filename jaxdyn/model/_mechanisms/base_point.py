@@ -8,9 +8,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..errors import ModelError
-from ._build import JOINT_LEAVES
-from ._chain import Chain, Coupling, Topology, with_leaves
+from ...errors import ModelError
+from .._build import JOINT_LEAVES
+from .._chain import Chain, Coupling, Topology, with_leaves
 
 AXES = ("base_x", "base_y", "base_z")
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ModelError
-from ..spatial._host import pose_of, ten_parameters
-from ._build import make_chain
-from ._chain import Chain, Topology
+from ...errors import ModelError
+from ...spatial._host import pose_of, ten_parameters
+from .._build import make_chain
+from .._chain import Chain, Topology
 
 X, Y, Z = np.eye(3)
 

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..spatial._host import pose_of, ten_parameters
-from ._build import make_chain
-from ._chain import Chain, Topology
-from ._joint_properties import JointLimits
-from ._textbook_parts import X, Y, Z
+from ...spatial._host import pose_of, ten_parameters
+from .._build import make_chain
+from .._chain import Chain, Topology
+from .._joint_properties import JointLimits
+from .parts import X, Y, Z
 
 _NO_BODY = (0.0, np.zeros(3), np.zeros((3, 3)))
 _FREE = ("wx", "wy", "wz", "vx", "vy", "vz")

@@ -7,26 +7,18 @@ cos(q_i + q_j).
 
 import numpy as np
 
-from ..errors import ModelError
-from ._biped import biped as biped
-from ._build import Values
-from ._chain import Chain
-from ._drive_examples import (
+from ...errors import ModelError
+from .._build import Values
+from .._chain import Chain
+from .._joint_properties import Friction
+from .biped import biped as biped
+from .drives import (
     coupled_wrist as coupled_wrist,
     elastic_link as elastic_link,
     geared_link as geared_link,
     remotely_driven_elbow as remotely_driven_elbow,
 )
-from ._joint_properties import Friction
-from ._textbook_parts import (
-    X,
-    Y,
-    Z,
-    hanging_link,
-    parallel_chain as _chain,
-    planar_elbow as planar_elbow,
-    slender_body as _thin,
-)
+from .parts import X, Y, Z, hanging_link, parallel_chain as _chain, planar_elbow as planar_elbow, slender_body as _thin
 
 # what the documentation shows, the systems of the other file too
 __all__ = [

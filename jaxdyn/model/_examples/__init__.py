@@ -1,0 +1,1 @@
+"""Robots of makers and of textbooks, and what they are put together from."""

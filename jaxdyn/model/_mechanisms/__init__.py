@@ -1,0 +1,1 @@
+"""What closed loops, elastic joints and moving bases add to a chain."""
