@@ -107,7 +107,18 @@ def test_starts_of_the_benchmark_are_possible_robots():
     point_mass = dataclasses.replace(arm, inertia=arm.inertia.at[0, 4:].set(0.0))
     with pytest.raises(ModelError, match="no possible body was found within 15 % of link1"):
         perturbed_chains(point_mass, 1)
-    assert set(NOISE_LEVELS) >= {"standard", "high_position"}
+    degrees = {"low_position": 1e-4, "standard": 1e-3, "high_torque": 1e-3, "high_position": 1e-2, "high_both": 1e-2}
+    assert {name: round(np.degrees(level.position), 12) for name, level in NOISE_LEVELS.items()} == degrees
+    assert {name for name, level in NOISE_LEVELS.items() if level.torque == 0.1} == {"high_torque", "high_both"}
+
+
+def test_the_arm_of_the_benchmark_stands_as_the_maker_draws_it():
+    """Staubli's TX40 with all joints at zero: arm and forearm upright, and the centre of the wrist where their lengths say."""
+    arm = tx40_like()
+    points = np.array([jaxdyn.frame_pose(arm, jnp.zeros(6), name)[:3, 3] for name in arm.link_names])
+    np.testing.assert_allclose(points[:, 0], 0, atol=1e-12)
+    np.testing.assert_allclose(points[:, 1], [0, 0, 0.035, 0.035, 0.035, 0.035], atol=1e-12)
+    np.testing.assert_allclose(points[:, 2], [0.32, 0.32, 0.545, 0.77, 0.77, 0.77], atol=1e-12)
 
 
 def test_loops_refuse_what_they_cannot_do():
