@@ -30,7 +30,9 @@ def _of_arrays(cls: type[T]) -> type[T]:
     cls.__post_init__ = _convert  # type: ignore[attr-defined]
     cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
     names = tuple(field.name for field in dataclasses.fields(cls))  # type: ignore[arg-type]
-    cls.__init__.__annotations__.update(dict.fromkeys(names, Any))  # what an array can be made of, as with `equinox.Module`
+    cls.__init__.__annotations__.update(
+        dict.fromkeys(names, Any)
+    )  # what an array can be made of, as with `equinox.Module`
     values, keys = attrgetter(*names), tuple(map(jax.tree_util.GetAttrKey, names))
 
     def unflatten(_: None, leaves: Iterable[Any]) -> T:
