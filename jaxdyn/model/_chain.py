@@ -14,9 +14,10 @@ from jaxtyping import Array, Float
 from .._jax_compat import Tracer
 from .._summary import Summary, lines, names
 from ..errors import ModelError
-from ._joint_properties import Friction, JointLimits, Springs, as_array
+from ._joint_properties import Friction, JointLimits, Springs, as_array, converts
 
 
+@converts
 @dataclasses.dataclass(frozen=True, eq=False)
 class Topology:
     """The static part of a chain: names, and which link hangs on which. Two are equal when all their fields are.

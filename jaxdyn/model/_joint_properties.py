@@ -20,6 +20,12 @@ def as_array(x) -> Array:
     return x if isinstance(x, Array) else jnp.asarray(x, float)
 
 
+def converts(cls: type[T]) -> type[T]:
+    """For dataclasses that convert what they are given: the fields' annotations are not those of the arguments."""
+    cls.__init__.__annotations__.clear()
+    return cls
+
+
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(eqx.field,))
 def _of_arrays(cls: type[T]) -> type[T]:
     """A frozen dataclass of arrays as a pytree, with `equinox.field`'s converters.
@@ -30,9 +36,7 @@ def _of_arrays(cls: type[T]) -> type[T]:
     cls.__post_init__ = _convert  # type: ignore[attr-defined]
     cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
     names = tuple(field.name for field in dataclasses.fields(cls))  # type: ignore[arg-type]
-    cls.__init__.__annotations__.update(
-        dict.fromkeys(names, Any)
-    )  # what an array can be made of, as with `equinox.Module`
+    converts(cls)
     values, keys = attrgetter(*names), tuple(map(jax.tree_util.GetAttrKey, names))
 
     def unflatten(_: None, leaves: Iterable[Any]) -> T:

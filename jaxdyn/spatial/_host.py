@@ -3,6 +3,7 @@
 `inertia_tensor` and `packed` are the one place that knows the order of the ten parameters, for JAX too (xp = jax.numpy).
 """
 
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
+Values = ArrayLike | Sequence  # the first alone leaves tuples out where annotations are checked
 Ten = Float[np.ndarray, "10"]
 Matrix = Float[np.ndarray, "3 3"]
 Pose = Float[np.ndarray, "4 4"]
@@ -27,7 +29,7 @@ def packed(mass: Any, first: Any, tensor: Any, xp: ModuleType = np) -> Any:
     return xp.stack([mass, first[0], first[1], first[2], t[0, 0], t[0, 1], t[1, 1], t[0, 2], t[1, 2], t[2, 2]])
 
 
-def ten_parameters(mass: float, com: ArrayLike, inertia: ArrayLike) -> Ten:
+def ten_parameters(mass: float, com: Values, inertia: Values) -> Ten:
     """Ten parameters from mass, centre of mass and the inertia about it."""
     c = np.asarray(com, float)
     return packed(mass, mass * c, np.asarray(inertia, float) + mass * _square(c))
@@ -59,7 +61,7 @@ def _square(c: np.ndarray) -> Matrix:
     return c @ c * np.eye(3) - np.outer(c, c)
 
 
-def pose_of(rotation: ArrayLike = _STRAIGHT, translation: ArrayLike = (0.0, 0.0, 0.0)) -> Pose:
+def pose_of(rotation: Values = _STRAIGHT, translation: Values = (0.0, 0.0, 0.0)) -> Pose:
     """The homogeneous matrix of a rotation and a translation."""
     t = np.eye(4)
     t[:3, :3], t[:3, 3] = rotation, translation
@@ -90,7 +92,7 @@ def rotation_about(axis: np.ndarray, angle: float) -> Matrix:
     return np.eye(3) + (np.sin(angle) * k + 2 * np.sin(angle / 2) ** 2 * (k @ k))
 
 
-def rotation_from_rpy(cosines: ArrayLike, sines: ArrayLike) -> Matrix:
+def rotation_from_rpy(cosines: Values, sines: Values) -> Matrix:
     """Rz(yaw) Ry(pitch) Rx(roll), of the cosines and sines of (roll, pitch, yaw)."""
     (cr, cp, cy), (sr, sp, sy) = np.asarray(cosines), np.asarray(sines)
     return np.array(
