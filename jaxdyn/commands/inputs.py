@@ -59,14 +59,13 @@ def filters_of(
 
 def with_coulomb_velocity(chain: "Chain", velocity: float | None) -> "Chain":
     """The chain with this width of the smooth sign, where one is given."""
-    import equinox as eqx
     import jax.numpy as jnp
+
+    from ..model import with_leaves
 
     if velocity is None:
         return chain
-    return eqx.tree_at(
-        lambda c: c.friction.coulomb_velocity, chain, jnp.full_like(chain.friction.coulomb_velocity, velocity)
-    )
+    return with_leaves(chain, {"friction.coulomb_velocity": jnp.full_like(chain.friction.coulomb_velocity, velocity)})
 
 
 def provenance_of(

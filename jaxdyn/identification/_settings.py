@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +11,7 @@ from jaxtyping import Float
 
 from ..errors import IdentificationError
 from ..io._logs.log import Log
-from ..model._chain import Chain
+from ..model._chain import Chain, with_leaves
 from ._delay import least_by_parabola, shifted_torques
 from ._friction.memory import MaxwellSlip
 from ._friction.model import FrictionModel
@@ -62,7 +61,7 @@ class Settings:
     def chain(self, chain: Chain) -> Chain:
         """The chain with the widths chosen."""
         widths = jnp.asarray(self.coulomb_velocity, chain.dtype)
-        return eqx.tree_at(lambda c: c.friction.coulomb_velocity, chain, widths)
+        return with_leaves(chain, {"friction.coulomb_velocity": widths})
 
     @property
     def sentence(self) -> str:

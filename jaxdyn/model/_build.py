@@ -1,16 +1,14 @@
 """`make_chain`: the one place where numbers become a `Chain`, and where impossible models are refused."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
-from jaxtyping import Array
 
 from ..errors import ModelError, warn
-from ..spatial._host import inertia_tensor
+from ..spatial._host import Values, inertia_tensor
 from ._chain import Chain, Topology, named_leaves
 from ._configuration import check_coordinates
 from ._joint_properties import COULOMB_VELOCITY, STRIBECK_VELOCITY, Friction, JointLimits, Springs
@@ -18,7 +16,6 @@ from ._joint_properties import COULOMB_VELOCITY, STRIBECK_VELOCITY, Friction, Jo
 EARTH = (0.0, 0.0, -9.81)
 LARGEST = 1e12  # no robot has so many kilograms, metres or newton metres, and products of larger numbers overflow
 SLIGHTLY = 0.05  # of the triangle inequality: published inertias are rounded, and violate it by as much
-Values = npt.ArrayLike | Array | float | Sequence
 
 
 # what a joint has where nothing is said of it

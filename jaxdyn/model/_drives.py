@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from .._jax_compat import Tracer
 from ..errors import ModelError
-from ._build import Values
+from ..spatial._host import Values
 from ._chain import Chain, Coupling, Transmission
 from ._configuration import check_coordinates
 from ._joint_properties import COULOMB_VELOCITY, STRIBECK_VELOCITY, Friction

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import ModelError
-from ..spatial._host import adjoint, pose_inverse
-from ._build import Values, check_pose, make_chain
+from ..spatial._host import Values, adjoint, pose_inverse
+from ._build import check_pose, make_chain
 from ._chain import Chain, Topology
 
 

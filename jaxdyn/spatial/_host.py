@@ -8,10 +8,10 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
-Values = ArrayLike | Sequence  # the first alone leaves tuples out where annotations are checked
+Values = ArrayLike | Array | Sequence  # the first alone leaves tuples out where annotations are checked
 Ten = Float[np.ndarray, "10"]
 Matrix = Float[np.ndarray, "3 3"]
 Pose = Float[np.ndarray, "4 4"]

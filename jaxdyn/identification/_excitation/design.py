@@ -4,7 +4,6 @@ import dataclasses
 import time
 from collections.abc import Callable, Sequence
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +11,7 @@ from jaxtyping import Float
 from scipy import interpolate
 
 from ...errors import IdentificationError
-from ...model._chain import Chain
+from ...model._chain import Chain, with_leaves
 from .._regression.base_parameters import BaseParameters, base_parameters
 from .._regression.columns import Columns
 from .._regression.robot import as_float64, check_identifiable
@@ -200,7 +199,7 @@ class _Search:
             conditioned=condition_weight > 0,
         )
         self.problem = ExcitationProblem(
-            eqx.tree_at(lambda c: c.friction.coulomb_velocity, chain, sign),
+            with_leaves(chain, {"friction.coulomb_velocity": sign}),
             jnp.asarray(coarse),
             jnp.asarray(self.fine),
             jnp.asarray(slopes),

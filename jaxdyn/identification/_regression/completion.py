@@ -111,9 +111,9 @@ def given_torque(chain: Chain, columns: Columns, qd: np.ndarray, qdd: np.ndarray
 def with_parameters(chain: Chain, columns: Columns, parameters: np.ndarray | Array) -> Chain:
     """The chain with the parameters of the columns in its leaves; extra columns without a leaf are left out."""
     n = chain.n
-    chain = eqx.tree_at(lambda c: c.inertia, chain, jnp.asarray(parameters[: 10 * n].reshape(n, 10), chain.dtype))
     drive = parameters[10 * n : 10 * n + len(columns.drive_terms) * n].reshape(n, -1)
     found = {DRIVE_LEAVES[t]: jnp.asarray(drive[:, k], chain.dtype) for k, t in enumerate(columns.drive_terms)}
+    found["inertia"] = jnp.asarray(parameters[: 10 * n].reshape(n, 10), chain.dtype)
     chain = with_leaves(chain, found)
     at = 10 * n + len(columns.drive_terms) * n
     for extra in columns.extra:

@@ -6,7 +6,7 @@ They come with `textbook`, whose units and letters they have.
 import numpy as np
 
 from ...errors import ModelError
-from .._build import Values
+from ...spatial._host import Values
 from .._chain import Chain, Topology
 from .._drives import with_coupling, with_transmission
 from .._joint_properties import Friction

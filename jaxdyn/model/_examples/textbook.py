@@ -8,7 +8,7 @@ cos(q_i + q_j).
 import numpy as np
 
 from ...errors import ModelError
-from .._build import Values
+from ...spatial._host import Values
 from .._chain import Chain
 from .._joint_properties import Friction
 from .biped import biped as biped

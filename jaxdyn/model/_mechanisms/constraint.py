@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ...errors import ModelError
-from ...spatial._host import pose_of
-from .._build import Values, check_pose
+from ...spatial._host import Values, pose_of
+from .._build import check_pose
 from .._chain import Chain
 
 ROWS = ("rx", "ry", "rz", "x", "y", "z")

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ...errors import ModelError
-from .._build import Values
+from ...spatial._host import Values
 from .._chain import Chain, Coupling, Topology, Transmission
 from .._drives import check_values
 from .._joint_properties import Friction, JointLimits, Springs
