@@ -11,7 +11,9 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
-Values = ArrayLike | Array | Sequence  # the first alone leaves tuples out where annotations are checked
+Values = (
+    ArrayLike | Array | float | Sequence
+)  # the first alone leaves out tuples and numbers where annotations are checked
 Ten = Float[np.ndarray, "10"]
 Matrix = Float[np.ndarray, "3 3"]
 Pose = Float[np.ndarray, "4 4"]
