@@ -47,6 +47,14 @@ def pytest_collection_finish():
     gc.set_threshold(20_000, 20, 50)
 
 
+@pytest.fixture
+def annotations_unchecked(monkeypatch):
+    """For tests that pass what annotations exclude, where `--jaxtyping-packages` checks them at run time."""
+    import jaxtyping
+
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder with the logs of real robots; the test skips where it is absent."""

@@ -93,7 +93,7 @@ def test_a_policy_without_a_hash_is_traced_as_it_stands():
     assert not np.allclose(first, second, rtol=1e-6)
 
 
-def test_errors_that_need_the_numbers():
+def test_errors_that_need_the_numbers(annotations_unchecked):
     chain = random_mechanism(3)
     v, message = jnp.zeros(chain.nv), "quaternion of .* in q is zero"
     for q in (jnp.zeros(chain.nq), np.zeros(chain.nq)):

@@ -348,7 +348,7 @@ def test_remotely_driven_elbow_moves_as_its_equations_say():
     np.testing.assert_allclose(jaxdyn.mechanisms.motor_torques(chain, jnp.ones(2)), 1 / ratios, rtol=1e-13)
 
 
-def test_coupled_wrist_by_hand():
+def test_coupled_wrist_by_hand(annotations_unchecked):
     """The pitch turns the last motor too; masses lie at their distances from the centre, the first below it."""
     masses, lengths = np.array([1.0, 0.5, 0.2]), np.array([0.2, 0.07, 0.05])
     wrist = textbook.coupled_wrist(gear_ratio=(-40.0, 30.0, 20.0), rotor_inertia=[1e-5, 2e-5, 3e-5], gravity=9.7)

@@ -373,7 +373,7 @@ def test_errors_of_rows_are_those_of_disturbed_positions(exact):
     problem = estimation_problem(arm, runs, ALL, base=base)
     problem.weights[1][:40, 1] = 0.0
     size = np.array([1e-3, 2e-3, 5e-4])
-    found = row_errors(problem, size, [0.1, 0.2, 0.3], seed=4)
+    found = row_errors(problem, size, np.array([0.1, 0.2, 0.3]), seed=4)
     rng, total = np.random.default_rng(4), 0.0
     for (q, qd, qdd), pieces, cutoff, mask in zip(xs, ([250, 150], [300]), (10.0, None), problem.weights, strict=True):
         noise = [rng.normal(size=(n, 3)) for n in pieces]

@@ -275,7 +275,7 @@ def test_one_link_by_hand():
     chain = jaxdyn.make_chain(
         [np.eye(3)], [[0, 0, 0]], [[0, 0, 1, 0, 0, 0]], np.zeros((1, 10)), armature=armature, gravity=(0, -9.81, 0)
     )
-    chain = jaxdyn.with_inertial_parameters(chain, np.array(pi))
+    chain = jaxdyn.with_inertial_parameters(chain, jnp.array(pi, float))
     q, qd, qdd = jnp.asarray([0.7]), jnp.asarray([1.3]), jnp.asarray([-2.1])
     mass = about + armature
     weight = m * 9.81 * (a * np.cos(0.7) - b * np.sin(0.7))

@@ -160,7 +160,9 @@ def test_the_shortest_duration_is_the_first_that_holds_all_limits(monkeypatch):
     @once
     def shortest(velocity, acceleration, torque):
         named = {"velocity_limits": velocity, "acceleration_limits": acceleration, "torque_limits": torque}
-        return jaxdyn.trajectory.shortest_duration(ARM, None, jaxdyn.trajectory.cubic_scaling, samples=7, **named)
+        return jaxdyn.trajectory.shortest_duration(
+            ARM, lambda s: s, jaxdyn.trajectory.cubic_scaling, samples=7, **named
+        )
 
     u, limits = np.linspace(0, 1, 7)[:, None], np.asarray(torque)
     sd, sdd = 6 * u * (1 - u), 6 - 12 * u
@@ -186,7 +188,7 @@ def test_a_timed_path_at_times_of_one_s_own():
     x = np.append(0.5, 0.5 + np.cumsum(2 * push * np.diff(s)))
     speed = np.sqrt(x)
     t = np.append(0, np.cumsum(2 * np.diff(s) / (speed[1:] + speed[:-1])))
-    rest = [jnp.zeros(())] * 8
+    rest = [jnp.zeros((4, 2))] * 5 + [jnp.zeros(4), jnp.array(0), jnp.array(jnp.inf)]
     timing = jaxdyn.trajectory.PathTiming(*map(jnp.asarray, (s, t, speed, push)), *rest)
     times = np.array([-0.1, 0.0, 0.5 * t[1], 0.4 * t[1] + 0.6 * t[2], 0.1 * t[2] + 0.9 * t[3], t[3] + 9.0])
     motion = once(lambda times: jaxdyn.trajectory.motion_along(path, timing, times))(times)

@@ -431,7 +431,7 @@ def test_bodies_of_which_something_is_known():
             given_body(2.0, com, pose)
 
 
-def test_the_weighted_fit_in_numbers(arm):
+def test_the_weighted_fit_in_numbers(arm, annotations_unchecked):
     """Log of the variances that a fit with weights by joint leaves, and deviations of what the motion hardly tells."""
     rng = np.random.default_rng(5)
     rows = rng.normal(size=(3, 50, 8))
@@ -461,7 +461,7 @@ def test_the_weighted_fit_in_numbers(arm):
     assert dead.about == ("m1",) and set(together.about) == {"mx1", "my1"}
 
 
-def test_friction_that_came_out_negative_is_named(arm, monkeypatch):
+def test_friction_that_came_out_negative_is_named(arm, monkeypatch, annotations_unchecked):
     monkeypatch.setattr(diagnostics, "_findings", lambda *x: [diagnostics.Finding("sign", (arm.joint_names[2],), "")])
     columns = Columns()
     names = columns.names(3)
@@ -478,7 +478,7 @@ def test_friction_that_came_out_negative_is_named(arm, monkeypatch):
     assert "its viscous came out negative, fv1 = -0.5 +- 0.1" in found[1].text
 
 
-def test_gains_are_held_against_those_that_tell_them(monkeypatch):
+def test_gains_are_held_against_those_that_tell_them(monkeypatch, annotations_unchecked):
     """Logarithms of four joints' gains with their covariance; the last one's is hardly known."""
     chain = SimpleNamespace(n=4, joint_names=("a", "b", "c", "d"))
     covariance = np.zeros((14, 14))

@@ -40,7 +40,7 @@ def test_a_program_holds_the_form_of_its_platform(platform):
     assert ("exponential" in text) == (platform == "cuda")
 
 
-def test_a_program_for_a_gpu_made_without_one_has_no_part_of_the_cpus():
+def test_a_program_for_a_gpu_made_without_one_has_no_part_of_the_cpus(annotations_unchecked):
     arm, (b,) = random_chain(2), export.symbolic_shape("b")
     dynamics = jax.jit(jax.vmap(lambda q, v, a: jaxdyn.inverse_dynamics(arm, q, v, a)))
     for count in (100, b):

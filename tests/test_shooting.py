@@ -557,7 +557,7 @@ def test_policies_are_followed_with_gaps_closed_in_part(monkeypatch):
 
     @once
     def run(motion):
-        solution = jaxdyn.trajectory.Solution(motion, blank, multipliers, blank, None, blank, {})
+        solution = jaxdyn.trajectory.Guess(motion, multipliers)
         return shooting_rollout.under_policy(
             problem, motion, policy, jnp.asarray(gaps), a
         ), jaxdyn.trajectory.shift_guess(problem, solution, 2)

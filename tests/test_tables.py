@@ -2,6 +2,7 @@
 
 import sys
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -48,7 +49,7 @@ def test_trajectory(pandas):
     assert list(table.columns) == ["q1", "q2", "v1", "v2", "tau1", "tau2"]
     np.testing.assert_array_equal(table["v2"], motion.v[:, 1])
     assert table["tau1"].isna().tolist() == [False, False, False, True]
-    batch = Trajectory(t=motion.t[None], q=x[None], v=x[None], tau=motion.tau[None])
+    batch = jax.tree.map(lambda x: x[None], motion)
     with pytest.raises(TrajectoryError, match="one motion, not \\(1,\\) of them; take one"):
         batch.to_pandas()
 

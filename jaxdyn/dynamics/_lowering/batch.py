@@ -36,10 +36,10 @@ LANES = 64  # of a chunk: 32 to 256 are alike, fewer waste vector instructions, 
 LARGEST = 50_000  # numbers that an operation of a kernel may read and write: of 400 KB, see `kernel`, point 3
 
 # the lanes, (count,) or (), while the inside of a function of `by_batch` is traced; None outside
-_LANES: contextvars.ContextVar[tuple[int, ...] | None] = contextvars.ContextVar("lanes", default=None)
+_LANES: contextvars.ContextVar[tuple[Count, ...] | None] = contextvars.ContextVar("lanes", default=None)
 
 
-def lane_shape() -> tuple[int, ...]:
+def lane_shape() -> tuple[Count, ...]:
     """The shape of arrays after the links' axes: (lanes,) while a function of `by_batch` is traced for a batch, else ()."""
     return _LANES.get() or ()
 
@@ -118,7 +118,7 @@ def _refill(structure: Any, known: list, traced: list[bool], variables: tuple) -
     return jax.tree.unflatten(structure, [next(rest) if t else x for t, x in zip(traced, known, strict=True)])
 
 
-def _inside(call: Callable, lanes: tuple[int, ...]) -> Callable:
+def _inside(call: Callable, lanes: tuple[Count, ...]) -> Callable:
     """The function as a whole, of which other such functions are parts."""
 
     def traced(*variables):

@@ -1,5 +1,6 @@
 """What the textbooks' systems are made of: slender bodies, and chains whose frames are parallel at q = 0."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ def parallel_chain(
     *,
     axes: list[np.ndarray],
     offsets: list[np.ndarray],
-    bodies: list[np.ndarray],
+    bodies: Sequence[np.ndarray] | np.ndarray,
     tip: np.ndarray,
     gravity: np.ndarray,
     tip_link: int = -1,
