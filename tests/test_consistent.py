@@ -2,7 +2,6 @@
 
 import dataclasses
 import sys
-import time
 
 import jax.numpy as jnp
 import mujoco
@@ -270,8 +269,8 @@ def test_bodies_without_thickness_get_some():
 
 
 @pytest.mark.ci
-def test_a_panda_is_identified_in_less_than_a_second():
-    """70 parameters of 4 s at 500 Hz with torque noise of 0.05 N m: as accurate as least squares, once compiled."""
+def test_a_panda_is_identified_as_accurately_as_by_least_squares():
+    """70 parameters from 4 s at 500 Hz with torque noise of 0.05 N m."""
     truth = robots.panda()
     columns = Columns(())
     motion = random_excitation(truth, 4.0, 5, seed=1)
@@ -282,18 +281,9 @@ def test_a_panda_is_identified_in_less_than_a_second():
     clean = predict(columns, truth, x, q, qd, qdd)
     tau = clean + 0.05 * np.random.default_rng(1).normal(size=clean.shape)
 
-    def estimate():
-        factors = accumulate(columns, truth, q, qd, qdd, tau)
-        wls = weighted_least_squares(factors, base)
-        return wls, consistent_least_squares(consistent_problem(factors, base, wls, columns, own), base)
-
-    estimate()
-    seconds = []
-    for _ in range(5):
-        start = time.perf_counter()
-        wls, ours = estimate()
-        seconds.append(time.perf_counter() - start)
-    assert min(seconds) < 1.0
+    factors = accumulate(columns, truth, q, qd, qdd, tau)
+    wls = weighted_least_squares(factors, base)
+    ours = consistent_least_squares(consistent_problem(factors, base, wls, columns, own), base)
     other = [np.asarray(v) for v in random_excitation(truth, 4.0, 5, seed=2)(jnp.arange(1000) / 250)]
     unseen = predict(columns, truth, x, *other)
     ols, found = (
@@ -302,7 +292,6 @@ def test_a_panda_is_identified_in_less_than_a_second():
     )
     assert found < 1.001 * ols < 0.0098 and base.size == 43
     assert np.mean(np.abs(ours.values - base.matrix @ x) < 1.96 * ours.standard_deviations) > 0.8
-    print(f"{min(seconds):.3f} s, {ols:.5f} N m unconstrained, {found:.5f} N m consistent")
 
 
 def test_the_extra_is_named_where_it_is_missing(arm, monkeypatch):

@@ -73,6 +73,13 @@ def test_programs_of_users_in_single_precision(group):
 
 
 @pytest.mark.nightly
+@pytest.mark.parametrize("group", ["dynamics", "mechanism"])
+def test_batches_in_single_precision(group):
+    problems = failures(group, "--single", "--tier", "nightly")
+    assert not problems, "\n".join(problems)
+
+
+@pytest.mark.nightly
 @pytest.mark.parametrize("group", PLACES)
 def test_wherever_calls_stand_on_one_device(group):
     problems = failures(group)

@@ -185,3 +185,15 @@ def stages(case: Case, rank: int, tier: str) -> dict[str, Callable[[], str | Non
     for size in batches if case.batched else ():
         found[f"batch of {size}"] = lambda size=size: check_batch(case, size)
     return found
+
+
+def single_stages(case: Case, tier: str) -> dict[str, Callable[[], str | None]]:
+    """The programs of a case in float32: alone and 65 at a time in continuous integration, nightly in batches of other sizes.
+
+    Eight are among them: LLVM took more than 23 GB to compile kernels of exactly eight lanes of float32.
+    """
+    sizes = (65,) if tier == "ci" else (1, 7, 8, 16, 1000)
+    found = {"alone": lambda: check_single(case)} if tier == "ci" and not case.dear else {}
+    for size in sizes if case.batched and (case.core or tier != "ci") else ():
+        found[f"batch of {size}"] = lambda size=size: check_batch(case, size)
+    return found

@@ -2,7 +2,7 @@
 
     python -m users_programs.run GROUP [--tier ci|nightly|all] [--single] [--devices N] [--after N]
 
---single: JAX's default types, float32, and fewer programs; else x64 is on. --devices: how many the processor counts as.
+--single: JAX's default types, float32, and no derivatives; else x64 is on. --devices: how many the processor counts as.
 --after: how many programs to skip. A group has `cases()`, or `programs()` by name, which say what is wrong.
 """
 
@@ -26,14 +26,15 @@ def main() -> None:
     if not options.single:
         jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_num_cpu_devices", options.devices)
-    from .case import stages
+    from .case import single_stages, stages
 
     group = importlib.import_module(f".{options.group}", __package__)
     programs = [
         (f"{name}, {stage}", check)
         for rank, (name, case) in enumerate(group.cases().items() if hasattr(group, "cases") else ())
-        for stage, check in stages(case, rank, options.tier).items()
-        if not options.single or stage in ("alone", "batch of 65")
+        for stage, check in (
+            single_stages(case, options.tier) if options.single else stages(case, rank, options.tier)
+        ).items()
     ]
     if hasattr(group, "programs"):
         programs += group.programs().items()
