@@ -374,6 +374,28 @@ def stretched(chain, q, x):
     return jnp.stack([u, x * u])
 
 
+def test_tangents_with_a_redundant_constraint():
+    """Accelerations and multipliers are affine in the torques, so that tangents are differences; along q by differences."""
+    chain, constraint, q, qd, tau = closed_five_bar()
+
+    @once
+    def of(q, tau, dq, dtau):
+        f = lambda q, tau: jaxdyn.mechanisms.constrained_forward_dynamics(chain, (constraint, constraint), q, qd, tau)[
+            :2
+        ]
+        return jax.vmap(lambda q, tau, dq, dtau: jax.jvp(f, (q, tau), (dq, dtau)))(q, tau, dq, dtau)
+
+    dq, dtau = jnp.asarray(np.random.default_rng(5).normal(size=(2, 4)))
+    shifts = 1e-3 * jnp.array([0.0, 0, 0, -2, -1, 1, 2])
+    positions, torques = q[None] + jnp.outer(shifts, dq), jnp.stack([tau, tau + dtau, *[tau] * 5])
+    values, slopes = of(positions, torques, jnp.zeros((7, 4)).at[2].set(dq), jnp.zeros((7, 4)).at[0].set(dtau))
+    for value, slope in zip(values, slopes, strict=True):
+        moved, central = value[1] - value[0], (value[3] - 8 * value[4] + 8 * value[5] - value[6]) / 12e-3
+        np.testing.assert_allclose(slope[0], moved, atol=1e-12 * np.abs(moved).max())
+        np.testing.assert_allclose(slope[2], central, atol=1e-9 * np.abs(central).max())
+        assert np.abs(moved).max() > 0.1 and np.abs(central).max() > 0.1
+
+
 @pytest.mark.ci
 def test_derivatives():
     chain, constraint, q, qd, tau = closed_five_bar()

@@ -276,3 +276,55 @@ def test_derivatives_at_a_solution_that_is_known():
     expected[[*range(8), 11, 18]], expected[21] = change, cost @ change + costs
     for derivatives in (forwards, backwards):  # active ones are as stiff as 1 / sqrt(eps)
         assert_allclose(derivatives, expected, rtol=2e-5, atol=1e-5)
+
+
+def test_a_guess_is_moved_inside_its_bounds():
+    """Where limits contradict each other nothing is solved: the guess as it was moved comes back."""
+    lower = array(2.0, -INF, 0.0, 300.0, -INF, 0.0, 1.0)
+    upper = array(1.0, 0.0, 0.5, INF, INF, 10.0, 1.0)
+    found = jaxdyn.trajectory.interior_point(
+        lambda x: x @ x, array(7.0, 5.0, 9.0, 0.0, 3.0, -4.0, 8.0), None, None, lower, upper
+    )
+    assert jaxdyn.trajectory.Status(int(found.status)) == jaxdyn.trajectory.Status.CONTRADICTORY_LIMITS
+    # the middle of limits that leave nothing; by 1 % of the limit's size, at least of 1, or of the distance of both
+    assert_allclose(found.x, [1.5, -0.01, 0.495, 303.0, 3.0, 0.01, 1.0], rtol=1e-12)
+
+
+def test_residuals_are_divided_by_large_multipliers_and_convergence_is_what_they_say():
+    """min 1e6 |x - (1, 2)|^2 / 2, x_0 + x_1 = 1, x_1 <= 0.9, 0 <= x_1: the loop stops at the first point within tolerance."""
+    objective = lambda x: 5e5 * ((x[0] - 1) ** 2 + (x[1] - 2) ** 2)
+    equality, inequality = (lambda x: x[:1] + x[1:] - 1), (lambda x: x[1:] - 0.9)
+    lower, tolerance = array(-INF, 0.0), 1e-6
+
+    @once
+    def solve(most):
+        program = DenseProgram(objective, equality, inequality)
+        upper = jnp.full(2, INF)
+        return solve_program(
+            program, array(3.0, 0.5), lower, upper, tolerance=tolerance, max_iterations=40, barrier=0.1 + 0 * most
+        )
+
+    found = solve(jnp.zeros(()))
+    x, y, w, s, low = (
+        np.asarray(v)
+        for v in (
+            found.x,
+            found.equality_multipliers,
+            found.inequality_multipliers,
+            found.slacks,
+            found.lower_multipliers,
+        )
+    )
+    assert jaxdyn.trajectory.Status(int(found.status)) == jaxdyn.trajectory.Status.CONVERGED
+    assert_allclose(x, [0.1, 0.9], atol=tolerance)
+    assert_allclose([y[0], w[0]], [9e5, 2e5], rtol=1e-4)  # gradients (-9e5, -1.1e6) + y (1, 1) + w (0, 1) = 0
+    slope = 1e6 * (x - [1, 2]) + y + [0, w[0]] - low
+    assert_allclose(found.stationarity, np.abs(slope).max(), atol=1e-8)
+    products = max(abs(w[0] * s[0]), abs(low[1] * x[1]))
+    assert_allclose(found.complementarity, products, rtol=1e-9)
+    scale = np.clip((abs(y).sum() + w.sum() + low.sum()) / 6 / 100, 1, 100)
+    assert scale == 100 and max(np.abs(slope).max(), products) / scale <= tolerance
+    history = {name: np.asarray(v)[: int(found.iterations) + 1] for name, v in found.history.items()}
+    assert_allclose(history["stationarity"][-1], found.stationarity)
+    assert_allclose(history["infeasibility"][-1], found.infeasibility)
+    assert tolerance < products  # which the loop minds only divided

@@ -8,6 +8,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 import jaxdyn
+from jaxdyn.trajectory import Status
+from jaxdyn.trajectory._problem.problem import status_of_problem
 
 ROBOT = jaxdyn.textbook.planar_elbow()
 STEPS, DT = 4, 0.05
@@ -126,3 +128,11 @@ def test_a_problem_that_cannot_be_posed_is_refused(named, words):
 
 def test_statuses_have_words():
     assert all(status.message for status in jaxdyn.trajectory.Status)
+
+
+@pytest.mark.parametrize(
+    ("limits", "status"), [((0.5, 0.5), "CONVERGED"), ((0.5, 2.0), "CONVERGED"), ((2.0, 0.5), "CONTRADICTORY_LIMITS")]
+)
+def test_durations_that_exclude_each_other_are_a_status(limits, status):
+    problem = a_problem(duration_limits=jnp.asarray(limits))
+    assert Status(int(status_of_problem(problem))).name == status

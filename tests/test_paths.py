@@ -15,7 +15,7 @@ from numpy.testing import assert_allclose
 import jaxdyn
 from helpers import once
 from jaxdyn.trajectory._paths import scaling as time_scaling
-from jaxdyn.trajectory._paths.intervals import bands_of
+from jaxdyn.trajectory._paths.intervals import Bands, bands_of, fastest_speeds
 
 ARM = jaxdyn.textbook.planar_elbow()
 WAYPOINTS = jnp.array([[0.1, 0.3], [0.8, -0.5], [1.3, 0.9], [0.4, 1.2]])
@@ -432,3 +432,23 @@ def test_the_shortest_duration_of_a_scaling_reaches_a_limit():
     assert (
         jaxdyn.trajectory.shortest_duration(ARM, path, torque_limits=0.1 * TORQUES) == jnp.inf
     )  # gravity alone takes more
+
+
+def test_the_fastest_speeds_by_hand():
+    """x' = 2 u along s in steps of 0.1, with bands lo <= a u + b x <= hi; one that does not depend on u is no limit of it."""
+    lo, hi, step = np.full((3, 2), [-1.0, -9.0]), np.full((3, 2), [2.0, 9.0]), 0.1
+    a, b = np.array([[1.0, 0.0], [2.0, 0.0], [1.0, 1e-18]]), np.array([[0.5, 1.0], [0.5, 1.0], [-1.0, 1.0]])
+    sets = np.array([[0, 9], [0, 0.35], [0, 9], [0.1, 9.0]])
+    x, u = once(fastest_speeds)(
+        Bands(*map(jnp.asarray, (a, b, lo, hi))), jnp.asarray(sets), jnp.asarray(0.2), jnp.asarray(step)
+    )
+    first = (2.0 - 0.5 * 0.2) / 1.0  # u, which the controllable set holds down
+    assert 0.2 + 2 * step * first > 0.35
+    second = (2.0 - 0.5 * 0.35) / 2.0
+    at = [0.2, 0.35, 0.35 + 2 * step * second]
+    at.append(at[2] + 2 * step * (2.0 + at[2]))
+    assert_allclose(x, at, rtol=1e-12)
+    assert_allclose(u, np.diff(at) / (2 * step), rtol=1e-12)
+    falling = Bands(*map(jnp.asarray, (a, b, lo, np.full((3, 2), [-3.0, 9.0]))))  # to go slower than the least allowed
+    x, u = once(fastest_speeds)(falling, jnp.asarray(np.array([[0, 9.0]] * 4)), jnp.asarray(2.0), jnp.asarray(step))
+    assert_allclose(u[0], -1.0 - 0.5 * 2.0, rtol=1e-12)  # the lower edge counts where the upper is below it

@@ -39,7 +39,7 @@ from jaxdyn.trajectory._shooting.local_model import (
     velocity_slopes,
 )
 from jaxdyn.trajectory._shooting.sensitivity import Solved, differentiable
-from jaxdyn.trajectory._shooting.solve import _convex_policy
+from jaxdyn.trajectory._shooting.solve import _convex_policy, _Pace, _paced
 
 ARM = jaxdyn.textbook.pendulum(2, damping=0.1)
 
@@ -634,6 +634,38 @@ def test_step_lengths(together):
     assert chosen(3.0, longer=False) == 1
     assert chosen(0.3) == 0.5 and chosen(0.06) == pytest.approx(0.0625, rel=1e-12) and chosen(1e-5) == 0
     assert chosen(-1.0, slope=1.0) == 0  # upwards everywhere
+    assert chosen(0.50001) == 0.5  # falls by 2e-5 at length 1, where the slope promises 1
+    assert chosen(0.5, slope=1.0, longer=False) == 1  # no rise, though the slope points upwards
+    assert chosen(0.500001, slope=1.0, longer=False) == 0
+
+
+def test_damping_and_second_derivatives_follow_the_step_lengths():
+    """By hand: damping over 3, 9, ... after steps above 1/2 and times 3, 9, ... after steps below 1/10 or none."""
+
+    @once
+    def following(damping, growth, share, tried, length, near, boxed):
+        pace = _Pace(damping, growth, share, jnp.asarray(5.0), boxed)
+        return _paced(pace, tried, length, near, jnp.asarray(7.0))
+
+    def after(length, damping=0.9, growth=1.0, share=0.25, tried=0.25, near=False, boxed=True):
+        numbers = (damping, growth, share, tried, length)
+        found = following(*map(jnp.asarray, numbers), jnp.asarray(near), jnp.asarray(boxed))
+        assert found.gap_weight == 7.0
+        return [float(x) for x in (found.damping, found.growth, found.share)], bool(found.boxed)
+
+    third = pytest.approx(1 / 3)
+    assert after(1.0) == ([pytest.approx(0.3), third, 0.5], True)
+    assert after(0.6, growth=1 / 3)[0] == [pytest.approx(0.1), pytest.approx(1 / 9), 0.5]
+    assert after(1.0, damping=0.02)[0][0] == 0  # below the lightest
+    assert after(0.3)[0] == [0.9, 1.0, 0.25]
+    assert after(0.2)[0] == [0.9, 1.0, 0.0625]
+    assert after(0.05)[0] == [pytest.approx(2.7), 3.0, 0.0625]
+    assert after(0.0, damping=0.0, growth=3.0)[0] == [0.01, 9.0, 0.0625]
+    assert after(1.0, share=1.0, tried=0.25)[0][2] == 0.25  # another was tried than the one asked for
+    assert after(1.0, share=0.75, tried=0.75)[0][2] == 1.0 and after(0.0, share=1 / 64, tried=1 / 64)[0][2] == 1 / 64
+    # before the policy minds the limits only a step that is long, near, or none changes that, and damping rests
+    assert after(0.6, boxed=False) == ([0.9, 1.0, 0.5], False)
+    assert [after(x, boxed=False)[1] for x in (1.0, 0.0)] == [True, True] and after(0.6, near=True, boxed=False)[1]
 
 
 def test_penalties_grow_where_constraints_stay_violated():
