@@ -383,15 +383,15 @@ def test_derivatives_of_adaptive_steps(robot):
     q, qd, _ = mechanism_state(chain, 8)
     times = jnp.linspace(0, 0.4, 3)
 
-    def end(gain, adjoint):
+    def end(gain, **options):
         policy = lambda t, x, xd: -gain * xd
-        out = jaxdyn.adaptive_rollout(chain, q, qd, policy, times, 1e-11, 1e-11, adjoint=adjoint)
+        out = jaxdyn.adaptive_rollout(chain, q, qd, policy, times, 1e-11, 1e-11, **options)
         return (out.positions[-1] ** 2).sum() + out.velocities[1].sum()
 
     gain, h = jnp.asarray(1.5), 1e-4
-    reverse = once(jax.grad(lambda g: end(g, None)))(gain)
-    forward = once(jax.jacfwd(lambda g: end(g, diffrax.ForwardMode())))(gain)
-    values = once(jax.vmap(lambda g: end(g, None)))(gain + jnp.array([h, -h]))
+    reverse = once(jax.grad(lambda g: end(g)))(gain)
+    forward = once(jax.jacfwd(lambda g: end(g, adjoint=diffrax.ForwardMode())))(gain)
+    values = once(jax.vmap(lambda g: end(g)))(gain + jnp.array([h, -h]))
     assert abs(reverse - forward) < 1e-10 * abs(forward)
     assert abs((values[0] - values[1]) / (2 * h) - forward) < 1e-6 * abs(forward)
 
