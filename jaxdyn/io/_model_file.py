@@ -20,7 +20,7 @@ from numpy.typing import DTypeLike
 
 from .._jax_compat import Tracer
 from .._version import version_of
-from ..errors import ModelError
+from ..errors import ModelError, ModelWarning, warn
 from ..model._chain import Chain, Coupling, Topology, Transmission, named_leaves
 from ..model._joint_properties import STRIBECK_VELOCITY, Friction, JointLimits, Springs
 from ._files import read_bytes, write_whole
@@ -88,37 +88,48 @@ def load_model(path: str | os.PathLike[str], *, dtype: DTypeLike | None = None) 
     """Read a chain written by `save_model`: the same structure, names and numbers, to the last bit.
 
     Args:
-        dtype: floating-point type of the leaves; that of the file where None.
+        dtype: floating-point type of the leaves; where None that of the file, or float32 in a process without float64.
+
+    Warns:
+        ModelWarning: the file holds float64, this process has only float32, and no dtype is given: the numbers are rounded.
 
     Raises:
         ModelError: there is no such file, it is no model of this kind, was cut off or changed, or is of a version that this
-            jaxdyn does not read; it holds float64 and this process has only float32 (and no dtype is given).
+            jaxdyn does not read; float64 is asked for and this process has only float32.
     """
     name = os.fspath(path)
     header, content = _parts_of(path, name)
     try:
         return _chain(header, io.BytesIO(content), name, dtype)
-    except ModelError:
+    except (ModelError, ModelWarning):  # a warning where those are errors
         raise
     except Exception:  # whatever JSON of another form leads to
         raise ModelError(f"{name}: the first line does not describe a model: it was changed by hand") from None
 
 
 def _chain(header: Mapping[str, Any], body: io.BytesIO, name: str, dtype: DTypeLike | None) -> Chain:
-    wanted = None if dtype is None else jnp.dtype(dtype)
-    arrays: dict[str, Any] = {}
-    for leaf in header["leaves"]:
-        array = np.load(body, allow_pickle=False)
-        kind = array.dtype if wanted is None else wanted
-        if kind == np.float64 and not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
-            raise ModelError(
-                f"{name}: the model is in float64, and this process has float32 only: call "
-                'jax.config.update("jax_enable_x64", True) first, or load it with dtype="float32"'
-            )
-        arrays[leaf["name"]] = jnp.asarray(array.astype(kind, copy=False))
+    held = {leaf["name"]: np.load(body, allow_pickle=False) for leaf in header["leaves"]}
+    if dtype is not None:
+        held = {key: array.astype(jnp.dtype(dtype), copy=False) for key, array in held.items()}
+    double = any(array.dtype == np.float64 for array in held.values())
+    if double and not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
+        _rounded(name, dtype)
+        held = {key: array.astype(np.float32, copy=False) for key, array in held.items()}
+    arrays: dict[str, Any] = {key: jnp.asarray(array) for key, array in held.items()}
     if header["version"] < 3:
         arrays = _renamed(arrays)
     return _rebuilt(Chain, {**dict.fromkeys(_OPTIONAL), **arrays, "topology": Topology(**header["topology"])})
+
+
+def _rounded(name: str, dtype: DTypeLike | None) -> None:
+    """Warn that a model in float64 is rounded to float32 in this process; refuse it where float64 was asked for."""
+    remedy = 'call jax.config.update("jax_enable_x64", True) first'
+    if dtype is not None:
+        raise ModelError(f"{name}: float64 is asked for, and this process has float32 only", remedy)
+    warn(
+        f"{name}: the model is in float64, and this process has float32 only: its numbers are rounded. To keep them, {remedy}; "
+        'to round them without this warning, load it with dtype="float32"'
+    )
 
 
 def _renamed(arrays: Mapping[str, Any]) -> dict[str, Any]:
