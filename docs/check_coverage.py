@@ -1,6 +1,6 @@
 """MkDocs hook: the build fails when a public name of jaxdyn has no docstring, or is not on one API page.
 
-Public is what `jaxdyn/__init__.py` and the namespaces export, every public function and class of the modules among it,
+Public is what `jaxdyn/_public.py` and the namespaces export, every public function and class of the modules among it,
 and the public methods and properties of exported classes. Run as a script it prints what is missing and exits with 1.
 """
 
@@ -66,7 +66,8 @@ def problems() -> list[str]:
     pages = [page.read_text() for page in sorted((DOCS / "api").glob("*.md"))]
     listings = collections.Counter(re.findall(r"^::: jaxdyn\.([\w.]+)", "\n".join(pages), re.MULTILINE))
     listed = set(listings)
-    public = {name: getattr(jaxdyn, name) for name in exported(jaxdyn) if name not in NAMESPACES}
+    names = exported(importlib.import_module("jaxdyn._public"))  # where `jaxdyn` itself looks them up
+    public = {name: getattr(jaxdyn, name) for name in names if name not in NAMESPACES}
     for namespace in (*NAMESPACES, *EXTRAS):
         package = importlib.import_module(f"jaxdyn.{namespace}")
         if not has_docstring(package):

@@ -7,11 +7,14 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from ._version import __version__
 from .commands import compare, excite, identify, payload, view
-from .commands.arguments import BAD_INPUT, INTERRUPTED, USAGE, WrongUsage
+from .commands.arguments import BAD_INPUT, INTERRUPTED, OK, USAGE, WrongUsage
 from .errors import JaxdynError, ModelWarning, as_python
 
-COMMANDS = (identify, payload, excite, compare, view)
+COMMANDS = (excite, identify, payload, compare, view)
+
+EPILOG = "jaxdyn COMMAND --help says more. Guide: from an excitation trajectory to a model, docs/identification.md"
 
 # arguments of the library that messages speak of, as options
 _OPTIONS = {
@@ -33,10 +36,16 @@ _OPTIONS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code: 0 done, 1 bad input, 2 wrong usage, 130 interrupted.
 
+    Without a command it prints the help.
+
     Raises:
-        SystemExit: as argparse does, with code 2 on wrong usage and 0 after --help.
+        SystemExit: as argparse does, with code 2 on wrong usage and 0 after --help and --version.
     """
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.command is None:
+        parser.print_help()
+        return OK
     options.arguments = sys.argv[1:] if arguments is None else list(arguments)  # for the record
     show = warnings.showwarning
 
@@ -71,8 +80,11 @@ def _spelled(options: argparse.Namespace, argument: str, value: str) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="jaxdyn", description="Robot dynamics and identification on JAX.")
-    commands = parser.add_subparsers(dest="command", required=True)
+    parser = argparse.ArgumentParser(
+        prog="jaxdyn", description="Robot dynamics and identification on JAX.", epilog=EPILOG
+    )
+    parser.add_argument("--version", action="version", version=f"jaxdyn {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for command in COMMANDS:
         command.add(commands)
     return parser

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 MESSAGE = "sensor_msgs/msg/JointState"
+TRAJECTORY = "trajectory_msgs/msg/JointTrajectory"
 Messages = Iterable[tuple[str, int, Sequence[str], Sequence[float], Sequence[float], Sequence[float]]]
 
 
@@ -47,3 +48,32 @@ def write_bag(path: pathlib.Path, messages: Messages, kind: str, received: Seque
         (file,) = folder.glob("*.mcap")
         return file.rename(path)
     return path
+
+
+def write_trajectories(
+    path: pathlib.Path, topic: str, messages: Iterable[tuple[int, int, Sequence[str], Any]]
+) -> pathlib.Path:
+    """Write (stamp, reception [ns], names, points) as an MCAP file of joint trajectories; its path.
+
+    A point is (time from start [ns], positions, velocities, efforts).
+    """
+    from rosbags.rosbag2 import StoragePlugin, Writer
+    from rosbags.typesys import Stores, get_typestore
+
+    types = get_typestore(Stores.LATEST)
+    Message, Point = types.types[TRAJECTORY], types.types["trajectory_msgs/msg/JointTrajectoryPoint"]
+    Header, Time = types.types["std_msgs/msg/Header"], types.types["builtin_interfaces/msg/Time"]
+    Duration = types.types["builtin_interfaces/msg/Duration"]
+    floats = lambda x: np.ascontiguousarray(x, np.float64)
+    folder = path.with_suffix(".folder")
+    with Writer(folder, version=9, storage_plugin=StoragePlugin.MCAP) as writer:
+        connection = writer.add_connection(topic, TRAJECTORY, typestore=types)
+        for stamp, received, names, points in messages:
+            made = [
+                Point(floats(q), floats(v), floats(()), floats(tau), Duration(sec=at // 10**9, nanosec=at % 10**9))
+                for at, q, v, tau in points
+            ]
+            header = Header(stamp=Time(sec=stamp // 10**9, nanosec=stamp % 10**9), frame_id="")
+            writer.write(connection, received, types.serialize_cdr(Message(header, list(names), made), TRAJECTORY))
+    (file,) = folder.glob("*.mcap")
+    return file.rename(path)

@@ -7,8 +7,9 @@ import sys
 import numpy as np
 import pytest
 
-from bag_files import MESSAGE, write_bag
-from jaxdyn import LogError, read_log
+from bag_files import MESSAGE, write_bag, write_trajectories
+from jaxdyn import LogError, Topology, from_dh, read_log
+from jaxdyn.io import read_motion
 from jaxdyn.io._logs.joint_states import JointStates
 
 pytest.importorskip("rosbags")
@@ -258,3 +259,46 @@ def test_a_map_for_a_bag(bag):
     np.testing.assert_array_equal(log.qd, QD[:, [2, 1]])
     np.testing.assert_array_equal(log.tau, TAU[:, [2, 1]] * [10, 20])
     assert "the log has 2 joints, the robot has 3" in complaint(bag, NAMES, columns=names)
+
+
+def planned(first, last):
+    """Points of a trajectory that begins at a sample: (time from start [ns], positions, velocities, efforts)."""
+    return [(round(1e9 * (T[k] - T[first])), Q[k], QD[k], TAU[k]) for k in range(first, last)]
+
+
+@pytest.mark.parametrize("stamped", [True, False])
+def test_joint_trajectories_point_by_point(stamped, tmp_path):
+    """A plan of all samples is replaced by another, from sample 40 on, which goes on backwards for two points."""
+    sent = [(0, planned(0, N)), (40, planned(40, N))]
+    sent[0][1][45] = (sent[0][1][45][0], Q[45] + 9.0, QD[45], TAU[45])  # of the part that is replaced
+    at = [START + round(1e9 * T[first]) for first, _ in sent]
+    path = write_trajectories(
+        tmp_path / "plan.mcap",
+        "/controller/joint_trajectory",
+        [(when if stamped else 0, when, NAMES, points) for when, (_, points) in zip(at, sent, strict=True)],
+    )
+    log = read_log(path, NAMES[::-1])
+    np.testing.assert_allclose(log.t, T, atol=1e-9)
+    for name, block in (("q", Q), ("qd", QD), ("tau", TAU)):
+        np.testing.assert_array_equal(getattr(log, name), block[:, ::-1])
+    assert any("no stamps" in note for note in log.notes) is not stamped
+    assert "no joint states" in complaint(path, topic="/other")
+
+
+def test_planned_positions_are_a_motion_and_no_log(tmp_path):
+    points = [(at, q, (), ()) for at, q, _, _ in planned(0, N)]
+    path = write_trajectories(tmp_path / "plan.mcap", "/plan", [(START, START, NAMES, points)])
+    assert "messages without effort for shoulder, elbow, wrist" in complaint(path, NAMES)
+    chain = from_dh([1.0] * 3, [0.0] * 3, [0.0] * 3, [0.0] * 3, topology=Topology.serial(3, joint_names=NAMES))
+    motion = read_motion(path, chain)
+    np.testing.assert_array_equal(motion.q, Q)
+    assert motion.tau is None
+
+
+def test_parts_of_a_bag(tmp_path):
+    first = write_bag(tmp_path / "run_0.mcap", messages(only=slice(0, 25)), "mcap")
+    second = write_bag(tmp_path / "run_1.mcap", messages(only=slice(25, N)), "mcap")
+    log = read_log([first, second], NAMES)
+    np.testing.assert_array_equal(log.tau, TAU)
+    np.testing.assert_allclose(log.t, T, atol=1e-9)
+    assert log.source == "run_0.mcap+run_1.mcap"

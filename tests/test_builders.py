@@ -357,3 +357,10 @@ def test_solids_differentiate_batch_and_keep_float32():
     densities = jax.jit(jax.vmap(lambda s: solids.box(1.0, s)))(jnp.ones((5, 3)))
     assert densities.shape == (5, 10)
     assert np.linalg.eigvalsh(np.asarray(pseudo_inertia(densities[0]))).min() > 0
+
+
+def test_dh_table_without_inertias():
+    chain = jaxdyn.from_dh([0.4, 0.3], [0.0, 0.0], [0.1, 0.0], [0.0, 0.5])
+    assert not np.any(chain.inertia)
+    full = jaxdyn.from_dh([0.4, 0.3], [0.0, 0.0], [0.1, 0.0], [0.0, 0.5], inertia=np.eye(2, 10))
+    np.testing.assert_array_equal(chain.translation, full.translation)

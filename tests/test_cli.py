@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxdyn import IdentificationError
+from jaxdyn import IdentificationError, cli
+from jaxdyn._version import __version__
 from jaxdyn.cli import main
 from jaxdyn.identification import Columns, Filters, _identify as identification, random_excitation, synthetic_log
 from jaxdyn.io import load, loads
@@ -328,11 +329,29 @@ def test_options_without_a_model_are_not_passed_over(tmp_path, capsys, monkeypat
         assert main(["identify", option, value]) == 2
         assert "--model" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
-        main([])
+        main(["identity"])
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_and_version(capsys):
+    assert main([]) == 0
+    assert "identify a robot's inertial parameters" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"jaxdyn {__version__}\n"
     with pytest.raises(SystemExit, match="0"):
         main(["identify", "--help"])
-    assert "exit codes: 0 done; 1 bad input" in capsys.readouterr().out
-    assert not list(tmp_path.iterdir())
+    text = capsys.readouterr().out
+    titles = (
+        "the robot and its runs:",
+        "how logs are read:",
+        "what is identified:",
+        "filters and hold-out:",
+        "output:",
+    )
+    assert all(f"\n{title}\n" in text for title in titles) and "exit codes: 0 done; 1 bad input" in text
+    example = text.strip().splitlines()[-1].split()
+    assert example[0] == "jaxdyn" and cli._parser().parse_args(example[1:]).validate == ["pick.csv"]
 
 
 @pytest.mark.parametrize("below", ["", "deeper/still"])

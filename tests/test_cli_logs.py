@@ -7,6 +7,8 @@ from bag_files import write_bag
 from jaxdyn import JaxdynError, save_urdf
 from jaxdyn.cli import main
 from jaxdyn.identification import _identify as identification
+from jaxdyn.identification._payload import payload
+from jaxdyn.identification._validation import comparison
 from regression import known_arm
 
 T = np.arange(100) / 100
@@ -40,7 +42,7 @@ def run(files, monkeypatch, capsys):
     caught = []
 
     def stop(chain, logs, validate, **options):
-        caught.extend([*logs, *validate])
+        caught[:] = [*logs, *(validate if isinstance(validate, list) else ())]
         raise JaxdynError("enough")
 
     monkeypatch.setattr(identification, "identify", stop)
@@ -48,7 +50,7 @@ def run(files, monkeypatch, capsys):
     def run(*options):
         code = main(["identify", "--model", str(files / "arm.urdf"), "--out", str(files / "out"), *map(str, options)])
         errors = capsys.readouterr().err
-        return caught if "enough" in errors else (code, errors)
+        return [*caught] if "enough" in errors else (code, errors)
 
     return run
 
@@ -67,6 +69,58 @@ def test_every_log_with_its_map(files, run):
 def test_one_map_for_all(files, run):
     logs = run("--log", files / "b.csv", "--validate", files / "b.csv", "--columns", files / "map.toml")
     assert len(logs) == 2 and np.abs(logs[1].q - Q).max() < 1e-10
+
+
+def test_all_commands_read_logs_alike(files, monkeypatch, capsys):
+    caught = {}
+
+    def stopping(name):
+        def stop(*arguments, **options):
+            caught[name] = arguments
+            raise JaxdynError("enough")
+
+        return stop
+
+    monkeypatch.setattr(payload, "identify_payload", stopping("payload"))
+    monkeypatch.setattr(comparison, "compare_models", stopping("compare"))
+    arm, form = str(files / "arm.urdf"), ["--columns", "-", "--columns", str(files / "map.toml"), "--topic", "measured"]
+    bag, odd = str(files / "c.mcap"), str(files / "b.csv")
+    assert main(["payload", "--model", arm, "--unloaded", bag, "--loaded", odd, *form]) == 1
+    assert main(["compare", arm, arm, "--log", bag, "--log", odd, *form, "--out", str(files / "x.html")]) == 1
+    assert capsys.readouterr().err.count("error: enough") == 2
+    for log in (*caught["payload"][1], *caught["payload"][2], *caught["compare"][2]):
+        np.testing.assert_allclose(log.q, Q, atol=1e-10)
+        np.testing.assert_allclose(log.tau, TAU, atol=1e-10)
+    assert main(["compare", arm, arm, "--log", bag, "--columns", "a", "--columns", "b"]) == 2
+    assert "--columns is given 2 times for 1 log" in capsys.readouterr().err
+
+
+def test_files_of_one_run_are_joined(files, run, tmp_path):
+    later, slow = np.arange(5, 105) / 100, np.arange(60) / 60  # positions and torques by two clocks
+    wave = lambda f, t: f(t[:, None] * [3.0, 4.0, 5.0])
+    whole = np.c_[T, Q, TAU]
+    for name, rows, header in (
+        ("first.csv", whole[:40], "t,q1,q2,q3,tau1,tau2,tau3"),
+        ("second.csv", whole[40:], "t,q1,q2,q3,tau1,tau2,tau3"),
+        ("motion.csv", np.c_[later, wave(np.sin, later)], "t,q1,q2,q3"),
+        ("torque.csv", np.c_[slow, wave(np.cos, slow)], "time,tau1,tau2,tau3"),
+    ):
+        np.savetxt(tmp_path / name, rows, "%.12g", ",", header=header, comments="")
+    joined = lambda *names: "+".join(str(tmp_path / name) for name in names)
+    (log,) = run("--log", joined("first.csv", "second.csv"), "--rows", "11:100")
+    assert log.source == "first.csv+second.csv" and "2 files one after the other" in log.notes
+    np.testing.assert_allclose(np.c_[log.t, log.q, log.tau], whole[10:], atol=1e-11)
+    code, text = run("--log", joined("second.csv", "first.csv"), "--on-bad-rows", "raise")
+    assert code == 1 and "where time does not increase" in text and "row 1 (line 2) of first.csv" in text
+    (log,) = run("--log", joined("motion.csv", "torque.csv"))
+    np.testing.assert_allclose(log.t, later[later <= slow[-1]], atol=1e-12)
+    np.testing.assert_allclose(log.q, wave(np.sin, log.t), atol=1e-11)
+    np.testing.assert_allclose(log.tau, wave(np.cos, log.t), atol=5**2 / 60**2 / 8)  # of linear interpolation
+    assert any(
+        "torque.csv interpolated linearly to the time stamps of motion.csv; 6 of 100 rows" in x for x in log.notes
+    )
+    code, text = run("--log", joined("first.csv", "torque.csv"))
+    assert code == 1 and "torque.csv: column 'tau1' is in" in text
 
 
 def test_refused(files, run, tmp_path):

@@ -193,7 +193,7 @@ def test_the_map_itself(tmp_path, write):
     with pytest.raises(LogError, match=r"\[q\], columns: 'A1' is not a column"):
         read_log(path, columns=columns)
     path, columns = write(MAP.replace("A1", "A2", 1), header="Stamp;V0;V1;Strom2;Strom1;A2;A2;State")
-    with pytest.raises(LogError, match=r"several columns 'A2'; rename them"):
+    with pytest.raises(LogError, match=r"several columns 'A2'; give the number of the one"):
         read_log(path, columns=columns)
     deep = []
     for _ in range(900):
@@ -217,3 +217,18 @@ def test_the_map_of_the_documentation(tmp_path):
     rows = [[cell.strip(" `") for cell in line.split("|")] for line in page.splitlines() if line.startswith("| `")]
     units = {row[1]: set(row[2].replace(" ", "").replace(";", ",").split(",")) for row in rows if row[1] in UNITS}
     assert units == {kind: set(known) for kind, known in UNITS.items()}
+
+
+def test_columns_by_their_numbers(tmp_path):
+    """Whatever they are called: twice the same, nothing at all, or without a header line, which then need not be said."""
+    t = np.arange(50) / 50
+    rows = np.c_[t, np.sin(t), np.cos(t)]
+    numbers = {"t": {"column": 1}, "q": {"column": 2}, "tau": {"columns": [3]}}
+    for k, header in enumerate(("clock,A,A", ",,", "")):
+        path = tmp_path / f"{k}.csv"
+        text = "\n".join(",".join(map(repr, row)) for row in rows.tolist())
+        path.write_text(f"{header}\n{text}" if header else text)
+        log = read_log(path, 1, columns=numbers)
+        np.testing.assert_array_equal(np.c_[log.t, log.q, log.tau], rows)
+    with pytest.raises(LogError, match=r"several columns 'A'; give the number of the one you mean"):
+        read_log(tmp_path / "0.csv", 1, columns={**numbers, "q": {"column": "A"}})

@@ -7,16 +7,20 @@ import math
 OK, BAD_INPUT, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 
+LOGS_EPILOG = (
+    """A LOG is a file, the folder of a ROS 2 bag, or PART1+PART2: files of one run, joined by their time stamps."""
+)
+
+
 class WrongUsage(Exception):
     """Options that do not go together: exit code 2 and a line that says which."""
 
 
-def add_command(commands, name: str, run, epilog: str | None = None, **texts: str):
-    """Add a subcommand, which `run(options)` carries out; gives its parser's `add_argument`."""
-    form = argparse.HelpFormatter if epilog is None else argparse.RawDescriptionHelpFormatter
-    command = commands.add_parser(name, epilog=epilog, formatter_class=form, **texts)
+def add_command(commands, name: str, run, epilog: str, **texts: str) -> argparse.ArgumentParser:
+    """Add a subcommand, which `run(options)` carries out."""
+    command = commands.add_parser(name, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter, **texts)
     command.set_defaults(run=run)
-    return command.add_argument
+    return command
 
 
 def add_repeated(option, name: str, metavar: str = "FILE", **further) -> None:
@@ -24,13 +28,16 @@ def add_repeated(option, name: str, metavar: str = "FILE", **further) -> None:
     option(name, metavar=metavar, action="append", default=[], **further)
 
 
-def add_rows(option, order: str = "in the order of the logs") -> None:
-    add_repeated(option, "--rows", "FIRST:LAST", type=rows, help=f"rows of a log to read, {order}")
-
-
-def add_gains(option) -> None:
+def add_log_form(option, order: str = "in the order of the logs") -> None:
+    """Add the options that say how logs are read: `inputs.read_logs` obeys them, for every command alike."""
+    add_repeated(option, "--rows", "FIRST:LAST", type=rows, help=f"rows of a log to read, {order} (: for all)")
+    about = f"column map (TOML) for logs in another form: one for all, or one per log, {order} (- for none)"
+    add_repeated(option, "--columns", "MAP", help=about)
+    option("--topic", metavar="TOPIC", help="topic with the joint states, of bags (default: found)")
     about = "torque = gain * current, for logs with columns i1.. [N m/A]"
     option("--gains", type=numbers, metavar="K1,K2,..", help=about)
+    option("--on-bad-rows", choices=("raise", "drop"), default="raise", help="what to do with rows of garbage or NaN")
+    option("--units-checked", action="store_true", help="accept positions that look like degrees")
 
 
 def add_chain(option, lock: str = "hold a joint at a value", tip: str = "take the serial chain") -> None:
@@ -57,12 +64,6 @@ def add_filters(option) -> None:
     option("--cutoff", type=positive, metavar="HZ", help=about)
     option("--torque-cutoff", type=positive, metavar="HZ", help="another low-pass cutoff for torques")
     option("--stride", type=int, metavar="K", help="keep every K-th sample after filtering (default: from the rates)")
-
-
-def add_checks(option) -> None:
-    """Add the options of commands that read and check logs."""
-    option("--on-bad-rows", choices=("raise", "drop"), default="raise", help="what to do with rows of garbage or NaN")
-    option("--units-checked", action="store_true", help="accept positions that look like degrees")
 
 
 def finite(text: str) -> float:

@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Mapping
 
 from . import arguments
-from .inputs import check_rows, filters_of, provenance_of, read_logs, use_float64, with_coulomb_velocity
+from .inputs import check_logs, filters_of, provenance_of, read_logs, use_float64, with_coulomb_velocity
 from .progress import Progress
 
 # what is no setting of a result, or is shown with its files
@@ -19,21 +19,20 @@ def add(commands) -> None:
         commands,
         "compare",
         run,
+        arguments.LOGS_EPILOG,
         help="compare the torques that two models predict with a logged run",
         description="Compare the torques that two models predict, and the motion they simulate, with logged runs. "
         "Nothing is fitted.",
-    )
+    ).add_argument
     option("a", help="a model: URDF, MJCF, or a model.eqx")
     option("b", help="another one")
-    option("--log", metavar="FILE", action="append", required=True, help="a run; may be repeated")
+    option("--log", metavar="LOG", action="append", required=True, help="a run; may be repeated")
     option("--out", metavar="FILE", default="comparison.html", help="the page to write (default: %(default)s)")
-    arguments.add_rows(option)
-    arguments.add_gains(option)
+    arguments.add_log_form(option)
     lock = "hold a joint of a URDF at a value, in each model that has it"
     arguments.add_chain(option, lock, "take the serial chain of a URDF")
     arguments.add_coulomb_velocity(option, "both models' Coulomb friction")
     arguments.add_filters(option)
-    arguments.add_checks(option)
     option("--quiet", action="store_true", help="no progress bar and no table")
 
 
@@ -44,11 +43,11 @@ def run(options: argparse.Namespace) -> int:
     from ..io._files import check_output_file
     from ..report import print_comparison, write_comparison
 
-    check_rows(options, len(options.log))
+    check_logs(options, len(options.log))
     out = pathlib.Path(options.out)
     check_output_file(out)
     first, second = (_read_model(path, dict(options.lock), options) for path in (options.a, options.b))
-    logs = list(read_logs(options, options.log, first, first.nv))
+    logs = list(read_logs(options, options.log, first))
     with Progress(options.quiet) as progress, progress.stage("comparing"):
         result = compare_models(first, second, logs, _short_names(options.a, options.b), filters_of(options))
         files = [("model a", options.a), ("model b", options.b), *(("log", path) for path in options.log)]

@@ -22,7 +22,7 @@ RATES = ("velocity", "acceleration", "jerk", "torque", "torque-rate")
 
 def add(commands) -> None:
     """Add the subcommand's parser."""
-    option = arguments.add_command(
+    command = arguments.add_command(
         commands,
         "excite",
         run,
@@ -31,12 +31,13 @@ def add(commands) -> None:
         description="Design the motion from which a robot's parameters are identified best, within all its limits: it starts "
         "and ends at rest and maximises log det of the information on the base parameters.",
     )
+    option = command.add_argument
     option("model", metavar="URDF", help="the robot; torque limits are checked with the inertials in it")
     option("--out", metavar="FILE", default="excitation.csv", help="table t, q, qd, qdd, tau (default: %(default)s)")
     option("--rate", type=positive, default=1000.0, metavar="HZ", help="samples a second in the table (1000)")
     option("--picture", metavar="FILE", help="draw the motion against its limits, to a png, svg or pdf file")
-    _add_limits(option)
-    _add_design(option)
+    _add_limits(command.add_argument_group("the motion and its limits").add_argument)
+    _add_design(command.add_argument_group("design").add_argument)
     arguments.add_chain(option)
     arguments.add_nonphysical(option)
     option("--quiet", action="store_true", help="no progress bar and no summary")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from . import arguments
 from .arguments import WrongUsage, add_repeated
-from .inputs import check_rows, filters_of, provenance_of, read_logs, use_float64, with_coulomb_velocity
+from .inputs import check_logs, filters_of, provenance_of, read_logs, use_float64, with_coulomb_velocity
 from .progress import Progress
 
 if TYPE_CHECKING:
@@ -16,8 +16,13 @@ if TYPE_CHECKING:
     from ..model import Chain
     from ..report import Provenance
 
-EPILOG = """exit codes: 0 done; 1 bad input (the message says what, where and what to do); 2 wrong usage; 130 interrupted.
-With no --model and no --log a built-in 7R arm is simulated, identified and compared with the truth."""
+EPILOG = f"""{arguments.LOGS_EPILOG}
+With no --model and no --log a built-in 7R arm is simulated, identified and compared with the truth.
+
+exit codes: 0 done; 1 bad input (the message says what, where and what to do); 2 wrong usage; 130 interrupted
+
+example: fit one run, validate on another, and write report.html, parameters.csv, identified.urdf and more to results/
+  jaxdyn identify --model arm.urdf --log exciting.csv --validate pick.csv --out results"""
 
 # what is no setting of a result, or is shown with its files
 _NOT_SETTINGS = ("run", "command", "arguments", "model", "log", "validate", "out", "quiet")
@@ -25,7 +30,7 @@ _NOT_SETTINGS = ("run", "command", "arguments", "model", "log", "validate", "out
 
 def add(commands) -> None:
     """Add the subcommand's parser."""
-    option = arguments.add_command(
+    command = arguments.add_command(
         commands,
         "identify",
         run,
@@ -33,27 +38,24 @@ def add(commands) -> None:
         help="identify a robot's inertial parameters and friction from logged motion",
         description="Identify a robot's inertial parameters, friction and armature from logged motion.",
     )
-    _add_inputs(option)
-    _add_terms(option)
-    _add_data(option)
-    _add_fit(option)
-    arguments.add_checks(option)
-    arguments.add_nonphysical(option)
+    group = lambda title: command.add_argument_group(title).add_argument
+    _add_robot(group("the robot and its runs"))
+    arguments.add_log_form(group("how logs are read"), "in the order of the logs, validation ones last")
+    _add_terms(group("what is identified"))
+    _add_data(group("filters and hold-out"))
+    _add_fit(group("prior knowledge and limits"))
+    option = group("output")
+    option("--out", metavar="DIR", default="identified", help="folder for the results (default: %(default)s)")
     option("--quiet", action="store_true", help="no progress bar and no summary")
 
 
-def _add_inputs(option) -> None:
-    """The robot, its logs, and where results go."""
+def _add_robot(option) -> None:
+    """The robot and its logs."""
     option("--model", metavar="URDF", help="the robot; inertials in it are the prior, a kinematics-only file will do")
-    add_repeated(option, "--log", help="log to fit: csv, npz, parquet, bag or mcap; may be repeated")
-    add_repeated(option, "--validate", help="log to validate on, not fitted; may be repeated")
-    option("--out", metavar="DIR", default="identified", help="folder for the results (default: %(default)s)")
-    arguments.add_rows(option)
-    about = "column map (TOML) for logs in another form: one for all, or one a log in their order (- for none)"
-    add_repeated(option, "--columns", "MAP", help=about)
-    option("--topic", metavar="TOPIC", help="topic with the joint states, of bags (default: found)")
-    arguments.add_gains(option)
+    add_repeated(option, "--log", "LOG", help="log to fit: csv, npz, parquet, bag or mcap; may be repeated")
+    add_repeated(option, "--validate", "LOG", help="log to validate on, not fitted; may be repeated")
     arguments.add_chain(option, "hold a joint at a value (a gripper's finger)")
+    arguments.add_nonphysical(option)
 
 
 def _add_terms(option) -> None:
@@ -67,6 +69,7 @@ def _add_terms(option) -> None:
         "viscous, Coulomb and constant terms (minutes)",
     )
     add_repeated(option, "--coupled", "A,B", type=arguments.axes, help="coupled axes A and B (a wrist)")
+    option("--springs", action="store_true", help="a spring at each joint, for cables and balancers")
     arguments.add_coulomb_velocity(option, "Coulomb friction [rad/s] (0.02)")
 
 
@@ -84,7 +87,6 @@ def _add_data(option) -> None:
         help="how much later than positions the torques were logged [s], taken out of all logs; estimated: found from the "
         "fitted ones",
     )
-    option("--springs", action="store_true", help="a spring at each joint, for cables and balancers")
     option(
         "--settings",
         choices=("given", "chosen"),
@@ -144,11 +146,7 @@ def _check(options: argparse.Namespace) -> None:
     of_logs = (options.validate, options.rows, options.columns, options.topic, options.gains, options.lock, options.tip)
     if not options.model and any(of_logs):
         raise WrongUsage("--validate, --rows, --columns, --topic, --gains, --lock and --tip need a --model and a --log")
-    count, maps = len(options.log) + len(options.validate), len(options.columns)
-    if maps not in (0, 1, count):
-        logs = f"{count} log{'s'[: count != 1]}"
-        raise WrongUsage(f"--columns is given {maps} times for {logs}: give one for all, or one for each")
-    check_rows(options, count)
+    check_logs(options, len(options.log) + len(options.validate))
     if options.no_consistent and options.mass is not None:
         raise WrongUsage("--mass takes part in a consistent estimate only: leave --no-consistent out")
     if options.settings == "chosen" and (options.delay is not None or options.springs):
@@ -160,7 +158,6 @@ def _inputs(options: argparse.Namespace) -> tuple["Chain | None", "Chain", list[
     from ..identification._regression.robot import check_identifiable
     from ..identification._simulation.synthetic import example
     from ..io._load import load
-    from ..io._logs.bags import is_bag
 
     if not options.model:
         truth, chain, logs, validation = example()
@@ -169,15 +166,7 @@ def _inputs(options: argparse.Namespace) -> tuple["Chain | None", "Chain", list[
     chain = load(options.model, lock=lock, tip=options.tip, allow_nonphysical=options.allow_nonphysical)
     check_identifiable(chain)
     chain = with_coulomb_velocity(chain, options.coulomb_velocity)
-    paths = [*options.log, *options.validate]
-    bags = [is_bag(pathlib.Path(path)) for path in paths]
-    maps = [None if path == "-" else path for path in options.columns]
-    maps = maps * len(paths) if len(maps) == 1 else maps or [None] * len(paths)
-
-    def form(k: int) -> dict[str, str | None]:
-        return {"columns": maps[k], "topic": options.topic if bags[k] or not any(bags) else None}
-
-    read = list(read_logs(options, paths, chain, chain.joint_names, form))
+    read = list(read_logs(options, [*options.log, *options.validate], chain))
     return None, chain, read[: len(options.log)], read[len(options.log) :]
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from . import arguments
 from .arguments import WrongUsage
-from .inputs import check_rows, filters_of, read_logs, use_float64
+from .inputs import check_logs, filters_of, read_logs, use_float64
 from .progress import Progress
 
 if TYPE_CHECKING:
@@ -13,14 +13,16 @@ if TYPE_CHECKING:
     from ..io import Log
     from ..model import Chain
 
-EPILOG = """with --unloaded and --loaded runs, the payload is what the loaded ones have more; with --loaded alone, what they
+EPILOG = f"""{arguments.LOGS_EPILOG}
+
+with --unloaded and --loaded runs, the payload is what the loaded ones have more; with --loaded alone, what they
 have more than the model's inertials. --mass calibrates the gains of the drives with a payload of known mass and
 writes them; --calibrated uses them for the next one."""
 
 
 def add(commands) -> None:
     """Add the subcommand's parser."""
-    option = arguments.add_command(
+    command = arguments.add_command(
         commands,
         "payload",
         run,
@@ -28,16 +30,19 @@ def add(commands) -> None:
         help="identify a payload from runs without and with it, or drive gains from a known one",
         description="Identify the mass, centre of mass and inertia of a payload, or the drives' gains from a known mass.",
     )
+    option = command.add_argument_group("the arm and its logs").add_argument
     option("--model", metavar="URDF", required=True, help="the arm; a kinematics-only file will do with --unloaded")
-    arguments.add_repeated(option, "--unloaded", help="log without the payload; may be repeated")
-    arguments.add_repeated(option, "--loaded", help="log with it; may be repeated")
-    arguments.add_rows(option, "in the order of the logs, unloaded ones first (: for all)")
-    arguments.add_gains(option)
+    arguments.add_repeated(option, "--unloaded", "LOG", help="log without the payload; may be repeated")
+    arguments.add_repeated(option, "--loaded", "LOG", help="log with it; may be repeated")
+    arguments.add_log_form(option, "in the order of the logs, unloaded ones first")
+    arguments.add_chain(option)
+    option = command.add_argument_group("the payload").add_argument
     option("--frame", metavar="NAME", help="link or frame that carries the payload (default: the tip)")
     option("--mass", type=arguments.positive, metavar="KG", help="its mass is known: calibrate the gains")
     about = "with --mass: its centre of mass is known, in the frame [m]"
     option("--com", type=arguments.numbers, metavar="X,Y,Z", help=about)
     option("--calibrated", metavar="FILE", help="gains that --mass has written")
+    option = command.add_argument_group("data").add_argument
     about = "delays of the torques to take out first [s]"
     option("--delay", type=arguments.numbers, metavar="D1,D2,..", help=about)
     option(
@@ -46,9 +51,8 @@ def add(commands) -> None:
         default="",
         help="of viscous,coulomb,load,offset: those that each run has its own of, as after a change of temperature",
     )
-    arguments.add_chain(option)
     arguments.add_filters(option)
-    arguments.add_checks(option)
+    option = command.add_argument_group("output").add_argument
     option("--out", metavar="FILE", help="write the payload, or with --mass the gains, to this JSON file")
     option("--quiet", action="store_true", help="no progress bar and no summary")
 
@@ -89,14 +93,14 @@ def _check(options: argparse.Namespace) -> None:
         raise WrongUsage("--com goes with --mass")
     if options.mass is not None and options.calibrated:
         raise WrongUsage("--mass finds gains and --calibrated uses them; give one of the two")
-    check_rows(options, len(options.unloaded) + len(options.loaded))
+    check_logs(options, len(options.unloaded) + len(options.loaded))
 
 
 def _logs(options: argparse.Namespace, chain: "Chain", progress: Progress) -> tuple[list["Log"], list["Log"]]:
     """The unloaded and the loaded logs."""
     paths, logs = [*options.unloaded, *options.loaded], []
     progress("reading logs", 0, len(paths))
-    for log in read_logs(options, paths, chain, chain.n):
+    for log in read_logs(options, paths, chain):
         logs.append(log)
         progress("reading logs", len(logs), len(paths))
     return logs[: len(options.unloaded)], logs[len(options.unloaded) :]

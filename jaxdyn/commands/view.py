@@ -5,6 +5,7 @@ import pathlib
 
 from . import arguments
 from .arguments import WrongUsage, positive
+from .inputs import files_of
 
 EPILOG = (
     """Needs the extra: pip install "jaxdyn[view]". Stop with Ctrl-C. exit codes: 0 done; 1 bad input; 2 wrong usage"""
@@ -21,10 +22,12 @@ def add(commands) -> None:
         help="look at a robot and its motion in the browser",
         description="Show a robot as a web page: its meshes and shapes, or ellipsoids of its inertia where it has none, with a "
         "slider for each joint; and play a motion, with torques against their limits where the file has them.",
-    )
+    ).add_argument
     option("model", metavar="MODEL", help="the robot: URDF, MJCF or a model.eqx")
-    about = "table with columns t, q1.. (or joint names) and, if known, tau1.."
+    about = "table with columns t, q1.. (or joint names) and, if known, tau1..; a bag; or PART1+PART2, joined by time"
     option("motion", metavar="MOTION", nargs="?", help=about)
+    option("--columns", metavar="MAP", help="column map (TOML) for a motion in another form")
+    option("--topic", metavar="TOPIC", help="topic with the joint states or trajectories, of a bag (default: found)")
     option("--collision", action="store_true", help="the shapes for collisions in place of the visual ones")
     about = "where package://NAME is; may be repeated"
     arguments.add_repeated(option, "--package", "NAME=FOLDER", type=folder, help=about)
@@ -48,6 +51,8 @@ def run(options: argparse.Namespace) -> int:
 
     if not 0 < options.port < 65536:
         raise WrongUsage(f"--port is {options.port}; it is between 1 and 65535")
+    if not options.motion and (options.columns or options.topic):
+        raise WrongUsage("--columns and --topic are for a motion, and none is given")
     if options.film and not options.motion:
         raise WrongUsage("--film needs a motion")
     if options.model.endswith(".eqx"):
@@ -57,7 +62,9 @@ def run(options: argparse.Namespace) -> int:
                 f"--{meant[0].replace('_', '-')} is for URDF files; {options.model} holds links and joints alone"
             )
     chain, shapes, notes = read_robot(options)
-    motion = read_motion(options.motion, chain) if options.motion else None
+    motion = None
+    if options.motion:
+        motion = read_motion(files_of(options.motion), chain, columns=options.columns, topic=options.topic)
     if options.film and motion is not None:
         count = animate(chain, motion.t, motion.q, options.film, ellipsoids=True)
         if not options.quiet:

@@ -18,7 +18,7 @@ def from_dh(
     d: Values,
     theta: Values,
     *,
-    inertia: Values,
+    inertia: Values | None = None,
     convention: Literal["standard", "modified"] = "standard",
     joint_types: str | Sequence[str] | None = None,
     base_pose: Values | None = None,
@@ -41,7 +41,8 @@ def from_dh(
         alpha: link twists [rad], (n,).
         d: link offsets [m], at q = 0 where the joint is prismatic, (n,).
         theta: joint angles [rad], at q = 0 where the joint is revolute, (n,).
-        inertia: ten inertial parameters a link about the origin of its DH frame, (n, 10) (`jaxdyn.spatial.solids` makes them).
+        inertia: ten inertial parameters a link about the origin of its DH frame, (n, 10) (`jaxdyn.spatial.solids` makes them);
+            None for a kinematic chain, whose links have no inertia: identification finds it, dynamics need it.
         joint_types: "R" (revolute) or "P" (prismatic) a joint, as in "RRP"; None means all revolute.
         base_pose: pose of DH frame 0 in the base; None means they coincide.
         tool_pose: pose of a tool in DH frame n; it becomes the frame "tool", and the chain's tip.
@@ -85,7 +86,9 @@ def from_dh(
         tool = np.asarray(tool_pose, float)
         check_pose("tool_pose", tool)
         leaves |= with_tip(n, leaves, "tool", tool)
-    return make_chain(pose[:, :3, :3], pose[:, :3, 3], screw, inertia, **leaves)
+    return make_chain(
+        pose[:, :3, :3], pose[:, :3, 3], screw, np.zeros((n, 10)) if inertia is None else inertia, **leaves
+    )
 
 
 def _screw_motion(axis: int, angle: float, distance: float) -> np.ndarray:

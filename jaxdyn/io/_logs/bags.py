@@ -1,4 +1,4 @@
-"""ROS 1 bags, ROS 2 bags and MCAP files with `sensor_msgs/JointState`, seen as named columns; rosbags reads them."""
+"""ROS 1 bags, ROS 2 bags and MCAP files with joint states or joint trajectories, seen as named columns; rosbags reads them."""
 
 import contextlib
 import os
@@ -11,9 +11,11 @@ import numpy as np
 from ...errors import LogError
 from .joint_states import JointStates, one_table
 from .table import BadCell, Table
+from .trajectories import Trajectory
 
 SUFFIXES = (".bag", ".mcap", ".db3")
 MESSAGE = "sensor_msgs/msg/JointState"
+TRAJECTORY = "trajectory_msgs/msg/JointTrajectory"
 _REPAIR = {
     ".bag": "repair it with `rosbag reindex` (ROS 1)",
     ".mcap": "repair it with `mcap recover damaged.mcap -o repaired.mcap`",
@@ -26,7 +28,7 @@ class _Damaged(Exception):
 
 
 class _Bag(NamedTuple):
-    """An open bag: rosbags' reader, and a function from a message's bytes to the message."""
+    """An open bag: rosbags' reader, and a function from a message's bytes and type to the message."""
 
     reader: Any
     decode: Any
@@ -37,32 +39,46 @@ def is_bag(path: pathlib.Path) -> bool:
     return path.suffix.lower() in SUFFIXES or os.path.isdir(path)
 
 
-def open_bag(path: pathlib.Path, joint_names: Sequence[str] | None = None, topic: str | None = None) -> Table:
-    """A bag's joint states as a table of time (from the header stamps), positions, velocities and efforts.
+def open_bag(
+    paths: Sequence[pathlib.Path],
+    joint_names: Sequence[str] | None = None,
+    topic: str | None = None,
+    *,
+    efforts: bool = True,
+) -> Table:
+    """Joint states of a bag, or of one recorded in parts, as a table of time (header stamps), positions, velocities, efforts.
+
+    Where no topic holds joint states, or where one is chosen, the points of joint trajectories are read: at the header's
+    stamp + `time_from_start`; a message replaces what is left of the one before.
 
     Args:
+        paths: the bag, or its parts in order.
         joint_names: the joints to take, in this order; all of the topic where None.
         topic: where the joint states are; found where None.
+        efforts: whether efforts are needed; if not, they are left out where messages lack them.
 
     Raises:
         LogError: rosbags is not installed; there is no such file, it was cut off or damaged (with what was readable and
             how to repair it); there are no joint states, or the topic is not one of them; several topics could be meant; a
             joint is missing or doubled; a message does not have a number for each of its names.
     """
-    if not os.path.exists(path):
-        raise LogError(f"{path}: there is no such file")
-    if path.is_dir() and not (path / "metadata.yaml").is_file():
-        raise LogError(
-            f"{path}: this is a folder without the metadata.yaml of a ROS 2 bag; give the file in it, or make one with "
-            "`ros2 bag reindex FOLDER`"
-        )
-    with _opened(path) as bag:
-        try:
-            topics = _topics(path, bag, topic)
-        except _Damaged as error:
-            raise LogError(f"{path}: the bag's index is damaged: {error}: {_repair(path)}") from error.__cause__
-        states = {name: _read(path, bag, name, connections) for name, connections in topics.items()}
-    columns, kinds, notes = one_table(path, states, joint_names, topic is not None)
+    states: dict[str, JointStates] = {}
+    for path in paths:
+        if not os.path.exists(path):
+            raise LogError(f"{path}: there is no such file")
+        if path.is_dir() and not (path / "metadata.yaml").is_file():
+            raise LogError(
+                f"{path}: this is a folder without the metadata.yaml of a ROS 2 bag; give the file in it, or make one with "
+                "`ros2 bag reindex FOLDER`"
+            )
+        with _opened(path) as bag:
+            try:
+                topics = _topics(path, bag, topic)
+            except _Damaged as error:
+                raise LogError(f"{path}: the bag's index is damaged: {error}: {_repair(path)}") from error.__cause__
+            for name, connections in topics.items():
+                _read(path, bag, states.setdefault(name, JointStates(name)), connections)
+    columns, kinds, notes = one_table(paths[0], states, joint_names, topic is not None, efforts)
 
     def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:
         return {name: columns[name] for name in wanted}, []
@@ -95,34 +111,39 @@ def _opened(path: pathlib.Path) -> Iterator[_Bag]:
             f"Without its index nothing{size} can be read: {_repair(path)}, or copy it again"
         ) from error
     try:
-        yield _Bag(reader, lambda raw: decode(raw, MESSAGE))
+        yield _Bag(reader, decode)
     finally:
         with contextlib.suppress(Exception):
             reader.close()
 
 
 def _topics(path: pathlib.Path, bag: _Bag, topic: str | None) -> dict[str, list[Any]]:
-    """The connections of each topic of joint states; of one where it is given.
+    """The connections of each topic of joint states, else of joint trajectories; of one topic where it is given.
 
     Raises:
         LogError: there are none.
         _Damaged: a topic, a type or a number of messages is none.
     """
-    found: dict[str, list[Any]] = {}
+    found: dict[str, dict[str, list[Any]]] = {MESSAGE: {}, TRAJECTORY: {}}
     kinds: dict[str, str] = {}
     for connection in _connections(bag):
         kinds[connection.topic] = connection.msgtype
-        if connection.msgtype == MESSAGE:
-            found.setdefault(connection.topic, []).append(connection)
+        if connection.msgtype in found:
+            found[connection.msgtype].setdefault(connection.topic, []).append(connection)
     there = ", ".join(f"{name} ({kind})" for name, kind in sorted(kinds.items())) or "none at all"
-    if not found:
-        raise LogError(f"{path}: no topic of the bag holds joint states ({MESSAGE}); its topics are {there}")
+    states, trajectories = found.values()
+    if not (states or trajectories):
+        raise LogError(
+            f"{path}: no topic of the bag holds joint states ({MESSAGE}) or joint trajectories; its topics are {there}"
+        )
     if topic is None:
-        return found
+        return states or trajectories
     for name in (topic, f"/{topic}"):
-        if name in found:
-            return {name: found[name]}
-    raise LogError(f"{path}: there are no joint states ({MESSAGE}) on topic {topic!r}; the bag's topics are {there}")
+        if name in states or name in trajectories:
+            return {name: (states if name in states else trajectories)[name]}
+    raise LogError(
+        f"{path}: there are no joint states ({MESSAGE}) on topic {topic!r}, and no trajectories; the bag's topics are {there}"
+    )
 
 
 def _connections(bag: _Bag) -> list[Any]:
@@ -150,8 +171,8 @@ def _messages(bag: _Bag, connections: list[Any]) -> Iterator[tuple[int, int, Any
             messages is not looked at.
     """
     try:
-        for _, received, raw in bag.reader.messages(connections=connections):
-            message = bag.decode(raw)
+        for connection, received, raw in bag.reader.messages(connections=connections):
+            message = bag.decode(raw, connection.msgtype)
             stamp = message.header.stamp
             if type(received) is not int or not -(2**63) <= received < 2**63:
                 raise ValueError(f"{repr(received)[:80]} is no time of reception")
@@ -160,25 +181,31 @@ def _messages(bag: _Bag, connections: list[Any]) -> Iterator[tuple[int, int, Any
         raise _Damaged(_reason(error)) from error
 
 
-def _read(path: pathlib.Path, bag: _Bag, topic: str, connections: list[Any]) -> JointStates:
-    """All joint states of a topic."""
-    states = JointStates(topic)
+def _read(path: pathlib.Path, bag: _Bag, states: JointStates, connections: list[Any]) -> None:
+    """Add all joint states of a topic."""
     expected = sum(connection.msgcount for connection in connections)
-    reason = ""
+    trajectories = connections[0].msgtype == TRAJECTORY
+    count, reason, last = 0, "", Trajectory()
     try:
         for stamp, received, message in _messages(bag, connections):
-            states.add(stamp, received, message)
+            count += 1
+            if trajectories:
+                trajectory = Trajectory.of(stamp, received, message)
+                last.add_to(states, trajectory.start)
+                last = trajectory
+            else:
+                states.add(stamp, received, message)
+        last.add_to(states)
     except LogError as error:
-        raise LogError(f"{path}: topic {topic}: {error}") from None
+        raise LogError(f"{path}: topic {states.topic}: {error}") from None
     except _Damaged as error:
         reason = str(error)
-    if reason or len(states) < expected:
+    if reason or count < expected:
         span = f", the first {states.span:.6g} s" if len(states) else ""
         raise LogError(
-            f"{path}: topic {topic}: only {len(states)} of its {expected} messages{span} could be read"
+            f"{path}: topic {states.topic}: only {count} of its {expected} messages{span} could be read"
             f"{f': {reason}' if reason else ''}. The bag was cut off or is damaged: {_repair(path)}, or copy it again"
         )
-    return states
 
 
 def _repair(path: pathlib.Path) -> str:

@@ -85,6 +85,8 @@ def read_column_map(given: str | os.PathLike[str] | Mapping[str, Any]) -> Column
     gains = [14.87, 13.26]     # tau = gain x current
     ```
 
+    Where all columns are given by numbers, `header` may be left out: it is found.
+
     A value in the log becomes sign x scale x unit x value + offset. For a bag, `topic` and `joints` (the bag's names of the
     robot's joints, in its order) stand at the top, and kinds need no columns: `[i]` with `gains` says that efforts are
     currents.
@@ -136,7 +138,8 @@ def read_column_map(given: str | os.PathLike[str] | Mapping[str, Any]) -> Column
     joints, topic = plain.get("joints"), plain.get("topic")
     if joints is not None and (not joints or not all(isinstance(x, str) for x in joints)):
         raise empty.error(None, "joints", f"{joints!r} is not a list of joint names")
-    form = TextForm(separator, decimal, plain.get("skip_lines", 0), plain.get("header", True))
+    header = plain.get("header", None if _by_numbers(kinds) else True)
+    form = TextForm(separator, decimal, plain.get("skip_lines", 0), header)
     return ColumnMap(
         source,
         form,
@@ -145,6 +148,13 @@ def read_column_map(given: str | os.PathLike[str] | Mapping[str, Any]) -> Column
         {k: dict(v) for k, v in kinds.items()},
         text,
     )
+
+
+def _by_numbers(kinds: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether columns are given by their numbers alone."""
+    given = [keys[key] for keys in kinds.values() for key in ("column", "columns") if key in keys]
+    flat = [item for value in given for item in (value if isinstance(value, list) else [value])]
+    return bool(flat) and all(isinstance(item, int) for item in flat)
 
 
 def _beyond_64_bits(content: Mapping[str, Any]) -> bool:
@@ -161,8 +171,8 @@ def _beyond_64_bits(content: Mapping[str, Any]) -> bool:
     return False
 
 
-def with_map(table: Table, path: pathlib.Path, columns: ColumnMap) -> Table:
-    """The table with its columns named and turned into SI units as the map says.
+def with_map(table: Table, path: pathlib.Path, columns: ColumnMap, *, torques: bool = True) -> Table:
+    """The table with its columns named and turned into SI units as the map says; `torques` have to be there.
 
     Raises:
         LogError: a column is not in the log, is used twice, or there are not as many factors as columns.
@@ -186,7 +196,7 @@ def with_map(table: Table, path: pathlib.Path, columns: ColumnMap) -> Table:
     missing = [kind for kind in ("t", "q") if kind not in kinds]
     if missing:
         raise LogError(f"{columns.source}: [{missing[0]}] is missing: say which column of {path} it is")
-    if "tau" not in kinds and "i" not in kinds:
+    if torques and "tau" not in kinds and "i" not in kinds:
         raise LogError(f"{columns.source}: [tau] or [i] is missing: say which columns of {path} the torques are")
 
     def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:
@@ -237,11 +247,14 @@ def _resolve(
                 raise columns.error(
                     kind, key, f"{item} is not a column of {path}, which has columns 1 to {len(table.names)}"
                 )
-            item = table.names[item - 1]
-        if item not in table.names:
+            name = table.names[item - 1]
+            item = name if table.names.count(name) == 1 else f"column {item}"  # which a text's table knows, too
+        elif item not in table.names:
             raise columns.error(kind, key, f"{item!r} is not a column of {path}; there are {', '.join(table.names)}")
-        if table.names.count(item) > 1:
-            raise columns.error(kind, key, f"{path} has several columns {item!r}; rename them")
+        elif table.names.count(item) > 1:
+            raise columns.error(
+                kind, key, f"{path} has several columns {item!r}; give the number of the one you mean, from 1"
+            )
         names.append(item)
     if not names or (kind == "t" and len(names) > 1):
         raise columns.error(kind, key, f"{len(names)} columns are given; time is one, and there is one for each joint")

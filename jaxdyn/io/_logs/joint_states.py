@@ -95,7 +95,11 @@ class JointStates:
 
 
 def one_table(
-    path: pathlib.Path, topics: Mapping[str, JointStates], joint_names: Sequence[str] | None, chosen: bool
+    path: pathlib.Path,
+    topics: Mapping[str, JointStates],
+    joint_names: Sequence[str] | None,
+    chosen: bool,
+    efforts: bool = True,
 ) -> tuple[dict[str, np.ndarray], dict[str, list[str]], list[str]]:
     """Columns of joint states by name, which of them are time, positions, velocities and torques, and notes.
 
@@ -106,6 +110,7 @@ def one_table(
         topics: the joint states of each topic.
         joint_names: the joints to take, in this order; all of the topic, as they appear, where None.
         chosen: the topic was chosen by the user.
+        efforts: whether they are needed; if not, they are left out where messages lack them.
 
     Raises:
         LogError: several topics could be meant; a joint is missing, or on several topics; it has no positions or efforts; its
@@ -124,7 +129,7 @@ def one_table(
         series[name], lacking = topics[topic].joint(name)
         for field in lacking:
             without.setdefault(field, []).append(name)
-    for field in ("position", "effort"):
+    for field in ("position", "effort")[: 1 + efforts]:
         if field in without:
             wanted = "torques" if field == "effort" else "positions"
             raise LogError(
@@ -134,6 +139,8 @@ def one_table(
                 topic="'/name'",
             )
     fields = dict(FIELDS)
+    if "effort" in without:
+        del fields["tau"]
     if "velocity" in without:
         del fields["qd"]
         notes.append(f"no velocities: they are missing for {', '.join(without['velocity'])}")

@@ -12,11 +12,11 @@ from jaxtyping import Float
 from ..._summary import data_frame, numbered
 from ...errors import LogError
 from ...model._chain import Chain
-from .bags import is_bag, open_bag
-from .column_map import ColumnMap, read_column_map, with_map
+from .column_map import read_column_map
 from .columns import blocks_of, find_columns, labels_of
+from .parts import open_log
 from .rows import GAP, BadRows, find_bad_rows, jumps, segments
-from .table import BadCell, Table, open_table
+from .table import BadCell
 from .units import STILL, looks_like_degrees, smooth_speed, velocity_scale
 
 MINIMUM_ROWS = 20
@@ -33,7 +33,7 @@ class Log:
         tau: joint torques [N m or N].
         source: where the log comes from.
         notes: what the reader did or noticed.
-        path: the file that it was read from.
+        path: the file that it was read from, the first of several.
     """
 
     t: Float[np.ndarray, " N"]
@@ -68,7 +68,7 @@ class Log:
 
 
 def read_log(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     joints: int | Sequence[str] | None = None,
     *,
     gains: Sequence[float] | Float[np.ndarray, " n"] | None = None,
@@ -81,7 +81,8 @@ def read_log(
 
     Parquet needs the extra `jaxdyn[parquet]`, bags need `jaxdyn[bags]`. A bag is a ROS 1 .bag, the folder of a ROS 2 bag, or an
     .mcap or .db3 file with `sensor_msgs/JointState` messages: time from the header stamps, efforts as torques, joints by their
-    names (`chain.joint_names` as `joints`), in whatever order and however many messages they come.
+    names (`chain.joint_names` as `joints`), in whatever order and however many messages they come. Where there are none, or
+    by their `topic`, `trajectory_msgs/JointTrajectory` messages are read point by point.
 
     In other files, columns are found by name, in any order, case and numbering from 1 or 0; others are ignored and noted:
 
@@ -97,7 +98,9 @@ def read_log(
     Gaps in time (steps over 5 median steps) are noted, not refused: `preprocess` treats the pieces apart.
 
     Args:
-        path: the file.
+        path: the file, or the files of one run: with the same columns they follow each other in time; with different ones
+            they lie side by side, and those after the first are interpolated linearly to its time stamps, where they have no
+            gap.
         joints: the number of joints the log must have, or their names, by which those of a bag are found and ordered.
         gains: tau_j = gain_j x current_j [N m/A], one a joint, needed for currents; a plain factor on torques where the
             log has no currents. A log with both gives its torques without gains, gain x current with them.
@@ -116,18 +119,19 @@ def read_log(
 
     Cost: 20 000 rows of 22 columns read in about 0.1 s from CSV.
     """
-    path = pathlib.Path(path)
+    files = [pathlib.Path(p) for p in ([path] if isinstance(path, str | os.PathLike) else path)]
+    path = pathlib.Path("+".join(map(str, files)))  # for messages
     names = None if joints is None or isinstance(joints, int) else tuple(joints)
     given = None if columns is None else read_column_map(columns)
     if given is not None and gains is not None and "gains" in given.kinds.get("i", {}):
         raise given.error("i", "gains", remedy="{gains} are given too; leave one of them out", gains="")
-    table = _open(path, names, given, topic)
+    table = open_log(files, names, given, topic)
     if table.kinds is None:
         kinds, ignored, notes = find_columns(path, table.names, gains is not None)
     else:
         kinds, ignored, notes = table.kinds, [], []
     arrays, cells = table.read([name for names in kinds.values() for name in names])
-    source = f"{path.name}"
+    source = "+".join(file.name for file in files)
     blocks = blocks_of(path, kinds, arrays)
     first, last = _row_range(path, rows, len(blocks["t"]))
     blocks = {kind: block[first:last] for kind, block in blocks.items()}
@@ -162,7 +166,7 @@ def read_log(
     notes += _check_time(path, blocks["t"][:, 0], lambda row: place(int(numbers[row])))
     tau = _torques(path, blocks, gains, notes)
     notes += _check_variance(path, blocks["q"], tau, kinds)
-    return Log(blocks["t"][:, 0], blocks["q"], blocks.get("qd"), tau, source, tuple(notes), path)
+    return Log(blocks["t"][:, 0], blocks["q"], blocks.get("qd"), tau, source, tuple(notes), files[0])
 
 
 def named_apart(logs: Sequence[Log]) -> list[Log]:
@@ -175,18 +179,6 @@ def named_apart(logs: Sequence[Log]) -> list[Log]:
     return [
         dataclasses.replace(log, source="/".join(p[-depth:])) if p else log for log, p in zip(logs, parts, strict=True)
     ]
-
-
-def _open(path: pathlib.Path, joint_names: Sequence[str] | None, given: ColumnMap | None, topic: str | None) -> Table:
-    """The file as a table, its columns named as a map says where there is one."""
-    if is_bag(path):
-        names = joint_names if given is None or given.joints is None else given.joints
-        table = open_bag(path, names, topic or (given.topic if given else None))
-    elif topic is not None:
-        raise LogError(remedy="{topic} is for bags, which this is not; leave it out", place=path, topic="")
-    else:
-        table = open_table(path, given.form if given else None)
-    return table if given is None else with_map(table, path, given)
 
 
 def check_log(

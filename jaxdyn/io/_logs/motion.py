@@ -4,14 +4,17 @@ import dataclasses
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from ...errors import LogError
 from ...model._chain import Chain
+from .column_map import read_column_map
 from .columns import ALIASES, stem_of
-from .table import Table, open_table
+from .parts import open_log
+from .table import Table
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -39,8 +42,14 @@ def coordinate_names(chain: Chain) -> tuple[str, ...]:
     return chain.topology.coordinate_names or chain.joint_names[: chain.nv]
 
 
-def read_motion(path: str | os.PathLike[str], chain: Chain) -> Motion:
-    """A motion of this robot from a .csv (.tsv, .txt), .npz or .parquet file.
+def read_motion(
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    chain: Chain,
+    *,
+    columns: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    topic: str | None = None,
+) -> Motion:
+    """A motion of this robot from a .csv (.tsv, .txt), .npz or .parquet file, or from a ROS bag.
 
     Columns, in any order, others are ignored:
 
@@ -50,14 +59,42 @@ def read_motion(path: str | os.PathLike[str], chain: Chain) -> Motion:
       also one array `q`;
     - torques, optional: `tau_NAME`, or `tau1` (`torque1`, `effort1`) and so on, or one array `tau`.
 
-    Unlike `read_log` it needs no torques, takes joints at rest, short files and whatever was planned rather than logged.
+    Bags hold joint states or joint trajectories, as for `read_log`. Unlike that it needs no torques, takes joints at rest,
+    short files and whatever was planned rather than logged.
+
+    Args:
+        path: the file, or the files of one run, as for `read_log`.
+        chain: the robot.
+        columns: a column map, as for `read_log`.
+        topic: of a bag, as for `read_log`.
 
     Raises:
         LogError: the file cannot be read; time or positions are missing, of another number of joints, or not finite; numbered
             torques are of another number of joints; time does not increase.
     """
-    path = pathlib.Path(path)
-    table = open_table(path)
+    files = [pathlib.Path(p) for p in ([path] if isinstance(path, str | os.PathLike) else path)]
+    path = pathlib.Path("+".join(map(str, files)))  # for messages
+    given = None if columns is None else read_column_map(columns)
+    table = open_log(files, coordinate_names(chain), given, topic, torques=False)
+    if table.kinds is None:
+        time, positions, torques = _columns(path, table, chain)
+    else:
+        time, positions, torques = (table.kinds.get(kind, []) for kind in ("t", "q", "tau"))
+    arrays, bad = table.read([*time, *positions, *torques])
+    if bad:
+        row, column, what = bad[0]
+        raise LogError(f"{path}: {table.line(row)}, column {column!r}: {what}")
+    t = arrays[time[0]].reshape(-1)
+    if single := [name for name, array in arrays.items() if array.ndim == 0]:
+        raise LogError(f"{path}: {single[0]!r} is a single number; one row a sample is expected")
+    q = _block(path, arrays, positions, len(t), chain.nq, "positions")
+    tau = _block(path, arrays, torques, len(t), chain.nv, "torques") if torques else None
+    _check(path, table, t, q)
+    return Motion(t, q, tau, "+".join(file.name for file in files))
+
+
+def _columns(path: pathlib.Path, table: Table, chain: Chain) -> tuple[list[str], list[str], list[str]]:
+    """The columns of time, positions and torques by their names; no torques where there are none."""
     time = [name for name in table.names if stem_of(name) in [(alias, None) for alias in ALIASES["t"]]]
     positions = _find(table.names, "q", chain.nq, coordinate_names(chain) if chain.nq == chain.nv else ())
     torques = _find(table.names, "tau", chain.nv, coordinate_names(chain))
@@ -74,17 +111,7 @@ def read_motion(path: str | os.PathLike[str], chain: Chain) -> Motion:
             f"{path}: no columns for exactly the {chain.nq} positions of this robot: call them {names}q1 .. q{chain.nq}; "
             f"{there}"
         )
-    arrays, bad = table.read([*time, *positions, *torques])
-    if bad:
-        row, column, what = bad[0]
-        raise LogError(f"{path}: {table.line(row)}, column {column!r}: {what}")
-    t = arrays[time[0]].reshape(-1)
-    if single := [name for name, array in arrays.items() if array.ndim == 0]:
-        raise LogError(f"{path}: {single[0]!r} is a single number; one row a sample is expected")
-    q = _block(path, arrays, positions, len(t), chain.nq, "positions")
-    tau = _block(path, arrays, torques, len(t), chain.nv, "torques") if torques else None
-    _check(path, table, t, q)
-    return Motion(t, q, tau, path.name)
+    return time, positions, torques
 
 
 def _find(names: Sequence[str], kind: str, count: int, joints: Sequence[str]) -> list[str]:

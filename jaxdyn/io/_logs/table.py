@@ -45,13 +45,13 @@ class TextForm:
         separator: the character between columns, " " for any blanks; found by itself where None.
         decimal: "." or ","; for ",", also found by itself where columns are parted by something else.
         skip_lines: lines above the header line that are no part of the table.
-        header: there is a header line; else columns are called column 1, column 2, and so on.
+        header: there is a header line; else columns are called column 1, column 2, and so on. None: as the first line looks.
     """
 
     separator: str | None = None
     decimal: str = "."
     skip_lines: int = 0
-    header: bool = True
+    header: bool | None = True
 
 
 def open_table(path: pathlib.Path, form: TextForm | None = None) -> Table:
@@ -138,12 +138,13 @@ def text_table(path: pathlib.Path, text: str, form: TextForm = TextForm()) -> Ta
     first = filled[0]
     blank = form.separator is not None and form.separator.isspace() and form.separator != "\t"
     delimiter = _delimiter(lines[first]) if form.separator is None else None if blank else form.separator
-    if not form.header:
+    header = form.header if form.header is not None else not begins_with_number(lines[first])
+    if not header:
         names = [f"column {k + 1}" for k in range(len(_cells(lines[first].strip(), delimiter)))]
     elif _is_number(_cells(lines[first], delimiter)[0]):
         comments = [k for k in range(first) if lines[k].lstrip().startswith("#")]
-        header = lines[comments[-1]].lstrip().lstrip("#") if comments else ""
-        names = _cells(header.strip(), delimiter)
+        comment = lines[comments[-1]].lstrip().lstrip("#") if comments else ""
+        names = _cells(comment.strip(), delimiter)
         if len(names) != len(_cells(lines[first], delimiter)) or any(_is_number(name) for name in names):
             raise LogError(
                 f"{path}: line {first + 1} holds numbers where the header line is expected; "
@@ -160,7 +161,7 @@ def text_table(path: pathlib.Path, text: str, form: TextForm = TextForm()) -> Ta
         notes += ("decimal commas read as points",)
 
     def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:
-        columns = [names.index(name) for name in wanted]
+        columns = [names.index(name) if name in names else int(name.removeprefix("column ")) - 1 for name in wanted]
         values, bad = None, _wrong_widths(body, delimiter, len(names), wanted)
         if not bad:
             with contextlib.suppress(ValueError):

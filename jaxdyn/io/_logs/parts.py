@@ -1,0 +1,155 @@
+"""A log as one table, also where its run was recorded in several files: one after the other, or side by side."""
+
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...errors import LogError
+from .bags import is_bag, open_bag
+from .column_map import ColumnMap, with_map
+from .columns import ALIASES, stem_of
+from .rows import GAP
+from .table import BadCell, Table, open_table
+
+
+def open_log(
+    paths: Sequence[pathlib.Path],
+    joint_names: Sequence[str] | None,
+    given: ColumnMap | None,
+    topic: str | None,
+    *,
+    torques: bool = True,
+) -> Table:
+    """The files of one run as a table, its columns named as a map says where there is one.
+
+    Args:
+        torques: whether there have to be any.
+
+    Raises:
+        LogError: see `read_log`.
+    """
+    bags = [is_bag(path) for path in paths]
+    if any(bags) and not all(bags):
+        raise LogError(f"{paths[bags.index(True)]}: this is a bag, and {paths[bags.index(False)]} is none; convert one")
+    if all(bags):
+        names = joint_names if given is None or given.joints is None else given.joints
+        table = open_bag(paths, names, topic or (given.topic if given else None), efforts=torques)
+    elif topic is not None:
+        raise LogError(remedy="{topic} is for bags, which this is not; leave it out", place=paths[0], topic="")
+    else:
+        tables = [open_table(path, given.form if given else None) for path in paths]
+        table = tables[0] if len(tables) == 1 else _joined(paths, tables, given)
+    return table if given is None else with_map(table, paths[0], given, torques=torques)
+
+
+def _joined(paths: Sequence[pathlib.Path], tables: Sequence[Table], given: ColumnMap | None) -> Table:
+    """Tables of one run as one."""
+    if all(set(table.names) == set(tables[0].names) for table in tables):
+        return _one_after_the_other(paths, tables)
+    return _side_by_side(paths, tables, [_clock(path, table, given) for path, table in zip(paths, tables, strict=True)])
+
+
+def _one_after_the_other(paths: Sequence[pathlib.Path], tables: Sequence[Table]) -> Table:
+    """Tables of the same columns, in the order of time that they are given in."""
+    starts: list[int] = []
+
+    def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:
+        blocks, cells = [], []
+        starts[:] = []
+        for table in tables:
+            arrays, bad = table.read(wanted)
+            starts.append(sum(len(block[wanted[0]]) for block in blocks))
+            cells += [(starts[-1] + row, column, text) for row, column, text in bad]
+            blocks.append(arrays)
+        return {name: np.concatenate([block[name] for block in blocks]) for name in wanted}, cells
+
+    def line(row: int) -> str:
+        part = int(np.searchsorted(starts, row, "right")) - 1
+        return f"{tables[part].line(row - starts[part])} of {paths[part].name}"
+
+    notes = [f"{path.name}: {note}" for path, table in zip(paths, tables, strict=True) for note in table.notes]
+    return Table(tables[0].names, read, line, (f"{len(paths)} files one after the other", *notes))
+
+
+def _side_by_side(paths: Sequence[pathlib.Path], tables: Sequence[Table], clocks: Sequence[str]) -> Table:
+    """Tables of different columns: those after the first interpolated linearly to its time stamps."""
+    owner: dict[str, int] = {}
+    for k, (table, clock) in enumerate(zip(tables, clocks, strict=True)):
+        for name in table.names:
+            if k and name == clock:
+                continue
+            if name in owner:
+                raise LogError(f"{paths[k]}: column {name!r} is in {paths[owner[name]]} too; rename or remove one")
+            owner[name] = k
+    times = [_stamps(path, table, clock) for path, table, clock in zip(paths, tables, clocks, strict=True)]
+    keep = np.ones(len(times[0]), bool)
+    for t in times[1:]:
+        after = np.clip(np.searchsorted(t, times[0], "left"), 1, len(t) - 1)
+        steps = np.diff(t)
+        bridged = (steps[after - 1] <= GAP * np.median(steps)) | np.isin(times[0], t)
+        keep &= (times[0] >= t[0]) & (times[0] <= t[-1]) & bridged
+    rows = np.flatnonzero(keep)
+    if len(rows) < 2:
+        raise LogError(f"{paths[0]}: the files of this run have no time in common with {paths[1]}")
+
+    def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:
+        arrays, cells = {}, []
+        for k, (table, t) in enumerate(zip(tables, times, strict=True)):
+            here = [name for name in wanted if owner[name] == k]
+            own, bad = table.read(here) if here else ({}, [])
+            if k == 0:
+                places = {int(row): place for place, row in enumerate(rows)}
+                cells += [(places[row], column, text) for row, column, text in bad if row in places]
+                arrays |= {name: array[rows] for name, array in own.items()}
+                continue
+            if bad:
+                row, column, text = bad[0]
+                raise LogError(f"{paths[k]}: {table.line(row)}, column {column!r}: {text}")
+            for name, array in own.items():
+                flat = array.reshape(len(t), -1)
+                across = np.stack([np.interp(times[0][rows], t, column) for column in flat.T], axis=1)
+                arrays[name] = across.reshape(len(rows), *array.shape[1:])
+        return {name: arrays[name] for name in wanted}, cells
+
+    others = ", ".join(path.name for path in paths[1:])
+    note = f"{others} interpolated linearly to the time stamps of {paths[0].name}"
+    lost = f"; {np.count_nonzero(~keep)} of {len(keep)} rows, where not all files have values, left out"
+    notes = (note + lost * (not keep.all()), *(note for table in tables for note in table.notes))
+    return Table(tuple(owner), read, lambda row: tables[0].line(int(rows[row])), notes)
+
+
+def _clock(path: pathlib.Path, table: Table, given: ColumnMap | None) -> str:
+    """The column of time: that of a column map, or one of the usual names."""
+    named = given.kinds.get("t", {}).get("column") if given else None
+    if isinstance(named, int) and 1 <= named <= len(table.names):
+        named = table.names[named - 1]
+    if named in table.names:
+        return str(named)
+    found = [name for name in table.names if stem_of(name) in [(alias, None) for alias in ALIASES["t"]]]
+    if len(found) != 1:
+        raise LogError(
+            f"{path}: {len(found)} columns are called t, time, timestamp or stamp; each file of a run needs one to be joined "
+            f"with the others by; the columns are {', '.join(table.names[:40])}"
+        )
+    return found[0]
+
+
+def _stamps(path: pathlib.Path, table: Table, clock: str) -> np.ndarray:
+    """Time stamps by which tables are joined.
+
+    Raises:
+        LogError: there are less than two, or they are not finite or do not increase.
+    """
+    arrays, bad = table.read([clock])
+    t = arrays[clock].reshape(-1)
+    if bad or not np.isfinite(t).all():
+        row = bad[0][0] if bad else int(np.flatnonzero(~np.isfinite(t))[0])
+        raise LogError(
+            f"{path}: {table.line(row)}, column {clock!r}: files are joined by time stamps, and this is none"
+        )
+    back = np.flatnonzero(np.diff(t) <= 0)
+    if len(t) < 2 or len(back):
+        where = f" at {table.line(int(back[0]) + 1)}" if len(back) else ""
+        raise LogError(f"{path}: time does not increase{where}; the files of a run are joined by it")
+    return t

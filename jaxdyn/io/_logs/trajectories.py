@@ -1,0 +1,53 @@
+"""Messages of joint trajectories as joint states: a message for each point."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ...errors import LogError
+from .joint_states import JointStates
+
+
+class Point(NamedTuple):
+    """A point of a trajectory, with the fields of a joint state."""
+
+    name: Sequence[str]
+    position: Sequence[float]
+    velocity: Sequence[float]
+    effort: Sequence[float]
+
+
+class Trajectory(NamedTuple):
+    """A message of type `trajectory_msgs/JointTrajectory`: (stamp, reception [ns], point) of each point.
+
+    A point is due at the header's stamp + `time_from_start`, or that long after the reception where the header has no stamp,
+    which asks controllers to start at once.
+    """
+
+    points: tuple[tuple[int, int, Point], ...] = ()
+
+    @classmethod
+    def of(cls, stamp: int, received: int, message: Any) -> "Trajectory":
+        """The trajectory of a message.
+
+        Raises:
+            LogError: a point without positions.
+        """
+        points = []
+        for point in message.points:
+            after = point.time_from_start.sec * 10**9 + point.time_from_start.nanosec
+            if not len(point.positions):
+                raise LogError("a trajectory has a point without positions")
+            state = Point(message.joint_names, point.positions, point.velocities, point.effort)
+            points.append((stamp + after if stamp else 0, received + after, state))
+        return cls(tuple(points))
+
+    @property
+    def start(self) -> tuple[int, int] | None:
+        """Stamp and reception of the first point."""
+        return self.points[0][:2] if self.points else None
+
+    def add_to(self, states: JointStates, until: tuple[int, int] | None = None) -> None:
+        """Add the points before that of another trajectory, which replaces this one from there on."""
+        for stamp, received, point in self.points:
+            if until is None or (stamp, received) < until:
+                states.add(stamp, received, point)
