@@ -1,10 +1,12 @@
 """What an identification leaves behind: table, report, terminal summary, and files that are whole or not there."""
 
+import base64
 import csv
 import dataclasses
 import datetime
 import html.parser
 import io
+import json
 import math
 import os
 import platform
@@ -18,7 +20,7 @@ from rich.console import Console
 
 from helpers import random_chain
 from jaxdyn import OutputError, load_model, save_urdf
-from jaxdyn.identification import prior_parameters
+from jaxdyn.identification import Finding, Resimulation, fit_quality, prior_parameters
 from jaxdyn.identification._result import parameter_rows
 from jaxdyn.io import load
 from jaxdyn.io._files import check_output_folder, write_whole
@@ -28,6 +30,7 @@ from jaxdyn.report import (
     print_summary,
     verdict,
     write_all,
+    write_errors,
     write_parameters,
     write_report,
 )
@@ -36,10 +39,11 @@ from jaxdyn.report._files.parameters import COLUMNS
 from jaxdyn.report._files.results import FILES
 from jaxdyn.report._markup import rounded, with_deviation
 from jaxdyn.report._pages.identification import report_html
-from jaxdyn.report._pictures.over_time import envelope, torque_svg
+from jaxdyn.report._pictures.plot import packed, thinned, time_view
 from jaxdyn.report._quality import deviations_from, pooled
 from jaxdyn.report._sections.overview import overview
-from jaxdyn.report._sections.torques import pictures_section
+from jaxdyn.report._sections.positions import positions_section
+from jaxdyn.report._sections.torques import torques_section
 from report_example import small_example
 
 VOID = {"meta", "br", "input", "link", "img", "hr"}
@@ -159,18 +163,52 @@ def test_csv_is_read_by_numpy(result, tmp_path):
     assert np.isnan(table["standard_deviation"]).any()
 
 
+def data_of(text):
+    """What the plots and the matrix of a page are drawn from."""
+    found = re.findall(r'<script type="application/json">(.*?)</script>', text, re.DOTALL)
+    return [json.loads(data) for data in found]
+
+
+def values_of(column):
+    low, high, text = column
+    steps = np.frombuffer(base64.b64decode(text), "<u2")
+    return np.where(steps == 65535, np.nan, low + (high - low) * steps / 65534)
+
+
 def test_report_is_whole_and_needs_nothing_else(result, page):
-    text = page.source
-    n = result.chain.n
-    # torques of both parts, positions, spectra, friction, singular values, two views of the bodies
-    assert text.startswith("<!DOCTYPE html>") and page.tags.count("svg") == 2 * n + 3 * n + 1 + 2
+    text, n = page.source, result.chain.n
+    plots = [data for data in data_of(text) if "views" in data]
+    assert (
+        text.startswith("<!DOCTYPE html>") and page.tags.count("svg") == 1 + 2
+    )  # correlation, two views of the bodies
+    assert page.tags.count("figure") == len(plots) + 3
+    # torques of both parts, positions of the held-out one, friction, spectra, singular values
+    assert [len(data["views"]) for data in plots] == [2 * n, n, n, n, 1]
     assert len(set(page.ids)) == len(page.ids)
     assert page.references and all(r.startswith("#") and r[1:] in page.ids for r in page.references)
-    used = re.findall(r"url\(([^)]*)\)", text)
-    assert used and all(u.startswith("#") and u[1:] in page.ids for u in used)
-    assert "@import" not in text and not {"link", "img", "iframe", "object"} & set(page.tags)
-    addresses = set(re.findall(r"https?://[^\"'\s<)]+", text))
-    assert addresses <= {"http://www.w3.org/1999/xlink", "http://www.w3.org/2000/svg"}  # names, not places
+    assert "url(" not in text.replace("url(#${", "") and "@import" not in text
+    assert not {"link", "img", "iframe", "object"} & set(page.tags)
+    assert not re.findall(r"https?://|fetch\(|XMLHttpRequest|import\(", text)
+
+
+def test_plots_hold_the_curves(result, page):
+    torques = data_of(page.source)[0]
+    assert torques["choices"] == [
+        ["run", [f"{e.title[0].upper()}{e.title[1:]}" for e in (*result.validation, *result.fitted)]],
+        ["joint", list(result.chain.joint_names)],
+    ]
+    e = result.fitted[0]
+    for j in range(2):
+        view = torques["views"][2 + j]
+        columns = [values_of(column) for column in view["columns"]]
+        upper, lower = (panel["curves"] for panel in view["panels"])
+        for curve, y in zip((*upper, *lower), (e.samples.tau, e.prediction, e.samples.tau - e.prediction), strict=True):
+            drawn = columns[curve["y"][0]] - (columns[curve["y"][1]] if len(curve["y"]) > 1 else 0)
+            near = [np.argmin(np.abs(e.samples.t - t)) for t in columns[curve["x"]]]
+            np.testing.assert_allclose(drawn, y[near, j], atol=4e-5 * np.ptp(e.samples.tau[:, j]))
+        assert [panel["label"] for panel in view["panels"]] == [
+            f"{k} [{('N m', 'N')[j]}]" for k in ("torque", "residual")
+        ]
 
 
 def test_report_says_what_there_is_to_say(result, page):
@@ -189,9 +227,8 @@ def test_report_says_what_there_is_to_say(result, page):
         *result.base.dropped,
         *result.impossible,
         "No torque of this robot depends on these",
-        "torque [N m]",
-        "torque [N]",
-        "time [s]",
+        "viscous, Coulomb, constant friction of every joint",
+        "all moving links",
     ):
         assert words in text, words
 
@@ -208,57 +245,82 @@ def test_report_of_separate_validation_does_not_speak_of_a_refit(result):
     assert "fitted to everything" not in overview(separate, verdict(separate))
 
 
-@pytest.mark.nightly
-def test_report_stays_small(result):
-    """7 joints, two runs, 2000 points: under 3 MB. So are many runs, of which not all are drawn."""
+def test_report_stays_small(result, monkeypatch):
+    """Seven joints and eight long runs: at most 1.5 MB with everything else a page has."""
     rng = np.random.default_rng(0)
-    evaluation = result.fitted[0]
-    t = np.arange(2000) / 100
-    noise = {name: rng.normal(size=(2000, 2)) for name in ("q", "qd", "qdd", "tau")}
-    samples = dataclasses.replace(evaluation.samples, t=t, segments=((0, 2000),), **noise)
-    run = dataclasses.replace(evaluation, samples=samples, prediction=noise["q"])
-    seven = dataclasses.replace(result, fitted=(run,) * 4, validation=(run,) * 3)
-    assert len(report_html(seven).encode()) < 3e6
+    t = np.arange(6000) / 100
+    y = rng.normal(size=(6000, 7))
+    samples = dataclasses.replace(
+        result.fitted[0].samples, t=t, q=y, qd=y, qdd=y, tau=y, segments=((0, 2500), (2500, 6000))
+    )
+    fit = fit_quality(y, y + 1, y)
+    run = dataclasses.replace(result.fitted[0], samples=samples, prediction=y + 1, fit=fit, unconstrained=fit)
+    many = dataclasses.replace(result, chain=random_chain(7), fitted=(run,), validation=(run,) * 7)
+    moved = Resimulation(((0, 6000),), y, *np.ones((3, 7)), 0.5)
+    monkeypatch.setattr("jaxdyn.report._sections.positions.resimulate", lambda *_: moved)
+    size = len(torques_section(many).encode()) + len(positions_section(many, False).encode())
+    assert 0.5e6 < size < 1.2e6
 
 
-def test_few_pictures_are_drawn_of_many_runs(result, monkeypatch):
-    monkeypatch.setattr("jaxdyn.report._sections.torques.MOST_PICTURES", 4)
-    page = Page(pictures_section(dataclasses.replace(result, fitted=result.fitted * 3)))
-    assert page.tags.count("svg") == 4 and "".join(page.text).count("Not drawn") == 2
-
-
-def test_envelope_keeps_peaks_and_ends():
+def test_thinning_keeps_peaks_and_ends():
     rng = np.random.default_rng(1)
-    t = np.arange(10_000) / 1000
-    y = rng.normal(size=10_000)
-    y[[1234, 8765]] = 50, -60
-    short_t, short_y = envelope(t, y, 400)
-    assert len(short_t) <= 402 and np.all(np.diff(short_t) > 0)
-    assert {short_t[0], short_t[-1]} == {t[0], t[-1]}
-    assert short_y.max() == 50 and short_y.min() == -60 and short_t[short_y.argmax()] == t[1234]
-    assert set(zip(short_t, short_y, strict=True)) <= set(zip(t, y, strict=True))
-    assert envelope(t[:100], y[:100], 400)[0] is not None and len(envelope(t[:100], y[:100], 400)[0]) == 100
+    y, z = rng.normal(size=(2, 10_000))
+    y[[1234, 8765]], z[4321] = (50, -60), 70
+    index = thinned([y, z], ((0, 6000), (6000, 10_000)), 800)
+    assert len(index) <= 810 and list(index).count(-1) == 1
+    first, last = np.split(index, [list(index).index(-1)])
+    assert np.all(np.diff(first) > 0) and np.all(np.diff(last[1:]) > 0)
+    assert {0, 5999} <= set(first) and {6000, 9999} <= set(last) and {1234, 8765, 4321} <= set(index)
+    np.testing.assert_array_equal(thinned([y[:100]], ((0, 100),), 400), np.arange(100))
+    z[40:60] = np.nan
+    parted = thinned([y[:100], z[:100]], ((0, 100),), 400)
+    assert list(parted) == [*range(40), -1, *range(60, 100)]
+    assert len(thinned([np.full(5, np.nan)], ((0, 5),), 10)) == 0
 
 
 def test_gaps_part_the_curves(result):
-    evaluation = result.fitted[0]
-    count = len(evaluation.samples.t)
-    halves = ((0, count // 2), (count // 2, count))
-    parted = dataclasses.replace(evaluation, samples=dataclasses.replace(evaluation.samples, segments=halves))
-    for name in ("measured", "predicted", "residual"):
-        strokes = [torque_svg(e, 0, "N m").count(f"stroke: var(--{name})") for e in (evaluation, parted)]
-        assert strokes == [2, 3]  # one more curve; one is the legend's
-    assert "fill: var(--gap)" in torque_svg(parted, 0, "N m") and "--gap" not in torque_svg(evaluation, 0, "N m")
+    s = result.fitted[0].samples
+    half = len(s.t) // 2
+    given = (
+        {"predicted": result.fitted[0].prediction[:, 0]},
+        ((0, half), (half, len(s))),
+        ("torque", "residual", "N m"),
+    )
+    view = time_view(s.t, s.tau[:, 0], *given)
+    assert view.gaps == [(s.t[half - 1], s.t[half])]
+    (at,) = np.flatnonzero(np.isnan(view.panels[0].curves[0].y))
+    assert view.x[at - 1] == view.x[at] == s.t[half - 1] and view.x[at + 1] == s.t[half]
 
 
-def test_pictures_leave_matplotlib_as_it_is(result):
-    import matplotlib
+def test_numbers_come_back_from_text():
+    rng = np.random.default_rng(2)
+    y = 1e3 * rng.normal(size=500)
+    y[77] = np.nan
+    np.testing.assert_allclose(values_of(packed(y)), y, atol=np.ptp(y[~np.isnan(y)]) / 65534)
+    assert np.isnan(values_of(packed(np.full(3, np.nan)))).all()
+    np.testing.assert_array_equal(values_of(packed(np.full(3, 0.1))), 0.1)
 
-    before = dict(matplotlib.rcParams)
-    first, again = (torque_svg(result.fitted[0], 0, "N m", key="a") for _ in range(2))
-    assert first == again
-    assert dict(matplotlib.rcParams) == before
-    assert "#0" not in re.sub(r"url\(#\w+\)|href=\"#\w+\"", "", first)  # every colour is the page's
+
+def test_errors_by_run_in_a_file_and_on_the_page(result, page, tmp_path):
+    write_errors(result, tmp_path / "e.csv")
+    rows = cells(tmp_path / "e.csv")
+    runs = (*result.validation, *result.fitted)
+    assert [(r["run"], r["joint"]) for r in rows] == [(e.title, j) for e in runs for j in result.chain.joint_names]
+    for column, values in (("rms", "rms"), ("rre_percent", "relative"), ("rre_moving_percent", "relative_moving")):
+        assert [float(r[column]) for r in rows] == [x for e in runs for x in getattr(e.fit, values)]
+    size = [np.sqrt((e.samples.tau[:, j] ** 2).mean()) for e in runs for j in range(2)]
+    np.testing.assert_allclose([float(r["torque_rms"]) for r in rows], size, rtol=1e-12)
+    assert [(r["fitted"], r["unit"]) for r in rows] == [("no", "N m"), ("no", "N"), ("yes", "N m"), ("yes", "N")]
+    for k, e in enumerate(runs):
+        for j in range(2):
+            link = f'href="#torques" data-run="{k}" data-joint="{j}">{rounded(e.fit.relative_moving[j])}'
+            assert link in page.source
+
+
+def test_what_may_be_wrong_stands_in_the_summary(result):
+    judged, finding = verdict(result), Finding("sign", ("joint1",), "the sign of <joint1> is wrong")
+    assert "diagnoses" not in overview(result, judged)
+    assert "the sign of &lt;joint1&gt; is wrong" in overview(result, judged, [finding])
 
 
 def test_values_are_shown_to_the_digits_they_have():
@@ -321,7 +383,7 @@ def test_limits_and_provenance_reach_the_report(result, tmp_path, monkeypatch):
     )
     limits, known = [parse_limit("rms=0.3")], collect_provenance()
     write_all(result, tmp_path, limits=limits, provenance=known)
-    assert given["all"][0] is result and given["all"][-2] == limits and given["all"][-1] is known
+    assert given["all"][0] is result and given["all"][4] == limits and given["all"][5] is known
 
 
 def test_the_source_is_updated(result, tmp_path, quick):
@@ -344,8 +406,8 @@ def test_a_model_that_no_urdf_holds_does_not_lose_the_rest(result, tmp_path, qui
     earlier = (out / "identified.urdf").read_text("utf-8")
     helical = dataclasses.replace(result, chain=random_chain(2, joints="helical"))
     paths = write_all(helical, out)
-    assert tuple(paths) == ("parameters.csv", "model.eqx", "report.html")
-    left = ["identified.urdf.old", "identified.xml.old", "model.eqx", "parameters.csv", "report.html"]
+    assert tuple(paths) == ("parameters.csv", "errors.csv", "model.eqx", "report.html")
+    left = ["errors.csv", "identified.urdf.old", "identified.xml.old", "model.eqx", "parameters.csv", "report.html"]
     assert sorted(os.listdir(out)) == left
     assert (out / "identified.urdf.old").read_text("utf-8") == earlier
     report = paths["report.html"].read_text("utf-8")
@@ -377,7 +439,7 @@ def test_nothing_is_left_behind_by_a_failure(result, tmp_path, monkeypatch, writ
     assert os.listdir(tmp_path) == ["report.html"] and (tmp_path / "report.html").read_text() == "mine"
 
 
-@pytest.mark.parametrize("at", (1, 2, 5, 9, 10))
+@pytest.mark.parametrize("at", (1, 2, 5, 9, 12))
 def test_files_moved_in_place_are_put_back_when_a_later_one_cannot_be(result, tmp_path, monkeypatch, at, quick):
     for name in FILES:
         (tmp_path / name).write_text(f"old {name}")
@@ -430,7 +492,7 @@ def test_folders_that_cannot_be_written_are_refused_before_the_work(result, tmp_
 
 
 def test_single_files_that_cannot_be_written_say_so(result, tmp_path, quick):
-    for write in (write_parameters, write_report):
+    for write in (write_parameters, write_errors, write_report):
         with pytest.raises(OutputError, match=r"missing.*cannot be written"):
             write(result, tmp_path / "missing" / "x")
 

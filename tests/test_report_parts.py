@@ -1,5 +1,6 @@
 """Each part of the report against an independent computation, and what it shows against what it computed."""
 
+import base64
 import dataclasses
 import hashlib
 import html.parser
@@ -14,15 +15,15 @@ from scipy.integrate import solve_ivp
 from helpers import random_inertia, random_rotation
 from jaxdyn import Friction, IdentificationError, OutputError, inverse_dynamics, make_chain
 from jaxdyn.cli import main
-from jaxdyn.identification import Estimate, Samples, fit_quality, model_torque, null_space, resimulate
+from jaxdyn.identification import Estimate, Resimulation, Samples, fit_quality, model_torque, null_space, resimulate
 from jaxdyn.report import Ellipsoid, ErrorLimit, collect_provenance, equivalent_ellipsoid, parse_limit, verdict
 from jaxdyn.report._markup import rounded
 from jaxdyn.report._pictures.ellipsoids import outstretched, posed, projected
-from jaxdyn.report._pictures.over_time import over_time
 from jaxdyn.report._pictures.stick_figure import line_ends, skeleton
 from jaxdyn.report._provenance import provenance_section
 from jaxdyn.report._quality import pooled
 from jaxdyn.report._sections.bodies import bodies_section
+from jaxdyn.report._sections.correlation import correlation, correlation_section
 from jaxdyn.report._sections.excitation import excitation
 from jaxdyn.report._sections.friction import binned_medians, friction_samples
 from jaxdyn.report._sections.positions import positions_section
@@ -475,10 +476,39 @@ def test_provenance_names_files_by_their_hash(tmp_path):
         collect_provenance([("log", tmp_path / "gone.csv")])
 
 
-def test_curves_break_where_there_is_no_number():
-    t = np.arange(100.0)
-    y = np.where((t > 40) & (t < 60), np.nan, t)
-    svg = over_time(t, t, {"simulated": y}, (), ("position", "error", "rad"), "x", key="a")
-    whole = over_time(t, t, {"simulated": t}, (), ("position", "error", "rad"), "x", key="a")
-    assert svg.count("stroke: var(--predicted)") == whole.count("stroke: var(--predicted)") + 1
-    assert "nan" not in svg.lower()
+def test_positions_that_run_away_are_not_drawn(result, monkeypatch):
+    e = result.validation[0]
+    away = np.array(e.samples.q)
+    away[50:] += 100 * np.ptp(away, axis=0)
+    run = Resimulation(((0, len(away)),), away, np.ones(2), np.ones((9, 2)), np.ones(2), 0.5)
+    monkeypatch.setattr("jaxdyn.report._sections.positions.resimulate", lambda *_: run)
+    text = positions_section(result, with_prior=False)
+    assert text.count("not drawn where the simulation runs away") == 2
+    away[50:] = e.samples.q[50:]
+    assert "runs away" not in positions_section(result, with_prior=False)
+
+
+def test_correlation_is_that_of_the_covariance(result):
+    found, estimate = correlation(result.wls), result.wls
+    i, j = 3, 1
+    np.testing.assert_allclose(
+        found[i, j],
+        estimate.covariance[i, j] / np.sqrt(estimate.covariance[i, i] * estimate.covariance[j, j]),
+        rtol=1e-9,
+    )
+    np.testing.assert_allclose(np.diag(found), 1.0)
+    text = correlation_section(result.base, estimate)
+    lower = np.where(np.tri(len(found), k=-1, dtype=bool), np.abs(found), 0)
+    i, j = np.unravel_index(np.argmax(lower), lower.shape)
+    assert Tables(text).rows[1][1:] == [result.base.names[i], result.base.names[j]]
+    coded = np.frombuffer(base64.b64decode(re.search(r'"values": "([^"]+)"', text)[1]), np.int8)
+    np.testing.assert_allclose(coded.reshape(found.shape) / 100, found, atol=0.006)
+    shades = np.round(10 * found[np.tril_indices(len(found))])
+    assert text.count("h1v1h-1z") == np.count_nonzero(shades)
+
+
+def test_masses_add_up_and_densities_are_those_of_ellipsoids():
+    e = equivalent_ellipsoid(np.asarray(sphere(3.0, 0.2)))
+    assert e.density == pytest.approx(3.0 / (4 / 3 * np.pi * 0.2**3), rel=1e-9)
+    flat = equivalent_ellipsoid(np.array([1.0, 0, 0, 0, 1, 0, 1, 0, 0, 2]))
+    assert flat.density == np.inf

@@ -1,7 +1,6 @@
 """`jaxdyn identify`: from a URDF and logs to a report, parameters and a model file."""
 
 import argparse
-import dataclasses
 import pathlib
 from typing import TYPE_CHECKING
 
@@ -132,6 +131,7 @@ def run(options: argparse.Namespace) -> int:
                 load_options={"lock": dict(options.lock) or None, "tip": options.tip},
                 limits=limits,
                 provenance=_provenance(options, result),
+                findings=findings,
             )
     if not options.quiet:
         print_summary(result, paths, truth, limits=limits, findings=findings)
@@ -173,7 +173,7 @@ def _inputs(options: argparse.Namespace) -> tuple["Chain | None", "Chain", list[
 def _identified(
     options: argparse.Namespace, chain: "Chain", logs: list["Log"], validation: list["Log"], progress: Progress
 ) -> tuple["Identification", tuple["Finding", ...]]:
-    """What is identified, and what may be wrong with it, which its notes say first."""
+    """What is identified, and what may be wrong with it."""
     from ..identification._consistency.constraints import Consistency
     from ..identification._identify import identify
     from ..identification._regression.columns import Columns, coupled_drive, joint_springs
@@ -194,7 +194,7 @@ def _identified(
     )
     with progress.stage("looking for faults"):
         findings = diagnose_identification(result)
-    return dataclasses.replace(result, notes=(*(f.text for f in findings), *result.notes)), findings
+    return result, findings
 
 
 def _provenance(options: argparse.Namespace, result: "Identification") -> "Provenance":

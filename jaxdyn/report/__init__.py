@@ -1,5 +1,6 @@
 """Results of an identification as pages, tables and text."""
 
+from ._files.errors import write_errors as write_errors
 from ._files.parameters import write_parameters as write_parameters
 from ._files.results import write_all as write_all
 from ._pages.comparison import write_comparison as write_comparison

@@ -45,9 +45,9 @@ def faint(text: str) -> str:
     return element("p", text, "faint")
 
 
-def figure(name: str, detail: str, picture: str) -> str:
-    """A picture with a name, which is plain text, and a line about it."""
-    return element("figure", element("figcaption", element("b", escaped(name)) + element("span", detail)) + picture)
+def folded(title: str, key: str, *parts: str) -> str:
+    """A section of which only the heading is shown until it is opened, or printed."""
+    return element("details", element("summary", element("h2", title, id=key)) + "".join(parts), "part")
 
 
 Cell = str | tuple[str, ...]
@@ -96,7 +96,7 @@ def group_row(before: int, names: Iterable[str], span: int) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[str], **attributes: str) -> str:
-    """A table that scrolls sideways where the page is narrow; `head` and `rows` are the content of its rows."""
+    """A table that scrolls where the page is narrow, or the table long; `head` and `rows` are the content of its rows."""
     top = "".join(element("tr", row) for row in head)
     body = "".join(element("tr", row) for row in rows)
     inner = element("table", element("thead", top) + element("tbody", body), **attributes)

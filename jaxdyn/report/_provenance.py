@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .._version import version_of
 from ..errors import OutputError
-from ._markup import Column, columns_table, element, escaped, names_column
+from ._markup import Column, columns_table, element, escaped, folded, names_column
 
 _PACKAGES = ("jaxdyn", "jax", "jaxlib", "equinox", "numpy", "scipy")
 
@@ -100,7 +100,7 @@ def _shown(value: object) -> str:
 def provenance_section(given: Provenance | None) -> str:
     """Files with hashes, versions and settings; versions alone where nothing is given."""
     known = given or collect_provenance()
-    text = element("h2", "Where this comes from", id="provenance")
+    text = ""
     if known.inputs:
         columns = [
             Column("input", [escaped(i.role) for i in known.inputs], "text"),
@@ -113,4 +113,5 @@ def provenance_section(given: Provenance | None) -> str:
         text += element("p", "No input files: the logs were given in memory, or simulated.")
     pairs = [*known.versions, *known.settings, *([("command", known.command)] if known.command else [])]
     values = Column("value", [escaped(value) for _, value in pairs], "text", "wrap")
-    return text + columns_table([names_column("version or setting", (name for name, _ in pairs)), values])
+    text += columns_table([names_column("version or setting", (name for name, _ in pairs)), values])
+    return folded("Where this comes from", "provenance", text)

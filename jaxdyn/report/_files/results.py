@@ -11,6 +11,7 @@ from typing import Any
 
 from ...errors import ModelError, OutputError
 from ...identification._result import Identification
+from ...identification._validation.diagnostics import Finding
 from ...io._files import check_output_folder, draft_prefix, remove_stale_drafts
 from ...io._mjcf.write import write_mjcf
 from ...io._model_file import save_model
@@ -19,9 +20,10 @@ from ...io._urdf.write import save_urdf
 from .._pages.identification import write_report
 from .._provenance import Provenance
 from .._verdict import ErrorLimit
+from .errors import write_errors
 from .parameters import write_parameters
 
-FILES = ("parameters.csv", "identified.urdf", "identified.xml", "model.eqx", "report.html")
+FILES = ("parameters.csv", "errors.csv", "identified.urdf", "identified.xml", "model.eqx", "report.html")
 MAY_LACK = ("identified.urdf", "identified.xml")  # formats that do not hold every model
 
 
@@ -35,15 +37,16 @@ def write_all(
     date: datetime.datetime | None = None,
     limits: Sequence[ErrorLimit] = (),
     provenance: Provenance | None = None,
+    findings: Sequence[Finding] = (),
 ) -> dict[str, Path]:
     """Write all results into a folder, which is created; the paths by file name.
 
-    parameters.csv (`write_parameters`), identified.urdf, identified.xml for MuJoCo, model.eqx (`save_model`: the identified
-    chain to the last bit) and report.html. All files are finished in a draft folder first and moved in place when the
-    last one is: after an error or Ctrl-C the folder is what it was. Files of these names are replaced. A model that a URDF
-    cannot hold (helical joints, inertias that no body can have) leaves out identified.urdf, one that MJCF cannot
-    identified.xml: the report says why, and one from an earlier run is moved to
-    a name with .old behind, so that nobody takes it for this one's.
+    parameters.csv (`write_parameters`), errors.csv (`write_errors`), identified.urdf, identified.xml for MuJoCo, model.eqx
+    (`save_model`: the identified chain to the last bit) and report.html. All files are finished in a draft folder first and
+    moved in place when the last one is: after an error or Ctrl-C the folder is what it was. Files of these names are
+    replaced. A model that a URDF cannot hold (helical joints, inertias that no body can have) leaves out identified.urdf,
+    one that MJCF cannot identified.xml: the report says why, and one from an earlier run is moved to a name with .old
+    behind, so that nobody takes it for this one's.
 
     Args:
         source_urdf: the file the chain was loaded from: identified.urdf is that file with the identified numbers.
@@ -53,6 +56,7 @@ def write_all(
         date: of the report; now where None.
         limits: what errors are good enough, for the report's verdict (`parse_limit`).
         provenance: input files and settings, for the report (`collect_provenance`).
+        findings: what may be wrong, for the report (`diagnose_identification`).
 
     Raises:
         OutputError: the folder cannot be written: it is a file, there is no permission, the disk is full.
@@ -67,10 +71,11 @@ def write_all(
         target.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=draft_prefix("results"), suffix="part", dir=target))
         write_parameters(result, draft / "parameters.csv")
+        write_errors(result, draft / "errors.csv")
         urdf = _write_urdf(result, draft / "identified.urdf", source_urdf, load_options or {})
         notes = [note for note in (urdf, _write_mjcf(result, draft / "identified.xml")) if note]
         save_model(result.chain, draft / "model.eqx")
-        write_report(result, draft / "report.html", title, date, notes, limits, provenance)
+        write_report(result, draft / "report.html", title, date, notes, limits, provenance, findings)
         names = [name for name in FILES if (draft / name).exists()]
         moves = [(draft / name, target / name) for name in names]
         for name in MAY_LACK:

@@ -9,8 +9,8 @@ from ...errors import OutputError
 from ...identification._regression.prediction import MOVING
 from ...identification._validation.comparison import ModelComparison
 from ...io._files import write_whole
-from .._markup import Column, columns_table, element, escaped, faint, figure, group_row, names_column, rounded, section
-from .._pictures.over_time import over_time
+from .._markup import Column, columns_table, element, escaped, faint, group_row, names_column, rounded, section
+from .._pictures.plot import plot, time_view
 from .._provenance import Provenance, provenance_section
 from .._quality import position_units, torque_units
 from .._sections.positions import errors_of
@@ -18,7 +18,7 @@ from .._sections.torques import error_columns
 from .._terminal.comparison import BETTER, comparison_verdict
 from .page import made_by, notes_section, page, page_head
 
-MOST_PICTURES = 40
+_POINTS = 80_000  # of all curves of the plot together
 
 
 def write_comparison(
@@ -74,7 +74,7 @@ def comparison_html(
         element("p", escaped(comparison_verdict(comparison)), "verdict stamp"),
         _errors(comparison),
         _positions(comparison),
-        _pictures(comparison),
+        _torques(comparison),
         notes_section(notes),
         provenance_section(provenance),
     )
@@ -125,21 +125,17 @@ def _positions(comparison: ModelComparison) -> str:
     )
 
 
-def _pictures(comparison: ModelComparison) -> str:
+def _torques(comparison: ModelComparison) -> str:
     chain, units = comparison.chains[0], torque_units(comparison.chains[0])
-    drawn = max(1, MOST_PICTURES // chain.nv)
-    text = element("h2", "Torques", id="torques")
-    for k, run in enumerate(comparison.runs):
-        text += element("h3", escaped(run.source))
-        if k >= drawn:
-            text += element("p", f"Not drawn: the page holds the pictures of {drawn} runs at most.")
-            continue
+    points = max(150, min(1400, _POINTS // (len(comparison.runs) * chain.n)))
+    views = []
+    for run in comparison.runs:
         s = run.samples
-        for j, joint in enumerate(chain.joint_names):
+        for j in range(chain.n):
             errors = " and ".join(rounded(fit.rms[j]) for fit in run.fits)
             curves = {name: p[:, j] for name, p in zip("ab", run.predictions, strict=True)}
-            label = f"Measured torque, those predicted by two models, and the differences, of joint {j + 1}"
-            words = ("torque", "residual", units[j])
-            svg = over_time(s.t, s.tau[:, j], curves, s.segments, words, label, 1000, f"{k} {j}")
-            text += figure(joint, f"errors of a and b {errors} {units[j]} RMS", svg)
-    return text
+            words, caption = ("torque", "residual", units[j]), f"errors of a and b {errors} {units[j]} RMS"
+            views.append(time_view(s.t, s.tau[:, j], curves, s.segments, words, caption, points))
+    choices = (("run", [run.source for run in comparison.runs]), ("joint", chain.joint_names))
+    label = "Measured torque, those predicted by two models, and the differences"
+    return section("Torques", "torques", plot(label, views, choices))

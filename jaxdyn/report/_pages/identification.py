@@ -6,20 +6,22 @@ from collections.abc import Sequence
 
 from ...errors import OutputError
 from ...identification._result import Evaluation, Identification
+from ...identification._validation.diagnostics import Finding
 from ...io._files import write_whole
+from .._markup import element
 from .._provenance import Provenance, provenance_section
 from .._quality import torque_units
 from .._sections.bodies import bodies_section
 from .._sections.excitation import excitation_section
-from .._sections.friction import friction_section
+from .._sections.friction import friction_name, friction_section
 from .._sections.overview import overview
 from .._sections.parameters import parameter_sections
 from .._sections.positions import positions_section
 from .._sections.prior import against_prior, has_inertias, prior_section
 from .._sections.spectra import spectra_section
-from .._sections.torques import errors_section, pictures_section
+from .._sections.torques import errors_section, seconds_of, torques_section
 from .._verdict import ErrorLimit, verdict
-from .page import made_by, notes_section, page, page_head
+from .page import facts_list, made_by, notes_section, page, page_head
 
 
 def write_report(
@@ -30,13 +32,15 @@ def write_report(
     notes: Sequence[str] = (),
     limits: Sequence[ErrorLimit] = (),
     provenance: Provenance | None = None,
+    findings: Sequence[Finding] = (),
 ) -> None:
     """Write the report of an identification as one HTML file without any reference outside itself.
 
-    It holds a verdict in plain words; the errors of predicted torques joint by joint, on fitted and on unseen motion and
-    beside the given model's; their pictures over time; positions simulated again along the measured torques; spectra of
-    what is left; friction over velocity; the base parameters with standard deviations; what the motion excites; the full
-    set; the named null space; links drawn as ellipsoids; and what was noticed in the logs. docs/report.md explains each part.
+    It holds a verdict in plain words; the errors of predicted torques joint by joint and run by run, on fitted and on unseen
+    motion and beside the given model's; torques over time; positions simulated again along the measured torques; friction
+    over velocity; spectra of what is left; the base parameters with standard deviations and correlations; the full set; the
+    named null space; what the motion excites; links drawn as ellipsoids, with their masses and densities; and what was
+    noticed in the logs. Plots are drawn in the browser from data in the file. docs/report.md explains each part.
 
     Args:
         title: heading; the number of joints where None.
@@ -44,15 +48,16 @@ def write_report(
         notes: further ones, shown with those of the result.
         limits: what errors are good enough (`parse_limit`); the verdict is by them where there are any.
         provenance: input files and settings (`collect_provenance`); versions alone where None.
+        findings: what may be wrong (`diagnose_identification`), shown in the summary.
 
     Raises:
         OutputError: the file cannot be written; what was there before is untouched.
         IdentificationError: a limit has the wrong number of numbers.
 
-    Cost: some 0.1 s a picture, one a joint and run and three more a joint, and compiling forward dynamics; pictures thin out
-    to keep the file under 3 MB.
+    Cost: less than a second, and compiling forward dynamics; curves of many runs and joints are thinned out, none of their
+    peaks lost, to keep the file under 1.5 MB.
     """
-    write_whole(path, report_html(result, title, date, notes, limits, provenance), OutputError)
+    write_whole(path, report_html(result, title, date, notes, limits, provenance, findings), OutputError)
 
 
 def report_html(
@@ -62,6 +67,7 @@ def report_html(
     notes: Sequence[str] = (),
     limits: Sequence[ErrorLimit] = (),
     provenance: Provenance | None = None,
+    findings: Sequence[Finding] = (),
 ) -> str:
     """The text of `write_report`."""
     title = title or f"Identification of a robot with {result.chain.n} joint{'s' if result.chain.n > 1 else ''}"
@@ -69,13 +75,17 @@ def report_html(
     units, known = torque_units(result.chain), has_inertias(result)
     prior, held = against_prior(result), result.validation or result.fitted
     sections = (
-        overview(result, verdict(result, limits, prior)),
+        overview(result, verdict(result, limits, prior), findings),
         errors_section(result),
         prior_section(result, prior),
-        pictures_section(result),
+        torques_section(result),
         positions_section(result, known),
-        spectra_section(held, result.chain.joint_names, units),
-        friction_section(result.chain, result.fitted, units, result.friction),
+        element(
+            "div",
+            element("section", friction_section(result.chain, result.fitted, units, result.friction))
+            + element("section", spectra_section(held, result.chain.joint_names, units)),
+            "pair",
+        ),
         parameter_sections(result),
         excitation_section(result.base, result.wls),
         bodies_section(result.chain, result.prior if known else None, result.fitted[0].samples),
@@ -83,7 +93,7 @@ def report_html(
         provenance_section(provenance),
     )
     links = [link for link in _LINKS if known or link[0] != "prior"]
-    head = page_head("Identification report", title, [*_facts(result), *made_by(date)], links)
+    head = page_head("Identification report", title, [*_facts(result), *made_by(date)], links, _runs(result))
     return page(title, (head, *sections))
 
 
@@ -93,9 +103,10 @@ _LINKS = (
     ("prior", "Against the given model"),
     ("torques", "Torques"),
     ("positions", "Positions"),
-    ("spectra", "Spectra"),
     ("friction", "Friction"),
+    ("spectra", "Spectra"),
     ("parameters", "Base parameters"),
+    ("correlation", "Correlation"),
     ("full", "Full set"),
     ("unknown", "What the data cannot tell"),
     ("excitation", "Excitation"),
@@ -110,11 +121,20 @@ def _facts(result: Identification) -> list[tuple[str, str]]:
     return [
         ("Robot", f"{result.chain.n} joints from {topology.base_name} to {topology.tip_name}"),
         ("Joints", ", ".join(topology.joint_names)),
-        *(("Fitted to", _described(e)) for e in result.fitted),
-        *(("Checked on", _described(e)) for e in result.validation),
         ("Identified", f"{', '.join(('ten parameters a link', *result.columns.drive_terms))}"),
+        ("Friction", friction_name(result)),
         *((k, v) for k, v in [("Delays", _delays(result))] if v),
     ]
+
+
+def _runs(result: Identification) -> str:
+    """What was fitted and what it was checked on, folded where there are many."""
+    runs = [("Fitted to", e) for e in result.fitted] + [("Checked on", e) for e in result.validation]
+    listed = facts_list([(role, _described(e)) for role, e in runs])
+    if len(runs) < 4:
+        return listed
+    counts = f"Fitted to {len(result.fitted)} and checked on {len(result.validation)} stretches of logs"
+    return element("details", element("summary", counts) + listed)
 
 
 def _delays(result: Identification) -> str:
@@ -127,7 +147,7 @@ def _delays(result: Identification) -> str:
 def _described(evaluation: Evaluation) -> str:
     s = evaluation.samples
     title = evaluation.title.removeprefix("fitted: ")
-    seconds = sum(float(s.t[stop - 1] - s.t[start]) for start, stop in s.segments)
+    seconds = seconds_of(evaluation)
     pieces = f" in {len(s.segments)} pieces" if len(s.segments) > 1 else ""
     cutoffs = f"low-pass {s.position_cutoff:.3g} Hz on positions, {s.torque_cutoff:.3g} Hz on torques"
     return f"{title} ({len(s.t)} samples at {s.rate:.4g} Hz, {seconds:.3g} s{pieces}; {cutoffs})"

@@ -23,15 +23,23 @@ def page(title: str, sections: Sequence[str]) -> str:
     )
 
 
-def page_head(kicker: str, title: str, facts: Sequence[tuple[str, str]], links: Sequence[tuple[str, str]] = ()) -> str:
-    """Heading, facts as a list of pairs of plain texts, and links to sections by id."""
+def page_head(
+    kicker: str, title: str, facts: Sequence[tuple[str, str]], links: Sequence[tuple[str, str]] = (), more: str = ""
+) -> str:
+    """Heading, facts as a list of pairs of plain texts, more of them as HTML, and links to sections by id."""
     return element(
         "header",
         element("p", escaped(kicker), "kicker")
         + element("h1", escaped(title))
-        + element("dl", "".join(element("dt", a) + element("dd", escaped(b)) for a, b in facts), "about")
+        + facts_list(facts)
+        + more
         + (element("nav", "".join(element("a", text, href=f"#{key}") for key, text in links)) if links else ""),
     )
+
+
+def facts_list(facts: Sequence[tuple[str, str]]) -> str:
+    """Pairs of plain texts, one under the other."""
+    return element("dl", "".join(element("dt", a) + element("dd", escaped(b)) for a, b in facts), "about")
 
 
 def made_by(date: datetime.datetime | None) -> list[tuple[str, str]]:
@@ -42,4 +50,4 @@ def made_by(date: datetime.datetime | None) -> list[tuple[str, str]]:
 
 def notes_section(notes: Sequence[str]) -> str:
     """What was noticed in the logs."""
-    return section("Notes on the data", "notes", items(notes) if notes else element("p", "None."))
+    return section("Notes on the data", "notes", items(dict.fromkeys(notes)) if notes else element("p", "None."))

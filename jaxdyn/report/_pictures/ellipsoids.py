@@ -43,6 +43,12 @@ class Ellipsoid:
         """Semi-axes [m], the least first; 0 where the square is negative."""
         return np.sqrt(np.maximum(self.squares, 0))
 
+    @property
+    def density(self) -> float:
+        """Mass over volume [kg/m^3]; infinite where a semi-axis is 0."""
+        volume = 4 / 3 * np.pi * float(np.prod(self.semi_axes))
+        return self.mass / volume if volume > 0 else np.inf
+
     def moved(self, pose: Float[np.ndarray, "4 4"]) -> "Ellipsoid":
         """The same, seen from the frame that the link has this pose in."""
         r = pose[:3, :3]

@@ -7,7 +7,7 @@ from jaxtyping import Float
 
 from ...identification._preprocessing.samples import Samples
 from ...model._chain import Chain
-from .._markup import DASH, Column, columns_table, element, escaped, faint, names_column, number
+from .._markup import DASH, Cell, Column, columns_table, element, escaped, faint, names_column, number, rounded
 from .._pictures.ellipsoids import Ellipsoid, equivalent_ellipsoid, outstretched, posed, projected
 from .._pictures.stick_figure import line_ends, skeleton
 
@@ -52,7 +52,8 @@ def bodies_section(chain: Chain, prior: Chain | None, samples: Samples) -> str:
         + faint(
             "Each link as the solid ellipsoid of uniform density with the same mass, centre of mass and inertia, on the robot "
             f"in a posture of the run, numbered from the base: {legend}. An ellipsoid far larger than its link, or far "
-            "off it, is a sign of parameters that the motion does not determine. Drag a picture to turn it."
+            "off it, is a sign of parameters that the motion does not determine. Its density is that of air and metal "
+            "together: some 500 to 5000 kg/m³ in ordinary machines. Drag a picture to turn it."
         )
         + element("div", figures, "grid")
     )
@@ -62,16 +63,34 @@ def bodies_section(chain: Chain, prior: Chain | None, samples: Samples) -> str:
             f"Not drawn, because no body has the inertia found for {'it' if len(lacking) == 1 else 'them'}: "
             f"{escaped(', '.join(lacking))}.",
         )
-    masses = [[DASH if e is None else number(e.mass, 3) for e in bodies] for bodies in (found, given)]
     centres = [DASH if e is None else ", ".join(number(float(round(1000 * x)), 6) for x in e.centre) for e in found]
     columns = [
-        *(Column("", [str(i + 1) for i in range(chain.n)]), names_column("link", chain.link_names)),
-        *(Column("mass [kg]", masses[0]), Column("centre of mass [mm]", centres)),
-        Column("semi-axes [mm]", [*map(_axes, found)]),
-        Column("given mass [kg]", masses[1], "edge"),
-        Column("given semi-axes [mm]", [*map(_axes, given)]),
+        Column("", [*(str(i + 1) for i in range(chain.n)), ""]),
+        names_column("link", (*chain.link_names, "all moving links")),
+        _masses("mass [kg]", found),
+        Column("density [kg/m³]", [*map(_density, found), ""]),
+        Column("centre of mass [mm]", [*centres, ""]),
+        Column("semi-axes [mm]", [*map(_axes, found), ""]),
     ]
+    if prior:
+        columns += [
+            _masses("given mass [kg]", given, "edge"),
+            Column("given density [kg/m³]", [*map(_density, given), ""]),
+        ]
     return text + columns_table(columns)
+
+
+def _masses(heading: str, bodies: Sequence[Ellipsoid | None], kind: str = "") -> Column:
+    """The mass of each link, and in the last row that of all."""
+    total = sum(e.mass for e in bodies if e is not None)
+    cells: list[Cell] = [DASH if e is None else number(e.mass, 3) for e in bodies]
+    return Column(heading, [*cells, (number(total, 4), f"yes {kind}".strip())], kind)
+
+
+def _density(e: Ellipsoid | None) -> str:
+    if e is None or not e.possible:
+        return DASH if e is None else "no body"
+    return rounded(e.density) if e.density < 1e6 else number(e.density, 2)
 
 
 def _axes(e: Ellipsoid | None) -> str:

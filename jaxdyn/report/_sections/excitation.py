@@ -8,7 +8,7 @@ from jaxtyping import Float
 from ...identification._estimators.estimate import Estimate
 from ...identification._regression.base_parameters import BaseParameters
 from .._markup import Column, columns_table, element, escaped, faint, number, rounded, section
-from .._pictures.svg import FAINT, MEASURED, PREDICTED, picture, plain_powers
+from .._pictures.plot import Curve, Panel, View, plot
 
 _WEAKEST = 3
 _NAMED = 0.25  # share of a direction's largest component that is worth a name
@@ -71,28 +71,25 @@ def excitation_section(base: BaseParameters, estimate: Estimate) -> str:
             f"{facts}. The second is free of units: what the motion tells apart badly. Below 30 is good, above 100 wants "
             "another trajectory."
         ),
-        element("figure", _svg(found)),
-        element("h3", "What this motion tells least about"),
-        columns_table([Column("times weaker", weaker), Column(heading, directions, "text", "wrap")]),
+        element(
+            "div",
+            _plot(found)
+            + element(
+                "div",
+                element("h3", "What this motion tells least about")
+                + columns_table([Column("times weaker", weaker), Column(heading, directions, "text", "wrap")]),
+            ),
+            "beside",
+        ),
     )
 
 
-def _svg(found: Excitation) -> str:
-    index = np.arange(1, len(found.values) + 1)
-
-    def draw(figure) -> None:
-        axes = figure.subplots()
-        figure.subplots_adjust(left=0.075, right=0.995, top=0.89, bottom=0.175)
-        for y, colour, name in (
-            (found.values / found.values[0], MEASURED, "as they are"),
-            (found.scaled, PREDICTED, "columns of unit norm"),
-        ):
-            axes.semilogy(index, y, color=colour, linewidth=0.9, marker="o", markersize=3, label=name)
-        plain_powers(axes.yaxis)
-        axes.set_xlabel("number")
-        axes.set_ylabel("relative to the greatest")
-        axes.yaxis.label.set_color(FAINT)
-        axes.margins(x=0.01)
-        figure.legend(loc="upper right", ncols=2, frameon=False, borderaxespad=0.1, handlelength=1.8)
-
-    return picture(draw, (10.4, 2.6), "Singular values of the base regressor", "singular values")
+def _plot(found: Excitation) -> str:
+    x = np.arange(1.0, len(found.values) + 1)
+    given = (
+        (found.values / found.values[0], "measured", "as they are"),
+        (found.scaled, "predicted", "columns of unit norm"),
+    )
+    curves = [Curve(name, colour, np.maximum(y, 1e-300)) for y, colour, name in given]
+    panel = Panel("relative to the greatest", curves, logarithmic=True)
+    return plot("Singular values of the base regressor", [View("number", [panel], x=x)], kind="low")

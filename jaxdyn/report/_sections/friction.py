@@ -1,6 +1,7 @@
 """Friction as it was measured, sample by sample, and the fitted law through it."""
 
 import dataclasses
+import re
 from collections.abc import Sequence
 
 import jax
@@ -11,14 +12,14 @@ from jaxtyping import Float
 from ...dynamics import friction_force
 from ...identification._friction.fit import FrictionFit
 from ...identification._regression.robot import as_float64
-from ...identification._result import Evaluation
+from ...identification._result import Evaluation, Identification
 from ...identification._validation.resimulation import model_torque
 from ...model._chain import Chain
 from ...model._layout import turning_joints
-from .._markup import DASH, Column, columns_table, element, escaped, faint, figure, number, rounded, section, unit
-from .._pictures.svg import FAINT, INK, LINE, MEASURED, PREDICTED, picture
+from .._markup import DASH, Column, columns_table, element, escaped, faint, number, rounded, section, unit
+from .._pictures.plot import Curve, Panel, View, plot
 
-_MOST = 1200  # dots a picture
+_MOST = 1200  # dots a view
 _BINS = 24
 
 
@@ -84,63 +85,63 @@ def binned_medians(
 def friction_section(
     chain: Chain, evaluations: Sequence[Evaluation], units: Sequence[str], fit: FrictionFit | None = None
 ) -> str:
-    """A picture a joint: samples, their medians and the fitted curve; and the parameters of a friction model of its own."""
+    """Samples, their medians and the fitted curve of a joint that the reader chooses; and a friction model's parameters."""
     data = friction_samples(chain, evaluations, fit is not None)
     turns = turning_joints(chain)
-    figures = ""
-    for j, joint in enumerate(chain.joint_names):
-        spread = float(np.std(data.torque[:, j] - np.interp(data.qd[:, j], data.grid[:, j], data.curve[:, j])))
-        speed = "velocity [rad/s]" if turns[j] else "velocity [m/s]"
-        most = rounded(float(np.abs(data.curve[:, j]).max()))
-        detail = f"up to {most} {units[j]}, spread about the curve {rounded(spread)}"
-        figures += figure(joint, detail, _svg(data, j, speed, units[j]))
+    views = [_view(data, j, turns[j], units[j]) for j in range(chain.n)]
     return section(
         "Friction",
         "friction",
+        plot("Friction against velocity", views, [("joint", chain.joint_names)], "low"),
         faint(
-            "Measured torque less the predicted one without friction, against velocity: one dot a sample of the fitted runs, "
-            "rings the medians of equally many of them, and the fitted law. Rings off the curve on both sides alike mean "
-            "another law (falling before it rises: Stribeck; different on both sides: asymmetric); a cloud that opens "
-            "up near standstill is friction that depends on the path, which no function of velocity describes; a cloud that "
-            "is wide everywhere is error of the rigid model, or friction that depends on load."
+            "Measured torque less the predicted one without friction: one dot a sample of the fitted runs, rings the medians "
+            "of equally many of them, and the fitted law. Rings off the curve on both sides alike mean another law (falling "
+            "before it rises: Stribeck; different on both sides: asymmetric); a cloud that opens up near standstill is "
+            "friction that depends on the path; a cloud that is wide everywhere is error of the rigid model, or friction that "
+            "depends on load."
         ),
-        element("div", figures, "grid"),
         _table(fit) if fit else "",
     )
 
 
-def _thinned(count: int) -> np.ndarray:
-    return np.unique(np.linspace(0, count - 1, min(count, _MOST)).round().astype(int))
+def friction_name(result: Identification) -> str:
+    """The friction that was fitted, in words: its terms, and of which joints where not of all."""
+    n = result.chain.n
+    if result.friction is None:
+        words = {"viscous": "viscous", "coulomb": "Coulomb", "offset": "constant"}
+        terms = [words[term] for term in result.columns.drive_terms if term in words]
+        return f"{', '.join(terms)} friction of every joint" if terms else "none identified"
+    terms = []
+    for term in result.friction.model.terms:
+        name = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(term).__name__)
+        joints = (
+            []
+            if term.joints is None or len(term.joints) == n
+            else [result.chain.joint_names[j - 1] for j in term.joints]
+        )
+        terms.append(name + (f" ({', '.join(joints)})" if joints else ""))
+    return ", ".join(terms)
 
 
-def _svg(data: FrictionSamples, joint: int, speed: str, unit: str) -> str:
+def _view(data: FrictionSamples, joint: int, turns: bool, unit: str) -> View:
     x, y = data.qd[:, joint], data.torque[:, joint]
-    chosen = _thinned(len(x))
-    width = float(np.abs(x).max()) / 260
-    gap = np.full(len(chosen), np.nan)
-    dots = np.stack([x[chosen] - width, x[chosen] + width, gap], 1).reshape(-1)  # one path, short strokes for dots
-    level = np.stack([y[chosen], y[chosen], gap], 1).reshape(-1)
+    spread = float(np.std(y - np.interp(x, data.grid[:, joint], data.curve[:, joint])))
+    most = rounded(float(np.abs(data.curve[:, joint]).max()))
+    chosen = np.unique(np.linspace(0, len(x) - 1, min(len(x), _MOST)).round().astype(int))
+    low, high = np.percentile(y, [0.2, 99.8])
+    low, high = min(low, data.curve[:, joint].min()), max(high, data.curve[:, joint].max())
+    room = 0.08 * float(high - low)
     middle = binned_medians(x, y)
-
-    def draw(figure) -> None:
-        axes = figure.subplots()
-        figure.subplots_adjust(left=0.135, right=0.985, top=0.9, bottom=0.165)
-        axes.axhline(0, color=LINE, linewidth=0.9)
-        axes.axvline(0, color=LINE, linewidth=0.9)
-        axes.plot(dots, level, color=MEASURED, linewidth=1.7, label="samples")
-        axes.plot(data.grid[:, joint], data.curve[:, joint], color=PREDICTED, linewidth=1.8, label="fitted")
-        if len(middle[0]):
-            ring = {"marker": "o", "markersize": 3.6, "markerfacecolor": "none", "markeredgewidth": 1.0}
-            axes.plot(*middle, color=INK, linestyle="none", label="medians", **ring)
-        low, high = np.percentile(y, [0.2, 99.8])
-        low, high = min(low, data.curve[:, joint].min()), max(high, data.curve[:, joint].max())
-        axes.set_ylim(low - 0.08 * (high - low), high + 0.08 * (high - low))
-        axes.set_xlabel(speed)
-        axes.set_ylabel(f"friction [{unit}]")
-        axes.yaxis.label.set_color(FAINT)
-        figure.legend(loc="upper right", ncols=3, frameon=False, borderaxespad=0, handlelength=1.6)
-
-    return picture(draw, (5.0, 2.9), f"Friction against velocity of joint {joint + 1}", f"friction {joint}")
+    curves = [
+        Curve("samples", "measured", y[chosen], x=x[chosen], style="dots"),
+        Curve("fitted", "predicted", data.curve[:, joint], x=data.grid[:, joint], width=2.0),
+        Curve("medians", "ink", middle[1], x=middle[0], style="rings"),
+    ]
+    return View(
+        "velocity [rad/s]" if turns else "velocity [m/s]",
+        [Panel(f"friction [{unit}]", curves, limits=(float(low) - room, float(high) + room))],
+        f"up to {most} {unit}, spread about the curve {rounded(spread)}",
+    )
 
 
 def _table(fit: FrictionFit) -> str:
@@ -153,6 +154,6 @@ def _table(fit: FrictionFit) -> str:
     ]
     return element(
         "p",
-        "Friction was fitted by a model of its own, in place of viscous, Coulomb and constant terms; the curve in each picture "
+        "Friction was fitted by a model of its own, in place of viscous, Coulomb and constant terms; the curve in the plot "
         "is the nearest such law, which the model files hold. Predicted torques are the friction model's.",
     ) + columns_table(columns)

@@ -1,9 +1,12 @@
 """The head of the report: the verdict, and the numbers that matter most."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ...identification._result import Identification
-from .._markup import element, escaped, number, rounded, section, tile
+from ...identification._validation.diagnostics import Finding
+from .._markup import element, escaped, items, number, rounded, section, tile
 from .._quality import FAIR, GOOD, pooled
 from .._verdict import Verdict
 from .parameters import impossible_section
@@ -11,8 +14,8 @@ from .parameters import impossible_section
 REFIT = "the held-out part was predicted by a fit without it; the written model was then fitted to everything"
 
 
-def overview(result: Identification, judged: Verdict) -> str:
-    """The verdict with what it rests on, and the numbers that matter most."""
+def overview(result: Identification, judged: Verdict, findings: Sequence[Finding] = ()) -> str:
+    """The verdict with what it rests on, what may be wrong, and the numbers that matter most."""
     fitted, unseen = pooled(result.fitted), pooled(result.validation)
     assert fitted is not None
     best = unseen or fitted
@@ -56,8 +59,17 @@ def overview(result: Identification, judged: Verdict) -> str:
         "summary",
         element("p", element("b", escaped(judged.headline)), f"verdict stamp {judged.level}"),
         element("ul", "".join(element("li", escaped(c.text), c.level) for c in judged.checks), "checks"),
+        _diagnoses(findings),
         element("p", escaped(text)),
         element("div", "".join(tiles), "tiles"),
         refit,
         impossible_section(result),
     )
+
+
+def _diagnoses(findings: Sequence[Finding]) -> str:
+    """What `diagnose_identification` found; empty where it found nothing."""
+    if not findings:
+        return ""
+    title = element("p", element("b", "Look at"))
+    return element("div", title + items(finding.text for finding in findings), "warning", id="diagnoses")

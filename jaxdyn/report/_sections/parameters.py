@@ -14,6 +14,7 @@ from .._markup import (
     element,
     escaped,
     faint,
+    folded,
     items,
     names,
     names_column,
@@ -23,6 +24,7 @@ from .._markup import (
     with_deviation,
 )
 from .._quality import FAIR, GOOD, determination
+from .correlation import correlation_section
 
 _MEANING = {
     "armature": "reflected rotor inertia Ia",
@@ -40,9 +42,9 @@ _KNOWN = {"yes": "yes", "only in sums": "", "no": "no"}
 
 
 def parameter_sections(result: Identification) -> str:
-    """Base parameters, then the full set a link and a joint at a time, then what is not identifiable."""
+    """Base parameters and their correlation, then the full set a link and a joint at a time, then what is not identifiable."""
     base, full = parameter_rows(result)
-    return _base(base) + _full(result, full) + _unknown(result)
+    return _base(base) + correlation_section(result.base, result.wls) + _full(result, full) + _unknown(result)
 
 
 def _base(rows: Sequence[ParameterRow]) -> str:
@@ -117,8 +119,7 @@ def _full(result: Identification, rows: Sequence[ParameterRow]) -> str:
     chain, terms = result.chain, result.columns.drive_terms
     inertial, rest = rows[: 10 * chain.n], rows[10 * chain.n :]
     drive, extra = rest[: len(terms) * chain.n], rest[len(terms) * chain.n :]
-    text = element("h2", "Full set", id="full")
-    text += element(
+    text = element(
         "p",
         (_POSSIBLE if result.consistent else _NEAREST)
         + "Set in "
@@ -144,7 +145,7 @@ def _full(result: Identification, rows: Sequence[ParameterRow]) -> str:
         text += element("h3", "Further parameters") + columns_table(columns)
         if homeless := [name for e in result.columns.extra if e.leaf is None for name in e.names]:
             text += faint(f"The model has no place for {names(homeless)}: identified.urdf is without them.")
-    return text
+    return folded("Full set", "full", text)
 
 
 def _drive_columns(joints: Sequence[str], terms: Sequence[str], rows: Sequence[ParameterRow]) -> list[Column]:
@@ -169,7 +170,7 @@ def _cell(row: ParameterRow, with_unit: bool = False, edge: str = "", digits: in
 
 def _unknown(result: Identification) -> str:
     base = result.base
-    text = element("h2", "What the data cannot tell", id="unknown")
+    text = ""
     if base.unidentifiable:
         text += element("p", "No torque of this robot depends on these; their values are the prior's: ")
         text += element("p", names(base.unidentifiable))
@@ -193,7 +194,7 @@ def _unknown(result: Identification) -> str:
     left_out = [DRIVE_NAMES[term] for term in DRIVE_NAMES if term not in result.columns.drive_terms]
     if left_out:
         text += element("p", f"Not identified, because they were left out: {names(left_out)} of every joint.")
-    return text
+    return folded("What the data cannot tell", "unknown", text)
 
 
 def impossible_section(result: Identification) -> str:

@@ -8,12 +8,14 @@ from ...errors import IdentificationError
 from ...identification._result import Evaluation, Identification
 from ...identification._validation.resimulation import Resimulation, resimulate
 from ...model._chain import Chain
-from .._markup import Column, columns_table, element, escaped, faint, figure, names_column, rounded
-from .._pictures.over_time import over_time
+from .._markup import Column, columns_table, element, faint, names_column, rounded
+from .._pictures.plot import View, plot, time_view
 from .._quality import position_units
+from .torques import run_titles
 
 SOON = 0.1  # [s]
-_POINTS = 700
+_POINTS = 42_000  # of all curves of the plot together
+_FAR = 3.0  # ranges of motion from the log, beyond which a simulated position is not drawn
 
 
 def resimulated(
@@ -34,7 +36,7 @@ def resimulated(
 
 
 def positions_section(result: Identification, with_prior: bool) -> str:
-    """Errors of position joint by joint and the pictures of one run."""
+    """Errors of position joint by joint, and a joint and run that the reader chooses over time."""
     evaluations = result.validation or result.fitted
     found = resimulated(result.chain, evaluations)
     title = element("h2", "Positions re-simulated", id="positions")
@@ -65,25 +67,24 @@ def positions_section(result: Identification, with_prior: bool) -> str:
         columns.append(Column("given model", errors_of(lambda r: r.rms, before), "edge"))
     columns.append(Column("coasting", errors_of(lambda r: r.coasting_rms, runs), "edge"))
     text += columns_table(columns)
-    evaluation, first = found[0]
+    points = max(150, min(1000, _POINTS // (len(found) * result.chain.n)))
+    views = [_view(e, run, j, units[j], points) for e, run in found for j in range(result.chain.n)]
+    choices = (("run", run_titles([e for e, _ in found])), ("joint", result.chain.joint_names))
+    label = "Measured and re-simulated position over time, and their difference"
+    return text + plot(label, views, choices)
+
+
+def _view(evaluation: Evaluation, run: Resimulation, joint: int, unit: str, points: int) -> View:
     s = evaluation.samples
+    q, simulated = s.q[:, joint], run.simulated[:, joint]
+    with np.errstate(invalid="ignore"):
+        drawn = np.where(np.abs(simulated - q) < _FAR * max(float(np.ptp(q)), 1e-9), simulated, np.nan)
     # a curve breaks where a window ends and the next one starts from the log; pieces without windows are not drawn
-    pieces = [(a, b) for a, b in s.segments or ((0, len(s)),) if np.isfinite(first.simulated[a:b]).any()]
-    text += element("h3", escaped(evaluation.title[:1].upper() + evaluation.title[1:]))
-    for j, joint in enumerate(result.chain.joint_names):
-        if not np.all(np.isfinite(first.rms)) or first.rms[j] > 100 * max(span[j], 1e-9):
-            continue
-        label = f"Measured and re-simulated position over time, and their difference, of joint {j + 1}"
-        words = ("position", "error", units[j])
-        curves = {"simulated": first.simulated[:, j]}
-        svg = over_time(s.t, s.q[:, j], curves, pieces, words, label, _POINTS, f"position {j}")
-        text += figure(joint, f"error {rounded(first.rms[j])} {units[j]} RMS", svg)
-    if not np.all(np.isfinite(first.rms)):
-        text += element(
-            "p",
-            "Not drawn: the simulation does not stay bounded, because the mass matrix is not positive definite everywhere.",
-        )
-    return text
+    pieces = [(a, b) for a, b in s.segments or ((0, len(s)),) if np.isfinite(drawn[a:b]).any()]
+    caption = f"error {errors_of(lambda r: r.rms, [run])[joint]} {unit} RMS"
+    if np.any(~np.isfinite(drawn) & (np.isfinite(simulated) | ~np.isfinite(run.rms[joint]))):
+        caption += "; not drawn where the simulation runs away"
+    return time_view(s.t, q, {"simulated": drawn}, pieces, ("position", "error", unit), caption, points)
 
 
 def errors_of(error: Callable[[Resimulation], np.ndarray], runs: Sequence[Resimulation]) -> list[str]:

@@ -8,8 +8,8 @@ from scipy import signal
 
 from ...identification._preprocessing.filters import bandwidth
 from ...identification._result import Evaluation
-from .._markup import element, faint, figure, rounded, section
-from .._pictures.svg import FAINT, INK, MEASURED, RESIDUAL, picture, plain_powers
+from .._markup import faint, rounded, section
+from .._pictures.plot import Curve, Panel, View, plot
 
 _STRETCH = 4.0  # [s]
 
@@ -45,47 +45,30 @@ def residual_spectra(
 
 
 def spectra_section(evaluations: Sequence[Evaluation], joints: Sequence[str], units: Sequence[str]) -> str:
-    """A picture a joint, and what part of the residual's power lies at the motion's frequencies."""
+    """Spectra of a joint that the reader chooses, and which part of the residual's power is at the motion's frequencies."""
     frequency, measured, residual = residual_spectra(evaluations)
     moved = max(bandwidth(e.samples.q, e.samples.rate) for e in evaluations)
     cutoff = min(e.samples.torque_cutoff for e in evaluations)
     below = residual[frequency <= moved].sum(0) / np.maximum(residual.sum(0), 1e-300)
-    figures = ""
-    for j, joint in enumerate(joints):
-        detail = f"{rounded(100 * below[j])} % of the residual's power below {rounded(moved)} Hz"
-        figures += figure(joint, detail, _svg(frequency, measured[:, j], residual[:, j], moved, cutoff, units[j], j))
+    shown = (frequency > 0) & (frequency <= 1.5 * cutoff)
+    marks = [(x, name) for x, name in ((moved, "motion"), (cutoff, "low-pass")) if x > frequency[1]]
+    views, x = [], frequency[shown]
+    for j in range(len(joints)):
+        # a power of nothing at all has no logarithm
+        powers = [np.maximum(power[shown, j], 1e-300) for power in (measured, residual)]
+        curves = [Curve("measured", "measured", powers[0], width=2.2), Curve("residual", "residual", powers[1])]
+        top = 3 * float(powers[0].max())
+        limits = (max(float(powers[1].min()) / 3, 1e-11 * top), top)
+        panel = Panel(f"power [({units[j]})²/Hz]", curves, logarithmic=True, limits=limits)
+        caption = f"{rounded(100 * below[j])} % of the residual's power below {rounded(moved)} Hz"
+        views.append(View("frequency [Hz]", [panel], caption, x, logarithmic=True, marks=marks))
     return section(
         "Residual spectra",
         "spectra",
+        plot("Spectra of measured torque and of the residual", views, [("joint", joints)], "low"),
         faint(
-            "Power of the measured torque and of what the model leaves of it, by frequency (Welch's method), up to the "
-            "low-pass filter. A residual that is flat is noise, and no model will do better. One that has the shape of the "
-            f"torque's own spectrum below {rounded(moved)} Hz, where 99 % of the motion is, is something the model lacks; one "
-            "that rises with frequency is friction that switches at reversals; lone peaks are ripple or vibration."
+            "Power by frequency (Welch's method), up to the low-pass filter. A flat residual is noise. One with the shape of "
+            f"the torque's own spectrum below {rounded(moved)} Hz, where 99 % of the motion is, is something the model lacks; "
+            "one that rises with frequency is friction that switches at reversals; lone peaks are ripple or vibration."
         ),
-        element("div", figures, "grid"),
-    )
-
-
-def _svg(frequency, measured, residual, moved, cutoff, unit, joint) -> str:
-    def draw(figure) -> None:
-        axes = figure.subplots()
-        figure.subplots_adjust(left=0.155, right=0.985, top=0.9, bottom=0.165)
-        shown = (frequency > 0) & (frequency <= 1.5 * cutoff)
-        axes.loglog(frequency[shown], measured[shown], color=MEASURED, linewidth=2.2, label="measured")
-        axes.loglog(frequency[shown], residual[shown], color=RESIDUAL, linewidth=1.2, label="residual")
-        axes.set_xlim(frequency[1] / 1.2, min(1.5 * cutoff, frequency[-1]))
-        top = measured[shown].max() * 3
-        axes.set_ylim(max(residual[shown].min() / 3, top * 1e-11), top)
-        for x, style, name, side in ((moved, ":", " motion", "left"), (cutoff, "--", "low-pass ", "right")):
-            if frequency[1] < x < frequency[-1]:
-                axes.axvline(x, color=FAINT, linewidth=0.9, linestyle=style)
-                axes.text(x, 0.02, name, transform=axes.get_xaxis_transform(), color=FAINT, fontsize=8, ha=side)
-        plain_powers(axes.xaxis, axes.yaxis)
-        axes.set_xlabel("frequency [Hz]")
-        axes.set_ylabel(f"power [({unit})²/Hz]")
-        figure.legend(loc="upper right", ncols=2, frameon=False, borderaxespad=0, handlelength=1.8, labelcolor=INK)
-
-    return picture(
-        draw, (5.0, 2.9), f"Spectra of measured torque and residual of joint {joint + 1}", f"spectrum {joint}"
     )

@@ -1,11 +1,11 @@
-"""The parts of the report about torques: errors by joint, and pictures over time."""
+"""The parts of the report about torques: errors by joint and by run, and measured and predicted torque over time."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
 from ...identification._regression.prediction import MOVING, Fit
-from ...identification._result import Identification
+from ...identification._result import Evaluation, Identification
 from .._markup import (
     Cell,
     Column,
@@ -13,22 +13,20 @@ from .._markup import (
     element,
     escaped,
     faint,
-    figure,
     group_row,
     names_column,
+    number,
     rounded,
     section,
 )
-from .._pictures.over_time import torque_svg
+from .._pictures.plot import plot, time_view
 from .._quality import pooled, torque_units
 
-MOST_PICTURES = 100
-_CURVES = 1_600_000  # bytes that all curves of all pictures may take
-_POINT = 13 * 3  # bytes a point of three curves
+_POINTS = 66_000  # of all curves of a plot together
 
 
 def errors_section(result: Identification) -> str:
-    """Errors joint by joint, on motion that was fitted and on motion that was not."""
+    """Errors joint by joint, on motion that was fitted and on motion that was not; then run by run."""
     groups = [
         (name, fit)
         for name, fit in (("not fitted", pooled(result.validation)), ("fitted", pooled(result.fitted)))
@@ -55,6 +53,12 @@ def errors_section(result: Identification) -> str:
             "has a large RRE with a small error. Measured torques are those behind the low-pass filter "
             f"({cutoff:.3g} Hz): what it takes off, noise mostly, is in no error."
         ),
+        element("h3", "Errors by run", id="runs"),
+        columns_table(_run_columns(result)),
+        faint(
+            f"RRE while moving [%], and under it the RMS error{unit or ' [N m or N]'}; choose a cell to see its torques. "
+            "errors.csv holds the same numbers."
+        ),
     )
 
 
@@ -68,25 +72,57 @@ def error_columns(fit: Fit, heading: str, better: Sequence[bool] = ()) -> list[C
     return [Column(heading, rms, "edge"), Column("RRE [%]", relative), Column("RRE moving [%]", moving)]
 
 
-def pictures_section(result: Identification) -> str:
-    """Measured and predicted torque of each joint and run, over time."""
-    n, units = result.chain.n, torque_units(result.chain)
-    room = MOST_PICTURES // n
-    drawn = min(max(1, room), len(result.fitted) + len(result.validation))
-    points = max(150, min(1400, _CURVES // (drawn * n * _POINT)))
-    text, done = element("h2", "Torques", id="torques"), 0
-    for evaluation in (*result.validation, *result.fitted):
-        fit = evaluation.fit
-        text += element("h3", escaped(evaluation.title[:1].upper() + evaluation.title[1:]))
-        text += faint(f"Total relative error {rounded(fit.total_relative)} % over {fit.samples} samples.")
-        if done >= drawn:
-            text += element("p", f"Not drawn: the report holds the pictures of {drawn} runs at most.")
-            continue
-        for j, joint in enumerate(result.chain.joint_names):
-            picture = torque_svg(evaluation, j, units[j], points, key=str(done))
-            text += figure(joint, _caption(fit, j, units[j]), picture)
-        done += 1
-    return text
+def runs_of(result: Identification) -> tuple[Evaluation, ...]:
+    """All evaluations, those of motion that was not fitted first: the order of runs on the page."""
+    return (*result.validation, *result.fitted)
+
+
+def run_titles(runs: Sequence[Evaluation]) -> list[str]:
+    """Their titles, as they head rows and stand in choices."""
+    return [run.title[:1].upper() + run.title[1:] for run in runs]
+
+
+def _run_columns(result: Identification) -> list[Column]:
+    runs = runs_of(result)
+    columns = [
+        Column("run", [escaped(title) for title in run_titles(runs)], "text", "wrap", tag="th"),
+        Column("length [s]", [number(seconds_of(run), 3) for run in runs]),
+        Column("total RRE [%]", [(rounded(run.fit.total_relative), "yes") for run in runs]),
+    ]
+    for j, joint in enumerate(result.chain.joint_names):
+        cells: list[Cell] = []
+        for k, run in enumerate(runs):
+            inner = rounded(run.fit.relative_moving[j]) + element("small", rounded(run.fit.rms[j]))
+            cells.append(element("a", inner, href="#torques", data_run=str(k), data_joint=str(j)))
+        columns.append(Column(escaped(joint).replace("_", "_<wbr>"), cells, "name", "go"))
+    return columns
+
+
+def seconds_of(run: Evaluation) -> float:
+    """Length of a run without its gaps [s]."""
+    return sum(float(run.samples.t[stop - 1] - run.samples.t[start]) for start, stop in run.samples.segments)
+
+
+def torques_section(result: Identification) -> str:
+    """Measured and predicted torque of a joint and run that the reader chooses, over time."""
+    units, runs = torque_units(result.chain), runs_of(result)
+    points = max(150, min(1400, _POINTS // (len(runs) * result.chain.n)))
+    views = [
+        time_view(
+            run.samples.t,
+            run.samples.tau[:, j],
+            {"predicted": run.prediction[:, j]},
+            run.samples.segments,
+            ("torque", "residual", units[j]),
+            _caption(run.fit, j, units[j]),
+            points,
+        )
+        for run in runs
+        for j in range(result.chain.n)
+    ]
+    choices = (("run", run_titles(runs)), ("joint", result.chain.joint_names))
+    label = "Measured and predicted torque over time, and their difference"
+    return section("Torques", "torques", plot(label, views, choices))
 
 
 def _caption(fit: Fit, joint: int, unit: str) -> str:

@@ -1,0 +1,42 @@
+"""Errors of predicted torques as a table in a file, run by run and joint by joint."""
+
+import csv
+import io
+import os
+
+import numpy as np
+
+from ...errors import OutputError
+from ...identification._result import Identification
+from ...io._files import write_whole
+from .._quality import torque_units
+
+COLUMNS = ("run", "fitted", "joint", "unit", "samples", "torque_rms", "rms", "rre_percent", "rre_moving_percent")
+
+
+def errors_csv(result: Identification) -> str:
+    """The text of `write_errors`."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    units = torque_units(result.chain)
+    for run, fitted in (*((e, "no") for e in result.validation), *((e, "yes") for e in result.fitted)):
+        size, fit = np.sqrt((run.samples.tau**2).mean(0)), run.fit
+        for j, joint in enumerate(result.chain.joint_names):
+            numbers = (size[j], fit.rms[j], fit.relative[j], fit.relative_moving[j])
+            cells = ("" if np.isnan(x) else repr(float(x)) for x in numbers)
+            writer.writerow([run.title, fitted, joint, units[j], fit.samples, *cells])
+    return text.getvalue()
+
+
+def write_errors(result: Identification, path: str | os.PathLike[str]) -> None:
+    """Write one table with a row a run and joint: the report's errors by run.
+
+    Columns: run, fitted (yes or no), joint, unit (of its torque), samples, torque_rms (of the measured torque), rms (of
+    measured minus predicted), rre_percent (the one over the other), rre_moving_percent (over samples at which the joint
+    moves; empty where it never does).
+
+    Raises:
+        OutputError: the file cannot be written; what was there before is untouched.
+    """
+    write_whole(path, errors_csv(result), OutputError)
