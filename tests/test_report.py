@@ -256,7 +256,7 @@ def test_report_stays_small(result, monkeypatch):
     fit = fit_quality(y, y + 1, y)
     run = dataclasses.replace(result.fitted[0], samples=samples, prediction=y + 1, fit=fit, unconstrained=fit)
     many = dataclasses.replace(result, chain=random_chain(7), fitted=(run,), validation=(run,) * 7)
-    moved = Resimulation(((0, 6000),), y, *np.ones((3, 7)), 0.5)
+    moved = Resimulation(((0, 6000),), y, np.ones(7), np.ones((9, 7)), np.ones(7), 0.5)
     monkeypatch.setattr("jaxdyn.report._sections.positions.resimulate", lambda *_: moved)
     size = len(torques_section(many).encode()) + len(positions_section(many, False).encode())
     assert 0.5e6 < size < 1.2e6

@@ -336,7 +336,7 @@ def test_ellipses_on_the_page_are_those_of_the_links(result):
     np.testing.assert_allclose(found, expected, atol=0.1)
     rows = {row[1]: row for row in Tables(text).rows if len(row) > 3}
     e = equivalent_ellipsoid(np.asarray(chain.inertia[0]))
-    assert rows["link1"][2] == f"{e.mass:.3g}" and rows["link1"][4] == ", ".join(
+    assert rows["link1"][2] == f"{e.mass:.3g}" and rows["link1"][5] == ", ".join(
         f"{1000 * a:.0f}" for a in e.semi_axes[::-1]
     )
     spoiled = dataclasses.replace(chain, inertia=chain.inertia.at[1, 9].set(50.0))

@@ -162,7 +162,7 @@ const plot = figure => {
     const rows = view.panels.map((panel, k) => {
       const from = top + above, to = from + room * panel.share / shares;
       top = to;
-      const marks = ticks(...limits[k], Math.max(2, Math.round((to - from) / 38)), panel.log);
+      const marks = ticks(...limits[k], Math.max(3, Math.round((to - from) / 38)), panel.log);
       return { panel, from, to, marks, at: v => to - (v - limits[k][0]) / (limits[k][1] - limits[k][0]) * (to - from) };
     });
     const left = 12 + 6.7 * Math.max(3, ...rows.flatMap(row => row.marks.map(([, text]) => text.length)));
@@ -230,7 +230,7 @@ const plot = figure => {
       curve.output.textContent = i < 0 ? "" : shown(log ? 10 ** curve.y[i] : curve.y[i]);
       if (i >= 0) dots.push(`<circle r="3.5" cx="${across(curve.x[i])}" cy="${rows[curve.row].at(curve.y[i])}" style="fill: var(--${curve.colour})"/>`);
     });
-    legend.querySelector(".at").textContent = `${view.x.replace(/ \[.*/, "")} ${shown(view.log ? 10 ** at : at)}`;
+    legend.querySelector(".at").textContent = `${view.x.replace(/ \[.*/, "")} ${+(view.log ? 10 ** at : at).toPrecision(6)}`;
     const u = across(at);
     hover.innerHTML = rows.map(({ from, to }) => `<path d="M${u} ${from}V${to}"/>`).join("") + dots.join("");
   };

@@ -22,7 +22,7 @@ from .._markup import (
 from .._pictures.plot import plot, time_view
 from .._quality import pooled, torque_units
 
-_POINTS = 66_000  # of all curves of a plot together
+_POINTS = 90_000  # of all curves of a plot together
 
 
 def errors_section(result: Identification) -> str:
