@@ -15,11 +15,11 @@ from ._estimators.least_squares import weighted_least_squares
 from ._friction.fit import FrictionFit
 from ._friction.model import FrictionModel
 from ._preprocessing.samples import split
-from ._regression.accumulate import accumulate
+from ._regression.accumulate import accumulate_blocks
 from ._regression.base_parameters import BaseParameters, base_parameters
+from ._regression.blocks import BLOCKS, BlockFactors
 from ._regression.columns import Columns
 from ._regression.completion import nearest_parameters, prior_parameters, with_stand_ins, with_thickness
-from ._regression.factors import QRFactors
 from ._regression.prediction import fit_quality, predict
 from ._regression.robot import as_float64
 from ._result import Evaluation
@@ -96,23 +96,19 @@ class Fitting:
         self.report("fitting friction", 1, 1)
         return [friction_stretch(model, columns, run, found, self.dead_zone) for run in self.runs], found
 
-    def accumulated(self, parts: Sequence[Stretch], start: QRFactors | None = None) -> QRFactors:
-        """The factors of stretches, on top of others."""
-        total, before, factors = sum(len(part.samples) for part in parts), 0, start
-        for part in parts:
+    def accumulated(self, parts: Sequence[Stretch], share: float = 1.0) -> BlockFactors:
+        """The factors of stretches, which are this share of the runs, block by block."""
+        total = sum(len(part.samples) for part in parts)
+        advance = lambda done: self.report("accumulating the regressor", done, total)
+        runs = [(p.samples.q, p.samples.qd, p.samples.qdd, p.tau, p.weights) for p in parts]
+        return accumulate_blocks(self.columns, self.model, runs, advance, max(1, round(BLOCKS * share)))
 
-            def advance(done: int, before: int = before) -> None:
-                self.report("accumulating the regressor", before + done, total)
-
-            s = part.samples
-            factors = accumulate(self.columns, self.model, s.q, s.qd, s.qdd, part.tau, part.weights, factors, advance)
-            before += len(s)
-        assert factors is not None
-        return factors
-
-    def solved(self, factors: QRFactors) -> Solution:
-        """The estimates from factors."""
-        wls = weighted_least_squares(factors, self.base, self.independence)
+    def solved(self, blocks: BlockFactors, friction: FrictionFit | None) -> Solution:
+        """The estimates from factors, beside which this friction was fitted."""
+        wls, factors = weighted_least_squares(blocks, self.base, self.independence), blocks.total
+        if friction is not None:  # whose parameters are estimated from the same torques
+            own = friction.covariance[: self.base.size, : self.base.size]
+            wls = dataclasses.replace(wls, covariance=own)
         nearest = nearest_parameters(self.base, wls.values, self.prior)
         if self.consistent is None:
             return Solution(wls, None, nearest, nearest)
@@ -128,6 +124,7 @@ class Fitting:
             divergence=self.consistent.divergence,
         )
         possible = consistent_least_squares(problem, self.base)
+        possible = possible.with_covariance_of(wls)
         return Solution(wls, possible, possible.parameters, nearest)
 
     def evaluated(self, title: str, part: Stretch, solution: Solution) -> Evaluation:

@@ -15,6 +15,7 @@ from ..io._logs.units import STILL
 from ..model._chain import Chain
 from ._consistency.constraints import Consistency
 from ._estimators.least_squares import ordinary_least_squares
+from ._estimators.split_half import split_half
 from ._fit import Fitting, Progress, Solution, begin
 from ._friction.fit import chain_with_friction
 from ._friction.model import FrictionModel
@@ -96,23 +97,24 @@ def identify(
         if holdout is not None:
             all_stretches, found = fitting.stretches(share)
             halves = [run.cut(holdout) for run in all_stretches]
-            factors = fitting.accumulated([first for first, _ in halves])
-            partial = fitting.solved(factors)
+            blocks = fitting.accumulated([first for first, _ in halves], share)
+            partial = fitting.solved(blocks, found)
             titles = [f"held out: last {100 * holdout:g} % of {log.source}" for log in logs]
             held = [fitting.evaluated(title, last, partial) for title, (_, last) in zip(titles, halves, strict=True)]
         if holdout is None or choice.friction is not None:
             all_stretches, found = fitting.stretches(1.0)
-            factors = fitting.accumulated(all_stretches[: len(logs)])
+            blocks = fitting.accumulated(all_stretches[: len(logs)])
         else:
-            factors = fitting.accumulated([last for _, last in halves], factors)
-        solution = fitting.solved(factors)
+            blocks = blocks.joined(fitting.accumulated([last for _, last in halves], holdout))
+        solution = fitting.solved(blocks, found)
         titles = [*(f"fitted: {log.source}" for log in logs), *(f"validation: {log.source}" for log in unseen)]
         seen = [fitting.evaluated(title, s, solution) for title, s in zip(titles, all_stretches, strict=True)]
         model = fitting.model
         if found is not None:
             whole = [run.samples for run in runs[: len(logs)]]
             model = chain_with_friction(dataclasses.replace(found, chain=model), whole)
-        ols = ordinary_least_squares(factors, fitting.base, fitting.independence)
+        ols = ordinary_least_squares(blocks, fitting.base, fitting.independence)
+        halves_agree = split_half(blocks, fitting.base, fitting.independence)
         identified = with_parameters(model, choice.fitted, solution.parameters)
         report("predicting torques", 1, 1)
     identified = jax.tree.map(lambda new, old: jnp.asarray(np.asarray(new), old.dtype), identified, choice.chain)
@@ -132,7 +134,8 @@ def identify(
         friction=found,
         delay=choice.delay,
         settings=choice.settings,
-        factors=factors,
+        factors=blocks.total,
+        split_half=halves_agree,
         impossible=impossible_links(identified),
         notes=tuple(_notes(fitting, solution, choice, [*logs, *unseen])),
     )

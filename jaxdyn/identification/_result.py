@@ -9,6 +9,7 @@ from .._summary import Summary, data_frame, lines
 from ..model._chain import Chain
 from ._consistency.consistent import ConsistentEstimate
 from ._estimators.estimate import Estimate
+from ._estimators.split_half import SplitHalf
 from ._friction.fit import FrictionFit
 from ._preprocessing.samples import Samples
 from ._regression.base_parameters import BaseParameters
@@ -60,6 +61,8 @@ class Identification(Summary):
         delay: (n,) how much later than the positions the torques were taken to be [s]; None where it was not asked about.
         settings: chosen or given; None where none were asked for.
         factors: of the runs that were fitted: the columns, and the torque less what was taken as given.
+        split_half: whether the first and the second half of the data, each fitted by itself, agree about the base parameters;
+            None where a half does not determine them.
         impossible: for every link whose identified inertia no body can have, what is wrong with it.
         notes: what reading and preprocessing noticed.
     """
@@ -80,6 +83,7 @@ class Identification(Summary):
     delay: np.ndarray | None
     settings: Settings | None
     factors: QRFactors
+    split_half: SplitHalf | None
     impossible: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -94,6 +98,7 @@ class Identification(Summary):
             f"Identification: {len(self.base.names)} base parameters of {self.chain.n} joints",
             *rows,
             f"{consistent} physically consistent",
+            "" if self.split_half is None else str(self.split_half),
             f"friction: {', '.join(type(term).__name__ for term in self.friction.model.terms)}"
             if self.friction
             else "",
@@ -109,7 +114,7 @@ class Identification(Summary):
         """The base parameters, then the full set, as a `pandas.DataFrame` with a row a parameter, in SI units.
 
         The index is the name; columns are kind (base or full), belongs_to, value, model (what the chain holds), unit,
-        deviation (standard), relative [%], ols_value, ols_deviation, prior, identifiable, and lower and upper, the 95 %
+        deviation (standard, from fits that leave out an eighth of the data in turn), relative [%], ols_value, ols_deviation, prior, identifiable, and lower and upper, the 95 %
         interval value -+ 1.96 deviation. A full parameter has a deviation only where a base parameter consists of it alone.
 
         Raises:

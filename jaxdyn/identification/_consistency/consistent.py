@@ -93,7 +93,7 @@ class ConsistentEstimate:
         parameters: (p,) in column order.
         values: (b,) its base parameters.
         covariance: (b, b) of the base parameters: the inverse Hessian of the cost, prior and constraints included, so that
-            it is at most that of the unconstrained estimate.
+            it is at most that of the unconstrained estimate; residuals count as independent but for `with_covariance_of`.
         cost: misfit and prior.
         misfit: half the sum of squared residuals, each in standard deviations of its joint's noise.
         least_misfit: the same of the unconstrained estimate; what consistency costs is the difference.
@@ -109,6 +109,21 @@ class ConsistentEstimate:
     least_misfit: float
     steps: int
     converged: bool
+
+    def with_covariance_of(self, estimate: Estimate) -> "ConsistentEstimate":
+        """With what lies in the unconstrained estimate's covariance beyond that of independent residuals.
+
+        The consistent values follow the unconstrained ones by T = C C_0^-1, C the inverse Hessian and C_0 the covariance of
+        independent residuals; T (C_u - C_0) T^T is added, C_u being the unconstrained estimate's.
+        """
+        independent = estimate.independent_covariance
+        scale = np.sqrt(np.diag(independent))
+        if not np.all(scale > 0):
+            return self
+        units = np.outer(scale, scale)
+        follow = self.covariance @ (np.linalg.pinv(independent / units, hermitian=True) / units)
+        beyond = follow @ (estimate.covariance - independent) @ follow.T
+        return dataclasses.replace(self, covariance=self.covariance + beyond)
 
     @property
     def standard_deviations(self) -> Float[np.ndarray, " b"]:

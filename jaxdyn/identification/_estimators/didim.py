@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 
 from .estimate import Estimate
-from .least_squares import inverse_noise, relative_step, solve_factors
+from .least_squares import inverse_noise, relative_step, solve_factors, with_blocks
 from .problem import EstimationProblem
-from .simulation import check_loops, dense_factors, shortened
+from .simulation import check_loops, shortened, with_right_sides
 
 
 def estimate_didim(problem: EstimationProblem, tolerance: float = 1e-3, iterations: int = 10) -> Estimate:
@@ -38,10 +38,12 @@ def estimate_didim(problem: EstimationProblem, tolerance: float = 1e-3, iteratio
     size = np.sqrt(sum((tau**2 * (m > 0)).sum() for tau, m in zip(problem.torques, problem.weights, strict=True)))
     history: list[float] = []
     while True:
-        factors = dense_factors(rows, list(problem.torques), problem.weights)
+        blocks = with_right_sides(rows, problem.torques, problem.weights)
+        factors = blocks.by_run
         if noise is None:
             noise = solve_factors(factors, reduced, np.ones(len(factors.counts)), problem.independence).noise
-        estimate = solve_factors(factors, reduced, inverse_noise(noise), problem.independence)
+        weights = inverse_noise(noise)
+        estimate = solve_factors(factors, reduced, weights, problem.independence)
         noise = estimate.noise
         residual = np.sqrt((estimate.joint_residuals**2 * factors.counts).sum()) / size
         rest = relative_step(estimate.values, values) < tolerance or (
@@ -54,7 +56,7 @@ def estimate_didim(problem: EstimationProblem, tolerance: float = 1e-3, iteratio
         simulations += tried
     runs, n = len(problem.samples), problem.chain.n
     return dataclasses.replace(
-        estimate,
+        with_blocks(estimate, blocks, reduced, weights.reshape(runs, n)),
         noise=np.sqrt((noise.reshape(runs, n) ** 2).mean(0)),
         run_noise=noise.reshape(runs, n),
         joint_residuals=np.sqrt((estimate.joint_residuals.reshape(runs, n) ** 2).mean(0)),

@@ -8,7 +8,7 @@ import numpy as np
 from .._regression.base_parameters import BaseParameters
 from .._regression.factors import QRFactors
 from .estimate import Estimate
-from .least_squares import estimate_wls, inverse_noise, solve_factors
+from .least_squares import estimate_wls, inverse_noise, solve_factors, with_blocks
 from .problem import EstimationProblem
 
 
@@ -17,7 +17,7 @@ class Elimination(NamedTuple):
 
     Attributes:
         name: which.
-        relative_deviation: its standard deviation when it was left out, in percent of its value.
+        relative_deviation: its standard deviation if residuals were independent, when it was left out, in percent of its value.
         residual: relative rise of the weighted residual's root mean square over that of all parameters, percent.
         probability: that the rise is chance, by the F-test of all parameters left out so far.
     """
@@ -50,7 +50,7 @@ def essential_parameters(
 ) -> EssentialParameters:
     """Leave out the worst-known base parameter, fit the rest, and go on while the torques do not notice.
 
-    The parameter with the largest relative standard deviation goes first (Khalil & Dombre 2002, sec. 12.6.4; Gautier 1997).
+    The parameter with the largest relative standard deviation, that of independent residuals, goes first (Khalil & Dombre 2002, sec. 12.6.4; Gautier 1997).
     It ends when the largest is below `ratio` times the smallest, when the F-test says that the parameters left out explain
     more than chance would, or when the residual has risen by `rise` percent. Weights are those of `estimate_wls` on all
     parameters throughout, so that residuals compare.
@@ -102,7 +102,9 @@ def essential_parameters(
             break
         out.append(Elimination(base.names[worst], float(relative[worst]), float(residual), probability))
         base, estimate = fewer, trial
-    return EssentialParameters(base, dataclasses.replace(estimate, method="essential"), tuple(out), stopped)
+    held = weights.reshape(len(problem.samples), -1)
+    estimate = with_blocks(dataclasses.replace(estimate, method="essential"), problem.blocks, base, held)
+    return EssentialParameters(base, estimate, tuple(out), stopped)
 
 
 def _without(base: BaseParameters, row: int) -> BaseParameters:

@@ -12,7 +12,9 @@ class Estimate:
 
     Attributes:
         values: (b,) estimates.
-        covariance: (b, b), s^2 (W^T W)^-1 with the noise of the (weighted) rows.
+        covariance: (b, b), from fits that leave out an eighth of the data in turn, so that it allows for whatever makes residuals
+            alike from sample to sample: filters, friction that the model does not describe. That of independent residuals
+            where the data were accumulated without blocks.
         noise: (n,) standard deviation of each joint's residual torque [N m].
         condition: condition number of the (weighted) base regressor.
         scaled_condition: the same with columns of unit norm: near-dependence apart from units.
@@ -25,6 +27,8 @@ class Estimate:
         converged: whether the last step was below the tolerance.
         degrees: degrees of freedom left, of independent rows; infinite where unknown.
         notes: what the estimator noticed.
+        independent: (b, b) covariance if residuals were as independent as the filter leaves them, s^2 (W^T W)^-1 with the noise
+            of the (weighted) rows; None where that is `covariance`.
     """
 
     values: np.ndarray
@@ -41,6 +45,16 @@ class Estimate:
     converged: bool = True
     degrees: float = np.inf
     notes: tuple[str, ...] = ()
+    independent: np.ndarray | None = None
+
+    def with_covariance(self, covariance: Float[np.ndarray, "b b"]) -> "Estimate":
+        """With a covariance that takes the place of that of independent residuals."""
+        return dataclasses.replace(self, covariance=covariance, independent=self.independent_covariance)
+
+    @property
+    def independent_covariance(self) -> Float[np.ndarray, "b b"]:
+        """(b, b) covariance if residuals were as independent as the filter leaves them."""
+        return self.covariance if self.independent is None else self.independent
 
     @property
     def standard_deviations(self) -> np.ndarray:

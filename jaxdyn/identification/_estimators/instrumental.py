@@ -3,6 +3,7 @@
 import numpy as np
 
 from ...errors import IdentificationError
+from .._regression.blocks import LEFT_OUT, block_edges, left_out_covariance
 from .estimate import Estimate
 from .least_squares import inverse_noise, relative_step
 from .problem import EstimationProblem
@@ -65,9 +66,14 @@ def estimate_iv(problem: EstimationProblem, tolerance: float = 1e-3, iterations:
         simulations += tried
     variance = ((y - w @ new) ** 2).sum() / (counts.sum() * (1 - spent)) / problem.independence
     spread = inverse / scale[:, None]
+    independent = variance * (spread @ spread.T)
+    parts = _blocks([len(s) for s in problem.samples], n)
+    shares = np.stack([inverse @ (q[part].T @ (w[part] / scale)) for part in parts])
+    scores = np.stack([inverse @ (q[part].T @ (y[part] - w[part] @ new)) for part in parts])
     return Estimate(
         values=new,
-        covariance=variance * (spread @ spread.T),
+        covariance=left_out_covariance(shares, scores, np.diag(1 / scale), independent),
+        independent=independent,
         noise=np.sqrt((noise**2).mean(0)),
         condition=float(np.linalg.cond(z)),
         scaled_condition=float(singular[0] / singular[-1]),
@@ -80,3 +86,10 @@ def estimate_iv(problem: EstimationProblem, tolerance: float = 1e-3, iterations:
         converged=bool(rest),
         degrees=float(counts.sum() * problem.independence - b),
     )
+
+
+def _blocks(lengths: list[int], n: int) -> list[slice]:
+    """The rows of each block, of n a sample, all runs one after another."""
+    starts = np.cumsum([0, *lengths[:-1]]).tolist()
+    edges = zip(starts, block_edges(lengths, LEFT_OUT), strict=True)
+    return [slice(n * (start + a), n * (start + b)) for start, run in edges for a, b in run]

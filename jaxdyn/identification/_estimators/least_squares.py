@@ -3,9 +3,11 @@
 import dataclasses
 
 import numpy as np
+from jaxtyping import Float
 
 from ...errors import IdentificationError
 from .._regression.base_parameters import BaseParameters, stacked
+from .._regression.blocks import BlockFactors, least_squares_covariance, weighted_blocks
 from .._regression.factors import QRFactors
 from .estimate import Estimate
 from .problem import EstimationProblem
@@ -20,7 +22,7 @@ def estimate_ols(problem: EstimationProblem) -> Estimate:
         IdentificationError: as `EstimationProblem.factors`; too few rows, or base parameters that the motion
             does not tell apart.
     """
-    return ordinary_least_squares(problem.pooled, problem.base, problem.independence)
+    return ordinary_least_squares(problem.blocks, problem.base, problem.independence)
 
 
 def estimate_wls(problem: EstimationProblem, tolerance: float = 1e-6, iterations: int = 20) -> Estimate:
@@ -33,6 +35,7 @@ def estimate_wls(problem: EstimationProblem, tolerance: float = 1e-6, iterations
         iterations: at most so many rounds.
     """
     factors, (runs, n) = problem.factors, (len(problem.samples), problem.chain.n)
+    weights = np.ones(runs * n)
     estimate = ordinary_least_squares(factors, problem.base, problem.independence)
     history = []
     while len(history) < iterations:
@@ -42,6 +45,7 @@ def estimate_wls(problem: EstimationProblem, tolerance: float = 1e-6, iterations
         estimate = update
         if history[-1] < tolerance:
             break
+    estimate = with_blocks(estimate, problem.blocks, problem.base, weights.reshape(runs, n))
     pooled = lambda x: np.sqrt((x**2 * factors.counts).reshape(runs, n).sum(0) / factors.counts.reshape(runs, n).sum(0))
     return dataclasses.replace(
         estimate,
@@ -66,34 +70,58 @@ def inverse_noise(noise: np.ndarray) -> np.ndarray:
     return 1 / np.maximum(noise, 1e-12 * float(noise.max()) or 1.0)
 
 
-def ordinary_least_squares(factors: QRFactors, base: BaseParameters, independence: float = 1.0) -> Estimate:
+def with_blocks(
+    estimate: Estimate, blocks: BlockFactors, base: BaseParameters, weights: Float[np.ndarray, "runs n"]
+) -> Estimate:
+    """Least squares with rows weighted by run and joint, with the covariance that leaving out blocks gives."""
+    parts = weighted_blocks(blocks, np.append(base.kept, -1), weights)
+    return estimate.with_covariance(least_squares_covariance(parts, estimate.values, estimate.covariance))
+
+
+def ordinary_least_squares(
+    factors: QRFactors | BlockFactors, base: BaseParameters, independence: float = 1.0
+) -> Estimate:
     """argmin sum |tau - W base|^2, all joints weighing the same.
 
     Args:
+        factors: of the log; standard deviations allow for residuals that are alike from sample to sample only where it was
+            accumulated in blocks.
+        base: the base parameters.
         independence: share of the samples that count as independent; filtered data sampled faster than twice the cutoff
             repeat themselves, and standard deviations that ignore it are too small by 1 / sqrt(independence).
 
     Raises:
         IdentificationError: fewer samples than parameters, or a base parameter that the data do not excite at all.
     """
-    return solve_factors(factors, base, np.ones(len(factors.counts)), independence)
+    whole = factors.total if isinstance(factors, BlockFactors) else factors
+    weights = np.ones(len(whole.counts))
+    estimate = solve_factors(whole, base, weights, independence)
+    return with_blocks(estimate, factors, base, weights[None]) if isinstance(factors, BlockFactors) else estimate
 
 
 def weighted_least_squares(
-    factors: QRFactors, base: BaseParameters, independence: float = 1.0, iterations: int = 5
+    factors: QRFactors | BlockFactors, base: BaseParameters, independence: float = 1.0, iterations: int = 5
 ) -> Estimate:
     """argmin sum_j |tau_j - W_j base|^2 / s_j^2, with each joint's noise s_j estimated from the residuals of the last round.
 
-    Starts from ordinary least squares; `independence` and errors as there.
+    Starts from ordinary least squares; `factors`, `independence` and errors as there.
     """
-    estimate = solve_factors(factors, base, np.ones(len(factors.counts)), independence)
+    whole = factors.total if isinstance(factors, BlockFactors) else factors
+    weights = np.ones(len(whole.counts))
+    estimate = solve_factors(whole, base, weights, independence)
     for _ in range(iterations):
-        estimate = solve_factors(factors, base, inverse_noise(estimate.noise), independence)
+        weights = inverse_noise(estimate.noise)
+        estimate = solve_factors(whole, base, weights, independence)
+    if isinstance(factors, BlockFactors):
+        estimate = with_blocks(estimate, factors, base, weights[None])
     return dataclasses.replace(estimate, method="WLS", iterations=iterations)
 
 
 def solve_factors(factors: QRFactors, base: BaseParameters, weights: np.ndarray, independence: float) -> Estimate:
-    """Least squares on factors whose rows are multiplied by one weight a factor; errors as `ordinary_least_squares`."""
+    """Least squares on factors whose rows are multiplied by one weight a factor; errors as `ordinary_least_squares`.
+
+    The covariance is that of residuals as independent as is said: s^2 (W^T W)^-1.
+    """
     counts = factors.counts
     b = base.size
     if counts.sum() <= b:

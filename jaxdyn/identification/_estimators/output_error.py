@@ -6,9 +6,9 @@ import numpy as np
 
 from ...errors import IdentificationError
 from .estimate import Estimate
-from .least_squares import inverse_noise, relative_step, solve_factors
+from .least_squares import inverse_noise, relative_step, solve_factors, with_blocks
 from .problem import EstimationProblem
-from .simulation import at_samples, check_loops, dense_factors, motion, sensitivities
+from .simulation import at_samples, check_loops, motion, sensitivities, with_right_sides
 
 HALVINGS = 6
 
@@ -54,8 +54,8 @@ def estimate_cloe(problem: EstimationProblem, tolerance: float = 1e-3, iteration
         jacobians = [sensitivities(problem, run, values)[1] for run in range(runs)]
         simulations += runs
         weights = inverse_noise(noise.reshape(-1))
-        factors = dense_factors(jacobians, residuals, problem.weights)
-        step = solve_factors(factors, reduced, weights, independence)
+        blocks = with_right_sides(jacobians, residuals, problem.weights)
+        step = solve_factors(blocks.by_run, reduced, weights, independence)
         if rest or len(history) >= iterations:
             break
         before = _cost(residuals, noise, problem.weights)
@@ -76,7 +76,7 @@ def estimate_cloe(problem: EstimationProblem, tolerance: float = 1e-3, iteration
         values, residuals = new, found
     noise = _noise(residuals, problem.weights)
     return dataclasses.replace(
-        step,
+        with_blocks(step, blocks, reduced, weights.reshape(runs, -1)),
         values=values,
         noise=np.sqrt((noise**2).mean(0)),
         run_noise=noise,

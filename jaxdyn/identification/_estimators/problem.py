@@ -15,11 +15,12 @@ from ...model._chain import Chain
 from .._friction.fit import with_signals
 from .._preprocessing.filters import low_pass
 from .._preprocessing.samples import Samples
-from .._regression.accumulate import accumulate
+from .._regression.accumulate import accumulate_blocks
 from .._regression.base_parameters import BaseParameters, base_parameters
+from .._regression.blocks import BlockFactors, dense_blocks
 from .._regression.columns import Columns
 from .._regression.completion import given_torque, prior_parameters
-from .._regression.factors import QRFactors, merge_factors
+from .._regression.factors import QRFactors
 from .._regression.prediction import by_chunks, predict
 from .._regression.robot import as_float64
 from .._simulation.closed_loop import ClosedLoop
@@ -73,42 +74,35 @@ class EstimationProblem:
         return tuple(s.tau - given_torque(self.chain, self.columns, s.qd, s.qdd) for s in self.samples)
 
     @functools.cached_property
-    def run_factors(self) -> tuple[QRFactors, ...]:
-        """The triangular factors of each run."""
+    def blocks(self) -> BlockFactors:
+        """The triangular factors of contiguous blocks of the runs."""
         return self.accumulated(self.weights)
 
-    def accumulated(self, weights: Sequence[np.ndarray]) -> tuple[QRFactors, ...]:
-        """The triangular factors of each run with other weights on its rows."""
+    def accumulated(self, weights: Sequence[np.ndarray]) -> BlockFactors:
+        """The same with other weights on the rows."""
         if self.filtered:
-            return tuple(self._dense(rows, w) for rows, w in zip(self.filtered, weights, strict=True))
+            blocks = dense_blocks(self.filtered, weights)
+            r = np.zeros((*blocks.counts.shape, len(self.prior) + 1, len(self.prior) + 1))
+            at = [*self.base.kept, len(self.prior)]
+            r[:, :, : len(at), at] = blocks.r
+            return dataclasses.replace(blocks, r=r)
         with jax.enable_x64(True):
-            return tuple(
-                accumulate(self.columns, self.chain, s.q, s.qd, s.qdd, tau, w, signals=f)
-                for s, tau, w, f in zip(self.samples, self.torques, weights, self._signals, strict=True)
-            )
+            runs = zip(self.samples, self.torques, weights, self._signals, strict=True)
+            return accumulate_blocks(self.columns, self.chain, [(s.q, s.qd, s.qdd, *rest) for s, *rest in runs])
 
     @property
     def _signals(self) -> Sequence[np.ndarray | None]:
         return self.signals or [None] * len(self.samples)
 
-    def _dense(self, rows: np.ndarray, weights: np.ndarray) -> QRFactors:
-        """Factors of rows of the base regressor, in the columns of all parameters."""
-        p, n = len(self.prior), rows.shape[1]
-        r = np.zeros((n, p + 1, p + 1))
-        for j in range(n):
-            square = np.linalg.qr(rows[:, j] * weights[:, j, None], mode="r")
-            r[j][: len(square), [*self.base.kept, p]] = square
-        return QRFactors(r, (weights != 0).sum(0))
-
-    @property
+    @functools.cached_property
     def factors(self) -> QRFactors:
         """The factors of all runs one after another, (runs n, p + 1, p + 1): a run's joint is weighed by itself."""
-        return QRFactors(*(np.concatenate(x) for x in zip(*self.run_factors, strict=True)))
+        return self.blocks.by_run
 
     @functools.cached_property
     def pooled(self) -> QRFactors:
         """The factors of each joint, all runs together."""
-        return merge_factors(*self.run_factors)
+        return self.blocks.total
 
     def full(self, values: np.ndarray) -> np.ndarray:
         """(p,) the full parameters nearest the chain's own that have these base parameters."""

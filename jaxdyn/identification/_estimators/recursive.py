@@ -122,7 +122,8 @@ def recursive_path(
 def estimate_recursive(problem: EstimationProblem, forgetting: float = 1.0) -> Estimate:
     """What recursive least squares holds after the last sample: weighted least squares where forgetting is 1.
 
-    Joints weigh by the noise of `estimate_wls`. With forgetting, covariances are those of the samples remembered.
+    Joints weigh by the noise of `estimate_wls`. With forgetting, covariances are those of the samples remembered. Standard
+    deviations exceed those of independent residuals by as much as those of `estimate_wls` do.
 
     Raises:
         IdentificationError: forgetting is not between 0 and 1, or as `estimate_wls`.
@@ -138,9 +139,11 @@ def estimate_recursive(problem: EstimationProblem, forgetting: float = 1.0) -> E
     found = solve_factors(QRFactors(r, np.array([remembered])), base, np.ones(1), problem.independence)
     residuals = [tau - p for tau, p in zip(problem.torques, problem.predictions(found.values), strict=True)]
     rms = np.sqrt(np.concatenate([e**2 * (m > 0) for e, m in zip(residuals, problem.weights, strict=True)]).mean(0))
+    larger = batch.standard_deviations / np.sqrt(np.diag(batch.independent_covariance))
     return Estimate(
         values=found.values,
-        covariance=found.covariance,
+        covariance=found.covariance * np.outer(larger, larger),
+        independent=found.covariance,
         noise=batch.noise,
         condition=found.condition,
         scaled_condition=found.scaled_condition,

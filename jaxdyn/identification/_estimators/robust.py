@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from .._regression.base_parameters import stacked
-from .._regression.factors import QRFactors
+from .._regression.blocks import least_squares_covariance, weighted_blocks
 from .estimate import Estimate
 from .least_squares import estimate_wls, inverse_noise, relative_step, solve_factors
 from .problem import EstimationProblem
@@ -29,23 +29,28 @@ def estimate_irls(
     """
     estimate = estimate_wls(problem)
     history: list[float] = []
+    blocks, held = problem.blocks, np.ones(problem.chain.n * len(problem.samples))
     scale, residuals = _residuals(problem, estimate.values)
     while len(history) < iterations:
         weights = []
         for mask, error, size in zip(problem.weights, residuals, scale, strict=True):
             light = np.sqrt(np.minimum(1, threshold * size / np.maximum(np.abs(error), 1e-300)))
             weights.append(mask * np.where(size > 0, light, 1.0))
-        factors = QRFactors(*(np.concatenate(x) for x in zip(*problem.accumulated(weights), strict=True)))
-        update = solve_factors(factors, problem.base, inverse_noise(scale.reshape(-1)), problem.independence)
+        blocks, held = problem.accumulated(weights), inverse_noise(scale.reshape(-1))
+        update = solve_factors(blocks.by_run, problem.base, held, problem.independence)
         history.append(relative_step(update.values, estimate.values))
         estimate = update
         scale, residuals = _residuals(problem, estimate.values)
         if history[-1] < tolerance:
             break
     masks = problem.weights
+    independent, steeper = _covariance(problem, scale, residuals, threshold)
+    parts = weighted_blocks(blocks, np.append(problem.base.kept, -1), held.reshape(scale.shape))
+    covariance = steeper**2 * least_squares_covariance(parts, estimate.values, independent / steeper**2)
     return dataclasses.replace(
         estimate,
-        covariance=_covariance(problem, scale, residuals, threshold),
+        covariance=covariance,
+        independent=independent,
         noise=np.sqrt((scale**2).mean(0)),
         run_noise=scale,
         joint_residuals=np.sqrt(
@@ -69,8 +74,11 @@ def _residuals(problem: EstimationProblem, values: np.ndarray) -> tuple[np.ndarr
 
 def _covariance(
     problem: EstimationProblem, scale: np.ndarray, residuals: list[np.ndarray], threshold: float
-) -> np.ndarray:
-    """E[psi^2] / E[psi']^2 (W^T S^-2 W)^-1, the covariance of an M-estimate (Huber 1981, sec. 7.6)."""
+) -> tuple[np.ndarray, float]:
+    """E[psi^2] / E[psi']^2 (W^T S^-2 W)^-1, the covariance of an M-estimate of independent rows (Huber 1981, sec. 7.6).
+
+    Besides, by how much more an estimate moves than weighted least squares with its last weights: E[psi / u] / E[psi'].
+    """
     u = np.concatenate(
         [(e / np.maximum(s, 1e-300))[m > 0] for e, s, m in zip(residuals, scale, problem.weights, strict=True)]
     )
@@ -79,7 +87,9 @@ def _covariance(
     spread = (np.clip(u, -threshold, threshold) ** 2).sum() / max(len(u) - b / problem.independence, 1)
     r = stacked(problem.factors, inverse_noise(scale.reshape(-1)))[:, problem.base.kept]
     inverse = np.linalg.inv(np.linalg.qr(r, mode="r"))
-    return spread / max(inside.mean(), 1e-3) ** 2 / problem.independence * (inverse @ inverse.T)
+    slope = max(float(inside.mean()), 1e-3)
+    light = float(np.minimum(1, threshold / np.maximum(np.abs(u), 1e-300)).mean())
+    return spread / slope**2 / problem.independence * (inverse @ inverse.T), light / slope
 
 
 def _outliers(problem: EstimationProblem, scale: np.ndarray, residuals: list[np.ndarray]) -> list[str]:

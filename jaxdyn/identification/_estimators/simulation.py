@@ -1,6 +1,7 @@
 """What estimators that simulate share: motions of the closed loop, seen through the filters that the logs went through."""
 
 import functools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -11,8 +12,8 @@ from jaxtyping import Array, Float
 from ...errors import IdentificationError
 from ...model._chain import Chain
 from .._preprocessing.filters import low_pass
+from .._regression.blocks import BlockFactors, dense_blocks
 from .._regression.columns import Columns
-from .._regression.factors import QRFactors
 from .._simulation.closed_loop import ClosedLoop, ClosedLoopMotion, simulate_closed_loop
 from .problem import EstimationProblem
 from .whole_runs import friction_signals, samples_of
@@ -141,15 +142,8 @@ def shortened(
     )
 
 
-def dense_factors(rows: list[np.ndarray], right: list[np.ndarray], weights: tuple[np.ndarray, ...]) -> QRFactors:
-    """Triangular factors (runs n, b + 1, b + 1) of rows held in memory, the right-hand side last."""
-    r, counts = [], []
-    for w, y, mask in zip(rows, right, weights, strict=True):
-        both = np.concatenate([w, y[:, :, None]], axis=2) * mask[:, :, None]
-        r += [_square(np.asarray(np.linalg.qr(both[:, j], mode="r"))) for j in range(both.shape[1])]
-        counts += (mask != 0).sum(0).tolist()
-    return QRFactors(np.stack(r), np.array(counts))
-
-
-def _square(r: np.ndarray) -> np.ndarray:
-    return np.vstack([r, np.zeros((r.shape[1] - r.shape[0], r.shape[1]))])
+def with_right_sides(
+    rows: Sequence[np.ndarray], right: Sequence[np.ndarray], weights: Sequence[np.ndarray]
+) -> BlockFactors:
+    """Blocks of rows held in memory, with the right-hand side last."""
+    return dense_blocks([np.concatenate([w, y[:, :, None]], axis=2) for w, y in zip(rows, right, strict=True)], weights)

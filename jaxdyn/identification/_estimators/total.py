@@ -8,6 +8,7 @@ from jaxtyping import Float
 from ...errors import IdentificationError
 from .._preprocessing.filters import differentiate, low_pass
 from .._regression.base_parameters import stacked
+from .._regression.blocks import left_out_covariance, weighted_blocks
 from .estimate import Estimate
 from .least_squares import estimate_wls, inverse_noise
 from .problem import EstimationProblem
@@ -58,10 +59,18 @@ def estimate_tls(problem: EstimationProblem, errors: Float[np.ndarray, "n c c"] 
     inner = np.linalg.inv(gram - inexact * c[:-1, :-1])
     residual = np.append(values, -1)
     spread = ((r @ residual) ** 2).sum() / max(counts.sum() - b / problem.independence, 1)
+    independent = spread / problem.independence * inner @ gram @ inner
+    parts = weighted_blocks(problem.blocks, np.append(kept, -1), weights.reshape(runs, n))
+    rows = problem.blocks.left_out.counts.sum(1)
+    errors_of = [inexact * share * c for share in rows / rows.sum()]
+    grams = np.stack([part.T @ part - own for part, own in zip(parts, errors_of, strict=True)])
+    shares = np.stack([inner @ g[:-1, :-1] for g in grams])
+    scores = -np.stack([inner @ (g @ residual)[:-1] for g in grams])
     return dataclasses.replace(
         start,
         values=values,
-        covariance=spread / problem.independence * inner @ gram @ inner,
+        covariance=left_out_covariance(shares, scores, np.eye(b), independent),
+        independent=independent,
         joint_residuals=_rms(problem, values),
         method="TLS",
         iterations=1,

@@ -16,6 +16,7 @@ from jax.sharding import AxisType, Mesh
 from ...errors import IdentificationError
 from ...model._chain import Chain
 from .._preprocessing.samples import Samples
+from .blocks import BLOCKS, BlockFactors, block_edges
 from .columns import Columns
 from .factors import QRFactors, combined
 from .robot import as_float64
@@ -51,6 +52,40 @@ def accumulate(
         IdentificationError: as `accumulate_chunks`.
     """
     return accumulate_chunks(columns, chain, [(q, qd, qdd, tau, weights, signals)], start, progress)
+
+
+def accumulate_blocks(
+    columns: Columns,
+    chain: Chain,
+    runs: Sequence[Sequence[Any]],
+    progress: Callable[[int], None] | None = None,
+    count: int = BLOCKS,
+) -> BlockFactors:
+    """The factors of contiguous blocks of runs, in one pass: what fits, their covariance, and fits to parts of the runs need.
+
+    Memory: 8 n (p + 1)^2 bytes a block.
+
+    Args:
+        columns: what is identified.
+        chain: the robot.
+        runs: each (q, qd, qdd, tau), (..., weights) or (..., weights, signals), as for `accumulate`.
+        progress: called with the number of samples done.
+        count: of the blocks of all runs together, each of about the same length; every run has one at least.
+
+    Raises:
+        IdentificationError: as `accumulate_chunks`; there are no samples.
+    """
+    found, labels, done = [], [], 0
+    for label, (run, edges) in enumerate(zip(runs, block_edges([len(run[0]) for run in runs], count), strict=True)):
+        for a, b in edges:
+            found.append(accumulate_chunks(columns, chain, [[None if x is None else x[a:b] for x in run]]))
+            labels.append(label)
+            done += b - a
+            if progress is not None:
+                progress(done)
+    if not found:
+        raise IdentificationError("there are no samples to accumulate")
+    return BlockFactors(np.stack([f.r for f in found]), np.stack([f.counts for f in found]), np.array(labels))
 
 
 def accumulate_chunks(

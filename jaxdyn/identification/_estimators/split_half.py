@@ -1,0 +1,72 @@
+"""Two halves of the data, each fitted by itself: whether their estimates agree within their standard deviations."""
+
+import dataclasses
+
+import numpy as np
+from jaxtyping import Float
+
+from ...errors import IdentificationError
+from .._regression.base_parameters import BaseParameters
+from .._regression.blocks import BlockFactors
+from .estimate import Estimate
+from .least_squares import weighted_least_squares
+
+AGREEING = 2.0  # standard deviations of the difference
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SplitHalf:
+    """How far two estimates from disjoint data agree.
+
+    Attributes:
+        names: of the base parameters.
+        differences: (b,) first less second, in standard deviations of the difference.
+    """
+
+    names: tuple[str, ...]
+    differences: Float[np.ndarray, " b"]
+
+    @property
+    def share(self) -> float:
+        """Share of the base parameters that agree within two standard deviations; 0.95 is expected."""
+        return float(np.mean(np.abs(self.differences) <= AGREEING))
+
+    @property
+    def rms(self) -> float:
+        """Root mean square of the differences; 1 is expected."""
+        return float(np.sqrt(np.mean(self.differences**2)))
+
+    @property
+    def apart(self) -> tuple[str, ...]:
+        """Names of those that do not agree, the farthest apart first."""
+        order = np.argsort(-np.abs(self.differences))
+        return tuple(self.names[k] for k in order if abs(self.differences[k]) > AGREEING)
+
+    def __str__(self) -> str:
+        agree = len(self.names) - len(self.apart)
+        text = f"the two halves of the data agree on {agree} of {len(self.names)} base parameters within 2 standard deviations"
+        if not self.apart:
+            return text
+        listed = ", ".join(self.apart[:3]) + (" and others" if len(self.apart) > 3 else "")
+        return f"{text}; not on {listed}"
+
+
+def agreement(names: tuple[str, ...], first: Estimate, second: Estimate) -> SplitHalf:
+    """How far two estimates from disjoint data agree: d_k = (x_k - y_k) / sqrt(s_k^2 + r_k^2)."""
+    deviations = np.hypot(first.standard_deviations, second.standard_deviations)
+    off = first.values - second.values
+    return SplitHalf(names, np.divide(off, deviations, out=np.zeros_like(off), where=deviations > 0))
+
+
+def split_half(blocks: BlockFactors, base: BaseParameters, independence: float = 1.0) -> SplitHalf | None:
+    """The first and the second half of the data, fitted by weighted least squares; of several runs, the earlier and the later.
+
+    None where a half does not determine the base parameters.
+    """
+    if len(blocks.runs) < 2:
+        return None
+    try:
+        first, second = (weighted_least_squares(half, base, independence) for half in blocks.halves)
+    except IdentificationError:
+        return None
+    return agreement(base.names, first, second)

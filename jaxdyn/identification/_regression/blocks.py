@@ -1,0 +1,184 @@
+"""Factors of a stacked regressor block by block, and the covariance of estimates that leaving blocks out gives.
+
+Residual torques of a robot are hardly ever white: filters spread noise, friction errs alike wherever the motion is alike, a
+controller repeats its period. Fits that leave out one contiguous stretch at a time differ by all of that, and need no model
+of it. With the whole fit x, H = sum_k H_k, H_k = W_k^T W_k, and the scores s_k = W_k^T (tau_k - W_k x) of the blocks,
+
+    x_(-k) - x = -(H - H_k)^-1 s_k,      J = (K - 1) / K sum_k (x_(-k) - mean) (x_(-k) - mean)^T,
+
+exactly, with nothing of a log but one triangular factor a block. A few blocks, each much longer than what makes residuals alike,
+give J few degrees of freedom; it is therefore shrunk towards the covariance of independent residuals times the
+parameters' mean ratio of the two.
+
+Source: Quenouille 1956, Tukey 1958; Kunsch 1989 (blocks); Cameron & Miller 2015, sec. VI (CR3, few clusters); Smyth 2004 (shrunk variances).
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from ...errors import IdentificationError
+from .factors import QRFactors, triangle_of
+
+BLOCKS = 16  # kept of all runs together: twice as many as are left out in turn, so that each half has as many
+LEFT_OUT = 8  # stretches that are left out in turn
+PRIOR_DEGREES = 5.0  # degrees of freedom of what the covariance is shrunk towards; those of the blocks are LEFT_OUT - 1
+LOST = 1e-8  # share of a direction's information below which the other blocks do not determine it
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BlockFactors:
+    """Triangular factors of contiguous stretches of runs, in order: the stacked regressor and torque, one a block and joint.
+
+    Attributes:
+        r: (k, n, w, w); the last column is the torque.
+        counts: (k, n) samples behind each.
+        runs: (k,) which run each block is from; no block is from two.
+    """
+
+    r: Float[np.ndarray, "k n w w"]
+    counts: Int[np.ndarray, "k n"]
+    runs: Int[np.ndarray, " k"]
+
+    def merged(self, labels: Int[np.ndarray, " k"]) -> "BlockFactors":
+        """Blocks of one label as one, in the order of the labels."""
+        found, first = np.unique(labels, return_index=True)
+        parts = [self.r[labels == label] for label in found]
+        r = np.stack([x[0] if len(x) == 1 else _squared(triangle_of(_below(x))) for x in parts])
+        return BlockFactors(r, np.stack([self.counts[labels == label].sum(0) for label in found]), self.runs[first])
+
+    @property
+    def total(self) -> QRFactors:
+        """The factors of each joint, all blocks together."""
+        whole = self.merged(np.zeros(len(self.runs), int))
+        return QRFactors(whole.r[0], whole.counts[0])
+
+    @property
+    def by_run(self) -> QRFactors:
+        """The factors of all runs one after another, (runs n, w, w)."""
+        runs = self.merged(self.runs)
+        return QRFactors(runs.r.reshape(-1, *runs.r.shape[2:]), runs.counts.reshape(-1))
+
+    @property
+    def left_out(self) -> "BlockFactors":
+        """Some `LEFT_OUT` stretches of about equal length, none of two runs."""
+        labels, first = np.zeros(len(self.runs), int), 0
+        samples = self.counts.max(axis=1)
+        for run in np.unique(self.runs):
+            mine = np.flatnonzero(self.runs == run)
+            many = min(len(mine), max(1, round(LEFT_OUT * samples[mine].sum() / max(samples.sum(), 1))))
+            labels[mine] = first + np.arange(len(mine)) * many // len(mine)
+            first += many
+        return self.merged(labels)
+
+    @property
+    def halves(self) -> tuple["BlockFactors", "BlockFactors"]:
+        """The first half of the blocks, and the second."""
+        half = len(self.runs) // 2
+        take = lambda part: BlockFactors(self.r[part], self.counts[part], self.runs[part])
+        return take(slice(half)), take(slice(half, None))
+
+    def joined(self, other: "BlockFactors") -> "BlockFactors":
+        """With further blocks of the same runs, or of others."""
+        if self.r.shape[1:] != other.r.shape[1:]:
+            raise IdentificationError(
+                f"blocks of shapes {self.r.shape} and {other.r.shape} do not belong together: they must come from one robot "
+                "and the same columns"
+            )
+        runs = np.concatenate([self.runs, other.runs])
+        order = np.argsort(runs, kind="stable")
+        both = lambda a, b: np.concatenate([a, b])[order]
+        return BlockFactors(both(self.r, other.r), both(self.counts, other.counts), runs[order])
+
+
+def block_edges(lengths: Sequence[int], count: int = BLOCKS) -> list[list[tuple[int, int]]]:
+    """Of each run, its blocks (first sample, the one after the last): `count` of all runs, each of about the same length."""
+    total = max(sum(lengths), 1)
+    many = [min(length, max(1, round(count * length / total))) for length in lengths]
+    edges = [np.linspace(0, length, m + 1).astype(int).tolist() for length, m in zip(lengths, many, strict=True)]
+    return [list(itertools.pairwise(some)) for some in edges]
+
+
+def dense_blocks(
+    rows: Sequence[Float[np.ndarray, "N n w"]], weights: Sequence[Float[np.ndarray, "N n"]] | None = None
+) -> BlockFactors:
+    """Blocks of runs whose rows [W, tau] are held in memory.
+
+    Args:
+        weights: factors on the rows.
+    """
+    r, counts, runs = [], [], []
+    for run, (x, edges) in enumerate(zip(rows, block_edges([len(x) for x in rows]), strict=True)):
+        mask = np.ones(x.shape[:2]) if weights is None else weights[run]
+        for a, b in edges:
+            r.append(_squared(triangle_of((x[a:b] * mask[a:b, :, None]).transpose(1, 0, 2))))
+            counts.append((mask[a:b] != 0).sum(0))
+            runs.append(run)
+    return BlockFactors(np.stack(r), np.array(counts), np.array(runs))
+
+
+def weighted_blocks(
+    blocks: BlockFactors, columns: Int[np.ndarray, " c"], weights: Float[np.ndarray, "runs n"]
+) -> list[Float[np.ndarray, "_ c"]]:
+    """One triangular factor a block that is left out, of some columns and all joints' rows, times a weight a run and joint."""
+    held = blocks.left_out
+    scale = weights[held.runs if len(weights) > 1 else 0 * held.runs]
+    return [triangle_of((r[:, :, columns] * w[:, None, None]).reshape(-1, len(columns))) for r, w in zip(held.r, scale, strict=True)]
+
+
+def least_squares_covariance(
+    parts: Sequence[Float[np.ndarray, "_ c"]], values: Float[np.ndarray, " b"], independent: Float[np.ndarray, "b b"]
+) -> Float[np.ndarray, "b b"]:
+    """The covariance of least squares on blocks of rows [W, y], y last, whose solution is given.
+
+    Args:
+        independent: covariance if all rows' residuals were independent.
+    """
+    whole = triangle_of(np.concatenate([part[:, :-1] for part in parts]))
+    norms = np.linalg.norm(whole, axis=0)
+    norms[norms == 0] = 1.0
+    back = np.linalg.pinv(whole / norms) / norms[:, None]
+    white = [part[:, :-1] @ back for part in parts]
+    scores = np.stack([p.T @ (part[:, -1] - part[:, :-1] @ values) for p, part in zip(white, parts, strict=True)])
+    return left_out_covariance(np.stack([p.T @ p for p in white]), scores, back, independent)
+
+
+def left_out_covariance(
+    shares: Float[np.ndarray, "k b b"],
+    scores: Float[np.ndarray, "k b"],
+    back: Float[np.ndarray, "b b"],
+    independent: Float[np.ndarray, "b b"],
+) -> Float[np.ndarray, "b b"]:
+    """The covariance of the solution of sum_k (s_k - H_k dx) = 0, from its solutions without each block in turn.
+
+    Args:
+        shares: H_k H^-1, or a similar matrix; their sum is the identity.
+        scores: s_k in the same coordinates.
+        back: from those coordinates to the values.
+        independent: covariance of the values if all rows' residuals were independent; it is returned where there is but one
+            block.
+    """
+    k, b = scores.shape
+    plain = np.diag(independent)
+    if k < 2 or not plain.max(initial=0) > 0:
+        return independent
+    changes = np.stack(
+        [-back @ (np.linalg.pinv(np.eye(b) - share, rcond=LOST) @ s) for share, s in zip(shares, scores, strict=True)]
+    )
+    off = changes - changes.mean(axis=0)
+    found = (1 - 1 / k) * off.T @ off
+    ratio = float(np.mean(np.diag(found)[plain > 0] / plain[plain > 0]))
+    return ((k - 1) * found + PRIOR_DEGREES * ratio * independent) / (k - 1 + PRIOR_DEGREES)
+
+
+def _below(r: Float[np.ndarray, "k n w w"]) -> Float[np.ndarray, "n m w"]:
+    k, n, w, _ = r.shape
+    return r.transpose(1, 0, 2, 3).reshape(n, k * w, w)
+
+
+def _squared(r: Float[np.ndarray, "n m w"]) -> Float[np.ndarray, "n w w"]:
+    """Triangular factors of fewer rows than columns, filled up with zeros."""
+    return np.concatenate([r, np.zeros((len(r), r.shape[2] - r.shape[1], r.shape[2]))], axis=1)
