@@ -301,7 +301,9 @@ def test_estimators_that_simulate_end_where_their_conditions_hold(short_runs):
         assert np.abs(z.T @ e).max() < 1e-4 * (np.linalg.norm(z, axis=0) * np.linalg.norm(e)).max(), name
         across = np.linalg.inv(z.T @ w)
         variance = (e @ e) / (counts.sum() * spent) / independence
-        np.testing.assert_allclose(found.independent_covariance, variance * across @ (z.T @ z) @ across.T, rtol=1e-4, atol=1e-14)
+        np.testing.assert_allclose(
+            found.independent_covariance, variance * across @ (z.T @ z) @ across.T, rtol=1e-4, atol=1e-14
+        )
         assert found.degrees == pytest.approx(counts.sum() * independence - base.size)
         if name == "estimate_iv":
             np.testing.assert_allclose(found.condition, np.linalg.cond(z), rtol=1e-4)

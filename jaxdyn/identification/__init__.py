@@ -55,6 +55,7 @@ from ._estimators.recursive import (
     recursive_values as recursive_values,
 )
 from ._estimators.robust import estimate_irls as estimate_irls
+from ._estimators.split_half import SplitHalf as SplitHalf, split_half as split_half
 from ._estimators.total import estimate_tls as estimate_tls, row_errors as row_errors
 from ._estimators.whole_runs import align_torques as align_torques
 from ._excitation.basis import BSplines as BSplines, FourierSeries as FourierSeries
@@ -128,6 +129,7 @@ from ._regression.base_parameters import (
     base_parameters as base_parameters,
     null_space as null_space,
 )
+from ._regression.blocks import BlockFactors as BlockFactors, block_factors as block_factors
 from ._regression.columns import (
     Columns as Columns,
     ExtraColumns as ExtraColumns,

@@ -1,7 +1,6 @@
 """The delay between position and torque signals: estimated for every joint from a run, and taken out of a log."""
 
 import dataclasses
-import itertools
 from collections.abc import Sequence
 
 import jax
@@ -15,6 +14,8 @@ from ..model._chain import Chain
 from ._payload.loaded_runs import FRICTION_TERMS, Model, columns_of, friction_columns, model_of
 from ._preprocessing.samples import LEAST_SAMPLES, Filters, Samples, left_out_deviations, preprocess_alike
 from ._regression.accumulate import CHUNK
+from ._regression.blocks import RowBlocks, below, equal_blocks
+from ._regression.factors import triangle_of
 
 BLOCKS = 20  # stretches of the run that are left out in turn
 SHIFTS = 10  # to either side of none
@@ -84,8 +85,8 @@ def estimate_delay(
         model = model_of(chain, chain.n - 1, FRICTION_TERMS, (), known_arm=False)
         own = None  # (n, a) parameters of each joint's own
         for _ in range(LOAD_PASSES):
-            factors = np.concatenate([_factors(model, samples, shifted, own) for samples, shifted in runs])
-            total = _merged(factors)
+            factors = _factors(model, runs, own)
+            total = triangle_of(below(factors))
             width = total.shape[2] - len(shifts)
             fits = [np.linalg.lstsq(r[:, :width], r[:, width + SHIFTS], rcond=1e-10)[0] for r in total]
             own = np.stack(fits)[:, : width - len(model.friction)]
@@ -93,7 +94,7 @@ def estimate_delay(
     seconds, least, inside = least_by_parabola(shifts, squares)
     values = np.stack(
         [
-            least_by_parabola(shifts, _squares(_merged(np.delete(factors, b, axis=0)), len(shifts)))[0]
+            least_by_parabola(shifts, _squares(triangle_of(below(np.delete(factors, b, axis=0))), len(shifts)))[0]
             for b in range(len(factors))
         ]
     )
@@ -128,29 +129,22 @@ def shifted_torques(samples: Samples, shifts: np.ndarray) -> tuple[Samples, np.n
     return samples.rows(kept, [(0, len(kept))]), np.concatenate(torques), kept
 
 
-def _factors(model: Model, samples: Samples, shifted: np.ndarray, own: np.ndarray | None) -> np.ndarray:
-    """(blocks, n, w, w) triangular factors of the columns [arm, friction, torques at all shifts]."""
-    factors = []
-    edges = np.linspace(0, len(samples), BLOCKS + 1).astype(int)
-    for first, last in itertools.pairwise(edges.tolist()):
-        r = None
-        for start in range(first, last, CHUNK):
-            part = slice(start, min(start + CHUNK, last))
+def _factors(
+    model: Model, runs: Sequence[tuple[Samples, np.ndarray]], own: np.ndarray | None
+) -> Float[np.ndarray, "blocks n w w"]:
+    """Triangular factors of the columns [arm, friction, torques at all shifts]."""
+    found = None
+    for run, (samples, shifted) in enumerate(runs):
+        for start in range(0, len(samples), CHUNK):
+            part = slice(start, min(start + CHUNK, len(samples)))
             arm, _ = columns_of(model, samples, part)
             load = np.zeros(arm.shape[:2]) if own is None else np.abs(np.einsum("tja,ja->tj", arm, own))
             friction = friction_columns(model, samples.qd[part], load, 0, 1)
-            rows = np.concatenate([arm, friction, shifted[part]], axis=2).transpose(1, 0, 2)
-            if r is None:
-                r = np.zeros((rows.shape[0], rows.shape[2], rows.shape[2]))
-            r = np.linalg.qr(np.concatenate([r, rows], axis=1), mode="r")
-        if r is not None:
-            factors.append(r)
-    return np.stack(factors)
-
-
-def _merged(factors: np.ndarray) -> np.ndarray:
-    blocks, n, width, _ = factors.shape
-    return np.asarray(np.linalg.qr(factors.transpose(1, 0, 2, 3).reshape(n, blocks * width, width), mode="r"))
+            rows = np.concatenate([arm, friction, shifted[part]], axis=2)
+            found = found or RowBlocks([equal_blocks(len(s), BLOCKS) for s, _ in runs], *rows.shape[1:])
+            found.absorb(run, start, rows)
+    assert found is not None
+    return found.r
 
 
 def _squares(r: np.ndarray, k: int) -> np.ndarray:

@@ -114,8 +114,9 @@ class Identification(Summary):
         """The base parameters, then the full set, as a `pandas.DataFrame` with a row a parameter, in SI units.
 
         The index is the name; columns are kind (base or full), belongs_to, value, model (what the chain holds), unit,
-        deviation (standard, from fits that leave out an eighth of the data in turn), relative [%], ols_value, ols_deviation, prior, identifiable, and lower and upper, the 95 %
-        interval value -+ 1.96 deviation. A full parameter has a deviation only where a base parameter consists of it alone.
+        deviation (standard, from fits that leave out an eighth of the data in turn), relative [%], ols_value, ols_deviation,
+        prior, identifiable, and lower and upper, the 95 % interval value -+ 1.96 deviation. A full parameter has a deviation
+        only where a base parameter consists of it alone.
 
         Raises:
             ImportError: pandas is not installed.

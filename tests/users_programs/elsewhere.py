@@ -107,9 +107,9 @@ NOT_OF_ARRAYS = {
         "collect_provenance equivalent_ellipsoid"
     ).split(),
     "NumPy alone, or a choice among results": (
-        "align_torques bounding_ellipsoid compare_estimators compare_with_log drive_gains friction_candidates "
+        "align_torques block_factors bounding_ellipsoid compare_estimators compare_with_log drive_gains friction_candidates "
         "known_parameters linear_equalities linear_inequalities mass_bounds motor_to_joint parse_limit "
-        "semidefinite_least_squares total_mass_constraint verdict with_gains without_delay "
+        "semidefinite_least_squares split_half total_mass_constraint verdict with_gains without_delay "
         "clipped_adam"
     ).split(),
     "error": (
@@ -117,7 +117,7 @@ NOT_OF_ARRAYS = {
         "TrajectoryError"
     ).split(),
     "class whose objects are results, settings or interfaces": (
-        "Adaptation AdaptiveRollout AdaptiveState BaseParameters BSplines Chain ClosedLoop ClosedLoopMotion "
+        "Adaptation AdaptiveRollout AdaptiveState BaseParameters BlockFactors BSplines Chain ClosedLoop ClosedLoopMotion "
         "Collision ComparedRun ComputedTorqueLaw Consistency ConsistentEstimate ConsistentProblem ConstrainedDynamics "
         "ConstrainedTorques Constraint Constraints ControlledMotion Cost Coupling Delay DriveGains ElasticJoints "
         "Elimination Ellipsoid ErrorLimit EssentialParameters Estimate EstimationProblem EstimatorComparison "
@@ -128,7 +128,7 @@ NOT_OF_ARRAYS = {
         "Merit ModelComparison Motion MotionLimits NoiseLevel NullDirection ObserverState OperationalSpace Part "
         "PathDynamics PathTiming Payload PolicyOptimisation PolicySettings PoseMotion PriorScales Projection "
         "ProportionalDerivativeLaw Provenance QRFactors RecursiveState ReducedDynamics Residuals Resimulation "
-        "Samples Scene Settings Sliding Solution Spring Springs Status TaskSpace TaskStatus TaskTorque Topology Trajectory "
+        "Samples Scene Settings Sliding Solution SplitHalf Spring Springs Status TaskSpace TaskStatus TaskTorque Topology Trajectory "
         "TrajectorySamples Transmission Verdict VerdictCheck"
     ).split(),
 }

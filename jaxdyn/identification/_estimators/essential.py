@@ -50,7 +50,8 @@ def essential_parameters(
 ) -> EssentialParameters:
     """Leave out the worst-known base parameter, fit the rest, and go on while the torques do not notice.
 
-    The parameter with the largest relative standard deviation, that of independent residuals, goes first (Khalil & Dombre 2002, sec. 12.6.4; Gautier 1997).
+    The parameter with the largest relative standard deviation, that of independent residuals, goes first (Khalil & Dombre
+    2002, sec. 12.6.4; Gautier 1997).
     It ends when the largest is below `ratio` times the smallest, when the F-test says that the parameters left out explain
     more than chance would, or when the residual has risen by `rise` percent. Weights are those of `estimate_wls` on all
     parameters throughout, so that residuals compare.

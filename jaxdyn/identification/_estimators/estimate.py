@@ -12,9 +12,9 @@ class Estimate:
 
     Attributes:
         values: (b,) estimates.
-        covariance: (b, b), from fits that leave out an eighth of the data in turn, so that it allows for whatever makes residuals
-            alike from sample to sample: filters, friction that the model does not describe. That of independent residuals
-            where the data were accumulated without blocks.
+        covariance: (b, b), from fits that leave out an eighth of the data in turn, so that it allows for whatever makes
+            residuals alike from sample to sample: filters, friction that the model does not describe. That of independent
+            residuals where the data were accumulated without blocks.
         noise: (n,) standard deviation of each joint's residual torque [N m].
         condition: condition number of the (weighted) base regressor.
         scaled_condition: the same with columns of unit norm: near-dependence apart from units.

@@ -21,7 +21,9 @@ from ...model._chain import Chain
 from ...model._layout import turning_joints
 from .._preprocessing.samples import Samples
 from .._regression.base_parameters import BaseParameters, base_parameters
+from .._regression.blocks import BlockFactors, least_squares_covariance
 from .._regression.columns import Columns
+from .._regression.factors import triangle_of
 from .._regression.prediction import predict
 from .._regression.robot import as_float64
 from .model import FrictionModel, nonlinear_values, shifted
@@ -43,7 +45,8 @@ class FrictionFit:
         base: its base parameters.
         model: the friction model, its nonlinear parameters those found, one a joint.
         values: (b + f,) base parameters, then the friction's linear parameters.
-        covariance: (b + f, b + f), given the nonlinear parameters.
+        covariance: (b + f, b + f), given the nonlinear parameters, from fits that leave out blocks of the runs
+            (`Estimate.covariance`).
         noise: (n,) standard deviation of each joint's residual torque [N m].
         nonlinear: (n, p) nonlinear parameters; columns as in `model.nonlinear_names`.
         nonlinear_deviations: (n, p) standard deviations of their logarithms; infinite where the data say nothing.
@@ -154,6 +157,7 @@ class _Solution:
     noise: np.ndarray
     cost: float
     blocks: list[np.ndarray]
+    factors: BlockFactors
 
 
 def fit_prepared(
@@ -178,9 +182,9 @@ def fit_prepared(
     def evaluate(model: FrictionModel, rigid: np.ndarray, shift: np.ndarray) -> _Solution:
         blocks = [model.blocks(run.samples, run.load(rigid))[run.kept] for run in runs]
         factors = factors_with(runs, known, blocks)
-        values, covariance, noise = _solve(factors, counts, share, base.size, chosen)
+        values, covariance, noise = _solve(factors.total.r, counts, share, base.size, chosen)
         cost = share * float(counts @ np.log(noise)) + 0.5 * ((shift / SPREAD) ** 2).sum()
-        return _Solution(model, values, covariance, noise, cost, blocks)
+        return _Solution(model, values, covariance, noise, cost, blocks, factors)
 
     width = nonlinear_values(start, n).shape[1]
     shift = np.zeros((n, width))
@@ -190,7 +194,7 @@ def fit_prepared(
     deviations, taken = np.full((n, width), np.inf), 0
     damping = 0
     for _ in range(iterations if width else 0):
-        factors = factors_with(runs, known, _with_slopes(now, runs, base.size, chosen))
+        factors = factors_with(runs, known, _with_slopes(now, runs, base.size, chosen)).total.r
         better = None
         while better is None and damping < len(DAMPINGS):
             step, deviations = _step(factors, now.noise, share, base.size, chosen, shift, DAMPINGS[damping])
@@ -212,13 +216,20 @@ def fit_prepared(
         base=base,
         model=now.model,
         values=now.values,
-        covariance=now.covariance,
+        covariance=_left_out(now, base.size, chosen),
         noise=now.noise,
         nonlinear=nonlinear_values(now.model, n),
         nonlinear_deviations=deviations,
         likelihood=-now.cost,
         iterations=taken,
     )
+
+
+def _left_out(now: _Solution, size: int, chosen: np.ndarray) -> np.ndarray:
+    """The linear parameters' covariance from fits that leave out blocks."""
+    stacks = [_stack(r, size, [chosen], now.noise) for r in now.factors.left_out.r]
+    parts = [triangle_of(np.column_stack([a, y])) for a, y, _ in stacks]
+    return least_squares_covariance(parts, now.values, now.covariance)
 
 
 def _with_slopes(now: _Solution, runs: Sequence[Run], size: int, chosen: np.ndarray) -> list[np.ndarray]:

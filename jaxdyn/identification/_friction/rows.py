@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from ...model._chain import Chain
 from .._preprocessing.samples import Samples
 from .._regression.base_parameters import BaseParameters
+from .._regression.blocks import BlockFactors, RowBlocks, block_edges
 from .._regression.columns import Columns
 from .._regression.prediction import predict
 from .._regression.robot import as_float64
@@ -87,24 +88,21 @@ def _regressors(columns: Columns, chain: Chain, kept, q, qd, qdd):
     return jax.vmap(columns.matrix, in_axes=(None, 0, 0, 0))(chain, q, qd, qdd)[:, :, kept]
 
 
-def factors_with(
-    runs: Sequence[Run], known: Sequence[np.ndarray], blocks: Sequence[np.ndarray]
-) -> Float[np.ndarray, "n c c"]:
-    """One triangular factor a joint of [W_j, F_j, tau_j] over all runs.
+def factors_with(runs: Sequence[Run], known: Sequence[np.ndarray], blocks: Sequence[np.ndarray]) -> BlockFactors:
+    """The factors of [W_j, F_j, tau_j] over all runs, block by block.
 
     Args:
         known: (M, n) of each run: which rows count.
         blocks: (M, n, k) of each run: the friction's columns, each joint's own.
     """
-    size = runs[0].base.size + blocks[0].shape[2] + 1
-    r = np.zeros((runs[0].samples.n, size, size))
-    for run, mask, columns in zip(runs, known, blocks, strict=True):
+    n, size = runs[0].samples.n, runs[0].base.size + blocks[0].shape[2] + 1
+    found = RowBlocks(block_edges([len(run.kept) for run in runs]), n, size)
+    for k, (run, mask, columns) in enumerate(zip(runs, known, blocks, strict=True)):
         tau = run.tau
         for part, rows in run.chunks():
-            all_columns = np.concatenate([rows, columns[part], tau[part][:, :, None]], axis=2)
-            stacked = np.concatenate([r, (all_columns * mask[part][:, :, None]).transpose(1, 0, 2)], axis=1)
-            r = np.asarray(np.linalg.qr(stacked, mode="r"))
-    return r
+            whole = np.concatenate([rows, columns[part], tau[part][:, :, None]], axis=2)
+            found.absorb(k, part.start, whole, mask[part])
+    return found.factors
 
 
 def first_guess(runs: Sequence[Run]) -> Float[np.ndarray, " b"]:

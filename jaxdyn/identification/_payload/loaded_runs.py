@@ -24,8 +24,10 @@ from ...model._chain import Chain
 from .._preprocessing.samples import Samples, left_out_deviations
 from .._regression.accumulate import CHUNK
 from .._regression.base_parameters import base_parameters
+from .._regression.blocks import RowBlocks, below, equal_blocks
 from .._regression.columns import Columns
 from .._regression.completion import given_torque
+from .._regression.factors import triangle_of
 from .._regression.prediction import filled
 from .._regression.robot import as_float64
 
@@ -74,9 +76,7 @@ class Factors:
 
     def total(self, without: int | None = None) -> np.ndarray:
         """(n, w, w) of all blocks, or of all but one."""
-        r = self.r if without is None else np.delete(self.r, without, axis=0)
-        blocks, n, w, _ = r.shape
-        return np.asarray(np.linalg.qr(r.transpose(1, 0, 2, 3).reshape(n, blocks * w, w), mode="r"))
+        return triangle_of(below(self.r if without is None else np.delete(self.r, without, axis=0)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,13 +166,11 @@ def accumulate_runs(
     """
     n, arm_size = runs[0][0].n, 1 if model.kept is None else len(model.kept)
     own_columns = sum(len(runs) if term in model.own else 1 for term in model.friction)
-    width = arm_size + 10 + own_columns + 1
-    r = np.zeros((blocks, n, width, width))
-    counts = np.zeros(n, int)
     given = Columns(("armature", *(t for t in model.friction if t != "load")))
+    edges = [equal_blocks(len(samples), blocks) for samples, _ in runs]
+    found = RowBlocks(edges, n, arm_size + 10 + own_columns + 1)
     for run, (samples, loaded) in enumerate(runs):
         target = samples.tau - given_torque(model.chain, given, samples.qd, samples.qdd)
-        edges = np.linspace(0, len(samples), blocks + 1).astype(int)
         for start in range(0, len(samples), CHUNK):
             part = slice(start, min(start + CHUNK, len(samples)))
             arm, payload = columns_of(model, samples, part)
@@ -182,14 +180,9 @@ def accumulate_runs(
             else:
                 load = np.abs(arm @ previous.arm + payload @ previous.payload)
             friction = friction_columns(model, samples.qd[part], load, run, len(runs))
-            rows = np.concatenate([arm, payload, friction, target[part][:, :, None]], axis=2).transpose(1, 0, 2)
-            for block in range(blocks):
-                first, last = np.clip(edges[block : block + 2] - start, 0, rows.shape[1])
-                if first < last:
-                    stacked = np.concatenate([r[block], rows[:, first:last]], axis=1)
-                    r[block] = np.linalg.qr(stacked, mode="r")
-        counts += len(samples)
-    return Factors(r, counts, arm_size, model.kept is None)
+            found.absorb(run, start, np.concatenate([arm, payload, friction, target[part][:, :, None]], axis=2))
+    together = found.factors.merged(np.tile(np.arange(blocks), len(runs)))
+    return Factors(together.r, together.counts.sum(0), arm_size, model.kept is None)
 
 
 def solve(

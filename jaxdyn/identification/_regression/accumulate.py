@@ -16,7 +16,7 @@ from jax.sharding import AxisType, Mesh
 from ...errors import IdentificationError
 from ...model._chain import Chain
 from .._preprocessing.samples import Samples
-from .blocks import BLOCKS, BlockFactors, block_edges
+from .blocks import BLOCKS, BlockFactors, block_edges, block_factors
 from .columns import Columns
 from .factors import QRFactors, combined
 from .robot import as_float64
@@ -85,7 +85,7 @@ def accumulate_blocks(
                 progress(done)
     if not found:
         raise IdentificationError("there are no samples to accumulate")
-    return BlockFactors(np.stack([f.r for f in found]), np.stack([f.counts for f in found]), np.array(labels))
+    return block_factors(found, labels)
 
 
 def accumulate_chunks(

@@ -6,11 +6,11 @@ of it. With the whole fit x, H = sum_k H_k, H_k = W_k^T W_k, and the scores s_k 
 
     x_(-k) - x = -(H - H_k)^-1 s_k,      J = (K - 1) / K sum_k (x_(-k) - mean) (x_(-k) - mean)^T,
 
-exactly, with nothing of a log but one triangular factor a block. A few blocks, each much longer than what makes residuals alike,
-give J few degrees of freedom; it is therefore shrunk towards the covariance of independent residuals times the
-parameters' mean ratio of the two.
+exactly, from one triangular factor a block. Few blocks, each much longer than what makes residuals alike, give J few degrees of
+freedom; it is therefore shrunk towards the covariance of independent residuals, times the parameters' mean ratio of the two.
 
-Source: Quenouille 1956, Tukey 1958; Kunsch 1989 (blocks); Cameron & Miller 2015, sec. VI (CR3, few clusters); Smyth 2004 (shrunk variances).
+Source: Quenouille 1956, Tukey 1958; Kunsch 1989 (blocks); Cameron & Miller 2015, sec. VI (CR3, few clusters); Smyth 2004
+(variances shrunk towards a common one).
 """
 
 import dataclasses
@@ -47,7 +47,7 @@ class BlockFactors:
         """Blocks of one label as one, in the order of the labels."""
         found, first = np.unique(labels, return_index=True)
         parts = [self.r[labels == label] for label in found]
-        r = np.stack([x[0] if len(x) == 1 else _squared(triangle_of(_below(x))) for x in parts])
+        r = np.stack([x[0] if len(x) == 1 else _squared(triangle_of(below(x))) for x in parts])
         return BlockFactors(r, np.stack([self.counts[labels == label].sum(0) for label in found]), self.runs[first])
 
     @property
@@ -94,30 +94,83 @@ class BlockFactors:
         return BlockFactors(both(self.r, other.r), both(self.counts, other.counts), runs[order])
 
 
+def block_factors(factors: Sequence[QRFactors], runs: Sequence[int] | None = None) -> BlockFactors:
+    """Blocks from the factors of contiguous stretches, in order, as `accumulate_stream` makes them.
+
+    `weighted_least_squares` of them has standard deviations that allow for residuals which are alike from sample to sample.
+    Some sixteen stretches do, each much longer than a period of the motion's slowest joint.
+
+    Args:
+        factors: of the stretches.
+        runs: which run each is from; all from one where None.
+
+    Raises:
+        IdentificationError: there are none, or they are of different columns or robots.
+    """
+    shapes = {f.r.shape for f in factors}
+    if len(shapes) != 1 or (runs is not None and len(runs) != len(factors)):
+        raise IdentificationError(
+            f"{len(factors)} factors of shapes {' and '.join(map(str, sorted(shapes)))} make no blocks: give one or more, of "
+            "one robot and the same columns, and as many numbers of runs"
+        )
+    labels = np.zeros(len(factors), int) if runs is None else np.asarray(runs, int)
+    return BlockFactors(np.stack([f.r for f in factors]), np.stack([f.counts for f in factors]), labels)
+
+
 def block_edges(lengths: Sequence[int], count: int = BLOCKS) -> list[list[tuple[int, int]]]:
     """Of each run, its blocks (first sample, the one after the last): `count` of all runs, each of about the same length."""
     total = max(sum(lengths), 1)
     many = [min(length, max(1, round(count * length / total))) for length in lengths]
-    edges = [np.linspace(0, length, m + 1).astype(int).tolist() for length, m in zip(lengths, many, strict=True)]
-    return [list(itertools.pairwise(some)) for some in edges]
+    return [equal_blocks(length, m) for length, m in zip(lengths, many, strict=True)]
+
+
+def equal_blocks(length: int, count: int) -> list[tuple[int, int]]:
+    """(first, the one after the last) of as many blocks of about equal length."""
+    return list(itertools.pairwise(np.linspace(0, length, count + 1).astype(int).tolist()))
+
+
+class RowBlocks:
+    """Blocks from rows [W, tau] that come chunk by chunk, run by run, each joint's own.
+
+    Attributes:
+        edges: of each run, its blocks.
+        r: (k, n, w, w) of all blocks so far.
+        counts: (k, n).
+    """
+
+    def __init__(self, edges: Sequence[Sequence[tuple[int, int]]], n: int, width: int):
+        self.edges = edges
+        self.starts = np.cumsum([0, *map(len, edges)])
+        self.r = np.zeros((self.starts[-1], n, width, width))
+        self.counts = np.zeros((self.starts[-1], n), int)
+
+    def absorb(
+        self, run: int, at: int, rows: Float[np.ndarray, "m n w"], weights: Float[np.ndarray, "m n"] | None = None
+    ) -> None:
+        """Take up rows of a run, the first of which is its number `at`, times weights."""
+        mask = np.ones(rows.shape[:2]) if weights is None else weights
+        for k, (a, b) in enumerate(self.edges[run], self.starts[run]):
+            part = slice(max(a - at, 0), max(b - at, 0))
+            if len(chosen := rows[part]):
+                scaled = (chosen * mask[part, :, None]).transpose(1, 0, 2)
+                both = np.concatenate([self.r[k], scaled], axis=1) if self.counts[k].any() else scaled
+                self.r[k] = _squared(triangle_of(both))
+                self.counts[k] += (mask[part] != 0).sum(0)
+
+    @property
+    def factors(self) -> BlockFactors:
+        """Of everything so far."""
+        return BlockFactors(self.r, self.counts, np.repeat(np.arange(len(self.edges)), np.diff(self.starts)))
 
 
 def dense_blocks(
     rows: Sequence[Float[np.ndarray, "N n w"]], weights: Sequence[Float[np.ndarray, "N n"]] | None = None
 ) -> BlockFactors:
-    """Blocks of runs whose rows [W, tau] are held in memory.
-
-    Args:
-        weights: factors on the rows.
-    """
-    r, counts, runs = [], [], []
-    for run, (x, edges) in enumerate(zip(rows, block_edges([len(x) for x in rows]), strict=True)):
-        mask = np.ones(x.shape[:2]) if weights is None else weights[run]
-        for a, b in edges:
-            r.append(_squared(triangle_of((x[a:b] * mask[a:b, :, None]).transpose(1, 0, 2))))
-            counts.append((mask[a:b] != 0).sum(0))
-            runs.append(run)
-    return BlockFactors(np.stack(r), np.array(counts), np.array(runs))
+    """Blocks of runs whose rows [W, tau] are held in memory, times weights."""
+    found = RowBlocks(block_edges([len(x) for x in rows]), *rows[0].shape[1:])
+    for run, x in enumerate(rows):
+        found.absorb(run, 0, x, None if weights is None else weights[run])
+    return found.factors
 
 
 def weighted_blocks(
@@ -126,7 +179,8 @@ def weighted_blocks(
     """One triangular factor a block that is left out, of some columns and all joints' rows, times a weight a run and joint."""
     held = blocks.left_out
     scale = weights[held.runs if len(weights) > 1 else 0 * held.runs]
-    return [triangle_of((r[:, :, columns] * w[:, None, None]).reshape(-1, len(columns))) for r, w in zip(held.r, scale, strict=True)]
+    rows = (r[:, :, columns] * w[:, None, None] for r, w in zip(held.r, scale, strict=True))
+    return [triangle_of(x.reshape(-1, len(columns))) for x in rows]
 
 
 def least_squares_covariance(
@@ -174,7 +228,8 @@ def left_out_covariance(
     return ((k - 1) * found + PRIOR_DEGREES * ratio * independent) / (k - 1 + PRIOR_DEGREES)
 
 
-def _below(r: Float[np.ndarray, "k n w w"]) -> Float[np.ndarray, "n m w"]:
+def below(r: Float[np.ndarray, "k n w w"]) -> Float[np.ndarray, "n m w"]:
+    """The factors of all blocks, one below the other."""
     k, n, w, _ = r.shape
     return r.transpose(1, 0, 2, 3).reshape(n, k * w, w)
 

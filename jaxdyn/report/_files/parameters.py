@@ -39,9 +39,9 @@ def write_parameters(result: Identification, path: str | os.PathLike[str]) -> No
 
     Columns: kind, name, belongs_to (link or joint), value, unit, standard_deviation, relative_sd_percent, ols_value,
     ols_sd, prior (of the model that was given), identifiable (yes, only in sums, no), model_value. The value of a base
-    parameter is that of weighted least squares alone, to which the standard deviation belongs; model_value is what the
-    written model has, whose bodies can exist. A full parameter has a standard
-    deviation only where a base parameter consists of it alone; the value of any other is the completion's choice.
+    parameter is that of weighted least squares alone, to which the standard deviation belongs (from fits that leave out an
+    eighth of the data in turn); model_value is what the written model has, whose bodies can exist. A full parameter has a
+    standard deviation only where a base parameter consists of it alone; the value of any other is the completion's choice.
     Numbers have all their digits; a cell without a number is empty. Read it with any spreadsheet, pandas, or
     `numpy.genfromtxt(path, delimiter=",", names=True, dtype=None, encoding="utf-8")`.
 

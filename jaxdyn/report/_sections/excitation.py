@@ -30,11 +30,11 @@ class Excitation:
 
 
 def excitation(estimate: Estimate) -> Excitation:
-    """Singular values of W / s from the covariance of the estimate, cov = (W^T W / s^2)^-1.
+    """Singular values of W / s from the estimate's covariance for independent residuals, cov = (W^T W / s^2)^-1.
 
     They are the inverse roots of its eigenvalues; the norms of the columns are the roots of the diagonal of its inverse.
     """
-    spread, axes = np.linalg.eigh(estimate.covariance)
+    spread, axes = np.linalg.eigh(estimate.independent_covariance)
     spread = np.maximum(spread, np.finfo(float).eps * spread[-1])
     gram = (axes / spread) @ axes.T
     norms = np.sqrt(np.diag(gram))

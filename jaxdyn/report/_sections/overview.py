@@ -11,6 +11,7 @@ from .._quality import FAIR, GOOD, pooled
 from .._verdict import Verdict
 from .parameters import impossible_section
 
+LEAST_AGREEING = 0.85  # share of the base parameters; 0.95 is expected
 REFIT = "the held-out part was predicted by a fit without it; the written model was then fitted to everything"
 
 
@@ -46,6 +47,14 @@ def overview(result: Identification, judged: Verdict, findings: Sequence[Finding
             "well determined",
             f"s.d. up to {GOOD:g} %; {int(((relative > GOOD) & (relative <= FAIR)).sum())} more up to {FAIR:g} %",
         ),
+        tile(
+            f"{len(halves.names) - len(halves.apart)} of {size}",
+            "agree in both halves",
+            "of the data, each fitted by itself, within 2 s.d.",
+            "warn" if halves.share < LEAST_AGREEING else "",
+        )
+        if (halves := result.split_half) is not None
+        else "",
         tile(
             number(result.wls.condition, 3),
             "condition number",

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from ...identification._estimators.split_half import SplitHalf
 from ...identification._regression.base_parameters import null_space
 from ...identification._regression.columns import DRIVE_NAMES, INERTIAL_NAMES
 from ...identification._result import Identification, ParameterRow, parameter_rows
@@ -44,10 +45,11 @@ _KNOWN = {"yes": "yes", "only in sums": "", "no": "no"}
 def parameter_sections(result: Identification) -> str:
     """Base parameters and their correlation, then the full set a link and a joint at a time, then what is not identifiable."""
     base, full = parameter_rows(result)
-    return _base(base) + correlation_section(result.base, result.wls) + _full(result, full) + _unknown(result)
+    correlated = correlation_section(result.base, result.wls)
+    return _base(base, result.split_half) + correlated + _full(result, full) + _unknown(result)
 
 
-def _base(rows: Sequence[ParameterRow]) -> str:
+def _base(rows: Sequence[ParameterRow], halves: SplitHalf | None) -> str:
     legend = "".join(
         element("span", "", f"key {word}") + escaped(text)
         for word, text in (
@@ -71,9 +73,10 @@ def _base(rows: Sequence[ParameterRow]) -> str:
             "Standard deviation in percent of the estimate: "
             + legend
             + ". The bar is full at 0.1 % and empty at 100 %. A value near zero is poor in percent however well it is "
-            "known: compare the deviation itself. Deviations cover noise, not a model that lacks something "
-            "(flexibility, another law of friction).",
+            "known: compare the deviation itself. Deviations come from fits that leave out an eighth of the data in turn: they "
+            "cover noise as filters leave it, and what the model lacks as far as it changes within the data.",
         )
+        + (element("p", escaped(f"{str(halves)[0].upper()}{str(halves)[1:]}.")) if halves is not None else "")
         + element(
             "p",
             '<label>Show only <input type="search" placeholder="fc, joint2, poorly ..."></label>',

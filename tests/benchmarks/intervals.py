@@ -1,0 +1,155 @@
+"""Whether standard deviations hold: `python -m tests.benchmarks.intervals`, on real logs and on simulated ones.
+
+Real logs (in the folder `JAXDYN_DATA`): two halves of each run, and all pairs of runs of one robot, each fitted by itself. Of
+base parameters whose standard deviations hold, 95 % agree within two of the difference, and the root mean square of the
+normalised differences is 1. Simulated logs: how often the 95 % interval holds the true value.
+"""
+
+import argparse
+import dataclasses
+import itertools
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxdyn
+from jaxdyn import identification as identify
+from jaxdyn.identification._estimators.compare import Estimator
+from jaxdyn.identification._estimators.split_half import SplitHalf, agreement
+from jaxdyn.model._examples.robots import panda
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from data_paths import SHARED_DATA
+
+CUTOFF = 20.0  # of the low-pass on simulated logs: a lower one takes edges off dry friction [Hz]
+FRICTION = ("viscous", "coulomb", "offset")
+GAINS = (14.87, 13.26, 11.13, 10.62, 11.03, 11.47)  # of the UR10e [N m/A]
+# name: folder, file, rows in which the robot moves
+RUNS = {
+    "UR10e 30 s": ("ur10e", "train_30sec_12harm", (635, 3510)),
+    "UR10e 40 s": ("ur10e", "train_40sec_12harm", (500, 4460)),
+    "UR10e 20 s": ("ur10e", "train_20sec_8harm", (320, 2310)),
+    "UR10e ptp": ("ur10e", "validate_ptp_10_points", (700, 4200)),
+    "UR10e 50 s": ("ur10e", "unloaded_15harm50sec", (0, None)),
+    "Panda": ("panda", "exciting_1", (0, None)),
+    "UR10": ("ur10", "exciting", (0, None)),
+    "rokae": ("rokae", "exciting", (0, None)),
+    "KR300 A": ("kr300", "A", (125, 2370)),
+    "KR300 B": ("kr300", "B", (133, 2330)),
+}
+BEHIND_GEARS = ("panda", "rokae")  # torque sensors on the link's side of the gears: no rotor inertia
+ESTIMATORS: dict[str, Estimator] = {
+    "WLS": identify.estimate_wls,
+    "OLS": identify.estimate_ols,
+    "Huber": identify.estimate_irls,
+    "TLS": identify.estimate_tls,
+    "recursive": identify.estimate_recursive,
+}
+
+
+def samples_of(name: str) -> tuple[jaxdyn.Chain, identify.Columns, identify.Samples]:
+    """A run as `identify` reads it."""
+    folder, file, (first, last) = RUNS[name]
+    chain = jaxdyn.load(SHARED_DATA / folder / f"{folder}_kinematics.urdf")
+    gains = GAINS if folder == "ur10e" else None
+    log = jaxdyn.io.check_log(jaxdyn.read_log(SHARED_DATA / folder / f"{file}.csv", chain.n, gains=gains), chain)
+    rows = slice(first, last)
+    log = dataclasses.replace(log, t=log.t[rows], q=log.q[rows], tau=log.tau[rows], qd=None)
+    columns = identify.Columns(FRICTION) if folder in BEHIND_GEARS else identify.Columns()
+    return chain, columns, identify.preprocess(log)
+
+
+def real(estimator: Estimator, names: Sequence[str] = tuple(RUNS)) -> Iterator[tuple[str, SplitHalf, SplitHalf]]:
+    """(what is compared, how far it agrees, and by the standard deviations of independent residuals).
+
+    Halves of each run, then pairs of runs of the UR10e.
+    """
+    whole, base = {}, {}
+    for name in names:
+        chain, columns, samples = samples_of(name)
+        folder = RUNS[name][0]
+        if folder not in base:
+            base[folder] = identify.base_parameters(chain, columns)
+        parts = [*identify.split(samples, 0.5), *([samples] if folder == "ur10e" else [])]
+        problems = [identify.estimation_problem(chain, part, columns, base=base[folder]) for part in parts]
+        first, second, *rest = map(estimator, problems)
+        yield f"{name}, halves", *_compared(base[folder].names, first, second)
+        if rest:
+            whole[name] = rest[0]
+    for one, other in itertools.combinations(whole, 2):
+        yield f"{one} and {other}", *_compared(base["ur10e"].names, whole[one], whole[other])
+
+
+def _compared(names: tuple[str, ...], *estimates: identify.Estimate) -> tuple[SplitHalf, SplitHalf]:
+    plain = [dataclasses.replace(x, covariance=x.independent_covariance) for x in estimates]
+    return agreement(names, *estimates), agreement(names, *plain)
+
+
+def arm() -> jaxdyn.Chain:
+    """A 7R arm with rotors, friction and torque offsets."""
+    chain, rng = panda(), np.random.default_rng(0)
+    like = lambda x: jnp.asarray(x, chain.dtype)
+    friction = dataclasses.replace(
+        chain.friction,
+        viscous=like(rng.uniform(0.2, 1.2, chain.n)),
+        coulomb=like(rng.uniform(0.2, 0.8, chain.n)),
+        offset=like(0.1 * rng.normal(size=chain.n)),
+    )
+    return dataclasses.replace(chain, friction=friction, armature=like(np.linspace(0.6, 0.15, chain.n)))
+
+
+def simulated(count: int, seconds: float) -> tuple[list[identify.EstimationProblem], np.ndarray]:
+    """Problems on logs of several motions with noise of their own, and the true base parameters."""
+    chain, columns = arm(), identify.Columns()
+    base = identify.base_parameters(chain, columns)
+    truth = base.matrix @ identify.prior_parameters(chain, columns)
+    problems = []
+    for k in range(count):
+        motion = identify.random_excitation(chain, 10.0, 6, seed=k % 4)
+        log = identify.synthetic_log(chain, motion, seconds, 500.0, 1e-5, 0.2, seed=100 + k)
+        samples = identify.preprocess(log, identify.Filters(position_cutoff=CUTOFF))
+        problems.append(identify.estimation_problem(chain, samples, columns, base=base))
+    return problems, truth
+
+
+def coverage(
+    estimates: Sequence[identify.Estimate], truth: np.ndarray, independent: bool = False
+) -> tuple[float, float]:
+    """Share of 95 % intervals that hold the truth, and the root mean square of errors in standard deviations."""
+    sizes = [np.diag(x.independent_covariance if independent else x.covariance) for x in estimates]
+    squares = np.stack([(x.values - truth) ** 2 / size for x, size in zip(estimates, sizes, strict=True)])
+    return float(np.mean(squares < 1.96**2)), float(np.sqrt(squares.mean()))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.intervals", description=__doc__)
+    parser.add_argument("--estimators", nargs="+", choices=ESTIMATORS, default=["WLS"])
+    parser.add_argument("--logs", type=int, default=20, help="simulated logs of each length; 0 for none")
+    parser.add_argument("--seconds", type=float, nargs="+", default=[20.0, 40.0], help="length of the simulated logs")
+    parser.add_argument("--no-real", action="store_true", help="simulated logs only")
+    options = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
+    for name in options.estimators if SHARED_DATA.is_dir() and not options.no_real else ():
+        print(f"{name + ', real logs':32s} within 2 s.d.   rms   for independent residuals")
+        for what, found, plain in real(ESTIMATORS[name]):
+            shares = (f"{100 * x.share:10.0f} %  {x.rms:5.2f}" for x in (found, plain))
+            apart = ", ".join(x.split(" ")[0] for x in found.apart[:4])
+            print(f"{what:32s}", *shares, "  apart:" if apart else "", apart, flush=True)
+    for seconds in options.seconds if options.logs else ():
+        problems, truth = simulated(options.logs, seconds)
+        for name in options.estimators:
+            estimates = [ESTIMATORS[name](problem) for problem in problems]
+            rows = [coverage(estimates, truth, plain) for plain in (False, True)]
+            text = "; for independent residuals ".join(f"{100 * share:.1f} % (rms {rms:.2f})" for share, rms in rows)
+            print(
+                f"{name}, {options.logs} simulated logs of {seconds:g} s: 95 % intervals hold the truth in {text}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

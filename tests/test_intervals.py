@@ -1,0 +1,118 @@
+"""Standard deviations from fits that leave out blocks: against those fits, coloured noise, and real logs' halves and runs."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from benchmarks import intervals
+from jaxdyn import IdentificationError
+from jaxdyn.identification import (
+    BlockFactors,
+    QRFactors,
+    block_factors,
+    ordinary_least_squares,
+    split_half,
+    weighted_least_squares as weighted,
+)
+from jaxdyn.identification._preprocessing.filters import low_pass
+from jaxdyn.identification._regression.base_parameters import BaseParameters
+from jaxdyn.identification._regression.blocks import LEFT_OUT, PRIOR_DEGREES, dense_blocks
+
+B = 6
+NAMES = tuple("abcdef")
+BASE = BaseParameters(np.arange(B), np.eye(B), NAMES, (), ())
+TRUTH = np.array([3.0, -1.0, 0.5, 2.0, 0.1, -0.4])
+
+
+def run_of(seed, samples=800, smooth=False, noise=0.3):
+    """(N, 2, 7) rows [W, tau] of two joints, their noise white or below a tenth of the rate, as W then is."""
+    rng = np.random.default_rng(seed)
+    w, e = rng.normal(size=(samples, 2, B)), rng.normal(size=(samples, 2)) * [1.0, 0.3]
+    if smooth:
+        w, e = (low_pass(x.reshape(samples, -1), 1.0, 0.02).reshape(x.shape) * 5 for x in (w, e))
+    return np.concatenate([w, (w @ TRUTH + noise * e)[:, :, None]], axis=2)
+
+
+def test_the_covariance_is_that_of_fits_that_leave_out_blocks():
+    rows = run_of(0)
+    found = ordinary_least_squares(dense_blocks([rows]), BASE)
+    fits = []
+    for part in np.array_split(np.arange(800), LEFT_OUT):
+        rest = np.delete(rows, part, axis=0).reshape(-1, B + 1)
+        fits.append(np.linalg.lstsq(rest[:, :B], rest[:, B], rcond=None)[0])
+    off = np.array(fits) - np.mean(fits, axis=0)
+    left_out = (1 - 1 / LEFT_OUT) * off.T @ off
+    independent = found.independent_covariance
+    ratio = np.mean(np.diag(left_out) / np.diag(independent))
+    share = (LEFT_OUT - 1) / (LEFT_OUT - 1 + PRIOR_DEGREES)
+    np.testing.assert_allclose(found.covariance, share * left_out + (1 - share) * ratio * independent, rtol=1e-8)
+    assert np.linalg.eigvalsh(found.covariance).min() > 0
+    plain = ordinary_least_squares(dense_blocks([rows]).total, BASE)
+    np.testing.assert_allclose(plain.covariance, independent, rtol=1e-9)
+    np.testing.assert_array_equal(plain.values, found.values)
+
+
+@pytest.mark.parametrize("smooth", [False, True])
+def test_intervals_hold_where_noise_is_coloured(smooth):
+    errors, plain = [], []
+    for seed in range(40):
+        found = weighted(dense_blocks([run_of(seed, smooth=smooth)]), BASE)
+        errors.append((found.values - TRUTH) / found.standard_deviations)
+        plain.append((found.values - TRUTH) / np.sqrt(np.diag(found.independent_covariance)))
+    coverage = lambda z: np.mean(np.abs(z) < 1.96)
+    assert 0.90 < coverage(errors) < 0.985
+    assert coverage(plain) < 0.6 if smooth else 0.92 < coverage(plain) < 0.98
+
+
+def test_blocks_of_runs_are_put_together_in_order():
+    runs = [run_of(1, 320), run_of(2, 160)]
+    blocks = dense_blocks(runs)
+    assert blocks.runs.tolist() == [0] * 11 + [1] * 5 and blocks.left_out.runs.tolist() == [0] * 5 + [1] * 3
+    stacked = np.concatenate(runs)
+    for j, r in enumerate(blocks.total.r):
+        np.testing.assert_allclose(r.T @ r, stacked[:, j].T @ stacked[:, j], rtol=1e-9)
+    by_run = blocks.by_run
+    assert by_run.counts.tolist() == [320, 320, 160, 160]
+    np.testing.assert_allclose(by_run.r[3].T @ by_run.r[3], runs[1][:, 1].T @ runs[1][:, 1], rtol=1e-9)
+    parts = [dense_blocks([x[:100] for x in runs]), dense_blocks([x[100:] for x in runs])]
+    both = parts[0].joined(parts[1])
+    assert np.all(np.diff(both.runs) >= 0) and both.counts.sum() == blocks.counts.sum()
+    same = block_factors([QRFactors(r, c) for r, c in zip(blocks.r, blocks.counts, strict=True)], blocks.runs.tolist())
+    np.testing.assert_array_equal(weighted(same, BASE).covariance, weighted(blocks, BASE).covariance)
+    with pytest.raises(IdentificationError, match="do not belong together"):
+        blocks.joined(BlockFactors(blocks.r[:, :1], blocks.counts[:, :1], blocks.runs))
+    with pytest.raises(IdentificationError, match="make no blocks"):
+        block_factors([])
+
+
+def test_halves_that_do_not_agree_are_named():
+    rows = run_of(5)
+    agreeing = split_half(dense_blocks([rows]), BASE)
+    assert agreeing is not None and agreeing.share == 1 and agreeing.apart == () and agreeing.rms < 1.6
+    rows[400:, :, B] += 0.5 * rows[400:, :, 1]  # b changes
+    apart = split_half(dense_blocks([rows]), BASE)
+    assert apart is not None and apart.apart[0] == "b" and apart.rms > 3
+    assert "5 of 6 base parameters" in str(apart) and "not on b" in str(apart)
+    rows[400:, :, :B] = 0
+    assert split_half(dense_blocks([rows]), BASE) is None
+
+
+@pytest.mark.ci
+def test_halves_and_pairs_of_real_runs_agree(shared_data):
+    names = ("UR10e 30 s", "UR10e ptp", "Panda", "KR300 B")
+    found = list(intervals.real(intervals.ESTIMATORS["WLS"], names))
+    assert len(found) == 5
+    for what, held, plain in found:
+        assert held.share >= 0.9 and held.rms <= 1.3, what
+        assert plain.share < 0.85 and plain.rms > 1.5, what
+
+
+@pytest.mark.ci
+def test_intervals_hold_on_simulated_logs():
+    problems, truth = intervals.simulated(10, 20.0)
+    estimates = [intervals.ESTIMATORS["WLS"](problem) for problem in problems]
+    share, rms = intervals.coverage(estimates, truth)
+    assert 0.92 <= share <= 0.97 and 0.8 < rms < 1.2
+    smaller = dataclasses.replace(estimates[0], covariance=0.25 * estimates[0].covariance)
+    assert intervals.coverage([smaller], truth)[1] > 1.9 * intervals.coverage(estimates[:1], truth)[1]
