@@ -103,8 +103,8 @@ NOT_OF_ARRAYS = {
         "save_urdf to_urdf update_urdf to_mjcf write_mjcf"
     ).split(),
     "picture, page or printed text": (
-        "build_scene open_viewer Viewer print_comparison print_summary write_comparison write_parameters write_report "
-        "collect_provenance equivalent_ellipsoid"
+        "build_scene open_viewer Viewer print_comparison print_summary write_comparison write_errors write_parameters "
+        "write_report collect_provenance equivalent_ellipsoid"
     ).split(),
     "NumPy alone, or a choice among results": (
         "align_torques block_factors bounding_ellipsoid compare_estimators compare_with_log drive_gains friction_candidates "
@@ -128,7 +128,8 @@ NOT_OF_ARRAYS = {
         "Merit ModelComparison Motion MotionLimits NoiseLevel NullDirection ObserverState OperationalSpace Part "
         "PathDynamics PathTiming Payload PolicyOptimisation PolicySettings PoseMotion PriorScales Projection "
         "ProportionalDerivativeLaw Provenance QRFactors RecursiveState ReducedDynamics Residuals Resimulation "
-        "Samples Scene Settings Sliding Solution SplitHalf Spring Springs Status TaskSpace TaskStatus TaskTorque Topology Trajectory "
+        "Samples Scene Settings Sliding Solution SplitHalf Spring Springs Status TaskSpace TaskStatus TaskTorque "
+        "Topology Trajectory "
         "TrajectorySamples Transmission Verdict VerdictCheck"
     ).split(),
 }
