@@ -27,7 +27,7 @@ from .._regression.factors import triangle_of
 from .._regression.prediction import predict
 from .._regression.robot import as_float64
 from .model import FrictionModel, nonlinear_values, shifted
-from .rows import Run, factors_with, first_guess, prepare
+from .rows import Run, factors_with, prepare
 
 SPREAD = 1.0  # a nonlinear parameter is held to its start by one observation of this deviation [in its logarithm]
 LONGEST_STEP = 1.0  # change of a logarithm in one iteration
@@ -188,7 +188,7 @@ def fit_prepared(
 
     width = nonlinear_values(start, n).shape[1]
     shift = np.zeros((n, width))
-    now = evaluate(start, first_guess(runs), shift)
+    now = evaluate(start, _first_guess(runs), shift)
     for _ in range(2 if start.needs_load else 0):
         now = evaluate(start, now.values[: base.size], shift)
     deviations, taken = np.full((n, width), np.inf), 0
@@ -223,6 +223,15 @@ def fit_prepared(
         likelihood=-now.cost,
         iterations=taken,
     )
+
+
+def _first_guess(runs: Sequence[Run]) -> np.ndarray:
+    """Rigid parameters beside the plainest friction, for the first loads."""
+    speeds = [run.samples.qd[run.kept] for run in runs]
+    plain = [np.stack([qd, np.tanh(qd / 0.02), np.ones_like(qd)], axis=2) for qd in speeds]
+    factors, size = factors_with(runs, [np.ones_like(qd) for qd in speeds], plain).total, runs[0].base.size
+    a, y, _ = _stack(factors.r, size, [np.ones((len(factors.r), 3), bool)], np.ones(len(factors.r)))
+    return _least_squares(a, y)[0][:size]
 
 
 def _left_out(now: _Solution, size: int, chosen: np.ndarray) -> np.ndarray:

@@ -103,19 +103,3 @@ def factors_with(runs: Sequence[Run], known: Sequence[np.ndarray], blocks: Seque
             whole = np.concatenate([rows, columns[part], tau[part][:, :, None]], axis=2)
             found.absorb(k, part.start, whole, mask[part])
     return found.factors
-
-
-def first_guess(runs: Sequence[Run]) -> Float[np.ndarray, " b"]:
-    """Rigid parameters with the plainest friction, for the first loads."""
-    n, b = runs[0].samples.n, runs[0].base.size
-    normal, right = np.zeros((b + 3 * n, b + 3 * n)), np.zeros(b + 3 * n)
-    for run in runs:
-        tau, speed = run.tau, run.samples.qd[run.kept]
-        for part, rows in run.chunks():
-            qd = speed[part]
-            plain = np.stack([qd, np.tanh(qd / 0.02), np.ones_like(qd)], axis=2)
-            for j in range(n):
-                x = np.zeros((len(qd), b + 3 * n))
-                x[:, :b], x[:, b + 3 * j : b + 3 * j + 3] = rows[:, j], plain[:, j]
-                normal, right = normal + x.T @ x, right + x.T @ tau[part, j]
-    return np.linalg.lstsq(normal, right, rcond=1e-12)[0][:b]

@@ -26,7 +26,8 @@ from .factors import QRFactors, triangle_of
 BLOCKS = 16  # kept of all runs together: twice as many as are left out in turn, so that each half has as many
 LEFT_OUT = 8  # stretches that are left out in turn
 PRIOR_DEGREES = 5.0  # degrees of freedom of what the covariance is shrunk towards; those of the blocks are LEFT_OUT - 1
-LOST = 1e-8  # share of a direction's information below which the other blocks do not determine it
+SINGULAR = 1e-10  # relative singular value of columns of unit norm below which a direction is not fitted
+LEAST_LEFT = 0.05  # share of a direction's information that the other blocks count as having, at least
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -194,7 +195,7 @@ def least_squares_covariance(
     whole = triangle_of(np.concatenate([part[:, :-1] for part in parts]))
     norms = np.linalg.norm(whole, axis=0)
     norms[norms == 0] = 1.0
-    back = np.linalg.pinv(whole / norms) / norms[:, None]
+    back = np.linalg.pinv(whole / norms, rcond=SINGULAR) / norms[:, None]
     white = [part[:, :-1] @ back for part in parts]
     scores = np.stack([p.T @ (part[:, -1] - part[:, :-1] @ values) for p, part in zip(white, parts, strict=True)])
     return left_out_covariance(np.stack([p.T @ p for p in white]), scores, back, independent)
@@ -215,17 +216,21 @@ def left_out_covariance(
         independent: covariance of the values if all rows' residuals were independent; it is returned where there is but one
             block.
     """
-    k, b = scores.shape
+    k = len(scores)
     plain = np.diag(independent)
     if k < 2 or not plain.max(initial=0) > 0:
         return independent
-    changes = np.stack(
-        [-back @ (np.linalg.pinv(np.eye(b) - share, rcond=LOST) @ s) for share, s in zip(shares, scores, strict=True)]
-    )
+    changes = np.stack([-back @ _without(share, s) for share, s in zip(shares, scores, strict=True)])
     off = changes - changes.mean(axis=0)
     found = (1 - 1 / k) * off.T @ off
     ratio = float(np.mean(np.diag(found)[plain > 0] / plain[plain > 0]))
     return ((k - 1) * found + PRIOR_DEGREES * ratio * independent) / (k - 1 + PRIOR_DEGREES)
+
+
+def _without(share: Float[np.ndarray, "b b"], score: Float[np.ndarray, " b"]) -> Float[np.ndarray, " b"]:
+    """(I - share)^-1 score; what a block all but alone determines is taken for known to 1 / `LEAST_LEFT` of its score."""
+    u, s, vt = np.linalg.svd(np.eye(len(score)) - share)
+    return vt.T @ ((u.T @ score) / np.maximum(s, LEAST_LEFT))
 
 
 def below(r: Float[np.ndarray, "k n w w"]) -> Float[np.ndarray, "n m w"]:
