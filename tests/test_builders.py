@@ -362,5 +362,7 @@ def test_solids_differentiate_batch_and_keep_float32():
 def test_dh_table_without_inertias():
     chain = from_dh([0.4, 0.3], [0.0, 0.0], [0.1, 0.0], [0.0, 0.5])
     assert not np.any(chain.inertia)
-    full = from_dh([0.4, 0.3], [0.0, 0.0], [0.1, 0.0], [0.0, 0.5], inertia=np.tile([1, 0, 0, 0, 0.1, 0, 0.1, 0, 0, 0.1], (2, 1)))
+    full = from_dh(
+        [0.4, 0.3], [0.0, 0.0], [0.1, 0.0], [0.0, 0.5], inertia=np.tile([1, 0, 0, 0, 0.1, 0, 0.1, 0, 0, 0.1], (2, 1))
+    )
     np.testing.assert_array_equal(chain.translation, full.translation)

@@ -24,6 +24,7 @@ from helpers import (
     relative,
 )
 from jaxdyn.dynamics._kinematics import coordinates
+from jaxdyn.model._chain import with_leaves
 from jaxdyn.model._tree import ancestor_mask, walk_of
 from peer_models import configuration_to_pinocchio, to_pinocchio, velocity_to_pinocchio
 
@@ -52,14 +53,16 @@ def on_free_base(chain):
     }
     padded["inertia"][5] = random_inertia(np.random.default_rng(8))
     padded["armature"][:6] = 0.05
-    return jaxdyn.make_chain(
+    nested = {name: jnp.asarray(x) for name, x in padded.items() if "." in name}
+    whole = jaxdyn.make_chain(
         rotation=np.concatenate([np.tile(np.eye(3), (6, 1, 1)), np.asarray(chain.rotation)]),
         screw=np.concatenate([np.eye(6), np.asarray(chain.screw)]),
         frames={"tool": (n - 1, np.eye(4))},
         gravity=np.asarray(chain.gravity),
         topology=jaxdyn.Topology((-1, *range(5), 5, 6, 5, 8), quaternion_joints=[(0, 6)], tip_name="tool"),
-        **padded,
+        **{name: x for name, x in padded.items() if "." not in name},
     )
+    return with_leaves(whole, nested)
 
 
 def terms(chain, q, v, a):
@@ -326,7 +329,7 @@ def test_gradients(name):
         "limits.effort": jnp.ones(chain.n),
         "limits.position": jnp.ones((chain.n, 2)),
     }
-    arguments = (dataclasses.replace(chain, **finite), *mechanism_state(chain, 4))
+    arguments = (with_leaves(chain, finite), *mechanism_state(chain, 4))
     f = GRADIENTS[name]
     leaves, along = directions(arguments)
     # rotations and screws move on their manifolds: off them, algorithms that agree on them differ
