@@ -122,20 +122,23 @@ def _of_pinocchio(model: Model, bare: jaxdyn.Chain, frame: str, q, v, a) -> Valu
     gravity = pin.computeGeneralizedGravity(other, data, x)
     pin.computeJointJacobians(other, data, x)
     pin.updateFramePlacements(other, data)
-    place = lambda name: data.oMf[other.getFrameId(names[name])].homogeneous
+    kind = pin.OP_FRAME if model.kind == "random" else pin.BODY  # a joint may have the same name
+    body = lambda name: other.getFrameId(names[name], kind)
+    of_twists = lambda matrix: np.reshape(matrix, (6, bare.nv))[np.ix_(_TWIST, here)]  # of one joint it is a vector
     found = {
         "inverse_dynamics": tau[here],
         "crba": mass,
         "bias_force": bias[here],
         "gravity_force": gravity[here],
         "coriolis_force": (bias - gravity)[here],
-        "forward_kinematics": np.array([place(n) if n in names else np.full((4, 4), np.nan) for n in bare.link_names]),
-        "centroidal_momentum_matrix": pin.ccrba(other, data, x, vp)[np.ix_(_TWIST, here)],
+        "forward_kinematics": np.array(
+            [data.oMf[body(n)].homogeneous if n in names else np.full((4, 4), np.nan) for n in bare.link_names]
+        ),
+        "centroidal_momentum_matrix": of_twists(pin.ccrba(other, data, x, vp)),
         "jacobian": np.full((6, bare.nv), np.nan),
     }
     if frame in names:
-        number = other.getFrameId(names[frame])
-        found["jacobian"] = pin.getFrameJacobian(other, data, number, pin.LOCAL)[np.ix_(_TWIST, here)]
+        found["jacobian"] = of_twists(pin.getFrameJacobian(other, data, body(frame), pin.LOCAL))
     found["peer's error"] = np.asarray(_error_of(pin.aba(other, data, x, vp, tau)[here], mass, (tau - bias)[here]))
     return found
 
@@ -197,7 +200,10 @@ def _free_linear(model: Any) -> np.ndarray:
 
 def solved(mass: np.ndarray, force: np.ndarray) -> np.ndarray:
     """M^-1 f to the last bit or so, by iterative refinement in extended precision."""
-    x = np.linalg.solve(mass, force).astype(np.longdouble)
+    try:
+        x = np.linalg.solve(mass, force).astype(np.longdouble)
+    except np.linalg.LinAlgError:
+        raise NoPeer("its mass matrix is singular") from None
     wide, wanted = mass.astype(np.longdouble), force.astype(np.longdouble)
     for _ in range(8):
         x = x + np.linalg.solve(mass, (wanted - wide @ x).astype(float))
