@@ -354,7 +354,7 @@ def test_summary_fits_on_a_screen(result, truth, tmp_path):
     assert f"{int((off <= 2).sum())} of {result.base.size} base parameters within 2" in text
     assert off.max() < 8
     assert "identified.urdf and identified.xml could not be written" in printed(
-        result, {"report.html": tmp_path / "report.html"}
+        result, {name: tmp_path / name for name in ("model.eqx", "report.html")}
     )
 
 
@@ -384,6 +384,7 @@ def test_limits_and_provenance_reach_the_report(result, tmp_path, monkeypatch):
     limits, known = [parse_limit("rms=0.3")], collect_provenance()
     write_all(result, tmp_path, limits=limits, provenance=known)
     assert given["all"][0] is result and given["all"][4] == limits and given["all"][5] is known
+    assert [file.name for file in given["all"][7]] == ["model.eqx", "identified.urdf", "identified.xml"]
 
 
 def test_the_source_is_updated(result, tmp_path, quick):
@@ -420,7 +421,7 @@ def check_folder(folder):
 
 
 @pytest.mark.parametrize("fault", [OSError(28, "No space left on device"), KeyboardInterrupt(), OutputError("no")])
-@pytest.mark.parametrize("writer", ["write_parameters", "save_urdf", "save_model", "write_report"])
+@pytest.mark.parametrize("writer", ["write_parameters", "save_urdf", "save_torque_model", "write_report"])
 def test_nothing_is_left_behind_by_a_failure(result, tmp_path, monkeypatch, writer, fault, quick):
     real = getattr(output, writer)
 

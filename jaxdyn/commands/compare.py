@@ -1,6 +1,7 @@
 """`jaxdyn compare`: two models of a robot on a log, a table and an HTML page."""
 
 import argparse
+import dataclasses
 import os
 import pathlib
 from collections.abc import Mapping
@@ -47,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     out = pathlib.Path(options.out)
     check_output_file(out)
     first, second = (_read_model(path, dict(options.lock), options) for path in (options.a, options.b))
-    logs = list(read_logs(options, options.log, first))
+    logs = list(read_logs(options, options.log, first.chain))
     with Progress(options.quiet) as progress, progress.stage("comparing"):
         result = compare_models(first, second, logs, _short_names(options.a, options.b), filters_of(options))
         files = [("model a", options.a), ("model b", options.b), *(("log", path) for path in options.log)]
@@ -60,20 +61,21 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _read_model(path: str, lock: Mapping[str, float], options: argparse.Namespace):
-    """A model from any file; locks that one of the two models lacks are for the other."""
+    """A `TorqueModel` from any file; locks that one of the two models lacks are for the other."""
+    from ..identification import TorqueModel, load_torque_model
     from ..io._files import read_bytes
     from ..io._load import load
-    from ..io._model_file import load_model
 
     if path.endswith(".eqx"):
-        chain = load_model(path)
-    elif b"<mujoco" in (text := read_bytes(path)):
+        model = load_torque_model(path)
+        return dataclasses.replace(model, chain=with_coulomb_velocity(model.chain, options.coulomb_velocity))
+    if b"<mujoco" in (text := read_bytes(path)):
         chain = load(path, allow_nonphysical=True)
     else:
         there = {name: value for name, value in lock.items() if f'"{name}"'.encode() in text}
         # to compare is not to simulate: inertias that no body can have predict torques all the same
         chain = load(path, lock=there or None, tip=options.tip, allow_nonphysical=True)
-    return with_coulomb_velocity(chain, options.coulomb_velocity)
+    return TorqueModel(with_coulomb_velocity(chain, options.coulomb_velocity))
 
 
 def _short_names(a: str, b: str) -> tuple[str, str]:

@@ -92,11 +92,11 @@ def read_robot(options: argparse.Namespace) -> tuple:
     from ..io._files import read_bytes
     from ..io._load import is_mjcf, load, read_geometry
     from ..io._mjcf.features import FEATURES
-    from ..io._model_file import load_model
+    from ..io._model_file import read_model
 
     path = options.model
     if path.endswith(".eqx"):
-        return load_model(path, dtype="float32"), (), ()
+        return read_model(path, "float32")[0], (), ()
     of_urdf = {"lock": dict(options.lock) or None, "tip": options.tip, "floating_base": options.floating_base}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*: left out: ", UserWarning)  # forces, which nobody sees

@@ -90,12 +90,12 @@ from ._friction.choice import (
 )
 from ._friction.fit import (
     FrictionFit as FrictionFit,
-    chain_with_friction as chain_with_friction,
     fit_friction as fit_friction,
     with_signals as with_signals,
 )
 from ._friction.memory import Dahl as Dahl, LoadedSlip as LoadedSlip, LuGre as LuGre, MaxwellSlip as MaxwellSlip
 from ._friction.model import FrictionModel as FrictionModel
+from ._friction.nearest import chain_with_friction as chain_with_friction
 from ._friction.terms import (
     Asymmetry as Asymmetry,
     Coulomb as Coulomb,
@@ -108,6 +108,8 @@ from ._friction.terms import (
     Viscous as Viscous,
 )
 from ._identify import identify as identify
+from ._model.file import load_torque_model as load_torque_model, save_torque_model as save_torque_model
+from ._model.torque_model import TorqueModel as TorqueModel
 from ._payload.gains import DriveGains as DriveGains, calibrate_gains as calibrate_gains, with_gains as with_gains
 from ._payload.payload import (
     Payload as Payload,

@@ -14,12 +14,19 @@ from ._estimators.estimate import Estimate
 from ._estimators.least_squares import weighted_least_squares
 from ._friction.fit import FrictionFit
 from ._friction.model import FrictionModel
+from ._model.torque_model import torque_model
 from ._preprocessing.samples import split
 from ._regression.accumulate import accumulate_blocks
 from ._regression.base_parameters import BaseParameters, base_parameters
 from ._regression.blocks import BLOCKS, BlockFactors
 from ._regression.columns import Columns
-from ._regression.completion import nearest_parameters, prior_parameters, with_stand_ins, with_thickness
+from ._regression.completion import (
+    nearest_parameters,
+    prior_parameters,
+    with_parameters,
+    with_stand_ins,
+    with_thickness,
+)
 from ._regression.prediction import fit_quality, predict
 from ._regression.robot import as_float64
 from ._result import Evaluation
@@ -127,14 +134,19 @@ class Fitting:
         possible = possible.with_covariance_of(wls)
         return Solution(wls, possible, possible.parameters, nearest)
 
-    def evaluated(self, title: str, part: Stretch, solution: Solution) -> Evaluation:
-        """How well a solution predicts a stretch."""
+    def evaluated(self, title: str, part: Stretch, solution: Solution, friction: FrictionFit | None) -> Evaluation:
+        """How well a solution predicts a stretch, with this friction beside it: as the model does that is written."""
         s = part.samples
-        both = [
-            predict(self.columns, self.model, x, s.q, s.qd, s.qdd) + part.given
-            for x in (solution.parameters, solution.nearest)
-        ]
-        return Evaluation(title, s, both[0], *(fit_quality(s.tau, torque, s.qd) for torque in both))
+        torques = lambda x: predict(self.columns, self.model, x, s.q, s.qd, s.qdd) + part.given
+        nearest = torques(solution.nearest)
+        if friction is None:
+            predicted = torques(solution.parameters)
+        else:  # where it depends on the load, that is the solution's, not that of the friction's own fit
+            assert part.run is not None
+            chain = with_parameters(self.model, self.columns, solution.parameters)
+            predicted = torque_model(chain, self.columns, solution.parameters, friction).predict(part.run, part.rows)
+        fit, unconstrained = (fit_quality(s.tau, torque, s.qd) for torque in (predicted, nearest))
+        return Evaluation(title, s, predicted, fit, unconstrained, part.run, part.rows)
 
 
 def begin(

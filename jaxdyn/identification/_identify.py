@@ -17,15 +17,15 @@ from ._consistency.constraints import Consistency
 from ._estimators.least_squares import ordinary_least_squares
 from ._estimators.split_half import split_half
 from ._fit import Fitting, Progress, Solution, begin
-from ._friction.fit import chain_with_friction
 from ._friction.model import FrictionModel
-from ._preprocessing.samples import Filters, Samples, default_stride, preprocess_alike
+from ._friction.nearest import chain_with_friction
+from ._preprocessing.samples import Filters
 from ._regression.columns import Columns, joint_springs
 from ._regression.completion import STAND_IN_MASS, STAND_IN_RADIUS, impossible_links, with_parameters
 from ._regression.robot import check_identifiable
 from ._result import Evaluation, Identification
 from ._settings import Settings, choose_settings, known_or_estimated_delay
-from ._stretches import FullRun, full_run
+from ._stretches import FullRun, prepared
 
 HOLDOUT = 0.3  # share of each fitted run where there is nothing else to validate on
 POSSIBLE = Consistency()
@@ -100,7 +100,9 @@ def identify(
             blocks = fitting.accumulated([first for first, _ in halves], share)
             partial = fitting.solved(blocks, found)
             titles = [f"held out: last {100 * holdout:g} % of {log.source}" for log in logs]
-            held = [fitting.evaluated(title, last, partial) for title, (_, last) in zip(titles, halves, strict=True)]
+            held = [
+                fitting.evaluated(title, last, partial, found) for title, (_, last) in zip(titles, halves, strict=True)
+            ]
         if holdout is None or choice.friction is not None:
             all_stretches, found = fitting.stretches(1.0)
             blocks = fitting.accumulated(all_stretches[: len(logs)])
@@ -108,7 +110,7 @@ def identify(
             blocks = blocks.joined(fitting.accumulated([last for _, last in halves], holdout))
         solution = fitting.solved(blocks, found)
         titles = [*(f"fitted: {log.source}" for log in logs), *(f"validation: {log.source}" for log in unseen)]
-        seen = [fitting.evaluated(title, s, solution) for title, s in zip(titles, all_stretches, strict=True)]
+        seen = [fitting.evaluated(title, s, solution, found) for title, s in zip(titles, all_stretches, strict=True)]
         model = fitting.model
         if found is not None:
             whole = [run.samples for run in runs[: len(logs)]]
@@ -223,17 +225,9 @@ class _Choice:
 
 def _prepared(logs: Sequence[Log], choice: _Choice, report: Progress) -> list[FullRun]:
     """All runs behind the same filters, thinned, and for friction models at full rate too."""
-    filters = choice.filters if choice.friction is None else choice.filters.but(stride=1)
     report("preparing logs", 0, len(logs))
-    samples: list[Samples] = []
-    for one in preprocess_alike(logs, filters):
-        samples.append(one)
-        report("preparing logs", len(samples), len(logs))
-    if choice.friction is None:
-        return [full_run(one, 1) for one in samples]
-    first = samples[0]
-    stride = choice.filters.stride or default_stride(first.rate, max(first.position_cutoff, first.torque_cutoff))
-    return [full_run(one, stride) for one in samples]
+    advance = lambda done: report("preparing logs", done, len(logs))
+    return prepared(logs, choice.filters, choice.friction is not None, advance)
 
 
 def _notes(fitting: Fitting, solution: Solution, choice: _Choice, logs: Sequence[Log]) -> Iterator[str]:

@@ -4,13 +4,16 @@ import dataclasses
 from typing import Any, Literal
 
 import numpy as np
+from jaxtyping import Float, Int
 
 from .._summary import Summary, data_frame, lines
+from ..errors import IdentificationError
 from ..model._chain import Chain
 from ._consistency.consistent import ConsistentEstimate
 from ._estimators.estimate import Estimate
 from ._estimators.split_half import SplitHalf
 from ._friction.fit import FrictionFit
+from ._model.torque_model import TorqueModel, torque_model
 from ._preprocessing.samples import Samples
 from ._regression.base_parameters import BaseParameters
 from ._regression.columns import INERTIAL_NAMES, Columns
@@ -30,6 +33,8 @@ class Evaluation:
         prediction: (N, n) predicted torques [N m].
         fit: the errors.
         unconstrained: the errors of the base parameters that were not asked to be those of possible bodies.
+        run: the run at the log's rate, where a friction model was fitted; None where there is none.
+        rows: which samples of it these are.
     """
 
     title: str
@@ -37,6 +42,23 @@ class Evaluation:
     prediction: np.ndarray
     fit: Fit
     unconstrained: Fit
+    run: Samples | None = None
+    rows: Int[np.ndarray, " N"] | None = None
+
+    def predicted_by(self, model: TorqueModel) -> Float[np.ndarray, "N n"]:
+        """Torques that a model predicts for these samples [N m]; `fit_quality` compares them with the measured.
+
+        Raises:
+            IdentificationError: the model needs samples at the log's rate, and these were thinned.
+        """
+        if self.run is not None:
+            return model.predict(self.run, self.rows)
+        if model.needs_full_rate:
+            raise IdentificationError(
+                f"{self.title}: friction with memory needs the log's own rate, and these samples were thinned: "
+                "use preprocess(log, Filters(stride=1)) and TorqueModel.predict"
+            )
+        return model.predict(self.samples)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -44,7 +66,8 @@ class Identification(Summary):
     """What `identify` found.
 
     Attributes:
-        chain: the model with the identified inertias, friction and armature in its leaves.
+        chain: the robot with the identified inertias, friction and armature in its leaves; of a friction model the nearest
+            viscous, Coulomb and constant friction, which no power comes from. `model` is all that was identified.
         prior: the model that was given.
         columns: what was identified.
         base: the base parameters.
@@ -109,6 +132,11 @@ class Identification(Summary):
     def names(self) -> tuple[str, ...]:
         """Names of the full parameters, in column order."""
         return self.columns.names(self.chain.n)
+
+    @property
+    def model(self) -> TorqueModel:
+        """The model that was fitted and judged: the chain, the friction model, columns that the chain has no place for."""
+        return torque_model(self.chain, self.columns, self.parameters, self.friction, self.delay)
 
     def to_pandas(self) -> Any:
         """The base parameters, then the full set, as a `pandas.DataFrame` with a row a parameter, in SI units.

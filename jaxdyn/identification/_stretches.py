@@ -2,17 +2,18 @@
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from ..errors import LogError
+from ..io._logs.log import Log
 from ..model._chain import Chain
 from ._friction.choice import choose_friction
 from ._friction.fit import FrictionFit, fit_friction
 from ._friction.model import FrictionModel
-from ._preprocessing.samples import Samples, split
+from ._preprocessing.samples import Filters, Samples, default_stride, preprocess_alike, split
 from ._regression.base_parameters import BaseParameters
 from ._regression.columns import Columns
 from ._regression.completion import given_torque
@@ -28,11 +29,15 @@ class Stretch:
         samples: the samples.
         given: torques that are taken as they are: drive terms of the chain that are not identified, and a friction model's.
         weights: zero where a joint's row is left out, else one.
+        run: the run at full rate that a friction model needs, where there is one.
+        rows: which samples of it these are.
     """
 
     samples: Samples
     given: Float[np.ndarray, "N n"]
     weights: Float[np.ndarray, "N n"]
+    run: Samples | None = None
+    rows: Int[np.ndarray, " N"] | None = None
 
     @property
     def tau(self) -> Float[np.ndarray, "N n"]:
@@ -50,10 +55,12 @@ class Stretch:
         except LogError as error:
             raise LogError(f"{error}; log a longer run, or give another one to validate on") from None
         start, end = len(first), len(self.samples) - len(last)
-        return (
-            Stretch(first, self.given[:start], self.weights[:start]),
-            Stretch(last, self.given[end:], self.weights[end:]),
-        )
+
+        def rest(part: slice) -> tuple:
+            rows = None if self.rows is None else self.rows[part]
+            return self.given[part], self.weights[part], self.run, rows
+
+        return Stretch(first, *rest(slice(start))), Stretch(last, *rest(slice(end, None)))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -74,6 +81,25 @@ def full_run(samples: Samples, stride: int) -> FullRun:
     return FullRun(samples, samples.rows(rows, itertools.pairwise(ends), rate=samples.rate / stride), rows, stride)
 
 
+def prepared(
+    runs: Iterable[Log | Samples], filters: Filters, full_rate: bool, report: Callable[[int], None] = lambda done: None
+) -> list[FullRun]:
+    """All runs behind the same filters, thinned; where `full_rate`, beside what they were thinned from.
+
+    Args:
+        report: called with how many are done.
+    """
+    samples: list[Samples] = []
+    for one in preprocess_alike(runs, filters.but(stride=1) if full_rate else filters):
+        samples.append(one)
+        report(len(samples))
+    if not full_rate:
+        return [full_run(one, 1) for one in samples]
+    first = samples[0]
+    stride = filters.stride or default_stride(first.rate, max(first.position_cutoff, first.torque_cutoff))
+    return [full_run(one, stride) for one in samples]
+
+
 def plain_stretch(chain: Chain, columns: Columns, samples: Samples, dead_zone: float) -> Stretch:
     """Samples with the friction of the columns alone; rows of joints slower than the dead zone are left out."""
     weights = (np.abs(samples.qd) >= dead_zone).astype(float)
@@ -84,7 +110,8 @@ def friction_stretch(chain: Chain, columns: Columns, run: FullRun, fit: Friction
     """Samples with the torque of a fitted friction model along the run; rows before its memory is known are left out."""
     friction = (fit.predict(run.samples) - fit.load(run.samples))[run.kept]
     plain = plain_stretch(chain, with_friction_terms(columns), run.thinned, dead_zone)
-    return Stretch(run.thinned, plain.given + friction, plain.weights * fit.model.known(run.samples)[run.kept])
+    weights = plain.weights * fit.model.known(run.samples)[run.kept]
+    return Stretch(run.thinned, plain.given + friction, weights, run.samples, run.kept)
 
 
 def fit_friction_beside(

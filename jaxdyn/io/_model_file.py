@@ -26,7 +26,9 @@ from ..model._joint_properties import STRIBECK_VELOCITY, Friction, JointLimits, 
 from ._files import read_bytes, write_whole
 
 FORMAT = "jaxdyn model"
-VERSION = 3  # 1 had a checksum of the numbers alone, 1 and 2 other names of leaves; they are read too
+# 1 had a checksum of the numbers alone, 1 and 2 other names of leaves; 4 is a chain and terms beyond it. All are read.
+VERSION, VERSION_OF_CHAINS = 4, 3
+BEYOND = "beyond."
 _MODULES = {
     "friction": Friction,
     "springs": Springs,
@@ -48,7 +50,7 @@ _OLD_NAMES = {
     "velocity_limit": "limits.velocity",
     "effort_limit": "limits.effort",
 }
-_READ = 1, 2, VERSION
+_READ = 1, 2, VERSION_OF_CHAINS, VERSION
 _TYPES = ("float32", "float64", "float16")
 
 
@@ -66,26 +68,46 @@ def save_model(chain: Chain, path: str | os.PathLike[str], about: Mapping[str, s
         ModelError: a leaf is being traced by JAX (a call inside `jit` or `grad`) or is no array of floats; or the file cannot
             be written; what was there before is untouched.
     """
-    leaves = _leaves(chain)
+    write_model(chain, path, about)
+
+
+def write_model(
+    chain: Chain,
+    path: str | os.PathLike[str],
+    about: Mapping[str, str] | None = None,
+    beyond: Mapping[str, Any] | None = None,
+    arrays: Mapping[str, Any] | None = None,
+) -> None:
+    """`save_model`, with what a chain has no place for: in words (JSON), and further arrays by name.
+
+    Without either, the file is that of `save_model`, which older versions read too.
+    """
+    further = {f"{BEYOND}{name}": array for name, array in (arrays or {}).items()}
+    leaves = _leaves(named_leaves(chain) | further)
     body = io.BytesIO()
     for array in leaves.values():
         np.save(body, array, allow_pickle=False)
     content = body.getvalue()
     header = {
         "format": FORMAT,
-        "version": VERSION,
+        "version": VERSION if further or beyond else VERSION_OF_CHAINS,
         "jaxdyn": version_of(),
         "about": dict(about or {}),
         "topology": dataclasses.asdict(chain.topology),
         "leaves": [{"name": k, "shape": list(a.shape), "dtype": str(a.dtype)} for k, a in leaves.items()],
         "bytes": len(content),
     }
+    if further or beyond:
+        header["beyond"] = dict(beyond or {})
     header["sha256"] = checksum(header, content)
     write_whole(path, json.dumps(header).encode() + b"\n" + content)
 
 
 def load_model(path: str | os.PathLike[str], *, dtype: DTypeLike | None = None) -> Chain:
     """Read a chain written by `save_model`: the same structure, names and numbers, to the last bit.
+
+    Of a whole model (`identification.save_torque_model`) with terms that a chain has no place for, this is the chain nearest to
+    it, with a warning.
 
     Args:
         dtype: floating-point type of the leaves; where None that of the file, or float32 in a process without float64.
@@ -97,17 +119,38 @@ def load_model(path: str | os.PathLike[str], *, dtype: DTypeLike | None = None) 
         ModelError: there is no such file, it is no model of this kind, was cut off or changed, or is of a version that this
             jaxdyn does not read; float64 is asked for and this process has only float32.
     """
+    chain, beyond, _ = read_model(path, dtype)
+    if beyond:
+        warn(
+            f"{os.fspath(path)} holds terms that a Chain has no place for ({', '.join(beyond)}): this is the chain nearest to "
+            "it; jaxdyn.identification.load_torque_model gives the whole model"
+        )
+    return chain
+
+
+def read_model(
+    path: str | os.PathLike[str], dtype: DTypeLike | None = None
+) -> tuple[Chain, dict[str, Any], dict[str, Any]]:
+    """The chain of a file of `write_model`, what it says beyond the chain, and the further arrays by name.
+
+    Raises:
+        ModelError: as `load_model`.
+    """
     name = os.fspath(path)
     header, content = _parts_of(path, name)
     try:
-        return _chain(header, io.BytesIO(content), name, dtype)
+        arrays = _arrays(header, io.BytesIO(content), name, dtype)
+        further = {key.removeprefix(BEYOND): arrays.pop(key) for key in list(arrays) if key.startswith(BEYOND)}
+        fields = {**dict.fromkeys(_OPTIONAL), **arrays, "topology": Topology(**header["topology"])}
+        return _rebuilt(Chain, fields), dict(header.get("beyond", {})), further
     except (ModelError, ModelWarning):  # a warning where those are errors
         raise
     except Exception:  # whatever JSON of another form leads to
         raise ModelError(f"{name}: the first line does not describe a model: it was changed by hand") from None
 
 
-def _chain(header: Mapping[str, Any], body: io.BytesIO, name: str, dtype: DTypeLike | None) -> Chain:
+def _arrays(header: Mapping[str, Any], body: io.BytesIO, name: str, dtype: DTypeLike | None) -> dict[str, Any]:
+    """All leaves, by their present names."""
     held = {leaf["name"]: np.load(body, allow_pickle=False) for leaf in header["leaves"]}
     if dtype is not None:
         held = {key: array.astype(jnp.dtype(dtype), copy=False) for key, array in held.items()}
@@ -116,9 +159,7 @@ def _chain(header: Mapping[str, Any], body: io.BytesIO, name: str, dtype: DTypeL
         _rounded(name, dtype)
         held = {key: array.astype(np.float32, copy=False) for key, array in held.items()}
     arrays: dict[str, Any] = {key: jnp.asarray(array) for key, array in held.items()}
-    if header["version"] < 3:
-        arrays = _renamed(arrays)
-    return _rebuilt(Chain, {**dict.fromkeys(_OPTIONAL), **arrays, "topology": Topology(**header["topology"])})
+    return _renamed(arrays) if header["version"] < VERSION_OF_CHAINS else arrays
 
 
 def _rounded(name: str, dtype: DTypeLike | None) -> None:
@@ -169,10 +210,10 @@ def model_about(path: str | os.PathLike[str]) -> dict[str, str]:
     return {**header["about"], "jaxdyn": header["jaxdyn"]}
 
 
-def _leaves(chain: Chain) -> dict[str, np.ndarray]:
-    """Name and numbers of every leaf, in the tree's order."""
+def _leaves(named: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Name and numbers of every leaf, in their order."""
     arrays = {}
-    for name, value in named_leaves(chain).items():
+    for name, value in named.items():
         if isinstance(value, Tracer):
             raise ModelError(f"{name} is being traced by JAX: call save_model outside of jit, vmap and grad")
         array = np.asarray(value)

@@ -99,8 +99,8 @@ NOT_OF_ARRAYS = {
         "pseudo_inertia.check_consistent"
     ).split(),
     "file or text": (
-        "load loads load_model model_about from_mujoco geometry_from_mujoco read_geometry save_model "
-        "save_urdf to_urdf update_urdf to_mjcf write_mjcf"
+        "load loads load_model load_torque_model model_about from_mujoco geometry_from_mujoco read_geometry save_model "
+        "save_torque_model save_urdf to_urdf update_urdf to_mjcf write_mjcf"
     ).split(),
     "picture, page or printed text": (
         "build_scene open_viewer Viewer print_comparison print_summary write_comparison write_errors write_parameters "
@@ -129,7 +129,7 @@ NOT_OF_ARRAYS = {
         "PathDynamics PathTiming Payload PolicyOptimisation PolicySettings PoseMotion PriorScales Projection "
         "ProportionalDerivativeLaw Provenance QRFactors RecursiveState ReducedDynamics Residuals Resimulation "
         "Samples Scene Settings Sliding Solution SplitHalf Spring Springs Status TaskSpace TaskStatus TaskTorque "
-        "Topology Trajectory "
+        "Topology TorqueModel Trajectory "
         "TrajectorySamples Transmission Verdict VerdictCheck"
     ).split(),
 }

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -26,7 +25,7 @@ from .._regression.columns import Columns
 from .._regression.factors import triangle_of
 from .._regression.prediction import predict
 from .._regression.robot import as_float64
-from .model import FrictionModel, nonlinear_values, shifted
+from .model import FrictionModel, by_joint, nonlinear_values, shifted
 from .rows import Run, factors_with, prepare
 
 SPREAD = 1.0  # a nonlinear parameter is held to its start by one observation of this deviation [in its logarithm]
@@ -70,6 +69,11 @@ class FrictionFit:
     def names(self) -> tuple[str, ...]:
         """Names of the values."""
         return (*self.base.names, *self.model.names(self.chain.n))
+
+    @property
+    def coefficients(self) -> Float[np.ndarray, "n k"]:
+        """The linear parameters of every joint's friction, in the order of `FrictionModel.blocks`; zero where it has none."""
+        return by_joint(self.values[self.base.size :], self.model.chosen(self.chain.n))
 
     def load(self, samples: Samples) -> Float[np.ndarray, "N n"]:
         """Torques that the rigid body needs along samples, without friction [N m]."""
@@ -243,8 +247,7 @@ def _left_out(now: _Solution, size: int, chosen: np.ndarray) -> np.ndarray:
 
 def _with_slopes(now: _Solution, runs: Sequence[Run], size: int, chosen: np.ndarray) -> list[np.ndarray]:
     """The friction's columns of each run, and beside them how torques change with its nonlinear parameters."""
-    coefficients = np.zeros(chosen.shape)
-    coefficients[chosen] = now.values[size:]
+    coefficients = by_joint(now.values[size:], chosen)
     beside = []
     for run, block in zip(runs, now.blocks, strict=True):
         slopes = now.model.slopes(run.samples, run.load(now.values[:size]))[run.kept]
@@ -330,29 +333,3 @@ def with_signals(base: BaseParameters, names: Sequence[str]) -> BaseParameters:
     matrix = np.block([[base.matrix, np.zeros((b, k))], [np.zeros((k, p)), np.eye(k)]])
     kept = np.concatenate([base.kept, p + np.arange(k)])
     return dataclasses.replace(base, kept=kept, matrix=matrix, names=(*base.names, *names))
-
-
-def chain_with_friction(fit: FrictionFit, runs: Sequence[Samples], width: float = 0.01) -> Chain:
-    """The chain with the viscous, Coulomb and constant friction nearest the fitted model's, over the samples of runs.
-
-    A chain holds no memory and no dependence on loads: f = fv qd + fc tanh(qd / width) + off is fitted to the torques of the
-    friction model by least squares, joint by joint, for simulation and for files.
-
-    Args:
-        runs: samples at full rate.
-        width: of the smooth sign [rad/s or m/s].
-    """
-    friction = np.concatenate([fit.predict(s) - fit.load(s) for s in runs])
-    qd = np.concatenate([s.qd for s in runs])
-    plain = np.stack([qd, np.tanh(qd / width), np.ones_like(qd)], axis=2)
-    found = np.array([np.linalg.lstsq(plain[:, j], friction[:, j], rcond=None)[0] for j in range(fit.chain.n)])
-    like = lambda x: jnp.asarray(x, fit.chain.dtype)
-    friction = dataclasses.replace(
-        fit.chain.friction,
-        viscous=like(found[:, 0]),
-        coulomb=like(found[:, 1]),
-        offset=like(found[:, 2]),
-        coulomb_velocity=like(np.full(fit.chain.n, width)),
-        stribeck=like(np.zeros(fit.chain.n)),
-    )
-    return dataclasses.replace(fit.chain, friction=friction)

@@ -7,37 +7,17 @@ solved exactly, so that no rate of sampling is too low for stability.
 """
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .terms import FrictionTerm
+from .terms import FrictionTerm, like
 
 FORGOTTEN = 5.0  # widths of travel that leave exp(-5) of an unknown state
 
 
-def _scan(step, *inputs: Float[Array, "N n"]) -> Float[Array, "N n"]:
-    """States z along a run, from z = 0: z_i = step(z_i-1, inputs_i)."""
-
-    def body(z, now):
-        z = step(z, *now)
-        return z, z
-
-    return jax.lax.scan(body, jnp.zeros_like(inputs[0][0]), inputs)[1]
-
-
-def _travel(q: Float[Array, "N n"]) -> Float[Array, "N n"]:
-    return jnp.diff(q, axis=0, prepend=q[:1])
-
-
-def _row(parameter: Array, q: Float[Array, "N n"]) -> Float[Array, " n"]:
-    return jnp.broadcast_to(parameter, q.shape[1:]).astype(q.dtype)
-
-
-def _slip(q: Float[Array, "N n"], width: Array) -> Float[Array, "N n"]:
-    w = _row(width, q)
-    return _scan(lambda z, d: jnp.clip(z + d / w, -1.0, 1.0), _travel(q))
+def _slip(z: Array, travel: Array, width: Array) -> Array:
+    return jnp.clip(z + travel / like(width, z), -1.0, 1.0)
 
 
 class MaxwellSlip(FrictionTerm):
@@ -53,9 +33,13 @@ class MaxwellSlip(FrictionTerm):
 
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=1e-4)
     joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
+    _remembers = True
 
-    def _columns(self, q, qd, load):
-        return _slip(q, self.width)[:, :, None]
+    def _advance(self, z, travel, qd):
+        return _slip(z, travel, self.width)
+
+    def _columns(self, q, qd, load, z):
+        return z[..., None]
 
     def _labels(self):
         return ("fz",)
@@ -79,10 +63,14 @@ class LoadedSlip(FrictionTerm):
     powers: tuple[int, ...] = eqx.field(static=True, default=(1,))
     joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
     _loaded = True
+    _remembers = True
 
-    def _columns(self, q, qd, load):
-        z, size = _slip(q, self.width), jnp.abs(load)
-        return jnp.stack([size**power * z for power in self.powers], axis=2)
+    def _advance(self, z, travel, qd):
+        return _slip(z, travel, self.width)
+
+    def _columns(self, q, qd, load, z):
+        size = jnp.abs(load)
+        return jnp.stack([size**power * z for power in self.powers], axis=-1)
 
     def _labels(self):
         return tuple("fzl" if power == 1 else f"fzl{power}_" for power in self.powers)
@@ -105,15 +93,14 @@ class Dahl(FrictionTerm):
 
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=1e-4)
     joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
+    _remembers = True
 
-    def _columns(self, q, qd, load):
-        w = _row(self.width, q)
+    def _advance(self, z, travel, qd):
+        s = jnp.sign(travel)
+        return s + (z - s) * jnp.exp(-jnp.abs(travel) / like(self.width, z))
 
-        def step(z, d):
-            s = jnp.sign(d)
-            return s + (z - s) * jnp.exp(-jnp.abs(d) / w)
-
-        return _scan(step, _travel(q))[:, :, None]
+    def _columns(self, q, qd, load, z):
+        return z[..., None]
 
     def _labels(self):
         return ("fd",)
@@ -144,19 +131,19 @@ class LuGre(FrictionTerm):
     excess: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.1)
     velocity: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.1)
     joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
+    _remembers = True
 
-    def _columns(self, q, qd, load):
-        w = _row(self.width, q)
-        excess, velocity = (jnp.broadcast_to(_row(x, q), q.shape) for x in (self.excess, self.velocity))
-        g = 1 + excess * jnp.exp(-((qd / velocity) ** 2))
+    def _curve(self, qd):
+        return 1 + like(self.excess, qd) * jnp.exp(-((qd / like(self.velocity, qd)) ** 2))
 
-        def step(z, d, g):
-            s = jnp.sign(d) * g
-            return s + (z - s) * jnp.exp(-jnp.abs(d) / (w * g))
+    def _advance(self, z, travel, qd):
+        g = self._curve(qd)
+        s = jnp.sign(travel) * g
+        return s + (z - s) * jnp.exp(-jnp.abs(travel) / (like(self.width, z) * g))
 
-        z = _scan(step, _travel(q), g)
-        rate = (qd - jnp.abs(qd) * z / g) / velocity
-        return jnp.stack([z, rate], axis=2)
+    def _columns(self, q, qd, load, z):
+        rate = (qd - jnp.abs(qd) * z / self._curve(qd)) / like(self.velocity, qd)
+        return jnp.stack([z, rate], axis=-1)
 
     def _labels(self):
         return ("fg", "fgd")

@@ -134,6 +134,36 @@ class FrictionModel(eqx.Module):
         """`blocks` as columns of the stacked regressor, in the order of `names`: what `accumulate` and `predict` take."""
         return spread_blocks(self.blocks(samples, load), self.chosen(samples.n))
 
+    @property
+    def memory_size(self) -> int:
+        """Numbers that each joint remembers: the position at the last sample, and a state for every term with memory."""
+        return 1 + sum(term.remembers for term in self.terms)
+
+    def step(self, memory: Float[Array, "n m"], q: Float[Array, " n"], qd: Float[Array, " n"]) -> Float[Array, "n m"]:
+        """The memory one sample later, of a model with one nonlinear parameter a joint (`for_joints`)."""
+        travel, states = q - memory[:, 0], iter(memory[:, 1:].T)
+        moved = [term.step(next(states), travel, qd) for term in self.terms if term.remembers]
+        return jnp.stack([q, *moved], axis=1)
+
+    def columns_at(
+        self,
+        memory: Float[Array, "n m"],
+        q: Float[Array, " n"],
+        qd: Float[Array, " n"],
+        load: Float[Array, " n"],
+    ) -> Float[Array, "n k"]:
+        """The columns of one sample with its own memory (`step`); of all terms, also those that a joint does not have."""
+        states = iter(memory[:, 1:].T)
+        none = jnp.zeros_like(q)
+        parts = [term.columns_at(next(states) if term.remembers else none, q, qd, load) for term in self.terms]
+        return jnp.concatenate(parts, axis=1)
+
+    def columns(
+        self, q: Float[Array, "N n"], qd: Float[Array, "N n"], load: Float[Array, "N n"]
+    ) -> Float[Array, "N n k"]:
+        """The columns along an evenly sampled run, from relaxed memory; not low-passed, of all terms, traceable by JAX."""
+        return jnp.concatenate([term.columns(q, qd, load) for term in self.terms], axis=2)
+
     def known(self, samples: Samples) -> Bool[np.ndarray, "N n"]:
         """Where the memory's state is known: the joint has travelled, since its piece began, further than memory reaches."""
         reach = max(term.reach for term in self.terms)
@@ -152,6 +182,13 @@ class FrictionModel(eqx.Module):
         return tuple(names)
 
 
+def by_joint(values: Float[np.ndarray, " total"], chosen: Bool[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
+    """Linear parameters in the order of `FrictionModel.names` as a row a joint; zero where a joint does not have a term."""
+    out = np.zeros(chosen.shape)
+    out[chosen] = values
+    return out
+
+
 def spread_blocks(
     blocks: Float[np.ndarray, "N n k"], chosen: Bool[np.ndarray, "n k"]
 ) -> Float[np.ndarray, "N n total"]:
@@ -163,17 +200,16 @@ def spread_blocks(
     return out
 
 
-def _columns(model: FrictionModel, q: Array, qd: Array, load: Array) -> Array:
-    return jnp.concatenate([term.columns(q, qd, load) for term in model.terms], axis=2)
-
-
-_blocks = eqx.filter_jit(_columns)
+@eqx.filter_jit
+def _blocks(model: FrictionModel, q: Array, qd: Array, load: Array) -> Array:
+    return model.columns(q, qd, load)
 
 
 @eqx.filter_jit
 def _slopes(model: FrictionModel, q: Array, qd: Array, load: Array) -> Array:
     def moved(shift: Array) -> Array:
-        return _columns(shifted(model, jnp.broadcast_to(shift, (qd.shape[1], shift.size))), q, qd, load)
+        moving = shifted(model, jnp.broadcast_to(shift, (qd.shape[1], shift.size)))
+        return moving.columns(q, qd, load)
 
     # the columns of a joint depend on its own parameters alone, so that one shift of all joints at once tells them all
     return jax.jacfwd(moved)(jnp.zeros(len(jax.tree.leaves(model)), qd.dtype))

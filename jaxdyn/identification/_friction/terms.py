@@ -2,13 +2,17 @@
 
 A term gives every joint a few columns. Its linear parameters (viscous, Coulomb, ...) are estimated together with the inertial
 ones; the few that are not linear (widths, velocity scales, exponents) are leaves of the term, found by `fit_friction`. Terms
-with memory, whose columns depend on all that came before, are in `memory_friction`.
+with memory, whose columns depend on all that came before, are in `memory.py`.
+
+A new term is one class: its columns, names, units and, with memory, the step of its state. The fit, `TorqueModel` along a run
+and step by step, and model files take them from there.
 """
 
 import abc
 from typing import ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -25,14 +29,30 @@ class FrictionTerm(eqx.Module):
     def columns(
         self, q: Float[Array, "N n"], qd: Float[Array, "N n"], load: Float[Array, "N n"]
     ) -> Float[Array, "N n k"]:
-        """The columns of every joint along an evenly sampled run.
+        """The columns of every joint along an evenly sampled run, from relaxed memory.
 
         Args:
             q: positions [rad or m].
             qd: velocities [rad/s or m/s].
             load: torque of each joint that the rigid model needs [N m or N].
         """
-        return self._columns(q, qd, load)
+        return self._columns(q, qd, load, self._states(q, qd) if self._remembers else jnp.zeros_like(q))
+
+    def step(self, z: Float[Array, " n"], travel: Float[Array, " n"], qd: Float[Array, " n"]) -> Float[Array, " n"]:
+        """The memory of every joint one sample later; terms without memory leave it as it is.
+
+        Args:
+            z: memory at the last sample; zero where the joint is relaxed.
+            travel: since then [rad or m].
+            qd: velocities [rad/s or m/s].
+        """
+        return self._advance(z, travel, qd) if self._remembers else z
+
+    def columns_at(
+        self, z: Float[Array, " n"], q: Float[Array, " n"], qd: Float[Array, " n"], load: Float[Array, " n"]
+    ) -> Float[Array, "n k"]:
+        """The columns of every joint in one sample, with its memory (`step`): a row of `columns`."""
+        return self._columns(q, qd, load, z)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -53,10 +73,31 @@ class FrictionTerm(eqx.Module):
         """Whether the columns depend on the joint's load."""
         return self._loaded
 
+    @property
+    def remembers(self) -> bool:
+        """Whether the columns depend on the motion before."""
+        return self._remembers
+
     _loaded: ClassVar[bool] = False
+    _remembers: ClassVar[bool] = False
+
+    def _states(self, q: Array, qd: Array) -> Array:
+        """(N, n) memory along a run."""
+
+        def body(z, now):
+            z = self._advance(z, *now)
+            return z, z
+
+        travel = jnp.diff(q, axis=0, prepend=q[:1])
+        return jax.lax.scan(body, jnp.zeros_like(q[0]), (travel, qd))[1]
 
     @abc.abstractmethod
-    def _columns(self, q: Array, qd: Array, load: Array) -> Array:
+    def _columns(self, q: Array, qd: Array, load: Array, z: Array) -> Array:
+        """Columns (..., n, k) of samples (..., n), elementwise."""
+        raise NotImplementedError
+
+    def _advance(self, z: Array, travel: Array, qd: Array) -> Array:
+        """(n,) memory after a step; only of terms that remember."""
         raise NotImplementedError
 
     @abc.abstractmethod
@@ -71,8 +112,8 @@ class FrictionTerm(eqx.Module):
         return 0.0
 
 
-def _like(parameter: Array, x: Array) -> Array:
-    """A parameter, () or (n,), beside samples (N, n)."""
+def like(parameter: Array, x: Array) -> Array:
+    """A parameter, () or (n,), beside samples (..., n)."""
     return jnp.broadcast_to(parameter, x.shape).astype(x.dtype)
 
 
@@ -81,8 +122,8 @@ class Viscous(FrictionTerm):
 
     joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
 
-    def _columns(self, q, qd, load):
-        return qd[:, :, None]
+    def _columns(self, q, qd, load, z):
+        return qd[..., None]
 
     def _labels(self):
         return ("fv",)
@@ -101,8 +142,8 @@ class Coulomb(FrictionTerm):
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.01)
     joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
 
-    def _columns(self, q, qd, load):
-        return jnp.tanh(qd / _like(self.width, qd))[:, :, None]
+    def _columns(self, q, qd, load, z):
+        return jnp.tanh(qd / like(self.width, qd))[..., None]
 
     def _labels(self):
         return ("fc",)
@@ -116,8 +157,8 @@ class Offset(FrictionTerm):
 
     joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
 
-    def _columns(self, q, qd, load):
-        return jnp.ones_like(qd)[:, :, None]
+    def _columns(self, q, qd, load, z):
+        return jnp.ones_like(qd)[..., None]
 
     def _labels(self):
         return ("off",)
@@ -136,11 +177,11 @@ class PowerViscous(FrictionTerm):
     exponent: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=1.5)
     joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
 
-    def _columns(self, q, qd, load):
+    def _columns(self, q, qd, load, z):
         moves = qd != 0
         size = jnp.where(moves, jnp.abs(qd), jnp.ones_like(qd))
-        power = jnp.exp(_like(self.exponent, qd) * jnp.log(size))
-        return jnp.where(moves, jnp.sign(qd) * power, jnp.zeros_like(qd))[:, :, None]
+        power = jnp.exp(like(self.exponent, qd) * jnp.log(size))
+        return jnp.where(moves, jnp.sign(qd) * power, jnp.zeros_like(qd))[..., None]
 
     def _labels(self):
         return ("fp",)
@@ -161,8 +202,8 @@ class Asymmetry(FrictionTerm):
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.01)
     joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
 
-    def _columns(self, q, qd, load):
-        return jnp.stack([jnp.abs(qd), jnp.tanh(qd / _like(self.width, qd)) ** 2], axis=2)
+    def _columns(self, q, qd, load, z):
+        return jnp.stack([jnp.abs(qd), jnp.tanh(qd / like(self.width, qd)) ** 2], axis=-1)
 
     def _labels(self):
         return ("fva", "fca")
@@ -185,9 +226,9 @@ class Stribeck(FrictionTerm):
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.01)
     joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
 
-    def _columns(self, q, qd, load):
-        fading = jnp.exp(-((qd / _like(self.velocity, qd)) ** 2))
-        return (fading * jnp.tanh(qd / _like(self.width, qd)))[:, :, None]
+    def _columns(self, q, qd, load, z):
+        fading = jnp.exp(-((qd / like(self.velocity, qd)) ** 2))
+        return (fading * jnp.tanh(qd / like(self.width, qd)))[..., None]
 
     def _labels(self):
         return ("fs",)
@@ -211,9 +252,9 @@ class LoadDependent(FrictionTerm):
     joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
     _loaded = True
 
-    def _columns(self, q, qd, load):
-        sign, size = jnp.tanh(qd / _like(self.width, qd)), jnp.abs(load)
-        return jnp.stack([size**power * sign for power in self.powers], axis=2)
+    def _columns(self, q, qd, load, z):
+        sign, size = jnp.tanh(qd / like(self.width, qd)), jnp.abs(load)
+        return jnp.stack([size**power * sign for power in self.powers], axis=-1)
 
     def _labels(self):
         return tuple("fl" if power == 1 else f"fl{power}_" for power in self.powers)
@@ -237,9 +278,9 @@ class GearRipple(FrictionTerm):
     delay: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.004)
     joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
 
-    def _columns(self, q, qd, load):
-        x = q - _like(self.delay, qd) * qd
-        return jnp.stack([wave(h * x) for h in self.harmonics for wave in (jnp.cos, jnp.sin)], axis=2)
+    def _columns(self, q, qd, load, z):
+        x = q - like(self.delay, qd) * qd
+        return jnp.stack([wave(h * x) for h in self.harmonics for wave in (jnp.cos, jnp.sin)], axis=-1)
 
     def _labels(self):
         return tuple(f"{name}{h:g}_" for h in self.harmonics for name in ("rc", "rs"))

@@ -2,7 +2,9 @@
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -15,6 +17,8 @@ from ...model._chain import Chain
 INERTIAL_NAMES = ("m", "mx", "my", "mz", "Ixx", "Ixy", "Iyy", "Ixz", "Iyz", "Izz")
 DRIVE_NAMES = {"armature": "Ia", "viscous": "fv", "coulomb": "fc", "offset": "off"}
 DRIVE_TERMS: tuple[DriveTerm, ...] = ("armature", "viscous", "coulomb", "offset")
+
+P = ParamSpec("P")
 
 # Order in which dependent parameters are given up: a link's inertia is kept before its first moments and its mass.
 _ELIMINATION = (4, 5, 7, 6, 8, 9, 1, 2, 3, 0)
@@ -30,6 +34,8 @@ class ExtraColumns:
         matrix: (chain, q, qd, qdd) -> (n, len(names)) array; must be traceable by JAX.
         leaf: the leaf of the chain that holds the parameters, as "springs.stiffness", where there is one.
         joints: the joints (counted from 1) whose entries of the leaf they are, one a column.
+        recipe: name and arguments of the library's function that made them, by which a model file makes them again; None for
+            columns of your own, which no file holds.
     """
 
     names: tuple[str, ...]
@@ -37,6 +43,7 @@ class ExtraColumns:
     matrix: Callable[[Chain, Array, Array, Array], Array]
     leaf: str | None = None
     joints: tuple[int, ...] = ()
+    recipe: tuple[str, tuple[Any, ...]] | None = None
 
     def __post_init__(self):
         if self.leaf is not None and len(self.joints) != len(self.names):
@@ -111,7 +118,27 @@ class Columns:
         return (*order, *range(10 * n + k * n, total))
 
 
-@functools.lru_cache  # equal columns are one object: what is compiled for them is found again
+RECIPES: dict[str, Callable[..., ExtraColumns]] = {}
+
+
+def _with_recipe(make: Callable[P, ExtraColumns]) -> Callable[P, ExtraColumns]:
+    """A function that makes columns from plain numbers and tuples: its columns can be saved, by name and arguments."""
+
+    @functools.lru_cache  # equal columns are one object: what is compiled for them is found again
+    def made(*arguments: Any) -> ExtraColumns:
+        return dataclasses.replace(make(*arguments), recipe=(make.__name__, arguments))  # type: ignore[call-arg]
+
+    @functools.wraps(make)
+    def wrapped(*given: P.args, **named: P.kwargs) -> ExtraColumns:
+        bound = inspect.signature(make).bind(*given, **named)
+        bound.apply_defaults()
+        return made(*bound.args)
+
+    RECIPES[make.__name__] = wrapped
+    return wrapped
+
+
+@_with_recipe
 def coupled_drive(first: int, second: int, velocity: float | None = None) -> ExtraColumns:
     """Columns of a coupled pair of axes whose motor `second` also turns when axis `first` moves (a coupled wrist).
 
@@ -156,7 +183,7 @@ def joint_springs(chain: Chain, joints: Sequence[int] | None = None) -> ExtraCol
     return _springs(joints, tuple(bool((w != 0).any()) for w in chain.screw[[j - 1 for j in joints], :3]))
 
 
-@functools.lru_cache
+@_with_recipe
 def _springs(joints: tuple[int, ...], turns: tuple[bool, ...]) -> ExtraColumns:
     where = [j - 1 for j in joints]
 

@@ -11,9 +11,11 @@ from ..._summary import data_frame
 from ...errors import IdentificationError
 from ...io._logs.log import Log
 from ...model._chain import Chain
-from .._preprocessing.samples import Filters, Samples, preprocess_alike
+from .._model.torque_model import TorqueModel
+from .._preprocessing.samples import Filters, Samples
 from .._regression.prediction import Fit, fit_quality
-from .resimulation import Resimulation, model_torque, resimulate
+from .._stretches import prepared
+from .resimulation import Resimulation, resimulate
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -43,15 +45,20 @@ class ModelComparison:
 
     Attributes:
         names: of both models.
-        chains: the models.
+        models: both.
         runs: each log by itself.
         fits: errors of both over all logs together.
     """
 
     names: tuple[str, str]
-    chains: tuple[Chain, Chain]
+    models: tuple[TorqueModel, TorqueModel]
     runs: tuple[ComparedRun, ...]
     fits: tuple[Fit, Fit]
+
+    @property
+    def chains(self) -> tuple[Chain, Chain]:
+        """The models' chains."""
+        return self.models[0].chain, self.models[1].chain
 
     @property
     def ratio(self) -> Float[np.ndarray, " n"]:
@@ -72,16 +79,19 @@ class ModelComparison:
 
 
 def compare_models(
-    a: Chain,
-    b: Chain,
+    a: Chain | TorqueModel,
+    b: Chain | TorqueModel,
     logs: Log | Sequence[Log],
     names: tuple[str, str] = ("a", "b"),
     filters: Filters | None = None,
 ) -> ModelComparison:
-    """Predict the torques of logged motion by two models, friction and springs included, and compare them with the measured.
+    """Predict the torques of logged motion by two models, all their terms included, and compare them with the measured.
 
-    tau = inverse_dynamics(q, qd, qdd) + resistive_force(q, qd) on the same filtered samples (`preprocess`), so that errors are
-    those that `identify` would report. Joints are matched by their order. Nothing is fitted.
+    A chain's torques are inverse_dynamics(q, qd, qdd) + resistive_force(q, qd), a whole model's those of `TorqueModel.predict`,
+    on the same filtered samples (`preprocess`), so that errors are those that `identify` reports of the same run behind the
+    same filters. Delays of the torques that the first model with some was fitted with are taken out, unless the filters have
+    their own. Joints are matched by their order. Nothing is fitted. Motion is simulated by the chains, with friction
+    terms that they lack acting as along the log (`resimulate`).
 
     Args:
         logs: the runs; what is chosen for the first one's filters holds for all.
@@ -95,28 +105,41 @@ def compare_models(
     logs = [logs] if isinstance(logs, Log) else list(logs)
     if not logs:
         raise IdentificationError("there is no log to compare the models on")
-    for name, chain in zip(names, (a, b), strict=True):
-        if chain.topology.quaternion_joints:
-            raise IdentificationError(
-                f"{name}: has spherical joints or a free base, which a log of joint positions does not hold"
-            )
-        for log in logs:
-            if log.n != chain.nv:
-                raise IdentificationError(
-                    f"{log.source}: the log has {log.n} joints, but {name} has {chain.nv}: {', '.join(chain.joint_names)}; "
-                    "hold joints that were not logged (lock=)"
-                )
+    first, second = (m if isinstance(m, TorqueModel) else TorqueModel(m) for m in (a, b))
+    models, filters = (first, second), filters or Filters()
+    for name, model in zip(names, models, strict=True):
+        _check(name, model.chain, logs)
+    if filters.delay is None:
+        filters = filters.but(delay=next((np.asarray(m.delay, float) for m in models if m.delay is not None), None))
     runs = []
-    for log, s in zip(logs, preprocess_alike(logs, filters), strict=True):
-        predictions = model_torque(a, s), model_torque(b, s)
-        fits = fit_quality(s.tau, predictions[0], s.qd), fit_quality(s.tau, predictions[1], s.qd)
+    for log, run in zip(logs, prepared(logs, filters, any(m.needs_full_rate for m in models)), strict=True):
+        s = run.thinned
+        one, other = (m.predict(run.samples, run.kept) for m in models)
+        fits = fit_quality(s.tau, one, s.qd), fit_quality(s.tau, other, s.qd)
         try:
-            simulations = resimulate(a, s), resimulate(b, s)
+            simulations = _simulated(first, s, one), _simulated(second, s, other)
         except IdentificationError:  # shorter than a window
             simulations = None
-        runs.append(
-            ComparedRun(log.source, s, predictions, fits, simulations, tuple(dict.fromkeys((*log.notes, *s.notes))))
-        )
+        notes = tuple(dict.fromkeys((*log.notes, *s.notes)))
+        runs.append(ComparedRun(log.source, s, (one, other), fits, simulations, notes))
     tau, qd = (np.concatenate([getattr(r.samples, name) for r in runs]) for name in ("tau", "qd"))
-    first, second = (fit_quality(tau, np.concatenate([r.predictions[k] for r in runs]), qd) for k in (0, 1))
-    return ModelComparison(names, (a, b), tuple(runs), (first, second))
+    pooled = [fit_quality(tau, np.concatenate([r.predictions[k] for r in runs]), qd) for k in (0, 1)]
+    return ModelComparison(names, models, tuple(runs), (pooled[0], pooled[1]))
+
+
+def _check(name: str, chain: Chain, logs: Sequence[Log]) -> None:
+    """Refuse a model that the logs are not of."""
+    if chain.topology.quaternion_joints:
+        raise IdentificationError(
+            f"{name}: has spherical joints or a free base, which a log of joint positions does not hold"
+        )
+    for log in logs:
+        if log.n != chain.nv:
+            raise IdentificationError(
+                f"{log.source}: the log has {log.n} joints, but {name} has {chain.nv}: {', '.join(chain.joint_names)}; "
+                "hold joints that were not logged (lock=)"
+            )
+
+
+def _simulated(model: TorqueModel, samples: Samples, prediction: Float[np.ndarray, "N n"]) -> Resimulation:
+    return resimulate(model.chain, samples, None if model.is_chain else prediction)

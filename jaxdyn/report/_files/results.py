@@ -10,21 +10,24 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ModelError, OutputError
+from ...identification._friction.nearest import dissipative_chain
+from ...identification._model.file import save_torque_model
 from ...identification._result import Identification
 from ...identification._validation.diagnostics import Finding
 from ...io._files import check_output_folder, draft_prefix, remove_stale_drafts
 from ...io._mjcf.write import write_mjcf
-from ...io._model_file import save_model
 from ...io._urdf.update import update_urdf
 from ...io._urdf.write import save_urdf
+from ...model._chain import Chain
 from .._pages.identification import write_report
 from .._provenance import Provenance
 from .._verdict import ErrorLimit
 from .errors import write_errors
 from .parameters import write_parameters
+from .predictions import FilePrediction, predictions_of
 
 FILES = ("parameters.csv", "errors.csv", "identified.urdf", "identified.xml", "model.eqx", "report.html")
-MAY_LACK = ("identified.urdf", "identified.xml")  # formats that do not hold every model
+MAY_LACK = ("identified.urdf", "identified.xml", "model.eqx")  # formats that do not hold every model
 
 
 def write_all(
@@ -42,11 +45,13 @@ def write_all(
     """Write all results into a folder, which is created; the paths by file name.
 
     parameters.csv (`write_parameters`), errors.csv (`write_errors`), identified.urdf, identified.xml for MuJoCo, model.eqx
-    (`save_model`: the identified chain to the last bit) and report.html. All files are finished in a draft folder first and
-    moved in place when the last one is: after an error or Ctrl-C the folder is what it was. Files of these names are
-    replaced. A model that a URDF cannot hold (helical joints, inertias that no body can have) leaves out identified.urdf,
-    one that MJCF cannot identified.xml: the report says why, and one from an earlier run is moved to a name with .old
-    behind, so that nobody takes it for this one's.
+    (`save_torque_model`: all that was identified, to the last bit) and report.html, which says what each file predicts when
+    it is loaded again. URDF and MJCF get the nearest viscous, Coulomb and constant friction, and no negative friction,
+    damping or armature. All files are finished in a draft folder first and moved in place when the last one is: after an
+    error or Ctrl-C the folder is what it was. Files of these names are replaced. A model that a URDF cannot hold (helical
+    joints, inertias that no body can have) leaves out identified.urdf, one that MJCF cannot identified.xml, one with columns
+    of the user's own model.eqx: the report says why, and one from an earlier run is moved to a name with .old behind, so
+    that nobody takes it for this one's.
 
     Args:
         source_urdf: the file the chain was loaded from: identified.urdf is that file with the identified numbers.
@@ -72,10 +77,8 @@ def write_all(
         draft = Path(tempfile.mkdtemp(prefix=draft_prefix("results"), suffix="part", dir=target))
         write_parameters(result, draft / "parameters.csv")
         write_errors(result, draft / "errors.csv")
-        urdf = _write_urdf(result, draft / "identified.urdf", source_urdf, load_options or {})
-        notes = [note for note in (urdf, _write_mjcf(result, draft / "identified.xml")) if note]
-        save_model(result.chain, draft / "model.eqx")
-        write_report(result, draft / "report.html", title, date, notes, limits, provenance, findings)
+        notes, files = _write_models(result, draft, source_urdf, load_options or {})
+        write_report(result, draft / "report.html", title, date, notes, limits, provenance, findings, files)
         names = [name for name in FILES if (draft / name).exists()]
         moves = [(draft / name, target / name) for name in names]
         for name in MAY_LACK:
@@ -111,34 +114,51 @@ def _missing(folder: Path) -> list[Path]:
     return missing
 
 
+def _write_models(
+    result: Identification, draft: Path, source: str | os.PathLike[str] | None, loaded: Mapping[str, Any]
+) -> tuple[list[str], list[FilePrediction]]:
+    """Write the model in every format; what is to be said about it, and what each file predicts, loaded again."""
+    plain, mended = dissipative_chain(result.chain, [e.samples for e in result.fitted])
+    urdf, options = _write_urdf(plain, draft / "identified.urdf", source, loaded)
+    notes = [urdf, _write_mjcf(plain, draft / "identified.xml")]
+    if mended:
+        notes.append(
+            f"friction or armature of {', '.join(mended)} came out negative: identified.urdf and identified.xml hold the "
+            "nearest that is not"
+        )
+    try:
+        save_torque_model(result.model, draft / "model.eqx")
+    except ModelError as error:
+        notes.append(_refused(draft / "model.eqx", error))
+    return [note for note in notes if note], predictions_of(result, draft, options, mended)
+
+
 def _write_urdf(
-    result: Identification,
-    path: Path,
-    source: str | os.PathLike[str] | None,
-    loaded: Mapping[str, Any],
-) -> str:
-    """Write the model, into its source where there is one; what is to be said about it, as that it was not written."""
+    chain: Chain, path: Path, source: str | os.PathLike[str] | None, loaded: Mapping[str, Any]
+) -> tuple[str, Mapping[str, Any]]:
+    """Write the model, into its source where there is one; what is to be said about it, and what `load` reads it with."""
     note = ""
     if source is not None:
         try:
-            update_urdf(source, result.chain, path, **loaded)
-            return ""
+            update_urdf(source, chain, path, **loaded)
+            return "", loaded
         except ModelError as error:
             note = (
                 f"identified.urdf was written anew, without what else {os.fspath(source)} holds (meshes, branches): "
                 f"{error}"
             )
+    again = {"tip": chain.topology.tip_name}
     try:
-        save_urdf(result.chain, path)
-        return note
+        save_urdf(chain, path)
+        return note, again
     except ModelError as error:
-        return _refused(path, error)
+        return _refused(path, error), again
 
 
-def _write_mjcf(result: Identification, path: Path) -> str:
+def _write_mjcf(chain: Chain, path: Path) -> str:
     """Write the model for MuJoCo; what is to be said about it."""
     try:
-        left_out = write_mjcf(result.chain, path)
+        left_out = write_mjcf(chain, path)
     except ModelError as error:
         return _refused(path, error)
     return f"identified.xml is without {', '.join(left_out)}, which MJCF has no place for" if left_out else ""
@@ -147,7 +167,8 @@ def _write_mjcf(result: Identification, path: Path) -> str:
 def _refused(path: Path, error: ModelError) -> str:
     if error.place:  # nothing can be written
         raise error
-    return f"{path.name} was not written: {error}. All numbers are in parameters.csv and model.eqx"
+    others = "parameters.csv" if path.name == "model.eqx" else "parameters.csv and model.eqx"
+    return f"{path.name} was not written: {error}. All numbers are in {others}"
 
 
 def _move(moves: list[tuple[Path, Path]], draft: Path) -> None:

@@ -8,11 +8,13 @@ from ...errors import OutputError
 from ...identification._result import Evaluation, Identification
 from ...identification._validation.diagnostics import Finding
 from ...io._files import write_whole
+from .._files.predictions import FilePrediction
 from .._markup import element
 from .._provenance import Provenance, provenance_section
 from .._quality import torque_units
 from .._sections.bodies import bodies_section
 from .._sections.excitation import excitation_section
+from .._sections.files import files_section
 from .._sections.friction import friction_name, friction_section
 from .._sections.overview import overview
 from .._sections.parameters import parameter_sections
@@ -33,6 +35,7 @@ def write_report(
     limits: Sequence[ErrorLimit] = (),
     provenance: Provenance | None = None,
     findings: Sequence[Finding] = (),
+    files: Sequence[FilePrediction] = (),
 ) -> None:
     """Write the report of an identification as one HTML file without any reference outside itself.
 
@@ -49,6 +52,7 @@ def write_report(
         limits: what errors are good enough (`parse_limit`); the verdict is by them where there are any.
         provenance: input files and settings (`collect_provenance`); versions alone where None.
         findings: what may be wrong (`diagnose_identification`), shown in the summary.
+        files: what the written model files predict (`write_all` finds it); no table of it where there are none.
 
     Raises:
         OutputError: the file cannot be written; what was there before is untouched.
@@ -57,7 +61,8 @@ def write_report(
     Cost: less than a second, and compiling forward dynamics; curves of many runs and joints are thinned out, none of their
     peaks lost, to keep the file under 1.5 MB.
     """
-    write_whole(path, report_html(result, title, date, notes, limits, provenance, findings), OutputError)
+    report = report_html(result, title, date, notes, limits, provenance, findings, files)
+    write_whole(path, report, OutputError)
 
 
 def report_html(
@@ -68,6 +73,7 @@ def report_html(
     limits: Sequence[ErrorLimit] = (),
     provenance: Provenance | None = None,
     findings: Sequence[Finding] = (),
+    files: Sequence[FilePrediction] = (),
 ) -> str:
     """The text of `write_report`."""
     title = title or f"Identification of a robot with {result.chain.n} joint{'s' if result.chain.n > 1 else ''}"
@@ -77,6 +83,7 @@ def report_html(
     sections = (
         overview(result, verdict(result, limits, prior), findings),
         errors_section(result),
+        files_section(result, files),
         prior_section(result, prior),
         torques_section(result),
         positions_section(result, known),
@@ -92,7 +99,8 @@ def report_html(
         notes_section(notes),
         provenance_section(provenance),
     )
-    links = [link for link in _LINKS if known or link[0] != "prior"]
+    missing = {name for name, there in (("prior", known), ("files", files)) if not there}
+    links = [link for link in _LINKS if link[0] not in missing]
     head = page_head("Identification report", title, [*_facts(result), *made_by(date)], links, _runs(result))
     return page(title, (head, *sections))
 
@@ -100,6 +108,7 @@ def report_html(
 _LINKS = (
     ("summary", "Summary"),
     ("errors", "Errors by joint"),
+    ("files", "What each file predicts"),
     ("prior", "Against the given model"),
     ("torques", "Torques"),
     ("positions", "Positions"),

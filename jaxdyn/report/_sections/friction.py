@@ -155,5 +155,6 @@ def _table(fit: FrictionFit) -> str:
     return element(
         "p",
         "Friction was fitted by a model of its own, in place of viscous, Coulomb and constant terms; the curve in the plot "
-        "is the nearest such law, which the model files hold. Predicted torques are the friction model's.",
+        "is the nearest such law that takes power everywhere, which URDF and MJCF hold. Predicted torques are the friction "
+        "model's, which model.eqx holds.",
     ) + columns_table(columns)

@@ -1,0 +1,101 @@
+"""The friction that a chain holds nearest to another: what files and simulators without further terms get. It takes power."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+from scipy import optimize
+
+from ...dynamics import friction_force
+from ...model._chain import Chain, with_leaves
+from .._preprocessing.samples import Samples
+from .._regression.robot import as_float64
+from .fit import FrictionFit
+
+WIDTHS = (0.005, 0.01, 0.02, 0.05, 0.1)  # of the smooth sign, of which the nearest is taken [rad/s or m/s]
+_LAW = ("friction.viscous", "friction.coulomb", "friction.offset", "friction.stribeck")
+
+
+def chain_with_friction(fit: FrictionFit, runs: Sequence[Samples], width: float | None = None) -> Chain:
+    """The chain with the viscous, Coulomb and constant friction nearest the fitted model's, over the samples of runs.
+
+    A chain holds no memory and no dependence on loads: f = fv qd + fc tanh(qd / width) + off with fv >= 0 and fc >= 0 is fitted
+    to the torques of the friction model by least squares, joint by joint, for simulation and for files.
+
+    Args:
+        runs: samples at full rate.
+        width: of the smooth sign [rad/s or m/s]; where None, for each joint the chain's own or one of 0.005 to 0.1, whichever
+            comes nearest (with extra columns the chain's own, which they may use).
+    """
+    friction = np.concatenate([fit.predict(s) - fit.load(s) for s in runs])
+    tried = () if fit.columns.extra else WIDTHS
+    return with_nearest_friction(fit.chain, np.concatenate([s.qd for s in runs]), friction, tried, width)
+
+
+def with_nearest_friction(
+    chain: Chain,
+    qd: Float[np.ndarray, "N n"],
+    friction: Float[np.ndarray, "N n"],
+    widths: Sequence[float] = (),
+    width: float | None = None,
+) -> Chain:
+    """The chain with the friction nearest torques of samples, as in `chain_with_friction`: it takes power everywhere.
+
+    Args:
+        widths: of the smooth sign, besides the chain's own.
+        width: this one alone.
+    """
+    found = []
+    for j, own in enumerate(np.asarray(chain.friction.coulomb_velocity, float).tolist()):
+        laws = []
+        for w in (own, *widths) if width is None else (width,):
+            columns = np.stack([qd[:, j], np.tanh(qd[:, j] / w), np.ones(len(qd))], axis=1)
+            law = _dissipative(columns, friction[:, j])
+            laws.append((float(np.linalg.norm(friction[:, j] - columns @ law)), w, *law))
+        found.append(min(laws)[1:])
+    like = lambda x: jnp.asarray(np.array(x), chain.dtype)
+    w, viscous, coulomb, offset = map(like, zip(*found, strict=True))
+    law = dataclasses.replace(
+        chain.friction,
+        viscous=viscous,
+        coulomb=coulomb,
+        offset=offset,
+        coulomb_velocity=w,
+        stribeck=like(np.zeros(chain.n)),
+    )
+    return dataclasses.replace(chain, friction=law)
+
+
+def _dissipative(columns: Float[np.ndarray, "N 3"], torque: Float[np.ndarray, " N"]) -> Float[np.ndarray, "3"]:
+    """Least squares of a viscous, a Coulomb and a constant column, the first two coefficients not negative."""
+    found = np.linalg.lstsq(columns, torque, rcond=None)[0]
+    if found[:2].min() >= 0:
+        return found
+    return optimize.lsq_linear(columns, torque, (np.array([0, 0, -np.inf]), np.inf), method="bvls").x
+
+
+def dissipative_chain(chain: Chain, runs: Sequence[Samples]) -> tuple[Chain, tuple[str, ...]]:
+    """The chain without negative viscous or Coulomb friction or armature, and the joints whose numbers had to change.
+
+    The friction of such a joint is the law fv qd + fc tanh(qd / width) + off with fv >= 0 and fc >= 0 nearest its own over the
+    velocities of the runs, by least squares; a negative armature becomes zero. All other numbers stay as they are.
+    """
+    law = chain.friction
+    viscous, coulomb, armature = (np.asarray(x, float) for x in (law.viscous, law.coulomb, chain.armature))
+    driven = (viscous < 0) | (coulomb < 0)
+    changed = driven | (armature < 0)
+    if not changed.any():
+        return chain, ()
+    leaves = {"armature": jnp.maximum(chain.armature, 0)}
+    if driven.any():
+        qd = np.concatenate([s.qd for s in runs])
+        with jax.enable_x64(True):
+            force = np.asarray(jax.vmap(lambda v: friction_force(as_float64(chain), v))(jnp.asarray(qd)))
+        found = with_nearest_friction(chain, qd, force)
+        for name in _LAW:
+            leaf = name.partition(".")[2]
+            leaves[name] = jnp.where(jnp.asarray(driven), getattr(found.friction, leaf), getattr(law, leaf))
+    return with_leaves(chain, leaves), tuple(chain.joint_names[j] for j in np.flatnonzero(changed))

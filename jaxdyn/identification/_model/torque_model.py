@@ -1,0 +1,221 @@
+"""`TorqueModel`: the whole right-hand side that was fitted, along runs, one sample at a time, and solved for accelerations."""
+
+import dataclasses
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from ..._summary import Summary, lines
+from ...dynamics import friction_force, inverse_dynamics, spring_force
+from ...errors import IdentificationError
+from ...model._chain import Chain
+from .._friction.fit import FrictionFit
+from .._friction.model import FrictionModel
+from .._preprocessing.samples import Samples
+from .._regression.columns import Columns, ExtraColumns
+from .._regression.prediction import by_chunks
+from .._regression.robot import as_float64
+from .._validation.resimulation import model_torque
+
+_STEPS = 6  # Newton steps for accelerations where friction grows with the load
+
+
+class TorqueModel(eqx.Module, Summary):
+    """The torques of a robot as they were identified, with all terms, those that a `Chain` has no place for too.
+
+        tau = inverse_dynamics(q, qd, qdd) + spring_force(q) + E(q, qd, qdd) e + f
+
+    The friction f is that of the chain (`friction_force`), or, where there is a friction model, sum_k c_jk F_jk with its
+    columns F (memory and load included) and linear coefficients c. `identify` gives one (`Identification.model`),
+    `save_torque_model` and `load_torque_model` keep it in a file, and `TorqueModel(chain)` is that of any chain.
+
+    A pytree: `jax.jit`, `jax.vmap` and `jax.grad` take it and its methods `torques`, `torque` and `acceleration`, in single
+    and double precision. `predict` gives torques of a log's samples behind the filters that they went through.
+
+    Attributes:
+        chain: the robot. With a friction model its own friction is the nearest viscous, Coulomb and constant law, for
+            simulators and files that know no other, and is not used here.
+        friction: the friction model in place of the chain's, with one nonlinear parameter a joint.
+        coefficients: its linear parameters, a row a joint, in the order of `FrictionModel.blocks`.
+        extra: columns E besides, without a leaf in the chain.
+        extra_values: their parameters e.
+        delay: how much later than the positions the torques of the logs were taken to be [s]; nothing here is delayed by it.
+    """
+
+    chain: Chain
+    friction: FrictionModel | None = None
+    coefficients: Float[Array, "n k"] | None = None
+    extra: tuple[ExtraColumns, ...] = eqx.field(static=True, default=())
+    extra_values: Float[Array, " m"] | None = None
+    delay: Float[Array, " n"] | None = None
+
+    def __check_init__(self):
+        topology = self.chain.topology
+        if (self.friction or self.extra) and (topology.quaternion_joints or self.chain.coupling is not None):
+            raise IdentificationError("a friction model and extra columns are for robots whose joints move one by one")
+
+    def __repr__(self) -> str:
+        friction = "of the chain" if self.friction is None else ", ".join(self.terms)
+        return lines(
+            f"TorqueModel: {self.chain.nv} joints, {', '.join(self.chain.joint_names)}",
+            f"friction: {friction}",
+            f"further columns: {', '.join(name for e in self.extra for name in e.names)}" if self.extra else "",
+        )
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """Kinds of the friction model's terms; none where friction is the chain's."""
+        return (
+            () if self.friction is None else tuple(dict.fromkeys(type(term).__name__ for term in self.friction.terms))
+        )
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether the chain alone gives the same torques."""
+        return self.friction is None and not self.extra
+
+    @property
+    def needs_full_rate(self) -> bool:
+        """Whether `predict` needs samples at the log's rate (stride 1): friction has memory, or went through a low-pass."""
+        f = self.friction
+        return f is not None and (f.cutoff is not None or any(term.remembers for term in f.terms))
+
+    def load(self, q: Float[Array, " n"], qd: Float[Array, " n"], qdd: Float[Array, " n"]) -> Float[Array, " n"]:
+        """Torques without friction: rigid body, rotors, springs and further columns [N m or N]."""
+        tau = inverse_dynamics(self.chain, q, qd, qdd) + spring_force(self.chain, q)
+        at = 0
+        for extra in self.extra:
+            assert self.extra_values is not None
+            own = self.extra_values[at : at + len(extra.names)]
+            tau, at = tau + extra.matrix(self.chain, q, qd, qdd) @ own, at + len(extra.names)
+        return tau
+
+    def start(self, q: Float[Array, " n"]) -> Float[Array, "n m"]:
+        """Memory of joints at rest at q with relaxed friction, for `torque` and `acceleration`.
+
+        A row a joint: its position at the last sample, and the state of every term with memory.
+        """
+        if self.friction is None:
+            return q[:, None]
+        return jnp.zeros((len(q), self.friction.memory_size), q.dtype).at[:, 0].set(q)
+
+    def torque(
+        self, memory: Float[Array, "n m"], q: Float[Array, " n"], qd: Float[Array, " n"], qdd: Float[Array, " n"]
+    ) -> tuple[Float[Array, " n"], Float[Array, "n m"]]:
+        """Torques of one sample [N m or N], and the memory for the next: in a control loop, called once a cycle.
+
+        Steps of any length are right: memory is driven by the travel since the last call.
+        """
+        memory = self._advanced(memory, q, qd)
+        return self._torque_at(memory, q, qd, qdd), memory
+
+    def torques(self, q: Float[Array, "N n"], qd: Float[Array, "N n"], qdd: Float[Array, "N n"]) -> Float[Array, "N n"]:
+        """Torques along an evenly sampled run, from relaxed memory [N m or N]."""
+        load = jax.vmap(self.load)(q, qd, qdd)
+        if self.friction is None:
+            return load + jax.vmap(functools.partial(friction_force, self.chain))(qd)
+        return load + jnp.einsum("tjk,jk->tj", self.friction.columns(q, qd, load), self.coefficients)
+
+    def acceleration(
+        self, memory: Float[Array, "n m"], q: Float[Array, " n"], qd: Float[Array, " n"], tau: Float[Array, " n"]
+    ) -> tuple[Float[Array, " n"], Float[Array, "n m"]]:
+        """The accelerations qdd that torques give, torque(memory, q, qd, qdd) = tau, and the memory for the next sample.
+
+        By Newton's method on `torque` itself, so that every term counts: torques are linear in qdd (one step) unless friction
+        depends on the load (six steps).
+
+        Cost: n + 1 inverse dynamics and a linear system of n equations a step; `forward_dynamics` of the chain is faster.
+        """
+        memory = self._advanced(memory, q, qd)
+        torque = lambda qdd: self._torque_at(memory, q, qd, qdd)
+        improved = lambda _, qdd: qdd + jnp.linalg.solve(jax.jacfwd(torque)(qdd), tau - torque(qdd))
+        steps = _STEPS if self.friction is not None and self.friction.needs_load else 1
+        return jax.lax.fori_loop(0, steps, improved, jnp.zeros_like(qd)), memory
+
+    def predict(self, samples: Samples, rows: Int[np.ndarray, " M"] | None = None) -> Float[np.ndarray, "M n"]:
+        """Torques of samples [N m or N] in double precision; memory starts relaxed in each piece.
+
+        Friction goes through the low-pass of the samples' torques where it did so in the fit (`FrictionModel.cutoff`).
+
+        Args:
+            samples: at the log's rate (`preprocess` with stride 1) where `needs_full_rate`.
+            rows: only of these samples; all of them where None. Memory and low-pass see the others too.
+
+        Cost: one inverse dynamics a row, or a sample where friction depends on the load.
+        """
+        s = samples
+        if self.is_chain:
+            return model_torque(self.chain, s if rows is None else s.rows(rows, ()))
+        rows = np.arange(len(s)) if rows is None else rows
+        with jax.enable_x64(True):
+            model = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), self)
+            model = eqx.tree_at(lambda m: m.chain, model, as_float64(self.chain))
+            if self.friction is None or self.coefficients is None:
+                return by_chunks(functools.partial(_torques, model), s.q[rows], s.qd[rows], s.qdd[rows])
+            loads, friction = functools.partial(_loads, model), self.friction
+            if friction.cutoff is not None:  # that of the torques that these are compared with
+                friction = dataclasses.replace(friction, cutoff=s.torque_cutoff)
+            if not friction.needs_load:
+                load = by_chunks(loads, s.q[rows], s.qd[rows], s.qdd[rows])
+                blocks = friction.blocks(s)[rows]
+            else:
+                whole = by_chunks(loads, s.q, s.qd, s.qdd)
+                load, blocks = whole[rows], friction.blocks(s, whole)[rows]
+        return load + np.einsum("tjk,jk->tj", blocks, np.asarray(self.coefficients, float))
+
+    def _advanced(self, memory: Array, q: Array, qd: Array) -> Array:
+        return q[:, None] if self.friction is None else self.friction.step(memory, q, qd)
+
+    def _torque_at(self, memory: Array, q: Array, qd: Array, qdd: Array) -> Array:
+        load = self.load(q, qd, qdd)
+        if self.friction is None or self.coefficients is None:
+            return load + friction_force(self.chain, qd)
+        return load + (self.friction.columns_at(memory, q, qd, load) * self.coefficients).sum(axis=1)
+
+
+@jax.jit
+def _loads(model: TorqueModel, q, qd, qdd):
+    return jax.vmap(model.load)(q, qd, qdd)
+
+
+@jax.jit
+def _torques(model: TorqueModel, q, qd, qdd):
+    return model.torques(q, qd, qdd)
+
+
+def torque_model(
+    chain: Chain,
+    columns: Columns,
+    parameters: Float[np.ndarray, " p"],
+    friction: FrictionFit | None = None,
+    delay: Float[np.ndarray, " n"] | None = None,
+) -> TorqueModel:
+    """The model that a fit found, in the chain's precision.
+
+    Args:
+        chain: with the identified parameters in its leaves.
+        columns, parameters: what was identified; of these the columns without a leaf are taken.
+        friction: the friction fitted besides.
+        delay: taken out of the logs [s].
+    """
+    like = lambda x: jnp.asarray(np.asarray(x), chain.dtype)
+    names = columns.names(chain.n)
+    at = len(names) - sum(len(e.names) for e in columns.extra)
+    extra, values = [], []
+    for e in columns.extra:
+        if e.leaf is None:
+            extra.append(e)
+            values.extend(np.asarray(parameters)[at : at + len(e.names)].tolist())
+        at += len(e.names)
+    return TorqueModel(
+        chain,
+        None if friction is None else jax.tree.map(like, friction.model),
+        None if friction is None else like(friction.coefficients),
+        tuple(extra),
+        like(values) if extra else None,
+        None if delay is None else like(delay),
+    )

@@ -1,0 +1,103 @@
+"""What each written model file predicts: it is loaded again in the way a user would, and held against the runs."""
+
+import dataclasses
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import JaxdynError, ModelWarning
+from ...identification._model.file import load_torque_model
+from ...identification._model.torque_model import TorqueModel
+from ...identification._regression.prediction import Fit, fit_quality
+from ...identification._result import Identification
+from ...io._load import load
+
+MODEL_FILES = ("model.eqx", "identified.urdf", "identified.xml")
+WORSE = 1.02  # errors within 2 % of the fitted model's are its own
+
+
+@dataclasses.dataclass(frozen=True)
+class FilePrediction:
+    """How well a written file predicts the runs that were not fitted, or where there are none the fitted ones.
+
+    Attributes:
+        name: of the file.
+        fit: its errors, with the model loaded from it; None where it could not be loaded.
+        why: the reason where they are larger than the fitted model's, or why there are none; empty where neither is so.
+    """
+
+    name: str
+    fit: Fit | None
+    why: str
+
+
+def predictions_of(
+    result: Identification, folder: Path, load_options: Mapping[str, Any], mended: tuple[str, ...] = ()
+) -> list[FilePrediction]:
+    """Errors of each model file that there is in a folder.
+
+    Args:
+        load_options: what `load` reads the URDF with.
+        mended: joints whose negative friction or armature URDF and MJCF have not got.
+    """
+    found: list[FilePrediction] = []
+    best = _errors(result, result.model).total_relative
+    for name in MODEL_FILES:
+        path = folder / name
+        if not path.exists():
+            continue
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ModelWarning)
+                model = _loaded(path, load_options, result)
+            fit = _errors(result, model)
+        except (JaxdynError, ImportError) as error:  # MJCF is read by MuJoCo, an extra
+            found.append(FilePrediction(name, None, f"it cannot be compared: {error}"))
+            continue
+        why = _why(result, name, mended) if fit.total_relative > WORSE * best else ""
+        found.append(FilePrediction(name, fit, why))
+    return found
+
+
+def _loaded(path: Path, load_options: Mapping[str, Any], result: Identification) -> TorqueModel:
+    if path.suffix == ".eqx":
+        return load_torque_model(path)
+    # a URDF says nothing of gravity; inertias at the edge of what bodies can have may be refused behind rounding
+    options = {"gravity": result.chain.gravity, **load_options} if path.suffix == ".urdf" else {}
+    chain = load(path, allow_nonphysical=True, **options)
+    own = result.chain
+    if chain.n != own.n:
+        raise JaxdynError(f"it has {chain.n} joints, the identified model {own.n}")
+    if chain.topology.parents == own.topology.parents:  # names are nothing to torques: one program for all files
+        chain = dataclasses.replace(chain, topology=own.topology, frame_poses=own.frame_poses)
+    return TorqueModel(chain)
+
+
+def _errors(result: Identification, model: TorqueModel) -> Fit:
+    evaluations = result.validation or result.fitted
+    prediction = np.concatenate([e.predicted_by(model) for e in evaluations])
+    tau, qd = (np.concatenate([getattr(e.samples, name) for e in evaluations]) for name in ("tau", "qd"))
+    return fit_quality(tau, prediction, qd)
+
+
+def _why(result: Identification, name: str, mended: tuple[str, ...]) -> str:
+    """What a file of this format has no place for."""
+    model, reasons = result.model, []
+    if name == "model.eqx":
+        return "numbers are rounded in it"
+    if model.friction is not None:
+        reasons.append(
+            f"the friction model ({', '.join(model.terms)}) cannot be expressed in it: it holds the nearest viscous, Coulomb "
+            "and constant friction"
+        )
+    if model.extra:
+        names = ", ".join(column for e in model.extra for column in e.names)
+        reasons.append(f"there is no place in it for the columns {names}")
+    if mended:
+        reasons.append(f"negative friction or armature of {', '.join(mended)} is left out")
+    if name.endswith(".xml"):
+        reasons.append("MJCF has no place for torque offsets and the width of dry friction's smooth sign")
+    return "; ".join(reasons) or "numbers are rounded in it"

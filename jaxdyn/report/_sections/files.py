@@ -1,0 +1,35 @@
+"""What each written file predicts, loaded again."""
+
+from collections.abc import Sequence
+
+from ...identification._result import Identification
+from .._files.predictions import FilePrediction
+from .._markup import Column, columns_table, element, escaped, faint, group_row, items, names_column, rounded, section
+from .._quality import torque_units
+
+
+def files_section(result: Identification, files: Sequence[FilePrediction]) -> str:
+    """A table of the errors of every model file, joint by joint, and why one is worse than another; empty without files."""
+    if not files:
+        return ""
+    units = torque_units(result.chain)
+    unit = f" [{units[0]}]" if len(set(units)) == 1 else ""
+    columns = [names_column("joint", (*result.chain.joint_names, "all joints"))]
+    shown = [(file.name, file.fit) for file in files if file.fit is not None]
+    for _, fit in shown:
+        columns.append(
+            Column(f"error, RMS{unit}", [*((text, "edge") for text in map(rounded, fit.rms)), ("", "edge")], "edge")
+        )
+        columns.append(Column("RRE [%]", [*map(rounded, fit.relative), (rounded(fit.total_relative), "yes")]))
+    which = "the motion that was not fitted" if result.validation else "the fitted motion"
+    text = f"Each model file was loaded again, as you would load it, and its torques were held against {which}."
+    if result.validation_refit and result.validation:
+        text += " The files hold the model that was fitted to everything, this motion included."
+    reasons = [f"{file.name}: {file.why}" for file in files if file.why]
+    return section(
+        "What each file predicts",
+        "files",
+        columns_table(columns, group_row(1, (name for name, _ in shown), 2)) if shown else "",
+        faint(text),
+        items(reasons) if reasons else element("p", escaped("All of them predict alike.")) if len(shown) > 1 else "",
+    )
