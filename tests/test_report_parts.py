@@ -18,7 +18,7 @@ from jaxdyn.cli import main
 from jaxdyn.identification import Estimate, Resimulation, Samples, fit_quality, model_torque, null_space, resimulate
 from jaxdyn.report import Ellipsoid, ErrorLimit, collect_provenance, equivalent_ellipsoid, parse_limit, verdict
 from jaxdyn.report._markup import rounded
-from jaxdyn.report._pictures.ellipsoids import outstretched, posed, projected
+from jaxdyn.report._pictures.ellipsoids import outstretched, projected
 from jaxdyn.report._pictures.stick_figure import line_ends, skeleton
 from jaxdyn.report._provenance import provenance_section
 from jaxdyn.report._quality import pooled
@@ -316,7 +316,7 @@ def test_ellipses_on_the_page_are_those_of_the_links(result):
     )
     samples = result.fitted[0].samples
     text = bodies_section(chain, None, samples)
-    poses = posed(chain, outstretched(chain, samples))
+    poses = outstretched(chain, samples)
     lines, poses = line_ends(poses, skeleton(chain)), poses[:-1]
     middle = np.concatenate(lines).mean(0)
     views = ([[0, 1, 0], [0, 0, 1]], [[1, 0, 0], [0, 0, 1]])

@@ -9,11 +9,12 @@ unconstrained problem in them is the one optimum, which `convex.py` finds by ano
 """
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Array, Bool, Float
 
 from ...errors import IdentificationError, ModelError
 from ...spatial.pseudo_inertia import check_consistent
@@ -80,9 +81,14 @@ class ConsistentProblem:
         n = 10 * self.links
         with jax.enable_x64(True):
             pi, prior = (jnp.asarray(v[:n].reshape(-1, 10)) for v in (x, self.prior))
-            divergence = float(jax.vmap(self.divergence)(pi, prior).sum()) if self.links else 0.0
+            divergence = float(_divergences(self.divergence, pi, prior).sum()) if self.links else 0.0
         ridge = 0.5 * float((self.ridge * (x - self.prior) ** 2).sum())
         return self.misfit(x) + self.weight * divergence + ridge
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _divergences(divergence: Divergence, pi: Array, prior: Array) -> Array:
+    return jax.vmap(divergence)(pi, prior)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,9 +6,8 @@ import itertools
 from collections.abc import Sequence
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from ...errors import IdentificationError
 from ...model._chain import Chain
@@ -21,8 +20,9 @@ from .._regression.blocks import BlockFactors, dense_blocks
 from .._regression.columns import Columns
 from .._regression.completion import given_torque, prior_parameters
 from .._regression.factors import QRFactors
-from .._regression.prediction import by_chunks, predict
+from .._regression.prediction import predict
 from .._regression.robot import as_float64
+from .._regression.rows import by_chunks, chunk_rows
 from .._simulation.closed_loop import ClosedLoop
 from .whole_runs import RunFriction, align_torques, friction_signals, model_of, reference_samples, without_friction
 
@@ -159,16 +159,11 @@ class EstimationProblem:
         """The base regressor of every sample, held in memory: 8 N n b bytes; columns of signals are zero where None."""
         k = len(self.prior) - len(self.columns.names(self.chain.n))
         with jax.enable_x64(True):
-            kept = jnp.asarray(self.base.kept[: self.base.size - k])
-            rigid = by_chunks(functools.partial(_rows, self.columns, self.chain, kept), q, qd, qdd)
+            kept = self.base.kept[: self.base.size - k]
+            rigid = by_chunks(lambda *x: chunk_rows(self.columns, self.chain, *x)[:, :, kept], q, qd, qdd)
         if not k:
             return rigid
         return np.concatenate([rigid, np.zeros((*q.shape, k)) if signals is None else signals], axis=2)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _rows(columns: Columns, chain: Chain, kept: Array, q: Array, qd: Array, qdd: Array) -> Array:
-    return jax.vmap(lambda *x: columns.matrix(chain, *x)[:, kept])(q, qd, qdd)
 
 
 def estimation_problem(

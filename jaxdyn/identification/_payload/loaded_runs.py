@@ -10,15 +10,11 @@ this form is the maximum-likelihood estimate, the gains included: what total lea
 """
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import Literal
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from ...dynamics import drive_regressor, inverse_dynamics, regressor
 from ...errors import IdentificationError
 from ...model._chain import Chain
 from .._preprocessing.samples import Samples, left_out_deviations
@@ -26,10 +22,10 @@ from .._regression.accumulate import CHUNK
 from .._regression.base_parameters import base_parameters
 from .._regression.blocks import RowBlocks, below, equal_blocks
 from .._regression.columns import Columns
-from .._regression.completion import given_torque
+from .._regression.completion import given_torque, prior_parameters
 from .._regression.factors import triangle_of
-from .._regression.prediction import filled
 from .._regression.robot import as_float64
+from .._regression.rows import chunk_rows, filled
 
 FrictionTerm = Literal["viscous", "coulomb", "load", "offset"]
 FRICTION_TERMS: tuple[FrictionTerm, ...] = ("viscous", "coulomb", "load", "offset")
@@ -118,31 +114,14 @@ def model_of(
     return Model(as_float64(chain), link, kept, ordered, tuple(own))
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _arm_columns(kept: tuple[int, ...], chain: Chain, q, qd, qdd):
-    def one(q, qd, qdd):
-        y = regressor(chain, q, qd, qdd)
-        drives = drive_regressor(chain, qd, qdd, ("armature",))
-        return jnp.concatenate([y, drives], axis=1)[:, jnp.array(kept, int)], y
-
-    return jax.vmap(one)(q, qd, qdd)
-
-
-@jax.jit
-def _arm_torque(chain: Chain, q, qd, qdd):
-    return jax.vmap(lambda *x: (inverse_dynamics(chain, *x)[:, None], regressor(chain, *x)))(q, qd, qdd)
-
-
 def columns_of(model: Model, samples: Samples, part: slice) -> tuple[np.ndarray, np.ndarray]:
     """(m, n, a) columns of the arm, its torque as the one column where it is known, and (m, n, 10) of the payload."""
-    padded = [jnp.asarray(filled(x[part])) for x in (samples.q, samples.qd, samples.qdd)]
-    size = part.stop - part.start
-    if model.kept is None:
-        arm, y = _arm_torque(model.chain, *padded)
-    else:
-        arm, y = _arm_columns(tuple(model.kept.tolist()), model.chain, *padded)
+    columns = Columns(("armature",))
+    padded = [filled(x[part]) for x in (samples.q, samples.qd, samples.qdd)]
+    rows = chunk_rows(columns, model.chain, *padded)[: part.stop - part.start]
     at = 10 * model.link
-    return np.asarray(arm)[:size], np.asarray(y)[:size, :, at : at + 10]
+    arm = rows @ prior_parameters(model.chain, columns)[:, None] if model.kept is None else rows[:, :, model.kept]
+    return arm, rows[:, :, at : at + 10]
 
 
 def friction_columns(model: Model, qd: np.ndarray, load: np.ndarray, run: int, runs: int) -> np.ndarray:

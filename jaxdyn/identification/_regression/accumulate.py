@@ -20,7 +20,8 @@ from .blocks import BLOCKS, BlockFactors, block_edges, block_factors
 from .columns import Columns
 from .factors import QRFactors, combined
 from .robot import as_float64
-from .triangular import PARTS, SHORT, Triangle, on_cpu
+from .rows import SHORT
+from .triangular import PARTS, Triangle, on_cpu
 
 CHUNK = SHORT
 WARM = 1 << 14  # samples before products take over from QR, which compile longer

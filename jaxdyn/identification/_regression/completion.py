@@ -1,20 +1,25 @@
 """From base parameters back to a full set: the one nearest a given model's."""
 
+import functools
 from operator import attrgetter
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
+from ...dynamics import inverse_dynamics
 from ...dynamics._equations.regressor import DRIVE_LEAVES
 from ...errors import IdentificationError, ModelError
 from ...model._build import check_inertia
 from ...model._chain import Chain, with_leaves
+from ...model._layout import is_ordinary
 from ...spatial.inertia import pseudo_inertia
 from ...spatial.pseudo_inertia import check_consistent, inertial_parameters_from_pseudo_inertia
 from .base_parameters import BaseParameters
 from .columns import Columns, ExtraColumns
+from .rows import by_chunks, chunk_rows
 
 
 def nearest_parameters(base: BaseParameters, values: np.ndarray, prior: np.ndarray) -> np.ndarray:
@@ -92,6 +97,25 @@ def prior_parameters(chain: Chain, columns: Columns) -> np.ndarray:
         for e in columns.extra
     ]
     return np.concatenate([np.asarray(chain.inertia, float).reshape(-1), drive, *extra])
+
+
+def rigid_torque(
+    chain: Chain, q: Float[np.ndarray, "N n"], qd: Float[np.ndarray, "N n"], qdd: Float[np.ndarray, "N n"]
+) -> Float[np.ndarray, "N n"]:
+    """inverse_dynamics of samples, without friction and springs [N m]; under `jax.enable_x64(True)`, of a chain in float64.
+
+    Where joints move one by one it is W pi, by the program that the rest of an identification has compiled.
+    """
+    if not is_ordinary(chain) or chain.transmission is not None:
+        return by_chunks(functools.partial(_inverse_dynamics, chain), q, qd, qdd)
+    columns = Columns(("armature",))
+    held = prior_parameters(chain, columns)
+    return by_chunks(lambda *x: chunk_rows(columns, chain, *x) @ held, q, qd, qdd)
+
+
+@jax.jit
+def _inverse_dynamics(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
+    return jax.vmap(inverse_dynamics, (None, 0, 0, 0))(chain, q, qd, qdd)
 
 
 def given_torque(chain: Chain, columns: Columns, qd: np.ndarray, qdd: np.ndarray) -> np.ndarray:

@@ -1,27 +1,13 @@
 """Torques that a set of parameters gives on samples, and how well they match measured ones, joint by joint."""
 
 import dataclasses
-import functools
-from collections.abc import Callable
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
 from ...errors import IdentificationError
 from ...model._chain import Chain
 from .columns import Columns
-from .triangular import SHORT
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _predict(columns: Columns, chain: Chain, parameters, q, qd, qdd, signals):
-    def torque(q, qd, qdd, signals):
-        w = columns.matrix(chain, q, qd, qdd)
-        return w @ parameters[: w.shape[1]] + signals @ parameters[w.shape[1] :]
-
-    return jax.vmap(torque)(q, qd, qdd, signals)
+from .rows import by_chunks, chunk_rows
 
 
 def predict(
@@ -48,28 +34,12 @@ def predict(
         raise IdentificationError(
             f"signals have shape {signals.shape}; for {total} samples of {n} joints it is ({total}, {n}, k)"
         )
-    held = jnp.asarray(parameters)
+    held = np.asarray(parameters)
     width = len(columns.names(n)) + signals.shape[2]
     if held.shape != (width,):
         raise IdentificationError(f"there are {width} columns, but parameters of shape {held.shape}")
-    return by_chunks(functools.partial(_predict, columns, chain, held), q, qd, qdd, signals)
-
-
-def by_chunks(function: Callable[..., Array], *arrays: np.ndarray) -> np.ndarray:
-    """function(chunk of each array) -> (m, ...) for all rows: chunks of one length, so that one program serves every run."""
-    total, out = len(arrays[0]), None
-    for at in range(0, max(total, 1), SHORT):
-        found = np.asarray(function(*(jnp.asarray(filled(x[at : at + SHORT])) for x in arrays)))[: total - at]
-        out = np.empty((total, *found.shape[1:])) if out is None else out
-        out[at : at + len(found)] = found
-    assert out is not None
-    return out
-
-
-def filled(x: np.ndarray) -> np.ndarray:
-    """A chunk of full length: the last one is filled up with zeros."""
-    x = np.asarray(x, float)
-    return x if len(x) == SHORT else np.concatenate([x, np.zeros((SHORT - len(x), *x.shape[1:]))])
+    rigid, rest = np.split(held, [width - signals.shape[2]])
+    return by_chunks(lambda q, qd, qdd: chunk_rows(columns, chain, q, qd, qdd) @ rigid, q, qd, qdd) + signals @ rest
 
 
 MOVING = 0.02

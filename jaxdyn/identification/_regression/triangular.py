@@ -24,8 +24,9 @@ from ...model._chain import Chain
 from .assembly import Layout, by_block, joint_rows, layout_of, packed
 from .columns import Columns
 from .factors import triangle_of
+from .rows import SHORT, chunk_rows, filled
 
-SHORT, LONG, LONG_ELSEWHERE = 512, 4096, 1 << 16  # samples: of a block for QR; of one for products, a device: CPU, GPU
+LONG, LONG_ELSEWHERE = 4096, 1 << 16  # samples of a block for products, a device: CPU, GPU
 PARTS = ("q", "qd", "qdd", "tau", "weights", "signals")
 
 
@@ -35,6 +36,7 @@ class Triangle:
     def __init__(self, columns: Columns, chain: Chain, signals: int, mesh: Mesh):
         self.columns, self.mesh = columns, mesh
         self.layout = layout_of(columns, chain, signals, on_cpu(mesh))
+        self.given = chain
         self.chain = jax.device_put(chain, NamedSharding(mesh, PartitionSpec()))
         self.short, self.long = lengths(mesh)
         self.epsilon = float(np.sqrt(np.finfo(chain.dtype).eps))
@@ -82,11 +84,13 @@ class Triangle:
 
     def _triangularise(self, block: Sequence[np.ndarray], at: int) -> None:
         self._fold()
-        found = _factors(self.columns, self.layout, self.mesh, self.chain, self._placed(block, self.short))
-        found = [np.asarray(r, np.float64) for r in found]
-        if not all(np.isfinite(r).all() for r in found):
+        q, qd, qdd, tau, weights, signals = block
+        rigid = chunk_rows(self.columns, self.given, *map(filled, (q, qd, qdd)))[: len(q)]
+        rows = np.concatenate([rigid, signals, tau[:, :, None]], axis=2, dtype=np.float64) * weights[:, :, None]
+        if not np.isfinite(rows).all():
             raise IdentificationError(_not_finite(block, at))
-        self.factors = [triangle_of(np.concatenate(pair)) for pair in zip(self.factors, found, strict=True)]
+        parts = (rows[:, j, list(columns)] for j, columns in enumerate(self.layout.of_joint))
+        self.factors = [triangle_of(np.concatenate(pair)) for pair in zip(self.factors, parts, strict=True)]
 
     def _condition(self) -> None:
         """P and its inverse from the factors."""
@@ -133,21 +137,6 @@ def lengths(mesh: Mesh) -> tuple[int, int]:
 def on_cpu(mesh: Mesh) -> bool:
     """Whether the devices are a CPU's."""
     return mesh.devices.flat[0].platform == "cpu"
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _factors(columns: Columns, layout: Layout, mesh: Mesh, chain: Chain, samples):
-    """A triangular factor a joint and device, one device's below another's."""
-
-    def local(chain, samples):
-        _, rows = jax.lax.scan(
-            lambda _, x: (None, joint_rows(columns, layout, chain, x)), None, by_block(layout, samples)
-        )
-        return tuple(jnp.linalg.qr(jnp.moveaxis(w, 1, -1).reshape(-1, w.shape[1]), mode="r") for w in rows)
-
-    by_rows, everywhere = PartitionSpec(mesh.axis_names), PartitionSpec()
-    specs = (everywhere, by_rows)
-    return jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=by_rows, check_vma=False)(chain, samples)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))

@@ -1,16 +1,20 @@
 """Synthetic logs: a known robot moved along a trajectory, with friction and sensor noise, for trials and teaching."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
-from ...dynamics import friction_force, inverse_dynamics
+from ...dynamics import friction_force
 from ...io._logs.log import Log
 from ...model._chain import Chain
 from ...model._examples.robots import panda
 from .._excitation.trajectories import FourierTrajectory, random_excitation
+from .._regression.completion import rigid_torque
+from .._regression.rows import by_chunks
 
 
 def synthetic_log(
@@ -35,8 +39,8 @@ def synthetic_log(
         model = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), chain)
         t = np.arange(round((trajectory.period if duration is None else duration) * rate)) / rate
         q, qd, qdd = trajectory(jnp.asarray(t))
-        torque = jax.jit(jax.vmap(lambda *x: inverse_dynamics(model, *x) + friction_force(model, x[1])))(q, qd, qdd)
-        q, torque = np.asarray(q), np.asarray(torque)
+        q, qd, qdd = (np.asarray(x, float) for x in (q, qd, qdd))
+        torque = rigid_torque(model, q, qd, qdd) + by_chunks(functools.partial(_friction, model), qd)
     rng = np.random.default_rng(seed)
     return Log(
         t=t,
@@ -45,6 +49,11 @@ def synthetic_log(
         tau=torque + torque_noise * rng.normal(size=q.shape),
         source=source,
     )
+
+
+@jax.jit
+def _friction(chain: Chain, qd: Array) -> Array:
+    return jax.vmap(friction_force, (None, 0))(chain, qd)
 
 
 def example(seed: int = 0) -> tuple[Chain, Chain, list[Log], list[Log]]:

@@ -1,17 +1,15 @@
 """A joint's gain against the given model: by which factor its measured torque is the model's, friction and rotor apart."""
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 
 import jax
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ...dynamics import inverse_dynamics
 from ...model._chain import Chain
 from .._preprocessing.samples import Samples, left_out_deviations
-from .._regression.prediction import by_chunks
+from .._regression.completion import rigid_torque
 from .._regression.robot import as_float64
 
 BLOCKS = 20  # stretches of the runs that are left out in turn
@@ -51,10 +49,11 @@ def prior_scales(chain: Chain, runs: Sequence[Samples]) -> PriorScales:
     """
     width = np.asarray(chain.friction.coulomb_velocity, float)
     normal = np.zeros((BLOCKS, chain.n, 6, 6))
+    with jax.enable_x64(True):
+        model = as_float64(chain)
     for s in runs:
         with jax.enable_x64(True):
-            model = as_float64(chain)
-            expected = by_chunks(functools.partial(_link_torques, model), s.q, s.qd, s.qdd)
+            expected = rigid_torque(model, s.q, s.qd, s.qdd)
         own = [s.qdd, s.qd, np.tanh(s.qd / width), np.ones_like(s.qd)]
         rows = np.stack([*own, expected, s.tau], axis=2)
         edges = np.linspace(0, len(s), BLOCKS + 1).astype(int)
@@ -68,11 +67,6 @@ def prior_scales(chain: Chain, runs: Sequence[Samples]) -> PriorScales:
     logs = np.log(np.where(parts > 0, parts, 1.0))
     deviations = np.where(positive, left_out_deviations(logs), np.inf)
     return PriorScales(factors, deviations, alike, (alike > ALIKE) & (deviations < CERTAIN))
-
-
-@jax.jit
-def _link_torques(chain: Chain, q, qd, qdd):
-    return jax.vmap(inverse_dynamics, in_axes=(None, 0, 0, 0))(chain, q, qd, qdd)
 
 
 def _slopes(normal: Float[np.ndarray, "n 6 6"]) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:

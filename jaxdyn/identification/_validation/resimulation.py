@@ -13,8 +13,9 @@ from ...errors import IdentificationError
 from ...model._chain import Chain
 from ...simulation._damping import with_implicit_friction
 from .._preprocessing.samples import Samples
-from .._regression.prediction import by_chunks
+from .._regression.completion import rigid_torque
 from .._regression.robot import as_float64
+from .._regression.rows import by_chunks
 
 WINDOW = 0.5  # [s]
 MOST_WINDOWS = 400
@@ -53,12 +54,14 @@ def model_torque(chain: Chain, samples: Samples) -> Float[np.ndarray, "N n"]:
     Computed in float64 in chunks of one size.
     """
     with jax.enable_x64(True):
-        return by_chunks(functools.partial(_torques, as_float64(chain)), samples.q, samples.qd, samples.qdd)
+        model, s = as_float64(chain), samples
+        resistance = by_chunks(functools.partial(_resistance, model), s.q, s.qd)
+        return rigid_torque(model, s.q, s.qd, s.qdd) + resistance
 
 
 @jax.jit
-def _torques(chain: Chain, q, qd, qdd):
-    return jax.vmap(lambda *x: inverse_dynamics(chain, *x) + resistive_force(chain, x[0], x[1]))(q, qd, qdd)
+def _resistance(chain: Chain, q, qd):
+    return jax.vmap(resistive_force, (None, 0, 0))(chain, q, qd)
 
 
 def resimulate(

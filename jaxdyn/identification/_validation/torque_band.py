@@ -1,17 +1,14 @@
 """How well a predicted torque is known: the part of it that the uncertainty of the parameters makes."""
 
-import functools
-
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from ...model._chain import Chain
 from .._regression.base_parameters import BaseParameters
 from .._regression.columns import Columns
-from .._regression.prediction import by_chunks
 from .._regression.robot import as_float64
+from .._regression.rows import by_chunks, chunk_rows
 
 
 def torque_band(
@@ -34,13 +31,6 @@ def torque_band(
     """
     root = np.linalg.cholesky(covariance + 1e-15 * np.diag(np.diag(covariance)))
     with jax.enable_x64(True):
-        model, kept, held = as_float64(chain), jnp.asarray(base.kept), jnp.asarray(root)
-        return by_chunks(functools.partial(_band, columns, model, kept, held), q, qd, qdd)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _band(columns: Columns, chain: Chain, kept: Array, root: Array, q: Array, qd: Array, qdd: Array) -> Array:
-    def row(*state):
-        return jnp.sqrt(((columns.matrix(chain, *state)[:, kept] @ root) ** 2).sum(1))
-
-    return jax.vmap(row)(q, qd, qdd)
+        model = as_float64(chain)
+        rows = lambda q, qd, qdd: np.linalg.norm(chunk_rows(columns, model, q, qd, qdd)[:, :, base.kept] @ root, axis=2)
+        return by_chunks(rows, q, qd, qdd)

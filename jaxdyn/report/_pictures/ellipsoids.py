@@ -81,12 +81,13 @@ def projected(
     return view @ ellipsoid.centre, (float(a), float(b)), float(np.arctan2(axes[1, 1], axes[0, 1]))
 
 
-def outstretched(chain: Chain, samples: Samples, most: int = 300) -> Float[np.ndarray, " n"]:
-    """Of the positions in a run, those with the links' origins spread out most about their mean."""
+def outstretched(chain: Chain, samples: Samples, most: int = 300) -> Float[np.ndarray, "m 4 4"]:
+    """Poses of all links and, last, of the base in the posture of a run in which their origins are spread out most."""
     q = samples.q[np.unique(np.linspace(0, len(samples) - 1, min(most, len(samples))).astype(int))]
-    origins = posed(chain, q)[:, :-1, :3, 3]
+    poses = posed(chain, q)
+    origins = poses[:, :-1, :3, 3]
     spread = ((origins - origins.mean(axis=1, keepdims=True)) ** 2).sum(axis=(1, 2))
-    return q[int(np.argmax(spread))]
+    return poses[int(np.argmax(spread))]
 
 
 def posed(chain: Chain, q: Float[np.ndarray, "... n"]) -> Float[np.ndarray, "... m 4 4"]:

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from ...identification._preprocessing.samples import Samples
 from ...model._chain import Chain
 from .._markup import DASH, Cell, Column, columns_table, element, escaped, faint, names_column, number, rounded
-from .._pictures.ellipsoids import Ellipsoid, equivalent_ellipsoid, outstretched, posed, projected
+from .._pictures.ellipsoids import Ellipsoid, equivalent_ellipsoid, outstretched, projected
 from .._pictures.stick_figure import line_ends, skeleton
 
 _VIEWS = (  # rows: what is right and what is up in the picture
@@ -25,8 +25,7 @@ def bodies_section(chain: Chain, prior: Chain | None, samples: Samples) -> str:
         chain: the identified robot.
         prior: the given one, where it has inertias; its ellipsoids are outlined.
     """
-    q = outstretched(chain, samples)
-    poses = posed(chain, q)
+    poses = outstretched(chain, samples)
     lines = line_ends(poses, skeleton(chain))
     found, given = (
         [equivalent_ellipsoid(pi) for pi in np.asarray(c.inertia)] if c else [None] * chain.n for c in (chain, prior)

@@ -59,7 +59,7 @@ def friction_samples(chain: Chain, evaluations: Sequence[Evaluation], modelled: 
     grid = fine[:, None] * fastest
     with jax.enable_x64(True):
         model = as_float64(chain)
-        torque, curve = (np.asarray(_friction(model, jnp.asarray(v))) for v in (qd, grid))
+        torque, curve = np.split(np.asarray(_friction(model, jnp.asarray(np.concatenate([qd, grid])))), [len(qd)])
     return FrictionSamples(qd, torque + residual, grid, curve)
 
 

@@ -1,0 +1,61 @@
+"""Rows of the regressor along a run, by programs that all of an identification shares.
+
+Compiling takes most of the time of an identification from a log of some minutes. What takes long to compile, the columns of the
+links, is one program for a robot, a chunk of one length at a time, whatever is identified besides them; what is made of the
+rows is NumPy's.
+"""
+
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from ...dynamics import regressor
+from ...model._chain import Chain
+from .columns import Columns
+
+SHORT = 512  # samples of a chunk
+
+
+def by_chunks(function: Callable[..., jax.Array | np.ndarray], *arrays: np.ndarray) -> np.ndarray:
+    """function(chunk of each array) -> (m, ...) for all rows: chunks of one length, so that one program serves every run."""
+    total, out = len(arrays[0]), None
+    for at in range(0, max(total, 1), SHORT):
+        found = np.asarray(function(*(filled(x[at : at + SHORT]) for x in arrays)))[: total - at]
+        out = np.empty((total, *found.shape[1:])) if out is None else out
+        out[at : at + len(found)] = found
+    assert out is not None
+    return out
+
+
+def filled(x: np.ndarray) -> np.ndarray:
+    """A chunk of full length: the last one is filled up with zeros."""
+    x = np.asarray(x, float)
+    return x if len(x) == SHORT else np.concatenate([x, np.zeros((SHORT - len(x), *x.shape[1:]))])
+
+
+def chunk_rows(
+    columns: Columns,
+    chain: Chain,
+    q: Float[np.ndarray, "m n"],
+    qd: Float[np.ndarray, "m n"],
+    qdd: Float[np.ndarray, "m n"],
+) -> Float[np.ndarray, "m n p"]:
+    """W of the samples of one chunk, `SHORT` of them (`filled`), in the chain's precision: 8 m n p bytes."""
+    state = [jnp.asarray(x, chain.dtype) for x in (q, qd, qdd)]
+    links = np.asarray(_of_links(chain, *state))
+    beyond = np.asarray(_beyond_links(columns, chain, *state))
+    return np.concatenate([links, beyond], axis=2)
+
+
+@jax.jit
+def _of_links(chain: Chain, q, qd, qdd):
+    return jax.vmap(regressor, (None, 0, 0, 0))(chain, q, qd, qdd)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _beyond_links(columns: Columns, chain: Chain, q, qd, qdd):
+    return jax.vmap(columns.beyond_links, (None, 0, 0, 0))(chain, q, qd, qdd)
