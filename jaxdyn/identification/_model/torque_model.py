@@ -17,8 +17,8 @@ from .._friction.fit import FrictionFit
 from .._friction.model import FrictionModel
 from .._preprocessing.samples import Samples
 from .._regression.columns import Columns, ExtraColumns
-from .._regression.prediction import by_chunks
 from .._regression.robot import as_float64
+from .._regression.rows import by_chunks
 from .._validation.resimulation import model_torque
 
 _STEPS = 6  # Newton steps for accelerations where friction grows with the load
