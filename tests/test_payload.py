@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from types import SimpleNamespace
 
 import equinox as eqx
@@ -329,6 +330,9 @@ def test_the_command(arm, tmp_path, capsys):
     assert main([*common, *pair, "--calibrated", gains, "--out", out, "--quiet"]) == 0
     result = json.loads((tmp_path / "payload.json").read_text())
     assert result["mass"] == pytest.approx(2.0, rel=0.01) and not capsys.readouterr().out
+    assert result["gains_calibrated"]
+    assert main([*common, *pair]) == 0
+    assert re.search(r"mass .* kg for exact gains \(not calibrated: each 1 % of error", capsys.readouterr().out)
     assert main([*common, "--loaded", loaded, "--mass", "2"]) == 2
     assert main([*common, *pair, "--calibrated", str(tmp_path / "arm.urdf")]) == 1
     assert "not a file of calibrated gains" in capsys.readouterr().err

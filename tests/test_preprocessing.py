@@ -416,4 +416,26 @@ def test_the_longest_piece_decides_about_the_cutoff():
     t = np.concatenate([even(5.0), 7.0 + even(10.0), 20.0 + even(5.0)])
     hectic = made(t, OMEGA * np.where((t > 6) & (t < 18), 0.25, 4.0)[:, None])
     assert preprocess(hectic).position_cutoff == 8.0
-    assert default_cutoff(made(even(5.0)[:8]), 1000.0) == 8.0 and default_cutoff(made(even(5.0)[:8]), 30.0) == 6.0
+    assert [default_cutoff(made(even(5.0)[:8]), rate)[0] for rate in (1000.0, 30.0)] == [8.0, 6.0]
+    assert "too short" in default_cutoff(made(even(5.0)[:8]), 1000.0)[1]
+
+
+def test_vibration_and_rest_do_not_raise_the_cutoff():
+    """Two per cent of the velocity's power spread up to 25 Hz, and a stretch where nothing moves but the encoders' noise."""
+    rng, t = np.random.default_rng(3), even(6.0)
+    log = made(t, OMEGA / 4)
+    shake = np.cumsum(low_pass(rng.normal(size=log.q.shape), 1000.0, 25.0), axis=0)
+    speed = lambda q: np.sqrt((np.gradient(q, axis=0) ** 2).mean(axis=0))
+    shaken = dataclasses.replace(log, q=log.q + shake * 0.15 * speed(log.q) / speed(shake))
+    samples = preprocess(shaken)
+    assert samples.position_cutoff <= 10.0
+    assert samples.notes[0].startswith(f"low-pass {samples.position_cutoff:g} Hz: the motion's band reaches ")
+    rest = dataclasses.replace(log, q=np.round(0.3 + 1e-5 * rng.normal(size=log.q.shape), 5))
+    assert preprocess(rest).notes[0].endswith("and ten times that is less than the 8 Hz taken at least")
+
+
+def test_a_real_stretch_that_vibrates_is_filtered_as_the_whole(shared_data):
+    """The last 30 % of this log were behind 115 Hz, with torques off by 116 %, where the whole log is behind 8 Hz."""
+    path = shared_data / "rokae" / "exciting.csv"
+    whole, tail = (preprocess(read_log(path, rows=rows)) for rows in (None, (14001, 20000)))
+    assert whole.position_cutoff == tail.position_cutoff == 8.0

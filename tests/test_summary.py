@@ -1,5 +1,7 @@
 """What objects print: a few lines, whatever they hold."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -74,6 +76,8 @@ def test_a_payload_says_its_mass():
     found = jaxdyn.identification.Payload(
         "flange", ten, np.diag(np.full(10, 0.01)), np.ones(10, bool), ten, True, **noise
     )
-    assert (
-        "2 +- 0.1 kg in the frame flange" in printed(found) and "(0.1 +-" in printed(found) and "said" in printed(found)
+    known = dataclasses.replace(found, calibrated=True)
+    assert all(part in printed(known) for part in ("2 +- 0.1 kg in the frame flange", "(0.1 +-", "said"))
+    assert "2 +- 0.1 kg for exact gains (not calibrated: each 1 % of error in them shifts it by 0.02 kg)" in printed(
+        found
     )

@@ -48,6 +48,8 @@ class Payload(Summary):
         payload_torque: root mean square of the payload's torque on each joint [N m].
         noise: standard deviation of each joint's residual torque [N m].
         notes: what a user should know, in words.
+        calibrated: whether gains from `calibrate_gains` were given. Without them the torques' scale counts as exact, and the
+            deviations do not hold its error: a per cent of it is a per cent of the mass.
     """
 
     frame: str
@@ -59,14 +61,24 @@ class Payload(Summary):
     payload_torque: Float[np.ndarray, " n"]
     noise: Float[np.ndarray, " n"]
     notes: tuple[str, ...]
+    calibrated: bool = False
 
     def __repr__(self) -> str:
         centre = (f"{x:.4g} +- {d:.2g}" for x, d in zip(self.com, self.com_deviations, strict=True))
         return lines(
-            f"Payload: {self.mass:.4g} +- {self.standard_deviations[0]:.2g} kg in the frame {self.frame}",
+            f"Payload: {self.mass:.4g} +- {self.standard_deviations[0]:.2g} kg{self.scale_caveat} in the frame {self.frame}",
             f"centre of mass ({', '.join(centre)}) m",
             "" if self.possible else "the parameters are no possible body's: `body` is the nearest",
             *self.notes,
+        )
+
+    @property
+    def scale_caveat(self) -> str:
+        """What stands beside the mass's interval where the gains were not calibrated, empty where they were."""
+        if self.calibrated:
+            return ""
+        return (
+            f" for exact gains (not calibrated: each 1 % of error in them shifts it by {0.01 * abs(self.mass):.2g} kg)"
         )
 
     @property
@@ -234,6 +246,7 @@ def _identify(
         payload_torque=payload_torques(model, runs, solution.payload),
         noise=solution.noise,
         notes=tuple(notes),
+        calibrated=gains is not None,
     )
 
 

@@ -91,8 +91,9 @@ class Filters:
 
     Attributes:
         position_cutoff: where the amplitude of q falls to a half [Hz]; by default that of tau where it is given, else
-            8 Hz; for fast motion ten times the frequency below which 99 % of the velocity's power lies, in whole Hz,
-            if that is more; at most a fifth of the log's rate.
+            8 Hz; for fast motion ten times the motion's band, the frequency below which 99 % of the velocity's power above
+            its floor of noise lies, in whole Hz, if that is more; at most a fifth of the log's rate. A note says which and
+            why.
         torque_cutoff: the same for tau; by default that of q.
         stride: by default the one that leaves at least ten samples a period of the higher cutoff.
         delay: how much later than the positions the torques were logged [s], one number or one a joint, taken out first
@@ -130,9 +131,10 @@ class Filters:
         step = float(np.median(steps))
         # by the mean of all steps but the gaps: one rate for all pieces
         mean_rate = lambda gap: float(1 / steps[steps <= max(gap, steps.min())].mean())
-        position, torque = self.position_cutoff, self.torque_cutoff
+        position, torque, why = self.position_cutoff, self.torque_cutoff, ""
         if position is None:
-            position = torque if torque is not None else default_cutoff(log, rate or mean_rate(GAP * step))
+            usual = (torque, "") if torque is not None else default_cutoff(log, rate or mean_rate(GAP * step))
+            position, why = usual
         torque = position if torque is None else torque
         lower, higher = sorted((position, torque))
         gap = max(GAP * step, 0.1 / max(higher, 1e-9)) if self.gap is None else self.gap
@@ -148,7 +150,7 @@ class Filters:
             raise LogError(
                 f"{log.source}: stride is {stride} samples and margin {margin:g} s; they are at least 1 and 0"
             )
-        return Setting(rate, step, gap, position, torque, self.order, round(margin * rate), stride)
+        return Setting(rate, step, gap, position, torque, self.order, round(margin * rate), stride, why)
 
 
 def preprocess(log: Log, filters: Filters | None = None) -> Samples:
@@ -228,6 +230,7 @@ class Setting:
     order: int
     margin: int
     stride: int
+    why: str = ""  # these cutoffs, where they were chosen
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -249,14 +252,19 @@ def default_stride(rate: float, cutoff: float) -> int:
     return max(1, int(rate / (10 * cutoff)))
 
 
-def default_cutoff(log: Log, rate: float) -> float:
+def default_cutoff(log: Log, rate: float) -> tuple[float, str]:
+    """The low-pass cutoff that is taken where none is given [Hz], and why."""
     start, stop = max(segments(log.t), key=lambda part: part[1] - part[0])
-    t = log.t[start:stop]
+    t, highest = log.t[start:stop], rate / 5
     if len(t) < LEAST_SAMPLES:
-        return min(LOWEST_CUTOFF, rate / 5)
+        return min(LOWEST_CUTOFF, highest), "the log is too short to tell the motion's band"
     grid = np.arange(t[0], t[-1], 1 / rate)
     q = np.stack([np.interp(grid, t, log.q[start:stop, j]) for j in range(log.n)], axis=1)
-    return min(max(LOWEST_CUTOFF, float(round(10 * bandwidth(q, rate)))), rate / 5)
+    band = bandwidth(q, rate)
+    wanted = max(LOWEST_CUTOFF, float(round(10 * band)))
+    why = f"the motion's band reaches {band:.3g} Hz, and ten times that is "
+    why += f"less than the {LOWEST_CUTOFF:g} Hz taken at least" if wanted == LOWEST_CUTOFF else "taken"
+    return (wanted, why) if wanted <= highest else (highest, f"{why}, but no more than a fifth of the rate")
 
 
 def _piece(log: Log, start: int, stop: int, setting: Setting) -> _Piece | None:
@@ -309,7 +317,7 @@ def stale_rows(t: Float[np.ndarray, " N"], values: Float[np.ndarray, "N m"], gap
 
 
 def _notes(parts: tuple[tuple[int, int], ...], pieces: list[_Piece], setting: Setting, span: float) -> list[str]:
-    notes = []
+    notes = [f"low-pass {setting.position_cutoff:g} Hz: {setting.why}"] if setting.why else []
     stale, close = sum(piece.stale for piece in pieces), sum(piece.close for piece in pieces)
     if len(parts) > 1:
         notes.append(

@@ -17,7 +17,12 @@ from ...spatial.inertia import inertial_parameters_to_com
 
 def payload_json(payload: Payload) -> str:
     """A payload as JSON text: SI units, about the frame named."""
-    about = {"frame": payload.frame, "units": "SI", "possible": payload.possible}
+    about = {
+        "frame": payload.frame,
+        "units": "SI",
+        "possible": payload.possible,
+        "gains_calibrated": payload.calibrated,
+    }
     numbers = {
         "mass": payload.mass,
         "mass_deviation": float(payload.standard_deviations[0]),
@@ -102,7 +107,7 @@ def payload_lines(payload: Payload) -> list[str]:
     com = ", ".join(f"{x:.4f} +- {d:.4f}" for x, d in zip(payload.com, payload.com_deviations, strict=True))
     lines = [
         f"payload at {payload.frame}:",
-        f"  mass            {payload.mass:.4f} +- {sd[0]:.4f} kg",
+        f"  mass            {payload.mass:.4f} +- {sd[0]:.4f} kg{payload.scale_caveat}",
         f"  centre of mass  {com} m",
     ]
     inertia, deviation = payload.inertia, payload.inertia_deviations
