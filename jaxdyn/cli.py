@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ._version import __version__
-from .commands import compare, excite, identify, payload, view
+from .commands import compare, excite, identify, payload, simulate, view
 from .commands.arguments import BAD_INPUT, INTERRUPTED, OK, USAGE, WrongUsage
 from .errors import JaxdynError, ModelWarning, as_python
 
-COMMANDS = (excite, identify, payload, compare, view)
+COMMANDS = (excite, simulate, identify, payload, compare, view)
 
 EPILOG = "jaxdyn COMMAND --help says more. Guide: from an excitation trajectory to a model, docs/identification.md"
 
@@ -23,6 +23,7 @@ _OPTIONS = {
     "consistent": "--no-consistent",
     "floating_base": "--floating-base",
     "gains": "--gains K1,K2,..",
+    "ignore_inertials": "--ignore-inertials",
     "lock": "--lock JOINT=VALUE",
     "on_bad_rows": "--on-bad-rows drop",
     "packages": "--package NAME=FOLDER",

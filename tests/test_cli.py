@@ -166,7 +166,7 @@ def test_what_looks_wrong_can_be_accepted(files, tmp_path, numbers, given):
     unlimited = re.sub(r'type="revolute"(.*?)<limit[^>]*>', r'type="continuous"\1', ARM, count=1, flags=re.DOTALL)
     (tmp_path / "arm.urdf").write_text(unlimited.replace('<mass value="3"/>', '<mass value="-3"/>'))
     write_log(tmp_path / "run.csv", turns)
-    line = arguments(tmp_path, tmp_path / "out", "--units-checked", "--allow-nonphysical")
+    line = arguments(tmp_path, tmp_path / "out", "--units-checked", "--allow-nonphysical", "--no-consistent")
     assert main(line) == 1
     assert given[0][0].inertia[0, 0] == -3 and jnp.isinf(given[0][0].limits.position[0]).all()
 
@@ -212,6 +212,18 @@ def test_bad_models_are_refused(text, pattern, files, tmp_path, capsys):
     line = arguments(files, tmp_path / "out", "--validate", files / "other.csv")
     line[line.index("--model") + 1] = str(tmp_path / "bad.urdf")
     refused(line, capsys, tmp_path, pattern)
+
+
+def test_inertials_can_be_ignored_and_impossible_priors_are_refused_before_the_work(files, tmp_path, given, capsys):
+    (tmp_path / "odd.urdf").write_text(ARM.replace('izz="0.02"', 'izz="0.2"', 1))
+    line = arguments(files, tmp_path / "out", "--ignore-inertials")
+    line[line.index("--model") + 1] = str(tmp_path / "odd.urdf")
+    assert main(line) == 1 and not np.any(given[0][0].inertia)
+    capsys.readouterr()
+    line[line.index("--ignore-inertials")] = "--allow-nonphysical"
+    refused(line, capsys, tmp_path, "triangle inequality.*--ignore-inertials, or identify with --no-consistent")
+    assert len(given) == 1
+    assert main([*line, "--no-consistent"]) == 1 and len(given) == 2
 
 
 def test_what_is_odd_in_a_model_is_a_note(tmp_path, capsys):

@@ -235,7 +235,8 @@ def test_single_precision(tmp_path):
     update_urdf(ARM, half, tmp_path / "new.urdf", lock=LOCK, allow_nonphysical=True)
     text = to_urdf(half, allow_nonphysical=True)
     for back in (loads(text, allow_nonphysical=True), load(tmp_path / "new.urdf", allow_nonphysical=True)):
-        assert_close(back.inertia, np.asarray(half.inertia, float))
+        np.testing.assert_array_equal(np.asarray(back.inertia, np.float32), half.inertia)
+        np.testing.assert_array_equal(np.asarray(back.translation, np.float32), half.translation)
         assert_close(back.rotation, np.asarray(half.rotation, float), 1e-6)
     plain = jax.tree.map(lambda x: x.astype(jnp.float32), load(KINEMATICS))
     assert "jaxdyn" not in to_urdf(plain)  # 0.02 in single precision is still the default
@@ -656,3 +657,53 @@ def test_published_panda_inertias(tmp_path):
     assert_pinocchio_agrees(chain, pin.buildModelFromUrdf(str(path)))
     update_urdf(path, identified(chain), tmp_path / "new.urdf", allow_nonphysical=True)
     assert_same(load(tmp_path / "new.urdf", allow_nonphysical=True), identified(chain))
+
+
+SHORT = """<robot name="r">
+  <link name="base"/>
+  <link name="arm"><inertial><origin xyz="0.0123 -0.4 0.07"/><mass value="2.275"/>
+    <inertia ixx="0.0123" ixy="0.0002" iyy="0.0217" ixz="0" iyz="-0.0003" izz="0.0114"/></inertial></link>
+  <joint name="j" type="revolute"><parent link="base"/><child link="arm"/><origin xyz="0.3415 0 -0.1807" rpy="0.3 -1.2 2.7"/>
+    <axis xyz="0 0 1"/><limit lower="-2.967" upper="2.967" velocity="1.71" effort="320.5"/><dynamics damping="0.15"/></joint>
+</robot>"""
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_numbers_are_written_by_as_few_digits_as_they_have(dtype):
+    chain = jax.tree.map(lambda x: x.astype(dtype), loads(SHORT))
+    text = to_urdf(chain)
+    for numbers in (
+        *('xyz="0.3415 0.0 -0.1807"', 'rpy="0.3 -1.2 2.7"', 'lower="-2.967"', 'effort="320.5"', 'damping="0.15"'),
+        *('xyz="0.0123 -0.4 0.07"', 'mass value="2.275"'),
+    ):
+        assert numbers in text
+    back = jax.tree.map(lambda x: x.astype(dtype), loads(text))
+    for ours, theirs in zip(jax.tree.leaves(chain), jax.tree.leaves(back), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+BROKEN = """<robot name="r">
+  <link name="base"><inertial><mass value="1"/></inertial></link>
+  <link name="arm"><inertial><mass value="1"/><inertia ixx="0.1" ixy="0" iyy="0.1" ixz="0" iyz="0" izz="0.9"/></inertial></link>
+  <link name="tool"><inertial><mass value="1"/></inertial></link>
+  <joint name="a" type="continuous"><parent link="base"/><child link="arm"/><axis xyz="0 0 1"/></joint>
+  <joint name="b" type="continuous"><parent link="arm"/><child link="tool"/><axis xyz="0 1 0"/></joint>
+</robot>"""
+
+
+def test_only_inertials_that_count_are_checked_and_all_can_be_ignored(tmp_path):
+    with pytest.raises(ModelError, match=r":3: link 'arm': .* take the kinematics alone with ignore_inertials=True"):
+        loads(BROKEN)
+    with pytest.raises(ModelError, match="link 'tool': <inertial> needs <inertia>"):
+        loads(BROKEN, allow_nonphysical=True)
+    with pytest.warns(ModelWarning, match="impossible inertias that count nowhere: of 'base', 'tool'"):
+        loads(BROKEN.replace('izz="0.9"', 'izz="0.1"'), tip="arm")
+    chain = loads(BROKEN, ignore_inertials=True)
+    assert chain.n == 2 and not np.any(chain.inertia)
+    (tmp_path / "broken.urdf").write_text(BROKEN)
+    known = with_inertial_parameters(chain, jnp.tile(jnp.asarray([1.0, 0, 0, 0, 0.1, 0, 0.1, 0, 0, 0.1]), (2, 1)))
+    update_urdf(tmp_path / "broken.urdf", known, tmp_path / "new.urdf")
+    with pytest.warns(ModelWarning, match="count nowhere: of 'base'"):
+        assert_same(load(tmp_path / "new.urdf"), known)
+    with pytest.raises(ModelError, match="ignore_inertials=True is for URDF files"):
+        loads("<mujoco/>", ignore_inertials=True)

@@ -50,6 +50,10 @@ def add_nonphysical(option) -> None:
     option("--allow-nonphysical", action="store_true", help="accept a model with inertias that no body can have")
 
 
+def add_ignore_inertials(option) -> None:
+    option("--ignore-inertials", action="store_true", help="take the kinematics of the URDF alone")
+
+
 def add_terms(option, about: str) -> None:
     option("--terms", type=terms, metavar="TERMS", default="armature,viscous,coulomb,offset", help=about)
 

@@ -54,6 +54,7 @@ def _add_robot(option) -> None:
     add_repeated(option, "--log", "LOG", help="log to fit: csv, npz, parquet, bag or mcap; may be repeated")
     add_repeated(option, "--validate", "LOG", help="log to validate on, not fitted; may be repeated")
     arguments.add_chain(option, "hold a joint at a value (a gripper's finger)")
+    arguments.add_ignore_inertials(option)
     arguments.add_nonphysical(option)
 
 
@@ -155,6 +156,7 @@ def _check(options: argparse.Namespace) -> None:
 
 def _inputs(options: argparse.Namespace) -> tuple["Chain | None", "Chain", list["Log"], list["Log"]]:
     """The true robot where it is known, the robot, the logs to fit and those to validate on; the example without a model."""
+    from ..identification._regression.completion import with_stand_ins, with_thickness
     from ..identification._regression.robot import check_identifiable
     from ..identification._simulation.synthetic import example
     from ..io._load import load
@@ -163,8 +165,16 @@ def _inputs(options: argparse.Namespace) -> tuple["Chain | None", "Chain", list[
         truth, chain, logs, validation = example()
         return truth, with_coulomb_velocity(chain, options.coulomb_velocity), logs, validation
     lock = dict(options.lock)
-    chain = load(options.model, lock=lock, tip=options.tip, allow_nonphysical=options.allow_nonphysical)
+    chain = load(
+        options.model,
+        lock=lock,
+        tip=options.tip,
+        allow_nonphysical=options.allow_nonphysical,
+        ignore_inertials=options.ignore_inertials,
+    )
     check_identifiable(chain)
+    if not options.no_consistent:
+        with_thickness(with_stand_ins(chain)[0])  # refuses a prior that no body can have, before the work
     chain = with_coulomb_velocity(chain, options.coulomb_velocity)
     read = list(read_logs(options, [*options.log, *options.validate], chain))
     return None, chain, read[: len(options.log)], read[len(options.log) :]

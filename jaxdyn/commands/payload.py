@@ -36,6 +36,7 @@ def add(commands) -> None:
     arguments.add_repeated(option, "--loaded", "LOG", help="log with it; may be repeated")
     arguments.add_log_form(option, "in the order of the logs, unloaded ones first")
     arguments.add_chain(option)
+    arguments.add_ignore_inertials(option)
     option = command.add_argument_group("the payload").add_argument
     option("--frame", metavar="NAME", help="link or frame that carries the payload (default: the tip)")
     option("--mass", type=arguments.positive, metavar="KG", help="its mass is known: calibrate the gains")
@@ -69,7 +70,8 @@ def run(options: argparse.Namespace) -> int:
     if options.out:
         check_output_file(options.out)
     known = read_gains(options.calibrated) if options.calibrated else None
-    chain = load(options.model, lock=dict(options.lock), tip=options.tip)
+    kinematic = options.ignore_inertials
+    chain = load(options.model, lock=dict(options.lock), tip=options.tip, ignore_inertials=kinematic)
     with Progress(options.quiet) as progress:
         unloaded, loaded = _logs(options, chain, progress)
         with progress.stage("fitting"):
@@ -87,6 +89,10 @@ def _check(options: argparse.Namespace) -> None:
     """Refuse options that do not go together."""
     if not options.loaded:
         raise WrongUsage("--loaded is missing; give at least one log with the payload on")
+    if options.ignore_inertials and not options.unloaded:
+        raise WrongUsage(
+            "without an --unloaded log the payload is what there is more than the model's inertials: keep them"
+        )
     if options.mass is not None and not options.unloaded:
         raise WrongUsage("--mass calibrates gains, which takes an --unloaded log, too")
     if options.com is not None and options.mass is None:

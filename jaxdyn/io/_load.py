@@ -30,6 +30,7 @@ def load(
     gravity: ArrayLike | Sequence[float] | None = None,
     ignore: Collection[str] = (),
     allow_nonphysical: bool = False,
+    ignore_inertials: bool = False,
 ) -> Chain:
     """The robot that a URDF or an MJCF file describes; the root element says which it is, `<robot>` or `<mujoco>`.
 
@@ -61,6 +62,7 @@ def load(
         gravity: acceleration in the base frame [m/s^2]; by default (0, 0, -9.81), or what an MJCF file says.
         ignore: MJCF only: what to leave out although it changes the motion (`from_mujoco`).
         allow_nonphysical: accept masses and inertias that no body can have.
+        ignore_inertials: URDF only: take the kinematics alone, as if no link had an `<inertial>`.
 
     Warns:
         ModelWarning: one, which lists what is taken although it is not as it should be: inertias that violate the triangle
@@ -80,6 +82,7 @@ def load(
     Source: the URDF XML specification (wiki.ros.org/urdf/XML) and MuJoCo's XML reference (mujoco.readthedocs.io).
     """
     of_urdf = {"lock": lock, "tip": tip, "floating_base": floating_base, "ignore_mimic": ignore_mimic}
+    of_urdf |= {"ignore_inertials": ignore_inertials}
     return _read(read_bytes(path), path, ignore, gravity, allow_nonphysical, of_urdf)
 
 
@@ -93,9 +96,11 @@ def loads(
     gravity: ArrayLike | Sequence[float] | None = None,
     ignore: Collection[str] = (),
     allow_nonphysical: bool = False,
+    ignore_inertials: bool = False,
 ) -> Chain:
     """The robot that URDF or MJCF text describes: `load` for a description in memory, with the same arguments and errors."""
     of_urdf = {"lock": lock, "tip": tip, "floating_base": floating_base, "ignore_mimic": ignore_mimic}
+    of_urdf |= {"ignore_inertials": ignore_inertials}
     return _read(text, None, ignore, gravity, allow_nonphysical, of_urdf)
 
 
@@ -114,8 +119,9 @@ def _read(
         return mjcf.chain_of(model, source, ignore=ignore, gravity=gravity, allow_nonphysical=allow_nonphysical)
     _only_for("MJCF", {"ignore": ignore}, source)
     gravity = _EARTH if gravity is None else np.asarray(gravity, float)
-    robot = urdf.parse_robot(data, source)
-    return urdf.chain_of(robot, gravity=gravity, allow_nonphysical=allow_nonphysical, **of_urdf)
+    options = dict(of_urdf)
+    robot = urdf.parse_robot(data, source, inertials=not options.pop("ignore_inertials"))
+    return urdf.chain_of(robot, gravity=gravity, allow_nonphysical=allow_nonphysical, **options)
 
 
 def read_geometry(

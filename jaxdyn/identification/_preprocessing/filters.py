@@ -62,7 +62,7 @@ def bandwidth(q: Float[np.ndarray, "N n"], rate: float) -> float:
     and the noise of differentiated positions add to it:
 
     - nothing above 25 Hz, where no robot moves on purpose;
-    - of each joint only what stands above the median of its spectrum, the floor of noise;
+    - of each joint only what stands above twice the median of its spectrum, which is the floor of noise;
     - at most three times the frequency below which 90 % lies: an acceleration without jumps makes the spectrum fall with
       f^-4 or faster, by which the two are a factor of 2.2 apart;
     - no joint with 90 % above 8 Hz, which rests and is noisy, nor joints a tenth as fast as the fastest, or slower.
@@ -79,5 +79,5 @@ def bandwidth(q: Float[np.ndarray, "N n"], rate: float) -> float:
     below = lambda x, part: frequency[np.argmax(np.cumsum(x, axis=0) >= part * x.sum(axis=0), axis=0)]
     power = power[:, counted]
     most = below(power, 0.9)
-    band = np.minimum(below(np.maximum(power - np.median(power, axis=0), 0.0), 0.99), _TAIL * most)
+    band = np.minimum(below(np.maximum(power - 2 * np.median(power, axis=0), 0.0), 0.99), _TAIL * most)
     return float(band[most <= _RESTS].max(initial=0.0))

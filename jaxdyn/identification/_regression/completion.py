@@ -74,7 +74,9 @@ def with_thickness(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
             except ModelError:
                 raise IdentificationError(
                     str(error),
-                    "Correct it, leave the link's inertial out (a stand-in is its prior then), or identify with {consistent}",
+                    "Correct it, leave the link's inertial out (a stand-in is its prior then), take the kinematics alone with "
+                    "{ignore_inertials}, or identify with {consistent}",
+                    ignore_inertials="True",
                     consistent="None",
                 ) from None
         second = np.array(pseudo_inertia(jnp.asarray(pi)), float)

@@ -74,7 +74,7 @@ def to_mjcf(chain: Chain, name: str = "robot") -> str:
             with a principal moment of zero), with the link and the reason; a joint is helical; joints mimic others; motors
             drive several joints; a free joint is not at the root; a number is not finite; a name cannot be written.
     """
-    arrays = arrays_of(chain)
+    arrays = arrays_of(chain, decimals=False)
     _check(chain)
     arrays = _with_motors(chain, arrays)
     root = ET.Element("mujoco", model=name)
@@ -121,7 +121,7 @@ def to_mjcf(chain: Chain, name: str = "robot") -> str:
 
 def without_place(chain: Chain) -> tuple[str, ...]:
     """What of a chain's leaves an MJCF file leaves out, in words: whatever is not at its neutral value."""
-    arrays = arrays_of(chain)
+    arrays = arrays_of(chain, decimals=False)
     driven = _with_motors(chain, arrays)
 
     def joints(which: np.ndarray) -> str:

@@ -1,15 +1,17 @@
 """Numbers of a chain as URDF elements: what writing anew and updating a file share."""
 
 import xml.etree.ElementTree as ET
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+from numpy.typing import ArrayLike, DTypeLike
 
 from ...errors import ModelError
 from ...model._build import JOINT_LEAVES, SLIGHTLY, inertia_faults
 from ...model._chain import Chain, named_leaves
-from ...spatial._host import move_inertia, pose_of
+from ...spatial._host import move_inertia, pose_of, rotation_from_rpy
 
 # leaves of a joint: the element, and its attribute
 DRIVES = {
@@ -26,11 +28,34 @@ DRIVES = {
 HEAD = '<?xml version="1.0" encoding="utf-8"?>\n'
 
 
-def arrays_of(chain: Chain) -> dict[str, np.ndarray]:
-    """The leaves by name, in NumPy's float64."""
+def arrays_of(chain: Chain, *, decimals: bool = True) -> dict[str, np.ndarray]:
+    """The leaves by name, in float64.
+
+    Args:
+        decimals: by the decimals with the fewest digits that are these numbers in the chain's type; else exactly.
+    """
     if chain.inertia.ndim != 2:
         raise ModelError(f"the chain is a batch (inertia has shape {chain.inertia.shape}); write one robot at a time")
-    return {name: np.asarray(x).astype(float) for name, x in named_leaves(chain).items()}
+    return {name: shortest(x) if decimals else np.asarray(x, float) for name, x in named_leaves(chain).items()}
+
+
+def shortest(values: ArrayLike, dtype: DTypeLike | None = None) -> np.ndarray:
+    """The decimals with the fewest digits that are these numbers in a type, their own where None: 0.3415 for what is
+    0.34150001406669617 in single precision."""
+    given = np.asarray(values)
+    given = given if dtype is None else given.astype(dtype)
+    if given.dtype == np.float64:
+        return given
+    return np.array([float(str(x)) for x in given.ravel()], float).reshape(given.shape)
+
+
+def fewest_digits(values: np.ndarray, fits: Callable[[np.ndarray], Any]) -> np.ndarray:
+    """Numbers rounded to as few significant digits as fit; as they are where no rounding does."""
+    for digits in range(16):
+        rounded = np.array([float(f"{x:.{digits}e}") for x in values])
+        if fits(rounded):
+            return rounded
+    return values
 
 
 def check_writable(chain: Chain) -> None:
@@ -70,8 +95,8 @@ def check_consistent(chain: Chain, advice: str = "write them as they are with al
         )
 
 
-def set_inertial(link: ET.Element, name: str, pi: Float[np.ndarray, "10"]) -> None:
-    """Replace a link's `<inertial>`; none for all-zero parameters."""
+def set_inertial(link: ET.Element, name: str, pi: Float[np.ndarray, "10"], dtype: DTypeLike = np.float64) -> None:
+    """Replace a link's `<inertial>`, by numbers that give the same parameters in a type; none for all-zero parameters."""
     old = link.find("inertial")
     if not np.any(pi):
         remove(link, {"inertial"})
@@ -86,6 +111,8 @@ def set_inertial(link: ET.Element, name: str, pi: Float[np.ndarray, "10"]) -> No
             f"link {name!r}: mass {pi[0]:g} kg with first moment {np.linalg.norm(pi[1:4]):g} kg m cannot be "
             "written as mass and centre of mass, as URDF wants it; give parameters in which the link has its mass"
         )
+    if np.all(np.isfinite(pi)):
+        com, about_com[4:] = _fewest_digits_of(pi, com, np.dtype(dtype))
     node = insert(link, "inertial", 0) if old is None else old
     for child in list(node):
         node.remove(child)
@@ -97,11 +124,24 @@ def set_inertial(link: ET.Element, name: str, pi: Float[np.ndarray, "10"]) -> No
     ET.indent(node, level=2)
 
 
+def _fewest_digits_of(pi: np.ndarray, com: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+    """Centre of mass and inertia about it with few digits, which are these ten parameters in a type."""
+
+    def moved(moments: np.ndarray, centre: np.ndarray) -> np.ndarray:
+        return move_inertia(np.array([pi[0], 0, 0, 0, *moments]), pose_of(translation=centre))
+
+    same = lambda back, part: np.array_equal(back[part].astype(dtype), pi[part].astype(dtype))
+    first, second = slice(1, 4), slice(4, 10)
+    com = fewest_digits(com, lambda x: same(moved(np.zeros(6), x), first))
+    moments = pi[second] - moved(np.zeros(6), com)[second]
+    return com, fewest_digits(moments, lambda x: same(moved(x, com), second))
+
+
 def set_drive(node: ET.Element, joint: str, chain: Chain, arrays: Mapping[str, np.ndarray], i: int) -> None:
     """Set `<dynamics>` and `<jaxdyn>` of a joint; numbers that equal their default are left out."""
     for leaf, (tag, key) in DRIVES.items():
         element, value = node.find(tag), arrays[leaf][i]
-        if value != np.asarray(JOINT_LEAVES[leaf], chain.dtype).astype(float):
+        if value != shortest(JOINT_LEAVES[leaf], chain.dtype):
             element = insert(node, tag) if element is None else element
             element.set(key, written([value], f"{leaf} of joint {joint!r}"))
         elif element is not None:
@@ -110,15 +150,19 @@ def set_drive(node: ET.Element, joint: str, chain: Chain, arrays: Mapping[str, n
                 remove(node, {tag})
 
 
-def set_origin(origin: ET.Element, pose: Float[np.ndarray, "4 4"], label: str) -> None:
-    """xyz and rpy of a pose. Roll and pitch are those of what yaw leaves over: exact near pitch = +-pi/2 too."""
+def set_origin(origin: ET.Element, pose: Float[np.ndarray, "4 4"], label: str, dtype: DTypeLike = np.float64) -> None:
+    """xyz and rpy of a pose, by numbers that give it in a type.
+
+    Roll and pitch are those of what yaw leaves over: exact near pitch = +-pi/2 too.
+    """
     r = pose[:3, :3]
     yaw = np.arctan2(r[1, 0], r[0, 0])
     c, s = np.cos(yaw), np.sin(yaw)
     first, second = c * r[0] + s * r[1], c * r[1] - s * r[0]
-    rpy = (np.arctan2(-second[2], second[1]), np.arctan2(-r[2, 0], first[0]), yaw)
-    origin.set("xyz", written(pose[:3, 3], f"the origin of {label}"))
-    origin.set("rpy", written(rpy, f"the rotation of {label}"))
+    rpy = np.array([np.arctan2(-second[2], second[1]), np.arctan2(-r[2, 0], first[0]), yaw])
+    same = lambda x: np.array_equal(rotation_from_rpy(np.cos(x), np.sin(x)).astype(dtype), r.astype(dtype))
+    origin.set("xyz", written(shortest(pose[:3, 3], dtype), f"the origin of {label}"))
+    origin.set("rpy", written(fewest_digits(rpy, same), f"the rotation of {label}"))
 
 
 def insert(parent: ET.Element, tag: str, index: int | None = None) -> ET.Element:

@@ -21,8 +21,11 @@ from .tree import Fault, Joint, Layout, Link, Robot, order_tree
 _MOVING = ("revolute", "continuous", "prismatic", "planar", "floating")
 
 
-def parse_robot(data: bytes | str, source: str) -> Robot:
+def parse_robot(data: bytes | str, source: str, *, inertials: bool = True) -> Robot:
     """All links and joints of a URDF document as a tree, checked but for inertias; `source` is what errors call it.
+
+    Args:
+        inertials: read them; else links have none.
 
     Raises:
         ModelError: see `jaxdyn.load`.
@@ -47,7 +50,7 @@ def parse_robot(data: bytes | str, source: str) -> Robot:
         for child in joint.findall("child")
     }
     for node in root.findall("link"):
-        link = _link(node, moved)  # type: ignore[arg-type]
+        link = _link(node, moved, inertials)  # type: ignore[arg-type]
         if link.name in links:
             raise fail(link.node, f"the link name {link.name!r} is used twice; rename one")
         links[link.name] = link
@@ -83,7 +86,7 @@ def chain_of(
     """The chain of a URDF document; the arguments and the errors are those of `jaxdyn.load`."""
     parts = arrange(robot, **options)
     layout = parts.layout
-    remarks = [*robot.remarks, *([] if allow_nonphysical else _faults(robot, layout))]
+    remarks = [*robot.remarks, *_faults(robot, layout, allow_nonphysical)]
     if remarks:
         warn(f"{robot.source}: {'; '.join(remarks)}")
     try:
@@ -111,11 +114,11 @@ def chain_of(
         raise ModelError(f"{robot.source}: {error}") from None
 
 
-def _faults(robot: Robot, layout: Layout) -> list[str]:
+def _faults(robot: Robot, layout: Layout, allow_nonphysical: bool) -> list[str]:
     """What is said of inertias that no body has: those which count nowhere, are a little wrong, or fused to enough.
 
     Raises:
-        ModelError: a link whose inertia counts makes a body impossible.
+        ModelError: a link's inertia that counts cannot be read, or makes a body impossible.
     """
     slight, unused = [], []
     for link in robot.links.values():
@@ -123,12 +126,18 @@ def _faults(robot: Robot, layout: Layout) -> list[str]:
             continue
         if link.name not in layout.bodies:
             unused.append(repr(link.name))
+        elif link.inertia is None:
+            raise link.fault.what
         elif link.fault.slight or _possible(link.name, layout.inertia[layout.bodies[link.name]]):
             slight.append(link.fault.what.fault)
-        else:
+        elif not allow_nonphysical:
             what = link.fault.what
-            remedy = f"{what.remedy}, or pass {{allow_nonphysical}}"
-            raise fail(link.fault.node, what.fault, remedy, allow_nonphysical="True")
+            remedy = (
+                f"{what.remedy}, take the kinematics alone with {{ignore_inertials}}, or pass {{allow_nonphysical}}"
+            )
+            raise fail(link.fault.node, what.fault, remedy, ignore_inertials="True", allow_nonphysical="True")
+    if allow_nonphysical:
+        return []
     said = [f"inertias that no body has are taken as they are: {'; '.join(slight)}"] if slight else []
     return said + ([f"impossible inertias that count nowhere: of {', '.join(unused)}"] if unused else [])
 
@@ -138,9 +147,21 @@ def _possible(name: str, pi: np.ndarray) -> bool:
     return bool(pi[0] > 0) and not inertia_faults({name: pi}, SLIGHTLY)
 
 
-def _link(node: Node, moved: Container[str | None]) -> Link:
-    """A link; one that is not `moved` by a joint of its own may have an `<inertial>` that says nothing."""
+def _link(node: Node, moved: Container[str | None], inertials: bool) -> Link:
+    """A link; one that is not `moved` by a joint of its own may have an `<inertial>` that says nothing.
+
+    An `<inertial>` that cannot be read is a fault of the link, which matters only where its inertia counts.
+    """
     name = attribute(node, "name", "a link")
+    if not inertials:
+        return Link(name, None, node)
+    try:
+        return _with_inertial(name, node, moved)
+    except ModelError as error:
+        return Link(name, None, node, Fault(error, False, node))
+
+
+def _with_inertial(name: str, node: Node, moved: Container[str | None]) -> Link:
     label = f"link {name!r}"
     inertial = only_child(node, "inertial", label)
     if inertial is None:

@@ -24,7 +24,7 @@ class Fault:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Link:
-    """A link: its ten parameters about its frame's origin (None without `<inertial>`) and its element."""
+    """A link: its ten parameters about its frame's origin (None without a readable `<inertial>`) and its element."""
 
     name: str
     inertia: Float[np.ndarray, "10"] | None
@@ -184,6 +184,7 @@ def fuse(robot: Robot, lock: Mapping[str, float] | None = None, tip: str | None 
         i = index[carrier[name]]
         if i >= 0 and link.inertia is not None:
             inertia[i] += move_inertia(link.inertia, pose[name])
+        if i >= 0 and (link.inertia is not None or link.fault is not None):
             bodies[name] = i
         if name not in moving and name != robot.root:
             frames[name] = (i, pose[name])

@@ -56,7 +56,7 @@ def update_urdf(
             cannot be written.
     """
     source = os.fspath(source_path)
-    robot = parse_robot(read_bytes(source_path), source)
+    robot = parse_robot(read_bytes(source_path), source, inertials=False)  # they are written, not read
     parts = arrange(robot, lock, tip, floating_base, ignore_mimic)
     layout = parts.layout
     arrays = arrays_of(chain)
@@ -72,7 +72,7 @@ def update_urdf(
             )
     for i, joint in enumerate(layout.joints):
         if joint.child in robot.links:  # else it is a part of a joint, which has the element of the whole
-            set_inertial(robot.links[joint.child].node, joint.child, arrays["inertia"][i])
+            set_inertial(robot.links[joint.child].node, joint.child, arrays["inertia"][i], chain.dtype)
             if joint.node.tag == "joint":  # a floating base has no element
                 set_drive(joint.node, joint.name, chain, arrays, i)
         elif np.any(arrays["inertia"][i]):
@@ -94,7 +94,7 @@ def update_urdf(
     _keep_meshes(robot.document.root, os.path.dirname(source), os.path.dirname(os.fspath(path)))
     body = ET.tostring(robot.document.root, encoding="unicode")
     text = HEAD + "\n".join((*robot.document.before, body, *robot.document.after)) + "\n"
-    again = arrange(parse_robot(text, source), None, tip, floating_base, ignore_mimic)
+    again = arrange(parse_robot(text, source, inertials=False), None, tip, floating_base, ignore_mimic)
     _check_same(source, chain, arrays, again)
     if not allow_nonphysical:
         check_consistent(chain)

@@ -6,6 +6,7 @@ import xml.etree.ElementTree as ET
 
 import numpy as np
 from jaxtyping import Float
+from numpy.typing import DTypeLike
 
 from ...errors import ModelError
 from ...model._chain import Chain
@@ -21,6 +22,7 @@ from .elements import (
     set_drive,
     set_inertial,
     set_origin,
+    shortest,
     written,
 )
 from .joints import FREE
@@ -81,13 +83,12 @@ def to_urdf(chain: Chain, name: str = "robot", *, allow_nonphysical: bool = Fals
             mimic.set("multiplier", written([multiplier], f"the multiplier of joint {joint!r}"))
             mimic.set("offset", written([shift], f"the offset of joint {joint!r}"))
         if child != link:
-            _joint(robot, fresh(f"{link}_fixed", joint_names), "fixed", child, link, pose_of(translation=-offset))
-    for frame, i, pose in zip(
-        topology.frame_names, topology.frame_links, np.asarray(chain.frame_poses, float), strict=True
-    ):
+            place = pose_of(translation=-offset)
+            _joint(robot, fresh(f"{link}_fixed", joint_names), "fixed", (child, link), place, chain.dtype)
+    for frame, i, pose in zip(topology.frame_names, topology.frame_links, shortest(chain.frame_poses), strict=True):
         ET.SubElement(robot, "link", name=frame)
         parent = name_of(i, f"frame {frame!r}")
-        _joint(robot, fresh(f"{frame}_fixed", joint_names), "fixed", parent, frame, pose)
+        _joint(robot, fresh(f"{frame}_fixed", joint_names), "fixed", (parent, frame), pose, chain.dtype)
     ET.indent(robot)
     text = HEAD + ET.tostring(robot, encoding="unicode") + "\n"
     parse_robot(text, "the URDF to be written")  # a name may be impossible in XML
@@ -126,10 +127,10 @@ def _write_joint(
         child = fresh(f"{link}_axis", taken)
         place[:3, 3] += place[:3, :3] @ offset
         ET.SubElement(robot, "link", name=child)
-    set_inertial(ET.SubElement(robot, "link", name=link), link, arrays["inertia"][i])
+    set_inertial(ET.SubElement(robot, "link", name=link), link, arrays["inertia"][i], chain.dtype)
     limits = (*arrays["limits.position"][i], arrays["limits.velocity"][i], arrays["limits.effort"][i])
     kind = "prismatic" if not revolute else "continuous" if np.all(np.isinf(limits[:2])) else "revolute"
-    node = _joint(robot, joint, kind, parent, child, place)
+    node = _joint(robot, joint, kind, (parent, child), place, chain.dtype)
     ET.SubElement(node, "axis", xyz=written(w if revolute else v, f"the axis of joint {joint!r}"))
     keys = ("velocity", "effort") if kind == "continuous" else ("lower", "upper", "velocity", "effort")
     if kind != "continuous" or np.any(np.isfinite(limits[2:])):
@@ -161,8 +162,8 @@ def _write_free(
         values = arrays[leaf][first : first + 6]
         if np.any(values != values[0]):
             raise ModelError(f"the six parts of the free joint {name!r} differ in {leaf}; a URDF has one value for all")
-    set_inertial(ET.SubElement(robot, "link", name=body), body, arrays["inertia"][first + 5])
-    node = _joint(robot, name, "floating", chain.topology.base_name, body, np.eye(4))
+    set_inertial(ET.SubElement(robot, "link", name=body), body, arrays["inertia"][first + 5], chain.dtype)
+    node = _joint(robot, name, "floating", (chain.topology.base_name, body), np.eye(4), chain.dtype)
     set_drive(node, name, chain, arrays, first)
 
 
@@ -174,7 +175,7 @@ def _mimics(chain: Chain) -> dict[int, tuple[str, float, float]]:
     """
     if chain.coupling is None:
         return {}
-    matrix, offset = (np.asarray(x).astype(float) for x in (chain.coupling.matrix, chain.coupling.offset))
+    matrix, offset = map(shortest, (chain.coupling.matrix, chain.coupling.offset))
     names = chain.topology.coordinate_names or (None,) * matrix.shape[1]
     unit = (np.count_nonzero(matrix, axis=1) == 1) & (offset == 0)
     masters: list[int] = []
@@ -202,10 +203,10 @@ def _mimics(chain: Chain) -> dict[int, tuple[str, float, float]]:
 
 
 def _joint(
-    robot: ET.Element, name: str, kind: str, parent: str, child: str, pose: Float[np.ndarray, "4 4"]
+    robot: ET.Element, name: str, kind: str, ends: tuple[str, str], pose: Float[np.ndarray, "4 4"], dtype: DTypeLike
 ) -> ET.Element:
     node = ET.SubElement(robot, "joint", name=name, type=kind)
-    set_origin(ET.SubElement(node, "origin"), pose, f"joint {name!r}")
-    ET.SubElement(node, "parent", link=parent)
-    ET.SubElement(node, "child", link=child)
+    set_origin(ET.SubElement(node, "origin"), pose, f"joint {name!r}", dtype)
+    for role, link in zip(("parent", "child"), ends, strict=True):
+        ET.SubElement(node, role, link=link)
     return node

@@ -1,0 +1,24 @@
+"""Logs as text files."""
+
+import io
+import os
+
+import numpy as np
+
+from ...errors import OutputError
+from .._files import write_whole
+from .log import Log
+
+
+def write_log(path: str | os.PathLike[str], log: Log) -> None:
+    """Write a log as a table with columns t, q1.., qd1.. where there are any, tau1.., for `read_log`, whole or not at all.
+
+    Raises:
+        OutputError: the file cannot be written; what was there before is untouched.
+    """
+    blocks = {"q": log.q, "qd": log.qd, "tau": log.tau}
+    there = {name: block for name, block in blocks.items() if block is not None}
+    header = ",".join(["t", *(f"{name}{j + 1}" for name in there for j in range(log.n))])
+    text = io.StringIO()
+    np.savetxt(text, np.column_stack([log.t, *there.values()]) + 0.0, "%.10g", ",", header=header, comments="")
+    write_whole(path, text.getvalue(), OutputError)

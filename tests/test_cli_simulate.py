@@ -1,0 +1,75 @@
+"""`jaxdyn simulate`, by itself and as one of the five commands that go from a robot's kinematics to a model to look at."""
+
+import re
+
+import numpy as np
+import pytest
+
+from jaxdyn import load, read_log
+from jaxdyn.cli import main
+from jaxdyn.identification import Filters, model_torque, preprocess
+from test_cli import ARM
+
+TWO = ["--lock", "grip=0.02"]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("simulated")
+    (folder / "arm.urdf").write_text(ARM.replace("<dynamics", '<jaxdyn armature="0.1"/><dynamics'))
+    t = np.arange(301) / 100
+    q = np.c_[0.8 * np.cos(2 * t), 0.6 * np.cos(3 * t) - 0.2]
+    np.savetxt(folder / "plan.csv", np.c_[t, q], "%.9g", ",", header="t,q1,q2", comments="")
+    return folder
+
+
+def simulated(files, name, *options):
+    out = files / name
+    line = ["simulate", str(files / "arm.urdf"), str(files / "plan.csv"), "--out", str(out), "--rate", "250", *TWO]
+    assert main([*line, "--quiet", *options]) == 0
+    return read_log(out, 2)
+
+
+def test_the_log_is_the_robots_with_noise(files):
+    exact = simulated(files, "exact.csv", "--position-noise", "0", "--torque-noise", "0")
+    chain = load(files / "arm.urdf", lock={"grip": 0.02})
+    assert len(exact) == 751 and exact.t[-1] == pytest.approx(3.0)
+    plan = np.c_[0.8 * np.cos(2 * exact.t), 0.6 * np.cos(3 * exact.t) - 0.2]
+    assert np.abs(exact.q - plan).max() < 0.02
+    samples = preprocess(exact, Filters(20.0))
+    size = np.sqrt((samples.tau**2).mean(axis=0))
+    error = samples.tau - model_torque(chain, samples)
+    assert (np.sqrt((error**2).mean(axis=0)) < 0.02 * size + 0.02).all()  # friction and all, where velocities turn too
+    noisy = simulated(files, "noisy.csv", "--position-noise", "1e-4", "--torque-noise", "0.3", "--seed", "5")
+    assert (noisy.q - exact.q).std() == pytest.approx(1e-4, rel=0.2)
+    assert (noisy.tau - exact.tau).std() > 0.25
+    loaded = simulated(files, "loaded.csv", "--position-noise", "0", "--torque-noise", "0", "--payload", "2")
+    lift = (loaded.tau - exact.tau)[:, 1].mean()  # the tip is 0.4 m from the axis that lifts
+    assert lift == pytest.approx(-2 * 9.81 * 0.4 * np.cos(exact.q[:, 1]).mean(), rel=0.1)
+
+
+def test_what_cannot_be_simulated(files, tmp_path, capsys):
+    bare = tmp_path / "bare.urdf"
+    bare.write_text(re.sub(r"<inertial>.*?</inertial>", "", ARM, flags=re.DOTALL))
+    line = ["simulate", str(bare), str(files / "plan.csv"), *TWO, "--out", str(tmp_path / "x.csv")]
+    assert main(line) == 1 and "links without inertia" in capsys.readouterr().err
+    assert not (tmp_path / "x.csv").exists()
+    with pytest.raises(SystemExit, match="2"):
+        main([*line, "--payload", "1,2"])
+    assert "'1,2' is not a mass, or a mass and a place" in capsys.readouterr().err
+
+
+@pytest.mark.ci
+def test_five_commands(files, tmp_path, monkeypatch, capsys):
+    """Those of the guide: excite, simulate, identify, compare, view."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "arm.urdf").write_text((files / "arm.urdf").read_text())
+    quick = ["--rounds", "1", "--starts", "1", "--duration", "5", "--rate", "250", "--acceleration", "15"]
+    assert main(["excite", "arm.urdf", "--out", "plan.csv", *TWO, *quick]) == 0
+    assert main(["simulate", "arm.urdf", "plan.csv", "--out", "run.csv", "--rate", "500", *TWO]) == 0
+    assert main(["identify", "--model", "arm.urdf", "--log", "run.csv", "--out", "results", *TWO]) == 0
+    assert main(["compare", "arm.urdf", "results/model.eqx", "--log", "run.csv", *TWO]) == 0
+    assert re.search(r"total relative error of [\d.]+ %, model.eqx\s+with \d[\d.]* %", capsys.readouterr().out)
+    pytest.importorskip("trimesh")
+    assert main(["view", "results/model.eqx", "run.csv", "--film", "motion.gif", "--quiet"]) == 0
+    assert (tmp_path / "motion.gif").stat().st_size > 1000
