@@ -705,5 +705,5 @@ def test_only_inertials_that_count_are_checked_and_all_can_be_ignored(tmp_path):
     update_urdf(tmp_path / "broken.urdf", known, tmp_path / "new.urdf")
     with pytest.warns(ModelWarning, match="count nowhere: of 'base'"):
         assert_same(load(tmp_path / "new.urdf"), known)
-    with pytest.raises(ModelError, match="ignore_inertials=True is for URDF files"):
+    with pytest.raises(ModelError, match="ignore_inertials= is for URDF files"):
         loads("<mujoco/>", ignore_inertials=True)
