@@ -386,7 +386,7 @@ def off_by(result, share):
     )
 
 
-@pytest.mark.parametrize(("share", "level"), [(0.14, "good"), (0.3, "fair"), (0.5, "poor")])
+@pytest.mark.parametrize(("share", "level"), [(0.09, "good"), (0.3, "fair"), (0.5, "poor")])
 def test_verdict_by_errors_over_torque(result, share, level):
     sound = dataclasses.replace(off_by(result, share), impossible=(), unusual=())
     judged = verdict(sound)

