@@ -1,6 +1,7 @@
 """What an identified model can be used for: gravity compensation, feed-forward, simulation, each judged by itself."""
 
 import dataclasses
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -41,7 +42,7 @@ def level_of(value: float, bounds: tuple[float, float]) -> Level:
     return "good" if value <= bounds[0] else "fair" if value <= bounds[1] else "poor"
 
 
-def worst(*levels: Level) -> Level:
+def worst(levels: Iterable[Level]) -> Level:
     """The worst of some levels."""
     return max(levels, key=lambda level: ORDER.index(level))
 
@@ -82,9 +83,9 @@ def _unseen(result: Identification) -> list[tuple[Level, str]]:
     return [] if result.validation else [("fair", "no motion was held out to confirm it")]
 
 
-def _sentence(use: Use, found: list[tuple[Level, str]]) -> UseVerdict:
+def _sentence(use: Use, found: Sequence[tuple[Level, str]]) -> UseVerdict:
     """The worst level; the reasons for it, or all where all is well."""
-    level = worst(*(one for one, _ in found))
+    level = worst([one for one, _ in found])
     reasons = [text for one, text in found if one == level]
     return _line(use, level, [reasons[0][:1].upper() + reasons[0][1:], *reasons[1:]])
 
@@ -93,7 +94,7 @@ def _gravity(result: Identification, known: Determination) -> UseVerdict:
     names = result.chain.joint_names
     a, b = _largest(known.position_error), _largest(known.gravity)
     error, spread = float(known.position_error[a]), float(known.gravity[b])
-    found = [
+    found: list[tuple[Level, str]] = [
         (
             level_of(error, POSITION),
             f"errors that depend on position are up to {_percent(error)} of the torque ({names[a]})",
@@ -115,7 +116,7 @@ def _feed_forward(result: Identification, accuracy: TorqueAccuracy, worse: tuple
         f"torque errors while moving are up to {_percent(accuracy.relative[j])} of the torque ({names[j]}: RMS "
         f"{rounded(float(accuracy.error[j]))} of {rounded(float(accuracy.torque[j]))}{noise})"
     )
-    found = [(level_of(float(net[j]), TORQUE), text), *_unseen(result)]
+    found: list[tuple[Level, str]] = [(level_of(float(net[j]), TORQUE), text), *_unseen(result)]
     if worse:
         found.append(("fair", f"the given model predicts {', '.join(worse)} better"))
     return _sentence("feed-forward", found)
@@ -126,7 +127,8 @@ def _simulation(result: Identification, known: Determination, accuracy: TorqueAc
     found: list[tuple[Level, str]] = []
     if result.impossible:
         found.append(("poor", f"{len(result.impossible)} links are not physically consistent"))
-    found += [("poor", sentence) for sentence in result.unusual[:1]]
+    for sentence in result.unusual[:1]:
+        found.append(("poor", sentence))
     terms = {
         "armature": chain.armature,
         "viscous friction": chain.friction.viscous,

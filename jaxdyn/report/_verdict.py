@@ -136,7 +136,7 @@ def verdict(result: Identification, limits: Sequence[ErrorLimit] = (), prior: Ag
         _condition(result),
     ]
     if by_limits:
-        level = worst(*(check.level for check in by_limits))
+        level = worst([check.level for check in by_limits])
     else:
         levels = {use.level for use in uses}
         level = uses[0].level if len(levels) == 1 else "fair"
@@ -184,7 +184,7 @@ def _joints(result: Identification, accuracy: TorqueAccuracy) -> VerdictCheck:
         for name, x in zip(names, net, strict=True)
     )
     return VerdictCheck(
-        worst(*levels),
+        worst(levels),
         f"Torque errors over torque while a joint moves, noise within the filter's band taken off: {words}.",
     )
 
@@ -235,7 +235,7 @@ def _unseen(result: Identification, accuracy: TorqueAccuracy) -> VerdictCheck | 
     if not failed:
         return VerdictCheck("good", f"Validation confirms the fit: {figures}.")
     return VerdictCheck(
-        worst(*(levels[k] for k in failed)),
+        worst([levels[k] for k in failed]),
         f"Validation does not confirm the fit: {figures}. The commonest causes: another robot, another load, another "
         "temperature (friction), other gains, or motion where the fitted log had none.",
     )

@@ -109,7 +109,7 @@ def link_bounds(chain: Chain, densities: tuple[float, float] = DENSITIES) -> Lin
 
 
 def _along(direction: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3 3"]:
-    """A rotation whose third column is this direction."""
+    """Orthonormal axes, the third along this direction."""
     size = np.linalg.norm(direction)
     if size == 0:
         return np.eye(3)
