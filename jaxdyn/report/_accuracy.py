@@ -22,7 +22,7 @@ from ..model._layout import turning_joints
 QUIET = 20  # percentile of the density
 SMALL = 0.05  # of the largest torque of joints of the same unit: a smaller torque is measured against this
 EXCUSED = 0.5  # of the error's power at most is taken for noise
-POSTURES, ROWS = 60, 600
+POSTURES, ROWS, LEAST_ROWS = 60, 600, 60
 TURN = np.pi  # how far a joint without limits is asked for either way [rad]
 
 
@@ -169,7 +169,11 @@ def _postures(result: Identification, q: Float[np.ndarray, "N n"]) -> Float[np.n
 
 
 def _explained(still: np.ndarray, q: np.ndarray, qd: np.ndarray, error: np.ndarray) -> float:
-    """RMS of what columns of the position explain of an error beside those of the velocity [N m]."""
+    """RMS of what columns of the position explain of an error beside those of the velocity, while the joint moves [N m]."""
+    moves = np.abs(qd) > MOVING  # at rest, dry friction takes any value
+    if moves.sum() < LEAST_ROWS:
+        return 0.0
+    still, q, qd, error = still[moves], q[moves], qd[moves], error[moves]
     span = max(float(np.ptp(q)), 1e-9)
     x = (q - q.mean()) / span
     own = np.stack([np.ones_like(x), x, x**2, x**3, np.sin(2 * q), np.cos(2 * q)], axis=1)
