@@ -59,10 +59,11 @@ def judge_uses(result: Identification, worse_than_given: tuple[str, ...] = ()) -
         worse_than_given: joints whose torque the given model predicts better.
     """
     accuracy, known = torque_accuracy(result), determination_in_use(result)
+    gravity = _gravity(result, known)
     return (
-        _gravity(result, known),
+        gravity,
         _feed_forward(result, accuracy, worse_than_given),
-        _simulation(result, known, accuracy),
+        _simulation(result, known, accuracy, gravity.level),
     )
 
 
@@ -122,7 +123,7 @@ def _feed_forward(result: Identification, accuracy: TorqueAccuracy, worse: tuple
     return _sentence("feed-forward", found)
 
 
-def _simulation(result: Identification, known: Determination, accuracy: TorqueAccuracy) -> UseVerdict:
+def _simulation(result: Identification, known: Determination, accuracy: TorqueAccuracy, gravity: Level) -> UseVerdict:
     chain, names = result.chain, result.chain.joint_names
     found: list[tuple[Level, str]] = []
     if result.impossible:
@@ -156,6 +157,8 @@ def _simulation(result: Identification, known: Determination, accuracy: TorqueAc
         else:
             text = f"simulated positions err {_percent(float(ratio[j]))} of what a coasting robot does ({names[j]})"
         found.append((level_of(float(ratio[j]), COASTING), text))
+    if gravity == "poor":
+        found.append(("poor", "the torque at rest is wrong, or not known"))
     levels = joint_levels(accuracy)
     if "poor" in levels:
         found.append(("poor", f"the torque of {names[levels.index('poor')]} is predicted badly"))
