@@ -191,7 +191,10 @@ def _identified(
     from ..identification._regression.columns import Columns, coupled_drive, joint_springs
     from ..identification._validation.diagnostics import diagnose_identification
 
-    coupled, springs = (coupled_drive(a, b) for a, b in options.coupled), [joint_springs(chain)] if options.springs else []
+    coupled, springs = (
+        (coupled_drive(a, b) for a, b in options.coupled),
+        [joint_springs(chain)] if options.springs else [],
+    )
     result = identify(
         chain,
         logs,
