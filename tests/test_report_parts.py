@@ -17,7 +17,6 @@ from jaxdyn import Friction, IdentificationError, OutputError, inverse_dynamics,
 from jaxdyn.cli import main
 from jaxdyn.identification import Estimate, Resimulation, Samples, fit_quality, model_torque, null_space, resimulate
 from jaxdyn.report import Ellipsoid, ErrorLimit, collect_provenance, equivalent_ellipsoid, parse_limit, verdict
-from jaxdyn.report._accuracy import noise_share
 from jaxdyn.report._markup import rounded
 from jaxdyn.report._pictures.ellipsoids import outstretched, projected
 from jaxdyn.report._pictures.stick_figure import line_ends, skeleton
@@ -411,18 +410,6 @@ def test_a_failed_validation_names_the_commonest_causes(result):
     )
     (check,) = [c for c in verdict(result).checks if "Validation" in c.text]
     assert check.level == "good" and "confirms the fit" in check.text
-
-
-def test_verdict_takes_noise_within_the_band_off(result):
-    e = result.validation[0]
-    white = np.random.default_rng(0).normal(size=e.samples.tau.shape)
-    size = np.sqrt((e.samples.tau**2).mean(0))
-    noisy = dataclasses.replace(e, prediction=e.samples.tau - 0.2 * size * white)
-    share = noise_share([noisy]) / e.samples.independence  # of white noise, what lies within the filter's band
-    assert np.all((share > 0.4) & (share < 1.2))
-    t = e.samples.t[:, None]
-    slow = dataclasses.replace(e, prediction=e.samples.tau - 0.2 * size * np.sin(0.5 * t))
-    assert np.all(noise_share([slow]) < 0.05)
 
 
 def test_verdict_tells_standstill_from_motion(result):
