@@ -105,6 +105,15 @@ def delays(text: str) -> str | float | list[float]:
     return found[0] if len(found) == 1 else found
 
 
+def densities(text: str) -> tuple[float, float] | None:
+    if text.strip() == "any":
+        return None
+    found = numbers(text)
+    if len(found) != 2 or not 0 <= found[0] < found[1]:
+        raise argparse.ArgumentTypeError(f"{text!r} is not two densities, as in --densities 100,20000 (or any)")
+    return found[0], found[1]
+
+
 def terms(text: str) -> tuple[str, ...]:
     from ..identification._regression.columns import DRIVE_TERMS
 

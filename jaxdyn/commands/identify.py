@@ -100,6 +100,8 @@ def _add_fit(option) -> None:
     option(
         "--mass", type=arguments.positive, metavar="KG", help="what all moving links weigh together, where it is known"
     )
+    about = "of links, as solid ellipsoids [kg/m^3], within the room that the joints leave; any: no bounds (default: 100,20000)"
+    option("--densities", type=arguments.densities, default=(100.0, 20_000.0), metavar="LEAST,MOST|any", help=about)
     about = "of the model's own inertias against the log (default: %(default)s)"
     option("--prior-weight", type=arguments.positive, default=1.0, metavar="W", help=about)
     about = "plain least squares, also where no body can have the inertias; then no URDF is written"
@@ -199,7 +201,9 @@ def _identified(
         validation or options.holdout,
         columns=Columns(options.terms, (*coupled, *springs)),
         filters=filters_of(options, options.delay),
-        consistent=None if options.no_consistent else Consistency(options.mass, prior_weight=options.prior_weight),
+        consistent=None
+        if options.no_consistent
+        else Consistency(options.mass, densities=options.densities, prior_weight=options.prior_weight),
         friction="chosen" if options.friction == "chosen" else None,
         settings="chosen" if options.settings == "chosen" else None,
         dead_zone=options.dead_zone,

@@ -18,6 +18,11 @@ from ._consistency.constraints import (
     total_mass_constraint as total_mass_constraint,
 )
 from ._consistency.convex import semidefinite_least_squares as semidefinite_least_squares
+from ._consistency.densities import (
+    LinkBounds as LinkBounds,
+    link_bounds as link_bounds,
+    unusual_links as unusual_links,
+)
 from ._consistency.priors import (
     entropic_divergence as entropic_divergence,
     euclidean_divergence as euclidean_divergence,

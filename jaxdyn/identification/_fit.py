@@ -10,6 +10,7 @@ from jaxtyping import Float
 from ..model._chain import Chain
 from ._consistency.consistent import ConsistentEstimate, consistent_least_squares, consistent_problem
 from ._consistency.constraints import Consistency
+from ._consistency.densities import LinkBounds, consistent_within, link_bounds
 from ._estimators.estimate import Estimate
 from ._estimators.least_squares import weighted_least_squares
 from ._friction.fit import FrictionFit
@@ -110,6 +111,12 @@ class Fitting:
         runs = [(p.samples.q, p.samples.qd, p.samples.qdd, p.tau, p.weights) for p in parts]
         return accumulate_blocks(self.columns, self.model, runs, advance, max(1, round(BLOCKS * share)))
 
+    @property
+    def bounds(self) -> LinkBounds | None:
+        """How large and dense links can be; None where nothing is asked of them."""
+        densities = None if self.consistent is None else self.consistent.densities
+        return None if densities is None else link_bounds(self.chain, densities)
+
     def solved(self, blocks: BlockFactors, friction: FrictionFit | None) -> Solution:
         """The estimates from factors, beside which this friction was fitted."""
         wls, factors = weighted_least_squares(blocks, self.base, self.independence), blocks.total
@@ -130,7 +137,12 @@ class Fitting:
             weight=self.consistent.prior_weight,
             divergence=self.consistent.divergence,
         )
-        possible = consistent_least_squares(problem, self.base)
+        bounds = self.bounds
+        possible = (
+            consistent_least_squares(problem, self.base)
+            if bounds is None
+            else consistent_within(problem, self.base, bounds)
+        )
         possible = possible.with_covariance_of(wls)
         return Solution(wls, possible, possible.parameters, nearest)
 

@@ -13,7 +13,8 @@ from ..errors import IdentificationError
 from ..io._logs.log import Log, named_apart
 from ..io._logs.units import STILL
 from ..model._chain import Chain
-from ._consistency.constraints import Consistency
+from ._consistency.constraints import DENSITIES, Consistency
+from ._consistency.densities import unusual_links
 from ._estimators.least_squares import ordinary_least_squares
 from ._estimators.split_half import split_half
 from ._fit import Fitting, Progress, Solution, begin
@@ -61,7 +62,8 @@ def identify(
             None; the rest is taken as the chain has it), and columns of your own (`ExtraColumns`, `coupled_drive`).
         filters: cutoffs, stride and delay, chosen from the first run, for all, where None. A delay that is "estimated" is found
             by cross-validation within what is fitted, and where part of that is held out, without looking at it.
-        consistent: only links of positive density, and no negative armature or friction, and what else is known of them.
+        consistent: only links of positive density, as large and as dense as those of ordinary machines
+            (`Consistency.densities`), and no negative armature or friction, and what else is known of them.
             Where None, the chain becomes the full set nearest its own that has the base parameters of weighted least squares,
             whether it can exist or not.
         friction: a friction model (`FrictionModel`) in place of the drive terms viscous, coulomb and offset, fitted at the
@@ -140,6 +142,7 @@ def identify(
         split_half=halves_agree,
         impossible=impossible_links(identified),
         notes=tuple(_notes(fitting, solution, choice, [*logs, *unseen])),
+        unusual=unusual_links(identified, (consistent and consistent.densities) or DENSITIES, choice.chain),
     )
 
 

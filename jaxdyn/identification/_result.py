@@ -88,6 +88,8 @@ class Identification(Summary):
             None where a half does not determine them.
         impossible: for every link whose identified inertia no body can have, what is wrong with it.
         notes: what reading and preprocessing noticed.
+        unusual: what is unusual about links, one sentence each: denser, lighter or larger than those of ordinary machines
+            (`Consistency.densities`).
     """
 
     chain: Chain
@@ -109,6 +111,7 @@ class Identification(Summary):
     split_half: SplitHalf | None
     impossible: tuple[str, ...]
     notes: tuple[str, ...]
+    unusual: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         rows = (

@@ -9,6 +9,7 @@ from ._pictures.ellipsoids import Ellipsoid as Ellipsoid, equivalent_ellipsoid a
 from ._provenance import InputFile as InputFile, Provenance as Provenance, collect_provenance as collect_provenance
 from ._terminal.comparison import print_comparison as print_comparison
 from ._terminal.identification import print_summary as print_summary
+from ._uses import UseVerdict as UseVerdict
 from ._verdict import (
     ErrorLimit as ErrorLimit,
     Verdict as Verdict,

@@ -9,19 +9,19 @@ import numpy as np
 from ..errors import IdentificationError
 from ..identification._regression.prediction import MOVING
 from ..identification._result import Evaluation, Identification
+from ._accuracy import TorqueAccuracy, torque_accuracy
 from ._markup import rounded
 from ._quality import FAIR, pooled, pooled_unconstrained, torque_units
 from ._sections.prior import AgainstPrior
+from ._uses import ORDER, WORSE, Level, UseVerdict, joint_levels, judge_uses, worst
 
-Level = Literal["good", "fair", "poor"]
 Measure = Literal["rms", "rre", "moving"]
 _NAMES = {"rms": "RMS error", "rre": "RRE", "moving": "RRE while moving"}
-_ORDER: tuple[Level, ...] = ("good", "fair", "poor")
 
-UNSEEN_FAIR, UNSEEN_POOR = 1.5, 2.5  # held-out over fitted RMS, worst joint
+UNSEEN = 1.5  # held-out over fitted RMS, from where on validation has not confirmed the fit
+BETTER = 1.02  # the given model's errors over those of the identified, from where on the identified is better
 REST = 2.0  # error at rest over that in motion
 COST_FAIR, COST_POOR = 5.0, 20.0  # what consistency adds to the worst joint's error [%]
-CONDITION_FAIR, CONDITION_POOR = 30.0, 100.0  # with columns of unit norm
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +71,7 @@ def parse_limit(text: str) -> ErrorLimit:
 
 @dataclasses.dataclass(frozen=True)
 class VerdictCheck:
-    """One thing that was looked at."""
+    """One thing that was looked at; at the level "note", for information."""
 
     level: Level
     text: str
@@ -79,62 +79,114 @@ class VerdictCheck:
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What was looked at, and the outcome: that of the worst check, or of the limits alone where there are some.
+    """What was looked at, and the outcome: what the model can be used for, or whether it keeps the limits where there are some.
 
     Attributes:
-        level: good, fair (use with care) or poor.
+        level: good where every use is, or every limit is kept; poor where no use is fit, or a limit is broken; else fair.
         headline: the outcome in a sentence.
-        checks: limits first, then what usually matters.
+        uses: gravity compensation, feed-forward and simulation, each with its own level.
+        joints: level of each joint's predicted torque while it moves.
+        checks: limits first, then the uses, then what else was looked at.
     """
 
     level: Level
     headline: str
+    uses: tuple[UseVerdict, ...]
+    joints: tuple[Level, ...]
     checks: tuple[VerdictCheck, ...]
 
 
 def verdict(result: Identification, limits: Sequence[ErrorLimit] = (), prior: AgainstPrior | None = None) -> Verdict:
-    """Judge an identification.
+    """Judge an identification by what it is to be used for, in absolute terms.
 
-    With limits: every joint has to keep each of them, on held-out motion where there is some. Without: held-out against
-    fitted error (worst joint's ratio of RMS errors while it moves up to 1.5, up to 2.5), errors at standstill (twice those in
-    motion), condition number of the base regressor with columns of unit norm (up to 30, up to 100), links whose inertia no
-    body can have, what it costs in torque that bodies are possible (up to 5 %, up to 20 %), joints that the given model
-    predicts better, and base parameters with a standard deviation above 30 % (more than half).
+    - A joint: RMS error of its torque over the torque's RMS while it moves, on motion that was not fitted, with the noise
+      within the filter's band taken off (`noise_share`): good up to 10 %, fair up to 40 %. A joint with less than a
+      twentieth of the largest joint's torque is measured against that.
+    - Gravity compensation: the part of the errors that depends on position, and the standard deviation of torques at rest
+      within the joints' limits, over the torque: good up to 10 %, fair up to 25 %.
+    - Feed-forward: the worst joint.
+    - Simulation: positions re-simulated from measured torques against those of a robot that coasts (good up to 60 % of
+      their error, fair up to all of it); the standard deviation of the inertia about each joint (good up to 20 %, fair up to
+      60 %); poor where links are not physically consistent, denser, lighter or larger than those of ordinary machines,
+      where friction or armature is negative, or a joint is poor.
+
+    Without motion that was not fitted, nothing is better than fair. With limits, the outcome is whether every joint keeps each
+    of them; uses are judged all the same. The condition number is for information.
 
     Args:
         prior: as `against_prior` gives it, to compare with the given model.
 
     Raises:
         IdentificationError: a limit has the wrong number of numbers.
+
+    Cost: the base regressor at some 1000 samples, and one forward dynamics a sample of the runs that were not fitted.
     """
     by_limits = [_within(result, limit) for limit in limits]
+    accuracy = torque_accuracy(result)
+    uses = judge_uses(result, _worse(result, prior))
     general = [
-        _unseen(result),
+        *(VerdictCheck(use.level, use.text) for use in uses),
+        _joints(result, accuracy),
+        *([unseen] if (unseen := _unseen(result, accuracy)) else []),
         *([rest] if (rest := _rest(result)) else []),
-        _condition(result),
         _bodies(result),
         *([_cost(result)] if result.consistent else []),
         *([_better(result, prior)] if prior else []),
         _determined(result),
+        _condition(result),
     ]
-    deciding = by_limits or general
-    level = _ORDER[max(_ORDER.index(check.level) for check in deciding)]
-    headline = _headline(result, level, bool(limits))
-    if by_limits and level == "good" and any(check.level != "good" for check in general):
+    if by_limits:
+        level = worst([check.level for check in by_limits])
+    else:
+        levels = {use.level for use in uses}
+        level = uses[0].level if len(levels) == 1 else "fair"
+    headline = _limited(result, level) if limits else _headline(uses)
+    if by_limits and level == "good" and any(ORDER.index(check.level) > ORDER.index("good") for check in general):
         headline += " Note what else is marked below."
-    return Verdict(level, headline, (*by_limits, *general))
+    return Verdict(level, headline, uses, joint_levels(accuracy), (*by_limits, *general))
 
 
-def _headline(result: Identification, level: Level, limited: bool) -> str:
-    if limited:
-        which = "on motion that was not fitted" if result.validation else "on the fitted motion; none was held out"
-        kept = "keeps the limits you gave" if level == "good" else "does not keep the limits you gave"
-        return f"The identified model {kept}, {which}."
-    return {
-        "good": "The identified model can be trusted for motion like that of the logs.",
-        "fair": "The identified model can be used, with care: see below.",
-        "poor": "The identified model should not be used as it is: see below.",
-    }[level]
+def _limited(result: Identification, level: Level) -> str:
+    which = "on motion that was not fitted" if result.validation else "on the fitted motion; none was held out"
+    kept = "keeps the limits you gave" if level == "good" else "does not keep the limits you gave"
+    return f"The identified model {kept}, {which}."
+
+
+def _headline(uses: Sequence[UseVerdict]) -> str:
+    named = {level: [use.use for use in uses if use.level == level] for level in ("good", "fair", "poor")}
+    join = lambda words: words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+    if not named["good"] and not named["fair"]:
+        return "The identified model should not be used as it is: see below."
+    parts = []
+    if named["good"]:
+        parts.append(f"can be relied on for {join(named['good'])}")
+    if named["fair"]:
+        parts.append(f"{'' if parts else 'can be used '}with care for {join(named['fair'])}")
+    if named["poor"]:
+        parts.append(f"not for {join(named['poor'])}")
+    if len(parts) == 1:
+        return f"The identified model {parts[0]}{', for motion like that of the logs' if named['good'] else ': see below'}."
+    return f"The identified model {', '.join(parts[:-1])}, {'but ' if named['poor'] else ''}{parts[-1]}: see below."
+
+
+def _worse(result: Identification, prior: AgainstPrior | None) -> tuple[str, ...]:
+    if prior is None:
+        return ()
+    return tuple(result.chain.joint_names[j] for j in np.flatnonzero(prior.identified.rms > WORSE * prior.given.rms))
+
+
+def _joints(result: Identification, accuracy: TorqueAccuracy) -> VerdictCheck:
+    """Every joint's error, in figures."""
+    levels, names = joint_levels(accuracy), result.chain.joint_names
+    net = 100 * accuracy.without_noise
+    words = ", ".join(
+        f"{name} {'did not move' if np.isnan(x) else f'{rounded(float(x))} %'}"
+        for name, x in zip(names, net, strict=True)
+    )
+    return VerdictCheck(
+        worst(levels),
+        f"Torque errors over torque while a joint moves, noise within the filter's band taken off: {words}.",
+    )
 
 
 def _within(result: Identification, limit: ErrorLimit) -> VerdictCheck:
@@ -167,25 +219,25 @@ def _rms(evaluations: Sequence[Evaluation], moving: bool) -> tuple[np.ndarray, n
     return np.sqrt((error**2 * chosen).sum(0) / np.maximum(chosen.sum(0), 1)), chosen.mean(0)
 
 
-def _unseen(result: Identification) -> VerdictCheck:
+def _unseen(result: Identification, accuracy: TorqueAccuracy) -> VerdictCheck | None:
+    """Whether validation confirmed the fit; None where a use says that there was none."""
     if not result.validation:
+        return VerdictCheck("fair", "No motion was held out, so nothing confirms the model: give --validate a log.")
+    ratio = np.nan_to_num(accuracy.error / np.maximum(accuracy.fitted, 1e-300))
+    levels = joint_levels(accuracy)
+    failed = [j for j in range(result.chain.n) if ratio[j] > UNSEEN and levels[j] != "good"]
+    j = max(failed, key=lambda k: ratio[k]) if failed else int(np.argmax(ratio))
+    figures = f"errors are up to {rounded(float(ratio[j]))} times those of the fit, on {result.chain.joint_names[j]}"
+    if not failed and ratio[j] > UNSEEN:
         return VerdictCheck(
-            "fair", "No motion was held out, so nothing tells how other motion is predicted: give --validate a log."
+            "fair", f"Motion that was not fitted is predicted well, but worse than the fitted one: {figures}."
         )
-    (fitted, _), (unseen, share) = _rms(result.fitted, True), _rms(result.validation, True)
-    ratio = np.where(share > 0, unseen / np.maximum(fitted, 1e-300), 0.0)
-    worst = int(np.argmax(ratio))
-    level: Level = "good" if ratio[worst] <= UNSEEN_FAIR else "fair" if ratio[worst] <= UNSEEN_POOR else "poor"
-    joint = result.chain.joint_names[worst]
-    words = {
-        "good": "Motion that was not fitted is predicted as well as the fitted one",
-        "fair": "Motion that was not fitted is predicted somewhat worse than the fitted one",
-        "poor": "Motion that was not fitted is predicted much worse than the fitted one: it goes where the fitted data did "
-        "not, or the model follows their noise; fit richer motion or fewer terms",
-    }[level]
+    if not failed:
+        return VerdictCheck("good", f"Validation confirms the fit: {figures}.")
     return VerdictCheck(
-        level,
-        f"{words} (while they move, joints err up to {rounded(ratio[worst])} times as much as in the fit, {joint} the most).",
+        worst([levels[k] for k in failed]),
+        f"Validation does not confirm the fit: {figures}. The commonest causes: another robot, another load, another "
+        "temperature (friction), other gains, or motion where the fitted log had none.",
     )
 
 
@@ -205,14 +257,8 @@ def _rest(result: Identification) -> VerdictCheck | None:
 
 
 def _condition(result: Identification) -> VerdictCheck:
-    number = result.wls.scaled_condition
-    level: Level = "good" if number <= CONDITION_FAIR else "fair" if number <= CONDITION_POOR else "poor"
-    words = {
-        "good": "The motion tells the base parameters apart",
-        "fair": "The motion tells some base parameters apart only weakly",
-        "poor": "The motion hardly tells some base parameters apart: let all joints move at once, further and faster",
-    }[level]
-    return VerdictCheck(level, f"{words} (condition number {rounded(number)} with columns of unit norm).")
+    number = rounded(result.wls.scaled_condition)
+    return VerdictCheck("note", f"Condition number of the base regressor with columns of unit norm: {number}.")
 
 
 def _cost(result: Identification) -> VerdictCheck:
@@ -224,11 +270,11 @@ def _cost(result: Identification) -> VerdictCheck:
     worst = int(np.argmax(excess))
     level: Level = "good" if excess[worst] <= COST_FAIR else "fair" if excess[worst] <= COST_POOR else "poor"
     words = {
-        "good": "Bodies that can exist predict the torques as well as any numbers would",
-        "fair": "Bodies that can exist predict the torques somewhat worse than other numbers would: something is missing in "
-        "the model, or its kinematics are off",
-        "poor": "Bodies that can exist predict the torques much worse than other numbers would: something is missing in "
-        "the model, or its kinematics, units or signs are wrong",
+        "good": "Physically consistent links predict the torques as well as unconstrained parameters do",
+        "fair": "Physically consistent links predict the torques somewhat worse than unconstrained parameters: something is "
+        "missing in the model, or its kinematics are off",
+        "poor": "Physically consistent links predict the torques much worse than unconstrained parameters: something is "
+        "missing in the model, or its kinematics, units or signs are wrong",
     }[level]
     return VerdictCheck(
         level, f"{words} ({excess[worst]:+.1f} % on {result.chain.joint_names[worst]}, the worst joint)."
@@ -237,23 +283,38 @@ def _cost(result: Identification) -> VerdictCheck:
 
 def _bodies(result: Identification) -> VerdictCheck:
     count = len(result.impossible)
-    if not count:
-        return VerdictCheck("good", "Every link has an inertia that a body can have, so the model can be simulated.")
+    if count:
+        return VerdictCheck(
+            "poor" if count == result.chain.n else "fair",
+            f"{count} of {result.chain.n} links are not physically consistent: predicted torques are not the worse for it, but "
+            "do not simulate with this model.",
+        )
+    if result.unusual:
+        return VerdictCheck(
+            "fair",
+            "All identified links are physically consistent, but not those of an ordinary machine: "
+            f"{'; '.join(result.unusual)}.",
+        )
     return VerdictCheck(
-        "poor" if count == result.chain.n else "fair",
-        f"{count} of {result.chain.n} links have an inertia that no body can have: predicted torques are not the worse for it, "
-        "but do not simulate with this model.",
+        "good", "All identified links are physically consistent, of the size and density of ordinary machines."
     )
 
 
 def _better(result: Identification, prior: AgainstPrior) -> VerdictCheck:
-    worse = [result.chain.joint_names[j] for j in np.flatnonzero(prior.identified.rms > 1.02 * prior.given.rms)]
+    worse = _worse(result, prior)
     if worse:
         return VerdictCheck("poor", f"The given model predicts the torque better on {', '.join(worse)}.")
-    ratio = float(np.median(prior.given.rms / np.maximum(prior.identified.rms, 1e-300)))
+    ratio = prior.given.rms / np.maximum(prior.identified.rms, 1e-300)
+    middle = float(np.median(ratio))
+    if middle < BETTER:
+        return VerdictCheck("note", "The torque is predicted no better than by the given model.")
+    if ratio.min() < BETTER:
+        same = ", ".join(result.chain.joint_names[j] for j in np.flatnonzero(ratio < BETTER))
+        return VerdictCheck("note", f"The torque is predicted better than by the given model, but not on {same}.")
     return VerdictCheck(
         "good",
-        f"Every joint's torque is predicted better than by the given model, in the middle {rounded(ratio)} times.",
+        f"Every joint's torque is predicted better than by the given model, whose errors are {rounded(middle)} times as large "
+        "(median).",
     )
 
 
@@ -261,7 +322,7 @@ def _determined(result: Identification) -> VerdictCheck:
     relative = np.nan_to_num(result.wls.relative_standard_deviations, nan=np.inf)
     poor = int((relative > FAIR).sum())
     return VerdictCheck(
-        "good" if poor <= result.base.size / 2 else "fair",
-        f"{poor} of {result.base.size} base parameters have a standard deviation above {FAIR:g} % of their value; most of "
-        "them are small, and do not show in the torques.",
+        "note",
+        f"{poor} of {result.base.size} base parameters have a standard deviation above {FAIR:g} % of their value; what this "
+        "means for each use stands above.",
     )

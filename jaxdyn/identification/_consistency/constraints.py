@@ -9,6 +9,8 @@ from jaxtyping import Float
 from ...errors import IdentificationError
 from .priors import Divergence, entropic_divergence
 
+DENSITIES = (100.0, 20_000.0)  # [kg/m^3]: of a hollow link with its covers; a little more than solid tungsten's
+
 
 @dataclasses.dataclass(frozen=True)
 class Constraints:
@@ -59,6 +61,9 @@ class Consistency:
 
     Attributes:
         mass: what all links that move weigh together [kg], where it is known.
+        densities: least and greatest density of a link, taken for a solid ellipsoid with its mass and inertia [kg/m^3]; each
+            link also lies within an ellipsoid that the distances between joints give (`link_bounds`). None for links of any
+            size and density.
         constraints: what else is known of the parameters: `known_parameters`, `mass_bounds`, `bounding_ellipsoid`, ..
         prior_weight: of the chain's own inertias against the log (`consistent_problem`).
         divergence: how the distance from them is measured.
@@ -66,6 +71,7 @@ class Consistency:
 
     mass: float | None = None
     constraints: Constraints | None = None
+    densities: tuple[float, float] | None = DENSITIES
     prior_weight: float = 1.0
     divergence: Divergence = entropic_divergence
 

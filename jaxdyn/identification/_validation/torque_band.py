@@ -34,3 +34,17 @@ def torque_band(
         model = as_float64(chain)
         rows = lambda q, qd, qdd: np.linalg.norm(chunk_rows(columns, model, q, qd, qdd)[:, :, base.kept] @ root, axis=2)
         return by_chunks(rows, q, qd, qdd)
+
+
+def base_regressor(
+    chain: Chain,
+    columns: Columns,
+    base: BaseParameters,
+    q: Float[np.ndarray, "N n"],
+    qd: Float[np.ndarray, "N n"],
+    qdd: Float[np.ndarray, "N n"],
+) -> Float[np.ndarray, "N n b"]:
+    """Base regressors W of samples: tau = W @ base parameters, row by row; for a few thousand samples, all are held."""
+    with jax.enable_x64(True):
+        model = as_float64(chain)
+        return by_chunks(lambda *x: chunk_rows(columns, model, *x)[:, :, base.kept], q, qd, qdd)

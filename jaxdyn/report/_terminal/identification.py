@@ -70,6 +70,7 @@ def summary(result: Identification, truth: Chain | None = None, limits: Sequence
     judged = verdict(result, limits)
     colour = {"good": "green", "fair": "yellow", "poor": "red"}
     lines += [Text(check.text, style=colour[check.level]) for check in judged.checks[: len(limits)]]
+    lines += [Text(use.text, style=colour[use.level]) for use in judged.uses]
     lines.append(Text(judged.headline.replace("below", "in the report"), style=f"bold {colour[judged.level]}"))
     return Group(*lines)
 

@@ -1,0 +1,254 @@
+"""Links of ordinary machines: how large a link can be by the kinematics, and how dense it may be."""
+
+import dataclasses
+
+import numpy as np
+from jaxtyping import Float
+
+from ...errors import IdentificationError
+from ...model._chain import Chain
+from ...spatial._host import inertia_tensor
+from .._regression.base_parameters import BaseParameters
+from .consistent import ConsistentEstimate, ConsistentProblem, consistent_least_squares
+from .constraints import DENSITIES, Constraints, bounding_ellipsoid, linear_inequalities, no_constraints
+
+AROUND = 0.5  # of the longer of a link's two distances between joints, as the reach across it
+LEAST_REACH = 0.1  # of all these distances of the robot together
+ROOM = 1.5  # by which the given model's own links are held inside their bounds
+ROUNDS = 8
+NEARLY = 1.02  # a density this near its bound is within it
+SLACK = 1.1  # and this near it is not named
+
+# the pseudo-inertia from the ten parameters: J = sum_k pi_k LINEAR_INVERSE[k], S = tr(I_o) / 2 1 - I_o
+LINEAR_INVERSE = np.zeros((10, 4, 4))
+LINEAR_INVERSE[0, 3, 3] = 1
+for _k, _a in ((1, 0), (2, 1), (3, 2)):
+    LINEAR_INVERSE[_k, _a, 3] = LINEAR_INVERSE[_k, 3, _a] = 1
+for _k, _a in ((4, 0), (6, 1), (9, 2)):
+    LINEAR_INVERSE[_k, range(3), range(3)] = 0.5
+    LINEAR_INVERSE[_k, _a, _a] = -0.5
+for _k, _a, _b in ((5, 0, 1), (7, 0, 2), (8, 1, 2)):
+    LINEAR_INVERSE[_k, _a, _b] = LINEAR_INVERSE[_k, _b, _a] = -1
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LinkBounds:
+    """How large and how dense each link can be.
+
+    Attributes:
+        centres: (n, 3) of the ellipsoids, in the links' frames [m].
+        semi_axes: (n, 3) of the ellipsoids; infinite where the kinematics have no size [m].
+        rotations: (n, 3, 3) the ellipsoids' axes in the links' frames.
+        least: (n,) least density of the solid ellipsoid with the link's mass and inertia [kg/m^3].
+        most: (n,) greatest one.
+    """
+
+    centres: Float[np.ndarray, "n 3"]
+    semi_axes: Float[np.ndarray, "n 3"]
+    rotations: Float[np.ndarray, "n 3 3"]
+    least: Float[np.ndarray, " n"]
+    most: Float[np.ndarray, " n"]
+
+    def constraints(self, names: tuple[str, ...]) -> Constraints:
+        """Every link lies within its ellipsoid (`bounding_ellipsoid`); `names` are those of all parameters."""
+        out = no_constraints(len(names))
+        for i, (c, s, r) in enumerate(zip(self.centres, self.semi_axes, self.rotations, strict=True)):
+            if np.all(np.isfinite(s)):
+                out = out + bounding_ellipsoid(names, i + 1, c, s, r)
+        return out
+
+
+def link_bounds(chain: Chain, densities: tuple[float, float] = DENSITIES) -> LinkBounds:
+    """Bounds of each link by the distances between joints, widened to hold the chain's own links.
+
+    A link reaches from its joint to those of the links that hang on it, L the farthest, and to its named frames; P is the
+    distance of its joint from that of its parent, S the sum of P over the robot. The ellipsoid has its centre halfway to
+    the farthest joint, the semi-axis L / 2 + w along that line and w across it, w = max(max(L, P) / 2, S / 10): what a link
+    is made of may lie beside the line between the joints, as motors do. A prismatic joint adds its travel to P.
+
+    Where the chain has inertias, bounds that its own links do not keep are widened to half as far again as those.
+
+    Args:
+        chain: the robot; links without any inertia are not looked at.
+        densities: least and greatest [kg/m^3].
+
+    Raises:
+        IdentificationError: densities are not positive and increasing.
+    """
+    least, most = densities
+    if not 0 <= least < most:
+        raise IdentificationError(f"densities of {least:g} to {most:g} kg/m^3 leave no link: give 0 <= least < most")
+    n = chain.n
+    translation, screw = np.asarray(chain.translation, float), np.asarray(chain.screw, float)
+    limits = np.asarray(chain.limits.position, float)
+    travel = np.where(np.isfinite(limits).all(axis=-1), np.ptp(np.where(np.isfinite(limits), limits, 0), axis=-1), 0.0)
+    slides = np.linalg.norm(screw[:, :3], axis=1) == 0
+    before = np.linalg.norm(translation, axis=1) + np.where(slides, travel, 0.0)
+    farthest = np.zeros((n, 3))
+    points = [(parent, translation[i]) for i, parent in enumerate(chain.topology.parents) if parent >= 0]
+    points += [
+        (link, np.asarray(pose, float)[:3, 3])
+        for link, pose in zip(chain.topology.frame_links, chain.frame_poses, strict=True)
+        if link >= 0
+    ]
+    for link, point in points:
+        if np.linalg.norm(point) > np.linalg.norm(farthest[link]):
+            farthest[link] = point
+    length = np.linalg.norm(farthest, axis=1)
+    width = np.maximum(AROUND * np.maximum(length, before), LEAST_REACH * before.sum())
+    semi_axes = np.stack([width, width, length / 2 + width], axis=1)
+    semi_axes[width == 0] = np.inf
+    bounds = LinkBounds(
+        farthest / 2,
+        semi_axes,
+        np.stack([_along(x) for x in farthest]),
+        np.full(n, float(least)),
+        np.full(n, float(most)),
+    )
+    return _holding(bounds, np.asarray(chain.inertia, float))
+
+
+def _along(direction: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3 3"]:
+    """Orthonormal axes, the third along this direction."""
+    size = np.linalg.norm(direction)
+    if size == 0:
+        return np.eye(3)
+    q = np.linalg.qr(np.column_stack([direction / size, np.eye(3)]))[0]
+    return np.column_stack([q[:, 1], q[:, 2], q[:, 0]])
+
+
+def _holding(bounds: LinkBounds, inertia: Float[np.ndarray, "n 10"]) -> LinkBounds:
+    """Bounds that hold the links of a model, where it has any."""
+    semi_axes, least, most = bounds.semi_axes.copy(), bounds.least.copy(), bounds.most.copy()
+    for i, pi in enumerate(inertia):
+        if pi[0] <= 0 or not np.isfinite(density := equivalent_density(pi)):
+            continue
+        least[i], most[i] = min(least[i], density / ROOM), max(most[i], density * ROOM)
+        if np.all(np.isfinite(semi_axes[i])):
+            semi_axes[i] *= max(1.0, ROOM * filled_share(bounds, i, pi))
+    return dataclasses.replace(bounds, semi_axes=semi_axes, least=least, most=most)
+
+
+def filled_share(bounds: LinkBounds, link: int, pi: Float[np.ndarray, "10"]) -> float:
+    """Root mean square distance of a link's mass from the centre of its ellipsoid, in the ellipsoid's radii; at most 1."""
+    second, h, m = _second_moment(pi), pi[1:4], pi[0]
+    c, r, s = bounds.centres[link], bounds.rotations[link], bounds.semi_axes[link]
+    about = second - np.outer(c, h) - np.outer(h, c) + m * np.outer(c, c)
+    return float(np.sqrt(max(np.trace(r @ np.diag(s**-2.0) @ r.T @ about) / m, 0.0)))
+
+
+def equivalent_density(pi: Float[np.ndarray, "10"]) -> float:
+    """Density of the solid ellipsoid of a link's mass and inertia [kg/m^3]; infinite where it is flat or no body."""
+    volume = _volume(pi)
+    return float(pi[0] / volume) if volume > 0 else np.inf
+
+
+def _second_moment(pi: Float[np.ndarray, "10"]) -> Float[np.ndarray, "3 3"]:
+    inertia = inertia_tensor(np.asarray(pi, float))
+    return np.trace(inertia) / 2 * np.eye(3) - inertia
+
+
+def _volume(pi: Float[np.ndarray, "10"]) -> float:
+    """Of the solid ellipsoid with second moments m a^2 / 5: 4 pi / 3 a b c [m^3]."""
+    m = pi[0]
+    if not m > 0:
+        return 0.0
+    squares = 5 / m * np.linalg.eigvalsh(_second_moment(pi) - np.outer(pi[1:4], pi[1:4]) / m)
+    return float(4 / 3 * np.pi * np.sqrt(max(np.prod(squares), 0.0))) if squares.min() > 0 else 0.0
+
+
+def consistent_within(problem: ConsistentProblem, base: BaseParameters, bounds: LinkBounds) -> ConsistentEstimate:
+    """The consistent estimate among links that are as large and as dense as those of ordinary machines.
+
+    Sizes are linear in the parameters (`LinkBounds.constraints`). The densities are not, and are met in rounds, each a convex
+    estimation. A link that is too dense in one round is at least as thick in the next as a ball of its mass at the greatest
+    density: J(pi) - m diag(e^2, e^2, e^2, 0) positive definite, another set of parameters that are linear in the old. For one
+    that is too light, log det J - 6 log m, which falls with density, is bounded
+    linearly about the parameters of the round before.
+    Densities that cannot be met beside the other constraints are left as they are (`unusual_links` names them).
+
+    Args:
+        problem: of `consistent_problem`.
+        base: the base parameters.
+        bounds: of `link_bounds`.
+
+    Raises:
+        IdentificationError: the constraints cannot be met.
+    """
+    p, n = len(problem.prior), problem.links
+    names = tuple(f"m{i // 10 + 1}" if i % 10 == 0 and i < 10 * n else "" for i in range(p))
+    known = problem.constraints + bounds.constraints(names)
+    thickness = np.zeros(n)
+    light: dict[int, Constraints] = {}
+    found = _thickened(problem, base, known, thickness)
+    for _ in range(ROUNDS):
+        done = True
+        for i, pi in enumerate(found.parameters[: 10 * n].reshape(n, 10)):
+            density = equivalent_density(pi)
+            if density > NEARLY * bounds.most[i]:
+                ball = (3 * pi[0] / (4 * np.pi * bounds.most[i])) ** (1 / 3) / np.sqrt(5)
+                thickness[i], done = max(1.02 * ball, 1.1 * thickness[i]), False
+            elif density < bounds.least[i] / NEARLY:
+                light[i], done = _heavier(p, i, pi, 1.01 * bounds.least[i]), False
+        if done:
+            break
+        try:
+            found = _thickened(problem, base, sum(light.values(), known), thickness)
+        except IdentificationError:  # the torques ask for such links; what is known of them is kept
+            break
+    return found
+
+
+def _thickened(
+    problem: ConsistentProblem, base: BaseParameters, known: Constraints, thickness: Float[np.ndarray, " n"]
+) -> ConsistentEstimate:
+    """The consistent estimate among links of at least these radii of gyration: pi = T pi', with pi' any consistent link."""
+    change = np.eye(len(problem.prior))
+    for i, least in enumerate(thickness):
+        change[10 * i + np.array([4, 6, 9]), 10 * i] = 2 * least**2
+    moved = dataclasses.replace(
+        problem,
+        matrix=problem.matrix @ change,
+        constraints=dataclasses.replace(known, equal=known.equal @ change, least=known.least @ change),
+    )
+    found = consistent_least_squares(moved, dataclasses.replace(base, matrix=base.matrix @ change))
+    return dataclasses.replace(found, parameters=change @ found.parameters)
+
+
+def _heavier(p: int, link: int, pi: Float[np.ndarray, "10"], least: float) -> Constraints:
+    """The density's bound, log det J - 6 log m <= log(9 / (16 pi^2 125 least^2)), made linear about given parameters."""
+    m, second = pi[0], _second_moment(pi)
+    pseudo = np.block([[second, pi[1:4, None]], [pi[None, 1:4], np.array([[m]])]])
+    inverse = np.linalg.inv(pseudo)
+    above = np.linalg.slogdet(pseudo)[1] - 6 * np.log(m) - np.log(9 / (16 * np.pi**2 * 125 * least**2))
+    row = np.zeros(p)
+    row[10 * link : 10 * link + 10] = np.einsum("kij,ij->k", LINEAR_INVERSE, inverse)
+    row[10 * link] -= 6 / m
+    return linear_inequalities(-row[None], np.array([2.0 + above]))
+
+
+def unusual_links(
+    chain: Chain, densities: tuple[float, float] = DENSITIES, model: Chain | None = None
+) -> tuple[str, ...]:
+    """What is unusual about the links of a chain, one sentence a link: too dense, too light or too large for its kinematics.
+
+    Args:
+        chain: the robot; links without mass are not looked at.
+        densities: least and greatest [kg/m^3].
+        model: whose own links are within bounds (`link_bounds`); none where None.
+    """
+    bare = dataclasses.replace(chain, inertia=0 * chain.inertia)
+    bounds = link_bounds(bare if model is None else model, densities)
+    out = []
+    for i, (name, pi) in enumerate(zip(chain.link_names, np.asarray(chain.inertia, float), strict=True)):
+        density = equivalent_density(pi)
+        if pi[0] <= 0 or not np.isfinite(density):
+            continue
+        share = filled_share(bounds, i, pi) if np.all(np.isfinite(bounds.semi_axes[i])) else 0.0
+        if density > SLACK * bounds.most[i] or density < bounds.least[i] / SLACK:
+            out.append(f"link {name!r} has {pi[0]:.3g} kg at {density:.2g} kg/m^3")
+        elif share > SLACK:
+            out.append(
+                f"link {name!r} has {pi[0]:.3g} kg that lie {share:.2g} times as far out as its joints leave room for"
+            )
+    return tuple(out)

@@ -1,0 +1,206 @@
+"""What an identified model is accurate to, joint by joint: torques, gravity, inertia, simulated motion."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+from scipy import signal
+
+from ..dynamics import inverse_dynamics, mass_matrix
+from ..errors import IdentificationError
+from ..identification._preprocessing.filters import bandwidth
+from ..identification._regression.prediction import MOVING
+from ..identification._regression.robot import as_float64
+from ..identification._result import Evaluation, Identification
+from ..identification._validation.resimulation import resimulate
+from ..identification._validation.torque_band import base_regressor
+from ..model._layout import turning_joints
+
+QUIET = 20  # percentile of the density
+SMALL = 0.05  # of the largest torque of joints of the same unit: a smaller torque is measured against this
+EXCUSED = 0.5  # of the error's power at most is taken for noise
+POSTURES, ROWS, LEAST_ROWS = 60, 600, 60
+TURN = np.pi  # how far a joint without limits is asked for either way [rad]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TorqueAccuracy:
+    """Errors of predicted torques while a joint moves, |qd| > 0.02 rad/s; NaN for one that never does.
+
+    Attributes:
+        error: (n,) RMS [N m].
+        torque: (n,) RMS of the measured torque [N m].
+        scale: (n,) what errors are measured against: the torque, and at least a twentieth of the largest joint's [N m].
+        fitted: (n,) RMS of the error on the fitted runs [N m].
+        noise: (n,) share of the error's power that is noise within the filter's band, at most a half (`noise_share`).
+    """
+
+    error: Float[np.ndarray, " n"]
+    torque: Float[np.ndarray, " n"]
+    scale: Float[np.ndarray, " n"]
+    fitted: Float[np.ndarray, " n"]
+    noise: Float[np.ndarray, " n"]
+
+    @property
+    def relative(self) -> Float[np.ndarray, " n"]:
+        """Error over torque (`scale`)."""
+        return self.error / np.maximum(self.scale, 1e-300)
+
+    @property
+    def without_noise(self) -> Float[np.ndarray, " n"]:
+        """Error over torque, with the noise taken off: sqrt(1 - noise) times the relative error."""
+        return self.relative * np.sqrt(1 - self.noise)
+
+
+def torque_accuracy(result: Identification) -> TorqueAccuracy:
+    """Errors on the runs that were not fitted, or where there are none on those that were."""
+    held = result.validation or result.fitted
+    error, torque = _moving(held)
+    turns = np.array(turning_joints(result.chain))
+    largest = np.array([np.nan_to_num(torque)[turns == one].max() for one in turns])
+    return TorqueAccuracy(error, torque, np.fmax(torque, SMALL * largest), _moving(result.fitted)[0], noise_share(held))
+
+
+def _moving(evaluations: Sequence[Evaluation]) -> tuple[np.ndarray, np.ndarray]:
+    error, tau, qd = (
+        np.concatenate(parts)
+        for parts in (
+            [e.samples.tau - e.prediction for e in evaluations],
+            [e.samples.tau for e in evaluations],
+            [e.samples.qd for e in evaluations],
+        )
+    )
+    moves = np.abs(qd) > MOVING
+    count = np.where(moves.any(0), moves.sum(0), np.nan)
+    return tuple(np.sqrt((x**2 * moves).sum(0) / count) for x in (error, tau))  # type: ignore[return-value]
+
+
+def noise_share(evaluations: Sequence[Evaluation]) -> Float[np.ndarray, " n"]:
+    """(n,) share of the residual's power that is noise: its density above the motion's band, taken for the whole band.
+
+    What the model lacks has the motion's frequencies, 99 % of the velocities' power; between them and the low-pass filter,
+    at four fifths of its cutoff, there is noise, and what friction does at reversals. Noise is flat, and the
+    rest is not: the density is the one that a fifth of the frequencies stay below, and no more than a half is ever called
+    noise. 0 where the filter leaves no such band.
+    """
+    noise, total = 0.0, 0.0
+    for e in evaluations:
+        s = e.samples
+        residual, moved = s.tau - e.prediction, bandwidth(s.q, s.rate)
+        for a, b in s.segments or ((0, len(s)),):
+            if b - a < 64:
+                continue
+            f, density = signal.welch(residual[a:b], s.rate, nperseg=min(b - a, 256), axis=0, detrend="constant")
+            quiet = (f > 1.5 * moved) & (f < 0.8 * s.torque_cutoff)
+            if quiet.sum() >= 4:
+                noise = noise + (b - a) * np.percentile(density[quiet], QUIET, axis=0) * 0.9 * s.torque_cutoff
+            total = total + (residual[a:b] ** 2).sum(0)
+    return np.clip(noise / np.maximum(total, 1e-300), 0.0, EXCUSED) * np.ones(evaluations[0].samples.n)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Determination:
+    """How well the model is known where it is used, in shares.
+
+    Attributes:
+        position_error: (n,) RMS of the part of the error that depends on the position, over the torque's RMS.
+        gravity: (n,) standard deviation of the torque at rest within the joints' limits, over its RMS or that of the logged
+            torque, the greater.
+        inertia: (n,) standard deviation of the diagonal of the mass matrix over its mean.
+    """
+
+    position_error: Float[np.ndarray, " n"]
+    gravity: Float[np.ndarray, " n"]
+    inertia: Float[np.ndarray, " n"]
+
+
+def determination_in_use(result: Identification) -> Determination:
+    """How well torques at rest and the mass matrix are determined, by the base parameters' covariance and the errors.
+
+    The position's part of a joint's error is what its regressor at rest, harmonics and powers of its own position explain
+    of it beside friction: gravity that is wrong, springs, counterbalances, and cables. Deviations are those of 60 postures
+    within the joints' limits, pi either way about the run where there are none.
+    """
+    chain, n = result.chain, result.chain.n
+    rows = lambda q, qdd: base_regressor(result.prior, result.columns, result.base, q, np.zeros_like(q), qdd)
+    held = result.validation or result.fitted
+    q, qd, tau, prediction = (
+        np.concatenate(parts)
+        for parts in (
+            *([getattr(e.samples, name) for e in held] for name in ("q", "qd", "tau")),
+            [e.prediction for e in held],
+        )
+    )
+    some = np.unique(np.linspace(0, len(q) - 1, min(ROWS, len(q))).astype(int))
+    q, qd, error = q[some], qd[some], (tau - prediction)[some]
+    size = np.sqrt((tau**2).mean(0))
+    still = rows(q, np.zeros_like(q))
+    position = np.array([_explained(still[:, j], q[:, j], qd[:, j], error[:, j]) for j in range(n)])
+    postures = _postures(result, q)
+    root = np.linalg.cholesky(result.wls.covariance + 1e-15 * np.diag(np.diag(result.wls.covariance)))
+    rest = rows(postures, np.zeros_like(postures))
+    gravity_sd = np.sqrt(((rest @ root) ** 2).sum(2).mean(0))
+    with jax.enable_x64(True):
+        model, at = as_float64(chain), jnp.asarray(postures)
+        weight = np.asarray(jax.vmap(lambda x: inverse_dynamics(model, x, 0 * x, 0 * x))(at))
+        inertia = np.asarray(jax.vmap(lambda x: jnp.diagonal(mass_matrix(model, x)))(at))
+    spread = np.empty(n)
+    for j in range(n):
+        alone = rows(postures, np.broadcast_to(np.eye(n)[j], postures.shape))[:, j] - rest[:, j]
+        spread[j] = np.sqrt(((alone @ root) ** 2).sum(1).mean())
+    floor = lambda x: np.maximum(x, 1e-300)
+    return Determination(
+        position / floor(size),
+        gravity_sd / floor(np.maximum(np.sqrt((weight**2).mean(0)), size)),
+        spread / floor(np.abs(inertia.mean(0))),
+    )
+
+
+def _postures(result: Identification, q: Float[np.ndarray, "N n"]) -> Float[np.ndarray, "60 n"]:
+    limits = np.asarray(result.prior.limits.position, float)
+    middle = q.mean(0)
+    low, high = (np.where(np.isfinite(x), x, middle + d) for x, d in ((limits[:, 0], -TURN), (limits[:, 1], TURN)))
+    low, high = np.maximum(low, middle - TURN), np.minimum(high, middle + TURN)
+    low, high = np.minimum(low, q.min(0)), np.maximum(high, q.max(0))
+    return low + (high - low) * np.random.default_rng(0).uniform(size=(POSTURES, len(low)))
+
+
+def _explained(still: np.ndarray, q: np.ndarray, qd: np.ndarray, error: np.ndarray) -> float:
+    """RMS of what columns of the position explain of an error beside those of the velocity, while the joint moves [N m]."""
+    moves = np.abs(qd) > MOVING  # at rest, dry friction takes any value
+    if moves.sum() < LEAST_ROWS:
+        return 0.0
+    still, q, qd, error = still[moves], q[moves], qd[moves], error[moves]
+    span = max(float(np.ptp(q)), 1e-9)
+    x = (q - q.mean()) / span
+    own = np.stack([np.ones_like(x), x, x**2, x**3, np.sin(2 * q), np.cos(2 * q)], axis=1)
+    beside = np.stack([qd, np.tanh(qd / MOVING)], axis=1)
+    clear = np.linalg.qr(beside)[0]
+    columns = np.concatenate([own, still], axis=1)
+    columns, error = (y - clear @ (clear.T @ y) for y in (columns, error))
+    u, s, _ = np.linalg.svd(columns / np.maximum(np.linalg.norm(columns, axis=0), 1e-12), full_matrices=False)
+    u = u[:, s > 1e-2 * s[0]]
+    return float(np.linalg.norm(u.T @ error) / np.sqrt(len(error)))
+
+
+def simulated_against_coasting(result: Identification) -> Float[np.ndarray, " n"] | None:
+    """(n,) RMS error of positions that the identified chain re-simulates over that of a robot that coasts (`resimulate`).
+
+    Infinite where it runs away; None where the runs are shorter than a window.
+    """
+    squares = np.zeros((2, result.chain.n))
+    for e in result.validation or result.fitted:
+        try:
+            run = resimulate(result.chain, e.samples)
+        except IdentificationError:  # shorter than a window
+            continue
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares += len(run.windows) * np.stack([run.rms, run.coasting_rms]) ** 2
+    if not squares[1].any():
+        return None
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratio = np.sqrt(squares[0] / squares[1])
+    return np.where(np.isfinite(ratio), ratio, np.inf)

@@ -1,0 +1,165 @@
+"""What an identified model can be used for: gravity compensation, feed-forward, simulation, each judged by itself."""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import numpy as np
+
+from ..identification._result import Identification
+from ._accuracy import Determination, TorqueAccuracy, determination_in_use, simulated_against_coasting, torque_accuracy
+from ._markup import rounded
+
+Level = Literal["good", "fair", "poor", "note"]
+Use = Literal["gravity compensation", "feed-forward", "simulation"]
+ORDER: tuple[Level, ...] = ("note", "good", "fair", "poor")
+
+TORQUE = (0.10, 0.40)  # error over torque while a joint moves, without noise
+# the error's part that depends on the position, and the standard deviation of the torque at rest, over the torque
+POSITION = (0.10, 0.25)
+INERTIA = (0.20, 0.60)  # standard deviation of a diagonal entry of the mass matrix over the entry
+COASTING = (0.60, 1.0)  # errors of simulated positions over those of a robot that coasts
+WORSE = 1.1  # errors this many times those of the given model are worse
+
+
+@dataclasses.dataclass(frozen=True)
+class UseVerdict:
+    """Whether the model is fit for a use.
+
+    Attributes:
+        use: gravity compensation, feed-forward or simulation.
+        level: good, fair (with care) or poor.
+        text: why, in a line.
+    """
+
+    use: Use
+    level: Level
+    text: str
+
+
+def level_of(value: float, bounds: tuple[float, float]) -> Level:
+    """Good up to the first bound, fair up to the second."""
+    return "good" if value <= bounds[0] else "fair" if value <= bounds[1] else "poor"
+
+
+def worst(levels: Iterable[Level]) -> Level:
+    """The worst of some levels."""
+    return max(levels, key=lambda level: ORDER.index(level))
+
+
+def joint_levels(accuracy: TorqueAccuracy) -> tuple[Level, ...]:
+    """Level of each joint's predicted torque; a joint that never moved is fair."""
+    return tuple("fair" if np.isnan(x) else level_of(x, TORQUE) for x in accuracy.without_noise)
+
+
+def judge_uses(result: Identification, worse_than_given: tuple[str, ...] = ()) -> tuple[UseVerdict, ...]:
+    """The three uses, each with its line.
+
+    Args:
+        worse_than_given: joints whose torque the given model predicts better.
+    """
+    accuracy, known = torque_accuracy(result), determination_in_use(result)
+    gravity = _gravity(result, known)
+    return (
+        gravity,
+        _feed_forward(result, accuracy, worse_than_given),
+        _simulation(result, known, accuracy, gravity.level),
+    )
+
+
+def _line(use: Use, level: Level, reasons: list[str]) -> UseVerdict:
+    answer = {"good": "yes", "fair": "with care", "poor": "no"}[level]
+    return UseVerdict(use, level, f"{use.capitalize()}: {answer}. {'; '.join(reasons)}.".replace("  ", " "))
+
+
+def _largest(values: np.ndarray) -> int:
+    return int(np.argmax(np.where(np.isnan(values), -1, values)))
+
+
+def _percent(x: float) -> str:
+    return f"{rounded(100 * x)} %" if x < 10 else "more than 1000 %"
+
+
+def _unseen(result: Identification) -> list[tuple[Level, str]]:
+    return [] if result.validation else [("fair", "no motion was held out to confirm it")]
+
+
+def _sentence(use: Use, found: Sequence[tuple[Level, str]]) -> UseVerdict:
+    """The worst level; the reasons for it, or all where all is well."""
+    level = worst([one for one, _ in found])
+    reasons = [text for one, text in found if one == level]
+    return _line(use, level, [reasons[0][:1].upper() + reasons[0][1:], *reasons[1:]])
+
+
+def _gravity(result: Identification, known: Determination) -> UseVerdict:
+    names = result.chain.joint_names
+    a, b = _largest(known.position_error), _largest(known.gravity)
+    error, spread = float(known.position_error[a]), float(known.gravity[b])
+    found: list[tuple[Level, str]] = [
+        (
+            level_of(error, POSITION),
+            f"errors that depend on position are up to {_percent(error)} of the torque ({names[a]})",
+        ),
+        (
+            level_of(spread, POSITION),
+            f"within the joints' limits the torque at rest is known to {_percent(spread)} ({names[b]}, one standard deviation)",
+        ),
+        *_unseen(result),
+    ]
+    return _sentence("gravity compensation", found)
+
+
+def _feed_forward(result: Identification, accuracy: TorqueAccuracy, worse: tuple[str, ...]) -> UseVerdict:
+    names, net = result.chain.joint_names, accuracy.without_noise
+    j = _largest(net)
+    noise = f", {_percent(accuracy.noise[j])} of its power taken for noise" if accuracy.noise[j] > 0.05 else ""
+    text = (
+        f"torque errors while moving are up to {_percent(accuracy.relative[j])} of the torque ({names[j]}: RMS "
+        f"{rounded(float(accuracy.error[j]))} of {rounded(float(accuracy.torque[j]))}{noise})"
+    )
+    found: list[tuple[Level, str]] = [(level_of(float(net[j]), TORQUE), text), *_unseen(result)]
+    if worse:
+        found.append(("fair", f"the given model predicts {', '.join(worse)} better"))
+    return _sentence("feed-forward", found)
+
+
+def _simulation(result: Identification, known: Determination, accuracy: TorqueAccuracy, gravity: Level) -> UseVerdict:
+    chain, names = result.chain, result.chain.joint_names
+    found: list[tuple[Level, str]] = []
+    if result.impossible:
+        found.append(("poor", f"{len(result.impossible)} links are not physically consistent"))
+    for sentence in result.unusual[:1]:
+        found.append(("poor", sentence))
+    terms = {
+        "armature": chain.armature,
+        "viscous friction": chain.friction.viscous,
+        "Coulomb friction": chain.friction.coulomb,
+    }
+    for name, values in terms.items():
+        negative = [names[j] for j in np.flatnonzero(np.asarray(values, float) < 0)]
+        if negative:
+            found.append(("poor", f"{name} is negative at {', '.join(negative)}"))
+    j = _largest(known.inertia)
+    spread = float(known.inertia[j])
+    text = f"the inertia about every joint is known to {_percent(spread)} ({names[j]}, one standard deviation)"
+    if spread > INERTIA[0]:
+        text = f"the inertia about {names[j]} is known to {_percent(spread)} only (one standard deviation)"
+    found.append((level_of(spread, INERTIA), text))
+    ratio = simulated_against_coasting(result)
+    if ratio is None:
+        found.append(("fair", "the runs are too short to simulate windows of half a second"))
+    else:
+        j = _largest(ratio)
+        if np.isinf(ratio[j]):
+            text = "simulated positions run away"
+        elif ratio[j] > COASTING[1]:
+            text = f"simulated positions err {rounded(float(ratio[j]))} times as much as those of a coasting robot ({names[j]})"
+        else:
+            text = f"simulated positions err {_percent(float(ratio[j]))} of what a coasting robot does ({names[j]})"
+        found.append((level_of(float(ratio[j]), COASTING), text))
+    if gravity == "poor":
+        found.append(("poor", "the torque at rest is wrong, or not known"))
+    levels = joint_levels(accuracy)
+    if "poor" in levels:
+        found.append(("poor", f"the torque of {names[levels.index('poor')]} is predicted badly"))
+    return _sentence("simulation", [*found, *_unseen(result)])
