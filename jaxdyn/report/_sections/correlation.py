@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from ...identification._estimators.estimate import Estimate
 from ...identification._regression.base_parameters import BaseParameters
-from .._markup import MINUS, Column, columns_table, element, escaped, faint, section
+from .._markup import MINUS, Column, columns_table, element, escaped, faint, folded
 
 _PAIRS = 8  # named
 _SHADES = 10
@@ -34,7 +34,7 @@ def correlation_section(base: BaseParameters, estimate: Estimate) -> str:
             Column("and", [escaped(base.names[j]) for _, j in pairs], "text", "text sum"),
         ]
     )
-    return section(
+    return folded(
         "Correlation of the base parameters",
         "correlation",
         faint(
