@@ -17,6 +17,7 @@ from jaxdyn import Friction, IdentificationError, OutputError, inverse_dynamics,
 from jaxdyn.cli import main
 from jaxdyn.identification import Estimate, Resimulation, Samples, fit_quality, model_torque, null_space, resimulate
 from jaxdyn.report import Ellipsoid, ErrorLimit, collect_provenance, equivalent_ellipsoid, parse_limit, verdict
+from jaxdyn.report._accuracy import noise_share
 from jaxdyn.report._markup import rounded
 from jaxdyn.report._pictures.ellipsoids import outstretched, projected
 from jaxdyn.report._pictures.stick_figure import line_ends, skeleton
@@ -410,6 +411,17 @@ def test_a_failed_validation_names_the_commonest_causes(result):
     )
     (check,) = [c for c in verdict(result).checks if "Validation" in c.text]
     assert check.level == "good" and "confirms the fit" in check.text
+
+
+def test_verdict_takes_noise_within_the_band_off(result):
+    """Of white noise, at most what lies within the filter's band; less in a short run, whose density is uneven."""
+    e = result.validation[0]
+    white = np.random.default_rng(0).normal(size=e.samples.tau.shape)
+    size = np.sqrt((e.samples.tau**2).mean(0))
+    share = noise_share([dataclasses.replace(e, prediction=e.samples.tau - 0.2 * size * white)])
+    assert np.all((share > 0.2 * e.samples.independence) & (share < 1.2 * e.samples.independence))
+    slow = dataclasses.replace(e, prediction=e.samples.tau - 0.2 * size * np.sin(0.5 * e.samples.t[:, None]))
+    assert np.all(noise_share([slow]) < 0.01)
 
 
 def test_verdict_tells_standstill_from_motion(result):
