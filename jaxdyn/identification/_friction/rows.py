@@ -101,5 +101,5 @@ def factors_with(runs: Sequence[Run], known: Sequence[np.ndarray], blocks: Seque
         tau = run.tau
         for part, rows in run.chunks():
             whole = np.concatenate([rows, columns[part], tau[part][:, :, None]], axis=2)
-            found.absorb(k, part.start, whole, mask[part])
+            found.absorb(k, part.start, whole, mask[part].astype(float))
     return found.factors

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from numpy.typing import ArrayLike, DTypeLike
+from numpy.typing import DTypeLike
 
 from ...errors import ModelError
 from ...model._build import JOINT_LEAVES, SLIGHTLY, inertia_faults
 from ...model._chain import Chain, named_leaves
-from ...spatial._host import move_inertia, pose_of, rotation_from_rpy
+from ...spatial._host import Values, move_inertia, pose_of, rotation_from_rpy
 
 # leaves of a joint: the element, and its attribute
 DRIVES = {
@@ -39,7 +39,7 @@ def arrays_of(chain: Chain, *, decimals: bool = True) -> dict[str, np.ndarray]:
     return {name: shortest(x) if decimals else np.asarray(x, float) for name, x in named_leaves(chain).items()}
 
 
-def shortest(values: ArrayLike, dtype: DTypeLike | None = None) -> np.ndarray:
+def shortest(values: Values, dtype: DTypeLike | None = None) -> np.ndarray:
     """The decimals with the fewest digits that are these numbers in a type, their own where None: 0.3415 for what is
     0.34150001406669617 in single precision."""
     given = np.asarray(values)

@@ -88,7 +88,7 @@ def friction_section(
     """Samples, their medians and the fitted curve of a joint that the reader chooses; and a friction model's parameters."""
     data = friction_samples(chain, evaluations, fit is not None)
     turns = turning_joints(chain)
-    views = [_view(data, j, turns[j], units[j]) for j in range(chain.n)]
+    views = [_view(data, j, bool(turns[j]), units[j]) for j in range(chain.n)]
     return section(
         "Friction",
         "friction",
