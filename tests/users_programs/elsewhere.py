@@ -108,8 +108,8 @@ NOT_OF_ARRAYS = {
     ).split(),
     "NumPy alone, or a choice among results": (
         "align_torques block_factors bounding_ellipsoid compare_estimators compare_with_log drive_gains friction_candidates "
-        "known_parameters linear_equalities linear_inequalities mass_bounds motor_to_joint parse_limit "
-        "semidefinite_least_squares split_half total_mass_constraint verdict with_gains without_delay "
+        "known_parameters linear_equalities linear_inequalities link_bounds mass_bounds motor_to_joint parse_limit "
+        "semidefinite_least_squares split_half total_mass_constraint unusual_links verdict with_gains without_delay "
         "clipped_adam"
     ).split(),
     "error": (
@@ -124,12 +124,12 @@ NOT_OF_ARRAYS = {
         "Evaluation ExcitationDesign ExcitationQuality ExcitationSearch ExportedFunction ExtraColumns Filters Finding Fit "
         "ForwardDynamicsDerivatives FourierSeries FrameConstraint Friction FrictionComparison FrictionFit FrictionModel "
         "FunctionConstraint Geometry Guess Identification InputFile InteriorPointResult InverseDynamicsDerivatives "
-        "InverseKinematics JointLimits JointMotion JointTrajectory LinearQuadratic Log LQPolicy LQSolution MassMatrixBounds "
+        "InverseKinematics JointLimits JointMotion JointTrajectory LinearQuadratic LinkBounds Log LQPolicy LQSolution MassMatrixBounds "
         "Merit ModelComparison Motion MotionLimits NoiseLevel NullDirection ObserverState OperationalSpace Part "
         "PathDynamics PathTiming Payload PolicyOptimisation PolicySettings PoseMotion PriorScales Projection "
         "ProportionalDerivativeLaw Provenance QRFactors RecursiveState ReducedDynamics Residuals Resimulation "
         "Samples Scene Settings Sliding Solution SplitHalf Spring Springs Status TaskSpace TaskStatus TaskTorque "
         "Topology TorqueModel Trajectory "
-        "TrajectorySamples Transmission Verdict VerdictCheck"
+        "TrajectorySamples Transmission UseVerdict Verdict VerdictCheck"
     ).split(),
 }
