@@ -225,17 +225,23 @@ def test_what_is_reported_is_what_the_file_predicts(identified, tmp_path):
     assert thinned.predicted_by(TorqueModel(result.chain)).shape == fitted.prediction.shape
 
 
-def test_the_report_says_what_each_file_predicts(identified, tmp_path, monkeypatch):
+@pytest.fixture
+def page(monkeypatch):
+    """Of the report that is written: all that its page is made from, by "all"."""
     given = {}
     monkeypatch.setattr(
         "jaxdyn.report._pages.identification.report_html",
         lambda *arguments: given.setdefault("all", arguments) and "page",
     )
+    return given
+
+
+def test_the_report_says_what_each_file_predicts(identified, tmp_path, page):
     _, result = identified
     law = dataclasses.replace(result.chain.friction, viscous=result.chain.friction.viscous.at[0].set(-0.2))
     negative = dataclasses.replace(result, chain=dataclasses.replace(result.chain, friction=law))
     paths = write_all(negative, tmp_path)
-    files = {file.name: file for file in given["all"][7]}
+    files = {file.name: file for file in page["all"][7]}
     assert tuple(files) == ("model.eqx", "identified.urdf", "identified.xml")
     (held,) = result.validation
     own = fit_quality(held.samples.tau, held.predicted_by(load_torque_model(paths["model.eqx"])), held.samples.qd)
@@ -247,16 +253,11 @@ def test_the_report_says_what_each_file_predicts(identified, tmp_path, monkeypat
     assert fit.total_relative > 1.2 * own.total_relative
     assert float(chain.friction.viscous[0]) == 0 and float(chain.friction.coulomb[0]) > 0
     assert "damping" not in paths["identified.xml"].read_text().split("joint2")[0]
-    text = files_section(negative, given["all"][7])
+    text = files_section(negative, page["all"][7])
     assert text.count("<li>") == 2 and "joint1" in text and rounded(fit.total_relative) in text
 
 
-def test_what_no_file_holds_is_said(identified, tmp_path, monkeypatch):
-    given = {}
-    monkeypatch.setattr(
-        "jaxdyn.report._pages.identification.report_html",
-        lambda *arguments: given.setdefault("all", arguments) and "page",
-    )
+def test_what_no_file_holds_is_said(identified, tmp_path, monkeypatch, page):
     _, result = identified
     own = ExtraColumns(("kq1",), ("N m",), lambda chain, q, qd, qdd: jnp.sin(q)[:, None])
     columns = dataclasses.replace(result.columns, extra=(own,))
@@ -268,8 +269,8 @@ def test_what_no_file_holds_is_said(identified, tmp_path, monkeypatch):
     mine = dataclasses.replace(result, columns=columns, parameters=parameters, validation=(pulled,))
     monkeypatch.setattr(results, "write_parameters", lambda result, path: path.touch())
     paths = write_all(mine, tmp_path)
-    assert "model.eqx" not in paths and any("model.eqx was not written: the columns kq1" in x for x in given["all"][3])
-    assert "no place in it for the columns kq1" in given["all"][7][0].why
+    assert "model.eqx" not in paths and any("model.eqx was not written: the columns kq1" in x for x in page["all"][3])
+    assert "no place in it for the columns kq1" in page["all"][7][0].why
 
 
 def test_the_nearest_friction_takes_power():

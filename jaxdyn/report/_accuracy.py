@@ -16,7 +16,7 @@ from ..identification._regression.prediction import MOVING
 from ..identification._regression.robot import as_float64
 from ..identification._result import Evaluation, Identification
 from ..identification._validation.resimulation import resimulate
-from ..identification._validation.torque_band import base_regressor
+from ..identification._validation.torque_band import base_regressor, covariance_root
 from ..model._layout import turning_joints
 
 QUIET = 20  # percentile of the density
@@ -140,7 +140,7 @@ def determination_in_use(result: Identification) -> Determination:
     still = rows(q, np.zeros_like(q))
     position = np.array([_explained(still[:, j], q[:, j], qd[:, j], error[:, j]) for j in range(n)])
     postures = _postures(result, q)
-    root = np.linalg.cholesky(result.wls.covariance + 1e-15 * np.diag(np.diag(result.wls.covariance)))
+    root = covariance_root(result.wls.covariance)
     rest = rows(postures, np.zeros_like(postures))
     gravity_sd = np.sqrt(((rest @ root) ** 2).sum(2).mean(0))
     with jax.enable_x64(True):

@@ -25,6 +25,12 @@ def inertia_tensor(pi: Any, xp: ModuleType = np) -> Any:
     return xp.stack([xp.stack([xx, xy, xz]), xp.stack([xy, yy, yz]), xp.stack([xz, yz, zz])])
 
 
+def second_moment(pi: Ten) -> Matrix:
+    """S = tr(I_o) / 2 1 - I_o, the second moment of mass about the frame's origin, of the ten parameters [kg m^2]."""
+    tensor = inertia_tensor(pi)
+    return np.trace(tensor) / 2 * np.eye(3) - tensor
+
+
 def packed(mass: Any, first: Any, tensor: Any, xp: ModuleType = np) -> Any:
     """The ten parameters (m, h, Ixx Ixy Iyy Ixz Iyz Izz) of a mass, a first moment h and I_o."""
     t = tensor

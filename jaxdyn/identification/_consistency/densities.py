@@ -7,7 +7,7 @@ from jaxtyping import Float
 
 from ...errors import IdentificationError
 from ...model._chain import Chain
-from ...spatial._host import inertia_tensor
+from ...spatial._host import second_moment
 from .._regression.base_parameters import BaseParameters
 from .consistent import ConsistentEstimate, ConsistentProblem, consistent_least_squares
 from .constraints import DENSITIES, Constraints, bounding_ellipsoid, linear_inequalities, no_constraints
@@ -18,17 +18,6 @@ ROOM = 1.5  # by which the given model's own links are held inside their bounds
 ROUNDS = 8
 NEARLY = 1.02  # a density this near its bound is within it
 SLACK = 1.1  # and this near it is not named
-
-# the pseudo-inertia from the ten parameters: J = sum_k pi_k LINEAR_INVERSE[k], S = tr(I_o) / 2 1 - I_o
-LINEAR_INVERSE = np.zeros((10, 4, 4))
-LINEAR_INVERSE[0, 3, 3] = 1
-for _k, _a in ((1, 0), (2, 1), (3, 2)):
-    LINEAR_INVERSE[_k, _a, 3] = LINEAR_INVERSE[_k, 3, _a] = 1
-for _k, _a in ((4, 0), (6, 1), (9, 2)):
-    LINEAR_INVERSE[_k, range(3), range(3)] = 0.5
-    LINEAR_INVERSE[_k, _a, _a] = -0.5
-for _k, _a, _b in ((5, 0, 1), (7, 0, 2), (8, 1, 2)):
-    LINEAR_INVERSE[_k, _a, _b] = LINEAR_INVERSE[_k, _b, _a] = -1
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -131,7 +120,7 @@ def _holding(bounds: LinkBounds, inertia: Float[np.ndarray, "n 10"]) -> LinkBoun
 
 def filled_share(bounds: LinkBounds, link: int, pi: Float[np.ndarray, "10"]) -> float:
     """Root mean square distance of a link's mass from the centre of its ellipsoid, in the ellipsoid's radii; at most 1."""
-    second, h, m = _second_moment(pi), pi[1:4], pi[0]
+    second, h, m = second_moment(pi), pi[1:4], pi[0]
     c, r, s = bounds.centres[link], bounds.rotations[link], bounds.semi_axes[link]
     about = second - np.outer(c, h) - np.outer(h, c) + m * np.outer(c, c)
     return float(np.sqrt(max(np.trace(r @ np.diag(s**-2.0) @ r.T @ about) / m, 0.0)))
@@ -143,9 +132,9 @@ def equivalent_density(pi: Float[np.ndarray, "10"]) -> float:
     return float(pi[0] / volume) if volume > 0 else np.inf
 
 
-def _second_moment(pi: Float[np.ndarray, "10"]) -> Float[np.ndarray, "3 3"]:
-    inertia = inertia_tensor(np.asarray(pi, float))
-    return np.trace(inertia) / 2 * np.eye(3) - inertia
+def _pseudo_inertia(pi: Float[np.ndarray, "10"]) -> Float[np.ndarray, "4 4"]:
+    """J = [S, h; h^T, m], linear in the ten parameters."""
+    return np.block([[second_moment(pi), pi[1:4, None]], [pi[None, 1:4], np.array([[pi[0]]])]])
 
 
 def _volume(pi: Float[np.ndarray, "10"]) -> float:
@@ -153,7 +142,7 @@ def _volume(pi: Float[np.ndarray, "10"]) -> float:
     m = pi[0]
     if not m > 0:
         return 0.0
-    squares = 5 / m * np.linalg.eigvalsh(_second_moment(pi) - np.outer(pi[1:4], pi[1:4]) / m)
+    squares = 5 / m * np.linalg.eigvalsh(second_moment(pi) - np.outer(pi[1:4], pi[1:4]) / m)
     return float(4 / 3 * np.pi * np.sqrt(max(np.prod(squares), 0.0))) if squares.min() > 0 else 0.0
 
 
@@ -217,12 +206,11 @@ def _thickened(
 
 def _heavier(p: int, link: int, pi: Float[np.ndarray, "10"], least: float) -> Constraints:
     """The density's bound, log det J - 6 log m <= log(9 / (16 pi^2 125 least^2)), made linear about given parameters."""
-    m, second = pi[0], _second_moment(pi)
-    pseudo = np.block([[second, pi[1:4, None]], [pi[None, 1:4], np.array([[m]])]])
+    m, pseudo = pi[0], _pseudo_inertia(pi)
     inverse = np.linalg.inv(pseudo)
     above = np.linalg.slogdet(pseudo)[1] - 6 * np.log(m) - np.log(9 / (16 * np.pi**2 * 125 * least**2))
     row = np.zeros(p)
-    row[10 * link : 10 * link + 10] = np.einsum("kij,ij->k", LINEAR_INVERSE, inverse)
+    row[10 * link : 10 * link + 10] = [np.sum(_pseudo_inertia(unit) * inverse) for unit in np.eye(10)]
     row[10 * link] -= 6 / m
     return linear_inequalities(-row[None], np.array([2.0 + above]))
 

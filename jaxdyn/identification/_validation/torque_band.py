@@ -29,11 +29,16 @@ def torque_band(
 
     Cost: a base regressor a sample and O(n b^2), in chunks of one size.
     """
-    root = np.linalg.cholesky(covariance + 1e-15 * np.diag(np.diag(covariance)))
+    root = covariance_root(covariance)
     with jax.enable_x64(True):
         model = as_float64(chain)
         rows = lambda q, qd, qdd: np.linalg.norm(chunk_rows(columns, model, q, qd, qdd)[:, :, base.kept] @ root, axis=2)
         return by_chunks(rows, q, qd, qdd)
+
+
+def covariance_root(covariance: Float[np.ndarray, "b b"]) -> Float[np.ndarray, "b b"]:
+    """Cholesky factor of a covariance that rounding may have left singular."""
+    return np.linalg.cholesky(covariance + 1e-15 * np.diag(np.diag(covariance)))
 
 
 def base_regressor(

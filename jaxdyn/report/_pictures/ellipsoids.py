@@ -9,7 +9,7 @@ from jaxtyping import Float
 from ...identification._preprocessing.samples import Samples
 from ...identification._regression.robot import as_float64
 from ...model._chain import Chain
-from ...spatial._host import inertia_tensor
+from ...spatial._host import second_moment
 from .stick_figure import link_poses
 
 
@@ -64,9 +64,7 @@ def equivalent_ellipsoid(pi: Float[np.ndarray, "10"]) -> Ellipsoid | None:
     m, h = float(pi[0]), np.asarray(pi[1:4], float)
     if m == 0:
         return None
-    inertia = inertia_tensor(np.asarray(pi, float))
-    second = np.trace(inertia) / 2 * np.eye(3) - inertia
-    return Ellipsoid(m, h / m, 5 / m * (second - np.outer(h, h) / m))
+    return Ellipsoid(m, h / m, 5 / m * (second_moment(np.asarray(pi, float)) - np.outer(h, h) / m))
 
 
 def projected(
