@@ -1,6 +1,6 @@
-"""Adaptive control: a 7R arm picks up a load that its controller does not know, follows its motion all the same, and weighs it.
+"""Adaptive control: a 7R arm picks up an unknown load, tracks its reference nevertheless, and estimates the mass.
 
-The controller adapts the ten parameters of the last link by the natural law, so that they are a possible body at all times.
+The controller adapts the ten parameters of the last link by the natural law, so that they stay physically consistent.
 Beside it the same controller without adaptation. Draws tracking errors and the estimate: adaptive_payload.png.
 """
 
@@ -67,7 +67,7 @@ print(
 )
 print(f"load {LOAD:.2f} kg, weighed {float(weighed[-1]):.2f} kg")
 bodies = jax.vmap(jaxdyn.spatial.inertia.pseudo_inertia)(estimate)
-assert float(jnp.linalg.eigvalsh(bodies).min()) > 0  # a possible body at every instant
+assert float(jnp.linalg.eigvalsh(bodies).min()) > 0  # physically consistent at every instant
 assert rms[1] < rms[0] / (3 if FAST else 10)
 
 figure = Figure(figsize=(9, 3.4), layout="constrained")

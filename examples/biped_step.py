@@ -1,4 +1,4 @@
-"""A step of a biped whose foot must not slip, tip or turn: the least torques among those that the ground's reaction allows.
+"""A step of a biped whose foot must not slip, tip or turn: minimum torques subject to the contact wrench cone.
 
 The robot stands on its left foot and swings the right one from behind to ahead, from one double support to its mirror image, so
 that the next step can begin where this one ends. `ContactWrenchCone` keeps the ground's wrench within what forces at a sole's

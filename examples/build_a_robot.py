@@ -1,4 +1,4 @@
-"""Four ways to a robot: a URDF text, screws, Denavit-Hartenberg parameters, and a ready-made arm; and what to ask it."""
+"""Four ways to a robot: a URDF text, screws, Denavit-Hartenberg parameters, and a ready-made arm; and their quantities."""
 
 import jax
 import jax.numpy as jnp
@@ -48,4 +48,4 @@ print("from DH, tip at", jaxdyn.frame_pose(planar, q)[:3, 3], "m")
 # a push of 10 N along x on the tool, as joint torques
 jacobian = jaxdyn.jacobian(arm, q, "tool", reference="mixed")
 push = jnp.array([0, 0, 0, 10.0, 0, 0])
-print("10 N along x ask for", jacobian.T @ push, "N m")
+print("10 N along x require", jacobian.T @ push, "N m")

@@ -1,4 +1,4 @@
-"""A computed-torque loop at 1 kHz: how long a turn takes from state to torques, how late it begins, and how well it tracks.
+"""A computed-torque loop at 1 kHz: time from state to torques, start jitter, and tracking error.
 
 A simulated 7R arm, whose masses differ from the controller's model by up to a tenth, stands in for the real one:
 each millisecond the loop reads its state, computes torques and "sends" them; the simulation's own time is not counted.

@@ -63,4 +63,4 @@ for name, (function, batch, unit, count) in work.items():
 few = rng.normal(size=(3, 13, 7))  # 13 states over 8 devices: filled up to 16, and cut off again
 uneven = jaxdyn.sharded_vmap(jaxdyn.inverse_dynamics, (None, 0, 0, 0))(robot, *few)
 assert np.allclose(uneven, jax.vmap(jaxdyn.inverse_dynamics, (None, 0, 0, 0))(robot, *few), rtol=1e-12)
-print(f"{len(uneven)} states over {jax.device_count()} devices are right as well")
+print(f"{len(uneven)} states over {jax.device_count()} devices are correct too")

@@ -1,6 +1,6 @@
 """Batched rollouts: a thousand 7R arms with different masses and friction under one controller, one compiled program.
 
-A batch of robots is a chain whose leaves have one more axis; vmap does the rest. Writes domain_randomisation.png.
+A batch of robots is a chain whose leaves have a batch axis; vmap does the rest. Writes domain_randomisation.png.
 """
 
 import os
@@ -39,9 +39,9 @@ jax.block_until_ready(simulate(chains))  # compiles
 begin = time.perf_counter()
 q = jax.block_until_ready(simulate(chains))
 elapsed = time.perf_counter() - begin
-print(f"{robots} robots x {steps} steps in {elapsed:.2f} s: {robots * steps / elapsed:,.0f} steps a second")
+print(f"{robots} robots x {steps} steps in {elapsed:.2f} s: {robots * steps / elapsed:,.0f} steps per second")
 error = q[:, -1] - goal
-print("steady-state error, RMS a joint [rad]:", jnp.sqrt((error**2).mean(0)))
+print("steady-state error, RMS per joint [rad]:", jnp.sqrt((error**2).mean(0)))
 assert bool(jnp.isfinite(q).all())
 
 figure = Figure(figsize=(7, 3.5), layout="constrained")

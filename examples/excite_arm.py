@@ -1,4 +1,4 @@
-"""An exciting motion designed within a UR10's limits, beside the random one it started from, drawn in exciting_motion.png.
+"""An excitation trajectory within a UR10's limits, compared with its random initial guess, drawn in exciting_motion.png.
 
 Positions, velocities and torques are limited by the robot's data sheet, accelerations by us; the tip stays above the table.
 """
@@ -41,7 +41,8 @@ if best is not None:
     ratio = jaxdyn.identification.variance_ratio(design.quality, best)
     print(f"variances {ratio:.1f} times less than by the best random motion, condition number {best.condition:.0f}")
 for name, share in design.usage.items():
-    print(f"  {name:14}", np.round(100 * share).astype(int), "% of the limit")
+    if share.any():  # zero where there is no limit
+        print(f"  {name:14}", np.round(100 * share).astype(int), "% of the limit")
 print(f"  the tip stays {design.clearance:.3f} m above the table")
 assert max(share.max() for share in design.usage.values()) < 0.951 and design.clearance >= 0
 

@@ -1,7 +1,7 @@
-"""Friction that remembers: an elbow arm whose joints slip like springs at rest is identified, and its friction drawn.
+"""Friction with memory: identification of an elbow arm whose joints have presliding friction, with plots.
 
 The logs are synthetic: replace them by `jaxdyn.read_log("run.csv")` of your robot, read at full rate with `stride=1`. Compares
-friction models by the error on a run left out, fits the one chosen, and writes friction.png.
+friction models by the error on a run left out, fits the selected one, and writes friction.png.
 """
 
 import os
@@ -56,7 +56,7 @@ plain = jaxdyn.identification.fit_friction(arm, runs[:2], models["plain"], strid
 
 unseen = runs[2]
 errors = [np.sqrt(((unseen.tau - each.predict(unseen)) ** 2).mean(0)) for each in (plain, fit)]
-print("torque error on a run not fitted, N m RMS: plain", errors[0].round(3), "chosen", errors[1].round(3))
+print("torque error on a held-out run, N m RMS: plain", errors[0].round(3), "chosen", errors[1].round(3))
 assert np.all(errors[1] < 0.08) and choice.best == ("slip, load", "slip, load")
 
 figure = Figure(figsize=(9, 4), layout="constrained")

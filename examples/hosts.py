@@ -1,4 +1,5 @@
-"""A batch over several hosts: two processes, joined by jax.distributed, each with its part; the answer is one process's.
+"""A batch over several hosts: two processes, connected by jax.distributed, each with its share; the result equals that
+of one process.
 
 `work` is the user's code, the same for any number of processes. Each simulates its arms, which takes no word from the others;
 two things are added up over all: the mean tracking error, and the p x p normal matrix of the regressor, which is all that an

@@ -1,4 +1,4 @@
-"""Identification from Python: a log in, a validated model out; here of a simulated UR10 with a coupled term of our own.
+"""Identification from Python: from a log to a validated model; here for a simulated UR10 with a user-defined coupling term.
 
 Replace the synthetic logs by `jaxdyn.read_log("run.csv")`. Writes the folder identified_arm.
 """

@@ -1,7 +1,7 @@
 """Inverse kinematics of a batch of poses: how many a Panda reaches, how fast, and where with its hand pointing down.
 
 Random poses within reach are solved from 1 to 16 starts; then a grid of points in a vertical plane through the base, with the
-flange pointing down and any turn about the vertical. Writes inverse_kinematics.png.
+flange pointing down and free rotation about the vertical. Writes inverse_kinematics.png.
 """
 
 import functools
@@ -38,7 +38,7 @@ for starts in (16,) if FAST else (1, 2, 4, 8, 16):
     found = jax.block_until_ready(solve(targets))
     seconds = time.perf_counter() - begin
     rates[starts] = float((found.status == jaxdyn.trajectory.Status.CONVERGED).mean())
-    print(f"{starts:2d} starts: {100 * rates[starts]:.2f} % of {count} poses, {1e6 * seconds / count:.0f} us a pose")
+    print(f"{starts:2d} starts: {100 * rates[starts]:.2f} % of {count} poses, {1e6 * seconds / count:.0f} us per pose")
 misses = jnp.linalg.norm(found.error, axis=1)
 assert rates[16] >= 0.995
 

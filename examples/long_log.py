@@ -1,4 +1,4 @@
-"""Identification from a log that no memory has to hold: read in parts, on several devices and processes, gone on from a file.
+"""Identification from a log larger than memory: read in parts, on several devices and processes, resumed from a file.
 
 The log is written to a file first, as a controller would have. `work` is the user's program, the same for any number of
 devices and processes: each process reads its share of the file in parts and keeps triangular factors, which are put together at

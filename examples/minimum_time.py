@@ -87,7 +87,7 @@ _, distances = looked_at(fine)
 used = jnp.abs(tau) / torques[:, 1]
 speed = jnp.abs(v) / robot.limits.velocity
 print(f"torques up to {100 * used.max():.1f} % of their limits, velocities up to {100 * speed.max():.1f} %")
-print(f"nearest to the pillar: {1000 * distances.min():.1f} mm between the knots too")
+print(f"clearance from the pillar, also between knots: {1000 * distances.min():.1f} mm")
 assert int(solution.status) == jaxdyn.trajectory.Status.CONVERGED
 assert used.max() < 1 + 1e-4 and speed.max() < 1 + 1e-4
 assert distances.min() > -0.01

@@ -1,4 +1,4 @@
-"""A Panda that holds something heavy learns what it holds from a log, and moves it within its torque limits.
+"""A Panda identifies a heavy payload from a log, and moves it within its torque limits.
 
 Some seconds of motion with the unknown body in the gripper; its mass, centre and inertia by `identify_payload_on`; then a
 quick reach of least torque within 90 % of the torque limits, planned with the arm's own model, with the body identified, and,
@@ -81,7 +81,7 @@ def sampled(trajectory):
 
 @jax.jit
 def play(believed, reference):
-    """The true arm under computed torque with the model believed: what it asked for, what it got, and the tool's error."""
+    """The true arm under computed torque with the model believed: commanded torque, applied torque, and the tool's error."""
 
     def law(_, t, q, v):
         now = jax.tree.map(lambda rows: rows[jnp.round(t / dt).astype(int)], reference)
@@ -94,7 +94,7 @@ def play(believed, reference):
 
 
 runs = {}
-print("model       cost    torque asked for   saturated   tool off on the way, on arrival, 0.3 s later")
+print("model       cost    torque commanded   saturated   tool off on the way, on arrival, 0.3 s later")
 for name, believed in (("nominal", model), ("identified", holding(found.body)), ("true", arm)):
     solution = plan(believed)
     assert int(solution.status) == jaxdyn.trajectory.Status.CONVERGED, solution.message
@@ -119,7 +119,7 @@ for name in ("nominal", "identified"):
     axes[name].axhspan(-1, 1, fc="0.94", zorder=0)
     axes[name].axvline(duration, c="0.5", ls=":", lw=1)
     axes[name].set(xlabel="time [s]", title=f"plan and controller with the {name} model", xlim=(0, times[-1]))
-axes["nominal"].set(ylabel="torque asked for / limit")
+axes["nominal"].set(ylabel="commanded torque / limit")
 axes["identified"].sharey(axes["nominal"])
 axes["identified"].legend(ncols=2, fontsize="x-small", loc="lower right")
 for name, colour in (("nominal", "C3"), ("identified", "C0"), ("true", "0.5")):

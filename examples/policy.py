@@ -1,4 +1,4 @@
-"""Policy optimisation through thousands of rollouts: a cart that swings up its pole, of masses and friction it is not told.
+"""Policy optimisation through thousands of rollouts: a cart that swings up its pole, with unknown masses and friction.
 
 A small network sees positions and velocities and pushes the cart within limits; the gradient of the mean cost goes through
 every step of every rollout. Each rollout is another robot (masses +-20 %, friction) from another start. Afterwards the policy
@@ -90,7 +90,7 @@ found = jaxdyn.trajectory.optimise_policy(
     optimiser=jaxdyn.trajectory.clipped_adam(optax.cosine_decay_schedule(6e-3, updates)),
     settings=jaxdyn.trajectory.PolicySettings(checkpoint=None if FAST else 1),  # little to store, less to compile
 )
-print(f"{found.message}, {time.perf_counter() - begin:.0f} s: {rollouts} robots, {batch} of them an update")
+print(f"{found.message}, {time.perf_counter() - begin:.0f} s: {rollouts} robots, {batch} of them per update")
 
 # robots and starts it has never met; the untrained policy beside it
 unseen, fresh = robots(keys[3], rollouts), starts(keys[4], rollouts)

@@ -1,4 +1,4 @@
-"""A short noisy log of a UR5e: what plain least squares makes of its links, and the nearest bodies that can exist.
+"""A short noisy log of a UR5e: links from plain least squares, and the nearest physically consistent ones.
 
 Draws each link's distribution of mass (two standard deviations about the centre of mass, in the link's x-z plane): true,
 prior, identified. Saves possible_bodies.png.
@@ -33,7 +33,7 @@ log = jaxdyn.identification.synthetic_log(
 result = jaxdyn.identify(
     prior,
     log,
-    columns=jaxdyn.identification.Columns(("viscous", "coulomb")),
+    terms=jaxdyn.identification.Terms(("viscous", "coulomb"), choose=()),
     consistent=jaxdyn.identification.Consistency(mass=mass),
 )
 assert result.consistent is not None and not result.impossible
@@ -46,7 +46,7 @@ print(
     f"held-out error: {held.unconstrained.total_relative:.2f} % unconstrained, {held.fit.total_relative:.2f} % possible"
 )
 for i, name in enumerate(truth.link_names):
-    kind = "possible" if least[i] > 0 else "impossible"
+    kind = "consistent" if least[i] > 0 else "inconsistent"
     print(
         f"{name:16s} true {float(truth.inertia[i, 0]):6.2f} kg, prior {float(prior.inertia[i, 0]):6.2f}, "
         f"unconstrained {free[i, 0]:6.2f} ({kind}), identified {possible[i, 0]:6.2f}"
@@ -70,7 +70,7 @@ for i, axis in enumerate(axes.flat):
     for label, inertia, style in kinds:
         axis.plot(*outline(inertia[i]), style, label=label)
     masses = ", ".join(f"{label} {float(inertia[i][0]):.2f}" for label, inertia, _ in kinds)
-    note = f"unconstrained {free[i, 0]:.2f}" + ("" if least[i] > 0 else ": no body has that")
+    note = f"unconstrained {free[i, 0]:.2f}" + ("" if least[i] > 0 else ": inconsistent")
     axis.set_title(f"{truth.link_names[i]} [kg]\n{masses}\n{note}", fontsize=8)
     axis.set(xlabel="x [m]", ylabel="z [m]")
     axis.locator_params(nbins=4)

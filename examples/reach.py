@@ -50,11 +50,11 @@ state, (q, torques) = final_state(feedforward)
 print(f"ends {jnp.abs(goal - state).max():.1e} from the goal")
 assert jnp.abs(goal - state).max() < 1e-6
 
-figure = Figure(figsize=(8, 3.2), layout="constrained")
+figure = Figure(figsize=(8, 3.5), layout="constrained")
 left, right = figure.subplots(1, 2)
 left.plot(jnp.arange(1, steps + 1) * dt, q, label=[f"joint {j + 1}" for j in range(7)])
 left.set(xlabel="time [s]", ylabel="position [rad]")
-left.legend(ncols=2, fontsize="small")
+figure.legend(loc="outside lower center", ncols=7, fontsize="small")
 right.step(jnp.arange(steps) * dt, torques, where="post")
 right.set(xlabel="time [s]", ylabel="torque [N m]")
 figure.savefig("reach.png", dpi=120)

@@ -1,4 +1,5 @@
-"""A Panda reaches a goal within its torque limits, faster than they would allow a naive motion; and how the cost would change.
+"""A Panda reaches a goal within its torque limits, faster than a naive motion could; and the sensitivity of the cost to
+the limits.
 
 `solve_by_shooting` finds the motion; the derivative of its cost with respect to the torque limits, from the solution's
 implicit derivative, says which motor is worth making stronger. Writes reach_with_limits.png.
@@ -52,13 +53,13 @@ if not fast:
     for name, value in zip(robot.joint_names, worth(problem.torque_limits), strict=True):
         print(f"{name}: 1 % more torque changes the cost by {0.01 * float(value):+.1e}")
 
-figure = Figure(figsize=(8, 3.2), layout="constrained")
+figure = Figure(figsize=(8, 3.5), layout="constrained")
 left, right = figure.subplots(1, 2)
 lines = left.plot(motion.t, motion.q, label=[f"joint {j + 1}" for j in range(7)])
 for line, wanted in zip(lines, goal, strict=True):
     left.plot(motion.t[-1], wanted, "o", color=line.get_color(), markersize=4)
 left.set(xlabel="time [s]", ylabel="position [rad]")
-left.legend(ncols=2, fontsize="small")
+figure.legend(loc="outside lower center", ncols=7, fontsize="small")
 right.step(motion.t[:-1], motion.tau / problem.torque_limits[:, 1], where="post")
 for limit in (-1, 1):
     right.axhline(limit, color="0.6", linewidth=0.8, linestyle="--")

@@ -1,4 +1,4 @@
-"""An arm to look at: torques against their limits, positions, and a moving picture; the page in the browser shows the same.
+"""Plots of torques against their limits and of positions, and an animation; the page in the browser shows the same.
 
 A 7R arm follows a smooth motion through three postures; its torques are those of inverse dynamics. Writes view_arm.csv, which
 `jaxdyn view` plays, view_arm_torques.png, view_arm_positions.png and view_arm.gif.

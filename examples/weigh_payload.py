@@ -1,7 +1,7 @@
-"""Weighing with an arm that measures motor currents: gains from a known weight, then the mass of something unknown.
+"""Weighing with an arm that measures motor currents: gains from a known weight, then an unknown mass.
 
-A UR10 is simulated with friction, and with gains that the user believes to be others. Three runs: nothing, a weight of 2.8 kg,
-and a tool. Draws the gains found and the tool's mass with and without them: weigh_payload.png.
+A UR10 is simulated with friction, and with gains that differ from those the user assumes. Three runs: nothing, a weight
+of 2.8 kg, and a tool. Draws the gains found and the tool's mass with and without them: weigh_payload.png.
 """
 
 import dataclasses

@@ -1,8 +1,8 @@
 """jaxdyn: differentiable rigid-body dynamics of robots on JAX, and identification of their inertial parameters.
 
-Models, kinematics, dynamics, simulation, files and `identify` stand here; everything else in the namespaces `control`,
+Models, kinematics, dynamics, simulation, files and `identify` are exported here, everything else by the namespaces `control`,
 `deployment`, `dynamics`, `identification`, `io`, `mechanisms`, `model`, `parallel`, `report`, `simulation`, `spatial`,
-`trajectory`, `view`, and `symbolic`, which is imported by itself.
+`trajectory`, `view`, and `symbolic`, which must be imported explicitly.
 
 """
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        """Import everything when the first name is asked for: importing JAX takes seconds, and `jaxdyn --help` needs none."""
+        """Import everything on first use of a name: importing JAX takes seconds, and `jaxdyn --help` does not need it."""
         if name.startswith("_") and name != "__all__":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         public = vars(importlib.import_module(f"{__name__}._public"))

@@ -1,12 +1,13 @@
-"""What is taken from outside of JAX's stable interface, in one place. Seen to work with jax 0.10.2 and 0.11.2."""
+"""Everything taken from outside JAX's stable interface, in one place. Known to work with jax 0.10.2 and 0.11.2."""
 
 from jax._src.core import trace_state_clean as trace_state_clean
 from jax.core import Tracer as Tracer, eval_jaxpr as eval_jaxpr
 from jax.custom_batching import custom_vmap as custom_vmap
 from jax.custom_derivatives import SymbolicZero as SymbolicZero
+from jax.experimental.compilation_cache.compilation_cache import reset_cache as reset_cache
 from jax.experimental.multihost_utils import process_allgather as process_allgather
 from jax.experimental.xla_metadata import set_xla_metadata as set_xla_metadata
-from jax.extend.core import Primitive as Primitive
+from jax.extend.core import Literal as Literal, Primitive as Primitive
 from jax.interpreters.ad import instantiate_zeros as instantiate_zeros, primitive_jvps as primitive_jvps
 from jax.interpreters.batching import primitive_batchers as primitive_batchers
 from jax.interpreters.mlir import lower_fun as lower_fun, register_lowering as register_lowering

@@ -1,4 +1,4 @@
-"""The names of `jaxdyn` itself, which the package looks up here when one is first asked for."""
+"""The names of `jaxdyn` itself, which the package looks up here on first use."""
 
 from . import (
     control as control,

@@ -1,4 +1,4 @@
-"""What objects print: a few lines of text, in notebooks the same in a fixed-width font; and tables of pandas."""
+"""Printed forms of objects: a few lines of text, in a fixed-width font in notebooks; and pandas tables."""
 
 import html
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ def number(x: Any, unit: str = "", digits: int = 4) -> str:
 
 
 def data_frame(columns: Mapping[Any, Any], index: Any = None, name: str = "") -> Any:
-    """A `pandas.DataFrame` with these columns; its index, of this name, counts the rows where None.
+    """A `pandas.DataFrame` with these columns; its index, of this name, counts the rows if None.
 
     Raises:
         ImportError: pandas is not installed.
@@ -49,5 +49,5 @@ def data_frame(columns: Mapping[Any, Any], index: Any = None, name: str = "") ->
 
 
 def numbered(name: str, block: Any) -> dict[str, np.ndarray]:
-    """Columns name1, name2, .. of an array with a row a sample."""
+    """Columns name1, name2, .. of an array with one row per sample."""
     return {f"{name}{j + 1}": column for j, column in enumerate(np.asarray(block).T)}

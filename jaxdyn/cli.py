@@ -5,14 +5,16 @@ import functools
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from ._version import __version__
-from .commands import compare, excite, identify, payload, simulate, view
+from .commands import compare, excite, export, identify, payload, simulate, view
 from .commands.arguments import BAD_INPUT, INTERRUPTED, OK, USAGE, WrongUsage
+from .commands.cache import kept_programs
 from .errors import JaxdynError, ModelWarning, as_python
 
-COMMANDS = (excite, simulate, identify, payload, compare, view)
+COMMANDS = (excite, simulate, identify, payload, compare, view, export)
 
 EPILOG = "jaxdyn COMMAND --help says more. Guide: from an excitation trajectory to a model, docs/identification.md"
 
@@ -57,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             show(message, category, *place)
 
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), kept_programs() if options.cache else nullcontext():
             warnings.simplefilter("always", ModelWarning)
             warnings.showwarning = note
             return options.run(options)
@@ -85,6 +87,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="jaxdyn", description="Robot dynamics and identification on JAX.", epilog=EPILOG
     )
     parser.add_argument("--version", action="version", version=f"jaxdyn {__version__}")
+    parser.add_argument("--no-cache", dest="cache", action="store_false", help="do not cache compiled programs")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for command in COMMANDS:
         command.add(commands)

@@ -12,19 +12,24 @@ _OWN = "jaxdyn.", "jaxtyping.", "beartype."  # modules whose frames are not the 
 
 
 def as_python(argument: str, value: str) -> str:
-    """An argument of a function as a message writes it: on_bad_rows='drop'."""
+    """An argument of a function as written in a message: on_bad_rows='drop'."""
     return f"{argument}={value}"
 
 
 class JaxdynError(ValueError):
-    """Base class of every error that jaxdyn raises on bad input; what it quotes of the input is cut after 200 characters.
+    """Base class of every error that jaxdyn raises on bad input; quotations of the input are cut after 200 characters.
 
     Attributes:
-        fault: what is wrong, and where.
-        remedy: what to do about it; `{name}` in it stands for an argument of the function that was called.
-        place: the file, line or element that it is about, where the fault does not say it.
-        arguments: those that the remedy speaks of, with their values as Python writes them.
+        fault: the fault and its place.
+        remedy: the remedy; `{name}` in it stands for an argument of the called function.
+        place: the file, line or element, if not part of `fault`.
+        arguments: arguments named in the remedy, with their values as Python writes them.
     """
+
+    fault: str
+    remedy: str
+    place: str
+    arguments: dict[str, str]
 
     def __init__(self, fault: str = "", remedy: str = "", *, place: str | os.PathLike[str] = "", **arguments: str):
         self.fault, self.remedy, self.place, self.arguments = fault, remedy, os.fspath(place), arguments
@@ -40,7 +45,7 @@ class JaxdynError(ValueError):
 
 
 def shortened(message: str) -> str:
-    """A message without what nobody reads: the rest of quotations and words of more than 200 characters, and of long lists."""
+    """A message shortened for reading: quotations and words of more than 200 characters, and long lists, are cut."""
     quotation = rf"('[^'\n]{{{_MOST}}})[^'\n]{{40,}}(?=')"
     word = rf"(\S{{{_MOST}}})(?:[^'\s]{{40,}}(?=')|\S{{40,}})"
     message = re.sub(f"{quotation}|{word}", lambda m: f"{m[1] or m[2]}...", message)
@@ -48,11 +53,11 @@ def shortened(message: str) -> str:
 
 
 class ModelWarning(UserWarning):
-    """A robot description that was read although something in it is not as it should be: what, and what was made of it."""
+    """A fault of a robot description that was read nevertheless, and its interpretation."""
 
 
 def warn(message: str) -> None:
-    """A `ModelWarning` at the line that called jaxdyn, whatever checks of annotations stand between."""
+    """Issue a `ModelWarning` at the line that called jaxdyn, skipping frames of annotation checkers."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_OWN):
         level, frame = level + 1, frame.f_back
@@ -60,7 +65,7 @@ def warn(message: str) -> None:
 
 
 class ModelError(JaxdynError):
-    """A robot model that cannot be built: no body has such an inertia, an axis is zero, names clash, a link is missing."""
+    """A robot model that cannot be built: an inconsistent inertia, a zero axis, clashing names, a missing link."""
 
 
 class LogError(JaxdynError):

@@ -1,8 +1,8 @@
 """Batches over devices: the same code on one device, on all devices of a machine, and on the machines of a cluster.
 
-A batch lies over a mesh of devices along its leading axis, the robot on every one of them. What runs on a device is a
-program of its own (`jax.shard_map`) that sees this device's rows alone: nothing is exchanged between devices but what
-`sharded_sum` adds up. Where JAX has the tool it is not wrapped: meshes are `jax.make_mesh`, several hosts are joined by
+A batch is sharded over a mesh of devices along its leading axis, and the robot is replicated. Each device runs its own
+program (`jax.shard_map`) on its rows: devices exchange nothing but the sums of
+`sharded_sum`. JAX's own tools are not wrapped: meshes are `jax.make_mesh`, several hosts are joined by
 `jax.distributed.initialize` (docs/scaling.md).
 """
 
@@ -14,23 +14,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
-from jaxtyping import PyTree
 
 from ._jax_compat import Tracer
 from .dynamics._lowering import filled
 from .errors import ModelError
 
-Tree = TypeVar("Tree", bound=PyTree)
+Tree = TypeVar("Tree", bound=Any)
 Axes = int | None | Sequence[Any]
 
 
 def sharded_vmap(function: Callable[..., Any], in_axes: Axes = 0, mesh: Mesh | None = None) -> Callable[..., Any]:
-    """`jax.vmap(function, in_axes)`, compiled, with the batch divided over devices; results in the order of the batch.
+    """Sharded `jax.vmap(function, in_axes)`, compiled; results are in the order of the batch.
 
     sharded_vmap(inverse_dynamics, (None, 0, 0, 0))(robot, q, qd, qdd) has the robot on every device and N / devices of the rows
-    on each. A batch that does not divide is filled up with copies of its last row, which are cut off again (its result is then
-    gathered on all devices, so that large batches had better divide). May be called under `jit`, `vmap` and
-    differentiation; keep what `sharded_vmap` returns and call it again, as with `jax.jit`, rather than making it anew.
+    on each. A batch that does not divide evenly is padded with copies of its last row and trimmed (its result is
+    then gathered on all devices: choose large batches divisible). May be called under `jit`, `vmap` and
+    differentiation. Keep the returned function and reuse it, as with `jax.jit`.
 
     Args:
         function: of one robot and one state, as all of jaxdyn; positional arguments only.
@@ -64,7 +63,7 @@ def sharded_vmap(function: Callable[..., Any], in_axes: Axes = 0, mesh: Mesh | N
 def sharded_sum(
     function: Callable[..., Any], in_axes: Axes = 0, mesh: Mesh | None = None, chunk: int = 256
 ) -> Callable[..., Any]:
-    """The sum of function's results over the batch, each device its rows' and then all devices' together.
+    """Sum a function over the batch: each device sums its rows, then one all-reduce.
 
     sum_b function(row b), for a loss, its gradient, or the normal matrix Y^T Y of an identification. A device adds up `chunk`
     rows at a time, so that only so many results are held at once, and one all-reduce of the size of a single result ends it:
@@ -119,7 +118,7 @@ def sharded_sum(
 
 
 def shard_batch(tree: Tree, mesh: Mesh | None = None) -> Tree:
-    """The arrays of a tree with their leading axis divided over devices, ready for `sharded_vmap`.
+    """Shard the leading axis of a tree's arrays over devices, ready for `sharded_vmap`.
 
     With several processes every process gives its own rows, the same number in each, and gets the whole batch, of which it
     holds its rows: those of process 0 come first. With one process the rows are the batch.
@@ -150,10 +149,10 @@ def shard_batch(tree: Tree, mesh: Mesh | None = None) -> Tree:
     return jax.tree.map(put, tree)
 
 
-def local_rows(tree: PyTree) -> PyTree:
-    """This process's rows of arrays that lie over devices, in order, as NumPy arrays; the inverse of `shard_batch`.
+def local_rows(tree: Any) -> Any:
+    """This process's rows of sharded arrays, in order, as NumPy arrays; the inverse of `shard_batch`.
 
-    Of an array that lies whole on every device, all of it.
+    Replicated arrays are returned completely.
     """
 
     def take(x):
@@ -185,10 +184,10 @@ def _over_devices(function: Callable[..., Any], run: Callable[..., Any], in_axes
 
 
 def _mapped(in_axes: Axes, arguments: tuple) -> tuple[bool, ...]:
-    """For every leaf of the arguments whether it has a batch."""
+    """For each leaf of the arguments, whether it has a batch axis."""
     axes = in_axes if isinstance(in_axes, Sequence) else (in_axes,) * len(arguments)
     if len(axes) != len(arguments):
-        raise ModelError(f"in_axes speaks of {len(axes)} arguments, but there are {len(arguments)}")
+        raise ModelError(f"in_axes has entries for {len(axes)} arguments, but there are {len(arguments)}")
     none = lambda x: x is None
     try:
         axes = [

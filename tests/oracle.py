@@ -85,3 +85,42 @@ def closed_form(chain, q, qd, tip: np.ndarray | None = None) -> ClosedForm:
         poses=np.array(poses),
         twists=twists.reshape(n, 6),
     )
+
+
+class Recursion(NamedTuple):
+    """What the recursive algorithm finds, literally: V_i, dV_i (gravity's -g in it), F_i and tau_i."""
+
+    twists: np.ndarray
+    accelerations: np.ndarray
+    wrenches: np.ndarray
+    torques: np.ndarray
+
+
+def recursion(chain, q, qd, qdd, base_twist=None, base_acceleration=None, wrench_by_tip=None) -> Recursion:
+    """The two iterations of Lynch & Park 2017, sec. 8.3, over a tree, with its base moving as told."""
+    q, qd, qdd, gravity = (np.asarray(x) for x in (q, qd, qdd, chain.gravity))
+    base = np.eye(4) if chain.base_pose is None else np.asarray(chain.base_pose)
+    screws, n = np.asarray(chain.screw), chain.n
+    twist = np.zeros(6) if base_twist is None else np.asarray(base_twist)
+    start = np.concatenate([np.zeros(3), -base[:3, :3].T @ gravity])
+    start = start + (0 if base_acceleration is None else np.asarray(base_acceleration))
+    v, dv, carried = [], [], []
+    for i, p in enumerate(chain.topology.parents):
+        bracketed = np.zeros((4, 4))
+        bracketed[:3, :3], bracketed[:3, 3] = bracket(screws[i, :3]), screws[i, 3:]
+        step = homogeneous(np.asarray(chain.rotation[i]), np.asarray(chain.translation[i])) @ expm(bracketed * q[i])
+        carried.append(adjoint(np.linalg.inv(step)))
+        before, rate = (twist, start) if p < 0 else (v[p], dv[p])
+        v.append(carried[i] @ before + screws[i] * qd[i])
+        dv.append(carried[i] @ rate + ad(v[i]) @ screws[i] * qd[i] + screws[i] * qdd[i])
+    wrenches = np.zeros((n, 6))
+    if wrench_by_tip is not None:
+        tip = chain.topology.frame_names.index(chain.topology.tip_name)
+        pose = np.asarray(chain.frame_poses[tip])
+        wrenches[chain.topology.frame_links[tip]] = adjoint(np.linalg.inv(pose)).T @ np.asarray(wrench_by_tip)
+    for i in reversed(range(n)):
+        inertia = spatial_inertia(np.asarray(chain.inertia[i]))
+        wrenches[i] += inertia @ dv[i] - ad(v[i]).T @ inertia @ v[i]
+        if (p := chain.topology.parents[i]) >= 0:
+            wrenches[p] += carried[i].T @ wrenches[i]
+    return Recursion(np.array(v), np.array(dv), wrenches, (screws * wrenches).sum(1))

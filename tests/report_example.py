@@ -9,6 +9,7 @@ import numpy as np
 
 from helpers import linear_friction, random_chain
 from jaxdyn import Chain, Log, friction_force, identify, inverse_dynamics
+from jaxdyn.identification import Terms
 from jaxdyn.identification._result import Identification
 
 
@@ -27,4 +28,4 @@ def small_example() -> tuple[Chain, Identification]:
     )
     noise = rng.normal(size=(2, *q.shape)) * np.array([1e-5, 0.1])[:, None, None]
     log = Log(t, q + noise[0], None, np.asarray(tau) + noise[1], source="run <1> & more.csv")
-    return truth, identify(prior, log)
+    return truth, identify(prior, log, terms=Terms(choose=()))

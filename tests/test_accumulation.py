@@ -13,15 +13,12 @@ from jaxdyn.identification import (
     Columns,
     Filters,
     accumulate_stream,
-    base_parameters,
     load_factors,
     merge_factors,
     merge_over_processes,
     preprocess,
     preprocess_stream,
-    refine,
     save_factors,
-    weighted_least_squares,
 )
 from jaxdyn.identification._regression import accumulate as accumulation
 from jaxdyn.identification._regression.accumulate import accumulate
@@ -109,53 +106,6 @@ def test_parts_are_merged_saved_and_gone_on_from(long_run, tmp_path):
         load_factors(tmp_path / "other.npz")
     with pytest.raises(IdentificationError, match="do not belong together"):
         merge_factors(first, first._replace(r=first.r[:, :5, :5]))
-
-
-def test_factors_rounded_to_single_precision_are_refined(long_run):
-    """Twice as right each time, at the cost of one pass; noise and parameters by joint."""
-    chain, x, tau, rows = long_run
-    x, tau, rows = x[:, 300:1500], tau[300:1500], rows[300:1500]
-    base = base_parameters(chain, ALL)
-    whole = accumulate(ALL, chain, *x, tau)
-    exact, rough = weighted_least_squares(whole, base), whole._replace(r=np.float64(np.float32(whole.r)))
-    errors = []
-    for _ in range(3):
-        found = weighted_least_squares(rough, base)
-        errors.append(np.abs((found.values - exact.values) / exact.standard_deviations).max())
-        x0 = np.zeros(len(ALL.names(3)))
-        x0[base.kept] = found.values
-        rough = refine(ALL, chain, cut(x, tau, 500), rough, x0)
-    assert errors[0] > 1e-7 and errors[2] < 1e-9, errors
-    np.testing.assert_allclose(found.noise, exact.noise, rtol=1e-9)
-    # beside the columns: what is left of the torques, and their inner products with the columns
-    for r, of_joint in zip(rough.r, rows.transpose(1, 0, 2), strict=True):
-        known = of_joint[:, :-1]
-        np.testing.assert_allclose(r[:, :-1].T @ r[:, -1], known.T @ of_joint[:, -1], rtol=1e-4, atol=1e-3)
-        assert r[:, -1] @ r[:, -1] == pytest.approx(of_joint[:, -1] @ of_joint[:, -1], rel=1e-5)
-
-
-@pytest.mark.ci
-def test_single_precision_refined_is_double_precision(long_run, soon):
-    chain, x, tau, _ = long_run
-    chunks = list(cut(x, tau, 5000))
-    base = base_parameters(chain, ALL)
-    exact = weighted_least_squares(accumulate(ALL, chain, *x, tau), base)
-    factors = accumulate_stream(ALL, chain, chunks, precision="float32")
-    assert factors.r.dtype == np.float64
-    errors = []
-    for _ in range(3):
-        found = weighted_least_squares(factors, base)
-        errors.append(np.abs((found.values - exact.values) / exact.standard_deviations).max())
-        x0 = np.zeros(len(ALL.names(3)))
-        x0[base.kept] = found.values
-        factors = refine(ALL, chain, chunks, factors, x0)
-    assert 1e-8 < errors[0] < 1e-2 and errors[2] < 1e-9, errors
-    np.testing.assert_allclose(found.noise, exact.noise, rtol=1e-9)
-    np.testing.assert_allclose(found.standard_deviations, exact.standard_deviations, rtol=1e-4)
-    with pytest.raises(IdentificationError, match="samples a joint, but"):
-        refine(ALL, chain, chunks[1:], factors, x0)
-    with pytest.raises(IdentificationError, match=r"parameters of shape \(3,\)"):
-        refine(ALL, chain, chunks, factors, x0[:3])
 
 
 def test_bad_samples_are_named(long_run):

@@ -107,7 +107,7 @@ def test_several_publishers_are_joined(tmp_path, topics):
     np.testing.assert_allclose(log.q[:, :2], truth[:, :2], atol=1e-8)
     assert np.abs(log.q[:, 2] - truth[:, 2]).max() < 4 / 8 * 0.0025**2  # linear: w^2 h^2 / 8
     assert t[0] >= 0.1003 and t[-1] <= 1.2 and not ((t > slow[slow < 0.5][-1]) & (t < slow[slow > 0.6][0])).any()
-    assert any("wrist come in messages of their own" in note and "of shoulder" in note for note in log.notes)
+    assert any("wrist come in separate messages" in note and "of shoulder" in note for note in log.notes)
 
 
 def test_joints_that_are_missing_in_some_messages(tmp_path):

@@ -24,11 +24,12 @@ from jaxdyn.identification import (
     prior_parameters,
     weighted_least_squares,
 )
-from jaxdyn.identification._regression.accumulate import CHUNK, accumulate
+from jaxdyn.identification._regression.accumulate import accumulate
 from jaxdyn.identification._regression.base_parameters import RANK_TOLERANCE, _select, stacked
 from jaxdyn.identification._regression.completion import impossible_links, with_parameters
 from jaxdyn.identification._regression.prediction import predict
 from jaxdyn.identification._regression.robot import as_float64
+from jaxdyn.identification._regression.rows import SHORT
 from regression import dense, known_arm, states
 
 ALL = Columns()
@@ -57,7 +58,7 @@ def assert_grams(factors, rows):
 def mixed():
     """A revolute, a prismatic and a helical joint; samples that do not fill their last chunk, and their dense columns."""
     chain = random_chain(3, seed=4)
-    x = states(CHUNK + 188)
+    x = states(SHORT + 188)
     tau = np.random.default_rng(1).normal(size=x[0].shape)
     return chain, x, tau, dense(chain, *x)
 
@@ -67,7 +68,7 @@ def test_factors_keep_every_inner_product(mixed):
     done = []
     factors = accumulate(ALL, chain, *x, tau, progress=done.append)
     assert_grams(factors, np.concatenate([w, tau[:, :, None]], axis=2))
-    assert factors.counts.tolist() == [700] * 3 and done == [CHUNK, 700]
+    assert factors.counts.tolist() == [700] * 3 and done == [SHORT, 700]
 
 
 def test_weights_multiply_rows_and_zero_leaves_them_out(mixed):

@@ -15,8 +15,9 @@ import pytest
 from jaxdyn import IdentificationError, cli
 from jaxdyn._version import __version__
 from jaxdyn.cli import main
-from jaxdyn.identification import Columns, Filters, _identify as identification, random_excitation, synthetic_log
+from jaxdyn.identification import Filters, Terms, _identify as identification, random_excitation, synthetic_log
 from jaxdyn.io import load, loads
+from jaxdyn.model._build import check_inertia
 from jaxdyn.report._files.results import FILES
 
 LIMIT = '<limit lower="-2.9" upper="2.9" velocity="3" effort="90"/>'
@@ -121,7 +122,7 @@ def test_options_reach_the_identification(files, tmp_path, capsys, numbers, give
     options = ["--validate", files / "other.csv", "--rows", "101:900", "--rows", ":", "--gains", "2,-3"]
     options += ["--terms", "viscous, offset", "--coupled", "1,2", "--coulomb-velocity", "0.1", "--cutoff", "12"]
     options += ["--torque-cutoff", "9", "--stride", "3", "--holdout", "0.2", "--dead-zone", "0.05"]
-    options += ["--delay", "0.004,0.001", "--springs"]
+    options += ["--delay", "0.004,0.001", "--choose", "springs, filter"]
     assert main(arguments(files, tmp_path / "out", *options)) == 1
     assert capsys.readouterr().err == "jaxdyn: error: stopped by the test\n"
     chain, logs, validation, options = given[0]
@@ -130,20 +131,19 @@ def test_options_reach_the_identification(files, tmp_path, capsys, numbers, give
     np.testing.assert_array_equal(logs[0].t, numbers[100:900, 0])
     np.testing.assert_allclose(logs[0].tau, numbers[100:900, 3:] * [2, -3], rtol=1e-15)
     assert len(validation[0]) == len(numbers)
-    assert options["columns"].drive_terms == ("viscous", "offset")
-    assert [extra.names for extra in options["columns"].extra] == [("Iam2", "fvm2", "fsm2"), ("k1", "k2")]
-    assert options["filters"] == Filters(12.0, 9.0, 3, delay=[0.004, 0.001]) and options["settings"] is None
+    assert options["terms"].drives == ("viscous", "offset") and options["terms"].choose == ("springs", "filter")
+    assert [extra.names for extra in options["terms"].extra] == [("Iam2", "fvm2", "fsm2")]
+    assert options["filters"] == Filters(12.0, 9.0, 3, delay=[0.004, 0.001])
     assert options["dead_zone"] == 0.05
     assert main(arguments(files, tmp_path / "out", "--holdout", "0.2")) == 1
     assert given[1][2] == 0.2
 
 
 def test_defaults_are_the_librarys(files, tmp_path, given):
-    assert main(arguments(files, tmp_path / "out", "--terms", "", "--delay", "estimated")) == 1
-    assert main(arguments(files, tmp_path / "out", "--settings", "chosen")) == 1
-    assert [given[k][3]["filters"] for k in (0, 1)] == [Filters(delay="estimated"), Filters()]
-    assert [given[k][3]["settings"] for k in (0, 1)] == [None, "chosen"]
-    assert given[0][3]["columns"] == Columns(()) and given[1][3]["columns"] == Columns()
+    assert main(arguments(files, tmp_path / "out", "--terms", "", "--plain")) == 1
+    assert main(arguments(files, tmp_path / "out")) == 1
+    assert [given[k][3]["filters"] for k in (0, 1)] == [Filters(), Filters()]
+    assert given[0][3]["terms"] == Terms((), choose=()) and given[1][3]["terms"] == Terms()
     assert given[1][2] == 0.3 and given[1][3]["dead_zone"] == 0.0
 
 
@@ -193,14 +193,10 @@ BAD_MODELS = {
     ),
     "mimic": (
         ARM.replace("<dynamics damping", '<mimic joint="turn"/><dynamics damping'),
-        r"coupled or mimicking joints; lock joints that mimic others with --lock JOINT=VALUE",
+        r"the log has 2 joints, the robot has 1",
     ),
     "zero mass": (ARM.replace('value="3"', 'value="0"'), r"bad\.urdf:\d+: link 'upper': mass 0 kg is not positive"),
     "negative mass": (ARM.replace('value="1.5"', 'value="-1.5"'), "link 'lower': mass -1.5 kg is not positive.*"),
-    "triangle": (
-        ARM.replace('izz="0.02"', 'izz="0.2"', 1),
-        "link 'upper': .* triangle inequality .*--allow-nonphysical",
-    ),
     "joint type": (ARM.replace('"prismatic"', '"ball"'), r"bad\.urdf:\d+: joint 'grip': joint type 'ball'"),
     "empty": ("", r"bad\.urdf.* empty"),
 }
@@ -214,16 +210,20 @@ def test_bad_models_are_refused(text, pattern, files, tmp_path, capsys):
     refused(line, capsys, tmp_path, pattern)
 
 
-def test_inertials_can_be_ignored_and_impossible_priors_are_refused_before_the_work(files, tmp_path, given, capsys):
+def test_inertials_that_no_body_can_have_are_projected_or_ignored(files, tmp_path, given, capsys):
     (tmp_path / "odd.urdf").write_text(ARM.replace('izz="0.02"', 'izz="0.2"', 1))
     line = arguments(files, tmp_path / "out", "--ignore-inertials")
     line[line.index("--model") + 1] = str(tmp_path / "odd.urdf")
     assert main(line) == 1 and not np.any(given[0][0].inertia)
-    capsys.readouterr()
-    line[line.index("--ignore-inertials")] = "--allow-nonphysical"
-    refused(line, capsys, tmp_path, "triangle inequalit.*--ignore-inertials, or identify with --no-consistent")
-    assert len(given) == 1
-    assert main([*line, "--no-consistent"]) == 1 and len(given) == 2
+    assert "note" not in capsys.readouterr().err
+    line.remove("--ignore-inertials")
+    assert main(line) == 1
+    assert "no body can have the inertials of upper: the nearest possible" in capsys.readouterr().err
+    odd, right = load(tmp_path / "odd.urdf", lock={"grip": 0.02}, allow_nonphysical=True), given[1][0]
+    np.testing.assert_array_equal(odd.inertia[1], right.inertia[1])
+    np.testing.assert_array_equal(odd.inertia[0, :4], right.inertia[0, :4])  # the mass and its centre
+    check_inertia("upper", right.inertia[0])
+    assert main([*line, "--allow-nonphysical"]) == 1 and np.array_equal(given[2][0].inertia, odd.inertia)
 
 
 def test_what_is_odd_in_a_model_is_a_note(tmp_path, capsys):
@@ -235,7 +235,7 @@ def test_what_is_odd_in_a_model_is_a_note(tmp_path, capsys):
         == 1
     )
     note, error = capsys.readouterr().err.splitlines()
-    assert note == f"jaxdyn: note: {tmp_path}/odd.urdf: impossible inertias that count nowhere: of 'base'"
+    assert note == f"jaxdyn: note: {tmp_path}/odd.urdf: inconsistent inertias without effect: of 'base'"
     assert error.startswith("jaxdyn: error: ")
 
 

@@ -1,13 +1,25 @@
 """`jaxdyn simulate`, by itself and as one of the five commands that go from a robot's kinematics to a model to look at."""
 
+import dataclasses
 import re
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from jaxdyn import load, read_log
 from jaxdyn.cli import main
-from jaxdyn.identification import Filters, model_torque, preprocess
+from jaxdyn.identification import (
+    Filters,
+    FrictionModel,
+    MaxwellSlip,
+    TorqueModel,
+    Viscous,
+    model_torque,
+    preprocess,
+    save_torque_model,
+)
 from test_cli import ARM
 
 TWO = ["--lock", "grip=0.02"]
@@ -48,12 +60,31 @@ def test_the_log_is_the_robots_with_noise(files):
     assert lift == pytest.approx(-2 * 9.81 * 0.4 * np.cos(exact.q[:, 1]).mean(), rel=0.1)
 
 
+@pytest.mark.ci
+def test_a_whole_model_is_simulated(files, tmp_path):
+    """Friction with memory, of a model.eqx: the log is that of the whole model, which its chain does not predict."""
+    chain = load(files / "arm.urdf", lock={"grip": 0.02})
+    bare = dataclasses.replace(chain, friction=jax.tree.map(jnp.zeros_like, chain.friction))
+    law = FrictionModel((Viscous(), MaxwellSlip(0.05))).for_joints(2)
+    model = TorqueModel(bare, jax.tree.map(lambda x: x.astype(chain.dtype), law), jnp.array([[0.5, 3.0], [0.3, 2.0]]))
+    save_torque_model(model, tmp_path / "model.eqx")
+    line = ["simulate", str(tmp_path / "model.eqx"), str(files / "plan.csv"), "--out", str(tmp_path / "run.csv")]
+    assert main([*line, "--position-noise", "0", "--torque-noise", "0", "--quiet"]) == 0
+    samples = preprocess(read_log(tmp_path / "run.csv", 2), Filters(30.0, stride=1))
+    size = np.sqrt((samples.tau**2).mean(axis=0))
+    rms = lambda tau: np.sqrt(((samples.tau - tau) ** 2).mean(axis=0))
+    assert (rms(model.predict(samples)) < 0.03 * size).all()  # friction is not relaxed where the filter's margin ends
+    assert (rms(model_torque(bare, samples)) > 1.5).all()
+
+
 def test_what_cannot_be_simulated(files, tmp_path, capsys):
     bare = tmp_path / "bare.urdf"
     bare.write_text(re.sub(r"<inertial>.*?</inertial>", "", ARM, flags=re.DOTALL))
     line = ["simulate", str(bare), str(files / "plan.csv"), *TWO, "--out", str(tmp_path / "x.csv")]
     assert main(line) == 1 and "links without inertia" in capsys.readouterr().err
     assert not (tmp_path / "x.csv").exists()
+    bare.write_text(ARM.replace('izz="0.02"', 'izz="0.2"', 1))  # no body has that: the nearest one is simulated
+    assert main([*line, "--quiet"]) == 0 and "inertials of upper" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
         main([*line, "--payload", "1,2"])
     assert "'1,2' is not a mass, or a mass and a place" in capsys.readouterr().err

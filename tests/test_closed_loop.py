@@ -38,10 +38,10 @@ from jaxdyn.identification import (
     prior_parameters,
     random_excitation,
     simulate_closed_loop,
-    tx40_like,
 )
 from jaxdyn.identification._estimators.simulation import motion, sensitivities, simulated_rows
 from jaxdyn.identification._estimators.whole_runs import reference_samples
+from jaxdyn.identification._regression.blocks import LEFT_OUT, PRIOR_DEGREES
 from jaxdyn.identification._regression.completion import with_parameters
 from jaxdyn.identification._simulation import closed_loop, monte_carlo
 from jaxdyn.identification._simulation.parametric import parameters_of, parametric_acceleration, parametric_torque
@@ -94,8 +94,7 @@ def test_sensitivities_of_one_state_are_those_of_differences():
 
 
 def test_starts_of_the_benchmark_are_possible_robots():
-    arm = tx40_like()
-    assert arm.n == 6
+    arm = planar_arm()
     starts = perturbed_chains(arm, 3, seed=1)
     for chain in (arm, *starts):
         for name, pi in zip(chain.link_names, np.asarray(chain.inertia), strict=True):
@@ -110,15 +109,6 @@ def test_starts_of_the_benchmark_are_possible_robots():
     degrees = {"low_position": 1e-4, "standard": 1e-3, "high_torque": 1e-3, "high_position": 1e-2, "high_both": 1e-2}
     assert {name: round(np.degrees(level.position), 12) for name, level in NOISE_LEVELS.items()} == degrees
     assert {name for name, level in NOISE_LEVELS.items() if level.torque == 0.1} == {"high_torque", "high_both"}
-
-
-def test_the_arm_of_the_benchmark_stands_as_the_maker_draws_it():
-    """Staubli's TX40 with all joints at zero: arm and forearm upright, and the centre of the wrist where their lengths say."""
-    arm = tx40_like()
-    points = np.array([jaxdyn.frame_pose(arm, jnp.zeros(6), name)[:3, 3] for name in arm.link_names])
-    np.testing.assert_allclose(points[:, 0], 0, atol=1e-12)
-    np.testing.assert_allclose(points[:, 1], [0, 0, 0.035, 0.035, 0.035, 0.035], atol=1e-12)
-    np.testing.assert_allclose(points[:, 2], [0.32, 0.32, 0.545, 0.77, 0.77, 0.77], atol=1e-12)
 
 
 def test_loops_refuse_what_they_cannot_do():
@@ -304,7 +294,7 @@ def test_estimators_that_simulate_end_where_their_conditions_hold(short_runs):
         np.testing.assert_allclose(
             found.independent_covariance, variance * across @ (z.T @ z) @ across.T, rtol=1e-4, atol=1e-14
         )
-        assert found.degrees == pytest.approx(counts.sum() * independence - base.size)
+        assert found.degrees == LEFT_OUT - 1 + PRIOR_DEGREES
         if name == "estimate_iv":
             np.testing.assert_allclose(found.condition, np.linalg.cond(z), rtol=1e-4)
             np.testing.assert_allclose(found.joint_residuals, np.sqrt(squares.sum(0) / counts.sum(0)), rtol=1e-5)

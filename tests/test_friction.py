@@ -24,6 +24,7 @@ from jaxdyn.identification import (
     PowerViscous,
     Samples,
     Stribeck,
+    Terms,
     Viscous,
     base_parameters,
     chain_with_friction,
@@ -278,8 +279,11 @@ def test_identify_with_a_friction_model_equals_identify_with_its_terms():
     log = jaxdyn.identification.synthetic_log(
         true, jaxdyn.identification.random_excitation(true, 6.0, 4), 8.0, 200.0, 1e-5, 0.02
     )
-    terms = jaxdyn.identify(chain, log, columns=Columns(("armature", "viscous", "offset")), consistent=None)
-    model = jaxdyn.identify(chain, log, consistent=None, friction=FrictionModel((Viscous(), Offset())))
+    plain, further = (
+        Terms(("armature", "viscous", "offset"), choose=()),
+        Terms(("armature",), (Viscous(), Offset()), choose=()),
+    )
+    terms, model = (jaxdyn.identify(chain, log, terms=each, consistent=None) for each in (plain, further))
     assert terms.friction is None and model.friction is not None
     shared = [terms.base.names.index(name) for name in model.base.names]
     # up to the joints' weights, which both estimate from their residuals
@@ -287,7 +291,7 @@ def test_identify_with_a_friction_model_equals_identify_with_its_terms():
     assert np.all(difference < 0.15 * terms.wls.standard_deviations[shared])
     for one, other in ((terms.fitted, model.fitted), (terms.validation, model.validation)):
         np.testing.assert_allclose(one[0].samples.t, other[0].samples.t)
-        np.testing.assert_allclose(one[0].prediction, other[0].prediction, atol=1e-3)
+        np.testing.assert_allclose(one[0].prediction, other[0].prediction, atol=5e-3)  # a model is filtered
     np.testing.assert_allclose(model.chain.friction.viscous, terms.chain.friction.viscous, atol=1e-3)
 
 

@@ -30,6 +30,7 @@ from jaxdyn.identification import (
     Columns,
     ExtraColumns,
     Filters,
+    Terms,
     coupled_drive,
     ordinary_least_squares,
     prior_parameters,
@@ -41,7 +42,8 @@ from jaxdyn.identification._regression.completion import given_torque, impossibl
 from regression import known_arm, states
 
 ALL = Columns()
-SHARP = {"filters": Filters(100.0, 100.0)}  # far above the motion: the filters change nothing
+PLAIN = Terms(choose=())
+SHARP = {"filters": Filters(100.0, 100.0), "terms": PLAIN}  # far above the motion: the filters change nothing
 DRIVES = ("armature", "friction.viscous", "friction.coulomb", "friction.offset")
 
 
@@ -85,7 +87,7 @@ def test_the_truth_is_recovered_from_a_log_without_noise(truth, prior, log, resu
     assert np.abs(error).max() < 1e-7 * np.abs(expected).max()
     assert result.fitted[0].fit.total_relative < 1e-4 > result.validation[0].fit.total_relative  # percent
     # filters chosen from the data take 1e-3 of the sharp edges of Coulomb friction
-    error, expected = base_errors(identify(prior, log), truth)
+    error, expected = base_errors(identify(prior, log, terms=PLAIN), truth)
     assert np.abs(error).max() < 2e-3 * np.abs(expected).max()
 
 
@@ -93,7 +95,9 @@ def test_standard_deviations_are_those_of_the_estimates(truth, prior, log):
     squares, independent = [], []
     for seed in range(5):
         noise = 0.1 * np.random.default_rng(seed).normal(size=log.tau.shape)
-        result = identify(prior, dataclasses.replace(log, tau=log.tau + noise), filters=Filters(position_cutoff=20.0))
+        result = identify(
+            prior, dataclasses.replace(log, tau=log.tau + noise), filters=Filters(position_cutoff=20.0), terms=PLAIN
+        )
         error = base_errors(result, truth)[0]
         squares.append((error**2 / np.diag(result.wls.covariance)).mean())
         independent.append((error**2 / np.diag(result.wls.independent_covariance)).mean())
@@ -128,11 +132,11 @@ def test_the_identified_chain_gives_the_predicted_torques(truth, prior, result):
 def test_what_is_not_identified_is_taken_from_the_model(truth, log):
     columns = Columns(("viscous", "coulomb", "offset"))
     x = states(5)
-    np.testing.assert_allclose(given_torque(truth, columns, *x[1:]), np.asarray(truth.armature) * x[2], rtol=1e-14)
+    np.testing.assert_allclose(given_torque(truth, columns, *x), np.asarray(truth.armature) * x[2], rtol=1e-14)
     friction = np.asarray(jax.vmap(friction_force, in_axes=(None, 0))(truth, jnp.asarray(x[1])))
-    np.testing.assert_allclose(given_torque(truth, Columns(("armature",)), *x[1:]), friction, rtol=1e-14)
-    assert not given_torque(truth, ALL, *x[1:]).any()
-    result = identify(truth, log, columns=columns, **SHARP)
+    np.testing.assert_allclose(given_torque(truth, Columns(("armature",)), *x), friction, rtol=1e-14)
+    assert not given_torque(truth, ALL, *x).any()
+    result = identify(truth, log, **SHARP | {"terms": Terms(columns.drive_terms, choose=())})
     error, expected = base_errors(result, truth)
     assert np.abs(error).max() < 1e-7 * np.abs(expected).max()
     np.testing.assert_array_equal(result.chain.armature, truth.armature)
@@ -234,7 +238,9 @@ def test_columns_of_ones_own_are_identified(elbow):
     columns = jax.vmap(lambda *s: jnp.concatenate([e.matrix(elbow, *s) for e in (spring, coupled)], axis=1))
     parameters = np.array([3.0, -0.7, 0.11, 0.6, 0.4])
     tau = log.tau + np.asarray(columns(*map(jnp.asarray, x))) @ parameters
-    result = identify(elbow, dataclasses.replace(log, tau=tau), columns=Columns(extra=(spring, coupled)), **SHARP)
+    result = identify(
+        elbow, dataclasses.replace(log, tau=tau), **SHARP | {"terms": Terms(extra=(spring, coupled), choose=())}
+    )
     assert result.names[-5:] == ("k1", "k2", "Iam2", "fvm2", "fsm2")
     assert "Iam2" in result.base.dropped  # in a plane it is a sum of Izz2, Izz1 and Ia2
     expected = result.base.matrix @ np.concatenate([prior_parameters(elbow, ALL), parameters])
@@ -265,7 +271,7 @@ def test_a_joint_at_rest_is_named(prior, log, still):
     at_rest = dataclasses.replace(log, q=q)
     with pytest.raises(IdentificationError, match=rf"joint{still + 1} does not move .* add a log"):
         identify(prior, at_rest)
-    assert identify(prior, [at_rest, log]).base.size == 28  # one run that moves it is enough
+    assert identify(prior, [at_rest, log], terms=PLAIN).base.size == 28  # one run that moves it is enough
 
 
 def test_random_excitation_keeps_the_limits_and_starts_at_rest():
@@ -314,11 +320,11 @@ import jax, jax.numpy as jnp, numpy as np
 from helpers import linear_friction, random_chain
 from regression import known_arm, states
 from jaxdyn import identify
-from jaxdyn.identification import Filters, random_excitation, synthetic_log
+from jaxdyn.identification import Filters, Terms, random_excitation, synthetic_log
 assert not jax.config.jax_enable_x64
 chain = linear_friction(random_chain(3, seed=1, joints="revolute"))
 log = synthetic_log(chain, random_excitation(chain, 10.0, 5, seed=1), 10.0, 500.0, 0.0, 0.0)
-result = identify(dataclasses.replace(chain, inertia=chain.inertia * 1.1), log, filters=Filters(100.0))
+result = identify(dataclasses.replace(chain, inertia=chain.inertia * 1.1), log, filters=Filters(100.0), terms=Terms(choose=()))
 leaves = jax.tree.leaves(result.chain)
 print(json.dumps({
     "given": str(chain.dtype), "leaves": sorted({str(x.dtype) for x in leaves}), "x64": jax.config.jax_enable_x64,

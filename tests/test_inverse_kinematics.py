@@ -46,7 +46,7 @@ def test_forward_kinematics_of_the_solution_is_the_pose_and_limits_are_held():
     assert (found.q >= limits[None, :, 0]).all() and (found.q <= limits[None, :, 1]).all()
     assert found.status[63] == jaxdyn.trajectory.Status.UNREACHABLE
     assert np.linalg.norm(found.error[63, 3:]) > 3.0 - 1.3 and np.isfinite(found.q[63]).all()
-    assert found.message.startswith("63 of 64: converged; 1 of 64: no start arrived")
+    assert found.message.startswith("63 of 64: converged; 1 of 64: no start converged")
 
 
 def test_rotation_vectors():
@@ -65,7 +65,7 @@ def test_rotation_vectors():
 def test_bad_input_says_what_is_wrong():
     target = jnp.eye(4)
     for named, message in (
-        ({"target": 2 * target}, "no pose"),
+        ({"target": 2 * target}, "not a pose"),
         ({"weights": jnp.zeros(6)}, "weights"),
         ({"starts": 0}, "at least one"),
         ({"position_limits": jnp.ones((7, 2)).at[3, 0].set(2.0)}, "coordinate 3 is above"),

@@ -234,7 +234,7 @@ def test_pinocchio_layout():
         np.testing.assert_allclose(mine, theirs, atol=1e-14)
     with pytest.raises(jaxdyn.ModelError, match="'joint9', 'z' are missing or too many"):
         layouts.to_pinocchio_vector(chain, v, ["root_joint", "a", "joint9"])
-    with pytest.raises(jaxdyn.ModelError, match="no joint of one turn"):
+    with pytest.raises(jaxdyn.ModelError, match="not a joint with one rotation"):
         layouts.to_pinocchio_state(chain, q, v, names, ["root_joint"])
     with pytest.raises(jaxdyn.ModelError, match=r"has shape \(12,\).* has 10 positions"):
         layouts.from_pinocchio_state(chain, jnp.zeros(12), v, names, ["z"])
@@ -354,7 +354,7 @@ def test_what_only_acts_from_outside_is_named():
     with pytest.warns(jaxdyn.ModelWarning) as seen:
         jaxdyn.io.loads(text)
     assert len(seen) == 1
-    expected = ("contacts", "tendons (t)", "no plain motors (servo)", "sensors (1)", "mocap bodies (hand)")
+    expected = ("contacts", "tendons (t)", "not plain motors (servo)", "sensors (1)", "mocap bodies (hand)")
     assert all(x in str(seen[0].message) for x in expected), seen[0].message
     with pytest.warns(jaxdyn.ModelWarning, match="left out: equality constraints that are switched off$"):
         jaxdyn.io.loads(model_with('<equality><joint joint1="j" active="false"/></equality>'))

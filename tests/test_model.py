@@ -34,7 +34,7 @@ TILTED = np.eye(4) * 2
         ("has length 2", {"screw": [[0, 0, 2, 0, 0, 0]]}),
         ("has length 0.5", {"screw": [[0, 0, 0, 0, 0, 0.5]]}),
         ("fixed to link 3", {"frames": {"tool": (3, np.eye(4))}}),
-        ("holds no rotation|last row", {"frames": {"tool": (0, TILTED)}}),
+        ("is not a rotation|last row", {"frames": {"tool": (0, TILTED)}}),
         ("is used twice", {"frames": {"link1": (0, np.eye(4))}}),
         ("above its upper limit", {"limits": jaxdyn.JointLimits((1.0, -1.0))}),
         ("armature is negative", {"armature": -1.0}),

@@ -99,7 +99,7 @@ def test_types(tmp_path):
         with pytest.warns(ModelWarning, match=r"in float64, and this process has float32 only: .*dtype=\"float32\""):
             same(load_model(path), rounded)
         same(load_model(path, dtype=jnp.float32), rounded)
-        with pytest.raises(ModelError, match=r"float64 is asked for, and this process has float32 only"):
+        with pytest.raises(ModelError, match=r"float64 is requested, but this process has float32 only"):
             load_model(path, dtype="float64")
 
 

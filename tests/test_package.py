@@ -17,7 +17,19 @@ from users_programs.environment import environment as user_environment
 
 PACKAGE = ROOT / "jaxdyn"
 ROWS = (
-    *("version", "jax_compat", "summary", "errors", "spatial", "model", "io", "dynamics", "symbolic", "simulation"),
+    *(
+        "version",
+        "jax_compat",
+        "summary",
+        "errors",
+        "source",
+        "spatial",
+        "model",
+        "io",
+        "dynamics",
+        "symbolic",
+        "simulation",
+    ),
     *(
         "mechanisms",
         "trajectory",
@@ -40,7 +52,9 @@ PAGES = (
     "README.md",
     "docs/index.md",
     "docs/quickstart.md",
+    "docs/migration.md",
     "docs/mechanisms.md",
+    "docs/particles.md",
     "docs/rollouts.md",
     "docs/control.md",
     "docs/paths.md",

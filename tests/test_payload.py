@@ -30,6 +30,7 @@ from jaxdyn.identification import (
     Columns,
     Filters,
     Samples,
+    Terms,
     base_parameters,
     calibrate_gains,
     diagnose,
@@ -299,7 +300,9 @@ def test_the_other_joints_tell_a_sign_that_friction_does_not(arm):
 @pytest.mark.ci
 def test_diagnosis_of_an_identification(arm):
     s = run(arm, None, 1, 0.05)
-    result = identify(arm, Log(s.t, s.q, None, s.tau * [1, 1, -1]), filters=Filters(position_cutoff=20.0))
+    result = identify(
+        arm, Log(s.t, s.q, None, s.tau * [1, 1, -1]), filters=Filters(position_cutoff=20.0), terms=Terms(choose=())
+    )
     findings = diagnose_identification(result)
     assert ("sign", arm.joint_names[2:]) in [(f.kind, f.about) for f in findings]
     assert {f.about for f in findings if f.kind == "result"} == {
@@ -484,7 +487,8 @@ def test_friction_that_came_out_negative_is_named(arm, monkeypatch, annotations_
 
 def test_gains_are_held_against_those_that_tell_them(monkeypatch, annotations_unchecked):
     """Logarithms of four joints' gains with their covariance; the last one's is hardly known."""
-    chain = SimpleNamespace(n=4, joint_names=("a", "b", "c", "d"))
+    names = ("a", "b", "c", "d")
+    chain = SimpleNamespace(n=4, nv=4, joint_names=names, topology=SimpleNamespace(coordinate_names=None))
     covariance = np.zeros((14, 14))
     covariance[10:, 10:] = np.diag([0.01, 0.008, 0.012, 0.09]) + 0.006 * (1 - np.eye(4))
     found = {"gains": np.array([0.5, 0.0, 0.04, 0.6])}
@@ -503,4 +507,11 @@ def test_gains_are_held_against_those_that_tell_them(monkeypatch, annotations_un
     found["gains"] = np.array([-0.5, 0.0, 0.04, -0.6])
     (finding,) = diagnostics._gains(chain, [], np.ones(4))
     assert finding.about == ("a",) and f"about {np.exp(0.52):.2g} times" in finding.text
-    assert diagnostics._gains(SimpleNamespace(n=1), [], np.ones(1)) == []
+    assert (
+        diagnostics._gains(
+            SimpleNamespace(n=1, nv=1, joint_names=("a",), topology=SimpleNamespace(coordinate_names=None)),
+            [],
+            np.ones(1),
+        )
+        == []
+    )

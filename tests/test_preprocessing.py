@@ -8,7 +8,7 @@ import pytest
 from jaxdyn import Log, LogError, read_log
 from jaxdyn.identification import Filters, Samples, motor_to_joint, preprocess, split
 from jaxdyn.identification._preprocessing.filters import bandwidth, differentiate, low_pass
-from jaxdyn.identification._preprocessing.samples import default_cutoff, moving, stale_rows
+from jaxdyn.identification._preprocessing.samples import default_cutoff, stale_rows
 from jaxdyn.io import check_log
 
 OMEGA = 2 * np.pi * np.array([0.4, 1.1])  # motion of the made-up robot [rad/s]
@@ -283,13 +283,7 @@ def test_notes_of_the_log_come_along():
     assert preprocess(log, Filters(position_cutoff=10.0)).notes == ("read well",)
 
 
-# moving, split
-
-
-def test_moving():
-    samples = preprocess(made(even()), Filters(position_cutoff=10.0))
-    np.testing.assert_array_equal(moving(samples), np.abs(samples.qd) > 0.02)
-    assert moving(samples, 100.0).sum() == 0 and moving(samples, 0.0).all()
+# split
 
 
 def test_split_keeps_order_and_leaves_the_cut_out():

@@ -20,7 +20,8 @@ from rich.console import Console
 
 from helpers import random_chain
 from jaxdyn import OutputError, load_model, save_urdf
-from jaxdyn.identification import Finding, Resimulation, fit_quality, prior_parameters
+from jaxdyn.identification import Finding, Resimulation, fit_quality, load_torque_model, prior_parameters
+from jaxdyn.identification._estimators.split_half import SplitHalf
 from jaxdyn.identification._result import parameter_rows
 from jaxdyn.io import load
 from jaxdyn.io._files import check_output_folder, write_whole
@@ -36,9 +37,11 @@ from jaxdyn.report import (
 )
 from jaxdyn.report._files import results as output
 from jaxdyn.report._files.parameters import COLUMNS
-from jaxdyn.report._files.results import FILES
+from jaxdyn.report._files.predictions import FilePrediction
+from jaxdyn.report._files.results import FILES, WrittenFiles
 from jaxdyn.report._markup import rounded, with_deviation
 from jaxdyn.report._pages.identification import report_html
+from jaxdyn.report._pages.page import notes_section
 from jaxdyn.report._pictures.plot import packed, thinned, time_view
 from jaxdyn.report._quality import deviations_from, pooled
 from jaxdyn.report._sections.overview import overview
@@ -245,7 +248,7 @@ def test_report_of_separate_validation_does_not_speak_of_a_refit(result):
     assert "fitted to everything" not in overview(separate, verdict(separate))
 
 
-def test_report_stays_small(result, monkeypatch):
+def test_report_stays_small(result):
     """Seven joints and eight long runs: at most 1.5 MB with everything else a page has."""
     rng = np.random.default_rng(0)
     t = np.arange(6000) / 100
@@ -257,8 +260,7 @@ def test_report_stays_small(result, monkeypatch):
     run = dataclasses.replace(result.fitted[0], samples=samples, prediction=y + 1, fit=fit, unconstrained=fit)
     many = dataclasses.replace(result, chain=random_chain(7), fitted=(run,), validation=(run,) * 7)
     moved = Resimulation(((0, 6000),), y, np.ones(7), np.ones((9, 7)), np.ones(7), 0.5)
-    monkeypatch.setattr("jaxdyn.report._sections.positions.resimulate", lambda *_: moved)
-    size = len(torques_section(many).encode()) + len(positions_section(many, False).encode())
+    size = len(torques_section(many).encode()) + len(positions_section(many, [(run, moved)] * 7, False).encode())
     assert 0.5e6 < size < 1.2e6
 
 
@@ -345,6 +347,38 @@ def printed(result, paths=None, truth=None):
     return console.file.getvalue()
 
 
+@pytest.mark.ci
+def test_drift_between_runs_is_named(result):
+    b = result.base.size
+    apart = np.zeros(b)
+    worn = [k for k, name in enumerate(result.base.names) if name.startswith(("fv", "fc"))][:3]
+    apart[worn] = (5.0, -4.0, 3.0)
+    two = dataclasses.replace(result, fitted=result.fitted * 2, split_half=SplitHalf(result.base.names, apart))
+    (check,) = (check for check in verdict(two).checks if check.text.startswith("Drift between the fitted runs"))
+    assert check.level == "fair" and "temperature, or wear" in check.text and result.base.names[worn[0]] in check.text
+    alike = dataclasses.replace(two, split_half=SplitHalf(result.base.names, np.zeros(b)))
+    assert not [check for check in verdict(alike).checks if check.text.startswith("Drift")]
+
+
+def test_notes_are_folded():
+    few, many = (notes_section([f"note {k}" for k in range(count)]) for count in (6, 7))
+    assert "details" not in few and "<summary>3 more</summary>" in many and many.count("<li>") == 7
+    assert notes_section([]).count("None.") == 1
+
+
+@pytest.mark.ci
+def test_files_that_predict_worse_are_reasons(result):
+    fit = result.validation[0].fit
+    whole, worse = FilePrediction("model.eqx", fit, ""), dataclasses.replace(fit, total_relative=2 * fit.total_relative)
+    assert verdict(result, files=[whole]).uses == verdict(result).uses
+    urdf = verdict(result, files=[whole, FilePrediction("identified.urdf", worse, "it has no place for memory")])
+    assert urdf.uses == verdict(result).uses
+    (check,) = (check for check in urdf.checks if "identified.urdf" in check.text)
+    assert check.level == "fair" and "Use model.eqx" in check.text
+    broken = verdict(result, files=[FilePrediction("model.eqx", worse, "numbers are rounded in it")])
+    assert broken.level == "poor" and all("model.eqx, is not what was fitted" in use.text for use in broken.uses)
+
+
 def test_summary_fits_on_a_screen(result, truth, tmp_path):
     text = printed(result, {name: tmp_path / name for name in FILES}, truth)
     assert len(text.splitlines()) + 5 <= 40  # seven joints have five lines more
@@ -382,9 +416,19 @@ def test_limits_and_provenance_reach_the_report(result, tmp_path, monkeypatch):
         lambda *arguments: given.setdefault("all", arguments) and "page",
     )
     limits, known = [parse_limit("rms=0.3")], collect_provenance()
-    write_all(result, tmp_path, limits=limits, provenance=known)
-    assert given["all"][0] is result and given["all"][4] == limits and given["all"][5] is known
-    assert [file.name for file in given["all"][7]] == ["model.eqx", "identified.urdf", "identified.xml"]
+    written = write_all(result, tmp_path, limits=limits, provenance=known)
+    assert given["all"][0] is written.result and written.result.base is result.base
+    assert given["all"][7].verdict is written.judged and [check.level for check in written.judged.limits] == ["good"]
+    # figures are those of the file, read again
+    again = load_torque_model(written["model.eqx"])
+    for before, after in zip(result.fitted, written.result.fitted, strict=True):
+        np.testing.assert_array_equal(after.prediction, after.predicted_by(again))
+        np.testing.assert_allclose(after.fit.rms, before.fit.rms, rtol=1e-9)
+    # the terminal says what the report says
+    judged = dataclasses.replace(written.judged, headline="A verdict.")
+    assert "A verdict." in printed(result, WrittenFiles(written, result, judged))
+    assert given["all"][4] == limits and given["all"][5] is known
+    assert [file.name for file in given["all"][7].files] == ["model.eqx", "identified.urdf", "identified.xml"]
 
 
 def test_the_source_is_updated(result, tmp_path, quick):

@@ -333,6 +333,8 @@ def test_errors_say_what_is_wrong(request):
         symbolic.derive(dataclasses.replace(chain, topology=free))
     with pytest.raises(jaxdyn.ModelError, match="derive takes one robot"):
         symbolic.derive(jax.tree.map(lambda x: jnp.stack([x, x]), chain))
+    with pytest.raises(jaxdyn.ModelError, match="no letters that are unknown"):
+        symbolic.derive(chain).regressor()
     with pytest.raises(jaxdyn.ModelError, match="no letters for the system 'biped'"):
         symbolic.textbook_leaves("biped")
     e = equations("planar_2r_point_masses")

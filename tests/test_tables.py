@@ -60,7 +60,7 @@ def test_identified_parameters(pandas):
     base = table[table["kind"] == "base"]
     assert list(base.index) == list(result.base.names) and len(table) == len(result.base.names) + len(result.names)
     np.testing.assert_array_equal(base["value"], result.wls.values)
-    np.testing.assert_allclose(base["upper"] - base["lower"], 3.92 * result.wls.standard_deviations)
+    np.testing.assert_allclose(base["upper"] - base["lower"], 2 * 2.178813 * result.wls.standard_deviations, rtol=1e-6)
     assert base["upper"].notna().all() and table["deviation"].dtype == float
     np.testing.assert_array_equal(table[table["kind"] == "full"]["value"], result.parameters)
     assert {"unit", "prior", "identifiable", "belongs_to"} <= set(table.columns)

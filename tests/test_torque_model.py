@@ -26,6 +26,7 @@ from jaxdyn.identification import (
     MaxwellSlip,
     Offset,
     Stribeck,
+    Terms,
     TorqueModel,
     Viscous,
     chain_with_friction,
@@ -204,8 +205,8 @@ def identified():
         extra = FrictionModel((Viscous(), MaxwellSlip(0.02), LoadedSlip(0.02))).blocks(s, 20 * np.cos(s.q))
     tau = s.tau + extra @ np.array([0.5, 2.0, 0.05])
     log = jaxdyn.Log(s.t, s.q, None, tau, source="run.csv")
-    friction = FrictionModel((Viscous(), Offset(), MaxwellSlip(0.02), LoadedSlip(0.02)), 10.0)
-    return log, identify(chain, log, friction=friction, filters=Filters(10.0, delay=0.002))
+    terms = Terms(("armature",), (Viscous(), Offset(), MaxwellSlip(0.02), LoadedSlip(0.02)), choose=())
+    return log, identify(chain, log, terms=terms, filters=Filters(10.0, delay=0.002))
 
 
 def test_what_is_reported_is_what_the_file_predicts(identified, tmp_path):
@@ -241,7 +242,7 @@ def test_the_report_says_what_each_file_predicts(identified, tmp_path, page):
     law = dataclasses.replace(result.chain.friction, viscous=result.chain.friction.viscous.at[0].set(-0.2))
     negative = dataclasses.replace(result, chain=dataclasses.replace(result.chain, friction=law))
     paths = write_all(negative, tmp_path)
-    files = {file.name: file for file in page["all"][7]}
+    files = {file.name: file for file in page["all"][7].files}
     assert tuple(files) == ("model.eqx", "identified.urdf", "identified.xml")
     (held,) = result.validation
     own = fit_quality(held.samples.tau, held.predicted_by(load_torque_model(paths["model.eqx"])), held.samples.qd)
@@ -253,7 +254,7 @@ def test_the_report_says_what_each_file_predicts(identified, tmp_path, page):
     assert fit.total_relative > 1.2 * own.total_relative
     assert float(chain.friction.viscous[0]) == 0 and float(chain.friction.coulomb[0]) > 0
     assert "damping" not in paths["identified.xml"].read_text().split("joint2")[0]
-    text = files_section(negative, page["all"][7])
+    text = files_section(negative, page["all"][7].files)
     assert text.count("<li>") == 2 and "joint1" in text and rounded(fit.total_relative) in text
 
 
@@ -270,7 +271,7 @@ def test_what_no_file_holds_is_said(identified, tmp_path, monkeypatch, page):
     monkeypatch.setattr(results, "write_parameters", lambda result, path: path.touch())
     paths = write_all(mine, tmp_path)
     assert "model.eqx" not in paths and any("model.eqx was not written: the columns kq1" in x for x in page["all"][3])
-    assert "no place in it for the columns kq1" in page["all"][7][0].why
+    assert "no place in it for the columns kq1" in page["all"][7].files[0].why
 
 
 def test_the_nearest_friction_takes_power():

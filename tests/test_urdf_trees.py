@@ -131,6 +131,7 @@ def test_refused(text, options, message):
         loads(text, **options)
 
 
+@pytest.mark.filterwarnings("ignore:.*mass matrix is singular:jaxdyn.ModelWarning")  # of bases without mass
 def test_floating_base_is_a_free_joint():
     chain, fixed = load(ARM, floating_base=True), load(ARM)
     assert chain.topology.quaternion_joints == ((0, 6),) and chain.joint_names[:6] == tuple(

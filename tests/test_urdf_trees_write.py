@@ -120,10 +120,10 @@ UNWRITABLE = {
         lambda: coupled([[1, 0], [0, 1], [1, 1]]),
         "joint 'joint3' follows 'joint1', 'joint2'; .* one joint only",
     ),
-    "no master": (lambda: coupled([[1, 0], [0, 2]]), "coordinate 2 of the coupling is no joint's position"),
+    "no master": (lambda: coupled([[1, 0], [0, 2]]), "coordinate 2 of the coupling is not a joint's position"),
     "offset master": (
         lambda: coupled([[1.0], [1.0]], [0.1, 0.2]),
-        "coordinate 1 of the coupling is no joint's position",
+        "coordinate 1 of the coupling is not a joint's position",
     ),
     "order": (lambda: coupled([[0, 1], [1, 0]]), "not in the order of the joints"),
     "limits": (
@@ -134,7 +134,7 @@ UNWRITABLE = {
     "inertia": (lambda: free_body(inertia=jnp.ones((6, 10))), "the links before 'link6' have inertia"),
     "frame of a part": (
         lambda: screws(6, quaternion_joints=[(0, 6)], frames={"tool": (2, np.eye(4))}),
-        "frame 'tool' hangs on a part of the free joint",
+        "frame 'tool' is attached to a part of the free joint",
     ),
 }
 

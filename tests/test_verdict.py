@@ -15,6 +15,7 @@ from jaxdyn.identification import (
     Columns,
     Consistency,
     ConsistentProblem,
+    Terms,
     base_parameters,
     consistent_least_squares,
     coupled_drive,
@@ -101,8 +102,8 @@ def simulated(make):
     later = with_leaves(later, leaves)
     fitted = log(truth(), seconds, 1, span=span, **made)
     unseen = validate or log(later, 10.0, 3, **made)
-    columns = None if terms is None else Columns(terms)
-    return identify(model, fitted, unseen, consistent=consistent, columns=columns)
+    plain = Terms(choose=()) if terms is None else Terms(terms, choose=())
+    return identify(model, fitted, unseen, consistent=consistent, terms=plain)
 
 
 def levels(result):
@@ -136,24 +137,23 @@ UR10E_GAINS = [14.87, 13.26, 11.13, 10.62, 11.03, 11.47]
 def real(folder, name):
     """A real log with its identification."""
     robot = name.split(",")[0].split(" ")[0]
-    plain = Columns(("viscous", "coulomb", "offset"))
+    plain, behind_gears = Terms(choose=()), Terms(("viscous", "coulomb", "offset"), choose=())
     if robot in ("panda", "rokae"):
         file = "exciting_1" if robot == "panda" else "exciting"
         chain = load(folder / robot / f"{robot}_kinematics.urdf")
         without = name in ("panda", "rokae, without armature")
-        return identify(
-            chain, check_log(read_log(folder / robot / f"{file}.csv", 7), chain), columns=plain if without else None
-        )
+        log = check_log(read_log(folder / robot / f"{file}.csv", 7), chain)
+        return identify(chain, log, terms=behind_gears if without else plain)
     if robot == "ur10":
         chain = load(folder / "ur10" / "ur10_kinematics.urdf")
-        return identify(chain, check_log(read_log(folder / "ur10" / "exciting.csv", 6), chain))
+        return identify(chain, check_log(read_log(folder / "ur10" / "exciting.csv", 6), chain), terms=plain)
     if robot == "kr300":
         chain = load(folder / "kr300" / "kr300_kinematics.urdf")
         a, b = (
             check_log(read_log(folder / "kr300" / f"{run}.csv", 6, rows=rows), chain)
             for run, rows in (("A", (125, 2370)), ("B", (133, 2330)))
         )
-        return identify(chain, a, b)
+        return identify(chain, a, b, terms=plain)
     if robot == "tx40":
         chain = load(folder / "tx40" / "tx40_kinematics.urdf")
         ratios = np.diag([32.0, 32.0, 45.0, -48.0, 45.0, 32.0])
@@ -162,7 +162,7 @@ def real(folder, name):
         motor = read_log(folder / "tx40" / "motor_log.csv", 6, rows=(500, 37500))
         offset = np.array([0.0, -np.pi / 2, np.pi / 2, 0.0, 0.0, 0.0])
         run = check_log(motor_to_joint(motor, np.linalg.inv(position), torque, offset), chain)
-        return identify(chain, run, columns=Columns(extra=(coupled_drive(5, 6),)))
+        return identify(chain, run, terms=Terms(extra=(coupled_drive(5, 6),), choose=()))
     other = "kr300" if name.endswith("kr300's URDF") else "ur10e"
     chain = load(folder / other / f"{other}_kinematics.urdf")
     gains = np.array(UR10E_GAINS)
@@ -173,8 +173,8 @@ def real(folder, name):
     read = lambda run, **options: check_log(read_log(folder / "ur10e" / f"{run}.csv", 6, gains=gains, **options), chain)
     train = read("train_30sec_12harm", rows=(635, 3510))
     if name == "ur10e, loaded later":
-        return identify(chain, train, read("loaded_15harm50sec", on_bad_rows="drop"))
-    return identify(chain, train, read("validate_ptp_10_points", rows=(700, 4200)))
+        return identify(chain, train, read("loaded_15harm50sec", on_bad_rows="drop"), terms=plain)
+    return identify(chain, train, read("validate_ptp_10_points", rows=(700, 4200)), terms=plain)
 
 
 @pytest.mark.ci
@@ -224,7 +224,7 @@ def test_density_and_room_of_a_link():
 
 
 def test_estimates_keep_within_densities_and_room():
-    """Torques that ask for impossible machines, ten parameters a link each known to a percent."""
+    """Torques that ask for impossible machines, ten parameters per link each known to a percent."""
     chain = loads(URDF.format(axis="0 1 0"))
     bare = dataclasses.replace(chain, inertia=0 * chain.inertia)
     wanted = np.stack(

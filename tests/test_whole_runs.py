@@ -27,7 +27,7 @@ from jaxdyn.identification import (
     simulate_closed_loop,
     with_signals,
 )
-from jaxdyn.identification._estimators.whole_runs import align_torques, samples_of
+from jaxdyn.identification._estimators.whole_runs import samples_of
 from jaxdyn.identification._friction import rows as friction_rows
 from regression import dense
 
@@ -90,27 +90,6 @@ def test_friction_that_remembers_is_estimated_beside_the_rigid_body(run):
     assert np.abs(estimate_ols(parallel).values - truth).max() < 0.02
     with pytest.raises(IdentificationError, match=r"give friction=fit_friction"):
         estimation_problem(arm, s, friction=FrictionModel((LoadedSlip(width=1e-3),)))
-
-
-def test_torques_that_come_late_are_taken_back(run):
-    arm, base, t, x, _, truth = run
-    delays = np.array([0.012, -0.007])
-    late = np.stack([dense_torque(run, t - d)[:, j] for j, d in enumerate(delays)], axis=1)
-    s = samples_of(0.0, RATE, *x, tau=late)
-    moved, inside = align_torques(s, delays)
-    exact = dense_torque(run, t)
-    np.testing.assert_allclose(moved.tau[inside], exact[inside], atol=1e-4)
-    assert inside.sum(0).tolist() == [797, 798]
-    problem = estimation_problem(arm, s, ROTOR, base=base, delays=delays)
-    np.testing.assert_array_equal(problem.weights[0], inside)
-    rigid = truth[: base.size]
-    assert np.abs(estimate_ols(problem).values - rigid).max() < 1e-4
-    assert np.abs(estimate_ols(estimation_problem(arm, s, ROTOR, base=base)).values - rigid).max() > 1e-2
-    for wrong in (np.full(3, 0.01), float("nan")):
-        with pytest.raises(IdentificationError, match="one finite number, or one for each of 2 joints"):
-            estimation_problem(arm, s, delays=wrong)
-    with pytest.raises(IdentificationError, match=r"a piece of 4 s is not longer than the delays, 5 s"):
-        estimation_problem(arm, s, delays=5.0)
 
 
 def dense_torque(run, t):

@@ -38,32 +38,35 @@ PLAIN = (Viscous(), Coulomb(width=0.02), Offset())
 
 
 def panda(folder: Path):
-    """Training and validation samples, and their friction models: plain, and with presliding."""
+    """What reads training and validation samples, delays, and friction models: plain, and with presliding."""
     chain = jaxdyn.load(folder / "panda_kinematics.urdf")
     log = jaxdyn.io.check_log(jaxdyn.read_log(folder / "exciting_1.csv", chain.n), chain)
-    samples = jaxdyn.identification.preprocess(log, jaxdyn.identification.Filters(position_cutoff=10.0, stride=4))
-    train, check = jaxdyn.identification.split(samples)
+
+    def read(delays):
+        filters = jaxdyn.identification.Filters(position_cutoff=10.0, stride=4, delay=delays)
+        return jaxdyn.identification.split(jaxdyn.identification.preprocess(log, filters))
+
     slips = FrictionModel((Viscous(), Coulomb(width=0.05), Offset(), MaxwellSlip(width=1e-3)), 10.0)
-    return chain, (), train, check, PANDA_DELAYS, FrictionModel(PLAIN, 10.0), slips
+    return chain, (), read, PANDA_DELAYS, FrictionModel(PLAIN, 10.0), slips
 
 
 def ur10e(folder: Path):
     """The same of the UR10e: the friction is that of docs/friction.md, chosen on training runs."""
     chain = jaxdyn.load(folder / "ur10e_kinematics.urdf")
 
-    def read(name: str, rows: tuple[int, int]) -> jaxdyn.identification.Samples:
-        log = jaxdyn.io.check_log(jaxdyn.read_log(folder / f"{name}.csv", 6, gains=GAINS, rows=rows), chain)
-        return jaxdyn.identification.preprocess(log, FULL_RATE)
+    def read(delays):
+        for name, rows in (("train_30sec_12harm", (635, 3510)), ("validate_ptp_10_points", (700, 4200))):
+            log = jaxdyn.io.check_log(jaxdyn.read_log(folder / f"{name}.csv", 6, gains=GAINS, rows=rows), chain)
+            yield jaxdyn.identification.preprocess(log, FULL_RATE.but(delay=delays))
 
-    train, check = read("train_30sec_12harm", (635, 3510)), read("validate_ptp_10_points", (700, 4200))
     slips = (MaxwellSlip(width=1e-4), MaxwellSlip(width=1e-3, joints=(2, 3, 4, 5, 6)))
     others = (PowerViscous(joints=(1, 2, 3)), LoadedSlip(joints=(2, 3)), Stribeck(joints=(5,)))
     memory = FrictionModel((Viscous(), Coulomb(), Offset(), *slips, *others), 10.0)
-    return chain, ("armature",), train, check, None, FrictionModel(PLAIN, 10.0), memory
+    return chain, ("armature",), read, None, FrictionModel(PLAIN, 10.0), memory
 
 
 def possible_start(chain, columns, base, samples, friction):
-    """Bodies that can exist, fitted behind the friction: a robot that can be simulated under torques, and its values."""
+    """Physically consistent links, fitted after the friction: a robot that can be simulated under torques, and its values."""
     with jax.enable_x64(True):
         filled, _ = with_stand_ins(without_friction(as_float64(chain)))
         rigid = samples.tau - friction.predict(samples) + friction.load(samples)
@@ -79,27 +82,25 @@ def possible_start(chain, columns, base, samples, friction):
     return arm, np.concatenate([base.matrix @ parameters, friction.values[base.size :]])
 
 
-def study(name: str, chain, terms, train, check, delays, plain: FrictionModel, memory: FrictionModel) -> None:
+def study(name: str, chain, terms, read, delays, plain: FrictionModel, memory: FrictionModel) -> None:
     """Fits and predicts with each friction model, with the delays that the training run shows."""
     columns = Columns(terms)
     base = jaxdyn.identification.base_parameters(chain, columns)
     if delays is None:
-        delay = jaxdyn.identification.estimate_delay(chain, train)
+        delay = jaxdyn.identification.estimate_delay(chain, next(iter(read(None))))
         delays = np.where(delay.inside, delay.seconds, 0.0)
     print(f"{name}: delays of the torques [ms]", np.round(1e3 * delays, 1))
     for title, model, late in (("plain", plain, None), ("memory and delays", memory, delays)):
-        shifted = train if late is None else jaxdyn.identification.align_torques(train, late)[0]
-        friction = jaxdyn.identification.fit_friction(chain, [shifted], model, base=base, columns=columns, stride=3)
-        options = {"columns": columns, "base": base, "friction": friction, "delays": late}
+        train, check = read(late)
+        friction = jaxdyn.identification.fit_friction(chain, [train], model, base=base, columns=columns, stride=3)
+        options = {"columns": columns, "base": base, "friction": friction}
         make = functools.partial(jaxdyn.identification.estimation_problem, chain, **options)
         linear, held = make(train), make(check)
         start = jaxdyn.identification.estimate_wls(linear)
-        arm, values = possible_start(chain, columns, base, shifted, friction)
+        arm, values = possible_start(chain, columns, base, train, friction)
         law = jaxdyn.identification.drive_gains(arm, BANDWIDTH)
-        follow = make(
-            train, loops=jaxdyn.identification.ClosedLoop.tracking(shifted, period=PERIOD), start=start.values
-        )
-        driven = make(train, loops=jaxdyn.identification.ClosedLoop.replaying(shifted, law, PERIOD), start=values)
+        follow = make(train, loops=jaxdyn.identification.ClosedLoop.tracking(train, period=PERIOD), start=start.values)
+        driven = make(train, loops=jaxdyn.identification.ClosedLoop.replaying(train, law, PERIOD), start=values)
         estimators = [
             (e, linear, {})
             for e in (

@@ -1,7 +1,9 @@
-"""Values of options: parsers that argparse calls, each with a message that shows the form."""
+"""Option parsers for argparse, each with a message that shows the expected form."""
 
 import argparse
 import math
+from collections.abc import Callable
+from typing import Any
 
 # exit codes
 OK, BAD_INPUT, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -13,60 +15,64 @@ LOGS_EPILOG = (
 
 
 class WrongUsage(Exception):
-    """Options that do not go together: exit code 2 and a line that says which."""
+    """Conflicting options: exit code 2 and a line that names them."""
 
 
-def add_command(commands, name: str, run, epilog: str, **texts: str) -> argparse.ArgumentParser:
-    """Add a subcommand, which `run(options)` carries out."""
+def add_command(
+    commands: Any, name: str, run: Callable[..., Any], epilog: str, **texts: str
+) -> argparse.ArgumentParser:
+    """Add a subcommand that `run(options)` executes."""
     command = commands.add_parser(name, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter, **texts)
     command.set_defaults(run=run)
     return command
 
 
-def add_repeated(option, name: str, metavar: str = "FILE", **further) -> None:
+def add_repeated(option: Callable[..., Any], name: str, metavar: str = "FILE", **further: Any) -> None:
     """Add an option that may be given several times; `option` is a parser's `add_argument`, here and below."""
     option(name, metavar=metavar, action="append", default=[], **further)
 
 
-def add_log_form(option, order: str = "in the order of the logs") -> None:
-    """Add the options that say how logs are read: `inputs.read_logs` obeys them, for every command alike."""
+def add_log_form(option: Callable[..., Any], order: str = "in the order of the logs") -> None:
+    """Add the options for reading logs, shared by all commands and interpreted by `inputs.read_logs`."""
     add_repeated(option, "--rows", "FIRST:LAST", type=rows, help=f"rows of a log to read, {order} (: for all)")
-    about = f"column map (TOML) for logs in another form: one for all, or one per log, {order} (- for none)"
+    about = f"column map (TOML) for other log layouts: one for all, or one per log, {order} (- for none)"
     add_repeated(option, "--columns", "MAP", help=about)
-    option("--topic", metavar="TOPIC", help="topic with the joint states, of bags (default: found)")
+    option("--topic", metavar="TOPIC", help="topic of the joint states in bags (default: detected)")
     about = "torque = gain * current, for logs with columns i1.. [N m/A]"
     option("--gains", type=numbers, metavar="K1,K2,..", help=about)
-    option("--on-bad-rows", choices=("raise", "drop"), default="raise", help="what to do with rows of garbage or NaN")
+    option("--on-bad-rows", choices=("raise", "drop"), default="raise", help="treatment of malformed or NaN rows")
     option("--units-checked", action="store_true", help="accept positions that look like degrees")
 
 
-def add_chain(option, lock: str = "hold a joint at a value", tip: str = "take the serial chain") -> None:
+def add_chain(
+    option: Callable[..., Any], lock: str = "hold a joint at a value", tip: str = "take the serial chain"
+) -> None:
     """Add the options that choose the joints of a robot description."""
     add_repeated(option, "--lock", "JOINT=VALUE", type=pair, help=lock)
     option("--tip", metavar="LINK", help=f"{tip} from the base to this link")
 
 
-def add_nonphysical(option) -> None:
-    option("--allow-nonphysical", action="store_true", help="accept a model with inertias that no body can have")
+def add_nonphysical(option: Callable[..., Any]) -> None:
+    option("--allow-nonphysical", action="store_true", help="accept a model with physically inconsistent inertias")
 
 
-def add_ignore_inertials(option) -> None:
-    option("--ignore-inertials", action="store_true", help="take the kinematics of the URDF alone")
+def add_ignore_inertials(option: Callable[..., Any]) -> None:
+    option("--ignore-inertials", action="store_true", help="load only the kinematics of the URDF")
 
 
-def add_terms(option, about: str) -> None:
+def add_terms(option: Callable[..., Any], about: str) -> None:
     option("--terms", type=terms, metavar="TERMS", default="armature,viscous,coulomb,offset", help=about)
 
 
-def add_coulomb_velocity(option, about: str) -> None:
+def add_coulomb_velocity(option: Callable[..., Any], about: str) -> None:
     option("--coulomb-velocity", type=positive, metavar="V", help=f"width of the smooth sign in {about}")
 
 
-def add_filters(option) -> None:
+def add_filters(option: Callable[..., Any]) -> None:
     """Add the options of commands that filter logs."""
     about = "low-pass cutoff for positions and torques (default: from the data)"
     option("--cutoff", type=positive, metavar="HZ", help=about)
-    option("--torque-cutoff", type=positive, metavar="HZ", help="another low-pass cutoff for torques")
+    option("--torque-cutoff", type=positive, metavar="HZ", help="separate low-pass cutoff for torques")
     option("--stride", type=int, metavar="K", help="keep every K-th sample after filtering (default: from the rates)")
 
 
@@ -98,9 +104,7 @@ def numbers(text: str) -> list[float]:
     return [finite(x) for x in text.split(",")]
 
 
-def delays(text: str) -> str | float | list[float]:
-    if text.strip() == "estimated":
-        return "estimated"
+def delays(text: str) -> float | list[float]:
     found = numbers(text)
     return found[0] if len(found) == 1 else found
 
@@ -117,11 +121,36 @@ def densities(text: str) -> tuple[float, float] | None:
 def terms(text: str) -> tuple[str, ...]:
     from ..identification._regression.columns import DRIVE_TERMS
 
-    terms = tuple(x.strip() for x in text.split(",") if x.strip())
-    unknown = [x for x in terms if x not in DRIVE_TERMS]
+    return _listed(text, DRIVE_TERMS)
+
+
+def _listed(text: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    given = tuple(x.strip() for x in text.split(",") if x.strip())
+    unknown = [x for x in given if x not in known]
     if unknown:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is unknown; there are {', '.join(DRIVE_TERMS)}")
-    return tuple(dict.fromkeys(terms))
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is unknown; there are {', '.join(known)}")
+    return tuple(dict.fromkeys(given))
+
+
+def parts(text: str) -> tuple[str, ...]:
+    from ..identification._selection.terms import PARTS
+
+    return _listed(text, PARTS)
+
+
+def counterbalance(text: str) -> tuple[str, dict[str, object]]:
+    """JOINT:name=number,.. as the joint and the fields of a term."""
+    joint, sign, rest = text.partition(":")
+    try:
+        fields = {name.strip(): float(value) for name, value in (part.split("=") for part in rest.split(","))}
+    except ValueError:
+        fields = {}
+    if not (sign and joint.strip() and fields):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not JOINT:.., as in --counterbalance joint2:pivot=0.8,crank=0.2,angle=1.658"
+        )
+    name = joint.strip()
+    return text, {"kind": "Counterbalance", "joints": [int(name) if name.isdigit() else name], **fields}
 
 
 def axes(text: str) -> tuple[int, int]:

@@ -1,20 +1,19 @@
 """`jaxdyn compare`: two models of a robot on a log, a table and an HTML page."""
 
 import argparse
-import dataclasses
 import os
 import pathlib
-from collections.abc import Mapping
+from typing import Any
 
 from . import arguments
-from .inputs import check_logs, filters_of, provenance_of, read_logs, use_float64, with_coulomb_velocity
+from .inputs import check_logs, filters_of, provenance_of, read_logs, read_model, use_float64
 from .progress import Progress
 
-# what is no setting of a result, or is shown with its files
+# options that are not settings of a result, or shown with its files
 _NOT_SETTINGS = ("run", "command", "a", "b", "log", "out", "quiet")
 
 
-def add(commands) -> None:
+def add(commands: Any) -> None:
     """Add the subcommand's parser."""
     option = arguments.add_command(
         commands,
@@ -26,8 +25,8 @@ def add(commands) -> None:
         "Nothing is fitted.",
     ).add_argument
     option("a", help="a model: URDF, MJCF, or a model.eqx")
-    option("b", help="another one")
-    option("--log", metavar="LOG", action="append", required=True, help="a run; may be repeated")
+    option("b", help="the other model")
+    option("--log", metavar="LOG", action="append", required=True, help="a log; may be repeated")
     option("--out", metavar="FILE", default="comparison.html", help="the page to write (default: %(default)s)")
     arguments.add_log_form(option)
     lock = "hold a joint of a URDF at a value, in each model that has it"
@@ -47,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     check_logs(options, len(options.log))
     out = pathlib.Path(options.out)
     check_output_file(out)
-    first, second = (_read_model(path, dict(options.lock), options) for path in (options.a, options.b))
+    first, second = (read_model(options, path) for path in (options.a, options.b))
     logs = list(read_logs(options, options.log, first.chain))
     with Progress(options.quiet) as progress, progress.stage("comparing"):
         result = compare_models(first, second, logs, _short_names(options.a, options.b), filters_of(options))
@@ -58,24 +57,6 @@ def run(options: argparse.Namespace) -> int:
         print_comparison(result)
         print(out)
     return arguments.OK
-
-
-def _read_model(path: str, lock: Mapping[str, float], options: argparse.Namespace):
-    """A `TorqueModel` from any file; locks that one of the two models lacks are for the other."""
-    from ..identification import TorqueModel, load_torque_model
-    from ..io._files import read_bytes
-    from ..io._load import load
-
-    if path.endswith(".eqx"):
-        model = load_torque_model(path)
-        return dataclasses.replace(model, chain=with_coulomb_velocity(model.chain, options.coulomb_velocity))
-    if b"<mujoco" in (text := read_bytes(path)):
-        chain = load(path, allow_nonphysical=True)
-    else:
-        there = {name: value for name, value in lock.items() if f'"{name}"'.encode() in text}
-        # to compare is not to simulate: inertias that no body can have predict torques all the same
-        chain = load(path, lock=there or None, tip=options.tip, allow_nonphysical=True)
-    return TorqueModel(with_coulomb_velocity(chain, options.coulomb_velocity))
 
 
 def _short_names(a: str, b: str) -> tuple[str, str]:

@@ -1,12 +1,12 @@
-"""`jaxdyn excite`: from a robot description and its limits to a motion that tells its parameters best."""
+"""`jaxdyn excite`: from a robot description and its limits to the most informative excitation trajectory."""
 
 import argparse
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import arguments
 from .arguments import WrongUsage, finite, numbers, positive
-from .inputs import use_float64
+from .inputs import load_possible, use_float64
 from .progress import Progress
 
 if TYPE_CHECKING:
@@ -14,27 +14,27 @@ if TYPE_CHECKING:
     from ..model import Chain
 
 EPILOG = """exit codes: 0 done; 1 bad input (the message says what, where and what to do); 2 wrong usage; 130 interrupted: what
-was found until then is written. Limits are one number for all joints, or one a joint with commas; where the first is
+was found until then is written. Limits are one number for all joints, or one per joint separated by commas; where the first is
 negative, with an equals sign: --lower=-2.9,-1.8"""
 
 RATES = ("velocity", "acceleration", "jerk", "torque", "torque-rate")
 
 
-def add(commands) -> None:
+def add(commands: Any) -> None:
     """Add the subcommand's parser."""
     command = arguments.add_command(
         commands,
         "excite",
         run,
         EPILOG,
-        help="design the motion from which a robot is identified best, within its limits",
-        description="Design the motion from which a robot's parameters are identified best, within all its limits: it starts "
+        help="design the most informative excitation trajectory within a robot's limits",
+        description="Design the most informative excitation trajectory within all limits of a robot: it starts "
         "and ends at rest and maximises log det of the information on the base parameters.",
     )
     option = command.add_argument
     option("model", metavar="URDF", help="the robot; torque limits are checked with the inertials in it")
     option("--out", metavar="FILE", default="excitation.csv", help="table t, q, qd, qdd, tau (default: %(default)s)")
-    option("--rate", type=positive, default=1000.0, metavar="HZ", help="samples a second in the table (1000)")
+    option("--rate", type=positive, default=1000.0, metavar="HZ", help="samples per second in the table (1000)")
     option("--picture", metavar="FILE", help="draw the motion against its limits, to a png, svg or pdf file")
     _add_limits(command.add_argument_group("the motion and its limits").add_argument)
     _add_design(command.add_argument_group("design").add_argument)
@@ -44,10 +44,10 @@ def add(commands) -> None:
 
 
 def _add_limits(option) -> None:
-    """The kind of motion, and what it has to keep."""
-    option("--duration", type=positive, default=10.0, metavar="S", help="of the motion [s] (10)")
-    option("--frequency", type=positive, default=1.0, metavar="HZ", help="highest in the Fourier series (1)")
-    option("--splines", type=int, metavar="K", help="B-splines with K intervals in place of a Fourier series")
+    """Add the options for the kind of motion and its limits."""
+    option("--duration", type=positive, default=10.0, metavar="S", help="duration of the motion [s] (10)")
+    option("--frequency", type=positive, default=1.0, metavar="HZ", help="highest frequency of the Fourier series (1)")
+    option("--splines", type=int, metavar="K", help="B-splines with K intervals instead of a Fourier series")
     for side in ("lower", "upper"):
         about = f"{side} position limits [rad or m] (default: the model's)"
         option(f"--{side}", type=numbers, metavar="Q1,Q2,..", help=about)
@@ -59,15 +59,15 @@ def _add_limits(option) -> None:
 
 
 def _add_design(option) -> None:
-    """What the motion is for, and how long to look for it."""
+    """Add the options for the purpose of the motion and the time spent on the search."""
     arguments.add_terms(option, "drive terms to excite")
-    option("--torque-noise", type=numbers, metavar="S1,S2,..", help="torque noise of each joint [N m] (all alike)")
-    option("--condition-weight", type=finite, default=0.5, metavar="W", help="of the condition number (0.5)")
-    option("--compare", metavar="FILE", help="log of another motion, such as a published one, to rate beside this one")
-    option("--starts", type=int, default=4, metavar="K", help="random motions to start from (4)")
-    option("--rounds", type=int, default=16, metavar="K", help="of twenty steps (16)")
+    option("--torque-noise", type=numbers, metavar="S1,S2,..", help="torque noise of each joint [N m] (default: equal)")
+    option("--condition-weight", type=finite, default=0.5, metavar="W", help="weight of the condition number (0.5)")
+    option("--compare", metavar="FILE", help="log of another motion to compare with, such as a published one")
+    option("--starts", type=int, default=4, metavar="K", help="number of random initial motions (4)")
+    option("--rounds", type=int, default=16, metavar="K", help="number of rounds of twenty steps (16)")
     option("--time-limit", type=positive, metavar="S", help="stop after this time with the best motion so far")
-    option("--seed", type=int, default=0, help="of the random starts (0)")
+    option("--seed", type=int, default=0, help="seed of the random starts (0)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -115,7 +115,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _make_folders(paths: list[str]) -> None:
-    """Make the folders of files that will be written, or refuse them before the long work."""
+    """Make the folders of files that will be written, or refuse them before a long computation."""
     from ..io._files import check_output_folder
 
     for path in paths:
@@ -125,13 +125,12 @@ def _make_folders(paths: list[str]) -> None:
 
 
 def _problem(options: argparse.Namespace) -> tuple["Chain", "MotionLimits", "FourierSeries | BSplines"]:
-    """The robot, what its motion has to keep, and the kind of motion."""
+    """The robot, its limits, and the kind of motion."""
     from ..identification._excitation.basis import BSplines, FourierSeries
     from ..identification._excitation.limits import motion_limits
-    from ..io._load import load
 
     lock = dict(options.lock) or None
-    chain = load(options.model, lock=lock, tip=options.tip, allow_nonphysical=options.allow_nonphysical)
+    chain = load_possible(options.model, lock=lock, tip=options.tip, allow_nonphysical=options.allow_nonphysical)
     given = {name: getattr(options, name) for name in ("lower", "upper", *(r.replace("-", "_") for r in RATES))}
     if options.splines:
         family = BSplines(options.duration, options.splines)

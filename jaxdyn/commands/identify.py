@@ -2,11 +2,19 @@
 
 import argparse
 import pathlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import arguments
 from .arguments import WrongUsage, add_repeated
-from .inputs import check_logs, filters_of, provenance_of, read_logs, use_float64, with_coulomb_velocity
+from .inputs import (
+    check_logs,
+    filters_of,
+    load_possible,
+    provenance_of,
+    read_logs,
+    use_float64,
+    with_coulomb_velocity,
+)
 from .progress import Progress
 
 if TYPE_CHECKING:
@@ -27,7 +35,7 @@ example: fit one run, validate on another, and write report.html, parameters.csv
 _NOT_SETTINGS = ("run", "command", "arguments", "model", "log", "validate", "out", "quiet")
 
 
-def add(commands) -> None:
+def add(commands: Any) -> None:
     """Add the subcommand's parser."""
     command = arguments.add_command(
         commands,
@@ -62,14 +70,22 @@ def _add_terms(option) -> None:
     """What there is besides inertia."""
     arguments.add_terms(option, "drive terms to identify (default: %(default)s)")
     option(
-        "--friction",
-        choices=("terms", "chosen"),
-        default="terms",
-        help="chosen: the best of a dozen models for each joint, with memory and load, by cross-validation, instead of "
-        "viscous, Coulomb and constant terms (minutes)",
+        "--plain",
+        action="store_true",
+        help="the drive terms and nothing else: nothing is chosen, the model is linear in its parameters",
     )
+    option(
+        "--choose",
+        type=arguments.parts,
+        metavar="PARTS",
+        default="filter,friction,springs,delays",
+        help="what is chosen by the error on blocks of the logs that are left out (default: %(default)s)",
+    )
+    about = "gas or hydropneumatic counterbalance: joint2:pivot=0.8,crank=0.2,angle=1.658 (m, rad), reserve=, exponent="
+    add_repeated(option, "--counterbalance", "JOINT:..", type=arguments.counterbalance, help=about)
+    about = "further terms of single joints (TOML): counterbalances, cables, ripple, friction"
+    add_repeated(option, "--further", "FILE", help=about)
     add_repeated(option, "--coupled", "A,B", type=arguments.axes, help="coupled axes A and B (a wrist)")
-    option("--springs", action="store_true", help="a spring at each joint, for cables and balancers")
     arguments.add_coulomb_velocity(option, "Coulomb friction [rad/s] (0.02)")
 
 
@@ -83,15 +99,8 @@ def _add_data(option) -> None:
     option(
         "--delay",
         type=arguments.delays,
-        metavar="D|D1,D2,..|estimated",
-        help="how much later than positions the torques were logged [s], taken out of all logs; estimated: found from the "
-        "fitted ones",
-    )
-    option(
-        "--settings",
-        choices=("given", "chosen"),
-        default="given",
-        help="chosen: the filter, and dry friction, springs and delays a joint, by cross-validation on what is fitted",
+        metavar="D|D1,D2,..",
+        help="how much later than positions the torques were logged [s], taken out of all logs (default: chosen)",
     )
 
 
@@ -106,7 +115,9 @@ def _add_fit(option) -> None:
     option("--prior-weight", type=arguments.positive, default=1.0, metavar="W", help=about)
     about = "plain least squares, also where no body can have the inertias; then no URDF is written"
     option("--no-consistent", action="store_true", help=about)
-    about = "errors good enough for the verdict: rms=, rre= or moving= with one number, or one a joint; may be repeated"
+    about = (
+        "errors good enough for the verdict: rms=, rre= or moving= with one number, or one per joint; may be repeated"
+    )
     add_repeated(option, "--limit", "rms=X,..", help=about)
 
 
@@ -137,7 +148,7 @@ def run(options: argparse.Namespace) -> int:
                 findings=findings,
             )
     if not options.quiet:
-        print_summary(result, paths, truth, limits=limits, findings=findings)
+        print_summary(result, paths, truth, findings=findings)
     return arguments.OK
 
 
@@ -152,8 +163,6 @@ def _check(options: argparse.Namespace) -> None:
     check_logs(options, len(options.log) + len(options.validate))
     if options.no_consistent and options.mass is not None:
         raise WrongUsage("--mass takes part in a consistent estimate only: leave --no-consistent out")
-    if options.settings == "chosen" and (options.delay is not None or options.springs):
-        raise WrongUsage("--settings chosen chooses delays and springs itself: leave --delay and --springs out")
 
 
 def _inputs(options: argparse.Namespace) -> tuple["Chain | None", "Chain", list["Log"], list["Log"]]:
@@ -161,17 +170,15 @@ def _inputs(options: argparse.Namespace) -> tuple["Chain | None", "Chain", list[
     from ..identification._regression.completion import with_stand_ins, with_thickness
     from ..identification._regression.robot import check_identifiable
     from ..identification._simulation.synthetic import example
-    from ..io._load import load
 
     if not options.model:
         truth, chain, logs, validation = example()
         return truth, with_coulomb_velocity(chain, options.coulomb_velocity), logs, validation
-    lock = dict(options.lock)
-    chain = load(
+    chain = load_possible(
         options.model,
-        lock=lock,
-        tip=options.tip,
         allow_nonphysical=options.allow_nonphysical,
+        lock=dict(options.lock),
+        tip=options.tip,
         ignore_inertials=options.ignore_inertials,
     )
     check_identifiable(chain)
@@ -188,24 +195,25 @@ def _identified(
     """What is identified, and what may be wrong with it."""
     from ..identification._consistency.constraints import Consistency
     from ..identification._identify import identify
-    from ..identification._regression.columns import Columns, coupled_drive, joint_springs
+    from ..identification._regression.columns import coupled_drive
+    from ..identification._selection.read import read_terms, term_of
+    from ..identification._selection.terms import Terms
     from ..identification._validation.diagnostics import diagnose_identification
 
-    coupled, springs = (
-        (coupled_drive(a, b) for a, b in options.coupled),
-        [joint_springs(chain)] if options.springs else [],
-    )
+    further = [term_of(f"--counterbalance {joint}", said, chain.joint_names) for joint, said in options.counterbalance]
+    further += [term for path in options.further for term in read_terms(path, chain.joint_names)]
+    coupled = tuple(coupled_drive(a, b) for a, b in options.coupled)
     result = identify(
         chain,
         logs,
         validation or options.holdout,
-        columns=Columns(options.terms, (*coupled, *springs)),
+        terms=Terms(
+            options.terms, tuple(further), extra=coupled or None, choose=() if options.plain else options.choose
+        ),
         filters=filters_of(options, options.delay),
         consistent=None
         if options.no_consistent
         else Consistency(options.mass, densities=options.densities, prior_weight=options.prior_weight),
-        friction="chosen" if options.friction == "chosen" else None,
-        settings="chosen" if options.settings == "chosen" else None,
         dead_zone=options.dead_zone,
         progress=progress,
     )
@@ -218,7 +226,8 @@ def _provenance(options: argparse.Namespace, result: "Identification") -> "Prove
     files = [("model", options.model)] if options.model else []
     files += [("log", path) for path in options.log] + [("validation", path) for path in options.validate]
     settings = {k.replace("_", " "): v for k, v in vars(options).items() if k not in _NOT_SETTINGS}
+    if result.choice is not None:
+        settings["terms chosen"] = result.choice.sentence
     if result.delay is not None:
-        settings |= {} if result.settings is None else {"settings chosen": result.settings.sentence}
         settings["delays taken out [ms]"] = ", ".join(f"{1e3 * d:.3g}" for d in result.delay)
     return provenance_of(options, files, settings)

@@ -1,29 +1,71 @@
-"""What commands that read robots and logs have in common."""
+"""Reading robots and logs, shared by the commands."""
 
 import argparse
+import dataclasses
 import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 from .arguments import WrongUsage
 
 if TYPE_CHECKING:
-    from ..identification import Filters
+    from ..identification import Filters, TorqueModel
     from ..io import Log
     from ..model import Chain
     from ..report import Provenance
 
 
 def use_float64() -> None:
-    """Compute with 64 bits: this process is ours; the library itself never touches the configuration."""
+    """Enable float64 in the command's own process; the library itself never changes the configuration."""
     import jax
 
     jax.config.update("jax_enable_x64", True)
 
 
+def load_possible(path: str, *, allow_nonphysical: bool = False, **given: Any) -> "Chain":
+    """`load`; inertials of a URDF that no body can have give way to the nearest possible, with a note."""
+    from ..errors import JaxdynError, ModelError, warn
+    from ..identification._regression.completion import with_possible_links
+    from ..io._load import load
+
+    try:
+        return load(path, allow_nonphysical=allow_nonphysical, **given)
+    except ModelError:
+        try:
+            chain, names = with_possible_links(load(path, allow_nonphysical=True, **given))
+        except JaxdynError:
+            names = ()
+        if not names:
+            raise
+    warn(f"{path}: no body can have the inertials of {', '.join(names)}: the nearest possible ones take their place")
+    return chain
+
+
+def read_model(options: argparse.Namespace, path: str, allow_nonphysical: bool = True) -> "TorqueModel":
+    """The model in a file of any kind, as the options of `arguments.add_chain` and `add_coulomb_velocity` say.
+
+    Locked joints missing from a URDF are assumed to belong to another model. URDF and MJCF keep their own gravity and friction.
+    """
+    from ..identification import TorqueModel, load_torque_model
+    from ..io._files import read_bytes
+    from ..io._load import is_mjcf, load
+
+    if path.endswith(".eqx"):
+        model = load_torque_model(path)
+    elif is_mjcf(text := read_bytes(path)):
+        model = TorqueModel(load(path, allow_nonphysical=allow_nonphysical))
+    else:
+        there = {name: value for name, value in options.lock if f'"{name}"'.encode() in text}
+        model = TorqueModel(
+            load_possible(path, allow_nonphysical=allow_nonphysical, lock=there or None, tip=options.tip)
+        )
+    velocity = getattr(options, "coulomb_velocity", None)
+    return dataclasses.replace(model, chain=with_coulomb_velocity(model.chain, velocity))
+
+
 def check_logs(options: argparse.Namespace, count: int) -> None:
-    """Refuse more --rows than logs, and other numbers of --columns than one or one per log."""
+    """Refuse more --rows than logs, and --columns other than one for all or one per log."""
     logs = f"{count} log{'s'[: count != 1]}"
     if len(options.rows) > count:
         raise WrongUsage(f"--rows is given {len(options.rows)} times for {logs}")
@@ -34,7 +76,7 @@ def check_logs(options: argparse.Namespace, count: int) -> None:
 
 
 def files_of(log: str) -> list[str]:
-    """The files of one run: PART1+PART2 are two, unless a file is called so."""
+    """The files of one run: PART1+PART2 are two, unless a file has that name."""
     return [log] if os.path.exists(log) or not all(log.split("+")) else log.split("+")
 
 
@@ -64,17 +106,15 @@ def read_logs(options: argparse.Namespace, logs: Sequence[str], chain: "Chain") 
         yield check_log(log, chain, units_checked=options.units_checked, allow_still=True)
 
 
-def filters_of(
-    options: argparse.Namespace, delay: float | list[float] | Literal["estimated"] | None = None
-) -> "Filters":
-    """What the options of `add_filters` ask for."""
+def filters_of(options: argparse.Namespace, delay: float | list[float] | None = None) -> "Filters":
+    """Filters from the options that `add_filters` adds."""
     from ..identification import Filters
 
     return Filters(options.cutoff, options.torque_cutoff or options.cutoff, options.stride, delay)
 
 
 def with_coulomb_velocity(chain: "Chain", velocity: float | None) -> "Chain":
-    """The chain with this width of the smooth sign, where one is given."""
+    """The chain with this width of the smooth sign, if given."""
     import jax.numpy as jnp
 
     from ..model import with_leaves

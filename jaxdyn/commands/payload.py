@@ -1,7 +1,7 @@
 """`jaxdyn payload`: an added body from runs without and with it; drive gains where its mass is known."""
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import arguments
 from .arguments import WrongUsage
@@ -20,7 +20,7 @@ have more than the model's inertials. --mass calibrates the gains of the drives 
 writes them; --calibrated uses them for the next one."""
 
 
-def add(commands) -> None:
+def add(commands: Any) -> None:
     """Add the subcommand's parser."""
     command = arguments.add_command(
         commands,
@@ -31,26 +31,26 @@ def add(commands) -> None:
         description="Identify the mass, centre of mass and inertia of a payload, or the drives' gains from a known mass.",
     )
     option = command.add_argument_group("the arm and its logs").add_argument
-    option("--model", metavar="URDF", required=True, help="the arm; a kinematics-only file will do with --unloaded")
+    option("--model", metavar="URDF", required=True, help="the arm; a kinematics-only file suffices with --unloaded")
     arguments.add_repeated(option, "--unloaded", "LOG", help="log without the payload; may be repeated")
-    arguments.add_repeated(option, "--loaded", "LOG", help="log with it; may be repeated")
+    arguments.add_repeated(option, "--loaded", "LOG", help="log with the payload; may be repeated")
     arguments.add_log_form(option, "in the order of the logs, unloaded ones first")
     arguments.add_chain(option)
     arguments.add_ignore_inertials(option)
     option = command.add_argument_group("the payload").add_argument
     option("--frame", metavar="NAME", help="link or frame that carries the payload (default: the tip)")
-    option("--mass", type=arguments.positive, metavar="KG", help="its mass is known: calibrate the gains")
-    about = "with --mass: its centre of mass is known, in the frame [m]"
+    option("--mass", type=arguments.positive, metavar="KG", help="known mass of the payload: calibrate the gains")
+    about = "with --mass: known centre of mass in the frame [m]"
     option("--com", type=arguments.numbers, metavar="X,Y,Z", help=about)
-    option("--calibrated", metavar="FILE", help="gains that --mass has written")
+    option("--calibrated", metavar="FILE", help="gains written by --mass")
     option = command.add_argument_group("data").add_argument
-    about = "delays of the torques to take out first [s]"
+    about = "delays of the torques to remove first [s]"
     option("--delay", type=arguments.numbers, metavar="D1,D2,..", help=about)
     option(
         "--own-friction",
         metavar="TERMS",
         default="",
-        help="of viscous,coulomb,load,offset: those that each run has its own of, as after a change of temperature",
+        help="terms of viscous,coulomb,load,offset fitted separately per run, as after a change of temperature",
     )
     arguments.add_filters(option)
     option = command.add_argument_group("output").add_argument
@@ -86,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Refuse options that do not go together."""
+    """Refuse conflicting options."""
     if not options.loaded:
         raise WrongUsage("--loaded is missing; give at least one log with the payload on")
     if options.ignore_inertials and not options.unloaded:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 
 class Progress:
-    """A progress bar with one line a stage, on standard error, only where a person watches."""
+    """A progress bar with one line per stage on standard error, only on terminals."""
 
     def __init__(self, quiet: bool):
         from rich.console import Console
@@ -26,7 +26,7 @@ class Progress:
         self._bar.start()
         return self
 
-    def __exit__(self, *exception) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._bar.stop()
 
     def __call__(self, stage: str, done: int, total: int) -> None:
@@ -36,7 +36,7 @@ class Progress:
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """A stage of a single step."""
+        """Context manager for a stage of a single step."""
         self(name, 0, 1)
         yield
         self(name, 1, 1)

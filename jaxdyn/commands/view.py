@@ -2,6 +2,7 @@
 
 import argparse
 import pathlib
+from typing import Any
 
 from . import arguments
 from .arguments import WrongUsage, positive
@@ -12,30 +13,30 @@ EPILOG = (
 )
 
 
-def add(commands) -> None:
+def add(commands: Any) -> None:
     """Add the subcommand's parser."""
     option = arguments.add_command(
         commands,
         "view",
         run,
         EPILOG,
-        help="look at a robot and its motion in the browser",
+        help="show a robot and its motion in the browser",
         description="Show a robot as a web page: its meshes and shapes, or ellipsoids of its inertia where it has none, with a "
         "slider for each joint; and play a motion, with torques against their limits where the file has them.",
     ).add_argument
     option("model", metavar="MODEL", help="the robot: URDF, MJCF or a model.eqx")
     about = "table with columns t, q1.. (or joint names) and, if known, tau1..; a bag; or PART1+PART2, joined by time"
     option("motion", metavar="MOTION", nargs="?", help=about)
-    option("--columns", metavar="MAP", help="column map (TOML) for a motion in another form")
-    option("--topic", metavar="TOPIC", help="topic with the joint states or trajectories, of a bag (default: found)")
-    option("--collision", action="store_true", help="the shapes for collisions in place of the visual ones")
-    about = "where package://NAME is; may be repeated"
+    option("--columns", metavar="MAP", help="column map (TOML) for other motion layouts")
+    option("--topic", metavar="TOPIC", help="topic of the joint states or trajectories in a bag (default: detected)")
+    option("--collision", action="store_true", help="show collision shapes instead of visual ones")
+    about = "location of package://NAME; may be repeated"
     arguments.add_repeated(option, "--package", "NAME=FOLDER", type=folder, help=about)
     arguments.add_chain(option)
-    option("--floating-base", action="store_true", help="put the root link on a free joint")
-    option("--port", type=int, default=8080, help="of the page; the next free one where it is taken (8080)")
-    option("--host", default="127.0.0.1", help="0.0.0.0 lets other machines look (127.0.0.1)")
-    option("--seconds", type=positive, metavar="S", help="stop by itself after this time")
+    option("--floating-base", action="store_true", help="connect the root link by a free joint")
+    option("--port", type=int, default=8080, help="port of the page; the next free one if taken (8080)")
+    option("--host", default="127.0.0.1", help="interface to serve; 0.0.0.0 admits other machines (127.0.0.1)")
+    option("--seconds", type=positive, metavar="S", help="stop after this time")
     option("--film", metavar="FILE", help="write the motion to a .gif or .mp4 file and open no page")
     option("--quiet", action="store_true", help="print nothing but the address")
 
@@ -85,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
     return arguments.OK
 
 
-def read_robot(options: argparse.Namespace) -> tuple:
+def read_robot(options: argparse.Namespace) -> tuple[Any, ...]:
     """The chain, its shapes, and notes on what is not shown."""
     import warnings
 

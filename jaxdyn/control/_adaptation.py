@@ -1,4 +1,4 @@
-"""How an estimate of bodies follows a gradient: three flows of ten parameters a link, two of which stay possible bodies.
+"""Adaptation of inertial estimates along a gradient: three flows of ten parameters per link, two physically consistent.
 
 With g = Y^T s, the gradient by the parameters of the power that an error of the model does on the sliding velocity s, each
 flow goes against g in its own metric. Rows are links. `start` gives the memory of an estimate, `parameters` reads it,
@@ -34,8 +34,8 @@ class Adaptation(eqx.Module):
     """A flow of the links' ten parameters against a gradient; `EuclideanAdaptation` and its like.
 
     Attributes:
-        gain: Gamma, how fast.
-        leakage: sigma, at which rate the estimate is drawn to where it started [1/s]. Zero keeps the Lyapunov function; a
+        gain: Gamma, the adaptation rate.
+        leakage: sigma, the rate at which the estimate decays towards its start [1/s]. Zero keeps the Lyapunov function; a
             little of it keeps noise and unmodelled forces from driving the estimate away (Ioannou & Kokotovic 1984).
     """
 
@@ -52,7 +52,7 @@ class Adaptation(eqx.Module):
 
     @abstractmethod
     def rate(self, memory: Memory, first: Memory, gradient: Bodies) -> Memory:
-        """d/dt of the memory; `first` is the memory that leakage draws to."""
+        """d/dt of the memory; leakage draws towards `first`."""
 
     @abstractmethod
     def update(self, memory: Memory, first: Memory, gradient: Bodies, dt: float | Float[Array, ""]) -> Memory:
@@ -60,13 +60,13 @@ class Adaptation(eqx.Module):
 
 
 class EuclideanAdaptation(Adaptation):
-    """dpi/dt = -Gamma g: the law of Slotine & Li (1987). Knows nothing of bodies: masses may become negative.
+    """dpi/dt = -Gamma g: the law of Slotine & Li (1987). Ignores physical consistency: masses may become negative.
 
     V = s^T M s / 2 + |pi - pi_true|^2 / (2 Gamma) does not increase. Kilograms and kg m^2 weigh alike unless Gamma says
     otherwise.
 
     Attributes:
-        gain: one number, ten, or ten a link.
+        gain: one number, ten, or ten per link.
         leakage: as in `Adaptation`.
     """
 
@@ -101,9 +101,9 @@ class NaturalAdaptation(Adaptation):
     bring one beyond `range` times, or below 1 / `range` of, that of the start is not made (there V may stay behind).
 
     Attributes:
-        gain: Gamma, one number or one a link [1/J].
+        gain: Gamma, one number or one per link [1/J].
         leakage: as in `Adaptation`; draws P^-1 to that of the start.
-        range: see above; eps^-1/4 of the type where None, 8192 in float64 and 54 in float32, which rounding can tell from 0.
+        range: see above; eps^-1/4 of the type if None, 8192 in float64 and 54 in float32, well above rounding.
     """
 
     gain: Gains = 1.0
@@ -146,14 +146,15 @@ class NaturalAdaptation(Adaptation):
 
 
 class LogCholeskyAdaptation(Adaptation):
-    """dtheta/dt = -Gamma (dpi/dtheta)^T g in log-Cholesky parameters theta (Rucker & Wensing 2022): always a possible body.
+    """dtheta/dt = -Gamma (dpi/dtheta)^T g in log-Cholesky parameters theta (Rucker & Wensing 2022): always physically
+    consistent.
 
     A plain gradient in unbounded numbers. pi is not linear in theta, so that there is no Lyapunov function for large errors
     of the estimate: near the true parameters it is that of a Euclidean law with another metric. Steps and range are bounded
     as those of `NaturalAdaptation`.
 
     Attributes:
-        gain: Gamma, one number, ten, or ten a link.
+        gain: Gamma, one number, ten, or ten per link.
         leakage: as in `Adaptation`; draws theta to that of the start.
         range: as in `NaturalAdaptation`.
     """
@@ -176,14 +177,14 @@ class LogCholeskyAdaptation(Adaptation):
         return -_spread(self.gain, memory) * pulled - self.leakage * (memory - first)
 
     def update(self, memory: Memory, first: Memory, gradient: Bodies, dt: float | Float[Array, ""]) -> Memory:
-        """theta + dt dtheta/dt, at most 1/4 a step and entry."""
+        """theta + dt dtheta/dt, at most 1/4 per step and entry."""
         moved = memory + _bounded(dt * self.rate(memory, first, gradient))
         factors = jax.vmap(log_cholesky_factor)
         return _kept_within(self.range, memory, moved, factors(first), factors(moved))
 
 
 def _spread(gain: Gains, like: Float[Array, "links 10"]) -> Float[Array, "links 10"]:
-    """A gain as one number a parameter."""
+    """A gain as one number per parameter."""
     return jnp.broadcast_to(jnp.asarray(gain, like.dtype), like.shape)
 
 
@@ -200,7 +201,7 @@ def _bounded(steps: Float[Array, "links *each"]) -> Float[Array, "links *each"]:
 
 
 def _kept_within(limit, memory, moved, first_factors, factors):
-    """What was moved, but the memory as it was of links whose pseudo-inertia would leave the range about the first one."""
+    """The updated memory; links whose pseudo-inertia would leave its range around the initial one keep theirs."""
     limit = jnp.finfo(factors.dtype).eps ** -0.25 if limit is None else limit
     white = jax.vmap(_upper_solve)(first_factors, factors)
     inner = jnp.einsum("kij,kil->kjl", white, white)

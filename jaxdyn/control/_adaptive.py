@@ -1,4 +1,4 @@
-"""Adaptive control: the robot follows a motion while its controller learns the masses it moves (Slotine & Li 1987)."""
+"""Adaptive control: the robot follows a motion while its controller adapts to the masses it moves (Slotine & Li 1987)."""
 
 from typing import NamedTuple
 
@@ -33,11 +33,11 @@ class Sliding(NamedTuple):
 
 
 class AdaptiveState(NamedTuple):
-    """What `AdaptiveControl` remembers; `AdaptiveControl.estimate` reads it.
+    """The state of `AdaptiveControl`; `AdaptiveControl.estimate` reads it.
 
     Attributes:
-        bodies: memory of the law of the bodies, a row a link that is adapted.
-        drives: friction and armature, a row a joint.
+        bodies: memory of the law of the bodies, one row per link that is adapted.
+        drives: friction and armature, one row per joint.
         first_bodies: bodies at the start.
         first_drives: drives at the start.
     """
@@ -52,8 +52,8 @@ class AdaptiveControl(eqx.Module):
     """tau = M_hat a_ref + C_hat v_ref + g_hat + k + f_hat - K s, with an estimate that follows -Y_r(q, v, v_ref, a_ref)^T s.
 
     V = s . M s / 2 + the estimate's divergence from the truth (see the law) obeys dV/dt = -s . K s: it never increases, s is
-    square integrable and the tracking error goes to zero, while the estimate need not become the truth: what the motion
-    does not excite is not learnt (Slotine & Li 1987; Lee, Kwon & Park 2018). Robust to noise with a little leakage.
+    square integrable and the tracking error converges to zero. The estimate need not converge: parameters that the motion
+    does not excite are not learnt (Slotine & Li 1987; Lee, Kwon & Park 2018). A little leakage makes it robust to noise.
 
         controller = AdaptiveControl(slope=5.0, damping=20.0)
         state = controller.start(model)
@@ -63,9 +63,9 @@ class AdaptiveControl(eqx.Module):
     Attributes:
         slope: Lambda, rate at which errors fade on the sliding surface [1/s].
         damping: K, feedback of the sliding velocity [N m s/rad].
-        bodies: the law of the links' inertial parameters; they are not adapted where None.
-        drives: the law of friction and armature; they are not adapted where None.
-        links: names of the links that are adapted, all where None. A payload moves with the last one.
+        bodies: the law of the links' inertial parameters; they are not adapted if None.
+        drives: the law of friction and armature; they are not adapted if None.
+        links: names of the links that are adapted, all if None. A payload moves with the last one.
     """
 
     slope: Gain
@@ -79,7 +79,7 @@ class AdaptiveControl(eqx.Module):
 
         Raises:
             ControlError: no link of that name; friction to be adapted that is not positive.
-            ModelError: a link to be adapted is no body of positive density, where the law needs one.
+            ModelError: an adapted link is physically inconsistent, and the law requires consistency.
         """
         rows = self._rows(chain)
         pi = chain.inertia[rows]
@@ -92,7 +92,7 @@ class AdaptiveControl(eqx.Module):
         return AdaptiveState(bodies, drives, bodies, drives)
 
     def estimate(self, chain: Chain, state: AdaptiveState) -> Chain:
-        """The robot as it is believed to be; what is not adapted is the chain's."""
+        """The estimated robot; parameters that are not adapted are the chain's."""
         if self.bodies is not None:
             pi = self.bodies.parameters(state.bodies).astype(chain.dtype)
             chain = eqx.tree_at(lambda c: c.inertia, chain, chain.inertia.at[self._rows(chain)].set(pi))
@@ -145,7 +145,7 @@ class AdaptiveControl(eqx.Module):
         reference: JointReference,
         dt: float | Float[Array, ""],
     ) -> AdaptiveState:
-        """The state a time dt later, from what was measured now; a measurement that is not finite changes nothing."""
+        """The state a time dt later, from the current measurement; a non-finite measurement changes nothing."""
         bodies, drives = self._gradients(chain, q, v, reference)
         finite = jnp.isfinite(bodies).all() & jnp.isfinite(drives).all()
         bodies = jnp.where(finite, bodies, jnp.zeros_like(bodies))

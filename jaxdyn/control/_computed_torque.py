@@ -1,4 +1,4 @@
-"""Computed torque: the model cancels the dynamics, and what is left of every joint is a linear oscillator."""
+"""Computed torque: the model cancels the dynamics, leaving a linear oscillator for every joint."""
 
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ class ErrorIntegral(NamedTuple):
         dt: float | Float[Array, ""],
         limit: Gain = float("inf"),
     ) -> "ErrorIntegral":
-        """The integral a time dt later, held within +-limit so that it does not wind up."""
+        """The integral a time dt later, clamped to +-limit against windup."""
         value = self.value + dt * difference(chain, q, reference.q)
         bound = jnp.broadcast_to(jnp.asarray(limit, value.dtype), value.shape)
         return ErrorIntegral(jnp.clip(value, -bound, bound))
@@ -48,14 +48,14 @@ def computed_torque(
 ) -> Float[Array, " nv"]:
     """tau = M (a_d + Kd de/dt + Kp e + Ki int e) + C v + g + k + f, with e = difference(q, q_d), O(n) [N m].
 
-    On the model's own robot e'' + Kd e' + Kp e + Ki int e = 0, linear and decoupled for diagonal gains: critically damped for
-    Kd = 2 sqrt(Kp) without integral (Lynch & Park 2017, sec. 11.4). On a robot that differs from the model the difference in
-    torque, by M^-1, drives that equation. k and f are the chain's springs and friction at the measured state; pass a chain
-    without friction where that is not wanted, as at rest with noisy velocities.
+    With an exact model e'' + Kd e' + Kp e + Ki int e = 0, linear and decoupled for diagonal gains: critically damped for
+    Kd = 2 sqrt(Kp) without integral (Lynch & Park 2017, sec. 11.4). Model errors drive that equation by M^-1 times the torque
+    error. k and f are the chain's springs and friction at the measured state; pass a chain
+    without friction to omit it, for example at rest with noisy velocities.
 
     Args:
-        kp: [1/s^2], one number, one a joint or a matrix; so kd [1/s] and ki [1/s^3].
-        integral: the error's integral until now; none where None.
+        kp: [1/s^2], one number, one per joint, or a matrix; so kd [1/s] and ki [1/s^3].
+        integral: the error's integral until now; none if None.
 
     Raises:
         ControlError: a gain of another shape.

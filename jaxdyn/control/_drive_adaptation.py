@@ -1,4 +1,4 @@
-"""How estimates of what is linear in the drives, friction and armature, follow a gradient without losing their sign."""
+"""Adaptation of drive parameters (friction and armature, which enter linearly) along a gradient, without changes of sign."""
 
 from operator import attrgetter
 
@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._jax_compat import Tracer
-from ..dynamics._equations.regressor import DRIVE_LEAVES
+from ..dynamics._equations.drive_regressors import DRIVE_LEAVES
 from ..dynamics._kinematics.coordinates import joint_rates
 from ..errors import ControlError
 from ..model._chain import Chain, with_leaves
@@ -25,16 +25,16 @@ class DriveAdaptation(eqx.Module):
     Estimates start at the chain's, which have to be positive.
 
     Attributes:
-        gain: Gamma, one number or one a term [1/J; N^2 m^2/J for offsets].
+        gain: Gamma, one number or one per term [1/J; N^2 m^2/J for offsets].
         terms: of "armature", "viscous", "coulomb", "offset".
-        leakage: rate at which logarithms and offsets are drawn to where they started [1/s].
+        leakage: rate at which logarithms and offsets decay towards their start [1/s].
     """
 
     gain: float | Float[Array, "..."] = 1.0
     terms: tuple[str, ...] = eqx.field(static=True, default=("viscous", "coulomb"))
     leakage: float | Float[Array, ""] = 0.0
 
-    def __check_init__(self):
+    def __check_init__(self) -> None:
         unknown = [term for term in self.terms if term not in DRIVE_LEAVES]
         if unknown:
             raise ControlError(f"drive term {unknown[0]!r} is unknown; there are {', '.join(DRIVE_LEAVES)}")
@@ -100,7 +100,7 @@ class DriveAdaptation(eqx.Module):
         return jnp.where(self._signed(values), values + step, grown)
 
     def _slopes(self, values, first, gradient):
-        """Of the logarithms, and of the offsets themselves."""
+        """Slopes of the logarithms, and of the offsets themselves."""
         gain = jnp.broadcast_to(jnp.asarray(self.gain, values.dtype), values.shape)
         signed = self._signed(values)
         ratio = jnp.where(signed, jnp.ones_like(values), values / jnp.where(signed, jnp.ones_like(first), first))

@@ -1,4 +1,4 @@
-"""Impedance control: the frame answers forces as a spring and a damper do, with its own inertia, and stays passive."""
+"""Impedance control: the frame responds to forces like a spring and a damper, with its own inertia, and stays passive."""
 
 from typing import NamedTuple
 
@@ -16,10 +16,10 @@ from ._task_space import Task, TaskTorque, task_rows, task_state, task_torque
 
 
 class Spring(NamedTuple):
-    """What `task_spring` returns.
+    """The result of `task_spring`.
 
     Attributes:
-        wrench: on the frame, world axes, about its origin: the halves the task is about [N m, N].
+        wrench: on the frame, world axes, about its origin: the halves that the task controls [N m, N].
         energy: stored [J].
     """
 
@@ -28,13 +28,13 @@ class Spring(NamedTuple):
 
 
 def task_spring(t: Float[Array, "4 4"], wanted: Float[Array, "4 4"], stiffness: Gain, task: Task = "pose") -> Spring:
-    """A spring between a pose and the one wanted: energy x . K x / 2 of x = (log(R_d^T R), R_d^T (p - p_d)), and its force.
+    """A spring between a pose and the desired one: energy x . K x / 2 of x = (log(R_d^T R), R_d^T (p - p_d)), and its force.
 
     The wrench is the energy's exact gradient for every symmetric K, also where rotations are large, up to pi: it is
     conservative.
 
     Args:
-        stiffness: K in the axes of the pose wanted, one number, one a direction of the task or a matrix [N m/rad, N/m].
+        stiffness: K in the axes of the desired pose, one number, one per task direction, or a matrix [N m/rad, N/m].
 
     Raises:
         ControlError: a stiffness of another shape, a task of another name.
@@ -72,8 +72,8 @@ def stiffness_control(
 
     Args:
         stiffness: K as in `task_spring`.
-        damping: D in world axes, one number, one a direction of the task or a matrix [N m s/rad, N s/m].
-        joint_damping: D_q, which a robot with more joints than the task needs has to have [N m s/rad].
+        damping: D in world axes, one number, one per task direction, or a matrix [N m s/rad, N s/m].
+        joint_damping: D_q, required for redundant robots [N m s/rad].
 
     Raises:
         ControlError: a gain of another shape, a task of another name.
@@ -100,20 +100,20 @@ def impedance_control(
 ) -> TaskTorque:
     """Lambda dV~/dt + mu V~ + D V~ - F_spring = F_ext for V~ = V - V_d: a moving spring and damper (Hogan 1985; Ott 2008).
 
-    The task's own inertia is kept and its Coriolis matrix mu = (J_bar^T C - Lambda dJ/dt) J_bar, with dLambda/dt - 2 mu
-    skew-symmetric, is left in: no force has to be measured, and E = V~ . Lambda V~ / 2 + the spring's energy obeys
-    dE/dt = -V~ . D V~ + V~ . F_ext. Passive from F_ext to V~ while the axes of the pose wanted do not turn, or for a
-    stiffness alike in all directions; on the model's own robot, away from singularities. What the task leaves free is tau_0's,
-    through the dynamically consistent null space, and is coupled back nowhere. Near singularities the task is damped as in
-    `task_space`; `stiffness_control` needs nothing of the kind. O(n^3).
+    The controller keeps the task's inertia and its Coriolis matrix mu = (J_bar^T C - Lambda dJ/dt) J_bar, with
+    dLambda/dt - 2 mu skew-symmetric, so it needs no force measurement, and E = V~ . Lambda V~ / 2 + the spring's energy obeys
+    dE/dt = -V~ . D V~ + V~ . F_ext. Passive from F_ext to V~ while the axes of the desired pose do not rotate, or for a
+    isotropic stiffness; with an exact model, away from singularities. tau_0 acts in the dynamically
+    consistent null space of the task and does not disturb it. Near singularities the task is damped as in
+    `task_space`; `stiffness_control` needs no damping. O(n^3).
 
     Args:
         stiffness: K as in `task_spring`.
-        damping: D in world axes, one number, one a direction of the task or a matrix [N m s/rad, N s/m];
+        damping: D in world axes, one number, one per task direction, or a matrix [N m s/rad, N s/m];
             `impedance_damping` finds one.
-        posture: tau_0 [N m]; zero where None. See `posture_torque`.
-        frame: link or frame; the chain's tip where None.
-        task: what of the pose is controlled.
+        posture: tau_0 [N m]; zero if None. See `posture_torque`.
+        frame: link or frame; the chain's tip if None.
+        task: the controlled part of the pose.
         threshold: conditioning below which the task is damped.
 
     Raises:
@@ -143,7 +143,7 @@ def impedance_energy(
     task: Task = "pose",
     threshold: float | Float[Array, ""] = 1e-2,
 ) -> Float[Array, ""]:
-    """E = V~ . Lambda V~ / 2 + the spring's energy, what `impedance_control` stores [J]; arguments as there."""
+    """E = V~ . Lambda V~ / 2 + the spring's energy, the energy that `impedance_control` stores [J]; arguments as there."""
     state = task_state(chain, q, v, reference, frame, task, threshold)
     spring = task_spring(state.pose, reference.pose, stiffness, task)
     return 0.5 * (state.rate @ (state.space.inertia @ state.rate)) + spring.energy

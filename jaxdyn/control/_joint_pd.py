@@ -1,4 +1,4 @@
-"""Control that needs no more of the model than gravity: compensation, and proportional-derivative control about a goal."""
+"""Control that needs only gravity from the model: compensation, and proportional-derivative control about a goal."""
 
 from jaxtyping import Array, Float
 
@@ -19,7 +19,7 @@ def gravity_compensation(
     that is not negative. k is `spring_force`; friction is not compensated.
 
     Args:
-        damping: D, one number, one a joint or a matrix [N m s/rad].
+        damping: D, one number, one per joint, or a matrix [N m s/rad].
 
     Raises:
         ControlError: a gain of another shape.
@@ -39,11 +39,11 @@ def pd_gravity_control(
     """tau = g(q) + k(q) + Kp e - Kd v with e = difference(q, goal): holds a configuration (Takegaki & Arimoto 1981) [N m].
 
     V = K(q, v) + e . Kp e / 2 never increases: dV/dt = -v . Kd v, less what friction takes; with Kp and Kd positive
-    definite the robot comes to the goal from everywhere (LaSalle), whatever its masses are as long as gravity is
+    definite the goal is globally asymptotically stable (LaSalle), for any masses as long as gravity is
     compensated. A quaternion joint needs one gain for all its directions.
 
     Args:
-        kp: stiffness, one number, one a joint or a symmetric matrix [N m/rad].
+        kp: stiffness, one number, one per joint, or a symmetric matrix [N m/rad].
         kd: damping, likewise [N m s/rad].
 
     Raises:

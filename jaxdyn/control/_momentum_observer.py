@@ -1,4 +1,4 @@
-"""Collision detection without force sensors: what torque acts besides the motors', from the generalised momentum."""
+"""Collision detection without force sensors: external torque from the generalised momentum."""
 
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from ._reference import Gain
 
 
 class ObserverState(NamedTuple):
-    """What `MomentumObserver` remembers.
+    """The state of `MomentumObserver`.
 
     Attributes:
         residual: r, the estimate of the external torque [N m].
@@ -29,11 +29,11 @@ class ObserverState(NamedTuple):
 
 
 class Collision(NamedTuple):
-    """What a residual says.
+    """The interpretation of a residual.
 
     Attributes:
         detected: some coordinate's residual is beyond its threshold.
-        joints: which are.
+        joints: the coordinates beyond it.
         last: index of the last of them, -1 without any: the joint before the link that was hit, in a serial arm, or one
             nearer to the base. A force whose line of action meets a joint's axis does not show there.
     """
@@ -47,7 +47,7 @@ class MomentumObserver(eqx.Module):
     """r with dr/dt = K (tau_ext - r): the external torque through a first-order filter (De Luca & Mattone 2005).
 
     From dp/dt = tau + C^T v - g - k - f + tau_ext of the momentum p = M v: neither accelerations nor M^-1 are needed. r is
-    J^T F of the force that hits a link, and shows friction and payloads that the model does not have as well. For a torque
+    J^T F of the force that hits a link, and includes friction and payloads missing from the model. For a torque
     constant over a sample the filter's response is exact, 1 - exp(-K dt), and stable for every sample time; what the model does
     over a sample is taken by the trapezoidal rule. With the chain's friction at the measured velocity.
 
@@ -56,8 +56,8 @@ class MomentumObserver(eqx.Module):
         observer.collision(state).detected
 
     Attributes:
-        gain: K, the filter's bandwidth, one number or one a joint [1/s].
-        threshold: of |r|, one number or one a joint [N m]; `collision_threshold` takes one from runs without collisions.
+        gain: K, the filter's bandwidth, one number or one per joint [1/s].
+        threshold: of |r|, one number or one per joint [N m]; `collision_threshold` takes one from runs without collisions.
     """
 
     gain: Gain = 50.0
@@ -67,7 +67,7 @@ class MomentumObserver(eqx.Module):
         """The state at the first sample, with no residual.
 
         Raises:
-            ControlError: gain or threshold is not positive, or neither one number nor one a joint.
+            ControlError: gain or threshold is not positive, or neither one number nor one per joint.
         """
         self._check(chain)
         return ObserverState(jnp.zeros_like(v), generalised_momentum(chain, q, v), _drift(chain, q, v))
@@ -83,7 +83,7 @@ class MomentumObserver(eqx.Module):
     ) -> ObserverState:
         """The state at the next sample (q, v), a time dt after the last, between which the motors held tau; O(n).
 
-        A sample that is not finite makes the residual not finite, and the first good one after it starts again from none.
+        A non-finite sample makes the residual non-finite; the first finite one after it restarts the observer.
         """
         momentum, drift = generalised_momentum(chain, q, v), _drift(chain, q, v)
         external = (momentum - state.momentum) / dt - tau - 0.5 * (drift + state.drift)
@@ -93,7 +93,7 @@ class MomentumObserver(eqx.Module):
         return ObserverState(jnp.where(known, residual, jnp.zeros_like(residual)), momentum, drift)
 
     def collision(self, state: ObserverState) -> Collision:
-        """Whether and where the residual is beyond the threshold; a residual that is not finite counts as beyond."""
+        """Detect and locate a residual beyond the threshold; a non-finite residual counts as beyond."""
         limit = jnp.broadcast_to(jnp.asarray(self.threshold, state.residual.dtype), state.residual.shape)
         joints = ~(jnp.abs(state.residual) <= limit)
         last = jnp.max(jnp.where(joints, jnp.arange(len(limit)), -jnp.ones(len(limit), int)))
@@ -104,13 +104,13 @@ class MomentumObserver(eqx.Module):
             if jnp.shape(value) not in ((), (chain.nv,)):
                 raise ControlError(f"{name} has shape {jnp.shape(value)}; give one number or {chain.nv}")
             if not isinstance(value, Tracer) and not np.all(np.asarray(value) > 0):
-                raise ControlError(f"{name} is {value}; it has to be positive")
+                raise ControlError(f"{name} is {value}; it must be positive")
 
 
 def collision_threshold(
     residuals: Float[Array, "samples nv"], margin: float | Float[Array, ""] = 1.5
 ) -> Float[Array, " nv"]:
-    """margin times the largest |r| of every joint over runs without collisions [N m]: what model errors and noise make."""
+    """margin times the largest |r| of every joint over runs without collisions [N m]: a bound of model errors and noise."""
     return margin * jnp.abs(residuals).max(0)
 
 

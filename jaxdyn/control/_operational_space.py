@@ -1,4 +1,4 @@
-"""Operational-space control: a frame moves as a unit mass, and what the task leaves free is the posture's."""
+"""Operational-space control: a frame moves like a unit mass, and a posture torque acts in the null space of the task."""
 
 from jaxtyping import Array, Float
 
@@ -27,15 +27,15 @@ def operational_space_control(
 
     On the model's own robot and away from singularities the frame's origin obeys e'' + Kd e' + Kp e = 0 and its
     orientation the same for small errors, whatever tau_0 is: the null-space projector is dynamically consistent,
-    J M^-1 (1 - J^T J_bar^T) = 0. tau_0 moves what the task leaves free, and a robot with more joints than the task needs has
-    to have some damping there, such as M (k (q_0 - q) - d v). Near singularities Lambda is damped (`task_space`), the
+    J M^-1 (1 - J^T J_bar^T) = 0. tau_0 moves what the task leaves free, and a redundant robot
+    needs some damping there, such as M (k (q_0 - q) - d v). Near singularities Lambda is damped (`task_space`), the
     status says so, and the frame lags in the directions that are being lost. O(n^3).
 
     Args:
-        kp: [1/s^2], one number, one a direction of the task or a matrix; so kd [1/s].
-        posture: tau_0 [N m]; zero where None.
-        frame: link or frame; the chain's tip where None.
-        task: what of the pose is controlled; the reference is always whole.
+        kp: [1/s^2], one number, one per task direction, or a matrix; so kd [1/s].
+        posture: tau_0 [N m]; zero if None.
+        frame: link or frame; the chain's tip if None.
+        task: the controlled part of the pose; the reference is always complete.
         threshold: conditioning below which the task is damped.
 
     Raises:
@@ -52,7 +52,7 @@ def operational_space_control(
 def posture_torque(
     chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"], rest: Float[Array, " nq"], kp: Gain, kd: Gain
 ) -> Float[Array, " nv"]:
-    """M (Kp difference(q, rest) - Kd v): a tau_0 that draws the joints to a posture as far as the task lets them [N m].
+    """M (Kp difference(q, rest) - Kd v): a tau_0 that draws the joints to a posture in the null space of the task [N m].
 
     Args:
         kp: [1/s^2]; kd: [1/s].

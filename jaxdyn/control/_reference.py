@@ -1,4 +1,4 @@
-"""What a controller is given: the motion wanted of the joints or of a frame, gains, and errors."""
+"""Inputs of controllers: the desired motion of joints or of a frame, gains, and errors."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ Gain = float | Float[Array, "..."]
 
 
 class JointReference(NamedTuple):
-    """The motion wanted at one instant.
+    """The desired motion at one instant.
 
     Attributes:
         q: positions [rad or m].
@@ -28,7 +28,7 @@ class JointReference(NamedTuple):
 
 
 class TaskReference(NamedTuple):
-    """The motion wanted of a frame at one instant, with twists in world axes, v that of the frame's origin ("mixed").
+    """The desired motion of a frame at one instant, with twists in world axes, v that of the frame's origin ("mixed").
 
     Attributes:
         pose: T of the frame in the world [m].
@@ -54,7 +54,7 @@ def hold_pose(pose: Float[Array, "4 4"]) -> TaskReference:
 
 
 def apply_gain(name: str, gain: Gain, x: Float[Array, " k"]) -> Float[Array, " k"]:
-    """K x for a gain that is one number, one a component, or a matrix.
+    """K x for a gain that is one number, one per component, or a matrix.
 
     Raises:
         ControlError: a gain of another shape.

@@ -1,11 +1,11 @@
-"""A robot under a sampled controller that has a state of its own: `rollout` for controllers that remember."""
+"""Simulation under a sampled controller with internal state: `rollout` for stateful controllers."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
 from ..errors import ControlError
 from ..model._chain import Chain
@@ -15,7 +15,7 @@ from ..simulation._march import march
 
 
 class ControlledMotion(NamedTuple):
-    """What `controlled_rollout` returns, a row at t = 0 and after each `every`-th period.
+    """The result of `controlled_rollout`: one row at t = 0 and one after each `every`-th period.
 
     Attributes:
         t: times [s].
@@ -29,7 +29,7 @@ class ControlledMotion(NamedTuple):
     q: Float[Array, "times nq"]
     v: Float[Array, "times nv"]
     tau: Float[Array, "times nv"]
-    state: PyTree
+    state: Any
 
 
 @compiled
@@ -37,7 +37,7 @@ def controlled_rollout(
     chain: Chain,
     q: Float[Array, " nq"],
     v: Float[Array, " nv"],
-    controller: tuple[Callable[[Any, Array, Array, Array], tuple[Array, Any]], PyTree],
+    controller: tuple[Callable[[Any, Array, Array, Array], tuple[Array, Any]], Any],
     dt: float | Float[Array, ""],
     steps: int,
     method: Method = "semi_implicit_euler",
@@ -47,16 +47,16 @@ def controlled_rollout(
 ) -> ControlledMotion:
     """The motion under (tau, state) = law(state, t, q, v), called every dt, its torque held in between.
 
-    The robot's own friction and springs act. One compiled loop; without a state `rollout` does the same.
+    The robot's own friction and springs act. One compiled loop; for stateless controllers use `rollout`.
 
     Args:
-        controller: the law, a pure function, and the state that it starts from, any pytree of arrays; the law returns states
+        controller: the law, a pure function, and its initial state, any pytree of arrays; the law returns states
             of the same shapes and types.
         dt: period of the controller [s].
         steps: number of periods.
         method: as in `step`.
-        substeps: steps of integration a period.
-        every: keep each so many rows; a divisor of the number of periods.
+        substeps: integration steps per period.
+        every: keep every k-th row, k a divisor of the number of periods.
         disturbance: torques (t, q, v) on the joints besides the controller's, unknown to it, held during a substep [N m].
 
     Raises:

@@ -1,4 +1,4 @@
-"""The task of a frame: its Jacobian, inertia and dynamically consistent inverse, made regular near singularities."""
+"""The task of a frame: its Jacobian, inertia and dynamically consistent inverse, regularised near singularities."""
 
 from enum import IntEnum
 from typing import Literal, NamedTuple
@@ -21,7 +21,7 @@ _ROWS = {"pose": slice(0, 6), "position": slice(3, 6), "orientation": slice(0, 3
 
 
 class TaskStatus(IntEnum):
-    """How a task-space controller fared; arrays hold the number."""
+    """Outcome of a task-space controller; arrays hold its number."""
 
     REGULAR = 0
     DAMPED = 1
@@ -29,7 +29,7 @@ class TaskStatus(IntEnum):
 
     @property
     def message(self) -> str:
-        """In words."""
+        """The status in words."""
         return {
             TaskStatus.REGULAR: "the frame can move in every direction of the task",
             TaskStatus.DAMPED: "near a singularity: the task's inertia is damped, and the frame lags in some direction",
@@ -46,7 +46,7 @@ class TaskSpace(NamedTuple):
         inertia: Lambda = (J M^-1 J^T + damping)^-1.
         inverse: J_bar = M^-1 J^T Lambda.
         conditioning: the least mobility by the mean one, x of `task_space`, in [0, 1]; 0 where J is singular.
-        damped: whether anything was added.
+        damped: whether damping was added.
     """
 
     jacobian: Float[Array, "k nv"]
@@ -58,7 +58,7 @@ class TaskSpace(NamedTuple):
 
 
 def task_rows(task: str) -> slice:
-    """The rows of a twist that a task is about.
+    """The rows of a twist that a task controls.
 
     Raises:
         ControlError: a task of another name.
@@ -85,7 +85,7 @@ def task_space(
     Hanafusa 1986). The damping itself is taken as constant in derivatives.
 
     Args:
-        frame: link or frame; the chain's tip where None.
+        frame: link or frame; the chain's tip if None.
         threshold: e.
 
     Raises:
@@ -115,13 +115,13 @@ def task_space(
 
 
 def pose_error(t: Float[Array, "4 4"], wanted: Float[Array, "4 4"]) -> Float[Array, "6"]:
-    """From a pose to the one wanted, world axes: log(R_d R^T) and p_d - p [rad, m]."""
+    """Error from a pose to the desired one, world axes: log(R_d R^T) and p_d - p [rad, m]."""
     turn = rotation_log(wanted[:3, :3] @ t[:3, :3].T)
     return jnp.concatenate([turn, wanted[:3, 3] - t[:3, 3]])
 
 
 class TaskState(NamedTuple):
-    """Where a frame is along a task, and where it is to be.
+    """Actual and desired state of a frame along a task.
 
     Attributes:
         space: of the task.
@@ -138,11 +138,11 @@ class TaskState(NamedTuple):
 
 
 class TaskTorque(NamedTuple):
-    """What task-space controllers return.
+    """The result of the task-space controllers.
 
     Attributes:
         tau: joint torques [N m].
-        error: of the task, world axes: log(R_d R^T) and p_d - p, or the half that the task is about [rad, m].
+        error: of the task, world axes: log(R_d R^T) and p_d - p, or the half that the task controls [rad, m].
         rate: V_d - V of the task [rad/s, m/s].
         conditioning: of the task's inertia, from 0 (singular) to 1: see `task_space`.
         status: a number of `TaskStatus`.
@@ -164,7 +164,7 @@ def task_state(
     task: Task,
     threshold: float | Float[Array, ""],
 ) -> TaskState:
-    """What every controller of a frame begins with; arguments and errors as in `task_space`."""
+    """The common first stage of all controllers of a frame; arguments and errors as in `task_space`."""
     rows = task_rows(task)
     space = task_space(chain, q, v, frame, task, threshold)
     pose = frame_pose(chain, q, frame)
@@ -175,12 +175,12 @@ def task_state(
 def task_torque(
     state: TaskState, wrench: Float[Array, " k"], rest: Float[Array, " nv"], posture: Float[Array, " nv"] | None
 ) -> TaskTorque:
-    """J^T wrench + rest + (1 - J^T J_bar^T) tau_0, with what tells how the task fared.
+    """J^T wrench + rest + (1 - J^T J_bar^T) tau_0, with the status of the task.
 
     Args:
         wrench: on the frame, world axes.
         rest: torques beside the task's, as against gravity and friction.
-        posture: tau_0; zero where None.
+        posture: tau_0; zero if None.
     """
     space = state.space
     if posture is not None:

@@ -1,4 +1,5 @@
-"""Functions of a robot as files: exported here, loaded and called without the code that made them."""
+"""Functions of a robot as files: exported here, and loaded without their code."""
 
 from ._export import export_function as export_function
 from ._load import ExportedFunction as ExportedFunction, load_exported as load_exported
+from ._write_source import SourceFunction as SourceFunction, write_source as write_source

@@ -18,10 +18,10 @@ _DATE = (1980, 1, 1, 0, 0, 0)  # the same function gives the same file
 
 
 def write_archive(path: str | os.PathLike[str], description: dict[str, Any], program: bytes) -> None:
-    """Write both, whole or not at all.
+    """Write both atomically.
 
     Raises:
-        OutputError: the file cannot be written; what was there before is untouched.
+        OutputError: the file cannot be written; an existing file is left unchanged.
     """
     content = io.BytesIO()
     text = json.dumps({"format": FORMAT, "version": VERSION, **description}, indent=2).encode()
@@ -63,12 +63,12 @@ def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bytes]:
 
 
 def damaged(name: str) -> DeploymentError:
-    """What is said of a file that cannot be made sense of."""
+    """The error for a file whose contents make no sense."""
     return DeploymentError(
         f"{name}: this is not a function exported by jaxdyn, or it is damaged: write it anew with export_function"
     )
 
 
 def _checksum(description: bytes, program: bytes) -> bytes:
-    """Of the program and of all that is said of it."""
+    """Checksum of the program and of its description."""
     return hashlib.sha256(description + program).hexdigest().encode()

@@ -27,26 +27,27 @@ def export_function(
     batch: bool = False,
     vjp_order: int = 0,
 ) -> None:
-    """Write function(chain, *arguments) to one file, with the robot's numbers inside, for `load_exported`.
+    """Export function(chain, *arguments), with the robot's numbers as constants, to one file for `load_exported`.
 
     The function is traced here, once, for arguments of the examples' shapes and types, and stored as StableHLO by
-    `jax.export`: a function of jaxdyn, or one of your own with a controller or a policy in it. The chain's numbers become
+    `jax.export`: a function of jaxdyn, or a user-defined one, such as a controller or a policy. The chain's numbers become
     constants. Results of classes of their own (named tuples, modules) come back as dictionaries by field name. The file is
-    written whole or not at all. Needs flatbuffers: `pip install "jaxdyn[deploy]"`.
+    written atomically. Needs flatbuffers: `pip install "jaxdyn[deploy]"`.
 
     Args:
         function: of the chain and the arguments, giving an array or a tree of arrays.
         example_arguments: arrays, numbers or `jax.ShapeDtypeStruct`s, or tuples, lists and dictionaries of them; their
             values do not matter.
         path: the file to write.
-        platforms: where it shall run: "cpu", "cuda", "rocm", "tpu"; one file serves them all.
+        platforms: target platforms: "cpu", "cuda", "rocm", "tpu"; one file serves them all.
         batch: export `jax.vmap(function, ...)` over the arguments instead, for batches of any size.
-        vjp_order: how often the loaded function can be differentiated by `jax.vjp` and `jax.grad`; 0 for the function alone.
+        vjp_order: how many times the loaded function can be differentiated by `jax.vjp` and `jax.grad`; 0 for the
+            function alone.
 
     Raises:
         DeploymentError: the function cannot be traced for these shapes, calls back to Python, or calls a routine that JAX does
             not promise to keep; an unknown platform; an argument of a class of its own; flatbuffers is missing.
-        OutputError: the file cannot be written; what was there before is untouched.
+        OutputError: the file cannot be written; an existing file is left unchanged.
     """
     need_flatbuffers()
     unknown = [platform for platform in platforms if platform not in PLATFORMS]
@@ -93,7 +94,7 @@ def export_function(
 
 
 def need_flatbuffers() -> None:
-    """Refuse early where the package is missing with which JAX writes and reads exported functions.
+    """Refuse early if flatbuffers, with which JAX writes and reads exported functions, is missing.
 
     Raises:
         DeploymentError: it is missing.

@@ -1,4 +1,4 @@
-"""An exported function back in a process: without the robot's files, without its code, without tracing."""
+"""Loading of an exported function, without the robot's files, its code, or tracing."""
 
 import dataclasses
 import os
@@ -18,9 +18,9 @@ from ._trees import Signature, plain, signature
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ExportedFunction:
-    """A function that `load_exported` has read, called with its arguments alone: the robot is in it.
+    """A function read by `load_exported`; the robot is part of it and not an argument.
 
-    It may be called under `jax.jit`, and, as often as it was exported for, differentiated by `jax.vjp` and `jax.grad`. JAX
+    It may be called under `jax.jit` and differentiated, up to the exported order, by `jax.vjp` and `jax.grad`. JAX
     cannot `vmap` it (nor take `jax.jacrev`): export it with batch=True, or export the Jacobian. The first call
     with a size of batch compiles it, later ones do not.
 
@@ -31,9 +31,9 @@ class ExportedFunction:
         nv: number of velocities.
         arguments: name, shape and type of every array among the arguments; "b" is the size of a batch.
         results: the same of the results.
-        platforms: where it may run.
+        platforms: supported platforms.
         batch: whether arguments and results have a leading axis of any size.
-        vjp_order: how often it can be differentiated.
+        vjp_order: how many times it can be differentiated.
         versions: of jaxdyn, jax and jaxlib that wrote the file.
     """
 
@@ -56,7 +56,7 @@ class ExportedFunction:
         return f"ExportedFunction({self.name} of {robot}: {_listed(self.arguments)} -> {_listed(self.results)})"
 
     def __call__(self, *arguments: Any) -> Any:
-        """The result; arguments of another type are converted to the function's where that keeps floats floats.
+        """Call the function; arguments are converted to its types if floats remain floats.
 
         Raises:
             DeploymentError: another number or form of arguments, shapes, or a type that cannot be converted.
@@ -84,7 +84,7 @@ class ExportedFunction:
 def load_exported(path: str | os.PathLike[str]) -> ExportedFunction:
     """Read a function written by `export_function`; no robot description and no Python code of the function is needed.
 
-    The file is a program: load those you trust. JAX promises to read what an older JAX wrote for six months. Needs flatbuffers:
+    The file is a program: load only files you trust. JAX reads files of older versions for six months. Needs flatbuffers:
     `pip install "jaxdyn[deploy]"`.
 
     Raises:

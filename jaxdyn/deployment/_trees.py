@@ -1,4 +1,4 @@
-"""Trees as plain containers, which any process can read back, and the names of their leaves."""
+"""Trees as plain containers, readable by any process, and the names of their leaves."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +20,7 @@ def plain(tree: Any) -> Any:
 
 
 def is_plain(tree: Any) -> bool:
-    """Whether the tree is made of tuples, lists, dictionaries and None alone."""
+    """True for trees made of tuples, lists, dictionaries and None alone."""
     return jax.tree.structure(tree) == jax.tree.structure(plain(tree))
 
 

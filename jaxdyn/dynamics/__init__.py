@@ -20,16 +20,32 @@ from ._energy.hamiltonian import (
     hamiltonian_flow as hamiltonian_flow,
     momentum_drift as momentum_drift,
 )
+from ._energy.mass_matrix_certificate import (
+    CertifiedBounds as CertifiedBounds,
+    certified_mass_matrix_bounds as certified_mass_matrix_bounds,
+)
 from ._energy.passivity import (
     passivity_integral as passivity_integral,
     passivity_inverse_dynamics as passivity_inverse_dynamics,
 )
-from ._equations.coriolis import christoffel_symbols as christoffel_symbols, coriolis_matrix as coriolis_matrix
+from ._equations.coriolis import (
+    VelocityProducts as VelocityProducts,
+    christoffel_symbols as christoffel_symbols,
+    coriolis_matrix as coriolis_matrix,
+    rate_pairs as rate_pairs,
+    velocity_products as velocity_products,
+)
+from ._equations.decomposition import Decomposition as Decomposition, decomposition as decomposition
 from ._equations.derivatives import (
     ForwardDynamicsDerivatives as ForwardDynamicsDerivatives,
     InverseDynamicsDerivatives as InverseDynamicsDerivatives,
     forward_dynamics_derivatives as forward_dynamics_derivatives,
     inverse_dynamics_derivatives as inverse_dynamics_derivatives,
+)
+from ._equations.drive_regressors import (
+    drive_regressor as drive_regressor,
+    motor_regressor as motor_regressor,
+    spring_regressor as spring_regressor,
 )
 from ._equations.forward import aba as aba, forward_dynamics as forward_dynamics, mass_matrix_solve as mass_matrix_solve
 from ._equations.friction import (
@@ -44,12 +60,14 @@ from ._equations.inverse import (
     gravity_force as gravity_force,
     inverse_dynamics as inverse_dynamics,
 )
+from ._equations.joint_wrenches import joint_wrenches as joint_wrenches
 from ._equations.mass_matrix import crba as crba, mass_matrix as mass_matrix
 from ._equations.mass_matrix_bounds import (
     MassMatrixBounds as MassMatrixBounds,
     mass_matrix_bounds as mass_matrix_bounds,
 )
 from ._equations.mass_matrix_inverse import mass_matrix_inverse as mass_matrix_inverse
+from ._equations.matrix_form import MatrixForm as MatrixForm, matrix_form as matrix_form
 from ._equations.operational_space import (
     OperationalSpace as OperationalSpace,
     dynamically_consistent_inverse as dynamically_consistent_inverse,
@@ -57,7 +75,7 @@ from ._equations.operational_space import (
     operational_space_bias as operational_space_bias,
     operational_space_inertia as operational_space_inertia,
 )
-from ._equations.regressor import drive_regressor as drive_regressor, regressor as regressor
+from ._equations.regressor import regressor as regressor
 from ._kinematics.centroidal import (
     centre_of_mass as centre_of_mass,
     centre_of_mass_jacobian as centre_of_mass_jacobian,
@@ -70,4 +88,5 @@ from ._kinematics.centroidal import (
 from ._kinematics.forward_kinematics import forward_kinematics as forward_kinematics, frame_pose as frame_pose
 from ._kinematics.frame_acceleration import frame_acceleration as frame_acceleration
 from ._kinematics.jacobian import jacobian as jacobian, jacobian_derivative as jacobian_derivative
+from ._kinematics.link_motion import link_accelerations as link_accelerations, link_twists as link_twists
 from ._recursions.wrench import link_wrenches as link_wrenches

@@ -17,7 +17,6 @@ from ._consistency.constraints import (
     mass_bounds as mass_bounds,
     total_mass_constraint as total_mass_constraint,
 )
-from ._consistency.convex import semidefinite_least_squares as semidefinite_least_squares
 from ._consistency.densities import (
     LinkBounds as LinkBounds,
     link_bounds as link_bounds,
@@ -62,7 +61,6 @@ from ._estimators.recursive import (
 from ._estimators.robust import estimate_irls as estimate_irls
 from ._estimators.split_half import SplitHalf as SplitHalf, split_half as split_half
 from ._estimators.total import estimate_tls as estimate_tls, row_errors as row_errors
-from ._estimators.whole_runs import align_torques as align_torques
 from ._excitation.basis import BSplines as BSplines, FourierSeries as FourierSeries
 from ._excitation.compare import compare_with_log as compare_with_log
 from ._excitation.design import (
@@ -101,6 +99,7 @@ from ._friction.fit import (
 from ._friction.memory import Dahl as Dahl, LoadedSlip as LoadedSlip, LuGre as LuGre, MaxwellSlip as MaxwellSlip
 from ._friction.model import FrictionModel as FrictionModel
 from ._friction.nearest import chain_with_friction as chain_with_friction
+from ._friction.position import Cable as Cable, Counterbalance as Counterbalance
 from ._friction.terms import (
     Asymmetry as Asymmetry,
     Coulomb as Coulomb,
@@ -113,7 +112,14 @@ from ._friction.terms import (
     Viscous as Viscous,
 )
 from ._identify import identify as identify
+from ._mechanisms.identify import identify_mechanism as identify_mechanism
+from ._mechanisms.log import (
+    MechanismLog as MechanismLog,
+    MechanismSamples as MechanismSamples,
+    mechanism_samples as mechanism_samples,
+)
 from ._model.file import load_torque_model as load_torque_model, save_torque_model as save_torque_model
+from ._model.source import write_predictor as write_predictor
 from ._model.torque_model import TorqueModel as TorqueModel
 from ._payload.gains import DriveGains as DriveGains, calibrate_gains as calibrate_gains, with_gains as with_gains
 from ._payload.payload import (
@@ -132,9 +138,7 @@ from ._preprocessing.stream import preprocess_stream as preprocess_stream
 from ._regression.accumulate import accumulate_stream as accumulate_stream
 from ._regression.base_parameters import (
     BaseParameters as BaseParameters,
-    NullDirection as NullDirection,
     base_parameters as base_parameters,
-    null_space as null_space,
 )
 from ._regression.blocks import BlockFactors as BlockFactors, block_factors as block_factors
 from ._regression.columns import (
@@ -142,8 +146,13 @@ from ._regression.columns import (
     ExtraColumns as ExtraColumns,
     coupled_drive as coupled_drive,
     joint_springs as joint_springs,
+    motor_terms as motor_terms,
 )
-from ._regression.completion import nearest_parameters as nearest_parameters, prior_parameters as prior_parameters
+from ._regression.completion import (
+    model_torque as model_torque,
+    nearest_parameters as nearest_parameters,
+    prior_parameters as prior_parameters,
+)
 from ._regression.factors import (
     QRFactors as QRFactors,
     load_factors as load_factors,
@@ -152,9 +161,11 @@ from ._regression.factors import (
     save_factors as save_factors,
 )
 from ._regression.prediction import Fit as Fit, fit_quality as fit_quality
-from ._regression.refine import refine as refine
 from ._result import Evaluation as Evaluation, Identification as Identification
-from ._settings import Settings as Settings, choose_settings as choose_settings
+from ._selection.choose import choose_terms as choose_terms
+from ._selection.outcome import TermChoice as TermChoice, Trial as Trial
+from ._selection.read import read_terms as read_terms
+from ._selection.terms import Terms as Terms
 from ._simulation.closed_loop import (
     ClosedLoop as ClosedLoop,
     ClosedLoopMotion as ClosedLoopMotion,
@@ -168,7 +179,6 @@ from ._simulation.monte_carlo import (
     closed_loop_log as closed_loop_log,
     drive_gains as drive_gains,
     perturbed_chains as perturbed_chains,
-    tx40_like as tx40_like,
 )
 from ._simulation.synthetic import synthetic_log as synthetic_log
 from ._validation.comparison import (
@@ -184,7 +194,6 @@ from ._validation.diagnostics import (
 from ._validation.prior_scale import PriorScales as PriorScales, prior_scales as prior_scales
 from ._validation.resimulation import (
     Resimulation as Resimulation,
-    model_torque as model_torque,
     resimulate as resimulate,
 )
 from ._validation.torque_band import torque_band as torque_band

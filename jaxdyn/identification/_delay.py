@@ -6,16 +6,20 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy import interpolate
 
 from ..errors import LogError
 from ..io._logs.log import Log
+from ..io._logs.motion import coordinate_names
 from ..model._chain import Chain
-from ._payload.loaded_runs import FRICTION_TERMS, Model, columns_of, friction_columns, model_of
+from ._payload.loaded_runs import FRICTION_TERMS, RIGID, friction_signals
+from ._preprocessing.logs import shifted_torques
 from ._preprocessing.samples import LEAST_SAMPLES, Filters, Samples, left_out_deviations, preprocess_alike
-from ._regression.accumulate import CHUNK
-from ._regression.blocks import RowBlocks, below, equal_blocks
+from ._regression.accumulate import accumulate_blocks
+from ._regression.base_parameters import BaseParameters, base_parameters
+from ._regression.blocks import below, equal_blocks
 from ._regression.factors import triangle_of
+from ._regression.robot import as_float64
+from ._regression.rows import by_chunks, chunk_rows
 
 BLOCKS = 20  # stretches of the run that are left out in turn
 SHIFTS = 10  # to either side of none
@@ -58,7 +62,7 @@ def estimate_delay(
     least of r_j^2 gives the delay far below the step of the samples.
 
     Friction tells most of it, at every reversal: friction that builds up over a way, as in presliding, looks like a delay of
-    the torque, of some milliseconds at slow reversals, and of tens of them where it is soft. `choose_settings` looks for delays
+    the torque, of some milliseconds at slow reversals, and of tens of them where it is soft. `choose_terms` looks for delays
     beside such friction, by the error on stretches left out.
 
     Args:
@@ -77,19 +81,21 @@ def estimate_delay(
     shifts = np.linspace(-longest, longest, 2 * SHIFTS + 1)
     runs = []
     for run in preprocess_alike(log, filters):
-        if run.n != chain.n:
-            raise LogError(f"the log has {run.n} joints, the model has {chain.n}: {', '.join(chain.joint_names)}")
-        runs.append(shifted_torques(run, shifts)[:2])
+        if run.n != chain.nv:
+            raise LogError(
+                f"the log has {run.n} joints, the model has {chain.nv}: {', '.join(coordinate_names(chain))}"
+            )
+        runs.append(at_shifts(run, shifts)[:2])
     count = sum(len(samples) for samples, _ in runs)
     with jax.enable_x64(True):
-        model = model_of(chain, chain.n - 1, FRICTION_TERMS, (), known_arm=False)
-        own = None  # (n, a) parameters of each joint's own
+        model, base = as_float64(chain), base_parameters(chain, RIGID)
+        own = np.zeros((chain.nv, base.matrix.shape[1]))  # parameters of each joint's own
+        width = base.size + len(FRICTION_TERMS)
         for _ in range(LOAD_PASSES):
-            factors = _factors(model, runs, own)
+            factors = _factors(model, base, runs, own)
             total = triangle_of(below(factors))
-            width = total.shape[2] - len(shifts)
             fits = [np.linalg.lstsq(r[:, :width], r[:, width + SHIFTS], rcond=1e-10)[0] for r in total]
-            own = np.stack(fits)[:, : width - len(model.friction)]
+            own[:, base.kept] = np.stack(fits)[:, : base.size]
     squares = _squares(total, len(shifts))
     seconds, least, inside = least_by_parabola(shifts, squares)
     values = np.stack(
@@ -110,41 +116,29 @@ def estimate_delay(
     )
 
 
-def shifted_torques(samples: Samples, shifts: np.ndarray) -> tuple[Samples, np.ndarray, np.ndarray]:
+def at_shifts(samples: Samples, shifts: np.ndarray) -> tuple[Samples, np.ndarray, np.ndarray]:
     """The samples from which all shifts stay within their piece, (N, n, k) torques at those shifts, and the rows kept."""
-    rows, torques = [], []
-    for start, stop in samples.segments:
-        t = samples.t[start:stop]
-        inside = (t + shifts[0] >= t[0]) & (t + shifts[-1] <= t[-1])
-        if len(t) < 4 or not inside.any():
-            continue
-        spline = interpolate.CubicSpline(t, samples.tau[start:stop])
-        rows.append(start + np.flatnonzero(inside))
-        torques.append(np.stack([spline(t[inside] + d) for d in shifts], axis=2))
-    if sum(map(len, rows)) < LEAST_SAMPLES:
+    shape = np.broadcast_to(shifts, (samples.n, len(shifts)))
+    kept, torques = shifted_torques(samples.t, samples.tau, samples.segments, shape)
+    if len(kept) < LEAST_SAMPLES:
         raise LogError(
             f"no piece of the log is longer than twice the longest delay, {shifts[-1]:g} s; log a longer run"
         )
-    kept = np.concatenate(rows)
-    return samples.rows(kept, [(0, len(kept))]), np.concatenate(torques), kept
+    return samples.rows(kept, [(0, len(kept))]), torques, kept
 
 
 def _factors(
-    model: Model, runs: Sequence[tuple[Samples, np.ndarray]], own: np.ndarray | None
-) -> Float[np.ndarray, "blocks n w w"]:
-    """Triangular factors of the columns [arm, friction, torques at all shifts]."""
-    found = None
-    for run, (samples, shifted) in enumerate(runs):
-        for start in range(0, len(samples), CHUNK):
-            part = slice(start, min(start + CHUNK, len(samples)))
-            arm, _ = columns_of(model, samples, part)
-            load = np.zeros(arm.shape[:2]) if own is None else np.abs(np.einsum("tja,ja->tj", arm, own))
-            friction = friction_columns(model, samples.qd[part], load, 0, 1)
-            rows = np.concatenate([arm, friction, shifted[part]], axis=2)
-            found = found or RowBlocks([equal_blocks(len(s), BLOCKS) for s, _ in runs], *rows.shape[1:])
-            found.absorb(run, start, rows)
-    assert found is not None
-    return found.r
+    chain: Chain, base: BaseParameters, runs: Sequence[tuple[Samples, np.ndarray]], own: np.ndarray
+) -> Float[np.ndarray, "blocks n w c"]:
+    """Triangular factors of the columns [base, friction, torques at all shifts], with these parameters' loads."""
+    parts = []
+    for s, shifted in runs:
+        load = by_chunks(lambda *x: np.einsum("tjp,jp->tj", chunk_rows(RIGID, chain, *x), own), s.q, s.qd, s.qdd)
+        friction = friction_signals(chain, FRICTION_TERMS, s.qd, np.abs(load))
+        signals = np.concatenate([friction, shifted[:, :, :-1]], axis=2)
+        parts.append((s.q, s.qd, s.qdd, shifted[:, :, -1], None, signals))
+    found = accumulate_blocks(RIGID, chain, parts, edges=[equal_blocks(len(s), BLOCKS) for s, _ in runs])
+    return found.r[..., [*base.kept, *range(base.matrix.shape[1], found.r.shape[3])]]
 
 
 def _squares(r: np.ndarray, k: int) -> np.ndarray:

@@ -2,25 +2,28 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Literal
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from ..model._chain import Chain
 from ._consistency.consistent import ConsistentEstimate, consistent_least_squares, consistent_problem
 from ._consistency.constraints import Consistency
 from ._consistency.densities import LinkBounds, consistent_within, link_bounds
 from ._estimators.estimate import Estimate
-from ._estimators.least_squares import weighted_least_squares
-from ._friction.fit import FrictionFit
+from ._estimators.least_squares import ordinary_least_squares, weighted_least_squares
+from ._estimators.split_half import SplitHalf, split_half
+from ._friction.fit import FrictionFit, with_signals
 from ._friction.model import FrictionModel
+from ._friction.nearest import chain_with_friction
 from ._model.torque_model import torque_model
 from ._preprocessing.samples import split
 from ._regression.accumulate import accumulate_blocks
 from ._regression.base_parameters import BaseParameters, base_parameters
 from ._regression.blocks import BLOCKS, BlockFactors
-from ._regression.columns import Columns
+from ._regression.columns import Columns, ExtraColumns
 from ._regression.completion import (
     nearest_parameters,
     prior_parameters,
@@ -28,9 +31,11 @@ from ._regression.completion import (
     with_stand_ins,
     with_thickness,
 )
+from ._regression.factors import triangle_of
 from ._regression.prediction import fit_quality, predict
 from ._regression.robot import as_float64
 from ._result import Evaluation
+from ._selection.setup import Setup
 from ._stretches import FullRun, Stretch, fit_friction_beside, friction_stretch, plain_stretch
 
 Progress = Callable[[str, int, int], None]
@@ -38,19 +43,28 @@ Progress = Callable[[str, int, int], None]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Solution:
-    """Estimates from one set of factors.
+    """Estimates from one set of factors; of the base parameters and full sets without a friction model's parameters.
 
     Attributes:
-        wls: weighted least squares.
-        consistent: the estimate among bodies that can exist; None where it is not asked for.
+        blocks: the factors, the friction model's torque taken off.
+        ols, wls: ordinary and weighted least squares, a friction model's parameters estimated beside.
+        split_half: whether both halves of the blocks agree.
+        consistent: the physically consistent estimate; None where it is not asked for.
         parameters: (p,) the full set that is taken for identified.
         nearest: (p,) the full set nearest the prior that has the base parameters of `wls`.
+        friction: the friction model beside `parameters`.
+        free: the same beside `nearest`.
     """
 
+    blocks: BlockFactors
+    ols: Estimate
     wls: Estimate
+    split_half: SplitHalf | None
     consistent: ConsistentEstimate | None
     parameters: Float[np.ndarray, " p"]
     nearest: Float[np.ndarray, " p"]
+    friction: FrictionFit | None = None
+    free: FrictionFit | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -58,13 +72,11 @@ class Fitting:
     """A regression and the runs it is fitted to; under `jax.enable_x64(True)`.
 
     Attributes:
-        chain: the robot.
-        columns: what is identified.
-        friction: the friction model beside them.
+        setup: the robot, what is identified, and the friction model beside.
+        consistent: what is known of the bodies; None for plain least squares.
         dead_zone: speed below which a joint's rows are left out [rad/s].
         runs: all of them.
         fitted: how many of them are fitted, the first ones.
-        consistent: what is known of the bodies; None for plain least squares.
         model: the robot in double precision.
         base: the base parameters.
         prior: (p,) full parameters that hold for what the motion does not determine.
@@ -72,13 +84,11 @@ class Fitting:
         report: called with (stage, done, total).
     """
 
-    chain: Chain
-    columns: Columns
-    friction: FrictionModel | Literal["chosen"] | None
+    setup: Setup
+    consistent: Consistency | None
     dead_zone: float
     runs: Sequence[FullRun]
     fitted: int
-    consistent: Consistency | None
     model: Chain
     base: BaseParameters
     prior: Float[np.ndarray, " p"]
@@ -87,97 +97,216 @@ class Fitting:
     report: Progress
 
     @property
+    def chain(self) -> Chain:
+        """The robot as it is given."""
+        return self.setup.chain
+
+    @property
+    def columns(self) -> Columns:
+        """Those of the regressor."""
+        return self.setup.columns
+
+    @property
     def independence(self) -> float:
         """Least share of the samples of a fitted run that are independent."""
         return min(run.thinned.independence for run in self.runs[: self.fitted])
-
-    def stretches(self, share: float) -> tuple[list[Stretch], FrictionFit | None]:
-        """All runs, with the friction fitted to this first share of those that are fitted."""
-        model, columns = self.model, self.columns
-        if self.friction is None:
-            return [plain_stretch(model, columns, run.thinned, self.dead_zone) for run in self.runs], None
-        self.report("fitting friction", 0, 1)
-        parts = [run.samples for run in self.runs[: self.fitted]]
-        parts = parts if share == 1.0 else [split(s, share)[0] for s in parts]
-        stride = self.runs[0].stride
-        found = fit_friction_beside(self.chain, columns, self.base, parts, self.friction, stride)
-        self.report("fitting friction", 1, 1)
-        return [friction_stretch(model, columns, run, found, self.dead_zone) for run in self.runs], found
-
-    def accumulated(self, parts: Sequence[Stretch], share: float = 1.0) -> BlockFactors:
-        """The factors of stretches, which are this share of the runs, block by block."""
-        total = sum(len(part.samples) for part in parts)
-        advance = lambda done: self.report("accumulating the regressor", done, total)
-        runs = [(p.samples.q, p.samples.qd, p.samples.qdd, p.tau, p.weights) for p in parts]
-        return accumulate_blocks(self.columns, self.model, runs, advance, max(1, round(BLOCKS * share)))
 
     @property
     def bounds(self) -> LinkBounds | None:
         """How large and dense links can be; None where nothing is asked of them."""
         densities = None if self.consistent is None else self.consistent.densities
-        return None if densities is None else link_bounds(self.chain, densities)
+        return None if densities is None else link_bounds(self.setup.chain, densities)
+
+    def identified(self, holdout: float | None, titles: Sequence[str]) -> tuple[list[Evaluation], Solution]:
+        """The solution from all that is fitted, and evaluations of what is held out and of all runs.
+
+        Args:
+            holdout: last share of each fitted run, which is predicted by a fit without it first.
+            titles: of the runs.
+        """
+        if holdout is None:
+            parts, start = self.stretches(1.0, None)
+            return [], self.solved(self.accumulated(parts[: self.fitted]), start)
+        parts, first = self.stretches(1 - holdout, None)
+        halves = [part.cut(holdout) for part in parts[: self.fitted]]
+        blocks = self.accumulated([early for early, _ in halves], 1 - holdout)
+        solution = self.solved(blocks, first)
+        held = [self.evaluated(title, late, solution) for title, (_, late) in zip(titles, halves, strict=True)]
+        if first is None:
+            return held, self.solved(blocks.joined(self.accumulated([late for _, late in halves], holdout)), None)
+        parts, found = self.stretches(1.0, first.model)
+        return held, self.solved(self.accumulated(parts[: self.fitted]), found)
+
+    def stretches(self, share: float, start: FrictionModel | None) -> tuple[list[Stretch], FrictionFit | None]:
+        """All runs, with the friction model fitted to this first share of those that are fitted.
+
+        Args:
+            start: friction model to start from; that of the setup where None.
+        """
+        model, columns = self.model, self.setup.columns
+        friction = self.setup.friction if start is None else start
+        if friction is None:
+            return [plain_stretch(model, columns, run, self.dead_zone) for run in self.runs], None
+        self.report("fitting friction", 0, 1)
+        parts = [run.samples for run in self.runs[: self.fitted]]
+        parts = parts if share == 1.0 else [split(s, share)[0] for s in parts]
+        found = fit_friction_beside(model, columns, self.base, parts, friction, self.runs[0].stride)
+        self.report("fitting friction", 1, 1)
+        return [friction_stretch(model, columns, run, found, self.dead_zone) for run in self.runs], found
+
+    def accumulated(self, parts: Sequence[Stretch], share: float = 1.0) -> BlockFactors:
+        """The factors of stretches, which are this share of the runs, block by block; the friction model's columns last."""
+        total = sum(len(part.samples) for part in parts)
+        advance = lambda done: self.report("accumulating the regressor", done, total)
+        runs = [(p.samples.q, p.samples.qd, p.samples.qdd, p.tau, p.weights, p.signals) for p in parts]
+        return accumulate_blocks(self.setup.columns, self.model, runs, advance, max(1, round(BLOCKS * share)))
 
     def solved(self, blocks: BlockFactors, friction: FrictionFit | None) -> Solution:
-        """The estimates from factors, beside which this friction was fitted."""
-        wls, factors = weighted_least_squares(blocks, self.base, self.independence), blocks.total
-        if friction is not None:  # whose parameters are estimated from the same torques
-            own = friction.covariance[: self.base.size, : self.base.size]
-            wls = dataclasses.replace(wls, covariance=own)
-        nearest = nearest_parameters(self.base, wls.values, self.prior)
+        """The estimates from factors, in which the columns of this friction model stand last."""
+        b, p, n = self.base.size, len(self.prior), self.model.n
+        names = () if friction is None else friction.model.names(n)
+        base = with_signals(self.base, names) if names else self.base
+        prior = np.concatenate([self.prior, np.zeros(len(names))])
+        ols, wls = (f(blocks, base, self.independence) for f in (ordinary_least_squares, weighted_least_squares))
+        halves = split_half(blocks, base, self.independence)
+        halves = halves and SplitHalf(halves.names[:b], halves.differences[:b])
+        possible = self.possible(blocks, base, wls, prior, names)
+        nearest = nearest_parameters(base, wls.values, prior)
+        whole = nearest if possible is None else possible.parameters
+        fits: list[FrictionFit | None] = [None, None]
+        if friction is not None:
+            beside = lambda x: np.concatenate([self.base.matrix @ x[:p], x[p:]])
+            fits = [
+                dataclasses.replace(friction, values=beside(x), covariance=wls.covariance) for x in (whole, nearest)
+            ]
+        return Solution(
+            blocks=_taken_off(blocks, wls.values[b:]),
+            ols=_first(ols, b),
+            wls=_first(wls, b),
+            split_half=halves,
+            consistent=possible
+            and dataclasses.replace(
+                possible,
+                parameters=whole[:p],
+                values=possible.values[:b],
+                covariance=possible.covariance[:b, :b],
+            ),
+            parameters=whole[:p],
+            nearest=nearest[:p],
+            friction=fits[0],
+            free=fits[1],
+        )
+
+    def possible(
+        self, blocks: BlockFactors, base: BaseParameters, wls: Estimate, prior: np.ndarray, names: tuple[str, ...]
+    ) -> ConsistentEstimate | None:
+        """The physically consistent estimate, a friction model's parameters of these names beside them."""
         if self.consistent is None:
-            return Solution(wls, None, nearest, nearest)
+            return None
+        columns = self.setup.columns
+        if names:
+            columns = dataclasses.replace(columns, extra=(*columns.extra, _named(names)))
+        consistent = self.setup.known(self.consistent, columns.names(self.model.n))
         problem = consistent_problem(
-            factors,
-            self.base,
+            blocks.total,
+            base,
             wls,
-            self.columns,
-            self.prior,
-            constraints=self.consistent.constraints,
+            columns,
+            prior,
+            constraints=consistent.constraints,
             independence=self.independence,
-            weight=self.consistent.prior_weight,
-            divergence=self.consistent.divergence,
+            weight=consistent.prior_weight,
+            divergence=consistent.divergence,
         )
         bounds = self.bounds
-        possible = (
-            consistent_least_squares(problem, self.base)
-            if bounds is None
-            else consistent_within(problem, self.base, bounds)
-        )
-        possible = possible.with_covariance_of(wls)
-        return Solution(wls, possible, possible.parameters, nearest)
+        found = consistent_least_squares(problem, base) if bounds is None else consistent_within(problem, base, bounds)
+        return found.with_covariance_of(wls)
 
-    def evaluated(self, title: str, part: Stretch, solution: Solution, friction: FrictionFit | None) -> Evaluation:
-        """How well a solution predicts a stretch, with this friction beside it: as the model does that is written."""
-        s = part.samples
-        torques = lambda x: predict(self.columns, self.model, x, s.q, s.qd, s.qdd) + part.given
-        nearest = torques(solution.nearest)
-        if friction is None:
-            predicted = torques(solution.parameters)
-        else:  # where it depends on the load, that is the solution's, not that of the friction's own fit
-            assert part.run is not None
-            chain = with_parameters(self.model, self.columns, solution.parameters)
-            predicted = torque_model(chain, self.columns, solution.parameters, friction).predict(part.run, part.rows)
+    def evaluated(self, title: str, part: Stretch, solution: Solution) -> Evaluation:
+        """How well a solution predicts a stretch: as the model does that is written."""
+        s, columns = part.samples, self.setup.columns
+        torques = lambda x: predict(columns, self.model, x, s.q, s.qd, s.qdd) + part.given
+        predicted, nearest = torques(solution.parameters), torques(solution.nearest)
+        sharp = predicted
+        if solution.friction is not None and solution.free is not None:
+            assert part.run is not None and part.signals is not None
+            chain = with_parameters(self.model, columns, solution.parameters)
+            model = torque_model(chain, columns, solution.parameters, solution.friction)
+            predicted = model.predict(part.run, part.rows)
+            sharp = model.unfiltered.predict(part.run, part.rows)
+            nearest = nearest + part.signals @ solution.free.values[self.base.size :]
         fit, unconstrained = (fit_quality(s.tau, torque, s.qd) for torque in (predicted, nearest))
-        return Evaluation(title, s, predicted, fit, unconstrained, part.run, part.rows)
+        raw = None if part.logged is None else fit_quality(part.logged, sharp, s.qd)
+        return Evaluation(title, s, predicted, fit, unconstrained, raw, part.run, part.rows)
+
+    def seen(self, titles: Sequence[str], solution: Solution) -> list[Evaluation]:
+        """How well the solution predicts each run."""
+        out = []
+        for title, run in zip(titles, self.runs, strict=True):
+            if solution.friction is None:
+                part = plain_stretch(self.model, self.setup.columns, run, self.dead_zone)
+            else:
+                part = friction_stretch(self.model, self.setup.columns, run, solution.friction, self.dead_zone)
+            out.append(self.evaluated(title, part, solution))
+        return out
+
+    def identified_chain(self, solution: Solution) -> Chain:
+        """The robot with a solution in its leaves, in its own precision; of a friction model the nearest law it has."""
+        model = self.model
+        if solution.friction is not None:
+            whole = [run.samples for run in self.runs[: self.fitted]]
+            model = chain_with_friction(dataclasses.replace(solution.friction, chain=model), whole)
+        found = with_parameters(model, self.setup.columns, solution.parameters)
+        like = lambda new, old: jnp.asarray(np.asarray(new), old.dtype)
+        return jax.tree.map(like, found, self.setup.chain)
 
 
 def begin(
-    chain: Chain,
-    columns: Columns,
+    setup: Setup,
     consistent: Consistency | None,
-    friction: FrictionModel | Literal["chosen"] | None,
     dead_zone: float,
     runs: Sequence[FullRun],
     fitted: int,
     report: Progress,
 ) -> Fitting:
     """The regression with its base parameters and its prior found."""
-    model = as_float64(chain)
+    model = as_float64(setup.chain)
+    if setup.friction is not None:  # its columns go through the filter of the torques
+        friction = dataclasses.replace(setup.friction, cutoff=runs[0].thinned.torque_cutoff)
+        setup = dataclasses.replace(setup, friction=friction)
     report("finding base parameters", 0, 1)
-    base = base_parameters(chain, columns)
+    base = base_parameters(setup.chain, setup.columns)
     report("finding base parameters", 1, 1)
     filled, bodiless = with_stand_ins(model)
     filled, thin = (filled, ()) if consistent is None else with_thickness(filled)
-    prior = prior_parameters(filled, columns)
-    given = (chain, columns, friction, dead_zone, runs, fitted, consistent)
-    return Fitting(*given, model, base, prior, bodiless, thin, report)
+    prior = prior_parameters(filled, setup.columns)
+    return Fitting(setup, consistent, dead_zone, runs, fitted, model, base, prior, bodiless, thin, report)
+
+
+def _named(names: tuple[str, ...]) -> ExtraColumns:
+    """Columns of these names that are computed elsewhere, from whole runs: signals."""
+
+    def matrix(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
+        raise NotImplementedError("columns with memory are computed from whole runs")
+
+    return ExtraColumns(names, ("",) * len(names), matrix)
+
+
+def _first(estimate: Estimate, b: int) -> Estimate:
+    """The first values of an estimate."""
+    if len(estimate.values) == b:
+        return estimate
+    independent = None if estimate.independent is None else estimate.independent[:b, :b]
+    return dataclasses.replace(
+        estimate, values=estimate.values[:b], covariance=estimate.covariance[:b, :b], independent=independent
+    )
+
+
+def _taken_off(blocks: BlockFactors, values: Float[np.ndarray, " k"]) -> BlockFactors:
+    """The factors without their last columns before the torque, times these values taken off the torque."""
+    if not len(values):
+        return blocks
+    p = blocks.r.shape[3] - 1 - len(values)
+    torque = blocks.r[..., -1:] - blocks.r[..., p:-1] @ values[:, None]
+    rest = np.concatenate([blocks.r[..., :p], torque], axis=3)
+    return dataclasses.replace(blocks, r=np.stack([triangle_of(block) for block in rest]))

@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 
 from .._summary import Summary, data_frame, lines
 from ..errors import IdentificationError
+from ..io._logs.motion import coordinate_names
 from ..model._chain import Chain
 from ._consistency.consistent import ConsistentEstimate
 from ._estimators.estimate import Estimate
@@ -20,7 +21,7 @@ from ._regression.columns import INERTIAL_NAMES, Columns
 from ._regression.completion import prior_parameters
 from ._regression.factors import QRFactors
 from ._regression.prediction import Fit
-from ._settings import Settings
+from ._selection.outcome import TermChoice
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +34,8 @@ class Evaluation:
         prediction: (N, n) predicted torques [N m].
         fit: the errors.
         unconstrained: the errors of the base parameters that were not asked to be those of possible bodies.
+        raw: the errors against the torque as it was logged, before any filter: noise counts in full. None where the samples
+            were not made from a log here.
         run: the run at the log's rate, where a friction model was fitted; None where there is none.
         rows: which samples of it these are.
     """
@@ -42,6 +45,7 @@ class Evaluation:
     prediction: np.ndarray
     fit: Fit
     unconstrained: Fit
+    raw: Fit | None = None
     run: Samples | None = None
     rows: Int[np.ndarray, " N"] | None = None
 
@@ -82,7 +86,7 @@ class Identification(Summary):
         validation_refit: the held-out stretch was predicted by a fit without it, while `chain` was fitted to everything.
         friction: the friction model that was fitted in place of viscous, Coulomb and constant friction, or None.
         delay: (n,) how much later than the positions the torques were taken to be [s]; None where it was not asked about.
-        settings: chosen or given; None where none were asked for.
+        choice: what was chosen, and what it was chosen from; None where nothing was to be, or the runs were too short for it.
         factors: of the runs that were fitted: the columns, and the torque less what was taken as given.
         split_half: whether the first and the second half of the data, each fitted by itself, agree about the base parameters;
             None where a half does not determine them.
@@ -106,7 +110,7 @@ class Identification(Summary):
     validation_refit: bool
     friction: FrictionFit | None
     delay: np.ndarray | None
-    settings: Settings | None
+    choice: TermChoice | None
     factors: QRFactors
     split_half: SplitHalf | None
     impossible: tuple[str, ...]
@@ -137,6 +141,11 @@ class Identification(Summary):
         return self.columns.names(self.chain.n)
 
     @property
+    def rows(self) -> tuple[str, ...]:
+        """Names of the rows of the equations of motion: the joints, or the coordinates they follow."""
+        return coordinate_names(self.chain)
+
+    @property
     def model(self) -> TorqueModel:
         """The model that was fitted and judged: the chain, the friction model, columns that the chain has no place for."""
         return torque_model(self.chain, self.columns, self.parameters, self.friction, self.delay)
@@ -146,8 +155,8 @@ class Identification(Summary):
 
         The index is the name; columns are kind (base or full), belongs_to, value, model (what the chain holds), unit,
         deviation (standard, from fits that leave out an eighth of the data in turn), relative [%], ols_value, ols_deviation,
-        prior, identifiable, and lower and upper, the 95 % interval value -+ 1.96 deviation. A full parameter has a deviation
-        only where a base parameter consists of it alone.
+        prior, identifiable, and lower and upper, the 95 % interval (`Estimate.confidence_intervals`). A full parameter has a
+        deviation only where a base parameter consists of it alone.
 
         Raises:
             ImportError: pandas is not installed.
@@ -156,7 +165,7 @@ class Identification(Summary):
         rows = [dataclasses.asdict(row) for row in (*base, *full)]
         columns: dict[str, Any] = {key: [row[key] for row in rows] for key in rows[0] if key != "name"}
         columns |= {key: np.array(columns[key], float) for key in _ESTIMATED}
-        reach = 1.96 * columns["deviation"]
+        reach = self.wls.interval_factor() * columns["deviation"]
         columns |= {"lower": columns["value"] - reach, "upper": columns["value"] + reach}
         return data_frame(columns, [row["name"] for row in rows], "parameter")
 

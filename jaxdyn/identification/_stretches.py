@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -10,7 +11,6 @@ from jaxtyping import Float, Int
 from ..errors import LogError
 from ..io._logs.log import Log
 from ..model._chain import Chain
-from ._friction.choice import choose_friction
 from ._friction.fit import FrictionFit, fit_friction
 from ._friction.model import FrictionModel
 from ._preprocessing.samples import Filters, Samples, default_stride, preprocess_alike, split
@@ -27,8 +27,10 @@ class Stretch:
 
     Attributes:
         samples: the samples.
-        given: torques that are taken as they are: drive terms of the chain that are not identified, and a friction model's.
+        given: torques that are taken as they are: drive terms of the chain that are not identified.
         weights: zero where a joint's row is left out, else one.
+        signals: a friction model's columns.
+        logged: torques as they were logged, before any filter; None where that is not known.
         run: the run at full rate that a friction model needs, where there is one.
         rows: which samples of it these are.
     """
@@ -36,6 +38,8 @@ class Stretch:
     samples: Samples
     given: Float[np.ndarray, "N n"]
     weights: Float[np.ndarray, "N n"]
+    signals: Float[np.ndarray, "N n k"] | None = None
+    logged: Float[np.ndarray, "N n"] | None = None
     run: Samples | None = None
     rows: Int[np.ndarray, " N"] | None = None
 
@@ -57,20 +61,29 @@ class Stretch:
         start, end = len(first), len(self.samples) - len(last)
 
         def rest(part: slice) -> tuple:
-            rows = None if self.rows is None else self.rows[part]
-            return self.given[part], self.weights[part], self.run, rows
+            of = lambda x: None if x is None else x[part]
+            return self.given[part], self.weights[part], of(self.signals), of(self.logged), self.run, of(self.rows)
 
         return Stretch(first, *rest(slice(start))), Stretch(last, *rest(slice(end, None)))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FullRun:
-    """A run at full rate, which friction with memory needs, and the rows of it that are kept."""
+    """A run at full rate, which friction with memory needs, and the rows of it that are kept.
+
+    Attributes:
+        samples: all of them.
+        thinned: those that are kept.
+        kept: which they are.
+        stride: every how many samples one is kept.
+        logged: torques of those kept as they were logged; None where that is not known.
+    """
 
     samples: Samples
     thinned: Samples
     kept: Int[np.ndarray, " M"]
     stride: int
+    logged: Float[np.ndarray, "M n"] | None = None
 
 
 def full_run(samples: Samples, stride: int) -> FullRun:
@@ -89,29 +102,44 @@ def prepared(
     Args:
         report: called with how many are done.
     """
-    samples: list[Samples] = []
+    found, runs = [], list(runs)
     for one in preprocess_alike(runs, filters.but(stride=1) if full_rate else filters):
-        samples.append(one)
-        report(len(samples))
-    if not full_rate:
-        return [full_run(one, 1) for one in samples]
-    first = samples[0]
-    stride = filters.stride or default_stride(first.rate, max(first.position_cutoff, first.torque_cutoff))
-    return [full_run(one, stride) for one in samples]
+        default = default_stride(one.rate, max(one.position_cutoff, one.torque_cutoff))
+        found.append(full_run(one, (filters.stride or default) if full_rate else 1))
+        report(len(found))
+    stride = found[0].stride
+    alike = [run if run.stride == stride else full_run(run.samples, stride) for run in found]
+    return [
+        dataclasses.replace(
+            run, logged=logged_torque(log, run.thinned, filters.delay) if isinstance(log, Log) else None
+        )
+        for log, run in zip(runs, alike, strict=True)
+    ]
 
 
-def plain_stretch(chain: Chain, columns: Columns, samples: Samples, dead_zone: float) -> Stretch:
+def logged_torque(log: Log, samples: Samples, delay: Any = None) -> Float[np.ndarray, "N n"]:
+    """Torques as they were logged, unfiltered, of samples of a log: linear between its rows, `delay` later.
+
+    Args:
+        delay: how much later than the positions the torques were logged, one or one a joint [s]; none where None.
+    """
+    late = np.broadcast_to(0.0 if delay is None else np.asarray(delay, float), log.n)
+    return np.stack([np.interp(samples.t + d, log.t, tau) for d, tau in zip(late, log.tau.T, strict=True)], axis=1)
+
+
+def plain_stretch(chain: Chain, columns: Columns, run: FullRun, dead_zone: float) -> Stretch:
     """Samples with the friction of the columns alone; rows of joints slower than the dead zone are left out."""
-    weights = (np.abs(samples.qd) >= dead_zone).astype(float)
-    return Stretch(samples, given_torque(chain, columns, samples.qd, samples.qdd), weights)
+    s = run.thinned
+    weights = (np.abs(s.qd) >= dead_zone).astype(float)
+    return Stretch(s, given_torque(chain, columns, s.q, s.qd, s.qdd), weights, None, run.logged)
 
 
 def friction_stretch(chain: Chain, columns: Columns, run: FullRun, fit: FrictionFit, dead_zone: float) -> Stretch:
-    """Samples with the torque of a fitted friction model along the run; rows before its memory is known are left out."""
-    friction = (fit.predict(run.samples) - fit.load(run.samples))[run.kept]
-    plain = plain_stretch(chain, with_friction_terms(columns), run.thinned, dead_zone)
+    """Samples with the columns of a fitted friction model along the run; rows before its memory is known are left out."""
+    signals = fit.signals(run.samples)[run.kept]
+    plain = plain_stretch(chain, with_friction_terms(columns), run, dead_zone)
     weights = plain.weights * fit.model.known(run.samples)[run.kept]
-    return Stretch(run.thinned, plain.given + friction, weights, run.samples, run.kept)
+    return Stretch(run.thinned, plain.given, weights, signals, run.logged, run.samples, run.kept)
 
 
 def fit_friction_beside(
@@ -119,19 +147,17 @@ def fit_friction_beside(
     columns: Columns,
     base: BaseParameters,
     runs: Sequence[Samples],
-    friction: FrictionModel | str,
+    friction: FrictionModel,
     stride: int,
 ) -> FrictionFit:
-    """Fit a friction model together with columns to runs at full rate; "chosen" chooses among the usual ones."""
+    """Fit a friction model together with columns to runs at full rate."""
     rigid = [
         dataclasses.replace(
-            s, tau=s.tau - given_torque(chain, with_friction_terms(columns), s.qd, s.qdd)
+            s, tau=s.tau - given_torque(chain, with_friction_terms(columns), s.q, s.qd, s.qdd)
         )  # what the columns are for
         for s in runs
     ]
-    options = {"stride": stride, "base": base, "columns": columns}
-    model = choose_friction(chain, rigid, **options).model if isinstance(friction, str) else friction
-    return fit_friction(chain, rigid, model, **options)
+    return fit_friction(chain, rigid, friction, stride=stride, base=base, columns=columns)
 
 
 def with_friction_terms(columns: Columns) -> Columns:

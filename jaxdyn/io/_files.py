@@ -1,4 +1,4 @@
-"""Files read at once, and written whole or not at all where they can be."""
+"""Reading and atomic writing of files."""
 
 import glob
 import os
@@ -32,7 +32,7 @@ def read_bytes(
 
 
 def write_whole(path: str | os.PathLike[str], content: str | bytes, error: type[JaxdynError] = ModelError) -> None:
-    """Write a file, text as UTF-8, by way of a draft in the same folder, so that no reader ever sees half of it.
+    """Write a file, text as UTF-8, by way of a draft in the same folder, so that readers never see a partial file.
 
     Raises:
         JaxdynError: of the given class: the file cannot be written; what was there before is untouched.
@@ -55,7 +55,7 @@ def write_whole(path: str | os.PathLike[str], content: str | bytes, error: type[
 
 
 def check_output_folder(directory: str | os.PathLike[str], names: tuple[str, ...] = ()) -> None:
-    """Refuse an output folder that cannot be written, before the long work; nothing is created.
+    """Refuse an unwritable output folder before a long computation; nothing is created.
 
     Args:
         directory: the folder, which need not exist yet.
@@ -85,7 +85,7 @@ def check_output_folder(directory: str | os.PathLike[str], names: tuple[str, ...
 
 
 def check_output_file(path: str | os.PathLike[str]) -> None:
-    """Refuse a place where no file can be written, before the long work.
+    """Refuse an unwritable output file before a long computation.
 
     Raises:
         OutputError: it is a folder, or its folder does not exist or cannot be written.
@@ -98,12 +98,12 @@ def check_output_file(path: str | os.PathLike[str]) -> None:
 
 
 def draft_prefix(name: str) -> str:
-    """How the drafts of a file or folder begin that this process makes: by this, the next one sees who left it there."""
+    """Prefix of this process's drafts of a file or folder, which lets the next process identify leftovers."""
     return f".{name}.{platform.node()}-{os.getpid()}."
 
 
 def remove_stale_drafts(folder: Path, name: str) -> None:
-    """Remove what processes left behind that were killed while they wrote: of this machine at once, else after a day."""
+    """Remove drafts of killed processes: those of this machine at once, others after a day."""
     for path in folder.glob(f".{glob.escape(name)}.*part"):
         made = re.fullmatch(re.escape(f".{name}.") + r"(.*)-(\d+)\.\w*part", path.name)
         if made is None:

@@ -1,4 +1,4 @@
-"""What a description says that a robot looks like: shapes on its links."""
+"""Geometry from a robot description: shapes on its links."""
 
 import dataclasses
 from pathlib import Path
@@ -16,13 +16,13 @@ class Geometry:
 
     Attributes:
         link: the link's name in the file, or the body's.
-        kind: what it is.
+        kind: the kind of shape.
         pose: of the shape's frame in the link; the frame sits at the centre, cylinders and capsules stand along z.
         size: edges of a box [m]; radius (twice) and length of a cylinder, or of a capsule without its caps [m]; radius
             (three times) of a sphere [m]; semi-axes of an ellipsoid [m]; factors along x, y, z of a mesh.
-        colour: red, green, blue and opacity from 0 to 1; None where the file names none.
+        colour: red, green, blue and opacity from 0 to 1; None if the file gives none.
         file: of a mesh.
-        triangles: vertices in the shape's frame [m] and faces of a mesh that has been read already, in place of a file.
+        triangles: vertices in the shape's frame [m] and faces of a mesh already in memory, instead of a file.
     """
 
     link: str

@@ -1,4 +1,4 @@
-"""`load` and `loads`: robot description files of every kind that jaxdyn reads, told apart by their root element."""
+"""`load` and `loads`: robot description files of all supported kinds, distinguished by their root element."""
 
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -32,18 +32,20 @@ def load(
     allow_nonphysical: bool = False,
     ignore_inertials: bool = False,
 ) -> Chain:
-    """The robot that a URDF or an MJCF file describes; the root element says which it is, `<robot>` or `<mujoco>`.
+    """Load a robot from a URDF or MJCF file, distinguished by the root element, `<robot>` or `<mujoco>`.
 
     MJCF is read by MuJoCo (pip install "jaxdyn[mjcf]"): see `from_mujoco`. For URDF, the robot is the whole tree from the root
     link (the base), or the serial chain to `tip`.
-    Revolute, continuous and prismatic joints move; a planar joint J is two slides J_x, J_y and the turn J about its axis,
-    a floating one at the root the six joints J_wx to J_vz of a free joint; joints that mimic others move with them
-    (`Coupling`). The joints stand in depth-first order, branches as in the file. A link carried by a fixed or locked joint
-    is fused to the moving link or base it hangs on, where its inertia counts (except at the base) and its frame keeps its
-    name. Every link is (m, h, I_o) about its own frame's origin; a link without `<inertial>` has none, so a purely kinematic
-    file is fine. An `<inertial>` of zeros counts as none at the root and on fixed joints, where such frames are common.
+    Revolute, continuous and prismatic joints move; a planar joint J becomes two prismatic joints J_x, J_y and a
+    rotation J about its axis, a floating one at the root the six joints J_wx to J_vz of a free joint; joints that mimic
+    others move with them (`Coupling`). Joints are in depth-first order, with branches in file order. A link carried by
+    a fixed or locked joint
+    is fused to the moving link or base that carries it: its inertia is added (except at the base) and its frame keeps its
+    name. Every link is (m, h, I_o) about its own frame's origin; a link without `<inertial>` has zero inertia, so a
+    kinematics-only file loads. An `<inertial>` of zeros counts as none at the root and on fixed joints, where such
+    frames are common.
 
-    `<dynamics>` gives viscous (damping) and Coulomb (friction) coefficients. What URDF has no place for is read from
+    `<dynamics>` gives viscous (damping) and Coulomb (friction) coefficients. Properties that URDF lacks are read from
     `<jaxdyn armature offset coulomb_velocity stribeck_friction stribeck_velocity stiffness rest_position/>` in a `<joint>`:
     rotor inertia, torque offset, the width of the Coulomb friction's smooth sign, the Stribeck term, and a spring.
     `<limit>` is needed by revolute and prismatic joints (lower and upper are 0 where missing, as URDF
@@ -53,29 +55,29 @@ def load(
     Args:
         lock: URDF only: joint positions [rad or m] at which joints are frozen. A joint that mimics a locked one is frozen
             with it.
-        tip: URDF only: the link at which to end a serial chain. Joints that do not move the tip are not in the chain, and
-            the bodies behind them are left out, mass and all: lock them to keep them. By default all joints are in; the tip
-            is then the last moving link, or the one link at the end of what is fixed to it, if there is one end only.
-        floating_base: URDF only: the root link moves freely in the world, by a free joint of this name (for True
-            "floating_base", or "root_joint" where a joint of the file is called so). The new root is "world", or "universe".
-        ignore_mimic: URDF only: take joints that mimic others as joints of their own.
-        gravity: acceleration in the base frame [m/s^2]; by default (0, 0, -9.81), or what an MJCF file says.
-        ignore: MJCF only: what to leave out although it changes the motion (`from_mujoco`).
-        allow_nonphysical: accept masses and inertias that no body can have.
-        ignore_inertials: URDF only: take the kinematics alone, as if no link had an `<inertial>`.
+        tip: URDF only: the link at which to end a serial chain. Joints that do not move the tip are dropped together with
+            the bodies they carry, mass included: lock them to keep those bodies. By default all joints are kept; the tip
+            is then the last moving link, or the last link fixed to it, if the tree has a single end.
+        floating_base: URDF only: connect the root link to the world by a free joint of this name (for True
+            "floating_base", or "root_joint" if the file has a joint of that name). The new root is "world", or "universe".
+        ignore_mimic: URDF only: treat mimic joints as independent joints.
+        gravity: acceleration in world axes [m/s^2]; by default (0, 0, -9.81), or what an MJCF file says.
+        ignore: MJCF only: features to omit although they change the motion (`from_mujoco`).
+        allow_nonphysical: accept physically inconsistent masses and inertias.
+        ignore_inertials: URDF only: load the kinematics only, as if no link had an `<inertial>`.
 
     Warns:
-        ModelWarning: one, which lists what is taken although it is not as it should be: inertias that violate the triangle
-            inequality by up to 5 % (rounded numbers), impossible ones that are possible together with all that is fused to
-            them or count nowhere (at the base, or left out by `tip`), limits the wrong way round (none), a second `<axis>`
-            (the first).
+        ModelWarning: a single one that lists tolerated faults: inertias that violate the triangle
+            inequality by up to 15 % (rounded or badly estimated), inconsistent ones that become consistent by
+            fusing or have no effect (at the base, or dropped by `tip`), swapped limits (ignored), a second
+            `<axis>` (the first); and joints of a motion that moves no mass, with which the mass matrix is singular.
 
     Raises:
         ModelError: with file, line, element and remedy: the file is missing, not XML, declares entities, or is no URDF;
-            names repeat or are unknown; links form a loop, have two parents or do not hang together; a joint type is
+            names repeat or are unknown; links form a loop, have two parents or are not connected; a joint type is
             not supported, or a floating one not at the root; a joint mimics one that does not exist or does not move the
-            tip, or itself by way of others; a limit is missing; a number is none; a mass that counts is not positive, an
-            inertia that counts impossible; a lock or the tip is unknown, or a lock outside its limits; an argument that is
+            tip, or, indirectly, itself; a limit is missing; a number is malformed; an effective mass is not positive, an
+            effective inertia inconsistent; a lock or the tip is unknown, or a lock outside its limits; an argument that is
             meant for the other format. Of MJCF: MuJoCo is not installed or refuses the file (in its words), or see
             `from_mujoco`.
 
@@ -130,12 +132,12 @@ def read_geometry(
     collision: bool = False,
     packages: Mapping[str, str | os.PathLike[str]] | None = None,
 ) -> tuple[tuple[Geometry, ...], tuple[str, ...]]:
-    """The shapes of all links of a URDF or an MJCF file, and notes on those that cannot be shown.
+    """The shapes of all links of a URDF or an MJCF file, and notes on those that cannot be drawn.
 
     Of a URDF, the `<visual>` shapes. A mesh file is relative to the URDF's folder, absolute, file:// or package://NAME/REST. A
     package is looked for in `packages`, in the folders above the URDF (one called NAME, or one that holds NAME), in
-    ROS_PACKAGE_PATH, and in share/NAME of AMENT_PREFIX_PATH. A mesh that is not there, or of another scheme, is noted and
-    left out: a robot can be looked at without it. Of MJCF, the geoms that `geometry_from_mujoco` says.
+    ROS_PACKAGE_PATH, and in share/NAME of AMENT_PREFIX_PATH. A missing mesh, or one with another URL scheme, is noted and
+    omitted. For MJCF, the geoms of `geometry_from_mujoco`.
 
     Args:
         collision: the shapes for collisions in place of the visual ones.
@@ -164,7 +166,7 @@ class _Found(Exception):
 
 
 def is_mjcf(data: bytes | str) -> bool:
-    """The root element is `<mujoco>`; what is not XML up to there is not."""
+    """True if the root element is `<mujoco>`; False for text that is not XML up to there."""
 
     def start(tag: str, _: dict[str, str]) -> None:
         raise _Found(tag)

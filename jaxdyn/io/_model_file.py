@@ -1,4 +1,4 @@
-"""`save_model`, `load_model`: a chain as one file that needs no robot description, to the last bit.
+"""`save_model`, `load_model`: a chain as one bit-exact file, independent of the robot description.
 
 The file is a line of JSON and, behind it, the numbers: each leaf as NumPy writes an array (`.npy`), one after the other, which
 is what Equinox's own `tree_serialise_leaves` writes behind its line of hyperparameters. The JSON says everything else: the
@@ -55,18 +55,18 @@ _TYPES = ("float32", "float64", "float16")
 
 
 def save_model(chain: Chain, path: str | os.PathLike[str], about: Mapping[str, str] | None = None) -> None:
-    """Write a chain of any kind to one file (`model.eqx`), for `load_model`: every leaf to the last bit, and all names.
+    """Write a chain of any kind to one file (`model.eqx`) for `load_model`: every leaf bit-exactly, and all names.
 
-    Trees, quaternion joints, couplings (mimic joints), transmissions, base poses and batches of robots are held alike. Nothing
-    of what the chain was loaded from is needed to read it. The first line of the file is JSON (version, structure,
-    names, the leaves' shapes and types), and the same chain gives the same bytes.
+    Trees, quaternion joints, couplings (mimic joints), transmissions, base poses and batches of robots are all
+    supported. The file does not depend on the original robot description. The first line of the file is JSON (version,
+    structure, names, the leaves' shapes and types), and the same chain gives the same bytes.
 
     Args:
-        about: what else is to be said of the model (where it comes from), as text; it is kept in the first line.
+        about: notes on the model, such as its origin, stored as text in the first line.
 
     Raises:
         ModelError: a leaf is being traced by JAX (a call inside `jit` or `grad`) or is no array of floats; or the file cannot
-            be written; what was there before is untouched.
+            be written; an existing file is left unchanged.
     """
     write_model(chain, path, about)
 
@@ -106,18 +106,18 @@ def write_model(
 def load_model(path: str | os.PathLike[str], *, dtype: DTypeLike | None = None) -> Chain:
     """Read a chain written by `save_model`: the same structure, names and numbers, to the last bit.
 
-    Of a whole model (`identification.save_torque_model`) with terms that a chain has no place for, this is the chain nearest to
-    it, with a warning.
+    For a file of `identification.save_torque_model` with terms that a chain cannot represent, this is the nearest chain,
+    with a warning.
 
     Args:
-        dtype: floating-point type of the leaves; where None that of the file, or float32 in a process without float64.
+        dtype: floating-point type of the leaves; if None, that of the file, or float32 in a process without float64.
 
     Warns:
         ModelWarning: the file holds float64, this process has only float32, and no dtype is given: the numbers are rounded.
 
     Raises:
-        ModelError: there is no such file, it is no model of this kind, was cut off or changed, or is of a version that this
-            jaxdyn does not read; float64 is asked for and this process has only float32.
+        ModelError: there is no such file, it is not a model file, is truncated or modified, or has a version that this
+            jaxdyn does not support; float64 is requested in a float32 process.
     """
     chain, beyond, _ = read_model(path, dtype)
     if beyond:
@@ -146,7 +146,7 @@ def read_model(
     except (ModelError, ModelWarning):  # a warning where those are errors
         raise
     except Exception:  # whatever JSON of another form leads to
-        raise ModelError(f"{name}: the first line does not describe a model: it was changed by hand") from None
+        raise ModelError(f"{name}: the first line does not describe a model: it was edited by hand") from None
 
 
 def _arrays(header: Mapping[str, Any], body: io.BytesIO, name: str, dtype: DTypeLike | None) -> dict[str, Any]:
@@ -163,10 +163,10 @@ def _arrays(header: Mapping[str, Any], body: io.BytesIO, name: str, dtype: DType
 
 
 def _rounded(name: str, dtype: DTypeLike | None) -> None:
-    """Warn that a model in float64 is rounded to float32 in this process; refuse it where float64 was asked for."""
+    """Warn that a model in float64 is rounded to float32 in this process; refuse it if float64 was requested."""
     remedy = 'call jax.config.update("jax_enable_x64", True) first'
     if dtype is not None:
-        raise ModelError(f"{name}: float64 is asked for, and this process has float32 only", remedy)
+        raise ModelError(f"{name}: float64 is requested, but this process has float32 only", remedy)
     warn(
         f"{name}: the model is in float64, and this process has float32 only: its numbers are rounded. To keep them, {remedy}; "
         'to round them without this warning, load it with dtype="float32"'
@@ -201,7 +201,7 @@ def _rebuilt(kind: type[Any], leaves: Mapping[str, Any]) -> Any:
 
 
 def model_about(path: str | os.PathLike[str]) -> dict[str, str]:
-    """What `save_model` was told about a model, and the version of jaxdyn that wrote it (`jaxdyn`).
+    """The notes given to `save_model`, and the version of jaxdyn that wrote the file (`jaxdyn`).
 
     Raises:
         ModelError: as `load_model`.
@@ -250,14 +250,14 @@ def _parts_of(path: str | os.PathLike[str], name: str) -> tuple[dict[str, Any], 
         )
     if len(content) > expected or digest != header.get("sha256"):
         raise ModelError(
-            f"{name}: this is not what was written (its checksum differs): the file was changed or damaged; copy it again (as "
+            f"{name}: this is not what was written (its checksum differs): the file was modified or damaged; copy it again (as "
             "binary), or write it anew with save_model"
         )
     return header, content
 
 
 def checksum(header: Mapping[str, Any], content: bytes) -> str:
-    """Of the bytes behind the first line, and of all that it says; of the bytes alone in version 1 of a format."""
+    """Checksum of the bytes after the first line and of that line's contents; of the bytes alone in version 1 of a format."""
     said = {key: value for key, value in header.items() if key != "sha256"}
     text = json.dumps(said, sort_keys=True).encode() if header["version"] > 1 else b""
     return hashlib.sha256(text + content).hexdigest()

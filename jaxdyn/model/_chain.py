@@ -20,19 +20,19 @@ from ._joint_properties import Friction, JointLimits, Springs, as_array, convert
 @converts
 @dataclasses.dataclass(frozen=True, eq=False)
 class Topology:
-    """The static part of a chain: names, and which link hangs on which. Two are equal when all their fields are.
+    """The static part of a chain: names and parents. Two are equal if all their fields are.
 
     Names that are not given are joint1.., link1..; a tree with one end has that as its tip.
 
     Attributes:
         parents: index of each link's parent link, -1 for the base; a link comes after its parent.
-        joint_names: one joint a link, in link order.
+        joint_names: one joint per link, in link order.
         link_names: the moving links; link i moves with joint i.
         base_name: name of the base link.
-        tip_name: the link or frame that is meant where no frame is named; None where there are several ends.
+        tip_name: the default link or frame; None if there are several ends.
         quaternion_joints: (first link, number of links) of the spherical (3) and free (6) joints, whose position holds a
             quaternion (`configuration`); every other joint is one link's.
-        coordinate_names: names of the generalised coordinates where they are not the joints'.
+        coordinate_names: names of the generalised coordinates if they differ from the joints'.
         frame_names: named frames fixed to links (fused links, tool frames, the base's own).
         frame_links: the link each named frame is fixed to, -1 for the base.
 
@@ -55,7 +55,7 @@ class Topology:
         """n links one behind the other; `names` are the other fields."""
         return cls(tuple(range(-1, n - 1)), **names)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         n = len(self.parents)
         parents, links = tuple(int(p) for p in self.parents), _names(self.link_names, n, "link")
         ends = set(range(n)) - set(parents)
@@ -81,15 +81,15 @@ class Topology:
                 )
         if clash := frames.keys() & set(links) or {self.base_name} & {*frames, *links}:
             raise ModelError(
-                f"the name {sorted(clash)[0]!r} is used twice; links, frames and the base need names of their own"
+                f"the name {sorted(clash)[0]!r} is used twice; links, frames and the base need distinct names"
             )
         # a jitted call hashes its static arguments every time: once, here
         object.__setattr__(self, "_hash", hash(self._fields()))
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         return type(self), self._fields()  # a hash of strings does not hold in another process
 
-    def _fields(self) -> tuple:
+    def _fields(self) -> tuple[Any, ...]:
         return tuple(getattr(self, f.name) for f in dataclasses.fields(self))
 
     def __hash__(self) -> int:
@@ -117,7 +117,7 @@ class Transmission(eqx.Module):
     (Spong, Hutchinson & Vidyasagar, example 6.1: r^2 J_m), and losses at the motors come to the joints the same way.
 
     Attributes:
-        matrix: motor turns a joint turn.
+        matrix: motor revolutions per joint revolution.
         rotor_inertia: J_m of each rotor about its axis [kg m^2].
         friction: of each motor, in motor rates and torques.
     """
@@ -157,12 +157,12 @@ class Chain(eqx.Module, Summary):
         rotation: R of M_i.
         translation: p of M_i [m].
         screw: joint screws A_i = (w, v), link frame [1, m/rad] ([0, 1] for prismatic joints).
-        inertia: ten parameters a link about its frame's origin: m, m c, Ixx Ixy Iyy Ixz Iyz Izz [kg, kg m, kg m^2].
-        armature: reflected rotor inertia a joint [kg m^2] ([kg] for prismatic joints); part of the mass matrix.
+        inertia: ten parameters per link about its frame's origin: m, m c, Ixx Ixy Iyy Ixz Iyz Izz [kg, kg m, kg m^2].
+        armature: reflected rotor inertia per joint [kg m^2] ([kg] for prismatic joints); part of the mass matrix.
         friction: of the joints.
         springs: at the joints.
         limits: of the joints' positions, velocities and torques.
-        gravity: acceleration of gravity in the base frame [m/s^2].
+        gravity: acceleration of gravity in world axes, those of the base where there is no `base_pose` [m/s^2].
         frame_poses: pose of every named frame in its link.
         topology: names and parents.
         base_pose: pose of the base in the world that gravity and poses are given in; None for the identity.
@@ -185,7 +185,7 @@ class Chain(eqx.Module, Summary):
     transmission: Transmission | None = None
     coupling: Coupling | None = None
 
-    def __check_init__(self):
+    def __check_init__(self) -> None:
         for part in (self.friction, self.springs, self.limits):
             for name, x in vars(part).items():
                 if getattr(x, "ndim", 1) == 0:
@@ -256,7 +256,7 @@ class Chain(eqx.Module, Summary):
 
 
 def named_leaves(tree: Any) -> dict[str, Any]:
-    """The leaves by dotted name ("friction.viscous"), in the tree's order; what a chain does not have is left out."""
+    """The leaves by dotted name ("friction.viscous"), in the tree's order; missing parts are omitted."""
     return {
         jax.tree_util.keystr(path, simple=True, separator="."): leaf
         for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]
@@ -264,7 +264,7 @@ def named_leaves(tree: Any) -> dict[str, Any]:
 
 
 def with_leaves(chain: Chain, leaves: Mapping[str, Any]) -> Chain:
-    """The chain with other leaves by their dotted names; nothing is checked."""
+    """Replace leaves by their dotted names, without checks."""
     return eqx.tree_at(lambda c: [attrgetter(name)(c) for name in leaves], chain, list(leaves.values()))
 
 
@@ -280,7 +280,7 @@ def with_inertial_parameters(chain: Chain, pi: Float[Array, "n 10"] | Float[Arra
     """The same chain with other inertial parameters, (n, 10) or flattened to (10 n,).
 
     Raises:
-        ModelError: the number of parameters is not 10 a link.
+        ModelError: the number of parameters is not 10 per link.
     """
     pi = jnp.asarray(pi)
     if pi.size != 10 * chain.n:
@@ -300,7 +300,7 @@ def frame_index(chain: Chain, name: str | None) -> tuple[int, int | None]:
     name = topology.tip_name if name is None else name
     if name is None:
         known = ", ".join((*topology.link_names, *topology.frame_names))
-        raise ModelError(f"the tree has several ends, so a frame has to be named; there are {known}")
+        raise ModelError(f"the tree has several ends, so name a frame; there are {known}")
     if name in topology.link_names:
         return topology.link_names.index(name), None
     if name in topology.frame_names:

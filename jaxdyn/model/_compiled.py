@@ -1,4 +1,4 @@
-"""Public functions called outside of JAX's transformations: compiled once, not at every call."""
+"""Compilation of public functions called outside JAX's transformations: once, not at every call."""
 
 import functools
 import inspect
@@ -50,5 +50,5 @@ def compiled(function: F) -> F:
 
 
 def _varies(leaf: Any) -> bool:
-    """Whether a leaf of the arguments is a number of the program; counts, names and functions are part of it."""
+    """True for a leaf of the arguments that is a number of the program; counts, names and functions are part of it."""
     return isinstance(leaf, jax.Array | float) or (isinstance(leaf, np.ndarray) and leaf.dtype.kind in "fiub")

@@ -1,4 +1,4 @@
-"""Configurations: how positions q, velocities v and the joints of the links belong together.
+"""Configurations: the relation of positions q, velocities v and the joints of the links.
 
 q holds one number for an ordinary joint, a unit quaternion (w, x, y, z) for a spherical joint, and a point and a quaternion
 (px, py, pz, w, x, y, z) for a free one, in the order of the joints; v holds one, three (angular velocity) or six numbers
@@ -101,15 +101,15 @@ def check_coordinates(chain: Chain) -> None:
             ("offsets", translation[rest], 0.0),
         ):
             if np.abs(x - wanted).max() > 1e-12:
-                raise ModelError(f"the {size} joints from {name!r} on are no quaternion joint: wrong {what}")
+                raise ModelError(f"the {size} joints from {name!r} on are not a quaternion joint: wrong {what}")
         if topology.parents[link + 1 : link + size] != tuple(range(link, link + size - 1)):
             raise ModelError(
-                f"the {size} joints from {name!r} on are no quaternion joint: they do not follow each other"
+                f"the {size} joints from {name!r} on are not a quaternion joint: they do not follow each other"
             )
         moved = np.abs(rotation[link] - np.eye(3)).max() > 0 or bool(translation[link].any())
         if size == 6 and (topology.parents[link] >= 0 or moved):
             raise ModelError(
-                f"the free joint {name!r} must hang on the base, at its origin: its position says the rest"
+                f"the free joint {name!r} must be attached to the base, at its origin: its position defines the rest"
             )
     names = topology.coordinate_names
     if chain.coupling is None:

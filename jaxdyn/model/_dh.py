@@ -25,7 +25,7 @@ def from_dh(
     tool_pose: Values | None = None,
     **leaves: Any,
 ) -> Chain:
-    """Chain from a Denavit-Hartenberg table, one row a joint; q_i adds to theta_i (revolute) or to d_i (prismatic).
+    """Chain from a Denavit-Hartenberg table, one row per joint; q_i adds to theta_i (revolute) or to d_i (prismatic).
 
     standard (Spong, Hutchinson & Vidyasagar 2020, sec. 3.2): T_{i-1,i} = Rz(theta_i) Tz(d_i) Tx(a_i) Rx(alpha_i); joint
     i moves about z_{i-1} and frame i sits at the link's far end. modified (Craig 2005, sec. 3.4): T_{i-1,i} =
@@ -41,9 +41,9 @@ def from_dh(
         alpha: link twists [rad], (n,).
         d: link offsets [m], at q = 0 where the joint is prismatic, (n,).
         theta: joint angles [rad], at q = 0 where the joint is revolute, (n,).
-        inertia: ten inertial parameters a link about the origin of its DH frame, (n, 10) (`jaxdyn.spatial.solids` makes them);
-            None for a kinematic chain, whose links have no inertia: identification finds it, dynamics need it.
-        joint_types: "R" (revolute) or "P" (prismatic) a joint, as in "RRP"; None means all revolute.
+        inertia: ten inertial parameters per link about the origin of its DH frame, (n, 10) (`jaxdyn.spatial.solids`
+            makes them); None for a kinematic chain, whose links have no inertia: identification finds it, dynamics need it.
+        joint_types: "R" (revolute) or "P" (prismatic) per joint, as in "RRP"; None means all revolute.
         base_pose: pose of DH frame 0 in the base; None means they coincide.
         tool_pose: pose of a tool in DH frame n; it becomes the frame "tool", and the chain's tip.
         leaves: every other argument of `make_chain`: topology, frames, friction, armature, limits, gravity.

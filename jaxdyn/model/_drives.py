@@ -1,4 +1,4 @@
-"""Drives of a robot that exists: gears and rotors (`with_transmission`), coupled coordinates (`with_coupling`)."""
+"""Drives of an existing robot: gears and rotors (`with_transmission`), coupled coordinates (`with_coupling`)."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -34,10 +34,10 @@ def with_transmission(
     that the chain has; its armature and friction stay. Values may be traced by JAX: what can be checked then is the shapes.
 
     Args:
-        gear_ratio: motor turns a joint turn, one value or one for each joint, negative where the motor turns the other way.
-            Every joint that is no part of a spherical or free joint gets a motor of its own.
-        matrix: R, (motors, n), in place of gear_ratio: columns are the joints (of the links, where coordinates are coupled).
-        rotor_inertia: J_m of each rotor about its own axis, one value or one a motor [kg m^2].
+        gear_ratio: motor revolutions per joint revolution, one value or one for each joint, negative if the motor turns
+            the other way. Every joint that is not part of a spherical or free joint gets its own motor.
+        matrix: R, (motors, n), instead of gear_ratio: columns are the joints (of the links, where coordinates are coupled).
+        rotor_inertia: J_m of each rotor about its own axis, one value or one per motor [kg m^2].
         viscous_friction: at each motor, per its own speed [N m s/rad].
         coulomb_friction: at each motor [N m].
         coulomb_velocity: width of its smooth sign in motor speed [rad/s]; by default 0.02 times the row's largest ratio.

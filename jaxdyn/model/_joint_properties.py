@@ -1,4 +1,4 @@
-"""What a joint or a motor has beside its inertia: friction, a spring, limits."""
+"""Properties of a joint or motor besides inertia: friction, a spring, limits."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ def as_array(x) -> Array:
 
 
 def converts(cls: type[T]) -> type[T]:
-    """For dataclasses that convert what they are given: the fields' annotations are not those of the arguments."""
+    """Clear the annotations of a dataclass's `__init__` that converts its arguments: fields and arguments differ in type."""
     cls.__init__.__annotations__.clear()
     return cls
 
@@ -62,7 +62,7 @@ class Friction:
 
         f = fv qd + (fc + (fs - fc) exp(-(qd / w_s)^2)) tanh(qd / v_c) + offset.
 
-    tanh with the width v_c stands in for the sign, so that it is differentiable and nothing jumps at rest: what breaks away
+    tanh with the width v_c stands in for the sign, so that f is differentiable and continuous at rest: a joint under load
     creeps. The excess fs - fc of static friction fades over w_s (Armstrong-Helouvry, Dupont & Canudas de Wit 1994); it peaks
     near v_c, below fs unless v_c is much less than w_s.
 
@@ -70,7 +70,7 @@ class Friction:
         viscous: fv [N m s/rad].
         coulomb: fc [N m].
         coulomb_velocity: width v_c of the smooth sign [rad/s].
-        stribeck: fs - fc, what breaking away takes beyond Coulomb friction [N m].
+        stribeck: fs - fc, break-away excess over Coulomb friction [N m].
         stribeck_velocity: w_s, over which that excess fades [rad/s].
         offset: constant part [N m].
     """

@@ -1,4 +1,4 @@
-"""One formula for every one-degree-of-freedom joint: its screw makes revolute, prismatic and helical joints alike.
+"""One formula for every one-degree-of-freedom joint: its screw covers revolute, prismatic and helical joints.
 
 With A = (w, v) the joint's screw in the link frame and (R_0, p_0) the placement M of that frame in its parent at q = 0, the
 pose T(q) = M exp([A] q) has (Lynch & Park 2017, sec. 3.3.3, with the terms sorted by what q enters through)
@@ -24,7 +24,7 @@ LONG = 256  # links
 
 
 class Link(NamedTuple):
-    """What a sweep's step sees of a link: its pose in its parent at q, its joint's screw, its ten inertial parameters."""
+    """A link as seen by a sweep's step: its pose in its parent at q, its joint's screw, its ten inertial parameters."""
 
     rotation: Mat
     translation: tuple[Array, ...]
@@ -33,7 +33,7 @@ class Link(NamedTuple):
 
 
 def link_rows(chain: Chain) -> Float[Array, "n 55"] | tuple[Float[Array, "n *lanes"], ...]:
-    """Every link's constants: 39 pose coefficients, the screw (6) and the inertial parameters (10), one row a link.
+    """Every link's constants: 39 pose coefficients, the screw (6) and the inertial parameters (10), one row per link.
 
     Of robots that differ between lanes, and of very long chains, as 55 arrays, since one would be large.
     """

@@ -1,10 +1,10 @@
-"""Where the joints of the links stand among positions q and velocities v."""
+"""Positions of the joints within q and v."""
 
 import functools
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 
 from .._jax_compat import Tracer
 from ..errors import ModelError
@@ -21,18 +21,18 @@ class QuaternionJoint(NamedTuple):
 
     @property
     def quaternion(self) -> slice:
-        """Where its quaternion stands in q."""
+        """Place of its quaternion in q."""
         start = self.start + self.size - 3
         return slice(start, start + 4)
 
     @property
     def columns(self) -> slice:
-        """Where its velocities stand in v."""
+        """Place of its velocities in v."""
         return slice(self.column, self.column + self.size)
 
 
 def turning_joints(chain: Chain) -> Bool[np.ndarray, " n"]:
-    """Which joints turn about an axis, along it or not, rather than slide: their positions are angles [rad]."""
+    """Joints that rotate about an axis, with or without sliding along it: their positions are angles [rad]."""
     return np.any(np.asarray(chain.screw)[:, :3] != 0, axis=1)
 
 
@@ -45,7 +45,7 @@ class Layout(NamedTuple):
 
 
 def layout(chain: Chain) -> Layout:
-    """Where everything stands in q and v."""
+    """Layout of q and v."""
     return _layout(chain.topology, chain.nv)
 
 
@@ -69,6 +69,29 @@ def _layout(topology: Topology, nv: int) -> Layout:
 def is_ordinary(chain: Chain) -> bool:
     """No quaternions and no coupling: q and v are the joints' own positions and rates."""
     return chain.coupling is None and not chain.topology.quaternion_joints
+
+
+def with_bodies(topology: Topology) -> Bool[np.ndarray, " n"]:
+    """Links that are bodies: of the three or six links of a quaternion joint only the last; the others have no mass."""
+    found = np.ones(len(topology.parents), bool)
+    for link, size in topology.quaternion_joints:
+        found[link : link + size - 1] = False
+    return found
+
+
+def driven_joints(topology: Topology) -> Bool[np.ndarray, " n"]:
+    """Joints that can have a drive and friction: all but those of free joints."""
+    found = np.ones(len(topology.parents), bool)
+    for link, size in topology.quaternion_joints:
+        found[link : link + size] = size != 6
+    return found
+
+
+def leading_joints(chain: Chain) -> Int[np.ndarray, " nv"]:
+    """The joint that each coordinate moves most, the first of them: its own, where coordinates are the joints."""
+    if chain.coupling is None:
+        return np.arange(chain.n)
+    return np.abs(np.asarray(chain.coupling.matrix, float)).argmax(axis=0)
 
 
 def check_quaternions(chain: Chain, q: Any) -> None:

@@ -27,25 +27,25 @@ def from_screws(
     the one before it (in a tree, given a topology, its parent p) is M_p^-1 M_i.
 
     Args:
-        screws: space screws S_i = (w, v), one a row, (n, 6), in base coordinates at q = 0 [1, m/rad]: v = -w x p for a
+        screws: space screws S_i = (w, v), one per row, (n, 6), in base coordinates at q = 0 [1, m/rad]: v = -w x p for a
             revolute axis through p, v = -w x p + h w with pitch h [m/rad], (0, v) with |v| = 1 for prismatic joints.
             (The book's code keeps them as columns; transpose those.)
         home_poses: M_i, pose of link frame {i} in the base at q = 0, (n, 4, 4). Not the M_{i-1,i} between links.
         spatial_inertias: G_i of link i in {i}, (n, 6, 6), angular part first [kg m^2, kg m, kg]; block diagonal when
-            {i} is at the centre of mass, but it need not be. Or ten inertial parameters a link about the origin of {i},
+            {i} is at the centre of mass, but it need not be. Or ten inertial parameters per link about the origin of {i},
             (n, 10).
         tip_pose: pose of the tip in the base at q = 0; it becomes the frame "tip" of the last link, and the chain's
             tip.
         leaves: every other argument of `make_chain`: topology, frames, friction, armature, limits, gravity.
 
     Raises:
-        ModelError: shapes that do not fit, a pose that is no rigid motion, a matrix that is no spatial inertia, and all
-            that `make_chain` refuses.
+        ModelError: shapes that do not fit, a pose that is not a rigid motion, a matrix that is not a spatial inertia, and the
+            errors of `make_chain`.
     """
     s = np.asarray(screws, float)
     if s.ndim != 2 or s.shape[1] != 6 or s.shape[0] == 0:
         hint = "; these look like screws in columns, the book's layout: transpose them" if s.shape[:1] == (6,) else ""
-        raise ModelError(f"screws has shape {s.shape}, but takes one screw (w, v) a row, (n, 6){hint}")
+        raise ModelError(f"screws has shape {s.shape}, but takes one screw (w, v) per row, (n, 6){hint}")
     n = s.shape[0]
     poses = np.asarray(home_poses, float)
     if poses.shape != (n, 4, 4):

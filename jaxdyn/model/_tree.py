@@ -1,4 +1,4 @@
-"""What follows from which link hangs on which: whose ancestor a link is, and an order to walk a tree in one scan."""
+"""Consequences of the topology: ancestors of each link, and an order that walks the tree in one scan."""
 
 import dataclasses
 import functools
@@ -17,8 +17,8 @@ def ancestor_mask(parents: tuple[int, ...]) -> np.ndarray:
 
 
 class Place(NamedTuple):
-    """Where links stand in a walk: `source` the register a branch starts from (-1: the link before), `register` the one that
-    a branching link keeps its state in (-1: none), `from_base` whether the link starts a branch at the base."""
+    """Places of links in a walk: `source` is the register a branch starts from (-1: the previous link), `register` the one in
+    which a branching link stores its state (-1: none), `from_base` true for a link that starts a branch at the base."""
 
     source: np.ndarray
     register: np.ndarray
@@ -27,7 +27,7 @@ class Place(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Walk:
-    """A depth-first order of a tree, and the few states that have to be kept beside the last link's.
+    """A depth-first order of a tree, and the few states to keep besides the last link's.
 
     A link whose parent was not visited just before it starts a branch: its parent is the base or a branching link, whose
     state is kept in a register from its visit until its last child's. Registers are used again as soon as they are free, so

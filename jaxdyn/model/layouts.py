@@ -170,7 +170,7 @@ def from_pinocchio_state(
 
 
 def to_pinocchio_vector(chain: Chain, x: Float[Array, " nv"], names: Names = None) -> Float[Array, " nv"]:
-    """A velocity, an acceleration or a generalised force in Pinocchio's layout: all three go the same way.
+    """A velocity, an acceleration or a generalised force in Pinocchio's layout: all three convert in the same way.
 
     Arguments and errors as in `to_pinocchio_state`.
     """
@@ -211,12 +211,14 @@ def _ordered(chain: Chain, names: Names) -> list[_Joint]:
 def _circles(joints: list[_Joint], continuous: Sequence[str]) -> frozenset[str]:
     known = {joint.name for joint in joints if joint.size == 1}
     if wrong := sorted(set(continuous) - known):
-        raise ModelError(f"continuous names {wrong[0]!r}, which is no joint of one turn; there are {', '.join(known)}")
+        raise ModelError(
+            f"continuous names {wrong[0]!r}, which is not a joint with one rotation; there are {', '.join(known)}"
+        )
     return frozenset(continuous)
 
 
 def _parts(joints: list[_Joint], x: Array, positions: bool = False) -> list[Array]:
-    """What belongs to each joint, of a vector in the order of these joints."""
+    """Each joint's part of a vector in the order of these joints."""
     ends = np.cumsum([0, *(j.size + (positions and j.size > 1) for j in joints)])
     if x.shape != (ends[-1],):
         kind = "positions" if positions else "velocities"

@@ -3,21 +3,20 @@
 import dataclasses
 from collections.abc import Sequence
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 from scipy import signal
 
-from ..dynamics import inverse_dynamics, mass_matrix
 from ..errors import IdentificationError
+from ..identification._excitation.limits import coordinate_limits
+from ..identification._model.torque_model import TorqueModel
 from ..identification._preprocessing.filters import bandwidth
 from ..identification._regression.prediction import MOVING
-from ..identification._regression.robot import as_float64
 from ..identification._result import Evaluation, Identification
-from ..identification._validation.resimulation import resimulate
+from ..identification._validation.resimulation import Resimulation, resimulate
 from ..identification._validation.torque_band import base_regressor, covariance_root
-from ..model._layout import turning_joints
+from ..model._layout import leading_joints, turning_joints
+from ._quality import rms_where, together
 
 QUIET = 20  # percentile of the density
 SMALL = 0.05  # of the largest torque of joints of the same unit: a smaller torque is measured against this
@@ -58,24 +57,16 @@ class TorqueAccuracy:
 def torque_accuracy(result: Identification) -> TorqueAccuracy:
     """Errors on the runs that were not fitted, or where there are none on those that were."""
     held = result.validation or result.fitted
-    error, torque = _moving(held)
-    turns = np.array(turning_joints(result.chain))
+    data = together(held)
+    error, torque = (rms_where(x, data.moves) for x in (data.error, data.tau))
+    turns = turning_joints(result.chain)[leading_joints(result.chain)]
     largest = np.array([np.nan_to_num(torque)[turns == one].max() for one in turns])
-    return TorqueAccuracy(error, torque, np.fmax(torque, SMALL * largest), _moving(result.fitted)[0], noise_share(held))
+    return TorqueAccuracy(error, torque, np.fmax(torque, SMALL * largest), _fitted(result), noise_share(held))
 
 
-def _moving(evaluations: Sequence[Evaluation]) -> tuple[np.ndarray, np.ndarray]:
-    error, tau, qd = (
-        np.concatenate(parts)
-        for parts in (
-            [e.samples.tau - e.prediction for e in evaluations],
-            [e.samples.tau for e in evaluations],
-            [e.samples.qd for e in evaluations],
-        )
-    )
-    moves = np.abs(qd) > MOVING
-    count = np.where(moves.any(0), moves.sum(0), np.nan)
-    return tuple(np.sqrt((x**2 * moves).sum(0) / count) for x in (error, tau))  # type: ignore[return-value]
+def _fitted(result: Identification) -> Float[np.ndarray, " n"]:
+    data = together(result.fitted)
+    return rms_where(data.error, data.moves)
 
 
 def noise_share(evaluations: Sequence[Evaluation]) -> Float[np.ndarray, " n"]:
@@ -124,45 +115,38 @@ def determination_in_use(result: Identification) -> Determination:
     of it beside friction: gravity that is wrong, springs, counterbalances, and cables. Deviations are those of 60 postures
     within the joints' limits, pi either way about the run where there are none.
     """
-    chain, n = result.chain, result.chain.n
+    chain, n = result.chain, len(result.rows)
     rows = lambda q, qdd: base_regressor(result.prior, result.columns, result.base, q, np.zeros_like(q), qdd)
-    held = result.validation or result.fitted
-    q, qd, tau, prediction = (
-        np.concatenate(parts)
-        for parts in (
-            *([getattr(e.samples, name) for e in held] for name in ("q", "qd", "tau")),
-            [e.prediction for e in held],
-        )
-    )
-    some = np.unique(np.linspace(0, len(q) - 1, min(ROWS, len(q))).astype(int))
-    q, qd, error = q[some], qd[some], (tau - prediction)[some]
-    size = np.sqrt((tau**2).mean(0))
+    data = together(result.validation or result.fitted)
+    some = np.unique(np.linspace(0, len(data.q) - 1, min(ROWS, len(data.q))).astype(int))
+    q, qd, error = data.q[some], data.qd[some], data.error[some]
+    size = np.sqrt((data.tau**2).mean(0))
     still = rows(q, np.zeros_like(q))
     position = np.array([_explained(still[:, j], q[:, j], qd[:, j], error[:, j]) for j in range(n)])
     postures = _postures(result, q)
     root = covariance_root(result.wls.covariance)
     rest = rows(postures, np.zeros_like(postures))
     gravity_sd = np.sqrt(((rest @ root) ** 2).sum(2).mean(0))
-    with jax.enable_x64(True):
-        model, at = as_float64(chain), jnp.asarray(postures)
-        weight = np.asarray(jax.vmap(lambda x: inverse_dynamics(model, x, 0 * x, 0 * x))(at))
-        inertia = np.asarray(jax.vmap(lambda x: jnp.diagonal(mass_matrix(model, x)))(at))
-    spread = np.empty(n)
+    # what base parameters of the bodies alone give: tau = W p = W_b (B p) for any parameters p
+    bodies = result.base.matrix[:, : 10 * n] @ result.parameters[: 10 * n]
+    weight, inertia, spread = rest @ bodies, np.empty(n), np.empty(n)
     for j in range(n):
         alone = rows(postures, np.broadcast_to(np.eye(n)[j], postures.shape))[:, j] - rest[:, j]
+        inertia[j] = (alone @ bodies).mean() + float(chain.armature[j])
         spread[j] = np.sqrt(((alone @ root) ** 2).sum(1).mean())
     floor = lambda x: np.maximum(x, 1e-300)
     return Determination(
         position / floor(size),
         gravity_sd / floor(np.maximum(np.sqrt((weight**2).mean(0)), size)),
-        spread / floor(np.abs(inertia.mean(0))),
+        spread / floor(np.abs(inertia)),
     )
 
 
 def _postures(result: Identification, q: Float[np.ndarray, "N n"]) -> Float[np.ndarray, "60 n"]:
-    limits = np.asarray(result.prior.limits.position, float)
-    middle = q.mean(0)
-    low, high = (np.where(np.isfinite(x), x, middle + d) for x, d in ((limits[:, 0], -TURN), (limits[:, 1], TURN)))
+    limits, middle = coordinate_limits(result.prior), q.mean(0)
+    low, high = (
+        np.where(np.isfinite(x), x, middle + d) for x, d in ((limits["lower"], -TURN), (limits["upper"], TURN))
+    )
     low, high = np.maximum(low, middle - TURN), np.minimum(high, middle + TURN)
     low, high = np.minimum(low, q.min(0)), np.maximum(high, q.max(0))
     return low + (high - low) * np.random.default_rng(0).uniform(size=(POSTURES, len(low)))
@@ -186,21 +170,29 @@ def _explained(still: np.ndarray, q: np.ndarray, qd: np.ndarray, error: np.ndarr
     return float(np.linalg.norm(u.T @ error) / np.sqrt(len(error)))
 
 
-def simulated_against_coasting(result: Identification) -> Float[np.ndarray, " n"] | None:
-    """(n,) RMS error of positions that the identified chain re-simulates over that of a robot that coasts (`resimulate`).
+Simulated = tuple[Evaluation, Resimulation]
 
-    Infinite where it runs away; None where the runs are shorter than a window.
-    """
-    squares = np.zeros((2, result.chain.n))
-    for e in result.validation or result.fitted:
+
+def resimulated(model: TorqueModel, evaluations: Sequence[Evaluation]) -> list[Simulated]:
+    """Each run that is long enough with its re-simulation by a model; friction remembers the run before the stretch too."""
+    found = []
+    for e in evaluations:
+        memory = None if e.run is None else model.memory(e.run)[e.rows]
         try:
-            run = resimulate(result.chain, e.samples)
+            found.append((e, resimulate(model, e.samples, memory=memory)))
         except IdentificationError:  # shorter than a window
             continue
-        with np.errstate(over="ignore", invalid="ignore"):
-            squares += len(run.windows) * np.stack([run.rms, run.coasting_rms]) ** 2
-    if not squares[1].any():
+    return found
+
+
+def simulated_against_coasting(found: Sequence[Simulated]) -> Float[np.ndarray, " n"] | None:
+    """(n,) RMS error of re-simulated positions over that of a robot that coasts; infinite where it runs away.
+
+    None where the runs are shorter than a window.
+    """
+    if not found:
         return None
-    with np.errstate(invalid="ignore", divide="ignore"):
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        squares = np.sum([len(run.windows) * np.stack([run.rms, run.coasting_rms]) ** 2 for _, run in found], axis=0)
         ratio = np.sqrt(squares[0] / squares[1])
     return np.where(np.isfinite(ratio), ratio, np.inf)

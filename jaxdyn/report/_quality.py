@@ -1,15 +1,15 @@
 """What the report and the summary say in numbers: pooled errors, units, and how well each parameter is determined."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from ..identification._regression.completion import prior_parameters
-from ..identification._regression.prediction import Fit, fit_quality
+from ..identification._regression.prediction import MOVING, Fit, fit_quality
 from ..identification._result import Evaluation, Identification
 from ..model._chain import Chain
-from ..model._layout import turning_joints
+from ..model._layout import leading_joints, turning_joints
 
 GOOD, FAIR = 10.0, 30.0  # relative standard deviation [%] up to which a parameter is well, or fairly, determined
 
@@ -19,19 +19,51 @@ def determination(relative: float) -> Literal["well", "fairly", "poorly"]:
     return "well" if relative <= GOOD else "fairly" if relative <= FAIR else "poorly"
 
 
+class Together(NamedTuple):
+    """Several evaluations' samples, one after the other: (N, n) each."""
+
+    q: np.ndarray
+    qd: np.ndarray
+    tau: np.ndarray
+    prediction: np.ndarray
+
+    @property
+    def error(self) -> np.ndarray:
+        """Measured minus predicted torques."""
+        return self.tau - self.prediction
+
+    @property
+    def moves(self) -> np.ndarray:
+        """Where a joint itself moves."""
+        return np.abs(self.qd) > MOVING
+
+
+def together(evaluations: Sequence[Evaluation]) -> Together:
+    """The samples of several evaluations."""
+    q, qd, tau = (np.concatenate([getattr(e.samples, name) for e in evaluations]) for name in ("q", "qd", "tau"))
+    return Together(q, qd, tau, np.concatenate([e.prediction for e in evaluations]))
+
+
+def rms_where(x: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """(n,) RMS over the chosen samples of each joint; NaN where there are none."""
+    return np.sqrt((x**2 * chosen).sum(0) / np.where(chosen.any(0), chosen.sum(0), np.nan))
+
+
 def pooled(evaluations: Sequence[Evaluation]) -> Fit | None:
     """Errors over the samples of several evaluations taken together; None where there are none."""
     if not evaluations:
         return None
-    tau, prediction, qd = (
-        np.concatenate(parts)
-        for parts in (
-            [e.samples.tau for e in evaluations],
-            [e.prediction for e in evaluations],
-            [e.samples.qd for e in evaluations],
-        )
-    )
-    return fit_quality(tau, prediction, qd)
+    data = together(evaluations)
+    return fit_quality(data.tau, data.prediction, data.qd)
+
+
+def pooled_raw(evaluations: Sequence[Evaluation]) -> np.ndarray | None:
+    """(n,) RMS errors against the torques as they were logged, over several evaluations; None where those are not known."""
+    raws = [e.raw for e in evaluations]
+    known = [raw for raw in raws if raw is not None]
+    if not known or len(known) < len(raws):
+        return None
+    return np.sqrt(np.average([raw.rms**2 for raw in known], axis=0, weights=[raw.samples for raw in known]))
 
 
 def pooled_unconstrained(evaluations: Sequence[Evaluation]) -> np.ndarray:
@@ -41,13 +73,13 @@ def pooled_unconstrained(evaluations: Sequence[Evaluation]) -> np.ndarray:
 
 
 def torque_units(chain: Chain) -> tuple[str, ...]:
-    """Unit of each joint's torque: N m, or N for prismatic joints."""
-    return tuple("N m" if turns else "N" for turns in turning_joints(chain))
+    """Unit of each joint's (coordinate's) torque: N m, or N for prismatic joints."""
+    return tuple("N m" if turns else "N" for turns in turning_joints(chain)[leading_joints(chain)])
 
 
 def position_units(chain: Chain) -> tuple[str, ...]:
-    """Unit of each joint's position: rad, or m for prismatic joints."""
-    return tuple("rad" if turns else "m" for turns in turning_joints(chain))
+    """Unit of each joint's (coordinate's) position: rad, or m for prismatic joints."""
+    return tuple("rad" if turns else "m" for turns in turning_joints(chain)[leading_joints(chain)])
 
 
 def deviations_from(result: Identification, truth: Chain) -> np.ndarray:

@@ -7,11 +7,12 @@ from typing import Literal
 import numpy as np
 
 from ..identification._result import Identification
-from ._accuracy import Determination, TorqueAccuracy, determination_in_use, simulated_against_coasting, torque_accuracy
+from ._accuracy import Determination, Simulated, TorqueAccuracy, determination_in_use, simulated_against_coasting
 from ._markup import rounded
 
 Level = Literal["good", "fair", "poor", "note"]
 Use = Literal["gravity compensation", "feed-forward", "simulation"]
+Found = tuple[Level, str]  # something that was looked at, and what it says
 ORDER: tuple[Level, ...] = ("note", "good", "fair", "poor")
 
 TORQUE = (0.10, 0.40)  # error over torque while a joint moves, without noise
@@ -52,18 +53,27 @@ def joint_levels(accuracy: TorqueAccuracy) -> tuple[Level, ...]:
     return tuple("fair" if np.isnan(x) else level_of(x, TORQUE) for x in accuracy.without_noise)
 
 
-def judge_uses(result: Identification, worse_than_given: tuple[str, ...] = ()) -> tuple[UseVerdict, ...]:
+def judge_uses(
+    result: Identification,
+    accuracy: TorqueAccuracy,
+    simulated: Sequence[Simulated],
+    worse_than_given: tuple[str, ...] = (),
+    worse_in_file: str = "",
+) -> tuple[UseVerdict, ...]:
     """The three uses, each with its line.
 
     Args:
+        simulated: runs re-simulated by the model.
         worse_than_given: joints whose torque the given model predicts better.
+        worse_in_file: why the written model is not the one that was fitted; empty where it is.
     """
-    accuracy, known = torque_accuracy(result), determination_in_use(result)
-    gravity = _gravity(result, known)
+    known = determination_in_use(result)
+    written: list[Found] = [("poor", worse_in_file)] if worse_in_file else []
+    gravity = _gravity(result, known, written)
     return (
         gravity,
-        _feed_forward(result, accuracy, worse_than_given),
-        _simulation(result, known, accuracy, gravity.level),
+        _feed_forward(result, accuracy, worse_than_given, written),
+        _simulation(result, known, accuracy, gravity.level, simulated, written),
     )
 
 
@@ -80,22 +90,22 @@ def _percent(x: float) -> str:
     return f"{rounded(100 * x)} %" if x < 10 else "more than 1000 %"
 
 
-def _unseen(result: Identification) -> list[tuple[Level, str]]:
+def _unseen(result: Identification) -> list[Found]:
     return [] if result.validation else [("fair", "no motion was held out to confirm it")]
 
 
-def _sentence(use: Use, found: Sequence[tuple[Level, str]]) -> UseVerdict:
+def _sentence(use: Use, found: Sequence[Found]) -> UseVerdict:
     """The worst level; the reasons for it, or all where all is well."""
     level = worst([one for one, _ in found])
     reasons = [text for one, text in found if one == level]
     return _line(use, level, [reasons[0][:1].upper() + reasons[0][1:], *reasons[1:]])
 
 
-def _gravity(result: Identification, known: Determination) -> UseVerdict:
-    names = result.chain.joint_names
+def _gravity(result: Identification, known: Determination, written: list[Found]) -> UseVerdict:
+    names = result.rows
     a, b = _largest(known.position_error), _largest(known.gravity)
     error, spread = float(known.position_error[a]), float(known.gravity[b])
-    found: list[tuple[Level, str]] = [
+    found: list[Found] = [
         (
             level_of(error, POSITION),
             f"errors that depend on position are up to {_percent(error)} of the torque ({names[a]})",
@@ -105,27 +115,37 @@ def _gravity(result: Identification, known: Determination) -> UseVerdict:
             f"within the joints' limits the torque at rest is known to {_percent(spread)} ({names[b]}, one standard deviation)",
         ),
         *_unseen(result),
+        *written,
     ]
     return _sentence("gravity compensation", found)
 
 
-def _feed_forward(result: Identification, accuracy: TorqueAccuracy, worse: tuple[str, ...]) -> UseVerdict:
-    names, net = result.chain.joint_names, accuracy.without_noise
+def _feed_forward(
+    result: Identification, accuracy: TorqueAccuracy, worse: tuple[str, ...], written: list[Found]
+) -> UseVerdict:
+    names, net = result.rows, accuracy.without_noise
     j = _largest(net)
-    noise = f", {_percent(accuracy.noise[j])} of its power taken for noise" if accuracy.noise[j] > 0.05 else ""
+    noise = f", {_percent(accuracy.noise[j])} of the error's power is noise" if accuracy.noise[j] > 0.05 else ""
     text = (
         f"torque errors while moving are up to {_percent(accuracy.relative[j])} of the torque ({names[j]}: RMS "
         f"{rounded(float(accuracy.error[j]))} of {rounded(float(accuracy.torque[j]))}{noise})"
     )
-    found: list[tuple[Level, str]] = [(level_of(float(net[j]), TORQUE), text), *_unseen(result)]
+    found: list[Found] = [(level_of(float(net[j]), TORQUE), text), *_unseen(result), *written]
     if worse:
         found.append(("fair", f"the given model predicts {', '.join(worse)} better"))
     return _sentence("feed-forward", found)
 
 
-def _simulation(result: Identification, known: Determination, accuracy: TorqueAccuracy, gravity: Level) -> UseVerdict:
-    chain, names = result.chain, result.chain.joint_names
-    found: list[tuple[Level, str]] = []
+def _simulation(
+    result: Identification,
+    known: Determination,
+    accuracy: TorqueAccuracy,
+    gravity: Level,
+    simulated: Sequence[Simulated],
+    written: list[Found],
+) -> UseVerdict:
+    chain, names = result.chain, result.rows
+    found: list[Found] = []
     if result.impossible:
         found.append(("poor", f"{len(result.impossible)} links are not physically consistent"))
     for sentence in result.unusual[:1]:
@@ -145,21 +165,23 @@ def _simulation(result: Identification, known: Determination, accuracy: TorqueAc
     if spread > INERTIA[0]:
         text = f"the inertia about {names[j]} is known to {_percent(spread)} only (one standard deviation)"
     found.append((level_of(spread, INERTIA), text))
-    ratio = simulated_against_coasting(result)
+    ratio = simulated_against_coasting(simulated)
     if ratio is None:
         found.append(("fair", "the runs are too short to simulate windows of half a second"))
     else:
         j = _largest(ratio)
         if np.isinf(ratio[j]):
-            text = "simulated positions run away"
+            text = "re-simulated positions run away"
         elif ratio[j] > COASTING[1]:
-            text = f"simulated positions err {rounded(float(ratio[j]))} times as much as those of a coasting robot ({names[j]})"
+            text = f"re-simulated positions have {rounded(float(ratio[j]))} times the error of a coasting robot ({names[j]})"
         else:
-            text = f"simulated positions err {_percent(float(ratio[j]))} of what a coasting robot does ({names[j]})"
+            text = (
+                f"re-simulated positions have {_percent(float(ratio[j]))} of the error of a coasting robot ({names[j]})"
+            )
         found.append((level_of(float(ratio[j]), COASTING), text))
     if gravity == "poor":
         found.append(("poor", "the torque at rest is wrong, or not known"))
     levels = joint_levels(accuracy)
     if "poor" in levels:
         found.append(("poor", f"the torque of {names[levels.index('poor')]} is predicted badly"))
-    return _sentence("simulation", [*found, *_unseen(result)])
+    return _sentence("simulation", [*found, *_unseen(result), *written])

@@ -7,12 +7,12 @@ from typing import Literal
 import numpy as np
 
 from ..errors import IdentificationError
-from ..identification._regression.prediction import MOVING
-from ..identification._result import Evaluation, Identification
-from ._accuracy import TorqueAccuracy, torque_accuracy
+from ..identification._result import Identification
+from ._accuracy import Simulated, TorqueAccuracy, resimulated, torque_accuracy
+from ._files.predictions import FilePrediction
 from ._markup import rounded
-from ._quality import FAIR, pooled, pooled_unconstrained, torque_units
-from ._sections.prior import AgainstPrior
+from ._quality import FAIR, pooled, pooled_unconstrained, rms_where, together, torque_units
+from ._sections.prior import AgainstPrior, against_prior
 from ._uses import ORDER, WORSE, Level, UseVerdict, joint_levels, judge_uses, worst
 
 Measure = Literal["rms", "rre", "moving"]
@@ -21,6 +21,7 @@ _NAMES = {"rms": "RMS error", "rre": "RRE", "moving": "RRE while moving"}
 UNSEEN = 1.5  # held-out over fitted RMS, from where on validation has not confirmed the fit
 BETTER = 1.02  # the given model's errors over those of the identified, from where on the identified is better
 REST = 2.0  # error at rest over that in motion
+LEAST_AGREEING = 0.85  # share of the base parameters that the halves of the data agree on; 0.95 is expected
 COST_FAIR, COST_POOR = 5.0, 20.0  # what consistency adds to the worst joint's error [%]
 
 
@@ -30,7 +31,7 @@ class ErrorLimit:
 
     Attributes:
         measure: "rms" [N m or N], "rre" [%] or "moving", the RRE over samples at which the joint moves [%].
-        values: one for all joints, or one a joint.
+        values: one for all joints, or one per joint.
     """
 
     measure: Measure
@@ -87,6 +88,7 @@ class Verdict:
         uses: gravity compensation, feed-forward and simulation, each with its own level.
         joints: level of each joint's predicted torque while it moves.
         checks: limits first, then the uses, then what else was looked at.
+        limits: the checks of the limits alone.
     """
 
     level: Level
@@ -94,9 +96,16 @@ class Verdict:
     uses: tuple[UseVerdict, ...]
     joints: tuple[Level, ...]
     checks: tuple[VerdictCheck, ...]
+    limits: tuple[VerdictCheck, ...] = ()
 
 
-def verdict(result: Identification, limits: Sequence[ErrorLimit] = (), prior: AgainstPrior | None = None) -> Verdict:
+def verdict(
+    result: Identification,
+    limits: Sequence[ErrorLimit] = (),
+    prior: AgainstPrior | None = None,
+    files: Sequence[FilePrediction] = (),
+    simulated: Sequence[Simulated] | None = None,
+) -> Verdict:
     """Judge an identification by what it is to be used for, in absolute terms.
 
     - A joint: RMS error of its torque over the torque's RMS while it moves, on motion that was not fitted, with the noise
@@ -115,6 +124,9 @@ def verdict(result: Identification, limits: Sequence[ErrorLimit] = (), prior: Ag
 
     Args:
         prior: as `against_prior` gives it, to compare with the given model.
+        files: what the written model files predict: no use is fit where model.eqx predicts worse than what was fitted, and
+            a URDF or MJCF that does is named.
+        simulated: runs re-simulated by the model (`resimulated`); they are simulated here where None.
 
     Raises:
         IdentificationError: a limit has the wrong number of numbers.
@@ -123,7 +135,14 @@ def verdict(result: Identification, limits: Sequence[ErrorLimit] = (), prior: Ag
     """
     by_limits = [_within(result, limit) for limit in limits]
     accuracy = torque_accuracy(result)
-    uses = judge_uses(result, _worse(result, prior))
+    held = result.validation or result.fitted
+    runs = resimulated(result.model, held) if simulated is None else simulated
+    own = "; ".join(
+        f"the written model, {file.name}, is not what was fitted: {file.why}"
+        for file in files
+        if file.whole and file.why
+    )
+    uses = judge_uses(result, accuracy, runs, _worse(result, prior), own)
     general = [
         *(VerdictCheck(use.level, use.text) for use in uses),
         _joints(result, accuracy),
@@ -131,7 +150,9 @@ def verdict(result: Identification, limits: Sequence[ErrorLimit] = (), prior: Ag
         *([rest] if (rest := _rest(result)) else []),
         _bodies(result),
         *([_cost(result)] if result.consistent else []),
+        *([drift] if (drift := _drift(result)) else []),
         *([_better(result, prior)] if prior else []),
+        *_poorer_files(files),
         _determined(result),
         _condition(result),
     ]
@@ -143,7 +164,32 @@ def verdict(result: Identification, limits: Sequence[ErrorLimit] = (), prior: Ag
     headline = _limited(result, level) if limits else _headline(uses)
     if by_limits and level == "good" and any(ORDER.index(check.level) > ORDER.index("good") for check in general):
         headline += " Note what else is marked below."
-    return Verdict(level, headline, uses, joint_levels(accuracy), (*by_limits, *general))
+    return Verdict(level, headline, uses, joint_levels(accuracy), (*by_limits, *general), tuple(by_limits))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Assessment:
+    """What the report and the terminal say of a model, found once.
+
+    Attributes:
+        verdict: by all that follows.
+        files: what the written model files predict.
+        prior: the given model's errors beside the identified one's.
+        simulated: runs re-simulated by the model.
+    """
+
+    verdict: Verdict
+    files: Sequence[FilePrediction]
+    prior: AgainstPrior | None
+    simulated: Sequence[Simulated]
+
+
+def assess(
+    result: Identification, limits: Sequence[ErrorLimit] = (), files: Sequence[FilePrediction] = ()
+) -> Assessment:
+    """The verdict with all that it takes; arguments as of `verdict`."""
+    prior, simulated = against_prior(result), resimulated(result.model, result.validation or result.fitted)
+    return Assessment(verdict(result, limits, prior, files, simulated), files, prior, simulated)
 
 
 def _limited(result: Identification, level: Level) -> str:
@@ -172,12 +218,12 @@ def _headline(uses: Sequence[UseVerdict]) -> str:
 def _worse(result: Identification, prior: AgainstPrior | None) -> tuple[str, ...]:
     if prior is None:
         return ()
-    return tuple(result.chain.joint_names[j] for j in np.flatnonzero(prior.identified.rms > WORSE * prior.given.rms))
+    return tuple(result.rows[j] for j in np.flatnonzero(prior.identified.rms > WORSE * prior.given.rms))
 
 
 def _joints(result: Identification, accuracy: TorqueAccuracy) -> VerdictCheck:
     """Every joint's error, in figures."""
-    levels, names = joint_levels(accuracy), result.chain.joint_names
+    levels, names = joint_levels(accuracy), result.rows
     net = 100 * accuracy.without_noise
     words = ", ".join(
         f"{name} {'did not move' if np.isnan(x) else f'{rounded(float(x))} %'}"
@@ -185,38 +231,26 @@ def _joints(result: Identification, accuracy: TorqueAccuracy) -> VerdictCheck:
     )
     return VerdictCheck(
         worst(levels),
-        f"Torque errors over torque while a joint moves, noise within the filter's band taken off: {words}.",
+        f"Torque error relative to torque while the joint moves, in-band noise removed: {words}.",
     )
 
 
 def _within(result: Identification, limit: ErrorLimit) -> VerdictCheck:
     fit = pooled(result.validation or result.fitted)
     assert fit is not None
-    most = limit.of_joints(result.chain.n)
+    most = limit.of_joints(len(result.rows))
     found = {"rms": fit.rms, "rre": fit.relative, "moving": fit.relative_moving}[limit.measure]
-    over = [j for j in range(result.chain.n) if not (found[j] <= most[j] or np.isnan(found[j]))]
-    units = torque_units(result.chain) if limit.measure == "rms" else ("%",) * result.chain.n
+    over = [j for j in range(len(result.rows)) if not (found[j] <= most[j] or np.isnan(found[j]))]
+    units = torque_units(result.chain) if limit.measure == "rms" else ("%",) * len(result.rows)
     name = _NAMES[limit.measure]
     if not over:
         return VerdictCheck("good", f"The {name} of every joint is within {_listed(limit.values)} {units[0]}.")
-    words = ", ".join(
-        f"{result.chain.joint_names[j]} has {rounded(found[j])} {units[j]} for a limit of {most[j]:g}" for j in over
-    )
+    words = ", ".join(f"{result.rows[j]} has {rounded(found[j])} {units[j]} for a limit of {most[j]:g}" for j in over)
     return VerdictCheck("poor", f"The {name} is above the limit: {words}.")
 
 
 def _listed(values: Sequence[float]) -> str:
     return ", ".join(f"{v:g}" for v in values)
-
-
-def _rms(evaluations: Sequence[Evaluation], moving: bool) -> tuple[np.ndarray, np.ndarray]:
-    """(n,) RMS errors over samples at which the joint itself moves, or rests, and (n,) the share of these samples."""
-    error, qd = (
-        np.concatenate(parts)
-        for parts in ([e.samples.tau - e.prediction for e in evaluations], [e.samples.qd for e in evaluations])
-    )
-    chosen = (np.abs(qd) > MOVING) == moving
-    return np.sqrt((error**2 * chosen).sum(0) / np.maximum(chosen.sum(0), 1)), chosen.mean(0)
 
 
 def _unseen(result: Identification, accuracy: TorqueAccuracy) -> VerdictCheck | None:
@@ -225,9 +259,9 @@ def _unseen(result: Identification, accuracy: TorqueAccuracy) -> VerdictCheck | 
         return VerdictCheck("fair", "No motion was held out, so nothing confirms the model: give --validate a log.")
     ratio = np.nan_to_num(accuracy.error / np.maximum(accuracy.fitted, 1e-300))
     levels = joint_levels(accuracy)
-    failed = [j for j in range(result.chain.n) if ratio[j] > UNSEEN and levels[j] != "good"]
+    failed = [j for j in range(len(result.rows)) if ratio[j] > UNSEEN and levels[j] != "good"]
     j = max(failed, key=lambda k: ratio[k]) if failed else int(np.argmax(ratio))
-    figures = f"errors are up to {rounded(float(ratio[j]))} times those of the fit, on {result.chain.joint_names[j]}"
+    figures = f"errors are up to {rounded(float(ratio[j]))} times those of the fit, on {result.rows[j]}"
     if not failed and ratio[j] > UNSEEN:
         return VerdictCheck(
             "fair", f"Motion that was not fitted is predicted well, but worse than the fitted one: {figures}."
@@ -243,16 +277,34 @@ def _unseen(result: Identification, accuracy: TorqueAccuracy) -> VerdictCheck | 
 
 def _rest(result: Identification) -> VerdictCheck | None:
     """Joints that err much more at rest than in motion; None where none does."""
-    evaluations = result.validation or result.fitted
-    (moving, _), (resting, share) = _rms(evaluations, True), _rms(evaluations, False)
-    found = np.flatnonzero((share > 0.05) & (resting > REST * moving))
+    data = together(result.validation or result.fitted)
+    moving, resting = (rms_where(data.error, chosen) for chosen in (data.moves, ~data.moves))
+    found = np.flatnonzero((data.moves.mean(0) < 0.95) & (resting > REST * np.nan_to_num(moving)))
     if not len(found):
         return None
-    words = ", ".join(f"{result.chain.joint_names[j]} ({rounded(resting[j] / moving[j])} times)" for j in found)
+    words = ", ".join(f"{result.rows[j]} ({rounded(resting[j] / moving[j])} times)" for j in found)
     return VerdictCheck(
         "fair",
-        f"At standstill the torque is predicted worse than in motion on {words}: dry friction takes whatever value holds the "
-        "joint, which no function of velocity knows.",
+        f"Torque errors are larger at standstill than in motion on {words}: dry friction takes whatever value holds the joint, "
+        "which no function of velocity can predict.",
+    )
+
+
+def _drift(result: Identification) -> VerdictCheck | None:
+    """What differs between the fitted runs, or within the one, beyond the intervals; None where nothing to speak of does."""
+    halves = result.split_half
+    if halves is None or halves.share >= LEAST_AGREEING:
+        return None
+    listed = ", ".join(halves.apart[:4]) + (" and others" if len(halves.apart) > 4 else "")
+    friction = sum(name.startswith(("fv", "fc", "off")) for name in halves.apart)
+    cause = (
+        "friction mostly: temperature, or wear" if 2 * friction > len(halves.apart) else "temperature, load or gains"
+    )
+    where = "between the fitted runs" if len(result.fitted) > 1 else "within the fitted run"
+    return VerdictCheck(
+        "fair",
+        f"Drift {where}: {len(halves.apart)} of {len(halves.names)} base parameters ({listed}) differ by more than two "
+        f"standard deviations from one half of the data to the other ({cause}). The standard deviations do not cover this.",
     )
 
 
@@ -276,9 +328,7 @@ def _cost(result: Identification) -> VerdictCheck:
         "poor": "Physically consistent links predict the torques much worse than unconstrained parameters: something is "
         "missing in the model, or its kinematics, units or signs are wrong",
     }[level]
-    return VerdictCheck(
-        level, f"{words} ({excess[worst]:+.1f} % on {result.chain.joint_names[worst]}, the worst joint)."
-    )
+    return VerdictCheck(level, f"{words} ({excess[worst]:+.1f} % on {result.rows[worst]}, the worst joint).")
 
 
 def _bodies(result: Identification) -> VerdictCheck:
@@ -309,7 +359,7 @@ def _better(result: Identification, prior: AgainstPrior) -> VerdictCheck:
     if middle < BETTER:
         return VerdictCheck("note", "The torque is predicted no better than by the given model.")
     if ratio.min() < BETTER:
-        same = ", ".join(result.chain.joint_names[j] for j in np.flatnonzero(ratio < BETTER))
+        same = ", ".join(result.rows[j] for j in np.flatnonzero(ratio < BETTER))
         return VerdictCheck("note", f"The torque is predicted better than by the given model, but not on {same}.")
     return VerdictCheck(
         "good",
@@ -318,11 +368,25 @@ def _better(result: Identification, prior: AgainstPrior) -> VerdictCheck:
     )
 
 
+def _poorer_files(files: Sequence[FilePrediction]) -> list[VerdictCheck]:
+    """Files that predict worse than the whole model does."""
+    whole = next((file.fit for file in files if file.whole and file.fit), None)
+    return [
+        VerdictCheck(
+            "fair",
+            f"{file.name} predicts the torques with an error of {rounded(file.fit.total_relative)} %, model.eqx with "
+            f"{rounded(whole.total_relative)} %: it cannot hold all that was fitted. Use model.eqx where torques matter.",
+        )
+        for file in files
+        if whole and file.fit and file.why and not file.whole
+    ]
+
+
 def _determined(result: Identification) -> VerdictCheck:
     relative = np.nan_to_num(result.wls.relative_standard_deviations, nan=np.inf)
     poor = int((relative > FAIR).sum())
     return VerdictCheck(
         "note",
-        f"{poor} of {result.base.size} base parameters have a standard deviation above {FAIR:g} % of their value; what this "
-        "means for each use stands above.",
+        f"{poor} of {result.base.size} base parameters have a standard deviation above {FAIR:g} % of their value; the "
+        "lines on each use say what that means.",
     )

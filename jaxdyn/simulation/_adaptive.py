@@ -18,9 +18,9 @@ class AdaptiveRollout(NamedTuple):
     """A motion found with adaptive steps.
 
     Attributes:
-        positions: q at the times asked for; not finite from where the integration stopped early.
+        positions: q at the requested times; not finite after an early stop of the integration.
         velocities: qd there.
-        steps: steps taken, those that were refused included.
+        steps: steps taken, rejected ones included.
         successful: whether the last time was reached.
     """
 
@@ -41,10 +41,10 @@ def adaptive_rollout(
     external_wrenches: Float[Array, "n 6"] | None = None,
     **options: Any,
 ) -> AdaptiveRollout:
-    """The motion of qdd = forward_dynamics(tau - resistive_force) at the times given, with steps chosen by the error made.
+    """The motion of qdd = forward_dynamics(tau - resistive_force) at the times given, with steps chosen by error control.
 
-    Quaternions are integrated by their rates, d/dt (w, x, y, z) = (w, x, y, z) (0, omega) / 2, and given out with unit
-    length. An error of one step is kept below atol + rtol |y|, entry by entry of y = (q, qd), in the root mean square.
+    Quaternions are integrated by their rates, d/dt (w, x, y, z) = (w, x, y, z) (0, omega) / 2, and returned with unit
+    length. The root mean square over entries of a step's error is kept below atol + rtol |y| with y = (q, qd).
 
     Derivatives: reverse mode, with checkpoints (`diffrax.RecursiveCheckpointAdjoint`); for forward mode pass
     adjoint=diffrax.ForwardMode(). They are those of the steps taken.

@@ -1,4 +1,4 @@
-"""Time integration of constrained robots: the schemes of `step`, and a projection that leaves no drift."""
+"""Time integration of constrained robots: the schemes of `step`, and a projection that removes drift."""
 
 from collections.abc import Callable
 
@@ -30,8 +30,8 @@ def constrained_step(
     """The state (q, qd) a time dt later: qdd = constrained_forward_dynamics(tau - resistive_force), then the nearest state
     that keeps the constraints (`project_configuration`, `project_velocity`).
 
-    The projection moves the state by no more than the scheme's error and keeps its order. In its place `stabilisation` pulls
-    back what drifts, at the price of a spring and a damper of its own in the motion.
+    The projection moves the state by no more than the scheme's error and keeps its order. `stabilisation` replaces it
+    by Baumgarte's feedback, which corrects drift at the price of an artificial spring and damper in the motion.
 
     Args:
         tau: joint torques during the step [N m].
@@ -41,12 +41,12 @@ def constrained_step(
         stabilisation: Baumgarte's alpha, beta [1/s] in place of the projection; (0, 0) lets phi drift as the scheme's error.
 
     Raises:
-        ModelError: a scheme of another name; no constraint, or one that names a frame that is not there.
+        ModelError: a scheme of another name; no constraint, or one with an unknown frame.
     """
     q, qd = promoted(chain, q, qd)
     gains = (0.0, 0.0) if stabilisation is None else stabilisation
 
-    def acceleration(robot, x, xd):
+    def acceleration(robot, x, xd, _):
         driven = tau - resistive_force(robot, x, xd)
         return constrained_forward_dynamics(robot, constraints, x, xd, driven, external_wrenches, gains).acceleration
 

@@ -1,4 +1,4 @@
-"""Friction that a step takes implicitly: its slopes, as an armature of the joints and an inertia of the rotors."""
+"""Implicit friction in a step: its slopes, as an armature of the joints and an inertia of the rotors."""
 
 import dataclasses
 from collections.abc import Callable

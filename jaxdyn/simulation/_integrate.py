@@ -32,13 +32,13 @@ def step(
     Quaternion joints move on their manifold: where "q + dq" stands below, it is integrate(chain, q, dq).
 
     semi_implicit_euler: qd' = qd + dt qdd, q' = q + dt qd'; first order; one evaluation. Symplectic where M is constant.
-    Elsewhere Coriolis forces at the step's start change the energy E at the rate dt qd . C(q, qd) qdd, and nothing takes that
-    back: a frictionless planar elbow loses some 15 of 31 J in 100 s of 1 ms steps (rk4, 4 ms, at the same cost: 1e-3 J), and
-    a frictionless Panda gains, and spins ever faster, until its state is not finite. Friction bounds the energy; the
+    Elsewhere Coriolis forces at the step's start change the energy E at the rate dt qd . C(q, qd) qdd, and the change
+    accumulates: a frictionless planar elbow loses some 15 of 31 J in 100 s of 1 ms steps (rk4, 4 ms, at the same cost:
+    1e-3 J), and a frictionless Panda gains energy until its state is not finite. Friction bounds the energy; the
     motion remains first-order accurate. Figures: docs/rollouts.md.
     implicit_damping: the same with friction taken at the step's end, linearised: (M + dt D) (qd' - qd) = dt (tau - h -
     resistive_force) with D >= 0 the slopes of `friction_force` (the implicitfast scheme of MuJoCo, here with dry friction
-    too). First order; two evaluations, the first of which tells the joints that would be turned around; these are slowed by
+    too). First order; two evaluations, the first of which finds the joints that would reverse; these are slowed by
     the chord of their friction, so that they come to rest instead of chattering, however stiff friction is.
     explicit_euler: q' = q + dt qd, qd' = qd + dt qdd; first order, gains energy (Lynch & Park 2017, sec. 8.5).
     rk4: the classical Runge-Kutta scheme; fourth order, four evaluations. On quaternions in exponential coordinates u about q,
@@ -56,7 +56,7 @@ def step(
     """
     q, qd = promoted(chain, q, qd)
 
-    def acceleration(robot, x, xd):
+    def acceleration(robot, x, xd, _):
         return forward_dynamics(robot, x, xd, tau - resistive_force(robot, x, xd), external_wrenches)
 
     return advance(chain, q, qd, jnp.asarray(dt, q.dtype), acceleration, method)
@@ -67,25 +67,26 @@ def advance(
     q: Float[Array, " nq"],
     qd: Float[Array, " nv"],
     dt: Float[Array, ""],
-    acceleration: Callable[[Chain, Array, Array], Array],
+    acceleration: Callable[[Chain, Array, Array, float | Array], Array],
     method: str,
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
-    """The state a time dt later for accelerations qdd = acceleration(chain, q, qd), by one of the schemes of `step`.
+    """The state a time dt later for accelerations qdd = acceleration(chain, q, qd, elapsed), by one of the schemes of `step`.
 
-    The acceleration is a function of the chain too: of one with more armature where friction is implicit.
+    The acceleration is a function of the chain too, of one with more armature where friction is implicit, and of the time
+    since the step began.
 
     Raises:
         ModelError: a scheme of another name.
     """
     if method in ("semi_implicit_euler", "implicit_damping"):
-        change = dt * acceleration(chain, q, qd)
+        change = dt * acceleration(chain, q, qd, 0.0)
         if method == "implicit_damping":
             damped = with_implicit_friction(chain, qd, qd + jax.lax.stop_gradient(change), dt)
-            change = dt * acceleration(damped, q, qd)
+            change = dt * acceleration(damped, q, qd, 0.0)
         qd = qd + change
         return integrate(chain, q, dt * qd), qd
     if method == "explicit_euler":
-        return integrate(chain, q, dt * qd), qd + dt * acceleration(chain, q, qd)
+        return integrate(chain, q, dt * qd), qd + dt * acceleration(chain, q, qd, 0.0)
     if method == "rk4":
         return _rk4(chain, q, qd, dt, acceleration)
     known = "'semi_implicit_euler', 'explicit_euler', 'rk4' or 'implicit_damping'"
@@ -100,7 +101,7 @@ def _rk4(chain, q, qd, dt, acceleration):
         (velocity, force), total = carry
         node, weight = x
         u, v = node * velocity, qd + node * force
-        slope = motion_rate(chain, u, v), acceleration(chain, integrate(chain, q, u), v)
+        slope = motion_rate(chain, u, v), acceleration(chain, integrate(chain, q, u), v, node)
         return (slope, tuple(a + weight * b for a, b in zip(total, slope, strict=True))), None
 
     zero = jnp.zeros_like(qd)

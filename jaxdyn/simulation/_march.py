@@ -1,4 +1,4 @@
-"""Many steps in one loop, that of every rollout: which states are kept, and how little of the others derivatives store."""
+"""The loop of every rollout: many steps, the states kept, and checkpoints for derivatives."""
 
 import math
 from collections.abc import Callable
@@ -23,10 +23,10 @@ def march(
 ) -> State:
     """The first state and those after every `every`-th step of state = advance(state, k, row k of inputs), stacked.
 
-    What a step gives besides, such as its torques, is part of the state: rows 1, 2, ... hold it.
+    Further outputs of a step, such as its torques, are part of the state: rows 1, 2, ... hold them.
 
     With `checkpoint` levels, loops of about steps^(1 / levels) turns each stand inside each other, and each keeps the states
-    that its turns start from and nothing else (`jax.checkpoint`): what is needed besides is computed again.
+    that its turns start from and nothing else (`jax.checkpoint`); everything else is recomputed.
 
     Raises:
         ModelError: `every` does not divide the number of steps; less than one level.

@@ -28,18 +28,18 @@ def rollout(
     """Positions and velocities at t = 0, every dt, 2 every dt, ..., steps dt: steps / every + 1 rows, the first as given.
 
     Memory is that of the controls and of the rows; with a policy and every = steps it does not grow with the horizon.
-    Reverse-mode derivatives store every step's insides, unless `checkpoint` is given: with L levels they store about
-    L steps^(1 / L) states and the insides of one step, and compute every step up to L + 1 times (L + 2 times where
-    1 < every < steps). L = 1 keeps all states but no insides; L = 2 is enough for thousands of steps. Values and derivatives
-    are the same.
+    Reverse-mode derivatives store every step's intermediate values, unless `checkpoint` is given: with L levels they
+    store about L steps^(1 / L) states and the intermediate values of one step, and compute every step up to L + 1 times
+    (L + 2 times where 1 < every < steps). L = 1 keeps all states but no intermediate values; L = 2 is enough for
+    thousands of steps. Values and derivatives are the same.
 
     Args:
         controls: torques held during each step [N m], or a policy tau = controls(t, q, qd).
         dt: step [s].
         steps: number of steps; needed with a policy.
         method: as in `step`.
-        external_wrenches: wrenches (n, f) on each link, in its frame, for all steps or one row a step [N m, N].
-        every: keep the state after each so many steps; a divisor of their number.
+        external_wrenches: wrenches (n, f) on each link, in its frame, for all steps or one row per step [N m, N].
+        every: keep every k-th state, k a divisor of the number of steps.
         checkpoint: levels of checkpoints for reverse-mode derivatives; None stores everything.
 
     Raises:

@@ -1,7 +1,7 @@
 """Vectors and matrices as tuples of scalars, for the bodies of the sweeps.
 
 Inside a scan over links, 3-vectors kept as three separate arrays let XLA fuse a whole link step into a few loops that run
-over a batch with unit stride: on CPU about three times the throughput of stacked arrays and small matmuls (docs/benchmarks.md).
+over a batch with unit stride: on CPU about three times the throughput of stacked arrays and small matmuls (docs/design.md).
 `Vec` is (x, y, z); `Mat` is nine entries in row order; `Sym` is a symmetric matrix (xx, xy, yy, xz, yz, zz), the order
 of the ten inertial parameters. Nothing outside `jaxdyn/dynamics` needs these.
 """
@@ -9,16 +9,19 @@ of the ten inertial parameters. Nothing outside `jaxdyn/dynamics` needs these.
 import functools
 import operator
 from collections.abc import Sequence
+from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Array
 
-Vec = tuple[Array, Array, Array]
-Mat = tuple[Array, ...]
-Sym = tuple[Array, ...]
+Component = Any
+"""An array, or what adds and multiplies like one: a value of a program (`jaxdyn.symbolic.generate`)."""
+Vec = tuple[Component, Component, Component]
+Mat = tuple[Component, ...]
+Sym = tuple[Component, ...]
 
 
-def add(*vectors: Sequence[Array]) -> tuple[Array, ...]:
+def add(*vectors: Sequence[Component]) -> tuple[Component, ...]:
     """Sum of equally long tuples, entry by entry."""
     total = tuple(vectors[0])
     for v in vectors[1:]:
@@ -26,17 +29,17 @@ def add(*vectors: Sequence[Array]) -> tuple[Array, ...]:
     return total
 
 
-def sub(a: Sequence[Array], b: Sequence[Array]) -> tuple[Array, ...]:
+def sub(a: Sequence[Component], b: Sequence[Component]) -> tuple[Component, ...]:
     """a - b, entry by entry."""
     return tuple(x - y for x, y in zip(a, b, strict=True))
 
 
-def scale(s: Array | float | int, v: Sequence[Array]) -> tuple[Array, ...]:
+def scale(s: Component | float | int, v: Sequence[Component]) -> tuple[Component, ...]:
     """s v."""
     return tuple(s * x for x in v)
 
 
-def dot(a: Sequence[Array], b: Sequence[Array]) -> Array:
+def dot(a: Sequence[Component], b: Sequence[Component]) -> Component:
     """a . b of two equally long tuples."""
     total = a[0] * b[0]
     for x, y in zip(a[1:], b[1:], strict=True):
@@ -44,17 +47,17 @@ def dot(a: Sequence[Array], b: Sequence[Array]) -> Array:
     return total
 
 
-def cross(a: Sequence[Array], b: Sequence[Array]) -> tuple[Array, ...]:
+def cross(a: Sequence[Component], b: Sequence[Component]) -> tuple[Component, ...]:
     """a x b."""
     return (a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0])
 
 
-def rotate(r: Mat, v: Sequence[Array]) -> tuple[Array, ...]:
+def rotate(r: Mat, v: Sequence[Component]) -> tuple[Component, ...]:
     """R v."""
     return (dot(r[0:3], v), dot(r[3:6], v), dot(r[6:9], v))
 
 
-def unrotate(r: Mat, v: Sequence[Array]) -> tuple[Array, ...]:
+def unrotate(r: Mat, v: Sequence[Component]) -> tuple[Component, ...]:
     """R^T v."""
     return (dot(r[0::3], v), dot(r[1::3], v), dot(r[2::3], v))
 
@@ -69,18 +72,18 @@ def transpose(a: Mat) -> Mat:
     return (*a[0::3], *a[1::3], *a[2::3])
 
 
-def skew_times(p: Sequence[Array], m: Mat) -> Mat:
+def skew_times(p: Sequence[Component], m: Mat) -> Mat:
     """[p] M."""
     return transpose(tuple(x for j in range(3) for x in cross(p, m[j::3])))
 
 
-def move_wrench(r: Mat, p: Sequence[Array], wrench: Sequence[Array]) -> tuple[Array, ...]:
+def move_wrench(r: Mat, p: Sequence[Component], wrench: Sequence[Component]) -> tuple[Component, ...]:
     """A wrench (n, f) about frame a, from the same about frame b with pose (R_ab, p_ab): f turns, n turns and gains p x f."""
     force = rotate(r, wrench[3:])
     return (*add(rotate(r, wrench[:3]), cross(p, force)), *force)
 
 
-def sym_apply(s: Sym, v: Sequence[Array]) -> tuple[Array, ...]:
+def sym_apply(s: Sym, v: Sequence[Component]) -> tuple[Component, ...]:
     """S v for a symmetric S."""
     xx, xy, yy, xz, yz, zz = s
     return (dot((xx, xy, xz), v), dot((xy, yy, yz), v), dot((xz, yz, zz), v))

@@ -1,4 +1,4 @@
-"""Rigid-body inertia: the ten parameters, the 6x6 spatial inertia, the 4x4 pseudo-inertia, and how they move.
+"""Rigid-body inertia: the ten parameters, the 6x6 spatial inertia, the 4x4 pseudo-inertia, and their transformations.
 
 The ten parameters of a body are pi = (m, m cx, m cy, m cz, Ixx, Ixy, Iyy, Ixz, Iyz, Izz) about the frame's *origin* (not the
 centre of mass): every dynamic quantity is linear in them.

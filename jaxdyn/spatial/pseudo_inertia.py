@@ -1,4 +1,4 @@
-"""Physical consistency of a body: its pseudo-inertia, and log-Cholesky parameters that reach every possible body.
+"""Physical consistency of a body: its pseudo-inertia, and log-Cholesky parameters of all physically consistent bodies.
 
 A body of positive density has a positive definite 4x4 pseudo-inertia J, and conversely (Wensing, Kim & Slotine 2017):
 
@@ -64,7 +64,7 @@ def log_cholesky_from_factor(u: Float[Array, "4 4"]) -> Float[Array, "10"]:
 
 
 def log_cholesky_to_inertial_parameters(theta: Float[Array, "10"]) -> Float[Array, "10"]:
-    """The ten parameters of the body with log-Cholesky parameters theta: a possible body for every theta."""
+    """The ten parameters of the body with log-Cholesky parameters theta: physically consistent for every theta."""
     u = log_cholesky_factor(theta)
     return inertial_parameters_from_pseudo_inertia(u @ u.T)
 
@@ -72,7 +72,7 @@ def log_cholesky_to_inertial_parameters(theta: Float[Array, "10"]) -> Float[Arra
 def log_cholesky_from_inertial_parameters(pi: Float[Array, "10"]) -> Float[Array, "10"]:
     """Log-Cholesky parameters of a body; NaN where its pseudo-inertia is not positive definite.
 
-    Inverse of `log_cholesky_to_inertial_parameters`. To have an impossible body refused by name, call
+    Inverse of `log_cholesky_to_inertial_parameters`. To refuse an inconsistent body by name, call
     `check_consistent` first, outside jit.
     """
     return log_cholesky_from_factor(pseudo_inertia_factor(pseudo_inertia(pi)))
@@ -85,13 +85,13 @@ def pseudo_inertia_factor(j: Float[Array, "4 4"]) -> Float[Array, "4 4"]:
 
 
 def check_consistent(link: str, pi: Float[np.ndarray, "10"] | Float[Array, "10"]) -> None:
-    """Refuse ten parameters without a body of positive density: a pseudo-inertia that is not positive definite.
+    """Refuse ten parameters whose pseudo-inertia is not positive definite: no body of positive density has them.
 
-    Host-side. Stricter than what `make_chain` asks for: a point mass, a thin rod and a massless link lie on the edge of what is
-    possible and have no log-Cholesky parameters. Lengths are scaled by the body's own size, so that units do not matter.
+    Host-side. Stricter than `make_chain`: a point mass, a thin rod and a massless link are limiting cases
+    without log-Cholesky parameters. Lengths are scaled by the body's own size, so that units do not matter.
 
     Raises:
-        ModelError: naming the link, what is wrong and what to do.
+        ModelError: naming the link, the fault and a remedy.
     """
     pi = np.asarray(pi, float)
     if not np.all(np.isfinite(pi)):

@@ -1,4 +1,4 @@
-"""Ten inertial parameters of uniform solids. Bodies fixed to one another add up.
+"""Ten inertial parameters of uniform solids. Bodies fixed to one another add up: the sum of their rows is the row of all.
 
 Every function takes the mass [kg], the dimensions [m] and `pose`, the 4x4 pose of the solid's frame in the link (None:
 they coincide), and returns (m, m c, Ixx, Ixy, Iyy, Ixz, Iyz, Izz) about the *link* frame's origin, as in
@@ -7,14 +7,15 @@ can be differentiated, batched and used inside jit; O(1).
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from .inertia import inertial_parameters_from_com
 
-Values = Array | np.ndarray | float | int | Sequence
+Values = Array | np.ndarray | float | int | Sequence[Any]
 
 
 def box(mass: Values, size: Values, pose: Values | None = None) -> Float[Array, "10"]:
@@ -50,6 +51,90 @@ def point(mass: Values, position: Values = (0.0, 0.0, 0.0), pose: Values | None 
     """Point mass at `position`, seen from the solid's frame: I = m (p . p 1 - p p^T) about the origin."""
     m, p = _float(mass), _float(position)
     return _place(m, jnp.zeros((3, 3), p.dtype), p, pose)
+
+
+def ellipsoid(mass: Values, semi_axes: Values, pose: Values | None = None) -> Float[Array, "10"]:
+    """Solid ellipsoid with semi-axes (a, b, c) along x, y, z: Ixx = m (b^2 + c^2) / 5 and so on about the centre."""
+    m, s = _float(mass), _float(semi_axes)
+    s2 = s * s
+    return _place(m, m / 5 * jnp.diag(jnp.sum(s2) - s2), jnp.zeros_like(s), pose)
+
+
+def cone(mass: Values, radius: Values, height: Values, pose: Values | None = None) -> Float[Array, "10"]:
+    """Solid circular cone along z, its frame at the centre of mass, a quarter of the height above the base.
+
+    Izz = 3 m r^2 / 10 and Ixx = Iyy = 3 m (4 r^2 + h^2) / 80 about the centre of mass; the apex is on the positive
+    side.
+    """
+    m, r, h = _float(mass), _float(radius), _float(height)
+    across = 3 * m * (4 * r * r + h * h) / 80
+    return _place(m, jnp.diag(jnp.stack([across, across, 3 * m * r * r / 10])), jnp.zeros(3, across.dtype), pose)
+
+
+def hollow_cylinder(
+    mass: Values, inner_radius: Values, outer_radius: Values, length: Values, pose: Values | None = None
+) -> Float[Array, "10"]:
+    """Tube along z: Izz = m (r_i^2 + r_o^2) / 2 and Ixx = Iyy = m (3 (r_i^2 + r_o^2) + l^2) / 12 about the centre."""
+    m, inner, outer, length = _float(mass), _float(inner_radius), _float(outer_radius), _float(length)
+    squares = inner * inner + outer * outer
+    across = m * (3 * squares + length * length) / 12
+    return _place(m, jnp.diag(jnp.stack([across, across, m * squares / 2])), jnp.zeros(3, across.dtype), pose)
+
+
+def capsule(mass: Values, radius: Values, length: Values, pose: Values | None = None) -> Float[Array, "10"]:
+    """Solid capsule along z: a cylinder of the length l between two half spheres of its radius r.
+
+    The mass is shared by volume, l : 4 r / 3, between the cylinder (m_c) and the caps (m_s): about the centre Izz =
+    m_c r^2 / 2 + 2 m_s r^2 / 5 and Ixx = Iyy = m_c (3 r^2 + l^2) / 12 + m_s (2 r^2 / 5 + 3 r l / 8 + l^2 / 4).
+    """
+    m, r, length = _float(mass), _float(radius), _float(length)
+    inside = m * length / (length + 4 * r / 3)
+    caps = m - inside
+    across = inside * (3 * r * r + length * length) / 12
+    across = across + caps * (2 * r * r / 5 + 3 * r * length / 8 + length * length / 4)
+    axial = inside * r * r / 2 + 2 * caps * r * r / 5
+    return _place(m, jnp.diag(jnp.stack([across, across, axial])), jnp.zeros(3, axial.dtype), pose)
+
+
+def point_cloud(
+    masses: Float[Array, " k"] | Float[np.ndarray, " k"],
+    points: Float[Array, "k 3"] | Float[np.ndarray, "k 3"],
+    pose: Values | None = None,
+) -> Float[Array, "10"]:
+    """k particles: the sums I_xx = sum m (y^2 + z^2), I_xy = -sum m x y of Lynch & Park 2017, sec. 8.2, and so on."""
+    m, p = _float(masses), _float(points)
+    return _from_moments(jnp.sum(m), m @ p, jnp.einsum("k,ki,kj->ij", m, p, p), pose)
+
+
+def mesh(
+    vertices: Float[Array, "v 3"] | Float[np.ndarray, "v 3"],
+    triangles: Int[Array, "f 3"] | Int[np.ndarray, "f 3"],
+    density: Values,
+    pose: Values | None = None,
+) -> Float[Array, "10"]:
+    """Solid of constant density [kg/m^3] inside a closed surface of triangles, by the volume integrals of tetrahedra, O(f).
+
+    Each triangle (a, b, c) makes a tetrahedron with the origin, of the signed volume V = a . (b x c) / 6: the sums of
+    V, of the first moments V s / 4 and of the second V (a a^T + b b^T + c c^T + s s^T) / 20, with s = a + b + c, are
+    those of the solid. Triangles go round anticlockwise as seen from outside, or all clockwise; the result is that of
+    positive mass. A surface with holes gives numbers that depend on where its frame is.
+    """
+    v, rho = _float(vertices), _float(density)
+    corners = v[jnp.asarray(triangles)]
+    a, b, c = corners[:, 0], corners[:, 1], corners[:, 2]
+    volumes = jnp.einsum("ki,ki->k", a, jnp.cross(b, c)) / 6
+    volumes = volumes * jnp.sign(jnp.sum(volumes)) * rho
+    s = a + b + c
+    second = jnp.einsum("k,kij,kil->jl", volumes, jnp.stack([a, b, c, s], axis=1), jnp.stack([a, b, c, s], axis=1)) / 20
+    return _from_moments(jnp.sum(volumes), volumes @ s / 4, second, pose)
+
+
+def _from_moments(mass: Array, first: Array, second: Array, pose: Values | None) -> Float[Array, "10"]:
+    """Parameters of the zeroth, first and second moment of mass about the solid's frame, I = tr(S) 1 - S."""
+    inertia = jnp.trace(second) * jnp.eye(3, dtype=second.dtype) - second
+    centre = first / mass
+    about = inertia - mass * (centre @ centre * jnp.eye(3, dtype=second.dtype) - jnp.outer(centre, centre))
+    return _place(mass, about, centre, pose)
 
 
 def _place(mass: Array, inertia: Array, centre: Array, pose: Values | None) -> Float[Array, "10"]:

@@ -18,7 +18,7 @@ Symbols = tuple[Symbol, ...]
 def derive(
     chain: Chain, leaves: Leaves | None = None, *, coordinates: Sequence[str] | None = None, simplify: bool = True
 ) -> Equations:
-    """M(q), C(q, qd) and g(q) of tau = M qdd + C qd + g in closed form, from the chain that the numerical functions take.
+    """M(q), C(q, qd) and g(q) of tau = M qdd + C qd + g in closed form, from the same chain as the numerical functions.
 
     The decomposition and cross-product method of Shih (sec. 3): with the rotation R_i of link i, its angular Jacobian Jw_i, the
     Jacobian Jv_i of its centre of mass, its angular velocity w_i = Jw_i qd and its inertia I_i about the centre of mass,
@@ -30,20 +30,20 @@ def derive(
     with the derivative J' of the components. dM/dt - 2 C is skew-symmetric and C qd = `coriolis_force`. Where three joints
     turn a link about independent axes, this C is in general not the Christoffel-consistent one of `coriolis_matrix`, which is
     `Equations.christoffel`; where none do, the two are equal. Rotors of a transmission and coupled coordinates are part of
-    it, friction and springs are not.
+    it, friction is not; springs have their own `spring_energy` and `spring_force`.
 
-    Trees as well as serial chains, of few joints: the textbooks' take half a second, three joints with axes in general
-    directions one, four six. The chain's numbers become exact constants where they are recognisable as such (1/2, 981/100,
-    sqrt(2)/2, pi/3); the others keep their digits.
+    Works for trees and serial chains of few joints: textbook systems take half a second, three joints with general axes
+    one second, four joints six seconds. The chain's numbers become exact constants where they are recognisable as such
+    (1/2, 981/100, sqrt(2)/2, pi/3); the others keep their digits.
 
     Args:
-        leaves: expressions in the place of numbers, by leaf (rotation, translation, screw, inertia, armature, gravity,
-            base_pose, transmission.matrix, transmission.rotor_inertia, coupling.matrix, coupling.offset): either the
-            whole leaf as nested lists in which None keeps the chain's number, or single entries by their index, as in
-            {"translation": {(1, 0): L1}}. `ten_parameters` writes rows of inertia, and `textbook_leaves` has those of the
-            textbooks' systems.
+        leaves: expressions that replace numbers, by leaf (rotation, translation, screw, inertia, armature, gravity,
+            base_pose, springs.stiffness, springs.rest_position, transmission.matrix, transmission.rotor_inertia,
+            coupling.matrix, coupling.offset): either the whole leaf as nested lists in which None keeps the chain's number,
+            or single entries by their index, as in {"translation": {(1, 0): L1}}. `ten_parameters` writes rows of inertia,
+            and `textbook_leaves` has those of the textbooks' systems.
         coordinates: names of the joint coordinates; q1, q2, ... unless given (chain.joint_names, say).
-        simplify: tidy every entry up; without it they are merely expanded sums, sooner.
+        simplify: simplify every entry; otherwise entries are expanded sums, which is faster.
 
     Raises:
         ModelError: a joint that is neither revolute, prismatic nor helical, a leaf or entry that the chain does not
@@ -54,11 +54,16 @@ def derive(
     finish = tidy if simplify else expand
     joints, rates = (q, qd) if chain.coupling is None else (_dummies("x", chain.n), _dummies("xd", chain.n))
     M, C, P = _sums(robot, chain.topology.parents, joints, rates)
+    stretched = [
+        k * (x - rest) ** 2 / 2 for k, x, rest in zip(robot.stiffness.flat(), joints, robot.rest.flat(), strict=True)
+    ]
+    V: Any = sympy.Add(*stretched)
     if chain.coupling is not None:
         s = robot.coupling
         positions, velocities = s * Matrix(q) + robot.offset, s * Matrix(qd)
         values = dict(zip((*joints, *rates), (*positions, *velocities), strict=True))
-        M, C, P = s.T * M.xreplace(values) * s, s.T * C.xreplace(values) * s, P.xreplace(values)
+        M, C = s.T * M.xreplace(values) * s, s.T * C.xreplace(values) * s
+        P, V = P.xreplace(values), V.xreplace(values)
     P = finish(P)
     return Equations(
         q=q,
@@ -68,6 +73,7 @@ def derive(
         C=ImmutableMatrix(C.applyfunc(finish)),
         g=ImmutableMatrix([finish(sympy.diff(P, x)) for x in q]),
         potential_energy=P,
+        spring_energy=V,
     )
 
 

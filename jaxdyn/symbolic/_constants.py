@@ -1,4 +1,4 @@
-"""Floating-point numbers as the exact constants they were meant to be."""
+"""Recognition of exact constants in floating-point numbers."""
 
 from fractions import Fraction
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 import sympy
 
 LONGEST = 10**12
-"""Denominators above this are no one's constant: rationals that have one stand for measured numbers and print as decimals."""
+"""Largest denominator of an exact constant: rationals with a larger one represent measured numbers and print as decimals."""
 
 _DIGITS = 7
 _DENOMINATOR = 1000

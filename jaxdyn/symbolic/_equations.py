@@ -1,16 +1,16 @@
 """`Equations`: the terms of the equations of motion as expressions, as text, and as functions of NumPy or JAX."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
-import jax.numpy as jnp
-import numpy as np
 import sympy
 from sympy import Expr, ImmutableMatrix, Symbol
 
 from ..errors import ModelError
+from ._functions import function_of
 from ._printing import latex_of
+from ._regressor import SymbolicRegressor, regressor_of
 from ._trigonometry import expand, tidy
 
 
@@ -44,6 +44,7 @@ class Equations:
         C: Coriolis matrix of the decomposition, n x n: dM/dt - 2 C is skew-symmetric.
         g: gravity torques dP/dq, n x 1.
         potential_energy: P(q), zero when all mass is at the base's origin [J].
+        spring_energy: that of the joints' springs, which `tau` leaves out as inverse dynamics does [J].
     """
 
     q: tuple[Symbol, ...]
@@ -53,11 +54,17 @@ class Equations:
     C: ImmutableMatrix
     g: ImmutableMatrix
     potential_energy: Expr
+    spring_energy: Expr = sympy.S.Zero
 
     @property
     def tau(self) -> ImmutableMatrix:
         """M qdd + C qd + g, n x 1 [N m], [N] for prismatic joints."""
         return self.M * sympy.Matrix(self.qdd) + self.C * sympy.Matrix(self.qd) + self.g
+
+    @property
+    def spring_force(self) -> ImmutableMatrix:
+        """Torques that the springs take, d spring_energy / dq, n x 1: the equations of motion are tau + spring_force."""
+        return ImmutableMatrix([tidy(sympy.diff(self.spring_energy, x)) for x in self.q])
 
     @property
     def kinetic_energy(self) -> Expr:
@@ -68,9 +75,8 @@ class Equations:
     @property
     def parameters(self) -> tuple[Symbol, ...]:
         """The symbols other than coordinates and their rates: masses, lengths and so on, by name."""
-        found: set[Any] = (
-            self.M.free_symbols | self.C.free_symbols | self.g.free_symbols | self.potential_energy.free_symbols
-        )
+        parts = (self.M, self.C, self.g, self.potential_energy, self.spring_energy)
+        found: set[Any] = set().union(*(x.free_symbols for x in parts))
         return tuple(sorted(found - {*self.q, *self.qd, *self.qdd}, key=lambda x: x.name))
 
     def christoffel(self) -> ImmutableMatrix:
@@ -80,6 +86,40 @@ class Equations:
         """
         force = (self.C * sympy.Matrix(self.qd)).applyfunc(expand)
         return ImmutableMatrix((force.jacobian(sympy.Matrix(self.qd)) / 2).applyfunc(tidy))
+
+    def velocity_terms(self) -> dict[tuple[int, int], ImmutableMatrix]:
+        """The velocity terms apart: {(j, k): n x 1 coefficient of qd_j qd_k} with j <= k counted from 0; zeros are left out.
+
+        Those with j < k are the Coriolis terms, those with j = k the centrifugal ones
+        (`jaxdyn.dynamics.velocity_products`).
+        """
+        force = self.C * sympy.Matrix(self.qd)
+        found = {}
+        for j, a in enumerate(self.qd):
+            for k, b in enumerate(self.qd[j:], j):
+                half = 2 if j == k else 1
+                column = force.applyfunc(lambda x, a=a, b=b, half=half: tidy(sympy.diff(expand(x), a, b) / half))
+                if any(column):
+                    found[j, k] = ImmutableMatrix(column)
+        return found
+
+    def regressor(self, known: Sequence[str] = ("g",)) -> SymbolicRegressor:
+        """Y(q, qd, qdd) and the least parameters theta with tau + spring_force = Y theta, as the textbooks print them.
+
+        Every coefficient of a function of q in the entries of M and then of g (with the squares of sines written in
+        cosines, so that different products are independent) is a polynomial in the letters; those that are no
+        combination of the ones before are the parameters, cleared of common factors. No fewer will do: the columns of Y
+        are independent functions, and the parameters independent polynomials (Spong, Hutchinson & Vidyasagar 2020, sec.
+        6.5: five for the planar elbow, three without gravity).
+
+        Args:
+            known: letters that stay in Y as variables: gravity's unless given. Of lengths that are known leave the numbers in
+                when deriving the equations: there are fewer parameters then (four for the elbow).
+
+        Raises:
+            ModelError: the equations have no other letters.
+        """
+        return regressor_of(self, known)
 
     def lambdify(self, backend: Literal["jax", "numpy"] = "jax") -> Functions:
         """The equations as functions of one state, compiled from the expressions with common parts computed once.
@@ -95,10 +135,10 @@ class Equations:
         states = (self.q, self.qd, self.qdd)
         tau, shape = self.tau, (len(self.q),)
         return Functions(
-            tau=_function(tau, shape, states, self.parameters, backend),
-            M=_function(self.M, 2 * shape, states[:1], self.parameters, backend),
-            C=_function(self.C, 2 * shape, states[:2], self.parameters, backend),
-            g=_function(self.g, shape, states[:1], self.parameters, backend),
+            tau=function_of(tau, shape, states, self.parameters, backend),
+            M=function_of(self.M, 2 * shape, states[:1], self.parameters, backend),
+            C=function_of(self.C, 2 * shape, states[:2], self.parameters, backend),
+            g=function_of(self.g, shape, states[:1], self.parameters, backend),
         )
 
     def latex(self, *, short: bool = True) -> str:
@@ -116,35 +156,6 @@ class Equations:
         )
         lines = [f"M{at(i, j)} = {self.M[i, j]}" for i in range(n) for j in range(i, n)]
         lines += [f"C{at(i, j)} = {self.C[i, j]}" for i in range(n) for j in range(n)]
-        return "\n".join([*lines, *(f"g{at(i)} = {self.g[i]}" for i in range(n))])
-
-
-def _function(
-    matrix: ImmutableMatrix,
-    shape: tuple[int, ...],
-    states: tuple[tuple[Symbol, ...], ...],
-    parameters: tuple[Symbol, ...],
-    backend: str,
-) -> Callable[..., Any]:
-    """A function of the states and the parameters that fills an array with a matrix's entries."""
-    entries = [sympy.N(x, 17) for x in matrix]  # roots and pi as numbers: they must not decide the dtype
-    symbols = [x for state in states for x in state]
-    evaluate = sympy.lambdify([*symbols, *parameters], entries, modules=backend, cse=True)
-    names = [x.name for x in parameters]
-    xp: Any = jnp if backend == "jax" else np
-
-    def function(*arguments: Any, **values: Any) -> Any:
-        if set(values) != set(names):
-            wrong = sorted(set(names) - set(values)) or sorted(set(values) - set(names))
-            what = "missing" if set(names) - set(values) else "not among the equations' parameters"
-            raise ModelError(f"{', '.join(wrong)}: {what}; the equations have {', '.join(names) or 'none'}")
-        if len(arguments) != len(states):
-            raise TypeError(f"the function takes {len(states)} arrays of the state, not {len(arguments)}")
-        arrays = [xp.asarray(x) for x in arguments]
-        if any(x.shape != (len(state),) for x, state in zip(arrays, states, strict=True)):
-            raise ModelError(f"a state has shape {[x.shape for x in arrays]}, but there are {len(states[0])} joints")
-        dtype = xp.result_type(arrays[0], 0.0)
-        found = evaluate(*(x[i] for x in arrays for i in range(x.shape[0])), *(values[name] for name in names))
-        return xp.stack([xp.asarray(x, dtype) for x in found]).reshape(shape)
-
-    return function
+        lines += [f"g{at(i)} = {self.g[i]}" for i in range(n)]
+        springs = self.spring_force.flat()
+        return "\n".join([*lines, *(f"k{at(i)} = {x}" for i, x in enumerate(springs) if any(springs))])

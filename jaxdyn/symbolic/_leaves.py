@@ -15,11 +15,12 @@ from ._constants import exact, expression
 Leaves = Mapping[str, Any]
 LINKS = ("rotation", "translation", "screw", "inertia")
 DRIVES = ("transmission.matrix", "transmission.rotor_inertia", "coupling.matrix", "coupling.offset")
-LEAVES = (*LINKS, "armature", "gravity", "base_pose", *DRIVES)
+SPRINGS = ("springs.stiffness", "springs.rest_position")
+LEAVES = (*LINKS, "armature", "gravity", "base_pose", *SPRINGS, *DRIVES)
 
 
 class Body(NamedTuple):
-    """What the derivation sees of a link: its placement, its joint's screw, and its body about the centre of mass."""
+    """A link as seen by the derivation: its placement, its joint's screw, and its body about the centre of mass."""
 
     rotation: Matrix
     translation: Matrix
@@ -31,10 +32,12 @@ class Body(NamedTuple):
 
 
 class Robot(NamedTuple):
-    """What the derivation sees of a chain; joint positions are `coupling` times the coordinates plus `offset`."""
+    """A chain as seen by the derivation; joint positions are `coupling` times the coordinates plus `offset`."""
 
     links: list[Body]
     rotors: Matrix
+    stiffness: Matrix
+    rest: Matrix
     gravity: Matrix
     base_rotation: Matrix
     base_translation: Matrix
@@ -78,7 +81,7 @@ def robot_of(chain: Chain, leaves: Leaves) -> Robot:
     Raises:
         ModelError: as `derive`.
     """
-    numbers = {name: _number(chain, name) for name in LEAVES}
+    numbers = {name: number(chain, name) for name in LEAVES}
     known = [name for name, x in numbers.items() if x is not None]
     unknown = sorted(set(leaves) - set(known))
     if unknown:
@@ -88,7 +91,7 @@ def robot_of(chain: Chain, leaves: Leaves) -> Robot:
     if chain.topology.quaternion_joints:
         name = chain.joint_names[chain.topology.quaternion_joints[0][0]]
         raise ModelError(f"joint {name!r} is spherical or free; {_ORDINARY}")
-    leaf = {name: _expressions(name, x, leaves.get(name)) for name, x in numbers.items() if x is not None}
+    leaf = {name: expressions(name, x, leaves.get(name)) for name, x in numbers.items() if x is not None}
     rotors: Any = sympy.diag(*leaf["armature"])
     if chain.transmission is not None:
         ratios = Matrix(leaf["transmission.matrix"])
@@ -98,6 +101,8 @@ def robot_of(chain: Chain, leaves: Leaves) -> Robot:
     return Robot(
         links=[_body(chain, i, *(leaf[name][i] for name in LINKS)) for i in range(chain.n)],
         rotors=rotors,
+        stiffness=Matrix(leaf["springs.stiffness"]),
+        rest=Matrix(leaf["springs.rest_position"]),
         gravity=Matrix(leaf["gravity"]),
         base_rotation=base[:3, :3],
         base_translation=base[:3, 3],
@@ -109,7 +114,7 @@ def robot_of(chain: Chain, leaves: Leaves) -> Robot:
 _ORDINARY = "only chains of revolute, prismatic and helical joints have closed forms here"
 
 
-def _number(chain: Chain, name: str) -> Any:
+def number(chain: Chain, name: str) -> Any:
     """The leaf of a dotted name; None where the chain has none."""
     x: Any = chain
     for part in name.split("."):
@@ -122,7 +127,7 @@ def _objects(x: Any) -> np.ndarray:
     return np.asarray(x.tolist() if isinstance(x, sympy.MatrixBase) else x, object)
 
 
-def _expressions(name: str, numbers: Any, given: Any) -> np.ndarray:
+def expressions(name: str, numbers: Any, given: Any) -> np.ndarray:
     """A leaf as an object array, with the entries or the whole of it replaced."""
     numbers = np.asarray(numbers)
     if given is not None and not isinstance(given, Mapping):

@@ -20,5 +20,5 @@ def at(tree: Tree, rows: int | slice) -> Tree:
 
 
 def all_finite(tree: PyTree) -> Bool[Array, ""]:
-    """Whether every number of a tree is."""
+    """True if every number of a tree is finite."""
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]))

@@ -1,4 +1,4 @@
-"""Robots to look at: pictures, films, and a page in the browser."""
+"""Visualisation: plots, animations, and a page in the browser."""
 
 from ._film import animate as animate
 from ._pictures import plot_positions as plot_positions, plot_torques as plot_torques

@@ -1,4 +1,4 @@
-"""Moving pictures of a robot: a stick figure in space, written as a GIF or an MP4 file."""
+"""Animations of a robot: a stick figure in space, written as a GIF or an MP4 file."""
 
 import contextlib
 import io
@@ -35,30 +35,30 @@ def animate(
     size: tuple[int, int] = (420, 400),
     direction: tuple[float, float] = (20.0, -60.0),
 ) -> int:
-    """Write a motion as a moving picture: lines from joint to joint in space, joints as dots, and the tip's path.
+    """Write an animation of a motion: lines from joint to joint in space, joints as dots, and the tip's path.
 
-    Positions between the samples are interpolated (`integrate` of a share of their `difference`). A plane robot is best
-    seen along its axis: direction=(0, -90) looks along y.
+    Positions between the samples are interpolated (`integrate` of a fraction of their `difference`). View a planar robot
+    along its axis: direction=(0, -90) looks along y.
 
     Args:
         t: times, increasing [s].
         q: positions at these times.
-        path: a .gif file, or an .mp4 file, which takes ffmpeg: on the path, or pip install imageio-ffmpeg.
-        fps: pictures a second; a GIF shows each for whole hundredths of a second, two at least: the nearest such rate.
-        speed: of the film over that of the robot.
+        path: a .gif file, or an .mp4 file, which requires ffmpeg: on the path, or pip install imageio-ffmpeg.
+        fps: frames per second; GIF frames last a whole number of hundredths of a second, at least two: the nearest such rate.
+        speed: playback speed relative to the robot.
         ellipsoids: draw the ellipsoids of the links' inertia too.
-        trace: draw the path of the tip, where the robot has one end.
+        trace: draw the path of the tip, if the robot has one end.
         size: width and height [pixels].
-        direction: from which the robot is seen, elevation and azimuth about z from x [degrees].
+        direction: viewing direction, elevation and azimuth about z from x [degrees].
 
     Returns:
         the number of pictures.
 
     Raises:
-        OutputError: another ending than .gif and .mp4, no ffmpeg, it fails, times or positions that do not fit or are
-            not finite, a rate, a speed or a size that makes no film, or the file cannot be written: then nothing is.
+        OutputError: a suffix other than .gif and .mp4, ffmpeg missing or failing, times or positions that do not match or are
+            not finite, an unusable rate, speed or size, or a file that cannot be written; nothing is written then.
 
-    Cost: about 50 ms a picture.
+    Cost: about 50 ms per frame.
     """
     target = Path(path)
     kind = target.suffix.lower()
@@ -169,14 +169,14 @@ def _gif(pictures: Iterator[UInt8[np.ndarray, "height width 3"]], fps: float) ->
 
 
 def _gif_delay(fps: float) -> int:
-    """How long a picture of a GIF is shown [ms]; browsers take less than 20 for 100."""
+    """Display time of each picture of a GIF [ms]; browsers replace less than 20 by 100."""
     return max(20, round(100 / fps) * 10)
 
 
 def _mp4(
     pictures: Iterator[UInt8[np.ndarray, "height width 3"]], fps: float, size: tuple[int, int], encoder: str
 ) -> bytes:
-    """Pictures handed to ffmpeg one by one, so that a long film takes no more memory than a short one."""
+    """Frames passed to ffmpeg one by one, so that memory does not grow with the length."""
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as complaints:
         draft = os.path.join(folder, "film.mp4")
         raw = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{size[0]}x{size[1]}", "-r", f"{fps:g}", "-i", "-"]

@@ -1,4 +1,4 @@
-"""Where to look from, and where the ground is: from the room that a robot takes up."""
+"""Camera and ground height, from the space that a robot occupies."""
 
 from typing import NamedTuple
 
@@ -16,9 +16,9 @@ class Framing(NamedTuple):
     """A camera and a ground, in the world.
 
     Attributes:
-        up: against gravity, z where there is none.
+        up: against gravity, or z without gravity.
         turn: rotation that takes z to up, and the ground's plane from xy to where it lies.
-        eye, target: where the camera is, and what it looks at [m].
+        eye, target: position of the camera, and the point it looks at [m].
         ground: a point of the ground: at height 0, or at the robot's lowest point where that is lower [m].
         cell: edge of a square of the ground, a round number [m].
         radius: of a ball about the target that holds the robot [m].
@@ -34,7 +34,7 @@ class Framing(NamedTuple):
 
 
 def frame_scene(scene: Scene, q: Float[np.ndarray, "rows nq"], most: int = 40) -> Framing:
-    """A camera that sees the robot whole in all these configurations, of which at most so many are looked at."""
+    """A camera that shows the whole robot in these configurations, of which at most so many are sampled."""
     gravity = np.asarray(scene.chain.gravity, float)
     size = np.linalg.norm(gravity)
     up = -gravity / size if size > 0 else np.array([0.0, 0.0, 1.0])

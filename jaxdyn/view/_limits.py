@@ -34,7 +34,7 @@ def start_configuration(chain: Chain) -> Float[np.ndarray, " nq"]:
 
 
 def sliding_coordinates(chain: Chain) -> Bool[np.ndarray, " nv"]:
-    """Which coordinates are lengths [m]: all that they move are prismatic joints."""
+    """Coordinates that are lengths [m]: all that they move are prismatic joints."""
     sliding = ~turning_joints(chain)
     if chain.coupling is None:
         return sliding
@@ -43,7 +43,7 @@ def sliding_coordinates(chain: Chain) -> Bool[np.ndarray, " nv"]:
 
 
 def effort_limits(chain: Chain) -> Float[np.ndarray, " nv"]:
-    """Largest |tau| of each coordinate, infinite where none is known, as where one moves several joints."""
+    """Largest |tau| of each coordinate, infinite if unknown, as for a coordinate that moves several joints."""
     limits = np.asarray(chain.limits.effort, float)
     if chain.coupling is None:
         return limits

@@ -28,28 +28,28 @@ def plot_torques(
     *,
     limits: Float[Array, " nv"] | Float[np.ndarray, " nv"] | None = None,
 ) -> Any:
-    """Torques over time, one panel a coordinate, with the limits +-limit dashed and what lies beyond them marked.
+    """Plot torques over time, one panel per coordinate, with dashed limits and violations marked.
 
-    As many rows of torques as times are drawn as a curve; one row less, as of a rollout or a `Trajectory`, as steps that hold
+    As many rows of torques as times are drawn as a curve; one row fewer, as in a rollout or a `Trajectory`, as steps held
     from one time to the next.
 
     Args:
         t: times [s].
         tau: torques [N m or N].
-        path: where to write the picture too; its ending says the format (png, svg, pdf).
-        limits: largest |tau|; the robot's `limits.effort` where None and there is one.
+        path: file to write; its suffix selects the format (png, svg, pdf).
+        limits: largest |tau|; if None, the robot's `limits.effort`, if any.
 
     Returns:
         the matplotlib figure, made without touching matplotlib's state (no pyplot, no window).
 
     Raises:
-        OutputError: the numbers of rows or columns do not fit, or the file cannot be written: then nothing is.
+        OutputError: rows or columns do not match, or the file cannot be written.
     """
     times, values = np.asarray(t, float), np.asarray(tau, float)
     if values.ndim != 2 or values.shape[1] != chain.nv or len(values) not in (len(times), len(times) - 1):
         raise OutputError(
-            f"torques of shape {values.shape} for {len(times)} times and {chain.nv} coordinates; give one row a time, or "
-            "one a step, with one column a coordinate"
+            f"torques of shape {values.shape} for {len(times)} times and {chain.nv} coordinates; give one row per time, or "
+            "one per step, with one column per coordinate"
         )
     bounds = effort_limits(chain) if limits is None else np.asarray(limits, float)
     units = _units(chain, "N m", "N")
@@ -73,20 +73,20 @@ def plot_torques(
 
 
 def plot_positions(chain: Chain, t: Row, q: Rows, path: str | os.PathLike[str] | None = None) -> Any:
-    """Positions over time, one panel for each coordinate with a single position, with the joint's limits dashed.
+    """Plot positions over time, one panel for each coordinate with a single position, with the joint's limits dashed.
 
     Quaternion joints have a panel for each entry of q, without limits.
 
     Args:
         t: times [s].
-        q: positions [rad or m], one row a time.
-        path: where to write the picture too, as for `plot_torques`.
+        q: positions [rad or m], one row per time.
+        path: file to write, as for `plot_torques`.
 
     Returns:
         the matplotlib figure, as `plot_torques`.
 
     Raises:
-        OutputError: the numbers of rows or columns do not fit, or the file cannot be written: then nothing is.
+        OutputError: rows or columns do not match, or the file cannot be written.
     """
     times, values = np.asarray(t, float), np.asarray(q, float)
     if values.shape != (len(times), chain.nq):
@@ -111,7 +111,7 @@ def plot_positions(chain: Chain, t: Row, q: Rows, path: str | os.PathLike[str] |
 
 
 def _units(chain: Chain, turning: str, sliding: str) -> list[str]:
-    """Of each coordinate, by its joint's screw; angles where a coupling mixes."""
+    """The unit of each coordinate, by its joint's screw; angles where a coupling mixes."""
     if chain.coupling is not None:
         return [turning] * chain.nv
     return [turning if turns else sliding for turns in turning_joints(chain)]

@@ -1,4 +1,4 @@
-"""A robot to be looked at, as plain data: triangles that are fixed to its links, and the lines from joint to joint."""
+"""A robot as plain data for rendering: triangles fixed to its links, and lines from joint to joint."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -10,13 +10,12 @@ from jaxtyping import Array, Float, Int
 
 from ..errors import ModelError
 from ..io._geometry import Geometry
+from ..io._meshes import Surface, read_mesh
 from ..model._chain import Chain, frame_index
 from ..model._configuration import difference, integrate
 from ..report._pictures.ellipsoids import equivalent_ellipsoid
 from ..report._pictures.stick_figure import link_poses, skeleton
 from . import _triangles as triangles
-from ._meshes import read_mesh
-from ._triangles import Surface
 
 Colour = tuple[float, float, float, float]
 _GREY: Colour = (0.75, 0.75, 0.77, 1.0)
@@ -28,13 +27,13 @@ class Part:
     """Triangles fixed to a link.
 
     Attributes:
-        name: a path that no other part has: link/kind number.
-        group: "shape" for what the description shows, "inertia" for the ellipsoid of a link's mass and inertia.
+        name: a unique path: link/kind number.
+        group: "shape" for shapes of the description, "inertia" for the ellipsoid of a link's mass and inertia.
         link: index of the moving link; -1 for the base.
         vertices: in the link's frame [m].
         faces: triangles of vertices, counter-clockwise seen from outside.
         colour: red, green, blue and opacity from 0 to 1.
-        shown: whether to begin with.
+        shown: whether visible initially.
     """
 
     name: str
@@ -53,7 +52,7 @@ class Scene:
     Attributes:
         chain: the robot.
         parts: triangles on links and base.
-        notes: what could not be shown.
+        notes: omitted parts.
     """
 
     chain: Chain
@@ -71,14 +70,14 @@ class Scene:
 
 
 def build_scene(chain: Chain, geometry: Sequence[Geometry] = (), notes: Sequence[str] = ()) -> Scene:
-    """A robot as triangles on its links: its description's shapes, and ellipsoids of its inertia.
+    """Build a scene from a robot: its description's shapes, and ellipsoids of its inertia.
 
-    Every link that has a mass gets the solid ellipsoid of uniform density with its mass, centre of mass and inertia, the
-    base excepted; where a link has shapes too the ellipsoid is hidden to begin with. Shapes on links that the chain does
-    not have (behind a `tip`) are left out. A mesh that cannot be read is noted, and does not keep its link from being shown.
+    Every link that has a mass gets the solid ellipsoid of uniform density with its mass, centre of mass and inertia, except
+    the base; if a link has shapes too, the ellipsoid is hidden initially. Shapes on links missing from the chain
+    (beyond a `tip`) are omitted. A mesh that cannot be read is noted; the rest of its link is shown.
 
     Args:
-        chain: the robot; its inertias may be others than the description's, as after an identification.
+        chain: the robot; its inertias may differ from the description's, as after an identification.
         geometry: shapes from `read_geometry`, of the description that the chain was loaded from.
         notes: to be kept with the scene, as those of `read_geometry`.
 
@@ -110,7 +109,7 @@ def build_scene(chain: Chain, geometry: Sequence[Geometry] = (), notes: Sequence
         if ellipsoid is None:
             continue
         if not ellipsoid.possible:
-            found.append(f"link {name!r} has an inertia that no body can have, so that no ellipsoid stands for it")
+            found.append(f"link {name!r} has a physically inconsistent inertia and no ellipsoid")
             continue
         squares, axes = np.linalg.eigh(ellipsoid.shape)
         axes[:, 0] *= np.sign(np.linalg.det(axes))

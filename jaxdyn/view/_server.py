@@ -1,4 +1,4 @@
-"""A scene in the browser, by viser: an extra. Sliders move the joints; a motion is played, with its torques beside it."""
+"""A scene in the browser, by viser: an extra. Sliders move the joints; motions play with a plot of their torques."""
 
 import contextlib
 import socket
@@ -43,7 +43,7 @@ class Viewer:
 
     @property
     def url(self) -> str:
-        """Where the page is."""
+        """Address of the page."""
         host = self._server.get_host()
         return f"http://{'localhost' if host in ('0.0.0.0', '::') else host}:{self._server.get_port()}"
 
@@ -74,7 +74,7 @@ class Viewer:
             self._clock.value = float(np.clip(self._time, self._clock.min, self._clock.max))
 
     def wait(self, seconds: float | None = None) -> None:
-        """Stay until the viewer is stopped, or so long."""
+        """Block until the viewer stops, or for a time."""
         self._stopped.wait(seconds)
 
     def stop(self) -> None:
@@ -168,7 +168,7 @@ class Viewer:
             self._clock = gui.add_slider("time [s]", min=first, max=last, step=step, initial_value=first)
             self._speed = gui.add_slider("speed", min=0.1, max=4.0, step=0.1, initial_value=1.0)
             self._plays = gui.add_checkbox("play", True)
-            self._loop = gui.add_checkbox("again and again", True)
+            self._loop = gui.add_checkbox("loop", True)
         self._clock.on_update(lambda event: None if event.client is None else self.set_time(event.target.value))
         self._plays.on_update(lambda event: self._set_playing(event.target.value))
 
@@ -196,7 +196,7 @@ class Viewer:
 
         largest = np.abs(np.nan_to_num(motion.tau)).max(axis=0)
         shares = largest / limits if (np.isfinite(limits) & (limits > 0)).all() else largest
-        first = int(shares.argmax())  # the joint that has most to tell
+        first = int(shares.argmax())  # the joint closest to its limit
         with gui.add_folder("Torques"):
             choice = gui.add_dropdown("joint", options=names, initial_value=names[first])
             plot = gui.add_uplot(
@@ -246,16 +246,17 @@ class Viewer:
 
 
 def open_viewer(scene: Scene, motion: Motion | None = None, *, host: str = "127.0.0.1", port: int = 8080) -> Viewer:
-    """Serve a scene as a web page: a robot to turn about, its joints on sliders, and a motion to play with its torques.
+    """Serve a scene as a web page: a robot with joint sliders, and playback of a motion with its torques.
 
     The page is served from threads; the call returns at once. Ellipsoids of the links' inertia and the lines from joint to
-    joint can be shown and hidden. Joints without limits go from -pi to pi, or -1 m to 1 m; what has a quaternion has no slider.
+    joint can be shown and hidden. Joints without limits range from -pi to pi, or -1 m to 1 m; joints with quaternions
+    have no sliders.
 
     Args:
         scene: from `build_scene`.
         motion: from `read_motion`, or a `Motion` of arrays.
-        host: 127.0.0.1 serves this machine alone, 0.0.0.0 all that can reach it.
-        port: the next that is free is taken where this one is not.
+        host: 127.0.0.1 serves only this machine, 0.0.0.0 every machine that can reach it.
+        port: of the page; the next free one if taken.
 
     Raises:
         ModelError: viser is not installed (naming the extra), the motion is another robot's, or the host is no address of
@@ -287,6 +288,6 @@ def _check_host(host: str) -> None:
             probe.bind(address)
     except OSError as error:
         raise ModelError(
-            f"{host!r} is no address of this machine: {error.strerror or error}; give 127.0.0.1 for this machine alone, "
+            f"{host!r} is not an address of this machine: {error.strerror or error}; give 127.0.0.1 for this machine alone, "
             "or 0.0.0.0 for all that can reach it"
         ) from None

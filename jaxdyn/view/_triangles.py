@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-Surface = tuple[Float[np.ndarray, "V 3"], Int[np.ndarray, "F 3"]]
+from ..io._meshes import Surface
 
 
 def box(size: tuple[float, float, float]) -> Surface:

@@ -120,9 +120,11 @@ def coverage(
     estimates: Sequence[identify.Estimate], truth: np.ndarray, independent: bool = False
 ) -> tuple[float, float]:
     """Share of 95 % intervals that hold the truth, and the root mean square of errors in standard deviations."""
-    sizes = [np.diag(x.independent_covariance if independent else x.covariance) for x in estimates]
-    squares = np.stack([(x.values - truth) ** 2 / size for x, size in zip(estimates, sizes, strict=True)])
-    return float(np.mean(squares < 1.96**2)), float(np.sqrt(squares.mean()))
+    if independent:
+        estimates = [dataclasses.replace(x, covariance=x.independent_covariance, degrees=np.inf) for x in estimates]
+    bounds = np.stack([x.confidence_intervals() for x in estimates])
+    scaled = np.stack([(x.values - truth) / x.standard_deviations for x in estimates])
+    return float(np.mean((bounds[..., 0] < truth) & (truth < bounds[..., 1]))), float(np.sqrt((scaled**2).mean()))
 
 
 def main() -> None:

@@ -50,7 +50,7 @@ def _curves(part: str, robot: str, records: list[dict], folder: Path) -> Path:
             if i == len(precisions) - 1:
                 axis.set_xlabel("states at once")
             if j == 0:
-                axis.set_ylabel("evaluations a second")
+                axis.set_ylabel("evaluations per second")
     seen = dict(sorted(seen.items(), key=lambda item: [item[0].startswith(x) for x in ("floor", "frax", "Pin")]))
     columns = min(len(seen), 1 if len(labels) == 1 else len(labels) + 1)
     rows = math.ceil(len(seen) / columns)
@@ -78,7 +78,7 @@ def _scaling(records: list[dict], folder: Path) -> Path:
         axis.set_xticks([], minor=True)
         axis.grid(True, alpha=0.3, linewidth=0.6)
         axis.spines[["top", "right"]].set_visible(False)
-    axes[0][0].set_ylabel("us an evaluation")
+    axes[0][0].set_ylabel("us per evaluation")
     axes[0][0].legend(frameon=False)
     figure.tight_layout()
     return _save(figure, folder / "scaling.png")

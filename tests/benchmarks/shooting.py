@@ -167,7 +167,7 @@ def single(options) -> int:
         print(f"crocoddyl: cost {solver.cost:.12f}, {solver.iter} iterations")
     for name, count in per.items():
         clock, work = (1e3 * min(t[i] for t in times[name]) / count for i in range(2))
-        print(f"{name:10s} {clock:7.2f} ms an iteration by the clock, {work:7.2f} ms of the processor")
+        print(f"{name:10s} {clock:7.2f} ms per iteration by the clock, {work:7.2f} ms of the processor")
     return int(int(solution.status) != jaxdyn.trajectory.Status.CONVERGED)
 
 
@@ -198,7 +198,7 @@ def batch(options) -> None:
         ours.append((1e3 * work / iterations.sum(), 1e3 * work / count))
         if not options.gpu:
             theirs.append(crocoddyl_batch(robot, start, goals[: options.beside], options.iterations))
-    print(f"{count / min(clock):.0f} problems a second by the clock on {jax.devices()[0].device_kind}")
+    print(f"{count / min(clock):.0f} problems per second by the clock on {jax.devices()[0].device_kind}")
     median = lambda pairs: np.median(np.asarray(pairs), axis=0)
     print(f"milliseconds of the processor, medians of {len(ours)} turns:")
     print("jaxdyn     {:7.2f} a problem and iteration {:7.2f} a problem".format(*median(ours)))

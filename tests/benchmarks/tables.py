@@ -111,7 +111,7 @@ def _throughput(records: list[dict]) -> list[Table]:
     found = []
     for (robot, precision), group in _groups(records, "robot", "precision").items():
         columns = _columns(group)
-        header = ["us an evaluation"]
+        header = ["us per evaluation"]
         for library, variant in columns:
             single = variant == "1 device" and library not in ("jaxdyn", "Pinocchio")
             header += [library if single else f"{library}, {variant}"]
@@ -140,7 +140,7 @@ def _latency(records: list[dict]) -> list[Table]:
     for (robot, precision, dispatch), group in _groups(records, "robot", "precision", "dispatch").items():
         others = [key for key in _columns(group) if key[0] not in ("jaxdyn", "empty")]
         variants = ("robot closed over", "robot an argument")
-        header = ["us a call"] + [x for v in variants for x in (v, "empty", "ratio")] + [key[0] for key in others]
+        header = ["us per call"] + [x for v in variants for x in (v, "empty", "ratio")] + [key[0] for key in others]
         rows = []
         for (label,), quantity in _groups(group, "label").items():
             of = {key: r["seconds"] for key, r in _by_variant(quantity).items()}
@@ -169,7 +169,7 @@ def _batches(records: list[dict]) -> list[Table]:
                 row.append(micro(of[key]["seconds"] if key in of else None))
                 row += [share(of.get(key))] if key[0] == "jaxdyn" else []
             rows.append(row)
-        title = f"{robot}, {label}, {precision}, us an evaluation"
+        title = f"{robot}, {label}, {precision}, us per evaluation"
         found.append(Table(title, header, rows, _notes(group)))
     return found
 
@@ -225,7 +225,7 @@ def _memory(records: list[dict]) -> list[Table]:
     for (robot, precision, batch), group in _groups(records, "robot", "precision", "batch").items():
         keys = ("bytes", "temporary_bytes", "peak_bytes")
         rows = [[r["label"], *("-" if r.get(k) is None else figures(r[k]) for k in keys)] for r in group]
-        header = ["bytes a state", "arguments and results", "beyond them, says XLA", "measured growth, with results"]
+        header = ["bytes per state", "arguments and results", "beyond them, says XLA", "measured growth, with results"]
         found.append(Table(f"{robot}, {precision}, {batch} states", header, rows))
     return found
 
@@ -251,7 +251,14 @@ def _identification(records: list[dict]) -> list[Table]:
             timed = [micro(r["seconds"]), whole, times, micro(r["core_seconds"])]
             rows.append([f"{r['library']}, {r['variant']}", *timed, peak])
         first = group[0]
-        header = ["", "us a sample", "s for all", "times the loop's speed", "us of a core", "peak of the process, MiB"]
+        header = [
+            "",
+            "us per sample",
+            "s for all",
+            "times the loop's speed",
+            "us of a core",
+            "peak of the process, MiB",
+        ]
         notes = [
             f"{first['columns']} columns; {first['devices']} devices, {first['threads']} threads; the first run, which "
             f"compiles, took {figures(first['first'])} s; relative difference {first['error']:.0e}"
@@ -263,9 +270,9 @@ def _identification(records: list[dict]) -> list[Table]:
 def _gpu(records: list[dict]) -> list[Table]:
     found = []
     for (robot, label, precision), group in _groups(records, "robot", "label", "precision").items():
-        header = ["states at once", "us a batch", "million a second", "of the floor", "which is", "rel. difference"]
+        header = ["states at once", "us per batch", "million per second", "of the floor", "which is", "rel. difference"]
         stepped = any("steps_per_second" in r for r in group)
-        header += ["million robot-steps a second"] if stepped else []
+        header += ["million robot-steps per second"] if stepped else []
         rows = []
         for r in sorted(group, key=lambda r: r["batch"]):
             row = [

@@ -36,7 +36,7 @@ def loaded(model: Model) -> jaxdyn.Chain:
     return jaxdyn.load(model.source)
 
 
-def robot_of(model: Model, chain: jaxdyn.Chain, seed: int) -> tuple[Robot, str | None]:
+def robot_of(model: Model, chain: jaxdyn.Chain, seed: int, singular: bool = False) -> tuple[Robot, str | None]:
     """The robot at random states, and why no other program knows it, or None."""
     rng = np.random.default_rng(seed)
     turn = jax.random.key(seed)
@@ -47,7 +47,7 @@ def robot_of(model: Model, chain: jaxdyn.Chain, seed: int) -> tuple[Robot, str |
         truths = [truth(model, chain, frame, *state) for state in states[:2]]
     except NoPeer as error:
         reason = str(error)
-    return Robot(chain, frame, states, truths), reason
+    return Robot(chain, frame, states, truths, singular), reason
 
 
 def main() -> None:
@@ -80,7 +80,8 @@ def main() -> None:
                 say(done="load", refused=str(error), peer=peer, why=why)
             return
     noted = [str(w.message) for w in seen if issubclass(w.category, jaxdyn.ModelWarning)]
-    robot, reason = robot_of(model, chain, options.seed)
+    singular = any("mass matrix is singular" in message for message in noted)
+    robot, reason = robot_of(model, chain, options.seed, singular)
     todo = programs(robot, options.seed, jax.device_count(), options.programs)
     say(done="load", refused=None, peer=peer, why=why, no_truth=reason, nv=chain.nv, programs=len(todo), warned=noted)
     for title, check in list(todo.items())[options.after :]:

@@ -61,7 +61,6 @@ BY_EXAMPLES = {
     "export_function": ("gravity_compensation.py", "export_function"),
     "load_exported": ("gravity_compensation.py", "load_exported"),
     "write_all": ("identify_arm.py", "write_all"),
-    "null_space": ("identify_arm.py", "write_all"),
     "plot_positions": ("view_arm.py", "plot_positions"),
     "plot_torques": ("view_arm.py", "plot_torques"),
     "read_motion": ("view_arm.py", "read_motion"),
@@ -84,6 +83,7 @@ WITHIN = {
     "OptimalControlProblem": "total_cost",
     "SplinePath": "spline_path",
     "with_transmission": "motor_rates",
+    "motor_terms": "motor_regressor",
     "elastic_joints": "elastic_torque",
     "linkages.five_bar": "constraint_residual",
     "point_constraint": "constraint_residual",
@@ -92,24 +92,28 @@ WITHIN = {
 NOT_OF_ARRAYS = {
     "builder of a robot or a constraint, or a closed form of its numbers": (
         "make_chain from_dh from_screws with_coupling with_moving_base_point elastic_chain pose_constraint linkages.four_bar "
+        "linkages.five_bar_chain linkages.four_bar_chain nonholonomic.particles nonholonomic.knife_edge "
+        "nonholonomic.rolling_coin "
         "linkages.four_bar_chains robots.iiwa14 robots.panda robots.ur10 robots.ur5 robots.ur5e robots.xarm7 "
         "textbook.biped textbook.cartesian_two_link textbook.coupled_wrist textbook.elastic_link textbook.geared_link "
         "textbook.pendulum textbook.pendulum_3dof textbook.planar_2r_point_masses textbook.planar_elbow "
-        "textbook.remotely_driven_elbow textbook.single_link textbook.spherical_rrp tx40_like "
+        "textbook.remotely_driven_elbow textbook.single_link textbook.spherical_rrp "
         "pseudo_inertia.check_consistent"
     ).split(),
     "file or text": (
         "load loads load_model load_torque_model model_about from_mujoco geometry_from_mujoco read_geometry save_model "
-        "save_torque_model save_urdf to_urdf update_urdf to_mjcf write_mjcf"
+        "read_terms save_torque_model save_urdf to_urdf update_urdf to_mjcf with_inertias_of_shapes "
+        "write_mjcf write_predictor write_source"
     ).split(),
     "picture, page or printed text": (
         "build_scene open_viewer Viewer print_comparison print_summary write_comparison write_errors write_parameters "
         "write_report collect_provenance equivalent_ellipsoid"
     ).split(),
     "NumPy alone, or a choice among results": (
-        "align_torques block_factors bounding_ellipsoid compare_estimators compare_with_log drive_gains friction_candidates "
+        "block_factors bounding_ellipsoid compare_estimators compare_with_log drive_gains friction_candidates "
         "known_parameters linear_equalities linear_inequalities link_bounds mass_bounds motor_to_joint parse_limit "
-        "semidefinite_least_squares split_half total_mass_constraint unusual_links verdict with_gains without_delay "
+        "certified_mass_matrix_bounds rate_pairs identify_mechanism mechanism_samples "
+        "split_half total_mass_constraint unusual_links verdict with_gains without_delay "
         "clipped_adam"
     ).split(),
     "error": (
@@ -117,19 +121,25 @@ NOT_OF_ARRAYS = {
         "TrajectoryError"
     ).split(),
     "class whose objects are results, settings or interfaces": (
-        "Adaptation AdaptiveRollout AdaptiveState BaseParameters BlockFactors BSplines Chain ClosedLoop ClosedLoopMotion "
+        "Adaptation AdaptiveRollout AdaptiveState BaseMotion BaseParameters BlockFactors BSplines CertifiedBounds "
+        "Chain ClosedLoop "
+        "ClosedLoopMotion "
         "Collision ComparedRun ComputedTorqueLaw Consistency ConsistentEstimate ConsistentProblem ConstrainedDynamics "
-        "ConstrainedTorques Constraint Constraints ControlledMotion Cost Coupling Delay DriveGains ElasticJoints "
+        "ConstrainedTorques Constraint Constraints ControlledMotion Cost Coupling Decomposition Delay DriveGains ElasticJoints "
         "Elimination Ellipsoid ErrorLimit EssentialParameters Estimate EstimationProblem EstimatorComparison "
         "Evaluation ExcitationDesign ExcitationQuality ExcitationSearch ExportedFunction ExtraColumns Filters Finding Fit "
         "ForwardDynamicsDerivatives FourierSeries FrameConstraint Friction FrictionComparison FrictionFit FrictionModel "
-        "FunctionConstraint Geometry Guess Identification InputFile InteriorPointResult InverseDynamicsDerivatives "
+        "FunctionConstraint Geometry Guess HybridDynamics "
+        "Identification InputFile InteriorPointResult InverseDynamicsDerivatives "
         "InverseKinematics JointLimits JointMotion JointTrajectory LinearQuadratic LinkBounds Log LQPolicy LQSolution "
-        "MassMatrixBounds Merit ModelComparison Motion MotionLimits NoiseLevel NullDirection ObserverState OperationalSpace "
-        "Part PathDynamics PathTiming Payload PolicyOptimisation PolicySettings PoseMotion PriorScales Projection "
+        "MechanismLog MechanismSamples "
+        "MassMatrixBounds MatrixForm "
+        "Merit ModelComparison Motion MotionLimits NoiseLevel ObserverState OperationalSpace "
+        "Part PathDynamics PathTiming Payload PfaffianConstraint "
+        "PolicyOptimisation PolicySettings PoseMotion PriorScales Projection "
         "ProportionalDerivativeLaw Provenance QRFactors RecursiveState ReducedDynamics Residuals Resimulation "
-        "Samples Scene Settings Sliding Solution SplitHalf Spring Springs Status TaskSpace TaskStatus TaskTorque "
-        "Topology TorqueModel Trajectory "
-        "TrajectorySamples Transmission UseVerdict Verdict VerdictCheck"
+        "Samples Scene Sliding Solution SourceFunction SplitHalf Spring Springs Status TaskSpace TaskStatus "
+        "TaskTorque TermChoice Terms Topology TorqueModel Trajectory "
+        "TrajectorySamples Transmission Trial UseVerdict VelocityProducts Verdict VerdictCheck"
     ).split(),
 }

@@ -7,10 +7,11 @@ import numpy as np
 
 import jaxdyn
 from helpers import public, random_chain
+from jaxdyn import mechanisms
 
 from .case import Case, normal
 
-DEAR = "constrained_rollout", "adaptive_rollout"
+DEAR = "constrained_rollout", "adaptive_rollout", "moving_base_rollout", "hybrid_rollout"
 ANGLES = np.array([[1.0, 0], [0, 1], [1, -1], [-1, 1]])  # joint positions of the five-bar from its absolute angles
 INDEPENDENT = "joint1", "joint2"
 
@@ -65,9 +66,44 @@ def cases() -> dict[str, Case]:
             closed(1, 1),
             **loose,
         ),
+        "reduced_regressor": Case(
+            lambda q, w, a: bound("reduced_regressor", independent=INDEPENDENT)(q, w, a), closed(0, 2), **loose
+        ),
+        "reduced_coriolis_matrix": Case(
+            lambda q, w: bound("reduced_coriolis_matrix", independent=INDEPENDENT)(q, w), closed(0, 1), **loose
+        ),
+        "reduced_gravity_force": Case(
+            lambda q: bound("reduced_gravity_force", independent=INDEPENDENT)(q), closed(0), **loose
+        ),
         "constrained_step": Case(lambda q, v, tau: bound("constrained_step")(q, v, tau, 1e-3), closed(2), **loose),
         "constrained_rollout": Case(
             lambda q, v, tau: bound("constrained_rollout")(q, v, jnp.stack([tau] * 3), 1e-3), closed(2), **loose
         ),
     }
+    still = mechanisms.BaseMotion(jnp.eye(4), jnp.full(6, 0.3), jnp.full(6, -0.2))
+    found |= {
+        "base_motion": Case(lambda t: mechanisms.base_motion(_path, t), normal(())),
+        "moving_base_inverse_dynamics": Case(
+            lambda *x: mechanisms.moving_base_inverse_dynamics(arm, still, *x), normal(3, 3, 3)
+        ),
+        "moving_base_forward_dynamics": Case(
+            lambda *x: mechanisms.moving_base_forward_dynamics(arm, still, *x), normal(3, 3, 3), accuracy=1e6
+        ),
+        "moving_base_rollout": Case(
+            lambda *x: mechanisms.moving_base_rollout(arm, _path, *x, 1e-3), normal(3, 3, (3, 3)), accuracy=1e6
+        ),
+        "hybrid_dynamics": Case(
+            lambda q, v, tau: mechanisms.hybrid_dynamics(arm, q, v, (1,), tau[:1], tau), normal(3, 3, 3), accuracy=1e6
+        ),
+        "hybrid_rollout": Case(
+            lambda *x: mechanisms.hybrid_rollout(arm, (1,), lambda t: jnp.sin(t)[None], *x, 1e-3),
+            normal(3, 3, (3, 3)),
+            accuracy=1e6,
+        ),
+    }
     return {name: case._replace(dear=name in DEAR) for name, case in found.items()}
+
+
+def _path(t):
+    """Poses of a base that turns and moves."""
+    return jaxdyn.spatial.se3.pose_exp(jnp.stack([t, -0.5 * t, t**2, jnp.cos(t), t, 0.3 * t]))

@@ -2,6 +2,7 @@
 
 import functools
 
+import jaxdyn
 from helpers import public, random_chain
 
 from .case import Case, normal
@@ -9,6 +10,12 @@ from .case import Case, normal
 COUNTS = {  # vectors of n after the chain
     "aba": 3,
     "coriolis_force": 2,
+    "velocity_products": 1,
+    "decomposition": 2,
+    "matrix_form": 3,
+    "joint_wrenches": 3,
+    "link_twists": 2,
+    "link_accelerations": 3,
     "christoffel_symbols": 1,
     "mass_matrix_solve": 2,
     "mass_matrix_inverse": 1,
@@ -28,6 +35,7 @@ COUNTS = {  # vectors of n after the chain
     "passivity_regressor_product": 5,
     "potential_energy_regressor": 1,
     "drive_regressor": 2,
+    "spring_regressor": 1,
     "friction_force": 1,
     "resistive_force": 2,
     "spring_energy": 1,
@@ -37,4 +45,6 @@ COUNTS = {  # vectors of n after the chain
 
 def cases() -> dict[str, Case]:
     arm = random_chain(3)
-    return {name: Case(functools.partial(public(name), arm), normal(*[3] * count)) for name, count in COUNTS.items()}
+    found = {name: Case(functools.partial(public(name), arm), normal(*[3] * count)) for name, count in COUNTS.items()}
+    geared = jaxdyn.with_transmission(arm, gear_ratio=20.0)
+    return found | {"motor_regressor": Case(functools.partial(public("motor_regressor"), geared), normal(3, 3))}

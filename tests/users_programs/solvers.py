@@ -20,7 +20,7 @@ DEAR = (
     "diagnose_identification",
     "chain_with_friction",
     "simulate_closed_loop",
-    "choose_settings",
+    "choose_terms",
 )
 TERMS = {
     "Asymmetry": jaxdyn.identification.Asymmetry(0.1),
@@ -32,6 +32,8 @@ TERMS = {
     "LuGre": jaxdyn.identification.LuGre(0.01, 0.5, 0.1),
     "MaxwellSlip": jaxdyn.identification.MaxwellSlip(jnp.asarray([0.01, 0.02])),
     "Offset": jaxdyn.identification.Offset(),
+    "Counterbalance": jaxdyn.identification.Counterbalance(0.8, 0.2, 1.6),
+    "Cable": jaxdyn.identification.Cable(),
     "PowerViscous": jaxdyn.identification.PowerViscous(0.7),
     "Stribeck": jaxdyn.identification.Stribeck(0.2, 0.1),
     "Viscous": jaxdyn.identification.Viscous(),
@@ -130,14 +132,6 @@ def log_cases() -> dict[str, Case]:
         state = (samples.q[:50], samples.qd[:50], samples.qdd[:50])
         return jaxdyn.identification.torque_band(arm, problem.columns, problem.base, found.covariance, *state)
 
-    def refined(arm, motion, log, samples):
-        problem, found = fitted()
-        start = jaxdyn.identification.accumulate_stream(problem.columns, arm, [samples])
-        full = jaxdyn.identification.nearest_parameters(
-            problem.base, found.values, jaxdyn.identification.prior_parameters(arm, problem.columns)
-        )
-        return jaxdyn.identification.refine(problem.columns, arm, [samples], start, full).r
-
     def with_friction(arm, motion, log, samples):
         terms = jaxdyn.identification.Viscous(), jaxdyn.identification.Coulomb(0.1)
         fit = jaxdyn.identification.fit_friction(
@@ -153,7 +147,7 @@ def log_cases() -> dict[str, Case]:
         return jaxdyn.identification.feasible_parameters(problem.base, found.values, problem.columns, prior)
 
     def chosen(arm, motion, log, samples):
-        return jaxdyn.identification.choose_settings(arm, [log], slips=False, springs=False, delays=False).errors
+        return jaxdyn.identification.choose_terms(arm, [log], jaxdyn.identification.Terms(choose=("springs",))).errors
 
     def simulated(arm, motion, log, samples):
         return jaxdyn.identification.simulate_closed_loop(
@@ -164,12 +158,13 @@ def log_cases() -> dict[str, Case]:
         )
 
     functions = {
-        "refine": refined,
         "chain_with_friction": with_friction,
         "feasible_parameters": feasible,
-        "choose_settings": chosen,
+        "choose_terms": chosen,
         "diagnose_identification": lambda arm, motion, log, _: len(
-            jaxdyn.identification.diagnose_identification(jaxdyn.identify(arm, [log]))
+            jaxdyn.identification.diagnose_identification(
+                jaxdyn.identify(arm, [log], terms=jaxdyn.identification.Terms(choose=()))
+            )
         ),
         "excitation_quality": lambda arm, motion, log, samples: dataclasses.astuple(
             jaxdyn.identification.excitation_quality(arm, samples.q, samples.qd, samples.qdd)

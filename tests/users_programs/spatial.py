@@ -91,8 +91,15 @@ SAMPLES = {
         "cylinder": positive((), (), ()),
         "rod": positive((), (), 3),
         "point": positive((), 3),
+        "ellipsoid": positive((), 3),
+        "cone": positive((), (), ()),
+        "hollow_cylinder": positive((), (), (), ()),
+        "capsule": positive((), (), ()),
+        "point_cloud": positive(4, (4, 3)),
+        "mesh": lambda rng: (jnp.asarray(rng.uniform(0.5, 1.5, (4, 3))), TETRAHEDRON, jnp.asarray(2.0)),
     },
 }
+TETRAHEDRON = jnp.asarray([[0, 2, 1], [0, 1, 3], [1, 2, 3], [2, 0, 3]])
 PRIORS = "entropic_divergence", "euclidean_divergence", "pullback_divergence"
 
 

@@ -98,7 +98,7 @@ def passivity_regressor_product(
     a_ref: Float[Array, " nv"],
     s: Float[Array, " nv"],
 ) -> Float[Array, "n 10"]:
-    """Y_r^T s of `passivity_regressor`, a row a link: what adaptive control needs, without the regressor, O(n).
+    """Y_r^T s of `passivity_regressor`, one row per link: what adaptive control needs, without the regressor, O(n).
 
     s^T Y_r pi is the power of the links' reference wrenches at the twists that the joints give them at the rates s.
     """

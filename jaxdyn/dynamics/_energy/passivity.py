@@ -1,4 +1,4 @@
-"""What control by passivity needs: M a_r + C v_r + g with the right C, and the work done on a robot."""
+"""Building blocks of passivity-based control: M a_r + C v_r + g with the Christoffel C, and the work done on a robot."""
 
 import jax
 import jax.numpy as jnp

@@ -1,7 +1,10 @@
-"""The Coriolis matrix, consistent with the Christoffel symbols, so that dM/dt - 2 C is skew-symmetric."""
+"""The Coriolis matrix, consistent with the Christoffel symbols, so that dM/dt - 2 C is skew-symmetric; and its two parts."""
+
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ...model._chain import Chain
@@ -18,8 +21,8 @@ def christoffel_symbols(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "n
     """Christoffel symbols of the first kind of the mass matrix, by automatic differentiation of M(q), O(n^3).
 
     Gamma_ijk = (dM_ij/dq_k + dM_ik/dq_j - dM_jk/dq_i) / 2, symmetric in j and k (Lynch & Park 2017, sec. 8.1.2).
-    c(q, qd)_i = sum_jk Gamma_ijk qd_j qd_k. Twists of quaternion joints are no coordinates' rates: there the symbols are
-    those of coordinates x about the present placement, less M dA/dt (`coordinates`), and not symmetric.
+    c(q, qd)_i = sum_jk Gamma_ijk qd_j qd_k. Twists of quaternion joints are no coordinates' rates: there the symbols
+    are those of coordinates x about the present placement, less M dA/dt (`coordinates`), and not symmetric.
     """
     links, x = place(chain, q)
     dm = jax.jacfwd(link_mass_matrix, argnums=1)(links, x)
@@ -33,13 +36,44 @@ def christoffel_symbols(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "n
     return symbols - jnp.einsum("il,ljk->ijk", by_coordinates(chain, link_mass_matrix(links, x)), structure)
 
 
+class VelocityProducts(NamedTuple):
+    """Coefficients of products of rates in the velocity terms, c = coriolis (qd_j qd_k)_{j<k} + centrifugal (qd_j^2).
+
+    Attributes:
+        coriolis: B, the coefficients of qd_1 qd_2, qd_1 qd_3, ..., qd_2 qd_3, ...: `rate_pairs` lists them.
+        centrifugal: those of the squares.
+    """
+
+    coriolis: Float[Array, "nv pairs"]
+    centrifugal: Float[Array, "nv nv"]
+
+
+def rate_pairs(nv: int) -> tuple[tuple[int, int], ...]:
+    """(j, k) with j < k, in the order of the columns of `VelocityProducts.coriolis`."""
+    return tuple(zip(*(x.tolist() for x in np.triu_indices(nv, 1)), strict=True))
+
+
+@compiled
+def velocity_products(chain: Chain, q: Float[Array, " nq"]) -> VelocityProducts:
+    """The velocity terms c(q, qd) taken apart by products of rates: Coriolis terms qd_j qd_k, centrifugal terms qd_j^2.
+
+    c_i = sum_{j<k} (Gamma_ijk + Gamma_ikj) qd_j qd_k + sum_j Gamma_ijj qd_j^2 with the `christoffel_symbols` (Spong,
+    Hutchinson & Vidyasagar 2020, sec. 6.3, for the names; Craig 2005, sec. 6.8, for the two matrices), O(n^3). Which
+    terms are Coriolis and which centrifugal depends on the coordinates: those of `textbook.remotely_driven_elbow` have
+    no Coriolis terms.
+    """
+    symbols = christoffel_symbols(chain, q)
+    j, k = np.triu_indices(chain.nv, 1)
+    return VelocityProducts(symbols[:, j, k] + symbols[:, k, j], jnp.diagonal(symbols, axis1=1, axis2=2))
+
+
 @compiled
 def coriolis_matrix(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, "nv nv"]:
     """C(q, qd) with C_ij = sum_k Gamma_ijk qd_k, computed as C = (d c / d qd) / 2 with c = `coriolis_force`, O(n^2).
 
-    Exact, because c is quadratic in qd and Gamma_ijk is symmetric in j and k. dM/dt - 2 C is skew-symmetric, and C qd = c.
-    Equals the contraction of `christoffel_symbols` with qd, at the price of one forward-mode derivative [N m s/rad]. With
-    quaternion joints M dA/dt is taken off, as there, which keeps both properties.
+    Exact, because c is quadratic in qd and Gamma_ijk is symmetric in j and k. dM/dt - 2 C is skew-symmetric, and C qd =
+    c. Equals the contraction of `christoffel_symbols` with qd, at the price of one forward-mode derivative [N m s/rad].
+    With quaternion joints M dA/dt is taken off, as there, which keeps both properties.
     """
     links, x = place(chain, q)
     matrix = by_coordinates(chain, link_coriolis_matrix(links, x, joint_rates(chain, qd)))

@@ -35,7 +35,7 @@ class InverseDynamicsDerivatives(NamedTuple):
         q: d tau / d q along small motions dq of `integrate(chain, q, dq)`.
         qd: d tau / d qd.
         qdd: d tau / d qdd, the mass matrix.
-        parameters: d tau / d pi, the `regressor`, where it was asked for; columns as there.
+        parameters: d tau / d pi, the `regressor`, where requested; columns as there.
     """
 
     q: Float[Array, "nv nv"]
@@ -51,7 +51,7 @@ class ForwardDynamicsDerivatives(NamedTuple):
         q: d qdd / d q along small motions dq of `integrate(chain, q, dq)`.
         qd: d qdd / d qd.
         tau: d qdd / d tau, the inverse of the mass matrix.
-        parameters: d qdd / d pi = -M^-1 Y, where it was asked for; columns as in `regressor`.
+        parameters: d qdd / d pi = -M^-1 Y, where requested; columns as in `regressor`.
     """
 
     q: Float[Array, "nv nv"]
@@ -163,7 +163,7 @@ def _link_forward(
     gravity: Float[Array, "3 *#lanes"],
     wrenches: Float[Array, "n 6 *#lanes"] | None,
 ) -> tuple[Array, Array, Array, Array]:
-    """Of a chain of ordinary joints: accelerations, their Jacobians to q and qd, and M^-1."""
+    """Accelerations of a chain of one-degree-of-freedom joints, their Jacobians to q and qd, and M^-1."""
     qdd = articulated_body(chain, q, qd, tau, gravity, wrenches)
     position, velocity, mass = _of_links(chain, q, qd, qdd, gravity, wrenches)
     inverse = positive_inverse(mass)

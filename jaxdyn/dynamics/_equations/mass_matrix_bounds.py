@@ -1,4 +1,4 @@
-"""How light and how heavy a robot gets: bounds of the mass matrix over its range of positions, by search."""
+"""Bounds of the mass matrix over the robot's range of positions, by search."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ STEPS = 2.0 ** -np.arange(12)  # relative lengths tried along the gradient
 
 
 class MassMatrixBounds(NamedTuple):
-    """What `mass_matrix_bounds` returns.
+    """The result of `mass_matrix_bounds`.
 
     Attributes:
         lowest: lambda_m.
@@ -71,7 +71,7 @@ def _ends(x: Array) -> Array:
 
 
 def _climb(chain: Chain, q: Array, top: Array, refinements: int) -> Float[Array, " nq"]:
-    """Where the highest eigenvalue is higher (`top`), or the lowest lower, than at q: never less far."""
+    """Climb from q to a higher largest eigenvalue (`top`) or a lower smallest one; never to a worse one."""
     low, high = _range(chain)
     steps = jnp.asarray(STEPS, q.dtype)
     sign = jnp.where(top, jnp.ones_like(q[0]), -jnp.ones_like(q[0]))

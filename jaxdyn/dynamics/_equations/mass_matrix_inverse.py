@@ -10,7 +10,7 @@ from ...model._compiled import compiled
 from .._lowering import by_batch, sparse_jvp
 from .mass_matrix import crba
 
-SMALL = 24  # velocities: up to there eliminating in a kernel is about as fast as LAPACK or faster (docs/benchmarks.md)
+SMALL = 24  # velocities: up to there eliminating in a kernel is about as fast as LAPACK or faster (docs/design.md)
 
 
 @compiled

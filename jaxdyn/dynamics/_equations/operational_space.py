@@ -16,7 +16,7 @@ from .mass_matrix import crba
 
 
 class OperationalSpace(NamedTuple):
-    """What `operational_space` returns.
+    """The result of `operational_space`.
 
     Attributes:
         inertia: Lambda, zero in the directions in which the frame cannot move.
@@ -46,7 +46,7 @@ def operational_space_inertia(
     singularities, but say no more than that directions are lost: they are of the order 1 / eps and its square.
 
     Args:
-        frame: link or frame; the chain's tip where None.
+        frame: link or frame; the chain's tip if None.
         reference: coordinates of the twist, as for `jacobian`.
         damping: one number, or one for each of the six directions [1/(kg m^2), 1/kg].
 
@@ -113,9 +113,9 @@ def operational_space(
     rank (Golub & Pereyra 1973); at a singularity Lambda itself jumps, and damping is the smooth choice.
 
     Args:
-        frame: link or frame; the chain's tip where None.
+        frame: link or frame; the chain's tip if None.
         reference: coordinates of the twist, as for `jacobian`.
-        tolerance: eigenvalues of J M^-1 J^T below this times the largest are taken as zero; eps^0.75 of the type where None.
+        tolerance: eigenvalues of J M^-1 J^T below this times the largest are taken as zero; eps^0.75 of the type if None.
 
     Raises:
         ModelError: no such frame, or no such reference.

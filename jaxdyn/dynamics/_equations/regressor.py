@@ -1,13 +1,11 @@
 """Regressors: the matrices by which torques are linear in the parameters, tau = Y(q, qd, qdd) pi."""
 
 from collections.abc import Sequence
-from typing import Literal
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ...errors import ModelError
 from ...model._chain import Chain
 from ...model._compiled import compiled
 from ...model._joints import Link
@@ -20,25 +18,18 @@ from .._recursions.pairs import by_row
 from .._recursions.poses import start_pose, walk
 from .._recursions.sweep import outward
 
-DriveTerm = Literal["armature", "viscous", "coulomb", "offset"]
-DRIVE_LEAVES: dict[str, str] = {
-    "armature": "armature",
-    "viscous": "friction.viscous",
-    "coulomb": "friction.coulomb",
-    "offset": "friction.offset",
-}
-
 
 @compiled
 def regressor(
     chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], qdd: Float[Array, " nv"]
 ) -> Float[Array, "nv p"]:
-    """Y(q, qd, qdd) with Y pi = inverse_dynamics(chain, q, qd, qdd) for pi = inertial_parameters(chain).reshape(-1).
+    """Y(q, qd, qdd) with Y pi = M_l qdd + C qd + g, the torques of the links, pi = inertial_parameters(chain).reshape(-1).
 
     Column 10 i + k belongs to parameter k of link i (m, m cx, m cy, m cz, Ixx, Ixy, Iyy, Ixz, Iyz, Izz about the link
     frame's origin). It does not depend on the chain's own inertias. Joint j feels link i when it lies between i and the
     base: Y_j,i = A_j^T Ad^T W_i with W_i the body's own 6x10 regressor (Atkeson, An & Hollerbach 1986); O(n^2), the size of
-    the result. Armature, where the chain has any, is extra: see `drive_regressor`.
+    the result. Where coordinates are coupled, S^T of the joints' rows. `inverse_dynamics` is Y pi and what drives add: armature
+    in `drive_regressor`, rotors in `motor_regressor`.
     """
 
     links, x = place(chain, q)
@@ -165,36 +156,3 @@ def power_coefficients(spin, velocity, w, dw, a):
     xx, yy, zz = (spin[i] * dw[i] + u[i] * w[i] for i in range(3))
     xy, xz, yz = (spin[i] * dw[j] + spin[j] * dw[i] + u[i] * w[j] + u[j] * w[i] for i, j in ((0, 1), (0, 2), (1, 2)))
     return dot(velocity, a), *by_h, xx, xy, yy, xz, yz, zz
-
-
-@compiled
-def drive_regressor(
-    chain: Chain,
-    qd: Float[Array, " nv"],
-    qdd: Float[Array, " nv"],
-    terms: tuple[DriveTerm, ...] = ("armature", "viscous", "coulomb", "offset"),
-) -> Float[Array, "nv m"]:
-    """Columns of the drives, m = n len(terms), joint by joint: column len(terms) j + k is term k of joint j.
-
-    armature: qdd_j; viscous: qd_j; coulomb: tanh(qd_j / v_c) with the chain's `friction.coulomb_velocity`; offset: 1. With the
-    parameters (armature, fv, fc, offset) of every joint the product is armature * qdd + friction_force(chain, qd). Losses
-    at the motors of a transmission are not part of it, nor is the Stribeck term, which is not linear in its width.
-
-    Raises:
-        ModelError: a term of another name.
-    """
-    qd, qdd = joint_rates(chain, qd), joint_rates(chain, qdd)
-    columns = {
-        "armature": qdd,
-        "viscous": qd,
-        "coulomb": chain.friction.sign(qd),
-        "offset": jnp.ones_like(qd),
-    }
-    unknown = [t for t in terms if t not in columns]
-    if unknown:
-        raise ModelError(f"drive term {unknown[0]!r} is unknown; there are {', '.join(columns)}")
-    if not terms:
-        return jnp.zeros((chain.nv, 0), qd.dtype)
-    values = jnp.stack([columns[t] for t in terms], axis=1)  # (n, len(terms))
-    by_joint = jnp.eye(chain.n, dtype=values.dtype)[:, :, None] * values[None]
-    return generalised_force(chain, by_joint.reshape(chain.n, -1))

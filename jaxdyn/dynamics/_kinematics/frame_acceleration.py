@@ -5,11 +5,8 @@ from jaxtyping import Array, Float
 
 from ...model._chain import Chain, frame_index
 from ...model._compiled import compiled
-from ...model._joints import Link
-from ...spatial._components import zeros
 from .._lowering import by_batch
-from .._recursions.newton_euler import accelerate
-from .._recursions.sweep import outward
+from .._recursions.link_forces import link_motions
 from .coordinates import joint_accelerations, joint_rates, place
 from .forward_kinematics import link_poses
 
@@ -27,14 +24,14 @@ def frame_acceleration(
     The linear part is the origin's acceleration as an accelerometer that does not feel gravity has it [rad/s^2, m/s^2].
 
     Args:
-        frame: link or frame; the chain's tip where None.
+        frame: link or frame; the chain's tip if None.
 
     Raises:
         ModelError: no such frame.
     """
     link, k = frame_index(chain, frame)
     links, x = place(chain, q)
-    motions = _link_motions(links, x, joint_rates(chain, v), joint_accelerations(chain, v, a))
+    motions = _link_motions(links, x, joint_rates(chain, v), joint_accelerations(chain, v, a), None)
     if link < 0:
         return jnp.zeros(6, motions.dtype)
     rotation = link_poses(links, x)[link, :3, :3]
@@ -45,18 +42,4 @@ def frame_acceleration(
     return jnp.concatenate([rotation @ dw, rotation @ linear])
 
 
-@by_batch(size=lambda chain: 100 + 20 * chain.n)
-def _link_motions(
-    chain: Chain,
-    x: Float[Array, "n *#lanes"],
-    rates: Float[Array, "n *#lanes"],
-    accelerations: Float[Array, "n *#lanes"],
-) -> Float[Array, "n 9 *#lanes"]:
-    """Angular velocity, its rate and the origin's acceleration of every link in its own axes, of ordinary joints."""
-
-    def out(parent, link: Link, inputs):
-        motion = accelerate(parent, link, *inputs)
-        return motion, tuple(component for part in motion for component in part)
-
-    zero = zeros(3, (x, rates, accelerations), (), (chain.rotation,))
-    return jnp.stack(outward(chain, x, out, (zero, zero, zero), (rates, accelerations)), axis=1)
+_link_motions = by_batch(size=lambda chain: 100 + 20 * chain.n)(link_motions)

@@ -25,7 +25,7 @@ def jacobian(
     """Jacobian J(q) of a link or named frame: its twist is V = (w, v) = J(q) qd; O(n) (Lynch & Park 2017, sec. 5.1).
 
     Args:
-        frame: link or frame; the chain's tip where None.
+        frame: link or frame; the chain's tip if None.
         reference: the coordinates of the twist. "body": in the frame's own axes, v of its origin. "space": in world axes, v
             of the body-fixed point that is passing the world's origin. "mixed": in world axes, v of the frame's origin.
 

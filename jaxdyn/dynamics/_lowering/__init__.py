@@ -1,4 +1,4 @@
-"""How a function of one robot and one state is compiled, for one state or thousands: what the rest of the library uses."""
+"""Compilation of functions of one robot and one state, for one state or thousands: interface for the rest of the library."""
 
 from .batch import (
     by_batch as by_batch,

@@ -1,15 +1,15 @@
-"""How a function of one robot and one state is handed to the compiler: one robot at a time, or thousands. Decided here alone.
+"""Lowering of a function of one robot and one state: one robot at a time, or thousands. The choice is made here alone.
 
 A function decorated with `by_batch` is written entry by entry on arrays (links, ...): whatever axes follow the links' are
 lanes, states that are computed side by side. Its callers see a function of one state, and `jax.vmap`:
 
 - called on one state, its whole program becomes one kernel on the CPU. XLA would otherwise run a scan as dozens of small
-  kernels an iteration, whose calls cost many times what they compute;
+  kernels per iteration, whose calls cost many times what they compute;
 - under `vmap`, however often, all batch axes become one, and that the last: every component is contiguous. On the CPU it is
   worked through in chunks that stay in the first cache, each chunk one kernel; elsewhere it is one program on all lanes;
-- differentiated, a rule given with the function, or the function as it stands, is.
+- differentiated, it uses the rule given with the function, or differentiates the function itself.
 
-docs/benchmarks.md has the measurements. The CPU's part is chosen when a program is lowered for that platform.
+docs/design.md has the measurements. The CPU's part is chosen when a program is lowered for that platform.
 """
 
 import contextvars
@@ -58,7 +58,7 @@ def with_lanes(x: Array, dimensions: int) -> Array:
 def by_batch(
     function: Callable | None = None, *, size: Size = lambda chain: 100 + 2 * chain.n, jvp: Callable | None = None
 ) -> Any:
-    """Let a function of arrays (and chains) that is written for lanes compile for one state or a batch; see the module's text.
+    """Compile a function of arrays (and chains) written for lanes for one state or a batch; see the module's docstring.
 
     Args:
         size: from the first argument, how many numbers of a state the function's largest operation reads and writes.
@@ -202,7 +202,7 @@ def _over_lanes(
 
 
 def _in_single_precision(variables: tuple) -> bool:
-    """Whether eight lanes fill one vector register, as float32 does where that has 32 bytes.
+    """True if eight lanes fill one vector register, as float32 does in registers of 32 bytes.
 
     LLVM then keeps a kernel's arrays in registers, and compiling the derivatives of a Panda's forward dynamics took more
     than 23 GB, where 7 and 16 lanes take 0.5 GB and 6 s (jaxlib 0.10.2; float64 is well with 4 and with 8 lanes).
@@ -327,7 +327,7 @@ def _join(x: Array, parts: int, blocks: Count, lanes: int) -> Array:
 
 
 def lanes_of_kernel(width: int) -> int:
-    """How many states a kernel of the CPU takes, of a function whose largest operation touches `width` numbers a state."""
+    """Number of states per CPU kernel, for a function whose largest operation touches `width` numbers per state."""
     lanes = min(LANES, LARGEST // width)
     return lanes - lanes % 8
 

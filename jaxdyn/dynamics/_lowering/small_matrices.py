@@ -27,7 +27,7 @@ def product(a: Array, b: Array) -> Array:
 
 
 def by_row(function: Callable, *xs: Array) -> Any:
-    """`function` of each row, one after the other: a product that the compiler does not work out again and again."""
+    """`function` of each row, one after the other: a product that the compiler does not recompute for each."""
     return jax.lax.scan(lambda _, rows: (None, function(*rows)), None, xs)[1]
 
 

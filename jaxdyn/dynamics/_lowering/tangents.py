@@ -1,4 +1,4 @@
-"""Derivative rules of functions that are batched by a rule of their own: directions known to be zero, and the batch axis."""
+"""Derivative rules of functions with custom batching: zero tangents, and the batch axis."""
 
 from collections.abc import Callable
 from typing import Any
@@ -49,5 +49,5 @@ def sparse_jvp(function: Callable[..., Any], primals: tuple, tangents: tuple) ->
 
 
 def is_zero(tangent: Any) -> bool:
-    """Whether a tangent is known to be zero."""
+    """True for a tangent known to be zero."""
     return isinstance(tangent, SymbolicZero)

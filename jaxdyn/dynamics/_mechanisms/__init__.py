@@ -1,1 +1,1 @@
-"""What goes beyond an open chain of rigid links; public in `jaxdyn.mechanisms`."""
+"""Mechanisms beyond an open chain of rigid links; public in `jaxdyn.mechanisms`."""

@@ -1,4 +1,4 @@
-"""States that keep constraints: the nearest configuration and the nearest velocity."""
+"""Projection on constraints: the nearest configuration and the nearest velocity."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -19,13 +19,13 @@ from .pseudo_inverse import pseudo_inverse, rank_tolerance
 
 
 class Projection(NamedTuple):
-    """A configuration brought to the constraints.
+    """A configuration projected on the constraints.
 
     Attributes:
         configuration: q.
-        iterations: how many it took.
+        iterations: number of iterations.
         residual: largest entry of phi there [m, rad].
-        converged: whether the residual and the last step are as small as asked; if not, derivatives mean nothing.
+        converged: whether the residual and the last step are within the tolerance; if not, derivatives are meaningless.
     """
 
     configuration: Float[Array, " nq"]
@@ -46,17 +46,17 @@ def project_configuration(
     """The configuration with phi = 0 nearest to q: integrate(chain, q, u) with the least |u|.
 
     Gauss-Newton on the manifold, u <- J^+ (J u - phi), with J = d phi / du: its fixed points have phi = 0 and u in the range
-    of J^T. Nearby it converges in a few steps; far away, or where no solution is, it may not, and says so. Derivatives are
+    of J^T. Nearby it converges in a few steps; far away, or without a solution, it may fail, and reports it. Derivatives are
     those of the fixed point, du = (1 - dT/du)^-1 dT for the map T: no iteration is differentiated or stored.
 
     Args:
-        held: coordinates that stay as they are (names of joints, or columns of v): with all independent ones held, this solves
+        held: fixed coordinates (names of joints, or columns of v): with all independent ones fixed, this solves
             the loop for the others.
-        max_iterations: at most so many.
+        max_iterations: maximum number of iterations.
         tolerance: of residual and step [m, rad]; a thousand times the type's rounding by default.
 
     Raises:
-        ModelError: no such coordinate, no constraint, or one that names a frame that is not there.
+        ModelError: no such coordinate, no constraint, or one that names an unknown frame.
     """
     tolerance = 1000 * float(jnp.finfo(q.dtype).eps) if tolerance is None else tolerance
     free = jnp.ones(chain.nv, q.dtype).at[jnp.asarray(coordinate_columns(chain, held))].set(0.0)

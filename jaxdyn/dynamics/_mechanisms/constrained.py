@@ -21,15 +21,16 @@ Stabilisation = tuple[float | Array, float | Array]
 
 
 class ConstrainedDynamics(NamedTuple):
-    """Accelerations under constraints, the forces of these, and how well they could be met.
+    """Accelerations under constraints, constraint forces, and residuals.
 
     Attributes:
         acceleration: qdd.
-        multipliers: constraint forces on the robot, one a row of J: for frames moment and force (n, f) that `other` exerts on
-            `frame`, in the axes and at the origin of the frame it is held to [N m, N]. Of redundant constraints the least.
+        multipliers: constraint forces on the robot, one per row of J: for frames moment and force (n, f) that `other` exerts on
+            `frame`, in the axes and at the origin of the frame it is held to [N m, N]. Redundant constraints share the
+            minimum-norm forces.
         rank: number of independent rows of J.
-        redundant: whether it is less than all: accelerations are unique, multipliers are not.
-        residual: largest |J qdd - wanted|; beyond rounding where constraints contradict each other [m/s^2, rad/s^2].
+        redundant: whether rows are dependent: accelerations are unique, multipliers are not.
+        residual: largest |J qdd - target|; beyond rounding if constraints contradict each other [m/s^2, rad/s^2].
         consistent: whether it is rounding only.
     """
 
@@ -66,11 +67,11 @@ def constrained_forward_dynamics(
         constraints: one or several (`point_constraint`, `pose_constraint`, `FunctionConstraint`).
         tau: joint torques [N m] (forces [N] for prismatic joints).
         external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
-        stabilisation: Baumgarte's alpha, beta [1/s], which pull a drifting loop together; critically damped where equal.
+        stabilisation: Baumgarte's alpha, beta [1/s], which counteract drift; critically damped if equal.
         tolerance: singular values of W below it, relative to the largest, count as redundant; sqrt(rounding) by default.
 
     Raises:
-        ModelError: no constraint, or one that names a frame that is not there.
+        ModelError: no constraint, or one that names an unknown frame.
     """
     gains = jnp.asarray(stabilisation[0], q.dtype), jnp.asarray(stabilisation[1], q.dtype)
     tolerance = rank_tolerance(q, tolerance)
@@ -93,7 +94,7 @@ class Factors(NamedTuple):
 
 
 def factorise(chain: Chain, q: Float[Array, " nq"], j: Float[Array, "m nv"], tolerance) -> Factors:
-    """What `solve` needs, O(n^3)."""
+    """The factors that `solve` needs, O(n^3)."""
     lower = jnp.linalg.cholesky(crba(chain, q))
     whitened = solve_triangular(lower, j.T, lower=True).T
     inverse, rank = pseudo_inverse(whitened, tolerance)
@@ -193,7 +194,7 @@ def constrained_inverse_dynamics(
         tolerance: as in `constrained_forward_dynamics`, for J and for N B.
 
     Raises:
-        ModelError: no such coordinate, no constraint, or one that names a frame that is not there.
+        ModelError: no such coordinate, no constraint, or one that names an unknown frame.
     """
     columns = jnp.asarray(coordinate_columns(chain, actuated))
     needed = inverse_dynamics(chain, q, qd, qdd, external_wrenches)

@@ -10,7 +10,14 @@ from ...model._chain import Chain, frame_index
 from ...model._compiled import compiled
 from ...model._configuration import integrate
 from ...model._joints import Link
-from ...model._mechanisms.constraint import Constraint, Constraints, FrameConstraint, FunctionConstraint, listed
+from ...model._mechanisms.constraint import (
+    Constraint,
+    Constraints,
+    FrameConstraint,
+    FunctionConstraint,
+    PfaffianConstraint,
+    listed,
+)
 from ...model._tree import ancestor_mask
 from ...spatial._components import add, cross, scale, unrotate, zeros
 from ...spatial.se3 import adjoint, pose_inverse
@@ -76,7 +83,7 @@ def constraint_terms(chain: Chain, constraints: Constraints, q: Float[Array, " n
 
 
 def constraint_target(terms: Terms, qd: Float[Array, " nv"], stabilisation) -> Float[Array, " m"]:
-    """What J qdd has to be: -dJ/dt qd - 2 alpha J qd - beta^2 phi."""
+    """The required value of J qdd: -dJ/dt qd - 2 alpha J qd - beta^2 phi."""
     alpha, beta = stabilisation
     return -terms.bias - 2 * alpha * (terms.jacobian @ qd) - beta**2 * terms.residual
 
@@ -131,6 +138,8 @@ def _relative(chain: Chain, constraint: FrameConstraint, poses: Float[Array, "n 
 def _residual(chain: Chain, constraint: Constraint, poses, q) -> Array:
     if isinstance(constraint, FunctionConstraint):
         return jnp.atleast_1d(constraint.function(chain, q, constraint.parameters))
+    if isinstance(constraint, PfaffianConstraint):  # of positions it says nothing
+        return jnp.zeros(constraint.function(chain, q, constraint.parameters).shape[0], q.dtype)
     _, e = _relative(chain, constraint, poses)
     position, rows = e[:3, 3], constraint.rows
     turns = rotation_log(e[:3, :3]) if min(rows) < 3 else jnp.zeros_like(position)
@@ -139,6 +148,10 @@ def _residual(chain: Chain, constraint: Constraint, poses, q) -> Array:
 
 def _curve(chain: Chain, constraint: Constraint, motions, q, qd) -> tuple[Array, Array]:
     """phi, and its second derivative on the way from q at constant qd."""
+    if isinstance(constraint, PfaffianConstraint):
+        rows = lambda t: constraint.function(chain, integrate(chain, q, t * qd), constraint.parameters) @ qd
+        bias = jax.jvp(rows, (jnp.zeros((), qd.dtype),), (jnp.ones((), qd.dtype),))[1]
+        return jnp.zeros_like(bias), bias
     if isinstance(constraint, FunctionConstraint):
         along = lambda t: _residual(chain, constraint, None, integrate(chain, q, t * qd))
     else:
@@ -176,6 +189,8 @@ def _jacobians(chain: Chain, constraints: tuple[Constraint, ...], poses, q) -> F
 
 
 def _jacobian(chain: Chain, constraint: Constraint, poses, screws, q) -> Array:
+    if isinstance(constraint, PfaffianConstraint):
+        return constraint.function(chain, q, constraint.parameters)
     if isinstance(constraint, FunctionConstraint):
         moved = lambda dq: _residual(chain, constraint, None, integrate(chain, q, dq))
         return jax.jacfwd(moved)(jnp.zeros(chain.nv, q.dtype))

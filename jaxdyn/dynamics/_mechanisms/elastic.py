@@ -107,7 +107,7 @@ def elastic_inverse_dynamics(
     stiffness = eqx.error_if(
         elastic.stiffness,
         elastic.damping != 0,
-        "elastic_inverse_dynamics needs springs without damping: the rotors' motion is no function of the links' with it",
+        "elastic_inverse_dynamics needs springs without damping: with it, the rotors' motion is not a function of the links'",
     )
 
     def carried(x, xd, xdd):

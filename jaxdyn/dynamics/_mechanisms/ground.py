@@ -1,4 +1,4 @@
-"""What holds a robot up: the ground's wrench on it, and the zero moment point."""
+"""Ground support: the ground's wrench on the robot, and the zero moment point."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float

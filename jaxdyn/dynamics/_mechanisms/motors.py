@@ -40,8 +40,8 @@ def joint_torques_from_motors(chain: Chain, motor_torques: Float[Array, " m"]) -
 def motor_torques(chain: Chain, tau: Float[Array, " nv"]) -> Float[Array, " m"]:
     """Torques of the motors that give the forces tau on the coordinates: the inverse of `joint_torques_from_motors` [N m].
 
-    With as many motors as coordinates tau_m = (R S)^-T tau. With more of them the smallest torques that give tau; with
-    fewer (a floating base) those that come closest to it, exact where tau asks nothing of coordinates without a motor. R S
+    With as many motors as coordinates tau_m = (R S)^-T tau. With more motors, the minimum-norm torques that give tau; with
+    fewer (a floating base), the least-squares ones, exact if tau is zero on coordinates without a motor. R S
     must have full rank; O(n^3). For the torque that a motion needs, tau = inverse_dynamics(...) + resistive_force(...): the
     rotors' inertia is in it.
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import cho_factor, cho_solve
@@ -11,9 +12,12 @@ from jaxtyping import Array, Float
 from ...errors import ModelError
 from ...model._chain import Chain
 from ...model._compiled import compiled
+from ...model._configuration import integrate
 from ...model._mechanisms.constraint import Constraints, coordinate_columns
-from .._equations.inverse import inverse_dynamics
+from .._equations.coriolis import coriolis_matrix
+from .._equations.inverse import gravity_force, inverse_dynamics
 from .._equations.mass_matrix import crba
+from .._equations.regressor import regressor
 from .constraint import constraint_bias, constraint_jacobian
 from .pseudo_inverse import pseudo_inverse
 
@@ -67,10 +71,7 @@ def reduced_dynamics(
     From M qdd + C qd + g = tau + J^T lambda with qd = G w, qdd = G a + dG/dt w, multiplied by G^T: M_r = G^T M G and
     b = G^T (M dG/dt w + C qd + g - sum_i J_i^T F_i). O(n^3). Arguments as for `independent_coordinates`.
     """
-    g, dependent, inverse = _split(chain, constraints, q, independent)
-    qd = g @ w
-    dependent_rate = -inverse @ constraint_bias(chain, constraints, q, qd)
-    acceleration = jnp.zeros_like(qd).at[dependent].set(dependent_rate, unique_indices=True)
+    g, qd, acceleration = reduced_motion(chain, constraints, q, w, jnp.zeros_like(w), independent)
     bias = g.T @ inverse_dynamics(chain, q, qd, acceleration, external_wrenches)
     return ReducedDynamics(g, acceleration, g.T @ crba(chain, q) @ g, bias)
 
@@ -92,6 +93,70 @@ def reduced_forward_dynamics(
     """
     terms = reduced_dynamics(chain, constraints, q, w, independent, external_wrenches)
     return cho_solve(cho_factor(terms.mass_matrix, lower=True), terms.map.T @ tau - terms.bias)
+
+
+@compiled
+def reduced_regressor(
+    chain: Chain,
+    constraints: Constraints,
+    q: Float[Array, " nq"],
+    w: Float[Array, " k"],
+    a: Float[Array, " k"],
+    independent: Sequence[str | int],
+) -> Float[Array, "k p"]:
+    """G^T Y(q, G w, G a + dG/dt w): the torques M_r a + b of `reduced_dynamics` are this times pi, without constraint forces.
+
+    pi = inertial_parameters(chain).reshape(-1); armature and rotors are extra, as for `regressor`. With the motors' torques
+    G^T tau it identifies a mechanism whose passive joints need not be measured: q follows from the independent
+    coordinates (`project_configuration`). O(n^3). Arguments as for `independent_coordinates`.
+
+    Args:
+        w: velocities of the independent coordinates.
+        a: their accelerations.
+    """
+    g, qd, qdd = reduced_motion(chain, constraints, q, w, a, independent)
+    return g.T @ regressor(chain, q, qd, qdd)
+
+
+def reduced_motion(
+    chain: Chain, constraints: Constraints, q: Array, w: Array, a: Array, independent: Sequence[str | int]
+) -> tuple[Float[Array, "nv k"], Float[Array, " nv"], Float[Array, " nv"]]:
+    """G, and the velocities G w and accelerations G a + dG/dt w of all coordinates."""
+    g, dependent, inverse = _split(chain, constraints, q, independent)
+    qd = g @ w
+    bias = -inverse @ constraint_bias(chain, constraints, q, qd)
+    return g, qd, (g @ a).at[dependent].add(bias, unique_indices=True)
+
+
+@compiled
+def reduced_coriolis_matrix(
+    chain: Chain,
+    constraints: Constraints,
+    q: Float[Array, " nq"],
+    w: Float[Array, " k"],
+    independent: Sequence[str | int],
+) -> Float[Array, "k k"]:
+    """C_r = G^T (C(q, G w) G + M dG/dt): b = C_r w + G^T g, and dM_r/dt - 2 C_r is skew-symmetric.
+
+    With the Christoffel matrix C, dM_r/dt - 2 C_r = G^T (dM/dt - 2 C) G + dG/dt^T M G - G^T M dG/dt. The gravity force of the
+    independent coordinates is G^T gravity_force(chain, q). O(n^3). Arguments as for `independent_coordinates`.
+    """
+    g, _, _ = _split(chain, constraints, q, independent)
+    qd = g @ w
+    moved = lambda t: _split(chain, constraints, integrate(chain, q, t * qd), independent)[0]
+    _, rate = jax.jvp(moved, (jnp.zeros((), q.dtype),), (jnp.ones((), q.dtype),))
+    return g.T @ (coriolis_matrix(chain, q, qd) @ g + crba(chain, q) @ rate)
+
+
+@compiled
+def reduced_gravity_force(
+    chain: Chain, constraints: Constraints, q: Float[Array, " nq"], independent: Sequence[str | int]
+) -> Float[Array, " k"]:
+    """g_r = G^T g(q), which holds the mechanism still: M_r a + C_r w + g_r = G^T tau with `reduced_coriolis_matrix`.
+
+    Arguments and errors as for `independent_coordinates`.
+    """
+    return _split(chain, constraints, q, independent)[0].T @ gravity_force(chain, q)
 
 
 def _split(chain: Chain, constraints: Constraints, q: Array, independent: Sequence[str | int]):

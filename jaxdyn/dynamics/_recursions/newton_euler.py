@@ -38,7 +38,7 @@ def newton_euler(
 
 
 def transmit(children, link: Link, wrench):
-    """What a link hands on to its parent, the wrench it needs and its children's, and its joint's torque: their power."""
+    """The wrench that a link passes to its parent (its own and its children's), and its joint's torque: their power."""
     wrench = add(children, wrench)
     return move_wrench(link.rotation, link.translation, wrench), dot(link.screw, wrench)
 

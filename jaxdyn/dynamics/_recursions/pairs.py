@@ -1,7 +1,7 @@
 """Matrices between pairs of links, (n, n, *lanes), built row by row from vectors over links.
 
-Row by row, because then every array holds n numbers a state and stays in the cache, and because operations on whole matrices
-are more than XLA compiles inside a kernel (`_lowering`).
+The work proceeds row by row, because every array then holds n numbers per state and stays in cache, and because XLA cannot
+compile operations on whole matrices inside a kernel (`_lowering`).
 """
 
 from collections.abc import Callable

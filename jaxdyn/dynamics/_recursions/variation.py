@@ -1,4 +1,4 @@
-"""How the torques of recursive Newton-Euler vary with positions, velocities and accelerations, in closed form, O(n^2).
+"""Variation of the recursive Newton-Euler torques with positions, velocities and accelerations, analytic, O(n^2).
 
 In the world's frame, with S_j the screw of joint j, v and a the twist and the acceleration of its parent p (gravity included),
 X x Y the bracket of twists and X x* F that of a twist and a wrench,
@@ -62,7 +62,7 @@ class LinkDerivatives(NamedTuple):
 
 
 class Motion(NamedTuple):
-    """Of every link, in the world's frame: its joint's screw, its parent's twist and acceleration, and its own dynamics."""
+    """Per link, in the world frame: its joint's screw, its parent's twist and acceleration, and its own dynamics."""
 
     screw: tuple[Array, ...]
     parent_twist: tuple[Array, ...]

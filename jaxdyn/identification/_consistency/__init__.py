@@ -1,1 +1,1 @@
-"""Least squares among bodies that can exist."""
+"""Physically consistent least squares."""

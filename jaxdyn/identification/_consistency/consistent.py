@@ -1,11 +1,11 @@
-"""Physically consistent estimation: least squares over bodies that can exist, on log-Cholesky parameters.
+"""Physically consistent estimation: least squares over physically consistent links, in log-Cholesky parameters.
 
 minimise over x = (pi_1 .. pi_n, drive terms):  |A x - y|^2 / 2 + weight * sum_i D(pi_i, prior_i)
 subject to J(pi_i) positive definite, armature and friction not negative, and what else is known (`Constraints`).
 
 A and y are triangular factors of the whole weighted log, so that a step costs the same however long the log was. The problem
 is convex in x. Log-Cholesky parameters reach the inside of its cone one to one, so that a stationary point of the
-unconstrained problem in them is the one optimum, which `convex.py` finds by another route.
+unconstrained problem in them is the one optimum, which the tests find as a semidefinite program.
 """
 
 import dataclasses
@@ -143,6 +143,8 @@ def positive_columns(columns: Columns, n: int) -> Bool[np.ndarray, " p"]:
     positive = np.zeros(p, bool)
     drive = [term in POSITIVE_TERMS for term in columns.drive_terms]
     positive[10 * n : 10 * n + n * len(drive)] = np.tile(drive, n)
+    extra = [e.positive for e in columns.extra for _ in e.names]
+    positive[p - len(extra) :] = extra
     return positive
 
 
@@ -195,7 +197,7 @@ def consistent_problem(
             prior=np.asarray(prior, float),
             start=start,
             links=links,
-            positive=positive_columns(columns, links),
+            positive=positive_columns(columns, links) & base.matrix.any(axis=0),
             constraints=constraints or no_constraints(len(prior)),
             weight=float(weight),
             divergence=divergence,

@@ -28,7 +28,7 @@ class Constraints:
     least: Float[np.ndarray, "i p"]
     least_of: Float[np.ndarray, " i"]
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for rows, values, what in ((self.equal, self.equal_to, "equal"), (self.least, self.least_of, "least")):
             if rows.ndim != 2 or values.shape != (rows.shape[0],):
                 raise IdentificationError(f"constraints: {what} has shape {rows.shape}, its values {values.shape}")

@@ -7,6 +7,7 @@ from jaxtyping import Float
 
 from ...errors import IdentificationError
 from ...model._chain import Chain
+from ...model._layout import with_bodies
 from ...spatial._host import second_moment
 from .._regression.base_parameters import BaseParameters
 from .consistent import ConsistentEstimate, ConsistentProblem, consistent_least_squares
@@ -86,13 +87,14 @@ def link_bounds(chain: Chain, densities: tuple[float, float] = DENSITIES) -> Lin
     length = np.linalg.norm(farthest, axis=1)
     width = np.maximum(AROUND * np.maximum(length, before), LEAST_REACH * before.sum())
     semi_axes = np.stack([width, width, length / 2 + width], axis=1)
-    semi_axes[width == 0] = np.inf
+    bodies = with_bodies(chain.topology)
+    semi_axes[(width == 0) | ~bodies] = np.inf
     bounds = LinkBounds(
         farthest / 2,
         semi_axes,
         np.stack([_along(x) for x in farthest]),
-        np.full(n, float(least)),
-        np.full(n, float(most)),
+        np.where(bodies, float(least), 0.0),
+        np.where(bodies, float(most), np.inf),
     )
     return _holding(bounds, np.asarray(chain.inertia, float))
 

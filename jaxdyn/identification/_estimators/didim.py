@@ -54,7 +54,7 @@ def estimate_didim(problem: EstimationProblem, tolerance: float = 1e-3, iteratio
             break
         values, rows, tried = shortened(problem, values, estimate.values, "DIDIM")
         simulations += tried
-    runs, n = len(problem.samples), problem.chain.n
+    runs, n = len(problem.samples), problem.chain.nv
     return dataclasses.replace(
         with_blocks(estimate, blocks, reduced, weights.reshape(runs, n)),
         noise=np.sqrt((noise.reshape(runs, n) ** 2).mean(0)),

@@ -5,6 +5,8 @@ import dataclasses
 import numpy as np
 from jaxtyping import Float
 
+from .._regression.blocks import block_degrees
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Estimate:
@@ -25,7 +27,8 @@ class Estimate:
         simulations: how often the robot was simulated, sensitivities included.
         history: a figure an iteration, as the estimator's own text says; the largest relative step where it says nothing.
         converged: whether the last step was below the tolerance.
-        degrees: degrees of freedom left, of independent rows; infinite where unknown.
+        degrees: degrees of freedom of the covariance: those of the blocks that were left out and of what it was shrunk
+            towards; without blocks of the independent rows left; infinite where unknown.
         notes: what the estimator noticed.
         independent: (b, b) covariance if residuals were as independent as the filter leaves them, s^2 (W^T W)^-1 with the noise
             of the (weighted) rows; None where that is `covariance`.
@@ -47,9 +50,12 @@ class Estimate:
     notes: tuple[str, ...] = ()
     independent: np.ndarray | None = None
 
-    def with_covariance(self, covariance: Float[np.ndarray, "b b"]) -> "Estimate":
-        """With a covariance that takes the place of that of independent residuals."""
-        return dataclasses.replace(self, covariance=covariance, independent=self.independent_covariance)
+    def with_covariance(self, covariance: Float[np.ndarray, "b b"], blocks: int) -> "Estimate":
+        """With a covariance from fits that leave out blocks in place of that of independent residuals."""
+        degrees = min(self.degrees, block_degrees(blocks))
+        return dataclasses.replace(
+            self, covariance=covariance, independent=self.independent_covariance, degrees=degrees
+        )
 
     @property
     def independent_covariance(self) -> Float[np.ndarray, "b b"]:
@@ -67,9 +73,13 @@ class Estimate:
         with np.errstate(divide="ignore"):
             return 100 * self.standard_deviations / np.abs(self.values)
 
-    def confidence_intervals(self, level: float = 0.95) -> Float[np.ndarray, "b 2"]:
-        """Intervals that hold the true values with probability `level`, each by itself, by Student's t."""
+    def interval_factor(self, level: float = 0.95) -> float:
+        """Half the width of intervals that hold a true value with probability `level`, in standard deviations: Student's t."""
         from scipy import stats  # slow to import
 
-        half = stats.t.ppf(0.5 + level / 2, self.degrees) * self.standard_deviations
+        return float(stats.t.ppf(0.5 + level / 2, self.degrees))
+
+    def confidence_intervals(self, level: float = 0.95) -> Float[np.ndarray, "b 2"]:
+        """Intervals that hold the true values with probability `level`, each by itself, by Student's t."""
+        half = self.interval_factor(level) * self.standard_deviations
         return np.stack([self.values - half, self.values + half], axis=1)

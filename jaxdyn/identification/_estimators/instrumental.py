@@ -30,7 +30,7 @@ def estimate_iv(problem: EstimationProblem, tolerance: float = 1e-3, iterations:
     check_loops(problem, "IV")
     values = problem.initial
     values, instruments, simulations = shortened(problem, values, values, "IV")
-    runs, n, b = len(problem.samples), problem.chain.n, problem.base.size
+    runs, n, b = len(problem.samples), problem.chain.nv, problem.base.size
     measured = problem.measured_rows()
     counts = np.array([(m > 0).sum(0) for m in problem.weights])
     noise = np.ones((runs, n))
@@ -70,10 +70,9 @@ def estimate_iv(problem: EstimationProblem, tolerance: float = 1e-3, iterations:
     parts = _blocks([len(s) for s in problem.samples], n)
     shares = np.stack([inverse @ (q[part].T @ (w[part] / scale)) for part in parts])
     scores = np.stack([inverse @ (q[part].T @ (y[part] - w[part] @ new)) for part in parts])
-    return Estimate(
+    found = Estimate(
         values=new,
-        covariance=left_out_covariance(shares, scores, np.diag(1 / scale), independent),
-        independent=independent,
+        covariance=independent,
         noise=np.sqrt((noise**2).mean(0)),
         condition=float(np.linalg.cond(z)),
         scaled_condition=float(singular[0] / singular[-1]),
@@ -86,6 +85,7 @@ def estimate_iv(problem: EstimationProblem, tolerance: float = 1e-3, iterations:
         converged=bool(rest),
         degrees=float(counts.sum() * problem.independence - b),
     )
+    return found.with_covariance(left_out_covariance(shares, scores, np.diag(1 / scale), independent), len(parts))
 
 
 def _blocks(lengths: list[int], n: int) -> list[slice]:

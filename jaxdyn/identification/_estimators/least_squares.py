@@ -34,7 +34,7 @@ def estimate_wls(problem: EstimationProblem, tolerance: float = 1e-6, iterations
         tolerance: largest relative step of the values at which it stops.
         iterations: at most so many rounds.
     """
-    factors, (runs, n) = problem.factors, (len(problem.samples), problem.chain.n)
+    factors, (runs, n) = problem.factors, (len(problem.samples), problem.chain.nv)
     weights = np.ones(runs * n)
     estimate = ordinary_least_squares(factors, problem.base, problem.independence)
     history = []
@@ -75,7 +75,8 @@ def with_blocks(
 ) -> Estimate:
     """Least squares with rows weighted by run and joint, with the covariance that leaving out blocks gives."""
     parts = weighted_blocks(blocks, np.append(base.kept, -1), weights)
-    return estimate.with_covariance(least_squares_covariance(parts, estimate.values, estimate.covariance))
+    covariance = least_squares_covariance(parts, estimate.values, estimate.covariance)
+    return estimate.with_covariance(covariance, len(parts))
 
 
 def ordinary_least_squares(

@@ -17,14 +17,14 @@ from .._preprocessing.samples import Samples
 from .._regression.accumulate import accumulate_blocks
 from .._regression.base_parameters import BaseParameters, base_parameters
 from .._regression.blocks import BlockFactors, dense_blocks
-from .._regression.columns import Columns
+from .._regression.columns import DRIVE_TERMS, Columns, all_columns
 from .._regression.completion import given_torque, prior_parameters
 from .._regression.factors import QRFactors
 from .._regression.prediction import predict
 from .._regression.robot import as_float64
 from .._regression.rows import by_chunks, chunk_rows
 from .._simulation.closed_loop import ClosedLoop
-from .whole_runs import RunFriction, align_torques, friction_signals, model_of, reference_samples, without_friction
+from .whole_runs import RunFriction, friction_signals, model_of, reference_samples, without_friction
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -71,7 +71,7 @@ class EstimationProblem:
         """(N, n) of each run: measured torques less those of drive terms that are not identified [N m]."""
         if self.filtered:
             return tuple(rows[:, :, -1] for rows in self.filtered)
-        return tuple(s.tau - given_torque(self.chain, self.columns, s.qd, s.qdd) for s in self.samples)
+        return tuple(s.tau - given_torque(self.chain, self.columns, s.q, s.qd, s.qdd) for s in self.samples)
 
     @functools.cached_property
     def blocks(self) -> BlockFactors:
@@ -177,7 +177,6 @@ def estimation_problem(
     start: Float[np.ndarray, " b"] | None = None,
     parallel_cutoff: float | None = None,
     friction: RunFriction | None = None,
-    delays: float | Float[np.ndarray, " n"] | None = None,
 ) -> EstimationProblem:
     """The problem that estimators take.
 
@@ -199,30 +198,23 @@ def estimation_problem(
             viscous, coulomb and offset; a `FrictionFit` where terms depend on loads. For runs at full rate (stride=1). Samples
             before its memory is known are left out. 8 N n k bytes for k columns. Estimators that simulate let it act as along
             the loop's reference, and compare torques with its columns along the simulated motion.
-        delays: by how many seconds each joint's torque comes late (`estimate_delay`): tau(t + delay) belongs to q(t). Samples
-            at the ends of a piece that have no such torque are left out.
 
     Raises:
         IdentificationError: there is no run, a run has another number of joints, there are not as many loops or weights as
-            runs, a cutoff is not below half the samples' rate, delays are longer than a piece, or a friction model depends
-            on loads.
+            runs, a cutoff is not below half the samples' rate, or a friction model depends on loads.
     """
     runs = (samples,) if isinstance(samples, Samples) else tuple(samples)
     closed = (loops,) if isinstance(loops, ClosedLoop) else tuple(loops)
-    columns = columns or (Columns() if friction is None else Columns(("armature",)))
+    columns = columns or all_columns(chain, DRIVE_TERMS if friction is None else ("armature",))
     if not runs:
         raise IdentificationError("there are no samples to estimate from")
     for k, s in enumerate(runs):
-        if s.n != chain.n:
-            raise IdentificationError(f"run {k + 1} has {s.n} joints, but the model has {chain.n}")
+        if s.n != chain.nv:
+            raise IdentificationError(f"run {k + 1} has {s.n} joints, but the model has {chain.nv}")
     for name, given in (("loops", closed), ("weights", weights)):
         if given is not None and len(given) not in ((0, len(runs)) if name == "loops" else (len(runs),)):
             raise IdentificationError(f"there are {len(given)} {name} for {len(runs)} runs; give one a run")
     masks = [np.ones(s.qd.shape) if weights is None else np.asarray(weights[k], float) for k, s in enumerate(runs)]
-    if delays is not None:
-        pairs = [align_torques(s, delays) for s in runs]
-        runs = tuple(s for s, _ in pairs)
-        masks = [m * inside for m, (_, inside) in zip(masks, pairs, strict=True)]
     with jax.enable_x64(True):
         model = as_float64(chain)
         base = base or base_parameters(chain, columns)

@@ -150,5 +150,5 @@ def estimate_recursive(problem: EstimationProblem, forgetting: float = 1.0) -> E
         joint_residuals=rms,
         method="RLS",
         iterations=int(max(len(s) for s in problem.samples)),
-        degrees=found.degrees,
+        degrees=min(found.degrees, batch.degrees),
     )

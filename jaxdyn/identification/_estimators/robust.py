@@ -29,7 +29,7 @@ def estimate_irls(
     """
     estimate = estimate_wls(problem)
     history: list[float] = []
-    blocks, held = problem.blocks, np.ones(problem.chain.n * len(problem.samples))
+    blocks, held = problem.blocks, np.ones(problem.chain.nv * len(problem.samples))
     scale, residuals = _residuals(problem, estimate.values)
     while len(history) < iterations:
         weights = []
@@ -44,13 +44,15 @@ def estimate_irls(
         if history[-1] < tolerance:
             break
     masks = problem.weights
-    independent, steeper = _covariance(problem, scale, residuals, threshold)
-    parts = weighted_blocks(blocks, np.append(problem.base.kept, -1), held.reshape(scale.shape))
-    covariance = steeper**2 * least_squares_covariance(parts, estimate.values, independent / steeper**2)
+    inside = [
+        m * (np.abs(e) <= threshold * np.maximum(s, 1e-300)) for m, e, s in zip(masks, residuals, scale, strict=True)
+    ]
+    columns, rows = np.append(problem.base.kept, -1), held.reshape(scale.shape)
+    curved = [part[:, :-1] for part in weighted_blocks(problem.accumulated(inside), columns, rows)]
+    independent, own = _independent(problem, scale, residuals, threshold, np.concatenate(curved))
+    covariance = least_squares_covariance(weighted_blocks(blocks, columns, rows), estimate.values, own, curved)
     return dataclasses.replace(
-        estimate,
-        covariance=covariance,
-        independent=independent,
+        dataclasses.replace(estimate, covariance=independent).with_covariance(covariance, len(curved)),
         noise=np.sqrt((scale**2).mean(0)),
         run_noise=scale,
         joint_residuals=np.sqrt(
@@ -72,24 +74,23 @@ def _residuals(problem: EstimationProblem, values: np.ndarray) -> tuple[np.ndarr
     return np.stack([np.nan_to_num(np.nanmedian(u, axis=0)) for u in used]) / 0.6745, residuals
 
 
-def _covariance(
-    problem: EstimationProblem, scale: np.ndarray, residuals: list[np.ndarray], threshold: float
-) -> tuple[np.ndarray, float]:
+def _independent(
+    problem: EstimationProblem, scale: np.ndarray, residuals: list[np.ndarray], threshold: float, curved: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """E[psi^2] / E[psi']^2 (W^T S^-2 W)^-1, the covariance of an M-estimate of independent rows (Huber 1981, sec. 7.6).
 
-    Besides, by how much more an estimate moves than weighted least squares with its last weights: E[psi / u] / E[psi'].
+    Besides, E[psi^2] / E[psi'] (V^T V)^-1 with the rows V within the threshold: the same where outliers lie evenly.
     """
     u = np.concatenate(
         [(e / np.maximum(s, 1e-300))[m > 0] for e, s, m in zip(residuals, scale, problem.weights, strict=True)]
     )
-    inside = np.abs(u) <= threshold
     b = problem.base.size
     spread = (np.clip(u, -threshold, threshold) ** 2).sum() / max(len(u) - b / problem.independence, 1)
     r = stacked(problem.factors, inverse_noise(scale.reshape(-1)))[:, problem.base.kept]
-    inverse = np.linalg.inv(np.linalg.qr(r, mode="r"))
-    slope = max(float(inside.mean()), 1e-3)
-    light = float(np.minimum(1, threshold / np.maximum(np.abs(u), 1e-300)).mean())
-    return spread / slope**2 / problem.independence * (inverse @ inverse.T), light / slope
+    slope = max(float((np.abs(u) <= threshold).mean()), 1e-3)
+    inverses = [np.linalg.pinv(np.linalg.qr(x, mode="r")) for x in (r, curved)]
+    first, second = (spread / slope / problem.independence * (inverse @ inverse.T) for inverse in inverses)
+    return first / slope, second
 
 
 def _outliers(problem: EstimationProblem, scale: np.ndarray, residuals: list[np.ndarray]) -> list[str]:

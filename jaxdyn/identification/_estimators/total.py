@@ -31,7 +31,7 @@ def estimate_tls(problem: EstimationProblem, errors: Float[np.ndarray, "n c c"] 
     start = estimate_wls(problem)
     kept, b = problem.base.kept, problem.base.size
     factors = problem.factors
-    runs, n = len(problem.samples), problem.chain.n
+    runs, n = len(problem.samples), problem.chain.nv
     assert start.run_noise is not None
     weights = inverse_noise(start.run_noise.reshape(-1))
     r = np.asarray(np.linalg.qr(stacked(factors, weights)[:, [*kept, -1]], mode="r"))
@@ -98,7 +98,7 @@ def row_errors(
     Cost: two dense regressors of all samples, 16 N n b bytes.
     """
     rng = np.random.default_rng(seed)
-    n, b = problem.chain.n, problem.base.size
+    n, b = problem.chain.nv, problem.base.size
     total, count = np.zeros((n, b + 1, b + 1)), np.zeros(n)
     for s, mask in zip(problem.samples, problem.weights, strict=True):
         dq = np.zeros_like(s.q)

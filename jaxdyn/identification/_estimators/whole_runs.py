@@ -1,11 +1,10 @@
-"""What an estimation problem takes from whole runs: friction that remembers, as columns, and torques that come late."""
+"""Friction that remembers, as columns of an estimation problem, which takes whole runs."""
 
 import dataclasses
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float
-from scipy import interpolate
+from jaxtyping import Float
 
 from ...errors import IdentificationError
 from ...model._chain import Chain
@@ -64,38 +63,3 @@ def samples_of(
 def reference_samples(loop: ClosedLoop) -> Samples:
     """The reference of a closed loop at all its instants."""
     return samples_of(loop.t_0, 1 / loop.dt, *(np.asarray(x, float) for x in (loop.q, loop.qd, loop.qdd)))
-
-
-def align_torques(
-    samples: Samples, seconds: float | Float[np.ndarray, " n"]
-) -> tuple[Samples, Bool[np.ndarray, "N n"]]:
-    """Samples with each joint's torque taken as many seconds later, and where its piece has one.
-
-    tau_j(t + d_j) comes from a cubic spline through each piece's samples; at the ends, where there is none, the nearest
-    stands in.
-
-    Args:
-        seconds: by how much each joint's torque comes late, as in `without_delay`; for all joints, or one each.
-
-    Raises:
-        IdentificationError: not one finite delay a joint, or one longer than a piece.
-    """
-    delays = np.asarray(seconds, float)
-    if delays.shape not in ((), (samples.n,)) or not np.isfinite(delays).all():
-        raise IdentificationError(
-            f"{samples.source}: delays are one finite number, or one for each of {samples.n} joints"
-        )
-    delays = np.broadcast_to(delays, (samples.n,))
-    tau, inside = samples.tau.copy(), np.zeros(samples.tau.shape, bool)
-    for start, stop in samples.segments:
-        t = samples.t[start:stop]
-        if len(t) < 4 or t[-1] - t[0] <= np.abs(delays).max():
-            raise IdentificationError(
-                f"{samples.source}: a piece of {t[-1] - t[0]:.3g} s is not longer than the delays, {np.abs(delays).max():.3g} s"
-            )
-        spline = interpolate.CubicSpline(t, samples.tau[start:stop])
-        wanted = t[:, None] + delays
-        inside[start:stop] = (wanted >= t[0]) & (wanted <= t[-1])
-        for j in range(samples.n):
-            tau[start:stop, j] = spline(np.clip(wanted[:, j], t[0], t[-1]))[:, j]
-    return dataclasses.replace(samples, tau=tau), inside

@@ -24,7 +24,7 @@ class FourierSeries:
     duration: float = 10.0
     harmonics: int = 10
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _check(self.duration, self.harmonics, 3, "harmonics", "a Fourier motion that starts at rest")
 
     @property
@@ -71,7 +71,7 @@ class BSplines:
     intervals: int = 30
     degree: int = 5
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.degree < 4:
             raise IdentificationError(
                 f"splines of degree {self.degree} have a jerk that jumps; the degree is 4 or more"

@@ -11,9 +11,10 @@ from jaxtyping import Float
 from scipy import interpolate
 
 from ...errors import IdentificationError
+from ...io._logs.motion import coordinate_names
 from ...model._chain import Chain, with_leaves
 from .._regression.base_parameters import BaseParameters, base_parameters
-from .._regression.columns import Columns
+from .._regression.columns import Columns, all_columns
 from .._regression.robot import as_float64, check_identifiable
 from .basis import BSplines, FourierSeries, balanced, rest_basis
 from .limits import (
@@ -120,7 +121,7 @@ def optimal_excitation(
         clearance: q (n,) -> distances, () or (m,), that are not to become negative, such as those between links; traceable
             by JAX. In unit of about a tenth of its range, and positive in the middle of the position ranges, or no random start
             can be scaled until it holds.
-        columns: what is to be identified; all drive terms where None.
+        columns: what is to be identified; all drive terms, motors and springs of the chain where None.
         torque_noise: (n,) standard deviations of the joint torques, of which only ratios matter; all alike where None.
         condition_weight: w in log det / b - w log cond, for b base parameters; 0 for pure D-optimality. The condition number
             depends on the units of the parameters; log det's maximum does not.
@@ -136,7 +137,7 @@ def optimal_excitation(
     """
     check_identifiable(chain)
     family = family or FourierSeries()
-    columns = columns or Columns()
+    columns = columns or all_columns(chain)
     limits = limits or motion_limits(chain)
     if not 0 < usage <= 1:
         raise IdentificationError(f"the usage of the limits is {usage:g}; it lies above 0 and is 1 at most")
@@ -146,7 +147,7 @@ def optimal_excitation(
             f"starts is {asked.starts}, rounds {asked.rounds} and condition_weight {condition_weight:g}; the least are 1, 1 "
             "and 0"
         )
-    noise = checked_noise(torque_noise, chain.n)
+    noise = checked_noise(torque_noise, chain.nv)
     report = progress or (lambda stage, done, total: None)
     with jax.enable_x64(True):
         whole = as_float64(chain)
@@ -173,7 +174,7 @@ class _Search:
     """One search: its matrices and limits, its starts, and the best motion so far that holds all limits."""
 
     def __init__(self, chain, family, limits, usage, clearance, columns, base, noise, condition_weight):
-        n = chain.n
+        n = chain.nv
         self.chain, self.family, self.clearance = chain, family, clearance
         limits = bounded(chain, limits)
         self.middle, half = (limits.upper + limits.lower) / 2, usage * (limits.upper - limits.lower) / 2
@@ -189,7 +190,8 @@ class _Search:
         coarse, self.fine, self.verified = (np.einsum("dml,jlk->djmk", m, self.to_coefficients) for m in grids)
         times = self.times(1)
         slopes = interpolate.make_interp_spline(times, np.eye(len(times)), k=5).derivative()(times)
-        sign = jnp.maximum(chain.friction.coulomb_velocity, SLOWEST_SIGN * jnp.asarray(velocity))
+        rates = velocity if chain.coupling is None else np.abs(np.asarray(chain.coupling.matrix)) @ velocity
+        sign = jnp.maximum(chain.friction.coulomb_velocity, SLOWEST_SIGN * jnp.asarray(rates))
         self.setting = Setting(
             columns,
             tuple(int(k) for k in base.kept),
@@ -238,7 +240,7 @@ class _Search:
 
     def begin(self, count: int, seed: int) -> None:
         """Draw random starts and scale each until it holds the limits."""
-        shape = (count, self.chain.n, self.to_coefficients.shape[2])
+        shape = (count, self.chain.nv, self.to_coefficients.shape[2])
         z, feasible = self._repaired(np.random.default_rng(seed).normal(size=shape))
         self.random = list(z[feasible])
         z = np.where(feasible[:, None, None], z, 0.1 * np.random.default_rng(seed + 1).normal(size=shape))
@@ -279,7 +281,7 @@ class _Search:
         text = "no motion was found that holds all limits"
         if most[kind, joint] > 1:
             return (
-                f"{text}: at rest in the middle of the position ranges {self.chain.joint_names[joint]} takes "
+                f"{text}: at rest in the middle of the position ranges {coordinate_names(self.chain)[joint]} takes "
                 f"{most[kind, joint]:.3g} times its {LIMIT_NAMES[kind]} limit; check the limits and the model's masses"
             )
         if least < 0:

@@ -11,8 +11,9 @@ from jaxtyping import Array, Float
 
 from ...dynamics import friction_force, inverse_dynamics
 from ...errors import IdentificationError
+from ...io._logs.motion import coordinate_names
 from ...model._chain import Chain
-from ...model._layout import turning_joints
+from ...model._layout import leading_joints, turning_joints
 from .._regression.robot import as_float64
 from .trajectories import JointTrajectory
 
@@ -76,22 +77,21 @@ def motion_limits(
     Raises:
         IdentificationError: not one number a joint, NaN, an upper limit not above the lower one, or one that is not positive.
     """
-    own = {"lower": chain.limits.position[:, 0], "upper": chain.limits.position[:, 1]}
-    own |= {"velocity": chain.limits.velocity, "torque": chain.limits.effort}
+    own = coordinate_limits(chain)
     given = {"lower": lower, "upper": upper, "velocity": velocity, "acceleration": acceleration}
     given |= {"jerk": jerk, "torque": torque, "torque_rate": torque_rate}
     values = {}
     for name, value in given.items():
         value = np.asarray(own.get(name, np.inf) if value is None else value, float)
-        if value.shape not in ((), (1,), (chain.n,)):
+        if value.shape not in ((), (1,), (chain.nv,)):
             raise IdentificationError(
-                f"the {name} limit has shape {value.shape}; give one number, or one for each of the {chain.n} joints"
+                f"the {name} limit has shape {value.shape}; give one number, or one for each of the {chain.nv} joints"
             )
         if np.isnan(value).any():
             raise IdentificationError(f"the {name} limit holds NaN; leave out, or give as inf, a limit there is not")
-        values[name] = np.broadcast_to(value, chain.n).copy()
+        values[name] = np.broadcast_to(value, chain.nv).copy()
     limits = MotionLimits(**values)
-    for j, name in enumerate(chain.joint_names):
+    for j, name in enumerate(coordinate_names(chain)):
         if not limits.lower[j] < limits.upper[j]:
             raise IdentificationError(
                 f"{name}: the lower position limit {limits.lower[j]:g} is not below the upper one {limits.upper[j]:g}"
@@ -104,9 +104,32 @@ def motion_limits(
     return limits
 
 
+def coordinate_limits(chain: Chain) -> dict[str, Numbers]:
+    """The chain's limits, of the coordinates where joints follow them: what all joints of one coordinate allow.
+
+    A coordinate's torque limit is that of the joint it moves most. Limits of a joint that follows several coordinates at once
+    are none of any of them; `jaxdyn.identification.optimal_excitation` takes such as its clearance.
+    """
+    lower, upper = np.asarray(chain.limits.position, float).T
+    velocity, effort = np.asarray(chain.limits.velocity, float), np.asarray(chain.limits.effort, float)
+    if chain.coupling is not None:
+        matrix, offset = np.asarray(chain.coupling.matrix, float), np.asarray(chain.coupling.offset, float)
+        s = np.where(((matrix != 0).sum(axis=1) == 1)[:, None], matrix, 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ends = np.sort(np.stack([(x - offset)[:, None] / s for x in (lower, upper)]), axis=0)
+            least, most, fastest = (
+                np.where(s != 0, x, y)
+                for x, y in ((ends[0], -np.inf), (ends[1], np.inf), (velocity[:, None] / np.abs(s), np.inf))
+            )
+        lower, upper, velocity = least.max(axis=0), most.min(axis=0), fastest.min(axis=0)
+        leading = leading_joints(chain)
+        effort = effort[leading] * np.abs(matrix[leading, np.arange(chain.nv)])
+    return {"lower": lower, "upper": upper, "velocity": velocity, "torque": effort}
+
+
 def bounded(chain: Chain, limits: MotionLimits) -> MotionLimits:
     """The limits with a range for every joint: a turn or a metre about zero, or from the one end there is."""
-    size = np.where(turning_joints(chain), 2 * np.pi, 1.0)
+    size = np.where(turning_joints(chain)[leading_joints(chain)], 2 * np.pi, 1.0)
     free = np.isinf(limits.lower) & np.isinf(limits.upper)
     lower, upper = np.where(free, -size / 2, limits.lower), np.where(free, size / 2, limits.upper)
     lower, upper = np.where(np.isinf(lower), upper - size, lower), np.where(np.isinf(upper), lower + size, upper)

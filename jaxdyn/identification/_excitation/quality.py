@@ -11,7 +11,7 @@ from ...errors import IdentificationError
 from ...model._chain import Chain
 from .._regression.accumulate import accumulate
 from .._regression.base_parameters import BaseParameters, base_parameters, stacked
-from .._regression.columns import Columns
+from .._regression.columns import Columns, all_columns
 from .._regression.robot import as_float64
 
 
@@ -54,7 +54,7 @@ def excitation_quality(
         q: positions of the motion's samples.
         qd: their velocities.
         qdd: their accelerations.
-        columns: what is to be identified; all drive terms where None.
+        columns: what is to be identified; all drive terms, motors and springs of the chain where None.
         base: its base parameters; found where None.
         torque_noise: (n,) standard deviations of the joint torques; all 1 where None.
 
@@ -64,9 +64,9 @@ def excitation_quality(
 
     Cost: O(N p^2) for p columns, after compiling.
     """
-    columns = columns or Columns()
+    columns = columns or all_columns(chain)
     base = base or base_parameters(chain, columns)
-    noise = checked_noise(torque_noise, chain.n)
+    noise = checked_noise(torque_noise, chain.nv)
     q, qd, qdd = (np.asarray(x, float) for x in (q, qd, qdd))
     if q.size < base.size:
         raise IdentificationError(

@@ -153,7 +153,7 @@ def choose_friction(
 
 
 def combine_friction(models: Sequence[FrictionModel]) -> FrictionModel:
-    """One friction model from one a joint: equal terms of several joints become one term of these joints."""
+    """One friction model from one per joint: equal terms of several joints become one term of these joints."""
     found: dict[tuple, tuple[FrictionTerm, list[int]]] = {}
     for j, model in enumerate(models):
         for term in model.terms:

@@ -42,7 +42,7 @@ class FrictionFit:
         chain: the robot.
         columns: columns of the rigid body and its rotors.
         base: its base parameters.
-        model: the friction model, its nonlinear parameters those found, one a joint.
+        model: the friction model, its nonlinear parameters those found, one per joint.
         values: (b + f,) base parameters, then the friction's linear parameters.
         covariance: (b + f, b + f), given the nonlinear parameters, from fits that leave out blocks of the runs
             (`Estimate.covariance`).

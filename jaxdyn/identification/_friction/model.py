@@ -42,7 +42,7 @@ class FrictionModel(eqx.Module):
         """The model with every nonlinear parameter an array of its own for each of n joints.
 
         Raises:
-            IdentificationError: a nonlinear parameter is not positive, or has not one number or one a joint; a term names a
+            IdentificationError: a nonlinear parameter is not positive, or has not one number or one per joint; a term names a
                 joint that is not there.
         """
         for term in self.terms:

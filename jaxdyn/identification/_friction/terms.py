@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 class FrictionTerm(eqx.Module):
     """One term of a joint's friction: columns whose coefficients are estimated linearly.
 
-    Array fields are its nonlinear parameters, all positive: one number for all joints, or one a joint. `joints` (counted from
+    Array fields are its nonlinear parameters, all positive: one number for all joints, or one per joint. `joints` (counted from
     1) says which joints have the term; all of them where None.
     """
 

@@ -17,9 +17,9 @@ from .._friction.fit import FrictionFit
 from .._friction.model import FrictionModel
 from .._preprocessing.samples import Samples
 from .._regression.columns import Columns, ExtraColumns
+from .._regression.completion import model_torque
 from .._regression.robot import as_float64
 from .._regression.rows import by_chunks
-from .._validation.resimulation import model_torque
 
 _STEPS = 6  # Newton steps for accelerations where friction grows with the load
 
@@ -53,7 +53,7 @@ class TorqueModel(eqx.Module, Summary):
     extra_values: Float[Array, " m"] | None = None
     delay: Float[Array, " n"] | None = None
 
-    def __check_init__(self):
+    def __check_init__(self) -> None:
         topology = self.chain.topology
         if (self.friction or self.extra) and (topology.quaternion_joints or self.chain.coupling is not None):
             raise IdentificationError("a friction model and extra columns are for robots whose joints move one by one")
@@ -84,6 +84,13 @@ class TorqueModel(eqx.Module, Summary):
         f = self.friction
         return f is not None and (f.cutoff is not None or any(term.remembers for term in f.terms))
 
+    @property
+    def unfiltered(self) -> "TorqueModel":
+        """The model whose friction, in `predict`, goes through no low-pass: as torques are logged."""
+        if self.friction is None or self.friction.cutoff is None:
+            return self
+        return dataclasses.replace(self, friction=dataclasses.replace(self.friction, cutoff=None))
+
     def load(self, q: Float[Array, " n"], qd: Float[Array, " n"], qdd: Float[Array, " n"]) -> Float[Array, " n"]:
         """Torques without friction: rigid body, rotors, springs and further columns [N m or N]."""
         tau = inverse_dynamics(self.chain, q, qd, qdd) + spring_force(self.chain, q)
@@ -110,7 +117,7 @@ class TorqueModel(eqx.Module, Summary):
 
         Steps of any length are right: memory is driven by the travel since the last call.
         """
-        memory = self._advanced(memory, q, qd)
+        memory = self.advanced(memory, q, qd)
         return self._torque_at(memory, q, qd, qdd), memory
 
     def torques(self, q: Float[Array, "N n"], qd: Float[Array, "N n"], qdd: Float[Array, "N n"]) -> Float[Array, "N n"]:
@@ -130,7 +137,7 @@ class TorqueModel(eqx.Module, Summary):
 
         Cost: n + 1 inverse dynamics and a linear system of n equations a step; `forward_dynamics` of the chain is faster.
         """
-        memory = self._advanced(memory, q, qd)
+        memory = self.advanced(memory, q, qd)
         torque = lambda qdd: self._torque_at(memory, q, qd, qdd)
         improved = lambda _, qdd: qdd + jnp.linalg.solve(jax.jacfwd(torque)(qdd), tau - torque(qdd))
         steps = _STEPS if self.friction is not None and self.friction.needs_load else 1
@@ -152,8 +159,7 @@ class TorqueModel(eqx.Module, Summary):
             return model_torque(self.chain, s if rows is None else s.rows(rows, ()))
         rows = np.arange(len(s)) if rows is None else rows
         with jax.enable_x64(True):
-            model = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), self)
-            model = eqx.tree_at(lambda m: m.chain, model, as_float64(self.chain))
+            model = in_float64(self)
             if self.friction is None or self.coefficients is None:
                 return by_chunks(functools.partial(_torques, model), s.q[rows], s.qd[rows], s.qdd[rows])
             loads, friction = functools.partial(_loads, model), self.friction
@@ -167,14 +173,46 @@ class TorqueModel(eqx.Module, Summary):
                 load, blocks = whole[rows], friction.blocks(s, whole)[rows]
         return load + np.einsum("tjk,jk->tj", blocks, np.asarray(self.coefficients, float))
 
-    def _advanced(self, memory: Array, q: Array, qd: Array) -> Array:
+    def memory(self, samples: Samples) -> Float[np.ndarray, "N n m"]:
+        """Memory at every sample, from relaxed memory at the start of each piece."""
+        pieces = samples.segments or ((0, len(samples)),)
+        if self.friction is None:
+            return samples.q[:, :, None]
+        with jax.enable_x64(True):
+            model = in_float64(self)
+            parts = [(jnp.asarray(x[a:b]) for x in (samples.q, samples.qd)) for a, b in pieces]
+            return np.concatenate([np.asarray(_memory(model, *part)) for part in parts])
+
+    def advanced(
+        self, memory: Float[Array, "n m"], q: Float[Array, " n"], qd: Float[Array, " n"]
+    ) -> Float[Array, "n m"]:
+        """The memory at the next sample, which `torque` gives too."""
         return q[:, None] if self.friction is None else self.friction.step(memory, q, qd)
+
+    def friction_at(self, memory: Array, q: Array, qd: Array, load: Array) -> Array:
+        """Friction of one sample, with its own memory (`advanced`) and the load that the joints carry [N m or N]."""
+        if self.friction is None or self.coefficients is None:
+            return friction_force(self.chain, qd)
+        return (self.friction.columns_at(memory, q, qd, load) * self.coefficients).sum(axis=1)
 
     def _torque_at(self, memory: Array, q: Array, qd: Array, qdd: Array) -> Array:
         load = self.load(q, qd, qdd)
-        if self.friction is None or self.coefficients is None:
-            return load + friction_force(self.chain, qd)
-        return load + (self.friction.columns_at(memory, q, qd, load) * self.coefficients).sum(axis=1)
+        return load + self.friction_at(memory, q, qd, load)
+
+
+def in_float64(model: TorqueModel) -> TorqueModel:
+    """The model in double precision, its chain as of `as_float64`; under `jax.enable_x64(True)`."""
+    double = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), model)
+    return dataclasses.replace(double, chain=as_float64(model.chain))
+
+
+@eqx.filter_jit
+def _memory(model: TorqueModel, q, qd):
+    def body(memory, now):
+        memory = model.advanced(memory, *now)
+        return memory, memory
+
+    return jax.lax.scan(body, model.start(q[0]), (q, qd))[1]
 
 
 @jax.jit

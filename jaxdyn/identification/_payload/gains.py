@@ -11,7 +11,7 @@ from ...errors import IdentificationError
 from ...io._logs.log import Log
 from ...model._chain import Chain
 from .._preprocessing.samples import Filters
-from .loaded_runs import FRICTION_TERMS, FrictionTerm, fit_runs, jackknife, model_of, payload_torques
+from .loaded_runs import FRICTION_TERMS, FrictionTerm, fit_runs, jackknife, model_of
 from .loads import Runs, carrier, given_body, prepare_runs
 
 LARGEST_DEVIATION = 0.1  # relative standard deviation up to which a joint has a gain of its own
@@ -129,7 +129,7 @@ def calibrate_gains(
             if not told.any() or sd[worst] <= LARGEST_DEVIATION:
                 break
             told[worst] = False
-        torque = payload_torques(model, runs, solution.payload)
+    torque = factors.payload_torques(solution.payload)
     scale = np.exp(solution.gains)
     for j in np.flatnonzero(~told):
         notes.append(

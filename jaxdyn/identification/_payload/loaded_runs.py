@@ -17,19 +17,21 @@ import numpy as np
 
 from ...errors import IdentificationError
 from ...model._chain import Chain
+from ...model._layout import leading_joints
 from .._preprocessing.samples import Samples, left_out_deviations
-from .._regression.accumulate import CHUNK
+from .._regression.accumulate import accumulate_blocks
 from .._regression.base_parameters import base_parameters
-from .._regression.blocks import RowBlocks, below, equal_blocks
+from .._regression.blocks import below, equal_blocks, squared
 from .._regression.columns import Columns
 from .._regression.completion import given_torque, prior_parameters
 from .._regression.factors import triangle_of
+from .._regression.prediction import predict
 from .._regression.robot import as_float64
-from .._regression.rows import chunk_rows, filled
 
 FrictionTerm = Literal["viscous", "coulomb", "load", "offset"]
 FRICTION_TERMS: tuple[FrictionTerm, ...] = ("viscous", "coulomb", "load", "offset")
 BLOCKS = 20  # stretches of the runs that are left out in turn
+RIGID = Columns(("armature",))
 PASSES = 8  # at most: load-dependent friction needs the load, which is known from the pass before
 GAIN_SPREAD = 0.7  # standard deviation of a log gain before anything is measured: gains are known to a factor of two
 TOLERANCE = 1e-10  # relative singular value below which parameters are not told apart
@@ -42,16 +44,27 @@ class Model:
     Attributes:
         chain: the arm, in double precision.
         link: index of the link.
-        kept: the columns of the arm's base parameters; None where the arm is known and taken as the chain has it.
+        arm: (p, a) the arm's parameters from those that are fitted: its base parameters, or one factor on the chain's own.
+        known_arm: whether the arm is known and taken as the chain has it.
         friction: friction terms fitted for every joint.
         own: those of them of which each run has its own.
     """
 
     chain: Chain
     link: int
-    kept: np.ndarray | None
+    arm: np.ndarray
+    known_arm: bool
     friction: tuple[FrictionTerm, ...]
     own: tuple[FrictionTerm, ...]
+
+    def load(self, samples: Samples, loaded: bool, solution: "Solution | None") -> np.ndarray:
+        """(N, n) what the gears transmit by a solution: |Y pi + s Y_P p|; of a known arm without one by itself."""
+        if solution is None and not self.known_arm:
+            return np.zeros_like(samples.q)
+        held = self.arm @ (np.ones(1) if solution is None else solution.arm)
+        if loaded and solution is not None:
+            held[10 * self.link : 10 * self.link + 10] += solution.payload
+        return np.abs(predict(RIGID, self.chain, held, samples.q, samples.qd, samples.qdd))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,16 +76,23 @@ class Factors:
         counts: rows behind each joint's factors.
         arm: number of arm columns; ten of the payload and those of friction follow.
         known_arm: the one column of the arm is its torque.
+        loaded: number of samples with the payload on.
     """
 
     r: np.ndarray
     counts: np.ndarray
     arm: int
     known_arm: bool
+    loaded: int
 
     def total(self, without: int | None = None) -> np.ndarray:
         """(n, w, w) of all blocks, or of all but one."""
         return triangle_of(below(self.r if without is None else np.delete(self.r, without, axis=0)))
+
+    def payload_torques(self, payload: np.ndarray) -> np.ndarray:
+        """(n,) root mean square of a payload's torque over the loaded runs [N m]."""
+        torque = self.total()[:, :, self.arm : self.arm + 10] @ payload
+        return np.sqrt((torque**2).sum(1) / max(self.loaded, 1))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,30 +129,18 @@ def model_of(
             raise IdentificationError(f"friction term {term!r} is unknown; there are {', '.join(FRICTION_TERMS)}")
     if lost := [term for term in own if term not in friction]:
         raise IdentificationError(f"friction term {lost[0]!r} is to be each run's own, but is not fitted; add it")
-    kept = None if known_arm else base_parameters(chain, Columns(("armature",))).kept
     ordered: tuple[FrictionTerm, ...] = tuple(term for term in FRICTION_TERMS if term in friction)
-    return Model(as_float64(chain), link, kept, ordered, tuple(own))
+    whole = as_float64(chain)
+    own_values = prior_parameters(whole, RIGID)
+    arm = own_values[:, None] if known_arm else np.eye(len(own_values))[:, base_parameters(chain, RIGID).kept]
+    return Model(whole, link, arm, known_arm, ordered, tuple(own))
 
 
-def columns_of(model: Model, samples: Samples, part: slice) -> tuple[np.ndarray, np.ndarray]:
-    """(m, n, a) columns of the arm, its torque as the one column where it is known, and (m, n, 10) of the payload."""
-    columns = Columns(("armature",))
-    padded = [filled(x[part]) for x in (samples.q, samples.qd, samples.qdd)]
-    rows = chunk_rows(columns, model.chain, *padded)[: part.stop - part.start]
-    at = 10 * model.link
-    arm = rows @ prior_parameters(model.chain, columns)[:, None] if model.kept is None else rows[:, :, model.kept]
-    return arm, rows[:, :, at : at + 10]
-
-
-def friction_columns(model: Model, qd: np.ndarray, load: np.ndarray, run: int, runs: int) -> np.ndarray:
-    """(m, n, f): a column a term, or one a term and run where each run has its own."""
-    sign = np.tanh(qd / np.asarray(model.chain.friction.coulomb_velocity))
+def friction_signals(chain: Chain, terms: Sequence[FrictionTerm], qd: np.ndarray, load: np.ndarray) -> np.ndarray:
+    """(N, n, f): a column a term, of torques that the gears transmit."""
+    sign = np.tanh(qd / np.asarray(chain.friction.coulomb_velocity)[leading_joints(chain)])
     values = {"viscous": qd, "coulomb": sign, "load": load * sign, "offset": np.ones_like(qd)}
-    columns = []
-    for term in model.friction:
-        for of_run in range(runs) if term in model.own else (run,):
-            columns.append(values[term] if of_run == run else np.zeros_like(qd))
-    return np.stack(columns, axis=2) if columns else np.zeros((*qd.shape, 0))
+    return np.stack([values[term] for term in terms], axis=2) if terms else np.zeros((*qd.shape, 0))
 
 
 def accumulate_runs(
@@ -143,25 +151,26 @@ def accumulate_runs(
     Args:
         runs: samples, and whether the payload is on.
     """
-    n, arm_size = runs[0][0].n, 1 if model.kept is None else len(model.kept)
-    own_columns = sum(len(runs) if term in model.own else 1 for term in model.friction)
-    given = Columns(("armature", *(t for t in model.friction if t != "load")))
-    edges = [equal_blocks(len(samples), blocks) for samples, _ in runs]
-    found = RowBlocks(edges, n, arm_size + 10 + own_columns + 1)
-    for run, (samples, loaded) in enumerate(runs):
-        target = samples.tau - given_torque(model.chain, given, samples.qd, samples.qdd)
-        for start in range(0, len(samples), CHUNK):
-            part = slice(start, min(start + CHUNK, len(samples)))
-            arm, payload = columns_of(model, samples, part)
-            payload = payload * float(loaded)
-            if previous is None:
-                load = np.abs(arm[:, :, 0]) if model.kept is None else np.zeros(arm.shape[:2])
-            else:
-                load = np.abs(arm @ previous.arm + payload @ previous.payload)
-            friction = friction_columns(model, samples.qd[part], load, run, len(runs))
-            found.absorb(run, start, np.concatenate([arm, payload, friction, target[part][:, :, None]], axis=2))
-    together = found.factors.merged(np.tile(np.arange(blocks), len(runs)))
-    return Factors(together.r, together.counts.sum(0), arm_size, model.kept is None)
+    chain, terms = model.chain, model.friction
+    given = Columns(("armature", *(term for term in terms if term != "load")))
+    count = min(blocks, *(len(samples) for samples, _ in runs))
+    parts, edges = [], []
+    for samples, loaded in runs:
+        q, qd, qdd = samples.q, samples.qd, samples.qdd
+        signals = friction_signals(chain, terms, qd, model.load(samples, loaded, previous) if "load" in terms else qd)
+        parts.append((q, qd, qdd, samples.tau - given_torque(chain, given, q, qd, qdd), None, signals))
+        edges.append(equal_blocks(len(samples), count))
+    found = accumulate_blocks(RIGID, chain, parts, edges=edges)
+    r, p, runs_of = found.r, len(model.arm), found.runs[:, None, None, None]
+    on = np.array([loaded for _, loaded in runs])[runs_of]
+    beside = [r[..., :p] @ model.arm, r[..., 10 * model.link : 10 * model.link + 10] * on]
+    for k, term in enumerate(terms):
+        column = r[..., p + k, None]
+        beside += [column * (runs_of == run) for run in range(len(runs))] if term in model.own else [column]
+    rows = np.concatenate([*beside, r[..., -1:]], axis=3)
+    together = np.stack([squared(triangle_of(below(rows[k::count]))) for k in range(count)])
+    samples_on = sum(len(samples) for samples, loaded in runs if loaded)
+    return Factors(together, found.counts.sum(0), model.arm.shape[1], model.known_arm, samples_on)
 
 
 def solve(
@@ -336,12 +345,3 @@ def jackknife(
     sd = np.maximum(left_out_deviations(np.array(values)), plain)
     ratio = np.where(plain > 0, sd / np.where(plain > 0, plain, 1.0), 0.0)
     return solution.covariance * ratio[:, None] * ratio[None, :]
-
-
-def payload_torques(model: Model, runs: Sequence[tuple[Samples, bool]], payload: np.ndarray) -> np.ndarray:
-    """(n,) root mean square of the payload's torque over the loaded runs [N m]."""
-    torques = []
-    for samples, loaded in runs:
-        for start in range(0, len(samples) if loaded else 0, CHUNK):
-            torques.append(columns_of(model, samples, slice(start, min(start + CHUNK, len(samples))))[1] @ payload)
-    return np.sqrt(np.mean(np.square(np.concatenate(torques)), axis=0))

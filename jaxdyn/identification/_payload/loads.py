@@ -9,6 +9,7 @@ from jaxtyping import Float
 
 from ...errors import IdentificationError, ModelError
 from ...io._logs.log import Log
+from ...io._logs.motion import coordinate_names
 from ...model._chain import Chain, frame_index
 from ...spatial.inertia import transform_inertial_parameters
 from .._preprocessing.samples import Filters, Samples, preprocess_alike
@@ -61,10 +62,10 @@ def prepare_runs(
     groups = [[group] if isinstance(group, Log | Samples) else list(group) for group in (unloaded, loaded)]
     given = [(run, on) for on, group in enumerate(groups) for run in group]
     for run, on in given:
-        if run.n != chain.n:
+        if run.n != chain.nv:
             name = run.source if isinstance(run, Log) else f"{'loaded' if on else 'unloaded'} run"
             raise IdentificationError(
-                f"{name}: it has {run.n} joints, but the model has {chain.n}: {', '.join(chain.joint_names)}"
+                f"{name}: it has {run.n} joints, but the model has {chain.nv}: {', '.join(coordinate_names(chain))}"
             )
     if not groups[1]:
         raise IdentificationError("there is no run with the payload on")

@@ -25,7 +25,6 @@ from .loaded_runs import (
     fit_runs,
     jackknife,
     model_of,
-    payload_torques,
     solve,
 )
 from .loads import Runs, carrier, prepare_runs, transform_matrix
@@ -243,7 +242,7 @@ def _identify(
         determined=determined,
         body=body,
         possible=possible,
-        payload_torque=payload_torques(model, runs, solution.payload),
+        payload_torque=factors.payload_torques(solution.payload),
         noise=solution.noise,
         notes=tuple(notes),
         calibrated=gains is not None,

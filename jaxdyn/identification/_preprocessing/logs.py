@@ -1,9 +1,10 @@
 """Logs put right before they become samples: motor sides turned into joint sides, delays of the torques taken out."""
 
 import dataclasses
+from collections.abc import Iterable
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy import interpolate
 
 from ...errors import LogError
@@ -67,24 +68,36 @@ def without_delay(log: Log, seconds: float | Float[np.ndarray, " n"]) -> Log:
     delays = np.broadcast_to(np.asarray(seconds, float), (log.n,)) if np.size(seconds) in (1, log.n) else None
     if delays is None or not np.all(np.isfinite(delays)):
         raise LogError(f"{log.source}: the delays are {seconds}; give a finite number of seconds, one or one a joint")
-    rows, tau = [], []
-    for start, stop in segments(log.t):
-        t = log.t[start:stop]
-        inside = (t + min(delays.min(), 0.0) >= t[0]) & (t + max(delays.max(), 0.0) <= t[-1])
-        if len(t) < 4 or not inside.any():
-            continue
-        spline = interpolate.CubicSpline(t, log.tau[start:stop])
-        rows.append(start + np.flatnonzero(inside))
-        tau.append(np.stack([spline(t[inside] + d)[:, j] for j, d in enumerate(delays)], axis=1))
-    if not rows:
+    kept, tau = shifted_torques(log.t, log.tau, segments(log.t), delays[:, None])
+    if not len(kept):
         raise LogError(f"{log.source}: no piece of the log is longer than the delays, {np.abs(delays).max():.3g} s")
-    kept = np.concatenate(rows)
     listed = ", ".join(f"{1e3 * d:.3g}" for d in delays)
     return dataclasses.replace(
         log,
         t=log.t[kept],
         q=log.q[kept],
         qd=None if log.qd is None else log.qd[kept],
-        tau=np.concatenate(tau),
+        tau=tau[:, :, 0],
         notes=(*log.notes, f"torques taken {listed} ms later, joint by joint, against their delay"),
     )
+
+
+def shifted_torques(
+    t: Float[np.ndarray, " N"],
+    tau: Float[np.ndarray, "N n"],
+    pieces: Iterable[tuple[int, int]],
+    shifts: Float[np.ndarray, "n k"],
+) -> tuple[Int[np.ndarray, " M"], Float[np.ndarray, "M n k"]]:
+    """The rows from which all shifts stay within their piece, and there tau_j(t + shifts_jk), by a cubic spline a piece."""
+    least, most = min(shifts.min(), 0.0), max(shifts.max(), 0.0)
+    rows, found = [np.zeros(0, int)], [np.zeros((0, *shifts.shape))]
+    for start, stop in pieces:
+        own = t[start:stop]
+        inside = (own + least >= own[0]) & (own + most <= own[-1])
+        if len(own) < 4 or not inside.any():
+            continue
+        splines = interpolate.CubicSpline(own, tau[start:stop])
+        at = {d: splines(own[inside] + d) for d in np.unique(shifts).tolist()}
+        rows.append(start + np.flatnonzero(inside))
+        found.append(np.stack([np.stack([at[d][:, j] for d in row], 1) for j, row in enumerate(shifts.tolist())], 1))
+    return np.concatenate(rows), np.concatenate(found)

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -39,7 +39,7 @@ class Samples:
     """
 
     t: Float[np.ndarray, " N"]
-    q: Float[np.ndarray, "N n"]
+    q: Float[np.ndarray, "N nq"]
     qd: Float[np.ndarray, "N n"]
     qdd: Float[np.ndarray, "N n"]
     tau: Float[np.ndarray, "N n"]
@@ -52,8 +52,8 @@ class Samples:
 
     @property
     def n(self) -> int:
-        """Number of joints."""
-        return self.q.shape[1]
+        """Number of joints (of velocities, where positions hold quaternions)."""
+        return self.qd.shape[1]
 
     def rows(
         self, chosen: slice | Int[np.ndarray, " M"], segments: Iterable[tuple[int, int]], **changes: Any
@@ -97,7 +97,7 @@ class Filters:
         torque_cutoff: the same for tau; by default that of q.
         stride: by default the one that leaves at least ten samples a period of the higher cutoff.
         delay: how much later than the positions the torques were logged [s], one number or one a joint, taken out first
-            (`without_delay`); "estimated", for `identify`, finds it by cross-validation within what is fitted.
+            (`without_delay`); where None, `identify` chooses it.
         order: order of the Butterworth filter, run forwards and backwards.
         margin: dropped at each end of each piece [s]; by default two periods of the lower cutoff, which leave
             1 % of what the ends do to qdd.
@@ -108,7 +108,7 @@ class Filters:
     position_cutoff: float | None = None
     torque_cutoff: float | None = None
     stride: int | None = None
-    delay: float | Sequence[float] | Float[np.ndarray, " n"] | Literal["estimated"] | None = None
+    delay: float | Sequence[float] | Float[np.ndarray, " n"] | None = None
     order: int = 4
     margin: float | None = None
     gap: float | None = None
@@ -181,8 +181,6 @@ def preprocess(log: Log, filters: Filters | None = None) -> Samples:
     Cost: about 0.1 s for 20 000 rows of 7 joints.
     """
     filters = filters or Filters()
-    if isinstance(filters.delay, str):
-        raise LogError(f"{log.source}: the delay is {filters.delay!r}; give seconds, as `estimate_delay` finds them")
     if filters.delay is not None:
         log = without_delay(log, np.asarray(filters.delay, float))
     setting = filters.setting(log)
@@ -346,16 +344,6 @@ def _compare(qd: Float[np.ndarray, "N n"], logged: Float[np.ndarray, "N n"]) -> 
         "logged velocities not used: filtered alike they differ from the derivative of the positions "
         f"by {100 * off[worst]:.2g} % RMS at most (joint {worst + 1})"
     )
-
-
-def moving(samples: Samples, threshold: float = 0.02) -> Bool[np.ndarray, "N n"]:
-    """Where each joint moves: |qd_j| > threshold. At rest the sign of friction is not known.
-
-    Args:
-        samples: the samples.
-        threshold: speed above which a joint counts as moving [rad/s or m/s].
-    """
-    return np.abs(samples.qd) > threshold
 
 
 def split(samples: Samples, fraction: float = 0.7, guard: float | None = None) -> tuple[Samples, Samples]:

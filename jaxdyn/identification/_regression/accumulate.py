@@ -7,7 +7,7 @@ of the columns: R_j^T R_j = [W_j, tau_j]^T [W_j, tau_j], without squaring the co
 import concurrent.futures
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import numpy as np
@@ -20,10 +20,8 @@ from .blocks import BLOCKS, BlockFactors, block_edges, block_factors
 from .columns import Columns
 from .factors import QRFactors, combined
 from .robot import as_float64
-from .rows import SHORT
 from .triangular import PARTS, Triangle, on_cpu
 
-CHUNK = SHORT
 WARM = 1 << 14  # samples before products take over from QR, which compile longer
 
 
@@ -39,20 +37,17 @@ def accumulate(
     progress: Callable[[int], None] | None = None,
     signals: np.ndarray | None = None,
 ) -> QRFactors:
-    """Absorb samples into the factors: `accumulate_chunks` of a single chunk.
+    """`accumulate_stream` of a single chunk.
 
     Args:
-        q, qd, qdd, tau: (N, n) samples.
+        q, qd, qdd, tau: (N, n) samples; (N, nq) of q and (N, nv) of the others where coordinates are not the joints.
         weights: (N, n) factors on the rows; zero leaves a sample out for a joint. All one where None.
         start: factors to go on from, as of an earlier log.
         progress: called with the number of samples done.
         signals: (N, n, k) further columns, computed from the whole run (friction with memory); they come after those of
             `columns` and before the torque.
-
-    Raises:
-        IdentificationError: as `accumulate_chunks`.
     """
-    return accumulate_chunks(columns, chain, [(q, qd, qdd, tau, weights, signals)], start, progress)
+    return accumulate_stream(columns, chain, [(q, qd, qdd, tau, weights, signals)], start=start, progress=progress)
 
 
 def accumulate_blocks(
@@ -61,6 +56,7 @@ def accumulate_blocks(
     runs: Sequence[Sequence[Any]],
     progress: Callable[[int], None] | None = None,
     count: int = BLOCKS,
+    edges: Sequence[Sequence[tuple[int, int]]] | None = None,
 ) -> BlockFactors:
     """The factors of contiguous blocks of runs, in one pass: what fits, their covariance, and fits to parts of the runs need.
 
@@ -72,14 +68,16 @@ def accumulate_blocks(
         runs: each (q, qd, qdd, tau), (..., weights) or (..., weights, signals), as for `accumulate`.
         progress: called with the number of samples done.
         count: of the blocks of all runs together, each of about the same length; every run has one at least.
+        edges: the blocks of each run, (first sample, the one after the last), where they are not to be these.
 
     Raises:
-        IdentificationError: as `accumulate_chunks`; there are no samples.
+        IdentificationError: as `accumulate_stream`.
     """
     found, labels, done = [], [], 0
-    for label, (run, edges) in enumerate(zip(runs, block_edges([len(run[0]) for run in runs], count), strict=True)):
-        for a, b in edges:
-            found.append(accumulate_chunks(columns, chain, [[None if x is None else x[a:b] for x in run]]))
+    edges = block_edges([len(run[0]) for run in runs], count) if edges is None else edges
+    for label, (run, own) in enumerate(zip(runs, edges, strict=True)):
+        for a, b in own:
+            found.append(accumulate_stream(columns, chain, [[None if x is None else x[a:b] for x in run]]))
             labels.append(label)
             done += b - a
             if progress is not None:
@@ -89,75 +87,67 @@ def accumulate_blocks(
     return block_factors(found, labels)
 
 
-def accumulate_chunks(
+def accumulate_stream(
     columns: Columns,
     chain: Chain,
-    chunks: Iterable[Sequence[Any]],
+    chunks: Iterable[Samples | Sequence[Any]],
+    *,
     start: QRFactors | None = None,
     progress: Callable[[int], None] | None = None,
     mesh: Mesh | None = None,
 ) -> QRFactors:
-    """Absorb samples that come chunk by chunk, of any lengths, as from a log that is larger than the memory.
+    """The triangular factors of a stacked regressor from samples that come chunk by chunk, in bounded memory.
 
-    Chunks are cut into blocks of one size, which go to this process's devices and, on a CPU, to a thread a core; what is held
-    is a few blocks and the factors. The result does not depend on how the samples are cut into chunks but by rounding.
+    For every joint j, R_j^T R_j = sum over samples of [W_j, tau_j]^T [W_j, tau_j]: all that least squares need of a log,
+    however long it is. A few thousand samples are held at once, and 8 n (p + 1)^2 bytes of factors. They are divided among this
+    process's devices and, on a CPU, among threads, one a core. What comes out does not depend on how the samples are cut
+    into chunks, nor on the devices, but by rounding. With several processes each accumulates its own part of the
+    samples, and `merge_over_processes` puts the factors together; with one it changes nothing. Runs in float64, whatever
+    JAX's configuration.
 
     Args:
         columns: what is identified.
-        chain: the robot; its dtype is that of the regressor.
-        chunks: tuples (q, qd, qdd, tau), (..., weights) or (..., weights, signals) of arrays as for `accumulate`; None for
-            weights or signals that there are not.
-        start: factors to go on from.
+        chain: the robot; its inertias do not matter.
+        chunks: `Samples`, as from `preprocess_stream`, or tuples (q, qd, qdd, tau[, weights[, signals]]) of (N, n) arrays, of
+            any lengths; weights multiply the rows, zero leaves a sample out for a joint; signals are (N, n, k) further columns.
+        start: factors to go on from: of an earlier log, or of a run that was interrupted (`save_factors`).
         progress: called with the number of samples done.
-        mesh: devices of this process, among which blocks are divided; all of them by default.
+        mesh: devices of this process; all of them by default.
 
     Raises:
-        IdentificationError: arrays whose shapes do not belong together, or numbers that are not finite; `start` has
-            another number of columns.
+        IdentificationError: no samples; arrays that do not belong together; numbers that are not finite; `start` of other
+            columns.
+
+    Cost: about 4 us a sample and core for a 7-joint arm with 91 columns; O(n^2 + sum_j c_j^2) with c_j columns for joint j.
     """
     mesh = local_mesh() if mesh is None else mesh
-    source = Blocks(chain.n, iter(chunks))
+    source = _Blocks(chain, iter(chunks))
     if not source.there:
         if start is None:
             raise IdentificationError("there are no samples to accumulate")
         return start
     width = len(columns.names(chain.n)) + source.signals + 1
-    if start is not None and start.r.shape != (chain.n, width, width):
+    if start is not None and start.r.shape != (chain.nv, width, width):
         raise IdentificationError(
-            f"the factors to go on from have shape {start.r.shape}; these columns need {(chain.n, width, width)}"
+            f"the factors to go on from have shape {start.r.shape}; these columns need {(chain.nv, width, width)}"
         )
-    triangles = [Triangle(columns, chain, source.signals, mesh) for _ in range(workers_of(mesh))]
-    used = drive(triangles, source, progress)
-    parts = [t.result() for t in triangles[:used]]
+    with jax.enable_x64(True):
+        model = as_float64(chain)
+        triangles = [Triangle(columns, model, source.signals, mesh) for _ in range(workers_of(mesh))]
+        used = _drive(triangles, source, progress)
+        parts = [t.result() for t in triangles[:used]]
     if start is None:
         return QRFactors(combined(parts), source.counts)
     return QRFactors(combined([start.r, *parts]), start.counts + source.counts)
 
 
-@runtime_checkable
-class Sink(Protocol):
-    """Where one thread's blocks go.
+def _drive(triangles: Sequence[Triangle], source: "_Blocks", progress: Callable[[int], None] | None) -> int:
+    """Give every triangle its blocks in turn, each in a thread of its own; the number of triangles that got any."""
+    short, long, workers = triangles[0].short, triangles[0].long, len(triangles)
 
-    Attributes:
-        short, long: samples of a block at first, and once a program for long ones is worth its compilation.
-    """
-
-    short: int
-    long: int
-
-    def absorb(self, block: Sequence[np.ndarray], at: int) -> None:
-        """Take up samples (q, qd, qdd, tau, weights, signals), the first of which is number `at` of all."""
-        ...
-
-
-def drive(sinks: Sequence[Sink], source: "Blocks", progress: Callable[[int], None] | None) -> int:
-    """Give every sink its blocks in turn, each in a thread of its own; the number of sinks that got any."""
-    short, long, workers = sinks[0].short, sinks[0].long, len(sinks)
-    x64 = jax.dtypes.canonicalize_dtype(np.float64) == np.float64
-
-    def absorb(sink: Sink, block: list[np.ndarray], at: int) -> int:
-        with jax.enable_x64(x64):  # a thread starts with the default
-            sink.absorb(block, at)
+    def absorb(triangle: Triangle, block: list[np.ndarray], at: int) -> int:
+        with jax.enable_x64(True):  # a thread starts with the default
+            triangle.absorb(block, at)
         return len(block[0])
 
     done, number, compiled = 0, 0, set()
@@ -174,7 +164,7 @@ def drive(sinks: Sequence[Sink], source: "Blocks", progress: Callable[[int], Non
         while source.there:
             at = source.taken
             size = long if at >= WARM and source.ready(long) >= long // 4 else short
-            pending.append(pool.submit(absorb, sinks[number % workers], source.take(size), at))
+            pending.append(pool.submit(absorb, triangles[number % workers], source.take(size), at))
             number += 1
             wait(workers - 1 if size in compiled else 0)  # so that two threads do not compile the same program
             compiled.add(size)
@@ -182,12 +172,13 @@ def drive(sinks: Sequence[Sink], source: "Blocks", progress: Callable[[int], Non
     return min(workers, number)
 
 
-class Blocks:
+class _Blocks:
     """Blocks of any size from chunks of other sizes, checked as they come."""
 
-    def __init__(self, n: int, chunks: Iterator[Sequence[Any]]):
-        self.n, self.chunks, self.taken = n, chunks, 0
-        self.counts = np.zeros(n, int)
+    def __init__(self, chain: Chain, chunks: Iterator[Samples | Sequence[Any]]):
+        self.positions, self.n = chain.nq, chain.nv
+        self.chunks, self.taken = chunks, 0
+        self.counts = np.zeros(self.n, int)
         self.held: list[list[np.ndarray]] = []
         self.signals = -1
         self.ready(1)
@@ -204,6 +195,8 @@ class Blocks:
             chunk = next(self.chunks, None)
             if chunk is None:
                 break
+            if isinstance(chunk, Samples):
+                chunk = (chunk.q, chunk.qd, chunk.qdd, chunk.tau)
             parts = self._checked(chunk)
             self.counts += len(parts[0]) if len(chunk) < 5 or chunk[4] is None else (parts[4] != 0).sum(0)
             if len(parts[0]):
@@ -235,9 +228,10 @@ class Blocks:
         signals = np.zeros((total, self.n, 0)) if signals is None else signals
         parts = [np.asarray(x) for x in (*chunk[:4], weights, signals)]
         for name, x in zip(PARTS, parts, strict=True):
-            expected = (total, self.n, *x.shape[2:3]) if name == "signals" else (total, self.n)
+            width = self.positions if name == "q" else self.n
+            expected = (total, width, *x.shape[2:3]) if name == "signals" else (total, width)
             if x.shape != expected or (name == "signals" and x.ndim != 3):
-                axes = f"({total}, {self.n}{', k' if name == 'signals' else ''})"
+                axes = f"({total}, {width}{', k' if name == 'signals' else ''})"
                 raise IdentificationError(
                     f"{name} have shape {x.shape}; for {total} samples of {self.n} joints it is {axes}"
                 )
@@ -258,53 +252,3 @@ def workers_of(mesh: Mesh) -> int:
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, cores // mesh.size)
-
-
-def accumulate_stream(
-    columns: Columns,
-    chain: Chain,
-    chunks: Iterable[Samples | Sequence[Any]],
-    *,
-    start: QRFactors | None = None,
-    progress: Callable[[int], None] | None = None,
-    mesh: Mesh | None = None,
-    precision: Literal["float64", "float32"] = "float64",
-) -> QRFactors:
-    """The triangular factors of a stacked regressor from samples that come chunk by chunk, in bounded memory.
-
-    For every joint j, R_j^T R_j = sum over samples of [W_j, tau_j]^T [W_j, tau_j]: all that least squares need of a log,
-    however long it is. A few thousand samples are held at once, and 8 n (p + 1)^2 bytes of factors. They are divided among this
-    process's devices and, on a CPU, among threads, one a core. What comes out does not depend on how the samples are cut
-    into chunks, nor on the devices, but by rounding. With several processes each accumulates its own part of the
-    samples, and `merge_over_processes` puts the factors together; with one it changes nothing.
-
-    Args:
-        columns: what is identified.
-        chain: the robot; its inertias do not matter.
-        chunks: `Samples`, as from `preprocess_stream`, or tuples (q, qd, qdd, tau[, weights[, signals]]) of (N, n) arrays, of
-            any lengths; weights multiply the rows, zero leaves a sample out for a joint; signals are (N, n, k) further columns.
-        start: factors to go on from: of an earlier log, or of a run that was interrupted (`save_factors`).
-        progress: called with the number of samples done.
-        mesh: devices of this process; all of them by default.
-        precision: of the regressor and its products. Sums are kept in float64 either way; what float32 costs in accuracy,
-            `refine` gives back.
-
-    Raises:
-        IdentificationError: no samples; arrays that do not belong together; numbers that are not finite; `start` of other
-            columns.
-
-    Cost: about 4 us a sample and core for a 7-joint arm with 91 columns; O(n^2 + sum_j c_j^2) with c_j columns for joint j.
-    """
-    with jax.enable_x64(precision == "float64"):
-        model = as_float64(chain) if precision == "float64" else jax.tree.map(_single, chain)
-        return accumulate_chunks(columns, model, arrays_of(chunks), start, progress, mesh)
-
-
-def _single(x: Any) -> jax.Array:
-    return jax.numpy.asarray(np.asarray(x), jax.numpy.float32)
-
-
-def arrays_of(chunks: Iterable[Samples | Sequence[Any]]) -> Iterator[Sequence[Any]]:
-    """Chunks as tuples of arrays."""
-    for chunk in chunks:
-        yield (chunk.q, chunk.qd, chunk.qdd, chunk.tau) if isinstance(chunk, Samples) else chunk

@@ -21,7 +21,7 @@ from ...dynamics._lowering import lanes_of_kernel, over_lanes
 from ...model._chain import Chain
 from ...model._layout import is_ordinary
 from ...model._tree import ancestor_mask
-from .columns import Columns
+from .columns import Columns, of_bodies, only
 
 BLOCK, BLOCK_ELSEWHERE = 256, 1 << 13  # samples side by side where there is no kernel: CPU, GPU
 ALIGNMENT = 64  # bytes
@@ -31,7 +31,8 @@ class Layout(NamedTuple):
     """Which columns the joints have.
 
     Attributes:
-        of_joint: the columns that can differ from zero, of each joint, in order; signals and the torque are the last.
+        of_joint: the columns that can differ from zero, of each joint (of each coordinate, where they are others), in order;
+            signals and the torque are the last.
         width: number of all columns with the torque.
         block: samples side by side.
         kernel: whether they are few enough for a kernel of the CPU.
@@ -54,7 +55,7 @@ def layout_of(columns: Columns, chain: Chain, signals: int, cpu: bool) -> Layout
     width = p + signals + 1
     block = BLOCK if cpu else BLOCK_ELSEWHERE
     if not is_ordinary(chain):
-        return Layout((tuple(range(width)),) * n, width, block, False)
+        return Layout((tuple(range(width)),) * chain.nv, width, block, False)
     links = ancestor_mask(chain.topology.parents)
     last = range(10 * n + k * n, width)
     of_joint = tuple(
@@ -80,8 +81,9 @@ def joint_rows(
         samples: as `packed`: rows q, qd, qdd, tau, weights, and every joint's signals.
     """
     n, p = chain.n, len(columns.names(chain.n))
-    q, qd, qdd, tau, weights = samples[: 5 * n].reshape(5, n, -1)
-    signals = samples[5 * n :].reshape(n, -1, samples.shape[1])
+    q, moving, signals = jnp.split(samples, [chain.nq, chain.nq + 4 * chain.nv])
+    qd, qdd, tau, weights = moving.reshape(4, chain.nv, -1)
+    signals = signals.reshape(chain.nv, -1, samples.shape[1])
     lanes_last = lambda f: jax.vmap(f, (None, -1, -1, -1), -1)(chain, q, qd, qdd)
     rest = lanes_last(columns.beyond_links)
     own = [_taken(rest[j], [c - 10 * n for c in wanted if 10 * n <= c < p]) for j, wanted in enumerate(layout.of_joint)]
@@ -92,7 +94,8 @@ def joint_rows(
         groups = zip(row_groups(n), carried, strict=True)
         whole = [(10 * first, row) for (first, _), rows in groups for row in rows]
     else:
-        inertial = lanes_last(regressor) * weights[:, None]
+        inertial = jnp.moveaxis(only(of_bodies(chain.topology), jnp.moveaxis(lanes_last(regressor), 1, -1)), -1, 1)
+        inertial = inertial * weights[:, None]
         whole = [(0, row) for row in jnp.concatenate([inertial, beside], axis=1)]
     rows = []
     for (start, row), wanted in zip(whole, layout.of_joint, strict=True):
@@ -107,15 +110,17 @@ def _taken(x: Array, which: list[int]) -> Array:
     return x[which[0] : which[-1] + 1]
 
 
-def packed(block: Sequence[np.ndarray], size: int, dtype: np.dtype) -> Float[np.ndarray, "size w"]:
-    """Samples (q, qd, qdd, tau, weights, signals) side by side as one array, filled up with zeros, whose weight is zero."""
+def packed(block: Sequence[np.ndarray], size: int) -> Float[np.ndarray, "size w"]:
+    """Samples (q, qd, qdd, tau, weights, signals) side by side as one array, filled up with others of weight zero."""
     count = len(block[0])
     width = sum(math.prod(x.shape[1:]) for x in block)
-    room = np.empty(size * width + ALIGNMENT // dtype.itemsize, dtype)
-    first = -room.ctypes.data % ALIGNMENT // dtype.itemsize
+    room = np.empty(size * width + ALIGNMENT // 8)
+    first = -room.ctypes.data % ALIGNMENT // 8
     out = room[first : first + size * width].reshape(size, width)  # JAX takes over what is aligned as it is
     np.concatenate([x.reshape(count, -1) for x in block], axis=1, out=out[:count], casting="same_kind")
-    out[count:] = 0
+    out[count:] = out[:1]  # a state that there can be: zeros are no quaternions
+    first, after = (sum(x.shape[1] for x in block[:k]) for k in (4, 5))
+    out[count:, first:after] = 0
     return out
 
 

@@ -8,9 +8,9 @@ from jaxtyping import Float
 
 from ...errors import IdentificationError
 from ...model._chain import Chain
-from ...model._layout import turning_joints
+from ...model._layout import layout, turning_joints
 from .accumulate import accumulate
-from .columns import Columns
+from .columns import Columns, all_columns
 from .factors import QRFactors
 from .robot import as_float64
 
@@ -65,7 +65,13 @@ class BaseParameters:
         return tuple(_label(self.parameters, row, int(k)) for row, k in zip(self.null_space, rest, strict=True))
 
 
-def base_parameters(chain: Chain, columns: Columns | None = None, states: int = 0, seed: int = 0) -> BaseParameters:
+def base_parameters(
+    chain: Chain,
+    columns: Columns | None = None,
+    states: int = 0,
+    seed: int = 0,
+    rows: Float[np.ndarray, " nv"] | None = None,
+) -> BaseParameters:
     """Find the base parameters of a chain from its regressor at random states, independent of any log.
 
     Columns are taken link by link, inertia before first moment before mass, and a column that depends on those kept so far is
@@ -73,25 +79,50 @@ def base_parameters(chain: Chain, columns: Columns | None = None, states: int = 
     literature). Positions are drawn within the limits, within a turn or a metre where there are none.
 
     Args:
-        columns: what is identified besides the ten parameters a link; all drive terms where None.
+        columns: what is identified besides the ten parameters a link; where None all drive terms, the motors of a transmission
+            and the springs that the chain has.
         states: number of random states; enough for three rows a column where 0.
         seed: of the random states.
+        rows: factors on the rows of the regressor, zero for one that is not measured, such as those of all joints where
+            the six of a free base alone are fitted; all one where None.
     """
-    columns = columns or Columns()
+    columns = columns or all_columns(chain)
     names = columns.names(chain.n)
-    count = states or max(256, 3 * len(names))
-    rng = np.random.default_rng(seed)
-    lower, upper = np.asarray(chain.limits.position, float).T
-    turn = np.where(turning_joints(chain), np.pi, 1.0)
-    lower, upper = np.maximum(lower, -turn), np.minimum(upper, turn)
-    beyond = lower >= upper  # limits that lie a turn or more away
-    lower, upper = np.where(beyond, -turn, lower), np.where(beyond, turn, upper)
-    q = rng.uniform(lower, upper, (count, chain.n))
-    qd, qdd = rng.normal(size=(2, count, chain.n)) * 2
+    q, qd, qdd = _random_states(chain, states or max(256, 3 * len(names)), np.random.default_rng(seed))
     with jax.enable_x64(True):
-        factors = accumulate(columns, as_float64(chain), q, qd, qdd, np.zeros_like(q))
+        factors = accumulate(columns, as_float64(chain), q, qd, qdd, np.zeros_like(qd))
     tolerance = RANK_TOLERANCE if chain.dtype == np.float64 else ROUNDED_TOLERANCE
-    return _select(stacked(factors)[:, :-1], names, columns.elimination_order(chain.n), tolerance)
+    return chosen_parameters(chain, columns, stacked(factors, rows)[:, :-1], tolerance)
+
+
+def chosen_parameters(chain: Chain, columns: Columns, r: Float[np.ndarray, "_ p"], tolerance: float) -> BaseParameters:
+    """The base parameters of the rows whose triangular factor is given."""
+    names = columns.names(chain.n)
+    found = _select(r, names, columns.elimination_order(chain.n), tolerance)
+    nowhere = {name for name, absent in zip(names, columns.absent(chain), strict=True) if absent}
+    return dataclasses.replace(found, unidentifiable=tuple(x for x in found.unidentifiable if x not in nowhere))
+
+
+def _random_states(chain: Chain, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Positions within the limits, any orientation, and rates and accelerations of the order of one."""
+    where = layout(chain)
+    turn = np.where(turning_joints(chain), np.pi, 1.0)
+    if chain.coupling is None:
+        lower, upper = np.asarray(chain.limits.position, float).T
+        lower, upper = np.maximum(lower, -turn), np.minimum(upper, turn)
+        beyond = lower >= upper  # limits that lie a turn or more away
+        lower, upper = np.where(beyond, -turn, lower), np.where(beyond, turn, upper)
+    else:  # limits are the joints'
+        reach = np.abs(np.asarray(chain.coupling.matrix, float)) / turn[:, None]
+        upper = 1 / np.maximum(reach.max(axis=0), 1e-9)
+        lower = -upper
+    q = np.zeros((count, chain.nq))
+    q[:, where.entries] = rng.uniform(lower, upper, (count, chain.nv))[:, where.columns]
+    qd, qdd = rng.normal(size=(2, count, chain.nv)) * 2
+    for joint in where.quaternions:
+        x = rng.normal(size=(count, 4))
+        q[:, joint.quaternion] = x / np.linalg.norm(x, axis=1, keepdims=True)
+    return q, qd, qdd
 
 
 def stacked(factors: QRFactors, weights: np.ndarray | None = None) -> np.ndarray:
@@ -145,42 +176,3 @@ def _label(names: tuple[str, ...], row: np.ndarray, lead: int) -> str:
             size = abs(row[k])
             text += f" {'+' if row[k] > 0 else '-'} {'' if size == 1 else f'{size:.6g} '}{names[k]}"
     return text
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class NullDirection:
-    """A change of parameters that changes no torque: `parameter` grows by one while the others change as given.
-
-    Attributes:
-        parameter: name of the one that leads it.
-        vector: (p,) the change, in column order: 1 for `parameter`, and what makes up for it.
-        text: the same to read: "m3 + 1: mz3 + 0.2, Ixx2 - 0.04", or "m1 + 1 alone".
-    """
-
-    parameter: str
-    vector: Float[np.ndarray, " p"]
-    text: str
-
-
-def null_space(base: BaseParameters, names: tuple[str, ...]) -> tuple[NullDirection, ...]:
-    """A basis of the null space of the regressor: W(q, qd, qdd) vector = 0 in every state, p - b directions.
-
-    With the base parameters B p, whose columns of the kept parameters are the identity, the column k of a parameter that was
-    not kept gives the direction e_k - sum_i B_ik e_kept(i). Coefficients have the units of the kept parameter over those of
-    the leading one.
-
-    Args:
-        names: of all p parameters, in column order (`Identification.names`).
-    """
-    kept = set(base.kept.tolist())
-    directions = []
-    for k, name in enumerate(names):
-        if k in kept:
-            continue
-        vector = np.zeros(len(names))
-        vector[k] = 1
-        vector[base.kept] = -base.matrix[:, k]
-        others = [i for i in np.flatnonzero(vector) if i != k]
-        changes = ", ".join(f"{names[i]} {'+' if vector[i] > 0 else '-'} {abs(vector[i]):.4g}" for i in others)
-        directions.append(NullDirection(name, vector, f"{name} + 1: {changes}" if others else f"{name} + 1 alone"))
-    return tuple(directions)

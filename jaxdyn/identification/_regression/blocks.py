@@ -48,7 +48,7 @@ class BlockFactors:
         """Blocks of one label as one, in the order of the labels."""
         found, first = np.unique(labels, return_index=True)
         parts = [self.r[labels == label] for label in found]
-        r = np.stack([x[0] if len(x) == 1 else _squared(triangle_of(below(x))) for x in parts])
+        r = np.stack([x[0] if len(x) == 1 else squared(triangle_of(below(x))) for x in parts])
         return BlockFactors(r, np.stack([self.counts[labels == label].sum(0) for label in found]), self.runs[first])
 
     @property
@@ -155,7 +155,7 @@ class RowBlocks:
             if len(chosen := rows[part]):
                 scaled = (chosen * mask[part, :, None]).transpose(1, 0, 2)
                 both = np.concatenate([self.r[k], scaled], axis=1) if self.counts[k].any() else scaled
-                self.r[k] = _squared(triangle_of(both))
+                self.r[k] = squared(triangle_of(both))
                 self.counts[k] += (mask[part] != 0).sum(0)
 
     @property
@@ -165,7 +165,7 @@ class RowBlocks:
 
 
 def dense_blocks(
-    rows: Sequence[Float[np.ndarray, "N n w"]], weights: Sequence[Float[np.ndarray, "N n"]] | None = None
+    rows: Sequence[Float[np.ndarray, "_ n w"]], weights: Sequence[Float[np.ndarray, "_ n"]] | None = None
 ) -> BlockFactors:
     """Blocks of runs whose rows [W, tau] are held in memory, times weights."""
     found = RowBlocks(block_edges([len(x) for x in rows]), *rows[0].shape[1:])
@@ -185,20 +185,24 @@ def weighted_blocks(
 
 
 def least_squares_covariance(
-    parts: Sequence[Float[np.ndarray, "_ c"]], values: Float[np.ndarray, " b"], independent: Float[np.ndarray, "b b"]
+    parts: Sequence[Float[np.ndarray, "_ c"]],
+    values: Float[np.ndarray, " b"],
+    independent: Float[np.ndarray, "b b"],
+    curved: Sequence[Float[np.ndarray, "_ b"]] | None = None,
 ) -> Float[np.ndarray, "b b"]:
     """The covariance of least squares on blocks of rows [W, y], y last, whose solution is given.
 
     Args:
         independent: covariance if all rows' residuals were independent.
+        curved: roots V of the blocks' Hessians V^T V, where weights depend on the residuals; W where None.
     """
-    whole = triangle_of(np.concatenate([part[:, :-1] for part in parts]))
+    curved = [part[:, :-1] for part in parts] if curved is None else curved
+    whole = triangle_of(np.concatenate(curved))
     norms = np.linalg.norm(whole, axis=0)
     norms[norms == 0] = 1.0
     back = np.linalg.pinv(whole / norms, rcond=SINGULAR) / norms[:, None]
-    white = [part[:, :-1] @ back for part in parts]
-    scores = np.stack([p.T @ (part[:, -1] - part[:, :-1] @ values) for p, part in zip(white, parts, strict=True)])
-    return left_out_covariance(np.stack([p.T @ p for p in white]), scores, back, independent)
+    scores = np.stack([(part[:, :-1] @ back).T @ (part[:, -1] - part[:, :-1] @ values) for part in parts])
+    return left_out_covariance(np.stack([(v @ back).T @ (v @ back) for v in curved]), scores, back, independent)
 
 
 def left_out_covariance(
@@ -227,18 +231,23 @@ def left_out_covariance(
     return ((k - 1) * found + PRIOR_DEGREES * ratio * independent) / (k - 1 + PRIOR_DEGREES)
 
 
+def block_degrees(blocks: int) -> float:
+    """Degrees of freedom of that covariance, as of Student's t for its intervals (Smyth 2004); infinite of a single block."""
+    return blocks - 1 + PRIOR_DEGREES if blocks > 1 else np.inf
+
+
 def _without(share: Float[np.ndarray, "b b"], score: Float[np.ndarray, " b"]) -> Float[np.ndarray, " b"]:
     """(I - share)^-1 score; what a block all but alone determines is taken for known to 1 / `LEAST_LEFT` of its score."""
     u, s, vt = np.linalg.svd(np.eye(len(score)) - share)
     return vt.T @ ((u.T @ score) / np.maximum(s, LEAST_LEFT))
 
 
-def below(r: Float[np.ndarray, "k n w w"]) -> Float[np.ndarray, "n m w"]:
-    """The factors of all blocks, one below the other."""
-    k, n, w, _ = r.shape
-    return r.transpose(1, 0, 2, 3).reshape(n, k * w, w)
+def below(r: Float[np.ndarray, "k n m w"]) -> Float[np.ndarray, "n km w"]:
+    """The rows of all blocks, one below the other."""
+    k, n, m, w = r.shape
+    return r.transpose(1, 0, 2, 3).reshape(n, k * m, w)
 
 
-def _squared(r: Float[np.ndarray, "n m w"]) -> Float[np.ndarray, "n w w"]:
+def squared(r: Float[np.ndarray, "n m w"]) -> Float[np.ndarray, "n w w"]:
     """Triangular factors of fewer rows than columns, filled up with zeros."""
     return np.concatenate([r, np.zeros((len(r), r.shape[2] - r.shape[1], r.shape[2]))], axis=1)

@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
-from ...dynamics import drive_regressor, regressor
-from ...dynamics._equations.regressor import DriveTerm
+from ...dynamics import drive_regressor, motor_regressor, regressor, spring_regressor
+from ...dynamics._equations.drive_regressors import MOTOR_LEAVES, DriveTerm, MotorTerm
 from ...errors import IdentificationError
-from ...model._chain import Chain
+from ...model._chain import Chain, Topology
+from ...model._layout import driven_joints, with_bodies
 
 INERTIAL_NAMES = ("m", "mx", "my", "mz", "Ixx", "Ixy", "Iyy", "Ixz", "Iyz", "Izz")
 DRIVE_NAMES = {"armature": "Ia", "viscous": "fv", "coulomb": "fc", "offset": "off"}
@@ -31,11 +33,12 @@ class ExtraColumns:
     Attributes:
         names: one a column.
         units: one a column, for the report.
-        matrix: (chain, q, qd, qdd) -> (n, len(names)) array; must be traceable by JAX.
+        matrix: (chain, q, qd, qdd) -> (nv, len(names)) array; must be traceable by JAX.
         leaf: the leaf of the chain that holds the parameters, as "springs.stiffness", where there is one.
-        joints: the joints (counted from 1) whose entries of the leaf they are, one a column.
+        joints: the joints or motors (counted from 1) whose entries of the leaf they are, one a column.
         recipe: name and arguments of the library's function that made them, by which a model file makes them again; None for
             columns of your own, which no file holds.
+        positive: whether the parameters cannot be negative.
     """
 
     names: tuple[str, ...]
@@ -44,8 +47,9 @@ class ExtraColumns:
     leaf: str | None = None
     joints: tuple[int, ...] = ()
     recipe: tuple[str, tuple[Any, ...]] | None = None
+    positive: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.leaf is not None and len(self.joints) != len(self.names):
             raise IdentificationError(
                 f"the extra columns {', '.join(self.names)} go into the leaf {self.leaf!r} of {len(self.joints)} joints; name "
@@ -65,30 +69,38 @@ class Columns:
     drive_terms: tuple[DriveTerm, ...] = DRIVE_TERMS
     extra: tuple[ExtraColumns, ...] = ()
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         unknown = [t for t in self.drive_terms if t not in DRIVE_TERMS]
         if unknown:
             raise IdentificationError(f"drive term {unknown[0]!r} is unknown; there are {', '.join(DRIVE_TERMS)}")
 
     def matrix(
-        self, chain: Chain, q: Float[Array, " n"], qd: Float[Array, " n"], qdd: Float[Array, " n"]
-    ) -> Float[Array, "n p"]:
-        """W(q, qd, qdd) with tau = W parameters."""
-        return jnp.concatenate([regressor(chain, q, qd, qdd), self.beyond_links(chain, q, qd, qdd)], axis=1)
+        self, chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], qdd: Float[Array, " nv"]
+    ) -> Float[Array, "nv p"]:
+        """W(q, qd, qdd) with tau = W parameters; columns are zero for links without a body."""
+        links = only(of_bodies(chain.topology), regressor(chain, q, qd, qdd))
+        return jnp.concatenate([links, self.beyond_links(chain, q, qd, qdd)], axis=1)
 
     def beyond_links(
-        self, chain: Chain, q: Float[Array, " n"], qd: Float[Array, " n"], qdd: Float[Array, " n"]
-    ) -> Float[Array, "n m"]:
-        """The columns of W after the links' ten each: the drives' and the extra ones."""
-        parts = [drive_regressor(chain, qd, qdd, self.drive_terms)]
+        self, chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], qdd: Float[Array, " nv"]
+    ) -> Float[Array, "nv m"]:
+        """The columns of W after the links' ten each: the drives' and the extra ones; free joints have no drives."""
+        drives = drive_regressor(chain, qd, qdd, self.drive_terms)
+        parts = [only(np.repeat(driven_joints(chain.topology), len(self.drive_terms)), drives)]
         for extra in self.extra:
             block = extra.matrix(chain, q, qd, qdd)
-            if block.shape != (chain.n, len(extra.names)):
+            if block.shape != (chain.nv, len(extra.names)):
                 raise IdentificationError(
-                    f"the extra columns {', '.join(extra.names)} have shape {block.shape}, not {(chain.n, len(extra.names))}"
+                    f"the extra columns {', '.join(extra.names)} have shape {block.shape}, not {(chain.nv, len(extra.names))}"
                 )
             parts.append(block)
         return jnp.concatenate(parts, axis=1)
+
+    def absent(self, chain: Chain) -> np.ndarray:
+        """(p,) which columns are zero for every robot of this topology: links without a body, drives of free joints."""
+        drives = np.repeat(driven_joints(chain.topology), len(self.drive_terms))
+        extra = np.ones(sum(len(e.names) for e in self.extra), bool)
+        return ~np.concatenate([of_bodies(chain.topology), drives, extra])
 
     def names(self, n: int) -> tuple[str, ...]:
         """Parameter names in column order: m1, mx1, ..., Izz1, m2, ..., Ia1, fv1, fc1, off1, ..."""
@@ -116,6 +128,16 @@ class Columns:
             order += [10 * n + k * i + j for j in range(k)]
         total = 10 * n + k * n + sum(len(e.names) for e in self.extra)
         return (*order, *range(10 * n + k * n, total))
+
+
+def of_bodies(topology: Topology) -> np.ndarray:
+    """(10 n,) which inertial columns belong to a link with a body."""
+    return np.repeat(with_bodies(topology), 10)
+
+
+def only(mask: np.ndarray, x: Array) -> Array:
+    """The columns of x in the mask, zeros elsewhere."""
+    return x if mask.all() else jnp.where(mask, x, jnp.zeros_like(x))
 
 
 RECIPES: dict[str, Callable[..., ExtraColumns]] = {}
@@ -188,7 +210,41 @@ def _springs(joints: tuple[int, ...], turns: tuple[bool, ...]) -> ExtraColumns:
     where = [j - 1 for j in joints]
 
     def matrix(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
-        return jnp.diag(q - chain.springs.rest_position)[:, jnp.array(where, int)]
+        return spring_regressor(chain, q)[:, jnp.array(where, int)]
 
     units = tuple("N m/rad" if turn else "N/m" for turn in turns)
     return ExtraColumns(tuple(f"k{j}" for j in joints), units, matrix, "springs.stiffness", joints)
+
+
+def motor_terms(
+    chain: Chain, terms: Sequence[MotorTerm] = ("inertia", "viscous", "coulomb")
+) -> tuple[ExtraColumns, ...]:
+    """Columns of the motors of a transmission: each rotor's inertia J, and each motor's viscous and Coulomb friction.
+
+    They go into the leaves of the chain's transmission. Where a motor drives one joint alone, its columns are multiples of that
+    joint's Ia, fv and fc, and the base parameters hold their sums; a motor of several joints has parameters of its own, so that
+    a wrist with coupled drives needs nothing but its transmission. Empty for a chain without one.
+    """
+    if chain.transmission is None:
+        return ()
+    count = chain.transmission.rotor_inertia.shape[-1]
+    return tuple(_motors(count, term) for term in terms)
+
+
+@_with_recipe
+def _motors(count: int, term: MotorTerm) -> ExtraColumns:
+    def matrix(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
+        return motor_regressor(chain, qd, qdd, (term,))
+
+    name = {"inertia": "J", "viscous": "B", "coulomb": "Fc"}[term]
+    unit = {"inertia": "kg m^2", "viscous": "N m s/rad", "coulomb": "N m"}[term]
+    motors = tuple(range(1, count + 1))
+    made = ExtraColumns(tuple(f"{name}{k}" for k in motors), (unit,) * count, matrix, MOTOR_LEAVES[term], motors)
+    return dataclasses.replace(made, positive=True)
+
+
+def all_columns(chain: Chain, drive_terms: tuple[DriveTerm, ...] = DRIVE_TERMS) -> Columns:
+    """What is identified where nothing else is said: the drive terms, a transmission's motors, and the springs there are."""
+    sprung = tuple((np.flatnonzero(np.asarray(chain.springs.stiffness)) + 1).tolist())
+    extra = motor_terms(chain)
+    return Columns(drive_terms, (*extra, joint_springs(chain, sprung)) if sprung else extra)

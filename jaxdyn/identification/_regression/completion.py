@@ -9,16 +9,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ...dynamics import inverse_dynamics
-from ...dynamics._equations.regressor import DRIVE_LEAVES
+from ...dynamics import inverse_dynamics, resistive_force
+from ...dynamics._equations.drive_regressors import DRIVE_LEAVES
 from ...errors import IdentificationError, ModelError
-from ...model._build import check_inertia
+from ...model._build import check_inertia, inertia_faults
 from ...model._chain import Chain, with_leaves
-from ...model._layout import is_ordinary
+from ...model._layout import is_ordinary, with_bodies
 from ...spatial.inertia import pseudo_inertia
 from ...spatial.pseudo_inertia import check_consistent, inertial_parameters_from_pseudo_inertia
+from .._preprocessing.samples import Samples
 from .base_parameters import BaseParameters
 from .columns import Columns, ExtraColumns
+from .robot import as_float64
 from .rows import by_chunks, chunk_rows
 
 
@@ -33,19 +35,23 @@ def nearest_parameters(base: BaseParameters, values: np.ndarray, prior: np.ndarr
 
 
 STAND_IN_MASS, STAND_IN_RADIUS = 2.0, 0.1
+NOTHING = 1e-9  # of that mass: what stands for a link that is no body, where a body is needed
 
 
 def with_stand_ins(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
     """The chain with a body in every link that has none (a kinematics-only model), and the names of those links.
 
     The stand-in is a solid sphere of 2 kg and 0.1 m radius at the link's origin: something has to be the prior for what no
-    torque depends on, and a link of mass zero could not be written to a file again.
+    torque depends on, and a link of mass zero could not be written to a file again. The links within quaternion joints are no
+    bodies: 2 ug stand in, which `with_parameters` leaves out again.
     """
     inertia = np.array(chain.inertia, float)
+    bodies = with_bodies(chain.topology)
     empty = np.all(inertia == 0, axis=1)
     moment = 0.4 * STAND_IN_MASS * STAND_IN_RADIUS**2
     inertia[empty] = [STAND_IN_MASS, 0, 0, 0, moment, 0, moment, 0, 0, moment]
-    names = tuple(chain.link_names[i] for i in np.flatnonzero(empty))
+    inertia[empty & ~bodies] *= NOTHING
+    names = tuple(chain.link_names[i] for i in np.flatnonzero(empty & bodies))
     return eqx.tree_at(lambda c: c.inertia, chain, jnp.asarray(inertia, chain.dtype)), names
 
 
@@ -55,12 +61,13 @@ THINNEST = 0.1  # of a body's own size
 def with_thickness(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
     """The chain with bodies of positive density only, and the names of the links that had to be given some thickness.
 
-    Point masses, thin rods and flat plates lie on the edge of what is possible. Their principal second moments of mass about
-    the centre of mass, m s^2, are raised to s = 0.1 of the body's size: of its largest s, or of the distance of the centre
-    of mass from the link's origin.
+    Point masses, thin rods and flat plates lie on the edge of what is possible, and inertias that no body has beyond it. Their
+    principal second moments of mass about the centre of mass, m s^2, are raised to s = 0.1 of the body's size: of its largest
+    s, or of the distance of the centre of mass from the link's origin. That is the nearest such inertia in the Frobenius norm
+    of the second moments; mass and centre of mass are kept.
 
     Raises:
-        IdentificationError: no body can have a link's inertia at all.
+        IdentificationError: a link has no positive mass, or a number that is none.
     """
     inertia, thin = np.array(chain.inertia, float), []
     for i, name in enumerate(chain.link_names):
@@ -69,9 +76,7 @@ def with_thickness(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
             check_consistent(name, pi)
             continue
         except ModelError as error:
-            try:
-                check_inertia(name, pi)
-            except ModelError:
+            if not (pi[0] > 0 and np.all(np.isfinite(pi))):
                 raise IdentificationError(
                     str(error),
                     "Correct it, leave the link's inertial out (a stand-in is its prior then), take the kinematics alone with "
@@ -88,6 +93,21 @@ def with_thickness(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
         inertia[i] = np.asarray(inertial_parameters_from_pseudo_inertia(jnp.asarray(second)))
         thin.append(name)
     return eqx.tree_at(lambda c: c.inertia, chain, jnp.asarray(inertia, chain.dtype)), tuple(thin)
+
+
+def with_possible_links(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
+    """The chain with the nearest possible body in place of an inertia that no body has, and the names of such links.
+
+    Raises:
+        IdentificationError: as `with_thickness`.
+    """
+    faults = inertia_faults(dict(zip(chain.link_names, np.asarray(chain.inertia, float), strict=True)))
+    wrong = np.array([name in faults for name in chain.link_names])
+    rows = jnp.where(jnp.asarray(wrong)[:, None], chain.inertia, 0.0)
+    nearest = with_thickness(with_stand_ins(eqx.tree_at(lambda c: c.inertia, chain, rows))[0])[0].inertia
+    return eqx.tree_at(
+        lambda c: c.inertia, chain, jnp.where(jnp.asarray(wrong)[:, None], nearest, chain.inertia)
+    ), tuple(faults)
 
 
 def prior_parameters(chain: Chain, columns: Columns) -> np.ndarray:
@@ -120,8 +140,31 @@ def _inverse_dynamics(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
     return jax.vmap(inverse_dynamics, (None, 0, 0, 0))(chain, q, qd, qdd)
 
 
-def given_torque(chain: Chain, columns: Columns, qd: np.ndarray, qdd: np.ndarray) -> np.ndarray:
-    """(N, n) torques of the drive terms in the chain that are not identified: they are taken as the chain has them."""
+def model_torque(chain: Chain, samples: Samples) -> Float[np.ndarray, "N n"]:
+    """Torques that a model predicts for the motion of samples: inverse_dynamics + resistive_force, friction and springs
+    included [N m].
+
+    Computed in float64 in chunks of one size.
+    """
+    with jax.enable_x64(True):
+        model, s = as_float64(chain), samples
+        resistance = by_chunks(functools.partial(_resistance, model), s.q, s.qd)
+        return rigid_torque(model, s.q, s.qd, s.qdd) + resistance
+
+
+@jax.jit
+def _resistance(chain: Chain, q, qd):
+    return jax.vmap(resistive_force, (None, 0, 0))(chain, q, qd)
+
+
+def given_torque(chain: Chain, columns: Columns, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray) -> np.ndarray:
+    """(N, nv) torques of drives, motors and springs that are not identified: they are taken as the chain has them."""
+    if not is_ordinary(chain) or chain.transmission is not None or np.any(np.asarray(chain.springs.stiffness)):
+        with jax.enable_x64(True):
+            model = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), chain)
+            rest = with_parameters(model, columns, np.zeros(len(columns.names(chain.n))))
+            rest = with_leaves(rest, {"friction.stribeck": jnp.zeros_like(rest.armature)})
+            return by_chunks(functools.partial(_drive_torques, rest), q, qd, qdd)
     terms = {
         "armature": (chain.armature, qdd),
         "viscous": (chain.friction.viscous, qd),
@@ -134,9 +177,18 @@ def given_torque(chain: Chain, columns: Columns, qd: np.ndarray, qdd: np.ndarray
     return np.zeros_like(qd) + sum(given)
 
 
+@jax.jit
+def _drive_torques(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
+    links = jax.vmap(inverse_dynamics, (None, 0, 0, 0))(chain, q, qd, qdd)
+    return links + jax.vmap(resistive_force, (None, 0, 0))(chain, q, qd)
+
+
 def with_parameters(chain: Chain, columns: Columns, parameters: np.ndarray | Array) -> Chain:
-    """The chain with the parameters of the columns in its leaves; extra columns without a leaf are left out."""
+    """The chain with the parameters of the columns in its leaves; but for those that it has no
+    place for: extra columns without a leaf, links within quaternion joints, drives of free joints."""
     n = chain.n
+    if (absent := columns.absent(chain)).any():
+        parameters = jnp.where(absent, prior_parameters(chain, columns), parameters)
     drive = parameters[10 * n : 10 * n + len(columns.drive_terms) * n].reshape(n, -1)
     found = {DRIVE_LEAVES[t]: jnp.asarray(drive[:, k], chain.dtype) for k, t in enumerate(columns.drive_terms)}
     found["inertia"] = jnp.asarray(parameters[: 10 * n].reshape(n, 10), chain.dtype)

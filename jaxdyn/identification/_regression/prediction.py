@@ -28,14 +28,14 @@ def predict(
     Raises:
         IdentificationError: signals of another shape, or not as many parameters as columns.
     """
-    total, n = q.shape
+    total, n = np.shape(qd)
     signals = np.zeros((total, n, 0)) if signals is None else np.asarray(signals)
     if signals.ndim != 3 or signals.shape[:2] != (total, n):
         raise IdentificationError(
             f"signals have shape {signals.shape}; for {total} samples of {n} joints it is ({total}, {n}, k)"
         )
     held = np.asarray(parameters)
-    width = len(columns.names(n)) + signals.shape[2]
+    width = len(columns.names(chain.n)) + signals.shape[2]
     if held.shape != (width,):
         raise IdentificationError(f"there are {width} columns, but parameters of shape {held.shape}")
     rigid, rest = np.split(held, [width - signals.shape[2]])

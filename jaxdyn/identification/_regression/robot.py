@@ -1,4 +1,4 @@
-"""The robot as identification takes it: joints that move one by one, numbers in double precision."""
+"""The robot as identification takes it: what logs of joints describe, numbers in double precision."""
 
 import dataclasses
 
@@ -11,23 +11,35 @@ from ...model._chain import Chain
 
 
 def check_identifiable(chain: Chain) -> None:
-    """Refuse robots whose joints are not logged one by one.
+    """Refuse robots whose positions a log of joints does not hold.
 
     Raises:
-        IdentificationError: joints mimic others, have rotors or springs of their own, or hold quaternions.
+        IdentificationError: the robot has a free base or spherical joints, whose orientation is measured by other means.
     """
-    topology = chain.topology
-    found = {
-        "coupled or mimicking joints": chain.coupling is not None,
-        "a transmission (put its inertia into the armature)": chain.transmission is not None,
-        "joint springs": bool(np.any(np.asarray(chain.springs.stiffness))),
-        "spherical joints or a free base": bool(topology.quaternion_joints),
-    }
-    if kinds := [kind for kind, there in found.items() if there]:
+    quaternions = chain.topology.quaternion_joints
+    if any(size == 6 for _, size in quaternions):
         raise IdentificationError(
-            f"identification takes robots whose joints move one by one; this one has {' and '.join(kinds)}",
-            "lock joints that mimic others with {lock}" if chain.coupling is not None else "",
-            lock="{..}",
+            "this robot's base is free: a log of its joints does not say how the base moves, nor what touches the ground. Give "
+            "the base's pose and the contact wrenches (or the frames that are held) to identify_mechanism"
+        )
+    if quaternions:
+        name = chain.joint_names[quaternions[0][0]]
+        raise IdentificationError(
+            f"{name!r} is a spherical joint, and a log of joint positions does not hold its orientation: give samples with "
+            "quaternions to identify_mechanism"
+        )
+
+
+def check_one_by_one(chain: Chain, what: str) -> None:
+    """Refuse robots with coupled coordinates, where something is meant for joints that move one by one.
+
+    Raises:
+        IdentificationError: joints mimic others, or coordinates are not the joints.
+    """
+    if chain.coupling is not None:
+        raise IdentificationError(
+            f"{what} takes robots whose joints move one by one; in this one {chain.n} joints follow {chain.nv} coordinates. "
+            "The drive terms viscous, coulomb and offset of each joint need no such model"
         )
 
 

@@ -40,15 +40,18 @@ def filled(x: np.ndarray) -> np.ndarray:
 def chunk_rows(
     columns: Columns,
     chain: Chain,
-    q: Float[np.ndarray, "m n"],
-    qd: Float[np.ndarray, "m n"],
-    qdd: Float[np.ndarray, "m n"],
-) -> Float[np.ndarray, "m n p"]:
-    """W of the samples of one chunk, `SHORT` of them (`filled`), in the chain's precision: 8 m n p bytes."""
+    q: Float[np.ndarray, "m nq"],
+    qd: Float[np.ndarray, "m nv"],
+    qdd: Float[np.ndarray, "m nv"],
+) -> Float[np.ndarray, "m nv p"]:
+    """W of the samples of one chunk, `SHORT` of them (`filled`), in the chain's precision: 8 m nv p bytes."""
     state = [jnp.asarray(x, chain.dtype) for x in (q, qd, qdd)]
     links = np.asarray(_of_links(chain, *state))
     beyond = np.asarray(_beyond_links(columns, chain, *state))
-    return np.concatenate([links, beyond], axis=2)
+    rows = np.concatenate([links, beyond], axis=2)
+    if (absent := columns.absent(chain)).any():
+        rows[:, :, absent] = 0
+    return rows
 
 
 @jax.jit

@@ -27,6 +27,8 @@ from .factors import triangle_of
 from .rows import SHORT, chunk_rows, filled
 
 LONG, LONG_ELSEWHERE = 4096, 1 << 16  # samples of a block for products, a device: CPU, GPU
+EPSILON = float(np.sqrt(np.finfo(np.float64).eps))
+LIMIT = 1e4  # of the sum of squares of a column of C: a block beyond it shows a direction not seen before
 PARTS = ("q", "qd", "qdd", "tau", "weights", "signals")
 
 
@@ -38,9 +40,7 @@ class Triangle:
         self.layout = layout_of(columns, chain, signals, on_cpu(mesh))
         self.given = chain
         self.chain = jax.device_put(chain, NamedSharding(mesh, PartitionSpec()))
-        self.short, self.long = lengths(mesh)
-        self.epsilon = float(np.sqrt(np.finfo(chain.dtype).eps))
-        self.limit = 1e4 if chain.dtype == np.float64 else 1e2
+        self.short, self.long = SHORT, mesh.size * (LONG if on_cpu(mesh) else LONG_ELSEWHERE)
         self.factors: list[np.ndarray] = [np.zeros((0, len(c))) for c in self.layout.of_joint]
         self.conditioner: list[np.ndarray] = []
         self.inverse: tuple[jax.Array, ...] = ()
@@ -54,19 +54,16 @@ class Triangle:
         """
         if len(block[0]) > self.short:
             self._condition()
-            packed = np.asarray(
-                _products(
-                    self.columns, self.layout, self.mesh, self.chain, self.inverse, self._placed(block, self.long)
-                )
-            )
+            samples = placed(block, self.long, self.layout, self.mesh)
+            packed = np.asarray(_products(self.columns, self.layout, self.mesh, self.chain, self.inverse, samples))
             ends = np.cumsum([len(c) ** 2 for c in self.layout.of_joint])[:-1]
             grams = [
                 g.reshape(-1, len(c), len(c)).sum(0)
-                for g, c in zip(np.split(packed.astype(np.float64), ends, axis=1), self.layout.of_joint, strict=True)
+                for g, c in zip(np.split(packed, ends, axis=1), self.layout.of_joint, strict=True)
             ]
-            if max(g.diagonal().max() for g in grams) <= self.limit:
+            if max(g.diagonal().max() for g in grams) <= LIMIT:
                 self.gram = [a + b for a, b in zip(self.gram, grams, strict=True)]
-                if max(g.diagonal().max() for g in self.gram) > self.limit:
+                if max(g.diagonal().max() for g in self.gram) > LIMIT:
                     self._fold()
                 return
         for k in range(0, len(block[0]), self.short):
@@ -100,12 +97,12 @@ class Triangle:
         for r in self.factors:
             norms = np.linalg.norm(r, axis=0)
             norms[norms == 0] = norms.max() or 1.0
-            p = triangle_of(np.concatenate([r, np.diag(self.epsilon * norms)]))
+            p = triangle_of(np.concatenate([r, np.diag(EPSILON * norms)]))
             inverse = np.linalg.inv(p)
             seen = r @ inverse
             self.conditioner.append(p)
             self.gram.append(seen.T @ seen)
-            inverses.append(inverse.T.astype(self.chain.dtype))
+            inverses.append(inverse.T)
         self.inverse = jax.device_put(tuple(inverses), NamedSharding(self.mesh, PartitionSpec()))
 
     def _fold(self) -> None:
@@ -118,20 +115,12 @@ class Triangle:
             self.factors[j] = triangle_of(root @ p)
         self.inverse = ()
 
-    def _placed(self, block: Sequence[np.ndarray], size: int) -> jax.Array:
-        return placed(block, size, self.layout, self.mesh, self.chain.dtype)
 
-
-def placed(block: Sequence[np.ndarray], size: int, layout: Layout, mesh: Mesh, dtype: np.dtype) -> jax.Array:
+def placed(block: Sequence[np.ndarray], size: int, layout: Layout, mesh: Mesh) -> jax.Array:
     """A block's samples, `packed`, divided over the devices and filled up to `size` with rows of weight zero."""
     each = -(-size // mesh.size)
     size = mesh.size * (each + -each % min(each, layout.block))
-    return jax.device_put(packed(block, size, dtype), NamedSharding(mesh, PartitionSpec(mesh.axis_names)))
-
-
-def lengths(mesh: Mesh) -> tuple[int, int]:
-    """Samples of a short block, and of a long one."""
-    return SHORT, mesh.size * (LONG if on_cpu(mesh) else LONG_ELSEWHERE)
+    return jax.device_put(packed(block, size), NamedSharding(mesh, PartitionSpec(mesh.axis_names)))
 
 
 def on_cpu(mesh: Mesh) -> bool:

@@ -238,7 +238,7 @@ def simulate_closed_loop(
         raise IdentificationError(
             "closed loops are simulated explicitly: use 'rk4' or 'semi_implicit_euler' with substeps"
         )
-    columns = columns or Columns()
+    columns = columns or Columns()  # what the chain has besides acts in any case
     known = parameters_of(chain, columns) if parameters is None else parameters
     values = jnp.asarray(known, loop.q.dtype)
     against = jnp.zeros_like(loop.q) if resistance is None else resistance
@@ -255,7 +255,7 @@ def simulate_closed_loop(
         def substep(state, _):
             x, xd = state
             step = jnp.asarray(loop.dt / loop.substeps, x.dtype)
-            return advance(chain, x, xd, step, lambda _, y, yd: acceleration(y, yd, tau - own), loop.method), None
+            return advance(chain, x, xd, step, lambda _, y, yd, __: acceleration(y, yd, tau - own), loop.method), None
 
         state, _ = jax.lax.scan(substep, (q, qd), length=loop.substeps)
         return state, (q, qd, tau)

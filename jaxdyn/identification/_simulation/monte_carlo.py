@@ -1,4 +1,4 @@
-"""A benchmark arm with its controller, and logs of it: what Monte-Carlo comparisons of estimators start from.
+"""A position controller and logs of an arm under it: what Monte-Carlo comparisons of estimators start from.
 
 The protocol is that of BIRDy (Leboutet, Roux, Janot, Guadarrama-Olvera & Cheng, "Inertial Parameter Identification in
 Robotics: A Survey", Applied Sciences 2021): an arm under its own position controller, noise on positions and torques, and
@@ -13,13 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...dynamics import crba
-from ...dynamics._equations.regressor import DRIVE_LEAVES
+from ...dynamics._equations.drive_regressors import DRIVE_LEAVES
 from ...errors import ModelError
 from ...io._logs.log import Log
 from ...model._build import check_inertia
 from ...model._chain import Chain, with_leaves
-from ...model._dh import from_dh
-from ...model._joint_properties import Friction, JointLimits
 from .._regression.robot import as_float64
 from .closed_loop import ClosedLoop, ProportionalDerivativeLaw, simulate_closed_loop
 
@@ -44,46 +42,6 @@ NOISE_LEVELS = {
     "high_position": NoiseLevel(1e-2 * _DEGREE, 0.05),
     "high_both": NoiseLevel(1e-2 * _DEGREE, 0.1),
 }
-
-
-def tx40_like(**leaves) -> Chain:
-    """A six-joint arm with the kinematics of a Staubli TX40 and inertias, friction and rotors of its size, uncoupled.
-
-    Modified Denavit-Hartenberg table a, alpha, d, theta and friction as published for the TX40 (Gautier, Janot & Vandanjon
-    2013); masses and inertias are rounded, possible ones of that size, no measurement. The width of the smooth sign is
-    0.1 rad/s, so that explicit integration at 1 kHz is stable. Every argument of `make_chain` may be given.
-    """
-    half = np.pi / 2
-    mass = np.array([8.6, 4.85, 4.07, 3.62, 1.02, 0.2])
-    centre = np.array(
-        [(0, 0, -0.05), (0.081, -0.0015, 0.033), (0.008, 0.006, 0.065), (0.004, -0.002, -0.16), (0, -0.003, -0.001),
-         (0, 0, 0.042)]
-    )  # fmt: skip
-    about_centre = np.array(
-        [(0.40, 0.0, 0.40, 0.0, 0.0, 0.35), (0.011, 0.0002, 0.051, -0.0027, 0.0001, 0.051),
-         (0.005, 0.0, 0.005, 0.001, -0.0006, 0.0042), (0.016, 0.0, 0.0155, -0.001, 0.0, 0.004),
-         (0.001, 0.0, 0.001, 0.0, 0.0, 0.001), (0.0032, 0.0, 0.0032, 0.0, 0.0, 0.00035)]
-    )  # fmt: skip
-    first = mass[:, None] * centre
-    square = (centre**2).sum(1)[:, None, None] * np.eye(3) - centre[:, :, None] * centre[:, None, :]
-    shift = mass[:, None] * square[:, (0, 0, 1, 0, 1, 2), (0, 1, 1, 2, 2, 2)]
-    given = {
-        "armature": [0.36, 0.51, 0.083, 0.034, 0.036, 0.011],
-        "friction": Friction([7.9, 5.7, 2.0, 1.1, 1.6, 0.69], [7.0, 7.8, 6.2, 2.4, 3.4, 1.8], 0.1),
-        "limits": JointLimits(
-            np.radians([(-180, 180), (-125, 125), (-138, 138), (-270, 270), (-120, 133.5), (-270, 270)]),
-            np.radians([287, 287, 430, 410, 320, 700]),
-        ),
-    }
-    return from_dh(
-        a=[0, 0, 0.225, 0, 0, 0],
-        alpha=[0, -half, 0, half, -half, half],
-        d=[0.32, 0, 0.035, 0.225, 0, 0],
-        theta=[0, -half, half, 0, 0, np.pi],
-        inertia=np.hstack([mass[:, None], first, about_centre + shift]),
-        convention="modified",
-        **{**given, **leaves},
-    )
 
 
 def drive_gains(chain: Chain, frequency: float = 120.0, damping: float = 1.0) -> ProportionalDerivativeLaw:

@@ -20,7 +20,7 @@ from ...dynamics import (
     inverse_dynamics_derivatives,
     resistive_force,
 )
-from ...dynamics._equations.regressor import DRIVE_LEAVES
+from ...dynamics._equations.drive_regressors import DRIVE_LEAVES
 from ...model._chain import Chain
 from .._regression.columns import Columns
 from .._regression.completion import with_parameters

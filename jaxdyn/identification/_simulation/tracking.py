@@ -6,6 +6,7 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 from scipy import interpolate
 
 from ...dynamics import mass_matrix_inverse
@@ -13,29 +14,30 @@ from ...errors import ModelError
 from ...io._logs.log import Log
 from ...io._logs.motion import Motion
 from ...model._chain import Chain
+from .._model.step import Deviation, advanced
+from .._model.torque_model import TorqueModel, in_float64
 from .._payload.loads import carrier, transform_matrix
-from .._regression.robot import as_float64
-from .closed_loop import ClosedLoop, ProportionalDerivativeLaw
-from .monte_carlo import NOISE_LEVELS, NoiseLevel, closed_loop_log, drive_gains
+from .monte_carlo import NOISE_LEVELS, NoiseLevel, drive_gains
 
 SLOWEST_CONTROLLER = 1000.0  # [1/s]
+SUBSTEPS = 8  # of a controller's period
 
 
 def tracking_log(
-    chain: Chain,
+    model: TorqueModel,
     motion: Motion,
     rate: float = 1000.0,
     noise: NoiseLevel = NOISE_LEVELS["standard"],
     bandwidth: float = 120.0,
     seed: int = 0,
 ) -> Log:
-    """A log of the chain following a motion under a proportional-derivative law with the chain's own torques fed forward.
+    """A log of a robot following a motion under a proportional-derivative law with the model's own torques fed forward.
 
-    The law is `drive_gains`, at 1 kHz or faster, and sees the noisy encoders; the reference between the motion's samples is a
-    cubic spline. The robot has the chain's inertias, rotors and viscous, Coulomb and constant friction.
+    The law is `drive_gains`, at 1 kHz or faster, and sees the noisy encoders; its torque holds for a period. The reference
+    between the motion's samples is a cubic spline. The robot is the whole model, friction with memory included.
 
     Args:
-        motion: what to follow; the start is at its first position and velocity.
+        motion: what to follow; the start is at its first position and velocity, with relaxed friction.
         rate: samples of the log a second [1/s].
         noise: standard deviations of encoders and torques.
         bandwidth: of the controller [rad/s].
@@ -44,37 +46,53 @@ def tracking_log(
     Raises:
         ModelError: a joint that has no inertia, so that nothing can be simulated; the loop is not stable.
 
-    Cost: four forward dynamics a step of integration; steps are as short as dry friction asks for.
+    Cost: eight steps of `advanced` a period.
     """
     every = math.ceil(SLOWEST_CONTROLLER / rate)
     period = 1 / (rate * every)
     count = int((motion.t[-1] - motion.t[0]) / period + 1e-6) + 1
     t = motion.t[0] + period * np.arange(count)
     reference = interpolate.CubicSpline(motion.t, motion.q)
+    rng = np.random.default_rng(seed)
+    seen = noise.position * rng.normal(size=(count, motion.q.shape[1]))
     with jax.enable_x64(True):
-        model = as_float64(chain)
+        model = in_float64(model)
         q, qd, qdd = (jnp.asarray(reference(t, order)) for order in range(3))
-        gains = drive_gains(model, bandwidth)
-        mobility = np.diag(np.asarray(mass_matrix_inverse(model, q[0])))
+        gains = drive_gains(model.chain, bandwidth)
+        mobility = np.diag(np.asarray(mass_matrix_inverse(model.chain, q[0])))
         if not (np.all(np.isfinite(mobility)) and np.all(np.asarray(gains.kp) > 0)):
             raise ModelError(
                 "the model has links without inertia, so that its motion cannot be simulated; give them inertials"
             )
-        friction = model.friction
-        # the pace of velocity near zero, 1 / s: explicit integration needs steps well below its inverse
-        pace = np.max(mobility * np.asarray(friction.viscous + friction.coulomb / friction.coulomb_velocity))
-        loop = ClosedLoop(
-            q,
-            qd,
-            qdd,
-            ProportionalDerivativeLaw(gains.kp, gains.kd, model),
-            (q[0], qd[0]),
-            period,
-            float(motion.t[0]),
-            every,
-            max(1, math.ceil(1.2 * float(pace) * period)),
-        )
-    return closed_loop_log(chain, loop, noise, seed, f"{motion.source}, simulated")
+        rows = q, qd, qdd, jnp.asarray(seen)
+        found, tau = (np.asarray(x) for x in _followed(model, gains.kp, gains.kd, rows, jnp.asarray(period)))
+    if not np.all(np.isfinite(found)):
+        raise ModelError("the simulated closed loop is not stable: lower its gains, or its period")
+    found, tau, t = ((x + e)[::every] for x, e in ((found, seen), (tau, 0.0), (t, 0.0)))
+    tau = tau + noise.torque * rng.normal(size=tau.shape)
+    return Log(t=t, q=found, qd=None, tau=tau, source=f"{motion.source}, simulated")
+
+
+@jax.jit
+def _followed(model: TorqueModel, kp: Array, kd: Array, rows: tuple[Array, ...], period: Array) -> tuple[Array, Array]:
+    """Positions and commanded torques at the controller's instants."""
+    q, qd, qdd, noise = rows
+    dt, still = period / SUBSTEPS, jnp.zeros_like(q[0])
+
+    def substep(state: Deviation, tau: Array) -> Deviation:
+        q = state.position  # of a robot that rests there the deviation is none
+        here = Deviation(still, state.travelled - q, state.rate, state.memory)
+        after = advanced(model, here, q, still, still, tau, dt)
+        return after._replace(position=q + after.position, travelled=q + after.travelled)
+
+    def instant(state: Deviation, row: tuple[Array, ...]) -> tuple[Deviation, tuple[Array, Array]]:
+        wanted, speed, fed, error = row
+        tau = kp * (wanted - state.position - error) + kd * (speed - state.rate) + fed
+        after = jax.lax.fori_loop(0, SUBSTEPS, lambda _, x: substep(x, tau), state)
+        return after, (state.position, tau)
+
+    start = Deviation(q[0], q[0], qd[0], model.start(q[0]))
+    return jax.lax.scan(instant, start, (q, qd, model.torques(q, qd, qdd), noise))[1]
 
 
 def with_payload(chain: Chain, mass: float, com: tuple[float, float, float], frame: str | None = None) -> Chain:

@@ -90,8 +90,8 @@ def compare_models(
     A chain's torques are inverse_dynamics(q, qd, qdd) + resistive_force(q, qd), a whole model's those of `TorqueModel.predict`,
     on the same filtered samples (`preprocess`), so that errors are those that `identify` reports of the same run behind the
     same filters. Delays of the torques that the first model with some was fitted with are taken out, unless the filters have
-    their own. Joints are matched by their order. Nothing is fitted. Motion is simulated by the chains, with friction
-    terms that they lack acting as along the log (`resimulate`).
+    their own. Joints are matched by their order. Nothing is fitted. Motion is simulated by the whole models
+    (`resimulate`).
 
     Args:
         logs: the runs; what is chosen for the first one's filters holds for all.
@@ -117,7 +117,8 @@ def compare_models(
         one, other = (m.predict(run.samples, run.kept) for m in models)
         fits = fit_quality(s.tau, one, s.qd), fit_quality(s.tau, other, s.qd)
         try:
-            simulations = _simulated(first, s, one), _simulated(second, s, other)
+            moved, other_moved = (resimulate(m, s, memory=m.memory(run.samples)[run.kept]) for m in models)
+            simulations = moved, other_moved
         except IdentificationError:  # shorter than a window
             simulations = None
         notes = tuple(dict.fromkeys((*log.notes, *s.notes)))
@@ -139,7 +140,3 @@ def _check(name: str, chain: Chain, logs: Sequence[Log]) -> None:
                 f"{log.source}: the log has {log.n} joints, but {name} has {chain.nv}: {', '.join(chain.joint_names)}; "
                 "hold joints that were not logged (lock=)"
             )
-
-
-def _simulated(model: TorqueModel, samples: Samples, prediction: Float[np.ndarray, "N n"]) -> Resimulation:
-    return resimulate(model.chain, samples, None if model.is_chain else prediction)

@@ -8,12 +8,14 @@ import jax
 import numpy as np
 
 from ...io._logs.log import Log
+from ...io._logs.motion import coordinate_names
 from ...model._chain import Chain
+from ...model._layout import leading_joints
 from .._payload.loaded_runs import accumulate_runs, jackknife, model_of, solve
 from .._preprocessing.samples import Filters, Samples, preprocess_alike
 from .._regression.accumulate import accumulate
 from .._regression.base_parameters import BaseParameters, base_parameters, stacked
-from .._regression.columns import Columns
+from .._regression.columns import Columns, all_columns
 from .._regression.completion import impossible_links, prior_parameters
 from .._regression.factors import QRFactors
 from .._regression.robot import as_float64, check_identifiable
@@ -82,16 +84,16 @@ def diagnose(
     Args:
         chain: the robot as it is thought to be.
         runs: one or several.
-        columns: what is to be identified; all drive terms where None.
+        columns: what is to be identified; all drive terms, motors and springs of the chain where None.
         filters: as in `preprocess`.
 
     Raises:
-        IdentificationError: the robot's joints are not logged one by one.
+        IdentificationError: the robot has a free base or spherical joints.
 
     Cost: about 3 s for 5000 samples of 6 joints, after compilation.
     """
     check_identifiable(chain)
-    columns = columns or Columns()
+    columns = columns or all_columns(chain)
     samples = list(preprocess_alike(runs, filters))
     with jax.enable_x64(True):
         base = base_parameters(chain, columns)
@@ -113,7 +115,7 @@ def _findings(
         if short:
             return [*findings, *short]
         signs = confirmed_signs(chain, samples, columns, base, _signs(chain, columns, factors, base, independence))
-        findings += [_sign(chain.joint_names[j]) for j in np.flatnonzero(signs < 0)]
+        findings += [_sign(coordinate_names(chain)[j]) for j in np.flatnonzero(signs < 0)]
         righted = QRFactors(factors.r.copy(), factors.counts)
         righted.r[:, :, -1] *= signs[:, None]
         findings += _gains(chain, samples, signs)
@@ -231,9 +233,9 @@ def _friction_power(
 ) -> np.ndarray:
     """(n,) the power that friction takes in a fit of each joint by itself, in standard deviations."""
     n, terms = chain.n, columns.drive_terms
-    out = np.zeros(n)
-    for j in range(n):
-        mine = [10 * n + j * len(terms) + terms.index(t) for t in ("viscous", "coulomb") if t in terms]
+    out = np.zeros(chain.nv)
+    for j, joint in enumerate(leading_joints(chain).tolist()):
+        mine = [10 * n + joint * len(terms) + terms.index(t) for t in ("viscous", "coulomb") if t in terms]
         rest = [k for k in base.kept if k not in mine]
         r = factors.r[j]
         norms = np.linalg.norm(r[:, rest], axis=0)
@@ -263,10 +265,10 @@ def _sign(joint: str) -> Finding:
 
 
 def _gains(chain: Chain, samples: list[Samples], signs: np.ndarray) -> list[Finding]:
-    n = chain.n
+    n, names = chain.nv, coordinate_names(chain)
     if n < 2:
         return []
-    model = model_of(chain, n - 1, ("viscous", "coulomb", "offset"), (), known_arm=False)
+    model = model_of(chain, chain.n - 1, ("viscous", "coulomb", "offset"), (), known_arm=False)
     runs = [(dataclasses.replace(s, tau=s.tau * signs), False) for s in samples]
     factors = accumulate_runs(model, runs, None)
     nothing, none = np.zeros(10), np.zeros((10, 0))
@@ -284,8 +286,8 @@ def _gains(chain: Chain, samples: list[Samples], signs: np.ndarray) -> list[Find
         middle = float(np.median(ratio[j, told[j]]))
         off = (np.abs(ratio[j]) > np.log(RATIO)) & (np.abs(ratio[j]) > SIGNIFICANT * sd[j])
         if abs(middle) > np.log(RATIO) and 2 * (off & told[j]).sum() > told[j].sum():
-            joint, factor = chain.joint_names[j], float(np.exp(-middle))
-            others = ", ".join(chain.joint_names[i] for i in np.flatnonzero(told[j]))
+            joint, factor = names[j], float(np.exp(-middle))
+            others = ", ".join(names[i] for i in np.flatnonzero(told[j]))
             text = (
                 f"{joint}: its torque is about {factor:.2g} times what fits the motion of {others}: check its gain, its gear "
                 "ratio and its units"
@@ -306,7 +308,7 @@ def _prior_gains(chain: Chain, samples: list[Samples], signs: np.ndarray, named:
     off = np.abs(logs - common) > np.maximum(np.log(PRIOR_RATIO), SIGNIFICANT * found.deviations)
     out = []
     for j in np.flatnonzero(found.judged & off):
-        joint, factor = chain.joint_names[j], float(found.factors[j])
+        joint, factor = coordinate_names(chain)[j], float(found.factors[j])
         if joint not in named:
             text = (
                 f"{joint}: its torque is {factor:.2g} times what the given model's links need, at the other joints it is "

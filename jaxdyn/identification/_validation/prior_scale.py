@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from ...model._chain import Chain
+from ...model._layout import leading_joints
 from .._preprocessing.samples import Samples, left_out_deviations
 from .._regression.completion import rigid_torque
 from .._regression.robot import as_float64
@@ -47,8 +48,8 @@ def prior_scales(chain: Chain, runs: Sequence[Samples]) -> PriorScales:
 
     Cost: one inverse dynamics a sample.
     """
-    width = np.asarray(chain.friction.coulomb_velocity, float)
-    normal = np.zeros((BLOCKS, chain.n, 6, 6))
+    width = np.asarray(chain.friction.coulomb_velocity, float)[leading_joints(chain)]
+    normal = np.zeros((BLOCKS, chain.nv, 6, 6))
     with jax.enable_x64(True):
         model = as_float64(chain)
     for s in runs:

@@ -1,24 +1,21 @@
 """Motion computed again from the logged torques: does the identified robot move as the real one did?"""
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ...dynamics import forward_dynamics, inverse_dynamics, resistive_force
 from ...errors import IdentificationError
 from ...model._chain import Chain
-from ...simulation._damping import with_implicit_friction
+from .._model.step import Deviation, advanced
+from .._model.torque_model import TorqueModel, in_float64
 from .._preprocessing.samples import Samples
-from .._regression.completion import rigid_torque
-from .._regression.robot import as_float64
-from .._regression.rows import by_chunks
 
 WINDOW = 0.5  # [s]
 MOST_WINDOWS = 400
+TOGETHER = 32  # windows that are simulated side by side
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -47,54 +44,43 @@ class Resimulation:
         return self.growth[min(last, max(0, round(seconds / self.seconds * last)))]
 
 
-def model_torque(chain: Chain, samples: Samples) -> Float[np.ndarray, "N n"]:
-    """Torques that a model predicts for the motion of samples: inverse_dynamics + resistive_force, friction and springs
-    included [N m].
-
-    Computed in float64 in chunks of one size.
-    """
-    with jax.enable_x64(True):
-        model, s = as_float64(chain), samples
-        resistance = by_chunks(functools.partial(_resistance, model), s.q, s.qd)
-        return rigid_torque(model, s.q, s.qd, s.qdd) + resistance
-
-
-@jax.jit
-def _resistance(chain: Chain, q, qd):
-    return jax.vmap(resistive_force, (None, 0, 0))(chain, q, qd)
-
-
 def resimulate(
-    chain: Chain, samples: Samples, prediction: Float[np.ndarray, "N n"] | None = None, window: float = WINDOW
+    model: Chain | TorqueModel,
+    samples: Samples,
+    window: float = WINDOW,
+    memory: Float[np.ndarray, "N n m"] | None = None,
 ) -> Resimulation:
     """Positions simulated open loop along the measured torques, restarted from the measured state every `window` seconds.
 
-    The motion is written as the measured one plus a deviation e, q = q_m + e, so that only the model's error is integrated:
+    The whole model is simulated, springs, further columns and friction with memory and load included. The motion is written as
+    the measured one plus a deviation e, q = q_m + e, so that only the model's error is integrated: in each step
 
-        e'' = forward_dynamics(q, q', tau - resistive_force(q, q') - (prediction - model_torque)) - q_m'',    e(0) = e'(0) = 0,
+        load(q, q', q_m'' + e'') + friction(q, q', ..) = tau,    e(0) = e'(0) = 0,
 
-    with velocities stepped once a sample, friction implicit in e' (`with_implicit_friction`), and positions by the
-    trapezium rule: without friction a constant error of acceleration is integrated exactly, a varying one to first order in
-    the step; a model without error stays on the log.
+    is solved for e'' with the friction of the step's end (`advanced`), and positions by the trapezium rule: without friction a
+    constant error of acceleration is integrated exactly, a varying one to first order in the step; a model without error
+    stays on the log.
     Nothing holds the robot to the log. A controller would: then what remains of the positions is the torque error over
     its stiffness, which tells nothing that the torque error does not. Open loop, the error of a window of length T is about
     T^2 / 2 times the error of acceleration, and over whole runs it would grow without bound for any model.
 
     Args:
-        chain: the identified robot.
+        model: the identified robot.
         samples: of the run; its velocities and accelerations are the derivatives of its positions, as `preprocess` makes
             them.
-        prediction: torques predicted along the measured motion, where they differ from the chain's (columns that the chain
-            has no place for, a fit without the held-out part): the difference acts along the log.
         window: length of a window [s].
+        memory: of friction at each sample (`TorqueModel.memory`); from the samples alone where None, relaxed at the start of
+            each piece.
 
     Raises:
         IdentificationError: the window is not positive, or no piece of the run is that long.
 
-    Cost: one forward dynamics a sample; of more than 400 windows, 400 spread evenly are simulated.
+    Cost: n + 1 inverse dynamics a sample and, for friction, six linear systems of n equations; of more than 400 windows, 400
+    spread evenly are simulated.
     """
     if not window > 0:
         raise IdentificationError(f"a window of {window:g} s cannot be simulated; give a positive length")
+    model = model if isinstance(model, TorqueModel) else TorqueModel(model)
     steps = max(2, round(window * samples.rate))
     pieces = samples.segments or ((0, len(samples)),)
     starts = [at for start, stop in pieces for at in range(start, stop - steps, steps)]
@@ -107,12 +93,10 @@ def resimulate(
     if len(starts) > MOST_WINDOWS:
         starts = [starts[k] for k in np.linspace(0, len(starts) - 1, MOST_WINDOWS).round().astype(int)]
     rows = np.asarray(starts)[:, None] + np.arange(steps + 1)  # (windows, steps + 1)
-    own = model_torque(chain, samples)
-    tau = samples.tau if prediction is None else samples.tau - (prediction - own)
-    parts = [x[rows] for x in (samples.q, samples.qd, samples.qdd, tau)]
+    held = model.memory(samples) if memory is None else memory
+    parts = [x[rows] for x in (samples.q, samples.qd, samples.qdd, samples.tau)]
     with jax.enable_x64(True):
-        deviation = _deviations(as_float64(chain), *map(jnp.asarray, parts), jnp.asarray(1 / samples.rate))
-    deviation = np.asarray(deviation)
+        deviation = _by_windows(in_float64(model), [held[rows[:, 0]], *parts], 1 / samples.rate)
     simulated = np.full_like(samples.q, np.nan)
     simulated[rows] = samples.q[rows] + deviation
     simulated[np.asarray(starts)] = samples.q[np.asarray(starts)]  # where windows meet, the later one's start
@@ -131,31 +115,31 @@ def resimulate(
     )
 
 
+def _by_windows(
+    model: TorqueModel, parts: list[Float[np.ndarray, "windows ..."]], dt: float
+) -> Float[np.ndarray, "windows steps n"]:
+    """`_deviations` of so many windows at a time that runs of any length take one program; the last one is repeated."""
+    count, step = len(parts[0]), jnp.asarray(dt)
+    padded = [x[np.minimum(np.arange(-(-count // TOGETHER) * TOGETHER), count - 1)] for x in parts]
+    at = range(0, count, TOGETHER)
+    return np.concatenate(
+        [np.asarray(_deviations(model, *(jnp.asarray(x[k : k + TOGETHER]) for x in padded), step)) for k in at]
+    )[:count]
+
+
 @jax.jit
-def _deviations(chain: Chain, q, qd, qdd, tau, dt):
+def _deviations(model: TorqueModel, memory, q, qd, qdd, tau, dt):
     """(windows, steps + 1, n) deviations of the simulated from the measured positions."""
 
-    def window(q, qd, qdd, tau):
-        def advance(state, x):
-            e, rate = state
+    def window(memory, q, qd, qdd, tau):
+        rest = jnp.zeros_like(q[0])
+
+        def body(state, x):
             q, qd, qdd, tau = x
-            here, speed = q + e, qd + rate
-            damped = with_implicit_friction(chain, speed, speed + dt * qdd, dt)
-            force = tau - resistive_force(chain, here, speed) + _added(chain, damped, here, qdd)
-            later = rate + dt * (forward_dynamics(damped, here, speed, force) - qdd)
-            e = e + dt * (rate + later) / 2
-            return (e, later), e
+            state = advanced(model, state, q, qd, qdd, tau, dt)
+            return state, state.position
 
-        rest = jnp.zeros_like(q[0]), jnp.zeros_like(q[0])
-        _, es = jax.lax.scan(advance, rest, tuple(x[:-1] for x in (q, qd, qdd, tau)))
-        return jnp.concatenate([rest[0][None], es])
+        _, es = jax.lax.scan(body, Deviation(rest, rest, rest, memory), tuple(x[1:] for x in (q, qd, qdd, tau)))
+        return jnp.concatenate([rest[None], es])
 
-    return jax.vmap(window)(q, qd, qdd, tau)
-
-
-def _added(chain: Chain, damped: Chain, q, qdd):
-    """What the inertia that stands for friction's slopes takes along the log: friction is implicit in the deviation only."""
-    if chain.coupling is None and chain.transmission is None:
-        return (damped.armature - chain.armature) * qdd
-    still = jnp.zeros_like(qdd)
-    return inverse_dynamics(damped, q, still, qdd) - inverse_dynamics(chain, q, still, qdd)
+    return jax.vmap(window)(memory, q, qd, qdd, tau)

@@ -1,1 +1,1 @@
-"""Logged runs as tables: their files, columns, units and rows that cannot be used."""
+"""Logged runs as tables: files, columns, units and unusable rows."""

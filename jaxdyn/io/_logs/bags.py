@@ -1,4 +1,4 @@
-"""ROS 1 bags, ROS 2 bags and MCAP files with joint states or joint trajectories, seen as named columns; rosbags reads them."""
+"""ROS 1 bags, ROS 2 bags and MCAP files with joint states or joint trajectories, as named columns, by rosbags."""
 
 import contextlib
 import os
@@ -24,7 +24,7 @@ _REPAIR = {
 
 
 class _Damaged(Exception):
-    """What rosbags raised on a file, or gave that no whole file holds."""
+    """An error that rosbags raises on a file, or a value that no intact file holds."""
 
 
 class _Bag(NamedTuple):
@@ -46,20 +46,20 @@ def open_bag(
     *,
     efforts: bool = True,
 ) -> Table:
-    """Joint states of a bag, or of one recorded in parts, as a table of time (header stamps), positions, velocities, efforts.
+    """Read joint states of a bag, possibly in parts, as a table of time (header stamps), positions, velocities, efforts.
 
     Where no topic holds joint states, or where one is chosen, the points of joint trajectories are read: at the header's
     stamp + `time_from_start`; a message replaces what is left of the one before.
 
     Args:
         paths: the bag, or its parts in order.
-        joint_names: the joints to take, in this order; all of the topic where None.
-        topic: where the joint states are; found where None.
+        joint_names: the joints to take, in this order; all of the topic if None.
+        topic: the topic of the joint states; detected if None.
         efforts: whether efforts are needed; if not, they are left out where messages lack them.
 
     Raises:
-        LogError: rosbags is not installed; there is no such file, it was cut off or damaged (with what was readable and
-            how to repair it); there are no joint states, or the topic is not one of them; several topics could be meant; a
+        LogError: rosbags is not installed; there is no such file, it is truncated or damaged (the message says what is
+            readable and how to repair it); there are no joint states, or the topic is not one of them; several topics match; a
             joint is missing or doubled; a message does not have a number for each of its names.
     """
     states: dict[str, JointStates] = {}
@@ -147,7 +147,7 @@ def _topics(path: pathlib.Path, bag: _Bag, topic: str | None) -> dict[str, list[
 
 
 def _connections(bag: _Bag) -> list[Any]:
-    """What the index names, of the types that it should have: rosbags takes them from metadata.yaml as they are."""
+    """The index's connections, checked for type: rosbags takes them from metadata.yaml unchecked."""
     try:
         connections = list(bag.reader.connections)
     except Exception as error:  # of rosbags only

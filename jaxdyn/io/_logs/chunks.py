@@ -26,11 +26,11 @@ def read_log_chunks(
     *,
     gains: Sequence[float] | Float[np.ndarray, " n"] | None = None,
 ) -> Iterator[Log]:
-    """Reads a log in parts of `rows` samples, each a `Log`, without ever holding more than a part.
+    """Read a log in parts of `rows` samples, each a `Log`, holding one part at a time.
 
     Columns, units and `gains` are as for `read_log`. Text is read line by line, .npz archives member by member (compressed or
-    not), Parquet by batches. Each part is checked as `read_log` checks a log, but for what only the whole shows: whether
-    anything moves at all, and odd rows that could be dropped.
+    not), Parquet by batches. Each part is checked as `read_log` checks a log, except for global checks: whether
+    anything moves at all, and outlier rows that could be dropped.
 
     Args:
         path: a .csv (.tsv, .txt), .npz or .parquet file.
@@ -85,7 +85,7 @@ def _check(
     at: int,
     last: tuple[float, np.ndarray] | None,
 ) -> None:
-    """What is wrong with a part that starts at row `at`, after the `last` row of the part before."""
+    """Check a part that starts at row `at`, after the `last` row of the part before."""
     n = blocks["q"].shape[1]
     labels = [label for kind in kinds if kind != "t" for label in labels_of(kinds[kind], blocks[kind])]
     t = blocks["t"][:, 0]

@@ -1,4 +1,4 @@
-"""Column maps: a TOML file that says which column of any log is what, in which unit, with which sign, offset and gain."""
+"""Column maps: TOML files that assign the columns of a log, with units, signs, offsets and gains."""
 
 import dataclasses
 import math
@@ -36,7 +36,7 @@ _KEYS = ("column", "columns", "unit", "scale", "sign", "offset", "gains")
 
 @dataclasses.dataclass(frozen=True)
 class ColumnMap:
-    """What a column map says.
+    """The contents of a column map.
 
     Attributes:
         source: the file, for messages.
@@ -76,7 +76,7 @@ def read_column_map(given: str | os.PathLike[str] | Mapping[str, Any]) -> Column
 
     [q]
     columns = ["A1", "A2"]     # in the robot's joint order; or "A*", where * is a number; or one (N, n) array of an .npz file
-    unit = "deg"               # one for all, or one a joint
+    unit = "deg"               # one for all, or one per joint
     sign = [1, -1]
     offset = [0.0, 1.5708]     # added last, in SI units
 
@@ -151,14 +151,14 @@ def read_column_map(given: str | os.PathLike[str] | Mapping[str, Any]) -> Column
 
 
 def _by_numbers(kinds: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether columns are given by their numbers alone."""
+    """True if columns are given by their numbers alone."""
     given = [keys[key] for keys in kinds.values() for key in ("column", "columns") if key in keys]
     flat = [item for value in given for item in (value if isinstance(value, list) else [value])]
     return bool(flat) and all(isinstance(item, int) for item in flat)
 
 
 def _beyond_64_bits(content: Mapping[str, Any]) -> bool:
-    """Whether there is such a whole number anywhere, however deep."""
+    """True if any whole number at any depth exceeds 64 bits."""
     rest: list[Any] = [content]
     while rest:
         value = rest.pop()

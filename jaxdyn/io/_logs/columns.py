@@ -1,4 +1,4 @@
-"""Which columns of a table are a log's time, positions, velocities and torques."""
+"""Assignment of a table's columns to a log's time, positions, velocities and torques."""
 
 import itertools
 import pathlib
@@ -115,12 +115,12 @@ def blocks_of(path: pathlib.Path, kinds: dict[str, list[str]], arrays: dict[str,
             if array.ndim > 2 or array.ndim == 0 or len(array) != samples or (kind == "t" and array.size != samples):
                 raise LogError(
                     f"{path}: array {name!r} has shape {array.shape}, but {kinds['t'][0]!r} has {samples} samples; "
-                    "one row a sample is expected, and one column a joint"
+                    "one row per sample is expected, and one column per joint"
                 )
             if array.size != samples and len(names) > 1:
                 raise LogError(
                     f"{path}: array {name!r} has shape {array.shape} beside {', '.join(x for x in names if x != name)}; "
-                    "give one column a joint, or one array for all"
+                    "give one column per joint, or one array for all"
                 )
         blocks[kind] = np.concatenate([arrays[name].reshape(samples, -1) for name in names], axis=1)
     for kind in blocks:

@@ -103,12 +103,12 @@ def one_table(
 ) -> tuple[dict[str, np.ndarray], dict[str, list[str]], list[str]]:
     """Columns of joint states by name, which of them are time, positions, velocities and torques, and notes.
 
-    Joints that come in messages of their own (several publishers, parts of a robot) are interpolated linearly to the stamps of
+    Joints that come in separate messages (several publishers, parts of a robot) are interpolated linearly to the stamps of
     the joint with most messages, where they were published without a gap.
 
     Args:
         topics: the joint states of each topic.
-        joint_names: the joints to take, in this order; all of the topic, as they appear, where None.
+        joint_names: the joints to take, in this order; all of the topic, as they appear, if None.
         chosen: the topic was chosen by the user.
         efforts: whether they are needed; if not, they are left out where messages lack them.
 
@@ -220,7 +220,7 @@ def _common(
         steps = np.diff(x["t"])
         if len(steps) == 0 or steps.min() <= 0:
             raise LogError(
-                f"{path}: topic {source[name]}: the joints come in messages of their own, and the stamps of {name!r} do not "
+                f"{path}: topic {source[name]}: the joints come in separate messages, and the stamps of {name!r} do not "
                 "increase: do two publishers send it, or was it received out of order?",
                 "Choose a topic with {topic}",
                 topic="'/name'",
@@ -231,12 +231,12 @@ def _common(
         inside = (t >= x["t"][0]) & (t <= x["t"][-1])
         keep &= inside & (exact | (bridged <= GAP * np.median(steps)))
     if keep.sum() < 2:
-        raise LogError(f"{path}: the joints come in messages of their own, which have no time in common")
+        raise LogError(f"{path}: the joints come in separate messages that do not overlap in time")
     others = [name for name in series if moved[name]]
     rates = {name: (len(series[name]["t"]) - 1) / np.ptp(series[name]["t"]) for name in (main, others[0])}
     out = f"{len(t) - int(keep.sum())} of {len(t)} samples"
     notes.append(
-        f"{', '.join(others)} come in messages of their own ({rates[others[0]]:.4g} Hz): interpolated linearly to the stamps "
+        f"{', '.join(others)} come in separate messages ({rates[others[0]]:.4g} Hz): interpolated linearly to the stamps "
         f"of {main} ({rates[main]:.4g} Hz); {out}, where not all were published, left out"
     )
     return t[keep], dict.fromkeys(series, True)

@@ -1,4 +1,4 @@
-"""`Log`: a logged run of a robot, and `read_log`, which reads one and says clearly when it cannot be used."""
+"""`Log`: a logged run of a robot, and `read_log`, which reads one or explains why it is unusable."""
 
 import dataclasses
 import os
@@ -29,10 +29,10 @@ class Log:
     Attributes:
         t: time stamps, strictly increasing; their steps need not be equal [s].
         q: joint positions [rad or m].
-        qd: joint velocities as logged, where they were [rad/s or m/s].
+        qd: joint velocities as logged, if any [rad/s or m/s].
         tau: joint torques [N m or N].
         source: where the log comes from.
-        notes: what the reader did or noticed.
+        notes: remarks of the reader.
         path: the file that it was read from, the first of several.
     """
 
@@ -77,12 +77,12 @@ def read_log(
     columns: str | os.PathLike[str] | Mapping[str, Any] | None = None,
     topic: str | None = None,
 ) -> Log:
-    """Reads a log from a .csv (.tsv, .txt), .npz or .parquet file, or from a ROS bag.
+    """Read a log from a .csv (.tsv, .txt), .npz or .parquet file, or from a ROS bag.
 
     Parquet needs the extra `jaxdyn[parquet]`, bags need `jaxdyn[bags]`. A bag is a ROS 1 .bag, the folder of a ROS 2 bag, or an
     .mcap or .db3 file with `sensor_msgs/JointState` messages: time from the header stamps, efforts as torques, joints by their
-    names (`chain.joint_names` as `joints`), in whatever order and however many messages they come. Where there are none, or
-    by their `topic`, `trajectory_msgs/JointTrajectory` messages are read point by point.
+    names (`chain.joint_names` as `joints`), in any order and any number of messages. Without such messages, or
+    if `topic` names them, `trajectory_msgs/JointTrajectory` messages are read point by point.
 
     In other files, columns are found by name, in any order, case and numbering from 1 or 0; others are ignored and noted:
 
@@ -92,8 +92,8 @@ def read_log(
     - torques [N m or N]: `tau1`, `torque1`, `effort1`, motor side `taum1`; or currents [A]: `i1`, `current1`.
 
     `q_1`, `q.1`, `q[1]` and `q(1)` are `q1`; endings `_m`, `_meas`, `_measured`, `_s`, `_rad` and SI units in brackets
-    are cut off. In .npz and .parquet files a kind may also be one (N, n) array named `q`, `qd`, `tau` or `i`.
-    Text may be parted by commas, semicolons, tabs or blanks, with `#` comments, a byte-order mark and any line ends.
+    are ignored. In .npz and .parquet files a kind may also be one (N, n) array named `q`, `qd`, `tau` or `i`.
+    Text may be separated by commas, semicolons, tabs or blanks, with `#` comments, a byte-order mark and any line ends.
 
     Gaps in time (steps over 5 median steps) are noted, not refused: `preprocess` treats the pieces apart.
 
@@ -102,14 +102,14 @@ def read_log(
             they lie side by side, and those after the first are interpolated linearly to its time stamps, where they have no
             gap.
         joints: the number of joints the log must have, or their names, by which those of a bag are found and ordered.
-        gains: tau_j = gain_j x current_j [N m/A], one a joint, needed for currents; a plain factor on torques where the
+        gains: tau_j = gain_j x current_j [N m/A], one per joint, needed for currents; a plain factor on torques where the
             log has no currents. A log with both gives its torques without gains, gain x current with them.
         rows: first and last data row to read, counted from 1 as in messages, both included; only these are checked.
-        on_bad_rows: "raise", or "drop" rows that no robot can have logged, at most a tenth of them, with a note saying
-            which: NaN and the like, numbers beyond 1e6, stamps far from all others or out of order, lone jumps.
-        columns: a column map, which says what is where in a log of any other form, in which units, with which signs, offsets
+        on_bad_rows: "raise", or "drop" implausible rows, at most a tenth of them, with a note that lists
+            them: NaN and the like, numbers beyond 1e6, stamps far from all others or out of order, lone jumps.
+        columns: a column map for other layouts, with units, signs, offsets
             and gains: a TOML file (docs/identification.md), or a mapping of the same form.
-        topic: of a bag, the topic with the joint states; found where None.
+        topic: of a bag, the topic with the joint states; found if None.
 
     Raises:
         LogError: the file cannot be read; columns are missing, doubled or incomplete; currents without gains; cells
@@ -350,13 +350,13 @@ def _torques(
         if "i" in blocks:
             raise LogError(
                 f"{path}: the log has motor currents, not torques",
-                "give {gains}, one a joint [N m/A], for tau = gain x current",
+                "give {gains}, one per joint [N m/A], for tau = gain x current",
                 gains="[..]",
             )
         return blocks["tau"]
     factors = np.asarray(gains, dtype=np.float64)
     if factors.shape != (n,) or not np.isfinite(factors).all() or (factors == 0).any():
-        raise LogError(f"{path}: gains must be {n} finite numbers other than zero, one a joint, not {gains}")
+        raise LogError(f"{path}: gains must be {n} finite numbers other than zero, one per joint, not {gains}")
     listed = ", ".join(f"{g:g}" for g in factors)
     notes.append(f"tau = {'gain x current' if 'i' in blocks else 'factor x logged torque'} with {listed}")
     return (blocks["i"] if "i" in blocks else blocks["tau"]) * factors

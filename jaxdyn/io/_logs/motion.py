@@ -24,7 +24,7 @@ class Motion:
     Attributes:
         t: times, strictly increasing [s].
         q: positions [rad or m].
-        tau: torques, where they are known [N m or N].
+        tau: torques, if known [N m or N].
         source: where it comes from.
     """
 
@@ -69,8 +69,8 @@ def read_motion(
         topic: of a bag, as for `read_log`.
 
     Raises:
-        LogError: the file cannot be read; time or positions are missing, of another number of joints, or not finite; numbered
-            torques are of another number of joints; time does not increase.
+        LogError: the file cannot be read; time or positions are missing, not finite, or for another number of joints; numbered
+            torques are for another number of joints; time does not increase.
     """
     files = [pathlib.Path(p) for p in ([path] if isinstance(path, str | os.PathLike) else path)]
     path = pathlib.Path("+".join(map(str, files)))  # for messages
@@ -86,7 +86,7 @@ def read_motion(
         raise LogError(f"{path}: {table.line(row)}, column {column!r}: {what}")
     t = arrays[time[0]].reshape(-1)
     if single := [name for name, array in arrays.items() if array.ndim == 0]:
-        raise LogError(f"{path}: {single[0]!r} is a single number; one row a sample is expected")
+        raise LogError(f"{path}: {single[0]!r} is a single number; one row per sample is expected")
     q = _block(path, arrays, positions, len(t), chain.nq, "positions")
     tau = _block(path, arrays, torques, len(t), chain.nv, "torques") if torques else None
     _check(path, table, t, q)
@@ -149,7 +149,7 @@ def _block(
 
 def _check(path: pathlib.Path, table: Table, t: np.ndarray, q: np.ndarray) -> None:
     if len(t) < 2:
-        raise LogError(f"{path}: a motion has two rows at least, this one has {len(t)}")
+        raise LogError(f"{path}: a motion has at least two rows, this one has {len(t)}")
     lost = np.flatnonzero(~(np.isfinite(t) & np.isfinite(q).all(1)))
     if len(lost):
         raise LogError(f"{path}: {table.line(int(lost[0]))} holds a time or position that is not finite")

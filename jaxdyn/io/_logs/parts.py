@@ -31,7 +31,7 @@ def open_log(
     """
     bags = [is_bag(path) for path in paths]
     if any(bags) and not all(bags):
-        raise LogError(f"{paths[bags.index(True)]}: this is a bag, and {paths[bags.index(False)]} is none; convert one")
+        raise LogError(f"{paths[bags.index(True)]}: this is a bag, and {paths[bags.index(False)]} is not; convert one")
     if all(bags):
         names = joint_names if given is None or given.joints is None else given.joints
         table = open_bag(paths, names, topic or (given.topic if given else None), efforts=torques)
@@ -146,7 +146,7 @@ def _stamps(path: pathlib.Path, table: Table, clock: str) -> np.ndarray:
     if bad or not np.isfinite(t).all():
         row = bad[0][0] if bad else int(np.flatnonzero(~np.isfinite(t))[0])
         raise LogError(
-            f"{path}: {table.line(row)}, column {clock!r}: files are joined by time stamps, and this is none"
+            f"{path}: {table.line(row)}, column {clock!r}: files are joined by time stamps, and this is not one"
         )
     back = np.flatnonzero(np.diff(t) <= 0)
     if len(t) < 2 or len(back):

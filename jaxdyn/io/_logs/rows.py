@@ -1,4 +1,4 @@
-"""Which rows of a log cannot be used, and where its time has gaps."""
+"""Unusable rows of a log, and gaps in its time."""
 
 import bisect
 import dataclasses

@@ -39,10 +39,10 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class TextForm:
-    """How a text file is laid out.
+    """The layout of a text file.
 
     Attributes:
-        separator: the character between columns, " " for any blanks; found by itself where None.
+        separator: the character between columns, " " for any blanks; found by itself if None.
         decimal: "." or ","; for ",", also found by itself where columns are parted by something else.
         skip_lines: lines above the header line that are no part of the table.
         header: there is a header line; else columns are called column 1, column 2, and so on. None: as the first line looks.
@@ -98,7 +98,7 @@ def _is_number(cell: str) -> bool:
 
 
 def begins_with_number(line: str) -> bool:
-    """Whether a line of text is a row of numbers, not of names."""
+    """True for a line that is a row of numbers, not of names."""
     return _is_number(_cells(line, _delimiter(line))[0])
 
 

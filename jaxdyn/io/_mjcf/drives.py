@@ -1,4 +1,4 @@
-"""Armature, friction, springs and limits of the joints of a compiled MuJoCo model, one row a link."""
+"""Armature, friction, springs and limits of the joints of a compiled MuJoCo model, one row per link."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What of a MuJoCo model a chain has no place for: what would change its motion, and what only acts from outside."""
+"""MuJoCo features without counterpart in a chain: those that change its motion, and those that act only from outside."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ OUTSIDE = frozenset({"equality", "fluid", "free_joint", "tendon"})
 
 
 def disabled(model: Any, *names: str) -> bool:
-    """One of these is switched off in the model's `<flag>`; names that this version of MuJoCo lacks do not count."""
+    """True if the model's `<flag>` disables one of these; names unknown to this version of MuJoCo are ignored."""
     import mujoco
 
     flags: Any = mujoco
@@ -34,7 +34,7 @@ def disabled(model: Any, *names: str) -> bool:
 
 
 def unsupported(model: Any) -> dict[str, str]:
-    """What acts on the motion and cannot be carried over: a feature of `FEATURES`, and in words what the model has of it."""
+    """Features that affect the motion and cannot be converted: an entry of `FEATURES`, and the model's use of it."""
     found: dict[str, str] = {}
     if names := _active_equalities(model):
         found["equality"] = f"equality constraints ({_list(names)})"
@@ -65,7 +65,7 @@ def unsupported(model: Any) -> dict[str, str]:
 
 
 def left_out(model: Any) -> list[str]:
-    """In words, what a chain does not hold because it is no part of the motion without constraints and controls."""
+    """Description of the parts a chain omits because they do not affect motion without constraints and controls."""
     found = []
     if not disabled(model, "CONTACT", "CONSTRAINT") and _may_touch(model):
         found.append("contacts")
@@ -77,7 +77,7 @@ def left_out(model: Any) -> list[str]:
     if len(_active_equalities(model)) < model.neq:
         found.append("equality constraints that are switched off")
     if names := _named(model.actuator, ~plain_motors(model)):
-        found.append(f"actuators that are no plain motors ({_list(names)}); tau is what acts at the joints")
+        found.append(f"actuators that are not plain motors ({_list(names)}); tau is what acts at the joints")
     if model.nsensor:
         found.append(f"sensors ({model.nsensor})")
     if model.nmocap:
@@ -118,7 +118,7 @@ def _active_equalities(model: Any) -> list[str]:
 
 
 def _any(model: Any, count: int, *fields: str) -> np.ndarray:
-    """Which of `count` things have an entry that is not zero in one of these fields; old versions lack some."""
+    """True if any of `count` elements has a nonzero entry in one of these fields; old versions lack some."""
     found = np.zeros(count, bool)
     for field in fields:
         values = np.asarray(getattr(model, field, np.zeros(count)))

@@ -1,4 +1,4 @@
-"""What a MuJoCo model says its bodies look like: geoms with their poses, colours and meshes, as MuJoCo compiled them."""
+"""Geometry of a MuJoCo model: geoms with their poses, colours and meshes, as MuJoCo compiled them."""
 
 from typing import Any
 
@@ -14,15 +14,15 @@ _DEFAULT = (0.5, 0.5, 0.5, 1.0)  # a geom's rgba that leaves its colour to its m
 
 
 def geometry_from_mujoco(model: Any, *, collision: bool = False) -> tuple[tuple[Geometry, ...], tuple[str, ...]]:
-    """The shapes of all bodies of a compiled MuJoCo model (`mujoco.MjModel`), and notes on what is not shown.
+    """The shapes of all bodies of a compiled MuJoCo model (`mujoco.MjModel`), and notes on omitted parts.
 
-    What is seen of a model are the geoms of the groups 0 to 2, as in MuJoCo's own viewer, those with no opacity excepted.
-    A geom's colour is its own, or its material's where it has left its own at the default; textures are not read.
-    Planes are left out, the page has a ground of its own; height fields are left out and noted. So are equality
-    constraints, since positions are shown as they are given.
+    Returned are the geoms of groups 0 to 2, as in MuJoCo's own viewer, except invisible ones.
+    A geom's colour is its own, or its material's if its own is the default; textures are not read.
+    Planes are omitted, since the page has its own ground; height fields are omitted with a note. So are equality
+    constraints, since positions are shown as given.
 
     Args:
-        collision: the geoms that can touch (contype or conaffinity is not 0), of whatever group, in place of these.
+        collision: return the geoms that can touch (contype or conaffinity is not 0), of any group, instead.
 
     Source: MuJoCo's XML reference (mujoco.readthedocs.io, body/geom).
     """

@@ -1,4 +1,5 @@
-"""MJCF files and compiled MuJoCo models as chains: MuJoCo reads the file, the numbers are those of its compiled model."""
+"""MJCF files and compiled MuJoCo models as chains: MuJoCo reads the file, and the chain holds the numbers of its
+compiled model."""
 
 import os
 from collections.abc import Callable, Collection, Sequence
@@ -29,32 +30,33 @@ def from_mujoco(
 ) -> Chain:
     """The chain of a compiled MuJoCo model (`mujoco.MjModel`): its bodies, joints, inertias, drives and gravity.
 
-    Joints stand in MuJoCo's order, and q is its qpos, number for number; velocities, accelerations and forces differ at
+    Joints are in MuJoCo's order, and q equals its qpos; velocities, accelerations and forces differ at
     free joints only (`layouts`). Hinges and slides are one joint each, a ball joint J is the spherical joint J_wx, J_wy, J_wz,
-    a free one the free joint J_wx to J_vz. A body's name is that of its last joint's link, or of a named frame where it
-    has no joint or hangs on a ball joint off its origin: `frame_pose` of a body is its xpos and xquat. Sites are named
-    frames; what has no name is called body1, joint0 or site0 by its number, and a site with the name of a body ends in _site.
+    a free one the free joint J_wx to J_vz. A body gives its name to its last joint's link, or to a named frame if it
+    has no joint or its ball joint is off its origin: `frame_pose` of a body is its xpos and xquat. Sites become named
+    frames; unnamed elements are called body1, joint0 or site0 by number, and a site with the name of a body gets the
+    suffix _site.
 
     Armature, damping, frictionloss (Coulomb friction), stiffness with springref, ranges of limited joints, and effort limits
-    from the ranges of actuators on single joints are read, and what `<flag>` switches off is not. Forces from outside
+    from the ranges of actuators on single joints are read, except what `<flag>` disables. Forces from outside
     (contacts, equality constraints, tendons, a fluid), armature and friction of a free joint's linear motion, actuators
-    other than plain motors, limits of ball joints, sensors and mocap are left out with one warning that lists them; what is
-    only seen (geoms, cameras, lights), keyframes and the solver's settings without one. Whatever else would change
-    the motion is refused, or left out by name.
+    other than plain motors, limits of ball joints, sensors and mocap are omitted with one warning that lists them; visual
+    elements (geoms, cameras, lights), keyframes and solver settings without one. Any other feature that changes
+    the motion is refused, unless named in `ignore`.
 
     Args:
-        ignore: what to leave out although it changes the motion, of the features that the error names: "actuators",
+        ignore: features to omit although they change the motion: "actuators",
             "flex", "gravcomp", "plugin", "polynomial", "quaternion_spring".
-        gravity: acceleration in the world's axes [m/s^2]; the model's own by default.
-        coulomb_velocity: width of the smooth sign in Coulomb friction, fc tanh(qd / v_c), where MuJoCo has a constraint
+        gravity: acceleration in world axes [m/s^2]; the model's by default.
+        coulomb_velocity: width of the smooth sign in Coulomb friction, fc tanh(qd / v_c), for MuJoCo's constraint
             [rad/s or m/s].
-        allow_nonphysical: accept masses and inertias that no body can have.
+        allow_nonphysical: accept physically inconsistent masses and inertias.
 
     Warns:
-        ModelWarning: one, which lists what is left out.
+        ModelWarning: a single one that lists the omitted features.
 
     Raises:
-        ModelError: nothing moves; the model has something that is not supported and not ignored, which it names; a
+        ModelError: nothing moves; the model has an unsupported feature that is not ignored; a
             feature to ignore is unknown.
     """
     return chain_of(model, "the MuJoCo model", ignore, gravity, coulomb_velocity, allow_nonphysical)
@@ -67,14 +69,14 @@ def compile_mjcf(text: str | bytes) -> Any:
 
 
 def compile_mjcf_file(path: str | os.PathLike[str]) -> Any:
-    """The model that MuJoCo makes of a file, which may name others, with its errors as ModelError."""
+    """The model that MuJoCo makes of a file, which may include others, with its errors as ModelError."""
     read_bytes(path)  # what is wrong with a path, in the words of every other reader
     source = os.fspath(path)
     return _compile(lambda mujoco: mujoco.MjModel.from_xml_path(source), source)
 
 
 def _compile(read: Callable[[Any], Any], source: str) -> Any:
-    """What `read` makes of the module mujoco, with its errors as ModelError, in words that name the source."""
+    """The result of `read(mujoco)`, with MuJoCo's errors as ModelError that name the source."""
     try:
         import mujoco
     except ImportError:
@@ -96,7 +98,7 @@ def chain_of(
     coulomb_velocity: float = COULOMB_VELOCITY,
     allow_nonphysical: bool = False,
 ) -> Chain:
-    """The chain of a compiled model; `source` is what errors call it."""
+    """The chain of a compiled model; `source` names it in errors."""
     ignored = {ignore} if isinstance(ignore, str) else set(ignore)
     if unknown := sorted(ignored - set(FEATURES)):
         raise ModelError(f"ignore names {unknown[0]!r}; what can be left out is {', '.join(FEATURES)}")

@@ -44,7 +44,7 @@ _PLACES = {"body": ("pos", "quat", "ipos", "iquat"), "joint": ("pos", "axis"), "
 
 
 def tree_of(model: Any) -> Tree:
-    """The tree of a model. Bodies without joints are fused to what carries them; their mass counts, except at the world.
+    """The tree of a model. Bodies without joints are fused to their parents and add their mass, except to the world.
 
     Raises:
         ModelError: a body, joint or site is placed at infinity or NaN, which MuJoCo's compiler lets pass.

@@ -45,7 +45,7 @@ class _Body(NamedTuple):
 
 
 def write_mjcf(chain: Chain, path: str | os.PathLike[str], name: str = "robot") -> tuple[str, ...]:
-    """Write `to_mjcf(chain, name)` to a file, whole or not at all; gives what MJCF has no place for, in words.
+    """Write `to_mjcf(chain, name)` to a file atomically; returns a description of the features that MJCF lacks.
 
     Raises:
         ModelError: see `to_mjcf`, or the file cannot be written.
@@ -56,21 +56,21 @@ def write_mjcf(chain: Chain, path: str | os.PathLike[str], name: str = "robot") 
 
 
 def to_mjcf(chain: Chain, name: str = "robot") -> str:
-    """The MJCF text of a chain or tree, for MuJoCo: one body a link, `loads(text)` gives its numbers back.
+    """The MJCF text of a chain or tree, for MuJoCo: one body per link; `loads(text)` restores the chain's numbers.
 
     Inertias are written in full: mass, centre of mass, principal moments and axes (`quat`). Armature, damping
     (viscous), frictionloss (Coulomb), springs, position limits and effort limits (`actuatorfrcrange`) go to the joints; gravity
     is the option of that name; named frames are sites; a free joint is a freejoint, a spherical one a ball joint. A
     transmission in which each motor drives one joint goes into armature, damping and frictionloss of that joint. A base pose
-    places the body of the base. Without friction, `mujoco.mj_inverse` gives what `inverse_dynamics` does (of free joints, in
-    MuJoCo's order: `layouts`).
+    places the body of the base. Without friction, `mujoco.mj_inverse` equals `inverse_dynamics` (for free joints, in
+    MuJoCo's layout: `layouts`).
 
-    What acts in a chain and has no place here is left out, and said in a comment at the top: torque offsets, the width of the
-    Coulomb friction's smooth sign (MuJoCo's is a constraint), Stribeck friction, velocity limits; position limits of no width,
-    which MuJoCo refuses.
+    Features that MJCF lacks are omitted and listed in a comment at the top: torque offsets, the width of the
+    Coulomb friction's smooth sign (MuJoCo's is a constraint), Stribeck friction, velocity limits; position limits of
+    zero width, which MuJoCo refuses.
 
     Raises:
-        ModelError: no body can have an inertia of the chain, or MuJoCo takes none like it (a moving body without mass or
+        ModelError: an inertia of the chain is inconsistent, or MuJoCo refuses it (a moving body without mass or
             with a principal moment of zero), with the link and the reason; a joint is helical; joints mimic others; motors
             drive several joints; a free joint is not at the root; a number is not finite; a name cannot be written.
     """
@@ -104,7 +104,7 @@ def to_mjcf(chain: Chain, name: str = "robot") -> str:
     ):
         if i not in nodes:
             raise ModelError(
-                f"frame {frame!r} is fixed to link {topology.link_names[i]!r}, which has no mass and is no body in MuJoCo"
+                f"frame {frame!r} is fixed to link {topology.link_names[i]!r}, which has no mass and is not a body in MuJoCo"
             )
         _place(ET.SubElement(nodes[i], "site", name=frame), pose, f"frame {frame!r}")
     ET.indent(root)
@@ -120,7 +120,7 @@ def to_mjcf(chain: Chain, name: str = "robot") -> str:
 
 
 def without_place(chain: Chain) -> tuple[str, ...]:
-    """What of a chain's leaves an MJCF file leaves out, in words: whatever is not at its neutral value."""
+    """Description of the leaves that an MJCF file omits: those that are not at their neutral value."""
     arrays = arrays_of(chain, decimals=False)
     driven = _with_motors(chain, arrays)
 
@@ -140,7 +140,7 @@ def without_place(chain: Chain) -> tuple[str, ...]:
 
 
 def _check(chain: Chain) -> None:
-    """Refuse what MuJoCo has no place for, and inertias that no body can have."""
+    """Refuse features that MuJoCo lacks, and inconsistent inertias."""
     if chain.coupling is not None:
         raise ModelError(
             "the chain's joints follow others (mimic joints or another coupling), for which MuJoCo has soft constraints only; "
@@ -189,7 +189,7 @@ def _bodies(chain: Chain, arrays: dict[str, np.ndarray]) -> Iterable[_Body]:
     for i in range(chain.n):
         if parents[i] in inner and i - 1 != parents[i]:
             raise ModelError(
-                f"link {chain.link_names[i]!r} hangs on a part of a spherical or free joint, not on its body"
+                f"link {chain.link_names[i]!r} is attached to a part of a spherical or free joint, not to its body"
             )
         if i in sizes:
             last = i + sizes[i] - 1

@@ -1,4 +1,4 @@
-"""Numbers of a chain as URDF elements: what writing anew and updating a file share."""
+"""Numbers of a chain as URDF elements, for writing and updating files."""
 
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Container, Iterable, Mapping
@@ -40,7 +40,7 @@ def arrays_of(chain: Chain, *, decimals: bool = True) -> dict[str, np.ndarray]:
 
 
 def shortest(values: Values, dtype: DTypeLike | None = None) -> np.ndarray:
-    """The decimals with the fewest digits that are these numbers in a type, their own where None: 0.3415 for what is
+    """The decimals with the fewest digits that are these numbers in a type, their own if None: 0.3415 for what is
     0.34150001406669617 in single precision."""
     given = np.asarray(values)
     given = given if dtype is None else given.astype(dtype)
@@ -59,7 +59,7 @@ def fewest_digits(values: np.ndarray, fits: Callable[[np.ndarray], Any]) -> np.n
 
 
 def check_writable(chain: Chain) -> None:
-    """Refuse what a URDF has no place for.
+    """Refuse chains that URDF cannot represent.
 
     Raises:
         ModelError: the chain has a spherical joint, a transmission or a base pose.
@@ -76,13 +76,13 @@ def check_writable(chain: Chain) -> None:
 
 
 def check_consistent(chain: Chain, advice: str = "write them as they are with allow_nonphysical=True") -> None:
-    """Refuse a chain with inertias that no body can have.
+    """Refuse a chain with physically inconsistent inertias.
 
     Args:
-        advice: what else can be done than to make them consistent.
+        advice: an alternative to making them consistent.
 
     Raises:
-        ModelError: saying what is impossible about the first, and which links have more of them.
+        ModelError: naming the fault of the first and all links concerned.
     """
     inertia = dict(zip(chain.link_names, np.asarray(chain.inertia).astype(float), strict=True))
     reasons = inertia_faults({link: pi for link, pi in inertia.items() if np.all(np.isfinite(pi))}, SLIGHTLY)
@@ -90,7 +90,7 @@ def check_consistent(chain: Chain, advice: str = "write them as they are with al
         first, *others = reasons
         more = f" (nor has a body those of {', '.join(others)})" if others else ""
         raise ModelError(
-            f"{reasons[first].fault}; no body has that{more}, and other programs refuse or misuse such a file. "
+            f"{reasons[first].fault}; no rigid body has that{more}, and other programs refuse or misuse such a file. "
             f"Make the inertias physically consistent, or {advice}"
         )
 
@@ -199,7 +199,7 @@ def written(values: Iterable[float] | np.ndarray, label: str, form: str = "a URD
 
 
 def fresh(name: str, taken: set[str]) -> str:
-    """The name, lengthened until it is none of those taken, which it joins."""
+    """A unique variant of the name, added to those taken."""
     while name in taken:
         name += "_"
     taken.add(name)

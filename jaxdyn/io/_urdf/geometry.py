@@ -1,4 +1,4 @@
-"""What a URDF says its links look like: `<visual>` and `<collision>` shapes with their poses, colours and mesh files."""
+"""Geometry of a URDF: `<visual>` and `<collision>` shapes with their poses, colours and mesh files."""
 
 import dataclasses
 import os
@@ -65,7 +65,7 @@ def _shape(
             return None, f"{shape.where}: there is no mesh file {name}; {label} is left out"
         x, y, z = numbers(shape, "scale", 3, label, (1.0, 1.0, 1.0))
         return Geometry(link, "mesh", pose, (x, y, z), None, file), None
-    return None, f"{shape.where}: {label} is a <{shape.tag}>, which is no shape of URDF; left out"
+    return None, f"{shape.where}: {label} is a <{shape.tag}>, which is not a URDF shape; omitted"
 
 
 def find_mesh(name: str, urdf: Path, packages: Mapping[str, str | os.PathLike[str]]) -> Path | None:

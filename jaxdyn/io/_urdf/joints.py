@@ -1,4 +1,4 @@
-"""Joints of a URDF that move in more than one way, as several joints that move in one; and joints that mimic others."""
+"""Multi-degree-of-freedom joints of a URDF as several single ones, and mimic joints."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ FREE = ("wx", "wy", "wz", "vx", "vy", "vz")
 
 
 class Arrangement(NamedTuple):
-    """What a chain is made of: what moves, the name of the base, free joints as (first, 6), the coupling of mimic joints."""
+    """The structure of a chain: moving joints, name of the base, free joints as (first, 6), coupling of mimic joints."""
 
     layout: Layout
     root: str
@@ -33,7 +33,7 @@ def arrange(
     floating_base: bool | str = False,
     ignore_mimic: bool = False,
 ) -> Arrangement:
-    """Joints taken apart, what does not move fused, mimic joints coupled: arguments and errors as for `jaxdyn.load`."""
+    """Split joints, fuse fixed links and couple mimic joints: arguments and errors as for `jaxdyn.load`."""
     if ignore_mimic:
         robot = _without_mimics(robot)
     else:
@@ -53,7 +53,7 @@ def arrange(
 
 
 def expand(robot: Robot, floating_base: bool | str = False) -> tuple[Robot, dict[str, tuple[str, ...]]]:
-    """The robot with planar and floating joints taken apart, and the names of the parts of every free joint.
+    """The robot with planar and floating joints split, and the names of the parts of every free joint.
 
     A planar joint J slides along two axes of its plane and turns: J_x, J_y and J. A floating joint is the six joints of a
     free joint, J_wx to J_vz. Between them stand links of no mass.
@@ -78,7 +78,7 @@ def expand(robot: Robot, floating_base: bool | str = False) -> tuple[Robot, dict
                 raise fail(
                     joint.node,
                     f"joint {joint.name!r} floats, but not from the origin of the root {robot.root!r}: a position in "
-                    "another frame is not supported; hang it on the root, without an origin",
+                    "another frame is not supported; attach it to the root, without an origin",
                 )
             kinds = ["continuous"] * 3 + ["prismatic"] * 3
             parts = [

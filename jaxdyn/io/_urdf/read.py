@@ -16,13 +16,14 @@ from ...spatial._host import move_inertia, pose_of, rotation_from_rpy
 from .document import Node, attribute, fail, number, numbers, only_child, parse_xml
 from .elements import DRIVES
 from .joints import arrange
+from .masses import massless_motion
 from .tree import Fault, Joint, Layout, Link, Robot, order_tree
 
 _MOVING = ("revolute", "continuous", "prismatic", "planar", "floating")
 
 
 def parse_robot(data: bytes | str, source: str, *, inertials: bool = True) -> Robot:
-    """All links and joints of a URDF document as a tree, checked but for inertias; `source` is what errors call it.
+    """All links and joints of a URDF document as a tree, checked except for inertias; `source` names it in errors.
 
     Args:
         inertials: read them; else links have none.
@@ -39,7 +40,7 @@ def parse_robot(data: bytes | str, source: str, *, inertials: bool = True) -> Ro
                 f"<{node.tag}> is a xacro macro, not URDF; run xacro on the file first: xacro FILE > robot.urdf",
             )
     if root.tag != "robot":
-        raise fail(root, f"the root element is <{root.tag}>, not <robot>; this is no URDF")
+        raise fail(root, f"the root element is <{root.tag}>, not <robot>; this is not a URDF")
     links: dict[str, Link] = {}
     joints: dict[str, Joint] = {}
     remarks: list[str] = []
@@ -87,6 +88,11 @@ def chain_of(
     parts = arrange(robot, **options)
     layout = parts.layout
     remarks = [*robot.remarks, *_faults(robot, layout, allow_nonphysical)]
+    if not allow_nonphysical and (still := massless_motion(parts)):
+        remarks.append(
+            f"the mass matrix is singular and forward dynamics is not finite, for a motion of {', '.join(map(repr, still))} "
+            "moves no mass: give the links inertias, lock a joint, or give it armature"
+        )
     if remarks:
         warn(f"{robot.source}: {'; '.join(remarks)}")
     try:
@@ -115,10 +121,10 @@ def chain_of(
 
 
 def _faults(robot: Robot, layout: Layout, allow_nonphysical: bool) -> list[str]:
-    """What is said of inertias that no body has: those which count nowhere, are a little wrong, or fused to enough.
+    """Remarks on physically inconsistent inertias: those with no effect, slightly wrong, or consistent after fusing.
 
     Raises:
-        ModelError: a link's inertia that counts cannot be read, or makes a body impossible.
+        ModelError: an effective inertia of a link cannot be read or is inconsistent.
     """
     slight, unused = [], []
     for link in robot.links.values():
@@ -138,17 +144,17 @@ def _faults(robot: Robot, layout: Layout, allow_nonphysical: bool) -> list[str]:
             raise fail(link.fault.node, what.fault, remedy, ignore_inertials="True", allow_nonphysical="True")
     if allow_nonphysical:
         return []
-    said = [f"inertias that no body has are taken as they are: {'; '.join(slight)}"] if slight else []
-    return said + ([f"impossible inertias that count nowhere: of {', '.join(unused)}"] if unused else [])
+    said = [f"physically inconsistent inertias are used unchanged: {'; '.join(slight)}"] if slight else []
+    return said + ([f"inconsistent inertias without effect: of {', '.join(unused)}"] if unused else [])
 
 
 def _possible(name: str, pi: np.ndarray) -> bool:
-    """Whether a body may be so, nearly."""
+    """True if a rigid body can have this inertia, nearly."""
     return bool(pi[0] > 0) and not inertia_faults({name: pi}, SLIGHTLY)
 
 
 def _link(node: Node, moved: Container[str | None], inertials: bool) -> Link:
-    """A link; one that is not `moved` by a joint of its own may have an `<inertial>` that says nothing.
+    """A link; one that is not `moved` by a joint of its own may have an empty `<inertial>`.
 
     An `<inertial>` that cannot be read is a fault of the link, which matters only where its inertia counts.
     """
@@ -178,13 +184,13 @@ def _with_inertial(name: str, node: Node, moved: Container[str | None]) -> Link:
     if name not in moved and not about_com.any():
         return Link(name, None, node)
     if np.abs(about_com).max() > LARGEST:
-        raise fail(inertial, f"{label}: {np.abs(about_com).max():g} is no number that a body has; check the units")
+        raise fail(inertial, f"{label}: {np.abs(about_com).max():g} is implausible for a rigid body; check the units")
     fault = _fault(name, about_com, name in moved, mass_node, inertia_node)
     return Link(name, move_inertia(about_com, origin_pose(inertial, label)), node, fault)
 
 
 def _fault(name: str, pi: np.ndarray, moved: bool, mass_node: Node, inertia_node: Node) -> Fault | None:
-    """What is wrong with a link's inertia about its centre of mass."""
+    """The fault of a link's inertia about its centre of mass."""
     mass = pi[0]
     if mass < 0 or (mass == 0 and moved):
         what = ModelError(f"link {name!r}: mass {mass:g} kg is not positive", "correct it, remove <inertial>")

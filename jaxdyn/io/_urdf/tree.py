@@ -1,4 +1,4 @@
-"""A robot description as a tree of links, and what is left of it once what does not move is fused."""
+"""A robot description as a tree of links, and its reduction by fusing fixed links."""
 
 import dataclasses
 import math
@@ -15,7 +15,7 @@ from .document import Document, Node, fail
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Fault:
-    """Why no body has a link's `<inertial>`, and the element that says so; `slight` is what is taken all the same."""
+    """The inconsistency of a link's `<inertial>`, and its element; `slight` ones are tolerated."""
 
     what: ModelError
     slight: bool
@@ -65,7 +65,7 @@ class Joint:
 class Robot:
     """A whole description: links and joints in the order of the file, the root link, the joints from root to leaves.
 
-    `remarks`: what is odd in the file, and what was made of it.
+    `remarks`: oddities of the file and their interpretation.
     """
 
     source: str
@@ -106,8 +106,8 @@ def order_tree(source: str, links: Mapping[str, Link], joints: Iterable[Joint]) 
     """The root link, and the joints so that each comes after the joint of its parent link.
 
     Raises:
-        ModelError: a joint names a link that does not exist, a link has two parents, links form a loop or do not hang
-            together.
+        ModelError: a joint names a link that does not exist, a link has two parents, links form a loop or are not
+            connected.
     """
     above: dict[str, Joint] = {}
     below: dict[str, list[Joint]] = {name: [] for name in links}
@@ -150,9 +150,9 @@ def order_tree(source: str, links: Mapping[str, Link], joints: Iterable[Joint]) 
 def fuse(robot: Robot, lock: Mapping[str, float] | None = None, tip: str | None = None) -> Layout:
     """The whole tree, or the serial chain from the root to `tip`, all that does not move fused.
 
-    A link that hangs on a moving link by fixed and locked joints adds its inertia to it, G_a = Ad_{T_ba}^T G_b
-    Ad_{T_ba}, and stays as a named frame. Links fixed to the base only become frames. With a tip, what hangs
-    on the chain by another moving joint is left out.
+    A link attached to a moving link by fixed and locked joints adds its inertia to it, G_a = Ad_{T_ba}^T G_b
+    Ad_{T_ba}, and stays as a named frame. Links fixed to the base only become frames. With a tip, links
+    attached to the chain by other moving joints are dropped.
 
     Raises:
         ModelError: see `jaxdyn.load`.

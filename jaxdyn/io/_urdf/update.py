@@ -35,7 +35,7 @@ def update_urdf(
     ignore_mimic: bool = False,
     allow_nonphysical: bool = False,
 ) -> None:
-    """Write a URDF file again with the inertias and the friction of a chain that was loaded from it and identified.
+    """Write a copy of a URDF file with the inertias and friction of a chain that was loaded from it and identified.
 
     Relative mesh paths are made relative to the new place; all else stays: names, comments, base links, branches
     outside the chain. The inertia of links fused to a moving link is part of that link's and is removed from them. A
@@ -46,13 +46,13 @@ def update_urdf(
         tip: as given to `load`.
         floating_base: as given to `load`.
         ignore_mimic: as given to `load`.
-        allow_nonphysical: write inertias that no body can have, too.
+        allow_nonphysical: also write physically inconsistent inertias.
 
     Raises:
         ModelError: the source cannot be read as a URDF, the chain is not the one it describes, or differs from it in
             what this function does not write (placements, axes, limits, frames, the drive of a floating base, different
-            drives of the parts of a planar joint: use `save_urdf`), a part of a planar joint is locked, the chain has what
-            no URDF can hold, no body can have an inertia, or it cannot be written as mass and centre of mass, or the file
+            drives of the parts of a planar joint: use `save_urdf`), a part of a planar joint is locked, the chain has
+            features that URDF lacks, an inertia is inconsistent or cannot be written as mass and centre of mass, or the file
             cannot be written.
     """
     source = os.fspath(source_path)
@@ -114,7 +114,7 @@ def _check_layout(source: str, chain: Chain, parts: Arrangement) -> None:
                 f"{source}: the file has the moving {kind} {', '.join(theirs)}, but the chain has {', '.join(ours)}; {advice}"
             )
     if (chain.topology.parents, chain.topology.quaternion_joints) != (layout.parents, parts.quaternion_joints):
-        raise ModelError(f"{source}: the chain's links hang together otherwise than the file's; {advice}")
+        raise ModelError(f"{source}: the chain's links are connected differently from the file's; {advice}")
     if (chain.coupling is None) != (parts.coupling is None):
         where = "the file" if chain.coupling is None else "the chain"
         raise ModelError(f"{source}: in {where} only there are joints that mimic others; {advice}")

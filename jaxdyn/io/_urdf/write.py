@@ -44,10 +44,10 @@ def to_urdf(chain: Chain, name: str = "robot", *, allow_nonphysical: bool = Fals
     of tip have no place in a URDF.
 
     Args:
-        allow_nonphysical: write inertias that no body can have, too.
+        allow_nonphysical: also write physically inconsistent inertias.
 
     Raises:
-        ModelError: no body can have an inertia; a joint is helical or spherical, a coupling is not that of mimic joints, the
+        ModelError: an inertia is inconsistent; a joint is helical or spherical, a coupling is not that of mimic joints, the
             chain has a transmission or a base pose, the parts of a free joint have drives that differ, limits, or inertia
             before the last, a number is not finite, a name cannot be written, or an inertia cannot be written as mass and
             centre of mass to nine digits (a first moment without mass).
@@ -65,7 +65,9 @@ def to_urdf(chain: Chain, name: str = "robot", *, allow_nonphysical: bool = Fals
 
     def name_of(i: int, what: str) -> str:
         if i in inner:
-            raise ModelError(f"{what} hangs on a part of the free joint {topology.joint_names[i]!r}, not on the body")
+            raise ModelError(
+                f"{what} is attached to a part of the free joint {topology.joint_names[i]!r}, not to the body"
+            )
         return topology.base_name if i < 0 else topology.link_names[i]
 
     mimics = _mimics(chain)
@@ -100,7 +102,7 @@ def to_urdf(chain: Chain, name: str = "robot", *, allow_nonphysical: bool = Fals
 def save_urdf(
     chain: Chain, path: str | os.PathLike[str], name: str = "robot", *, allow_nonphysical: bool = False
 ) -> None:
-    """Write `to_urdf(chain, name)` to a file, whole or not at all.
+    """Write `to_urdf(chain, name)` to a file, completely or not at all.
 
     Raises:
         ModelError: see `to_urdf`, or the file cannot be written.
@@ -184,7 +186,7 @@ def _mimics(chain: Chain) -> dict[int, tuple[str, float, float]]:
         if not own:
             what = f"coordinate {column + 1}" if name is None else f"the coordinate {name!r}"
             raise ModelError(
-                f"{what} of the coupling is no joint's position; a URDF knows joints that mimic joints only"
+                f"{what} of the coupling is not a joint's position; URDF only supports joints that mimic joints"
             )
         masters.append(chain.joint_names.index(name if name in own else own[0]))
     if masters != sorted(masters):

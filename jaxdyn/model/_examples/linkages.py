@@ -65,6 +65,10 @@ def four_bar(
     """Four-bar robot of two degrees of freedom (Shih et al. 2012, example 4): links 1 and 4 parallel at the absolute angle
     t1, links 2 and 3 at t2.
 
+    The source's figure is lost, and its text calls the second chain "Link 4 and Link 3". Chosen here: link 3 turns about the
+    base and carries link 4. Read the other way, with link 4 on the base, it is another robot (its torques differ by 82 %).
+    All default values are chosen too.
+
     Links 1 and 3 turn about the base; link 2 hangs on the end of link 1, link 4 on the end of link 3, and the end of link 4
     is pinned to link 2, l3 from its joint. Links 1 and 4 have the length l1; link 2 goes on to the frame "tip" at l2. Centres
     of mass: lc1 e(t1), l1 e(t1) + lc2 e(t2), lc3 e(t2), l3 e(t2) + lc4 e(t1). In t1, t2
@@ -80,6 +84,20 @@ def four_bar(
     bodies = [slender_body(m, c * X, i, along=X) for m, c, i in zip(masses, com_distances, inertias, strict=True)]
     chain = _planar(bodies, (-1, 0, -1, 2), (0.0, l1, 0.0, l3), gravity, tip=(1, l2))
     return chain, point_constraint("link4", "link2", point=(l1, 0, 0), other_point=(l3, 0, 0), axes="xy")
+
+
+def five_bar_chain(**linkage: Any) -> Chain:
+    """The linkage of `five_bar` in its absolute angles (q1, q2) alone, the tree's joints being (q1, q2, q1 - q2, q2 - q1).
+
+    As the parallelogram is closed in these coordinates whatever they are, no constraint is left: a `Coupling` says the rest.
+    Arguments as for `five_bar`.
+    """
+    return with_coupling(five_bar(**linkage)[0], [[1, 0], [0, 1], [1, -1], [-1, 1]], names=("q1", "q2"))
+
+
+def four_bar_chain(**linkage: Any) -> Chain:
+    """The robot of `four_bar` in its absolute angles (t1, t2) alone, as `five_bar_chain`. Arguments as for `four_bar`."""
+    return with_coupling(four_bar(**linkage)[0], [[1, 0], [-1, 1], [0, 1], [1, -1]], names=("theta1", "theta2"))
 
 
 def four_bar_chains(**linkage: Any) -> tuple[Chain, Chain]:

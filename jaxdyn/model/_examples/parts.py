@@ -1,4 +1,4 @@
-"""What the textbooks' systems are made of: slender bodies, and chains whose frames are parallel at q = 0."""
+"""Parts of the textbook systems: slender bodies, and chains whose frames are parallel at q = 0."""
 
 from collections.abc import Sequence
 from typing import Any

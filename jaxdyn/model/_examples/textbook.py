@@ -118,7 +118,8 @@ def spherical_rrp(
         M = diag(a c2^2 + turret_inertia, a, m2),  g = gravity [0, (m1 lc1 + m2 r) c2, m2 s2],
         h = [2 c2 qd1 (m2 r c2 rd - a s2 qd2), 2 m2 r rd qd2 + a s2 c2 qd1^2, -m2 r (qd2^2 + c2^2 qd1^2)].
 
-    Without turret inertia M is singular where the arm points straight up or down.
+    Without turret inertia M is singular where the arm points straight up or down. (Shih et al. 2012, example 1, whose table of
+    parameters is lost: axes, zero positions and slender bodies are chosen here, and all default values.)
     """
     turret = np.array([0, 0, 0, 0, turret_inertia / 2, 0, turret_inertia / 2, 0, 0, turret_inertia])
     return _chain(
@@ -152,6 +153,8 @@ def pendulum_3dof(
         M11 = (m1 lc1^2 + i1) c2^2 + m2 u^2 + i2 c23^2,  M12 = M13 = 0,
         M22 = m1 lc1^2 + i1 + m2 (l1^2 + lc2^2 + 2 l1 lc2 c3) + i2,  M23 = m2 (lc2^2 + l1 lc2 c3) + i2,
         M33 = m2 lc2^2 + i2, potential energy -gravity c1 (m1 lc1 c2 + m2 u).
+
+    (Shih et al. 2012, example 2, whose figure and table are lost: the axes x, y, y and all default values are chosen here.)
     """
     return _chain(
         axes=[X, Y, Y],
@@ -174,7 +177,7 @@ def pendulum(
 ) -> Chain:
     """Planar pendulum of n links; q = 0 hangs down along -z, joints turn about x.
 
-    Arguments are one value for all links or one a link. q_i is the angle of link i from link i - 1. Links are uniform
+    Arguments are one value for all links or one per link. q_i is the angle of link i from link i - 1. Links are uniform
     rods unless `com_distance` (from a link's joint) or `inertia` (about the centre of mass) say otherwise; com_distance
     = length with inertia = 0 makes point masses. `damping` [N m s/rad] is the joints' viscous friction. With absolute
     angles b_i = q_1 + ... + q_i the kinetic energy is sum_ij w_ij cos(b_i - b_j) bd_i bd_j / 2 and the potential energy

@@ -1,1 +1,1 @@
-"""What closed loops, elastic joints and moving bases add to a chain."""
+"""Additions to a chain: closed loops, elastic joints and moving bases."""

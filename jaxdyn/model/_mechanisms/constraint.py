@@ -1,4 +1,4 @@
-"""Holonomic constraints on a chain: frames held to one another or to the world, and functions of the configuration."""
+"""Constraints on a chain: frames held to one another or to the world, functions of the configuration, rows of velocities."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,8 +26,8 @@ class FrameConstraint(eqx.Module):
     Attributes:
         pose: P, the constrained frame a seen from `frame`.
         other_pose: P_b, the constrained frame b seen from `other` (from the world).
-        frame: link or frame of the robot; the chain's tip where None.
-        other: link or frame it is held to; the world where None.
+        frame: link or frame of the robot; the chain's tip if None.
+        other: link or frame it is held to; the world if None.
         rows: the rows kept, of rx, ry, rz, x, y, z numbered from 0.
     """
 
@@ -50,7 +50,23 @@ class FunctionConstraint(eqx.Module):
     function: Callable[[Chain, Array, Any], Array] = eqx.field(static=True)
 
 
-Constraint = FrameConstraint | FunctionConstraint
+class PfaffianConstraint(eqx.Module):
+    """A(chain, q, parameters) qd = 0, linear in the velocities: rolling, gliding on an edge; in general nonholonomic.
+
+    In the constrained dynamics A stands where a holonomic constraint has its J, with multipliers and dA/dt alike; of a
+    position it says nothing: its `constraint_residual` is 0, and `project_configuration` moves along it.
+    `project_velocity` and `constrained_rollout` keep A qd = 0. Stabilisation works on velocities alone.
+
+    Attributes:
+        parameters: any pytree of arrays, handed to the function: what derivatives may be taken with respect to.
+        function: gives A, a matrix (m, nv); the same object at every call, or jitted functions compile again.
+    """
+
+    parameters: Any
+    function: Callable[[Chain, Array, Any], Array] = eqx.field(static=True)
+
+
+Constraint = FrameConstraint | FunctionConstraint | PfaffianConstraint
 Constraints = Constraint | Sequence[Constraint]
 
 
@@ -65,8 +81,8 @@ def point_constraint(
     """A point of one frame stays at a point of another, or of the world: a pin, a ball, a point foot.
 
     Args:
-        frame: link or frame of the robot; the chain's tip where None.
-        other: the link or frame that the loop closes to; the world where None.
+        frame: link or frame of the robot; the chain's tip if None.
+        other: the link or frame that the loop closes to; the world if None.
         point: the point in `frame` [m].
         other_point: the point in `other`, or in the world [m].
         axes: the axes of `other` along which it is held. A planar loop has two ("xy"), for the third would be redundant; a
@@ -90,8 +106,8 @@ def pose_constraint(
     """One frame stays on another, or on one that is fixed in the world: a weld, a flat foot, a hand on a handle.
 
     Args:
-        frame: link or frame of the robot; the chain's tip where None.
-        other: the link or frame that the loop closes to; the world where None.
+        frame: link or frame of the robot; the chain's tip if None.
+        other: the link or frame that the loop closes to; the world if None.
         pose: 4x4 pose, in `frame`, of the frame that is held; None for the frame itself.
         other_pose: 4x4 pose, in `other` or in the world, that it is held to.
         rows: what is held, among rx, ry, rz (rotation) and x, y, z (position) in the axes of that pose.
@@ -120,7 +136,7 @@ def listed(constraints: Constraints) -> tuple[Constraint, ...]:
     Raises:
         ModelError: there is none.
     """
-    several = (constraints,) if isinstance(constraints, FrameConstraint | FunctionConstraint) else tuple(constraints)
+    several = (constraints,) if isinstance(constraints, Constraint) else tuple(constraints)
     if not several:
         raise ModelError("no constraint is given; an unconstrained robot has forward_dynamics and rollout")
     return several

@@ -66,7 +66,7 @@ def elastic_joints(
     gear_ratio: Values = 1.0,
     rotor_friction: Values = 0.0,
 ) -> ElasticJoints:
-    """Elastic joints for a chain, checked; arguments are the leaves of `ElasticJoints`, one value or one a joint.
+    """Elastic joints for a chain, checked; arguments are the leaves of `ElasticJoints`, one value or one per joint.
 
     The chain is the links': leave the rotors' inertia out of its armature.
 
@@ -95,14 +95,14 @@ def elastic_joints(
 
 
 def elastic_chain(chain: Chain, elastic: ElasticJoints) -> Chain:
-    """One chain with the coordinates (q, theta) of links and rotors: everything of this library works on it.
+    """One chain with the coordinates (q, theta) of links and rotors: dynamics and simulation work on it.
 
     The springs are joints of links without mass, at the positions q - theta, and the rotors a transmission of the rates
     qd - (qd - thetad) = thetad: a `Coupling` and a `Transmission`, no new physics. Its forces are (those on the links'
     coordinates, gear_ratio times the motor torques), as from `joint_torques_from_motors`. Its mass matrix is M(q) beside
     J, its springs are in `spring_energy` and `spring_force`, their damping and the rotors' friction in `friction_force`:
     `rollout` moves it. Keep time steps below about 2 sqrt(J / K); and prefer `elastic_forward_dynamics` in inner loops,
-    which spares the links without mass.
+    which avoids the massless links.
 
     The leaves of `elastic` are leaves of the chain, so that derivatives with respect to them exist.
     """
@@ -148,7 +148,7 @@ def _drag(viscous: Float[Array, " m"]) -> Friction:
 
 @functools.lru_cache(maxsize=64)
 def _extended(topology: Topology, nv: int, columns: tuple[int, ...]) -> Topology:
-    """With a spring's link for each of the coordinates `columns`, one behind the other at the last link: serial stays so."""
+    """The chain with one spring link per coordinate of `columns`, in series at the last link: serial chains stay serial."""
     n = len(topology.joint_names)
     names = topology.coordinate_names
     if names is None:

@@ -22,7 +22,7 @@ def errors_csv(result: Identification) -> str:
     units = torque_units(result.chain)
     for run, fitted in (*((e, "no") for e in result.validation), *((e, "yes") for e in result.fitted)):
         size, fit = np.sqrt((run.samples.tau**2).mean(0)), run.fit
-        for j, joint in enumerate(result.chain.joint_names):
+        for j, joint in enumerate(result.rows):
             numbers = (size[j], fit.rms[j], fit.relative[j], fit.relative_moving[j])
             cells = ("" if np.isnan(x) else repr(float(x)) for x in numbers)
             writer.writerow([run.title, fitted, joint, units[j], fit.samples, *cells])

@@ -12,8 +12,9 @@ from ...errors import JaxdynError, ModelWarning
 from ...identification._model.file import load_torque_model
 from ...identification._model.torque_model import TorqueModel
 from ...identification._regression.prediction import Fit, fit_quality
-from ...identification._result import Identification
+from ...identification._result import Evaluation, Identification
 from ...io._load import load
+from .._quality import together
 
 MODEL_FILES = ("model.eqx", "identified.urdf", "identified.xml")
 WORSE = 1.02  # errors within 2 % of the fitted model's are its own
@@ -32,6 +33,25 @@ class FilePrediction:
     name: str
     fit: Fit | None
     why: str
+
+    @property
+    def whole(self) -> bool:
+        """Whether the file holds all that was fitted."""
+        return self.name == MODEL_FILES[0]
+
+
+def as_written(result: Identification, model: TorqueModel) -> Identification:
+    """The identification with every run predicted by the model that a file gave back, in the way a user would.
+
+    A stretch that a fit without it predicted (`validation_refit`) is left: the written model was fitted to it.
+    """
+
+    def again(e: Evaluation) -> Evaluation:
+        prediction = e.predicted_by(model)
+        return dataclasses.replace(e, prediction=prediction, fit=fit_quality(e.samples.tau, prediction, e.samples.qd))
+
+    validation = result.validation if result.validation_refit else tuple(map(again, result.validation))
+    return dataclasses.replace(result, fitted=tuple(map(again, result.fitted)), validation=validation)
 
 
 def predictions_of(
@@ -78,9 +98,8 @@ def _loaded(path: Path, load_options: Mapping[str, Any], result: Identification)
 
 def _errors(result: Identification, model: TorqueModel) -> Fit:
     evaluations = result.validation or result.fitted
-    prediction = np.concatenate([e.predicted_by(model) for e in evaluations])
-    tau, qd = (np.concatenate([getattr(e.samples, name) for e in evaluations]) for name in ("tau", "qd"))
-    return fit_quality(tau, prediction, qd)
+    data = together(evaluations)
+    return fit_quality(data.tau, np.concatenate([e.predicted_by(model) for e in evaluations]), data.qd)
 
 
 def _why(result: Identification, name: str, mended: tuple[str, ...]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...errors import ModelError, OutputError
 from ...identification._friction.nearest import dissipative_chain
-from ...identification._model.file import save_torque_model
+from ...identification._model.file import load_torque_model, save_torque_model
 from ...identification._result import Identification
 from ...identification._validation.diagnostics import Finding
 from ...io._files import check_output_folder, draft_prefix, remove_stale_drafts
@@ -21,13 +21,26 @@ from ...io._urdf.write import save_urdf
 from ...model._chain import Chain
 from .._pages.identification import write_report
 from .._provenance import Provenance
-from .._verdict import ErrorLimit
+from .._verdict import ErrorLimit, Verdict, assess
 from .errors import write_errors
 from .parameters import write_parameters
-from .predictions import FilePrediction, predictions_of
+from .predictions import as_written, predictions_of
 
 FILES = ("parameters.csv", "errors.csv", "identified.urdf", "identified.xml", "model.eqx", "report.html")
 MAY_LACK = ("identified.urdf", "identified.xml", "model.eqx")  # formats that do not hold every model
+
+
+class WrittenFiles(dict[str, Path]):
+    """Paths by file name, and what was judged: the model in these files.
+
+    Attributes:
+        result: the identification, its runs predicted by the written model.eqx.
+        judged: what the report says of it.
+    """
+
+    def __init__(self, paths: Mapping[str, Path], result: Identification, judged: Verdict):
+        super().__init__(paths)
+        self.result, self.judged = result, judged
 
 
 def write_all(
@@ -41,17 +54,18 @@ def write_all(
     limits: Sequence[ErrorLimit] = (),
     provenance: Provenance | None = None,
     findings: Sequence[Finding] = (),
-) -> dict[str, Path]:
-    """Write all results into a folder, which is created; the paths by file name.
+) -> WrittenFiles:
+    """Write all results into a folder, which is created; the paths by file name, with the verdict.
 
     parameters.csv (`write_parameters`), errors.csv (`write_errors`), identified.urdf, identified.xml for MuJoCo, model.eqx
-    (`save_torque_model`: all that was identified, to the last bit) and report.html, which says what each file predicts when
-    it is loaded again. URDF and MJCF get the nearest viscous, Coulomb and constant friction, and no negative friction,
-    damping or armature. All files are finished in a draft folder first and moved in place when the last one is: after an
-    error or Ctrl-C the folder is what it was. Files of these names are replaced. A model that a URDF cannot hold (helical
-    joints, inertias that no body can have) leaves out identified.urdf, one that MJCF cannot identified.xml, one with columns
-    of the user's own model.eqx: the report says why, and one from an earlier run is moved to a name with .old behind, so
-    that nobody takes it for this one's.
+    (`save_torque_model`: all that was identified, to the last bit) and report.html. Errors and the verdict are those of
+    model.eqx, loaded again; the report says what each of the others predicts. URDF and MJCF get the nearest viscous, Coulomb
+    and constant friction, and no negative friction, damping or armature.
+
+    All files are finished in a draft folder first and moved in place when the last one is: after an error or Ctrl-C the folder
+    is what it was. Files of these names are replaced. A model that a URDF cannot hold (helical joints, inertias that no body
+    can have) leaves out identified.urdf, one that MJCF cannot identified.xml, one with columns of the user's own model.eqx:
+    the report says why, and one from an earlier run is moved to a name with .old behind, so that nobody takes it for this.
 
     Args:
         source_urdf: the file the chain was loaded from: identified.urdf is that file with the identified numbers.
@@ -67,7 +81,7 @@ def write_all(
         OutputError: the folder cannot be written: it is a file, there is no permission, the disk is full.
         IdentificationError: a limit has the wrong number of numbers.
     """
-    target = Path(os.path.abspath(directory))
+    target, fitted = Path(os.path.abspath(directory)), result
     check_output_folder(target, FILES)
     if title is None and source_urdf is not None:
         title = f"Identification of {Path(source_urdf).stem}"
@@ -76,9 +90,12 @@ def write_all(
         target.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=draft_prefix("results"), suffix="part", dir=target))
         write_parameters(result, draft / "parameters.csv")
+        notes, options, mended = _write_models(result, draft, source_urdf, load_options or {})
+        if (draft / "model.eqx").exists():
+            result = as_written(result, load_torque_model(draft / "model.eqx"))
         write_errors(result, draft / "errors.csv")
-        notes, files = _write_models(result, draft, source_urdf, load_options or {})
-        write_report(result, draft / "report.html", title, date, notes, limits, provenance, findings, files)
+        assessed = assess(result, limits, predictions_of(fitted, draft, options, mended))
+        write_report(result, draft / "report.html", title, date, notes, limits, provenance, findings, assessed)
         names = [name for name in FILES if (draft / name).exists()]
         moves = [(draft / name, target / name) for name in names]
         for name in MAY_LACK:
@@ -102,7 +119,7 @@ def write_all(
         raise
     shutil.rmtree(draft, ignore_errors=True)
     remove_stale_drafts(target, "results")
-    return {name: target / name for name in names}
+    return WrittenFiles({name: target / name for name in names}, result, assessed.verdict)
 
 
 def _missing(folder: Path) -> list[Path]:
@@ -116,8 +133,8 @@ def _missing(folder: Path) -> list[Path]:
 
 def _write_models(
     result: Identification, draft: Path, source: str | os.PathLike[str] | None, loaded: Mapping[str, Any]
-) -> tuple[list[str], list[FilePrediction]]:
-    """Write the model in every format; what is to be said about it, and what each file predicts, loaded again."""
+) -> tuple[list[str], Mapping[str, Any], tuple[str, ...]]:
+    """Write the model in every format; what is to be said about it, what the URDF is loaded with, what was mended."""
     plain, mended = dissipative_chain(result.chain, [e.samples for e in result.fitted])
     urdf, options = _write_urdf(plain, draft / "identified.urdf", source, loaded)
     notes = [urdf, _write_mjcf(plain, draft / "identified.xml")]
@@ -130,7 +147,7 @@ def _write_models(
         save_torque_model(result.model, draft / "model.eqx")
     except ModelError as error:
         notes.append(_refused(draft / "model.eqx", error))
-    return [note for note in notes if note], predictions_of(result, draft, options, mended)
+    return [note for note in notes if note], options, mended
 
 
 def _write_urdf(

@@ -8,7 +8,6 @@ from ...errors import OutputError
 from ...identification._result import Evaluation, Identification
 from ...identification._validation.diagnostics import Finding
 from ...io._files import write_whole
-from .._files.predictions import FilePrediction
 from .._markup import element
 from .._provenance import Provenance, provenance_section
 from .._quality import torque_units
@@ -19,10 +18,11 @@ from .._sections.friction import friction_name, friction_section
 from .._sections.overview import overview
 from .._sections.parameters import parameter_sections
 from .._sections.positions import positions_section
-from .._sections.prior import against_prior, has_inertias, prior_section
+from .._sections.prior import has_inertias, prior_section
 from .._sections.spectra import spectra_section
+from .._sections.terms import terms_section
 from .._sections.torques import errors_section, seconds_of, torques_section
-from .._verdict import ErrorLimit, verdict
+from .._verdict import Assessment, ErrorLimit, assess
 from .page import facts_list, made_by, notes_section, page, page_head
 
 
@@ -35,7 +35,7 @@ def write_report(
     limits: Sequence[ErrorLimit] = (),
     provenance: Provenance | None = None,
     findings: Sequence[Finding] = (),
-    files: Sequence[FilePrediction] = (),
+    assessed: Assessment | None = None,
 ) -> None:
     """Write the report of an identification as one HTML file without any reference outside itself.
 
@@ -52,7 +52,8 @@ def write_report(
         limits: what errors are good enough (`parse_limit`); the verdict is by them where there are any.
         provenance: input files and settings (`collect_provenance`); versions alone where None.
         findings: what may be wrong (`diagnose_identification`), shown in the summary.
-        files: what the written model files predict (`write_all` finds it); no table of it where there are none.
+        assessed: the verdict and what it takes, with what the written model files predict (`write_all`); found here, without
+            files, where None.
 
     Raises:
         OutputError: the file cannot be written; what was there before is untouched.
@@ -61,7 +62,7 @@ def write_report(
     Cost: less than a second, and compiling forward dynamics; curves of many runs and joints are thinned out, none of their
     peaks lost, to keep the file under 1.5 MB.
     """
-    report = report_html(result, title, date, notes, limits, provenance, findings, files)
+    report = report_html(result, title, date, notes, limits, provenance, findings, assessed)
     write_whole(path, report, OutputError)
 
 
@@ -73,24 +74,26 @@ def report_html(
     limits: Sequence[ErrorLimit] = (),
     provenance: Provenance | None = None,
     findings: Sequence[Finding] = (),
-    files: Sequence[FilePrediction] = (),
+    assessed: Assessment | None = None,
 ) -> str:
     """The text of `write_report`."""
     title = title or f"Identification of a robot with {result.chain.n} joint{'s' if result.chain.n > 1 else ''}"
     notes = (*notes, *result.notes)
     units, known = torque_units(result.chain), has_inertias(result)
-    prior, held = against_prior(result), result.validation or result.fitted
+    assessed = assessed or assess(result, limits)
+    prior, files, held = assessed.prior, assessed.files, result.validation or result.fitted
     sections = (
-        overview(result, verdict(result, limits, prior), findings),
+        overview(result, assessed.verdict, findings),
         errors_section(result),
+        terms_section(result),
         files_section(result, files),
         prior_section(result, prior),
         torques_section(result),
-        positions_section(result, known),
+        positions_section(result, assessed.simulated, known),
         element(
             "div",
             element("section", friction_section(result.chain, result.fitted, units, result.friction))
-            + element("section", spectra_section(held, result.chain.joint_names, units)),
+            + element("section", spectra_section(held, result.rows, units)),
             "pair",
         ),
         parameter_sections(result),
@@ -99,7 +102,8 @@ def report_html(
         notes_section(notes),
         provenance_section(provenance),
     )
-    missing = {name for name, there in (("prior", known), ("files", files)) if not there}
+    shown = (("prior", known), ("files", files), ("terms", result.choice))
+    missing = {name for name, there in shown if not there}
     links = [link for link in _LINKS if link[0] not in missing]
     head = page_head("Identification report", title, [*_facts(result), *made_by(date)], links, _runs(result))
     return page(title, (head, *sections))
@@ -108,6 +112,7 @@ def report_html(
 _LINKS = (
     ("summary", "Summary"),
     ("errors", "Errors by joint"),
+    ("terms", "Terms tried"),
     ("files", "What each file predicts"),
     ("prior", "Against the given model"),
     ("torques", "Torques"),

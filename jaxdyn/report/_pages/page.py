@@ -48,6 +48,14 @@ def made_by(date: datetime.datetime | None) -> list[tuple[str, str]]:
     return [("Date", date.strftime("%Y-%m-%d %H:%M %Z").strip()), ("Made by", f"jaxdyn {version_of()}")]
 
 
+SHOWN = 4  # notes; the others are folded
+
+
 def notes_section(notes: Sequence[str]) -> str:
-    """What was noticed in the logs."""
-    return section("Notes on the data", "notes", items(dict.fromkeys(notes)) if notes else element("p", "None."))
+    """What was noticed in the logs, the first few at once."""
+    each = list(dict.fromkeys(notes))
+    more = ""
+    if len(each) > SHOWN + 2:
+        more = element("details", element("summary", f"{len(each) - SHOWN} more") + items(each[SHOWN:]))
+        each = each[:SHOWN]
+    return section("Notes on the data", "notes", items(each) if each else element("p", "None."), more)

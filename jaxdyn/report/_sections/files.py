@@ -14,7 +14,7 @@ def files_section(result: Identification, files: Sequence[FilePrediction]) -> st
         return ""
     units = torque_units(result.chain)
     unit = f" [{units[0]}]" if len(set(units)) == 1 else ""
-    columns = [names_column("joint", (*result.chain.joint_names, "all joints"))]
+    columns = [names_column("joint", (*result.rows, "all joints"))]
     shown = [(file.name, file.fit) for file in files if file.fit is not None]
     for _, fit in shown:
         columns.append(

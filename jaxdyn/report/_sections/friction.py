@@ -11,13 +11,15 @@ from jaxtyping import Float
 
 from ...dynamics import friction_force
 from ...identification._friction.fit import FrictionFit
+from ...identification._regression.completion import model_torque
 from ...identification._regression.robot import as_float64
 from ...identification._result import Evaluation, Identification
-from ...identification._validation.resimulation import model_torque
+from ...io._logs.motion import coordinate_names
 from ...model._chain import Chain
-from ...model._layout import turning_joints
+from ...model._layout import leading_joints, turning_joints
 from .._markup import DASH, Column, columns_table, element, escaped, faint, number, rounded, section, unit
 from .._pictures.plot import Curve, Panel, View, plot
+from .._quality import together
 
 _MOST = 1200  # dots a view
 _BINS = 24
@@ -50,10 +52,10 @@ def friction_samples(chain: Chain, evaluations: Sequence[Evaluation], modelled: 
         modelled: predictions hold the torque of a friction model that no function of velocity gives: the torque of the chain
             without friction is taken off instead.
     """
-    qd = np.concatenate([e.samples.qd for e in evaluations])
-    residual = np.concatenate([e.samples.tau - e.prediction for e in evaluations])
+    data = together(evaluations)
+    qd, residual = data.qd, data.error
     if modelled:
-        residual = np.concatenate([e.samples.tau - model_torque(chain, e.samples) for e in evaluations])
+        residual = data.tau - np.concatenate([model_torque(chain, e.samples) for e in evaluations])
     fastest = np.abs(qd).max(axis=0)
     fine = np.sinh(np.linspace(-7, 7, 301)) / np.sinh(7.0)
     grid = fine[:, None] * fastest
@@ -87,12 +89,12 @@ def friction_section(
 ) -> str:
     """Samples, their medians and the fitted curve of a joint that the reader chooses; and a friction model's parameters."""
     data = friction_samples(chain, evaluations, fit is not None)
-    turns = turning_joints(chain)
-    views = [_view(data, j, bool(turns[j]), units[j]) for j in range(chain.n)]
+    turns = turning_joints(chain)[leading_joints(chain)]
+    views = [_view(data, j, bool(turns[j]), units[j]) for j in range(chain.nv)]
     return section(
         "Friction",
         "friction",
-        plot("Friction against velocity", views, [("joint", chain.joint_names)], "low"),
+        plot("Friction against velocity", views, [("joint", coordinate_names(chain))], "low"),
         faint(
             "Measured torque less the predicted one without friction: one dot a sample of the fitted runs, rings the medians "
             "of equally many of them, and the fitted law. Rings off the curve on both sides alike mean another law (falling "
@@ -157,4 +159,4 @@ def _table(fit: FrictionFit) -> str:
         "Friction was fitted by a model of its own, in place of viscous, Coulomb and constant terms; the curve in the plot "
         "is the nearest such law that takes power everywhere, which URDF and MJCF hold. Predicted torques are the friction "
         "model's, which model.eqx holds.",
-    ) + columns_table(columns)
+    ) + element("details", element("summary", "Its parameters") + columns_table(columns))

@@ -8,10 +8,9 @@ from ...identification._result import Identification
 from ...identification._validation.diagnostics import Finding
 from .._markup import element, escaped, items, number, rounded, section, tile
 from .._quality import FAIR, GOOD, pooled
-from .._verdict import Verdict
+from .._verdict import LEAST_AGREEING, Verdict
 from .parameters import impossible_section
 
-LEAST_AGREEING = 0.85  # share of the base parameters; 0.95 is expected
 REFIT = "the held-out part was predicted by a fit without it; the written model was then fitted to everything"
 
 
@@ -31,9 +30,7 @@ def overview(result: Identification, judged: Verdict, findings: Sequence[Finding
         what, rest = "the fitted motion are", "; none were held out."
     text = f"Torques of {what} predicted with a total relative error of {rounded(best.total_relative)} %{rest}"
     if moving[worst] >= 0 and result.chain.n > 1:
-        text += (
-            f" The worst joint is {result.chain.joint_names[worst]}, with {rounded(moving[worst])} % while it moves."
-        )
+        text += f" The worst joint is {result.rows[worst]}, with {rounded(moving[worst])} % while it moves."
     relative = np.nan_to_num(result.wls.relative_standard_deviations, nan=np.inf)
     size, links = result.base.size, len(result.impossible)
     tiles = [

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from ...identification._estimators.split_half import SplitHalf
-from ...identification._regression.base_parameters import null_space
 from ...identification._regression.columns import DRIVE_NAMES, INERTIAL_NAMES
 from ...identification._result import Identification, ParameterRow, parameter_rows
 from .._markup import (
@@ -186,13 +185,13 @@ def _unknown(result: Identification) -> str:
         text += element("p", names(base.dropped))
     if not base.unidentifiable and not base.dropped:
         text += element("p", "Nothing: every parameter is identifiable on its own.")
-    if directions := null_space(base, result.names):
+    if directions := base.null_names:
         text += element(
             "p",
             f"Together they leave {len(directions)} directions in which parameters can change and no torque does, whatever "
-            "the motion. In each, one grows by 1 of its unit and the others by what stands after them:",
+            "the motion. In each, the first grows by 1 of its unit and the others by what stands before them:",
         )
-        lines = "".join(element("li", element("code", escaped(d.text))) for d in directions)
+        lines = "".join(element("li", element("code", escaped(name))) for name in directions)
         text += element("details", element("summary", f"All {len(directions)} directions") + element("ul", lines))
     left_out = [DRIVE_NAMES[term] for term in DRIVE_NAMES if term not in result.columns.drive_terms]
     if left_out:

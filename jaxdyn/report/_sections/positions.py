@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ...errors import IdentificationError
+from ...identification._model.torque_model import TorqueModel
 from ...identification._result import Evaluation, Identification
-from ...identification._validation.resimulation import Resimulation, resimulate
-from ...model._chain import Chain
+from ...identification._validation.resimulation import Resimulation
+from .._accuracy import Simulated, resimulated
 from .._markup import Column, columns_table, element, faint, names_column, rounded
 from .._pictures.plot import View, plot, time_view
 from .._quality import position_units
@@ -18,32 +18,17 @@ _POINTS = 42_000  # of all curves of the plot together
 _FAR = 3.0  # ranges of motion from the log, beyond which a simulated position is not drawn
 
 
-def resimulated(
-    chain: Chain, evaluations: Sequence[Evaluation], predicted: bool = True
-) -> list[tuple[Evaluation, Resimulation]]:
-    """Each run that is long enough with its re-simulation.
+def positions_section(result: Identification, found: Sequence[Simulated], with_prior: bool) -> str:
+    """Errors of position joint by joint, and a joint and run that the reader chooses over time.
 
     Args:
-        predicted: by the torques of the evaluation rather than by the chain's own.
+        found: runs with their re-simulation by the identified model (`resimulated`).
     """
-    found = []
-    for e in evaluations:
-        try:
-            found.append((e, resimulate(chain, e.samples, e.prediction if predicted else None)))
-        except IdentificationError:  # shorter than a window
-            continue
-    return found
-
-
-def positions_section(result: Identification, with_prior: bool) -> str:
-    """Errors of position joint by joint, and a joint and run that the reader chooses over time."""
-    evaluations = result.validation or result.fitted
-    found = resimulated(result.chain, evaluations)
     title = element("h2", "Positions re-simulated", id="positions")
     if not found:
         return title + element("p", "The runs are too short to simulate windows of half a second.")
     runs = [run for _, run in found]
-    before = [run for _, run in resimulated(result.prior, evaluations, predicted=False)] if with_prior else []
+    before = [run for _, run in resimulated(TorqueModel(result.prior), [e for e, _ in found])] if with_prior else []
     units = position_units(result.chain)
     which = "held out" if result.validation else "fitted"
     seconds = runs[0].seconds
@@ -57,7 +42,7 @@ def positions_section(result: Identification, with_prior: bool) -> str:
         "Coasting is the guess without any model, by the velocity at the window's start."
     )
     columns = [
-        *(names_column("joint", result.chain.joint_names), Column("unit", units, "text")),
+        *(names_column("joint", result.rows), Column("unit", units, "text")),
         Column("range of motion", [*map(rounded, span)]),
         Column("over the window", errors_of(lambda r: r.rms, runs)),
         Column(f"after {SOON:g} s", errors_of(lambda r: r.after(SOON), runs)),
@@ -67,9 +52,9 @@ def positions_section(result: Identification, with_prior: bool) -> str:
         columns.append(Column("given model", errors_of(lambda r: r.rms, before), "edge"))
     columns.append(Column("coasting", errors_of(lambda r: r.coasting_rms, runs), "edge"))
     text += columns_table(columns)
-    points = max(150, min(1000, _POINTS // (len(found) * result.chain.n)))
-    views = [_view(e, run, j, units[j], points) for e, run in found for j in range(result.chain.n)]
-    choices = (("run", run_titles([e for e, _ in found])), ("joint", result.chain.joint_names))
+    points = max(150, min(1000, _POINTS // (len(found) * len(result.rows))))
+    views = [_view(e, run, j, units[j], points) for e, run in found for j in range(len(result.rows))]
+    choices = (("run", run_titles([e for e, _ in found])), ("joint", result.rows))
     label = "Measured and re-simulated position over time, and their difference"
     return text + plot(label, views, choices)
 

@@ -4,12 +4,11 @@ import dataclasses
 
 import numpy as np
 
-from ...identification._regression.completion import prior_parameters, with_parameters
+from ...identification._regression.completion import model_torque, prior_parameters, with_parameters
 from ...identification._regression.prediction import Fit, fit_quality
 from ...identification._result import Identification
-from ...identification._validation.resimulation import model_torque
 from .._markup import Column, columns_table, element, faint, group_row, names_column, rounded, section
-from .._quality import pooled, torque_units
+from .._quality import together, torque_units
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,13 +42,12 @@ def against_prior(result: Identification) -> AgainstPrior | None:
     mixed = np.array(prior_parameters(result.chain, result.columns))
     mixed[:count] = np.asarray(result.prior.inertia, float).reshape(-1)
     driven = with_parameters(result.prior, result.columns, mixed)
-    tau, qd = (np.concatenate([getattr(e.samples, name) for e in evaluations]) for name in ("tau", "qd"))
-    identified = pooled(evaluations)
-    assert identified is not None
+    data = together(evaluations)
 
     def error(chain) -> Fit:
-        return fit_quality(tau, np.concatenate([model_torque(chain, e.samples) for e in evaluations]), qd)
+        return fit_quality(data.tau, np.concatenate([model_torque(chain, e.samples) for e in evaluations]), data.qd)
 
+    identified = fit_quality(data.tau, data.prediction, data.qd)
     return AgainstPrior(identified, error(result.prior), error(driven), bool(result.validation))
 
 
@@ -63,7 +61,7 @@ def prior_section(result: Identification, errors: AgainstPrior | None) -> str:
         ("its inertias, identified drives", errors.driven),
         ("identified", errors.identified),
     )
-    columns = [names_column("joint", result.chain.joint_names), Column("unit", units, "text")]
+    columns = [names_column("joint", result.rows), Column("unit", units, "text")]
     for _, fit in groups:
         columns += [Column("RMS", [*map(rounded, fit.rms)], "edge"), Column("RRE [%]", [*map(rounded, fit.relative)])]
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -20,38 +20,39 @@ from .._markup import (
     section,
 )
 from .._pictures.plot import plot, time_view
-from .._quality import pooled, torque_units
+from .._quality import pooled, pooled_raw, together, torque_units
 
 _POINTS = 90_000  # of all curves of a plot together
 
 
 def errors_section(result: Identification) -> str:
     """Errors joint by joint, on motion that was fitted and on motion that was not; then run by run."""
-    groups = [
-        (name, fit)
-        for name, fit in (("not fitted", pooled(result.validation)), ("fitted", pooled(result.fitted)))
-        if fit
-    ]
+    runs = (("not fitted", result.validation), ("fitted", result.fitted))
+    groups = [(name, fit) for name, fit in ((name, pooled(some)) for name, some in runs) if fit]
     units = torque_units(result.chain)
-    tau = np.concatenate([e.samples.tau for e in (*result.fitted, *result.validation)])
-    size = np.sqrt((tau**2).mean(0))
+    size = np.sqrt((together((*result.fitted, *result.validation)).tau ** 2).mean(0))
     cutoff = result.fitted[0].samples.torque_cutoff
     same = len(set(units)) == 1
     unit, total = f" [{units[0]}]" if same else "", ("", "")
-    columns = [names_column("joint", (*result.chain.joint_names, "all joints"))]
+    columns = [names_column("joint", (*result.rows, "all joints"))]
     columns += [] if same else [Column("unit", [*units, total], "text")]
     columns.append(Column(f"torque, RMS{unit}", [*map(rounded, size), total]))
-    for _, fit in groups:
+    raw = {name: pooled_raw(some) for name, some in runs}
+    width = 3 if raw["fitted"] is None else 4
+    for name, fit in groups:
         columns += error_columns(fit, f"error, RMS{unit}")
+        if (rms := raw[name]) is not None:
+            columns.append(Column(f"raw, RMS{unit}", [*map(rounded, rms), ""]))
     return section(
         "Errors by joint",
         "errors",
-        columns_table(columns, group_row(2 if same else 3, (name for name, _ in groups), 3)),
+        columns_table(columns, group_row(2 if same else 3, (name for name, _ in groups), width)),
         faint(
             "RRE is the norm of the error in percent of the norm of the measured torque; moving: over the samples at "
             f"which the joint itself moves, faster than {MOVING:g} rad/s or m/s. A joint that carries little torque "
             "has a large RRE with a small error. Measured torques are those behind the low-pass filter "
-            f"({cutoff:.3g} Hz): what it takes off, noise mostly, is in no error."
+            f"({cutoff:.3g} Hz): what it takes off, noise mostly, is in no error but the raw one, against the "
+            "torque as it was logged."
         ),
         element("h3", "Errors by run", id="runs"),
         columns_table(_run_columns(result)),
@@ -89,7 +90,7 @@ def _run_columns(result: Identification) -> list[Column]:
         Column("length [s]", [number(seconds_of(run), 3) for run in runs]),
         Column("total RRE [%]", [(rounded(run.fit.total_relative), "yes") for run in runs]),
     ]
-    for j, joint in enumerate(result.chain.joint_names):
+    for j, joint in enumerate(result.rows):
         cells: list[Cell] = []
         for k, run in enumerate(runs):
             inner = rounded(run.fit.relative_moving[j]) + element("small", rounded(run.fit.rms[j]))
@@ -106,7 +107,7 @@ def seconds_of(run: Evaluation) -> float:
 def torques_section(result: Identification) -> str:
     """Measured and predicted torque of a joint and run that the reader chooses, over time."""
     units, runs = torque_units(result.chain), runs_of(result)
-    points = max(150, min(1400, _POINTS // (len(runs) * result.chain.n)))
+    points = max(150, min(1400, _POINTS // (len(runs) * len(result.rows))))
     views = [
         time_view(
             run.samples.t,
@@ -118,9 +119,9 @@ def torques_section(result: Identification) -> str:
             points,
         )
         for run in runs
-        for j in range(result.chain.n)
+        for j in range(len(result.rows))
     ]
-    choices = (("run", run_titles(runs)), ("joint", result.chain.joint_names))
+    choices = (("run", run_titles(runs)), ("joint", result.rows))
     label = "Measured and predicted torque over time, and their difference"
     return section("Torques", "torques", plot(label, views, choices))
 

@@ -13,21 +13,21 @@ from rich.text import Text
 from ...identification._result import Identification
 from ...identification._validation.diagnostics import Finding
 from ...model._chain import Chain
-from .._files.results import MAY_LACK
+from .._files.results import MAY_LACK, WrittenFiles
 from .._quality import FAIR, GOOD, deviations_from, pooled, torque_units
 from .._sections.overview import REFIT
-from .._verdict import ErrorLimit, verdict
+from .._verdict import ErrorLimit, Verdict, verdict
 
 _LISTED = 3  # parameters named among the best and the worst determined
 _LONGEST = 16  # characters of a sum that is named
 
 
-def summary(result: Identification, truth: Chain | None = None, limits: Sequence[ErrorLimit] = ()) -> RenderableType:
-    """Errors joint by joint, what was determined how well, and a verdict, for rich to print: 14 lines and one a joint.
+def summary(result: Identification, judged: Verdict, truth: Chain | None = None) -> RenderableType:
+    """Errors joint by joint, what was determined how well, and a verdict, for rich to print: 14 lines and one per joint.
 
     Args:
         truth: the robot that the logs were simulated with, where there is one to compare with.
-        limits: what errors are good enough (`parse_limit`); each is judged in a line.
+        judged: the verdict; each of its limits and uses has a line.
     """
     fitted, unseen = pooled(result.fitted), pooled(result.validation)
     units = torque_units(result.chain)
@@ -39,7 +39,7 @@ def summary(result: Identification, truth: Chain | None = None, limits: Sequence
     for name, _ in groups:
         for column in (f"{name}\n{heading}", "RRE\n[%]", "moving\n[%]"):
             table.add_column(column, justify="right")
-    for j, joint in enumerate(result.chain.joint_names):
+    for j, joint in enumerate(result.rows):
         cells = []
         for _, fit in groups:
             cells.append(f"{fit.rms[j]:#.3g}".rstrip(".") + ("" if same else f" {units[j]}"))
@@ -67,9 +67,8 @@ def summary(result: Identification, truth: Chain | None = None, limits: Sequence
                 f"standard deviations, the worst {off.max():.1f} away"
             )
         )
-    judged = verdict(result, limits)
     colour = {"good": "green", "fair": "yellow", "poor": "red"}
-    lines += [Text(check.text, style=colour[check.level]) for check in judged.checks[: len(limits)]]
+    lines += [Text(check.text, style=colour[check.level]) for check in judged.limits]
     lines += [Text(use.text, style=colour[use.level]) for use in judged.uses]
     lines.append(Text(judged.headline.replace("below", "in the report"), style=f"bold {colour[judged.level]}"))
     return Group(*lines)
@@ -86,16 +85,18 @@ def print_summary(
     """Print `summary`, what may be wrong, and where the files are.
 
     Args:
-        paths: as `write_all` returns them.
+        paths: as `write_all` returns them; figures and verdict are then those of the report.
         truth: as for `summary`.
         console: standard output where None.
-        limits: as for `summary`.
+        limits: what errors are good enough (`parse_limit`), where nothing was written.
         findings: of `diagnose_identification`.
     """
     console = Console(highlight=False) if console is None else console
-    console.print(summary(result, truth, limits))
-    if result.settings is not None:
-        console.print(Text(f"Settings: {result.settings.sentence}"))
+    written = isinstance(paths, WrittenFiles)
+    result, judged = (paths.result, paths.judged) if written else (result, verdict(result, limits))
+    console.print(summary(result, judged, truth))
+    if result.choice is not None:
+        console.print(Text(f"Terms: {result.choice.sentence}"))
     for finding in findings:
         console.print(Text(f"Look at: {finding.text}", style="yellow"))
     for path in (paths or {}).values():

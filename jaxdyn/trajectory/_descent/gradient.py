@@ -1,4 +1,4 @@
-"""Optimal control by gradient descent through the simulation: torques are the unknowns, optax does the descending."""
+"""Optimal control by gradient descent through the simulation: the unknowns are the torques, the optimiser is from optax."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -39,7 +39,7 @@ class _Controls(NamedTuple):
 
 
 class _Task(NamedTuple):
-    """What all iterations share; `bounds` are the lower and the upper limits."""
+    """Data shared by all iterations; `bounds` are the lower and the upper limits."""
 
     problem: OptimalControlProblem
     bounds: tuple[_Controls, _Controls]
@@ -84,10 +84,10 @@ def solve_by_gradient(
     penalty: float = 10.0,
     checkpoint: int | None = 1,
 ) -> Solution:
-    """The plainest solver: descend the gradient of the cost by the torques, through every step of the simulation.
+    """Minimise the cost by gradient descent on the torques, through every step of the simulation: the simplest solver.
 
-    Nothing is linearised and no second derivative is taken, so that anything that `step` can simulate and a gradient exists
-    of can be optimised; what it costs is iterations, hundreds where `solve_by_shooting` takes tens. The dynamics
+    Without linearisation and second derivatives it optimises anything that `step` can simulate and JAX can
+    differentiate, but takes hundreds of iterations where `solve_by_shooting` takes tens. The dynamics
     hold exactly at every iterate. Torques between two limits are tau = middle + half tanh(u) of unknowns u, above or below one
     limit softplus(u) from it, so that limits hold at every iterate too, and are approached slowly. Constraints enter by an
     augmented Lagrangian (multipliers l of equalities, m >= 0 of inequalities, weight w),
@@ -95,14 +95,14 @@ def solve_by_gradient(
         cost + l . c + w/2 |c|^2 + (|max(0, m + w d)|^2 - |m|^2) / 2w,    c = 0, d <= 0,
 
     minimised in rounds with l' = l + w c, m' = max(0, m + w d) after each, and w' = 4 w where the violation has not fallen to
-    a quarter. Constraints on the state at the start, which nothing can change, are left out. jit, vmap over problems and
+    a quarter. Constraints on the fixed initial state are ignored. jit, vmap over problems and
     float32 work; a batch takes as long as its slowest.
 
     Args:
-        guess: where to start (its torques and duration); None: the robot held still.
+        guess: initial torques and duration; None: the robot held still.
         optimiser: any `optax.GradientTransformation`, with a line search or without; None: `optax.lbfgs()`.
         iterations: at most.
-        tolerance: on the Karush-Kuhn-Tucker residual; below about 1e-3 asks for float64.
+        tolerance: on the Karush-Kuhn-Tucker residual; below about 1e-3 requires float64.
         penalty: the first w.
         checkpoint: levels of checkpoints of the backward pass, as in `rollout`.
 
@@ -231,7 +231,7 @@ def _measured(task: _Task, z: _Controls, penalty: Penalty) -> tuple[_Iterate, _C
 
 
 def _merit(task: _Task, controls: _Controls, penalty: Penalty) -> tuple[Array, tuple[Array, Trajectory, Violation]]:
-    """The augmented Lagrangian of a motion, the motion, its cost and how far it is from meeting the constraints."""
+    """The augmented Lagrangian of a motion, the motion, its cost and its constraint violation."""
     problem = task.problem
     if controls.duration is not None:
         problem = dataclasses.replace(problem, dt=controls.duration / problem.steps)
@@ -243,7 +243,7 @@ def _merit(task: _Task, controls: _Controls, penalty: Penalty) -> tuple[Array, t
 def _residuals(
     bounds: tuple[_Controls, _Controls], controls: _Controls, slope: _Controls, found: Violation
 ) -> Residuals:
-    """Of the Karush-Kuhn-Tucker conditions: the merit's slope is that of the Lagrangian at the new multipliers."""
+    """Residuals of the Karush-Kuhn-Tucker conditions: the merit's slope is that of the Lagrangian at the new multipliers."""
     off = lambda x, g, lower, upper: jnp.abs(x - jnp.clip(x - g, lower, upper)).max()
     moves = jax.tree.leaves(jax.tree.map(off, controls, slope, *bounds))
     return Residuals(jnp.stack(moves).max(), jnp.zeros_like(found.largest), found.largest, found.complementarity)

@@ -1,4 +1,4 @@
-"""One step of an optimiser of optax, shared by what descends gradients."""
+"""One step of an optax optimiser, shared by the gradient-based solvers."""
 
 import functools
 from collections.abc import Callable
@@ -19,7 +19,7 @@ def supported(optimiser: Any) -> Any:
 
 @functools.cache
 def quasi_newton() -> Any:
-    """The optimiser for few numbers: L-BFGS with a line search that needs values alone, which halves what is compiled."""
+    """The optimiser for few unknowns: L-BFGS with a line search that needs values alone, which halves what is compiled."""
     import optax
 
     return supported(optax.lbfgs(linesearch=optax.scale_by_backtracking_linesearch(max_backtracking_steps=25)))
@@ -27,7 +27,7 @@ def quasi_newton() -> Any:
 
 @functools.lru_cache(maxsize=32)
 def clipped_adam(learning_rate: float | Callable = 1e-2, clip: float = 1.0) -> Any:
-    """The optimiser for many numbers: `optax.adam` after clipping the gradient's norm (`optax.clip_by_global_norm`).
+    """The optimiser for many unknowns: `optax.adam` after clipping the gradient's norm (`optax.clip_by_global_norm`).
 
     Args:
         learning_rate: a number or a schedule of optax.
@@ -39,7 +39,7 @@ def clipped_adam(learning_rate: float | Callable = 1e-2, clip: float = 1.0) -> A
 
 
 def firm(tree: PyTree) -> PyTree:
-    """Arrays whose types are not weak, as those of later iterates are: otherwise the second one would be compiled anew."""
+    """Arrays whose types are not weak, as those of later iterates are: otherwise the second one would be recompiled."""
     return jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.asarray(x).dtype), tree)
 
 

@@ -1,4 +1,4 @@
-"""Policies by gradient descent through many rollouts at once, each with a robot and a start of its own."""
+"""Policies by gradient descent through many parallel rollouts, each with its own robot and start."""
 
 import os
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Bool, Float
 
 from ...errors import TrajectoryError
 from ...model._chain import Chain
@@ -33,19 +33,19 @@ _BACK = 20  # returns in a row from policies that give no finite gradient
 
 
 class PolicyOptimisation(NamedTuple):
-    """What `optimise_policy` found.
+    """The result of `optimise_policy`.
 
     Attributes:
-        policy: the better of the last policy and the one of least cost seen, by the mean over all rollouts.
+        policy: the better of the last policy and the best one seen, by the mean cost over all rollouts.
         cost: its mean.
         costs: of each rollout under it.
-        updates: made, earlier runs of the same file included.
-        finite: False where it ended because no policy near gave a finite gradient.
-        history: of every update: "cost" (mean of the batch), "gradient" (its norm), "stopped" (share of rollouts that ran
-            away).
+        updates: number of updates, including earlier runs of the same file.
+        finite: False if it ended because no nearby policy had a finite gradient.
+        history: of every update: "cost" (mean of the batch), "gradient" (its norm), "stopped" (share of diverged
+            rollouts).
     """
 
-    policy: PyTree
+    policy: Any
     cost: float
     costs: Float[np.ndarray, " rollouts"]
     updates: int
@@ -54,29 +54,29 @@ class PolicyOptimisation(NamedTuple):
 
     @property
     def message(self) -> str:
-        """How it ended, in words."""
+        """The outcome in words."""
         if self.finite:
             return f"{self.updates} updates made, mean cost {self.cost:.6g}"
         return "no update near the best policy has a finite gradient: look at the costs, or lower speed_bound"
 
 
 class _Carry(NamedTuple):
-    policy: PyTree
-    optimiser: PyTree
-    best: PyTree
+    policy: Any
+    optimiser: Any
+    best: Any
     best_cost: Float[Array, ""]
     scale: Float[Array, ""]
 
 
 class PolicySettings(NamedTuple):
-    """What of `optimise_policy` seldom needs another value.
+    """Settings of `optimise_policy` that seldom need another value.
 
     Attributes:
         seed: of the batches.
         checkpoint: levels of checkpoints of the backward pass, as in `rollout`.
-        speed_bound: largest |v| of a rollout that goes on [rad/s or m/s].
-        save_every: updates between two times that progress is saved.
-        progress: told ("optimising", updates done, updates).
+        speed_bound: largest |v| of a rollout that continues [rad/s or m/s].
+        save_every: number of updates between saves.
+        progress: called with ("optimising", updates done, updates).
     """
 
     seed: int = 0
@@ -89,8 +89,8 @@ class PolicySettings(NamedTuple):
 class _Rollouts(NamedTuple):
     """A policy in parts, and rollouts: the problem's leaves, with a row for each where they differ."""
 
-    trained: PyTree
-    rest: PyTree
+    trained: Any
+    rest: Any
     leaves: list[Array]
     mapped: list[bool]
     structure: Any
@@ -98,12 +98,12 @@ class _Rollouts(NamedTuple):
 
     @property
     def count(self) -> int:
-        """How many."""
+        """The size of the batch."""
         return next(len(x) for x, m in zip(self.leaves, self.mapped, strict=True) if m)
 
 
 def optimise_policy(
-    policy: PyTree,
+    policy: Any,
     problem: OptimalControlProblem,
     q0: Float[Array, "rollouts nq"],
     v0: Float[Array, "rollouts nv"],
@@ -119,26 +119,26 @@ def optimise_policy(
 
     min over the policy's arrays of mean_b [ sum_k dt l(knot_k) + l_N(knot_N) ] with x_{k+1} = step(chain_b, x_k, tau_k) and
     tau_k clipped to the problem's torque limits: analytic policy gradient, or backpropagation through time. Every array
-    of floating-point numbers in the policy (an Equinox module: gains, `equinox.nn.MLP`, ...) is trained; what is to stay goes
-    through `jax.lax.stop_gradient` in the policy.
+    of floating-point numbers in the policy (an Equinox module: gains, `equinox.nn.MLP`, ...) is trained; use
+    `jax.lax.stop_gradient` in the policy for constants.
 
-    A rollout whose state stops being finite or any of whose speeds exceeds `settings.speed_bound` stays where it was just
-    before, which keeps its cost and gradient finite, and is counted in history["stopped"]. An update whose cost or gradient is
-    not finite all the same is not made: the descent goes back to the best policy and its steps are halved.
+    A rollout whose state becomes non-finite or whose speed exceeds `settings.speed_bound` is frozen at the last good state,
+    which keeps its cost and gradient finite, and is counted in history["stopped"]. An update with a non-finite cost or
+    gradient is discarded: the descent returns to the best policy and halves its steps.
 
     Args:
-        policy: called as by `rollout`; with a state of its own it is none.
-        problem: horizon, costs, torque limits, integration method, and the robot and start where these do not differ;
-            constraints are refused, since a mean of rollouts has none: give costs.
-        q0: positions that each rollout starts from.
-        v0: velocities that each rollout starts with.
-        chains: robot of each rollout (domain randomisation): a chain whose leaves have one more axis where they differ.
-        updates: in all, those of earlier runs of the same file included.
+        policy: called as in `rollout`; it must be stateless.
+        problem: horizon, costs, torque limits, integration method, and the robot and start shared by all rollouts;
+            constraints are refused: use costs.
+        q0: initial positions of each rollout.
+        v0: initial velocities of each rollout.
+        chains: robot of each rollout (domain randomisation): a chain with a batch axis on the leaves that differ.
+        updates: total number, including earlier runs of the same file.
         batch: rollouts drawn for an update, without replacement; None: all of them in every update.
         optimiser: an `optax.GradientTransformation`, with a line search or without; None: `clipped_adam()`.
-        file: where to save progress now and then and at the end, whole or not at all; a run that finds it goes on from there,
-            to the last bit as if it had not been interrupted.
-        settings: the rest; None: the usual ones.
+        file: where to save progress periodically and at the end, atomically; a run that finds it resumes there,
+            with bit-identical results.
+        settings: further settings; None: the defaults.
 
     Raises:
         TrajectoryError: no rollouts, batches of different lengths, constraints, a duration that is free, a policy without
@@ -167,7 +167,7 @@ def optimise_policy(
 
 
 class _Progress(NamedTuple):
-    """As it is saved."""
+    """Progress as saved."""
 
     carry: _Carry
     history: dict[str, list[float]]
@@ -218,7 +218,7 @@ def _result(rollouts: _Rollouts, end: _Progress) -> PolicyOptimisation:
 
 
 def policy_costs(
-    policy: PyTree,
+    policy: Any,
     problem: OptimalControlProblem,
     q0: Float[Array, "rollouts nq"],
     v0: Float[Array, "rollouts nv"],
@@ -226,7 +226,7 @@ def policy_costs(
     *,
     speed_bound: float = 1e3,
 ) -> Float[Array, " rollouts"]:
-    """The cost of each rollout under a policy, of robots and starts that it may never have met: `optimise_policy`'s objective.
+    """The cost of each rollout under a policy, on robots and starts that may be unseen: `optimise_policy`'s objective.
 
     Raises:
         TrajectoryError: as `optimise_policy`.
@@ -237,7 +237,7 @@ def policy_costs(
 def policy_trajectory(policy: Policy, problem: OptimalControlProblem) -> Trajectory:
     """The motion of the problem's robot from its start under a policy, torques clipped to the problem's limits.
 
-    One robot and one start; vmap for more. Nothing stops a motion that runs away.
+    One robot and one start; vmap for more. Diverging motions are not stopped.
     """
 
     def move(state, k, _):
@@ -261,7 +261,7 @@ def _torque(policy: Policy, problem: OptimalControlProblem, k: Array, q: Array, 
 def _cost(
     policy: Policy, problem: OptimalControlProblem, checkpoint: int | None, bound: Array
 ) -> tuple[Float[Array, ""], Bool[Array, ""]]:
-    """The cost of one rollout, and whether it ran away."""
+    """The cost of one rollout, and whether it diverged."""
 
     def move(state, k, _):
         q, v, before, total, going = state
@@ -284,7 +284,7 @@ def _cost(
 
 
 class _Static:
-    """What a compiled update is compiled for; equal where it would be the same program."""
+    """The static part of a compiled update; equal values share one program."""
 
     def __init__(self, rollouts: _Rollouts, options: tuple):
         self.key = (tuple(rollouts.mapped), rollouts.structure, options)
@@ -297,9 +297,9 @@ class _Static:
 
 
 def _each(
-    trained: PyTree, rest: PyTree, leaves: list[Array], bound: Array, static: _Static, checkpoint: int | None = None
+    trained: Any, rest: Any, leaves: list[Array], bound: Array, static: _Static, checkpoint: int | None = None
 ) -> tuple[Array, Array]:
-    """Costs of all rollouts in `leaves`, and which ran away."""
+    """Costs of all rollouts in `leaves`, and which diverged."""
     mapped, structure, _ = static.key
     policy = eqx.combine(trained, rest)
     single = lambda *x: _cost(policy, jax.tree.unflatten(structure, x), checkpoint, bound)
@@ -311,7 +311,7 @@ def _all_costs(x: _Rollouts) -> Array:
 
 
 @eqx.filter_jit
-def _costs(trained: PyTree, rest: PyTree, leaves: list[Array], bound: Array, static: _Static) -> Array:
+def _costs(trained: Any, rest: Any, leaves: list[Array], bound: Array, static: _Static) -> Array:
     return _each(trained, rest, leaves, bound, static)[0]
 
 
@@ -321,8 +321,8 @@ def _drawn(key: Array, count: int, size: int) -> Array:
 
 
 @eqx.filter_jit
-def _update(carry: _Carry, rest: PyTree, leaves: list[Array], chosen: Array | None, bound: Array, static: _Static):
-    """One update, and (cost, norm of the gradient, share of rollouts that ran away)."""
+def _update(carry: _Carry, rest: Any, leaves: list[Array], chosen: Array | None, bound: Array, static: _Static):
+    """One update, and (cost, norm of the gradient, share of diverged rollouts)."""
     mapped, _, (descent, checkpoint) = static.key
     if chosen is not None:
         leaves = [x[chosen] if m else x for x, m in zip(leaves, mapped, strict=True)]
@@ -343,7 +343,7 @@ def _update(carry: _Carry, rest: PyTree, leaves: list[Array], chosen: Array | No
 
 
 def _rollouts(
-    policy: PyTree, problem: OptimalControlProblem, q0: Array, v0: Array, chains: Chain | None, speed_bound: float
+    policy: Any, problem: OptimalControlProblem, q0: Array, v0: Array, chains: Chain | None, speed_bound: float
 ) -> _Rollouts:
     """The policy in parts, and the problem's leaves, those that differ between rollouts with a row for each."""
     if problem.constraints or problem.terminal_constraints:

@@ -19,10 +19,10 @@ FORMAT, VERSION = "jaxdyn policy progress", 2  # 1, which is read too, had a che
 
 
 def write_progress(path: str | os.PathLike[str], carry: PyTree, history: dict[str, list[float]], lost: int) -> None:
-    """Write arrays and history, whole or not at all.
+    """Write arrays and history atomically.
 
     Raises:
-        TrajectoryError: the file cannot be written; what was there before is untouched.
+        TrajectoryError: the file cannot be written; an existing file is left unchanged.
     """
     body = io.BytesIO()
     for leaf in jax.tree.leaves(carry):
@@ -54,7 +54,7 @@ def read_progress(path: str | os.PathLike[str], like: Tree) -> tuple[Tree, dict[
         intact = known and checksum(header, content) == digest
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise TrajectoryError(
-            f"{name}: this is no progress of a policy; give another file=, or remove this one"
+            f"{name}: this is not the progress of a policy; give another file=, or remove this one"
         ) from None
     if not intact:
         raise TrajectoryError(f"{name}: this file was damaged, or written by another version; remove it to start anew")

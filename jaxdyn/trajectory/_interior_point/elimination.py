@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 
 
 class Pivot(NamedTuple):
-    """Of a block: L^-1 of P + rho D^T D = L L^T, L^-1 D^T, C^-1 of C C^T = M, and (rho, delta).
+    """Factors of a block: L^-1 of P + rho D^T D = L L^T, L^-1 D^T, C^-1 of C C^T = M, and (rho, delta).
 
     M = (1 - rho delta) D (L L^T)^-1 D^T + delta I; NaN where a factorisation fails.
     """
@@ -56,7 +56,7 @@ def block_backward(
 
 
 class StageFactors(NamedTuple):
-    """Of stages 0 ... N - 1, stacked, and of the last one; `right` are the Jacobians R of each stage's rows to the next z."""
+    """Factors of stages 0 ... N - 1, stacked, and of the last; `right`: Jacobians R of each stage's rows to the next z."""
 
     stages: Pivot
     right: Float[Array, "N m n"]

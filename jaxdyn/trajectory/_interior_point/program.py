@@ -1,8 +1,9 @@
-"""What the interior-point method asks of a problem, and the problem whose matrices are dense.
+"""The interior-point method's interface to a problem, and the problem with dense matrices.
 
     minimise f(x)  subject to  c(x) = 0,  g(x) <= 0,  lower <= x <= upper
 
-A program evaluates f, c and g, their derivatives, and solves one linear system; how its matrices are stored is its own affair.
+A program evaluates f, c and g, their derivatives, and solves one linear system; the storage of its matrices is up to
+the program.
 """
 
 import abc
@@ -30,7 +31,7 @@ class Program(eqx.Module):
     def linearise(
         self, x: Float[Array, " n"], y: Float[Array, " m"], w: Float[Array, " r"], free: Float[Array, " n"]
     ) -> Any:
-        """The gradient of f, the Jacobians A and G and the Hessian W of f + y . c + w . g, or a convex one in its stead."""
+        """The gradient of f, the Jacobians A and G and the Hessian W of f + y . c + w . g, or a convex substitute."""
 
     def values(self, at: Any) -> tuple[Array, Array, Array]:
         """f, c and g, of what `linearise` gave."""
@@ -91,7 +92,7 @@ def dense_solve(factors: Pivot, r1: Float[Array, " n"], r2: Float[Array, " m"]) 
 
 
 class Part(NamedTuple):
-    """What a part of a motion adds to a program: a cost, what is to be zero, what must not be above zero."""
+    """The contribution of part of a motion to a program: a cost, equalities, and inequalities that must not be positive."""
 
     cost: Array
     equality: Array
@@ -170,7 +171,7 @@ class DenseProgram(Program):
         return self.objective(x), self.equality(x), self.inequality(x)
 
     def linearise(self, x: Array, y: Array, w: Array, free: Array) -> DenseLinearisation:
-        """By forward mode; the Hessian by forward over reverse mode."""
+        """Linearise by forward mode, with Hessians by forward over reverse mode."""
         (f, c, g), values = with_values(self.evaluate)(x)
         hessian = jax.jacfwd(jax.grad(lambda x: Part(*self.evaluate(x)).lagrangian(y, w)))(x)
         hessian = (hessian + hessian.T) / 2

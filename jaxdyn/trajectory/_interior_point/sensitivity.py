@@ -28,7 +28,7 @@ ROUNDS = 10  # of refinement, which takes the regularisation out of the solution
 
 
 class _Conditions(NamedTuple):
-    """What depends on the program at given unknowns and multipliers; `x` has the unknowns that bounds hold."""
+    """Optimality conditions at given unknowns and multipliers; `x` holds the unknowns that bounds fix."""
 
     gradient: Array
     equality: Array

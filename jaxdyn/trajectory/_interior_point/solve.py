@@ -43,7 +43,7 @@ REACH = 1e10  # multipliers of bounds stay within this factor of mu over the dis
 
 
 class InteriorPointResult(NamedTuple):
-    """Where the method ended: a solution where `status` is `Status.CONVERGED`, else the best iterate.
+    """The final iterate: a solution if `status` is `Status.CONVERGED`, else the best one found.
 
     Attributes:
         x: the unknowns.
@@ -110,7 +110,7 @@ def interior_point(
     """The local minimum of objective(x) with equality(x) = 0, inequality(x) <= 0 and lower <= x <= upper, near a guess.
 
     A primal-dual interior-point method with a filter line search (Waechter & Biegler 2006), for up to a few hundred unknowns:
-    dense matrices, O(n^3) an iteration. Derivatives are JAX's, the Hessian of the Lagrangian is exact. Everything is traced:
+    dense matrices, O(n^3) per iteration. Derivatives are JAX's, the Hessian of the Lagrangian is exact. Everything is traced:
     `jax.jit`, `jax.vmap` and forward mode (`jax.jvp`) apply; the loop has no reverse mode. Unknowns whose bounds are equal
     are held.
 
@@ -316,7 +316,7 @@ def _stepped(
 
 
 def _is_stuck(program: Program, bounds: Bounds, p: Point, at: Any) -> Array:
-    """Whether the violation itself is stationary, and not small."""
+    """True if the violation itself is stationary, and not small."""
     _, c, g = program.values(at)
     violated, small = jnp.maximum(g, 0.0), jnp.finfo(p.x.dtype).eps
     push = program.transposed(at, c, violated) * bounds.free

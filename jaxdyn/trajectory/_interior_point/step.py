@@ -51,7 +51,7 @@ def bounds_of(lower: Array, upper: Array) -> Bounds:
 
 
 class Direction(NamedTuple):
-    """Where a step leads: changes of the unknowns and slacks, the new multipliers of c, changes of the other multipliers."""
+    """A step: changes of the unknowns and slacks, the new multipliers of c, changes of the other multipliers."""
 
     dx: Array
     ds: Array
@@ -90,12 +90,12 @@ def barrier_function(bounds: Bounds, x: Array, s: Array, f: Array, mu: Array) ->
 
 
 def passes(filter_: Array, theta: Array, phi: Array) -> Array:
-    """Whether every point of the filter is beaten in infeasibility or in the barrier function."""
+    """True if every point of the filter is improved upon in infeasibility or in the barrier function."""
     return ((theta < filter_[:, 0]) | (phi < filter_[:, 1])).all()
 
 
 class Judge(NamedTuple):
-    """What steps are judged by.
+    """The quantities that decide whether to accept a step.
 
     Attributes:
         mu: of the barrier function.

@@ -30,14 +30,14 @@ DRAWS = 64  # random positions for every start; those nearest to the target are 
 
 
 class InverseKinematics(eqx.Module, Summary):
-    """What `inverse_kinematics` found.
+    """The result of `inverse_kinematics`.
 
     Attributes:
-        q: the position; where the pose was not reached, the one with the least error.
+        q: the position; if the pose was not reached, the one with the smallest error.
         error: (log(R_d^T R), R_d^T (p - p_d)) there, in the target's axes [rad, m].
         status: a `Status` as an integer: CONVERGED, UNREACHABLE or NOT_FINITE.
         iterations: taken, by all starts together.
-        reached: how many of the starts had arrived when the first one ended the search.
+        reached: number of starts that had converged when the search ended.
     """
 
     q: Float[Array, " nq"]
@@ -60,7 +60,7 @@ class InverseKinematics(eqx.Module, Summary):
 
     @property
     def message(self) -> str:
-        """The status in words; of a batch, how many ended how."""
+        """The status in words; counts by status for a batch."""
         return status_message(self.status)
 
 
@@ -77,38 +77,38 @@ def inverse_kinematics(
     tolerance: float | Float[Array, ""] | None = None,
     max_iterations: int = 100,
 ) -> InverseKinematics:
-    """A position q within the joint limits at which a frame has the pose T_d: e(q) = (log(R_d^T R), R_d^T (p - p_d)) = 0.
+    """Find a position q within the joint limits at which a frame has the pose T_d: e(q) = (log(R_d^T R), R_d^T (p - p_d)) = 0.
 
     Levenberg-Marquardt with damping lambda = mu |e|^2 / 2, which keeps the convergence quadratic at singular poses too
-    (Yamashita & Fukushima 2001; Sugihara 2011): dq = -J^T (J J^T + lambda 1)^-1 e over the joints that are not held at a
-    limit, cut off at the limits (a projected step). The starts are those of 64 times as many random positions within the
-    limits whose poses are nearest to the target. They walk side by side until the first has arrived; of those that have, the
-    one nearest to the guess is returned. So a batch of targets is best worked through in parts,
+    (Yamashita & Fukushima 2001; Sugihara 2011): dq = -J^T (J J^T + lambda 1)^-1 e over the joints not held at a
+    limit, clipped at the limits (a projected step). The starts are those of 64 times as many random positions within the
+    limits whose poses are nearest to the target. They run in parallel until the first converges; of the converged ones, the
+    one nearest to the guess is returned. Split large batches of targets into parts,
     `jax.lax.map(f, targets, batch_size=64)`: a part takes as long as its slowest target.
 
     Differentiable in the target and the chain, by implicit differentiation: dq = -J^+ de over the joints that are not at a
-    limit (of all motions that follow the target the least one); first order only, and meaningless unless CONVERGED.
+    limit (the smallest motion that follows the target); first order only, and meaningless unless CONVERGED.
 
     Args:
         target: T_d in the world.
-        frame: link or frame; the chain's tip where None.
-        guess: the first start, and what the solution is to be near; without it, the middle of the limits.
+        frame: link or frame; the chain's tip if None.
+        guess: the first start, and the preferred neighbourhood of the solution; by default, the middle of the limits.
         weights: of the error's components, the angular ones first, in the target's axes [1/rad, 1/m]; a component of weight 0
-            is free: (0, 0, 0, 1, 1, 1) asks for the position alone, (1, 1, 0, 1, 1, 1) leaves the rotation about the
+            is free: (0, 0, 0, 1, 1, 1) constrains the position alone, (1, 1, 0, 1, 1, 1) leaves the rotation about the
             target's z axis free.
         position_limits: lower and upper limit of each coordinate, infinite where there is none; the chain's own where None
             (of coupled joints those that belong to one coordinate). Quaternion joints have none.
         starts: number of starts.
-        seed: of the random ones; joints without limits start within half a turn, or a metre, of zero.
-        tolerance: largest component of the error that is not free [rad, m]; 1e-9 in float64, 1e-5 in float32 where None.
+        seed: of the random starts; joints without limits start within half a revolution, or a metre, of zero.
+        tolerance: largest component of the error that is not free [rad, m]; 1e-9 in float64, 1e-5 in float32 if None.
         max_iterations: of all starts together.
 
     Returns:
-        The best position. UNREACHABLE says that no start arrived: no proof, but rare for a pose within reach of an arm.
+        The best position. UNREACHABLE means that no start converged: no proof, but rare for a pose within reach of an arm.
 
     Raises:
-        TrajectoryError: the target is no pose, a limit is contradictory, no weight is positive, or no start is asked for.
-        ModelError: no such frame, or none named where there are several tips.
+        TrajectoryError: the target is not a pose, limits contradict each other, no weight is positive, or there are no starts.
+        ModelError: no such frame, or no frame given for a tree with several tips.
     """
     dtype = jnp.result_type(chain.dtype, target)
     frame_index(chain, frame)
@@ -134,7 +134,7 @@ def _solved(chain, target, frame, guess, weights, limits, starts, seed, bound, m
 def coordinate_limits(chain: Chain) -> Float[Array, "nv 2"]:
     """Lower and upper limit of every coordinate: the joints' own; infinite for quaternions.
 
-    Where coordinates are coupled, those of the joints that one coordinate alone moves.
+    For coupled coordinates, those of the joints that a single coordinate moves.
     """
     if chain.coupling is None:
         columns = jnp.asarray(layout(chain).columns)
@@ -273,7 +273,7 @@ def _middle(chain: Chain, limits: Array, dtype) -> Array:
 
 
 def _finite(chain: Chain, limits: Array) -> tuple[Array, Array]:
-    """Limits for joints without: half a turn or a metre about zero, or a turn or two metres from the one limit there is."""
+    """Limits for joints without: half a revolution or a metre about zero, or twice that from the only limit."""
     turns = (chain.screw[:, :3] != 0).any(1)
     turns = turns if chain.coupling is None else ((chain.coupling.matrix != 0) & turns[:, None]).any(0)
     half = jnp.where(turns, jnp.pi, 1.0).astype(limits.dtype)
@@ -316,7 +316,7 @@ _following.defjvp(_following_jvp, symbolic_zeros=True)
 
 
 def _check(chain: Chain, target, weights, limits, starts: int, max_iterations: int) -> None:
-    """Refuse what can be seen to be wrong: outside `jax.jit` the numbers too."""
+    """Refuse invalid arguments; outside `jax.jit` also by value."""
     if starts < 1 or max_iterations < 1:
         raise TrajectoryError(f"{starts} starts and {max_iterations} iterations: give at least one of each")
     if limits.shape != (chain.nv, 2):
@@ -326,7 +326,7 @@ def _check(chain: Chain, target, weights, limits, starts: int, max_iterations: i
     if not isinstance(target, Tracer) and np.isfinite(np.asarray(target)).all():
         r = np.asarray(target, float)[:3, :3]
         if np.abs(r.T @ r - np.eye(3)).max() > 1e-3 or np.linalg.det(r) < 0:
-            raise TrajectoryError("the target is no pose: its upper left 3 x 3 block is not a rotation")
+            raise TrajectoryError("the target is not a pose: its upper left 3 x 3 block is not a rotation")
     if not isinstance(weights, Tracer) and not (np.all(np.asarray(weights) >= 0) and np.any(np.asarray(weights) > 0)):
         raise TrajectoryError("the weights of the error must not be negative, and one of them at least be positive")
     if not isinstance(limits, Tracer):

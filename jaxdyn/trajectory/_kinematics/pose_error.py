@@ -1,12 +1,12 @@
-"""How far a frame is from where it should be, the Jacobian of that error, and one projected Levenberg-Marquardt step.
+"""The error of a frame's pose, its Jacobian, and one projected Levenberg-Marquardt step.
 
 The error is the frame's pose seen from the target, as six numbers in the target's axes,
 
     e(q) = (log(R_d^T R(q)), R_d^T (p(q) - p_d)) [rad, m],
 
 a twist's halves; a component of weight zero is free. Its Jacobian is taken as (R_d^T J_w, R_d^T J_v), which is exact where
-phi = 0; the gradient of |e|^2 / 2 is exact everywhere as long as the angular weights are equal, because a rotation leaves its
-own axis alone. All of it is written for lanes (`dynamics.lowering`),
+phi = 0; the gradient of |e|^2 / 2 is exact everywhere as long as the angular weights are equal, because a rotation does
+not change its own axis. All of it is written for lanes (`dynamics.lowering`),
 and loops over joints are scans, so that what is shared among joints is computed once.
 """
 
@@ -35,7 +35,7 @@ Columns = tuple[Array, ...]  # six rows (n,), or (n, lanes)
 
 
 class Iterate(NamedTuple):
-    """Where a search stands.
+    """The current iterate of a search.
 
     Attributes:
         q: best position so far.

@@ -13,7 +13,7 @@ MOST = 50  # projected steps
 def masked_inverse(h: Float[Array, "m m *lanes"], free: Array) -> tuple[Array, Array]:
     """The inverse of the rows and columns of h that are free, zeros elsewhere, and its smallest pivot.
 
-    One symmetric sweep a row (Goodnight 1979), as `positive_inverse`.
+    One symmetric sweep per row (Goodnight 1979), as `positive_inverse`.
     """
     m = h.shape[0]
     index = jnp.arange(m).reshape(m, *(1,) * (h.ndim - 2))
@@ -82,7 +82,7 @@ def box_qp(
         return (state[0] < MOST) & ~state[-1].all()
 
     def guarded(state):
-        """Lanes that are done stay as they are."""
+        """Keep finished lanes unchanged."""
         new = body(state)
         done = state[-1]
         keep = lambda old, x: jnp.where(done.reshape((1,) * (x.ndim - done.ndim) + done.shape), old, x)

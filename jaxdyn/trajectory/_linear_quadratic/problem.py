@@ -1,4 +1,4 @@
-"""Linear-quadratic problems: what every iteration of shooting solves, and what its solution's derivatives are."""
+"""Linear-quadratic problems: the subproblem of every shooting iteration, and of the derivatives of its solution."""
 
 from typing import Any, NamedTuple
 
@@ -35,8 +35,8 @@ Costs = Any  # Float[Array, "steps m w"] or DiagonalCost
 class LinearQuadratic(NamedTuple):
     """min over dx, du of the sum over knots of 1/2 z' H z + g' z, z = (dx, du), plus 1/2 dx' H_end dx + g_end' dx at the end,
 
-    subject to dx_{k+1} = F z_k + c_k from a given dx_0. `linear_quadratic` makes one of the usual blocks. Where steps and costs
-    are known to be simpler, they may say so, and `riccati` takes half as long or less; `dense` writes them out.
+    subject to dx_{k+1} = F z_k + c_k from a given dx_0. `linear_quadratic` builds one from the usual blocks. Structured
+    steps and costs (below) halve the time of `riccati` or better; `dense` expands them.
 
     Attributes:
         dynamics: [F, c] of each knot, (steps, n, n + m + 1); or `EulerSteps`.
@@ -133,7 +133,7 @@ def linear_quadratic(
     r: Float[Array, "steps m"] | None = None,
     end_gradient: Float[Array, " n"] | None = None,
 ) -> LinearQuadratic:
-    """dx' = A dx + B du + c with the cost 1/2 dx' Q dx + dx' S du + 1/2 du' R du + q' dx + r' du; what is left out is zero.
+    """dx' = A dx + B du + c with the cost 1/2 dx' Q dx + dx' S du + 1/2 du' R du + q' dx + r' du; omitted blocks are zero.
 
     Args:
         end: Hessian of the cost of the last state; `end_gradient` its gradient at zero.

@@ -140,7 +140,7 @@ def _through_steps(hessian: Array, gradient: Array, dynamics: Array, columns: Ar
 def _through_euler_steps(
     hessian: Array, gradient: Array, slopes: Array, columns: Array, gaps: Array, dt: Array, cost: Array
 ) -> _Seen:
-    """With J the slopes: F = N + T J, N = [1 0 0; 0 0 0], T = [dt; 1], so that P F and F' P F take J's rows alone."""
+    """The same for Euler steps with slopes J: F = N + T J, N = [1 0 0; 0 0 0], T = [dt; 1]; P F, F' P F need only J's rows."""
     n, w = hessian.shape[0], cost.shape[0]
     v = n // 2
     of_velocity, rest = gaps[v:], gaps[:v] - dt[None] * gaps[v:]

@@ -1,4 +1,4 @@
-"""Which speeds along a path can be kept up: linear programs in two unknowns, solved by eliminating one of them.
+"""Feasible speeds along a path: linear programs in two unknowns, solved by eliminating one of them.
 
 On a grid s_i of the path, with x = s'^2 and u = s'' held from one point to the next, x_{i+1} = x_i + 2 d u. Limits of torque
 and acceleration are bands lo <= a u + b x <= hi, taken at both ends of an interval, with a >= 0 by their sign. Eliminating u

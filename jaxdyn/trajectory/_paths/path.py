@@ -32,7 +32,7 @@ class SplinePath(eqx.Module):
     coefficients: Float[Array, "pieces 4 n"]
 
     def __call__(self, s: Float[Array, ""]) -> Float[Array, " n"]:
-        """q(s); beyond the ends the outer pieces go on."""
+        """q(s); the outer pieces extend beyond the ends."""
         piece = jnp.clip(jnp.searchsorted(self.knots, s, side="right") - 1, 0, len(self.knots) - 2)
         a, b, c, d = self.coefficients[piece]
         h = s - self.knots[piece]
@@ -116,7 +116,7 @@ class PathDynamics(NamedTuple):
 
 
 def path_dynamics(chain: Chain, path: Path, s: Float[Array, " points"]) -> PathDynamics:
-    """The dynamics of a robot that is bound to a path: tau = m(s) s'' + c(s) s'^2 + g(s), by three inverse dynamics a point.
+    """The dynamics of a robot constrained to a path: tau = m(s) s'' + c(s) s'^2 + g(s), by three inverse dynamics per point.
 
     With qd = q' s' and qdd = q' s'' + q'' s'^2 (Bobrow, Dubowsky & Gibson 1985; Lynch & Park 2017, eq. 9.34).
 
@@ -145,7 +145,7 @@ def joint_limits(
     acceleration: Float[Array, " nv"] | None,
     torque: Float[Array, "nv 2"] | None,
 ) -> tuple[Float[Array, " nv"], Float[Array, " nv"], Float[Array, "nv 2"]]:
-    """Limits of velocities, accelerations and torques as arrays, the chain's where they are not given, infinite where none.
+    """Limits of velocities, accelerations and torques as arrays, the chain's if not given, infinite if unlimited.
 
     Raises:
         TrajectoryError: shapes that do not fit, limits that are not positive or contradict each other, or a robot with a

@@ -1,7 +1,7 @@
 """Point-to-point motions: a path s -> q(s) or s -> T(s), and a time scaling t -> s(t) (Lynch & Park 2017, ch. 9).
 
 A scaling is a function sigma of the elapsed fraction u = t / T, with sigma(0) = 0 and sigma(1) = 1; its derivatives are taken
-by JAX, so that any function of one's own will do.
+by JAX, so any user-defined function works.
 """
 
 from collections.abc import Callable
@@ -93,7 +93,7 @@ def shortest_trapezoid(
         acceleration: largest |qdd|; finite.
 
     Returns:
-        T [s] and the ramp; 0 and 1/2 where there is no way to go.
+        T [s] and the ramp; 0 and 1/2 for zero distance.
     """
     size = jnp.abs(distance)
     moves = size > 0
@@ -130,12 +130,12 @@ def joint_motion(
 ) -> JointMotion:
     """The straight line in joint space, q(s) = q_0 + s (q_1 - q_0), under a time scaling.
 
-    Quaternion joints turn about one axis, integrate(chain, q_0, s difference(chain, q_0, q_1)), a free joint by a screw.
+    Quaternion joints rotate about one axis, integrate(chain, q_0, s difference(chain, q_0, q_1)), a free joint by a screw.
 
     Args:
         duration: T [s].
         t: times [s]; outside [0, T] the motion rests at its ends.
-        scaling: `cubic_scaling`, `quintic_scaling`, `trapezoidal_scaling`, or a function of one's own.
+        scaling: `cubic_scaling`, `quintic_scaling`, `trapezoidal_scaling`, or a user-defined function.
     """
     way = difference(chain, start, goal)
     return JointMotion(*_along(scaling, duration, t, way, lambda x: integrate(chain, start, x)))
@@ -144,7 +144,7 @@ def joint_motion(
 def _along(
     scaling: Scaling, duration: Duration, t: Array, way: Array, moved: Callable[[Array], Array]
 ) -> tuple[Array, Array, Array]:
-    """Where motions s way lead, and their rates."""
+    """Configurations and rates at motions s way."""
     s, sd, sdd = scaled_time(scaling, duration, t)
     return jax.vmap(lambda x: moved(x * way))(s), sd[:, None] * way[None], sdd[:, None] * way[None]
 
@@ -171,7 +171,7 @@ def cartesian_motion(
     t: Float[Array, " times"],
     scaling: Scaling = quintic_scaling,
 ) -> PoseMotion:
-    """A straight line of the origin, and apart from it one turn, R(s) = R_0 exp([w] s) (Lynch & Park 2017, eqs. 9.7, 9.8).
+    """A straight line of the origin and, separately, one rotation, R(s) = R_0 exp([w] s) (Lynch & Park 2017, eqs. 9.7, 9.8).
 
     Arguments as for `joint_motion`.
     """
@@ -198,17 +198,17 @@ def shortest_duration(
     torque_limits: Float[Array, "nv 2"] | None = None,
     samples: int = 201,
 ) -> Float[Array, ""]:
-    """The least T for which a path q(s), s from 0 to 1, under a time scaling holds the limits, in closed form.
+    """The smallest T for which a path q(s), s from 0 to 1, under a time scaling holds the limits, in closed form.
 
     With u = t / T the velocity is q' sigma' / T and the torque (m sigma'' + c sigma'^2) / T^2 + g (`path_dynamics`): every
     limit at every sample bounds 1/T or 1/T^2, and the least bound counts. Friction is left out.
 
     Args:
-        path: s -> q, differentiable by JAX: `spline_path`, `straight_path`, or a function of one's own.
-        velocity_limits: largest |qd|; the chain's own where None.
-        acceleration_limits: largest |qdd|; none where None.
-        torque_limits: (lower, upper) of each torque [N m]; the chain's effort limits where None.
-        samples: where to look; between them limits are exceeded by the square of their distance at most, where sigma is smooth.
+        path: s -> q, differentiable by JAX: `spline_path`, `straight_path`, or a user-defined function.
+        velocity_limits: largest |qd|; the chain's own if None.
+        acceleration_limits: largest |qdd|; none if None.
+        torque_limits: (lower, upper) of each torque [N m]; the chain's effort limits if None.
+        samples: grid points; between them, limits are exceeded by at most the square of the spacing, for smooth sigma.
 
     Returns:
         T [s]; infinite where the torque that holds the robot still is beyond its limits, so that no T will do.

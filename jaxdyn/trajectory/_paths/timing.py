@@ -19,11 +19,11 @@ FASTEST = 3e4  # s' where no velocity is limited [1/s]
 
 
 class PathTiming(eqx.Module):
-    """A path and when it is where, on a grid of s. Within an interval s'' is constant.
+    """A timed path on a grid of s. Within an interval s'' is constant.
 
     Attributes:
         s: from 0 to 1.
-        t: times [s]; infinite from where the motion is stuck.
+        t: times [s]; infinite beyond `stuck_at`.
         speed: s' [1/s].
         acceleration: s'' from each point to the next [1/s^2].
         q: positions.
@@ -56,7 +56,7 @@ class PathTiming(eqx.Module):
 
     @property
     def message(self) -> str:
-        """The status in words; of a batch, how many ended how."""
+        """The status in words; counts by status for a batch."""
         where = f" from s = {float(self.stuck_at):.4g} on" if np.ndim(self.status) == 0 else ""
         return status_message(self.status, lambda status: _MESSAGES[status].format(where))
 
@@ -80,7 +80,7 @@ def time_optimal_path(
     points: int = 401,
     friction_rounds: int = 6,
 ) -> PathTiming:
-    """The least time to follow q(s), s from 0 to 1, with the torque m(s) s'' + c(s) s'^2 + g(s) within its limits.
+    """The minimum time to follow q(s), s from 0 to 1, with the torque m(s) s'' + c(s) s'^2 + g(s) within its limits.
 
     Reachability analysis (Pham & Pham 2018; the problem is that of Bobrow, Dubowsky & Gibson 1985): from the end backward the
     interval of s'^2 from which the end can be reached, then from the start forward the largest s'' that stays inside. The
@@ -88,22 +88,22 @@ def time_optimal_path(
     at both ends of every interval of the grid; in between they are exceeded by O(1 / points^2), and the duration is above the
     optimum by O(1 / points), or less. O(points n^2).
 
-    Friction along the path depends on s' and not on s'^2 alone: it is taken at the speeds of the round before, from the
-    speeds without friction on. Each round brings it closer, by a factor of viscous friction to inertial torque.
+    Friction along the path depends on s' and not on s'^2 alone: it is evaluated at the speeds of the previous round,
+    starting from those without friction. Each round brings it closer, by a factor of viscous friction to inertial torque.
 
     Args:
-        path: s -> q, twice differentiable by JAX: `spline_path`, `straight_path`, or a function of one's own.
-        velocity_limits: largest |qd|; the chain's own where None.
-        acceleration_limits: largest |qdd|; none where None.
-        torque_limits: (lower, upper) of each torque [N m]; the chain's effort limits where None.
+        path: s -> q, twice differentiable by JAX: `spline_path`, `straight_path`, or a user-defined function.
+        velocity_limits: largest |qd|; the chain's own if None.
+        acceleration_limits: largest |qdd|; none if None.
+        torque_limits: (lower, upper) of each torque [N m]; the chain's effort limits if None.
         start_speed: s' at the start [1/s].
         end_speed: s' at the end [1/s].
         points: of the grid.
-        friction_rounds: how often the path is timed again with friction; of a chain known to have none it never is.
+        friction_rounds: number of further rounds with friction; none for a chain known to have no friction.
 
     Returns:
-        Times, motion and torques on the grid; INFEASIBLE where the path cannot be followed, for example because gravity
-        alone takes more torque than there is. Then the motion goes up to `stuck_at`, where time becomes infinite.
+        Times, motion and torques on the grid; INFEASIBLE if the path cannot be followed, for example because gravity
+        alone exceeds the torque limits. The motion then ends at `stuck_at`, where time becomes infinite.
 
     Raises:
         TrajectoryError: limits that are missing, do not fit or contradict each other, fewer than 3 points, negative speeds, or
@@ -184,14 +184,14 @@ def root(x: Array) -> Array:
 
 
 def _is_frictionless(chain: Chain) -> bool:
-    """Whether the chain is known, while tracing, to have no friction."""
+    """True if the chain is known, while tracing, to have no friction."""
     parts = [chain.friction] if chain.transmission is None else [chain.friction, chain.transmission.friction]
     leaves = [x for f in parts for x in (f.viscous, f.coulomb, f.stribeck, f.offset)]
     return not any(isinstance(x, Tracer) or np.any(np.asarray(x)) for x in leaves)
 
 
 def motion_along(path: Path, timing: PathTiming, t: Float[Array, " times"]) -> JointMotion:
-    """Positions, velocities and accelerations of a timed path at times of one's own; at rest at its ends before and after.
+    """Positions, velocities and accelerations of a timed path at given times; at rest at its ends before and after.
 
     Between grid points s'' is constant, so s(t) is exact.
     """

@@ -1,4 +1,4 @@
-"""The augmented Lagrangian of a problem's constraints, as every solver uses it that does not keep them exactly.
+"""The augmented Lagrangian of a problem's constraints, for the solvers that do not enforce them exactly.
 
 A constraint c with the multiplier m adds rho/2 |c + m/rho|^2 to the cost, an inequality the square of the positive part alone.
 Its slope by c is the multiplier of the next round, m' = m + rho c, not below zero for inequalities (Hestenes 1969; Powell 1969;
@@ -25,7 +25,7 @@ HEAVIEST = 1e8  # weight
 
 
 class Penalty(NamedTuple):
-    """Multipliers and weight of all constraints but the limits of the torques.
+    """Multipliers and weight of all constraints except torque limits.
 
     Attributes:
         multipliers: of the constraints at knots 0 ... N, equalities first, and of the terminal constraints.
@@ -47,13 +47,13 @@ class Values(eqx.Module):
     equalities: tuple[int, int] = eqx.field(static=True)
 
     def beside(self, penalty: Penalty) -> Iterator[tuple[Array, Array, Array, int]]:
-        """(values, multipliers, which count, number of equalities) of both."""
+        """(values, multipliers, active mask, number of equalities) of both."""
         counted = penalty.counted, jnp.ones_like(self.terminal)
         return zip((self.running, self.terminal), penalty.multipliers, counted, self.equalities, strict=True)
 
 
 class Violation(NamedTuple):
-    """At a trajectory: the multipliers that the penalty's gradient stands for, and how far they and the constraints are off.
+    """Violation at a trajectory, and the multipliers that correspond to the penalty's gradient.
 
     Attributes:
         multipliers: those of the penalty plus rho c, not below zero for inequalities.
@@ -95,14 +95,14 @@ def penalty_residual(
     weight: Float[Array, ""],
     counted: Float[Array, " k"],
 ) -> Float[Array, " k"]:
-    """What some constraints add at a knot, as residuals: sqrt(rho) (c + m / rho), of inequalities the positive part."""
+    """Residuals that constraints add at a knot: sqrt(rho) (c + m / rho), the positive part for inequalities."""
     equal, below = constraint_values(constraints, chain, knot)
     both = _shifted(jnp.concatenate([equal, below]), multiplier, weight, equal.shape[0])
     return jnp.sqrt(weight) * both * counted
 
 
 def penalty_cost(values: Values, penalty: Penalty) -> Float[Array, ""]:
-    """What they add to the cost: m . c + rho/2 |c|^2 of equalities, (|max(0, m + rho c)|^2 - |m|^2) / 2 rho of others."""
+    """The cost they add: m . c + rho/2 |c|^2 for equalities, (|max(0, m + rho c)|^2 - |m|^2) / 2 rho for inequalities."""
     total, weight = jnp.zeros_like(penalty.weight), penalty.weight
     for value, multiplier, counts, count in values.beside(penalty):
         shifted = _shifted(value, multiplier, weight, count)
@@ -117,7 +117,7 @@ def _shifted(values: Array, multiplier: Array, weight: Array, count: int) -> Arr
 
 
 def violation(values: Values, penalty: Penalty) -> Violation:
-    """How far a trajectory of these values is from meeting the constraints."""
+    """The constraint violation of a trajectory with these values."""
     zero = jnp.zeros_like(penalty.weight)
     multipliers, largest, products = [], zero, zero
     for value, multiplier, counts, count in values.beside(penalty):
@@ -133,7 +133,7 @@ def violation(values: Values, penalty: Penalty) -> Violation:
 
 
 def binding(values: Values, penalty: Penalty) -> tuple[Bool[Array, "knots k"], Bool[Array, " l"]]:
-    """Which constraints have a slope of the penalty: equalities, and inequalities with c + m / rho > 0."""
+    """Constraints with a slope of the penalty: equalities, and inequalities with c + m / rho > 0."""
     running, terminal = (
         (_is_equality(value, count) | (value + multiplier / penalty.weight > 0)) & (counts > 0)
         for value, multiplier, counts, count in values.beside(penalty)

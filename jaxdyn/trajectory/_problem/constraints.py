@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
 from ...dynamics import forward_kinematics, frame_pose
 from ...dynamics._kinematics.forward_kinematics import pose_among
@@ -29,22 +29,22 @@ class Constraint(eqx.Module):
     of_ground_reaction: ClassVar[bool] = False  # whether it looks at `Knot.ground`
     kind: Kind = eqx.field(static=True, default="inequality", kw_only=True)
 
-    def __check_init__(self):
+    def __check_init__(self) -> None:
         if self.kind not in ("equality", "inequality"):
             raise TrajectoryError(f"a constraint's kind is 'equality' or 'inequality', not {self.kind!r}")
 
     def value(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
-        """What has to be zero, or not above zero."""
+        """Values that must be zero, or not positive."""
         raise NotImplementedError
 
 
 class PositionLimits(Constraint):
-    """lower <= q <= upper of some of the coordinates. `position_limits(chain)` makes one of the chain's own limits.
+    """lower <= q <= upper of some of the coordinates. `position_limits(chain)` builds one from the chain's limits.
 
     Attributes:
         lower: least value of each of these coordinates [rad or m].
         upper: largest value of each.
-        entries: which entries of q they are; all where None.
+        entries: which entries of q they are; all if None.
     """
 
     is_diagonal: ClassVar[bool] = True
@@ -58,11 +58,11 @@ class PositionLimits(Constraint):
 
 
 class VelocityLimits(Constraint):
-    """|v| <= limit of some of the coordinates. `velocity_limits(chain)` makes one of the chain's own limits.
+    """|v| <= limit of some of the coordinates. `velocity_limits(chain)` builds one from the chain's limits.
 
     Attributes:
         limit: of each of these coordinates [rad/s or m/s].
-        entries: which entries of v they are; all where None.
+        entries: which entries of v they are; all if None.
     """
 
     is_diagonal: ClassVar[bool] = True
@@ -75,7 +75,7 @@ class VelocityLimits(Constraint):
 
 
 class StateConstraint(Constraint):
-    """The state is (q_d, v_d): mostly the goal, at the end.
+    """The state equals (q_d, v_d), typically the goal at the end.
 
     Attributes:
         q: positions; None leaves them free.
@@ -98,8 +98,8 @@ class PoseConstraint(Constraint):
 
     Attributes:
         target: T_d in the world.
-        frame: link or frame; the chain's tip where None.
-        directions: which of the six are held; all where None.
+        frame: link or frame; the chain's tip if None.
+        directions: which of the six are held; all if None.
     """
 
     target: Float[Array, "4 4"] = eqx.field(converter=as_floats)
@@ -117,7 +117,7 @@ class PointConstraint(Constraint):
 
     Attributes:
         target: p_d [m].
-        frame: link or frame; the chain's tip where None.
+        frame: link or frame; the chain's tip if None.
     """
 
     target: Float[Array, "3"] = eqx.field(converter=as_floats)
@@ -141,7 +141,7 @@ class Clearance(Constraint):
     signed_distance: Callable[[Array, Any], Array] = eqx.field(static=True)
     frames: tuple[str, ...] = eqx.field(static=True)
     radius: Float[Array, "*#frames"] = eqx.field(converter=as_floats, default=0.0)
-    data: PyTree = None
+    data: Any = None
 
     def value(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
         poses = forward_kinematics(chain, knot.q)
@@ -150,24 +150,24 @@ class Clearance(Constraint):
 
 
 class UserConstraint(Constraint):
-    """function(chain, knot, data) = 0 or <= 0, of a function of one's own.
+    """function(chain, knot, data) = 0 or <= 0, with a user-defined function.
 
     Attributes:
-        function: gives the values (k,); compiled anew for every new function object.
-        data: whatever numbers it needs, as leaves.
+        function: gives the values (k,); recompiled for every new function object.
+        data: its parameters, any pytree; arrays are leaves.
     """
 
     function: Callable[[Chain, Knot, Any], Array] = eqx.field(static=True)
-    data: PyTree = None
+    data: Any = None
 
     def value(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
         return jnp.ravel(self.function(chain, knot, self.data))
 
 
 def position_limits(chain: Chain, margin: float = 0.0) -> PositionLimits:
-    """The chain's own joint limits as a constraint, where they are finite, narrowed by a margin [rad or m].
+    """The chain's finite joint limits as a constraint, narrowed by a margin [rad or m].
 
-    Not inside jit: which limits are finite is looked up. Where one side alone is, the other is 10 000.
+    Call it outside jit: it selects finite limits by value. If only one side is finite, the other is 10 000.
 
     Raises:
         TrajectoryError: the coordinates are not joint positions.
@@ -180,7 +180,7 @@ def position_limits(chain: Chain, margin: float = 0.0) -> PositionLimits:
 
 
 def velocity_limits(chain: Chain, fraction: float = 1.0) -> VelocityLimits:
-    """The chain's own velocity limits as a constraint, where they are finite, times a fraction. Not inside jit.
+    """The chain's finite velocity limits times a fraction as a constraint. Call it outside jit.
 
     Raises:
         TrajectoryError: the coordinates are not joint positions.
@@ -192,7 +192,7 @@ def velocity_limits(chain: Chain, fraction: float = 1.0) -> VelocityLimits:
 
 
 def torque_limits(chain: Chain, fraction: float = 1.0) -> Float[Array, "nv 2"]:
-    """The chain's own effort limits as (lower, upper) of each torque, times a fraction; infinite where there is none.
+    """The chain's effort limits times a fraction as (lower, upper) of each torque; infinite if unlimited.
 
     Raises:
         TrajectoryError: the coordinates are not joint positions.

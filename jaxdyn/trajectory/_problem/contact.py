@@ -1,4 +1,4 @@
-"""What the ground can give a foot: the contact wrench cone of a rectangular sole, as a constraint on a motion."""
+"""The contact wrench cone of a rectangular sole: limits of the ground's wrench on a foot, as a constraint on a motion."""
 
 from typing import ClassVar
 
@@ -15,7 +15,7 @@ from .knot import Knot, as_floats
 
 
 class ContactWrenchCone(Constraint):
-    """The foot that stands neither lifts off, nor slips, nor tips, nor turns on the ground.
+    """Constraint that the stance foot neither lifts off, slips, tips, nor rotates on the ground.
 
     The wrench (n, f) of the ground on the robot, `ground_reaction` of the knot's torques and of the accelerations that they
     cause, is seen from the middle of a rectangular sole of half lengths X and Y, z its normal. Forces at the sole's corners,
@@ -26,11 +26,11 @@ class ContactWrenchCone(Constraint):
         |Y f_x - mu n_x| + |X f_y - mu n_y| - mu (X + Y) f_z <= n_z,                            (turning)
         n_z <= mu (X + Y) f_z - |Y f_x + mu n_x| - |X f_y + mu n_y|,
 
-    here as the 17 linear inequalities that they are, over the robot's weight (and, for moments, over X + Y). A pyramid with
+    here as 17 linear inequalities, over the robot's weight (and, for moments, over X + Y). A pyramid with
     mu = mu_cone / sqrt(2) is within the friction cone of mu_cone.
 
-    All forces on the robot are taken to come from this foot: it is for single support, of a robot whose base is that foot.
-    `solve_by_inverse_dynamics` has the reaction beside the torques; for the other solvers each value costs one forward
+    All forces on the robot are assumed to act at this foot: single support, of a robot whose base is that foot.
+    `solve_by_inverse_dynamics` computes the reaction with the torques; in the other solvers each value costs one forward
     dynamics, and second derivatives of that take minutes to compile for ten joints.
 
     Attributes:

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
 from ...dynamics import centre_of_mass, frame_pose
 from ...errors import TrajectoryError
@@ -41,8 +41,8 @@ class StateCost(Cost):
     """1/2 |w_q (q - q_d)|^2 + 1/2 |w_v (v - v_d)|^2, the difference of positions as in `difference(chain, q_d, q)`.
 
     Attributes:
-        q: the positions wanted, or a row of them a knot.
-        v: the velocities wanted, or a row of them a knot.
+        q: desired positions, or one row per knot.
+        v: desired velocities, or one row per knot.
         position_weight: w_q of each coordinate, the root of what multiplies the square [1/rad].
         velocity_weight: w_v [s/rad].
     """
@@ -64,7 +64,7 @@ class TorqueCost(Cost):
 
     Attributes:
         weight: w of each joint [1/(N m)].
-        reference: tau_d, or a row of them a knot [N m].
+        reference: tau_d, or one row per knot [N m].
     """
 
     is_diagonal: ClassVar[bool] = True
@@ -91,12 +91,13 @@ class TorqueRateCost(Cost):
 
 
 class PoseCost(Cost):
-    """1/2 |w log(T_d^-1 T)|^2 of a frame's pose T: the twist (rotation, translation) to it from the pose wanted, in its axes.
+    """1/2 |w log(T_d^-1 T)|^2 of a frame's pose T: the twist (rotation, translation) from the desired pose, in the axes
+    of the latter.
 
     Attributes:
         target: T_d in the world.
         weight: w of each of the six directions [1/rad, 1/m].
-        frame: link or frame; the chain's tip where None.
+        frame: link or frame; the chain's tip if None.
     """
 
     target: Float[Array, "4 4"] = eqx.field(converter=as_floats)
@@ -113,7 +114,7 @@ class PointCost(Cost):
     Attributes:
         target: p_d [m].
         weight: w of each direction [1/m].
-        frame: link or frame; the chain's tip where None.
+        frame: link or frame; the chain's tip if None.
     """
 
     target: Float[Array, "3"] = eqx.field(converter=as_floats)
@@ -140,31 +141,32 @@ class CentreOfMassCost(Cost):
 
 
 class UserCost(Cost):
-    """1/2 |function(chain, knot, data)|^2 of a function of one's own.
+    """1/2 |function(chain, knot, data)|^2 with a user-defined function.
 
     Attributes:
-        function: gives the residual (k,); compiled anew for every new function object.
-        data: whatever numbers it needs, as leaves.
+        function: gives the residual (k,); recompiled for every new function object.
+        data: its parameters, any pytree; arrays are leaves.
     """
 
     function: Callable[[Chain, Knot, Any], Array] = eqx.field(static=True)
-    data: PyTree = None
+    data: Any = None
 
     def residual(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
         return jnp.ravel(self.function(chain, knot, self.data))
 
 
 class ScalarCost(Cost):
-    """function(chain, knot, data), any scalar; it has no residual, so its own Hessian is used, made positive where need be.
+    """function(chain, knot, data), any scalar; it has no residual, so its exact Hessian is used, made positive definite
+    if needed.
 
     Attributes:
         function: gives the cost, a scalar.
-        data: whatever numbers it needs, as leaves.
+        data: its parameters, any pytree; arrays are leaves.
     """
 
     is_scalar: ClassVar[bool] = True
     function: Callable[[Chain, Knot, Any], Array] = eqx.field(static=True)
-    data: PyTree = None
+    data: Any = None
 
     def residual(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
         raise TrajectoryError("a ScalarCost has no residual; write it as a UserCost for Gauss-Newton methods")

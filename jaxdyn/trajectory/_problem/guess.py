@@ -1,4 +1,4 @@
-"""Where a solver starts: standing still, or an earlier solution moved on in time (model-predictive control)."""
+"""Initial guesses: standing still, or an earlier solution shifted in time (model-predictive control)."""
 
 import jax.numpy as jnp
 from jaxtyping import Array
@@ -10,7 +10,7 @@ from .solution import Guess, Solution, Trajectory
 
 
 def stationary_guess(problem: OptimalControlProblem) -> Trajectory:
-    """The plainest guess: the robot stays at the start, at rest, under the torques that hold it there."""
+    """The simplest guess: the robot rests at the start under the torques that hold it there."""
     steps, q0 = problem.steps, problem.q0
     tau = limited_torque(problem, holding_torque(problem))
     q = jnp.broadcast_to(q0, (steps + 1, *q0.shape))
@@ -19,13 +19,13 @@ def stationary_guess(problem: OptimalControlProblem) -> Trajectory:
 
 
 def shift_guess(problem: OptimalControlProblem, solution: Solution | Guess, steps: int = 1) -> Guess:
-    """A solution as seen `steps` knots later: its rest, then the last torque held; multipliers alike.
+    """A solution shifted by `steps` knots: its remainder, then the last torque held; multipliers likewise.
 
     Give it as guess to the solver of the same problem from a newer start, `q0` and `v0`, which replace the first knot.
 
     Args:
-        problem: whose robot and step move the last state on.
-        steps: how many knots have gone by.
+        problem: its robot and step extend the last state.
+        steps: number of knots elapsed.
     """
     return _shifted(problem, Guess(solution.trajectory, solution.multipliers), steps)
 
@@ -47,6 +47,6 @@ def _shifted(problem: OptimalControlProblem, guess: Guess, steps: int) -> Guess:
 
 
 def moved_on(rows: Array, steps: int) -> Array:
-    """Rows from number `steps` on, then the last one again and again."""
+    """Rows from number `steps` on, then the last one repeated."""
     last = jnp.broadcast_to(rows[-1:], (steps, *rows.shape[1:]))
     return jnp.concatenate([rows, last])[steps:]

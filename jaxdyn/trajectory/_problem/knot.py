@@ -1,4 +1,4 @@
-"""What costs and constraints see of a motion: one knot, the state and the torque at one time."""
+"""A motion as seen by costs and constraints: one knot, the state and the torque at one time."""
 
 from typing import Any, NamedTuple
 
@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, Int
 
 
 class Knot(NamedTuple):
-    """A motion at time t = k dt. At the last knot, k = steps, no torque acts any more: the last one stands there.
+    """A motion at time t = k dt. At the last knot, k = steps, no torque acts; the previous one is repeated.
 
     Attributes:
         k: index of the knot.
@@ -17,8 +17,8 @@ class Knot(NamedTuple):
         tau: torques held from this knot to the next [N m].
         tau_before: torques held until this knot [N m]; at k = 0 the problem's `tau0`.
         dt: the step [s].
-        ground: the ground's wrench (n, f), as `ground_reaction`, where a constraint asks for it and the solver has it at hand;
-            elsewhere None [N m, N].
+        ground: the ground's wrench (n, f), as `ground_reaction`, if a constraint needs it and the solver provides it;
+            otherwise None [N m, N].
     """
 
     k: Int[Array, ""]

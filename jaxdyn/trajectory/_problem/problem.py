@@ -32,16 +32,16 @@ class OptimalControlProblem(eqx.Module):
         q0: positions at the start.
         v0: velocities at the start.
         steps: N, of one duration dt each.
-        dt: step [s]; the first guess where the duration is free.
+        dt: step [s]; the initial guess if the duration is free.
         running: costs at the knots 0 ... N-1, times dt.
         terminal: costs at the last knot.
-        constraints: at all knots 1 ... N, and at 0 what concerns torques.
+        constraints: at all knots 1 ... N, and at 0 those on torques.
         terminal_constraints: at the last knot.
         torque_limits: lower and upper torque of each joint, `torque_limits(chain)` for the chain's own; None: no limits.
         duration_limits: shortest and longest N dt [s] where the duration is free; None: it is N dt.
         duration_weight: cost of each second of the duration.
         tau0: torques before the first knot, for costs of their rate; None: those that hold the start still.
-        method: how a solver by shooting integrates, as in `step`.
+        method: integration scheme of shooting solvers, as in `step`.
 
     Raises:
         TrajectoryError: no steps; vectors or limits of other shapes than the robot's.
@@ -62,7 +62,7 @@ class OptimalControlProblem(eqx.Module):
     tau0: Float[Array, " nv"] | None = eqx.field(converter=as_floats_or_none, default=None)
     method: Method = eqx.field(static=True, default="semi_implicit_euler")
 
-    def __check_init__(self):
+    def __check_init__(self) -> None:
         if self.steps < 1:
             raise TrajectoryError(f"a horizon of {self.steps} steps: give at least one")
         nq, nv = self.chain.nq, self.chain.nv
@@ -85,7 +85,7 @@ class OptimalControlProblem(eqx.Module):
 
     @property
     def has_torque_rate(self) -> bool:
-        """Whether a cost depends on the torques before, so that these belong to the state."""
+        """True if a cost depends on the previous torques, so that these belong to the state."""
         return any(cost.of_torque_rate for cost in (*self.running, *self.terminal))
 
 
@@ -112,7 +112,7 @@ def residuals(costs: tuple[Cost, ...], chain: Chain, knot: Knot) -> Float[Array,
 def constraint_values(
     constraints: tuple[Constraint, ...], chain: Chain, knot: Knot
 ) -> tuple[Float[Array, " equalities"], Float[Array, " inequalities"]]:
-    """What has to be zero, and what must not be above zero."""
+    """Values that must be zero, and values that must not be positive."""
     values: dict[str, list[Array]] = {"equality": [], "inequality": []}
     for constraint in constraints:
         values[constraint.kind].append(constraint.value(chain, knot))
@@ -129,12 +129,12 @@ def advance(
 
 
 def resting_torque(problem: OptimalControlProblem) -> Float[Array, " nv"]:
-    """The torques before the first knot: `tau0`, or what holds the robot still at the start."""
+    """The torques before the first knot: `tau0`, or the torques that hold the robot still at the start."""
     return holding_torque(problem) if problem.tau0 is None else problem.tau0
 
 
 def holding_torque(problem: OptimalControlProblem) -> Float[Array, " nv"]:
-    """What holds the robot still at the start's position, against gravity, springs and friction's offset."""
+    """The torque that holds the robot still at the start's position, against gravity, springs and friction's offset."""
     still = jnp.zeros_like(problem.v0)
     return gravity_force(problem.chain, problem.q0) + resistive_force(problem.chain, problem.q0, still)
 
@@ -170,7 +170,7 @@ def limited_torque(problem: OptimalControlProblem, tau: Float[Array, " nv"]) -> 
 def simulate_controls(
     problem: OptimalControlProblem, tau: Float[Array, "steps nv"], checkpoint: int | None = None
 ) -> Trajectory:
-    """The trajectory that torques give from the start.
+    """Simulate the trajectory under given torques from the start.
 
     Args:
         checkpoint: levels of checkpoints for reverse-mode derivatives, as in `rollout`.
@@ -182,7 +182,7 @@ def simulate_controls(
 
 
 def status_of_problem(problem: OptimalControlProblem) -> Int[Array, ""]:
-    """What can be said before solving: NOT_FINITE where a number of start or step is, CONTRADICTORY_LIMITS, else CONVERGED."""
+    """The status before solving: NOT_FINITE if a number of start or step is, CONTRADICTORY_LIMITS, else CONVERGED."""
     numbers = jnp.concatenate([problem.q0, problem.v0, problem.dt[None]])
     finite = jnp.all(jnp.isfinite(numbers)) & (problem.dt > 0)
     ordered = jnp.ones((), bool)

@@ -1,4 +1,4 @@
-"""What every solver returns: the trajectory, its multipliers, and how far it is from optimal."""
+"""The common result of all solvers: the trajectory, its multipliers, and its optimality residuals."""
 
 import dataclasses
 import enum
@@ -8,7 +8,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Float, Int
 
 from ..._jax_compat import Tracer
 from ..._summary import Summary, data_frame, lines, number, numbered
@@ -16,7 +16,7 @@ from ...errors import TrajectoryError
 
 
 class Status(enum.IntEnum):
-    """How a solver ended. Only CONVERGED is a solution; otherwise the best iterate is returned."""
+    """Outcome of a solver. Only CONVERGED is a solution; otherwise the best iterate is returned."""
 
     CONVERGED = 0
     MAX_ITERATIONS = 1
@@ -39,12 +39,12 @@ _MESSAGES = {
     Status.INFEASIBLE: "the constraints cannot all be met near the best iterate: look at which are violated",
     Status.NOT_FINITE: "the start, a cost or the dynamics is not finite: look at the problem's numbers and the guess",
     Status.CONTRADICTORY_LIMITS: "a lower limit is above its upper limit",
-    Status.UNREACHABLE: "no start arrived: out of reach within the joint limits, most likely; more starts would tell more",
+    Status.UNREACHABLE: "no start converged: most likely out of reach within the joint limits; try more starts",
 }
 
 
 def status_message(status: Int[Array, "*batch"], words: Callable[[Status], str] = lambda s: s.message) -> str:
-    """A status in words; of a batch, how many ended how."""
+    """A status in words; counts by status for a batch."""
     codes, counts = np.unique(np.asarray(status), return_counts=True)
     if np.ndim(status) == 0:
         return words(Status(int(codes[0])))
@@ -89,12 +89,12 @@ class Trajectory(eqx.Module, Summary):
 
 
 class Residuals(eqx.Module, Summary):
-    """How far an iterate is from a solution: largest absolute values.
+    """Distance of an iterate from a solution: largest absolute values.
 
     Attributes:
         stationarity: gradient of the Lagrangian.
         dynamics: x_{k+1} - step(x_k, tau_k), or the scheme's defects.
-        constraints: by how much equalities, inequalities and limits are violated.
+        constraints: violation of equalities, inequalities and limits.
         complementarity: products of multipliers and slacks.
     """
 
@@ -115,7 +115,7 @@ class Residuals(eqx.Module, Summary):
 
 
 class Guess(eqx.Module, Summary):
-    """Where a solver starts: of an earlier solution what the next one uses (`shift_guess`).
+    """A solver's initial guess, or the part of an earlier solution that warm-starts the next one (`shift_guess`).
 
     Attributes:
         trajectory: times, positions, velocities and torques.
@@ -123,7 +123,7 @@ class Guess(eqx.Module, Summary):
     """
 
     trajectory: Trajectory
-    multipliers: PyTree
+    multipliers: Any
 
     def __repr__(self) -> str:
         return f"Guess: {self.trajectory._in_words()}; multipliers of {', '.join(self.multipliers)}"
@@ -135,7 +135,7 @@ class Solution(eqx.Module, Summary):
     Attributes:
         trajectory: times, positions, velocities and torques.
         cost: of that trajectory, as the solver discretises it.
-        multipliers: of the dynamics and constraints, by name; what there is depends on the solver.
+        multipliers: of the dynamics and constraints, by name; the set depends on the solver.
         status: a `Status` as an integer; under `vmap` one for each problem.
         residuals: of the Karush-Kuhn-Tucker conditions.
         iterations: taken.
@@ -144,7 +144,7 @@ class Solution(eqx.Module, Summary):
 
     trajectory: Trajectory
     cost: Float[Array, ""]
-    multipliers: PyTree
+    multipliers: Any
     status: Int[Array, ""]
     residuals: Residuals
     iterations: Int[Array, ""]
@@ -161,5 +161,5 @@ class Solution(eqx.Module, Summary):
 
     @property
     def message(self) -> str:
-        """The status in words; of a batch, how many ended how."""
+        """The status in words; counts by status for a batch."""
         return status_message(self.status)

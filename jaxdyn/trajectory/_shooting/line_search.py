@@ -1,4 +1,4 @@
-"""Which step length a direction gets: the first of 1, 1/2, 1/4 ... that lowers the merit enough, or a longer one."""
+"""The step length along a direction: the first of 1, 1/2, 1/4 ... that lowers the merit enough, or a longer one."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -29,14 +29,14 @@ def first_that_helps(
     together: bool,
     longer: Array,
 ) -> tuple[Any, Float[Array, ""]]:
-    """(what `attempt` made, its step length) of the longest step with merit + 1e-4 length slope; (nothing, 0) if none.
+    """(result of `attempt`, its step length) of the longest step with merit + 1e-4 length slope; (nothing, 0) if none.
 
     A Hessian that is too large, as Gauss-Newton's often is, makes steps too short. Where the merit at length 1 shows that, the
-    minimiser of the parabola through merit, slope and that merit is tried too, and taken where it is better.
+    minimiser of the parabola through merit, slope and that merit is tried too, and used if better.
 
     Args:
         attempt: length -> (result, merit).
-        nothing: a result to give where none helps.
+        nothing: the result if no step is accepted.
         merit: now.
         slope: its derivative to the length at 0.
         together: all lengths at once, one more axis; else one after the other, only as many as needed.

@@ -1,4 +1,4 @@
-"""What shooting takes from a problem around one trajectory: its linear-quadratic problem, its objective, its constraints."""
+"""The local model of shooting around one trajectory: linear-quadratic problem, objective, constraints."""
 
 import jax
 import jax.numpy as jnp
@@ -53,13 +53,13 @@ def objective(problem: OptimalControlProblem, trajectory: Trajectory, penalty: P
 
 
 def running_objective(problem: OptimalControlProblem, knot: Knot, multiplier, weight, counted) -> Float[Array, ""]:
-    """What one knot adds to the objective."""
+    """The contribution of one knot to the objective."""
     r = _running_residual(problem, knot, multiplier, weight, counted)
     return 0.5 * (r * r).sum() + knot.dt * _scalars(problem.running, problem.chain, knot)
 
 
 def end_objective(problem: OptimalControlProblem, last: Knot, penalty: Penalty) -> Float[Array, ""]:
-    """What the end adds to the objective."""
+    """The contribution of the end to the objective."""
     r = _end_residual(problem, last, penalty)
     return 0.5 * (r * r).sum() + _scalars(problem.terminal, problem.chain, last)
 
@@ -74,7 +74,7 @@ def linearised(
 ) -> LinearQuadratic:
     """The linear-quadratic problem around a trajectory, in small motions (dq, dv) of a state and dtau of the torques.
 
-    Where a cost depends on the torques before, these are part of the state, behind dv.
+    If a cost depends on the previous torques, these are part of the state, after dv.
 
     Args:
         gaps: step(x_k, tau_k) - x_{k+1}.

@@ -37,7 +37,7 @@ HEAVY = 1e4  # weight of constraints there
 
 
 class Solved(NamedTuple):
-    """What a solver found, taken as constants.
+    """A solver's result, treated as constant.
 
     Attributes:
         trajectory: the solution.
@@ -70,7 +70,7 @@ def differentiable(problem: OptimalControlProblem, solved: Solved) -> Trajectory
 
 
 class _Conditions(NamedTuple):
-    """What is zero at a solution: gradients to the motions of each knot and of the end, gaps, constraints."""
+    """The conditions that vanish at a solution: gradients to the motions of each knot and of the end, gaps, constraints."""
 
     running: Array
     end: Array
@@ -125,7 +125,7 @@ def _tangent(leaves, rest, solved: Solved, change) -> Trajectory:
 
 
 class _Factors(NamedTuple):
-    """Of the linear system in (dx from knot 1 on, du, duals, multipliers)."""
+    """Factors of the linear system in (dx from knot 1 on, du, duals, multipliers)."""
 
     lq: LinearQuadratic
     gains: Array
@@ -138,7 +138,7 @@ class _Factors(NamedTuple):
 
 
 def _solve(problem: OptimalControlProblem, solved: Solved, off: _Conditions) -> tuple[Array, Array]:
-    """(dx of all knots, du) that undo what the conditions are off by."""
+    """(dx of all knots, du) that cancel the residuals of the conditions."""
     n = off.end.shape[0]
     factors = _factored(problem, solved, jnp.zeros_like(off.gaps))
     wrong = (

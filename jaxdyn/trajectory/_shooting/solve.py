@@ -73,7 +73,7 @@ class _Pace(NamedTuple):
     growth: Array  # of the damping, below 1 while it falls
     share: Array  # of the second derivatives in the Hessian
     gap_weight: Array  # of the gaps in the merit
-    boxed: Array  # whether the policy minds the limits of the torques, or the rollout alone
+    boxed: Array  # whether the policy respects the torque limits, or only the rollout clips
 
 
 class _State(NamedTuple):
@@ -101,23 +101,23 @@ def solve_by_shooting(
 
     Every iteration solves the linear-quadratic problem around the present trajectory by `riccati`, with the limits of the
     torques as bounds of each knot (Tassa, Mansard & Todorov 2014), and runs the robot forward under its policy; where the guess
-    is no motion, gaps between the knots close as steps are taken (Mastalli et al. 2020). Until a first full step helps,
-    the rollout alone keeps the limits, unless the guess is an earlier solution. The merit is the cost plus a
-    weight times the gaps' absolute values. Other constraints come in by an augmented Lagrangian (Hestenes 1969; Powell
-    1969). What is solved is differentiable with respect to all leaves of the problem.
+    is no motion, gaps between the knots close as steps are taken (Mastalli et al. 2020). Until a first full step is accepted,
+    only clipping of the rollout enforces the limits, unless the guess is an earlier solution. The merit is the cost plus a
+    weight times the gaps' absolute values. Other constraints enter by an augmented Lagrangian (Hestenes 1969; Powell
+    1969). The solution is differentiable with respect to all leaves of the problem.
 
-    Cost: O(N (n^3 + nv^3)) an iteration.
+    Cost: O(N (n^3 + nv^3)) per iteration.
 
     Args:
-        problem: batches by `jax.vmap`; problems that are solved wait for the others.
+        problem: batches by `jax.vmap`; a batch finishes with its slowest problem.
         guess: a trajectory, which need not be a motion, or an earlier solution, as it is or shifted (`shift_guess`), whose
             multipliers are then used too; None: standing still.
         max_iterations: of Riccati recursions, with all rounds of multipliers. Any number runs the same program.
         tolerance: of the Karush-Kuhn-Tucker residual; None: 1e-6 in float64, 1e-3 in float32.
         second_order: with the Hessian of the Lagrangian, second derivatives of the dynamics included, as far as the
-            problem stays convex, instead of Gauss-Newton's: fewer, dearer iterations near the solution.
+            problem stays convex, instead of Gauss-Newton's: fewer but more expensive iterations near the solution.
         penalty: first weight of the augmented Lagrangian.
-        together: step lengths are tried at once instead of one by one: quicker where a rollout's length alone counts, as for
+        together: try all step lengths at once instead of one by one: faster if latency dominates, as for
             few problems on a GPU.
 
     Returns:
@@ -169,7 +169,7 @@ def _solve(
 
 @compiled
 def _first(problem: OptimalControlProblem, guess: Trajectory | Guess | None, weight: float | Array) -> _Start:
-    """Where to start: at the problem's start and within its limits."""
+    """The first iterate: at the problem's start and within its limits."""
     known = isinstance(guess, Guess)
     trajectory = guess.trajectory if known else stationary_guess(problem) if guess is None else guess
     if trajectory.tau.shape[0] != problem.steps:
@@ -226,7 +226,7 @@ def _is_constrained(problem: OptimalControlProblem) -> bool:
 
 
 def _turn(problem: OptimalControlProblem, ends: _Limits, state: _State, second_order: bool, together: bool) -> _State:
-    """One iteration: the linear-quadratic problem, what its policy says of the iterate, and a step under it."""
+    """One iteration: the linear-quadratic problem, the residuals of the iterate, and a step under its policy."""
     now, round_, pace, limits = state.now, state.round, state.pace, problem.torque_limits
     tau = now.trajectory.tau
     bounds = None if limits is None else (limits[:, 0][None] - tau, limits[:, 1][None] - tau)
@@ -261,7 +261,7 @@ def _turn(problem: OptimalControlProblem, ends: _Limits, state: _State, second_o
 def _policy(
     problem: OptimalControlProblem, state: _State, bounds: tuple[Array, Array] | None, second_order: bool
 ) -> tuple[LQPolicy, Descent, Array]:
-    """The policy around the iterate, what it promises, and the share of the second derivatives in its Hessian."""
+    """The policy around the iterate, its predicted decrease, and the share of the second derivatives in its Hessian."""
     (trajectory, gaps, _), penalty, pace = state.now, state.round.penalty, state.pace
     lq = linearised(problem, trajectory, gaps, penalty)
     box = None if bounds is None else _widened(bounds, pace.boxed)
@@ -274,7 +274,7 @@ def _policy(
 
 
 def _status(ends: _Limits, state: _State, residuals: Residuals, found: Violation, fine: Array) -> Array:
-    """How it ends here, or RUNNING."""
+    """The status at this iterate, or RUNNING."""
     solved = (residuals.largest <= ends.tolerance) & jnp.isfinite(state.now.value) & state.pace.boxed
     too_heavy = fine & (state.round.penalty.weight >= HEAVIEST) & (found.largest > ends.tolerance)
     hopeless = (state.pace.damping >= HEAVIEST_DAMPING) | ~jnp.isfinite(residuals.stationarity)

@@ -67,7 +67,7 @@ class Unknowns(NamedTuple):
 
 
 class _Data(NamedTuple):
-    """Of a knot."""
+    """The data of a knot."""
 
     k: Array
     weight: Array  # of the knot in the integral, in units of the step
@@ -89,23 +89,23 @@ def solve_by_collocation(
     """The motion of least cost by direct collocation and the interior-point method.
 
     Costs are integrated by the scheme's own rule; costs, constraints and limits hold at the knots, with "hermite_simpson" at
-    the middles of the steps too. Joints whose torque limits are equal have that torque (no drive: zero). Trapezoidal motions
+    the middles of the steps too. A joint with equal torque limits has that torque (zero without a drive). Trapezoidal motions
     are accurate to second order in the step, Hermite-Simpson's to fourth, at 3 to 5 times the work.
 
     Args:
         problem: `method` is not used.
         guess: a motion to start from; None: see `guessed_motion`. It need not obey the dynamics.
         hessian: of the Lagrangian, "exact" or without the second derivatives of inverse dynamics, which compiles and runs
-            several times faster and takes more iterations where torque limits decide.
+            several times faster but takes more iterations if torque limits are active.
         tolerance: of the largest KKT residual, 1e-8 and in float32 1e-4, scaled as in `interior_point`.
-        barrier: mu at the start; a small one, as 1e-4, with a guess near the solution.
+        barrier: initial mu; use a small one, such as 1e-4, with a guess near the solution.
 
     Returns:
-        The solution: torques are means over each step. Multipliers "dynamics" (a row a step), "equality" and "inequality" (a
-        row a knot: torques, then constraints), "terminal_equality", "terminal_inequality", and those of limits of
-        positions and velocities, "lower" and "upper" (a row a knot, of all its unknowns). Where the duration is free, defects
-        and unknowns are those by the problem's own time, and limits of velocities are inequalities. Trajectory, cost and
-        multipliers have derivatives by the problem's leaves, of first order.
+        The solution: torques are means over each step. Multipliers: "dynamics", one row per step; "equality" and "inequality",
+        one row per knot (torques, then constraints); "terminal_equality", "terminal_inequality"; and those of limits of
+        positions and velocities, "lower" and "upper", one row per knot with all its unknowns. If the duration is free, defects
+        and unknowns are in the problem's own time, and velocity limits are inequalities. Trajectory, cost and
+        multipliers have first derivatives with respect to the problem's leaves.
 
     Raises:
         TrajectoryError: a robot with spherical or free joints; another scheme; costs of torque rates with Hermite-Simpson.
@@ -121,7 +121,7 @@ def solve_by_collocation(
 
 
 class _Form:
-    """How a problem's unknowns are laid out, and what a knot is worth."""
+    """The layout of a problem's unknowns, and the value of a knot."""
 
     def __init__(self, problem: OptimalControlProblem, middles: bool, exact: bool, like: TorqueRows | None = None):
         self.problem, self.middles = problem, middles
@@ -147,7 +147,7 @@ class _Form:
         return Unknowns(parts[0], parts[1], parts[2], middle, before, jnp.ones((), z.dtype))
 
     def scaled(self, u: Unknowns, by: Array) -> Unknowns:
-        """With rates by a time that runs slower by a factor."""
+        """A copy with rates by a time that runs slower by a factor."""
         middle = None if u.middle is None else (u.middle[0], u.middle[1] * by, u.middle[2] * by**2)
         return u._replace(v=u.v * by, a=u.a * by**2, middle=middle)
 
@@ -163,11 +163,11 @@ class _Form:
         return [jnp.stack(pair) for pair in zip((u.q, u.v, u.a), u.middle or (), strict=True)]
 
     def torques_jacobian(self, z: Array) -> Array:
-        """By all of z."""
+        """The Jacobian with respect to all of z."""
         u, n = self.split(z), self.n
 
         def jacobian(q, v, a):
-            """By the unknowns of one place, and by the ratio."""
+            """The Jacobian with respect to the unknowns of one place, and to the ratio."""
             by_q, by_v, by_a = jnp.split(torque_jacobian(self.problem.chain, q, v, a), 3, axis=1)
             by_ratio = -(by_v @ v + 2 * by_a @ a) / u.ratio
             own = [by_q, by_v / u.ratio, by_a / (self.problem.dt * u.ratio**2)]
@@ -184,7 +184,7 @@ class _Form:
         return jnp.concatenate([rows(own[0], by_ratio[0], 0), rows(own[1], by_ratio[1], 3 * n)])
 
     def knot(self, k: Array, u: Unknowns, state: tuple[Array, Array], tau: Array, place: float) -> Knot:
-        """What costs and constraints see, at a knot or (place = 0.5) in the middle of the step after it."""
+        """The knot as seen by costs and constraints, at a knot or (place = 0.5) at the middle of the step after it."""
         before = tau if u.tau_before is None else u.tau_before
         h = u.ratio * self.problem.dt
         number = jax.lax.stop_gradient(k).astype(jnp.int32)
@@ -224,7 +224,7 @@ class _Form:
         return jnp.concatenate(left), jnp.concatenate(right)
 
     def last(self, z: Array, tau: Array) -> Part:
-        """What the last knot adds."""
+        """The contribution of the last knot."""
         problem, u = self.problem, self.split(z)
         knot = self.knot(jnp.asarray(1.0 * self.steps, z.dtype), u, (u.q, u.v), tau[: self.n], 0.0)
         equal, below = constraint_values(problem.terminal_constraints, problem.chain, knot)

@@ -45,7 +45,7 @@ def spline_basis(intervals: int, degree: int, times: Float[np.ndarray, " times"]
 
 
 class _Data(NamedTuple):
-    """Of a knot."""
+    """The data of a knot."""
 
     k: Array
     weight: Array  # in the integral, in units of the step
@@ -66,8 +66,8 @@ def solve_by_inverse_dynamics(
     """The motion of least cost among B-splines, torques by inverse dynamics, by the interior-point method.
 
     Costs are integrated by the trapezoidal rule over the problem's knots, where constraints and limits hold; between them
-    they hold as far as the knots are close. All drives must be able to give a torque: a spline cannot keep a joint's torque at
-    zero all the time. O((nv k)^3) an iteration for k = intervals + degree control points, whatever the number of steps.
+    they hold as far as the knots are close. All joints must be actuated: a spline cannot keep a torque at
+    zero throughout. O((nv k)^3) per iteration for k = intervals + degree control points, whatever the number of steps.
 
     Args:
         problem: `method` is not used.
@@ -76,13 +76,13 @@ def solve_by_inverse_dynamics(
         degree: of the polynomials; 5 makes the torques' rate smooth.
         hessian: as in `solve_by_collocation`.
         tolerance: of the largest KKT residual, 1e-8 and in float32 1e-4, scaled as in `interior_point`.
-        barrier: mu at the start; a small one, as 1e-4, with a guess near the solution.
+        barrier: initial mu; use a small one, such as 1e-4, with a guess near the solution.
 
     Returns:
-        The solution: torques are means over each step of those at the knots. Multipliers "inequality" and "equality" (a row a
-        knot: torques, then constraints), "start" (of the first velocity), "terminal_equality", "terminal_inequality". The
+        The solution: torques are means over each step of those at the knots. Multipliers "inequality" and "equality" (one row
+        per knot: torques, then constraints), "start" (of the first velocity), "terminal_equality", "terminal_inequality". The
         history and the residuals are those of the splines' program; `dynamics` is zero but for the first velocity. Trajectory,
-        cost and multipliers have derivatives by the problem's leaves, of first order.
+        cost and multipliers have first derivatives with respect to the problem's leaves.
 
     Raises:
         TrajectoryError: a robot with spherical or free joints, or with joints whose torque limits are equal; fewer than one
@@ -97,7 +97,7 @@ def solve_by_inverse_dynamics(
 
 
 class _Form:
-    """How a problem's unknowns are laid out, and what a knot is worth."""
+    """The layout of a problem's unknowns, and the value of a knot."""
 
     def __init__(
         self, problem: OptimalControlProblem, intervals: int, degree: int, exact: bool, like: TorqueRows | None = None
@@ -128,7 +128,7 @@ class _Form:
         return jnp.concatenate([*parts, *ground])
 
     def torques_jacobian(self, y: Array) -> Array:
-        """By all of y; in closed form but for the rates."""
+        """The Jacobian with respect to all of y; analytic except for the rates."""
         if self.orders > 3:
             return jax.jacfwd(self.torques_at)(y)
         rates = jax.jacfwd(lambda y: jnp.concatenate(self.motion(y)))(y)
@@ -139,7 +139,7 @@ class _Form:
         return jnp.concatenate([rows, of_ground])
 
     def knot_of(self, k: Array, y: Array, u: Array) -> Knot:
-        """What costs and constraints see."""
+        """The knot as seen by costs and constraints."""
         n, h = self.problem.chain.nv, y[-1] / self.steps
         q, v, *_ = self.motion(y)
         tau = before = u[:n]

@@ -45,7 +45,7 @@ class SplineProgram(Program):
 
     Attributes:
         basis: values of the splines at the knots, and of their derivatives.
-        data: of the knots; every leaf has a row a knot.
+        data: of the knots; every leaf has one row per knot.
         inner: numbers u of a knot that take long to compute, the torques.
         knot: (data of a knot, y, u) -> `Part`.
         first: y of that knot -> `Part`.
@@ -91,7 +91,7 @@ class SplineProgram(Program):
         return at.cost.sum() + first.cost + last.cost, join("equality"), join("inequality")
 
     def linearise(self, x: Array, y: Array, w: Array, free: Array) -> SplineLinearisation:
-        """By forward mode in y_k; Hessians by forward over reverse mode."""
+        """Linearise by forward mode in y_k, with Hessians by forward over reverse mode."""
         seen = self.seen(x)
         n = seen.shape[1]
         joined, along = self.inner.joined(seen)
@@ -122,7 +122,7 @@ class SplineProgram(Program):
         )
 
     def split(self, values: Array, own: int, first: int) -> tuple[Array, Array, Array]:
-        """Of knots, a row each; of the first one; of the last one."""
+        """Split into knots, one per row; the first one; the last one."""
         count = self.basis.shape[1]
         at, of_first, of_last = jnp.split(values, [count * own, count * own + first])
         return at.reshape(count, own), of_first, of_last

@@ -1,4 +1,4 @@
-"""Programs of many stages, each coupled with the next one alone: their Newton steps take one pass forth and one back.
+"""Programs of many stages, each coupled only with the next: a Newton step takes one forward and one backward pass.
 
     minimise    sum_k cost_k(z_k)  +  the last stage's cost
     subject to  left_k(z_k) + right_{k+1}(z_{k+1}) = 0       k = 0 ... N - 1
@@ -21,7 +21,7 @@ from .._interior_point.program import Inner, Part, Program, along_rows, convexif
 
 
 class Stage(NamedTuple):
-    """What a stage is worth at its unknowns z.
+    """The value of a stage at its unknowns z.
 
     Attributes:
         cost: a number.
@@ -59,7 +59,7 @@ class StagedProgram(Program):
     own, those of the last.
 
     Attributes:
-        data: of the stages; every leaf has a row a stage.
+        data: of the stages; every leaf has one row per stage.
         inner: numbers u of a stage that take long to compute, as torques do.
         stage: (data of a stage, z, u) -> `Stage`.
         last: (z, u) -> `Part`.
@@ -77,7 +77,7 @@ class StagedProgram(Program):
     sizes: tuple[int, int, int] = eqx.field(static=True)
 
     def rows(self, x: Array) -> Float[Array, "S n"]:
-        """A row of unknowns a stage."""
+        """One row of unknowns per stage."""
         return x.reshape(self.stages, self.unknowns)
 
     def evaluate(self, x: Float[Array, " total"]) -> tuple[Array, Array, Array]:
@@ -169,7 +169,7 @@ class StagedProgram(Program):
         return factor_stages(p, left, right, last, convexifier(self.curvature(at), largest, delta), delta)
 
     def solve(self, factors: StageFactors, r1: Array, r2: Array) -> tuple[Array, Array]:
-        """One pass forth, one back."""
+        """One forward and one backward pass."""
         count, (m, p, _) = self.stages, self.sizes
         (coupling, own, end), _ = self.split(r2, jnp.zeros(count * self.sizes[2], r2.dtype))
         rows = jnp.concatenate([coupling, own[:-1]], axis=1)  # as `factor` joined them

@@ -1,4 +1,4 @@
-"""What the transcriptions of a problem have in common: torques by inverse dynamics, constraints of a knot, guesses."""
+"""The common parts of the transcriptions: torques by inverse dynamics, constraints of a knot, guesses."""
 
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -25,7 +25,7 @@ FAR = 1e6  # a torque limit that is infinite, where it is not known beforehand t
 
 
 class TorqueRows(NamedTuple):
-    """Which torques are limited, and which are given: (joints, limits) of each, and whether there is a free one below."""
+    """Limited and prescribed torques: joints and limits of the former, joints and values of the latter."""
 
     limited: tuple[int, ...]
     lower: Array
@@ -40,14 +40,14 @@ class TorqueRows(NamedTuple):
         return jnp.concatenate([(self.lower - x) / half, (x - self.upper) / half])
 
     def equalities(self, tau: Float[Array, " nv"]) -> Float[Array, " p"]:
-        """What the torques of joints without a drive must not be."""
+        """Deviations of prescribed torques from their values (zero for joints without a drive), which must vanish."""
         return tau[jnp.asarray(self.given, int)] - self.values
 
 
 def torque_rows(problem: OptimalControlProblem, like: TorqueRows | None = None) -> TorqueRows:
     """The torque limits as constraints: joints whose limits are equal have their torque given, as joints without a drive.
 
-    Where the limits are traced, all are inequalities, unless those of another problem are to be taken `like`.
+    If the limits are traced, all are inequalities, unless `like` gives the rows of another problem.
     """
     none = jnp.zeros(0, problem.q0.dtype)
     limits = problem.torque_limits
@@ -83,7 +83,7 @@ def torque_jacobian(
 
 
 def check_transcribable(problem: OptimalControlProblem) -> None:
-    """Refuses what these methods cannot do.
+    """Refuse unsupported robots.
 
     Raises:
         TrajectoryError: the robot has quaternion joints.
@@ -96,7 +96,7 @@ def check_transcribable(problem: OptimalControlProblem) -> None:
 
 
 def check_hessian(hessian: str) -> bool:
-    """Whether it is the exact one.
+    """True for the exact Hessian, after checking the name.
 
     Raises:
         TrajectoryError: another name.
@@ -228,7 +228,7 @@ def solve_transcribed(
     """The solution of a transcription, with derivatives by the problem's leaves: those of the solution, not of the iterations.
 
     Args:
-        form_of: from a problem, whether the Hessian is exact, and the torque rows to take, what has `torques`, `program(guess)`
+        form_of: (problem, whether the Hessian is exact, torque rows) -> an object with `torques`, `program(guess)`
             and `solution(program, result)`.
     """
     bare, guess = jax.lax.stop_gradient((problem, guess))

@@ -15,7 +15,7 @@ import numpy as np
 import jaxdyn
 from jaxdyn.identification._regression.accumulate import accumulate, local_mesh, workers_of
 from jaxdyn.identification._regression.assembly import by_block, joint_rows, layout_of
-from jaxdyn.identification._regression.triangular import lengths, placed
+from jaxdyn.identification._regression.triangular import LONG, placed
 
 from ..session import Session, Wrong
 from .memory import high_water
@@ -98,8 +98,7 @@ def _assembly(columns, chain, parts):
 
     mesh = local_mesh()
     layout = layout_of(columns, chain, 0, True)
-    _, size = lengths(mesh)
-    n, count = chain.n, len(parts[0])
+    n, count, size = chain.n, len(parts[0]), mesh.size * LONG
 
     @functools.partial(jax.jit, static_argnums=0)
     def rows_of(mesh, samples):
@@ -117,7 +116,7 @@ def _assembly(columns, chain, parts):
         block = [np.asarray(x[at : at + size]) for x in parts]
         block += [np.ones_like(block[0]), np.zeros((len(block[0]), n, 0))]
         with jax.enable_x64(True):
-            return float(np.asarray(rows_of(mesh, placed(block, size, layout, mesh, chain.dtype))).sum())
+            return float(np.asarray(rows_of(mesh, placed(block, size, layout, mesh))).sum())
 
     block(0)
 

@@ -1,18 +1,19 @@
-"""Physically consistent estimation as a semidefinite program: the second route to the optimum, by cvxpy and Clarabel.
-
-`pip install "jaxdyn[convex]"`. Slower than `consistent_least_squares`, which it is tested against; its merit is that a solver
-with a certificate stands behind it, and that it says so when constraints contradict one another.
-"""
+"""Physically consistent estimation as a semidefinite program, by cvxpy and Clarabel: another route to the optimum."""
 
 import warnings
 
+import cvxpy as cp
 import numpy as np
 
-from ...errors import IdentificationError
-from .._regression.base_parameters import BaseParameters
-from .consistent import ConsistentEstimate, ConsistentProblem
-from .gauss_newton import LINEAR, prior_factors
-from .priors import entropic_divergence, euclidean_divergence, pullback_divergence
+from jaxdyn.identification import (
+    BaseParameters,
+    ConsistentEstimate,
+    ConsistentProblem,
+    entropic_divergence,
+    euclidean_divergence,
+    pullback_divergence,
+)
+from jaxdyn.identification._consistency.gauss_newton import LINEAR, prior_factors
 
 
 def semidefinite_least_squares(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstimate:
@@ -20,21 +21,7 @@ def semidefinite_least_squares(problem: ConsistentProblem, base: BaseParameters)
 
     Each pseudo-inertia is seen in coordinates in which the prior's is the identity, J_i = U0 S_i U0^T with S_i the unknown, for
     the solver's sake. The covariance is not computed: NaN.
-
-    Args:
-        problem: with one of the library's three divergences.
-        base: the base parameters.
-
-    Raises:
-        IdentificationError: cvxpy or Clarabel is not installed, the divergence is another, or no optimum was found.
     """
-    try:
-        import clarabel  # noqa: F401
-        import cvxpy as cp
-    except ImportError:
-        raise IdentificationError(
-            'semidefinite programs need cvxpy and clarabel: pip install "jaxdyn[convex]", or use consistent_least_squares'
-        ) from None
     n, p, inner = problem.links, len(problem.prior), 10 * problem.links
     u0 = prior_factors(problem.prior, n)
     # unknowns of like sizes: S_i about 1, the rest in units of what the data see of them
@@ -49,7 +36,7 @@ def semidefinite_least_squares(problem: ConsistentProblem, base: BaseParameters)
     )
     size = max(problem.floor, 0.5 * len(problem.values))
     terms = [0.5 * cp.sum_squares(problem.matrix @ x - problem.values)]
-    terms += [problem.weight * _divergence(cp, problem, s, u) for s, u in zip(white, u0, strict=True)]
+    terms += [problem.weight * _divergence(problem, s, u) for s, u in zip(white, u0, strict=True)]
     if rest is not None:
         weights = np.sqrt(problem.ridge[inner:])
         terms.append(0.5 * cp.sum_squares(cp.multiply(weights * unit, rest) - weights * problem.prior[inner:]))
@@ -61,17 +48,11 @@ def semidefinite_least_squares(problem: ConsistentProblem, base: BaseParameters)
             left, right = (scale[:, None] * rows) @ x, scale * sides
             conditions.append(left >= right if least else left == right)
     program = cp.Problem(cp.Minimize(sum(terms) / size), conditions)
-    try:
-        with warnings.catch_warnings():  # an inaccurate solution is told by `converged`
-            warnings.simplefilter("ignore")
-            program.solve(solver=cp.CLARABEL, tol_gap_abs=1e-9, tol_gap_rel=1e-9, tol_feas=1e-9)
-    except cp.SolverError as error:
-        raise IdentificationError(f"the semidefinite program was not solved: {error}") from None
+    with warnings.catch_warnings():  # an inaccurate solution is told by `converged`
+        warnings.simplefilter("ignore")
+        program.solve(solver=cp.CLARABEL, tol_gap_abs=1e-9, tol_gap_rel=1e-9, tol_feas=1e-9)
     if program.status not in ("optimal", "optimal_inaccurate"):
-        raise IdentificationError(
-            f"the semidefinite program is {program.status}: the constraints may contradict one another, or ask for bodies that "
-            "cannot exist"
-        )
+        raise ValueError(f"the semidefinite program is {program.status}")
     values = np.asarray(x.value)
     return ConsistentEstimate(
         parameters=values,
@@ -85,15 +66,11 @@ def semidefinite_least_squares(problem: ConsistentProblem, base: BaseParameters)
     )
 
 
-def _divergence(cp, problem: ConsistentProblem, s, u: np.ndarray):
+def _divergence(problem: ConsistentProblem, s, u: np.ndarray):
     if problem.divergence is entropic_divergence:
         return cp.trace(s) - cp.log_det(s) - 4
     if problem.divergence is pullback_divergence:
         return 0.5 * cp.sum_squares(s - np.eye(4))
-    if problem.divergence is euclidean_divergence:
-        to_pi = np.einsum("lij,ia,jb->lab", LINEAR, u, u).reshape(10, 16)
-        return 0.5 * cp.sum_squares(to_pi @ cp.vec(s - np.eye(4), order="C"))
-    raise IdentificationError(
-        "a semidefinite program takes entropic_divergence, pullback_divergence or euclidean_divergence; "
-        "consistent_least_squares takes one's own too"
-    )
+    assert problem.divergence is euclidean_divergence
+    to_pi = np.einsum("lij,ia,jb->lab", LINEAR, u, u).reshape(10, 16)
+    return 0.5 * cp.sum_squares(to_pi @ cp.vec(s - np.eye(4), order="C"))

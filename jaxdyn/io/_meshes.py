@@ -3,15 +3,16 @@
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Float, Int
 
 from ..errors import ModelError
-from ._triangles import Surface
 
+Surface = tuple[Float[np.ndarray, "V 3"], Int[np.ndarray, "F 3"]]
 Colour = tuple[float, float, float, float]
 
 
 def read_mesh(file: Path) -> list[tuple[Surface, Colour | None]]:
-    """The surfaces in a mesh file (stl, obj, dae, glb, ply, ...), each with its colour where it has one.
+    """The surfaces in a mesh file (stl, obj, dae, glb, ply, ...), each with its colour if it has one.
 
     Textures are not read.
 

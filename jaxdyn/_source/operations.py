@@ -1,0 +1,274 @@
+"""JAX's operations on arrays, as operations on their entries: arrays of scalars go through NumPy."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._jax_compat import Literal
+from ..errors import DeploymentError
+from .scalars import Graph, Node
+
+LONGEST = 10_000  # turns of a loop that are written out one after the other
+
+
+def entries(graph: Graph, jaxpr: Any, constants: Sequence, given: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The results of a traced program, arrays of scalars (objects), for arguments that are such arrays.
+
+    Raises:
+        DeploymentError: it has an operation that is none of arithmetic, or a loop whose number of turns depends on arguments.
+    """
+    known: dict[Any, np.ndarray] = {}
+    known.update(zip(jaxpr.constvars, map(as_scalars, constants), strict=True))
+    known.update(zip(jaxpr.invars, given, strict=True))
+    read = lambda v: as_scalars(v.val) if isinstance(v, Literal) else known[v]
+    for equation in jaxpr.eqns:
+        found = _applied(graph, equation, [read(v) for v in equation.invars])
+        known.update(zip(equation.outvars, found, strict=True))
+    return [read(v) for v in jaxpr.outvars]
+
+
+def trace(function: Callable, shapes: Sequence[tuple[int, ...]]) -> Any:
+    """The program of a function of arrays of these shapes, in double precision, as JAX traces it: a closed jaxpr."""
+    with jax.enable_x64(True):
+        return jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(shape, jnp.float64) for shape in shapes))
+
+
+def as_scalars(x: Any) -> np.ndarray:
+    """An array as one of Python numbers."""
+    array = np.asarray(x)
+    plain = array.astype(float if array.dtype.kind in "fiu" else array.dtype).astype(object)
+    return plain if isinstance(plain, np.ndarray) else np.array(plain, object)
+
+
+def _applied(graph: Graph, equation: Any, of: list[np.ndarray]) -> list[np.ndarray]:
+    name, parameters = equation.primitive.name, equation.params
+    for key in ("jaxpr", "call_jaxpr", "call", "cpu"):  # a program within the program
+        inner = parameters.get(key)
+        if inner is not None and name not in ("scan", "while", "cond"):
+            return entries(graph, getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), of)
+    if name in _LOOPS:
+        return _LOOPS[name](graph, parameters, of)
+    shape = equation.outvars[0].aval.shape
+    if name in _MOVES:
+        return _moved(equation, of)
+    if name in _ENTRIES:
+        out = _by_entry(lambda *x: _ENTRIES[name](graph, *x, **_exponent(parameters)), of)
+    elif name == "scatter-add":
+        out = _scattered(graph, equation, of)
+    elif name == "reduce_sum":
+        out = _summed(graph, of[0], parameters["axes"])
+    elif name == "dot_general":
+        out = _contracted(graph, parameters, of)
+    elif name == "iota":
+        out = as_scalars(equation.primitive.bind(**parameters))
+    else:
+        raise DeploymentError(
+            f"the operation {name!r} of the traced function has no counterpart in plain C",
+            "write the function with arithmetic and elementary functions, or use `export_function`",
+        )
+    return [np.broadcast_to(np.asarray(out, object), shape)]
+
+
+def _by_entry(function: Callable, of: list[np.ndarray]) -> np.ndarray:
+    return np.asarray(np.frompyfunc(function, len(of), 1)(*of), object)
+
+
+def _exponent(parameters: dict) -> dict:
+    return {"y": parameters["y"]} if "y" in parameters else {}
+
+
+def _power(graph: Graph, x: Any, y: int) -> Any:
+    """Power by squaring, as XLA computes it."""
+    result, square, left = 1.0, x, abs(y)
+    while left:
+        if left & 1:
+            result = graph.apply("*", result, square)
+        left >>= 1
+        square = graph.apply("*", square, square) if left else square
+    return graph.apply("/", 1.0, result) if y < 0 else result
+
+
+def _sign(graph: Graph, x: Any) -> Any:
+    positive, negative = graph.apply("<", 0.0, x), graph.apply("<", x, 0.0)
+    return graph.apply("select", positive, 1.0, graph.apply("select", negative, -1.0, 0.0))
+
+
+def _infix(kind: str, swapped: bool = False) -> Callable:
+    return lambda g, a, b: g.apply(kind, b, a) if swapped else g.apply(kind, a, b)
+
+
+def _named(kind: str) -> Callable:
+    return lambda g, *x: g.apply(kind, *x)
+
+
+def _select(graph: Graph, which: Any, *cases: Any) -> Any:
+    if len(cases) != 2 or (not isinstance(which, Node) and not isinstance(which, bool)):
+        raise DeploymentError("a choice among more than two cases has no counterpart in plain C")
+    return graph.apply("select", which, cases[1], cases[0])
+
+
+_ENTRIES: dict[str, Callable] = {
+    "add": _infix("+"),
+    "add_any": _infix("+"),
+    "sub": _infix("-"),
+    "mul": _infix("*"),
+    "div": _infix("/"),
+    "lt": _infix("<"),
+    "le": _infix("<="),
+    "gt": _infix("<", True),
+    "ge": _infix("<=", True),
+    "eq": _infix("=="),
+    "ne": _infix("!="),
+    "and": _infix("and"),
+    "or": _infix("or"),
+    "not": _named("not"),
+    "neg": _named("negative"),
+    "abs": _named("fabs"),
+    "rem": _named("fmod"),
+    "max": lambda g, a, b: g.apply("select", g.apply("<", a, b), b, a),
+    "min": lambda g, a, b: g.apply("select", g.apply("<", b, a), b, a),
+    "clamp": lambda g, low, x, high: g.apply(
+        "select", g.apply("<", x, low), low, g.apply("select", g.apply("<", high, x), high, x)
+    ),
+    "sign": _sign,
+    "square": lambda g, x: g.apply("*", x, x),
+    "integer_pow": _power,
+    "rsqrt": lambda g, x: g.apply("/", 1.0, g.apply("sqrt", x)),
+    "logistic": lambda g, x: g.apply("/", 1.0, g.apply("+", 1.0, g.apply("exp", g.apply("negative", x)))),
+    "select_n": _select,
+    **{name: _named(name) for name in ("sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh")},
+    **{
+        name: _named(name)
+        for name in ("asinh", "acosh", "atanh", "exp", "expm1", "log", "log1p", "sqrt", "pow", "floor")
+    },
+    **{
+        name: (lambda g, x: x)
+        for name in ("copy", "copy_p", "convert_element_type", "stop_gradient", "real", "device_put")
+    },
+}
+
+
+def _contracted(graph: Graph, parameters: dict, of: list[np.ndarray]) -> np.ndarray:
+    """Products summed over the contracted axes, from the first to the last."""
+    (left, right), (left_batch, right_batch) = parameters["dimension_numbers"]
+    a, b = of
+    free = lambda x, used: [axis for axis in range(x.ndim) if axis not in used]
+    own, other = free(a, (*left, *left_batch)), free(b, (*right, *right_batch))
+    a, b = a.transpose(*left_batch, *own, *left), b.transpose(*right_batch, *other, *right)
+    batch, count = a.shape[: len(left_batch)], math.prod(a.shape[len(left_batch) + len(own) :])
+    a = a.reshape(*batch, *a.shape[len(batch) : len(batch) + len(own)], *[1] * len(other), count)
+    b = b.reshape(*batch, *[1] * len(own), *b.shape[len(batch) : len(batch) + len(other)], count)
+    return _summed(graph, _by_entry(_in(graph, "*"), [a, b]), (-1,))
+
+
+def _in(graph: Graph, kind: str) -> Callable:
+    return lambda a, b: graph.apply(kind, a, b)
+
+
+def _summed(graph: Graph, x: np.ndarray, axes: Sequence[int]) -> np.ndarray:
+    for axis in sorted((axis % x.ndim for axis in axes), reverse=True):
+        total = np.full(x.shape[:axis] + x.shape[axis + 1 :], 0.0, object)
+        for k in range(x.shape[axis]):
+            total = _by_entry(_in(graph, "+"), [total, np.asarray(np.take(x, k, axis), object)])
+        x = total
+    return x
+
+
+def _moved(equation: Any, of: list[np.ndarray]) -> list[np.ndarray]:
+    """An operation that only moves entries: done by JAX to their numbers, which says where each comes from."""
+    name, moved = equation.primitive.name, _MOVES[equation.primitive.name]
+    arguments, held, start = [], [], 0
+    for k, x in enumerate(of):
+        if moved is None or k in moved:
+            arguments.append(np.arange(start, start + x.size).reshape(x.shape))
+            held.append(x.ravel())
+            start += x.size
+        elif any(isinstance(entry, Node) for entry in x.ravel()):
+            raise DeploymentError(
+                f"the operation {name!r} at a place that depends on arguments has no counterpart in plain C"
+            )
+        else:
+            arguments.append(x.astype(int))
+    found, entries_of = equation.primitive.bind(*arguments, **equation.params), np.concatenate(held)
+    return [
+        np.asarray(entries_of[np.asarray(x)], object)
+        for x in (found if equation.primitive.multiple_results else [found])
+    ]
+
+
+# which operands hold the entries; the others are places; all of them where None
+_MOVES: dict[str, tuple[int, ...] | None] = {
+    **dict.fromkeys(
+        ("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "rev", "concatenate", "stack")
+    ),
+    "slice": None,
+    "pad": None,
+    "split": None,
+    "dynamic_slice": (0,),
+    "dynamic_update_slice": (0, 1),
+    "gather": (0,),
+    "scatter": (0, 2),
+}
+
+
+def _scattered(graph: Graph, equation: Any, of: list[np.ndarray]) -> np.ndarray:
+    """Entries added in certain places: which, the derivative of JAX's own operation says."""
+    x, added = of[0].flatten(), of[2].ravel()
+    if any(isinstance(entry, Node) for entry in of[1].ravel()):
+        raise DeploymentError("a sum at a place that depends on arguments has no counterpart in plain C")
+    apply = lambda y: equation.primitive.bind(jnp.zeros(of[0].shape), of[1].astype(int), y, **equation.params)
+    where = np.asarray(jax.jacfwd(apply)(jnp.zeros(of[2].shape))).reshape(len(x), len(added))
+    for to, k in np.argwhere(where).tolist():
+        x[to] = graph.apply("+", x[to], added[k])
+    return x.reshape(of[0].shape)
+
+
+def _scanned(graph: Graph, parameters: dict, of: list[np.ndarray]) -> list[np.ndarray]:
+    inner, fixed, carried = parameters["jaxpr"], parameters["num_consts"], parameters["num_carry"]
+    constants, carry, rows = of[:fixed], of[fixed : fixed + carried], of[fixed + carried :]
+    count, outputs = parameters["length"], []
+    turns = range(count)[::-1] if parameters["reverse"] else range(count)
+    for k in turns:
+        found = entries(
+            graph, inner.jaxpr, inner.consts, [*constants, *carry, *(np.asarray(x[k], object) for x in rows)]
+        )
+        carry = found[:carried]
+        outputs.append(found[carried:])
+    ordered = outputs[::-1] if parameters["reverse"] else outputs
+    return [*carry, *(np.stack(column) for column in zip(*ordered, strict=True))]
+
+
+def _looped(graph: Graph, parameters: dict, of: list[np.ndarray]) -> list[np.ndarray]:
+    first, second = parameters["cond_nconsts"], parameters["cond_nconsts"] + parameters["body_nconsts"]
+    condition, body, carry = parameters["cond_jaxpr"], parameters["body_jaxpr"], of[second:]
+    for _ in range(LONGEST):
+        goes_on = entries(graph, condition.jaxpr, condition.consts, [*of[:first], *carry])[0].item()
+        if isinstance(goes_on, Node):
+            break
+        if not goes_on:
+            return carry
+        carry = entries(graph, body.jaxpr, body.consts, [*of[first:second], *carry])
+    raise DeploymentError("a loop whose number of turns depends on arguments has no counterpart in straight C")
+
+
+def _chosen(graph: Graph, parameters: dict, of: list[np.ndarray]) -> list[np.ndarray]:
+    which, branches = of[0].item(), parameters["branches"]
+    results = lambda branch: entries(graph, branch.jaxpr, branch.consts, of[1:])
+    if not isinstance(which, Node):
+        return results(branches[min(max(int(which), 0), len(branches) - 1)])
+    if len(branches) != 2:
+        raise DeploymentError("a choice among more than two cases has no counterpart in plain C")
+    pairs = zip(*map(results, branches), strict=True)
+    return [_by_entry(lambda a, b: graph.apply("select", which, b, a), [*pair]) for pair in pairs]
+
+
+_LOOPS: dict[str, Callable[[Graph, dict, list], list]] = {
+    "scan": _scanned,
+    "while": _looped,
+    "cond": _chosen,
+    "optimization_barrier": lambda graph, parameters, of: of,
+}

@@ -1,0 +1,47 @@
+"""`jaxdyn export`: a model as C and Python for a control loop."""
+
+import argparse
+
+from . import arguments
+from .inputs import read_model, use_float64
+
+EPILOG = """The functions start, torque and gravity of the files say what they take and give; FILE.h declares those of C.
+
+exit codes: 0 done; 1 bad input (the message says what, where and what to do); 2 wrong usage
+
+example: feed-forward torques for a controller in C
+  jaxdyn export results/model.eqx --out feedforward
+  cc -O2 -c feedforward.c"""
+
+
+def add(commands) -> None:
+    """Add the subcommand's parser."""
+    option = arguments.add_command(
+        commands,
+        "export",
+        run,
+        EPILOG,
+        help="write a model's torques as C and Python for a control loop",
+        description="Write the torques of a model, friction with its memory included, as self-contained C of fixed size "
+        "without allocation, and as Python that needs NumPy alone.",
+    ).add_argument
+    option("model", metavar="MODEL", help="the model: model.eqx, URDF or MJCF")
+    about = "write FILE.c, FILE.h and FILE.py; the name is the prefix of the C functions (default: %(default)s)"
+    option("--out", metavar="FILE", default="predictor", help=about)
+    arguments.add_coulomb_velocity(option, "Coulomb friction [rad/s] (the model's)")
+    arguments.add_chain(option)
+    option("--quiet", action="store_true", help="print nothing")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the files; returns the exit code."""
+    use_float64()
+    from ..identification import write_predictor
+    from ..io._files import check_output_file
+
+    check_output_file(f"{options.out}.c")
+    paths = write_predictor(read_model(options, options.model), options.out)
+    if not options.quiet:
+        for path in paths.values():
+            print(path)
+    return arguments.OK

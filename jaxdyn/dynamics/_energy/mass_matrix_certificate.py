@@ -1,0 +1,153 @@
+"""Bounds of the mass matrix of revolute robots that hold everywhere, proved by its Fourier coefficients and bisection."""
+
+import itertools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ...errors import ModelError
+from ...model._chain import Chain
+from ...model._layout import is_ordinary
+from .._equations.mass_matrix import crba
+
+MOST = 7  # joints that M may depend on: 5^7 samples
+
+
+class CertifiedBounds(NamedTuple):
+    """What `certified_mass_matrix_bounds` returns: below <= lambda_m <= lowest and highest <= lambda_M <= above.
+
+    Attributes:
+        below: proved: no eigenvalue of M(q) is less [kg m^2].
+        above: proved: none is more.
+        lowest: the least eigenvalue at a configuration that was looked at.
+        highest: the greatest.
+        boxes: how many boxes of configurations the proof has.
+    """
+
+    below: float
+    above: float
+    lowest: float
+    highest: float
+    boxes: int
+
+
+def certified_mass_matrix_bounds(chain: Chain, boxes: int = 20_000, tolerance: float = 1e-3) -> CertifiedBounds:
+    """Constants with below 1 <= M(q) <= above 1 for every q, proved, for robots with revolute joints.
+
+    (Spong, Hutchinson & Vidyasagar 2020, sec. 6.5, for the bounds.) The range of positions is the limits, the whole
+    circle where a joint has none. Proof. In each joint's angle M is a trigonometric polynomial of degree two, as poses
+    enter M twice; the first joints of trees turn everything, and M does not depend on them. So M(q) = sum_m C_m exp(i m
+    . q) with m_k in -2..2, and five samples a joint give all C_m exactly (a discrete Fourier transform). On a box of
+    centre c and half widths h Taylor's theorem says M = A(d) + E, with A(d) = M(c) + sum_k d_k dM/dq_k(c) and |E_ij| <=
+    R_ij, where R = sum_kl h_k h_l sum_m |C_m| |m_k m_l| / 2. The least eigenvalue of A is a concave function of d and
+    the greatest a convex one, as A is affine: both take their extremes at corners of the box. By Weyl's inequality the
+    eigenvalues of M differ from those of A by no more than the spectral radius of R. So
+
+        min over corners of lambda_min(A) - rho(R)  and  max over corners of lambda_max(A) + rho(R)
+
+    bound them on the box, and the extremes of these over boxes that cover the range bound them there. The boxes whose
+    bounds are worst are halved until the bounds are as near as asked to eigenvalues that M has, or boxes run out: they
+    hold in any case. Rounding is covered by widening them by 10^4 units in the last place of the largest moment.
+
+    Robots with two or three joints beyond the first end within the tolerance in seconds; with six the bounds are valid,
+    but may stay loose. `mass_matrix_bounds` searches from inside, for all robots.
+
+    Args:
+        boxes: at most so many, for each of the two bounds.
+        tolerance: of a bound, relative to the eigenvalue found; where that does not suffice for the lower one, it may
+            be negative.
+
+    Raises:
+        ModelError: joints that are not revolute, a coupling or a transmission, or more than seven joints beyond the
+            first.
+    """
+    screws, parents = np.asarray(chain.screw, float), np.array(chain.topology.parents)
+    revolute = (np.abs(np.sum(screws[:, :3] * screws[:, 3:], axis=1)) < 1e-12) & (np.abs(screws[:, :3]).sum(1) > 0)
+    if not is_ordinary(chain) or chain.transmission is not None or not revolute.all():
+        raise ModelError("certified bounds are for revolute joints, without couplings and transmissions")
+    moving = np.flatnonzero(parents >= 0)
+    if len(moving) > MOST:
+        raise ModelError(f"M depends on {len(moving)} joints; certified bounds are for {MOST} at most")
+    limits = np.array(chain.limits.position, float)[moving]
+    limits[~np.isfinite(limits).all(1)] = -np.pi, np.pi
+    series = _Series(chain, moving)
+    below, lowest, first = _search(series, limits, boxes, tolerance, -1)
+    above, highest, second = _search(series, limits, boxes, tolerance, 1)
+    margin = 1e4 * float(jnp.finfo(chain.dtype).eps) * float(series.size)
+    return CertifiedBounds(-below - margin, above + margin, -lowest, highest, first + second)
+
+
+class _Series:
+    """M(q) = sum_m C_m exp(i m . q) in the angles that it depends on."""
+
+    def __init__(self, chain: Chain, moving: np.ndarray):
+        d, n = len(moving), chain.n
+        angles = 2 * np.pi / 5 * np.arange(5)
+        grid = np.stack(np.meshgrid(*[angles] * d, indexing="ij"), axis=-1).reshape(-1, d) if d else np.zeros((1, 0))
+        q = np.zeros((len(grid), n))
+        q[:, moving] = grid
+        samples = np.asarray(jax.lax.map(lambda x: crba(chain, x), jnp.asarray(q, chain.dtype), batch_size=256), float)
+        self.size = np.abs(samples).max()
+        coefficients = samples if not d else np.fft.fftn(samples.reshape(*[5] * d, n, n), axes=range(d)) / 5**d
+        grid = np.meshgrid(*[np.fft.fftfreq(5, 1 / 5)] * d, indexing="ij") if d else []
+        self._m = np.stack([x.ravel() for x in grid], axis=1) if d else np.zeros((1, 0))
+        self._c = coefficients.reshape(-1, n * n)
+        large = np.abs(self._c)
+        self.second = np.einsum("mk,ml,me->kle", np.abs(self._m), np.abs(self._m), large).reshape(d, d, n, n)
+
+    def affine(self, centres: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """M and its derivatives at centres (b, d): (b, n, n) and (b, d, n, n)."""
+        n = round(self._c.shape[1] ** 0.5)
+        waves = np.exp(1j * centres @ self._m.T)
+        value = np.real(waves @ self._c).reshape(-1, n, n)
+        slopes = [np.real((waves * (1j * m)) @ self._c).reshape(-1, n, n) for m in self._m.T]
+        return value, np.stack(slopes, axis=1) if slopes else np.zeros((len(value), 0, n, n))
+
+
+def _bounds(series: _Series, boxes: np.ndarray, sign: int) -> tuple[np.ndarray, np.ndarray]:
+    """sign * eigenvalues over every box (b, d, 2) from above, and the largest at its centre."""
+    centres, half = boxes.mean(2), (boxes[:, :, 1] - boxes[:, :, 0]) / 2
+    value, slopes = series.affine(centres)
+    rest = np.linalg.eigvalsh(np.einsum("bk,bl,klij->bij", half, half, series.second) / 2)[:, -1]
+    inner = (sign * np.linalg.eigvalsh(value)).max(1)
+    worst = np.full(len(boxes), -np.inf)
+    for corner in itertools.product((-1.0, 1.0), repeat=boxes.shape[1]):
+        at = value + np.einsum("bk,bkij->bij", half * np.array(corner), slopes)
+        worst = np.maximum(worst, (sign * np.linalg.eigvalsh(at)).max(1))
+    return worst + rest, inner
+
+
+def _search(series: _Series, limits: np.ndarray, most: int, tolerance: float, sign: int) -> tuple[float, float, int]:
+    """A bound of sign * eigenvalues from above, the largest that was found, and the number of boxes."""
+    boxes, found, closed, count = limits[None], -np.inf, -np.inf, 0
+    weight = np.einsum("kkij->k", series.second)
+    while True:
+        bounds, inner = [
+            np.concatenate(x) for x in zip(*(_bounds(series, b, sign) for b in _parts(boxes)), strict=True)
+        ]
+        count += len(boxes)
+        found = max(found, inner.max())
+        good = bounds <= found + tolerance * abs(found)
+        closed = max(closed, bounds[good].max(initial=-np.inf))
+        if good.all() or count + 2 > most:
+            return float(max(closed, bounds.max())), float(found), count
+        boxes, bounds = boxes[~good], bounds[~good]
+        worst = np.argsort(-bounds)
+        halved, left = worst[: max(1, (most - count) // 2)], worst[max(1, (most - count) // 2) :]
+        closed = max(closed, bounds[left].max(initial=-np.inf))
+        boxes = _halves(boxes[halved], weight)
+
+
+def _parts(boxes: np.ndarray) -> list[np.ndarray]:
+    return np.array_split(boxes, -(-len(boxes) // 512))
+
+
+def _halves(boxes: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Every box halved on the side that leaves most to the remainder."""
+    at, k = np.arange(len(boxes)), np.argmax((boxes[:, :, 1] - boxes[:, :, 0]) ** 2 * weight, axis=1)
+    middle = boxes[at, k].mean(1)
+    left, right = boxes.copy(), boxes.copy()
+    left[at, k, 1] = right[at, k, 0] = middle
+    return np.concatenate([left, right])

@@ -1,0 +1,73 @@
+"""The decomposition of M and C into the parts of rotation and translation of every link's body."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ...model._chain import Chain
+from ...model._compiled import compiled
+from ...model._configuration import integrate
+from ...model._tree import ancestor_mask
+from ...spatial.inertia import inertial_parameters_to_com
+from ...spatial.se3 import adjoint
+from ...spatial.so3 import skew
+from .._kinematics.coordinates import joints_of
+from .._kinematics.forward_kinematics import forward_kinematics
+
+
+class Decomposition(NamedTuple):
+    """M = D_w + D_v and C = C_w + C_v of the rigid links, with g = G, by rotation and translation of the bodies.
+
+    Attributes:
+        rotational_mass_matrix: D_w = sum_i Jw_i^T I_i Jw_i.
+        translational_mass_matrix: D_v = sum_i m_i Jv_i^T Jv_i.
+        rotational_coriolis_matrix: C_w = sum_i Jw_i^T (I_i dJw_i/dt + w_i x I_i Jw_i).
+        translational_coriolis_matrix: C_v = sum_i m_i Jv_i^T dJv_i/dt.
+        gravity_force: G = -sum_i m_i Jv_i^T gravity.
+    """
+
+    rotational_mass_matrix: Float[Array, "nv nv"]
+    translational_mass_matrix: Float[Array, "nv nv"]
+    rotational_coriolis_matrix: Float[Array, "nv nv"]
+    translational_coriolis_matrix: Float[Array, "nv nv"]
+    gravity_force: Float[Array, " nv"]
+
+
+@compiled
+def decomposition(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Decomposition:
+    """D_w, D_v, C_w, C_v and G of the decomposition and cross-product method (Shih et al. 2012, sec. 2.2 and 3), world axes.
+
+    w_i = Jw_i qd and dp_i/dt = Jv_i qd are the angular velocity of link i and the velocity of its centre of mass, I_i
+    its inertia about that in world axes. D_w + D_v is the mass matrix without armature and rotors. C = C_w + C_v has C
+    qd = `coriolis_force` and dM/dt - 2 C skew-symmetric, and so do the rotational and the translational part each by
+    itself; where three joints turn a link about independent axes it is not the Christoffel-consistent
+    `coriolis_matrix`. O(n^3), with one forward-mode derivative of the Jacobians.
+    """
+    mass, com, inertia = jax.vmap(inertial_parameters_to_com)(chain.inertia)
+    carries = jnp.asarray(ancestor_mask(chain.topology.parents).T)[:, None, :]  # [link, 1, joint]
+
+    def jacobians(time):
+        poses = forward_kinematics(chain, integrate(chain, q, time * qd))
+        rotation = poses[:, :3, :3]
+        centres = poses[:, :3, 3] + jnp.einsum("nij,nj->ni", rotation, com)
+        screws = jnp.einsum("nij,nj->in", jax.vmap(adjoint)(poses), chain.screw.astype(poses.dtype))
+        angular, linear = jnp.broadcast_to(screws[None, :3], (chain.n, 3, chain.n)), screws[None, 3:]
+        linear = linear - jax.vmap(skew)(centres) @ angular
+        jw, jv = (joints_of(chain, jnp.where(carries, x, jnp.zeros_like(x))) for x in (angular, linear))
+        return jw, jv, rotation
+
+    zero, one = jnp.zeros((), qd.dtype), jnp.ones((), qd.dtype)
+    (jw, jv, rotation), (djw, djv, _) = jax.jvp(jacobians, (zero,), (one,))
+    inertia = rotation @ inertia @ rotation.transpose(0, 2, 1)
+    gyroscopic = jax.vmap(skew)(jw @ qd) @ inertia @ jw
+    together = lambda a, b: jnp.einsum("nij,nik->jk", a, b)
+    weighted = mass[:, None, None] * jv
+    return Decomposition(
+        rotational_mass_matrix=together(jw, inertia @ jw),
+        translational_mass_matrix=together(jv, weighted),
+        rotational_coriolis_matrix=together(jw, inertia @ djw + gyroscopic),
+        translational_coriolis_matrix=together(weighted, djv),
+        gravity_force=-jnp.einsum("nij,i->j", weighted, chain.gravity),
+    )

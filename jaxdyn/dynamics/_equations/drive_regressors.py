@@ -1,0 +1,97 @@
+"""Regressors of what stands beside the links: drives at the joints, motors behind gears, springs."""
+
+from typing import Literal
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ...errors import ModelError
+from ...model._chain import Chain
+from ...model._compiled import compiled
+from .._kinematics.coordinates import generalised_force, joint_rates, place
+
+DriveTerm = Literal["armature", "viscous", "coulomb", "offset"]
+DRIVE_LEAVES: dict[str, str] = {
+    "armature": "armature",
+    "viscous": "friction.viscous",
+    "coulomb": "friction.coulomb",
+    "offset": "friction.offset",
+}
+MotorTerm = Literal["inertia", "viscous", "coulomb"]
+MOTOR_LEAVES: dict[str, str] = {
+    "inertia": "transmission.rotor_inertia",
+    "viscous": "transmission.friction.viscous",
+    "coulomb": "transmission.friction.coulomb",
+}
+
+
+@compiled
+def drive_regressor(
+    chain: Chain,
+    qd: Float[Array, " nv"],
+    qdd: Float[Array, " nv"],
+    terms: tuple[DriveTerm, ...] = ("armature", "viscous", "coulomb", "offset"),
+) -> Float[Array, "nv m"]:
+    """Columns of the joints' drives, m = n len(terms), joint by joint: column len(terms) j + k is term k of joint j.
+
+    armature: qdd_j; viscous: qd_j; coulomb: tanh(qd_j / v_c) with the chain's `friction.coulomb_velocity`; offset: 1. With the
+    parameters (armature, fv, fc, offset) of every joint the product is armature * qdd + friction_force(chain, qd). Motors of a
+    transmission have columns of their own (`motor_regressor`). The Stribeck term has none: it is not linear in its width.
+
+    Raises:
+        ModelError: a term of another name.
+    """
+    qd, qdd = joint_rates(chain, qd), joint_rates(chain, qdd)
+    columns = {
+        "armature": qdd,
+        "viscous": qd,
+        "coulomb": chain.friction.sign(qd),
+        "offset": jnp.ones_like(qd),
+    }
+    unknown = [t for t in terms if t not in columns]
+    if unknown:
+        raise ModelError(f"drive term {unknown[0]!r} is unknown; there are {', '.join(columns)}")
+    if not terms:
+        return jnp.zeros((chain.nv, 0), qd.dtype)
+    values = jnp.stack([columns[t] for t in terms], axis=1)  # (n, len(terms))
+    by_joint = jnp.eye(chain.n, dtype=values.dtype)[:, :, None] * values[None]
+    return generalised_force(chain, by_joint.reshape(chain.n, -1))
+
+
+@compiled
+def motor_regressor(
+    chain: Chain,
+    qd: Float[Array, " nv"],
+    qdd: Float[Array, " nv"],
+    terms: tuple[MotorTerm, ...] = ("inertia", "viscous", "coulomb"),
+) -> Float[Array, "nv m"]:
+    """Columns of the motors of a transmission, motor by motor: column len(terms) k + i is term i of motor k.
+
+    A motor that turns at w = R S qd, with R the transmission's matrix and S the coupling's, gives (R S)_k^T x_k: x is dw/dt for
+    the rotor's inertia J_k, w for its viscous friction, tanh(w / v_c) for its Coulomb friction. With the parameters
+    (J, B, F_c) of every motor the product is what rotors add to inverse_dynamics and motors to friction_force, so that
+
+        inverse_dynamics = regressor pi + drive_regressor(.., ("armature",)) armature + motor_regressor(.., ("inertia",)) J.
+
+    Raises:
+        ModelError: the chain has no transmission, or a term of another name.
+    """
+    if chain.transmission is None:
+        raise ModelError("the chain has no transmission, so that no motors are known: see with_transmission")
+    if unknown := [t for t in terms if t not in MOTOR_LEAVES]:
+        raise ModelError(f"motor term {unknown[0]!r} is unknown; there are {', '.join(MOTOR_LEAVES)}")
+    ratios = chain.transmission.matrix
+    rates, accelerations = ratios @ joint_rates(chain, qd), ratios @ joint_rates(chain, qdd)
+    columns = {"inertia": accelerations, "viscous": rates, "coulomb": chain.transmission.friction.sign(rates)}
+    if not terms:
+        return jnp.zeros((chain.nv, 0), qd.dtype)
+    values = jnp.stack([columns[t] for t in terms], axis=1)  # (motors, len(terms))
+    by_joint = ratios.T[:, :, None] * values[None]
+    return generalised_force(chain, by_joint.reshape(chain.n, -1))
+
+
+@compiled
+def spring_regressor(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv n"]:
+    """Columns of the joints' stiffnesses: spring_regressor(chain, q) @ chain.springs.stiffness = spring_force(chain, q)."""
+    _, x = place(chain, q)
+    return generalised_force(chain, jnp.diag(x - chain.springs.rest_position))

@@ -1,0 +1,56 @@
+"""What the joints carry: the wrench between each link and its parent, the inward recursion's own result."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ...model._chain import Chain
+from ...model._compiled import compiled
+from ...spatial.se3 import adjoint, pose_inverse
+from .._kinematics.coordinates import base_gravity, joint_accelerations, joint_rates, place
+from .._kinematics.jacobian import Reference
+from .._kinematics.link_motion import reference_poses
+from .._recursions.link_forces import link_motions, transmitted_wrenches
+from .._recursions.wrench import link_wrenches
+
+
+@compiled
+def joint_wrenches(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    qd: Float[Array, " nv"],
+    qdd: Float[Array, " nv"],
+    external_wrenches: Float[Array, "n 6"] | None = None,
+    wrench_by_tip: Float[Array, "6"] | None = None,
+    reference: Reference = "body",
+) -> Float[Array, "n 6"]:
+    """Wrenches F_i = (n_i, f_i) that each link's parent puts on it through its joint, for a given motion, O(n) [N m, N].
+
+        F_i = sum_j Ad_{T_ji}^T F_j + G_i dV_i - ad_{V_i}^T G_i V_i - (external wrench on i),   j the children of i,
+
+    the inward recursion (Lynch & Park 2017, sec. 8.3; Spong, Hutchinson & Vidyasagar 2020, sec. 6.6, where f_i and n_i
+    are these). A_i . F_i is the joint's torque in `inverse_dynamics`, less armature and rotors; the other five
+    components are what the bearings and the link have to bear, what a force sensor or a strain gauge at the joint
+    measures. In coordinates "body": in link i's axes, about its frame's origin; "mixed": in world axes about that
+    origin; "space": in world axes about the world's origin. For the first link of a fixed robot it is what the
+    foundation has to give. Where a spherical or free joint is made of several links without mass, the last of them has
+    its wrench.
+
+    Args:
+        external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
+        wrench_by_tip: wrench (n, f) that the tip exerts on the world, in the tip's frame [N m, N].
+        reference: the coordinates of the wrenches.
+
+    Raises:
+        ModelError: no such reference.
+    """
+    links, x = place(chain, q)
+    gravity = base_gravity(links)
+    base = jnp.concatenate([jnp.zeros(6, gravity.dtype), -gravity])
+    motions = link_motions(links, x, joint_rates(chain, qd), joint_accelerations(chain, qd, qdd), base)
+    acting = link_wrenches(chain, external_wrenches, wrench_by_tip)
+    found, _ = transmitted_wrenches(links, x, motions, acting)
+    if reference == "body":
+        return found
+    back = jax.vmap(lambda t: adjoint(pose_inverse(t)).T)(reference_poses(chain, q, reference))
+    return jnp.einsum("nij,nj->ni", back, found)

@@ -1,0 +1,152 @@
+"""The recursive algorithm as matrix equations: M = A^T L^T G L A, and c and g without a derivative."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ...errors import ModelError
+from ...model._chain import Chain
+from ...model._compiled import compiled
+from ...model._layout import is_ordinary
+from ...model._tree import ancestor_mask
+from ...spatial.inertia import spatial_inertia
+from ...spatial.se3 import adjoint, pose_inverse, twist_cross
+from .._kinematics.coordinates import base_gravity
+from .._kinematics.forward_kinematics import link_poses
+from .._recursions.wrench import link_wrenches
+
+
+class MatrixForm(NamedTuple):
+    """The stacked quantities of Lynch & Park 2017, sec. 8.4, six rows a link, in the links' frames.
+
+    Attributes:
+        screws: A, block-diagonal; columns A_i.
+        inertias: G, block-diagonal.
+        transport: Gamma, Ad_{T_ip} in the row of link i and the column of its parent p; Gamma^n = 0.
+        propagation: L = (1 - Gamma)^-1 = 1 + Gamma + ... + Gamma^(n-1), Ad_{T_ij} where j is i or comes before it.
+        base_twist: V_base, Ad_{T_i0} V_0 in the rows of the links on the base.
+        base_acceleration: dV_base, Ad_{T_i0} (dV_0 + (0, -g)) there.
+        tip_wrench: F_tip, Ad_{T_ti}^T F_t in the rows of the tip's link: what the tip exerts on the world.
+        twists: V = L (A qd + V_base).
+        accelerations: dV = L (A qdd - ad_{A qd} (Gamma V + V_base) + dV_base): gravity's, -g, is in it.
+        wrenches: F = L^T (G dV - ad_V^T G V + F_tip).
+        mass_matrix: M = A^T L^T G L A.
+        velocity_force: c = A^T L^T (G L (-ad_{A qd}) (Gamma V + V_base) - ad_V^T G V).
+        gravity_force: g = A^T L^T G L dV_base.
+        tip_force: J^T F_t = A^T L^T F_tip.
+        torques: tau = A^T F = M qdd + c + g + J^T F_t.
+    """
+
+    screws: Float[Array, "6n n"]
+    inertias: Float[Array, "6n 6n"]
+    transport: Float[Array, "6n 6n"]
+    propagation: Float[Array, "6n 6n"]
+    base_twist: Float[Array, " 6n"]
+    base_acceleration: Float[Array, " 6n"]
+    tip_wrench: Float[Array, " 6n"]
+    twists: Float[Array, " 6n"]
+    accelerations: Float[Array, " 6n"]
+    wrenches: Float[Array, " 6n"]
+    mass_matrix: Float[Array, "n n"]
+    velocity_force: Float[Array, " n"]
+    gravity_force: Float[Array, " n"]
+    tip_force: Float[Array, " n"]
+    torques: Float[Array, " n"]
+
+
+@compiled
+def matrix_form(
+    chain: Chain,
+    q: Float[Array, " n"],
+    qd: Float[Array, " n"],
+    qdd: Float[Array, " n"],
+    base_twist: Float[Array, "6"] | None = None,
+    base_acceleration: Float[Array, "6"] | None = None,
+    wrench_by_tip: Float[Array, "6"] | None = None,
+) -> MatrixForm:
+    """All terms of the dynamics as products of matrices, with the velocity terms in closed form instead of derivatives of M.
+
+    For study, and as a route of its own: dense, O(n^3) with large constants, where `inverse_dynamics` is O(n). Serial
+    chains and trees of ordinary joints. Armature, rotors and friction are not part of it. The printed source needs
+    three corrections, and this has them: the joint's screw stands in the link's own frame, A_i = Ad_{M_i^-1} S_i; the
+    base starts with the acceleration (0, -g), the gravity vector g pointing down; and ad_{A qd} carries a minus sign,
+    since [V_i, A_i qd_i] = -ad_{A_i qd_i} V_i. Where the base moves, c holds what its velocity asks for, and g what
+    its acceleration does.
+
+    Args:
+        base_twist: V_0, the base's twist (w, v) in its own frame; at rest where None [rad/s, m/s].
+        base_acceleration: dV_0/dt, its spatial acceleration there, without gravity [rad/s^2, m/s^2].
+        wrench_by_tip: F_t, the wrench (n, f) that the tip exerts on the world, in the tip's frame [N m, N].
+
+    Raises:
+        ModelError: the chain has quaternion joints or a coupling.
+    """
+    if not is_ordinary(chain):
+        raise ModelError("the matrix form takes chains of ordinary joints, without quaternion joints and couplings")
+    n, parents = chain.n, chain.topology.parents
+    poses = link_poses(chain, q)
+    dtype = jnp.result_type(poses, qd, qdd)
+    blocks = _adjoints(poses)
+    mask = jnp.asarray(ancestor_mask(parents).T)[:, :, None, None]
+    direct = np.zeros((n, n), bool)
+    for i, p in enumerate(parents):
+        if p >= 0:
+            direct[i, p] = True
+    zero = jnp.zeros_like(blocks)
+    transport = _matrix(jnp.where(jnp.asarray(direct)[:, :, None, None], blocks, zero))
+    propagation = _matrix(jnp.where(mask, blocks, zero))
+    screws = _diagonal(chain.screw[:, :, None].astype(dtype))
+    inertias = _diagonal(jax.vmap(spatial_inertia)(chain.inertia).astype(dtype))
+    base = jnp.eye(4, dtype=dtype) if chain.base_pose is None else chain.base_pose.astype(dtype)
+    on_base = jnp.asarray(np.array(parents) < 0, dtype)[:, None]
+
+    def from_base(motion: Array) -> Array:
+        carried = jax.vmap(lambda t: adjoint(pose_inverse(t) @ base) @ motion)(poses)
+        return (on_base * carried).reshape(-1)
+
+    still, up = jnp.zeros(6, dtype), jnp.concatenate([jnp.zeros(3, dtype), -base_gravity(chain).astype(dtype)])
+    twist = from_base(still if base_twist is None else base_twist)
+    acceleration = from_base(up if base_acceleration is None else up + base_acceleration)
+    acting = link_wrenches(chain, None, wrench_by_tip)
+    tip = jnp.zeros(6 * n, dtype) if acting is None else -acting.reshape(-1)
+
+    twists = propagation @ (screws @ qd + twist)
+    turn = -_diagonal(jax.vmap(twist_cross)((screws @ qd).reshape(n, 6))) @ (transport @ twists + twist)
+    gyroscopic = -_diagonal(jax.vmap(twist_cross)(twists.reshape(n, 6))).T @ (inertias @ twists)
+    accelerations = propagation @ (screws @ qdd + turn + acceleration)
+    wrenches = propagation.T @ (inertias @ accelerations + gyroscopic + tip)
+    inward = screws.T @ propagation.T
+    return MatrixForm(
+        screws=screws,
+        inertias=inertias,
+        transport=transport,
+        propagation=propagation,
+        base_twist=twist,
+        base_acceleration=acceleration,
+        tip_wrench=tip,
+        twists=twists,
+        accelerations=accelerations,
+        wrenches=wrenches,
+        mass_matrix=inward @ inertias @ propagation @ screws,
+        velocity_force=inward @ (inertias @ propagation @ turn + gyroscopic),
+        gravity_force=inward @ inertias @ propagation @ acceleration,
+        tip_force=inward @ tip,
+        torques=screws.T @ wrenches,
+    )
+
+
+def _adjoints(poses: Float[Array, "n 4 4"]) -> Float[Array, "n n 6 6"]:
+    """Ad_{T_ij} of every pair of links."""
+    return jax.vmap(lambda a: jax.vmap(lambda b: adjoint(pose_inverse(a) @ b))(poses))(poses)
+
+
+def _matrix(blocks: Float[Array, "n m a b"]) -> Float[Array, "rows columns"]:
+    n, m, a, b = blocks.shape
+    return blocks.transpose(0, 2, 1, 3).reshape(n * a, m * b)
+
+
+def _diagonal(blocks: Float[Array, "n a b"]) -> Float[Array, "rows columns"]:
+    return _matrix(jnp.eye(len(blocks), dtype=blocks.dtype)[:, :, None, None] * blocks[:, None])

@@ -1,0 +1,120 @@
+"""Twists and accelerations of all links: what the outward recursion finds, in the frames that Jacobians have."""
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ...errors import ModelError
+from ...model._chain import Chain
+from ...model._compiled import compiled
+from ...model._joints import Link
+from ...spatial._components import zeros
+from ...spatial.se3 import adjoint
+from .._recursions.link_forces import link_motions
+from .._recursions.poses import carry_twist
+from .._recursions.sweep import outward
+from .coordinates import joint_accelerations, joint_rates, place
+from .forward_kinematics import forward_kinematics
+from .jacobian import Reference
+
+Acceleration = Literal["spatial", "conventional"]
+
+
+@compiled
+def link_twists(
+    chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], reference: Reference = "body"
+) -> Float[Array, "n 6"]:
+    """Twists V_i = (w_i, v_i) of all links, J_i(q) qd with the `jacobian` of each, by one sweep, O(n) [rad/s, m/s].
+
+    V_i = Ad_{T_i,i-1} V_{i-1} + A_i qd_i (Lynch & Park 2017, sec. 8.3), with the parent in the place of i-1 in trees.
+
+    Args:
+        reference: the coordinates of the twists, "body", "space" or "mixed", as in `jacobian`.
+
+    Raises:
+        ModelError: no such reference.
+    """
+    body = _body_twists(chain, q, qd)
+    return body if reference == "body" else to_reference(chain, q, body, reference)
+
+
+@compiled
+def link_accelerations(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    qd: Float[Array, " nv"],
+    qdd: Float[Array, " nv"],
+    reference: Reference = "body",
+    kind: Acceleration = "spatial",
+) -> Float[Array, "n 6"]:
+    """Accelerations of all links, without gravity, by one sweep, O(n) [rad/s^2, m/s^2].
+
+    "spatial" is dV_i/dt = J_i qdd + dJ_i/dt qd, the rate of the components that `link_twists` has: in body coordinates the
+    recursion's dV_i = Ad_{T_i,i-1} dV_{i-1} + ad_{V_i} A_i qd_i + A_i qdd_i (Lynch & Park 2017, sec. 8.3, whose own
+    dV_i is this less the acceleration of gravity, as its base starts with (0, -g)). "conventional" is (dw_i/dt,
+    d2p/dt2), the angular acceleration and the acceleration of a point p of the body: in body coordinates a = dv/dt + w
+    x v of the frame's origin, in its own axes; mixed the same in world axes, where both kinds are equal; in space
+    coordinates that of the body's point which is passing the world's origin.
+
+    Args:
+        reference: as in `jacobian`.
+        kind: "spatial" or "conventional".
+
+    Raises:
+        ModelError: no such reference, or no such kind.
+    """
+    if kind not in ("spatial", "conventional"):
+        raise ModelError(f"an acceleration is 'spatial' or 'conventional', not {kind!r}")
+    links, x = place(chain, q)
+    motions = link_motions(links, x, joint_rates(chain, qd), joint_accelerations(chain, qd, qdd))
+    conventional = motions[:, 3:]
+    if reference == "mixed":
+        return to_reference(chain, q, conventional, reference)
+    if reference == "body" and kind == "conventional":
+        return conventional
+    body = _body_twists(chain, q, qd)
+    spatial = conventional.at[:, 3:].add(-jnp.cross(body[:, :3], body[:, 3:]))
+    if reference == "body":
+        return spatial
+    spatial = to_reference(chain, q, spatial, reference)  # Ad_T dV = d(Ad_T V)/dt, since ad_V V = 0
+    if kind == "spatial":
+        return spatial
+    space = to_reference(chain, q, body, reference)
+    return spatial.at[:, 3:].add(jnp.cross(space[:, :3], space[:, 3:]))
+
+
+def to_reference(
+    chain: Chain, q: Float[Array, " nq"], motions: Float[Array, "n 6"], reference: Reference
+) -> Float[Array, "n 6"]:
+    """Motions (w, v) of links' frames in their own axes, in space or mixed coordinates.
+
+    Raises:
+        ModelError: no such reference.
+    """
+    poses = reference_poses(chain, q, reference)
+    return jnp.einsum("nij,nj->ni", jax.vmap(adjoint)(poses), motions)
+
+
+def reference_poses(chain: Chain, q: Float[Array, " nq"], reference: Reference) -> Float[Array, "n 4 4"]:
+    """Poses of the links seen from the frames that a reference stands for: the world, or one of its axes at the link.
+
+    Raises:
+        ModelError: no such reference.
+    """
+    if reference not in ("body", "space", "mixed"):
+        raise ModelError(f"a reference is 'body', 'space' or 'mixed', not {reference!r}")
+    poses = forward_kinematics(chain, q)
+    return poses if reference == "space" else poses.at[:, :3, 3].set(jnp.zeros_like(poses[:, :3, 3]))
+
+
+def _body_twists(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, "n 6"]:
+    def out(parent, link: Link, rate):
+        twist = carry_twist(parent, link, rate)
+        return twist, (*twist[0], *twist[1])
+
+    links, x = place(chain, q)
+    rates = joint_rates(chain, qd)
+    zero = zeros(3, (x, rates), (chain.screw,))
+    return jnp.stack(outward(links, x, out, (zero, zero), rates), axis=1)

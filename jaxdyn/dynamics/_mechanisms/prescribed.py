@@ -1,0 +1,178 @@
+"""Robots of which a part moves as told: the base, or some of the joints, whatever forces that takes."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.linalg import cho_factor, cho_solve
+from jaxtyping import Array, Float
+
+from ...errors import ModelError
+from ...model._chain import Chain
+from ...model._compiled import compiled
+from ...model._mechanisms.constraint import coordinate_columns
+from ...spatial.se3 import pose_inverse
+from .._equations.inverse import inverse_dynamics
+from .._equations.mass_matrix import crba
+from .._equations.mass_matrix_inverse import mass_matrix_solve
+from .._kinematics.coordinates import (
+    generalised_force,
+    joint_accelerations,
+    joint_rates,
+    place,
+    rotor_torques,
+)
+from .._recursions.link_forces import link_motions, transmitted_wrenches
+from .._recursions.wrench import link_wrenches
+
+
+class BaseMotion(NamedTuple):
+    """How the base of a robot moves, in the place of the chain's `base_pose`; `base_motion` makes one of a path.
+
+    Attributes:
+        pose: of the base in the world, in which gravity is given.
+        twist: V_0 = (w, v) in the base's own frame [rad/s, m/s].
+        acceleration: dV_0/dt, the rate of these six components, without gravity [rad/s^2, m/s^2].
+    """
+
+    pose: Float[Array, "4 4"]
+    twist: Float[Array, "6"]
+    acceleration: Float[Array, "6"]
+
+
+def base_motion(path: Callable[[Array], Array], time: float | Float[Array, ""]) -> BaseMotion:
+    """Pose, twist and acceleration of a base on a path T(t) of poses, by differentiation: [V_0] = T^-1 dT/dt.
+
+    Args:
+        path: the pose (4x4) of the base in the world at a time; twice differentiable.
+        time: t [s].
+    """
+    time = jnp.asarray(time, jnp.result_type(time, float))
+
+    def twist(t):
+        here, rate = jax.jvp(path, (t,), (jnp.ones_like(t),))
+        hat = pose_inverse(here) @ rate
+        return jnp.stack([hat[2, 1], hat[0, 2], hat[1, 0], hat[0, 3], hat[1, 3], hat[2, 3]])
+
+    v, dv = jax.jvp(twist, (time,), (jnp.ones_like(time),))
+    return BaseMotion(path(time), v, dv)
+
+
+@compiled
+def moving_base_inverse_dynamics(
+    chain: Chain,
+    base: BaseMotion,
+    q: Float[Array, " nq"],
+    qd: Float[Array, " nv"],
+    qdd: Float[Array, " nv"],
+    external_wrenches: Float[Array, "n 6"] | None = None,
+    wrench_by_tip: Float[Array, "6"] | None = None,
+) -> Float[Array, " nv"]:
+    """Joint torques that realise qdd on a base that moves as told: an arm on a vehicle, a ship, a turntable, a lift.
+
+    The recursion starts from V_0 and dV_0 + (0, -R_0^T gravity) instead of rest (Lynch & Park 2017, sec. 8.3), O(n).
+    With a base at rest it is `inverse_dynamics`. What holds the base is the first link's wrench
+    (`dynamics.joint_wrenches`) of the robot with a free joint that moves so.
+
+    Args:
+        base: pose and motion of the base, of which what the chain's `base_pose` says is no part.
+        external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
+        wrench_by_tip: wrench (n, f) that the tip exerts on the world, in the tip's frame [N m, N].
+
+    Returns:
+        Joint torques [N m] (forces [N] for prismatic joints).
+
+    Raises:
+        ModelError: the robot has a free joint: its base moves already; see `hybrid_dynamics`.
+    """
+    _check_fixed(chain)
+    links, x = place(chain, q)
+    w, v = base.twist[:3], base.twist[3:]
+    fall = base.pose[:3, :3].T @ chain.gravity
+    start = jnp.concatenate([w, base.acceleration[:3], base.acceleration[3:] + jnp.cross(w, v) - fall])
+    motions = link_motions(links, x, joint_rates(chain, qd), joint_accelerations(chain, qd, qdd), start)
+    acting = link_wrenches(chain, external_wrenches, wrench_by_tip)
+    _, torques = transmitted_wrenches(links, x, motions, acting)
+    spins = joint_rates(chain, qdd)
+    return generalised_force(chain, torques + chain.armature * spins + rotor_torques(chain, spins))
+
+
+@compiled
+def moving_base_forward_dynamics(
+    chain: Chain,
+    base: BaseMotion,
+    q: Float[Array, " nq"],
+    qd: Float[Array, " nv"],
+    tau: Float[Array, " nv"],
+    external_wrenches: Float[Array, "n 6"] | None = None,
+    wrench_by_tip: Float[Array, "6"] | None = None,
+) -> Float[Array, " nv"]:
+    """Accelerations qdd = M(q)^-1 (tau - moving_base_inverse_dynamics(.., qdd=0)) on a base that moves as told, O(n^2).
+
+    The mass matrix is that of the robot on a fixed base, whose motion only adds to the bias. Friction and springs are
+    not part of it: pass tau - resistive_force(chain, q, qd). Linearise it with `jax.jacfwd`, with respect to the
+    base's motion too. Arguments and errors as for `moving_base_inverse_dynamics`.
+
+    Returns:
+        Joint accelerations [rad/s^2 or m/s^2].
+    """
+    still = jnp.zeros_like(qd)
+    bias = moving_base_inverse_dynamics(chain, base, q, qd, still, external_wrenches, wrench_by_tip)
+    return mass_matrix_solve(chain, q, tau - bias)
+
+
+def _check_fixed(chain: Chain) -> None:
+    if any(size == 6 for _, size in chain.topology.quaternion_joints):
+        raise ModelError("the robot has a free joint, so that its base moves already; see hybrid_dynamics")
+
+
+class HybridDynamics(NamedTuple):
+    """Motion and forces of a robot some of whose coordinates move as told.
+
+    Attributes:
+        acceleration: of all coordinates, the told ones as given.
+        torques: on all coordinates, the free ones as given: what the told ones take.
+    """
+
+    acceleration: Float[Array, " nv"]
+    torques: Float[Array, " nv"]
+
+
+@compiled
+def hybrid_dynamics(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    qd: Float[Array, " nv"],
+    told: Sequence[str | int],
+    qdd_told: Float[Array, " k"],
+    tau: Float[Array, " nv"],
+    external_wrenches: Float[Array, "n 6"] | None = None,
+) -> HybridDynamics:
+    """Accelerations of the free coordinates f, and forces on those that move as told t (hybrid dynamics):
+
+        M_ff qdd_f = tau_f - (C qd + g)_f - M_ft qdd_t,    tau_t = M_tf qdd_f + M_tt qdd_t + (C qd + g)_t
+
+    (Featherstone 2008, sec. 9.2), O(n^3). With no coordinate told it is forward dynamics, with all told inverse
+    dynamics. The six columns of a free joint told make a base that moves so. Friction and springs are not part of it:
+    pass tau - resistive_force(chain, q, qd), and add the force to the torques of the told ones.
+
+    Args:
+        told: names of joints (of coordinates, where there is a coupling) or columns of v.
+        qdd_told: their accelerations, in that order.
+        tau: forces on all coordinates; those on the told ones are not read [N m].
+        external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
+
+    Raises:
+        ModelError: no such coordinate, or one of them twice.
+    """
+    columns = coordinate_columns(chain, told)
+    free = np.setdiff1d(np.arange(chain.nv), columns)
+    given = jnp.zeros_like(qd).at[columns].set(qdd_told, unique_indices=True)
+    if len(free):
+        needed = (tau - inverse_dynamics(chain, q, qd, given, external_wrenches))[free]
+        block = crba(chain, q)[np.ix_(free, free)]
+        given = given.at[free].set(cho_solve(cho_factor(block, lower=True), needed), unique_indices=True)
+    forces = inverse_dynamics(chain, q, qd, given, external_wrenches)
+    return HybridDynamics(given, forces.at[free].set(tau[free], unique_indices=True))

@@ -1,0 +1,81 @@
+"""Torques of single joints that depend on their position: counterbalances and cables.
+
+They stand beside gravity, whose torque is a sum of sines and cosines of the positions: what is told apart from it is what no
+such sum describes.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ...errors import IdentificationError
+from .terms import FrictionTerm, like
+
+
+class Counterbalance(FrictionTerm):
+    """cb h(q) ((s + r) / (s + r - x))^e: a gas spring or hydropneumatic cylinder between a fixed pivot and a crank on the link.
+
+    The cylinder's length is L = sqrt(D^2 + k^2 - 2 D k cos(q + angle)), its lever h = dL/dq = D k sin(q + angle) / L, its
+    stroke x = L - (D - k), at most s = 2 k; at full stroke r metres of the gas column are left. cb is the force at x = 0 [N],
+    of either sign. With a large r the force is constant. It equals the derivative of the gas's energy with respect to q.
+    Source: Siciliano et al. 2009 (virtual work); the gas law p V^e = const.
+
+    Attributes:
+        pivot: D, from the joint's axis to the fixed pivot [m].
+        crank: k < D, from the axis to the crank's pin [m].
+        angle: between crank and fixed pivot at q = 0, positive (add a turn to a negative one) [rad].
+        reserve: r, the gas column left at full stroke [m].
+        exponent: e of the gas: 1 at constant temperature, 1.4 without exchange of heat.
+        fitted: which of these are found by `fit_friction`; the rest is taken as it is.
+    """
+
+    pivot: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
+    crank: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
+    angle: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
+    reserve: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.5)
+    exponent: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=1.0)
+    fitted: tuple[str, ...] = eqx.field(static=True, default=("reserve",))
+    joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self) -> None:
+        names = ("pivot", "crank", "angle", "reserve", "exponent")
+        if unknown := [name for name in self.fitted if name not in names]:
+            raise IdentificationError(f"a counterbalance has no {unknown[0]!r} to fit; there are {', '.join(names)}")
+
+    def _columns(self, q, qd, load, z):
+        held = lambda name: like(getattr(self, name), q)
+        pivot, crank, angle, reserve, exponent = (
+            held(name) if name in self.fitted else jax.lax.stop_gradient(held(name))
+            for name in ("pivot", "crank", "angle", "reserve", "exponent")
+        )
+        length = jnp.sqrt(pivot**2 + crank**2 - 2 * pivot * crank * jnp.cos(q + angle))
+        whole = 2 * crank + reserve
+        pressure = (whole / (whole - (length - (pivot - crank)))) ** exponent
+        return (pivot * crank * jnp.sin(q + angle) / length * pressure)[..., None]
+
+    def _labels(self):
+        return ("cb",)
+
+    def _units(self, force, length):
+        return ("N",) if force == "N m" else ("1",)
+
+
+class Cable(FrictionTerm):
+    """sum_k ca_k q^k: the torque of cables and hoses, and of springs, as a polynomial in the joint's position.
+
+    Attributes:
+        powers: the powers k; (1,) is a spring.
+    """
+
+    powers: tuple[int, ...] = eqx.field(static=True, default=(1, 2, 3))
+    joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
+
+    def _columns(self, q, qd, load, z):
+        return jnp.stack([q**power for power in self.powers], axis=-1)
+
+    def _labels(self):
+        return tuple(f"ca{power}_" for power in self.powers)
+
+    def _units(self, force, length):
+        return tuple(f"{force}/{length}" + (f"^{power}" if power > 1 else "") for power in self.powers)

@@ -1,0 +1,264 @@
+"""`identify_mechanism`: from logs of a robot with a free base, contacts or closed loops to identified parameters."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from ...errors import IdentificationError
+from ...model._chain import Chain
+from .._consistency.constraints import DENSITIES, Consistency
+from .._consistency.densities import unusual_links
+from .._estimators.least_squares import ordinary_least_squares
+from .._estimators.split_half import split_half
+from .._fit import Fitting, Progress, Solution
+from .._preprocessing.samples import Filters, split
+from .._regression.accumulate import accumulate_blocks
+from .._regression.base_parameters import base_parameters
+from .._regression.blocks import BLOCKS, BlockFactors
+from .._regression.columns import Columns, all_columns
+from .._regression.completion import (
+    given_torque,
+    impossible_links,
+    prior_parameters,
+    with_parameters,
+    with_stand_ins,
+    with_thickness,
+)
+from .._regression.prediction import Fit, fit_quality, predict
+from .._regression.robot import as_float64
+from .._result import Evaluation, Identification
+from .._selection.setup import Setup
+from .._selection.terms import Terms
+from .._stretches import full_run
+from .log import MechanismLog, MechanismSamples, mechanism_samples, narrow_cutoff
+from .rows import left_over, projected_blocks, remaining_parameters, unknown_forces
+
+HOLDOUT = 0.3
+ROUNDS = 3  # of weights from residuals, where unknown forces are eliminated
+LEAST_NOISE = 1e-4  # of a row's own root mean square
+POSSIBLE = Consistency()
+
+
+def identify_mechanism(
+    chain: Chain,
+    logs: MechanismLog | Sequence[MechanismLog],
+    validate: MechanismLog | Sequence[MechanismLog] | float = HOLDOUT,
+    *,
+    columns: Columns | None = None,
+    filters: Filters | None = None,
+    consistent: Consistency | None = POSSIBLE,
+    progress: Progress | None = None,
+) -> Identification:
+    """Identify a humanoid, a quadruped, a linkage: any robot with a free base, contacts, spherical joints or closed loops.
+
+    The equations of motion W pi = S^T tau + sum_i J_i^T F_i have six rows without a drive for a free base. What the logs hold
+    decides which rows are fitted: all of them where joint torques and contact wrenches were measured; the base's six alone
+    where no joint torque was (tau of NaN), which determine every parameter of the links but none of the drives (Ayusawa,
+    Venture & Nakamura 2014; Mistry, Schaal & Yamane 2009); and where frames are held, or loops closed, by forces
+    nobody measured, what lies across the range of their Jacobians' transposes, weighted by the rows' noise, so that
+    estimates are those of parameters and forces together. The rest is as in `identify`: base parameters, ordinary and
+    weighted least squares, physically consistent links, standard deviations from fits without parts of the data, and
+    unseen motion to judge by.
+
+    Args:
+        chain: the robot, with its free joint (`load(.., floating_base=True)`); its inertias are the prior.
+        logs: the runs to fit.
+        validate: runs to validate on, or the last share of each run that is held out, as in `identify`.
+        columns: what is identified beside the links; where None, drive terms, motors and springs where a joint torque was
+            measured, else nothing.
+        filters: cutoffs and stride, as for `preprocess`, one for all runs; where no cutoff is given 0.4 of its own one,
+            at least 8 Hz: noise of a base's acceleration is in every column, and biases all parameters.
+        consistent: what is known of the links; None for plain least squares.
+        progress: called with (stage, done, total).
+
+    Raises:
+        LogError: a log that does not fit the chain, or lacks a measurement, which is named.
+        IdentificationError: the motion does not excite the parameters, or unknown forces leave no equation.
+    """
+    listed = lambda some: [some] if isinstance(some, MechanismLog) else list(some)
+    share = float(validate) if isinstance(validate, int | float) else None
+    fitted, unseen = listed(logs), [] if share is not None else listed(validate)  # type: ignore[arg-type]
+    if not fitted:
+        raise IdentificationError("there is no log to identify from")
+    report = progress or (lambda stage, done, total: None)
+    runs = _prepared(chain, [*fitted, *unseen], filters, report)
+    first = runs[: len(fitted)]
+    if columns is None:
+        joints = np.any([run.measured for run in first], axis=0)
+        columns = all_columns(chain) if joints[_driven(chain)].any() else Columns(())
+    consistent = None if consistent is None else consistent.of(columns.names(chain.n))
+    with jax.enable_x64(True):
+        fit = _begin(chain, columns, consistent, first, report)
+        held = []
+        if share is not None:
+            halves = [_split(run, 1 - share) for run in first]
+            partial, _ = fit.solved([a for a, _ in halves], report)
+            named = f"held out: last {100 * share:g} % of "
+            held = [fit.evaluated(named + b.samples.source, b, partial) for _, b in halves]
+        solution, blocks = fit.solved(first, report)
+        titles = [*(f"fitted: {x.source}" for x in fitted), *(f"validation: {x.source}" for x in unseen)]
+        seen = [fit.evaluated(title, run, solution) for title, run in zip(titles, runs, strict=True)]
+        fitting = fit.fitting
+        ols = ordinary_least_squares(blocks, fitting.base, fitting.independence)
+        agree = split_half(blocks, fitting.base, fitting.independence)
+        identified = with_parameters(fitting.model, columns, solution.parameters)
+    identified = jax.tree.map(lambda new, old: jnp.asarray(np.asarray(new), old.dtype), identified, chain)
+    notes = dict.fromkeys(f"{run.samples.source}: {note}" for run in runs for note in run.samples.notes)
+    return Identification(
+        chain=identified,
+        prior=chain,
+        columns=columns,
+        base=fitting.base,
+        ols=ols,
+        wls=solution.wls,
+        consistent=solution.consistent,
+        parameters=solution.parameters,
+        unconstrained=solution.nearest,
+        fitted=tuple(seen[: len(fitted)]),
+        validation=(*held, *seen[len(fitted) :]),
+        validation_refit=share is not None,
+        friction=None,
+        delay=None,
+        choice=None,
+        factors=blocks.total,
+        split_half=agree,
+        impossible=impossible_links(identified),
+        notes=tuple(notes),
+        unusual=unusual_links(identified, (consistent and consistent.densities) or DENSITIES, chain),
+    )
+
+
+def _driven(chain: Chain) -> np.ndarray:
+    """(nv,) which coordinates can have a drive."""
+    driven = np.ones(chain.nv, bool)
+    for link, size in chain.topology.quaternion_joints:
+        driven[link : link + size] = size != 6
+    return driven
+
+
+def _prepared(
+    chain: Chain, logs: Sequence[MechanismLog], filters: Filters | None, report: Progress
+) -> list[MechanismSamples]:
+    runs, filters = [], filters or Filters()
+    for k, log in enumerate(logs):
+        report("preparing logs", k, len(logs))
+        if filters.position_cutoff is None and filters.torque_cutoff is None:
+            filters = filters.but(position_cutoff=narrow_cutoff(chain, log))
+        run = mechanism_samples(chain, log, filters)
+        cutoffs = run.samples.position_cutoff, run.samples.torque_cutoff
+        filters = filters.but(position_cutoff=cutoffs[0], torque_cutoff=cutoffs[1])
+        runs.append(run)
+    report("preparing logs", len(logs), len(logs))
+    return runs
+
+
+def _split(run: MechanismSamples, share: float) -> tuple[MechanismSamples, MechanismSamples]:
+    first, last = split(run.samples, share)
+    return dataclasses.replace(run, samples=first), dataclasses.replace(run, samples=last)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Fit:
+    """A fitting of `identify`, with rows of its own."""
+
+    fitting: Fitting
+    projected: bool
+
+    def solved(self, runs: Sequence[MechanismSamples], report: Progress) -> tuple[Solution, BlockFactors]:
+        """Estimates from runs, and the factors they come from."""
+        fitting = self.fitting
+        given = [_given(fitting, run) for run in runs]
+        total = sum(len(run) for run in runs)
+        advance = lambda done: report("accumulating the regressor", done, total)
+        if not self.projected:
+            data = [
+                (run.samples.q, run.samples.qd, run.samples.qdd, run.samples.tau - known, _weights(run))
+                for run, known in zip(runs, given, strict=True)
+            ]
+            blocks = accumulate_blocks(fitting.columns, fitting.model, data, advance, BLOCKS)
+            return fitting.solved(blocks, None), blocks
+        tau = np.concatenate([run.samples.tau for run in runs])
+        noise = np.maximum(np.sqrt((tau**2).mean(axis=0)), 1e-3 * np.abs(tau).max())
+        least, plain = LEAST_NOISE * noise, dataclasses.replace(fitting, consistent=None)
+        for _ in range(ROUNDS - 1):
+            blocks = projected_blocks(fitting.columns, fitting.chain, runs, given, noise, BLOCKS, advance)
+            values = plain.solved(blocks, None).parameters
+            noise = np.maximum(self._noise(runs, values, noise), least)
+        blocks = projected_blocks(fitting.columns, fitting.chain, runs, given, noise, BLOCKS, advance)
+        solution = fitting.solved(blocks, None)
+        wls = dataclasses.replace(solution.wls, noise=noise * solution.wls.noise[0], joint_residuals=noise)
+        return dataclasses.replace(solution, wls=wls), blocks
+
+    def _noise(
+        self, runs: Sequence[MechanismSamples], parameters: np.ndarray, noise: Float[np.ndarray, " nv"]
+    ) -> Float[np.ndarray, " nv"]:
+        """Standard deviation of each row's errors, for the share of them that unknown forces leave."""
+        squares, left = np.zeros_like(noise), np.zeros_like(noise)
+        for run in runs:
+            squares += ((run.samples.tau - self.predicted(run, parameters, noise)) ** 2).sum(axis=0)
+            left += ((left_over(unknown_forces(self.fitting.chain, run), noise) * noise) ** 2).sum(axis=(0, 1))
+        return np.sqrt(squares / np.maximum(left, 1e-9))
+
+    def predicted(
+        self, run: MechanismSamples, parameters: np.ndarray, noise: Float[np.ndarray, " nv"]
+    ) -> Float[np.ndarray, "N nv"]:
+        """Generalised forces of parameters; of those that nobody measured, the ones that fit the rest best are taken off."""
+        fitting, s = self.fitting, run.samples
+        torque = predict(fitting.columns, fitting.model, parameters, s.q, s.qd, s.qdd) + _given(fitting, run)
+        if not self.projected:
+            return torque
+        through = left_over(unknown_forces(fitting.chain, run), noise)
+        error = np.einsum("tmj,tj->tm", through, s.tau - torque)
+        return s.tau - noise * np.einsum("tmj,tm->tj", through * noise, error)
+
+    def evaluated(self, title: str, run: MechanismSamples, solution: Solution) -> Evaluation:
+        """How well a solution predicts the rows that were measured; NaN for the others."""
+        s, noise = run.samples, solution.wls.noise
+        noise = noise if self.projected else np.ones(self.fitting.chain.nv)
+        found, nearest = (self.predicted(run, x, noise) for x in (solution.parameters, solution.nearest))
+        fits = [_measured_only(fit_quality(s.tau, x, s.qd), run, s.tau - x) for x in (found, nearest)]
+        return Evaluation(title, s, found, fits[0], fits[1])
+
+
+def _measured_only(fit: Fit, run: MechanismSamples, error: np.ndarray) -> Fit:
+    keep = run.measured
+    size = np.linalg.norm(run.samples.tau[:, keep])
+    hide = lambda x: np.where(keep, x, np.nan)
+    total = float(100 * np.linalg.norm(error[:, keep]) / size) if size > 0 else np.nan
+    return Fit(hide(fit.rms), hide(fit.relative), hide(fit.relative_moving), total, fit.samples)
+
+
+def _weights(run: MechanismSamples) -> np.ndarray:
+    return np.broadcast_to(run.measured.astype(float), run.samples.tau.shape)
+
+
+def _given(fitting: Fitting, run: MechanismSamples) -> np.ndarray:
+    s = run.samples
+    return given_torque(fitting.model, fitting.columns, s.q, s.qd, s.qdd) * run.measured
+
+
+def _begin(
+    chain: Chain, columns: Columns, consistent: Consistency | None, runs: Sequence[MechanismSamples], report: Progress
+) -> _Fit:
+    """The regression with its base parameters and its prior found."""
+    projected = any(run.is_held for run in runs)
+    model = as_float64(chain)
+    report("finding base parameters", 0, 1)
+    rows = np.any([run.measured for run in runs], axis=0).astype(float)
+    base = base_parameters(chain, columns, rows=rows)
+    if projected:
+        base = remaining_parameters(chain, columns, runs, base)
+    report("finding base parameters", 1, 1)
+    filled, bodiless = with_stand_ins(model)
+    filled, thin = (filled, ()) if consistent is None else with_thickness(filled)
+    prior = prior_parameters(filled, columns)
+    whole = [full_run(run.samples, 1) for run in runs]
+    terms = Terms(columns.drive_terms, extra=columns.extra, choose=())
+    setup = Setup(chain, columns, None, Filters(), None, terms)
+    return _Fit(
+        Fitting(setup, consistent, 0.0, whole, len(runs), model, base, prior, bodiless, thin, report), projected
+    )

@@ -1,0 +1,119 @@
+"""Rows of the equations of motion that are free of forces nobody measured.
+
+With unknown forces x at known places, W pi = tau + A x: A holds the transposed Jacobians of held frames, and a unit column for
+every coordinate whose drive was not measured. Rows are divided by their noise, S, and what is left of S^-1 (W pi - tau) across
+the range of S^-1 A is free of x; least squares of it are those over pi and all x together.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from ...errors import IdentificationError
+from ...model._chain import Chain
+from .._regression.base_parameters import RANK_TOLERANCE, BaseParameters, chosen_parameters
+from .._regression.blocks import BLOCKS, BlockFactors, RowBlocks, block_edges
+from .._regression.columns import Columns
+from .._regression.factors import triangle_of
+from .._regression.robot import as_float64
+from .._regression.rows import SHORT, chunk_rows, filled
+from .log import MechanismSamples, held_bias, held_rows
+
+LEAST_STATES = 256
+ROUNDED = 1e-7  # relative rank tolerance of columns at logged postures, which keep constraints to their noise only
+
+
+def unknown_forces(chain: Chain, run: MechanismSamples) -> Float[np.ndarray, "N nv k"]:
+    """A of every sample: what forces that were not measured do to the coordinates."""
+    missing = np.eye(chain.nv)[:, ~run.measured]
+    missing = np.broadcast_to(missing, (len(run), *missing.shape))
+    return np.concatenate([np.swapaxes(held_rows(chain, run), 1, 2), missing], axis=2)
+
+
+def left_over(a: Float[np.ndarray, "N nv k"], noise: Float[np.ndarray, " nv"]) -> Float[np.ndarray, "N m nv"]:
+    """P^T S^-1 with the orthonormal P across the range of S^-1 A: m = nv - k rows a sample.
+
+    Where A loses rank (a straight knee) more rows would be free; m of them are taken.
+    """
+    scaled = a / noise[None, :, None]
+    u = np.linalg.svd(scaled, full_matrices=True)[0]
+    return np.swapaxes(u[:, :, a.shape[2] :], 1, 2) / noise[None, None, :]
+
+
+def projected_blocks(
+    columns: Columns,
+    chain: Chain,
+    runs: Sequence[MechanismSamples],
+    given: Sequence[Float[np.ndarray, "N nv"]],
+    noise: Float[np.ndarray, " nv"],
+    count: int = BLOCKS,
+    progress: Callable[[int], None] | None = None,
+) -> BlockFactors:
+    """Factors of the rows that are left, in units of their noise, block by block; all of them as one joint's.
+
+    Args:
+        given: torques that are taken as they are, to be subtracted.
+        noise: standard deviation of every row [N m or N].
+        progress: called with the number of samples done.
+    """
+    model, done = as_float64(chain), 0
+    kept = [chain.nv - unknown_forces(chain, run.part(0, 1)).shape[2] for run in runs]
+    if min(kept) < 1:
+        raise IdentificationError(
+            f"{runs[int(np.argmin(kept))].samples.source}: the forces that were not measured are as many as the equations of "
+            "motion, so that nothing is left to fit; measure the contacts or the joint torques, or hold fewer frames"
+        )
+    edges = block_edges([len(run) for run in runs], count)
+    scaled = [[(a * m, b * m) for a, b in part] for part, m in zip(edges, kept, strict=True)]
+    found = RowBlocks(scaled, 1, len(columns.names(chain.n)) + 1)
+    for k, (run, known) in enumerate(zip(runs, given, strict=True)):
+        s = run.samples
+        for at in range(0, len(run), SHORT):
+            part = slice(at, min(at + SHORT, len(run)))
+            through = left_over(unknown_forces(chain, run.part(part.start, part.stop)), noise)
+            w = chunk_rows(columns, model, *(filled(x[part]) for x in (s.q, s.qd, s.qdd)))[: part.stop - at]
+            rows = np.concatenate([through @ w, through @ (s.tau - known)[part][:, :, None]], axis=2)
+            found.absorb(k, at * kept[k], rows.reshape(-1, 1, rows.shape[2]))
+            done += part.stop - at
+            if progress is not None:
+                progress(done)
+    return found.factors
+
+
+def remaining_parameters(
+    chain: Chain, columns: Columns, runs: Sequence[MechanismSamples], base: BaseParameters, seed: int = 0
+) -> BaseParameters:
+    """The base parameters of the rows that are left: those of postures in the runs, with any motion that what is held allows.
+
+    Velocities and accelerations are random in the null space of what is held, J v = 0 and J a + dJ/dt v = 0, which is what the
+    free parts of the robot could do; the postures are the log's.
+
+    Args:
+        base: those of all rows, whose columns are looked at alone.
+    """
+    rng, model, factor = np.random.default_rng(seed), as_float64(chain), np.zeros((0, len(columns.names(chain.n))))
+    for run in runs:
+        chosen = np.unique(np.linspace(0, len(run) - 1, max(LEAST_STATES, 3 * base.size)).astype(int))
+        picked = dataclasses.replace(run, samples=run.samples.rows(chosen, ()))
+        v, a = _held_motion(chain, picked, rng)
+        a_of = unknown_forces(chain, picked)
+        for at in range(0, len(picked), SHORT):
+            part = slice(at, min(at + SHORT, len(picked)))
+            w = chunk_rows(columns, model, *(filled(x[part]) for x in (picked.samples.q, v, a)))[: part.stop - at]
+            rows = left_over(a_of[part], np.ones(chain.nv)) @ w
+            factor = triangle_of(np.concatenate([factor, rows.reshape(-1, rows.shape[2])]))
+    return chosen_parameters(chain, columns, factor, ROUNDED if any(run.is_held for run in runs) else RANK_TOLERANCE)
+
+
+def _held_motion(chain: Chain, run: MechanismSamples, rng: np.random.Generator):
+    """Velocities and accelerations that leave held frames where they are."""
+    v, a = rng.normal(size=(2, len(run), chain.nv)) * 2
+    if not run.is_held:
+        return v, a
+    j = held_rows(chain, run)
+    inverse = np.linalg.pinv(j)
+    free = np.eye(chain.nv) - inverse @ j
+    v = np.einsum("tij,tj->ti", free, v)
+    return v, np.einsum("tij,tj->ti", free, a) - np.einsum("tij,tj->ti", inverse, held_bias(chain, run, v))

@@ -1,0 +1,59 @@
+"""`write_predictor`: a fitted model as source code for the controller."""
+
+import os
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+
+from ...deployment import SourceFunction, write_source
+from ...model._layout import turning_joints
+from .torque_model import TorqueModel, in_float64
+
+
+def write_predictor(model: TorqueModel, path: str | os.PathLike[str]) -> dict[str, Path]:
+    """Write a model as C (path.c, path.h) and Python (path.py), for a control loop that has neither JAX nor this library.
+
+    The files hold three functions, in C with the name of the file before theirs (`write_source` says what the code is like):
+
+        start(q, memory): memory of a robot at rest at q, with relaxed friction;
+        torque(memory, q, qd, qdd, tau, next): torques of one cycle, all terms included, and the memory for the next one;
+        gravity(q, tau): torques that hold the robot still, without friction: inverse dynamics, springs and further columns.
+
+    In C `next` may be `memory` itself. In Python results are returned: tau, memory = torque(memory, q, qd, qdd). Positions,
+    velocities, accelerations and torques are in SI units, in the order of the joints at the top of the files. The torques are
+    those of `TorqueModel.torque` to rounding; nothing is filtered or delayed.
+
+    Args:
+        path: of the files, without an ending.
+
+    Raises:
+        DeploymentError: the model has terms of your own with operations that are no arithmetic (`write_source`).
+        OutputError: a file cannot be written.
+
+    Cost: a second or two. A call of the code for seven joints: a microsecond in C, 10 to 20 in Python.
+    """
+    with jax.enable_x64(True):
+        double = in_float64(model)
+        chain = double.chain
+        memory = jax.eval_shape(double.start, jax.ShapeDtypeStruct((chain.nq,), jnp.float64)).shape
+    q, qd = (chain.nq,), (chain.nv,)
+    still = lambda q: double.load(q, jnp.zeros(qd), jnp.zeros(qd))
+    functions = [
+        SourceFunction("start", double.start, {"q": q}, ("memory",), "Memory of a robot at rest at q."),
+        SourceFunction(
+            "torque",
+            double.torque,
+            {"memory": memory, "q": q, "qd": qd, "qdd": qd},
+            ("tau", "next"),
+            "Torques of one cycle, and the memory for the next, which may be the same array.",
+        ),
+        SourceFunction("gravity", still, {"q": q}, ("tau",), "Torques that hold the robot still, without friction."),
+    ]
+    turns = turning_joints(chain)
+    joints = "\n".join(
+        f"  {j}: {name}, {'rad and N m' if turn else 'm and N'}"
+        for j, (name, turn) in enumerate(zip(chain.joint_names, turns, strict=True))
+    )
+    friction = "viscous, Coulomb and constant" if model.friction is None else ", ".join(model.terms)
+    return write_source(path, functions, f"Torques of an identified robot. Friction: {friction}. Joints:\n{joints}")

@@ -1,0 +1,72 @@
+"""One step of a simulation with a whole model, its friction implicit: stable however stiff friction is at rest."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .torque_model import TorqueModel
+
+_ITERATIONS = 6
+
+
+class Deviation(NamedTuple):
+    """How far a simulated robot is from a motion that is given.
+
+    Attributes:
+        position: e [rad or m].
+        travelled: e as friction's memory sees it: the sum of dt e' [rad or m].
+        rate: e' [rad/s or m/s].
+        memory: of friction.
+    """
+
+    position: Float[Array, " n"]
+    travelled: Float[Array, " n"]
+    rate: Float[Array, " n"]
+    memory: Float[Array, "n m"]
+
+
+def advanced(
+    model: TorqueModel,
+    state: Deviation,
+    q: Float[Array, " n"],
+    qd: Float[Array, " n"],
+    qdd: Float[Array, " n"],
+    tau: Float[Array, " n"],
+    dt: Float[Array, ""],
+) -> Deviation:
+    """The deviation from the given motion (q, qd, qdd) at the end of a step, under the torques tau of that time.
+
+    Solves load(q + e, qd + e', qdd + x) + f(e'+ dt x) = tau for x = e'', the friction f taken at the velocity and travel that
+    the step leads to; then e' += dt x, and e by the trapezium rule. The load is affine in x: M x + b, with b of the state
+    before. Newton's method takes friction's slope, or the secant over its last step where that is steeper: a slope alone
+    would jump to and fro across the sign of a velocity.
+
+    Cost: n + 1 inverse dynamics, six linear systems of n equations.
+    """
+    position, rate = state.position + dt * state.rate, state.rate
+    load = lambda x: model.load(q + position, qd + rate, qdd + x)
+    rows = jax.vmap(load)(jnp.concatenate([jnp.zeros((1, len(q)), q.dtype), jnp.eye(len(q), dtype=q.dtype)]))
+    b, m = rows[0], (rows[1:] - rows[0][None]).T
+
+    def end(x: Array) -> tuple[Array, Array, Array]:
+        """Memory, place and velocity that a step leads to."""
+        later = rate + dt * x
+        place, speed = q + state.travelled + dt * later, qd + later
+        return model.advanced(state.memory, place, speed), place, speed
+
+    def improved(_: Array, now: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        x, before, f_before = now
+        carried = b + m @ x
+        f, slope = jax.jvp(lambda x: model.friction_at(*end(x), carried), (x,), (jnp.ones_like(x),))
+        moved = x - before
+        some = jnp.abs(moved) > 1e-9 * (1 + jnp.abs(x))
+        secant = jnp.where(some, (f - f_before) / jnp.where(some, moved, jnp.ones_like(x)), jnp.zeros_like(x))
+        slope = jnp.maximum(jnp.maximum(slope, secant), jnp.zeros_like(x))
+        return x + jnp.linalg.solve(m + jnp.diag(slope), tau - f - carried), x, f
+
+    still = jnp.zeros_like(q)
+    x, _, _ = jax.lax.fori_loop(0, _ITERATIONS, improved, (still, still, still))
+    later = rate + dt * x
+    return Deviation(state.position + dt * (rate + later) / 2, state.travelled + dt * later, later, end(x)[0])

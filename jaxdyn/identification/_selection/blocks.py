@@ -1,0 +1,153 @@
+"""The blocks of runs that a choice is made on: their rows, with the columns of all candidates and the torque at all shifts."""
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from ...errors import LogError
+from ...io._logs.log import Log
+from ...model._chain import Chain
+from .._delay import at_shifts
+from .._friction.model import FrictionModel
+from .._friction.terms import Coulomb, FrictionTerm
+from .._preprocessing.samples import Filters, default_stride, preprocess, split
+from .._regression.base_parameters import base_parameters
+from .._regression.blocks import BLOCKS, RowBlocks, block_edges
+from .._regression.columns import DriveTerm
+from .._regression.completion import given_torque
+from .._regression.robot import as_float64
+from .._regression.rows import by_chunks, chunk_rows
+from .._stretches import FullRun, fit_friction_beside, full_run
+from .candidates import Candidates, friction_of
+from .search import Grams, solve
+from .terms import FRICTION, Terms
+
+CUTOFFS = (0.5, 0.625, 0.75, 1.0, 1.25)  # times the usual one
+LONGEST = 0.02  # delay, to either side [s]
+SHIFTS = 10  # to either side of none
+LEAST_BLOCKS = 6
+SECONDS = 1.5  # of a block, where that leaves enough of them
+MARGINS = 6  # times the margin on either side that a block is long, at least
+PIECE = 100_000  # samples at the log's rate at a time
+
+
+class Reading:
+    """The runs of a choice as they are read: the filters tried, the shifts, and the rigid body's columns.
+
+    Attributes:
+        pairs: cutoffs of positions and torques that are tried [Hz].
+        usual: which of them is the one without a choice.
+        shifts: of the torque [s].
+    """
+
+    def __init__(self, chain: Chain, logs: Sequence[Log], terms: Terms, filters: Filters, share: float):
+        self.chain, self.logs, self.terms, self.filters, self.share = chain, logs, terms, filters, share
+        self.model = as_float64(chain)
+        first = preprocess(logs[0], filters.but(stride=1))
+        usual = (first.position_cutoff, first.torque_cutoff)
+        self.pairs = [usual]
+        if "filter" in terms.choose and filters.position_cutoff is None and filters.torque_cutoff is None:
+            self.pairs = [(c * usual[0], c * usual[1]) for c in CUTOFFS if c == 1 or c * usual[0] < first.rate / 4]
+        self.usual = self.pairs.index(usual)
+        self.lowest, self.highest = min(map(min, self.pairs)), max(map(max, self.pairs))
+        self.stride = filters.stride or default_stride(first.rate, self.highest)
+        late = "delays" in terms.choose and filters.delay is None
+        self.shifts = np.linspace(-LONGEST, LONGEST, 2 * SHIFTS + 1) if late else np.zeros(1)
+        self.all = terms.columns(chain)
+        drives: tuple[DriveTerm, ...] = tuple(term for term in terms.drives if term != "coulomb")
+        self.columns = dataclasses.replace(self.all, drive_terms=drives)
+        self.base = base_parameters(chain, self.columns)
+
+    @property
+    def widths(self) -> Float[np.ndarray, " n"]:
+        """Of the chain's own smooth sign."""
+        return np.asarray(self.chain.friction.coulomb_velocity, float)
+
+    @property
+    def sprung(self) -> bool:
+        """Whether there are springs among the columns."""
+        return any(extra.leaf == "springs.stiffness" for extra in self.all.extra)
+
+    def runs(self, pair: tuple[float, float]) -> list[FullRun]:
+        """The runs behind a filter, in pieces; the same samples whatever the filter."""
+        out = []
+        filters = self.filters.but(position_cutoff=pair[0], torque_cutoff=pair[1], margin=2 / self.lowest, stride=1)
+        for log in self.logs:
+            run = preprocess(log, filters)
+            run = run if self.share == 1.0 else split(run, self.share, 1 / self.lowest)[0]
+            pieces = np.linspace(0, len(run), -(-len(run) // PIECE) + 1).astype(int).tolist()
+            out += [full_run(run.part(a, b), self.stride) for a, b in itertools.pairwise(pieces)]
+        return out
+
+    def given(self, runs: Sequence[FullRun]) -> tuple[FrictionTerm, ...]:
+        """The further terms that are given, with their nonlinear parameters fitted beside the plain model."""
+        further = self.terms.further
+        if not further:
+            return ()
+        dry = (Coulomb(width=self.widths),) if "coulomb" in self.terms.drives else ()
+        plain = Candidates(dry, further, (), False)
+        drives = tuple(term for term in self.columns.drive_terms if term not in FRICTION)
+        columns = dataclasses.replace(self.columns, drive_terms=drives)
+        base = base_parameters(self.chain, columns)
+        model = friction_of(plain, plain.start(self.chain.n), self.terms, runs[0].samples.torque_cutoff)
+        samples = [run.samples for run in runs]
+        found = fit_friction_beside(self.model, columns, base, samples, model, self.stride)
+        return found.model.terms[-len(further) :]
+
+    def load(self, candidates: Candidates, runs: Sequence[FullRun]) -> Float[np.ndarray, " b"]:
+        """Base parameters of the plain fit without the drives' friction: those of the load that friction depends on."""
+        grams = self.grams(dataclasses.replace(candidates, dry=candidates.dry[:1], further=()), runs, None)
+        state = candidates.start(self.chain.n)
+        state = state.but(more=state.more[:, : grams.own])
+        _, noise = grams.left_out(state)
+        h, right, _ = grams.system(state, 1 / np.maximum(noise, 1e-12) ** 2)
+        found = solve(h.sum(0), right.sum(0))[: self.base.size]
+        n, terms = self.chain.n, self.columns.drive_terms
+        of_drives = (self.base.kept - 10 * n).tolist()
+        friction = [0 <= k < n * len(terms) and terms[k % len(terms)] in FRICTION for k in of_drives]
+        return np.where(friction, 0.0, found)
+
+    def grams(self, candidates: Candidates, runs: Sequence[FullRun], load: Float[np.ndarray, " b"] | None) -> Grams:
+        """Of the blocks of all runs, a period of the lowest cutoff apart: neighbours share what the filter spread.
+
+        Raises:
+            LogError: the runs are too short for six blocks.
+        """
+        margin = 0.5 / self.lowest
+        seconds = sum(len(run.thinned) / run.thinned.rate for run in runs)
+        count = min(BLOCKS, max(LEAST_BLOCKS, int(seconds / SECONDS)), int(seconds / (MARGINS * margin)))
+        if count < LEAST_BLOCKS:
+            raise LogError(
+                f"the runs have {seconds:.3g} s, too few for {LEAST_BLOCKS} blocks that are left out in turn"
+            )
+        parts = [self.rows(candidates, run, load) for run in runs]
+        edges = block_edges([len(known) for _, known in parts], count)
+        found = RowBlocks(edges, self.chain.n, parts[0][0].shape[2])
+        for k, (rows, known) in enumerate(parts):
+            aside = int(np.ceil(margin * runs[k].thinned.rate))
+            for a, b in edges[k]:
+                known[a : a + aside], known[max(b - aside, a) : b] = 0.0, 0.0
+            found.absorb(k, 0, rows, known)
+        return Grams(found.factors, self.base.size, self.shifts)
+
+    def rows(
+        self, candidates: Candidates, run: FullRun, load: Float[np.ndarray, " b"] | None
+    ) -> tuple[Float[np.ndarray, "m n w"], Float[np.ndarray, "m n"]]:
+        """[W, candidates, torque at each shift] of a run, and which of the rows count."""
+        regressor = lambda *x: chunk_rows(self.columns, self.model, *x)[:, :, self.base.kept]
+        full, n = run.samples, self.chain.n
+        model, loads = FrictionModel(candidates.terms, full.torque_cutoff), None
+        if model.needs_load and load is not None:
+            loads = by_chunks(lambda *x: regressor(*x) @ load, full.q, full.qd, full.qdd)
+        blocks = model.blocks(full, loads) if candidates.terms else np.zeros((len(full), n, 0))
+        known = model.known(full) if candidates.terms else np.ones((len(full), n), bool)
+        part, torques, inside = at_shifts(dataclasses.replace(run.thinned, notes=()), self.shifts)
+        kept = run.kept[inside]
+        given = given_torque(self.model, self.all, part.q, part.qd, part.qdd)
+        spring = (part.q - np.asarray(self.chain.springs.rest_position, float))[:, :, None]
+        w = by_chunks(regressor, part.q, part.qd, part.qdd)
+        own = [w, blocks[kept], spring[:, :, : int(candidates.spring)], torques - given[:, :, None]]
+        return np.concatenate(own, axis=2), known[kept].astype(float)

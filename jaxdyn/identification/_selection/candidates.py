@@ -1,0 +1,137 @@
+"""The terms that a joint can get, and the friction model of the terms that each joint got."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from .._friction.memory import LoadedSlip, MaxwellSlip
+from .._friction.model import FrictionModel
+from .._friction.terms import Coulomb, FrictionTerm, LoadDependent, Offset, PowerViscous, Stribeck, Viscous
+from .search import State
+from .terms import Terms
+
+WIDTHS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2)  # of the smooth sign [rad/s or m/s]
+SLIPS = (1e-4, 5e-4, 1e-3, 2e-3, 4e-3)  # over which a slipping spring gives way [rad or m]
+FURTHER_KINDS = ("second slip", "speed", "load", "spring")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Candidates:
+    """The columns among which each joint chooses, in the order in which they stand in the factors.
+
+    Attributes:
+        dry: dry friction, of which each joint has one; the first is the chain's own.
+        given: further terms that the joints have whatever is chosen; a column of each label.
+        further: terms that a joint can have besides, each of one column, with their kinds.
+        spring: whether the last column is a spring's.
+    """
+
+    dry: tuple[FrictionTerm, ...]
+    given: tuple[FrictionTerm, ...]
+    further: tuple[tuple[str, FrictionTerm], ...]
+    spring: bool
+
+    @property
+    def terms(self) -> tuple[FrictionTerm, ...]:
+        """All of them but the spring."""
+        return (*self.dry, *self.given, *(term for _, term in self.further))
+
+    @property
+    def first(self) -> int:
+        """Number of the first further column."""
+        return len(self.dry) + sum(len(term.labels) for term in self.given)
+
+    @property
+    def last(self) -> int:
+        """Number of columns but the spring's, which is the next where there is one."""
+        return self.first + len(self.further)
+
+    def of_kind(self, kind: str) -> list[int]:
+        """The further columns of a kind."""
+        if kind == "spring":
+            return [self.last] * self.spring
+        return [self.first + k for k, (other, _) in enumerate(self.further) if other == kind]
+
+    def name(self, column: int) -> str:
+        """A column in words: its term, with its numbers."""
+        if column == self.last:
+            return "spring"
+        term = self.dry[column] if column < len(self.dry) else self.further[column - self.first][1]
+        numbers = [float(np.asarray(x).ravel()[0]) for x in jax.tree.leaves(term)]
+        return f"{type(term).__name__}({', '.join(f'{x:g}' for x in numbers)})"
+
+    def start(self, n: int) -> State:
+        """The plain choice: the first dry friction, given terms, no delay."""
+        more = np.zeros((n, self.last + self.spring), bool)
+        more[:, len(self.dry) : self.first] = FrictionModel(self.given).chosen(n) if self.given else False
+        dry = np.zeros(n, int) if self.dry else np.full(n, -1)
+        return State(dry, more, np.zeros(n))
+
+
+def further_terms() -> tuple[tuple[str, FrictionTerm], ...]:
+    """Terms that a joint can have beside its dry friction, each of one column, with their kinds."""
+    return (
+        *(("second slip", MaxwellSlip(width=width)) for width in SLIPS),
+        *(("speed", PowerViscous(exponent=exponent)) for exponent in (0.5, 1.5)),
+        *(("speed", Stribeck(velocity=velocity)) for velocity in (0.05, 0.2)),
+        *(("load", LoadedSlip(width=width)) for width in (1e-4, 1e-3)),
+        *(("load", LoadDependent(width=width)) for width in (0.02, 0.1)),
+    )
+
+
+def candidates_of(
+    terms: Terms, own: Float[np.ndarray, " n"], given: Sequence[FrictionTerm], sprung: bool
+) -> Candidates:
+    """The candidates that terms leave to choose.
+
+    Args:
+        own: width of the chain's smooth sign, joint by joint.
+        given: the further terms, as far as they are fitted by now.
+        sprung: whether there are springs among the columns already.
+    """
+    dry: list[FrictionTerm] = [Coulomb(width=own)] if "coulomb" in terms.drives else []
+    free = "friction" in terms.choose and bool(dry)
+    if free:
+        dry += [*(Coulomb(width=width) for width in WIDTHS), *(MaxwellSlip(width=width) for width in SLIPS)]
+    return Candidates(
+        tuple(dry), tuple(given), further_terms() if free else (), "springs" in terms.choose and not sprung
+    )
+
+
+def friction_of(candidates: Candidates, state: State, terms: Terms, cutoff: float) -> FrictionModel:
+    """The friction model of a choice, given terms among it: like terms of several joints are one, with a number a joint."""
+    n = len(state.dry)
+    usual: dict[str, FrictionTerm] = {"viscous": Viscous(), "offset": Offset()}
+    found = [term for name, term in usual.items() if name in terms.drives]
+    own = [
+        [
+            *([candidates.dry[state.dry[j]]] if state.dry[j] >= 0 else []),
+            *(term for k, (_, term) in enumerate(candidates.further) if state.more[j, candidates.first + k]),
+        ]
+        for j in range(n)
+    ]
+    slots: dict[tuple[type, int], dict[int, FrictionTerm]] = {}
+    for j, mine in enumerate(own):
+        for kind in dict.fromkeys(type(term) for term in mine):
+            like = [term for term in mine if type(term) is kind]
+            for k, term in enumerate(like):
+                slots.setdefault((kind, k), {})[j] = term
+    found += [_together(by_joint, n) for by_joint in slots.values()]
+    return FrictionModel((*found, *candidates.given), cutoff)
+
+
+def _together(by_joint: dict[int, FrictionTerm], n: int) -> FrictionTerm:
+    """One term of several joints' terms of a class, with a number a joint."""
+    some = next(iter(by_joint.values()))
+    leaves, tree = jax.tree.flatten(some)
+    each = []
+    for k, leaf in enumerate(leaves):
+        numbers = np.array(np.broadcast_to(np.asarray(leaf, float), n))
+        for j, term in by_joint.items():
+            numbers[j] = np.broadcast_to(np.asarray(jax.tree.leaves(term)[k], float), n)[j]
+        each.append(numbers)
+    joints = None if len(by_joint) == n else tuple(j + 1 for j in by_joint)
+    return dataclasses.replace(jax.tree.unflatten(tree, each), joints=joints)

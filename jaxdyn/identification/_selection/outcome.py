@@ -1,0 +1,144 @@
+"""What was tried for each joint, what was adopted, and by how much it helps on blocks left out."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float
+
+from ..._summary import Summary, lines
+from ...model._chain import Chain, with_leaves
+from .._friction.terms import FrictionTerm
+from .candidates import FURTHER_KINDS, Candidates
+from .search import Gain, Search, State, gain
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """One thing that was tried for one joint.
+
+    Attributes:
+        joint: counted from 1; 0 for what all joints share.
+        kind: "dry friction", "second slip", "speed", "load", "spring", "delay" or "filter".
+        name: the best of its kind, in words.
+        gain: what it takes off the root mean square of the error on blocks left out, beside all else that was adopted [%].
+        ratio: mean gain of the blocks, in standard errors over them.
+        adopted: whether the model has it.
+    """
+
+    joint: int
+    kind: str
+    name: str
+    gain: float
+    ratio: float
+    adopted: bool
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class TermChoice(Summary):
+    """What was chosen, and what it was chosen from.
+
+    Attributes:
+        further: terms in place of viscous, coulomb and offset; none where those are enough.
+        springs: joints (counted from 1) with a spring.
+        delay: (n,) how much later than the positions each joint's torque was logged [s].
+        cutoff: low-pass on positions and torques [Hz]; None where it stays as it is given or usual.
+        coulomb_velocity: (n,) width of the smooth sign in the drive term coulomb [rad/s or m/s].
+        errors: (n,) root mean square of the torque error on the blocks left out [N m or N].
+        errors_before: (n,) the same of the plain model, with the usual filter.
+        trials: what was tried, the best of each kind a joint.
+    """
+
+    further: tuple[FrictionTerm, ...]
+    springs: tuple[int, ...]
+    delay: Float[np.ndarray, " n"]
+    cutoff: float | None
+    coulomb_velocity: Float[np.ndarray, " n"]
+    errors: Float[np.ndarray, " n"]
+    errors_before: Float[np.ndarray, " n"]
+    trials: tuple[Trial, ...]
+
+    @property
+    def adopted(self) -> tuple[Trial, ...]:
+        """The trials that the model has."""
+        return tuple(trial for trial in self.trials if trial.adopted)
+
+    def chain(self, chain: Chain) -> Chain:
+        """The chain with the widths chosen."""
+        widths = jnp.asarray(self.coulomb_velocity, chain.dtype)
+        return with_leaves(chain, {"friction.coulomb_velocity": widths})
+
+    @property
+    def sentence(self) -> str:
+        """What was adopted, in one line."""
+        by_name: dict[str, list[int]] = {}
+        for trial in self.adopted:
+            by_name.setdefault(trial.name, []).append(trial.joint)
+        said = [f"{name} ({', '.join(map(str, at))})" if at != [0] else name for name, at in by_name.items()]
+        return f"adopted joint by joint: {', '.join(said)}" if said else "nothing beyond the plain model was adopted"
+
+    def __repr__(self) -> str:
+        """A line a trial."""
+        rows = [
+            f"{trial.joint or 'all':>5} {trial.kind:13s} {trial.name:30s} {trial.gain:6.1f} % {trial.ratio:6.1f} se "
+            f"{'adopted' if trial.adopted else ''}".rstrip()
+            for trial in self.trials
+        ]
+        return lines(f"TermChoice: {self.sentence}", *rows)
+
+
+def trials_of(search: Search, candidates: Candidates) -> Iterator[Trial]:
+    """The best of each kind for each joint: with and without it, beside all else that was adopted."""
+    now, name = search.state, candidates.name
+    n, kinds = len(now.dry), len(candidates.dry)
+    if kinds > 1:
+        states = [now.but(dry=np.full(n, k)) for k in range(kinds)]
+        own = [name(k) for k in now.dry.tolist()]
+        yield from _of_kind("dry friction", search, states, now.dry != 0, [name(k) for k in range(kinds)], own)
+    for kind in FURTHER_KINDS:
+        if not (columns := candidates.of_kind(kind)):
+            continue
+        states = [
+            now.but(more=_set(now.more, columns, False)),
+            *(now.but(more=_set(now.more, [k], True)) for k in columns),
+        ]
+        own = [" and ".join(name(k) for k in columns if now.more[j, k]) for j in range(n)]
+        names = ["", *map(name, columns)]
+        yield from _of_kind(kind, search, states, np.any(now.more[:, columns], axis=1), names, own)
+    if len(search.grams.shifts) > 1:
+        states = [now.but(delay=np.zeros(n)), search.with_delays(now)]
+        best = [f"torque {1e3 * d:.2g} ms late" for d in states[1].delay]
+        own = [f"torque {1e3 * d:.2g} ms late" for d in now.delay]
+        yield from _of_kind("delay", search, states, now.delay != 0, ["", best], own)
+
+
+def _set(more: Bool[np.ndarray, "n k"], columns: Sequence[int], value: bool) -> Bool[np.ndarray, "n k"]:
+    out = more.copy()
+    out[:, columns] = value
+    return out
+
+
+def _of_kind(
+    kind: str,
+    search: Search,
+    states: Sequence[State],
+    has: Bool[np.ndarray, " n"],
+    names: Sequence[str | Sequence[str]],
+    own: Sequence[str],
+) -> Iterator[Trial]:
+    """Trials of one kind: what a joint has, against the first state; else the best of the others, against what it has."""
+    squares = [search.grams.left_out(state, noise=search.noise)[0] for state in states]
+    without, others = gain(squares[0], search.squares), [gain(search.squares, x) for x in squares[1:]]
+    for j, there in enumerate(has.tolist()):
+        k = int(np.argmax([g.share[j] for g in others]))
+        best = names[k + 1]
+        name = own[j] if there else best if isinstance(best, str) else best[j]
+        yield trial_of(j + 1, kind, name, without if there else others[k], there)
+
+
+def trial_of(joint: int, kind: str, name: str, found: Gain, adopted: bool) -> Trial:
+    """A trial from its gain in squared errors."""
+    j = max(joint - 1, 0)
+    left = np.sqrt(max(1 - float(found.share[j]), 0.0))
+    return Trial(joint, kind, name, 100 * (1 - float(left)), float(found.ratio[j]), adopted)

@@ -1,0 +1,257 @@
+"""Which columns predict blocks that were left out: a search over the block-labelled factors of one accumulation.
+
+Every joint has the rigid body's columns, which all joints share, and a choice among columns of its own. All of them, and the
+torque at several shifts, stand in the factors of the blocks, so that a choice is fitted to all blocks but one, and held against
+that one, without reading the log again.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from .._delay import least_by_parabola
+from .._regression.blocks import BlockFactors
+
+RIDGE = 1e-11  # of columns of unit norm
+SURE = 2.0  # standard errors by which a gain on the blocks left out has to exceed zero
+LEAST = 0.01  # relative fall of a joint's error that a choice has to bring
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class State:
+    """One choice a joint.
+
+    Attributes:
+        dry: number of the column of dry friction, of which there is one.
+        more: which further columns.
+        delay: of the torque [s].
+    """
+
+    dry: Int[np.ndarray, " n"]
+    more: Bool[np.ndarray, "n k"]
+    delay: Float[np.ndarray, " n"]
+
+    def but(self, **changes: np.ndarray) -> "State":
+        """This choice with some fields changed."""
+        return dataclasses.replace(self, **changes)
+
+    def taken(self, joints: Bool[np.ndarray, " n"], other: "State") -> "State":
+        """Another choice for some joints."""
+        pick = lambda a, b: np.where(joints.reshape(-1, *[1] * (a.ndim - 1)), b, a)
+        return State(*(pick(getattr(self, f.name), getattr(other, f.name)) for f in dataclasses.fields(self)))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Gain:
+    """What a choice takes off each joint's squared error on the blocks left out, as a share of it.
+
+    Attributes:
+        share: (n,) fall of the squared error, over the squared error before.
+        ratio: (n,) mean of the blocks' falls, each over the sum of the block's squared errors before and after, in standard
+            errors of that mean: whether the blocks agree, however large the error is in each.
+    """
+
+    share: Float[np.ndarray, " n"]
+    ratio: Float[np.ndarray, " n"]
+
+    @property
+    def confirmed(self) -> Bool[np.ndarray, " n"]:
+        """Where the gain takes 1 % off the root mean square, and is beyond its noise.
+
+        That is: more than two standard errors; or one, where the joints' gains, each in standard errors and counted up to two,
+        exceed two of the standard error of their sum: what the robot's drives have in common, they confirm together.
+        """
+        together = np.clip(self.ratio, -SURE, SURE).sum() > SURE * np.sqrt(len(self.ratio))
+        return (self.ratio > (1.0 if together else SURE)) & (self.share > 1 - (1 - LEAST) ** 2)
+
+
+def gain(before: Float[np.ndarray, "k n"], after: Float[np.ndarray, "k n"]) -> Gain:
+    """The gain of squared errors by block and joint."""
+    share = (before - after).sum(0) / np.maximum(before.sum(0), 1e-300)
+    falls = (before - after) / np.maximum(before + after, 1e-300)
+    error = falls.std(axis=0, ddof=1) / np.sqrt(len(falls))
+    return Gain(share, falls.mean(0) / np.maximum(error, 1e-9))
+
+
+class Grams:
+    """Inner products of the columns [rigid body, candidates, torque at each shift] of each block.
+
+    Attributes:
+        size: columns of the rigid body.
+        shifts: of the torque [s].
+    """
+
+    def __init__(self, blocks: BlockFactors, size: int, shifts: Float[np.ndarray, " s"]):
+        self.grams = np.swapaxes(blocks.r, 2, 3) @ blocks.r
+        self.counts, self.size, self.shifts = blocks.counts, size, shifts
+        self.own = self.grams.shape[2] - size - len(shifts)
+
+    def system(self, state: State, weights: Float[np.ndarray, " n"]) -> tuple[np.ndarray, np.ndarray, list]:
+        """Normal equations of each block, all joints together; and each joint's part: places, its own equations, tau^2."""
+        b, parts, end = self.size, [], self.size
+        for j in range(len(state.dry)):
+            own = np.union1d([state.dry[j]], np.flatnonzero(state.more[j])).astype(int)
+            columns = np.concatenate([np.arange(b), b + own[own >= 0]])
+            between = weights_between(self.shifts, state.delay[j])
+            at = b + self.own + np.flatnonzero(between)
+            between, gram = between[between != 0], self.grams[:, j]
+            a = gram[:, columns[:, None], columns]
+            c = gram[:, columns[:, None], at] @ between
+            y = between @ gram[:, at[:, None], at] @ between
+            place = np.concatenate([np.arange(b), np.arange(end, end + len(columns) - b)])
+            end += len(columns) - b
+            parts.append((place, a, c, y))
+        h, right = np.zeros((len(self.grams), end, end)), np.zeros((len(self.grams), end))
+        for weight, (place, a, c, _) in zip(weights, parts, strict=True):
+            h[:, place[:, None], place] += weight * a
+            right[:, place] += weight * c
+        return h, right, parts
+
+    def left_out(self, state: State, tested: "Grams | None" = None, noise: np.ndarray | None = None):
+        """(k, n) squared errors of each block of `tested`, predicted by a fit to the others; and the joints' noise."""
+        count = np.maximum(self.counts.sum(0), 1)
+        noise = np.ones(len(state.dry)) if noise is None else noise
+        for _ in range(4 if np.all(noise == 1) else 2):
+            h, right, parts = self.system(state, 1 / np.maximum(noise, 1e-12) ** 2)
+            x = solve(h.sum(0), right.sum(0))
+            noise = np.sqrt(
+                [max(_left(p, x[p[0]][None], total=True)[0], 0) / m for p, m in zip(parts, count, strict=True)]
+            )
+        h, right, parts = self.system(state, 1 / np.maximum(noise, 1e-12) ** 2)
+        x = solve(h.sum(0) - h, right.sum(0) - right)
+        if tested is not None:
+            parts = tested.system(state, np.ones(len(noise)))[2]
+        squares = [np.maximum(_left(p, x[:, p[0]]), 0.0) for p in parts]
+        return np.stack(squares, axis=1), noise
+
+
+def _left(part: tuple, x: Float[np.ndarray, "k m"], total: bool = False) -> Float[np.ndarray, " k"]:
+    """What solutions leave of a joint's torques, block by block or of all together."""
+    _, a, c, y = part
+    if total:
+        a, c, y = (v.sum(0)[None] for v in (a, c, y))
+    return y - 2 * (c * x).sum(1) + np.einsum("ki,kij,kj->k", x, a, x, optimize=True)
+
+
+def solve(h: Float[np.ndarray, "*k m m"], right: Float[np.ndarray, "*k m"]) -> Float[np.ndarray, "*k m"]:
+    """Normal equations in columns of unit norm; a column that is zero gets zero."""
+    norms = np.sqrt(np.maximum(np.diagonal(h, axis1=-2, axis2=-1), 0))
+    norms = np.where(norms > 0, norms, 1.0)
+    scaled = h / norms[..., :, None] / norms[..., None, :] + RIDGE * np.eye(h.shape[-1])
+    return np.linalg.solve(scaled, (right / norms)[..., None])[..., 0] / norms
+
+
+def weights_between(shifts: Float[np.ndarray, " s"], d: float) -> Float[np.ndarray, " s"]:
+    """Weights of the shifts whose sum is a cubic's value at d (Lagrange, on the four nearest)."""
+    weights = np.zeros(len(shifts))
+    if len(shifts) == 1:
+        return np.ones(1)
+    step = shifts[1] - shifts[0]
+    first = int(np.clip(np.floor((d - shifts[0]) / step) - 1, 0, len(shifts) - 4))
+    at = (d - shifts[first]) / step
+    for i in range(4):
+        weights[first + i] = np.prod([(at - k) / (i - k) for k in range(4) if k != i])
+    weights[np.abs(weights) < 1e-12] = 0
+    return weights
+
+
+class Search:
+    """A choice that is made better step by step, as far as blocks left out confirm it.
+
+    Attributes:
+        state: the choice so far.
+        squares: (k, n) its squared errors on the blocks left out.
+    """
+
+    def __init__(self, grams: Grams, start: State):
+        self.grams, self.state, self.noise = grams, start, None
+        self.squares, self.noise = grams.left_out(start)
+
+    @property
+    def errors(self) -> Float[np.ndarray, " n"]:
+        """Root mean square of each joint's error on the blocks left out [N m or N]."""
+        return np.sqrt(self.squares.sum(0) / np.maximum(self.grams.counts.sum(0), 1))
+
+    def gain_of(self, state: State) -> Gain:
+        """What another choice would take off each joint's error, were it made for all joints at once."""
+        return gain(self.squares, self.grams.left_out(state, noise=self.noise)[0])
+
+    def better(self, moves: Sequence[State]) -> bool:
+        """Give each joint the best of some choices whose gain is confirmed; whether any was.
+
+        Joints share the rigid body: all are tried at once, and what is confirmed no more when the others keep theirs goes.
+        """
+        gains = [self.gain_of(move) for move in moves]
+        shares = np.array([np.where(g.confirmed, g.share, -np.inf) for g in gains])
+        best, joints = np.argmax(shares, axis=0), np.isfinite(shares.max(axis=0))
+        for _ in range(3):
+            if not joints.any():
+                return False
+            state = self.state
+            for k in np.unique(best[joints]).tolist():
+                state = state.taken(joints & (best == k), moves[k])
+            squares, noise = self.grams.left_out(state, noise=self.noise)
+            kept = joints & gain(self.squares, squares).confirmed
+            if np.array_equal(kept, joints):
+                self.state, self.squares, self.noise = state, squares, noise
+                return True
+            joints = kept
+        return False
+
+    def dry_friction(self, kinds: int) -> bool:
+        """Another column of dry friction, of the first `kinds` columns, in place of a joint's."""
+        n = len(self.state.dry)
+        return self.better(self._also_on_time([self.state.but(dry=np.full(n, k)) for k in range(kinds)]))
+
+    def further(self, columns: Sequence[int]) -> bool:
+        """A further column for each joint."""
+        return self.better(self._also_on_time([self._with(k) for k in columns]))
+
+    def _also_on_time(self, states: list[State]) -> list[State]:
+        """And the same without delays, which stand for friction that builds up as long as there is none."""
+        if not self.state.delay.any():
+            return states
+        return [*states, *(state.but(delay=np.zeros_like(state.delay)) for state in states)]
+
+    def delays(self) -> bool:
+        """A delay of each joint's torque."""
+        return len(self.grams.shifts) > 1 and self.better([self.with_delays(self.state)])
+
+    def dry_friction_and_delays(self, kinds: int) -> bool:
+        """Another column of dry friction, each with the delay that suits it: a wide sign and a delay stand for each other."""
+        if not self.state.delay.any():
+            return False
+        n = len(self.state.dry)
+        return self.better([self.with_delays(self.state.but(dry=np.full(n, k))) for k in range(kinds)])
+
+    def with_delays(self, choice: State) -> State:
+        """A choice with the delays at which its errors are least, from a parabola through the three least of each joint."""
+        n, shifts = len(choice.dry), self.grams.shifts
+        each = (choice.but(delay=np.full(n, d)) for d in shifts)
+        tried = np.stack([self.grams.left_out(state, noise=self.noise)[0].sum(0) for state in each])
+        seconds, _, inside = least_by_parabola(shifts, tried)
+        return choice.but(delay=np.where(inside, seconds, 0.0))
+
+    def _with(self, column: int) -> State:
+        more = self.state.more.copy()
+        more[:, column] = True
+        return self.state.but(more=more)
+
+    def pruned(self, columns: Sequence[int]) -> None:
+        """What no longer takes off more than its noise, beside what came later, goes."""
+        for column in [k for k in columns if self.state.more[:, k].any()]:
+            more = self.state.more.copy()
+            more[:, column] = False
+            self._without(self.state.but(more=more), self.state.more[:, column])
+        self._without(self.state.but(delay=np.zeros_like(self.state.delay)), self.state.delay != 0)
+        self._without(self.state.but(dry=np.minimum(self.state.dry, 0)), self.state.dry > 0)
+
+    def _without(self, without: State, joints: Bool[np.ndarray, " n"]) -> None:
+        """Take a plainer choice for those of some joints for which the present one is not confirmed against it."""
+        squares, _ = self.grams.left_out(without, noise=self.noise)
+        idle = joints & ~gain(squares, self.squares).confirmed
+        if idle.any():
+            self.state = self.state.taken(idle, without)
+            self.squares, self.noise = self.grams.left_out(self.state, noise=self.noise)

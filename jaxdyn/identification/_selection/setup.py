@@ -1,0 +1,111 @@
+"""What a fit is made of, once terms are chosen: the robot, columns, friction model and filters."""
+
+import dataclasses
+
+import numpy as np
+from jaxtyping import Float
+
+from ...errors import IdentificationError
+from ...model._chain import Chain
+from .._consistency.constraints import Consistency, no_constraints
+from .._friction.model import FrictionModel
+from .._friction.terms import Coulomb, FrictionTerm, Offset, Viscous
+from .._preprocessing.samples import Filters
+from .._regression.columns import Columns, joint_springs
+from .outcome import TermChoice
+from .terms import FRICTION, Terms
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Setup:
+    """What is fitted, and what the logs are read with.
+
+    Attributes:
+        chain: the robot, with the widths of the smooth sign chosen.
+        columns: those of the regressor.
+        friction: terms fitted at the log's rate, in place of viscous, coulomb and offset; None where there are none.
+        filters: with the cutoff and the delays chosen.
+        delay: (n,) of the torques [s]; None where nothing was asked about them.
+        terms: what was asked for.
+    """
+
+    chain: Chain
+    columns: Columns
+    friction: FrictionModel | None
+    filters: Filters
+    delay: Float[np.ndarray, " n"] | None
+    terms: Terms
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all parameters that the terms alone would have, by which constraints are given."""
+        return self.terms.columns(self.chain).names(self.chain.n)
+
+    def known(self, consistent: Consistency, names: tuple[str, ...]) -> Consistency:
+        """What is known of the bodies, on parameters of these names: constraints follow their parameters' names.
+
+        Raises:
+            IdentificationError: constraints are of another number of parameters, or of one that is not fitted.
+        """
+        given = consistent.constraints
+        if given is not None and given.equal.shape[1] != len(names):
+            rows = np.concatenate([given.equal, given.least])
+            where = {name: k for k, name in enumerate(names)}
+            if rows.shape[1] != len(self.names):
+                raise IdentificationError(
+                    f"constraints are of {rows.shape[1]} parameters; there are {len(self.names)}: {', '.join(self.names)}"
+                )
+            gone = [name for k, name in enumerate(self.names) if rows[:, k].any() and name not in where]
+            if gone:
+                raise IdentificationError(
+                    f"there are constraints on {', '.join(gone)}, which chosen friction takes the place of",
+                    "choose no friction, with {terms}",
+                    terms="Terms(choose=())",
+                )
+            moved = np.zeros((len(rows), len(names)))
+            for k, name in enumerate(self.names):
+                if name in where:
+                    moved[:, where[name]] = rows[:, k]
+            blank = no_constraints(len(names))
+            equal, least = np.split(moved, [len(given.equal)])
+            given = dataclasses.replace(
+                blank, equal=equal, equal_to=given.equal_to, least=least, least_of=given.least_of
+            )
+            consistent = dataclasses.replace(consistent, constraints=given)
+        return consistent.of(names)
+
+
+def setup_of(chain: Chain, terms: Terms, filters: Filters, choice: TermChoice | None) -> Setup:
+    """What is fitted, by terms and a choice among them.
+
+    Raises:
+        IdentificationError: the delay is not one finite number, or one a joint.
+    """
+    delay, columns, further = filters.delay, terms.columns(chain), terms.further
+    if delay is not None:
+        seconds = np.asarray(delay, float)
+        if seconds.shape not in ((), (chain.nv,)) or not np.all(np.isfinite(seconds)):
+            raise IdentificationError(
+                f"the delay is {delay}; give a finite number of seconds, one or one a joint ({chain.nv})"
+            )
+        delay = np.broadcast_to(seconds, (chain.nv,)).copy()
+    if choice is not None:
+        chain = choice.chain(chain)
+        if choice.cutoff is not None:
+            filters = filters.but(position_cutoff=choice.cutoff, torque_cutoff=choice.cutoff)
+        if delay is None and choice.delay.any():
+            delay = choice.delay
+        if choice.springs:
+            columns = dataclasses.replace(columns, extra=(*columns.extra, joint_springs(chain, choice.springs)))
+    friction = None
+    if choice is not None and choice.further:
+        friction = choice.further
+    elif further:
+        width = np.asarray(chain.friction.coulomb_velocity, float)
+        usual: dict[str, FrictionTerm] = {"viscous": Viscous(), "coulomb": Coulomb(width=width), "offset": Offset()}
+        friction = (*(term for name, term in usual.items() if name in terms.drives), *further)
+    if friction is not None:
+        rest = tuple(term for term in columns.drive_terms if term not in FRICTION)
+        columns = dataclasses.replace(columns, drive_terms=rest)
+    filters = filters.but(delay=delay)
+    return Setup(chain, columns, None if friction is None else FrictionModel(friction), filters, delay, terms)

@@ -1,0 +1,79 @@
+"""Inertias of links from the shapes of a robot description, for files that have none."""
+
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import ModelError
+from ..model._chain import Chain, frame_index, with_inertial_parameters
+from ..spatial import solids
+from ._geometry import Geometry
+from ._meshes import read_mesh
+
+
+def with_inertias_of_shapes(
+    chain: Chain, shapes: Sequence[Geometry], density: float, *, keep_given: bool = True
+) -> Chain:
+    """The chain with the inertias of solid shapes on its links, all of one density: for descriptions without `<inertial>`.
+
+    `with_inertias_of_shapes(load(path, ignore_inertials=True), read_geometry(path, collision=True)[0], 1000.0)`. Links
+    that were fused into others count on these; shapes on the base do not move and are left out. Shapes of a link add,
+    also where they overlap; a mesh has to be closed (`spatial.solids.mesh`), and needs trimesh. It is a start for
+    simulation and a prior for identification, no measurement: real links are hollow, and hold motors and gears.
+
+    Args:
+        shapes: from `read_geometry` or `geometry_from_mujoco`.
+        density: of the solids [kg/m^3].
+        keep_given: links that have a mass already keep what they have.
+
+    Raises:
+        ModelError: a density that is not positive; a shape on a link that the chain does not have; a mesh that cannot be read,
+            or whose surface encloses no volume.
+    """
+    if not density > 0:
+        raise ModelError(f"the density is {density:g} kg/m^3; it has to be positive")
+    given = np.asarray(chain.inertia)
+    found = np.zeros((chain.n, 10))
+    for shape in shapes:
+        link, frame = frame_index(chain, shape.link)
+        if link < 0:
+            continue
+        pose = np.asarray(shape.pose, float)
+        if frame is not None:
+            pose = np.asarray(chain.frame_poses[frame], float) @ pose
+        found[link] += np.asarray(_solid(shape, density, pose), float)
+    kept = (given[:, 0] > 0) & keep_given
+    return with_inertial_parameters(chain, jnp.asarray(np.where(kept[:, None], given, found), chain.dtype))
+
+
+def _solid(shape: Geometry, density: float, pose: np.ndarray) -> np.ndarray:
+    """Ten parameters of a shape about its link's frame."""
+    x, y, z = shape.size
+    if shape.kind == "mesh":
+        surfaces = [shape.triangles] if shape.triangles is not None else [s for s, _ in read_mesh(_file(shape))]
+        scale = np.ones(3) if shape.triangles is not None else np.array(shape.size)
+        bodies = [_mesh(shape, vertices * scale, faces, density, pose) for vertices, faces in surfaces]
+        return np.sum(bodies, axis=0)
+    volume = {
+        "box": x * y * z,
+        "sphere": 4 / 3 * np.pi * x**3,
+        "ellipsoid": 4 / 3 * np.pi * x * y * z,
+        "cylinder": np.pi * x**2 * z,
+        "capsule": np.pi * x**2 * z + 4 / 3 * np.pi * x**3,
+    }[shape.kind]
+    sizes = {"box": (shape.size,), "sphere": (x,), "ellipsoid": (shape.size,)}.get(shape.kind, (x, z))
+    return np.asarray(getattr(solids, shape.kind)(density * volume, *sizes, pose=pose))
+
+
+def _file(shape: Geometry):
+    if shape.file is None:
+        raise ModelError(f"the mesh of link {shape.link!r} has neither a file nor triangles")
+    return shape.file
+
+
+def _mesh(shape: Geometry, vertices: np.ndarray, faces: np.ndarray, density: float, pose: np.ndarray) -> np.ndarray:
+    body = np.asarray(solids.mesh(vertices, faces, density, pose))
+    if not np.isfinite(body).all():
+        raise ModelError(f"the mesh of link {shape.link!r} encloses no volume, so that no mass can be found")
+    return body

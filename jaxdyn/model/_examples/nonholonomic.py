@@ -1,0 +1,103 @@
+"""Particles, and bodies that roll or glide on an edge: constraints of positions, and of velocities alone.
+
+Masses [kg], lengths [m], moments of inertia about centres of mass [kg m^2], gravity [m/s^2], angles [rad].
+"""
+
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+import numpy as np
+
+from ...errors import ModelError
+from ...spatial._host import ten_parameters
+from .._chain import Chain, Topology
+from .._mechanisms.constraint import PfaffianConstraint
+from .parts import X, Y, Z, parallel_chain
+
+
+def particles(masses: Sequence[float], *, gravity: float = 9.81) -> Chain:
+    """k particles in space, free: q = (x1, y1, z1, x2, ..), gravity along -z (Spong, Hutchinson & Vidyasagar 2020, sec. 6.1).
+
+    M = diag(m1, m1, m1, m2, ..) and g_z = m_i gravity. What joins them is a constraint: two on a wire keep |r1 - r2|^2
+    = l^2 (`FunctionConstraint`), a vertical particle the x and y of one.
+
+    Raises:
+        ModelError: there is none.
+    """
+    k = len(masses)
+    if k == 0:
+        raise ModelError("no particle is given; give one mass or more")
+    none = np.zeros(10)
+    names = tuple(f"{axis}{i + 1}" for i in range(k) for axis in "xyz")
+    return parallel_chain(
+        axes=[X, Y, Z] * k,
+        offsets=[0 * X] * (3 * k),
+        bodies=[row for m in masses for row in (none, none, ten_parameters(m, np.zeros(3), np.zeros((3, 3))))],
+        tip=0 * X,
+        gravity=-gravity * Z,
+        prismatic=tuple(range(3 * k)),
+        topology=Topology(
+            tuple(p for i in range(k) for p in (-1, 3 * i, 3 * i + 1)), joint_names=names, tip_name="tip"
+        ),
+    )
+
+
+def knife_edge(
+    *, mass: float = 1.0, inertia: float = 0.1, slope: float = 0.0, gravity: float = 9.81
+) -> tuple[Chain, PfaffianConstraint]:
+    """Body on a knife edge, a skate, below its centre of mass, on a plane that falls by the angle `slope` along x.
+
+    q = (x, y, heading h): it moves along its edge only, xd sin h - yd cos h = 0, and reaches every place all the same:
+    no function of q is constant. From rest with the rate w, h = w t, x = gravity sin(slope) sin^2(h) / (2 w^2) and
+    y = gravity sin(slope) (h - sin(2 h) / 2) / (2 w^2): it goes across the slope, not down it.
+
+    Returns:
+        The body, and the constraint, whose multiplier is the force across the edge [N].
+    """
+    body = ten_parameters(mass, np.zeros(3), np.diag([inertia, inertia, inertia]))
+    chain = parallel_chain(
+        axes=[X, Y, Z],
+        offsets=[0 * X] * 3,
+        bodies=[np.zeros(10), np.zeros(10), body],
+        tip=0 * X,
+        gravity=gravity * (np.sin(slope) * X - np.cos(slope) * Z),
+        prismatic=(0, 1),
+        topology=Topology.serial(3, joint_names=("x", "y", "heading"), tip_name="tip"),
+    )
+    return chain, PfaffianConstraint(None, _along_the_edge)
+
+
+def rolling_coin(
+    *, mass: float = 1.0, radius: float = 0.1, spin_inertia: float = 0.005, turn_inertia: float = 0.0025
+) -> tuple[Chain, PfaffianConstraint]:
+    """Coin that rolls upright on a plane without slipping: q = (x, y, heading h, spin s).
+
+    xd = radius sd cos h, yd = radius sd sin h. (spin_inertia + mass radius^2) sdd and turn_inertia hdd are the torques
+    on spin and
+    heading: without any the rates are constant, and the coin runs round a circle of the radius (radius sd / hd).
+
+    Returns:
+        The coin, and the constraints, whose multipliers are the ground's force on it along x and y [N].
+    """
+    body = ten_parameters(mass, np.zeros(3), np.diag([turn_inertia, spin_inertia, turn_inertia]))
+    chain = parallel_chain(
+        axes=[X, Y, Z, Y],
+        offsets=[0 * X] * 4,
+        bodies=[*np.zeros((3, 10)), body],
+        tip=0 * X,
+        gravity=0 * Z,
+        prismatic=(0, 1),
+        topology=Topology.serial(4, joint_names=("x", "y", "heading", "spin"), tip_name="tip"),
+    )
+    return chain, PfaffianConstraint(jnp.asarray(radius), _rolling)
+
+
+def _along_the_edge(chain, q, _):
+    zero = jnp.zeros_like(q[2])
+    return jnp.stack([jnp.sin(q[2]), -jnp.cos(q[2]), zero])[None]
+
+
+def _rolling(chain, q, radius):
+    zero, one = jnp.zeros_like(q[2]), jnp.ones_like(q[2])
+    rows = [one, zero, zero, -radius * jnp.cos(q[2])], [zero, one, zero, -radius * jnp.sin(q[2])]
+    return jnp.stack([jnp.stack(row) for row in rows])

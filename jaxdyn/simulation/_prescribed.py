@@ -1,0 +1,128 @@
+"""Rollouts of robots whose base, or some of whose joints, move as told."""
+
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..dynamics import resistive_force
+from ..dynamics._mechanisms.prescribed import base_motion, hybrid_dynamics, moving_base_forward_dynamics
+from ..errors import ModelError
+from ..model._chain import Chain
+from ..model._compiled import compiled
+from ..model._layout import layout
+from ..model._mechanisms.constraint import coordinate_columns
+from ._integrate import Method, advance, promoted
+from ._rollout import repeated
+
+Controls = Float[Array, "steps nv"] | Callable[[Array, Array, Array], Array]
+
+
+@compiled
+def moving_base_rollout(
+    chain: Chain,
+    path: Callable[[Array], Array],
+    q: Float[Array, " nq"],
+    qd: Float[Array, " nv"],
+    controls: Controls,
+    dt: float | Float[Array, ""],
+    steps: int | None = None,
+    method: Method = "rk4",
+    every: int = 1,
+    checkpoint: int | None = None,
+) -> tuple[Float[Array, "times nq"], Float[Array, "times nv"]]:
+    """Positions and velocities at t = 0, every dt, ..., steps dt of a robot on a base that follows a path of poses T(t).
+
+    The accelerations are those of `moving_base_forward_dynamics` under tau - resistive_force, at the times that the
+    scheme asks for, so that its order stays.
+
+    Args:
+        path: the pose (4x4) of the base in the world at a time [s]; twice differentiable.
+        controls: torques held during each step [N m], or a policy tau = controls(t, q, qd).
+        dt: step [s].
+        steps: number of steps; needed with a policy.
+        method: as in `step`.
+        every: as in `rollout`.
+        checkpoint: as in `rollout`.
+
+    Raises:
+        ModelError: as `rollout` and `moving_base_forward_dynamics`.
+    """
+
+    def move(q, qd, tau, dt, start):
+        def acceleration(robot, x, xd, elapsed):
+            base = base_motion(path, start + elapsed)
+            return moving_base_forward_dynamics(robot, base, x, xd, tau - resistive_force(robot, x, xd))
+
+        return advance(chain, q, qd, dt, acceleration, method)
+
+    state = promoted(chain, q, qd)
+    return repeated(move, state, controls, dt, steps, _starts(controls, dt, steps, state[0]), every, checkpoint)
+
+
+@compiled
+def hybrid_rollout(
+    chain: Chain,
+    told: Sequence[str | int],
+    path: Callable[[Array], Array],
+    q: Float[Array, " nq"],
+    qd: Float[Array, " nv"],
+    controls: Controls,
+    dt: float | Float[Array, ""],
+    steps: int | None = None,
+    method: Method = "rk4",
+    every: int = 1,
+    checkpoint: int | None = None,
+) -> tuple[Float[Array, "times nq"], Float[Array, "times nv"]]:
+    """Positions and velocities at t = 0, every dt, ..., steps dt of a robot some of whose joints follow a path.
+
+    Accelerations are those of `hybrid_dynamics`. The told coordinates are on their path at every time that the scheme
+    asks for; what q and qd say of them is not read. Forces that this takes: `hybrid_dynamics` at the states returned.
+
+    Args:
+        told: names of joints (of coordinates, where there is a coupling) or columns of v; of quaternion joints none.
+        path: their positions (k,) at a time [s]; twice differentiable.
+        controls: torques held during each step [N m], or a policy tau = controls(t, q, qd); on told coordinates not
+            read.
+        dt: step [s].
+        steps: number of steps; needed with a policy.
+        method: as in `step`.
+        every: as in `rollout`.
+        checkpoint: as in `rollout`.
+
+    Raises:
+        ModelError: as `rollout`; no such coordinate, one of them twice, or one of a quaternion joint.
+    """
+    columns = coordinate_columns(chain, told)
+    where = dict(zip(layout(chain).columns.tolist(), layout(chain).entries.tolist(), strict=True))
+    if not set(columns.tolist()) <= set(where):
+        raise ModelError(
+            f"the coordinates told are {tuple(told)}, and one of them is a quaternion joint's; for a base that moves as told "
+            "take the robot without a free joint and moving_base_rollout"
+        )
+    entries = np.array([where[k] for k in columns.tolist()], int)
+
+    def on_path(t, q, qd):
+        velocity = lambda s: jax.jvp(path, (s,), (jnp.ones_like(s),))
+        (x, xd), (_, xdd) = jax.jvp(velocity, (t,), (jnp.ones_like(t),))
+        return q.at[entries].set(x.astype(q.dtype)), qd.at[columns].set(xd.astype(qd.dtype)), xdd.astype(qd.dtype)
+
+    def move(q, qd, tau, dt, start):
+        def acceleration(robot, x, xd, elapsed):
+            x, xd, xdd = on_path(start + elapsed, x, xd)
+            return hybrid_dynamics(robot, x, xd, told, xdd, tau - resistive_force(robot, x, xd)).acceleration
+
+        q, qd, _ = on_path(start, q, qd)
+        return on_path(start + dt, *advance(chain, q, qd, dt, acceleration, method))[:2]
+
+    q, qd = promoted(chain, q, qd)
+    state = on_path(jnp.zeros((), q.dtype), q, qd)[:2]
+    return repeated(move, state, controls, dt, steps, _starts(controls, dt, steps, q), every, checkpoint)
+
+
+def _starts(controls: Controls, dt: float | Array, steps: int | None, like: Array) -> Float[Array, " steps"] | None:
+    """The time at which each step starts; None where their number is missing, which `repeated` says."""
+    count = steps if callable(controls) else len(controls)
+    return None if count is None else jnp.arange(count, dtype=like.dtype) * jnp.asarray(dt, like.dtype)

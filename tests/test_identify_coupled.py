@@ -1,0 +1,138 @@
+"""Arms with a mimic finger and with coupled gears, identified through their own coupling and transmission."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+import pytest
+
+import jaxdyn
+from helpers import random_inertia, random_rotation
+from jaxdyn import textbook
+from jaxdyn.identification import (
+    Filters,
+    base_parameters,
+    diagnose,
+    estimate_wls,
+    estimation_problem,
+    motion_limits,
+    preprocess,
+    prior_parameters,
+)
+from jaxdyn.io._logs.log import Log
+from jaxdyn.report import write_report
+
+WIDTH = 0.02
+
+
+def motion(amplitude, seconds, rate, seed):
+    """q, qd, qdd of sums of six sines."""
+    rng = np.random.default_rng(seed)
+    n = len(amplitude)
+    frequency, phase = rng.uniform(0.05, 0.6, (6, n)), rng.uniform(0, 6, (6, n))
+    speed = 2 * np.pi * frequency[:, None]
+    t = np.arange(round(seconds * rate)) / rate
+    angle = speed * t[None, :, None] + phase[:, None]
+    a = np.asarray(amplitude)
+    return t, *((a * x).sum(0) for x in (np.sin(angle), speed * np.cos(angle), -(speed**2) * np.sin(angle)))
+
+
+def by_mujoco(chain, q, qd, qdd):
+    """Torques of the joints along a motion, by MuJoCo; without friction."""
+    none = jnp.zeros(chain.n)
+    friction = dataclasses.replace(chain.friction, viscous=none, coulomb=none, offset=none)
+    limits = jaxdyn.JointLimits(
+        position=jnp.tile(jnp.array([[-jnp.inf, jnp.inf]]), (chain.n, 1)), velocity=none, effort=none
+    )
+    bare = dataclasses.replace(chain, friction=friction, coupling=None, transmission=None, limits=limits)
+    model = mujoco.MjModel.from_xml_string(jaxdyn.io.to_mjcf(bare))
+    data, out = mujoco.MjData(model), []
+    for x in zip(q, qd, qdd, strict=True):
+        data.qpos[:], data.qvel[:], data.qacc[:] = x
+        mujoco.mj_inverse(model, data)
+        out.append(data.qfrc_inverse.copy())
+    return np.array(out)
+
+
+def gripper():
+    """Three joints and two fingers, of which the second mirrors the first."""
+    rng = np.random.default_rng(0)
+    inertia = np.array([random_inertia(rng) for _ in range(5)]) * np.array([[1.0], [1], [1], [0.3], [0.3]])
+    chain = jaxdyn.make_chain(
+        rotation=[*(random_rotation(rng) for _ in range(3)), np.eye(3), np.eye(3)],
+        translation=rng.normal(size=(5, 3)) * 0.3,
+        screw=[*[[0, 0, 1, 0, 0, 0]] * 3, [0, 0, 0, 0, 1, 0], [0, 0, 0, 0, -1, 0]],
+        inertia=inertia,
+        armature=[0.1, 0.05, 0.03, 0.2, 0.2],
+        friction=jaxdyn.Friction([0.5, 0.4, 0.3, 2.0, 2.0], [1.0, 0.8, 0.5, 0.5, 0.5], WIDTH),
+        topology=jaxdyn.Topology((-1, 0, 1, 2, 2), tip_name="tool"),
+        frames={"tool": (2, np.eye(4))},
+        limits=jaxdyn.JointLimits(position=[[-1, 1]] * 3 + [[0, 0.04]] * 2),
+    )
+    matrix = np.eye(5, 4)
+    matrix[4, 3] = 1.0
+    return jaxdyn.with_coupling(chain, matrix, names=("a", "b", "c", "grip"))
+
+
+def agreeing(chain, log):
+    """Share of base parameters within two standard deviations of the truth, both sides of the equations behind one low-pass."""
+    samples = preprocess(log, Filters(position_cutoff=30.0, stride=1))
+    problem = estimation_problem(chain, samples, parallel_cutoff=5.0)
+    found = estimate_wls(problem)
+    true = problem.base.matrix @ prior_parameters(chain, problem.columns)
+    return np.mean(np.abs(found.values - true) <= 2 * found.standard_deviations)
+
+
+@pytest.mark.ci
+def test_an_arm_with_a_mimic_finger(tmp_path):
+    chain = gripper()
+    s = np.asarray(chain.coupling.matrix)
+    t, q, qd, qdd = motion([0.35, 0.35, 0.35, 0.012], 40.0, 250.0, 1)
+    rates, f = qd @ s.T, chain.friction
+    losses = np.asarray(f.viscous) * rates + np.asarray(f.coulomb) * np.tanh(rates / WIDTH)
+    rng = np.random.default_rng(2)
+    tau = (by_mujoco(chain, q @ s.T, rates, qdd @ s.T) + losses) @ s + 0.3 * rng.normal(size=q.shape)
+    log = Log(t, q + 2e-6 * rng.normal(size=q.shape), None, tau, "gripper")
+    prior = jaxdyn.with_inertial_parameters(chain, chain.inertia * np.array([[0.8], [1.2], [0.9], [1.3], [0.7]]))
+    result = jaxdyn.identify(prior, log)
+    assert result.rows == ("a", "b", "c", "grip") and not result.impossible
+    assert {"Ia4 + Ia5", "fv4 + fv5", "fc4 + fc5"} <= set(result.base.names)
+    assert result.validation[0].fit.rms.max() < 0.15
+    assert agreeing(chain, log) >= 0.75
+    assert not [x for x in diagnose(prior, log) if x.kind in ("sign", "gain", "scale")]
+    write_report(result, tmp_path / "report.html")
+    assert "grip" in (tmp_path / "report.html").read_text()
+
+
+def test_limits_of_coordinates_are_those_of_all_their_joints():
+    limits = motion_limits(gripper())
+    np.testing.assert_allclose(limits.lower, [-1, -1, -1, 0])
+    np.testing.assert_allclose(limits.upper, [1, 1, 1, 0.04])
+
+
+@pytest.mark.ci
+def test_a_wrist_with_coupled_motors():
+    """Rotor inertias and motor friction of a wrist whose pitch turns the last motor too: no special columns."""
+    wrist = textbook.coupled_wrist()
+    wide = np.array([0, 0, 0, 0, 2e-3, 0, 2e-3, 0, 0, 2e-3])  # MuJoCo takes no rod without width
+    wrist = jaxdyn.with_inertial_parameters(wrist, wrist.inertia + wide[None])
+    base = base_parameters(wrist)
+    alone = {name for name in base.names if name[0] in "JBF"}
+    assert {"J3", "B3", "Fc3"} <= alone  # the motor of two joints has its own
+    ratios, motors = np.asarray(wrist.transmission.matrix), wrist.transmission
+    t, q, qd, qdd = motion([0.5, 0.5, 0.5], 40.0, 250.0, 3)
+    spins = qd @ ratios.T
+    viscous, coulomb, width = (
+        np.asarray(getattr(motors.friction, k)) for k in ("viscous", "coulomb", "coulomb_velocity")
+    )
+    losses = viscous * spins + coulomb * np.tanh(spins / width)
+    at_motors = np.asarray(motors.rotor_inertia) * (qdd @ ratios.T) + losses
+    rng = np.random.default_rng(4)
+    tau = by_mujoco(wrist, q, qd, qdd) + at_motors @ ratios + 0.02 * rng.normal(size=q.shape)
+    log = Log(t, q + 2e-6 * rng.normal(size=q.shape), None, tau, "wrist")
+    result = jaxdyn.identify(wrist, log)
+    assert agreeing(wrist, log) >= 0.75
+    found = result.chain.transmission
+    np.testing.assert_allclose(found.rotor_inertia[2], motors.rotor_inertia[2], rtol=0.1)
+    np.testing.assert_allclose(found.friction.viscous[2], motors.friction.viscous[2], rtol=0.1)

@@ -1,0 +1,202 @@
+"""Robots with a free base, contacts and closed loops, identified from logs that MuJoCo simulates."""
+
+import dataclasses
+import functools
+
+import jax
+import mujoco
+import numpy as np
+import pytest
+
+import jaxdyn
+from jaxdyn import IdentificationError, LogError, ModelError, textbook
+from jaxdyn.identification import (
+    Columns,
+    Filters,
+    MechanismLog,
+    base_parameters,
+    identify_mechanism,
+    mechanism_samples,
+    prior_parameters,
+)
+from jaxdyn.identification._mechanisms.rows import left_over, remaining_parameters
+from jaxdyn.identification._regression.prediction import predict
+from jaxdyn.mechanisms import linkages
+from standing_robots import STEP, standing_log
+
+FEET = "left_sole", "right_sole"
+LINKS = Columns(())
+
+
+def test_rows_that_are_left_are_those_of_parameters_and_forces_together():
+    """Eliminated sample by sample, or estimated beside the parameters: one estimate."""
+    rng = np.random.default_rng(0)
+    samples, rows, parameters, forces = 12, 7, 5, 3
+    w, y = rng.normal(size=(samples, rows, parameters)), rng.normal(size=(samples, rows))
+    a, noise = rng.normal(size=(samples, rows, forces)), rng.uniform(0.1, 3.0, rows)
+    through = left_over(a, noise)
+    assert through.shape == (samples, rows - forces, rows)
+    found = np.linalg.lstsq((through @ w).reshape(-1, parameters), (through @ y[:, :, None]).reshape(-1), rcond=None)[0]
+    both = np.zeros((samples, rows, parameters + samples * forces))
+    both[:, :, :parameters] = w
+    for k in range(samples):
+        both[k, :, parameters + k * forces : parameters + (k + 1) * forces] = a[k]
+    whole = (both / noise[None, :, None]).reshape(samples * rows, -1)
+    together = np.linalg.lstsq(whole, (y / noise).reshape(-1), rcond=None)[0][:parameters]
+    np.testing.assert_allclose(found, together, rtol=1e-10)
+
+
+def biped_log(**changes):
+    q = np.zeros((3, 17))
+    q[:, 3] = 1.0
+    made = MechanismLog(np.arange(3) * 1e-3, q, np.zeros((3, 16)))
+    return dataclasses.replace(made, **changes)
+
+
+def test_what_is_missing_or_does_not_fit_is_named():
+    chain, six = textbook.biped(floating=True), np.zeros((3, 6))
+    lost = biped_log().q.copy()
+    lost[:, :7] = np.nan
+    cases = [
+        (biped_log(q=lost), LogError, "give the base's pose, or its IMU"),
+        (biped_log(q=np.zeros((3, 16))), LogError, r"q has shape \(3, 16\); it is \(3, 17\)"),
+        (biped_log(wrenches={"left_sole": six[:, :3]}), LogError, "the wrench at 'left_sole' has shape"),
+        (biped_log(wrenches={"hand": six}), ModelError, "hand"),
+        (biped_log(wrenches={"left_sole": six}, held={"left_sole": "pose"}), ModelError, "choose one"),
+        (biped_log(held={"left_sole": "edge"}), ModelError, 'by its "pose" or its "point"'),
+        (biped_log(tau=np.full((3, 15), np.nan)), LogError, "tau has shape"),
+    ]
+    for log, error, text in cases:
+        with pytest.raises(error, match=text):
+            mechanism_samples(chain, log)
+    with pytest.raises(LogError, match="one free base; this robot has 0"):
+        mechanism_samples(textbook.biped(), MechanismLog(np.arange(3.0), *np.zeros((2, 3, 10)), imu=six))
+    with pytest.raises(IdentificationError, match="no log"):
+        identify_mechanism(chain, [])
+
+
+@functools.cache
+def standing():
+    """The biped, a prior that is up to 30 % off, and 15 s on two feet."""
+    chain = textbook.biped(floating=True)
+    q0 = np.array([0, 0, 1.0, 1, 0, 0, 0, *[0.0, -0.3, 0.6, -0.3, 0.0] * 2])
+    amplitude = np.array([0.05, 0.4, 0.6, 0.4, 0.05] * 2)
+    log, exact = standing_log(chain, FEET, q0, amplitude, stiffness=np.full(10, 300.0), seconds=15.0)
+    scale = 1 + 0.3 * np.random.default_rng(0).uniform(-1, 1, (chain.n, 1))
+    return chain, jaxdyn.with_inertial_parameters(chain, chain.inertia * scale), log, exact
+
+
+def agreeing(result, truth):
+    """Share of base parameters within two standard deviations of the truth."""
+    true = result.base.matrix @ prior_parameters(truth, result.columns)
+    return np.mean(np.abs(result.wls.values - true) <= 2 * result.wls.standard_deviations)
+
+
+def mass(chain):
+    return float(chain.inertia[:, 0].sum())
+
+
+@pytest.mark.ci
+def test_equation_of_motion_along_exact_logs():
+    """MuJoCo's motion, torques and wrenches through our rows: pose and IMU alike."""
+    chain, _, _, exact = standing()
+    for log in (exact, dataclasses.replace(exact, imu=None)):
+        run = mechanism_samples(chain, log, Filters(position_cutoff=25.0))
+        s = run.samples
+        error = s.tau - predict(LINKS, chain, prior_parameters(chain, LINKS), s.q, s.qd, s.qdd)
+        size = np.array([20, 20, 20, 300, 300, 300, *[40] * 10])
+        assert (np.sqrt((error**2).mean(axis=0)) / size).max() < 3e-3 and run.measured.all()
+
+
+@pytest.mark.ci
+def test_a_standing_biped_by_all_rows():
+    chain, prior, log, _ = standing()
+    result = identify_mechanism(prior, log, columns=LINKS)
+    assert result.base.size == 80 and not result.impossible
+    assert abs(mass(result.chain) / mass(chain) - 1) < 1e-3  # 0.5 % asked for
+    assert agreeing(result, chain) >= 0.9
+    assert result.validation[0].fit.total_relative < 0.3
+    assert (np.asarray(result.chain.inertia[:5]) == 0).all()  # links within the free joint stay none
+
+
+@pytest.mark.ci
+def test_a_standing_biped_by_the_rows_of_its_base_alone():
+    chain, prior, log, _ = standing()
+    result = identify_mechanism(prior, dataclasses.replace(log, tau=np.full_like(log.tau, np.nan)))
+    assert result.columns.drive_terms == () and result.base.size == 80 and not result.impossible
+    assert abs(mass(result.chain) / mass(chain) - 1) < 2e-3  # 1 % asked for
+    assert agreeing(result, chain) >= 0.92
+    assert np.isnan(result.validation[0].fit.rms[6:]).all() and result.validation[0].fit.rms[:6].max() < 1.0
+
+
+@pytest.mark.ci
+def test_a_biped_on_held_feet_without_force_plates():
+    """What joint torques tell: the unseen motion's torques, and nothing of feet that never move."""
+    chain, prior, log, _ = standing()
+    held = dataclasses.replace(log, wrenches={}, held=dict.fromkeys(FEET, "pose"))
+    result = identify_mechanism(prior, held, columns=LINKS)
+    assert 40 < result.base.size < 80 and not result.impossible
+    assert not any(f"{k}{i}" in name.split() for name in result.base.names for k in ("Ixx", "Izz") for i in (11, 16))
+    assert agreeing(result, chain) >= 0.8
+    assert result.validation[0].fit.total_relative < 0.5
+
+
+@functools.cache
+def five_bar_log():
+    """Twenty seconds of a five-bar whose two motors follow sums of sines, encoders at the motors alone."""
+    chain, pin = linkages.five_bar(masses=(1.1, 0.9, 1.3, 0.7), com_distances=(0.45, 0.2, 0.55, 0.3))
+    wide = np.array([0, 0, 0, 0, 1e-2, 0, 1e-2, 0, 0, 1e-2])  # MuJoCo takes no rod without width
+    chain = jaxdyn.with_inertial_parameters(chain, chain.inertia + wide[None])
+    spec = mujoco.MjSpec.from_string(jaxdyn.io.to_mjcf(chain))
+    spec.option.timestep = STEP
+    spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
+    for name, body, at in (("a", "link3", 1.0), ("b", "link4", 0.4)):
+        spec.body(body).add_site(name=name, pos=[at, 0, 0])
+    loop = spec.add_equality()
+    loop.type, loop.objtype = mujoco.mjtEq.mjEQ_CONNECT, mujoco.mjtObj.mjOBJ_SITE
+    loop.name1, loop.name2, loop.solref = "a", "b", [4 * STEP, 1.0]
+    model = spec.compile()
+    data = mujoco.MjData(model)
+    angles = np.array([[1.0, 0], [0, 1], [1, -1], [-1, 1]])
+    at = [int(model.joint(name).qposadr[0]) for name in chain.joint_names]  # MuJoCo goes depth first
+    data.qpos[at] = angles @ [0.6, 1.8]
+    rng = np.random.default_rng(1)
+    frequency, phase = rng.uniform(0.2, 1.5, (5, 2)), rng.uniform(0, 6, (5, 2))
+    q, tau = [], []
+    for k in range(round(20 / STEP)):
+        wanted = [0.6, 1.8] + 0.12 * (np.sin(2 * np.pi * frequency * k * STEP + phase) - np.sin(phase)).sum(axis=0)
+        data.qfrc_applied[at[:2]] = 200 * (wanted - data.qpos[at[:2]]) - 20 * data.qvel[at[:2]]
+        if k % 2 == 0:
+            q.append(data.qpos[at])
+            tau.append(data.qfrc_applied[at])
+        mujoco.mj_step(model, data)
+    q, tau = np.array(q), np.array(tau)
+    seen = (q[:, :2] + 2e-5 * rng.normal(size=(len(q), 2))) @ angles.T
+    tau[:, :2] += 0.05 * rng.normal(size=(len(q), 2))
+    return chain, pin, MechanismLog(np.arange(len(q)) * 2 * STEP, seen, tau, constraints=(pin,), source="five-bar")
+
+
+@pytest.mark.ci
+def test_a_five_bar_without_encoders_at_its_passive_joints():
+    chain, _, log = five_bar_log()
+    prior = jaxdyn.with_inertial_parameters(chain, chain.inertia * np.array([[0.8], [1.2], [0.9], [1.1]]))
+    result = identify_mechanism(prior, log, columns=LINKS)
+    assert result.base.size == 8  # d11, d22, and d and both gravity terms with what lies beside the links' lines
+    assert agreeing(result, chain) == 1.0 and not result.impossible
+    assert result.validation[0].fit.total_relative < 1.0
+
+
+@pytest.mark.ci
+def test_what_a_closed_loop_leaves_is_the_rank_of_the_reduced_regressor():
+    chain, pin, log = five_bar_log()
+    run = mechanism_samples(chain, log, Filters(position_cutoff=10.0))
+    found = remaining_parameters(chain, LINKS, [run], base_parameters(chain, LINKS))
+    y = np.random.default_rng(0).normal(size=(40, 2))
+    q = y @ np.array([[1.0, 0], [0, 1], [1, -1], [-1, 1]]).T
+    w, a = np.random.default_rng(1).normal(size=(2, 40, 2))
+    rows = jax.jit(jax.vmap(lambda *x: jaxdyn.mechanisms.reduced_regressor(chain, pin, *x, ("joint1", "joint2"))))(
+        q, w, a
+    )
+    rows = np.asarray(rows).reshape(-1, 40)
+    assert np.linalg.matrix_rank(rows, tol=1e-9) == found.size
+    assert np.abs(rows @ (np.eye(40) - np.linalg.pinv(found.matrix) @ found.matrix)).max() < 1e-6

@@ -1,0 +1,354 @@
+"""Terms: springs, what is chosen by blocks left out, and what comes of it; on runs of known arms."""
+
+import dataclasses
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxdyn
+from jaxdyn import IdentificationError, Log, identify, inverse_dynamics, resistive_force, textbook
+from jaxdyn.cli import main
+from jaxdyn.identification import (
+    BlockFactors,
+    Columns,
+    Consistency,
+    ExtraColumns,
+    Filters,
+    MaxwellSlip,
+    Terms,
+    choose_terms,
+    coupled_drive,
+    diagnose,
+    diagnose_identification,
+    joint_springs,
+    known_parameters,
+    preprocess,
+    prior_parameters,
+    prior_scales,
+    random_excitation,
+)
+from jaxdyn.identification._regression.completion import with_parameters
+from jaxdyn.identification._selection.search import Grams, Search, State, gain, solve, weights_between
+from jaxdyn.identification._simulation.parametric import parameters_of, parametric_torque
+from jaxdyn.report._pages.identification import report_html
+from regression import known_arm, states
+
+FILTER = {"filters": Filters(20.0)}
+DELAY = np.array([0.004, 0.0, 0.0075])
+WIDTH = np.array([0.05, 0.01, 0.1])
+
+
+@pytest.fixture(scope="module")
+def arm():
+    """With springs at the outer joints and a smooth sign of another width at each."""
+    leaves = {"springs.stiffness": jnp.array([3.0, 0.0, -2.0]), "friction.coulomb_velocity": jnp.asarray(WIDTH)}
+    return jaxdyn.model.with_leaves(known_arm(), leaves)
+
+
+@pytest.fixture(scope="module")
+def given(arm):
+    """The arm as it is thought to be: no springs, one width."""
+    return jaxdyn.model.with_leaves(
+        arm, {"springs.stiffness": jnp.zeros(3), "friction.coulomb_velocity": jnp.full(3, 0.02)}
+    )
+
+
+@pytest.fixture(scope="module")
+def log(arm):
+    """A run with late torques and some noise."""
+    t = np.arange(6000) / 500.0
+    q, qd, qdd = random_excitation(arm, 12.0, 5, 1)(jnp.asarray(t))
+    tau = np.asarray(jax.vmap(lambda *x: inverse_dynamics(arm, *x) + resistive_force(arm, *x[:2]))(q, qd, qdd))
+    late = np.stack([np.interp(t - d, t, tau[:, j]) for j, d in enumerate(DELAY)], axis=1)
+    return Log(t, np.asarray(q), None, late + 0.02 * np.random.default_rng(0).normal(size=tau.shape))
+
+
+def test_springs_are_columns_with_a_leaf(arm, given):
+    extra = joint_springs(arm, (1, 3))
+    assert extra.names == ("k1", "k3") and extra is joint_springs(arm, (1, 3))
+    columns = Columns(extra=(coupled_drive(1, 2), extra))
+    parameters = prior_parameters(arm, columns)
+    np.testing.assert_array_equal(parameters[-2:], [3.0, -2.0])
+    np.testing.assert_array_equal(parameters_of(arm, columns), parameters)
+    np.testing.assert_array_equal(with_parameters(given, columns, parameters).springs.stiffness, arm.springs.stiffness)
+    q, qd, qdd = (jnp.asarray(x[0]) for x in states(1))
+    np.testing.assert_allclose(
+        extra.matrix(arm, q, qd, qdd), np.diag(q - arm.springs.rest_position)[:, [0, 2]], rtol=1e-15
+    )
+    with pytest.raises(IdentificationError, match=r"joints \(1, 1\)"):
+        joint_springs(arm, (1, 1))
+    with pytest.raises(IdentificationError, match="of 2 joints"):
+        ExtraColumns(("a",), ("1",), extra.matrix, "springs.stiffness", (1, 3))
+
+
+def test_springs_in_the_torques(arm, given):
+    columns = Columns(extra=(joint_springs(arm, (1, 3)),))
+    parameters = jnp.asarray(prior_parameters(arm, columns))
+    state = tuple(jnp.asarray(x[0]) for x in states(1))
+    wide = jaxdyn.model.with_leaves(given, {"friction.coulomb_velocity": arm.friction.coulomb_velocity})
+    torque = jax.jit(lambda q, qd, qdd: inverse_dynamics(arm, q, qd, qdd) + resistive_force(arm, q, qd))(*state)
+    np.testing.assert_allclose(jax.jit(columns.matrix)(wide, *state) @ parameters, torque, rtol=1e-12)
+    found = jax.jit(lambda *x: parametric_torque(columns, wide, *x))(parameters, *state)
+    np.testing.assert_allclose(found, torque, rtol=1e-12)
+
+
+@pytest.mark.ci
+def test_what_is_chosen_and_what_comes_of_it(arm, given, log):
+    result = identify(given, log, **FILTER)
+    found = result.choice
+    np.testing.assert_allclose(found.delay, DELAY, atol=6e-4)
+    assert {1, 3} <= set(found.springs) and np.all(found.errors < 0.5 * found.errors_before) and found.cutoff is None
+    assert result.notes[0].startswith("terms: adopted joint by joint: ") and "spring (1" in result.notes[0]
+    np.testing.assert_allclose(result.chain.springs.stiffness[jnp.array([0, 2])], [3.0, -2.0], atol=0.05)
+    assert result.validation[0].fit.total_relative < 1.0 and result.validation[0].raw.total_relative < 3.0
+    np.testing.assert_array_equal(result.delay, found.delay)
+    adopted = {(trial.kind, trial.joint) for trial in found.adopted}
+    assert {("spring", 1), ("spring", 3), ("delay", 1), ("delay", 3)} <= adopted and "adopted" in repr(found)
+    for trial in found.adopted:
+        assert trial.gain > 0.9 and trial.ratio > 1
+    late = log.t > 0.75 * log.t[-1]
+    other = dataclasses.replace(log, tau=np.where(late[:, None], -log.tau, log.tau))
+    again = choose_terms(given, other, share=0.7, **FILTER)  # never looks at what is held out
+    np.testing.assert_allclose(again.errors, found.errors, rtol=1e-7)
+    with pytest.raises(IdentificationError, match="one or one a joint"):
+        identify(given, log, filters=Filters(delay=[0.0, 1.0]), terms=Terms(choose=()))
+
+
+@pytest.mark.ci
+def test_delays_and_springs_that_are_given(given, log):
+    terms = Terms(extra=(joint_springs(given),), choose=())
+    late = identify(given, log, terms=terms, filters=Filters(20.0, delay=list(DELAY)))
+    np.testing.assert_array_equal(late.delay, DELAY)
+    assert late.choice is None and "torques taken 4, 0, 7.5 ms later" in report_html(late)
+    # the findings come from the factors of the fit
+    assert diagnose_identification(late) == diagnose(given, [e.samples for e in late.fitted], columns=late.columns)
+
+
+def test_a_cubic_between_shifts_is_that_of_the_four_nearest():
+    shifts, cubic = np.linspace(-0.03, 0.05, 9), np.polynomial.Polynomial([0.3, -2.0, 40.0, 900.0])
+    for d, first in ((-0.03, 0), (-0.027, 0), (0.011, 3), (0.0249, 4), (0.0499, 5), (0.05, 5)):
+        weights = weights_between(shifts, d)
+        assert weights @ cubic(shifts) == pytest.approx(cubic(d), rel=1e-12)
+        assert not np.delete(weights, range(first, first + 4)).any()
+
+
+def rows_of_two_joints(noise=(0.05, 0.2), blocks=3):
+    """Rows of some blocks of two joints: a shared column, two of dry friction, a spring's, the torque at five shifts.
+
+    Joint 1 has the second friction and the torque at the second shift, joint 2 the first friction, a spring and the third.
+    """
+    rng = np.random.default_rng(2)
+    rows = rng.normal(size=(blocks, 2, 40, 9))
+    rows[:, 0, :, 5] = 2 * rows[:, 0, :, 0] - rows[:, 0, :, 2]
+    rows[:, 1, :, 6] = 2 * rows[:, 1, :, 0] + 3 * rows[:, 1, :, 1] + 0.5 * rows[:, 1, :, 3]
+    rows[:, :, :, 4:] += np.array(noise)[None, :, None, None] * rng.normal(size=(blocks, 2, 40, 1))
+    more = np.array([[False, False, False], [False, False, True]])
+    return rows, State(np.array([1, 0]), more, np.array([-0.01, 0.0])), [[0, 2, 5], [0, 1, 3, 6]]
+
+
+def grams_of(rows):
+    r = np.stack([np.stack([np.linalg.qr(joint, mode="r") for joint in block]) for block in rows])
+    counts = np.full(rows.shape[:2], rows.shape[2])
+    return Grams(BlockFactors(r, counts, np.zeros(len(rows), int)), 1, np.linspace(-0.02, 0.02, 5))
+
+
+def fitted(rows, own, weights):
+    """Shared and own parameters of both joints' rows (n, N, w), their columns and torques."""
+    parts, torques, at = [], [], 1
+    for x, columns in zip(rows, own, strict=True):
+        wide = np.zeros((len(x), 4))
+        wide[:, 0], wide[:, at : at + len(columns) - 2] = x[:, 0], x[:, columns[1:-1]]
+        at += len(columns) - 2
+        parts.append(wide)
+        torques.append(x[:, columns[-1]])
+    weighted = np.concatenate([p * w for p, w in zip(parts, weights, strict=True)])
+    right = np.concatenate([t * w for t, w in zip(torques, weights, strict=True)])
+    return np.linalg.lstsq(weighted, right, rcond=None)[0], parts, torques
+
+
+def test_errors_are_those_of_blocks_left_out_by_joints_that_share_the_rigid_body():
+    rows, state, own = rows_of_two_joints()
+    found, noise = grams_of(rows).left_out(state)
+    for _ in range(3):
+        found, noise = grams_of(rows).left_out(state, noise=noise)
+    for k in range(3):
+        rest = np.concatenate(np.delete(rows, k, axis=0), axis=1)
+        x, _, _ = fitted(rest, own, 1 / noise)
+        _, parts, torques = fitted(rows[k], own, 1 / noise)
+        expected = [((t - p @ x) ** 2).sum() for p, t in zip(parts, torques, strict=True)]
+        np.testing.assert_allclose(found[k], expected, rtol=1e-5)
+    h, right, _ = grams_of(rows).system(state, np.array([9.0, 0.25]))
+    x, _, _ = fitted(rows[1], own, np.array([3.0, 0.5]))
+    np.testing.assert_allclose(solve(h[1], right[1]), x, rtol=1e-6)
+    rows[:, 0, :, 2] = 0.0  # friction of a joint that stands still
+    h, right, _ = grams_of(rows).system(state, np.ones(2))
+    assert solve(h[1], right[1])[1] == 0
+
+
+def test_a_gain_counts_where_it_exceeds_its_noise_over_the_blocks():
+    size = np.where(np.arange(16) == 3, 100.0, 1.0)
+    before = np.stack([size, np.ones(16), np.ones(16), np.ones(16)], axis=1)
+    one_block, little = np.ones(16), np.linspace(0.98, 1.0, 16)
+    one_block[3:5] = 0.1, 1.4  # as much in one block as it harms in another
+    alike = np.linspace(0.5, 0.7, 16)  # falls of much the same share, whatever the error of the block
+    found = gain(before, np.stack([alike * size, one_block, little, np.linspace(0.4, 1.7, 16)], axis=1))
+    np.testing.assert_allclose(found.share[1:3], [0.5 / 16, 0.01], rtol=1e-12)
+    assert 0 < found.ratio[1] < 1 and found.ratio[0] > 10
+    assert found.confirmed.tolist() == [True, False, False, False]  # the third takes less than 1 % off
+    common = gain(np.ones((16, 4)), np.stack([np.linspace(0.3, 1.2, 16)] * 4, axis=1))  # what all joints have in common
+    assert np.all(common.confirmed)
+
+
+def test_a_joint_takes_what_makes_its_own_error_less():
+    """Joint 1 has the second friction, joint 2 the first and a spring: found from the first friction without springs."""
+    rows = rows_of_two_joints(blocks=12)[0]
+    rows[:, 0, :, 4:] = rows[:, 0, :, 5:6]  # whatever the shift
+    rows[:, 1, :, 4:] = rows[:, 1, :, 6:7]
+    search = Search(grams_of(rows), State(np.zeros(2, int), np.zeros((2, 3), bool), np.zeros(2)))
+    first = search.errors
+    assert search.dry_friction(2) and search.state.dry.tolist() == [1, 0]
+    assert search.further([2]) and search.state.more[:, 2].tolist() == [False, True]
+    assert not search.further([2]) and not search.delays() and np.all(search.errors < 0.5 * first)
+    search.state = search.state.but(more=np.array([[False, False, True], [False, False, True]]))
+    search.squares, _ = search.grams.left_out(search.state)
+    search.pruned([2])
+    assert search.state.more[:, 2].tolist() == [False, True]
+
+
+@pytest.fixture(scope="module")
+def elbow():
+    """Joint 1 with a spring, a smooth sign and late torques; joint 2 with a spring of friction that slips."""
+    chain = textbook.planar_elbow(l1=0.7, lc1=0.3, lc2=0.25)
+    leaves = {"springs.stiffness": [6.0, 0.0], "friction.viscous": [0.5, 0.2], "friction.coulomb": [2.0, 0.0]}
+    leaves |= {"friction.coulomb_velocity": [0.05, 0.03], "friction.offset": [0.1, -0.2]}
+    return jaxdyn.model.with_leaves(chain, {name: jnp.asarray(x) for name, x in leaves.items()})
+
+
+@pytest.fixture(scope="module")
+def late_log(elbow):
+    t = np.arange(4800) / 400.0
+    w, phase = np.array([[1.3, 2.9, 4.1], [1.7, 2.3, 5.3]]), np.array([[0.0, 1.0, 2.0], [0.5, 2.5, 1.5]])
+    waves = [0.6 / w * w**k * np.sin(w * t[:, None, None] + phase + k * np.pi / 2) for k in range(3)]
+    q, qd, qdd = (x.sum(2) for x in waves)
+    torque = jax.jit(jax.vmap(lambda *x: inverse_dynamics(elbow, *x) + resistive_force(elbow, *x[:2])))
+    tau = np.array(torque(*map(jnp.asarray, (q, qd, qdd))))
+    travelled = np.diff(q[:, 1], prepend=q[0, 1]) / 4e-3
+    tau[:, 1] += list(itertools.accumulate(travelled, lambda z, d: np.clip(z + d, -1.0, 1.0)))
+    tau[:, 0] = np.interp(t - 0.006, t, tau[:, 0])
+    return Log(t, q, None, tau + [0.05, 0.02] * np.random.default_rng(0).normal(size=tau.shape))
+
+
+@pytest.mark.ci
+def test_terms_of_two_joints_that_differ(elbow, late_log):
+    given = jaxdyn.model.with_leaves(
+        elbow, {"springs.stiffness": jnp.zeros(2), "friction.coulomb_velocity": jnp.full(2, 0.02)}
+    )
+    found = choose_terms(given, late_log, Terms(("viscous", "coulomb", "offset")))
+    np.testing.assert_allclose(found.delay, [0.006, 0.0], atol=5e-4)
+    assert 1 in found.springs and np.all(found.errors < 0.5 * found.errors_before)
+    slips = [
+        term for term in found.further if isinstance(term, MaxwellSlip) and (term.joints is None or 2 in term.joints)
+    ]
+    assert float(slips[0].width[1]) == 4e-3
+    # nothing beyond the first share of a run counts, and runs are one after the other whatever their number
+    options = {"filters": Filters(15.0), "terms": Terms(("viscous", "coulomb", "offset"), choose=("springs",))}
+    half = lambda a, b, sign=1: Log(late_log.t[a:b], late_log.q[a:b], None, sign * late_log.tau[a:b])
+    whole = choose_terms(given, [half(0, 2400), half(2400, 4800)], **options)
+    assert whole.cutoff is None and 1 in whole.springs and whole.further == () and not whole.delay.any()
+    turned = np.where(late_log.t[:, None] < 8.0, late_log.tau, -late_log.tau)
+    first, again = (
+        choose_terms(given, x, share=0.6, **options) for x in (late_log, dataclasses.replace(late_log, tau=turned))
+    )
+    np.testing.assert_allclose(again.errors, first.errors, rtol=1e-7)
+    assert choose_terms(given, half(0, 330), **options) is None  # too short to be cut
+    assert choose_terms(given, late_log, Terms(choose=())) is None
+
+
+@pytest.mark.ci
+def test_what_is_not_there_is_hardly_ever_adopted(elbow):
+    """The plain model with noise, six runs of two joints: of 72 trials three at most are adopted."""
+    plain = jaxdyn.model.with_leaves(
+        elbow, {"springs.stiffness": jnp.zeros(2), "friction.coulomb": jnp.array([1.0, 0.5])}
+    )
+    plain = jaxdyn.model.with_leaves(plain, {"friction.coulomb_velocity": jnp.full(2, 0.1)})
+    torque = jax.jit(jax.vmap(lambda *x: inverse_dynamics(plain, *x) + resistive_force(plain, *x[:2])))
+    trials = adopted = 0
+    for seed in range(6):
+        t = np.arange(3000) / 200.0
+        x = random_excitation(plain, 15.0, 5, seed)(jnp.asarray(t))
+        tau = np.asarray(torque(*x)) + [0.3, 0.1] * np.random.default_rng(seed).normal(size=(3000, 2))
+        found = choose_terms(plain, Log(t, np.asarray(x[0]), None, tau), filters=Filters(10.0))
+        trials, adopted = trials + len(found.trials), adopted + len(found.adopted)
+    assert trials == 6 * 2 * 6 and adopted <= 3
+
+
+def test_constraints_follow_their_parameters(elbow):
+    from jaxdyn.identification._selection.outcome import TermChoice
+    from jaxdyn.identification._selection.setup import setup_of
+
+    terms = Terms()
+    names = terms.columns(elbow).names(2)
+    choice = TermChoice((MaxwellSlip(),), (1,), np.zeros(2), 5.0, np.full(2, 0.1), np.ones(2), np.ones(2), ())
+    setup = setup_of(elbow, terms, Filters(), choice)
+    assert setup.filters.position_cutoff == 5.0 and setup.delay is None and setup.columns.drive_terms == ("armature",)
+    fitted_names = (*setup.columns.names(2), "fz1", "fz2")
+    known = setup.known(Consistency(constraints=known_parameters(names, {"m2": 1.5, "Ia1": 0.3})), fitted_names)
+    x = np.arange(len(fitted_names), dtype=float)
+    picked = known.constraints.equal @ x
+    np.testing.assert_allclose(np.sort(picked), np.sort([x[fitted_names.index("m2")], x[fitted_names.index("Ia1")]]))
+    with pytest.raises(IdentificationError, match=r"constraints on fc1.*choose=\(\)"):
+        setup.known(Consistency(constraints=known_parameters(names, {"fc1": 0.3})), fitted_names)
+    with pytest.raises(IdentificationError, match="constraints are of 3 parameters"):
+        setup.known(Consistency(constraints=known_parameters(["a", "b", "c"], {"a": 1.0})), fitted_names)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Terms(("inertia",)), "drive term 'inertia' is unknown"),
+        (lambda: Terms(choose=("gains",)), "'gains' cannot be chosen; there are filter, friction, springs, delays"),
+        (lambda: Terms(further=(Columns(),)), "a further term is Columns"),
+    ],
+)
+def test_terms_that_are_none_are_refused(make, message, annotations_unchecked):
+    with pytest.raises(IdentificationError, match=message):
+        make()
+    assert repr(Terms(("viscous",), (MaxwellSlip(),))) == (
+        "Terms: viscous, MaxwellSlip; filter, friction, springs, delays chosen"
+    )
+
+
+def test_scales_against_the_given_model(arm, log):
+    samples = preprocess(log, **FILTER)
+    rough = dataclasses.replace(arm, inertia=arm.inertia * jnp.array([1.2, 0.9, 1.1])[:, None])
+    found = prior_scales(rough, [samples])
+    twice = prior_scales(rough, [dataclasses.replace(samples, tau=2 * samples.tau)])
+    assert found.judged[1:].all() and np.all(np.abs(np.log(found.factors[1:])) < 0.25)
+    np.testing.assert_allclose(twice.factors, 2 * found.factors, rtol=1e-8)
+    turned = prior_scales(rough, [dataclasses.replace(samples, tau=-samples.tau)])
+    np.testing.assert_allclose(turned.factors, -found.factors, rtol=1e-8)
+    np.testing.assert_allclose(turned.alike, -found.alike, rtol=1e-8)
+    assert not turned.judged.any()
+    np.testing.assert_allclose(twice.deviations, found.deviations, rtol=1e-6)
+    # white noise: the deviation of the logarithm of a slope, of which the jackknife sees as much
+    rng, size = np.random.default_rng(3), 20.0
+    exact = np.asarray(jax.jit(jax.vmap(lambda *x: inverse_dynamics(arm, *x)))(samples.q, samples.qd, samples.qdd))
+    noisy = dataclasses.replace(samples, tau=exact + size * rng.normal(size=exact.shape))
+    found = prior_scales(arm, [noisy])
+    for j in range(3):
+        rest = np.stack(
+            [samples.qdd[:, j], samples.qd[:, j], np.tanh(samples.qd[:, j] / WIDTH[j]), exact[:, j] ** 0], 1
+        )
+        clear = exact[:, j] - rest @ np.linalg.lstsq(rest, exact[:, j], rcond=None)[0]
+        expected = size / np.linalg.norm(clear) / found.factors[j]
+        assert 0.5 < found.deviations[j] / expected < 2
+
+
+def test_what_can_be_chosen_is_said(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["identify", "--choose", "friction,gains"])
+    assert stop.value.code == 2
+    assert "'gains' is unknown; there are filter, friction, springs, delays" in capsys.readouterr().err
