@@ -175,6 +175,10 @@ def test_windows_are_refused_like_the_whole():
     log = run_of(5.0)
     with pytest.raises(LogError, match="time does not increase between chunks"):
         list(preprocess_stream([log, log], Filters(position_cutoff=8.0)))
+    for late in (0.0, 1e-3):  # a chunk begins where the one before ends
+        again = dataclasses.replace(log, t=log.t + (log.t[-1] - log.t[0]) - late)
+        with pytest.raises(LogError, match="time does not increase between chunks"):
+            list(preprocess_stream([log, again], Filters(position_cutoff=8.0)))
     with pytest.raises(LogError, match="half the log's rate"):
         list(preprocess_stream([log], Filters(position_cutoff=200.0)))
     with pytest.raises(LogError, match="no piece of the log is long enough"):

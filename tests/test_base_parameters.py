@@ -366,5 +366,6 @@ def test_columns_are_chosen_by_their_size_beside_the_largest():
         np.testing.assert_allclose(base.matrix[:, 1], [0.5, 0, 0.25], atol=1e-9)
         assert base.names == ("e + 0.5 b", "a", "d + 0.25 b")
     assert _select(r, names, order, 1e-11).kept.tolist() == [4, 2, 0, 3]
+    assert _select(np.diag([1.0, 3e-7, 3e-8]), names[:3], (0, 1, 2), 1e-7).kept.tolist() == [0, 1]
     with pytest.raises(IdentificationError, match="no parameter has any effect"):
         _select(0 * r, names, order, 1e-7)

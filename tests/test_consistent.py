@@ -126,7 +126,15 @@ def test_the_optimum_is_that_of_the_unconstrained_estimate_where_it_is_possible(
     assert np.all(ours.standard_deviations < 1.05 * wls.standard_deviations)
     weak = consistent_least_squares(dataclasses.replace(p, weight=1e-3), arm[1])
     assert np.abs((weak.values - wls.values) / wls.standard_deviations).max() < 0.01
-    assert ours.cost == pytest.approx(p.cost(ours.parameters)) and ours.least_misfit == pytest.approx(p.floor)
+    factors, base = noisy(arm[2], arm[3], 0), arm[1]
+    rows = np.concatenate(factors.r / wls.noise[:, None, None])
+    squares = np.linalg.norm(rows[:, -1] - rows[:, base.kept] @ np.linalg.lstsq(rows[:, base.kept], rows[:, -1])[0])
+    assert ours.cost == pytest.approx(p.cost(ours.parameters))
+    assert ours.least_misfit == p.floor == pytest.approx(0.5 * squares**2)
+    # residuals that are alike: what they add to the unconstrained covariance C_0 is followed by C C_0^-1
+    c, alone = ours.covariance, wls.covariance
+    alike = ours.with_covariance_of(dataclasses.replace(wls, covariance=4 * alone, independent=alone))
+    np.testing.assert_allclose(alike.covariance, c + 3 * c @ np.linalg.solve(alone, c), rtol=1e-6)
 
 
 def test_ellipsoid_bounds_second_moments():
@@ -317,6 +325,12 @@ def test_the_cost_is_misfit_prior_and_what_holds_unseen_drive_terms(arm):
     divergence = sum(float(entropic_divergence(a, b)) for a, b in zip(*links, strict=True))
     held = 0.5e-8 * (1e5**2 + 0.01**2 * (p.matrix[:, 25] ** 2).sum())
     assert p.cost(x) - misfit == pytest.approx(0.7 * divergence + held, rel=1e-6) and divergence > 0.01
+    unseen = NAMES.index("off1")
+    elsewhere, start = p.prior.copy(), p.start.copy()
+    elsewhere[unseen], start[unseen] = 1e4, 1.0
+    p = dataclasses.replace(p, matrix=np.where(np.arange(28) == unseen, 0.0, p.matrix), prior=elsewhere, start=start)
+    found = consistent_least_squares(p, arm[1])
+    assert found.converged and found.parameters[unseen] == pytest.approx(1e4, rel=1e-3)
 
 
 def test_thickness_is_a_share_of_the_longest_side():

@@ -79,6 +79,10 @@ def test_runs_and_joints_weigh_by_their_own_noise(exact):
     z = lambda e: np.sqrt(((e.values - exact[4]) ** 2 / np.diag(independent)).mean())
     assert z(wls) < 1.5 < 3 < z(ols)
     assert wls.converged and wls.iterations == len(wls.history) and wls.method == "WLS"
+    one = estimate_wls(problem, iterations=1)  # from ordinary least squares
+    size = np.maximum(np.abs(one.values), np.abs(ols.values))
+    steps = np.abs(one.values - ols.values) / np.maximum(size, 1e-3 * size.max())
+    assert one.history == (pytest.approx(steps.max()),) and not one.converged
     rows = np.concatenate([w.reshape(-1, w.shape[2]) for w in exact[3]])
     plain = np.linalg.lstsq(rows, np.concatenate([t.reshape(-1) for t in taus]), rcond=None)[0]
     np.testing.assert_allclose(ols.values, plain, rtol=1e-8, atol=1e-10)
@@ -197,6 +201,8 @@ def test_recursive_is_batch_and_forgets_as_told(exact):
         expected = np.linalg.lstsq(a, (tau[:upto] * age).reshape(-1), rcond=None)[0]
         np.testing.assert_allclose(values[k], expected, rtol=1e-7, atol=1e-8)
         np.testing.assert_allclose(deviations[k], np.sqrt(np.diag(np.linalg.inv(a.T @ a))), rtol=1e-6)
+    forgotten = estimate_recursive(problem, forgetting)
+    np.testing.assert_allclose(np.sqrt(np.diag(forgotten.independent_covariance)), deviations[-1], rtol=0.2)
     with pytest.raises(IdentificationError, match=r"forgetting is 1\.5"):
         recursive_path(problem, 100, 1.5)
 
@@ -335,6 +341,16 @@ def test_deviations_of_joints_over_runs_of_different_lengths(exact):
     tls = estimate_tls(problem, only)
     np.testing.assert_allclose(tls.values, wls.values, rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(tls.standard_deviations, wls.standard_deviations, rtol=1e-3)
+
+
+def test_torques_of_drives_that_are_not_identified_are_those_of_the_chain(exact):
+    arm, base, (x, _), _, _ = exact
+    problem = estimation_problem(arm, run_of(x, np.ones_like(x[0])), ALL, base=base)
+    np.testing.assert_array_equal(problem.torques[0], 1.0)
+    (left,) = dataclasses.replace(problem, columns=Columns(("viscous", "offset"))).torques
+    qd, qdd = x[1], x[2]
+    friction = np.asarray(arm.friction.coulomb) * np.tanh(qd / np.asarray(arm.friction.coulomb_velocity))
+    np.testing.assert_allclose(left, 1 - np.asarray(arm.armature) * qdd - friction, rtol=1e-12, atol=1e-12)
 
 
 def test_outliers_are_counted_at_the_joint_that_has_most(exact):

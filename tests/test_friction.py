@@ -261,6 +261,11 @@ def test_the_right_friction_is_chosen_by_held_out_error(slipping):
     assert found.best == ("both", "both") and found.errors.shape == (3, 2)
     assert "joint 2" in str(found) and "*" in str(found)
     assert found.model.names(2)[:4] == ("fv1", "off1", "fz1", "fzl1")
+    plain = {"plain": models["plain"]}  # a single run is cut into three
+    whole = choose_friction(chain, runs[:1], plain, iterations=0, stride=3, base=base)
+    thirds = [runs[0].part(a, b) for a, b in ((0, 333), (333, 666), (666, 1000))]
+    cut = choose_friction(chain, thirds, plain, iterations=0, stride=3, base=base)
+    np.testing.assert_allclose(whole.errors, cut.errors, rtol=1e-9)
     with pytest.raises(IdentificationError, match="no run"):
         choose_friction(chain, [], models)
     with pytest.raises(IdentificationError, match="cannot determine"):

@@ -150,6 +150,8 @@ def test_textbook_problems(number):
     [
         # by the bounds, which hold the second unknown
         (lambda x: x @ x, lambda x: jnp.stack([x[0] + x[1] - 5]), None, array(-1, 0.5), array(1, 0.5), "INFEASIBLE"),
+        # nothing but the guess has a value
+        (lambda x: jnp.where(x[0] == 3, -x[0], jnp.nan), None, None, -INF, INF, "STALLED"),
         *(
             pytest.param(*case, marks=pytest.mark.ci)
             for case in (

@@ -93,6 +93,12 @@ def test_axes_given_with_few_digits_are_made_exact():
     chain = jaxdyn.make_chain(**{**ONE, "screw": [[*axis, 0, 0, 0]], "rotation": np.round(np.eye(3), 7)[None]})
     rotation = jaxdyn.forward_kinematics(chain, jnp.array([2.0]))[0, :3, :3]
     np.testing.assert_allclose(rotation.T @ rotation, np.eye(3), atol=1e-14)
+    c, s = np.cos(0.5), np.sin(0.5)
+    turn = np.array([[c, -s, 0], [s, c, 0], [0, 0, 1]])
+    kept = jaxdyn.make_chain(**{**ONE, "rotation": turn[None]}).rotation[0]
+    np.testing.assert_array_equal(kept, turn)
+    made = np.asarray(jaxdyn.make_chain(**{**ONE, "rotation": (turn * (1 + 4e-7))[None]}).rotation[0])
+    np.testing.assert_allclose(made, turn, rtol=0, atol=1e-15)
 
 
 def test_parameters_are_exchanged_by_shape():

@@ -15,7 +15,7 @@ from numpy.testing import assert_allclose
 import jaxdyn
 from helpers import once
 from jaxdyn.trajectory._paths import scaling as time_scaling
-from jaxdyn.trajectory._paths.intervals import Bands, bands_of, fastest_speeds
+from jaxdyn.trajectory._paths.intervals import Bands, bands_of, fastest_speeds, lasting_speeds
 
 ARM = jaxdyn.textbook.planar_elbow()
 WAYPOINTS = jnp.array([[0.1, 0.3], [0.8, -0.5], [1.3, 0.9], [0.4, 1.2]])
@@ -179,6 +179,14 @@ def test_the_shortest_duration_is_the_first_that_holds_all_limits(monkeypatch):
     for side in (0, 1):
         weak = torque.at[1, side].set(float(gravity[:, 1].max() - 0.1 if side else gravity[:, 1].min() + 0.1))
         assert shortest(jnp.ones(2), jnp.ones(2), weak) == jnp.inf
+    # a limit that gravity alone reaches: no T for an effort towards it, any for one away from it
+    effort, seen = inertia * sdd + centrifugal * sd**2, set()
+    for j, side in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        k = int(gravity[:, j].argmax() if side else gravity[:, j].argmin())
+        beyond = bool((effort[k, j] > 0) == bool(side))
+        assert (shortest(jnp.ones(2), jnp.ones(2), torque.at[j, side].set(gravity[k, j])) == jnp.inf) == beyond
+        seen.add(beyond)
+    assert seen == {True, False}
 
 
 def test_a_timed_path_at_times_of_one_s_own():
@@ -452,3 +460,9 @@ def test_the_fastest_speeds_by_hand():
     falling = Bands(*map(jnp.asarray, (a, b, lo, np.full((3, 2), [-3.0, 9.0]))))  # to go slower than the least allowed
     x, u = once(fastest_speeds)(falling, jnp.asarray(np.array([[0, 9.0]] * 4)), jnp.asarray(2.0), jnp.asarray(step))
     assert_allclose(u[0], -1.0 - 0.5 * 2.0, rtol=1e-12)  # the lower edge counts where the upper is below it
+    # |u| <= 1 and 2 <= u + x <= 3: x from 1 to 4; a second interval, of which 5 <= u, leaves none
+    one = np.ones((2, 2))
+    narrow = Bands(*map(jnp.asarray, (one, [[0.0, 1.0]] * 2, [[-1.0, 2.0], [5.0, 2.0]], one * [1.0, 3.0])))
+    low, high = once(lasting_speeds)(narrow)
+    assert_allclose([low[0], high[0]], [1, 4], rtol=1e-12)
+    assert low[1] > high[1]

@@ -102,6 +102,8 @@ def test_a_payload_is_the_difference_of_two_runs(arm):
     # from the loaded run alone, where the arm is known
     alone = identify_payload_on(arm, loaded)
     np.testing.assert_allclose(alone.parameters, body(), rtol=0, atol=1e-8)
+    given = identify_payload_on(arm, loaded, friction=("viscous",))  # the rest of its friction as well
+    np.testing.assert_allclose(given.parameters, body(), rtol=0, atol=1e-8)
     other = eqx.tree_at(lambda c: c.inertia, arm, arm.inertia.at[-1].add(jnp.asarray(body())))
     nothing = identify_payload_on(other, loaded)
     assert np.abs(nothing.parameters).max() < 1e-8
@@ -257,7 +259,9 @@ def test_delays_are_found_and_taken_out(arm):
     np.testing.assert_allclose(found.seconds, truth, atol=3e-4)
     assert np.all(np.diff(found.gain[[1, 0, 2]]) > 0)
     straight = without_delay(log, found.seconds)
-    assert len(straight) < len(log) and "ms later" in straight.notes[-1]
+    early, late = log.t + min(found.seconds.min(), 0), log.t + max(found.seconds.max(), 0)
+    np.testing.assert_array_equal(straight.t, log.t[(early >= log.t[0]) & (late <= log.t[-1])])
+    assert 0 < len(log) - len(straight) < 4 and "ms later" in straight.notes[-1]
     again = estimate_delay(arm, straight, Filters(position_cutoff=20.0), longest=0.02)
     assert np.abs(again.seconds).max() < 3e-4
     with pytest.raises(LogError, match="finite number"):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from types import SimpleNamespace
 
 import equinox as eqx
 import jax
@@ -28,7 +29,7 @@ from jaxdyn.trajectory._problem.augmented_lagrangian import (
     violation,
 )
 from jaxdyn.trajectory._problem.problem import advance, knots_of
-from jaxdyn.trajectory._shooting import local_model as shooting_model, rollout as shooting_rollout
+from jaxdyn.trajectory._shooting import local_model as shooting_model, rollout as shooting_rollout, solve as shooting
 from jaxdyn.trajectory._shooting.line_search import first_that_helps
 from jaxdyn.trajectory._shooting.local_model import (
     _quadratic,
@@ -39,7 +40,7 @@ from jaxdyn.trajectory._shooting.local_model import (
     velocity_slopes,
 )
 from jaxdyn.trajectory._shooting.sensitivity import Solved, differentiable
-from jaxdyn.trajectory._shooting.solve import _convex_policy, _Pace, _paced
+from jaxdyn.trajectory._shooting.solve import _convex_policy, _Iterate, _Pace, _paced, _step
 
 ARM = jaxdyn.textbook.pendulum(2, damping=0.1)
 
@@ -637,6 +638,31 @@ def test_step_lengths(together):
     assert chosen(0.50001) == 0.5  # falls by 2e-5 at length 1, where the slope promises 1
     assert chosen(0.5, slope=1.0, longer=False) == 1  # no rise, though the slope points upwards
     assert chosen(0.500001, slope=1.0, longer=False) == 0
+
+
+def test_gaps_weigh_enough_for_the_merit_to_fall_while_they_close(monkeypatch, annotations_unchecked):
+    """An objective that rises by 2 a while the part a of gaps is closed: the merit falls by slope + curvature."""
+    monkeypatch.setattr(shooting, "under_policy", lambda problem, x, policy, gaps, length: x + length)
+    monkeypatch.setattr(shooting, "objective", lambda problem, x, penalty: 3.0 + 2.0 * x)
+
+    @once
+    def run(gaps, least, pivot):
+        now = _Iterate(jnp.zeros(()), gaps, jnp.asarray(3.0))
+        state = SimpleNamespace(now=now, pace=SimpleNamespace(gap_weight=least), round=SimpleNamespace(penalty=None))
+        descent = SimpleNamespace(slope=jnp.asarray(2.0), curvature=jnp.asarray(1.0))
+        (after, kept, value), length, weight = _step(None, state, SimpleNamespace(pivot=pivot), descent, True)
+        return weight, length, after, kept, value
+
+    at = lambda gaps, least, pivot: [
+        np.asarray(x) for x in run(jnp.array(gaps), jnp.asarray(least), jnp.asarray(pivot))
+    ]
+    weight, length, after, kept, value = at([0.3, -0.2], 0.0, 1.0)
+    assert_allclose([weight, length, after, value], [(2 + 1 / 2) / (0.5 / 2), 1, 1, 5], rtol=1e-12)
+    assert not kept.any()
+    assert at([0.3, -0.2], 17.0, 1.0)[:2] == [17, 1]  # it never falls
+    assert at([0.0, 0.0], 4.0, 1.0)[:2] == [4, 0]  # without gaps nothing helps
+    weight, length, after, kept, value = at([0.3, -0.2], 0.0, 0.0)  # the policy of a problem that is not convex
+    assert_allclose([length, after, value, *kept], [0, 0, 3, 0.3, -0.2])
 
 
 def test_damping_and_second_derivatives_follow_the_step_lengths():

@@ -315,10 +315,13 @@ def test_where_transcriptions_start():
         for form in forms if guess is None else ():
             program, x, *_ = form.program(None)
             begun.append(program.rows(x) if hasattr(program, "rows") else program.seen(x))
-        return *guessed_motion(case.problem, guess, times), begun
+        shorter, fixed = (dataclasses.replace(case.problem, duration_limits=x) for x in (jnp.array([0.1, 0.9]), None))
+        lasting = [guessed_motion(problem, None, times)[1] for problem in (shorter, fixed)]
+        return *guessed_motion(case.problem, guess, times), begun, lasting
 
-    motion, duration, (knots, seen) = run(None, jnp.asarray(s))
+    motion, duration, (knots, seen), lasting = run(None, jnp.asarray(s))
     assert float(duration) == 1.6  # N dt is shorter than it may be
+    assert_allclose(lasting, [0.9, 1.2])  # longer than it may be; without limits
     way = np.polynomial.Polynomial([0, 0, 0, 10, -15, 6])
     for order, rows in enumerate(motion):
         rise = (way.deriv(order) if order else way)(s)[:, None] / 1.6**order
@@ -328,7 +331,7 @@ def test_where_transcriptions_start():
     guess = jaxdyn.trajectory.Trajectory(
         *(jnp.asarray(y) for y in (t, *rng.normal(size=(2, 5, 2)), rng.normal(size=(4, 2))))
     )
-    between, duration, _ = run(guess, jnp.asarray(s))
+    between, duration, *_ = run(guess, jnp.asarray(s))
     assert float(duration) == 2.0
     slopes = np.diff(guess.v, axis=0) / np.diff(t)[:, None]
     for rows, known in zip(between, (guess.q, guess.v, np.vstack([slopes, slopes[-1:]])), strict=True):
