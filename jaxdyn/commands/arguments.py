@@ -168,6 +168,13 @@ def pair(text: str) -> tuple[str, float]:
     return name.strip(), finite(value)
 
 
+def held(text: str) -> tuple[str, str]:
+    name, sign, how = text.partition("=")
+    if not name.strip() or (sign and how.strip() not in ("point", "pose")):
+        raise argparse.ArgumentTypeError(f"{text!r} is not FRAME or FRAME=point, as in --held left_sole")
+    return name.strip(), how.strip() or "pose"
+
+
 def rows(text: str) -> tuple[int, int] | None:
     if text.strip() == ":":
         return None

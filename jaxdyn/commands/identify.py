@@ -2,9 +2,10 @@
 
 import argparse
 import pathlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import arguments
+from . import arguments, floating
 from .arguments import WrongUsage, add_repeated
 from .inputs import (
     check_logs,
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from ..identification import Finding, Identification
     from ..io import Log
     from ..model import Chain
-    from ..report import Provenance
+    from ..report import ErrorLimit, Provenance
 
 EPILOG = f"""{arguments.LOGS_EPILOG}
 With no --model and no --log a built-in 7R arm is simulated, identified and compared with the truth.
@@ -64,6 +65,14 @@ def _add_robot(option) -> None:
     arguments.add_chain(option, "hold a joint at a value (a gripper's finger)")
     arguments.add_ignore_inertials(option)
     arguments.add_nonphysical(option)
+    about = (
+        "the base moves: logs hold its pose or IMU, and contact wrenches (columns: docs/mechanisms_identification.md)"
+    )
+    option("--floating-base", action="store_true", help=about)
+    about = (
+        "with --floating-base: a foot that stays in place by forces nobody measured, or only its point; may be repeated"
+    )
+    add_repeated(option, "--held", "FRAME[=point]", type=arguments.held, help=about)
 
 
 def _add_terms(option) -> None:
@@ -132,17 +141,19 @@ def run(options: argparse.Namespace) -> int:
 
     limits = [parse_limit(text) for text in options.limit]
     check_output_folder(options.out, FILES)
-    truth, chain, logs, validation = _inputs(options)
-    for limit in limits:
-        limit.of_joints(chain.n)  # before the work
+    run_of = _of_floating if options.floating_base else _of_arm
     with Progress(options.quiet) as progress:
-        result, findings = _identified(options, chain, logs, validation, progress)
+        result, truth, findings = run_of(options, limits, progress)
         with progress.stage("writing results"):
             paths = write_all(
                 result,
                 pathlib.Path(options.out),
                 source_urdf=options.model,
-                load_options={"lock": dict(options.lock) or None, "tip": options.tip},
+                load_options={
+                    "lock": dict(options.lock) or None,
+                    "tip": options.tip,
+                    "floating_base": floating.is_put_on_free_joint(options),
+                },
                 limits=limits,
                 provenance=_provenance(options, result),
                 findings=findings,
@@ -152,8 +163,23 @@ def run(options: argparse.Namespace) -> int:
     return arguments.OK
 
 
+def _of_arm(options: argparse.Namespace, limits: "Sequence[ErrorLimit]", progress: Progress):
+    """What is identified of a fixed base, the truth where it is known, and what may be wrong."""
+    truth, chain, logs, validation = _inputs(options)
+    for limit in limits:
+        limit.of_joints(chain.n)  # before the work
+    result, findings = _identified(options, chain, logs, validation, progress)
+    return result, truth, findings
+
+
+def _of_floating(options: argparse.Namespace, limits: "Sequence[ErrorLimit]", progress: Progress):
+    """The same of a base that moves."""
+    return floating.identified(options, *floating.inputs(options), progress), None, ()
+
+
 def _check(options: argparse.Namespace) -> None:
     """Refuse options that do not go together."""
+    floating.check(options)
     if bool(options.model) != bool(options.log):
         missing = "--log" if options.model else "--model"
         raise WrongUsage(f"{missing} is missing; give both, or neither for the built-in example")

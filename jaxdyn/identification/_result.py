@@ -1,6 +1,7 @@
 """What `identify` gives back, and its parameters one by one."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -30,7 +31,7 @@ class Evaluation:
 
     Attributes:
         title: what the samples are ("fitted: run.csv", "held out: last 30 % of run.csv").
-        samples: the samples.
+        samples: the samples; torques of coordinates where they were not measured are NaN.
         prediction: (N, n) predicted torques [N m].
         fit: the errors.
         unconstrained: the errors of the base parameters that were not asked to be those of possible bodies.
@@ -38,6 +39,8 @@ class Evaluation:
             were not made from a log here.
         run: the run at the log's rate, where a friction model was fitted; None where there is none.
         rows: which samples of it these are.
+        with_forces: takes torques that parameters predict, and adds the forces nobody measured that fit the samples best; None
+            where all forces were measured.
     """
 
     title: str
@@ -48,6 +51,7 @@ class Evaluation:
     raw: Fit | None = None
     run: Samples | None = None
     rows: Int[np.ndarray, " N"] | None = None
+    with_forces: Callable[[np.ndarray], np.ndarray] | None = None
 
     def predicted_by(self, model: TorqueModel) -> Float[np.ndarray, "N n"]:
         """Torques that a model predicts for these samples [N m]; `fit_quality` compares them with the measured.
@@ -62,7 +66,8 @@ class Evaluation:
                 f"{self.title}: friction with memory needs the log's own rate, and these samples were thinned: "
                 "use preprocess(log, Filters(stride=1)) and TorqueModel.predict"
             )
-        return model.predict(self.samples)
+        torque = model.predict(self.samples)
+        return torque if self.with_forces is None else self.with_forces(torque)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

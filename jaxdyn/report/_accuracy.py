@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy import signal
 
 from ..errors import IdentificationError
@@ -15,7 +15,8 @@ from ..identification._regression.prediction import MOVING
 from ..identification._result import Evaluation, Identification
 from ..identification._validation.resimulation import Resimulation, resimulate
 from ..identification._validation.torque_band import base_regressor, covariance_root
-from ..model._layout import leading_joints, turning_joints
+from ..model._chain import Chain
+from ..model._layout import layout, leading_joints, turning_joints
 from ._quality import rms_where, together
 
 QUIET = 20  # percentile of the density
@@ -58,7 +59,8 @@ def torque_accuracy(result: Identification) -> TorqueAccuracy:
     """Errors on the runs that were not fitted, or where there are none on those that were."""
     held = result.validation or result.fitted
     data = together(held)
-    error, torque = (rms_where(x, data.moves) for x in (data.error, data.tau))
+    moves = data.moves | ~with_drive(result.chain)
+    error, torque = (rms_where(x, moves) for x in (data.error, data.tau))
     turns = turning_joints(result.chain)[leading_joints(result.chain)]
     largest = np.array([np.nan_to_num(torque)[turns == one].max() for one in turns])
     return TorqueAccuracy(error, torque, np.fmax(torque, SMALL * largest), _fitted(result), noise_share(held))
@@ -66,7 +68,12 @@ def torque_accuracy(result: Identification) -> TorqueAccuracy:
 
 def _fitted(result: Identification) -> Float[np.ndarray, " n"]:
     data = together(result.fitted)
-    return rms_where(data.error, data.moves)
+    return rms_where(data.error, data.moves | ~with_drive(result.chain))
+
+
+def with_drive(chain: Chain) -> Bool[np.ndarray, " nv"]:
+    """Coordinates of joints that can have friction: not those of a free base, whose errors count at rest too."""
+    return np.isin(np.arange(chain.nv), layout(chain).columns)
 
 
 def noise_share(evaluations: Sequence[Evaluation]) -> Float[np.ndarray, " n"]:
@@ -113,26 +120,29 @@ def determination_in_use(result: Identification) -> Determination:
 
     The position's part of a joint's error is what its regressor at rest, harmonics and powers of its own position explain
     of it beside friction: gravity that is wrong, springs, counterbalances, and cables. Deviations are those of 60 postures
-    within the joints' limits, pi either way about the run where there are none.
+    within the joints' limits, pi either way about the run where there are none; quaternions are the run's.
     """
     chain, n = result.chain, len(result.rows)
-    rows = lambda q, qdd: base_regressor(result.prior, result.columns, result.base, q, np.zeros_like(q), qdd)
+    rows = lambda q, qdd: base_regressor(result.prior, result.columns, result.base, q, np.zeros_like(qdd), qdd)
     data = together(result.validation or result.fitted)
     some = np.unique(np.linspace(0, len(data.q) - 1, min(ROWS, len(data.q))).astype(int))
     q, qd, error = data.q[some], data.qd[some], data.error[some]
-    size = np.sqrt((data.tau**2).mean(0))
-    still = rows(q, np.zeros_like(q))
-    position = np.array([_explained(still[:, j], q[:, j], qd[:, j], error[:, j]) for j in range(n)])
+    size = np.nan_to_num(np.sqrt((data.tau**2).mean(0)))  # of torques that were not measured there is no error
+    still = rows(q, np.zeros_like(qd))
+    own = _own_positions(chain, q)
+    position = np.array([_explained(still[:, j], own[:, j], qd[:, j], error[:, j]) for j in range(n)])
     postures = _postures(result, q)
     root = covariance_root(result.wls.covariance)
-    rest = rows(postures, np.zeros_like(postures))
+    rest = rows(postures, np.zeros((len(postures), n)))
     gravity_sd = np.sqrt(((rest @ root) ** 2).sum(2).mean(0))
     # what base parameters of the bodies alone give: tau = W p = W_b (B p) for any parameters p
-    bodies = result.base.matrix[:, : 10 * n] @ result.parameters[: 10 * n]
+    bodies = result.base.matrix[:, : 10 * chain.n] @ result.parameters[: 10 * chain.n]
+    s = np.eye(n) if chain.coupling is None else np.asarray(chain.coupling.matrix, float)
+    armature = (s**2).T @ np.asarray(chain.armature, float)
     weight, inertia, spread = rest @ bodies, np.empty(n), np.empty(n)
     for j in range(n):
-        alone = rows(postures, np.broadcast_to(np.eye(n)[j], postures.shape))[:, j] - rest[:, j]
-        inertia[j] = (alone @ bodies).mean() + float(chain.armature[j])
+        alone = rows(postures, np.broadcast_to(np.eye(n)[j], (len(postures), n)))[:, j] - rest[:, j]
+        inertia[j] = (alone @ bodies).mean() + armature[j]
         spread[j] = np.sqrt(((alone @ root) ** 2).sum(1).mean())
     floor = lambda x: np.maximum(x, 1e-300)
     return Determination(
@@ -142,14 +152,26 @@ def determination_in_use(result: Identification) -> Determination:
     )
 
 
-def _postures(result: Identification, q: Float[np.ndarray, "N n"]) -> Float[np.ndarray, "60 n"]:
-    limits, middle = coordinate_limits(result.prior), q.mean(0)
+def _own_positions(chain: Chain, q: Float[np.ndarray, "N nq"]) -> Float[np.ndarray, "N nv"]:
+    """The position that belongs to each coordinate; 0 for those of quaternion joints."""
+    where, own = layout(chain), np.zeros((len(q), chain.nv))
+    own[:, where.columns] = q[:, where.entries]
+    return own
+
+
+def _postures(result: Identification, q: Float[np.ndarray, "N nq"]) -> Float[np.ndarray, "60 nq"]:
+    rng, where, limits = np.random.default_rng(0), layout(result.prior), coordinate_limits(result.prior)
+    own = q[:, where.entries]
+    middle = own.mean(0)
     low, high = (
-        np.where(np.isfinite(x), x, middle + d) for x, d in ((limits["lower"], -TURN), (limits["upper"], TURN))
+        np.where(np.isfinite(x := limits[side][where.columns]), x, middle + d)
+        for side, d in (("lower", -TURN), ("upper", TURN))
     )
     low, high = np.maximum(low, middle - TURN), np.minimum(high, middle + TURN)
-    low, high = np.minimum(low, q.min(0)), np.maximum(high, q.max(0))
-    return low + (high - low) * np.random.default_rng(0).uniform(size=(POSTURES, len(low)))
+    low, high = np.minimum(low, own.min(0)), np.maximum(high, own.max(0))
+    found = q[np.linspace(0, len(q) - 1, POSTURES).astype(int)]
+    found[:, where.entries] = low + (high - low) * rng.uniform(size=(POSTURES, len(low)))
+    return found
 
 
 def _explained(still: np.ndarray, q: np.ndarray, qd: np.ndarray, error: np.ndarray) -> float:
@@ -174,7 +196,12 @@ Simulated = tuple[Evaluation, Resimulation]
 
 
 def resimulated(model: TorqueModel, evaluations: Sequence[Evaluation]) -> list[Simulated]:
-    """Each run that is long enough with its re-simulation by a model; friction remembers the run before the stretch too."""
+    """Each run that is long enough with its re-simulation by a model; friction remembers the run before the stretch too.
+
+    None of a robot with a free base or spherical joints, which falls over at the first wrong torque.
+    """
+    if model.chain.topology.quaternion_joints:
+        return []
     found = []
     for e in evaluations:
         memory = None if e.run is None else model.memory(e.run)[e.rows]

@@ -44,6 +44,12 @@ def together(evaluations: Sequence[Evaluation]) -> Together:
     return Together(q, qd, tau, np.concatenate([e.prediction for e in evaluations]))
 
 
+def measured_rows(evaluations: Sequence[Evaluation]) -> list[int]:
+    """Coordinates whose torque was measured in every run."""
+    tau = np.concatenate([e.samples.tau for e in evaluations])
+    return [j for j, x in enumerate(tau.T) if not np.isnan(x).any()]
+
+
 def rms_where(x: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     """(n,) RMS over the chosen samples of each joint; NaN where there are none."""
     return np.sqrt((x**2 * chosen).sum(0) / np.where(chosen.any(0), chosen.sum(0), np.nan))

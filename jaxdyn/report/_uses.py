@@ -49,7 +49,7 @@ def worst(levels: Iterable[Level]) -> Level:
 
 
 def joint_levels(accuracy: TorqueAccuracy) -> tuple[Level, ...]:
-    """Level of each joint's predicted torque; a joint that never moved is fair."""
+    """Level of each joint's predicted torque; a joint that never moved, or was not measured, is fair."""
     return tuple("fair" if np.isnan(x) else level_of(x, TORQUE) for x in accuracy.without_noise)
 
 
@@ -166,7 +166,9 @@ def _simulation(
         text = f"the inertia about {names[j]} is known to {_percent(spread)} only (one standard deviation)"
     found.append((level_of(spread, INERTIA), text))
     ratio = simulated_against_coasting(simulated)
-    if ratio is None:
+    if ratio is None and chain.topology.quaternion_joints:
+        found.append(("fair", "a robot whose base moves is not simulated again"))
+    elif ratio is None:
         found.append(("fair", "the runs are too short to simulate windows of half a second"))
     else:
         j = _largest(ratio)

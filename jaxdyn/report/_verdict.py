@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import IdentificationError
 from ..identification._result import Identification
-from ._accuracy import Simulated, TorqueAccuracy, resimulated, torque_accuracy
+from ._accuracy import Simulated, TorqueAccuracy, resimulated, torque_accuracy, with_drive
 from ._files.predictions import FilePrediction
 from ._markup import rounded
 from ._quality import FAIR, pooled, pooled_unconstrained, rms_where, together, torque_units
@@ -225,13 +225,13 @@ def _joints(result: Identification, accuracy: TorqueAccuracy) -> VerdictCheck:
     """Every joint's error, in figures."""
     levels, names = joint_levels(accuracy), result.rows
     net = 100 * accuracy.without_noise
-    words = ", ".join(
-        f"{name} {'did not move' if np.isnan(x) else f'{rounded(float(x))} %'}"
-        for name, x in zip(names, net, strict=True)
-    )
+    seen = [j for j in range(len(names)) if not np.isnan(net[j])]
+    words = ", ".join(f"{names[j]} {rounded(float(net[j]))} %" for j in seen)
+    others = [name for j, name in enumerate(names) if j not in seen]
+    rest = f" Without movement or a measured torque: {', '.join(others)}." if others else ""
     return VerdictCheck(
-        worst(levels),
-        f"Torque error relative to torque while the joint moves, in-band noise removed: {words}.",
+        worst([levels[j] for j in seen]) if seen else "poor",
+        f"Torque error relative to torque while the joint moves, in-band noise removed: {words}.{rest}",
     )
 
 
@@ -279,7 +279,9 @@ def _rest(result: Identification) -> VerdictCheck | None:
     """Joints that err much more at rest than in motion; None where none does."""
     data = together(result.validation or result.fitted)
     moving, resting = (rms_where(data.error, chosen) for chosen in (data.moves, ~data.moves))
-    found = np.flatnonzero((data.moves.mean(0) < 0.95) & (resting > REST * np.nan_to_num(moving)))
+    found = np.flatnonzero(
+        with_drive(result.chain) & (data.moves.mean(0) < 0.95) & (resting > REST * np.nan_to_num(moving))
+    )
     if not len(found):
         return None
     words = ", ".join(f"{result.rows[j]} ({rounded(resting[j] / moving[j])} times)" for j in found)
@@ -319,7 +321,7 @@ def _cost(result: Identification) -> VerdictCheck:
     fit = pooled(evaluations)
     assert fit is not None
     excess = 100 * (fit.rms / np.maximum(pooled_unconstrained(evaluations), 1e-300) - 1)
-    worst = int(np.argmax(excess))
+    worst = int(np.nanargmax(excess))
     level: Level = "good" if excess[worst] <= COST_FAIR else "fair" if excess[worst] <= COST_POOR else "poor"
     words = {
         "good": "Physically consistent links predict the torques as well as unconstrained parameters do",
@@ -355,10 +357,10 @@ def _better(result: Identification, prior: AgainstPrior) -> VerdictCheck:
     if worse:
         return VerdictCheck("poor", f"The given model predicts the torque better on {', '.join(worse)}.")
     ratio = prior.given.rms / np.maximum(prior.identified.rms, 1e-300)
-    middle = float(np.median(ratio))
+    middle = float(np.nanmedian(ratio))
     if middle < BETTER:
         return VerdictCheck("note", "The torque is predicted no better than by the given model.")
-    if ratio.min() < BETTER:
+    if np.nanmin(ratio) < BETTER:
         same = ", ".join(result.rows[j] for j in np.flatnonzero(ratio < BETTER))
         return VerdictCheck("note", f"The torque is predicted better than by the given model, but not on {same}.")
     return VerdictCheck(

@@ -361,7 +361,7 @@ def _first(problem: ConsistentProblem) -> tuple[Cost, Point]:
         weight=problem.weight,
         divergence=problem.divergence,
         positive=positive,
-        centre=rest,
+        centre=np.where(positive, rest, 1.0),
         spread=spread[inner:],
         barrier=unit,
         rows=rows / size[:, None],

@@ -1,6 +1,7 @@
 """`identify_mechanism`: from logs of a robot with a free base, contacts or closed loops to identified parameters."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 import jax
@@ -28,7 +29,7 @@ from .._regression.completion import (
     with_stand_ins,
     with_thickness,
 )
-from .._regression.prediction import Fit, fit_quality, predict
+from .._regression.prediction import fit_quality, predict
 from .._regression.robot import as_float64
 from .._result import Evaluation, Identification
 from .._selection.setup import Setup
@@ -206,12 +207,16 @@ class _Fit:
     def predicted(
         self, run: MechanismSamples, parameters: np.ndarray, noise: Float[np.ndarray, " nv"]
     ) -> Float[np.ndarray, "N nv"]:
-        """Generalised forces of parameters; of those that nobody measured, the ones that fit the rest best are taken off."""
+        """Generalised forces of parameters, with those that nobody measured."""
         fitting, s = self.fitting, run.samples
         torque = predict(fitting.columns, fitting.model, parameters, s.q, s.qd, s.qdd) + _given(fitting, run)
-        if not self.projected:
-            return torque
-        through = left_over(unknown_forces(fitting.chain, run), noise)
+        return self._with_forces(run, noise, torque) if self.projected else torque
+
+    def _with_forces(
+        self, run: MechanismSamples, noise: Float[np.ndarray, " nv"], torque: Float[np.ndarray, "N nv"]
+    ) -> Float[np.ndarray, "N nv"]:
+        """Predicted torques; of the forces that nobody measured, the ones that fit the rest best are taken off."""
+        s, through = run.samples, left_over(unknown_forces(self.fitting.chain, run), noise)
         error = np.einsum("tmj,tj->tm", through, s.tau - torque)
         return s.tau - noise * np.einsum("tmj,tm->tj", through * noise, error)
 
@@ -220,16 +225,10 @@ class _Fit:
         s, noise = run.samples, solution.wls.noise
         noise = noise if self.projected else np.ones(self.fitting.chain.nv)
         found, nearest = (self.predicted(run, x, noise) for x in (solution.parameters, solution.nearest))
-        fits = [_measured_only(fit_quality(s.tau, x, s.qd), run, s.tau - x) for x in (found, nearest)]
-        return Evaluation(title, s, found, fits[0], fits[1])
-
-
-def _measured_only(fit: Fit, run: MechanismSamples, error: np.ndarray) -> Fit:
-    keep = run.measured
-    size = np.linalg.norm(run.samples.tau[:, keep])
-    hide = lambda x: np.where(keep, x, np.nan)
-    total = float(100 * np.linalg.norm(error[:, keep]) / size) if size > 0 else np.nan
-    return Fit(hide(fit.rms), hide(fit.relative), hide(fit.relative_moving), total, fit.samples)
+        seen = dataclasses.replace(s, tau=np.where(run.measured, s.tau, np.nan))
+        fits = [fit_quality(seen.tau, x, s.qd) for x in (found, nearest)]
+        forces = functools.partial(self._with_forces, run, noise) if self.projected else None
+        return Evaluation(title, seen, found, fits[0], fits[1], with_forces=forces)
 
 
 def _weights(run: MechanismSamples) -> np.ndarray:

@@ -120,7 +120,9 @@ class TorqueModel(eqx.Module, Summary):
         memory = self.advanced(memory, q, qd)
         return self._torque_at(memory, q, qd, qdd), memory
 
-    def torques(self, q: Float[Array, "N n"], qd: Float[Array, "N n"], qdd: Float[Array, "N n"]) -> Float[Array, "N n"]:
+    def torques(
+        self, q: Float[Array, "N nq"], qd: Float[Array, "N nv"], qdd: Float[Array, "N nv"]
+    ) -> Float[Array, "N nv"]:
         """Torques along an evenly sampled run, from relaxed memory [N m or N]."""
         load = jax.vmap(self.load)(q, qd, qdd)
         if self.friction is None:

@@ -122,8 +122,8 @@ def prior_parameters(chain: Chain, columns: Columns) -> np.ndarray:
 
 
 def rigid_torque(
-    chain: Chain, q: Float[np.ndarray, "N n"], qd: Float[np.ndarray, "N n"], qdd: Float[np.ndarray, "N n"]
-) -> Float[np.ndarray, "N n"]:
+    chain: Chain, q: Float[np.ndarray, "N nq"], qd: Float[np.ndarray, "N nv"], qdd: Float[np.ndarray, "N nv"]
+) -> Float[np.ndarray, "N nv"]:
     """inverse_dynamics of samples, without friction and springs [N m]; under `jax.enable_x64(True)`, of a chain in float64.
 
     Where joints move one by one it is W pi, by the program that the rest of an identification has compiled.
@@ -140,7 +140,7 @@ def _inverse_dynamics(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
     return jax.vmap(inverse_dynamics, (None, 0, 0, 0))(chain, q, qd, qdd)
 
 
-def model_torque(chain: Chain, samples: Samples) -> Float[np.ndarray, "N n"]:
+def model_torque(chain: Chain, samples: Samples) -> Float[np.ndarray, "N nv"]:
     """Torques that a model predicts for the motion of samples: inverse_dynamics + resistive_force, friction and springs
     included [N m].
 

@@ -65,8 +65,9 @@ class Fit:
 
 
 def fit_quality(tau: np.ndarray, prediction: np.ndarray, qd: np.ndarray) -> Fit:
-    """Errors of predicted against measured torques, all (N, n); NaN for a joint that never moves."""
+    """Errors of predicted against measured torques, all (N, n); NaN for a joint that never moves, or was not measured."""
     error = tau - prediction
+    measured = ~np.isnan(tau).any(axis=0)
     moving = np.abs(qd) > MOVING
 
     def relative(mask):
@@ -77,6 +78,6 @@ def fit_quality(tau: np.ndarray, prediction: np.ndarray, qd: np.ndarray) -> Fit:
         rms=np.sqrt((error**2).mean(0)),
         relative=relative(np.ones_like(moving)),
         relative_moving=relative(moving),
-        total_relative=float(100 * np.linalg.norm(error) / np.linalg.norm(tau)),
+        total_relative=float(100 * np.linalg.norm(error[:, measured]) / np.linalg.norm(tau[:, measured])),
         samples=len(tau),
     )

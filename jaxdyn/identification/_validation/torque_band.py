@@ -16,10 +16,10 @@ def torque_band(
     columns: Columns,
     base: BaseParameters,
     covariance: Float[np.ndarray, "b b"],
-    q: Float[np.ndarray, "N n"],
-    qd: Float[np.ndarray, "N n"],
-    qdd: Float[np.ndarray, "N n"],
-) -> Float[np.ndarray, "N n"]:
+    q: Float[np.ndarray, "N nq"],
+    qd: Float[np.ndarray, "N nv"],
+    qdd: Float[np.ndarray, "N nv"],
+) -> Float[np.ndarray, "N nv"]:
     """Standard deviation of the torque predicted along a motion: sqrt(diag(W C W^T)), row by row [N m or N].
 
     W is the base regressor and C the covariance of the base parameters (`Estimate.covariance`). It says in torques what the
@@ -45,10 +45,10 @@ def base_regressor(
     chain: Chain,
     columns: Columns,
     base: BaseParameters,
-    q: Float[np.ndarray, "N n"],
-    qd: Float[np.ndarray, "N n"],
-    qdd: Float[np.ndarray, "N n"],
-) -> Float[np.ndarray, "N n b"]:
+    q: Float[np.ndarray, "N nq"],
+    qd: Float[np.ndarray, "N nv"],
+    qdd: Float[np.ndarray, "N nv"],
+) -> Float[np.ndarray, "N nv b"]:
     """Base regressors W of samples: tau = W @ base parameters, row by row; for a few thousand samples, all are held."""
     with jax.enable_x64(True):
         model = as_float64(chain)

@@ -133,7 +133,7 @@ def read_log(
     arrays, cells = table.read([name for names in kinds.values() for name in names])
     source = "+".join(file.name for file in files)
     blocks = blocks_of(path, kinds, arrays)
-    first, last = _row_range(path, rows, len(blocks["t"]))
+    first, last = row_range(path, rows, len(blocks["t"]))
     blocks = {kind: block[first:last] for kind, block in blocks.items()}
     notes = [*table.notes, *notes]
     if rows is not None:
@@ -163,7 +163,7 @@ def read_log(
         raise LogError(f"{path}: {keep.sum()} samples are too few, {MINIMUM_ROWS} are the least")
     numbers = np.flatnonzero(keep)
     blocks = {kind: block[keep] for kind, block in blocks.items()}
-    notes += _check_time(path, blocks["t"][:, 0], lambda row: place(int(numbers[row])))
+    notes += check_time(path, blocks["t"][:, 0], lambda row: place(int(numbers[row])))
     tau = _torques(path, blocks, gains, notes)
     notes += _check_variance(path, blocks["q"], tau, kinds)
     return Log(blocks["t"][:, 0], blocks["q"], blocks.get("qd"), tau, source, tuple(notes), files[0])
@@ -266,7 +266,7 @@ def check_log(
     return dataclasses.replace(log, notes=tuple(notes))
 
 
-def _row_range(path: pathlib.Path, rows: tuple[int, int] | None, count: int) -> tuple[int, int]:
+def row_range(path: pathlib.Path, rows: tuple[int, int] | None, count: int) -> tuple[int, int]:
     if rows is None:
         return 0, count
     if not 1 <= rows[0] < rows[1] <= count:
@@ -324,7 +324,7 @@ def _refuse_jumps(
         )
 
 
-def _check_time(path: pathlib.Path, t: np.ndarray, place: Callable[[int], str]) -> list[str]:
+def check_time(path: pathlib.Path, t: np.ndarray, place: Callable[[int], str]) -> list[str]:
     steps = np.diff(t)
     median = float(np.median(steps))
     if median > 0.5:

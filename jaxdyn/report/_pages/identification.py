@@ -14,7 +14,7 @@ from .._quality import torque_units
 from .._sections.bodies import bodies_section
 from .._sections.excitation import excitation_section
 from .._sections.files import files_section
-from .._sections.friction import friction_name, friction_section
+from .._sections.friction import friction_name, friction_section, with_friction
 from .._sections.overview import overview
 from .._sections.parameters import parameter_sections
 from .._sections.positions import positions_section
@@ -82,6 +82,7 @@ def report_html(
     units, known = torque_units(result.chain), has_inertias(result)
     assessed = assessed or assess(result, limits)
     prior, files, held = assessed.prior, assessed.files, result.validation or result.fitted
+    rubs = bool(with_friction(result.chain, result.fitted))
     sections = (
         overview(result, assessed.verdict, findings),
         errors_section(result),
@@ -92,7 +93,7 @@ def report_html(
         positions_section(result, assessed.simulated, known),
         element(
             "div",
-            element("section", friction_section(result.chain, result.fitted, units, result.friction))
+            (element("section", friction_section(result.chain, result.fitted, units, result.friction)) if rubs else "")
             + element("section", spectra_section(held, result.rows, units)),
             "pair",
         ),
@@ -102,7 +103,7 @@ def report_html(
         notes_section(notes),
         provenance_section(provenance),
     )
-    shown = (("prior", known), ("files", files), ("terms", result.choice))
+    shown = (("friction", rubs), ("prior", known), ("files", files), ("terms", result.choice))
     missing = {name for name, there in shown if not there}
     links = [link for link in _LINKS if link[0] not in missing]
     head = page_head("Identification report", title, [*_facts(result), *made_by(date)], links, _runs(result))
@@ -132,8 +133,9 @@ _LINKS = (
 
 def _facts(result: Identification) -> list[tuple[str, str]]:
     topology = result.chain.topology
+    tip = f" to {topology.tip_name}" if topology.tip_name else ""
     return [
-        ("Robot", f"{result.chain.n} joints from {topology.base_name} to {topology.tip_name}"),
+        ("Robot", f"{result.chain.n} joints from {topology.base_name}{tip}"),
         ("Joints", ", ".join(topology.joint_names)),
         ("Identified", f"{', '.join(('ten parameters a link', *result.columns.drive_terms))}"),
         ("Friction", friction_name(result)),

@@ -16,10 +16,10 @@ from ...identification._regression.robot import as_float64
 from ...identification._result import Evaluation, Identification
 from ...io._logs.motion import coordinate_names
 from ...model._chain import Chain
-from ...model._layout import leading_joints, turning_joints
+from ...model._layout import layout, leading_joints, turning_joints
 from .._markup import DASH, Column, columns_table, element, escaped, faint, number, rounded, section, unit
 from .._pictures.plot import Curve, Panel, View, plot
-from .._quality import together
+from .._quality import measured_rows, together
 
 _MOST = 1200  # dots a view
 _BINS = 24
@@ -84,17 +84,23 @@ def binned_medians(
     return tuple(np.array(points).reshape(-1, 2).T)  # type: ignore[return-value]
 
 
+def with_friction(chain: Chain, evaluations: Sequence[Evaluation]) -> list[int]:
+    """Coordinates whose friction can be shown: with a drive, and a torque that was measured."""
+    return [j for j in measured_rows(evaluations) if j in layout(chain).columns]
+
+
 def friction_section(
     chain: Chain, evaluations: Sequence[Evaluation], units: Sequence[str], fit: FrictionFit | None = None
 ) -> str:
     """Samples, their medians and the fitted curve of a joint that the reader chooses; and a friction model's parameters."""
     data = friction_samples(chain, evaluations, fit is not None)
     turns = turning_joints(chain)[leading_joints(chain)]
-    views = [_view(data, j, bool(turns[j]), units[j]) for j in range(chain.nv)]
+    joints = with_friction(chain, evaluations)
+    views = [_view(data, j, bool(turns[j]), units[j]) for j in joints]
     return section(
         "Friction",
         "friction",
-        plot("Friction against velocity", views, [("joint", coordinate_names(chain))], "low"),
+        plot("Friction against velocity", views, [("joint", [coordinate_names(chain)[j] for j in joints])], "low"),
         faint(
             "Measured torque less the predicted one without friction: one dot a sample of the fitted runs, rings the medians "
             "of equally many of them, and the fitted law. Rings off the curve on both sides alike mean another law (falling "

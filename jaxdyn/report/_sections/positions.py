@@ -25,6 +25,10 @@ def positions_section(result: Identification, found: Sequence[Simulated], with_p
         found: runs with their re-simulation by the identified model (`resimulated`).
     """
     title = element("h2", "Positions re-simulated", id="positions")
+    if result.chain.topology.quaternion_joints:
+        return title + element(
+            "p", "A robot whose base moves falls over at the first wrong torque: it is not simulated."
+        )
     if not found:
         return title + element("p", "The runs are too short to simulate windows of half a second.")
     runs = [run for _, run in found]

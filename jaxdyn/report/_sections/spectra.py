@@ -10,6 +10,7 @@ from ...identification._preprocessing.filters import bandwidth
 from ...identification._result import Evaluation
 from .._markup import faint, rounded, section
 from .._pictures.plot import Curve, Panel, View, plot
+from .._quality import measured_rows
 
 _STRETCH = 4.0  # [s]
 
@@ -53,7 +54,8 @@ def spectra_section(evaluations: Sequence[Evaluation], joints: Sequence[str], un
     shown = (frequency > 0) & (frequency <= 1.5 * cutoff)
     marks = [(x, name) for x, name in ((moved, "motion"), (cutoff, "low-pass")) if x > frequency[1]]
     views, x = [], frequency[shown]
-    for j in range(len(joints)):
+    chosen = measured_rows(evaluations)
+    for j in chosen:
         # a power of nothing at all has no logarithm
         powers = [np.maximum(power[shown, j], 1e-300) for power in (measured, residual)]
         curves = [Curve("measured", "measured", powers[0], width=2.2), Curve("residual", "residual", powers[1])]
@@ -65,7 +67,7 @@ def spectra_section(evaluations: Sequence[Evaluation], joints: Sequence[str], un
     return section(
         "Residual spectra",
         "spectra",
-        plot("Spectra of measured torque and of the residual", views, [("joint", joints)], "low"),
+        plot("Spectra of measured torque and of the residual", views, [("joint", [joints[j] for j in chosen])], "low"),
         faint(
             "Power by frequency (Welch's method), up to the low-pass filter. A flat residual is noise. One with the shape of "
             f"the torque's own spectrum below {rounded(moved)} Hz, where 99 % of the motion is, is something the model lacks; "

@@ -20,7 +20,7 @@ from .._markup import (
     section,
 )
 from .._pictures.plot import plot, time_view
-from .._quality import pooled, pooled_raw, together, torque_units
+from .._quality import measured_rows, pooled, pooled_raw, together, torque_units
 
 _POINTS = 90_000  # of all curves of a plot together
 
@@ -90,12 +90,12 @@ def _run_columns(result: Identification) -> list[Column]:
         Column("length [s]", [number(seconds_of(run), 3) for run in runs]),
         Column("total RRE [%]", [(rounded(run.fit.total_relative), "yes") for run in runs]),
     ]
-    for j, joint in enumerate(result.rows):
+    for place, j in enumerate(measured_rows(runs)):
         cells: list[Cell] = []
         for k, run in enumerate(runs):
             inner = rounded(run.fit.relative_moving[j]) + element("small", rounded(run.fit.rms[j]))
-            cells.append(element("a", inner, href="#torques", data_run=str(k), data_joint=str(j)))
-        columns.append(Column(escaped(joint).replace("_", "_<wbr>"), cells, "name", "go"))
+            cells.append(element("a", inner, href="#torques", data_run=str(k), data_joint=str(place)))
+        columns.append(Column(escaped(result.rows[j]).replace("_", "_<wbr>"), cells, "name", "go"))
     return columns
 
 
@@ -107,7 +107,8 @@ def seconds_of(run: Evaluation) -> float:
 def torques_section(result: Identification) -> str:
     """Measured and predicted torque of a joint and run that the reader chooses, over time."""
     units, runs = torque_units(result.chain), runs_of(result)
-    points = max(150, min(1400, _POINTS // (len(runs) * len(result.rows))))
+    joints = measured_rows(runs)
+    points = max(150, min(1400, _POINTS // (len(runs) * len(joints))))
     views = [
         time_view(
             run.samples.t,
@@ -119,9 +120,9 @@ def torques_section(result: Identification) -> str:
             points,
         )
         for run in runs
-        for j in range(len(result.rows))
+        for j in joints
     ]
-    choices = (("run", run_titles(runs)), ("joint", result.rows))
+    choices = (("run", run_titles(runs)), ("joint", [result.rows[j] for j in joints]))
     label = "Measured and predicted torque over time, and their difference"
     return section("Torques", "torques", plot(label, views, choices))
 

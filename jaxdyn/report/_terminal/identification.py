@@ -42,7 +42,8 @@ def summary(result: Identification, judged: Verdict, truth: Chain | None = None)
     for j, joint in enumerate(result.rows):
         cells = []
         for _, fit in groups:
-            cells.append(f"{fit.rms[j]:#.3g}".rstrip(".") + ("" if same else f" {units[j]}"))
+            seen = f"{fit.rms[j]:#.3g}".rstrip(".") + ("" if same else f" {units[j]}")
+            cells.append("-" if np.isnan(fit.rms[j]) else seen)
             cells += [_percent(fit.relative[j]), _percent(fit.relative_moving[j])]
         table.add_row(Text(joint), *cells)
     table.add_row("all", *(cell for _, fit in groups for cell in ("", _percent(fit.total_relative), "")))

@@ -1,0 +1,82 @@
+"""`jaxdyn identify --floating-base`: a robot whose base moves, from joints, base motion and contact wrenches."""
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from .arguments import WrongUsage
+from .inputs import filters_of, load_possible
+from .progress import Progress
+
+if TYPE_CHECKING:
+    from ..identification import Identification, MechanismLog
+    from ..model import Chain
+
+# options of arms alone, with what they are when nobody gives them
+_OF_ARMS = {"columns": [], "topic": None, "gains": None, "on_bad_rows": "raise", "units_checked": False, "tip": None}
+_OF_ARMS |= {"plain": False, "counterbalance": [], "further": [], "coupled": [], "dead_zone": 0.0, "delay": None}
+_OF_ARMS |= {"limit": [], "choose": ("filter", "friction", "springs", "delays")}
+
+
+def check(options: argparse.Namespace) -> None:
+    """Refuse options that do not go together."""
+    if not options.floating_base:
+        if options.held:
+            raise WrongUsage("--held needs --floating-base")
+        return
+    if not options.model:
+        raise WrongUsage("--floating-base needs a --model and a --log")
+    for name, unset in _OF_ARMS.items():
+        given = getattr(options, name)
+        if (tuple(given) if isinstance(given, list) else given) != (tuple(unset) if isinstance(unset, list) else unset):
+            raise WrongUsage(f"--{name.replace('_', '-')} does not go with --floating-base")
+
+
+def is_put_on_free_joint(options: argparse.Namespace) -> bool:
+    """Whether the file has no free joint of its own, so that `load` puts its root on one."""
+    from ..io._files import read_bytes
+    from ..io._load import is_mjcf
+    from ..io._urdf.read import parse_robot
+
+    if not options.floating_base or is_mjcf(text := read_bytes(options.model)):
+        return False
+    robot = parse_robot(text, options.model, inertials=False)
+    return all(joint.kind != "floating" for joint in robot.joints.values())
+
+
+def inputs(options: argparse.Namespace) -> tuple["Chain", list["MechanismLog"], list["MechanismLog"]]:
+    """The robot on a free joint, the logs to fit and those to validate on."""
+    from ..identification import read_mechanism_log
+
+    chain = load_possible(
+        options.model,
+        allow_nonphysical=options.allow_nonphysical,
+        lock=dict(options.lock),
+        floating_base=is_put_on_free_joint(options),
+        ignore_inertials=options.ignore_inertials,
+    )
+    ranges = dict(enumerate(options.rows))
+    paths = [*options.log, *options.validate]
+    read = [read_mechanism_log(path, chain, dict(options.held), rows=ranges.get(k)) for k, path in enumerate(paths)]
+    return chain, read[: len(options.log)], read[len(options.log) :]
+
+
+def identified(
+    options: argparse.Namespace,
+    chain: "Chain",
+    logs: Sequence["MechanismLog"],
+    validation: Sequence["MechanismLog"],
+    progress: Progress,
+) -> "Identification":
+    """What is identified."""
+    from ..identification import Consistency, identify_mechanism
+
+    given = Consistency(options.mass, densities=options.densities, prior_weight=options.prior_weight)
+    return identify_mechanism(
+        chain,
+        list(logs),
+        list(validation) or options.holdout,
+        filters=filters_of(options),
+        consistent=None if options.no_consistent else given,
+        progress=progress,
+    )
