@@ -97,7 +97,7 @@ class Recursion(NamedTuple):
 
 
 def recursion(chain, q, qd, qdd, base_twist=None, base_acceleration=None, wrench_by_tip=None) -> Recursion:
-    """The two iterations of Lynch & Park 2017, sec. 8.3, over a tree, with its base moving as told."""
+    """The two iterations of Lynch & Park 2017, sec. 8.3, over a tree, whose base has a prescribed motion."""
     q, qd, qdd, gravity = (np.asarray(x) for x in (q, qd, qdd, chain.gravity))
     base = np.eye(4) if chain.base_pose is None else np.asarray(chain.base_pose)
     screws, n = np.asarray(chain.screw), chain.n

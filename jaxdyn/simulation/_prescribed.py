@@ -1,6 +1,6 @@
-"""Rollouts of robots whose base, or some of whose joints, move as told."""
+"""Rollouts of robots whose base, or some of whose joints, have a prescribed motion."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -65,8 +65,7 @@ def moving_base_rollout(
 @compiled
 def hybrid_rollout(
     chain: Chain,
-    told: Sequence[str | int],
-    path: Callable[[Array], Array],
+    prescribed: Mapping[str | int, Callable[[Array], Array]],
     q: Float[Array, " nq"],
     qd: Float[Array, " nv"],
     controls: Controls,
@@ -76,16 +75,15 @@ def hybrid_rollout(
     every: int = 1,
     checkpoint: int | None = None,
 ) -> tuple[Float[Array, "times nq"], Float[Array, "times nv"]]:
-    """Positions and velocities at t = 0, every dt, ..., steps dt of a robot some of whose joints follow a path.
+    """Positions and velocities at t = 0, every dt, ..., steps dt of a robot some of whose joints follow functions of time.
 
-    Accelerations are those of `hybrid_dynamics`. The told coordinates are on their path at every time that the scheme
+    Accelerations are those of `hybrid_dynamics`. Prescribed coordinates are on their path at every time that the scheme
     asks for; what q and qd say of them is not read. Forces that this takes: `hybrid_dynamics` at the states returned.
 
     Args:
-        told: names of joints (of coordinates, where there is a coupling) or columns of v; of quaternion joints none.
-        path: their positions (k,) at a time [s]; twice differentiable.
-        controls: torques held during each step [N m], or a policy tau = controls(t, q, qd); on told coordinates not
-            read.
+        prescribed: position of a joint at a time [s], twice differentiable, by the joint's name (the coordinate's, where there
+            is a coupling) or its column of v; of quaternion joints none.
+        controls: torques held during each step [N m], or a policy tau = controls(t, q, qd); not read on prescribed coordinates.
         dt: step [s].
         steps: number of steps; needed with a policy.
         method: as in `step`.
@@ -95,14 +93,17 @@ def hybrid_rollout(
     Raises:
         ModelError: as `rollout`; no such coordinate, one of them twice, or one of a quaternion joint.
     """
-    columns = coordinate_columns(chain, told)
+    columns = coordinate_columns(chain, tuple(prescribed))
     where = dict(zip(layout(chain).columns.tolist(), layout(chain).entries.tolist(), strict=True))
     if not set(columns.tolist()) <= set(where):
         raise ModelError(
-            f"the coordinates told are {tuple(told)}, and one of them is a quaternion joint's; for a base that moves as told "
-            "take the robot without a free joint and moving_base_rollout"
+            f"the prescribed coordinates are {tuple(prescribed)}, and one of them is a quaternion joint's; for a base "
+            "with a prescribed motion take the robot without a free joint and moving_base_rollout"
         )
     entries = np.array([where[k] for k in columns.tolist()], int)
+
+    def path(t):
+        return jnp.stack([jnp.reshape(position(t), ()) for position in prescribed.values()])
 
     def on_path(t, q, qd):
         velocity = lambda s: jax.jvp(path, (s,), (jnp.ones_like(s),))
@@ -112,7 +113,9 @@ def hybrid_rollout(
     def move(q, qd, tau, dt, start):
         def acceleration(robot, x, xd, elapsed):
             x, xd, xdd = on_path(start + elapsed, x, xd)
-            return hybrid_dynamics(robot, x, xd, told, xdd, tau - resistive_force(robot, x, xd)).acceleration
+            return hybrid_dynamics(
+                robot, x, xd, tuple(prescribed), xdd, tau - resistive_force(robot, x, xd)
+            ).acceleration
 
         q, qd, _ = on_path(start, q, qd)
         return on_path(start + dt, *advance(chain, q, qd, dt, acceleration, method))[:2]

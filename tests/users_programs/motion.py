@@ -96,7 +96,7 @@ def cases() -> dict[str, Case]:
             lambda q, v, tau: mechanisms.hybrid_dynamics(arm, q, v, (1,), tau[:1], tau), normal(3, 3, 3), accuracy=1e6
         ),
         "hybrid_rollout": Case(
-            lambda *x: mechanisms.hybrid_rollout(arm, (1,), lambda t: jnp.sin(t)[None], *x, 1e-3),
+            lambda *x: mechanisms.hybrid_rollout(arm, {1: jnp.sin}, *x, 1e-3),
             normal(3, 3, (3, 3)),
             accuracy=1e6,
         ),

@@ -1,4 +1,4 @@
-"""Robots of which a part moves as told: the base, or some of the joints, whatever forces that takes."""
+"""Robots a part of which, the base or some of the joints, has a prescribed motion, whatever forces that takes."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -70,7 +70,7 @@ def moving_base_inverse_dynamics(
     external_wrenches: Float[Array, "n 6"] | None = None,
     wrench_by_tip: Float[Array, "6"] | None = None,
 ) -> Float[Array, " nv"]:
-    """Joint torques that realise qdd on a base that moves as told: an arm on a vehicle, a ship, a turntable, a lift.
+    """Joint torques that realise qdd on a base with a prescribed motion: an arm on a vehicle, a ship, a turntable, a lift.
 
     The recursion starts from V_0 and dV_0 + (0, -R_0^T gravity) instead of rest (Lynch & Park 2017, sec. 8.3), O(n).
     With a base at rest it is `inverse_dynamics`. What holds the base is the first link's wrench
@@ -109,7 +109,7 @@ def moving_base_forward_dynamics(
     external_wrenches: Float[Array, "n 6"] | None = None,
     wrench_by_tip: Float[Array, "6"] | None = None,
 ) -> Float[Array, " nv"]:
-    """Accelerations qdd = M(q)^-1 (tau - moving_base_inverse_dynamics(.., qdd=0)) on a base that moves as told, O(n^2).
+    """Accelerations qdd = M(q)^-1 (tau - moving_base_inverse_dynamics(.., qdd=0)) on a base with a prescribed motion, O(n^2).
 
     The mass matrix is that of the robot on a fixed base, whose motion only adds to the bias. Friction and springs are
     not part of it: pass tau - resistive_force(chain, q, qd). Linearise it with `jax.jacfwd`, with respect to the
@@ -129,11 +129,11 @@ def _check_fixed(chain: Chain) -> None:
 
 
 class HybridDynamics(NamedTuple):
-    """Motion and forces of a robot some of whose coordinates move as told.
+    """Motion and forces of a robot with prescribed accelerations of some coordinates.
 
     Attributes:
-        acceleration: of all coordinates, the told ones as given.
-        torques: on all coordinates, the free ones as given: what the told ones take.
+        acceleration: of all coordinates, the prescribed ones as given.
+        torques: on all coordinates, the free ones as given, the others what the prescribed motion takes.
     """
 
     acceleration: Float[Array, " nv"]
@@ -145,31 +145,31 @@ def hybrid_dynamics(
     chain: Chain,
     q: Float[Array, " nq"],
     qd: Float[Array, " nv"],
-    told: Sequence[str | int],
-    qdd_told: Float[Array, " k"],
+    prescribed: Sequence[str | int],
+    prescribed_qdd: Float[Array, " k"],
     tau: Float[Array, " nv"],
     external_wrenches: Float[Array, "n 6"] | None = None,
 ) -> HybridDynamics:
-    """Accelerations of the free coordinates f, and forces on those that move as told t (hybrid dynamics):
+    """Accelerations of the free coordinates f, and forces on the prescribed ones p (hybrid dynamics):
 
-        M_ff qdd_f = tau_f - (C qd + g)_f - M_ft qdd_t,    tau_t = M_tf qdd_f + M_tt qdd_t + (C qd + g)_t
+        M_ff qdd_f = tau_f - (C qd + g)_f - M_fp qdd_p,    tau_p = M_pf qdd_f + M_pp qdd_p + (C qd + g)_p
 
-    (Featherstone 2008, sec. 9.2), O(n^3). With no coordinate told it is forward dynamics, with all told inverse
-    dynamics. The six columns of a free joint told make a base that moves so. Friction and springs are not part of it:
-    pass tau - resistive_force(chain, q, qd), and add the force to the torques of the told ones.
+    (Featherstone 2008, sec. 9.2), O(n^3). With none prescribed it is forward dynamics, with all of them inverse
+    dynamics. The six columns of a free joint prescribe the motion of a base. Friction and springs are not part of it:
+    pass tau - resistive_force(chain, q, qd), and add the force to the torques of the prescribed ones.
 
     Args:
-        told: names of joints (of coordinates, where there is a coupling) or columns of v.
-        qdd_told: their accelerations, in that order.
-        tau: forces on all coordinates; those on the told ones are not read [N m].
+        prescribed: names of joints (of coordinates, where there is a coupling) or columns of v.
+        prescribed_qdd: their accelerations, in that order.
+        tau: forces on all coordinates; those on the prescribed ones are not read [N m].
         external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
 
     Raises:
         ModelError: no such coordinate, or one of them twice.
     """
-    columns = coordinate_columns(chain, told)
+    columns = coordinate_columns(chain, prescribed)
     free = np.setdiff1d(np.arange(chain.nv), columns)
-    given = jnp.zeros_like(qd).at[columns].set(qdd_told, unique_indices=True)
+    given = jnp.zeros_like(qd).at[columns].set(prescribed_qdd, unique_indices=True)
     if len(free):
         needed = (tau - inverse_dynamics(chain, q, qd, given, external_wrenches))[free]
         block = crba(chain, q)[np.ix_(free, free)]
