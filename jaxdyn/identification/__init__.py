@@ -112,6 +112,10 @@ from ._friction.terms import (
     Viscous as Viscous,
 )
 from ._identify import identify as identify
+from ._mechanisms.elastic import (
+    ElasticIdentification as ElasticIdentification,
+    identify_elastic_joints as identify_elastic_joints,
+)
 from ._mechanisms.file import (
     read_mechanism_log as read_mechanism_log,
     write_mechanism_log as write_mechanism_log,

@@ -112,7 +112,7 @@ NOT_OF_ARRAYS = {
     "NumPy alone, or a choice among results": (
         "block_factors bounding_ellipsoid compare_estimators compare_with_log drive_gains friction_candidates "
         "known_parameters linear_equalities linear_inequalities link_bounds mass_bounds motor_to_joint parse_limit "
-        "certified_mass_matrix_bounds rate_pairs identify_mechanism mechanism_samples "
+        "certified_mass_matrix_bounds rate_pairs identify_mechanism identify_elastic_joints mechanism_samples "
         "split_half total_mass_constraint unusual_links verdict with_gains without_delay "
         "clipped_adam"
     ).split(),
@@ -126,6 +126,7 @@ NOT_OF_ARRAYS = {
         "ClosedLoopMotion "
         "Collision ComparedRun ComputedTorqueLaw Consistency ConsistentEstimate ConsistentProblem ConstrainedDynamics "
         "ConstrainedTorques Constraint Constraints ControlledMotion Cost Coupling Decomposition Delay DriveGains ElasticJoints "
+        "ElasticIdentification "
         "Elimination Ellipsoid ErrorLimit EssentialParameters Estimate EstimationProblem EstimatorComparison "
         "Evaluation ExcitationDesign ExcitationQuality ExcitationSearch ExportedFunction ExtraColumns Filters Finding Fit "
         "ForwardDynamicsDerivatives FourierSeries FrameConstraint Friction FrictionComparison FrictionFit FrictionModel "

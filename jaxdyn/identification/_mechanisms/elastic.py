@@ -1,0 +1,111 @@
+"""Stiffness, damping and rotors of elastic joints, from encoders on both sides of the gear."""
+
+import dataclasses
+
+import numpy as np
+from jaxtyping import Float
+
+from ...errors import IdentificationError, LogError
+from ...io._logs.log import Log
+from .._preprocessing.samples import Filters, left_out_deviations, preprocess
+from .._regression.blocks import equal_blocks
+
+BLOCKS = 16  # that are left out in turn, for standard deviations
+LARGEST_CONDITION = 1e6  # of columns of unit norm
+NAMES = ("stiffness", "damping", "rotor_inertia", "viscous", "coulomb", "offset")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ElasticIdentification:
+    """Elastic joints found by `identify_elastic_joints`.
+
+    Attributes:
+        values: (n, 6) by joint: K [N m/rad], D [N m s/rad], reflected rotor inertia J [kg m^2], viscous friction B
+            [N m s/rad], Coulomb friction [N m] and offset [N m] of the motor's equation; the columns are `NAMES`.
+        standard_deviations: (n, 6) of the values, from fits that leave out a sixteenth of the log in turn.
+        residual: (n,) root mean square of the motor equation's error [N m].
+        links: the log of the links: their positions, and what the springs do to them, K (theta - q) + D (thetad - qd), both
+            low-passed [rad, N m]. `identify` takes it, for a chain without the rotors' armature and friction.
+    """
+
+    values: Float[np.ndarray, "n 6"]
+    standard_deviations: Float[np.ndarray, "n 6"]
+    residual: Float[np.ndarray, " n"]
+    links: Log
+
+    @property
+    def stiffness(self) -> Float[np.ndarray, " n"]:
+        """K of each joint [N m/rad], as `jaxdyn.mechanisms.elastic_joints` takes it."""
+        return self.values[:, 0]
+
+    @property
+    def damping(self) -> Float[np.ndarray, " n"]:
+        """D of each joint [N m s/rad]."""
+        return self.values[:, 1]
+
+    @property
+    def rotor_inertia(self) -> Float[np.ndarray, " n"]:
+        """J of each joint, at the joint: gear_ratio^2 times the rotor's own [kg m^2]."""
+        return self.values[:, 2]
+
+
+def identify_elastic_joints(
+    log: Log, theta: Float[np.ndarray, "N n"], filters: Filters | None = None, coulomb_velocity: float = 0.02
+) -> ElasticIdentification:
+    """Stiffness, damping and rotor inertia of elastic joints from encoders of the links and of the motors.
+
+    The motor's equation of Spong's model (see `jaxdyn.mechanisms.ElasticJoints`), joint by joint linear in what is sought,
+
+        gear_ratio tau_m = J thetadd + B thetad + F tanh(thetad / v) + offset + K (theta - q) + D (thetad - qd),
+
+    is fitted by least squares; no model of the links takes part. The rest angle of the spring and the offsets of encoders
+    and motor are one constant. What the spring does to the links is their torque, for the identification of the links.
+
+    Noise of the encoders acts on theta - q, a thousandth of a radian or so, and biases K towards zero: by the noise's variance
+    behind the low-pass over that of theta - q. Fine encoders on both sides, large accelerations and loads keep it small.
+
+    Args:
+        log: time, positions q of the links, and as torques gear_ratio * tau_m, what motors do at the joints [N m].
+        theta: motor positions at the joints, rotor angle / gear_ratio, at the log's times [rad].
+        filters: cutoffs and stride, as for `preprocess`.
+        coulomb_velocity: v, the width of dry friction's smooth sign [rad/s].
+
+    Raises:
+        LogError: theta has another shape or is not finite; as `preprocess`.
+        IdentificationError: a joint's motion does not tell its parameters apart: it rests, or its spring does not yield.
+
+    Cost: about 0.1 s for 20 000 rows of 7 joints.
+    """
+    theta, n = np.asarray(theta, float), log.n
+    if theta.shape != log.q.shape or not np.isfinite(theta).all():
+        raise LogError(f"{log.source}: motor positions have shape {theta.shape}, or are not finite; q is {log.q.shape}")
+    both = dataclasses.replace(
+        log, q=np.hstack([log.q, theta]), qd=None, tau=np.hstack([log.tau, np.zeros_like(theta)])
+    )
+    samples = preprocess(both, filters)
+    q, qd, tau = samples.q[:, :n], samples.qd[:, :n], samples.tau[:, :n]
+    motor, rate, acceleration = (x[:, n:] for x in (samples.q, samples.qd, samples.qdd))
+    columns = motor - q, rate - qd, acceleration, rate, np.tanh(rate / coulomb_velocity), np.ones_like(rate)
+    rows = np.stack(columns, axis=2)
+    fits = [_fitted(rows[:, j], tau[:, j], f"{log.source}: joint {j + 1}") for j in range(n)]
+    values, deviations, residual = (np.array(x) for x in zip(*fits, strict=True))
+    spring = np.einsum("tjk,jk->tj", rows[:, :, :2], values[:, :2])
+    links = Log(samples.t, q, qd, spring, f"links of {log.source}", samples.notes)
+    return ElasticIdentification(values, deviations, residual, links)
+
+
+def _fitted(
+    rows: Float[np.ndarray, "N 6"], tau: Float[np.ndarray, " N"], where: str
+) -> tuple[Float[np.ndarray, "6"], Float[np.ndarray, "6"], float]:
+    """Values, standard deviations and residual of one joint."""
+    scale = np.linalg.norm(rows, axis=0)
+    if not (scale > 0).all() or np.linalg.cond(rows / scale) > LARGEST_CONDITION:
+        raise IdentificationError(
+            f"{where}: stiffness, rotor and friction cannot be told apart: the joint hardly moves, or its spring "
+            "does not yield; log a motion with varied speed and load"
+        )
+    solved = lambda keep: np.linalg.lstsq(rows[keep] / scale, tau[keep], rcond=None)[0] / scale
+    everything = np.arange(len(rows))
+    values = solved(everything)
+    left_out = [solved(np.delete(everything, slice(a, b))) for a, b in equal_blocks(len(rows), BLOCKS)]
+    return values, left_out_deviations(np.array(left_out)), float(np.sqrt(np.mean((tau - rows @ values) ** 2)))
