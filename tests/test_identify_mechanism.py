@@ -2,11 +2,14 @@
 
 import dataclasses
 import functools
+from types import SimpleNamespace
 
 import jax
+import jax.numpy as jnp
 import mujoco
 import numpy as np
 import pytest
+from scipy.spatial.transform import Rotation
 
 import jaxdyn
 from jaxdyn import IdentificationError, LogError, ModelError, textbook
@@ -19,8 +22,10 @@ from jaxdyn.identification import (
     mechanism_samples,
     prior_parameters,
 )
+from jaxdyn.identification._mechanisms.identify import _measured_only
+from jaxdyn.identification._mechanisms.log import _continuous, _in_coordinates, _of_imu
 from jaxdyn.identification._mechanisms.rows import left_over, remaining_parameters
-from jaxdyn.identification._regression.prediction import predict
+from jaxdyn.identification._regression.prediction import Fit, predict
 from jaxdyn.mechanisms import linkages
 from standing_robots import STEP, standing_log
 
@@ -44,6 +49,49 @@ def test_rows_that_are_left_are_those_of_parameters_and_forces_together():
     whole = (both / noise[None, :, None]).reshape(samples * rows, -1)
     together = np.linalg.lstsq(whole, (y / noise).reshape(-1), rcond=None)[0][:parameters]
     np.testing.assert_allclose(found, together, rtol=1e-10)
+
+
+def test_twists_of_a_filtered_base_are_derivatives_of_its_pose(annotations_unchecked):
+    """Of entries that filters left unnormalised: w from R^T dR/dt, R^T dp/dt, and their rates by differences."""
+    chain, rng, h = textbook.biped(floating=True), np.random.default_rng(3), 1e-3
+    powers = rng.normal(size=(3, chain.nq))
+    powers[0, 3:7] += [2.0, 0, 0, 0]
+    t = 0.3 + h * np.arange(-2.0, 3.0)[:, None]
+    given = powers[0] + powers[1] * t + powers[2] * t**2, powers[1] + 2 * powers[2] * t, 2 * powers[2] + 0 * t
+    q, v, a = _in_coordinates(chain, *given)
+    slope = lambda x: np.tensordot([1, -8, 0, 8, -1], x, 1) / (12 * h)
+    turns = Rotation.from_quat(q[:, [4, 5, 6, 3]]).as_matrix()
+    np.testing.assert_allclose(q[:, 3:7], given[0][:, 3:7] / np.linalg.norm(given[0][:, 3:7], axis=1, keepdims=True))
+    np.testing.assert_array_equal(np.delete(q, range(3, 7), axis=1), np.delete(given[0], range(3, 7), axis=1))
+    spin = turns[2].T @ slope(turns)
+    twist = [spin[2, 1], spin[0, 2], spin[1, 0], *turns[2].T @ given[1][2, :3]]
+    np.testing.assert_allclose(v[2, :6], twist, atol=1e-9)
+    np.testing.assert_allclose(a[2, :6], slope(v[:, :6]), atol=1e-8)
+    np.testing.assert_array_equal([v[:, 6:], a[:, 6:]], [given[1][:, 7:], given[2][:, 7:]])
+    signs = np.array([1, -1, -1, 1, -1.0])[:, None]
+    np.testing.assert_allclose(_continuous(3 * signs * q[:, 3:7]), q[:, 3:7], rtol=1e-14)
+    # an IMU at the identity: rates as they are, their slope, and specific force plus gravity
+    felt, rate = rng.normal(size=(5, 6)), 100.0
+    pose = np.eye(4)
+    pose[:3, :3] = turns[0]
+    tilted = dataclasses.replace(chain, base_pose=jnp.asarray(pose))
+    felt[:, :3] = np.outer(np.arange(5.0), [1, -2, 3]) / rate
+    for robot, gravity in ((chain, chain.gravity), (tilted, turns[0].T @ chain.gravity)):
+        speed, push = _of_imu(robot, SimpleNamespace(rate=rate, segments=((0, 5),)), felt)
+        np.testing.assert_array_equal(speed, np.hstack([felt[:, :3], np.zeros((5, 3))]))
+        np.testing.assert_allclose(push[2], [1, -2, 3, *felt[2, 3:] + gravity], rtol=1e-9)
+
+
+def test_a_fit_of_a_mechanism_counts_what_was_measured(annotations_unchecked):
+    tau, error = np.array([[3.0, 9.0, 0.0], [0.0, 9.0, 4.0]]), np.array([[0.3, 5.0, 0.0], [0.4, 5.0, 1.2]])
+    run = SimpleNamespace(measured=np.array([True, False, True]), samples=SimpleNamespace(tau=tau))
+    found = _measured_only(Fit(np.ones(3), 2 * np.ones(3), 3 * np.ones(3), 4.0, 2), run, error)
+    np.testing.assert_array_equal(
+        [found.rms, found.relative, found.relative_moving], np.outer([1, 2, 3], [1, np.nan, 1])
+    )
+    assert found.total_relative == pytest.approx(100 * 1.3 / 5) and found.samples == 2
+    nothing = SimpleNamespace(measured=run.measured, samples=SimpleNamespace(tau=0 * tau))
+    assert np.isnan(_measured_only(found, nothing, error).total_relative)
 
 
 def biped_log(**changes):

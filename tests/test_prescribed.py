@@ -138,6 +138,18 @@ def test_linearised_by_hand():
     np.testing.assert_allclose(by_lift, -np.sin(0.8) / LENGTH, atol=1e-12)
 
 
+def test_some_joints_move_as_told():
+    """The accelerations found take the torques found, those of free joints as given; the others' are not read."""
+    chain, (q, qd, qdd) = random_chain(4, 3), random_state(4, 3)
+    told, free, tau = jnp.array([3, 1]), jnp.array([0, 2]), jnp.asarray([0.7, 9.0, -1.2, 8.0])
+    names = [chain.joint_names[k] for k in (3, 1)]
+    found = once(lambda q, qd: mechanisms.hybrid_dynamics(chain, q, qd, names, qdd[told], tau))(q, qd)
+    np.testing.assert_array_equal(found.acceleration[told], qdd[told])
+    np.testing.assert_array_equal(found.torques[free], tau[free])
+    needed = recursion(chain, q, qd, found.acceleration).torques + chain.armature * found.acceleration
+    assert relative(found.torques, needed) < 1e-11
+
+
 @pytest.mark.ci
 def test_a_cart_with_a_prescribed_motion():
     """The lift as a joint: `with_moving_base_point` and hybrid dynamics, the route without a moving frame."""

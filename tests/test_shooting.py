@@ -40,7 +40,7 @@ from jaxdyn.trajectory._shooting.local_model import (
     velocity_slopes,
 )
 from jaxdyn.trajectory._shooting.sensitivity import Solved, differentiable
-from jaxdyn.trajectory._shooting.solve import _convex_policy, _Iterate, _Pace, _paced, _step
+from jaxdyn.trajectory._shooting.solve import _convex_policy, _Iterate, _Limits, _Pace, _paced, _status, _step
 
 ARM = jaxdyn.textbook.pendulum(2, damping=0.1)
 
@@ -663,6 +663,58 @@ def test_gaps_weigh_enough_for_the_merit_to_fall_while_they_close(monkeypatch, a
     assert at([0.0, 0.0], 4.0, 1.0)[:2] == [4, 0]  # without gaps nothing helps
     weight, length, after, kept, value = at([0.3, -0.2], 0.0, 0.0)  # the policy of a problem that is not convex
     assert_allclose([length, after, value, *kept], [0, 0, 3, 0.3, -0.2])
+
+
+def test_iterations_end_where_they_converge_and_otherwise_by_the_first_reason(annotations_unchecked):
+    usual = {"stationarity": 1e-7, "gaps": 1e-8, "violated": 1e-9, "slack": 1e-9, "value": 3.0, "boxed": True}
+    usual |= {"weight": 10.0, "damping": 1.0, "iteration": 4, "fine": False}
+
+    @once
+    def run(x):
+        residuals = jaxdyn.trajectory.Residuals(x["stationarity"], x["gaps"], x["violated"], x["slack"])
+        state = SimpleNamespace(
+            now=SimpleNamespace(value=x["value"]),
+            pace=SimpleNamespace(boxed=x["boxed"], damping=x["damping"]),
+            round=SimpleNamespace(penalty=SimpleNamespace(weight=x["weight"])),
+            iteration=x["iteration"],
+        )
+        return _status(_Limits(5, 1e-6), state, residuals, SimpleNamespace(largest=x["violated"]), x["fine"])
+
+    def ends(**changed):
+        status = int(run(jax.tree.map(jnp.asarray, usual | changed)))
+        return "" if status == shooting.RUNNING else jaxdyn.trajectory.Status(status).name
+
+    assert ends() == ends(iteration=9, damping=1e9) == "CONVERGED"
+    for name in ("stationarity", "gaps", "violated", "slack"):
+        assert ends(**{name: 2e-6}) == ""
+    assert ends(boxed=False) == ends(value=np.inf) == ""
+    assert ends(gaps=1.0, iteration=5) == ends(gaps=1.0, iteration=6) == "MAX_ITERATIONS"
+    assert ends(gaps=1.0, damping=1e8, iteration=5) == ends(stationarity=np.nan) == "STALLED"
+    heavy = {"violated": 2e-6, "weight": 1e8, "damping": 1e8}
+    assert ends(**heavy, fine=True) == "INFEASIBLE" and ends(**heavy) == "STALLED"
+    assert ends(**heavy | {"weight": 9e7, "damping": 1.0}, fine=True) == ""
+    assert ends(**heavy | {"violated": 1e-7, "gaps": 1.0, "damping": 1.0}, fine=True) == ""
+
+
+def test_residuals_and_multipliers_of_torques_at_their_limits(annotations_unchecked):
+    """A slope that pushes a torque through its limit is none of the iterate's, but the limit's multiplier."""
+    policy = SimpleNamespace(
+        slope=jnp.array([[-3.0, 0.25], [0.5, -2.0]]), free=jnp.array([[False, True], [True, False]]), adjoint=1, gains=2
+    )
+    found = SimpleNamespace(largest=jnp.asarray(0.3), complementarity=jnp.asarray(0.4), multipliers=(3, 4))
+    bounds = jnp.array([[-1.0, -1.0], [-0.4, -5.0]]), jnp.array([[0.0, 1.0], [1.0, 0.0]])
+    gaps = jnp.array([0.1, -0.2])
+    residuals = shooting._residuals(policy, bounds, gaps, found)
+    assert [float(x) for x in jax.tree.leaves(residuals)] == [0.4, 0.2, 0.3, 0.4]  # 0.5 down, of which 0.4 is left
+    assert float(shooting._residuals(policy, None, gaps, found).stationarity) == 3.0
+    kept = shooting._multipliers(policy, found, bounds)
+    assert_allclose(kept.pop("torques"), [[-3, 0], [0, -2]])
+    assert kept == {"dynamics": 1, "constraints": 3, "terminal_constraints": 4, "gains": 2}
+    assert not shooting._multipliers(policy, found, None)["torques"].any()
+    held = jnp.array([[0.0, -1.0], [0.0, -1.0]]), jnp.array([[0.0, 1.0], [0.0, 1.0]])
+    lower, upper = shooting._widened(held, jnp.asarray(False))
+    assert_allclose([lower, upper], [[[0, -np.inf]] * 2, [[0, np.inf]] * 2])
+    assert_allclose(shooting._widened(held, jnp.asarray(True)), held)
 
 
 def test_damping_and_second_derivatives_follow_the_step_lengths():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -12,12 +13,15 @@ import jaxdyn
 from jaxdyn import IdentificationError, Log, identify, inverse_dynamics, resistive_force, textbook
 from jaxdyn.cli import main
 from jaxdyn.identification import (
+    Asymmetry,
     BlockFactors,
     Columns,
     Consistency,
+    Coulomb,
     ExtraColumns,
     Filters,
     MaxwellSlip,
+    PowerViscous,
     Terms,
     choose_terms,
     coupled_drive,
@@ -31,7 +35,10 @@ from jaxdyn.identification import (
     random_excitation,
 )
 from jaxdyn.identification._regression.completion import with_parameters
-from jaxdyn.identification._selection.search import Grams, Search, State, gain, solve, weights_between
+from jaxdyn.identification._selection.candidates import Candidates, friction_of
+from jaxdyn.identification._selection.choose import _Choosing
+from jaxdyn.identification._selection.outcome import trial_of
+from jaxdyn.identification._selection.search import Gain, Grams, Search, State, gain, solve, weights_between
 from jaxdyn.identification._simulation.parametric import parameters_of, parametric_torque
 from jaxdyn.report._pages.identification import report_html
 from regression import known_arm, states
@@ -216,6 +223,85 @@ def test_a_joint_takes_what_makes_its_own_error_less():
     search.squares, _ = search.grams.left_out(search.state)
     search.pruned([2])
     assert search.state.more[:, 2].tolist() == [False, True]
+
+
+def test_delays_are_where_a_parabola_through_the_least_errors_is_least():
+    """Joint 1's torque is best explained at the second of five shifts, joint 2's 0.4 of a step after the third."""
+    rows, state, _ = rows_of_two_joints((0.01, 0.01), blocks=8)
+    away = np.random.default_rng(7).normal(size=rows.shape[:3])
+    for j, (column, best) in enumerate(((5, 1.0), (6, 2.4))):
+        rows[:, j, :, 4:] = rows[:, j, :, column, None] + (np.arange(5) - best) * away[:, j, :, None]
+    search = Search(grams_of(rows), state.but(delay=np.zeros(2)))
+    first = search.errors
+    assert search.delays() and not search.delays()
+    np.testing.assert_allclose(search.state.delay, [-0.01, 0.004], atol=5e-5)
+    assert np.all(search.errors < [0.1 * first[0], 0.1 * first[1]])
+    assert not search.dry_friction_and_delays(2)  # each has the right one
+    search.state = search.state.but(dry=np.zeros(2, int))
+    search.squares, search.noise = search.grams.left_out(search.state)
+    assert search.dry_friction_and_delays(2) and search.state.dry.tolist() == [1, 0]
+    search.pruned([2])
+    np.testing.assert_allclose(search.state.delay, [-0.01, 0.004], atol=5e-5)
+    assert search.state.more[:, 2].tolist() == [False, True]
+    rows[:, 1, :, 4:] = rows[:, 1, :, 6:7]  # of a torque that is the same at all shifts a delay is idle
+    idle = Search(grams_of(rows), search.state)
+    idle.pruned([])
+    np.testing.assert_allclose(idle.state.delay, [search.state.delay[0], 0.0])
+
+
+def test_candidates_and_the_friction_of_a_choice():
+    own = np.array([0.02, 0.03])
+    dry = Coulomb(width=own), Coulomb(width=0.1), MaxwellSlip(width=1e-3)
+    further = ("second slip", MaxwellSlip(width=4e-3)), ("speed", PowerViscous(exponent=0.5))
+    given = (Asymmetry(joints=(2,)),)
+    candidates = Candidates(dry, given, further, True)
+    before = 3 + len(given[0].labels)
+    assert (candidates.first, candidates.last) == (before, before + 2)
+    assert candidates.of_kind("speed") == [before + 1] and candidates.of_kind("spring") == [before + 2]
+    assert not candidates.of_kind("load") and not Candidates(dry, (), further, False).of_kind("spring")
+    names = [candidates.name(k) for k in (1, 2, before, before + 1, before + 2)]
+    assert names == ["Coulomb(0.1)", "MaxwellSlip(0.001)", "MaxwellSlip(0.004)", "PowerViscous(0.5)", "spring"]
+    start = candidates.start(2)
+    assert start.dry.tolist() == [0, 0] and start.more.shape == (2, before + 3) and not start.delay.any()
+    assert start.more.sum(1).tolist() == [0, len(given[0].labels)] and not start.more[:, :3].any()
+    more = start.more.copy()
+    more[0, before], more[1, before + 1] = True, True
+    model = friction_of(candidates, start.but(dry=np.array([2, 1]), more=more), Terms(("viscous", "coulomb")), 7.0)
+    kinds = [(type(term).__name__, term.joints) for term in model.terms]
+    assert kinds == [
+        *(("Viscous", None), ("MaxwellSlip", (1,)), ("MaxwellSlip", (1,))),
+        *(("Coulomb", (2,)), ("PowerViscous", (2,)), ("Asymmetry", (2,))),
+    ]
+    assert model.cutoff == 7.0 and [float(term.width[0]) for term in model.terms[1:3]] == [1e-3, 4e-3]
+    assert float(model.terms[3].width[1]) == 0.1
+    plain = friction_of(candidates, start, Terms(("viscous", "coulomb", "offset")), 7.0)
+    np.testing.assert_array_equal(plain.terms[2].width, own)
+    tried = trial_of(2, "speed", "PowerViscous(0.5)", Gain(np.array([0.5, 0.36]), np.array([9.0, 3.0])), True)
+    assert (tried.joint, tried.gain, tried.ratio) == (2, pytest.approx(20.0), 3.0)  # sqrt(1 - 0.36) is left
+    assert trial_of(0, "filter", "low-pass", Gain(np.array([1.5]), np.zeros(1)), False).gain == 100.0
+
+
+def test_a_filter_is_chosen_where_it_predicts_the_widest_band_better(annotations_unchecked):
+    before, noise = np.ones((8, 2)), np.linspace(-0.02, 0.02, 8)[:, None]
+
+    def chosen(*sizes):
+        band = lambda k, size: SimpleNamespace(left_out=lambda state, widest: (size * before + k * noise, widest))
+        bands = {k: band(k, size) for k, size in enumerate(sizes)}
+        reading = SimpleNamespace(
+            pairs=[(5.0, 5.0), (10.0, 10.0), (12.5, 12.5)],
+            usual=1,
+            runs=lambda pair: [5.0, 10.0, 12.5].index(pair[0]),
+            grams=lambda candidates, k, load: bands[k],
+        )
+        trials, search = [], SimpleNamespace(grams=bands[1], state=None)
+        best = _Choosing(reading, lambda *x: None).filter(search, None, None, trials)
+        return best, [(trial.name, trial.adopted, round(trial.gain, 6)) for trial in trials]
+
+    assert chosen(0.64, 1.0, 0.9) == (0, [("low-pass 5 Hz", True, 20.0)])
+    assert chosen(1.2, 1.0, 0.81) == (2, [("low-pass 12.5 Hz", True, 10.0)])
+    best, ((name, adopted, share),) = chosen(0.99, 1.0, 1.1)  # less than 1 % off
+    assert (best, name, adopted) == (1, "low-pass 5 Hz", False) and 0 < share < 1
+    assert chosen(1.1, 1.0, 1.2) == (1, [])
 
 
 @pytest.fixture(scope="module")
