@@ -1,5 +1,7 @@
 """Everything taken from outside JAX's stable interface, in one place. Known to work with jax 0.10.2 and 0.11.2."""
 
+from typing import Any
+
 from jax._src.core import trace_state_clean as trace_state_clean
 from jax.core import Tracer as Tracer, eval_jaxpr as eval_jaxpr
 from jax.custom_batching import custom_vmap as custom_vmap
@@ -12,3 +14,11 @@ from jax.interpreters.ad import instantiate_zeros as instantiate_zeros, primitiv
 from jax.interpreters.batching import primitive_batchers as primitive_batchers
 from jax.interpreters.mlir import lower_fun as lower_fun, register_lowering as register_lowering
 from jax.interpreters.partial_eval import dce_jaxpr as dce_jaxpr
+
+
+def scan_counts(parameters: dict[str, Any]) -> tuple[int, int]:
+    """How many of a scan's operands are constants of its body, and how many are carried."""
+    if "num_consts" in parameters:  # before jax 0.11
+        return parameters["num_consts"], parameters["num_carry"]
+    constants, carried, _ = (len(list(x)) for x in parameters["ft_in"].unpack())
+    return constants, carried

@@ -55,7 +55,7 @@ def assert_products(chain):
         assert relative(found, expected) < 1e-12, name
 
 
-def test_columns_of_a_geared_link_give_its_torque():
+def test_columns_of_a_geared_link_give_its_torque(annotations_unchecked):
     chain = textbook.geared_link(motor_inertia=2e-4)
     assert_products(chain)
     base = base_parameters(chain)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._jax_compat import Literal
+from .._jax_compat import Literal, scan_counts
 from ..errors import DeploymentError
 from .scalars import Graph, Node
 
@@ -208,6 +208,7 @@ _MOVES: dict[str, tuple[int, ...] | None] = {
     "slice": None,
     "pad": None,
     "split": None,
+    "unstack": None,
     "dynamic_slice": (0,),
     "dynamic_update_slice": (0, 1),
     "gather": (0,),
@@ -228,7 +229,7 @@ def _scattered(graph: Graph, equation: Any, of: list[np.ndarray]) -> np.ndarray:
 
 
 def _scanned(graph: Graph, parameters: dict, of: list[np.ndarray]) -> list[np.ndarray]:
-    inner, fixed, carried = parameters["jaxpr"], parameters["num_consts"], parameters["num_carry"]
+    inner, (fixed, carried) = parameters["jaxpr"], scan_counts(parameters)
     constants, carry, rows = of[:fixed], of[fixed : fixed + carried], of[fixed + carried :]
     count, outputs = parameters["length"], []
     turns = range(count)[::-1] if parameters["reverse"] else range(count)
