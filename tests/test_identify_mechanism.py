@@ -22,10 +22,9 @@ from jaxdyn.identification import (
     mechanism_samples,
     prior_parameters,
 )
-from jaxdyn.identification._mechanisms.identify import _measured_only
 from jaxdyn.identification._mechanisms.log import _continuous, _in_coordinates, _of_imu
 from jaxdyn.identification._mechanisms.rows import left_over, remaining_parameters
-from jaxdyn.identification._regression.prediction import Fit, predict
+from jaxdyn.identification._regression.prediction import fit_quality, predict
 from jaxdyn.mechanisms import linkages
 from standing_robots import STEP, standing_log
 
@@ -82,16 +81,15 @@ def test_twists_of_a_filtered_base_are_derivatives_of_its_pose(annotations_unche
         np.testing.assert_allclose(push[2], [1, -2, 3, *felt[2, 3:] + gravity], rtol=1e-9)
 
 
-def test_a_fit_of_a_mechanism_counts_what_was_measured(annotations_unchecked):
-    tau, error = np.array([[3.0, 9.0, 0.0], [0.0, 9.0, 4.0]]), np.array([[0.3, 5.0, 0.0], [0.4, 5.0, 1.2]])
-    run = SimpleNamespace(measured=np.array([True, False, True]), samples=SimpleNamespace(tau=tau))
-    found = _measured_only(Fit(np.ones(3), 2 * np.ones(3), 3 * np.ones(3), 4.0, 2), run, error)
-    np.testing.assert_array_equal(
-        [found.rms, found.relative, found.relative_moving], np.outer([1, 2, 3], [1, np.nan, 1])
-    )
+def test_errors_count_what_was_measured():
+    tau, error = np.array([[3.0, np.nan, 0.0], [0.0, np.nan, 4.0]]), np.array([[0.3, 5.0, 0.0], [0.4, 5.0, 1.2]])
+    rates = np.array([[1.0, 1, 0], [0, 1, 1]])
+    found = fit_quality(tau, np.nan_to_num(tau) - error, rates)
+    np.testing.assert_allclose(found.rms, [np.sqrt(0.125), np.nan, 1.2 / np.sqrt(2)])
+    np.testing.assert_allclose(found.relative, [100 * 0.5 / 3, np.nan, 30])
+    np.testing.assert_allclose(found.relative_moving, [10, np.nan, 30])
     assert found.total_relative == pytest.approx(100 * 1.3 / 5) and found.samples == 2
-    nothing = SimpleNamespace(measured=run.measured, samples=SimpleNamespace(tau=0 * tau))
-    assert np.isnan(_measured_only(found, nothing, error).total_relative)
+    assert np.isnan(fit_quality(0 * tau, error, rates).total_relative)
 
 
 def biped_log(**changes):

@@ -68,6 +68,7 @@ def fit_quality(tau: np.ndarray, prediction: np.ndarray, qd: np.ndarray) -> Fit:
     """Errors of predicted against measured torques, all (N, n); NaN for a joint that never moves, or was not measured."""
     error = tau - prediction
     measured = ~np.isnan(tau).any(axis=0)
+    size = np.linalg.norm(tau[:, measured])
     moving = np.abs(qd) > MOVING
 
     def relative(mask):
@@ -78,6 +79,6 @@ def fit_quality(tau: np.ndarray, prediction: np.ndarray, qd: np.ndarray) -> Fit:
         rms=np.sqrt((error**2).mean(0)),
         relative=relative(np.ones_like(moving)),
         relative_moving=relative(moving),
-        total_relative=float(100 * np.linalg.norm(error[:, measured]) / np.linalg.norm(tau[:, measured])),
+        total_relative=float(100 * np.linalg.norm(error[:, measured]) / size) if size > 0 else np.nan,
         samples=len(tau),
     )
