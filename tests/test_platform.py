@@ -7,7 +7,8 @@ import pytest
 from jax import export
 
 import jaxdyn
-from helpers import random_chain
+from helpers import random_chain, random_mechanism
+from jaxdyn.dynamics._lowering import batch
 from jaxdyn.dynamics._lowering.batch import by_platform
 
 
@@ -51,3 +52,32 @@ def test_a_program_for_a_gpu_made_without_one_has_no_part_of_the_cpus(annotation
     both = export.export(dynamics, platforms=["cpu", "cuda"])(*[jax.ShapeDtypeStruct((100, 2), float)] * 3)
     q, v, a = np.random.default_rng(0).normal(size=(3, 100, 2))
     np.testing.assert_allclose(both.call(q, v, a), dynamics(q, v, a), rtol=1e-12, atol=1e-12)
+
+
+def test_a_gpu_gets_short_sweeps_written_out_and_long_ones_as_loops(annotations_unchecked):
+    for n, loops in ((3, 0), (22, 2)):
+        arm = random_chain(n)
+        dynamics = jax.jit(jax.vmap(lambda *x, arm=arm: jaxdyn.inverse_dynamics(arm, *x)))
+        text = export.export(dynamics, platforms=["cuda"])(*[jax.ShapeDtypeStruct((100, n), float)] * 3).mlir_module()
+        assert text.count("stablehlo.while") == loops
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize(
+    "robot",
+    [
+        pytest.param(random_chain(3), id="serial"),
+        pytest.param(random_mechanism(1, free=False), id="tree", marks=pytest.mark.nightly),
+    ],
+)
+def test_sweeps_written_out_give_what_loops_give(monkeypatch, robot):
+    q, qd, tau = np.random.default_rng(0).normal(size=(3, 4, robot.nv))
+    q = jax.vmap(lambda dq: jaxdyn.model.integrate(robot, jaxdyn.model.neutral_configuration(robot), dq))(q)
+    functions = jaxdyn.inverse_dynamics, jaxdyn.forward_dynamics, lambda robot, q, qd, tau: jaxdyn.crba(robot, q)
+    every = lambda *x: [f(robot, *x) for f in functions]
+    wanted = [jax.jit(f)(*x) for f, x in ((jax.vmap(every), (q, qd, tau)), (every, (q[0], qd[0], tau[0])))]
+    monkeypatch.setattr(batch, "by_platform", lambda cpu, default, *x: default(*x))
+    every = lambda *x: [f(robot, *x) for f in functions]
+    found = [jax.jit(f)(*x) for f, x in ((jax.vmap(every), (q, qd, tau)), (every, (q[0], qd[0], tau[0])))]
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-11)

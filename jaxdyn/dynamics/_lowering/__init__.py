@@ -8,6 +8,7 @@ from .batch import (
     lanes_of_kernel as lanes_of_kernel,
     loop_by_batch as loop_by_batch,
     over_lanes as over_lanes,
+    scan_links as scan_links,
     spread_over_lanes as spread_over_lanes,
     with_lanes as with_lanes,
 )

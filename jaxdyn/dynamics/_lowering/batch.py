@@ -34,9 +34,12 @@ Count = Any  # of states: an int, or a size that `jax.export` leaves open
 
 LANES = 64  # of a chunk: 32 to 256 are alike, fewer waste vector instructions, more leave the first cache
 LARGEST = 50_000  # numbers that an operation of a kernel may read and write: of 400 KB, see `kernel`, point 3
+STRAIGHT = 3000  # turns of a loop times a function's size, up to which they are written out for a GPU: see `scan_links`
 
 # the lanes, (count,) or (), while the inside of a function of `by_batch` is traced; None outside
 _LANES: contextvars.ContextVar[tuple[Count, ...] | None] = contextvars.ContextVar("lanes", default=None)
+# how many turns of a loop are written out while the form for other platforms than the CPU is traced
+_STRAIGHT: contextvars.ContextVar[int] = contextvars.ContextVar("straight", default=0)
 
 
 def lane_shape() -> tuple[Count, ...]:
@@ -53,6 +56,17 @@ def with_lanes(x: Array, dimensions: int) -> Array:
     """An array with the lanes behind its own axes, of which there are so many; repeated where it is the same for all."""
     lanes = lane_shape()
     return jnp.broadcast_to(x[..., None], (*x.shape, *lanes)) if lanes and x.ndim == dimensions else x
+
+
+def scan_links(body: Callable, carry: Any, xs: Any, reverse: bool = False) -> tuple[Any, Any]:
+    """`lax.scan` over links or joints: a loop on the CPU; elsewhere written out, so that few kernels hold all its turns.
+
+    A GPU launches every kernel of a loop's body once a turn, which takes longer than what they compute. Compilation takes five
+    times as long, so that only small functions are written out: inverse and forward dynamics up to 21 links, composite
+    bodies and forward kinematics up to 7, no derivatives.
+    """
+    turns = len(jax.tree.leaves(xs)[0])
+    return jax.lax.scan(body, carry, xs, reverse=reverse, unroll=0 < turns <= _STRAIGHT.get())
 
 
 def by_batch(
@@ -131,11 +145,24 @@ def _inside(call: Callable, lanes: tuple[Count, ...]) -> Callable:
     return traced
 
 
+def _straight(function: Callable, width: int) -> Callable:
+    """The function, with the loops of `scan_links` written out where they are short."""
+
+    def traced(*variables):
+        token = _STRAIGHT.set(STRAIGHT // width)
+        try:
+            return function(*variables)
+        finally:
+            _STRAIGHT.reset(token)
+
+    return traced
+
+
 def _single(call: Callable, width: int, variables: tuple) -> Any:
     whole = _inside(call, ())
     if width > LARGEST or not variables:
         return whole(*variables)
-    return by_platform(as_kernel(whole), whole, *variables)
+    return by_platform(as_kernel(whole), _straight(whole, width), *variables)
 
 
 def _many(call: Callable, mapped: tuple[bool, ...], count: Count, width: int, within: bool) -> Callable[..., Any]:
@@ -198,7 +225,7 @@ def _over_lanes(
             return kernel(*variables)
         return _in_turn(kernel, variables, mapped, count, (parts, blocks, lanes))
 
-    return by_platform(chunks, everything, *variables)
+    return by_platform(chunks, _straight(everything, width), *variables)
 
 
 def _in_single_precision(variables: tuple) -> bool:

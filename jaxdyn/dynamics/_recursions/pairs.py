@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._lowering import spread_over_lanes
+from .._lowering import scan_links, spread_over_lanes
 
 
 def by_row(
@@ -42,7 +42,7 @@ def by_row(
             for one, other in pairs
         )
 
-    return jax.lax.scan(body, None, (jnp.asarray(above), jnp.asarray(beyond), of_rows))[1]
+    return scan_links(body, None, (jnp.asarray(above), jnp.asarray(beyond), of_rows))[1]
 
 
 def jacobian_by_column(

@@ -1,7 +1,8 @@
 """The two recursions everything else is made of: `outward` from the base to the tips, `inward` from the tips to the base.
 
 An algorithm is a small step function handed to one of them; the steps see one link, as scalars. How links hang together is
-decided here and nowhere else. The whole step is one `lax.scan` body, every component an array of its own, and only what the
+decided here and nowhere else. The whole step is the body of one scan (of a GPU's short sweeps
+written out: `scan_links`), every component an array of its own, and only what the
 next link needs is carried; the rest comes out stacked. `_lowering` says in which shape XLA gets to compile it.
 
 A tree is walked in one scan too, in an order in which every link comes right after its parent or starts a new branch. The
@@ -21,7 +22,7 @@ from ...errors import ModelError
 from ...model._chain import Chain
 from ...model._joints import Link, link_at, link_rows
 from ...model._tree import Walk, walk_of
-from .._lowering import lane_shape
+from .._lowering import lane_shape, scan_links
 
 Step = Callable[[Any, Link, Any], tuple[Any, Any]]
 
@@ -76,7 +77,7 @@ def _sweep(chain: Chain, q: Array, step: Step, start: Any, xs: Any, reverse: boo
 def _scan_outward(walk: Walk, body: Callable, base: Any, xs: Any) -> Any:
     """A scan whose state comes from the parent: from the link before, from an open branching, or from the base."""
     if walk.is_serial:
-        return jax.lax.scan(body, base, xs)[1]
+        return scan_links(body, base, xs)[1]
 
     def step(carry, x):
         state, kept = carry
@@ -88,13 +89,13 @@ def _scan_outward(walk: Walk, body: Callable, base: Any, xs: Any) -> Any:
         kept = tuple(_select(at.register == k, state, here) for k, here in enumerate(kept))
         return (state, kept), out
 
-    return jax.lax.scan(step, (base, (base,) * walk.registers), (walk.place, xs))[1]
+    return scan_links(step, (base, (base,) * walk.registers), (walk.place, xs))[1]
 
 
 def _scan_inward(walk: Walk, body: Callable, zero: Any, xs: Any) -> Any:
     """A reversed scan whose state is the sum of what the children handed on."""
     if walk.is_serial:
-        return jax.lax.scan(body, zero, xs, reverse=True)[1]
+        return scan_links(body, zero, xs, reverse=True)[1]
 
     def step(carry, x):
         state, kept = carry
@@ -112,7 +113,7 @@ def _scan_inward(walk: Walk, body: Callable, zero: Any, xs: Any) -> Any:
             )
         return (state, tuple(new)), out
 
-    return jax.lax.scan(step, (zero, (zero,) * walk.registers), (walk.place, xs), reverse=True)[1]
+    return scan_links(step, (zero, (zero,) * walk.registers), (walk.place, xs), reverse=True)[1]
 
 
 def _select(condition: Array, a: Any, b: Any) -> Any:
