@@ -154,9 +154,11 @@ def parts_of(log, *at):
         yield Log(t, q, None, tau)
 
 
-@pytest.mark.parametrize(("jitter", "gap"), [(0.0, False), (1.0, False), (1.0, True)])
-def test_windows_give_the_samples_of_the_whole(jitter, gap):
-    log = run_of(jitter=jitter, gap=gap)
+@pytest.mark.parametrize(
+    ("jitter", "gap", "seconds"), [(0.0, False, 30.0), (0.0, False, 29.995), (1.0, False, 30.0), (1.0, True, 30.0)]
+)
+def test_windows_give_the_samples_of_the_whole(jitter, gap, seconds):
+    log = run_of(seconds, jitter=jitter, gap=gap)
     whole = preprocess(log, Filters(position_cutoff=10.0, torque_cutoff=8.0, stride=2))
     rate = whole.rate * 2
     pieces = list(
@@ -165,6 +167,9 @@ def test_windows_give_the_samples_of_the_whole(jitter, gap):
         )
     )
     assert len(pieces) > 2 + gap
+    for piece in pieces:
+        assert piece.rate == pytest.approx(whole.rate, rel=1e-12) and piece.segments == ((0, len(piece)),)
+        assert (piece.position_cutoff, piece.torque_cutoff) == (10.0, 8.0)
     for name in ("t", "q", "qd", "qdd", "tau"):
         found, expected = np.concatenate([getattr(p, name) for p in pieces]), getattr(whole, name)
         assert found.shape == expected.shape

@@ -87,7 +87,7 @@ def test_a_problem_solved_and_one_that_cannot_be():
     assert_allclose(found.cost[0], 17.0140173, rtol=1e-8)
     assert_allclose(found.lower_multipliers[0, 0], 1.0878712, rtol=1e-5)
     worst = max(float(r[0]) for r in (found.stationarity, found.infeasibility, found.complementarity))
-    assert worst <= 1e-6
+    assert worst <= 1e-8  # the tolerance itself, as multipliers are small
     assert jaxdyn.trajectory.Status(int(found.status[1])) == jaxdyn.trajectory.Status.INFEASIBLE
     assert jnp.isfinite(found.x[1]).all()
     x, slack = np.asarray(found.x[1]), float(found.slacks[1, 0])

@@ -43,6 +43,7 @@ from jaxdyn.identification import (
     with_gains,
     without_delay,
 )
+from jaxdyn.identification._delay import least_by_parabola
 from jaxdyn.identification._payload.loads import given_body, transform_matrix
 from jaxdyn.identification._payload.payload import nearest_body
 from jaxdyn.identification._regression.factors import QRFactors
@@ -246,6 +247,17 @@ def test_the_nearest_body(arm):
     assert not possible and values[0] > 0
     miss = lambda p: ((p - wrong) / np.sqrt(np.diag(covariance))) @ ((p - wrong) / np.sqrt(np.diag(covariance)))
     assert 0 < miss(near) < miss(body())  # the truth is a body, and further away
+
+
+def test_a_parabola_through_the_least_errors():
+    shifts = np.linspace(-0.02, 0.03, 6)
+    squares = 3e4 * (shifts[:, None] - [0.0041, -0.0083, 0.01, -0.05, 0.06]) ** 2 + [1.0, 2.0, 3.0, 4.0, 5.0]
+    seconds, least, inside = least_by_parabola(shifts, squares)
+    np.testing.assert_allclose(seconds, [0.0041, -0.0083, 0.01, -0.02, 0.03], rtol=1e-9)
+    np.testing.assert_allclose(least, [1, 2, 3, squares[0, 3], squares[-1, 4]], rtol=1e-9)
+    assert inside.tolist() == [True, True, True, False, False]
+    flat = least_by_parabola(shifts, np.ones((6, 1)))  # the same at all of them: none is better
+    assert (flat[0][0], flat[1][0], flat[2][0]) == (-0.02, 1.0, False)
 
 
 def test_delays_are_found_and_taken_out(arm):

@@ -146,7 +146,6 @@ def test_positions_agree_with_an_adaptive_integrator_at_the_order_of_the_step():
     assert errors[0] < 0.1 and errors[1] < 0.6 * errors[0]  # first order
 
 
-@pytest.mark.ci
 def test_the_true_model_stays_on_the_log_and_coasting_does_not():
     samples, _ = swing(100.0)
     run = resimulate(pendulum(2.0, 0.3), samples)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jaxdyn
-from jaxdyn import IdentificationError, Log, identify, inverse_dynamics, resistive_force, textbook
+from jaxdyn import IdentificationError, Log, LogError, identify, inverse_dynamics, resistive_force, textbook
 from jaxdyn.cli import main
 from jaxdyn.identification import (
     Asymmetry,
@@ -35,6 +35,7 @@ from jaxdyn.identification import (
     random_excitation,
 )
 from jaxdyn.identification._regression.completion import with_parameters
+from jaxdyn.identification._selection.blocks import Reading
 from jaxdyn.identification._selection.candidates import Candidates, friction_of
 from jaxdyn.identification._selection.choose import _Choosing
 from jaxdyn.identification._selection.outcome import trial_of
@@ -279,6 +280,34 @@ def test_candidates_and_the_friction_of_a_choice():
     tried = trial_of(2, "speed", "PowerViscous(0.5)", Gain(np.array([0.5, 0.36]), np.array([9.0, 3.0])), True)
     assert (tried.joint, tried.gain, tried.ratio) == (2, pytest.approx(20.0), 3.0)  # sqrt(1 - 0.36) is left
     assert trial_of(0, "filter", "low-pass", Gain(np.array([1.5]), np.zeros(1)), False).gain == 100.0
+
+
+class Thinned(list):
+    rate = 10.0
+
+
+def test_blocks_lie_a_period_of_the_lowest_cutoff_apart(annotations_unchecked):
+    """640 samples in 16 blocks of 40, of which half a period of 2 Hz, three samples, goes at either end."""
+    rows, known = np.random.default_rng(0).normal(size=(640, 2, 5)), np.ones((640, 2))
+    known[::7, 1] = 0.0
+    reading = SimpleNamespace(
+        lowest=2.0,
+        rows=lambda candidates, run, load: (rows[: len(run.thinned)], known[: len(run.thinned)].copy()),
+        chain=SimpleNamespace(n=2),
+        base=SimpleNamespace(size=1),
+        shifts=np.zeros(1),
+    )
+    run = lambda count: SimpleNamespace(thinned=Thinned(range(count)))
+    grams = Reading.grams(reading, None, [run(640)], None)
+    assert (grams.size, grams.own) == (1, 3)
+    kept = known * (np.arange(640) % 40 >= 3)[:, None] * (np.arange(640) % 40 < 37)[:, None]
+    expected = np.einsum("tj,tja,tjb->tjab", kept, rows, rows).reshape(16, 40, 2, 5, 5).sum(1)
+    np.testing.assert_allclose(grams.grams, expected, rtol=1e-10, atol=1e-10)
+    np.testing.assert_array_equal(grams.counts, kept.reshape(16, 40, 2).sum(1))
+    assert len(Reading.grams(reading, None, [run(90)], None).grams) == 6  # of 1.5 s each
+    assert len(Reading.grams(reading, None, [run(120)], None).grams) == 8
+    with pytest.raises(LogError, match="the runs have 8 s, too few for 6 blocks"):  # six times the margin is 1.5 s
+        Reading.grams(reading, None, [run(80)], None)
 
 
 def test_a_filter_is_chosen_where_it_predicts_the_widest_band_better(annotations_unchecked):
