@@ -39,6 +39,7 @@ from .step import (
 
 RUNNING = -1
 KAPPA = 10.0  # a barrier problem is solved to KAPPA mu
+LARGE = 100.0  # mean multiplier from which residuals are divided, and by how much at most
 REACH = 1e10  # multipliers of bounds stay within this factor of mu over the distance
 
 
@@ -149,7 +150,7 @@ def solve_program(
     shapes = jax.eval_shape(program.evaluate, x)
     y, s = (jnp.zeros(shape.shape, dtype) for shape in shapes[1:])
     below, above = bounds.gaps(x)
-    point = Point(x, s + 1, y, s, mu / below, mu / above)  # slacks and their multipliers follow at the first look
+    point = Point(x, s, y, s, mu / below, mu / above)  # slacks and their multipliers follow at the first look
     status = jnp.where((lower <= upper).all(), RUNNING, Status.CONTRADICTORY_LIMITS)
     number = lambda value: jnp.asarray(value, dtype)
     names = ("cost", "infeasibility", "stationarity", "barrier", "step")
@@ -214,7 +215,8 @@ def _iterate(program: Program, bounds: Bounds, state: _State, tolerance: Array, 
     violated = jnp.maximum(jnp.abs(c).max(initial=0.0), jnp.maximum(g, 0.0).max(initial=0.0))
     inner = jnp.maximum(jnp.abs(c).max(initial=0.0), jnp.abs(g + s).max(initial=0.0))
     multipliers = jnp.abs(p.y).sum() + p.w.sum() + low.sum() + high.sum()
-    scale = jnp.clip(multipliers / max(1, p.y.size + p.w.size + 2 * p.x.size) / 100, 1.0, 100.0)
+    count = max(1, p.y.size + p.w.size + 2 * p.x.size)
+    scale = jnp.clip(multipliers / count / LARGE, 1.0, LARGE)
 
     def error(mu):
         return jnp.maximum(jnp.maximum(stationarity, _products_off(bounds, p, mu)) / scale, inner)

@@ -12,6 +12,8 @@ from .program import Program
 
 MARGIN = 1e-5  # by which a step must improve the infeasibility, or the barrier function in units of the infeasibility
 TRIES = 30  # of regularisations, and of halved steps
+STEEP = 2.3  # power of the slope with which the barrier function decides alone (Waechter & Biegler 2006)
+CLOSE = 1.1  # and of the infeasibility that it is held against
 
 
 class Point(NamedTuple):
@@ -253,7 +255,7 @@ def _tried(
     s = jnp.maximum(p.s + length * along.ds, -g)  # a larger slack is better on both counts
     new_theta = infeasibility(c, g + s)
     new_phi, new_psi = judge.measure(bounds, x, s, f, new_theta)
-    falls = (slope < 0) & (theta <= 1e-4 * judge.worst) & (alpha * jnp.maximum(-slope, 0.0) ** 2.3 > theta**1.1)
+    falls = (slope < 0) & (theta <= 1e-4 * judge.worst) & (alpha * jnp.maximum(-slope, 0.0) ** STEEP > theta**CLOSE)
     descends = new_phi <= phi + 1e-4 * alpha * slope + 10 * small * jnp.abs(phi)
     improves = (new_theta <= (1 - MARGIN) * theta) | (new_phi <= phi - MARGIN * theta)
     accepted = jnp.where(falls, descends, improves)
