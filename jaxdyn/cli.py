@@ -9,16 +9,18 @@ from contextlib import nullcontext
 from typing import Any
 
 from ._version import __version__
-from .commands import compare, excite, export, identify, payload, simulate, view
+from .commands import compare, completion, excite, export, identify, payload, simulate, view
 from .commands.arguments import BAD_INPUT, INTERRUPTED, OK, USAGE, WrongUsage
 from .commands.cache import kept_programs
 from .errors import JaxdynError, ModelWarning, as_python
 
 COMMANDS = (excite, simulate, identify, payload, compare, view, export)
 
-EPILOG = "jaxdyn COMMAND --help says more. Guide: from an excitation trajectory to a model, docs/identification.md"
+EPILOG = (
+    "jaxdyn COMMAND --help lists all options. Guide: from an excitation trajectory to a model, docs/identification.md"
+)
 
-# arguments of the library that messages speak of, as options
+# arguments of the library that messages mention, as options
 _OPTIONS = {
     "allow_nonphysical": "--allow-nonphysical",
     "columns": "--columns MAP",
@@ -75,9 +77,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _spelled(options: argparse.Namespace, argument: str, value: str) -> str:
-    """An argument of the library as the command's option that gives it, with a placeholder where a message proposes a value."""
+    """The option for an argument of the library, with a placeholder if a message proposes a value."""
     option, _, placeholder = _OPTIONS.get(argument, "").partition(" ")
-    if option.removeprefix("--").replace("-", "_") not in vars(options):  # also where there is none
+    if option.removeprefix("--").replace("-", "_") not in vars(options):  # also if there is none
         return as_python(argument, value)
     return f"{option} {placeholder}" if value and placeholder else option
 
@@ -91,6 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for command in COMMANDS:
         command.add(commands)
+    completion.add(commands, parser)
     return parser
 
 

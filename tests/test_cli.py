@@ -76,7 +76,7 @@ def test_results_are_written_and_summed_up(files, tmp_path, capsys):
     assert main(arguments(files, out, "--validate", files / "other.csv")) == 0
     shown, errors = capsys.readouterr()
     assert sorted(os.listdir(out)) == sorted(FILES) and errors == ""
-    assert "turn" in shown and "lift" in shown and "not fitted" in shown and "base parameters of 28" in shown
+    assert "turn" in shown and "lift" in shown and "held out" in shown and "base parameters of 28" in shown
     assert all(str(out / name) in shown for name in FILES)
     with open(out / "parameters.csv", newline="") as file:
         rows = {row["name"].split()[0]: row for row in csv.DictReader(file) if row["kind"] == "base"}
@@ -218,7 +218,9 @@ def test_inertials_that_no_body_can_have_are_projected_or_ignored(files, tmp_pat
     assert "note" not in capsys.readouterr().err
     line.remove("--ignore-inertials")
     assert main(line) == 1
-    assert "no body can have the inertials of upper: the nearest possible" in capsys.readouterr().err
+    assert (
+        "physically inconsistent inertials of upper, replaced by the nearest consistent ones" in capsys.readouterr().err
+    )
     odd, right = load(tmp_path / "odd.urdf", lock={"grip": 0.02}, allow_nonphysical=True), given[1][0]
     np.testing.assert_array_equal(odd.inertia[1], right.inertia[1])
     np.testing.assert_array_equal(odd.inertia[0, :4], right.inertia[0, :4])  # the mass and its centre
@@ -322,7 +324,7 @@ def test_options_that_do_not_fit_the_files_are_refused(options, pattern, files, 
         (["--log", "x", "--cutoff", "-8"], "argument --cutoff: '-8' is not positive"),
         (["--log", "x", "--on-bad-rows", "keep"], "argument --on-bad-rows: invalid choice"),
         (["--log", "x", "--logs", "y"], "unrecognized arguments: --logs y"),
-        (["--log", "x", "--mass", "3", "--no-consistent"], "--mass takes part in a consistent estimate only"),
+        (["--log", "x", "--mass", "3", "--no-consistent"], "--mass only applies to a consistent estimate"),
     ],
 )
 def test_wrong_usage_is_told_from_bad_input(options, message, tmp_path, capsys, monkeypatch):

@@ -224,7 +224,7 @@ def test_a_joint_whose_gain_the_payload_does_not_tell_keeps_its_ratio(arm):
     found = calibrate_gains(arm, *pair, 2.0, friction=LINEAR)
     assert found.told.tolist() == [True, True, False]
     assert found.factors[2] == pytest.approx(np.sqrt(found.factors[0] * found.factors[1]), rel=1e-9)
-    assert f"{arm.joint_names[2]}: the runs do not tell its gain" in found.notes[-1]
+    assert f"{arm.joint_names[2]}: the runs do not determine its gain" in found.notes[-1]
     assert found.common == pytest.approx(1.2, abs=4 * found.common_deviation)
     log = Log(pair[0].t, pair[0].q, None, pair[0].tau)
     np.testing.assert_allclose(with_gains(log, found).tau, log.tau * found.factors)

@@ -189,7 +189,7 @@ def test_ur10e_trained_on_one_run_predicts_another(ur10e):
 
 @pytest.mark.nightly
 def test_ur10e_with_terms_chosen_by_blocks_left_out(ur10e):
-    """All defaults: bodies that can exist, friction with memory and load, against torques as they were logged."""
+    """All defaults: physically consistent links, friction with memory and load, against torques as they were logged."""
     chain, read = ur10e
     train, check = read("train_30sec_12harm", rows=(635, 3510)), read("validate_ptp_10_points", rows=(700, 4200))
     result = identify(chain, train, check)

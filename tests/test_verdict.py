@@ -219,7 +219,7 @@ def test_density_and_room_of_a_link():
     # a given model's own links are within its bounds
     heavy = dataclasses.replace(chain, inertia=chain.inertia.at[1].set(jnp.asarray(solid(60.0, (0.03, 0.03, 0.03)))))
     assert unusual_links(heavy) and unusual_links(heavy, model=heavy) == ()
-    with pytest.raises(IdentificationError, match="leave no link"):
+    with pytest.raises(IdentificationError, match="admit no link"):
         link_bounds(chain, (5.0, 5.0))
 
 

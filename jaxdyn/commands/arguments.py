@@ -1,4 +1,4 @@
-"""Option parsers for argparse, each with a message that shows the expected form."""
+"""Parsers of option values for argparse, with messages that show the expected form."""
 
 import argparse
 import math
@@ -45,7 +45,7 @@ def add_log_form(option: Callable[..., Any], order: str = "in the order of the l
 
 
 def add_chain(
-    option: Callable[..., Any], lock: str = "hold a joint at a value", tip: str = "take the serial chain"
+    option: Callable[..., Any], lock: str = "fix a joint at a value", tip: str = "use the serial chain"
 ) -> None:
     """Add the options that choose the joints of a robot description."""
     add_repeated(option, "--lock", "JOINT=VALUE", type=pair, help=lock)

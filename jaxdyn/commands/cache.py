@@ -9,18 +9,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 LARGEST = 256 * 2**20  # bytes; the programs of all commands on one robot take some 1 MB
-_SETTING = "JAX_COMPILATION_CACHE_DIR"  # JAX's own, which goes before
+_SETTING = "JAX_COMPILATION_CACHE_DIR"  # JAX's own variable, which takes precedence
 
 
 @contextlib.contextmanager
 def kept_programs(folder: Path | None = None) -> Iterator[None]:
-    """JAX's persistent compilation cache, in the user's cache folder, for as long as the context is open.
+    """JAX's persistent compilation cache in the user's cache folder, while the context is open.
 
-    Does nothing where the user's environment already says where compiled programs go, or where the folder cannot be written.
-    Least recently used programs are deleted beyond 256 MiB.
+    Does nothing if the environment already names a cache folder, or if the folder cannot be written. The least
+    recently used programs beyond 256 MiB are deleted.
 
     Args:
-        folder: used instead of the user's cache folder.
+        folder: replaces the user's cache folder.
     """
     folder = folder or cache_folder()
     if _SETTING in os.environ or not _writable(folder):
@@ -34,7 +34,7 @@ def kept_programs(folder: Path | None = None) -> Iterator[None]:
     before = {name: getattr(jax.config, name) for name in names}
     for name, value in zip(names, (str(folder), 0.0), strict=True):
         jax.config.update(name, value)
-    reset_cache()  # JAX stays with the folder that it began with
+    reset_cache()  # JAX keeps the folder that it started with
     try:
         yield
     finally:
@@ -45,7 +45,7 @@ def kept_programs(folder: Path | None = None) -> Iterator[None]:
 
 
 def cache_folder() -> Path:
-    """The folder of this machine's processor in the user's cache folder: programs of one processor may not run on another."""
+    """Folder of this type of processor in the user's cache folder: programs compiled for one may not run on another."""
     home = Path.home()
     if sys.platform == "win32":
         root = Path(os.environ.get("LOCALAPPDATA", home / "AppData" / "Local"))
@@ -57,10 +57,10 @@ def cache_folder() -> Path:
 
 
 def prune(folder: Path, largest: int = LARGEST) -> None:
-    """Delete the least recently used programs until the others take at most so many bytes."""
+    """Delete the least recently used programs until the others fit into this number of bytes."""
     found = []
     for path in folder.iterdir() if folder.is_dir() else ():
-        with contextlib.suppress(OSError):  # another process was faster
+        with contextlib.suppress(OSError):  # deleted by another process meanwhile
             state = path.stat()
             found.append((max(state.st_atime, state.st_mtime), state.st_size, path))
     total = sum(size for _, size, _ in found)

@@ -9,7 +9,7 @@ from . import arguments
 from .inputs import check_logs, filters_of, provenance_of, read_logs, read_model, use_float64
 from .progress import Progress
 
-# options that are not settings of a result, or shown with its files
+# options that are no settings of the result, or are listed with its files
 _NOT_SETTINGS = ("run", "command", "a", "b", "log", "out", "quiet")
 
 
@@ -29,8 +29,8 @@ def add(commands: Any) -> None:
     option("--log", metavar="LOG", action="append", required=True, help="a log; may be repeated")
     option("--out", metavar="FILE", default="comparison.html", help="the page to write (default: %(default)s)")
     arguments.add_log_form(option)
-    lock = "hold a joint of a URDF at a value, in each model that has it"
-    arguments.add_chain(option, lock, "take the serial chain of a URDF")
+    lock = "fix a joint of a URDF at a value, in each model that has it"
+    arguments.add_chain(option, lock, "use the serial chain of a URDF")
     arguments.add_coulomb_velocity(option, "both models' Coulomb friction")
     arguments.add_filters(option)
     option("--quiet", action="store_true", help="no progress bar and no table")
@@ -60,6 +60,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _short_names(a: str, b: str) -> tuple[str, str]:
-    """The files' names, with the folder where they are the same."""
+    """The files' names, with their folders if the names are the same."""
     first, second = (os.path.basename(os.path.normpath(p)) for p in (a, b))
     return (first, second) if first != second else (a, b)

@@ -1,4 +1,4 @@
-"""`jaxdyn excite`: from a robot description and its limits to the most informative excitation trajectory."""
+"""`jaxdyn excite`: the most informative excitation trajectory within a robot's limits."""
 
 import argparse
 import os
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from ..identification import BSplines, FourierSeries, MotionLimits
     from ..model import Chain
 
-EPILOG = """exit codes: 0 done; 1 bad input (the message says what, where and what to do); 2 wrong usage; 130 interrupted: what
-was found until then is written. Limits are one number for all joints, or one per joint separated by commas; where the first is
-negative, with an equals sign: --lower=-2.9,-1.8"""
+EPILOG = """exit codes: 0 done; 1 bad input (the message says what, where and what to do); 2 wrong usage; 130 interrupted: the
+best motion so far is written. Limits are one number for all joints, or one per joint separated by commas; use an equals sign
+if the first is negative: --lower=-2.9,-1.8"""
 
 RATES = ("velocity", "acceleration", "jerk", "torque", "torque-rate")
 
@@ -115,7 +115,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _make_folders(paths: list[str]) -> None:
-    """Make the folders of files that will be written, or refuse them before a long computation."""
+    """Create the folders of the output files, or refuse them before a long computation."""
     from ..io._files import check_output_folder
 
     for path in paths:

@@ -5,7 +5,7 @@ import argparse
 from . import arguments
 from .inputs import read_model, use_float64
 
-EPILOG = """The functions start, torque and gravity of the files say what they take and give; FILE.h declares those of C.
+EPILOG = """Comments in the files document the functions start, torque and gravity; FILE.h declares those of C.
 
 exit codes: 0 done; 1 bad input (the message says what, where and what to do); 2 wrong usage
 

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from ..report import ErrorLimit, Provenance
 
 EPILOG = f"""{arguments.LOGS_EPILOG}
-With no --model and no --log a built-in 7R arm is simulated, identified and compared with the truth.
+Without --model and --log, a built-in 7R arm is simulated, identified and compared with the truth.
 
 exit codes: 0 done; 1 bad input (the message says what, where and what to do); 2 wrong usage; 130 interrupted
 
 example: fit one run, validate on another, and write report.html, parameters.csv, identified.urdf and more to results/
   jaxdyn identify --model arm.urdf --log exciting.csv --validate pick.csv --out results"""
 
-# what is no setting of a result, or is shown with its files
+# options that are no settings of the result, or are listed with its files
 _NOT_SETTINGS = ("run", "command", "arguments", "model", "log", "validate", "out", "quiet")
 
 
@@ -62,33 +62,31 @@ def _add_robot(option) -> None:
     option("--model", metavar="URDF", help="the robot; inertials in it are the prior, a kinematics-only file will do")
     add_repeated(option, "--log", "LOG", help="log to fit: csv, npz, parquet, bag or mcap; may be repeated")
     add_repeated(option, "--validate", "LOG", help="log to validate on, not fitted; may be repeated")
-    arguments.add_chain(option, "hold a joint at a value (a gripper's finger)")
+    arguments.add_chain(option, "fix a joint at a value (a gripper's finger)")
     arguments.add_ignore_inertials(option)
     arguments.add_nonphysical(option)
     about = (
         "the base moves: logs hold its pose or IMU, and contact wrenches (columns: docs/mechanisms_identification.md)"
     )
     option("--floating-base", action="store_true", help=about)
-    about = (
-        "with --floating-base: a foot that stays in place by forces nobody measured, or only its point; may be repeated"
-    )
+    about = "with --floating-base: a frame held in place by unmeasured forces, or only its origin; may be repeated"
     add_repeated(option, "--held", "FRAME[=point]", type=arguments.held, help=about)
 
 
 def _add_terms(option) -> None:
-    """What there is besides inertia."""
+    """Terms besides the inertias."""
     arguments.add_terms(option, "drive terms to identify (default: %(default)s)")
     option(
         "--plain",
         action="store_true",
-        help="the drive terms and nothing else: nothing is chosen, the model is linear in its parameters",
+        help="only the drive terms: no automatic choice, the model is linear in its parameters",
     )
     option(
         "--choose",
         type=arguments.parts,
         metavar="PARTS",
         default="filter,friction,springs,delays",
-        help="what is chosen by the error on blocks of the logs that are left out (default: %(default)s)",
+        help="parts of the model chosen by cross-validation over blocks of the logs (default: %(default)s)",
     )
     about = "gas or hydropneumatic counterbalance: joint2:pivot=0.8,crank=0.2,angle=1.658 (m, rad), reserve=, exponent="
     add_repeated(option, "--counterbalance", "JOINT:..", type=arguments.counterbalance, help=about)
@@ -99,33 +97,33 @@ def _add_terms(option) -> None:
 
 
 def _add_data(option) -> None:
-    """How the logs are prepared and divided."""
+    """Preparation and division of the logs."""
     arguments.add_filters(option)
     about = "share held out without --validate (default: 0.3)"
     option("--holdout", type=arguments.share, default=0.3, metavar="SHARE", help=about)
-    about = "leave slower samples out of a joint's fit [rad/s] (0)"
+    about = "leave samples of a joint below this speed out of its fit [rad/s] (0)"
     option("--dead-zone", type=arguments.finite, default=0.0, metavar="V", help=about)
     option(
         "--delay",
         type=arguments.delays,
         metavar="D|D1,D2,..",
-        help="how much later than positions the torques were logged [s], taken out of all logs (default: chosen)",
+        help="delay of the logged torques after the positions [s], removed from all logs (default: estimated)",
     )
 
 
 def _add_fit(option) -> None:
-    """What is known beforehand, and what is good enough."""
-    option(
-        "--mass", type=arguments.positive, metavar="KG", help="what all moving links weigh together, where it is known"
+    """Prior knowledge, and acceptable errors."""
+    option("--mass", type=arguments.positive, metavar="KG", help="total mass of all moving links, if known")
+    about = (
+        "density of links, as solid ellipsoids sized by the kinematics [kg/m^3]; any: no bounds (default: 100,20000)"
     )
-    about = "of links, as solid ellipsoids [kg/m^3], within the room that the joints leave; any: no bounds (default: 100,20000)"
     option("--densities", type=arguments.densities, default=(100.0, 20_000.0), metavar="LEAST,MOST|any", help=about)
-    about = "of the model's own inertias against the log (default: %(default)s)"
+    about = "weight of the model's own inertias against the log (default: %(default)s)"
     option("--prior-weight", type=arguments.positive, default=1.0, metavar="W", help=about)
-    about = "plain least squares, also where no body can have the inertias; then no URDF is written"
+    about = "plain least squares; no URDF is written if the links are physically inconsistent"
     option("--no-consistent", action="store_true", help=about)
     about = (
-        "errors good enough for the verdict: rms=, rre= or moving= with one number, or one per joint; may be repeated"
+        "acceptable errors for the verdict: rms=, rre= or moving= with one number, or one per joint; may be repeated"
     )
     add_repeated(option, "--limit", "rms=X,..", help=about)
 
@@ -164,7 +162,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _of_arm(options: argparse.Namespace, limits: "Sequence[ErrorLimit]", progress: Progress):
-    """What is identified of a fixed base, the truth where it is known, and what may be wrong."""
+    """The identification of a robot with a fixed base, the truth if known, and suspected faults."""
     truth, chain, logs, validation = _inputs(options)
     for limit in limits:
         limit.of_joints(chain.n)  # before the work
@@ -173,26 +171,26 @@ def _of_arm(options: argparse.Namespace, limits: "Sequence[ErrorLimit]", progres
 
 
 def _of_floating(options: argparse.Namespace, limits: "Sequence[ErrorLimit]", progress: Progress):
-    """The same of a base that moves."""
+    """The same for a floating base."""
     return floating.identified(options, *floating.inputs(options), progress), None, ()
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Refuse options that do not go together."""
+    """Refuse conflicting options."""
     floating.check(options)
     if bool(options.model) != bool(options.log):
         missing = "--log" if options.model else "--model"
-        raise WrongUsage(f"{missing} is missing; give both, or neither for the built-in example")
+        raise WrongUsage(f"{missing} is missing; give both, or neither to run the built-in example")
     of_logs = (options.validate, options.rows, options.columns, options.topic, options.gains, options.lock, options.tip)
     if not options.model and any(of_logs):
         raise WrongUsage("--validate, --rows, --columns, --topic, --gains, --lock and --tip need a --model and a --log")
     check_logs(options, len(options.log) + len(options.validate))
     if options.no_consistent and options.mass is not None:
-        raise WrongUsage("--mass takes part in a consistent estimate only: leave --no-consistent out")
+        raise WrongUsage("--mass only applies to a consistent estimate: leave --no-consistent out")
 
 
 def _inputs(options: argparse.Namespace) -> tuple["Chain | None", "Chain", list["Log"], list["Log"]]:
-    """The true robot where it is known, the robot, the logs to fit and those to validate on; the example without a model."""
+    """The true robot if known, the robot, the logs to fit and those to validate on; the example without a model."""
     from ..identification._regression.completion import with_stand_ins, with_thickness
     from ..identification._regression.robot import check_identifiable
     from ..identification._simulation.synthetic import example
@@ -209,7 +207,7 @@ def _inputs(options: argparse.Namespace) -> tuple["Chain | None", "Chain", list[
     )
     check_identifiable(chain)
     if not options.no_consistent:
-        with_thickness(with_stand_ins(chain)[0])  # refuses a prior that no body can have, before the work
+        with_thickness(with_stand_ins(chain)[0])  # refuses a physically inconsistent prior early
     chain = with_coulomb_velocity(chain, options.coulomb_velocity)
     read = list(read_logs(options, [*options.log, *options.validate], chain))
     return None, chain, read[: len(options.log)], read[len(options.log) :]
@@ -218,7 +216,7 @@ def _inputs(options: argparse.Namespace) -> tuple["Chain | None", "Chain", list[
 def _identified(
     options: argparse.Namespace, chain: "Chain", logs: list["Log"], validation: list["Log"], progress: Progress
 ) -> tuple["Identification", tuple["Finding", ...]]:
-    """What is identified, and what may be wrong with it."""
+    """The identification, and suspected faults."""
     from ..identification._consistency.constraints import Consistency
     from ..identification._identify import identify
     from ..identification._regression.columns import coupled_drive
@@ -255,5 +253,5 @@ def _provenance(options: argparse.Namespace, result: "Identification") -> "Prove
     if result.choice is not None:
         settings["terms chosen"] = result.choice.sentence
     if result.delay is not None:
-        settings["delays taken out [ms]"] = ", ".join(f"{1e3 * d:.3g}" for d in result.delay)
+        settings["delays removed [ms]"] = ", ".join(f"{1e3 * d:.3g}" for d in result.delay)
     return provenance_of(options, files, settings)

@@ -24,7 +24,7 @@ def use_float64() -> None:
 
 
 def load_possible(path: str, *, allow_nonphysical: bool = False, **given: Any) -> "Chain":
-    """`load`; inertials of a URDF that no body can have give way to the nearest possible, with a note."""
+    """`load`, with physically inconsistent inertias replaced by the nearest consistent ones, with a note."""
     from ..errors import JaxdynError, ModelError, warn
     from ..identification._regression.completion import with_possible_links
     from ..io._load import load
@@ -38,12 +38,12 @@ def load_possible(path: str, *, allow_nonphysical: bool = False, **given: Any) -
             names = ()
         if not names:
             raise
-    warn(f"{path}: no body can have the inertials of {', '.join(names)}: the nearest possible ones take their place")
+    warn(f"{path}: physically inconsistent inertials of {', '.join(names)}, replaced by the nearest consistent ones")
     return chain
 
 
 def read_model(options: argparse.Namespace, path: str, allow_nonphysical: bool = True) -> "TorqueModel":
-    """The model in a file of any kind, as the options of `arguments.add_chain` and `add_coulomb_velocity` say.
+    """The model in a file of any kind, by the options of `arguments.add_chain` and `add_coulomb_velocity`.
 
     Locked joints missing from a URDF are assumed to belong to another model. URDF and MJCF keep their own gravity and friction.
     """
@@ -76,12 +76,12 @@ def check_logs(options: argparse.Namespace, count: int) -> None:
 
 
 def files_of(log: str) -> list[str]:
-    """The files of one run: PART1+PART2 are two, unless a file has that name."""
+    """The files of one run: PART1+PART2 are two, unless there is a file with that name."""
     return [log] if os.path.exists(log) or not all(log.split("+")) else log.split("+")
 
 
 def read_logs(options: argparse.Namespace, logs: Sequence[str], chain: "Chain") -> Iterator["Log"]:
-    """The logs as the options of `arguments.add_log_form` say, checked, one after the other."""
+    """The logs, read by the options of `arguments.add_log_form` and checked, one by one."""
     from ..io._logs.bags import is_bag
     from ..io._logs.log import check_log, read_log
     from ..io._logs.motion import coordinate_names
@@ -102,7 +102,7 @@ def read_logs(options: argparse.Namespace, logs: Sequence[str], chain: "Chain") 
             columns=maps[k],
             topic=options.topic if bags[k] or not any(bags) else None,
         )
-        # a joint may rest in one log and move in another: `identify` refuses one that moves in none
+        # a joint may rest in one log and move in another: `identify` refuses a joint that never moves
         yield check_log(log, chain, units_checked=options.units_checked, allow_still=True)
 
 

@@ -1,4 +1,4 @@
-"""`jaxdyn payload`: an added body from runs without and with it; drive gains where its mass is known."""
+"""`jaxdyn payload`: a payload from runs without and with it; drive gains from a payload of known mass."""
 
 import argparse
 from typing import TYPE_CHECKING, Any
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 EPILOG = f"""{arguments.LOGS_EPILOG}
 
-with --unloaded and --loaded runs, the payload is what the loaded ones have more; with --loaded alone, what they
-have more than the model's inertials. --mass calibrates the gains of the drives with a payload of known mass and
-writes them; --calibrated uses them for the next one."""
+With --unloaded and --loaded runs, the payload is the difference between the two; with --loaded alone, the difference
+from the model's inertials. --mass calibrates the drive gains with a payload of known mass and writes them to a file;
+--calibrated uses them to identify the next payload."""
 
 
 def add(commands: Any) -> None:
@@ -44,7 +44,7 @@ def add(commands: Any) -> None:
     option("--com", type=arguments.numbers, metavar="X,Y,Z", help=about)
     option("--calibrated", metavar="FILE", help="gains written by --mass")
     option = command.add_argument_group("data").add_argument
-    about = "delays of the torques to remove first [s]"
+    about = "delays of the torques, removed first [s]"
     option("--delay", type=arguments.numbers, metavar="D1,D2,..", help=about)
     option(
         "--own-friction",
@@ -91,14 +91,14 @@ def _check(options: argparse.Namespace) -> None:
         raise WrongUsage("--loaded is missing; give at least one log with the payload on")
     if options.ignore_inertials and not options.unloaded:
         raise WrongUsage(
-            "without an --unloaded log the payload is what there is more than the model's inertials: keep them"
+            "without an --unloaded log the payload is the difference from the model's inertials: leave --ignore-inertials out"
         )
     if options.mass is not None and not options.unloaded:
-        raise WrongUsage("--mass calibrates gains, which takes an --unloaded log, too")
+        raise WrongUsage("--mass calibrates gains, which also needs an --unloaded log")
     if options.com is not None and options.mass is None:
-        raise WrongUsage("--com goes with --mass")
+        raise WrongUsage("--com needs --mass")
     if options.mass is not None and options.calibrated:
-        raise WrongUsage("--mass finds gains and --calibrated uses them; give one of the two")
+        raise WrongUsage("--mass calibrates gains and --calibrated uses them; give one of the two")
     check_logs(options, len(options.unloaded) + len(options.loaded))
 
 

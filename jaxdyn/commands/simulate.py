@@ -1,4 +1,4 @@
-"""`jaxdyn simulate`: a planned motion executed by a simulated robot, as a log."""
+"""`jaxdyn simulate`: log of a simulated robot that executes a planned motion."""
 
 import argparse
 import dataclasses
@@ -10,11 +10,11 @@ from .inputs import files_of, read_model, use_float64
 from .progress import Progress
 
 EPILOG = """The robot follows the motion under a proportional-derivative controller at 1 kHz, with the model's torques fed
-forward. It has all that the model has: of a model.eqx also friction with memory and load, and springs.
+forward. All terms of the model are simulated; of a model.eqx also friction with memory and load, and springs.
 
 exit codes: 0 done; 1 bad input (the message says what, where and what to do); 2 wrong usage; 130 interrupted
 
-example: a trajectory from excite, carried out with a payload of 2 kg, 5 cm above the tip
+example: a trajectory from excite, executed with a payload of 2 kg, 5 cm above the tip
   jaxdyn simulate arm.urdf excitation.csv --payload 2,0,0,0.05 --out run.csv"""
 
 
@@ -80,7 +80,9 @@ def run(options: argparse.Namespace) -> int:
 def payload(text: str) -> list[float]:
     values = arguments.numbers(text)
     if len(values) not in (1, 4) or values[0] <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a mass, or a mass and a place, as in --payload 2,0,0,0.05")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a mass, or a mass and a position, as in --payload 2,0,0,0.05"
+        )
     return values
 
 

@@ -1,4 +1,4 @@
-"""`jaxdyn view`: a robot in the browser, and a motion of it."""
+"""`jaxdyn view`: a robot and its motion in the browser."""
 
 import argparse
 import pathlib
@@ -21,8 +21,8 @@ def add(commands: Any) -> None:
         run,
         EPILOG,
         help="show a robot and its motion in the browser",
-        description="Show a robot as a web page: its meshes and shapes, or ellipsoids of its inertia where it has none, with a "
-        "slider for each joint; and play a motion, with torques against their limits where the file has them.",
+        description="Show a robot as a web page: its meshes and shapes, or inertia ellipsoids if it has none, with a "
+        "slider for each joint; and play a motion, with torques relative to their limits if the file has them.",
     ).add_argument
     option("model", metavar="MODEL", help="the robot: URDF, MJCF or a model.eqx")
     about = "table with columns t, q1.. (or joint names) and, if known, tau1..; a bag; or PART1+PART2, joined by time"
@@ -37,7 +37,7 @@ def add(commands: Any) -> None:
     option("--port", type=int, default=8080, help="port of the page; the next free one if taken (8080)")
     option("--host", default="127.0.0.1", help="interface to serve; 0.0.0.0 admits other machines (127.0.0.1)")
     option("--seconds", type=positive, metavar="S", help="stop after this time")
-    option("--film", metavar="FILE", help="write the motion to a .gif or .mp4 file and open no page")
+    option("--film", metavar="FILE", help="write the motion to a .gif or .mp4 file instead of opening a page")
     option("--quiet", action="store_true", help="print nothing but the address")
 
 
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     if not 0 < options.port < 65536:
         raise WrongUsage(f"--port is {options.port}; it is between 1 and 65535")
     if not options.motion and (options.columns or options.topic):
-        raise WrongUsage("--columns and --topic are for a motion, and none is given")
+        raise WrongUsage("--columns and --topic need a motion, and none is given")
     if options.film and not options.motion:
         raise WrongUsage("--film needs a motion")
     if options.model.endswith(".eqx"):
@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def read_robot(options: argparse.Namespace) -> tuple[Any, ...]:
-    """The chain, its shapes, and notes on what is not shown."""
+    """The chain, its shapes, and notes on parts that are not shown."""
     import warnings
 
     from ..io._files import read_bytes
@@ -100,7 +100,7 @@ def read_robot(options: argparse.Namespace) -> tuple[Any, ...]:
         return read_model(path, "float32")[0], (), ()
     of_urdf = {"lock": dict(options.lock) or None, "tip": options.tip, "floating_base": options.floating_base}
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*: left out: ", UserWarning)  # forces, which nobody sees
+        warnings.filterwarnings("ignore", ".*: left out: ", UserWarning)  # forces, which are not visible
         ignore = FEATURES if is_mjcf(read_bytes(path)) else ()
         chain = load(path, **of_urdf, ignore=ignore, allow_nonphysical=True)
     return chain, *read_geometry(path, collision=options.collision, packages=dict(options.package) or None)

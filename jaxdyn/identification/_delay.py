@@ -21,21 +21,21 @@ from ._regression.factors import triangle_of
 from ._regression.robot import as_float64
 from ._regression.rows import by_chunks, chunk_rows
 
-BLOCKS = 20  # stretches of the run that are left out in turn
-SHIFTS = 10  # to either side of none
-LOAD_PASSES = 3  # the load that friction depends on is known from the pass before
+BLOCKS = 20  # jackknife blocks of the run
+SHIFTS = 10  # to either side of zero
+LOAD_PASSES = 3  # the load for friction is that of the previous pass
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Delay:
-    """How much later than the position each joint's torque was recorded.
+    """Delay of each joint's recorded torque after the position.
 
     Attributes:
         seconds: the torque logged at t belongs to the positions logged at t - seconds.
         standard_deviations: of them, from fits that leave out a twentieth of the run in turn.
-        inside: whether the best fit lies within the shifts tried; a delay is not to be believed where it does not.
-        gain: how much smaller the residual torque is without the delay, RMS [%].
-        shifts: those tried [s].
+        inside: whether the best fit lies within the shifts tried; otherwise the delay is not reliable.
+        gain: reduction of the RMS residual torque by removing the delay [%].
+        shifts: the shifts tried [s].
         residuals: root mean square of each joint's residual torque at each shift [N m].
     """
 
@@ -54,20 +54,20 @@ def estimate_delay(
     *,
     longest: float = 0.05,
 ) -> Delay:
-    """The shift of each joint's torque at which the motion explains it best.
+    """Estimate the shift of each joint's torque at which the motion explains it best.
 
-    For joint j, r_j(d) = min over p of |tau_j(t + d) - W_j(t) p|, with parameters p of the joint's own, so that neither wrong
-    gains nor another joint's delay matter. W holds the base parameters' columns and Coulomb friction in proportion to the
-    torque transmitted. Torques are shifted by cubic splines through the filtered samples; a parabola through the three
-    least of r_j^2 gives the delay far below the step of the samples.
+    For joint j, r_j(d) = min over p of |tau_j(t + d) - W_j(t) p|, with separate parameters p for each joint, so that
+    wrong gains and other joints' delays do not matter. W holds the base parameters' columns and Coulomb friction in
+    proportion to the torque transmitted. Torques are shifted by cubic splines through the filtered samples; a parabola
+    through the three smallest r_j^2 resolves the delay far below the sample time.
 
-    Friction tells most of it, at every reversal: friction that builds up over a way, as in presliding, looks like a delay of
-    the torque, of some milliseconds at slow reversals, and of tens of them where it is soft. `choose_terms` looks for delays
-    beside such friction, by the error on stretches left out.
+    Friction at reversals is the most informative: presliding friction, which builds up over a distance, looks like a
+    torque delay of some milliseconds at slow reversals, and of tens of milliseconds if it is soft. `choose_terms`
+    estimates delays together with such friction, by cross-validation.
 
     Args:
         chain: the robot's kinematics and gravity; its inertias are not used.
-        log: a run in which the joints move, many reversals at best; or several, which have one delay a joint.
+        log: a run in which the joints move, ideally with many reversals; or several runs with one delay per joint.
         filters: as in `preprocess`.
         longest: shifts up to this, to either side, are tried [s].
 
@@ -89,7 +89,7 @@ def estimate_delay(
     count = sum(len(samples) for samples, _ in runs)
     with jax.enable_x64(True):
         model, base = as_float64(chain), base_parameters(chain, RIGID)
-        own = np.zeros((chain.nv, base.matrix.shape[1]))  # parameters of each joint's own
+        own = np.zeros((chain.nv, base.matrix.shape[1]))  # separate parameters for each joint
         width = base.size + len(FRICTION_TERMS)
         for _ in range(LOAD_PASSES):
             factors = _factors(model, base, runs, own)
@@ -130,7 +130,7 @@ def at_shifts(samples: Samples, shifts: np.ndarray) -> tuple[Samples, np.ndarray
 def _factors(
     chain: Chain, base: BaseParameters, runs: Sequence[tuple[Samples, np.ndarray]], own: np.ndarray
 ) -> Float[np.ndarray, "blocks n w c"]:
-    """Triangular factors of the columns [base, friction, torques at all shifts], with these parameters' loads."""
+    """Triangular factors of the columns [base, friction, torques at all shifts], with the loads of these parameters."""
     parts = []
     for s, shifted in runs:
         load = by_chunks(lambda *x: np.einsum("tjp,jp->tj", chunk_rows(RIGID, chain, *x), own), s.q, s.qd, s.qdd)
@@ -142,7 +142,7 @@ def _factors(
 
 
 def _squares(r: np.ndarray, k: int) -> np.ndarray:
-    """(k, n) sums of squares that are left of the torques at each shift."""
+    """(k, n) residual sums of squares of the torques at each shift."""
     out = []
     for factor in r:
         w, y = factor[:, :-k], factor[:, -k:]
@@ -154,7 +154,7 @@ def _squares(r: np.ndarray, k: int) -> np.ndarray:
 
 
 def least_by_parabola(shifts: np.ndarray, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Where each column of squares is least by a parabola through its three least, how small it is, and whether inside."""
+    """Minimiser of each column of squares by a parabola through its three smallest, the minimum, and whether it is interior."""
     k = np.argmin(squares, axis=0)
     inside = (k > 0) & (k < len(shifts) - 1)
     middle = np.clip(k, 1, len(shifts) - 2)

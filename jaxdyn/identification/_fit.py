@@ -1,4 +1,4 @@
-"""The fit behind `identify`: one regression, to one part of the runs or another."""
+"""The fit behind `identify`: one regression on a part of the runs."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -43,14 +43,14 @@ Progress = Callable[[str, int, int], None]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Solution:
-    """Estimates from one set of factors; of the base parameters and full sets without a friction model's parameters.
+    """Estimates from one set of factors; base parameters and full sets exclude the parameters of a friction model.
 
     Attributes:
         blocks: the factors, the friction model's torque taken off.
         ols, wls: ordinary and weighted least squares, a friction model's parameters estimated beside.
-        split_half: whether both halves of the blocks agree.
-        consistent: the physically consistent estimate; None where it is not asked for.
-        parameters: (p,) the full set that is taken for identified.
+        split_half: agreement of both halves of the blocks.
+        consistent: the physically consistent estimate; None if not requested.
+        parameters: (p,) the identified full set.
         nearest: (p,) the full set nearest the prior that has the base parameters of `wls`.
         friction: the friction model beside `parameters`.
         free: the same beside `nearest`.
@@ -72,15 +72,15 @@ class Fitting:
     """A regression and the runs it is fitted to; under `jax.enable_x64(True)`.
 
     Attributes:
-        setup: the robot, what is identified, and the friction model beside.
-        consistent: what is known of the bodies; None for plain least squares.
-        dead_zone: speed below which a joint's rows are left out [rad/s].
+        setup: the robot, the identified columns, and the friction model.
+        consistent: knowledge of the links; None for plain least squares.
+        dead_zone: speed below which rows of a joint are left out [rad/s].
         runs: all of them.
-        fitted: how many of them are fitted, the first ones.
+        fitted: number of fitted runs, which come first.
         model: the robot in double precision.
         base: the base parameters.
-        prior: (p,) full parameters that hold for what the motion does not determine.
-        bodiless, thin: names of links whose prior had to be made up, and of those that were given some thickness.
+        prior: (p,) full parameters for everything that the motion does not determine.
+        bodiless, thin: names of links with a stand-in prior, and of those that were given thickness.
         report: called with (stage, done, total).
     """
 
@@ -98,7 +98,7 @@ class Fitting:
 
     @property
     def chain(self) -> Chain:
-        """The robot as it is given."""
+        """The given robot."""
         return self.setup.chain
 
     @property
@@ -108,20 +108,20 @@ class Fitting:
 
     @property
     def independence(self) -> float:
-        """Least share of the samples of a fitted run that are independent."""
+        """Smallest share of independent samples of a fitted run."""
         return min(run.thinned.independence for run in self.runs[: self.fitted])
 
     @property
     def bounds(self) -> LinkBounds | None:
-        """How large and dense links can be; None where nothing is asked of them."""
+        """Bounds on size and density of links; None without such bounds."""
         densities = None if self.consistent is None else self.consistent.densities
         return None if densities is None else link_bounds(self.setup.chain, densities)
 
     def identified(self, holdout: float | None, titles: Sequence[str]) -> tuple[list[Evaluation], Solution]:
-        """The solution from all that is fitted, and evaluations of what is held out and of all runs.
+        """The solution from all fitted data, and evaluations of held-out stretches and of all runs.
 
         Args:
-            holdout: last share of each fitted run, which is predicted by a fit without it first.
+            holdout: last share of each fitted run, first predicted by a fit without it.
             titles: of the runs.
         """
         if holdout is None:
@@ -141,7 +141,7 @@ class Fitting:
         """All runs, with the friction model fitted to this first share of those that are fitted.
 
         Args:
-            start: friction model to start from; that of the setup where None.
+            start: initial friction model; that of the setup if None.
         """
         model, columns = self.model, self.setup.columns
         friction = self.setup.friction if start is None else start
@@ -223,7 +223,7 @@ class Fitting:
         return found.with_covariance_of(wls)
 
     def evaluated(self, title: str, part: Stretch, solution: Solution) -> Evaluation:
-        """How well a solution predicts a stretch: as the model does that is written."""
+        """Prediction of a stretch by a solution, in the form of the written model."""
         s, columns = part.samples, self.setup.columns
         torques = lambda x: predict(columns, self.model, x, s.q, s.qd, s.qdd) + part.given
         predicted, nearest = torques(solution.parameters), torques(solution.nearest)
@@ -240,7 +240,7 @@ class Fitting:
         return Evaluation(title, s, predicted, fit, unconstrained, raw, part.run, part.rows)
 
     def seen(self, titles: Sequence[str], solution: Solution) -> list[Evaluation]:
-        """How well the solution predicts each run."""
+        """Prediction of each run by the solution."""
         out = []
         for title, run in zip(titles, self.runs, strict=True):
             if solution.friction is None:
@@ -251,7 +251,7 @@ class Fitting:
         return out
 
     def identified_chain(self, solution: Solution) -> Chain:
-        """The robot with a solution in its leaves, in its own precision; of a friction model the nearest law it has."""
+        """The robot with a solution in its leaves, in its precision; with the nearest law of a friction model."""
         model = self.model
         if solution.friction is not None:
             whole = [run.samples for run in self.runs[: self.fitted]]

@@ -1,4 +1,4 @@
-"""`identify`: from a chain and logs to identified parameters, validated on data that were not fitted."""
+"""`identify`: from a chain and logs to identified parameters, validated on held-out data."""
 
 from collections.abc import Iterator, Sequence
 
@@ -23,7 +23,7 @@ from ._selection.setup import setup_of
 from ._selection.terms import Terms
 from ._stretches import prepared
 
-HOLDOUT = 0.3  # share of each fitted run where there is nothing else to validate on
+HOLDOUT = 0.3  # share of each fitted run, without validation runs
 POSSIBLE = Consistency()
 CHOSEN = Terms()
 
@@ -41,11 +41,12 @@ def identify(
 ) -> Identification:
     """Identify a robot's inertial parameters, friction and armature from logged motion.
 
-    Five steps: what the torques consist of is chosen by the error on blocks of the logs that are left out (`choose_terms`);
+    Five steps: the terms of the torque are chosen by cross-validation over blocks of the logs (`choose_terms`);
     logs are resampled, filtered without phase shift and differentiated (`preprocess`); the regressor is accumulated in chunks;
     the base parameters are estimated by ordinary and by weighted least squares, and then again, with the same weights, among
-    links that can exist (`consistent_least_squares`), which become the identified chain; and torques of motion that was not
-    fitted are predicted. Everything runs in float64, whatever JAX's configuration, and the stacked regressor is never held.
+    physically consistent links (`consistent_least_squares`), which become the identified chain; and torques of motion
+    that was not fitted are predicted. Everything runs in float64, whatever JAX's configuration, and the stacked
+    regressor is never held.
 
     Args:
         chain: the robot; its inertias are the prior for what the data do not determine. Links without any (a kinematics-only
@@ -62,7 +63,7 @@ def identify(
         consistent: only links of positive density, as large and as dense as those of ordinary machines
             (`Consistency.densities`), and no negative armature or friction, and what else is known of them.
             Where None, the chain becomes the full set nearest its own that has the base parameters of weighted least squares,
-            whether it can exist or not.
+            whether physically consistent or not.
         dead_zone: leave samples with |qd_j| below this out of joint j's equations [rad/s]: near rest, dry friction takes any
             value up to fc, which the drive terms do not describe.
         progress: called with (stage, done, total).
@@ -116,7 +117,7 @@ def identify(
 def _runs(
     chain: Chain, logs: Log | Sequence[Log], validate: Log | Sequence[Log] | float
 ) -> tuple[list[Log], list[Log], float | None]:
-    """The runs that are fitted and those that are not, each with a name of its own, and which share is held out, if any.
+    """The runs that are fitted and those that are not, each with a unique name, and the share held out, if any.
 
     Raises:
         IdentificationError: there is no log, one has another number of joints, or a joint moves in none of those fitted.
@@ -144,9 +145,9 @@ def _runs(
 
 
 def _notes(fitting: Fitting, solution: Solution, choice: TermChoice | None, logs: Sequence[Log]) -> Iterator[str]:
-    """What a user should know, the weightiest first."""
+    """Notes for the user, the most important first."""
     if solution.consistent is not None and not solution.consistent.converged:
-        yield "the consistent estimate stopped before its optimum: its bodies are possible, but may fit better"
+        yield "the consistent estimate stopped before its optimum: its links are consistent, but may fit better"
     if fitting.thin:
         yield (
             f"the inertia of {', '.join(fitting.thin)} is that of a body without thickness, or of no body: the nearest with "

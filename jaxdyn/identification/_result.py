@@ -1,4 +1,4 @@
-"""What `identify` gives back, and its parameters one by one."""
+"""Result of `identify`, and its parameters one by one."""
 
 import dataclasses
 from collections.abc import Callable
@@ -27,15 +27,15 @@ from ._selection.outcome import TermChoice
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """Measured and predicted torques of one stretch of samples, and how well they match.
+    """Measured and predicted torques of one stretch of samples, and their errors.
 
     Attributes:
         title: what the samples are ("fitted: run.csv", "held out: last 30 % of run.csv").
         samples: the samples; torques of coordinates where they were not measured are NaN.
         prediction: (N, n) predicted torques [N m].
         fit: the errors.
-        unconstrained: the errors of the base parameters that were not asked to be those of possible bodies.
-        raw: the errors against the torque as it was logged, before any filter: noise counts in full. None where the samples
+        unconstrained: the errors of the unconstrained base parameters.
+        raw: the errors against the logged, unfiltered torque: noise counts in full. None where the samples
             were not made from a log here.
         run: the run at the log's rate, where a friction model was fitted; None where there is none.
         rows: which samples of it these are.
@@ -72,32 +72,32 @@ class Evaluation:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Identification(Summary):
-    """What `identify` found.
+    """Result of `identify`.
 
     Attributes:
-        chain: the robot with the identified inertias, friction and armature in its leaves; of a friction model the nearest
-            viscous, Coulomb and constant friction, which no power comes from. `model` is all that was identified.
-        prior: the model that was given.
-        columns: what was identified.
+        chain: the robot with the identified inertias, friction and armature in its leaves; of a friction model the
+            nearest dissipative viscous, Coulomb and constant friction. `model` is the whole identified model.
+        prior: the given model.
+        columns: the identified columns.
         base: the base parameters.
         ols: ordinary least squares.
         wls: weighted least squares, of the base parameters alone.
-        consistent: the estimate among bodies that can exist, which the chain holds; None where it was not asked for.
+        consistent: the physically consistent estimate, which the chain holds; None if not requested.
         parameters: (p,) the full set in the chain, in column order.
-        unconstrained: (p,) the full set nearest the prior's that has the base parameters of `wls`; the chain holds it where
-            `consistent` is None.
-        fitted: an evaluation per log that was fitted.
-        validation: an evaluation per stretch of data that was not.
+        unconstrained: (p,) the full set nearest the prior's that has the base parameters of `wls`; the chain holds it
+            if `consistent` is None.
+        fitted: one evaluation per fitted log.
+        validation: one evaluation per held-out stretch.
         validation_refit: the held-out stretch was predicted by a fit without it, while `chain` was fitted to everything.
         friction: the friction model that was fitted in place of viscous, Coulomb and constant friction, or None.
-        delay: (n,) how much later than the positions the torques were taken to be [s]; None where it was not asked about.
-        choice: what was chosen, and what it was chosen from; None where nothing was to be, or the runs were too short for it.
+        delay: (n,) how much later than the positions the torques were taken to be [s]; None if not estimated.
+        choice: the chosen terms and all trials; None if nothing was to be chosen, or the runs were too short.
         factors: of the runs that were fitted: the columns, and the torque less what was taken as given.
         split_half: whether the first and the second half of the data, each fitted by itself, agree about the base parameters;
             None where a half does not determine them.
-        impossible: for every link whose identified inertia no body can have, what is wrong with it.
-        notes: what reading and preprocessing noticed.
-        unusual: what is unusual about links, one sentence each: denser, lighter or larger than those of ordinary machines
+        impossible: one sentence for every physically inconsistent identified link.
+        notes: remarks of reading and preprocessing.
+        unusual: unusual links, one sentence each: denser, lighter or larger than those of ordinary machines
             (`Consistency.densities`).
     """
 
@@ -156,7 +156,7 @@ class Identification(Summary):
         return torque_model(self.chain, self.columns, self.parameters, self.friction, self.delay)
 
     def to_pandas(self) -> Any:
-        """The base parameters, then the full set, as a `pandas.DataFrame` with a row a parameter, in SI units.
+        """The base parameters, then the full set, as a `pandas.DataFrame` with one row per parameter, in SI units.
 
         The index is the name; columns are kind (base or full), belongs_to, value, model (what the chain holds), unit,
         deviation (standard, from fits that leave out an eighth of the data in turn), relative [%], ols_value, ols_deviation,
@@ -181,13 +181,13 @@ Identifiable = Literal["yes", "only in sums", "no"]
 
 @dataclasses.dataclass(frozen=True)
 class ParameterRow:
-    """One parameter, or combination of parameters, with its estimates; None where there is none.
+    """One parameter, or combination of parameters, with its estimates; None if there is none.
 
     Attributes:
         kind: "base" for a combination that the torques determine, "full" for a single parameter.
         name: the combination or the parameter.
         belongs_to: the link or joint (of the parameter that leads a combination).
-        value: weighted least squares for a combination, without asking for possible bodies; what the model holds for a single
+        value: weighted least squares for a combination, unconstrained; the value in the model for a single
             parameter.
         model: what the written model holds: of a combination, its value for the consistent set.
         unit: of the value.
@@ -216,8 +216,8 @@ class ParameterRow:
 def parameter_rows(result: Identification) -> tuple[list[ParameterRow], list[ParameterRow]]:
     """The base parameters and the full set, each in its order.
 
-    A full parameter has a standard deviation only where a base parameter consists of it alone: elsewhere the completion
-    chose its value among all that give the same torques.
+    A full parameter has a standard deviation only where a base parameter consists of it alone: otherwise the
+    completion chose its value among all with the same torques.
     """
     units, owners = result.columns.units(result.prior), _owners(result)
     prior = prior_parameters(result.prior, result.columns)

@@ -121,7 +121,7 @@ def logged_torque(log: Log, samples: Samples, delay: Any = None) -> Float[np.nda
     """Torques as they were logged, unfiltered, of samples of a log: linear between its rows, `delay` later.
 
     Args:
-        delay: how much later than the positions the torques were logged, one or one a joint [s]; none where None.
+        delay: how much later than the positions the torques were logged, one or one per joint [s]; none if None.
     """
     late = np.broadcast_to(0.0 if delay is None else np.asarray(delay, float), log.n)
     return np.stack([np.interp(samples.t + d, log.t, tau) for d, tau in zip(late, log.tau.T, strict=True)], axis=1)

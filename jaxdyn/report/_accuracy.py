@@ -1,4 +1,4 @@
-"""What an identified model is accurate to, joint by joint: torques, gravity, inertia, simulated motion."""
+"""Accuracy of an identified model, joint by joint: torques, gravity, inertia, simulated motion."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -21,19 +21,19 @@ from ._quality import rms_where, together
 
 QUIET = 20  # percentile of the density
 SMALL = 0.05  # of the largest torque of joints of the same unit: a smaller torque is measured against this
-EXCUSED = 0.5  # of the error's power at most is taken for noise
+EXCUSED = 0.5  # upper bound on the share of the error's power that counts as noise
 POSTURES, ROWS, LEAST_ROWS = 60, 600, 60
-TURN = np.pi  # how far a joint without limits is asked for either way [rad]
+TURN = np.pi  # range assumed to either side for a joint without limits [rad]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TorqueAccuracy:
-    """Errors of predicted torques while a joint moves, |qd| > 0.02 rad/s; NaN for one that never does.
+    """Errors of predicted torques while a joint moves, |qd| > 0.02 rad/s; NaN for a joint that never does.
 
     Attributes:
         error: (n,) RMS [N m].
         torque: (n,) RMS of the measured torque [N m].
-        scale: (n,) what errors are measured against: the torque, and at least a twentieth of the largest joint's [N m].
+        scale: (n,) reference for relative errors: the torque, and at least a twentieth of the largest joint's [N m].
         fitted: (n,) RMS of the error on the fitted runs [N m].
         noise: (n,) share of the error's power that is noise within the filter's band, at most a half (`noise_share`).
     """
@@ -56,7 +56,7 @@ class TorqueAccuracy:
 
 
 def torque_accuracy(result: Identification) -> TorqueAccuracy:
-    """Errors on the runs that were not fitted, or where there are none on those that were."""
+    """Errors on the held-out runs, or on the fitted ones if none were held out."""
     held = result.validation or result.fitted
     data = together(held)
     moves = data.moves | ~with_drive(result.chain)
@@ -77,12 +77,12 @@ def with_drive(chain: Chain) -> Bool[np.ndarray, " nv"]:
 
 
 def noise_share(evaluations: Sequence[Evaluation]) -> Float[np.ndarray, " n"]:
-    """(n,) share of the residual's power that is noise: its density above the motion's band, taken for the whole band.
+    """(n,) share of noise in the residual's power: the spectral density above the motion's band, over the whole band.
 
-    What the model lacks has the motion's frequencies, 99 % of the velocities' power; between them and the low-pass filter,
-    at four fifths of its cutoff, there is noise, and what friction does at reversals. Noise is flat, and the
-    rest is not: the density is the one that a fifth of the frequencies stay below, and no more than a half is ever called
-    noise. 0 where the filter leaves no such band.
+    Model errors lie within the motion's band, which holds 99 % of the velocities' power. Between that band and four
+    fifths of the low-pass cutoff, the residual consists of noise and of friction at reversals. Noise has a flat
+    spectrum, friction has not: the noise density is the 20th percentile over these frequencies, and the share is
+    capped at one half. 0 if the filter leaves no such band.
     """
     noise, total = 0.0, 0.0
     for e in evaluations:
@@ -101,7 +101,7 @@ def noise_share(evaluations: Sequence[Evaluation]) -> Float[np.ndarray, " n"]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Determination:
-    """How well the model is known where it is used, in shares.
+    """Relative uncertainty of the model within its range of use.
 
     Attributes:
         position_error: (n,) RMS of the part of the error that depends on the position, over the torque's RMS.
@@ -116,11 +116,12 @@ class Determination:
 
 
 def determination_in_use(result: Identification) -> Determination:
-    """How well torques at rest and the mass matrix are determined, by the base parameters' covariance and the errors.
+    """Uncertainty of torques at rest and of the mass matrix, from the base parameters' covariance and the errors.
 
-    The position's part of a joint's error is what its regressor at rest, harmonics and powers of its own position explain
-    of it beside friction: gravity that is wrong, springs, counterbalances, and cables. Deviations are those of 60 postures
-    within the joints' limits, pi either way about the run where there are none; quaternions are the run's.
+    The position-dependent part of a joint's error is the part that its regressor at rest, and harmonics and powers of
+    its position, explain in addition to friction: errors of gravity, springs, counterbalances, cables. Standard
+    deviations are taken over 60 postures within the joints' limits, or within pi of the run if there are none, with the
+    quaternions of the run.
     """
     chain, n = result.chain, len(result.rows)
     rows = lambda q, qdd: base_regressor(result.prior, result.columns, result.base, q, np.zeros_like(qdd), qdd)
@@ -135,7 +136,7 @@ def determination_in_use(result: Identification) -> Determination:
     root = covariance_root(result.wls.covariance)
     rest = rows(postures, np.zeros((len(postures), n)))
     gravity_sd = np.sqrt(((rest @ root) ** 2).sum(2).mean(0))
-    # what base parameters of the bodies alone give: tau = W p = W_b (B p) for any parameters p
+    # torques of the links' base parameters alone: tau = W p = W_b (B p) for any parameters p
     bodies = result.base.matrix[:, : 10 * chain.n] @ result.parameters[: 10 * chain.n]
     s = np.eye(n) if chain.coupling is None else np.asarray(chain.coupling.matrix, float)
     armature = (s**2).T @ np.asarray(chain.armature, float)
@@ -175,7 +176,7 @@ def _postures(result: Identification, q: Float[np.ndarray, "N nq"]) -> Float[np.
 
 
 def _explained(still: np.ndarray, q: np.ndarray, qd: np.ndarray, error: np.ndarray) -> float:
-    """RMS of what columns of the position explain of an error beside those of the velocity, while the joint moves [N m]."""
+    """RMS of the part of an error that position columns explain in addition to velocity columns, in motion [N m]."""
     moves = np.abs(qd) > MOVING  # at rest, dry friction takes any value
     if moves.sum() < LEAST_ROWS:
         return 0.0
@@ -196,9 +197,9 @@ Simulated = tuple[Evaluation, Resimulation]
 
 
 def resimulated(model: TorqueModel, evaluations: Sequence[Evaluation]) -> list[Simulated]:
-    """Each run that is long enough with its re-simulation by a model; friction remembers the run before the stretch too.
+    """Each sufficiently long run with its re-simulation; friction memory includes the run before the stretch.
 
-    None of a robot with a free base or spherical joints, which falls over at the first wrong torque.
+    Empty for robots with a free base or spherical joints, which fall over at the first wrong torque.
     """
     if model.chain.topology.quaternion_joints:
         return []
@@ -213,9 +214,9 @@ def resimulated(model: TorqueModel, evaluations: Sequence[Evaluation]) -> list[S
 
 
 def simulated_against_coasting(found: Sequence[Simulated]) -> Float[np.ndarray, " n"] | None:
-    """(n,) RMS error of re-simulated positions over that of a robot that coasts; infinite where it runs away.
+    """(n,) RMS error of re-simulated positions over that of a coasting robot; infinite if the simulation diverges.
 
-    None where the runs are shorter than a window.
+    None if the runs are shorter than a window.
     """
     if not found:
         return None

@@ -1,4 +1,4 @@
-"""Small pieces of HTML: escaped text, tables, tiles, numbers with as many digits as they deserve."""
+"""Pieces of HTML: escaped text, tables, tiles, numbers with their significant digits."""
 
 import dataclasses
 import html
@@ -9,12 +9,12 @@ DASH, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
 
 
 def escaped(text: str) -> str:
-    """Text as HTML shows it."""
+    """Text escaped for HTML."""
     return html.escape(text)
 
 
 def element(tag: str, content: str, kind: str = "", **attributes: str) -> str:
-    """An element of a class, around content that is HTML already; `font_size` is the attribute font-size."""
+    """An element with a class around HTML content; `font_size` is the attribute font-size."""
     given = {"class": kind, **{name.replace("_", "-"): value for name, value in attributes.items()}}
     inside = "".join(f' {name}="{html.escape(value)}"' for name, value in given.items() if value)
     return f"<{tag}{inside}>{content}</{tag}>"
@@ -36,17 +36,17 @@ def names(given: Sequence[str]) -> str:
 
 
 def section(title: str, key: str, *parts: str) -> str:
-    """A heading that links lead to, and what stands under it."""
+    """A heading with an anchor, and the content below it."""
     return element("h2", title, id=key) + "".join(parts)
 
 
 def faint(text: str) -> str:
-    """A paragraph that explains what is shown."""
+    """An explanatory paragraph."""
     return element("p", text, "faint")
 
 
 def folded(title: str, key: str, *parts: str) -> str:
-    """A section of which only the heading is shown until it is opened, or printed."""
+    """A section that is collapsed until it is opened or printed."""
     return element("details", element("summary", element("h2", title, id=key)) + "".join(parts), "part")
 
 
@@ -58,10 +58,10 @@ class Column:
     """A column of a table.
 
     Attributes:
-        heading: what stands above it.
-        cells: HTML; or a tuple of HTML, a class where that is not `inside`, and a title.
+        heading: text above the column.
+        cells: HTML; or a tuple of HTML, a class if other than `inside`, and a title.
         kind: class of the heading.
-        inside: class of the cells; that of the heading where None.
+        inside: class of the cells; that of the heading if None.
         tag: of the cells.
     """
 
@@ -78,25 +78,25 @@ class Column:
 
 
 def names_column(heading: str, given: Iterable[str]) -> Column:
-    """A column of plain texts that head their rows."""
+    """A column of plain-text row headings."""
     return Column(heading, [escaped(name) for name in given], "text", tag="th")
 
 
 def columns_table(columns: Sequence[Column], top: str = "", **attributes: str) -> str:
-    """A table by its columns, which are equally long; `top` is a row above the headings."""
+    """A table from columns of equal length; `top` is a row above the headings."""
     head = "".join(element("th", column.heading, column.kind) for column in columns)
     rows = ("".join(column.cell(row) for column in columns) for row in range(len(columns[0].cells)))
     return table([top, head] if top else [head], rows, **attributes)
 
 
 def group_row(before: int, names: Iterable[str], span: int) -> str:
-    """The row above headings that names groups of as many columns."""
+    """A row above the headings that names groups of columns."""
     groups = "".join(element("th", name, "group edge", colspan=str(span)) for name in names)
     return element("th", "") * before + groups
 
 
 def table(head: Sequence[str], rows: Iterable[str], **attributes: str) -> str:
-    """A table that scrolls where the page is narrow, or the table long; `head` and `rows` are the content of its rows."""
+    """A table that scrolls if the page is narrow or the table long; `head` and `rows` are the content of its rows."""
     top = "".join(element("tr", row) for row in head)
     body = "".join(element("tr", row) for row in rows)
     inner = element("table", element("thead", top) + element("tbody", body), **attributes)
@@ -115,7 +115,7 @@ def number(x: float, digits: int = 4) -> str:
 
 
 def rounded(x: float) -> str:
-    """Three significant digits, zeros at the end as well, for errors and percents; a dash for NaN."""
+    """Three significant digits with trailing zeros, for errors and percentages; a dash for NaN."""
     if not math.isfinite(x):
         return DASH if math.isnan(x) else "\N{INFINITY}"
     if x == 0:
@@ -124,7 +124,7 @@ def rounded(x: float) -> str:
 
 
 def with_deviation(value: float, deviation: float) -> tuple[str, str]:
-    """A value to the second significant digit of its standard deviation, and that: ("1.2346", "0.0067")."""
+    """A value and its standard deviation, rounded to two significant digits of the latter: ("1.2346", "0.0067")."""
     if not (math.isfinite(deviation) and deviation > 0):
         return number(value, 6), number(deviation, 2)
     decimals = 1 - math.floor(math.log10(deviation))

@@ -1,4 +1,4 @@
-"""Where a result comes from: input files by hash, versions, settings, command line."""
+"""Provenance of a result: input files by hash, versions, settings, command line."""
 
 import dataclasses
 import hashlib
@@ -17,7 +17,7 @@ _PACKAGES = ("jaxdyn", "jax", "jaxlib", "equinox", "numpy", "scipy")
 
 @dataclasses.dataclass(frozen=True)
 class InputFile:
-    """An input file: what it was used for, its name, its SHA-256 and its size [bytes]."""
+    """An input file: its role, name, SHA-256 and size [bytes]."""
 
     role: str
     name: str
@@ -27,13 +27,13 @@ class InputFile:
 
 @dataclasses.dataclass(frozen=True)
 class Provenance:
-    """What is needed to make a result again.
+    """Everything needed to reproduce a result.
 
     Attributes:
         inputs: the files that were read.
         settings: name and value of every setting.
-        command: the command line, empty where there was none.
-        versions: of this library, of what it computes with, of Python, and the platform.
+        command: the command line, empty if there was none.
+        versions: of this library, its dependencies, Python, and the platform.
     """
 
     inputs: tuple[InputFile, ...]
@@ -47,12 +47,12 @@ def collect_provenance(
     settings: Mapping[str, object] | None = None,
     arguments: Sequence[str] | None = None,
 ) -> Provenance:
-    """Collect where a result comes from.
+    """Collect the provenance of a result.
 
     Args:
         files: (role, path) of each input, as ("log", "run.csv").
-        settings: whatever was chosen; values are shown as text, empty ones (None, "", [], False) are left out.
-        arguments: of the command line, after the program's name.
+        settings: of the computation; values are shown as text, empty ones (None, "", [], False) left out.
+        arguments: of the command line, without the program's name.
 
     Raises:
         OutputError: a file cannot be read again.
@@ -63,7 +63,7 @@ def collect_provenance(
 
 
 def versions() -> tuple[tuple[str, str], ...]:
-    """Names and versions of what computes, and the platform."""
+    """Names and versions of the software, and the platform."""
     import jax
 
     device = jax.devices()[0]
@@ -98,7 +98,7 @@ def _shown(value: object) -> str:
 
 
 def provenance_section(given: Provenance | None) -> str:
-    """Files with hashes, versions and settings; versions alone where nothing is given."""
+    """Files with hashes, versions and settings; versions alone if nothing is given."""
     known = given or collect_provenance()
     text = ""
     if known.inputs:
@@ -114,4 +114,4 @@ def provenance_section(given: Provenance | None) -> str:
     pairs = [*known.versions, *known.settings, *([("command", known.command)] if known.command else [])]
     values = Column("value", [escaped(value) for _, value in pairs], "text", "wrap")
     text += columns_table([names_column("version or setting", (name for name, _ in pairs)), values])
-    return folded("Where this comes from", "provenance", text)
+    return folded("Provenance", "provenance", text)

@@ -1,4 +1,4 @@
-"""What the report and the summary say in numbers: pooled errors, units, and how well each parameter is determined."""
+"""Figures of the report and the summary: pooled errors, units, and the precision of each parameter."""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
@@ -15,12 +15,12 @@ GOOD, FAIR = 10.0, 30.0  # relative standard deviation [%] up to which a paramet
 
 
 def determination(relative: float) -> Literal["well", "fairly", "poorly"]:
-    """A relative standard deviation [%] in a word."""
+    """A relative standard deviation [%] as a word."""
     return "well" if relative <= GOOD else "fairly" if relative <= FAIR else "poorly"
 
 
 class Together(NamedTuple):
-    """Several evaluations' samples, one after the other: (N, n) each."""
+    """Samples of several evaluations, concatenated: (N, n) each."""
 
     q: np.ndarray
     qd: np.ndarray
@@ -34,7 +34,7 @@ class Together(NamedTuple):
 
     @property
     def moves(self) -> np.ndarray:
-        """Where a joint itself moves."""
+        """Samples at which the joint itself moves."""
         return np.abs(self.qd) > MOVING
 
 
@@ -51,12 +51,12 @@ def measured_rows(evaluations: Sequence[Evaluation]) -> list[int]:
 
 
 def rms_where(x: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """(n,) RMS over the chosen samples of each joint; NaN where there are none."""
+    """(n,) RMS over the chosen samples of each joint; NaN if there are none."""
     return np.sqrt((x**2 * chosen).sum(0) / np.where(chosen.any(0), chosen.sum(0), np.nan))
 
 
 def pooled(evaluations: Sequence[Evaluation]) -> Fit | None:
-    """Errors over the samples of several evaluations taken together; None where there are none."""
+    """Errors over the samples of several evaluations together; None if there are none."""
     if not evaluations:
         return None
     data = together(evaluations)
@@ -64,7 +64,7 @@ def pooled(evaluations: Sequence[Evaluation]) -> Fit | None:
 
 
 def pooled_raw(evaluations: Sequence[Evaluation]) -> np.ndarray | None:
-    """(n,) RMS errors against the torques as they were logged, over several evaluations; None where those are not known."""
+    """(n,) RMS errors against the unfiltered torques, over several evaluations; None if those are unknown."""
     raws = [e.raw for e in evaluations]
     known = [raw for raw in raws if raw is not None]
     if not known or len(known) < len(raws):
@@ -73,7 +73,7 @@ def pooled_raw(evaluations: Sequence[Evaluation]) -> np.ndarray | None:
 
 
 def pooled_unconstrained(evaluations: Sequence[Evaluation]) -> np.ndarray:
-    """(n,) RMS errors of the base parameters that were not asked to be those of possible bodies, over several evaluations."""
+    """(n,) RMS errors of the unconstrained base parameters, over several evaluations."""
     counts = [e.unconstrained.samples for e in evaluations]
     return np.sqrt(np.average([e.unconstrained.rms**2 for e in evaluations], axis=0, weights=counts))
 

@@ -1,4 +1,4 @@
-"""What an identified model can be used for: gravity compensation, feed-forward, simulation, each judged by itself."""
+"""Uses of an identified model: gravity compensation, feed-forward, simulation, each judged separately."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -12,15 +12,15 @@ from ._markup import rounded
 
 Level = Literal["good", "fair", "poor", "note"]
 Use = Literal["gravity compensation", "feed-forward", "simulation"]
-Found = tuple[Level, str]  # something that was looked at, and what it says
+Found = tuple[Level, str]  # level and text of a check
 ORDER: tuple[Level, ...] = ("note", "good", "fair", "poor")
 
 TORQUE = (0.10, 0.40)  # error over torque while a joint moves, without noise
-# the error's part that depends on the position, and the standard deviation of the torque at rest, over the torque
+# position-dependent part of the error, and standard deviation of the torque at rest, over the torque
 POSITION = (0.10, 0.25)
 INERTIA = (0.20, 0.60)  # standard deviation of a diagonal entry of the mass matrix over the entry
-COASTING = (0.60, 1.0)  # errors of simulated positions over those of a robot that coasts
-WORSE = 1.1  # errors this many times those of the given model are worse
+COASTING = (0.60, 1.0)  # errors of simulated positions over those of a coasting robot
+WORSE = 1.1  # worse than the given model: errors at least this many times as large
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +30,7 @@ class UseVerdict:
     Attributes:
         use: gravity compensation, feed-forward or simulation.
         level: good, fair (with care) or poor.
-        text: why, in a line.
+        text: the reason, in one line.
     """
 
     use: Use
@@ -60,12 +60,12 @@ def judge_uses(
     worse_than_given: tuple[str, ...] = (),
     worse_in_file: str = "",
 ) -> tuple[UseVerdict, ...]:
-    """The three uses, each with its line.
+    """The three uses, one line each.
 
     Args:
         simulated: runs re-simulated by the model.
         worse_than_given: joints whose torque the given model predicts better.
-        worse_in_file: why the written model is not the one that was fitted; empty where it is.
+        worse_in_file: the reason why the written model differs from the fitted one; empty if it does not.
     """
     known = determination_in_use(result)
     written: list[Found] = [("poor", worse_in_file)] if worse_in_file else []
@@ -91,11 +91,11 @@ def _percent(x: float) -> str:
 
 
 def _unseen(result: Identification) -> list[Found]:
-    return [] if result.validation else [("fair", "no motion was held out to confirm it")]
+    return [] if result.validation else [("fair", "no motion was held out for validation")]
 
 
 def _sentence(use: Use, found: Sequence[Found]) -> UseVerdict:
-    """The worst level; the reasons for it, or all where all is well."""
+    """The worst level and the reasons for it, or all checks if all are good."""
     level = worst([one for one, _ in found])
     reasons = [text for one, text in found if one == level]
     return _line(use, level, [reasons[0][:1].upper() + reasons[0][1:], *reasons[1:]])
@@ -112,7 +112,8 @@ def _gravity(result: Identification, known: Determination, written: list[Found])
         ),
         (
             level_of(spread, POSITION),
-            f"within the joints' limits the torque at rest is known to {_percent(spread)} ({names[b]}, one standard deviation)",
+            f"within the joints' limits, the torque at rest is known to within {_percent(spread)} ({names[b]}, one standard "
+            "deviation)",
         ),
         *_unseen(result),
         *written,
@@ -161,9 +162,9 @@ def _simulation(
             found.append(("poor", f"{name} is negative at {', '.join(negative)}"))
     j = _largest(known.inertia)
     spread = float(known.inertia[j])
-    text = f"the inertia about every joint is known to {_percent(spread)} ({names[j]}, one standard deviation)"
+    text = f"the inertia about every joint is known to within {_percent(spread)} ({names[j]}, one standard deviation)"
     if spread > INERTIA[0]:
-        text = f"the inertia about {names[j]} is known to {_percent(spread)} only (one standard deviation)"
+        text = f"the inertia about {names[j]} is known only to within {_percent(spread)} (one standard deviation)"
     found.append((level_of(spread, INERTIA), text))
     ratio = simulated_against_coasting(simulated)
     if ratio is None and chain.topology.quaternion_joints:
@@ -173,7 +174,7 @@ def _simulation(
     else:
         j = _largest(ratio)
         if np.isinf(ratio[j]):
-            text = "re-simulated positions run away"
+            text = "the re-simulation diverges"
         elif ratio[j] > COASTING[1]:
             text = f"re-simulated positions have {rounded(float(ratio[j]))} times the error of a coasting robot ({names[j]})"
         else:
@@ -182,8 +183,8 @@ def _simulation(
             )
         found.append((level_of(float(ratio[j]), COASTING), text))
     if gravity == "poor":
-        found.append(("poor", "the torque at rest is wrong, or not known"))
+        found.append(("poor", "the torque at rest is inaccurate or undetermined"))
     levels = joint_levels(accuracy)
     if "poor" in levels:
-        found.append(("poor", f"the torque of {names[levels.index('poor')]} is predicted badly"))
+        found.append(("poor", f"the torque of {names[levels.index('poor')]} is predicted poorly"))
     return _sentence("simulation", [*found, *_unseen(result), *written])

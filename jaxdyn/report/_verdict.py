@@ -1,4 +1,4 @@
-"""A verdict in plain words: is the model good enough, by limits that the user gives or by what usually matters."""
+"""A verdict in plain words: whether the model is good enough, by user-given limits or by common uses."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -18,16 +18,16 @@ from ._uses import ORDER, WORSE, Level, UseVerdict, joint_levels, judge_uses, wo
 Measure = Literal["rms", "rre", "moving"]
 _NAMES = {"rms": "RMS error", "rre": "RRE", "moving": "RRE while moving"}
 
-UNSEEN = 1.5  # held-out over fitted RMS, from where on validation has not confirmed the fit
-BETTER = 1.02  # the given model's errors over those of the identified, from where on the identified is better
+UNSEEN = 1.5  # held-out over fitted RMS above which validation does not confirm the fit
+BETTER = 1.02  # the given model's errors over the identified one's above which the identified is better
 REST = 2.0  # error at rest over that in motion
-LEAST_AGREEING = 0.85  # share of the base parameters that the halves of the data agree on; 0.95 is expected
-COST_FAIR, COST_POOR = 5.0, 20.0  # what consistency adds to the worst joint's error [%]
+LEAST_AGREEING = 0.85  # share of base parameters on which the halves of the data agree; 0.95 is expected
+COST_FAIR, COST_POOR = 5.0, 20.0  # increase of the worst joint's error by physical consistency [%]
 
 
 @dataclasses.dataclass(frozen=True)
 class ErrorLimit:
-    """The largest error that is good enough, for each joint.
+    """The largest acceptable error of each joint.
 
     Attributes:
         measure: "rms" [N m or N], "rre" [%] or "moving", the RRE over samples at which the joint moves [%].
@@ -45,7 +45,7 @@ class ErrorLimit:
         """
         if len(self.values) not in (1, n):
             raise IdentificationError(
-                f"the limit {self.measure} has {len(self.values)} numbers for {n} joints; give one for all or one a joint"
+                f"the limit {self.measure} has {len(self.values)} numbers for {n} joints; give one for all or one per joint"
             )
         return np.broadcast_to(np.asarray(self.values, float), (n,))
 
@@ -64,15 +64,15 @@ def parse_limit(text: str) -> ErrorLimit:
         values = ()
     if measure not in _NAMES or not sign or not values or not all(0 < v < np.inf for v in values):
         raise IdentificationError(
-            f"{text!r} is no limit: write rms=, rre= or moving= and one positive number, or one a joint, as in rms=0.3 or "
-            "rre=10,5,5,8,10,10"
+            f"{text!r} is no limit: write rms=, rre= or moving= and one positive number, or one per joint, as in rms=0.3 "
+            "or rre=10,5,5,8,10,10"
         )
     return ErrorLimit(measure, values)  # type: ignore[arg-type]
 
 
 @dataclasses.dataclass(frozen=True)
 class VerdictCheck:
-    """One thing that was looked at; at the level "note", for information."""
+    """The result of one check; at the level "note", for information."""
 
     level: Level
     text: str
@@ -80,14 +80,14 @@ class VerdictCheck:
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What was looked at, and the outcome: what the model can be used for, or whether it keeps the limits where there are some.
+    """The outcome, by uses or by limits if there are any, and the checks behind it.
 
     Attributes:
-        level: good where every use is, or every limit is kept; poor where no use is fit, or a limit is broken; else fair.
+        level: good if every use is, or every limit is met; poor if no use is, or a limit is exceeded; else fair.
         headline: the outcome in a sentence.
         uses: gravity compensation, feed-forward and simulation, each with its own level.
         joints: level of each joint's predicted torque while it moves.
-        checks: limits first, then the uses, then what else was looked at.
+        checks: of the limits, then of the uses, then all others.
         limits: the checks of the limits alone.
     """
 
@@ -106,39 +106,39 @@ def verdict(
     files: Sequence[FilePrediction] = (),
     simulated: Sequence[Simulated] | None = None,
 ) -> Verdict:
-    """Judge an identification by what it is to be used for, in absolute terms.
+    """Judge an identification by its intended uses, in absolute terms.
 
-    - A joint: RMS error of its torque over the torque's RMS while it moves, on motion that was not fitted, with the noise
-      within the filter's band taken off (`noise_share`): good up to 10 %, fair up to 40 %. A joint with less than a
-      twentieth of the largest joint's torque is measured against that.
+    - A joint: RMS error of its torque over the torque's RMS while it moves, on held-out motion, with the noise within
+      the filter's band taken off (`noise_share`): good up to 10 %, fair up to 40 %. A joint with less than a
+      twentieth of the largest joint's torque is measured against that twentieth.
     - Gravity compensation: the part of the errors that depends on position, and the standard deviation of torques at rest
       within the joints' limits, over the torque: good up to 10 %, fair up to 25 %.
     - Feed-forward: the worst joint.
-    - Simulation: positions re-simulated from measured torques against those of a robot that coasts (good up to 60 % of
+    - Simulation: positions re-simulated from measured torques against those of a coasting robot (good up to 60 % of
       their error, fair up to all of it); the standard deviation of the inertia about each joint (good up to 20 %, fair up to
-      60 %); poor where links are not physically consistent, denser, lighter or larger than those of ordinary machines,
-      where friction or armature is negative, or a joint is poor.
+      60 %); poor if links are not physically consistent, or denser, lighter or larger than those of ordinary
+      machines, if friction or armature is negative, or if a joint is poor.
 
-    Without motion that was not fitted, nothing is better than fair. With limits, the outcome is whether every joint keeps each
-    of them; uses are judged all the same. The condition number is for information.
+    Without held-out motion, nothing is better than fair. With limits, the outcome is whether every joint meets each
+    of them; uses are judged as well. The condition number is for information.
 
     Args:
         prior: as `against_prior` gives it, to compare with the given model.
-        files: what the written model files predict: no use is fit where model.eqx predicts worse than what was fitted, and
-            a URDF or MJCF that does is named.
-        simulated: runs re-simulated by the model (`resimulated`); they are simulated here where None.
+        files: predictions of the written model files: no use is fit if model.eqx predicts worse than the fitted
+            model, and a URDF or MJCF that does is named.
+        simulated: runs re-simulated by the model (`resimulated`); simulated here if None.
 
     Raises:
-        IdentificationError: a limit has the wrong number of numbers.
+        IdentificationError: a limit has neither one value nor one per joint.
 
-    Cost: the base regressor at some 1000 samples, and one forward dynamics a sample of the runs that were not fitted.
+    Cost: the base regressor at some 1000 samples, and one forward dynamics per held-out sample.
     """
     by_limits = [_within(result, limit) for limit in limits]
     accuracy = torque_accuracy(result)
     held = result.validation or result.fitted
     runs = resimulated(result.model, held) if simulated is None else simulated
     own = "; ".join(
-        f"the written model, {file.name}, is not what was fitted: {file.why}"
+        f"the written model, {file.name}, differs from the fitted one: {file.why}"
         for file in files
         if file.whole and file.why
     )
@@ -163,17 +163,17 @@ def verdict(
         level = uses[0].level if len(levels) == 1 else "fair"
     headline = _limited(result, level) if limits else _headline(uses)
     if by_limits and level == "good" and any(ORDER.index(check.level) > ORDER.index("good") for check in general):
-        headline += " Note what else is marked below."
+        headline += " Note the other marked items below."
     return Verdict(level, headline, uses, joint_levels(accuracy), (*by_limits, *general), tuple(by_limits))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Assessment:
-    """What the report and the terminal say of a model, found once.
+    """Assessment of a model for the report and the terminal, computed once.
 
     Attributes:
-        verdict: by all that follows.
-        files: what the written model files predict.
+        verdict: based on the other fields.
+        files: predictions of the written model files.
         prior: the given model's errors beside the identified one's.
         simulated: runs re-simulated by the model.
     """
@@ -187,14 +187,14 @@ class Assessment:
 def assess(
     result: Identification, limits: Sequence[ErrorLimit] = (), files: Sequence[FilePrediction] = ()
 ) -> Assessment:
-    """The verdict with all that it takes; arguments as of `verdict`."""
+    """The verdict with all its inputs; arguments as of `verdict`."""
     prior, simulated = against_prior(result), resimulated(result.model, result.validation or result.fitted)
     return Assessment(verdict(result, limits, prior, files, simulated), files, prior, simulated)
 
 
 def _limited(result: Identification, level: Level) -> str:
-    which = "on motion that was not fitted" if result.validation else "on the fitted motion; none was held out"
-    kept = "keeps the limits you gave" if level == "good" else "does not keep the limits you gave"
+    which = "on held-out motion" if result.validation else "on the fitted motion; none was held out"
+    kept = "meets your limits" if level == "good" else "does not meet your limits"
     return f"The identified model {kept}, {which}."
 
 
@@ -202,7 +202,7 @@ def _headline(uses: Sequence[UseVerdict]) -> str:
     named = {level: [use.use for use in uses if use.level == level] for level in ("good", "fair", "poor")}
     join = lambda words: words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
     if not named["good"] and not named["fair"]:
-        return "The identified model should not be used as it is: see below."
+        return "The identified model should not be used: see below."
     parts = []
     if named["good"]:
         parts.append(f"can be relied on for {join(named['good'])}")
@@ -222,7 +222,7 @@ def _worse(result: Identification, prior: AgainstPrior | None) -> tuple[str, ...
 
 
 def _joints(result: Identification, accuracy: TorqueAccuracy) -> VerdictCheck:
-    """Every joint's error, in figures."""
+    """The error of every joint."""
     levels, names = joint_levels(accuracy), result.rows
     net = 100 * accuracy.without_noise
     seen = [j for j in range(len(names)) if not np.isnan(net[j])]
@@ -254,9 +254,11 @@ def _listed(values: Sequence[float]) -> str:
 
 
 def _unseen(result: Identification, accuracy: TorqueAccuracy) -> VerdictCheck | None:
-    """Whether validation confirmed the fit; None where a use says that there was none."""
+    """Whether validation confirms the fit."""
     if not result.validation:
-        return VerdictCheck("fair", "No motion was held out, so nothing confirms the model: give --validate a log.")
+        return VerdictCheck(
+            "fair", "No motion was held out, so the model is not validated: give a log with --validate."
+        )
     ratio = np.nan_to_num(accuracy.error / np.maximum(accuracy.fitted, 1e-300))
     levels = joint_levels(accuracy)
     failed = [j for j in range(len(result.rows)) if ratio[j] > UNSEEN and levels[j] != "good"]
@@ -264,19 +266,19 @@ def _unseen(result: Identification, accuracy: TorqueAccuracy) -> VerdictCheck | 
     figures = f"errors are up to {rounded(float(ratio[j]))} times those of the fit, on {result.rows[j]}"
     if not failed and ratio[j] > UNSEEN:
         return VerdictCheck(
-            "fair", f"Motion that was not fitted is predicted well, but worse than the fitted one: {figures}."
+            "fair", f"Held-out motion is predicted well, but less accurately than the fitted motion: {figures}."
         )
     if not failed:
         return VerdictCheck("good", f"Validation confirms the fit: {figures}.")
     return VerdictCheck(
         worst([levels[k] for k in failed]),
-        f"Validation does not confirm the fit: {figures}. The commonest causes: another robot, another load, another "
-        "temperature (friction), other gains, or motion where the fitted log had none.",
+        f"Validation does not confirm the fit: {figures}. The most common causes: another robot, another load, another "
+        "temperature (friction), other gains, or motion outside the range of the fitted logs.",
     )
 
 
 def _rest(result: Identification) -> VerdictCheck | None:
-    """Joints that err much more at rest than in motion; None where none does."""
+    """Joints with much larger errors at rest than in motion; None if there are none."""
     data = together(result.validation or result.fitted)
     moving, resting = (rms_where(data.error, chosen) for chosen in (data.moves, ~data.moves))
     found = np.flatnonzero(
@@ -287,13 +289,13 @@ def _rest(result: Identification) -> VerdictCheck | None:
     words = ", ".join(f"{result.rows[j]} ({rounded(resting[j] / moving[j])} times)" for j in found)
     return VerdictCheck(
         "fair",
-        f"Torque errors are larger at standstill than in motion on {words}: dry friction takes whatever value holds the joint, "
-        "which no function of velocity can predict.",
+        f"Torque errors are larger at standstill than in motion on {words}: dry friction at rest takes any value that holds "
+        "the joint, which no function of velocity can predict.",
     )
 
 
 def _drift(result: Identification) -> VerdictCheck | None:
-    """What differs between the fitted runs, or within the one, beyond the intervals; None where nothing to speak of does."""
+    """Drift between the fitted runs, or within a single one, beyond the intervals; None if negligible."""
     halves = result.split_half
     if halves is None or halves.share >= LEAST_AGREEING:
         return None
@@ -316,7 +318,7 @@ def _condition(result: Identification) -> VerdictCheck:
 
 
 def _cost(result: Identification) -> VerdictCheck:
-    """What it costs in torque that bodies have to be possible."""
+    """Increase of the torque error by physical consistency."""
     evaluations = result.validation or result.fitted
     fit = pooled(evaluations)
     assert fit is not None
@@ -338,8 +340,8 @@ def _bodies(result: Identification) -> VerdictCheck:
     if count:
         return VerdictCheck(
             "poor" if count == result.chain.n else "fair",
-            f"{count} of {result.chain.n} links are not physically consistent: predicted torques are not the worse for it, but "
-            "do not simulate with this model.",
+            f"{count} of {result.chain.n} links are not physically consistent: predicted torques are unaffected, but do not "
+            "simulate with this model.",
         )
     if result.unusual:
         return VerdictCheck(
@@ -377,7 +379,7 @@ def _poorer_files(files: Sequence[FilePrediction]) -> list[VerdictCheck]:
         VerdictCheck(
             "fair",
             f"{file.name} predicts the torques with an error of {rounded(file.fit.total_relative)} %, model.eqx with "
-            f"{rounded(whole.total_relative)} %: it cannot hold all that was fitted. Use model.eqx where torques matter.",
+            f"{rounded(whole.total_relative)} %: it cannot hold all fitted terms. Use model.eqx where torques matter.",
         )
         for file in files
         if whole and file.fit and file.why and not file.whole
@@ -390,5 +392,5 @@ def _determined(result: Identification) -> VerdictCheck:
     return VerdictCheck(
         "note",
         f"{poor} of {result.base.size} base parameters have a standard deviation above {FAIR:g} % of their value; the "
-        "lines on each use say what that means.",
+        "lines on each use show the consequences.",
     )

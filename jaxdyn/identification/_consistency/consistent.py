@@ -1,11 +1,11 @@
 """Physically consistent estimation: least squares over physically consistent links, in log-Cholesky parameters.
 
 minimise over x = (pi_1 .. pi_n, drive terms):  |A x - y|^2 / 2 + weight * sum_i D(pi_i, prior_i)
-subject to J(pi_i) positive definite, armature and friction not negative, and what else is known (`Constraints`).
+subject to J(pi_i) positive definite, armature and friction not negative, and further knowledge (`Constraints`).
 
-A and y are triangular factors of the whole weighted log, so that a step costs the same however long the log was. The problem
-is convex in x. Log-Cholesky parameters reach the inside of its cone one to one, so that a stationary point of the
-unconstrained problem in them is the one optimum, which the tests find as a semidefinite program.
+A and y are triangular factors of the whole weighted log, so the cost of a step does not depend on the length of the
+log. The problem is convex in x. Log-Cholesky parameters map one to one to the interior of its cone, so a stationary
+point of the unconstrained problem in them is the unique optimum; the tests confirm it with a semidefinite program.
 """
 
 import dataclasses
@@ -27,9 +27,9 @@ from .gauss_newton import Cost, Point, minimise, prior_factors
 from .priors import Divergence, entropic_divergence
 
 POSITIVE_TERMS = frozenset({"armature", "viscous", "coulomb"})
-PRECISION = 1e-4  # no torque is known better than this share of its root mean square
-GAP = 1e-8  # how far the cost may lie above its infimum, as a share of the cost
-RIDGE = 1e-4  # times a column's own information: what holds drive terms that no torque depends on in place
+PRECISION = 1e-4  # lower bound on the noise, as a share of the RMS torque
+GAP = 1e-8  # tolerance of the cost above its infimum, as a share of the cost
+RIDGE = 1e-4  # regularisation of drive terms that no torque depends on, times a column's information
 STEPS = 100  # with one barrier, at most
 FALL = 0.1  # of the barrier from one round to the next
 ROUNDS = 25  # of barriers and multipliers, at most
@@ -38,19 +38,19 @@ TIGHT = 1e-9  # what remains of a violated constraint, relative to the size of i
 
 @dataclasses.dataclass(frozen=True)
 class ConsistentProblem:
-    """A consistent estimation as numbers: what both routes to its optimum start from.
+    """A consistent estimation problem in numbers, for every solver.
 
     Attributes:
         matrix: (b, p) A, weighted so that the noise of every row has variance one.
         values: (b,) y.
-        floor: what no parameters can take from the cost: the weighted residual of the unconstrained estimate.
+        floor: the irreducible part of the cost: the weighted residual of the unconstrained estimate.
         prior: (p,) full parameters of the prior; its inertias are strictly consistent.
         start: (p,) full parameters to start the drive terms from.
         links: number of links; the first 10 links columns are inertial.
-        positive: (p,) which of the other columns are not negative.
-        constraints: what else is known.
+        positive: (p,) other columns whose parameters are not negative.
+        constraints: further knowledge.
         weight: of the divergence from the prior.
-        divergence: of a link's ten parameters from the prior's.
+        divergence: between a link's ten parameters and the prior's.
     """
 
     matrix: Float[np.ndarray, "b p"]
@@ -66,7 +66,7 @@ class ConsistentProblem:
 
     @property
     def ridge(self) -> Float[np.ndarray, " p"]:
-        """(p,) weights of |x - prior|^2 / 2 on drive terms, so small that only what no torque depends on feels them."""
+        """(p,) weights of |x - prior|^2 / 2 on drive terms, so small that they only affect undetermined ones."""
         information = (self.matrix**2).sum(0)
         ridge = RIDGE**2 * np.where(information > 0, information, 1.0)
         ridge[: 10 * self.links] = 0
@@ -93,16 +93,17 @@ def _divergences(divergence: Divergence, pi: Array, prior: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class ConsistentEstimate:
-    """A full set of parameters of bodies that can exist.
+    """A full set of physically consistent parameters.
 
     Attributes:
         parameters: (p,) in column order.
         values: (b,) its base parameters.
-        covariance: (b, b) of the base parameters: the inverse Hessian of the cost, prior and constraints included, so that
-            it is at most that of the unconstrained estimate; residuals count as independent but for `with_covariance_of`.
+        covariance: (b, b) of the base parameters: the inverse Hessian of the cost, prior and constraints included,
+            which does not exceed that of the unconstrained estimate; for independent residuals, unless
+            `with_covariance_of` was called.
         cost: misfit and prior.
-        misfit: half the sum of squared residuals, each in standard deviations of its joint's noise.
-        least_misfit: the same of the unconstrained estimate; what consistency costs is the difference.
+        misfit: half the sum of squared residuals in standard deviations of the joint's noise.
+        least_misfit: that of the unconstrained estimate; the difference is the cost of consistency.
         steps: Newton steps tried.
         converged: the optimum was reached; otherwise the parameters are consistent, but may fit better.
     """
@@ -117,7 +118,7 @@ class ConsistentEstimate:
     converged: bool
 
     def with_covariance_of(self, estimate: Estimate) -> "ConsistentEstimate":
-        """With what lies in the unconstrained estimate's covariance beyond that of independent residuals.
+        """The estimate with the unconstrained covariance's excess over that of independent residuals added.
 
         The consistent values follow the unconstrained ones by T = C C_0^-1, C the inverse Hessian and C_0 the covariance of
         independent residuals; T (C_u - C_0) T^T is added, C_u being the unconstrained estimate's.
@@ -138,7 +139,7 @@ class ConsistentEstimate:
 
 
 def positive_columns(columns: Columns, n: int) -> Bool[np.ndarray, " p"]:
-    """Which parameters of n joints cannot be negative besides the inertias: armature, viscous and Coulomb friction."""
+    """Mask of non-negative parameters besides the inertias: armature, viscous and Coulomb friction."""
     p = len(columns.names(n))
     positive = np.zeros(p, bool)
     drive = [term in POSITIVE_TERMS for term in columns.drive_terms]
@@ -160,22 +161,23 @@ def consistent_problem(
     divergence: Divergence = entropic_divergence,
     constraints: Constraints | None = None,
 ) -> ConsistentProblem:
-    """The consistent estimation that belongs to an unconstrained one, with its weights a joint.
+    """The consistent estimation problem for an unconstrained estimate, with its weight for each joint.
 
-    The unit of the cost is the noise: a residual of one standard deviation in one independent sample costs 1/2. A prior of
-    weight 1 then says as much of a link's mass as four such samples that show it to within its own size, since
-    D = 2 (dm/m)^2: next to nothing where the log says something, enough where it says nothing.
+    The unit of the cost is the noise: a residual of one standard deviation in one independent sample costs 1/2. A
+    prior of weight 1 is then worth four samples that each determine a link's mass to within 100 %, since D = 2
+    (dm/m)^2: negligible where the log is informative, sufficient where it is not.
 
     Args:
         factors: of the log.
         base: the base parameters.
         estimate: unconstrained, by `weighted_least_squares` on the same factors.
-        columns: what is identified.
+        columns: the identified columns.
         prior: full parameters, strictly consistent.
         independence: share of the samples that count as independent.
         weight: of the prior.
-        divergence: `entropic_divergence`, `pullback_divergence`, `euclidean_divergence`, or one's own, convex in pi.
-        constraints: what else is known.
+        divergence: `entropic_divergence`, `pullback_divergence`, `euclidean_divergence`, or a user-defined function,
+            convex in pi.
+        constraints: further knowledge.
 
     Raises:
         IdentificationError: the prior is not consistent, or constraints or weight do not fit.
@@ -208,13 +210,14 @@ def consistent_problem(
 def consistent_least_squares(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstimate:
     """The optimum on log-Cholesky parameters, by damped Gauss-Newton steps with exact Jacobians.
 
-    Every step is one of log-Cholesky parameters about the body that was reached, so that all have one size (`minimise`); drive
-    terms that are not negative take exponentials. What is squared is the misfit, linear in x; divergences enter with
-    their exact Hessians. Where the optimum lies on the edge of what is possible, log-Cholesky parameters go to infinity, and
-    steps started near the edge crawl along it; so a barrier, the entropic divergence, is added, and its weight lowered
-    tenfold from round to round, to where it lifts the cost by 1e-8 at most (a barrier of weight e lifts the least value of
-    a convex cost by e times the number of its logarithms). Constraints hold by multipliers (augmented Lagrangian), to 1e-9
-    of their terms. O(p^3) a step, p parameters, whatever the length of the log; some 10 to 50 steps.
+    Every step is taken in log-Cholesky parameters about the current iterate, so that all have the same scale
+    (`minimise`); non-negative drive terms are exponentials. The misfit is a sum of squares, linear in x; divergences
+    enter with their exact Hessians. If the optimum lies on the boundary of consistency, log-Cholesky parameters go to
+    infinity and steps near the boundary become tiny. A barrier, the entropic divergence, is therefore added, and its
+    weight reduced tenfold per round until it raises the cost by 1e-8 at most (a barrier of weight e raises the
+    minimum of a convex cost by at most e times the number of logarithms). Constraints hold by multipliers (augmented
+    Lagrangian), to 1e-9 of their terms. O(p^3) a step, p parameters, whatever the length of the log; some 10 to 50
+    steps.
 
     Raises:
         IdentificationError: the constraints cannot be met.
@@ -233,18 +236,20 @@ def feasible_parameters(
     divergence: Divergence = entropic_divergence,
     constraints: Constraints | None = None,
 ) -> ConsistentEstimate:
-    """The consistent full set nearest the prior that has given base parameters; where none has, the one that misses them least.
+    """The consistent full set nearest the prior with given base parameters, or with the smallest deviation from them.
 
-    The misses are measured in `deviations`, and `misfit` is half the sum of their squares: below 1e-6 there was such a set.
+    Deviations are measured in units of `deviations`, and `misfit` is half the sum of their squares: below 1e-6, such a
+    set exists.
 
     Args:
         base: the base parameters.
-        values: theirs.
-        columns: what they are made of.
+        values: of the base parameters.
+        columns: of the full parameters.
         prior: full parameters, strictly consistent.
-        deviations: unit of a miss, one a base parameter; 1e-6 of the value, and at least 1e-9 of the largest, where None.
-        divergence: what "nearest" means.
-        constraints: what else is known.
+        deviations: unit of deviation, one per base parameter; 1e-6 of the value, and at least 1e-9 of the largest, if
+            None.
+        divergence: the measure of distance.
+        constraints: further knowledge.
 
     Raises:
         IdentificationError: the prior is not consistent, or a shape does not fit.
@@ -284,7 +289,7 @@ def _links(columns: Columns, base: BaseParameters, prior: np.ndarray) -> int:
 def _checked(problem: ConsistentProblem) -> ConsistentProblem:
     if not (np.isfinite(problem.weight) and problem.weight > 0):
         raise IdentificationError(
-            f"the prior's weight is {problem.weight:g}; it must be positive, or what the log leaves open has no answer"
+            f"the prior's weight is {problem.weight:g}; it must be positive, or the estimate is not unique"
         )
     p = len(problem.prior)
     if problem.constraints.equal.shape[1] != p:
@@ -297,7 +302,7 @@ def _checked(problem: ConsistentProblem) -> ConsistentProblem:
         try:
             check_consistent(str(i + 1), pi)
         except ModelError as error:
-            raise IdentificationError(f"the prior cannot be one for a consistent estimate: {error}") from None
+            raise IdentificationError(f"the prior is not physically consistent: {error}") from None
     return problem
 
 
@@ -305,7 +310,7 @@ def _solve(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstima
     cost, point = _first(problem)
     links, positive = problem.links, int(cost.positive.sum())
     final = GAP * cost.barrier / (4 * links + positive + 1)
-    # what rounding of the torques' sum of squares leaves of the gradient, where the prior alone decides
+    # gradient floor from rounding of the torques' sum of squares, if the prior alone decides
     rounding = (1e-14 * float(problem.values @ problem.values)) ** 2 / problem.weight
     steps, violation, rounds = 0, np.inf, 0
     while True:
@@ -324,7 +329,7 @@ def _solve(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstima
     if miss >= TIGHT:
         raise IdentificationError(
             f"no consistent parameters meet the constraints: they still miss by {miss:.2g} of their terms; they may "
-            "contradict one another, or ask for bodies that cannot exist"
+            "contradict each other, or require physically inconsistent links"
         )
     along = base.matrix @ point.jacobian(cost.scale(point))
     covariance = along @ np.linalg.solve(cost.model(point)[1], along.T)
@@ -341,7 +346,7 @@ def _solve(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstima
 
 
 def _first(problem: ConsistentProblem) -> tuple[Cost, Point]:
-    """The cost behind its first, highest barrier, and where to start: at the prior's bodies."""
+    """The cost with its first, largest barrier, and the start: the prior's links."""
     inner = 10 * problem.links
     information = np.sqrt((problem.matrix**2).sum(0))
     spread = np.where(information > 0, 1 / np.where(information > 0, information, 1), 1.0)

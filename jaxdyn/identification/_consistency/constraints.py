@@ -1,4 +1,4 @@
-"""What is known of a robot besides its logs, as linear equations and inequalities of the parameters."""
+"""Knowledge of a robot besides its logs, as linear equations and inequalities of the parameters."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from jaxtyping import Float
 from ...errors import IdentificationError
 from .priors import Divergence, entropic_divergence
 
-DENSITIES = (100.0, 20_000.0)  # [kg/m^3]: of a hollow link with its covers; a little more than solid tungsten's
+DENSITIES = (100.0, 20_000.0)  # [kg/m^3]: from a hollow link with covers to slightly more than solid tungsten
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Constraints:
             if not (np.all(np.isfinite(rows)) and np.all(np.isfinite(values))):
                 raise IdentificationError(f"constraints: {what} holds NaN or infinity")
             if np.any(np.all(rows == 0, axis=1)):
-                raise IdentificationError(f"constraints: a row of {what} is zero: it says nothing of any parameter")
+                raise IdentificationError(f"constraints: a row of {what} is zero: it constrains no parameter")
         if self.equal.shape[1] != self.least.shape[1]:
             raise IdentificationError(
                 f"constraints of {self.equal.shape[1]} and of {self.least.shape[1]} parameters cannot be joined"
@@ -57,16 +57,16 @@ class Constraints:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Consistency:
-    """What is known of the links besides that they can exist.
+    """Knowledge of the links besides physical consistency.
 
     Attributes:
-        mass: what all links that move weigh together [kg], where it is known.
-        densities: least and greatest density of a link, taken for a solid ellipsoid with its mass and inertia [kg/m^3]; each
-            link also lies within an ellipsoid that the distances between joints give (`link_bounds`). None for links of any
-            size and density.
-        constraints: what else is known of the parameters: `known_parameters`, `mass_bounds`, `bounding_ellipsoid`, ..
+        mass: total mass of all moving links [kg], if known.
+        densities: least and greatest density of a link, as a solid ellipsoid with its mass and inertia [kg/m^3]; each
+            link also lies within an ellipsoid derived from the distances between joints (`link_bounds`). None for
+            links of any size and density.
+        constraints: on the parameters: `known_parameters`, `mass_bounds`, `bounding_ellipsoid`, ..
         prior_weight: of the chain's own inertias against the log (`consistent_problem`).
-        divergence: how the distance from them is measured.
+        divergence: the measure of distance from them.
     """
 
     mass: float | None = None
@@ -76,7 +76,7 @@ class Consistency:
     divergence: Divergence = entropic_divergence
 
     def of(self, names: Sequence[str]) -> "Consistency":
-        """The same with the mass among the constraints on the parameters of these names."""
+        """This knowledge with the mass as a constraint on the parameters of these names."""
         known = self.constraints or no_constraints(len(names))
         if self.mass is not None:
             known = known + total_mass_constraint(names, self.mass)
@@ -96,7 +96,7 @@ def linear_inequalities(rows: Float[np.ndarray, "i p"], values: Float[np.ndarray
 
 
 def known_parameters(names: Sequence[str], values: Mapping[str, float]) -> Constraints:
-    """Single parameters that are known, by name: {"m7": 0.9, "Ia1": 0.31}.
+    """Known single parameters, by name: {"m7": 0.9, "Ia1": 0.31}.
 
     Args:
         names: of all parameters (`Columns.names`).
@@ -113,7 +113,7 @@ def known_parameters(names: Sequence[str], values: Mapping[str, float]) -> Const
 
 
 def total_mass_constraint(names: Sequence[str], mass: float) -> Constraints:
-    """The masses of all links that move add up to `mass` [kg]; a base that stands still is no part of them.
+    """The masses of all moving links add up to `mass` [kg]; a fixed base does not count.
 
     Args:
         names: of all parameters (`Columns.names`).
@@ -130,8 +130,8 @@ def mass_bounds(
 
     Args:
         names: of all parameters (`Columns.names`).
-        least: none where None; minus infinity for links that have none.
-        most: none where None; infinity for links that have none.
+        least: none if None; minus infinity for links without one.
+        most: none if None; infinity for links without one.
     """
     rows = _mass_rows(names)
     blocks = [np.zeros((0, rows.shape[1]))]
@@ -160,14 +160,14 @@ def bounding_ellipsoid(
     """The body of a link lies within an ellipsoid: tr(J Q) >= 0 (Wensing, Kim & Slotine 2017).
 
     For any density inside, the integral of 1 - (x - c)^T E (x - c) with E = R diag(1 / semi_axes^2) R^T is not negative; it is
-    linear in the ten parameters. With J positive definite this is also enough for such a density to exist.
+    linear in the ten parameters. Together with J positive definite, this is sufficient for such a density to exist.
 
     Args:
         names: of all parameters (`Columns.names`).
         link: counted from 1, as in the parameters' names.
         centre: c in the link's frame [m].
         semi_axes: [m].
-        rotation: R, the ellipsoid's axes in the link's frame; the frame's own where None.
+        rotation: R, the ellipsoid's axes in the link's frame; the frame's axes if None.
 
     Raises:
         IdentificationError: there is no such link, or a semi-axis is not positive.
@@ -175,7 +175,7 @@ def bounding_ellipsoid(
     n = len(_mass_rows(names))
     centre, semi_axes = np.asarray(centre, float), np.asarray(semi_axes, float)
     if not 1 <= link <= n:
-        raise IdentificationError(f"link {link} is none of the links 1 to {n}")
+        raise IdentificationError(f"link {link} is not one of the links 1 to {n}")
     if centre.shape != (3,) or semi_axes.shape != (3,) or not np.all(semi_axes > 0):
         raise IdentificationError(f"link {link}: an ellipsoid has a centre of 3 and 3 positive semi-axes [m]")
     r = np.eye(3) if rotation is None else np.asarray(rotation, float)
@@ -192,7 +192,7 @@ def bounding_ellipsoid(
 
 
 def no_constraints(p: int) -> Constraints:
-    """Nothing known of p parameters."""
+    """No knowledge of p parameters."""
     return Constraints(np.zeros((0, p)), np.zeros(0), np.zeros((0, p)), np.zeros(0))
 
 

@@ -1,4 +1,4 @@
-"""Links of ordinary machines: how large a link can be by the kinematics, and how dense it may be."""
+"""Links of ordinary machines: bounds on size, from the kinematics, and on density."""
 
 import dataclasses
 
@@ -15,19 +15,19 @@ from .constraints import DENSITIES, Constraints, bounding_ellipsoid, linear_ineq
 
 AROUND = 0.5  # of the longer of a link's two distances between joints, as the reach across it
 LEAST_REACH = 0.1  # of all these distances of the robot together
-ROOM = 1.5  # by which the given model's own links are held inside their bounds
+ROOM = 1.5  # margin of the given model's own links inside their bounds
 ROUNDS = 8
-NEARLY = 1.02  # a density this near its bound is within it
-SLACK = 1.1  # and this near it is not named
+NEARLY = 1.02  # tolerance within which a density meets its bound
+SLACK = 1.1  # tolerance within which it is not reported
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LinkBounds:
-    """How large and how dense each link can be.
+    """Bounds on the size and density of each link.
 
     Attributes:
         centres: (n, 3) of the ellipsoids, in the links' frames [m].
-        semi_axes: (n, 3) of the ellipsoids; infinite where the kinematics have no size [m].
+        semi_axes: (n, 3) of the ellipsoids; infinite if the kinematics have no size [m].
         rotations: (n, 3, 3) the ellipsoids' axes in the links' frames.
         least: (n,) least density of the solid ellipsoid with the link's mass and inertia [kg/m^3].
         most: (n,) greatest one.
@@ -53,13 +53,13 @@ def link_bounds(chain: Chain, densities: tuple[float, float] = DENSITIES) -> Lin
 
     A link reaches from its joint to those of the links that hang on it, L the farthest, and to its named frames; P is the
     distance of its joint from that of its parent, S the sum of P over the robot. The ellipsoid has its centre halfway to
-    the farthest joint, the semi-axis L / 2 + w along that line and w across it, w = max(max(L, P) / 2, S / 10): what a link
-    is made of may lie beside the line between the joints, as motors do. A prismatic joint adds its travel to P.
+    the farthest joint, the semi-axis L / 2 + w along that line and w across it, w = max(max(L, P) / 2, S / 10): parts
+    of a link, such as motors, may lie beside the line between the joints. A prismatic joint adds its travel to P.
 
-    Where the chain has inertias, bounds that its own links do not keep are widened to half as far again as those.
+    If the chain has inertias, bounds that its own links violate are widened to 1.5 times the extent of those links.
 
     Args:
-        chain: the robot; links without any inertia are not looked at.
+        chain: the robot; links without inertia are ignored.
         densities: least and greatest [kg/m^3].
 
     Raises:
@@ -67,7 +67,7 @@ def link_bounds(chain: Chain, densities: tuple[float, float] = DENSITIES) -> Lin
     """
     least, most = densities
     if not 0 <= least < most:
-        raise IdentificationError(f"densities of {least:g} to {most:g} kg/m^3 leave no link: give 0 <= least < most")
+        raise IdentificationError(f"densities of {least:g} to {most:g} kg/m^3 admit no link: give 0 <= least < most")
     n = chain.n
     translation, screw = np.asarray(chain.translation, float), np.asarray(chain.screw, float)
     limits = np.asarray(chain.limits.position, float)
@@ -100,7 +100,7 @@ def link_bounds(chain: Chain, densities: tuple[float, float] = DENSITIES) -> Lin
 
 
 def _along(direction: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3 3"]:
-    """Orthonormal axes, the third along this direction."""
+    """Orthonormal axes with the third along this direction."""
     size = np.linalg.norm(direction)
     if size == 0:
         return np.eye(3)
@@ -109,7 +109,7 @@ def _along(direction: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3 3"]:
 
 
 def _holding(bounds: LinkBounds, inertia: Float[np.ndarray, "n 10"]) -> LinkBounds:
-    """Bounds that hold the links of a model, where it has any."""
+    """Bounds that contain the links of a model, if it has any."""
     semi_axes, least, most = bounds.semi_axes.copy(), bounds.least.copy(), bounds.most.copy()
     for i, pi in enumerate(inertia):
         if pi[0] <= 0 or not np.isfinite(density := equivalent_density(pi)):
@@ -129,7 +129,7 @@ def filled_share(bounds: LinkBounds, link: int, pi: Float[np.ndarray, "10"]) -> 
 
 
 def equivalent_density(pi: Float[np.ndarray, "10"]) -> float:
-    """Density of the solid ellipsoid of a link's mass and inertia [kg/m^3]; infinite where it is flat or no body."""
+    """Density of the solid ellipsoid of a link's mass and inertia [kg/m^3]; infinite if it is flat or inconsistent."""
     volume = _volume(pi)
     return float(pi[0] / volume) if volume > 0 else np.inf
 
@@ -149,14 +149,14 @@ def _volume(pi: Float[np.ndarray, "10"]) -> float:
 
 
 def consistent_within(problem: ConsistentProblem, base: BaseParameters, bounds: LinkBounds) -> ConsistentEstimate:
-    """The consistent estimate among links that are as large and as dense as those of ordinary machines.
+    """The consistent estimate with links of the size and density of ordinary machines.
 
-    Sizes are linear in the parameters (`LinkBounds.constraints`). The densities are not, and are met in rounds, each a convex
-    estimation. A link that is too dense in one round is at least as thick in the next as a ball of its mass at the greatest
-    density: J(pi) - m diag(e^2, e^2, e^2, 0) positive definite, another set of parameters that are linear in the old. For one
-    that is too light, log det J - 6 log m, which falls with density, is bounded
-    linearly about the parameters of the round before.
-    Densities that cannot be met beside the other constraints are left as they are (`unusual_links` names them).
+    Sizes are linear in the parameters (`LinkBounds.constraints`). Densities are not, and are enforced in rounds of
+    convex estimation. A link that is too dense in one round must in the next be at least as thick as a ball of its
+    mass at the greatest density: J(pi) - m diag(e^2, e^2, e^2, 0) positive definite, with parameters linear in the
+    original ones. For a link that is too light, log det J - 6 log m, which decreases with density, is bounded
+    linearly about the previous round's parameters.
+    Density bounds that conflict with the other constraints are dropped (`unusual_links` names the links).
 
     Args:
         problem: of `consistent_problem`.
@@ -185,7 +185,7 @@ def consistent_within(problem: ConsistentProblem, base: BaseParameters, bounds: 
             break
         try:
             found = _thickened(problem, base, sum(light.values(), known), thickness)
-        except IdentificationError:  # the torques ask for such links; what is known of them is kept
+        except IdentificationError:  # the torques require such links; the other constraints stay
             break
     return found
 
@@ -207,7 +207,7 @@ def _thickened(
 
 
 def _heavier(p: int, link: int, pi: Float[np.ndarray, "10"], least: float) -> Constraints:
-    """The density's bound, log det J - 6 log m <= log(9 / (16 pi^2 125 least^2)), made linear about given parameters."""
+    """Density bound, log det J - 6 log m <= log(9 / (16 pi^2 125 least^2)), linearised about given parameters."""
     m, pseudo = pi[0], _pseudo_inertia(pi)
     inverse = np.linalg.inv(pseudo)
     above = np.linalg.slogdet(pseudo)[1] - 6 * np.log(m) - np.log(9 / (16 * np.pi**2 * 125 * least**2))
@@ -220,12 +220,12 @@ def _heavier(p: int, link: int, pi: Float[np.ndarray, "10"], least: float) -> Co
 def unusual_links(
     chain: Chain, densities: tuple[float, float] = DENSITIES, model: Chain | None = None
 ) -> tuple[str, ...]:
-    """What is unusual about the links of a chain, one sentence a link: too dense, too light or too large for its kinematics.
+    """Unusual links of a chain, one sentence per link: too dense, too light or too large for the kinematics.
 
     Args:
-        chain: the robot; links without mass are not looked at.
+        chain: the robot; links without mass are ignored.
         densities: least and greatest [kg/m^3].
-        model: whose own links are within bounds (`link_bounds`); none where None.
+        model: its links lie within bounds (`link_bounds`); none if None.
     """
     bare = dataclasses.replace(chain, inertia=0 * chain.inertia)
     bounds = link_bounds(bare if model is None else model, densities)

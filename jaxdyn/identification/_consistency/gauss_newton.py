@@ -1,4 +1,4 @@
-"""Damped Gauss-Newton steps over possible bodies: log-Cholesky parameters about the estimate, for costs convex in pi."""
+"""Damped Gauss-Newton steps over physically consistent links, in log-Cholesky parameters, for costs convex in pi."""
 
 import dataclasses
 import functools
@@ -12,25 +12,25 @@ from ...spatial.inertia import pseudo_inertia
 from ...spatial.pseudo_inertia import log_cholesky_factor, pseudo_inertia_factor
 from .priors import Divergence, entropic_divergence
 
-REACH = 0.95  # of the way to the edge
-TAKEN = 1e-3  # a step that gives this share of what the quadratic model says is taken
+REACH = 0.95  # share of the distance to the boundary
+TAKEN = 1e-3  # least ratio of actual to predicted decrease for which a step is accepted
 
 # the ten parameters, row by row, from the entries (0, 0), (0, 1), .. of the pseudo-inertia
 LINEAR = np.zeros((10, 4, 4))
 LINEAR[0, 3, 3] = LINEAR[1, 0, 3] = LINEAR[2, 1, 3] = LINEAR[3, 2, 3] = 1
 LINEAR[[4, 4, 6, 6, 9, 9], [1, 2, 0, 2, 0, 1], [1, 2, 0, 2, 0, 1]] = 1
 LINEAR[[5, 7, 8], [0, 0, 1], [1, 2, 2]] = -1
-# what each log-Cholesky parameter does to the factor at zero, where it is the identity
+# derivative of the factor by each log-Cholesky parameter at zero, where it is the identity
 _GENERATORS = np.zeros((10, 4, 4))
 _GENERATORS[0] = np.eye(4)
 _GENERATORS[[1, 2, 3, 4, 5, 6, 7, 8, 9], [0, 1, 2, 0, 1, 0, 0, 1, 2], [0, 1, 2, 1, 2, 2, 3, 3, 3]] = 1
-_ALONG = _GENERATORS + _GENERATORS.transpose(0, 2, 1)  # and to the pseudo-inertia there
-_METRIC = np.einsum("kij,lji->kl", _ALONG, _ALONG)  # the Hessian of -log det there
+_ALONG = _GENERATORS + _GENERATORS.transpose(0, 2, 1)  # and of the pseudo-inertia
+_METRIC = np.einsum("kij,lji->kl", _ALONG, _ALONG)  # Hessian of -log det there
 
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """Possible bodies, and the other parameters.
+    """Physically consistent links, and the other parameters.
 
     Attributes:
         u: (n, 4, 4) upper triangular factors of the links' pseudo-inertias, J = U U^T.
@@ -66,9 +66,9 @@ class Cost:
         prior: (p,) prior parameters, and `u0` (n, 4, 4) the factors of its pseudo-inertias.
         ridge: (p,) weights of |x - prior|^2 / 2.
         weight, divergence: of the prior.
-        positive: (m,) which of the other parameters stay positive.
-        centre: (m,) where the entropy of those is least.
-        spread: (m,) unit of those that may have any sign.
+        positive: (m,) other parameters that stay positive.
+        centre: (m,) minimiser of their entropy.
+        spread: (m,) unit of those of either sign.
         barrier: weight of the entropy, sum_i D_entropic(pi_i, prior_i) + sum_k r_k - log r_k - 1 with r = x / centre.
         rows, sides: (c, p), (c,) of rows @ x = sides, or >= where `least`.
         multipliers: (c,).
@@ -97,12 +97,12 @@ class Cost:
         return np.linalg.inv(self.u0)
 
     def force(self, x: np.ndarray) -> np.ndarray:
-        """(c,) the constraints' multipliers after a round: what they pull with at x."""
+        """(c,) the constraints' multipliers after a round, at x."""
         force = self.multipliers + self.stiffness * (self.rows @ x - self.sides)
         return np.where(self.least, np.minimum(force, 0.0), force)
 
     def __call__(self, point: Point) -> float:
-        """The cost; NaN or infinity where the point is no point."""
+        """The cost; NaN or infinity outside the feasible set."""
         x, n = point.parameters, len(self.u0)
         if not np.all(np.abs(x) < 1e100):
             return np.nan
@@ -124,13 +124,13 @@ class Cost:
         )
 
     def scale(self, point: Point) -> np.ndarray:
-        """(m,) units of the other parameters about a point: their own size where they stay positive."""
+        """(m,) units of the other parameters about a point: their size if they stay positive."""
         return np.where(self.positive, point.rest, self.spread)
 
     def model(self, point: Point) -> tuple[np.ndarray, np.ndarray]:
         """Gradient and Gauss-Newton matrix: Jacobian^T Hessian Jacobian, the Hessian being that in x, which is convex.
 
-        What it leaves out, the curvature of the parametrisation times the gradient in x, is zero at the optimum.
+        The neglected term, curvature of the parametrisation times the gradient in x, vanishes at the optimum.
         """
         x, n = point.parameters, len(self.u0)
         jacobian = point.jacobian(self.scale(point))
@@ -160,7 +160,7 @@ class Cost:
         return g, hessian
 
     def metric(self, weight: float) -> np.ndarray:
-        """Hessian of the entropy with this weight on links: the same at every point, as its coordinates move along."""
+        """Hessian of the entropy with this weight on links: the same at every point, as coordinates are local."""
         inner = 10 * len(self.u0)
         metric = np.zeros((inner + len(self.positive),) * 2)
         metric[:inner, :inner] = weight * np.kron(np.eye(len(self.u0)), _METRIC)
@@ -182,7 +182,7 @@ def move(cost: Cost, point: Point, step: np.ndarray) -> Point:
 
 
 def move_straight(cost: Cost, point: Point, step: np.ndarray) -> Point:
-    """The point with parameters + jacobian @ step, or most of the way to where a body stops being possible."""
+    """The point with parameters + jacobian @ step, stopped short of the boundary of consistency."""
     inner, n = 10 * len(point.u), len(point.u)
     change = np.einsum("nk,kij->nij", step[:inner].reshape(n, 10), _ALONG)
     least = min(
@@ -195,12 +195,12 @@ def move_straight(cost: Cost, point: Point, step: np.ndarray) -> Point:
 
 
 def minimise(cost: Cost, point: Point, tolerance: float, limit: int) -> tuple[Point, int, bool]:
-    """Levenberg-Marquardt steps to where the cost lies less than the tolerance above its least value, by its own model.
+    """Levenberg-Marquardt steps until the predicted decrease of the cost is below the tolerance.
 
-    A step goes straight in the parameters, in which the misfit is exactly what the model says, or along log-Cholesky
-    parameters, which do not stop at the edge of what is possible, whichever leads lower. The damping is in the metric of
-    the entropy, in which a body's distance from that edge has unit length. It falls with every step that does as well as
-    the model says, and grows with every one that does not (Nielsen 1999). O(p^3) a step.
+    A step is taken straight in the parameters, in which the quadratic model of the misfit is exact, or in
+    log-Cholesky parameters, which never reach the boundary of consistency, whichever gives the lower cost. The
+    damping is in the metric of the entropy, in which the distance from that boundary has unit length. It decreases
+    after every successful step and increases after every rejected one (Nielsen 1999). O(p^3) a step.
 
     Returns:
         The point, the number of steps tried, and whether the tolerance was met.
@@ -233,7 +233,7 @@ def minimise(cost: Cost, point: Point, tolerance: float, limit: int) -> tuple[Po
 
 
 def _solve(h: np.ndarray, g: np.ndarray) -> np.ndarray:
-    """h^-1 g, scaled: h is positive definite, but may hold very different sizes."""
+    """h^-1 g, scaled: h is positive definite, but may be badly scaled."""
     size = np.sqrt(np.diag(h))
     scaled = h / size[:, None] / size
     return np.linalg.solve(scaled + 1e-15 * np.eye(len(g)), g / size) / size

@@ -1,8 +1,8 @@
-"""How far a body is from the one it was thought to be: convex regularisers of a link's ten parameters.
+"""Divergences of a link from its prior: convex regularisers of its ten parameters.
 
-With the pseudo-inertias J of the body and J0 of the prior, all three are convex in the ten parameters and least, zero, at the
-prior alone (Lee, Wensing & Park 2020). The entropic and the pullback one compare masses in ratio, and do not depend on units
-or on the frame in which both bodies are seen; for a small change they agree: 1/2 tr((J0^-1 (J - J0))^2).
+With the pseudo-inertias J of the body and J0 of the prior, all three are convex in the ten parameters, and zero only
+at the prior (Lee, Wensing & Park 2020). The entropic and the pullback divergence compare masses by ratio, and do not
+depend on units or frames; to second order they agree: 1/2 tr((J0^-1 (J - J0))^2).
 """
 
 from collections.abc import Callable
@@ -18,16 +18,15 @@ Divergence = Callable[[Float[Array, "10"], Float[Array, "10"]], Float[Array, ""]
 
 
 def euclidean_divergence(pi: Float[Array, "10"], prior: Float[Array, "10"]) -> Float[Array, ""]:
-    """D = |pi - pi0|^2 / 2, numbers in SI units: kilograms, kilogram metres and kg m^2 weigh alike, in this frame."""
+    """D = |pi - pi0|^2 / 2, numbers in SI units: kg, kg m and kg m^2 weigh the same, in this frame."""
     return 0.5 * jnp.sum((pi - prior) ** 2)
 
 
 def entropic_divergence(pi: Float[Array, "10"], prior: Float[Array, "10"]) -> Float[Array, ""]:
     """D = tr(J0^-1 J) - log det(J0^-1 J) - 4, the log-det Bregman divergence.
 
-    It grows without bound towards bodies that are flat, thin or massless, so that what it regularises stays a possible
-    body.
-    NaN where J or J0 is not positive definite.
+    It grows without bound towards flat, thin or massless bodies, and so keeps the estimate physically consistent.
+    NaN if J or J0 is not positive definite.
     """
     u0, u = pseudo_inertia_factor(pseudo_inertia(prior)), pseudo_inertia_factor(pseudo_inertia(pi))
     m = _left_solve(u0, u)
@@ -37,7 +36,7 @@ def entropic_divergence(pi: Float[Array, "10"], prior: Float[Array, "10"]) -> Fl
 def pullback_divergence(pi: Float[Array, "10"], prior: Float[Array, "10"]) -> Float[Array, ""]:
     """D = tr((J0^-1 (J - J0))^2) / 2, a squared distance in the affine-invariant metric held constant at the prior.
 
-    NaN where J0 is not positive definite.
+    NaN if J0 is not positive definite.
     """
     u0 = pseudo_inertia_factor(pseudo_inertia(prior))
     white = _left_solve(u0, _left_solve(u0, pseudo_inertia(pi)).T) - jnp.eye(4, dtype=pi.dtype)

@@ -1,4 +1,4 @@
-"""Estimators in one table, by the figures of merit of BIRDy."""
+"""Comparison of estimators by the figures of merit of BIRDy."""
 
 import dataclasses
 import time
@@ -31,9 +31,9 @@ class Merit(NamedTuple):
 
     Attributes:
         torque: d_tau = 100 |tau - W base| / |tau|, mean over the runs [%].
-        position: d_q = 100 |q - q_s| / |q| of the re-simulated closed loop, mean over the runs; NaN without loops, infinite
-            where the loop is not stable [%].
-        parameters: d_beta = 200 / b sum |base - true| / (|base| + |true|); NaN where the truth is not known [%].
+        position: d_q = 100 |q - q_s| / |q| of the re-simulated closed loop, mean over the runs; NaN without loops,
+            infinite if the loop is unstable [%].
+        parameters: d_beta = 200 / b sum |base - true| / (|base| + |true|); NaN if the truth is unknown [%].
         seconds: d_t, compilation included on the first call of a shape [s].
         iterations: N_it.
         simulations: N_sim; a simulation with all its sensitivities counts as one.
@@ -56,8 +56,8 @@ def figures_of_merit(
     """The figures of merit of an estimate on the runs of a problem, which need not be those it was fitted to.
 
     Args:
-        truth: true base parameters, where they are known.
-        seconds: time that the estimate took.
+        truth: true base parameters, if known.
+        seconds: computation time of the estimate.
     """
     pairs = zip(problem.torques, problem.predictions(estimate.values), strict=True)
     torque = np.mean([np.linalg.norm(tau - p) / np.linalg.norm(tau) for tau, p in pairs])
@@ -84,9 +84,9 @@ class EstimatorComparison:
 
     Attributes:
         names: of the base parameters.
-        estimates: one a method that succeeded.
+        estimates: one per successful method.
         merits: their figures of merit.
-        failures: (method, what went wrong) of the others.
+        failures: (method, error) of the others.
     """
 
     names: tuple[str, ...]
@@ -95,7 +95,7 @@ class EstimatorComparison:
     failures: tuple[tuple[str, str], ...]
 
     def __str__(self) -> str:
-        """One line a method."""
+        """One line per method."""
         lines = [
             f"{'method':8s}{'d_tau %':>9s}{'d_q %':>9s}{'d_beta %':>10s}{'d_t s':>8s}{'N_it':>6s}{'N_sim':>7s}  converged"
         ]
@@ -107,7 +107,7 @@ class EstimatorComparison:
         return "\n".join([*lines, *(f"{name:8s}{reason}" for name, reason in self.failures)])
 
     def to_pandas(self) -> Any:
-        """Figures of merit as a `pandas.DataFrame` with a row a method that succeeded, and whether it converged.
+        """Figures of merit as a `pandas.DataFrame` with one row per successful method, and whether it converged.
 
         Raises:
             ImportError: pandas is not installed.
@@ -128,9 +128,9 @@ def compare_estimators(
     A method that cannot be used is listed with its reason.
 
     Args:
-        estimators: functions of a problem; every linear one and, where closed loops are given, those that simulate.
-        truth: true base parameters, where they are known.
-        check: the runs on which torques and positions are compared; those fitted where None.
+        estimators: functions of a problem; by default every linear one and, with closed loops, the simulating ones.
+        truth: true base parameters, if known.
+        check: the runs on which torques and positions are compared; the fitted ones if None.
     """
     chosen = estimators or (*LINEAR, *(SIMULATING if problem.loops else ()))
     estimates, merits, failures = [], [], []

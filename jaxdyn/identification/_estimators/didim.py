@@ -13,14 +13,14 @@ from .simulation import check_loops, shortened, with_right_sides
 def estimate_didim(problem: EstimationProblem, tolerance: float = 1e-3, iterations: int = 10) -> Estimate:
     """Torques of the simulated closed loop fitted to the measured ones: argmin |tau - tau_s(base)|^2, in Gauss-Newton steps.
 
-    The torque simulated is tau_s = W(q_s, qd_s, qdd_s) base. Because the controller keeps q_s near its reference whatever the
-    parameters are, d tau_s / d base is about W(q_s, ...), and each step is one linear least squares on the simulated motion
-    (Gautier, Janot & Vandanjon 2013). Measured positions are not used: neither their noise nor a filter's lag reach the
-    regressor. Joints and runs weigh by their noise.
+    The torque simulated is tau_s = W(q_s, qd_s, qdd_s) base. Because the controller keeps q_s near its reference for
+    any parameters, d tau_s / d base is about W(q_s, ...), and each step is one linear least squares on the simulated
+    motion (Gautier, Janot & Vandanjon 2013). Measured positions are not used: so neither their noise nor filter lag
+    affects the regressor. Joints and runs are weighted by their noise.
 
     Args:
         tolerance: largest relative step of the values at which it stops; also the relative change of the residual.
-        iterations: at most so many steps.
+        iterations: maximum number of steps.
 
     Returns:
         The estimate; its history holds the relative residual |tau - W_s base| / |tau| of each step.
@@ -28,7 +28,7 @@ def estimate_didim(problem: EstimationProblem, tolerance: float = 1e-3, iteratio
     Raises:
         IdentificationError: no closed loop is given, it is not stable, or it does not cover the run's times.
 
-    Cost: one simulation a step and run, and its regressor in memory, 8 T n b bytes.
+    Cost: one simulation per step and run, and its regressor in memory, 8 T n b bytes.
     """
     check_loops(problem, "DIDIM")
     reduced = dataclasses.replace(problem.base, kept=np.arange(problem.base.size))

@@ -1,4 +1,4 @@
-"""Essential parameters: the base parameters without which the torques are predicted measurably worse."""
+"""Essential parameters: the base parameters whose removal measurably degrades the predicted torques."""
 
 import dataclasses
 from typing import NamedTuple
@@ -17,9 +17,9 @@ class Elimination(NamedTuple):
 
     Attributes:
         name: which.
-        relative_deviation: its standard deviation if residuals were independent, when it was left out, in percent of its value.
-        residual: relative rise of the weighted residual's root mean square over that of all parameters, percent.
-        probability: that the rise is chance, by the F-test of all parameters left out so far.
+        relative_deviation: its standard deviation for independent residuals at removal, in percent of its value.
+        residual: relative increase of the weighted RMS residual over that of all parameters, percent.
+        probability: that the increase is due to chance, by the F-test of all parameters removed so far.
     """
 
     name: str
@@ -30,13 +30,13 @@ class Elimination(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class EssentialParameters:
-    """What is left of the base parameters.
+    """The essential base parameters.
 
     Attributes:
         base: the base parameters that are kept; torques are those of W[:, base.kept] alone, the others being zero.
         estimate: weighted least squares of these alone.
-        eliminated: the others, in the order in which they were left out.
-        stopped: why no more were.
+        eliminated: the others, in order of removal.
+        stopped: the reason for stopping.
     """
 
     base: BaseParameters
@@ -48,23 +48,23 @@ class EssentialParameters:
 def essential_parameters(
     problem: EstimationProblem, ratio: float = 10.0, significance: float = 0.05, rise: float = 1.0
 ) -> EssentialParameters:
-    """Leave out the worst-known base parameter, fit the rest, and go on while the torques do not notice.
+    """Repeatedly remove the least certain base parameter and refit, as long as predicted torques do not degrade.
 
     The parameter with the largest relative standard deviation, that of independent residuals, goes first (Khalil & Dombre
     2002, sec. 12.6.4; Gautier 1997).
-    It ends when the largest is below `ratio` times the smallest, when the F-test says that the parameters left out explain
-    more than chance would, or when the residual has risen by `rise` percent. Weights are those of `estimate_wls` on all
+    It stops when the largest is below `ratio` times the smallest, when the F-test finds the removed parameters
+    significant, or when the residual has increased by `rise` percent. Weights are those of `estimate_wls` on all
     parameters throughout, so that residuals compare.
 
     Args:
         ratio: between the largest and the smallest relative standard deviation.
-        significance: of the F-test; 0 leaves it to the residual alone.
+        significance: of the F-test; 0 disables it.
         rise: of the weighted residual's root mean square [%].
 
     Raises:
         IdentificationError: as `estimate_wls`.
 
-    Cost: O(b^3) a parameter left out; the samples are not read again.
+    Cost: O(b^3) per removed parameter; the samples are read once.
     """
     from scipy import stats  # slow to import
 
@@ -81,7 +81,7 @@ def essential_parameters(
         worst = int(np.argmax(relative))
         if relative[worst] < ratio * relative.min():
             stopped = (
-                f"{base.names[worst]!r}, the worst known, has {relative[worst]:.3g} %, within {ratio:g} of the best"
+                f"{base.names[worst]!r}, the least certain, has {relative[worst]:.3g} %, within {ratio:g} of the best"
             )
             break
         if base.size == 1:

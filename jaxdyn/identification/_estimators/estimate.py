@@ -1,4 +1,4 @@
-"""What an estimator found."""
+"""Result of an estimator."""
 
 import dataclasses
 
@@ -14,24 +14,24 @@ class Estimate:
 
     Attributes:
         values: (b,) estimates.
-        covariance: (b, b), from fits that leave out an eighth of the data in turn, so that it allows for whatever makes
-            residuals alike from sample to sample: filters, friction that the model does not describe. That of independent
-            residuals where the data were accumulated without blocks.
+        covariance: (b, b), by a jackknife that leaves out an eighth of the data in turn, which accounts for
+            correlated residuals: filters, unmodelled friction. That of independent residuals if the data were
+            accumulated without blocks.
         noise: (n,) standard deviation of each joint's residual torque [N m].
         condition: condition number of the (weighted) base regressor.
         scaled_condition: the same with columns of unit norm: near-dependence apart from units.
         joint_residuals: (n,) root mean square of each joint's residual on the data fitted [N m].
         method: name of the estimator.
-        run_noise: (runs, n) standard deviations of the residuals, where runs are weighed by their own.
-        iterations: how often the values were updated.
-        simulations: how often the robot was simulated, sensitivities included.
-        history: a figure an iteration, as the estimator's own text says; the largest relative step where it says nothing.
+        run_noise: (runs, n) standard deviations of the residuals, if each run has its own weights.
+        iterations: number of updates of the values.
+        simulations: number of simulations of the robot, with sensitivities.
+        history: one figure per iteration, documented by the estimator; by default the largest relative step.
         converged: whether the last step was below the tolerance.
-        degrees: degrees of freedom of the covariance: those of the blocks that were left out and of what it was shrunk
-            towards; without blocks of the independent rows left; infinite where unknown.
-        notes: what the estimator noticed.
-        independent: (b, b) covariance if residuals were as independent as the filter leaves them, s^2 (W^T W)^-1 with the noise
-            of the (weighted) rows; None where that is `covariance`.
+        degrees: degrees of freedom of the covariance: of the jackknife blocks and the shrinkage target; without
+            blocks, of the independent rows; infinite if unknown.
+        notes: remarks of the estimator.
+        independent: (b, b) covariance for residuals correlated by the filter only, s^2 (W^T W)^-1 with the noise of
+            the (weighted) rows; None if that is `covariance`.
     """
 
     values: np.ndarray
@@ -51,7 +51,7 @@ class Estimate:
     independent: np.ndarray | None = None
 
     def with_covariance(self, covariance: Float[np.ndarray, "b b"], blocks: int) -> "Estimate":
-        """With a covariance from fits that leave out blocks in place of that of independent residuals."""
+        """The estimate with a jackknife covariance in place of that of independent residuals."""
         degrees = min(self.degrees, block_degrees(blocks))
         return dataclasses.replace(
             self, covariance=covariance, independent=self.independent_covariance, degrees=degrees
@@ -59,7 +59,7 @@ class Estimate:
 
     @property
     def independent_covariance(self) -> Float[np.ndarray, "b b"]:
-        """(b, b) covariance if residuals were as independent as the filter leaves them."""
+        """(b, b) covariance for residuals correlated by the filter only."""
         return self.covariance if self.independent is None else self.independent
 
     @property
@@ -74,12 +74,12 @@ class Estimate:
             return 100 * self.standard_deviations / np.abs(self.values)
 
     def interval_factor(self, level: float = 0.95) -> float:
-        """Half the width of intervals that hold a true value with probability `level`, in standard deviations: Student's t."""
+        """Half-width of intervals that contain a true value with probability `level`, in standard deviations: Student's t."""
         from scipy import stats  # slow to import
 
         return float(stats.t.ppf(0.5 + level / 2, self.degrees))
 
     def confidence_intervals(self, level: float = 0.95) -> Float[np.ndarray, "b 2"]:
-        """Intervals that hold the true values with probability `level`, each by itself, by Student's t."""
+        """Individual intervals that contain the true values with probability `level`, by Student's t."""
         half = self.interval_factor(level) * self.standard_deviations
         return np.stack([self.values - half, self.values + half], axis=1)

@@ -15,17 +15,17 @@ def estimate_iv(problem: EstimationProblem, tolerance: float = 1e-3, iterations:
 
     Noise of the positions is in W, and through the controller in tau, so that least squares is biased; the simulation, which
     follows the reference, has none of it. With Z uncorrelated to the noise the estimate is consistent (Janot, Vandanjon &
-    Gautier 2014). The simulation's parameters are those of the last step. Joints and runs weigh by their noise.
+    Gautier 2014). The simulation uses the parameters of the last step. Joints and runs are weighted by their noise.
 
     Args:
         tolerance: largest relative step of the values at which it stops.
-        iterations: at most so many steps.
+        iterations: maximum number of steps.
 
     Raises:
         IdentificationError: no closed loop is given, it is not stable, it does not cover the run's times, or the instruments
-            do not tell parameters apart.
+            do not separate the parameters.
 
-    Cost: one simulation a step and run; two regressors in memory, 16 N n b bytes.
+    Cost: one simulation per step and run; two regressors in memory, 16 N n b bytes.
     """
     check_loops(problem, "IV")
     values = problem.initial
@@ -50,7 +50,9 @@ def estimate_iv(problem: EstimationProblem, tolerance: float = 1e-3, iterations:
         u, singular, vt = np.linalg.svd(mixed)
         if singular[-1] < 1e-12 * singular[0] or np.abs(np.diag(r)).min() < 1e-12:
             worst = problem.base.names[int(np.argmax(np.abs(vt[-1])))]
-            raise IdentificationError(f"the instruments do not tell {worst!r} apart: give a richer reference motion")
+            raise IdentificationError(
+                f"the instruments do not separate {worst!r} apart: give a richer reference motion"
+            )
         inverse = (vt.T / singular) @ u.T
         new = inverse @ (q.T @ y) / scale
         errors = [tau - x @ new for tau, x in zip(problem.torques, measured, strict=True)]
@@ -89,7 +91,7 @@ def estimate_iv(problem: EstimationProblem, tolerance: float = 1e-3, iterations:
 
 
 def _blocks(lengths: list[int], n: int) -> list[slice]:
-    """The rows of each block, of n a sample, all runs one after another."""
+    """The rows of each block, n per sample, all runs concatenated."""
     starts = np.cumsum([0, *lengths[:-1]]).tolist()
     edges = zip(starts, block_edges(lengths, LEFT_OUT), strict=True)
     return [slice(n * (start + a), n * (start + b)) for start, run in edges for a, b in run]

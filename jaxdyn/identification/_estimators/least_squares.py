@@ -14,13 +14,13 @@ from .problem import EstimationProblem
 
 
 def estimate_ols(problem: EstimationProblem) -> Estimate:
-    """Ordinary least squares: argmin sum |tau - W base|^2, all joints and runs weighing the same.
+    """Ordinary least squares: argmin sum |tau - W base|^2, all joints and runs weighted equally.
 
-    Biased where W has errors of its own: noisy velocities and accelerations.
+    Biased if W has errors: noisy velocities and accelerations.
 
     Raises:
-        IdentificationError: as `EstimationProblem.factors`; too few rows, or base parameters that the motion
-            does not tell apart.
+        IdentificationError: as `EstimationProblem.factors`; too few rows, or base parameters that the motion does not
+            separate.
     """
     return ordinary_least_squares(problem.blocks, problem.base, problem.independence)
 
@@ -28,11 +28,11 @@ def estimate_ols(problem: EstimationProblem) -> Estimate:
 def estimate_wls(problem: EstimationProblem, tolerance: float = 1e-6, iterations: int = 20) -> Estimate:
     """Weighted least squares: argmin sum_rj |tau_rj - W_rj base|^2 / s_rj^2, s_rj the noise of joint j in run r.
 
-    Starts from ordinary least squares and takes s from the residuals of the last round until the weights rest.
+    Starts from ordinary least squares and takes s from the residuals of the previous round until the weights converge.
 
     Args:
         tolerance: largest relative step of the values at which it stops.
-        iterations: at most so many rounds.
+        iterations: maximum number of rounds.
     """
     factors, (runs, n) = problem.factors, (len(problem.samples), problem.chain.nv)
     weights = np.ones(runs * n)
@@ -60,20 +60,20 @@ def estimate_wls(problem: EstimationProblem, tolerance: float = 1e-6, iterations
 
 
 def relative_step(new: np.ndarray, old: np.ndarray) -> float:
-    """Largest change of a value, relative to the larger of its sizes; values below 1e-3 of the largest count as that large."""
+    """Largest relative change of a value, where values below 1e-3 of the largest count as that large."""
     size = np.maximum(np.abs(new), np.abs(old))
     return float((np.abs(new - old) / np.maximum(size, 1e-3 * size.max() or 1.0)).max())
 
 
 def inverse_noise(noise: np.ndarray) -> np.ndarray:
-    """1 / s; where there is no noise at all, all rows weigh the same."""
+    """1 / s; equal weights if there is no noise at all."""
     return 1 / np.maximum(noise, 1e-12 * float(noise.max()) or 1.0)
 
 
 def with_blocks(
     estimate: Estimate, blocks: BlockFactors, base: BaseParameters, weights: Float[np.ndarray, "runs n"]
 ) -> Estimate:
-    """Least squares with rows weighted by run and joint, with the covariance that leaving out blocks gives."""
+    """Least squares with rows weighted by run and joint, with the jackknife covariance."""
     parts = weighted_blocks(blocks, np.append(base.kept, -1), weights)
     covariance = least_squares_covariance(parts, estimate.values, estimate.covariance)
     return estimate.with_covariance(covariance, len(parts))
@@ -82,14 +82,15 @@ def with_blocks(
 def ordinary_least_squares(
     factors: QRFactors | BlockFactors, base: BaseParameters, independence: float = 1.0
 ) -> Estimate:
-    """argmin sum |tau - W base|^2, all joints weighing the same.
+    """argmin sum |tau - W base|^2, all joints weighted equally.
 
     Args:
-        factors: of the log; standard deviations allow for residuals that are alike from sample to sample only where it was
-            accumulated in blocks.
+        factors: of the log; standard deviations account for correlated residuals only if it was accumulated in
+            blocks.
         base: the base parameters.
-        independence: share of the samples that count as independent; filtered data sampled faster than twice the cutoff
-            repeat themselves, and standard deviations that ignore it are too small by 1 / sqrt(independence).
+        independence: share of the samples that count as independent; filtered data sampled faster than twice the
+            cutoff are correlated, and standard deviations that ignore this are too small by a factor of 1 /
+            sqrt(independence).
 
     Raises:
         IdentificationError: fewer samples than parameters, or a base parameter that the data do not excite at all.
@@ -103,7 +104,7 @@ def ordinary_least_squares(
 def weighted_least_squares(
     factors: QRFactors | BlockFactors, base: BaseParameters, independence: float = 1.0, iterations: int = 5
 ) -> Estimate:
-    """argmin sum_j |tau_j - W_j base|^2 / s_j^2, with each joint's noise s_j estimated from the residuals of the last round.
+    """argmin sum_j |tau_j - W_j base|^2 / s_j^2, s_j the noise of each joint, from the residuals of the previous round.
 
     Starts from ordinary least squares; `factors`, `independence` and errors as there.
     """
@@ -119,9 +120,9 @@ def weighted_least_squares(
 
 
 def solve_factors(factors: QRFactors, base: BaseParameters, weights: np.ndarray, independence: float) -> Estimate:
-    """Least squares on factors whose rows are multiplied by one weight a factor; errors as `ordinary_least_squares`.
+    """Least squares on factors whose rows are multiplied by one weight per factor; errors as `ordinary_least_squares`.
 
-    The covariance is that of residuals as independent as is said: s^2 (W^T W)^-1.
+    The covariance is that of the stated independence: s^2 (W^T W)^-1.
     """
     counts = factors.counts
     b = base.size
@@ -140,7 +141,7 @@ def solve_factors(factors: QRFactors, base: BaseParameters, weights: np.ndarray,
     if s[-1] < 1e-12 * s[0]:
         worst = np.argsort(-np.abs(vt[-1]))[:3]
         raise IdentificationError(
-            "the motion does not tell these base parameters apart: "
+            "the motion does not separate these base parameters: "
             + "; ".join(repr(base.names[k]) for k in worst)
             + ". Log a richer motion in which all joints move at once, or identify fewer terms"
         )

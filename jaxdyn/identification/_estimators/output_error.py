@@ -17,23 +17,23 @@ def estimate_cloe(problem: EstimationProblem, tolerance: float = 1e-3, iteration
     """argmin sum_rj |q_rj - q_s,rj(base)|^2 / s_rj^2 by Gauss-Newton; from joint positions alone, no torque is needed.
 
     q_s is the motion of the simulated closed loop and d q_s / d base its forward-mode derivative, all directions in one vmap:
-    exact for the discretised loop, where finite differences take one simulation a parameter. The step is halved while it
-    makes the fit worse or the loop unstable. s is the noise of joint j's position in run r. What is identified is what the
-    tracking errors tell: with gains in N m/rad they carry the scale, with `ComputedTorqueLaw` they carry nothing.
+    exact for the discretised loop, whereas finite differences take one simulation per parameter. The step is halved
+    while it worsens the fit or destabilises the loop. s is the noise of joint j's position in run r. The tracking
+    errors determine the result: with gains in N m/rad they carry the scale, with `ComputedTorqueLaw` no information.
 
     Args:
         tolerance: largest relative step, or relative change of the cost, at which it stops.
-        iterations: at most so many steps.
+        iterations: maximum number of steps.
 
     Returns:
         The estimate; noise and joint_residuals are those of the positions [rad or m]; its history holds the root mean square
         of the weighted residuals.
 
     Raises:
-        IdentificationError: no closed loop is given, it is not stable where it starts, it does not cover the run's times, or
-            the positions do not tell parameters apart.
+        IdentificationError: no closed loop is given, it is unstable at the start, it does not cover the run's times, or
+            the positions do not separate the parameters.
 
-    Cost: a simulation with b sensitivities a step, and one for each trial; 8 T n b bytes.
+    Cost: one simulation with b sensitivities per step, and one per trial; 8 T n b bytes.
     """
     check_loops(problem, "CLOE")
     runs, b = len(problem.samples), problem.base.size
@@ -90,7 +90,7 @@ def estimate_cloe(problem: EstimationProblem, tolerance: float = 1e-3, iteration
 
 
 def _residuals(problem: EstimationProblem, values: np.ndarray) -> list[np.ndarray] | None:
-    """(N, n) of each run: measured less simulated positions; None where a loop is not stable."""
+    """(N, n) of each run: measured minus simulated positions; None if a loop is unstable."""
     out = []
     for run, samples in enumerate(problem.samples):
         moved = motion(problem, run, values)

@@ -1,4 +1,4 @@
-"""An estimation problem: a robot, what is identified of it, and the runs, in one object that every estimator takes."""
+"""An estimation problem: the robot, the identified columns and the runs, in one object for every estimator."""
 
 import dataclasses
 import functools
@@ -29,19 +29,19 @@ from .whole_runs import RunFriction, friction_signals, model_of, reference_sampl
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class EstimationProblem:
-    """What every estimator takes; made by `estimation_problem`.
+    """Input of every estimator; made by `estimation_problem`.
 
     Attributes:
         chain: the model, in float64; its own parameters are where estimators that simulate start.
-        columns: what is identified.
+        columns: the identified columns.
         base: the base parameters.
         samples: the runs.
         weights: (N, n) factors on each run's rows, zero to leave a sample out for a joint.
         independence: share of the samples that count as independent.
-        loops: the closed loop of each run, for the estimators that simulate; empty where none is known.
-        start: (b,) base parameters where simulating estimators start; the chain's own where None.
-        parallel_cutoff: of the low-pass that torques and every column of the regressor have gone through alike [Hz]; None
-            where torques alone were filtered, by `preprocess`.
+        loops: the closed loop of each run, for the estimators that simulate; empty if unknown.
+        start: (b,) initial base parameters for simulating estimators; the chain's if None.
+        parallel_cutoff: of the low-pass applied to torques and every column of the regressor [Hz]; None if only the
+            torques were filtered, by `preprocess`.
         filtered: (N, n, b + 1) of each run, [W, tau] behind that low-pass; empty where there is none.
         friction: a friction model whose k columns, from whole runs, are the last of W; none where None.
         signals: (N, n, k) of each run, those columns along the measured motion; empty where there are none.
@@ -79,7 +79,7 @@ class EstimationProblem:
         return self.accumulated(self.weights)
 
     def accumulated(self, weights: Sequence[np.ndarray]) -> BlockFactors:
-        """The same with other weights on the rows."""
+        """The problem with other weights on the rows."""
         if self.filtered:
             blocks = dense_blocks(self.filtered, weights)
             r = np.zeros((*blocks.counts.shape, len(self.prior) + 1, len(self.prior) + 1))
@@ -96,7 +96,7 @@ class EstimationProblem:
 
     @functools.cached_property
     def factors(self) -> QRFactors:
-        """The factors of all runs one after another, (runs n, p + 1, p + 1): a run's joint is weighed by itself."""
+        """The factors of all runs, concatenated, (runs n, p + 1, p + 1): each joint of a run has its own weight."""
         return self.blocks.by_run
 
     @functools.cached_property
@@ -115,7 +115,7 @@ class EstimationProblem:
 
     @functools.cached_property
     def initial(self) -> np.ndarray:
-        """(b,) where simulating estimators start.
+        """(b,) initial values of simulating estimators.
 
         Raises:
             IdentificationError: the chain has links without a body, so that it cannot be simulated, and no start is given.
@@ -141,7 +141,7 @@ class EstimationProblem:
             return tuple(predict(self.columns, self.chain, spread, s.q, s.qd, s.qdd, f) for s, f in pairs)
 
     def measured_rows(self) -> list[np.ndarray]:
-        """(N, n, b) of each run: the base regressor of what was measured."""
+        """(N, n, b) of each run: the base regressor of the measured motion."""
         if self.filtered:
             return [rows[:, :, :-1] for rows in self.filtered]
         return [self.rows(s.q, s.qd, s.qdd, f) for s, f in zip(self.samples, self._signals, strict=True)]
@@ -186,13 +186,14 @@ def estimation_problem(
     Args:
         chain: the robot; its numbers are the start of estimators that simulate.
         samples: the runs.
-        columns: what is identified; all drive terms where None, only the rotors' inertias beside a friction model.
-        base: the base parameters of the columns; found where None.
-        weights: factors on the rows of each run, zero to leave one out for a joint; one where None.
+        columns: the identified columns; all drive terms if None, or only the rotor inertias with a friction model.
+        base: the base parameters of the columns; computed if None.
+        weights: factors on the rows of each run, zero to leave one out for a joint; all one if None.
         loops: the closed loop of each run: needed by `estimate_iv`, `estimate_didim` and `estimate_cloe`.
-        start: base parameters to start simulations from; the chain's where None.
-        parallel_cutoff: low-pass torques and every column of the regressor alike, and thin both [Hz]: what a filter does to
-            the edges of dry friction and to products of fast motions it then does on both sides of tau = W base. For runs that
+        start: initial base parameters for simulations; the chain's if None.
+        parallel_cutoff: cutoff of a common low-pass for torques and every column of the regressor, before both are
+            thinned [Hz]: the filter then affects edges of dry friction and products of fast motions equally on both
+            sides of tau = W base. For runs that
             `preprocess` left at their full rate (stride=1) and filtered well above it. 8 N n b bytes of memory.
         friction: a friction model, with memory or without, whose linear parameters are estimated beside the others, in place of
             viscous, coulomb and offset; a `FrictionFit` where terms depend on loads. For runs at full rate (stride=1). Samples
@@ -213,7 +214,7 @@ def estimation_problem(
             raise IdentificationError(f"run {k + 1} has {s.n} joints, but the model has {chain.nv}")
     for name, given in (("loops", closed), ("weights", weights)):
         if given is not None and len(given) not in ((0, len(runs)) if name == "loops" else (len(runs),)):
-            raise IdentificationError(f"there are {len(given)} {name} for {len(runs)} runs; give one a run")
+            raise IdentificationError(f"there are {len(given)} {name} for {len(runs)} runs; give one per run")
     masks = [np.ones(s.qd.shape) if weights is None else np.asarray(weights[k], float) for k, s in enumerate(runs)]
     with jax.enable_x64(True):
         model = as_float64(chain)
@@ -237,7 +238,7 @@ def estimation_problem(
 
 
 def _parallel(problem: EstimationProblem, run: int, cutoff: float) -> tuple[np.ndarray, Samples, np.ndarray]:
-    """[W, tau] of a run behind one low-pass, thinned, with the samples and weights that are left."""
+    """[W, tau] of a run behind one low-pass, thinned, with the remaining samples and weights."""
     s = problem.samples[run]
     if not 0 < cutoff < s.rate / 2:
         raise IdentificationError(

@@ -1,4 +1,4 @@
-"""Recursive least squares: one sample at a time, on line, by a triangular factor that is never squared."""
+"""Recursive least squares: one sample at a time, online, by a triangular factor that is never squared."""
 
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from .problem import EstimationProblem
 
 
 class RecursiveState(NamedTuple):
-    """All that is remembered of the samples so far.
+    """State of recursive least squares after the samples so far.
 
     Attributes:
         r: triangular, r^T r = sum of forgetting^age [W, tau]^T [W, tau] / s^2 over the rows seen.
@@ -28,9 +28,9 @@ def recursive_start(values: Float[Array, " b"], deviations: Float[Array, " b"] |
     """The state before the first sample.
 
     Args:
-        values: base parameters believed in so far; their type is the state's.
-        deviations: their standard deviations; infinite where nothing is known, so that as many rows as parameters have to
-            come before `recursive_values` means anything.
+        values: prior base parameters; the state has their type.
+        deviations: their standard deviations; infinite without prior knowledge: `recursive_values` then needs at
+            least as many rows as parameters.
     """
     values = jnp.asarray(values)
     weight = 1 / jnp.broadcast_to(jnp.asarray(deviations, values.dtype), values.shape)
@@ -49,8 +49,8 @@ def recursive_step(
 
     The square-root information form (Bierman 1977, ch. IV): with forgetting 1 it holds the batch weighted least squares of
     all samples, to rounding; with less, a sample of age k counts forgetting^k, and its memory is 1 / (1 - forgetting)
-    samples. What the motion does not excite is forgotten too: give a start with finite deviations, or 1. Pure, for
-    `jax.jit`, `jax.vmap` and loops of a controller, in float32 and float64; O(b^2 (b + n)) a sample.
+    samples. Unexcited parameters are forgotten as well: give a start with finite deviations, or forgetting 1. Pure, for
+    `jax.jit`, `jax.vmap` and loops of a controller, in float32 and float64; O(b^2 (b + n)) per sample.
 
     Args:
         rows: base regressor, `columns.matrix(chain, q, qd, qdd)[:, base.kept]`.
@@ -63,7 +63,7 @@ def recursive_step(
 
 
 def recursive_values(state: RecursiveState) -> tuple[Float[Array, " b"], Float[Array, " b"]]:
-    """Estimates and their standard deviations after the samples so far; not finite before there are enough of them."""
+    """Estimates and their standard deviations after the samples so far; not finite before there are enough samples."""
     r = state.r[:-1, :-1]
     inverse = jax.scipy.linalg.solve_triangular(r, jnp.eye(len(r), dtype=r.dtype))
     return inverse @ state.r[:-1, -1], jnp.sqrt((inverse**2).sum(1))
@@ -85,13 +85,13 @@ def recursive_path(
     noise: Float[np.ndarray, " n"] | None = None,
     start: RecursiveState | None = None,
 ) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, "k b"], Float[np.ndarray, "k b"], RecursiveState]:
-    """Estimates on line through all runs: times, values and standard deviations after each `every` samples, and the last state.
+    """Online estimates through all runs: times, values and standard deviations after each `every` samples, and the last state.
 
     Args:
         every: samples between two rows of the result.
         forgetting: factor on the weight of a sample for each that comes after it.
-        noise: standard deviation of each joint's torque; that of `estimate_wls` where None.
-        start: where to go on from; nothing known where None.
+        noise: standard deviation of each joint's torque; that of `estimate_wls` if None.
+        start: state to continue from; no prior knowledge if None.
 
     Raises:
         IdentificationError: forgetting is not between 0 and 1.
@@ -120,10 +120,10 @@ def recursive_path(
 
 
 def estimate_recursive(problem: EstimationProblem, forgetting: float = 1.0) -> Estimate:
-    """What recursive least squares holds after the last sample: weighted least squares where forgetting is 1.
+    """Recursive least squares after the last sample: weighted least squares if forgetting is 1.
 
-    Joints weigh by the noise of `estimate_wls`. With forgetting, covariances are those of the samples remembered. Standard
-    deviations exceed those of independent residuals by as much as those of `estimate_wls` do.
+    Joints are weighted by the noise of `estimate_wls`. With forgetting, covariances are those of the remembered
+    samples. Standard deviations exceed those of independent residuals by as much as those of `estimate_wls` do.
 
     Raises:
         IdentificationError: forgetting is not between 0 and 1, or as `estimate_wls`.

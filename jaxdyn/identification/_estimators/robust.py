@@ -1,4 +1,4 @@
-"""Iteratively re-weighted least squares: samples that do not fit count less."""
+"""Iteratively re-weighted least squares: outliers get less weight."""
 
 import dataclasses
 
@@ -23,9 +23,9 @@ def estimate_irls(
     Args:
         threshold: in standard deviations; 1.345 costs 5 % of efficiency where the noise is normal.
         tolerance: largest relative step of the values at which it stops.
-        iterations: at most so many rounds.
+        iterations: maximum number of rounds.
 
-    Cost: one pass over the samples a round.
+    Cost: one pass over the samples per round.
     """
     estimate = estimate_wls(problem)
     history: list[float] = []

@@ -1,4 +1,4 @@
-"""What estimators that simulate share: motions of the closed loop, seen through the filters that the logs went through."""
+"""Common part of simulating estimators: motions of the closed loop, filtered like the logs."""
 
 import functools
 from collections.abc import Sequence
@@ -58,10 +58,10 @@ def _sensitivity(columns: Columns, chain: Chain, loop: ClosedLoop, friction, par
 
 
 def check_loops(problem: EstimationProblem, method: str) -> None:
-    """Refuse problems without a closed loop a run.
+    """Refuse problems without a closed loop for each run.
 
     Raises:
-        IdentificationError: so.
+        IdentificationError: a closed loop is missing.
     """
     if not problem.loops:
         raise IdentificationError(
@@ -71,7 +71,7 @@ def check_loops(problem: EstimationProblem, method: str) -> None:
 
 
 def motion(problem: EstimationProblem, run: int, values: np.ndarray) -> Motion | None:
-    """The simulated motion of a run, in NumPy; None where the loop is not stable with these values."""
+    """The simulated motion of a run, in NumPy; None if the loop is unstable with these values."""
     with jax.enable_x64(True):
         loop, acting = problem.loops[run], problem.acting_friction[run]
         found = _motion(problem.columns, problem.chain, loop, acting, jnp.asarray(problem.full(values)))
@@ -80,7 +80,7 @@ def motion(problem: EstimationProblem, run: int, values: np.ndarray) -> Motion |
 
 
 def sensitivities(problem: EstimationProblem, run: int, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(N, n) positions at the run's samples and their (N, n, b) derivatives by the base parameters, filtered as those were."""
+    """(N, n) positions at the run's samples and their (N, n, b) derivatives by the base parameters, filtered like the run."""
     with jax.enable_x64(True):
         full, directions = jnp.asarray(problem.full(values)), jnp.asarray(problem.completion)
         loop, acting = problem.loops[run], problem.acting_friction[run]
@@ -101,9 +101,8 @@ def at_samples(
 
 
 def simulated_rows(problem: EstimationProblem, values: np.ndarray) -> list[np.ndarray] | None:
-    """(N, n, b) of each run: the base regressor along the simulated motion, each column filtered as the torques were.
-
-    None where a loop is not stable with these values.
+    """(N, n, b) of each run: the base regressor along the simulated motion, each column filtered like the torques.
+    None if a loop is unstable with these values.
     """
     out = []
     for run, samples in enumerate(problem.samples):
@@ -124,7 +123,7 @@ def simulated_rows(problem: EstimationProblem, values: np.ndarray) -> list[np.nd
 def shortened(
     problem: EstimationProblem, old: np.ndarray, new: np.ndarray, method: str
 ) -> tuple[np.ndarray, list[np.ndarray], int]:
-    """The values nearest `new` on the way from `old` with which the loops are stable, their rows, and the simulations it took.
+    """The values nearest `new` on the segment from `old` with stable loops, their rows, and the number of simulations.
 
     Raises:
         IdentificationError: not even a small step can be simulated.

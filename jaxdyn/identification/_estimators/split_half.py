@@ -1,4 +1,4 @@
-"""Two halves of the data, each fitted by itself: whether their estimates agree within their standard deviations."""
+"""Split-half test: agreement of estimates from two halves of the data within their standard deviations."""
 
 import dataclasses
 
@@ -16,11 +16,11 @@ AGREEING = 2.0  # standard deviations of the difference
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SplitHalf:
-    """How far two estimates from disjoint data agree.
+    """Agreement of two estimates from disjoint data.
 
     Attributes:
         names: of the base parameters.
-        differences: (b,) first less second, in standard deviations of the difference.
+        differences: (b,) first minus second, in standard deviations of the difference.
     """
 
     names: tuple[str, ...]
@@ -38,7 +38,7 @@ class SplitHalf:
 
     @property
     def apart(self) -> tuple[str, ...]:
-        """Names of those that do not agree, the farthest apart first."""
+        """Names of those that disagree, the largest difference first."""
         order = np.argsort(-np.abs(self.differences))
         return tuple(self.names[k] for k in order if abs(self.differences[k]) > AGREEING)
 
@@ -52,7 +52,7 @@ class SplitHalf:
 
 
 def agreement(names: tuple[str, ...], first: Estimate, second: Estimate) -> SplitHalf:
-    """How far two estimates from disjoint data agree: d_k = (x_k - y_k) / sqrt(s_k^2 + r_k^2)."""
+    """Agreement of two estimates from disjoint data: d_k = (x_k - y_k) / sqrt(s_k^2 + r_k^2)."""
     deviations = np.hypot(first.standard_deviations, second.standard_deviations)
     off = first.values - second.values
     return SplitHalf(names, np.divide(off, deviations, out=np.zeros_like(off), where=deviations > 0))
@@ -61,7 +61,7 @@ def agreement(names: tuple[str, ...], first: Estimate, second: Estimate) -> Spli
 def split_half(blocks: BlockFactors, base: BaseParameters, independence: float = 1.0) -> SplitHalf | None:
     """The first and the second half of the data, fitted by weighted least squares; of several runs, the earlier and the later.
 
-    None where a half does not determine the base parameters.
+    None if a half does not determine the base parameters.
     """
     if len(blocks.runs) < 2:
         return None

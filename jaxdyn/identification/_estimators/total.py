@@ -1,4 +1,4 @@
-"""Total least squares: the regressor has errors of its own, whose covariance is known."""
+"""Total least squares: the regressor has errors with known covariance."""
 
 import dataclasses
 
@@ -17,16 +17,16 @@ from .problem import EstimationProblem
 def estimate_tls(problem: EstimationProblem, errors: Float[np.ndarray, "n c c"] | None = None) -> Estimate:
     """Generalised total least squares: argmin_x |[W tau] x|^2 / x^T C x with x = (base, -1), C the errors' covariance.
 
-    Least squares shrinks parameters whose columns are noisy; where C is that of the errors of [W tau], this does not (Van
-    Huffel & Vandewalle 1991, ch. 10). Rows weigh as in `estimate_wls`. Errors must be known up to a factor: `row_errors` takes
-    them from the noise of positions and torques. Without any, all columns but constant ones count as equally inexact in
-    relation to their size, the plain method of the textbooks, which is hardly ever true of robots.
+    Least squares shrinks parameters whose columns are noisy; if C is the covariance of the errors of [W tau], this
+    does not (Van Huffel & Vandewalle 1991, ch. 10). Rows are weighted as in `estimate_wls`. Errors must be known up to
+    a factor: `row_errors` takes them from the noise of positions and torques. By default all but constant columns have
+    equal relative errors, as in textbooks, which rarely holds for robots.
 
     Args:
         errors: covariance of the errors of a row [W_j, tau_j] of the base regressor, joint by joint, c = b + 1.
 
     Raises:
-        IdentificationError: covariances of another shape, or errors so large that nothing is left to fit.
+        IdentificationError: covariances of another shape, or errors that exceed the regressor.
     """
     start = estimate_wls(problem)
     kept, b = problem.base.kept, problem.base.size
@@ -41,7 +41,9 @@ def estimate_tls(problem: EstimationProblem, errors: Float[np.ndarray, "n c c"] 
         constant = np.array([problem.base.names[k].startswith("off") for k in range(b)] + [False])
         c = np.diag(np.where(constant, 0.0, norms**2))
     elif np.shape(errors) != (n, b + 1, b + 1):
-        raise IdentificationError(f"errors have shape {np.shape(errors)}, not one matrix a joint: {(n, b + 1, b + 1)}")
+        raise IdentificationError(
+            f"errors have shape {np.shape(errors)}, not one matrix per joint: {(n, b + 1, b + 1)}"
+        )
     else:
         share = (counts * (weights.reshape(runs, n) ** 2)).sum(0)
         c = np.einsum("j,jkl->kl", share, np.asarray(errors, float))
@@ -52,7 +54,7 @@ def estimate_tls(problem: EstimationProblem, errors: Float[np.ndarray, "n c c"] 
     sizes, vectors = np.linalg.eigh(inverse.T @ (c / norms[:, None] / norms[None]) @ inverse)
     x = inverse @ vectors[:, -1] / norms
     if abs(x[-1]) < 1e-12 * np.abs(x * norms).max() / norms[-1] or sizes[-1] <= 0:
-        raise IdentificationError("the errors given leave nothing of the regressor to fit; are they too large?")
+        raise IdentificationError("the given errors exceed the regressor; are they too large?")
     values = -x[:-1] / x[-1]
     inexact = 1 / sizes[-1]  # of C, in the rows
     gram = r[:, :-1].T @ r[:, :-1]
@@ -87,8 +89,8 @@ def row_errors(
 ) -> Float[np.ndarray, "n c c"]:
     """Covariance of the errors of a row [W_j, tau_j], by disturbing the positions of the runs once with noise of their band.
 
-    White noise at the samples' rate goes through the low-pass that they have seen, is scaled, differentiated twice as they
-    were, and put into the regressor; W's change, joint by joint, gives the covariance of the columns.
+    White noise at the sampling rate is low-passed like the samples, scaled, differentiated twice, and added in the
+    regressor; the change of W, joint by joint, gives the covariance of the columns.
 
     Args:
         position: standard deviation of the noise left on the filtered positions [rad or m].

@@ -1,4 +1,4 @@
-"""Friction that remembers, as columns of an estimation problem, which takes whole runs."""
+"""Friction with memory as columns of an estimation problem, computed from whole runs."""
 
 import dataclasses
 
@@ -20,7 +20,7 @@ def model_of(friction: RunFriction) -> FrictionModel:
     """The friction model of a fit, or the model itself.
 
     Raises:
-        IdentificationError: a model by itself whose terms depend on loads, which a fit knows.
+        IdentificationError: a bare model with load-dependent terms, whose loads only a fit knows.
     """
     if isinstance(friction, FrictionFit):
         return friction.model
@@ -35,7 +35,7 @@ def friction_signals(friction: RunFriction, samples: Samples, filtered: bool = T
     """The friction's columns along samples at full rate.
 
     Args:
-        filtered: behind the model's low-pass, as measured torques are; without it, as they act.
+        filtered: behind the model's low-pass, like measured torques; else unfiltered, as they act.
     """
     model = model_of(friction)
     if not filtered:
@@ -45,7 +45,7 @@ def friction_signals(friction: RunFriction, samples: Samples, filtered: bool = T
 
 
 def without_friction(chain: Chain) -> Chain:
-    """The chain without friction and offsets of its own, which a friction model stands for."""
+    """The chain without friction and offsets, which a friction model replaces."""
     none = jnp.zeros(chain.n, chain.dtype)
     friction = dataclasses.replace(chain.friction, viscous=none, coulomb=none, stribeck=none, offset=none)
     return dataclasses.replace(chain, friction=friction)
@@ -54,7 +54,7 @@ def without_friction(chain: Chain) -> Chain:
 def samples_of(
     t_0: float, rate: float, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray, tau: np.ndarray | None = None
 ) -> Samples:
-    """A motion in one piece that no filter has seen."""
+    """An unfiltered motion in one piece."""
     t = t_0 + np.arange(len(q)) / rate
     tau = np.zeros_like(q) if tau is None else tau
     return Samples(t, q, qd, qdd, tau, rate, ((0, len(q)),), rate / 2, rate / 2)

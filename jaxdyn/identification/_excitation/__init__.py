@@ -1,1 +1,1 @@
-"""Exciting motions: families, limits, quality, design."""
+"""Excitation trajectories: families, limits, quality, design."""

@@ -1,4 +1,4 @@
-"""Families of motions that are linear in their coefficients, and those among them that start and end at rest."""
+"""Families of motions linear in their coefficients, restricted to start and end at rest."""
 
 import dataclasses
 
@@ -59,7 +59,7 @@ class FourierSeries:
 
 @dataclasses.dataclass(frozen=True)
 class BSplines:
-    """B-splines with uniform knots: free to end elsewhere than they started.
+    """B-splines with uniform knots; start and end positions may differ.
 
     Attributes:
         duration: from start to end [s].
@@ -116,10 +116,10 @@ def rest_basis(family: FourierSeries | BSplines) -> Float[np.ndarray, "k m"]:
 def balanced(
     matrices: Matrices, rest: Float[np.ndarray, "k m"], sizes: Float[np.ndarray, "3 n"]
 ) -> Float[np.ndarray, "n k m"]:
-    """For each joint coefficients = P z with P chosen so that |z| is how far a motion goes through its limits.
+    """For each joint coefficients = P z, with P chosen so that |z| measures the use of the limits.
 
-    |z|^2 is the mean over the samples of (q / half range)^2 + (qd / velocity)^2 + (qdd / acceleration)^2, so that a step of one
-    size means the same in every direction.
+    |z|^2 is the mean over the samples of (q / half range)^2 + (qd / velocity)^2 + (qdd / acceleration)^2, so that
+    steps of equal size are equivalent in every direction.
     """
     at_rest = matrices[:3] @ rest
     out = []

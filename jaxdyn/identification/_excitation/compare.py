@@ -1,4 +1,4 @@
-"""A design beside random motions and beside a recorded one, in numbers and words."""
+"""Comparison of a design with random motions and with a recorded one."""
 
 from collections.abc import Sequence
 
@@ -24,16 +24,16 @@ def compare_with_log(
 ) -> tuple[ExcitationQuality, ExcitationQuality]:
     """Quality of the design and of a recorded motion, treated alike: the same filter, base parameters and number of samples.
 
-    The design is sampled at the log's rate, and both pass `preprocess`, with what it chooses for the log. Where they differ
-    in length, N samples are taken from each, evenly spread over the whole of it.
+    The design is sampled at the log's rate, and both pass `preprocess`, with what it chooses for the log. If they
+    differ in length, N samples are taken from each, evenly spread over the whole of it.
 
     Args:
         chain: the robot; only its kinematics matter.
         design: the design.
         log: the recorded motion.
         columns: those that the design was made for.
-        torque_noise: (n,) standard deviations of the joint torques; all alike where None.
-        cutoff: of the filter [Hz]; by `preprocess` for the log where None.
+        torque_noise: (n,) standard deviations of the joint torques; all equal if None.
+        cutoff: of the filter [Hz]; chosen by `preprocess` for the log if None.
     """
     recorded = preprocess(log, Filters(position_cutoff=cutoff, stride=1))
     samples = sample_trajectory(chain, design.trajectory, 1 / float(np.median(np.diff(log.t))))
@@ -52,7 +52,7 @@ def summary(
     joint_names: tuple[str, ...],
     compared: tuple[ExcitationQuality, ExcitationQuality] | None = None,
 ) -> str:
-    """What a design is worth, beside random motions and a recorded one, and how close it comes to each limit."""
+    """Quality of a design compared with random motions and a recorded one, and its use of each limit."""
     lines = [f"{'':28}{'log det':>10}{'condition':>12}{'scaled':>9}   variances of the parameters, to the design's"]
 
     def line(name: str, quality: ExcitationQuality, reference: ExcitationQuality) -> str:

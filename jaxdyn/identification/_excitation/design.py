@@ -1,4 +1,4 @@
-"""Excitation design: the motion within a robot's limits that tells its parameters best."""
+"""Excitation design: the most informative motion within a robot's limits."""
 
 import dataclasses
 import time
@@ -36,7 +36,7 @@ STAGE = "designing the excitation"
 
 SAMPLES_A_WAVE = 8  # of the information, a spectrum up to the fourth harmonic of the fastest part
 FINER = 4  # grid of the limits that are linear in the coefficients
-VERIFIED = 10  # grid of the last word on all limits
+VERIFIED = 10  # grid of the final check of all limits
 STEPS = 20  # of a round
 EVERY = 4  # rounds between motions kept
 SLOWEST_SIGN = (
@@ -49,18 +49,18 @@ PENALTY, PENALTY_GROWTH, LARGEST_PENALTY = 1.0, 1.15, 100.0
 
 @dataclasses.dataclass(frozen=True)
 class ExcitationDesign:
-    """An exciting motion, what it is worth, and how close it comes to the limits.
+    """An excitation trajectory, its quality, and its use of the limits.
 
     Attributes:
         trajectory: t -> q, qd, qdd; starts and ends at rest, qdd = 0 there too.
         quality: its log det and condition number.
-        random: the same of the random motions it was sought from, each as large as the limits allow.
+        random: the same for the initial random motions, each scaled to the limits.
         limits: the limits.
         usage: by the limit's name, the largest share of it used, joint by joint (n,), on the finer grid.
         clearance: least value of the user's function on the finer grid; infinite without one.
         base: the base parameters that are excited.
         rounds: of the solver.
-        notes: what else there is to know.
+        notes: further remarks.
     """
 
     trajectory: JointTrajectory
@@ -76,7 +76,7 @@ class ExcitationDesign:
 
 @dataclasses.dataclass(frozen=True)
 class ExcitationSearch:
-    """How long a design is looked for.
+    """Effort of the search for a design.
 
     Attributes:
         starts: random motions to start from.
@@ -116,21 +116,22 @@ def optimal_excitation(
     Args:
         chain: the robot.
         family: of motions, with its duration; ten harmonics in 10 s where None.
-        limits: from `motion_limits`; the chain's own where None. A joint without position limits gets a turn, or a metre.
+        limits: from `motion_limits`; the chain's own where None. A joint without position limits gets one turn, or one
+            metre.
         usage: share of every limit to use at most, of the position range about its middle.
-        clearance: q (n,) -> distances, () or (m,), that are not to become negative, such as those between links; traceable
-            by JAX. In unit of about a tenth of its range, and positive in the middle of the position ranges, or no random start
-            can be scaled until it holds.
-        columns: what is to be identified; all drive terms, motors and springs of the chain where None.
-        torque_noise: (n,) standard deviations of the joint torques, of which only ratios matter; all alike where None.
+        clearance: q (n,) -> distances, () or (m,), that must stay non-negative, such as those between links;
+            traceable by JAX. Scaled to about ten units over its range, and positive in the middle of the position
+            ranges, so that random starts can be scaled to satisfy it.
+        columns: to be identified; all drive terms, motors and springs of the chain if None.
+        torque_noise: (n,) standard deviations of the joint torques, of which only ratios matter; all equal if None.
         condition_weight: w in log det / b - w log cond, for b base parameters; 0 for pure D-optimality. The condition number
             depends on the units of the parameters; log det's maximum does not.
-        search: how many motions to start from, and how long to go on.
+        search: number of initial motions, and effort.
         progress: called with (stage, done, total).
 
     Raises:
-        IdentificationError: numbers out of range; the robot cannot be identified joint by joint; no motion was found that
-            holds the limits, such as when gravity alone takes more than the torque limits.
+        IdentificationError: numbers out of range; the robot cannot be identified joint by joint; no motion within the
+            limits was found, for example because gravity alone exceeds the torque limits.
 
     Cost: starts * samples * steps regressors with gradients, about 0.1 ms each for 7 joints on one core, and 20 s to compile;
     two runs of the default took 13 and 24 s of processor time for 7 joints.
@@ -182,7 +183,7 @@ class _Search:
         self.limits = scaled
         self.samples = max(int(np.ceil(SAMPLES_A_WAVE * family.waves)), 2 * base.size // n + 1, 32)
         fastest = 2 * np.pi * family.waves / family.duration
-        # where there is no limit, the range at the highest frequency is one
+        # without a limit, that of the full range at the highest frequency
         velocity = np.minimum(scaled.velocity, half * fastest)
         sizes = np.stack([half, velocity, np.minimum(scaled.acceleration, velocity * fastest)])
         grids = [family.matrices(self.times(finer)) for finer in (1, FINER, VERIFIED)]
@@ -218,7 +219,7 @@ class _Search:
         return self.family.duration * np.arange(count + 1) / count
 
     def run(self, asked: ExcitationSearch, report: Progress) -> tuple[int, list[str]]:
-        """Search as long as asked; how many rounds it went on, and why it stopped where it did before."""
+        """Search; returns the number of rounds, and the reason if it stopped early."""
         began, done, notes, rounds = time.monotonic(), 0, [], asked.rounds
         self.begin(asked.starts, asked.seed)
         try:
@@ -239,7 +240,7 @@ class _Search:
         return done, notes
 
     def begin(self, count: int, seed: int) -> None:
-        """Draw random starts and scale each until it holds the limits."""
+        """Draw random starts and scale each into the limits."""
         shape = (count, self.chain.nv, self.to_coefficients.shape[2])
         z, feasible = self._repaired(np.random.default_rng(seed).normal(size=shape))
         self.random = list(z[feasible])
@@ -263,7 +264,7 @@ class _Search:
                 self._tighten(np.asarray(self.state.z)[best])
 
     def take(self) -> int:
-        """Scale the motions until they hold the limits, and keep the best if it is the best so far; which start it is."""
+        """Scale the motions into the limits, and keep the best if it is the best so far; returns its start."""
         return self._keep(*self._repaired(np.asarray(self.state.z)))
 
     def motion(self, matrices: np.ndarray, z: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "4 N n"]:
@@ -278,7 +279,7 @@ class _Search:
     def why_none(self) -> str:
         most, least = self._shares(np.zeros(self.state.z.shape[1:]))
         kind, joint = np.unravel_index(np.nanargmax(most), most.shape)
-        text = "no motion was found that holds all limits"
+        text = "no motion was found within all limits"
         if most[kind, joint] > 1:
             return (
                 f"{text}: at rest in the middle of the position ranges {coordinate_names(self.chain)[joint]} takes "
@@ -300,7 +301,7 @@ class _Search:
         return z * np.stack(factors)[:, :, None], np.array(feasible)
 
     def _keep(self, z: np.ndarray, feasible: np.ndarray) -> int:
-        """Keep the best of these motions if it is the best so far; which start it is."""
+        """Keep the best of these motions if it is the best so far; returns its start."""
         values = np.asarray(criteria(self.setting, self.problem, jnp.asarray(z))[0])
         values = np.where(feasible & np.isfinite(values), values, np.inf)
         best = int(np.argmin(values))
@@ -309,7 +310,7 @@ class _Search:
         return best
 
     def _tighten(self, z: np.ndarray) -> None:
-        """Ask on the coarse grid for less, by what the finer one shows in excess of it."""
+        """Tighten limits on the coarse grid by the excess found on the finer one."""
         most, least = self._shares(z)
         excess = dict(zip(LIMIT_NAMES, np.clip(most, 1, MOST_TIGHTER), strict=True))
         limits = self.problem.limits

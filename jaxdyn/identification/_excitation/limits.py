@@ -1,4 +1,4 @@
-"""Limits of a motion, how much of them a trajectory uses, and motions scaled down until all hold."""
+"""Limits of a motion, their use by a trajectory, and scaling of motions into the limits."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ ROUNDING = 1e-9
 
 
 class MotionLimits(NamedTuple):
-    """Limits that a motion has to hold, joint by joint; infinite where there is none.
+    """Limits of a motion, joint by joint; infinite if there is none.
 
     Attributes:
         lower: least positions [rad or m].
@@ -60,13 +60,14 @@ def motion_limits(
     torque: Bound = None,
     torque_rate: Bound = None,
 ) -> MotionLimits:
-    """The limits of a chain, replaced where others are given.
+    """The limits of a chain, or the given ones instead.
 
-    Positions, velocities and torques (`limits.effort`) come from the chain; accelerations, jerks and torque rates, which a
-    robot description has no place for, are free unless given.
+    Positions, velocities and torques (`limits.effort`) come from the chain; accelerations, jerks and torque rates,
+    which robot descriptions do not hold, are unlimited unless given.
 
     Args:
-        lower: least position [rad or m]; like all of these one number for all joints or one a joint, the chain's where None.
+        lower: least position [rad or m]; like all of these one number for all joints or one per joint, the chain's if
+            None.
         upper: largest position [rad or m].
         velocity: largest |qd| [rad/s or m/s].
         acceleration: largest |qdd| [rad/s^2 or m/s^2].
@@ -75,7 +76,8 @@ def motion_limits(
         torque_rate: largest derivative of tau [N m/s or N/s].
 
     Raises:
-        IdentificationError: not one number a joint, NaN, an upper limit not above the lower one, or one that is not positive.
+        IdentificationError: not one number per joint, NaN, an upper limit not above the lower one, or one that is not
+            positive.
     """
     own = coordinate_limits(chain)
     given = {"lower": lower, "upper": upper, "velocity": velocity, "acceleration": acceleration}
@@ -88,7 +90,7 @@ def motion_limits(
                 f"the {name} limit has shape {value.shape}; give one number, or one for each of the {chain.nv} joints"
             )
         if np.isnan(value).any():
-            raise IdentificationError(f"the {name} limit holds NaN; leave out, or give as inf, a limit there is not")
+            raise IdentificationError(f"the {name} limit holds NaN; omit it, or give inf for no limit")
         values[name] = np.broadcast_to(value, chain.nv).copy()
     limits = MotionLimits(**values)
     for j, name in enumerate(coordinate_names(chain)):
@@ -105,10 +107,10 @@ def motion_limits(
 
 
 def coordinate_limits(chain: Chain) -> dict[str, Numbers]:
-    """The chain's limits, of the coordinates where joints follow them: what all joints of one coordinate allow.
+    """The chain's limits, by coordinate if joints follow coordinates: the intersection of all joints' limits.
 
-    A coordinate's torque limit is that of the joint it moves most. Limits of a joint that follows several coordinates at once
-    are none of any of them; `jaxdyn.identification.optimal_excitation` takes such as its clearance.
+    A coordinate's torque limit is that of the joint it moves most. Limits of a joint that follows several coordinates
+    are ignored; give them to `jaxdyn.identification.optimal_excitation` as its clearance.
     """
     lower, upper = np.asarray(chain.limits.position, float).T
     velocity, effort = np.asarray(chain.limits.velocity, float), np.asarray(chain.limits.effort, float)
@@ -128,7 +130,7 @@ def coordinate_limits(chain: Chain) -> dict[str, Numbers]:
 
 
 def bounded(chain: Chain, limits: MotionLimits) -> MotionLimits:
-    """The limits with a range for every joint: a turn or a metre about zero, or from the one end there is."""
+    """The limits with a range for every joint: one turn or metre about zero, or from the single given end."""
     size = np.where(turning_joints(chain)[leading_joints(chain)], 2 * np.pi, 1.0)
     free = np.isinf(limits.lower) & np.isinf(limits.upper)
     lower, upper = np.where(free, -size / 2, limits.lower), np.where(free, size / 2, limits.upper)
@@ -152,7 +154,7 @@ def _shares(chain: Chain, limits: MotionLimits, motion, clearance: Clearance | N
     def one(q, qd, qdd, qddd):
         if rates:
             tau, rate = torque_and_rate(chain, q, qd, qdd, qddd)
-        else:  # which halves the time to compile
+        else:  # halves compile time
             tau, rate = inverse_dynamics(chain, q, qd, qdd) + friction_force(chain, qd), jnp.zeros_like(q)
         middle, half = (limits.upper + limits.lower) / 2, (limits.upper - limits.lower) / 2
         bounds = (half, *(getattr(limits, name) for name in RATE_NAMES))
@@ -198,8 +200,8 @@ def limit_usage(
         clearance: q (n,) -> distances that must not be negative.
 
     Returns:
-        by the limit's name (n,) largest shares, of positions that of the half range; the least clearance, infinite without a
-        function.
+        by the limit's name (n,) largest shares, of positions that of the half range; the least clearance, infinite
+        without a function.
     """
     with jax.enable_x64(True):
         t = jnp.asarray(times, jnp.float64)

@@ -26,7 +26,7 @@ class TrajectorySamples(NamedTuple):
         q: positions.
         qd: velocities.
         qdd: accelerations.
-        tau: torques that the chain takes to move like this, friction and all [N m or N].
+        tau: torques that the motion requires, friction included [N m or N].
     """
 
     t: Float[np.ndarray, " N"]
@@ -42,14 +42,14 @@ def sample_trajectory(chain: Chain, trajectory: JointTrajectory, rate: float = 1
     Args:
         chain: the robot, with the inertias and friction its torques are computed from.
         trajectory: t -> q, qd, qdd.
-        rate: samples a second [1/s].
+        rate: samples per second [1/s].
 
     Raises:
         IdentificationError: the rate is not positive, or too low for two samples.
     """
     if not (rate > 0 and np.isfinite(rate) and rate * trajectory.duration >= 1):
         raise IdentificationError(
-            f"{rate:g} samples a second are none of a motion of {trajectory.duration:g} s; give a higher rate"
+            f"{rate:g} samples per second are too few for a motion of {trajectory.duration:g} s; give a higher rate"
         )
     t = np.arange(int(trajectory.duration * rate + 1e-6) + 1) / rate
     with jax.enable_x64(True):
@@ -63,10 +63,10 @@ def sample_trajectory(chain: Chain, trajectory: JointTrajectory, rate: float = 1
 
 
 def write_trajectory(path: str | os.PathLike[str], samples: TrajectorySamples) -> None:
-    """Write samples as a table with columns t, q1.., qd1.., qdd1.., tau1.., whole or not at all; a log for `read_log` too.
+    """Write samples as a table with columns t, q1.., qd1.., qdd1.., tau1.., atomically; `read_log` reads it as a log.
 
     Raises:
-        ModelError: the file cannot be written; what was there before is untouched.
+        ModelError: the file cannot be written; an existing file stays unchanged.
     """
     n = samples.q.shape[1]
     names = ["t", *(f"{name}{j + 1}" for name in ("q", "qd", "qdd", "tau") for j in range(n))]
@@ -81,10 +81,11 @@ def draw_trajectory(
 ) -> None:
     """Draw q, qd, qdd and tau of every joint over time, each as a share of its limit; the format is the file name's (png).
 
-    Positions go from -1 to 1 between their limits. What has no limit is drawn as a share of its own largest value.
+    Positions go from -1 to 1 between their limits. Quantities without a limit are drawn as a share of their largest
+    value.
 
     Raises:
-        ModelError: the file cannot be written; what was there before is untouched.
+        ModelError: the file cannot be written; an existing file stays unchanged.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

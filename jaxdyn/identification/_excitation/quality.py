@@ -1,4 +1,4 @@
-"""How well a motion excites the base parameters: log det of the information, condition number."""
+"""Quality of an excitation trajectory: log det of the information, condition number."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from .._regression.robot import as_float64
 
 @dataclasses.dataclass(frozen=True)
 class ExcitationQuality:
-    """How well samples determine the base parameters, by H = W^T Sigma^-1 W / N of their base regressor.
+    """Information of samples on the base parameters, by H = W^T Sigma^-1 W / N of their base regressor.
 
     Attributes:
         log_det: log det H; among motions sampled N times each, larger is better. Differences do not depend on the parameters'
@@ -54,13 +54,13 @@ def excitation_quality(
         q: positions of the motion's samples.
         qd: their velocities.
         qdd: their accelerations.
-        columns: what is to be identified; all drive terms, motors and springs of the chain where None.
-        base: its base parameters; found where None.
-        torque_noise: (n,) standard deviations of the joint torques; all 1 where None.
+        columns: to be identified; all drive terms, motors and springs of the chain if None.
+        base: its base parameters; computed if None.
+        torque_noise: (n,) standard deviations of the joint torques; all 1 if None.
 
     Raises:
-        IdentificationError: fewer rows than base parameters, the motion does not excite all of them, or the noise is not one
-            positive number a joint.
+        IdentificationError: fewer rows than base parameters, the motion does not excite all of them, or the noise is
+            not one positive number per joint.
 
     Cost: O(N p^2) for p columns, after compiling.
     """
@@ -80,7 +80,7 @@ def excitation_quality(
         raise IdentificationError(f"the motion does not excite {base.names[int(np.argmin(norms))]!r} at all")
     plain, scaled = (np.linalg.svd(x, compute_uv=False) for x in (w, w / norms))
     if scaled[-1] == 0:
-        raise IdentificationError("the motion leaves base parameters dependent: it does not tell them apart")
+        raise IdentificationError("the motion does not separate the base parameters")
     log_det = 2 * (np.log(scaled).sum() + np.log(norms).sum()) - base.size * np.log(len(q))
     return ExcitationQuality(
         float(log_det), float(plain[0] / plain[-1]), float(scaled[0] / scaled[-1]), base.size, len(q)
@@ -88,10 +88,10 @@ def excitation_quality(
 
 
 def variance_ratio(better: ExcitationQuality, other: ExcitationQuality) -> float:
-    """exp((log det - other's) / parameters): by how much variances shrink with `better`, in the geometric mean.
+    """exp((log det - other's) / parameters): factor by which `better` reduces variances, in the geometric mean.
 
-    The D-efficiency of one design relative to the other, for the same number of samples; also by how many times as long the
-    other motion would have to be repeated for the same volume of the confidence ellipsoid.
+    The D-efficiency of one design relative to the other, for the same number of samples; also how many times the
+    other motion would have to be repeated for a confidence ellipsoid of the same volume.
 
     Raises:
         IdentificationError: the two are not of the same number of base parameters.
@@ -104,7 +104,7 @@ def variance_ratio(better: ExcitationQuality, other: ExcitationQuality) -> float
 
 
 def checked_noise(torque_noise: Sequence[float] | Float[np.ndarray, " n"] | None, n: int) -> Float[np.ndarray, " n"]:
-    """Standard deviations of the joint torques; all 1 where None."""
+    """Standard deviations of the joint torques; all 1 if None."""
     noise = np.ones(n) if torque_noise is None else np.asarray(torque_noise, float)
     if noise.shape != (n,) or not np.all((noise > 0) & np.isfinite(noise)):
         raise IdentificationError(f"the torque noise is {noise}; give one positive number for each of the {n} joints")

@@ -22,20 +22,18 @@ from ...model._chain import Chain
 from .._regression.columns import Columns
 from .limits import Clearance, MotionLimits
 
-RIDGE = (
-    1e-10  # on H with columns of about unit size: keeps the first, poor motions of robots of many parameters factorable
-)
+RIDGE = 1e-10  # on H with columns of about unit size: keeps H of poor initial motions factorable
 
 
 class Setting(NamedTuple):
-    """What is compiled in.
+    """Static part of the problem.
 
     Attributes:
-        columns: what is identified.
+        columns: the identified columns.
         kept: columns of the base parameters.
         clearance: the user's function.
         torques, torque_rates: whether any joint's is limited.
-        conditioned: whether the condition number counts.
+        conditioned: whether the condition number is part of the cost.
 
     """
 
@@ -48,7 +46,7 @@ class Setting(NamedTuple):
 
 
 class ExcitationProblem(NamedTuple):
-    """What the starts share.
+    """Data shared by all starts.
 
     Attributes:
         chain: the robot.

@@ -1,4 +1,4 @@
-"""Exciting motions: finite Fourier series that start and end at rest, and B-splines."""
+"""Excitation trajectories: finite Fourier series that start and end at rest, and B-splines."""
 
 import dataclasses
 from typing import Protocol, runtime_checkable
@@ -67,16 +67,16 @@ def _fourier(t: Array, centre: Array, a: Array, b: Array, period: Array) -> tupl
 def random_excitation(
     chain: Chain, period: float = 10.0, harmonics: int = 5, seed: int = 0, usage: float = 0.8
 ) -> FourierTrajectory:
-    """A random Fourier motion of all joints that keeps within their position and velocity limits.
+    """A random Fourier motion of all joints within their position and velocity limits.
 
-    Not optimised: random phases and amplitudes, each joint scaled to the share `usage` of its range (a turn, or a metre, where
-    it has none) and of its velocity limit, and starting at rest.
+    Not optimised: random phases and amplitudes, each joint scaled to the share `usage` of its range (one turn or
+    metre if it has none) and of its velocity limit, and starting at rest.
 
     Raises:
         IdentificationError: fewer than two harmonics, with which the motion cannot start at rest.
     """
     if harmonics < 2:
-        raise IdentificationError("an exciting motion needs at least two harmonics to start at rest")
+        raise IdentificationError("an excitation trajectory needs at least two harmonics to start at rest")
     rng = np.random.default_rng(seed)
     lower, upper = np.asarray(chain.limits.position, float).T
     half = np.where(turning_joints(chain), np.pi, 0.5)
@@ -99,7 +99,7 @@ def random_excitation(
 
 
 def spline_knots(duration: float, intervals: int, degree: int) -> Float[np.ndarray, " m"]:
-    """Uniform knots from 0 to duration, those at the ends repeated so that the curve starts and ends at control points."""
+    """Uniform knots from 0 to duration, repeated at the ends so that the curve starts and ends at control points."""
     inner = np.linspace(0, duration, intervals + 1)
     return np.concatenate([np.zeros(degree), inner, np.full(degree, duration)])
 

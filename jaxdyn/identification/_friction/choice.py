@@ -1,4 +1,4 @@
-"""Which friction model a robot's joints need: compared by the error on runs that were not fitted, never by the fit itself."""
+"""Choice of a friction model for each joint, by the error on held-out runs."""
 
 import dataclasses
 import itertools
@@ -22,7 +22,7 @@ from .model import FrictionModel
 from .rows import prepare
 from .terms import Coulomb, FrictionTerm, LoadDependent, Offset, PowerViscous, Stribeck, Viscous
 
-STRETCHES = 3  # into which a single run is cut
+STRETCHES = 3  # pieces of a single run
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class FrictionComparison:
     model: FrictionModel
 
     def to_pandas(self) -> Any:
-        """Held-out errors [%] as a `pandas.DataFrame` with a row a model and columns (all or moving samples, joint from 1).
+        """Held-out errors [%] as a `pandas.DataFrame` with one row per model and columns (all or moving samples, joint from 1).
 
         Raises:
             ImportError: pandas is not installed.
@@ -100,20 +100,20 @@ def choose_friction(
     base: BaseParameters | None = None,
     columns: Columns | None = None,
 ) -> FrictionComparison:
-    """Choose each joint's friction by leave-one-run-out cross-validation.
+    """Choose the friction of each joint by leave-one-run-out cross-validation.
 
     Each model is fitted to all runs but one and predicts that one; a single run is cut into three stretches. Each joint gets
-    the model with the fewest parameters among those whose error (the mean of that over all samples and that in motion, so
-    that rests count however short they are) is within `tolerance` of its lowest.
+    the model with the fewest parameters among those whose error (the mean of the errors over all samples and in
+    motion, so that rests count however short) is within `tolerance` of its lowest.
 
     Args:
         runs: samples at full rate (`preprocess(..., stride=1)`), rests included if rests are to be predicted.
-        models: by name; `friction_candidates` with the torque's cutoff where None.
+        models: by name; `friction_candidates` with the torque's cutoff if None.
         iterations: Gauss-Newton steps on the nonlinear parameters in each fold; 0 compares the models as given.
         stride: rows kept, as in `fit_friction`.
         tolerance: relative loss in error that a simpler model may cost.
-        base: base parameters of the columns, where they are known already.
-        columns: the rigid body and its rotors; `Columns(("armature",))` where None.
+        base: base parameters of the columns, if already known.
+        columns: the rigid body and its rotors; `Columns(("armature",))` if None.
 
     Raises:
         IdentificationError: there are no runs or no models, or the models' cutoffs differ.
@@ -158,7 +158,7 @@ def combine_friction(models: Sequence[FrictionModel]) -> FrictionModel:
     for j, model in enumerate(models):
         for term in model.terms:
             if term.joints is None or j + 1 in term.joints:
-                # the leaves' values and what is static, but for the joints, tell terms apart
+                # terms are equal if leaves and static fields, except the joints, are
                 leaves = tuple(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(term))
                 key = (type(term), getattr(term, "powers", getattr(term, "harmonics", None)), leaves)
                 found.setdefault(key, (term, []))[1].append(j + 1)

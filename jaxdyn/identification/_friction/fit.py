@@ -1,9 +1,9 @@
 """Friction estimated together with the rigid body: linear parameters by least squares, the others by Gauss-Newton.
 
 Every parameter but a few widths, velocity scales and exponents is linear (a separable problem: Golub & Pereyra 1973). For
-given nonlinear parameters the linear ones are solved for exactly; columns for the change of the nonlinear ones, D = (dF/da) c,
-stand beside the others in each joint's triangular factor, and the least-squares step of all of them together is the
-variable-projection step. Rows of the regressor come chunk by chunk.
+given nonlinear parameters the linear ones are solved for exactly; columns for changes of the nonlinear ones, D =
+(dF/da) c, stand beside the others in each joint's triangular factor, and the least-squares step of all of them
+together is the variable-projection step. Rows of the regressor come chunk by chunk.
 """
 
 import dataclasses
@@ -28,7 +28,9 @@ from .._regression.robot import as_float64
 from .model import FrictionModel, by_joint, nonlinear_values, shifted
 from .rows import Run, factors_with, prepare
 
-SPREAD = 1.0  # a nonlinear parameter is held to its start by one observation of this deviation [in its logarithm]
+SPREAD = (
+    1.0  # a nonlinear parameter is regularised by one observation of its start with this deviation [of its logarithm]
+)
 LONGEST_STEP = 1.0  # change of a logarithm in one iteration
 CONVERGED = 0.01  # gain in log-likelihood below which an iteration was the last
 DAMPINGS = (1e-3, 1.0, 30.0, 1e3)  # tried in turn until a step gains
@@ -42,14 +44,15 @@ class FrictionFit:
         chain: the robot.
         columns: columns of the rigid body and its rotors.
         base: its base parameters.
-        model: the friction model, its nonlinear parameters those found, one per joint.
+        model: the friction model with the fitted nonlinear parameters, one per joint.
         values: (b + f,) base parameters, then the friction's linear parameters.
         covariance: (b + f, b + f), given the nonlinear parameters, from fits that leave out blocks of the runs
             (`Estimate.covariance`).
         noise: (n,) standard deviation of each joint's residual torque [N m].
         nonlinear: (n, p) nonlinear parameters; columns as in `model.nonlinear_names`.
-        nonlinear_deviations: (n, p) standard deviations of their logarithms; infinite where the data say nothing.
-        likelihood: concentrated log-likelihood, less that of the hold on the nonlinear parameters; for comparisons on one set.
+        nonlinear_deviations: (n, p) standard deviations of their logarithms; infinite if the data do not determine
+            them.
+        likelihood: concentrated log-likelihood, without the regularisation; comparable on the same data.
         iterations: Gauss-Newton steps taken.
     """
 
@@ -72,11 +75,11 @@ class FrictionFit:
 
     @property
     def coefficients(self) -> Float[np.ndarray, "n k"]:
-        """The linear parameters of every joint's friction, in the order of `FrictionModel.blocks`; zero where it has none."""
+        """The linear parameters of every joint's friction, in the order of `FrictionModel.blocks`; zero if it has none."""
         return by_joint(self.values[self.base.size :], self.model.chosen(self.chain.n))
 
     def load(self, samples: Samples) -> Float[np.ndarray, "N n"]:
-        """Torques that the rigid body needs along samples, without friction [N m]."""
+        """Rigid-body torques along samples, without friction [N m]."""
         parameters = np.zeros(self.base.matrix.shape[1])
         parameters[self.base.kept] = self.values[: self.base.size]
         with jax.enable_x64(True):
@@ -107,7 +110,7 @@ class FrictionFit:
         return names, values, deviations, units
 
     def to_pandas(self) -> Any:
-        """The friction's parameters as a `pandas.DataFrame` with a row a parameter: value, standard deviation, unit.
+        """The friction's parameters as a `pandas.DataFrame` with one row per parameter: value, standard deviation, unit.
 
         Raises:
             ImportError: pandas is not installed.
@@ -128,23 +131,25 @@ def fit_friction(
 ) -> FrictionFit:
     """Fit the rigid body, rotor inertias and a friction model to runs, nonlinear parameters included.
 
-    Minimises sum_j N_j log |tau_j - W_j x - F_j(a) c|, which weighs each joint by its own noise. Loads of load-dependent terms
-    are those of the rigid body fitted last. Samples before the memory's state is known (`FrictionModel.known`) are left out.
+    Minimises sum_j N_j log |tau_j - W_j x - F_j(a) c|, which weights each joint by its noise. Loads of load-dependent
+    terms are those of the previous rigid-body fit. Samples before the memory's state is known (`FrictionModel.known`)
+    are left out.
 
     Args:
         runs: samples at full rate (`preprocess(..., stride=1)`).
-        model: the friction, with the values to start from.
-        iterations: at most so many Gauss-Newton steps; 0 leaves the nonlinear parameters at their start.
+        model: the friction, with initial values.
+        iterations: maximum number of Gauss-Newton steps; 0 keeps the initial nonlinear parameters.
         stride: keep every stride-th row of the stacked regressor, after the friction's columns are computed at full rate.
-        base: base parameters of the columns, where they are known already.
-        columns: the rigid body and its rotors; `Columns(("armature",))` where None.
+        base: base parameters of the columns, if already known.
+        columns: the rigid body and its rotors; `Columns(("armature",))` if None.
 
     Raises:
         IdentificationError: there are no runs, or fewer samples than parameters.
 
-    Cost: some 0.5 s an iteration for 10 000 rows of 6 joints. Memory: the rigid body's regressor comes in chunks
+    Cost: about 0.5 s per iteration for 10 000 rows of 6 joints. Memory: the rigid body's regressor comes in chunks
     (`friction_rows`); the friction's own columns need whole runs, 8 N n k (p + 1) bytes for k of them and p nonlinear
-    parameters a joint, 0.6 GiB for a million samples of 6 joints with two slips. Longer logs: give pieces, or fewer runs.
+    parameters per joint, 0.6 GiB for a million samples of 6 joints with two slips. Longer logs: give pieces, or fewer
+    runs.
     """
     columns = columns or Columns(("armature",))
     base = base_parameters(chain, columns) if base is None else base
@@ -167,7 +172,7 @@ class _Solution:
 def fit_prepared(
     chain: Chain, columns: Columns, base: BaseParameters, runs: Sequence[Run], model: FrictionModel, iterations: int
 ) -> FrictionFit:
-    """`fit_friction` for runs made ready by `prepare`: several fits then share the regressors."""
+    """`fit_friction` for runs from `prepare`, so that several fits share the regressors."""
     if not runs:
         raise IdentificationError("there is no run to fit friction to")
     n = chain.n
@@ -230,7 +235,7 @@ def fit_prepared(
 
 
 def _first_guess(runs: Sequence[Run]) -> np.ndarray:
-    """Rigid parameters beside the plainest friction, for the first loads."""
+    """Rigid-body parameters with the plainest friction, for the first loads."""
     speeds = [run.samples.qd[run.kept] for run in runs]
     plain = [np.stack([qd, np.tanh(qd / 0.02), np.ones_like(qd)], axis=2) for qd in speeds]
     factors, size = factors_with(runs, [np.ones_like(qd) for qd in speeds], plain).total, runs[0].base.size
@@ -239,14 +244,14 @@ def _first_guess(runs: Sequence[Run]) -> np.ndarray:
 
 
 def _left_out(now: _Solution, size: int, chosen: np.ndarray) -> np.ndarray:
-    """The linear parameters' covariance from fits that leave out blocks."""
+    """Jackknife covariance of the linear parameters."""
     stacks = [_stack(r, size, [chosen], now.noise) for r in now.factors.left_out.r]
     parts = [triangle_of(np.column_stack([a, y])) for a, y, _ in stacks]
     return least_squares_covariance(parts, now.values, now.covariance)
 
 
 def _with_slopes(now: _Solution, runs: Sequence[Run], size: int, chosen: np.ndarray) -> list[np.ndarray]:
-    """The friction's columns of each run, and beside them how torques change with its nonlinear parameters."""
+    """The friction's columns of each run, and the derivatives of torques by its nonlinear parameters."""
     coefficients = by_joint(now.values[size:], chosen)
     beside = []
     for run, block in zip(runs, now.blocks, strict=True):
@@ -326,7 +331,7 @@ def with_signals(base: BaseParameters, names: Sequence[str]) -> BaseParameters:
     For the estimators, on factors that `accumulate(..., signals=...)` made.
 
     Args:
-        names: one a signal, as `FrictionModel.names` gives them.
+        names: one per signal, as of `FrictionModel.names`.
     """
     b, p = base.matrix.shape
     k = len(names)

@@ -1,9 +1,9 @@
-"""Friction with memory: what a joint at rest holds depends on how it came there.
+"""Friction with memory: the holding torque of a joint at rest depends on its history.
 
-Before a dry contact slips it gives way like a spring, over 1e-5 to 1e-2 rad. The state of that spring is driven by the
-joint's travel alone (Maxwell slip, Dahl), or by its travel and speed (LuGre). Each column is such a state divided by its
-value at steady slip, so that its coefficient is a torque: its share of the Coulomb friction. A step between two samples is
-solved exactly, so that no rate of sampling is too low for stability.
+Before a dry contact slips, it yields like a spring, over 1e-5 to 1e-2 rad. The state of that spring is driven by the
+joint's displacement alone (Maxwell slip, Dahl), or by its travel and speed (LuGre). Each column is such a state
+divided by its value at steady slip, so that its coefficient is its share of the Coulomb torque. A step between two
+samples is solved exactly, so that it is stable at any sampling rate.
 """
 
 import equinox as eqx
@@ -21,7 +21,7 @@ def _slip(z: Array, travel: Array, width: Array) -> Array:
 
 
 class MaxwellSlip(FrictionTerm):
-    """fz z with z <- clip(z + dq / width, -1, 1): a spring that slips at a force of its own.
+    """fz z with z <- clip(z + dq / width, -1, 1): a spring that slips at its own force.
 
     Several of these terms, of different widths, in parallel make the Maxwell-slip (Iwan) model: rate-independent hysteresis
     with non-local memory (Al-Bender, Lampaert & Swevers 2005, who also make the slip depend on speed; `Stribeck` and
@@ -83,12 +83,12 @@ class LoadedSlip(FrictionTerm):
 
 
 class Dahl(FrictionTerm):
-    """fd z with dz/dq = (1 - z sign(qd)) / width: a spring that softens and never quite slips (Dahl 1968).
+    """fd z with dz/dq = (1 - z sign(qd)) / width: a spring that softens and never fully slips (Dahl 1968).
 
     Over a step z <- s + (z - s) exp(-|dq| / width), s = sign(dq), which solves it exactly.
 
     Attributes:
-        width: travel over which z goes to 0.63 of its way [rad or m].
+        width: travel over which z covers 63 % of its range [rad or m].
     """
 
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=1e-4)
@@ -113,7 +113,7 @@ class Dahl(FrictionTerm):
 
 
 class LuGre(FrictionTerm):
-    """fg z with dz/dq = (1 - |z| / g(qd)) / width where it is driven outwards: Dahl's spring under a Stribeck curve.
+    """fg z with dz/dq = (1 - |z| / g(qd)) / width if driven outwards: Dahl's spring under a Stribeck curve.
 
         dz/dt = (qd - |qd| z / g(qd)) / width,   g(qd) = 1 + excess exp(-(qd / velocity)^2)
 
@@ -122,7 +122,7 @@ class LuGre(FrictionTerm):
     A step with g held constant is solved exactly. Source: Canudas de Wit, Olsson, Astrom & Lischinsky (1995).
 
     Attributes:
-        width: travel over which z goes to 0.63 of its way at high speed [rad or m].
+        width: travel over which z covers 63 % of its range at high speed [rad or m].
         excess: static over Coulomb friction, less one.
         velocity: Stribeck velocity [rad/s or m/s].
     """

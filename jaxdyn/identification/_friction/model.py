@@ -1,4 +1,4 @@
-"""Friction of all joints: what the terms of a model make of a run, as columns beside those of the rigid body."""
+"""Friction of all joints: regressor columns of a model's terms along a run."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from .._preprocessing.samples import Samples
 from .terms import FrictionTerm
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-LENGTHS = 1024  # runs are filled up to multiples of this, so that few programs are compiled
+LENGTHS = 1024  # runs are padded to multiples of this, so that few programs are compiled
 
 
 class FrictionModel(eqx.Module):
@@ -26,8 +26,8 @@ class FrictionModel(eqx.Module):
 
     Attributes:
         terms: the terms.
-        cutoff: low-pass that the measured torque went through [Hz], which the columns go through as well, so that both sides
-            of tau = W x are filtered alike where friction jumps; None leaves them as they are.
+        cutoff: low-pass that the measured torque went through [Hz], which is also applied to the columns, so that
+            both sides of tau = W x are filtered alike at friction reversals; None applies none.
     """
 
     terms: tuple[FrictionTerm, ...]
@@ -42,8 +42,8 @@ class FrictionModel(eqx.Module):
         """The model with every nonlinear parameter an array of its own for each of n joints.
 
         Raises:
-            IdentificationError: a nonlinear parameter is not positive, or has not one number or one per joint; a term names a
-                joint that is not there.
+            IdentificationError: a nonlinear parameter is not positive, or is neither one number nor one per joint; a
+                term names a joint that is not there.
         """
         for term in self.terms:
             if any(not 1 <= j <= n for j in term.joints or ()):
@@ -65,7 +65,7 @@ class FrictionModel(eqx.Module):
             return jax.tree.map(spread, self)
 
     def chosen(self, n: int) -> Bool[np.ndarray, "n k"]:
-        """Which of a joint's columns (of all terms, one after the other) each joint has."""
+        """Mask of the columns (of all terms, in order) of each joint."""
         rows = [
             [term.joints is None or j + 1 in term.joints for term in self.terms for _ in term.labels] for j in range(n)
         ]
@@ -97,13 +97,13 @@ class FrictionModel(eqx.Module):
     def blocks(self, samples: Samples, load: Float[np.ndarray, "N n"] | None = None) -> Float[np.ndarray, "N n k"]:
         """The columns of every joint's own parameters along samples taken at full rate (stride 1).
 
-        Every piece of the samples begins with relaxed memory. Zero where a joint does not have a term.
+        Every piece of the samples begins with relaxed memory. Zero for joints without the term.
 
         Args:
-            load: torques that the rigid model needs [N m]; must be given where a term depends on it.
+            load: rigid-body torques [N m]; required if a term depends on them.
 
         Raises:
-            IdentificationError: a term needs the load and there is none.
+            IdentificationError: a term needs the load and none is given.
         """
         return self._run(_blocks, samples, load)
 
@@ -114,9 +114,7 @@ class FrictionModel(eqx.Module):
     def _run(self, function, samples, load):
         if load is None:
             if self.needs_load:
-                raise IdentificationError(
-                    "a friction term depends on the load: give the torques that the rigid model needs"
-                )
+                raise IdentificationError("a friction term depends on the load: give the rigid-body torques")
             load = np.zeros_like(samples.qd)
         model, out = self.for_joints(samples.n), []
         chosen = self.chosen(samples.n)
@@ -136,11 +134,11 @@ class FrictionModel(eqx.Module):
 
     @property
     def memory_size(self) -> int:
-        """Numbers that each joint remembers: the position at the last sample, and a state for every term with memory."""
+        """Size of the memory of each joint: the position at the last sample, and a state for every term with memory."""
         return 1 + sum(term.remembers for term in self.terms)
 
     def step(self, memory: Float[Array, "n m"], q: Float[Array, " n"], qd: Float[Array, " n"]) -> Float[Array, "n m"]:
-        """The memory one sample later, of a model with one nonlinear parameter a joint (`for_joints`)."""
+        """The memory one sample later, of a model with one nonlinear parameter per joint (`for_joints`)."""
         travel, states = q - memory[:, 0], iter(memory[:, 1:].T)
         moved = [term.step(next(states), travel, qd) for term in self.terms if term.remembers]
         return jnp.stack([q, *moved], axis=1)
@@ -152,7 +150,7 @@ class FrictionModel(eqx.Module):
         qd: Float[Array, " n"],
         load: Float[Array, " n"],
     ) -> Float[Array, "n k"]:
-        """The columns of one sample with its own memory (`step`); of all terms, also those that a joint does not have."""
+        """The columns of one sample with its memory (`step`); of all terms, including those that a joint does not have."""
         states = iter(memory[:, 1:].T)
         none = jnp.zeros_like(q)
         parts = [term.columns_at(next(states) if term.remembers else none, q, qd, load) for term in self.terms]
@@ -165,7 +163,7 @@ class FrictionModel(eqx.Module):
         return jnp.concatenate([term.columns(q, qd, load) for term in self.terms], axis=2)
 
     def known(self, samples: Samples) -> Bool[np.ndarray, "N n"]:
-        """Where the memory's state is known: the joint has travelled, since its piece began, further than memory reaches."""
+        """Mask of samples with known memory: the joint has travelled further since the piece began than memory reaches."""
         reach = max(term.reach for term in self.terms)
         out = np.ones((len(samples), samples.n), bool)
         for start, stop in samples.segments if reach > 0 else ():
@@ -183,7 +181,7 @@ class FrictionModel(eqx.Module):
 
 
 def by_joint(values: Float[np.ndarray, " total"], chosen: Bool[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
-    """Linear parameters in the order of `FrictionModel.names` as a row a joint; zero where a joint does not have a term."""
+    """Linear parameters in the order of `FrictionModel.names` as one row per joint; zero for joints without the term."""
     out = np.zeros(chosen.shape)
     out[chosen] = values
     return out
@@ -211,7 +209,7 @@ def _slopes(model: FrictionModel, q: Array, qd: Array, load: Array) -> Array:
         moving = shifted(model, jnp.broadcast_to(shift, (qd.shape[1], shift.size)))
         return moving.columns(q, qd, load)
 
-    # the columns of a joint depend on its own parameters alone, so that one shift of all joints at once tells them all
+    # the columns of a joint depend on its own parameters alone, so that one common shift of all joints gives all derivatives
     return jax.jacfwd(moved)(jnp.zeros(len(jax.tree.leaves(model)), qd.dtype))
 
 
@@ -223,6 +221,6 @@ def shifted(model: FrictionModel, shift: Float[ArrayLike, "n p"]) -> FrictionMod
 
 
 def nonlinear_values(model: FrictionModel, n: int) -> Float[np.ndarray, "n p"]:
-    """The nonlinear parameters of a model, a row a joint."""
+    """The nonlinear parameters of a model, one row per joint."""
     leaves = jax.tree.leaves(model.for_joints(n))
     return np.stack([np.asarray(leaf) for leaf in leaves], axis=1) if leaves else np.zeros((n, 0))

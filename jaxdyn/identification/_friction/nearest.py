@@ -1,4 +1,4 @@
-"""The friction that a chain holds nearest to another: what files and simulators without further terms get. It takes power."""
+"""The nearest dissipative friction that a chain can hold, for files and simulators without further terms."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -15,20 +15,20 @@ from .._preprocessing.samples import Samples
 from .._regression.robot import as_float64
 from .fit import FrictionFit
 
-WIDTHS = (0.005, 0.01, 0.02, 0.05, 0.1)  # of the smooth sign, of which the nearest is taken [rad/s or m/s]
+WIDTHS = (0.005, 0.01, 0.02, 0.05, 0.1)  # widths of the smooth sign to choose from [rad/s or m/s]
 _LAW = ("friction.viscous", "friction.coulomb", "friction.offset", "friction.stribeck")
 
 
 def chain_with_friction(fit: FrictionFit, runs: Sequence[Samples], width: float | None = None) -> Chain:
     """The chain with the viscous, Coulomb and constant friction nearest the fitted model's, over the samples of runs.
 
-    A chain holds no memory and no dependence on loads: f = fv qd + fc tanh(qd / width) + off with fv >= 0 and fc >= 0 is fitted
-    to the torques of the friction model by least squares, joint by joint, for simulation and for files.
+    A chain cannot hold memory or load dependence: f = fv qd + fc tanh(qd / width) + off with fv >= 0 and fc >= 0 is
+    fitted to the torques of the friction model by least squares, joint by joint, for simulation and for files.
 
     Args:
         runs: samples at full rate.
-        width: of the smooth sign [rad/s or m/s]; where None, for each joint the chain's own or one of 0.005 to 0.1, whichever
-            comes nearest (with extra columns the chain's own, which they may use).
+        width: of the smooth sign [rad/s or m/s]; if None, for each joint the best of the chain's own and 0.005 to 0.1
+            (with extra columns the chain's own, which they may use).
     """
     friction = np.concatenate([fit.predict(s) - fit.load(s) for s in runs])
     tried = () if fit.columns.extra else WIDTHS
@@ -42,11 +42,11 @@ def with_nearest_friction(
     widths: Sequence[float] = (),
     width: float | None = None,
 ) -> Chain:
-    """The chain with the friction nearest torques of samples, as in `chain_with_friction`: it takes power everywhere.
+    """The chain with the dissipative friction nearest the torques of samples, as in `chain_with_friction`.
 
     Args:
         widths: of the smooth sign, besides the chain's own.
-        width: this one alone.
+        width: the only candidate.
     """
     found = []
     for j, own in enumerate(np.asarray(chain.friction.coulomb_velocity, float).tolist()):

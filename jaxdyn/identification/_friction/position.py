@@ -1,7 +1,7 @@
 """Torques of single joints that depend on their position: counterbalances and cables.
 
-They stand beside gravity, whose torque is a sum of sines and cosines of the positions: what is told apart from it is what no
-such sum describes.
+Gravity torque is a sum of sines and cosines of the positions: only parts that no such sum describes can be separated
+from it.
 """
 
 import equinox as eqx
@@ -18,16 +18,16 @@ class Counterbalance(FrictionTerm):
 
     The cylinder's length is L = sqrt(D^2 + k^2 - 2 D k cos(q + angle)), its lever h = dL/dq = D k sin(q + angle) / L, its
     stroke x = L - (D - k), at most s = 2 k; at full stroke r metres of the gas column are left. cb is the force at x = 0 [N],
-    of either sign. With a large r the force is constant. It equals the derivative of the gas's energy with respect to q.
+    of either sign. For large r the force is constant. It equals the derivative of the gas's energy with respect to q.
     Source: Siciliano et al. 2009 (virtual work); the gas law p V^e = const.
 
     Attributes:
         pivot: D, from the joint's axis to the fixed pivot [m].
         crank: k < D, from the axis to the crank's pin [m].
-        angle: between crank and fixed pivot at q = 0, positive (add a turn to a negative one) [rad].
+        angle: between crank and fixed pivot at q = 0, positive (add 2 pi to a negative one) [rad].
         reserve: r, the gas column left at full stroke [m].
         exponent: e of the gas: 1 at constant temperature, 1.4 without exchange of heat.
-        fitted: which of these are found by `fit_friction`; the rest is taken as it is.
+        fitted: parameters fitted by `fit_friction`; the others are fixed.
     """
 
     pivot: Float[Array, "..."] = eqx.field(converter=jnp.asarray)

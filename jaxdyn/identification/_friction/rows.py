@@ -1,7 +1,7 @@
 """The rigid body's regressor for friction fits, chunk by chunk, and triangular factors of it with friction beside.
 
-Regressors that fit into `HELD` bytes are kept between evaluations, longer runs' are computed anew: memory does not grow with
-the run beyond that, but for the friction's own few columns, which need whole runs.
+Regressors that fit into `HELD` bytes are kept between evaluations, those of longer runs are recomputed: beyond that,
+memory grows with the run only by the friction's few columns, which need whole runs.
 """
 
 import dataclasses
@@ -27,14 +27,14 @@ HELD = 1 << 28  # bytes of a run's regressor that are kept: 130 000 rows of 6 jo
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Run:
-    """A run made ready for fitting: which samples are rows of the regressor; all are there for the friction.
+    """A run prepared for fitting: some samples are rows of the regressor; friction uses all.
 
     Attributes:
         chain: the robot, in float64.
         columns, base: of the rigid body.
         samples: at full rate.
         kept: the samples whose rows count.
-        held: the regressor's chunks, where they are kept.
+        held: chunks of the regressor, if kept.
     """
 
     chain: Chain
@@ -92,7 +92,7 @@ def factors_with(runs: Sequence[Run], known: Sequence[np.ndarray], blocks: Seque
     """The factors of [W_j, F_j, tau_j] over all runs, block by block.
 
     Args:
-        known: (M, n) of each run: which rows count.
+        known: (M, n) of each run: the rows in use.
         blocks: (M, n, k) of each run: the friction's columns, each joint's own.
     """
     n, size = runs[0].samples.n, runs[0].base.size + blocks[0].shape[2] + 1

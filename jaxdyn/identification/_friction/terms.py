@@ -1,8 +1,8 @@
-"""Terms of friction for identification, each linear in parameters of its own.
+"""Friction terms for identification, each linear in its parameters.
 
 A term gives every joint a few columns. Its linear parameters (viscous, Coulomb, ...) are estimated together with the inertial
 ones; the few that are not linear (widths, velocity scales, exponents) are leaves of the term, found by `fit_friction`. Terms
-with memory, whose columns depend on all that came before, are in `memory.py`.
+with memory, whose columns depend on the past motion, are in `memory.py`.
 
 A new term is one class: its columns, names, units and, with memory, the step of its state. The fit, `TorqueModel` along a run
 and step by step, and model files take them from there.
@@ -20,8 +20,8 @@ from jaxtyping import Array, Float
 class FrictionTerm(eqx.Module):
     """One term of a joint's friction: columns whose coefficients are estimated linearly.
 
-    Array fields are its nonlinear parameters, all positive: one number for all joints, or one per joint. `joints` (counted from
-    1) says which joints have the term; all of them where None.
+    Array fields are its nonlinear parameters, all positive: one number for all joints, or one per joint. `joints`
+    (counted from 1) are the joints with the term; all if None.
     """
 
     joints: eqx.AbstractVar[tuple[int, ...] | None]
@@ -34,16 +34,16 @@ class FrictionTerm(eqx.Module):
         Args:
             q: positions [rad or m].
             qd: velocities [rad/s or m/s].
-            load: torque of each joint that the rigid model needs [N m or N].
+            load: rigid-body torque of each joint [N m or N].
         """
         return self._columns(q, qd, load, self._states(q, qd) if self._remembers else jnp.zeros_like(q))
 
     def step(self, z: Float[Array, " n"], travel: Float[Array, " n"], qd: Float[Array, " n"]) -> Float[Array, " n"]:
-        """The memory of every joint one sample later; terms without memory leave it as it is.
+        """The memory of every joint one sample later; terms without memory leave it unchanged.
 
         Args:
-            z: memory at the last sample; zero where the joint is relaxed.
-            travel: since then [rad or m].
+            z: memory at the last sample; zero if the joint is relaxed.
+            travel: displacement since then [rad or m].
             qd: velocities [rad/s or m/s].
         """
         return self._advance(z, travel, qd) if self._remembers else z
@@ -65,7 +65,7 @@ class FrictionTerm(eqx.Module):
 
     @property
     def reach(self) -> float:
-        """Travel after which the state that the run began with is forgotten [rad or m]; 0 without memory."""
+        """Travel after which the initial state of the run is forgotten [rad or m]; 0 without memory."""
         return self._reach()
 
     @property
@@ -97,7 +97,7 @@ class FrictionTerm(eqx.Module):
         raise NotImplementedError
 
     def _advance(self, z: Array, travel: Array, qd: Array) -> Array:
-        """(n,) memory after a step; only of terms that remember."""
+        """(n,) memory after a step; only of terms with memory."""
         raise NotImplementedError
 
     @abc.abstractmethod
@@ -136,7 +136,7 @@ class Coulomb(FrictionTerm):
     """fc tanh(qd / width): a sign that is smooth at rest.
 
     Attributes:
-        width: speed at which tanh has come to 0.76 of its height [rad/s or m/s].
+        width: speed at which tanh reaches 0.76 [rad/s or m/s].
     """
 
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.01)
@@ -168,7 +168,7 @@ class Offset(FrictionTerm):
 
 
 class PowerViscous(FrictionTerm):
-    """fp sign(qd) |qd|^exponent: drag that grows slower (grease in a gear, exponent < 1) or faster than the speed.
+    """fp sign(qd) |qd|^exponent: drag that grows more slowly (grease in a gear, exponent < 1) or faster than the speed.
 
     Attributes:
         exponent: 1 would repeat `Viscous`.
@@ -191,12 +191,12 @@ class PowerViscous(FrictionTerm):
 
 
 class Asymmetry(FrictionTerm):
-    """What differs between the directions: fva |qd| + fca tanh(qd / width)^2.
+    """Difference between the directions: fva |qd| + fca tanh(qd / width)^2.
 
     Viscous friction is then fv + fva forwards and fv - fva backwards, Coulomb friction fc + fca and fc - fca.
 
     Attributes:
-        width: speed at which tanh has come to 0.76 of its height [rad/s or m/s].
+        width: speed at which tanh reaches 0.76 [rad/s or m/s].
     """
 
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.01)
@@ -218,7 +218,7 @@ class Stribeck(FrictionTerm):
     Source: Armstrong-Helouvry, Dupont & Canudas de Wit (1994).
 
     Attributes:
-        velocity: speed over which it fades [rad/s or m/s].
+        velocity: speed over which it decays [rad/s or m/s].
         width: of the smooth sign [rad/s or m/s].
     """
 
@@ -238,9 +238,9 @@ class Stribeck(FrictionTerm):
 
 
 class LoadDependent(FrictionTerm):
-    """sum_k fl_k |load|^k tanh(qd / width): gears rub more where they carry more.
+    """sum_k fl_k |load|^k tanh(qd / width): gear friction increases with load.
 
-    The load is the torque of the joint that the rigid model needs (gravity, inertia), without friction.
+    The load is the rigid-body torque of the joint (gravity, inertia), without friction.
 
     Attributes:
         width: of the smooth sign [rad/s or m/s].
@@ -264,13 +264,14 @@ class LoadDependent(FrictionTerm):
 
 
 class GearRipple(FrictionTerm):
-    """sum_k rc_k cos(h_k x) + rs_k sin(h_k x), x = q - delay qd: torque that repeats with the turns of the motor or of a gear.
+    """sum_k rc_k cos(h_k x) + rs_k sin(h_k x), x = q - delay qd: torque periodic in the rotation of the motor or a gear.
 
     A strain-wave gear of ratio N gives h = 2 N, twice a turn of its wave generator. At such harmonics a delay of a few
-    milliseconds between the position and the torque of a log shifts the phase by radians: it has to be in the model.
+    milliseconds between the position and the torque of a log shifts the phase by radians, so it must be part of the
+    model.
 
     Attributes:
-        harmonics: periods a turn of the joint; by default those of a ratio of 101.
+        harmonics: periods per turn of the joint; by default those of a ratio of 101.
         delay: by which the torque is logged later than the position [s].
     """
 

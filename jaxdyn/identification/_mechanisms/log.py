@@ -1,4 +1,4 @@
-"""Logs of robots that are no arms: orientations among the positions, contact wrenches among the torques, closed loops."""
+"""Logs of robots other than arms: orientations among the positions, contact wrenches among the torques, closed loops."""
 
 import dataclasses
 import functools

@@ -1,4 +1,4 @@
-"""Rows of the equations of motion that are free of forces nobody measured.
+"""Rows of the equations of motion that are free of unmeasured forces.
 
 With unknown forces x at known places, W pi = tau + A x: A holds the transposed Jacobians of held frames, and a unit column for
 every coordinate whose drive was not measured. Rows are divided by their noise, S, and what is left of S^-1 (W pi - tau) across

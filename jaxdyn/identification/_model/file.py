@@ -1,4 +1,4 @@
-"""`save_torque_model`, `load_torque_model`: the whole fitted model in one file, the chain and what a chain has no place for.
+"""`save_torque_model`, `load_torque_model`: the whole fitted model in one file, with the terms that a chain cannot hold.
 
 The file is that of `save_model`; further terms stand in its first line by kind and static fields, their numbers behind the
 chain's. A term is found again by the name of its class, so that a new one needs nothing here.

@@ -25,7 +25,7 @@ _STEPS = 6  # Newton steps for accelerations where friction grows with the load
 
 
 class TorqueModel(eqx.Module, Summary):
-    """The torques of a robot as they were identified, with all terms, those that a `Chain` has no place for too.
+    """The identified torques of a robot with all terms, including those that a `Chain` cannot hold.
 
         tau = inverse_dynamics(q, qd, qdd) + spring_force(q) + E(q, qd, qdd) e + f
 
@@ -40,7 +40,7 @@ class TorqueModel(eqx.Module, Summary):
         chain: the robot. With a friction model its own friction is the nearest viscous, Coulomb and constant law, for
             simulators and files that know no other, and is not used here.
         friction: the friction model in place of the chain's, with one nonlinear parameter a joint.
-        coefficients: its linear parameters, a row a joint, in the order of `FrictionModel.blocks`.
+        coefficients: its linear parameters, one row per joint, in the order of `FrictionModel.blocks`.
         extra: columns E besides, without a leaf in the chain.
         extra_values: their parameters e.
         delay: how much later than the positions the torques of the logs were taken to be [s]; nothing here is delayed by it.

@@ -1,4 +1,4 @@
-"""Drive gains from a payload whose mass is known: the currents are given a scale that the arm's own motion cannot give."""
+"""Drive gains from a payload whose mass is known: the scale of the currents, undetermined by motion alone."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from .._preprocessing.samples import Filters
 from .loaded_runs import FRICTION_TERMS, FrictionTerm, fit_runs, jackknife, model_of
 from .loads import Runs, carrier, given_body, prepare_runs
 
-LARGEST_DEVIATION = 0.1  # relative standard deviation up to which a joint has a gain of its own
+LARGEST_DEVIATION = 0.1  # relative standard deviation up to which a joint gets its own gain
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -22,16 +22,16 @@ class DriveGains:
     """Gains of the drives, tau_j = gain_j i_j, found from a known payload.
 
     Attributes:
-        factors: what the torques of the logs have to be multiplied by, one a joint.
+        factors: factors for the torques of the logs, one per joint.
         covariance: of the logarithms of the factors.
         gains: factors times the gains that the logs were read with [N m/A]; the factors where none were given.
-        told: whether the runs tell the joint's own gain; the others have the factor `common`.
+        told: whether the runs determine the joint's gain; the others have the factor `common`.
         common: one factor for all joints.
         common_deviation: its standard deviation.
         payload: (10,) the payload with the known mass, about its link's frame [kg, kg m, kg m^2].
         payload_torque: root mean square of the payload's torque on each joint [N m].
         noise: standard deviation of each joint's residual torque [N m].
-        notes: what a user should know, in words.
+        notes: remarks for the user.
     """
 
     factors: Float[np.ndarray, " n"]
@@ -66,17 +66,17 @@ def calibrate_gains(
 ) -> DriveGains:
     """Gains of all drives from runs without and with a payload of known mass.
 
-    The arm's parameters, its friction, the rest of the payload's parameters and a gain a joint are fitted together,
+    The arm's parameters, its friction, the rest of the payload's parameters and one gain per joint are fitted together,
 
         i_j = (Y_j pi + s Y_P,j p) / k_j + friction_j,    p_1 = mass,
 
     by weighted least squares with the noise in the currents, where it is: the maximum-likelihood form of total least squares
-    on k_j i_j = Y_j pi + ... . Motion alone tells the ratios of gains, as joints share the arm's parameters; only the known
-    payload tells their size. A joint whose gain would come out less certain than to 10 % keeps its ratio to
-    the gains given: it gets the factor common to the others.
+    on k_j i_j = Y_j pi + ... . Motion alone determines the ratios of gains, as joints share the arm's parameters;
+    only the known payload determines their scale. A joint whose gain is not determined to within 10 % keeps its
+    nominal ratio: it gets the factor common to the others.
 
-    Standard deviations are those of fits that leave out a twentieth of the runs in turn. They do not know of a wrong mass, of
-    friction of another law, or of a payload of which the flange and its screws are a part that was not weighed.
+    Standard deviations are those of fits that leave out a twentieth of the runs in turn. They do not cover a wrong
+    mass, a different friction law, or parts of the payload that were not weighed, such as a flange and its screws.
 
     Args:
         chain: the arm's kinematics and gravity; its inertias are not used.
@@ -88,8 +88,8 @@ def calibrate_gains(
         frame: link or frame that carries the payload; the tip where None.
         gains: those the logs were read with [N m/A].
         friction: terms fitted for every joint; "load" is Coulomb friction in proportion to the torque transmitted.
-        own_friction: those of which each run has its own, as after a change of temperature.
-        filters: as in `preprocess`; what is None is chosen from the first run, for all.
+        own_friction: terms fitted separately for each run, as after a change of temperature.
+        filters: as in `preprocess`; None is chosen from the first run, for all.
 
     Raises:
         IdentificationError: the logs do not fit the chain, the mass is not positive, or the payload's torque is too
@@ -102,7 +102,7 @@ def calibrate_gains(
     n = chain.n
     listed = np.ones(n) if gains is None else np.asarray(gains, float)
     if listed.shape != (n,):
-        raise IdentificationError(f"{listed.size} gains for {n} joints; give one a joint")
+        raise IdentificationError(f"{listed.size} gains for {n} joints; give one per joint")
     with jax.enable_x64(True):
         link, pose = carrier(chain, frame)
         runs, notes = prepare_runs(chain, unloaded, loaded, filters)
@@ -113,7 +113,7 @@ def calibrate_gains(
         shared = np.sqrt(jackknife(factors, one, known, free, together)[10, 10])
         if not one.determined[10] or not shared < 0.5:
             raise IdentificationError(
-                "the payload's torque is too small beside the noise to tell any gain: the factor common to all has a "
+                "the payload's torque is too small for the noise to determine any gain: the factor common to all has a "
                 f"relative standard deviation of {100 * shared:.3g} %. Take a heavier payload, or move it in and out"
             )
         told = np.ones(n, bool)
@@ -133,8 +133,8 @@ def calibrate_gains(
     scale = np.exp(solution.gains)
     for j in np.flatnonzero(~told):
         notes.append(
-            f"{chain.joint_names[j]}: the runs do not tell its gain to {100 * LARGEST_DEVIATION:g} % (the payload's torque "
-            f"on it is {torque[j]:.3g} N m RMS); it keeps its ratio to the other joints' gains"
+            f"{chain.joint_names[j]}: the runs do not determine its gain to within {100 * LARGEST_DEVIATION:g} % (the "
+            f"payload's torque on it is {torque[j]:.3g} N m RMS); it keeps its ratio to the other joints' gains"
         )
     return DriveGains(
         factors=scale,

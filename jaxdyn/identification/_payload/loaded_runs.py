@@ -30,16 +30,16 @@ from .._regression.robot import as_float64
 
 FrictionTerm = Literal["viscous", "coulomb", "load", "offset"]
 FRICTION_TERMS: tuple[FrictionTerm, ...] = ("viscous", "coulomb", "load", "offset")
-BLOCKS = 20  # stretches of the runs that are left out in turn
+BLOCKS = 20  # jackknife blocks of the runs
 RIGID = Columns(("armature",))
 PASSES = 8  # at most: load-dependent friction needs the load, which is known from the pass before
 GAIN_SPREAD = 0.7  # standard deviation of a log gain before anything is measured: gains are known to a factor of two
-TOLERANCE = 1e-10  # relative singular value below which parameters are not told apart
+TOLERANCE = 1e-10  # relative singular value below which parameters are not separated
 
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """What is fitted: the arm, the link that carries the payload, and which friction.
+    """Model to fit: the arm, the link that carries the payload, and the friction terms.
 
     Attributes:
         chain: the arm, in double precision.
@@ -47,7 +47,7 @@ class Model:
         arm: (p, a) the arm's parameters from those that are fitted: its base parameters, or one factor on the chain's own.
         known_arm: whether the arm is known and taken as the chain has it.
         friction: friction terms fitted for every joint.
-        own: those of them of which each run has its own.
+        own: terms fitted separately for each run.
     """
 
     chain: Chain
@@ -69,7 +69,7 @@ class Model:
 
 @dataclasses.dataclass(frozen=True)
 class Factors:
-    """Triangular factors of the columns [arm, payload, friction, torque], one a block and joint.
+    """Triangular factors of the columns [arm, payload, friction, torque], one per block and joint.
 
     Attributes:
         r: (blocks, n, w, w).
@@ -122,7 +122,8 @@ def model_of(
     """The model to fit; under `jax.enable_x64(True)`.
 
     Raises:
-        IdentificationError: a friction term of another name, or one that is each run's own and not fitted.
+        IdentificationError: an unknown friction term, or one to be fitted separately for each run that is not fitted
+            at all.
     """
     for term in (*friction, *own):
         if term not in FRICTION_TERMS:
@@ -280,7 +281,7 @@ class _System:
                 a[j, :, self.gains] = -(rigid @ body)[:, None] * self.ties[j]
             b[j] -= rigid @ self.fixed
         a, b = (a * weights[:, None, None]).reshape(-1, self.size), (b * weights[:, None]).reshape(-1)
-        if body is not None:  # a gain that nothing tells stays as it is given
+        if body is not None:  # an undetermined gain keeps its given value
             hold = np.zeros((self.n, self.size))
             hold[:, self.gains] = self.ties / spread
             a, b = np.concatenate([a, hold]), np.concatenate([b, -gains / spread])
@@ -331,10 +332,9 @@ def jackknife(
     ties: np.ndarray,
     spread: float = GAIN_SPREAD,
 ) -> np.ndarray:
-    """(10 + n, 10 + n) covariance of payload and log gains, from fits that leave out one block of every run in turn.
-
-    It allows for whatever makes residuals alike from sample to sample, filters and errors of the model. Its correlations
-    are those of independent residuals, as few blocks determine few of them.
+    """(10 + n, 10 + n) covariance of payload and log gains, by a jackknife that leaves out one block of every run in
+    turn. It accounts for correlated residuals due to filters and model errors. Its correlations
+        are those of independent residuals, as few blocks determine few of them.
     """
     values = []
     rounds = 4 if ties.size else 1  # with the weights of the full fit, it is linear but for gains

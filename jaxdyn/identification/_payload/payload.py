@@ -1,4 +1,4 @@
-"""An added body at a link: its ten parameters from runs without and with it, or from one run of a known arm."""
+"""Payload at a link: its ten parameters from runs without and with it, or from runs of a known arm."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ from .loaded_runs import (
 )
 from .loads import Runs, carrier, prepare_runs, transform_matrix
 
-THINNEST = 1e-4  # [m] least radius of the second moment in which the nearest possible body may have no extent
+THINNEST = 1e-4  # [m] least radius of gyration of the nearest consistent body
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -40,15 +40,15 @@ class Payload(Summary):
         frame: link or frame that the numbers are given in.
         parameters: m, m c, Ixx Ixy Iyy Ixz Iyz Izz about the frame's origin, as estimated [kg, kg m, kg m^2].
         covariance: theirs, with the uncertainty of the gains where those were given as `DriveGains`.
-        determined: which of the ten the runs determine at all; the others are NaN, in `parameters` and what follows from them.
-        body: the ten parameters of the possible body that is nearest by the covariance; what is not determined is what
-            comes out smallest. Equal to `parameters` where those are a body's.
-        possible: whether `parameters` are those of a possible body.
+        determined: parameters that the runs determine; the others are NaN, in `parameters` and derived quantities.
+        body: the nearest physically consistent parameters in the metric of the covariance, with undetermined ones as
+            small as possible. Equal to `parameters` if those are consistent.
+        possible: whether `parameters` are physically consistent.
         payload_torque: root mean square of the payload's torque on each joint [N m].
         noise: standard deviation of each joint's residual torque [N m].
-        notes: what a user should know, in words.
-        calibrated: whether gains from `calibrate_gains` were given. Without them the torques' scale counts as exact, and the
-            deviations do not hold its error: a per cent of it is a per cent of the mass.
+        notes: remarks for the user.
+        calibrated: whether gains from `calibrate_gains` were given. Without them the torque scale counts as exact,
+            and the deviations do not cover its error: 1 % of scale is 1 % of mass.
     """
 
     frame: str
@@ -67,13 +67,13 @@ class Payload(Summary):
         return lines(
             f"Payload: {self.mass:.4g} +- {self.standard_deviations[0]:.2g} kg{self.scale_caveat} in the frame {self.frame}",
             f"centre of mass ({', '.join(centre)}) m",
-            "" if self.possible else "the parameters are no possible body's: `body` is the nearest",
+            "" if self.possible else "the parameters are not physically consistent: `body` is the nearest that is",
             *self.notes,
         )
 
     @property
     def scale_caveat(self) -> str:
-        """What stands beside the mass's interval where the gains were not calibrated, empty where they were."""
+        """Caveat on the mass's interval if the gains were not calibrated, else empty."""
         if self.calibrated:
             return ""
         return (
@@ -135,7 +135,7 @@ def identify_payload(
 
     All runs share the arm's base parameters pi; the payload's columns Y_P are those of the link that carries it (Khalil,
     Gautier & Lemoine 2007). The runs may differ in motion, length and time stamps: nothing is subtracted sample by
-    sample. The difference of two fits, the usual way, would let the noise of both into the payload.
+    sample. The usual difference of two fits would add the noise of both to the payload.
 
     Args:
         chain: the arm's kinematics and gravity; its inertias are not used.
@@ -145,8 +145,8 @@ def identify_payload(
         gains: of `calibrate_gains`: the torques of the logs are multiplied by their factors.
         friction: terms fitted for every joint; "load" is Coulomb friction in proportion to the torque transmitted,
             without which the payload of a geared arm comes out wrong by percents.
-        own_friction: those of which each run has its own, as after a change of temperature.
-        filters: as in `preprocess`; what is None is chosen from the first run, for all.
+        own_friction: terms fitted separately for each run, as after a change of temperature.
+        filters: as in `preprocess`; None is chosen from the first run, for all.
 
     Raises:
         IdentificationError: the logs do not fit the chain, or are too short.
@@ -176,8 +176,8 @@ def identify_payload_on(
 
         tau_j - inverse_dynamics(chain)_j = Y_P,j p + friction_j
 
-    The friction terms named are fitted anew, as friction is not that of another day; the others are the chain's. Errors of
-    the chain's inertias are taken for payload, and no standard deviation tells.
+    The named friction terms are refitted, as friction changes from day to day; the others are the chain's. Errors
+    of the chain's inertias appear as payload, which no standard deviation shows.
 
     Args:
         chain: the arm, identified.
@@ -234,7 +234,7 @@ def _identify(
     estimate[~determined] = np.nan
     covariance[~determined] = covariance[:, ~determined] = np.nan
     if not possible:
-        notes.append("no body can have the parameters as estimated; `body` is the nearest that one can have")
+        notes.append("the estimated parameters are not physically consistent; `body` is the nearest that is")
     return Payload(
         frame=frame if frame is not None else str(chain.topology.tip_name),
         parameters=estimate,
@@ -250,7 +250,7 @@ def _identify(
 
 
 def _from_gains(factors: Factors, solution: Solution, covariance: np.ndarray) -> np.ndarray:
-    """What the uncertainty of the gains does to the payload: J C J^T with the slopes J by log gain."""
+    """Covariance of the payload due to the gains: J C J^T with the slopes J by log gain."""
     n, step = len(covariance), 1e-3
     slopes = []
     for j in range(n):
@@ -274,7 +274,7 @@ def _from_gains(factors: Factors, solution: Solution, covariance: np.ndarray) ->
 def nearest_body(
     parameters: Float[np.ndarray, "10"], covariance: Float[np.ndarray, "10 10"], determined: Bool[np.ndarray, "10"]
 ) -> tuple[bool, Float[np.ndarray, "10"]]:
-    """Whether ten parameters are those of a body, and the body nearest by the covariance if not.
+    """Whether ten parameters are physically consistent, and the nearest consistent ones if not.
 
     A body has a positive semidefinite pseudo-inertia (Wensing, Kim & Slotine 2017), P = L L^T + a thin rest; the nearest has
     the least (p(L) - parameters)^T C^-1 (p(L) - parameters) over the parameters determined.
@@ -310,7 +310,7 @@ def nearest_body(
 
 
 def _about_com(p: np.ndarray) -> np.ndarray:
-    """3x3 inertia about the centre of mass, entry by entry, so that one that is not determined spoils no other."""
+    """3x3 inertia about the centre of mass, entry by entry, so that an undetermined entry does not affect the others."""
     x, y, z = p[1:4]
     xx, xy, yy = p[4] - (y * y + z * z) / p[0], p[5] + x * y / p[0], p[6] - (x * x + z * z) / p[0]
     xz, yz, zz = p[7] + x * z / p[0], p[8] + y * z / p[0], p[9] - (x * x + y * y) / p[0]

@@ -1,4 +1,4 @@
-"""Logs put right before they become samples: motor sides turned into joint sides, delays of the torques taken out."""
+"""Corrections of logs before sampling: motor sides converted to joint sides, torque delays removed."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -26,12 +26,12 @@ def motor_to_joint(
 
     Args:
         log: q, qd and tau of the motors.
-        position_matrix: P, joint turns a motor turn.
+        position_matrix: P, joint turns per motor turn.
         torque_matrix: T; by default P^-T.
         position_offset: q_0, the joint positions at motor position zero [rad or m].
 
     Raises:
-        LogError: a matrix is singular or has not one row and column a joint.
+        LogError: a matrix is singular or does not have one row and column per joint.
     """
     position = np.asarray(position_matrix, dtype=np.float64)
     for name, matrix in (("position_matrix", position), ("torque_matrix", torque_matrix)):
@@ -63,11 +63,11 @@ def without_delay(log: Log, seconds: float | Float[np.ndarray, " n"]) -> Log:
         seconds: delays of the torques, as `estimate_delay` gives them; negative where positions come late [s].
 
     Raises:
-        LogError: not one delay a joint, a delay that is not finite, or one longer than the log's pieces.
+        LogError: not one delay per joint, a delay that is not finite, or one longer than the log's pieces.
     """
     delays = np.broadcast_to(np.asarray(seconds, float), (log.n,)) if np.size(seconds) in (1, log.n) else None
     if delays is None or not np.all(np.isfinite(delays)):
-        raise LogError(f"{log.source}: the delays are {seconds}; give a finite number of seconds, one or one a joint")
+        raise LogError(f"{log.source}: the delays are {seconds}; give a finite number of seconds, one or one per joint")
     kept, tau = shifted_torques(log.t, log.tau, segments(log.t), delays[:, None])
     if not len(kept):
         raise LogError(f"{log.source}: no piece of the log is longer than the delays, {np.abs(delays).max():.3g} s")

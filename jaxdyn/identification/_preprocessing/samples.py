@@ -30,11 +30,11 @@ class Samples:
         qd: their derivative [rad/s or m/s].
         qdd: their second derivative [rad/s^2 or m/s^2].
         tau: joint torques, low-passed [N m or N].
-        rate: samples a second within a piece [1/s].
+        rate: samples per second within a piece [1/s].
         segments: (start, stop) of each piece, stop left out.
         position_cutoff: cutoff of the low-pass on q [Hz].
         torque_cutoff: cutoff of the low-pass on tau [Hz].
-        notes: what the reader and the preprocessing did or noticed.
+        notes: remarks of the reader and the preprocessing.
         source: the log they come from.
     """
 
@@ -87,7 +87,7 @@ class Samples:
 
 @dataclasses.dataclass(frozen=True)
 class Filters:
-    """How logs become samples (`preprocess`); what is None is chosen from the log, the first one where there are several.
+    """Settings of `preprocess`; None is chosen from the log, or the first of several.
 
     Attributes:
         position_cutoff: where the amplitude of q falls to a half [Hz]; by default that of tau where it is given, else
@@ -96,8 +96,8 @@ class Filters:
             why.
         torque_cutoff: the same for tau; by default that of q.
         stride: by default the one that leaves at least ten samples a period of the higher cutoff.
-        delay: how much later than the positions the torques were logged [s], one number or one a joint, taken out first
-            (`without_delay`); where None, `identify` chooses it.
+        delay: how much later than the positions the torques were logged [s], one number or one per joint, taken out
+            first (`without_delay`); where None, `identify` chooses it.
         order: order of the Butterworth filter, run forwards and backwards.
         margin: dropped at each end of each piece [s]; by default two periods of the lower cutoff, which leave
             1 % of what the ends do to qdd.
@@ -255,7 +255,7 @@ def default_cutoff(log: Log, rate: float) -> tuple[float, str]:
     start, stop = max(segments(log.t), key=lambda part: part[1] - part[0])
     t, highest = log.t[start:stop], rate / 5
     if len(t) < LEAST_SAMPLES:
-        return min(LOWEST_CUTOFF, highest), "the log is too short to tell the motion's band"
+        return min(LOWEST_CUTOFF, highest), "the log is too short to determine the motion's band"
     grid = np.arange(t[0], t[-1], 1 / rate)
     q = np.stack([np.interp(grid, t, log.q[start:stop, j]) for j in range(log.n)], axis=1)
     band = bandwidth(q, rate)
@@ -278,7 +278,7 @@ def _piece(log: Log, start: int, stop: int, setting: Setting) -> _Piece | None:
 def even_samples(
     t: Float[np.ndarray, " N"], values: Float[np.ndarray, "N m"], n: int, setting: Setting, origin: float | None = None
 ) -> _Piece:
-    """Rows (q, tau, logged qd) of a piece without those that say nothing new, on an even grid, filtered and differentiated.
+    """Rows (q, tau, logged qd) of a piece without stale ones, on an even grid, filtered and differentiated.
 
     Args:
         n: number of joints.
@@ -336,7 +336,7 @@ def _notes(parts: tuple[tuple[int, int], ...], pieces: list[_Piece], setting: Se
 
 
 def _compare(qd: Float[np.ndarray, "N n"], logged: Float[np.ndarray, "N n"]) -> str:
-    """How far logged velocities are from the derivative of the positions."""
+    """Difference of logged velocities from the derivative of the positions."""
     size = np.sqrt((qd**2).mean(axis=0))
     off = np.sqrt(((logged - qd) ** 2).mean(axis=0)) / np.where(size > 0, size, 1.0)
     worst = int(np.argmax(off))

@@ -1,7 +1,7 @@
-"""Square-root accumulation of a stacked regressor: however long the log, only a triangular factor a joint is held.
+"""Square-root accumulation of a stacked regressor: however long the log, only one triangular factor per joint is held.
 
 For joint j with rows [W_j, tau_j] over all samples, the factor R_j of the QR decomposition keeps every norm and inner product
-of the columns: R_j^T R_j = [W_j, tau_j]^T [W_j, tau_j], without squaring the condition number. O(p^2) memory a joint.
+of the columns: R_j^T R_j = [W_j, tau_j]^T [W_j, tau_j], without squaring the condition number. O(p^2) memory per joint.
 """
 
 import concurrent.futures
@@ -58,9 +58,9 @@ def accumulate_blocks(
     count: int = BLOCKS,
     edges: Sequence[Sequence[tuple[int, int]]] | None = None,
 ) -> BlockFactors:
-    """The factors of contiguous blocks of runs, in one pass: what fits, their covariance, and fits to parts of the runs need.
+    """The factors of contiguous blocks of runs, in one pass, for fits, their covariance, and fits to parts of the runs.
 
-    Memory: 8 n (p + 1)^2 bytes a block.
+    Memory: 8 n (p + 1)^2 bytes per block.
 
     Args:
         columns: what is identified.
@@ -98,12 +98,12 @@ def accumulate_stream(
 ) -> QRFactors:
     """The triangular factors of a stacked regressor from samples that come chunk by chunk, in bounded memory.
 
-    For every joint j, R_j^T R_j = sum over samples of [W_j, tau_j]^T [W_j, tau_j]: all that least squares need of a log,
-    however long it is. A few thousand samples are held at once, and 8 n (p + 1)^2 bytes of factors. They are divided among this
-    process's devices and, on a CPU, among threads, one a core. What comes out does not depend on how the samples are cut
-    into chunks, nor on the devices, but by rounding. With several processes each accumulates its own part of the
-    samples, and `merge_over_processes` puts the factors together; with one it changes nothing. Runs in float64, whatever
-    JAX's configuration.
+    For every joint j, R_j^T R_j = sum over samples of [W_j, tau_j]^T [W_j, tau_j]: sufficient for least squares on a
+    log of any length. A few thousand samples are held at once, and 8 n (p + 1)^2 bytes of factors. They are divided
+    among this process's devices and, on a CPU, among threads, one a core. What comes out does not depend on how the
+    samples are cut into chunks, nor on the devices, but by rounding. With several processes each accumulates its own
+    part of the samples, and `merge_over_processes` puts the factors together; with one it changes nothing. Runs in
+    float64, whatever JAX's configuration.
 
     Args:
         columns: what is identified.

@@ -47,7 +47,7 @@ class BaseParameters:
 
     @property
     def null_space(self) -> np.ndarray:
-        """(p - b, p): changes of the parameters that no torque sees, matrix @ null_space.T = 0; a basis, one a row.
+        """(p - b, p): changes of the parameters that no torque sees, matrix @ null_space.T = 0; a basis, one per row.
 
         Row k raises one parameter that is not kept by 1 and takes its share in each base parameter off the one that leads
         it. Adding any multiple of a row to the parameters leaves every torque as it was.
@@ -79,9 +79,9 @@ def base_parameters(
     literature). Positions are drawn within the limits, within a turn or a metre where there are none.
 
     Args:
-        columns: what is identified besides the ten parameters a link; where None all drive terms, the motors of a transmission
-            and the springs that the chain has.
-        states: number of random states; enough for three rows a column where 0.
+        columns: what is identified besides the ten parameters per link; if None all drive terms, the motors of a
+            transmission and the springs that the chain has.
+        states: number of random states; enough for three rows per column if 0.
         seed: of the random states.
         rows: factors on the rows of the regressor, zero for one that is not measured, such as those of all joints where
             the six of a free base alone are fitted; all one where None.

@@ -32,7 +32,7 @@ LEAST_LEFT = 0.05  # share of a direction's information that the other blocks co
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BlockFactors:
-    """Triangular factors of contiguous stretches of runs, in order: the stacked regressor and torque, one a block and joint.
+    """Triangular factors of contiguous stretches of runs, in order: the stacked regressor and torque, one per block and joint.
 
     Attributes:
         r: (k, n, w, w); the last column is the torque.

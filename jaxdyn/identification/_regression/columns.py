@@ -1,4 +1,4 @@
-"""What is identified: the columns of the regressor and the parameters they belong to."""
+"""Columns of the regressor and their parameters."""
 
 import dataclasses
 import functools
@@ -31,11 +31,11 @@ class ExtraColumns:
     """Columns of the user's own, for torques that are linear in parameters the chain does not have.
 
     Attributes:
-        names: one a column.
-        units: one a column, for the report.
+        names: one per column.
+        units: one per column, for the report.
         matrix: (chain, q, qd, qdd) -> (nv, len(names)) array; must be traceable by JAX.
         leaf: the leaf of the chain that holds the parameters, as "springs.stiffness", where there is one.
-        joints: the joints or motors (counted from 1) whose entries of the leaf they are, one a column.
+        joints: the joints or motors (counted from 1) of the entries of the leaf, one per column.
         recipe: name and arguments of the library's function that made them, by which a model file makes them again; None for
             columns of your own, which no file holds.
         positive: whether the parameters cannot be negative.
@@ -53,13 +53,13 @@ class ExtraColumns:
         if self.leaf is not None and len(self.joints) != len(self.names):
             raise IdentificationError(
                 f"the extra columns {', '.join(self.names)} go into the leaf {self.leaf!r} of {len(self.joints)} joints; name "
-                "one a column"
+                "one per column"
             )
 
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """All columns of an identification: ten a link, the drive terms of every joint, and extra ones.
+    """All columns of an identification: ten per link, the drive terms of every joint, and extra ones.
 
     Attributes:
         drive_terms: which of armature, viscous, coulomb, offset are identified.
@@ -167,7 +167,7 @@ def coupled_drive(first: int, second: int, velocity: float | None = None) -> Ext
     With a, b the joints (counted from 1), the motor's inertia and friction act on the sum of both speeds: Iam couples the
     accelerations (tau_a += qdd_b, tau_b += qdd_a), fvm the speeds (tau_a += qd_b, tau_b += qd_a), and fsm is its Coulomb
     friction (both += tanh((qd_a + qd_b) / velocity), with v_c of the chain's joint b where no velocity is given).
-    What the sum adds to each joint's own speed is in Ia, fv already.
+    The contributions of each joint's own speed are already in Ia and fv.
     """
     a, b = first - 1, second - 1
 
@@ -244,7 +244,7 @@ def _motors(count: int, term: MotorTerm) -> ExtraColumns:
 
 
 def all_columns(chain: Chain, drive_terms: tuple[DriveTerm, ...] = DRIVE_TERMS) -> Columns:
-    """What is identified where nothing else is said: the drive terms, a transmission's motors, and the springs there are."""
+    """Default columns: the drive terms, the motors of a transmission, and the springs of the chain."""
     sprung = tuple((np.flatnonzero(np.asarray(chain.springs.stiffness)) + 1).tolist())
     extra = motor_terms(chain)
     return Columns(drive_terms, (*extra, joint_springs(chain, sprung)) if sprung else extra)

@@ -59,7 +59,7 @@ THINNEST = 0.1  # of a body's own size
 
 
 def with_thickness(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
-    """The chain with bodies of positive density only, and the names of the links that had to be given some thickness.
+    """The chain with bodies of positive density only, and the names of the links that were given thickness.
 
     Point masses, thin rods and flat plates lie on the edge of what is possible, and inertias that no body has beyond it. Their
     principal second moments of mass about the centre of mass, m s^2, are raised to s = 0.1 of the body's size: of its largest
@@ -67,7 +67,7 @@ def with_thickness(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
     of the second moments; mass and centre of mass are kept.
 
     Raises:
-        IdentificationError: a link has no positive mass, or a number that is none.
+        IdentificationError: a link has no positive mass, or a parameter is not finite.
     """
     inertia, thin = np.array(chain.inertia, float), []
     for i, name in enumerate(chain.link_names):
@@ -96,7 +96,7 @@ def with_thickness(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
 
 
 def with_possible_links(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
-    """The chain with the nearest possible body in place of an inertia that no body has, and the names of such links.
+    """The chain with physically inconsistent inertias replaced by the nearest consistent ones, and the names of such links.
 
     Raises:
         IdentificationError: as `with_thickness`.
@@ -208,7 +208,7 @@ def _indices(extra: ExtraColumns) -> np.ndarray:
 
 
 def impossible_links(chain: Chain) -> tuple[str, ...]:
-    """What is wrong with every link whose inertia no body can have, one sentence a link."""
+    """Reasons why links are physically inconsistent, one sentence per link."""
     faults = []
     for name, pi in zip(chain.link_names, np.asarray(chain.inertia, float), strict=True):
         try:

@@ -14,7 +14,7 @@ from ...io._files import write_whole
 
 
 class QRFactors(NamedTuple):
-    """Triangular factors of the stacked regressor and torque, one a joint.
+    """Triangular factors of the stacked regressor and torque, one per joint.
 
     Attributes:
         r: (n, p + 1, p + 1); the last column is the torque.
@@ -61,10 +61,10 @@ def merge_over_processes(factors: QRFactors) -> QRFactors:
 
 
 def save_factors(path: str | os.PathLike[str], factors: QRFactors) -> None:
-    """Keep factors in a file, whole or not at all: an .npz archive with `r` and `counts`.
+    """Save factors to a file atomically: an .npz archive with `r` and `counts`.
 
     Raises:
-        OutputError: the file cannot be written; what was there before is untouched.
+        OutputError: the file cannot be written; an existing file stays unchanged.
     """
     held = io.BytesIO()
     np.savez(held, r=factors.r, counts=factors.counts)
@@ -72,7 +72,7 @@ def save_factors(path: str | os.PathLike[str], factors: QRFactors) -> None:
 
 
 def load_factors(path: str | os.PathLike[str]) -> QRFactors:
-    """Factors from a file of `save_factors`, to go on from.
+    """Factors from a file of `save_factors`, to continue from.
 
     Raises:
         IdentificationError: there is no such file, or it holds something else.
@@ -97,7 +97,7 @@ def load_factors(path: str | os.PathLike[str]) -> QRFactors:
 
 
 def combined(factors: Sequence[Float[np.ndarray, "n w w"]]) -> Float[np.ndarray, "n w w"]:
-    """One factor a joint from several."""
+    """One factor per joint from several."""
     return factors[0] if len(factors) == 1 else triangle_of(np.concatenate(factors, axis=1))
 
 

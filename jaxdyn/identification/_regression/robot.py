@@ -1,4 +1,4 @@
-"""The robot as identification takes it: what logs of joints describe, numbers in double precision."""
+"""The robot for identification from joint logs, in double precision."""
 
 import dataclasses
 
@@ -19,7 +19,7 @@ def check_identifiable(chain: Chain) -> None:
     quaternions = chain.topology.quaternion_joints
     if any(size == 6 for _, size in quaternions):
         raise IdentificationError(
-            "this robot's base is free: a log of its joints does not say how the base moves, nor what touches the ground. Give "
+            "this robot's base is free: a log of its joints describes neither the motion of the base nor the contacts. Give "
             "the base's pose and the contact wrenches (or the frames that are held) to identify_mechanism"
         )
     if quaternions:

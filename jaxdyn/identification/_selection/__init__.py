@@ -1,1 +1,1 @@
-"""Which terms a log calls for: candidates, what they take off the error on blocks left out, and the choice among them."""
+"""Choice of model terms from a log: candidates, their cross-validated errors, and the search."""

@@ -27,7 +27,7 @@ from .terms import FRICTION, Terms
 
 CUTOFFS = (0.5, 0.625, 0.75, 1.0, 1.25)  # times the usual one
 LONGEST = 0.02  # delay, to either side [s]
-SHIFTS = 10  # to either side of none
+SHIFTS = 10  # to either side of zero
 LEAST_BLOCKS = 6
 SECONDS = 1.5  # of a block, where that leaves enough of them
 MARGINS = 6  # times the margin on either side that a block is long, at least

@@ -1,4 +1,4 @@
-"""The terms that a joint can get, and the friction model of the terms that each joint got."""
+"""Candidate terms of a joint, and the friction model of the chosen ones."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class Candidates:
 
     Attributes:
         dry: dry friction, of which each joint has one; the first is the chain's own.
-        given: further terms that the joints have whatever is chosen; a column of each label.
+        given: further terms that are always present; a column of each label.
         further: terms that a joint can have besides, each of one column, with their kinds.
         spring: whether the last column is a spring's.
     """

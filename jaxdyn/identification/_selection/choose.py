@@ -1,4 +1,4 @@
-"""`choose_terms`: what the torques of a log consist of, chosen by blocks of it that are left out."""
+"""`choose_terms`: the terms of the torques of a log, chosen by cross-validation over blocks."""
 
 from collections.abc import Callable, Sequence
 
@@ -28,22 +28,22 @@ def choose_terms(
     share: float = 1.0,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> TermChoice | None:
-    """Choose the filter and, joint by joint, friction, springs and delays by the error on blocks that are left out.
+    """Choose the filter and, joint by joint, friction, springs and delays by cross-validation over blocks.
 
-    The runs are cut into six to sixteen blocks, each predicted by a weighted least-squares fit to the others. What is tried
-    for a joint is adopted where it takes at least 1 % off the root mean square of the error, and where the blocks' mean
-    gain exceeds two standard errors (one, where the joints' gains together exceed two): what helps in one block and harms in
-    others stays out. Each joint starts with the drive terms, and gets the best of
+    The runs are cut into six to sixteen blocks, each predicted by a weighted least-squares fit to the others. A
+    candidate is adopted if it reduces the RMS error of the joint by at least 1 %, and if the mean gain over the
+    blocks exceeds two standard errors (one, if the joints' gains together exceed two): terms that help in one block
+    and harm in others are rejected. Each joint starts with the drive terms, and gets the best of
 
-    - dry friction: a smooth sign of one of six widths, or a slipping spring (`MaxwellSlip`) of one of five, in which friction
-      builds up over a way after each reversal;
+    - dry friction: a smooth sign of one of six widths, or a slipping spring (`MaxwellSlip`) of one of five, in which
+      friction builds up over a distance after each reversal;
     - further terms, one after the other: a second slip, friction that bends with the speed (`PowerViscous`, `Stribeck`),
       friction that grows with the load (`LoadedSlip`, `LoadDependent`), a spring;
     - a delay of the torque up to 20 ms to either side, from a parabola through the three least errors.
 
-    Joints share the rigid body, so all of them are tried at once. Terms that no longer help beside those adopted later go.
-    The low-pass is chosen last, between a half and 1.25 of the usual cutoff: predictions are held against the torque behind
-    the widest, so that no filter wins by leaving out what is hard to predict.
+    Joints share the rigid body, so all of them are tried at once. Terms that no longer help after later ones were
+    adopted are dropped. The low-pass is chosen last, between a half and 1.25 of the usual cutoff: predictions are
+    compared with the torque behind the widest, so that no filter wins by removing what is hard to predict.
 
     Everything is chosen from triangular factors of the blocks, with the columns of all candidates and the torque at all shifts
     in them: no sample is read twice. Loads are those of the plain fit.
@@ -51,7 +51,7 @@ def choose_terms(
     Args:
         chain: the robot.
         runs: what is to be fitted, one or several; nothing that is to be held out.
-        terms: what there is in any case, and what is to be chosen.
+        terms: the fixed terms, and the kinds to choose.
         filters: as in `preprocess`; where a cutoff or a delay is given, no other is tried.
         share: use this first share of each run only.
         progress: called with (stage, done, total).
@@ -161,7 +161,7 @@ class _Choosing:
     def outcome(
         self, search: Search, candidates: Candidates, best: int, before: np.ndarray, trials: tuple[Trial, ...]
     ) -> TermChoice:
-        """What a state stands for."""
+        """The choice for a state of the search."""
         reading, state, n = self.reading, search.state, self.reading.chain.n
         signs = sum(isinstance(term, Coulomb) for term in candidates.dry)
         widths = [np.broadcast_to(np.asarray(term.width, float), n) for term in candidates.dry[:signs]]  # type: ignore[attr-defined]

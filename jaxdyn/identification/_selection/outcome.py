@@ -1,4 +1,4 @@
-"""What was tried for each joint, what was adopted, and by how much it helps on blocks left out."""
+"""Outcome of the choice: trials for each joint, adopted terms, and their gains."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -16,13 +16,13 @@ from .search import Gain, Search, State, gain
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """One thing that was tried for one joint.
+    """One trial for one joint.
 
     Attributes:
         joint: counted from 1; 0 for what all joints share.
         kind: "dry friction", "second slip", "speed", "load", "spring", "delay" or "filter".
         name: the best of its kind, in words.
-        gain: what it takes off the root mean square of the error on blocks left out, beside all else that was adopted [%].
+        gain: reduction of the RMS error on left-out blocks, given all other adopted terms [%].
         ratio: mean gain of the blocks, in standard errors over them.
         adopted: whether the model has it.
     """
@@ -37,7 +37,7 @@ class Trial:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class TermChoice(Summary):
-    """What was chosen, and what it was chosen from.
+    """The chosen terms, and all trials.
 
     Attributes:
         further: terms in place of viscous, coulomb and offset; none where those are enough.
@@ -61,7 +61,7 @@ class TermChoice(Summary):
 
     @property
     def adopted(self) -> tuple[Trial, ...]:
-        """The trials that the model has."""
+        """The adopted trials."""
         return tuple(trial for trial in self.trials if trial.adopted)
 
     def chain(self, chain: Chain) -> Chain:
@@ -71,7 +71,7 @@ class TermChoice(Summary):
 
     @property
     def sentence(self) -> str:
-        """What was adopted, in one line."""
+        """The adopted terms, in one line."""
         by_name: dict[str, list[int]] = {}
         for trial in self.adopted:
             by_name.setdefault(trial.name, []).append(trial.joint)
@@ -79,7 +79,7 @@ class TermChoice(Summary):
         return f"adopted joint by joint: {', '.join(said)}" if said else "nothing beyond the plain model was adopted"
 
     def __repr__(self) -> str:
-        """A line a trial."""
+        """One line per trial."""
         rows = [
             f"{trial.joint or 'all':>5} {trial.kind:13s} {trial.name:30s} {trial.gain:6.1f} % {trial.ratio:6.1f} se "
             f"{'adopted' if trial.adopted else ''}".rstrip()

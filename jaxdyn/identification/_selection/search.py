@@ -1,4 +1,4 @@
-"""Which columns predict blocks that were left out: a search over the block-labelled factors of one accumulation.
+"""Cross-validated search for columns, on block-labelled factors of one accumulation.
 
 Every joint has the rigid body's columns, which all joints share, and a choice among columns of its own. All of them, and the
 torque at several shifts, stand in the factors of the blocks, so that a choice is fitted to all blocks but one, and held against
@@ -16,12 +16,12 @@ from .._regression.blocks import BlockFactors
 
 RIDGE = 1e-11  # of columns of unit norm
 SURE = 2.0  # standard errors by which a gain on the blocks left out has to exceed zero
-LEAST = 0.01  # relative fall of a joint's error that a choice has to bring
+LEAST = 0.01  # minimum relative reduction of a joint's error
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class State:
-    """One choice a joint.
+    """One choice per joint.
 
     Attributes:
         dry: number of the column of dry friction, of which there is one.
@@ -45,7 +45,7 @@ class State:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Gain:
-    """What a choice takes off each joint's squared error on the blocks left out, as a share of it.
+    """Reduction of each joint's squared error on left-out blocks by a choice, as a share.
 
     Attributes:
         share: (n,) fall of the squared error, over the squared error before.
@@ -128,7 +128,7 @@ class Grams:
 
 
 def _left(part: tuple, x: Float[np.ndarray, "k m"], total: bool = False) -> Float[np.ndarray, " k"]:
-    """What solutions leave of a joint's torques, block by block or of all together."""
+    """Residuals of a joint's torques for solutions, block by block or all together."""
     _, a, c, y = part
     if total:
         a, c, y = (v.sum(0)[None] for v in (a, c, y))
@@ -175,13 +175,14 @@ class Search:
         return np.sqrt(self.squares.sum(0) / np.maximum(self.grams.counts.sum(0), 1))
 
     def gain_of(self, state: State) -> Gain:
-        """What another choice would take off each joint's error, were it made for all joints at once."""
+        """Reduction of each joint's error if another choice were made for all joints at once."""
         return gain(self.squares, self.grams.left_out(state, noise=self.noise)[0])
 
     def better(self, moves: Sequence[State]) -> bool:
         """Give each joint the best of some choices whose gain is confirmed; whether any was.
 
-        Joints share the rigid body: all are tried at once, and what is confirmed no more when the others keep theirs goes.
+        Joints share the rigid body: all are tried at once, and choices no longer confirmed when the others are kept
+        are dropped.
         """
         gains = [self.gain_of(move) for move in moves]
         shares = np.array([np.where(g.confirmed, g.share, -np.inf) for g in gains])
@@ -240,7 +241,7 @@ class Search:
         return self.state.but(more=more)
 
     def pruned(self, columns: Sequence[int]) -> None:
-        """What no longer takes off more than its noise, beside what came later, goes."""
+        """Drop terms whose gain no longer exceeds its noise given later ones."""
         for column in [k for k in columns if self.state.more[:, k].any()]:
             more = self.state.more.copy()
             more[:, column] = False

@@ -1,4 +1,4 @@
-"""What a fit is made of, once terms are chosen: the robot, columns, friction model and filters."""
+"""Ingredients of a fit once terms are chosen: the robot, columns, friction model and filters."""
 
 import dataclasses
 
@@ -18,7 +18,7 @@ from .terms import FRICTION, Terms
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Setup:
-    """What is fitted, and what the logs are read with.
+    """The model to fit, and the filters of the logs.
 
     Attributes:
         chain: the robot, with the widths of the smooth sign chosen.
@@ -26,7 +26,7 @@ class Setup:
         friction: terms fitted at the log's rate, in place of viscous, coulomb and offset; None where there are none.
         filters: with the cutoff and the delays chosen.
         delay: (n,) of the torques [s]; None where nothing was asked about them.
-        terms: what was asked for.
+        terms: the requested terms.
     """
 
     chain: Chain
@@ -42,7 +42,7 @@ class Setup:
         return self.terms.columns(self.chain).names(self.chain.n)
 
     def known(self, consistent: Consistency, names: tuple[str, ...]) -> Consistency:
-        """What is known of the bodies, on parameters of these names: constraints follow their parameters' names.
+        """Knowledge of the links, on parameters of these names: constraints follow the names.
 
         Raises:
             IdentificationError: constraints are of another number of parameters, or of one that is not fitted.
@@ -76,17 +76,17 @@ class Setup:
 
 
 def setup_of(chain: Chain, terms: Terms, filters: Filters, choice: TermChoice | None) -> Setup:
-    """What is fitted, by terms and a choice among them.
+    """The setup for terms and a choice among them.
 
     Raises:
-        IdentificationError: the delay is not one finite number, or one a joint.
+        IdentificationError: the delay is not one finite number, or one per joint.
     """
     delay, columns, further = filters.delay, terms.columns(chain), terms.further
     if delay is not None:
         seconds = np.asarray(delay, float)
         if seconds.shape not in ((), (chain.nv,)) or not np.all(np.isfinite(seconds)):
             raise IdentificationError(
-                f"the delay is {delay}; give a finite number of seconds, one or one a joint ({chain.nv})"
+                f"the delay is {delay}; give a finite number of seconds, one or one per joint ({chain.nv})"
             )
         delay = np.broadcast_to(seconds, (chain.nv,)).copy()
     if choice is not None:

@@ -1,4 +1,4 @@
-"""`Terms`: what torques consist of besides the inertias of the links, as far as the user says it."""
+"""`Terms`: user-specified terms of the torques besides the inertias of the links."""
 
 import dataclasses
 from typing import Literal
@@ -16,10 +16,10 @@ FRICTION = ("viscous", "coulomb", "offset")
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Terms(Summary):
-    """The terms of an identification besides ten parameters a link: those that are always there, and what is chosen.
+    """Terms of an identification besides ten parameters per link: the fixed ones, and the kinds to choose.
 
     `Terms()` has the usual drive terms, and chooses the rest from the log (`choose_terms`); `Terms(choose=())` is the plain
-    model, linear in its parameters: the drive terms and nothing else.
+    model, linear in its parameters: only the drive terms.
 
     Attributes:
         drives: which of armature, viscous, coulomb, offset are identified; the rest is taken as the chain has it.

@@ -120,5 +120,5 @@ def _possible(rng: np.random.Generator, name: str, pi: np.ndarray, deviation: fl
             continue
         return drawn
     raise ModelError(
-        f"no possible body was found within {100 * deviation:g} % of {name}'s parameters; perturb them less"
+        f"no physically consistent parameters were found within {100 * deviation:g} % of {name}'s; perturb them less"
     )

@@ -1,4 +1,4 @@
-"""A planned motion carried out by a simulated arm under its position controller: `jaxdyn simulate`."""
+"""A planned motion executed by a simulated arm under its position controller: `jaxdyn simulate`."""
 
 import dataclasses
 import math

@@ -1,1 +1,1 @@
-"""How well a model explains runs, and what speaks against it."""
+"""Validation of models, and diagnostics of runs."""

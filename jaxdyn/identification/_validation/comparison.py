@@ -1,4 +1,4 @@
-"""Two models of a robot on the same logs: which predicts its torques better, joint by joint."""
+"""Comparison of two models of a robot on the same logs, joint by joint."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class ComparedRun:
         samples: the filtered samples.
         predictions: torques of both models, (N, n) each [N m].
         fits: their errors.
-        simulations: positions simulated by both (`resimulate`); None where the run is shorter than a window.
+        simulations: positions simulated by both (`resimulate`); None if the run is shorter than a window.
         notes: what reading and preprocessing noticed.
     """
 
@@ -62,12 +62,12 @@ class ModelComparison:
 
     @property
     def ratio(self) -> Float[np.ndarray, " n"]:
-        """RMS error of the second model over that of the first, joint by joint: above 1, the first is better."""
+        """Ratio of RMS errors, second model over first, joint by joint: above 1, the first is better."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return self.fits[1].rms / self.fits[0].rms
 
     def to_pandas(self) -> Any:
-        """Errors over all logs as a `pandas.DataFrame` with a row a joint and columns (model, figure) as in `Fit`.
+        """Errors over all logs as a `pandas.DataFrame` with one row per joint and columns (model, figure) as in `Fit`.
 
         Raises:
             ImportError: pandas is not installed.
@@ -85,17 +85,17 @@ def compare_models(
     names: tuple[str, str] = ("a", "b"),
     filters: Filters | None = None,
 ) -> ModelComparison:
-    """Predict the torques of logged motion by two models, all their terms included, and compare them with the measured.
+    """Predict the torques of logged motion by two models with all their terms, and compare them with the measured.
 
     A chain's torques are inverse_dynamics(q, qd, qdd) + resistive_force(q, qd), a whole model's those of `TorqueModel.predict`,
     on the same filtered samples (`preprocess`), so that errors are those that `identify` reports of the same run behind the
-    same filters. Delays of the torques that the first model with some was fitted with are taken out, unless the filters have
-    their own. Joints are matched by their order. Nothing is fitted. Motion is simulated by the whole models
+    same filters. Torque delays of the first model that has any are removed, unless the filters specify their own.
+    Joints are matched by their order. Nothing is fitted. Motion is simulated by the whole models
     (`resimulate`).
 
     Args:
-        logs: the runs; what is chosen for the first one's filters holds for all.
-        names: to be shown.
+        logs: the runs; filters chosen for the first one apply to all.
+        names: for display.
         filters: as for `preprocess`.
 
     Raises:
@@ -129,7 +129,7 @@ def compare_models(
 
 
 def _check(name: str, chain: Chain, logs: Sequence[Log]) -> None:
-    """Refuse a model that the logs are not of."""
+    """Refuse a model that does not match the logs."""
     if chain.topology.quaternion_joints:
         raise IdentificationError(
             f"{name}: has spherical joints or a free base, which a log of joint positions does not hold"

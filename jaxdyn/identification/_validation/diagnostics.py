@@ -1,4 +1,4 @@
-"""What may be wrong with a run or with an identification, in plain words: signs, gains, excitation, length, the prior."""
+"""Diagnostics of runs and identifications, in plain words: signs, gains, excitation, length, the prior."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -25,32 +25,31 @@ from .prior_scale import prior_scales
 from .signs import confirmed_signs, weighted_fit
 
 SIGNIFICANT = 4.0  # standard deviations
-GAIN_SPREAD = (
-    0.1  # holds the gains of joints that share little with the others; rows of residuals are far from independent
-)
-TOLD = 0.25  # the ratio of two gains with a larger relative deviation is not looked at
-PRIOR_RATIO = 1.5  # a joint further off than this, against the others, from the given model's torque is named
-RATIO = 1.4  # a gain further off than this, against the other joints', is named
-SCALE = 2.0  # torques further off than this from the given model's are named
+GAIN_SPREAD = 0.1  # regularises gains of joints that share little with the others; residuals are far from independent
+TOLD = 0.25  # ratios of gains with a larger relative deviation are ignored
+PRIOR_RATIO = 1.5  # ratio to the given model's torque, relative to the other joints, beyond which a joint is named
+RATIO = 1.4  # ratio to the other joints' gains beyond which a gain is named
+SCALE = 2.0  # ratio to the given model's torques beyond which the scale is named
 DOUBTFUL = 0.3  # a parameter with a deviation above this share of the largest of its unit is not excited
 DRIVE_FLOOR = (
     0.02  # share of the torque, at 1 rad/s and 1 rad/s^2, below which a drive's parameter is as good as nothing
 )
-CLEARLY = 1.2  # a sign is told by the other joints where the wrong one makes the residual this much larger
-TOGETHER = 1e-6  # relative singular value below which parameters are known only together
+CLEARLY = 1.2  # a sign counts as determined by the other joints if the wrong one increases the residual by this factor
+TOGETHER = 1e-6  # relative singular value below which parameters are only determined together
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """Something that is wrong or that cannot be known.
+    """A suspected fault, or something that cannot be determined.
 
     Attributes:
         kind: "sign": a joint's torque has the wrong sign; "gain": it is off by a factor against the other joints';
-            "scale": all torques are off by a factor against the model's; "unexcited": parameters that the motion does not tell;
-            "short": fewer independent samples than parameters; "prior": the given model has an inertia that no body can have;
-            "result": the identified one has; "friction": an identified friction or armature is negative.
+            "scale": all torques are off by a factor against the model's; "unexcited": parameters not excited by the
+            motion; "short": fewer independent samples than parameters; "prior": a link of the given model is
+            physically inconsistent; "result": the identified one has; "friction": an identified friction or armature
+            is negative.
         about: the joints, links or parameters concerned.
-        text: the finding in words, with what to do.
+        text: the finding in words, with advice.
     """
 
     kind: Literal["sign", "gain", "scale", "unexcited", "short", "prior", "result", "friction"]
@@ -64,9 +63,9 @@ def diagnose(
     columns: Columns | None = None,
     filters: Filters | None = None,
 ) -> tuple[Finding, ...]:
-    """What is wrong with runs of a robot, before anything is identified from them.
+    """Diagnose runs of a robot before identification.
 
-    - *short*: not as many independent samples as base parameters; nothing else is looked at then.
+    - *short*: fewer independent samples than base parameters; no other checks are made then.
     - *unexcited*: base parameters without effect in this motion, known only together with others, or with a standard
       deviation above 0.3 of the largest of their unit.
     - *sign*: joints whose friction would give power instead of taking it, or with whose torque reversed the runs fit one set
@@ -76,15 +75,15 @@ def diagnose(
       joint that shares little with the others, as those of a wrist, is not judged by that; where the given model has
       inertials it is named if its torque, friction and rotor apart, is another multiple of the model's than the other
       joints' are, by 1.5 and significantly (`prior_scales`). A joint whose links' torque is lost in its
-      friction is not judged at all, and no motion tells what is common to all gains.
+      friction is not judged at all, and no motion determines a factor common to all gains.
     - *scale*: the torque of motion and gravity against that of the given model, where it has inertials; named where 2
       times off.
-    - *prior*: links of the given model with an inertia that no body can have.
+    - *prior*: physically inconsistent links of the given model.
 
     Args:
-        chain: the robot as it is thought to be.
+        chain: the assumed model of the robot.
         runs: one or several.
-        columns: what is to be identified; all drive terms, motors and springs of the chain where None.
+        columns: of the identification; all drive terms, motors and springs of the chain if None.
         filters: as in `preprocess`.
 
     Raises:
@@ -107,7 +106,7 @@ def diagnose(
 def _findings(
     chain: Chain, samples: list[Samples], columns: Columns, base: BaseParameters, factors: QRFactors
 ) -> list[Finding]:
-    """What is wrong, by the factors of the columns and torques along the samples."""
+    """Findings from the factors of the columns and torques along the samples."""
     with jax.enable_x64(True):
         independence = min(s.independence for s in samples)
         findings = _prior(chain)
@@ -128,10 +127,10 @@ def _findings(
 
 
 def diagnose_identification(result: Identification) -> tuple[Finding, ...]:
-    """What is wrong with the runs that were fitted, and with what came out: inertias, friction and armature.
+    """Diagnose the fitted runs and the result: inertias, friction and armature.
 
     Besides the findings of `diagnose` on the fitted runs, which take the factors of the fit where friction was among its
-    columns, *result*: links whose identified inertia no body can have; *friction*: viscous or Coulomb friction, or an
+    columns, *result*: physically inconsistent identified links; *friction*: viscous or Coulomb friction, or an
     armature that the base parameters hold by itself, negative by more than four standard deviations.
 
     Args:
@@ -140,7 +139,7 @@ def diagnose_identification(result: Identification) -> tuple[Finding, ...]:
     samples = [e.samples for e in result.fitted]
     if result.friction is None:
         findings = _findings(result.prior, samples, result.columns, result.base, result.factors)
-    else:  # the factors are without the friction that tells signs
+    else:  # the factors lack the friction that determines signs
         findings = list(diagnose(result.prior, samples, columns=with_friction_terms(result.columns)))
     for sentence in result.impossible:
         findings.append(Finding("result", (_quoted(sentence),), f"identified: {sentence}"))
@@ -168,7 +167,7 @@ def diagnose_identification(result: Identification) -> tuple[Finding, ...]:
 def _prior(chain: Chain) -> list[Finding]:
     out = []
     for sentence in impossible_links(chain):
-        text = f"the given model: {sentence}; it is no prior for a possible body until that is put right"
+        text = f"the given model: {sentence}; correct this before using the model as a prior"
         out.append(Finding("prior", (_quoted(sentence),), text))
     return out
 
@@ -195,7 +194,7 @@ def _weighted(factors: QRFactors, base: BaseParameters) -> tuple[float, np.ndarr
 
 
 def _signs(chain: Chain, columns: Columns, factors: QRFactors, base: BaseParameters, independence: float) -> np.ndarray:
-    """(n,) +1 or -1: by which signs of the torques the runs fit one set of parameters best, and friction takes power."""
+    """(n,) signs of the torques, +1 or -1, with which one set of parameters fits best and friction dissipates."""
     n = len(factors.counts)
     signs = np.ones(n)
 
@@ -205,7 +204,7 @@ def _signs(chain: Chain, columns: Columns, factors: QRFactors, base: BaseParamet
         return QRFactors(r, factors.counts)
 
     def better(signs: np.ndarray) -> np.ndarray:
-        """By which factor each joint's residual would be smaller, had it the other sign and all else stayed."""
+        """Factor by which each joint's residual decreases with its sign reversed, all else equal."""
         here = _weighted(turned(signs), base)[0]
         there = [_weighted(turned(np.where(np.arange(n) == j, -signs, signs)), base)[0] for j in range(n)]
         return np.exp((here - np.array(there)) / (2 * factors.counts))
@@ -219,10 +218,10 @@ def _signs(chain: Chain, columns: Columns, factors: QRFactors, base: BaseParamet
         gain = better(signs)
     power = _friction_power(chain, columns, factors, base, independence)
     alone = np.abs(power) > SIGNIFICANT
-    coupled = gain < 1 / CLEARLY  # the other joints tell the sign
+    coupled = gain < 1 / CLEARLY  # the sign is determined by the other joints
     votes = (np.sign(power) * signs)[alone & coupled].sum()
     if votes < 0 or (votes == 0 and (signs[coupled] < 0).sum() > coupled.sum() / 2):
-        signs = np.where(coupled, -signs, signs)  # all of them: that fits as well, but for friction
+        signs = np.where(coupled, -signs, signs)  # all of them: the fit is the same, except for friction
     by_friction, by_others = np.where(alone, np.sign(power), 0.0), np.where(coupled, signs, 0.0)
     agreed = (by_friction + by_others < 0) & (by_friction <= 0) & (by_others <= 0)
     return np.where(agreed, -1.0, 1.0)
@@ -231,7 +230,7 @@ def _signs(chain: Chain, columns: Columns, factors: QRFactors, base: BaseParamet
 def _friction_power(
     chain: Chain, columns: Columns, factors: QRFactors, base: BaseParameters, independence: float
 ) -> np.ndarray:
-    """(n,) the power that friction takes in a fit of each joint by itself, in standard deviations."""
+    """(n,) dissipated friction power in a separate fit of each joint, in standard deviations."""
     n, terms = chain.n, columns.drive_terms
     out = np.zeros(chain.nv)
     for j, joint in enumerate(leading_joints(chain).tolist()):
@@ -297,7 +296,7 @@ def _gains(chain: Chain, samples: list[Samples], signs: np.ndarray) -> list[Find
 
 
 def _prior_gains(chain: Chain, samples: list[Samples], signs: np.ndarray, named: set[str]) -> list[Finding]:
-    """Joints whose torque is another multiple of the given model's than the others' are."""
+    """Joints whose torque differs from the given model's by another factor than at the other joints."""
     if not np.any(np.asarray(chain.inertia)):
         return []
     found = prior_scales(chain, [dataclasses.replace(s, tau=s.tau * signs) for s in samples])
@@ -362,14 +361,14 @@ def _unexcited(
         some = np.abs(direction) > 1e-2
         mixed |= some
         names = tuple(base.names[alive[k]] for k in np.flatnonzero(some))
-        text = f"the motion tells these only together: {'; '.join(names)}. Move more joints at once, and further"
+        text = f"the motion determines these only in combination: {'; '.join(names)}. Move more joints at once, and further"
         out.append(Finding("unexcited", names, text))
     values = (vt[~lost].T @ ((u[:, ~lost].T @ y) / s[~lost])) / norms[alive]
     sd = np.sqrt(((vt[~lost].T / s[~lost]) ** 2).sum(1) / independence) / norms[alive]
     units = np.array(columns.units(chain))[base.kept[alive]]
     largest = {unit: np.abs(values[units == unit]).max() for unit in set(units.tolist())}
     strongest = DRIVE_FLOOR * np.sqrt((factors.r[:, :, -1] ** 2).sum(1) / factors.counts).max()
-    drives = base.kept[alive] >= 10 * chain.n  # friction told to be nothing beside the torques is told
+    drives = base.kept[alive] >= 10 * chain.n  # friction that is well determined as negligible counts as determined
     floor = np.where(drives, strongest, 0.0)
     doubtful = [
         (base.names[k], v, d)
@@ -378,6 +377,6 @@ def _unexcited(
     ]
     if doubtful:
         listed = "; ".join(f"{name} = {v:.2g} +- {d:.2g}" for name, v, d in doubtful)
-        text = f"the motion hardly tells: {listed}. Take their values from elsewhere, or log a richer motion"
+        text = f"the motion hardly excites: {listed}. Take their values from elsewhere, or log a richer motion"
         out.append(Finding("unexcited", tuple(name for name, _, _ in doubtful), text))
     return out

@@ -1,4 +1,4 @@
-"""A joint's gain against the given model: by which factor its measured torque is the model's, friction and rotor apart."""
+"""Scale of a joint's measured torque against the given model's, with friction and rotor removed."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from .._regression.completion import rigid_torque
 from .._regression.robot import as_float64
 
 BLOCKS = 20  # stretches of the runs that are left out in turn
-ALIKE = 0.4  # correlation with the model's torque below which a joint's factor means nothing
+ALIKE = 0.4  # correlation with the model's torque below which a joint's factor is meaningless
 CERTAIN = 0.15  # relative standard deviation above which it is not judged
 
 
@@ -25,8 +25,8 @@ class PriorScales:
     Attributes:
         factors: (n,) slope of the measured torque on that of the given model's inertias.
         deviations: (n,) standard deviations of their logarithms, from fits that leave out a twentieth of the runs in turn.
-        alike: (n,) correlation of the two torques, once what friction, offset and rotor inertia explain is taken off both.
-        judged: (n,) whether the joint's torque shows enough of the model's to tell a factor.
+        alike: (n,) correlation of the two torques after projecting out friction, offset and rotor inertia.
+        judged: (n,) whether the factor is determined.
     """
 
     factors: Float[np.ndarray, " n"]
@@ -38,15 +38,15 @@ class PriorScales:
 def prior_scales(chain: Chain, runs: Sequence[Samples]) -> PriorScales:
     """Scale of each joint's torque against that of the chain's own inertias.
 
-    For joint j by itself: tau_j = s_j Y_j pi_0 + Ia qdd_j + fv qd_j + fc tanh(qd_j / w) + off, so that neither friction nor
-    rotor inertia, of which a model file rarely knows, counts for the scale s_j. What is left is gravity and the coupling
-    of the links.
+    For joint j by itself: tau_j = s_j Y_j pi_0 + Ia qdd_j + fv qd_j + fc tanh(qd_j / w) + off, so that friction and
+    rotor inertia, which model files rarely hold, do not affect the scale s_j. It is determined by gravity and the
+    coupling of the links.
 
     Args:
         chain: the robot, with inertias.
         runs: samples of one or several runs.
 
-    Cost: one inverse dynamics a sample.
+    Cost: one inverse dynamics per sample.
     """
     width = np.asarray(chain.friction.coulomb_velocity, float)[leading_joints(chain)]
     normal = np.zeros((BLOCKS, chain.nv, 6, 6))
@@ -71,7 +71,7 @@ def prior_scales(chain: Chain, runs: Sequence[Samples]) -> PriorScales:
 
 
 def _slopes(normal: Float[np.ndarray, "n 6 6"]) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-    """Slope of the torque on the expected one, and their correlation, the other columns taken off both."""
+    """Slope of the torque on the expected one, and their correlation, with the other columns projected out."""
     size = np.sqrt(np.maximum(np.diagonal(normal, axis1=1, axis2=2), 1e-300))
     scaled = normal / size[:, :, None] / size[:, None, :]
     left = np.stack([m[4:, 4:] - m[4:, :4] @ np.linalg.lstsq(m[:4, :4], m[:4, 4:], rcond=1e-10)[0] for m in scaled])

@@ -1,4 +1,4 @@
-"""Motion computed again from the logged torques: does the identified robot move as the real one did?"""
+"""Re-simulation: motion of the identified robot under the logged torques."""
 
 import dataclasses
 
@@ -27,7 +27,8 @@ class Resimulation:
         simulated: (N, n) simulated positions [rad or m]; NaN outside the windows.
         rms: (n,) root mean square of measured minus simulated positions over all windows [rad or m].
         growth: (steps + 1, n) the same by time since the window's start, one row a sample.
-        coasting_rms: (n,) as `rms`, of positions guessed without any model, by the velocity at each window's start.
+        coasting_rms: (n,) as `rms`, of positions extrapolated without any model from the velocity at each window's
+            start.
         seconds: length of a window [s].
     """
 
@@ -39,7 +40,7 @@ class Resimulation:
     seconds: float
 
     def after(self, seconds: float) -> Float[np.ndarray, " n"]:
-        """(n,) RMS error so many seconds after the windows' starts, at the nearest sample [rad or m]."""
+        """(n,) RMS error at this time [s] after the windows' starts, at the nearest sample [rad or m]."""
         last = len(self.growth) - 1
         return self.growth[min(last, max(0, round(seconds / self.seconds * last)))]
 
@@ -60,8 +61,8 @@ def resimulate(
     is solved for e'' with the friction of the step's end (`advanced`), and positions by the trapezium rule: without friction a
     constant error of acceleration is integrated exactly, a varying one to first order in the step; a model without error
     stays on the log.
-    Nothing holds the robot to the log. A controller would: then what remains of the positions is the torque error over
-    its stiffness, which tells nothing that the torque error does not. Open loop, the error of a window of length T is about
+    No controller keeps the robot on the log: with one, the position error would be the torque error over its
+    stiffness, which adds no information. Open loop, the error of a window of length T is about
     T^2 / 2 times the error of acceleration, and over whole runs it would grow without bound for any model.
 
     Args:
@@ -69,14 +70,14 @@ def resimulate(
         samples: of the run; its velocities and accelerations are the derivatives of its positions, as `preprocess` makes
             them.
         window: length of a window [s].
-        memory: of friction at each sample (`TorqueModel.memory`); from the samples alone where None, relaxed at the start of
-            each piece.
+        memory: of friction at each sample (`TorqueModel.memory`); from the samples alone if None, relaxed at the
+            start of each piece.
 
     Raises:
         IdentificationError: the window is not positive, or no piece of the run is that long.
 
-    Cost: n + 1 inverse dynamics a sample and, for friction, six linear systems of n equations; of more than 400 windows, 400
-    spread evenly are simulated.
+    Cost: n + 1 inverse dynamics per sample and, for friction, six linear systems of n equations; at most 400 windows,
+    spread evenly, are simulated.
     """
     if not window > 0:
         raise IdentificationError(f"a window of {window:g} s cannot be simulated; give a positive length")
@@ -118,7 +119,7 @@ def resimulate(
 def _by_windows(
     model: TorqueModel, parts: list[Float[np.ndarray, "windows ..."]], dt: float
 ) -> Float[np.ndarray, "windows steps n"]:
-    """`_deviations` of so many windows at a time that runs of any length take one program; the last one is repeated."""
+    """`_deviations` in batches of one size, so that runs of any length share one program; the last window is repeated."""
     count, step = len(parts[0]), jnp.asarray(dt)
     padded = [x[np.minimum(np.arange(-(-count // TOGETHER) * TOGETHER), count - 1)] for x in parts]
     at = range(0, count, TOGETHER)

@@ -1,4 +1,4 @@
-"""Signs of torques that unseen motion confirms."""
+"""Signs of torques confirmed on held-out motion."""
 
 import math
 from collections.abc import Sequence
@@ -14,14 +14,16 @@ from .._regression.columns import Columns
 from .._regression.factors import QRFactors
 from .._regression.robot import as_float64
 
-SHARE = 0.7  # of each run is fitted
-SAME = 1.05  # held-out errors up to this ratio are the same: a joint that shares nothing with others fits either sign
+SHARE = 0.7  # share of each run that is fitted
+SAME = (
+    1.05  # held-out errors within this ratio count as equal: a joint that shares nothing with others fits either sign
+)
 
 
 def confirmed_signs(
     chain: Chain, samples: Sequence[Samples], columns: Columns, base: BaseParameters, signs: np.ndarray
 ) -> np.ndarray:
-    """(n,) signs without those that predict unseen motion worse: under `jax.enable_x64(True)`.
+    """(n,) signs without those that predict held-out motion worse: under `jax.enable_x64(True)`.
 
     A joint keeps the sign -1 where a weighted fit to the first 70 % of each run predicts the torque of the rest no worse with
     it, neither that joint's own nor, in the mean of the logarithms, all of them. A joint whose model lacks a term can fit the

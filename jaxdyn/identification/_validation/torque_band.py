@@ -1,4 +1,4 @@
-"""How well a predicted torque is known: the part of it that the uncertainty of the parameters makes."""
+"""Uncertainty of predicted torques due to the uncertainty of the parameters."""
 
 import jax
 import numpy as np
@@ -22,9 +22,9 @@ def torque_band(
 ) -> Float[np.ndarray, "N nv"]:
     """Standard deviation of the torque predicted along a motion: sqrt(diag(W C W^T)), row by row [N m or N].
 
-    W is the base regressor and C the covariance of the base parameters (`Estimate.covariance`). It says in torques what the
-    estimate's uncertainty comes to, whatever the parameters are, where intervals of single parameters say little or, for
-    those that no torque sees, nothing. Measured torques scatter about the prediction by their noise besides:
+    W is the base regressor and C the covariance of the base parameters (`Estimate.covariance`). It expresses the
+    uncertainty of the estimate as a torque, for any choice of parameters; intervals of single parameters say little,
+    and for unidentifiable ones nothing. Measured torques scatter about the prediction by their noise besides:
     sqrt(band^2 + Estimate.noise^2).
 
     Cost: a base regressor a sample and O(n b^2), in chunks of one size.

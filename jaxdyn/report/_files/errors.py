@@ -30,13 +30,13 @@ def errors_csv(result: Identification) -> str:
 
 
 def write_errors(result: Identification, path: str | os.PathLike[str]) -> None:
-    """Write one table with a row a run and joint: the report's errors by run.
+    """Write one table with one row per run and joint: the report's errors by run.
 
     Columns: run, fitted (yes or no), joint, unit (of its torque), samples, torque_rms (of the measured torque), rms (of
-    measured minus predicted), rre_percent (the one over the other), rre_moving_percent (over samples at which the joint
+    measured minus predicted), rre_percent (the ratio of the two), rre_moving_percent (over samples at which the joint
     moves; empty where it never does).
 
     Raises:
-        OutputError: the file cannot be written; what was there before is untouched.
+        OutputError: the file cannot be written; an existing file stays unchanged.
     """
     write_whole(path, errors_csv(result), OutputError)

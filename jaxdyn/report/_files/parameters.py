@@ -35,18 +35,19 @@ def parameters_csv(result: Identification) -> str:
 
 
 def write_parameters(result: Identification, path: str | os.PathLike[str]) -> None:
-    """Write one table with a row a parameter: the base parameters (`kind` base), then the full set (`kind` full).
+    """Write one table with one row per parameter: the base parameters (`kind` base), then the full set (`kind` full).
 
     Columns: kind, name, belongs_to (link or joint), value, unit, standard_deviation, relative_sd_percent, ols_value,
-    ols_sd, prior (of the model that was given), identifiable (yes, only in sums, no), model_value. The value of a base
-    parameter is that of weighted least squares alone, to which the standard deviation belongs (from fits that leave out an
-    eighth of the data in turn); model_value is what the written model has, whose bodies can exist. A full parameter has a
-    standard deviation only where a base parameter consists of it alone; the value of any other is the completion's choice.
-    Numbers have all their digits; a cell without a number is empty. Read it with any spreadsheet, pandas, or
-    `numpy.genfromtxt(path, delimiter=",", names=True, dtype=None, encoding="utf-8")`.
+    ols_sd, prior (of the given model), identifiable (yes, only in sums, no), model_value. The value of a base
+    parameter is the weighted least-squares estimate, to which the standard deviation belongs (jackknife: an eighth of
+    the data is left out in turn); model_value is its value in the written, physically consistent model. A full
+    parameter has a standard deviation only if it is a base parameter by itself; the value of any other is chosen by
+    the completion.
+    Numbers are written in full precision; missing numbers are empty cells. Read the table with a spreadsheet, pandas,
+    or `numpy.genfromtxt(path, delimiter=",", names=True, dtype=None, encoding="utf-8")`.
 
     Raises:
-        OutputError: the file cannot be written; what was there before is untouched.
+        OutputError: the file cannot be written; an existing file stays unchanged.
     """
     write_whole(path, parameters_csv(result), OutputError)
 

@@ -16,7 +16,7 @@ from ...spatial.inertia import inertial_parameters_to_com
 
 
 def payload_json(payload: Payload) -> str:
-    """A payload as JSON text: SI units, about the frame named."""
+    """A payload as JSON text: SI units, about the named frame."""
     about = {
         "frame": payload.frame,
         "units": "SI",
@@ -43,7 +43,7 @@ def payload_json(payload: Payload) -> str:
 
 
 def _plain(x):
-    """NaN, of what is not determined, as null: JSON has no other word for it."""
+    """NaN, for undetermined numbers, as null: JSON has no NaN."""
     if isinstance(x, dict):
         return {key: _plain(value) for key, value in x.items()}
     if isinstance(x, list):
@@ -64,7 +64,7 @@ def read_gains(path: str | os.PathLike[str]) -> DriveGains:
     """Calibrated gains from a file that `jaxdyn payload --mass` wrote.
 
     Raises:
-        IdentificationError: the file cannot be read or is no such file.
+        IdentificationError: the file cannot be read or holds something else.
     """
     try:
         with open(path, encoding="utf-8") as file:
@@ -118,18 +118,18 @@ def payload_lines(payload: Payload) -> list[str]:
         moments = ", ".join(f"{x:.4f}" for x in np.linalg.eigvalsh(inertia))
         place = ", ".join(f"{x:.4f}" for x in com)
         lines += [
-            "  no body has such an inertia; within the deviations the nearest that one can have:",
+            "  not physically consistent; the nearest consistent inertia, weighted by the deviations:",
             f"  {mass:.4f} kg at {place} m, principal moments {moments} kg m^2",
         ]
     return [*lines, *(f"note: {note}" for note in payload.notes)]
 
 
 def gains_lines(gains: DriveGains, joints: Sequence[str]) -> list[str]:
-    """Calibrated gains on a terminal, a line a joint."""
+    """Calibrated gains on a terminal, one line per joint."""
     lines = [f"gains from the known payload; common factor {gains.common:.4f} +- {gains.common_deviation:.4f}"]
     width = max(map(len, joints))
     for j, name in enumerate(joints):
-        told = "" if gains.told[j] else "  (not told: keeps its ratio)"
+        told = "" if gains.told[j] else "  (not determined: keeps its ratio)"
         lines.append(
             f"  {name:{width}s}  {gains.gains[j]:9.4f} +- {gains.standard_deviations[j]:.4f}  factor "
             f"{gains.factors[j]:.4f}  payload torque {gains.payload_torque[j]:.3g} N m RMS{told}"

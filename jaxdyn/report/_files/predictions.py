@@ -1,4 +1,4 @@
-"""What each written model file predicts: it is loaded again in the way a user would, and held against the runs."""
+"""Predictions of each written model file, loaded again as a user would and compared with the runs."""
 
 import dataclasses
 import warnings
@@ -17,17 +17,17 @@ from ...io._load import load
 from .._quality import together
 
 MODEL_FILES = ("model.eqx", "identified.urdf", "identified.xml")
-WORSE = 1.02  # errors within 2 % of the fitted model's are its own
+WORSE = 1.02  # errors within 2 % of the fitted model's count as equal
 
 
 @dataclasses.dataclass(frozen=True)
 class FilePrediction:
-    """How well a written file predicts the runs that were not fitted, or where there are none the fitted ones.
+    """Prediction errors of a written file on the held-out runs, or on the fitted ones if none were held out.
 
     Attributes:
         name: of the file.
-        fit: its errors, with the model loaded from it; None where it could not be loaded.
-        why: the reason where they are larger than the fitted model's, or why there are none; empty where neither is so.
+        fit: its errors, with the model loaded from it; None if it could not be loaded.
+        why: the reason if they are larger than the fitted model's or missing; else empty.
     """
 
     name: str
@@ -41,9 +41,10 @@ class FilePrediction:
 
 
 def as_written(result: Identification, model: TorqueModel) -> Identification:
-    """The identification with every run predicted by the model that a file gave back, in the way a user would.
+    """The identification with every run predicted by the model read back from a file.
 
-    A stretch that a fit without it predicted (`validation_refit`) is left: the written model was fitted to it.
+    A stretch predicted by a fit without it (`validation_refit`) keeps that prediction: the written model was fitted to
+    it.
     """
 
     def again(e: Evaluation) -> Evaluation:
@@ -57,11 +58,11 @@ def as_written(result: Identification, model: TorqueModel) -> Identification:
 def predictions_of(
     result: Identification, folder: Path, load_options: Mapping[str, Any], mended: tuple[str, ...] = ()
 ) -> list[FilePrediction]:
-    """Errors of each model file that there is in a folder.
+    """Errors of each model file in a folder.
 
     Args:
         load_options: what `load` reads the URDF with.
-        mended: joints whose negative friction or armature URDF and MJCF have not got.
+        mended: joints whose negative friction or armature is not in the URDF and MJCF.
     """
     found: list[FilePrediction] = []
     best = _errors(result, result.model).total_relative
@@ -85,13 +86,13 @@ def predictions_of(
 def _loaded(path: Path, load_options: Mapping[str, Any], result: Identification) -> TorqueModel:
     if path.suffix == ".eqx":
         return load_torque_model(path)
-    # a URDF says nothing of gravity; inertias at the edge of what bodies can have may be refused behind rounding
+    # a URDF has no gravity; inertias at the edge of physical consistency may be refused after rounding
     options = {"gravity": result.chain.gravity, **load_options} if path.suffix == ".urdf" else {}
     chain = load(path, allow_nonphysical=True, **options)
     own = result.chain
     if chain.n != own.n:
         raise JaxdynError(f"it has {chain.n} joints, the identified model {own.n}")
-    if chain.topology.parents == own.topology.parents:  # names are nothing to torques: one program for all files
+    if chain.topology.parents == own.topology.parents:  # torques do not depend on names: one program for all files
         chain = dataclasses.replace(chain, topology=own.topology, frame_poses=own.frame_poses)
     return TorqueModel(chain)
 
@@ -103,7 +104,7 @@ def _errors(result: Identification, model: TorqueModel) -> Fit:
 
 
 def _why(result: Identification, name: str, mended: tuple[str, ...]) -> str:
-    """What a file of this format has no place for."""
+    """Parts of the model that this file format cannot hold."""
     model, reasons = result.model, []
     if name == "model.eqx":
         return "numbers are rounded in it"

@@ -1,4 +1,4 @@
-"""`write_all`: the files that an identification leaves behind, all of them or none."""
+"""`write_all`: the files of an identification, written completely or not at all."""
 
 import contextlib
 import datetime
@@ -27,15 +27,15 @@ from .parameters import write_parameters
 from .predictions import as_written, predictions_of
 
 FILES = ("parameters.csv", "errors.csv", "identified.urdf", "identified.xml", "model.eqx", "report.html")
-MAY_LACK = ("identified.urdf", "identified.xml", "model.eqx")  # formats that do not hold every model
+MAY_LACK = ("identified.urdf", "identified.xml", "model.eqx")  # formats that cannot hold every model
 
 
 class WrittenFiles(dict[str, Path]):
-    """Paths by file name, and what was judged: the model in these files.
+    """Paths by file name, and the assessment of the model in these files.
 
     Attributes:
         result: the identification, its runs predicted by the written model.eqx.
-        judged: what the report says of it.
+        judged: the assessment in the report.
     """
 
     def __init__(self, paths: Mapping[str, Path], result: Identification, judged: Verdict):
@@ -55,31 +55,32 @@ def write_all(
     provenance: Provenance | None = None,
     findings: Sequence[Finding] = (),
 ) -> WrittenFiles:
-    """Write all results into a folder, which is created; the paths by file name, with the verdict.
+    """Write all results into a folder, which is created, and return the paths by file name with the verdict.
 
     parameters.csv (`write_parameters`), errors.csv (`write_errors`), identified.urdf, identified.xml for MuJoCo, model.eqx
-    (`save_torque_model`: all that was identified, to the last bit) and report.html. Errors and the verdict are those of
-    model.eqx, loaded again; the report says what each of the others predicts. URDF and MJCF get the nearest viscous, Coulomb
-    and constant friction, and no negative friction, damping or armature.
+    (`save_torque_model`: the whole identified model, bit by bit) and report.html. Errors and the verdict are those of
+    model.eqx, loaded again; the report also shows the predictions of the other files. URDF and MJCF get the nearest
+    viscous, Coulomb and constant friction, and no negative friction, damping or armature.
 
-    All files are finished in a draft folder first and moved in place when the last one is: after an error or Ctrl-C the folder
-    is what it was. Files of these names are replaced. A model that a URDF cannot hold (helical joints, inertias that no body
-    can have) leaves out identified.urdf, one that MJCF cannot identified.xml, one with columns of the user's own model.eqx:
-    the report says why, and one from an earlier run is moved to a name with .old behind, so that nobody takes it for this.
+    All files are completed in a draft folder and then moved into place: an error or Ctrl-C leaves the folder
+    unchanged. Existing files of these names are replaced. identified.urdf is left out if a URDF cannot hold the model
+    (helical joints, physically inconsistent inertias), identified.xml if MJCF cannot, and model.eqx if there are
+    user-defined columns; the report gives the reason, and such a file from an earlier run is renamed with the suffix
+    .old.
 
     Args:
-        source_urdf: the file the chain was loaded from: identified.urdf is that file with the identified numbers.
-            Written anew where None.
+        source_urdf: the file the chain was loaded from: identified.urdf is a copy of it with the identified numbers.
+            A new URDF is written if None.
         load_options: what it was loaded with: `lock`, `tip`, `floating_base` and `ignore_mimic` of `load`.
-        title: of the report; made from the name of the source where None.
-        date: of the report; now where None.
-        limits: what errors are good enough, for the report's verdict (`parse_limit`).
+        title: of the report; from the name of the source if None.
+        date: of the report; now if None.
+        limits: acceptable errors, for the report's verdict (`parse_limit`).
         provenance: input files and settings, for the report (`collect_provenance`).
-        findings: what may be wrong, for the report (`diagnose_identification`).
+        findings: suspected faults, for the report (`diagnose_identification`).
 
     Raises:
-        OutputError: the folder cannot be written: it is a file, there is no permission, the disk is full.
-        IdentificationError: a limit has the wrong number of numbers.
+        OutputError: the folder cannot be written: it is a file, permission is denied, or the disk is full.
+        IdentificationError: a limit has neither one value nor one per joint.
     """
     target, fitted = Path(os.path.abspath(directory)), result
     check_output_folder(target, FILES)
@@ -113,7 +114,7 @@ def write_all(
             reason = error.strerror or str(error)
             remedy = "check its permissions and the space on the disk"
             raise OutputError(f"cannot be written: {reason}", remedy, place=target) from None
-        if isinstance(error, ModelError | OutputError):  # the draft's name is nobody's
+        if isinstance(error, ModelError | OutputError):  # the name of the draft means nothing to users
             place = error.place and target / Path(error.place).name
             raise OutputError(error.fault, error.remedy, place=place, **error.arguments) from None
         raise
@@ -123,7 +124,7 @@ def write_all(
 
 
 def _missing(folder: Path) -> list[Path]:
-    """The folders that have to be made, the innermost first."""
+    """Folders that have to be created, the innermost first."""
     missing = []
     while not folder.exists():
         missing.append(folder)
@@ -134,14 +135,14 @@ def _missing(folder: Path) -> list[Path]:
 def _write_models(
     result: Identification, draft: Path, source: str | os.PathLike[str] | None, loaded: Mapping[str, Any]
 ) -> tuple[list[str], Mapping[str, Any], tuple[str, ...]]:
-    """Write the model in every format; what is to be said about it, what the URDF is loaded with, what was mended."""
+    """Write the model in every format; returns notes, options to load the URDF with, and the joints changed."""
     plain, mended = dissipative_chain(result.chain, [e.samples for e in result.fitted])
     urdf, options = _write_urdf(plain, draft / "identified.urdf", source, loaded)
     notes = [urdf, _write_mjcf(plain, draft / "identified.xml")]
     if mended:
         notes.append(
-            f"friction or armature of {', '.join(mended)} came out negative: identified.urdf and identified.xml hold the "
-            "nearest that is not"
+            f"friction or armature of {', '.join(mended)} is negative: identified.urdf and identified.xml hold the "
+            "nearest non-negative value"
         )
     try:
         save_torque_model(result.model, draft / "model.eqx")
@@ -153,7 +154,7 @@ def _write_models(
 def _write_urdf(
     chain: Chain, path: Path, source: str | os.PathLike[str] | None, loaded: Mapping[str, Any]
 ) -> tuple[str, Mapping[str, Any]]:
-    """Write the model, into its source where there is one; what is to be said about it, and what `load` reads it with."""
+    """Write the model, into its source if there is one; returns notes, and the options to `load` it with."""
     note = ""
     if source is not None:
         try:
@@ -173,7 +174,7 @@ def _write_urdf(
 
 
 def _write_mjcf(chain: Chain, path: Path) -> str:
-    """Write the model for MuJoCo; what is to be said about it."""
+    """Write the model for MuJoCo; returns notes."""
     try:
         left_out = write_mjcf(chain, path)
     except ModelError as error:
@@ -182,14 +183,14 @@ def _write_mjcf(chain: Chain, path: Path) -> str:
 
 
 def _refused(path: Path, error: ModelError) -> str:
-    if error.place:  # nothing can be written
+    if error.place:  # the format cannot hold the model
         raise error
     others = "parameters.csv" if path.name == "model.eqx" else "parameters.csv and model.eqx"
     return f"{path.name} was not written: {error}. All numbers are in {others}"
 
 
 def _move(moves: list[tuple[Path, Path]], draft: Path) -> None:
-    """Move files in place, one after the other; if one cannot be moved, all are put back."""
+    """Move files into place, one by one; if one cannot be moved, all are moved back."""
     undo: list[tuple[Path, Path]] = []
     try:
         for k, (source, place) in enumerate(moves):

@@ -1,1 +1,1 @@
-"""Whole HTML pages: a report of an identification, and two models beside each other."""
+"""Whole HTML pages: the report of an identification, and the comparison of two models."""

@@ -27,14 +27,14 @@ def write_comparison(
     date: datetime.datetime | None = None,
     provenance: Provenance | None = None,
 ) -> None:
-    """Write the comparison as one HTML file without any reference outside itself: errors, torques and positions of both models.
+    """Write the comparison as one self-contained HTML file: errors, torques and positions of both models.
 
     Args:
-        date: shown in the head; now where None.
+        date: shown in the head; now if None.
         provenance: input files and settings (`collect_provenance`).
 
     Raises:
-        OutputError: the file cannot be written; what was there before is untouched.
+        OutputError: the file cannot be written; an existing file stays unchanged.
     """
     write_whole(path, comparison_html(comparison, date, provenance), OutputError)
 
@@ -110,8 +110,8 @@ def _positions(comparison: ModelComparison) -> str:
         "positions",
         faint(
             f"RMS of measured minus simulated position, each robot driven by the measured torques alone in windows of "
-            f"{first[0].seconds:.2g} s that start from the measured state. Coasting is the guess without any model, by the "
-            "velocity at the window's start."
+            f"{first[0].seconds:.2g} s that start from the measured state. Coasting is the prediction without any "
+            "model, from the velocity at the window's start."
         ),
         columns_table(
             [

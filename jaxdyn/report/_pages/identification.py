@@ -1,4 +1,4 @@
-"""The report: one HTML file, pictures included, that needs nothing else and can be read on screen and on paper."""
+"""The report: one self-contained HTML file, pictures included, for screen and print."""
 
 import datetime
 import os
@@ -37,30 +37,30 @@ def write_report(
     findings: Sequence[Finding] = (),
     assessed: Assessment | None = None,
 ) -> None:
-    """Write the report of an identification as one HTML file without any reference outside itself.
+    """Write the report of an identification as one self-contained HTML file.
 
-    It holds a verdict in plain words; the errors of predicted torques joint by joint and run by run, on fitted and on unseen
-    motion and beside the given model's; torques over time; positions simulated again along the measured torques; friction
-    over velocity; spectra of what is left; the base parameters with standard deviations and correlations; the full set; the
-    named null space; what the motion excites; links drawn as ellipsoids, with their masses and densities; and what was
-    noticed in the logs. Plots are drawn in the browser from data in the file. docs/report.md explains each part.
+    It holds a verdict in plain words; errors of predicted torques by joint and by run, on fitted and held-out motion,
+    beside those of the given model; torques over time; positions re-simulated from the measured torques; friction
+    over velocity; spectra of the residuals; base parameters with standard deviations and correlations; the full set;
+    the null space, by name; excitation; links drawn as ellipsoids, with their masses and densities; and notes on the
+    logs. Plots are drawn in the browser from data in the file. docs/report.md explains each part.
 
     Args:
-        title: heading; the number of joints where None.
-        date: shown in the head; now where None.
-        notes: further ones, shown with those of the result.
-        limits: what errors are good enough (`parse_limit`); the verdict is by them where there are any.
-        provenance: input files and settings (`collect_provenance`); versions alone where None.
-        findings: what may be wrong (`diagnose_identification`), shown in the summary.
-        assessed: the verdict and what it takes, with what the written model files predict (`write_all`); found here, without
-            files, where None.
+        title: heading; the number of joints if None.
+        date: shown in the head; now if None.
+        notes: further notes, shown with those of the result.
+        limits: acceptable errors (`parse_limit`), which decide the verdict if given.
+        provenance: input files and settings (`collect_provenance`); versions alone if None.
+        findings: suspected faults (`diagnose_identification`), shown in the summary.
+        assessed: the assessment, with predictions of the written model files (`write_all`); computed here, without
+            files, if None.
 
     Raises:
-        OutputError: the file cannot be written; what was there before is untouched.
-        IdentificationError: a limit has the wrong number of numbers.
+        OutputError: the file cannot be written; an existing file stays unchanged.
+        IdentificationError: a limit has neither one value nor one per joint.
 
-    Cost: less than a second, and compiling forward dynamics; curves of many runs and joints are thinned out, none of their
-    peaks lost, to keep the file under 1.5 MB.
+    Cost: less than a second, plus compilation of forward dynamics; curves of many runs and joints are thinned out,
+    with all peaks kept, so that the file stays under 1.5 MB.
     """
     report = report_html(result, title, date, notes, limits, provenance, findings, assessed)
     write_whole(path, report, OutputError)
@@ -123,11 +123,11 @@ _LINKS = (
     ("parameters", "Base parameters"),
     ("correlation", "Correlation"),
     ("full", "Full set"),
-    ("unknown", "What the data cannot tell"),
+    ("unknown", "Not identifiable"),
     ("excitation", "Excitation"),
     ("bodies", "Bodies"),
     ("notes", "Notes"),
-    ("provenance", "Where this comes from"),
+    ("provenance", "Provenance"),
 )
 
 
@@ -137,14 +137,14 @@ def _facts(result: Identification) -> list[tuple[str, str]]:
     return [
         ("Robot", f"{result.chain.n} joints from {topology.base_name}{tip}"),
         ("Joints", ", ".join(topology.joint_names)),
-        ("Identified", f"{', '.join(('ten parameters a link', *result.columns.drive_terms))}"),
+        ("Identified", f"{', '.join(('ten parameters per link', *result.columns.drive_terms))}"),
         ("Friction", friction_name(result)),
         *((k, v) for k, v in [("Delays", _delays(result))] if v),
     ]
 
 
 def _runs(result: Identification) -> str:
-    """What was fitted and what it was checked on, folded where there are many."""
+    """Runs fitted and runs for validation, folded if there are many."""
     runs = [("Fitted to", e) for e in result.fitted] + [("Checked on", e) for e in result.validation]
     listed = facts_list([(role, _described(e)) for role, e in runs])
     if len(runs) < 4:

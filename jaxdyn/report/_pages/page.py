@@ -9,7 +9,7 @@ from .._markup import element, escaped, items, section
 
 
 def page(title: str, sections: Sequence[str]) -> str:
-    """A whole HTML file with the style and the script in it, around sections that are HTML already."""
+    """A complete HTML file, style and script included, around sections in HTML."""
     style, script = (
         (importlib.resources.files("jaxdyn.report") / name).read_text("utf-8") for name in ("page.css", "page.js")
     )
@@ -26,7 +26,7 @@ def page(title: str, sections: Sequence[str]) -> str:
 def page_head(
     kicker: str, title: str, facts: Sequence[tuple[str, str]], links: Sequence[tuple[str, str]] = (), more: str = ""
 ) -> str:
-    """Heading, facts as a list of pairs of plain texts, more of them as HTML, and links to sections by id."""
+    """Heading, facts as pairs of plain texts, further facts as HTML, and links to sections by id."""
     return element(
         "header",
         element("p", escaped(kicker), "kicker")
@@ -38,12 +38,12 @@ def page_head(
 
 
 def facts_list(facts: Sequence[tuple[str, str]]) -> str:
-    """Pairs of plain texts, one under the other."""
+    """Pairs of plain texts, one below the other."""
     return element("dl", "".join(element("dt", a) + element("dd", escaped(b)) for a, b in facts), "about")
 
 
 def made_by(date: datetime.datetime | None) -> list[tuple[str, str]]:
-    """When, now where None, and by what: the last facts of a page's head."""
+    """Date (now if None) and versions: the last facts of a page's head."""
     date = date or datetime.datetime.now().astimezone()
     return [("Date", date.strftime("%Y-%m-%d %H:%M %Z").strip()), ("Made by", f"jaxdyn {version_of()}")]
 
@@ -52,7 +52,7 @@ SHOWN = 4  # notes; the others are folded
 
 
 def notes_section(notes: Sequence[str]) -> str:
-    """What was noticed in the logs, the first few at once."""
+    """Notes on the logs, of which the first few are not folded."""
     each = list(dict.fromkeys(notes))
     more = ""
     if len(each) > SHOWN + 2:

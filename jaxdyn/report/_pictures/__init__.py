@@ -1,1 +1,1 @@
-"""Pictures as SVG elements, and the ellipsoids that stand for bodies."""
+"""Pictures as SVG elements, and the equivalent ellipsoids of links."""

@@ -20,7 +20,8 @@ class Ellipsoid:
     Attributes:
         mass: of the body [kg].
         centre: its centre of mass [m].
-        shape: 5 / m times its second moment of mass about the centre [m^2]; positive definite for a body.
+        shape: 5 / m times its second moment of mass about the centre [m^2]; positive definite for a physically
+            consistent body.
     """
 
     mass: float
@@ -29,28 +30,28 @@ class Ellipsoid:
 
     @property
     def squares(self) -> Float[np.ndarray, "3"]:
-        """Squares of the semi-axes [m^2], the least first; a body has none that is negative."""
+        """Squares of the semi-axes [m^2] in ascending order; none is negative for a physically consistent body."""
         return np.linalg.eigvalsh(self.shape)
 
     @property
     def possible(self) -> bool:
-        """Whether a body can have this mass and inertia."""
+        """Whether mass and inertia are physically consistent."""
         squares = self.squares
-        return bool(self.mass > 0 and squares[0] >= -1e-6 * max(squares[-1], 0))  # numbers may be single
+        return bool(self.mass > 0 and squares[0] >= -1e-6 * max(squares[-1], 0))  # single precision possible
 
     @property
     def semi_axes(self) -> Float[np.ndarray, "3"]:
-        """Semi-axes [m], the least first; 0 where the square is negative."""
+        """Semi-axes [m] in ascending order; 0 if the square is negative."""
         return np.sqrt(np.maximum(self.squares, 0))
 
     @property
     def density(self) -> float:
-        """Mass over volume [kg/m^3]; infinite where a semi-axis is 0."""
+        """Mass over volume [kg/m^3]; infinite if a semi-axis is 0."""
         volume = 4 / 3 * np.pi * float(np.prod(self.semi_axes))
         return self.mass / volume if volume > 0 else np.inf
 
     def moved(self, pose: Float[np.ndarray, "4 4"]) -> "Ellipsoid":
-        """The same, seen from the frame that the link has this pose in."""
+        """The ellipsoid in the frame in which the link has this pose."""
         r = pose[:3, :3]
         return Ellipsoid(self.mass, r @ self.centre + pose[:3, 3], r @ self.shape @ r.T)
 
@@ -80,7 +81,7 @@ def projected(
 
 
 def outstretched(chain: Chain, samples: Samples, most: int = 300) -> Float[np.ndarray, "m 4 4"]:
-    """Poses of all links and, last, of the base in the posture of a run in which their origins are spread out most."""
+    """Poses of all links and, last, of the base in the posture of a run with the widest spread of their origins."""
     q = samples.q[np.unique(np.linspace(0, len(samples) - 1, min(most, len(samples))).astype(int))]
     poses = posed(chain, q)
     origins = poses[:, :-1, :3, 3]

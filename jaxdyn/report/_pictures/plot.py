@@ -1,4 +1,4 @@
-"""Plots that the page draws from data: curves, dots and rings in panels over one axis, a view for each joint and run."""
+"""Plots drawn by the page from data: curves, dots and rings in panels over one axis, one view per joint and run."""
 
 import base64
 import dataclasses
@@ -12,21 +12,19 @@ from jaxtyping import Float
 
 from .._markup import element, escaped
 
-_LEVELS = (
-    65534  # a number is stored as one of as many steps between the least and the greatest of its curve; one more is NaN
-)
+_LEVELS = 65534  # quantisation steps between the minimum and maximum of a curve; one more stands for NaN
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Curve:
-    """Something drawn in a panel.
+    """A curve, or dots, in a panel.
 
     Attributes:
         name: in the legend; curves of one name are one entry.
         colour: a variable of the page's style: measured, predicted, residual, prior, ink or faint.
         y: the values; NaN breaks a line.
-        less: values that are taken off y in the page, which is shorter than a curve of the differences.
-        x: where they are; the view's where None.
+        less: values subtracted from y by the page, which takes less space than a curve of differences.
+        x: abscissae; those of the view if None.
         style: "line", "dots" or "rings".
         width: of a line [px].
     """
@@ -46,10 +44,10 @@ class Panel:
 
     Attributes:
         label: quantity and unit.
-        curves: drawn one over the other.
+        curves: drawn on top of each other.
         share: of the height, relative to the view's other panels.
         logarithmic: whether the axis is.
-        limits: of the axis while the whole of x is shown; those of the curves where None.
+        limits: of the axis while all of x is shown; those of the curves if None.
     """
 
     label: str
@@ -61,16 +59,16 @@ class Panel:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class View:
-    """What is shown at once: panels over one horizontal axis.
+    """Panels over one horizontal axis, shown together.
 
     Attributes:
         x_label: quantity and unit.
-        panels: the upper first.
-        caption: a line about it, plain text.
-        x: of all curves that have none of their own.
+        panels: from top to bottom.
+        caption: one line of plain text.
+        x: abscissae of all curves that do not have their own.
         logarithmic: whether the horizontal axis is.
         gaps: (from, to) of x without data.
-        marks: x with a name, drawn as a line from top to bottom.
+        marks: x with a name, drawn as a vertical line.
     """
 
     x_label: str
@@ -83,13 +81,13 @@ class View:
 
 
 def plot(label: str, views: Sequence[View], choices: Sequence[tuple[str, Sequence[str]]] = (), kind: str = "") -> str:
-    """A figure that shows one of the views, in order of the choices, the last of which varies fastest.
+    """A figure that shows one of the views, which are in the order of the choices, the last varying fastest.
 
-    page.js draws it with what chooses the view, moves and magnifies it, and reads values off. A choice of a name and length
-    that other plots of the page have as well is one choice for all of them.
+    page.js draws it with controls to choose, pan and zoom the view and read off values. Plots of a page with a choice
+    of the same name and length share it.
 
     Args:
-        label: what is to be seen, for those who cannot.
+        label: alternative text.
         choices: (name, options), such as ("joint", joint names).
         kind: "low" for a lower figure.
     """
@@ -156,13 +154,13 @@ def time_view(
     caption: str = "",
     points: int = 1400,
 ) -> View:
-    """A measured curve and one or two predicted ones by name over time, and under them measured minus predicted.
+    """A measured curve and one or two predicted ones by name over time, and below them measured minus predicted.
 
     Args:
         t: time [s].
-        pieces: (start, stop) of each piece without gaps; one where there are none.
-        words: what is drawn, what the difference is called, and the unit of both.
-        points: most points a curve.
+        pieces: (start, stop) of each gap-free piece.
+        words: names of the quantity and of the difference, and their unit.
+        points: maximum number of points per curve.
     """
     what, difference, unit = words
     start = float(t[0])
@@ -193,10 +191,10 @@ def time_view(
 
 
 def thinned(curves: Sequence[np.ndarray], pieces: Iterable[tuple[int, int]], points: int) -> np.ndarray:
-    """Indices of at most about `points` samples, in order, no peak of any curve lost; -1 between pieces.
+    """Indices of about `points` samples at most, in order, with all peaks of the curves; -1 between pieces.
 
-    Of stretches of equal length, the first sample and those where a curve is least and greatest. What is not finite in all
-    of the curves parts a piece in two.
+    Of each stretch of equal length, the first sample and the extremes of the curves. Samples that are not finite in
+    all curves split a piece.
     """
     there = np.all(np.isfinite(curves), axis=0)
     runs = []

@@ -1,1 +1,1 @@
-"""The parts of the report, a file each: from results to HTML."""
+"""Sections of the report, one per file: from results to HTML."""

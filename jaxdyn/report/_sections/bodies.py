@@ -1,4 +1,4 @@
-"""The part of the report that draws links as ellipsoids, on the arm."""
+"""Section with the links drawn as ellipsoids on the robot."""
 
 from collections.abc import Sequence
 
@@ -11,19 +11,19 @@ from .._markup import DASH, Cell, Column, columns_table, element, escaped, faint
 from .._pictures.ellipsoids import Ellipsoid, equivalent_ellipsoid, outstretched, projected
 from .._pictures.stick_figure import line_ends, skeleton
 
-_VIEWS = (  # rows: what is right and what is up in the picture
+_VIEWS = (  # rows: the picture's right and up directions
     ("from the front", np.array([[0.0, 1, 0], [0, 0, 1]])),
     ("from the side", np.array([[1.0, 0, 0], [0, 0, 1]])),
 )
-_UNIT = 1000.0  # picture units a metre
+_UNIT = 1000.0  # picture units per metre
 
 
 def bodies_section(chain: Chain, prior: Chain | None, samples: Samples) -> str:
-    """Two views of the arm in a posture of the run, with each link's ellipsoid, and a table of masses and sizes.
+    """Two views of the robot in a posture of the run with each link's ellipsoid, and a table of masses and sizes.
 
     Args:
         chain: the identified robot.
-        prior: the given one, where it has inertias; its ellipsoids are outlined.
+        prior: the given model, if it has inertias; its ellipsoids are outlined.
     """
     poses = outstretched(chain, samples)
     lines = line_ends(poses, skeleton(chain))
@@ -51,15 +51,15 @@ def bodies_section(chain: Chain, prior: Chain | None, samples: Samples) -> str:
         + faint(
             "Each link as the solid ellipsoid of uniform density with the same mass, centre of mass and inertia, on the robot "
             f"in a posture of the run, numbered from the base: {legend}. An ellipsoid far larger than its link, or far "
-            "off it, is a sign of parameters that the motion does not determine. Its density is that of air and metal "
-            "together: some 500 to 5000 kg/m³ in ordinary machines. Drag a picture to turn it."
+            "off it, indicates parameters that the motion does not determine. Densities average metal and cavities: "
+            "some 500 to 5000 kg/m³ in ordinary machines. Drag a picture to rotate it."
         )
         + element("div", figures, "grid")
     )
     if lacking:
         text += element(
             "p",
-            f"Not drawn, because no body has the inertia found for {'it' if len(lacking) == 1 else 'them'}: "
+            f"Not drawn, because {'its inertia is' if len(lacking) == 1 else 'their inertias are'} physically inconsistent: "
             f"{escaped(', '.join(lacking))}.",
         )
     centres = [DASH if e is None else ", ".join(number(float(round(1000 * x)), 6) for x in e.centre) for e in found]
@@ -80,7 +80,7 @@ def bodies_section(chain: Chain, prior: Chain | None, samples: Samples) -> str:
 
 
 def _masses(heading: str, bodies: Sequence[Ellipsoid | None], kind: str = "") -> Column:
-    """The mass of each link, and in the last row that of all."""
+    """The mass of each link, and the total in the last row."""
     total = sum(e.mass for e in bodies if e is not None)
     cells: list[Cell] = [DASH if e is None else number(e.mass, 3) for e in bodies]
     return Column(heading, [*cells, (number(total, 4), f"yes {kind}".strip())], kind)
@@ -88,14 +88,14 @@ def _masses(heading: str, bodies: Sequence[Ellipsoid | None], kind: str = "") ->
 
 def _density(e: Ellipsoid | None) -> str:
     if e is None or not e.possible:
-        return DASH if e is None else "no body"
+        return DASH if e is None else "inconsistent"
     return rounded(e.density) if e.density < 1e6 else number(e.density, 2)
 
 
 def _axes(e: Ellipsoid | None) -> str:
     if e is None:
         return DASH
-    return ", ".join(f"{1000 * a:.0f}" for a in e.semi_axes[::-1]) if e.possible else "no body"
+    return ", ".join(f"{1000 * a:.0f}" for a in e.semi_axes[::-1]) if e.possible else "inconsistent"
 
 
 def _svg(
@@ -105,9 +105,9 @@ def _svg(
     outline: Sequence[tuple[int, Ellipsoid]],
     lines: Float[np.ndarray, "k 2 3"],
 ) -> str:
-    """SVG in millimetres, up is up; what page.js needs to turn it stands in data attributes."""
+    """SVG in millimetres, upright; data attributes hold what page.js needs to rotate it."""
     centre = np.concatenate(lines).mean(axis=0)
-    # room for every direction, since the picture may be turned; what is far larger than the arm is cut off
+    # room for every direction, as the picture can be rotated; ellipsoids far larger than the arm are clipped
     arm = max(float(np.linalg.norm(np.concatenate(lines) - centre, axis=1).max()), 1e-3)
     sizes = [float(np.linalg.norm(e.centre - centre) + e.semi_axes[-1]) for _, e in (*solid, *outline)]
     reach = max(arm, min(max(sizes, default=0.0), 1.5 * arm))

@@ -1,4 +1,4 @@
-"""Correlation of the estimated base parameters: which of them the motion tells apart badly."""
+"""Correlation of the estimated base parameters: which of them the motion separates poorly."""
 
 import base64
 import json
@@ -15,14 +15,14 @@ _SHADES = 10
 
 
 def correlation(estimate: Estimate) -> Float[np.ndarray, "b b"]:
-    """cov_ij / (s_i s_j) of the estimates, s their standard deviations; zero where one of these is."""
+    """cov_ij / (s_i s_j) of the estimates with standard deviations s; zero if one of these is."""
     s = estimate.standard_deviations
     inverse = np.divide(1.0, s, out=np.zeros_like(s), where=s > 0)
     return np.clip(estimate.covariance * inverse * inverse[:, None], -1.0, 1.0)
 
 
 def correlation_section(base: BaseParameters, estimate: Estimate) -> str:
-    """The matrix as a picture, and its greatest values by name."""
+    """The matrix as a picture, and its largest values by name."""
     found = correlation(estimate)
     rows, columns = np.tril_indices(base.size, -1)
     order = np.argsort(-np.abs(found[rows, columns]))[:_PAIRS]
@@ -38,15 +38,15 @@ def correlation_section(base: BaseParameters, estimate: Estimate) -> str:
         "Correlation of the base parameters",
         "correlation",
         faint(
-            "Of the errors of two estimates, in the order of the table of base parameters. Two that are correlated by nearly 1 "
-            "or -1 are known together, as their sum or difference, much better than each by itself."
+            "Correlation of the errors of two estimates, in the order of the table of base parameters. If it is close to 1 or "
+            "-1, the difference or sum of the two is known much better than each by itself."
         ),
         element("div", _matrix(found, base.names) + table, "beside"),
     )
 
 
 def _matrix(values: Float[np.ndarray, "b b"], names: tuple[str, ...]) -> str:
-    """The lower triangle as coloured cells, one path a shade; page.js shows the value under the pointer."""
+    """The lower triangle as coloured cells, one path per shade; page.js shows the value under the pointer."""
     b = len(values)
     shades = np.where(np.tri(b, dtype=bool), np.round(_SHADES * values), 0).astype(int)
     cells = "".join(

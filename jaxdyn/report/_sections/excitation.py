@@ -1,4 +1,4 @@
-"""What the motion excites: singular values of the base regressor, and the directions that it tells least about."""
+"""Excitation: singular values of the base regressor, and the least excited directions."""
 
 import dataclasses
 
@@ -11,16 +11,16 @@ from .._markup import Column, columns_table, element, escaped, faint, number, ro
 from .._pictures.plot import Curve, Panel, View, plot
 
 _WEAKEST = 3
-_NAMED = 0.25  # share of a direction's largest component that is worth a name
+_NAMED = 0.25  # components above this share of the largest are named
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Excitation:
-    """Singular values of the weighted base regressor, in units of the noise, greatest first.
+    """Singular values of the weighted base regressor, in units of the noise, in descending order.
 
     Attributes:
         values: (b,) s_k: the combination along direction k is known to 1 / s_k, in its mixed units.
-        scaled: (b,) the same with columns of unit norm, relative to the greatest.
+        scaled: (b,) the same with columns of unit norm, relative to the largest.
         directions: (b, b) row k: the scaled direction of scaled[k], components along the normalised base parameters.
     """
 
@@ -44,7 +44,7 @@ def excitation(estimate: Estimate) -> Excitation:
 
 
 def excitation_section(base: BaseParameters, estimate: Estimate) -> str:
-    """The singular values as a picture, and the weakest directions by name."""
+    """The singular values as a picture, and the least excited directions by name."""
     found = excitation(estimate)
     weaker, directions = [], []
     for k in range(base.size - 1, max(-1, base.size - 1 - _WEAKEST), -1):
@@ -61,22 +61,21 @@ def excitation_section(base: BaseParameters, estimate: Estimate) -> str:
         directions.append(element("code", escaped(words.strip())))
     heading = "direction, in base parameters scaled to equal effect"
     facts = (
-        f"{number(estimate.condition, 3)} as they are, {number(estimate.scaled_condition, 3)} with columns of unit norm"
+        f"{number(estimate.condition, 3)} unscaled and {number(estimate.scaled_condition, 3)} with columns of unit norm"
     )
     return section(
         "Excitation",
         "excitation",
         faint(
-            f"Singular values of the base regressor, each joint weighed by its noise. Their spread, the condition number, is "
-            f"{facts}. The second is free of units: what the motion tells apart badly. Below 30 is good, above 100 wants "
-            "another trajectory."
+            f"Singular values of the base regressor, each joint weighted by its noise. Their ratio, the condition number, is "
+            f"{facts}. The second does not depend on units: below 30 is good; above 100, choose another trajectory."
         ),
         element(
             "div",
             _plot(found)
             + element(
                 "div",
-                element("h3", "What this motion tells least about")
+                element("h3", "Least excited directions")
                 + columns_table([Column("times weaker", weaker), Column(heading, directions, "text", "wrap")]),
             ),
             "beside",
@@ -87,9 +86,9 @@ def excitation_section(base: BaseParameters, estimate: Estimate) -> str:
 def _plot(found: Excitation) -> str:
     x = np.arange(1.0, len(found.values) + 1)
     given = (
-        (found.values / found.values[0], "measured", "as they are"),
+        (found.values / found.values[0], "measured", "unscaled"),
         (found.scaled, "predicted", "columns of unit norm"),
     )
     curves = [Curve(name, colour, np.maximum(y, 1e-300)) for y, colour, name in given]
-    panel = Panel("relative to the greatest", curves, logarithmic=True)
+    panel = Panel("relative to the largest", curves, logarithmic=True)
     return plot("Singular values of the base regressor", [View("number", [panel], x=x)], kind="low")

@@ -1,4 +1,4 @@
-"""What each written file predicts, loaded again."""
+"""Predictions of each written file, loaded again."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from .._quality import torque_units
 
 
 def files_section(result: Identification, files: Sequence[FilePrediction]) -> str:
-    """A table of the errors of every model file, joint by joint, and why one is worse than another; empty without files."""
+    """Errors of every model file, joint by joint, and the reasons for differences; empty without files."""
     if not files:
         return ""
     units = torque_units(result.chain)
@@ -21,8 +21,8 @@ def files_section(result: Identification, files: Sequence[FilePrediction]) -> st
             Column(f"error, RMS{unit}", [*((text, "edge") for text in map(rounded, fit.rms)), ("", "edge")], "edge")
         )
         columns.append(Column("RRE [%]", [*map(rounded, fit.relative), (rounded(fit.total_relative), "yes")]))
-    which = "the motion that was not fitted" if result.validation else "the fitted motion"
-    text = f"Each model file was loaded again, as you would load it, and its torques were held against {which}."
+    which = "the held-out motion" if result.validation else "the fitted motion"
+    text = f"Each model file was loaded again, as you would load it, and its torques compared with {which}."
     if result.validation_refit and result.validation:
         text += " The files hold the model that was fitted to everything, this motion included."
     reasons = [f"{file.name}: {file.why}" for file in files if file.why]
@@ -31,5 +31,9 @@ def files_section(result: Identification, files: Sequence[FilePrediction]) -> st
         "files",
         columns_table(columns, group_row(1, (name for name, _ in shown), 2)) if shown else "",
         faint(text),
-        items(reasons) if reasons else element("p", escaped("All of them predict alike.")) if len(shown) > 1 else "",
+        items(reasons)
+        if reasons
+        else element("p", escaped("All files predict the same torques."))
+        if len(shown) > 1
+        else "",
     )

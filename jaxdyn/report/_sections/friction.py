@@ -1,4 +1,4 @@
-"""Friction as it was measured, sample by sample, and the fitted law through it."""
+"""Measured friction, sample by sample, and the fitted law."""
 
 import dataclasses
 import re
@@ -21,7 +21,7 @@ from .._markup import DASH, Column, columns_table, element, escaped, faint, numb
 from .._pictures.plot import Curve, Panel, View, plot
 from .._quality import measured_rows, together
 
-_MOST = 1200  # dots a view
+_MOST = 1200  # dots per view
 _BINS = 24
 
 
@@ -31,8 +31,8 @@ class FrictionSamples:
 
     Attributes:
         qd: (N, n) velocities of the samples [rad/s or m/s].
-        torque: (N, n) measured torque minus all of the predicted one but friction [N m].
-        grid: (G, n) velocities for the curve, symmetric about zero and finer there.
+        torque: (N, n) measured torque minus the predicted torque without friction [N m].
+        grid: (G, n) velocities for the curve, symmetric about zero and denser there.
         curve: (G, n) friction_force of the model on it.
     """
 
@@ -45,12 +45,12 @@ class FrictionSamples:
 def friction_samples(chain: Chain, evaluations: Sequence[Evaluation], modelled: bool = False) -> FrictionSamples:
     """tau - (prediction - friction_force(qd)), sample by sample, and friction_force over the velocities that occur.
 
-    What is taken off is the rigid-body torque, rotors and whatever else was fitted with it; the samples are therefore the
-    fitted curve plus the residual.
+    All other fitted torques are subtracted (rigid body, rotors, further terms), so the samples are the fitted curve
+    plus the residual.
 
     Args:
-        modelled: predictions hold the torque of a friction model that no function of velocity gives: the torque of the chain
-            without friction is taken off instead.
+        modelled: predictions hold a friction model that is no function of velocity: the torque of the chain without
+            friction is subtracted instead.
     """
     data = together(evaluations)
     qd, residual = data.qd, data.error
@@ -73,7 +73,7 @@ def _friction(chain: Chain, qd):
 def binned_medians(
     x: Float[np.ndarray, " N"], y: Float[np.ndarray, " N"], bins: int = _BINS
 ) -> tuple[Float[np.ndarray, " M"], Float[np.ndarray, " M"]]:
-    """Medians of x and y in bins of equally many samples by x, for each sign of x apart."""
+    """Medians of x and y in bins of equally many samples by x, separately for each sign of x."""
     points = []
     for side in (x < 0, x > 0):
         order = np.argsort(x[side])
@@ -92,7 +92,7 @@ def with_friction(chain: Chain, evaluations: Sequence[Evaluation]) -> list[int]:
 def friction_section(
     chain: Chain, evaluations: Sequence[Evaluation], units: Sequence[str], fit: FrictionFit | None = None
 ) -> str:
-    """Samples, their medians and the fitted curve of a joint that the reader chooses; and a friction model's parameters."""
+    """Samples, medians and fitted curve of a selectable joint; and the parameters of a friction model."""
     data = friction_samples(chain, evaluations, fit is not None)
     turns = turning_joints(chain)[leading_joints(chain)]
     joints = with_friction(chain, evaluations)
@@ -102,18 +102,17 @@ def friction_section(
         "friction",
         plot("Friction against velocity", views, [("joint", [coordinate_names(chain)[j] for j in joints])], "low"),
         faint(
-            "Measured torque less the predicted one without friction: one dot a sample of the fitted runs, rings the medians "
-            "of equally many of them, and the fitted law. Rings off the curve on both sides alike mean another law (falling "
-            "before it rises: Stribeck; different on both sides: asymmetric); a cloud that opens up near standstill is "
-            "friction that depends on the path; a cloud that is wide everywhere is error of the rigid model, or friction that "
-            "depends on load."
+            "Measured torque minus the predicted one without friction: dots are samples of the fitted runs, rings medians "
+            "of equally many samples, the line is the fitted law. Rings off the curve on both sides indicate another law "
+            "(falling before it rises: Stribeck; different on the two sides: asymmetric). Scatter that widens near standstill "
+            "indicates presliding; scatter that is wide everywhere, errors of the rigid model or load-dependent friction."
         ),
         _table(fit) if fit else "",
     )
 
 
 def friction_name(result: Identification) -> str:
-    """The friction that was fitted, in words: its terms, and of which joints where not of all."""
+    """The fitted friction in words: its terms, and their joints if not all."""
     n = result.chain.n
     if result.friction is None:
         words = {"viscous": "viscous", "coulomb": "Coulomb", "offset": "constant"}
@@ -148,7 +147,7 @@ def _view(data: FrictionSamples, joint: int, turns: bool, unit: str) -> View:
     return View(
         "velocity [rad/s]" if turns else "velocity [m/s]",
         [Panel(f"friction [{unit}]", curves, limits=(float(low) - room, float(high) + room))],
-        f"up to {most} {unit}, spread about the curve {rounded(spread)}",
+        f"up to {most} {unit}, standard deviation about the curve {rounded(spread)}",
     )
 
 
@@ -162,7 +161,7 @@ def _table(fit: FrictionFit) -> str:
     ]
     return element(
         "p",
-        "Friction was fitted by a model of its own, in place of viscous, Coulomb and constant terms; the curve in the plot "
-        "is the nearest such law that takes power everywhere, which URDF and MJCF hold. Predicted torques are the friction "
-        "model's, which model.eqx holds.",
+        "A friction model replaced the viscous, Coulomb and constant terms. The plot shows the nearest dissipative law of "
+        "these three terms, which URDF and MJCF hold; predicted torques are those of the friction model, which model.eqx "
+        "holds.",
     ) + element("details", element("summary", "Its parameters") + columns_table(columns))

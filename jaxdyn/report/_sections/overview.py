@@ -1,4 +1,4 @@
-"""The head of the report: the verdict, and the numbers that matter most."""
+"""Summary: the verdict and the key figures."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ REFIT = "the held-out part was predicted by a fit without it; the written model 
 
 
 def overview(result: Identification, judged: Verdict, findings: Sequence[Finding] = ()) -> str:
-    """The verdict with what it rests on, what may be wrong, and the numbers that matter most."""
+    """The verdict with its reasons, suspected faults, and the key figures."""
     fitted, unseen = pooled(result.fitted), pooled(result.validation)
     assert fitted is not None
     best = unseen or fitted
@@ -23,7 +23,7 @@ def overview(result: Identification, judged: Verdict, findings: Sequence[Finding
     worst = int(np.argmax(moving))
     if unseen:
         what, rest = (
-            "motion that was not fitted are",
+            "held-out motion are",
             f"; those of the fitted motion with {rounded(fitted.total_relative)} %.",
         )
     else:
@@ -34,7 +34,7 @@ def overview(result: Identification, judged: Verdict, findings: Sequence[Finding
     relative = np.nan_to_num(result.wls.relative_standard_deviations, nan=np.inf)
     size, links = result.base.size, len(result.impossible)
     tiles = [
-        tile(f"{rounded(unseen.total_relative)} %", "torque error, not fitted", f"{unseen.samples} samples")
+        tile(f"{rounded(unseen.total_relative)} %", "torque error, held out", f"{unseen.samples} samples")
         if unseen
         else "",
         tile(f"{rounded(fitted.total_relative)} %", "torque error, fitted", f"{fitted.samples} samples"),
@@ -47,7 +47,7 @@ def overview(result: Identification, judged: Verdict, findings: Sequence[Finding
         tile(
             f"{len(halves.names) - len(halves.apart)} of {size}",
             "agree in both halves",
-            "of the data, each fitted by itself, within 2 s.d.",
+            "of the data, fitted separately, within 2 s.d.",
             "warn" if halves.share < LEAST_AGREEING else "",
         )
         if (halves := result.split_half) is not None
@@ -57,7 +57,7 @@ def overview(result: Identification, judged: Verdict, findings: Sequence[Finding
             "condition number",
             f"weighted; {number(result.wls.scaled_condition, 3)} with unit columns",
         ),
-        tile(str(links), "impossible links", f"of {result.chain.n}", "warn" if links else ""),
+        tile(str(links), "inconsistent links", f"of {result.chain.n}", "warn" if links else ""),
     ]
     refit = element("p", REFIT[0].upper() + REFIT[1:] + ".") if result.validation_refit and unseen else ""
     return section(
@@ -74,8 +74,8 @@ def overview(result: Identification, judged: Verdict, findings: Sequence[Finding
 
 
 def _diagnoses(findings: Sequence[Finding]) -> str:
-    """What `diagnose_identification` found; empty where it found nothing."""
+    """Findings of `diagnose_identification`; empty if there are none."""
     if not findings:
         return ""
-    title = element("p", element("b", "Look at"))
+    title = element("p", element("b", "Check"))
     return element("div", title + items(finding.text for finding in findings), "warning", id="diagnoses")

@@ -1,4 +1,4 @@
-"""The part of the report about parameters: base parameters, drives, links, and what the data do not tell."""
+"""Section on parameters: base parameters, drives, links, and parameters that are not identifiable."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -33,16 +33,16 @@ _MEANING = {
     "offset": "offset off",
 }
 _POSSIBLE = (
-    "The set in the written model: of all bodies that can exist, those that fit the logs, and are nearest the given ones where "
-    "the logs do not decide. "
+    "The parameters of the written model: of all physically consistent ones, those that fit the logs and, where the logs "
+    "leave a choice, are nearest the given ones. "
 )
-_NEAREST = "One set of parameters that has these base parameters: the one nearest the prior. "
+_NEAREST = "The full set nearest the prior among all with these base parameters. "
 _ESTIMATED = ("deviation", "relative", "ols_value")
 _KNOWN = {"yes": "yes", "only in sums": "", "no": "no"}
 
 
 def parameter_sections(result: Identification) -> str:
-    """Base parameters and their correlation, then the full set a link and a joint at a time, then what is not identifiable."""
+    """Base parameters and their correlation, the full set by link and joint, and what is not identifiable."""
     base, full = parameter_rows(result)
     correlated = correlation_section(result.base, result.wls)
     return _base(base, result.split_half) + correlated + _full(result, full) + _unknown(result)
@@ -61,19 +61,19 @@ def _base(rows: Sequence[ParameterRow], halves: SplitHalf | None) -> str:
         element("h2", "Base parameters", id="parameters")
         + element(
             "p",
-            "The combinations of parameters that torques depend on, by weighted least squares (each joint weighed by "
-            "its own noise). In the model: what the written model has, whose links are bodies that can exist; where that is "
-            "several deviations off, the noise or something the model lacks asks for impossible bodies. OLS is ordinary least "
-            "squares, prior the model that was given. Each is named by its sum, its leading parameter first; numbers after "
+            "The combinations of parameters that torques depend on, by weighted least squares (each joint weighted by "
+            "its noise). In the model: values of the written model, whose links are physically consistent; if they are "
+            "several deviations off, noise or missing terms pull the estimate towards inconsistent links. OLS is ordinary "
+            "least squares, prior the given model. Each is named by its sum, the leading parameter first; numbers after "
             "names count links and joints from the base.",
         )
         + element(
             "p",
             "Standard deviation in percent of the estimate: "
             + legend
-            + ". The bar is full at 0.1 % and empty at 100 %. A value near zero is poor in percent however well it is "
-            "known: compare the deviation itself. Deviations come from fits that leave out an eighth of the data in turn: they "
-            "cover noise as filters leave it, and what the model lacks as far as it changes within the data.",
+            + ". The bar is full at 0.1 % and empty at 100 %. For a value near zero, "
+            "compare the absolute deviation instead. Deviations come from a jackknife that leaves out an eighth of the data "
+            "in turn: they cover filtered noise, and model errors as far as these vary within the data.",
         )
         + (element("p", escaped(f"{str(halves)[0].upper()}{str(halves)[1:]}.")) if halves is not None else "")
         + element(
@@ -126,9 +126,9 @@ def _full(result: Identification, rows: Sequence[ParameterRow]) -> str:
         (_POSSIBLE if result.consistent else _NEAREST)
         + "Set in "
         + element("b", "bold", "yes")
-        + ", a parameter is identified on its own; plain, only sums that it is part of are; in "
+        + ", a parameter is identifiable on its own; plain, only in sums with others; in "
         + element("i", "italics", "no")
-        + ", no torque depends on it and it is the prior's.",
+        + ", no torque depends on it and its value is the prior's.",
     )
     if terms:
         text += element("h3", "Drives") + columns_table(_drive_columns(chain.joint_names, terms, drive))
@@ -151,7 +151,7 @@ def _full(result: Identification, rows: Sequence[ParameterRow]) -> str:
 
 
 def _drive_columns(joints: Sequence[str], terms: Sequence[str], rows: Sequence[ParameterRow]) -> list[Column]:
-    """The drive terms joint by joint; units stand at the numbers where joints differ in them."""
+    """The drive terms joint by joint; with a unit at each number if the joints differ."""
     count = len(terms)
     same = all(row.unit == rows[k % count].unit for k, row in enumerate(rows))
     columns = [names_column("joint", joints)]
@@ -179,8 +179,8 @@ def _unknown(result: Identification) -> str:
     if base.dropped:
         text += element(
             "p",
-            "These act only as parts of the sums above. No motion tells them apart; the full set holds the values "
-            "nearest the prior's that keep the sums:",
+            "These act only in the sums above. No motion separates them; the full set holds the values nearest the "
+            "prior's with the same sums:",
         )
         text += element("p", names(base.dropped))
     if not base.unidentifiable and not base.dropped:
@@ -188,31 +188,31 @@ def _unknown(result: Identification) -> str:
     if directions := base.null_names:
         text += element(
             "p",
-            f"Together they leave {len(directions)} directions in which parameters can change and no torque does, whatever "
-            "the motion. In each, the first grows by 1 of its unit and the others by what stands before them:",
+            f"Together they leave {len(directions)} directions in which the parameters can change without any change of "
+            "torque, whatever the motion. In each, the first increases by 1 of its unit, the others by their factors:",
         )
         lines = "".join(element("li", element("code", escaped(name))) for name in directions)
         text += element("details", element("summary", f"All {len(directions)} directions") + element("ul", lines))
     left_out = [DRIVE_NAMES[term] for term in DRIVE_NAMES if term not in result.columns.drive_terms]
     if left_out:
         text += element("p", f"Not identified, because they were left out: {names(left_out)} of every joint.")
-    return folded("What the data cannot tell", "unknown", text)
+    return folded("Not identifiable", "unknown", text)
 
 
 def impossible_section(result: Identification) -> str:
-    """A warning that names the links whose inertia no body can have and says what to do; empty where there are none."""
+    """A warning that names physically inconsistent links and says what to do; empty if there are none."""
     if not result.impossible:
         return ""
     return element(
         "div",
-        element("p", element("b", "No body has the inertia that was found for these links"))
+        element("p", element("b", "The identified inertias of these links are physically inconsistent"))
         + items(result.impossible)
         + element(
             "p",
-            "Predicted torques are as good all the same: they depend on the base parameters only. But forward dynamics "
-            "can fail, because the mass matrix may not be positive definite. Load the model with "
+            "Predicted torques are unaffected: they depend on the base parameters only. But forward dynamics can fail, "
+            "because the mass matrix may not be positive definite. Load the model with "
             + element("code", "allow_nonphysical=True")
-            + " to use it for inverse dynamics. Without consistent=None, `identify` finds bodies that can exist.",
+            + " to use it for inverse dynamics. Without consistent=None, `identify` finds physically consistent links.",
         ),
         "warning",
     )

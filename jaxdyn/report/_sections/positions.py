@@ -1,4 +1,4 @@
-"""The part of the report about motion computed again from measured torques."""
+"""Section on motion re-simulated from measured torques."""
 
 from collections.abc import Callable, Sequence
 
@@ -19,7 +19,7 @@ _FAR = 3.0  # ranges of motion from the log, beyond which a simulated position i
 
 
 def positions_section(result: Identification, found: Sequence[Simulated], with_prior: bool) -> str:
-    """Errors of position joint by joint, and a joint and run that the reader chooses over time.
+    """Position errors joint by joint, and positions over time for a selectable joint and run.
 
     Args:
         found: runs with their re-simulation by the identified model (`resimulated`).
@@ -41,9 +41,9 @@ def positions_section(result: Identification, found: Sequence[Simulated], with_p
     text = title + faint(
         f"The identified robot is driven by the measured torques alone, in {count} windows of {seconds:.2g} s on the "
         f"{which} runs, each starting from the measured position and velocity; RMS of measured minus simulated position. "
-        "Nothing holds it to the log: a simulated controller would hide the model's error behind its stiffness. An error of "
-        "acceleration a grows to a T² / 2, and every model leaves the log in time, so windows are short. "
-        "Coasting is the guess without any model, by the velocity at the window's start."
+        "No controller keeps it on the log: its stiffness would hide the model's error. A constant acceleration error a "
+        "grows to a T² / 2 in position, and every model departs from the log in time, so windows are short. "
+        "Coasting is the prediction without any model, from the velocity at the window's start."
     )
     columns = [
         *(names_column("joint", result.rows), Column("unit", units, "text")),
@@ -72,12 +72,12 @@ def _view(evaluation: Evaluation, run: Resimulation, joint: int, unit: str, poin
     pieces = [(a, b) for a, b in s.segments or ((0, len(s)),) if np.isfinite(drawn[a:b]).any()]
     caption = f"error {errors_of(lambda r: r.rms, [run])[joint]} {unit} RMS"
     if np.any(~np.isfinite(drawn) & (np.isfinite(simulated) | ~np.isfinite(run.rms[joint]))):
-        caption += "; not drawn where the simulation runs away"
+        caption += "; not drawn where the simulation diverges"
     return time_view(s.t, q, {"simulated": drawn}, pieces, ("position", "error", unit), caption, points)
 
 
 def errors_of(error: Callable[[Resimulation], np.ndarray], runs: Sequence[Resimulation]) -> list[str]:
-    """An RMS error over several runs taken together, joint by joint, each weighing by its windows."""
+    """RMS error over several runs together, joint by joint, weighted by the number of windows."""
     weights = np.array([len(r.windows) for r in runs], float)
     with np.errstate(over="ignore", invalid="ignore"):
         pooled = np.sqrt(np.tensordot(weights, np.asarray([error(r) for r in runs]) ** 2, 1) / weights.sum())

@@ -1,4 +1,4 @@
-"""The identified model beside the given one, joint by joint."""
+"""Comparison of the identified with the given model, joint by joint."""
 
 import dataclasses
 
@@ -13,13 +13,13 @@ from .._quality import together, torque_units
 
 @dataclasses.dataclass(frozen=True)
 class AgainstPrior:
-    """Errors of the given and of the identified model on the same samples, held out where there are such.
+    """Errors of the given and of the identified model on the same samples, held-out ones if there are any.
 
     Attributes:
         identified: the identified model.
-        given: the given one as it is, with the friction it has or lacks.
+        given: the given model unchanged, with or without friction.
         driven: the given one's inertias with the identified drive terms (friction, armature, offset).
-        held_out: whether the samples were not fitted.
+        held_out: whether the samples were held out.
     """
 
     identified: Fit
@@ -34,7 +34,7 @@ def has_inertias(result: Identification) -> bool:
 
 
 def against_prior(result: Identification) -> AgainstPrior | None:
-    """The errors of both models; None where the given one has no inertias to compare with."""
+    """The errors of both models; None if the given one has no inertias."""
     if not has_inertias(result):
         return None
     evaluations = result.validation or result.fitted
@@ -52,7 +52,7 @@ def against_prior(result: Identification) -> AgainstPrior | None:
 
 
 def prior_section(result: Identification, errors: AgainstPrior | None) -> str:
-    """A table with a row a joint; empty where there is nothing to compare with."""
+    """A table with one row per joint; empty if there is nothing to compare with."""
     if errors is None:
         return ""
     units = torque_units(result.chain)
@@ -65,15 +65,15 @@ def prior_section(result: Identification, errors: AgainstPrior | None) -> str:
     for _, fit in groups:
         columns += [Column("RMS", [*map(rounded, fit.rms)], "edge"), Column("RRE [%]", [*map(rounded, fit.relative)])]
     with np.errstate(divide="ignore", invalid="ignore"):
-        columns.append(Column("times less", [*map(rounded, errors.given.rms / errors.identified.rms)], "edge"))
-    where = "motion that was not fitted" if errors.held_out else "the fitted motion, for none was held out"
+        columns.append(Column("ratio", [*map(rounded, errors.given.rms / errors.identified.rms)], "edge"))
+    where = "held-out motion" if errors.held_out else "the fitted motion, as none was held out"
     return section(
         "Against the given model",
         "prior",
         columns_table(columns, group_row(2, (name for name, _ in groups), 2) + element("th", "")),
         faint(
-            f"Torque errors on {where}: of the given model as it is; of its inertias with the identified friction, armature "
-            "and offsets, which tells how much is due to the bodies alone; and of the identified model. Times less: the error "
+            f"Torque errors on {where}: of the given model; of its inertias with the identified friction, armature "
+            "and offsets, which isolates the effect of the links; and of the identified model. Ratio: the error "
             "of the given model over that of the identified one."
         ),
     )

@@ -1,4 +1,4 @@
-"""Spectra of torques and of what the model leaves of them: noise is flat, what the model lacks has the motion's frequencies."""
+"""Spectra of torques and residuals: noise is flat, model errors have the motion's frequencies."""
 
 from collections.abc import Sequence
 
@@ -20,9 +20,9 @@ def residual_spectra(
 ) -> tuple[Float[np.ndarray, " F"], Float[np.ndarray, "F n"], Float[np.ndarray, "F n"]]:
     """Frequencies [Hz] and Welch's power spectral densities of measured torque and of residual [(N m)^2/Hz].
 
-    The mean over all gap-free pieces of the runs, each weighing by its length, in Hann-windowed stretches of 4 s that
-    overlap by half (Welch 1967); of shorter length where every piece is shorter. Their integral over frequency is the
-    variance. Means are taken out piece by piece.
+    The mean over all gap-free pieces of the runs, weighted by length, from Hann windows of 4 s with half overlap
+    (Welch 1967), or shorter ones if every piece is shorter. The integral over frequency is the variance. The mean of
+    each piece is removed.
     """
     pieces = [
         (e.samples.tau[a:b], (e.samples.tau - e.prediction)[a:b], e.samples.rate)
@@ -46,7 +46,7 @@ def residual_spectra(
 
 
 def spectra_section(evaluations: Sequence[Evaluation], joints: Sequence[str], units: Sequence[str]) -> str:
-    """Spectra of a joint that the reader chooses, and which part of the residual's power is at the motion's frequencies."""
+    """Spectra of a selectable joint, and the share of the residual's power at the motion's frequencies."""
     frequency, measured, residual = residual_spectra(evaluations)
     moved = max(bandwidth(e.samples.q, e.samples.rate) for e in evaluations)
     cutoff = min(e.samples.torque_cutoff for e in evaluations)
@@ -56,7 +56,7 @@ def spectra_section(evaluations: Sequence[Evaluation], joints: Sequence[str], un
     views, x = [], frequency[shown]
     chosen = measured_rows(evaluations)
     for j in chosen:
-        # a power of nothing at all has no logarithm
+        # log of zero
         powers = [np.maximum(power[shown, j], 1e-300) for power in (measured, residual)]
         curves = [Curve("measured", "measured", powers[0], width=2.2), Curve("residual", "residual", powers[1])]
         top = 3 * float(powers[0].max())
@@ -69,8 +69,8 @@ def spectra_section(evaluations: Sequence[Evaluation], joints: Sequence[str], un
         "spectra",
         plot("Spectra of measured torque and of the residual", views, [("joint", [joints[j] for j in chosen])], "low"),
         faint(
-            "Power by frequency (Welch's method), up to the low-pass filter. A flat residual is noise. One with the shape of "
-            f"the torque's own spectrum below {rounded(moved)} Hz, where 99 % of the motion is, is something the model lacks; "
-            "one that rises with frequency is friction that switches at reversals; lone peaks are ripple or vibration."
+            "Power by frequency (Welch's method), up to the low-pass filter. A flat residual is noise. One that resembles the "
+            f"torque's spectrum below {rounded(moved)} Hz, which holds 99 % of the motion, indicates missing model terms; one "
+            "that rises with frequency, friction at reversals; isolated peaks, ripple or vibration."
         ),
     )

@@ -1,11 +1,11 @@
-"""What was chosen from the log, and what was tried and left out."""
+"""Section on the terms chosen from the log and those tried and rejected."""
 
 from ...identification._result import Identification
 from .._markup import DASH, MINUS, Column, columns_table, escaped, faint, folded, names_column, number
 
 
 def terms_section(result: Identification) -> str:
-    """A row a trial: what it takes off the error on blocks left out, and whether the model has it; nothing without a choice."""
+    """One row per trial: its reduction of the error on left-out blocks, and whether it was adopted; empty without a choice."""
     if result.choice is None:
         return ""
     trials = sorted(result.choice.trials, key=lambda trial: (not trial.adopted, trial.joint))
@@ -14,7 +14,7 @@ def terms_section(result: Identification) -> str:
         names_column("joint", (joints[trial.joint] for trial in trials)),
         Column("kind", [escaped(trial.kind) for trial in trials], "text"),
         Column("best of its kind", [escaped(trial.name) for trial in trials], "text"),
-        Column("takes off the error [%]", [number(trial.gain, 3) for trial in trials]),
+        Column("reduces the error by [%]", [number(trial.gain, 3) for trial in trials]),
         Column("in standard errors", [f"{trial.ratio:.1f}".replace("-", MINUS) for trial in trials]),
         Column("", [("adopted", "yes") if trial.adopted else DASH for trial in trials], "text"),
     ]
@@ -23,9 +23,9 @@ def terms_section(result: Identification) -> str:
         "terms",
         columns_table(columns),
         faint(
-            "The fitted runs are cut into blocks, each predicted by a fit to the others. A term is adopted where it takes at "
-            "least 1 % off the root mean square of a joint's error there, and where the blocks' mean gain exceeds two "
-            "standard errors (one, where the joints' gains together exceed two). Adopted terms are compared with the model "
-            "without them, the others with the model as it is."
+            "The fitted runs are cut into blocks, each predicted by a fit to the others. A term is adopted if it reduces the "
+            "RMS of a joint's error by at least 1 %, and if the mean gain over the blocks exceeds two standard errors (one, "
+            "if the joints' gains together exceed two). Adopted terms are compared with the model without them, the others "
+            "with the final model."
         ),
     )

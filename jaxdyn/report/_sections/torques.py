@@ -1,4 +1,4 @@
-"""The parts of the report about torques: errors by joint and by run, and measured and predicted torque over time."""
+"""Sections on torques: errors by joint and by run, and measured and predicted torque over time."""
 
 from collections.abc import Sequence
 
@@ -26,8 +26,8 @@ _POINTS = 90_000  # of all curves of a plot together
 
 
 def errors_section(result: Identification) -> str:
-    """Errors joint by joint, on motion that was fitted and on motion that was not; then run by run."""
-    runs = (("not fitted", result.validation), ("fitted", result.fitted))
+    """Errors joint by joint, on fitted and on held-out motion; then run by run."""
+    runs = (("held out", result.validation), ("fitted", result.fitted))
     groups = [(name, fit) for name, fit in ((name, pooled(some)) for name, some in runs) if fit]
     units = torque_units(result.chain)
     size = np.sqrt((together((*result.fitted, *result.validation)).tau ** 2).mean(0))
@@ -49,22 +49,21 @@ def errors_section(result: Identification) -> str:
         columns_table(columns, group_row(2 if same else 3, (name for name, _ in groups), width)),
         faint(
             "RRE is the norm of the error in percent of the norm of the measured torque; moving: over the samples at "
-            f"which the joint itself moves, faster than {MOVING:g} rad/s or m/s. A joint that carries little torque "
-            "has a large RRE with a small error. Measured torques are those behind the low-pass filter "
-            f"({cutoff:.3g} Hz): what it takes off, noise mostly, is in no error but the raw one, against the "
-            "torque as it was logged."
+            f"which the joint itself moves faster than {MOVING:g} rad/s or m/s. A joint that carries little torque has a "
+            f"large RRE even if the error is small. Measured torques are low-passed at {cutoff:.3g} Hz; only the raw "
+            "error, against the logged torque, includes what the filter removes, mostly noise."
         ),
         element("h3", "Errors by run", id="runs"),
         columns_table(_run_columns(result)),
         faint(
-            f"RRE while moving [%], and under it the RMS error{unit or ' [N m or N]'}; choose a cell to see its torques. "
+            f"RRE while moving [%], and below it the RMS error{unit or ' [N m or N]'}; click a cell to see its torques. "
             "errors.csv holds the same numbers."
         ),
     )
 
 
 def error_columns(fit: Fit, heading: str, better: Sequence[bool] = ()) -> list[Column]:
-    """RMS error, RRE, and that while moving, joint by joint and over all; where the model is the `better` one in bold."""
+    """RMS error, RRE, and RRE while moving, by joint and in total; in bold for joints where the model is `better`."""
     texts = [*map(rounded, fit.rms), ""]
     wins = [*(better or [False] * len(fit.rms)), False]
     rms: list[Cell] = [(text, "edge yes") if won else text for text, won in zip(texts, wins, strict=True)]
@@ -74,12 +73,12 @@ def error_columns(fit: Fit, heading: str, better: Sequence[bool] = ()) -> list[C
 
 
 def runs_of(result: Identification) -> tuple[Evaluation, ...]:
-    """All evaluations, those of motion that was not fitted first: the order of runs on the page."""
+    """All evaluations, held-out ones first: the order of runs on the page."""
     return (*result.validation, *result.fitted)
 
 
 def run_titles(runs: Sequence[Evaluation]) -> list[str]:
-    """Their titles, as they head rows and stand in choices."""
+    """Titles for row headings and selection lists."""
     return [run.title[:1].upper() + run.title[1:] for run in runs]
 
 
@@ -100,12 +99,12 @@ def _run_columns(result: Identification) -> list[Column]:
 
 
 def seconds_of(run: Evaluation) -> float:
-    """Length of a run without its gaps [s]."""
+    """Length of a run without gaps [s]."""
     return sum(float(run.samples.t[stop - 1] - run.samples.t[start]) for start, stop in run.samples.segments)
 
 
 def torques_section(result: Identification) -> str:
-    """Measured and predicted torque of a joint and run that the reader chooses, over time."""
+    """Measured and predicted torque over time of a selectable joint and run."""
     units, runs = torque_units(result.chain), runs_of(result)
     joints = measured_rows(runs)
     points = max(150, min(1400, _POINTS // (len(runs) * len(joints))))

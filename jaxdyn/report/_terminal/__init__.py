@@ -1,1 +1,1 @@
-"""Results as a terminal shows them."""
+"""Results on the terminal."""

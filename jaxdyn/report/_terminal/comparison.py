@@ -6,11 +6,11 @@ from ...identification._validation.comparison import ModelComparison
 from .._markup import rounded
 from .._quality import torque_units
 
-BETTER = 1.05  # a joint's errors that are closer than 5 % count as equal
+BETTER = 1.05  # errors of a joint within 5 % count as equal
 
 
 def comparison_verdict(comparison: ModelComparison) -> str:
-    """Which model is better and by how much, in a sentence or two."""
+    """The better model, and by how much, in a sentence or two."""
     names, ratio, joints = comparison.names, comparison.ratio, comparison.chains[0].joint_names
     totals = [fit.total_relative for fit in comparison.fits]
     first, second = ([j for j, r in enumerate(x) if r > BETTER] for x in (ratio, 1 / ratio))
@@ -60,7 +60,7 @@ def print_comparison(comparison: ModelComparison, console: Any = None) -> None:
     """Print the table and the verdict.
 
     Args:
-        console: of rich; standard output where None.
+        console: of rich; standard output if None.
     """
     from rich.console import Console
     from rich.text import Text

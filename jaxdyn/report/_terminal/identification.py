@@ -18,16 +18,16 @@ from .._quality import FAIR, GOOD, deviations_from, pooled, torque_units
 from .._sections.overview import REFIT
 from .._verdict import ErrorLimit, Verdict, verdict
 
-_LISTED = 3  # parameters named among the best and the worst determined
-_LONGEST = 16  # characters of a sum that is named
+_LISTED = 3  # number of best and worst determined parameters named
+_LONGEST = 16  # length limit of a named sum
 
 
 def summary(result: Identification, judged: Verdict, truth: Chain | None = None) -> RenderableType:
-    """Errors joint by joint, what was determined how well, and a verdict, for rich to print: 14 lines and one per joint.
+    """Errors joint by joint, precision of the parameters, and a verdict, for rich: 14 lines and one per joint.
 
     Args:
-        truth: the robot that the logs were simulated with, where there is one to compare with.
-        judged: the verdict; each of its limits and uses has a line.
+        truth: the robot that simulated the logs, if known.
+        judged: the verdict; one line per limit and use.
     """
     fitted, unseen = pooled(result.fitted), pooled(result.validation)
     units = torque_units(result.chain)
@@ -35,7 +35,7 @@ def summary(result: Identification, judged: Verdict, truth: Chain | None = None)
     heading = f"RMS [{units[0]}]" if same else "RMS"
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="Torque errors by joint", title_justify="left")
     table.add_column("joint")
-    groups = [(name, fit) for name, fit in (("not fitted", unseen), ("fitted", fitted)) if fit]
+    groups = [(name, fit) for name, fit in (("held out", unseen), ("fitted", fitted)) if fit]
     for name, _ in groups:
         for column in (f"{name}\n{heading}", "RRE\n[%]", "moving\n[%]"):
             table.add_column(column, justify="right")
@@ -55,7 +55,7 @@ def summary(result: Identification, judged: Verdict, truth: Chain | None = None)
         count = len(result.impossible)
         lines.append(
             Text(
-                f"{count} of {result.chain.n} links have an inertia that no body can have (see the report), so that no URDF "
+                f"{count} of {result.chain.n} links are physically inconsistent (see the report), so that no URDF "
                 "was written: leave --no-consistent out",
                 style="yellow",
             )
@@ -83,13 +83,13 @@ def print_summary(
     limits: Sequence[ErrorLimit] = (),
     findings: Sequence[Finding] = (),
 ) -> None:
-    """Print `summary`, what may be wrong, and where the files are.
+    """Print `summary`, suspected faults, and the paths of the files.
 
     Args:
         paths: as `write_all` returns them; figures and verdict are then those of the report.
         truth: as for `summary`.
-        console: standard output where None.
-        limits: what errors are good enough (`parse_limit`), where nothing was written.
+        console: standard output if None.
+        limits: acceptable errors (`parse_limit`), if nothing was written.
         findings: of `diagnose_identification`.
     """
     console = Console(highlight=False) if console is None else console
@@ -103,7 +103,9 @@ def print_summary(
     for path in (paths or {}).values():
         console.print(Text(str(path)), soft_wrap=True)
     if paths and (lacking := [name for name in MAY_LACK if name not in paths]):
-        console.print(Text(f"{' and '.join(lacking)} could not be written; the report says why", style="yellow"))
+        console.print(
+            Text(f"{' and '.join(lacking)} could not be written; the report gives the reason", style="yellow")
+        )
 
 
 def _determined(result: Identification) -> list[str]:
