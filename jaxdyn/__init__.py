@@ -6,7 +6,10 @@ Models, kinematics, dynamics, simulation, files and `identify` are exported here
 
 """
 
+import ast
+import functools
 import importlib
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,15 +17,24 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        """Import everything on first use of a name: importing JAX takes seconds, and `jaxdyn --help` does not need it."""
-        if name.startswith("_") and name != "__all__":
+        """Import on first use of a name what it comes from: all of it takes longer than JAX, `jaxdyn --help` needs neither."""
+        if name == "__all__":
+            return sorted(_origins())
+        if name.startswith("_") or name not in _origins():
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        public = vars(importlib.import_module(f"{__name__}._public"))
-        names = {key: value for key, value in public.items() if not key.startswith("_")}
-        globals().update(names)
-        if name != "__all__" and name not in names:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return names.get(name, sorted(names))
+        origin = _origins()[name]
+        module = importlib.import_module(origin, __name__)
+        return globals().setdefault(name, module if origin == f".{name}" else getattr(module, name))
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *__getattr__("__all__")})
+        return sorted({*globals(), *_origins()})
+
+    @functools.cache
+    def _origins() -> dict[str, str]:
+        """The module of each public name, by the imports that `_public` consists of, which are read and not executed."""
+        full = f"{__name__}._public"
+        source = importlib.util.find_spec(full).loader.get_source(full)
+        if source is None:  # a frozen program
+            return {key: "._public" for key in vars(importlib.import_module(full)) if not key.startswith("_")}
+        imports = [node for node in ast.parse(source).body if isinstance(node, ast.ImportFrom)]
+        return {alias.name: f".{node.module or alias.name}" for node in imports for alias in node.names}

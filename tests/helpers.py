@@ -203,7 +203,7 @@ def coverage_check():
 def public(name: str):
     """A public object by its bare name, from whichever namespace."""
     for module in (jaxdyn, *(getattr(jaxdyn, x) for x in coverage_check().NAMESPACES)):
-        found = vars(module).get(name)
+        found = getattr(module, name, None)
         if found is not None and not inspect.ismodule(found):
             return found
     raise AttributeError(f"no namespace of jaxdyn has {name}")

@@ -164,8 +164,14 @@ import jaxdyn.cli
 assert not {"jax", "numpy", "scipy", "rich"} & set(sys.modules), "help needs what takes seconds to import"
 import jax
 before = dict(jax.config.values)
+jaxdyn.robots, jaxdyn.inverse_dynamics, jaxdyn.load, jaxdyn.rollout
+assert not {"scipy", "jaxdyn.identification", "jaxdyn.trajectory"} & set(sys.modules), "not needed by what was used"
 from jaxdyn import *
-assert {"Chain", "aba", "dynamics", "view"} <= set(dir(jaxdyn)) & set(globals())
+import jaxdyn._public
+public = {name: value for name, value in vars(jaxdyn._public).items() if not name.startswith("_")}
+assert {"Chain", "aba", "dynamics", "view"} <= public.keys() <= set(dir(jaxdyn))
+assert all(globals()[name] is value for name, value in public.items())
+assert not hasattr(jaxdyn, "no_such_name") and not hasattr(jaxdyn, "_origin")
 changed = {k: v for k, v in jax.config.values.items() if before.get(k) != v}
 assert not changed, f"importing jaxdyn changed JAX's configuration: {changed}"
 assert not jax.config.jax_enable_x64
