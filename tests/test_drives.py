@@ -143,6 +143,7 @@ def test_gears_on_a_floating_base_leave_its_joint_alone():
         ("either gear_ratio", lambda c: jaxdyn.with_transmission(c, gear_ratio=1.0, matrix=RATIOS)),
         ("gear_ratio has shape", lambda c: jaxdyn.with_transmission(c, gear_ratio=[1.0, 2.0])),
         ("gear_ratio holds NaN", lambda c: jaxdyn.with_transmission(c, gear_ratio=np.nan)),
+        (r"matrix has shape \(0, 3\)", lambda c: jaxdyn.with_transmission(c, matrix=np.zeros((0, 3)))),
         ("motor 2 moves no joint", lambda c: jaxdyn.with_transmission(c, gear_ratio=[1.0, 0.0, 2.0])),
         ("motors of 3 joints need", lambda c: jaxdyn.with_transmission(c, matrix=np.eye(2))),
         ("hold NaN", lambda c: jaxdyn.with_transmission(c, matrix=RATIOS * np.nan)),

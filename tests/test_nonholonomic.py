@@ -138,6 +138,7 @@ def test_a_coin_rolls_in_circles():
     np.testing.assert_allclose(pushed.acceleration, [radius * sdd, radius * sd * hd, 0.4 / i, sdd], atol=1e-11)
     np.testing.assert_allclose(pushed.multipliers, [m * radius * sdd, m * radius * sd * hd], atol=1e-11)
     np.testing.assert_allclose(reduced, [0.4 / i, sdd], atol=1e-11)
+    np.testing.assert_allclose(jaxdyn.frame_pose(chain, start[0])[:3, 3], [0, -reach, 0], atol=1e-12)
     np.testing.assert_allclose([back[0] - radius * back[3], back[1]], [0, 0], atol=1e-12)
     np.testing.assert_array_equal(moved, start[0])
 

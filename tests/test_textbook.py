@@ -68,6 +68,8 @@ def test_cartesian_arm_is_constant_and_gravity_acts_along_the_first_joint():
     near(c, np.zeros((2, 2)))
     near(h, np.zeros(2))
     near(g, [2.7 * 9.5, 0])
+    poses = jaxdyn.forward_kinematics(textbook.cartesian_two_link(), np.array([0.3, -0.4]))
+    near(poses[:, :3, 3], [[0, 0, 0.3], [-0.4, 0, 0.3]])
 
 
 def test_single_link_with_gear():
