@@ -39,7 +39,7 @@ from jaxdyn.identification._selection.blocks import Reading
 from jaxdyn.identification._selection.candidates import Candidates, friction_of
 from jaxdyn.identification._selection.choose import _Choosing
 from jaxdyn.identification._selection.outcome import trial_of
-from jaxdyn.identification._selection.search import Gain, Grams, Search, State, gain, solve, weights_between
+from jaxdyn.identification._selection.search import Gain, Grams, Search, State, gain, solve, system, weights_between
 from jaxdyn.identification._simulation.parametric import parameters_of, parametric_torque
 from jaxdyn.report._pages.identification import report_html
 from regression import known_arm, states
@@ -188,11 +188,11 @@ def test_errors_are_those_of_blocks_left_out_by_joints_that_share_the_rigid_body
         _, parts, torques = fitted(rows[k], own, 1 / noise)
         expected = [((t - p @ x) ** 2).sum() for p, t in zip(parts, torques, strict=True)]
         np.testing.assert_allclose(found[k], expected, rtol=1e-5)
-    h, right, _ = grams_of(rows).system(state, np.array([9.0, 0.25]))
+    h, right = system(grams_of(rows).parts(state), np.array([1 / 3, 2.0]))
     x, _, _ = fitted(rows[1], own, np.array([3.0, 0.5]))
     np.testing.assert_allclose(solve(h[1], right[1]), x, rtol=1e-6)
     rows[:, 0, :, 2] = 0.0  # friction of a joint that stands still
-    h, right, _ = grams_of(rows).system(state, np.ones(2))
+    h, right = system(grams_of(rows).parts(state), np.ones(2))
     assert solve(h[1], right[1])[1] == 0
 
 

@@ -22,7 +22,7 @@ from .._regression.robot import as_float64
 from .._regression.rows import by_chunks, chunk_rows
 from .._stretches import FullRun, fit_friction_beside, full_run
 from .candidates import Candidates, friction_of
-from .search import Grams, solve
+from .search import Grams, solve, system
 from .terms import FRICTION, Terms
 
 CUTOFFS = (0.5, 0.625, 0.75, 1.0, 1.25)  # times the usual one
@@ -103,7 +103,7 @@ class Reading:
         state = candidates.start(self.chain.n)
         state = state.but(more=state.more[:, : grams.own])
         _, noise = grams.left_out(state)
-        h, right, _ = grams.system(state, 1 / np.maximum(noise, 1e-12) ** 2)
+        h, right = system(grams.parts(state), noise)
         found = solve(h.sum(0), right.sum(0))[: self.base.size]
         n, terms = self.chain.n, self.columns.drive_terms
         of_drives = (self.base.kept - 10 * n).tolist()

@@ -1,5 +1,6 @@
 """`choose_terms`: the terms of the torques of a log, chosen by cross-validation over blocks."""
 
+import copy
 from collections.abc import Callable, Sequence
 
 import jax
@@ -13,7 +14,7 @@ from .._preprocessing.samples import Filters
 from .blocks import Reading
 from .candidates import FURTHER_KINDS, Candidates, candidates_of, friction_of
 from .outcome import TermChoice, Trial, trial_of, trials_of
-from .search import Grams, Search, gain
+from .search import Search, gain
 from .terms import Terms
 
 PASSES = 3  # over dry friction, further terms and delays
@@ -100,23 +101,21 @@ class _Choosing:
         except LogError:
             return None
         self.advance()
-        before = Search(grams, candidates.start(reading.chain.n)).errors
-        search = self.search(grams, candidates)
+        plain = Search(grams, candidates.start(reading.chain.n))
+        search = self.search(plain, candidates)
         self.advance()
         trials = list(trials_of(search, candidates))
         best = self.filter(search, candidates, load, trials)
-        return self.outcome(search, candidates, best, before, tuple(trials))
+        return self.outcome(search, candidates, best, plain.errors, tuple(trials))
 
-    def search(self, grams: Grams, candidates: Candidates) -> Search:
-        """The better of two searches: springs and delays before further friction, or after it."""
-        found = []
-        for early in (False, True):
-            search = Search(grams, candidates.start(self.reading.chain.n))
-            self.go(search, candidates, early)
-            found.append(search)
-            if not search.grams.shifts[1:].any() and not candidates.spring:
-                break
-        return min(found, key=lambda search: float(np.log(np.maximum(search.errors, 1e-300)).sum()))
+    def search(self, plain: Search, candidates: Candidates) -> Search:
+        """The better of two searches: springs and delays after further friction, or before it, where anything was adopted."""
+        late, early = copy.copy(plain), copy.copy(plain)
+        self.go(late, candidates, False)
+        if late.state.same(plain.state) or not (plain.grams.shifts[1:].any() or candidates.spring):
+            return late
+        self.go(early, candidates, True)
+        return min(late, early, key=lambda search: float(np.log(np.maximum(search.errors, 1e-300)).sum()))
 
     def go(self, search: Search, candidates: Candidates, early: bool) -> None:
         """Friction, springs and delays, until nothing more is confirmed."""

@@ -42,6 +42,10 @@ class State:
         pick = lambda a, b: np.where(joints.reshape(-1, *[1] * (a.ndim - 1)), b, a)
         return State(*(pick(getattr(self, f.name), getattr(other, f.name)) for f in dataclasses.fields(self)))
 
+    def same(self, other: "State") -> bool:
+        """Whether both choose alike."""
+        return all(np.array_equal(getattr(self, f.name), getattr(other, f.name)) for f in dataclasses.fields(self))
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Gain:
@@ -88,8 +92,8 @@ class Grams:
         self.counts, self.size, self.shifts = blocks.counts, size, shifts
         self.own = self.grams.shape[2] - size - len(shifts)
 
-    def system(self, state: State, weights: Float[np.ndarray, " n"]) -> tuple[np.ndarray, np.ndarray, list]:
-        """Normal equations of each block, all joints together; and each joint's part: places, its own equations, tau^2."""
+    def parts(self, state: State) -> list["Part"]:
+        """Each joint's own normal equations in each block."""
         b, parts, end = self.size, [], self.size
         for j in range(len(state.dry)):
             own = np.union1d([state.dry[j]], np.flatnonzero(state.more[j])).astype(int)
@@ -102,37 +106,62 @@ class Grams:
             y = between @ gram[:, at[:, None], at] @ between
             place = np.concatenate([np.arange(b), np.arange(end, end + len(columns) - b)])
             end += len(columns) - b
-            parts.append((place, a, c, y))
-        h, right = np.zeros((len(self.grams), end, end)), np.zeros((len(self.grams), end))
-        for weight, (place, a, c, _) in zip(weights, parts, strict=True):
-            h[:, place[:, None], place] += weight * a
-            right[:, place] += weight * c
-        return h, right, parts
+            parts.append(Part(place, a, c, y))
+        return parts
 
-    def left_out(self, state: State, tested: "Grams | None" = None, noise: np.ndarray | None = None):
+    def left_out(
+        self, state: State, tested: "Grams | None" = None, noise: np.ndarray | None = None
+    ) -> tuple[Float[np.ndarray, "k n"], Float[np.ndarray, " n"]]:
         """(k, n) squared errors of each block of `tested`, predicted by a fit to the others; and the joints' noise."""
         count = np.maximum(self.counts.sum(0), 1)
-        noise = np.ones(len(state.dry)) if noise is None else noise
-        for _ in range(4 if np.all(noise == 1) else 2):
-            h, right, parts = self.system(state, 1 / np.maximum(noise, 1e-12) ** 2)
-            x = solve(h.sum(0), right.sum(0))
-            noise = np.sqrt(
-                [max(_left(p, x[p[0]][None], total=True)[0], 0) / m for p, m in zip(parts, count, strict=True)]
-            )
-        h, right, parts = self.system(state, 1 / np.maximum(noise, 1e-12) ** 2)
+        rounds = 4 if noise is None else 2
+        sizes = np.ones(len(state.dry)) if noise is None else noise
+        parts = self.parts(state)
+        whole = [part.total for part in parts]
+        for _ in range(rounds):
+            h, right = system(whole, sizes)
+            x = solve(h, right)
+            squares = [max(part.left(x[:, part.place])[0], 0.0) for part in whole]
+            sizes = np.sqrt(np.array(squares) / count)
+        h, right = system(parts, sizes)
         x = solve(h.sum(0) - h, right.sum(0) - right)
-        if tested is not None:
-            parts = tested.system(state, np.ones(len(noise)))[2]
-        squares = [np.maximum(_left(p, x[:, p[0]]), 0.0) for p in parts]
-        return np.stack(squares, axis=1), noise
+        held = parts if tested is None else tested.parts(state)
+        return np.stack([np.maximum(part.left(x[:, part.place]), 0.0) for part in held], axis=1), sizes
 
 
-def _left(part: tuple, x: Float[np.ndarray, "k m"], total: bool = False) -> Float[np.ndarray, " k"]:
-    """Residuals of a joint's torques for solutions, block by block or all together."""
-    _, a, c, y = part
-    if total:
-        a, c, y = (v.sum(0)[None] for v in (a, c, y))
-    return y - 2 * (c * x).sum(1) + np.einsum("ki,kij,kj->k", x, a, x, optimize=True)
+@dataclasses.dataclass(frozen=True, eq=False)
+class Part:
+    """A joint's normal equations in each of k blocks, of the columns that it has.
+
+    Attributes:
+        place: where its columns stand among those of all joints.
+        a, c, y: inner products of the columns, of the columns with the torque, and of the torque.
+    """
+
+    place: Int[np.ndarray, " m"]
+    a: Float[np.ndarray, "k m m"]
+    c: Float[np.ndarray, "k m"]
+    y: Float[np.ndarray, " k"]
+
+    @property
+    def total(self) -> "Part":
+        """Of all blocks together, as one."""
+        return Part(self.place, *(x.sum(0)[None] for x in (self.a, self.c, self.y)))
+
+    def left(self, x: Float[np.ndarray, "k m"]) -> Float[np.ndarray, " k"]:
+        """What solutions leave of the squared torque, block by block."""
+        return self.y + (x * ((self.a @ x[:, :, None])[:, :, 0] - 2 * self.c)).sum(1)
+
+
+def system(parts: Sequence[Part], noise: Float[np.ndarray, " n"]) -> tuple[np.ndarray, np.ndarray]:
+    """Normal equations of each block, all joints together, weighted by the joints' noise."""
+    blocks, end = len(parts[0].y), 1 + max(int(part.place.max(initial=-1)) for part in parts)
+    h, right = np.zeros((blocks, end, end)), np.zeros((blocks, end))
+    for sigma, part in zip(noise, parts, strict=True):
+        weight = 1 / max(sigma, 1e-12) ** 2
+        h[:, part.place[:, None], part.place] += weight * part.a
+        right[:, part.place] += weight * part.c
+    return h, right
 
 
 def solve(h: Float[np.ndarray, "*k m m"], right: Float[np.ndarray, "*k m"]) -> Float[np.ndarray, "*k m"]:
