@@ -67,7 +67,7 @@ PROBLEMS = {
 }
 
 
-def hs71(least):
+def hs71(least, tolerance):
     """Hock & Schittkowski's problem 71, whose product of unknowns has to be at least a number, there 25."""
     return jaxdyn.trajectory.interior_point(
         lambda x: x[0] * x[3] * (x[0] + x[1] + x[2]) + x[2],
@@ -76,24 +76,26 @@ def hs71(least):
         lambda x: jnp.stack([least - jnp.prod(x)]),
         lower=1.0,
         upper=5.0,
+        tolerance=tolerance,
     )
 
 
 def test_a_problem_solved_and_one_that_cannot_be():
     """In one batch: four numbers of squares adding up to 40 have a product of 100 at most."""
-    found = jax.jit(jax.vmap(hs71))(jnp.array([25.0, 200.0]))
+    found = jax.jit(jax.vmap(hs71))(jnp.array([25.0, 200.0, 25.0]), jnp.array([1e-8, 1e-8, 1e-4]))
     assert jaxdyn.trajectory.Status(int(found.status[0])) == jaxdyn.trajectory.Status.CONVERGED
     assert_allclose(found.x[0], [1, 4.7429994, 3.8211503, 1.3794082], atol=1e-6)
     assert_allclose(found.cost[0], 17.0140173, rtol=1e-8)
     assert_allclose(found.lower_multipliers[0, 0], 1.0878712, rtol=1e-5)
-    worst = max(float(r[0]) for r in (found.stationarity, found.infeasibility, found.complementarity))
-    assert worst <= 1e-8  # the tolerance itself, as multipliers are small
+    worst = jnp.max(jnp.stack([found.stationarity, found.infeasibility, found.complementarity]), axis=0)
+    # the tolerance itself, as multipliers are small; not much less than asked
+    assert worst[0] <= 1e-8 < 1e-6 < worst[2] <= 1e-4 and 4 < found.iterations[2] < found.iterations[0] < 15
     assert jaxdyn.trajectory.Status(int(found.status[1])) == jaxdyn.trajectory.Status.INFEASIBLE
     assert jnp.isfinite(found.x[1]).all()
     x, slack = np.asarray(found.x[1]), float(found.slacks[1, 0])
     violated = max(abs(x @ x - 40), abs(200 - np.prod(x) + slack))
     assert_allclose(found.infeasibility[1], violated, rtol=1e-6)
-    assert violated > 1
+    assert violated > 1 and found.iterations[1] < 65  # it takes 56
 
 
 def test_elimination_by_stages_solves_the_whole_system():

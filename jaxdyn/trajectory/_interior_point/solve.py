@@ -104,7 +104,7 @@ def interior_point(
     lower: float | Float[Array, "*n"] = -jnp.inf,
     upper: float | Float[Array, "*n"] = jnp.inf,
     *,
-    tolerance: float | None = None,
+    tolerance: float | Float[Array, ""] | None = None,
     max_iterations: int = 200,
     barrier: float | Float[Array, ""] = 0.1,
 ) -> InteriorPointResult:
