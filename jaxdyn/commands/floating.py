@@ -68,7 +68,7 @@ def identified(
     validation: Sequence["MechanismLog"],
     progress: Progress,
 ) -> "Identification":
-    """What is identified."""
+    """The identification."""
     from ..identification import Consistency, identify_mechanism
 
     given = Consistency(options.mass, densities=options.densities, prior_weight=options.prior_weight)

@@ -58,7 +58,7 @@ class Run:
             return predict(self.columns, self.chain, parameters, s.q, s.qd, s.qdd)
 
     def chunks(self) -> Iterator[tuple[slice, Float[np.ndarray, "m n b"]]]:
-        """Which rows, and the base regressor there, chunk by chunk."""
+        """Indices of the rows, and the base regressor there, chunk by chunk."""
         for k, at in enumerate(range(0, len(self.kept), CHUNK)):
             part = slice(at, min(at + CHUNK, len(self.kept)))
             yield part, self.held[k] if self.held else self._regressor(self.kept[part])

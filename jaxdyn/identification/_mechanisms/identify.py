@@ -221,7 +221,7 @@ class _Fit:
         return s.tau - noise * np.einsum("tmj,tm->tj", through * noise, error)
 
     def evaluated(self, title: str, run: MechanismSamples, solution: Solution) -> Evaluation:
-        """How well a solution predicts the rows that were measured; NaN for the others."""
+        """Prediction of the measured rows by a solution; NaN for the others."""
         s, noise = run.samples, solution.wls.noise
         noise = noise if self.projected else np.ones(self.fitting.chain.nv)
         found, nearest = (self.predicted(run, x, noise) for x in (solution.parameters, solution.nearest))

@@ -12,7 +12,7 @@ _ITERATIONS = 6
 
 
 class Deviation(NamedTuple):
-    """How far a simulated robot is from a motion that is given.
+    """Deviation of a simulated robot from a given motion.
 
     Attributes:
         position: e [rad or m].

@@ -257,7 +257,7 @@ class _System:
         self.fixed = np.concatenate([np.full(self.arm, float(factors.known_arm)), known])
 
     def friction(self, j: int) -> slice:
-        """Where joint j's friction stands among the unknowns."""
+        """Positions of joint j's friction among the unknowns."""
         return slice(self.bodies + j * self.own, self.bodies + (j + 1) * self.own)
 
     def rigid(self, j: int, gains: np.ndarray) -> np.ndarray:

@@ -218,7 +218,7 @@ def preprocess_alike(
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """What a log is cut, filtered and thinned by: rates in Hz, steps and gaps in seconds, the rest in samples."""
+    """Settings to cut, filter and thin a log: rates in Hz, steps and gaps in seconds, the rest in samples."""
 
     rate: float
     step: float

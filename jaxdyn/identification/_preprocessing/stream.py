@@ -75,7 +75,7 @@ def _overlap(s: Setting) -> int:
 
 
 class _Window:
-    """What is held of one piece: rows (t, q, tau) from the overlap before the next sample on."""
+    """The held part of one piece: rows (t, q, tau) from the overlap before the next sample on."""
 
     def __init__(self, setting: Setting, n: int):
         self.setting, self.n, self.overlap = setting, n, _overlap(setting)

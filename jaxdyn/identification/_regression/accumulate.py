@@ -189,7 +189,7 @@ class _Blocks:
         return self.ready(1) > 0
 
     def ready(self, wanted: int) -> int:
-        """How many samples can be taken, at most `wanted`."""
+        """Number of samples that can be taken, at most `wanted`."""
         count = sum(len(parts[0]) for parts in self.held)
         while count < wanted:
             chunk = next(self.chunks, None)

@@ -28,7 +28,7 @@ ALIGNMENT = 64  # bytes
 
 
 class Layout(NamedTuple):
-    """Which columns the joints have.
+    """Columns of the joints.
 
     Attributes:
         of_joint: the columns that can differ from zero, of each joint (of each coordinate, where they are others), in order;

@@ -138,7 +138,7 @@ class _Choosing:
         search.pruned(columns)
 
     def filter(self, search: Search, candidates: Candidates, load: np.ndarray | None, trials: list[Trial]) -> int:
-        """Which filter predicts the torque behind the widest best; the usual one unless that is confirmed."""
+        """The filter that best predicts the torque behind the widest; the usual one unless that is confirmed."""
         reading = self.reading
         if len(reading.pairs) == 1:
             return reading.usual

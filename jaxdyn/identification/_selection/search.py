@@ -62,7 +62,7 @@ class Gain:
 
     @property
     def confirmed(self) -> Bool[np.ndarray, " n"]:
-        """Where the gain takes 1 % off the root mean square, and is beyond its noise.
+        """Mask of gains that reduce the RMS error by 1 % and exceed their noise.
 
         That is: more than two standard errors; or one, where the joints' gains, each in standard errors and counted up to two,
         exceed two of the standard error of their sum: what the robot's drives have in common, they confirm together.
@@ -149,7 +149,7 @@ class Part:
         return Part(self.place, *(x.sum(0)[None] for x in (self.a, self.c, self.y)))
 
     def left(self, x: Float[np.ndarray, "k m"]) -> Float[np.ndarray, " k"]:
-        """What solutions leave of the squared torque, block by block."""
+        """Squared residual torque of solutions, block by block."""
         return self.y + (x * ((self.a @ x[:, :, None])[:, :, 0] - 2 * self.c)).sum(1)
 
 
