@@ -114,6 +114,17 @@ def test_runs_steps_and_accelerations_agree(model):
     np.testing.assert_allclose(single, run, atol=2e-3 * np.abs(run).max())
 
 
+def test_a_chain_alone_has_its_own_friction(model):
+    viscous, coulomb = jnp.array([0.5, 0.4]), jnp.array([1.0, 0.8])
+    width = model.chain.friction.coulomb_velocity
+    friction = dataclasses.replace(model.chain.friction, viscous=viscous, coulomb=coulomb)
+    chain = dataclasses.replace(model.chain, friction=friction)
+    q, qd, qdd = motion()
+    more = TorqueModel(chain).torques(q, qd, qdd) - TorqueModel(model.chain).torques(q, qd, qdd)
+    own = np.asarray(viscous) * np.asarray(qd) + np.asarray(coulomb) * np.tanh(np.asarray(qd) / np.asarray(width))
+    np.testing.assert_allclose(more, own, atol=2e-4 * np.abs(own).max())
+
+
 def test_models_are_batched_and_differentiated(model):
     q, qd, qdd = motion()
     heavier = eqx.tree_at(lambda m: m.chain.inertia, model, model.chain.inertia * 2)
