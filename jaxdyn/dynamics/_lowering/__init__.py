@@ -12,6 +12,7 @@ from .batch import (
     spread_over_lanes as spread_over_lanes,
     with_lanes as with_lanes,
 )
+from .kernel import in_kernel as in_kernel
 from .platform import by_platform as by_platform
 from .small_matrices import (
     SMALL as SMALL,

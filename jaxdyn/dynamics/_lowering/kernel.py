@@ -35,6 +35,7 @@ Later versions: XLA's own pass outlines straight runs of instructions too and le
 single operations that lie under `IrEmitter` are to be retired (openxla/xla#48001).
 """
 
+import contextvars
 import os
 from collections.abc import Callable, Sequence
 
@@ -43,6 +44,13 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..._jax_compat import dce_jaxpr, eval_jaxpr, set_xla_metadata
+
+_IN_KERNEL: contextvars.ContextVar[bool] = contextvars.ContextVar("kernel", default=False)
+
+
+def in_kernel() -> bool:
+    """True while a function is traced as one kernel."""
+    return _IN_KERNEL.get()
 
 
 def as_kernel(function: Callable, lanes: Sequence[int | None] | None = None) -> Callable:
@@ -55,7 +63,11 @@ def as_kernel(function: Callable, lanes: Sequence[int | None] | None = None) -> 
         return function
 
     def call(*variables):
-        traced, shapes = jax.make_jaxpr(function, return_shape=True)(*variables)
+        token = _IN_KERNEL.set(True)
+        try:
+            traced, shapes = jax.make_jaxpr(function, return_shape=True)(*variables)
+        finally:
+            _IN_KERNEL.reset(token)
         # what the function does not use is left out: nobody computes it
         jaxpr, used = dce_jaxpr(traced.jaxpr, [True] * len(traced.jaxpr.outvars))
         if not any(used):  # a constant

@@ -88,10 +88,13 @@ def articulated_body(
         gain = scale(1 / pivot, column)
         remaining = downdate(inertia, gain, column)
         onward = add(wrench, apply(remaining, bias), scale(rest, gain))
-        return (to_parent(link, remaining), move_wrench(link.rotation, link.translation, onward)), (gain, rest / pivot)
+        at_parent, coupling = to_parent(link, remaining)
+        onward_at_parent = move_wrench(link.rotation, link.translation, onward)
+        shared = (*column, *remaining.angular, *remaining.coupling, *remaining.linear, *onward, *coupling)
+        return (at_parent, onward_at_parent), (gain, rest / pivot), shared
 
     nothing = (ArticulatedInertia(zero * 2, zero * 3, zero * 2), zero * 2)
-    gains, rests = inward(chain, q, gather, nothing, (biases, body_wrenches, tau, chain.armature))
+    gains, rests = inward(chain, q, gather, nothing, (biases, body_wrenches, tau, chain.armature), shared=42)
 
     def accelerations(parent, link: Link, x):
         dw_parent, a_parent = parent
@@ -99,10 +102,10 @@ def articulated_body(
         dw = add(unrotate(link.rotation, dw_parent), bias[:3])
         a = add(unrotate(link.rotation, add(a_parent, cross(dw_parent, link.translation))), bias[3:])
         qddi = rest - dot(gain, (*dw, *a))
-        return (add(dw, scale(qddi, link.screw[:3])), add(a, scale(qddi, link.screw[3:]))), qddi
+        return (add(dw, scale(qddi, link.screw[:3])), add(a, scale(qddi, link.screw[3:]))), qddi, (*dw, *a, qddi)
 
     base = (zero, sub(zero, unstack(gravity)))
-    return outward(chain, q, accelerations, base, (biases, gains, rests))
+    return outward(chain, q, accelerations, base, (biases, gains, rests), shared=7)
 
 
 def rigid(inertia) -> ArticulatedInertia:
@@ -133,8 +136,10 @@ def downdate(inertia: ArticulatedInertia, gain, column) -> ArticulatedInertia:
     )
 
 
-def to_parent(link: Link, inertia: ArticulatedInertia) -> ArticulatedInertia:
-    """The same inertia about the parent's frame: the congruence X^T IA X with the motion transform X, block by block.
+def to_parent(link: Link, inertia: ArticulatedInertia) -> tuple[ArticulatedInertia, Mat]:
+    """The same inertia about the parent's frame, and its coupling turned by R alone.
+
+    The congruence X^T IA X with the motion transform X, block by block.
 
     With everything turned by R: linear stays, coupling gains [p] linear, angular gains [p] coupling^T - coupling [p]
     - [p] linear [p].
@@ -146,4 +151,4 @@ def to_parent(link: Link, inertia: ArticulatedInertia) -> ArticulatedInertia:
     shifted = add(coupling, skew_times(p, sym_to_mat(linear)))
     # [p] coupling^T + (coupling + [p] linear) [p]^T, with M [p]^T = ([p] M^T)^T
     total = add(angular, skew_times(p, transpose(coupling)), transpose(skew_times(p, transpose(shifted))))
-    return ArticulatedInertia(mat_to_sym(total), shifted, linear)
+    return ArticulatedInertia(mat_to_sym(total), shifted, linear), coupling

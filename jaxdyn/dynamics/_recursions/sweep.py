@@ -22,40 +22,44 @@ from ...errors import ModelError
 from ...model._chain import Chain
 from ...model._joints import Link, link_at, link_rows
 from ...model._tree import Walk, walk_of
-from .._lowering import lane_shape, scan_links
+from .._lowering import in_kernel, lane_shape, scan_links
 
-Step = Callable[[Any, Link, Any], tuple[Any, Any]]
+Step = Callable[[Any, Link, Any], tuple[Any, ...]]
 
 
-def outward(chain: Chain, q: Float[Array, "n *#lanes"], step: Step, base: Any, xs: Any = ()) -> Any:
+def outward(chain: Chain, q: Float[Array, "n *#lanes"], step: Step, base: Any, xs: Any = (), shared: int = 0) -> Any:
     """Walk from the base to the tips: state_i, out_i = step(state of i's parent, link i, xs_i).
 
     Args:
         step: gets the parent's state, the link at q_i and the link's slice of `xs`.
         base: the state of the base, a tree of scalars.
         xs: arrays stacked over links.
+        shared: so many values that several results are made of; the step returns them third. In a kernel they are carried,
+            and so computed once: XLA's fusion computes what a loop does not hand on again for every result.
 
     Returns:
         the outputs, stacked over links.
     """
-    return _sweep(chain, q, step, base, xs, reverse=False)
+    return _sweep(chain, q, step, base, xs, shared, reverse=False)
 
 
-def inward(chain: Chain, q: Float[Array, "n *#lanes"], step: Step, zero: Any, xs: Any = ()) -> Any:
+def inward(chain: Chain, q: Float[Array, "n *#lanes"], step: Step, zero: Any, xs: Any = (), shared: int = 0) -> Any:
     """Walk from the tips to the base: to_parent_i, out_i = step(sum of the children's to_parent, link i, xs_i).
 
     Args:
         step: gets what the children hand on, summed (`zero` at a tip), the link at q_i and the link's slice of `xs`.
         zero: what a link without children receives, a tree of scalars.
         xs: arrays stacked over links.
+        shared: so many values that several results are made of; the step returns them third. In a kernel they are carried,
+            and so computed once: XLA's fusion computes what a loop does not hand on again for every result.
 
     Returns:
         the outputs, stacked over links.
     """
-    return _sweep(chain, q, step, zero, xs, reverse=True)
+    return _sweep(chain, q, step, zero, xs, shared, reverse=True)
 
 
-def _sweep(chain: Chain, q: Array, step: Step, start: Any, xs: Any, reverse: bool) -> Any:
+def _sweep(chain: Chain, q: Array, step: Step, start: Any, xs: Any, shared: int, reverse: bool) -> Any:
     _check_shapes(chain, q, xs)
     walk = walk_of(chain.topology.parents)
     rows = _constants(chain)
@@ -63,46 +67,69 @@ def _sweep(chain: Chain, q: Array, step: Step, start: Any, xs: Any, reverse: boo
         rows, q, xs = jax.tree.map(lambda x: x[walk.order], (rows, q, xs))
     lanes = lane_shape()
     widen = functools.partial(jax.tree.map, lambda x: jnp.broadcast_to(x, lanes))
+    once = shared if in_kernel() else 0
 
     def body(state, x):
         row, qi, si, ci, inputs = x
-        state, out = step(state, link_at(row, qi, si, ci), inputs)
-        return widen(state), widen(out)
+        state, out, *more = step(state, link_at(row, qi, si, ci), inputs)
+        return widen(state), widen(out), widen(tuple(*more) if once else ())
 
+    start = widen(start)
+    spare = (jnp.zeros_like(jax.tree.leaves(start)[0]),) * once
     scan = functools.partial(_scan_inward if reverse else _scan_outward, walk)
-    out = scan(body, widen(start), (rows, q, jnp.sin(q), jnp.cos(q), xs))
+    last, out = scan(body, start, spare, (rows, q, jnp.sin(q), jnp.cos(q), xs))
+    out = _reading(last, q, out) if once else out
     return out if walk.back is None else jax.tree.map(lambda x: x[walk.back], out)
 
 
-def _scan_outward(walk: Walk, body: Callable, base: Any, xs: Any) -> Any:
+def _reading(last: tuple[Array, ...], q: Array, out: Any) -> Any:
+    """The outputs, made to read what was carried last, which XLA would not carry otherwise; nothing changes, NaN in q aside."""
+    (first, *others), structure = jax.tree.flatten(out)
+    return jax.tree.unflatten(structure, [jnp.where(q[0] != q[0], sum(last), first), *others])
+
+
+def _scan_outward(walk: Walk, body: Callable, base: Any, spare: Any, xs: Any) -> Any:
     """A scan whose state comes from the parent: from the link before, from an open branching, or from the base."""
+
+    def along(carry, x):
+        state, out, shared = body(carry[0], x)
+        return (state, shared), out
+
     if walk.is_serial:
-        return scan_links(body, base, xs)[1]
+        (_, last), out = scan_links(along, (base, spare), xs)
+        return last, out
 
     def step(carry, x):
-        state, kept = carry
+        state, kept, _ = carry
         at, inputs = x
         state = _select(at.from_base, base, state) if walk.leaves_base else state
         for k, here in enumerate(kept):
             state = _select(at.source == k, here, state)
-        state, out = body(state, inputs)
+        state, out, shared = body(state, inputs)
         kept = tuple(_select(at.register == k, state, here) for k, here in enumerate(kept))
-        return (state, kept), out
+        return (state, kept, shared), out
 
-    return scan_links(step, (base, (base,) * walk.registers), (walk.place, xs))[1]
+    (_, _, last), out = scan_links(step, (base, (base,) * walk.registers, spare), (walk.place, xs))
+    return last, out
 
 
-def _scan_inward(walk: Walk, body: Callable, zero: Any, xs: Any) -> Any:
+def _scan_inward(walk: Walk, body: Callable, zero: Any, spare: Any, xs: Any) -> Any:
     """A reversed scan whose state is the sum of what the children handed on."""
+
+    def along(carry, x):
+        state, out, shared = body(carry[0], x)
+        return (state, shared), out
+
     if walk.is_serial:
-        return scan_links(body, zero, xs, reverse=True)[1]
+        (_, last), out = scan_links(along, (zero, spare), xs, reverse=True)
+        return last, out
 
     def step(carry, x):
-        state, kept = carry
+        state, kept, _ = carry
         at, inputs = x
         for k, here in enumerate(kept):
             state = jax.tree.map(lambda a, b, k=k: a + jnp.where(at.register == k, b, jnp.zeros_like(b)), state, here)
-        handed, out = body(state, inputs)
+        handed, out, shared = body(state, inputs)
         starts = at.from_base | (at.source >= 0)
         state = jax.tree.map(lambda h, z: jnp.where(starts, z, h), handed, zero)
         new = []
@@ -111,9 +138,10 @@ def _scan_inward(walk: Walk, body: Callable, zero: Any, xs: Any) -> Any:
             new.append(
                 jax.tree.map(lambda b, h, k=k: b + jnp.where(at.source == k, h, jnp.zeros_like(h)), left, handed)
             )
-        return (state, tuple(new)), out
+        return (state, tuple(new), shared), out
 
-    return scan_links(step, (zero, (zero,) * walk.registers), (walk.place, xs), reverse=True)[1]
+    (_, _, last), out = scan_links(step, (zero, (zero,) * walk.registers, spare), (walk.place, xs), reverse=True)
+    return last, out
 
 
 def _select(condition: Array, a: Any, b: Any) -> Any:
