@@ -192,7 +192,7 @@ def test_refusals(arm):
     wls = weighted_least_squares(factors, base)
     bad = prior.copy()
     bad[19] = 100.0
-    with pytest.raises(IdentificationError, match="the prior cannot be one for a consistent estimate: link '2'"):
+    with pytest.raises(IdentificationError, match="the prior is not physically consistent: link '2'"):
         consistent_problem(factors, base, wls, COLUMNS, bad)
     with pytest.raises(IdentificationError, match="the prior's weight is 0"):
         consistent_problem(factors, base, wls, COLUMNS, prior, weight=0.0)

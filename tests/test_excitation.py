@@ -162,7 +162,7 @@ def test_tables_are_logs(tmp_path):
     assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(IdentificationError, match="give a higher rate"):
         sample_trajectory(chain, motion, 0.1)
-    with pytest.raises(IdentificationError, match=r"1\.5 samples a second are none of a motion of 0\.5 s"):
+    with pytest.raises(IdentificationError, match=r"1\.5 samples per second are too few for a motion of 0\.5 s"):
         sample_trajectory(chain, random_excitation(chain, 0.5, 4), 1.5)
     with pytest.raises(ModelError, match="cannot be written"):
         write_trajectory(tmp_path / "none" / "t.csv", samples)
