@@ -210,7 +210,7 @@ def test_refusals(arm):
         mass_bounds(NAMES, np.array([2.0, 0.0]), np.array([1.0, 1.0]))
     with pytest.raises(IdentificationError, match="mass bounds have shape"):
         mass_bounds(NAMES, np.zeros(3))
-    with pytest.raises(IdentificationError, match="link 3 is none of the links 1 to 2"):
+    with pytest.raises(IdentificationError, match="link 3 is not one of the links 1 to 2"):
         bounding_ellipsoid(NAMES, 3, np.zeros(3), np.ones(3))
     with pytest.raises(IdentificationError, match="3 positive semi-axes"):
         bounding_ellipsoid(NAMES, 1, np.zeros(3), np.zeros(3))

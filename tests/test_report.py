@@ -376,7 +376,7 @@ def test_files_that_predict_worse_are_reasons(result):
     (check,) = (check for check in urdf.checks if "identified.urdf" in check.text)
     assert check.level == "fair" and "Use model.eqx" in check.text
     broken = verdict(result, files=[FilePrediction("model.eqx", worse, "numbers are rounded in it")])
-    assert broken.level == "poor" and all("model.eqx, is not what was fitted" in use.text for use in broken.uses)
+    assert broken.level == "poor" and all("model.eqx, differs from the fitted one" in use.text for use in broken.uses)
 
 
 def test_summary_fits_on_a_screen(result, truth, tmp_path):
