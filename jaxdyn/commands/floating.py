@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _OF_ARMS = {"columns": [], "topic": None, "gains": None, "on_bad_rows": "raise", "units_checked": False, "tip": None}
 _OF_ARMS |= {"plain": False, "counterbalance": [], "further": [], "coupled": [], "dead_zone": 0.0, "delay": None}
 _OF_ARMS |= {"limit": [], "choose": ("filter", "friction", "springs", "delays")}
+_OF_ARMS |= {"terms": ("armature", "viscous", "coulomb", "offset"), "coulomb_velocity": None}
 
 
 def check(options: argparse.Namespace) -> None:

@@ -16,7 +16,8 @@ from ...identification._regression.robot import as_float64
 from ...identification._result import Evaluation, Identification
 from ...io._logs.motion import coordinate_names
 from ...model._chain import Chain
-from ...model._layout import layout, leading_joints, turning_joints
+from ...model._layout import leading_joints, turning_joints
+from .._accuracy import with_drive
 from .._markup import DASH, Column, columns_table, element, escaped, faint, number, rounded, section, unit
 from .._pictures.plot import Curve, Panel, View, plot
 from .._quality import measured_rows, together
@@ -86,7 +87,7 @@ def binned_medians(
 
 def with_friction(chain: Chain, evaluations: Sequence[Evaluation]) -> list[int]:
     """Coordinates whose friction can be shown: with a drive, and a torque that was measured."""
-    return [j for j in measured_rows(evaluations) if j in layout(chain).columns]
+    return [j for j in measured_rows(evaluations) if with_drive(chain)[j]]
 
 
 def friction_section(
