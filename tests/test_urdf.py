@@ -741,6 +741,8 @@ def test_motions_that_move_no_mass_are_warned_of_by_the_names_of_their_joints():
     with pytest.warns(ModelWarning, match=whole.format("'root', 'a'")):
         chain = loads(MASSLESS, floating_base="root", lock={"b": 0.0})
     np.testing.assert_array_equal(np.linalg.matrix_rank(mass_matrix(chain, neutral_configuration(chain))), 6)
+    with pytest.warns(ModelWarning, match=whole.format("'root'")):  # a free body of no mass, as scenery often is
+        loads('<robot name="tray"><link name="tray"/></robot>', floating_base="root")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         loads(MASSLESS, lock={"b": 0.0})

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 
 from ..errors import ModelError, warn
@@ -102,8 +102,8 @@ def build_chain(
     if slight:
         texts = "; ".join(error.fault for error in slight.values())
         warn(f"physically inconsistent inertias are used unchanged: {texts}")
-    arrays = {name: jnp.asarray(x) for name, x in {**links, **joints, "gravity": gravity}.items()}
-    chain = Chain(**grouped(arrays), frame_poses=jnp.asarray(poses), topology=topology)
+    arrays = jax.device_put({**links, **joints, "gravity": gravity, "frame_poses": poses})  # compiles nothing
+    chain = Chain(**grouped(arrays), topology=topology)
     check_sizes(chain)
     check_coordinates(chain)
     return chain

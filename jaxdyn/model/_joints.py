@@ -10,12 +10,14 @@ p_a = p_0 + R_0 r - a r, p_b = -b r, p_c = -c r, p_d = R_0 (v + w x r), the pitc
 """
 
 import functools
-from typing import NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
 
+from .._jax_compat import Tracer
 from ..spatial._components import Mat, add, cross
 from ._chain import Chain
 
@@ -32,45 +34,45 @@ class Link(NamedTuple):
     inertia: tuple[Array, ...]
 
 
-def link_rows(chain: Chain) -> Float[Array, "n 55"] | tuple[Float[Array, "n *lanes"], ...]:
+def link_rows(chain: Chain) -> Float[ArrayLike, "n 55"] | tuple[Float[ArrayLike, "n *lanes"], ...]:
     """Every link's constants: 39 pose coefficients, the screw (6) and the inertial parameters (10), one row per link.
 
+    Of a robot that is known they are NumPy's: nothing is compiled, and a program that closes over the robot holds numbers.
     Of robots that differ between lanes, and of very long chains, as 55 arrays, since one would be large.
     """
-    return _link_rows(chain.rotation, chain.translation, chain.screw, chain.inertia)
+    leaves = chain.rotation, chain.translation, chain.screw, chain.inertia
+    if any(isinstance(x, Tracer) or not (x.is_fully_addressable or x.is_fully_replicated) for x in leaves):
+        return _rows(jnp, *leaves)
+    return _rows(np, *map(np.asarray, leaves))
 
 
-@functools.partial(jax.jit, inline=True)  # of a robot that is known, one program for all robots with as many links
-def _link_rows(*leaves: Array) -> Array | tuple[Array, ...]:
+def _rows(xp: ModuleType, *leaves: Any) -> Any:
     laned = any(x.ndim > y for x, y in zip(leaves, (3, 2, 2, 2), strict=True))
     if laned:  # a leaf that all lanes share gets an axis of length 1
         leaves = tuple(x if x.ndim > y else x[..., None] for x, y in zip(leaves, (3, 2, 2, 2), strict=True))
     placement, translation, screw, inertia = leaves
     n = len(screw)
     w, v = (tuple(screw[:, i + k] for i in range(3)) for k in (0, 3))
-    zero = jnp.zeros_like(w[0])
-    k = _stack(zero, -w[2], w[1], w[2], zero, -w[0], -w[1], w[0], zero)  # [w]
+    zero = xp.zeros_like(w[0])
+    columns = functools.partial(xp.stack, axis=1)
+    k = columns((zero, -w[2], w[1], w[2], zero, -w[0], -w[1], w[0], zero))  # [w]
     k = k.reshape(k.shape[0], 3, 3, *k.shape[2:])
     b = _apply(placement, k)
     c = -_apply(b, k)
     a = placement - c
     offset = cross(w, v)
-    r, along = _stack(*offset)[:, :, None], _stack(*add(v, cross(w, offset)))[:, :, None]
+    r, along = columns(offset)[:, :, None], columns(add(v, cross(w, offset)))[:, :, None]
     moved, turned, drawn, turned_back = (_apply(m, x)[:, :, 0] for m, x in ((placement, r), (a, r), (b, r), (c, r)))
     poses = (x.reshape(n, 9, *x.shape[3:]) for x in (a, b, c))
     pitch = _apply(placement, along)[:, :, 0]
     blocks = [*poses, translation + moved - turned, -drawn, -turned_back, pitch, screw, inertia]
     if not laned and n <= LONG:
-        return jnp.concatenate(blocks, axis=1)
+        return xp.concatenate(blocks, axis=1)
     return tuple(x[:, i] for x in blocks for i in range(x.shape[1]))
 
 
-def _stack(*components: Array) -> Array:
-    return jnp.stack(components, axis=1)
-
-
-def _apply(a: Float[Array, "n i j *#lanes"], b: Float[Array, "n j k *#lanes"]) -> Float[Array, "n i k *#lanes"]:
-    """A B for every link, as products that XLA can fuse."""
+def _apply(a: Any, b: Any) -> Any:
+    """A B for every link, (n, i, j, *lanes) times (n, j, k, *lanes), as products that XLA can fuse."""
     first, second, third = (a[:, :, j, None] * b[:, None, j] for j in range(3))
     return first + second + third
 

@@ -17,7 +17,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._jax_compat import Tracer
 from ...errors import ModelError
 from ...model._chain import Chain
 from ...model._joints import Link, link_at, link_rows
@@ -62,7 +61,7 @@ def inward(chain: Chain, q: Float[Array, "n *#lanes"], step: Step, zero: Any, xs
 def _sweep(chain: Chain, q: Array, step: Step, start: Any, xs: Any, shared: int, reverse: bool) -> Any:
     _check_shapes(chain, q, xs)
     walk = walk_of(chain.topology.parents)
-    rows = _constants(chain)
+    rows = link_rows(chain)
     if walk.order is not None:
         rows, q, xs = jax.tree.map(lambda x: x[walk.order], (rows, q, xs))
     lanes = lane_shape()
@@ -159,13 +158,3 @@ def _check_shapes(chain: Chain, q: Array, xs: Any) -> None:
         raise ModelError(
             f"an argument has shape {wrong}, but the chain has {n} joints: pass one state, and jax.vmap for batches"
         )
-
-
-def _constants(chain: Chain) -> Any:
-    """The links' constants; of a robot that a jitted function closes over they are computed once, while it is traced."""
-    if any(isinstance(leaf, Tracer) for leaf in (chain.rotation, chain.translation, chain.screw, chain.inertia)):
-        return link_rows(chain)
-    if jax.sharding.get_abstract_mesh().manual_axes:  # in `shard_map`, where JAX computes nothing while it traces
-        return link_rows(chain)
-    with jax.ensure_compile_time_eval():
-        return link_rows(chain)

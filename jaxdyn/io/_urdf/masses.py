@@ -13,10 +13,10 @@ _SINGULAR = 1e-13  # smallest eigenvalue of M, scaled to a diagonal of ones, tha
 def massless_motion(parts: Arrangement) -> list[str]:
     """The joints that take part in a motion without kinetic energy, at a configuration without symmetries.
 
-    None where no link has mass, as in a model of the kinematics alone.
+    Empty where no link has mass, as in a model of the kinematics alone, unless its base is to move freely.
     """
     layout = parts.layout
-    if not np.any(layout.inertia[:, 0]):
+    if not np.any(layout.inertia[:, 0]) and not parts.quaternion_joints:
         return []
     matrix = _mass_matrix(layout) + np.diag([float(joint.leaves.get("armature", 0.0)) for joint in layout.joints])
     names = [joint.name for joint in layout.joints]
