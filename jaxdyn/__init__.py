@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        """Import on first use of a name what it comes from: all of it takes longer than JAX, `jaxdyn --help` needs neither."""
+        """Import the module of a name on first use: importing everything takes longer than JAX, and `jaxdyn --help`
+        needs neither."""
         if name == "__all__":
             return sorted(_origins())
         if name.startswith("_") or name not in _origins():
@@ -31,7 +32,7 @@ else:
 
     @functools.cache
     def _origins() -> dict[str, str]:
-        """The module of each public name, by the imports that `_public` consists of, which are read and not executed."""
+        """The module of each public name, from the imports in `_public`, which are parsed and not executed."""
         full = f"{__name__}._public"
         source = importlib.util.find_spec(full).loader.get_source(full)
         if source is None:  # a frozen program

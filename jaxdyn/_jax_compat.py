@@ -1,4 +1,4 @@
-"""Everything taken from outside JAX's stable interface, in one place. Known to work with jax 0.10.2 and 0.11.2."""
+"""All uses of JAX beyond its stable interface. Works with jax 0.10.2 and 0.11.2."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from jax.interpreters.partial_eval import dce_jaxpr as dce_jaxpr
 
 
 def scan_counts(parameters: dict[str, Any]) -> tuple[int, int]:
-    """How many of a scan's operands are constants of its body, and how many are carried."""
+    """Numbers of a scan's operands that are constants of its body, and that are carried."""
     if "num_consts" in parameters:  # before jax 0.11
         return parameters["num_consts"], parameters["num_carry"]
     constants, carried, _ = (len(list(x)) for x in parameters["ft_in"].unpack())

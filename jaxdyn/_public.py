@@ -1,4 +1,4 @@
-"""The names of `jaxdyn` itself, which the package looks up here on first use."""
+"""The public names of `jaxdyn`, looked up on first use."""
 
 from . import (
     control as control,

@@ -10,14 +10,14 @@ from ._jax_compat import Tracer
 
 
 class Summary:
-    """A class whose `__repr__` is a short text of its own; notebooks show it line by line."""
+    """A class with a short text as `__repr__`; notebooks show it line by line."""
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(repr(self))}</pre>"
 
 
 def lines(title: str, *rows: str) -> str:
-    """A title, and rows indented below it; empty ones are left out."""
+    """A title, and rows indented below it; empty ones are omitted."""
     return "\n  ".join([title, *(row for row in rows if row)])
 
 
@@ -27,7 +27,7 @@ def names(found: tuple[str, ...], most: int = 8) -> str:
 
 
 def number(x: Any, unit: str = "", digits: int = 4) -> str:
-    """A number with its unit; of a batch its shape; "traced" inside a transformation."""
+    """A number with its unit; for a batch its shape; "traced" inside a transformation."""
     if isinstance(x, Tracer):
         return "traced"
     x = np.asarray(x)

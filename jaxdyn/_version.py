@@ -1,4 +1,4 @@
-"""Versions of packages, of this one too where it is used from a checkout that was never installed."""
+"""Versions of packages, including this one when used from an uninstalled checkout."""
 
 import importlib.metadata
 
@@ -6,7 +6,7 @@ __version__ = "0.2.0"
 
 
 def version_of(package: str = "jaxdyn") -> str:
-    """The version of a package, "not installed" where it is not there."""
+    """The version of a package, or "not installed"."""
     if package == "jaxdyn":
         return __version__
     try:

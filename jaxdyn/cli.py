@@ -20,7 +20,7 @@ EPILOG = (
     "jaxdyn COMMAND --help lists all options. Guide: from an excitation trajectory to a model, docs/identification.md"
 )
 
-# arguments of the library that messages mention, as options
+# arguments of the library mentioned in messages, and their options
 _OPTIONS = {
     "allow_nonphysical": "--allow-nonphysical",
     "columns": "--columns MAP",
@@ -39,12 +39,12 @@ _OPTIONS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code: 0 done, 1 bad input, 2 wrong usage, 130 interrupted.
+    """Run the command line and return its exit code: 0 success, 1 invalid input, 2 usage error, 130 interrupted.
 
     Without a command it prints the help.
 
     Raises:
-        SystemExit: as argparse does, with code 2 on wrong usage and 0 after --help and --version.
+        SystemExit: by argparse, with code 2 on usage errors and 0 after --help and --version.
     """
     parser = _parser()
     options = parser.parse_args(arguments)
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _spelled(options: argparse.Namespace, argument: str, value: str) -> str:
     """The option for an argument of the library, with a placeholder if a message proposes a value."""
     option, _, placeholder = _OPTIONS.get(argument, "").partition(" ")
-    if option.removeprefix("--").replace("-", "_") not in vars(options):  # also if there is none
+    if option.removeprefix("--").replace("-", "_") not in vars(options):  # even if there is none
         return as_python(argument, value)
     return f"{option} {placeholder}" if value and placeholder else option
 

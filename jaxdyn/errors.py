@@ -1,4 +1,4 @@
-"""The errors jaxdyn raises, all of them `ValueError`s: what is wrong, where it is, and what to do about it."""
+"""jaxdyn's errors, all `ValueError`s: what is wrong, where, and what to do."""
 
 import os
 import re
@@ -6,9 +6,9 @@ import sys
 import warnings
 from collections.abc import Callable
 
-_MOST = 200  # characters of what the user gave, in a row
+_MOST = 200  # maximum length of quoted input
 _LONGEST = 2000
-_OWN = "jaxdyn.", "jaxtyping.", "beartype."  # modules whose frames are not the user's
+_OWN = "jaxdyn.", "jaxtyping.", "beartype."  # modules whose frames are not user code
 
 
 def as_python(argument: str, value: str) -> str:
@@ -17,7 +17,7 @@ def as_python(argument: str, value: str) -> str:
 
 
 class JaxdynError(ValueError):
-    """Base class of every error that jaxdyn raises on bad input; quotations of the input are cut after 200 characters.
+    """Base class of all jaxdyn errors on invalid input; quotations of the input are truncated to 200 characters.
 
     Attributes:
         fault: the fault and its place.
@@ -36,7 +36,7 @@ class JaxdynError(ValueError):
         super().__init__(self.message())
 
     def message(self, spelled: Callable[[str, str], str] = as_python) -> str:
-        """`place: fault; remedy`, each argument spelled as the reader would give it."""
+        """`place: fault; remedy`, with arguments spelled as the reader would type them."""
         remedy = self.remedy
         if self.arguments:
             remedy = remedy.format_map({name: spelled(name, value) for name, value in self.arguments.items()})
@@ -45,7 +45,7 @@ class JaxdynError(ValueError):
 
 
 def shortened(message: str) -> str:
-    """A message shortened for reading: quotations and words of more than 200 characters, and long lists, are cut."""
+    """A shortened message: quotations and words of more than 200 characters, and long lists, are truncated."""
     quotation = rf"('[^'\n]{{{_MOST}}})[^'\n]{{40,}}(?=')"
     word = rf"(\S{{{_MOST}}})(?:[^'\s]{{40,}}(?=')|\S{{40,}})"
     message = re.sub(f"{quotation}|{word}", lambda m: f"{m[1] or m[2]}...", message)
@@ -53,7 +53,7 @@ def shortened(message: str) -> str:
 
 
 class ModelWarning(UserWarning):
-    """A fault of a robot description that was read nevertheless, and its interpretation."""
+    """A tolerated fault of a robot description, and its interpretation."""
 
 
 def warn(message: str) -> None:
@@ -65,28 +65,28 @@ def warn(message: str) -> None:
 
 
 class ModelError(JaxdynError):
-    """A robot model that cannot be built: an inconsistent inertia, a zero axis, clashing names, a missing link."""
+    """An invalid robot model: an inconsistent inertia, a zero axis, clashing names, a missing link."""
 
 
 class LogError(JaxdynError):
-    """A log that cannot be used: missing columns, NaN, time that does not increase, degrees instead of radians."""
+    """An unusable log: missing columns, NaN, time that does not increase, degrees instead of radians."""
 
 
 class IdentificationError(JaxdynError):
-    """An identification that cannot be carried out: nothing moves, the data and the model do not belong together."""
+    """An impossible identification: nothing moves, or data and model do not match."""
 
 
 class TrajectoryError(JaxdynError):
-    """A motion that cannot be posed or solved as asked: no steps, shapes that do not fit, limits that are missing."""
+    """An invalid motion problem: no steps, wrong shapes, missing limits."""
 
 
 class OutputError(JaxdynError):
-    """Results that cannot be written: the folder is a file, there is no permission, the disk is full."""
+    """Results that cannot be written: the folder is a file, permission is denied, the disk is full."""
 
 
 class ControlError(JaxdynError):
-    """A controller that cannot be: gains of the wrong shape, a link that cannot be adapted, a negative threshold."""
+    """An invalid controller: gains of wrong shape, a link that cannot be adapted, a negative threshold."""
 
 
 class DeploymentError(JaxdynError):
-    """A function that cannot be exported, or an exported file that cannot be used here: damaged, of another version."""
+    """A function that cannot be exported, or an exported file that cannot be used: damaged, or of another version."""

@@ -1,9 +1,8 @@
 """Batches over devices: the same code on one device, on all devices of a machine, and on the machines of a cluster.
 
 A batch is sharded over a mesh of devices along its leading axis, and the robot is replicated. Each device runs its own
-program (`jax.shard_map`) on its rows: devices exchange nothing but the sums of
-`sharded_sum`. JAX's own tools are not wrapped: meshes are `jax.make_mesh`, several hosts are joined by
-`jax.distributed.initialize` (docs/scaling.md).
+program (`jax.shard_map`) on its rows: devices exchange only the sums of `sharded_sum`. JAX's own tools are not wrapped:
+create meshes with `jax.make_mesh`, and connect hosts with `jax.distributed.initialize` (docs/scaling.md).
 """
 
 import functools
@@ -32,15 +31,15 @@ def sharded_vmap(function: Callable[..., Any], in_axes: Axes = 0, mesh: Mesh | N
     differentiation. Keep the returned function and reuse it, as with `jax.jit`.
 
     Args:
-        function: of one robot and one state, as all of jaxdyn; positional arguments only.
+        function: a function of one robot and one state, with positional arguments only.
         in_axes: 0 for arguments with a batch, None for those without, as for `jax.vmap`, trees of them included.
         mesh: the devices, of any number of axes; all devices of all processes by default.
 
     Returns:
-        a function whose results have the batch as leading axis, divided over the mesh.
+        A function whose results have the batch as leading axis, sharded over the mesh.
 
     Raises:
-        ModelError: when it is called: an axis other than 0 and None, batches of different lengths, or none at all.
+        ModelError: when it is called: an axis other than 0 and None, batches of different lengths, or no batch.
     """
 
     def run(mesh, structure, mapped, *leaves):
@@ -65,19 +64,19 @@ def sharded_sum(
 ) -> Callable[..., Any]:
     """Sum a function over the batch: each device sums its rows, then one all-reduce.
 
-    sum_b function(row b), for a loss, its gradient, or the normal matrix Y^T Y of an identification. A device adds up `chunk`
-    rows at a time, so that only so many results are held at once, and one all-reduce of the size of a single result ends it:
-    O(p^2) numbers for Y^T Y, however long the batch. Divide by the number of rows for a mean. The sum's order, and so
-    its last digits, depend on the number of devices.
+    sum_b function(row b), for a loss, its gradient, or the normal matrix Y^T Y of an identification. Each device adds
+    `chunk` rows at a time, which limits memory, followed by one all-reduce of the size of a single result: O(p^2)
+    numbers for Y^T Y, independent of the batch. Divide by the number of rows for a mean. The sum's order, and so its
+    last digits, depend on the number of devices.
 
     Args:
-        function: of one robot and one state, giving an array or a tree of arrays.
+        function: a function of one robot and one state that returns an array or a tree of arrays.
         in_axes: as for `sharded_vmap`.
         mesh: as for `sharded_vmap`.
         chunk: rows held at once.
 
     Returns:
-        a function whose results are the sums, on every device of every process.
+        A function that returns the sums, on every device of every process.
 
     Raises:
         ModelError: as for `sharded_vmap`; `chunk` is not positive.
@@ -120,8 +119,8 @@ def sharded_sum(
 def shard_batch(tree: Tree, mesh: Mesh | None = None) -> Tree:
     """Shard the leading axis of a tree's arrays over devices, ready for `sharded_vmap`.
 
-    With several processes every process gives its own rows, the same number in each, and gets the whole batch, of which it
-    holds its rows: those of process 0 come first. With one process the rows are the batch.
+    With several processes, each passes its own rows, the same number in each, and gets the whole batch, of which it
+    holds its rows; those of process 0 come first. With one process the rows are the batch.
 
     Args:
         tree: arrays, all with the batch as leading axis.
@@ -140,7 +139,7 @@ def shard_batch(tree: Tree, mesh: Mesh | None = None) -> Tree:
             rows = f"an array of {shape[0]} rows" if shape else "a number"
             raise ModelError(
                 f"{rows} does not divide over the {here} devices of this process: make the batch a multiple of {here}, "
-                "or hand it to `sharded_vmap` as it is, which fills it up"
+                "or pass it to `sharded_vmap` directly, which pads it"
             )
         if jax.process_count() == 1:
             return jax.device_put(x, sharding)
@@ -184,7 +183,7 @@ def _over_devices(function: Callable[..., Any], run: Callable[..., Any], in_axes
 
 
 def _mapped(in_axes: Axes, arguments: tuple) -> tuple[bool, ...]:
-    """For each leaf of the arguments, whether it has a batch axis."""
+    """Which leaves of the arguments have a batch axis."""
     axes = in_axes if isinstance(in_axes, Sequence) else (in_axes,) * len(arguments)
     if len(axes) != len(arguments):
         raise ModelError(f"in_axes has entries for {len(axes)} arguments, but there are {len(arguments)}")
@@ -210,9 +209,9 @@ def _broadcast(axes: Any, argument: Any) -> list:
 
 
 def _placed(leaves: Sequence[Any], mapped: Sequence[bool], mesh: Mesh, held: dict[int, tuple[Any, Any]]) -> list[Any]:
-    """The arguments where the compiled program can take them from; those that lie there already stay.
+    """The arguments, placed on the devices of the compiled program unless already there.
 
-    `held` has for each argument without a batch the last array, and where it was put: a robot is sent out once.
+    `held` has the last array of each argument without a batch, and its placement, so a robot is transferred once.
     """
     leaves = [held[k][1] if k in held and held[k][0] is x else x for k, x in enumerate(leaves)]
     devices = set(mesh.devices.flat)
@@ -227,7 +226,7 @@ def _placed(leaves: Sequence[Any], mapped: Sequence[bool], mesh: Mesh, held: dic
     moved = jax.device_put([leaves[k] for k in away], [by_rows if d else everywhere for d in divides])
     for k, x in zip(away, moved, strict=True):
         placed[k] = x
-        if not mapped[k] and isinstance(leaves[k], jax.Array) and not isinstance(x, Tracer):  # which nobody can change
+        if not mapped[k] and isinstance(leaves[k], jax.Array) and not isinstance(x, Tracer):  # immutable
             held[k] = leaves[k], x
     return placed
 
@@ -252,6 +251,6 @@ def _count(leaves: Sequence[Any], mapped: Sequence[bool]) -> int:
 
 
 def _sum_where(real: jax.Array, y: jax.Array) -> jax.Array:
-    """Sum over the rows that are real."""
+    """Sum over the rows that are not padding."""
     chosen = jnp.where(real.reshape(-1, *[1] * (y.ndim - 1)), y, jnp.zeros_like(y))
     return jnp.sum(chosen, axis=0, dtype=y.dtype)

@@ -174,7 +174,7 @@ def test_float32_process_is_told(gravity, monkeypatch):
 )
 def test_wrong_arguments(gravity, arguments):
     loaded = jaxdyn.deployment.load_exported(gravity)
-    with pytest.raises(jaxdyn.DeploymentError, match=r"gravity_force takes q float64\[3\]; it is called with"):
+    with pytest.raises(jaxdyn.DeploymentError, match=r"gravity_force takes q float64\[3\]; it was called with"):
         loaded(*arguments)
 
 
@@ -262,7 +262,7 @@ def called_back(chain, q):
         (called_back, STATE[:1], {"platforms": (HERE,)}, "called_back cannot be exported.*callback"),
         (jaxdyn.gravity_force, STATE[:1], {"platforms": ("abacus",)}, "platforms are of cpu.*not abacus"),
         (jaxdyn.gravity_force, STATE[:1], {"platforms": ()}, "none at all"),
-        (lambda c, d: d.inertia, (CHAIN,), {}, "arrays that an object of another class holds"),
+        (lambda c, d: d.inertia, (CHAIN,), {}, "pass the arrays of objects of other classes"),
     ],
     ids=["shape", "callback", "platform", "no platform", "class"],
 )

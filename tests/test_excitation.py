@@ -88,7 +88,7 @@ def test_families_of_bad_numbers():
         FourierSeries(-1.0, 5)
     with pytest.raises(IdentificationError, match="at least 4 intervals, not 3"):
         BSplines(10.0, 3)
-    with pytest.raises(IdentificationError, match="jerk that jumps"):
+    with pytest.raises(IdentificationError, match="discontinuous jerk"):
         BSplines(10.0, 9, 3)
 
 

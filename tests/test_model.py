@@ -27,7 +27,7 @@ TILTED = np.eye(4) * 2
 @pytest.mark.parametrize(
     "message, change",
     [
-        ("no joint that moves", {"screw": np.zeros((0, 6))}),
+        ("no movable joint", {"screw": np.zeros((0, 6))}),
         ("rotation has shape", {"rotation": np.eye(3)}),
         ("holds NaN", {"translation": [[np.nan, 0, 0]]}),
         ("not a rotation", {"rotation": -np.eye(3)[None]}),

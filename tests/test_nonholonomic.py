@@ -144,5 +144,5 @@ def test_a_coin_rolls_in_circles():
 
 
 def test_errors():
-    with pytest.raises(jaxdyn.ModelError, match="no particle is given"):
+    with pytest.raises(jaxdyn.ModelError, match="no particles"):
         nonholonomic.particles([])

@@ -186,7 +186,7 @@ def test_policies_that_cannot_be_optimised_are_refused():
         jaxdyn.trajectory.optimise_policy(policy, problem, q0, v0, jax.tree.map(lambda x: jnp.stack([x] * 3), CART))
     with pytest.raises(jaxdyn.TrajectoryError, match="batch=5"):
         jaxdyn.trajectory.optimise_policy(policy, problem, q0, v0, batch=5)
-    with pytest.raises(jaxdyn.TrajectoryError, match="no array"):
+    with pytest.raises(jaxdyn.TrajectoryError, match="no floating-point arrays"):
         jaxdyn.trajectory.optimise_policy(lambda t, q, v: -q, problem, q0, v0)
 
 

@@ -489,7 +489,7 @@ def test_verdict_by_limits(result):
 
 @pytest.mark.parametrize("text", ["rms", "rms=", "rms=a", "rms=-1", "rms=nan", "max=3", "3"])
 def test_limits_that_are_none(text):
-    with pytest.raises(IdentificationError, match="is no limit: write rms="):
+    with pytest.raises(IdentificationError, match="is not a limit: write rms="):
         parse_limit(text)
 
 

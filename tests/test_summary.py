@@ -25,7 +25,7 @@ def test_a_chain_says_what_it_is():
     assert "tree of" in printed(tree) and "floating" in printed(tree)
     assert "floating" not in text and "fixed" in text
     bare = jaxdyn.with_inertial_parameters(arm, jnp.zeros((3, 10)))
-    assert "no link has a mass" in printed(bare)
+    assert "no link has mass" in printed(bare)
 
 
 def test_a_chain_of_anything_else_can_be_printed():

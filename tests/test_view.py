@@ -243,7 +243,7 @@ def test_a_film(tmp_path):
             frames.append(np.asarray(film.convert("RGB"), int))
     assert all(np.abs(a - b).max() > 50 for a, b in zip(frames[1:], frames, strict=False))
     for name, rows, words in (
-        ("arm.avi", q, "gif or an .mp4"),
+        ("arm.avi", q, "gif or .mp4"),
         ("arm.gif", q[:2], "3 times"),
         ("arm.gif", q * np.nan, "finite"),
         ("arm.gif/arm.gif", q, "is a file"),

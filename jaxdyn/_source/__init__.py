@@ -1,1 +1,1 @@
-"""Functions as source code: traced by JAX, taken apart into operations on scalars, written as C and as Python."""
+"""Functions as source code: traced by JAX, decomposed into scalar operations, written as C and Python."""

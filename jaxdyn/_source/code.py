@@ -8,7 +8,7 @@ import numpy as np
 
 from .scalars import INFIX, Node
 
-_WIDEST = 90  # characters of an expression; what is longer gets a name
+_WIDEST = 90  # characters of an expression; longer ones get a name
 _LEVEL = {"or": 0, "and": 1, "==": 2, "!=": 2, "<": 3, "<=": 3, "+": 4, "-": 4, "*": 5, "/": 5}
 _ATOM, _SIGN = 7, 6
 
@@ -18,10 +18,10 @@ class Language:
     """Notation for expressions.
 
     Attributes:
-        select: a choice, of condition, then and otherwise.
-        words: of operators that are not the same in all languages.
-        numbers: of infinity, its negative and no number.
-        true, false: of conditions.
+        select: a selection, from condition, then and otherwise.
+        words: operators that differ between languages.
+        numbers: infinity, minus infinity and NaN.
+        true, false: boolean constants.
         define: a line that names an expression of the kind "double" or "bool".
     """
 
@@ -47,10 +47,10 @@ PYTHON = Language("({1} if {0} else {2})", {"not": "not "}, ("inf", "-inf", "nan
 def body(
     language: Language, nodes: Sequence[Node], results: Sequence[np.ndarray]
 ) -> tuple[list[str], list[str], list[list[str]]]:
-    """Names of the inputs that results need, lines that compute these in order, the expression of each result's entries.
+    """Names of the inputs needed by results, lines that compute these in order, the expression of each result's entries.
 
     Args:
-        nodes: of the graph, in its order.
+        nodes: nodes of the graph, in order.
         results: arrays of nodes and numbers.
     """
     flat = [x for result in results for x in result.ravel()]
@@ -75,7 +75,7 @@ def body(
 
 
 def used(nodes: Sequence[Node], results: Sequence[np.ndarray]) -> int:
-    """How many operations results need."""
+    """Number of operations that results need."""
     uses = _uses(nodes, [x for result in results for x in result.ravel()])
     return sum(uses[node.place] > 0 and node.kind != "input" for node in nodes)
 
@@ -95,13 +95,13 @@ def _uses(nodes: Sequence[Node], results: Sequence) -> list[int]:
 
 
 def _expression(language: Language, node: Node, of: list[tuple[str, int]]) -> tuple[str, int]:
-    """The text of an operation, and how strongly it binds."""
+    """The text of an operation, and its precedence."""
     kind = node.kind
     if kind == "input":
         return node.of[0], _ATOM
     if kind in INFIX:
         level, word = _LEVEL[kind], language.words.get(kind, kind)
-        # from the left, as written: the order of rounding is the traced function's
+        # from left to right, to keep the traced function's order of rounding
         left, right = _within(of[0], level), _within(of[1], level + 1)
         return f"{left} {word} {right}", level
     if kind == "negative":

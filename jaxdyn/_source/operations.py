@@ -1,4 +1,4 @@
-"""JAX's operations on arrays, as operations on their entries: arrays of scalars go through NumPy."""
+"""JAX's array operations as scalar operations, by NumPy on arrays of scalars."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -12,14 +12,14 @@ from .._jax_compat import Literal, scan_counts
 from ..errors import DeploymentError
 from .scalars import Graph, Node
 
-LONGEST = 10_000  # turns of a loop that are written out one after the other
+LONGEST = 10_000  # maximum number of unrolled iterations of a loop
 
 
 def entries(graph: Graph, jaxpr: Any, constants: Sequence, given: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The results of a traced program, arrays of scalars (objects), for arguments that are such arrays.
+    """The results of a traced program as arrays of scalars (objects), for arguments of this kind.
 
     Raises:
-        DeploymentError: it has an operation that is none of arithmetic, or a loop whose number of turns depends on arguments.
+        DeploymentError: a non-arithmetic operation, or a loop with a data-dependent number of iterations.
     """
     known: dict[Any, np.ndarray] = {}
     known.update(zip(jaxpr.constvars, map(as_scalars, constants), strict=True))
@@ -38,7 +38,7 @@ def trace(function: Callable, shapes: Sequence[tuple[int, ...]]) -> Any:
 
 
 def as_scalars(x: Any) -> np.ndarray:
-    """An array as one of Python numbers."""
+    """An array as an array of Python numbers."""
     array = np.asarray(x)
     plain = array.astype(float if array.dtype.kind in "fiu" else array.dtype).astype(object)
     return plain if isinstance(plain, np.ndarray) else np.array(plain, object)
@@ -46,7 +46,7 @@ def as_scalars(x: Any) -> np.ndarray:
 
 def _applied(graph: Graph, equation: Any, of: list[np.ndarray]) -> list[np.ndarray]:
     name, parameters = equation.primitive.name, equation.params
-    for key in ("jaxpr", "call_jaxpr", "call", "cpu"):  # a program within the program
+    for key in ("jaxpr", "call_jaxpr", "call", "cpu"):  # a nested program
         inner = parameters.get(key)
         if inner is not None and name not in ("scan", "while", "cond"):
             return entries(graph, getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), of)
@@ -179,7 +179,7 @@ def _summed(graph: Graph, x: np.ndarray, axes: Sequence[int]) -> np.ndarray:
 
 
 def _moved(equation: Any, of: list[np.ndarray]) -> list[np.ndarray]:
-    """An operation that only moves entries: done by JAX to their numbers, which says where each comes from."""
+    """An operation that only moves entries: applied by JAX to their indices, which gives the source of each."""
     name, moved = equation.primitive.name, _MOVES[equation.primitive.name]
     arguments, held, start = [], [], 0
     for k, x in enumerate(of):
@@ -200,7 +200,7 @@ def _moved(equation: Any, of: list[np.ndarray]) -> list[np.ndarray]:
     ]
 
 
-# which operands hold the entries; the others are places; all of them where None
+# operands with entries; the others are indices; None for all
 _MOVES: dict[str, tuple[int, ...] | None] = {
     **dict.fromkeys(
         ("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "rev", "concatenate", "stack")
@@ -217,7 +217,7 @@ _MOVES: dict[str, tuple[int, ...] | None] = {
 
 
 def _scattered(graph: Graph, equation: Any, of: list[np.ndarray]) -> np.ndarray:
-    """Entries added in certain places: which, the derivative of JAX's own operation says."""
+    """Entries added at certain indices, found from the derivative of JAX's operation."""
     x, added = of[0].flatten(), of[2].ravel()
     if any(isinstance(entry, Node) for entry in of[1].ravel()):
         raise DeploymentError("a sum at a place that depends on arguments has no counterpart in plain C")

@@ -1,4 +1,4 @@
-"""Expressions of scalars: every operation once, and none of which the result is known."""
+"""Scalar expressions: every operation once, with constants folded."""
 
 import dataclasses
 import math
@@ -27,12 +27,12 @@ INFIX: dict[str, Callable] = {
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
 class Node:
-    """An operation on scalars, of which there are no two alike in a graph.
+    """A scalar operation, unique within its graph.
 
     Attributes:
         kind: a key of `FUNCTIONS` or `INFIX`, or "negative", "not", "select" (condition, then, otherwise), "input".
-        of: what it is applied to: nodes and numbers; of an input its name.
-        place: in the order in which all can be computed.
+        of: operands, nodes and numbers; for an input its name.
+        place: position in an order of evaluation.
     """
 
     kind: str
@@ -44,21 +44,21 @@ Scalar = Node | float | int  # a condition is a bool, which is an int
 
 
 class Graph:
-    """All operations of a function, in an order in which they can be computed."""
+    """All operations of a function, in an order of evaluation."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
         self._known: dict[tuple, Node] = {}
 
     def apply(self, kind: str, *of: Scalar) -> Scalar:
-        """The operation on scalars, or what it is known to give: a number, one of the scalars, an operation already there."""
+        """The operation on scalars, or its known result: a number, one of the scalars, or an existing operation."""
         if not any(isinstance(x, Node) for x in of):
             return _computed(kind, of)
         found = self._simpler(kind, of)
         return self._node(kind, of) if found is None else found
 
     def input(self, name: str) -> Node:
-        """A scalar that is given."""
+        """An input scalar."""
         return self._node("input", (name,))
 
     def _node(self, kind: str, of: Sequence) -> Node:

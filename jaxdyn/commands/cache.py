@@ -34,7 +34,7 @@ def kept_programs(folder: Path | None = None) -> Iterator[None]:
     before = {name: getattr(jax.config, name) for name in names}
     for name, value in zip(names, (str(folder), 0.0), strict=True):
         jax.config.update(name, value)
-    reset_cache()  # JAX keeps the folder that it started with
+    reset_cache()  # JAX keeps its initial folder
     try:
         yield
     finally:
@@ -45,7 +45,7 @@ def kept_programs(folder: Path | None = None) -> Iterator[None]:
 
 
 def cache_folder() -> Path:
-    """Folder of this type of processor in the user's cache folder: programs compiled for one may not run on another."""
+    """Folder of this type of processor in the user's cache folder: programs compiled for one type may not run on another."""
     home = Path.home()
     if sys.platform == "win32":
         root = Path(os.environ.get("LOCALAPPDATA", home / "AppData" / "Local"))
@@ -60,7 +60,7 @@ def prune(folder: Path, largest: int = LARGEST) -> None:
     """Delete the least recently used programs until the others fit into this number of bytes."""
     found = []
     for path in folder.iterdir() if folder.is_dir() else ():
-        with contextlib.suppress(OSError):  # deleted by another process meanwhile
+        with contextlib.suppress(OSError):  # meanwhile deleted by another process
             state = path.stat()
             found.append((max(state.st_atime, state.st_mtime), state.st_size, path))
     total = sum(size for _, size, _ in found)

@@ -59,7 +59,7 @@ def _add_limits(option) -> None:
 
 
 def _add_design(option) -> None:
-    """Add the options for the purpose of the motion and the time spent on the search."""
+    """Add the options for the criterion and the duration of the search."""
     arguments.add_terms(option, "drive terms to excite")
     option("--torque-noise", type=numbers, metavar="S1,S2,..", help="torque noise of each joint [N m] (default: equal)")
     option("--condition-weight", type=finite, default=0.5, metavar="W", help="weight of the condition number (0.5)")

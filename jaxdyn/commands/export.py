@@ -22,8 +22,8 @@ def add(commands) -> None:
         run,
         EPILOG,
         help="write a model's torques as C and Python for a control loop",
-        description="Write the torques of a model, friction with its memory included, as self-contained C of fixed size "
-        "without allocation, and as Python that needs NumPy alone.",
+        description="Write the torques of a model, including friction with memory, as self-contained C of fixed size "
+        "without allocation, and as Python that needs only NumPy.",
     ).add_argument
     option("model", metavar="MODEL", help="the model: model.eqx, URDF or MJCF")
     about = "write FILE.c, FILE.h and FILE.py; the name is the prefix of the C functions (default: %(default)s)"

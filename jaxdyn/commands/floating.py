@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ..identification import Identification, MechanismLog
     from ..model import Chain
 
-# options of arms alone, with what they are when nobody gives them
+# options for arms only, with their default values
 _OF_ARMS = {"columns": [], "topic": None, "gains": None, "on_bad_rows": "raise", "units_checked": False, "tip": None}
 _OF_ARMS |= {"plain": False, "counterbalance": [], "further": [], "coupled": [], "dead_zone": 0.0, "delay": None}
 _OF_ARMS |= {"limit": [], "choose": ("filter", "friction", "springs", "delays")}
@@ -20,7 +20,7 @@ _OF_ARMS |= {"terms": ("armature", "viscous", "coulomb", "offset"), "coulomb_vel
 
 
 def check(options: argparse.Namespace) -> None:
-    """Refuse options that do not go together."""
+    """Refuse conflicting options."""
     if not options.floating_base:
         if options.held:
             raise WrongUsage("--held needs --floating-base")
@@ -34,7 +34,7 @@ def check(options: argparse.Namespace) -> None:
 
 
 def is_put_on_free_joint(options: argparse.Namespace) -> bool:
-    """Whether the file has no free joint of its own, so that `load` puts its root on one."""
+    """True if the file has no free joint, so `load` must add one at the root."""
     from ..io._files import read_bytes
     from ..io._load import is_mjcf
     from ..io._urdf.read import parse_robot

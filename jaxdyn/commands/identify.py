@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 EPILOG = f"""{arguments.LOGS_EPILOG}
 Without --model and --log, a built-in 7R arm is simulated, identified and compared with the truth.
 
-exit codes: 0 done; 1 bad input (the message says what, where and what to do); 2 wrong usage; 130 interrupted
+exit codes: 0 success; 1 invalid input (the message says what, where and what to do); 2 usage error; 130 interrupted
 
 example: fit one run, validate on another, and write report.html, parameters.csv, identified.urdf and more to results/
   jaxdyn identify --model arm.urdf --log exciting.csv --validate pick.csv --out results"""
 
-# options that are no settings of the result, or are listed with its files
+# options that are not settings of the result, or are listed with its files
 _NOT_SETTINGS = ("run", "command", "arguments", "model", "log", "validate", "out", "quiet")
 
 
@@ -59,7 +59,7 @@ def add(commands: Any) -> None:
 
 def _add_robot(option) -> None:
     """The robot and its logs."""
-    option("--model", metavar="URDF", help="the robot; inertials in it are the prior, a kinematics-only file will do")
+    option("--model", metavar="URDF", help="the robot; its inertials are the prior; a kinematics-only file suffices")
     add_repeated(option, "--log", "LOG", help="log to fit: csv, npz, parquet, bag or mcap; may be repeated")
     add_repeated(option, "--validate", "LOG", help="log to validate on, not fitted; may be repeated")
     arguments.add_chain(option, "fix a joint at a value (a gripper's finger)")

@@ -26,12 +26,13 @@ def add(commands: Any) -> None:
         run,
         EPILOG,
         help="execute a trajectory on a simulated robot, and write a log with friction and noise",
-        description="Simulate a robot that follows a trajectory, with friction and the noise of its sensors, and write the log "
-        "that it would leave.",
+        description="Simulate a robot that tracks a trajectory, with friction and sensor noise, and write its log.",
     )
     option = command.add_argument
     option("model", metavar="MODEL", help="the robot, with inertials: URDF, MJCF or a model.eqx")
-    option("motion", metavar="MOTION", help="trajectory with columns t, q1.., as `jaxdyn excite` writes it, or a bag")
+    option(
+        "motion", metavar="MOTION", help="trajectory with columns t, q1.., for example from `jaxdyn excite`, or a bag"
+    )
     option("--out", metavar="FILE", default="simulated.csv", help="log t, q, tau to write (default: %(default)s)")
     option("--rate", type=positive, default=1000.0, metavar="HZ", help="samples per second of the log (1000)")
     option("--quiet", action="store_true", help="no progress bar and no summary")
@@ -42,9 +43,9 @@ def add(commands: Any) -> None:
     arguments.add_coulomb_velocity(option, "Coulomb friction [rad/s] (the model's)")
     arguments.add_chain(option)
     option = command.add_argument_group("its sensors").add_argument
-    about = "standard deviation of the encoders' noise [rad or m] (1e-5)"
+    about = "standard deviation of the encoder noise [rad or m] (1e-5)"
     option("--position-noise", type=deviation, default=1e-5, metavar="S", help=about)
-    about = "standard deviation of the torques' noise [N m or N] (0.05)"
+    about = "standard deviation of the torque noise [N m or N] (0.05)"
     option("--torque-noise", type=deviation, default=0.05, metavar="S", help=about)
     option("--seed", type=int, default=0, help="seed of the noise (0)")
     option = command.add_argument_group("how the motion is read").add_argument

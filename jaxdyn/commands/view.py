@@ -8,9 +8,7 @@ from . import arguments
 from .arguments import WrongUsage, positive
 from .inputs import files_of
 
-EPILOG = (
-    """Needs the extra: pip install "jaxdyn[view]". Stop with Ctrl-C. exit codes: 0 done; 1 bad input; 2 wrong usage"""
-)
+EPILOG = """Needs pip install "jaxdyn[view]". Stop with Ctrl-C. exit codes: 0 success; 1 invalid input; 2 usage error"""
 
 
 def add(commands: Any) -> None:

@@ -1,8 +1,8 @@
 """Adaptation of inertial estimates along a gradient: three flows of ten parameters per link, two physically consistent.
 
-With g = Y^T s, the gradient by the parameters of the power that an error of the model does on the sliding velocity s, each
-flow goes against g in its own metric. Rows are links. `start` gives the memory of an estimate, `parameters` reads it,
-`rate` is the flow in continuous time and `update` a step of it.
+With g = Y^T s, the gradient with respect to the parameters of the power of model errors at the sliding velocity s, each
+flow descends along g in its own metric. Rows are links. `start` returns the state of an estimate, `parameters` reads
+it, `rate` is the flow in continuous time and `update` one step.
 """
 
 from abc import abstractmethod
@@ -27,16 +27,16 @@ Bodies = Float[Array, "links 10"]
 Memory = Float[Array, "links *memory"]
 Gains = float | Float[Array, "..."]
 
-_LARGEST_STEP = 0.25  # entry of a multiplicative step
+_LARGEST_STEP = 0.25  # largest entry of a multiplicative step
 
 
 class Adaptation(eqx.Module):
-    """A flow of the links' ten parameters against a gradient; `EuclideanAdaptation` and its like.
+    """A flow of the links' ten parameters along a negative gradient; base class of `EuclideanAdaptation` and others.
 
     Attributes:
         gain: Gamma, the adaptation rate.
-        leakage: sigma, the rate at which the estimate decays towards its start [1/s]. Zero keeps the Lyapunov function; a
-            little of it keeps noise and unmodelled forces from driving the estimate away (Ioannou & Kokotovic 1984).
+        leakage: sigma, the rate at which the estimate decays towards its start [1/s]. Zero preserves the Lyapunov
+            function; a small value prevents drift from noise and unmodelled forces (Ioannou & Kokotovic 1984).
     """
 
     gain: eqx.AbstractVar[Gains]
@@ -44,7 +44,7 @@ class Adaptation(eqx.Module):
 
     @abstractmethod
     def start(self, pi: Bodies) -> Memory:
-        """The memory of an estimate that is pi."""
+        """The state of an estimate equal to pi."""
 
     @abstractmethod
     def parameters(self, memory: Memory) -> Bodies:
@@ -52,18 +52,18 @@ class Adaptation(eqx.Module):
 
     @abstractmethod
     def rate(self, memory: Memory, first: Memory, gradient: Bodies) -> Memory:
-        """d/dt of the memory; leakage draws towards `first`."""
+        """d/dt of the state; leakage pulls towards `first`."""
 
     @abstractmethod
     def update(self, memory: Memory, first: Memory, gradient: Bodies, dt: float | Float[Array, ""]) -> Memory:
-        """The memory a time dt later, the gradient held."""
+        """The state after a time dt at constant gradient."""
 
 
 class EuclideanAdaptation(Adaptation):
     """dpi/dt = -Gamma g: the law of Slotine & Li (1987). Ignores physical consistency: masses may become negative.
 
-    V = s^T M s / 2 + |pi - pi_true|^2 / (2 Gamma) does not increase. Kilograms and kg m^2 weigh alike unless Gamma says
-    otherwise.
+    V = s^T M s / 2 + |pi - pi_true|^2 / (2 Gamma) does not increase. Unless Gamma differs, kilograms and kg m^2 are
+    weighted equally.
 
     Attributes:
         gain: one number, ten, or ten per link.
@@ -78,7 +78,7 @@ class EuclideanAdaptation(Adaptation):
         return pi
 
     def parameters(self, memory: Memory) -> Bodies:
-        """The memory itself."""
+        """The state itself."""
         return memory
 
     def rate(self, memory: Memory, first: Memory, gradient: Bodies) -> Memory:
@@ -93,16 +93,17 @@ class EuclideanAdaptation(Adaptation):
 class NaturalAdaptation(Adaptation):
     """dP/dt = -Gamma P B P of each link's pseudo-inertia P, with tr(P B) = g . pi (Lee, Kwon & Park 2018).
 
-    The flow of steepest descent in the affine-invariant metric of positive definite matrices: the estimate is a body of
-    positive density at all times, and neither units nor frames matter. V = s^T M s / 2 + sum_i D_i / Gamma does not
-    increase, D_i = tr(P_hat^-1 P) - log det(P_hat^-1 P) - 4 = entropic_divergence(pi_i, pi_hat_i). A step is a geodesic,
-    P <- U exp(-Gamma dt U^T B U) U^T of P = U U^T, and the factor U is what is kept, so that rounding and long or violent
-    steps leave P positive definite too: one step changes no principal value by more than a factor e^2, and a step that would
-    bring one beyond `range` times, or below 1 / `range` of, that of the start is not made (there V may stay behind).
+    The flow of steepest descent in the affine-invariant metric of positive definite matrices: the estimate is always a
+    body of positive density, and the flow is invariant to units and frames. V = s^T M s / 2 + sum_i D_i / Gamma does
+    not increase, D_i = tr(P_hat^-1 P) - log det(P_hat^-1 P) - 4 = entropic_divergence(pi_i, pi_hat_i). A step is a
+    geodesic, P <- U exp(-Gamma dt U^T B U) U^T of P = U U^T, and the state is the factor U, so P stays positive
+    definite despite rounding and large steps: one step changes principal values by at most a factor e^2, and a step
+    that would bring one above `range` times, or below 1 / `range` of, its initial value is not taken (V may then not
+    decrease).
 
     Attributes:
         gain: Gamma, one number or one per link [1/J].
-        leakage: as in `Adaptation`; draws P^-1 to that of the start.
+        leakage: as in `Adaptation`; pulls P^-1 towards its initial value.
         range: see above; eps^-1/4 of the type if None, 8192 in float64 and 54 in float32, well above rounding.
     """
 
@@ -111,7 +112,7 @@ class NaturalAdaptation(Adaptation):
     range: float | Float[Array, ""] | None = None
 
     def start(self, pi: Bodies) -> Memory:
-        """Upper triangular factors of the pseudo-inertias; NaN where one is not positive definite."""
+        """Upper triangular factors of the pseudo-inertias; NaN if one is not positive definite."""
         return jax.vmap(lambda x: pseudo_inertia_factor(pseudo_inertia(x)))(pi)
 
     def parameters(self, memory: Memory) -> Bodies:
@@ -149,13 +150,13 @@ class LogCholeskyAdaptation(Adaptation):
     """dtheta/dt = -Gamma (dpi/dtheta)^T g in log-Cholesky parameters theta (Rucker & Wensing 2022): always physically
     consistent.
 
-    A plain gradient in unbounded numbers. pi is not linear in theta, so that there is no Lyapunov function for large errors
-    of the estimate: near the true parameters it is that of a Euclidean law with another metric. Steps and range are bounded
-    as those of `NaturalAdaptation`.
+    A plain gradient flow in unbounded numbers. pi is nonlinear in theta, so there is no Lyapunov function for large
+    errors; near the true parameters it is that of a Euclidean law with another metric. Steps and range are bounded as
+    in `NaturalAdaptation`.
 
     Attributes:
         gain: Gamma, one number, ten, or ten per link.
-        leakage: as in `Adaptation`; draws theta to that of the start.
+        leakage: as in `Adaptation`; pulls theta towards its initial value.
         range: as in `NaturalAdaptation`.
     """
 
@@ -164,7 +165,7 @@ class LogCholeskyAdaptation(Adaptation):
     range: float | Float[Array, ""] | None = None
 
     def start(self, pi: Bodies) -> Memory:
-        """Log-Cholesky parameters; NaN where a pseudo-inertia is not positive definite."""
+        """Log-Cholesky parameters; NaN if a pseudo-inertia is not positive definite."""
         return jax.vmap(log_cholesky_from_inertial_parameters)(pi)
 
     def parameters(self, memory: Memory) -> Bodies:
@@ -189,7 +190,7 @@ def _spread(gain: Gains, like: Float[Array, "links 10"]) -> Float[Array, "links 
 
 
 def _bounded(steps: Float[Array, "links *each"]) -> Float[Array, "links *each"]:
-    """Each link's step, shortened to `_LARGEST_STEP`; none where it is not finite."""
+    """Each link's step, shortened to `_LARGEST_STEP`; zero if not finite."""
 
     def one(step):
         largest = jnp.max(jnp.abs(step))
@@ -201,7 +202,7 @@ def _bounded(steps: Float[Array, "links *each"]) -> Float[Array, "links *each"]:
 
 
 def _kept_within(limit, memory, moved, first_factors, factors):
-    """The updated memory; links whose pseudo-inertia would leave its range around the initial one keep theirs."""
+    """The updated state; links whose pseudo-inertia would leave its range around the initial one are not updated."""
     limit = jnp.finfo(factors.dtype).eps ** -0.25 if limit is None else limit
     white = jax.vmap(_upper_solve)(first_factors, factors)
     inner = jnp.einsum("kij,kil->kjl", white, white)

@@ -1,4 +1,4 @@
-"""Adaptive control: the robot follows a motion while its controller adapts to the masses it moves (Slotine & Li 1987)."""
+"""Adaptive control: the robot tracks a motion while its controller adapts to unknown masses (Slotine & Li 1987)."""
 
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ class Sliding(NamedTuple):
     """The sliding velocity and the reference it is measured from.
 
     Attributes:
-        s: v - v_ref, zero where the error fades as de/dt = -slope e.
+        s: v - v_ref; zero if the error decays as de/dt = -slope e.
         v_ref: v_d + slope e, e = difference(q, q_d).
         a_ref: d/dt v_ref.
     """
@@ -36,10 +36,10 @@ class AdaptiveState(NamedTuple):
     """The state of `AdaptiveControl`; `AdaptiveControl.estimate` reads it.
 
     Attributes:
-        bodies: memory of the law of the bodies, one row per link that is adapted.
+        bodies: state of the law of the bodies, one row per adapted link.
         drives: friction and armature, one row per joint.
-        first_bodies: bodies at the start.
-        first_drives: drives at the start.
+        first_bodies: initial bodies.
+        first_drives: initial drives.
     """
 
     bodies: Float[Array, "links *memory"]
@@ -49,11 +49,11 @@ class AdaptiveState(NamedTuple):
 
 
 class AdaptiveControl(eqx.Module):
-    """tau = M_hat a_ref + C_hat v_ref + g_hat + k + f_hat - K s, with an estimate that follows -Y_r(q, v, v_ref, a_ref)^T s.
+    """tau = M_hat a_ref + C_hat v_ref + g_hat + k + f_hat - K s, with an estimate adapted along -Y_r(q, v, v_ref, a_ref)^T s.
 
     V = s . M s / 2 + the estimate's divergence from the truth (see the law) obeys dV/dt = -s . K s: it never increases, s is
-    square integrable and the tracking error converges to zero. The estimate need not converge: parameters that the motion
-    does not excite are not learnt (Slotine & Li 1987; Lee, Kwon & Park 2018). A little leakage makes it robust to noise.
+    square integrable and the tracking error converges to zero. The estimate need not converge: parameters not excited
+    by the motion are not learnt (Slotine & Li 1987; Lee, Kwon & Park 2018). Small leakage makes it robust to noise.
 
         controller = AdaptiveControl(slope=5.0, damping=20.0)
         state = controller.start(model)
@@ -61,11 +61,11 @@ class AdaptiveControl(eqx.Module):
         state = controller.update(model, state, q, v, reference, dt)
 
     Attributes:
-        slope: Lambda, rate at which errors fade on the sliding surface [1/s].
+        slope: Lambda, decay rate of errors on the sliding surface [1/s].
         damping: K, feedback of the sliding velocity [N m s/rad].
-        bodies: the law of the links' inertial parameters; they are not adapted if None.
-        drives: the law of friction and armature; they are not adapted if None.
-        links: names of the links that are adapted, all if None. A payload moves with the last one.
+        bodies: the law of the links' inertial parameters; None: no adaptation.
+        drives: the law of friction and armature; None: no adaptation.
+        links: names of the adapted links, all if None. A payload moves with the last one.
     """
 
     slope: Gain
@@ -78,7 +78,7 @@ class AdaptiveControl(eqx.Module):
         """The state whose estimate is the chain itself.
 
         Raises:
-            ControlError: no link of that name; friction to be adapted that is not positive.
+            ControlError: an unknown link; adapted friction that is not positive.
             ModelError: an adapted link is physically inconsistent, and the law requires consistency.
         """
         rows = self._rows(chain)
@@ -145,7 +145,7 @@ class AdaptiveControl(eqx.Module):
         reference: JointReference,
         dt: float | Float[Array, ""],
     ) -> AdaptiveState:
-        """The state a time dt later, from the current measurement; a non-finite measurement changes nothing."""
+        """The state after a time dt, from the current measurement; a non-finite measurement changes nothing."""
         bodies, drives = self._gradients(chain, q, v, reference)
         finite = jnp.isfinite(bodies).all() & jnp.isfinite(drives).all()
         bodies = jnp.where(finite, bodies, jnp.zeros_like(bodies))

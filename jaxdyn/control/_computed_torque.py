@@ -29,7 +29,7 @@ class ErrorIntegral(NamedTuple):
         dt: float | Float[Array, ""],
         limit: Gain = float("inf"),
     ) -> "ErrorIntegral":
-        """The integral a time dt later, clamped to +-limit against windup."""
+        """The integral after a time dt, clamped to +-limit against windup."""
         value = self.value + dt * difference(chain, q, reference.q)
         bound = jnp.broadcast_to(jnp.asarray(limit, value.dtype), value.shape)
         return ErrorIntegral(jnp.clip(value, -bound, bound))
@@ -55,10 +55,10 @@ def computed_torque(
 
     Args:
         kp: [1/s^2], one number, one per joint, or a matrix; so kd [1/s] and ki [1/s^3].
-        integral: the error's integral until now; none if None.
+        integral: the integral of the error so far; None: no integral action.
 
     Raises:
-        ControlError: a gain of another shape.
+        ControlError: a gain of wrong shape.
     """
     wanted = reference.a + apply_gain("kd", kd, error_rate(chain, q, v, reference.q, reference.v))
     wanted = wanted + apply_gain("kp", kp, difference(chain, q, reference.q))

@@ -1,4 +1,4 @@
-"""Adaptation of drive parameters (friction and armature, which enter linearly) along a gradient, without changes of sign."""
+"""Adaptation of drive parameters (friction and armature, which enter linearly) along a gradient, preserving their signs."""
 
 from operator import attrgetter
 
@@ -14,7 +14,7 @@ from ..errors import ControlError
 from ..model._chain import Chain, with_leaves
 
 _LARGEST_STEP = 0.25  # of a logarithm
-_RANGE = 1e4  # over and under the first guess
+_RANGE = 1e4  # bound of the ratio to the first guess, and of its inverse
 
 
 class DriveAdaptation(eqx.Module):
@@ -22,11 +22,11 @@ class DriveAdaptation(eqx.Module):
 
     y are the columns of `drive_regressor`. The multiplicative law is steepest descent in the metric of relative entropy: V
     gains sum (phi log(phi / phi_hat) - phi + phi_hat) / Gamma, and (offset error)^2 / (2 Gamma), and does not increase.
-    Estimates start at the chain's, which have to be positive.
+    Estimates start from the chain's values, which must be positive.
 
     Attributes:
         gain: Gamma, one number or one per term [1/J; N^2 m^2/J for offsets].
-        terms: of "armature", "viscous", "coulomb", "offset".
+        terms: some of "armature", "viscous", "coulomb", "offset".
         leakage: rate at which logarithms and offsets decay towards their start [1/s].
     """
 
@@ -43,7 +43,7 @@ class DriveAdaptation(eqx.Module):
         """The chain's own values.
 
         Raises:
-            ControlError: one that has to be positive is not.
+            ControlError: a value that must be positive is not.
         """
         for term in self.terms:
             values = attrgetter(DRIVE_LEAVES[term])(chain)
@@ -89,9 +89,9 @@ class DriveAdaptation(eqx.Module):
         gradient: Float[Array, "n terms"],
         dt: float | Float[Array, ""],
     ) -> Float[Array, "n terms"]:
-        """The values a time dt later, the gradient held; positive ones stay within 1e4 times the first guess and its inverse.
+        """The values after a time dt at constant gradient; positive ones stay within a factor of 1e4 of the first guess.
 
-        Nothing changes where the gradient is not finite.
+        Entries with a non-finite gradient do not change.
         """
         step = dt * self._slopes(values, first, gradient)
         step = jnp.where(jnp.isfinite(step), step, jnp.zeros_like(step))
@@ -100,7 +100,7 @@ class DriveAdaptation(eqx.Module):
         return jnp.where(self._signed(values), values + step, grown)
 
     def _slopes(self, values, first, gradient):
-        """Slopes of the logarithms, and of the offsets themselves."""
+        """Rates of the logarithms, and of the offsets."""
         gain = jnp.broadcast_to(jnp.asarray(self.gain, values.dtype), values.shape)
         signed = self._signed(values)
         ratio = jnp.where(signed, jnp.ones_like(values), values / jnp.where(signed, jnp.ones_like(first), first))

@@ -19,8 +19,8 @@ class Spring(NamedTuple):
     """The result of `task_spring`.
 
     Attributes:
-        wrench: on the frame, world axes, about its origin: the halves that the task controls [N m, N].
-        energy: stored [J].
+        wrench: wrench on the frame, world axes, about its origin: the halves that the task controls [N m, N].
+        energy: stored energy [J].
     """
 
     wrench: Float[Array, " k"]
@@ -30,14 +30,13 @@ class Spring(NamedTuple):
 def task_spring(t: Float[Array, "4 4"], wanted: Float[Array, "4 4"], stiffness: Gain, task: Task = "pose") -> Spring:
     """A spring between a pose and the desired one: energy x . K x / 2 of x = (log(R_d^T R), R_d^T (p - p_d)), and its force.
 
-    The wrench is the energy's exact gradient for every symmetric K, also where rotations are large, up to pi: it is
-    conservative.
+    The wrench is the exact gradient of the energy for every symmetric K and rotations up to pi, hence conservative.
 
     Args:
         stiffness: K in the axes of the desired pose, one number, one per task direction, or a matrix [N m/rad, N/m].
 
     Raises:
-        ControlError: a stiffness of another shape, a task of another name.
+        ControlError: a stiffness of wrong shape, an unknown task.
     """
     rows = task_rows(task)
     back = wanted[:3, :3].T
@@ -65,10 +64,11 @@ def stiffness_control(
     frame: str | None = None,
     task: Task = "pose",
 ) -> Float[Array, " nv"]:
-    """tau = J^T (F_spring - D V) + g + k - D_q v: the frame hangs in a spring about a fixed goal (Salisbury 1980) [N m].
+    """tau = J^T (F_spring - D V) + g + k - D_q v: a spring about a fixed goal (Salisbury 1980) [N m].
 
-    Kinetic energy plus the spring's obeys dE/dt = -V . D V - v . D_q v + v . tau_ext: passive everywhere, singular or not,
-    whatever the inertias are; of the model only g and k have to be right. The Jacobian's transpose alone, no inverse: O(n).
+    Kinetic energy plus the spring's obeys dE/dt = -V . D V - v . D_q v + v . tau_ext: passive everywhere, including
+    singularities, for any inertias; only g and k of the model must be right. Uses the transposed Jacobian, without an
+    inverse: O(n).
 
     Args:
         stiffness: K as in `task_spring`.
@@ -76,8 +76,8 @@ def stiffness_control(
         joint_damping: D_q, required for redundant robots [N m s/rad].
 
     Raises:
-        ControlError: a gain of another shape, a task of another name.
-        ModelError: no such frame.
+        ControlError: a gain of wrong shape, an unknown task.
+        ModelError: unknown frame.
     """
     j = jacobian(chain, q, frame, "mixed")[task_rows(task)]
     wrench = task_spring(frame_pose(chain, q, frame), goal, stiffness, task).wrench
@@ -117,13 +117,13 @@ def impedance_control(
         threshold: conditioning below which the task is damped.
 
     Raises:
-        ControlError: a gain of another shape, a task of another name.
-        ModelError: no such frame.
+        ControlError: a gain of wrong shape, an unknown task.
+        ModelError: unknown frame.
     """
     state = task_state(chain, q, v, reference, frame, task, threshold)
     space, rate = state.space, state.rate
     spring = task_spring(state.pose, reference.pose, stiffness, task).wrench
-    # mu V~ and nothing else of the Coriolis forces is left: those at V_d, and of the motion in the null space, are made up for
+    # only mu V~ of the Coriolis forces remains: those of V_d and of the null-space motion are compensated
     coriolis = coriolis_matrix(chain, q, v)
     kept = space.inverse @ rate  # joint velocities of V_d - V
     j_rate = jacobian_derivative(chain, q, v, frame, "mixed")[task_rows(task)]

@@ -32,10 +32,10 @@ class Collision(NamedTuple):
     """The interpretation of a residual.
 
     Attributes:
-        detected: some coordinate's residual is beyond its threshold.
-        joints: the coordinates beyond it.
-        last: index of the last of them, -1 without any: the joint before the link that was hit, in a serial arm, or one
-            nearer to the base. A force whose line of action meets a joint's axis does not show there.
+        detected: True if any residual exceeds its threshold.
+        joints: the coordinates above their threshold.
+        last: index of the last of them, or -1: in a serial arm the joint before the link that was hit, or one nearer to
+            the base, since a force whose line of action meets a joint's axis causes no torque there.
     """
 
     detected: Bool[Array, ""]
@@ -46,10 +46,10 @@ class Collision(NamedTuple):
 class MomentumObserver(eqx.Module):
     """r with dr/dt = K (tau_ext - r): the external torque through a first-order filter (De Luca & Mattone 2005).
 
-    From dp/dt = tau + C^T v - g - k - f + tau_ext of the momentum p = M v: neither accelerations nor M^-1 are needed. r is
-    J^T F of the force that hits a link, and includes friction and payloads missing from the model. For a torque
-    constant over a sample the filter's response is exact, 1 - exp(-K dt), and stable for every sample time; what the model does
-    over a sample is taken by the trapezoidal rule. With the chain's friction at the measured velocity.
+    From dp/dt = tau + C^T v - g - k - f + tau_ext of the momentum p = M v: neither accelerations nor M^-1 are needed. r
+    is J^T F of the force on a link, and includes friction and payloads missing from the model. For a torque constant
+    over a sample the filter's response is exact, 1 - exp(-K dt), and stable for every sample time; model terms are
+    integrated by the trapezoidal rule. Friction is the chain's, at the measured velocity.
 
         state = observer.start(chain, q, v)
         state = observer.update(chain, state, q, v, tau, dt)
@@ -57,7 +57,7 @@ class MomentumObserver(eqx.Module):
 
     Attributes:
         gain: K, the filter's bandwidth, one number or one per joint [1/s].
-        threshold: of |r|, one number or one per joint [N m]; `collision_threshold` takes one from runs without collisions.
+        threshold: limit of |r|, one number or one per joint [N m]; `collision_threshold` computes it from collision-free runs.
     """
 
     gain: Gain = 50.0
@@ -81,7 +81,7 @@ class MomentumObserver(eqx.Module):
         tau: Float[Array, " nv"],
         dt: float | Float[Array, ""],
     ) -> ObserverState:
-        """The state at the next sample (q, v), a time dt after the last, between which the motors held tau; O(n).
+        """The state at the next sample (q, v), a time dt after the last, with tau held in between; O(n).
 
         A non-finite sample makes the residual non-finite; the first finite one after it restarts the observer.
         """
@@ -110,7 +110,7 @@ class MomentumObserver(eqx.Module):
 def collision_threshold(
     residuals: Float[Array, "samples nv"], margin: float | Float[Array, ""] = 1.5
 ) -> Float[Array, " nv"]:
-    """margin times the largest |r| of every joint over runs without collisions [N m]: a bound of model errors and noise."""
+    """margin times the largest |r| of every joint over collision-free runs [N m]: a bound of model errors and noise."""
     return margin * jnp.abs(residuals).max(0)
 
 

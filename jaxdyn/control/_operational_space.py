@@ -25,11 +25,11 @@ def operational_space_control(
 ) -> TaskTorque:
     """tau = J^T Lambda (a_d + Kd (V_d - V) + Kp e - dJ/dt v) + C v + g + k + f + (1 - J^T J_bar^T) tau_0 (Khatib 1987).
 
-    On the model's own robot and away from singularities the frame's origin obeys e'' + Kd e' + Kp e = 0 and its
-    orientation the same for small errors, whatever tau_0 is: the null-space projector is dynamically consistent,
-    J M^-1 (1 - J^T J_bar^T) = 0. tau_0 moves what the task leaves free, and a redundant robot
-    needs some damping there, such as M (k (q_0 - q) - d v). Near singularities Lambda is damped (`task_space`), the
-    status says so, and the frame lags in the directions that are being lost. O(n^3).
+    With an exact model and away from singularities the frame's origin obeys e'' + Kd e' + Kp e = 0 and its
+    orientation the same for small errors, for any tau_0: the null-space projector is dynamically consistent,
+    J M^-1 (1 - J^T J_bar^T) = 0. tau_0 acts in the null space, where a redundant robot needs damping, such as M (k (q_0
+    - q) - d v). Near singularities Lambda is damped (`task_space`), as the status shows, and the frame lags in the
+    singular directions. O(n^3).
 
     Args:
         kp: [1/s^2], one number, one per task direction, or a matrix; so kd [1/s].
@@ -39,8 +39,8 @@ def operational_space_control(
         threshold: conditioning below which the task is damped.
 
     Raises:
-        ControlError: a gain of another shape, a task of another name.
-        ModelError: no such frame.
+        ControlError: a gain of wrong shape, an unknown task.
+        ModelError: unknown frame.
     """
     state = task_state(chain, q, v, reference, frame, task, threshold)
     wanted = state.acceleration + apply_gain("kd", kd, state.rate) + apply_gain("kp", kp, state.error)
@@ -52,13 +52,13 @@ def operational_space_control(
 def posture_torque(
     chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"], rest: Float[Array, " nq"], kp: Gain, kd: Gain
 ) -> Float[Array, " nv"]:
-    """M (Kp difference(q, rest) - Kd v): a tau_0 that draws the joints to a posture in the null space of the task [N m].
+    """M (Kp difference(q, rest) - Kd v): a tau_0 that pulls the joints towards a posture in the null space of the task [N m].
 
     Args:
         kp: [1/s^2]; kd: [1/s].
 
     Raises:
-        ControlError: a gain of another shape.
+        ControlError: a gain of wrong shape.
     """
     wanted = apply_gain("kp", kp, difference(chain, q, rest)) - apply_gain("kd", kd, v)
     return generalised_momentum(chain, q, wanted)

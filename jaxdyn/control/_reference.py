@@ -57,7 +57,7 @@ def apply_gain(name: str, gain: Gain, x: Float[Array, " k"]) -> Float[Array, " k
     """K x for a gain that is one number, one per component, or a matrix.
 
     Raises:
-        ControlError: a gain of another shape.
+        ControlError: a gain of wrong shape.
     """
     k = jnp.asarray(gain, x.dtype) if isinstance(gain, (int, float)) else jnp.asarray(gain)
     if k.shape not in ((), x.shape, 2 * x.shape):

@@ -21,8 +21,8 @@ class ControlledMotion(NamedTuple):
         t: times [s].
         q: positions.
         v: velocities.
-        tau: torques commanded during the period that ends there, zero in the first row [N m].
-        state: the controller's states, every leaf with rows.
+        tau: torques of the preceding period, zero in the first row [N m].
+        state: the controller's states, one row per leaf and time.
     """
 
     t: Float[Array, " times"]
@@ -57,7 +57,7 @@ def controlled_rollout(
         method: as in `step`.
         substeps: integration steps per period.
         every: keep every k-th row, k a divisor of the number of periods.
-        disturbance: torques (t, q, v) on the joints besides the controller's, unknown to it, held during a substep [N m].
+        disturbance: additional joint torques (t, q, v), unknown to the controller, held during a substep [N m].
 
     Raises:
         ControlError: the controller's torques do not have `nv` entries, or fewer than one substep.

@@ -16,12 +16,12 @@ from ..spatial.so3 import rotation_log
 from ._reference import TaskReference
 
 Task = Literal["pose", "position", "orientation"]
-_IMMOBILE = 1e-8  # of the mobility of the other half: less counts as none
+_IMMOBILE = 1e-8  # fraction of the mobility of the other half; less counts as none
 _ROWS = {"pose": slice(0, 6), "position": slice(3, 6), "orientation": slice(0, 3)}
 
 
 class TaskStatus(IntEnum):
-    """Outcome of a task-space controller; arrays hold its number."""
+    """Outcome of a task-space controller; arrays hold its integer value."""
 
     REGULAR = 0
     DAMPED = 1
@@ -45,8 +45,8 @@ class TaskSpace(NamedTuple):
         drift: dJ/dt v.
         inertia: Lambda = (J M^-1 J^T + damping)^-1.
         inverse: J_bar = M^-1 J^T Lambda.
-        conditioning: the least mobility by the mean one, x of `task_space`, in [0, 1]; 0 where J is singular.
-        damped: whether damping was added.
+        conditioning: the least over the mean mobility, x of `task_space`, in [0, 1]; 0 where J is singular.
+        damped: True if damping was added.
     """
 
     jacobian: Float[Array, "k nv"]
@@ -61,7 +61,7 @@ def task_rows(task: str) -> slice:
     """The rows of a twist that a task controls.
 
     Raises:
-        ControlError: a task of another name.
+        ControlError: unknown task.
     """
     if task not in _ROWS:
         raise ControlError(f"a task is 'pose', 'position' or 'orientation', not {task!r}")
@@ -77,20 +77,20 @@ def task_space(
     task: Task = "pose",
     threshold: float | Float[Array, ""] = 1e-2,
 ) -> TaskSpace:
-    """Jacobian, inertia and dynamically consistent inverse of a task, O(n^3), with damping where it is nearly singular.
+    """Jacobian, inertia and dynamically consistent inverse of a task, O(n^3), damped near singularities.
 
-    D^2 holds the mean mobility of the angular and of the linear half of J M^-1 J^T, so that neither units nor axes matter. With
-    x the least eigenvalue of D^-1 J M^-1 J^T D^-1, D^2 (e - x)^2 / e is added below the threshold e and nothing above:
-    no direction is heavier than 4 / (3 e) times the mean, and Lambda has a continuous derivative (after Nakamura &
-    Hanafusa 1986). The damping itself is taken as constant in derivatives.
+    D^2 holds the mean mobility of the angular and of the linear half of J M^-1 J^T, so the result is invariant to units
+    and axes. With x the least eigenvalue of D^-1 J M^-1 J^T D^-1, D^2 (e - x)^2 / e is added below the threshold e and
+    nothing above: no direction is heavier than 4 / (3 e) times the mean, and Lambda has a continuous derivative (after
+    Nakamura & Hanafusa 1986). Derivatives treat the damping as constant.
 
     Args:
         frame: link or frame; the chain's tip if None.
         threshold: e.
 
     Raises:
-        ControlError: a task of another name.
-        ModelError: no such frame.
+        ControlError: unknown task.
+        ModelError: unknown frame.
     """
     rows = task_rows(task)
     j = jacobian(chain, q, frame, "mixed")[rows]
@@ -99,7 +99,7 @@ def task_space(
     mobility = j @ solved
     mobility = 0.5 * (mobility + mobility.T)
     fixed = jax.lax.stop_gradient(mobility)
-    # the angular and the linear half, each measured by its own mean, or by the other where it does not move at all
+    # the angular and the linear half, each relative to its own mean, or to the other's if it does not move at all
     means = jnp.mean(jnp.diagonal(fixed).reshape(-1, 3), axis=1)
     means = jnp.maximum(means, _IMMOBILE * jnp.max(means)) + jnp.finfo(j.dtype).tiny
     roots = jnp.sqrt(jnp.repeat(means, 3))
@@ -124,9 +124,9 @@ class TaskState(NamedTuple):
     """Actual and desired state of a frame along a task.
 
     Attributes:
-        space: of the task.
-        pose: of the frame.
-        error: as in `TaskTorque`; so rate.
+        space: motion and inertia of the task.
+        pose: pose of the frame.
+        error: as in `TaskTorque`; likewise rate.
         acceleration: dV_d/dt of the task [rad/s^2, m/s^2].
     """
 
@@ -142,10 +142,10 @@ class TaskTorque(NamedTuple):
 
     Attributes:
         tau: joint torques [N m].
-        error: of the task, world axes: log(R_d R^T) and p_d - p, or the half that the task controls [rad, m].
+        error: error of the task, world axes: log(R_d R^T) and p_d - p, or the half that the task controls [rad, m].
         rate: V_d - V of the task [rad/s, m/s].
-        conditioning: of the task's inertia, from 0 (singular) to 1: see `task_space`.
-        status: a number of `TaskStatus`.
+        conditioning: conditioning of the task's inertia, from 0 (singular) to 1: see `task_space`.
+        status: a `TaskStatus` as an integer.
     """
 
     tau: Float[Array, " nv"]
@@ -178,8 +178,8 @@ def task_torque(
     """J^T wrench + rest + (1 - J^T J_bar^T) tau_0, with the status of the task.
 
     Args:
-        wrench: on the frame, world axes.
-        rest: torques beside the task's, as against gravity and friction.
+        wrench: wrench on the frame, world axes.
+        rest: further torques, for example against gravity and friction.
         posture: tau_0; zero if None.
     """
     space = state.space

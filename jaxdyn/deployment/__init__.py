@@ -1,4 +1,4 @@
-"""Functions of a robot as files: exported here, and loaded without their code."""
+"""Functions of a robot as files, exported here and loaded without their code."""
 
 from ._export import export_function as export_function
 from ._load import ExportedFunction as ExportedFunction, load_exported as load_exported

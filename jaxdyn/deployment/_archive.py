@@ -1,4 +1,4 @@
-"""The file of an exported function: a zip archive of its description as JSON and of what `jax.export` serialized."""
+"""The file of an exported function: a zip archive of its description as JSON and the program serialized by `jax.export`."""
 
 import hashlib
 import io
@@ -11,7 +11,7 @@ from ..errors import DeploymentError, OutputError
 from ..io._files import read_bytes, write_whole
 
 FORMAT = "jaxdyn exported function"
-VERSION = 2  # 1, which is read too, had no checksum
+VERSION = 2  # version 1, which is read too, had no checksum
 _DESCRIPTION, _PROGRAM, _CHECKSUM = "description.json", "program.jax_export", "sha256"
 _LARGEST = {_DESCRIPTION: 1 << 24, _PROGRAM: 1 << 31, _CHECKSUM: 64}  # bytes; damaged sizes would fill the memory
 _DATE = (1980, 1, 1, 0, 0, 0)  # the same function gives the same file
@@ -36,7 +36,7 @@ def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bytes]:
     """The description and the serialized program.
 
     Raises:
-        DeploymentError: there is no such file, it is not one of these or damaged, or of another version of the format.
+        DeploymentError: a missing, foreign or damaged file, or another version of the format.
     """
     name = os.fspath(path)
     content = read_bytes(path, "exported file", DeploymentError)
@@ -50,7 +50,7 @@ def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bytes]:
         if description["format"] != FORMAT:
             raise KeyError("format")
         version, wrote = description["version"], description["versions"]["jaxdyn"]
-    except Exception:  # whatever zipfile, zlib and JSON of another form lead to
+    except Exception:  # any exception of zipfile, zlib or malformed JSON
         raise damaged(name) from None
     if version not in (1, VERSION):
         raise DeploymentError(
@@ -63,7 +63,7 @@ def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bytes]:
 
 
 def damaged(name: str) -> DeploymentError:
-    """The error for a file whose contents make no sense."""
+    """The error for a file with invalid contents."""
     return DeploymentError(
         f"{name}: this is not a function exported by jaxdyn, or it is damaged: write it anew with export_function"
     )

@@ -1,4 +1,4 @@
-"""Ahead-of-time export: a function of one robot as one file, for processes that have neither the robot's files nor its code."""
+"""Ahead-of-time export: a function of one robot as one file, for processes with neither the robot's files nor the code."""
 
 import importlib
 import inspect
@@ -29,25 +29,23 @@ def export_function(
 ) -> None:
     """Export function(chain, *arguments), with the robot's numbers as constants, to one file for `load_exported`.
 
-    The function is traced here, once, for arguments of the examples' shapes and types, and stored as StableHLO by
-    `jax.export`: a function of jaxdyn, or a user-defined one, such as a controller or a policy. The chain's numbers become
-    constants. Results of classes of their own (named tuples, modules) come back as dictionaries by field name. The file is
-    written atomically. Needs flatbuffers: `pip install "jaxdyn[deploy]"`.
+    The function, of jaxdyn or user-defined (a controller, a policy), is traced once, for the shapes and types of the
+    examples, and stored as StableHLO by `jax.export`. Results of other classes (named tuples, modules) are returned as
+    dictionaries by field name. The file is written atomically. Needs flatbuffers: `pip install "jaxdyn[deploy]"`.
 
     Args:
-        function: of the chain and the arguments, giving an array or a tree of arrays.
+        function: a function of the chain and the arguments that returns an array or a tree of arrays.
         example_arguments: arrays, numbers or `jax.ShapeDtypeStruct`s, or tuples, lists and dictionaries of them; their
             values do not matter.
         path: the file to write.
         platforms: target platforms: "cpu", "cuda", "rocm", "tpu"; one file serves them all.
         batch: export `jax.vmap(function, ...)` over the arguments instead, for batches of any size.
-        vjp_order: how many times the loaded function can be differentiated by `jax.vjp` and `jax.grad`; 0 for the
-            function alone.
+        vjp_order: number of times the loaded function can be differentiated by `jax.vjp` and `jax.grad`; 0 for none.
 
     Raises:
-        DeploymentError: the function cannot be traced for these shapes, calls back to Python, or calls a routine that JAX does
-            not promise to keep; an unknown platform; an argument of a class of its own; flatbuffers is missing.
-        OutputError: the file cannot be written; an existing file is left unchanged.
+        DeploymentError: the function cannot be traced for these shapes, calls back to Python, or calls a routine
+        without JAX's compatibility guarantee; an unknown platform; an argument of another class; flatbuffers is
+        missing. OutputError: the file cannot be written; an existing file is left unchanged.
     """
     need_flatbuffers()
     unknown = [platform for platform in platforms if platform not in PLATFORMS]
@@ -55,8 +53,8 @@ def export_function(
         raise DeploymentError(f"platforms are of {', '.join(PLATFORMS)}, not {', '.join(unknown) or 'none at all'}")
     if not is_plain(example_arguments):
         raise DeploymentError(
-            "arguments of an exported function are arrays, and tuples, lists and dictionaries of them: pass the arrays "
-            "that an object of another class holds"
+            "arguments of an exported function must be arrays, or tuples, lists and dictionaries of them: pass the arrays "
+            "of objects of other classes"
         )
     examples = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x)), example_arguments)
 
@@ -94,7 +92,7 @@ def export_function(
 
 
 def need_flatbuffers() -> None:
-    """Refuse early if flatbuffers, with which JAX writes and reads exported functions, is missing.
+    """Refuse early if flatbuffers, which JAX needs for exported functions, is missing.
 
     Raises:
         DeploymentError: it is missing.

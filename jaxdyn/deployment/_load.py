@@ -21,20 +21,20 @@ class ExportedFunction:
     """A function read by `load_exported`; the robot is part of it and not an argument.
 
     It may be called under `jax.jit` and differentiated, up to the exported order, by `jax.vjp` and `jax.grad`. JAX
-    cannot `vmap` it (nor take `jax.jacrev`): export it with batch=True, or export the Jacobian. The first call
-    with a size of batch compiles it, later ones do not.
+    cannot `vmap` it (nor take `jax.jacrev`): export it with batch=True, or export the Jacobian. The first call with
+    each batch size compiles.
 
     Attributes:
         name: the function's name.
-        joint_names: of the robot, in the order of all joint vectors.
+        joint_names: joint names, in the order of all joint vectors.
         nq: number of positions of the robot.
         nv: number of velocities.
-        arguments: name, shape and type of every array among the arguments; "b" is the size of a batch.
-        results: the same of the results.
+        arguments: name, shape and type of every argument array; "b" is the batch size.
+        results: the same for the results.
         platforms: supported platforms.
-        batch: whether arguments and results have a leading axis of any size.
-        vjp_order: how many times it can be differentiated.
-        versions: of jaxdyn, jax and jaxlib that wrote the file.
+        batch: True if arguments and results have a leading axis of any size.
+        vjp_order: number of times it can be differentiated.
+        versions: versions of jaxdyn, jax and jaxlib that wrote the file.
     """
 
     name: str
@@ -59,7 +59,7 @@ class ExportedFunction:
         """Call the function; arguments are converted to its types if floats remain floats.
 
         Raises:
-            DeploymentError: another number or form of arguments, shapes, or a type that cannot be converted.
+            DeploymentError: wrong number, structure or shapes of arguments, or a type that cannot be converted.
         """
         leaves, structure = jax.tree.flatten((arguments, {}))
         if structure != self._structure:
@@ -78,19 +78,18 @@ class ExportedFunction:
         return self._call(*leaves)
 
     def _refuse(self, arguments: tuple) -> None:
-        raise DeploymentError(f"{self.name} takes {_listed(self.arguments)}; it is called with {_spoken(arguments)}")
+        raise DeploymentError(f"{self.name} takes {_listed(self.arguments)}; it was called with {_spoken(arguments)}")
 
 
 def load_exported(path: str | os.PathLike[str]) -> ExportedFunction:
-    """Read a function written by `export_function`; no robot description and no Python code of the function is needed.
+    """Load a function written by `export_function`, without the robot description and the function's Python code.
 
     The file is a program: load only files you trust. JAX reads files of older versions for six months. Needs flatbuffers:
     `pip install "jaxdyn[deploy]"`.
 
     Raises:
-        DeploymentError: no such file, another kind of file, a damaged one, one of a version that cannot be read; exported
-            for other platforms than this process computes on; in float64 while this process has only float32; flatbuffers
-            is missing.
+        DeploymentError: a missing, foreign or damaged file, or an unsupported version; exported for other platforms; in
+        float64 while this process has only float32; flatbuffers is missing.
     """
     name = os.fspath(path)
     need_flatbuffers()
@@ -100,13 +99,13 @@ def load_exported(path: str | os.PathLike[str]) -> ExportedFunction:
     except DeploymentError:
         raise
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        if description["version"] > 1:  # the checksum holds: this is no damage
+        if description["version"] > 1:  # the checksum is correct: the file is not damaged
             raise
         raise damaged(name) from error
 
 
 def _loaded(name: str, description: dict[str, Any], program: bytes) -> ExportedFunction:
-    """The function that a description and a program make, where this process can run it."""
+    """The function of a description and a program, if this process can run it."""
     versions = description["versions"]
     wrote = ", ".join(f"{package} {version}" for package, version in versions.items())
     supported = (

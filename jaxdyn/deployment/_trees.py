@@ -1,4 +1,4 @@
-"""Trees as plain containers, readable by any process, and the names of their leaves."""
+"""Trees as plain containers, readable by any process, and their leaf names."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,12 +20,12 @@ def plain(tree: Any) -> Any:
 
 
 def is_plain(tree: Any) -> bool:
-    """True for trees made of tuples, lists, dictionaries and None alone."""
+    """True for trees of tuples, lists, dictionaries and None only."""
     return jax.tree.structure(tree) == jax.tree.structure(plain(tree))
 
 
 def signature(tree: Any, names: Sequence[str] = ()) -> list[tuple[str, list[int | str], str]]:
-    """Name, shape and type of each leaf; dimensions that are not fixed by their letter. `names`: of the first places."""
+    """Name, shape and type of each leaf; symbolic dimensions as letters. `names`: of the top-level entries."""
     leaves, _ = tree_flatten_with_path(tree)
     found = []
     for path, x in leaves:

@@ -18,19 +18,19 @@ from .._version import version_of
 from ..errors import DeploymentError, OutputError
 from ..io._files import write_whole
 
-MOST = 400_000  # operations of a function
+MOST = 400_000  # maximum number of operations of a function
 
 
 @dataclasses.dataclass(frozen=True)
 class SourceFunction:
-    """A function that `write_source` writes.
+    """A function for `write_source`.
 
     Attributes:
-        name: of the function in the files.
-        function: of arrays, giving an array or a tuple of arrays; traced by JAX, in double precision.
+        name: name of the function in the files.
+        function: a function of arrays that returns an array or a tuple of arrays; traced by JAX in double precision.
         arguments: name and shape of every argument.
-        results: their names.
-        about: what it computes, in a sentence or two.
+        results: names of the results.
+        about: description in a sentence or two.
     """
 
     name: str
@@ -50,25 +50,25 @@ class _Traced:
 
 
 def write_source(path: str | os.PathLike[str], functions: Sequence[SourceFunction], about: str = "") -> dict[str, Path]:
-    """Write functions as plain source code: path.c with path.h, and path.py; the paths by their ending.
+    """Write functions as plain source code: path.c with path.h, and path.py; returns the paths by suffix.
 
-    The functions are traced by JAX, arrays are taken apart into scalars, loops are written out, and what numbers of the robot
-    alone decide is computed here: straight lines of arithmetic are left, the same in both languages, and they give what the
-    function gives to rounding (1e-12 of the largest result). C (C99 with its mathematics library) has no memory of its own and
-    allocates none, does not branch on addresses, and takes the same time in each call but for choices of a scalar. In C,
-    arguments are followed by results, all arrays of doubles by rows; a result may be the same array as an argument. Python
-    needs NumPy alone, and takes and gives arrays.
+    The functions are traced by JAX, arrays decomposed into scalars, loops unrolled, and values that depend only on the
+    robot computed in advance. The result is straight-line arithmetic, the same in both languages, equal to the function
+    to rounding (1e-12 of the largest result). The C code (C99 with its mathematics library) has no static memory and
+    allocates none, does not branch on addresses, and takes the same time in each call except for scalar selections. In
+    C, arguments are followed by results, all arrays of doubles by rows; a result may be the same array as an argument.
+    The Python code needs only NumPy, and takes and returns arrays.
 
     Args:
-        path: of the files without an ending; its last part, as an identifier, stands before the functions' names in C.
-        functions: what is written.
-        about: what stands at the top of the files.
+        path: path of the files without suffix; its last part, as an identifier, is the prefix of the functions' names in C.
+        functions: functions to write.
+        about: text at the top of the files.
 
     Raises:
-        DeploymentError: a function with operations that are no arithmetic on scalars (calls back to Python, linear algebra of
-            LAPACK's, loops whose number of turns depends on arguments, places in arrays that do), of more than 400 000
-            operations, or of other results than are named; names that are no identifiers, or the same.
-        OutputError: a file cannot be written.
+        DeploymentError: a function with operations other than scalar arithmetic (calls back to Python, LAPACK, loops
+        with a data-dependent number of iterations, data-dependent array indices), with more than 400 000 operations, or
+        with a different number of results than names; names that are not identifiers, or repeated. OutputError: a file
+        cannot be written.
     """
     stem = re.sub(r"\W", "_", Path(path).name)
     _check([stem], functions)
@@ -90,7 +90,7 @@ def _check(names: list[str], functions: Sequence[SourceFunction]) -> None:
                 raise DeploymentError(f"{name!r} cannot be a name in C and in Python", "use letters, digits and _")
         if len({f.name for f in functions}) < len(functions) or len(set(own)) < len(own):
             raise DeploymentError(
-                f"{function.name}: two of the functions, or of its arguments and results, have one name"
+                f"{function.name}: two functions, or two of its arguments and results, have the same name"
             )
 
 
@@ -106,7 +106,7 @@ def _trace(given: SourceFunction) -> _Traced:
         arguments = [_inputs(graph, name, shape) for name, shape in given.arguments.items()]
         results = entries(graph, closed.jaxpr, closed.consts, arguments)
     if len(results) != len(given.results):
-        raise DeploymentError(f"{given.name} gives {len(results)} arrays, and {len(given.results)} are named")
+        raise DeploymentError(f"{given.name} returns {len(results)} arrays, but {len(given.results)} names are given")
     if len(graph.nodes) > MOST:
         raise DeploymentError(
             f"{given.name} has {len(graph.nodes)} operations, more than the {MOST} that are written out"
@@ -160,7 +160,7 @@ def _c(stem: str, name: str, functions: Sequence[_Traced], about: str) -> str:
             for key, column in zip(traced.given.results, values, strict=True)
             for k, value in enumerate(column)
         ]
-        # all results are known before the first is stored: one may be the same array as an argument
+        # all results are computed before the first is stored, since one may be the same array as an argument
         inside = "\n".join(f"    {line}" for line in (*unused, *loads, *lines, *stores))
         text += f"\n{_prototype(stem, traced)}\n{{\n{inside}\n}}\n"
     return text

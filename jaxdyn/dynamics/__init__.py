@@ -1,4 +1,4 @@
-"""Quantities of the equations of motion and their derivatives; the most used ones stand in `jaxdyn` too."""
+"""Quantities of the equations of motion and their derivatives; `jaxdyn` exports the most common ones too."""
 
 from ._energy.energy import (
     euler_lagrange_torque as euler_lagrange_torque,

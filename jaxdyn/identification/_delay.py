@@ -1,4 +1,4 @@
-"""The delay between position and torque signals: estimated for every joint from a run, and taken out of a log."""
+"""The delay between position and torque signals: estimated for every joint from a run, and removed from a log."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -32,8 +32,8 @@ class Delay:
 
     Attributes:
         seconds: the torque logged at t belongs to the positions logged at t - seconds.
-        standard_deviations: of them, from fits that leave out a twentieth of the run in turn.
-        inside: whether the best fit lies within the shifts tried; otherwise the delay is not reliable.
+        standard_deviations: standard deviations, from a jackknife over twenty blocks of the run.
+        inside: True if the best fit is within the shifts tried; otherwise the delay is unreliable.
         gain: reduction of the RMS residual torque by removing the delay [%].
         shifts: the shifts tried [s].
         residuals: root mean square of each joint's residual torque at each shift [N m].
@@ -67,9 +67,9 @@ def estimate_delay(
 
     Args:
         chain: the robot's kinematics and gravity; its inertias are not used.
-        log: a run in which the joints move, ideally with many reversals; or several runs with one delay per joint.
+        log: a run in which the joints move, ideally with many reversals; or several runs with common delays.
         filters: as in `preprocess`.
-        longest: shifts up to this, to either side, are tried [s].
+        longest: largest shift tried, of either sign [s].
 
     Raises:
         LogError: the run is too short.
@@ -77,7 +77,7 @@ def estimate_delay(
     Cost: 5000 samples of 6 joints in about 2 s after compilation.
     """
     if not longest > 0:
-        raise LogError(f"the longest delay to try is {longest:g} s; it is positive")
+        raise LogError(f"the longest delay to try is {longest:g} s; it must be positive")
     shifts = np.linspace(-longest, longest, 2 * SHIFTS + 1)
     runs = []
     for run in preprocess_alike(log, filters):

@@ -46,14 +46,14 @@ class Solution:
     """Estimates from one set of factors; base parameters and full sets exclude the parameters of a friction model.
 
     Attributes:
-        blocks: the factors, the friction model's torque taken off.
-        ols, wls: ordinary and weighted least squares, a friction model's parameters estimated beside.
+        blocks: the factors, with the friction model's torque subtracted.
+        ols, wls: ordinary and weighted least squares, with a friction model's parameters.
         split_half: agreement of both halves of the blocks.
         consistent: the physically consistent estimate; None if not requested.
         parameters: (p,) the identified full set.
         nearest: (p,) the full set nearest the prior that has the base parameters of `wls`.
-        friction: the friction model beside `parameters`.
-        free: the same beside `nearest`.
+        friction: the friction model estimated with `parameters`.
+        free: the friction model estimated with `nearest`.
     """
 
     blocks: BlockFactors
@@ -74,13 +74,13 @@ class Fitting:
     Attributes:
         setup: the robot, the identified columns, and the friction model.
         consistent: knowledge of the links; None for plain least squares.
-        dead_zone: speed below which rows of a joint are left out [rad/s].
-        runs: all of them.
+        dead_zone: speed below which rows of a joint are excluded [rad/s].
+        runs: all runs.
         fitted: number of fitted runs, which come first.
         model: the robot in double precision.
         base: the base parameters.
-        prior: (p,) full parameters for everything that the motion does not determine.
-        bodiless, thin: names of links with a stand-in prior, and of those that were given thickness.
+        prior: (p,) full parameters, for what the motion does not determine.
+        bodiless, thin: names of links with a default prior, and of those that were given thickness.
         report: called with (stage, done, total).
     """
 
@@ -103,7 +103,7 @@ class Fitting:
 
     @property
     def columns(self) -> Columns:
-        """Those of the regressor."""
+        """Columns of the regressor."""
         return self.setup.columns
 
     @property
@@ -122,7 +122,7 @@ class Fitting:
 
         Args:
             holdout: last share of each fitted run, first predicted by a fit without it.
-            titles: of the runs.
+            titles: titles of the runs.
         """
         if holdout is None:
             parts, start = self.stretches(1.0, None)
@@ -138,7 +138,7 @@ class Fitting:
         return held, self.solved(self.accumulated(parts[: self.fitted]), found)
 
     def stretches(self, share: float, start: FrictionModel | None) -> tuple[list[Stretch], FrictionFit | None]:
-        """All runs, with the friction model fitted to this first share of those that are fitted.
+        """All runs, with the friction model fitted to this first share of the fitted runs.
 
         Args:
             start: initial friction model; that of the setup if None.
@@ -155,14 +155,14 @@ class Fitting:
         return [friction_stretch(model, columns, run, found, self.dead_zone) for run in self.runs], found
 
     def accumulated(self, parts: Sequence[Stretch], share: float = 1.0) -> BlockFactors:
-        """The factors of stretches, which are this share of the runs, block by block; the friction model's columns last."""
+        """The factors of stretches, this share of the runs, by block; the friction model's columns last."""
         total = sum(len(part.samples) for part in parts)
         advance = lambda done: self.report("accumulating the regressor", done, total)
         runs = [(p.samples.q, p.samples.qd, p.samples.qdd, p.tau, p.weights, p.signals) for p in parts]
         return accumulate_blocks(self.setup.columns, self.model, runs, advance, max(1, round(BLOCKS * share)))
 
     def solved(self, blocks: BlockFactors, friction: FrictionFit | None) -> Solution:
-        """The estimates from factors, in which the columns of this friction model stand last."""
+        """The estimates from factors, whose last columns are those of this friction model."""
         b, p, n = self.base.size, len(self.prior), self.model.n
         names = () if friction is None else friction.model.names(n)
         base = with_signals(self.base, names) if names else self.base
@@ -200,7 +200,7 @@ class Fitting:
     def possible(
         self, blocks: BlockFactors, base: BaseParameters, wls: Estimate, prior: np.ndarray, names: tuple[str, ...]
     ) -> ConsistentEstimate | None:
-        """The physically consistent estimate, a friction model's parameters of these names beside them."""
+        """The physically consistent estimate, with a friction model's parameters of these names."""
         if self.consistent is None:
             return None
         columns = self.setup.columns
@@ -251,7 +251,7 @@ class Fitting:
         return out
 
     def identified_chain(self, solution: Solution) -> Chain:
-        """The robot with a solution in its leaves, in its precision; with the nearest law of a friction model."""
+        """The robot with a solution in its leaves, in its precision; a friction model is approximated."""
         model = self.model
         if solution.friction is not None:
             whole = [run.samples for run in self.runs[: self.fitted]]
@@ -271,7 +271,7 @@ def begin(
 ) -> Fitting:
     """The regression with its base parameters and its prior found."""
     model = as_float64(setup.chain)
-    if setup.friction is not None:  # its columns go through the filter of the torques
+    if setup.friction is not None:  # its columns are filtered like the torques
         friction = dataclasses.replace(setup.friction, cutoff=runs[0].thinned.torque_cutoff)
         setup = dataclasses.replace(setup, friction=friction)
     report("finding base parameters", 0, 1)
@@ -284,7 +284,7 @@ def begin(
 
 
 def _named(names: tuple[str, ...]) -> ExtraColumns:
-    """Columns of these names that are computed elsewhere, from whole runs: signals."""
+    """Columns of these names computed elsewhere, from whole runs (signals)."""
 
     def matrix(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
         raise NotImplementedError("columns with memory are computed from whole runs")
@@ -303,7 +303,7 @@ def _first(estimate: Estimate, b: int) -> Estimate:
 
 
 def _taken_off(blocks: BlockFactors, values: Float[np.ndarray, " k"]) -> BlockFactors:
-    """The factors without their last columns before the torque, times these values taken off the torque."""
+    """The factors without their last columns before the torque, whose contribution is subtracted from the torque."""
     if not len(values):
         return blocks
     p = blocks.r.shape[3] - 1 - len(values)

@@ -17,7 +17,7 @@ def read_bytes(
     """All bytes of a file of this kind.
 
     Raises:
-        JaxdynError: of the given class: there is no such file, it is a folder, or it cannot be read.
+        JaxdynError: of the given class: the file does not exist, is a folder, or cannot be read.
     """
     try:
         with open(path, "rb") as file:
@@ -35,7 +35,7 @@ def write_whole(path: str | os.PathLike[str], content: str | bytes, error: type[
     """Write a file, text as UTF-8, by way of a draft in the same folder, so that readers never see a partial file.
 
     Raises:
-        JaxdynError: of the given class: the file cannot be written; what was there before is untouched.
+        JaxdynError: of the given class: the file cannot be written; an existing file is left unchanged.
     """
     try:
         target = Path(os.path.realpath(path))
@@ -62,8 +62,8 @@ def check_output_folder(directory: str | os.PathLike[str], names: tuple[str, ...
         names: files that will be written there.
 
     Raises:
-        OutputError: it is a file or lies below one, there is no permission, or a folder has the name of a file to be
-            written.
+        OutputError: the folder is a file or lies below one, permission is missing, or a folder has the name of a file
+        to be written.
     """
     target = Path(os.path.abspath(directory))
     existing = target
@@ -88,7 +88,7 @@ def check_output_file(path: str | os.PathLike[str]) -> None:
     """Refuse an unwritable output file before a long computation.
 
     Raises:
-        OutputError: it is a folder, or its folder does not exist or cannot be written.
+        OutputError: the path is a folder, or its folder does not exist or is not writable.
     """
     folder = os.path.dirname(os.path.abspath(path))
     if os.path.isdir(path):
@@ -108,7 +108,7 @@ def remove_stale_drafts(folder: Path, name: str) -> None:
         made = re.fullmatch(re.escape(f".{name}.") + r"(.*)-(\d+)\.\w*part", path.name)
         if made is None:
             continue
-        here = made[1] == platform.node() and os.name == "posix"  # elsewhere signal 0 is not only a question
+        here = made[1] == platform.node() and os.name == "posix"  # on other systems signal 0 is not harmless
         try:
             if _runs(int(made[2])) if here else time.time() - path.stat().st_mtime < 86400:
                 continue

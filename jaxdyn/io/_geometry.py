@@ -17,12 +17,12 @@ class Geometry:
     Attributes:
         link: the link's name in the file, or the body's.
         kind: the kind of shape.
-        pose: of the shape's frame in the link; the frame sits at the centre, cylinders and capsules stand along z.
+        pose: pose of the shape's frame in the link; the frame is at the centre, cylinders and capsules are along z.
         size: edges of a box [m]; radius (twice) and length of a cylinder, or of a capsule without its caps [m]; radius
             (three times) of a sphere [m]; semi-axes of an ellipsoid [m]; factors along x, y, z of a mesh.
         colour: red, green, blue and opacity from 0 to 1; None if the file gives none.
-        file: of a mesh.
-        triangles: vertices in the shape's frame [m] and faces of a mesh already in memory, instead of a file.
+        file: mesh file.
+        triangles: vertices in the shape's frame [m] and faces of a mesh in memory, instead of a file.
     """
 
     link: str

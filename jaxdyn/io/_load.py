@@ -37,31 +37,29 @@ def load(
     MJCF is read by MuJoCo (pip install "jaxdyn[mjcf]"): see `from_mujoco`. For URDF, the robot is the whole tree from the root
     link (the base), or the serial chain to `tip`.
     Revolute, continuous and prismatic joints move; a planar joint J becomes two prismatic joints J_x, J_y and a
-    rotation J about its axis, a floating one at the root the six joints J_wx to J_vz of a free joint; joints that mimic
-    others move with them (`Coupling`). Joints are in depth-first order, with branches in file order. A link carried by
-    a fixed or locked joint
-    is fused to the moving link or base that carries it: its inertia is added (except at the base) and its frame keeps its
-    name. Every link is (m, h, I_o) about its own frame's origin; a link without `<inertial>` has zero inertia, so a
-    kinematics-only file loads. An `<inertial>` of zeros counts as none at the root and on fixed joints, where such
-    frames are common.
+    rotation J about its axis, a floating one at the root the six joints J_wx to J_vz of a free joint; mimic joints
+    become a `Coupling`. Joints are in depth-first order, with branches in file order. A link carried by a fixed or
+    locked joint is fused to the moving link or base that carries it: its inertia is added (except at the base) and its
+    frame keeps its name. Every link is (m, h, I_o) about its own frame's origin; a link without `<inertial>` has zero
+    inertia, so a kinematics-only file loads. An all-zero `<inertial>` is ignored at the root and on fixed joints, where
+    it is common.
 
     `<dynamics>` gives viscous (damping) and Coulomb (friction) coefficients. Properties that URDF lacks are read from
     `<jaxdyn armature offset coulomb_velocity stribeck_friction stribeck_velocity stiffness rest_position/>` in a `<joint>`:
     rotor inertia, torque offset, the width of the Coulomb friction's smooth sign, the Stribeck term, and a spring.
-    `<limit>` is needed by revolute and prismatic joints (lower and upper are 0 where missing, as URDF
-    says); position limits of continuous joints are infinite, and so is a limit written as the largest double, since URDF
-    has no infinity. Gravity is no part of a URDF.
+    Revolute and prismatic joints need `<limit>` (lower and upper default to 0, as in the URDF specification); position
+    limits of continuous joints are infinite, as is a limit written as the largest double, since URDF has no infinity.
+    URDF does not specify gravity.
 
     Args:
-        lock: URDF only: joint positions [rad or m] at which joints are frozen. A joint that mimics a locked one is frozen
-            with it.
+        lock: URDF only: positions [rad or m] at which joints are locked. Joints that mimic a locked one are locked with it.
         tip: URDF only: the link at which to end a serial chain. Joints that do not move the tip are dropped together with
             the bodies they carry, mass included: lock them to keep those bodies. By default all joints are kept; the tip
             is then the last moving link, or the last link fixed to it, if the tree has a single end.
         floating_base: URDF only: connect the root link to the world by a free joint of this name (for True
             "floating_base", or "root_joint" if the file has a joint of that name). The new root is "world", or "universe".
         ignore_mimic: URDF only: treat mimic joints as independent joints.
-        gravity: acceleration in world axes [m/s^2]; by default (0, 0, -9.81), or what an MJCF file says.
+        gravity: acceleration in world axes [m/s^2]; by default (0, 0, -9.81), or that of an MJCF file.
         ignore: MJCF only: features to omit although they change the motion (`from_mujoco`).
         allow_nonphysical: accept physically inconsistent masses and inertias.
         ignore_inertials: URDF only: load the kinematics only, as if no link had an `<inertial>`.
@@ -69,17 +67,17 @@ def load(
     Warns:
         ModelWarning: a single one that lists tolerated faults: inertias that violate the triangle
             inequality by up to 15 % (rounded or badly estimated), inconsistent ones that become consistent by
-            fusing or have no effect (at the base, or dropped by `tip`), swapped limits (ignored), a second
-            `<axis>` (the first); and joints of a motion that moves no mass, with which the mass matrix is singular.
+            fusing or have no effect (at the base, or dropped by `tip`), swapped limits (ignored), a second `<axis>`
+            (ignored); and joints of a massless motion, which makes the mass matrix singular.
 
     Raises:
-        ModelError: with file, line, element and remedy: the file is missing, not XML, declares entities, or is no URDF;
-            names repeat or are unknown; links form a loop, have two parents or are not connected; a joint type is
-            not supported, or a floating one not at the root; a joint mimics one that does not exist or does not move the
-            tip, or, indirectly, itself; a limit is missing; a number is malformed; an effective mass is not positive, an
-            effective inertia inconsistent; a lock or the tip is unknown, or a lock outside its limits; an argument that is
-            meant for the other format. Of MJCF: MuJoCo is not installed or refuses the file (in its words), or see
-            `from_mujoco`.
+        ModelError: with file, line, element and remedy: the file is missing, not XML, declares entities, or is not a
+            URDF; names are repeated or unknown; links form a loop, have two parents or are not connected; a joint type
+            is not supported, or a floating one not at the root; a joint mimics an unknown joint, one that does not move
+            the tip, or, indirectly, itself; a limit is missing; a number is malformed; an effective mass is not
+            positive, an effective inertia inconsistent; a lock or the tip is unknown, or a lock outside its limits; an
+            argument is for the other format. For MJCF: MuJoCo is not installed or refuses the file (with its message);
+            see also `from_mujoco`.
 
     Source: the URDF XML specification (wiki.ros.org/urdf/XML) and MuJoCo's XML reference (mujoco.readthedocs.io).
     """
@@ -100,7 +98,7 @@ def loads(
     allow_nonphysical: bool = False,
     ignore_inertials: bool = False,
 ) -> Chain:
-    """The robot that URDF or MJCF text describes: `load` for a description in memory, with the same arguments and errors."""
+    """Load a robot from URDF or MJCF text: `load` for a description in memory, with the same arguments and errors."""
     of_urdf = {"lock": lock, "tip": tip, "floating_base": floating_base, "ignore_mimic": ignore_mimic}
     of_urdf |= {"ignore_inertials": ignore_inertials}
     return _read(text, None, ignore, gravity, allow_nonphysical, of_urdf)
@@ -132,20 +130,20 @@ def read_geometry(
     collision: bool = False,
     packages: Mapping[str, str | os.PathLike[str]] | None = None,
 ) -> tuple[tuple[Geometry, ...], tuple[str, ...]]:
-    """The shapes of all links of a URDF or an MJCF file, and notes on those that cannot be drawn.
+    """Read the shapes of all links of a URDF or an MJCF file, and notes on those that cannot be drawn.
 
-    Of a URDF, the `<visual>` shapes. A mesh file is relative to the URDF's folder, absolute, file:// or package://NAME/REST. A
-    package is looked for in `packages`, in the folders above the URDF (one called NAME, or one that holds NAME), in
-    ROS_PACKAGE_PATH, and in share/NAME of AMENT_PREFIX_PATH. A missing mesh, or one with another URL scheme, is noted and
-    omitted. For MJCF, the geoms of `geometry_from_mujoco`.
+    For a URDF, the `<visual>` shapes. A mesh file is relative to the URDF's folder, absolute, file:// or
+    package://NAME/REST. Packages are searched in `packages`, in the folders above the URDF (one called NAME, or
+    containing NAME), in ROS_PACKAGE_PATH, and in share/NAME of AMENT_PREFIX_PATH. A missing mesh, or one with another
+    URL scheme, is noted and omitted. For MJCF, the geoms of `geometry_from_mujoco`.
 
     Args:
-        collision: the shapes for collisions in place of the visual ones.
+        collision: return collision shapes instead of visual ones.
         packages: URDF only: folders of packages by name.
 
     Raises:
-        ModelError: the file cannot be read, is no URDF or MJCF, or a shape's numbers are none; MJCF without MuJoCo installed;
-            packages for an MJCF file.
+        ModelError: the file cannot be read, is neither URDF nor MJCF, or a shape's numbers are malformed; MJCF without
+        MuJoCo installed; packages for an MJCF file.
 
     Source: the URDF XML specification (wiki.ros.org/urdf/XML/link) and MuJoCo's XML reference (mujoco.readthedocs.io).
     """

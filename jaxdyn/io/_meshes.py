@@ -28,7 +28,7 @@ def read_mesh(file: Path) -> list[tuple[Surface, Colour | None]]:
     try:
         scene = trimesh.load_scene(file)
         meshes = [mesh for mesh in scene.dump() if isinstance(mesh, trimesh.Trimesh)]
-    except Exception as error:  # trimesh's readers raise whatever they meet
+    except Exception as error:  # trimesh's readers raise all kinds of exceptions
         raise ModelError(f"{file}: this mesh cannot be read: {type(error).__name__}: {error}") from None
     if not meshes:
         raise ModelError(f"{file}: there are no triangles in this mesh")
@@ -36,7 +36,7 @@ def read_mesh(file: Path) -> list[tuple[Surface, Colour | None]]:
 
 
 def _colour(mesh) -> Colour | None:
-    """The one colour of a mesh, where its file says one."""
+    """The single colour of a mesh, if its file has one."""
     visual = mesh.visual
     if not getattr(visual, "defined", False):
         return None

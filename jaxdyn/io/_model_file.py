@@ -1,8 +1,8 @@
 """`save_model`, `load_model`: a chain as one bit-exact file, independent of the robot description.
 
-The file is a line of JSON and, behind it, the numbers: each leaf as NumPy writes an array (`.npy`), one after the other, which
-is what Equinox's own `tree_serialise_leaves` writes behind its line of hyperparameters. The JSON says everything else: the
-version of the format, names and parents, and of every leaf its name, shape and type, so that any program can read it.
+The file is a line of JSON followed by the leaves, each in NumPy's array format (`.npy`), as Equinox's
+`tree_serialise_leaves` writes them after its line of hyperparameters. The JSON holds everything else: the version of
+the format, names and parents, and every leaf's name, shape and type, so any program can read it.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from ..model._joint_properties import STRIBECK_VELOCITY, Friction, JointLimits, 
 from ._files import read_bytes, write_whole
 
 FORMAT = "jaxdyn model"
-# 1 had a checksum of the numbers alone, 1 and 2 other names of leaves; 4 is a chain and terms beyond it. All are read.
+# 1 had a checksum of the numbers only, 1 and 2 other leaf names; 4 is a chain with further terms. All are read.
 VERSION, VERSION_OF_CHAINS = 4, 3
 BEYOND = "beyond."
 _MODULES = {
@@ -65,8 +65,8 @@ def save_model(chain: Chain, path: str | os.PathLike[str], about: Mapping[str, s
         about: notes on the model, such as its origin, stored as text in the first line.
 
     Raises:
-        ModelError: a leaf is being traced by JAX (a call inside `jit` or `grad`) or is no array of floats; or the file cannot
-            be written; an existing file is left unchanged.
+        ModelError: a leaf is traced by JAX (a call inside `jit` or `grad`) or is not an array of floats; or the file
+        cannot be written; an existing file is left unchanged.
     """
     write_model(chain, path, about)
 
@@ -78,9 +78,9 @@ def write_model(
     beyond: Mapping[str, Any] | None = None,
     arrays: Mapping[str, Any] | None = None,
 ) -> None:
-    """`save_model`, with what a chain has no place for: in words (JSON), and further arrays by name.
+    """`save_model`, with contents beyond a chain: a description (JSON), and further arrays by name.
 
-    Without either, the file is that of `save_model`, which older versions read too.
+    Without either, the file equals that of `save_model`, which older versions read too.
     """
     further = {f"{BEYOND}{name}": array for name, array in (arrays or {}).items()}
     leaves = _leaves(named_leaves(chain) | further)
@@ -106,8 +106,8 @@ def write_model(
 def load_model(path: str | os.PathLike[str], *, dtype: DTypeLike | None = None) -> Chain:
     """Read a chain written by `save_model`: the same structure, names and numbers, to the last bit.
 
-    For a file of `identification.save_torque_model` with terms that a chain cannot represent, this is the nearest chain,
-    with a warning.
+    For a file of `identification.save_torque_model` with terms that a chain cannot represent, returns the nearest
+    chain, with a warning.
 
     Args:
         dtype: floating-point type of the leaves; if None, that of the file, or float32 in a process without float64.
@@ -116,7 +116,7 @@ def load_model(path: str | os.PathLike[str], *, dtype: DTypeLike | None = None) 
         ModelWarning: the file holds float64, this process has only float32, and no dtype is given: the numbers are rounded.
 
     Raises:
-        ModelError: there is no such file, it is not a model file, is truncated or modified, or has a version that this
+        ModelError: the file does not exist, is not a model file, is truncated or modified, or has a version that this
             jaxdyn does not support; float64 is requested in a float32 process.
     """
     chain, beyond, _ = read_model(path, dtype)
@@ -131,7 +131,7 @@ def load_model(path: str | os.PathLike[str], *, dtype: DTypeLike | None = None) 
 def read_model(
     path: str | os.PathLike[str], dtype: DTypeLike | None = None
 ) -> tuple[Chain, dict[str, Any], dict[str, Any]]:
-    """The chain of a file of `write_model`, what it says beyond the chain, and the further arrays by name.
+    """The chain of a file of `write_model`, its description of further contents, and the further arrays by name.
 
     Raises:
         ModelError: as `load_model`.
@@ -143,14 +143,14 @@ def read_model(
         further = {key.removeprefix(BEYOND): arrays.pop(key) for key in list(arrays) if key.startswith(BEYOND)}
         fields = {**dict.fromkeys(_OPTIONAL), **arrays, "topology": Topology(**header["topology"])}
         return _rebuilt(Chain, fields), dict(header.get("beyond", {})), further
-    except (ModelError, ModelWarning):  # a warning where those are errors
+    except (ModelError, ModelWarning):  # if warnings are errors
         raise
-    except Exception:  # whatever JSON of another form leads to
+    except Exception:  # any exception caused by JSON of another form
         raise ModelError(f"{name}: the first line does not describe a model: it was edited by hand") from None
 
 
 def _arrays(header: Mapping[str, Any], body: io.BytesIO, name: str, dtype: DTypeLike | None) -> dict[str, Any]:
-    """All leaves, by their present names."""
+    """All leaves, by their current names."""
     held = {leaf["name"]: np.load(body, allow_pickle=False) for leaf in header["leaves"]}
     if dtype is not None:
         held = {key: array.astype(jnp.dtype(dtype), copy=False) for key, array in held.items()}
@@ -174,7 +174,7 @@ def _rounded(name: str, dtype: DTypeLike | None) -> None:
 
 
 def _renamed(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Leaves by their present names; motors had no Stribeck friction and no offset."""
+    """Leaves by their current names; motors had no Stribeck friction and no offset."""
     found = {}
     for name, x in arrays.items():
         part, dot, leaf = name.rpartition(".")
@@ -186,7 +186,7 @@ def _renamed(arrays: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rebuilt(kind: type[Any], leaves: Mapping[str, Any]) -> Any:
-    """A module of these leaves, made as JAX makes it from them: nothing is converted, and a batch may be one."""
+    """A module of these leaves, rebuilt as JAX does, without conversion, so it may be a batch."""
     fields = {name: x for name, x in leaves.items() if "." not in name}
     for part in {name.partition(".")[0] for name in leaves if "." in name}:
         inner = {name.removeprefix(f"{part}."): x for name, x in leaves.items() if name.startswith(f"{part}.")}
@@ -211,7 +211,7 @@ def model_about(path: str | os.PathLike[str]) -> dict[str, str]:
 
 
 def _leaves(named: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Name and numbers of every leaf, in their order."""
+    """Name and array of every leaf, in order."""
     arrays = {}
     for name, value in named.items():
         if isinstance(value, Tracer):

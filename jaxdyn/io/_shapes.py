@@ -15,21 +15,20 @@ from ._meshes import read_mesh
 def with_inertias_of_shapes(
     chain: Chain, shapes: Sequence[Geometry], density: float, *, keep_given: bool = True
 ) -> Chain:
-    """The chain with the inertias of solid shapes on its links, all of one density: for descriptions without `<inertial>`.
+    """The chain with inertias of solid shapes of one density on its links, for descriptions without `<inertial>`.
 
-    `with_inertias_of_shapes(load(path, ignore_inertials=True), read_geometry(path, collision=True)[0], 1000.0)`. Links
-    that were fused into others count on these; shapes on the base do not move and are left out. Shapes of a link add,
-    also where they overlap; a mesh has to be closed (`spatial.solids.mesh`), and needs trimesh. It is a start for
-    simulation and a prior for identification, no measurement: real links are hollow, and hold motors and gears.
+    `with_inertias_of_shapes(load(path, ignore_inertials=True), read_geometry(path, collision=True)[0], 1000.0)`. Shapes
+    of fused links are added to the links that carry them; shapes on the base are ignored. Shapes of a link add up, even
+    if they overlap; a mesh must be closed (`spatial.solids.mesh`), and needs trimesh. The result is an initial model
+    for simulation and a prior for identification: real links are hollow, and contain motors and gears.
 
     Args:
         shapes: from `read_geometry` or `geometry_from_mujoco`.
-        density: of the solids [kg/m^3].
-        keep_given: links that have a mass already keep what they have.
+        density: density of the solids [kg/m^3].
+        keep_given: keep the inertia of links that already have a mass.
 
     Raises:
-        ModelError: a density that is not positive; a shape on a link that the chain does not have; a mesh that cannot be read,
-            or whose surface encloses no volume.
+        ModelError: a non-positive density; a shape on an unknown link; a mesh that cannot be read or encloses no volume.
     """
     if not density > 0:
         raise ModelError(f"the density is {density:g} kg/m^3; it has to be positive")

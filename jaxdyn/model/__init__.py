@@ -1,4 +1,4 @@
-"""`Chain`, its builders, configurations, and how other programs order coordinates."""
+"""`Chain`, its builders, configurations, and coordinate layouts of other programs."""
 
 from . import layouts as layouts
 from ._build import make_chain as make_chain

@@ -1,4 +1,4 @@
-"""Functions that a batch on a mesh with explicit axes (`jax.sharding.AxisType.Explicit`) can go through."""
+"""Support for batches on meshes with explicit axes (`jax.sharding.AxisType.Explicit`)."""
 
 import functools
 import inspect
@@ -12,9 +12,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def any_axis_types(function: F) -> F:
-    """The function of one state; within it, automatic partitioning takes the place of explicit axes.
+    """The function of one state, with automatic partitioning instead of explicit axes inside.
 
-    Types of sharding refuse what they do not follow: scatters, literals joined to rows of a batch, stacks of both.
+    Explicit sharding does not support scatters, literals concatenated to rows of a batch, or stacks of both.
     """
 
     names = inspect.signature(function)
@@ -24,7 +24,7 @@ def any_axis_types(function: F) -> F:
         mesh = jax.sharding.get_abstract_mesh()
         if mesh.empty or AxisType.Explicit not in mesh.axis_types:
             return function(*arguments, **named)
-        given = names.bind(*arguments, **named)  # auto_axes knows arguments by place only
+        given = names.bind(*arguments, **named)  # auto_axes takes positional arguments only
         return auto_axes(function, out_sharding=PartitionSpec())(*given.args)
 
     return wrapped  # type: ignore[return-value]

@@ -14,11 +14,11 @@ from ._configuration import check_coordinates
 from ._joint_properties import COULOMB_VELOCITY, STRIBECK_VELOCITY, Friction, JointLimits, Springs
 
 EARTH = (0.0, 0.0, -9.81)
-LARGEST = 1e12  # no robot has so many kilograms, metres or newton metres, and products of larger numbers overflow
+LARGEST = 1e12  # kilograms, metres or newton metres beyond any robot's; products of larger numbers overflow
 SLIGHTLY = 0.15  # of the triangle inequality: of published inertias, the xArm6 violates it by 13 %, Romeo by 12 %
 
 
-# what a joint has where nothing is said of it
+# defaults of a joint
 JOINT_LEAVES: dict[str, Any] = {
     "armature": 0.0,
     "friction.viscous": 0.0,
@@ -54,7 +54,7 @@ def make_chain(
     limits: JointLimits | None = None,
     gravity: Values = EARTH,
 ) -> Chain:
-    """Build a `Chain` from stacked arrays, checking everything that can be checked.
+    """Build a `Chain` from stacked arrays, with all possible checks.
 
     Arguments are the chain's leaves (see `Chain`); scalars are repeated for every joint. Leaves take JAX's default float type.
     Set everything else afterwards: `with_transmission`, `with_coupling`, `dataclasses.replace` for springs and
@@ -65,8 +65,8 @@ def make_chain(
         frames: named frames: (link index or -1 for the base, 4x4 pose in that link).
 
     Raises:
-        ModelError: wrong shapes, NaN, numbers beyond 1e12 (but for limits), a zero axis, a rotation that is none, repeated
-            names, or a physically inconsistent inertia (`check_inertia`).
+        ModelError: wrong shapes, NaN, numbers beyond 1e12 (but for limits), a zero axis, an invalid rotation, repeated
+        names, or a physically inconsistent inertia (`check_inertia`).
     """
     modules = named_leaves({"friction": friction or Friction(), "limits": limits or JointLimits()})
     leaves = {"rotation": rotation, "translation": translation, "screw": screw, "inertia": inertia}
@@ -80,7 +80,7 @@ def build_chain(
     *,
     allow_nonphysical: bool = False,
 ) -> Chain:
-    """`make_chain` from leaves by their dotted names, any of the joints' among them.
+    """`make_chain` from leaves by their dotted names, including all joint properties.
 
     Args:
         allow_nonphysical: accept physically inconsistent inertias (an unconstrained identified set).
@@ -134,7 +134,7 @@ def _link_arrays(given: Mapping[str, Values]) -> dict[str, np.ndarray]:
     n = len(arrays["screw"]) if arrays["screw"].ndim == 2 else 0
     if n == 0:
         raise ModelError(
-            "the chain has no joint that moves; a robot needs at least one revolute, prismatic or helical joint"
+            "the chain has no movable joint; a robot needs at least one revolute, prismatic or helical joint"
         )
     for name, x in arrays.items():
         shape = (n, *_LINK_LEAVES[name])
@@ -157,7 +157,7 @@ def _normalise(links: dict[str, np.ndarray], topology: Topology) -> None:
 
 
 def _slight_faults(names: tuple[str, ...], inertia: np.ndarray) -> dict[str, ModelError]:
-    """Remarks on slightly inconsistent inertias; the others are refused."""
+    """Warnings about slightly inconsistent inertias; others are refused."""
     of_links = dict(zip(names, inertia, strict=True))
     slight = inertia_faults(of_links)
     for link in slight:
@@ -206,7 +206,7 @@ def check_inertia(link: str, pi: Values, tolerance: float = 0.0) -> None:
     """Refuse physically inconsistent inertial parameters.
 
     Mass must not be negative; the inertia about the centre of mass must be positive semidefinite and its principal moments
-    must satisfy the triangle inequality. A link of no mass and no inertia at all is allowed (a virtual link).
+    must satisfy the triangle inequality. A link with neither mass nor inertia is allowed (a virtual link).
 
     Args:
         tolerance: tolerated violation of the triangle inequality, relative to the largest moment.
@@ -224,7 +224,7 @@ def check_inertia(link: str, pi: Values, tolerance: float = 0.0) -> None:
     io = inertia_tensor(pi)
     ic = io - (h @ h * np.eye(3) - np.outer(h, h)) / mass if mass > 0 else io
     moments = np.linalg.eigvalsh(ic)
-    # parameters come about the origin: what rounding leaves of the parallel-axis terms must not count against a point mass
+    # parameters are about the origin: rounding errors of the parallel-axis terms must not count against a point mass
     slack = 1e-6 * max(np.abs(moments).max(), 1e-9) + 1e-9 * np.abs(io).max()
     if moments[0] < -slack:
         raise ModelError(
@@ -241,7 +241,7 @@ def check_inertia(link: str, pi: Values, tolerance: float = 0.0) -> None:
 
 
 def inertia_faults(inertia: Mapping[str, np.ndarray], tolerance: float = 0.0) -> dict[str, ModelError]:
-    """The faults for which `check_inertia` refuses links' parameters, by link."""
+    """Faults for which `check_inertia` refuses link parameters, by link."""
     found = {}
     for link, pi in inertia.items():
         try:
@@ -252,10 +252,10 @@ def inertia_faults(inertia: Mapping[str, np.ndarray], tolerance: float = 0.0) ->
 
 
 def check_pose(name: str, t: np.ndarray) -> None:
-    """Refuse a matrix that is no rigid motion.
+    """Refuse a matrix that is not a rigid motion.
 
     Raises:
-        ModelError: the shape is not (4, 4), the last row not 0 0 0 1, or the rotation no rotation.
+        ModelError: the shape is not (4, 4), the last row not 0 0 0 1, or the rotation invalid.
     """
     if t.shape != (4, 4):
         raise ModelError(f"{name} has shape {t.shape}; a pose is a homogeneous 4x4 matrix")

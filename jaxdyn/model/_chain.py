@@ -20,9 +20,9 @@ from ._joint_properties import Friction, JointLimits, Springs, as_array, convert
 @converts
 @dataclasses.dataclass(frozen=True, eq=False)
 class Topology:
-    """The static part of a chain: names and parents. Two are equal if all their fields are.
+    """The static part of a chain: names and parents. Topologies are equal if all fields are.
 
-    Names that are not given are joint1.., link1..; a tree with one end has that as its tip.
+    Missing names become joint1.., link1..; the tip of a tree with one end is that end.
 
     Attributes:
         parents: index of each link's parent link, -1 for the base; a link comes after its parent.
@@ -31,13 +31,13 @@ class Topology:
         base_name: name of the base link.
         tip_name: the default link or frame; None if there are several ends.
         quaternion_joints: (first link, number of links) of the spherical (3) and free (6) joints, whose position holds a
-            quaternion (`configuration`); every other joint is one link's.
+            quaternion (`configuration`); every other joint has one link.
         coordinate_names: names of the generalised coordinates if they differ from the joints'.
         frame_names: named frames fixed to links (fused links, tool frames, the base's own).
         frame_links: the link each named frame is fixed to, -1 for the base.
 
     Raises:
-        ModelError: parents that are no tree, names that are too few, too many or the same, a frame on no link.
+        ModelError: parents that do not form a tree, missing, excess or repeated names, a frame on an unknown link.
     """
 
     parents: tuple[int, ...]
@@ -52,7 +52,7 @@ class Topology:
 
     @classmethod
     def serial(cls, n: int, **names: Any) -> "Topology":
-        """n links one behind the other; `names` are the other fields."""
+        """n links in series; `names` are the other fields."""
         return cls(tuple(range(-1, n - 1)), **names)
 
     def __post_init__(self) -> None:
@@ -83,11 +83,11 @@ class Topology:
             raise ModelError(
                 f"the name {sorted(clash)[0]!r} is used twice; links, frames and the base need distinct names"
             )
-        # a jitted call hashes its static arguments every time: once, here
+        # computed once, since every jitted call hashes its static arguments
         object.__setattr__(self, "_hash", hash(self._fields()))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self._fields()  # a hash of strings does not hold in another process
+        return type(self), self._fields()  # hashes of strings differ between processes
 
     def _fields(self) -> tuple[Any, ...]:
         return tuple(getattr(self, f.name) for f in dataclasses.fields(self))
@@ -113,8 +113,9 @@ class Transmission(eqx.Module):
     """Motors geared to the joints: motor rates = matrix @ joint rates, joint torques = matrix^T @ motor torques.
 
     A gear is one entry of the matrix, the ratio r; a motor that drives several joints (a coupled wrist, a drive at the base)
-    has several in its row. A rotor counts by its own spin, so that the mass matrix gains matrix^T diag(rotor_inertia) matrix
-    (Spong, Hutchinson & Vidyasagar, example 6.1: r^2 J_m), and losses at the motors come to the joints the same way.
+    has several in its row. Only a rotor's own spin is modelled, which adds matrix^T diag(rotor_inertia) matrix to the
+    mass matrix (Spong, Hutchinson & Vidyasagar, example 6.1: r^2 J_m); losses at the motors are reflected to the joints
+    likewise.
 
     Attributes:
         matrix: motor revolutions per joint revolution.
@@ -130,7 +131,7 @@ class Transmission(eqx.Module):
 class Coupling(eqx.Module):
     """Joint positions as a linear function of fewer, or other, generalised coordinates: joints = matrix @ y + offset.
 
-    Mimic joints, remotely driven joints and absolute angles are of this kind.
+    Describes mimic joints, remotely driven joints and absolute angles.
 
     Attributes:
         matrix: joint rates by coordinate rates.
@@ -148,7 +149,7 @@ class Chain(eqx.Module, Summary):
     A_i = (w, v) in link i's frame: |w| = 1 for revolute (v = 0 when the axis passes through the origin), w = 0 and |v| = 1
     for prismatic, v . w = pitch [m/rad] for helical joints (derivatives with respect to a screw are those of Rodrigues'
     formula, which is the exponential only where |w| is 1 or 0). A spherical joint is three such joints and a free one six,
-    with links of no mass between; their position is a quaternion, or a point and a quaternion, and their velocity a twist
+    with massless links between; their position is a quaternion, or a point and a quaternion, and their velocity a twist
     in the body (docs/conventions.md). A state has `nq` positions and `nv` velocities; both are n for ordinary joints.
     Build one with `load`, `from_screws` or `from_dh`, or take one from `textbook` or `robots`; change leaves with
     `equinox.tree_at` or `dataclasses.replace`: `tree_at(lambda c: c.friction.viscous, chain, viscous)`.
@@ -159,15 +160,15 @@ class Chain(eqx.Module, Summary):
         screw: joint screws A_i = (w, v), link frame [1, m/rad] ([0, 1] for prismatic joints).
         inertia: ten parameters per link about its frame's origin: m, m c, Ixx Ixy Iyy Ixz Iyz Izz [kg, kg m, kg m^2].
         armature: reflected rotor inertia per joint [kg m^2] ([kg] for prismatic joints); part of the mass matrix.
-        friction: of the joints.
-        springs: at the joints.
-        limits: of the joints' positions, velocities and torques.
-        gravity: acceleration of gravity in world axes, those of the base where there is no `base_pose` [m/s^2].
+        friction: friction of the joints.
+        springs: springs at the joints.
+        limits: limits of joint positions, velocities and torques.
+        gravity: acceleration of gravity in world axes (those of the base without `base_pose`) [m/s^2].
         frame_poses: pose of every named frame in its link.
         topology: names and parents.
-        base_pose: pose of the base in the world that gravity and poses are given in; None for the identity.
+        base_pose: pose of the base in the world, the frame of gravity and poses; None for the identity.
         transmission: rotors geared to the joints, if any.
-        coupling: generalised coordinates, where they are not the joint positions.
+        coupling: generalised coordinates, if they are not the joint positions.
     """
 
     rotation: Float[Array, "n 3 3"]
@@ -251,7 +252,7 @@ class Chain(eqx.Module, Summary):
             return ""
         total = float(np.asarray(self.inertia)[:, 0].sum())
         if total == 0:
-            return "no link has a mass: a model of kinematics alone, of which forward dynamics are NaN"
+            return "no link has mass: a kinematics-only model, whose forward dynamics are NaN"
         return f"mass of the moving links {total:.4g} kg"
 
 

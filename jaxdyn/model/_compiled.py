@@ -1,4 +1,4 @@
-"""Compilation of public functions called outside JAX's transformations: once, not at every call."""
+"""One-time compilation of public functions called outside JAX's transformations."""
 
 import functools
 import inspect
@@ -16,13 +16,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def compiled(function: F) -> F:
-    """The function; called with arrays outside of `jit`, `vmap`, `grad` and the like, it runs as one compiled program.
+    """The function, which runs as one compiled program when called with arrays outside `jit`, `vmap`, `grad` and the like.
 
-    There is one program for each function, structure of its arguments (the robot's topology among it), shapes and dtypes,
-    made by the first such call and kept for the life of the process: later calls cost the jitted call and some 30 us.
-    Floats vary within a program; integers, strings and functions do not: as with `jax.jit`, what a function given as an
-    argument reads from outside is read when the program is made. Under a transformation, and with an argument that has no
-    hash, the function is traced as it stands, so that the numbers of a robot that is closed over are constants.
+    There is one program per function, argument structure (including the robot's topology), shapes and dtypes, compiled
+    by the first such call and kept for the life of the process: later calls cost the jitted call and some 30 us. Floats
+    vary within a program; integers, strings and functions are static: as with `jax.jit`, a function argument's free
+    variables are read at compilation. Under a transformation, and with an unhashable argument, the function is traced
+    directly, and the numbers of a robot closed over are constants.
     """
     position = {name: place for place, name in enumerate(inspect.signature(function).parameters)}.get("q")
 
@@ -50,5 +50,5 @@ def compiled(function: F) -> F:
 
 
 def _varies(leaf: Any) -> bool:
-    """True for a leaf of the arguments that is a number of the program; counts, names and functions are part of it."""
+    """True for a leaf that varies within a program; counts, names and functions are static."""
     return isinstance(leaf, jax.Array | float) or (isinstance(leaf, np.ndarray) and leaf.dtype.kind in "fiub")

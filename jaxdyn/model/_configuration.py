@@ -1,13 +1,13 @@
-"""Configurations: the relation of positions q, velocities v and the joints of the links.
+"""Configurations: relation between positions q, velocities v and the joints of the links.
 
 q holds one number for an ordinary joint, a unit quaternion (w, x, y, z) for a spherical joint, and a point and a quaternion
 (px, py, pz, w, x, y, z) for a free one, in the order of the joints; v holds one, three (angular velocity) or six numbers
 (angular, linear velocity), those of quaternion joints in the moving body's frame. A small motion dq has the shape of v.
 
-`place` turns a state with quaternions into one of ordinary joints: the orientation goes into the placement of the joint's
-first link, and the three (or six) joint positions of its links, which are then coordinates about that placement, are zero.
-Every algorithm sees ordinary joints only. For the one free joint that all links hang on, the base moves instead of a
-placement, so that the links' constants remain the same for a whole batch.
+`place` converts a state with quaternions to ordinary joints: the orientation becomes part of the placement of the
+joint's first link, and the three (or six) joint positions of its links, now coordinates about that placement, are zero.
+Algorithms see ordinary joints only. For a single free joint that carries all links, the base moves instead of the
+placement, so the links' constants are the same for a whole batch.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ from ._tree import ancestor_mask
 
 
 def place(chain: Chain, q: Float[Array, " nq"]) -> tuple[Chain, Float[Array, " n"]]:
-    """The same robot as a chain of ordinary joints, and their positions; see the module's text.
+    """The same robot as a chain of ordinary joints, and their positions; see the module docstring.
 
     Raises:
         ModelError: q does not have `nq` entries, or (outside `jax.jit`) a quaternion of length zero.
@@ -46,7 +46,7 @@ def place(chain: Chain, q: Float[Array, " nq"]) -> tuple[Chain, Float[Array, " n
 
 @any_axis_types
 def _placed(chain: Chain, q: Array) -> tuple[dict[str, Array], Float[Array, " n"]]:
-    """The leaves that orientations change, and the positions of all joints."""
+    """The leaves that depend on orientations, and the positions of all joints."""
     where = layout(chain)
     joints = where.quaternions
     if len(joints) == 1 and _carries_all(chain.topology, joints[0]):
@@ -78,15 +78,15 @@ def _ordinary_topology(topology: Topology) -> Topology:
 
 @functools.lru_cache(maxsize=256)
 def _carries_all(topology: Topology, joint: QuaternionJoint) -> bool:
-    """A free joint at the base, without a placement of its own (`check_coordinates`), that every link hangs on."""
+    """True for a free joint at the base, without a placement (`check_coordinates`), that carries all links."""
     return joint.size == 6 and bool(ancestor_mask(topology.parents)[joint.link].all())
 
 
 def check_coordinates(chain: Chain) -> None:
-    """Refuse quaternion joints that are none, and couplings that do not fit.
+    """Refuse invalid quaternion joints and couplings.
 
     Raises:
-        ModelError: naming the joint and what a spherical or free joint is made of.
+        ModelError: naming the joint and the structure of a spherical or free joint.
     """
     topology, n = chain.topology, chain.n
     unit, screw = np.eye(6), np.asarray(chain.screw)
@@ -114,7 +114,7 @@ def check_coordinates(chain: Chain) -> None:
     names = topology.coordinate_names
     if chain.coupling is None:
         if names is not None:
-            raise ModelError("coordinate names are given without a coupling; without one they are the joints'")
+            raise ModelError("coordinate names are given without a coupling; without one they are the joint names")
         return
     matrix = np.asarray(chain.coupling.matrix)
     if matrix.ndim != 2 or matrix.shape[0] != n or chain.coupling.offset.shape != (n,):
@@ -140,18 +140,18 @@ def neutral_configuration(chain: Chain) -> Float[Array, " nq"]:
 
 @compiled
 def random_configuration(chain: Chain, key: PRNGKeyArray, size: float = 1.0) -> Float[Array, " nq"]:
-    """Ordinary joints uniformly within their limits where these are finite, else in +-pi; uniformly random quaternions.
+    """Ordinary joints uniform within finite limits, else within +-pi; uniformly random quaternions.
 
     Args:
         key: of `jax.random`.
-        size: free joints are placed in a cube of this half edge [m].
+        size: free joints are placed in a cube with this half edge [m].
     """
     where = layout(chain)
     angles, quaternions, points = jax.random.split(key, 3)
     limits = chain.limits.position
     finite = jnp.isfinite(limits).all(1)
     low, high = jnp.where(finite, limits[:, 0], -jnp.pi), jnp.where(finite, limits[:, 1], jnp.pi)
-    if chain.coupling is not None:  # limits are the joints'
+    if chain.coupling is not None:  # limits apply to joints
         low, high = jnp.full(chain.nv, -1.0, chain.dtype), jnp.full(chain.nv, 1.0, chain.dtype)
     values = jax.random.uniform(angles, (chain.nv,), chain.dtype) * (high - low) + low
     q = jnp.zeros(chain.nq, chain.dtype).at[where.entries].set(values[where.columns])
@@ -170,7 +170,7 @@ def normalise_configuration(chain: Chain, q: Float[Array, " nq"]) -> Float[Array
     """q with quaternions of unit length.
 
     Raises:
-        Under `jax.jit` too (`equinox.error_if`): a quaternion has no length.
+        Under `jax.jit` too (`equinox.error_if`): a quaternion of length zero.
     """
     for joint in layout(chain).quaternions:
         x = q[joint.quaternion]
@@ -204,7 +204,8 @@ def integrate(chain: Chain, q: Float[Array, " nq"], dq: Float[Array, " nv"]) -> 
 
 @any_axis_types
 def motion_rate(chain: Chain, u: Float[Array, " nv"], v: Float[Array, " nv"]) -> Float[Array, " nv"]:
-    """du/dt of the motion u from a fixed configuration to one that moves with v: v + [u, v] / 2 + [u, [u, v]] / 12 + O(u^4)."""
+    """du/dt of the displacement u from a fixed configuration to one moving with v: v + [u, v] / 2 + [u, [u, v]] / 12 +
+    O(u^4)."""
     for joint in layout(chain).quaternions:
         # a spherical joint's bracket is that of the angular part
         bracket = twist_cross(u[joint.columns]) if joint.size == 6 else skew(u[joint.columns])

@@ -41,23 +41,23 @@ def from_dh(
         alpha: link twists [rad], (n,).
         d: link offsets [m], at q = 0 where the joint is prismatic, (n,).
         theta: joint angles [rad], at q = 0 where the joint is revolute, (n,).
-        inertia: ten inertial parameters per link about the origin of its DH frame, (n, 10) (`jaxdyn.spatial.solids`
-            makes them); None for a kinematic chain, whose links have no inertia: identification finds it, dynamics need it.
+        inertia: ten inertial parameters per link about the origin of its DH frame, (n, 10) (see
+            `jaxdyn.spatial.solids`); None for a kinematics-only chain, for identification.
         joint_types: "R" (revolute) or "P" (prismatic) per joint, as in "RRP"; None means all revolute.
         base_pose: pose of DH frame 0 in the base; None means they coincide.
         tool_pose: pose of a tool in DH frame n; it becomes the frame "tool", and the chain's tip.
-        leaves: every other argument of `make_chain`: topology, frames, friction, armature, limits, gravity.
+        leaves: other arguments of `make_chain`: topology, frames, friction, armature, limits, gravity.
 
     Raises:
-        ModelError: columns of different length, an unknown convention or joint type, a pose that is no rigid motion,
-            and all that `make_chain` refuses.
+        ModelError: columns of different length, an unknown convention or joint type, a pose that is not a rigid motion,
+        and the errors of `make_chain`.
     """
     columns = {"a": a, "alpha": alpha, "d": d, "theta": theta}
     table = {name: np.atleast_1d(np.asarray(x, float)) for name, x in columns.items()}
     n = table["a"].size
     for name, x in table.items():
         if x.shape != (n,):
-            raise ModelError(f"the DH column {name} has shape {x.shape}, but a has {n} entries; give one entry a joint")
+            raise ModelError(f"the DH column {name} has shape {x.shape}, but a has {n} entries; give one per joint")
     types = "R" * n if joint_types is None else "".join(joint_types)
     if len(types) != n:
         raise ModelError(f"{len(types)} joint types ({types}) are given for the {n} rows of the DH table")

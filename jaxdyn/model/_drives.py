@@ -29,22 +29,22 @@ def with_transmission(
 ) -> Chain:
     """The same robot with motors geared to its joints: motor rates = R qd, joint torques = R^T motor torques.
 
-    The mass matrix gains R^T diag(rotor_inertia) R, friction gains R^T f_m(R qd): a rotor counts by its own spin alone,
-    which is exact where gear ratios are large (Spong, Hutchinson & Vidyasagar 2020, example 6.1). It replaces a transmission
-    that the chain has; its armature and friction stay. Values may be traced by JAX: what can be checked then is the shapes.
+    The mass matrix gains R^T diag(rotor_inertia) R, friction gains R^T f_m(R qd): only a rotor's own spin is modelled,
+    which is accurate for large gear ratios (Spong, Hutchinson & Vidyasagar 2020, example 6.1). Replaces an existing
+    transmission; armature and friction stay. If values are traced by JAX, only shapes are checked.
 
     Args:
         gear_ratio: motor revolutions per joint revolution, one value or one for each joint, negative if the motor turns
             the other way. Every joint that is not part of a spherical or free joint gets its own motor.
-        matrix: R, (motors, n), instead of gear_ratio: columns are the joints (of the links, where coordinates are coupled).
+        matrix: R, (motors, n), instead of gear_ratio; one column per link joint, even if coordinates are coupled.
         rotor_inertia: J_m of each rotor about its own axis, one value or one per motor [kg m^2].
         viscous_friction: at each motor, per its own speed [N m s/rad].
         coulomb_friction: at each motor [N m].
         coulomb_velocity: width of its smooth sign in motor speed [rad/s]; by default 0.02 times the row's largest ratio.
 
     Raises:
-        ModelError: both or none of gear_ratio and matrix; shapes that do not fit; NaN; a motor that moves no joint; a
-            negative inertia or friction, a width that is not positive; a motor on a spherical or free joint.
+        ModelError: both or neither of gear_ratio and matrix; wrong shapes; NaN; a motor that moves no joint; a negative
+        inertia or friction, a non-positive width; a motor on a spherical or free joint.
     """
     n, dtype = chain.n, chain.dtype
     if (gear_ratio is None) == (matrix is None):
@@ -85,20 +85,20 @@ def with_transmission(
 
 
 def with_coupling(chain: Chain, matrix: Values, offset: Values = 0.0, names: Sequence[str] | None = None) -> Chain:
-    """The same robot in other coordinates y: present coordinates = matrix @ y + offset.
+    """The same robot in new coordinates y: current coordinates = matrix @ y + offset.
 
-    The present coordinates are the joint positions, or those of a coupling that the chain has: couplings follow each other.
-    Forces on the new coordinates are matrix^T forces, the mass matrix is matrix^T M matrix. Fewer coordinates than joints
-    make joints follow each other; absolute angles and motor angles are as many.
+    The current coordinates are the joint positions, or those of an existing coupling: couplings compose. Forces on the
+    new coordinates are matrix^T forces, the mass matrix is matrix^T M matrix. With fewer coordinates than joints,
+    joints mimic each other; absolute or motor angles keep the number.
 
     Args:
         matrix: (nv, coordinates), of full column rank.
-        offset: present coordinates at y = 0, one value or one each [rad or m].
-        names: of the new coordinates.
+        offset: current coordinates at y = 0, one value or one each [rad or m].
+        names: names of the new coordinates.
 
     Raises:
-        ModelError: shapes that do not fit; NaN; coordinates that move nothing or depend on each other; names that are too
-            few or the same; a matrix that touches a spherical or free joint (its columns come first, as they are).
+        ModelError: wrong shapes; NaN; coordinates without effect or linearly dependent; missing or repeated names; a
+        matrix that changes a spherical or free joint (whose columns must come first, unchanged).
     """
     dtype, present = chain.dtype, chain.nv
     s = jnp.asarray(matrix, dtype)
@@ -136,7 +136,7 @@ def _traced(*arrays: Array) -> bool:
 def check_values(
     name: str, x: Values, size: int, each: str, dtype: jnp.dtype, least: float | None = None
 ) -> Float[Array, " size"]:
-    """One value for all or one for each, as an array; checked where it is known."""
+    """One value for all or one each, as an array; checked unless traced."""
     y = jnp.asarray(x, dtype)
     if y.shape not in ((), (size,)):
         raise ModelError(f"{name} has shape {y.shape}; give one value, or one for each {each}, ({size},)")

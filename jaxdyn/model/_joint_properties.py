@@ -16,7 +16,7 @@ COULOMB_VELOCITY, STRIBECK_VELOCITY = 0.02, 0.1  # widths of the smooth sign and
 
 
 def as_array(x) -> Array:
-    """An array as it is, anything else as one of JAX's default float type."""
+    """Arrays unchanged; anything else as an array of JAX's default float type."""
     return x if isinstance(x, Array) else jnp.asarray(x, float)
 
 
@@ -30,8 +30,8 @@ def converts(cls: type[T]) -> type[T]:
 def _of_arrays(cls: type[T]) -> type[T]:
     """A frozen dataclass of arrays as a pytree, with `equinox.field`'s converters.
 
-    An `equinox.Module` would do the same, but three of them within a robot cost 4 us at every call of a jitted function that
-    has the robot as argument; these cost 1.
+    An `equinox.Module` would do the same, but three of them in a robot cost 4 us per call of a jitted function with the
+    robot as argument; these cost 1 us.
     """
     cls.__post_init__ = _convert  # type: ignore[attr-defined]
     cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
@@ -40,7 +40,7 @@ def _of_arrays(cls: type[T]) -> type[T]:
     values, keys = attrgetter(*names), tuple(map(jax.tree_util.GetAttrKey, names))
 
     def unflatten(_: None, leaves: Iterable[Any]) -> T:
-        made = object.__new__(cls)  # nothing is converted: leaves may be anything inside JAX
+        made = object.__new__(cls)  # no conversion: within JAX, leaves may be anything
         made.__dict__.update(zip(names, leaves, strict=True))
         return made
 
@@ -56,15 +56,15 @@ def _convert(self: Any) -> None:
 
 @_of_arrays
 class Friction:
-    """Friction of joints or of motors, one value for each; `make_chain` takes one value for all too.
+    """Friction of joints or motors, one value each; `make_chain` also accepts one value for all.
 
     The torque at the rate qd is
 
         f = fv qd + (fc + (fs - fc) exp(-(qd / w_s)^2)) tanh(qd / v_c) + offset.
 
-    tanh with the width v_c stands in for the sign, so that f is differentiable and continuous at rest: a joint under load
-    creeps. The excess fs - fc of static friction fades over w_s (Armstrong-Helouvry, Dupont & Canudas de Wit 1994); it peaks
-    near v_c, below fs unless v_c is much less than w_s.
+    tanh with width v_c is a smooth sign, which makes f differentiable at rest; a loaded joint therefore creeps. The
+    excess fs - fc of static friction fades over w_s (Armstrong-Helouvry, Dupont & Canudas de Wit 1994); it peaks near
+    v_c, below fs unless v_c is much less than w_s.
 
     Attributes:
         viscous: fv [N m s/rad].
@@ -108,7 +108,7 @@ class Springs:
 
     Attributes:
         stiffness: k [N m/rad].
-        rest_position: where the spring is relaxed [rad].
+        rest_position: position of zero torque [rad].
     """
 
     stiffness: Float[Array, "*n"] = eqx.field(converter=as_array, default=0.0)
@@ -117,7 +117,7 @@ class Springs:
 
 @_of_arrays
 class JointLimits:
-    """Limits of each joint, infinite where there is none; `make_chain` takes one value for all too.
+    """Limits of each joint, infinite if there are none; `make_chain` also accepts one value for all.
 
     Attributes:
         position: lower and upper joint limits [rad or m].

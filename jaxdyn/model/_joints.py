@@ -1,7 +1,7 @@
 """One formula for every one-degree-of-freedom joint: its screw covers revolute, prismatic and helical joints.
 
 With A = (w, v) the joint's screw in the link frame and (R_0, p_0) the placement M of that frame in its parent at q = 0, the
-pose T(q) = M exp([A] q) has (Lynch & Park 2017, sec. 3.3.3, with the terms sorted by what q enters through)
+pose T(q) = M exp([A] q) has (Lynch & Park 2017, sec. 3.3.3, with terms grouped by their function of q)
 
     R(q) = a + sin(q) b + cos(q) c,    p(q) = p_a + sin(q) p_b + cos(q) p_c + q p_d
 
@@ -26,7 +26,7 @@ LONG = 256  # links
 
 
 class Link(NamedTuple):
-    """A link as seen by a sweep's step: its pose in its parent at q, its joint's screw, its ten inertial parameters."""
+    """A link in a sweep's step: its pose in its parent at q, its joint's screw, its ten inertial parameters."""
 
     rotation: Mat
     translation: tuple[Array, ...]
@@ -37,18 +37,22 @@ class Link(NamedTuple):
 def link_rows(chain: Chain) -> Float[ArrayLike, "n 55"] | tuple[Float[ArrayLike, "n *lanes"], ...]:
     """Every link's constants: 39 pose coefficients, the screw (6) and the inertial parameters (10), one row per link.
 
-    Of a robot that is known they are NumPy's: nothing is compiled, and a program that closes over the robot holds numbers.
-    Of robots that differ between lanes, and of very long chains, as 55 arrays, since one would be large.
+    For a concrete robot they are NumPy arrays: nothing is compiled, and a program that closes over the robot holds constants.
+    For robots that differ between lanes, and for very long chains, 55 arrays, since one would be large.
     """
     leaves = chain.rotation, chain.translation, chain.screw, chain.inertia
-    if any(isinstance(x, Tracer) or not (x.is_fully_addressable or x.is_fully_replicated) for x in leaves):
+    if any(isinstance(x, Tracer) or (isinstance(x, Array) and not _is_local(x)) for x in leaves):
         return _rows(jnp, *leaves)
     return _rows(np, *map(np.asarray, leaves))
 
 
+def _is_local(x: Array) -> bool:
+    return x.is_fully_addressable or x.is_fully_replicated
+
+
 def _rows(xp: ModuleType, *leaves: Any) -> Any:
     laned = any(x.ndim > y for x, y in zip(leaves, (3, 2, 2, 2), strict=True))
-    if laned:  # a leaf that all lanes share gets an axis of length 1
+    if laned:  # a leaf shared by all lanes gets an axis of length 1
         leaves = tuple(x if x.ndim > y else x[..., None] for x, y in zip(leaves, (3, 2, 2, 2), strict=True))
     placement, translation, screw, inertia = leaves
     n = len(screw)

@@ -21,13 +21,13 @@ class QuaternionJoint(NamedTuple):
 
     @property
     def quaternion(self) -> slice:
-        """Place of its quaternion in q."""
+        """Slice of its quaternion in q."""
         start = self.start + self.size - 3
         return slice(start, start + 4)
 
     @property
     def columns(self) -> slice:
-        """Place of its velocities in v."""
+        """Slice of its velocities in v."""
         return slice(self.column, self.column + self.size)
 
 
@@ -51,7 +51,7 @@ def layout(chain: Chain) -> Layout:
 
 @functools.lru_cache(maxsize=256)
 def _layout(topology: Topology, nv: int) -> Layout:
-    # quaternion joints come first among coupled coordinates, which keeps their columns where their links are
+    # quaternion joints come first among coupled coordinates, so their columns match their links
     joints, columns, entries, start, column = [], [], [], 0, 0
     first = dict(topology.quaternion_joints)
     while column < nv:
@@ -67,12 +67,12 @@ def _layout(topology: Topology, nv: int) -> Layout:
 
 
 def is_ordinary(chain: Chain) -> bool:
-    """No quaternions and no coupling: q and v are the joints' own positions and rates."""
+    """True without quaternions and coupling: q and v are the joint positions and rates."""
     return chain.coupling is None and not chain.topology.quaternion_joints
 
 
 def with_bodies(topology: Topology) -> Bool[np.ndarray, " n"]:
-    """Links that are bodies: of the three or six links of a quaternion joint only the last; the others have no mass."""
+    """Links that are bodies: of the three or six links of a quaternion joint only the last; the others are massless."""
     found = np.ones(len(topology.parents), bool)
     for link, size in topology.quaternion_joints:
         found[link : link + size - 1] = False
@@ -88,14 +88,14 @@ def driven_joints(topology: Topology) -> Bool[np.ndarray, " n"]:
 
 
 def leading_joints(chain: Chain) -> Int[np.ndarray, " nv"]:
-    """The joint that each coordinate moves most, the first of them: its own, where coordinates are the joints."""
+    """The (first) joint that each coordinate moves most; its own, if coordinates are the joints."""
     if chain.coupling is None:
         return np.arange(chain.n)
     return np.abs(np.asarray(chain.coupling.matrix, float)).argmax(axis=0)
 
 
 def check_quaternions(chain: Chain, q: Any) -> None:
-    """Refuse quaternions of length zero, where the numbers are known: outside of `jax.jit`.
+    """Refuse quaternions of length zero, outside `jax.jit`, where numbers are known.
 
     Raises:
         ModelError: naming the joint.
@@ -105,4 +105,4 @@ def check_quaternions(chain: Chain, q: Any) -> None:
     for joint in layout(chain).quaternions:
         if not np.any(np.asarray(q)[joint.quaternion]):
             name = chain.joint_names[joint.link]
-            raise ModelError(f"the quaternion of {name!r} in q is zero; `neutral_configuration` gives one that is not")
+            raise ModelError(f"the quaternion of {name!r} in q is zero; start from `neutral_configuration`")

@@ -36,10 +36,10 @@ def from_screws(
             (n, 10).
         tip_pose: pose of the tip in the base at q = 0; it becomes the frame "tip" of the last link, and the chain's
             tip.
-        leaves: every other argument of `make_chain`: topology, frames, friction, armature, limits, gravity.
+        leaves: other arguments of `make_chain`: topology, frames, friction, armature, limits, gravity.
 
     Raises:
-        ModelError: shapes that do not fit, a pose that is not a rigid motion, a matrix that is not a spatial inertia, and the
+        ModelError: wrong shapes, a pose that is not a rigid motion, a matrix that is not a spatial inertia, and the
             errors of `make_chain`.
     """
     s = np.asarray(screws, float)
@@ -72,7 +72,7 @@ def from_screws(
 
 
 def with_tip(n: int, leaves: Mapping[str, Any], name: str, pose: np.ndarray) -> dict[str, Any]:
-    """The frames and the topology among the leaves, with a frame on the last link that is the tip."""
+    """The frames and the topology of the leaves, with a tip frame added on the last link."""
     topology = dataclasses.replace(leaves.get("topology") or Topology.serial(n), tip_name=name)
     return {"topology": topology, "frames": {**(leaves.get("frames") or {}), name: (n - 1, pose)}}
 

@@ -1,4 +1,4 @@
-"""Consequences of the topology: ancestors of each link, and an order that walks the tree in one scan."""
+"""Derived from the topology: ancestors of each link, and an order that traverses the tree in one scan."""
 
 import dataclasses
 import functools
@@ -17,8 +17,9 @@ def ancestor_mask(parents: tuple[int, ...]) -> np.ndarray:
 
 
 class Place(NamedTuple):
-    """Places of links in a walk: `source` is the register a branch starts from (-1: the previous link), `register` the one in
-    which a branching link stores its state (-1: none), `from_base` true for a link that starts a branch at the base."""
+    """Positions of links in a walk: `source` is the register a branch starts from (-1: the previous link), `register`
+    the one in which a branching link stores its state (-1: none), `from_base` true for a link that starts a branch at
+    the base."""
 
     source: np.ndarray
     register: np.ndarray
@@ -27,18 +28,18 @@ class Place(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Walk:
-    """A depth-first order of a tree, and the few states to keep besides the last link's.
+    """A depth-first order of a tree, and the states to keep besides the last link's.
 
     A link whose parent was not visited just before it starts a branch: its parent is the base or a branching link, whose
-    state is kept in a register from its visit until its last child's. Registers are used again as soon as they are free, so
-    that as many are needed as branchings are open at once: one or two for a humanoid.
+    state is kept in a register from its visit until its last child's. Registers are reused as soon as they are free, so
+    their number is that of simultaneously open branchings: one or two for a humanoid.
 
     Attributes:
-        order: the links in the order of the walk; None where that is 0, 1, 2, ...
-        back: where each link stands in the walk; None likewise.
+        order: the links in the order of the walk; None for 0, 1, 2, ...
+        back: position of each link in the walk; None likewise.
         parents: the parents, in the order of the walk.
         registers: number of registers.
-        place: for every link in the order of the walk.
+        place: of every link, in the order of the walk.
     """
 
     order: np.ndarray | None
@@ -49,12 +50,12 @@ class Walk:
 
     @property
     def is_serial(self) -> bool:
-        """Every link hangs on the one before."""
+        """True if every link's parent is the previous link."""
         return not self.place.from_base.any() and not (self.place.source >= 0).any()
 
     @property
     def leaves_base(self) -> bool:
-        """More than one branch starts at the base."""
+        """True if more than one branch starts at the base."""
         return bool(self.place.from_base.any())
 
 
@@ -79,7 +80,7 @@ def walk_of(parents: tuple[int, ...]) -> Walk:
                 source[i] = register[p]
                 if last_child[p] == i:
                     free.append(int(register[p]))
-        if last_child.get(i, i + 1) > i + 1:  # it has a child that does not come right after it
+        if last_child.get(i, i + 1) > i + 1:  # it has a child that does not directly follow it
             if not free:
                 free.append(count)
                 count += 1
@@ -106,7 +107,7 @@ def _preorder(parents: tuple[int, ...]) -> list[int]:
 
     def held(link: int, branches: list[int]) -> int:
         """Registers in use at once below a link that visits its branches in this order."""
-        own = 1 if link >= 0 else 0  # the base's state is known everywhere
+        own = 1 if link >= 0 else 0  # the base's state is always available
         return max([own + needs[x] for x in branches[:-1]] + [needs[x] for x in branches[-1:]], default=0)
 
     ordered: dict[int, list[int]] = {}

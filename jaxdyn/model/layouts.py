@@ -1,15 +1,15 @@
 """States, accelerations and forces in the layouts of MuJoCo and of Pinocchio.
 
 All three hold one number for an ordinary joint and differ in quaternions and in the velocity of a free joint
-(docs/conventions.md has the table). Ours is the quaternion (w, x, y, z), and the twist (w, v) in the moving body's frame.
+(docs/conventions.md has the table). jaxdyn has the quaternion (w, x, y, z), and the twist (w, v) in the moving body's frame.
 
-    MuJoCo     quaternion (w, x, y, z); free joint (R v, w): linear velocity in the world's axes first, then w as ours
+    MuJoCo     quaternion (w, x, y, z); free joint (R v, w): linear velocity in the world's axes first, then w as in jaxdyn
     Pinocchio  quaternion (x, y, z, w); free flyer (v, w), both in the body's frame, linear first
 
-With R the body's rotation, MuJoCo's acceleration of a free joint is d(R v)/dt = R (dv/dt + w x v). Forces go with the
-velocities, so that their power is the same. Everything else keeps its number, and, where the other program orders the
-joints otherwise, `names` gives its order: a free or spherical joint is called by the name it had in the file (J where the
-chain's joints are J_wx, J_wy, ...).
+With R the body's rotation, MuJoCo's acceleration of a free joint is d(R v)/dt = R (dv/dt + w x v). Forces are conjugate
+to the velocities, so power is the same. All other entries are equal. If the other program orders the joints
+differently, `names` gives its order: a free or spherical joint has its name in the file (J if the chain's joints are
+J_wx, J_wy, ...).
 """
 
 import itertools
@@ -123,7 +123,7 @@ def to_pinocchio_state(
 
     Args:
         names: Pinocchio's joints in its order (`model.names[1:]`); by default the chain's own.
-        continuous: the joints whose angle Pinocchio holds as (cos q, sin q): those of type "continuous" in a URDF.
+        continuous: the joints with angle (cos q, sin q) in Pinocchio: those of type "continuous" in a URDF.
 
     Raises:
         ModelError: these are not the chain's joints.
@@ -184,7 +184,7 @@ def from_pinocchio_vector(chain: Chain, x: Float[Array, " nv"], names: Names = N
 
 
 def _joints(chain: Chain) -> list[_Joint]:
-    """The chain's joints in the order of q; coordinates where the joints are coupled."""
+    """The chain's joints in the order of q; coordinates if joints are coupled."""
     where, topology = layout(chain), chain.topology
     names = topology.coordinate_names
     if names is None or chain.coupling is None:
@@ -246,6 +246,6 @@ def _to_body(joint: _Joint, q: Array, x: Array) -> Array:
 
 
 def _turning(joint: _Joint, v: Array) -> Array:
-    """(0, w x v) of a free joint: what the acceleration of its origin is more than dv/dt."""
+    """(0, w x v) of a free joint: the difference between its origin's acceleration and dv/dt."""
     x = joint.of_v(v)
     return jnp.concatenate([jnp.zeros_like(x[:3]), jnp.cross(x[:3], x[3:])]) if joint.size == 6 else jnp.zeros_like(x)

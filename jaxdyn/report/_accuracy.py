@@ -128,7 +128,7 @@ def determination_in_use(result: Identification) -> Determination:
     data = together(result.validation or result.fitted)
     some = np.unique(np.linspace(0, len(data.q) - 1, min(ROWS, len(data.q))).astype(int))
     q, qd, error = data.q[some], data.qd[some], data.error[some]
-    size = np.nan_to_num(np.sqrt((data.tau**2).mean(0)))  # of torques that were not measured there is no error
+    size = np.nan_to_num(np.sqrt((data.tau**2).mean(0)))  # torques that were not measured have no error
     still = rows(q, np.zeros_like(qd))
     own = _own_positions(chain, q)
     position = np.array([_explained(still[:, j], own[:, j], qd[:, j], error[:, j]) for j in range(n)])
@@ -154,7 +154,7 @@ def determination_in_use(result: Identification) -> Determination:
 
 
 def _own_positions(chain: Chain, q: Float[np.ndarray, "N nq"]) -> Float[np.ndarray, "N nv"]:
-    """The position that belongs to each coordinate; 0 for those of quaternion joints."""
+    """The position of each coordinate; 0 for quaternion joints."""
     where, own = layout(chain), np.zeros((len(q), chain.nv))
     own[:, where.columns] = q[:, where.entries]
     return own
@@ -199,7 +199,7 @@ Simulated = tuple[Evaluation, Resimulation]
 def resimulated(model: TorqueModel, evaluations: Sequence[Evaluation]) -> list[Simulated]:
     """Each sufficiently long run with its re-simulation; friction memory includes the run before the stretch.
 
-    Empty for robots with a free base or spherical joints, which fall over at the first wrong torque.
+    Empty for robots with a free base or spherical joints, which fall over under the smallest torque error.
     """
     if model.chain.topology.quaternion_joints:
         return []

@@ -25,7 +25,7 @@ WORSE = 1.1  # worse than the given model: errors at least this many times as la
 
 @dataclasses.dataclass(frozen=True)
 class UseVerdict:
-    """Whether the model is fit for a use.
+    """Assessment of the model for a use.
 
     Attributes:
         use: gravity compensation, feed-forward or simulation.
@@ -168,7 +168,7 @@ def _simulation(
     found.append((level_of(spread, INERTIA), text))
     ratio = simulated_against_coasting(simulated)
     if ratio is None and chain.topology.quaternion_joints:
-        found.append(("fair", "a robot whose base moves is not simulated again"))
+        found.append(("fair", "robots with a moving base are not re-simulated"))
     elif ratio is None:
         found.append(("fair", "the runs are too short to simulate windows of half a second"))
     else:

@@ -51,10 +51,10 @@ class ErrorLimit:
 
 
 def parse_limit(text: str) -> ErrorLimit:
-    """A limit from text: "rms=0.3", or "rre=10,5,5,8,10,10" with one number a joint.
+    """A limit from text: "rms=0.3", or "rre=10,5,5,8,10,10" with one number per joint.
 
     Raises:
-        IdentificationError: it is neither, or a number is not positive.
+        IdentificationError: neither form, or a number that is not positive.
     """
     measure, sign, numbers = text.partition("=")
     measure = measure.strip().lower()
@@ -64,7 +64,7 @@ def parse_limit(text: str) -> ErrorLimit:
         values = ()
     if measure not in _NAMES or not sign or not values or not all(0 < v < np.inf for v in values):
         raise IdentificationError(
-            f"{text!r} is no limit: write rms=, rre= or moving= and one positive number, or one per joint, as in rms=0.3 "
+            f"{text!r} is not a limit: write rms=, rre= or moving= and one positive number, or one per joint, as in rms=0.3 "
             "or rre=10,5,5,8,10,10"
         )
     return ErrorLimit(measure, values)  # type: ignore[arg-type]
@@ -109,7 +109,7 @@ def verdict(
     """Judge an identification by its intended uses, in absolute terms.
 
     - A joint: RMS error of its torque over the torque's RMS while it moves, on held-out motion, with the noise within
-      the filter's band taken off (`noise_share`): good up to 10 %, fair up to 40 %. A joint with less than a
+    the filter's band subtracted (`noise_share`): good up to 10 %, fair up to 40 %. A joint with less than a
       twentieth of the largest joint's torque is measured against that twentieth.
     - Gravity compensation: the part of the errors that depends on position, and the standard deviation of torques at rest
       within the joints' limits, over the torque: good up to 10 %, fair up to 25 %.
@@ -120,7 +120,7 @@ def verdict(
       machines, if friction or armature is negative, or if a joint is poor.
 
     Without held-out motion, nothing is better than fair. With limits, the outcome is whether every joint meets each
-    of them; uses are judged as well. The condition number is for information.
+    of them; uses are judged as well. The condition number is for information only.
 
     Args:
         prior: as `against_prior` gives it, to compare with the given model.

@@ -15,13 +15,13 @@ from ._integrate import promoted
 
 
 class AdaptiveRollout(NamedTuple):
-    """A motion found with adaptive steps.
+    """A motion integrated with adaptive steps.
 
     Attributes:
         positions: q at the requested times; not finite after an early stop of the integration.
         velocities: qd there.
         steps: steps taken, rejected ones included.
-        successful: whether the last time was reached.
+        successful: true if the last time was reached.
     """
 
     positions: Float[Array, "times nq"]
@@ -41,7 +41,7 @@ def adaptive_rollout(
     external_wrenches: Float[Array, "n 6"] | None = None,
     **options: Any,
 ) -> AdaptiveRollout:
-    """The motion of qdd = forward_dynamics(tau - resistive_force) at the times given, with steps chosen by error control.
+    """The motion of qdd = forward_dynamics(tau - resistive_force) at given times, with steps chosen by error control.
 
     Quaternions are integrated by their rates, d/dt (w, x, y, z) = (w, x, y, z) (0, omega) / 2, and returned with unit
     length. The root mean square over entries of a step's error is kept below atol + rtol |y| with y = (q, qd).
@@ -50,8 +50,8 @@ def adaptive_rollout(
     adjoint=diffrax.ForwardMode(). They are those of the steps taken.
 
     Args:
-        controls: torques held between one time and the next, where steps then end [N m], or a policy tau =
-            controls(t, q, qd), which may see quaternions whose length is not quite one and should be smooth.
+        controls: torques held between successive times, where steps then end [N m], or a smooth policy tau =
+            controls(t, q, qd), whose quaternions may deviate slightly from unit length.
         times: increasing; the first is that of (q, qd) [s].
         rtol: relative error of a step; by default the root of the type's rounding, 1.5e-8 or 3.5e-4, as atol.
         atol: absolute error [rad or m, rad/s or m/s].
@@ -61,7 +61,7 @@ def adaptive_rollout(
 
     Raises:
         ImportError: diffrax is not installed.
-        ModelError: fewer than two times; torques whose number is not that of the intervals.
+        ModelError: fewer than two times; a wrong number of torque rows.
     """
     try:
         import diffrax
@@ -74,7 +74,7 @@ def adaptive_rollout(
     times = jnp.asarray(times, q.dtype)
     policy, rows = (controls, None) if callable(controls) else (None, jnp.asarray(controls))
     if len(times) < 2:
-        raise ModelError(f"an adaptive rollout needs two times or more, the first that of the state; not {len(times)}")
+        raise ModelError(f"an adaptive rollout needs at least two times, the first that of the state; not {len(times)}")
     if rows is not None and len(rows) != len(times) - 1:
         raise ModelError(f"{len(rows)} rows of torques are given for {len(times) - 1} intervals between times")
 

@@ -27,21 +27,21 @@ def constrained_step(
     method: Method = "rk4",
     stabilisation: Stabilisation | None = None,
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
-    """The state (q, qd) a time dt later: qdd = constrained_forward_dynamics(tau - resistive_force), then the nearest state
-    that keeps the constraints (`project_configuration`, `project_velocity`).
+    """The state (q, qd) a time dt later: qdd = constrained_forward_dynamics(tau - resistive_force), then the nearest
+    state that satisfies the constraints (`project_configuration`, `project_velocity`).
 
-    The projection moves the state by no more than the scheme's error and keeps its order. `stabilisation` replaces it
-    by Baumgarte's feedback, which corrects drift at the price of an artificial spring and damper in the motion.
+    The projection moves the state by at most the scheme's error, and preserves its order. `stabilisation` replaces it
+    by Baumgarte's feedback, which corrects drift at the cost of an artificial spring and damper.
 
     Args:
         tau: joint torques during the step [N m].
         dt: step [s].
         external_wrenches: wrenches (n, f) on each link, in its frame, held [N m, N].
         method: as in `step`.
-        stabilisation: Baumgarte's alpha, beta [1/s] in place of the projection; (0, 0) lets phi drift as the scheme's error.
+        stabilisation: Baumgarte's alpha, beta [1/s] in place of the projection; (0, 0) lets phi drift with the scheme's error.
 
     Raises:
-        ModelError: a scheme of another name; no constraint, or one with an unknown frame.
+        ModelError: unknown scheme; no constraint, or one with an unknown frame.
     """
     q, qd = promoted(chain, q, qd)
     gains = (0.0, 0.0) if stabilisation is None else stabilisation
@@ -72,7 +72,7 @@ def constrained_rollout(
 ) -> tuple[Float[Array, "times nq"], Float[Array, "times nv"]]:
     """Positions and velocities at t = 0, every dt, ..., steps dt by `constrained_step`; the first row is the state given.
 
-    Start from a state that keeps the constraints (`project_configuration`, `project_velocity`).
+    Start from a state that satisfies the constraints (`project_configuration`, `project_velocity`).
 
     Args:
         controls: torques held during each step [N m], or a policy tau = controls(t, q, qd).

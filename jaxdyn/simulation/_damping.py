@@ -1,4 +1,4 @@
-"""Implicit friction in a step: its slopes, as an armature of the joints and an inertia of the rotors."""
+"""Implicit friction in a step: its slopes as additional armature and rotor inertia."""
 
 import dataclasses
 from collections.abc import Callable
@@ -16,18 +16,18 @@ def with_implicit_friction(
 ) -> Chain:
     """The robot whose mass matrix is M + dt D, with D the slopes of friction: an armature of dt D_joint on every joint.
 
-    With f(qd) for friction and f(qd) + D (qd' - qd) for what it is at the step's end,
+    With friction f(qd), and f(qd) + D (qd' - qd) at the step's end,
 
         M (qd' - qd) = dt (tau - h - f(qd) - D (qd' - qd))   <=>   (M + dt D) (qd' - qd) = dt (tau - h - f(qd)),
 
-    which is forward dynamics with more inertia; that of a transmission's motors is on the rotors. D is diagonal over joints
-    and motors: the slope f' where a joint keeps its direction (0 where f' is negative, on the falling branch of Stribeck
-    friction), and where the step without it would reverse the joint the chord f(qd) / qd from rest. The slope of a sliding
-    joint knows nothing of the jump at rest, so that a step by it alone would chatter across; the chord is never less than
-    the slope, and friction then slows the joint without turning it around.
+    which is forward dynamics with additional inertia (of the rotors, for a transmission's motors). D is diagonal over
+    joints and motors: the slope f' if a joint keeps its direction (0 where f' is negative, on the falling branch of
+    Stribeck friction), and the chord f(qd) / qd if the step without D would reverse the joint. The slope of a sliding
+    joint does not contain the jump at rest, so the slope alone would make the joint chatter; the chord is at least the
+    slope, and slows the joint without reversing it.
 
     Args:
-        predicted: velocity at the step's end without D, of which the signs matter.
+        predicted: velocity at the step's end without D; only its signs are used.
         dt: step [s].
     """
     friction = dataclasses.replace(chain.friction, offset=jnp.zeros_like(chain.friction.offset))
@@ -43,7 +43,7 @@ def with_implicit_friction(
 
 
 def _slopes(force: Callable[[Array], Array], before: Array, after: Array) -> Array:
-    """Slope, or chord from rest where the rate changes its sign, of a force that acts on each entry by itself."""
+    """Slope, or chord from rest if the rate changes sign, of an entrywise force."""
     torque, slope = jax.jvp(force, (before,), (jnp.ones_like(before),))
     moves = jnp.abs(before) > jnp.finfo(before.dtype).tiny
     chord = jnp.where(moves, torque / jnp.where(moves, before, jnp.ones_like(before)), slope)

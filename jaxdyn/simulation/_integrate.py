@@ -27,32 +27,35 @@ def step(
     external_wrenches: Float[Array, "n 6"] | None = None,
     method: Method = "semi_implicit_euler",
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
-    """The state (q, qd) a time dt later, torques and wrenches held: qdd = forward_dynamics(tau - resistive_force).
+    """The state (q, qd) after a time step dt at constant torques and wrenches: qdd = forward_dynamics(tau - resistive_force).
 
-    Quaternion joints move on their manifold: where "q + dq" stands below, it is integrate(chain, q, dq).
+    For quaternion joints, "q + dq" below means integrate(chain, q, dq).
 
-    semi_implicit_euler: qd' = qd + dt qdd, q' = q + dt qd'; first order; one evaluation. Symplectic where M is constant.
-    Elsewhere Coriolis forces at the step's start change the energy E at the rate dt qd . C(q, qd) qdd, and the change
-    accumulates: a frictionless planar elbow loses some 15 of 31 J in 100 s of 1 ms steps (rk4, 4 ms, at the same cost:
+    semi_implicit_euler: qd' = qd + dt qdd, q' = q + dt qd'; first order; one evaluation. Symplectic if M is constant.
+        Otherwise Coriolis forces at the step's start change the energy E at the rate dt qd . C(q, qd) qdd, which
+        accumulates: a frictionless planar elbow loses some 15 of 31 J in 100 s of 1 ms steps (rk4, 4 ms, at the same
+        cost:
     1e-3 J), and a frictionless Panda gains energy until its state is not finite. Friction bounds the energy; the
     motion remains first-order accurate. Figures: docs/rollouts.md.
-    implicit_damping: the same with friction taken at the step's end, linearised: (M + dt D) (qd' - qd) = dt (tau - h -
-    resistive_force) with D >= 0 the slopes of `friction_force` (the implicitfast scheme of MuJoCo, here with dry friction
-    too). First order; two evaluations, the first of which finds the joints that would reverse; these are slowed by
-    the chord of their friction, so that they come to rest instead of chattering, however stiff friction is.
+    implicit_damping: the same with friction at the step's end, linearised: (M + dt D) (qd' - qd) = dt (tau - h -
+    resistive_force) with D >= 0 the slopes of `friction_force` (like MuJoCo's implicitfast scheme, but with dry
+    friction too). First order; two evaluations, the first of which finds the joints that would reverse; these are
+    slowed by the chord of their friction and come to rest instead of chattering, however stiff friction is.
     explicit_euler: q' = q + dt qd, qd' = qd + dt qdd; first order, gains energy (Lynch & Park 2017, sec. 8.5).
     rk4: the classical Runge-Kutta scheme; fourth order, four evaluations. On quaternions in exponential coordinates u about q,
     du/dt = qd + [u, qd] / 2 + [u, [u, qd]] / 12, which is exact to the scheme's order (Munthe-Kaas 1999).
-    For all but implicit_damping Coulomb friction is as stiff as fc / (v_c M): keep dt below about M v_c / fc, or widen v_c.
+    For all schemes except implicit_damping, Coulomb friction has the stiffness fc / (v_c M): keep dt below about M v_c
+    / fc, or widen v_c.
 
     Args:
         tau: joint torques during the step [N m].
         dt: step [s].
-        external_wrenches: wrenches (n, f) on each link, in its frame, held; of what the tip exerts, `link_wrenches` [N m, N].
+        external_wrenches: wrenches (n, f) on each link, in its frame, held; for a wrench at the tip use `link_wrenches`
+            [N m, N].
         method: the scheme.
 
     Raises:
-        ModelError: a scheme of another name.
+        ModelError: unknown scheme.
     """
     q, qd = promoted(chain, q, qd)
 
@@ -70,13 +73,14 @@ def advance(
     acceleration: Callable[[Chain, Array, Array, float | Array], Array],
     method: str,
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
-    """The state a time dt later for accelerations qdd = acceleration(chain, q, qd, elapsed), by one of the schemes of `step`.
+    """The state after a time step dt for accelerations qdd = acceleration(chain, q, qd, elapsed), by one of the schemes
+    of `step`.
 
-    The acceleration is a function of the chain too, of one with more armature where friction is implicit, and of the time
+    The acceleration is a function of the chain, which has additional armature if friction is implicit, and of the time
     since the step began.
 
     Raises:
-        ModelError: a scheme of another name.
+        ModelError: unknown scheme.
     """
     if method in ("semi_implicit_euler", "implicit_damping"):
         change = dt * acceleration(chain, q, qd, 0.0)
@@ -110,7 +114,7 @@ def _rk4(chain, q, qd, dt, acceleration):
 
 
 def promoted(chain: Chain, *vectors: Array) -> list[Array]:
-    """State vectors in the type that the chain's leaves will give their successors."""
+    """State vectors in the result type of a step with this chain."""
     arrays = [jnp.asarray(x) for x in vectors]
     dtype = jnp.result_type(chain.dtype, *arrays)
     return [x.astype(dtype) for x in arrays]

@@ -25,15 +25,15 @@ def march(
 
     Further outputs of a step, such as its torques, are part of the state: rows 1, 2, ... hold them.
 
-    With `checkpoint` levels, loops of about steps^(1 / levels) turns each stand inside each other, and each keeps the states
-    that its turns start from and nothing else (`jax.checkpoint`); everything else is recomputed.
+    With `checkpoint` levels, nested loops of about steps^(1 / levels) iterations each store only the initial states of
+    their iterations (`jax.checkpoint`); everything else is recomputed.
 
     Raises:
         ModelError: `every` does not divide the number of steps; less than one level.
     """
     if every < 1 or steps % every:
         raise ModelError(
-            f"every={every} does not divide {steps} steps; every=steps keeps the first and the last state alone"
+            f"every={every} does not divide {steps} steps; every=steps keeps only the first and the last state"
         )
     if checkpoint is not None and checkpoint < 1:
         raise ModelError(f"checkpoint={checkpoint}: give a number of levels, 1 or more, or None")
@@ -54,14 +54,15 @@ def march(
 
 
 def _loop(advance, keep, carry, xs, length, turns):
-    """The last carry = advance(carry, x), and keep(carry) of all; in levels of about `turns` turns, None for one plain loop."""
+    """The last carry = advance(carry, x), and keep(carry) of all; in levels of about `turns` iterations; None for one
+    plain loop."""
     sizes = (length,) if turns is None else level_sizes(length, turns)
     total = math.prod(sizes)
     idle = total - length
 
     def turn(carry, x):
         live, x = x
-        if idle:  # the loops' turns are more than the steps; no `where`, which would let NaNs into derivatives
+        if idle:  # there are more iterations than steps; not by `where`, which would let NaN into derivatives
             carry = jax.lax.cond(live, advance, lambda carry, x: carry, carry, x)
         else:
             carry = advance(carry, x)
@@ -84,7 +85,8 @@ def _scan(body, length):
 
 
 def level_sizes(length: int, turns: int) -> tuple[int, ...]:
-    """Numbers of turns of nested loops, each about `turns` or less, whose product is `length` or, if need be, little more."""
+    """Iteration counts of nested loops, each about `turns` or less, with a product of `length` or, if necessary,
+    slightly more."""
     sizes = []
     levels = 1
     while turns**levels < length:

@@ -35,8 +35,8 @@ def moving_base_rollout(
 ) -> tuple[Float[Array, "times nq"], Float[Array, "times nv"]]:
     """Positions and velocities at t = 0, every dt, ..., steps dt of a robot on a base that follows a path of poses T(t).
 
-    The accelerations are those of `moving_base_forward_dynamics` under tau - resistive_force, at the times that the
-    scheme asks for, so that its order stays.
+    Accelerations are those of `moving_base_forward_dynamics` under tau - resistive_force, evaluated at the scheme's
+    stage times, which preserves its order.
 
     Args:
         path: the pose (4x4) of the base in the world at a time [s]; twice differentiable.
@@ -75,15 +75,15 @@ def hybrid_rollout(
     every: int = 1,
     checkpoint: int | None = None,
 ) -> tuple[Float[Array, "times nq"], Float[Array, "times nv"]]:
-    """Positions and velocities at t = 0, every dt, ..., steps dt of a robot some of whose joints follow functions of time.
+    """Positions and velocities at t = 0, every dt, ..., steps dt of a robot with some joints following functions of time.
 
-    Accelerations are those of `hybrid_dynamics`. Prescribed coordinates are on their path at every time that the scheme
-    asks for; what q and qd say of them is not read. Forces that this takes: `hybrid_dynamics` at the states returned.
+    Accelerations are those of `hybrid_dynamics`. Prescribed coordinates follow their path at all stage times; their
+    entries of q and qd are ignored. For the required forces, call `hybrid_dynamics` at the returned states.
 
     Args:
-        prescribed: position of a joint at a time [s], twice differentiable, by the joint's name (the coordinate's, where there
-            is a coupling) or its column of v; of quaternion joints none.
-        controls: torques held during each step [N m], or a policy tau = controls(t, q, qd); not read on prescribed coordinates.
+        prescribed: position of a joint at a time [s], twice differentiable, by joint name (coordinate name, with a
+            coupling) or column of v; not of quaternion joints.
+        controls: torques held during each step [N m], or a policy tau = controls(t, q, qd); ignored on prescribed coordinates.
         dt: step [s].
         steps: number of steps; needed with a policy.
         method: as in `step`.
@@ -91,7 +91,7 @@ def hybrid_rollout(
         checkpoint: as in `rollout`.
 
     Raises:
-        ModelError: as `rollout`; no such coordinate, one of them twice, or one of a quaternion joint.
+        ModelError: as `rollout`; an unknown or repeated coordinate, or one of a quaternion joint.
     """
     columns = coordinate_columns(chain, tuple(prescribed))
     where = dict(zip(layout(chain).columns.tolist(), layout(chain).entries.tolist(), strict=True))
@@ -126,6 +126,6 @@ def hybrid_rollout(
 
 
 def _starts(controls: Controls, dt: float | Array, steps: int | None, like: Array) -> Float[Array, " steps"] | None:
-    """The time at which each step starts; None where their number is missing, which `repeated` says."""
+    """The time at which each step starts; None if their number is missing, an error that `repeated` raises."""
     count = steps if callable(controls) else len(controls)
     return None if count is None else jnp.arange(count, dtype=like.dtype) * jnp.asarray(dt, like.dtype)

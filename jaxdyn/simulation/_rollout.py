@@ -27,7 +27,7 @@ def rollout(
 ) -> tuple[Float[Array, "times nq"], Float[Array, "times nv"]]:
     """Positions and velocities at t = 0, every dt, 2 every dt, ..., steps dt: steps / every + 1 rows, the first as given.
 
-    Memory is that of the controls and of the rows; with a policy and every = steps it does not grow with the horizon.
+    Memory is that of the controls and the rows; with a policy and every = steps it does not grow with the horizon.
     Reverse-mode derivatives store every step's intermediate values, unless `checkpoint` is given: with L levels they
     store about L steps^(1 / L) states and the intermediate values of one step, and compute every step up to L + 1 times
     (L + 2 times where 1 < every < steps). L = 1 keeps all states but no intermediate values; L = 2 is enough for
@@ -43,8 +43,8 @@ def rollout(
         checkpoint: levels of checkpoints for reverse-mode derivatives; None stores everything.
 
     Raises:
-        ModelError: a policy without `steps`, torques whose number is not `steps`, `every` that does not divide it, or fewer
-            than one level.
+        ModelError: a policy without `steps`, a number of torques other than `steps`, `every` that does not divide it,
+        or fewer than one level.
     """
     by_step = external_wrenches is not None and jnp.ndim(external_wrenches) == 3
 

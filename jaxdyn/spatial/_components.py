@@ -1,7 +1,7 @@
 """Vectors and matrices as tuples of scalars, for the bodies of the sweeps.
 
-Inside a scan over links, 3-vectors kept as three separate arrays let XLA fuse a whole link step into a few loops that run
-over a batch with unit stride: on CPU about three times the throughput of stacked arrays and small matmuls (docs/design.md).
+Inside a scan over links, 3-vectors as three separate arrays let XLA fuse a whole link step into a few loops over the
+batch with unit stride: on CPU about three times the throughput of stacked arrays and small matmuls (docs/design.md).
 `Vec` is (x, y, z); `Mat` is nine entries in row order; `Sym` is a symmetric matrix (xx, xy, yy, xz, yz, zz), the order
 of the ten inertial parameters. Nothing outside `jaxdyn/dynamics` needs these.
 """
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 Component = Any
-"""An array, or what adds and multiplies like one: a value of a program (`jaxdyn.symbolic.generate`)."""
+"""An array, or anything that adds and multiplies like one: a value of a program (`jaxdyn.symbolic.generate`)."""
 Vec = tuple[Component, Component, Component]
 Mat = tuple[Component, ...]
 Sym = tuple[Component, ...]
@@ -78,7 +78,7 @@ def skew_times(p: Sequence[Component], m: Mat) -> Mat:
 
 
 def move_wrench(r: Mat, p: Sequence[Component], wrench: Sequence[Component]) -> tuple[Component, ...]:
-    """A wrench (n, f) about frame a, from the same about frame b with pose (R_ab, p_ab): f turns, n turns and gains p x f."""
+    """A wrench (n, f) about frame a, from that about frame b with pose (R_ab, p_ab): R f, and R n + p x R f."""
     force = rotate(r, wrench[3:])
     return (*add(rotate(r, wrench[:3]), cross(p, force)), *force)
 
@@ -114,7 +114,7 @@ def unstack(x: Array) -> tuple[Array, ...]:
 
 
 def zeros(count: int, *groups: Sequence[Array]) -> tuple[Array, ...]:
-    """`count` zeros of the type and the lanes that arrays have together: vectors first, then matrices, then stacks of them.
+    """`count` zeros with the common type and lanes of arrays: vectors first, then matrices, then stacks of them.
 
     Lanes are the axes after those: one of a vector (n, *lanes), two of a matrix, and so on.
     """

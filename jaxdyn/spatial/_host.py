@@ -1,6 +1,6 @@
 """Poses and ten parameters in NumPy's float64, independent of JAX's default, for builders, readers and checks.
 
-`inertia_tensor` and `packed` alone define the order of the ten parameters, for JAX too (xp = jax.numpy).
+`inertia_tensor` and `packed` define the order of the ten parameters, for JAX too (xp = jax.numpy).
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 Values = (
     ArrayLike | Array | float | Sequence[Any]
-)  # the first alone leaves out tuples and numbers where annotations are checked
+)  # the first alone excludes tuples and numbers when annotations are checked
 Ten = Float[np.ndarray, "10"]
 Matrix = Float[np.ndarray, "3 3"]
 Pose = Float[np.ndarray, "4 4"]

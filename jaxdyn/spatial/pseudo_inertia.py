@@ -4,7 +4,7 @@ A body of positive density has a positive definite 4x4 pseudo-inertia J, and con
 
     J = [[S, h], [h^T, m]] = integral of [x; 1] [x; 1]^T dm,    S = tr(I_o)/2 1 - I_o.
 
-J is linear in the ten parameters. Its triangular factor with logarithms on the diagonal is ten numbers without any bound
+J is linear in the ten parameters. Its triangular factor with logarithms on the diagonal gives ten unbounded numbers
 (Rucker & Wensing 2022): J = U U^T,
 
     U = e^a [[e^d1, s12, s13, t1], [0, e^d2, s23, t2], [0, 0, e^d3, t3], [0, 0, 0, 1]],
@@ -21,7 +21,7 @@ from ..errors import ModelError
 from ._host import inertia_tensor
 from .inertia import pseudo_inertia
 
-MARGIN = 1e-13  # smallest over largest eigenvalue of a scaled pseudo-inertia that still counts as positive definite
+MARGIN = 1e-13  # smallest over largest eigenvalue of a scaled pseudo-inertia accepted as positive definite
 
 
 def inertial_parameters_from_pseudo_inertia(j: Float[Array, "4 4"]) -> Float[Array, "10"]:
@@ -32,7 +32,8 @@ def inertial_parameters_from_pseudo_inertia(j: Float[Array, "4 4"]) -> Float[Arr
 
 
 def pseudo_inertia_gradient(g: Float[Array, "10"]) -> Float[Array, "4 4"]:
-    """The symmetric B with tr(J B) = g . pi for every body: a gradient by ten parameters as one by the pseudo-inertia."""
+    """The symmetric B with tr(J B) = g . pi for every body: a gradient in the ten parameters, converted to the
+    pseudo-inertia."""
     m, x, y, z, xx, xy, yy, xz, yz, zz = jnp.asarray(g)
     rows = [
         [yy + zz, -xy / 2, -xz / 2, x / 2],
@@ -70,7 +71,7 @@ def log_cholesky_to_inertial_parameters(theta: Float[Array, "10"]) -> Float[Arra
 
 
 def log_cholesky_from_inertial_parameters(pi: Float[Array, "10"]) -> Float[Array, "10"]:
-    """Log-Cholesky parameters of a body; NaN where its pseudo-inertia is not positive definite.
+    """Log-Cholesky parameters of a body; NaN if its pseudo-inertia is not positive definite.
 
     Inverse of `log_cholesky_to_inertial_parameters`. To refuse an inconsistent body by name, call
     `check_consistent` first, outside jit.

@@ -19,7 +19,8 @@ def pose_inverse(t: Float[Array, "4 4"]) -> Float[Array, "4 4"]:
 
 
 def adjoint(t: Float[Array, "4 4"]) -> Float[Array, "6 6"]:
-    """Ad_T with V_a = Ad_{T_ab} V_b for twists (w, v); wrenches go F_b = Ad_{T_ab}^T F_a (Lynch & Park 2017, ch. 3)."""
+    """Ad_T with V_a = Ad_{T_ab} V_b for twists (w, v); wrenches transform as F_b = Ad_{T_ab}^T F_a (Lynch & Park 2017,
+    ch. 3)."""
     r = t[:3, :3]
     return jnp.block([[r, jnp.zeros_like(r)], [skew(t[:3, 3]) @ r, r]])
 
@@ -31,7 +32,7 @@ def twist_cross(v: Float[Array, "6"]) -> Float[Array, "6 6"]:
 
 
 def pose_exp(s: Float[Array, "6"]) -> Float[Array, "4 4"]:
-    """T = exp([S]) for a twist S = (w, v) that already holds the angle: smooth at w = 0."""
+    """T = exp([S]) for a twist S = (w, v) that includes the angle |w|: smooth at w = 0."""
     s = jnp.asarray(s)
     w, v = s[:3], s[3:]
     _, b, c = exp_coefficients(w @ w)

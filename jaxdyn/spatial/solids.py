@@ -1,9 +1,9 @@
-"""Ten inertial parameters of uniform solids. Bodies fixed to one another add up: the sum of their rows is the row of all.
+"""Ten inertial parameters of uniform solids. For bodies fixed to one another, add their parameters.
 
 Every function takes the mass [kg], the dimensions [m] and `pose`, the 4x4 pose of the solid's frame in the link (None:
 they coincide), and returns (m, m c, Ixx, Ixy, Iyy, Ixz, Iyz, Izz) about the *link* frame's origin, as in
-`spatial.inertia`. The solid's frame sits at its centre. All are smooth in every argument and free of checks, so they
-can be differentiated, batched and used inside jit; O(1).
+`spatial.inertia`. The solid's frame is at its centre. All functions are smooth in every argument and free of checks, so
+they can be differentiated, batched and jitted; O(1).
 """
 
 from collections.abc import Sequence
@@ -82,7 +82,7 @@ def hollow_cylinder(
 
 
 def capsule(mass: Values, radius: Values, length: Values, pose: Values | None = None) -> Float[Array, "10"]:
-    """Solid capsule along z: a cylinder of the length l between two half spheres of its radius r.
+    """Solid capsule along z: a cylinder of length l between two hemispheres of radius r.
 
     The mass is shared by volume, l : 4 r / 3, between the cylinder (m_c) and the caps (m_s): about the centre Izz =
     m_c r^2 / 2 + 2 m_s r^2 / 5 and Ixx = Iyy = m_c (3 r^2 + l^2) / 12 + m_s (2 r^2 / 5 + 3 r l / 8 + l^2 / 4).
@@ -114,10 +114,10 @@ def mesh(
 ) -> Float[Array, "10"]:
     """Solid of constant density [kg/m^3] inside a closed surface of triangles, by the volume integrals of tetrahedra, O(f).
 
-    Each triangle (a, b, c) makes a tetrahedron with the origin, of the signed volume V = a . (b x c) / 6: the sums of
+    Each triangle (a, b, c) forms a tetrahedron with the origin, of signed volume V = a . (b x c) / 6: the sums of
     V, of the first moments V s / 4 and of the second V (a a^T + b b^T + c c^T + s s^T) / 20, with s = a + b + c, are
-    those of the solid. Triangles go round anticlockwise as seen from outside, or all clockwise; the result is that of
-    positive mass. A surface with holes gives numbers that depend on where its frame is.
+    those of the solid. Triangles are anticlockwise as seen from outside, or all clockwise; the result has positive
+    mass. For a surface with holes the result depends on the position of its frame.
     """
     v, rho = _float(vertices), _float(density)
     corners = v[jnp.asarray(triangles)]

@@ -27,27 +27,27 @@ def derive(
         C = sum_i (Jw_i^T (I_i dJw_i/dt + w_i x I_i Jw_i) + m_i Jv_i^T dJv_i/dt),    g = dP/dq.
 
     All vectors of link i have their components in the link's own frame, where I_i is constant; dJ/dt is then J' + w_i x J
-    with the derivative J' of the components. dM/dt - 2 C is skew-symmetric and C qd = `coriolis_force`. Where three joints
-    turn a link about independent axes, this C is in general not the Christoffel-consistent one of `coriolis_matrix`, which is
-    `Equations.christoffel`; where none do, the two are equal. Rotors of a transmission and coupled coordinates are part of
-    it, friction is not; springs have their own `spring_energy` and `spring_force`.
+    with the derivative J' of the components. dM/dt - 2 C is skew-symmetric and C qd = `coriolis_force`. If three joints
+    turn a link about independent axes, this C generally differs from the Christoffel-consistent one of
+    `coriolis_matrix`, which is `Equations.christoffel`; otherwise the two are equal. Rotors of a transmission and
+    coupled coordinates are included, friction is not; springs have separate `spring_energy` and `spring_force`.
 
     Works for trees and serial chains of few joints: textbook systems take half a second, three joints with general axes
-    one second, four joints six seconds. The chain's numbers become exact constants where they are recognisable as such
-    (1/2, 981/100, sqrt(2)/2, pi/3); the others keep their digits.
+    one second, four joints six seconds. The chain's numbers become exact constants if recognised (1/2, 981/100,
+    sqrt(2)/2, pi/3); others keep their digits.
 
     Args:
         leaves: expressions that replace numbers, by leaf (rotation, translation, screw, inertia, armature, gravity,
             base_pose, springs.stiffness, springs.rest_position, transmission.matrix, transmission.rotor_inertia,
-            coupling.matrix, coupling.offset): either the whole leaf as nested lists in which None keeps the chain's number,
-            or single entries by their index, as in {"translation": {(1, 0): L1}}. `ten_parameters` writes rows of inertia,
-            and `textbook_leaves` has those of the textbooks' systems.
-        coordinates: names of the joint coordinates; q1, q2, ... unless given (chain.joint_names, say).
+            coupling.matrix, coupling.offset): either the whole leaf as nested lists in which None keeps the chain's
+            number, or single entries by index, as in {"translation": {(1, 0): L1}}. `ten_parameters` returns rows of
+            inertia, and `textbook_leaves` the leaves of textbook systems.
+        coordinates: names of the joint coordinates, such as chain.joint_names; by default q1, q2, ...
         simplify: simplify every entry; otherwise entries are expanded sums, which is faster.
 
     Raises:
-        ModelError: a joint that is neither revolute, prismatic nor helical, a leaf or entry that the chain does not
-            have, a mass that is zero under a first moment, names that clash.
+        ModelError: a joint that is neither revolute, prismatic nor helical, a leaf or entry missing from the chain,
+        zero mass with a nonzero first moment, clashing names.
     """
     robot = robot_of(chain, leaves or {})
     q, qd, qdd = _coordinates(chain.nv, coordinates, robot.parameters)
@@ -102,7 +102,7 @@ def _sums(robot: Robot, parents: tuple[int, ...], q: Symbols, qd: Symbols) -> tu
 
 
 def _decompose(link: Body, jw: Matrix, jv: Matrix, q: Symbols, qd: Symbols) -> tuple[Matrix, Matrix]:
-    """A link's part of M and of C, from the Jacobian (jw, jv) of its frame in body coordinates."""
+    """A link's contribution to M and C, from the Jacobian (jw, jv) of its frame in body coordinates."""
     jv = jv - skew(link.com) * jw  # of the centre of mass
     spin = skew(jw * Matrix(qd))
     rate = lambda j: sum((j.diff(x) * xd for x, xd in zip(q, qd, strict=True)), start=spin * j)
@@ -128,7 +128,7 @@ def _symmetric(x: Matrix, finish) -> ImmutableMatrix:
 
 
 def _coordinates(n: int, names: Sequence[str] | None, parameters: set[Any]) -> list[Symbols]:
-    """Symbols of q, qd and qdd, by names that are no parameter's."""
+    """Symbols of q, qd and qdd, with names distinct from the parameters'."""
     if names is None:
         stems = [[f"{letter}{i + 1}" for i in range(n)] for letter in ("q", "qd", "qdd")]
     else:

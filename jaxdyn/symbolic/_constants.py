@@ -16,11 +16,10 @@ _SQUARE_DENOMINATOR = 200
 
 
 def exact(x: np.floating) -> sympy.Expr:
-    """The exact constant that a float stands for: 0.5 -> 1/2, 0.1 -> 1/10, 0.70710678... -> sqrt(2)/2, 1.5707... -> pi/2.
+    """The exact constant represented by a float: 0.5 -> 1/2, 0.1 -> 1/10, 0.70710678... -> sqrt(2)/2, 1.5707... -> pi/2.
 
-    Tried in turn, to 4 units in the last place of the float's own type: short decimals, fractions, fractions of pi, square
-    roots of fractions. What is none of them becomes the rational of its shortest decimal, so that sums and products of it
-    stay exact.
+    Tries, to 4 units in the last place of the float's type: short decimals, fractions, fractions of pi, square roots of
+    fractions. Any other number becomes the rational of its shortest decimal, so sums and products stay exact.
     """
     value, tolerance = float(x), 4 * float(np.finfo(x.dtype).eps)
     shortest = Fraction(np.format_float_scientific(x, unique=True))
@@ -43,13 +42,13 @@ def exact(x: np.floating) -> sympy.Expr:
 
 
 def expression(x: Any) -> sympy.Expr:
-    """A number, string or expression of the user's as an expression without floating-point numbers."""
+    """A user's number, string or expression as an expression without floating-point numbers."""
     found: Any = sympy.sympify(x.item() if isinstance(x, np.generic) else x)
     return sympy.nsimplify(found, rational=True) if found.has(sympy.Float) else found
 
 
 def rounded(terms: list[sympy.Expr]) -> list[sympy.Expr]:
-    """Terms of a sum with rationals too long to read as decimals, less what only rounding has left of a cancellation."""
+    """Terms of a sum with long rationals as decimals, without the rounding errors of cancelled terms."""
     numbers: list[Any] = [term.as_coeff_Mul()[0] for term in terms]
     if all(c.is_Rational and c.q <= LONGEST for c in numbers):
         return terms

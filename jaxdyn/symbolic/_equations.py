@@ -15,7 +15,7 @@ from ._trigonometry import expand, tidy
 
 
 class Functions(NamedTuple):
-    """The equations of motion as functions; the equations' parameters, where they have some, are keyword arguments.
+    """The equations of motion as functions; parameters, if any, are keyword arguments.
 
     Attributes:
         tau: (q, qd, qdd) -> M qdd + C qd + g, (n,).
@@ -32,9 +32,9 @@ class Functions(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Equations:
-    """The equations of motion tau = M(q) qdd + C(q, qd) qd + g(q) of a chain, in closed form; `derive` makes them.
+    """The equations of motion tau = M(q) qdd + C(q, qd) qd + g(q) of a chain, in closed form, from `derive`.
 
-    `str` writes one entry a line, in SymPy's syntax.
+    `str` writes one entry per line, in SymPy's syntax.
 
     Attributes:
         q: joint coordinates [rad or m].
@@ -44,7 +44,7 @@ class Equations:
         C: Coriolis matrix of the decomposition, n x n: dM/dt - 2 C is skew-symmetric.
         g: gravity torques dP/dq, n x 1.
         potential_energy: P(q), zero when all mass is at the base's origin [J].
-        spring_energy: that of the joints' springs, which `tau` leaves out as inverse dynamics does [J].
+        spring_energy: energy of the joint springs, which `tau` excludes like inverse dynamics [J].
     """
 
     q: tuple[Symbol, ...]
@@ -63,7 +63,7 @@ class Equations:
 
     @property
     def spring_force(self) -> ImmutableMatrix:
-        """Torques that the springs take, d spring_energy / dq, n x 1: the equations of motion are tau + spring_force."""
+        """Torques against the springs, d spring_energy / dq, n x 1: the equations of motion are tau + spring_force."""
         return ImmutableMatrix([tidy(sympy.diff(self.spring_energy, x)) for x in self.q])
 
     @property
@@ -80,7 +80,7 @@ class Equations:
         return tuple(sorted(found - {*self.q, *self.qd, *self.qdd}, key=lambda x: x.name))
 
     def christoffel(self) -> ImmutableMatrix:
-        """The other usual Coriolis matrix, C_ij = sum_k Gamma_ijk qd_k with the Christoffel symbols of M.
+        """The Christoffel-consistent Coriolis matrix, C_ij = sum_k Gamma_ijk qd_k with the Christoffel symbols of M.
 
         Computed as d(C qd)/dqd / 2; equals `jaxdyn.coriolis_matrix`. Its product with qd is that of `C`.
         """
@@ -88,7 +88,8 @@ class Equations:
         return ImmutableMatrix((force.jacobian(sympy.Matrix(self.qd)) / 2).applyfunc(tidy))
 
     def velocity_terms(self) -> dict[tuple[int, int], ImmutableMatrix]:
-        """The velocity terms apart: {(j, k): n x 1 coefficient of qd_j qd_k} with j <= k counted from 0; zeros are left out.
+        """The velocity terms by product: {(j, k): n x 1 coefficient of qd_j qd_k} with j <= k counted from 0; zeros are
+        omitted.
 
         Those with j < k are the Coriolis terms, those with j = k the centrifugal ones
         (`jaxdyn.dynamics.velocity_products`).
@@ -104,34 +105,34 @@ class Equations:
         return found
 
     def regressor(self, known: Sequence[str] = ("g",)) -> SymbolicRegressor:
-        """Y(q, qd, qdd) and the least parameters theta with tau + spring_force = Y theta, as the textbooks print them.
+        """Y(q, qd, qdd) and minimal parameters theta with tau + spring_force = Y theta, as in the textbooks.
 
         Every coefficient of a function of q in the entries of M and then of g (with the squares of sines written in
-        cosines, so that different products are independent) is a polynomial in the letters; those that are no
-        combination of the ones before are the parameters, cleared of common factors. No fewer will do: the columns of Y
-        are independent functions, and the parameters independent polynomials (Spong, Hutchinson & Vidyasagar 2020, sec.
+        cosines, so that different products are independent) is a polynomial in the symbols; those linearly independent
+        of the previous ones, without common factors, are the parameters. Their number is minimal: the columns of Y are
+        independent functions, and the parameters independent polynomials (Spong, Hutchinson & Vidyasagar 2020, sec.
         6.5: five for the planar elbow, three without gravity).
 
         Args:
-            known: letters that stay in Y as variables: gravity's unless given. Of lengths that are known leave the numbers in
-                when deriving the equations: there are fewer parameters then (four for the elbow).
+            known: symbols that stay in Y as variables; by default gravity's. Keep known lengths as numbers when
+                deriving the equations, which reduces the number of parameters (four for the elbow).
 
         Raises:
-            ModelError: the equations have no other letters.
+            ModelError: the equations have no other symbols.
         """
         return regressor_of(self, known)
 
     def lambdify(self, backend: Literal["jax", "numpy"] = "jax") -> Functions:
         """The equations as functions of one state, compiled from the expressions with common parts computed once.
 
-        Those of JAX work under jit, vmap and grad, also with respect to the parameters, and follow the dtype of q:
-        `jax.vmap(f.tau)(q, qd, qdd)`, or `f.M(q, m1=1.0, l1=0.5)` where the equations have the parameters m1 and l1.
+        JAX functions work under jit, vmap and grad, also with respect to the parameters, and follow the dtype of q:
+        `jax.vmap(f.tau)(q, qd, qdd)`, or `f.M(q, m1=1.0, l1=0.5)` for parameters m1 and l1.
 
         Raises:
-            ModelError: no such backend; the functions raise it when parameters are missing or unknown.
+            ModelError: unknown backend; the functions raise it for missing or unknown parameters.
         """
         if backend not in ("jax", "numpy"):
-            raise ModelError(f"equations become functions of 'jax' or 'numpy', not of {backend!r}")
+            raise ModelError(f"the backend is 'jax' or 'numpy', not {backend!r}")
         states = (self.q, self.qd, self.qdd)
         tau, shape = self.tau, (len(self.q),)
         return Functions(
@@ -142,7 +143,7 @@ class Equations:
         )
 
     def latex(self, *, short: bool = True) -> str:
-        """M, C and g as LaTeX matrices in one `aligned` block; `short` writes c_{12} for cos(q1 + q2) as the textbooks do."""
+        """M, C and g as LaTeX matrices in one `aligned` block; `short` writes c_{12} for cos(q1 + q2), as in the textbooks."""
         return latex_of(
             self.q, self.qd, self.parameters, {"M(q)": self.M, r"C(q, \dot{q})": self.C, "g(q)": self.g}, short
         )

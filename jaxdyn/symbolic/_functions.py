@@ -19,7 +19,7 @@ def function_of(
     backend: str,
 ) -> Callable[..., Any]:
     """A function of the states and the parameters that fills an array with a matrix's entries."""
-    entries = [sympy.N(x, 17) for x in matrix]  # roots and pi as numbers: they must not decide the dtype
+    entries = [sympy.N(x, 17) for x in matrix]  # roots and pi as numbers, which must not determine the dtype
     symbols = [x for state in states for x in state]
     evaluate = sympy.lambdify([*symbols, *parameters], entries, modules=backend, cse=True)
     names = [x.name for x in parameters]

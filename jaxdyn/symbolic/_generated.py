@@ -30,23 +30,23 @@ TERMS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
 
 
 class _Program(NamedTuple):
-    """A term as operations on scalars: inputs are called q[0], .., p[0], .. as both languages write them."""
+    """A term as operations on scalars: inputs are called q[0], .., p[0], .., as in both languages."""
 
     nodes: list[Node]
     result: np.ndarray
 
     def written(self, language: Language, end: str) -> list[str]:
-        """Its lines, the entries of `out` that are not zero last."""
+        """Its lines, ending with the nonzero entries of `out`."""
         _, lines, (values,) = body(language, self.nodes, [self.result])
         kept = [i for i, x in enumerate(self.result.ravel()) if isinstance(x, Node) or x != 0]
         return [*lines, *(f"out[{i}] = {values[i]}{end}" for i in kept)]
 
 
 class GeneratedEquations:
-    """tau, M, C and g of a robot as straight-line programs, every common part once; `generate` makes them.
+    """tau, M, C and g of a robot as straight-line programs with common subexpressions, from `generate`.
 
     Attributes:
-        parameters: names of the letters among the leaves.
+        parameters: names of the symbols among the leaves.
     """
 
     def __init__(self, chain: Chain, leaves: Leaves):
@@ -85,8 +85,8 @@ class GeneratedEquations:
     def c_source(self, prefix: str = "robot") -> str:
         """C99: `void robot_tau(const double *q, const double *qd, const double *qdd, double *out)` and so on, matrices by rows.
 
-        With letters a last array `p` before `out` holds their values, in the order of `parameters`. Quaternions in q
-        have unit length. Everything stands on the stack; nothing but sin, cos and sqrt is called.
+        With symbols, a last array `p` before `out` holds their values, in the order of `parameters`. Quaternions in q
+        must have unit length. Uses only the stack, and calls only sin, cos and sqrt.
         """
         parts = ["#include <math.h>\n"]
         for name, program in self._programs.items():
@@ -99,7 +99,8 @@ class GeneratedEquations:
         return "\n".join(parts)
 
     def python_source(self) -> str:
-        """Python: functions of sequences of scalars and a list `out`, which `lambdify` wraps; sin, cos, sqrt from outside."""
+        """Python: functions of sequences of scalars and a list `out`, wrapped by `lambdify`; sin, cos and sqrt must be
+        in scope."""
         parts = []
         for name, program in self._programs.items():
             head = f"def {name}({', '.join([*TERMS[name][1], 'p', 'out'])}):"
@@ -107,16 +108,17 @@ class GeneratedEquations:
         return "\n\n\n".join(parts) + "\n"
 
     def lambdify(self, backend: Backend = "jax") -> Functions:
-        """The programs as functions of one state, as those of `Equations.lambdify`.
+        """The programs as functions of one state, like those of `Equations.lambdify`.
 
-        NumPy's work on batches too: arrays whose last axis is the state's. JAX's compile in seconds to tens of seconds:
-        one operation is one instruction of XLA's. For robots on JAX `jaxdyn.inverse_dynamics` and its like are quicker.
+        NumPy functions also work on batches: arrays whose last axis is the state's. JAX functions compile in seconds to
+        tens of seconds, since every operation is an XLA instruction; on JAX, `jaxdyn.inverse_dynamics` and the like are
+        faster.
 
         Raises:
-            ModelError: no such backend; the functions raise it when parameters are missing or unknown.
+            ModelError: unknown backend; the functions raise it for missing or unknown parameters.
         """
         if backend not in ("jax", "numpy"):
-            raise ModelError(f"equations become functions of 'jax' or 'numpy', not of {backend!r}")
+            raise ModelError(f"the backend is 'jax' or 'numpy', not {backend!r}")
         xp: Any = jnp if backend == "jax" else np
         scope: dict[str, Any] = {f: getattr(xp, f) for f in ("sin", "cos", "sqrt")}
         exec(compile(self.python_source(), "<jaxdyn.symbolic.generate>", "exec"), scope)
@@ -146,16 +148,16 @@ class GeneratedEquations:
 def generate(chain: Chain, leaves: Leaves | None = None) -> GeneratedEquations:
     """Programs of tau, M, C and g for a robot of any size, floating bases too, within seconds: NumPy, JAX or C.
 
-    `inverse_dynamics`, `mass_matrix`, `coriolis_matrix` (the Christoffel-consistent matrix) and `gravity_force` are traced,
-    with letters for the state and numbers for the robot, and taken apart into scalars: each sum and product once, and what is
-    zero or one disappears. A textbook's biped of ten joints has 800 operations in tau and 4155 in C, where `derive` makes
-    more than a million. Formulas to read are those of `derive`.
+    `inverse_dynamics`, `mass_matrix`, `coriolis_matrix` (the Christoffel-consistent matrix) and `gravity_force` are
+    traced, with symbols for the state and numbers for the robot, and decomposed into scalar operations, each computed
+    once, without zeros and ones. The textbook biped of ten joints has 800 operations in tau and 4155 in C, where
+    `derive` would give more than a million. For readable formulas use `derive`.
 
     Args:
-        leaves: expressions in the place of numbers, as for `derive`; their symbols are parameters.
+        leaves: expressions that replace numbers, as for `derive`; their symbols are parameters.
 
     Raises:
-        ModelError: a leaf that the chain does not have, or expressions of another shape.
+        ModelError: a leaf missing from the chain, or expressions of wrong shape.
     """
     unknown = sorted(set(leaves or {}) - set(LEAVES))
     if unknown:
@@ -168,7 +170,7 @@ def _double(chain: Chain) -> Chain:
 
 
 def _scalar(graph: Graph, letters: Mapping[str, Node], x: Any) -> Scalar:
-    """An expression of SymPy's as operations on scalars."""
+    """A SymPy expression as operations on scalars."""
     if not x.free_symbols:
         return float(x)
     if x.is_Symbol:

@@ -1,4 +1,4 @@
-"""The leaves of a chain as SymPy matrices: its numbers as exact constants, and expressions in the place of some of them."""
+"""The leaves of a chain as SymPy matrices: its numbers as exact constants, some of them replaced by expressions."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ LEAVES = (*LINKS, "armature", "gravity", "base_pose", *SPRINGS, *DRIVES)
 
 
 class Body(NamedTuple):
-    """A link as seen by the derivation: its placement, its joint's screw, and its body about the centre of mass."""
+    """A link in the derivation: its placement, its joint's screw, and its body about the centre of mass."""
 
     rotation: Matrix
     translation: Matrix
@@ -32,7 +32,7 @@ class Body(NamedTuple):
 
 
 class Robot(NamedTuple):
-    """A chain as seen by the derivation; joint positions are `coupling` times the coordinates plus `offset`."""
+    """A chain in the derivation; joint positions are `coupling` times the coordinates plus `offset`."""
 
     links: list[Body]
     rotors: Matrix
@@ -76,7 +76,7 @@ def ten_parameters(mass: Any, com: Sequence[Any], inertia: Any = 0) -> list[Expr
 
 
 def robot_of(chain: Chain, leaves: Leaves) -> Robot:
-    """The chain as constants, with the expressions that replace some of them.
+    """The chain as constants, some of them replaced by expressions.
 
     Raises:
         ModelError: as `derive`.
@@ -115,7 +115,7 @@ _ORDINARY = "only chains of revolute, prismatic and helical joints have closed f
 
 
 def number(chain: Chain, name: str) -> Any:
-    """The leaf of a dotted name; None where the chain has none."""
+    """The leaf of a dotted name; None if the chain has none."""
     x: Any = chain
     for part in name.split("."):
         x = None if x is None else getattr(x, part)
@@ -123,7 +123,7 @@ def number(chain: Chain, name: str) -> Any:
 
 
 def _objects(x: Any) -> np.ndarray:
-    """An array of objects, of a matrix of SymPy too."""
+    """An array of objects, also from a SymPy matrix."""
     return np.asarray(x.tolist() if isinstance(x, sympy.MatrixBase) else x, object)
 
 
@@ -132,7 +132,7 @@ def expressions(name: str, numbers: Any, given: Any) -> np.ndarray:
     numbers = np.asarray(numbers)
     if given is not None and not isinstance(given, Mapping):
         given = _objects(given)
-        given = given[..., 0] if given.shape == (*numbers.shape, 1) else given  # a column of SymPy's
+        given = given[..., 0] if given.shape == (*numbers.shape, 1) else given  # a SymPy column
         if given.shape != numbers.shape:
             raise ModelError(
                 f"the expressions for {name} have shape {given.shape}, but the chain's leaf has {numbers.shape}"

@@ -1,4 +1,4 @@
-"""The regressor in closed form, and the fewest parameters that the equations of motion need."""
+"""The regressor in closed form, with a minimal set of parameters."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from ._trigonometry import expand, merge, reduce, tidy
 if TYPE_CHECKING:
     from ._equations import Equations
 
-Polynomial = dict[Any, Any]  # monomials in the letters, with their numbers
+Polynomial = dict[Any, Any]  # monomials in the symbols, with their coefficients
 Parts = dict[Any, Polynomial]  # functions of the state, with their coefficients
 
 
@@ -22,8 +22,8 @@ class RegressorFunctions(NamedTuple):
     """A regressor as functions.
 
     Attributes:
-        Y: (q, qd, qdd, known letters as keyword arguments) -> (n, l).
-        theta: (the other letters as keyword arguments) -> (l,).
+        Y: (q, qd, qdd, known symbols as keyword arguments) -> (n, l).
+        theta: (the other symbols as keyword arguments) -> (l,).
     """
 
     Y: Callable[..., Any]
@@ -32,14 +32,14 @@ class RegressorFunctions(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SymbolicRegressor:
-    """tau + spring_force = Y(q, qd, qdd) theta in closed form; `Equations.regressor` makes it. `str` writes one entry a line.
+    """tau + spring_force = Y(q, qd, qdd) theta in closed form, from `Equations.regressor`. `str` writes one entry per line.
 
     Attributes:
         q: joint coordinates [rad or m].
         qd: their rates.
         qdd: their accelerations.
         Y: regressor, n x l.
-        theta: parameters, l x 1, independent polynomials in the letters.
+        theta: parameters, l x 1, independent polynomials in the symbols.
     """
 
     q: tuple[Symbol, ...]
@@ -49,13 +49,13 @@ class SymbolicRegressor:
     theta: ImmutableMatrix
 
     def lambdify(self, backend: Literal["jax", "numpy"] = "jax") -> RegressorFunctions:
-        """Y and theta as functions, as those of `Equations.lambdify`.
+        """Y and theta as functions, like those of `Equations.lambdify`.
 
         Raises:
-            ModelError: no such backend; the functions raise it when letters are missing or unknown.
+            ModelError: unknown backend; the functions raise it for missing or unknown symbols.
         """
         if backend not in ("jax", "numpy"):
-            raise ModelError(f"equations become functions of 'jax' or 'numpy', not of {backend!r}")
+            raise ModelError(f"the backend is 'jax' or 'numpy', not {backend!r}")
         states = (self.q, self.qd, self.qdd)
         by_name = lambda found: tuple(sorted(found, key=lambda x: x.name))
         known = by_name(self.Y.free_symbols - {x for state in states for x in state})
@@ -90,7 +90,7 @@ def regressor_of(equations: "Equations", known: Sequence[str]) -> SymbolicRegres
     """See `Equations.regressor`."""
     letters = tuple(x for x in equations.parameters if x.name not in known)
     if not letters:
-        raise ModelError("the equations have no letters that are unknown; derive them with `leaves`")
+        raise ModelError("the equations have no unknown symbols; derive them with `leaves`")
     n = len(equations.q)
     springs = equations.spring_force
     inertia = {(i, j): _parts(equations.M[i, j], letters) for i in range(n) for j in range(i, n)}
@@ -119,7 +119,7 @@ def regressor_of(equations: "Equations", known: Sequence[str]) -> SymbolicRegres
 
 
 def _parts(x: Any, letters: Sequence[Symbol]) -> Parts:
-    """An entry as a sum of independent functions of the state, with polynomials in the letters as coefficients."""
+    """An entry as a sum of independent functions of the state, with polynomials in the symbols as coefficients."""
     found: Parts = {}
     for term in sympy.Add.make_args(expand(reduce(sympy.expand_trig(x)))):
         function, rest = term.as_independent(*letters, as_Add=False)
@@ -131,7 +131,7 @@ def _parts(x: Any, letters: Sequence[Symbol]) -> Parts:
 
 
 def _joined(x: Any, q: Sequence[Symbol]) -> Any:
-    """Tidied, with sines and cosines of sums of angles where the addition theorems make some."""
+    """Tidied, with sines and cosines of sums of angles by the addition theorems."""
     joined = x
     for angle in q:
         joined = merge(joined, angle)
@@ -143,14 +143,14 @@ def _expression(polynomial: Polynomial) -> Any:
 
 
 class _Basis:
-    """Independent polynomials, in the order in which they come."""
+    """Independent polynomials, in order of appearance."""
 
     def __init__(self) -> None:
         self.found: list[Polynomial] = []
         self._rows: list[tuple[Any, Polynomial, list[Any]]] = []  # reduced: pivot, polynomial, its shares in `found`
 
     def add(self, polynomial: Polynomial) -> None:
-        """Take it in, cleared of common factors, unless it is a combination of those that are there."""
+        """Add a polynomial, without common factors, unless it depends linearly on the existing ones."""
         rest, shares = self._reduce(polynomial)
         if not rest:
             return
@@ -169,7 +169,7 @@ class _Basis:
         self._rows.append((pivot, {m: sympy.nsimplify(c / scale) for m, c in rest.items()}, own))
 
     def shares(self, polynomial: Polynomial) -> list[Any]:
-        """The combination of `found` that a polynomial is."""
+        """The coefficients of a polynomial in terms of `found`."""
         rest, shares = self._reduce(polynomial)
         if rest:
             raise ModelError(f"the velocity terms have a parameter {_expression(rest)} that M and g do not have")

@@ -1,4 +1,4 @@
-"""The textbooks' systems with letters in the place of numbers."""
+"""The textbook systems with symbols instead of numbers."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,28 +12,27 @@ from ._leaves import Leaves, ten_parameters
 
 
 def textbook_leaves(system: str, joints: int = 2) -> Leaves:
-    """Leaves for `derive` that put letters in the place of the numbers of one of the chains of `jaxdyn.textbook`.
+    """Leaves for `derive` that replace the numbers of a chain of `jaxdyn.textbook` by symbols.
 
-    `derive(textbook.planar_elbow(), textbook_leaves("planar_elbow"))`. The letters are the arguments of that function
-    (m1, l1, lc1, i1, ...) as positive symbols, and g for gravity; a virtual link's inertia stays the chain's number.
-    Where the arguments are words: m, lc, Jl, Jm, r, k for mass, com_distance, link_inertia, motor_inertia, gear_ratio,
-    stiffness, and r1, r2, J1, J2 for the ratios and rotors of the remotely driven elbow. The wrist has m1 to m3, its
-    distances d1 to d3, r4 to r6 and J4 to J6. five_bar and four_bar are those of `linkages.five_bar_chain` and
-    `linkages.four_bar_chain`.
+    `derive(textbook.planar_elbow(), textbook_leaves("planar_elbow"))`. The symbols are the arguments of that function
+    (m1, l1, lc1, i1, ...), positive, and g for gravity; a virtual link's inertia stays a number. For arguments that are
+    words: m, lc, Jl, Jm, r, k for mass, com_distance, link_inertia, motor_inertia, gear_ratio, stiffness, and r1, r2,
+    J1, J2 for the ratios and rotors of the remotely driven elbow. The wrist has m1 to m3, its distances d1 to d3, r4 to
+    r6 and J4 to J6. five_bar and four_bar are those of `linkages.five_bar_chain` and `linkages.four_bar_chain`.
 
     Args:
         system: cartesian_two_link, coupled_wrist, elastic_link, five_bar, four_bar, geared_link, pendulum,
             pendulum_3dof, planar_2r_point_masses, planar_elbow, remotely_driven_elbow, single_link or spherical_rrp.
-        joints: of the pendulum.
+        joints: number of joints of the pendulum.
 
     Raises:
-        ModelError: another name.
+        ModelError: unknown name.
     """
     if system == "pendulum":
         return _pendulum(joints)
     if system not in _SYSTEMS:
         known = ", ".join(sorted((*_SYSTEMS, "pendulum")))
-        raise ModelError(f"there are no letters for the system {system!r}, only for {known}")
+        raise ModelError(f"there are no symbols for the system {system!r}, only for {known}")
     return _SYSTEMS[system]()
 
 

@@ -1,8 +1,8 @@
-"""Cheap, directed simplification of what a chain's equations are made of: polynomials in sines and cosines of joint angles.
+"""Fast, directed simplification of polynomials in sines and cosines of joint angles, as in a chain's equations.
 
-SymPy's `trigsimp` searches; this does not. Where two joints turn about parallel axes their angles are added at once, while
-the expressions are short (`merge`); the entries of M, C and g are brought to a normal form modulo s^2 + c^2 = 1 (`tidy`), in
-which what is zero is 0.
+Unlike SymPy's `trigsimp`, it does not search. Angles of joints with parallel axes are added immediately, while
+expressions are short (`merge`); the entries of M, C and g are reduced to a normal form modulo s^2 + c^2 = 1 (`tidy`),
+in which zero expressions are 0.
 """
 
 from typing import Any
@@ -14,11 +14,11 @@ from sympy.polys.rings import PolyRing
 from ._constants import LONGEST, rounded
 
 _FACTORED = 24
-"""Sums of more terms than this are not factored: it would take long, and few have a factor."""
+"""Sums of more terms are not factored: it takes long, and few have a factor."""
 
 
 def expand(x: Any) -> Expr:
-    """`sympy.expand`, by sparse polynomials in the sines, cosines and symbols where the numbers are rational: much faster."""
+    """`sympy.expand`, by sparse polynomials in the sines, cosines and symbols if the numbers are rational: much faster."""
     generators = sorted(x.atoms(cos, sin) | x.free_symbols, key=sympy.default_sort_key)
     if not generators or not (x.is_Add or x.is_Mul or x.is_Pow):
         return x
@@ -35,10 +35,10 @@ def reduce(x: Expr) -> Expr:
 
 
 def merge(x: Expr, angle: Any, shorten: bool = False) -> Expr:
-    """Reduced, with the sine and cosine of `angle` joined to those of other angles where the addition theorems allow it.
+    """Reduced, with the sine and cosine of `angle` merged with those of other angles by the addition theorems.
 
-    c_a c - s_a s -> cos(a + angle), and so on: for the angle that a step of a recursion has just brought in. With `shorten`
-    only where the new angle is a sum of fewer: c_12 c_2 + s_12 s_2 -> c_1.
+    c_a c - s_a s -> cos(a + angle), and so on, for the angle introduced by a step of a recursion. With `shorten` only
+    if the new angle has fewer summands: c_12 c_2 + s_12 s_2 -> c_1.
     """
     x = reduce(x)
     c, s = cos(angle), sin(angle)
@@ -59,7 +59,7 @@ def merge(x: Expr, angle: Any, shorten: bool = False) -> Expr:
 
 
 def _partner(term: Expr, with_s: dict[Expr, bool], angle: Expr, shorten: bool) -> Expr:
-    """term * cos(angle), joined to the member of `with_s` (taken out of it) that makes a sine or cosine of a sum with it."""
+    """term * cos(angle), merged with the member of `with_s` (removed from it) that completes the sine or cosine of a sum."""
     for factor in [f for f, power in term.as_powers_dict().items() if isinstance(f, (cos, sin)) and power == 1]:
         earlier, others = factor.args[0], term / factor
         sine = isinstance(factor, sin)
@@ -102,7 +102,7 @@ def _round(x: Expr) -> Expr:
 
 
 def _with_sines(x: Expr) -> Expr:
-    """Squares of cosines as 1 - s^2, angle by angle, where that is shorter."""
+    """Squares of cosines as 1 - s^2, for each angle, if that is shorter."""
     for angle in sorted({f.args[0] for f in x.atoms(cos)}, key=sympy.default_sort_key):
         other = _without_squares(x, cos, angle)
         x = min(x, other, key=_length)
@@ -110,7 +110,7 @@ def _with_sines(x: Expr) -> Expr:
 
 
 def _without_squares(x: Expr, function: Any, angle: Any = None) -> Expr:
-    """Even powers of a sine as cosines, or the other way round, of one angle or of all."""
+    """Even powers of a sine as cosines, or vice versa, of one angle or all."""
     partner = cos if function is sin else sin
 
     def is_square(p: Expr) -> bool:

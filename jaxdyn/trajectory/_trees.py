@@ -1,4 +1,4 @@
-"""Choices between trees of arrays and looks into them, under `jit`."""
+"""Selection from trees of arrays, under `jit`."""
 
 from typing import TypeVar
 
@@ -15,7 +15,7 @@ def choose(condition: Array, yes: Tree, no: Tree) -> Tree:
 
 
 def at(tree: Tree, rows: int | slice) -> Tree:
-    """One row of all arrays of a tree, or some."""
+    """One or several rows of all arrays of a tree."""
     return jax.tree.map(lambda x: x[rows], tree)
 
 

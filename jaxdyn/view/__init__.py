@@ -1,4 +1,4 @@
-"""Visualisation: plots, animations, and a page in the browser."""
+"""Visualisation: plots, animations, and a browser page."""
 
 from ._film import animate as animate
 from ._pictures import plot_positions as plot_positions, plot_torques as plot_torques

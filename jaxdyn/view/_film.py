@@ -43,7 +43,7 @@ def animate(
     Args:
         t: times, increasing [s].
         q: positions at these times.
-        path: a .gif file, or an .mp4 file, which requires ffmpeg: on the path, or pip install imageio-ffmpeg.
+        path: a .gif file, or an .mp4 file, which requires ffmpeg (on the path, or pip install imageio-ffmpeg).
         fps: frames per second; GIF frames last a whole number of hundredths of a second, at least two: the nearest such rate.
         speed: playback speed relative to the robot.
         ellipsoids: draw the ellipsoids of the links' inertia too.
@@ -52,7 +52,7 @@ def animate(
         direction: viewing direction, elevation and azimuth about z from x [degrees].
 
     Returns:
-        the number of pictures.
+        The number of frames.
 
     Raises:
         OutputError: a suffix other than .gif and .mp4, ffmpeg missing or failing, times or positions that do not match or are
@@ -63,11 +63,11 @@ def animate(
     target = Path(path)
     kind = target.suffix.lower()
     if kind not in (".gif", ".mp4"):
-        raise OutputError(f"{target}: a film is a .gif or an .mp4 file")
+        raise OutputError(f"{target}: films are .gif or .mp4 files")
     encoder = _ffmpeg() if kind == ".mp4" else ""
     check_output_folder(target.absolute().parent, (target.name,))
     if not (0 < fps < np.inf and 0 < speed < np.inf):
-        raise OutputError(f"{fps:g} pictures a second at {speed:g} times the speed make no film; both are positive")
+        raise OutputError(f"{fps:g} frames per second at {speed:g} times the speed make no film; both must be positive")
     if min(size) < 16:
         raise OutputError(f"a film of {size[0]} x {size[1]} pixels is too small; give 16 each way at least")
     if kind == ".gif":
@@ -101,7 +101,7 @@ def _pictures(
     lines = line_ends(poses, skeleton(chain))
     bodies = [part for part in build_scene(chain).parts if part.group == "inertia"] if ellipsoids else []
     dpi = 100
-    figure = Figure(figsize=((size[0] + 0.01) / dpi, (size[1] + 0.01) / dpi), dpi=dpi)  # it cuts off to whole pixels
+    figure = Figure(figsize=((size[0] + 0.01) / dpi, (size[1] + 0.01) / dpi), dpi=dpi)  # it truncates to whole pixels
     canvas = FigureCanvasAgg(figure)
     axes: Any = figure.add_axes((0.0, 0.0, 1.0, 1.0), projection="3d", computed_zorder=not ellipsoids)
     axes.view_init(*direction)
@@ -152,7 +152,7 @@ def _few_ticks():
 
 
 def _gif(pictures: Iterator[UInt8[np.ndarray, "height width 3"]], fps: float) -> bytes:
-    """Frames with one palette, that of all of them together, so that colours do not flicker; times in 1/100 s."""
+    """Frames with one common palette, so that colours do not flicker; times in 1/100 s."""
     from PIL import Image
 
     frames = [Image.fromarray(picture) for picture in pictures]
@@ -169,23 +169,23 @@ def _gif(pictures: Iterator[UInt8[np.ndarray, "height width 3"]], fps: float) ->
 
 
 def _gif_delay(fps: float) -> int:
-    """Display time of each picture of a GIF [ms]; browsers replace less than 20 by 100."""
+    """Display time of each GIF frame [ms]; browsers replace less than 20 by 100."""
     return max(20, round(100 / fps) * 10)
 
 
 def _mp4(
     pictures: Iterator[UInt8[np.ndarray, "height width 3"]], fps: float, size: tuple[int, int], encoder: str
 ) -> bytes:
-    """Frames passed to ffmpeg one by one, so that memory does not grow with the length."""
+    """Frames are passed to ffmpeg one by one, so memory does not grow with the length."""
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as complaints:
         draft = os.path.join(folder, "film.mp4")
         raw = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{size[0]}x{size[1]}", "-r", f"{fps:g}", "-i", "-"]
-        even = ["-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2:color=white"]  # most players take nothing else
+        even = ["-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2:color=white"]  # most players support nothing else
         command = [encoder, "-loglevel", "error", "-y", *raw, *even, "-pix_fmt", "yuv420p", "-movflags", "+faststart"]
         try:
             with subprocess.Popen([*command, draft], stdin=subprocess.PIPE, stderr=complaints) as process:
                 assert process.stdin is not None
-                with contextlib.suppress(BrokenPipeError):  # it says why below
+                with contextlib.suppress(BrokenPipeError):  # its error message follows
                     for picture in pictures:
                         process.stdin.write(picture.tobytes())
         except OSError as error:
@@ -207,7 +207,7 @@ def _ffmpeg() -> str:
             found = imageio_ffmpeg.get_ffmpeg_exe()
         except (ImportError, RuntimeError):
             raise OutputError(
-                "an .mp4 file takes ffmpeg, which is not there: install your system's ffmpeg or pip install imageio-ffmpeg, "
+                "an .mp4 file needs ffmpeg, which is missing: install the system's ffmpeg, or pip install imageio-ffmpeg, "
                 "or write a .gif"
             ) from None
     return found

@@ -17,11 +17,11 @@ class Framing(NamedTuple):
 
     Attributes:
         up: against gravity, or z without gravity.
-        turn: rotation that takes z to up, and the ground's plane from xy to where it lies.
+        turn: rotation from z to up, and from the xy plane to the ground plane.
         eye, target: position of the camera, and the point it looks at [m].
-        ground: a point of the ground: at height 0, or at the robot's lowest point where that is lower [m].
+        ground: a point of the ground, at height 0 or at the robot's lowest point, if that is lower [m].
         cell: edge of a square of the ground, a round number [m].
-        radius: of a ball about the target that holds the robot [m].
+        radius: radius of a ball about the target that contains the robot [m].
     """
 
     up: Float[np.ndarray, "3"]
@@ -34,7 +34,7 @@ class Framing(NamedTuple):
 
 
 def frame_scene(scene: Scene, q: Float[np.ndarray, "rows nq"], most: int = 40) -> Framing:
-    """A camera that shows the whole robot in these configurations, of which at most so many are sampled."""
+    """A camera that shows the whole robot in these configurations, of which at most the given number are sampled."""
     gravity = np.asarray(scene.chain.gravity, float)
     size = np.linalg.norm(gravity)
     up = -gravity / size if size > 0 else np.array([0.0, 0.0, 1.0])
@@ -56,7 +56,7 @@ def frame_scene(scene: Scene, q: Float[np.ndarray, "rows nq"], most: int = 40) -
 
 
 def _turn_to(up: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3 3"]:
-    """A rotation that takes z to up, the shortest one."""
+    """The shortest rotation from z to up."""
     x, y, z = up
     if z < -1 + 1e-9:
         return np.diag([1.0, -1.0, -1.0])

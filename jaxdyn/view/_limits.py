@@ -34,7 +34,7 @@ def start_configuration(chain: Chain) -> Float[np.ndarray, " nq"]:
 
 
 def sliding_coordinates(chain: Chain) -> Bool[np.ndarray, " nv"]:
-    """Coordinates that are lengths [m]: all that they move are prismatic joints."""
+    """Coordinates that are lengths [m]: they move prismatic joints only."""
     sliding = ~turning_joints(chain)
     if chain.coupling is None:
         return sliding

@@ -30,8 +30,7 @@ def plot_torques(
 ) -> Any:
     """Plot torques over time, one panel per coordinate, with dashed limits and violations marked.
 
-    As many rows of torques as times are drawn as a curve; one row fewer, as in a rollout or a `Trajectory`, as steps held
-    from one time to the next.
+    With one row of torques per time, curves are drawn; with one row fewer, as in a rollout or a `Trajectory`, steps.
 
     Args:
         t: times [s].
@@ -40,7 +39,7 @@ def plot_torques(
         limits: largest |tau|; if None, the robot's `limits.effort`, if any.
 
     Returns:
-        the matplotlib figure, made without touching matplotlib's state (no pyplot, no window).
+        The matplotlib figure, created without changing matplotlib's state (no pyplot, no window).
 
     Raises:
         OutputError: rows or columns do not match, or the file cannot be written.
@@ -83,7 +82,7 @@ def plot_positions(chain: Chain, t: Row, q: Rows, path: str | os.PathLike[str] |
         path: file to write, as for `plot_torques`.
 
     Returns:
-        the matplotlib figure, as `plot_torques`.
+        The matplotlib figure, as `plot_torques`.
 
     Raises:
         OutputError: rows or columns do not match, or the file cannot be written.
@@ -103,7 +102,7 @@ def plot_positions(chain: Chain, t: Row, q: Rows, path: str | os.PathLike[str] |
         for bound in limits[j][np.isfinite(limits[j])]:
             axes.axhline(bound, color=_LIMIT, linestyle="--", linewidth=0.9)
         if values[:, j].min() > limits[j, 0] and values[:, j].max() < limits[j, 1]:
-            axes.set_ylim(low, high)  # a limit far away would leave the motion a flat line
+            axes.set_ylim(low, high)  # a distant limit would flatten the motion
         axes.set_title(f"{names[j]} [{units[j]}]" if units[j] else names[j], fontsize="small", loc="left")
     figure.supxlabel("time [s]", fontsize="small")
     figure.supylabel("position; dashed: limits" if np.isfinite(limits).any() else "position", fontsize="small")
@@ -111,7 +110,7 @@ def plot_positions(chain: Chain, t: Row, q: Rows, path: str | os.PathLike[str] |
 
 
 def _units(chain: Chain, turning: str, sliding: str) -> list[str]:
-    """The unit of each coordinate, by its joint's screw; angles where a coupling mixes."""
+    """The unit of each coordinate, from its joint's screw; angles if a coupling mixes joints."""
     if chain.coupling is not None:
         return [turning] * chain.nv
     return [turning if turns else sliding for turns in turning_joints(chain)]

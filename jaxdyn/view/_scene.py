@@ -30,8 +30,8 @@ class Part:
         name: a unique path: link/kind number.
         group: "shape" for shapes of the description, "inertia" for the ellipsoid of a link's mass and inertia.
         link: index of the moving link; -1 for the base.
-        vertices: in the link's frame [m].
-        faces: triangles of vertices, counter-clockwise seen from outside.
+        vertices: points in the link's frame [m].
+        faces: triangles of vertices, anticlockwise as seen from outside.
         colour: red, green, blue and opacity from 0 to 1.
         shown: whether visible initially.
     """
@@ -60,7 +60,7 @@ class Scene:
     notes: tuple[str, ...] = ()
 
     def poses(self, q: Float[Array, "... nq"] | Float[np.ndarray, "... nq"]) -> Float[np.ndarray, "... m 4 4"]:
-        """Poses in the world of the n links and, last, of the base: a part's is `poses[part.link]`; for one q or many."""
+        """Poses in the world of the n links and, last, of the base: that of a part is `poses[part.link]`; for one q or many."""
         return link_poses(self.chain, np.asarray(q))
 
     @property
@@ -77,9 +77,9 @@ def build_scene(chain: Chain, geometry: Sequence[Geometry] = (), notes: Sequence
     (beyond a `tip`) are omitted. A mesh that cannot be read is noted; the rest of its link is shown.
 
     Args:
-        chain: the robot; its inertias may differ from the description's, as after an identification.
+        chain: the robot; its inertias may differ from the description's, for example after an identification.
         geometry: shapes from `read_geometry`, of the description that the chain was loaded from.
-        notes: to be kept with the scene, as those of `read_geometry`.
+        notes: notes to keep with the scene, such as those of `read_geometry`.
 
     Raises:
         ModelError: trimesh is not installed, and there is a mesh.
@@ -125,7 +125,7 @@ def build_scene(chain: Chain, geometry: Sequence[Geometry] = (), notes: Sequence
 def positions_at(
     chain: Chain, t: Float[np.ndarray, " N"], q: Float[np.ndarray, "N nq"], times: Float[np.ndarray, " M"]
 ) -> Float[np.ndarray, "M nq"]:
-    """Positions of a sampled motion at other times, on the straight (with quaternions, the screw) line between samples."""
+    """Positions of a sampled motion at other times, interpolated linearly (by screws for quaternions)."""
     times = np.clip(times, t[0], t[-1])
     k = np.clip(np.searchsorted(t, times, side="right") - 1, 0, len(t) - 2)
     share = (times - t[k]) / (t[k + 1] - t[k])
@@ -156,7 +156,7 @@ def _surfaces(shape: Geometry) -> list[tuple[Surface, Colour | None]]:
         found = [(shape.triangles, None)]
     surfaces = []
     for (vertices, faces), colour in found:
-        mirrored = np.prod(shape.size) < 0  # as for a left hand made of the right one's mesh
+        mirrored = np.prod(shape.size) < 0  # for example a left hand from the mirrored mesh of the right one
         surfaces.append(((vertices * np.asarray(shape.size), faces[:, ::-1] if mirrored else faces), colour))
     return surfaces
 

@@ -18,15 +18,15 @@ from ._scene import Scene, positions_at
 from ._triangles import creased
 
 _RATE = 30.0  # pictures a second
-_LONGEST = 0.25  # that a motion goes on by from picture to picture, at speed 1 [s]
-_POINTS = 1200  # of a curve, at most
+_LONGEST = 0.25  # time step between frames of a motion, at speed 1 [s]
+_POINTS = 1200  # maximum number of points of a curve
 _GROUPS = {"shape": "shapes", "inertia": "inertia ellipsoids"}
 _BONE = (48, 71, 94)
 _SKY, _CELL, _SECTION = (233, 237, 241), (208, 213, 218), (172, 178, 186)
 
 
 class Viewer:
-    """A web page with a robot, served until `stop`. Made by `open_viewer`."""
+    """A web page with a robot, served until `stop`; created by `open_viewer`."""
 
     def __init__(self, scene: Scene, motion: Motion | None, server: Any):
         self._scene, self._motion, self._server = scene, motion, server
@@ -133,7 +133,7 @@ class Viewer:
 
     def _add_controls(self) -> None:
         gui = self._server.gui
-        gui.configure_theme(show_logo=False, show_share_button=False)  # sharing would send the page away
+        gui.configure_theme(show_logo=False, show_share_button=False)  # sharing would upload the page
         gui.main_panel.dock_right()
         if self._motion is not None:
             self._add_playback()
@@ -219,7 +219,7 @@ class Viewer:
             return
         with self._lock:
             if self._motion is not None:
-                self._plays.value = self._playing = False  # or the motion would take the joint back
+                self._plays.value = self._playing = False  # or the motion would move the joint back
             q = self._q.copy()
             q[entry] = event.target.value
             self.set_positions(q)
@@ -256,11 +256,11 @@ def open_viewer(scene: Scene, motion: Motion | None = None, *, host: str = "127.
         scene: from `build_scene`.
         motion: from `read_motion`, or a `Motion` of arrays.
         host: 127.0.0.1 serves only this machine, 0.0.0.0 every machine that can reach it.
-        port: of the page; the next free one if taken.
+        port: port of the page; the next free one if it is taken.
 
     Raises:
-        ModelError: viser is not installed (naming the extra), the motion is another robot's, or the host is no address of
-            this machine.
+        ModelError: viser is not installed (naming the extra), the motion is for another robot, or the host is not an
+        address of this machine.
     """
     try:
         import viser  # pyright: ignore[reportMissingImports]
@@ -281,13 +281,13 @@ def open_viewer(scene: Scene, motion: Motion | None = None, *, host: str = "127.
 
 
 def _check_host(host: str) -> None:
-    """A page can be served there: the server itself would go from port to port without end."""
+    """Refuse a host where no page can be served; the server itself would try ports endlessly."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as probe:
             probe.bind(address)
     except OSError as error:
         raise ModelError(
-            f"{host!r} is not an address of this machine: {error.strerror or error}; give 127.0.0.1 for this machine alone, "
+            f"{host!r} is not an address of this machine: {error.strerror or error}; give 127.0.0.1 for this machine only, "
             "or 0.0.0.0 for all that can reach it"
         ) from None

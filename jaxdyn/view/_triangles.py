@@ -1,4 +1,4 @@
-"""Surfaces of simple bodies as triangles: vertices (V, 3) and faces (F, 3) of vertex numbers, seen from outside."""
+"""Surfaces of simple bodies as triangles: vertices (V, 3) and faces (F, 3) of vertex indices, anticlockwise from outside."""
 
 import functools
 
@@ -24,7 +24,7 @@ def cylinder(radius: float, length: float, around: int = 32) -> Surface:
 
 
 def capsule(radius: float, length: float, around: int = 32) -> Surface:
-    """A cylinder along z about its centre with half spheres on both ends; the length is that of the cylinder."""
+    """A cylinder along z about its centre with hemispheres on both ends; the length is that of the cylinder."""
     half = np.linspace(0.0, np.pi / 2, around // 4 + 1)
     cap = np.stack([np.cos(half), np.sin(half)], axis=1) * radius + [0.0, length / 2]
     cap[-1, 0] = 0.0
@@ -32,7 +32,7 @@ def capsule(radius: float, length: float, around: int = 32) -> Surface:
 
 
 def ellipsoid(semi_axes: tuple[float, float, float], around: int = 32) -> Surface:
-    """An ellipsoid with these semi-axes along x, y and z about its centre; a sphere where they are the same."""
+    """An ellipsoid with these semi-axes along x, y and z about its centre; a sphere if they are equal."""
     vertices, faces = _unit_sphere(around)
     return vertices * np.asarray(semi_axes), faces
 
@@ -46,7 +46,7 @@ def _unit_sphere(around: int) -> Surface:
 
 
 def turned(outline: Float[np.ndarray, "k 2"], around: int) -> Surface:
-    """The surface that an outline (radius, height) makes, from the lowest to the highest point, turning about z.
+    """The surface of revolution about z of an outline (radius, height), from the lowest to the highest point.
 
     The outline begins and ends on the axis.
     """
@@ -75,7 +75,7 @@ def turned(outline: Float[np.ndarray, "k 2"], around: int) -> Surface:
 def creased(surface: Surface, angle: float = 0.6) -> tuple[Float[np.ndarray, "W 3"], Int[np.ndarray, "F 3"]]:
     """The same surface with vertices split along edges at which it bends by more than an angle [rad].
 
-    A renderer that averages the faces' normals at each vertex then shows flat faces flat and round ones round.
+    A renderer that averages face normals at vertices then shows flat faces as flat and round ones as round.
 
     Cost: O(F log F).
     """
@@ -83,7 +83,7 @@ def creased(surface: Surface, angle: float = 0.6) -> tuple[Float[np.ndarray, "W 
     a, b, c = (vertices[faces[:, k]] for k in range(3))
     normals = np.cross(b - a, c - a)
     normals /= np.maximum(np.linalg.norm(normals, axis=1, keepdims=True), 1e-300)
-    # one row an edge of a face: the vertices at its ends, the lower first, and which corners of which face they are
+    # one row per edge of a face: the vertices at its ends, the lower first, and their corners and face
     _, place = np.unique(np.round(vertices, 9), axis=0, return_inverse=True)
     corner = np.arange(faces.size).reshape(-1, 3)
     ends = place.reshape(-1)[np.concatenate([faces[:, [k, (k + 1) % 3]] for k in range(3)])]

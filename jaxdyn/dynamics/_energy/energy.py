@@ -1,4 +1,4 @@
-"""Energies, the Lagrangian, and the Euler-Lagrange torque: the route to the equations of motion without Newton-Euler."""
+"""Energies, the Lagrangian, and the Euler-Lagrange torque, an independent route to the equations of motion."""
 
 import jax
 from jaxtyping import Array, Float
@@ -76,5 +76,5 @@ def euler_lagrange_torque(
 
 @compiled
 def total_energy(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, ""]:
-    """E = K + P + spring_energy, constant along a motion on which no torque and no friction act; dE/dt = qd . tau [J]."""
+    """E = K + P + spring_energy, constant along a motion without torques and friction; dE/dt = qd . tau [J]."""
     return kinetic_energy(chain, q, qd) + potential_energy(chain, q) + spring_energy(chain, q)

@@ -1,7 +1,7 @@
-"""More that is linear in the inertial parameters: energies, generalised momentum, and the Slotine-Li form.
+"""Further regressors, linear in the inertial parameters: energies, generalised momentum, and the Slotine-Li form.
 
-Columns as in `regressor`: 10 i + k for parameter k of link i, with pi = inertial_parameters(chain).reshape(-1). None depends
-on the chain's own inertias, and none holds armature or rotors.
+Columns as in `regressor`: 10 i + k for parameter k of link i, with pi = inertial_parameters(chain).reshape(-1). They do
+not depend on the chain's own inertias, and exclude armature and rotors.
 """
 
 import jax.numpy as jnp
@@ -49,7 +49,7 @@ def potential_energy_regressor(chain: Chain, q: Float[Array, " nq"]) -> Float[Ar
 def momentum_regressor(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, "nv p"]:
     """Y with Y pi = M(q) v, the generalised momentum of the links, O(n^2), the size of the result.
 
-    A momentum is the wrench of a body that starts from rest with the accelerations v. With dp/dt known from torques, as in
+    Computed as the torques that give the resting links the accelerations v. With dp/dt known from torques, as in
     `hamiltonian_flow`, it identifies parameters without accelerations (Gautier & Khalil 1988 for energies).
     """
     (r, p), (w, u) = _poses_and_twists(chain, q, v)
@@ -98,9 +98,9 @@ def passivity_regressor_product(
     a_ref: Float[Array, " nv"],
     s: Float[Array, " nv"],
 ) -> Float[Array, "n 10"]:
-    """Y_r^T s of `passivity_regressor`, one row per link: what adaptive control needs, without the regressor, O(n).
+    """Y_r^T s of `passivity_regressor`, one row per link, for adaptive control, without the regressor, O(n).
 
-    s^T Y_r pi is the power of the links' reference wrenches at the twists that the joints give them at the rates s.
+    s^T Y_r pi is the power of the links' reference wrenches at the link twists for joint rates s.
     """
     links, x = place(chain, q)
     rates, references = joint_rates(chain, v), joint_rates(chain, v_ref)

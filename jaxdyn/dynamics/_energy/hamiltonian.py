@@ -60,7 +60,7 @@ def momentum_drift(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"])
     links, x = place(chain, q)
     rates = joint_rates(chain, v)
     zero, still = jnp.zeros_like(rates), jnp.zeros_like(chain.gravity)
-    # in coordinates x about the present placement: momentum and dM/dt v, then C v + g
+    # in local coordinates x about the current placement: momentum and dM/dt v, then C v + g
     of_links = lambda y: link_inverse_dynamics(links, y, zero, rates, still, None)
     momenta, change = jax.jvp(of_links, (x,), (rates,))
     bias = link_inverse_dynamics(links, x, rates, zero, base_gravity(links), None)

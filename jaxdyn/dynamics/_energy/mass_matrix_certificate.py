@@ -16,14 +16,14 @@ MOST = 7  # joints that M may depend on: 5^7 samples
 
 
 class CertifiedBounds(NamedTuple):
-    """What `certified_mass_matrix_bounds` returns: below <= lambda_m <= lowest and highest <= lambda_M <= above.
+    """Result of `certified_mass_matrix_bounds`: below <= lambda_m <= lowest and highest <= lambda_M <= above.
 
     Attributes:
-        below: proved: no eigenvalue of M(q) is less [kg m^2].
-        above: proved: none is more.
-        lowest: the least eigenvalue at a configuration that was looked at.
+        below: proved lower bound of the eigenvalues of M(q) [kg m^2].
+        above: proved upper bound.
+        lowest: the least eigenvalue found at a configuration.
         highest: the greatest.
-        boxes: how many boxes of configurations the proof has.
+        boxes: number of boxes of configurations in the proof.
     """
 
     below: float
@@ -36,10 +36,10 @@ class CertifiedBounds(NamedTuple):
 def certified_mass_matrix_bounds(chain: Chain, boxes: int = 20_000, tolerance: float = 1e-3) -> CertifiedBounds:
     """Constants with below 1 <= M(q) <= above 1 for every q, proved, for robots with revolute joints.
 
-    (Spong, Hutchinson & Vidyasagar 2020, sec. 6.5, for the bounds.) The range of positions is the limits, the whole
-    circle where a joint has none. Proof. In each joint's angle M is a trigonometric polynomial of degree two, as poses
-    enter M twice; the first joints of trees turn everything, and M does not depend on them. So M(q) = sum_m C_m exp(i m
-    . q) with m_k in -2..2, and five samples a joint give all C_m exactly (a discrete Fourier transform). On a box of
+    (Spong, Hutchinson & Vidyasagar 2020, sec. 6.5, for the bounds.) Positions range over the joint limits, or the full
+    circle for a joint without limits. Proof. In each joint's angle M is a trigonometric polynomial of degree two, as
+    poses enter M twice; M does not depend on a first joint that carries all links. So M(q) = sum_m C_m exp(i m . q)
+    with m_k in -2..2, and five samples per joint give all C_m exactly (a discrete Fourier transform). On a box of
     centre c and half widths h Taylor's theorem says M = A(d) + E, with A(d) = M(c) + sum_k d_k dM/dq_k(c) and |E_ij| <=
     R_ij, where R = sum_kl h_k h_l sum_m |C_m| |m_k m_l| / 2. The least eigenvalue of A is a concave function of d and
     the greatest a convex one, as A is affine: both take their extremes at corners of the box. By Weyl's inequality the
@@ -47,17 +47,17 @@ def certified_mass_matrix_bounds(chain: Chain, boxes: int = 20_000, tolerance: f
 
         min over corners of lambda_min(A) - rho(R)  and  max over corners of lambda_max(A) + rho(R)
 
-    bound them on the box, and the extremes of these over boxes that cover the range bound them there. The boxes whose
-    bounds are worst are halved until the bounds are as near as asked to eigenvalues that M has, or boxes run out: they
-    hold in any case. Rounding is covered by widening them by 10^4 units in the last place of the largest moment.
+    bound them on the box, and the extremes of these over boxes that cover the range bound them there. The boxes with
+    the worst bounds are halved until the bounds are within the tolerance of actual eigenvalues of M, or the number of
+    boxes is reached; the bounds are valid in either case. Rounding is covered by widening them by 10^4 units in the
+    last place of the largest moment.
 
-    Robots with two or three joints beyond the first end within the tolerance in seconds; with six the bounds are valid,
-    but may stay loose. `mass_matrix_bounds` searches from inside, for all robots.
+    With two or three joints beyond the first, the tolerance is reached in seconds; with six the bounds may stay loose.
+    `mass_matrix_bounds` estimates bounds for all robots, by search.
 
     Args:
-        boxes: at most so many, for each of the two bounds.
-        tolerance: of a bound, relative to the eigenvalue found; where that does not suffice for the lower one, it may
-            be negative.
+        boxes: maximum number for each of the two bounds.
+        tolerance: of a bound, relative to the eigenvalue found; the lower bound may be negative if it is not reached.
 
     Raises:
         ModelError: joints that are not revolute, a coupling or a transmission, or more than seven joints beyond the
@@ -80,7 +80,7 @@ def certified_mass_matrix_bounds(chain: Chain, boxes: int = 20_000, tolerance: f
 
 
 class _Series:
-    """M(q) = sum_m C_m exp(i m . q) in the angles that it depends on."""
+    """M(q) = sum_m C_m exp(i m . q) in the joint angles on which M depends."""
 
     def __init__(self, chain: Chain, moving: np.ndarray):
         d, n = len(moving), chain.n
@@ -107,7 +107,7 @@ class _Series:
 
 
 def _bounds(series: _Series, boxes: np.ndarray, sign: int) -> tuple[np.ndarray, np.ndarray]:
-    """sign * eigenvalues over every box (b, d, 2) from above, and the largest at its centre."""
+    """Upper bounds of sign * eigenvalues over every box (b, d, 2), and the largest value at its centre."""
     centres, half = boxes.mean(2), (boxes[:, :, 1] - boxes[:, :, 0]) / 2
     value, slopes = series.affine(centres)
     rest = np.linalg.eigvalsh(np.einsum("bk,bl,klij->bij", half, half, series.second) / 2)[:, -1]
@@ -120,7 +120,7 @@ def _bounds(series: _Series, boxes: np.ndarray, sign: int) -> tuple[np.ndarray, 
 
 
 def _search(series: _Series, limits: np.ndarray, most: int, tolerance: float, sign: int) -> tuple[float, float, int]:
-    """A bound of sign * eigenvalues from above, the largest that was found, and the number of boxes."""
+    """An upper bound of sign * eigenvalues, the largest one found, and the number of boxes."""
     boxes, found, closed, count = limits[None], -np.inf, -np.inf, 0
     weight = np.einsum("kkij->k", series.second)
     while True:
@@ -145,7 +145,7 @@ def _parts(boxes: np.ndarray) -> list[np.ndarray]:
 
 
 def _halves(boxes: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Every box halved on the side that leaves most to the remainder."""
+    """Every box, halved along the side that contributes most to the remainder."""
     at, k = np.arange(len(boxes)), np.argmax((boxes[:, :, 1] - boxes[:, :, 0]) ** 2 * weight, axis=1)
     middle = boxes[at, k].mean(1)
     left, right = boxes.copy(), boxes.copy()

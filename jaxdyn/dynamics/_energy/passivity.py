@@ -38,7 +38,7 @@ def passivity_inverse_dynamics(
     Args:
         v: velocity.
         v_ref: reference velocity, commonly v_d - lambda (q - q_d).
-        a_ref: its rate; of quaternion joints that of the components in the body.
+        a_ref: its rate; for quaternion joints that of the body components.
 
     Returns:
         Joint torques [N m] (forces [N] for prismatic joints).
@@ -117,12 +117,13 @@ def mean(a, b):
 def passivity_integral(
     chain: Chain, q: Float[Array, "times nq"], tau: Float[Array, "steps nv"]
 ) -> Float[Array, " times"]:
-    """The work int_0^t v^T tau dt done on a robot until each row of q, 0 at the first [J].
+    """Work int_0^t v^T tau dt done on a robot up to each row of q, 0 at the first [J].
 
     sum_k tau_k . (q_{k+1} - q_k) with the torque of step k held, as `rollout` holds it: exact for ordinary joints, and to
     second order in the step for quaternion joints. Without friction it is E(t) - E(0), with E = `total_energy`; with
-    friction, which takes energy only, it is no less. So it is never below -beta with beta = E(0) - min E: the robot is
-    passive (Spong, Hutchinson & Vidyasagar, sec. 6.5). Of torques sampled at the rows, pass the means of neighbours.
+    friction, which only dissipates energy, it is larger. It is therefore never below -beta with beta = E(0) - min E:
+    the robot is passive (Spong, Hutchinson & Vidyasagar, sec. 6.5). For torques sampled at the rows, pass the means of
+    neighbours.
     """
     moved = jax.vmap(lambda here, there: difference(chain, here, there))(q[:-1], q[1:])
     work = jnp.cumsum((moved * tau).sum(1))

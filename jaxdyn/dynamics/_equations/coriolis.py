@@ -21,8 +21,8 @@ def christoffel_symbols(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "n
     """Christoffel symbols of the first kind of the mass matrix, by automatic differentiation of M(q), O(n^3).
 
     Gamma_ijk = (dM_ij/dq_k + dM_ik/dq_j - dM_jk/dq_i) / 2, symmetric in j and k (Lynch & Park 2017, sec. 8.1.2).
-    c(q, qd)_i = sum_jk Gamma_ijk qd_j qd_k. Twists of quaternion joints are no coordinates' rates: there the symbols
-    are those of coordinates x about the present placement, less M dA/dt (`coordinates`), and not symmetric.
+    c(q, qd)_i = sum_jk Gamma_ijk qd_j qd_k. Twists of quaternion joints are not rates of coordinates: there the symbols
+    are those of local coordinates x about the current placement, less M dA/dt (`coordinates`), and not symmetric.
     """
     links, x = place(chain, q)
     dm = jax.jacfwd(link_mass_matrix, argnums=1)(links, x)
@@ -55,12 +55,11 @@ def rate_pairs(nv: int) -> tuple[tuple[int, int], ...]:
 
 @compiled
 def velocity_products(chain: Chain, q: Float[Array, " nq"]) -> VelocityProducts:
-    """The velocity terms c(q, qd) taken apart by products of rates: Coriolis terms qd_j qd_k, centrifugal terms qd_j^2.
+    """The velocity terms c(q, qd) split by products of rates: Coriolis terms qd_j qd_k, centrifugal terms qd_j^2.
 
     c_i = sum_{j<k} (Gamma_ijk + Gamma_ikj) qd_j qd_k + sum_j Gamma_ijj qd_j^2 with the `christoffel_symbols` (Spong,
-    Hutchinson & Vidyasagar 2020, sec. 6.3, for the names; Craig 2005, sec. 6.8, for the two matrices), O(n^3). Which
-    terms are Coriolis and which centrifugal depends on the coordinates: those of `textbook.remotely_driven_elbow` have
-    no Coriolis terms.
+    Hutchinson & Vidyasagar 2020, sec. 6.3, for the names; Craig 2005, sec. 6.8, for the two matrices), O(n^3). The
+    split depends on the coordinates: `textbook.remotely_driven_elbow` has no Coriolis terms.
     """
     symbols = christoffel_symbols(chain, q)
     j, k = np.triu_indices(chain.nv, 1)
@@ -72,8 +71,8 @@ def coriolis_matrix(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"
     """C(q, qd) with C_ij = sum_k Gamma_ijk qd_k, computed as C = (d c / d qd) / 2 with c = `coriolis_force`, O(n^2).
 
     Exact, because c is quadratic in qd and Gamma_ijk is symmetric in j and k. dM/dt - 2 C is skew-symmetric, and C qd =
-    c. Equals the contraction of `christoffel_symbols` with qd, at the price of one forward-mode derivative [N m s/rad].
-    With quaternion joints M dA/dt is taken off, as there, which keeps both properties.
+    c. Equals the contraction of `christoffel_symbols` with qd, at the cost of one forward-mode derivative [N m s/rad].
+    For quaternion joints M dA/dt is subtracted, as there, which preserves both properties.
     """
     links, x = place(chain, q)
     matrix = by_coordinates(chain, link_coriolis_matrix(links, x, joint_rates(chain, qd)))

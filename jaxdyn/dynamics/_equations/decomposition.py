@@ -41,9 +41,9 @@ def decomposition(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"])
 
     w_i = Jw_i qd and dp_i/dt = Jv_i qd are the angular velocity of link i and the velocity of its centre of mass, I_i
     its inertia about that in world axes. D_w + D_v is the mass matrix without armature and rotors. C = C_w + C_v has C
-    qd = `coriolis_force` and dM/dt - 2 C skew-symmetric, and so do the rotational and the translational part each by
-    itself; where three joints turn a link about independent axes it is not the Christoffel-consistent
-    `coriolis_matrix`. O(n^3), with one forward-mode derivative of the Jacobians.
+    qd = `coriolis_force` and dM/dt - 2 C skew-symmetric, as do the rotational and the translational part separately; if
+    three joints turn a link about independent axes, it differs from the Christoffel-consistent `coriolis_matrix`.
+    O(n^3), with one forward-mode derivative of the Jacobians.
     """
     mass, com, inertia = jax.vmap(inertial_parameters_to_com)(chain.inertia)
     carries = jnp.asarray(ancestor_mask(chain.topology.parents).T)[:, None, :]  # [link, 1, joint]

@@ -1,4 +1,4 @@
-"""Derivatives of inverse and forward dynamics with respect to the state, what drives it and the parameters, in closed form."""
+"""Analytic derivatives of inverse and forward dynamics with respect to the state, the inputs and the parameters."""
 
 from typing import NamedTuple
 
@@ -72,8 +72,8 @@ def inverse_dynamics_derivatives(
 ) -> InverseDynamicsDerivatives:
     """Jacobians of `inverse_dynamics` at (q, qd, qdd), the wrenches held in their links' frames; O(n^2).
 
-    Closed forms from two sweeps (Carpentier & Mansard 2018; Singh, Russo & Wensing 2022), not automatic differentiation,
-    and equal to it to rounding. `jax.jacfwd`, `jax.grad` and higher orders of `inverse_dynamics` use the same forms.
+    Analytic, by two sweeps (Carpentier & Mansard 2018; Singh, Russo & Wensing 2022); equal to automatic differentiation
+    to rounding. `jax.jacfwd`, `jax.grad` and higher orders of `inverse_dynamics` use the same forms.
 
     Args:
         q: as for `inverse_dynamics`.
@@ -81,7 +81,7 @@ def inverse_dynamics_derivatives(
         qdd: as for `inverse_dynamics`.
         external_wrenches: as for `inverse_dynamics`.
         wrench_by_tip: as for `inverse_dynamics`.
-        parameters: also the regressor, which takes longer than the rest together.
+        parameters: also compute the regressor, which takes longer than everything else.
     """
     wrenches = link_wrenches(chain, external_wrenches, wrench_by_tip)
     position, velocity, acceleration = _of_torques(chain, q, qd, qdd, wrenches)

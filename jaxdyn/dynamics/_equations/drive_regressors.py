@@ -1,4 +1,4 @@
-"""Regressors of what stands beside the links: drives at the joints, motors behind gears, springs."""
+"""Regressors of drives at the joints, motors behind gears, and springs."""
 
 from typing import Literal
 
@@ -34,12 +34,13 @@ def drive_regressor(
 ) -> Float[Array, "nv m"]:
     """Columns of the joints' drives, m = n len(terms), joint by joint: column len(terms) j + k is term k of joint j.
 
-    armature: qdd_j; viscous: qd_j; coulomb: tanh(qd_j / v_c) with the chain's `friction.coulomb_velocity`; offset: 1. With the
-    parameters (armature, fv, fc, offset) of every joint the product is armature * qdd + friction_force(chain, qd). Motors of a
-    transmission have columns of their own (`motor_regressor`). The Stribeck term has none: it is not linear in its width.
+    armature: qdd_j; viscous: qd_j; coulomb: tanh(qd_j / v_c) with the chain's `friction.coulomb_velocity`; offset: 1.
+        Multiplied by the parameters (armature, fv, fc, offset) of every joint, it gives armature * qdd +
+        friction_force(chain, qd). For motors of a transmission see `motor_regressor`. There are no columns for the
+        Stribeck term, which is nonlinear in its width.
 
     Raises:
-        ModelError: a term of another name.
+        ModelError: unknown term.
     """
     qd, qdd = joint_rates(chain, qd), joint_rates(chain, qdd)
     columns = {
@@ -68,13 +69,14 @@ def motor_regressor(
     """Columns of the motors of a transmission, motor by motor: column len(terms) k + i is term i of motor k.
 
     A motor that turns at w = R S qd, with R the transmission's matrix and S the coupling's, gives (R S)_k^T x_k: x is dw/dt for
-    the rotor's inertia J_k, w for its viscous friction, tanh(w / v_c) for its Coulomb friction. With the parameters
-    (J, B, F_c) of every motor the product is what rotors add to inverse_dynamics and motors to friction_force, so that
+    the rotor's inertia J_k, w for its viscous friction, tanh(w / v_c) for its Coulomb friction. Multiplied by the
+    parameters (J, B, F_c) of every motor, it is the contribution of rotors to inverse_dynamics and of motors to
+    friction_force, so that
 
         inverse_dynamics = regressor pi + drive_regressor(.., ("armature",)) armature + motor_regressor(.., ("inertia",)) J.
 
     Raises:
-        ModelError: the chain has no transmission, or a term of another name.
+        ModelError: the chain has no transmission, or an unknown term.
     """
     if chain.transmission is None:
         raise ModelError("the chain has no transmission, so that no motors are known: see with_transmission")

@@ -26,8 +26,8 @@ def forward_dynamics(
     """Accelerations qdd = M(q)^-1 (tau - C(q, qd) qd - g(q) + sum_i J_i^T F_i - J_tip^T F_tip): inverse of `inverse_dynamics`.
 
     Computed by articulated bodies, O(n), as `aba`; with coupled joints or a transmission by the mass matrix. Its
-    derivatives, of any order and with respect to everything, come from d qdd = M^-1 (d tau - dID), with dID the
-    derivative of inverse dynamics at the qdd found: nothing is differentiated through the recursion (Carpentier & Mansard
+    derivatives, of any order and with respect to all arguments, follow from d qdd = M^-1 (d tau - dID), with dID the
+    derivative of inverse dynamics at this qdd: nothing is differentiated through the recursion (Carpentier & Mansard
     2018). Friction and springs are not part of it: pass tau - resistive_force(chain, q, qd).
 
     Args:
@@ -86,8 +86,8 @@ def aba(
     Same arguments and result as `forward_dynamics`, which has cheaper derivatives.
 
     Raises:
-        ModelError: the chain has a coupling or a transmission, which join links that do not hang on each other.
+        ModelError: the chain has a coupling or a transmission, which the recursion does not support.
     """
     if chain.coupling is not None or chain.transmission is not None:
-        raise ModelError("articulated bodies know no coupled joints and no transmission: use forward_dynamics")
+        raise ModelError("aba supports neither coupled joints nor a transmission; use forward_dynamics")
     return _articulated(chain, q, qd, tau, link_wrenches(chain, external_wrenches, wrench_by_tip))

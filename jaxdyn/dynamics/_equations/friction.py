@@ -13,10 +13,10 @@ from .._lowering import lane_shape
 
 @compiled
 def friction_force(chain: Chain, qd: Float[Array, " nv"]) -> Float[Array, " nv"]:
-    """Torque that the drives spend on friction, `Friction.torque` of every joint [N m].
+    """Torque that the drives need to overcome friction, `Friction.torque` of every joint [N m].
 
-    Positive along positive velocity: a drive must give inverse_dynamics(...) + friction_force(...). Friction at the motors of
-    a transmission comes to the joints by its ratios, R^T f_m(R qd).
+    Positive along positive velocity: a drive must give inverse_dynamics(...) + friction_force(...). Motor friction of a
+    transmission is reflected to the joints, R^T f_m(R qd).
     """
     rates = joint_rates(chain, qd)
     torques = chain.friction.torque(rates)
@@ -27,9 +27,9 @@ def friction_force(chain: Chain, qd: Float[Array, " nv"]) -> Float[Array, " nv"]
 
 @compiled
 def spring_force(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
-    """Torque that the joint springs take: k (q - q_rest), the derivative of `spring_energy` [N m].
+    """Torque that the drives need against the joint springs: k (q - q_rest), the derivative of `spring_energy` [N m].
 
-    Positive where the joint is beyond its rest position: a drive must give it besides inverse_dynamics(...).
+    Positive beyond the rest position: a drive must supply it in addition to inverse_dynamics(...).
     """
     _, x = place(chain, q)
     return generalised_force(chain, chain.springs.stiffness * (x - chain.springs.rest_position))
@@ -54,7 +54,7 @@ def resistive_force(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"
 def resistive_force_by_lane(
     chain: Chain, q: Float[Array, "n *#lanes"], qd: Float[Array, "n *#lanes"]
 ) -> Float[Array, "n *#lanes"]:
-    """`resistive_force` of ordinary joints inside of functions that are written for lanes."""
+    """`resistive_force` of ordinary joints, within functions written for lanes."""
     parts = chain.friction, chain.springs
     force = lambda parts, q, qd: resistive_force(dataclasses.replace(chain, friction=parts[0], springs=parts[1]), q, qd)
     if not lane_shape():

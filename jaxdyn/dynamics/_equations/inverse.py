@@ -38,7 +38,7 @@ def inverse_dynamics(
         chain: the robot.
         q: joint positions [rad or m].
         qd: joint velocities.
-        qdd: joint accelerations, dv/dt: of quaternion joints the rates of the twist's components in the body.
+        qdd: joint accelerations, dv/dt: for quaternion joints the rates of the twist's body components.
         external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
         wrench_by_tip: wrench (n, f) that the tip exerts on the world, in the tip's frame, as in Lynch & Park [N m, N].
 
@@ -49,7 +49,7 @@ def inverse_dynamics(
     links, x = place(chain, q)
     rates, accelerations = joint_rates(chain, qd), joint_accelerations(chain, qd, qdd)
     torques = link_inverse_dynamics(links, x, rates, accelerations, base_gravity(links), wrenches)
-    # a rotor has no quaternion joint, so that its accelerations are the coordinates' own
+    # rotors are never on quaternion joints, so their accelerations are those of the coordinates
     spins = joint_rates(chain, qdd)
     return generalised_force(chain, torques + chain.armature * spins + rotor_torques(chain, spins))
 

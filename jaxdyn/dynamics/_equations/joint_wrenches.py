@@ -1,4 +1,4 @@
-"""What the joints carry: the wrench between each link and its parent, the inward recursion's own result."""
+"""Wrenches transmitted by the joints, between each link and its parent, from the inward recursion."""
 
 import jax
 import jax.numpy as jnp
@@ -24,17 +24,16 @@ def joint_wrenches(
     wrench_by_tip: Float[Array, "6"] | None = None,
     reference: Reference = "body",
 ) -> Float[Array, "n 6"]:
-    """Wrenches F_i = (n_i, f_i) that each link's parent puts on it through its joint, for a given motion, O(n) [N m, N].
+    """Wrenches F_i = (n_i, f_i) that each link's parent exerts on it through its joint, for a given motion, O(n) [N m, N].
 
         F_i = sum_j Ad_{T_ji}^T F_j + G_i dV_i - ad_{V_i}^T G_i V_i - (external wrench on i),   j the children of i,
 
-    the inward recursion (Lynch & Park 2017, sec. 8.3; Spong, Hutchinson & Vidyasagar 2020, sec. 6.6, where f_i and n_i
-    are these). A_i . F_i is the joint's torque in `inverse_dynamics`, less armature and rotors; the other five
-    components are what the bearings and the link have to bear, what a force sensor or a strain gauge at the joint
-    measures. In coordinates "body": in link i's axes, about its frame's origin; "mixed": in world axes about that
-    origin; "space": in world axes about the world's origin. For the first link of a fixed robot it is what the
-    foundation has to give. Where a spherical or free joint is made of several links without mass, the last of them has
-    its wrench.
+    the inward recursion (Lynch & Park 2017, sec. 8.3; f_i and n_i of Spong, Hutchinson & Vidyasagar 2020, sec. 6.6).
+    A_i . F_i is the joint's torque in `inverse_dynamics`, less armature and rotors; bearings and link carry the other
+    five components, which a force sensor or a strain gauge at the joint measures. In coordinates "body": in link i's
+    axes, about its frame's origin; "mixed": in world axes about that origin; "space": in world axes about the world's
+    origin. For the first link of a fixed robot it is the reaction of the foundation. For a spherical or free joint,
+    made of several massless links, it is that of the last link.
 
     Args:
         external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
@@ -42,7 +41,7 @@ def joint_wrenches(
         reference: the coordinates of the wrenches.
 
     Raises:
-        ModelError: no such reference.
+        ModelError: unknown reference.
     """
     links, x = place(chain, q)
     gravity = base_gravity(links)

@@ -22,8 +22,8 @@ class MassMatrixBounds(NamedTuple):
     Attributes:
         lowest: lambda_m.
         highest: lambda_M.
-        q_lowest: where the lowest was found.
-        q_highest: where the highest was found.
+        q_lowest: configuration of `lowest`.
+        q_highest: configuration of `highest`.
     """
 
     lowest: Float[Array, ""]
@@ -35,12 +35,12 @@ class MassMatrixBounds(NamedTuple):
 def mass_matrix_bounds(chain: Chain, key: PRNGKeyArray, count: int = 256, refinements: int = 20) -> MassMatrixBounds:
     """lambda_m and lambda_M with lambda_m 1 <= M(q) <= lambda_M 1 over the range of positions, estimated by search.
 
-    The extreme eigenvalues of M at `count` random configurations, the best of which then climb along the eigenvalue's
+    The extreme eigenvalues of M at `count` random configurations; the best of these then follow the eigenvalue's
     gradient u^T dM/dq u with steps of decreasing length (Spong, Hutchinson & Vidyasagar, sec. 6.5 for the bounds). This
-    is a numerical estimate from inside, not a proof: the true lambda_m is at most `lowest` and the true lambda_M at
-    least `highest`; more samples come closer. The range is that of `random_configuration`: the limits, +-pi where there
-    are none, +-1 for coupled coordinates. With prismatic joints of no limits M has no upper bound. Where joints are of
-    different kinds the eigenvalues mix units.
+    is an inner estimate, not a proof: the true lambda_m is at most `lowest` and the true lambda_M at least `highest`;
+    more samples tighten it. The range is that of `random_configuration`: the limits, +-pi without limits, +-1 for
+    coupled coordinates. With unlimited prismatic joints M may be unbounded. With both revolute and prismatic joints the
+    eigenvalues mix units.
 
     Args:
         key: of `jax.random`.
@@ -48,8 +48,8 @@ def mass_matrix_bounds(chain: Chain, key: PRNGKeyArray, count: int = 256, refine
         refinements: number of steps of each climb.
 
     Returns:
-        the bounds [kg m^2 or kg] and where they were found. Derivatives of the bounds with respect to the robot are those
-        of the eigenvalues at these configurations; there are none of the configurations.
+        The bounds [kg m^2 or kg] and their configurations. Derivatives of the bounds with respect to the robot are
+        those of the eigenvalues at these configurations; the configurations themselves have no derivatives.
     """
     robot = jax.lax.stop_gradient(chain)
     samples = jax.vmap(lambda k: random_configuration(robot, k))(jax.random.split(key, count))
@@ -66,12 +66,12 @@ def mass_matrix_bounds(chain: Chain, key: PRNGKeyArray, count: int = 256, refine
 
 
 def _ends(x: Array) -> Array:
-    """The first and the last."""
+    """The first and the last entry."""
     return jnp.stack([x[0], x[-1]])
 
 
 def _climb(chain: Chain, q: Array, top: Array, refinements: int) -> Float[Array, " nq"]:
-    """Climb from q to a higher largest eigenvalue (`top`) or a lower smallest one; never to a worse one."""
+    """Ascent from q to a higher largest eigenvalue (`top`), or descent to a lower smallest one; never worse."""
     low, high = _range(chain)
     steps = jnp.asarray(STEPS, q.dtype)
     sign = jnp.where(top, jnp.ones_like(q[0]), -jnp.ones_like(q[0]))
@@ -95,7 +95,7 @@ def _climb(chain: Chain, q: Array, top: Array, refinements: int) -> Float[Array,
 
 
 def _range(chain: Chain) -> tuple[Array, Array]:
-    """Bounds of the ordinary coordinates, as `random_configuration` has them."""
+    """Bounds of the ordinary coordinates, as in `random_configuration`."""
     if chain.coupling is not None:
         one = jnp.ones(len(layout(chain).columns), chain.dtype)
         return -one, one

@@ -10,14 +10,14 @@ from ...model._compiled import compiled
 from .._lowering import by_batch, sparse_jvp
 from .mass_matrix import crba
 
-SMALL = 24  # velocities: up to there eliminating in a kernel is about as fast as LAPACK or faster (docs/design.md)
+SMALL = 24  # velocities, up to which elimination in a kernel is as fast as LAPACK or faster (docs/design.md)
 
 
 @compiled
 def mass_matrix_inverse(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
     """M(q)^-1, by `crba` and elimination, O(n^3) but fast for small n.
 
-    Symmetric; its columns are the accelerations at unit torques. Its derivative is -M^-1 dM M^-1: nothing is differentiated
+    Symmetric; its columns are the accelerations at unit torques. Its derivative is -M^-1 dM M^-1, not differentiated
     through the elimination [1/(kg m^2)].
 
     Returns:
@@ -50,9 +50,9 @@ def inverse_of_mass_matrix(matrix: Float[Array, "nv nv"]) -> Float[Array, "nv nv
 
 @by_batch(size=lambda matrix: 6 * matrix.shape[0] ** 2)
 def positive_inverse(matrix: Float[Array, "n n *#lanes"]) -> Float[Array, "n n *#lanes"]:
-    """The inverse of a symmetric positive definite matrix, by one symmetric sweep a row (Goodnight 1979), O(n^3).
+    """The inverse of a symmetric positive definite matrix, by one symmetric sweep per row (Goodnight 1979), O(n^3).
 
-    No pivots: for such a matrix they are not needed. Made for small matrices, many at once.
+    Without pivoting, which such matrices do not need. For batches of small matrices.
     """
     n = matrix.shape[0]
 
@@ -60,7 +60,7 @@ def positive_inverse(matrix: Float[Array, "n n *#lanes"]) -> Float[Array, "n n *
         row = a[k]
         pivot = row[k][None]
         here = (jnp.arange(n) == k).reshape(n, *(1,) * (a.ndim - 2))
-        # with 1 in the pivot's place the same product gives its row and column
+        # with 1 in place of the pivot, the same product yields its row and column
         scaled = jnp.where(here, -jnp.ones_like(row), row) / pivot
         kept = jnp.where(here[:, None] | here[None], jnp.zeros_like(a), a)
         return kept - jnp.where(here, -jnp.ones_like(row), row)[:, None] * scaled[None], None

@@ -1,4 +1,4 @@
-"""The recursive algorithm as matrix equations: M = A^T L^T G L A, and c and g without a derivative."""
+"""The recursive algorithm as matrix equations: M = A^T L^T G L A, and c and g without derivatives."""
 
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from .._recursions.wrench import link_wrenches
 
 
 class MatrixForm(NamedTuple):
-    """The stacked quantities of Lynch & Park 2017, sec. 8.4, six rows a link, in the links' frames.
+    """The stacked quantities of Lynch & Park 2017, sec. 8.4, six rows per link, in the link frames.
 
     Attributes:
         screws: A, block-diagonal; columns A_i.
@@ -29,7 +29,7 @@ class MatrixForm(NamedTuple):
         propagation: L = (1 - Gamma)^-1 = 1 + Gamma + ... + Gamma^(n-1), Ad_{T_ij} where j is i or comes before it.
         base_twist: V_base, Ad_{T_i0} V_0 in the rows of the links on the base.
         base_acceleration: dV_base, Ad_{T_i0} (dV_0 + (0, -g)) there.
-        tip_wrench: F_tip, Ad_{T_ti}^T F_t in the rows of the tip's link: what the tip exerts on the world.
+        tip_wrench: F_tip, Ad_{T_ti}^T F_t in the rows of the tip's link: the wrench of the tip on the world.
         twists: V = L (A qd + V_base).
         accelerations: dV = L (A qdd - ad_{A qd} (Gamma V + V_base) + dV_base): gravity's, -g, is in it.
         wrenches: F = L^T (G dV - ad_V^T G V + F_tip).
@@ -69,15 +69,15 @@ def matrix_form(
 ) -> MatrixForm:
     """All terms of the dynamics as products of matrices, with the velocity terms in closed form instead of derivatives of M.
 
-    For study, and as a route of its own: dense, O(n^3) with large constants, where `inverse_dynamics` is O(n). Serial
-    chains and trees of ordinary joints. Armature, rotors and friction are not part of it. The printed source needs
-    three corrections, and this has them: the joint's screw stands in the link's own frame, A_i = Ad_{M_i^-1} S_i; the
-    base starts with the acceleration (0, -g), the gravity vector g pointing down; and ad_{A qd} carries a minus sign,
-    since [V_i, A_i qd_i] = -ad_{A_i qd_i} V_i. Where the base moves, c holds what its velocity asks for, and g what
-    its acceleration does.
+    For study and as an independent check: dense, O(n^3) with large constants, whereas `inverse_dynamics` is O(n).
+    Supports serial chains and trees of ordinary joints. Armature, rotors and friction are not included. Three
+    corrections to the printed source: the joint screw is in the link frame, A_i = Ad_{M_i^-1} S_i; the base
+    acceleration is (0, -g), with the gravity vector g pointing down; and ad_{A qd} has a minus sign, since [V_i, A_i
+    qd_i] = -ad_{A_i qd_i} V_i. With a moving base, c includes the terms of its velocity, and g those of its
+    acceleration.
 
     Args:
-        base_twist: V_0, the base's twist (w, v) in its own frame; at rest where None [rad/s, m/s].
+        base_twist: V_0, the base's twist (w, v) in its own frame; None: at rest [rad/s, m/s].
         base_acceleration: dV_0/dt, its spatial acceleration there, without gravity [rad/s^2, m/s^2].
         wrench_by_tip: F_t, the wrench (n, f) that the tip exerts on the world, in the tip's frame [N m, N].
 
@@ -85,7 +85,7 @@ def matrix_form(
         ModelError: the chain has quaternion joints or a coupling.
     """
     if not is_ordinary(chain):
-        raise ModelError("the matrix form takes chains of ordinary joints, without quaternion joints and couplings")
+        raise ModelError("matrix_form supports ordinary joints only, without quaternion joints or couplings")
     n, parents = chain.n, chain.topology.parents
     poses = link_poses(chain, q)
     dtype = jnp.result_type(poses, qd, qdd)

@@ -22,7 +22,7 @@ class OperationalSpace(NamedTuple):
         inertia: Lambda, zero in the directions in which the frame cannot move.
         bias: eta.
         inverse: J_bar = M^-1 J^T Lambda.
-        rank: number of independent directions in which the frame can move, by the tolerance.
+        rank: number of independent directions in which the frame can move, to the tolerance.
     """
 
     inertia: Float[Array, "6 6"]
@@ -42,8 +42,8 @@ def operational_space_inertia(
     """Lambda(q) = (J M^-1 J^T)^-1, the inertia felt at a frame: J^-T M J^-1 where J is square (Lynch & Park 2017, sec. 8.6).
 
     For six joints or more, away from singularities; for fewer see `operational_space`. With damping d it is
-    (J M^-1 J^T + diag(d))^-1: no direction is heavier than 1 / d. Without, values and derivatives stay finite at
-    singularities, but say no more than that directions are lost: they are of the order 1 / eps and its square.
+    (J M^-1 J^T + diag(d))^-1: no direction is heavier than 1 / d. Without damping, values and derivatives stay finite
+    at singularities, but only indicate lost directions: they are of order 1 / eps and its square.
 
     Args:
         frame: link or frame; the chain's tip if None.
@@ -54,7 +54,7 @@ def operational_space_inertia(
         6x6, symmetric [kg m^2, kg m, kg].
 
     Raises:
-        ModelError: no such frame, or no such reference; fewer than six velocities and no damping.
+        ModelError: unknown frame or reference; fewer than six velocities and no damping.
     """
     mobility, _ = _mobility(chain, q, frame, reference, damping)
     return _inverse(mobility)
@@ -86,9 +86,9 @@ def dynamically_consistent_inverse(
     reference: Reference = "body",
     damping: float | Float[Array, ""] | Float[Array, "6"] = 0.0,
 ) -> Float[Array, "nv 6"]:
-    """J_bar = M^-1 J^T Lambda: of all v with J v = V it gives the one with the least kinetic energy (Khatib 1987).
+    """J_bar = M^-1 J^T Lambda: v = J_bar V has the least kinetic energy of all v with J v = V (Khatib 1987).
 
-    J J_bar = 1 to rounding where nothing is damped, and torques (1 - J^T J_bar^T) tau do not accelerate the frame. Arguments
+    J J_bar = 1 to rounding without damping, and torques (1 - J^T J_bar^T) tau do not accelerate the frame. Arguments
     and errors as for `operational_space_inertia`.
     """
     mobility, solved = _mobility(chain, q, frame, reference, damping)
@@ -106,11 +106,11 @@ def operational_space(
 ) -> OperationalSpace:
     """Lambda, eta and J_bar by the pseudo-inverse of J M^-1 J^T, for any number of joints, and the rank of J.
 
-    Where the frame can move in all six directions these are the three functions above. Elsewhere (fewer than six joints, or
-    at a singularity) F = Lambda dV/dt + eta is the least wrench that makes the accelerations dV/dt that the frame can
-    have; for independent joints fewer than six, J^T F are then all the joints' torques. Least is meant
-    in SI units, with moments and forces weighing alike, and so depends on `reference`. Derivatives are those at constant
-    rank (Golub & Pereyra 1973); at a singularity Lambda itself jumps, and damping is the smooth choice.
+    Where the frame can move in all six directions these are the three functions above. Otherwise (fewer than six
+    joints, or at a singularity) F = Lambda dV/dt + eta is the minimum-norm wrench for feasible accelerations dV/dt;
+    with fewer than six independent joints, J^T F are the joint torques. The norm is in SI units, with moments and
+    forces weighted equally, and depends on `reference`. Derivatives are those at constant rank (Golub & Pereyra 1973);
+    Lambda is discontinuous at a singularity, where damping is the smooth alternative.
 
     Args:
         frame: link or frame; the chain's tip if None.
@@ -118,13 +118,13 @@ def operational_space(
         tolerance: eigenvalues of J M^-1 J^T below this times the largest are taken as zero; eps^0.75 of the type if None.
 
     Raises:
-        ModelError: no such frame, or no such reference.
+        ModelError: unknown frame or reference.
     """
     mobility, solved = _mobility_factors(chain, q, frame, reference)
     least = jnp.finfo(mobility.dtype).eps ** 0.75 if tolerance is None else tolerance
     inertia = _pseudo_inverse(mobility, jnp.asarray(least, mobility.dtype))
     bias = inertia @ _drift(chain, q, v, frame, reference, solved)
-    # the projector on the directions that are left
+    # the projector onto the remaining directions
     rank = jnp.round(jnp.trace(jax.lax.stop_gradient(inertia @ mobility))).astype(jnp.int32)
     return OperationalSpace(inertia, bias, solved @ inertia, rank)
 
@@ -149,8 +149,8 @@ def _mobility(
             "pass damping=, or use operational_space"
         )
     mobility, solved = _mobility_factors(chain, q, frame, reference)
-    # Rounding leaves a singular matrix indefinite by some eps of its diagonal (Higham 2002, theorem 10.7): that much is added
-    # to every direction in its own units, and next to nothing to those in which nothing can move
+    # Rounding makes a singular matrix indefinite by some eps of its diagonal (Higham 2002, theorem 10.7): that much is
+    # added in every direction, in its own units, and almost nothing in directions without motion
     own, eps = jnp.diagonal(mobility), jnp.finfo(mobility.dtype).eps
     added = jnp.asarray(damping, mobility.dtype) + 16 * eps * jnp.maximum(own, eps * own.max())
     return mobility + jnp.diag(jnp.broadcast_to(added, (6,))), solved
@@ -159,7 +159,7 @@ def _mobility(
 def _drift(
     chain: Chain, q: Array, v: Array, frame: str | None, reference: Reference, solved: Array
 ) -> Float[Array, "6"]:
-    """J M^-1 (C v + g) - dJ/dt v: the acceleration that is missing when nothing drives the robot."""
+    """J M^-1 (C v + g) - dJ/dt v: minus the frame's acceleration at zero torques."""
     return solved.T @ bias_force(chain, q, v) - jacobian_derivative(chain, q, v, frame, reference) @ v
 
 
@@ -174,7 +174,8 @@ def _inverse(mobility: Array) -> Array:
 
 @jax.custom_jvp
 def _pseudo_inverse(a: Float[Array, "k k"], tolerance: Float[Array, ""]) -> Float[Array, "k k"]:
-    """The pseudo-inverse of a symmetric, positive semidefinite matrix, without what is below tolerance times the largest."""
+    """The pseudo-inverse of a symmetric, positive semidefinite matrix, ignoring eigenvalues below tolerance times the
+    largest."""
     values, vectors = jnp.linalg.eigh(a)
     kept = values > tolerance * values[-1]
     inverses = jnp.where(kept, 1 / jnp.where(kept, values, jnp.ones_like(values)), jnp.zeros_like(values))

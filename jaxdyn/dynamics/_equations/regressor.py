@@ -1,4 +1,4 @@
-"""Regressors: the matrices by which torques are linear in the parameters, tau = Y(q, qd, qdd) pi."""
+"""Regressors, in which torques are linear in the parameters: tau = Y(q, qd, qdd) pi."""
 
 from collections.abc import Sequence
 
@@ -26,10 +26,10 @@ def regressor(
     """Y(q, qd, qdd) with Y pi = M_l qdd + C qd + g, the torques of the links, pi = inertial_parameters(chain).reshape(-1).
 
     Column 10 i + k belongs to parameter k of link i (m, m cx, m cy, m cz, Ixx, Ixy, Iyy, Ixz, Iyz, Izz about the link
-    frame's origin). It does not depend on the chain's own inertias. Joint j feels link i when it lies between i and the
-    base: Y_j,i = A_j^T Ad^T W_i with W_i the body's own 6x10 regressor (Atkeson, An & Hollerbach 1986); O(n^2), the size of
-    the result. Where coordinates are coupled, S^T of the joints' rows. `inverse_dynamics` is Y pi and what drives add: armature
-    in `drive_regressor`, rotors in `motor_regressor`.
+    frame's origin). It does not depend on the chain's own inertias. Joint j carries link i if it lies between i and the
+    base: Y_j,i = A_j^T Ad^T W_i with W_i the body's own 6x10 regressor (Atkeson, An & Hollerbach 1986); O(n^2), the
+    size of the result. With coupled coordinates, S^T times the joints' rows. `inverse_dynamics` adds the drives to Y
+    pi: armature (`drive_regressor`) and rotors (`motor_regressor`).
     """
 
     links, x = place(chain, q)
@@ -56,7 +56,7 @@ def link_regressor(
     return columns.reshape(chain.n, 10 * chain.n, *columns.shape[3:])
 
 
-ROW_BY_ROW = range(4, 9)  # numbers of joints: fewer are as quick together, more compile for too long one by one
+ROW_BY_ROW = range(4, 9)  # numbers of joints: fewer are as fast in one group, more take too long to compile one by one
 
 
 def row_groups(n: int) -> tuple[tuple[int, int], ...]:
@@ -75,10 +75,11 @@ def carried_regressor(
     weights: Float[Array, "n *#lanes"],
     beside: Float[Array, "n m *#lanes"],
 ) -> tuple[Float[Array, "rows columns *#lanes"], ...]:
-    """`link_regressor` where a joint carries the link, and anything elsewhere: less work, in groups of rows (`row_groups`).
+    """`link_regressor` where a joint carries the link, with arbitrary values elsewhere, which saves work; in groups of
+    rows (`row_groups`).
 
-    Each joint's row is multiplied by its weight, which costs nothing, since it is linear in the joint's screw; columns beside
-    come after it as they are, so that nobody needs to copy the rows to put them there.
+    Each joint's row is multiplied by its weight, at no cost, since it is linear in the joint's screw; further columns
+    are appended unchanged, without copying the rows.
     """
     of_links, (screws, at) = _motion(chain, x, rates, accelerations, gravity)
     of_joints = jax.tree.map(lambda s: s * weights, screws), at
@@ -133,7 +134,7 @@ def by_parameter(chain: Chain, coefficients: Sequence[Float[Array, "n n"]]) -> F
 def link_axes(chain: Chain, r, p):
     """(n, n) components [j, i]: angular and linear velocity of link i's frame, in its axes, at unit speed of joint j.
 
-    r and p are the links' poses in the base, as components over links.
+    r and p: poses of the links in the base, as components over links.
     """
     axis, slide = tuple(chain.screw[:, :3].T), tuple(chain.screw[:, 3:].T)
     w = rotate(r, axis)

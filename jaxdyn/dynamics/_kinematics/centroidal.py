@@ -1,6 +1,6 @@
 """Mass, centre of mass and momentum of the whole robot, and the centroidal momentum matrix, by one sweep out and one in.
 
-World axes throughout. The mass is that of the moving links: of a fixed base, which does not move, nothing is known.
+World axes throughout. The mass is that of the moving links; a fixed base is not included.
 """
 
 import jax.numpy as jnp
@@ -45,7 +45,7 @@ def centre_of_mass_jacobian(chain: Chain, q: Float[Array, " nq"]) -> Float[Array
 def total_momentum(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, "6"]:
     """(l, p): angular momentum about the world's origin and linear momentum, world axes, O(n) [kg m^2/s, kg m/s].
 
-    Its rate is the wrench of gravity and of all that acts on the robot from outside, the support of a fixed base included.
+    Its rate is the wrench of gravity and of all external forces, including the support of a fixed base.
     """
     return _momentum_matrix(chain, q) @ v
 
@@ -54,7 +54,7 @@ def total_momentum(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"])
 def centroidal_momentum_matrix(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "6 nv"]:
     """A_G(q) with (l_G, p) = A_G v: angular momentum about the centre of mass, and linear momentum, world axes.
 
-    Column j is the momentum G^c_j A_j of all that joint j carries, moved to the centre of mass, O(n) (Orin, Goswami & Lee
+    Column j is the momentum G^c_j A_j of all links that joint j carries, moved to the centre of mass, O(n) (Orin, Goswami & Lee
     2013). The linear rows are m J_c. Pinocchio has the linear part first.
     """
     return _about(centre_of_mass(chain, q), _momentum_matrix(chain, q))
@@ -64,7 +64,7 @@ def centroidal_momentum_matrix(chain: Chain, q: Float[Array, " nq"]) -> Float[Ar
 def centroidal_momentum(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, "6"]:
     """(l_G, p) = A_G(q) v about the centre of mass, world axes, O(n) [kg m^2/s, kg m/s].
 
-    Without contact its rate is (0, m gravity): l_G is then constant whatever the joints do.
+    Without contact its rate is (0, m gravity): l_G is then constant for any joint motion.
     """
     return centroidal_momentum_matrix(chain, q) @ v
 

@@ -1,9 +1,9 @@
-"""Between a robot's generalised coordinates and the ordinary joints of its links, that every recursion works on.
+"""Conversion between a robot's generalised coordinates and the ordinary joints of its links, used by all recursions.
 
-Joint rates are S v with the coupling matrix S. The links of a quaternion joint have coordinates x about the present
-placement (`configuration.place`), with x = 0 and rates v. Away from x = 0 the rates are A(x)^-1 v, so that accelerations
-differ: dv/dt = d2x/dt2 + g(v), with g(v) = sum_{j<k} [S_j, S_k] v_j v_k, from the order in which the joint's screws follow
-each other: g = (wy wz, -wx wz, wx wy) for the angular and w x v for the linear part.
+Joint rates are S v with the coupling matrix S. The links of a quaternion joint have local coordinates x about the
+current placement (`configuration.place`), with x = 0 and rates v. For x != 0 the rates are A(x)^-1 v, so accelerations
+differ: dv/dt = d2x/dt2 + g(v), with g(v) = sum_{j<k} [S_j, S_k] v_j v_k, determined by the order of the joint's screws:
+g = (wy wz, -wx wz, wx wy) for the angular and w x v for the linear part.
 """
 
 import jax.numpy as jnp
@@ -28,7 +28,7 @@ def joint_accelerations(chain: Chain, v: Float[Array, " nv"], a: Float[Array, " 
 
 @any_axis_types
 def rate_terms(chain: Chain, v: Float[Array, " nv"]) -> Float[Array, " nv"]:
-    """g(v): what the accelerations of quaternion joints are more than those of their links' joints."""
+    """g(v): difference between the accelerations of quaternion joints and those of their links' joints."""
     out = jnp.zeros_like(v)
     for joint in layout(chain).quaternions:
         out = out.at[joint.columns].set(joint_rate_terms(v[joint.columns]))

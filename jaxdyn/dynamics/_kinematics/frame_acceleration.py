@@ -21,13 +21,13 @@ def frame_acceleration(
 ) -> Float[Array, "6"]:
     """dV/dt = J a + dJ/dt v of a frame's twist in world axes, v that of its origin ("mixed"), O(n), without Jacobians.
 
-    The linear part is the origin's acceleration as an accelerometer that does not feel gravity has it [rad/s^2, m/s^2].
+    The linear part is the origin's acceleration, without gravity [rad/s^2, m/s^2].
 
     Args:
         frame: link or frame; the chain's tip if None.
 
     Raises:
-        ModelError: no such frame.
+        ModelError: unknown frame.
     """
     link, k = frame_index(chain, frame)
     links, x = place(chain, q)

@@ -26,11 +26,11 @@ def jacobian(
 
     Args:
         frame: link or frame; the chain's tip if None.
-        reference: the coordinates of the twist. "body": in the frame's own axes, v of its origin. "space": in world axes, v
-            of the body-fixed point that is passing the world's origin. "mixed": in world axes, v of the frame's origin.
+        reference: the coordinates of the twist. "body": in the frame's own axes, v of its origin. "space": in world
+            axes, v of the body-fixed point passing the world's origin. "mixed": in world axes, v of the frame's origin.
 
     Raises:
-        ModelError: no such frame, or no such reference.
+        ModelError: unknown frame or reference.
     """
     if reference not in ("body", "space", "mixed"):
         raise ModelError(f"a Jacobian's reference is 'body', 'space' or 'mixed', not {reference!r}")

@@ -1,4 +1,4 @@
-"""Twists and accelerations of all links: what the outward recursion finds, in the frames that Jacobians have."""
+"""Twists and accelerations of all links from the outward recursion, in the reference frames of the Jacobians."""
 
 from typing import Literal
 
@@ -28,7 +28,7 @@ def link_twists(
 ) -> Float[Array, "n 6"]:
     """Twists V_i = (w_i, v_i) of all links, J_i(q) qd with the `jacobian` of each, by one sweep, O(n) [rad/s, m/s].
 
-    V_i = Ad_{T_i,i-1} V_{i-1} + A_i qd_i (Lynch & Park 2017, sec. 8.3), with the parent in the place of i-1 in trees.
+    V_i = Ad_{T_i,i-1} V_{i-1} + A_i qd_i (Lynch & Park 2017, sec. 8.3), with the parent in place of i-1 in trees.
 
     Args:
         reference: the coordinates of the twists, "body", "space" or "mixed", as in `jacobian`.
@@ -52,18 +52,18 @@ def link_accelerations(
     """Accelerations of all links, without gravity, by one sweep, O(n) [rad/s^2, m/s^2].
 
     "spatial" is dV_i/dt = J_i qdd + dJ_i/dt qd, the rate of the components that `link_twists` has: in body coordinates the
-    recursion's dV_i = Ad_{T_i,i-1} dV_{i-1} + ad_{V_i} A_i qd_i + A_i qdd_i (Lynch & Park 2017, sec. 8.3, whose own
-    dV_i is this less the acceleration of gravity, as its base starts with (0, -g)). "conventional" is (dw_i/dt,
-    d2p/dt2), the angular acceleration and the acceleration of a point p of the body: in body coordinates a = dv/dt + w
-    x v of the frame's origin, in its own axes; mixed the same in world axes, where both kinds are equal; in space
-    coordinates that of the body's point which is passing the world's origin.
+    recursion's dV_i = Ad_{T_i,i-1} dV_{i-1} + ad_{V_i} A_i qd_i + A_i qdd_i (Lynch & Park 2017, sec. 8.3, whose dV_i
+    includes -g, since the base acceleration is (0, -g) there). "conventional" is (dw_i/dt, d2p/dt2), the angular
+    acceleration and the acceleration of a point p of the body: in body coordinates a = dv/dt + w x v of the frame's
+    origin, in its own axes; in mixed coordinates the same in world axes, where both kinds are equal; in space
+    coordinates that of the body-fixed point passing the world's origin.
 
     Args:
         reference: as in `jacobian`.
         kind: "spatial" or "conventional".
 
     Raises:
-        ModelError: no such reference, or no such kind.
+        ModelError: unknown reference or kind.
     """
     if kind not in ("spatial", "conventional"):
         raise ModelError(f"an acceleration is 'spatial' or 'conventional', not {kind!r}")
@@ -98,7 +98,7 @@ def to_reference(
 
 
 def reference_poses(chain: Chain, q: Float[Array, " nq"], reference: Reference) -> Float[Array, "n 4 4"]:
-    """Poses of the links seen from the frames that a reference stands for: the world, or one of its axes at the link.
+    """Poses of the links seen from the frames of a reference: the world, or world axes at the link.
 
     Raises:
         ModelError: no such reference.

@@ -1,15 +1,16 @@
-"""Lowering of a function of one robot and one state: one robot at a time, or thousands. The choice is made here alone.
+"""Lowering of a function of one robot and one state, for single states and for batches.
 
-A function decorated with `by_batch` is written entry by entry on arrays (links, ...): whatever axes follow the links' are
-lanes, states that are computed side by side. Its callers see a function of one state, and `jax.vmap`:
+A function decorated with `by_batch` is written entry by entry on arrays (links, ...): axes after that of the links are
+lanes, states computed in parallel. To its callers it is a function of one state:
 
-- called on one state, its whole program becomes one kernel on the CPU. XLA would otherwise run a scan as dozens of small
-  kernels per iteration, whose calls cost many times what they compute;
-- under `vmap`, however often, all batch axes become one, and that the last: every component is contiguous. On the CPU it is
-  worked through in chunks that stay in the first cache, each chunk one kernel; elsewhere it is one program on all lanes;
-- differentiated, it uses the rule given with the function, or differentiates the function itself.
+- called on one state, it becomes one kernel on the CPU. XLA would otherwise run a scan as dozens of small kernels per
+iteration, with a call overhead many times their work;
+- under `vmap`, however nested, all batch axes are merged into one last axis, so every component is contiguous. On the
+CPU the batch is processed in chunks that fit the first-level cache, each one kernel; elsewhere it is one program on all
+lanes;
+- differentiated, it uses the given rule, or differentiates the function itself.
 
-docs/design.md has the measurements. The CPU's part is chosen when a program is lowered for that platform.
+docs/design.md has the measurements. The CPU form is selected when a program is lowered for that platform.
 """
 
 import contextvars
@@ -32,13 +33,13 @@ from .tangents import batch_first, sparse_jvp
 Size = Callable[[Any], int]
 Count = Any  # of states: an int, or a size that `jax.export` leaves open
 
-LANES = 64  # of a chunk: 32 to 256 are alike, fewer waste vector instructions, more leave the first cache
+LANES = 64  # of a chunk: 32 to 256 perform alike, fewer waste vector instructions, more exceed the first-level cache
 LARGEST = 50_000  # numbers that an operation of a kernel may read and write: of 400 KB, see `kernel`, point 3
-STRAIGHT = 3000  # turns of a loop times a function's size, up to which they are written out for a GPU: see `scan_links`
+STRAIGHT = 3000  # iterations of a loop times a function's size, up to which it is unrolled for a GPU: see `scan_links`
 
 # the lanes, (count,) or (), while the inside of a function of `by_batch` is traced; None outside
 _LANES: contextvars.ContextVar[tuple[Count, ...] | None] = contextvars.ContextVar("lanes", default=None)
-# how many turns of a loop are written out while the form for other platforms than the CPU is traced
+# number of loop iterations to unroll while the form for platforms other than the CPU is traced
 _STRAIGHT: contextvars.ContextVar[int] = contextvars.ContextVar("straight", default=0)
 
 
@@ -48,22 +49,22 @@ def lane_shape() -> tuple[Count, ...]:
 
 
 def spread_over_lanes(x: Array) -> Array:
-    """A vector over links, once for every lane."""
+    """A vector over links, repeated for every lane."""
     return jnp.broadcast_to(with_lanes(x, 1), (x.shape[0], *lane_shape()))
 
 
 def with_lanes(x: Array, dimensions: int) -> Array:
-    """An array with the lanes behind its own axes, of which there are so many; repeated where it is the same for all."""
+    """An array with the lanes after the given number of its own axes; repeated if it is the same for all lanes."""
     lanes = lane_shape()
     return jnp.broadcast_to(x[..., None], (*x.shape, *lanes)) if lanes and x.ndim == dimensions else x
 
 
 def scan_links(body: Callable, carry: Any, xs: Any, reverse: bool = False) -> tuple[Any, Any]:
-    """`lax.scan` over links or joints: a loop on the CPU; elsewhere written out, so that few kernels hold all its turns.
+    """`lax.scan` over links or joints: a loop on the CPU; unrolled elsewhere, so that few kernels hold all iterations.
 
-    A GPU launches every kernel of a loop's body once a turn, which takes longer than what they compute. Compilation takes five
-    times as long, so that only small functions are written out: inverse and forward dynamics up to 21 links, composite
-    bodies and forward kinematics up to 7, no derivatives.
+    A GPU launches every kernel of a loop's body in every iteration, which takes longer than their work. Compilation
+    takes five times as long, so only small functions are unrolled: inverse and forward dynamics up to 21 links,
+    composite bodies and forward kinematics up to 7, no derivatives.
     """
     turns = len(jax.tree.leaves(xs)[0])
     return jax.lax.scan(body, carry, xs, reverse=reverse, unroll=0 < turns <= _STRAIGHT.get())
@@ -75,7 +76,7 @@ def by_batch(
     """Compile a function of arrays (and chains) written for lanes for one state or a batch; see the module's docstring.
 
     Args:
-        size: from the first argument, how many numbers of a state the function's largest operation reads and writes.
+        size: from the first argument, the number of values per state that the function's largest operation reads and writes.
         jvp: derivative rule (primals, tangents) -> (values, tangents); tangents may hold `SymbolicZero`.
     """
     if function is None:
@@ -89,20 +90,20 @@ def by_batch(
         if _LANES.get() is not None:  # part of a larger one
             return function(*arguments)
         traced = [isinstance(leaf, Tracer) for leaf in leaves]
-        # a copy, which compiles to nothing: `custom_jvp` takes no arrays of NumPy's that `vmap` holds
+        # a copy, which compiles to nothing: `custom_jvp` does not accept NumPy arrays under `vmap`
         given = [jnp.copy(leaf) for leaf, t in zip(leaves, traced, strict=True) if t]
         known = [None if t else leaf for leaf, t in zip(leaves, traced, strict=True)]
         width = size(arguments[0])
 
         def call(*variables):
-            # what is known stays outside, so that the constants of a robot closed over are computed while tracing
+            # known values stay outside, so that the constants of a robot closed over are computed while tracing
             return function(*_refill(structure, known, traced, variables))
 
         single = custom_vmap(lambda *variables: _single(call, width, variables))
 
         @single.def_vmap
         def batched(axis_size, in_batched, *variables):
-            if not any(in_batched):  # derivatives of a batch whose values are one
+            if not any(in_batched):  # derivatives of a batch that share one value
                 out = _single(call, width, variables)
                 return out, jax.tree.map(lambda _: False, out)
             out = _many(call, tuple(in_batched), axis_size, width, within=True)(*variables)
@@ -127,13 +128,13 @@ def by_batch(
 
 
 def _refill(structure: Any, known: list, traced: list[bool], variables: tuple) -> tuple:
-    """The arguments, with variables in their places among what is known."""
+    """The arguments: variables inserted among the known values."""
     rest = iter(variables)
     return jax.tree.unflatten(structure, [next(rest) if t else x for t, x in zip(traced, known, strict=True)])
 
 
 def _inside(call: Callable, lanes: tuple[Count, ...]) -> Callable:
-    """The function as a whole, of which other such functions are parts."""
+    """The whole function, including nested functions of this kind."""
 
     def traced(*variables):
         token = _LANES.set(lanes)
@@ -146,7 +147,7 @@ def _inside(call: Callable, lanes: tuple[Count, ...]) -> Callable:
 
 
 def _straight(function: Callable, width: int) -> Callable:
-    """The function, with the loops of `scan_links` written out where they are short."""
+    """The function, with short loops of `scan_links` unrolled."""
 
     def traced(*variables):
         token = _STRAIGHT.set(STRAIGHT // width)
@@ -166,7 +167,7 @@ def _single(call: Callable, width: int, variables: tuple) -> Any:
 
 
 def _many(call: Callable, mapped: tuple[bool, ...], count: Count, width: int, within: bool) -> Callable[..., Any]:
-    """The function over one batch axis, the first of the variables that are mapped; under another vmap the axes merge."""
+    """The function over one batch axis, the first of the mapped variables; another vmap merges the axes."""
     many = custom_vmap(lambda *variables: _over_lanes(call, mapped, count, width, within, variables))
 
     @many.def_vmap
@@ -193,19 +194,19 @@ def _many(call: Callable, mapped: tuple[bool, ...], count: Count, width: int, wi
 def _over_lanes(
     call: Callable, mapped: tuple[bool, ...], count: Count, width: int, within: bool, variables: tuple
 ) -> Any:
-    """All states at once, as lanes; on the CPU chunk by chunk. The kernel turns arrays over itself, or gets them so."""
+    """All states at once, as lanes; on the CPU chunk by chunk. The kernel transposes arrays, or receives them transposed."""
     spec = _sharding_of_rows(variables, mapped)
     if spec is not None:
         untyped = lambda *variables: _over_lanes(call, mapped, count, width, within, variables)
         return auto_axes(untyped, out_sharding=PartitionSpec(spec))(*variables)
 
     def everything(*variables, wrapped=lambda function: function):
-        """States come along the first axis and go along it; in between they are lanes."""
+        """States enter and leave along the first axis; in between they are lanes."""
         states = next(x.shape[0] for x, m in zip(variables, mapped, strict=True) if m)
         moved = [jnp.moveaxis(x, 0, -1) if m else x for x, m in zip(variables, mapped, strict=True)]
         return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), wrapped(_inside(call, (states,)))(*moved))
 
-    # a batch that automatic partitioning splits stays split, since every chunk has a part of it from each device
+    # a batch split by automatic partitioning stays split, since every chunk has a part from each device
     parts = min(jax.local_device_count("cpu"), 8)
     most = LARGEST // width // parts
     lanes = min(max(LANES // parts, 8), most)
@@ -232,28 +233,28 @@ def _in_single_precision(variables: tuple) -> bool:
     """True if eight lanes fill one vector register, as float32 does in registers of 32 bytes.
 
     LLVM then keeps a kernel's arrays in registers, and compiling the derivatives of a Panda's forward dynamics took more
-    than 23 GB, where 7 and 16 lanes take 0.5 GB and 6 s (jaxlib 0.10.2; float64 is well with 4 and with 8 lanes).
+    than 23 GB, whereas 7 and 16 lanes take 0.5 GB and 6 s (jaxlib 0.10.2; float64 compiles well with 4 and 8 lanes).
     """
     return any(jnp.result_type(x) in (jnp.float32, jnp.float16, jnp.bfloat16) for x in variables)
 
 
 def _sharding_of_rows(variables: tuple, mapped: tuple[bool, ...]) -> Any:
-    """The axes of a mesh that divide the rows, where types say so (`AxisType.Explicit`); else None.
+    """The mesh axes that shard the rows, if they are explicit (`AxisType.Explicit`); else None.
 
-    The partitioner then divides the chunks as on a mesh whose axes are automatic, where no type says anything.
+    The partitioner then splits the chunks as on a mesh with automatic axes.
     """
     specs = [jax.typeof(x).sharding.spec for x, m in zip(variables, mapped, strict=True) if m]
     return next((spec[0] for spec in specs if spec and spec[0] is not None), None)
 
 
 def loop_by_batch(step: Callable, carry: Any, constants: Any, xs: Any, size: int | None, reverse: bool = False) -> Any:
-    """`lax.scan` over rows of xs of (carry, y) = step(carry, constants, x), written for lanes as functions of `by_batch` are.
+    """`lax.scan` over rows of xs of (carry, y) = step(carry, constants, x), written for lanes like functions of `by_batch`.
 
-    All arrays that the step gets have lanes behind their own axes, but those of a chain. The whole loop is one kernel of the
-    CPU, for a batch one of each chunk of lanes. It has no derivative rule.
+    All arrays passed to the step, except a chain's, have lanes after their own axes. The whole loop is one CPU kernel,
+    for a batch one per chunk of lanes. It has no derivative rule.
 
     Args:
-        size: how many numbers of a state the largest operation of a step reads and writes; None: no kernel can hold it.
+        size: number of values per state that the largest operation of a step reads and writes; None: not as a kernel.
     """
     width = LARGEST + 1 if size is None else size
     variables, structure = jax.tree.flatten((carry, constants, xs))
@@ -278,7 +279,7 @@ def loop_by_batch(step: Callable, carry: Any, constants: Any, xs: Any, size: int
         if not any(in_batched):
             out = in_turn(*variables)
             return out, jax.tree.map(lambda _: False, out)
-        # what is carried becomes the lanes' own after one turn
+        # after one iteration every lane has its own carry
         own = [k < carried and not b for k, b in enumerate(in_batched)]
         variables = [
             jnp.broadcast_to(x, (axis_size, *x.shape)) if o else x for x, o in zip(variables, own, strict=True)
@@ -292,9 +293,9 @@ def loop_by_batch(step: Callable, carry: Any, constants: Any, xs: Any, size: int
 
 
 def in_groups(function: Callable, size: int) -> Callable:
-    """A function of one problem that under `vmap` on the CPU takes `size` problems at a time, one group after the other.
+    """A function of one problem that, under `vmap` on the CPU, processes groups of `size` problems in sequence.
 
-    For loops that end with a batch's last problem: a group waits for its own slowest alone, and what it works on stays cached.
+    For iterative solvers: a group runs only until its own slowest problem is done, and its data stay in cache.
     """
 
     def call(*arguments):
@@ -317,7 +318,8 @@ def in_groups(function: Callable, size: int) -> Callable:
 
 
 def _grouped(together: Callable, whole: Callable, mapped: list[bool], count: Count, size: int) -> Callable:
-    """The function over a batch axis, by groups of about equal size; of a batch on several devices each has its part of all."""
+    """The function over a batch axis, in groups of about equal size; of a sharded batch every group has rows from each
+    device."""
     parts = min(jax.local_device_count("cpu"), 8)
     if not isinstance(count, int) or count <= parts * size:
         return together
@@ -331,7 +333,7 @@ def _grouped(together: Callable, whole: Callable, mapped: list[bool], count: Cou
 def _in_turn(
     some: Callable, variables: tuple, mapped: Sequence[bool], count: Count, sizes: tuple[int, Count, int]
 ) -> Any:
-    """A function of parts * lanes rows of the variables that are mapped, for all `count` rows, block after block."""
+    """A function of parts * lanes rows of the mapped variables, applied to all `count` rows block by block."""
 
     def body(_, block):
         rest = iter(block)
@@ -343,7 +345,7 @@ def _in_turn(
 
 
 def _split(x: Array, parts: int, blocks: Count, lanes: int) -> Array:
-    """The rows of x by blocks of parts * lanes, each with rows from all parts; the last row fills up."""
+    """The rows of x in blocks of parts * lanes, each with rows from all parts; padded with the last row."""
     rows = filled(x, parts * blocks * lanes).reshape(parts, blocks, lanes, *x.shape[1:])
     return jnp.moveaxis(rows, 1, 0).reshape(blocks, parts * lanes, *x.shape[1:])
 
@@ -360,11 +362,11 @@ def lanes_of_kernel(width: int) -> int:
 
 
 def over_lanes(function: Callable, kernel: bool) -> Callable:
-    """A function as those of `by_batch`, on arrays that have the lanes as last axis already: nothing is turned over.
+    """A function like those of `by_batch`, on arrays that already have the lanes as last axis, without transposition.
 
     Args:
         function: the last argument has lanes.
-        kernel: it becomes one kernel; on the CPU only, with as many lanes as `lanes_of_kernel` says.
+        kernel: compile it to one kernel; on the CPU only, with the number of lanes of `lanes_of_kernel`.
     """
 
     def call(*arguments):
@@ -376,7 +378,7 @@ def over_lanes(function: Callable, kernel: bool) -> Callable:
 
 
 def filled(x: Array, multiple: Count) -> Array:
-    """The rows of x, and copies of the last one up to a multiple of a number: a state is never made up."""
+    """The rows of x, padded with copies of the last one to a multiple of a number."""
     short = -x.shape[0] % multiple
     if isinstance(short, int) and short == 0:
         return x

@@ -1,38 +1,38 @@
-"""A function as one kernel of the CPU: a call that XLA neither inlines nor takes apart.
+"""A function as one CPU kernel: a call that XLA neither inlines nor splits.
 
 XLA has this for small loops of its own (`SmallWhileLoopHoistingPass`, xla/service/cpu/small_while_loop_hoisting_pass.cc):
-the called computation becomes one function of LLVM's. What that asks of a computation, by XLA's sources next to jaxlib 0.10.2
-and the texts in its library, and how it holds here. tests/test_xla_limits.py reproduces each case,
-tests/users_programs (arguments, flow, compilers) tries to break them from the outside.
+the called computation becomes one LLVM function. The requirements on such a computation, from XLA's sources for jaxlib
+0.10.2 and the messages in its library, and how each is met here: tests/test_xla_limits.py reproduces each case,
+tests/users_programs (arguments, flow, compilers) tries to violate them through the public API.
 
 1. Every buffer that is addressed is in a table (`EmitGlobalBufferPointer`, ir_emitter.cc: "All or none of the slices should
-   have an explicit index", an abort). `GetAllSlices` (computation_kernel_emitter.cc) fills it with what instructions read and
-   with the results of those that are no parameters; `HandleParameter` addresses all parameters. So each one needs a reader
-   in the computation that code is made for, and passes before that take readers away:
-   - `HloConstantFolding` puts operands that it finds to be constant into the computation: an `optimization_barrier` on the
-     operands hides them;
-   - `AlgebraicSimplifier` folds what reads an operand (x * 0): an entry of every operand is returned;
-   - `HloDCE` removes results that nobody reads: these entries and the first result leave through one barrier.
+   have an explicit index", an abort). `GetAllSlices` (computation_kernel_emitter.cc) fills it with what instructions
+   read and with the results of instructions other than parameters; `HandleParameter` addresses all parameters. So each
+   parameter needs a reader in the final computation, and earlier passes remove readers:
+   - `HloConstantFolding` moves constant operands into the computation: an `optimization_barrier` on the operands prevents it;
+   - `AlgebraicSimplifier` folds instructions that read an operand (x * 0): an entry of every operand is returned;
+   - `HloDCE` removes unused results: these entries and the first result are returned through one barrier.
 2. Every instruction has code in `IrEmitter` that calls nothing at run time: the function is called without run options. A
    scatter ("Scatter is not implemented on CPUs"), a sort, an FFT, `top_k`, a product of matrices in a library's fusion ("Fusion
    kind not implemented on CPU", from 8 x 8), LAPACK, callbacks, prints, collectives and `PartitionId` ("Failed to materialize
-   symbols") are refused. Functions that become kernels are this library's own and hold arithmetic, indexing and loops, none
-   of a user's. Where devices share the lanes, an entry is one of every lane, so that none asks another device.
+   symbols") are refused. Only this library's functions become kernels, never a user's, and they consist of arithmetic,
+   indexing and loops. If lanes are sharded over devices, an entry of every lane is returned, without communication.
 3. No instruction is spread over threads ("Invalid LLVM IR before optimizations"). `ParallelTaskAssigner`
    (parallel_task_assignment.cc) does so where bytes >= flops and the result has 512 KiB, or where bytes < flops and
    flops + 2 * transcendentals + 10 * bytes, of what was read and written, is 200 000. `batch` bounds the first by `LARGEST`
-   and the sizes given with the functions. The second has no bound by construction: a fusion would reach it with 18 KB that
-   it computes much from. At 64 lanes the library's stay below it, by 4 times for an arm of three joints.
-4. Called computations are emitted before those that call them, and a call does not stand in the computation of a reduction
-   (`EmitThreadLocalCall`, `EmitGlobalCall`; computation_partitioner.cc: "operand_maps.size() == 1", an abort). The marks reach
-   every call that is traced or lowered under them, so that the inside is marked as ordinary: XLA inlines all calls there.
+   and the sizes given with the functions. The second is not bounded by construction: a fusion with much computation
+   would reach it with 18 KB. At 64 lanes the library's stay below it, by 4 times for an arm of three joints.
+4. Called computations are emitted before their callers, and the computation of a reduction contains no call
+   (`EmitThreadLocalCall`, `EmitGlobalCall`; computation_partitioner.cc: "operand_maps.size() == 1", an abort). The
+   marks apply to every call traced or lowered under them, so the inside is marked as ordinary, and XLA inlines all
+   calls there.
 5. A loop's state, condition and body share their buffers (`HandleWhile`: "does not share slice with"), and modules are
-   scheduled: `CopyInsertion` and the scheduler do this for every program. Nothing is asked of constants (up to 10 000 bytes
-   they become part of the kernel, above it arguments) or of empty arrays; results may be operands or constants, and one array
-   may be several operands.
+   scheduled: `CopyInsertion` and the scheduler do this for every program. There are no requirements on constants (part
+       of the kernel up to 10 000 bytes, arguments above) or empty arrays; results may be operands or constants, and one
+       array may be several operands.
 
-Later versions: XLA's own pass outlines straight runs of instructions too and leaves tokens out (`kAfterAll`); the emitters of
-single operations that lie under `IrEmitter` are to be retired (openxla/xla#48001).
+Later versions: XLA's pass also outlines straight-line instructions and excludes tokens (`kAfterAll`); the per-operation
+emitters under `IrEmitter` will be retired (openxla/xla#48001).
 """
 
 import contextvars
@@ -57,7 +57,7 @@ def as_kernel(function: Callable, lanes: Sequence[int | None] | None = None) -> 
     """The function as one kernel; the numbers refer to the module's list.
 
     Args:
-        lanes: which axis of each argument is that of the lanes, None for those without.
+        lanes: the lane axis of each argument; None if it has none.
     """
     if os.environ.get("JAXDYN_KERNELS", "1") == "0":
         return function
@@ -68,7 +68,7 @@ def as_kernel(function: Callable, lanes: Sequence[int | None] | None = None) -> 
             traced, shapes = jax.make_jaxpr(function, return_shape=True)(*variables)
         finally:
             _IN_KERNEL.reset(token)
-        # what the function does not use is left out: nobody computes it
+        # arguments that the function does not use are omitted, and not computed
         jaxpr, used = dce_jaxpr(traced.jaxpr, [True] * len(traced.jaxpr.outvars))
         if not any(used):  # a constant
             return function(*variables)
@@ -90,7 +90,7 @@ def as_kernel(function: Callable, lanes: Sequence[int | None] | None = None) -> 
 
 
 def _entry(x: Array, lanes: int | None) -> Array:
-    """The first number of an array, of every lane where it has lanes."""
+    """The first entry of an array, for every lane if it has lanes."""
     if lanes is None:
         return x.reshape(-1)[0].astype(float)
     return jnp.moveaxis(x, lanes, -1).reshape(-1, x.shape[lanes])[0].astype(float)

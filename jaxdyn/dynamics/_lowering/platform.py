@@ -1,7 +1,7 @@
-"""A function in two forms, of which a program holds the one for the platform that it is lowered for.
+"""A function in two forms; a program contains the one for its platform.
 
-Unlike with `jax.lax.platform_dependent`, the form for other platforms than the CPU is traced only where a program is lowered
-for one: programs for the CPU cost no second tracing, and one exported for a GPU by a machine without one gets the GPU's form.
+Unlike with `jax.lax.platform_dependent`, the form for other platforms is traced only when a program is lowered for one:
+CPU programs are traced once, and programs exported for a GPU from a machine without one contain the GPU form.
 """
 
 from collections.abc import Callable
@@ -69,7 +69,7 @@ def _jvp(primals, tangents, *, cpu, default):
     def pushed(function):
         return lambda primals, tangents: jax.jvp(function, primals, tangents)[1]
 
-    # the values apart from their derivatives, so that those of a batch of tangents alone are no batch
+    # the values separately from their derivatives, so that a batch of tangents alone does not batch the values
     out = _by_platform_p.bind(*primals, cpu=cpu, default=default)
     tangents = tuple(instantiate_zeros(t) for t in tangents)
     return out, by_platform(pushed(_evaluated(cpu)), pushed(default), tuple(primals), tangents)

@@ -13,8 +13,8 @@ from ..._jax_compat import SymbolicZero, custom_vmap
 def batch_first(x: Array) -> Array:
     """x; under `vmap` with the batch as its first axis.
 
-    JAX takes it for granted that a derivative rule leaves the batch on the axis where the function itself does; where it does
-    not, derivatives of a compiled `vmap` of the function come with shapes mixed up (jax-ml/jax#16374).
+    JAX assumes that a derivative rule leaves the batch on the same axis as the function itself; otherwise derivatives
+    of a compiled `vmap` of the function have wrong shapes (jax-ml/jax#16374).
     """
     return _first_axis(x)
 
@@ -34,7 +34,7 @@ batch_first.defjvp(lambda primals, tangents: (batch_first(*primals), tangents[0]
 
 
 def sparse_jvp(function: Callable[..., Any], primals: tuple, tangents: tuple) -> tuple[Any, Any]:
-    """`jax.jvp` that leaves arguments whose tangent is a `SymbolicZero` out of the derivative, at any depth of trees."""
+    """`jax.jvp` that excludes arguments with a `SymbolicZero` tangent from the derivative, at any depth of trees."""
     values, structure = jax.tree.flatten(primals)
     directions = jax.tree.leaves(tangents, is_leaf=is_zero)
     active = [not is_zero(t) for t in directions]

@@ -25,7 +25,7 @@ class Projection(NamedTuple):
         configuration: q.
         iterations: number of iterations.
         residual: largest entry of phi there [m, rad].
-        converged: whether the residual and the last step are within the tolerance; if not, derivatives are meaningless.
+        converged: true if the residual and the last step are within the tolerance; if not, derivatives are meaningless.
     """
 
     configuration: Float[Array, " nq"]
@@ -56,7 +56,7 @@ def project_configuration(
         tolerance: of residual and step [m, rad]; a thousand times the type's rounding by default.
 
     Raises:
-        ModelError: no such coordinate, no constraint, or one that names an unknown frame.
+        ModelError: unknown coordinate, no constraint, or one with an unknown frame.
     """
     tolerance = 1000 * float(jnp.finfo(q.dtype).eps) if tolerance is None else tolerance
     free = jnp.ones(chain.nv, q.dtype).at[jnp.asarray(coordinate_columns(chain, held))].set(0.0)
@@ -122,8 +122,8 @@ def project_velocity(
 ) -> Float[Array, " nv"]:
     """The velocity with J(q) qd' = 0 nearest to qd in the metric of the mass matrix: qd' = qd - M^-1 J^T (J M^-1 J^T)^+ J qd.
 
-    It is the velocity after an impact in which the constraints catch the robot: the impulse M (qd' - qd) is one of theirs, and
-    no other velocity that keeps them differs by less kinetic energy. O(n^3).
+    It is the velocity after a plastic impact on the constraints: M (qd' - qd) is a constraint impulse, and qd' - qd has
+    the least kinetic energy of all differences to admissible velocities. O(n^3).
 
     Args:
         tolerance: as in `constrained_forward_dynamics`.

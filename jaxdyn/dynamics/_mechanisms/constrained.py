@@ -29,9 +29,9 @@ class ConstrainedDynamics(NamedTuple):
             `frame`, in the axes and at the origin of the frame it is held to [N m, N]. Redundant constraints share the
             minimum-norm forces.
         rank: number of independent rows of J.
-        redundant: whether rows are dependent: accelerations are unique, multipliers are not.
+        redundant: true if rows are dependent: accelerations are unique, multipliers are not.
         residual: largest |J qdd - target|; beyond rounding if constraints contradict each other [m/s^2, rad/s^2].
-        consistent: whether it is rounding only.
+        consistent: true if the residual is rounding only.
     """
 
     acceleration: Float[Array, " nv"]
@@ -53,14 +53,14 @@ def constrained_forward_dynamics(
     stabilisation: Stabilisation = (0.0, 0.0),
     tolerance: float | Float[Array, ""] | None = None,
 ) -> ConstrainedDynamics:
-    """Accelerations qdd and constraint forces lambda of a robot whose motion keeps phi(q) = 0:
+    """Accelerations qdd and constraint forces lambda of a robot under constraints phi(q) = 0:
 
         M(q) qdd + C(q, qd) qd + g(q) = tau + J(q)^T lambda,
         J(q) qdd + dJ/dt qd = -2 alpha d phi/dt - beta^2 phi.
 
     With M = L L^T and W = J L^-T, the solution is L^T qdd = z + W^+ (r - W z), lambda = W^+T W^+ (r - W z) for the free
     z = L^-1 (tau - C qd - g) and the right side r of the second row: the Schur complement J M^-1 J^T = W W^T, inverted by
-    its singular values, so that redundant constraints give the least multipliers. Derivatives are those of the two equations
+    its singular values, so that redundant constraints give minimum-norm multipliers. Derivatives are those of the two equations
     (implicit), at constant rank. O(n^3). Friction and springs are not part of it: pass tau - resistive_force(chain, q, qd).
 
     Args:
@@ -71,7 +71,7 @@ def constrained_forward_dynamics(
         tolerance: singular values of W below it, relative to the largest, count as redundant; sqrt(rounding) by default.
 
     Raises:
-        ModelError: no constraint, or one that names an unknown frame.
+        ModelError: no constraint, or one with an unknown frame.
     """
     gains = jnp.asarray(stabilisation[0], q.dtype), jnp.asarray(stabilisation[1], q.dtype)
     tolerance = rank_tolerance(q, tolerance)
@@ -121,7 +121,7 @@ def _solution(chain, constraints, q, qd, tau, wrenches, stabilisation, tolerance
 
 
 def _violation(matrix: Array, x: Array, wanted: Array) -> tuple[Array, Array]:
-    """Largest |A x - wanted|, and how much of it rounding may be."""
+    """Largest |A x - wanted|, and its bound by rounding."""
     matrix, x, wanted = (jax.lax.stop_gradient(y) for y in (matrix, x, wanted))
     size = (jnp.abs(matrix) @ jnp.abs(x) + jnp.abs(wanted)).max()
     return jnp.abs(matrix @ x - wanted).max(), size * float(jnp.finfo(x.dtype).eps) ** 0.5
@@ -135,7 +135,7 @@ def _dynamics(chain, constraints, q, qd, tau, wrenches, stabilisation, tolerance
 def _dynamics_jvp(primals, tangents):
     out, factors = _solution(*primals)
     a, multipliers = out[:2]
-    # the part of lambda that W^+ leaves open follows the range of J: d lambda gains (1 - W W^+) dJ y, y = M^-1 J^T A^+ lambda
+    # the part of lambda not determined by W^+ follows the range of J: d lambda gains (1 - W W^+) dJ y, y = M^-1 J^T A^+ lambda
     y, _ = solve(factors, jnp.zeros_like(a), multipliers)
 
     def equations(chain, constraints, q, qd, tau, wrenches, stabilisation):
@@ -160,8 +160,8 @@ class ConstrainedTorques(NamedTuple):
         torques: of the actuated coordinates, in the order they were given [N m].
         multipliers: constraint forces on the robot, as in `ConstrainedDynamics`.
         rank: number of independent motions that the actuated coordinates drive.
-        residual: largest entry of M qdd + C qd + g - B u - J^T lambda, the force that nothing could give [N m].
-        feasible: whether it is rounding only.
+        residual: largest entry of M qdd + C qd + g - B u - J^T lambda, the unrealisable force [N m].
+        feasible: true if the residual is rounding only.
     """
 
     torques: Float[Array, " k"]
@@ -184,9 +184,9 @@ def constrained_inverse_dynamics(
 ) -> ConstrainedTorques:
     """Torques u of the actuated coordinates that realise qdd: M qdd + C qd + g = B u + J^T lambda, with B their columns of 1.
 
-    With N = 1 - J^+ J, u = (N B)^+ N (M qdd + C qd + g): the least torques where there are more than needed, the nearest
-    where there are fewer; then lambda = J^+T (M qdd + C qd + g - B u). qdd has to keep the constraints, J qdd = -dJ/dt qd.
-    O(n^3).
+    With N = 1 - J^+ J, u = (N B)^+ N (M qdd + C qd + g): the minimum-norm torques of an over-actuated robot, the
+    least-squares ones of an under-actuated one; then lambda = J^+T (M qdd + C qd + g - B u). qdd must satisfy the
+    constraints, J qdd = -dJ/dt qd. O(n^3).
 
     Args:
         actuated: names of joints (of coordinates, where there is a coupling) or columns of v.

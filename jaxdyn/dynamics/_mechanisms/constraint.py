@@ -1,4 +1,4 @@
-"""Holonomic constraints phi(q) = 0: how far they are from closed, their Jacobian and its rate."""
+"""Holonomic constraints phi(q) = 0: residual, Jacobian and its rate."""
 
 from typing import NamedTuple
 
@@ -138,7 +138,7 @@ def _relative(chain: Chain, constraint: FrameConstraint, poses: Float[Array, "n 
 def _residual(chain: Chain, constraint: Constraint, poses, q) -> Array:
     if isinstance(constraint, FunctionConstraint):
         return jnp.atleast_1d(constraint.function(chain, q, constraint.parameters))
-    if isinstance(constraint, PfaffianConstraint):  # of positions it says nothing
+    if isinstance(constraint, PfaffianConstraint):  # it does not constrain positions
         return jnp.zeros(constraint.function(chain, q, constraint.parameters).shape[0], q.dtype)
     _, e = _relative(chain, constraint, poses)
     position, rows = e[:3, 3], constraint.rows
@@ -147,7 +147,7 @@ def _residual(chain: Chain, constraint: Constraint, poses, q) -> Array:
 
 
 def _curve(chain: Chain, constraint: Constraint, motions, q, qd) -> tuple[Array, Array]:
-    """phi, and its second derivative on the way from q at constant qd."""
+    """phi, and its second derivative along the motion from q at constant qd."""
     if isinstance(constraint, PfaffianConstraint):
         rows = lambda t: constraint.function(chain, integrate(chain, q, t * qd), constraint.parameters) @ qd
         bias = jax.jvp(rows, (jnp.zeros((), qd.dtype),), (jnp.ones((), qd.dtype),))[1]
@@ -161,7 +161,7 @@ def _curve(chain: Chain, constraint: Constraint, motions, q, qd) -> tuple[Array,
         second = {i: first[i] @ _hat(twists[i]) + poses[i] @ _hat(rates[i]) for i in used}
 
         def along(t):
-            # T exp(t V + t^2 dV/dt / 2), to the order in t that is differentiated
+            # T exp(t V + t^2 dV/dt / 2), to the differentiated order in t
             moved = [poses[i] + t * first[i] + t * t / 2 * second[i] for i in used]
             return _residual(chain, constraint, poses.at[jnp.asarray(used)].set(jnp.stack(moved)), q)
 
@@ -171,7 +171,7 @@ def _curve(chain: Chain, constraint: Constraint, motions, q, qd) -> tuple[Array,
 
 
 def _hat(twist: Float[Array, "6"]) -> Float[Array, "4 4"]:
-    """[V] with dT/dt = T [V] for the twist V in the body."""
+    """[V] with dT/dt = T [V] for the body twist V."""
     top = jnp.concatenate([skew(twist[:3]), twist[3:, None]], axis=1)
     return jnp.concatenate([top, jnp.zeros((1, 4), top.dtype)])
 

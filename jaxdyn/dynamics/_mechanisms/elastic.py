@@ -1,12 +1,13 @@
-"""Dynamics of robots with elastic joints: links and rotors, joined by springs (`ElasticJoints`).
+"""Dynamics of robots with elastic joints: links and rotors, coupled by springs (`ElasticJoints`).
 
-With the joint's coordinates q, the rotors' theta (at the joint, as q), u = gear_ratio tau_m and p = resistive_force(q, qd):
+With joint coordinates q, rotor coordinates theta (scaled to the joint, like q), u = gear_ratio tau_m and p =
+resistive_force(q, qd):
 
     M(q) qdd + C(q, qd) qd + g(q) + p = K (theta + rest - q) + D (thetad - qd),
     J thetadd + B thetad + K (theta + rest - q) + D (thetad - qd) = u.
 
-Friction and springs of the chain (p) act on the link's side and are part of these functions, since the springs carry them.
-The coordinates of spherical and free joints have no spring: nothing drives them.
+Friction and springs of the chain (p) act on the link side and are included here, since the springs carry them.
+Spherical and free joints, which have no drive, have no springs.
 """
 
 import equinox as eqx
@@ -34,9 +35,9 @@ def elastic_torque(
     qd: Float[Array, " nv"],
     thetad: Float[Array, " m"],
 ) -> Float[Array, " m"]:
-    """Torques that springs and their dampers put on the joints, K (theta + rest - q) + D (thetad - qd) [N m].
+    """Torques of the springs and dampers on the joints, K (theta + rest - q) + D (thetad - qd) [N m].
 
-    What a torque sensor behind the gear reads.
+    The reading of a torque sensor on the link side of the gear.
     """
     where = layout(chain)
     twist = theta + elastic.rest - q[where.entries]
@@ -56,12 +57,12 @@ def elastic_forward_dynamics(
 ) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
     """Accelerations of links and rotors, (qdd, thetadd), by `forward_dynamics` and one division: O(n).
 
-    Spong's model (Spong 1987; Spong, Hutchinson & Vidyasagar 2020, example 6.2): two mass matrices, M(q) and J, joined by
-    the springs alone; see the module's equations. Equals forward_dynamics(elastic_chain(chain, elastic), ...) less the
-    passive forces.
+    Spong's model (Spong 1987; Spong, Hutchinson & Vidyasagar 2020, example 6.2): two mass matrices, M(q) and J, coupled
+    by the springs only; see the module's equations. Equals forward_dynamics(elastic_chain(chain, elastic), ...) with
+    the passive forces subtracted.
 
     Args:
-        theta: rotor angles at the joint: angle of the rotor over the gear ratio [rad].
+        theta: rotor angles divided by the gear ratio [rad].
         thetad: their rates [rad/s].
         tau_m: motor torques on the rotors' own shafts [N m].
         external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
@@ -83,7 +84,7 @@ def elastic_inverse_dynamics(
     jerk: Float[Array, " n"],
     snap: Float[Array, " n"],
 ) -> tuple[Float[Array, " n"], Float[Array, " n"], Float[Array, " n"], Float[Array, " n"]]:
-    """Rotor motion and motor torques that make the links move so: (theta, thetad, thetadd, tau_m), without damping.
+    """Rotor motion and motor torques for a given link motion: (theta, thetad, thetadd, tau_m), without damping.
 
     The springs must carry f(t) = inverse_dynamics + resistive_force along q(t), so that theta = q - rest + f / K, and
 
@@ -91,23 +92,23 @@ def elastic_inverse_dynamics(
 
     The link's angle is a flat output: everything follows from its motion up to the fourth derivative. The two time
     derivatives of f are exact, by differentiating along the motion twice; about four times the cost of inverse dynamics.
-    With K to infinity it becomes the torque of rigid joints with the armature J, to first order in 1 / K.
+    As K grows it converges to the torque of rigid joints with armature J, to first order in 1 / K.
 
     Args:
         jerk: third derivative of q [rad/s^3].
         snap: fourth derivative [rad/s^4].
 
     Raises:
-        ModelError: the chain has spherical or free joints, which nothing drives.
+        ModelError: the chain has spherical or free joints, which have no drive.
         Under `jax.jit` too (`equinox.error_if`): a spring has damping; theta is then the solution of a differential
-            equation and not a function of the link's motion at one time.
+        equation, not a function of the link motion at one time.
     """
     if chain.topology.quaternion_joints:
-        raise ModelError("spherical and free joints have no motors, so that not every motion has torques that make it")
+        raise ModelError("spherical and free joints have no motors, so not every motion can be realised")
     stiffness = eqx.error_if(
         elastic.stiffness,
         elastic.damping != 0,
-        "elastic_inverse_dynamics needs springs without damping: with it, the rotors' motion is not a function of the links'",
+        "elastic_inverse_dynamics needs springs without damping: else the rotor motion is not a function of the link motion",
     )
 
     def carried(x, xd, xdd):
@@ -133,7 +134,7 @@ def elastic_energy(
 ) -> Float[Array, ""]:
     """total_energy(chain, q, qd) + thetad^T J thetad / 2 + twist^T K twist / 2 with twist = theta + rest - q [J].
 
-    Constant without motor torques, damping and friction. Its rate is tau_m . (gear_ratio thetad) less what they take.
+    Constant without motor torques, damping and friction. Its rate is tau_m . (gear_ratio thetad) minus the power dissipated.
     """
     twist = theta + elastic.rest - q[layout(chain).entries]
     rotors = (elastic.reflected_inertia * thetad**2).sum() + (elastic.stiffness * twist**2).sum()

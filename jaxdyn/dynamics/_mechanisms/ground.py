@@ -27,17 +27,17 @@ def ground_reaction(
     F = d/dt (l, p) - gravity's wrench - external wrenches, summed over links in one sweep outwards, O(n): every link's
     wrench by Newton and Euler, moved to the origin. The force is f = sum_i m_i (acceleration of c_i - gravity).
 
-    With a fixed base it is what the base puts on the first links; the base itself, whose mass nobody knows, is not in it: add
-    its weight. With a free joint it is the wrench that the motion lacks: inverse_dynamics' first six numbers F_0 as
-    Ad_{T^-1}^T F_0 with T the free body's pose. Rotors and armatures act within the robot and do not change it, as in
-    inverse_dynamics.
+    With a fixed base it is the wrench of the base on the first links; the weight of the base itself, whose mass the
+    model does not contain, must be added. With a free joint it is the missing wrench of the motion: Ad_{T^-1}^T F_0,
+    with F_0 the first six entries of inverse_dynamics and T the pose of the free body. Rotors and armature act
+    internally and do not change it.
 
     Args:
         chain: the robot.
         q: joint positions [rad or m].
         v: joint velocities.
         a: joint accelerations.
-        external_wrenches: what else acts on each link, in its frame [N m, N].
+        external_wrenches: other wrenches on each link, in its frame [N m, N].
     """
 
     def out(parent, link: Link, x):
@@ -66,12 +66,12 @@ def ground_reaction(
 def zero_moment_point(wrench: Float[Array, "6"], height: float | Float[Array, ""] = 0.0) -> Float[Array, "2"]:
     """(x, y) of the point at z = height about which the wrench has no horizontal moment (Vukobratovic) [m].
 
-    Of a wrench (n, f) about the origin, world axes with z up:
+    For a wrench (n, f) about the origin, world axes with z up:
 
         x = (height f_x - n_y) / f_z,  y = (height f_y + n_x) / f_z.
 
-    For `ground_reaction` on flat ground at that height it is the centre of pressure, which lies within the sole as long as the
-    foot does not tip; at rest it is the projection of the centre of mass. NaN or infinite where f_z = 0. The sign of the wrench
-    does not matter.
+    For `ground_reaction` on flat ground at that height it is the centre of pressure, inside the sole as long as the
+    foot does not tip; at rest it is the projection of the centre of mass. NaN or infinite where f_z = 0. The sign of
+    the wrench does not matter.
     """
     return jnp.stack([height * wrench[3] - wrench[1], height * wrench[4] + wrench[0]]) / wrench[5]

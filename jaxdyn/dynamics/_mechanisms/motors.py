@@ -1,4 +1,4 @@
-"""Between the motors of a transmission and a robot's generalised coordinates."""
+"""Conversion between the motors of a transmission and a robot's generalised coordinates."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -25,7 +25,7 @@ def motor_rates(chain: Chain, qd: Float[Array, " nv"]) -> Float[Array, " m"]:
 def joint_torques_from_motors(chain: Chain, motor_torques: Float[Array, " m"]) -> Float[Array, " nv"]:
     """Forces on the coordinates from torques of the motors: tau = S^T R^T tau_m, by equal power, tau . qd = tau_m . qd_m.
 
-    Pass less friction to `forward_dynamics`, which knows the rotors' inertia: tau - resistive_force(chain, q, qd).
+    For `forward_dynamics`, which includes the rotors' inertia, subtract friction: tau - resistive_force(chain, q, qd).
 
     Args:
         motor_torques: torques on the rotors [N m].
@@ -38,12 +38,12 @@ def joint_torques_from_motors(chain: Chain, motor_torques: Float[Array, " m"]) -
 
 @compiled
 def motor_torques(chain: Chain, tau: Float[Array, " nv"]) -> Float[Array, " m"]:
-    """Torques of the motors that give the forces tau on the coordinates: the inverse of `joint_torques_from_motors` [N m].
+    """Motor torques that produce the forces tau on the coordinates: the inverse of `joint_torques_from_motors` [N m].
 
-    With as many motors as coordinates tau_m = (R S)^-T tau. With more motors, the minimum-norm torques that give tau; with
-    fewer (a floating base), the least-squares ones, exact if tau is zero on coordinates without a motor. R S
-    must have full rank; O(n^3). For the torque that a motion needs, tau = inverse_dynamics(...) + resistive_force(...): the
-    rotors' inertia is in it.
+    With as many motors as coordinates tau_m = (R S)^-T tau. With more motors, the minimum-norm torques; with fewer (a
+    floating base), the least-squares ones, exact if tau is zero on coordinates without a motor. R S must have full
+    rank; O(n^3). For a given motion, pass tau = inverse_dynamics(...) + resistive_force(...), which includes the
+    rotors' inertia.
 
     Raises:
         ModelError: the chain has no transmission.

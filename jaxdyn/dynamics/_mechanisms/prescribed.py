@@ -1,4 +1,4 @@
-"""Robots a part of which, the base or some of the joints, has a prescribed motion, whatever forces that takes."""
+"""Robots whose base, or some of whose joints, have a prescribed motion."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -29,10 +29,10 @@ from .._recursions.wrench import link_wrenches
 
 
 class BaseMotion(NamedTuple):
-    """How the base of a robot moves, in the place of the chain's `base_pose`; `base_motion` makes one of a path.
+    """Motion of a robot's base, replacing the chain's `base_pose`; `base_motion` derives it from a path.
 
     Attributes:
-        pose: of the base in the world, in which gravity is given.
+        pose: pose of the base in the world, in whose axes gravity is given.
         twist: V_0 = (w, v) in the base's own frame [rad/s, m/s].
         acceleration: dV_0/dt, the rate of these six components, without gravity [rad/s^2, m/s^2].
     """
@@ -73,11 +73,11 @@ def moving_base_inverse_dynamics(
     """Joint torques that realise qdd on a base with a prescribed motion: an arm on a vehicle, a ship, a turntable, a lift.
 
     The recursion starts from V_0 and dV_0 + (0, -R_0^T gravity) instead of rest (Lynch & Park 2017, sec. 8.3), O(n).
-    With a base at rest it is `inverse_dynamics`. What holds the base is the first link's wrench
-    (`dynamics.joint_wrenches`) of the robot with a free joint that moves so.
+    With a base at rest it is `inverse_dynamics`. The wrench that holds the base is the first link's
+    (`dynamics.joint_wrenches`) of the same robot with a free joint.
 
     Args:
-        base: pose and motion of the base, of which what the chain's `base_pose` says is no part.
+        base: pose and motion of the base; the chain's `base_pose` is ignored.
         external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
         wrench_by_tip: wrench (n, f) that the tip exerts on the world, in the tip's frame [N m, N].
 
@@ -125,7 +125,7 @@ def moving_base_forward_dynamics(
 
 def _check_fixed(chain: Chain) -> None:
     if any(size == 6 for _, size in chain.topology.quaternion_joints):
-        raise ModelError("the robot has a free joint, so that its base moves already; see hybrid_dynamics")
+        raise ModelError("the robot has a free joint, so its base already moves; see hybrid_dynamics")
 
 
 class HybridDynamics(NamedTuple):
@@ -133,7 +133,7 @@ class HybridDynamics(NamedTuple):
 
     Attributes:
         acceleration: of all coordinates, the prescribed ones as given.
-        torques: on all coordinates, the free ones as given, the others what the prescribed motion takes.
+        torques: on all coordinates: as given on free ones, as required by the motion on prescribed ones.
     """
 
     acceleration: Float[Array, " nv"]
@@ -154,18 +154,18 @@ def hybrid_dynamics(
 
         M_ff qdd_f = tau_f - (C qd + g)_f - M_fp qdd_p,    tau_p = M_pf qdd_f + M_pp qdd_p + (C qd + g)_p
 
-    (Featherstone 2008, sec. 9.2), O(n^3). With none prescribed it is forward dynamics, with all of them inverse
-    dynamics. The six columns of a free joint prescribe the motion of a base. Friction and springs are not part of it:
-    pass tau - resistive_force(chain, q, qd), and add the force to the torques of the prescribed ones.
+    (Featherstone 2008, sec. 9.2), O(n^3). With no prescribed coordinate it is forward dynamics, with all prescribed
+    inverse dynamics. The six columns of a free joint prescribe the motion of a base. Friction and springs are not part
+    of it: pass tau - resistive_force(chain, q, qd), and add the force to the torques of the prescribed ones.
 
     Args:
         prescribed: names of joints (of coordinates, where there is a coupling) or columns of v.
         prescribed_qdd: their accelerations, in that order.
-        tau: forces on all coordinates; those on the prescribed ones are not read [N m].
+        tau: forces on all coordinates; those on the prescribed ones are ignored [N m].
         external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
 
     Raises:
-        ModelError: no such coordinate, or one of them twice.
+        ModelError: unknown or repeated coordinate.
     """
     columns = coordinate_columns(chain, prescribed)
     free = np.setdiff1d(np.arange(chain.nv), columns)

@@ -1,4 +1,4 @@
-"""The pseudo-inverse of a matrix of any rank, with a derivative that does not pass through its singular vectors."""
+"""The pseudo-inverse of a matrix of any rank, without derivatives of singular vectors."""
 
 import jax
 import jax.numpy as jnp
@@ -12,13 +12,13 @@ def pseudo_inverse(
 
     Its derivative, of any order, is that of Golub & Pereyra (1973) at constant rank,
     dA^+ = -A^+ dA A^+ + A^+ A^+T dA^T (1 - A A^+) + (1 - A^+ A) dA^T A^+T A^+,
-    which has no differences of singular values in it. O(m n min(m, n)).
+    which contains no differences of singular values. O(m n min(m, n)).
 
     Args:
-        tolerance: None for the square root of the type's rounding.
+        tolerance: by default the square root of the type's rounding.
 
     Returns:
-        A^+ and the rank, as a number of A's type.
+        A^+ and the rank, in A's type.
     """
     constant = jax.lax.stop_gradient(matrix)
     left, values, right = jnp.linalg.svd(constant, full_matrices=False)
@@ -36,7 +36,7 @@ def rank_tolerance(like: Array, tolerance: float | Float[Array, ""] | None) -> F
 
 @jax.custom_jvp
 def _differentiable(matrix: Float[Array, "m n"], inverse: Float[Array, "n m"]) -> Float[Array, "n m"]:
-    """`inverse`, a constant until it is differentiated as the pseudo-inverse of `matrix`."""
+    """`inverse`, differentiated as the pseudo-inverse of `matrix`."""
     del matrix
     return inverse
 

@@ -44,15 +44,15 @@ def independent_coordinates(
 ) -> Float[Array, "nv k"]:
     """G(q) with qd = G w, w the velocities of the independent coordinates: J G = 0, and G is 1 in their rows.
 
-    The other rows are -J_d^+ J_i, J_i and J_d the columns of J of the independent and of the dependent coordinates. Where J_d
-    has not the rank of their number the choice does not determine the motion: J G is not 0, or motions are missing.
+    The other rows are -J_d^+ J_i, J_i and J_d the columns of J for the independent and dependent coordinates. If J_d
+    lacks full column rank, the choice does not determine the motion: J G is not 0, or motions are missing.
 
     Args:
         independent: names of joints (of coordinates, where there is a coupling) or columns of v, as many as the mechanism
             has degrees of freedom.
 
     Raises:
-        ModelError: no such coordinate, or more dependent ones than constraints.
+        ModelError: unknown coordinate, or more dependent ones than constraints.
     """
     return _split(chain, constraints, q, independent)[0]
 
@@ -106,7 +106,7 @@ def reduced_regressor(
 ) -> Float[Array, "k p"]:
     """G^T Y(q, G w, G a + dG/dt w): the torques M_r a + b of `reduced_dynamics` are this times pi, without constraint forces.
 
-    pi = inertial_parameters(chain).reshape(-1); armature and rotors are extra, as for `regressor`. With the motors' torques
+    pi = inertial_parameters(chain).reshape(-1); armature and rotors are excluded, as in `regressor`. With the motors' torques
     G^T tau it identifies a mechanism whose passive joints need not be measured: q follows from the independent
     coordinates (`project_configuration`). O(n^3). Arguments as for `independent_coordinates`.
 
@@ -152,7 +152,7 @@ def reduced_coriolis_matrix(
 def reduced_gravity_force(
     chain: Chain, constraints: Constraints, q: Float[Array, " nq"], independent: Sequence[str | int]
 ) -> Float[Array, " k"]:
-    """g_r = G^T g(q), which holds the mechanism still: M_r a + C_r w + g_r = G^T tau with `reduced_coriolis_matrix`.
+    """g_r = G^T g(q), which holds the mechanism at rest: M_r a + C_r w + g_r = G^T tau with `reduced_coriolis_matrix`.
 
     Arguments and errors as for `independent_coordinates`.
     """

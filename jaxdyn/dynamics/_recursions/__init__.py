@@ -1,1 +1,1 @@
-"""Recursions over the links: the two sweeps, and the steps on components that algorithms hand to them."""
+"""Recursions over the links: the two sweeps, and the step functions passed to them."""

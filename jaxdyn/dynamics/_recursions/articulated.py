@@ -56,9 +56,9 @@ def articulated_body(
 ) -> Float[Array, "n *#lanes"]:
     """qdd with inverse_dynamics(chain, q, qd, qdd, wrenches) = tau (Featherstone 2008, sec. 7.3).
 
-    Three sweeps: velocities outward; articulated inertias and the wrenches they need inward; accelerations outward. As in
-    inverse dynamics the accelerations are the conventional ones of the frames' origins: their velocity terms are joined with
-    the joint's, so link i accelerates by X a_parent + bias_i + A_i qdd_i, with X the motion transform.
+    Three sweeps: velocities outward; articulated inertias and the wrenches they need inward; accelerations outward. As
+    in inverse dynamics, accelerations are the conventional ones of the frame origins, with their velocity terms merged
+    into the joint's: link i accelerates by X a_parent + bias_i + A_i qdd_i, with X the motion transform.
     """
     zero = zeros(3, (q, qd, tau, gravity), (chain.inertia,))
 
@@ -118,7 +118,7 @@ def rigid(inertia) -> ArticulatedInertia:
 
 
 def apply(inertia: ArticulatedInertia, twist) -> tuple[Array, ...]:
-    """The wrench that an inertia makes of a twist or an acceleration."""
+    """The inertia times a twist or an acceleration: a wrench."""
     w, v = twist[:3], twist[3:]
     return (
         *add(sym_apply(inertia.angular, w), rotate(inertia.coupling, v)),
@@ -127,7 +127,7 @@ def apply(inertia: ArticulatedInertia, twist) -> tuple[Array, ...]:
 
 
 def downdate(inertia: ArticulatedInertia, gain, column) -> ArticulatedInertia:
-    """IA - column column^T / pivot, with gain = column / pivot: what is left when the joint yields."""
+    """IA - column column^T / pivot, with gain = column / pivot: the inertia that remains when the joint is free."""
     pairs = ((0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2))
     return ArticulatedInertia(
         tuple(x - gain[i] * column[j] for x, (i, j) in zip(inertia.angular, pairs, strict=True)),
@@ -137,7 +137,7 @@ def downdate(inertia: ArticulatedInertia, gain, column) -> ArticulatedInertia:
 
 
 def to_parent(link: Link, inertia: ArticulatedInertia) -> tuple[ArticulatedInertia, Mat]:
-    """The same inertia about the parent's frame, and its coupling turned by R alone.
+    """The same inertia about the parent's frame, and its coupling rotated by R only.
 
     The congruence X^T IA X with the motion transform X, block by block.
 

@@ -1,4 +1,4 @@
-"""Inertias moved to the world's frame, where those of several bodies just add."""
+"""Inertias in the world frame, where those of several bodies add."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -11,7 +11,7 @@ from .sweep import inward, outward
 
 
 def composite_momenta(chain: Chain, q: Float[Array, "n *lanes"]):
-    """Every joint's screw, and the momentum (l, p) that it gives at unit rate to all it carries; both in the world frame.
+    """Every joint's screw, and the momentum (l, p) of all links it carries at unit rate; both in the world frame.
 
     Tuples of components over links; the momentum is G^c_j A_j, about the world's origin.
     """

@@ -1,4 +1,4 @@
-"""Recursive Newton-Euler with what its two sweeps find on the way: all links' motions, the wrenches at all joints."""
+"""Recursive Newton-Euler with its intermediate results: motions of all links, wrenches at all joints."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -21,7 +21,7 @@ def link_motions(
     """w, dw and the origin's conventional acceleration a of every link in its own axes (`accelerate`).
 
     Args:
-        base: the same three of the base, in its axes; at rest where None. An a of -gravity stands for gravity.
+        base: the same for the base, in its axes; at rest if None. a = -gravity accounts for gravity.
     """
 
     def out(parent, link: Link, inputs):
@@ -40,9 +40,9 @@ def transmitted_wrenches(
     motions: Float[Array, "n 9 *#lanes"],
     wrenches: Float[Array, "n 6 *#lanes"] | None,
 ) -> tuple[Float[Array, "n 6 *#lanes"], Float[Array, "n *#lanes"]]:
-    """Wrench (n, f) that each joint hands to its link, in the link's frame, and its component along the joint's screw.
+    """Wrench (n, f) that each joint exerts on its link, in the link's frame, and its component along the joint's screw.
 
-    F_i = sum over children of Ad^T F_j + Newton's and Euler's wrench of the link - what acts on it.
+    F_i = sum over children of Ad^T F_j + the link's Newton-Euler wrench - the external wrench on it.
     """
 
     def pass_on(children, link: Link, x):

@@ -1,4 +1,4 @@
-"""Recursive Newton-Euler of a chain's links: the recursion, and the two laws it carries from link to link."""
+"""Recursive Newton-Euler of a chain's links: the recursion and its two laws."""
 
 from jaxtyping import Array, Float
 
@@ -17,10 +17,10 @@ def newton_euler(
     gravity: Float[Array, "3 *#lanes"],
     wrenches: Float[Array, "n 6 *#lanes"] | None,
 ) -> Float[Array, "n *#lanes"]:
-    """The rigid links' part of `inverse_dynamics`: without armature, under a gravity of the caller's choice.
+    """The rigid links' part of `inverse_dynamics`: without armature, under a given gravity.
 
-    The acceleration carried is the conventional one of the frame's origin (not the spatial one), which spares the linear
-    velocity: w, dw and a are all that the next link needs.
+    The acceleration carried is the conventional one of the frame's origin (not the spatial one), which avoids the
+    linear velocity: the next link needs only w, dw and a.
     """
 
     def accelerations(parent, link: Link, x):
@@ -62,7 +62,7 @@ def accelerate(parent, link: Link, qd, qdd):
 
 
 def body_wrench(inertia, w, dw, a):
-    """Wrench about the frame's origin that moves a body: Newton's and Euler's equations for the ten parameters.
+    """Wrench about the frame's origin for a body's motion: Newton's and Euler's equations in the ten parameters.
 
     f = m a + dw x h + w x (w x h),  n = I dw + w x I w + h x a, with h = m c and a the origin's conventional acceleration.
     """

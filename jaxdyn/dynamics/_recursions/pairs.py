@@ -1,7 +1,7 @@
 """Matrices between pairs of links, (n, n, *lanes), built row by row from vectors over links.
 
-The work proceeds row by row, because every array then holds n numbers per state and stays in cache, and because XLA cannot
-compile operations on whole matrices inside a kernel (`_lowering`).
+Computed row by row, because arrays of n numbers per state stay in cache, and because XLA cannot compile operations on
+whole matrices inside a kernel (`_lowering`).
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def by_row(
         row: gives (above, beyond) of row i, each a tuple of vectors over links, from the i-th of `of_rows`
             (with a leading axis of length 1).
         of_rows: arrays stacked over links, for `row`.
-        together: pairs that count as j carries i whatever their order.
+        together: pairs treated as j carries i in either order.
     """
     above = carries.T if together is None else carries.T | together
     beyond = carries & ~above
@@ -48,7 +48,7 @@ def by_row(
 def jacobian_by_column(
     function: Callable[[Float[Array, "n *lanes"]], Float[Array, "m *lanes"]], x: Float[Array, "n *#lanes"]
 ) -> Float[Array, "m n *#lanes"]:
-    """The Jacobian of a function of one state, for every lane: `jax.jacfwd` along the unit vectors of the first axis."""
+    """The Jacobian of a function of one state, for every lane: like `jax.jacfwd`, along the unit vectors of the first axis."""
     x = spread_over_lanes(x)
     basis = jnp.eye(x.shape[0], dtype=x.dtype).reshape(x.shape[0], x.shape[0], *(1,) * (x.ndim - 1))
     along = lambda unit: jax.jvp(function, (x,), (jnp.broadcast_to(unit, x.shape),))[1]

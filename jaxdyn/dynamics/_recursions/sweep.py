@@ -1,12 +1,12 @@
-"""The two recursions everything else is made of: `outward` from the base to the tips, `inward` from the tips to the base.
+"""The two basic recursions: `outward` from the base to the tips, `inward` from the tips to the base.
 
-An algorithm is a small step function handed to one of them; the steps see one link, as scalars. How links hang together is
-decided here and nowhere else. The whole step is the body of one scan (of a GPU's short sweeps
-written out: `scan_links`), every component an array of its own, and only what the
-next link needs is carried; the rest comes out stacked. `_lowering` says in which shape XLA gets to compile it.
+An algorithm is a small step function passed to one of them; a step sees one link, as scalars. Only this module depends
+on the topology. The whole step is the body of one scan (unrolled in short sweeps on a GPU: `scan_links`); every
+component is a separate array, and only what the next link needs is carried; the rest is stacked. `_lowering` compiles
+it.
 
-A tree is walked in one scan too, in an order in which every link comes right after its parent or starts a new branch. The
-scan carries the last link's state, and one more for every branching that is still open (`tree.Walk`); a serial chain has none.
+A tree is traversed in one scan too, in an order in which every link follows its parent or starts a new branch. The scan
+carries the last link's state, and one more for every open branching (`tree.Walk`); a serial chain has none.
 """
 
 import functools
@@ -30,11 +30,11 @@ def outward(chain: Chain, q: Float[Array, "n *#lanes"], step: Step, base: Any, x
     """Walk from the base to the tips: state_i, out_i = step(state of i's parent, link i, xs_i).
 
     Args:
-        step: gets the parent's state, the link at q_i and the link's slice of `xs`.
+        step: takes the parent's state, the link at q_i and the link's slice of `xs`.
         base: the state of the base, a tree of scalars.
         xs: arrays stacked over links.
-        shared: so many values that several results are made of; the step returns them third. In a kernel they are carried,
-            and so computed once: XLA's fusion computes what a loop does not hand on again for every result.
+        shared: number of values used by several results; the step returns them third. In a kernel they are carried and
+            so computed once: XLA's fusion would recompute them for every result.
 
     Returns:
         the outputs, stacked over links.
@@ -46,11 +46,11 @@ def inward(chain: Chain, q: Float[Array, "n *#lanes"], step: Step, zero: Any, xs
     """Walk from the tips to the base: to_parent_i, out_i = step(sum of the children's to_parent, link i, xs_i).
 
     Args:
-        step: gets what the children hand on, summed (`zero` at a tip), the link at q_i and the link's slice of `xs`.
-        zero: what a link without children receives, a tree of scalars.
+        step: takes the sum of the children's values (`zero` at a tip), the link at q_i and the link's slice of `xs`.
+        zero: the value at a link without children, a tree of scalars.
         xs: arrays stacked over links.
-        shared: so many values that several results are made of; the step returns them third. In a kernel they are carried,
-            and so computed once: XLA's fusion computes what a loop does not hand on again for every result.
+        shared: number of values used by several results; the step returns them third. In a kernel they are carried and
+            so computed once: XLA's fusion would recompute them for every result.
 
     Returns:
         the outputs, stacked over links.
@@ -82,13 +82,14 @@ def _sweep(chain: Chain, q: Array, step: Step, start: Any, xs: Any, shared: int,
 
 
 def _reading(last: tuple[Array, ...], q: Array, out: Any) -> Any:
-    """The outputs, made to read what was carried last, which XLA would not carry otherwise; nothing changes, NaN in q aside."""
+    """The outputs, made to depend on the last carry, which XLA would otherwise not carry; values are unchanged unless q
+    has NaN."""
     (first, *others), structure = jax.tree.flatten(out)
     return jax.tree.unflatten(structure, [jnp.where(q[0] != q[0], sum(last), first), *others])
 
 
 def _scan_outward(walk: Walk, body: Callable, base: Any, spare: Any, xs: Any) -> Any:
-    """A scan whose state comes from the parent: from the link before, from an open branching, or from the base."""
+    """A scan whose state comes from the parent: the previous link, an open branching, or the base."""
 
     def along(carry, x):
         state, out, shared = body(carry[0], x)
@@ -113,7 +114,7 @@ def _scan_outward(walk: Walk, body: Callable, base: Any, spare: Any, xs: Any) ->
 
 
 def _scan_inward(walk: Walk, body: Callable, zero: Any, spare: Any, xs: Any) -> Any:
-    """A reversed scan whose state is the sum of what the children handed on."""
+    """A reversed scan whose state is the sum of the children's values."""
 
     def along(carry, x):
         state, out, shared = body(carry[0], x)

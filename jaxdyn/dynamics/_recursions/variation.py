@@ -5,15 +5,15 @@ X x Y the bracket of twists and X x* F that of a twist and a wrench,
 
     Psi'_j = v_p x S_j,    Psi''_j = a_p x S_j + v_p x Psi'_j
 
-say how what joint j carries moves beyond turning with S_j when q_j changes. With I^c, B^c and F^c the inertia, the Coriolis
-factor and the wrench of a link and all it carries, the wrench through link i therefore changes by
+are the changes with q_j of the motion that joint j carries, beyond its rotation with S_j. With I^c, B^c and F^c the
+inertia, the Coriolis factor and the wrench of a link and all it carries, the wrench through link i changes by
 
     dF_i/dq_j = I^c Psi''_j + 2 B^c Psi'_j + S_j x* F^c,    dF_i/dqd_j = 2 I^c Psi'_j + 2 B^c S_j,    dF_i/dqdd_j = I^c S_j
 
-with the composites of link j where i carries j, and of link i where j carries i (or is i): there S_j x* F^c is cancelled by
-the turning of S_i. tau_i = S_i . F_i (Carpentier & Mansard 2018; Singh, Russo & Wensing 2022, for the bracketed form).
+with the composites of link j where i carries j, and of link i where j carries i (or is i): there the rotation of S_i
+cancels S_j x* F^c. tau_i = S_i . F_i (Carpentier & Mansard 2018; Singh, Russo & Wensing 2022, for the bracketed form).
 
-Of particles of mass m at r, 2 B = 2 sum m X^T dX/dt with X = [-[r], 1], so that B^c has twelve numbers: with
+For particles of mass m at r, 2 B = 2 sum m X^T dX/dt with X = [-[r], 1], so that B^c has twelve numbers: with
 N = sum m r' r^T = u h^T + [w] E, E = tr(I)/2 - I and the momentum P = sum m r',  B (w, u) = (tr(N) w - N w, w x P).
 """
 
@@ -50,7 +50,7 @@ from .poses import start_pose, walk
 from .sweep import inward, outward
 from .wrench import wrench_columns
 
-DENSE = 64  # links: from there on a derivative along one direction is cheaper by differentiating the recursion
+DENSE = 64  # links, from which a derivative along one direction is cheaper by differentiating the recursion
 
 
 class LinkDerivatives(NamedTuple):
@@ -83,10 +83,10 @@ def link_derivatives(
     wrenches: Float[Array, "n 6 *#lanes"] | None,
     joints: tuple[tuple[int, int], ...] = (),
 ) -> LinkDerivatives:
-    """The Jacobians of `newton_euler`; the wrenches on links are held in the links' frames.
+    """The Jacobians of `newton_euler`, at constant wrenches in the link frames.
 
-    Positions of the joints given, (first link, number of links), do not move these links one by one: they turn the frame that
-    carries them, as the placement of a quaternion joint does.
+    Positions of the given joints, (first link, number of links), do not move these links individually: they turn the
+    frame that carries them, like the placement of a quaternion joint.
     """
     motion = world_motion(chain, q, qd, qdd, gravity, wrenches)
     s, v, a = motion.screw, motion.parent_twist, motion.parent_acceleration
@@ -135,7 +135,7 @@ def link_derivatives(
 
 
 def world_motion(chain: Chain, q, qd, qdd, gravity, wrenches) -> Motion:
-    """Twists, accelerations and what they need of every link, about the world's origin."""
+    """Twists, accelerations and related quantities of every link, about the world's origin."""
 
     def out(parent, link: Link, x):
         pose, v, a = parent
@@ -195,9 +195,9 @@ def coriolis_wrench(spread, p, x):
 
 
 def tangent_of_torques(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
-    """Derivative rule of `newton_euler`: by the Jacobians along the motion, through the recursion along all else.
+    """Derivative rule of `newton_euler`: by the Jacobians for the motion, through the recursion for everything else.
 
-    Nothing is differentiated through the recursion where q, qd and qdd alone vary.
+    Nothing is differentiated through the recursion if only q, qd and qdd vary.
     """
     along = [not is_zero(t) for t in tangents[1:4]]
     others = (tangents[0], *tangents[4:])

@@ -1,4 +1,4 @@
-"""Wrenches given by the user, brought to one form: what acts on each link, in the link's frame."""
+"""Conversion of user-supplied wrenches to wrenches on each link, in the link's frame."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -13,10 +13,10 @@ def link_wrenches(
     external_wrenches: Float[Array, "n 6"] | None = None,
     wrench_by_tip: Float[Array, "6"] | None = None,
 ) -> Float[Array, "n 6"] | None:
-    """Wrenches (n, f) that act on each link, in its frame; None where nothing acts.
+    """Wrenches (n, f) that act on each link, in its frame; None if there are none.
 
-    What the tip exerts on the world acts on the tip's link with the opposite sign, and moves from the tip's frame t to its
-    link's frame i as F_i = Ad_{T_ti}^T F_t.
+    The tip's wrench on the world acts on the tip's link with the opposite sign, and transforms from the tip's frame t
+    to its link's frame i as F_i = Ad_{T_ti}^T F_t.
 
     Args:
         external_wrenches: wrenches on each link, in its frame [N m, N].

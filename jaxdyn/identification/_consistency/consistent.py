@@ -1,7 +1,7 @@
 """Physically consistent estimation: least squares over physically consistent links, in log-Cholesky parameters.
 
 minimise over x = (pi_1 .. pi_n, drive terms):  |A x - y|^2 / 2 + weight * sum_i D(pi_i, prior_i)
-subject to J(pi_i) positive definite, armature and friction not negative, and further knowledge (`Constraints`).
+subject to J(pi_i) positive definite, non-negative armature and friction, and prior knowledge (`Constraints`).
 
 A and y are triangular factors of the whole weighted log, so the cost of a step does not depend on the length of the
 log. The problem is convex in x. Log-Cholesky parameters map one to one to the interior of its cone, so a stationary
@@ -47,9 +47,9 @@ class ConsistentProblem:
         prior: (p,) full parameters of the prior; its inertias are strictly consistent.
         start: (p,) full parameters to start the drive terms from.
         links: number of links; the first 10 links columns are inertial.
-        positive: (p,) other columns whose parameters are not negative.
-        constraints: further knowledge.
-        weight: of the divergence from the prior.
+        positive: (p,) other columns with non-negative parameters.
+        constraints: prior knowledge.
+        weight: weight of the divergence from the prior.
         divergence: between a link's ten parameters and the prior's.
     """
 
@@ -168,7 +168,7 @@ def consistent_problem(
     (dm/m)^2: negligible where the log is informative, sufficient where it is not.
 
     Args:
-        factors: of the log.
+        factors: factors of the log.
         base: the base parameters.
         estimate: unconstrained, by `weighted_least_squares` on the same factors.
         columns: the identified columns.
@@ -177,10 +177,10 @@ def consistent_problem(
         weight: of the prior.
         divergence: `entropic_divergence`, `pullback_divergence`, `euclidean_divergence`, or a user-defined function,
             convex in pi.
-        constraints: further knowledge.
+        constraints: prior knowledge.
 
     Raises:
-        IdentificationError: the prior is not consistent, or constraints or weight do not fit.
+        IdentificationError: an inconsistent prior, or invalid constraints or weight.
     """
     links = _links(columns, base, prior)
     size = np.sqrt((factors.r[:, :, -1] ** 2).sum(1) / np.maximum(factors.counts, 1))
@@ -216,8 +216,8 @@ def consistent_least_squares(problem: ConsistentProblem, base: BaseParameters) -
     infinity and steps near the boundary become tiny. A barrier, the entropic divergence, is therefore added, and its
     weight reduced tenfold per round until it raises the cost by 1e-8 at most (a barrier of weight e raises the
     minimum of a convex cost by at most e times the number of logarithms). Constraints hold by multipliers (augmented
-    Lagrangian), to 1e-9 of their terms. O(p^3) a step, p parameters, whatever the length of the log; some 10 to 50
-    steps.
+    Lagrangian), to 1e-9 of their terms. O(p^3) per step for p parameters, independent of the length of the log; some 10
+    to 50 steps.
 
     Raises:
         IdentificationError: the constraints cannot be met.
@@ -243,16 +243,16 @@ def feasible_parameters(
 
     Args:
         base: the base parameters.
-        values: of the base parameters.
-        columns: of the full parameters.
+        values: values of the base parameters.
+        columns: columns of the full parameters.
         prior: full parameters, strictly consistent.
         deviations: unit of deviation, one per base parameter; 1e-6 of the value, and at least 1e-9 of the largest, if
             None.
         divergence: the measure of distance.
-        constraints: further knowledge.
+        constraints: prior knowledge.
 
     Raises:
-        IdentificationError: the prior is not consistent, or a shape does not fit.
+        IdentificationError: an inconsistent prior, or a wrong shape.
     """
     values = np.asarray(values, float)
     if values.shape != (base.size,):

@@ -1,4 +1,4 @@
-"""Knowledge of a robot besides its logs, as linear equations and inequalities of the parameters."""
+"""Prior knowledge of a robot, as linear equations and inequalities of the parameters."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ DENSITIES = (100.0, 20_000.0)  # [kg/m^3]: from a hollow link with covers to sli
 
 @dataclasses.dataclass(frozen=True)
 class Constraints:
-    """equal @ x = equal_to and least @ x >= least_of for the parameters x in column order; `+` joins them.
+    """equal @ x = equal_to and least @ x >= least_of for the parameters x in column order; `+` concatenates them.
 
     Attributes:
         equal: (e, p) rows of the equations.
@@ -62,10 +62,10 @@ class Consistency:
     Attributes:
         mass: total mass of all moving links [kg], if known.
         densities: least and greatest density of a link, as a solid ellipsoid with its mass and inertia [kg/m^3]; each
-            link also lies within an ellipsoid derived from the distances between joints (`link_bounds`). None for
-            links of any size and density.
+            link is also bounded by an ellipsoid derived from the distances between joints (`link_bounds`). None: no
+            bounds on size and density.
         constraints: on the parameters: `known_parameters`, `mass_bounds`, `bounding_ellipsoid`, ..
-        prior_weight: of the chain's own inertias against the log (`consistent_problem`).
+        prior_weight: weight of the chain's own inertias relative to the log (`consistent_problem`).
         divergence: the measure of distance from them.
     """
 
@@ -102,7 +102,7 @@ def known_parameters(names: Sequence[str], values: Mapping[str, float]) -> Const
         names: of all parameters (`Columns.names`).
 
     Raises:
-        IdentificationError: a name is not among them.
+        IdentificationError: an unknown name.
     """
     unknown = [name for name in values if name not in names]
     if unknown:
@@ -126,12 +126,12 @@ def total_mass_constraint(names: Sequence[str], mass: float) -> Constraints:
 def mass_bounds(
     names: Sequence[str], least: Float[np.ndarray, " n"] | None = None, most: Float[np.ndarray, " n"] | None = None
 ) -> Constraints:
-    """least <= m_i <= most [kg], link by link.
+    """least <= m_i <= most [kg] for each link.
 
     Args:
         names: of all parameters (`Columns.names`).
-        least: none if None; minus infinity for links without one.
-        most: none if None; infinity for links without one.
+        least: lower bounds, minus infinity for links without one; None: no lower bounds.
+        most: upper bounds, infinity for links without one; None: no upper bounds.
     """
     rows = _mass_rows(names)
     blocks = [np.zeros((0, rows.shape[1]))]
@@ -157,7 +157,7 @@ def bounding_ellipsoid(
     semi_axes: Float[np.ndarray, "3"],
     rotation: Float[np.ndarray, "3 3"] | None = None,
 ) -> Constraints:
-    """The body of a link lies within an ellipsoid: tr(J Q) >= 0 (Wensing, Kim & Slotine 2017).
+    """A bound of a link's body by an ellipsoid: tr(J Q) >= 0 (Wensing, Kim & Slotine 2017).
 
     For any density inside, the integral of 1 - (x - c)^T E (x - c) with E = R diag(1 / semi_axes^2) R^T is not negative; it is
     linear in the ten parameters. Together with J positive definite, this is sufficient for such a density to exist.
@@ -170,7 +170,7 @@ def bounding_ellipsoid(
         rotation: R, the ellipsoid's axes in the link's frame; the frame's axes if None.
 
     Raises:
-        IdentificationError: there is no such link, or a semi-axis is not positive.
+        IdentificationError: an unknown link, or a non-positive semi-axis.
     """
     n = len(_mass_rows(names))
     centre, semi_axes = np.asarray(centre, float), np.asarray(semi_axes, float)

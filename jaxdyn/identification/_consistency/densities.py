@@ -13,7 +13,7 @@ from .._regression.base_parameters import BaseParameters
 from .consistent import ConsistentEstimate, ConsistentProblem, consistent_least_squares
 from .constraints import DENSITIES, Constraints, bounding_ellipsoid, linear_inequalities, no_constraints
 
-AROUND = 0.5  # of the longer of a link's two distances between joints, as the reach across it
+AROUND = 0.5  # fraction of the longer of a link's two distances between joints, as the extent across it
 LEAST_REACH = 0.1  # of all these distances of the robot together
 ROOM = 1.5  # margin of the given model's own links inside their bounds
 ROUNDS = 8
@@ -49,12 +49,12 @@ class LinkBounds:
 
 
 def link_bounds(chain: Chain, densities: tuple[float, float] = DENSITIES) -> LinkBounds:
-    """Bounds of each link by the distances between joints, widened to hold the chain's own links.
+    """Bounds of each link by the distances between joints, widened to include the chain's own links.
 
-    A link reaches from its joint to those of the links that hang on it, L the farthest, and to its named frames; P is the
+    A link extends from its joint to those of its child links, L the farthest, and to its named frames; P is the
     distance of its joint from that of its parent, S the sum of P over the robot. The ellipsoid has its centre halfway to
     the farthest joint, the semi-axis L / 2 + w along that line and w across it, w = max(max(L, P) / 2, S / 10): parts
-    of a link, such as motors, may lie beside the line between the joints. A prismatic joint adds its travel to P.
+    of a link, such as motors, may be off the line between the joints. A prismatic joint adds its travel to P.
 
     If the chain has inertias, bounds that its own links violate are widened to 1.5 times the extent of those links.
 
@@ -159,9 +159,9 @@ def consistent_within(problem: ConsistentProblem, base: BaseParameters, bounds: 
     Density bounds that conflict with the other constraints are dropped (`unusual_links` names the links).
 
     Args:
-        problem: of `consistent_problem`.
+        problem: from `consistent_problem`.
         base: the base parameters.
-        bounds: of `link_bounds`.
+        bounds: from `link_bounds`.
 
     Raises:
         IdentificationError: the constraints cannot be met.
@@ -185,7 +185,7 @@ def consistent_within(problem: ConsistentProblem, base: BaseParameters, bounds: 
             break
         try:
             found = _thickened(problem, base, sum(light.values(), known), thickness)
-        except IdentificationError:  # the torques require such links; the other constraints stay
+        except IdentificationError:  # the torques require such links; the other constraints are kept
             break
     return found
 
@@ -225,7 +225,7 @@ def unusual_links(
     Args:
         chain: the robot; links without mass are ignored.
         densities: least and greatest [kg/m^3].
-        model: its links lie within bounds (`link_bounds`); none if None.
+        model: robot that defines the bounds (`link_bounds`); None: no bounds on size.
     """
     bare = dataclasses.replace(chain, inertia=0 * chain.inertia)
     bounds = link_bounds(bare if model is None else model, densities)

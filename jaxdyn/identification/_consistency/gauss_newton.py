@@ -197,10 +197,10 @@ def move_straight(cost: Cost, point: Point, step: np.ndarray) -> Point:
 def minimise(cost: Cost, point: Point, tolerance: float, limit: int) -> tuple[Point, int, bool]:
     """Levenberg-Marquardt steps until the predicted decrease of the cost is below the tolerance.
 
-    A step is taken straight in the parameters, in which the quadratic model of the misfit is exact, or in
-    log-Cholesky parameters, which never reach the boundary of consistency, whichever gives the lower cost. The
-    damping is in the metric of the entropy, in which the distance from that boundary has unit length. It decreases
-    after every successful step and increases after every rejected one (Nielsen 1999). O(p^3) a step.
+    Each step is taken either directly in the parameters, in which the quadratic model of the misfit is exact, or in
+    log-Cholesky parameters, which never reach the boundary of consistency, whichever gives the lower cost. The damping
+    uses the metric of the entropy, in which the distance from that boundary has unit length. It decreases after every
+    successful step and increases after every rejected one (Nielsen 1999). O(p^3) per step.
 
     Returns:
         The point, the number of steps tried, and whether the tolerance was met.
@@ -255,7 +255,7 @@ def prior_factors(prior: Float[np.ndarray, " p"], n: int) -> Float[np.ndarray, "
         return np.asarray(_factors_of(jnp.asarray(np.asarray(prior, float)[: 10 * n].reshape(n, 10))))
 
 
-@functools.cache  # compiled once for each divergence
+@functools.cache  # compiled once per divergence
 def _derivatives(divergence: Divergence):
     def all_three(pi, prior):
         return divergence(pi, prior), jax.grad(divergence)(pi, prior), jax.hessian(divergence)(pi, prior)

@@ -18,7 +18,7 @@ Divergence = Callable[[Float[Array, "10"], Float[Array, "10"]], Float[Array, ""]
 
 
 def euclidean_divergence(pi: Float[Array, "10"], prior: Float[Array, "10"]) -> Float[Array, ""]:
-    """D = |pi - pi0|^2 / 2, numbers in SI units: kg, kg m and kg m^2 weigh the same, in this frame."""
+    """D = |pi - pi0|^2 / 2, numbers in SI units: kg, kg m and kg m^2 are weighted equally, in this frame."""
     return 0.5 * jnp.sum((pi - prior) ** 2)
 
 

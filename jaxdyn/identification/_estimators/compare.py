@@ -83,7 +83,7 @@ class EstimatorComparison:
     """Several estimates of one problem.
 
     Attributes:
-        names: of the base parameters.
+        names: names of the base parameters.
         estimates: one per successful method.
         merits: their figures of merit.
         failures: (method, error) of the others.
@@ -125,12 +125,12 @@ def compare_estimators(
 ) -> EstimatorComparison:
     """Estimates of one problem by several methods, with their figures of merit; `print` it for a table.
 
-    A method that cannot be used is listed with its reason.
+    Methods that cannot be used are listed with the reason.
 
     Args:
         estimators: functions of a problem; by default every linear one and, with closed loops, the simulating ones.
         truth: true base parameters, if known.
-        check: the runs on which torques and positions are compared; the fitted ones if None.
+        check: the runs on which torques and positions are compared; by default the fitted ones.
     """
     chosen = estimators or (*LINEAR, *(SIMULATING if problem.loops else ()))
     estimates, merits, failures = [], [], []

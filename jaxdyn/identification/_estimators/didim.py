@@ -15,11 +15,11 @@ def estimate_didim(problem: EstimationProblem, tolerance: float = 1e-3, iteratio
 
     The torque simulated is tau_s = W(q_s, qd_s, qdd_s) base. Because the controller keeps q_s near its reference for
     any parameters, d tau_s / d base is about W(q_s, ...), and each step is one linear least squares on the simulated
-    motion (Gautier, Janot & Vandanjon 2013). Measured positions are not used: so neither their noise nor filter lag
+    motion (Gautier, Janot & Vandanjon 2013). Measured positions are not used, so neither their noise nor filter lag
     affects the regressor. Joints and runs are weighted by their noise.
 
     Args:
-        tolerance: largest relative step of the values at which it stops; also the relative change of the residual.
+        tolerance: largest relative step of the values, or relative change of the residual, at convergence.
         iterations: maximum number of steps.
 
     Returns:

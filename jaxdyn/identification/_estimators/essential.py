@@ -16,7 +16,7 @@ class Elimination(NamedTuple):
     """One base parameter left out.
 
     Attributes:
-        name: which.
+        name: name of the parameter.
         relative_deviation: its standard deviation for independent residuals at removal, in percent of its value.
         residual: relative increase of the weighted RMS residual over that of all parameters, percent.
         probability: that the increase is due to chance, by the F-test of all parameters removed so far.
@@ -33,8 +33,8 @@ class EssentialParameters:
     """The essential base parameters.
 
     Attributes:
-        base: the base parameters that are kept; torques are those of W[:, base.kept] alone, the others being zero.
-        estimate: weighted least squares of these alone.
+        base: the retained base parameters; torques are those of W[:, base.kept] only, the others being zero.
+        estimate: weighted least squares of these parameters.
         eliminated: the others, in order of removal.
         stopped: the reason for stopping.
     """
@@ -54,7 +54,7 @@ def essential_parameters(
     2002, sec. 12.6.4; Gautier 1997).
     It stops when the largest is below `ratio` times the smallest, when the F-test finds the removed parameters
     significant, or when the residual has increased by `rise` percent. Weights are those of `estimate_wls` on all
-    parameters throughout, so that residuals compare.
+    parameters throughout, so residuals are comparable.
 
     Args:
         ratio: between the largest and the smallest relative standard deviation.
@@ -90,7 +90,9 @@ def essential_parameters(
         fewer = _without(base, worst)
         trial = solve_factors(factors, fewer, weights, problem.independence)
         squares = _squares(factors, fewer, trial, weights)
-        f = (squares - first) / (len(out) + 1) / (first / degrees)  # both are independence times what white noise gives
+        f = (
+            (squares - first) / (len(out) + 1) / (first / degrees)
+        )  # both are independence times their values for white noise
         probability = float(stats.f.sf(max(f, 0.0), len(out) + 1, degrees))
         residual = 100 * (np.sqrt(squares / first) - 1)
         if probability < significance:

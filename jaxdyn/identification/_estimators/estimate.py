@@ -14,19 +14,18 @@ class Estimate:
 
     Attributes:
         values: (b,) estimates.
-        covariance: (b, b), by a jackknife that leaves out an eighth of the data in turn, which accounts for
-            correlated residuals: filters, unmodelled friction. That of independent residuals if the data were
-            accumulated without blocks.
+        covariance: (b, b), by a jackknife over eight blocks, which accounts for correlated residuals (filters,
+            unmodelled friction); for independent residuals if the data were accumulated without blocks.
         noise: (n,) standard deviation of each joint's residual torque [N m].
         condition: condition number of the (weighted) base regressor.
-        scaled_condition: the same with columns of unit norm: near-dependence apart from units.
+        scaled_condition: the same with columns of unit norm: near-dependence independent of units.
         joint_residuals: (n,) root mean square of each joint's residual on the data fitted [N m].
         method: name of the estimator.
         run_noise: (runs, n) standard deviations of the residuals, if each run has its own weights.
         iterations: number of updates of the values.
         simulations: number of simulations of the robot, with sensitivities.
         history: one figure per iteration, documented by the estimator; by default the largest relative step.
-        converged: whether the last step was below the tolerance.
+        converged: True if the last step was below the tolerance.
         degrees: degrees of freedom of the covariance: of the jackknife blocks and the shrinkage target; without
             blocks, of the independent rows; infinite if unknown.
         notes: remarks of the estimator.

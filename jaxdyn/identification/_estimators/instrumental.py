@@ -13,17 +13,17 @@ from .simulation import check_loops, shortened
 def estimate_iv(problem: EstimationProblem, tolerance: float = 1e-3, iterations: int = 10) -> Estimate:
     """IDIM-IV: base = (Z^T W)^-1 Z^T tau, with the instruments Z = W(q_s, qd_s, qdd_s) of the simulated closed loop.
 
-    Noise of the positions is in W, and through the controller in tau, so that least squares is biased; the simulation, which
-    follows the reference, has none of it. With Z uncorrelated to the noise the estimate is consistent (Janot, Vandanjon &
+    Position noise enters W and, through the controller, tau, so least squares is biased; the simulation, which follows
+    the reference, has no noise. With Z uncorrelated with the noise the estimate is consistent (Janot, Vandanjon &
     Gautier 2014). The simulation uses the parameters of the last step. Joints and runs are weighted by their noise.
 
     Args:
-        tolerance: largest relative step of the values at which it stops.
+        tolerance: largest relative step of the values at convergence.
         iterations: maximum number of steps.
 
     Raises:
-        IdentificationError: no closed loop is given, it is not stable, it does not cover the run's times, or the instruments
-            do not separate the parameters.
+        IdentificationError: no closed loop is given, it is not stable, it does not cover the run's times, or the
+        instruments do not separate the parameters.
 
     Cost: one simulation per step and run; two regressors in memory, 16 N n b bytes.
     """

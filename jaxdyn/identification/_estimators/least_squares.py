@@ -31,7 +31,7 @@ def estimate_wls(problem: EstimationProblem, tolerance: float = 1e-6, iterations
     Starts from ordinary least squares and takes s from the residuals of the previous round until the weights converge.
 
     Args:
-        tolerance: largest relative step of the values at which it stops.
+        tolerance: largest relative step of the values at convergence.
         iterations: maximum number of rounds.
     """
     factors, (runs, n) = problem.factors, (len(problem.samples), problem.chain.nv)

@@ -14,12 +14,13 @@ HALVINGS = 6
 
 
 def estimate_cloe(problem: EstimationProblem, tolerance: float = 1e-3, iterations: int = 15) -> Estimate:
-    """argmin sum_rj |q_rj - q_s,rj(base)|^2 / s_rj^2 by Gauss-Newton; from joint positions alone, no torque is needed.
+    """argmin sum_rj |q_rj - q_s,rj(base)|^2 / s_rj^2 by Gauss-Newton; from joint positions only, without torques.
 
-    q_s is the motion of the simulated closed loop and d q_s / d base its forward-mode derivative, all directions in one vmap:
-    exact for the discretised loop, whereas finite differences take one simulation per parameter. The step is halved
-    while it worsens the fit or destabilises the loop. s is the noise of joint j's position in run r. The tracking
-    errors determine the result: with gains in N m/rad they carry the scale, with `ComputedTorqueLaw` no information.
+    q_s is the motion of the simulated closed loop and d q_s / d base its forward-mode derivative, all directions in one
+    vmap: exact for the discretised loop, whereas finite differences need one simulation per parameter. The step is
+    halved while it worsens the fit or destabilises the loop. s is the noise of joint j's position in run r. The
+    tracking errors determine the result: with gains in N m/rad they carry the scale, with `ComputedTorqueLaw` no
+    information.
 
     Args:
         tolerance: largest relative step, or relative change of the cost, at which it stops.
@@ -67,7 +68,7 @@ def estimate_cloe(problem: EstimationProblem, tolerance: float = 1e-3, iteration
             if after < before:
                 break
             share, found = share / 2, None
-        if found is None:  # no better point along the step: this is the minimum, to rounding
+        if found is None:  # no better point along the step: the minimum, to rounding
             rest = True
             break
         new = values + share * step.values

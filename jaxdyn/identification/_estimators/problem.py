@@ -29,22 +29,22 @@ from .whole_runs import RunFriction, friction_signals, model_of, reference_sampl
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class EstimationProblem:
-    """Input of every estimator; made by `estimation_problem`.
+    """Input of every estimator, from `estimation_problem`.
 
     Attributes:
-        chain: the model, in float64; its own parameters are where estimators that simulate start.
+        chain: the model, in float64; its parameters are the initial values of simulating estimators.
         columns: the identified columns.
         base: the base parameters.
         samples: the runs.
-        weights: (N, n) factors on each run's rows, zero to leave a sample out for a joint.
+        weights: (N, n) factors on each run's rows; zero excludes a sample for a joint.
         independence: share of the samples that count as independent.
-        loops: the closed loop of each run, for the estimators that simulate; empty if unknown.
+        loops: the closed loop of each run, for simulating estimators; empty if unknown.
         start: (b,) initial base parameters for simulating estimators; the chain's if None.
         parallel_cutoff: of the low-pass applied to torques and every column of the regressor [Hz]; None if only the
             torques were filtered, by `preprocess`.
-        filtered: (N, n, b + 1) of each run, [W, tau] behind that low-pass; empty where there is none.
-        friction: a friction model whose k columns, from whole runs, are the last of W; none where None.
-        signals: (N, n, k) of each run, those columns along the measured motion; empty where there are none.
+        filtered: (N, n, b + 1) of each run, [W, tau] after that low-pass; empty without one.
+        friction: a friction model whose k columns, from whole runs, are the last of W; None: no friction model.
+        signals: (N, n, k) of each run, those columns along the measured motion; empty if there are none.
     """
 
     chain: Chain
@@ -79,7 +79,7 @@ class EstimationProblem:
         return self.accumulated(self.weights)
 
     def accumulated(self, weights: Sequence[np.ndarray]) -> BlockFactors:
-        """The problem with other weights on the rows."""
+        """The problem with new weights on the rows."""
         if self.filtered:
             blocks = dense_blocks(self.filtered, weights)
             r = np.zeros((*blocks.counts.shape, len(self.prior) + 1, len(self.prior) + 1))
@@ -118,14 +118,14 @@ class EstimationProblem:
         """(b,) initial values of simulating estimators.
 
         Raises:
-            IdentificationError: the chain has links without a body, so that it cannot be simulated, and no start is given.
+            IdentificationError: the chain has massless links, so it cannot be simulated, and no start is given.
         """
         if self.start is not None:
             return np.asarray(self.start, float)
         empty = np.all(np.asarray(self.chain.inertia) == 0, axis=1)
         if empty.any():
             raise IdentificationError(
-                f"link {self.chain.link_names[int(np.argmax(empty))]!r} has no inertia, so that the model cannot be simulated; "
+                f"link {self.chain.link_names[int(np.argmax(empty))]!r} has no inertia, so the model cannot be simulated; "
                 "give start=estimate_wls(problem).values, or a model with inertials"
             )
         return self.base.matrix @ self.prior
@@ -178,31 +178,32 @@ def estimation_problem(
     parallel_cutoff: float | None = None,
     friction: RunFriction | None = None,
 ) -> EstimationProblem:
-    """The problem that estimators take.
+    """Create the problem for the estimators.
 
-    Of its samples the share 2 * 0.9 * torque cutoff / rate, at most 1, counts as independent (`Samples.independence`); another
-    one is given by `dataclasses.replace(problem, independence=..)`.
+    The share 2 * 0.9 * torque cutoff / rate of the samples, at most 1, counts as independent (`Samples.independence`);
+    change it by `dataclasses.replace(problem, independence=..)`.
 
     Args:
-        chain: the robot; its numbers are the start of estimators that simulate.
+        chain: the robot; its parameters are the initial values of simulating estimators.
         samples: the runs.
         columns: the identified columns; all drive terms if None, or only the rotor inertias with a friction model.
         base: the base parameters of the columns; computed if None.
-        weights: factors on the rows of each run, zero to leave one out for a joint; all one if None.
+        weights: factors on the rows of each run; zero excludes a row for a joint; all one if None.
         loops: the closed loop of each run: needed by `estimate_iv`, `estimate_didim` and `estimate_cloe`.
         start: initial base parameters for simulations; the chain's if None.
         parallel_cutoff: cutoff of a common low-pass for torques and every column of the regressor, before both are
-            thinned [Hz]: the filter then affects edges of dry friction and products of fast motions equally on both
-            sides of tau = W base. For runs that
-            `preprocess` left at their full rate (stride=1) and filtered well above it. 8 N n b bytes of memory.
-        friction: a friction model, with memory or without, whose linear parameters are estimated beside the others, in place of
-            viscous, coulomb and offset; a `FrictionFit` where terms depend on loads. For runs at full rate (stride=1). Samples
-            before its memory is known are left out. 8 N n k bytes for k columns. Estimators that simulate let it act as along
-            the loop's reference, and compare torques with its columns along the simulated motion.
+            decimated [Hz]: the filter then affects edges of dry friction and products of fast motions equally on both
+            sides of tau = W base. For runs preprocessed at full rate (stride=1) with a much higher cutoff. 8 N n b
+            bytes of memory.
+        friction: a friction model, with or without memory, whose linear parameters are estimated together with the
+            others and replace viscous, coulomb and offset; a `FrictionFit` if terms depend on loads. For runs at full
+            rate (stride=1). Samples before its memory is known are excluded. 8 N n k bytes for k columns. Simulating
+            estimators apply friction as computed along the loop's reference, and compare torques with its columns along
+            the simulated motion.
 
     Raises:
-        IdentificationError: there is no run, a run has another number of joints, there are not as many loops or weights as
-            runs, a cutoff is not below half the samples' rate, or a friction model depends on loads.
+        IdentificationError: no runs, a wrong number of joints, loops or weights, a cutoff not below half the sampling
+        rate, or a friction model that depends on loads.
     """
     runs = (samples,) if isinstance(samples, Samples) else tuple(samples)
     closed = (loops,) if isinstance(loops, ClosedLoop) else tuple(loops)
@@ -238,7 +239,7 @@ def estimation_problem(
 
 
 def _parallel(problem: EstimationProblem, run: int, cutoff: float) -> tuple[np.ndarray, Samples, np.ndarray]:
-    """[W, tau] of a run behind one low-pass, thinned, with the remaining samples and weights."""
+    """[W, tau] of a run after a common low-pass, decimated, with the remaining samples and weights."""
     s = problem.samples[run]
     if not 0 < cutoff < s.rate / 2:
         raise IdentificationError(

@@ -47,15 +47,15 @@ def recursive_step(
 ) -> RecursiveState:
     """The state after one more sample: the QR factor of [sqrt(forgetting) r; [W, tau] / noise].
 
-    The square-root information form (Bierman 1977, ch. IV): with forgetting 1 it holds the batch weighted least squares of
-    all samples, to rounding; with less, a sample of age k counts forgetting^k, and its memory is 1 / (1 - forgetting)
-    samples. Unexcited parameters are forgotten as well: give a start with finite deviations, or forgetting 1. Pure, for
-    `jax.jit`, `jax.vmap` and loops of a controller, in float32 and float64; O(b^2 (b + n)) per sample.
+    The square-root information form (Bierman 1977, ch. IV): with forgetting 1 it equals the batch weighted least
+    squares of all samples, to rounding; with less, a sample of age k is weighted by forgetting^k, a memory of 1 / (1 -
+    forgetting) samples. Unexcited parameters are forgotten as well: give a start with finite deviations, or forgetting
+    1. A pure function for `jax.jit`, `jax.vmap` and control loops, in float32 and float64; O(b^2 (b + n)) per sample.
 
     Args:
         rows: base regressor, `columns.matrix(chain, q, qd, qdd)[:, base.kept]`.
-        tau: torques measured [N m or N].
-        noise: standard deviation of each joint's torque; infinite leaves a joint out [N m or N].
+        tau: measured torques [N m or N].
+        noise: standard deviation of each joint's torque; infinite excludes a joint [N m or N].
     """
     new = jnp.concatenate([rows, tau[:, None]], axis=1) / noise[:, None]
     root = jnp.sqrt(jnp.asarray(forgetting, state.r.dtype))
@@ -63,7 +63,7 @@ def recursive_step(
 
 
 def recursive_values(state: RecursiveState) -> tuple[Float[Array, " b"], Float[Array, " b"]]:
-    """Estimates and their standard deviations after the samples so far; not finite before there are enough samples."""
+    """Estimates and their standard deviations after the samples so far; not finite until there are enough samples."""
     r = state.r[:-1, :-1]
     inverse = jax.scipy.linalg.solve_triangular(r, jnp.eye(len(r), dtype=r.dtype))
     return inverse @ state.r[:-1, -1], jnp.sqrt((inverse**2).sum(1))
@@ -89,7 +89,7 @@ def recursive_path(
 
     Args:
         every: samples between two rows of the result.
-        forgetting: factor on the weight of a sample for each that comes after it.
+        forgetting: factor on the weight of a sample per later sample.
         noise: standard deviation of each joint's torque; that of `estimate_wls` if None.
         start: state to continue from; no prior knowledge if None.
 
@@ -99,7 +99,7 @@ def recursive_path(
     Cost: the base regressor of a run in memory, 8 N n b bytes.
     """
     if not 0 < forgetting <= 1:
-        raise IdentificationError(f"forgetting is {forgetting:g}; it is more than 0 and at most 1")
+        raise IdentificationError(f"forgetting is {forgetting:g}; it must be more than 0 and at most 1")
     scale = estimate_wls(problem).noise if noise is None else np.asarray(noise, float)
     inverse = inverse_noise(scale)
     times, values, deviations = [], [], []
@@ -123,7 +123,7 @@ def estimate_recursive(problem: EstimationProblem, forgetting: float = 1.0) -> E
     """Recursive least squares after the last sample: weighted least squares if forgetting is 1.
 
     Joints are weighted by the noise of `estimate_wls`. With forgetting, covariances are those of the remembered
-    samples. Standard deviations exceed those of independent residuals by as much as those of `estimate_wls` do.
+    samples. Standard deviations exceed those of independent residuals by the same factors as in `estimate_wls`.
 
     Raises:
         IdentificationError: forgetting is not between 0 and 1, or as `estimate_wls`.

@@ -1,4 +1,4 @@
-"""Iteratively re-weighted least squares: outliers get less weight."""
+"""Iteratively re-weighted least squares, which reduces the weight of outliers."""
 
 import dataclasses
 
@@ -17,12 +17,12 @@ def estimate_irls(
     """Huber's M-estimate: argmin sum rho((tau - W base) / s_rj), rho quadratic up to the threshold and linear beyond.
 
     Each round multiplies rows by sqrt(min(1, threshold / |u|)), u = (tau - W base) / s, with the noise s of joint j in run r
-    from the median of |tau - W base|, and accumulates the regressor anew (Huber 1964; Holland & Welsch 1977). Outliers,
+    from the median of |tau - W base|, and re-accumulates the regressor (Huber 1964; Holland & Welsch 1977). Outliers,
     collisions and friction at rest pull the estimate only as far as the threshold.
 
     Args:
-        threshold: in standard deviations; 1.345 costs 5 % of efficiency where the noise is normal.
-        tolerance: largest relative step of the values at which it stops.
+        threshold: in standard deviations; 1.345 costs 5 % of efficiency for normal noise.
+        tolerance: largest relative step of the values at convergence.
         iterations: maximum number of rounds.
 
     Cost: one pass over the samples per round.
@@ -79,7 +79,7 @@ def _independent(
 ) -> tuple[np.ndarray, np.ndarray]:
     """E[psi^2] / E[psi']^2 (W^T S^-2 W)^-1, the covariance of an M-estimate of independent rows (Huber 1981, sec. 7.6).
 
-    Besides, E[psi^2] / E[psi'] (V^T V)^-1 with the rows V within the threshold: the same where outliers lie evenly.
+    Also E[psi^2] / E[psi'] (V^T V)^-1 with the rows V within the threshold, which is equal for evenly distributed outliers.
     """
     u = np.concatenate(
         [(e / np.maximum(s, 1e-300))[m > 0] for e, s, m in zip(residuals, scale, problem.weights, strict=True)]
@@ -98,7 +98,7 @@ def _outliers(problem: EstimationProblem, scale: np.ndarray, residuals: list[np.
     total = np.sum(counts, axis=0)
     worst = int(np.argmax(total))
     return (
-        [f"{total[worst]} samples of {problem.chain.joint_names[worst]} are off by over 4 standard deviations"]
+        [f"{total[worst]} samples of {problem.chain.joint_names[worst]} deviate by more than 4 standard deviations"]
         if total[worst]
         else []
     )

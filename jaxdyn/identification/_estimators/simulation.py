@@ -38,7 +38,7 @@ def _motion(columns: Columns, chain: Chain, loop: ClosedLoop, friction: Array | 
 def _simulated(
     columns: Columns, chain: Chain, loop: ClosedLoop, friction: Array | None, parameters: Array
 ) -> ClosedLoopMotion:
-    """The loop's motion; friction (steps, n, k) stands for the last k parameters."""
+    """The loop's motion; friction (steps, n, k) holds the columns of the last k parameters."""
     if friction is None:
         return simulate_closed_loop(loop, chain, columns, parameters)
     p = parameters.shape[0] - friction.shape[2]
@@ -80,7 +80,8 @@ def motion(problem: EstimationProblem, run: int, values: np.ndarray) -> Motion |
 
 
 def sensitivities(problem: EstimationProblem, run: int, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(N, n) positions at the run's samples and their (N, n, b) derivatives by the base parameters, filtered like the run."""
+    """(N, n) positions at the run's samples and their (N, n, b) derivatives with respect to the base parameters,
+    filtered like the run."""
     with jax.enable_x64(True):
         full, directions = jnp.asarray(problem.full(values)), jnp.asarray(problem.completion)
         loop, acting = problem.loops[run], problem.acting_friction[run]
@@ -93,7 +94,7 @@ def sensitivities(problem: EstimationProblem, run: int, values: np.ndarray) -> t
 def at_samples(
     problem: EstimationProblem, run: int, x: Float[np.ndarray, "T ..."], cutoff: float
 ) -> Float[np.ndarray, "N ..."]:
-    """The loop's samples behind a low-pass, at the times of the run's."""
+    """The loop's samples, low-passed, at the times of the run's."""
     loop, samples = problem.loops[run], problem.samples[run]
     if cutoff < 0.45 * loop.rate:
         x = low_pass(x, loop.rate, cutoff)
@@ -126,7 +127,7 @@ def shortened(
     """The values nearest `new` on the segment from `old` with stable loops, their rows, and the number of simulations.
 
     Raises:
-        IdentificationError: not even a small step can be simulated.
+        IdentificationError: even a small step cannot be simulated.
     """
     share = 1.0
     for tried in range(1, HALVINGS + 1):

@@ -38,7 +38,7 @@ class SplitHalf:
 
     @property
     def apart(self) -> tuple[str, ...]:
-        """Names of those that disagree, the largest difference first."""
+        """Names of the parameters that disagree, largest difference first."""
         order = np.argsort(-np.abs(self.differences))
         return tuple(self.names[k] for k in order if abs(self.differences[k]) > AGREEING)
 
@@ -59,7 +59,8 @@ def agreement(names: tuple[str, ...], first: Estimate, second: Estimate) -> Spli
 
 
 def split_half(blocks: BlockFactors, base: BaseParameters, independence: float = 1.0) -> SplitHalf | None:
-    """The first and the second half of the data, fitted by weighted least squares; of several runs, the earlier and the later.
+    """Compare weighted least-squares fits to the first and the second half of the data (with several runs, the earlier
+    and the later ones).
 
     None if a half does not determine the base parameters.
     """

@@ -15,18 +15,18 @@ from .problem import EstimationProblem
 
 
 def estimate_tls(problem: EstimationProblem, errors: Float[np.ndarray, "n c c"] | None = None) -> Estimate:
-    """Generalised total least squares: argmin_x |[W tau] x|^2 / x^T C x with x = (base, -1), C the errors' covariance.
+    """Generalised total least squares: argmin_x |[W tau] x|^2 / x^T C x with x = (base, -1), C the covariance of the errors.
 
-    Least squares shrinks parameters whose columns are noisy; if C is the covariance of the errors of [W tau], this
-    does not (Van Huffel & Vandewalle 1991, ch. 10). Rows are weighted as in `estimate_wls`. Errors must be known up to
-    a factor: `row_errors` takes them from the noise of positions and torques. By default all but constant columns have
-    equal relative errors, as in textbooks, which rarely holds for robots.
+    Least squares shrinks parameters whose columns are noisy; if C is the covariance of the errors of [W tau], total
+    least squares does not (Van Huffel & Vandewalle 1991, ch. 10). Rows are weighted as in `estimate_wls`. Errors must
+    be known up to a factor: `row_errors` derives them from the noise of positions and torques. By default all but
+    constant columns have equal relative errors, as in textbooks, which rarely holds for robots.
 
     Args:
         errors: covariance of the errors of a row [W_j, tau_j] of the base regressor, joint by joint, c = b + 1.
 
     Raises:
-        IdentificationError: covariances of another shape, or errors that exceed the regressor.
+        IdentificationError: covariances of wrong shape, or errors that exceed the regressor.
     """
     start = estimate_wls(problem)
     kept, b = problem.base.kept, problem.base.size
@@ -87,15 +87,15 @@ def row_errors(
     torque: float | Float[np.ndarray, " n"],
     seed: int = 0,
 ) -> Float[np.ndarray, "n c c"]:
-    """Covariance of the errors of a row [W_j, tau_j], by disturbing the positions of the runs once with noise of their band.
+    """Covariance of the errors of a row [W_j, tau_j], from one perturbation of the runs' positions by noise of their band.
 
     White noise at the sampling rate is low-passed like the samples, scaled, differentiated twice, and added in the
     regressor; the change of W, joint by joint, gives the covariance of the columns.
 
     Args:
-        position: standard deviation of the noise left on the filtered positions [rad or m].
-        torque: of that on the filtered torques [N m].
-        seed: of the noise.
+        position: standard deviation of the noise of the filtered positions [rad or m].
+        torque: standard deviation of the noise of the filtered torques [N m].
+        seed: seed of the noise.
 
     Cost: two dense regressors of all samples, 16 N n b bytes.
     """

@@ -20,13 +20,13 @@ def model_of(friction: RunFriction) -> FrictionModel:
     """The friction model of a fit, or the model itself.
 
     Raises:
-        IdentificationError: a bare model with load-dependent terms, whose loads only a fit knows.
+        IdentificationError: a model with load-dependent terms, whose loads only a fit provides.
     """
     if isinstance(friction, FrictionFit):
         return friction.model
     if friction.needs_load:
         raise IdentificationError(
-            "a friction term depends on the load: give friction=fit_friction(...), which knows the rigid body's torques"
+            "a friction term depends on the load: give friction=fit_friction(...), which has the rigid-body torques"
         )
     return friction
 
@@ -35,7 +35,7 @@ def friction_signals(friction: RunFriction, samples: Samples, filtered: bool = T
     """The friction's columns along samples at full rate.
 
     Args:
-        filtered: behind the model's low-pass, like measured torques; else unfiltered, as they act.
+        filtered: apply the model's low-pass, as for measured torques; else unfiltered, as they act.
     """
     model = model_of(friction)
     if not filtered:

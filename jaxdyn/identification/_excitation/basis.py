@@ -18,7 +18,7 @@ class FourierSeries:
 
     Attributes:
         duration: the period [s].
-        harmonics: how many; the highest turns at harmonics / duration [Hz].
+        harmonics: number of harmonics; the highest frequency is harmonics / duration [Hz].
     """
 
     duration: float = 10.0
@@ -62,9 +62,9 @@ class BSplines:
     """B-splines with uniform knots; start and end positions may differ.
 
     Attributes:
-        duration: from start to end [s].
-        intervals: between knots; more make faster motions.
-        degree: of the polynomials, at least 4, with which the jerk is continuous.
+        duration: duration [s].
+        intervals: number of intervals between knots; more allow faster motions.
+        degree: polynomial degree, at least 4, for continuous jerk.
     """
 
     duration: float = 10.0
@@ -73,9 +73,7 @@ class BSplines:
 
     def __post_init__(self) -> None:
         if self.degree < 4:
-            raise IdentificationError(
-                f"splines of degree {self.degree} have a jerk that jumps; the degree is 4 or more"
-            )
+            raise IdentificationError(f"splines of degree {self.degree} have discontinuous jerk; use degree 4 or more")
         _check(self.duration, self.intervals, 4, "intervals", "a spline motion that starts and ends at rest")
 
     @property
@@ -101,9 +99,9 @@ class BSplines:
 
 def _check(duration: float, count: int, least: int, name: str, what: str) -> None:
     if not (duration > 0 and np.isfinite(duration)):
-        raise IdentificationError(f"the duration of a motion is {duration:g} s; it is positive")
+        raise IdentificationError(f"the duration of a motion is {duration:g} s; it must be positive")
     if count < least:
-        raise IdentificationError(f"{what} takes at least {least} {name}, not {count}")
+        raise IdentificationError(f"{what} needs at least {least} {name}, not {count}")
 
 
 def rest_basis(family: FourierSeries | BSplines) -> Float[np.ndarray, "k m"]:

@@ -22,18 +22,18 @@ def compare_with_log(
     torque_noise: Sequence[float] | Float[np.ndarray, " n"] | None = None,
     cutoff: float | None = None,
 ) -> tuple[ExcitationQuality, ExcitationQuality]:
-    """Quality of the design and of a recorded motion, treated alike: the same filter, base parameters and number of samples.
+    """Quality of the design and of a recorded motion, with the same filter, base parameters and number of samples.
 
-    The design is sampled at the log's rate, and both pass `preprocess`, with what it chooses for the log. If they
-    differ in length, N samples are taken from each, evenly spread over the whole of it.
+    The design is sampled at the log's rate, and both are preprocessed with the settings chosen for the log. If they
+    differ in length, N samples are taken evenly from each.
 
     Args:
         chain: the robot; only its kinematics matter.
         design: the design.
         log: the recorded motion.
-        columns: those that the design was made for.
+        columns: those the design was made for.
         torque_noise: (n,) standard deviations of the joint torques; all equal if None.
-        cutoff: of the filter [Hz]; chosen by `preprocess` for the log if None.
+        cutoff: cutoff of the filter [Hz]; by default that of `preprocess` for the log.
     """
     recorded = preprocess(log, Filters(position_cutoff=cutoff, stride=1))
     samples = sample_trajectory(chain, design.trajectory, 1 / float(np.median(np.diff(log.t))))

@@ -40,7 +40,7 @@ VERIFIED = 10  # grid of the final check of all limits
 STEPS = 20  # of a round
 EVERY = 4  # rounds between motions kept
 SLOWEST_SIGN = (
-    0.05  # of the velocity limit: no smooth sign is narrower while designing, or gradients would see it as a jump
+    0.05  # fraction of the velocity limit: lower bound on the smooth sign's width during design, for smooth gradients
 )
 RATE, LAST_RATE = 0.03, 0.02  # Adam's step, as a share of the limits, falling along half a cosine to this share of it
 MOST_TIGHTER = 1.1
@@ -52,14 +52,14 @@ class ExcitationDesign:
     """An excitation trajectory, its quality, and its use of the limits.
 
     Attributes:
-        trajectory: t -> q, qd, qdd; starts and ends at rest, qdd = 0 there too.
+        trajectory: t -> q, qd, qdd; starts and ends at rest, with qdd = 0.
         quality: its log det and condition number.
         random: the same for the initial random motions, each scaled to the limits.
         limits: the limits.
-        usage: by the limit's name, the largest share of it used, joint by joint (n,), on the finer grid.
+        usage: by limit, the largest share used by each joint (n,), on the finer grid.
         clearance: least value of the user's function on the finer grid; infinite without one.
-        base: the base parameters that are excited.
-        rounds: of the solver.
+        base: the excited base parameters.
+        rounds: rounds of the solver.
         notes: further remarks.
     """
 
@@ -79,10 +79,10 @@ class ExcitationSearch:
     """Effort of the search for a design.
 
     Attributes:
-        starts: random motions to start from.
-        rounds: of twenty steps each.
-        time_limit: stop after this many seconds with the best so far.
-        seed: of the random starts.
+        starts: number of random initial motions.
+        rounds: number of rounds of twenty steps.
+        time_limit: stop after this many seconds with the best motion so far.
+        seed: seed of the random starts.
     """
 
     starts: int = 4
@@ -104,33 +104,33 @@ def optimal_excitation(
     search: ExcitationSearch | None = None,
     progress: Progress | None = None,
 ) -> ExcitationDesign:
-    """The motion of a family that maximises log det(W^T Sigma^-1 W) of the base regressor within all limits.
+    """Find the motion of a family that maximises log det(W^T Sigma^-1 W) of the base regressor within all limits.
 
-    D-optimality (Swevers et al. 1997) with a share of the condition number, by exact gradients through the regressor; all
-    starts are solved side by side by an augmented Lagrangian, and every few rounds each is scaled down
-    until it holds every limit on a grid ten times finer than that of the optimisation. The best of those is returned, also
-    when the search is interrupted (Ctrl-C) or runs into its time limit. Runs in float64, whatever JAX's configuration.
+    D-optimality (Swevers et al. 1997) with a share of the condition number, by exact gradients through the regressor;
+    all starts are optimised in parallel by an augmented Lagrangian, and every few rounds each is scaled down until it
+    satisfies every limit on a grid ten times finer than that of the optimisation. The best of those is returned, also
+    if the search is interrupted (Ctrl-C) or reaches its time limit. Runs in float64 regardless of JAX's configuration.
 
-    Torques are those of the chain's own inertias and friction: a torque limit means little on a chain without.
+    Torques are those of the chain's own inertias and friction; without these, torque limits have little meaning.
 
     Args:
         chain: the robot.
-        family: of motions, with its duration; ten harmonics in 10 s where None.
-        limits: from `motion_limits`; the chain's own where None. A joint without position limits gets one turn, or one
+        family: family of motions, with its duration; by default ten harmonics in 10 s.
+        limits: from `motion_limits`; by default the chain's own. A joint without position limits gets one turn, or one
             metre.
-        usage: share of every limit to use at most, of the position range about its middle.
+        usage: largest share of every limit, and of the position range about its middle.
         clearance: q (n,) -> distances, () or (m,), that must stay non-negative, such as those between links;
             traceable by JAX. Scaled to about ten units over its range, and positive in the middle of the position
             ranges, so that random starts can be scaled to satisfy it.
-        columns: to be identified; all drive terms, motors and springs of the chain if None.
-        torque_noise: (n,) standard deviations of the joint torques, of which only ratios matter; all equal if None.
+        columns: columns to identify; by default all drive terms, motors and springs of the chain.
+        torque_noise: (n,) standard deviations of the joint torques, only ratios matter; all equal if None.
         condition_weight: w in log det / b - w log cond, for b base parameters; 0 for pure D-optimality. The condition number
             depends on the units of the parameters; log det's maximum does not.
         search: number of initial motions, and effort.
         progress: called with (stage, done, total).
 
     Raises:
-        IdentificationError: numbers out of range; the robot cannot be identified joint by joint; no motion within the
+        IdentificationError: values out of range; an unsupported robot; no motion within the
             limits was found, for example because gravity alone exceeds the torque limits.
 
     Cost: starts * samples * steps regressors with gradients, about 0.1 ms each for 7 joints on one core, and 20 s to compile;
@@ -141,7 +141,7 @@ def optimal_excitation(
     columns = columns or all_columns(chain)
     limits = limits or motion_limits(chain)
     if not 0 < usage <= 1:
-        raise IdentificationError(f"the usage of the limits is {usage:g}; it lies above 0 and is 1 at most")
+        raise IdentificationError(f"the usage of the limits is {usage:g}; it must be above 0 and at most 1")
     asked = search or ExcitationSearch()
     if asked.starts < 1 or asked.rounds < 1 or condition_weight < 0:
         raise IdentificationError(
@@ -167,12 +167,12 @@ def optimal_excitation(
         random = tuple(rated(z) for z in found.random)
         used, least = limit_usage(chain, trajectory, limits, found.times(VERIFIED), clearance)
         if np.isfinite(limits.torque).any() and not np.asarray(chain.inertia).any():
-            notes.append("the model has no inertials: torques are friction only, and their limits say nothing")
+            notes.append("the model has no inertials: torques contain friction only, and their limits are meaningless")
         return ExcitationDesign(trajectory, rated(found.best), random, limits, used, least, base, done, tuple(notes))
 
 
 class _Search:
-    """One search: its matrices and limits, its starts, and the best motion so far that holds all limits."""
+    """One search: its matrices and limits, its starts, and the best motion so far within all limits."""
 
     def __init__(self, chain, family, limits, usage, clearance, columns, base, noise, condition_weight):
         n = chain.nv
@@ -183,7 +183,7 @@ class _Search:
         self.limits = scaled
         self.samples = max(int(np.ceil(SAMPLES_A_WAVE * family.waves)), 2 * base.size // n + 1, 32)
         fastest = 2 * np.pi * family.waves / family.duration
-        # without a limit, that of the full range at the highest frequency
+        # by default that of the full range at the highest frequency
         velocity = np.minimum(scaled.velocity, half * fastest)
         sizes = np.stack([half, velocity, np.minimum(scaled.acceleration, velocity * fastest)])
         grids = [family.matrices(self.times(finer)) for finer in (1, FINER, VERIFIED)]
@@ -234,7 +234,7 @@ class _Search:
             if self.best is None:
                 raise
             notes.append(f"interrupted after {done} of {rounds} rounds; this is the best motion until then")
-        if notes:  # stopped between two looks
+        if notes:  # stopped between two checks
             self.take()
         report(STAGE, rounds, rounds)
         return done, notes

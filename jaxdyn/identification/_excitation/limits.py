@@ -28,7 +28,7 @@ ROUNDING = 1e-9
 
 
 class MotionLimits(NamedTuple):
-    """Limits of a motion, joint by joint; infinite if there is none.
+    """Limits of a motion for each joint; infinite if there is none.
 
     Attributes:
         lower: least positions [rad or m].
@@ -66,8 +66,7 @@ def motion_limits(
     which robot descriptions do not hold, are unlimited unless given.
 
     Args:
-        lower: least position [rad or m]; like all of these one number for all joints or one per joint, the chain's if
-            None.
+        lower: least position [rad or m]; like the others one number for all joints or one per joint, by default the chain's.
         upper: largest position [rad or m].
         velocity: largest |qd| [rad/s or m/s].
         acceleration: largest |qdd| [rad/s^2 or m/s^2].
@@ -76,8 +75,7 @@ def motion_limits(
         torque_rate: largest derivative of tau [N m/s or N/s].
 
     Raises:
-        IdentificationError: not one number per joint, NaN, an upper limit not above the lower one, or one that is not
-            positive.
+        IdentificationError: a wrong shape, NaN, an upper limit not above the lower one, or a non-positive limit.
     """
     own = coordinate_limits(chain)
     given = {"lower": lower, "upper": upper, "velocity": velocity, "acceleration": acceleration}
@@ -107,10 +105,10 @@ def motion_limits(
 
 
 def coordinate_limits(chain: Chain) -> dict[str, Numbers]:
-    """The chain's limits, by coordinate if joints follow coordinates: the intersection of all joints' limits.
+    """The chain's limits, by coordinate if joints are coupled: the intersection of the joints' limits.
 
-    A coordinate's torque limit is that of the joint it moves most. Limits of a joint that follows several coordinates
-    are ignored; give them to `jaxdyn.identification.optimal_excitation` as its clearance.
+    A coordinate's torque limit is that of the joint it moves most. Limits of a joint that depends on several
+    coordinates are ignored; give them to `jaxdyn.identification.optimal_excitation` as its clearance.
     """
     lower, upper = np.asarray(chain.limits.position, float).T
     velocity, effort = np.asarray(chain.limits.velocity, float), np.asarray(chain.limits.effort, float)
@@ -141,7 +139,7 @@ def bounded(chain: Chain, limits: MotionLimits) -> MotionLimits:
 def torque_and_rate(
     chain: Chain, q: Float[Array, " n"], qd: Float[Array, " n"], qdd: Float[Array, " n"], qddd: Float[Array, " n"]
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-    """Torques that a motion needs, friction and all, and their derivatives to time [N m, N m/s]."""
+    """Torques of a motion, including friction, and their time derivatives [N m, N m/s]."""
 
     def torque(q, qd, qdd):
         return inverse_dynamics(chain, q, qd, qdd) + friction_force(chain, qd)
@@ -169,10 +167,10 @@ def _shares(chain: Chain, limits: MotionLimits, motion, clearance: Clearance | N
 def largest_shares(
     chain: Chain, limits: MotionLimits, motion: Float[np.ndarray, "4 N n"], clearance: Clearance | None
 ) -> tuple[Float[np.ndarray, "6 n"], float]:
-    """The largest share of every limit that samples of q, qd, qdd, qddd use, and their least clearance.
+    """The largest share of every limit used by samples of q, qd, qdd, qddd, and their least clearance.
 
-    A share is |x| / limit; of positions it is the distance from the middle of the range in half ranges. A motion within its
-    limits has no share above 1 and no negative clearance (infinite where there is no function for it).
+    A share is |x| / limit; for positions it is the distance from the middle of the range over half the range. A motion
+    within its limits has no share above 1 and no negative clearance (infinite without a function).
     """
     rates = bool(np.isfinite(limits.torque_rate).any())
     on_device = MotionLimits(*(jnp.asarray(x, jnp.float64) for x in limits))
@@ -187,20 +185,20 @@ def limit_usage(
     times: Float[np.ndarray, " N"],
     clearance: Clearance | None = None,
 ) -> tuple[dict[str, Float[np.ndarray, " n"]], float]:
-    """The largest share of every limit that a trajectory uses at the times given, joint by joint, and its least clearance.
+    """The largest share of every limit used by a trajectory at given times, for each joint, and its least clearance.
 
-    Torques are inverse dynamics with friction, jerks and torque rates exact derivatives of the trajectory; torque rates are
-    looked at only where one is limited.
+    Torques are inverse dynamics with friction, jerks and torque rates exact derivatives of the trajectory; torque rates
+    are computed only if one is limited.
 
     Args:
         chain: the robot, with the inertias its torques are computed from.
         trajectory: t -> q, qd, qdd.
         limits: from `motion_limits`.
-        times: where to look [s].
+        times: times to check [s].
         clearance: q (n,) -> distances that must not be negative.
 
     Returns:
-        by the limit's name (n,) largest shares, of positions that of the half range; the least clearance, infinite
+        By limit, the (n,) largest shares (for positions relative to half the range); and the least clearance, infinite
         without a function.
     """
     with jax.enable_x64(True):
@@ -214,15 +212,15 @@ def limit_usage(
 def repaired(
     chain: Chain, limits: MotionLimits, offset: Float[np.ndarray, "4 N n"], clearance: Clearance | None
 ) -> tuple[Float[np.ndarray, " n"], bool]:
-    """Factors on the joints' motion about the middle of their ranges with which all limits hold, and whether there are any.
+    """Factors on the joints' motion about the middle of their ranges that satisfy all limits, and whether they exist.
 
-    Position, velocity, acceleration and jerk are linear in a joint's motion: each joint is scaled by what it exceeds. For
-    torques and the user's clearance all joints are then scaled by one number, found by bisection.
+    Position, velocity, acceleration and jerk are linear in a joint's motion: each joint is scaled by its excess. For
+    torques and the clearance, all joints are then scaled by one factor, found by bisection.
 
     Args:
         chain: the robot.
-        limits: finite for positions.
-        offset: q less the middle of the ranges, qd, qdd, qddd at the samples where the limits have to hold.
+        limits: limits, finite for positions.
+        offset: q minus the middle of the ranges, qd, qdd, qddd at the samples where limits must hold.
         clearance: the user's function.
     """
     middle = np.zeros_like(offset)

@@ -19,7 +19,7 @@ from .trajectories import JointTrajectory
 
 
 class TrajectorySamples(NamedTuple):
-    """A trajectory sampled evenly, from start to end.
+    """A trajectory sampled uniformly from start to end.
 
     Attributes:
         t: times [s].

@@ -24,7 +24,7 @@ class ExcitationQuality:
             units: of two motions whose log det differ by d, the better one has standard deviations smaller by
             exp(d / (2 parameters)), in the geometric mean over all directions.
         condition: condition number of Sigma^-1/2 W.
-        scaled_condition: the same with columns of unit norm: near-dependence apart from units.
+        scaled_condition: the same with columns of unit norm: near-dependence independent of units.
         parameters: number of base parameters.
         samples: N.
     """
@@ -54,7 +54,7 @@ def excitation_quality(
         q: positions of the motion's samples.
         qd: their velocities.
         qdd: their accelerations.
-        columns: to be identified; all drive terms, motors and springs of the chain if None.
+        columns: columns to identify; by default all drive terms, motors and springs of the chain.
         base: its base parameters; computed if None.
         torque_noise: (n,) standard deviations of the joint torques; all 1 if None.
 
@@ -94,7 +94,7 @@ def variance_ratio(better: ExcitationQuality, other: ExcitationQuality) -> float
     other motion would have to be repeated for a confidence ellipsoid of the same volume.
 
     Raises:
-        IdentificationError: the two are not of the same number of base parameters.
+        IdentificationError: different numbers of base parameters.
     """
     if better.parameters != other.parameters:
         raise IdentificationError(

@@ -1,4 +1,4 @@
-"""A batch of excitation problems solved side by side: D-optimality under limits by an augmented Lagrangian and Adam.
+"""A batch of excitation problems solved in parallel: D-optimality under limits by an augmented Lagrangian and Adam.
 
 The unknowns are the coefficients z (n, k) of a motion in a linear basis, from all of which
 
@@ -32,8 +32,8 @@ class Setting(NamedTuple):
         columns: the identified columns.
         kept: columns of the base parameters.
         clearance: the user's function.
-        torques, torque_rates: whether any joint's is limited.
-        conditioned: whether the condition number is part of the cost.
+        torques, torque_rates: True if limited for any joint.
+        conditioned: True if the condition number is part of the cost.
 
     """
 
@@ -52,7 +52,7 @@ class ExcitationProblem(NamedTuple):
         chain: the robot.
         coarse: (4, n, N, k) z -> q, qd, qdd, qddd at the samples of the information, the torques and the clearance.
         fine: (4, n, M, k) the same on a finer grid, for the limits that are linear in z.
-        slopes: (N, N) values at the samples of the information -> derivatives to time there, by a quintic spline.
+        slopes: (N, N) values at the samples of the information -> time derivatives there, by a quintic spline.
         limits: finite position limits, and the others.
         weights: (n,) 1 / standard deviation of the joint torques.
         scale: (b,) sizes of the regressor's columns.
@@ -95,8 +95,8 @@ def _criterion(setting: Setting, problem: ExcitationProblem, rows: Array) -> Arr
     rows = rows[:, :, jnp.asarray(setting.kept)] * problem.weights[None, :, None] / problem.scale[None, None]
     rows = rows.reshape(-1, rows.shape[2])
     information = rows.T @ rows / count + RIDGE * jnp.eye(rows.shape[1], dtype=rows.dtype)
-    # one decomposition, not two: a batch of LAPACK calls waits on a thread of XLA:CPU's pool for parts that it gives to that
-    # pool, and two of them at once waited for ever on two cores (jaxlib 0.10.2)
+    # one decomposition, not two: a batch of LAPACK calls occupies a thread of XLA:CPU's pool while waiting for its
+    # parts in the same pool, and two batches deadlock on two cores (jaxlib 0.10.2)
     if not setting.conditioned:
         factor = jnp.linalg.cholesky(information)
         return -2 * jnp.log(jnp.diagonal(factor)).sum() / rows.shape[1]
@@ -106,7 +106,7 @@ def _criterion(setting: Setting, problem: ExcitationProblem, rows: Array) -> Arr
 
 
 def _excess(setting: Setting, problem: ExcitationProblem, z: Array, motion: Array, rows: Array) -> tuple[Array, Array]:
-    """c <= 0: of the limits linear in z, and of the rest."""
+    """c <= 0 for the limits linear in z, and for the others."""
     limits = problem.limits
     half = (limits.upper - limits.lower) / 2
     bounds = jnp.stack([half, limits.velocity, limits.acceleration, limits.jerk])

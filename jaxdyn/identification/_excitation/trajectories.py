@@ -20,7 +20,7 @@ class JointTrajectory(Protocol):
 
     @property
     def duration(self) -> float:
-        """From start to end [s]."""
+        """Duration from start to end [s]."""
         ...
 
     def __call__(self, t: Float[Array, " N"]) -> tuple[Float[Array, "N n"], Float[Array, "N n"], Float[Array, "N n"]]:
@@ -35,7 +35,7 @@ class FourierTrajectory:
     Attributes:
         centre: (n,) [rad or m].
         a: (n, harmonics) velocity amplitudes of the cosines [rad/s or m/s].
-        b: those of the sines.
+        b: velocity amplitudes of the sines.
         period: 2 pi / w [s].
     """
 
@@ -69,8 +69,8 @@ def random_excitation(
 ) -> FourierTrajectory:
     """A random Fourier motion of all joints within their position and velocity limits.
 
-    Not optimised: random phases and amplitudes, each joint scaled to the share `usage` of its range (one turn or
-    metre if it has none) and of its velocity limit, and starting at rest.
+    Random phases and amplitudes, not optimised; each joint starts at rest and is scaled to the share `usage` of its
+    range (one turn or metre if it has none) and of its velocity limit.
 
     Raises:
         IdentificationError: fewer than two harmonics, with which the motion cannot start at rest.
@@ -106,12 +106,13 @@ def spline_knots(duration: float, intervals: int, degree: int) -> Float[np.ndarr
 
 @dataclasses.dataclass(frozen=True)
 class SplineTrajectory:
-    """q(t) = sum_i c_i B_i(t), B-splines with uniform knots from 0 to `duration`; outside, the polynomials at the ends go on.
+    """q(t) = sum_i c_i B_i(t), B-splines with uniform knots from 0 to `duration`; outside, the end polynomials are
+    extrapolated.
 
     Attributes:
         control: (n, m) control points [rad or m]; the first and last are the positions at the ends.
         duration: [s].
-        degree: of the polynomials; 5 makes the jerk smooth.
+        degree: polynomial degree; 5 makes the jerk smooth.
     """
 
     control: np.ndarray

@@ -1,1 +1,1 @@
-"""Friction models: their terms, fits, and the choice among them."""
+"""Friction models: terms, fits, and selection."""

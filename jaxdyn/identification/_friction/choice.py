@@ -33,8 +33,8 @@ class FrictionComparison:
         names: the models.
         errors: (models, n) RRE of each joint on held-out runs, all samples, percent (root mean square over the folds).
         moving: (models, n) the same over samples at which the joint moves.
-        best: the model chosen for each joint.
-        model: the friction model in which every joint has the terms of the model chosen for it.
+        best: the selected model of each joint.
+        model: the friction model with each joint's selected terms.
     """
 
     names: tuple[str, ...]
@@ -66,10 +66,10 @@ class FrictionComparison:
 
 
 def friction_candidates(cutoff: float | None = None) -> dict[str, FrictionModel]:
-    """Friction models from plain to elaborate, for `choose_friction`.
+    """Friction models from simple to complex, for `choose_friction`.
 
     Args:
-        cutoff: low-pass that the measured torques went through [Hz].
+        cutoff: low-pass cutoff of the measured torques [Hz].
     """
     plain: tuple[FrictionTerm, ...] = (Viscous(), Coulomb(), Offset())
     slip = (*plain, MaxwellSlip(width=1e-4))
@@ -103,8 +103,8 @@ def choose_friction(
     """Choose the friction of each joint by leave-one-run-out cross-validation.
 
     Each model is fitted to all runs but one and predicts that one; a single run is cut into three stretches. Each joint gets
-    the model with the fewest parameters among those whose error (the mean of the errors over all samples and in
-    motion, so that rests count however short) is within `tolerance` of its lowest.
+    the model with the fewest parameters among those whose error (the mean of the errors over all samples and in motion,
+    so that rests count even if short) is within `tolerance` of its lowest.
 
     Args:
         runs: samples at full rate (`preprocess(..., stride=1)`), rests included if rests are to be predicted.
@@ -113,7 +113,7 @@ def choose_friction(
         stride: rows kept, as in `fit_friction`.
         tolerance: relative loss in error that a simpler model may cost.
         base: base parameters of the columns, if already known.
-        columns: the rigid body and its rotors; `Columns(("armature",))` if None.
+        columns: columns of the rigid body and rotors; `Columns(("armature",))` if None.
 
     Raises:
         IdentificationError: there are no runs or no models, or the models' cutoffs differ.

@@ -2,8 +2,8 @@
 
 Every parameter but a few widths, velocity scales and exponents is linear (a separable problem: Golub & Pereyra 1973). For
 given nonlinear parameters the linear ones are solved for exactly; columns for changes of the nonlinear ones, D =
-(dF/da) c, stand beside the others in each joint's triangular factor, and the least-squares step of all of them
-together is the variable-projection step. Rows of the regressor come chunk by chunk.
+(dF/da) c, are appended to the others in each joint's triangular factor, and the least-squares step of all columns
+together is the variable-projection step. Rows of the regressor are processed in chunks.
 """
 
 import dataclasses
@@ -46,8 +46,7 @@ class FrictionFit:
         base: its base parameters.
         model: the friction model with the fitted nonlinear parameters, one per joint.
         values: (b + f,) base parameters, then the friction's linear parameters.
-        covariance: (b + f, b + f), given the nonlinear parameters, from fits that leave out blocks of the runs
-            (`Estimate.covariance`).
+        covariance: (b + f, b + f), given the nonlinear parameters, by a block jackknife (`Estimate.covariance`).
         noise: (n,) standard deviation of each joint's residual torque [N m].
         nonlinear: (n, p) nonlinear parameters; columns as in `model.nonlinear_names`.
         nonlinear_deviations: (n, p) standard deviations of their logarithms; infinite if the data do not determine
@@ -133,7 +132,7 @@ def fit_friction(
 
     Minimises sum_j N_j log |tau_j - W_j x - F_j(a) c|, which weights each joint by its noise. Loads of load-dependent
     terms are those of the previous rigid-body fit. Samples before the memory's state is known (`FrictionModel.known`)
-    are left out.
+    are excluded.
 
     Args:
         runs: samples at full rate (`preprocess(..., stride=1)`).
@@ -141,15 +140,14 @@ def fit_friction(
         iterations: maximum number of Gauss-Newton steps; 0 keeps the initial nonlinear parameters.
         stride: keep every stride-th row of the stacked regressor, after the friction's columns are computed at full rate.
         base: base parameters of the columns, if already known.
-        columns: the rigid body and its rotors; `Columns(("armature",))` if None.
+        columns: columns of the rigid body and rotors; `Columns(("armature",))` if None.
 
     Raises:
         IdentificationError: there are no runs, or fewer samples than parameters.
 
-    Cost: about 0.5 s per iteration for 10 000 rows of 6 joints. Memory: the rigid body's regressor comes in chunks
-    (`friction_rows`); the friction's own columns need whole runs, 8 N n k (p + 1) bytes for k of them and p nonlinear
-    parameters per joint, 0.6 GiB for a million samples of 6 joints with two slips. Longer logs: give pieces, or fewer
-    runs.
+    Cost: about 0.5 s per iteration for 10 000 rows of 6 joints. Memory: the rigid-body regressor is processed in chunks
+    (`friction_rows`); friction columns need whole runs, 8 N n k (p + 1) bytes for k columns and p nonlinear parameters
+    per joint, 0.6 GiB for a million samples of 6 joints with two slips. For longer logs, pass pieces or fewer runs.
     """
     columns = columns or Columns(("armature",))
     base = base_parameters(chain, columns) if base is None else base
@@ -235,7 +233,7 @@ def fit_prepared(
 
 
 def _first_guess(runs: Sequence[Run]) -> np.ndarray:
-    """Rigid-body parameters with the plainest friction, for the first loads."""
+    """Rigid-body parameters with the simplest friction, for the initial loads."""
     speeds = [run.samples.qd[run.kept] for run in runs]
     plain = [np.stack([qd, np.tanh(qd / 0.02), np.ones_like(qd)], axis=2) for qd in speeds]
     factors, size = factors_with(runs, [np.ones_like(qd) for qd in speeds], plain).total, runs[0].base.size
@@ -306,7 +304,7 @@ def _solve(factors, counts, share, size, chosen, rounds=4):
 
 
 def _step(factors, noise, share, size, chosen, shift, damping):
-    """Gauss-Newton step of the logarithms, and their standard deviations without damping or hold."""
+    """Gauss-Newton step of the logarithms, and their standard deviations without damping or regularisation."""
     moving = np.array(
         [[np.linalg.norm(r[:, size + chosen.shape[1] + p]) > 0 for p in range(shift.shape[1])] for r in factors]
     )
@@ -326,12 +324,12 @@ def _step(factors, noise, share, size, chosen, shift, damping):
 
 
 def with_signals(base: BaseParameters, names: Sequence[str]) -> BaseParameters:
-    """Base parameters of columns that signals are appended to, each of them independent of all others.
+    """Base parameters of columns with signals appended, each independent of all others.
 
     For the estimators, on factors that `accumulate(..., signals=...)` made.
 
     Args:
-        names: one per signal, as of `FrictionModel.names`.
+        names: one per signal, as from `FrictionModel.names`.
     """
     b, p = base.matrix.shape
     k = len(names)

@@ -2,8 +2,8 @@
 
 Before a dry contact slips, it yields like a spring, over 1e-5 to 1e-2 rad. The state of that spring is driven by the
 joint's displacement alone (Maxwell slip, Dahl), or by its travel and speed (LuGre). Each column is such a state
-divided by its value at steady slip, so that its coefficient is its share of the Coulomb torque. A step between two
-samples is solved exactly, so that it is stable at any sampling rate.
+divided by its value at steady slip, so that its coefficient is its share of the Coulomb torque. Each step between
+samples is solved exactly, hence stable at any sampling rate.
 """
 
 import equinox as eqx
@@ -24,8 +24,8 @@ class MaxwellSlip(FrictionTerm):
     """fz z with z <- clip(z + dq / width, -1, 1): a spring that slips at its own force.
 
     Several of these terms, of different widths, in parallel make the Maxwell-slip (Iwan) model: rate-independent hysteresis
-    with non-local memory (Al-Bender, Lampaert & Swevers 2005, who also make the slip depend on speed; `Stribeck` and
-    `Coulomb` beside it do that here). It is linear in the slip torques fz, given the widths; fz / width is the stiffness.
+    with non-local memory (Al-Bender, Lampaert & Swevers 2005, whose slip also depends on speed; here add `Stribeck` and
+    `Coulomb`). It is linear in the slip torques fz, given the widths; fz / width is the stiffness.
 
     Attributes:
         width: travel from rest to slip [rad or m].
@@ -123,7 +123,7 @@ class LuGre(FrictionTerm):
 
     Attributes:
         width: travel over which z covers 63 % of its range at high speed [rad or m].
-        excess: static over Coulomb friction, less one.
+        excess: ratio of static to Coulomb friction, minus one.
         velocity: Stribeck velocity [rad/s or m/s].
     """
 

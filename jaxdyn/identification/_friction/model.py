@@ -21,13 +21,13 @@ LENGTHS = 1024  # runs are padded to multiples of this, so that few programs are
 class FrictionModel(eqx.Module):
     """Friction of all joints: the sum of its terms.
 
-    `FrictionModel((Viscous(), Coulomb(), Offset()))` is the usual one. Its columns, as signals of a run (`signals`), go with
-    those of `Columns(("armature",))`, whose own friction terms they replace.
+    `FrictionModel((Viscous(), Coulomb(), Offset()))` is the usual model. Its columns, as signals of a run (`signals`),
+    are combined with those of `Columns(("armature",))` and replace their friction terms.
 
     Attributes:
         terms: the terms.
-        cutoff: low-pass that the measured torque went through [Hz], which is also applied to the columns, so that
-            both sides of tau = W x are filtered alike at friction reversals; None applies none.
+        cutoff: low-pass cutoff of the measured torque [Hz], also applied to the columns, so that both sides of tau = W
+            x are filtered alike at friction reversals; None: no filter.
     """
 
     terms: tuple[FrictionTerm, ...]
@@ -35,15 +35,15 @@ class FrictionModel(eqx.Module):
 
     @property
     def needs_load(self) -> bool:
-        """Whether any term depends on the joints' loads."""
+        """True if any term depends on the joint loads."""
         return any(term.needs_load for term in self.terms)
 
     def for_joints(self, n: int) -> "FrictionModel":
-        """The model with every nonlinear parameter an array of its own for each of n joints.
+        """The model with every nonlinear parameter as an array over n joints.
 
         Raises:
             IdentificationError: a nonlinear parameter is not positive, or is neither one number nor one per joint; a
-                term names a joint that is not there.
+            term has an unknown joint.
         """
         for term in self.terms:
             if any(not 1 <= j <= n for j in term.joints or ()):
@@ -72,7 +72,7 @@ class FrictionModel(eqx.Module):
         return np.array(rows, bool).reshape(n, -1)
 
     def stems(self) -> tuple[tuple[str, ...], ...]:
-        """The labels of each term, told apart by a letter where several terms have the same."""
+        """The labels of each term, distinguished by a letter if several terms share one."""
         count = Counter(label for term in self.terms for label in term.labels)
         seen: Counter[str] = Counter()
         out = []
@@ -90,12 +90,12 @@ class FrictionModel(eqx.Module):
         return tuple(f"{stems[k]}{j + 1}" for j, k in np.argwhere(self.chosen(n)).tolist())
 
     def units(self, turns: Sequence[bool]) -> tuple[str, ...]:
-        """Units of the linear parameters; `turns` says of every joint whether it is revolute."""
+        """Units of the linear parameters; `turns`: which joints are revolute."""
         each = [[unit for term in self.terms for unit in term.units(bool(turn))] for turn in turns]
         return tuple(each[j][k] for j, k in np.argwhere(self.chosen(len(turns))).tolist())
 
     def blocks(self, samples: Samples, load: Float[np.ndarray, "N n"] | None = None) -> Float[np.ndarray, "N n k"]:
-        """The columns of every joint's own parameters along samples taken at full rate (stride 1).
+        """The columns of every joint's parameters along samples at full rate (stride 1).
 
         Every piece of the samples begins with relaxed memory. Zero for joints without the term.
 
@@ -129,12 +129,12 @@ class FrictionModel(eqx.Module):
         return np.concatenate(out)
 
     def signals(self, samples: Samples, load: Float[np.ndarray, "N n"] | None = None) -> Float[np.ndarray, "N n k"]:
-        """`blocks` as columns of the stacked regressor, in the order of `names`: what `accumulate` and `predict` take."""
+        """`blocks` as columns of the stacked regressor, in the order of `names`: for `accumulate` and `predict`."""
         return spread_blocks(self.blocks(samples, load), self.chosen(samples.n))
 
     @property
     def memory_size(self) -> int:
-        """Size of the memory of each joint: the position at the last sample, and a state for every term with memory."""
+        """Size of each joint's memory: the position at the last sample, and one state per term with memory."""
         return 1 + sum(term.remembers for term in self.terms)
 
     def step(self, memory: Float[Array, "n m"], q: Float[Array, " n"], qd: Float[Array, " n"]) -> Float[Array, "n m"]:
@@ -150,7 +150,7 @@ class FrictionModel(eqx.Module):
         qd: Float[Array, " n"],
         load: Float[Array, " n"],
     ) -> Float[Array, "n k"]:
-        """The columns of one sample with its memory (`step`); of all terms, including those that a joint does not have."""
+        """The columns of one sample with its memory (`step`); of all terms, including those a joint does not have."""
         states = iter(memory[:, 1:].T)
         none = jnp.zeros_like(q)
         parts = [term.columns_at(next(states) if term.remembers else none, q, qd, load) for term in self.terms]
@@ -190,7 +190,7 @@ def by_joint(values: Float[np.ndarray, " total"], chosen: Bool[np.ndarray, "n k"
 def spread_blocks(
     blocks: Float[np.ndarray, "N n k"], chosen: Bool[np.ndarray, "n k"]
 ) -> Float[np.ndarray, "N n total"]:
-    """Each joint's own columns side by side: zero in the rows of the other joints."""
+    """Each joint's columns side by side, zero in the rows of the other joints."""
     where = np.argwhere(chosen)
     out = np.zeros((*blocks.shape[:2], len(where)))
     for column, (j, k) in enumerate(where.tolist()):
@@ -209,7 +209,7 @@ def _slopes(model: FrictionModel, q: Array, qd: Array, load: Array) -> Array:
         moving = shifted(model, jnp.broadcast_to(shift, (qd.shape[1], shift.size)))
         return moving.columns(q, qd, load)
 
-    # the columns of a joint depend on its own parameters alone, so that one common shift of all joints gives all derivatives
+    # the columns of a joint depend on its own parameters only, so one common shift of all joints gives all derivatives
     return jax.jacfwd(moved)(jnp.zeros(len(jax.tree.leaves(model)), qd.dtype))
 
 

@@ -1,4 +1,4 @@
-"""The nearest dissipative friction that a chain can hold, for files and simulators without further terms."""
+"""The nearest dissipative friction of a chain, for files and simulators without further terms."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ def chain_with_friction(fit: FrictionFit, runs: Sequence[Samples], width: float 
     """The chain with the viscous, Coulomb and constant friction nearest the fitted model's, over the samples of runs.
 
     A chain cannot hold memory or load dependence: f = fv qd + fc tanh(qd / width) + off with fv >= 0 and fc >= 0 is
-    fitted to the torques of the friction model by least squares, joint by joint, for simulation and for files.
+    fitted to the torques of the friction model by least squares for each joint, for simulation and files.
 
     Args:
         runs: samples at full rate.
@@ -70,7 +70,7 @@ def with_nearest_friction(
 
 
 def _dissipative(columns: Float[np.ndarray, "N 3"], torque: Float[np.ndarray, " N"]) -> Float[np.ndarray, "3"]:
-    """Least squares of a viscous, a Coulomb and a constant column, the first two coefficients not negative."""
+    """Least squares of a viscous, a Coulomb and a constant column, with the first two coefficients non-negative."""
     found = np.linalg.lstsq(columns, torque, rcond=None)[0]
     if found[:2].min() >= 0:
         return found
@@ -78,10 +78,10 @@ def _dissipative(columns: Float[np.ndarray, "N 3"], torque: Float[np.ndarray, " 
 
 
 def dissipative_chain(chain: Chain, runs: Sequence[Samples]) -> tuple[Chain, tuple[str, ...]]:
-    """The chain without negative viscous or Coulomb friction or armature, and the joints whose numbers had to change.
+    """The chain without negative viscous or Coulomb friction or armature, and the modified joints.
 
     The friction of such a joint is the law fv qd + fc tanh(qd / width) + off with fv >= 0 and fc >= 0 nearest its own over the
-    velocities of the runs, by least squares; a negative armature becomes zero. All other numbers stay as they are.
+    velocities of the runs, by least squares; a negative armature becomes zero. All other numbers are unchanged.
     """
     law = chain.friction
     viscous, coulomb, armature = (np.asarray(x, float) for x in (law.viscous, law.coulomb, chain.armature))

@@ -1,7 +1,6 @@
 """Torques of single joints that depend on their position: counterbalances and cables.
 
-Gravity torque is a sum of sines and cosines of the positions: only parts that no such sum describes can be separated
-from it.
+Gravity torque is a sum of sines and cosines of the positions: only components that are not such a sum can be separated from it.
 """
 
 import equinox as eqx
@@ -17,16 +16,16 @@ class Counterbalance(FrictionTerm):
     """cb h(q) ((s + r) / (s + r - x))^e: a gas spring or hydropneumatic cylinder between a fixed pivot and a crank on the link.
 
     The cylinder's length is L = sqrt(D^2 + k^2 - 2 D k cos(q + angle)), its lever h = dL/dq = D k sin(q + angle) / L, its
-    stroke x = L - (D - k), at most s = 2 k; at full stroke r metres of the gas column are left. cb is the force at x = 0 [N],
+    stroke x = L - (D - k), at most s = 2 k; at full stroke, r metres of the gas column remain. cb is the force at x = 0 [N],
     of either sign. For large r the force is constant. It equals the derivative of the gas's energy with respect to q.
     Source: Siciliano et al. 2009 (virtual work); the gas law p V^e = const.
 
     Attributes:
         pivot: D, from the joint's axis to the fixed pivot [m].
         crank: k < D, from the axis to the crank's pin [m].
-        angle: between crank and fixed pivot at q = 0, positive (add 2 pi to a negative one) [rad].
+        angle: angle between crank and fixed pivot at q = 0, positive (add 2 pi to a negative one) [rad].
         reserve: r, the gas column left at full stroke [m].
-        exponent: e of the gas: 1 at constant temperature, 1.4 without exchange of heat.
+        exponent: e of the gas: 1 isothermal, 1.4 adiabatic.
         fitted: parameters fitted by `fit_friction`; the others are fixed.
     """
 

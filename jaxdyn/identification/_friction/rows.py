@@ -1,7 +1,7 @@
-"""The rigid body's regressor for friction fits, chunk by chunk, and triangular factors of it with friction beside.
+"""The rigid-body regressor for friction fits, in chunks, and its triangular factors with friction columns.
 
 Regressors that fit into `HELD` bytes are kept between evaluations, those of longer runs are recomputed: beyond that,
-memory grows with the run only by the friction's few columns, which need whole runs.
+memory grows only by the friction columns, which need whole runs.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from .._regression.prediction import predict
 from .._regression.robot import as_float64
 
 CHUNK = 1024  # rows at a time
-HELD = 1 << 28  # bytes of a run's regressor that are kept: 130 000 rows of 6 joints and 40 parameters
+HELD = 1 << 28  # bytes of a run's cached regressor: 130 000 rows of 6 joints and 40 parameters
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -31,10 +31,10 @@ class Run:
 
     Attributes:
         chain: the robot, in float64.
-        columns, base: of the rigid body.
-        samples: at full rate.
-        kept: the samples whose rows count.
-        held: chunks of the regressor, if kept.
+        columns, base: columns and base parameters of the rigid body.
+        samples: samples at full rate.
+        kept: samples with rows in the fit.
+        held: chunks of the regressor, if cached.
     """
 
     chain: Chain
@@ -50,7 +50,7 @@ class Run:
         return self.samples.tau[self.kept]
 
     def load(self, values: Float[np.ndarray, " b"]) -> Float[np.ndarray, "N n"]:
-        """Torques of the rigid body at all samples, of base parameters [N m]."""
+        """Torques of the rigid body at all samples, from base parameters [N m]."""
         parameters = np.zeros(self.base.matrix.shape[1])
         parameters[self.base.kept] = values
         s = self.samples
@@ -58,7 +58,7 @@ class Run:
             return predict(self.columns, self.chain, parameters, s.q, s.qd, s.qdd)
 
     def chunks(self) -> Iterator[tuple[slice, Float[np.ndarray, "m n b"]]]:
-        """Indices of the rows, and the base regressor there, chunk by chunk."""
+        """Row indices and the base regressor, in chunks."""
         for k, at in enumerate(range(0, len(self.kept), CHUNK)):
             part = slice(at, min(at + CHUNK, len(self.kept)))
             yield part, self.held[k] if self.held else self._regressor(self.kept[part])

@@ -1,11 +1,11 @@
 """Friction terms for identification, each linear in its parameters.
 
-A term gives every joint a few columns. Its linear parameters (viscous, Coulomb, ...) are estimated together with the inertial
-ones; the few that are not linear (widths, velocity scales, exponents) are leaves of the term, found by `fit_friction`. Terms
+A term has a few columns per joint. Its linear parameters (viscous, Coulomb, ...) are estimated together with the inertial
+ones; the few nonlinear ones (widths, velocity scales, exponents) are leaves of the term, estimated by `fit_friction`. Terms
 with memory, whose columns depend on the past motion, are in `memory.py`.
 
-A new term is one class: its columns, names, units and, with memory, the step of its state. The fit, `TorqueModel` along a run
-and step by step, and model files take them from there.
+A new term is one class: its columns, names, units and, with memory, the step of its state. The fit, `TorqueModel` along
+a run and step by step, and model files support it automatically.
 """
 
 import abc
@@ -56,7 +56,7 @@ class FrictionTerm(eqx.Module):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Stems of the names of the columns' parameters; the joint's number comes after."""
+        """Stems of the columns' parameter names; the joint's number is appended."""
         return self._labels()
 
     def units(self, turns: bool) -> tuple[str, ...]:
@@ -65,17 +65,17 @@ class FrictionTerm(eqx.Module):
 
     @property
     def reach(self) -> float:
-        """Travel after which the initial state of the run is forgotten [rad or m]; 0 without memory."""
+        """Travel after which the initial state is forgotten [rad or m]; 0 without memory."""
         return self._reach()
 
     @property
     def needs_load(self) -> bool:
-        """Whether the columns depend on the joint's load."""
+        """True if the columns depend on the joint's load."""
         return self._loaded
 
     @property
     def remembers(self) -> bool:
-        """Whether the columns depend on the motion before."""
+        """True if the columns depend on the past motion."""
         return self._remembers
 
     _loaded: ClassVar[bool] = False
@@ -168,10 +168,10 @@ class Offset(FrictionTerm):
 
 
 class PowerViscous(FrictionTerm):
-    """fp sign(qd) |qd|^exponent: drag that grows more slowly (grease in a gear, exponent < 1) or faster than the speed.
+    """fp sign(qd) |qd|^exponent: drag that grows more slowly than the speed (gear grease, exponent < 1) or faster.
 
     Attributes:
-        exponent: 1 would repeat `Viscous`.
+        exponent: exponent; 1 equals `Viscous`.
     """
 
     exponent: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=1.5)
@@ -272,7 +272,7 @@ class GearRipple(FrictionTerm):
 
     Attributes:
         harmonics: periods per turn of the joint; by default those of a ratio of 101.
-        delay: by which the torque is logged later than the position [s].
+        delay: delay of the logged torque relative to the position [s].
     """
 
     harmonics: tuple[float, ...] = eqx.field(static=True, default=(202.0,))

@@ -24,18 +24,18 @@ _REPAIR = {
 
 
 class _Damaged(Exception):
-    """An error that rosbags raises on a file, or a value that no intact file holds."""
+    """An error that rosbags raises on a file, or a value impossible in an intact file."""
 
 
 class _Bag(NamedTuple):
-    """An open bag: rosbags' reader, and a function from a message's bytes and type to the message."""
+    """An open bag: rosbags' reader, and a function that decodes a message from its bytes and type."""
 
     reader: Any
     decode: Any
 
 
 def is_bag(path: pathlib.Path) -> bool:
-    """A bag by its suffix, or a folder: that of a ROS 2 bag."""
+    """True for a bag's suffix, or a folder (a ROS 2 bag)."""
     return path.suffix.lower() in SUFFIXES or os.path.isdir(path)
 
 
@@ -48,19 +48,19 @@ def open_bag(
 ) -> Table:
     """Read joint states of a bag, possibly in parts, as a table of time (header stamps), positions, velocities, efforts.
 
-    Where no topic holds joint states, or where one is chosen, the points of joint trajectories are read: at the header's
-    stamp + `time_from_start`; a message replaces what is left of the one before.
+    If no topic has joint states, or one with trajectories is chosen, the points of joint trajectories are read, at the
+    header's stamp + `time_from_start`; a message replaces the remainder of the previous one.
 
     Args:
         paths: the bag, or its parts in order.
-        joint_names: the joints to take, in this order; all of the topic if None.
+        joint_names: the joints to read, in this order; all of the topic if None.
         topic: the topic of the joint states; detected if None.
-        efforts: whether efforts are needed; if not, they are left out where messages lack them.
+        efforts: require efforts; if False, they are omitted if messages lack them.
 
     Raises:
-        LogError: rosbags is not installed; there is no such file, it is truncated or damaged (the message says what is
-            readable and how to repair it); there are no joint states, or the topic is not one of them; several topics match; a
-            joint is missing or doubled; a message does not have a number for each of its names.
+        LogError: rosbags is not installed; the file does not exist, is truncated or damaged (the message says what is
+        readable and how to repair it); there are no joint states, or the topic has none; several topics match; a joint
+        is missing or repeated; a message does not have one number per name.
     """
     states: dict[str, JointStates] = {}
     for path in paths:
@@ -97,14 +97,14 @@ def _opened(path: pathlib.Path) -> Iterator[_Bag]:
             f"{path}: reading bags needs rosbags, which is not installed: pip install 'jaxdyn[bags]', or convert the bag to "
             ".csv or .parquet"
         ) from error
-    # the message is the same in every ROS; what else is in the bag, of types of its own, is not looked at
+    # the message type is the same in all versions of ROS; other types in the bag are ignored
     first = path.suffix.lower() == ".bag"
     types = get_typestore(Stores.ROS1_NOETIC if first else Stores.LATEST)
     decode = types.deserialize_ros1 if first else types.deserialize_cdr
     try:
         reader: Any = Reader1(path) if first else Reader2(path)
         reader.open()
-    except Exception as error:  # rosbags fails in any way on a damaged file, by its assertions too
+    except Exception as error:  # on damaged files rosbags raises all kinds of exceptions, AssertionError included
         size = "" if path.is_dir() else f" of its {path.stat().st_size} bytes"
         raise LogError(
             f"{path}: the bag cannot be opened: {_reason(error)}. Was it cut off, or is it still being recorded? "
@@ -118,11 +118,11 @@ def _opened(path: pathlib.Path) -> Iterator[_Bag]:
 
 
 def _topics(path: pathlib.Path, bag: _Bag, topic: str | None) -> dict[str, list[Any]]:
-    """The connections of each topic of joint states, else of joint trajectories; of one topic where it is given.
+    """The connections of each topic with joint states, else with joint trajectories; only those of a given topic.
 
     Raises:
-        LogError: there are none.
-        _Damaged: a topic, a type or a number of messages is none.
+        LogError: no such topic.
+        _Damaged: an invalid topic, type or number of messages.
     """
     found: dict[str, dict[str, list[Any]]] = {MESSAGE: {}, TRAJECTORY: {}}
     kinds: dict[str, str] = {}
@@ -167,8 +167,8 @@ def _messages(bag: _Bag, connections: list[Any]) -> Iterator[tuple[int, int, Any
     """Stamp and time of reception [ns] of each message, and the message.
 
     Raises:
-        _Damaged: rosbags cannot read or decode one, or it was received at no time. What the caller raises between two
-            messages is not looked at.
+        _Damaged: rosbags cannot read or decode a message, or its time of reception is invalid. Exceptions of the caller
+            between messages pass through.
     """
     try:
         for connection, received, raw in bag.reader.messages(connections=connections):
@@ -177,12 +177,12 @@ def _messages(bag: _Bag, connections: list[Any]) -> Iterator[tuple[int, int, Any
             if type(received) is not int or not -(2**63) <= received < 2**63:
                 raise ValueError(f"{repr(received)[:80]} is no time of reception")
             yield stamp.sec * 10**9 + stamp.nanosec, received, message
-    except Exception as error:  # of rosbags only, which fails in any way on a damaged file
+    except Exception as error:  # of rosbags only, which raises all kinds of exceptions on damaged files
         raise _Damaged(_reason(error)) from error
 
 
 def _read(path: pathlib.Path, bag: _Bag, states: JointStates, connections: list[Any]) -> None:
-    """Add all joint states of a topic."""
+    """Read all joint states of a topic."""
     expected = sum(connection.msgcount for connection in connections)
     trajectories = connections[0].msgtype == TRAJECTORY
     count, reason, last = 0, "", Trajectory()

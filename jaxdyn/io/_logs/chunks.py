@@ -1,4 +1,4 @@
-"""`read_log_chunks`: a log read part by part, for files that are larger than the memory."""
+"""`read_log_chunks`: a log read in parts, for files larger than memory."""
 
 import contextlib
 import itertools
@@ -16,7 +16,7 @@ from .log import Log
 from .rows import find_bad_rows, jumps
 from .table import TEXT_SUFFIXES, begins_with_number, checked_suffix, open_table, parquet_column, text_table
 
-Part = tuple[tuple[str, ...], dict[str, np.ndarray]]  # names, and an array for each
+Part = tuple[tuple[str, ...], dict[str, np.ndarray]]  # names, and one array each
 
 
 def read_log_chunks(
@@ -29,12 +29,12 @@ def read_log_chunks(
     """Read a log in parts of `rows` samples, each a `Log`, holding one part at a time.
 
     Columns, units and `gains` are as for `read_log`. Text is read line by line, .npz archives member by member (compressed or
-    not), Parquet by batches. Each part is checked as `read_log` checks a log, except for global checks: whether
-    anything moves at all, and outlier rows that could be dropped.
+    not), Parquet by batches. Each part is checked as by `read_log`, except for global checks: that anything moves at
+    all, and outlier rows that could be dropped.
 
     Args:
         path: a .csv (.tsv, .txt), .npz or .parquet file.
-        rows: samples of a part; at least 100.
+        rows: samples per part; at least 100.
         joints: the number of joints the log must have.
         gains: as for `read_log`.
 
@@ -85,7 +85,7 @@ def _check(
     at: int,
     last: tuple[float, np.ndarray] | None,
 ) -> None:
-    """Check a part that starts at row `at`, after the `last` row of the part before."""
+    """Check a part that starts at row `at`, after the `last` row of the previous part."""
     n = blocks["q"].shape[1]
     labels = [label for kind in kinds if kind != "t" for label in labels_of(kinds[kind], blocks[kind])]
     t = blocks["t"][:, 0]
@@ -159,12 +159,12 @@ def _npz(path: pathlib.Path, rows: int) -> Generator[Part]:
                 yield tuple(arrays), arrays
     except LogError:
         raise
-    except Exception as error:  # whatever zipfile, zlib and NumPy raise on damaged bytes
+    except Exception as error:  # any exception of zipfile, zlib and NumPy on damaged bytes
         raise LogError(f"{path}: this is not a NumPy archive that can be read: {error}") from error
 
 
 def _parquet(path: pathlib.Path, rows: int, currents: bool) -> Generator[Part]:
-    names = open_table(path).names  # and what is wrong with the file, or with what reads it
+    names = open_table(path).names  # errors in the file, or of its reader
     wanted = [name for held in find_columns(path, names, currents)[0].values() for name in held]
     import pyarrow as arrow
     from pyarrow import parquet

@@ -41,10 +41,10 @@ class ColumnMap:
     Attributes:
         source: the file, for messages.
         form: separator, decimal mark and header of a text file.
-        topic: where a bag has its joint states.
-        joints: a bag's names of the joints, in the robot's order.
-        kinds: of t, q, qd, tau and i those that are there, each with its keys.
-        text: the file's text, to find lines for messages.
+        topic: topic of a bag's joint states.
+        joints: joint names in a bag, in the robot's order.
+        kinds: those of t, q, qd, tau and i that are present, each with its keys.
+        text: the file's text, to find line numbers for messages.
     """
 
     source: str
@@ -65,8 +65,8 @@ def read_column_map(given: str | os.PathLike[str] | Mapping[str, Any]) -> Column
     """A column map from a TOML file, or from a mapping of the same form.
 
     ```toml
-    separator = ";"            # of a text file, where it is not found by itself: any one character, " " for blanks
-    decimal = ","              # "." where left out
+    separator = ";"            # of a text file, if not detected: any one character, " " for blanks
+    decimal = ","              # default "."
     skip_lines = 3             # lines to skip above the header line
     header = false             # there is no header line: columns are called by their numbers, from 1
 
@@ -85,11 +85,11 @@ def read_column_map(given: str | os.PathLike[str] | Mapping[str, Any]) -> Column
     gains = [14.87, 13.26]     # tau = gain x current
     ```
 
-    Where all columns are given by numbers, `header` may be left out: it is found.
+    If all columns are given by number, `header` may be omitted: it is detected.
 
-    A value in the log becomes sign x scale x unit x value + offset. For a bag, `topic` and `joints` (the bag's names of the
-    robot's joints, in its order) stand at the top, and kinds need no columns: `[i]` with `gains` says that efforts are
-    currents.
+    A value in the log becomes sign x scale x unit x value + offset. For a bag, `topic` and `joints` (the bag's joint
+    names, in the robot's order) are top-level keys, and quantities need no columns: `[i]` with `gains` declares efforts
+    to be currents.
 
     Raises:
         LogError: the file cannot be read or is not TOML; a key, unit or type is unknown or does not fit. The message names
@@ -151,7 +151,7 @@ def read_column_map(given: str | os.PathLike[str] | Mapping[str, Any]) -> Column
 
 
 def _by_numbers(kinds: Mapping[str, Mapping[str, Any]]) -> bool:
-    """True if columns are given by their numbers alone."""
+    """True if columns are given by number only."""
     given = [keys[key] for keys in kinds.values() for key in ("column", "columns") if key in keys]
     flat = [item for value in given for item in (value if isinstance(value, list) else [value])]
     return bool(flat) and all(isinstance(item, int) for item in flat)
@@ -172,16 +172,16 @@ def _beyond_64_bits(content: Mapping[str, Any]) -> bool:
 
 
 def with_map(table: Table, path: pathlib.Path, columns: ColumnMap, *, torques: bool = True) -> Table:
-    """The table with its columns named and turned into SI units as the map says; `torques` have to be there.
+    """The table with columns named and converted to SI units by the map; `torques`: require them.
 
     Raises:
-        LogError: a column is not in the log, is used twice, or there are not as many factors as columns.
+        LogError: a column is missing or used twice, or the number of factors differs from that of columns.
     """
     known = table.kinds or {}
     kinds = dict(known)
     if columns.kinds.keys() & {"i"}:
         kinds.pop("tau", None)
-    changes: dict[str, list[tuple[str, int | None, int]]] = {}  # name -> kind, place in it, number of columns
+    changes: dict[str, list[tuple[str, int | None, int]]] = {}  # name -> kind, index within it, number of columns
     for kind, keys in columns.kinds.items():
         names = _resolve(table, path, columns, kind, keys, known.get("tau" if kind == "i" else kind))
         for place, name in enumerate(names):
@@ -220,7 +220,7 @@ def with_map(table: Table, path: pathlib.Path, columns: ColumnMap, *, torques: b
 def _resolve(
     table: Table, path: pathlib.Path, columns: ColumnMap, kind: str, keys: Mapping[str, Any], known: list[str] | None
 ) -> list[str]:
-    """The names of the columns of one kind."""
+    """Names of the columns of one kind."""
     key = "column" if "column" in keys else "columns"
     if key not in keys:
         if known is None:
@@ -248,7 +248,9 @@ def _resolve(
                     kind, key, f"{item} is not a column of {path}, which has columns 1 to {len(table.names)}"
                 )
             name = table.names[item - 1]
-            item = name if table.names.count(name) == 1 else f"column {item}"  # which a text's table knows, too
+            item = (
+                name if table.names.count(name) == 1 else f"column {item}"
+            )  # which the table of a text file accepts too
         elif item not in table.names:
             raise columns.error(kind, key, f"{item!r} is not a column of {path}; there are {', '.join(table.names)}")
         elif table.names.count(item) > 1:
@@ -311,7 +313,7 @@ _SPOKEN = {str: "a text in quotes", int: "a whole number", bool: "true or false"
 
 
 def _line_of(text: str, kind: str | None, key: str | None) -> int:
-    """The line that a table or a key in it stands on; 0 where it cannot be told."""
+    """Line number of a table or a key in it; 0 if unknown."""
     at, found = None, 0
     for number, line in enumerate(text.splitlines(), 1):
         plain = line.strip()

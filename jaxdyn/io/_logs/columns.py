@@ -16,10 +16,10 @@ ALIASES = {
     "tau": ("tau", "torque", "effort"),
     "i": ("i", "current"),
 }
-MOTOR_SIDE = {"qm": "q", "qdm": "qd", "taum": "tau"}  # read where the joint side is not in the log
+MOTOR_SIDE = {"qm": "q", "qdm": "qd", "taum": "tau"}  # read if the log lacks the joint side
 _KIND = {alias: kind for kind, names in ALIASES.items() for alias in names} | MOTOR_SIDE
 _UNIT = re.compile(r"\s*[\[(](s|rad|rad/s|n\s?m|a)[\])]$|_(m|meas|measured|s|rad)$")
-_LISTED = 20  # columns of one kind that a message names at most
+_LISTED = 20  # maximum number of columns of one kind in a message
 _NUMBERED = re.compile(r"([a-z]+)[ _.]?[\[(]?(\d{1,6})[\])]?$")
 
 
@@ -33,7 +33,7 @@ def stem_of(name: str) -> tuple[str, int | None]:
 def find_columns(
     path: pathlib.Path, names: Sequence[str], currents: bool
 ) -> tuple[dict[str, list[str]], list[str], list[str]]:
-    """The columns of each kind in joint order, the names left over, and notes; `currents` prefers i to tau."""
+    """The columns of each kind in joint order, the remaining names, and notes; `currents` prefers i to tau."""
     stems = [stem_of(name) for name in names]
     joint_side = {_KIND[stem] for stem, _ in stems if stem in _KIND and stem not in MOTOR_SIDE}
     numbered: dict[str, dict[int, str]] = {kind: {} for kind in ALIASES}
@@ -88,7 +88,7 @@ def find_columns(
 
 
 def _missing_numbers(numbered: Mapping[str, Mapping[int, str]], first: int) -> list[str]:
-    """Columns that lack in a kind's numbers, from `first` to the positions' last or to as many as there are."""
+    """Missing columns of a kind, from number `first` to the last position, or to the number of columns."""
     count = max(numbered["q"], default=first - 1) + 1 - first
     missing = []
     for kind in ("q", "qd", "tau", "i"):
@@ -103,7 +103,7 @@ def _missing_numbers(numbered: Mapping[str, Mapping[int, str]], first: int) -> l
 
 
 def blocks_of(path: pathlib.Path, kinds: dict[str, list[str]], arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """One (N, n) array a kind."""
+    """One (N, n) array per kind."""
     time = arrays[kinds["t"][0]]
     if time.ndim == 0 or not len(time):
         raise LogError(f"{path}: {kinds['t'][0]!r} has shape {time.shape}: the log holds no samples")

@@ -1,4 +1,4 @@
-"""Messages of joint states, whatever their order and however incomplete, brought to one table of samples."""
+"""Joint state messages, in any order and possibly incomplete, as one table of samples."""
 
 import array
 import pathlib
@@ -15,7 +15,7 @@ _NANO = 1e-9
 
 
 class _Group:
-    """The messages with one list of names: what they hold, one after the other."""
+    """The messages with one list of names, in order."""
 
     def __init__(self):
         self.whole = {key: array.array("q") for key in ("number", "stamp", "received")}
@@ -37,19 +37,19 @@ class JointStates:
 
     @property
     def span(self) -> float:
-        """From the first message that was received to the last [s]."""
+        """Time between the first and the last message received [s]."""
         return (self._span[1] - self._span[0]) * _NANO
 
     @property
     def joint_names(self) -> tuple[str, ...]:
-        """All joints, in the order in which they appear."""
+        """All joints, in order of appearance."""
         return tuple(dict.fromkeys(name for names in self._groups for name in names))
 
     def add(self, stamp: int, received: int, message: Any) -> None:
-        """A message, its stamp and the time at which it was received [ns].
+        """Add a message with its stamp and time of reception [ns].
 
         Raises:
-            LogError: it names a joint twice, or does not have a number for each name.
+            LogError: a repeated joint, or a number of values other than of names.
         """
         names = tuple(message.name)
         group = self._groups.get(names)
@@ -73,8 +73,8 @@ class JointStates:
         self._count += 1
 
     def joint(self, name: str) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
-        """Stamps and reception [ns] of the messages that a joint is in, their numbers, and its values, in the order of the bag;
-        and the fields that some of its messages lack."""
+        """Stamps and reception [ns] of a joint's messages, their indices, and its values, in bag order; and the fields
+        that some of them lack."""
         parts: dict[str, list[np.ndarray]] = {}
         lacking = []
         for names, group in self._groups.items():
@@ -89,7 +89,7 @@ class JointStates:
         series = {key: np.concatenate(values) for key, values in parts.items()}
         lacking += [
             FIELDS[kind] for kind in FIELDS if np.isnan(series[kind]).all()
-        ]  # how drivers say that they have none
+        ]  # which drivers write if they have none
         order = np.argsort(series["number"], kind="stable")
         return {key: values[order] for key, values in series.items()}, tuple(dict.fromkeys(lacking))
 
@@ -101,20 +101,20 @@ def one_table(
     chosen: bool,
     efforts: bool = True,
 ) -> tuple[dict[str, np.ndarray], dict[str, list[str]], list[str]]:
-    """Columns of joint states by name, which of them are time, positions, velocities and torques, and notes.
+    """Columns of joint states by name, those of time, positions, velocities and torques, and notes.
 
-    Joints that come in separate messages (several publishers, parts of a robot) are interpolated linearly to the stamps of
-    the joint with most messages, where they were published without a gap.
+    Joints that come in separate messages (several publishers, parts of a robot) are interpolated linearly to the stamps
+    of the joint with most messages, except in gaps.
 
     Args:
         topics: the joint states of each topic.
-        joint_names: the joints to take, in this order; all of the topic, as they appear, if None.
-        chosen: the topic was chosen by the user.
-        efforts: whether they are needed; if not, they are left out where messages lack them.
+        joint_names: the joints to read, in this order; by default all of the topic, in order of appearance.
+        chosen: True if the user chose the topic.
+        efforts: require efforts; if False, they are omitted if messages lack them.
 
     Raises:
-        LogError: several topics could be meant; a joint is missing, or on several topics; it has no positions or efforts; its
-            stamps do not increase, where joints have to be joined; they have no time in common.
+        LogError: an ambiguous topic; a joint that is missing, on several topics, or without positions or efforts;
+        joints in separate messages whose stamps do not increase or do not overlap.
     """
     source, notes = _sources(path, topics, joint_names)
     used = list(dict.fromkeys(source.values()))
@@ -209,7 +209,7 @@ def _sources(
 def _common(
     path: pathlib.Path, series: dict[str, dict[str, np.ndarray]], source: dict[str, str], notes: list[str]
 ) -> tuple[np.ndarray, dict[str, bool]]:
-    """The time stamps of the samples, and which joints have to be interpolated to them."""
+    """The time stamps of the samples, and the joints to interpolate to them."""
     main = max(series, key=lambda name: len(series[name]["t"]))
     t = series[main]["t"]
     moved = {name: not np.array_equal(x["t"], t) for name, x in series.items()}

@@ -1,4 +1,4 @@
-"""`Log`: a logged run of a robot, and `read_log`, which reads one or explains why it is unusable."""
+"""`Log`: a logged run of a robot, and `read_log`, which reads one or explains why it cannot be used."""
 
 import dataclasses
 import os
@@ -27,13 +27,13 @@ class Log:
     """A logged run of a robot with n joints: N samples, SI units, radians.
 
     Attributes:
-        t: time stamps, strictly increasing; their steps need not be equal [s].
+        t: time stamps, strictly increasing; steps may vary [s].
         q: joint positions [rad or m].
         qd: joint velocities as logged, if any [rad/s or m/s].
         tau: joint torques [N m or N].
-        source: where the log comes from.
+        source: origin of the log.
         notes: remarks of the reader.
-        path: the file that it was read from, the first of several.
+        path: the file it was read from; the first of several.
     """
 
     t: Float[np.ndarray, " N"]
@@ -57,7 +57,7 @@ class Log:
         return f"Log({self.source}: {len(self)} samples in {span:.6g} s, {self.n} joints, {len(self.notes)} notes)"
 
     def to_pandas(self) -> Any:
-        """The samples as a `pandas.DataFrame` with columns q1.., qd1.. where they were logged, tau1..; time is the index.
+        """The samples as a `pandas.DataFrame` with columns q1.., qd1.. (if logged), tau1..; time is the index.
 
         Raises:
             ImportError: pandas is not installed.
@@ -92,27 +92,27 @@ def read_log(
     - torques [N m or N]: `tau1`, `torque1`, `effort1`, motor side `taum1`; or currents [A]: `i1`, `current1`.
 
     `q_1`, `q.1`, `q[1]` and `q(1)` are `q1`; endings `_m`, `_meas`, `_measured`, `_s`, `_rad` and SI units in brackets
-    are ignored. In .npz and .parquet files a kind may also be one (N, n) array named `q`, `qd`, `tau` or `i`.
+    are ignored. In .npz and .parquet files a quantity may also be one (N, n) array named `q`, `qd`, `tau` or `i`.
     Text may be separated by commas, semicolons, tabs or blanks, with `#` comments, a byte-order mark and any line ends.
 
-    Gaps in time (steps over 5 median steps) are noted, not refused: `preprocess` treats the pieces apart.
+    Gaps in time (steps over 5 median steps) are noted, not refused: `preprocess` treats the pieces separately.
 
     Args:
-        path: the file, or the files of one run: with the same columns they follow each other in time; with different ones
-            they lie side by side, and those after the first are interpolated linearly to its time stamps, where they have no
-            gap.
-        joints: the number of joints the log must have, or their names, by which those of a bag are found and ordered.
-        gains: tau_j = gain_j x current_j [N m/A], one per joint, needed for currents; a plain factor on torques where the
-            log has no currents. A log with both gives its torques without gains, gain x current with them.
+        path: the file, or the files of one run: files with the same columns are concatenated in time; files with
+            different columns are joined by time, and those after the first interpolated linearly to its time stamps,
+            except in gaps.
+        joints: the required number of joints, or their names, which select and order the joints of a bag.
+        gains: tau_j = gain_j x current_j [N m/A], one per joint, needed for currents; a plain factor on torques if the
+            log has no currents. If it has both, torques are read without gains, and gain x current with them.
         rows: first and last data row to read, counted from 1 as in messages, both included; only these are checked.
-        on_bad_rows: "raise", or "drop" implausible rows, at most a tenth of them, with a note that lists
-            them: NaN and the like, numbers beyond 1e6, stamps far from all others or out of order, lone jumps.
+        on_bad_rows: "raise", or "drop" implausible rows, at most a tenth of them, with a note that lists them: NaN and
+            infinity, numbers beyond 1e6, stamps far from all others or out of order, isolated jumps.
         columns: a column map for other layouts, with units, signs, offsets
             and gains: a TOML file (docs/identification.md), or a mapping of the same form.
-        topic: of a bag, the topic with the joint states; found if None.
+        topic: topic of the joint states in a bag; detected if None.
 
     Raises:
-        LogError: the file cannot be read; columns are missing, doubled or incomplete; currents without gains; cells
+        LogError: the file cannot be read; columns are missing, repeated or incomplete; currents without gains; cells
             that are not numbers, NaN, infinite or absurd values; time that does not increase or is not in seconds;
             positions that jump; fewer than 20 samples; nothing moves or no torque was recorded. The message names
             file, row and column.
@@ -170,7 +170,7 @@ def read_log(
 
 
 def named_apart(logs: Sequence[Log]) -> list[Log]:
-    """The logs with sources that differ: files of one name in several folders are called folder/name."""
+    """The logs with distinct sources: files of one name in several folders become folder/name."""
     names = [log.source for log in logs]
     parts = [log.path.absolute().parts if log.path is not None and names.count(log.source) > 1 else () for log in logs]
     files, depth = {p for p in parts if p}, 2
@@ -191,12 +191,12 @@ def check_log(
     units_checked: bool = False,
     allow_still: bool = False,
 ) -> Log:
-    """The same log with notes on what is odd in it; what cannot be right is refused.
+    """The same log with notes on oddities; clear errors are refused.
 
-    Degrees (or millimetres) are suspected where any of these holds for a joint:
+    Degrees (or millimetres) are suspected if any of these holds for a joint:
 
-    - |q| exceeds 4 pi, and the joint's limits, if it has any, do not reach as far;
-    - more than half of the positions lie beyond the limits, and q pi/180 lies within;
+    - |q| exceeds 4 pi, and also the joint's limits, if any;
+    - more than half of the positions are outside the limits, and q pi/180 is inside;
     - the speed is beyond three times the velocity limit for a tenth of the time, and a 57th of it is not;
     - the logged velocity is 57.3 times the derivative of the logged position, or a 57.3th of it, within 20 %.
 
@@ -205,12 +205,12 @@ def check_log(
 
     Args:
         log: the log.
-        chain: the robot, for its limits and joint names where they are not given.
-        position_limits: lower and upper limit of each joint; infinite where there is none.
+        chain: the robot, for default limits and joint names.
+        position_limits: lower and upper limit of each joint; infinite if there is none.
         velocity_limit: largest |qd| of each joint.
-        joint_names: names for the messages.
-        units_checked: the numbers are SI and radians although they do not look it (joints of many turns).
-        allow_still: a joint that does not move is noted instead of refused; its own parameters stay unknown.
+        joint_names: joint names for messages.
+        units_checked: accept the numbers as SI and radians even if they do not look like it (joints of many turns).
+        allow_still: note a joint that does not move instead of refusing it; its own parameters remain unidentified.
 
     Raises:
         LogError: numbers that look like degrees; a joint whose positions span less than 1e-3; limits or names for
@@ -277,7 +277,7 @@ def row_range(path: pathlib.Path, rows: tuple[int, int] | None, count: int) -> t
 def _bad_rows(
     found: Sequence[BadRows], cells: Sequence[BadCell], place: Callable[[int], str]
 ) -> tuple[np.ndarray, str]:
-    """The rows that cannot be used, and why in words."""
+    """The unusable rows, and the reasons."""
     text = {(row, column): cell for row, column, cell in cells}
     said = []
     for reason in found:

@@ -1,4 +1,4 @@
-"""`read_motion`: what a robot did or is to do, for looking at it: times and positions, torques where there are any."""
+"""`read_motion`: a logged or planned motion for viewing: times, positions and, if available, torques."""
 
 import dataclasses
 import os
@@ -25,7 +25,7 @@ class Motion:
         t: times, strictly increasing [s].
         q: positions [rad or m].
         tau: torques, if known [N m or N].
-        source: where it comes from.
+        source: origin of the motion.
     """
 
     t: Float[np.ndarray, " N"]
@@ -38,7 +38,7 @@ class Motion:
 
 
 def coordinate_names(chain: Chain) -> tuple[str, ...]:
-    """Names of the `nv` generalised coordinates: the joints', or what a coupling left of them."""
+    """Names of the `nv` generalised coordinates: those of the joints or of a coupling."""
     return chain.topology.coordinate_names or chain.joint_names[: chain.nv]
 
 
@@ -49,24 +49,24 @@ def read_motion(
     columns: str | os.PathLike[str] | Mapping[str, Any] | None = None,
     topic: str | None = None,
 ) -> Motion:
-    """A motion of this robot from a .csv (.tsv, .txt), .npz or .parquet file, or from a ROS bag.
+    """Read a motion of this robot from a .csv (.tsv, .txt), .npz or .parquet file, or from a ROS bag.
 
     Columns, in any order, others are ignored:
 
     - time [s]: `t`, `time`, `timestamp` or `stamp`;
     - positions: under the joints' names, `NAME` or `q_NAME`, all of them; or numbered, `q1` to `qN` (also `pos1`,
-      `position1`), in the order of `q`, which is the only way where a joint has a quaternion. In .npz and .parquet files
+      `position1`), in the order of `q`, required if a joint has a quaternion. In .npz and .parquet files
       also one array `q`;
     - torques, optional: `tau_NAME`, or `tau1` (`torque1`, `effort1`) and so on, or one array `tau`.
 
-    Bags hold joint states or joint trajectories, as for `read_log`. Unlike that it needs no torques, takes joints at rest,
-    short files and whatever was planned rather than logged.
+    Bags have joint states or joint trajectories, as for `read_log`. Unlike `read_log`, it needs no torques, and accepts
+    joints at rest, short files and planned motions.
 
     Args:
         path: the file, or the files of one run, as for `read_log`.
         chain: the robot.
         columns: a column map, as for `read_log`.
-        topic: of a bag, as for `read_log`.
+        topic: topic of a bag, as for `read_log`.
 
     Raises:
         LogError: the file cannot be read; time or positions are missing, not finite, or for another number of joints; numbered
@@ -94,7 +94,7 @@ def read_motion(
 
 
 def _columns(path: pathlib.Path, table: Table, chain: Chain) -> tuple[list[str], list[str], list[str]]:
-    """The columns of time, positions and torques by their names; no torques where there are none."""
+    """The columns of time, positions and, if present, torques, by name."""
     time = [name for name in table.names if stem_of(name) in [(alias, None) for alias in ALIASES["t"]]]
     positions = _find(table.names, "q", chain.nq, coordinate_names(chain) if chain.nq == chain.nv else ())
     torques = _find(table.names, "tau", chain.nv, coordinate_names(chain))
@@ -115,7 +115,7 @@ def _columns(path: pathlib.Path, table: Table, chain: Chain) -> tuple[list[str],
 
 
 def _find(names: Sequence[str], kind: str, count: int, joints: Sequence[str]) -> list[str]:
-    """The columns of one kind in order; none where they are not all there."""
+    """The columns of one kind in order; none if any is missing."""
     for form in ("{}", "q_{}") if kind == "q" else ("tau_{}",):
         wanted = [form.format(joint) for joint in joints]
         if wanted and set(wanted) <= set(names):
@@ -130,7 +130,7 @@ def _find(names: Sequence[str], kind: str, count: int, joints: Sequence[str]) ->
 
 
 def _numbered(names: Sequence[str], kind: str) -> list[str]:
-    """The columns of one kind that have a number."""
+    """The numbered columns of one kind."""
     stems = {name: stem_of(name) for name in names}
     return [name for name, (stem, number) in stems.items() if stem in ALIASES[kind] and number is not None]
 

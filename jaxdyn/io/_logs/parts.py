@@ -1,4 +1,4 @@
-"""A log as one table, also where its run was recorded in several files: one after the other, or side by side."""
+"""A log as one table, also from several files of one run: concatenated in time, or joined by time stamps."""
 
 import pathlib
 from collections.abc import Sequence
@@ -21,10 +21,10 @@ def open_log(
     *,
     torques: bool = True,
 ) -> Table:
-    """The files of one run as a table, its columns named as a map says where there is one.
+    """The files of one run as a table, with columns named by a map, if given.
 
     Args:
-        torques: whether there have to be any.
+        torques: require torques.
 
     Raises:
         LogError: see `read_log`.
@@ -51,7 +51,7 @@ def _joined(paths: Sequence[pathlib.Path], tables: Sequence[Table], given: Colum
 
 
 def _one_after_the_other(paths: Sequence[pathlib.Path], tables: Sequence[Table]) -> Table:
-    """Tables of the same columns, in the order of time that they are given in."""
+    """Tables with the same columns, in the given order of time."""
     starts: list[int] = []
 
     def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:
@@ -73,7 +73,7 @@ def _one_after_the_other(paths: Sequence[pathlib.Path], tables: Sequence[Table])
 
 
 def _side_by_side(paths: Sequence[pathlib.Path], tables: Sequence[Table], clocks: Sequence[str]) -> Table:
-    """Tables of different columns: those after the first interpolated linearly to its time stamps."""
+    """Tables with different columns; those after the first are interpolated linearly to its time stamps."""
     owner: dict[str, int] = {}
     for k, (table, clock) in enumerate(zip(tables, clocks, strict=True)):
         for name in table.names:
@@ -120,7 +120,7 @@ def _side_by_side(paths: Sequence[pathlib.Path], tables: Sequence[Table], clocks
 
 
 def _clock(path: pathlib.Path, table: Table, given: ColumnMap | None) -> str:
-    """The column of time: that of a column map, or one of the usual names."""
+    """The time column: that of a column map, or one with a standard name."""
     named = given.kinds.get("t", {}).get("column") if given else None
     if isinstance(named, int) and 1 <= named <= len(table.names):
         named = table.names[named - 1]
@@ -139,7 +139,7 @@ def _stamps(path: pathlib.Path, table: Table, clock: str) -> np.ndarray:
     """Time stamps by which tables are joined.
 
     Raises:
-        LogError: there are less than two, or they are not finite or do not increase.
+        LogError: fewer than two stamps, or stamps that are not finite or do not increase.
     """
     arrays, bad = table.read([clock])
     t = arrays[clock].reshape(-1)

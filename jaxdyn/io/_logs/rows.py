@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-ABSURD = 1e6  # no position, velocity, torque or current of a robot is larger, in SI units
-GAP = 5.0  # a step longer than this many median steps is a gap
+ABSURD = 1e6  # upper limit of positions, velocities, torques and currents of a robot, in SI units
+GAP = 5.0  # steps longer than this many median steps are gaps
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BadRows:
-    """Rows that cannot be used for one reason: the rows counted from 0, what is wrong, and the first place's column."""
+    """Rows unusable for one reason: indices from 0, the fault, and the column of the first one."""
 
     rows: Int[np.ndarray, " k"]
     what: str
@@ -29,20 +29,20 @@ def find_bad_rows(
     positions: int,
     clock: str = "t",
 ) -> list[BadRows]:
-    """Rows that no robot can have logged, by reason; each reason looks only at rows that the ones before it left.
+    """Implausible rows, by reason; each criterion applies to the rows that passed the previous ones.
 
     1. NaN or infinite numbers, and numbers beyond 1e6. 2. A few time stamps (at most 1 % of the rows, or 10) further
     from the median time than ten times the interquartile range of the times: records of something else. 3. Rows
-    outside the longest run of increasing time stamps: the least that must go for time to increase. 4. Positions that
-    jump away and back in one row: by more than 3 rad (or m) and by more than 20 times that joint's largest step but
-    the top 1 % (or 5).
+    outside the longest increasing subsequence of time stamps, the fewest to remove for time to increase. 4. Positions that
+    jump away and back in one row: by more than 3 rad (or m) and by more than 20 times that joint's largest step,
+    excluding the top 1 % (or 5).
 
     Args:
         t: time stamps.
         values: all other numbers, the joint positions first.
-        labels: names of the columns of `values`.
+        labels: column names of `values`.
         positions: number of position columns.
-        clock: name of the column of time.
+        clock: name of the time column.
     """
     found: list[BadRows] = []
     everything = np.column_stack([t, values])
@@ -93,7 +93,7 @@ def _first_column(rows: Bool[np.ndarray, " N"], like: np.ndarray) -> Bool[np.nda
 def jumps(
     q: Float[np.ndarray, "N n"], alive: Bool[np.ndarray, " N"], there_and_back: bool = False
 ) -> list[tuple[int, int]]:
-    """(joint, row) of every row reached by a jump from the usable row before it; or reached and left by one."""
+    """(joint, row) of every row reached by a jump from the previous usable row; or reached and left by one."""
     kept = np.flatnonzero(alive)
     if len(kept) < 3:
         return []
@@ -129,11 +129,11 @@ def _longest_increasing(t: Float[np.ndarray, " N"]) -> list[int]:
 
 
 def segments(t: Float[np.ndarray, " N"], gap: float | None = None) -> tuple[tuple[int, int], ...]:
-    """The pieces without a gap in time, as (start, stop) with stop left out.
+    """The pieces without gaps in time, as (start, stop) with stop excluded.
 
     Args:
         t: increasing time stamps [s].
-        gap: a longer step parts two pieces [s]; by default 5 times the median step.
+        gap: longest step within a piece [s]; by default 5 times the median step.
     """
     steps = np.diff(t)
     limit = GAP * float(np.median(steps)) if gap is None else gap

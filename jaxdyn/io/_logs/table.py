@@ -15,19 +15,19 @@ from ...errors import LogError
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
 SUFFIXES = (*TEXT_SUFFIXES, ".npz", ".parquet")
 
-BadCell = tuple[int, str, str]  # row counted from 0, column, what is wrong there
+BadCell = tuple[int, str, str]  # row index from 0, column, fault
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Table:
-    """A table that has been opened: its column names are known, its numbers are read on demand.
+    """An open table: column names are known, numbers are read on demand.
 
     Attributes:
         names: the columns, in file order.
-        read: takes names, gives their arrays (N,) or (N, k) and the cells that cannot be used, which read as NaN.
-        line: takes a row counted from 0, gives where it stands in the file, for messages: "row 12 (line 13)".
-        notes: what was noticed on opening.
-        kinds: which columns are the time, the positions and so on, in joint order, where that is known without their names.
+        read: names -> their arrays (N,) or (N, k), and the unusable cells, which read as NaN.
+        line: row index from 0 -> its place in the file, for messages: "row 12 (line 13)".
+        notes: remarks on opening.
+        kinds: columns of time, positions and so on, in joint order, if known independently of their names.
     """
 
     names: tuple[str, ...]
@@ -42,10 +42,10 @@ class TextForm:
     """The layout of a text file.
 
     Attributes:
-        separator: the character between columns, " " for any blanks; found by itself if None.
-        decimal: "." or ","; for ",", also found by itself where columns are parted by something else.
-        skip_lines: lines above the header line that are no part of the table.
-        header: there is a header line; else columns are called column 1, column 2, and so on. None: as the first line looks.
+        separator: the character between columns, " " for any blanks; detected if None.
+        decimal: "." or ","; "," is also detected if columns have another separator.
+        skip_lines: lines to skip above the header line.
+        header: True for a header line; False: columns are called column 1, column 2, ...; None: detected.
     """
 
     separator: str | None = None
@@ -55,13 +55,13 @@ class TextForm:
 
 
 def open_table(path: pathlib.Path, form: TextForm | None = None) -> Table:
-    """Opens a .csv, .tsv, .txt, .npz or .parquet file.
+    """Open a .csv, .tsv, .txt, .npz or .parquet file.
 
     Args:
         form: the layout of a text file.
 
     Raises:
-        LogError: no such file, unknown kind of file, nothing in it, no header line, or it cannot be decoded.
+        LogError: a missing, unsupported or empty file, no header line, or text that cannot be decoded.
     """
     suffix = checked_suffix(path)
     if suffix == ".npz":
@@ -73,12 +73,12 @@ def checked_suffix(path: pathlib.Path) -> str:
     """The suffix of a file that may be a log.
 
     Raises:
-        LogError: no such file, unknown kind of file, nothing in it.
+        LogError: a missing, unsupported or empty file.
     """
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise LogError(f"{path}: a log is a {', '.join(SUFFIXES)} file, not {suffix or 'one without a suffix'!r}")
-    if not os.path.isfile(path):  # which takes any path, unlike pathlib
+    if not os.path.isfile(path):  # which accepts any path, unlike pathlib
         raise LogError(f"{path}: there is no such file")
     if path.stat().st_size == 0:
         raise LogError(f"{path}: the file is empty")
@@ -94,7 +94,7 @@ def _is_number(cell: str) -> bool:
         float(cell)
     except ValueError:
         return False
-    return cell.isascii() and "_" not in cell  # which Python takes, and NumPy and others do not
+    return cell.isascii() and "_" not in cell  # which Python accepts, unlike NumPy and others
 
 
 def begins_with_number(line: str) -> bool:
@@ -125,7 +125,7 @@ def _open_text(path: pathlib.Path, form: TextForm) -> Table:
 
 
 def text_table(path: pathlib.Path, text: str, form: TextForm = TextForm()) -> Table:
-    """A table from the text of a file, or of a part of it below the file's head."""
+    """A table from the text of a file, or from part of it below the file's head."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     filled = [
         k
@@ -175,9 +175,9 @@ def text_table(path: pathlib.Path, text: str, form: TextForm = TextForm()) -> Ta
 
 
 def _wrong_widths(body: list[str], delimiter: str | None, width: int, wanted: Sequence[str]) -> list[BadCell]:
-    """Rows with more cells than there are columns, or fewer: which cell is missing or too many, nobody can know.
+    """Rows with more or fewer cells than columns, whose cells cannot be assigned.
 
-    Empty cells at the end of a row, behind the last column, are let pass.
+    Empty cells after the last column are accepted.
     """
     bad = []
     for row, line in enumerate(body):
@@ -192,7 +192,7 @@ def _wrong_widths(body: list[str], delimiter: str | None, width: int, wanted: Se
 def _read_slowly(
     body: list[str], delimiter: str | None, columns: list[int], names: Sequence[str], left_out: set[int]
 ) -> tuple[np.ndarray, list[BadCell]]:
-    """Cell by cell, so that each cell that is no number can be named."""
+    """Cell by cell, to name each cell that is not a number."""
     values = np.full((len(body), len(columns)), np.nan)
     bad: list[BadCell] = []
     for row, line in enumerate(body):
@@ -225,8 +225,8 @@ def _open_npz(path: pathlib.Path) -> Table:
             arrays = {}
             for name in wanted:
                 try:
-                    arrays[name] = np.asarray(archive[name])  # bytes, of what is no array
-                except Exception as error:  # whatever zipfile, zlib and NumPy raise on damaged bytes
+                    arrays[name] = np.asarray(archive[name])  # bytes, of members that are not arrays
+                except Exception as error:  # any exception of zipfile, zlib and NumPy on damaged bytes
                     why = "objects are not read, only numbers" if "pickle" in str(error) else f"it is damaged: {error}"
                     raise LogError(f"{path}: array {name!r} cannot be read: {why}") from error
         return {name: _numeric(path, name, array) for name, array in arrays.items()}, []
@@ -245,7 +245,7 @@ def _open_parquet(path: pathlib.Path) -> Table:
         ) from error
     try:
         names = tuple(parquet.read_schema(path).names)
-    except (arrow.ArrowException, OSError, ValueError) as error:  # ValueError: names that are no text
+    except (arrow.ArrowException, OSError, ValueError) as error:  # ValueError: names that are not text
         raise LogError(f"{path}: this is not a Parquet file that can be read: {error}") from error
 
     def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:
@@ -259,10 +259,10 @@ def _open_parquet(path: pathlib.Path) -> Table:
 
 
 def parquet_column(path: pathlib.Path, name: str, column: Any) -> np.ndarray:
-    """The numbers of a column: (N,), or (N, k) where it holds lists of k.
+    """The numbers of a column: (N,), or (N, k) for lists of k.
 
     Raises:
-        LogError: it holds something else, or lists of several lengths.
+        LogError: other contents, or lists of different lengths.
     """
     if re.match("(fixed_size_|large_)?list", str(column.type)):
         from pyarrow import compute

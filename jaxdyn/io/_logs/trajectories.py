@@ -1,4 +1,4 @@
-"""Messages of joint trajectories as joint states: a message for each point."""
+"""Joint trajectory messages as joint states: one message per point."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -19,8 +19,8 @@ class Point(NamedTuple):
 class Trajectory(NamedTuple):
     """A message of type `trajectory_msgs/JointTrajectory`: (stamp, reception [ns], point) of each point.
 
-    A point is due at the header's stamp + `time_from_start`, or that long after the reception where the header has no stamp,
-    which asks controllers to start at once.
+    The time of a point is the header's stamp + `time_from_start`, or the time of reception + `time_from_start` if the
+    header has no stamp, which means an immediate start.
     """
 
     points: tuple[tuple[int, int, Point], ...] = ()
@@ -47,7 +47,7 @@ class Trajectory(NamedTuple):
         return self.points[0][:2] if self.points else None
 
     def add_to(self, states: JointStates, until: tuple[int, int] | None = None) -> None:
-        """Add the points before that of another trajectory, which replaces this one from there on."""
+        """Add the points before the start of another trajectory, which replaces the rest."""
         for stamp, received, point in self.points:
             if until is None or (stamp, received) < until:
                 states.add(stamp, received, point)

@@ -1,10 +1,10 @@
-"""Signs, in the numbers alone, that a joint was not logged in radians and metres."""
+"""Detection, from the numbers, of joints not logged in radians and metres."""
 
 import numpy as np
 from jaxtyping import Float
 
-STILL = 1e-3  # a joint that spans less has not moved [rad or m]; one slower on average does not say how fast it is
-LARGE = 4 * np.pi  # no joint limited to less than this gets further [rad]
+STILL = 1e-3  # smallest span of a joint that has moved [rad or m]; lowest mean speed to estimate a velocity scale
+LARGE = 4 * np.pi  # threshold for joints with smaller limits [rad]
 
 
 def smooth_speed(t: Float[np.ndarray, " N"], q: Float[np.ndarray, "N n"]) -> Float[np.ndarray, "N n"]:
@@ -29,7 +29,7 @@ def looks_like_degrees(
     fastest: float,
     scale: float,
 ) -> str:
-    """Why a joint's numbers look like degrees; empty where they do not."""
+    """The reason why a joint's numbers look like degrees; empty if they do not."""
     largest = np.abs(q).max()
     reach = np.abs(limits).max()
     if largest > LARGE and not (np.isfinite(reach) and reach >= largest):

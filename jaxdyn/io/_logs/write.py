@@ -11,10 +11,10 @@ from .log import Log
 
 
 def write_log(path: str | os.PathLike[str], log: Log) -> None:
-    """Write a log as a table with columns t, q1.., qd1.. where there are any, tau1.., for `read_log`, whole or not at all.
+    """Write a log as a table with columns t, q1.., qd1.. (if available), tau1.., for `read_log`, atomically.
 
     Raises:
-        OutputError: the file cannot be written; what was there before is untouched.
+        OutputError: the file cannot be written; an existing file is left unchanged.
     """
     blocks = {"q": log.q, "qd": log.qd, "tau": log.tau}
     there = {name: block for name, block in blocks.items() if block is not None}

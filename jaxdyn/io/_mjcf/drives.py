@@ -11,9 +11,9 @@ from .tree import Link
 def drives(model: Any, links: list[Link]) -> dict[str, Any]:
     """The leaves of a chain that belong to its joints, by name.
 
-    Actuators give armature and damping by the square of their gear, and the largest effort: of the control's and the force's
-    range, times the gear, summed over a joint's actuators, and at most the joint's own range. A motor without a range makes
-    the effort unlimited.
+    Actuators add armature and damping times the square of their gear, and define the effort limit: from the control and
+    force ranges times the gear, summed over a joint's actuators, and at most the joint's own range. A motor without a
+    range makes the effort unlimited.
     """
     joints, dofs = np.array([link.joint for link in links]), np.array([link.dof for link in links])
     kinds = model.jnt_type[joints]
@@ -28,7 +28,7 @@ def drives(model: Any, links: list[Link]) -> dict[str, Any]:
     rest = model.qpos_spring[model.jnt_qposadr[joints]]
     effort = np.where(single, _efforts(model)[joints], np.inf)
     return {
-        # a free joint's linear part is another thing in world axes (`mjcf_check`)
+        # a free joint's linear part is in world axes (`mjcf_check`)
         "armature": np.where(linear, 0.0, model.dof_armature[dofs]) + rotors[dofs],
         "friction.viscous": (model.dof_damping[dofs] + losses[dofs]) * damps,
         "friction.coulomb": np.where(linear, 0.0, model.dof_frictionloss[dofs]) * rubs,
@@ -40,7 +40,7 @@ def drives(model: Any, links: list[Link]) -> dict[str, Any]:
 
 
 def _of_actuators(model: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Armature and damping that actuators bring to every degree of freedom (MuJoCo 3.5 and later)."""
+    """Armature and damping added by actuators to every degree of freedom (MuJoCo 3.5 and later)."""
     armature, damping = np.zeros(model.nv), np.zeros(model.nv)
     if not hasattr(model, "actuator_armature"):
         return armature, damping
@@ -52,7 +52,7 @@ def _of_actuators(model: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _efforts(model: Any) -> np.ndarray:
-    """The largest effort at every joint."""
+    """The effort limit of every joint."""
     total, driven = np.zeros(model.njnt), np.zeros(model.njnt, bool)
     motors = plain_motors(model)
     controls = getattr(model, "actuator_ctrladr", np.arange(len(motors)))

@@ -1,4 +1,4 @@
-"""MuJoCo features without counterpart in a chain: those that change its motion, and those that act only from outside."""
+"""MuJoCo features without counterpart in a chain: those that change its motion, and external forces."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import numpy as np
 FREE, BALL, SLIDE, HINGE = range(4)  # mjtJoint
 _JOINT, _JOINT_IN_PARENT = 0, 1  # mjtTrn
 
-# what may be left out by name
+# features that may be ignored by name
 FEATURES = (
     "actuators",
     "equality",
@@ -20,7 +20,7 @@ FEATURES = (
     "quaternion_spring",
     "tendon",
 )
-# these act on the bodies from outside, as contacts do, or are oddities of a free body: left out with a warning
+# external forces, like contacts, and peculiarities of free bodies: omitted with a warning
 OUTSIDE = frozenset({"equality", "fluid", "free_joint", "tendon"})
 
 
@@ -132,7 +132,7 @@ def _tendons_with_forces(model: Any) -> np.ndarray:
 
 
 def _polynomial(model: Any) -> list[str]:
-    """Joints and actuators with springs or dampers of higher order, and springs that yield, of late versions of MuJoCo."""
+    """Joints and actuators with nonlinear springs or dampers, and yielding springs, of recent versions of MuJoCo."""
     odd = _any(model, model.njnt, "jnt_stiffnesspoly", "jnt_springyield")
     odd[np.asarray(model.dof_jntid)[_any(model, model.nv, "dof_dampingpoly")]] = True
     drives = _any(model, len(model.actuator_trntype), "actuator_dampingpoly")
@@ -140,14 +140,14 @@ def _polynomial(model: Any) -> list[str]:
 
 
 def _odd_free(model: Any, joint: int) -> bool:
-    """A free joint whose linear degrees have what depends on the axes in which its acceleration is taken."""
+    """A free joint whose linear motion has properties that depend on the axes of its acceleration."""
     linear = slice(int(model.jnt_dofadr[joint]), int(model.jnt_dofadr[joint]) + 3)
     damping = model.dof_damping[linear]
     return bool(model.dof_armature[linear].any() or model.dof_frictionloss[linear].any() or np.ptp(damping) > 0)
 
 
 def _may_touch(model: Any) -> bool:
-    """Two geoms could be in contact, by their contact bits and the bodies they are on."""
+    """True if two geoms can be in contact, by their contact bits and bodies."""
     if model.npair:
         return True
     weld = np.asarray(model.body_weldid)[model.geom_bodyid]

@@ -9,8 +9,8 @@ from .._geometry import Geometry, Kind
 from .features import unsupported
 from .tree import body_names, pose_matrix
 
-_SHOWN = 3  # groups 0, 1 and 2 are those that MuJoCo's own viewer shows
-_DEFAULT = (0.5, 0.5, 0.5, 1.0)  # a geom's rgba that leaves its colour to its material
+_SHOWN = 3  # groups 0, 1 and 2, as shown by MuJoCo's own viewer
+_DEFAULT = (0.5, 0.5, 0.5, 1.0)  # default rgba of a geom, which defers to its material
 
 
 def geometry_from_mujoco(model: Any, *, collision: bool = False) -> tuple[tuple[Geometry, ...], tuple[str, ...]]:
@@ -62,7 +62,7 @@ def geometry_from_mujoco(model: Any, *, collision: bool = False) -> tuple[tuple[
 
 
 def _size(kind: Kind, size: Float[np.ndarray, "3"]) -> tuple[float, float, float]:
-    """MuJoCo's sizes are half ones."""
+    """MuJoCo's sizes are half sizes."""
     x, y, z = (float(s) for s in size)
     if kind == "box":
         return 2 * x, 2 * y, 2 * z

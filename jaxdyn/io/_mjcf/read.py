@@ -1,4 +1,4 @@
-"""MJCF files and compiled MuJoCo models as chains: MuJoCo reads the file, and the chain holds the numbers of its
+"""MJCF files and compiled MuJoCo models as chains: MuJoCo reads the file, and the chain gets the numbers of the
 compiled model."""
 
 import os
@@ -63,14 +63,14 @@ def from_mujoco(
 
 
 def compile_mjcf(text: str | bytes) -> Any:
-    """The model (`mujoco.MjModel`) that MuJoCo makes of MJCF text, with its errors as ModelError."""
+    """The compiled model (`mujoco.MjModel`) of MJCF text, with MuJoCo's errors as ModelError."""
     text = text if isinstance(text, str) else text.decode("utf-8", errors="replace")
     return _compile(lambda mujoco: mujoco.MjModel.from_xml_string(text), "<text>")
 
 
 def compile_mjcf_file(path: str | os.PathLike[str]) -> Any:
-    """The model that MuJoCo makes of a file, which may include others, with its errors as ModelError."""
-    read_bytes(path)  # what is wrong with a path, in the words of every other reader
+    """The compiled model of a file, which may include others, with MuJoCo's errors as ModelError."""
+    read_bytes(path)  # errors of paths as in all other readers
     source = os.fspath(path)
     return _compile(lambda mujoco: mujoco.MjModel.from_xml_path(source), source)
 

@@ -1,8 +1,9 @@
 """The moving links of a compiled MuJoCo model, in its order, and its bodies and sites as their named frames.
 
 Every body's joints follow each other in the body's own frame: the screw of joint j is its axis through its anchor, its link's
-frame coincides with the body's, and the pose at q = qpos0 is the one in the file, so that M_j holds exp(-[A_j] qpos0). A ball
-joint turns about its anchor, where its links' frames therefore stand, and the body with them if that is not its origin.
+frame coincides with the body's, and the pose at q = qpos0 is the one in the file, so that M_j holds exp(-[A_j] qpos0).
+A ball joint turns about its anchor, which is the origin of its links' frames; a body whose origin is elsewhere becomes
+a named frame.
 """
 
 from typing import Any, NamedTuple
@@ -47,7 +48,7 @@ def tree_of(model: Any) -> Tree:
     """The tree of a model. Bodies without joints are fused to their parents and add their mass, except to the world.
 
     Raises:
-        ModelError: a body, joint or site is placed at infinity or NaN, which MuJoCo's compiler lets pass.
+        ModelError: a body, joint or site is placed at infinity or NaN, which MuJoCo's compiler accepts.
     """
     _check_places(model)
     taken: set[str] = set()
@@ -96,17 +97,17 @@ def tree_of(model: Any) -> Tree:
 
 
 def body_names(model: Any) -> list[str]:
-    """The names that the bodies have in the chain, by MuJoCo's numbers."""
+    """Names of the bodies in the chain, by MuJoCo's indices."""
     taken: set[str] = set()
     return [fresh(model.body(b).name or f"body{b}", taken) for b in range(model.nbody)]
 
 
 def _parts(model: Any, j: int, pose: np.ndarray) -> tuple[list[tuple[np.ndarray, np.ndarray, int]], np.ndarray | None]:
-    """(placement, screw, degree of freedom) of the links of a joint of a body at `pose`; and the body's pose in the last of
-    them where it is not the identity."""
+    """(placement, screw, degree of freedom) of the links of a joint of a body at `pose`; and the body's pose in the
+    last of them if it is not the identity."""
     kind, anchor, axis = int(model.jnt_type[j]), np.array(model.jnt_pos[j]), np.array(model.jnt_axis[j])
     dof, unit = int(model.jnt_dofadr[j]), np.eye(6)
-    if kind == FREE:  # its position says everything, and its linear velocity comes first in MuJoCo
+    if kind == FREE:  # its position defines the placement, and its linear velocity comes first in MuJoCo
         return [(np.eye(4), unit[k], dof + (k + 3) % 6) for k in range(6)], None
     if kind == BALL:
         there = pose_of(translation=anchor)

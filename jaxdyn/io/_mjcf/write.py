@@ -1,8 +1,8 @@
 """Chains as new MJCF files: `to_mjcf`, `write_mjcf`.
 
 A body is placed at M_i in its parent and its joint turns about the screw's axis through w x v, so that MuJoCo's
-T = M_i exp([A_i] q_i) is the chain's, number for number. Joints with massless links between them, which MuJoCo does not take,
-become several joints of one body: M_1 exp([A_1] q_1) M_2 = M_1 M_2 exp([Ad(M_2^-1) A_1] q_1).
+T = M_i exp([A_i] q_i) is the chain's, number for number. Joints with massless links between them, which MuJoCo does not
+support, become several joints of one body: M_1 exp([A_1] q_1) M_2 = M_1 M_2 exp([Ad(M_2^-1) A_1] q_1).
 """
 
 import functools
@@ -20,14 +20,14 @@ from ...spatial._host import about_com, pose_of
 from .._files import write_whole
 from .._urdf.elements import arrays_of, check_consistent, written
 
-_LEAST = 1e-15  # MuJoCo's mjMINVAL: a moving body's mass and principal moments must be larger
-_FAR = 1e10  # in place of an infinite limit where the other one is finite
+_LEAST = 1e-15  # MuJoCo's mjMINVAL, the lower bound of a moving body's mass and principal moments
+_FAR = 1e10  # substitute for an infinite limit if the other one is finite
 _FREE, _BALL, _SINGLE = 6, 3, 1
 _text = functools.partial(written, form="MJCF")
 
 
 class _Joint(NamedTuple):
-    """One MuJoCo joint: its first link, the number of links it stands for, its screw and its anchor in the body's frame."""
+    """One MuJoCo joint: its first link, the number of links it represents, its screw and its anchor in the body's frame."""
 
     link: int
     size: int
@@ -36,7 +36,7 @@ class _Joint(NamedTuple):
 
 
 class _Body(NamedTuple):
-    """A body: the link whose frame it has, the link it hangs on, its pose there, and its joints in order."""
+    """A body: the link whose frame it has, its parent link, its pose there, and its joints in order."""
 
     link: int
     parent: int
@@ -120,7 +120,7 @@ def to_mjcf(chain: Chain, name: str = "robot") -> str:
 
 
 def without_place(chain: Chain) -> tuple[str, ...]:
-    """Description of the leaves that an MJCF file omits: those that are not at their neutral value."""
+    """Description of the leaves that an MJCF file omits, if they differ from their neutral value."""
     arrays = arrays_of(chain, decimals=False)
     driven = _with_motors(chain, arrays)
 
@@ -159,7 +159,7 @@ def _check(chain: Chain) -> None:
 
 
 def _with_motors(chain: Chain, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The drives, with those of motors that have a joint each, seen from the joint: r^2 J, r^2 B, |r| fc."""
+    """The drives, including motors with one joint each, reflected to the joint: r^2 J, r^2 B, |r| fc."""
     if chain.transmission is None:
         return arrays
     ratios = np.asarray(chain.transmission.matrix, float)
@@ -181,10 +181,10 @@ def _with_motors(chain: Chain, arrays: dict[str, np.ndarray]) -> dict[str, np.nd
 
 
 def _bodies(chain: Chain, arrays: dict[str, np.ndarray]) -> Iterable[_Body]:
-    """The bodies, parents first: every link with mass, with the joints of the massless links that lead to it alone."""
+    """The bodies, parents first: every link with mass, with the joints of the massless links that lead only to it."""
     parents, sizes = chain.topology.parents, dict(chain.topology.quaternion_joints)
     inner = {link + k for link, size in sizes.items() for k in range(size - 1)}
-    started: dict[int, _Body] = {}  # massless so far, by their last link
+    started: dict[int, _Body] = {}  # massless links so far, by their last link
     children = np.bincount(np.array([p for p in parents if p >= 0], int), minlength=chain.n)
     for i in range(chain.n):
         if parents[i] in inner and i - 1 != parents[i]:
@@ -199,7 +199,7 @@ def _bodies(chain: Chain, arrays: dict[str, np.ndarray]) -> Iterable[_Body]:
                     "the last may have"
                 )
         elif i - 1 in inner and parents[i] == i - 1:
-            continue  # a later part of the joint that began before
+            continue  # a later part of the previous joint
         else:
             last = i
         pose = pose_of(arrays["rotation"][i], arrays["translation"][i])
@@ -222,7 +222,7 @@ def _bodies(chain: Chain, arrays: dict[str, np.ndarray]) -> Iterable[_Body]:
 
 
 def _joined(chain: Chain, first: _Body, second: _Body) -> _Body:
-    """One body with the joints of both: the joints before, seen from the frame of the second."""
+    """One body with the joints of both, the first ones expressed in the frame of the second."""
     rotation, p = second.pose[:3, :3], second.pose[:3, 3]
     turned = np.abs(rotation - np.eye(3)).max() > 1e-12
     moved = []
@@ -246,7 +246,7 @@ def _check_free(chain: Chain, joint: _Joint, pose: np.ndarray) -> None:
 
 
 def _check_mass(link: str, pi: np.ndarray) -> None:
-    """Refuse what MuJoCo's compiler refuses of a body that moves."""
+    """Refuse moving bodies that MuJoCo's compiler refuses."""
     moments = np.linalg.eigvalsh(about_com(pi)[1])
     if pi[0] < _LEAST or moments[0] < _LEAST:
         raise ModelError(
@@ -266,7 +266,7 @@ def _write_body(parent: ET.Element, chain: Chain, arrays: dict[str, np.ndarray],
     com, inertia = about_com(pi)
     moments, axes = np.linalg.eigh(inertia)
     axes[:, 2] *= np.sign(np.linalg.det(axes))
-    moments[2] = min(moments[2], moments[0] + moments[1])  # a flat body, on the other side by rounding
+    moments[2] = min(moments[2], moments[0] + moments[1])  # a flat body, slightly violated by rounding
     label = f"the inertia of link {link!r}"
     node.append(
         ET.Element(

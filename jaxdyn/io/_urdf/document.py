@@ -11,14 +11,14 @@ _DEEPEST = 100
 
 
 class Node(ET.Element):
-    """An element that knows where it stands ("file:line")."""
+    """An element with its position ("file:line")."""
 
     where: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-    """A vetted document: its root, and the comments and instructions before and after it as they are to be written."""
+    """A checked document: its root, and the comments and instructions before and after it, for writing."""
 
     root: Node
     before: tuple[str, ...]
@@ -26,20 +26,20 @@ class Document:
 
 
 def parse_xml(data: bytes | str, source: str) -> Document:
-    """Elements of a document, comments kept. No entity is ever expanded: a document type declaration ends the reading.
+    """Elements of a document, with comments. Entities are never expanded: a document type declaration is refused.
 
     Args:
-        source: what errors call the document, its file name.
+        source: name of the document in errors, its file name.
 
     Raises:
         ModelError: the document is empty, not well-formed, declares a document type, or nests deeper than 100 elements.
     """
     if not data.strip():
         raise ModelError(f"{source}: the document is empty")
-    above = data[: len(data) - len(data.lstrip())]  # blank lines above the declaration, which XML does not allow
+    above = data[: len(data) - len(data.lstrip())]  # blank lines before the declaration, which XML forbids
     skipped = above.count("\n" if isinstance(above, str) else b"\n")  # type: ignore[arg-type]
     data = data[len(above) :]
-    # text has been decoded already, whatever encoding it declares
+    # the text is already decoded, regardless of the encoding it declares
     parser = expat.ParserCreate("utf-8" if isinstance(data, str) else None)
     parser.buffer_text = True
     builder = ET.TreeBuilder(element_factory=Node, insert_comments=True, insert_pis=True)
@@ -125,15 +125,14 @@ def attribute(node: Node, name: str, label: str) -> str:
 def numbers(
     node: Node | None, name: str, count: int, label: str, default: tuple[float, ...] | None = None
 ) -> list[float]:
-    """The numbers of an attribute; `default` where the element or the attribute is missing and a default is given.
+    """The numbers of an attribute; `default`, if given, for a missing element or attribute.
 
     Raises:
-        ModelError: the attribute is missing and has no default, holds another count of numbers, or something not
-            finite.
+        ModelError: a missing attribute without default, a wrong count of numbers, or non-finite ones.
     """
     if node is None or name not in node.attrib:
         if default is None:
-            assert node is not None  # only what has a default may be left out as a whole
+            assert node is not None  # only elements with a default may be missing
             raise fail(node, f'{label}: <{node.tag}> needs the attribute {name}=".."')
         return list(default)
     text = node.attrib[name]
@@ -160,4 +159,4 @@ def _finite(part: str) -> float | None:
         value = float(part)
     except ValueError:
         return None
-    return value if math.isfinite(value) and part.isascii() and "_" not in part else None  # as other readers of URDF
+    return value if math.isfinite(value) and part.isascii() and "_" not in part else None  # like other URDF readers

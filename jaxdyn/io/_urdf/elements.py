@@ -32,7 +32,7 @@ def arrays_of(chain: Chain, *, decimals: bool = True) -> dict[str, np.ndarray]:
     """The leaves by name, in float64.
 
     Args:
-        decimals: by the decimals with the fewest digits that are these numbers in the chain's type; else exactly.
+        decimals: round to the fewest digits that reproduce the numbers in the chain's type; else exact.
     """
     if chain.inertia.ndim != 2:
         raise ModelError(f"the chain is a batch (inertia has shape {chain.inertia.shape}); write one robot at a time")
@@ -40,7 +40,7 @@ def arrays_of(chain: Chain, *, decimals: bool = True) -> dict[str, np.ndarray]:
 
 
 def shortest(values: Values, dtype: DTypeLike | None = None) -> np.ndarray:
-    """The decimals with the fewest digits that are these numbers in a type, their own if None: 0.3415 for what is
+    """Decimals with the fewest digits that reproduce the numbers in a type (by default their own): 0.3415 for
     0.34150001406669617 in single precision."""
     given = np.asarray(values)
     given = given if dtype is None else given.astype(dtype)
@@ -50,7 +50,7 @@ def shortest(values: Values, dtype: DTypeLike | None = None) -> np.ndarray:
 
 
 def fewest_digits(values: np.ndarray, fits: Callable[[np.ndarray], Any]) -> np.ndarray:
-    """Numbers rounded to as few significant digits as fit; as they are where no rounding does."""
+    """Numbers rounded to the fewest sufficient significant digits; unchanged if no rounding suffices."""
     for digits in range(16):
         rounded = np.array([float(f"{x:.{digits}e}") for x in values])
         if fits(rounded):
@@ -79,10 +79,10 @@ def check_consistent(chain: Chain, advice: str = "write them as they are with al
     """Refuse a chain with physically inconsistent inertias.
 
     Args:
-        advice: an alternative to making them consistent.
+        advice: alternative remedy in the message.
 
     Raises:
-        ModelError: naming the fault of the first and all links concerned.
+        ModelError: naming the first fault and all affected links.
     """
     inertia = dict(zip(chain.link_names, np.asarray(chain.inertia).astype(float), strict=True))
     reasons = inertia_faults({link: pi for link, pi in inertia.items() if np.all(np.isfinite(pi))}, SLIGHTLY)
@@ -96,7 +96,7 @@ def check_consistent(chain: Chain, advice: str = "write them as they are with al
 
 
 def set_inertial(link: ET.Element, name: str, pi: Float[np.ndarray, "10"], dtype: DTypeLike = np.float64) -> None:
-    """Replace a link's `<inertial>`, by numbers that give the same parameters in a type; none for all-zero parameters."""
+    """Replace a link's `<inertial>` by numbers that reproduce the parameters in a type; remove it for all-zero parameters."""
     old = link.find("inertial")
     if not np.any(pi):
         remove(link, {"inertial"})
@@ -125,7 +125,7 @@ def set_inertial(link: ET.Element, name: str, pi: Float[np.ndarray, "10"], dtype
 
 
 def _fewest_digits_of(pi: np.ndarray, com: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-    """Centre of mass and inertia about it with few digits, which are these ten parameters in a type."""
+    """Centre of mass and inertia about it with few digits, which reproduce these ten parameters in a type."""
 
     def moved(moments: np.ndarray, centre: np.ndarray) -> np.ndarray:
         return move_inertia(np.array([pi[0], 0, 0, 0, *moments]), pose_of(translation=centre))
@@ -138,7 +138,7 @@ def _fewest_digits_of(pi: np.ndarray, com: np.ndarray, dtype: np.dtype) -> tuple
 
 
 def set_drive(node: ET.Element, joint: str, chain: Chain, arrays: Mapping[str, np.ndarray], i: int) -> None:
-    """Set `<dynamics>` and `<jaxdyn>` of a joint; numbers that equal their default are left out."""
+    """Set `<dynamics>` and `<jaxdyn>` of a joint; default values are omitted."""
     for leaf, (tag, key) in DRIVES.items():
         element, value = node.find(tag), arrays[leaf][i]
         if value != shortest(JOINT_LEAVES[leaf], chain.dtype):
@@ -151,9 +151,9 @@ def set_drive(node: ET.Element, joint: str, chain: Chain, arrays: Mapping[str, n
 
 
 def set_origin(origin: ET.Element, pose: Float[np.ndarray, "4 4"], label: str, dtype: DTypeLike = np.float64) -> None:
-    """xyz and rpy of a pose, by numbers that give it in a type.
+    """Set xyz and rpy, by numbers that reproduce the pose in a type.
 
-    Roll and pitch are those of what yaw leaves over: exact near pitch = +-pi/2 too.
+    Roll and pitch are computed after removing yaw, and are exact near pitch = +-pi/2 too.
     """
     r = pose[:3, :3]
     yaw = np.arctan2(r[1, 0], r[0, 0])
@@ -166,7 +166,7 @@ def set_origin(origin: ET.Element, pose: Float[np.ndarray, "4 4"], label: str, d
 
 
 def insert(parent: ET.Element, tag: str, index: int | None = None) -> ET.Element:
-    """A new child, on a line of its own as its siblings are."""
+    """Insert a child, on its own line like its siblings."""
     node = parent.makeelement(tag, {})
     index = len(parent) if index is None else index
     inner = parent.text if len(parent) and parent.text and not parent.text.strip() else "\n    "
@@ -179,7 +179,7 @@ def insert(parent: ET.Element, tag: str, index: int | None = None) -> ET.Element
 
 
 def remove(parent: ET.Element, tags: Container[str]) -> None:
-    """Remove children by tag; the white space before the next sibling stays what it was."""
+    """Remove children by tag; the white space before the next sibling is preserved."""
     for child in [c for c in parent if c.tag in tags]:
         index = list(parent).index(child)
         if index == len(parent) - 1:
@@ -199,7 +199,7 @@ def written(values: Iterable[float] | np.ndarray, label: str, form: str = "a URD
 
 
 def fresh(name: str, taken: set[str]) -> str:
-    """A unique variant of the name, added to those taken."""
+    """A unique variant of the name, added to the used ones."""
     while name in taken:
         name += "_"
     taken.add(name)

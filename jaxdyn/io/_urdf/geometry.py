@@ -23,7 +23,7 @@ def read_urdf_geometry(
 ) -> tuple[tuple[Geometry, ...], tuple[str, ...]]:
     """The `<visual>` shapes of all links of a URDF file, or the `<collision>` ones, and notes on those that cannot be shown.
 
-    Where meshes are looked for, and the errors, are those of `read_geometry`.
+    Search paths of meshes and errors are those of `read_geometry`.
     """
     robot = parse_robot(read_bytes(path), os.fspath(path))
     palette = dict(_named_colours(robot.document.root))
@@ -69,7 +69,7 @@ def _shape(
 
 
 def find_mesh(name: str, urdf: Path, packages: Mapping[str, str | os.PathLike[str]]) -> Path | None:
-    """The file that a URDF calls by this name, None where there is none: see `read_urdf_geometry`."""
+    """The file of this name in a URDF, None if it is missing: see `read_urdf_geometry`."""
     scheme, mark, rest = name.partition("://")
     folder = urdf.absolute().parent
     if not mark or len(scheme) == 1:
@@ -85,7 +85,7 @@ def find_mesh(name: str, urdf: Path, packages: Mapping[str, str | os.PathLike[st
 
 
 def _places(package: str, folder: Path, packages: Mapping[str, str | os.PathLike[str]]) -> Iterator[Path]:
-    """Folders that may be the package, the likeliest first."""
+    """Candidate folders of the package, most likely first."""
     if package in packages:
         yield Path(packages[package])
     for above in (folder, *folder.parents):
@@ -99,7 +99,7 @@ def _places(package: str, folder: Path, packages: Mapping[str, str | os.PathLike
 
 
 def _named_colours(root: Node) -> Iterator[tuple[str, tuple[float, float, float, float]]]:
-    """Materials with a colour, wherever they stand."""
+    """Materials with a colour, anywhere in the file."""
     for node in root.iter("material"):
         colour = node.find("color")
         if colour is not None and node.get("name"):

@@ -1,4 +1,4 @@
-"""Multi-degree-of-freedom joints of a URDF as several single ones, and mimic joints."""
+"""Multi-degree-of-freedom joints of a URDF, split into single ones, and mimic joints."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -56,10 +56,10 @@ def expand(robot: Robot, floating_base: bool | str = False) -> tuple[Robot, dict
     """The robot with planar and floating joints split, and the names of the parts of every free joint.
 
     A planar joint J slides along two axes of its plane and turns: J_x, J_y and J. A floating joint is the six joints of a
-    free joint, J_wx to J_vz. Between them stand links of no mass.
+    free joint, J_wx to J_vz. The links between them are massless.
 
     Args:
-        floating_base: name of a free joint on which the root link is put, or True.
+        floating_base: name of a free joint that carries the root link, or True.
 
     Raises:
         ModelError: a floating joint is not at the root, or the name is taken.
@@ -104,10 +104,10 @@ def expand(robot: Robot, floating_base: bool | str = False) -> tuple[Robot, dict
 
 
 def coupling_of(joints: Sequence[Joint], source: str) -> tuple[Coupling | None, tuple[str, ...] | None]:
-    """The coupling of joints that mimic others, q_mimic = multiplier q + offset, and the names of what remains to choose.
+    """The coupling of mimic joints, q_mimic = multiplier q + offset, and the names of the independent coordinates.
 
     Raises:
-        ModelError: a joint mimics one that is not among these, or joints mimic each other in a ring.
+        ModelError: a joint mimics an unknown joint, or joints mimic each other cyclically.
     """
     if all(joint.mimic is None for joint in joints):
         return None, None
@@ -147,7 +147,7 @@ def _without_mimics(robot: Robot) -> Robot:
 
 
 def _check_mimics(robot: Robot) -> None:
-    """Refuse joints that mimic what is no joint of one degree of freedom.
+    """Refuse joints that mimic anything other than a joint with one degree of freedom.
 
     Raises:
         ModelError: naming both joints.
@@ -199,5 +199,5 @@ def _basis(normal: np.ndarray) -> np.ndarray:
 
 
 def _choose(names: tuple[str, ...], taken: Mapping) -> str:
-    """The first name that is not taken; the last one lengthened if all are."""
+    """The first unused name; the last one lengthened if all are used."""
     return next((name for name in names if name not in taken), fresh(names[-1], set(taken)))

@@ -1,4 +1,4 @@
-"""Check that every motion of a robot moves a mass: otherwise the mass matrix is singular and has no inverse."""
+"""Check that every motion of a robot moves a mass; otherwise the mass matrix is singular."""
 
 import numpy as np
 from jaxtyping import Float
@@ -7,13 +7,13 @@ from ...spatial._host import adjoint, inertia_tensor, pose_inverse, skew
 from .joints import Arrangement
 from .tree import Layout
 
-_SINGULAR = 1e-13  # smallest eigenvalue of M, scaled to a diagonal of ones, that rounding cannot make of zero
+_SINGULAR = 1e-13  # smallest eigenvalue of M, scaled to a unit diagonal, above rounding errors of zero
 
 
 def massless_motion(parts: Arrangement) -> list[str]:
     """The joints that take part in a motion without kinetic energy, at a configuration without symmetries.
 
-    Empty where no link has mass, as in a model of the kinematics alone, unless its base is to move freely.
+    Empty if no link has mass, as in a kinematics-only model, unless the base is free.
     """
     layout = parts.layout
     if not np.any(layout.inertia[:, 0]) and not parts.quaternion_joints:

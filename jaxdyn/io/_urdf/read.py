@@ -26,7 +26,7 @@ def parse_robot(data: bytes | str, source: str, *, inertials: bool = True) -> Ro
     """All links and joints of a URDF document as a tree, checked except for inertias; `source` names it in errors.
 
     Args:
-        inertials: read them; else links have none.
+        inertials: read `<inertial>` elements; else links have none.
 
     Raises:
         ModelError: see `jaxdyn.load`.
@@ -84,7 +84,7 @@ def chain_of(
     allow_nonphysical: bool,
     **options: Any,
 ) -> Chain:
-    """The chain of a URDF document; the arguments and the errors are those of `jaxdyn.load`."""
+    """The chain of a URDF document, with the arguments and errors of `jaxdyn.load`."""
     parts = arrange(robot, **options)
     layout = parts.layout
     remarks = [*robot.remarks, *_faults(robot, layout, allow_nonphysical)]
@@ -97,7 +97,7 @@ def chain_of(
         warn(f"{robot.source}: {'; '.join(remarks)}")
     try:
         with warnings.catch_warnings():
-            if remarks:  # it is said above, link by link of the file
+            if remarks:  # reported above, for each link of the file
                 warnings.simplefilter("ignore", ModelWarning)
             chain = build_chain(
                 {**chain_arrays(layout), "gravity": gravity},
@@ -121,7 +121,7 @@ def chain_of(
 
 
 def _faults(robot: Robot, layout: Layout, allow_nonphysical: bool) -> list[str]:
-    """Remarks on physically inconsistent inertias: those with no effect, slightly wrong, or consistent after fusing.
+    """Warnings about physically inconsistent inertias without effect, slightly wrong, or consistent after fusing.
 
     Raises:
         ModelError: an effective inertia of a link cannot be read or is inconsistent.
@@ -149,14 +149,14 @@ def _faults(robot: Robot, layout: Layout, allow_nonphysical: bool) -> list[str]:
 
 
 def _possible(name: str, pi: np.ndarray) -> bool:
-    """True if a rigid body can have this inertia, nearly."""
+    """True if the inertia is physically consistent, to tolerance."""
     return bool(pi[0] > 0) and not inertia_faults({name: pi}, SLIGHTLY)
 
 
 def _link(node: Node, moved: Container[str | None], inertials: bool) -> Link:
-    """A link; one that is not `moved` by a joint of its own may have an empty `<inertial>`.
+    """A link; one without its own moving joint (`moved`) may have an empty `<inertial>`.
 
-    An `<inertial>` that cannot be read is a fault of the link, which matters only where its inertia counts.
+    An unreadable `<inertial>` is recorded as a fault of the link, which matters only if its inertia has an effect.
     """
     name = attribute(node, "name", "a link")
     if not inertials:
@@ -217,7 +217,7 @@ def _joint(node: Node, remarks: list[str]) -> Joint:
             raise fail(node, f'{label} needs <{tag} link=".."/>')
         ends.append(attribute(end, "link", label))
     origin = origin_pose(node, label)
-    # what a fixed joint says about axis, limits or drives has no meaning
+    # axis, limits and drive of a fixed joint are ignored
     motion: dict[str, Node | None] = {
         tag: only_child(node, tag, label) if kind != "fixed" else None
         for tag in ("limit", "dynamics", "mimic", "jaxdyn")
@@ -261,7 +261,7 @@ def _joint(node: Node, remarks: list[str]) -> Joint:
 
 
 def _limits(joint: Node, node: Node | None, kind: str, label: str, remarks: list[str]) -> dict[str, Any]:
-    """The leaves of limits; the largest double stands for infinity."""
+    """The leaves of limits; the largest double represents infinity."""
     if kind == "fixed":
         return {"limits.position": (0.0, 0.0), "limits.velocity": 0.0, "limits.effort": 0.0}
     bounded = kind in ("revolute", "prismatic")

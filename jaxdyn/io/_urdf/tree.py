@@ -65,7 +65,7 @@ class Joint:
 class Robot:
     """A whole description: links and joints in the order of the file, the root link, the joints from root to leaves.
 
-    `remarks`: oddities of the file and their interpretation.
+    `remarks`: oddities of the file and how they were interpreted.
     """
 
     source: str
@@ -79,17 +79,17 @@ class Robot:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Layout:
-    """The tree, or the serial chain to a tip, of what moves in a robot.
+    """The tree, or the serial chain to a tip, of a robot's moving links.
 
     Attributes:
-        joints: the joints that move, base to tips.
+        joints: the moving joints, base to tips.
         parents: index of the moving link that carries each, -1 for the base.
         placements: pose of each moving link (at q = 0) in the moving link or base that carries it.
-        inertia: ten parameters of each moving link with all that is fused to it.
+        inertia: ten parameters of each moving link, including all fused links.
         frames: link index (-1: base) and pose of every fused link, in the order of the file.
-        tip: the tip's link; None where the tree has several ends.
-        locked: positions of the joints that were locked, mimic joints included.
-        bodies: the links whose inertia counts, and in which moving link.
+        tip: the tip's link; None if the tree has several ends.
+        locked: positions of locked joints, including mimic joints.
+        bodies: the links whose inertia has an effect, and the moving link that carries it.
     """
 
     joints: tuple[Joint, ...]
@@ -103,7 +103,7 @@ class Layout:
 
 
 def order_tree(source: str, links: Mapping[str, Link], joints: Iterable[Joint]) -> tuple[str, tuple[Joint, ...]]:
-    """The root link, and the joints so that each comes after the joint of its parent link.
+    """The root link, and the joints in an order in which each follows the joint of its parent link.
 
     Raises:
         ModelError: a joint names a link that does not exist, a link has two parents, links form a loop or are not
@@ -148,7 +148,7 @@ def order_tree(source: str, links: Mapping[str, Link], joints: Iterable[Joint]) 
 
 
 def fuse(robot: Robot, lock: Mapping[str, float] | None = None, tip: str | None = None) -> Layout:
-    """The whole tree, or the serial chain from the root to `tip`, all that does not move fused.
+    """The whole tree, or the serial chain from the root to `tip`, with fixed links fused.
 
     A link attached to a moving link by fixed and locked joints adds its inertia to it, G_a = Ad_{T_ba}^T G_b
     Ad_{T_ba}, and stays as a named frame. Links fixed to the base only become frames. With a tip, links
@@ -160,7 +160,7 @@ def fuse(robot: Robot, lock: Mapping[str, float] | None = None, tip: str | None 
     if tip is not None and tip not in robot.links:
         raise ModelError(f"{robot.source}: tip {tip!r} is not a link; the links are {', '.join(robot.links)}")
     locked = _locked(robot, lock or {})
-    # a moving joint stands for the link it carries, None for the base
+    # a moving joint represents the link it carries, None the base
     carrier: dict[str, str | None] = {robot.root: None}
     pose = {robot.root: np.eye(4)}
     placement: dict[str, np.ndarray] = {}

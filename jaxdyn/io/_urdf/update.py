@@ -37,8 +37,8 @@ def update_urdf(
 ) -> None:
     """Write a copy of a URDF file with the inertias and friction of a chain that was loaded from it and identified.
 
-    Relative mesh paths are made relative to the new place; all else stays: names, comments, base links, branches
-    outside the chain. The inertia of links fused to a moving link is part of that link's and is removed from them. A
+    Relative mesh paths are adapted to the new location; everything else is unchanged: names, comments, base links, branches
+    outside the chain. The inertia of fused links becomes part of the moving link's and is removed from them. A
     locked joint becomes a fixed one at its position. `path` may be the source.
 
     Args:
@@ -56,7 +56,7 @@ def update_urdf(
             cannot be written.
     """
     source = os.fspath(source_path)
-    robot = parse_robot(read_bytes(source_path), source, inertials=False)  # they are written, not read
+    robot = parse_robot(read_bytes(source_path), source, inertials=False)  # written, not read
     parts = arrange(robot, lock, tip, floating_base, ignore_mimic)
     layout = parts.layout
     arrays = arrays_of(chain)
@@ -71,7 +71,7 @@ def update_urdf(
                 f"{source}: {name!r} is a part of a planar joint, which cannot be locked here; use save_urdf"
             )
     for i, joint in enumerate(layout.joints):
-        if joint.child in robot.links:  # else it is a part of a joint, which has the element of the whole
+        if joint.child in robot.links:  # otherwise a part of a joint, with the element of the whole joint
             set_inertial(robot.links[joint.child].node, joint.child, arrays["inertia"][i], chain.dtype)
             if joint.node.tag == "joint":  # a floating base has no element
                 set_drive(joint.node, joint.name, chain, arrays, i)
@@ -89,7 +89,7 @@ def update_urdf(
         origin = joint.node.find("origin")
         set_origin(insert(joint.node, "origin") if origin is None else origin, joint.pose_at(value), f"joint {name!r}")
     for joint in robot.joints.values():
-        if joint.mimic is not None and joint.mimic[0] in layout.locked:  # ignored: it moves by itself
+        if joint.mimic is not None and joint.mimic[0] in layout.locked:  # mimic ignored: it is independent
             remove(joint.node, {"mimic"})
     _keep_meshes(robot.document.root, os.path.dirname(source), os.path.dirname(os.fspath(path)))
     body = ET.tostring(robot.document.root, encoding="unicode")
@@ -102,7 +102,7 @@ def update_urdf(
 
 
 def _check_layout(source: str, chain: Chain, parts: Arrangement) -> None:
-    """Refuse a chain of other joints than the file's."""
+    """Refuse a chain whose joints differ from the file's."""
     layout = parts.layout
     advice = "give the file, lock=, tip=, floating_base= and ignore_mimic= that the chain was loaded with"
     for kind, ours, theirs in (
@@ -121,7 +121,7 @@ def _check_layout(source: str, chain: Chain, parts: Arrangement) -> None:
 
 
 def _check_same(source: str, chain: Chain, arrays: Mapping[str, np.ndarray], parts: Arrangement) -> None:
-    """Refuse a chain that the updated file does not describe."""
+    """Refuse a chain that the updated file would not describe."""
     layout = parts.layout
     tolerance = max(1e-12, 1e2 * float(np.finfo(chain.dtype).eps))
     pairs = [
@@ -147,7 +147,7 @@ def _check_same(source: str, chain: Chain, arrays: Mapping[str, np.ndarray], par
 
 
 def _keep_meshes(root: ET.Element, before: str, after: str) -> None:
-    """Let relative paths of meshes and textures, which count from the file's folder, point to the same files from another."""
+    """Adapt relative paths of meshes and textures, which are relative to the file's folder, to another folder."""
     for element in root.iter():
         name = element.get("filename") if element.tag in ("mesh", "texture") else None
         if name and "://" not in name and not os.path.isabs(name):

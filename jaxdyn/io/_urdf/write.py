@@ -30,18 +30,19 @@ from .read import parse_robot
 
 
 def to_urdf(chain: Chain, name: str = "robot", *, allow_nonphysical: bool = False) -> str:
-    """The URDF text of a chain or tree; `loads(text)` gives its numbers back, of a serial one with tip=chain.topology.tip_name.
+    """The URDF text of a chain or tree; `loads(text)` restores its numbers (for a serial chain with
+    tip=chain.topology.tip_name).
 
     Inertias are written as mass, centre of mass c = h / m and inertia about it, I_c = I_o + m [c]^2; an all-zero link
     gets none. Named frames become links on fixed joints. A joint's armature, torque offset, Coulomb velocity, Stribeck
     term and spring go into a `<jaxdyn>` element, which other readers skip. Infinite limits that URDF demands a number for are
-    written as the largest double. A link whose joint axis misses its origin hangs, by a fixed joint, on a link
-    `<name>_axis` placed on the axis, so that all names keep their poses.
+    written as the largest double. A link whose joint axis does not pass through its origin is attached by a fixed joint
+    to a link `<name>_axis` on the axis, so all names keep their poses.
 
-    A free joint becomes one of type floating, whose six parts are called as `load` calls them when they are read back. Planar
-    joints stay two prismatic joints and a continuous one. Coupled joints become mimic joints of those whose positions are
-    the coordinates. Joints come back depth-first, which is their order in every chain that was loaded. Gravity and the choice
-    of tip have no place in a URDF.
+    A free joint becomes one of type floating, whose six parts are named by `load` when read back. Planar joints remain
+    two prismatic joints and a continuous one. Coupled joints become mimic joints of those whose positions are the
+    coordinates. Joints are read back depth-first, the order of every loaded chain. A URDF does not hold gravity and the
+    choice of tip.
 
     Args:
         allow_nonphysical: also write physically inconsistent inertias.
@@ -93,7 +94,7 @@ def to_urdf(chain: Chain, name: str = "robot", *, allow_nonphysical: bool = Fals
         _joint(robot, fresh(f"{frame}_fixed", joint_names), "fixed", (parent, frame), pose, chain.dtype)
     ET.indent(robot)
     text = HEAD + ET.tostring(robot, encoding="unicode") + "\n"
-    parse_robot(text, "the URDF to be written")  # a name may be impossible in XML
+    parse_robot(text, "the URDF to be written")  # a name may be invalid in XML
     if not allow_nonphysical:
         check_consistent(chain)
     return text
@@ -113,7 +114,8 @@ def save_urdf(
 def _write_joint(
     robot: ET.Element, chain: Chain, arrays: dict[str, np.ndarray], i: int, parent: str, taken: set[str]
 ) -> tuple[ET.Element, str, np.ndarray]:
-    """The elements of an ordinary joint and its link: the joint's, the name of its child, the axis's offset from the link."""
+    """The elements of an ordinary joint and its link; returns the joint's element, its child's name, and the offset of
+    its axis from the link."""
     link, joint = chain.link_names[i], chain.joint_names[i]
     eps = 1e2 * float(np.finfo(chain.dtype).eps)
     w, v = arrays["screw"][i, :3], arrays["screw"][i, 3:]
@@ -149,7 +151,7 @@ def _write_joint(
 def _write_free(
     robot: ET.Element, chain: Chain, arrays: dict[str, np.ndarray], first: int, joint_names: set[str]
 ) -> None:
-    """A free joint as one of type floating, and the body it carries."""
+    """A free joint as one of type floating, and its body."""
     joints, body = chain.joint_names[first : first + 6], chain.link_names[first + 5]
     stem = joints[0].removesuffix("_" + FREE[0])
     named = joints == tuple(f"{stem}_{x}" for x in FREE)

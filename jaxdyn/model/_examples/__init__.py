@@ -1,1 +1,1 @@
-"""Robots of makers and of textbooks, and what they are put together from."""
+"""Commercial robots, textbook robots, and their building blocks."""

@@ -1,6 +1,6 @@
 """A walking robot of seven links and ten joints: fixed by its stance foot, or as a tree that moves freely.
 
-It comes with `textbook`, whose units it has.
+Exported by `textbook`, with its units.
 """
 
 from typing import NamedTuple
@@ -51,33 +51,33 @@ def biped(
     """Biped of 7 links and 10 joints: a torso, thighs and shins of one length, feet (Shih et al. 2012, example 3).
 
     Each leg has a hip (roll about x, then pitch about y), a knee (y) and an ankle (y, then x): x points ahead, y to the left, z
-    up. Angles are those of the lower link as seen from the upper, in both forms: q = 0 stands upright with straight legs, a
+    up. In both forms, angles are those of the lower link relative to the upper one: q = 0 stands upright with straight legs, a
     positive knee angle bends it, a negative hip pitch lifts the thigh ahead. The universal joints of hip and ankle have a
     virtual link without mass (left_hip, left_ankle, ...) between their axes.
 
     Fixed (single support): the left foot is the base, with the world's origin on the ground below its ankle. The chain is
     serial: q holds the left leg from the ankle up (ankle roll, ankle pitch, knee, hip pitch, hip roll), then the right leg from
-    the hip down. The left foot's mass is the base's, so not in the chain.
+    the hip down. The left foot is the base; its mass is not in the chain.
 
-    Floating: a tree with the torso as the free body, its frame in the middle between the hips; q holds its pose, then the left
-    and the right leg from the hip down. All seven links are in it. The same motion has
+    Floating: a tree with the torso as the free body, its frame midway between the hips; q holds its pose, then the left
+    and the right leg from the hip down. It contains all seven links. The same motion has
 
         q = (position and quaternion of the pelvis, q_fixed[4], ..., q_fixed[0], q_fixed[5], ..., q_fixed[9]),
 
     the same for v and a, whose first six are J v and J a + dJ/dt v of the fixed form with its J = jacobian(.., "pelvis").
-    A free joint without force, and the wrench of the ground at the left sole, ask for the same joint torques.
+    With zero force on the free joint and the ground's wrench on the left sole, joint torques are the same.
 
     Frames: "pelvis" on the torso, "left_sole" and "right_sole" on the ground below the ankles; the tip is "right_sole".
 
-    The source's table of values is lost; those here are made up after a robot of 36 kg. Links are uniform boxes: the torso
-    0.15 x 0.25 x 0.5 m with its centre 0.25 m above the hips, thighs and shins 0.08 m wide and as long as the way between
-    their joints, feet 0.12 m wide, as high as the ankle, and from 0.08 m behind it to 0.14 m ahead.
+    The source's table of values is lost; those here are our own, for a robot of 36 kg. Links are uniform boxes: the torso
+    0.15 x 0.25 x 0.5 m with its centre 0.25 m above the hips, thighs and shins 0.08 m wide and as long as the distance
+    between their joints, feet 0.12 m wide, as high as the ankle, and from 0.08 m behind it to 0.14 m ahead.
 
     Args:
-        floating: with a free joint instead of a foot that is held.
-        leg_length: of a thigh, and of a shin.
-        hip_width: between the legs.
-        ankle_height: of the ankles above the soles.
+        floating: a free joint instead of a fixed foot.
+        leg_length: length of a thigh, and of a shin.
+        hip_width: distance between the legs.
+        ankle_height: height of the ankles above the soles.
     """
     feet = {"left": np.zeros(3), "right": np.array([0, -hip_width, 0])}
     heights = {"ankle": ankle_height, "knee": ankle_height + leg_length, "hip": ankle_height + 2 * leg_length}
@@ -104,7 +104,7 @@ def biped(
         origin = pelvis
         screws = [*np.eye(6), *([*row.axis, 0, 0, 0] for row in rows[6:])]
     else:
-        # upwards a joint turns the upper link against the lower one
+        # going up, a joint turns the upper link relative to the lower one
         above = ["torso", *(row.link for row in down["left"][:-1])]
         up = [row._replace(link=link, axis=-row.axis) for row, link in zip(down["left"], above, strict=True)]
         rows = [*reversed(up), *down["right"]]

@@ -1,6 +1,6 @@
 """The textbooks' systems with drives, as chains: a geared link, an elastic joint, a remotely driven elbow, a coupled wrist.
 
-They come with `textbook`, whose units and letters they have.
+Exported by `textbook`, with its units and symbols.
 """
 
 import numpy as np
@@ -28,10 +28,10 @@ def geared_link(
     """One link and the motor that drives it through an r : 1 gear (Spong, Hutchinson & Vidyasagar 2020, example 6.1).
 
     I qdd + B qd + mass gravity com_distance sin q = r tau_m with I = r^2 motor_inertia + link_inertia and B = r^2
-    motor_damping + link_damping. The book prints B = r B_m + B_l; the power lost at the motor's shaft, B_m (r qd)^2, asks
-    for r^2 (as it does for the inertia), with damping per speed of its own shaft. Equals `single_link`, which has the
-    motor's part in its armature and friction; here the ratio is a leaf, chain.transmission.matrix, to differentiate and
-    optimise. q = 0 hangs down along -z, q turns about x; `link_inertia` is about the joint's axis.
+    motor_damping + link_damping. The book prints B = r B_m + B_l; the power lost at the motor shaft, B_m (r qd)^2,
+    requires r^2 (as for the inertia), with damping per speed of its own shaft. Equals `single_link`, which lumps the
+    motor into armature and friction; here the ratio is a leaf, chain.transmission.matrix, for derivatives and
+    optimisation. q = 0 hangs down along -z, q turns about x; `link_inertia` is about the joint's axis.
 
     Raises:
         ModelError: link_inertia is less than mass com_distance^2, what a point mass has.
@@ -60,10 +60,10 @@ def elastic_link(
         link_inertia qdd1 + mass gravity com_distance sin q1 + stiffness (q1 - q2) = 0,
         motor_inertia qdd2 + stiffness (q2 - q1) = tau_m,
 
-    to which damping adds damping (qd1 - qd2) as the spring does, and motor_damping and link_damping. (The book names the
-    link's angle the motor's, and the motor's the link's, in one line of the example.) With a gear q2 is the motor's angle
-    over the ratio r, motor_inertia and motor_damping count r^2 times and tau_m r times. The chain is `elastic_chain`'s, of
-    three rotations by which the spring is a joint: `spring_force` has the spring, `friction_force` all damping.
+    plus damping (qd1 - qd2), acting like the spring, motor_damping and link_damping. (The book swaps link and motor
+    angle in one line of the example.) With a gear of ratio r, q2 is the motor angle divided by r, motor_inertia and
+    motor_damping are multiplied by r^2 and tau_m by r. The chain is that of `elastic_chain`, three rotations in which
+    the spring is a joint: `spring_force` contains the spring, `friction_force` all damping.
 
     Raises:
         ModelError: link_inertia is less than mass com_distance^2; a stiffness or motor inertia that is not positive.
@@ -83,19 +83,19 @@ def elastic_link(
 def remotely_driven_elbow(*, motor_inertia: Values = 0.0, gear_ratio: Values = 1.0, **arm: float) -> Chain:
     """Planar elbow with both motors at the base, in absolute angles p1, p2 (Spong, Hutchinson & Vidyasagar 2020, sec. 6.4).
 
-    The second motor turns link 2 through a belt, whatever p1 does: the joints are q1 = p1, q2 = p2 - p1, both angles from
+    The second motor turns link 2 through a belt, independently of p1: the joints are q1 = p1, q2 = p2 - p1, both angles from
     the x axis, gravity along -y. With k = m2 l1 lc2 and motors J_i behind gears r_i : 1
 
         M = [[m1 lc1^2 + m2 l1^2 + i1 + r_1^2 J_1, k cos(p2 - p1)], [k cos(p2 - p1), m2 lc2^2 + i2 + r_2^2 J_2]],
         C = k sin(p2 - p1) [[0, -pd2], [pd1, 0]],
         g = [(m1 lc1 + m2 l1) gravity cos p1, m2 lc2 gravity cos p2]:
 
-    the Coriolis forces of `textbook.planar_elbow` (products pd1 pd2) are gone, centrifugal ones remain, and each motor moves
-    one coordinate, tau_i = r_i tau_m,i.
+    the Coriolis forces of `textbook.planar_elbow` (products pd1 pd2) vanish, centrifugal ones remain, and each motor
+    moves one coordinate, tau_i = r_i tau_m,i.
 
     Args:
-        motor_inertia: of the rotors, one value or two [kg m^2].
-        gear_ratio: motor turns a turn of p1, and of p2.
+        motor_inertia: inertia of the rotors, one value or two [kg m^2].
+        gear_ratio: motor turns per turn of p1, and of p2.
         arm: m1 to i2 and gravity, as for `textbook.planar_elbow`.
     """
     absolute = np.array([[1.0, 0.0], [1.0, 1.0]])  # p by q
@@ -124,7 +124,7 @@ def coupled_wrist(
     so that motor 6 puts its inertia and friction on the sum of both speeds: R^T J R couples the accelerations of joints 5
     and 6 by r6^2 J6, R^T B R their speeds by r6^2 B6, and its Coulomb friction is r6 fc6 tanh(r6 (qd5 + qd6) / v_c) on
     both. These three are the parameters Iam6, fvm6, fsm6 of `coupled_drive(5, 6)` (counted from 1; here the joints 2, 3),
-    with the velocity v_c / |r6|. The masses, at their distances from the wrist's centre, and the motors are made up.
+    with the velocity v_c / |r6|. The masses, their distances from the wrist centre, and the motors are our own choice.
 
     Raises:
         ModelError: as `with_transmission`.

@@ -1,9 +1,9 @@
 """Closed planar linkages of the textbooks: a tree whose loop is cut at one pin, and the constraint that closes it.
 
 Masses [kg], lengths [m], moments of inertia about centres of mass along z [kg m^2], gravity [m/s^2] along -y, angles [rad].
-A link's centre of mass lies on the link, lc from its joint. With e(a) = (cos a, sin a), every docstring says where the joints
-are; c_ab = cos(a - b), s_ab = sin(a - b). Both linkages are parallelograms, whose opposite links stay parallel, so that two
-absolute angles say everything, and loops close at every configuration.
+A link's centre of mass lies on the link, lc from its joint. Docstrings give the joints' positions with e(a) = (cos a,
+sin a); c_ab = cos(a - b), s_ab = sin(a - b). Both linkages are parallelograms, whose opposite links stay parallel, so
+two absolute angles determine the configuration, and the loop closes for all of them.
 """
 
 from typing import Any
@@ -28,16 +28,17 @@ def five_bar(
 ) -> tuple[Chain, FrameConstraint]:
     """Five-bar parallelogram (Spong, Hutchinson & Vidyasagar 2020, sec. 6.4), the ground being the fifth bar.
 
-    Links 1 and 2 turn about the base, at the absolute angles q1 and q2 that motors drive. Link 3 hangs on the end of link 2
-    and stays parallel to link 1, both of length l1. Link 4 turns about the end of link 1, parallel to link 2: link 3 is
-    pinned to it l2 from there, and on the other side it carries its centre of mass (lc4) and the frame "tip" (l4). Centres of
+    Links 1 and 2 turn about the base, at the absolute angles q1 and q2 that motors drive. Link 3 is attached to the end
+    of link 2 and stays parallel to link 1, both of length l1. Link 4 turns about the end of link 1, parallel to link 2:
+    link 3 is pinned to it l2 from there, and on the other side it carries its centre of mass (lc4) and the frame "tip"
+    (l4). Centres of
     mass: lc1 e(q1), lc2 e(q2), l2 e(q2) + lc3 e(q1), l1 e(q1) - lc4 e(q2). In q1, q2
 
         d11 = m1 lc1^2 + m3 lc3^2 + m4 l1^2 + i1 + i3,  d22 = m2 lc2^2 + m3 l2^2 + m4 lc4^2 + i2 + i4,
         d12 = d c_21 with d = m3 l2 lc3 - m4 l1 lc4,  h = d s_12 [qd2^2, -qd1^2],
         g = gravity [(m1 lc1 + m3 lc3 + m4 l1) cos q1, (m2 lc2 + m3 l2 - m4 lc4) cos q2].
 
-    With m3 l2 lc3 = m4 l1 lc4 the two equations have nothing to do with each other: M is constant, and h = 0.
+    With m3 l2 lc3 = m4 l1 lc4 the two equations are decoupled: M is constant, and h = 0.
 
     Returns:
         The tree of links 1, 2, 3 (on 2) and 4 (on 1), with joint positions (q1, q2, q1 - q2, q2 - q1), and the pin that closes
@@ -66,12 +67,12 @@ def four_bar(
     t1, links 2 and 3 at t2.
 
     The source's figure is lost, and its text calls the second chain "Link 4 and Link 3". Chosen here: link 3 turns about the
-    base and carries link 4. Read the other way, with link 4 on the base, it is another robot (its torques differ by 82 %).
-    All default values are chosen too.
+    base and carries link 4. The alternative reading, with link 4 on the base, is another robot (its torques differ by
+    82 %). The default values are our own choice too.
 
-    Links 1 and 3 turn about the base; link 2 hangs on the end of link 1, link 4 on the end of link 3, and the end of link 4
-    is pinned to link 2, l3 from its joint. Links 1 and 4 have the length l1; link 2 goes on to the frame "tip" at l2. Centres
-    of mass: lc1 e(t1), l1 e(t1) + lc2 e(t2), lc3 e(t2), l3 e(t2) + lc4 e(t1). In t1, t2
+    Links 1 and 3 turn about the base; link 2 is attached to the end of link 1, link 4 to the end of link 3, and the end
+    of link 4 is pinned to link 2, l3 from its joint. Links 1 and 4 have the length l1; link 2 goes on to the frame
+    "tip" at l2. Centres of mass: lc1 e(t1), l1 e(t1) + lc2 e(t2), lc3 e(t2), l3 e(t2) + lc4 e(t1). In t1, t2
 
         d11 = m1 lc1^2 + m2 l1^2 + m4 lc4^2 + i1 + i4,  d22 = m2 lc2^2 + m3 lc3^2 + m4 l3^2 + i2 + i3,
         d12 = d c_12 with d = m2 l1 lc2 + m4 l3 lc4,  h = d s_12 [td2^2, -td1^2],
@@ -89,7 +90,7 @@ def four_bar(
 def five_bar_chain(**linkage: Any) -> Chain:
     """The linkage of `five_bar` in its absolute angles (q1, q2) alone, the tree's joints being (q1, q2, q1 - q2, q2 - q1).
 
-    As the parallelogram is closed in these coordinates whatever they are, no constraint is left: a `Coupling` says the rest.
+    The parallelogram is closed for all values of these coordinates, so there is no constraint, only a `Coupling`.
     Arguments as for `five_bar`.
     """
     return with_coupling(five_bar(**linkage)[0], [[1, 0], [0, 1], [1, -1], [-1, 1]], names=("q1", "q2"))
@@ -103,7 +104,7 @@ def four_bar_chain(**linkage: Any) -> Chain:
 def four_bar_chains(**linkage: Any) -> tuple[Chain, Chain]:
     """The robot of `four_bar` as two serial chains, links 1, 2 and links 3, 4, both in the absolute angles y = (t1, t2).
 
-    As the parallelogram is closed in these coordinates whatever they are, the equations of motion of the two simply add up
+    The parallelogram is closed for all values of these coordinates, so the equations of motion of the two add up
     (Shih et al. 2012): M = M_12 + M_34, and so do C qd, g and inverse dynamics. A `Coupling` gives each chain the joint
     angles (t1, t2 - t1) and (t2, t1 - t2). Arguments as for `four_bar`.
     """

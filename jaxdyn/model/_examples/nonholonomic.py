@@ -1,4 +1,4 @@
-"""Particles, and bodies that roll or glide on an edge: constraints of positions, and of velocities alone.
+"""Particles, and bodies that roll or slide on an edge: holonomic and nonholonomic constraints.
 
 Masses [kg], lengths [m], moments of inertia about centres of mass [kg m^2], gravity [m/s^2], angles [rad].
 """
@@ -18,15 +18,15 @@ from .parts import X, Y, Z, parallel_chain
 def particles(masses: Sequence[float], *, gravity: float = 9.81) -> Chain:
     """k particles in space, free: q = (x1, y1, z1, x2, ..), gravity along -z (Spong, Hutchinson & Vidyasagar 2020, sec. 6.1).
 
-    M = diag(m1, m1, m1, m2, ..) and g_z = m_i gravity. What joins them is a constraint: two on a wire keep |r1 - r2|^2
-    = l^2 (`FunctionConstraint`), a vertical particle the x and y of one.
+    M = diag(m1, m1, m1, m2, ..) and g_z = m_i gravity. Constraints connect them: |r1 - r2|^2 = l^2 for two particles on
+    a wire (`FunctionConstraint`), constant x and y for a vertical particle.
 
     Raises:
-        ModelError: there is none.
+        ModelError: no particles.
     """
     k = len(masses)
     if k == 0:
-        raise ModelError("no particle is given; give one mass or more")
+        raise ModelError("no particles; give at least one mass")
     none = np.zeros(10)
     names = tuple(f"{axis}{i + 1}" for i in range(k) for axis in "xyz")
     return parallel_chain(
@@ -45,11 +45,11 @@ def particles(masses: Sequence[float], *, gravity: float = 9.81) -> Chain:
 def knife_edge(
     *, mass: float = 1.0, inertia: float = 0.1, slope: float = 0.0, gravity: float = 9.81
 ) -> tuple[Chain, PfaffianConstraint]:
-    """Body on a knife edge, a skate, below its centre of mass, on a plane that falls by the angle `slope` along x.
+    """Body on a knife edge (a skate) below its centre of mass, on a plane inclined by the angle `slope` along x.
 
-    q = (x, y, heading h): it moves along its edge only, xd sin h - yd cos h = 0, and reaches every place all the same:
-    no function of q is constant. From rest with the rate w, h = w t, x = gravity sin(slope) sin^2(h) / (2 w^2) and
-    y = gravity sin(slope) (h - sin(2 h) / 2) / (2 w^2): it goes across the slope, not down it.
+    q = (x, y, heading h): it moves only along its edge, xd sin h - yd cos h = 0, yet reaches every position: no
+    function of q is constant. From rest with the rate w, h = w t, x = gravity sin(slope) sin^2(h) / (2 w^2) and y =
+    gravity sin(slope) (h - sin(2 h) / 2) / (2 w^2): it drifts across the slope, not down it.
 
     Returns:
         The body, and the constraint, whose multiplier is the force across the edge [N].
@@ -73,8 +73,8 @@ def rolling_coin(
     """Coin that rolls upright on a plane without slipping: q = (x, y, heading h, spin s).
 
     xd = radius sd cos h, yd = radius sd sin h. (spin_inertia + mass radius^2) sdd and turn_inertia hdd are the torques
-    on spin and
-    heading: without any the rates are constant, and the coin runs round a circle of the radius (radius sd / hd).
+    on spin and heading. Without torques the rates are constant, and the coin rolls in a circle of radius (radius sd /
+    hd).
 
     Returns:
         The coin, and the constraints, whose multipliers are the ground's force on it along x and y [N].

@@ -14,7 +14,7 @@ X, Y, Z = np.eye(3)
 
 
 def slender_body(mass: float, com: np.ndarray, moment: float, along: np.ndarray | None = None) -> np.ndarray:
-    """Ten parameters of a slender body along `along` (default: the way to its centre of mass), `moment` across it."""
+    """Ten parameters of a slender body along `along` (default: towards its centre of mass), with `moment` across it."""
     along = com if along is None else along
     square = along @ along
     across = np.eye(3) - np.outer(along, along) / square if square > 0 else np.eye(3)

@@ -1,9 +1,8 @@
-"""Ready-made arms. Kinematics, inertias and limits are the published numbers of the sources each docstring names.
+"""Commercial arms. Kinematics, inertias and limits are published values, with sources in each docstring.
 
-Published inertias are a maker's model or somebody's estimate, not a measurement of the arm on your table; identify
-those. Friction and rotor inertia are zero: identify your own arm's. Every argument of `make_chain`
-(`friction`, `armature`, `gravity`, `frames`, ...) is accepted and goes before the tables. All joints are
-revolute about z of their link's frame, which sits at the joint.
+Published inertias are a manufacturer's model or an estimate, not measurements of your arm; friction and rotor inertia
+are zero. Identify your own arm's. Every argument of `make_chain` (`friction`, `armature`, `gravity`, `frames`, ...) is
+accepted and overrides the tables. All joints are revolute about z of their link's frame, which is at the joint.
 """
 
 from collections.abc import Sequence
@@ -220,7 +219,7 @@ def _universal(
     leaves: dict[str, Any],
     turns: Sequence[int] = (1, 0, 0, 1, -1, 0),
 ) -> Chain:
-    """The geometry that Universal Robots' arms share. `turns`: roll of the published inertias' axes, quarter turns."""
+    """The common geometry of Universal Robots' arms. `turns`: roll of the published inertias' axes, quarter turns."""
     d1, a2, a3, d4, d5, d6 = dh
     reach = np.array([2, 2, 1, 2, 2, 2]) * PI
     topology = Topology.serial(
@@ -258,7 +257,7 @@ def _arm(
     leaves: dict[str, Any],
     turns: Sequence[int] = (0,) * 7,
 ) -> Chain:
-    """`leaves`: the user's arguments, which go before the tables'; the first of `frames` is the tip."""
+    """`leaves`: the user's arguments, which override the tables; the first of `frames` is the tip."""
     n = len(placements)
     topology = Topology.serial(
         n,

@@ -1,4 +1,4 @@
-"""The systems of the textbooks, as chains: small robots whose equations of motion are known in closed form.
+"""Textbook systems as chains: small robots with closed-form equations of motion.
 
 Masses [kg], lengths [m], moments of inertia [kg m^2], gravity [m/s^2] as a positive magnitude, angles [rad]. Each
 docstring gives M, the velocity terms h = C qd and g of tau = M qdd + h + g; c_i, s_i, c_ij are cos q_i, sin q_i,
@@ -20,7 +20,7 @@ from .drives import (
 )
 from .parts import X, Y, Z, hanging_link, parallel_chain as _chain, planar_elbow as planar_elbow, slender_body as _thin
 
-# what the documentation shows, the systems of the other file too
+# names in the documentation, including the systems of the other files
 __all__ = [
     "biped",
     "cartesian_two_link",
@@ -83,8 +83,7 @@ def single_link(
     motor_damping + link_damping and potential energy mass gravity com_distance (1 - cos q): q = 0 hangs down along -z,
     q turns about x. `link_inertia` is about the joint's axis; the default is a uniform rod of 1 m. The motor's part is
     the chain's armature, B its viscous friction. Damping is per speed of its own shaft [N m s/rad], so the motor's is
-    reflected by r^2: it turns r times faster and its torque counts r times, or the power lost would not be
-    motor_damping (r qd)^2.
+    reflected by r^2: the power lost is motor_damping (r qd)^2.
 
     Raises:
         ModelError: link_inertia is less than mass com_distance^2, what a point mass has.
@@ -111,7 +110,7 @@ def spherical_rrp(
 ) -> Chain:
     """Spherical RRP arm, q = (q1, q2, r): azimuth about z, elevation from the horizontal plane, reach r along the arm.
 
-    The first link is a virtual one without mass (`turret_inertia`: what it may have about z); the arm has mass m1 at
+    The first link is a massless virtual one (`turret_inertia`: its optional inertia about z); the arm has mass m1 at
     lc1 and the slender inertia i1 about its centre of mass, the slide mass m2 at r and i2. M is diagonal; with a(r) =
     m1 lc1^2 + i1 + m2 r^2 + i2
 
@@ -119,7 +118,7 @@ def spherical_rrp(
         h = [2 c2 qd1 (m2 r c2 rd - a s2 qd2), 2 m2 r rd qd2 + a s2 c2 qd1^2, -m2 r (qd2^2 + c2^2 qd1^2)].
 
     Without turret inertia M is singular where the arm points straight up or down. (Shih et al. 2012, example 1, whose table of
-    parameters is lost: axes, zero positions and slender bodies are chosen here, and all default values.)
+    parameters is lost: axes, zero positions, slender bodies and default values are our own choice.)
     """
     turret = np.array([0, 0, 0, 0, turret_inertia / 2, 0, turret_inertia / 2, 0, 0, turret_inertia])
     return _chain(
@@ -154,7 +153,7 @@ def pendulum_3dof(
         M22 = m1 lc1^2 + i1 + m2 (l1^2 + lc2^2 + 2 l1 lc2 c3) + i2,  M23 = m2 (lc2^2 + l1 lc2 c3) + i2,
         M33 = m2 lc2^2 + i2, potential energy -gravity c1 (m1 lc1 c2 + m2 u).
 
-    (Shih et al. 2012, example 2, whose figure and table are lost: the axes x, y, y and all default values are chosen here.)
+    (Shih et al. 2012, example 2, whose figure and table are lost: the axes x, y, y and all default values are our own choice.)
     """
     return _chain(
         axes=[X, Y, Y],
@@ -178,8 +177,8 @@ def pendulum(
     """Planar pendulum of n links; q = 0 hangs down along -z, joints turn about x.
 
     Arguments are one value for all links or one per link. q_i is the angle of link i from link i - 1. Links are uniform
-    rods unless `com_distance` (from a link's joint) or `inertia` (about the centre of mass) say otherwise; com_distance
-    = length with inertia = 0 makes point masses. `damping` [N m s/rad] is the joints' viscous friction. With absolute
+    rods unless `com_distance` (from a link's joint) or `inertia` (about the centre of mass) is given; com_distance =
+    length with inertia = 0 makes point masses. `damping` [N m s/rad] is the joints' viscous friction. With absolute
     angles b_i = q_1 + ... + q_i the kinetic energy is sum_ij w_ij cos(b_i - b_j) bd_i bd_j / 2 and the potential energy
     -gravity sum_i (m_i lc_i + l_i sum_{k > i} m_k) cos b_i, where w_ij = m_j l_i lc_j + l_i l_j sum_{k > j} m_k for i <
     j and w_ii = m_i lc_i^2 + inertia_i + l_i^2 sum_{k > i} m_k.

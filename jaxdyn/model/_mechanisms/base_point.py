@@ -18,22 +18,25 @@ AXES = ("base_x", "base_y", "base_z")
 def with_moving_base_point(chain: Chain) -> Chain:
     """The same robot with the Cartesian coordinates of its base's origin in front of its own: q_e = (x0, y0, z0, q).
 
-    Three prismatic joints along the world's axes, with links of no mass, carry the base, which does not turn. The mass
-    matrix becomes [[m 1, m J_c], [m J_c^T, M(q)]], with the total mass m and the Jacobian J_c of the centre of mass, and the
-    first three torques are the force that holds the base. The base's own name now names the third of these links, and
-    `base_pose` only turns: its translation is what the coordinates say. What the base itself weighs is not in the robot.
+    Three prismatic joints along the world's axes, with massless links, carry the base, which does not turn. The mass
+    matrix becomes [[m 1, m J_c], [m J_c^T, M(q)]], with the total mass m and the Jacobian J_c of the centre of mass,
+    and the first three torques are the force that holds the base. The base's name now names the third of these links,
+    and `base_pose` keeps only its rotation: the coordinates are the translation. The mass of the base itself is not
+    included.
 
     Raises:
-        ModelError: the robot has a free joint, so that its base moves already, or joints or links of the new names.
+        ModelError: the robot has a free joint, so its base already moves, or joints or links with the new names.
     """
     old = chain.topology
     if any(size == 6 for _, size in old.quaternion_joints):
-        raise ModelError("the robot has a free joint: where it is in space is among its coordinates already")
+        raise ModelError("the robot has a free joint: its coordinates already include its position")
     links = (*AXES[:2], old.base_name)
     world = "world" if old.base_name != "world" else "fixed_world"
     taken = (set(AXES) & set(old.joint_names)) | ({*AXES[:2], world} & {*old.link_names, *old.frame_names, *links[2:]})
     if taken:
-        raise ModelError(f"the robot has a joint, link or frame {sorted(taken)[0]!r}, a name that the base point needs")
+        raise ModelError(
+            f"the robot has a joint, link or frame {sorted(taken)[0]!r}, a name reserved for the base point"
+        )
     topology = Topology(
         joint_names=(*AXES, *old.joint_names),
         link_names=(*links, *old.link_names),
@@ -47,7 +50,7 @@ def with_moving_base_point(chain: Chain) -> Chain:
     )
     base = jnp.eye(3, dtype=chain.dtype) if chain.base_pose is None else chain.base_pose[:3, :3].astype(chain.dtype)
     straight = jnp.broadcast_to(jnp.eye(3, dtype=chain.dtype), (2, 3, 3))
-    # the third link is the base: its frame is turned as the base's, in which the world's z axis is R^T e_z
+    # the third link is the base, with the base's orientation, in which the world's z axis is R^T e_z
     slides = jnp.concatenate([jnp.eye(2, 3, dtype=chain.dtype), base[2][None]])
     front: dict[str, Any] = {
         "rotation": jnp.concatenate([straight, base[None]]),
@@ -69,6 +72,6 @@ def with_moving_base_point(chain: Chain) -> Chain:
 
 
 def _stack(first: Any, rest: Array) -> Array:
-    """Three rows before an array's, of one value or given."""
+    """Three rows prepended to an array, of one value or given."""
     rows = jnp.broadcast_to(jnp.asarray(first, rest.dtype), (3, *rest.shape[1:]))
     return jnp.concatenate([rows, rest])

@@ -1,4 +1,4 @@
-"""Constraints on a chain: frames held to one another or to the world, functions of the configuration, rows of velocities."""
+"""Constraints on a chain: between frames or with the world, functions of the configuration, linear in velocities."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,17 +17,17 @@ ROWS = ("rx", "ry", "rz", "x", "y", "z")
 
 
 class FrameConstraint(eqx.Module):
-    """A frame of the robot coincides with another one, or with one that is fixed in the world.
+    """A frame of the robot coincides with another one, or with a frame fixed in the world.
 
     With the poses T_a = T_frame P and T_b = T_other P_b in the world and E = T_b^-1 T_a, the residual is (log R_E, p_E)
-    [rad, m]: rotation vector and position of a seen from b, in the axes of b; of its six rows those in `rows` are kept.
-    Make one with `point_constraint` or `pose_constraint`.
+    [rad, m]: rotation vector and position of a seen from b, in the axes of b; only the rows in `rows` are kept. Create
+    one with `point_constraint` or `pose_constraint`.
 
     Attributes:
         pose: P, the constrained frame a seen from `frame`.
         other_pose: P_b, the constrained frame b seen from `other` (from the world).
         frame: link or frame of the robot; the chain's tip if None.
-        other: link or frame it is held to; the world if None.
+        other: link or frame it coincides with; the world if None.
         rows: the rows kept, of rx, ry, rz, x, y, z numbered from 0.
     """
 
@@ -39,11 +39,11 @@ class FrameConstraint(eqx.Module):
 
 
 class FunctionConstraint(eqx.Module):
-    """phi(chain, q, parameters) = 0 with a differentiable function of the user's, whose result is a vector.
+    """phi(chain, q, parameters) = 0 with a differentiable user-defined function that returns a vector.
 
     Attributes:
         parameters: any pytree of arrays, handed to the function: what derivatives may be taken with respect to.
-        function: the same object at every call, or jitted functions compile again.
+        function: pass the same object at every call, or jitted functions recompile.
     """
 
     parameters: Any
@@ -51,15 +51,15 @@ class FunctionConstraint(eqx.Module):
 
 
 class PfaffianConstraint(eqx.Module):
-    """A(chain, q, parameters) qd = 0, linear in the velocities: rolling, gliding on an edge; in general nonholonomic.
+    """A(chain, q, parameters) qd = 0, linear in the velocities: rolling, sliding on an edge; in general nonholonomic.
 
-    In the constrained dynamics A stands where a holonomic constraint has its J, with multipliers and dA/dt alike; of a
-    position it says nothing: its `constraint_residual` is 0, and `project_configuration` moves along it.
-    `project_velocity` and `constrained_rollout` keep A qd = 0. Stabilisation works on velocities alone.
+    In the constrained dynamics A takes the place of a holonomic constraint's J, with multipliers and dA/dt. It does not
+    constrain positions: its `constraint_residual` is 0, and `project_configuration` only moves along it.
+    `project_velocity` and `constrained_rollout` maintain A qd = 0. Stabilisation acts on velocities only.
 
     Attributes:
         parameters: any pytree of arrays, handed to the function: what derivatives may be taken with respect to.
-        function: gives A, a matrix (m, nv); the same object at every call, or jitted functions compile again.
+        function: returns A, a matrix (m, nv); pass the same object at every call, or jitted functions recompile.
     """
 
     parameters: Any
@@ -78,18 +78,18 @@ def point_constraint(
     other_point: Values = (0.0, 0.0, 0.0),
     axes: str = "xyz",
 ) -> FrameConstraint:
-    """A point of one frame stays at a point of another, or of the world: a pin, a ball, a point foot.
+    """A point of one frame coincides with a point of another, or of the world: a pin, a ball, a point foot.
 
     Args:
         frame: link or frame of the robot; the chain's tip if None.
         other: the link or frame that the loop closes to; the world if None.
         point: the point in `frame` [m].
         other_point: the point in `other`, or in the world [m].
-        axes: the axes of `other` along which it is held. A planar loop has two ("xy"), for the third would be redundant; a
-            point on a slide or on a plane has fewer.
+        axes: the constrained axes of `other`: two ("xy") for a planar loop, where the third would be redundant; fewer
+            for a point on a slide or a plane.
 
     Raises:
-        ModelError: axes other than x, y and z, none, or one of them twice.
+        ModelError: axes other than x, y and z, none, or repeated.
     """
     here, there = (pose_of(translation=np.asarray(x, float)) for x in (point, other_point))
     return pose_constraint(frame, other, pose=here, other_pose=there, rows=" ".join(axes))
@@ -103,17 +103,17 @@ def pose_constraint(
     other_pose: Values | None = None,
     rows: str = "rx ry rz x y z",
 ) -> FrameConstraint:
-    """One frame stays on another, or on one that is fixed in the world: a weld, a flat foot, a hand on a handle.
+    """One frame coincides with another, or with one fixed in the world: a weld, a flat foot, a hand on a handle.
 
     Args:
         frame: link or frame of the robot; the chain's tip if None.
         other: the link or frame that the loop closes to; the world if None.
-        pose: 4x4 pose, in `frame`, of the frame that is held; None for the frame itself.
-        other_pose: 4x4 pose, in `other` or in the world, that it is held to.
-        rows: what is held, among rx, ry, rz (rotation) and x, y, z (position) in the axes of that pose.
+        pose: 4x4 pose, in `frame`, of the constrained frame; None for the frame itself.
+        other_pose: 4x4 pose, in `other` or in the world, that it coincides with.
+        rows: constrained components, among rx, ry, rz (rotation) and x, y, z (position) in the axes of that pose.
 
     Raises:
-        ModelError: rows of other names, none, or one of them twice; a matrix that is no pose.
+        ModelError: unknown, missing or repeated rows; a matrix that is not a pose.
     """
     names = rows.split()
     if not names or len(set(names)) != len(names) or not set(names) <= set(ROWS):
@@ -134,19 +134,19 @@ def listed(constraints: Constraints) -> tuple[Constraint, ...]:
     """One constraint or several, as a tuple.
 
     Raises:
-        ModelError: there is none.
+        ModelError: no constraint.
     """
     several = (constraints,) if isinstance(constraints, Constraint) else tuple(constraints)
     if not several:
-        raise ModelError("no constraint is given; an unconstrained robot has forward_dynamics and rollout")
+        raise ModelError("no constraint is given; for an unconstrained robot use forward_dynamics and rollout")
     return several
 
 
 def coordinate_columns(chain: Chain, chosen: Sequence[str | int]) -> np.ndarray:
-    """Columns of v that are meant by names of coordinates (ordinary joints' names) or by their indices.
+    """Columns of v for coordinate names (of ordinary joints) or indices.
 
     Raises:
-        ModelError: no such coordinate, or one of them twice.
+        ModelError: unknown or repeated coordinate.
     """
     names = chain.topology.coordinate_names or (chain.joint_names if chain.coupling is None else ())
     columns = []

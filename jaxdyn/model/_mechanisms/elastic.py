@@ -1,4 +1,4 @@
-"""Joints that are elastic: motor and link angles are separate coordinates, with a spring between them (Spong's model)."""
+"""Elastic joints: motor and link angles are separate coordinates, with a spring between them (Spong's model)."""
 
 import dataclasses
 import functools
@@ -20,22 +20,22 @@ from .._layout import layout
 class ElasticJoints(eqx.Module):
     """A spring and a rotor at each ordinary coordinate of a chain (those of spherical and free joints have none).
 
-    The rotor's angle is told at the joint: theta = rotor angle / gear_ratio. The rotor is driven by motor torques tau_m, of
-    its own shaft, through the gear; the joint feels nothing but the spring and the damper:
+    The rotor angle is scaled to the joint: theta = rotor angle / gear_ratio. Motor torques tau_m act on the rotor's
+    shaft; only the spring and the damper act on the joint:
 
         torque on the joint = K (theta + rest - q) + D (thetad - qd),
         J thetadd = gear_ratio tau_m - B thetad - torque on the joint,  J = gear_ratio^2 rotor_inertia, B alike.
 
-    Rotors count by their own spin alone (Spong 1987; example 6.2 of Spong, Hutchinson & Vidyasagar 2020), so that the mass
-    matrix is M(q) of the links beside the constant J. Build one with `elastic_joints`.
+    Only the rotors' own spin is modelled (Spong 1987; example 6.2 of Spong, Hutchinson & Vidyasagar 2020), so the mass
+    matrix is block-diagonal: the links' M(q) and the constant J. Create one with `elastic_joints`.
 
     Attributes:
         stiffness: K [N m/rad].
-        damping: D, of the spring [N m s/rad].
-        rest: q - theta where the spring is relaxed [rad].
-        gear_ratio: rotor turns a joint turn.
-        rotor_inertia: about the rotor's own axis [kg m^2].
-        rotor_friction: viscous, per the rotor's own speed [N m s/rad].
+        damping: damping D of the spring [N m s/rad].
+        rest: q - theta at zero spring torque [rad].
+        gear_ratio: rotor turns per joint turn.
+        rotor_inertia: inertia about the rotor's own axis [kg m^2].
+        rotor_friction: viscous friction at the rotor's own speed [N m s/rad].
     """
 
     stiffness: Float[Array, " m"]
@@ -68,15 +68,15 @@ def elastic_joints(
 ) -> ElasticJoints:
     """Elastic joints for a chain, checked; arguments are the leaves of `ElasticJoints`, one value or one per joint.
 
-    The chain is the links': leave the rotors' inertia out of its armature.
+    The chain's armature must not include the rotors' inertia.
 
     Raises:
         ModelError: the chain has a transmission, whose rotors turn rigidly with the joints; wrong shapes or NaN; a
-            stiffness, inertia or ratio that is not positive; negative damping or friction.
+        non-positive stiffness, inertia or ratio; negative damping or friction.
     """
     if chain.transmission is not None:
         raise ModelError(
-            "the chain has a transmission, whose rotors turn with the joints; elastic joints bring their own"
+            "the chain has a transmission, whose rotors turn with the joints; elastic joints have their own rotors"
         )
     m, dtype = len(layout(chain).columns), chain.dtype
     tiny = float(np.finfo(dtype).tiny)
@@ -95,16 +95,16 @@ def elastic_joints(
 
 
 def elastic_chain(chain: Chain, elastic: ElasticJoints) -> Chain:
-    """One chain with the coordinates (q, theta) of links and rotors: dynamics and simulation work on it.
+    """One chain with the coordinates (q, theta) of links and rotors, for dynamics and simulation.
 
-    The springs are joints of links without mass, at the positions q - theta, and the rotors a transmission of the rates
-    qd - (qd - thetad) = thetad: a `Coupling` and a `Transmission`, no new physics. Its forces are (those on the links'
-    coordinates, gear_ratio times the motor torques), as from `joint_torques_from_motors`. Its mass matrix is M(q) beside
-    J, its springs are in `spring_energy` and `spring_force`, their damping and the rotors' friction in `friction_force`:
-    `rollout` moves it. Keep time steps below about 2 sqrt(J / K); and prefer `elastic_forward_dynamics` in inner loops,
+    The springs are joints of massless links at the positions q - theta, the rotors a transmission with rates qd - (qd -
+    thetad) = thetad: a `Coupling` and a `Transmission`. Its forces are (those on the links' coordinates, gear_ratio
+    times the motor torques), as from `joint_torques_from_motors`. The mass matrix has the blocks M(q) and J;
+    `spring_energy` and `spring_force` include the springs, `friction_force` their damping and the rotors' friction;
+    `rollout` simulates it. Keep time steps below about 2 sqrt(J / K); in inner loops prefer `elastic_forward_dynamics`,
     which avoids the massless links.
 
-    The leaves of `elastic` are leaves of the chain, so that derivatives with respect to them exist.
+    The leaves of `elastic` become leaves of the chain, so derivatives with respect to them exist.
     """
     n, nv, dtype = chain.n, chain.nv, chain.dtype
     columns = layout(chain).columns
@@ -119,7 +119,7 @@ def elastic_chain(chain: Chain, elastic: ElasticJoints) -> Chain:
     else:
         coupling, offset = chain.coupling.matrix, chain.coupling.offset
         rates = chosen @ jnp.linalg.solve(coupling.T @ coupling, coupling.T)  # of coordinates, from those of joints
-    # a rotor's rate is that of the coordinate less that of its spring
+    # a rotor's rate is the coordinate's rate minus its spring's
     ratios = elastic.gear_ratio[:, None] * jnp.concatenate([rates, -jnp.eye(m, dtype=dtype)], axis=1)
     return dataclasses.replace(
         chain,
@@ -141,7 +141,7 @@ def elastic_chain(chain: Chain, elastic: ElasticJoints) -> Chain:
 
 
 def _drag(viscous: Float[Array, " m"]) -> Friction:
-    """Viscous friction alone."""
+    """Viscous friction only."""
     none = jnp.zeros_like(viscous)
     return Friction(viscous, none, none + 1, none, none + 1, none)
 
@@ -157,7 +157,7 @@ def _extended(topology: Topology, nv: int, columns: tuple[int, ...]) -> Topology
     taken = {*topology.joint_names, *topology.link_names, *topology.frame_names, topology.base_name}
     if clash := taken & set(springs):
         raise ModelError(
-            f"the name {sorted(clash)[0]!r} is kept for the spring of an elastic joint; rename what has it"
+            f"the name {sorted(clash)[0]!r} is reserved for the spring of an elastic joint; rename that joint or link"
         )
     return dataclasses.replace(
         topology,

@@ -80,9 +80,9 @@ def read_gains(path: str | os.PathLike[str]) -> DriveGains:
             if x.shape != sizes.get(name, (n,)) or not (name == "covariance" or np.all(np.isfinite(x))):
                 raise ValueError(f"{name} has shape {x.shape}, or is not finite")
         if told.shape != (n,) or told.dtype != bool or not (shaped["factors"] > 0).all():
-            raise ValueError("its numbers do not fit together")
+            raise ValueError("its numbers are inconsistent")
         if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
-            raise ValueError("its notes are no texts")
+            raise ValueError("its notes are not text")
         common = (float(content["common"]), float(content["common_deviation"]))
         if not np.all(np.isfinite(common)):
             raise ValueError(f"common is {common[0]:g} +- {common[1]:g}")
@@ -97,7 +97,7 @@ def read_gains(path: str | os.PathLike[str]) -> DriveGains:
         raise IdentificationError(f"{os.fspath(path)}: cannot be read: {error.strerror or error}") from None
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise IdentificationError(
-            f"{os.fspath(path)}: is not a file of calibrated gains, as --mass writes it: {error}"
+            f"{os.fspath(path)}: is not a file of calibrated gains written by --mass: {error}"
         ) from None
 
 

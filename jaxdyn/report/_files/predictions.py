@@ -27,7 +27,7 @@ class FilePrediction:
     Attributes:
         name: of the file.
         fit: its errors, with the model loaded from it; None if it could not be loaded.
-        why: the reason if they are larger than the fitted model's or missing; else empty.
+        why: the reason if errors are missing or larger than the fitted model's; else empty.
     """
 
     name: str
@@ -36,7 +36,7 @@ class FilePrediction:
 
     @property
     def whole(self) -> bool:
-        """Whether the file holds all that was fitted."""
+        """True if the file holds the whole fitted model."""
         return self.name == MODEL_FILES[0]
 
 
@@ -61,8 +61,8 @@ def predictions_of(
     """Errors of each model file in a folder.
 
     Args:
-        load_options: what `load` reads the URDF with.
-        mended: joints whose negative friction or armature is not in the URDF and MJCF.
+        load_options: options of `load` for the URDF.
+        mended: joints whose negative friction or armature is omitted from URDF and MJCF.
     """
     found: list[FilePrediction] = []
     best = _errors(result, result.model).total_relative
@@ -110,14 +110,13 @@ def _why(result: Identification, name: str, mended: tuple[str, ...]) -> str:
         return "numbers are rounded in it"
     if model.friction is not None:
         reasons.append(
-            f"the friction model ({', '.join(model.terms)}) cannot be expressed in it: it holds the nearest viscous, Coulomb "
-            "and constant friction"
+            f"the friction model ({', '.join(model.terms)}) is approximated by viscous, Coulomb and constant friction"
         )
     if model.extra:
         names = ", ".join(column for e in model.extra for column in e.names)
-        reasons.append(f"there is no place in it for the columns {names}")
+        reasons.append(f"it cannot hold the columns {names}")
     if mended:
         reasons.append(f"negative friction or armature of {', '.join(mended)} is left out")
     if name.endswith(".xml"):
-        reasons.append("MJCF has no place for torque offsets and the width of dry friction's smooth sign")
+        reasons.append("MJCF cannot hold torque offsets and the width of the smooth sign of Coulomb friction")
     return "; ".join(reasons) or "numbers are rounded in it"

@@ -71,9 +71,9 @@ def write_all(
     Args:
         source_urdf: the file the chain was loaded from: identified.urdf is a copy of it with the identified numbers.
             A new URDF is written if None.
-        load_options: what it was loaded with: `lock`, `tip`, `floating_base` and `ignore_mimic` of `load`.
-        title: of the report; from the name of the source if None.
-        date: of the report; now if None.
+        load_options: options it was loaded with: `lock`, `tip`, `floating_base` and `ignore_mimic` of `load`.
+        title: title of the report; by default from the name of the source.
+        date: date of the report; now if None.
         limits: acceptable errors, for the report's verdict (`parse_limit`).
         provenance: input files and settings, for the report (`collect_provenance`).
         findings: suspected faults, for the report (`diagnose_identification`).
@@ -114,7 +114,7 @@ def write_all(
             reason = error.strerror or str(error)
             remedy = "check its permissions and the space on the disk"
             raise OutputError(f"cannot be written: {reason}", remedy, place=target) from None
-        if isinstance(error, ModelError | OutputError):  # the name of the draft means nothing to users
+        if isinstance(error, ModelError | OutputError):  # the draft's name is meaningless to users
             place = error.place and target / Path(error.place).name
             raise OutputError(error.fault, error.remedy, place=place, **error.arguments) from None
         raise
@@ -179,7 +179,7 @@ def _write_mjcf(chain: Chain, path: Path) -> str:
         left_out = write_mjcf(chain, path)
     except ModelError as error:
         return _refused(path, error)
-    return f"identified.xml is without {', '.join(left_out)}, which MJCF has no place for" if left_out else ""
+    return f"identified.xml is without {', '.join(left_out)}, which MJCF cannot hold" if left_out else ""
 
 
 def _refused(path: Path, error: ModelError) -> str:

@@ -18,7 +18,7 @@ from .._sections.torques import error_columns
 from .._terminal.comparison import BETTER, comparison_verdict
 from .page import made_by, notes_section, page, page_head
 
-_POINTS = 80_000  # of all curves of the plot together
+_POINTS = 80_000  # maximum number of points of all curves together
 
 
 def write_comparison(
@@ -47,14 +47,12 @@ def comparison_html(
     first, second = comparison.chains
     notes = [f"{run.source}: {note}" for run in comparison.runs for note in run.notes]
     if first.joint_names != second.joint_names:
-        notes.insert(
-            0, f"joints are matched by their order, and are called otherwise in b: {', '.join(second.joint_names)}"
-        )
+        notes.insert(0, f"joints are matched by order; in b they are called {', '.join(second.joint_names)}")
     pulls = [np.asarray(chain.gravity, float) for chain in comparison.chains]
     if not np.allclose(pulls[0], pulls[1]):
         words = [", ".join(f"{x:.4g}" for x in pull) for pull in pulls]
         notes.insert(
-            0, f"gravity is ({words[1]}) in b and ({words[0]}) in a, each in its base frame; a URDF has no place for it"
+            0, f"gravity is ({words[1]}) in b and ({words[0]}) in a, each in its base frame; a URDF cannot hold it"
         )
     facts = [
         ("a", comparison.names[0]),

@@ -40,7 +40,7 @@ def write_report(
     """Write the report of an identification as one self-contained HTML file.
 
     It holds a verdict in plain words; errors of predicted torques by joint and by run, on fitted and held-out motion,
-    beside those of the given model; torques over time; positions re-simulated from the measured torques; friction
+    compared with the given model; torques over time; positions re-simulated from the measured torques; friction
     over velocity; spectra of the residuals; base parameters with standard deviations and correlations; the full set;
     the null space, by name; excitation; links drawn as ellipsoids, with their masses and densities; and notes on the
     logs. Plots are drawn in the browser from data in the file. docs/report.md explains each part.

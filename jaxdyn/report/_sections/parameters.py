@@ -61,7 +61,7 @@ def _base(rows: Sequence[ParameterRow], halves: SplitHalf | None) -> str:
         element("h2", "Base parameters", id="parameters")
         + element(
             "p",
-            "The combinations of parameters that torques depend on, by weighted least squares (each joint weighted by "
+            "The combinations of parameters that determine the torques, by weighted least squares (each joint weighted by "
             "its noise). In the model: values of the written model, whose links are physically consistent; if they are "
             "several deviations off, noise or missing terms pull the estimate towards inconsistent links. OLS is ordinary "
             "least squares, prior the given model. Each is named by its sum, the leading parameter first; numbers after "
@@ -72,8 +72,8 @@ def _base(rows: Sequence[ParameterRow], halves: SplitHalf | None) -> str:
             "Standard deviation in percent of the estimate: "
             + legend
             + ". The bar is full at 0.1 % and empty at 100 %. For a value near zero, "
-            "compare the absolute deviation instead. Deviations come from a jackknife that leaves out an eighth of the data "
-            "in turn: they cover filtered noise, and model errors as far as these vary within the data.",
+            "compare the absolute deviation instead. Deviations come from a jackknife over eight blocks of data: "
+            "they include filtered noise, and model errors that vary within the data.",
         )
         + (element("p", escaped(f"{str(halves)[0].upper()}{str(halves)[1:]}.")) if halves is not None else "")
         + element(
@@ -146,7 +146,7 @@ def _full(result: Identification, rows: Sequence[ParameterRow]) -> str:
         columns.append(Column("unit", [unit(row.unit) for row in extra], "text"))
         text += element("h3", "Further parameters") + columns_table(columns)
         if homeless := [name for e in result.columns.extra if e.leaf is None for name in e.names]:
-            text += faint(f"The model has no place for {names(homeless)}: identified.urdf is without them.")
+            text += faint(f"The model cannot hold  {names(homeless)}: identified.urdf is without them.")
     return folded("Full set", "full", text)
 
 

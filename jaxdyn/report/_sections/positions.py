@@ -14,7 +14,7 @@ from .._quality import position_units
 from .torques import run_titles
 
 SOON = 0.1  # [s]
-_POINTS = 42_000  # of all curves of the plot together
+_POINTS = 42_000  # maximum number of points of all curves together
 _FAR = 3.0  # ranges of motion from the log, beyond which a simulated position is not drawn
 
 
@@ -27,7 +27,7 @@ def positions_section(result: Identification, found: Sequence[Simulated], with_p
     title = element("h2", "Positions re-simulated", id="positions")
     if result.chain.topology.quaternion_joints:
         return title + element(
-            "p", "A robot whose base moves falls over at the first wrong torque: it is not simulated."
+            "p", "Robots with a moving base are not simulated: they fall over under the smallest torque error."
         )
     if not found:
         return title + element("p", "The runs are too short to simulate windows of half a second.")

@@ -22,7 +22,7 @@ from .._markup import (
 from .._pictures.plot import plot, time_view
 from .._quality import measured_rows, pooled, pooled_raw, together, torque_units
 
-_POINTS = 90_000  # of all curves of a plot together
+_POINTS = 90_000  # maximum number of points of all curves together
 
 
 def errors_section(result: Identification) -> str:

@@ -55,8 +55,8 @@ def summary(result: Identification, judged: Verdict, truth: Chain | None = None)
         count = len(result.impossible)
         lines.append(
             Text(
-                f"{count} of {result.chain.n} links are physically inconsistent (see the report), so that no URDF "
-                "was written: leave --no-consistent out",
+                f"{count} of {result.chain.n} links are physically inconsistent (see the report), so no URDF "
+                "was written: omit --no-consistent",
                 style="yellow",
             )
         )

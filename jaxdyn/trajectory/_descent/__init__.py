@@ -1,1 +1,1 @@
-"""Controls and policies by gradients through the simulation."""
+"""Optimisation of controls and policies by gradients through the simulation."""

@@ -27,12 +27,12 @@ from .optimiser import begin, descend, quasi_newton, supported
 
 _ROUND = 40  # iterations between updates of the multipliers, at most
 _SLOW = 12  # iterations in a row without progress that end a round
-_BACK = 20  # returns from iterates that are not finite
+_BACK = 20  # allowed returns from non-finite iterates
 _GROWTH = 4.0  # of the weight
 
 
 class _Controls(NamedTuple):
-    """The unknowns, or what the descent sees in their place, or their limits; the duration where it is free."""
+    """The unknowns, their unconstrained substitutes, or their limits; the duration if it is free."""
 
     tau: Float[Array, "steps nv"]
     duration: Float[Array, ""] | None
@@ -49,7 +49,7 @@ class _Task(NamedTuple):
 
 
 class _Iterate(NamedTuple):
-    """An iterate and all that is known of it; `merit` is the augmented Lagrangian."""
+    """An iterate and its values; `merit` is the augmented Lagrangian."""
 
     z: _Controls
     merit: Float[Array, ""]
@@ -89,19 +89,19 @@ def solve_by_gradient(
     Without linearisation and second derivatives it optimises anything that `step` can simulate and JAX can
     differentiate, but takes hundreds of iterations where `solve_by_shooting` takes tens. The dynamics
     hold exactly at every iterate. Torques between two limits are tau = middle + half tanh(u) of unknowns u, above or below one
-    limit softplus(u) from it, so that limits hold at every iterate too, and are approached slowly. Constraints enter by an
+    limit softplus(u) from it, so limits hold at every iterate too, but are approached slowly. Constraints enter by an
     augmented Lagrangian (multipliers l of equalities, m >= 0 of inequalities, weight w),
 
         cost + l . c + w/2 |c|^2 + (|max(0, m + w d)|^2 - |m|^2) / 2w,    c = 0, d <= 0,
 
-    minimised in rounds with l' = l + w c, m' = max(0, m + w d) after each, and w' = 4 w where the violation has not fallen to
-    a quarter. Constraints on the fixed initial state are ignored. jit, vmap over problems and
-    float32 work; a batch takes as long as its slowest.
+    minimised in rounds with l' = l + w c, m' = max(0, m + w d) after each, and w' = 4 w if the violation has not fallen
+    to a quarter. Constraints on the fixed initial state are ignored. jit, vmap over problems and float32 work; a batch
+    finishes with its slowest problem.
 
     Args:
-        guess: initial torques and duration; None: the robot held still.
+        guess: initial torques and duration; None: holding the start.
         optimiser: any `optax.GradientTransformation`, with a line search or without; None: `optax.lbfgs()`.
-        iterations: at most.
+        iterations: maximum number.
         tolerance: on the Karush-Kuhn-Tucker residual; below about 1e-3 requires float64.
         penalty: the first w.
         checkpoint: levels of checkpoints of the backward pass, as in `rollout`.
@@ -110,9 +110,9 @@ def solve_by_gradient(
         solution with multipliers {"equality": (knots, end), "inequality": (knots, end)}, history {"cost", "residual"}.
 
     Raises:
-        TrajectoryError: a guess of another number of steps, or no iteration.
+        TrajectoryError: a guess with a different number of steps, or no iterations.
 
-    Cost: an iteration simulates forwards and backwards once, and again for each trial of the line search.
+    Cost: one forward and one backward simulation per iteration and per trial of the line search.
     Source: Nocedal & Wright 2006, Numerical Optimization, secs. 7.2 (L-BFGS) and 17.3 (augmented Lagrangian).
     """
     if iterations < 1:
@@ -168,7 +168,7 @@ def _first(task: _Task, start: Trajectory, weight: float, iterations: int) -> _S
 
 
 def _iterate(task: _Task, s: _State) -> _State:
-    """A look at the present iterate, a step down from it, and at the end of a round new multipliers."""
+    """One iteration: evaluate the iterate, take a step, and update the multipliers at the end of a round."""
     here, slope = _measured(task, s.z, s.penalty)
     finite = jnp.isfinite(here.merit) & all_finite(slope)
     done = finite & (here.residuals.largest <= task.tolerance)
@@ -206,7 +206,7 @@ def _iterate(task: _Task, s: _State) -> _State:
 def _next_round(
     task: _Task, s: _State, residuals: Residuals, goes_on: Array, back: tuple[_Controls, Any]
 ) -> tuple[_State, Bool[Array, ""]]:
-    """New multipliers and a start from the best iterate where a round ends; and whether there are no heavier ones."""
+    """At the end of a round, new multipliers and a restart from the best iterate; and whether the weight is at its maximum."""
     calm = residuals.stationarity <= jnp.maximum(task.tolerance, 0.1 * residuals.constraints)
     turn = goes_on & (calm | (s.slow >= _SLOW) | (s.inner > _ROUND))
     found = violation(constraint_rows(task.problem, knots_of(task.problem, s.best.trajectory)), s.penalty)
@@ -223,7 +223,7 @@ def _next_round(
 
 
 def _measured(task: _Task, z: _Controls, penalty: Penalty) -> tuple[_Iterate, _Controls]:
-    """An iterate, and the slope of the merit by its unknowns."""
+    """An iterate, and the gradient of the merit."""
     controls, pull = jax.vjp(lambda z: jax.tree.map(_within, z, *task.bounds), z)
     by_controls = jax.value_and_grad(lambda controls: _merit(task, controls, penalty), has_aux=True)
     (merit, (cost, motion, found)), slope = by_controls(controls)
@@ -243,7 +243,8 @@ def _merit(task: _Task, controls: _Controls, penalty: Penalty) -> tuple[Array, t
 def _residuals(
     bounds: tuple[_Controls, _Controls], controls: _Controls, slope: _Controls, found: Violation
 ) -> Residuals:
-    """Residuals of the Karush-Kuhn-Tucker conditions: the merit's slope is that of the Lagrangian at the new multipliers."""
+    """Residuals of the Karush-Kuhn-Tucker conditions: the gradient of the merit is that of the Lagrangian at the new
+    multipliers."""
     off = lambda x, g, lower, upper: jnp.abs(x - jnp.clip(x - g, lower, upper)).max()
     moves = jax.tree.leaves(jax.tree.map(off, controls, slope, *bounds))
     return Residuals(jnp.stack(moves).max(), jnp.zeros_like(found.largest), found.largest, found.complementarity)
@@ -269,7 +270,7 @@ def _within(u: Array, lower: Array, upper: Array) -> Array:
 
 
 def _freed(x: Array, lower: Array, upper: Array) -> Array:
-    """The inverse of `_within`, for x taken back a little from its limits, where the slope would vanish."""
+    """The inverse of `_within`, with x moved slightly inside its limits, where the gradient would vanish."""
     low, high, has_low, has_high = _sides(lower, upper)
     half = jnp.where(high > low, (high - low) / 2, 1.0)
     both = half * jnp.arctanh(jnp.clip((x - (low + high) / 2) / half, -0.95, 0.95))
@@ -281,6 +282,6 @@ def _freed(x: Array, lower: Array, upper: Array) -> Array:
 
 
 def _sides(lower: Array, upper: Array) -> tuple[Array, Array, Bool[Array, "*shape"], Bool[Array, "*shape"]]:
-    """Limits with zeros where there is none, and which there are."""
+    """Limits with zeros in place of missing ones, and masks of the existing ones."""
     has_low, has_high = jnp.isfinite(lower), jnp.isfinite(upper)
     return jnp.where(has_low, lower, 0.0), jnp.where(has_high, upper, 0.0), has_low, has_high

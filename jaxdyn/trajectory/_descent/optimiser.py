@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 
-@functools.lru_cache(maxsize=32)  # the same object again, so that nothing is compiled again
+@functools.lru_cache(maxsize=32)  # the same object at every call, to avoid recompilation
 def supported(optimiser: Any) -> Any:
-    """The optimiser, able to take what a line search needs whether it has one or not."""
+    """The optimiser, accepting the arguments of a line search whether it has one or not."""
     import optax
 
     return optax.with_extra_args_support(optimiser)
@@ -19,7 +19,7 @@ def supported(optimiser: Any) -> Any:
 
 @functools.cache
 def quasi_newton() -> Any:
-    """The optimiser for few unknowns: L-BFGS with a line search that needs values alone, which halves what is compiled."""
+    """The optimiser for few unknowns: L-BFGS with a line search on values only, which halves compilation."""
     import optax
 
     return supported(optax.lbfgs(linesearch=optax.scale_by_backtracking_linesearch(max_backtracking_steps=25)))
@@ -31,7 +31,7 @@ def clipped_adam(learning_rate: float | Callable = 1e-2, clip: float = 1.0) -> A
 
     Args:
         learning_rate: a number or a schedule of optax.
-        clip: norm that gradients are clipped to.
+        clip: maximum norm of the gradient.
     """
     import optax
 
@@ -39,13 +39,13 @@ def clipped_adam(learning_rate: float | Callable = 1e-2, clip: float = 1.0) -> A
 
 
 def firm(tree: PyTree) -> PyTree:
-    """Arrays whose types are not weak, as those of later iterates are: otherwise the second one would be recompiled."""
+    """Arrays with strong types, like those of later iterates; otherwise the second iteration would be recompiled."""
     return jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.asarray(x).dtype), tree)
 
 
 def begin(optimiser: Any, unknowns: PyTree) -> PyTree:
-    """The optimiser's first state."""
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # optax mixes types of integers
+    """The optimiser's initial state."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # optax mixes integer types
         state = optimiser.init(unknowns)
     return firm(state)
 
@@ -59,7 +59,7 @@ def descend(
     value_of: Callable[[PyTree], Array],
     scale: Float[Array, ""],
 ) -> tuple[PyTree, PyTree]:
-    """The unknowns a step further, `scale` times as long as the optimiser says, and its state."""
+    """The unknowns after a step of `scale` times the optimiser's update, and its state."""
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         change, state = optimiser.update(slope, state, unknowns, value=value, grad=slope, value_fn=value_of)
     return jax.tree.map(lambda x, d: x + (scale * d).astype(x.dtype), unknowns, change), state

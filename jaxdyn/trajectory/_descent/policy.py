@@ -29,7 +29,7 @@ from .optimiser import begin, clipped_adam, descend, firm, supported
 from .policy_file import read_progress, write_progress
 
 Policy = Callable[[Array, Array, Array], Array]
-_BACK = 20  # returns in a row from policies that give no finite gradient
+_BACK = 20  # allowed returns in a row from policies without a finite gradient
 
 
 class PolicyOptimisation(NamedTuple):
@@ -38,10 +38,10 @@ class PolicyOptimisation(NamedTuple):
     Attributes:
         policy: the better of the last policy and the best one seen, by the mean cost over all rollouts.
         cost: its mean.
-        costs: of each rollout under it.
+        costs: cost of each rollout under it.
         updates: number of updates, including earlier runs of the same file.
-        finite: False if it ended because no nearby policy had a finite gradient.
-        history: of every update: "cost" (mean of the batch), "gradient" (its norm), "stopped" (share of diverged
+        finite: False if the optimisation ended because no nearby policy had a finite gradient.
+        history: for every update: "cost" (mean of the batch), "gradient" (its norm), "stopped" (share of diverged
             rollouts).
     """
 
@@ -69,10 +69,10 @@ class _Carry(NamedTuple):
 
 
 class PolicySettings(NamedTuple):
-    """Settings of `optimise_policy` that seldom need another value.
+    """Settings of `optimise_policy` that rarely need changing.
 
     Attributes:
-        seed: of the batches.
+        seed: seed of the batches.
         checkpoint: levels of checkpoints of the backward pass, as in `rollout`.
         speed_bound: largest |v| of a rollout that continues [rad/s or m/s].
         save_every: number of updates between saves.
@@ -87,7 +87,7 @@ class PolicySettings(NamedTuple):
 
 
 class _Rollouts(NamedTuple):
-    """A policy in parts, and rollouts: the problem's leaves, with a row for each where they differ."""
+    """A partitioned policy, and rollouts: the problem's leaves, with one row per rollout if they differ."""
 
     trained: Any
     rest: Any
@@ -115,7 +115,7 @@ def optimise_policy(
     file: str | os.PathLike[str] | None = None,
     settings: PolicySettings | None = None,
 ) -> PolicyOptimisation:
-    """A policy tau = policy(t, q, v) of least mean cost over rollouts, by gradients through the simulator.
+    """Find a policy tau = policy(t, q, v) of least mean cost over rollouts, by gradients through the simulator.
 
     min over the policy's arrays of mean_b [ sum_k dt l(knot_k) + l_N(knot_N) ] with x_{k+1} = step(chain_b, x_k, tau_k) and
     tau_k clipped to the problem's torque limits: analytic policy gradient, or backpropagation through time. Every array
@@ -134,17 +134,17 @@ def optimise_policy(
         v0: initial velocities of each rollout.
         chains: robot of each rollout (domain randomisation): a chain with a batch axis on the leaves that differ.
         updates: total number, including earlier runs of the same file.
-        batch: rollouts drawn for an update, without replacement; None: all of them in every update.
+        batch: number of rollouts per update, drawn without replacement; None: all of them.
         optimiser: an `optax.GradientTransformation`, with a line search or without; None: `clipped_adam()`.
-        file: where to save progress periodically and at the end, atomically; a run that finds it resumes there,
+        file: file in which progress is saved, atomically, periodically and at the end; an existing file is resumed,
             with bit-identical results.
         settings: further settings; None: the defaults.
 
     Raises:
-        TrajectoryError: no rollouts, batches of different lengths, constraints, a duration that is free, a policy without
-            arrays; a file of another policy or optimiser, or one that was damaged.
+        TrajectoryError: no rollouts, batches of different lengths, constraints, a free duration, a policy without
+        arrays; a file of another policy or optimiser, or a damaged one.
 
-    Cost: forwards and backwards through batch * steps steps an update; memory with checkpoint=1 is their states.
+    Cost: batch * steps steps, forward and backward, per update; with checkpoint=1 the memory of their states.
     Source: Freeman et al. 2021, Brax (analytic policy gradient).
     """
     settings = PolicySettings() if settings is None else settings
@@ -155,7 +155,7 @@ def optimise_policy(
     if not 1 <= size <= count:
         raise TrajectoryError(f"batch={size} of {count} rollouts; draw between 1 and {count}")
     if not jax.tree.leaves(rollouts.trained):
-        raise TrajectoryError("the policy holds no array of floating-point numbers, so that nothing can be optimised")
+        raise TrajectoryError("the policy has no floating-point arrays to optimise")
     trained = firm(rollouts.trained)
     far, one = (jnp.asarray(x, problem.dtype) for x in (jnp.inf, 1.0))
     carry = _Carry(trained, begin(descent, trained), trained, far, one)
@@ -171,7 +171,7 @@ class _Progress(NamedTuple):
 
     carry: _Carry
     history: dict[str, list[float]]
-    lost: int  # updates in a row that were not finite
+    lost: int  # number of non-finite updates in a row
 
 
 def _descended(
@@ -183,7 +183,7 @@ def _descended(
     file: str | os.PathLike[str] | None,
     settings: PolicySettings,
 ) -> _Progress:
-    """Updates until there are enough or none helps, by batches of a size; saved on the way and however it ends."""
+    """Updates until the number is reached or none helps, by batches; saved periodically and at the end, even after an error."""
     carry, history, lost = start
     key, static = jax.random.key(settings.seed), _Static(rollouts, (descent, settings.checkpoint))
     done = len(history["cost"])
@@ -226,7 +226,7 @@ def policy_costs(
     *,
     speed_bound: float = 1e3,
 ) -> Float[Array, " rollouts"]:
-    """The cost of each rollout under a policy, on robots and starts that may be unseen: `optimise_policy`'s objective.
+    """The cost of each rollout under a policy, for example on unseen robots and starts: the objective of `optimise_policy`.
 
     Raises:
         TrajectoryError: as `optimise_policy`.
@@ -345,22 +345,22 @@ def _update(carry: _Carry, rest: Any, leaves: list[Array], chosen: Array | None,
 def _rollouts(
     policy: Any, problem: OptimalControlProblem, q0: Array, v0: Array, chains: Chain | None, speed_bound: float
 ) -> _Rollouts:
-    """The policy in parts, and the problem's leaves, those that differ between rollouts with a row for each."""
+    """The partitioned policy, and the problem's leaves, with one row per rollout if they differ."""
     if problem.constraints or problem.terminal_constraints:
-        raise TrajectoryError(
-            "a policy is optimised over many rollouts, which costs can hold but no constraints; give costs"
-        )
+        raise TrajectoryError("policies support costs, but no constraints; express constraints as costs")
     if problem.duration_limits is not None:
-        raise TrajectoryError("a policy is optimised over a given duration; leave duration_limits out")
+        raise TrajectoryError("policies need a fixed duration; omit duration_limits")
     chain = problem.chain if chains is None else chains
     one, many = jax.tree.leaves(problem.chain), jax.tree.leaves(chain)
     if jax.tree.structure(problem.chain) != jax.tree.structure(chain):
         raise TrajectoryError(
-            "the rollouts' robots and the problem's are not of one structure (joints, couplings, drives)"
+            "the rollouts' robots and the problem's robot have different structures (joints, couplings, drives)"
         )
     extra = [jnp.ndim(b) - jnp.ndim(a) for a, b in zip(one, many, strict=True)]
     if any(x not in (0, 1) for x in extra):
-        raise TrajectoryError("leaves of the rollouts' robots have one axis more than the problem's robot, or as many")
+        raise TrajectoryError(
+            "leaves of the rollouts' robots must have the shape of the problem's robot, or one more axis"
+        )
     flags = jax.tree.unflatten(jax.tree.structure(chain), [x == 1 for x in extra])
     where = lambda p: (p.chain, p.q0, p.v0)
     mapped = eqx.tree_at(where, jax.tree.map(lambda _: False, problem), (flags, True, True))
@@ -370,6 +370,6 @@ def _rollouts(
     sizes = {len(x) for x, m in zip(leaves, batched, strict=True) if m}
     if len(sizes) != 1 or sizes == {0}:
         rows = ", ".join(map(str, sorted(sizes)))
-        raise TrajectoryError(f"starts and robots have {rows} rows; give as many of each, one at least")
+        raise TrajectoryError(f"starts and robots have {rows} rows; give the same number of each, at least one")
     trained, rest = eqx.partition(policy, eqx.is_inexact_array)
     return _Rollouts(trained, rest, leaves, batched, structure, jnp.asarray(speed_bound, problem.dtype))

@@ -1,4 +1,4 @@
-"""Progress of a policy's optimisation as a file: a line of JSON, and behind it the arrays as NumPy writes them."""
+"""Progress of a policy's optimisation as a file: a line of JSON, followed by the arrays in NumPy's format."""
 
 import io
 import json
@@ -15,7 +15,7 @@ from ...io._files import read_bytes, write_whole
 from ...io._model_file import checksum
 
 Tree = TypeVar("Tree", bound=PyTree)
-FORMAT, VERSION = "jaxdyn policy progress", 2  # 1, which is read too, had a checksum of the arrays alone
+FORMAT, VERSION = "jaxdyn policy progress", 2  # version 1, which is read too, had a checksum of the arrays only
 
 
 def write_progress(path: str | os.PathLike[str], carry: PyTree, history: dict[str, list[float]], lost: int) -> None:
@@ -40,10 +40,10 @@ def write_progress(path: str | os.PathLike[str], carry: PyTree, history: dict[st
 
 
 def read_progress(path: str | os.PathLike[str], like: Tree) -> tuple[Tree, dict[str, list[float]], int]:
-    """Arrays of the structure of `like`, the history, and the number of updates in a row that were not finite.
+    """Arrays with the structure of `like`, the history, and the number of non-finite updates in a row.
 
     Raises:
-        TrajectoryError: the file cannot be read, is another's, or was damaged.
+        TrajectoryError: the file cannot be read, belongs to something else, or was damaged.
     """
     name = os.fspath(path)
     first, _, content = read_bytes(path, "file with the progress", TrajectoryError).partition(b"\n")

@@ -5,9 +5,10 @@ A block holds
     [ P   D^T    ] [z]   [r1]
     [ D  -delta I] [y] = [r2].
 
-With delta > 0 no row of D need be independent of the others. Adding rho D^T times the second row to the first leaves the
-solution as it is and makes the pivot P + rho D^T D positive whenever P is positive where D z = 0 and rho is large enough, so
-that a Cholesky factorisation that succeeds says that the system is that of a minimum (the "inertia" of interior-point methods).
+With delta > 0 the rows of D may be dependent. Adding rho D^T times the second row to the first does not change the
+solution, and makes the pivot P + rho D^T D positive definite if P is positive definite on the null space of D and rho
+is large enough. A successful Cholesky factorisation therefore shows that the system is that of a minimum (the "inertia"
+of interior-point methods).
 """
 
 from typing import NamedTuple
@@ -21,7 +22,7 @@ from jaxtyping import Array, Float
 class Pivot(NamedTuple):
     """Factors of a block: L^-1 of P + rho D^T D = L L^T, L^-1 D^T, C^-1 of C C^T = M, and (rho, delta).
 
-    M = (1 - rho delta) D (L L^T)^-1 D^T + delta I; NaN where a factorisation fails.
+    M = (1 - rho delta) D (L L^T)^-1 D^T + delta I; NaN if a factorisation fails.
     """
 
     root: Float[Array, "*stages n n"]
@@ -49,7 +50,7 @@ def block_forward(block: Pivot, r1: Float[Array, " n"], r2: Float[Array, " m"]) 
 def block_backward(
     block: Pivot, y: Float[Array, " n"], w: Float[Array, " m"], after: Float[Array, " m"]
 ) -> tuple[Array, Array]:
-    """(z, multipliers) of the block; `after` is what the next stage's z adds to its second row."""
+    """(z, multipliers) of the block; `after` is the contribution of the next stage's z to its second row."""
     share = 1 - block.rho * block.delta
     multipliers = block.weight.T @ (w + block.weight @ after / share) - block.rho / share * after
     return block.root.T @ (y - block.across @ (share * multipliers + block.rho * after)), multipliers
@@ -73,8 +74,8 @@ def factor_stages(
 ) -> StageFactors:
     """Factors of S = N + 1 stages with rows left_k z_k + right_k z_{k+1} - delta y_k and last z_N - delta y_N.
 
-    From the first stage to the last: each hands R^T (M^-1 - rho I) R / (1 - rho delta) to the next one's P, as an information
-    filter does. O(N (n^3 + m^3)).
+    From the first stage to the last: each adds R^T (M^-1 - rho I) R / (1 - rho delta) to the next one's P, like an
+    information filter. O(N (n^3 + m^3)).
     """
 
     def stage(carried, x):
@@ -113,7 +114,7 @@ def solve_stages(
 
 
 def _inverse_root(matrix: Array) -> Array:
-    """L^-1 of a positive definite matrix L L^T, NaN where it is none."""
+    """L^-1 of a positive definite matrix L L^T; NaN if it is not positive definite."""
     if matrix.shape[0] == 0:
         return matrix
     lower = jax.lax.linalg.cholesky(matrix, symmetrize_input=False)

@@ -21,7 +21,7 @@ Function = Callable[[Array], Array]
 
 
 class Program(eqx.Module):
-    """A nonlinear program in a vector x. Derivatives are those of the entries that `free` keeps (1), not of the fixed (0)."""
+    """A nonlinear program in a vector x. Derivatives are with respect to free entries (`free` = 1), not fixed ones (0)."""
 
     @abc.abstractmethod
     def evaluate(self, x: Float[Array, " n"]) -> tuple[Array, Array, Array]:
@@ -34,12 +34,12 @@ class Program(eqx.Module):
         """The gradient of f, the Jacobians A and G and the Hessian W of f + y . c + w . g, or a convex substitute."""
 
     def values(self, at: Any) -> tuple[Array, Array, Array]:
-        """f, c and g, of what `linearise` gave."""
+        """f, c and g of a linearisation."""
         return at.values
 
     @abc.abstractmethod
     def gradient(self, at: Any) -> Float[Array, " n"]:
-        """The gradient of f, of what `linearise` gave."""
+        """The gradient of f of a linearisation."""
 
     @abc.abstractmethod
     def times(self, at: Any, dx: Float[Array, " n"]) -> tuple[Array, Array, Array]:
@@ -64,7 +64,7 @@ class Program(eqx.Module):
     ) -> Any:
         """Factors of [H, A^T; A, -delta I] with H = share W + diag(diagonal) + G^T diag(weights) G.
 
-        They hold a number that is not finite where H is not positive where A dx = 0.
+        Not finite if H is not positive definite on the null space of A.
         """
 
     @abc.abstractmethod
@@ -73,7 +73,7 @@ class Program(eqx.Module):
 
 
 def convexifier(curvature: Array, largest: Array, delta: Array) -> Float[Array, ""]:
-    """rho of `elimination`: enough against curvature of W across the constraints, not so much that digits are lost."""
+    """rho of `elimination`: large enough for the curvature of W across the constraints, small enough to keep precision."""
     size = jnp.maximum(largest * largest, jnp.finfo(largest.dtype).tiny)
     return jnp.minimum(jnp.maximum(1e4 * curvature, 1.0) / size, 0.01 / delta)
 
@@ -104,7 +104,7 @@ class Part(NamedTuple):
 
 
 def with_values(function: Callable, argument: int = 0) -> Callable:
-    """The Jacobian by one argument, and the value."""
+    """The Jacobian with respect to one argument, and the value."""
     return jax.jacfwd(lambda *x: (function(*x),) * 2, argument, has_aux=True)
 
 
@@ -114,12 +114,12 @@ def with_slopes(function: Callable) -> Callable:
 
 
 class Inner(NamedTuple):
-    """Numbers u(z) in between: functions of (z, u) and u's Jacobian give derivatives with respect to z.
+    """Intermediate values u(z): functions of (z, u) and u's Jacobian give derivatives with respect to z.
 
     Attributes:
         value: z -> u.
         jacobian: z -> du/dz.
-        exact: whether second derivatives of u count in Hessians, or are left out (Gauss-Newton).
+        exact: True to include second derivatives of u in Hessians, False to omit them (Gauss-Newton).
     """
 
     value: Function
@@ -127,7 +127,7 @@ class Inner(NamedTuple):
     exact: bool
 
     def joined(self, z: Float[Array, "S n"]) -> tuple[Float[Array, "S e"], Float[Array, "S e n"]]:
-        """(z, u) of every row, and its derivative by z."""
+        """(z, u) of every row, and its derivative with respect to z."""
         count, n = z.shape
         u, jacobian = jax.vmap(self.value)(z), jax.vmap(self.jacobian)(z)
         identity = jnp.broadcast_to(jnp.eye(n, dtype=jacobian.dtype), (count, n, n))
@@ -139,7 +139,7 @@ class Inner(NamedTuple):
 
 
 def along_rows(jacobian: Any, along: Float[Array, "S e n"]) -> Any:
-    """Jacobians (S, r, e), and gradients (S, e), by (z, u) as those by z."""
+    """Jacobians (S, r, e), and gradients (S, e), with respect to z, from those with respect to (z, u)."""
     times_rows = lambda rows: jnp.einsum("se,sen->sn", rows, along)
     return jax.tree.map(lambda rows: rows @ along if rows.ndim == 3 else times_rows(rows), jacobian)
 

@@ -1,13 +1,13 @@
-"""Derivatives of a program's solution with respect to what the program is made of: one linear system at the solution.
+"""Derivatives of a program's solution with respect to the program's parameters, by one linear system at the solution.
 
-The conditions that a solution of the last barrier problem meets,
+The optimality conditions of the last barrier problem,
 
     grad f + A^T y + G^T w - low + high = 0,   c = 0,   w s = mu,   low (x - lower) = mu,   high (upper - x) = mu,
 
-stay met along a change of the program (the implicit function theorem). Once the multipliers of inequalities and bounds are
+remain satisfied as the program changes (the implicit function theorem). Once the multipliers of inequalities and bounds are
 eliminated, the matrix is that of a Newton step, with the exact Hessian:
 
-    [W + D + G^T (w/s) G, A^T; A, 0] (dx, dy) = - what the change alone would make of the conditions.
+    [W + D + G^T (w/s) G, A^T; A, 0] (dx, dy) = -(change of the conditions at fixed x, y).
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ ROUNDS = 10  # of refinement, which takes the regularisation out of the solution
 
 
 class _Conditions(NamedTuple):
-    """Optimality conditions at given unknowns and multipliers; `x` holds the unknowns that bounds fix."""
+    """Optimality conditions at given unknowns and multipliers; `x` includes unknowns fixed by bounds."""
 
     gradient: Array
     equality: Array
@@ -42,12 +42,12 @@ class _Conditions(NamedTuple):
 def differentiable(
     pose: Callable[[PyTree], Posed], parameters: PyTree, result: InteriorPointResult
 ) -> InteriorPointResult:
-    """The result, with the derivatives of unknowns, multipliers and cost by the parameters' floating-point leaves.
+    """The result, with derivatives of unknowns, multipliers and cost with respect to the parameters' floating-point leaves.
 
-    Forward and reverse mode, first order. They are those of the barrier problem that was solved last, whose mu is a tenth of
-    the tolerance: where a constraint is active without a multiplier, so that the solution has a kink, they lie between those
-    of its two sides. They are NaN where the Hessian is not positive along the active constraints (no strict local minimum),
-    and say nothing where the status is not CONVERGED.
+    Forward and reverse mode, first order. They are those of the last barrier problem, whose mu is a tenth of the
+    tolerance: if an active constraint has a zero multiplier, so that the solution has a kink, they lie between the
+    one-sided derivatives. They are NaN if the Hessian is not positive definite along the active constraints (no strict
+    local minimum), and meaningless if the status is not CONVERGED.
     """
     leaves, rest = eqx.partition(parameters, eqx.is_inexact_array)
     result = jax.lax.stop_gradient(result)
@@ -100,7 +100,7 @@ def _tangent(pose, leaves, result: InteriorPointResult, change) -> tuple[Array, 
     at = program.linearise(x, y, w, bounds.free)
     below, above = bounds.gaps(x)
     low, high = bounds.multipliers(result.lower_multipliers, result.upper_multipliers)
-    # as stiff as active ones need to be: stiffer, the digits of a reverse pass cancel
+    # as stiff as active ones need to be; stiffer ones cause cancellation in a reverse pass
     stiff = lambda multiplier, distance: jnp.minimum(multiplier / distance, jnp.finfo(x.dtype).eps ** -0.5)
     weights, from_lower, from_upper = stiff(w, result.slacks), stiff(low, below), stiff(high, above)
     diagonal = (from_lower + from_upper) * bounds.free + (1 - bounds.free)
@@ -122,7 +122,7 @@ def _tangent(pose, leaves, result: InteriorPointResult, change) -> tuple[Array, 
 
     pull = from_lower * off.lower + from_upper * off.upper - off.gradient
     right = (pull * bounds.free - program.transposed(at, none, weights * off.inequality), -off.equality)
-    # JAX transposes a linear solve only where every part of the right-hand side depends on what is transposed
+    # JAX transposes a linear solve only if every part of the right-hand side depends on the transposed argument
     tie = 0 * sum(part.sum() for part in right)
     dx, dy = jax.lax.custom_linear_solve(product, (right[0] + tie, right[1] + tie), solve, symmetric=True)
     _, _, g_dx = program.times(at, dx)

@@ -3,14 +3,15 @@
     minimise f(x)  subject to  c(x) = 0,  g(x) + s = 0,  s >= 0,  lower <= x <= upper
 
 A sequence of barrier problems with - mu (sum log s + sum log(x - lower) + sum log(upper - x)) is solved by Newton's method on
-its optimality conditions. A step is accepted when it reduces either the infeasibility or the barrier function enough compared
-with every iterate that the filter remembers (Waechter & Biegler 2006). Where no step is, the infeasibility alone is reduced,
+its optimality conditions. A step is accepted when it reduces either the infeasibility or the barrier function enough
+compared with every entry of the filter (Waechter & Biegler 2006). If no step is accepted, a restoration phase reduces
+the infeasibility alone,
 
     minimise |c|^2 / 2 + |g + s|^2 / 2 - nu (sum log s + sum log(x - lower) + sum log(upper - x)),   nu -> 0,
 
-by Levenberg-Marquardt steps, until the filter accepts (the barrier keeps the iterates off the bounds, where steps would be
-cut short). Only where that ends at a stationary point of the violation itself, the constraints cannot be met nearby.
-Newton's matrix is made positive by a multiple of the identity where need be.
+by Levenberg-Marquardt steps, until the filter accepts (the barrier keeps the iterates off the bounds, where steps would
+be truncated). Only if it ends at a stationary point of the violation itself are the constraints locally infeasible.
+Newton's matrix is made positive definite by a multiple of the identity if necessary.
 """
 
 from typing import Any, NamedTuple
@@ -51,14 +52,14 @@ class InteriorPointResult(NamedTuple):
         cost: f(x).
         equality_multipliers: y of c, in the Lagrangian f + y . c + w . g.
         inequality_multipliers: w >= 0 of g.
-        lower_multipliers: of the lower bounds, positive.
-        upper_multipliers: of the upper bounds, positive.
+        lower_multipliers: multipliers of the lower bounds, positive.
+        upper_multipliers: multipliers of the upper bounds, positive.
         slacks: s >= 0 of g + s = 0.
         status: a `Status` as an integer.
         stationarity: largest entry of the Lagrangian's gradient.
         infeasibility: largest violation of a constraint.
         complementarity: largest product of a multiplier and its distance.
-        iterations: taken.
+        iterations: number of iterations.
         history: of each iteration "cost", "infeasibility", "stationarity", "barrier" (mu) and "step"; NaN after the last.
     """
 
@@ -86,7 +87,7 @@ class _State(NamedTuple):
     delta: Array  # last regularisation
     floor: Array  # least regularisation, raised when steps of feasible iterates fail
     restoring: Array
-    entry: Array  # infeasibility where the restoration began
+    entry: Array  # infeasibility at the start of the restoration
     inner: Array  # nu of the restoration
     damping: Array  # of its steps
     slow: Array  # failures in a row
@@ -108,21 +109,21 @@ def interior_point(
     max_iterations: int = 200,
     barrier: float | Float[Array, ""] = 0.1,
 ) -> InteriorPointResult:
-    """The local minimum of objective(x) with equality(x) = 0, inequality(x) <= 0 and lower <= x <= upper, near a guess.
+    """Find a local minimum of objective(x) with equality(x) = 0, inequality(x) <= 0 and lower <= x <= upper, near a guess.
 
     A primal-dual interior-point method with a filter line search (Waechter & Biegler 2006), for up to a few hundred unknowns:
     dense matrices, O(n^3) per iteration. Derivatives are JAX's, the Hessian of the Lagrangian is exact. Everything is traced:
-    `jax.jit`, `jax.vmap` and forward mode (`jax.jvp`) apply; the loop has no reverse mode. Unknowns whose bounds are equal
-    are held.
+    `jax.jit`, `jax.vmap` and forward mode (`jax.jvp`) apply; the loop has no reverse mode. Unknowns with equal bounds
+    are fixed.
 
     Args:
         x: the guess; it is moved inside the bounds.
-        tolerance: of the largest KKT residual; 1e-8, in float32 1e-4. Those of the gradient and of complementarity are
-            divided by the multipliers' mean size over 100 where that is above 1, but by 100 at most.
-        barrier: mu at the start; a small one, as 1e-4, for a guess near the solution.
+        tolerance: on the largest KKT residual; 1e-8, in float32 1e-4. Those of the gradient and of complementarity are
+            divided by the multipliers' mean size / 100, limited to between 1 and 100.
+        barrier: initial mu; use a small one, such as 1e-4, with a guess near the solution.
 
     Returns:
-        The solution, or the best iterate and the status that says why it is none.
+        The solution, or the best iterate and a status with the reason.
     """
     x = jnp.asarray(x)
     none = lambda x: jnp.zeros(0, x.dtype)
@@ -141,7 +142,7 @@ def solve_program(
     max_iterations: int,
     barrier: float | Float[Array, ""],
 ) -> InteriorPointResult:
-    """Solves a program from the guess x; see `interior_point`, which is for programs of plain functions."""
+    """Solve a program from the guess x; for plain functions see `interior_point`."""
     bounds, x = _start(x, lower, upper)
     dtype = x.dtype
     if tolerance is None:
@@ -150,7 +151,7 @@ def solve_program(
     shapes = jax.eval_shape(program.evaluate, x)
     y, s = (jnp.zeros(shape.shape, dtype) for shape in shapes[1:])
     below, above = bounds.gaps(x)
-    point = Point(x, s, y, s, mu / below, mu / above)  # slacks and their multipliers follow at the first look
+    point = Point(x, s, y, s, mu / below, mu / above)  # slacks and their multipliers are set in the first iteration
     status = jnp.where((lower <= upper).all(), RUNNING, Status.CONTRADICTORY_LIMITS)
     number = lambda value: jnp.asarray(value, dtype)
     names = ("cost", "infeasibility", "stationarity", "barrier", "step")
@@ -186,7 +187,7 @@ def solve_program(
 
 
 def _start(x: Array, lower: Array, upper: Array) -> tuple[Bounds, Array]:
-    """The bounds, and the guess moved inside them by a hundredth of their distance or of their size."""
+    """The bounds, and the guess moved inside them by a hundredth of their distance or size."""
     bounds = bounds_of(lower, upper)
     has_lower, has_upper = bounds.has_lower, bounds.has_upper
     both = has_lower & has_upper
@@ -196,12 +197,12 @@ def _start(x: Array, lower: Array, upper: Array) -> tuple[Bounds, Array]:
     x = jnp.where(has_lower, jnp.maximum(x, lower + push(jnp.where(has_lower, lower, 0.0))), x)
     x = jnp.where(has_upper, jnp.minimum(x, upper - push(jnp.where(has_upper, upper, 0.0))), x)
     fixed = jnp.isfinite(lower) & jnp.isfinite(upper)
-    x = jnp.where(bounds.free > 0, x, jnp.where(fixed, (lower + upper) / 2, x))  # the middle of contradictory limits
+    x = jnp.where(bounds.free > 0, x, jnp.where(fixed, (lower + upper) / 2, x))  # the midpoint of contradictory limits
     return bounds, x
 
 
 def _iterate(program: Program, bounds: Bounds, state: _State, tolerance: Array, max_iterations: int) -> _State:
-    """One look at the optimality conditions, and one step if they do not hold."""
+    """Check the optimality conditions, and take one step if they do not hold."""
     p, first = state.point, state.iteration == 0
     at = program.linearise(p.x, p.y, p.w, bounds.free)
     f, c, g = program.values(at)
@@ -248,7 +249,7 @@ def _iterate(program: Program, bounds: Bounds, state: _State, tolerance: Array, 
 
 
 def _products_off(bounds: Bounds, p: Point, mu: float | Array) -> Array:
-    """The largest miss of w s = mu and of the same products of bounds."""
+    """The largest residual of w s = mu and of the corresponding products of bounds."""
     below, above = bounds.gaps(p.x)
     of_lower = jnp.where(bounds.has_lower, jnp.abs(p.low * below - mu), 0.0).max(initial=0.0)
     of_upper = jnp.where(bounds.has_upper, jnp.abs(p.high * above - mu), 0.0).max(initial=0.0)
@@ -256,7 +257,7 @@ def _products_off(bounds: Bounds, p: Point, mu: float | Array) -> Array:
 
 
 def _advance(program: Program, bounds: Bounds, state: _State, at: Any) -> _State:
-    """A step; or the beginning or the end of a restoration, or of the whole."""
+    """A step; or the start or end of a restoration, or termination."""
     p, mu, restoring = state.point, state.mu, state.restoring
     judge = Judge(mu, jnp.where(restoring, state.inner, mu), state.filter, state.worst, restoring)
     least = jnp.where(restoring, state.damping, state.floor)
@@ -299,10 +300,10 @@ def _advance(program: Program, bounds: Bounds, state: _State, at: Any) -> _State
 def _stepped(
     bounds: Bounds, p: Point, step: Direction, trial: Trial, inner: Array, anew: Array, barrier: Array
 ) -> Point:
-    """The point of a trial that was accepted, with multipliers a step of their own length on, near those of mu = `inner`.
+    """The point of an accepted trial, with multipliers after a step of their own length, near those of mu = `inner`.
 
     Args:
-        anew: whether they are made those of mu = `barrier` instead, as a restoration begins or ends.
+        anew: reset them to those of mu = `barrier` instead, at the start or end of a restoration.
     """
     taken = trial.accepted
     rest = jnp.minimum(0.01, inner)
@@ -318,7 +319,7 @@ def _stepped(
 
 
 def _is_stuck(program: Program, bounds: Bounds, p: Point, at: Any) -> Array:
-    """True if the violation itself is stationary, and not small."""
+    """True if the violation is stationary, and not small."""
     _, c, g = program.values(at)
     violated, small = jnp.maximum(g, 0.0), jnp.finfo(p.x.dtype).eps
     push = program.transposed(at, c, violated) * bounds.free
@@ -328,7 +329,7 @@ def _is_stuck(program: Program, bounds: Bounds, p: Point, at: Any) -> Array:
 
 
 def _next_inner(program: Program, bounds: Bounds, p: Point, at: Any, inner: Array) -> Array:
-    """The restoration's barrier, smaller where its own optimality conditions are nearly met."""
+    """The restoration's barrier, reduced when its optimality conditions are nearly satisfied."""
     _, c, g = program.values(at)
     low, high = bounds.multipliers(p.low, p.high)
     off = jnp.abs((program.transposed(at, c, p.w) - low + high) * bounds.free).max(initial=0.0)
@@ -338,5 +339,5 @@ def _next_inner(program: Program, bounds: Bounds, p: Point, at: Any, inner: Arra
 
 
 def restoration_barrier(theta: Array, mu: Array) -> Array:
-    """nu, small beside the infeasibility and not beside mu."""
+    """nu, small relative to the infeasibility but not to mu."""
     return 0.01 * theta * jnp.maximum(mu, 0.1 * theta)

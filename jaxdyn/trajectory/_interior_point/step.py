@@ -1,4 +1,4 @@
-"""One step of the interior-point method: Newton's direction, how far it is followed, and what the filter says of it."""
+"""One step of the interior-point method: Newton's direction, the step length, and the filter."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -28,7 +28,7 @@ class Point(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """Limits of the unknowns; `free` is 0 where both are the same number."""
+    """Limits of the unknowns; `free` is 0 where both are equal."""
 
     lower: Array
     upper: Array
@@ -37,17 +37,17 @@ class Bounds(NamedTuple):
     has_upper: Array
 
     def gaps(self, x: Array) -> tuple[Array, Array]:
-        """Distances to the lower and upper bounds, 1 where there is none."""
+        """Distances to the lower and upper bounds; 1 for missing bounds."""
         one = jnp.ones_like(x)
         return jnp.where(self.has_lower, x - self.lower, one), jnp.where(self.has_upper, self.upper - x, one)
 
     def multipliers(self, low: Array, high: Array) -> tuple[Array, Array]:
-        """Those of the bounds that there are, else 0."""
+        """Multipliers of existing bounds, else 0."""
         return jnp.where(self.has_lower, low, 0.0), jnp.where(self.has_upper, high, 0.0)
 
 
 def bounds_of(lower: Array, upper: Array) -> Bounds:
-    """The limits, and which there are; equal ones hold an unknown and are none."""
+    """The limits, and which exist; equal ones fix an unknown and do not count."""
     free = lower < upper
     return Bounds(lower, upper, free.astype(lower.dtype), jnp.isfinite(lower) & free, jnp.isfinite(upper) & free)
 
@@ -64,9 +64,9 @@ class Direction(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """A point tried: length of the step, its unknowns, slacks and values, infeasibility, barrier function, the verdict.
+    """A trial point: step length, unknowns, slacks, values, infeasibility, barrier function, and acceptance.
 
-    `by_theta`: it would be accepted for its infeasibility, so that the present iterate joins the filter.
+    `by_theta`: accepted for its infeasibility, so the current iterate joins the filter.
     """
 
     length: Array
@@ -81,18 +81,18 @@ class Trial(NamedTuple):
 
 
 def infeasibility(c: Array, h: Array) -> Array:
-    """The length of all violations together."""
+    """The norm of all violations."""
     return jnp.sqrt((c * c).sum() + (h * h).sum())
 
 
 def barrier_function(bounds: Bounds, x: Array, s: Array, f: Array, mu: Array) -> Array:
-    """f less mu times the logarithms of all distances."""
+    """f minus mu times the logarithms of all distances."""
     below, above = bounds.gaps(x)
     return f - mu * (jnp.log(s).sum() + jnp.log(below).sum() + jnp.log(above).sum())
 
 
 def passes(filter_: Array, theta: Array, phi: Array) -> Array:
-    """True if every point of the filter is improved upon in infeasibility or in the barrier function."""
+    """True if infeasibility or barrier function improves on every filter entry."""
     return ((theta < filter_[:, 0]) | (phi < filter_[:, 1])).all()
 
 
@@ -100,11 +100,11 @@ class Judge(NamedTuple):
     """The quantities that decide whether to accept a step.
 
     Attributes:
-        mu: of the barrier function.
-        inner: in its place while restoring.
-        filter: (iterations, 2): infeasibilities and barrier functions that a step must beat; infinite where none is.
-        worst: infeasibility that is never accepted.
-        restoring: whether the infeasibility alone is reduced.
+        mu: barrier parameter.
+        inner: barrier parameter during restoration.
+        filter: (iterations, 2): infeasibilities and barrier functions that a step must improve on; infinite in unused rows.
+        worst: upper limit of the infeasibility.
+        restoring: True in the restoration phase.
     """
 
     mu: Array
@@ -119,7 +119,7 @@ class Judge(NamedTuple):
 
 
 class Newton(NamedTuple):
-    """The linear system at an iterate, factored, and what it is made of."""
+    """The factored linear system at an iterate, and its parts."""
 
     factors: Any
     good: Array
@@ -131,15 +131,15 @@ class Newton(NamedTuple):
 def newton_system(
     program: Program, bounds: Bounds, p: Point, at: Any, judge: Judge, last: Array, least: Array
 ) -> Newton:
-    """[W + S + delta I, A^T, G^T; A, -e I, 0; G, 0, -s/w] with the least delta of a few that makes it that of a minimum.
+    """[W + S + delta I, A^T, G^T; A, -e I, 0; G, 0, -s/w] with the least trial delta for which it is the system of a minimum.
 
-    The multipliers of c are regularised by e about their present values, which changes the way to a solution and not the
-    solution, so that constraints that depend on each other do no harm. While restoring, f is left out and c and g + s are
-    penalised, (|c|^2 + |g + s|^2) / 2 with the barrier of `inner`: the multipliers are then the violations themselves, the
-    matrix is [S + delta I, A^T, G^T; A, -I, 0; G, 0, -I - s/w] and W is Gauss and Newton's.
+    The multipliers of c are regularised by e about their current values, which changes the iterations but not the
+    solution, and permits dependent constraints. During restoration, f is omitted and c and g + s are penalised, (|c|^2
+    + |g + s|^2) / 2 with the barrier of `inner`: the multipliers are then the violations themselves, the matrix is [S +
+    delta I, A^T, G^T; A, -I, 0; G, 0, -I - s/w] and W is the Gauss-Newton Hessian.
 
     Args:
-        last: the last delta that was needed.
+        last: the delta of the previous step.
         least: the first delta tried.
     """
     dtype, mu, restoring = p.x.dtype, judge.inner, judge.restoring
@@ -169,7 +169,7 @@ def newton_system(
     diagonal = diagonal + delta * bounds.free
 
     def direction(c, h):
-        """The step that takes c and h to zero to first order and to the least barrier function; to the least sum of these."""
+        """The Newton step: zero c and h to first order and least barrier function; during restoration, least penalty."""
         r1 = pull * bounds.free - newton * program.gradient(at)
         r1 = r1 - program.transposed(at, jnp.zeros_like(p.y), weights * (h + mu / p.w))
         r2 = -c - newton * soft * p.y
@@ -199,7 +199,7 @@ def newton_system(
 
 
 class Attempt(NamedTuple):
-    """A length along a direction, to be judged as a step of size alpha along one of that slope."""
+    """A length along a direction, judged as a step of size alpha along a direction of this slope."""
 
     along: Direction
     length: Array
@@ -210,13 +210,13 @@ class Attempt(NamedTuple):
 def search(
     program: Program, bounds: Bounds, p: Point, at: Any, newton: Newton, judge: Judge
 ) -> tuple[Direction, Trial]:
-    """The first of ever shorter steps that is accepted; the first one is corrected to second order where it fails."""
+    """The first accepted of successively shorter steps; if the first fails, a second-order correction is tried."""
     f, c, g = program.values(at)
     h, theta = g + p.s, infeasibility(c, g + p.s)
     here = theta, *judge.measure(bounds, p.x, p.s, f, theta)
-    rest = jnp.where(judge.restoring, 0.01, jnp.minimum(0.01, judge.mu))  # of a distance, that a step leaves
+    rest = jnp.where(judge.restoring, 0.01, jnp.minimum(0.01, judge.mu))  # fraction of a distance that a step keeps
 
-    # turn 0 is the whole step, turn 1 its correction if there is one, later ones are half as long as the one before
+    # trial 0 is the full step, trial 1 its correction if there is one, later ones halve the length
     def turn(carry):
         count, alpha, slope, step, trial = carry
         first = count == 0
@@ -241,18 +241,18 @@ def search(
 def _tried(
     program: Program, bounds: Bounds, p: Point, here: tuple, good: Array, judge: Judge, attempt: Attempt
 ) -> Trial:
-    """The point of an attempt and the verdict.
+    """The point of an attempt, and its acceptance.
 
-    A step is accepted that passes the filter and improves the infeasibility or the barrier function by MARGIN of the
-    infeasibility; where the barrier function falls steeply and the infeasibility is small, one that makes it fall by a
-    fraction of that. While restoring, the penalty and its barrier with `inner` for mu must fall.
+    A step is accepted if it passes the filter and improves the infeasibility or the barrier function by MARGIN of the
+    infeasibility; if the barrier function has a steep slope and the infeasibility is small, if it achieves a fraction
+    of the predicted decrease. During restoration, the penalty with the barrier `inner` must fall.
     """
     (along, length, alpha, slope), (theta, phi, psi), small = attempt, here, jnp.finfo(p.x.dtype).eps
     # infeasibility by rounding
     level = 100 * small * jnp.sqrt(1.0 * p.x.size) * (1 + jnp.abs(p.x).max(initial=0.0))
     x = p.x + length * along.dx
     f, c, g = program.evaluate(x)
-    s = jnp.maximum(p.s + length * along.ds, -g)  # a larger slack is better on both counts
+    s = jnp.maximum(p.s + length * along.ds, -g)  # a larger slack improves both
     new_theta = infeasibility(c, g + s)
     new_phi, new_psi = judge.measure(bounds, x, s, f, new_theta)
     falls = (slope < 0) & (theta <= 1e-4 * judge.worst) & (alpha * jnp.maximum(-slope, 0.0) ** STEEP > theta**CLOSE)
@@ -268,7 +268,7 @@ def _tried(
 
 
 def _furthest(bounds: Bounds, p: Point, along: Direction, rest: Array) -> Array:
-    """The longest step, at most 1, that leaves that fraction of all slacks and distances to bounds."""
+    """The longest step, at most 1, that keeps the given fraction of all slacks and distances to bounds."""
     below, above = bounds.gaps(p.x)
     to_lower, to_upper = jnp.where(bounds.has_lower, along.dx, 0.0), jnp.where(bounds.has_upper, -along.dx, 0.0)
     length = jnp.minimum(longest(p.s, along.ds, rest), longest(below, to_lower, rest))
@@ -276,7 +276,7 @@ def _furthest(bounds: Bounds, p: Point, along: Direction, rest: Array) -> Array:
 
 
 def longest(distance: Array, change: Array, rest: Array) -> Array:
-    """The longest step, at most 1, that leaves a fraction `rest` of every distance."""
+    """The longest step, at most 1, that keeps a fraction `rest` of every distance."""
     closing = change < 0
     ratio = jnp.where(closing, (rest - 1) * distance / jnp.where(closing, change, -1.0), 1.0)
     return jnp.minimum(ratio.min(initial=1.0), 1.0)

@@ -25,8 +25,8 @@ from .._problem.solution import Status, status_message
 from .pose_error import DAMPINGS, FAR, Iterate, damped_step, pose_error, walk_down
 
 TOLERANCES = {"float64": 1e-9, "float32": 1e-5}  # [rad and m]
-BLOCK = 5  # iterations between looks at whether a start has arrived
-DRAWS = 64  # random positions for every start; those nearest to the target are taken
+BLOCK = 5  # iterations between checks for convergence
+DRAWS = 64  # random positions per start; the nearest to the target become the starts
 
 
 class InverseKinematics(eqx.Module, Summary):
@@ -36,7 +36,7 @@ class InverseKinematics(eqx.Module, Summary):
         q: the position; if the pose was not reached, the one with the smallest error.
         error: (log(R_d^T R), R_d^T (p - p_d)) there, in the target's axes [rad, m].
         status: a `Status` as an integer: CONVERGED, UNREACHABLE or NOT_FINITE.
-        iterations: taken, by all starts together.
+        iterations: number of iterations, of all starts together.
         reached: number of starts that had converged when the search ended.
     """
 
@@ -84,7 +84,7 @@ def inverse_kinematics(
     limit, clipped at the limits (a projected step). The starts are those of 64 times as many random positions within the
     limits whose poses are nearest to the target. They run in parallel until the first converges; of the converged ones, the
     one nearest to the guess is returned. Split large batches of targets into parts,
-    `jax.lax.map(f, targets, batch_size=64)`: a part takes as long as its slowest target.
+    `jax.lax.map(f, targets, batch_size=64)`: each part finishes with its slowest target.
 
     Differentiable in the target and the chain, by implicit differentiation: dq = -J^+ de over the joints that are not at a
     limit (the smallest motion that follows the target); first order only, and meaningless unless CONVERGED.
@@ -94,21 +94,21 @@ def inverse_kinematics(
         frame: link or frame; the chain's tip if None.
         guess: the first start, and the preferred neighbourhood of the solution; by default, the middle of the limits.
         weights: of the error's components, the angular ones first, in the target's axes [1/rad, 1/m]; a component of weight 0
-            is free: (0, 0, 0, 1, 1, 1) constrains the position alone, (1, 1, 0, 1, 1, 1) leaves the rotation about the
+            is free: (0, 0, 0, 1, 1, 1) constrains the position only, (1, 1, 0, 1, 1, 1) leaves the rotation about the
             target's z axis free.
-        position_limits: lower and upper limit of each coordinate, infinite where there is none; the chain's own where None
-            (of coupled joints those that belong to one coordinate). Quaternion joints have none.
+        position_limits: lower and upper limit of each coordinate, infinite if there is none; by default the chain's own
+            (for coupled joints, those moved by a single coordinate). Quaternion joints have none.
         starts: number of starts.
-        seed: of the random starts; joints without limits start within half a revolution, or a metre, of zero.
+        seed: seed of the random starts; joints without limits start within half a revolution, or a metre, of zero.
         tolerance: largest component of the error that is not free [rad, m]; 1e-9 in float64, 1e-5 in float32 if None.
-        max_iterations: of all starts together.
+        max_iterations: maximum, for all starts together.
 
     Returns:
-        The best position. UNREACHABLE means that no start converged: no proof, but rare for a pose within reach of an arm.
+        The best position. UNREACHABLE means that no start converged: not a proof, but rare for a pose within reach of an arm.
 
     Raises:
         TrajectoryError: the target is not a pose, limits contradict each other, no weight is positive, or there are no starts.
-        ModelError: no such frame, or no frame given for a tree with several tips.
+        ModelError: unknown frame, or no frame given for a tree with several tips.
     """
     dtype = jnp.result_type(chain.dtype, target)
     frame_index(chain, frame)
@@ -123,7 +123,7 @@ def inverse_kinematics(
 
 @compiled
 def _solved(chain, target, frame, guess, weights, limits, starts, seed, bound, max_iterations) -> InverseKinematics:
-    """The search, and what carries derivatives through its result."""
+    """The search, and its implicit derivative."""
     fixed, goal, weights, limits = jax.lax.stop_gradient((chain, target, weights, limits))
     first = _starts(fixed, goal, weights, limits, frame, guess, starts, seed)
     near = _middle(fixed, limits, goal.dtype) if guess is None else first[0]
@@ -132,9 +132,9 @@ def _solved(chain, target, frame, guess, weights, limits, starts, seed, bound, m
 
 
 def coordinate_limits(chain: Chain) -> Float[Array, "nv 2"]:
-    """Lower and upper limit of every coordinate: the joints' own; infinite for quaternions.
+    """Lower and upper limit of every coordinate: those of the joints; infinite for quaternions.
 
-    For coupled coordinates, those of the joints that a single coordinate moves.
+    For coupled coordinates, those of joints moved by a single coordinate.
     """
     if chain.coupling is None:
         columns = jnp.asarray(layout(chain).columns)
@@ -162,7 +162,7 @@ def _search(
     tolerance: Array,
     max_iterations: int,
 ) -> tuple[Array, Array, tuple[Array, Array, Array]]:
-    """The loop over iterations, all starts together, and the choice among them: q, e; status, iterations, reached."""
+    """The iterations of all starts, and the selection: q, e; status, iterations, reached."""
     dtype, count = first.dtype, first.shape[0]
     one = lambda at: _block(chain, at, target, weights, limits[:, 0], limits[:, 1], frame)
 
@@ -209,7 +209,7 @@ def _block(chain: Chain, at: Iterate, target, weights, lower, upper, frame: str 
 
 @by_batch(size=lambda chain: 300 + 60 * chain.n)
 def _ordinary_block(chain: Chain, at: Iterate, target, weights, lower, upper, frame: str | None) -> Iterate:
-    """The same of a chain of ordinary joints, for lanes: one kernel on the CPU."""
+    """The same for a chain of ordinary joints, on lanes: one kernel on the CPU."""
 
     def propose(q, *rest):
         step, slope = damped_step(q, *rest, lower, upper)
@@ -242,8 +242,8 @@ def _starts(
 ) -> Array:
     """(starts, nq) positions within the limits, the first of them the guess if there is one.
 
-    The others are those of many random ones whose pose is nearest to the target, by |w_v (p - p_d)|^2 + w_w^2 (3 - tr R_d^T R).
-    The random positions are constants, and their poses the same for all targets of a batch.
+    The others are the random positions whose poses are nearest to the target, by |w_v (p - p_d)|^2 + w_w^2 (3 - tr R_d^T R).
+    The random positions are constants, and all targets of a batch share their poses.
     """
     dtype, count = target.dtype, starts * DRAWS
     lower, upper = _finite(chain, limits)
@@ -287,7 +287,7 @@ def _finite(chain: Chain, limits: Array) -> tuple[Array, Array]:
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _following(frame: str | None, chain: Chain, target: Array, weights: Array, limits: Array, q: Array) -> Array:
-    """q, a constant until it is differentiated as a solution: dq = -J^+ de."""
+    """q, differentiated as a solution: dq = -J^+ de."""
     del frame, chain, target, weights, limits
     return q
 
@@ -328,7 +328,7 @@ def _check(chain: Chain, target, weights, limits, starts: int, max_iterations: i
         if np.abs(r.T @ r - np.eye(3)).max() > 1e-3 or np.linalg.det(r) < 0:
             raise TrajectoryError("the target is not a pose: its upper left 3 x 3 block is not a rotation")
     if not isinstance(weights, Tracer) and not (np.all(np.asarray(weights) >= 0) and np.any(np.asarray(weights) > 0)):
-        raise TrajectoryError("the weights of the error must not be negative, and one of them at least be positive")
+        raise TrajectoryError("the weights of the error must be non-negative, with at least one positive")
     if not isinstance(limits, Tracer):
         wrong = np.flatnonzero(~(np.asarray(limits)[:, 0] <= np.asarray(limits)[:, 1]))
         if wrong.size:

@@ -4,10 +4,10 @@ The error is the frame's pose seen from the target, as six numbers in the target
 
     e(q) = (log(R_d^T R(q)), R_d^T (p(q) - p_d)) [rad, m],
 
-a twist's halves; a component of weight zero is free. Its Jacobian is taken as (R_d^T J_w, R_d^T J_v), which is exact where
-phi = 0; the gradient of |e|^2 / 2 is exact everywhere as long as the angular weights are equal, because a rotation does
-not change its own axis. All of it is written for lanes (`dynamics.lowering`),
-and loops over joints are scans, so that what is shared among joints is computed once.
+the halves of a twist; a component of weight zero is free. Its Jacobian is approximated by (R_d^T J_w, R_d^T J_v), which
+is exact at phi = 0; the gradient of |e|^2 / 2 is exact everywhere if the angular weights are equal, because a rotation
+does not change its own axis. The code is written for lanes (`dynamics._lowering`), and loops over joints are scans, so
+shared values are computed once.
 """
 
 from collections.abc import Callable
@@ -27,9 +27,9 @@ from ...model._joints import Link
 from ...model._tree import ancestor_mask
 from ...spatial._components import Mat, Vec, add, cross, dot, matmul, rotate, scale, sub, unstack
 
-SHRINK, GROW = 0.2, 4.0  # of the damping, after a step that was taken and one that was not
+SHRINK, GROW = 0.2, 4.0  # factors of the damping after an accepted and after a rejected step
 DAMPINGS = (1e-6, 1e8)
-FAR = 1e4  # an error larger than any
+FAR = 1e4  # larger than any error
 PAIRS = [(i, j) for i in range(6) for j in range(i, 6)]
 Columns = tuple[Array, ...]  # six rows (n,), or (n, lanes)
 
@@ -121,10 +121,10 @@ def damped_step(
     lower: Float[Array, "nv *#lanes"],
     upper: Float[Array, "nv *#lanes"],
 ) -> tuple[Float[Array, "nv *#lanes"], Float[Array, "*#lanes"]]:
-    """dq = -J^T (J J^T + lambda 1)^-1 e over the joints that are free, and the largest entry of the gradient there.
+    """dq = -J^T (J J^T + lambda 1)^-1 e over the free joints, and the largest entry of their gradient.
 
-    A joint at a limit that the gradient pushes it against is held; the step ends at the limits. The system is 6 x 6 whatever
-    the number of joints.
+    Joints pushed against a limit by the gradient are fixed; the step ends at the limits. The system is 6 x 6 for any
+    number of joints.
     """
     lower, upper = (spread_over_lanes(x) for x in (lower, upper))
     e = unstack(error)
@@ -156,10 +156,10 @@ def damped_step(
 def walk_down(
     at: Iterate, weights: Float[Array, "6 *#lanes"], rows: Columns, look: Callable, propose: Callable, count: int
 ) -> Iterate:
-    """Some iterations: look at the trial, take it if its error is smaller, propose the next with the damping that follows.
+    """Some iterations: evaluate the trial, accept it if its error is smaller, adapt the damping, propose the next.
 
     Args:
-        weights: w, of the error's components.
+        weights: w of the error's components.
         rows: zeros of the Jacobian's shape.
         look: q -> e, w de/dq.
         propose: (q, w e, w de/dq, damping) -> the next trial, the slope at q.
@@ -174,7 +174,7 @@ def walk_down(
     def body(state, _):
         (q, error, damping, _), kept, trial = state
         new_error, new_rows = look(trial)
-        better = size(new_error) < size(error)  # not where it is not a number
+        better = size(new_error) < size(error)  # False for NaN
 
         def pick(new: Array, old: Array) -> Array:
             return jnp.where(better.reshape((1,) * (new.ndim - better.ndim) + better.shape), new, old)
@@ -186,6 +186,6 @@ def walk_down(
         trial, slope = propose(q, weigh(error), kept, damping)
         return (Iterate(q, error, damping, slope), kept, trial), None
 
-    # the first look is at q itself, which is better than anything
+    # the first trial is q itself, which is always accepted
     start = at._replace(error=jnp.full_like(at.error, FAR), damping=at.damping / SHRINK), rows, at.q
     return jax.lax.scan(body, start, None, length=count + 1)[0][0]

@@ -1,4 +1,4 @@
-"""Small quadratic programs with bounds, by projected Newton steps; many at once, for lanes."""
+"""Batches of small quadratic programs with bounds, by projected Newton steps, for lanes."""
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ MOST = 50  # projected steps
 
 
 def masked_inverse(h: Float[Array, "m m *lanes"], free: Array) -> tuple[Array, Array]:
-    """The inverse of the rows and columns of h that are free, zeros elsewhere, and its smallest pivot.
+    """The inverse of the free rows and columns of h, zeros elsewhere, and its smallest pivot.
 
     One symmetric sweep per row (Goodnight 1979), as `positive_inverse`.
     """
@@ -47,7 +47,7 @@ def box_qp(
     """
     fixed = lower >= upper
 
-    bound = jnp.abs(h).sum(1).max(0)  # no eigenvalue is larger
+    bound = jnp.abs(h).sum(1).max(0)  # an upper bound of the eigenvalues
 
     def held(u):
         gradient = matrix_times(h, u) + g
@@ -65,7 +65,7 @@ def box_qp(
             (u, value(u)),
             0.5 ** jnp.arange(STEPS, dtype=h.dtype),
         )
-        # a step to the first bound it meets always helps, and one down the gradient where that is at once
+        # a step to the first bound always helps; if that has length zero, a step along the gradient
         ratio = jnp.where(direction > 0, upper - u, lower - u) / jnp.where(direction == 0, 1, direction)
         length = jnp.where(clamped | (direction == 0), jnp.inf, ratio).min(0)
         length = jnp.where(jnp.isfinite(length), length, 0)

@@ -36,7 +36,7 @@ class LinearQuadratic(NamedTuple):
     """min over dx, du of the sum over knots of 1/2 z' H z + g' z, z = (dx, du), plus 1/2 dx' H_end dx + g_end' dx at the end,
 
     subject to dx_{k+1} = F z_k + c_k from a given dx_0. `linear_quadratic` builds one from the usual blocks. Structured
-    steps and costs (below) halve the time of `riccati` or better; `dense` expands them.
+    steps and costs (below) at least halve the time of `riccati`; `dense` expands them.
 
     Attributes:
         dynamics: [F, c] of each knot, (steps, n, n + m + 1); or `EulerSteps`.
@@ -50,7 +50,7 @@ class LinearQuadratic(NamedTuple):
 
     @property
     def states(self) -> int:
-        """n, the size of the state's small motion."""
+        """n, the size of the state's displacement."""
         return self.end.shape[-2]
 
     @property
@@ -67,7 +67,7 @@ class LinearQuadratic(NamedTuple):
         return jnp.diagonal(self.cost[:, self.states :, self.states : -1], axis1=1, axis2=2)
 
     def dense(self) -> "LinearQuadratic":
-        """The same with all matrices written out."""
+        """The same with dense matrices."""
         dynamics, cost, n = self.dynamics, self.cost, self.states
         if isinstance(dynamics, EulerSteps):
             v = n // 2
@@ -86,14 +86,14 @@ class LQPolicy(NamedTuple):
 
     Attributes:
         gains: K.
-        feedforward: du where dx = 0.
+        feedforward: du at dx = 0.
         hessian: P of knots 0 to the end.
         gradient: p of knots 0 to the end.
-        adjoint: derivative of the whole cost with respect to each knot's state at dx = du = 0, gaps c left out.
+        adjoint: derivative of the total cost with respect to each knot's state at dx = du = 0, without the gaps c.
         slope: the same with respect to each knot's controls.
-        pivot: the smallest pivot of the controls' Hessian: not positive where the problem is not convex, and its policy
-            meaningless.
-        free: controls that are not held at a bound.
+        pivot: the smallest pivot of the controls' Hessian; if it is not positive, the problem is not convex and the
+            policy meaningless.
+        free: controls not at a bound.
     """
 
     gains: Float[Array, "steps m n"]
@@ -107,7 +107,7 @@ class LQPolicy(NamedTuple):
 
 
 class LQSolution(NamedTuple):
-    """Minimiser and multipliers of the dynamics, the cost's derivatives with respect to each knot's state.
+    """Minimiser, and multipliers of the dynamics: derivatives of the cost with respect to each knot's state.
 
     Attributes:
         states: dx of all knots, the first as given.

@@ -11,7 +11,7 @@ from .problem import DiagonalCost, EulerSteps, LinearQuadratic, LQPolicy, LQSolu
 
 
 class Descent(NamedTuple):
-    """The problem's cost along a times what the policy does from dx_0 = 0: a slope + a^2 / 2 curvature.
+    """The problem's cost along a times the policy's motion from dx_0 = 0: a slope + a^2 / 2 curvature.
 
     Attributes:
         slope: its derivative at a = 0.
@@ -27,11 +27,11 @@ def riccati(
     bounds: tuple[Float[Array, "steps m"], Float[Array, "steps m"]] | None = None,
     damping: float | Float[Array, ""] = 0.0,
 ) -> LQPolicy:
-    """The best policy du = K dx + k of a linear-quadratic problem, O(steps (n + m)^3), one knot after the other.
+    """The optimal policy du = K dx + k of a linear-quadratic problem, knot by knot, O(steps (n + m)^3).
 
-    With Q the Hessian of a knot's cost and of the cost to go behind it, Q = H + F' P F, the policy is K = -Q_uu^-1 Q_ux
-    and what is left P = Q_xx + Q_xu K. With bounds, k minimises over lower <= k <= upper, and a control at a bound does not
-    follow the state (Tassa, Mansard & Todorov 2014): the policy is the best one near dx = 0.
+    With Q = H + F' P F the Hessian of a knot's cost plus the subsequent cost to go, the policy is K = -Q_uu^-1 Q_ux and
+    the cost to go P = Q_xx + Q_xu K. With bounds, k minimises over lower <= k <= upper, and a control at a bound has no
+    feedback (Tassa, Mansard & Todorov 2014): the policy is optimal near dx = 0.
 
     Args:
         bounds: lower and upper bounds of du at each knot; infinite ones do not bind, equal ones fix a control.
@@ -41,7 +41,7 @@ def riccati(
 
 
 def policy_and_descent(lq: LinearQuadratic, bounds, damping: float | Float[Array, ""]) -> tuple[LQPolicy, Descent]:
-    """`riccati`, and what its policy promises."""
+    """`riccati`, and the predicted change of the cost."""
     n, m = lq.states, lq.controls
     damping = jnp.asarray(damping, lq.end.dtype)
     end = lq.end[:, n]
@@ -105,7 +105,7 @@ def _backward(carry, constants, x):
     policy = jnp.concatenate([gains, feedforward[:, None]], 1)
     across = jnp.moveaxis(seen.by_control[:, :n], 0, 1)
     left = by_row(lambda row, own: own + row_times(row, policy), across, seen.by_state)
-    # what the policy promises: its slope by the adjoint of the motion that follows it
+    # predicted change: the slope by the adjoint of the policy's motion
     by_all = back(followed)
     slope = (by_all[n:] * feedforward).sum(0) + (followed * gaps).sum(0)
     quadratic = (feedforward * (ahead + 0.5 * matrix_times(of_controls, feedforward))).sum(0)

@@ -12,7 +12,7 @@ from .riccati import lq_rollout, riccati
 
 
 class Stretch(NamedTuple):
-    """The best cost from state x at a stretch's start to y at its end, as a function of both, in its dual form
+    """The optimal cost from state x at a stretch's start to y at its end, in dual form
 
     max over z of 1/2 x' J x - eta' x - z' (y - A x - b) - 1/2 z' C z.
     """
@@ -27,8 +27,8 @@ class Stretch(NamedTuple):
 def riccati_scan(lq: LinearQuadratic, damping: float | Float[Array, ""] = 0.0) -> LQPolicy:
     """`riccati` without bounds, by an associative scan over the knots (Sarkka & Garcia-Fernandez 2023): O(log steps) deep.
 
-    Each knot's own R must be positive definite. About six times the work of `riccati`, so that it is quicker only where
-    many knots are computed at once: on a GPU, for one or a few problems.
+    Each knot's own R must be positive definite. About six times the work of `riccati`; faster only if many knots are
+    computed in parallel: on a GPU, for one or a few problems.
     """
     lq, n = lq.dense(), lq.states
     eye = jnp.eye(lq.controls, dtype=lq.cost.dtype)
@@ -66,9 +66,9 @@ def _adjoint(matrices: Array, offsets: Array, end: Array) -> Array:
 
 
 def product(a: Array, b: Array) -> Array:
-    """a b of small matrices, as sums that XLA fuses with what is around them.
+    """a b of small matrices, as sums that XLA fuses with neighbouring operations.
 
-    XLA's compiler for GPUs aborts on a matrix product of padded slices, which reverse mode makes of `associative_scan`
+    XLA's compiler for GPUs aborts on a matrix product of padded slices, which reverse mode of `associative_scan` produces
     (jaxlib 0.11.2, triton_tiling_propagation.cc: "src_fragment_it != src_fragments_order.end()").
     """
     return jnp.sum(a[..., :, :, None] * b[..., None, :, :], -2)
@@ -117,8 +117,8 @@ def solve_lq(
 ) -> LQSolution:
     """The minimiser of a linear-quadratic problem, O(steps): by the recursion on a CPU, by the parallel scan elsewhere.
 
-    With bounds always by the recursion; the policy then is the best one near dx = 0, which is the problem's solution
-    where no other bounds bind along the way.
+    With bounds always by the recursion; the policy is then optimal near dx = 0, which solves the problem if no other
+    bounds become active along the motion.
     """
     start = jnp.zeros_like(lq.end[:, -1]) if start is None else start
 

@@ -1,1 +1,1 @@
-"""Paths, how fast they can be followed, and point-to-point motions."""
+"""Paths, their time-optimal timing, and point-to-point motions."""

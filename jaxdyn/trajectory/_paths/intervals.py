@@ -2,8 +2,9 @@
 
 On a grid s_i of the path, with x = s'^2 and u = s'' held from one point to the next, x_{i+1} = x_i + 2 d u. Limits of torque
 and acceleration are bands lo <= a u + b x <= hi, taken at both ends of an interval, with a >= 0 by their sign. Eliminating u
-from the upper side of a band k and the lower side of a band l leaves (a_l b_k - a_k b_l) x <= a_l hi_k - a_k lo_l, and all
-these pairs together are the projection on x (Fourier and Motzkin): nothing is divided by a, which is zero at singular points.
+from the upper side of a band k and the lower side of a band l leaves (a_l b_k - a_k b_l) x <= a_l hi_k - a_k lo_l, and
+all pairs together give the projection on x (Fourier-Motzkin elimination), without division by a, which is zero at
+singular points.
 """
 
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from jaxtyping import Array, Bool, Float
 
 from .path import PathDynamics
 
-FAR = 1e9  # what an infinite limit counts as
+FAR = 1e9  # substitute for an infinite limit
 
 
 class Bands(NamedTuple):
@@ -33,7 +34,7 @@ def bands_of(
     torque: Float[Array, "n 2"],
     acceleration: Float[Array, " n"] | None,
 ) -> Bands:
-    """The bands of torque, and of acceleration where there are limits of it, at both ends of every interval."""
+    """The bands of torque, and of limited accelerations, at both ends of every interval."""
     held = at.gravity + friction
     a, b, lo, hi = [at.inertia], [at.centrifugal], [torque[None, :, 0] - held], [torque[None, :, 1] - held]
     if acceleration is not None:
@@ -53,7 +54,7 @@ def bands_of(
 
 
 def _half_lines(p: Array, r: Array, scale: Array, axes: int | tuple[int, ...]) -> tuple[Array, Array]:
-    """The interval of x that p x <= r leaves, over some axes; (1, -1) FAR where some 0 x <= r cannot be."""
+    """The interval of x with p x <= r, over some axes; (1, -1) FAR if some 0 x <= r is infeasible."""
     tolerance = 32 * jnp.finfo(p.dtype).eps
     flat = jnp.abs(p) <= tolerance * scale
     bound = r / jnp.where(flat, jnp.ones_like(p), p)
@@ -64,7 +65,7 @@ def _half_lines(p: Array, r: Array, scale: Array, axes: int | tuple[int, ...]) -
 
 
 def lasting_speeds(bands: Bands) -> tuple[Float[Array, " intervals"], Float[Array, " intervals"]]:
-    """The interval of x for which some u holds all bands of an interval: empty (low > high) where none does."""
+    """The interval of x for which some u satisfies all bands; empty (low > high) if there is none."""
     a, b = bands.a, bands.b
     p = a[:, None] * b[:, :, None] - a[:, :, None] * b[:, None]
     r = a[:, None] * bands.hi[:, :, None] - a[:, :, None] * bands.lo[:, None]
@@ -79,7 +80,7 @@ def controllable_speeds(
     last: Float[Array, ""],
     step: Float[Array, ""],
 ) -> tuple[Float[Array, "points 2"], Bool[Array, " points"]]:
-    """From the end backward, the interval of x from which the end can be reached within the limits, and where there is none.
+    """From the end backward, the interval of x from which the end can be reached within the limits, and where it is empty.
 
     Args:
         largest: x by the velocity limits.
@@ -87,7 +88,7 @@ def controllable_speeds(
         step: d.
 
     Returns:
-        (low, high) of every point, zero where it would be empty; and whether it would.
+        (low, high) of every point, zero if empty; and whether it is empty.
     """
     rounding = 64 * jnp.finfo(last.dtype).eps
 

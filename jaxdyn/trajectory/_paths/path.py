@@ -24,7 +24,7 @@ class SplinePath(eqx.Module):
     """A cubic spline, twice continuously differentiable: path(s) is a polynomial in s between the knots. From `spline_path`.
 
     Attributes:
-        knots: where the waypoints are passed, from 0 to 1.
+        knots: s at the waypoints, from 0 to 1.
         coefficients: of 1, h, h^2 and h^3 with h = s - knot, of every piece.
     """
 
@@ -48,20 +48,20 @@ def spline_path(
 
     Args:
         waypoints: at least two positions, in order.
-        knots: s at the waypoints, rising from 0 to 1; by the distances between them to the power 1/2 where None (centripetal,
-            Lee 1989), which keeps the path from overshooting where waypoints are close.
+        knots: s at the waypoints, increasing from 0 to 1; by default from the square roots of their distances
+            (centripetal, Lee 1989), which avoids overshoot between close waypoints.
 
     Raises:
-        TrajectoryError: too few waypoints, one that equals the one before, or knots that do not rise from 0 to 1.
+        TrajectoryError: too few waypoints, equal successive ones, or knots that do not increase from 0 to 1.
     """
     points = jnp.asarray(waypoints)
     if len(points) < 2:
-        raise TrajectoryError(f"a path needs two waypoints at least, not {len(points)}")
+        raise TrajectoryError(f"a path needs at least two waypoints, not {len(points)}")
     if knots is None:
         steps = jnp.sqrt(jnp.sqrt(((points[1:] - points[:-1]) ** 2).sum(1)))
         if not isinstance(steps, Tracer) and not np.all(np.asarray(steps) > 0):
             k = int(np.flatnonzero(~(np.asarray(steps) > 0))[0])
-            raise TrajectoryError(f"waypoints {k} and {k + 1} are the same, or not numbers: leave one out")
+            raise TrajectoryError(f"waypoints {k} and {k + 1} are equal or not finite: remove one")
         where = jnp.concatenate([jnp.zeros(1, points.dtype), jnp.cumsum(steps)])
         where = where / where[-1]
     else:
@@ -71,7 +71,7 @@ def spline_path(
         if not isinstance(where, Tracer):
             x = np.asarray(where)
             if x[0] != 0 or abs(x[-1] - 1) > 1e-6 or not np.all(np.diff(x) > 0):
-                raise TrajectoryError(f"the knots of a path rise from 0 to 1; these are {x}")
+                raise TrajectoryError(f"the knots of a path must increase from 0 to 1; these are {x}")
     h = jnp.diff(where)
     rise = jnp.diff(points, axis=0) / h[:, None]
     second = jnp.zeros_like(points)
@@ -84,12 +84,12 @@ def spline_path(
 
 
 def straight_path(start: Float[Array, " n"], goal: Float[Array, " n"]) -> SplinePath:
-    """The straight line from a position to another, q(s) = q_0 + s (q_1 - q_0)."""
+    """The straight line from one position to another, q(s) = q_0 + s (q_1 - q_0)."""
     return spline_path(jnp.stack([start, goal]), (0.0, 1.0))
 
 
 def with_derivatives(path: Path, s: Float[Array, ""]) -> tuple[Array, Array, Array]:
-    """Its value at s, its first derivative and its second."""
+    """The path's value at s and its first two derivatives."""
     rate = lambda y: jax.jvp(path, (y,), (jnp.ones_like(y),))
     (value, slope), (_, curvature) = jax.jvp(rate, (s,), (jnp.ones_like(s),))
     return value, slope, curvature
@@ -124,7 +124,7 @@ def path_dynamics(chain: Chain, path: Path, s: Float[Array, " points"]) -> PathD
         TrajectoryError: a robot with quaternion joints, or a path of another dimension.
     """
     if chain.topology.quaternion_joints:
-        raise TrajectoryError("a path q(s) has no quaternions: this works for robots with ordinary joints alone")
+        raise TrajectoryError("a path q(s) has no quaternions; only robots with ordinary joints are supported")
 
     def one(x):
         q, slope, curvature = with_derivatives(path, x)
@@ -148,13 +148,13 @@ def joint_limits(
     """Limits of velocities, accelerations and torques as arrays, the chain's if not given, infinite if unlimited.
 
     Raises:
-        TrajectoryError: shapes that do not fit, limits that are not positive or contradict each other, or a robot with a
-            coupling, whose limits are not its coordinates', without limits of its own.
+        TrajectoryError: wrong shapes, non-positive or contradictory limits, or a robot with a coupling, whose joint
+        limits are not those of its coordinates, without explicit limits.
     """
     own = is_ordinary(chain)
     if not own and (velocity is None or torque is None):
         raise TrajectoryError(
-            "the chain's limits are its joints', and its coordinates are others: give limits for them"
+            "the chain's limits are those of its joints, not of its coordinates: give limits for the coordinates"
         )
     speed = chain.limits.velocity if velocity is None else jnp.asarray(velocity)
     push = jnp.full(chain.nv, jnp.inf, speed.dtype) if acceleration is None else jnp.asarray(acceleration)

@@ -51,28 +51,30 @@ class PoseMotion(NamedTuple):
 
 
 def cubic_scaling(u: Float[Array, ""]) -> Float[Array, ""]:
-    """3 u^2 - 2 u^3: at rest at both ends, the acceleration jumps there. Fastest 3/2, largest acceleration 6, at T = 1."""
+    """3 u^2 - 2 u^3: at rest at both ends, where the acceleration jumps. Largest speed 3/2, largest acceleration 6, for
+    T = 1."""
     return u * u * (3 - 2 * u)
 
 
 def quintic_scaling(u: Float[Array, ""]) -> Float[Array, ""]:
-    """10 u^3 - 15 u^4 + 6 u^5: at rest without acceleration at both ends. Fastest 15/8, largest acceleration 10/sqrt(3)."""
+    """10 u^3 - 15 u^4 + 6 u^5: at rest with zero acceleration at both ends. Largest speed 15/8, largest acceleration
+    10/sqrt(3)."""
     return u * u * u * (10 + u * (6 * u - 15))
 
 
 def trapezoidal_scaling(u: Float[Array, ""], ramp: float | Float[Array, ""] = 1 / 3) -> Float[Array, ""]:
-    """Constant acceleration, constant speed, constant deceleration: fastest 1 / (1 - ramp), acceleration that over the ramp.
+    """Constant acceleration, speed and deceleration: largest speed 1 / (1 - ramp), acceleration 1 / (ramp (1 - ramp)).
 
     Args:
-        ramp: the fraction of the duration that each of the outer parts takes, above 0 and at most 1/2: a triangle of speed
-            ("bang-bang"), the fastest under an acceleration limit. As a scaling: `functools.partial(trapezoidal_scaling,
-            ramp=0.2)`.
+        ramp: fraction of the duration of each outer part, above 0 and at most 1/2, a triangular speed profile
+            ("bang-bang"), the fastest under an acceleration limit. As a scaling:
+            `functools.partial(trapezoidal_scaling, ramp=0.2)`.
 
     Raises:
-        TrajectoryError: no such ramp.
+        TrajectoryError: invalid ramp.
     """
     if isinstance(ramp, float) and not 0 < ramp <= 0.5:
-        raise TrajectoryError(f"a trapezoidal scaling's ramp is above 0 and at most 0.5, not {ramp:g}")
+        raise TrajectoryError(f"the ramp of a trapezoidal scaling must be above 0 and at most 0.5, not {ramp:g}")
     ramp = jnp.asarray(ramp, u.dtype)
     speed = 1 / (1 - ramp)
     up, down = speed * u * u / (2 * ramp), 1 - speed * (1 - u) ** 2 / (2 * ramp)
@@ -84,12 +86,13 @@ def shortest_trapezoid(
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Duration T and ramp of the fastest trapezoid along a straight line in joint space, in closed form.
 
-    With the largest rates of s, v = min(speed / |distance|) and a = min(acceleration / |distance|): where v^2 < a the speed is
-    reached, and T = 1/v + v/a with the ramp v / (a T); else T = 2 / sqrt(a) with the ramp 1/2 (Lynch & Park 2017, sec. 9.2.2).
+    With v = min(speed / |distance|) and a = min(acceleration / |distance|) the largest rates of s: if v^2 < a the speed
+    limit is reached, and T = 1/v + v/a with the ramp v / (a T); else T = 2 / sqrt(a) with the ramp 1/2 (Lynch & Park
+    2017, sec. 9.2.2).
 
     Args:
         distance: q_1 - q_0 [rad or m].
-        speed: largest |qd|, joint by joint; may be infinite.
+        speed: largest |qd| of each joint; may be infinite.
         acceleration: largest |qdd|; finite.
 
     Returns:
@@ -112,7 +115,7 @@ def shortest_trapezoid(
 def scaled_time(
     scaling: Scaling, duration: Duration, t: Float[Array, " times"]
 ) -> tuple[Float[Array, " times"], Float[Array, " times"], Float[Array, " times"]]:
-    """s, ds/dt and d2s/dt2 at times t; at rest at the ends before 0 and after the duration."""
+    """s, ds/dt and d2s/dt2 at times t; at rest before 0 and after the duration."""
     duration = jnp.asarray(duration, t.dtype)
     u = t / duration
     s, sd, sdd = jax.vmap(lambda u: with_derivatives(scaling, u))(jnp.clip(u, 0, 1))
@@ -144,7 +147,7 @@ def joint_motion(
 def _along(
     scaling: Scaling, duration: Duration, t: Array, way: Array, moved: Callable[[Array], Array]
 ) -> tuple[Array, Array, Array]:
-    """Configurations and rates at motions s way."""
+    """Configurations and rates at displacements s way."""
     s, sd, sdd = scaled_time(scaling, duration, t)
     return jax.vmap(lambda x: moved(x * way))(s), sd[:, None] * way[None], sdd[:, None] * way[None]
 
@@ -198,10 +201,10 @@ def shortest_duration(
     torque_limits: Float[Array, "nv 2"] | None = None,
     samples: int = 201,
 ) -> Float[Array, ""]:
-    """The smallest T for which a path q(s), s from 0 to 1, under a time scaling holds the limits, in closed form.
+    """The smallest T for which a path q(s), s from 0 to 1, under a time scaling satisfies the limits, in closed form.
 
-    With u = t / T the velocity is q' sigma' / T and the torque (m sigma'' + c sigma'^2) / T^2 + g (`path_dynamics`): every
-    limit at every sample bounds 1/T or 1/T^2, and the least bound counts. Friction is left out.
+    With u = t / T the velocity is q' sigma' / T and the torque (m sigma'' + c sigma'^2) / T^2 + g (`path_dynamics`):
+    every limit at every sample bounds 1/T or 1/T^2, and the tightest bound gives T. Friction is ignored.
 
     Args:
         path: s -> q, differentiable by JAX: `spline_path`, `straight_path`, or a user-defined function.
@@ -211,10 +214,10 @@ def shortest_duration(
         samples: grid points; between them, limits are exceeded by at most the square of the spacing, for smooth sigma.
 
     Returns:
-        T [s]; infinite where the torque that holds the robot still is beyond its limits, so that no T will do.
+        T [s]; infinite if the static torque alone exceeds its limits.
 
     Raises:
-        TrajectoryError: limits are missing or do not fit.
+        TrajectoryError: missing limits, or wrong shapes.
     """
     velocity, acceleration, torque = joint_limits(chain, velocity_limits, acceleration_limits, torque_limits)
     u = jnp.linspace(0, 1, samples, dtype=torque.dtype)

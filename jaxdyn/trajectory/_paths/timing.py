@@ -15,7 +15,7 @@ from .intervals import FAR, bands_of, controllable_speeds, fastest_speeds, lasti
 from .path import Path, PathDynamics, joint_limits, path_dynamics, with_derivatives
 from .scaling import JointMotion
 
-FASTEST = 3e4  # s' where no velocity is limited [1/s]
+FASTEST = 3e4  # s' without velocity limits [1/s]
 
 
 class PathTiming(eqx.Module):
@@ -28,12 +28,12 @@ class PathTiming(eqx.Module):
         acceleration: s'' from each point to the next [1/s^2].
         q: positions.
         qd: velocities.
-        qdd: accelerations, with the s'' that follows; at the end with the last.
+        qdd: accelerations, with the s'' of the following interval; at the end of the last one.
         tau: torques, likewise, with friction and springs [N m].
         controllable: the interval of s' from which the end can be reached within the limits.
-        speed_limit: the s' above which no s'' holds the limits.
+        speed_limit: the s' above which no s'' satisfies the limits.
         status: a `Status` as an integer: CONVERGED, INFEASIBLE or NOT_FINITE.
-        stuck_at: where INFEASIBLE, the first s from which the path cannot be followed to its end; infinite otherwise.
+        stuck_at: if INFEASIBLE, the first s from which the path cannot be followed to its end; infinite otherwise.
     """
 
     s: Float[Array, " points"]
@@ -51,7 +51,7 @@ class PathTiming(eqx.Module):
 
     @property
     def duration(self) -> Float[Array, ""]:
-        """The time the path takes [s]; infinite where it cannot be followed."""
+        """Duration of the path [s]; infinite if it cannot be followed."""
         return self.t[..., -1]
 
     @property
@@ -84,9 +84,9 @@ def time_optimal_path(
 
     Reachability analysis (Pham & Pham 2018; the problem is that of Bobrow, Dubowsky & Gibson 1985): from the end backward the
     interval of s'^2 from which the end can be reached, then from the start forward the largest s'' that stays inside. The
-    linear programs at every point have two unknowns and are solved in closed form. Limits are held exactly
-    at both ends of every interval of the grid; in between they are exceeded by O(1 / points^2), and the duration is above the
-    optimum by O(1 / points), or less. O(points n^2).
+    linear programs at every point have two unknowns and are solved in closed form. Limits hold exactly at both ends of
+    every grid interval; in between they are exceeded by O(1 / points^2), and the duration exceeds the optimum by at
+    most O(1 / points). O(points n^2).
 
     Friction along the path depends on s' and not on s'^2 alone: it is evaluated at the speeds of the previous round,
     starting from those without friction. Each round brings it closer, by a factor of viscous friction to inertial torque.
@@ -98,7 +98,7 @@ def time_optimal_path(
         torque_limits: (lower, upper) of each torque [N m]; the chain's effort limits if None.
         start_speed: s' at the start [1/s].
         end_speed: s' at the end [1/s].
-        points: of the grid.
+        points: number of grid points.
         friction_rounds: number of further rounds with friction; none for a chain known to have no friction.
 
     Returns:
@@ -106,15 +106,15 @@ def time_optimal_path(
         alone exceeds the torque limits. The motion then ends at `stuck_at`, where time becomes infinite.
 
     Raises:
-        TrajectoryError: limits that are missing, do not fit or contradict each other, fewer than 3 points, negative speeds, or
+        TrajectoryError: missing or contradictory limits or wrong shapes, fewer than 3 points, negative speeds, or
             a robot with quaternion joints.
     """
     if points < 3 or friction_rounds < 0:
         raise TrajectoryError(f"{points} points and {friction_rounds} rounds of friction: give at least 3 and 0")
     for name, x in (("start", start_speed), ("end", end_speed)):
         if not isinstance(x, Tracer) and not float(x) >= 0:
-            raise TrajectoryError(f"the speed at the {name} is {float(x):g}: a path is followed forward")
-    # infinite limits become large ones, whose derivatives are numbers
+            raise TrajectoryError(f"the speed at the {name} is {float(x):g}: paths are followed forward")
+    # infinite limits become large ones, whose derivatives are finite
     limits = joint_limits(chain, velocity_limits, acceleration_limits, torque_limits)
     velocity, acceleration, torque = (jnp.clip(x, -FAR, FAR) for x in limits)
     some = None if acceleration_limits is None else acceleration
@@ -148,7 +148,7 @@ def time_optimal_path(
 
 
 def _result(at: PathDynamics, s, step, x, u, friction, sets, most, empty) -> PathTiming:
-    """Times by x and u, and what follows from them."""
+    """Times from x and u, and the resulting motion and torques."""
     speed = root(x)
     pair = speed[1:] + speed[:-1]
     moving = pair > 0
@@ -178,7 +178,7 @@ def _result(at: PathDynamics, s, step, x, u, friction, sets, most, empty) -> Pat
 
 
 def root(x: Array) -> Array:
-    """The square root, with derivative zero at zero, where a motion starts or ends whatever the parameters."""
+    """The square root, with derivative zero at zero, where a motion starts or ends for all parameters."""
     positive = x > 0
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, jnp.ones_like(x))), jnp.zeros_like(x))
 

@@ -1,1 +1,1 @@
-"""Optimal control problems: costs, constraints, guesses, and what a solver returns."""
+"""Optimal control problems: costs, constraints, guesses and solutions."""

@@ -1,8 +1,8 @@
 """The augmented Lagrangian of a problem's constraints, for the solvers that do not enforce them exactly.
 
-A constraint c with the multiplier m adds rho/2 |c + m/rho|^2 to the cost, an inequality the square of the positive part alone.
-Its slope by c is the multiplier of the next round, m' = m + rho c, not below zero for inequalities (Hestenes 1969; Powell 1969;
-Nocedal & Wright 2006, sec. 17.3).
+A constraint c with the multiplier m adds rho/2 |c + m/rho|^2 to the cost, an inequality only the square of the positive
+part. Its derivative with respect to c is the multiplier of the next round, m' = m + rho c, not below zero for
+inequalities (Hestenes 1969; Powell 1969; Nocedal & Wright 2006, sec. 17.3).
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from .knot import Knot
 from .problem import OptimalControlProblem, constraint_values, knots_of
 from .solution import Trajectory
 
-GROWTH = 10.0  # of the weight, where the violation did not fall to a quarter
+GROWTH = 10.0  # factor of the weight if the violation did not fall to a quarter
 HEAVIEST = 1e8  # weight
 
 
@@ -30,8 +30,7 @@ class Penalty(NamedTuple):
     Attributes:
         multipliers: of the constraints at knots 0 ... N, equalities first, and of the terminal constraints.
         weight: rho.
-        counted: 1 where a constraint holds, 0 at the first knot where it is the state's alone, and at the last where it is one
-            on torques.
+        counted: 1 for enforced constraints; 0 for state constraints at the first knot, and torque constraints at the last.
     """
 
     multipliers: tuple[Float[Array, "knots k"], Float[Array, " l"]]
@@ -40,7 +39,7 @@ class Penalty(NamedTuple):
 
 
 class Values(eqx.Module):
-    """Constraints at every knot and at the end, equalities first, and how many of each are equalities."""
+    """Constraints at every knot and at the end, equalities first, and the numbers of equalities."""
 
     running: Float[Array, "knots k"]
     terminal: Float[Array, " l"]
@@ -56,7 +55,7 @@ class Violation(NamedTuple):
     """Violation at a trajectory, and the multipliers that correspond to the penalty's gradient.
 
     Attributes:
-        multipliers: those of the penalty plus rho c, not below zero for inequalities.
+        multipliers: those of the penalty plus rho c, non-negative for inequalities.
         largest: largest |c| of an equality, largest positive c of an inequality.
         complementarity: largest product of an inequality's multiplier and its slack.
     """
@@ -76,7 +75,7 @@ def constraint_rows(problem: OptimalControlProblem, knots: Knot) -> Values:
 
 
 def no_penalty(problem: OptimalControlProblem, trajectory: Trajectory, weight: float | Array) -> Penalty:
-    """Multipliers zero; which constraint depends on torques shows where these are not a number."""
+    """Zero multipliers; NaN torques reveal which constraints depend on torques."""
     knots = knots_of(problem, trajectory)
     values = constraint_rows(problem, knots)
     unknown = constraint_rows(problem, knots._replace(tau=jnp.full_like(knots.tau, jnp.nan)))
@@ -102,7 +101,7 @@ def penalty_residual(
 
 
 def penalty_cost(values: Values, penalty: Penalty) -> Float[Array, ""]:
-    """The cost they add: m . c + rho/2 |c|^2 for equalities, (|max(0, m + rho c)|^2 - |m|^2) / 2 rho for inequalities."""
+    """Added cost: m . c + rho/2 |c|^2 for equalities, (|max(0, m + rho c)|^2 - |m|^2) / 2 rho for inequalities."""
     total, weight = jnp.zeros_like(penalty.weight), penalty.weight
     for value, multiplier, counts, count in values.beside(penalty):
         shifted = _shifted(value, multiplier, weight, count)
@@ -111,7 +110,7 @@ def penalty_cost(values: Values, penalty: Penalty) -> Float[Array, ""]:
 
 
 def _shifted(values: Array, multiplier: Array, weight: Array, count: int) -> Array:
-    """c + m / rho of the first `count`, the equalities, and the positive part of it of the others."""
+    """c + m / rho of the first `count` entries, the equalities, and its positive part for the others."""
     total = values + multiplier / weight
     return jnp.concatenate([total[..., :count], jnp.maximum(total[..., count:], 0)], -1)
 
@@ -133,7 +132,7 @@ def violation(values: Values, penalty: Penalty) -> Violation:
 
 
 def binding(values: Values, penalty: Penalty) -> tuple[Bool[Array, "knots k"], Bool[Array, " l"]]:
-    """Constraints with a slope of the penalty: equalities, and inequalities with c + m / rho > 0."""
+    """Constraints with a nonzero penalty gradient: equalities, and inequalities with c + m / rho > 0."""
     running, terminal = (
         (_is_equality(value, count) | (value + multiplier / penalty.weight > 0)) & (counts > 0)
         for value, multiplier, counts, count in values.beside(penalty)

@@ -18,15 +18,15 @@ from ...spatial.se3 import pose_inverse, pose_log
 from .knot import Knot, as_floats, as_floats_or_none
 
 Kind = Literal["equality", "inequality"]
-_FAR = 1e4  # the missing side of a joint that has one limit alone
+_FAR = 1e4  # substitute for the missing side of a one-sided limit
 
 
 class Constraint(eqx.Module):
-    """value(chain, knot) = 0 (kind "equality") or <= 0 ("inequality"), each entry by itself."""
+    """value(chain, knot) = 0 (kind "equality") or <= 0 ("inequality"), entry by entry."""
 
-    # whether each value depends on one entry of (q, v, tau) alone, as a cost's `is_diagonal`
+    # True if each value depends on a single entry of (q, v, tau), like a cost's `is_diagonal`
     is_diagonal: ClassVar[bool] = False
-    of_ground_reaction: ClassVar[bool] = False  # whether it looks at `Knot.ground`
+    of_ground_reaction: ClassVar[bool] = False  # True if it uses `Knot.ground`
     kind: Kind = eqx.field(static=True, default="inequality", kw_only=True)
 
     def __check_init__(self) -> None:
@@ -39,12 +39,12 @@ class Constraint(eqx.Module):
 
 
 class PositionLimits(Constraint):
-    """lower <= q <= upper of some of the coordinates. `position_limits(chain)` builds one from the chain's limits.
+    """lower <= q <= upper for some of the coordinates. `position_limits(chain)` builds one from the chain's limits.
 
     Attributes:
-        lower: least value of each of these coordinates [rad or m].
-        upper: largest value of each.
-        entries: which entries of q they are; all if None.
+        lower: lower limit of each of these coordinates [rad or m].
+        upper: upper limits.
+        entries: their entries of q; all if None.
     """
 
     is_diagonal: ClassVar[bool] = True
@@ -58,11 +58,11 @@ class PositionLimits(Constraint):
 
 
 class VelocityLimits(Constraint):
-    """|v| <= limit of some of the coordinates. `velocity_limits(chain)` builds one from the chain's limits.
+    """|v| <= limit for some of the coordinates. `velocity_limits(chain)` builds one from the chain's limits.
 
     Attributes:
-        limit: of each of these coordinates [rad/s or m/s].
-        entries: which entries of v they are; all if None.
+        limit: limit of each of these coordinates [rad/s or m/s].
+        entries: their entries of v; all if None.
     """
 
     is_diagonal: ClassVar[bool] = True
@@ -99,7 +99,7 @@ class PoseConstraint(Constraint):
     Attributes:
         target: T_d in the world.
         frame: link or frame; the chain's tip if None.
-        directions: which of the six are held; all if None.
+        directions: the constrained ones of the six; all if None.
     """
 
     target: Float[Array, "4 4"] = eqx.field(converter=as_floats)
@@ -134,8 +134,8 @@ class Clearance(Constraint):
     Attributes:
         signed_distance: (point (3,), data) -> distance of the point from the obstacle's surface, negative inside [m].
         frames: links or frames that carry a sphere.
-        radius: of each sphere, or one for all [m].
-        data: numbers of the obstacle, as leaves.
+        radius: radius of each sphere, or one for all [m].
+        data: parameters of the obstacle, as leaves.
     """
 
     signed_distance: Callable[[Array, Any], Array] = eqx.field(static=True)
@@ -153,7 +153,7 @@ class UserConstraint(Constraint):
     """function(chain, knot, data) = 0 or <= 0, with a user-defined function.
 
     Attributes:
-        function: gives the values (k,); recompiled for every new function object.
+        function: returns the values (k,); recompiled for every new function object.
         data: its parameters, any pytree; arrays are leaves.
     """
 
@@ -205,7 +205,7 @@ def _ordinary(chain: Chain) -> tuple[np.ndarray, np.ndarray]:
     """The ordinary joints: their columns in v and their entries in q."""
     if chain.coupling is not None:
         raise TrajectoryError(
-            "the limits of the chain are those of its joints, and its coordinates are others (a coupling): "
+            "the chain's limits are those of its joints, not of its coupled coordinates: "
             "give PositionLimits, VelocityLimits or a UserConstraint in the coordinates"
         )
     where = layout(chain)

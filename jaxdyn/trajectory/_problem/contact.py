@@ -18,15 +18,16 @@ class ContactWrenchCone(Constraint):
     """Constraint that the stance foot neither lifts off, slips, tips, nor rotates on the ground.
 
     The wrench (n, f) of the ground on the robot, `ground_reaction` of the knot's torques and of the accelerations that they
-    cause, is seen from the middle of a rectangular sole of half lengths X and Y, z its normal. Forces at the sole's corners,
-    each in the pyramid |f_x|, |f_y| <= mu f_z, can give it if and only if (Caron, Pham & Nakamura 2015)
+    cause, is expressed about the middle of a rectangular sole with half lengths X and Y and normal z. Forces at the
+    sole's corners, each in the pyramid |f_x|, |f_y| <= mu f_z, can produce it if and only if (Caron, Pham & Nakamura
+    2015)
 
         f_z >= least_force,  |f_x| <= mu f_z,  |f_y| <= mu f_z,                                 (lifting off, slipping)
         |n_x| <= Y f_z,  |n_y| <= X f_z,                        (the zero moment point (-n_y, n_x) / f_z is in the sole)
         |Y f_x - mu n_x| + |X f_y - mu n_y| - mu (X + Y) f_z <= n_z,                            (turning)
         n_z <= mu (X + Y) f_z - |Y f_x + mu n_x| - |X f_y + mu n_y|,
 
-    here as 17 linear inequalities, over the robot's weight (and, for moments, over X + Y). A pyramid with
+    here as 17 linear inequalities, divided by the robot's weight (and, for moments, by X + Y). A pyramid with
     mu = mu_cone / sqrt(2) is within the friction cone of mu_cone.
 
     All forces on the robot are assumed to act at this foot: single support, of a robot whose base is that foot.
@@ -34,12 +35,12 @@ class ContactWrenchCone(Constraint):
     dynamics, and second derivatives of that take minutes to compile for ten joints.
 
     Attributes:
-        frame: link or frame on the ground whose z-axis is the ground's normal; it may be one on the base.
+        frame: link or frame on the ground with z along the ground's normal; may be fixed to the base.
         lower: the sole's corner of least x and y, in the frame [m].
-        upper: the one of greatest x and y.
-        friction: mu of the pyramid.
-        besides: what the ground carries besides the robot, as a wrench (n, f) on the ground's side of the balance, world axes,
-            about the world's origin: the weight of a foot that is the base stands there as (c x f, f), f upwards [N m, N].
+        upper: the corner of greatest x and y.
+        friction: friction coefficient mu of the pyramid.
+        besides: additional ground wrench (n, f), world axes, about the world's origin, for loads other than the robot:
+            (c x f, f), f upwards, for the weight of a foot that is the base [N m, N].
         least_force: least normal force [N].
     """
 

@@ -16,15 +16,15 @@ from .knot import Knot, as_floats, row
 
 
 class Cost(eqx.Module):
-    """A cost l(knot) = 1/2 |r(knot)|^2. A subclass gives `residual`; its Hessian is J_r^T J_r in Gauss-Newton methods.
+    """A cost l(knot) = 1/2 |r(knot)|^2. A subclass defines `residual`; its Hessian is J_r^T J_r in Gauss-Newton methods.
 
-    A running cost is summed over the knots 0 ... steps - 1 times dt, a terminal cost is taken at the last knot as it is.
+    A running cost is summed over the knots 0 ... steps - 1 times dt; a terminal cost is evaluated at the last knot.
     """
 
-    of_torque_rate: ClassVar[bool] = False  # whether it depends on `tau_before`
-    is_scalar: ClassVar[bool] = False  # whether it has a value alone and no residual
-    # whether each residual depends on one entry of (q, v, tau) alone where these are ordinary joints', so that J_r^T J_r is
-    # diagonal: a shorter way to the same Hessian, which a subclass with another residual must not claim
+    of_torque_rate: ClassVar[bool] = False  # True if it depends on `tau_before`
+    is_scalar: ClassVar[bool] = False  # True if it has a value, but no residual
+    # True if each residual depends on a single entry of (q, v, tau) of ordinary joints, so that J_r^T J_r is diagonal;
+    # must be False in a subclass with any other residual
     is_diagonal: ClassVar[bool] = False
 
     def residual(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
@@ -43,7 +43,7 @@ class StateCost(Cost):
     Attributes:
         q: desired positions, or one row per knot.
         v: desired velocities, or one row per knot.
-        position_weight: w_q of each coordinate, the root of what multiplies the square [1/rad].
+        position_weight: w_q of each coordinate, the root of the weight of the square [1/rad].
         velocity_weight: w_v [s/rad].
     """
 
@@ -144,7 +144,7 @@ class UserCost(Cost):
     """1/2 |function(chain, knot, data)|^2 with a user-defined function.
 
     Attributes:
-        function: gives the residual (k,); recompiled for every new function object.
+        function: returns the residual (k,); recompiled for every new function object.
         data: its parameters, any pytree; arrays are leaves.
     """
 
@@ -160,7 +160,7 @@ class ScalarCost(Cost):
     if needed.
 
     Attributes:
-        function: gives the cost, a scalar.
+        function: returns the cost, a scalar.
         data: its parameters, any pytree; arrays are leaves.
     """
 

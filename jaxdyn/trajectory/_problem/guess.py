@@ -10,7 +10,7 @@ from .solution import Guess, Solution, Trajectory
 
 
 def stationary_guess(problem: OptimalControlProblem) -> Trajectory:
-    """The simplest guess: the robot rests at the start under the torques that hold it there."""
+    """The simplest guess: the robot at rest at the start, under its holding torques."""
     steps, q0 = problem.steps, problem.q0
     tau = limited_torque(problem, holding_torque(problem))
     q = jnp.broadcast_to(q0, (steps + 1, *q0.shape))
@@ -21,10 +21,10 @@ def stationary_guess(problem: OptimalControlProblem) -> Trajectory:
 def shift_guess(problem: OptimalControlProblem, solution: Solution | Guess, steps: int = 1) -> Guess:
     """A solution shifted by `steps` knots: its remainder, then the last torque held; multipliers likewise.
 
-    Give it as guess to the solver of the same problem from a newer start, `q0` and `v0`, which replace the first knot.
+    Use it as the guess for the same problem with a new start, `q0` and `v0`, which replace the first knot.
 
     Args:
-        problem: its robot and step extend the last state.
+        problem: provides the robot and step to extend the last state.
         steps: number of knots elapsed.
     """
     return _shifted(problem, Guess(solution.trajectory, solution.multipliers), steps)
@@ -47,6 +47,6 @@ def _shifted(problem: OptimalControlProblem, guess: Guess, steps: int) -> Guess:
 
 
 def moved_on(rows: Array, steps: int) -> Array:
-    """Rows from number `steps` on, then the last one repeated."""
+    """Rows from index `steps` on, padded with the last one."""
     last = jnp.broadcast_to(rows[-1:], (steps, *rows.shape[1:]))
     return jnp.concatenate([rows, last])[steps:]

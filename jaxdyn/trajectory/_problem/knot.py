@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, Int
 
 
 class Knot(NamedTuple):
-    """A motion at time t = k dt. At the last knot, k = steps, no torque acts; the previous one is repeated.
+    """A motion at time t = k dt. At the last knot, k = steps, no torque acts; `tau` repeats the previous one.
 
     Attributes:
         k: index of the knot.
@@ -32,17 +32,17 @@ class Knot(NamedTuple):
 
 
 def as_floats(x: Any) -> Array:
-    """An array; of one plain number, one that takes the floating-point type of what it is joined to."""
+    """An array; a plain number becomes one of weak type."""
     if isinstance(x, Array):
         return x
     return jnp.asarray(float(x)) if isinstance(x, int | float) else jnp.asarray(x, float)
 
 
 def as_floats_or_none(x: Any) -> Array | None:
-    """The same of what may be left out."""
+    """`as_floats`, or None."""
     return None if x is None else as_floats(x)
 
 
 def row(x: Float[Array, "*rows n"], k: Int[Array, ""]) -> Float[Array, " n"]:
-    """A reference at a knot: row k of one that changes from knot to knot, the reference itself where it does not."""
+    """A reference at a knot: row k of a time-varying reference, or the constant reference itself."""
     return x if x.ndim == 1 else jnp.take(x, k, axis=0)

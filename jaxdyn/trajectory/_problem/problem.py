@@ -22,10 +22,10 @@ from .solution import Status, Trajectory
 class OptimalControlProblem(eqx.Module):
     """min sum_k dt l(knot_k) + l_N(knot_N) over tau_0 ... tau_{N-1}, with x_{k+1} = step(chain, q_k, v_k, tau_k, dt).
 
-    l is the sum of the running costs and l_N that of the terminal ones; constraints hold at every knot (those on torques at
-    0 ... N-1 alone) and terminal constraints at the last. All numbers are leaves: `jax.vmap` over them solves many problems
-    at once, and solutions can be differentiated by them. Collocation and inverse dynamics discretise the same integral by
-    schemes of their own.
+    l is the sum of the running costs and l_N that of the terminal ones; constraints hold at every knot (those on
+    torques at 0 ... N-1 only) and terminal constraints at the last. All numbers are leaves: `jax.vmap` over them solves
+    many problems at once, and solutions are differentiable with respect to them. Collocation and inverse dynamics
+    discretise the same integral by other schemes.
 
     Attributes:
         chain: the robot.
@@ -38,13 +38,13 @@ class OptimalControlProblem(eqx.Module):
         constraints: at all knots 1 ... N, and at 0 those on torques.
         terminal_constraints: at the last knot.
         torque_limits: lower and upper torque of each joint, `torque_limits(chain)` for the chain's own; None: no limits.
-        duration_limits: shortest and longest N dt [s] where the duration is free; None: it is N dt.
-        duration_weight: cost of each second of the duration.
+        duration_limits: shortest and longest duration [s] if it is free; None: fixed at N dt.
+        duration_weight: cost per second of the duration.
         tau0: torques before the first knot, for costs of their rate; None: those that hold the start still.
         method: integration scheme of shooting solvers, as in `step`.
 
     Raises:
-        TrajectoryError: no steps; vectors or limits of other shapes than the robot's.
+        TrajectoryError: no steps; vectors or limits of wrong shape.
     """
 
     chain: Chain
@@ -75,7 +75,7 @@ class OptimalControlProblem(eqx.Module):
             wanted["tau0"] = self.tau0, (nv,)
         for name, (value, shape) in wanted.items():
             got = jnp.shape(value)
-            if got[len(got) - len(shape) :] != shape:  # further axes in front: a batch of problems
+            if got[len(got) - len(shape) :] != shape:  # leading axes: a batch of problems
                 raise TrajectoryError(f"{name} has shape {got}, but this robot takes {shape}")
 
     @property
@@ -85,7 +85,7 @@ class OptimalControlProblem(eqx.Module):
 
     @property
     def has_torque_rate(self) -> bool:
-        """True if a cost depends on the previous torques, so that these belong to the state."""
+        """True if a cost depends on the previous torques, which then belong to the state."""
         return any(cost.of_torque_rate for cost in (*self.running, *self.terminal))
 
 
@@ -104,7 +104,7 @@ def _sum(costs: tuple[Cost, ...], problem: OptimalControlProblem, knot: Knot) ->
 
 
 def residuals(costs: tuple[Cost, ...], chain: Chain, knot: Knot) -> Float[Array, " k"]:
-    """The residuals of all costs that have one."""
+    """The residuals of all costs with a residual."""
     parts = [cost.residual(chain, knot) for cost in costs if not cost.is_scalar]
     return jnp.concatenate(parts) if parts else jnp.zeros(0, knot.q.dtype)
 
@@ -182,7 +182,7 @@ def simulate_controls(
 
 
 def status_of_problem(problem: OptimalControlProblem) -> Int[Array, ""]:
-    """The status before solving: NOT_FINITE if a number of start or step is, CONTRADICTORY_LIMITS, else CONVERGED."""
+    """The status before solving: NOT_FINITE for a non-finite start or step, CONTRADICTORY_LIMITS, else CONVERGED."""
     numbers = jnp.concatenate([problem.q0, problem.v0, problem.dt[None]])
     finite = jnp.all(jnp.isfinite(numbers)) & (problem.dt > 0)
     ordered = jnp.ones((), bool)

@@ -74,7 +74,7 @@ class Trajectory(eqx.Module, Summary):
 
         Raises:
             ImportError: pandas is not installed.
-            TrajectoryError: it is a batch.
+            TrajectoryError: the trajectory is a batch.
         """
         if self.t.ndim != 1:
             raise TrajectoryError(f"a table holds one motion, not {self.t.shape[:-1]} of them", "take one by its index")
@@ -134,12 +134,12 @@ class Solution(eqx.Module, Summary):
 
     Attributes:
         trajectory: times, positions, velocities and torques.
-        cost: of that trajectory, as the solver discretises it.
+        cost: cost of that trajectory, as discretised by the solver.
         multipliers: of the dynamics and constraints, by name; the set depends on the solver.
-        status: a `Status` as an integer; under `vmap` one for each problem.
+        status: a `Status` as an integer; under `vmap` one per problem.
         residuals: of the Karush-Kuhn-Tucker conditions.
-        iterations: taken.
-        history: numbers of each iteration by name ("cost", "residual", ...), NaN after the last.
+        iterations: number of iterations.
+        history: values of each iteration by name ("cost", "residual", ...), NaN after the last.
     """
 
     trajectory: Trajectory

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 LENGTHS = 10
-ENOUGH = 1e-4  # of the decrease that the slope promises
-LONGEST, WORTH = 8.0, 1.5  # step lengths: the longest, and the shortest above 1 that is worth a try
+ENOUGH = 1e-4  # fraction of the decrease predicted by the slope
+LONGEST, WORTH = 8.0, 1.5  # step lengths: the longest, and the shortest one above 1 that is tried
 
 
 class _Search(NamedTuple):
@@ -17,7 +17,7 @@ class _Search(NamedTuple):
     length: Array  # to try next
     result: Any  # best so far
     merit: Array
-    chosen: Array  # its length, 0 before any helps
+    chosen: Array  # its length, 0 until a step is accepted
     done: Array
 
 
@@ -31,16 +31,16 @@ def first_that_helps(
 ) -> tuple[Any, Float[Array, ""]]:
     """(result of `attempt`, its step length) of the longest step with merit + 1e-4 length slope; (nothing, 0) if none.
 
-    A Hessian that is too large, as Gauss-Newton's often is, makes steps too short. Where the merit at length 1 shows that, the
+    Too large a Hessian, as Gauss-Newton's often is, makes steps too short. If the merit at length 1 indicates this, the
     minimiser of the parabola through merit, slope and that merit is tried too, and used if better.
 
     Args:
         attempt: length -> (result, merit).
         nothing: the result if no step is accepted.
-        merit: now.
-        slope: its derivative to the length at 0.
-        together: all lengths at once, one more axis; else one after the other, only as many as needed.
-        longer: whether lengths above 1 may be tried.
+        merit: current value.
+        slope: its derivative with respect to the length at 0.
+        together: try all lengths at once, along one more axis; else one at a time, as many as needed.
+        longer: also try lengths above 1.
     """
     dtype = merit.dtype
     rounding = 10 * jnp.finfo(dtype).eps * jnp.abs(merit)

@@ -72,14 +72,14 @@ def linearised(
     duals: Float[Array, "knots n"] | None = None,
     dynamics: Steps | None = None,
 ) -> LinearQuadratic:
-    """The linear-quadratic problem around a trajectory, in small motions (dq, dv) of a state and dtau of the torques.
+    """The linear-quadratic problem around a trajectory, in displacements (dq, dv) of the state and dtau of the torques.
 
     If a cost depends on the previous torques, these are part of the state, after dv.
 
     Args:
         gaps: step(x_k, tau_k) - x_{k+1}.
         duals: multipliers of the dynamics, with which the Hessian is that of the Lagrangian; None: Gauss-Newton.
-        dynamics: those of the result where they are known.
+        dynamics: those of the result, if known.
     """
     knots, last = _of_knots(problem, trajectory)
     parts = (jnp.zeros_like(trajectory.v[0]),) * (4 if problem.has_torque_rate else 3)
@@ -116,26 +116,26 @@ def linearised(
 
 
 def moved(problem: OptimalControlProblem, knot: Knot, z: tuple[Array, ...]) -> Knot:
-    """A knot a small motion (dq, dv, dtau) or (dq, dv, dtau_before, dtau) away."""
+    """A knot displaced by (dq, dv, dtau) or (dq, dv, dtau_before, dtau)."""
     before = knot.tau_before + z[2] if len(z) == 4 else knot.tau_before
     q = integrate(problem.chain, knot.q, z[0])
     return knot._replace(q=q, v=knot.v + z[1], tau=knot.tau + z[-1], tau_before=before)
 
 
 def state_after(problem: OptimalControlProblem, reference: tuple[Array, Array], knot: Knot) -> Array:
-    """The state after a knot, seen from another one."""
+    """The state after a knot, relative to another one."""
     q, v = advance(problem, knot.q, knot.v, knot.tau)
     parts = [difference(problem.chain, reference[0], q), v - reference[1]]
     return jnp.concatenate([*parts, knot.tau] if problem.has_torque_rate else parts)
 
 
 def _pulled_back(problem: OptimalControlProblem, knot: Knot, dual: Array) -> Array:
-    """The derivative of dual . step(knot) with respect to the knot's motions."""
+    """The derivative of dual . step(knot) with respect to the knot's displacements."""
     return dual @ dynamics_jacobian(problem, knot.q, knot.v, knot.tau)
 
 
 def _quadratic(residual, scalar, costs, parts, exact) -> Float[Array, "w 1+w"]:
-    """[Hessian, gradient] of 1/2 |residual|^2 + scalar: Gauss-Newton's, or the Hessian itself plus the Jacobian of `exact`."""
+    """[Hessian, gradient] of 1/2 |residual|^2 + scalar: Gauss-Newton, or the exact Hessian plus the Jacobian of `exact`."""
     with_scalar = any(cost.is_scalar for cost in costs)
     jacobian = [jax.jacfwd(residual, argnums=i)(*parts) for i in range(len(parts))]
     rows = jnp.concatenate([*jacobian, residual(*parts)[:, None]], -1)
@@ -218,7 +218,7 @@ def velocity_slopes(
 
 
 def gaps_of(problem: OptimalControlProblem, trajectory: Trajectory) -> Float[Array, "steps n"]:
-    """step(x_k, tau_k) - x_{k+1} of every step; of torques before, which are part of some states, zero."""
+    """step(x_k, tau_k) - x_{k+1} of every step; zero for previous torques that are part of the state."""
     x = trajectory
 
     def one(q, v, tau, q_after, v_after):

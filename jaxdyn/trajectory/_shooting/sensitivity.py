@@ -1,9 +1,9 @@
 """Derivatives of a solution by shooting with respect to the problem's leaves: one linear-quadratic problem at the solution.
 
-A solution makes the gradient of the Lagrangian, the gaps and the active constraints zero. Along a change of the problem these
-stay zero (the implicit function theorem), so that the solution changes by the minimiser of the linear-quadratic
-problem with the Lagrangian's Hessian whose gradient and gaps are what the change alone would make of them; active constraints
-have multipliers there, and torques at a limit move with it.
+A solution makes the gradient of the Lagrangian, the gaps and the active constraints zero. They stay zero as the problem
+changes (the implicit function theorem), so the change of the solution minimises the linear-quadratic problem with the
+Lagrangian's Hessian, and with the changes of gradient and gaps at the fixed solution; active constraints have
+multipliers there, and torques at a limit move with it.
 """
 
 import functools
@@ -53,7 +53,7 @@ class Solved(NamedTuple):
 
 
 def differentiable(problem: OptimalControlProblem, solved: Solved) -> Trajectory:
-    """The trajectory solved for, with its derivatives with respect to the problem's floating-point leaves."""
+    """The solution's trajectory, with derivatives with respect to the problem's floating-point leaves."""
     leaves, rest = eqx.partition(problem, eqx.is_inexact_array)
 
     @jax.custom_jvp
@@ -70,7 +70,7 @@ def differentiable(problem: OptimalControlProblem, solved: Solved) -> Trajectory
 
 
 class _Conditions(NamedTuple):
-    """The conditions that vanish at a solution: gradients to the motions of each knot and of the end, gaps, constraints."""
+    """The conditions that vanish at a solution: gradients with respect to each knot and the end, gaps, constraints."""
 
     running: Array
     end: Array
@@ -100,7 +100,7 @@ def _conditions(problem: OptimalControlProblem, solved: Solved) -> _Conditions:
 
 
 def _held(problem: OptimalControlProblem, solved: Solved) -> Trajectory:
-    """The trajectory as a function of the problem alone: its times, its start, and torques at a limit."""
+    """The trajectory as a function of the problem: its times, its start, and torques at a limit."""
     x, limits, side = solved.trajectory, problem.torque_limits, solved.side
     tau = x.tau
     if limits is not None:
@@ -131,7 +131,7 @@ class _Factors(NamedTuple):
     gains: Array
     hessian: Array
     inverse: Array
-    free: Array  # torques that are at no limit
+    free: Array  # torques not at a limit
     jacobians: tuple[Array, Array]
     active: tuple[Array, Array]
     weight: Array
@@ -147,7 +147,7 @@ def _solve(problem: OptimalControlProblem, solved: Solved, off: _Conditions) -> 
         off.gaps,
         tuple(jnp.where(a, v, 0) for a, v in zip(factors.active, off.constraints, strict=True)),
     )
-    # JAX transposes a linear solve only where every part of the right-hand side depends on what is transposed
+    # JAX transposes a linear solve only if every part of the right-hand side depends on the transposed argument
     tie = 0 * sum(y.sum() for y in jax.tree.leaves(wrong))
     wrong = jax.tree.map(lambda y: tie - y, wrong)
     product, inverse = functools.partial(_product, factors), lambda _, right: _solution(factors, right)
@@ -184,13 +184,14 @@ def _product(factors: _Factors, unknowns: tuple) -> tuple:
 
 
 def _solution(factors: _Factors, right: tuple) -> tuple:
-    """(dx, du, duals, multipliers) with the matrix times them = right, by rounds of multipliers of the active constraints."""
+    """(dx, du, duals, multipliers) with the matrix times them = right, by iterating on the multipliers of the active
+    constraints."""
     by_state, by_control, gaps, values = right
     running = jnp.concatenate([jnp.concatenate([jnp.zeros_like(by_state[:1]), by_state[:-1]]), by_control], -1)
 
     def once(multipliers):
         pull = _pulled(factors, multipliers)
-        # what is asked of an active row comes with its weight, as the Hessian has it already
+        # the target of an active row is weighted, like the row in the Hessian
         return _affine(factors, pull[0] - running, pull[1] - by_state[-1], -gaps)
 
     def round_(multipliers, _):
@@ -211,7 +212,7 @@ def _solution(factors: _Factors, right: tuple) -> tuple:
 
 
 def _active(problem, x: Trajectory, penalty: Penalty) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """Jacobians of all constraints to the motions of their knot, and which of them bind."""
+    """Jacobians of all constraints with respect to their knot, and which are active."""
     knots = knots_of(problem, x)
     parts = (jnp.zeros_like(x.v[0]),) * (4 if problem.has_torque_rate else 3)
     single = lambda knot: jax.tree.map(lambda y: y[None], knot)
@@ -226,7 +227,7 @@ def _active(problem, x: Trajectory, penalty: Penalty) -> tuple[tuple[Array, Arra
 
 
 def _pulled(factors: _Factors, multipliers) -> tuple[Array, Array]:
-    """C' y: on each knot's motions, and on the last state."""
+    """C' y: for each knot, and for the last state."""
     (running, terminal), (of_running, of_terminal) = factors.jacobians, factors.active
     n = factors.lq.states
     along = jnp.einsum("kij,ki->kj", running, jnp.where(of_running, multipliers[0], 0))
@@ -235,7 +236,7 @@ def _pulled(factors: _Factors, multipliers) -> tuple[Array, Array]:
 
 
 def _pushed(factors: _Factors, z, last, multipliers) -> tuple[Array, Array]:
-    """C z where a constraint binds, else -y."""
+    """C z for active constraints, else -y."""
     (running, terminal), (of_running, of_terminal) = factors.jacobians, factors.active
     n = factors.lq.states
     along = jnp.einsum("kij,kj->ki", running[:-1], z)
@@ -245,7 +246,7 @@ def _pushed(factors: _Factors, z, last, multipliers) -> tuple[Array, Array]:
 
 
 def _affine(factors: _Factors, gradient, end, gaps):
-    """States, controls and multipliers of the factorised problem with other gradients and gaps."""
+    """States, controls and multipliers of the factorised problem with new gradients and gaps."""
     n = factors.lq.states
     F = factors.lq.dynamics[..., :-1]
 

@@ -41,14 +41,14 @@ RUNNING = -1  # a status
 RECORDED = 200  # iterations
 TOGETHER = 16  # problems of a batch on the CPU
 LIGHTEST, HEAVIEST_DAMPING = 1e-2, 1e8  # damping, times the size of the controls' Hessian
-FASTER = 3.0  # damping grows and shrinks faster by it, each time in a row (Tassa, Erez & Todorov 2012)
-SMALLEST_SHARE, FIRST_SHARE = 1 / 64, 1 / 16  # of the second derivatives, where they are used
+FASTER = 3.0  # factor by which the change of the damping accelerates, each time in a row (Tassa, Erez & Todorov 2012)
+SMALLEST_SHARE, FIRST_SHARE = 1 / 64, 1 / 16  # factor of the second derivatives, if used
 
 
 class _Start(NamedTuple):
     trajectory: Trajectory
     penalty: Penalty
-    boxed: Array  # whether the policy keeps the limits of the torques from the first iteration on
+    boxed: Array  # the policy respects the torque limits from the first iteration on
 
 
 class _Limits(NamedTuple):
@@ -65,7 +65,7 @@ class _Iterate(NamedTuple):
 class _Round(NamedTuple):
     penalty: Penalty
     violated: Array  # when the multipliers were last changed
-    precision: Array  # to which the multipliers' present problem is solved
+    precision: Array  # tolerance of the current round of multipliers
 
 
 class _Pace(NamedTuple):
@@ -73,7 +73,7 @@ class _Pace(NamedTuple):
     growth: Array  # of the damping, below 1 while it falls
     share: Array  # of the second derivatives in the Hessian
     gap_weight: Array  # of the gaps in the merit
-    boxed: Array  # whether the policy respects the torque limits, or only the rollout clips
+    boxed: Array  # True if the policy respects the torque limits, False if only the rollout clips
 
 
 class _State(NamedTuple):
@@ -97,44 +97,45 @@ def solve_by_shooting(
     penalty: float = 10.0,
     together: bool = False,
 ) -> Solution:
-    """The motion of least cost, by differential dynamic programming with multiple shooting.
+    """Find the motion of least cost, by differential dynamic programming with multiple shooting.
 
-    Every iteration solves the linear-quadratic problem around the present trajectory by `riccati`, with the limits of the
-    torques as bounds of each knot (Tassa, Mansard & Todorov 2014), and runs the robot forward under its policy; where the guess
-    is no motion, gaps between the knots close as steps are taken (Mastalli et al. 2020). Until a first full step is accepted,
-    only clipping of the rollout enforces the limits, unless the guess is an earlier solution. The merit is the cost plus a
-    weight times the gaps' absolute values. Other constraints enter by an augmented Lagrangian (Hestenes 1969; Powell
-    1969). The solution is differentiable with respect to all leaves of the problem.
+    Every iteration solves the linear-quadratic problem around the current trajectory by `riccati`, with torque limits
+    as bounds at each knot (Tassa, Mansard & Todorov 2014), and simulates the robot under its policy; if the guess is
+    dynamically infeasible, gaps between the knots close as steps are taken (Mastalli et al. 2020). Until a first full
+    step is accepted, only clipping of the rollout enforces the limits, unless the guess is an earlier solution. The
+    merit is the cost plus a weight times the gaps' absolute values. Other constraints enter by an augmented Lagrangian
+    (Hestenes 1969; Powell 1969). The solution is differentiable with respect to all leaves of the problem.
 
     Cost: O(N (n^3 + nv^3)) per iteration.
 
     Args:
         problem: batches by `jax.vmap`; a batch finishes with its slowest problem.
-        guess: a trajectory, which need not be a motion, or an earlier solution, as it is or shifted (`shift_guess`), whose
-            multipliers are then used too; None: standing still.
-        max_iterations: of Riccati recursions, with all rounds of multipliers. Any number runs the same program.
-        tolerance: of the Karush-Kuhn-Tucker residual; None: 1e-6 in float64, 1e-3 in float32.
-        second_order: with the Hessian of the Lagrangian, second derivatives of the dynamics included, as far as the
-            problem stays convex, instead of Gauss-Newton's: fewer but more expensive iterations near the solution.
-        penalty: first weight of the augmented Lagrangian.
+        guess: a trajectory, feasible or not, or an earlier solution, possibly shifted (`shift_guess`), whose
+            multipliers are then used too; None: at rest.
+        max_iterations: maximum number of Riccati recursions, including all rounds of multipliers. Changing it does not
+            recompile.
+        tolerance: on the Karush-Kuhn-Tucker residual; None: 1e-6 in float64, 1e-3 in float32.
+        second_order: use the Hessian of the Lagrangian, including second derivatives of the dynamics, as far as the
+            problem stays convex, instead of Gauss-Newton: fewer but more expensive iterations near the solution.
+        penalty: initial weight of the augmented Lagrangian.
         together: try all step lengths at once instead of one by one: faster if latency dominates, as for
             few problems on a GPU.
 
     Returns:
         Solution with `multipliers` "dynamics" (N + 1, 2 nv), "constraints", "terminal_constraints", "torques" (the
-        cost's derivative to torques at a limit) and the "gains" (N, nv, 2 nv) of the policy near the solution.
-        Where the status is not CONVERGED, the best iterate. The history holds the first 200 iterations.
+        cost's derivative with respect to torques at a limit) and the "gains" (N, nv, 2 nv) of the policy near the
+        solution. If the status is not CONVERGED, the best iterate. The history holds the first 200 iterations.
 
     Raises:
-        TrajectoryError: the duration is free; a guess of another number of steps.
+        TrajectoryError: a free duration; a guess with a different number of steps.
     """
     if problem.duration_limits is not None:
-        raise TrajectoryError("shooting keeps the duration: solve by collocation, or leave duration_limits out")
+        raise TrajectoryError("shooting needs a fixed duration: use solve_by_collocation, or omit duration_limits")
     if not isinstance(max_iterations, Array) and max_iterations < 1:
         raise TrajectoryError(f"max_iterations={max_iterations}: give at least one")
     if isinstance(guess, Solution):
         guess = Guess(guess.trajectory, guess.multipliers)
-    # the guess and the numbers are arguments of one program, whichever they are
+    # the guess and the numbers are arguments of one program
     start = _first(problem, guess, penalty)
     dtype = start.trajectory.q.dtype
     limits = _Limits(
@@ -169,7 +170,7 @@ def _solve(
 
 @compiled
 def _first(problem: OptimalControlProblem, guess: Trajectory | Guess | None, weight: float | Array) -> _Start:
-    """The first iterate: at the problem's start and within its limits."""
+    """The initial iterate, with the problem's start and within its limits."""
     known = isinstance(guess, Guess)
     trajectory = guess.trajectory if known else stationary_guess(problem) if guess is None else guess
     if trajectory.tau.shape[0] != problem.steps:
@@ -188,13 +189,13 @@ def _first(problem: OptimalControlProblem, guess: Trajectory | Guess | None, wei
 def _iterate(
     problem: OptimalControlProblem, start: _Start, limits: _Limits, second_order: bool, together: bool
 ) -> _State:
-    """The state where the iterations end."""
+    """The state at the end of the iterations."""
     turn = lambda state: _turn(problem, limits, state, second_order, together)
     return jax.lax.while_loop(lambda state: state.status == RUNNING, turn, _before(problem, start, limits.tolerance))
 
 
 def _before(problem: OptimalControlProblem, start: _Start, tolerance: Array) -> _State:
-    """Before the first iteration."""
+    """The state before the first iteration."""
     trajectory, penalty, boxed = start
     dtype, steps, nv = trajectory.q.dtype, problem.steps, problem.chain.nv
     n = (3 if problem.has_torque_rate else 2) * nv
@@ -238,7 +239,7 @@ def _turn(problem: OptimalControlProblem, ends: _Limits, state: _State, second_o
     status = _status(ends, state, residuals, found, fine)
     new, length, gap_weight = _step(problem, state, policy, descent, together)
     pace = _paced(pace, share, length, near, gap_weight)
-    if _is_constrained(problem):  # where this problem is solved, the next round of multipliers instead of a step
+    if _is_constrained(problem):  # if this round is solved, update the multipliers instead of taking a step
         penalty = updated(round_.penalty, found, round_.violated)
         again = now._replace(value=objective(problem, now.trajectory, penalty))
         later = _Round(penalty, found.largest, jnp.maximum(0.1 * round_.precision, ends.tolerance))
@@ -286,7 +287,7 @@ def _status(ends: _Limits, state: _State, residuals: Residuals, found: Violation
 
 
 def _paced(pace: _Pace, share: Array, length: Array, near: Array, gap_weight: Array) -> _Pace:
-    """Damping, share and bounds of the next iteration, by the length of the step that helped in this one (0: none)."""
+    """Damping, share and bounds of the next iteration, from the length of the accepted step (0: none)."""
     helped = length > 0
     worse, better = ~helped | (length < 0.1), length > 0.5
     growth = jnp.where(worse, jnp.maximum(FASTER, FASTER * pace.growth), pace.growth)
@@ -304,7 +305,8 @@ def _paced(pace: _Pace, share: Array, length: Array, near: Array, gap_weight: Ar
 def _convex_policy(
     lq: LinearQuadratic, exact: LinearQuadratic, bounds, damping: Array, share: Array
 ) -> tuple[tuple[LQPolicy, Descent], Array]:
-    """The policy with the largest of share, share / 4, 0 of what Gauss-Newton leaves out that is convex; and which it was."""
+    """The policy with the largest of share, share / 4, 0 of the second derivatives for which the problem is convex; and
+    that share."""
 
     def solved(share):
         return policy_and_descent(jax.tree.map(lambda a, b: a + share * (b - a), lq, exact), bounds, damping)
@@ -323,7 +325,7 @@ def _convex_policy(
 def _step(
     problem: OptimalControlProblem, state: _State, policy: LQPolicy, descent: Descent, together: bool
 ) -> tuple[_Iterate, Array, Array]:
-    """The iterate after a step, the step's length or 0 if none helps, the gaps' weight."""
+    """The iterate after a step, the step's length or 0 if none is accepted, the weight of the gaps."""
     now, slope, curved = state.now, descent.slope, jnp.maximum(descent.curvature, 0)
     wide = jnp.abs(now.gaps).sum()
     needed = jnp.where(wide > 0, (slope + 0.5 * curved) / (0.5 * jnp.where(wide > 0, wide, 1)), 0)
@@ -336,13 +338,13 @@ def _step(
         value = objective(problem, trajectory, state.round.penalty)
         return _Iterate(trajectory, gaps, value), value + weight * jnp.abs(gaps).sum()
 
-    # a policy of a problem that is not convex helps nothing
+    # the policy of a non-convex problem is useless
     slope = jnp.where(policy.pivot > 0, slope - weight * wide, jnp.nan)
     return *first_that_helps(attempt, now, merit, slope, together, wide == 0), weight
 
 
 def _widened(bounds: tuple[Array, Array], boxed: Array) -> tuple[Array, Array]:
-    """The bounds, or none but of controls that are fixed."""
+    """The bounds, or only those of fixed controls."""
     lower, upper = bounds
     kept = boxed | (lower >= upper)
     return jnp.where(kept, lower, -jnp.inf), jnp.where(kept, upper, jnp.inf)

@@ -1,15 +1,15 @@
-"""Direct collocation: states and accelerations at the knots, tied by the trapezoidal rule or by Hermite and Simpson's.
+"""Direct collocation: states and accelerations at the knots, coupled by the trapezoidal or the Hermite-Simpson rule.
 
-Torques are no unknowns: tau = ID(q, v, a) + passive forces, so that the defects are linear in q, v and a and no mass matrix is
+Torques are not unknowns: tau = ID(q, v, a) + passive forces, so defects are linear in q, v and a, and no mass matrix is
 inverted. With h = T / N and f = (v, a) the rate of x = (q, v),
 
     trapezoidal      x_{k+1} - x_k = h/2 (f_k + f_{k+1})
     Hermite-Simpson  x_{k+1} - x_k = h/6 (f_k + 4 f_m + f_{k+1}),  x_m = (x_k + x_{k+1}) / 2 + h/8 (f_k - f_{k+1})
 
-(Hargraves & Paris 1987; Betts 2010, ch. 4; Kelly 2017). The duration T, where it is free, is an unknown of every knot, all of
-them equal. Then what a knot adds to costs and constraints depends on its own unknowns alone. Velocities and accelerations are
-unknown in the problem's own time t / r, with r = T / (N dt): v r and a r^2. The defects do not depend on r, so that they stay
-linear, and a duration too short to be possible violates the torque limits and not the rates.
+(Hargraves & Paris 1987; Betts 2010, ch. 4; Kelly 2017). A free duration T is an unknown of every knot, with all copies
+equal, so a knot's contribution to costs and constraints depends on its own unknowns only. Velocities and accelerations
+are unknowns in the scaled time t / r, with r = T / (N dt): v r and a r^2. The defects do not depend on r and stay
+linear, and too short a duration violates the torque limits, not the rates.
 """
 
 from functools import partial
@@ -52,25 +52,26 @@ from .transcription import (
 Scheme = Literal["trapezoidal", "hermite_simpson"]
 
 
-STIFF = 100.0  # weight of the durations' differences: a motion of many tempos is no way to reduce an infeasibility
+STIFF = 100.0  # weight of the durations' differences, which must not be used to reduce the infeasibility
 
 
 class Unknowns(NamedTuple):
-    """Those of a knot: its state and acceleration, those of the middle of the step after it, torques before it, duration."""
+    """The unknowns of a knot: its state and acceleration, those of the midpoint after it, the torques before it, the
+    duration."""
 
     q: Array
     v: Array
     a: Array
     middle: tuple[Array, Array, Array] | None
     tau_before: Array | None
-    ratio: Array  # of the duration to N dt
+    ratio: Array  # ratio of the duration to N dt
 
 
 class _Data(NamedTuple):
     """The data of a knot."""
 
     k: Array
-    weight: Array  # of the knot in the integral, in units of the step
+    weight: Array  # weight of the knot in the integral, in units of the step
     middle_weight: Array
     first: Array  # 1 at the first knot, else 0
     active: tuple[Array, Array]  # which constraints count, 1 or 0
@@ -86,29 +87,29 @@ def solve_by_collocation(
     max_iterations: int = 200,
     barrier: float | Float[Array, ""] = 0.1,
 ) -> Solution:
-    """The motion of least cost by direct collocation and the interior-point method.
+    """Find the motion of least cost by direct collocation and the interior-point method.
 
-    Costs are integrated by the scheme's own rule; costs, constraints and limits hold at the knots, with "hermite_simpson" at
-    the middles of the steps too. A joint with equal torque limits has that torque (zero without a drive). Trapezoidal motions
-    are accurate to second order in the step, Hermite-Simpson's to fourth, at 3 to 5 times the work.
+    Costs are integrated by the scheme's rule; constraints and limits hold at the knots, with "hermite_simpson" at the
+    midpoints too. Equal torque limits fix a joint's torque (zero for a passive joint). Trapezoidal motions are accurate
+    to second order in the step, Hermite-Simpson's to fourth, at 3 to 5 times the work.
 
     Args:
         problem: `method` is not used.
         guess: a motion to start from; None: see `guessed_motion`. It need not obey the dynamics.
         hessian: of the Lagrangian, "exact" or without the second derivatives of inverse dynamics, which compiles and runs
             several times faster but takes more iterations if torque limits are active.
-        tolerance: of the largest KKT residual, 1e-8 and in float32 1e-4, scaled as in `interior_point`.
+        tolerance: on the largest KKT residual, 1e-8 and in float32 1e-4, scaled as in `interior_point`.
         barrier: initial mu; use a small one, such as 1e-4, with a guess near the solution.
 
     Returns:
         The solution: torques are means over each step. Multipliers: "dynamics", one row per step; "equality" and "inequality",
         one row per knot (torques, then constraints); "terminal_equality", "terminal_inequality"; and those of limits of
-        positions and velocities, "lower" and "upper", one row per knot with all its unknowns. If the duration is free, defects
-        and unknowns are in the problem's own time, and velocity limits are inequalities. Trajectory, cost and
-        multipliers have first derivatives with respect to the problem's leaves.
+        positions and velocities, "lower" and "upper", one row per knot with all its unknowns. If the duration is free,
+        defects and unknowns are in scaled time, and velocity limits are inequalities. Trajectory, cost and multipliers
+        have first derivatives with respect to the problem's leaves.
 
     Raises:
-        TrajectoryError: a robot with spherical or free joints; another scheme; costs of torque rates with Hermite-Simpson.
+        TrajectoryError: a robot with spherical or free joints; an unknown scheme; costs of torque rates with Hermite-Simpson.
     """
     check_transcribable(problem)
     if scheme not in ("trapezoidal", "hermite_simpson"):
@@ -138,28 +139,28 @@ class _Form:
         return self.scaled(self.nominal(z)._replace(ratio=ratio), 1 / ratio)
 
     def nominal(self, z: Array) -> Unknowns:
-        """Those with rates by the problem's own time."""
+        """The unknowns with rates in the problem's nominal time."""
         n = self.n
         parts = [z[i * n : (i + 1) * n] for i in range(6 if self.middles else 3)]
-        parts[2::3] = [part / self.problem.dt for part in parts[2::3]]  # so that unknowns are of about one size
+        parts[2::3] = [part / self.problem.dt for part in parts[2::3]]  # so that unknowns have similar magnitudes
         before = z[3 * n : 4 * n] if self.problem.has_torque_rate else None
         middle = (parts[3], parts[4], parts[5]) if self.middles else None
         return Unknowns(parts[0], parts[1], parts[2], middle, before, jnp.ones((), z.dtype))
 
     def scaled(self, u: Unknowns, by: Array) -> Unknowns:
-        """A copy with rates by a time that runs slower by a factor."""
+        """A copy with rates scaled to time slowed down by a factor."""
         middle = None if u.middle is None else (u.middle[0], u.middle[1] * by, u.middle[2] * by**2)
         return u._replace(v=u.v * by, a=u.a * by**2, middle=middle)
 
     def torques_at(self, z: Array) -> Array:
-        """Those of the knot, then those of the middle."""
+        """Torques of the knot, then of the midpoint."""
         u, torque = self.split(z), partial(drive_torque, self.problem.chain)
         if u.middle is None:
             return torque(u.q, u.v, u.a)
         return jax.vmap(torque)(*self.pairs(u)).reshape(-1)
 
     def pairs(self, u: Unknowns) -> list[Array]:
-        """States and accelerations of the knot and of the middle, a row each."""
+        """States and accelerations of the knot and of the midpoint, one row each."""
         return [jnp.stack(pair) for pair in zip((u.q, u.v, u.a), u.middle or (), strict=True)]
 
     def torques_jacobian(self, z: Array) -> Array:
@@ -167,7 +168,7 @@ class _Form:
         u, n = self.split(z), self.n
 
         def jacobian(q, v, a):
-            """The Jacobian with respect to the unknowns of one place, and to the ratio."""
+            """The Jacobian with respect to the unknowns of a knot or midpoint, and to the ratio."""
             by_q, by_v, by_a = jnp.split(torque_jacobian(self.problem.chain, q, v, a), 3, axis=1)
             by_ratio = -(by_v @ v + 2 * by_a @ a) / u.ratio
             own = [by_q, by_v / u.ratio, by_a / (self.problem.dt * u.ratio**2)]
@@ -184,14 +185,14 @@ class _Form:
         return jnp.concatenate([rows(own[0], by_ratio[0], 0), rows(own[1], by_ratio[1], 3 * n)])
 
     def knot(self, k: Array, u: Unknowns, state: tuple[Array, Array], tau: Array, place: float) -> Knot:
-        """The knot as seen by costs and constraints, at a knot or (place = 0.5) at the middle of the step after it."""
+        """The knot as seen by costs and constraints, at a knot or (place = 0.5) at the midpoint of the step after it."""
         before = tau if u.tau_before is None else u.tau_before
         h = u.ratio * self.problem.dt
         number = jax.lax.stop_gradient(k).astype(jnp.int32)
         return Knot(number, (k + place) * h, *state, tau, before, h)
 
     def stage(self, data: _Data, z: Array, tau: Array) -> Stage:
-        """A knot, and the middle of the step after it."""
+        """A knot, and the midpoint of the step after it."""
         problem, k = self.problem, data.k
         u = self.split(z)
         knot = self.knot(k, u, (u.q, u.v), tau[: self.n], 0.0)
@@ -274,7 +275,8 @@ class _Form:
         return program, x.reshape(-1), lower.reshape(-1), upper.reshape(-1)
 
     def data(self, x: Float[Array, "S n"]) -> _Data:
-        """Weights of the integral, and which constraints count: at first those on torques, no middle after the last."""
+        """Weights of the integral, and the enforced constraints: at the first knot those on torques, no midpoint after
+        the last."""
         count, dtype = self.steps + 1, x.dtype
         ends = np.zeros(count)
         ends[[0, -1]] = 1

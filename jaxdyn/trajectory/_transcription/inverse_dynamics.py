@@ -1,8 +1,8 @@
-"""Inverse dynamics of B-splines: the unknowns are control points of q, torques are those of the motion.
+"""Inverse dynamics of B-splines: the unknowns are control points of q; torques follow by inverse dynamics.
 
     q(t) = sum_i P_i B_i(t / T),  v = q',  a = q'',  tau = ID(q, v, a) + passive forces
 
-No differential equation is left; costs, constraints and limits are taken at the N + 1 knots of the problem (Bobrow, Martin,
+There are no defects; costs, constraints and limits are evaluated at the N + 1 knots of the problem (Bobrow, Martin,
 Sohl, Wang, Park & Kim 2001). The duration T may be free.
 """
 
@@ -38,7 +38,7 @@ from .transcription import (
 
 
 def spline_basis(intervals: int, degree: int, times: Float[np.ndarray, " times"]) -> Float[np.ndarray, "4 times k"]:
-    """Every B-spline with uniform knots on 0 ... 1, those at the ends repeated, and its first three derivatives."""
+    """Values of all B-splines on uniform, clamped knots on 0 ... 1, and of their first three derivatives."""
     knots = np.concatenate([np.zeros(degree), np.linspace(0, 1, intervals + 1), np.ones(degree)])
     spline = interpolate.BSpline(knots, np.eye(intervals + degree), degree)
     return np.stack([spline.derivative(d)(times) if d else spline(times) for d in range(4)])
@@ -63,35 +63,35 @@ def solve_by_inverse_dynamics(
     max_iterations: int = 200,
     barrier: float | Float[Array, ""] = 0.1,
 ) -> Solution:
-    """The motion of least cost among B-splines, torques by inverse dynamics, by the interior-point method.
+    """Find the B-spline motion of least cost, with torques by inverse dynamics, by the interior-point method.
 
-    Costs are integrated by the trapezoidal rule over the problem's knots, where constraints and limits hold; between them
-    they hold as far as the knots are close. All joints must be actuated: a spline cannot keep a torque at
-    zero throughout. O((nv k)^3) per iteration for k = intervals + degree control points, whatever the number of steps.
+    Costs are integrated by the trapezoidal rule over the problem's knots, where constraints and limits hold; between
+    knots they are only approximate. All joints must be actuated: a spline cannot keep a torque at zero throughout.
+    O((nv k)^3) per iteration for k = intervals + degree control points, independent of the number of steps.
 
     Args:
         problem: `method` is not used.
         guess: a motion to start from; None: see `guessed_motion`. It need not obey the dynamics.
-        intervals: between the spline's own knots; None: a quarter of the steps, at least 4 and at most 30.
-        degree: of the polynomials; 5 makes the torques' rate smooth.
+        intervals: number of intervals between the spline's knots; None: a quarter of the steps, at least 4 and at most 30.
+        degree: polynomial degree; 5 makes torque rates smooth.
         hessian: as in `solve_by_collocation`.
-        tolerance: of the largest KKT residual, 1e-8 and in float32 1e-4, scaled as in `interior_point`.
+        tolerance: on the largest KKT residual, 1e-8 and in float32 1e-4, scaled as in `interior_point`.
         barrier: initial mu; use a small one, such as 1e-4, with a guess near the solution.
 
     Returns:
         The solution: torques are means over each step of those at the knots. Multipliers "inequality" and "equality" (one row
-        per knot: torques, then constraints), "start" (of the first velocity), "terminal_equality", "terminal_inequality". The
-        history and the residuals are those of the splines' program; `dynamics` is zero but for the first velocity. Trajectory,
-        cost and multipliers have first derivatives with respect to the problem's leaves.
+        per knot: torques, then constraints), "start" (of the initial velocity), "terminal_equality", "terminal_inequality". The
+        history and the residuals are those of the splines' program; `dynamics` is zero except for the initial velocity.
+        Trajectory, cost and multipliers have first derivatives with respect to the problem's leaves.
 
     Raises:
-        TrajectoryError: a robot with spherical or free joints, or with joints whose torque limits are equal; fewer than one
-            interval, or splines of a degree below 3.
+        TrajectoryError: a robot with spherical or free joints, or with passive joints (equal torque limits); no
+        intervals, or a degree below 3.
     """
     check_transcribable(problem)
     intervals = min(max(4, problem.steps // 4), 30) if intervals is None else intervals
     if intervals < 1 or degree < 3:
-        raise TrajectoryError(f"{intervals} intervals of degree {degree}: give at least one interval, and degree 3")
+        raise TrajectoryError(f"{intervals} intervals of degree {degree}: at least 1 interval and degree 3 are needed")
     form_of = lambda problem, exact, like: _Form(problem, intervals, degree, exact, like)
     return solve_transcribed(form_of, problem, guess, hessian, tolerance, max_iterations, barrier)
 
@@ -120,7 +120,7 @@ class _Form:
         return [part / y[-1] ** order for order, part in enumerate(parts)]
 
     def torques_at(self, y: Array) -> Array:
-        """The torques, and their rates and the ground's wrench where a cost or constraint asks for them."""
+        """The torques, and their rates and the ground wrench if a cost or constraint needs them."""
         torque = partial(drive_torque, self.problem.chain)
         q, v, a, *jerk = self.motion(y)
         parts = jax.jvp(torque, (q, v, a), (v, a, *jerk)) if jerk else (torque(q, v, a),)
@@ -149,7 +149,7 @@ class _Form:
         return Knot(jax.lax.stop_gradient(k).astype(jnp.int32), k * h, q, v, tau, before, h, ground)
 
     def at_knot(self, data: _Data, y: Array, u: Array) -> Part:
-        """A knot's part of the integral, and its constraints."""
+        """A knot's contribution to the integral, and its constraints."""
         knot = self.knot_of(data.k, y, u)
         equal, below = path_rows(self.problem, self.torques, knot)
         cost = data.weight * knot.dt * running_cost(self.problem, knot)

@@ -1,7 +1,8 @@
-"""The nonlinear program of a motion made of B-splines: a sum over knots, each of which sees a few numbers.
+"""The nonlinear program of a B-spline motion: a sum over knots, each depending on a few numbers.
 
-With the control points P and the duration T as unknowns x, knot k sees y_k = (q, q', q'', q''', T) derivatives by the part
-of the duration that has passed: y_k = S_k x. Gradients and Hessians are found in y_k and brought to x by S_k^T.
+With the control points P and the duration T as unknowns x, knot k depends on y_k = (q, q', q'', q''', T), with
+derivatives with respect to the elapsed fraction: y_k = S_k x. Gradients and Hessians are computed in y_k and mapped to
+x by S_k^T.
 """
 
 from collections.abc import Callable
@@ -39,18 +40,18 @@ class SplineLinearisation(NamedTuple):
 
 
 class SplineProgram(Program):
-    """A sum over knots, and what the first and the last knot add.
+    """A sum over knots, with additional terms of the first and the last knot.
 
     Equality constraints are ordered: knots' own by knot, the first one's, the last one's; inequalities the same.
 
     Attributes:
         basis: values of the splines at the knots, and of their derivatives.
-        data: of the knots; every leaf has one row per knot.
-        inner: numbers u of a knot that take long to compute, the torques.
+        data: data of the knots; every leaf has one row per knot.
+        inner: expensive intermediate values u of a knot, the torques.
         knot: (data of a knot, y, u) -> `Part`.
         first: y of that knot -> `Part`.
         last: (y, u) of that knot -> `Part`.
-        joints: numbers in a control point.
+        joints: length of a control point.
     """
 
     basis: Float[Array, "d S k"]
@@ -75,7 +76,7 @@ class SplineProgram(Program):
         return jnp.concatenate([control.reshape(-1), y[:, -1].sum()[None]])
 
     def _rows(self, jacobian: Float[Array, "s r y"], knots: slice = slice(None)) -> Float[Array, "rows n"]:
-        """Rows over the y_k of some knots as rows over x."""
+        """Rows with respect to y_k of some knots, as rows with respect to x."""
         basis, (count, r, _) = self.basis[:, knots], jacobian.shape
         parts = jacobian[:, :, :-1].reshape(count, r, basis.shape[0], self.joints)
         control = jnp.einsum("dsk,srdj->srkj", basis, parts).reshape(count * r, basis.shape[2] * self.joints)
@@ -144,7 +145,7 @@ class SplineProgram(Program):
         return at.equality.T @ y + self.gathered(seen) * at.free
 
     def curvature(self, at: SplineLinearisation) -> Float[Array, ""]:
-        """The largest entry of W, about."""
+        """Estimate of the largest entry of W."""
         return jnp.abs(self._matrix(at.hessian)).max()
 
     def _matrix(self, hessian: Float[Array, "S y y"]) -> Float[Array, "n n"]:

@@ -5,7 +5,7 @@
                 equality_k(z_k) = 0,  inequality_k(z_k) <= 0 k = 0 ... N
                 equality(z_N) = 0,  inequality(z_N) <= 0     of the last stage alone
 
-What a stage adds is a function of its own unknowns, so that the Hessian of the Lagrangian is block diagonal.
+A stage's contribution depends on its own unknowns only, so the Hessian of the Lagrangian is block diagonal.
 """
 
 from collections.abc import Callable
@@ -27,8 +27,8 @@ class Stage(NamedTuple):
         cost: a number.
         left: its part of the coupling with the next stage.
         right: its part of the coupling with the stage before, of the same length.
-        equality: = 0.
-        inequality: <= 0.
+        equality: values that must be zero.
+        inequality: values that must not be positive.
     """
 
     cost: Array
@@ -59,8 +59,8 @@ class StagedProgram(Program):
     own, those of the last.
 
     Attributes:
-        data: of the stages; every leaf has one row per stage.
-        inner: numbers u of a stage that take long to compute, as torques do.
+        data: data of the stages; every leaf has one row per stage.
+        inner: expensive intermediate values u of a stage, such as torques.
         stage: (data of a stage, z, u) -> `Stage`.
         last: (z, u) -> `Part`.
         unknowns: n.
@@ -91,7 +91,7 @@ class StagedProgram(Program):
         return f, jnp.concatenate(c), jnp.concatenate([at.inequality.reshape(-1), end.inequality])
 
     def linearise(self, x: Array, y: Array, w: Array, free: Array) -> StagedLinearisation:
-        """Jacobians by forward mode, stages side by side; Hessians by forward over reverse mode."""
+        """Jacobians by forward mode, stages in parallel; Hessians by forward over reverse mode."""
         z, free, n = self.rows(x), self.rows(free), self.unknowns
         joined, along = self.inner.joined(z)
         along = along * free[:, None]
@@ -156,7 +156,7 @@ class StagedProgram(Program):
     def factor(
         self, at: StagedLinearisation, share: Array, diagonal: Array, weights: Array, delta: Array
     ) -> StageFactors:
-        """One pass over the stages, whose own equality constraints join the rows of their coupling."""
+        """One pass over the stages, with their equality constraints appended to the rows of their coupling."""
         inequality, inequality_end = jnp.split(weights, [self.stages * self.sizes[2]])
         inequality = inequality.reshape(self.stages, self.sizes[2])
         p = share * at.hessian + jax.vmap(jnp.diag)(self.rows(diagonal))

@@ -21,11 +21,11 @@ from .._problem.problem import OptimalControlProblem, constraint_values, status_
 from .._problem.solution import Residuals, Solution, Status, Trajectory
 
 HessianKind = Literal["exact", "gauss_newton"]
-FAR = 1e6  # a torque limit that is infinite, where it is not known beforehand to be
+FAR = 1e6  # substitute for an infinite torque limit that is traced
 
 
 class TorqueRows(NamedTuple):
-    """Limited and prescribed torques: joints and limits of the former, joints and values of the latter."""
+    """Limited torques (joints and limits) and prescribed torques (joints and values)."""
 
     limited: tuple[int, ...]
     lower: Array
@@ -34,18 +34,18 @@ class TorqueRows(NamedTuple):
     values: Array
 
     def inequalities(self, tau: Float[Array, " nv"]) -> Float[Array, " r"]:
-        """(lower - tau, tau - upper) over half of the range, <= 0."""
+        """(lower - tau, tau - upper) / (half the range), <= 0."""
         half = jnp.maximum((self.upper - self.lower) / 2, 1e-3)
         x = tau[jnp.asarray(self.limited, int)]
         return jnp.concatenate([(self.lower - x) / half, (x - self.upper) / half])
 
     def equalities(self, tau: Float[Array, " nv"]) -> Float[Array, " p"]:
-        """Deviations of prescribed torques from their values (zero for joints without a drive), which must vanish."""
+        """Deviations of prescribed torques from their values (zero for passive joints), which must vanish."""
         return tau[jnp.asarray(self.given, int)] - self.values
 
 
 def torque_rows(problem: OptimalControlProblem, like: TorqueRows | None = None) -> TorqueRows:
-    """The torque limits as constraints: joints whose limits are equal have their torque given, as joints without a drive.
+    """The torque limits as constraints; equal limits prescribe a joint's torque, as for passive joints.
 
     If the limits are traced, all are inequalities, unless `like` gives the rows of another problem.
     """
@@ -99,7 +99,7 @@ def check_hessian(hessian: str) -> bool:
     """True for the exact Hessian, after checking the name.
 
     Raises:
-        TrajectoryError: another name.
+        TrajectoryError: unknown name.
     """
     if hessian not in ("exact", "gauss_newton"):
         raise TrajectoryError(f"a Hessian is 'exact' or 'gauss_newton', not {hessian!r}")
@@ -109,7 +109,8 @@ def check_hessian(hessian: str) -> bool:
 def path_rows(
     problem: OptimalControlProblem, rows: TorqueRows, knot: Knot, bounded: tuple[type, ...] = ()
 ) -> tuple[Float[Array, " p"], Float[Array, " r"]]:
-    """(= 0, <= 0) at a knot: torques, then the constraints, without those that `state_bounds` takes, of the types `bounded`."""
+    """(= 0, <= 0) at a knot: torques, then the constraints, except those of the types `bounded`, which `state_bounds`
+    handles."""
     constraints = [c for c in problem.constraints if not _is_bound(c, bounded)]
     equal, below = constraint_values(tuple(constraints), problem.chain, knot)
     own_equal, own_below = rows.equalities(knot.tau), rows.inequalities(knot.tau)
@@ -121,7 +122,7 @@ def _is_bound(constraint, bounded: tuple[type, ...]) -> bool:
 
 
 def state_bounds(problem: OptimalControlProblem, bounded: tuple[type, ...]) -> tuple[Array, Array, Array, Array]:
-    """Lower and upper bounds of q, lower and upper of v, from the constraints of these types that are nothing else."""
+    """Lower and upper bounds of q, and of v, from the constraints of exactly these types."""
     q_low, v_low = jnp.full_like(problem.q0, -jnp.inf), jnp.full_like(problem.v0, -jnp.inf)
     q_high, v_high = -q_low, -v_low
     for limit in problem.constraints:
@@ -146,10 +147,10 @@ class Motion(NamedTuple):
 def guessed_motion(
     problem: OptimalControlProblem, guess: Trajectory | None, times: Float[Array, " times"]
 ) -> tuple[Motion, Float[Array, ""]]:
-    """A motion to start from, and its duration: the guess between its knots, or from the start to where the costs pull.
+    """Initial motion and duration: the interpolated guess, or a motion from the start towards the target of the costs.
 
-    Without a guess it is the polynomial of degree 5 from rest to rest towards the first position that a terminal constraint or
-    cost names, or no motion at all; it lasts N dt, within the limits of the duration.
+    Without a guess it is the polynomial of degree 5 from rest to rest, to the first position in a terminal constraint
+    or cost, or no motion; its duration is N dt, clipped to the duration limits.
     """
     duration = problem.dt * problem.steps
     if problem.duration_limits is not None:
@@ -183,7 +184,7 @@ def _goal(problem: OptimalControlProblem) -> Float[Array, " nq"] | None:
 def rows_that_count(
     problem: OptimalControlProblem, rows: TorqueRows, bounded: tuple[type, ...] = (), grounded: bool = False
 ) -> tuple[Float[Array, "knots p"], Float[Array, "knots r"]]:
-    """1 for each of `path_rows` of each knot; 0 for those at the first one that no torque, nor the ground's wrench, changes."""
+    """1 for each of `path_rows` of each knot; 0 at the first knot for those independent of torques and the ground wrench."""
     zero = jnp.zeros_like(problem.v0)
     ground = jnp.zeros(6, zero.dtype) if grounded else None
     first = Knot(jnp.zeros((), jnp.int32), zero[0], problem.q0, problem.v0, zero, zero, problem.dt, ground)
@@ -207,7 +208,7 @@ def transcribed_solution(
     defects: Array,
     multipliers: dict[str, Array],
 ) -> Solution:
-    """The result of a transcription as every solver's."""
+    """The common `Solution` of a transcription."""
     beforehand = status_of_problem(problem)
     status = jnp.where(beforehand == Status.CONVERGED, result.status, beforehand)
     history = dict(result.history)
@@ -225,7 +226,7 @@ def solve_transcribed(
     max_iterations: int,
     barrier: float | Array,
 ) -> Solution:
-    """The solution of a transcription, with derivatives by the problem's leaves: those of the solution, not of the iterations.
+    """The solution of a transcription, with implicit derivatives with respect to the problem's leaves.
 
     Args:
         form_of: (problem, whether the Hessian is exact, torque rows) -> an object with `torques`, `program(guess)`
