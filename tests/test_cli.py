@@ -363,7 +363,7 @@ def test_help_and_version(capsys):
         "filters and hold-out:",
         "output:",
     )
-    assert all(f"\n{title}\n" in text for title in titles) and "exit codes: 0 done; 1 bad input" in text
+    assert all(f"\n{title}\n" in text for title in titles) and "exit codes: 0 success; 1 invalid input" in text
     example = text.strip().splitlines()[-1].split()
     assert example[0] == "jaxdyn" and cli._parser().parse_args(example[1:]).validate == ["pick.csv"]
 

@@ -359,7 +359,7 @@ def test_outliers_are_counted_at_the_joint_that_has_most(exact):
     residuals[0][:7, 0], residuals[1][:3, 0] = -4.5, 9.0
     residuals[0][10:20, 1] = 7.9
     residuals[1][:12, 2], problem.weights[1][:6, 2] = 2.1, 0.0
-    assert _outliers(problem, scale, residuals) == ["10 samples of joint1 are off by over 4 standard deviations"]
+    assert _outliers(problem, scale, residuals) == ["10 samples of joint1 deviate by more than 4 standard deviations"]
     assert _outliers(problem, 10 * scale, residuals) == []
     problem.weights[1][:6, 2] = 1.0
 

@@ -161,7 +161,7 @@ def test_friction_of_each_runs_own(arm):
     found = identify_payload(arm, *pair, own_friction=("viscous",))
     np.testing.assert_allclose(found.parameters, body(), rtol=0, atol=1e-7)
     assert np.abs(identify_payload(arm, *pair).parameters - body()).max() > 1e-3
-    with pytest.raises(IdentificationError, match="'viscous' is to be each run's own"):
+    with pytest.raises(IdentificationError, match="'viscous' is to be fitted separately"):
         identify_payload(arm, *pair, friction=("coulomb",), own_friction=("viscous",))
 
 

@@ -496,7 +496,7 @@ def test_limits_that_are_none(text):
 def test_a_limit_that_is_none_is_refused_before_the_work(tmp_path, capsys):
     out = tmp_path / "out"
     assert main(["identify", "--limit", "rms=high", "--out", str(out)]) == 1
-    assert "'rms=high' is no limit" in capsys.readouterr().err and not out.exists()
+    assert "'rms=high' is not a limit" in capsys.readouterr().err and not out.exists()
 
 
 def test_provenance_names_files_by_their_hash(tmp_path):

@@ -200,7 +200,7 @@ def test_a_chain_alone_is_the_file_it_has_been(model, tmp_path):
 def test_columns_of_ones_own_are_in_no_file(model, tmp_path):
     own = ExtraColumns(("kq1",), ("N m",), lambda chain, q, qd, qdd: jnp.sin(q)[:, None])
     mine = dataclasses.replace(model, extra=(own,), extra_values=jnp.ones(1))
-    with pytest.raises(ModelError, match=r"columns kq1 are functions of your own.*extra=\(\)"):
+    with pytest.raises(ModelError, match=r"columns kq1 are user-defined functions.*extra=\(\)"):
         save_torque_model(mine, tmp_path / "model.eqx")
     assert not (tmp_path / "model.eqx").exists()
     save_torque_model(dataclasses.replace(mine, extra=(), extra_values=None), tmp_path / "model.eqx")

@@ -12,7 +12,7 @@ FILES = frozenset({"FILE", "LOG", "MAP", "MODEL", "MOTION", "URDF"})  # metavars
 
 EPILOG = """Needs the extra: pip install "jaxdyn[completion]"
 
-exit codes: 0 done; 1 shtab is not installed; 2 wrong usage
+exit codes: 0 done; 1 shtab is not installed; 2 usage error
 
 examples:
   bash   jaxdyn completion bash > ~/.local/share/bash-completion/completions/jaxdyn

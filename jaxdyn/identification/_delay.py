@@ -56,8 +56,8 @@ def estimate_delay(
 ) -> Delay:
     """Estimate the shift of each joint's torque at which the motion explains it best.
 
-    For joint j, r_j(d) = min over p of |tau_j(t + d) - W_j(t) p|, with separate parameters p for each joint, so that
-    wrong gains and other joints' delays do not matter. W holds the base parameters' columns and Coulomb friction in
+    For joint j, r_j(d) = min over p of |tau_j(t + d) - W_j(t) p|, with separate parameters p for each joint, so wrong
+    gains and delays of other joints have no effect. W holds the base parameters' columns and Coulomb friction in
     proportion to the torque transmitted. Torques are shifted by cubic splines through the filtered samples; a parabola
     through the three smallest r_j^2 resolves the delay far below the sample time.
 

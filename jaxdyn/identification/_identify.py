@@ -46,31 +46,31 @@ def identify(
     the base parameters are estimated by ordinary and by weighted least squares, and then again, with the same weights, among
     physically consistent links (`consistent_least_squares`), which become the identified chain; and torques of motion
     that was not fitted are predicted. Everything runs in float64, whatever JAX's configuration, and the stacked
-    regressor is never held.
+    regressor is never stored.
 
     Args:
-        chain: the robot; its inertias are the prior for what the data do not determine. Links without any (a kinematics-only
-            model) get a stand-in for it, which is noted.
+        chain: the robot; its inertias are the prior for what the data do not determine. Links without inertia (a
+            kinematics-only model) get a default prior, with a note.
         logs: the runs to fit.
-        validate: runs to validate on; or which last share of each fitted run is held out for it (30 % where there are no
-            such runs), predicted by a fit without it, and then joins the final fit.
-        terms: what torques consist of besides the links' inertias, and what of it is chosen: by default the usual drive
-            terms, and whatever else blocks left out confirm of filter, friction, springs and delays. `Terms(choose=())` is
-            the plain model, linear in its parameters: the drive terms, the motors of a transmission (`motor_terms`), and the
-            springs that the chain has. Nothing is chosen by what is held out. Where a friction model is
-            adopted, the chain gets the viscous, Coulomb and constant friction nearest it; `Identification.model` has it whole.
-        filters: cutoffs, stride and delay, chosen from the first run, for all, where None.
-        consistent: only links of positive density, as large and as dense as those of ordinary machines
-            (`Consistency.densities`), and no negative armature or friction, and what else is known of them.
-            Where None, the chain becomes the full set nearest its own that has the base parameters of weighted least squares,
-            whether physically consistent or not.
-        dead_zone: leave samples with |qd_j| below this out of joint j's equations [rad/s]: near rest, dry friction takes any
-            value up to fc, which the drive terms do not describe.
+        validate: runs to validate on, or the last share of each fitted run to hold out (default 30 %), which is
+            predicted by a fit without it and then included in the final fit.
+        terms: terms besides the links' inertias, and which of them are selected: by default the usual drive terms, and
+            filter, friction, springs and delays as confirmed by cross-validation. `Terms(choose=())` is the plain
+            model, linear in its parameters: the drive terms, the motors of a transmission (`motor_terms`), and the
+            chain's springs. Held-out data are never used for selection. If a friction model is adopted, viscous,
+            Coulomb and constant friction approximate it in the chain; `Identification.model` holds the whole model.
+        filters: cutoffs, stride and delay; by default chosen from the first run for all.
+        consistent: restrict the estimate to links of positive density, with sizes and densities of ordinary machines
+            (`Consistency.densities`), non-negative armature and friction, and further prior knowledge. None: the chain
+            becomes the full set nearest its own with the base parameters of weighted least squares, physically
+            consistent or not.
+        dead_zone: exclude samples with |qd_j| below this from joint j's equations [rad/s]: near rest, dry friction
+            takes any value up to fc, which the drive terms cannot describe.
         progress: called with (stage, done, total).
 
     Raises:
-        IdentificationError: the logs do not fit the chain or do not excite its parameters; the chain has spherical joints or a
-            free base; its inertias are none to start from; constraints cannot be met.
+        IdentificationError: the logs do not match the chain or do not excite its parameters; the chain has spherical
+        joints, a free base or an invalid prior; constraints cannot be met.
     """
     check_identifiable(chain)
     if terms.further:
@@ -117,10 +117,10 @@ def identify(
 def _runs(
     chain: Chain, logs: Log | Sequence[Log], validate: Log | Sequence[Log] | float
 ) -> tuple[list[Log], list[Log], float | None]:
-    """The runs that are fitted and those that are not, each with a unique name, and the share held out, if any.
+    """The runs to fit and those to validate on, with unique names, and the share held out, if any.
 
     Raises:
-        IdentificationError: there is no log, one has another number of joints, or a joint moves in none of those fitted.
+        IdentificationError: no log, a wrong number of joints, or a joint that moves in none of the fitted logs.
     """
     listed = lambda some: [some] if isinstance(some, Log) else list(some)
     logs, unseen = listed(logs), [] if isinstance(validate, float | int) else listed(validate)
@@ -138,14 +138,14 @@ def _runs(
     if span.min() < STILL:
         raise IdentificationError(
             f"{', '.join(log.source for log in logs)}: {coordinate_names(chain)[int(np.argmin(span))]} does not move (it spans "
-            f"{span.min():.2g}), so that its friction and most of its inertia cannot be identified; add a log that moves it, "
-            "or hold it fixed in the model"
+            f"{span.min():.2g}), so its friction and most of its inertia cannot be identified; add a log that moves it, "
+            "or lock it in the model"
         )
     return logs, unseen, None if unseen else float(validate) if isinstance(validate, float | int) else HOLDOUT
 
 
 def _notes(fitting: Fitting, solution: Solution, choice: TermChoice | None, logs: Sequence[Log]) -> Iterator[str]:
-    """Notes for the user, the most important first."""
+    """Notes for the user, most important first."""
     if solution.consistent is not None and not solution.consistent.converged:
         yield "the consistent estimate stopped before its optimum: its links are consistent, but may fit better"
     if fitting.thin:
@@ -162,11 +162,7 @@ def _notes(fitting: Fitting, solution: Solution, choice: TermChoice | None, logs
         yield f"terms: {choice.sentence}"
     elif fitting.setup.terms.choose:
         mimics = fitting.setup.chain.coupling is not None
-        reason = (
-            "joints mimic others"
-            if mimics
-            else "the runs are too short to be cut into blocks that are left out in turn"
-        )
-        yield f"nothing was chosen: {reason}"
+        reason = "joints mimic others" if mimics else "the runs are too short for cross-validation"
+        yield f"no terms were selected: {reason}"
     for log, run in zip(logs, fitting.runs, strict=True):
         yield from (f"{log.source}: {note}" for note in dict.fromkeys(run.thinned.notes))

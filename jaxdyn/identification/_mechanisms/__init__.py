@@ -1,1 +1,1 @@
-"""Identification of robots whose base moves, and of mechanisms with forces that are not measured."""
+"""Identification of robots with a moving base, and of mechanisms with unmeasured forces."""

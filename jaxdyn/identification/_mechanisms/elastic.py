@@ -10,22 +10,22 @@ from ...io._logs.log import Log
 from .._preprocessing.samples import Filters, left_out_deviations, preprocess
 from .._regression.blocks import equal_blocks
 
-BLOCKS = 16  # that are left out in turn, for standard deviations
+BLOCKS = 16  # jackknife blocks, for standard deviations
 LARGEST_CONDITION = 1e6  # of columns of unit norm
 NAMES = ("stiffness", "damping", "rotor_inertia", "viscous", "coulomb", "offset")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ElasticIdentification:
-    """Elastic joints found by `identify_elastic_joints`.
+    """Result of `identify_elastic_joints`.
 
     Attributes:
         values: (n, 6) by joint: K [N m/rad], D [N m s/rad], reflected rotor inertia J [kg m^2], viscous friction B
             [N m s/rad], Coulomb friction [N m] and offset [N m] of the motor's equation; the columns are `NAMES`.
-        standard_deviations: (n, 6) of the values, from fits that leave out a sixteenth of the log in turn.
+        standard_deviations: (n, 6) of the values, from a jackknife over sixteen blocks.
         residual: (n,) root mean square of the motor equation's error [N m].
-        links: the log of the links: their positions, and what the springs do to them, K (theta - q) + D (thetad - qd), both
-            low-passed [rad, N m]. `identify` takes it, for a chain without the rotors' armature and friction.
+        links: the log of the links, for `identify` with a chain without the rotors' armature and friction: positions,
+            and spring torques K (theta - q) + D (thetad - qd), both low-passed [rad, N m].
     """
 
     values: Float[np.ndarray, "n 6"]
@@ -35,7 +35,7 @@ class ElasticIdentification:
 
     @property
     def stiffness(self) -> Float[np.ndarray, " n"]:
-        """K of each joint [N m/rad], as `jaxdyn.mechanisms.elastic_joints` takes it."""
+        """K of each joint [N m/rad], for `jaxdyn.mechanisms.elastic_joints`."""
         return self.values[:, 0]
 
     @property
@@ -52,27 +52,28 @@ class ElasticIdentification:
 def identify_elastic_joints(
     log: Log, theta: Float[np.ndarray, "N n"], filters: Filters | None = None, coulomb_velocity: float = 0.02
 ) -> ElasticIdentification:
-    """Stiffness, damping and rotor inertia of elastic joints from encoders of the links and of the motors.
+    """Identify stiffness, damping and rotor inertia of elastic joints from encoders of the links and of the motors.
 
-    The motor's equation of Spong's model (see `jaxdyn.mechanisms.ElasticJoints`), joint by joint linear in what is sought,
+    The motor's equation of Spong's model (see `jaxdyn.mechanisms.ElasticJoints`), for each joint linear in the unknowns,
 
         gear_ratio tau_m = J thetadd + B thetad + F tanh(thetad / v) + offset + K (theta - q) + D (thetad - qd),
 
-    is fitted by least squares; no model of the links takes part. The rest angle of the spring and the offsets of encoders
-    and motor are one constant. What the spring does to the links is their torque, for the identification of the links.
+    is fitted by least squares, without a model of the links. The rest angle of the spring and the offsets of encoders
+    and motor are one constant. The spring torque is the link torque, for the identification of the links.
 
-    Noise of the encoders acts on theta - q, a thousandth of a radian or so, and biases K towards zero: by the noise's variance
-    behind the low-pass over that of theta - q. Fine encoders on both sides, large accelerations and loads keep it small.
+    Encoder noise acts on theta - q, about a thousandth of a radian, and biases K towards zero by the ratio of the
+    variance of the low-passed noise to that of theta - q. Fine encoders on both sides, large accelerations and loads
+    keep the bias small.
 
     Args:
-        log: time, positions q of the links, and as torques gear_ratio * tau_m, what motors do at the joints [N m].
+        log: time, link positions q and, as torques, the motor torques at the joints, gear_ratio * tau_m [N m].
         theta: motor positions at the joints, rotor angle / gear_ratio, at the log's times [rad].
         filters: cutoffs and stride, as for `preprocess`.
-        coulomb_velocity: v, the width of dry friction's smooth sign [rad/s].
+        coulomb_velocity: v, the width of the smooth sign of Coulomb friction [rad/s].
 
     Raises:
-        LogError: theta has another shape or is not finite; as `preprocess`.
-        IdentificationError: a joint's motion does not tell its parameters apart: it rests, or its spring does not yield.
+        LogError: theta has a wrong shape or is not finite; as `preprocess`.
+        IdentificationError: a joint's motion does not separate its parameters: it is at rest, or its spring does not deflect.
 
     Cost: about 0.1 s for 20 000 rows of 7 joints.
     """
@@ -101,8 +102,8 @@ def _fitted(
     scale = np.linalg.norm(rows, axis=0)
     if not (scale > 0).all() or np.linalg.cond(rows / scale) > LARGEST_CONDITION:
         raise IdentificationError(
-            f"{where}: stiffness, rotor and friction cannot be told apart: the joint hardly moves, or its spring "
-            "does not yield; log a motion with varied speed and load"
+            f"{where}: stiffness, rotor and friction cannot be separated: the joint hardly moves, or its spring "
+            "does not deflect; log a motion with varied speed and load"
         )
     solved = lambda keep: np.linalg.lstsq(rows[keep] / scale, tau[keep], rcond=None)[0] / scale
     everything = np.arange(len(rows))

@@ -36,7 +36,7 @@ def read_mechanism_log(
     Columns, in any order; others are ignored:
 
     - time [s]: `t`, `time`, `timestamp` or `stamp`;
-    - joints [rad or m]: `q_NAME` or `NAME`, for all of them; torques [N m or N]: `tau_NAME`, for those that were measured;
+    - joints [rad or m]: `q_NAME` or `NAME`, for all of them; torques [N m or N]: `tau_NAME`, for measured ones;
     - base pose: position `base_px`, `base_py`, `base_pz` [m] and orientation `base_qw`, `base_qx`, `base_qy`, `base_qz`
       in the world; and/or, in the axes and at the origin of the base link, angular velocity `imu_wx`, `imu_wy`, `imu_wz`
       [rad/s] and specific force `imu_ax`, `imu_ay`, `imu_az` [m/s^2], +9.81 upwards at rest; then the pose is not used;
@@ -45,18 +45,18 @@ def read_mechanism_log(
 
     Args:
         chain: the robot, with its free joint (`load(.., floating_base=True)`).
-        held: frames that are held by forces nobody measured, as in `MechanismLog`.
+        held: frames held in place by unmeasured forces, as in `MechanismLog`.
         rows: first and last data row to read, counted from 1, both included.
 
     Raises:
-        LogError: the file cannot be read; the robot has no free base, or several; columns are missing, and are named; a row
-            holds what is no number, or time does not increase; a wrench has some of its components only.
-        ModelError: a held frame that the chain does not have.
+        LogError: the file cannot be read; the robot has no free base, or several; missing columns (which are named); a
+        malformed number, or time that does not increase; a wrench with missing components. ModelError: an unknown held
+        frame.
     """
     path = pathlib.Path(path)
     free = [joint for joint in layout(chain).quaternions if joint.size == 6]
     if len(free) != 1 or len(layout(chain).quaternions) != 1 or free[0].start:
-        raise LogError(f"{path}: columns are known for robots with one free base and no other quaternions")
+        raise LogError(f"{path}: only robots with one free base and no other quaternions are supported")
     table = open_table(path)
     there = set(table.names)
     joints = [coordinate_names(chain)[k] for k in layout(chain).columns]
@@ -93,13 +93,13 @@ def read_mechanism_log(
 
 
 def write_mechanism_log(path: str | os.PathLike[str], chain: Chain, log: MechanismLog) -> None:
-    """Write a log of a robot with one free base as a table for `read_mechanism_log`, whole or not at all.
+    """Write a log of a robot with one free base as a table for `read_mechanism_log`, atomically.
 
-    Coordinates that are NaN throughout, as those nobody measured, have no column. Held frames and constraints are no data.
+    Coordinates that are all NaN (not measured) have no column. Held frames and constraints are not written.
 
     Raises:
-        LogError: the log does not fit the chain.
-        OutputError: the file cannot be written; what was there before is untouched.
+        LogError: the log does not match the chain.
+        OutputError: the file cannot be written; an existing file is left unchanged.
     """
     check_mechanism_log(chain, log)
     where, names = layout(chain), coordinate_names(chain)
@@ -117,7 +117,7 @@ def write_mechanism_log(path: str | os.PathLike[str], chain: Chain, log: Mechani
 
 
 def _wrenches(chain: Chain, there: set[str]) -> dict[str, tuple[str, ...]]:
-    """Columns of the wrench at each frame of which there is any: forces, with moments in front where there are any."""
+    """Columns of the wrench at each frame that has any: forces, preceded by moments if present."""
     found = {}
     for frame in dict.fromkeys((*chain.topology.frame_names, *chain.link_names)):
         moment, force = (tuple(f"{frame}_{x}" for x in kind) for kind in (MOMENT, FORCE))
@@ -129,11 +129,11 @@ def _wrenches(chain: Chain, there: set[str]) -> dict[str, tuple[str, ...]]:
 def _numbers(
     path: pathlib.Path, table: Table, clock: str, columns: list[str], positions: int, rows: tuple[int, int] | None
 ) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, "N m"]]:
-    """Time and the columns' numbers, every one of them good."""
+    """Time and the columns' numbers, all valid."""
     arrays, cells = table.read([clock, *columns])
     wrong = [name for name, x in arrays.items() if x.shape != (len(arrays[clock]),)]
     if wrong:
-        raise LogError(f"{path}: {wrong[0]!r} has shape {arrays[wrong[0]].shape}; one number a sample is expected")
+        raise LogError(f"{path}: {wrong[0]!r} has shape {arrays[wrong[0]].shape}; one number per sample is expected")
     first, last = row_range(path, rows, len(arrays[clock]))
     t, values = arrays[clock][first:last], np.column_stack([arrays[name] for name in columns])[first:last]
     found = find_bad_rows(t, values, columns, positions, clock)

@@ -40,7 +40,7 @@ from .rows import left_over, projected_blocks, remaining_parameters, unknown_for
 
 HOLDOUT = 0.3
 ROUNDS = 3  # of weights from residuals, where unknown forces are eliminated
-LEAST_NOISE = 1e-4  # of a row's own root mean square
+LEAST_NOISE = 1e-4  # of a row's root mean square
 POSSIBLE = Consistency()
 
 
@@ -54,30 +54,31 @@ def identify_mechanism(
     consistent: Consistency | None = POSSIBLE,
     progress: Progress | None = None,
 ) -> Identification:
-    """Identify a humanoid, a quadruped, a linkage: any robot with a free base, contacts, spherical joints or closed loops.
+    """Identify a humanoid, a quadruped or a linkage: any robot with a free base, contacts, spherical joints or closed loops.
 
-    The equations of motion W pi = S^T tau + sum_i J_i^T F_i have six rows without a drive for a free base. What the logs hold
-    decides which rows are fitted: all of them where joint torques and contact wrenches were measured; the base's six alone
-    where no joint torque was (tau of NaN), which determine every parameter of the links but none of the drives (Ayusawa,
-    Venture & Nakamura 2014; Mistry, Schaal & Yamane 2009); and where frames are held, or loops closed, by forces
-    nobody measured, what lies across the range of their Jacobians' transposes, weighted by the rows' noise, so that
-    estimates are those of parameters and forces together. The rest is as in `identify`: base parameters, ordinary and
-    weighted least squares, physically consistent links, standard deviations from fits without parts of the data, and
-    unseen motion to judge by.
+    The equations of motion W pi = S^T tau + sum_i J_i^T F_i have six rows without drive torque for a free base. The
+    measurements determine the fitted rows: all rows if joint torques and contact wrenches were measured; the base's six
+    rows if no joint torque was measured (tau is NaN), which determine all link parameters but no drive parameters
+    (Ayusawa, Venture & Nakamura 2014; Mistry, Schaal & Yamane 2009); and with unmeasured forces at held frames or
+    closed loops, the projection orthogonal to the range of their transposed Jacobians, weighted by the noise of the
+    rows, which is equivalent to estimating parameters and forces together. The rest is as in `identify`: base
+    parameters, ordinary and weighted least squares, physically consistent links, jackknife standard deviations, and
+    held-out validation.
 
     Args:
         chain: the robot, with its free joint (`load(.., floating_base=True)`); its inertias are the prior.
         logs: the runs to fit.
         validate: runs to validate on, or the last share of each run that is held out, as in `identify`.
-        columns: what is identified beside the links; where None, drive terms, motors and springs where a joint torque was
-            measured, else nothing.
-        filters: cutoffs and stride, as for `preprocess`, one for all runs; where no cutoff is given 0.4 of its own one,
-            at least 8 Hz: noise of a base's acceleration is in every column, and biases all parameters.
-        consistent: what is known of the links; None for plain least squares.
+        columns: columns identified besides the links; by default drive terms, motors and springs if a joint torque was
+            measured, else none.
+        filters: cutoffs and stride, as for `preprocess`, the same for all runs; the default cutoff is 0.4 times its
+            default, at least 8 Hz, because noise of the base's acceleration enters every column and biases all
+            parameters.
+        consistent: prior knowledge of the links; None for plain least squares.
         progress: called with (stage, done, total).
 
     Raises:
-        LogError: a log that does not fit the chain, or lacks a measurement, which is named.
+        LogError: a log that does not match the chain, or lacks a measurement, which is named.
         IdentificationError: the motion does not excite the parameters, or unknown forces leave no equation.
     """
     listed = lambda some: [some] if isinstance(some, MechanismLog) else list(some)
@@ -134,7 +135,7 @@ def identify_mechanism(
 
 
 def _driven(chain: Chain) -> np.ndarray:
-    """(nv,) which coordinates can have a drive."""
+    """(nv,) coordinates that can have a drive."""
     driven = np.ones(chain.nv, bool)
     for link, size in chain.topology.quaternion_joints:
         driven[link : link + size] = size != 6
@@ -164,7 +165,7 @@ def _split(run: MechanismSamples, share: float) -> tuple[MechanismSamples, Mecha
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Fit:
-    """A fitting of `identify`, with rows of its own."""
+    """The fit of `identify`, with different rows."""
 
     fitting: Fitting
     projected: bool
@@ -197,7 +198,7 @@ class _Fit:
     def _noise(
         self, runs: Sequence[MechanismSamples], parameters: np.ndarray, noise: Float[np.ndarray, " nv"]
     ) -> Float[np.ndarray, " nv"]:
-        """Standard deviation of each row's errors, for the share of them that unknown forces leave."""
+        """Standard deviation of each row's errors, corrected for the share absorbed by unknown forces."""
         squares, left = np.zeros_like(noise), np.zeros_like(noise)
         for run in runs:
             squares += ((run.samples.tau - self.predicted(run, parameters, noise)) ** 2).sum(axis=0)
@@ -207,7 +208,7 @@ class _Fit:
     def predicted(
         self, run: MechanismSamples, parameters: np.ndarray, noise: Float[np.ndarray, " nv"]
     ) -> Float[np.ndarray, "N nv"]:
-        """Generalised forces of parameters, with those that nobody measured."""
+        """Generalised forces of parameters, including unmeasured ones."""
         fitting, s = self.fitting, run.samples
         torque = predict(fitting.columns, fitting.model, parameters, s.q, s.qd, s.qdd) + _given(fitting, run)
         return self._with_forces(run, noise, torque) if self.projected else torque
@@ -215,7 +216,7 @@ class _Fit:
     def _with_forces(
         self, run: MechanismSamples, noise: Float[np.ndarray, " nv"], torque: Float[np.ndarray, "N nv"]
     ) -> Float[np.ndarray, "N nv"]:
-        """Predicted torques; of the forces that nobody measured, the ones that fit the rest best are taken off."""
+        """Predicted torques, minus the best-fitting unmeasured forces."""
         s, through = run.samples, left_over(unknown_forces(self.fitting.chain, run), noise)
         error = np.einsum("tmj,tj->tm", through, s.tau - torque)
         return s.tau - noise * np.einsum("tmj,tm->tj", through * noise, error)

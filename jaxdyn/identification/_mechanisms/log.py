@@ -1,4 +1,4 @@
-"""Logs of robots other than arms: orientations among the positions, contact wrenches among the torques, closed loops."""
+"""Logs of robots other than arms, with orientations, contact wrenches and closed loops."""
 
 import dataclasses
 import functools
@@ -28,23 +28,23 @@ NARROW = 0.4
 class MechanismLog:
     """A logged run of a robot with a free base, contacts, spherical joints or closed loops: N samples, SI units.
 
-    The base's motion comes as its pose within `q` or, where nothing in the world measures it, as `imu`: dynamics depend on the
-    angular velocity and the specific force alone. Whatever touches the robot has to be in `wrenches` or in `held`.
+    The base's motion is its pose within `q` or, without external measurement, `imu`: dynamics depend only on angular
+    velocity and specific force. All contacts must be in `wrenches` or `held`.
 
     Attributes:
         t: time stamps, strictly increasing [s].
-        q: positions as the chain has them: (px, py, pz, w, x, y, z) of a free joint; with an IMU the base's seven are not read
-            and may be NaN.
-        tau: generalised forces that were measured; NaN for a coordinate whose drive was not. A free joint has no drive: its six
-            are zero, whatever is given [N m or N].
+        q: positions in the chain's layout: (px, py, pz, w, x, y, z) for a free joint; with an IMU the base's seven are
+            ignored and may be NaN.
+        tau: measured generalised forces; NaN for unmeasured drives. A free joint has no drive: its six entries count as
+            zero [N m or N].
         wrenches: by frame, (N, 6) (moment, force) by the world on the robot, in the frame's axes about its origin
             [N m, N]; zero while it touches nothing.
-        held: by frame, whether its pose or its origin ("point") stays where it is throughout, by forces that were not measured.
+        held: by frame, "pose" or "point": what unmeasured forces keep fixed throughout, its pose or its origin.
         imu: angular velocity and specific force (acceleration less gravity) in the axes and at the origin of the free joint's
             link [rad/s, m/s^2].
-        constraints: that close the robot's loops, by forces that nothing measures. A joint without a drive has a torque of
-            zero, not NaN; where passive joints were not measured, `project_configuration` finds them from the others.
-        source: where the log comes from.
+        constraints: constraints that close the robot's loops, with unmeasured forces. A passive joint has zero torque,
+            not NaN; if passive joints were not measured, `project_configuration` computes them from the others.
+        source: origin of the log.
     """
 
     t: Float[np.ndarray, " N"]
@@ -65,8 +65,8 @@ class MechanismSamples:
     """Samples of a `MechanismLog`, evenly spaced and filtered.
 
     Attributes:
-        samples: the motion, and generalised forces that were measured, those of the measured wrenches among them.
-        measured: (nv,) which rows of the equations of motion have a measured right-hand side.
+        samples: the motion and the measured generalised forces, including those of the wrenches.
+        measured: (nv,) rows of the equations of motion with a measured right-hand side.
         held, constraints: as in the log.
     """
 
@@ -77,11 +77,11 @@ class MechanismSamples:
 
     @property
     def is_held(self) -> bool:
-        """Whether forces act that nothing measures."""
+        """True if unmeasured forces act."""
         return bool(self.held or self.constraints)
 
     def part(self, start: int, stop: int) -> "MechanismSamples":
-        """The samples from `start` on, `stop` left out."""
+        """The samples from `start` to `stop` (excluded)."""
         return dataclasses.replace(self, samples=self.samples.part(start, stop))
 
     def __len__(self) -> int:
@@ -89,11 +89,11 @@ class MechanismSamples:
 
 
 def check_mechanism_log(chain: Chain, log: MechanismLog) -> None:
-    """Refuse logs that do not fit the chain, or lack a measurement, which is named.
+    """Refuse logs that do not match the chain, or lack a measurement, which is named.
 
     Raises:
-        LogError: arrays of another shape, numbers that are not finite; a base that nothing measures.
-        ModelError: a wrench or a held frame at a frame that the chain does not have.
+        LogError: wrong shapes, non-finite numbers; an unmeasured base.
+        ModelError: a wrench at, or held, unknown frame.
     """
     shapes = {"q": (log.q, chain.nq), "tau": (log.tau, chain.nv)}
     shapes |= {f"the wrench at {frame!r}": (x, 6) for frame, x in log.wrenches.items()}
@@ -107,14 +107,12 @@ def check_mechanism_log(chain: Chain, log: MechanismLog) -> None:
     for frame in (*log.wrenches, *log.held):
         frame_index(chain, frame)
         if frame in log.wrenches and frame in log.held:
-            raise ModelError(
-                f"frame {frame!r} is held by forces that were not measured, and has a measured wrench: choose one"
-            )
+            raise ModelError(f"frame {frame!r} is held by unmeasured forces, and has a measured wrench: choose one")
     for frame, hold in log.held.items():
         if hold not in ("pose", "point"):
             raise ModelError(f'frame {frame!r} is held by its "pose" or its "point", not by {hold!r}')
     if log.imu is not None and len(free) != 1:
-        raise LogError(f"{log.source}: an IMU stands for the pose of one free base; this robot has {len(free)}")
+        raise LogError(f"{log.source}: an IMU replaces the pose of one free base; this robot has {len(free)}")
     for name, (x, _) in shapes.items():
         looked_at = np.asarray(x, float)
         if name == "q" and log.imu is not None:
@@ -122,18 +120,18 @@ def check_mechanism_log(chain: Chain, log: MechanismLog) -> None:
         if name == "tau":
             looked_at = looked_at[:, ~np.isnan(looked_at).all(axis=0)]
         if not np.isfinite(looked_at).all():
-            what = "give the base's pose, or its IMU" if name == "q" and free else "leave such samples out"
+            what = "give the base's pose, or its IMU" if name == "q" and free else "remove such samples"
             raise LogError(f"{log.source}: {name} holds numbers that are not finite: {what}")
 
 
 def mechanism_samples(chain: Chain, log: MechanismLog, filters: Filters | None = None) -> MechanismSamples:
-    """Filters and differentiates a log of a free base, as `preprocess` does one of joints.
+    """Filter and differentiate a log of a free base, like `preprocess` for joints.
 
     Quaternions are made continuous, filtered entry by entry and normalised, n = r / |r|; with r's derivatives the body's
-    angular velocity is w = 2 Im(n* dn/dt), its derivative 2 Im(n* d2n/dt2), the twist's linear part R^T dp/dt and that one's
-    derivative R^T d2p/dt2 - w x v. With an IMU the pose is the identity, at rest: w and dw/dt are its rates and the linear
-    acceleration is specific force plus gravity. Measured wrenches become generalised forces sum_i J_i^T F_i on the right-hand
-    side.
+    angular velocity is w = 2 Im(n* dn/dt), its derivative 2 Im(n* d2n/dt2), the twist's linear part R^T dp/dt, and its
+    derivative R^T d2p/dt2 - w x v. With an IMU the pose is the identity and the linear velocity zero; w and dw/dt are
+    from its rates, and the linear acceleration is specific force plus gravity. Measured wrenches become generalised
+    forces sum_i J_i^T F_i on the right-hand side.
 
     Raises:
         LogError, ModelError: as `check_mechanism_log` and `preprocess`.
@@ -171,7 +169,7 @@ def mechanism_samples(chain: Chain, log: MechanismLog, filters: Filters | None =
 
 
 def narrow_cutoff(chain: Chain, log: MechanismLog) -> float:
-    """0.4 of the cutoff of `preprocess`, at least its lowest [Hz]."""
+    """0.4 times the cutoff of `preprocess`, at least its minimum [Hz]."""
     check_mechanism_log(chain, log)
     free = [joint.start + k for joint in layout(chain).quaternions for k in range(joint.size + 1)]
     q = np.delete(np.asarray(log.q, float), free, axis=1)
@@ -183,7 +181,7 @@ def narrow_cutoff(chain: Chain, log: MechanismLog) -> float:
 
 
 def held_rows(chain: Chain, run: MechanismSamples) -> Float[np.ndarray, "N k nv"]:
-    """Jacobians J, J qd = 0, of all that forces hold which nothing measures, along samples."""
+    """Jacobians J, J qd = 0, of all constraints with unmeasured forces, along samples."""
     q = run.samples.q
     rows = [np.zeros((len(q), 0, chain.nv))]
     for frame, hold in run.held.items():
@@ -247,7 +245,7 @@ def _jacobians(chain: Chain, q: Array, frame: str) -> Array:
 
 
 def _continuous(x: Float[np.ndarray, "N 4"]) -> Float[np.ndarray, "N 4"]:
-    """Unit quaternions, of the two for each rotation the one nearer the sample before."""
+    """Unit quaternions with signs continuous from sample to sample."""
     x = x / np.linalg.norm(x, axis=1, keepdims=True)
     flips = np.concatenate([[1.0], np.where((x[1:] * x[:-1]).sum(axis=1) < 0, -1.0, 1.0)])
     return x * np.cumprod(flips)[:, None]
@@ -296,7 +294,7 @@ def _rotations(n: Float[np.ndarray, "N 4"]) -> Float[np.ndarray, "N 3 3"]:
 
 
 def _of_imu(chain: Chain, raw: Samples, imu: Float[np.ndarray, "N 6"]):
-    """Velocity and acceleration of a base at the identity that feels these rates and this specific force."""
+    """Velocity and acceleration of a base at the identity with these rates and specific force."""
     rates = imu[:, :3]
     turning = np.concatenate([differentiate(rates[a:b], raw.rate) for a, b in raw.segments])
     gravity = np.asarray(chain.gravity, float)

@@ -1,8 +1,8 @@
 """Rows of the equations of motion that are free of unmeasured forces.
 
-With unknown forces x at known places, W pi = tau + A x: A holds the transposed Jacobians of held frames, and a unit column for
-every coordinate whose drive was not measured. Rows are divided by their noise, S, and what is left of S^-1 (W pi - tau) across
-the range of S^-1 A is free of x; least squares of it are those over pi and all x together.
+With unknown forces x, W pi = tau + A x, where A holds the transposed Jacobians of held frames and a unit column for
+every unmeasured drive. Rows are divided by their noise, S; the projection of S^-1 (W pi - tau) orthogonal to the range
+of S^-1 A is free of x, and its least squares are equivalent to those over pi and all x together.
 """
 
 import dataclasses
@@ -26,16 +26,16 @@ ROUNDED = 1e-7  # relative rank tolerance of columns at logged postures, which k
 
 
 def unknown_forces(chain: Chain, run: MechanismSamples) -> Float[np.ndarray, "N nv k"]:
-    """A of every sample: what forces that were not measured do to the coordinates."""
+    """A of every sample, which maps unmeasured forces to the coordinates."""
     missing = np.eye(chain.nv)[:, ~run.measured]
     missing = np.broadcast_to(missing, (len(run), *missing.shape))
     return np.concatenate([np.swapaxes(held_rows(chain, run), 1, 2), missing], axis=2)
 
 
 def left_over(a: Float[np.ndarray, "N nv k"], noise: Float[np.ndarray, " nv"]) -> Float[np.ndarray, "N m nv"]:
-    """P^T S^-1 with the orthonormal P across the range of S^-1 A: m = nv - k rows a sample.
+    """P^T S^-1 with P orthonormal to the range of S^-1 A: m = nv - k rows per sample.
 
-    Where A loses rank (a straight knee) more rows would be free; m of them are taken.
+    If A loses rank (a straight knee), m of the free rows are taken.
     """
     scaled = a / noise[None, :, None]
     u = np.linalg.svd(scaled, full_matrices=True)[0]
@@ -51,10 +51,10 @@ def projected_blocks(
     count: int = BLOCKS,
     progress: Callable[[int], None] | None = None,
 ) -> BlockFactors:
-    """Factors of the rows that are left, in units of their noise, block by block; all of them as one joint's.
+    """Factors of the remaining rows, in units of their noise, by block; all treated as one joint's.
 
     Args:
-        given: torques that are taken as they are, to be subtracted.
+        given: known torques, to subtract.
         noise: standard deviation of every row [N m or N].
         progress: called with the number of samples done.
     """
@@ -62,8 +62,8 @@ def projected_blocks(
     kept = [chain.nv - unknown_forces(chain, run.part(0, 1)).shape[2] for run in runs]
     if min(kept) < 1:
         raise IdentificationError(
-            f"{runs[int(np.argmin(kept))].samples.source}: the forces that were not measured are as many as the equations of "
-            "motion, so that nothing is left to fit; measure the contacts or the joint torques, or hold fewer frames"
+            f"{runs[int(np.argmin(kept))].samples.source}: there are as many unmeasured forces as equations of motion, "
+            "so nothing is left to fit; measure the contacts or the joint torques, or hold fewer frames"
         )
     edges = block_edges([len(run) for run in runs], count)
     scaled = [[(a * m, b * m) for a, b in part] for part, m in zip(edges, kept, strict=True)]
@@ -85,13 +85,12 @@ def projected_blocks(
 def remaining_parameters(
     chain: Chain, columns: Columns, runs: Sequence[MechanismSamples], base: BaseParameters, seed: int = 0
 ) -> BaseParameters:
-    """The base parameters of the rows that are left: those of postures in the runs, with any motion that what is held allows.
+    """The base parameters of the remaining rows, for postures of the runs and any motion compatible with held frames.
 
-    Velocities and accelerations are random in the null space of what is held, J v = 0 and J a + dJ/dt v = 0, which is what the
-    free parts of the robot could do; the postures are the log's.
+    Velocities and accelerations are random with J v = 0 and J a + dJ/dt v = 0; postures are from the log.
 
     Args:
-        base: those of all rows, whose columns are looked at alone.
+        base: base parameters of all rows, whose columns are the candidates.
     """
     rng, model, factor = np.random.default_rng(seed), as_float64(chain), np.zeros((0, len(columns.names(chain.n))))
     for run in runs:
@@ -108,7 +107,7 @@ def remaining_parameters(
 
 
 def _held_motion(chain: Chain, run: MechanismSamples, rng: np.random.Generator):
-    """Velocities and accelerations that leave held frames where they are."""
+    """Velocities and accelerations that keep held frames in place."""
     v, a = rng.normal(size=(2, len(run), chain.nv)) * 2
     if not run.is_held:
         return v, a

@@ -1,1 +1,1 @@
-"""The whole model of the torques that was fitted, and its file."""
+"""The complete fitted torque model, and its file."""

@@ -1,7 +1,7 @@
-"""`save_torque_model`, `load_torque_model`: the whole fitted model in one file, with the terms that a chain cannot hold.
+"""`save_torque_model`, `load_torque_model`: the complete fitted model in one file, including terms beyond a chain.
 
-The file is that of `save_model`; further terms stand in its first line by kind and static fields, their numbers behind the
-chain's. A term is found again by the name of its class, so that a new one needs nothing here.
+The file format is that of `save_model`; the first line also lists further terms by kind and static fields, and their
+numbers follow the chain's. Terms are found by class name, so new ones are supported automatically.
 """
 
 import dataclasses
@@ -23,21 +23,21 @@ from .torque_model import TorqueModel
 
 
 def save_torque_model(model: TorqueModel, path: str | os.PathLike[str], about: Mapping[str, str] | None = None) -> None:
-    """Write a model whole to one file (`model.eqx`), for `load_torque_model`: all numbers to the last bit.
+    """Write a complete model to one file (`model.eqx`), bit for bit, for `load_torque_model`.
 
-    `load_model` reads the same file and gives its chain, with a warning where that is not all. A model that is a chain alone
-    gives the file that `save_model` writes.
+    `load_model` returns the chain of such a file, with a warning if it holds more. For a model that is only a chain,
+    the file equals that of `save_model`.
 
     Args:
-        about: what else is to be said of it, as text; kept in the first line.
+        about: notes, stored as text in the first line.
 
     Raises:
-        ModelError: it has columns of your own (`ExtraColumns`), functions that no file holds: save it without them,
-            `dataclasses.replace(model, extra=(), extra_values=None)`, or keep them in your program; or as `save_model`.
+        ModelError: user-defined columns (`ExtraColumns`), which are functions and cannot be saved: use
+        `dataclasses.replace(model, extra=(), extra_values=None)`; or as `save_model`.
     """
     if own := [name for e in model.extra if e.recipe is None for name in e.names]:
         raise ModelError(
-            f"the columns {', '.join(own)} are functions of your own, which a file cannot hold",
+            f"the columns {', '.join(own)} are user-defined functions, which a file cannot hold",
             "save the model without them: dataclasses.replace(model, extra=(), extra_values=None)",
         )
     beyond: dict[str, Any] = {}
@@ -62,11 +62,10 @@ def load_torque_model(path: str | os.PathLike[str], *, dtype: DTypeLike | None =
     """Read a model written by `save_torque_model`, or a chain written by `save_model`, of any version.
 
     Args:
-        dtype: floating-point type of the leaves; that of the file where None.
+        dtype: floating-point type of the leaves; by default that of the file.
 
     Raises:
-        ModelError: as `load_model`; a friction term in it is of a class that this process does not have (a subclass of
-            `FrictionTerm` of your own: import it first).
+        ModelError: as `load_model`; a friction term of an unknown class (import your subclass of `FrictionTerm` first).
     """
     chain, beyond, arrays = read_model(path, dtype)
     try:
@@ -79,8 +78,8 @@ def load_torque_model(path: str | os.PathLike[str], *, dtype: DTypeLike | None =
         return TorqueModel(chain, friction, arrays.get("coefficients"), extra, *numbers)
     except ModelError as error:
         raise ModelError(error.fault, error.remedy, place=path) from None
-    except Exception:  # whatever JSON of another form leads to
-        raise ModelError("the first line does not describe a model: it was changed by hand", place=path) from None
+    except Exception:  # any exception caused by JSON of another form
+        raise ModelError("the first line does not describe a model: it was edited by hand", place=path) from None
 
 
 def _friction(held: Mapping[str, Any], arrays: Mapping[str, Array]) -> FrictionModel:
@@ -89,8 +88,8 @@ def _friction(held: Mapping[str, Any], arrays: Mapping[str, Array]) -> FrictionM
         static = {name: tuple(x) if isinstance(x, list) else x for name, x in said["static"].items()}
         if (kind := kinds.get(said["kind"])) is None:
             raise ModelError(
-                f"the friction term {said['kind']} is of a class that is not known here",
-                "import the module that defines it before",
+                f"the friction term {said['kind']} is of an unknown class",
+                "import the module that defines it first",
             )
         start = f"terms.{k}."
         numbers = {name.removeprefix(start): x for name, x in arrays.items() if name.startswith(start)}

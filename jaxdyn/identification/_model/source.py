@@ -12,9 +12,9 @@ from .torque_model import TorqueModel, in_float64
 
 
 def write_predictor(model: TorqueModel, path: str | os.PathLike[str]) -> dict[str, Path]:
-    """Write a model as C (path.c, path.h) and Python (path.py), for a control loop that has neither JAX nor this library.
+    """Write a model as C (path.c, path.h) and Python (path.py), for a control loop without JAX or this library.
 
-    The files hold three functions, in C with the name of the file before theirs (`write_source` says what the code is like):
+    The files define three functions, prefixed with the file name in C (for properties of the code see `write_source`):
 
         start(q, memory): memory of a robot at rest at q, with relaxed friction;
         torque(memory, q, qd, qdd, tau, next): torques of one cycle, all terms included, and the memory for the next one;
@@ -25,10 +25,10 @@ def write_predictor(model: TorqueModel, path: str | os.PathLike[str]) -> dict[st
     those of `TorqueModel.torque` to rounding; nothing is filtered or delayed.
 
     Args:
-        path: of the files, without an ending.
+        path: path of the files, without suffix.
 
     Raises:
-        DeploymentError: the model has terms of your own with operations that are no arithmetic (`write_source`).
+        DeploymentError: user-defined terms with non-arithmetic operations (`write_source`).
         OutputError: a file cannot be written.
 
     Cost: a second or two. A call of the code for seven joints: a microsecond in C, 10 to 20 in Python.

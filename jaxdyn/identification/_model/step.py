@@ -1,4 +1,4 @@
-"""One step of a simulation with a whole model, its friction implicit: stable however stiff friction is at rest."""
+"""One simulation step of a complete model with implicit friction, stable for any stiffness at rest."""
 
 from typing import NamedTuple
 
@@ -16,9 +16,9 @@ class Deviation(NamedTuple):
 
     Attributes:
         position: e [rad or m].
-        travelled: e as friction's memory sees it: the sum of dt e' [rad or m].
+        travelled: e for the friction memory: the sum of dt e' [rad or m].
         rate: e' [rad/s or m/s].
-        memory: of friction.
+        memory: memory of friction.
     """
 
     position: Float[Array, " n"]
@@ -36,12 +36,12 @@ def advanced(
     tau: Float[Array, " n"],
     dt: Float[Array, ""],
 ) -> Deviation:
-    """The deviation from the given motion (q, qd, qdd) at the end of a step, under the torques tau of that time.
+    """The deviation from the given motion (q, qd, qdd) at the end of a step, under the torques tau at that time.
 
-    Solves load(q + e, qd + e', qdd + x) + f(e'+ dt x) = tau for x = e'', the friction f taken at the velocity and travel that
-    the step leads to; then e' += dt x, and e by the trapezium rule. The load is affine in x: M x + b, with b of the state
-    before. Newton's method takes friction's slope, or the secant over its last step where that is steeper: a slope alone
-    would jump to and fro across the sign of a velocity.
+    Solves load(q + e, qd + e', qdd + x) + f(e'+ dt x) = tau for x = e'', with the friction f at the velocity and travel
+    after the step; then e' += dt x, and e by the trapezoidal rule. The load is affine in x: M x + b, with b from the
+    previous state. Newton's method uses the slope of friction, or the secant over the last iteration if it is steeper:
+    the slope alone would oscillate across a sign change of the velocity.
 
     Cost: n + 1 inverse dynamics, six linear systems of n equations.
     """
@@ -51,7 +51,7 @@ def advanced(
     b, m = rows[0], (rows[1:] - rows[0][None]).T
 
     def end(x: Array) -> tuple[Array, Array, Array]:
-        """Memory, place and velocity that a step leads to."""
+        """Memory, position and velocity after a step."""
         later = rate + dt * x
         place, speed = q + state.travelled + dt * later, qd + later
         return model.advanced(state.memory, place, speed), place, speed

@@ -1,4 +1,4 @@
-"""`TorqueModel`: the whole right-hand side that was fitted, along runs, one sample at a time, and solved for accelerations."""
+"""`TorqueModel`: the complete fitted torque model, along runs, sample by sample, and solved for accelerations."""
 
 import dataclasses
 import functools
@@ -21,7 +21,7 @@ from .._regression.completion import model_torque
 from .._regression.robot import as_float64
 from .._regression.rows import by_chunks
 
-_STEPS = 6  # Newton steps for accelerations where friction grows with the load
+_STEPS = 6  # Newton steps for accelerations with load-dependent friction
 
 
 class TorqueModel(eqx.Module, Summary):
@@ -29,21 +29,21 @@ class TorqueModel(eqx.Module, Summary):
 
         tau = inverse_dynamics(q, qd, qdd) + spring_force(q) + E(q, qd, qdd) e + f
 
-    The friction f is that of the chain (`friction_force`), or, where there is a friction model, sum_k c_jk F_jk with its
-    columns F (memory and load included) and linear coefficients c. `identify` gives one (`Identification.model`),
-    `save_torque_model` and `load_torque_model` keep it in a file, and `TorqueModel(chain)` is that of any chain.
+    The friction f is that of the chain (`friction_force`) or, with a friction model, sum_k c_jk F_jk with its columns F
+    (including memory and load) and linear coefficients c. Obtain one from `identify` (`Identification.model`), from a
+    file (`save_torque_model`, `load_torque_model`), or from any chain (`TorqueModel(chain)`).
 
-    A pytree: `jax.jit`, `jax.vmap` and `jax.grad` take it and its methods `torques`, `torque` and `acceleration`, in single
-    and double precision. `predict` gives torques of a log's samples behind the filters that they went through.
+    A pytree: it and its methods `torques`, `torque` and `acceleration` work under `jax.jit`, `jax.vmap` and `jax.grad`,
+    in single and double precision. `predict` computes filtered torques of a log's samples.
 
     Attributes:
-        chain: the robot. With a friction model its own friction is the nearest viscous, Coulomb and constant law, for
-            simulators and files that know no other, and is not used here.
-        friction: the friction model in place of the chain's, with one nonlinear parameter a joint.
+        chain: the robot. With a friction model, the chain's friction is only its viscous, Coulomb and constant
+            approximation, for simulators and files, and not used here.
+        friction: the friction model that replaces the chain's, with nonlinear parameters per joint.
         coefficients: its linear parameters, one row per joint, in the order of `FrictionModel.blocks`.
-        extra: columns E besides, without a leaf in the chain.
+        extra: further columns E, without a leaf in the chain.
         extra_values: their parameters e.
-        delay: how much later than the positions the torques of the logs were taken to be [s]; nothing here is delayed by it.
+        delay: delay of the logged torques that was removed [s]; not applied here.
     """
 
     chain: Chain
@@ -56,7 +56,7 @@ class TorqueModel(eqx.Module, Summary):
     def __check_init__(self) -> None:
         topology = self.chain.topology
         if (self.friction or self.extra) and (topology.quaternion_joints or self.chain.coupling is not None):
-            raise IdentificationError("a friction model and extra columns are for robots whose joints move one by one")
+            raise IdentificationError("friction models and extra columns need a robot with uncoupled joints")
 
     def __repr__(self) -> str:
         friction = "of the chain" if self.friction is None else ", ".join(self.terms)
@@ -68,25 +68,25 @@ class TorqueModel(eqx.Module, Summary):
 
     @property
     def terms(self) -> tuple[str, ...]:
-        """Kinds of the friction model's terms; none where friction is the chain's."""
+        """Kinds of the friction model's terms; empty if friction is the chain's."""
         return (
             () if self.friction is None else tuple(dict.fromkeys(type(term).__name__ for term in self.friction.terms))
         )
 
     @property
     def is_chain(self) -> bool:
-        """Whether the chain alone gives the same torques."""
+        """True if the chain alone gives the same torques."""
         return self.friction is None and not self.extra
 
     @property
     def needs_full_rate(self) -> bool:
-        """Whether `predict` needs samples at the log's rate (stride 1): friction has memory, or went through a low-pass."""
+        """True if `predict` needs samples at the log's rate (stride 1), for friction that has memory or was low-passed."""
         f = self.friction
         return f is not None and (f.cutoff is not None or any(term.remembers for term in f.terms))
 
     @property
     def unfiltered(self) -> "TorqueModel":
-        """The model whose friction, in `predict`, goes through no low-pass: as torques are logged."""
+        """The model whose friction is not low-passed in `predict`, like raw torques."""
         if self.friction is None or self.friction.cutoff is None:
             return self
         return dataclasses.replace(self, friction=dataclasses.replace(self.friction, cutoff=None))
@@ -104,7 +104,7 @@ class TorqueModel(eqx.Module, Summary):
     def start(self, q: Float[Array, " n"]) -> Float[Array, "n m"]:
         """Memory of joints at rest at q with relaxed friction, for `torque` and `acceleration`.
 
-        A row a joint: its position at the last sample, and the state of every term with memory.
+        One row per joint: its position at the last sample, and the state of every term with memory.
         """
         if self.friction is None:
             return q[:, None]
@@ -113,9 +113,9 @@ class TorqueModel(eqx.Module, Summary):
     def torque(
         self, memory: Float[Array, "n m"], q: Float[Array, " n"], qd: Float[Array, " n"], qdd: Float[Array, " n"]
     ) -> tuple[Float[Array, " n"], Float[Array, "n m"]]:
-        """Torques of one sample [N m or N], and the memory for the next: in a control loop, called once a cycle.
+        """Torques of one sample [N m or N], and the memory for the next; call it once per control cycle.
 
-        Steps of any length are right: memory is driven by the travel since the last call.
+        Valid for steps of any length: memory depends on the travel since the last call.
         """
         memory = self.advanced(memory, q, qd)
         return self._torque_at(memory, q, qd, qdd), memory
@@ -132,12 +132,12 @@ class TorqueModel(eqx.Module, Summary):
     def acceleration(
         self, memory: Float[Array, "n m"], q: Float[Array, " n"], qd: Float[Array, " n"], tau: Float[Array, " n"]
     ) -> tuple[Float[Array, " n"], Float[Array, "n m"]]:
-        """The accelerations qdd that torques give, torque(memory, q, qd, qdd) = tau, and the memory for the next sample.
+        """The accelerations qdd with torque(memory, q, qd, qdd) = tau, and the memory for the next sample.
 
-        By Newton's method on `torque` itself, so that every term counts: torques are linear in qdd (one step) unless friction
-        depends on the load (six steps).
+        By Newton's method on `torque`, with all terms: one step, since torques are linear in qdd, or six if friction
+        depends on the load.
 
-        Cost: n + 1 inverse dynamics and a linear system of n equations a step; `forward_dynamics` of the chain is faster.
+        Cost: n + 1 inverse dynamics and a linear system of n equations per step; `forward_dynamics` of the chain is faster.
         """
         memory = self.advanced(memory, q, qd)
         torque = lambda qdd: self._torque_at(memory, q, qd, qdd)
@@ -148,13 +148,13 @@ class TorqueModel(eqx.Module, Summary):
     def predict(self, samples: Samples, rows: Int[np.ndarray, " M"] | None = None) -> Float[np.ndarray, "M n"]:
         """Torques of samples [N m or N] in double precision; memory starts relaxed in each piece.
 
-        Friction goes through the low-pass of the samples' torques where it did so in the fit (`FrictionModel.cutoff`).
+        Friction is low-passed like the samples' torques if it was in the fit (`FrictionModel.cutoff`).
 
         Args:
-            samples: at the log's rate (`preprocess` with stride 1) where `needs_full_rate`.
-            rows: only of these samples; all of them where None. Memory and low-pass see the others too.
+            samples: samples, at the log's rate (`preprocess` with stride 1) if `needs_full_rate`.
+            rows: samples to return, by default all; memory and low-pass use all.
 
-        Cost: one inverse dynamics a row, or a sample where friction depends on the load.
+        Cost: one inverse dynamics per row, or per sample if friction depends on the load.
         """
         s = samples
         if self.is_chain:
@@ -165,7 +165,7 @@ class TorqueModel(eqx.Module, Summary):
             if self.friction is None or self.coefficients is None:
                 return by_chunks(functools.partial(_torques, model), s.q[rows], s.qd[rows], s.qdd[rows])
             loads, friction = functools.partial(_loads, model), self.friction
-            if friction.cutoff is not None:  # that of the torques that these are compared with
+            if friction.cutoff is not None:  # the cutoff of the torques to compare with
                 friction = dataclasses.replace(friction, cutoff=s.torque_cutoff)
             if not friction.needs_load:
                 load = by_chunks(loads, s.q[rows], s.qd[rows], s.qdd[rows])
@@ -188,11 +188,11 @@ class TorqueModel(eqx.Module, Summary):
     def advanced(
         self, memory: Float[Array, "n m"], q: Float[Array, " n"], qd: Float[Array, " n"]
     ) -> Float[Array, "n m"]:
-        """The memory at the next sample, which `torque` gives too."""
+        """The memory at the next sample, which `torque` also returns."""
         return q[:, None] if self.friction is None else self.friction.step(memory, q, qd)
 
     def friction_at(self, memory: Array, q: Array, qd: Array, load: Array) -> Array:
-        """Friction of one sample, with its own memory (`advanced`) and the load that the joints carry [N m or N]."""
+        """Friction of one sample, with its memory (`advanced`) and the joint loads [N m or N]."""
         if self.friction is None or self.coefficients is None:
             return friction_force(self.chain, qd)
         return (self.friction.columns_at(memory, q, qd, load) * self.coefficients).sum(axis=1)
@@ -234,13 +234,13 @@ def torque_model(
     friction: FrictionFit | None = None,
     delay: Float[np.ndarray, " n"] | None = None,
 ) -> TorqueModel:
-    """The model that a fit found, in the chain's precision.
+    """The model of a fit, in the chain's precision.
 
     Args:
-        chain: with the identified parameters in its leaves.
-        columns, parameters: what was identified; of these the columns without a leaf are taken.
-        friction: the friction fitted besides.
-        delay: taken out of the logs [s].
+        chain: chain with the identified parameters in its leaves.
+        columns, parameters: identified columns and parameters; those without a leaf are used.
+        friction: the fitted friction.
+        delay: delay removed from the logs [s].
     """
     like = lambda x: jnp.asarray(np.asarray(x), chain.dtype)
     names = columns.names(chain.n)

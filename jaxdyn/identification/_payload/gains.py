@@ -19,13 +19,13 @@ LARGEST_DEVIATION = 0.1  # relative standard deviation up to which a joint gets 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DriveGains:
-    """Gains of the drives, tau_j = gain_j i_j, found from a known payload.
+    """Gains of the drives, tau_j = gain_j i_j, calibrated with a known payload.
 
     Attributes:
         factors: factors for the torques of the logs, one per joint.
-        covariance: of the logarithms of the factors.
-        gains: factors times the gains that the logs were read with [N m/A]; the factors where none were given.
-        told: whether the runs determine the joint's gain; the others have the factor `common`.
+        covariance: covariance of the logarithms of the factors.
+        gains: factors times the gains the logs were read with [N m/A]; the factors if none were given.
+        told: joints whose gain the runs determine; the others have the factor `common`.
         common: one factor for all joints.
         common_deviation: its standard deviation.
         payload: (10,) the payload with the known mass, about its link's frame [kg, kg m, kg m^2].
@@ -64,41 +64,40 @@ def calibrate_gains(
     own_friction: Sequence[FrictionTerm] = (),
     filters: Filters | None = None,
 ) -> DriveGains:
-    """Gains of all drives from runs without and with a payload of known mass.
+    """Calibrate the gains of all drives from runs without and with a payload of known mass.
 
     The arm's parameters, its friction, the rest of the payload's parameters and one gain per joint are fitted together,
 
         i_j = (Y_j pi + s Y_P,j p) / k_j + friction_j,    p_1 = mass,
 
     by weighted least squares with the noise in the currents, where it is: the maximum-likelihood form of total least squares
-    on k_j i_j = Y_j pi + ... . Motion alone determines the ratios of gains, as joints share the arm's parameters;
-    only the known payload determines their scale. A joint whose gain is not determined to within 10 % keeps its
-    nominal ratio: it gets the factor common to the others.
+    on k_j i_j = Y_j pi + ... . Motion alone determines ratios of gains, since joints share the arm's parameters; only
+    the known payload determines their scale. A joint whose gain is not determined to within 10 % keeps its nominal
+    ratio: it gets the factor common to the others.
 
-    Standard deviations are those of fits that leave out a twentieth of the runs in turn. They do not cover a wrong
-    mass, a different friction law, or parts of the payload that were not weighed, such as a flange and its screws.
+    Standard deviations come from a jackknife over twenty blocks. They do not include a wrong mass, a different friction
+    law, or parts of the payload that were not weighed, such as a flange and its screws.
 
     Args:
         chain: the arm's kinematics and gravity; its inertias are not used.
-        unloaded: one or several runs without the payload: torque = gain x current with the gains believed so far, or
-            plainly currents.
+        unloaded: one or several runs without the payload: torque = gain x current with the current gains, or currents.
         loaded: one or several runs with it; the motion need not be the same.
-        mass: of the payload [kg].
-        com: its centre of mass, where that is known too, in `frame` [m].
-        frame: link or frame that carries the payload; the tip where None.
+        mass: mass of the payload [kg].
+        com: its centre of mass in `frame`, if known [m].
+        frame: link or frame that carries the payload; the tip if None.
         gains: those the logs were read with [N m/A].
         friction: terms fitted for every joint; "load" is Coulomb friction in proportion to the torque transmitted.
-        own_friction: terms fitted separately for each run, as after a change of temperature.
-        filters: as in `preprocess`; None is chosen from the first run, for all.
+        own_friction: terms fitted separately for each run, for example after a change of temperature.
+        filters: as in `preprocess`; by default chosen from the first run for all.
 
     Raises:
-        IdentificationError: the logs do not fit the chain, the mass is not positive, or the payload's torque is too
-            small for any gain.
+        IdentificationError: the logs do not match the chain, the mass is not positive, or the payload's torque is too
+        small for any gain.
 
     Cost: two runs of 5000 samples of 6 joints in about 3 s after compilation.
     """
     if not mass > 0:
-        raise IdentificationError(f"the payload's mass is {mass:g} kg; it is positive")
+        raise IdentificationError(f"the payload's mass is {mass:g} kg; it must be positive")
     n = chain.n
     listed = np.ones(n) if gains is None else np.asarray(gains, float)
     if listed.shape != (n,):
@@ -114,7 +113,7 @@ def calibrate_gains(
         if not one.determined[10] or not shared < 0.5:
             raise IdentificationError(
                 "the payload's torque is too small for the noise to determine any gain: the factor common to all has a "
-                f"relative standard deviation of {100 * shared:.3g} %. Take a heavier payload, or move it in and out"
+                f"relative standard deviation of {100 * shared:.3g} %. Use a heavier payload, or vary its lever arm"
             )
         told = np.ones(n, bool)
         while True:

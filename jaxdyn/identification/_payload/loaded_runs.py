@@ -1,12 +1,13 @@
-"""Runs with and without a payload, fitted together: one arm, one friction, ten more columns where the payload is on.
+"""Runs with and without a payload, fitted together: one arm, one friction, ten more columns with the payload.
 
-Torque of joint j as measured, in units that a gain c_j turns into newton metres:
+Measured torque of joint j, in units that the gain c_j converts to newton metres:
 
     tau_j = (Y_j pi + s Y_P,j p) / c_j + friction_j,      s = 1 in loaded runs, 0 in the others,
 
 with the arm's base parameters pi, the payload's ten parameters p, whose columns Y_P are those of the link that carries it,
-and friction fv qd + fc sgn(qd) + fl |Y pi + s Y_P p| sgn(qd) + offset. All noise is in tau, so that weighted least squares in
-this form is the maximum-likelihood estimate, the gains included: what total least squares on "c tau = Y pi + ..." is after.
+and friction fv qd + fc sgn(qd) + fl |Y pi + s Y_P p| sgn(qd) + offset. All noise is in tau, so weighted least squares
+in this form is the maximum-likelihood estimate, including gains, equivalent to total least squares on "c tau = Y pi +
+...".
 """
 
 import dataclasses
@@ -32,8 +33,8 @@ FrictionTerm = Literal["viscous", "coulomb", "load", "offset"]
 FRICTION_TERMS: tuple[FrictionTerm, ...] = ("viscous", "coulomb", "load", "offset")
 BLOCKS = 20  # jackknife blocks of the runs
 RIGID = Columns(("armature",))
-PASSES = 8  # at most: load-dependent friction needs the load, which is known from the pass before
-GAIN_SPREAD = 0.7  # standard deviation of a log gain before anything is measured: gains are known to a factor of two
+PASSES = 8  # maximum number of passes: load-dependent friction uses the load of the previous pass
+GAIN_SPREAD = 0.7  # prior standard deviation of a log gain: gains are known to a factor of two
 TOLERANCE = 1e-10  # relative singular value below which parameters are not separated
 
 
@@ -44,8 +45,8 @@ class Model:
     Attributes:
         chain: the arm, in double precision.
         link: index of the link.
-        arm: (p, a) the arm's parameters from those that are fitted: its base parameters, or one factor on the chain's own.
-        known_arm: whether the arm is known and taken as the chain has it.
+        arm: (p, a) map from the fitted to the arm's parameters: base parameters, or one factor on the chain's own.
+        known_arm: True if the arm is known, with the chain's parameters.
         friction: friction terms fitted for every joint.
         own: terms fitted separately for each run.
     """
@@ -58,7 +59,7 @@ class Model:
     own: tuple[FrictionTerm, ...]
 
     def load(self, samples: Samples, loaded: bool, solution: "Solution | None") -> np.ndarray:
-        """(N, n) what the gears transmit by a solution: |Y pi + s Y_P p|; of a known arm without one by itself."""
+        """(N, n) torque transmitted by the gears, |Y pi + s Y_P p|, for a solution; without one, that of a known arm."""
         if solution is None and not self.known_arm:
             return np.zeros_like(samples.q)
         held = self.arm @ (np.ones(1) if solution is None else solution.arm)
@@ -73,10 +74,10 @@ class Factors:
 
     Attributes:
         r: (blocks, n, w, w).
-        counts: rows behind each joint's factors.
-        arm: number of arm columns; ten of the payload and those of friction follow.
-        known_arm: the one column of the arm is its torque.
-        loaded: number of samples with the payload on.
+        counts: rows in each joint's factors.
+        arm: number of arm columns, followed by ten of the payload and those of friction.
+        known_arm: True if the single arm column is its torque.
+        loaded: number of samples with the payload.
     """
 
     r: np.ndarray
@@ -86,7 +87,7 @@ class Factors:
     loaded: int
 
     def total(self, without: int | None = None) -> np.ndarray:
-        """(n, w, w) of all blocks, or of all but one."""
+        """(n, w, w) factors of all blocks, or of all but one."""
         return triangle_of(below(self.r if without is None else np.delete(self.r, without, axis=0)))
 
     def payload_torques(self, payload: np.ndarray) -> np.ndarray:
@@ -103,9 +104,9 @@ class Solution:
         arm: (a,) the arm's base parameters.
         payload: (10,) about the link's frame.
         gains: (n,) logarithms of the gain factors c.
-        noise: (n,) standard deviation of the residual, in units of the torques given.
-        covariance: (10 + n, 10 + n) of payload and log gains, as if residuals were independent.
-        determined: (10 + n,) whether the runs determine the parameter at all.
+        noise: (n,) standard deviation of the residual, in units of the given torques.
+        covariance: (10 + n, 10 + n) of payload and log gains, for independent residuals.
+        determined: (10 + n,) parameters that the runs determine.
     """
 
     arm: np.ndarray
@@ -122,14 +123,15 @@ def model_of(
     """The model to fit; under `jax.enable_x64(True)`.
 
     Raises:
-        IdentificationError: an unknown friction term, or one to be fitted separately for each run that is not fitted
-            at all.
+        IdentificationError: an unknown friction term, or one listed for separate fits only.
     """
     for term in (*friction, *own):
         if term not in FRICTION_TERMS:
             raise IdentificationError(f"friction term {term!r} is unknown; there are {', '.join(FRICTION_TERMS)}")
     if lost := [term for term in own if term not in friction]:
-        raise IdentificationError(f"friction term {lost[0]!r} is to be each run's own, but is not fitted; add it")
+        raise IdentificationError(
+            f"friction term {lost[0]!r} is to be fitted separately per run, but is not fitted; add it to friction"
+        )
     ordered: tuple[FrictionTerm, ...] = tuple(term for term in FRICTION_TERMS if term in friction)
     whole = as_float64(chain)
     own_values = prior_parameters(whole, RIGID)
@@ -138,7 +140,7 @@ def model_of(
 
 
 def friction_signals(chain: Chain, terms: Sequence[FrictionTerm], qd: np.ndarray, load: np.ndarray) -> np.ndarray:
-    """(N, n, f): a column a term, of torques that the gears transmit."""
+    """(N, n, f): one column per term, for transmitted torques."""
     sign = np.tanh(qd / np.asarray(chain.friction.coulomb_velocity)[leading_joints(chain)])
     values = {"viscous": qd, "coulomb": sign, "load": load * sign, "offset": np.ones_like(qd)}
     return np.stack([values[term] for term in terms], axis=2) if terms else np.zeros((*qd.shape, 0))
@@ -147,10 +149,10 @@ def friction_signals(chain: Chain, terms: Sequence[FrictionTerm], qd: np.ndarray
 def accumulate_runs(
     model: Model, runs: Sequence[tuple[Samples, bool]], previous: Solution | None, blocks: int = BLOCKS
 ) -> Factors:
-    """Absorb all runs, each cut into as many blocks; the load on friction is that of the previous solution.
+    """Accumulate all runs, each cut into the same number of blocks; the load on friction is that of the previous solution.
 
     Args:
-        runs: samples, and whether the payload is on.
+        runs: samples, and True for those with the payload.
     """
     chain, terms = model.chain, model.friction
     given = Columns(("armature", *(term for term in terms if term != "load")))
@@ -185,17 +187,17 @@ def solve(
     scale: np.ndarray | None = None,
     spread: float = GAIN_SPREAD,
 ) -> Solution:
-    """Weighted least squares by Gauss-Newton, each joint weighing by its own noise; linear where no gain is free.
+    """Weighted least squares by Gauss-Newton, each joint weighted by its noise; linear if no gain is free.
 
     Args:
-        factors: of the runs.
+        factors: factors of the runs.
         known: (10,) payload p = known + free @ z.
         free: (10, z).
-        ties: (n, k) log gains = ties @ k unknowns; (n, 0) where the gains are given.
-        start: where to start from.
-        without: a block to leave out.
+        ties: (n, k) log gains = ties @ k unknowns; (n, 0) for given gains.
+        start: initial solution.
+        without: a block to exclude.
         scale: (n,) factors on the torques.
-        spread: standard deviation of a log gain before anything is measured.
+        spread: prior standard deviation of a log gain.
 
     Raises:
         IdentificationError: fewer rows than parameters.
@@ -231,7 +233,7 @@ def solve(
 
 
 class _System:
-    """The joints' factors as one problem of least squares; unknowns are [arm, payload, each joint's friction, gains]."""
+    """The joints' factors as one least-squares problem; unknowns are [arm, payload, each joint's friction, gains]."""
 
     def __init__(self, factors: Factors, known, free, ties, without: int | None, scale: np.ndarray | None):
         self.r, self.arm, self.ties = factors.total(without), factors.arm, ties
@@ -257,7 +259,7 @@ class _System:
         self.fixed = np.concatenate([np.full(self.arm, float(factors.known_arm)), known])
 
     def friction(self, j: int) -> slice:
-        """Positions of joint j's friction among the unknowns."""
+        """Indices of joint j's friction among the unknowns."""
         return slice(self.bodies + j * self.own, self.bodies + (j + 1) * self.own)
 
     def rigid(self, j: int, gains: np.ndarray) -> np.ndarray:
@@ -268,7 +270,7 @@ class _System:
         """Singular value decomposition of the rows about a solution, in columns of unit norm, those norms, and right sides.
 
         Args:
-            body: arm and payload, which the gains scale; None while they are not known.
+            body: arm and payload, which the gains scale; None if not yet known.
         """
         weights = 1 / np.maximum(noise, 1e-12 * noise.max() or 1.0)
         a = np.zeros((self.n, self.width, self.size))
@@ -290,7 +292,7 @@ class _System:
         return *np.linalg.svd(a / norms, full_matrices=False), norms, b
 
     def noise(self, step: np.ndarray, body: np.ndarray, gains: np.ndarray) -> np.ndarray:
-        """(n,) standard deviation of what a solution leaves of the torques."""
+        """(n,) standard deviation of the residual torques of a solution."""
         residual = np.empty((self.n, self.width))
         for j in range(self.n):
             friction = self.r[j, :, self.arm + 10 : -1] @ step[self.friction(j)]
@@ -305,7 +307,7 @@ def fit_runs(
     free: np.ndarray,
     ties: np.ndarray,
 ) -> tuple[Solution, Factors]:
-    """Fit all runs together, in passes over the data until the load that friction depends on has settled."""
+    """Fit all runs together, in passes over the data until the load on friction has converged."""
     solution = None
     size = max(float(np.abs(samples.tau).max()) for samples, _ in runs)
     for turn in range(PASSES):
@@ -337,7 +339,7 @@ def jackknife(
         are those of independent residuals, as few blocks determine few of them.
     """
     values = []
-    rounds = 4 if ties.size else 1  # with the weights of the full fit, it is linear but for gains
+    rounds = 4 if ties.size else 1  # with the weights of the full fit, linear except for gains
     for block in range(len(factors.r)):
         part = solve(factors, known, free, ties, solution, rounds, without=block, spread=spread)
         values.append(np.concatenate([part.payload, part.gains]))

@@ -1,4 +1,4 @@
-"""Payloads before and after the fit: what carries them, which of their parameters are known, and runs made comparable."""
+"""Preparation of payload fits: the carrying link, known parameters, and preprocessing of runs."""
 
 from collections.abc import Sequence
 
@@ -19,10 +19,10 @@ Runs = Log | Samples | Sequence[Log | Samples]
 
 
 def carrier(chain: Chain, frame: str | None) -> tuple[int, np.ndarray]:
-    """The link that carries a payload, and the pose in it of the frame that the payload is described in.
+    """The link that carries a payload, and the pose in it of the payload's frame.
 
     Raises:
-        IdentificationError: there is no such frame, it is the base's, or a joint's torque is not logged by itself.
+        IdentificationError: an unknown frame, one on the base, or coupled joints.
     """
     check_identifiable(chain)
     try:
@@ -31,7 +31,7 @@ def carrier(chain: Chain, frame: str | None) -> tuple[int, np.ndarray]:
         raise IdentificationError(f"the payload's frame: {error}") from None
     if link < 0:
         raise IdentificationError(
-            f"the payload's frame {frame!r} is fixed to the base, where no joint feels it; name a link that moves"
+            f"the payload's frame {frame!r} is fixed to the base, where no joint carries it; name a moving link"
         )
     return link, np.eye(4) if index is None else np.asarray(chain.frame_poses[index], float)
 
@@ -39,7 +39,7 @@ def carrier(chain: Chain, frame: str | None) -> tuple[int, np.ndarray]:
 def given_body(
     mass: float, com: Sequence[float] | np.ndarray | None, pose: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Ten parameters p = known + free @ z of a body of known mass, and centre of mass where it is given (in `pose`)."""
+    """Ten parameters p = known + free @ z of a body of known mass and, if given, centre of mass (in `pose`)."""
     known = np.zeros(10)
     known[0] = mass
     if com is None:
@@ -54,10 +54,10 @@ def given_body(
 def prepare_runs(
     chain: Chain, unloaded: Runs, loaded: Runs, filters: Filters | None
 ) -> tuple[list[tuple[Samples, bool]], list[str]]:
-    """All runs behind the same filters, each with whether the payload is on, and what was noticed.
+    """All runs with the same filters, each with a flag for the payload, and notes.
 
     Raises:
-        IdentificationError: a run has another number of joints, or there is no loaded one.
+        IdentificationError: a wrong number of joints, or no loaded run.
     """
     groups = [[group] if isinstance(group, Log | Samples) else list(group) for group in (unloaded, loaded)]
     given = [(run, on) for on, group in enumerate(groups) for run in group]
@@ -68,7 +68,7 @@ def prepare_runs(
                 f"{name}: it has {run.n} joints, but the model has {chain.nv}: {', '.join(coordinate_names(chain))}"
             )
     if not groups[1]:
-        raise IdentificationError("there is no run with the payload on")
+        raise IdentificationError("there is no run with the payload")
     runs, notes = [], []
     for (run, on), samples in zip(given, preprocess_alike([run for run, _ in given], filters), strict=True):
         runs.append((samples, bool(on)))

@@ -34,21 +34,21 @@ THINNEST = 1e-4  # [m] least radius of gyration of the nearest consistent body
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Payload(Summary):
-    """A payload, in the frame named.
+    """A payload, in the named frame.
 
     Attributes:
-        frame: link or frame that the numbers are given in.
+        frame: link or frame of the numbers.
         parameters: m, m c, Ixx Ixy Iyy Ixz Iyz Izz about the frame's origin, as estimated [kg, kg m, kg m^2].
-        covariance: theirs, with the uncertainty of the gains where those were given as `DriveGains`.
+        covariance: their covariance, including the uncertainty of gains given as `DriveGains`.
         determined: parameters that the runs determine; the others are NaN, in `parameters` and derived quantities.
         body: the nearest physically consistent parameters in the metric of the covariance, with undetermined ones as
             small as possible. Equal to `parameters` if those are consistent.
-        possible: whether `parameters` are physically consistent.
+        possible: True if `parameters` are physically consistent.
         payload_torque: root mean square of the payload's torque on each joint [N m].
         noise: standard deviation of each joint's residual torque [N m].
         notes: remarks for the user.
-        calibrated: whether gains from `calibrate_gains` were given. Without them the torque scale counts as exact,
-            and the deviations do not cover its error: 1 % of scale is 1 % of mass.
+        calibrated: True if gains from `calibrate_gains` were given. Without them the torque scale counts as exact,
+            and the deviations do not include its error: 1 % of scale is 1 % of mass.
     """
 
     frame: str
@@ -129,7 +129,7 @@ def identify_payload(
     own_friction: Sequence[FrictionTerm] = (),
     filters: Filters | None = None,
 ) -> Payload:
-    """The ten parameters of a payload from runs without and with it, by one fit of all runs.
+    """Identify the ten parameters of a payload from runs without and with it, by one fit of all runs.
 
         tau_j = Y_j pi + s Y_P,j p + friction_j,    s = 1 in loaded runs, 0 in the others.
 
@@ -141,15 +141,15 @@ def identify_payload(
         chain: the arm's kinematics and gravity; its inertias are not used.
         unloaded: one or several runs without the payload.
         loaded: one or several runs with it.
-        frame: link or frame that carries it, and that the result is given in; the tip where None.
-        gains: of `calibrate_gains`: the torques of the logs are multiplied by their factors.
+        frame: link or frame that carries it, and in which the result is given; the tip if None.
+        gains: from `calibrate_gains`; logged torques are multiplied by their factors.
         friction: terms fitted for every joint; "load" is Coulomb friction in proportion to the torque transmitted,
-            without which the payload of a geared arm comes out wrong by percents.
-        own_friction: terms fitted separately for each run, as after a change of temperature.
-        filters: as in `preprocess`; None is chosen from the first run, for all.
+            without which payloads of geared arms are wrong by several percent.
+        own_friction: terms fitted separately for each run, for example after a change of temperature.
+        filters: as in `preprocess`; by default chosen from the first run for all.
 
     Raises:
-        IdentificationError: the logs do not fit the chain, or are too short.
+        IdentificationError: the logs do not match the chain, or are too short.
 
     Cost: two runs of 5000 samples of 6 joints in about 1.5 s after compilation.
     """
@@ -157,7 +157,7 @@ def identify_payload(
         runs, notes = prepare_runs(chain, unloaded, loaded, filters)
         if all(on for _, on in runs):
             raise IdentificationError(
-                "there is no run without the payload; where the arm's model is known, use identify_payload_on"
+                "there is no run without the payload; if the arm's model is known, use identify_payload_on"
             )
         return _identify(chain, runs, notes, frame, gains, friction, own_friction, known_arm=False)
 
@@ -172,12 +172,12 @@ def identify_payload_on(
     own_friction: Sequence[FrictionTerm] = (),
     filters: Filters | None = None,
 ) -> Payload:
-    """The ten parameters of a payload from loaded runs alone, on an arm whose parameters are known.
+    """Identify the ten parameters of a payload from loaded runs only, on an arm with known parameters.
 
         tau_j - inverse_dynamics(chain)_j = Y_P,j p + friction_j
 
-    The named friction terms are refitted, as friction changes from day to day; the others are the chain's. Errors
-    of the chain's inertias appear as payload, which no standard deviation shows.
+    The named friction terms are refitted, as friction changes from day to day; the others are the chain's. Errors of
+    the chain's inertias are attributed to the payload, and not included in standard deviations.
 
     Args:
         chain: the arm, identified.
@@ -189,11 +189,11 @@ def identify_payload_on(
         filters: as in `identify_payload`.
 
     Raises:
-        IdentificationError: the logs do not fit the chain, the chain has no inertias, or the runs are too short.
+        IdentificationError: the logs do not match the chain, the chain has no inertias, or the runs are too short.
     """
     if not np.any(np.asarray(chain.inertia)):
         raise IdentificationError(
-            "the model has no inertials, so that all torque would be taken for payload; identify the arm first, or give a "
+            "the model has no inertials, so all torque would be attributed to the payload; identify the arm first, or give a "
             "run without the payload"
         )
     with jax.enable_x64(True):
@@ -223,13 +223,13 @@ def _identify(
     covariance = jackknife(factors, solution, known, free, fixed)[:10, :10]
     if gains is not None:
         covariance = covariance + _from_gains(factors, solution, gains.covariance)
-    # parameters are those about the link; the user's frame has this pose in it
+    # parameters are about the link; the user's frame has this pose in it
     back = np.linalg.inv(transform_matrix(pose))
     determined = ~((np.abs(back) > 1e-12) @ ~solution.determined[:10])
     estimate, covariance = back @ solution.payload, back @ covariance @ back.T
     if not determined.all():
         lost = ", ".join(name for name, there in zip(INERTIAL_NAMES, determined, strict=True) if not there)
-        notes.append(f"the runs do not determine the payload's {lost} (their share in sums apart)")
+        notes.append(f"the runs do not determine the payload's {lost} (except in combination)")
     possible, body = nearest_body(estimate, covariance, determined)
     estimate[~determined] = np.nan
     covariance[~determined] = covariance[:, ~determined] = np.nan
@@ -250,7 +250,7 @@ def _identify(
 
 
 def _from_gains(factors: Factors, solution: Solution, covariance: np.ndarray) -> np.ndarray:
-    """Covariance of the payload due to the gains: J C J^T with the slopes J by log gain."""
+    """Covariance of the payload due to the gains: J C J^T with the derivatives J with respect to log gains."""
     n, step = len(covariance), 1e-3
     slopes = []
     for j in range(n):
@@ -274,10 +274,10 @@ def _from_gains(factors: Factors, solution: Solution, covariance: np.ndarray) ->
 def nearest_body(
     parameters: Float[np.ndarray, "10"], covariance: Float[np.ndarray, "10 10"], determined: Bool[np.ndarray, "10"]
 ) -> tuple[bool, Float[np.ndarray, "10"]]:
-    """Whether ten parameters are physically consistent, and the nearest consistent ones if not.
+    """Check of physical consistency of ten parameters, and the nearest consistent ones.
 
-    A body has a positive semidefinite pseudo-inertia (Wensing, Kim & Slotine 2017), P = L L^T + a thin rest; the nearest has
-    the least (p(L) - parameters)^T C^-1 (p(L) - parameters) over the parameters determined.
+    A body has a positive semidefinite pseudo-inertia (Wensing, Kim & Slotine 2017), P = L L^T + a thin rest; the
+    nearest one minimises (p(L) - parameters)^T C^-1 (p(L) - parameters) over the determined parameters.
     """
     pseudo = np.asarray(pseudo_inertia(jnp.asarray(parameters)))
     lowest, largest = np.linalg.eigvalsh(pseudo)[[0, -1]]
@@ -301,7 +301,7 @@ def nearest_body(
 
     def error(entries: np.ndarray) -> np.ndarray:
         p = at(entries)
-        small = np.where(determined, 0.0, 1e-3) * p / mass  # undetermined ones as small as the rest allows
+        small = np.where(determined, 0.0, 1e-3) * p / mass  # undetermined ones as small as the others allow
         return np.concatenate([whiten @ (p - parameters)[use], small])
 
     found = optimize.least_squares(error, np.linalg.cholesky(clipped)[lower], method="trf", xtol=1e-14, ftol=1e-14)
