@@ -92,5 +92,5 @@ def test_bad_logs_of_elastic_joints_are_refused():
     log = Log(t, q, None, np.cos(np.outer(t, [3.0, 5.0])))
     with pytest.raises(LogError, match="motor positions have shape"):
         identify_elastic_joints(log, q[:, :1])
-    with pytest.raises(IdentificationError, match="joint 1: stiffness, rotor and friction cannot be told apart"):
+    with pytest.raises(IdentificationError, match="joint 1: stiffness, rotor and friction cannot be separated"):
         identify_elastic_joints(log, q)

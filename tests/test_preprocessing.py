@@ -82,7 +82,7 @@ def test_low_pass_keeps_constants_and_ramps_and_reverses_with_time():
 
 def test_low_pass_refuses():
     for cutoff in (0.0, 50.0):
-        assert "it lies between 0 and half the rate, 50 Hz" in complaint(low_pass, np.ones(100), 100.0, cutoff)
+        assert "it must be between 0 and half the rate, 50 Hz" in complaint(low_pass, np.ones(100), 100.0, cutoff)
     assert "order is 0; it is 1 or more" in complaint(low_pass, np.ones(100), 100.0, 5.0, 0)
 
 
@@ -208,7 +208,7 @@ def test_pieces_are_treated_apart():
     (a, b), (c, d) = samples.segments
     assert (a, b, d) == (0, c, len(samples))
     assert samples.t[0] >= 0.2 and samples.t[b - 1] <= 3.8 and samples.t[c] >= 7.2 and samples.t[-1] <= 11.8
-    assert samples.notes == ("3 pieces parted by gaps of over 0.01 s; 1 of them, shorter than 0.5 s, left out",)
+    assert samples.notes == ("3 pieces separated by gaps of over 0.01 s; 1 of them, shorter than 0.5 s, dropped",)
     assert_exact(samples)
 
 
@@ -240,11 +240,11 @@ def test_stale_rows_and_rows_too_close_are_left_out():
     source[repeated] -= 1
     stale = Log(log.t, log.q[source], log.qd[source], log.tau[source], "made")
     samples = preprocess(stale, Filters(position_cutoff=10.0))
-    assert samples.notes[0] == "500 stale rows, which repeat the one before in every number, left out"
+    assert samples.notes[0] == "500 stale rows, equal to the previous row, dropped"
     assert_exact(samples)
     t = np.sort(np.concatenate([log.t, log.t[100::1000] + 1e-6]))
     samples = preprocess(made(t), Filters(position_cutoff=10.0))
-    assert "10 rows within a quarter of the median step of the one before left out" in samples.notes
+    assert "10 rows within a quarter of the median step after the previous one dropped" in samples.notes
     assert_exact(samples)
 
 
@@ -268,7 +268,7 @@ def test_logged_velocities_are_compared():
 def test_refusals():
     log = made(even())
     for wrong in (0.0, -1.0, 500.0):
-        assert "both lie between 0 and half the log's rate, 500 Hz" in complaint(
+        assert "both must be between 0 and half the log's rate, 500 Hz" in complaint(
             preprocess, log, Filters(position_cutoff=wrong)
         )
     assert "half the log's rate" in complaint(preprocess, log, Filters(position_cutoff=10.0, torque_cutoff=600.0))
@@ -339,7 +339,7 @@ def test_motor_to_joint_round_trip_and_power():
         np.testing.assert_allclose(getattr(back, name), getattr(joint, name), rtol=0, atol=1e-12)
     power = (motor.tau * motor.qd).sum(axis=1)
     np.testing.assert_allclose((back.tau * back.qd).sum(axis=1), power, rtol=0, atol=1e-11)
-    assert back.notes == ("motor side turned into joint side",)
+    assert back.notes == ("motor side converted to joint side",)
     given = motor_to_joint(motor, np.linalg.inv(RATIO), RATIO.T, OFFSET)
     np.testing.assert_allclose(given.tau, joint.tau, rtol=0, atol=1e-12)
     assert given.notes == back.notes

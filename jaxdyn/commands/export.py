@@ -7,7 +7,7 @@ from .inputs import read_model, use_float64
 
 EPILOG = """Comments in the files document the functions start, torque and gravity; FILE.h declares those of C.
 
-exit codes: 0 success; 1 invalid input (the message says what, where and what to do); 2 usage error
+exit codes: 0 success; 1 invalid input (the message says what is wrong and what to do); 2 usage error
 
 example: feed-forward torques for a controller in C
   jaxdyn export results/model.eqx --out feedforward

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 EPILOG = f"""{arguments.LOGS_EPILOG}
 Without --model and --log, a built-in 7R arm is simulated, identified and compared with the truth.
 
-exit codes: 0 success; 1 invalid input (the message says what, where and what to do); 2 usage error; 130 interrupted
+exit codes: 0 success; 1 invalid input (the message says what is wrong and what to do); 2 usage error; 130 interrupted
 
 example: fit one run, validate on another, and write report.html, parameters.csv, identified.urdf and more to results/
   jaxdyn identify --model arm.urdf --log exciting.csv --validate pick.csv --out results"""

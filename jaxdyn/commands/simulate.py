@@ -12,7 +12,7 @@ from .progress import Progress
 EPILOG = """The robot follows the motion under a proportional-derivative controller at 1 kHz, with the model's torques fed
 forward. All terms of the model are simulated; of a model.eqx also friction with memory and load, and springs.
 
-exit codes: 0 success; 1 invalid input (the message says what, where and what to do); 2 usage error; 130 interrupted
+exit codes: 0 success; 1 invalid input (the message says what is wrong and what to do); 2 usage error; 130 interrupted
 
 example: a trajectory from excite, executed with a payload of 2 kg, 5 cm above the tip
   jaxdyn simulate arm.urdf excitation.csv --payload 2,0,0,0.05 --out run.csv"""

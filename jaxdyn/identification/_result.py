@@ -30,17 +30,17 @@ class Evaluation:
     """Measured and predicted torques of one stretch of samples, and their errors.
 
     Attributes:
-        title: what the samples are ("fitted: run.csv", "held out: last 30 % of run.csv").
-        samples: the samples; torques of coordinates where they were not measured are NaN.
+        title: description of the samples ("fitted: run.csv", "held out: last 30 % of run.csv").
+        samples: the samples; unmeasured torques are NaN.
         prediction: (N, n) predicted torques [N m].
         fit: the errors.
         unconstrained: the errors of the unconstrained base parameters.
-        raw: the errors against the logged, unfiltered torque: noise counts in full. None where the samples
-            were not made from a log here.
-        run: the run at the log's rate, where a friction model was fitted; None where there is none.
-        rows: which samples of it these are.
-        with_forces: takes torques that parameters predict, and adds the forces nobody measured that fit the samples best; None
-            where all forces were measured.
+        raw: the errors against the logged, unfiltered torque: noise counts in full. None if the samples were not made
+            from a log here.
+        run: the run at the log's rate, if a friction model was fitted; else None.
+        rows: indices of these samples in the run.
+        with_forces: function that adds the best-fitting unmeasured forces to predicted torques; None if all forces were
+            measured.
     """
 
     title: str
@@ -54,16 +54,16 @@ class Evaluation:
     with_forces: Callable[[np.ndarray], np.ndarray] | None = None
 
     def predicted_by(self, model: TorqueModel) -> Float[np.ndarray, "N n"]:
-        """Torques that a model predicts for these samples [N m]; `fit_quality` compares them with the measured.
+        """Torques predicted by a model for these samples [N m], for `fit_quality`.
 
         Raises:
-            IdentificationError: the model needs samples at the log's rate, and these were thinned.
+            IdentificationError: the model needs samples at the log's rate, and these were decimated.
         """
         if self.run is not None:
             return model.predict(self.run, self.rows)
         if model.needs_full_rate:
             raise IdentificationError(
-                f"{self.title}: friction with memory needs the log's own rate, and these samples were thinned: "
+                f"{self.title}: friction with memory needs the log's own rate, and these samples were decimated: "
                 "use preprocess(log, Filters(stride=1)) and TorqueModel.predict"
             )
         torque = model.predict(self.samples)
@@ -75,13 +75,14 @@ class Identification(Summary):
     """Result of `identify`.
 
     Attributes:
-        chain: the robot with the identified inertias, friction and armature in its leaves; of a friction model the
-            nearest dissipative viscous, Coulomb and constant friction. `model` is the whole identified model.
+        chain: the robot with the identified inertias, friction and armature in its leaves; a friction model is
+            approximated by dissipative viscous, Coulomb and constant friction. `model` is the complete identified
+            model.
         prior: the given model.
         columns: the identified columns.
         base: the base parameters.
         ols: ordinary least squares.
-        wls: weighted least squares, of the base parameters alone.
+        wls: weighted least squares of the base parameters.
         consistent: the physically consistent estimate, which the chain holds; None if not requested.
         parameters: (p,) the full set in the chain, in column order.
         unconstrained: (p,) the full set nearest the prior's that has the base parameters of `wls`; the chain holds it
@@ -90,13 +91,13 @@ class Identification(Summary):
         validation: one evaluation per held-out stretch.
         validation_refit: the held-out stretch was predicted by a fit without it, while `chain` was fitted to everything.
         friction: the friction model that was fitted in place of viscous, Coulomb and constant friction, or None.
-        delay: (n,) how much later than the positions the torques were taken to be [s]; None if not estimated.
-        choice: the chosen terms and all trials; None if nothing was to be chosen, or the runs were too short.
-        factors: of the runs that were fitted: the columns, and the torque less what was taken as given.
-        split_half: whether the first and the second half of the data, each fitted by itself, agree about the base parameters;
-            None where a half does not determine them.
+        delay: (n,) delay of the torques after the positions that was removed [s]; None if not estimated.
+        choice: the selected terms and all trials; None if there was no selection, or the runs were too short.
+        factors: factors of the fitted runs: the columns, and the torque minus given torques.
+        split_half: agreement of separate fits to the first and the second half of the data; None if a half does not
+            determine the base parameters.
         impossible: one sentence for every physically inconsistent identified link.
-        notes: remarks of reading and preprocessing.
+        notes: remarks from reading and preprocessing.
         unusual: unusual links, one sentence each: denser, lighter or larger than those of ordinary machines
             (`Consistency.densities`).
     """
@@ -152,16 +153,16 @@ class Identification(Summary):
 
     @property
     def model(self) -> TorqueModel:
-        """The model that was fitted and judged: the chain, the friction model, columns that the chain has no place for."""
+        """The complete fitted model: the chain, the friction model, and columns beyond the chain."""
         return torque_model(self.chain, self.columns, self.parameters, self.friction, self.delay)
 
     def to_pandas(self) -> Any:
         """The base parameters, then the full set, as a `pandas.DataFrame` with one row per parameter, in SI units.
 
         The index is the name; columns are kind (base or full), belongs_to, value, model (what the chain holds), unit,
-        deviation (standard, from fits that leave out an eighth of the data in turn), relative [%], ols_value, ols_deviation,
-        prior, identifiable, and lower and upper, the 95 % interval (`Estimate.confidence_intervals`). A full parameter has a
-        deviation only where a base parameter consists of it alone.
+        deviation (standard deviation, by jackknife), relative [%], ols_value, ols_deviation,
+        prior, identifiable, and lower and upper, the 95 % interval (`Estimate.confidence_intervals`). A full parameter
+        has a deviation only if it is a base parameter by itself.
 
         Raises:
             ImportError: pandas is not installed.
@@ -186,17 +187,17 @@ class ParameterRow:
     Attributes:
         kind: "base" for a combination that the torques determine, "full" for a single parameter.
         name: the combination or the parameter.
-        belongs_to: the link or joint (of the parameter that leads a combination).
+        belongs_to: the link or joint (for combinations, of the leading parameter).
         value: weighted least squares for a combination, unconstrained; the value in the model for a single
             parameter.
-        model: what the written model holds: of a combination, its value for the consistent set.
-        unit: of the value.
+        model: value in the written model; for a combination, that of the consistent set.
+        unit: unit of the value.
         deviation: standard deviation of the value.
         relative: the same in percent of the value.
         ols_value: ordinary least squares.
         ols_deviation: standard deviation of that.
-        prior: of the model that was given.
-        identifiable: on its own, only within sums, or not at all.
+        prior: value in the given model.
+        identifiable: on its own, only in combination, or not at all.
     """
 
     kind: Literal["base", "full"]
@@ -216,8 +217,8 @@ class ParameterRow:
 def parameter_rows(result: Identification) -> tuple[list[ParameterRow], list[ParameterRow]]:
     """The base parameters and the full set, each in its order.
 
-    A full parameter has a standard deviation only where a base parameter consists of it alone: otherwise the
-    completion chose its value among all with the same torques.
+    A full parameter has a standard deviation only if it is a base parameter by itself; otherwise its value was chosen
+    by the completion among all with the same torques.
     """
     units, owners = result.columns.units(result.prior), _owners(result)
     prior = prior_parameters(result.prior, result.columns)

@@ -1,4 +1,4 @@
-"""Filters and derivatives of evenly spaced samples, all without lag."""
+"""Zero-phase filters and derivatives of uniform samples."""
 
 import numpy as np
 from jaxtyping import Float
@@ -16,22 +16,22 @@ def low_pass(
     """Zero-phase Butterworth low-pass along the first axis: the filter runs forwards, then backwards, so nothing lags.
 
     Its gain is |H(f)|^2 = 1 / (1 + (tan(pi f / rate) / tan(pi cutoff / rate))^(2 order)): one half at the cutoff, 0.996
-    at half of it for order 4. The ends are continued by point reflection over three periods of the cutoff. The second
-    derivative breaks there, and what the break does to the output falls, for order 4, by a factor of ten a period.
+    at half of it for order 4. The ends are extended by point reflection over three periods of the cutoff. The second
+    derivative is discontinuous there, and the effect on the output decays, for order 4, by a factor of ten per period.
 
     Args:
         values: evenly spaced samples.
         rate: samples a second [1/s].
-        cutoff: where the gain is one half [Hz].
+        cutoff: frequency with a gain of one half [Hz].
         order: order of the Butterworth filter; the two passes together roll off like twice the order.
 
     Raises:
         LogError: the cutoff is not between 0 and half the rate, or the order is not positive.
     """
     if not 0 < cutoff < rate / 2:
-        raise LogError(f"the cutoff is {cutoff:g} Hz; it lies between 0 and half the rate, {rate / 2:.5g} Hz")
+        raise LogError(f"the cutoff is {cutoff:g} Hz; it must be between 0 and half the rate, {rate / 2:.5g} Hz")
     if order < 1:
-        raise LogError(f"the filter's order is {order}; it is 1 or more")
+        raise LogError(f"the filter's order is {order}; it must be at least 1")
     sections = signal.butter(order, cutoff, fs=rate, output="sos")
     reflected = min(len(values) - 1, max(9, int(3 * rate / cutoff)))
     return signal.sosfiltfilt(sections, values, axis=0, padlen=reflected)
@@ -40,12 +40,12 @@ def low_pass(
 def differentiate(values: Float[np.ndarray, "N ..."], rate: float) -> Float[np.ndarray, "N ..."]:
     """First derivative along the first axis by central differences of sixth order.
 
-    x'_k = rate (45 (x_k+1 - x_k-1) - 9 (x_k+2 - x_k-2) + (x_k+3 - x_k-3)) / 60. A sine of f Hz comes out too small by
-    (2 pi f / rate)^6 / 140 of its size: 2e-6 at 4 Hz and 100 samples a second. Second order in the three samples at
-    either end.
+    x'_k = rate (45 (x_k+1 - x_k-1) - 9 (x_k+2 - x_k-2) + (x_k+3 - x_k-3)) / 60. A sine of f Hz is underestimated by the
+    relative error (2 pi f / rate)^6 / 140: 2e-6 at 4 Hz and 100 samples per second. Second order in the three samples
+    at either end.
 
     Args:
-        values: evenly spaced samples, three at least.
+        values: at least three evenly spaced samples.
         rate: samples a second [1/s].
     """
     x = values
@@ -56,16 +56,16 @@ def differentiate(values: Float[np.ndarray, "N ..."], rate: float) -> Float[np.n
 
 
 def bandwidth(q: Float[np.ndarray, "N n"], rate: float) -> float:
-    """Frequency below which 99 % of the velocity's power lies, for the fastest joint [Hz]; 0 where nothing moves.
+    """Frequency below which 99 % of the velocity's power lies, for the fastest joint [Hz]; 0 if nothing moves.
 
-    From Welch's spectrum of q times (2 pi f)^2, in stretches of 4 s. It is the motion's band that counts, not what vibration
-    and the noise of differentiated positions add to it:
+    From Welch's spectrum of q times (2 pi f)^2, in stretches of 4 s. To exclude vibration and the noise of
+    differentiated positions:
 
-    - nothing above 25 Hz, where no robot moves on purpose;
-    - of each joint only what stands above twice the median of its spectrum, which is the floor of noise;
-    - at most three times the frequency below which 90 % lies: an acceleration without jumps makes the spectrum fall with
-      f^-4 or faster, by which the two are a factor of 2.2 apart;
-    - no joint with 90 % above 8 Hz, which rests and is noisy, nor joints a tenth as fast as the fastest, or slower.
+    - frequencies above 25 Hz are ignored, where robots do not move intentionally;
+    - for each joint, only power above twice the median of its spectrum (the noise floor) counts;
+    - the result is at most three times the frequency below which 90 % lies: with continuous acceleration, the spectrum
+    falls as f^-4 or faster, and the two differ by a factor of 2.2;
+    - joints with 90 % of their power above 8 Hz (noise at rest), or at most a tenth as fast as the fastest, are ignored.
     """
     frequency, power = signal.welch(
         q - q.mean(axis=0), rate, nperseg=min(len(q), int(4 * rate)), axis=0, detrend="linear"

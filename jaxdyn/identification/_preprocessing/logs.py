@@ -18,14 +18,13 @@ def motor_to_joint(
     torque_matrix: Float[np.ndarray, "n n"] | None = None,
     position_offset: float | Float[np.ndarray, " n"] = 0.0,
 ) -> Log:
-    """A motor-side log seen from the joints, for drives with gears and couplings.
+    """Convert a motor-side log to the joint side, for drives with gears and couplings.
 
-    q = P q_m + q_0,  qd = P qd_m,  tau = T tau_m. Where motors and joints exchange power without loss,
-    tau_m . qd_m = tau . qd for every motion, so that T = P^-T = R^T with R = P^-1, the matrix in q_m = R (q - q_0).
-    That is the default. Plain gears have R = diag(ratios).
+    q = P q_m + q_0,  qd = P qd_m,  tau = T tau_m. Without losses, tau_m . qd_m = tau . qd for every motion, so T = P^-T
+    = R^T with R = P^-1, the matrix in q_m = R (q - q_0), which is the default. Plain gears have R = diag(ratios).
 
     Args:
-        log: q, qd and tau of the motors.
+        log: the log, with q, qd and tau of the motors.
         position_matrix: P, joint turns per motor turn.
         torque_matrix: T; by default P^-T.
         position_offset: q_0, the joint positions at motor position zero [rad or m].
@@ -38,9 +37,9 @@ def motor_to_joint(
         if matrix is not None and np.shape(matrix) != (log.n, log.n):
             raise LogError(f"{name} has shape {np.shape(matrix)}; for {log.n} joints it is ({log.n}, {log.n})")
         if matrix is not None and np.linalg.matrix_rank(matrix) < log.n:
-            raise LogError(f"{name} is singular: no motor positions belong to some joint positions; check its rows")
+            raise LogError(f"{name} is singular; check its rows")
     torque = np.linalg.inv(position).T if torque_matrix is None else np.asarray(torque_matrix, dtype=np.float64)
-    note = "motor side turned into joint side"
+    note = "motor side converted to joint side"
     if torque_matrix is not None and not np.allclose(torque, np.linalg.inv(position).T, rtol=1e-6, atol=1e-9):
         note += "; torque_matrix is not the transposed inverse of position_matrix: power is not conserved"
     return dataclasses.replace(
@@ -53,14 +52,14 @@ def motor_to_joint(
 
 
 def without_delay(log: Log, seconds: float | Float[np.ndarray, " n"]) -> Log:
-    """The log with each joint's torque taken as many seconds later, so that it belongs to the positions beside it.
+    """The log with torque delays removed, so that each torque belongs to the positions in its row.
 
-    tau_j(t + d_j) comes from a cubic spline through the rows of each piece without a gap; rows at the end of a piece whose
-    torque lies beyond it are left out.
+    tau_j(t + d_j) is interpolated by a cubic spline in each gap-free piece; rows whose torque lies outside their piece
+    are dropped.
 
     Args:
         log: the log.
-        seconds: delays of the torques, as `estimate_delay` gives them; negative where positions come late [s].
+        seconds: delays of the torques, for example from `estimate_delay`; negative if positions are delayed [s].
 
     Raises:
         LogError: not one delay per joint, a delay that is not finite, or one longer than the log's pieces.
@@ -78,7 +77,7 @@ def without_delay(log: Log, seconds: float | Float[np.ndarray, " n"]) -> Log:
         q=log.q[kept],
         qd=None if log.qd is None else log.qd[kept],
         tau=tau[:, :, 0],
-        notes=(*log.notes, f"torques taken {listed} ms later, joint by joint, against their delay"),
+        notes=(*log.notes, f"torque delays removed, by joint: {listed} ms"),
     )
 
 
@@ -88,7 +87,7 @@ def shifted_torques(
     pieces: Iterable[tuple[int, int]],
     shifts: Float[np.ndarray, "n k"],
 ) -> tuple[Int[np.ndarray, " M"], Float[np.ndarray, "M n k"]]:
-    """The rows from which all shifts stay within their piece, and there tau_j(t + shifts_jk), by a cubic spline a piece."""
+    """The rows whose shifted times stay within their piece, and tau_j(t + shifts_jk) there, by a cubic spline per piece."""
     least, most = min(shifts.min(), 0.0), max(shifts.max(), 0.0)
     rows, found = [np.zeros(0, int)], [np.zeros((0, *shifts.shape))]
     for start, stop in pieces:

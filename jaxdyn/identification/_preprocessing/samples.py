@@ -1,4 +1,4 @@
-"""From a log to the samples an identification needs: evenly spaced, filtered without lag, with all derivatives."""
+"""From a log to samples for identification: uniform, filtered with zero phase, with all derivatives."""
 
 import dataclasses
 import itertools
@@ -17,7 +17,7 @@ from .filters import bandwidth, differentiate, low_pass
 from .logs import without_delay
 
 LOWEST_CUTOFF = 8.0  # [Hz]
-LEAST_SAMPLES = 10  # a shorter piece is left out
+LEAST_SAMPLES = 10  # shorter pieces are dropped
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -31,7 +31,7 @@ class Samples:
         qdd: their second derivative [rad/s^2 or m/s^2].
         tau: joint torques, low-passed [N m or N].
         rate: samples per second within a piece [1/s].
-        segments: (start, stop) of each piece, stop left out.
+        segments: (start, stop) of each piece, with stop excluded.
         position_cutoff: cutoff of the low-pass on q [Hz].
         torque_cutoff: cutoff of the low-pass on tau [Hz].
         notes: remarks of the reader and the preprocessing.
@@ -52,26 +52,26 @@ class Samples:
 
     @property
     def n(self) -> int:
-        """Number of joints (of velocities, where positions hold quaternions)."""
+        """Number of joints (of velocities, if positions hold quaternions)."""
         return self.qd.shape[1]
 
     def rows(
         self, chosen: slice | Int[np.ndarray, " M"], segments: Iterable[tuple[int, int]], **changes: Any
     ) -> "Samples":
-        """Some of the samples, which make these pieces."""
+        """A subset of the samples, with these pieces."""
         cut = {name: getattr(self, name)[chosen] for name in ("t", "q", "qd", "qdd", "tau")}
         return dataclasses.replace(self, **cut, segments=tuple(segments), **changes)
 
     def part(self, start: int, stop: int) -> "Samples":
-        """The samples from `start` on, `stop` left out."""
+        """The samples from `start` to `stop` (excluded)."""
         clipped = [(max(a, start) - start, min(b, stop) - start) for a, b in self.segments]
         return self.rows(slice(start, stop), (piece for piece in clipped if piece[0] < piece[1]))
 
     @property
     def independence(self) -> float:
-        """Share of the samples that are independent: filtered noise repeats itself at rates above twice its bandwidth.
+        """Share of independent samples: filtered noise is correlated at rates above twice its bandwidth.
 
-        0.9 of the cutoff is the bandwidth of white noise behind the forward and backward filter of fourth order.
+        The bandwidth of white noise after the forward and backward filter of fourth order is 0.9 times the cutoff.
         """
         return float(min(1.0, 2 * 0.9 * self.torque_cutoff / self.rate))
 
@@ -87,22 +87,21 @@ class Samples:
 
 @dataclasses.dataclass(frozen=True)
 class Filters:
-    """Settings of `preprocess`; None is chosen from the log, or the first of several.
+    """Settings of `preprocess`; None: chosen from the log, or the first of several.
 
     Attributes:
-        position_cutoff: where the amplitude of q falls to a half [Hz]; by default that of tau where it is given, else
-            8 Hz; for fast motion ten times the motion's band, the frequency below which 99 % of the velocity's power above
-            its floor of noise lies, in whole Hz, if that is more; at most a fifth of the log's rate. A note says which and
-            why.
+        position_cutoff: frequency at which the amplitude of q is halved [Hz]; by default that of tau, if given, else 8
+            Hz or, if higher, ten times the motion's band (the frequency below which 99 % of the velocity's power above
+            its noise floor lies), in whole Hz; at most a fifth of the log's rate. A note states the choice and why.
         torque_cutoff: the same for tau; by default that of q.
-        stride: by default the one that leaves at least ten samples a period of the higher cutoff.
-        delay: how much later than the positions the torques were logged [s], one number or one per joint, taken out
-            first (`without_delay`); where None, `identify` chooses it.
+        stride: decimation; by default at least ten samples per period of the higher cutoff remain.
+        delay: delay of the logged torques after the positions [s], one number or one per joint, removed first
+            (`without_delay`); if None, `identify` estimates it.
         order: order of the Butterworth filter, run forwards and backwards.
-        margin: dropped at each end of each piece [s]; by default two periods of the lower cutoff, which leave
-            1 % of what the ends do to qdd.
-        gap: a longer time step parts two pieces [s]; by default 5 median steps, or a tenth of a period of the higher
-            cutoff if that is more: a cubic bridges it without loss.
+        margin: time dropped at each end of each piece [s]; by default two periods of the lower cutoff, which reduce the
+            end effects on qdd to 1 %.
+        gap: longest time step within a piece [s]; by default 5 median steps or, if longer, a tenth of a period of the
+            higher cutoff, which a cubic bridges without loss.
     """
 
     position_cutoff: float | None = None
@@ -118,18 +117,18 @@ class Filters:
         return dataclasses.replace(self, **changes)
 
     def setting(self, log: Log, rate: float | None = None) -> "Setting":
-        """All of it in numbers, for one log.
+        """All settings in numbers, for one log.
 
         Args:
             log: the log.
-            rate: samples a second of the even grid [1/s]; the log's mean where None.
+            rate: samples per second of the uniform grid [1/s]; by default the log's mean.
 
         Raises:
             LogError: a cutoff is not between 0 and half the rate; stride or margin are too small.
         """
         steps = np.diff(log.t)
         step = float(np.median(steps))
-        # by the mean of all steps but the gaps: one rate for all pieces
+        # from the mean of all steps except gaps: one rate for all pieces
         mean_rate = lambda gap: float(1 / steps[steps <= max(gap, steps.min())].mean())
         position, torque, why = self.position_cutoff, self.torque_cutoff, ""
         if position is None:
@@ -142,41 +141,40 @@ class Filters:
         if not 0 < lower <= higher < rate / 2:
             raise LogError(
                 f"{log.source}: the cutoffs are {position:g} Hz on q and {torque:g} Hz on tau; "
-                f"both lie between 0 and half the log's rate, {rate / 2:.5g} Hz"
+                f"both must be between 0 and half the log's rate, {rate / 2:.5g} Hz"
             )
         stride = default_stride(rate, higher) if self.stride is None else self.stride
         margin = 2 / lower if self.margin is None else self.margin
         if stride < 1 or margin < 0:
             raise LogError(
-                f"{log.source}: stride is {stride} samples and margin {margin:g} s; they are at least 1 and 0"
+                f"{log.source}: stride is {stride} samples and margin {margin:g} s; they must be at least 1 and 0"
             )
         return Setting(rate, step, gap, position, torque, self.order, round(margin * rate), stride, why)
 
 
 def preprocess(log: Log, filters: Filters | None = None) -> Samples:
-    """Resamples, filters, differentiates and thins a log, each gap-free piece of it by itself.
+    """Resample, filter, differentiate and decimate each gap-free piece of a log.
 
-    1. Delays of the torques that are given are taken out, and the log is cut into pieces where a time step exceeds `gap`.
-    2. Stale rows (every number that of the row before, for less than a gap) and rows closer than a quarter of the
-       median step to the one before are left out.
-    3. Where steps are uneven, cubic splines give q and tau on a uniform grid at the log's mean rate.
+    1. Given torque delays are removed, and the log is cut where a time step exceeds `gap`.
+    2. Stale rows (equal to the previous row, for less than a gap) and rows within a quarter of the median step after
+       the previous one are dropped.
+    3. If steps are uneven, q and tau are resampled by cubic splines on a uniform grid at the log's mean rate.
     4. q and tau go through `low_pass`, a zero-phase Butterworth filter.
-    5. qd and qdd are the first and second derivative of the filtered q (`differentiate`), so that they fit together.
-    6. `margin` is dropped at both ends of each piece, where the filter has to guess what came before or after.
+    5. qd and qdd are the first and second derivative of the filtered q (`differentiate`), hence consistent.
+    6. `margin` is dropped at both ends of each piece, where the filter extrapolates.
     7. Every `stride`-th sample is kept.
 
-    Logged velocities are not used: what filter and delay the controller put on them is not known. How far they differ
-    is noted. With one cutoff for q and tau (the default) both sides of tau = Y pi see the same filter as far as Y is
-    linear in the motion. To filter them exactly alike, use stride 1, and `low_pass` on tau and on every column of
-    Y with one cutoff, below that of q, before thinning both.
+    Logged velocities are not used, since their filter and delay in the controller are unknown; a note states how far
+    they differ. With equal cutoffs for q and tau (the default), both sides of tau = Y pi are filtered alike as far as Y
+    is linear in the motion. To filter them exactly alike, use stride 1, and apply `low_pass` to tau and every column of
+    Y with one cutoff, below that of q, before decimating both.
 
     Args:
         log: the log, checked.
         filters: cutoffs, stride and the like.
 
     Raises:
-        LogError: a cutoff is not between 0 and half the log's rate; nothing is left: the pieces are too short; the delay is not
-            given in numbers.
+        LogError: a cutoff outside 0 to half the log's rate; pieces that are all too short; a delay that is not numeric.
 
     Cost: about 0.1 s for 20 000 rows of 7 joints.
     """
@@ -205,9 +203,9 @@ def preprocess(log: Log, filters: Filters | None = None) -> Samples:
 def preprocess_alike(
     runs: Log | Samples | Iterable[Log | Samples], filters: Filters | None = None
 ) -> Iterator[Samples]:
-    """One run, or several behind one filter: what is chosen for the first holds for all, as errors are comparable only so.
+    """Preprocess one or several runs with the settings chosen for the first, so that errors are comparable.
 
-    Samples pass as they are; what they were filtered with holds for those that follow.
+    Samples are returned unchanged, and their settings apply to the logs that follow.
     """
     filters = filters or Filters()
     for run in [runs] if isinstance(runs, Log | Samples) else runs:
@@ -228,30 +226,30 @@ class Setting:
     order: int
     margin: int
     stride: int
-    why: str = ""  # these cutoffs, where they were chosen
+    why: str = ""  # these cutoffs, if chosen
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Piece:
     columns: tuple[np.ndarray, ...]  # t, q, qd, qdd, tau, logged qd (N, 0) or (N, n)
-    first: int  # place of the first sample in the grid
+    first: int  # position of the first sample in the grid
     stale: int
     close: int
     resampled: bool
 
 
 def left_out_deviations(values: Float[np.ndarray, "k ..."]) -> Float[np.ndarray, "..."]:
-    """Standard deviations from k estimates, each with another of k blocks left out (jackknife)."""
+    """Jackknife standard deviations from k estimates, each without one of k blocks."""
     return np.sqrt((1 - 1 / len(values)) * ((values - values.mean(axis=0)) ** 2).sum(axis=0))
 
 
 def default_stride(rate: float, cutoff: float) -> int:
-    """Every how many samples at least ten a period of the cutoff are left."""
+    """The stride that leaves at least ten samples per period of the cutoff."""
     return max(1, int(rate / (10 * cutoff)))
 
 
 def default_cutoff(log: Log, rate: float) -> tuple[float, str]:
-    """The low-pass cutoff that is taken where none is given [Hz], and why."""
+    """The default low-pass cutoff [Hz], and the reason."""
     start, stop = max(segments(log.t), key=lambda part: part[1] - part[0])
     t, highest = log.t[start:stop], rate / 5
     if len(t) < LEAST_SAMPLES:
@@ -266,7 +264,7 @@ def default_cutoff(log: Log, rate: float) -> tuple[float, str]:
 
 
 def _piece(log: Log, start: int, stop: int, setting: Setting) -> _Piece | None:
-    """One gap-free piece, filtered and thinned; None where it is too short."""
+    """One gap-free piece, filtered and decimated; None if it is too short."""
     if (log.t[stop - 1] - log.t[start]) * setting.rate + 1 < 2 * setting.margin + LEAST_SAMPLES * setting.stride:
         return None
     logged = np.zeros((len(log.t), 0)) if log.qd is None else log.qd
@@ -278,18 +276,18 @@ def _piece(log: Log, start: int, stop: int, setting: Setting) -> _Piece | None:
 def even_samples(
     t: Float[np.ndarray, " N"], values: Float[np.ndarray, "N m"], n: int, setting: Setting, origin: float | None = None
 ) -> _Piece:
-    """Rows (q, tau, logged qd) of a piece without stale ones, on an even grid, filtered and differentiated.
+    """Rows (q, tau, logged qd) of a piece without stale ones, on a uniform grid, filtered and differentiated.
 
     Args:
         n: number of joints.
-        origin: a time of the grid; the first row's where None [s].
+        origin: a time of the grid; by default the first row's [s].
     """
     stale = stale_rows(t, values, setting.gap)
     close = np.concatenate([[False], np.diff(t) < 0.25 * setting.step]) & ~stale
     keep = ~(stale | close)
     t, values = t[keep], values[keep]
     origin = float(t[0]) if origin is None else origin
-    first = math.ceil((t[0] - origin) * setting.rate - 1e-2)  # an even row counts as on the grid
+    first = math.ceil((t[0] - origin) * setting.rate - 1e-2)  # a uniform row counts as on the grid
     grid = origin + np.arange(first, int((t[-1] - origin) * setting.rate + 1e-6) + 1) / setting.rate
     even = len(grid) == len(t) and bool(np.abs(grid - t).max() < 0.01 / setting.rate)
     if not even:
@@ -305,7 +303,7 @@ def even_samples(
 
 
 def stale_rows(t: Float[np.ndarray, " N"], values: Float[np.ndarray, "N m"], gap: float) -> Bool[np.ndarray, " N"]:
-    """Rows that repeat the one before in every number, in runs shorter than a gap: the controller had nothing new."""
+    """Rows equal to the previous one, in runs shorter than a gap: the controller had no new data."""
     same = np.concatenate([[False], (np.diff(values, axis=0) == 0).all(axis=1)])
     edges = np.flatnonzero(np.diff(np.concatenate([[False], same, [False]]).astype(int)))
     for first, after in edges.reshape(-1, 2).tolist():
@@ -319,13 +317,13 @@ def _notes(parts: tuple[tuple[int, int], ...], pieces: list[_Piece], setting: Se
     stale, close = sum(piece.stale for piece in pieces), sum(piece.close for piece in pieces)
     if len(parts) > 1:
         notes.append(
-            f"{len(parts)} pieces parted by gaps of over {setting.gap:.3g} s; {len(parts) - len(pieces)} of them, "
-            f"shorter than {span:.3g} s, left out"
+            f"{len(parts)} pieces separated by gaps of over {setting.gap:.3g} s; {len(parts) - len(pieces)} of them, "
+            f"shorter than {span:.3g} s, dropped"
         )
     if stale:
-        notes.append(f"{stale} stale rows, which repeat the one before in every number, left out")
+        notes.append(f"{stale} stale rows, equal to the previous row, dropped")
     if close:
-        notes.append(f"{close} rows within a quarter of the median step of the one before left out")
+        notes.append(f"{close} rows within a quarter of the median step after the previous one dropped")
     if any(piece.resampled for piece in pieces):
         notes.append(f"uneven time steps: resampled at {setting.rate:.6g} Hz")
     left = setting.rate / setting.stride
@@ -336,26 +334,25 @@ def _notes(parts: tuple[tuple[int, int], ...], pieces: list[_Piece], setting: Se
 
 
 def _compare(qd: Float[np.ndarray, "N n"], logged: Float[np.ndarray, "N n"]) -> str:
-    """Difference of logged velocities from the derivative of the positions."""
+    """Difference between logged velocities and the derivative of the positions."""
     size = np.sqrt((qd**2).mean(axis=0))
     off = np.sqrt(((logged - qd) ** 2).mean(axis=0)) / np.where(size > 0, size, 1.0)
     worst = int(np.argmax(off))
     return (
-        "logged velocities not used: filtered alike they differ from the derivative of the positions "
+        "logged velocities not used: with equal filters they differ from the derivative of the positions "
         f"by {100 * off[worst]:.2g} % RMS at most (joint {worst + 1})"
     )
 
 
 def split(samples: Samples, fraction: float = 0.7, guard: float | None = None) -> tuple[Samples, Samples]:
-    """The first part of a run to identify from, and the rest to validate on: in one stretch each, never interleaved.
+    """Split a run into a first part to identify from and the rest to validate on, never interleaved.
 
-    Samples next to each other share what the filter spread over them, so `guard` seconds on either side of the cut
-    are left out.
+    The filter correlates neighbouring samples, so `guard` seconds on either side of the cut are dropped.
 
     Args:
         samples: the samples.
         fraction: share of the samples before the cut.
-        guard: left out on either side of the cut [s]; by default one period of the lower cutoff.
+        guard: time dropped on either side of the cut [s]; by default one period of the lower cutoff.
 
     Raises:
         LogError: one of the two parts would be shorter than ten samples.

@@ -1,4 +1,4 @@
-"""`preprocess` for logs that come in chunks: windows that overlap by as much as the filter remembers."""
+"""`preprocess` for logs that come in chunks: windows that overlap by the memory of the filter."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -9,35 +9,35 @@ from ...errors import LogError
 from ...io._logs.log import Log
 from .samples import LEAST_SAMPLES, Filters, Samples, Setting, even_samples
 
-MEMORY = 38.0  # e-folds after which nothing is left of a filter's transient in float64
+MEMORY = 38.0  # e-folds after which a filter's transient vanishes in float64
 SPLINE = 40  # samples over which a cubic spline forgets its ends
 
 
 def preprocess_stream(
     chunks: Iterable[Log], filters: Filters | None = None, *, rate: float | None = None
 ) -> Iterator[Samples]:
-    """Resamples, filters, differentiates and thins a log that comes in chunks, as `preprocess` does it in memory.
+    """Resample, filter, differentiate and decimate a log that comes in chunks, like `preprocess` in memory.
 
-    The chunks are windows of one log: time goes on from one to the next, and a step longer than `gap` parts two pieces. What
-    the filter sees of a piece overlaps by 38 / (2 pi sin(pi / (2 order))) periods of the cutoff (16 for order 4) on either
-    side of what is kept, where its transients have fallen below rounding, so that the samples are those of `preprocess`
-    with the same cutoffs, rate and gap, to rounding. What is held: a chunk and the overlap.
+    The chunks are consecutive windows of one log; a step longer than `gap` separates two pieces. Filtered windows
+    overlap by 38 / (2 pi sin(pi / (2 order))) periods of the cutoff (16 for order 4) on either side, where transients
+    are below rounding, so the samples equal those of `preprocess` with the same cutoffs, rate and gap, to rounding.
+    Memory: a chunk and the overlap.
 
     Args:
         chunks: parts of a log in order, as from `read_log_chunks`.
-        filters: as for `preprocess`, without a delay; what is None is chosen from the first chunk.
-        rate: samples a second of the even grid [1/s]; by default the first chunk's mean. Give it where steps jitter and
-            the grid is to be that of the whole log.
+        filters: as for `preprocess`, without a delay; by default chosen from the first chunk.
+        rate: samples per second of the uniform grid [1/s]; by default the first chunk's mean. Set it if steps jitter,
+            to use the rate of the whole log.
 
     Yields:
-        samples without a gap, one piece each.
+        Gap-free samples, one piece each.
 
     Raises:
-        LogError: as `preprocess`; time that does not increase from one chunk to the next; another number of joints.
+        LogError: as `preprocess`; time that does not increase between chunks; a different number of joints.
     """
     filters = filters or Filters()
     if filters.delay is not None:
-        raise LogError("a log that comes in chunks keeps its delays: take them out of the whole log by `without_delay`")
+        raise LogError("delays cannot be removed from a log in chunks: apply `without_delay` to the whole log")
     setting: Setting | None = None
     window: _Window | None = None
     found = False
@@ -69,13 +69,13 @@ def preprocess_stream(
 
 
 def _overlap(s: Setting) -> int:
-    """Samples after which the filter has forgotten where it started."""
+    """Samples after which the filter has forgotten its initial state."""
     periods = MEMORY / (2 * math.pi * math.sin(math.pi / (2 * s.order)))
     return math.ceil(periods * s.rate / min(s.position_cutoff, s.torque_cutoff)) + SPLINE
 
 
 class _Window:
-    """The held part of one piece: rows (t, q, tau) from the overlap before the next sample on."""
+    """The stored part of one piece: rows (t, q, tau) from the overlap before the next sample."""
 
     def __init__(self, setting: Setting, n: int):
         self.setting, self.n, self.overlap = setting, n, _overlap(setting)
@@ -84,7 +84,7 @@ class _Window:
         self.next = 0  # place in the grid of the next sample
 
     def advanced(self) -> list[Samples]:
-        """The samples whose surroundings are known."""
+        """The samples with complete surroundings."""
         if not len(self.rows):
             return []
         keep = self._length() - self.overlap - self.setting.margin

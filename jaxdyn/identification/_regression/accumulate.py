@@ -1,4 +1,4 @@
-"""Square-root accumulation of a stacked regressor: however long the log, only one triangular factor per joint is held.
+"""Square-root accumulation of a stacked regressor in one triangular factor per joint, independent of the length of the log.
 
 For joint j with rows [W_j, tau_j] over all samples, the factor R_j of the QR decomposition keeps every norm and inner product
 of the columns: R_j^T R_j = [W_j, tau_j]^T [W_j, tau_j], without squaring the condition number. O(p^2) memory per joint.
@@ -22,7 +22,7 @@ from .factors import QRFactors, combined
 from .robot import as_float64
 from .triangular import PARTS, Triangle, on_cpu
 
-WARM = 1 << 14  # samples before products take over from QR, which compile longer
+WARM = 1 << 14  # samples processed by QR before products, which compile longer, take over
 
 
 def accumulate(
@@ -40,11 +40,11 @@ def accumulate(
     """`accumulate_stream` of a single chunk.
 
     Args:
-        q, qd, qdd, tau: (N, n) samples; (N, nq) of q and (N, nv) of the others where coordinates are not the joints.
-        weights: (N, n) factors on the rows; zero leaves a sample out for a joint. All one where None.
-        start: factors to go on from, as of an earlier log.
+        q, qd, qdd, tau: (N, n) samples; if coordinates are not the joints, (N, nq) for q and (N, nv) for the others.
+        weights: (N, n) factors on the rows; zero excludes a sample for a joint. All one if None.
+        start: factors to continue from, for example of an earlier log.
         progress: called with the number of samples done.
-        signals: (N, n, k) further columns, computed from the whole run (friction with memory); they come after those of
+        signals: (N, n, k) further columns, computed from the whole run (friction with memory); placed after those of
             `columns` and before the torque.
     """
     return accumulate_stream(columns, chain, [(q, qd, qdd, tau, weights, signals)], start=start, progress=progress)
@@ -58,17 +58,17 @@ def accumulate_blocks(
     count: int = BLOCKS,
     edges: Sequence[Sequence[tuple[int, int]]] | None = None,
 ) -> BlockFactors:
-    """The factors of contiguous blocks of runs, in one pass, for fits, their covariance, and fits to parts of the runs.
+    """The factors of contiguous blocks of runs, in one pass, for fits, covariances, and fits to parts of the runs.
 
     Memory: 8 n (p + 1)^2 bytes per block.
 
     Args:
-        columns: what is identified.
+        columns: the identified columns.
         chain: the robot.
         runs: each (q, qd, qdd, tau), (..., weights) or (..., weights, signals), as for `accumulate`.
         progress: called with the number of samples done.
-        count: of the blocks of all runs together, each of about the same length; every run has one at least.
-        edges: the blocks of each run, (first sample, the one after the last), where they are not to be these.
+        count: number of blocks of all runs together, of about equal length; at least one per run.
+        edges: the blocks of each run as (first sample, stop), if not these.
 
     Raises:
         IdentificationError: as `accumulate_stream`.
@@ -99,26 +99,25 @@ def accumulate_stream(
     """The triangular factors of a stacked regressor from samples that come chunk by chunk, in bounded memory.
 
     For every joint j, R_j^T R_j = sum over samples of [W_j, tau_j]^T [W_j, tau_j]: sufficient for least squares on a
-    log of any length. A few thousand samples are held at once, and 8 n (p + 1)^2 bytes of factors. They are divided
-    among this process's devices and, on a CPU, among threads, one a core. What comes out does not depend on how the
-    samples are cut into chunks, nor on the devices, but by rounding. With several processes each accumulates its own
-    part of the samples, and `merge_over_processes` puts the factors together; with one it changes nothing. Runs in
-    float64, whatever JAX's configuration.
+    log of any length. Memory: a few thousand samples, and 8 n (p + 1)^2 bytes of factors. Samples are distributed over
+    this process's devices and, on a CPU, over threads, one per core. The result does not depend on chunks and devices,
+    except for rounding. With several processes, each accumulates its own samples, and `merge_over_processes` combines
+    the factors. Runs in float64 regardless of JAX's configuration.
 
     Args:
-        columns: what is identified.
-        chain: the robot; its inertias do not matter.
-        chunks: `Samples`, as from `preprocess_stream`, or tuples (q, qd, qdd, tau[, weights[, signals]]) of (N, n) arrays, of
-            any lengths; weights multiply the rows, zero leaves a sample out for a joint; signals are (N, n, k) further columns.
-        start: factors to go on from: of an earlier log, or of a run that was interrupted (`save_factors`).
+        columns: the identified columns.
+        chain: the robot; its inertias are not used.
+        chunks: `Samples`, for example from `preprocess_stream`, or tuples (q, qd, qdd, tau[, weights[, signals]]) of
+            (N, n) arrays of any length; weights multiply the rows, zero excludes a sample for a joint; signals are (N,
+            n, k) further columns.
+        start: factors to continue from, of an earlier log or an interrupted run (`save_factors`).
         progress: called with the number of samples done.
         mesh: devices of this process; all of them by default.
 
     Raises:
-        IdentificationError: no samples; arrays that do not belong together; numbers that are not finite; `start` of other
-            columns.
+        IdentificationError: no samples; inconsistent arrays; non-finite numbers; `start` with different columns.
 
-    Cost: about 4 us a sample and core for a 7-joint arm with 91 columns; O(n^2 + sum_j c_j^2) with c_j columns for joint j.
+    Cost: about 4 us per sample and core for a 7-joint arm with 91 columns; O(n^2 + sum_j c_j^2) with c_j columns for joint j.
     """
     mesh = local_mesh() if mesh is None else mesh
     source = _Blocks(chain, iter(chunks))
@@ -129,7 +128,7 @@ def accumulate_stream(
     width = len(columns.names(chain.n)) + source.signals + 1
     if start is not None and start.r.shape != (chain.nv, width, width):
         raise IdentificationError(
-            f"the factors to go on from have shape {start.r.shape}; these columns need {(chain.nv, width, width)}"
+            f"the factors to continue from have shape {start.r.shape}; these columns need {(chain.nv, width, width)}"
         )
     with jax.enable_x64(True):
         model = as_float64(chain)
@@ -142,11 +141,11 @@ def accumulate_stream(
 
 
 def _drive(triangles: Sequence[Triangle], source: "_Blocks", progress: Callable[[int], None] | None) -> int:
-    """Give every triangle its blocks in turn, each in a thread of its own; the number of triangles that got any."""
+    """Distribute blocks over the triangles, each in its own thread; returns the number of triangles used."""
     short, long, workers = triangles[0].short, triangles[0].long, len(triangles)
 
     def absorb(triangle: Triangle, block: list[np.ndarray], at: int) -> int:
-        with jax.enable_x64(True):  # a thread starts with the default
+        with jax.enable_x64(True):  # threads start with the default
             triangle.absorb(block, at)
         return len(block[0])
 
@@ -166,14 +165,14 @@ def _drive(triangles: Sequence[Triangle], source: "_Blocks", progress: Callable[
             size = long if at >= WARM and source.ready(long) >= long // 4 else short
             pending.append(pool.submit(absorb, triangles[number % workers], source.take(size), at))
             number += 1
-            wait(workers - 1 if size in compiled else 0)  # so that two threads do not compile the same program
+            wait(workers - 1 if size in compiled else 0)  # so that no program is compiled by two threads
             compiled.add(size)
         wait(0)
     return min(workers, number)
 
 
 class _Blocks:
-    """Blocks of any size from chunks of other sizes, checked as they come."""
+    """Blocks of any size from chunks of other sizes, checked on arrival."""
 
     def __init__(self, chain: Chain, chunks: Iterator[Samples | Sequence[Any]]):
         self.positions, self.n = chain.nq, chain.nv
@@ -185,11 +184,11 @@ class _Blocks:
 
     @property
     def there(self) -> bool:
-        """Whether there are samples left."""
+        """True if samples remain."""
         return self.ready(1) > 0
 
     def ready(self, wanted: int) -> int:
-        """Number of samples that can be taken, at most `wanted`."""
+        """Number of available samples, at most `wanted`."""
         count = sum(len(parts[0]) for parts in self.held)
         while count < wanted:
             chunk = next(self.chunks, None)
@@ -220,7 +219,7 @@ class _Blocks:
     def _checked(self, chunk: Sequence[Any]) -> list[np.ndarray]:
         if not 4 <= len(chunk) <= 6:
             raise IdentificationError(
-                f"a chunk has {len(chunk)} arrays; it is (q, qd, qdd, tau), with weights and signals where there are any"
+                f"a chunk has {len(chunk)} arrays; it must be (q, qd, qdd, tau), optionally with weights and signals"
             )
         total = len(chunk[0])
         weights, signals = (*chunk[4:], None, None)[:2]
@@ -236,7 +235,7 @@ class _Blocks:
                     f"{name} have shape {x.shape}; for {total} samples of {self.n} joints it is {axes}"
                 )
         if self.signals not in (-1, parts[5].shape[2]):
-            raise IdentificationError(f"a chunk has {parts[5].shape[2]} signals, those before it had {self.signals}")
+            raise IdentificationError(f"a chunk has {parts[5].shape[2]} signals, earlier ones had {self.signals}")
         self.signals = parts[5].shape[2]
         return parts
 
@@ -247,7 +246,7 @@ def local_mesh() -> Mesh:
 
 
 def workers_of(mesh: Mesh) -> int:
-    """Threads: one a core where the devices are a CPU's, which XLA keeps to one core each on such programs; else one."""
+    """Number of threads: one per core on a CPU, since XLA uses one core per device for such programs; else one."""
     if not on_cpu(mesh):
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,8 +1,8 @@
-"""The rows of the regressor, joint by joint, without the columns that are zero for a joint whatever the motion.
+"""The rows of the regressor, by joint, without the columns that are always zero for a joint.
 
-Joint j feels the links that it carries and its own drive, so that of a serial arm's p columns the last joint has few. Samples
-lie along the last axis: then nothing is turned over between the recursion that makes the columns and the products that use
-them, and a block of samples stays in the cache.
+Joint j depends on the links it carries and its own drive, so the last joint of a serial arm has few of the p columns.
+Samples are along the last axis, which avoids transpositions between the recursion that computes the columns and the
+products that use them, and keeps a block of samples in cache.
 """
 
 import math
@@ -23,7 +23,7 @@ from ...model._layout import is_ordinary
 from ...model._tree import ancestor_mask
 from .columns import Columns, of_bodies, only
 
-BLOCK, BLOCK_ELSEWHERE = 256, 1 << 13  # samples side by side where there is no kernel: CPU, GPU
+BLOCK, BLOCK_ELSEWHERE = 256, 1 << 13  # samples in parallel without a kernel: CPU, GPU
 ALIGNMENT = 64  # bytes
 
 
@@ -31,11 +31,10 @@ class Layout(NamedTuple):
     """Columns of the joints.
 
     Attributes:
-        of_joint: the columns that can differ from zero, of each joint (of each coordinate, where they are others), in order;
-            signals and the torque are the last.
-        width: number of all columns with the torque.
-        block: samples side by side.
-        kernel: whether they are few enough for a kernel of the CPU.
+        of_joint: the columns of each joint (or coordinate) that can be nonzero, in order; signals and the torque are last.
+        width: number of all columns, including the torque.
+        block: samples in parallel.
+        kernel: True if they are few enough for a CPU kernel.
     """
 
     of_joint: tuple[tuple[int, ...], ...]
@@ -45,11 +44,11 @@ class Layout(NamedTuple):
 
 
 def layout_of(columns: Columns, chain: Chain, signals: int, cpu: bool) -> Layout:
-    """The layout for a chain: all columns for all joints where joints are coupled or have quaternions.
+    """The layout for a chain: all columns for all joints if joints are coupled or have quaternions.
 
     Args:
         signals: number of further columns.
-        cpu: whether it runs on a CPU.
+        cpu: True on a CPU.
     """
     n, p, k = chain.n, len(columns.names(chain.n)), len(columns.drive_terms)
     width = p + signals + 1
@@ -75,10 +74,10 @@ def layout_of(columns: Columns, chain: Chain, signals: int, cpu: bool) -> Layout
 def joint_rows(
     columns: Columns, layout: Layout, chain: Chain, samples: Float[Array, "w lanes"]
 ) -> tuple[Float[Array, "c lanes"], ...]:
-    """[W_j, signals_j, tau_j] w_j of every joint j, its layout's columns by samples.
+    """[W_j, signals_j, tau_j] w_j of every joint j: columns of its layout by samples.
 
     Args:
-        samples: as `packed`: rows q, qd, qdd, tau, weights, and every joint's signals.
+        samples: as from `packed`: rows q, qd, qdd, tau, weights, and every joint's signals.
     """
     n, p = chain.n, len(columns.names(chain.n))
     q, moving, signals = jnp.split(samples, [chain.nq, chain.nq + 4 * chain.nv])
@@ -111,20 +110,20 @@ def _taken(x: Array, which: list[int]) -> Array:
 
 
 def packed(block: Sequence[np.ndarray], size: int) -> Float[np.ndarray, "size w"]:
-    """Samples (q, qd, qdd, tau, weights, signals) side by side as one array, filled up with others of weight zero."""
+    """Samples (q, qd, qdd, tau, weights, signals) stacked in one array, padded with samples of weight zero."""
     count = len(block[0])
     width = sum(math.prod(x.shape[1:]) for x in block)
     room = np.empty(size * width + ALIGNMENT // 8)
     first = -room.ctypes.data % ALIGNMENT // 8
-    out = room[first : first + size * width].reshape(size, width)  # JAX takes over what is aligned as it is
+    out = room[first : first + size * width].reshape(size, width)  # JAX uses aligned arrays without copying
     np.concatenate([x.reshape(count, -1) for x in block], axis=1, out=out[:count], casting="same_kind")
-    out[count:] = out[:1]  # a state that there can be: zeros are no quaternions
+    out[count:] = out[:1]  # a valid state: zeros are not quaternions
     first, after = (sum(x.shape[1] for x in block[:k]) for k in (4, 5))
     out[count:, first:after] = 0
     return out
 
 
 def by_block(layout: Layout, samples: Float[Array, "N w"]) -> Float[Array, "blocks w lanes"]:
-    """Samples cut into blocks, those of a block along the last axis; N is a multiple of the block, or less."""
+    """Samples cut into blocks, with those of a block along the last axis; N is a multiple of the block, or less."""
     size = min(layout.block, len(samples))
     return jnp.moveaxis(samples.reshape(len(samples) // size, size, -1), 1, -1)

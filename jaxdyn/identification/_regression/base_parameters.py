@@ -1,4 +1,5 @@
-"""Base parameters, the combinations of parameters that torques depend on, found numerically and named; the null space."""
+"""Base parameters, the combinations of parameters that determine the torques, computed numerically and named; the null
+space."""
 
 import dataclasses
 
@@ -14,10 +15,10 @@ from .columns import Columns, all_columns
 from .factors import QRFactors
 from .robot import as_float64
 
-# Relative to the largest column norm. Columns are compared as they are: scaling each to unit norm would lift columns that are
-# zero but for the rounding of cos(pi/2) into false rank.
+# Relative to the largest column norm. Columns are not scaled to unit norm, which would raise the rank by columns that
+# are zero except for the rounding of cos(pi/2).
 RANK_TOLERANCE = 1e-9
-ROUNDED_TOLERANCE = 1e-6  # where the chain's own numbers are known to single precision only
+ROUNDED_TOLERANCE = 1e-6  # if the chain's numbers are in single precision
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,11 +26,11 @@ class BaseParameters:
     """A basis of the identifiable parameter combinations: base = matrix @ parameters, and W parameters = W[:, kept] base.
 
     Attributes:
-        kept: columns whose parameter leads a base parameter.
+        kept: columns of the leading parameters of the base parameters.
         matrix: (b, p); row k holds the combination named names[k].
-        names: the combinations, like "Izz1 + Ia1 + Iyy2".
-        unidentifiable: parameters on which no torque depends at all.
-        dropped: parameters that act only through the sums of others.
+        names: the combinations, such as "Izz1 + Ia1 + Iyy2".
+        unidentifiable: parameters without effect on any torque.
+        dropped: parameters that act only in combination with others.
         parameters: names of all parameters, in column order.
     """
 
@@ -47,10 +48,10 @@ class BaseParameters:
 
     @property
     def null_space(self) -> np.ndarray:
-        """(p - b, p): changes of the parameters that no torque sees, matrix @ null_space.T = 0; a basis, one per row.
+        """(p - b, p): changes of the parameters without effect on torques, matrix @ null_space.T = 0; a basis, one per row.
 
-        Row k raises one parameter that is not kept by 1 and takes its share in each base parameter off the one that leads
-        it. Adding any multiple of a row to the parameters leaves every torque as it was.
+        Row k increases one parameter that is not kept by 1, and subtracts its share in each base parameter from the
+        leading one. Adding a multiple of a row to the parameters does not change any torque.
         """
         rest = np.setdiff1d(np.arange(self.matrix.shape[1]), self.kept)
         out = np.zeros((len(rest), self.matrix.shape[1]))
@@ -60,7 +61,8 @@ class BaseParameters:
 
     @property
     def null_names(self) -> tuple[str, ...]:
-        """The rows of the null space, like "m2 - 0.7 mx1 - 0.49 Izz1": +1 of m2 with -0.7 of mx1 and -0.49 of Izz1."""
+        """The rows of the null space by name, such as "m2 - 0.7 mx1 - 0.49 Izz1": +1 of m2 with -0.7 of mx1 and -0.49
+        of Izz1."""
         rest = np.setdiff1d(np.arange(self.matrix.shape[1]), self.kept)
         return tuple(_label(self.parameters, row, int(k)) for row, k in zip(self.null_space, rest, strict=True))
 
@@ -75,16 +77,16 @@ def base_parameters(
     """Find the base parameters of a chain from its regressor at random states, independent of any log.
 
     Columns are taken link by link, inertia before first moment before mass, and a column that depends on those kept so far is
-    dropped and its parameter added to theirs (the numerical method of Gautier 1991, in an order that gives the sums of the
-    literature). Positions are drawn within the limits, within a turn or a metre where there are none.
+    dropped and its parameter added to theirs (the numerical method of Gautier 1991, in an order that reproduces the
+    combinations in the literature). Positions are drawn within the limits, or within a turn or a metre without limits.
 
     Args:
-        columns: what is identified besides the ten parameters per link; if None all drive terms, the motors of a
-            transmission and the springs that the chain has.
+        columns: columns identified besides the ten parameters per link; by default all drive terms, motors of a
+            transmission and springs of the chain.
         states: number of random states; enough for three rows per column if 0.
-        seed: of the random states.
-        rows: factors on the rows of the regressor, zero for one that is not measured, such as those of all joints where
-            the six of a free base alone are fitted; all one where None.
+        seed: seed of the random states.
+        rows: factors on the rows of the regressor, zero for unmeasured ones, for example all joints if only the six
+            rows of a free base are fitted; all one if None.
     """
     columns = columns or all_columns(chain)
     names = columns.names(chain.n)
@@ -96,7 +98,7 @@ def base_parameters(
 
 
 def chosen_parameters(chain: Chain, columns: Columns, r: Float[np.ndarray, "_ p"], tolerance: float) -> BaseParameters:
-    """The base parameters of the rows whose triangular factor is given."""
+    """The base parameters from the triangular factor of the rows."""
     names = columns.names(chain.n)
     found = _select(r, names, columns.elimination_order(chain.n), tolerance)
     nowhere = {name for name, absent in zip(names, columns.absent(chain), strict=True) if absent}
@@ -110,9 +112,9 @@ def _random_states(chain: Chain, count: int, rng: np.random.Generator) -> tuple[
     if chain.coupling is None:
         lower, upper = np.asarray(chain.limits.position, float).T
         lower, upper = np.maximum(lower, -turn), np.minimum(upper, turn)
-        beyond = lower >= upper  # limits that lie a turn or more away
+        beyond = lower >= upper  # limits a turn or more away
         lower, upper = np.where(beyond, -turn, lower), np.where(beyond, turn, upper)
-    else:  # limits are the joints'
+    else:  # limits apply to joints
         reach = np.abs(np.asarray(chain.coupling.matrix, float)) / turn[:, None]
         upper = 1 / np.maximum(reach.max(axis=0), 1e-9)
         lower = -upper
@@ -126,7 +128,7 @@ def _random_states(chain: Chain, count: int, rng: np.random.Generator) -> tuple[
 
 
 def stacked(factors: QRFactors, weights: np.ndarray | None = None) -> np.ndarray:
-    """One triangular factor of all joints' rows, each joint's multiplied by its weight."""
+    """One triangular factor of all joints' rows, weighted by joint."""
     r = factors.r if weights is None else factors.r * np.asarray(weights)[:, None, None]
     return np.asarray(np.linalg.qr(r.reshape(-1, r.shape[2]), mode="r"))
 
@@ -141,7 +143,7 @@ def _select(r: np.ndarray, names: tuple[str, ...], order: tuple[int, ...], toler
     kept, rest = [], []
     for k in order:
         residual = r[:, k]
-        for _ in range(2):  # twice is enough against cancellation
+        for _ in range(2):  # twice, against cancellation
             residual = residual - basis @ (basis.T @ residual)
         size = np.linalg.norm(residual)
         if size > floor:
@@ -152,7 +154,7 @@ def _select(r: np.ndarray, names: tuple[str, ...], order: tuple[int, ...], toler
     rank = int((np.linalg.svd(r, compute_uv=False) > floor / 10).sum())
     if rank < len(kept):
         raise IdentificationError(
-            f"the regressor's rank is not clear: {rank} by singular values, {len(kept)} by columns"
+            f"the regressor's rank is ambiguous: {rank} by singular values, {len(kept)} by columns"
         )
     kept_array = np.array(kept)
     matrix = np.zeros((len(kept), r.shape[1]))

@@ -1,13 +1,14 @@
-"""Factors of a stacked regressor block by block, and the covariance of estimates that leaving blocks out gives.
+"""Factors of a stacked regressor by block, and the jackknife covariance of estimates.
 
-Residual torques of a robot are hardly ever white: filters spread noise, friction errs alike wherever the motion is alike, a
-controller repeats its period. Fits that leave out one contiguous stretch at a time differ by all of that, and need no model
-of it. With the whole fit x, H = sum_k H_k, H_k = W_k^T W_k, and the scores s_k = W_k^T (tau_k - W_k x) of the blocks,
+Residual torques of a robot are rarely white: filters correlate noise, friction errors repeat with the motion, a
+controller has a period. Fits that leave out one contiguous stretch at a time vary by all of these, without a model of
+them. With the full fit x, H = sum_k H_k, H_k = W_k^T W_k, and the scores s_k = W_k^T (tau_k - W_k x) of the blocks,
 
     x_(-k) - x = -(H - H_k)^-1 s_k,      J = (K - 1) / K sum_k (x_(-k) - mean) (x_(-k) - mean)^T,
 
-exactly, from one triangular factor a block. Few blocks, each much longer than what makes residuals alike, give J few degrees of
-freedom; it is therefore shrunk towards the covariance of independent residuals, times the parameters' mean ratio of the two.
+exactly, from one triangular factor per block. With few blocks, each much longer than the correlation of residuals, J
+has few degrees of freedom; it is therefore shrunk towards the covariance of independent residuals, times the
+parameters' mean ratio of the two.
 
 Source: Quenouille 1956, Tukey 1958; Kunsch 1989 (blocks); Cameron & Miller 2015, sec. VI (CR3, few clusters); Smyth 2004
 (variances shrunk towards a common one).
@@ -23,11 +24,11 @@ from jaxtyping import Float, Int
 from ...errors import IdentificationError
 from .factors import QRFactors, triangle_of
 
-BLOCKS = 16  # kept of all runs together: twice as many as are left out in turn, so that each half has as many
-LEFT_OUT = 8  # stretches that are left out in turn
-PRIOR_DEGREES = 5.0  # degrees of freedom of what the covariance is shrunk towards; those of the blocks are LEFT_OUT - 1
+BLOCKS = 16  # blocks stored for all runs together: twice as many as jackknife blocks, so that each half has as many
+LEFT_OUT = 8  # jackknife blocks
+PRIOR_DEGREES = 5.0  # degrees of freedom of the shrinkage target; those of the blocks are LEFT_OUT - 1
 SINGULAR = 1e-10  # relative singular value of columns of unit norm below which a direction is not fitted
-LEAST_LEFT = 0.05  # share of a direction's information that the other blocks count as having, at least
+LEAST_LEFT = 0.05  # minimum share of a direction's information attributed to the other blocks
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -37,7 +38,7 @@ class BlockFactors:
     Attributes:
         r: (k, n, w, w); the last column is the torque.
         counts: (k, n) samples behind each.
-        runs: (k,) which run each block is from; no block is from two.
+        runs: (k,) the run of each block; no block spans two.
     """
 
     r: Float[np.ndarray, "k n w w"]
@@ -45,7 +46,7 @@ class BlockFactors:
     runs: Int[np.ndarray, " k"]
 
     def merged(self, labels: Int[np.ndarray, " k"]) -> "BlockFactors":
-        """Blocks of one label as one, in the order of the labels."""
+        """Blocks merged by label, in the order of the labels."""
         found, first = np.unique(labels, return_index=True)
         parts = [self.r[labels == label] for label in found]
         r = np.stack([x[0] if len(x) == 1 else squared(triangle_of(below(x))) for x in parts])
@@ -59,13 +60,13 @@ class BlockFactors:
 
     @property
     def by_run(self) -> QRFactors:
-        """The factors of all runs one after another, (runs n, w, w)."""
+        """The factors of all runs, concatenated, (runs n, w, w)."""
         runs = self.merged(self.runs)
         return QRFactors(runs.r.reshape(-1, *runs.r.shape[2:]), runs.counts.reshape(-1))
 
     @property
     def left_out(self) -> "BlockFactors":
-        """Some `LEFT_OUT` stretches of about equal length, none of two runs."""
+        """About `LEFT_OUT` stretches of about equal length, none spanning two runs."""
         labels, first = np.zeros(len(self.runs), int), 0
         samples = self.counts.max(axis=1)
         for run in np.unique(self.runs):
@@ -83,10 +84,10 @@ class BlockFactors:
         return take(slice(half)), take(slice(half, None))
 
     def joined(self, other: "BlockFactors") -> "BlockFactors":
-        """With further blocks of the same runs, or of others."""
+        """The blocks with further ones of the same or other runs."""
         if self.r.shape[1:] != other.r.shape[1:]:
             raise IdentificationError(
-                f"blocks of shapes {self.r.shape} and {other.r.shape} do not belong together: they must come from one robot "
+                f"blocks of shapes {self.r.shape} and {other.r.shape} are incompatible: they must come from one robot "
                 "and the same columns"
             )
         runs = np.concatenate([self.runs, other.runs])
@@ -96,46 +97,46 @@ class BlockFactors:
 
 
 def block_factors(factors: Sequence[QRFactors], runs: Sequence[int] | None = None) -> BlockFactors:
-    """Blocks from the factors of contiguous stretches, in order, as `accumulate_stream` makes them.
+    """Blocks from the factors of contiguous stretches, in order, as from `accumulate_stream`.
 
-    `weighted_least_squares` of them has standard deviations that allow for residuals which are alike from sample to sample.
-    Some sixteen stretches do, each much longer than a period of the motion's slowest joint.
+    `weighted_least_squares` of them accounts for correlated residuals in its standard deviations. About sixteen
+    stretches suffice, each much longer than a period of the slowest joint.
 
     Args:
-        factors: of the stretches.
-        runs: which run each is from; all from one where None.
+        factors: factors of the stretches.
+        runs: the run of each; by default a single run.
 
     Raises:
-        IdentificationError: there are none, or they are of different columns or robots.
+        IdentificationError: no factors, or factors of different columns or robots.
     """
     shapes = {f.r.shape for f in factors}
     if len(shapes) != 1 or (runs is not None and len(runs) != len(factors)):
         raise IdentificationError(
-            f"{len(factors)} factors of shapes {' and '.join(map(str, sorted(shapes)))} make no blocks: give one or more, of "
-            "one robot and the same columns, and as many numbers of runs"
+            f"{len(factors)} factors of shapes {' and '.join(map(str, sorted(shapes)))} cannot form blocks: give at least one, "
+            "of one robot and the same columns, and one run number each"
         )
     labels = np.zeros(len(factors), int) if runs is None else np.asarray(runs, int)
     return BlockFactors(np.stack([f.r for f in factors]), np.stack([f.counts for f in factors]), labels)
 
 
 def block_edges(lengths: Sequence[int], count: int = BLOCKS) -> list[list[tuple[int, int]]]:
-    """Of each run, its blocks (first sample, the one after the last): `count` of all runs, each of about the same length."""
+    """The blocks (first sample, stop) of each run: `count` for all runs, of about equal length."""
     total = max(sum(lengths), 1)
     many = [min(length, max(1, round(count * length / total))) for length in lengths]
     return [equal_blocks(length, m) for length, m in zip(lengths, many, strict=True)]
 
 
 def equal_blocks(length: int, count: int) -> list[tuple[int, int]]:
-    """(first, the one after the last) of as many blocks of about equal length."""
+    """(first, stop) of the given number of blocks of about equal length."""
     return list(itertools.pairwise(np.linspace(0, length, count + 1).astype(int).tolist()))
 
 
 class RowBlocks:
-    """Blocks from rows [W, tau] that come chunk by chunk, run by run, each joint's own.
+    """Blocks from rows [W, tau] that arrive in chunks, run by run and by joint.
 
     Attributes:
-        edges: of each run, its blocks.
-        r: (k, n, w, w) of all blocks so far.
+        edges: the blocks of each run.
+        r: (k, n, w, w) factors of all blocks so far.
         counts: (k, n).
     """
 
@@ -148,7 +149,7 @@ class RowBlocks:
     def absorb(
         self, run: int, at: int, rows: Float[np.ndarray, "m n w"], weights: Float[np.ndarray, "m n"] | None = None
     ) -> None:
-        """Take up rows of a run, the first of which is its number `at`, times weights."""
+        """Absorb weighted rows of a run, starting at index `at`."""
         mask = np.ones(rows.shape[:2]) if weights is None else weights
         for k, (a, b) in enumerate(self.edges[run], self.starts[run]):
             part = slice(max(a - at, 0), max(b - at, 0))
@@ -160,14 +161,14 @@ class RowBlocks:
 
     @property
     def factors(self) -> BlockFactors:
-        """Of everything so far."""
+        """The factors so far."""
         return BlockFactors(self.r, self.counts, np.repeat(np.arange(len(self.edges)), np.diff(self.starts)))
 
 
 def dense_blocks(
     rows: Sequence[Float[np.ndarray, "_ n w"]], weights: Sequence[Float[np.ndarray, "_ n"]] | None = None
 ) -> BlockFactors:
-    """Blocks of runs whose rows [W, tau] are held in memory, times weights."""
+    """Blocks of runs from weighted rows [W, tau] in memory."""
     found = RowBlocks(block_edges([len(x) for x in rows]), *rows[0].shape[1:])
     for run, x in enumerate(rows):
         found.absorb(run, 0, x, None if weights is None else weights[run])
@@ -177,7 +178,7 @@ def dense_blocks(
 def weighted_blocks(
     blocks: BlockFactors, columns: Int[np.ndarray, " c"], weights: Float[np.ndarray, "runs n"]
 ) -> list[Float[np.ndarray, "_ c"]]:
-    """One triangular factor a block that is left out, of some columns and all joints' rows, times a weight a run and joint."""
+    """One triangular factor per jackknife block, of some columns and all joints' rows, weighted by run and joint."""
     held = blocks.left_out
     scale = weights[held.runs if len(weights) > 1 else 0 * held.runs]
     rows = (r[:, :, columns] * w[:, None, None] for r, w in zip(held.r, scale, strict=True))
@@ -190,11 +191,11 @@ def least_squares_covariance(
     independent: Float[np.ndarray, "b b"],
     curved: Sequence[Float[np.ndarray, "_ b"]] | None = None,
 ) -> Float[np.ndarray, "b b"]:
-    """The covariance of least squares on blocks of rows [W, y], y last, whose solution is given.
+    """The covariance of a given least-squares solution on blocks of rows [W, y], y last.
 
     Args:
         independent: covariance if all rows' residuals were independent.
-        curved: roots V of the blocks' Hessians V^T V, where weights depend on the residuals; W where None.
+        curved: roots V of the blocks' Hessians V^T V, if weights depend on the residuals; W if None.
     """
     curved = [part[:, :-1] for part in parts] if curved is None else curved
     whole = triangle_of(np.concatenate(curved))
@@ -211,14 +212,13 @@ def left_out_covariance(
     back: Float[np.ndarray, "b b"],
     independent: Float[np.ndarray, "b b"],
 ) -> Float[np.ndarray, "b b"]:
-    """The covariance of the solution of sum_k (s_k - H_k dx) = 0, from its solutions without each block in turn.
+    """The covariance of the solution of sum_k (s_k - H_k dx) = 0, from its solutions without each block.
 
     Args:
         shares: H_k H^-1, or a similar matrix; their sum is the identity.
         scores: s_k in the same coordinates.
-        back: from those coordinates to the values.
-        independent: covariance of the values if all rows' residuals were independent; it is returned where there is but one
-            block.
+        back: map from those coordinates to the values.
+        independent: covariance of the values if all rows' residuals were independent; returned if there is only one block.
     """
     k = len(scores)
     plain = np.diag(independent)
@@ -232,22 +232,22 @@ def left_out_covariance(
 
 
 def block_degrees(blocks: int) -> float:
-    """Degrees of freedom of that covariance, as of Student's t for its intervals (Smyth 2004); infinite of a single block."""
+    """Degrees of freedom of that covariance, for Student's t (Smyth 2004); infinite for a single block."""
     return blocks - 1 + PRIOR_DEGREES if blocks > 1 else np.inf
 
 
 def _without(share: Float[np.ndarray, "b b"], score: Float[np.ndarray, " b"]) -> Float[np.ndarray, " b"]:
-    """(I - share)^-1 score; what a block all but alone determines is taken for known to 1 / `LEAST_LEFT` of its score."""
+    """(I - share)^-1 score, limited to 1 / `LEAST_LEFT` of the score in directions determined almost by one block alone."""
     u, s, vt = np.linalg.svd(np.eye(len(score)) - share)
     return vt.T @ ((u.T @ score) / np.maximum(s, LEAST_LEFT))
 
 
 def below(r: Float[np.ndarray, "k n m w"]) -> Float[np.ndarray, "n km w"]:
-    """The rows of all blocks, one below the other."""
+    """The rows of all blocks, stacked."""
     k, n, m, w = r.shape
     return r.transpose(1, 0, 2, 3).reshape(n, k * m, w)
 
 
 def squared(r: Float[np.ndarray, "n m w"]) -> Float[np.ndarray, "n w w"]:
-    """Triangular factors of fewer rows than columns, filled up with zeros."""
+    """Triangular factors with fewer rows than columns, padded with zeros."""
     return np.concatenate([r, np.zeros((len(r), r.shape[2] - r.shape[1], r.shape[2]))], axis=1)

@@ -22,23 +22,23 @@ DRIVE_TERMS: tuple[DriveTerm, ...] = ("armature", "viscous", "coulomb", "offset"
 
 P = ParamSpec("P")
 
-# Order in which dependent parameters are given up: a link's inertia is kept before its first moments and its mass.
+# Order in which dependent parameters are dropped: a link's inertia is kept before its first moments and its mass.
 _ELIMINATION = (4, 5, 7, 6, 8, 9, 1, 2, 3, 0)
 
 
 @dataclasses.dataclass(frozen=True)
 class ExtraColumns:
-    """Columns of the user's own, for torques that are linear in parameters the chain does not have.
+    """User-defined columns, for torques linear in parameters beyond the chain's.
 
     Attributes:
         names: one per column.
         units: one per column, for the report.
         matrix: (chain, q, qd, qdd) -> (nv, len(names)) array; must be traceable by JAX.
-        leaf: the leaf of the chain that holds the parameters, as "springs.stiffness", where there is one.
-        joints: the joints or motors (counted from 1) of the entries of the leaf, one per column.
-        recipe: name and arguments of the library's function that made them, by which a model file makes them again; None for
-            columns of your own, which no file holds.
-        positive: whether the parameters cannot be negative.
+        leaf: the leaf of the chain for the parameters, such as "springs.stiffness", if there is one.
+        joints: joints or motors (counted from 1) of the leaf's entries, one per column.
+        recipe: name and arguments of the library function that created them, from which a model file recreates them;
+            None for user-defined columns, which files cannot hold.
+        positive: True if the parameters cannot be negative.
     """
 
     names: tuple[str, ...]
@@ -62,8 +62,8 @@ class Columns:
     """All columns of an identification: ten per link, the drive terms of every joint, and extra ones.
 
     Attributes:
-        drive_terms: which of armature, viscous, coulomb, offset are identified.
-        extra: the user's own columns.
+        drive_terms: the identified ones of armature, viscous, coulomb, offset.
+        extra: further columns.
     """
 
     drive_terms: tuple[DriveTerm, ...] = DRIVE_TERMS
@@ -84,7 +84,7 @@ class Columns:
     def beyond_links(
         self, chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], qdd: Float[Array, " nv"]
     ) -> Float[Array, "nv m"]:
-        """The columns of W after the links' ten each: the drives' and the extra ones; free joints have no drives."""
+        """The columns of W after the links': those of drives and the extra ones; free joints have no drives."""
         drives = drive_regressor(chain, qd, qdd, self.drive_terms)
         parts = [only(np.repeat(driven_joints(chain.topology), len(self.drive_terms)), drives)]
         for extra in self.extra:
@@ -97,7 +97,7 @@ class Columns:
         return jnp.concatenate(parts, axis=1)
 
     def absent(self, chain: Chain) -> np.ndarray:
-        """(p,) which columns are zero for every robot of this topology: links without a body, drives of free joints."""
+        """(p,) columns that are zero for every robot of this topology: massless links, drives of free joints."""
         drives = np.repeat(driven_joints(chain.topology), len(self.drive_terms))
         extra = np.ones(sum(len(e.names) for e in self.extra), bool)
         return ~np.concatenate([of_bodies(chain.topology), drives, extra])
@@ -120,7 +120,7 @@ class Columns:
         return (*inertial, *drive, *(u for e in self.extra for u in e.units))
 
     def elimination_order(self, n: int) -> tuple[int, ...]:
-        """Columns in the order in which independent ones are chosen, link by link, so that sums read as in the literature."""
+        """Columns in the order in which independent ones are selected, by link, as in the literature."""
         k = len(self.drive_terms)
         order: list[int] = []
         for i in range(n):
@@ -131,7 +131,7 @@ class Columns:
 
 
 def of_bodies(topology: Topology) -> np.ndarray:
-    """(10 n,) which inertial columns belong to a link with a body."""
+    """(10 n,) inertial columns of links with a body."""
     return np.repeat(with_bodies(topology), 10)
 
 
@@ -144,9 +144,9 @@ RECIPES: dict[str, Callable[..., ExtraColumns]] = {}
 
 
 def _with_recipe(make: Callable[P, ExtraColumns]) -> Callable[P, ExtraColumns]:
-    """A function that makes columns from plain numbers and tuples: its columns can be saved, by name and arguments."""
+    """A function that creates columns from plain numbers and tuples, which can be saved by name and arguments."""
 
-    @functools.lru_cache  # equal columns are one object: what is compiled for them is found again
+    @functools.lru_cache  # equal columns are one object, so compiled programs are reused
     def made(*arguments: Any) -> ExtraColumns:
         return dataclasses.replace(make(*arguments), recipe=(make.__name__, arguments))  # type: ignore[call-arg]
 
@@ -162,11 +162,11 @@ def _with_recipe(make: Callable[P, ExtraColumns]) -> Callable[P, ExtraColumns]:
 
 @_with_recipe
 def coupled_drive(first: int, second: int, velocity: float | None = None) -> ExtraColumns:
-    """Columns of a coupled pair of axes whose motor `second` also turns when axis `first` moves (a coupled wrist).
+    """Columns of a coupled pair of axes: motor `second` also turns when axis `first` moves (a coupled wrist).
 
     With a, b the joints (counted from 1), the motor's inertia and friction act on the sum of both speeds: Iam couples the
     accelerations (tau_a += qdd_b, tau_b += qdd_a), fvm the speeds (tau_a += qd_b, tau_b += qd_a), and fsm is its Coulomb
-    friction (both += tanh((qd_a + qd_b) / velocity), with v_c of the chain's joint b where no velocity is given).
+    friction (both += tanh((qd_a + qd_b) / velocity), by default with v_c of the chain's joint b).
     The contributions of each joint's own speed are already in Ia and fv.
     """
     a, b = first - 1, second - 1
@@ -189,15 +189,14 @@ def coupled_drive(first: int, second: int, velocity: float | None = None) -> Ext
 def joint_springs(chain: Chain, joints: Sequence[int] | None = None) -> ExtraColumns:
     """Columns of a spring at each of some joints, k (q - q0) with the chain's rest position q0, for cables and balancers.
 
-    The stiffnesses k go into `springs.stiffness` of the chain. They may come out negative: what is linear in the position
-    and not of the links (a cable that pushes, a counterbalance) is what they stand for. A torque offset beside them
-    takes up a rest position that is not known.
+    The stiffnesses k are the chain's `springs.stiffness`. They may be negative, since they represent all torques linear
+    in the position (a pushing cable, a counterbalance). A torque offset accounts for an unknown rest position.
 
     Args:
-        joints: counted from 1; all of them where None.
+        joints: joints, counted from 1; all if None.
 
     Raises:
-        IdentificationError: there is no such joint, or one is named twice.
+        IdentificationError: an unknown or repeated joint.
     """
     joints = tuple(range(1, chain.n + 1)) if joints is None else tuple(int(j) for j in joints)
     if any(not 1 <= j <= chain.n for j in joints) or len(set(joints)) < len(joints):
@@ -221,9 +220,9 @@ def motor_terms(
 ) -> tuple[ExtraColumns, ...]:
     """Columns of the motors of a transmission: each rotor's inertia J, and each motor's viscous and Coulomb friction.
 
-    They go into the leaves of the chain's transmission. Where a motor drives one joint alone, its columns are multiples of that
-    joint's Ia, fv and fc, and the base parameters hold their sums; a motor of several joints has parameters of its own, so that
-    a wrist with coupled drives needs nothing but its transmission. Empty for a chain without one.
+    Parameters are leaves of the chain's transmission. The columns of a motor that drives a single joint are multiples
+    of that joint's Ia, fv and fc, and the base parameters contain their sums; a motor that drives several joints has
+    separate parameters, so a wrist with coupled drives needs only its transmission. Empty for a chain without one.
     """
     if chain.transmission is None:
         return ()

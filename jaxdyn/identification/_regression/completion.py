@@ -1,4 +1,4 @@
-"""From base parameters back to a full set: the one nearest a given model's."""
+"""From base parameters to a full set: the one nearest to a given model."""
 
 import functools
 from operator import attrgetter
@@ -25,25 +25,25 @@ from .rows import by_chunks, chunk_rows
 
 
 def nearest_parameters(base: BaseParameters, values: np.ndarray, prior: np.ndarray) -> np.ndarray:
-    """The full parameters nearest the prior, |p - prior| least, among all with base.matrix @ p = values.
+    """The full parameters nearest the prior (least |p - prior|) with base.matrix @ p = values.
 
-    p = prior + B^T (B B^T)^-1 (values - B prior). The torques are those of the base parameters exactly; what the data do not
-    determine is the prior's.
+    p = prior + B^T (B B^T)^-1 (values - B prior). Torques equal those of the base parameters; components not determined
+    by the data are the prior's.
     """
     b = base.matrix
     return prior + b.T @ np.linalg.solve(b @ b.T, values - b @ prior)
 
 
 STAND_IN_MASS, STAND_IN_RADIUS = 2.0, 0.1
-NOTHING = 1e-9  # of that mass: what stands for a link that is no body, where a body is needed
+NOTHING = 1e-9  # of that mass, for a virtual link that needs a body
 
 
 def with_stand_ins(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
-    """The chain with a body in every link that has none (a kinematics-only model), and the names of those links.
+    """The chain with a default body in every link without one (a kinematics-only model), and the names of those links.
 
-    The stand-in is a solid sphere of 2 kg and 0.1 m radius at the link's origin: something has to be the prior for what no
-    torque depends on, and a link of mass zero could not be written to a file again. The links within quaternion joints are no
-    bodies: 2 ug stand in, which `with_parameters` leaves out again.
+    The default is a solid sphere of 2 kg and 0.1 m radius at the link's origin: parameters without effect on torques
+    need a prior, and massless links could not be written to files. Virtual links within quaternion joints get 2 ug,
+    which `with_parameters` removes again.
     """
     inertia = np.array(chain.inertia, float)
     bodies = with_bodies(chain.topology)
@@ -55,19 +55,19 @@ def with_stand_ins(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
     return eqx.tree_at(lambda c: c.inertia, chain, jnp.asarray(inertia, chain.dtype)), names
 
 
-THINNEST = 0.1  # of a body's own size
+THINNEST = 0.1  # fraction of a body's size
 
 
 def with_thickness(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
-    """The chain with bodies of positive density only, and the names of the links that were given thickness.
+    """The chain with bodies of positive density, and the names of the links that were given thickness.
 
-    Point masses, thin rods and flat plates lie on the edge of what is possible, and inertias that no body has beyond it. Their
-    principal second moments of mass about the centre of mass, m s^2, are raised to s = 0.1 of the body's size: of its largest
-    s, or of the distance of the centre of mass from the link's origin. That is the nearest such inertia in the Frobenius norm
-    of the second moments; mass and centre of mass are kept.
+    Point masses, thin rods and flat plates are on the boundary of physical consistency, inconsistent inertias beyond
+    it. Their principal second moments of mass about the centre of mass, m s^2, are raised to s = 0.1 of the body's
+    size: of its largest s, or of the distance of the centre of mass from the link's origin. This is the nearest such
+    inertia in the Frobenius norm of the second moments; mass and centre of mass are kept.
 
     Raises:
-        IdentificationError: a link has no positive mass, or a parameter is not finite.
+        IdentificationError: a non-positive mass, or a non-finite parameter.
     """
     inertia, thin = np.array(chain.inertia, float), []
     for i, name in enumerate(chain.link_names):
@@ -111,7 +111,7 @@ def with_possible_links(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
 
 
 def prior_parameters(chain: Chain, columns: Columns) -> np.ndarray:
-    """The chain's own parameters in column order; zero for extra columns that have no leaf in it."""
+    """The chain's own parameters in column order; zero for extra columns without a leaf."""
     drive = [np.asarray(attrgetter(DRIVE_LEAVES[t])(chain), float) for t in columns.drive_terms]
     drive = np.stack(drive, axis=1).reshape(-1) if drive else np.zeros(0)
     extra = [
@@ -126,7 +126,7 @@ def rigid_torque(
 ) -> Float[np.ndarray, "N nv"]:
     """inverse_dynamics of samples, without friction and springs [N m]; under `jax.enable_x64(True)`, of a chain in float64.
 
-    Where joints move one by one it is W pi, by the program that the rest of an identification has compiled.
+    For uncoupled joints it is W pi, by a program shared with the rest of the identification.
     """
     if not is_ordinary(chain) or chain.transmission is not None:
         return by_chunks(functools.partial(_inverse_dynamics, chain), q, qd, qdd)
@@ -141,10 +141,10 @@ def _inverse_dynamics(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
 
 
 def model_torque(chain: Chain, samples: Samples) -> Float[np.ndarray, "N nv"]:
-    """Torques that a model predicts for the motion of samples: inverse_dynamics + resistive_force, friction and springs
+    """Torques predicted by a model for the motion of samples: inverse_dynamics + resistive_force, friction and springs
     included [N m].
 
-    Computed in float64 in chunks of one size.
+    In float64, in chunks of one size.
     """
     with jax.enable_x64(True):
         model, s = as_float64(chain), samples
@@ -158,7 +158,7 @@ def _resistance(chain: Chain, q, qd):
 
 
 def given_torque(chain: Chain, columns: Columns, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray) -> np.ndarray:
-    """(N, nv) torques of drives, motors and springs that are not identified: they are taken as the chain has them."""
+    """(N, nv) torques of drives, motors and springs that are not identified, with the chain's parameters."""
     if not is_ordinary(chain) or chain.transmission is not None or np.any(np.asarray(chain.springs.stiffness)):
         with jax.enable_x64(True):
             model = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), chain)
@@ -184,8 +184,8 @@ def _drive_torques(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
 
 
 def with_parameters(chain: Chain, columns: Columns, parameters: np.ndarray | Array) -> Chain:
-    """The chain with the parameters of the columns in its leaves; but for those that it has no
-    place for: extra columns without a leaf, links within quaternion joints, drives of free joints."""
+    """The chain with the parameters of the columns in its leaves, except those without one: extra columns without a
+    leaf, links within quaternion joints, drives of free joints."""
     n = chain.n
     if (absent := columns.absent(chain)).any():
         parameters = jnp.where(absent, prior_parameters(chain, columns), parameters)

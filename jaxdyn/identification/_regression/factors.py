@@ -1,4 +1,4 @@
-"""`QRFactors` of a stacked regressor: put together, exchanged between processes, kept in files."""
+"""`QRFactors` of a stacked regressor: merging, exchange between processes, files."""
 
 import io
 import os
@@ -18,7 +18,7 @@ class QRFactors(NamedTuple):
 
     Attributes:
         r: (n, p + 1, p + 1); the last column is the torque.
-        counts: number of samples behind each joint's factor.
+        counts: number of samples in each joint's factor.
     """
 
     r: np.ndarray
@@ -26,29 +26,29 @@ class QRFactors(NamedTuple):
 
 
 def merge_factors(*factors: QRFactors) -> QRFactors:
-    """The factors of all samples from those of parts of them, by a QR decomposition of one below the other.
+    """The factors of all samples from those of parts, by a QR decomposition of the stacked factors.
 
-    R^T R = sum_k R_k^T R_k: in which order, and where the parts were accumulated, does not matter but by rounding.
+    R^T R = sum_k R_k^T R_k: independent of the order and place of accumulation, except for rounding.
 
     Raises:
-        IdentificationError: none, or factors of different columns or robots.
+        IdentificationError: no factors, or factors of different columns or robots.
     """
     if not factors:
         raise IdentificationError("there are no factors to merge")
     shapes = {f.r.shape for f in factors}
     if len(shapes) > 1:
         raise IdentificationError(
-            f"factors of shapes {' and '.join(map(str, sorted(shapes)))} do not belong together: they must come from one "
+            f"factors of shapes {' and '.join(map(str, sorted(shapes)))} are incompatible: they must come from one "
             "robot and the same columns"
         )
     return QRFactors(combined([f.r for f in factors]), np.sum([f.counts for f in factors], axis=0))
 
 
 def merge_over_processes(factors: QRFactors) -> QRFactors:
-    """The factors of all processes' samples, on every process, once `jax.distributed.initialize` has joined them.
+    """The factors of all processes' samples, on every process, after `jax.distributed.initialize`.
 
-    Every process calls it with what it has accumulated from its own samples; with one process nothing changes. One
-    exchange of 8 n (p + 1)^2 bytes a process, however many samples there were.
+    Every process passes the factors of its own samples; with one process nothing changes. One exchange of 8 n (p + 1)^2
+    bytes per process, independent of the number of samples.
     """
     import jax
 
@@ -75,7 +75,7 @@ def load_factors(path: str | os.PathLike[str]) -> QRFactors:
     """Factors from a file of `save_factors`, to continue from.
 
     Raises:
-        IdentificationError: there is no such file, or it holds something else.
+        IdentificationError: a missing file, or one with other contents.
     """
     name = os.fspath(path)
     try:

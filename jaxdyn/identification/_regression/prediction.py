@@ -1,4 +1,4 @@
-"""Torques that a set of parameters gives on samples, and how well they match measured ones, joint by joint."""
+"""Torques predicted by parameters on samples, and their errors for each joint."""
 
 import dataclasses
 
@@ -22,11 +22,11 @@ def predict(
     """Torques W parameters of (N, n) samples, in chunks.
 
     Args:
-        parameters: in column order, those of the signals last.
+        parameters: parameters in column order, those of the signals last.
         signals: (N, n, k) further columns, as for `accumulate`.
 
     Raises:
-        IdentificationError: signals of another shape, or not as many parameters as columns.
+        IdentificationError: signals of wrong shape, or different numbers of parameters and columns.
     """
     total, n = np.shape(qd)
     signals = np.zeros((total, n, 0)) if signals is None else np.asarray(signals)

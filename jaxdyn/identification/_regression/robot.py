@@ -11,16 +11,16 @@ from ...model._chain import Chain
 
 
 def check_identifiable(chain: Chain) -> None:
-    """Refuse robots whose positions a log of joints does not hold.
+    """Refuse robots whose configuration a joint log does not contain.
 
     Raises:
-        IdentificationError: the robot has a free base or spherical joints, whose orientation is measured by other means.
+        IdentificationError: the robot has a free base or spherical joints.
     """
     quaternions = chain.topology.quaternion_joints
     if any(size == 6 for _, size in quaternions):
         raise IdentificationError(
             "this robot's base is free: a log of its joints describes neither the motion of the base nor the contacts. Give "
-            "the base's pose and the contact wrenches (or the frames that are held) to identify_mechanism"
+            "the base's pose and the contact wrenches (or the held frames) to identify_mechanism"
         )
     if quaternions:
         name = chain.joint_names[quaternions[0][0]]
@@ -31,23 +31,23 @@ def check_identifiable(chain: Chain) -> None:
 
 
 def check_one_by_one(chain: Chain, what: str) -> None:
-    """Refuse robots with coupled coordinates, where something is meant for joints that move one by one.
+    """Refuse robots with coupled coordinates, for features that need uncoupled joints.
 
     Raises:
         IdentificationError: joints mimic others, or coordinates are not the joints.
     """
     if chain.coupling is not None:
         raise IdentificationError(
-            f"{what} takes robots whose joints move one by one; in this one {chain.n} joints follow {chain.nv} coordinates. "
+            f"{what} needs a robot with uncoupled joints; in this one {chain.n} joints follow {chain.nv} coordinates. "
             "The drive terms viscous, coulomb and offset of each joint need no such model"
         )
 
 
 def as_float64(chain: Chain) -> Chain:
-    """The chain in double precision, under `jax.enable_x64(True)`; what single precision has rounded is made whole.
+    """The chain in double precision, under `jax.enable_x64(True)`; with single-precision rounding errors removed.
 
-    Rotations are rotations again, axes have unit length, and a pitch within rounding of zero is zero: otherwise such errors
-    look like parameters of small effect.
+    Rotations are orthonormalised, axes normalised, and pitches within rounding of zero set to zero; otherwise such
+    errors appear as parameters of small effect.
     """
     whole = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), chain)
     if chain.dtype == np.float64:

@@ -1,8 +1,7 @@
-"""Rows of the regressor along a run, by programs that all of an identification shares.
+"""Rows of the regressor along a run, by programs shared throughout an identification.
 
-Compiling takes most of the time of an identification from a log of some minutes. What takes long to compile, the columns of the
-links, is one program for a robot, a chunk of one length at a time, whatever is identified besides them; what is made of the
-rows is NumPy's.
+For logs of a few minutes, compilation takes most of the time. The links' columns, which take long to compile, are one
+program per robot with chunks of one length, independent of further columns; the rest uses NumPy.
 """
 
 import functools
@@ -32,7 +31,7 @@ def by_chunks(function: Callable[..., jax.Array | np.ndarray], *arrays: np.ndarr
 
 
 def filled(x: np.ndarray) -> np.ndarray:
-    """A chunk of full length: the last one is filled up with zeros."""
+    """A chunk of full length; the last one is padded with zeros."""
     x = np.asarray(x, float)
     return x if len(x) == SHORT else np.concatenate([x, np.zeros((SHORT - len(x), *x.shape[1:]))])
 

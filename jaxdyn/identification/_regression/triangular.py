@@ -1,13 +1,13 @@
-"""Triangular factors of rows that come in blocks: Householder's QR at first, then products of preconditioned columns.
+"""Triangular factors of rows that arrive in blocks: Householder QR at first, then products of preconditioned columns.
 
 With R the factor of the rows so far, made invertible as P^T P = R^T R + (eps D)^2 (D the columns' norms), the rows W of a block
-become C = W P^-1, whose columns are of order one whatever the condition of W, and G = sum C^T C takes them up: the factor of
-all is that of G times P. In directions x that were seen before, |R x| is then right to rounding, and in the others to rounding
-of the columns' norms, as after a QR decomposition; but all the work is matrix products, in which processors are best. A block
-that shows a direction not seen before has large C: it is taken up by Householder's QR, and P made anew.
+become C = W P^-1, whose columns are of order one for any condition of W, and are accumulated in G = sum C^T C: the
+factor of all is that of G times P. In previously excited directions x, |R x| is accurate to rounding, in others to
+rounding of the columns' norms, as after a QR decomposition; but all work is matrix products. A block that excites a new
+direction has large C: it is absorbed by Householder QR, and P recomputed.
 
 Source: Yamamoto, Nakatsukasa, Yanagisawa & Fukaya 2015 (Cholesky QR twice) and Fukaya et al. 2020 (shifted), with the
-preconditioner from the rows before; Demmel, Grigori, Hoemmen & Langou 2012 (TSQR) for factors put together.
+preconditioner from previous rows; Demmel, Grigori, Hoemmen & Langou 2012 (TSQR) for merging factors.
 """
 
 import functools
@@ -26,14 +26,14 @@ from .columns import Columns
 from .factors import triangle_of
 from .rows import SHORT, chunk_rows, filled
 
-LONG, LONG_ELSEWHERE = 4096, 1 << 16  # samples of a block for products, a device: CPU, GPU
+LONG, LONG_ELSEWHERE = 4096, 1 << 16  # samples of a block for products, per device: CPU, GPU
 EPSILON = float(np.sqrt(np.finfo(np.float64).eps))
-LIMIT = 1e4  # of the sum of squares of a column of C: a block beyond it shows a direction not seen before
+LIMIT = 1e4  # threshold of the sum of squares of a column of C, above which a block excites a new direction
 PARTS = ("q", "qd", "qdd", "tau", "weights", "signals")
 
 
 class Triangle:
-    """The factors of one thread, of samples that come block by block."""
+    """The factors of one thread, from samples that arrive in blocks."""
 
     def __init__(self, columns: Columns, chain: Chain, signals: int, mesh: Mesh):
         self.columns, self.mesh = columns, mesh
@@ -47,10 +47,10 @@ class Triangle:
         self.gram: list[np.ndarray] = []
 
     def absorb(self, block: Sequence[np.ndarray], at: int) -> None:
-        """Take up samples (q, qd, qdd, tau, weights, signals), the first of which is number `at` of all.
+        """Absorb samples (q, qd, qdd, tau, weights, signals), starting at index `at` of all.
 
         Raises:
-            IdentificationError: numbers that are not finite.
+            IdentificationError: non-finite numbers.
         """
         if len(block[0]) > self.short:
             self._condition()
@@ -70,7 +70,7 @@ class Triangle:
             self._triangularise([x[k : k + self.short] for x in block], at + k)
 
     def result(self) -> Float[np.ndarray, "n w w"]:
-        """The factors of everything so far, over all columns."""
+        """The factors so far, over all columns."""
         self._fold()
         out = np.zeros((len(self.factors), self.layout.width, self.layout.width))
         for r, columns, whole in zip(self.factors, self.layout.of_joint, out, strict=True):
@@ -117,20 +117,20 @@ class Triangle:
 
 
 def placed(block: Sequence[np.ndarray], size: int, layout: Layout, mesh: Mesh) -> jax.Array:
-    """A block's samples, `packed`, divided over the devices and filled up to `size` with rows of weight zero."""
+    """A block's samples, `packed`, sharded over the devices and padded to `size` with rows of weight zero."""
     each = -(-size // mesh.size)
     size = mesh.size * (each + -each % min(each, layout.block))
     return jax.device_put(packed(block, size), NamedSharding(mesh, PartitionSpec(mesh.axis_names)))
 
 
 def on_cpu(mesh: Mesh) -> bool:
-    """Whether the devices are a CPU's."""
+    """True if the devices are a CPU's."""
     return mesh.devices.flat[0].platform == "cpu"
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _products(columns: Columns, layout: Layout, mesh: Mesh, chain: Chain, inverse, samples):
-    """C^T C of every joint, flat, one row a device; `inverse` holds P^-T."""
+    """C^T C of every joint, flat, one row per device; `inverse` holds P^-T."""
 
     def local(chain, inverse, samples):
         def add(totals, x):
@@ -151,9 +151,7 @@ def _not_finite(block: Sequence[np.ndarray], at: int) -> str:
         bad = ~np.isfinite(x.reshape(len(x), -1)).all(axis=1)
         if bad.any():
             return (
-                f"{name} of sample {at + int(np.argmax(bad))} (counted from 0) is not finite; leave such samples out: "
+                f"{name} of sample {at + int(np.argmax(bad))} (counted from 0) is not finite; remove such samples: "
                 "a weight of zero is not enough"
             )
-    return (
-        f"the regressor is not finite in the samples {at} to {at + len(block[0]) - 1}: look at your own columns there"
-    )
+    return f"the regressor is not finite in the samples {at} to {at + len(block[0]) - 1}: check your own columns there"
