@@ -104,7 +104,7 @@ def test_parts_are_merged_saved_and_gone_on_from(long_run, tmp_path):
         archive.writestr("counts", "text")
     with pytest.raises(IdentificationError, match="no factors"):
         load_factors(tmp_path / "other.npz")
-    with pytest.raises(IdentificationError, match="do not belong together"):
+    with pytest.raises(IdentificationError, match="are incompatible"):
         merge_factors(first, first._replace(r=first.r[:, :5, :5]))
 
 

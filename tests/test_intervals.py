@@ -80,9 +80,9 @@ def test_blocks_of_runs_are_put_together_in_order():
     assert np.all(np.diff(both.runs) >= 0) and both.counts.sum() == blocks.counts.sum()
     same = block_factors([QRFactors(r, c) for r, c in zip(blocks.r, blocks.counts, strict=True)], blocks.runs.tolist())
     np.testing.assert_array_equal(weighted(same, BASE).covariance, weighted(blocks, BASE).covariance)
-    with pytest.raises(IdentificationError, match="do not belong together"):
+    with pytest.raises(IdentificationError, match="are incompatible"):
         blocks.joined(BlockFactors(blocks.r[:, :1], blocks.counts[:, :1], blocks.runs))
-    with pytest.raises(IdentificationError, match="make no blocks"):
+    with pytest.raises(IdentificationError, match="cannot form blocks"):
         block_factors([])
 
 

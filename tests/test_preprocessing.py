@@ -83,7 +83,7 @@ def test_low_pass_keeps_constants_and_ramps_and_reverses_with_time():
 def test_low_pass_refuses():
     for cutoff in (0.0, 50.0):
         assert "it must be between 0 and half the rate, 50 Hz" in complaint(low_pass, np.ones(100), 100.0, cutoff)
-    assert "order is 0; it is 1 or more" in complaint(low_pass, np.ones(100), 100.0, 5.0, 0)
+    assert "order is 0; it must be at least 1" in complaint(low_pass, np.ones(100), 100.0, 5.0, 0)
 
 
 def test_differentiate_has_the_error_it_states():

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from ..identification import BSplines, FourierSeries, MotionLimits
     from ..model import Chain
 
-EPILOG = """exit codes: 0 success; 1 invalid input (the message says what is wrong and what to do); 2 usage error; 130 interrupted (the
-best motion so far is written). Limits are one number for all joints, or one per joint separated by commas; use an equals sign
-if the first is negative: --lower=-2.9,-1.8"""
+EPILOG = """exit codes: 0 success; 1 invalid input (the message says what is wrong and what to do); 2 usage error;
+130 interrupted (the best motion so far is written). Limits are one number for all joints, or one per joint separated
+by commas; use an equals sign if the first is negative: --lower=-2.9,-1.8"""
 
 RATES = ("velocity", "acceleration", "jerk", "torque", "torque-rate")
 

@@ -157,7 +157,7 @@ def _delays(result: Identification) -> str:
     if result.delay is None:
         return ""
     listed = ", ".join(f"{1e3 * d:.3g}" for d in result.delay)
-    return f"torques taken {listed} ms later than logged, joint by joint"
+    return f"torque delays removed, by joint: {listed} ms"
 
 
 def _described(evaluation: Evaluation) -> str:
