@@ -65,15 +65,15 @@ def test_terms_are_read_from_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", r"tables \[\[term\]\] and nothing else"),
-        ("a = ", "no file of terms"),
-        ("[[term]]\nkind='Cable'\n[other]\n", r"tables \[\[term\]\] and nothing else"),
+        ("", r"only tables \[\[term\]\]"),
+        ("a = ", "not a file of terms"),
+        ("[[term]]\nkind='Cable'\n[other]\n", r"only tables \[\[term\]\]"),
         ("[[term]]\nkind='Balance'\n", "term 1: the kind is 'Balance'; there are Counterbalance, Cable"),
         ("[[term]]\nkind='Cable'\njoints=['wrist']\n", "there is no joint 'wrist'; there are turn, lift"),
         ("[[term]]\nkind='Cable'\njoints=[3]\n", "there is no joint 3"),
         ("[[term]]\nkind='Cable'\npower=[1]\n", "Cable has no 'power'; it has powers"),
         ("[[term]]\nkind='Counterbalance'\npivot=0.8\n", "Counterbalance needs crank, angle"),
-        ("[[term]]\nkind='Stribeck'\nvelocity=-1.0\n", r"velocity is -1\.0; it is a positive number"),
+        ("[[term]]\nkind='Stribeck'\nvelocity=-1.0\n", r"velocity is -1\.0; it must be a positive number"),
         ("[[term]]\nkind='Cable'\n[[term]]\nkind='Dahl'\nwidth='x'\n", "term 2: width is 'x'"),
     ],
 )
@@ -82,7 +82,7 @@ def test_files_of_terms_that_are_wrong_are_refused(tmp_path, text, message):
     path.write_text(text)
     with pytest.raises(IdentificationError, match=message):
         read_terms(path, ("turn", "lift"))
-    with pytest.raises(IdentificationError, match="no file of terms"):
+    with pytest.raises(IdentificationError, match="not a file of terms"):
         read_terms(tmp_path / "none.toml", ("turn", "lift"))
 
 

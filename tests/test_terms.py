@@ -109,7 +109,7 @@ def test_what_is_chosen_and_what_comes_of_it(arm, given, log):
     found = result.choice
     np.testing.assert_allclose(found.delay, DELAY, atol=6e-4)
     assert {1, 3} <= set(found.springs) and np.all(found.errors < 0.5 * found.errors_before) and found.cutoff is None
-    assert result.notes[0].startswith("terms: adopted joint by joint: ") and "spring (1" in result.notes[0]
+    assert result.notes[0].startswith("terms: adopted, by joint: ") and "spring (1" in result.notes[0]
     np.testing.assert_allclose(result.chain.springs.stiffness[jnp.array([0, 2])], [3.0, -2.0], atol=0.05)
     assert result.validation[0].fit.total_relative < 1.0 and result.validation[0].raw.total_relative < 3.0
     np.testing.assert_array_equal(result.delay, found.delay)
@@ -424,7 +424,7 @@ def test_constraints_follow_their_parameters(elbow):
     ("make", "message"),
     [
         (lambda: Terms(("inertia",)), "drive term 'inertia' is unknown"),
-        (lambda: Terms(choose=("gains",)), "'gains' cannot be chosen; there are filter, friction, springs, delays"),
+        (lambda: Terms(choose=("gains",)), "'gains' cannot be selected; there are filter, friction, springs, delays"),
         (lambda: Terms(further=(Columns(),)), "a further term is Columns"),
     ],
 )

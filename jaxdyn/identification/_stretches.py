@@ -1,4 +1,4 @@
-"""Stretches of runs as `identify` fits and predicts them: samples, the torque that is not fitted, and which rows count."""
+"""Stretches of runs for fit and prediction in `identify`: samples, torque that is not fitted, and rows in use."""
 
 import dataclasses
 import itertools
@@ -18,7 +18,7 @@ from ._regression.base_parameters import BaseParameters
 from ._regression.columns import Columns
 from ._regression.completion import given_torque
 
-FRICTION_TERMS = ("viscous", "coulomb", "offset")  # that a friction model stands for
+FRICTION_TERMS = ("viscous", "coulomb", "offset")  # replaced by a friction model
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -27,12 +27,12 @@ class Stretch:
 
     Attributes:
         samples: the samples.
-        given: torques that are taken as they are: drive terms of the chain that are not identified.
-        weights: zero where a joint's row is left out, else one.
+        given: known torques: drive terms of the chain that are not identified.
+        weights: zero for excluded rows of a joint, else one.
         signals: a friction model's columns.
-        logged: torques as they were logged, before any filter; None where that is not known.
-        run: the run at full rate that a friction model needs, where there is one.
-        rows: which samples of it these are.
+        logged: raw torques, before any filter; None if unknown.
+        run: the run at full rate, for a friction model.
+        rows: indices of these samples in it.
     """
 
     samples: Samples
@@ -45,11 +45,11 @@ class Stretch:
 
     @property
     def tau(self) -> Float[np.ndarray, "N n"]:
-        """Torques left for the columns."""
+        """Torques to be fitted by the columns."""
         return self.samples.tau - self.given
 
     def cut(self, holdout: float) -> tuple["Stretch", "Stretch"]:
-        """The first part, and the last, that is held out.
+        """The first part, and the held-out last part.
 
         Raises:
             LogError: a part would be too short.
@@ -57,7 +57,7 @@ class Stretch:
         try:
             first, last = split(self.samples, 1 - holdout)
         except LogError as error:
-            raise LogError(f"{error}; log a longer run, or give another one to validate on") from None
+            raise LogError(f"{error}; log a longer run, or pass another one for validation") from None
         start, end = len(first), len(self.samples) - len(last)
 
         def rest(part: slice) -> tuple:
@@ -69,14 +69,14 @@ class Stretch:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FullRun:
-    """A run at full rate, which friction with memory needs, and the rows of it that are kept.
+    """A run at full rate, for friction with memory, and the rows that are kept.
 
     Attributes:
-        samples: all of them.
-        thinned: those that are kept.
-        kept: which they are.
-        stride: every how many samples one is kept.
-        logged: torques of those kept as they were logged; None where that is not known.
+        samples: all samples.
+        thinned: the samples that are kept.
+        kept: their indices.
+        stride: one of so many samples is kept.
+        logged: raw torques of the kept samples; None if unknown.
     """
 
     samples: Samples
@@ -87,7 +87,7 @@ class FullRun:
 
 
 def full_run(samples: Samples, stride: int) -> FullRun:
-    """Every stride-th sample of each piece, beside all of them."""
+    """Every stride-th sample of each piece, and all samples."""
     kept = [np.arange(a, b, stride) for a, b in samples.segments]
     ends = np.cumsum([0, *map(len, kept)]).tolist()
     rows = np.concatenate(kept)
@@ -97,10 +97,10 @@ def full_run(samples: Samples, stride: int) -> FullRun:
 def prepared(
     runs: Iterable[Log | Samples], filters: Filters, full_rate: bool, report: Callable[[int], None] = lambda done: None
 ) -> list[FullRun]:
-    """All runs behind the same filters, thinned; where `full_rate`, beside what they were thinned from.
+    """All runs with the same filters, decimated; with `full_rate`, also at full rate.
 
     Args:
-        report: called with how many are done.
+        report: called with the number done.
     """
     found, runs = [], list(runs)
     for one in preprocess_alike(runs, filters.but(stride=1) if full_rate else filters):
@@ -118,24 +118,24 @@ def prepared(
 
 
 def logged_torque(log: Log, samples: Samples, delay: Any = None) -> Float[np.ndarray, "N n"]:
-    """Torques as they were logged, unfiltered, of samples of a log: linear between its rows, `delay` later.
+    """Raw torques at samples of a log: interpolated linearly, `delay` later.
 
     Args:
-        delay: how much later than the positions the torques were logged, one or one per joint [s]; none if None.
+        delay: delay of the torques after the positions, one or one per joint [s]; None: no delay.
     """
     late = np.broadcast_to(0.0 if delay is None else np.asarray(delay, float), log.n)
     return np.stack([np.interp(samples.t + d, log.t, tau) for d, tau in zip(late, log.tau.T, strict=True)], axis=1)
 
 
 def plain_stretch(chain: Chain, columns: Columns, run: FullRun, dead_zone: float) -> Stretch:
-    """Samples with the friction of the columns alone; rows of joints slower than the dead zone are left out."""
+    """Samples with the friction of the columns only, without rows of joints slower than the dead zone."""
     s = run.thinned
     weights = (np.abs(s.qd) >= dead_zone).astype(float)
     return Stretch(s, given_torque(chain, columns, s.q, s.qd, s.qdd), weights, None, run.logged)
 
 
 def friction_stretch(chain: Chain, columns: Columns, run: FullRun, fit: FrictionFit, dead_zone: float) -> Stretch:
-    """Samples with the columns of a fitted friction model along the run; rows before its memory is known are left out."""
+    """Samples with the columns of a fitted friction model along the run; rows before its memory is known are excluded."""
     signals = fit.signals(run.samples)[run.kept]
     plain = plain_stretch(chain, with_friction_terms(columns), run, dead_zone)
     weights = plain.weights * fit.model.known(run.samples)[run.kept]
@@ -161,5 +161,5 @@ def fit_friction_beside(
 
 
 def with_friction_terms(columns: Columns) -> Columns:
-    """The columns, if the friction that a model stands for were among them."""
+    """The columns, including the friction terms that a model replaces."""
     return dataclasses.replace(columns, drive_terms=(*columns.drive_terms, *FRICTION_TERMS))

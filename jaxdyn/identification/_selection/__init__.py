@@ -1,1 +1,1 @@
-"""Choice of model terms from a log: candidates, their cross-validated errors, and the search."""
+"""Selection of model terms from a log: candidates, cross-validated errors, and search."""

@@ -1,4 +1,4 @@
-"""The blocks of runs that a choice is made on: their rows, with the columns of all candidates and the torque at all shifts."""
+"""The cross-validation blocks of runs: rows with the columns of all candidates and the torque at all shifts."""
 
 import dataclasses
 import itertools
@@ -25,22 +25,22 @@ from .candidates import Candidates, friction_of
 from .search import Grams, solve, system
 from .terms import FRICTION, Terms
 
-CUTOFFS = (0.5, 0.625, 0.75, 1.0, 1.25)  # times the usual one
-LONGEST = 0.02  # delay, to either side [s]
+CUTOFFS = (0.5, 0.625, 0.75, 1.0, 1.25)  # times the default one
+LONGEST = 0.02  # largest delay, of either sign [s]
 SHIFTS = 10  # to either side of zero
 LEAST_BLOCKS = 6
-SECONDS = 1.5  # of a block, where that leaves enough of them
-MARGINS = 6  # times the margin on either side that a block is long, at least
-PIECE = 100_000  # samples at the log's rate at a time
+SECONDS = 1.5  # length of a block, if enough blocks remain
+MARGINS = 6  # minimum length of a block, in margins on either side
+PIECE = 100_000  # samples at the log's rate per chunk
 
 
 class Reading:
-    """The runs of a choice as they are read: the filters tried, the shifts, and the rigid body's columns.
+    """The runs of a selection: candidate filters, shifts, and rigid-body columns.
 
     Attributes:
-        pairs: cutoffs of positions and torques that are tried [Hz].
-        usual: which of them is the one without a choice.
-        shifts: of the torque [s].
+        pairs: candidate cutoffs of positions and torques [Hz].
+        usual: index of the default pair.
+        shifts: shifts of the torque [s].
     """
 
     def __init__(self, chain: Chain, logs: Sequence[Log], terms: Terms, filters: Filters, share: float):
@@ -63,16 +63,16 @@ class Reading:
 
     @property
     def widths(self) -> Float[np.ndarray, " n"]:
-        """Of the chain's own smooth sign."""
+        """Widths of the chain's smooth sign."""
         return np.asarray(self.chain.friction.coulomb_velocity, float)
 
     @property
     def sprung(self) -> bool:
-        """Whether there are springs among the columns."""
+        """True if the columns include springs."""
         return any(extra.leaf == "springs.stiffness" for extra in self.all.extra)
 
     def runs(self, pair: tuple[float, float]) -> list[FullRun]:
-        """The runs behind a filter, in pieces; the same samples whatever the filter."""
+        """The filtered runs, in pieces; the same samples for all filters."""
         out = []
         filters = self.filters.but(position_cutoff=pair[0], torque_cutoff=pair[1], margin=2 / self.lowest, stride=1)
         for log in self.logs:
@@ -83,7 +83,7 @@ class Reading:
         return out
 
     def given(self, runs: Sequence[FullRun]) -> tuple[FrictionTerm, ...]:
-        """The further terms that are given, with their nonlinear parameters fitted beside the plain model."""
+        """The given further terms, with nonlinear parameters fitted together with the plain model."""
         further = self.terms.further
         if not further:
             return ()
@@ -98,7 +98,7 @@ class Reading:
         return found.model.terms[-len(further) :]
 
     def load(self, candidates: Candidates, runs: Sequence[FullRun]) -> Float[np.ndarray, " b"]:
-        """Base parameters of the plain fit without the drives' friction: those of the load that friction depends on."""
+        """Base parameters of the plain fit without drive friction, for the load on friction."""
         grams = self.grams(dataclasses.replace(candidates, dry=candidates.dry[:1], further=()), runs, None)
         state = candidates.start(self.chain.n)
         state = state.but(more=state.more[:, : grams.own])
@@ -111,7 +111,8 @@ class Reading:
         return np.where(friction, 0.0, found)
 
     def grams(self, candidates: Candidates, runs: Sequence[FullRun], load: Float[np.ndarray, " b"] | None) -> Grams:
-        """Of the blocks of all runs, a period of the lowest cutoff apart: neighbours share what the filter spread.
+        """Inner products of the blocks of all runs, separated by a period of the lowest cutoff, since the filter
+        correlates neighbours.
 
         Raises:
             LogError: the runs are too short for six blocks.
@@ -120,9 +121,7 @@ class Reading:
         seconds = sum(len(run.thinned) / run.thinned.rate for run in runs)
         count = min(BLOCKS, max(LEAST_BLOCKS, int(seconds / SECONDS)), int(seconds / (MARGINS * margin)))
         if count < LEAST_BLOCKS:
-            raise LogError(
-                f"the runs have {seconds:.3g} s, too few for {LEAST_BLOCKS} blocks that are left out in turn"
-            )
+            raise LogError(f"the runs have {seconds:.3g} s, too few for {LEAST_BLOCKS} cross-validation blocks")
         parts = [self.rows(candidates, run, load) for run in runs]
         edges = block_edges([len(known) for _, known in parts], count)
         found = RowBlocks(edges, self.chain.n, parts[0][0].shape[2])
@@ -136,7 +135,7 @@ class Reading:
     def rows(
         self, candidates: Candidates, run: FullRun, load: Float[np.ndarray, " b"] | None
     ) -> tuple[Float[np.ndarray, "m n w"], Float[np.ndarray, "m n"]]:
-        """[W, candidates, torque at each shift] of a run, and which of the rows count."""
+        """[W, candidates, torque at each shift] of a run, and the rows in use."""
         regressor = lambda *x: chunk_rows(self.columns, self.model, *x)[:, :, self.base.kept]
         full, n = run.samples, self.chain.n
         model, loads = FrictionModel(candidates.terms, full.torque_cutoff), None

@@ -1,4 +1,4 @@
-"""Candidate terms of a joint, and the friction model of the chosen ones."""
+"""Candidate terms of a joint, and the friction model of the selected ones."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -14,19 +14,19 @@ from .search import State
 from .terms import Terms
 
 WIDTHS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2)  # of the smooth sign [rad/s or m/s]
-SLIPS = (1e-4, 5e-4, 1e-3, 2e-3, 4e-3)  # over which a slipping spring gives way [rad or m]
+SLIPS = (1e-4, 5e-4, 1e-3, 2e-3, 4e-3)  # widths of slipping springs [rad or m]
 FURTHER_KINDS = ("second slip", "speed", "load", "spring")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Candidates:
-    """The columns among which each joint chooses, in the order in which they stand in the factors.
+    """The candidate columns of each joint, in the order of the factors.
 
     Attributes:
-        dry: dry friction, of which each joint has one; the first is the chain's own.
-        given: further terms that are always present; a column of each label.
-        further: terms that a joint can have besides, each of one column, with their kinds.
-        spring: whether the last column is a spring's.
+        dry: candidates for dry friction, one per joint; the first is the chain's own.
+        given: further terms that are always present; one column per label.
+        further: optional terms of a joint, one column each, with their kinds.
+        spring: True if the last column is a spring's.
     """
 
     dry: tuple[FrictionTerm, ...]
@@ -36,7 +36,7 @@ class Candidates:
 
     @property
     def terms(self) -> tuple[FrictionTerm, ...]:
-        """All of them but the spring."""
+        """All terms except the spring."""
         return (*self.dry, *self.given, *(term for _, term in self.further))
 
     @property
@@ -46,7 +46,7 @@ class Candidates:
 
     @property
     def last(self) -> int:
-        """Number of columns but the spring's, which is the next where there is one."""
+        """Number of columns, without the spring's, which follows if present."""
         return self.first + len(self.further)
 
     def of_kind(self, kind: str) -> list[int]:
@@ -72,7 +72,7 @@ class Candidates:
 
 
 def further_terms() -> tuple[tuple[str, FrictionTerm], ...]:
-    """Terms that a joint can have beside its dry friction, each of one column, with their kinds."""
+    """Optional terms of a joint besides dry friction, one column each, with their kinds."""
     return (
         *(("second slip", MaxwellSlip(width=width)) for width in SLIPS),
         *(("speed", PowerViscous(exponent=exponent)) for exponent in (0.5, 1.5)),
@@ -85,12 +85,12 @@ def further_terms() -> tuple[tuple[str, FrictionTerm], ...]:
 def candidates_of(
     terms: Terms, own: Float[np.ndarray, " n"], given: Sequence[FrictionTerm], sprung: bool
 ) -> Candidates:
-    """The candidates that terms leave to choose.
+    """The candidates for the selection that the terms request.
 
     Args:
-        own: width of the chain's smooth sign, joint by joint.
-        given: the further terms, as far as they are fitted by now.
-        sprung: whether there are springs among the columns already.
+        own: width of the chain's smooth sign, by joint.
+        given: the further terms, with parameters fitted so far.
+        sprung: True if the columns already include springs.
     """
     dry: list[FrictionTerm] = [Coulomb(width=own)] if "coulomb" in terms.drives else []
     free = "friction" in terms.choose and bool(dry)
@@ -102,7 +102,7 @@ def candidates_of(
 
 
 def friction_of(candidates: Candidates, state: State, terms: Terms, cutoff: float) -> FrictionModel:
-    """The friction model of a choice, given terms among it: like terms of several joints are one, with a number a joint."""
+    """The friction model of a selection, including given terms; equal terms of several joints are merged."""
     n = len(state.dry)
     usual: dict[str, FrictionTerm] = {"viscous": Viscous(), "offset": Offset()}
     found = [term for name, term in usual.items() if name in terms.drives]
@@ -124,7 +124,7 @@ def friction_of(candidates: Candidates, state: State, terms: Terms, cutoff: floa
 
 
 def _together(by_joint: dict[int, FrictionTerm], n: int) -> FrictionTerm:
-    """One term of several joints' terms of a class, with a number a joint."""
+    """One term from several joints' terms of a class, with one number per joint."""
     some = next(iter(by_joint.values()))
     leaves, tree = jax.tree.flatten(some)
     each = []

@@ -1,4 +1,4 @@
-"""`choose_terms`: the terms of the torques of a log, chosen by cross-validation over blocks."""
+"""`choose_terms`: the torque terms of a log, selected by cross-validation over blocks."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from .outcome import TermChoice, Trial, trial_of, trials_of
 from .search import Search, gain
 from .terms import Terms
 
-PASSES = 3  # over dry friction, further terms and delays
+PASSES = 3  # maximum number of passes over dry friction, further terms and delays
 
 
 def choose_terms(
@@ -38,30 +38,30 @@ def choose_terms(
 
     - dry friction: a smooth sign of one of six widths, or a slipping spring (`MaxwellSlip`) of one of five, in which
       friction builds up over a distance after each reversal;
-    - further terms, one after the other: a second slip, friction that bends with the speed (`PowerViscous`, `Stribeck`),
-      friction that grows with the load (`LoadedSlip`, `LoadDependent`), a spring;
-    - a delay of the torque up to 20 ms to either side, from a parabola through the three least errors.
+    - further terms, one at a time: a second slip, friction nonlinear in speed (`PowerViscous`, `Stribeck`),
+    load-dependent friction (`LoadedSlip`, `LoadDependent`), a spring;
+    - a torque delay of up to 20 ms, of either sign, from a parabola through the three least errors.
 
     Joints share the rigid body, so all of them are tried at once. Terms that no longer help after later ones were
-    adopted are dropped. The low-pass is chosen last, between a half and 1.25 of the usual cutoff: predictions are
-    compared with the torque behind the widest, so that no filter wins by removing what is hard to predict.
+    adopted are dropped. The low-pass is selected last, between 0.5 and 1.25 times the default cutoff: predictions are
+    compared with the torque filtered by the widest, so that no filter wins by removing what is hard to predict.
 
-    Everything is chosen from triangular factors of the blocks, with the columns of all candidates and the torque at all shifts
-    in them: no sample is read twice. Loads are those of the plain fit.
+    The selection uses triangular factors of the blocks, with the columns of all candidates and the torque at all
+    shifts, so samples are read only once. Loads are those of the plain fit.
 
     Args:
         chain: the robot.
-        runs: what is to be fitted, one or several; nothing that is to be held out.
-        terms: the fixed terms, and the kinds to choose.
-        filters: as in `preprocess`; where a cutoff or a delay is given, no other is tried.
-        share: use this first share of each run only.
+        runs: one or several runs to fit, without held-out data.
+        terms: the fixed terms, and the kinds to select.
+        filters: as in `preprocess`; a given cutoff or delay is kept.
+        share: use only this first share of each run.
         progress: called with (stage, done, total).
 
     Returns:
-        the choice; None where the runs are too short for six blocks, joints mimic others, or nothing is to be chosen.
+        The selection; None if the runs are too short for six blocks, joints are coupled, or nothing is to be selected.
 
     Raises:
-        IdentificationError: the runs do not fit the chain.
+        IdentificationError: the runs do not match the chain.
 
     Cost: some 3 s for 20 000 rows of 7 joints.
     """
@@ -79,7 +79,7 @@ def choose_terms(
 
 
 class _Choosing:
-    """A choice in steps."""
+    """The selection, step by step."""
 
     def __init__(self, reading: Reading, report: Callable[[str, int, int], None]):
         self.reading, self.done, self.steps = reading, 0, 2 + len(reading.pairs)
@@ -90,7 +90,7 @@ class _Choosing:
         self.report("choosing terms", min(self.done, self.steps), self.steps)
 
     def choice(self) -> TermChoice | None:
-        """All of it; None where the runs are too short."""
+        """The whole selection; None if the runs are too short."""
         reading = self.reading
         self.report("choosing terms", 0, self.steps)
         try:
@@ -109,7 +109,7 @@ class _Choosing:
         return self.outcome(search, candidates, best, plain.errors, tuple(trials))
 
     def search(self, plain: Search, candidates: Candidates) -> Search:
-        """The better of two searches: springs and delays after further friction, or before it, where anything was adopted."""
+        """The better of two searches, with springs and delays after further friction or, if anything was adopted, before it."""
         late, early = copy.copy(plain), copy.copy(plain)
         self.go(late, candidates, False)
         if late.state.same(plain.state) or not (plain.grams.shifts[1:].any() or candidates.spring):
@@ -118,7 +118,7 @@ class _Choosing:
         return min(late, early, key=lambda search: float(np.log(np.maximum(search.errors, 1e-300)).sum()))
 
     def go(self, search: Search, candidates: Candidates, early: bool) -> None:
-        """Friction, springs and delays, until nothing more is confirmed."""
+        """Select friction, springs and delays until nothing more is confirmed."""
         kinds, spring = len(candidates.dry), candidates.of_kind("spring")
         columns = [k for kind in FURTHER_KINDS for k in candidates.of_kind(kind)]
         for _ in range(PASSES):
@@ -138,7 +138,7 @@ class _Choosing:
         search.pruned(columns)
 
     def filter(self, search: Search, candidates: Candidates, load: np.ndarray | None, trials: list[Trial]) -> int:
-        """The filter that best predicts the torque behind the widest; the usual one unless that is confirmed."""
+        """The filter that best predicts the torque filtered by the widest; the default one unless the gain is confirmed."""
         reading = self.reading
         if len(reading.pairs) == 1:
             return reading.usual
@@ -160,7 +160,7 @@ class _Choosing:
     def outcome(
         self, search: Search, candidates: Candidates, best: int, before: np.ndarray, trials: tuple[Trial, ...]
     ) -> TermChoice:
-        """The choice for a state of the search."""
+        """The selection for a state of the search."""
         reading, state, n = self.reading, search.state, self.reading.chain.n
         signs = sum(isinstance(term, Coulomb) for term in candidates.dry)
         widths = [np.broadcast_to(np.asarray(term.width, float), n) for term in candidates.dry[:signs]]  # type: ignore[attr-defined]

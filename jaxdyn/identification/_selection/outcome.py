@@ -1,4 +1,4 @@
-"""Outcome of the choice: trials for each joint, adopted terms, and their gains."""
+"""Outcome of the selection: trials for each joint, adopted terms, and their gains."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -19,12 +19,12 @@ class Trial:
     """One trial for one joint.
 
     Attributes:
-        joint: counted from 1; 0 for what all joints share.
+        joint: joint, counted from 1; 0 for all joints.
         kind: "dry friction", "second slip", "speed", "load", "spring", "delay" or "filter".
         name: the best of its kind, in words.
         gain: reduction of the RMS error on left-out blocks, given all other adopted terms [%].
         ratio: mean gain of the blocks, in standard errors over them.
-        adopted: whether the model has it.
+        adopted: True if the model includes it.
     """
 
     joint: int
@@ -37,17 +37,17 @@ class Trial:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class TermChoice(Summary):
-    """The chosen terms, and all trials.
+    """The selected terms, and all trials.
 
     Attributes:
-        further: terms in place of viscous, coulomb and offset; none where those are enough.
+        further: terms that replace viscous, coulomb and offset; empty if these suffice.
         springs: joints (counted from 1) with a spring.
-        delay: (n,) how much later than the positions each joint's torque was logged [s].
-        cutoff: low-pass on positions and torques [Hz]; None where it stays as it is given or usual.
+        delay: (n,) delay of each joint's logged torque after the positions [s].
+        cutoff: low-pass cutoff of positions and torques [Hz]; None if unchanged.
         coulomb_velocity: (n,) width of the smooth sign in the drive term coulomb [rad/s or m/s].
-        errors: (n,) root mean square of the torque error on the blocks left out [N m or N].
-        errors_before: (n,) the same of the plain model, with the usual filter.
-        trials: what was tried, the best of each kind a joint.
+        errors: (n,) root mean square of the torque error on left-out blocks [N m or N].
+        errors_before: (n,) the same for the plain model with the default filter.
+        trials: the best trial of each kind for each joint.
     """
 
     further: tuple[FrictionTerm, ...]
@@ -65,7 +65,7 @@ class TermChoice(Summary):
         return tuple(trial for trial in self.trials if trial.adopted)
 
     def chain(self, chain: Chain) -> Chain:
-        """The chain with the widths chosen."""
+        """The chain with the selected widths."""
         widths = jnp.asarray(self.coulomb_velocity, chain.dtype)
         return with_leaves(chain, {"friction.coulomb_velocity": widths})
 
@@ -76,7 +76,7 @@ class TermChoice(Summary):
         for trial in self.adopted:
             by_name.setdefault(trial.name, []).append(trial.joint)
         said = [f"{name} ({', '.join(map(str, at))})" if at != [0] else name for name, at in by_name.items()]
-        return f"adopted joint by joint: {', '.join(said)}" if said else "nothing beyond the plain model was adopted"
+        return f"adopted, by joint: {', '.join(said)}" if said else "nothing beyond the plain model was adopted"
 
     def __repr__(self) -> str:
         """One line per trial."""
@@ -89,7 +89,7 @@ class TermChoice(Summary):
 
 
 def trials_of(search: Search, candidates: Candidates) -> Iterator[Trial]:
-    """The best of each kind for each joint: with and without it, beside all else that was adopted."""
+    """The best of each kind for each joint, with and without it, given all other adopted terms."""
     now, name = search.state, candidates.name
     n, kinds = len(now.dry), len(candidates.dry)
     if kinds > 1:
@@ -127,7 +127,8 @@ def _of_kind(
     names: Sequence[str | Sequence[str]],
     own: Sequence[str],
 ) -> Iterator[Trial]:
-    """Trials of one kind: what a joint has, against the first state; else the best of the others, against what it has."""
+    """Trials of one kind: a joint's adopted term against the initial state; otherwise the best of the others against
+    its current state."""
     squares = [search.grams.left_out(state, noise=search.noise)[0] for state in states]
     without, others = gain(squares[0], search.squares), [gain(search.squares, x) for x in squares[1:]]
     for j, there in enumerate(has.tolist()):

@@ -22,7 +22,7 @@ KINDS: dict[str, type[FrictionTerm]] = {
 
 
 def read_terms(path: str | os.PathLike[str], joints: Sequence[str]) -> tuple[FrictionTerm, ...]:
-    """Further terms for `Terms(further=...)` from a TOML file: a table `[[term]]` each.
+    """Read further terms for `Terms(further=...)` from a TOML file, one table `[[term]]` each.
 
         [[term]]
         kind = "Counterbalance"
@@ -32,23 +32,23 @@ def read_terms(path: str | os.PathLike[str], joints: Sequence[str]) -> tuple[Fri
         angle = 1.658
         fitted = ["reserve"]
 
-    `kind` is the class, `joints` names the joints that have the term (or counts them from 1; all of them where it is left out),
-    and the rest are the class's own fields.
+    `kind` is the class, `joints` lists the joints with the term, by name or number from 1 (default: all), and the
+    others are fields of the class.
 
     Args:
         joints: the robot's joint names.
 
     Raises:
-        IdentificationError: the file cannot be read or is no TOML; it has something else than terms; a kind, a joint or a
-            field is not known; a value does not fit. The message names the file and the term.
+        IdentificationError: the file cannot be read, is not TOML, or has other contents; an unknown kind, joint or
+        field; an invalid value. The message names the file and the term.
     """
     try:
         held = tomllib.loads(Path(path).read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise IdentificationError(f"{path}: no file of terms: {error}") from None
+        raise IdentificationError(f"{path}: not a file of terms: {error}") from None
     terms = held.get("term")
     if set(held) != {"term"} or not isinstance(terms, list) or not terms:
-        raise IdentificationError(f"{path}: a file of terms has tables [[term]] and nothing else")
+        raise IdentificationError(f"{path}: a file of terms must contain only tables [[term]]")
     return tuple(term_of(f"{path}: term {k + 1}", said, joints) for k, said in enumerate(terms))
 
 
@@ -78,7 +78,7 @@ def term_of(place: str, said: Mapping[str, Any], joints: Sequence[str]) -> Frict
         if fields[name].metadata.get("static"):
             rest[name] = tuple(value) if isinstance(value, list) else value
         elif isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-            raise IdentificationError(f"{place}: {name} is {value!r}; it is a positive number")
+            raise IdentificationError(f"{place}: {name} is {value!r}; it must be a positive number")
         else:
             rest[name] = float(value)
     try:

@@ -1,8 +1,8 @@
-"""Cross-validated search for columns, on block-labelled factors of one accumulation.
+"""Cross-validated search for columns, on the factors of blocks from one accumulation.
 
-Every joint has the rigid body's columns, which all joints share, and a choice among columns of its own. All of them, and the
-torque at several shifts, stand in the factors of the blocks, so that a choice is fitted to all blocks but one, and held against
-that one, without reading the log again.
+All joints share the rigid-body columns, and each selects among its own further columns. The factors of the blocks
+contain all columns and the torque at several shifts, so a selection can be fitted to all blocks but one and tested on
+that one without rereading the log.
 """
 
 import dataclasses
@@ -15,18 +15,18 @@ from .._delay import least_by_parabola
 from .._regression.blocks import BlockFactors
 
 RIDGE = 1e-11  # of columns of unit norm
-SURE = 2.0  # standard errors by which a gain on the blocks left out has to exceed zero
+SURE = 2.0  # standard errors by which a gain on left-out blocks must exceed zero
 LEAST = 0.01  # minimum relative reduction of a joint's error
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class State:
-    """One choice per joint.
+    """One selection per joint.
 
     Attributes:
-        dry: number of the column of dry friction, of which there is one.
-        more: which further columns.
-        delay: of the torque [s].
+        dry: index of the dry-friction column.
+        more: mask of further columns.
+        delay: torque delay [s].
     """
 
     dry: Int[np.ndarray, " n"]
@@ -34,27 +34,27 @@ class State:
     delay: Float[np.ndarray, " n"]
 
     def but(self, **changes: np.ndarray) -> "State":
-        """This choice with some fields changed."""
+        """This selection with some fields changed."""
         return dataclasses.replace(self, **changes)
 
     def taken(self, joints: Bool[np.ndarray, " n"], other: "State") -> "State":
-        """Another choice for some joints."""
+        """A copy with another selection for some joints."""
         pick = lambda a, b: np.where(joints.reshape(-1, *[1] * (a.ndim - 1)), b, a)
         return State(*(pick(getattr(self, f.name), getattr(other, f.name)) for f in dataclasses.fields(self)))
 
     def same(self, other: "State") -> bool:
-        """Whether both choose alike."""
+        """True if both selections are equal."""
         return all(np.array_equal(getattr(self, f.name), getattr(other, f.name)) for f in dataclasses.fields(self))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Gain:
-    """Reduction of each joint's squared error on left-out blocks by a choice, as a share.
+    """Relative reduction of each joint's squared error on left-out blocks.
 
     Attributes:
-        share: (n,) fall of the squared error, over the squared error before.
-        ratio: (n,) mean of the blocks' falls, each over the sum of the block's squared errors before and after, in standard
-            errors of that mean: whether the blocks agree, however large the error is in each.
+        share: (n,) reduction of the squared error, relative to the previous one.
+        ratio: (n,) mean reduction over the blocks, each relative to the sum of the block's squared errors before and
+            after, in standard errors of that mean: agreement of the blocks, independent of the size of their errors.
     """
 
     share: Float[np.ndarray, " n"]
@@ -64,15 +64,16 @@ class Gain:
     def confirmed(self) -> Bool[np.ndarray, " n"]:
         """Mask of gains that reduce the RMS error by 1 % and exceed their noise.
 
-        That is: more than two standard errors; or one, where the joints' gains, each in standard errors and counted up to two,
-        exceed two of the standard error of their sum: what the robot's drives have in common, they confirm together.
+        They must exceed two standard errors; or one, if the sum of the joints' gains, each in standard errors and
+        capped at two, exceeds two of its standard errors, so that joints jointly confirm common properties of their
+        drives.
         """
         together = np.clip(self.ratio, -SURE, SURE).sum() > SURE * np.sqrt(len(self.ratio))
         return (self.ratio > (1.0 if together else SURE)) & (self.share > 1 - (1 - LEAST) ** 2)
 
 
 def gain(before: Float[np.ndarray, "k n"], after: Float[np.ndarray, "k n"]) -> Gain:
-    """The gain of squared errors by block and joint."""
+    """The gain from squared errors by block and joint."""
     share = (before - after).sum(0) / np.maximum(before.sum(0), 1e-300)
     falls = (before - after) / np.maximum(before + after, 1e-300)
     error = falls.std(axis=0, ddof=1) / np.sqrt(len(falls))
@@ -83,7 +84,7 @@ class Grams:
     """Inner products of the columns [rigid body, candidates, torque at each shift] of each block.
 
     Attributes:
-        size: columns of the rigid body.
+        size: number of rigid-body columns.
         shifts: of the torque [s].
     """
 
@@ -131,10 +132,10 @@ class Grams:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Part:
-    """A joint's normal equations in each of k blocks, of the columns that it has.
+    """A joint's normal equations in each of k blocks, for its columns.
 
     Attributes:
-        place: where its columns stand among those of all joints.
+        place: indices of its columns among those of all joints.
         a, c, y: inner products of the columns, of the columns with the torque, and of the torque.
     """
 
@@ -145,11 +146,11 @@ class Part:
 
     @property
     def total(self) -> "Part":
-        """Of all blocks together, as one."""
+        """The sum over all blocks."""
         return Part(self.place, *(x.sum(0)[None] for x in (self.a, self.c, self.y)))
 
     def left(self, x: Float[np.ndarray, "k m"]) -> Float[np.ndarray, " k"]:
-        """Squared residual torque of solutions, block by block."""
+        """Squared residual torque of solutions, by block."""
         return self.y + (x * ((self.a @ x[:, :, None])[:, :, 0] - 2 * self.c)).sum(1)
 
 
@@ -173,7 +174,7 @@ def solve(h: Float[np.ndarray, "*k m m"], right: Float[np.ndarray, "*k m"]) -> F
 
 
 def weights_between(shifts: Float[np.ndarray, " s"], d: float) -> Float[np.ndarray, " s"]:
-    """Weights of the shifts whose sum is a cubic's value at d (Lagrange, on the four nearest)."""
+    """Weights of the shifts for cubic interpolation at d (Lagrange, on the four nearest)."""
     weights = np.zeros(len(shifts))
     if len(shifts) == 1:
         return np.ones(1)
@@ -187,11 +188,11 @@ def weights_between(shifts: Float[np.ndarray, " s"], d: float) -> Float[np.ndarr
 
 
 class Search:
-    """A choice that is made better step by step, as far as blocks left out confirm it.
+    """Stepwise improvement of a selection, as confirmed by left-out blocks.
 
     Attributes:
-        state: the choice so far.
-        squares: (k, n) its squared errors on the blocks left out.
+        state: the current selection.
+        squares: (k, n) its squared errors on left-out blocks.
     """
 
     def __init__(self, grams: Grams, start: State):
@@ -200,18 +201,17 @@ class Search:
 
     @property
     def errors(self) -> Float[np.ndarray, " n"]:
-        """Root mean square of each joint's error on the blocks left out [N m or N]."""
+        """Root mean square of each joint's error on left-out blocks [N m or N]."""
         return np.sqrt(self.squares.sum(0) / np.maximum(self.grams.counts.sum(0), 1))
 
     def gain_of(self, state: State) -> Gain:
-        """Reduction of each joint's error if another choice were made for all joints at once."""
+        """Reduction of each joint's error if another selection were made for all joints at once."""
         return gain(self.squares, self.grams.left_out(state, noise=self.noise)[0])
 
     def better(self, moves: Sequence[State]) -> bool:
-        """Give each joint the best of some choices whose gain is confirmed; whether any was.
+        """Give each joint the best of several selections whose gain is confirmed; True if there was any.
 
-        Joints share the rigid body: all are tried at once, and choices no longer confirmed when the others are kept
-        are dropped.
+        Joints share the rigid body, so all are tried at once, and changes no longer confirmed given the others are dropped.
         """
         gains = [self.gain_of(move) for move in moves]
         shares = np.array([np.where(g.confirmed, g.share, -np.inf) for g in gains])
@@ -231,33 +231,33 @@ class Search:
         return False
 
     def dry_friction(self, kinds: int) -> bool:
-        """Another column of dry friction, of the first `kinds` columns, in place of a joint's."""
+        """Replace a joint's dry friction by another of the first `kinds` columns."""
         n = len(self.state.dry)
         return self.better(self._also_on_time([self.state.but(dry=np.full(n, k)) for k in range(kinds)]))
 
     def further(self, columns: Sequence[int]) -> bool:
-        """A further column for each joint."""
+        """Add a further column to each joint."""
         return self.better(self._also_on_time([self._with(k) for k in columns]))
 
     def _also_on_time(self, states: list[State]) -> list[State]:
-        """And the same without delays, which stand for friction that builds up as long as there is none."""
+        """The same also without delays, which otherwise substitute for presliding friction."""
         if not self.state.delay.any():
             return states
         return [*states, *(state.but(delay=np.zeros_like(state.delay)) for state in states)]
 
     def delays(self) -> bool:
-        """A delay of each joint's torque."""
+        """Select each joint's torque delay."""
         return len(self.grams.shifts) > 1 and self.better([self.with_delays(self.state)])
 
     def dry_friction_and_delays(self, kinds: int) -> bool:
-        """Another column of dry friction, each with the delay that suits it: a wide sign and a delay stand for each other."""
+        """Replace dry friction, each with its best delay, since a wide sign and a delay have similar effects."""
         if not self.state.delay.any():
             return False
         n = len(self.state.dry)
         return self.better([self.with_delays(self.state.but(dry=np.full(n, k))) for k in range(kinds)])
 
     def with_delays(self, choice: State) -> State:
-        """A choice with the delays at which its errors are least, from a parabola through the three least of each joint."""
+        """A selection with the delays of least error, from a parabola through the three least errors of each joint."""
         n, shifts = len(choice.dry), self.grams.shifts
         each = (choice.but(delay=np.full(n, d)) for d in shifts)
         tried = np.stack([self.grams.left_out(state, noise=self.noise)[0].sum(0) for state in each])
@@ -279,7 +279,7 @@ class Search:
         self._without(self.state.but(dry=np.minimum(self.state.dry, 0)), self.state.dry > 0)
 
     def _without(self, without: State, joints: Bool[np.ndarray, " n"]) -> None:
-        """Take a plainer choice for those of some joints for which the present one is not confirmed against it."""
+        """Use a simpler selection for those joints whose current one is not confirmed against it."""
         squares, _ = self.grams.left_out(without, noise=self.noise)
         idle = joints & ~gain(squares, self.squares).confirmed
         if idle.any():

@@ -1,4 +1,4 @@
-"""Ingredients of a fit once terms are chosen: the robot, columns, friction model and filters."""
+"""Inputs of a fit after term selection: robot, columns, friction model and filters."""
 
 import dataclasses
 
@@ -21,11 +21,11 @@ class Setup:
     """The model to fit, and the filters of the logs.
 
     Attributes:
-        chain: the robot, with the widths of the smooth sign chosen.
-        columns: those of the regressor.
-        friction: terms fitted at the log's rate, in place of viscous, coulomb and offset; None where there are none.
-        filters: with the cutoff and the delays chosen.
-        delay: (n,) of the torques [s]; None where nothing was asked about them.
+        chain: the robot, with the selected widths of the smooth sign.
+        columns: columns of the regressor.
+        friction: terms fitted at the log's rate, replacing viscous, coulomb and offset; None if there are none.
+        filters: filters with the selected cutoff and delays.
+        delay: (n,) torque delays [s]; None if neither given nor selected.
         terms: the requested terms.
     """
 
@@ -38,14 +38,14 @@ class Setup:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of all parameters that the terms alone would have, by which constraints are given."""
+        """Names of all parameters of the terms without selection, used for constraints."""
         return self.terms.columns(self.chain).names(self.chain.n)
 
     def known(self, consistent: Consistency, names: tuple[str, ...]) -> Consistency:
-        """Knowledge of the links, on parameters of these names: constraints follow the names.
+        """Prior knowledge of the links, with constraints mapped to parameters of these names.
 
         Raises:
-            IdentificationError: constraints are of another number of parameters, or of one that is not fitted.
+            IdentificationError: constraints on a wrong number of parameters, or on one that is not fitted.
         """
         given = consistent.constraints
         if given is not None and given.equal.shape[1] != len(names):
@@ -58,8 +58,8 @@ class Setup:
             gone = [name for k, name in enumerate(self.names) if rows[:, k].any() and name not in where]
             if gone:
                 raise IdentificationError(
-                    f"there are constraints on {', '.join(gone)}, which chosen friction takes the place of",
-                    "choose no friction, with {terms}",
+                    f"there are constraints on {', '.join(gone)}, which the selected friction model replaces",
+                    "disable friction selection, with {terms}",
                     terms="Terms(choose=())",
                 )
             moved = np.zeros((len(rows), len(names)))
@@ -76,7 +76,7 @@ class Setup:
 
 
 def setup_of(chain: Chain, terms: Terms, filters: Filters, choice: TermChoice | None) -> Setup:
-    """The setup for terms and a choice among them.
+    """The setup for terms and a selection.
 
     Raises:
         IdentificationError: the delay is not one finite number, or one per joint.

@@ -1,4 +1,4 @@
-"""`Terms`: user-specified terms of the torques besides the inertias of the links."""
+"""`Terms`: user-specified torque terms besides the links' inertias."""
 
 import dataclasses
 from typing import Literal
@@ -16,19 +16,19 @@ FRICTION = ("viscous", "coulomb", "offset")
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Terms(Summary):
-    """Terms of an identification besides ten parameters per link: the fixed ones, and the kinds to choose.
+    """Terms of an identification besides ten parameters per link: fixed ones, and kinds to select.
 
-    `Terms()` has the usual drive terms, and chooses the rest from the log (`choose_terms`); `Terms(choose=())` is the plain
-    model, linear in its parameters: only the drive terms.
+    `Terms()` has the usual drive terms, and selects others from the log (`choose_terms`); `Terms(choose=())` is the
+    plain model with the drive terms only, linear in its parameters.
 
     Attributes:
-        drives: which of armature, viscous, coulomb, offset are identified; the rest is taken as the chain has it.
-        further: terms of single joints besides (`MaxwellSlip`, `Counterbalance`, `Cable`, ...), with the values to start
-            from; those that are not linear are fitted at the log's rate.
-        extra: columns across joints, and of your own (`coupled_drive`, `ExtraColumns`); where None, the motors of the chain's
-            transmission (`motor_terms`) and the springs that it has.
-        choose: what is chosen by the error on blocks left out: the low-pass ("filter"), joint by joint "friction" in place
-            of viscous, coulomb and offset, "springs", and "delays" of the torques.
+        drives: the identified ones of armature, viscous, coulomb, offset; the others keep the chain's values.
+        further: additional terms of single joints (`MaxwellSlip`, `Counterbalance`, `Cable`, ...), with initial values;
+            nonlinear ones are fitted at the log's rate.
+        extra: columns across joints, and user-defined ones (`coupled_drive`, `ExtraColumns`); by default the motors of
+            the chain's transmission (`motor_terms`) and its springs.
+        choose: kinds to select by cross-validation: the low-pass ("filter") and, by joint, "friction" that replaces
+            viscous, coulomb and offset, "springs", and torque "delays".
     """
 
     drives: tuple[Literal["armature", "viscous", "coulomb", "offset"], ...] = DRIVE_TERMS
@@ -38,12 +38,12 @@ class Terms(Summary):
 
     def __post_init__(self):
         if unknown := [part for part in self.choose if part not in PARTS]:
-            raise IdentificationError(f"{unknown[0]!r} cannot be chosen; there are {', '.join(PARTS)}")
-        Columns(self.drives)  # refuses what it does not know
+            raise IdentificationError(f"{unknown[0]!r} cannot be selected; there are {', '.join(PARTS)}")
+        Columns(self.drives)  # refuses unknown names
         for term in self.further:
             if not isinstance(term, FrictionTerm):
                 raise IdentificationError(
-                    f"a further term is {type(term).__name__}; give terms like MaxwellSlip(), and columns as extra"
+                    f"a further term is {type(term).__name__}; give terms such as MaxwellSlip(); pass columns as extra"
                 )
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""A robot under its controller: the closed loop that simulating estimators compare with what was measured."""
+"""A robot under its controller: the closed loop that simulating estimators compare with measurements."""
 
 import dataclasses
 from collections.abc import Callable
@@ -28,8 +28,8 @@ class ProportionalDerivativeLaw(eqx.Module):
     Attributes:
         kp: stiffness of each joint [N m/rad].
         kd: damping of each joint [N m s/rad].
-        nominal: model whose torque along the reference is fed forward; none where None. It is the controller's own, and
-            does not change with what is being identified.
+        nominal: model whose torque along the reference is fed forward; None: no feed-forward. It belongs to the
+            controller, and does not change with the identified parameters.
     """
 
     kp: Float[Array, " n"]
@@ -48,8 +48,8 @@ class ProportionalDerivativeLaw(eqx.Module):
 class ComputedTorqueLaw(eqx.Module):
     """Feedback linearisation with the simulated model itself: tau = ID(q, qd, qdd_r + 2 z w (qd_r - qd) + w^2 (q_r - q)).
 
-    The motion then follows the reference whatever the parameters are, which is what the updated gains of Gautier, Janot &
-    Vandanjon (2013) are for; the law for logs whose controller is not known, with the measured motion as the reference.
+    The motion then follows the reference for any parameters, like the updated gains of Gautier, Janot & Vandanjon
+    (2013); for logs with an unknown controller, with the measured motion as the reference.
 
     Attributes:
         frequency: w, bandwidth of the tracking error [rad/s].
@@ -67,21 +67,21 @@ class ComputedTorqueLaw(eqx.Module):
 
 
 class ClosedLoop(eqx.Module):
-    """A reference, the law that follows it, and how it is simulated.
+    """A reference, the law that tracks it, and simulation settings.
 
     Attributes:
-        q: reference at the instants t_0 + k dt at which the controller acts; its torque holds until the next one.
+        q: reference at the control instants t_0 + k dt; the torque is held in between.
         qd: velocities of the reference.
         qdd: accelerations of the reference.
         law: (torque, (q_r, qd_r, qdd_r), q, qd) -> tau, a pytree like `ProportionalDerivativeLaw` and `ComputedTorqueLaw`;
-            torque is the simulated model's own (q, qd, qdd) -> tau.
+            torque is the simulated model's (q, qd, qdd) -> tau.
         start: state (q, qd) at the first instant.
         dt: period of the controller [s].
         t_0: time of the first instant [s].
-        every: samples are compared each so many instants.
-        substeps: steps of integration in a period.
-        method: scheme of integration, as in `step`; "rk4" needs steps below about 2.8 M v_c / fc for Coulomb friction.
-        feedforward: torques at those instants that come on top of the law's [N m or N]; none where None.
+        every: number of control periods per compared sample.
+        substeps: integration steps per period.
+        method: integration scheme, as in `step`; "rk4" needs steps below about 2.8 M v_c / fc for Coulomb friction.
+        feedforward: torques added to the law's at the control instants [N m or N]; None: none.
     """
 
     q: Float[Array, "steps n"]
@@ -108,7 +108,7 @@ class ClosedLoop(eqx.Module):
         substeps: int = 1,
         method: Method = "rk4",
     ) -> "ClosedLoop":
-        """The loop that follows a trajectory t -> (q, qd, qdd) from its own first state; arguments as in `ClosedLoop`."""
+        """A loop that tracks a trajectory t -> (q, qd, qdd) from its initial state; arguments as in `ClosedLoop`."""
         with jax.enable_x64(True):
             t = t_0 + dt * jnp.arange(round(duration / dt) // every * every + 1, dtype=jnp.float64)
             q, qd, qdd = (jnp.asarray(x, jnp.float64) for x in trajectory(t))
@@ -117,10 +117,10 @@ class ClosedLoop(eqx.Module):
 
     @classmethod
     def tracking(cls, samples: Samples, frequency: float = 60.0, period: float = 1e-3) -> "ClosedLoop":
-        """A loop that follows a measured motion by `ComputedTorqueLaw`, for a log without its reference and controller.
+        """A loop that tracks a measured motion by `ComputedTorqueLaw`, for a log without reference and controller.
 
-        The reference is a spline of fifth order through the filtered positions. What noise the filter left is in the reference
-        too: estimators that simulate gain less from it than from the reference that the robot was given.
+        The reference is a fifth-order spline through the filtered positions. It contains the noise that passed the
+        filter, so simulating estimators benefit less than with the robot's actual reference.
 
         Args:
             frequency: bandwidth of the simulated controller [rad/s].
@@ -143,17 +143,18 @@ class ClosedLoop(eqx.Module):
 
     @classmethod
     def replaying(cls, samples: Samples, law: Any, period: float = 1e-3) -> "ClosedLoop":
-        """A loop driven by the measured torques, held near the measured motion by a law, for a log without its controller.
+        """A loop driven by the measured torques and kept near the measured motion by a law, for a log without controller.
 
-        tau = tau_measured(t) + law(q_measured, q). What the model gets wrong moves the simulated robot away from the
-        measured one, the further the softer the law: output error can then be fitted without the reference or the gains of
-        the real controller, as a predictor is, whose correction is the law (Ljung 1999, ch. 4). Torques are needed, and
-        their unit carries the scale.
+        tau = tau_measured(t) + law(q_measured, q). Model errors move the simulated robot away from the measured one,
+        further with a softer law. Output error can then be fitted without the reference or the gains of the real
+        controller, as a predictor with the law as its correction (Ljung 1999, ch. 4). Torques are needed, and determine
+        the scale.
 
         Args:
             samples: the run, in one piece, its torques aligned with its positions.
-            law: such as `drive_gains(model, 30.0)`, of a few times the motion's own frequencies [rad/s]. A softer one lets the
-                simulated arm wander until sensitivities say little; a stiffer one is not stable with the period.
+            law: for example `drive_gains(model, 30.0)`, with a bandwidth of a few times the motion's frequencies
+                [rad/s]. With a softer law the simulated arm drifts until sensitivities are meaningless; a stiffer one
+                is unstable at the period.
             period: longest period of the simulated controller [s]; one that divides the samples' is taken.
 
         Raises:
@@ -168,14 +169,14 @@ class ClosedLoop(eqx.Module):
 
     @property
     def rate(self) -> float:
-        """Samples a second, of those that are compared [1/s]."""
+        """Rate of the compared samples [1/s]."""
         return 1 / (self.dt * self.every)
 
     def rows(self, t: Float[np.ndarray, " N"], source: str = "the run") -> np.ndarray:
-        """Which of the loop's samples belong to times t.
+        """Indices of the loop's samples at times t.
 
         Raises:
-            IdentificationError: times that are none of the loop's.
+            IdentificationError: times that are not among the loop's.
         """
         exact = (np.asarray(t) - self.t_0) * self.rate
         rows = np.round(exact).astype(int)
@@ -190,12 +191,12 @@ class ClosedLoop(eqx.Module):
 
 
 class ClosedLoopMotion(NamedTuple):
-    """What a simulated closed loop did at its samples.
+    """The motion of a simulated closed loop at its samples.
 
     Attributes:
         q: positions.
         qd: velocities.
-        qdd: accelerations, with the torque of that instant.
+        qdd: accelerations under the torque of that instant.
         tau: torques commanded [N m].
     """
 
@@ -213,32 +214,32 @@ def simulate_closed_loop(
     noise: tuple[Float[Array, "steps n"], Float[Array, "steps n"]] | None = None,
     resistance: Float[Array, "steps n"] | None = None,
 ) -> ClosedLoopMotion:
-    """The motion of the chain under the loop's law: M qdd + C qd + g + friction (+ extra columns) = tau(q_r, q, qd).
+    """Simulate the chain under the loop's law: M qdd + C qd + g + friction (+ extra columns) = tau(q_r, q, qd).
 
-    Pure JAX, so that it can be compiled, batched and differentiated by the parameters and the loop. The torques depend on
-    the base parameters alone, so that any full set with the same base parameters gives the same motion.
+    Can be compiled, batched and differentiated with respect to the parameters and the loop. Torques depend on the base
+    parameters only, so any full set with the same base parameters gives the same motion.
 
     Args:
-        columns: what the parameters are; with extra columns their torques are part of the dynamics, affine in qdd.
-        parameters: in the columns' order, in place of the chain's own, which are taken where None.
-        noise: added to q and to qd where the law reads them [rad, rad/s].
-        resistance: torques, at the loop's instants, that the robot takes besides the model's, such as friction along its
-            reference that remembers [N m or N].
+        columns: columns of the parameters; torques of extra columns are part of the dynamics, affine in qdd.
+        parameters: parameters in column order; by default the chain's own.
+        noise: noise added to q and qd in the law [rad, rad/s].
+        resistance: additional resisting torques at the loop's instants, such as friction with memory along the
+            reference [N m or N].
 
     Returns:
-        The motion at every `loop.every`-th instant; not finite where the loop is not stable.
+        The motion at every `loop.every`-th instant; not finite if the loop is unstable.
 
     Raises:
         IdentificationError: an integration method that changes the model's armature.
 
-    Cost: one forward dynamics a substep and step, four with "rk4"; forward mode adds one set of Jacobians each, and products
+    Cost: one forward dynamics per substep, four with "rk4"; forward mode adds one set of Jacobians each, and products
     with them for each parameter.
     """
     if loop.method == "implicit_damping":
         raise IdentificationError(
             "closed loops are simulated explicitly: use 'rk4' or 'semi_implicit_euler' with substeps"
         )
-    columns = columns or Columns()  # what the chain has besides acts in any case
+    columns = columns or Columns()  # the chain's other terms always act
     known = parameters_of(chain, columns) if parameters is None else parameters
     values = jnp.asarray(known, loop.q.dtype)
     against = jnp.zeros_like(loop.q) if resistance is None else resistance

@@ -1,8 +1,8 @@
-"""A position controller and logs of an arm under it: what Monte-Carlo comparisons of estimators start from.
+"""A position controller and logs of an arm under it, for Monte-Carlo comparisons of estimators.
 
 The protocol is that of BIRDy (Leboutet, Roux, Janot, Guadarrama-Olvera & Cheng, "Inertial Parameter Identification in
 Robotics: A Survey", Applied Sciences 2021): an arm under its own position controller, noise on positions and torques, and
-estimators that start from perturbed, physically possible parameters.
+estimators that start from perturbed, physically consistent parameters.
 """
 
 from operator import attrgetter
@@ -47,7 +47,7 @@ NOISE_LEVELS = {
 def drive_gains(chain: Chain, frequency: float = 120.0, damping: float = 1.0) -> ProportionalDerivativeLaw:
     """A position controller of a bandwidth in rad/s: kp = w^2 J, kd = 2 z w J with J of each joint in a stretched pose.
 
-    What a drive's tuning gives: J is the diagonal of the mass matrix at q = 0 [kg m^2].
+    Like a drive's tuning: J is the diagonal of the mass matrix at q = 0 [kg m^2].
     """
     with jax.enable_x64(True):
         model = as_float64(chain)
@@ -64,13 +64,13 @@ def closed_loop_log(
     seed: int = 0,
     source: str = "simulated",
 ) -> Log:
-    """A log of the chain under the loop's controller, which sees the noisy positions, at the loop's rate of samples.
+    """A log of the chain under the loop's controller, which uses the noisy positions, at the loop's sample rate.
 
-    Because the noise goes through the controller into the torques and the motion, the regressor's errors and the torques'
-    depend on each other, as on a real robot.
+    The controller feeds the noise back into torques and motion, so errors of regressor and torques are correlated, as
+    on a real robot.
 
     Raises:
-        ModelError: the loop is not stable with this chain.
+        ModelError: the loop is unstable with this chain.
     """
     rng = np.random.default_rng(seed)
     q_noise = noise.position * rng.normal(size=np.shape(loop.q))
@@ -91,13 +91,13 @@ def _run(loop, chain, seen):
 
 
 def perturbed_chains(chain: Chain, count: int, deviation: float = 0.15, seed: int = 0) -> list[Chain]:
-    """Chains whose inertial, friction and rotor parameters are off by a relative deviation each, and possible for bodies.
+    """Chains whose inertial, friction and rotor parameters are perturbed by a relative deviation, and physically consistent.
 
-    Starts of a Monte-Carlo comparison: each parameter is multiplied by 1 + deviation N(0, 1), link by link again until a body
-    can have the result.
+    Starts of a Monte-Carlo comparison: each parameter is multiplied by 1 + deviation N(0, 1), redrawn for each link
+    until it is physically consistent.
 
     Raises:
-        ModelError: no possible link was found in a thousand draws.
+        ModelError: no physically consistent link in a thousand draws.
     """
     rng = np.random.default_rng(seed)
     inertia = np.asarray(chain.inertia, float)

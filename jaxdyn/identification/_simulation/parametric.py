@@ -1,7 +1,7 @@
-"""Torques and accelerations as functions of a parameter vector, with all their sensitivities at the price of one state.
+"""Torques and accelerations as functions of a parameter vector, with all sensitivities at the cost of one state.
 
-Forward mode with hundreds of tangents is what output-error methods live on. Because tau = W(q, qd, qdd) p, no recursion has to
-be repeated a tangent: the rules below compute the matrices of one state, and tangents are products with them.
+Output-error methods need forward mode with hundreds of tangents. Because tau = W(q, qd, qdd) p, no recursion is
+repeated per tangent: the rules below compute the matrices of one state, and tangents are products with them.
 """
 
 import functools
@@ -55,9 +55,9 @@ def parametric_torque(
     qd: Float[Array, " n"],
     qdd: Float[Array, " n"],
 ) -> Float[Array, " n"]:
-    """tau = W(q, qd, qdd) p, with what the chain has besides: inverse dynamics, friction, springs and extra columns [N m].
+    """tau = W(q, qd, qdd) p plus the chain's other terms: inverse dynamics, friction, springs and extra columns [N m].
 
-    Derivatives by parameters and state; those by the chain's own leaves are taken as zero.
+    Derivatives with respect to parameters and state; those with respect to the chain's leaves are zero.
     """
     robot = with_parameters(chain, columns, parameters)
     tau = inverse_dynamics(robot, q, qd, qdd) + resistive_force(robot, q, qd)

@@ -1,4 +1,4 @@
-"""Synthetic logs: a known robot moved along a trajectory, with friction and sensor noise, for trials and teaching."""
+"""Synthetic logs: a known robot moved along a trajectory, with friction and sensor noise, for tests and teaching."""
 
 import dataclasses
 import functools
@@ -27,13 +27,13 @@ def synthetic_log(
     seed: int = 0,
     source: str = "synthetic",
 ) -> Log:
-    """A log of the chain following a trajectory: tau = inverse_dynamics + friction_force, plus white noise.
+    """A log of the chain tracking a trajectory: tau = inverse_dynamics + friction_force, plus white noise.
 
     Args:
-        duration: length [s]; one period of the trajectory where None.
-        rate: samples a second [Hz].
-        position_noise: standard deviation of the encoders' noise [rad or m].
-        torque_noise: standard deviation of the torque sensors' noise [N m].
+        duration: duration [s]; by default one period of the trajectory.
+        rate: samples per second [Hz].
+        position_noise: standard deviation of the encoder noise [rad or m].
+        torque_noise: standard deviation of the torque noise [N m].
     """
     with jax.enable_x64(True):
         model = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), chain)
@@ -57,11 +57,11 @@ def _friction(chain: Chain, qd: Array) -> Array:
 
 
 def example(seed: int = 0) -> tuple[Chain, Chain, list[Log], list[Log]]:
-    """A true 7R arm, the model one would have of it, a log to fit and a log to validate on.
+    """A true 7R arm, a typical model of it, a log to fit and a log to validate on.
 
-    The truth has friction, reflected rotor inertia and torque offsets; the model has none, and its links' masses and moments
-    are off by some 15 %, as a CAD model's are. The logs are 20 s and 10 s of two random Fourier motions at 500 Hz, with encoder
-    noise of 1e-5 rad and torque noise of 0.2 N m.
+    The truth has friction, reflected rotor inertia and torque offsets; the model has none, and its link masses and
+    moments are off by some 15 %, like those of a CAD model. The logs are 20 s and 10 s of two random Fourier motions at
+    500 Hz, with encoder noise of 1e-5 rad and torque noise of 0.2 N m.
     """
     rng = np.random.default_rng(seed)
     model = panda()

@@ -31,22 +31,22 @@ def tracking_log(
     bandwidth: float = 120.0,
     seed: int = 0,
 ) -> Log:
-    """A log of a robot following a motion under a proportional-derivative law with the model's own torques fed forward.
+    """A log of a robot tracking a motion under a proportional-derivative law with feed-forward torques of its own model.
 
-    The law is `drive_gains`, at 1 kHz or faster, and sees the noisy encoders; its torque holds for a period. The reference
-    between the motion's samples is a cubic spline. The robot is the whole model, friction with memory included.
+    The law is `drive_gains`, at 1 kHz or faster, with noisy encoders; its torque is held for a period. The reference is
+    a cubic spline through the motion's samples. The robot is the complete model, including friction with memory.
 
     Args:
-        motion: what to follow; the start is at its first position and velocity, with relaxed friction.
-        rate: samples of the log a second [1/s].
+        motion: reference; the robot starts at its first position and velocity, with relaxed friction.
+        rate: samples per second of the log [1/s].
         noise: standard deviations of encoders and torques.
-        bandwidth: of the controller [rad/s].
-        seed: of the noise.
+        bandwidth: bandwidth of the controller [rad/s].
+        seed: seed of the noise.
 
     Raises:
-        ModelError: a joint that has no inertia, so that nothing can be simulated; the loop is not stable.
+        ModelError: a joint without inertia; an unstable loop.
 
-    Cost: eight steps of `advanced` a period.
+    Cost: eight steps of `advanced` per period.
     """
     every = math.ceil(SLOWEST_CONTROLLER / rate)
     period = 1 / (rate * every)
@@ -62,7 +62,7 @@ def tracking_log(
         mobility = np.diag(np.asarray(mass_matrix_inverse(model.chain, q[0])))
         if not (np.all(np.isfinite(mobility)) and np.all(np.asarray(gains.kp) > 0)):
             raise ModelError(
-                "the model has links without inertia, so that its motion cannot be simulated; give them inertials"
+                "the model has links without inertia, so its motion cannot be simulated; give them inertials"
             )
         rows = q, qd, qdd, jnp.asarray(seen)
         found, tau = (np.asarray(x) for x in _followed(model, gains.kp, gains.kd, rows, jnp.asarray(period)))
@@ -80,7 +80,7 @@ def _followed(model: TorqueModel, kp: Array, kd: Array, rows: tuple[Array, ...],
     dt, still = period / SUBSTEPS, jnp.zeros_like(q[0])
 
     def substep(state: Deviation, tau: Array) -> Deviation:
-        q = state.position  # of a robot that rests there the deviation is none
+        q = state.position  # the deviation of a robot at rest there is zero
         here = Deviation(still, state.travelled - q, state.rate, state.memory)
         after = advanced(model, here, q, still, still, tau, dt)
         return after._replace(position=q + after.position, travelled=q + after.travelled)
@@ -96,10 +96,10 @@ def _followed(model: TorqueModel, kp: Array, kd: Array, rows: tuple[Array, ...],
 
 
 def with_payload(chain: Chain, mass: float, com: tuple[float, float, float], frame: str | None = None) -> Chain:
-    """The chain with a point mass [kg] at a place [m] in a frame, the tip where None.
+    """The chain with a point mass [kg] at a position [m] in a frame (the tip if None).
 
     Raises:
-        IdentificationError: there is no such frame, or the tip is not one.
+        IdentificationError: an unknown frame, or no single tip.
     """
     link, pose = carrier(chain, frame)
     c = np.asarray(com)

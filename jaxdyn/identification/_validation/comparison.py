@@ -20,15 +20,15 @@ from .resimulation import Resimulation, resimulate
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ComparedRun:
-    """One log with the torques that both models predict.
+    """One log with the torques predicted by both models.
 
     Attributes:
-        source: where the log comes from.
+        source: origin of the log.
         samples: the filtered samples.
         predictions: torques of both models, (N, n) each [N m].
         fits: their errors.
         simulations: positions simulated by both (`resimulate`); None if the run is shorter than a window.
-        notes: what reading and preprocessing noticed.
+        notes: remarks from reading and preprocessing.
     """
 
     source: str
@@ -44,10 +44,10 @@ class ModelComparison:
     """Two models on the same logs.
 
     Attributes:
-        names: of both models.
-        models: both.
-        runs: each log by itself.
-        fits: errors of both over all logs together.
+        names: names of both models.
+        models: both models.
+        runs: each log separately.
+        fits: errors of both models over all logs together.
     """
 
     names: tuple[str, str]
@@ -62,7 +62,7 @@ class ModelComparison:
 
     @property
     def ratio(self) -> Float[np.ndarray, " n"]:
-        """Ratio of RMS errors, second model over first, joint by joint: above 1, the first is better."""
+        """Ratio of RMS errors, second model over first, for each joint: above 1, the first is better."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return self.fits[1].rms / self.fits[0].rms
 
@@ -85,12 +85,12 @@ def compare_models(
     names: tuple[str, str] = ("a", "b"),
     filters: Filters | None = None,
 ) -> ModelComparison:
-    """Predict the torques of logged motion by two models with all their terms, and compare them with the measured.
+    """Predict the torques of logged motion by two complete models, and compare them with the measured ones.
 
-    A chain's torques are inverse_dynamics(q, qd, qdd) + resistive_force(q, qd), a whole model's those of `TorqueModel.predict`,
-    on the same filtered samples (`preprocess`), so that errors are those that `identify` reports of the same run behind the
-    same filters. Torque delays of the first model that has any are removed, unless the filters specify their own.
-    Joints are matched by their order. Nothing is fitted. Motion is simulated by the whole models
+    A chain's torques are inverse_dynamics(q, qd, qdd) + resistive_force(q, qd), a complete model's those of
+    `TorqueModel.predict`, on the same filtered samples (`preprocess`), so errors equal those reported by `identify` for
+    the same run and filters. Torque delays of the first model that has any are removed, unless the filters specify
+    their own. Joints are matched by their order. Nothing is fitted. Motion is simulated by the whole models
     (`resimulate`).
 
     Args:
@@ -99,7 +99,7 @@ def compare_models(
         filters: as for `preprocess`.
 
     Raises:
-        IdentificationError: no log, models or logs of different numbers of joints, or joints whose position is a quaternion.
+        IdentificationError: no log, different numbers of joints, or joints with quaternions.
         LogError: a log is too short to be filtered.
     """
     logs = [logs] if isinstance(logs, Log) else list(logs)
@@ -131,12 +131,10 @@ def compare_models(
 def _check(name: str, chain: Chain, logs: Sequence[Log]) -> None:
     """Refuse a model that does not match the logs."""
     if chain.topology.quaternion_joints:
-        raise IdentificationError(
-            f"{name}: has spherical joints or a free base, which a log of joint positions does not hold"
-        )
+        raise IdentificationError(f"{name}: has spherical joints or a free base, which a joint log does not contain")
     for log in logs:
         if log.n != chain.nv:
             raise IdentificationError(
                 f"{log.source}: the log has {log.n} joints, but {name} has {chain.nv}: {', '.join(chain.joint_names)}; "
-                "hold joints that were not logged (lock=)"
+                "lock joints that were not logged (lock=)"
             )

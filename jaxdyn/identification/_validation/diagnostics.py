@@ -1,4 +1,4 @@
-"""Diagnostics of runs and identifications, in plain words: signs, gains, excitation, length, the prior."""
+"""Diagnostics of runs and identifications: signs, gains, excitation, length, the prior."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -27,14 +27,14 @@ from .signs import confirmed_signs, weighted_fit
 SIGNIFICANT = 4.0  # standard deviations
 GAIN_SPREAD = 0.1  # regularises gains of joints that share little with the others; residuals are far from independent
 TOLD = 0.25  # ratios of gains with a larger relative deviation are ignored
-PRIOR_RATIO = 1.5  # ratio to the given model's torque, relative to the other joints, beyond which a joint is named
-RATIO = 1.4  # ratio to the other joints' gains beyond which a gain is named
-SCALE = 2.0  # ratio to the given model's torques beyond which the scale is named
+PRIOR_RATIO = 1.5  # ratio to the given model's torque, relative to the other joints, beyond which a joint is reported
+RATIO = 1.4  # ratio to the other joints' gains beyond which a gain is reported
+SCALE = 2.0  # ratio to the given model's torques beyond which the scale is reported
 DOUBTFUL = 0.3  # a parameter with a deviation above this share of the largest of its unit is not excited
-DRIVE_FLOOR = (
-    0.02  # share of the torque, at 1 rad/s and 1 rad/s^2, below which a drive's parameter is as good as nothing
+DRIVE_FLOOR = 0.02  # share of the torque, at 1 rad/s and 1 rad/s^2, below which a drive's parameter is negligible
+CLEARLY = (
+    1.2  # a sign counts as determined by the other joints if the opposite one increases the residual by this factor
 )
-CLEARLY = 1.2  # a sign counts as determined by the other joints if the wrong one increases the residual by this factor
 TOGETHER = 1e-6  # relative singular value below which parameters are only determined together
 
 
@@ -43,11 +43,10 @@ class Finding:
     """A suspected fault, or something that cannot be determined.
 
     Attributes:
-        kind: "sign": a joint's torque has the wrong sign; "gain": it is off by a factor against the other joints';
-            "scale": all torques are off by a factor against the model's; "unexcited": parameters not excited by the
-            motion; "short": fewer independent samples than parameters; "prior": a link of the given model is
-            physically inconsistent; "result": the identified one has; "friction": an identified friction or armature
-            is negative.
+        kind: "sign": a joint's torque has the wrong sign; "gain": it is off by a factor relative to the other joints;
+            "scale": all torques are off by a factor relative to the model; "unexcited": parameters not excited by the
+            motion; "short": fewer independent samples than parameters; "prior": a link of the given model is physically
+            inconsistent; "result": the identified one has; "friction": an identified friction or armature is negative.
         about: the joints, links or parameters concerned.
         text: the finding in words, with advice.
     """
@@ -68,22 +67,22 @@ def diagnose(
     - *short*: fewer independent samples than base parameters; no other checks are made then.
     - *unexcited*: base parameters without effect in this motion, known only together with others, or with a standard
       deviation above 0.3 of the largest of their unit.
-    - *sign*: joints whose friction would give power instead of taking it, or with whose torque reversed the runs fit one set
-      of parameters much better, unless one of the two says otherwise, or the last 30 % of the runs are predicted worse with
-      the sign reversed by a fit to the rest.
-    - *gain*: the ratios of gains that fit the arm's shared parameters best; named where 1.4 times off and significant. A
-      joint that shares little with the others, as those of a wrist, is not judged by that; where the given model has
-      inertials it is named if its torque, friction and rotor apart, is another multiple of the model's than the other
-      joints' are, by 1.5 and significantly (`prior_scales`). A joint whose links' torque is lost in its
-      friction is not judged at all, and no motion determines a factor common to all gains.
-    - *scale*: the torque of motion and gravity against that of the given model, where it has inertials; named where 2
-      times off.
+    - *sign*: joints whose friction would generate power instead of dissipating it, or whose reversed torque fits one
+    set of parameters much better, unless the two criteria disagree, or a fit to the first 70 % predicts the last 30 %
+    of the runs worse with the sign reversed.
+    - *gain*: the ratios of gains that fit the arm's shared parameters best; reported if off by a factor of 1.4 and
+    significant. Joints that share little with the others, such as those of a wrist, are not judged by this; if the
+    given model has inertials, they are reported if the scale of their torque relative to the model, without friction
+    and rotor, differs from that of the other joints by a factor of 1.5 and significantly (`prior_scales`). Joints with
+    negligible link torque beside friction are not judged at all, and no motion determines a factor common to all gains.
+    - *scale*: the torque of motion and gravity relative to the given model, if it has inertials; reported if off by a
+    factor of 2.
     - *prior*: physically inconsistent links of the given model.
 
     Args:
         chain: the assumed model of the robot.
         runs: one or several.
-        columns: of the identification; all drive terms, motors and springs of the chain if None.
+        columns: columns of the identification; by default all drive terms, motors and springs of the chain.
         filters: as in `preprocess`.
 
     Raises:
@@ -129,12 +128,12 @@ def _findings(
 def diagnose_identification(result: Identification) -> tuple[Finding, ...]:
     """Diagnose the fitted runs and the result: inertias, friction and armature.
 
-    Besides the findings of `diagnose` on the fitted runs, which take the factors of the fit where friction was among its
-    columns, *result*: physically inconsistent identified links; *friction*: viscous or Coulomb friction, or an
-    armature that the base parameters hold by itself, negative by more than four standard deviations.
+    Adds to the findings of `diagnose` on the fitted runs (from the factors of the fit, if friction was among its
+    columns): *result*: physically inconsistent identified links; *friction*: viscous or Coulomb friction, or an
+    armature that is a base parameter by itself, negative by more than four standard deviations.
 
     Args:
-        result: of `identify`.
+        result: from `identify`.
     """
     samples = [e.samples for e in result.fitted]
     if result.friction is None:
@@ -155,11 +154,11 @@ def diagnose_identification(result: Identification) -> tuple[Finding, ...]:
         value, sd = result.wls.values[row], deviations[row]
         if term != "offset" and value < -SIGNIFICANT * sd and joint not in flipped:
             cause = (
-                "where torques are measured behind the gears, rotors do not act on them: leave armature out of the terms"
+                "if torques are measured on the link side of the gears, rotors do not affect them: remove armature"
                 if term == "armature"
                 else "the friction law does not fit, or time stamps of positions and torques differ (estimate_delay)"
             )
-            text = f"{joint}: its {term} came out negative, {names[k]} = {value:.3g} +- {sd:.2g}; {cause}"
+            text = f"{joint}: its {term} is negative, {names[k]} = {value:.3g} +- {sd:.2g}; {cause}"
             findings.append(Finding("friction", (joint,), text))
     return tuple(findings)
 
@@ -248,7 +247,7 @@ def _friction_power(
             continue
         value = np.linalg.lstsq(f, tau, rcond=None)[0]
         variance = ((tau - f @ value) ** 2).sum() / factors.counts[j] / independence
-        # mean power is value . (qd . column): viscous and Coulomb columns both have qd's sign, so their sizes weigh them
+        # mean power is value . (qd . column); viscous and Coulomb columns both have the sign of qd, so their sizes weight them
         weight = np.linalg.norm(r[:, mine], axis=0)
         sd = np.sqrt(variance * weight @ np.linalg.pinv(f.T @ f) @ weight)
         out[j] = weight @ value / max(sd, 1e-300)
@@ -258,7 +257,7 @@ def _friction_power(
 def _sign(joint: str) -> Finding:
     text = (
         f"{joint}: the sign of its torque is wrong, or that of its position: with the sign reversed it fits the other "
-        "joints, and its friction takes power instead of giving it"
+        "joints, and its friction dissipates power instead of generating it"
     )
     return Finding("sign", (joint,), text)
 
@@ -296,7 +295,7 @@ def _gains(chain: Chain, samples: list[Samples], signs: np.ndarray) -> list[Find
 
 
 def _prior_gains(chain: Chain, samples: list[Samples], signs: np.ndarray, named: set[str]) -> list[Finding]:
-    """Joints whose torque differs from the given model's by another factor than at the other joints."""
+    """Joints whose torque differs from the given model's by a factor unlike that of the other joints."""
     if not np.any(np.asarray(chain.inertia)):
         return []
     found = prior_scales(chain, [dataclasses.replace(s, tau=s.tau * signs) for s in samples])
@@ -310,9 +309,9 @@ def _prior_gains(chain: Chain, samples: list[Samples], signs: np.ndarray, named:
         joint, factor = coordinate_names(chain)[j], float(found.factors[j])
         if joint not in named:
             text = (
-                f"{joint}: its torque is {factor:.2g} times what the given model's links need, at the other joints it is "
-                f"{np.exp(common):.2g} times: check its gain, its gear ratio and its units, and whether the model has what the "
-                "arm carries"
+                f"{joint}: its torque is {factor:.2g} times that of the given model's links, at the other joints "
+                f"{np.exp(common):.2g} times: check its gain, its gear ratio and its units, and whether the model includes the "
+                "payload"
             )
             out.append(Finding("gain", (joint,), text))
     return out
@@ -328,7 +327,7 @@ def _scale(chain: Chain, columns: Columns, factors: QRFactors, base: BaseParamet
     model = r[:, base.kept[rigid]] @ expected[rigid]
     clear = [model, r[:, -1]]
     q = np.linalg.qr(r[:, base.kept[~rigid]])[0] if (~rigid).any() else np.zeros((len(r), 0))
-    model, tau = (x - q @ (q.T @ x) for x in clear)  # friction and armature apart
+    model, tau = (x - q @ (q.T @ x) for x in clear)  # without friction and armature
     if model @ model == 0:
         return []
     slope, angle = float(model @ tau / (model @ model)), float(model @ tau / np.sqrt((model @ model) * (tau @ tau)))
@@ -336,7 +335,7 @@ def _scale(chain: Chain, columns: Columns, factors: QRFactors, base: BaseParamet
         return []
     text = (
         f"torques are about {slope:.3g} times those of the given model's inertials, at all joints together: are they currents "
-        "or motor torques, is a gear ratio or a unit missing, or is the model another robot's?"
+        "or motor torques, is a gear ratio or a unit missing, or is the model of another robot?"
     )
     return [Finding("scale", (), text)]
 
@@ -352,7 +351,7 @@ def _unexcited(
     dead = norms <= 1e-9 * norms.max()
     if dead.any():
         names = tuple(base.names[k] for k in np.flatnonzero(dead))
-        out.append(Finding("unexcited", names, f"the motion does not excite at all: {'; '.join(names)}"))
+        out.append(Finding("unexcited", names, f"the motion does not excite: {'; '.join(names)}"))
     alive = np.flatnonzero(~dead)
     u, s, vt = np.linalg.svd(w[:, alive] / norms[alive], full_matrices=False)
     lost = s < TOGETHER * s[0]

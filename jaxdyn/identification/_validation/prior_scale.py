@@ -13,20 +13,20 @@ from .._preprocessing.samples import Samples, left_out_deviations
 from .._regression.completion import rigid_torque
 from .._regression.robot import as_float64
 
-BLOCKS = 20  # stretches of the runs that are left out in turn
+BLOCKS = 20  # jackknife blocks
 ALIKE = 0.4  # correlation with the model's torque below which a joint's factor is meaningless
 CERTAIN = 0.15  # relative standard deviation above which it is not judged
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PriorScales:
-    """Factors of measured against expected torques, joint by joint.
+    """Factors of measured relative to expected torques, for each joint.
 
     Attributes:
         factors: (n,) slope of the measured torque on that of the given model's inertias.
-        deviations: (n,) standard deviations of their logarithms, from fits that leave out a twentieth of the runs in turn.
+        deviations: (n,) standard deviations of their logarithms, from a jackknife over twenty blocks.
         alike: (n,) correlation of the two torques after projecting out friction, offset and rotor inertia.
-        judged: (n,) whether the factor is determined.
+        judged: (n,) joints whose factor is determined.
     """
 
     factors: Float[np.ndarray, " n"]
@@ -38,8 +38,8 @@ class PriorScales:
 def prior_scales(chain: Chain, runs: Sequence[Samples]) -> PriorScales:
     """Scale of each joint's torque against that of the chain's own inertias.
 
-    For joint j by itself: tau_j = s_j Y_j pi_0 + Ia qdd_j + fv qd_j + fc tanh(qd_j / w) + off, so that friction and
-    rotor inertia, which model files rarely hold, do not affect the scale s_j. It is determined by gravity and the
+    For each joint j separately: tau_j = s_j Y_j pi_0 + Ia qdd_j + fv qd_j + fc tanh(qd_j / w) + off, so friction and
+    rotor inertia, which model files rarely contain, do not affect the scale s_j. It is determined by gravity and the
     coupling of the links.
 
     Args:

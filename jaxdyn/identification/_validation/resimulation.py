@@ -15,18 +15,18 @@ from .._preprocessing.samples import Samples
 
 WINDOW = 0.5  # [s]
 MOST_WINDOWS = 400
-TOGETHER = 32  # windows that are simulated side by side
+TOGETHER = 32  # windows simulated in parallel
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Resimulation:
-    """Positions of a run, simulated along its measured torques in short windows that each start from the measured state.
+    """Positions of a run, simulated under its measured torques in short windows, each starting from the measured state.
 
     Attributes:
         windows: (start, stop) of each window in the samples; the first of its samples is the measured state.
         simulated: (N, n) simulated positions [rad or m]; NaN outside the windows.
         rms: (n,) root mean square of measured minus simulated positions over all windows [rad or m].
-        growth: (steps + 1, n) the same by time since the window's start, one row a sample.
+        growth: (steps + 1, n) the same by time since the window's start, one row per sample.
         coasting_rms: (n,) as `rms`, of positions extrapolated without any model from the velocity at each window's
             start.
         seconds: length of a window [s].
@@ -53,24 +53,22 @@ def resimulate(
 ) -> Resimulation:
     """Positions simulated open loop along the measured torques, restarted from the measured state every `window` seconds.
 
-    The whole model is simulated, springs, further columns and friction with memory and load included. The motion is written as
-    the measured one plus a deviation e, q = q_m + e, so that only the model's error is integrated: in each step
+    The complete model is simulated, including springs, further columns and friction with memory and load. The motion is
+    the measured one plus a deviation e, q = q_m + e, so only the model error is integrated: in each step
 
         load(q, q', q_m'' + e'') + friction(q, q', ..) = tau,    e(0) = e'(0) = 0,
 
-    is solved for e'' with the friction of the step's end (`advanced`), and positions by the trapezium rule: without friction a
-    constant error of acceleration is integrated exactly, a varying one to first order in the step; a model without error
-    stays on the log.
-    No controller keeps the robot on the log: with one, the position error would be the torque error over its
-    stiffness, which adds no information. Open loop, the error of a window of length T is about
-    T^2 / 2 times the error of acceleration, and over whole runs it would grow without bound for any model.
+    is solved for e'' with friction at the step's end (`advanced`), and positions by the trapezoidal rule: without
+    friction, a constant acceleration error is integrated exactly, a varying one to first order in the step; an exact
+    model stays on the log. No controller tracks the log: with one, the position error would be the torque error divided
+    by its stiffness, which adds no information. Open loop, the error of a window of length T is about T^2 / 2 times the
+    acceleration error, and over whole runs it would grow without bound for any model.
 
     Args:
         model: the identified robot.
-        samples: of the run; its velocities and accelerations are the derivatives of its positions, as `preprocess` makes
-            them.
+        samples: samples of the run, whose velocities and accelerations are derivatives of its positions, as from `preprocess`.
         window: length of a window [s].
-        memory: of friction at each sample (`TorqueModel.memory`); from the samples alone if None, relaxed at the
+        memory: memory of friction at each sample (`TorqueModel.memory`); by default from the samples, relaxed at the
             start of each piece.
 
     Raises:
@@ -100,7 +98,9 @@ def resimulate(
         deviation = _by_windows(in_float64(model), [held[rows[:, 0]], *parts], 1 / samples.rate)
     simulated = np.full_like(samples.q, np.nan)
     simulated[rows] = samples.q[rows] + deviation
-    simulated[np.asarray(starts)] = samples.q[np.asarray(starts)]  # where windows meet, the later one's start
+    simulated[np.asarray(starts)] = samples.q[
+        np.asarray(starts)
+    ]  # at common points of two windows, the later one's start
     q, qd = parts[:2]
     coasting = q - (q[:, :1] + qd[:, :1] * (np.arange(steps + 1) / samples.rate)[:, None])
     with np.errstate(over="ignore", invalid="ignore"):  # a mass matrix that is not positive definite

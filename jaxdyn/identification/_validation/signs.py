@@ -23,18 +23,18 @@ SAME = (
 def confirmed_signs(
     chain: Chain, samples: Sequence[Samples], columns: Columns, base: BaseParameters, signs: np.ndarray
 ) -> np.ndarray:
-    """(n,) signs without those that predict held-out motion worse: under `jax.enable_x64(True)`.
+    """(n,) signs, except those that predict held-out motion worse; under `jax.enable_x64(True)`.
 
-    A joint keeps the sign -1 where a weighted fit to the first 70 % of each run predicts the torque of the rest no worse with
-    it, neither that joint's own nor, in the mean of the logarithms, all of them. A joint whose model lacks a term can fit the
-    other joints better with its sign reversed, and is then predicted worse itself.
+    A joint keeps the sign -1 if a weighted fit to the first 70 % of each run predicts the remaining torques no worse
+    with it, both for that joint and, in the mean of the logarithms, for all. A joint whose model lacks a term can fit
+    the other joints better with its sign reversed, but is then predicted worse itself.
     """
     accused = np.flatnonzero(signs < 0)
     if not len(accused):
         return signs
     try:
         parts = [split(s, SHARE) for s in samples]
-    except LogError:  # too short to be divided
+    except LogError:  # too short to split
         return signs
     model, (first, last) = as_float64(chain), (None, None)
     for a, b in parts:
@@ -52,7 +52,7 @@ def confirmed_signs(
 
 
 def _held_out(first: QRFactors, last: QRFactors, base: BaseParameters, signs: np.ndarray) -> np.ndarray:
-    """(n,) RMS errors on the last parts, of a weighted fit to the first."""
+    """(n,) RMS errors of a weighted fit to the first parts, on the last parts."""
 
     def turned(factors: QRFactors) -> QRFactors:
         r = factors.r.copy()
