@@ -183,7 +183,7 @@ def _over_devices(function: Callable[..., Any], run: Callable[..., Any], in_axes
 
 
 def _mapped(in_axes: Axes, arguments: tuple) -> tuple[bool, ...]:
-    """Which leaves of the arguments have a batch axis."""
+    """Mask of the arguments' leaves that have a batch axis."""
     axes = in_axes if isinstance(in_axes, Sequence) else (in_axes,) * len(arguments)
     if len(axes) != len(arguments):
         raise ModelError(f"in_axes has entries for {len(axes)} arguments, but there are {len(arguments)}")

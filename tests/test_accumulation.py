@@ -92,17 +92,17 @@ def test_parts_are_merged_saved_and_gone_on_from(long_run, tmp_path):
     with pytest.raises(IdentificationError, match="no such file"):
         load_factors(tmp_path / "none.npz")
     np.savez(tmp_path / "other.npz", r=np.ones((2, 3)), counts=np.ones(2))
-    with pytest.raises(IdentificationError, match="no factors"):
+    with pytest.raises(IdentificationError, match="invalid factors"):
         load_factors(tmp_path / "other.npz")
     square = np.ones((2, 3, 3))
     for r, counts in ((square, [-1, 5]), (square, [1.5, np.inf]), (square + 1j, [5, 5]), (square > 0, [5, 5])):
         np.savez(tmp_path / "other.npz", r=r, counts=np.array(counts))
-        with pytest.raises(IdentificationError, match="no factors"):
+        with pytest.raises(IdentificationError, match="invalid factors"):
             load_factors(tmp_path / "other.npz")
     with zipfile.ZipFile(tmp_path / "other.npz", "w") as archive:  # members that are no arrays
         archive.writestr("r", "text")
         archive.writestr("counts", "text")
-    with pytest.raises(IdentificationError, match="no factors"):
+    with pytest.raises(IdentificationError, match="not a file of `save_factors`"):
         load_factors(tmp_path / "other.npz")
     with pytest.raises(IdentificationError, match="are incompatible"):
         merge_factors(first, first._replace(r=first.r[:, :5, :5]))

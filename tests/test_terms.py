@@ -306,7 +306,8 @@ def test_blocks_lie_a_period_of_the_lowest_cutoff_apart(annotations_unchecked):
     np.testing.assert_array_equal(grams.counts, kept.reshape(16, 40, 2).sum(1))
     assert len(Reading.grams(reading, None, [run(90)], None).grams) == 6  # of 1.5 s each
     assert len(Reading.grams(reading, None, [run(120)], None).grams) == 8
-    with pytest.raises(LogError, match="the runs have 8 s, too few for 6 blocks"):  # six times the margin is 1.5 s
+    # six times the margin is 1.5 s
+    with pytest.raises(LogError, match="the runs have 8 s, too few for 6 cross-validation blocks"):
         Reading.grams(reading, None, [run(80)], None)
 
 

@@ -45,7 +45,7 @@ def identify(
     logs are resampled, filtered without phase shift and differentiated (`preprocess`); the regressor is accumulated in chunks;
     the base parameters are estimated by ordinary and by weighted least squares, and then again, with the same weights, among
     physically consistent links (`consistent_least_squares`), which become the identified chain; and torques of motion
-    that was not fitted are predicted. Everything runs in float64, whatever JAX's configuration, and the stacked
+    that was not fitted are predicted. Everything runs in float64 regardless of JAX's configuration, and the stacked
     regressor is never stored.
 
     Args:

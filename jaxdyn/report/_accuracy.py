@@ -51,7 +51,7 @@ class TorqueAccuracy:
 
     @property
     def without_noise(self) -> Float[np.ndarray, " n"]:
-        """Error over torque, with the noise taken off: sqrt(1 - noise) times the relative error."""
+        """Relative error, with the noise subtracted: sqrt(1 - noise) times the relative error."""
         return self.relative * np.sqrt(1 - self.noise)
 
 

@@ -51,7 +51,7 @@ def collect_provenance(
 
     Args:
         files: (role, path) of each input, as ("log", "run.csv").
-        settings: of the computation; values are shown as text, empty ones (None, "", [], False) left out.
+        settings: of the computation; values are shown as text, empty ones (None, "", [], False) are omitted.
         arguments: of the command line, without the program's name.
 
     Raises:

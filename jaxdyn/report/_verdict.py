@@ -174,7 +174,7 @@ class Assessment:
     Attributes:
         verdict: based on the other fields.
         files: predictions of the written model files.
-        prior: the given model's errors beside the identified one's.
+        prior: errors of the given and the identified model.
         simulated: runs re-simulated by the model.
     """
 
@@ -254,7 +254,7 @@ def _listed(values: Sequence[float]) -> str:
 
 
 def _unseen(result: Identification, accuracy: TorqueAccuracy) -> VerdictCheck | None:
-    """Whether validation confirms the fit."""
+    """Check that validation confirms the fit."""
     if not result.validation:
         return VerdictCheck(
             "fair", "No motion was held out, so the model is not validated: give a log with --validate."

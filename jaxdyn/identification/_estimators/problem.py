@@ -156,7 +156,7 @@ class EstimationProblem:
     def rows(
         self, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray, signals: np.ndarray | None = None
     ) -> Float[np.ndarray, "N n b"]:
-        """The base regressor of every sample, held in memory: 8 N n b bytes; columns of signals are zero where None."""
+        """The base regressor of every sample, held in memory: 8 N n b bytes; columns of signals are zero if None."""
         k = len(self.prior) - len(self.columns.names(self.chain.n))
         with jax.enable_x64(True):
             kept = self.base.kept[: self.base.size - k]

@@ -84,14 +84,14 @@ def load_factors(path: str | os.PathLike[str]) -> QRFactors:
     except FileNotFoundError:
         raise IdentificationError(f"{name}: there is no such file; check the path") from None
     except Exception as error:
-        raise IdentificationError(f"{name}: these are no factors of `save_factors`: {error}") from None
+        raise IdentificationError(f"{name}: not a file of `save_factors`: {error}") from None
     if r.dtype.kind != "f" or counts.dtype.kind not in "iu" or (counts < 0).any():
         raise IdentificationError(
-            f"{name}: these are no factors: r holds {r.dtype}, counts {counts.dtype}; it is floats, and numbers of samples"
+            f"{name}: invalid factors: r has type {r.dtype} (must be float), counts {counts.dtype} (must be integers >= 0)"
         )
     if r.ndim != 3 or r.shape[1] != r.shape[2] or counts.shape != r.shape[:1] or not np.isfinite(r).all():
         raise IdentificationError(
-            f"{name}: these are no factors: r has shape {r.shape}, counts {counts.shape}; it is (n, p + 1, p + 1) and (n,)"
+            f"{name}: invalid factors: r has shape {r.shape} (must be (n, p + 1, p + 1)), counts {counts.shape} (must be (n,))"
         )
     return QRFactors(r, counts)
 

@@ -131,7 +131,7 @@ class ClosedLoop(eqx.Module):
         """
         if len(samples.segments) != 1:
             raise IdentificationError(
-                f"a run in {len(samples.segments)} pieces cannot be simulated in one; give each piece as a run of its own"
+                f"a run in {len(samples.segments)} pieces cannot be simulated as one; pass each piece as a separate run"
             )
         spline = make_interp_spline(samples.t, samples.q, k=5)
         every = max(1, int(np.ceil(1 / (samples.rate * period) - 1e-9)))

@@ -74,7 +74,7 @@ def diagnose(
     significant. Joints that share little with the others, such as those of a wrist, are not judged by this; if the
     given model has inertials, they are reported if the scale of their torque relative to the model, without friction
     and rotor, differs from that of the other joints by a factor of 1.5 and significantly (`prior_scales`). Joints with
-    negligible link torque beside friction are not judged at all, and no motion determines a factor common to all gains.
+    negligible link torque beside friction are not judged, and no motion determines a factor common to all gains.
     - *scale*: the torque of motion and gravity relative to the given model, if it has inertials; reported if off by a
     factor of 2.
     - *prior*: physically inconsistent links of the given model.

@@ -62,7 +62,7 @@ def _shape(
         name = attribute(shape, "filename", label)
         file = find_mesh(name, urdf, packages)
         if file is None:
-            return None, f"{shape.where}: there is no mesh file {name}; {label} is left out"
+            return None, f"{shape.where}: there is no mesh file {name}; {label} is omitted"
         x, y, z = numbers(shape, "scale", 3, label, (1.0, 1.0, 1.0))
         return Geometry(link, "mesh", pose, (x, y, z), None, file), None
     return None, f"{shape.where}: {label} is a <{shape.tag}>, which is not a URDF shape; omitted"

@@ -116,7 +116,7 @@ def _why(result: Identification, name: str, mended: tuple[str, ...]) -> str:
         names = ", ".join(column for e in model.extra for column in e.names)
         reasons.append(f"it cannot hold the columns {names}")
     if mended:
-        reasons.append(f"negative friction or armature of {', '.join(mended)} is left out")
+        reasons.append(f"negative friction or armature of {', '.join(mended)} is omitted")
     if name.endswith(".xml"):
         reasons.append("MJCF cannot hold torque offsets and the width of the smooth sign of Coulomb friction")
     return "; ".join(reasons) or "numbers are rounded in it"

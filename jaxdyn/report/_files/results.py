@@ -63,7 +63,7 @@ def write_all(
     viscous, Coulomb and constant friction, and no negative friction, damping or armature.
 
     All files are completed in a draft folder and then moved into place: an error or Ctrl-C leaves the folder
-    unchanged. Existing files of these names are replaced. identified.urdf is left out if a URDF cannot hold the model
+    unchanged. Existing files of these names are replaced. identified.urdf is omitted if a URDF cannot hold the model
     (helical joints, physically inconsistent inertias), identified.xml if MJCF cannot, and model.eqx if there are
     user-defined columns; the report gives the reason, and such a file from an earlier run is renamed with the suffix
     .old.

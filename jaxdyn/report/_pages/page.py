@@ -52,7 +52,7 @@ SHOWN = 4  # notes; the others are folded
 
 
 def notes_section(notes: Sequence[str]) -> str:
-    """Notes on the logs, of which the first few are not folded."""
+    """Notes on the logs; all but the first few are folded."""
     each = list(dict.fromkeys(notes))
     more = ""
     if len(each) > SHOWN + 2:

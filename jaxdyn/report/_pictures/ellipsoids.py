@@ -35,7 +35,7 @@ class Ellipsoid:
 
     @property
     def possible(self) -> bool:
-        """Whether mass and inertia are physically consistent."""
+        """True if mass and inertia are physically consistent."""
         squares = self.squares
         return bool(self.mass > 0 and squares[0] >= -1e-6 * max(squares[-1], 0))  # single precision possible
 

@@ -50,7 +50,7 @@ def friction_samples(chain: Chain, evaluations: Sequence[Evaluation], modelled: 
     plus the residual.
 
     Args:
-        modelled: predictions hold a friction model that is no function of velocity: the torque of the chain without
+        modelled: predictions contain a friction model beyond velocity dependence: the torque of the chain without
             friction is subtracted instead.
     """
     data = together(evaluations)

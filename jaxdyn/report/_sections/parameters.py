@@ -189,7 +189,7 @@ def _unknown(result: Identification) -> str:
         text += element(
             "p",
             f"Together they leave {len(directions)} directions in which the parameters can change without any change of "
-            "torque, whatever the motion. In each, the first increases by 1 of its unit, the others by their factors:",
+            "torque, for any motion. In each, the first increases by 1 of its unit, the others by their factors:",
         )
         lines = "".join(element("li", element("code", escaped(name))) for name in directions)
         text += element("details", element("summary", f"All {len(directions)} directions") + element("ul", lines))

@@ -29,7 +29,7 @@ class AgainstPrior:
 
 
 def has_inertias(result: Identification) -> bool:
-    """Whether the given model has inertias at all."""
+    """True if the given model has inertias."""
     return bool(np.any(np.asarray(result.prior.inertia)))
 
 

@@ -152,7 +152,7 @@ def linear_quadratic(
 
 
 def adjoints(lq: LinearQuadratic) -> Float[Array, "knots n"]:
-    """Derivative of the whole cost with respect to each knot's state at dx = du = 0, gaps c left out."""
+    """Derivative of the total cost with respect to each knot's state at dx = du = 0, without the gaps c."""
     lq, n = lq.dense(), lq.states
 
     def before(later, x):
