@@ -723,6 +723,15 @@ def test_only_inertials_that_count_are_checked_and_all_can_be_ignored(tmp_path):
         loads("<mujoco/>", ignore_inertials=True)
 
 
+def test_a_limit_beyond_any_robots_is_none():
+    text = MASSLESS.replace(
+        '"b" type="continuous">', '"b" type="revolute"><limit lower="-1e16" upper="3" velocity="1e13" effort="9"/>'
+    )
+    limits = loads(text, ignore_inertials=True).limits
+    np.testing.assert_array_equal(limits.position[1], [-np.inf, 3.0])
+    assert limits.velocity[1] == np.inf and limits.effort[1] == 9.0
+
+
 MASSLESS = """<robot name="massless"><link name="base"/>
   <link name="body">
     <inertial><mass value="2"/><inertia ixx="0.1" iyy="0.2" izz="0.2" ixy="0" ixz="0" iyz="0"/></inertial></link>

@@ -48,7 +48,7 @@ def load(
     `<jaxdyn armature offset coulomb_velocity stribeck_friction stribeck_velocity stiffness rest_position/>` in a `<joint>`:
     rotor inertia, torque offset, the width of the Coulomb friction's smooth sign, the Stribeck term, and a spring.
     Revolute and prismatic joints need `<limit>` (lower and upper default to 0, as in the URDF specification); position
-    limits of continuous joints are infinite, as is a limit written as the largest double, since URDF has no infinity.
+    limits of continuous joints are infinite, as is a limit beyond 1e12, since URDF has no infinity.
     URDF does not specify gravity.
 
     Args:

@@ -1,6 +1,5 @@
 """URDF documents as chains, behind `jaxdyn.load`."""
 
-import sys
 import warnings
 from collections.abc import Container, Sequence
 from typing import Any
@@ -261,7 +260,7 @@ def _joint(node: Node, remarks: list[str]) -> Joint:
 
 
 def _limits(joint: Node, node: Node | None, kind: str, label: str, remarks: list[str]) -> dict[str, Any]:
-    """The leaves of limits; the largest double represents infinity."""
+    """The leaves of limits; numbers beyond any robot's represent infinity."""
     if kind == "fixed":
         return {"limits.position": (0.0, 0.0), "limits.velocity": 0.0, "limits.effort": 0.0}
     bounded = kind in ("revolute", "prismatic")
@@ -277,7 +276,7 @@ def _limits(joint: Node, node: Node | None, kind: str, label: str, remarks: list
         number(node, "effort", label, None if bounded else inf),
     ]
     here = joint if node is None else node
-    lower, upper, velocity, effort = (np.copysign(inf, x) if abs(x) >= sys.float_info.max else x for x in values)
+    lower, upper, velocity, effort = (np.copysign(inf, x) if abs(x) > LARGEST else x for x in values)
     if lower > upper:
         remarks.append(f"{label}: its lower limit {lower:g} is above its upper limit {upper:g}; neither counts")
         lower, upper = -inf, inf
