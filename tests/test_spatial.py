@@ -315,3 +315,16 @@ def test_components_are_the_array_operations():
         (components.zeros(2, (u, v), (r,)), jnp.zeros(2)),
     ):
         np.testing.assert_allclose(jnp.stack(got), exact, rtol=1e-13, atol=1e-15)
+
+
+def test_sines_and_cosines_of_kernels_are_exact_to_rounding_however_far_the_angle_turns():
+    from jaxdyn.spatial._sine import sine_and_cosine
+
+    rng = np.random.default_rng(0)
+    for scale in (1.0, 10.0, 1e3, 1e6):
+        x = jnp.asarray(np.concatenate([scale * rng.uniform(-1, 1, 1000), np.arange(-8, 9) * np.pi / 4 * scale]))
+        (sine, cosine), (by_sine, by_cosine) = jax.jvp(sine_and_cosine, (x,), (jnp.ones_like(x),))
+        np.testing.assert_allclose(sine, np.sin(x), rtol=0, atol=2.5e-16)
+        np.testing.assert_allclose(cosine, np.cos(x), rtol=0, atol=2.5e-16)
+        np.testing.assert_array_equal((by_sine, by_cosine), (cosine, -sine))
+    assert np.isnan(np.asarray(sine_and_cosine(jnp.array([np.nan, np.inf])))).all()

@@ -1,5 +1,6 @@
 """The Coriolis matrix, consistent with the Christoffel symbols, so that dM/dt - 2 C is skew-symmetric; and its two parts."""
 
+import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -10,10 +11,9 @@ from jaxtyping import Array, Float
 from ...model._chain import Chain
 from ...model._compiled import compiled
 from .._kinematics.coordinates import by_coordinates, joint_rates, place, rate_matrix
-from .._lowering import by_batch
-from .._recursions.newton_euler import newton_euler
-from .._recursions.pairs import jacobian_by_column
-from .mass_matrix import link_mass_matrix
+from .._recursions.pairs import pairs_of, spread
+from .._recursions.variation import coriolis_entries
+from .mass_matrix import crba_entries, link_mass_matrix
 
 
 @compiled
@@ -68,24 +68,18 @@ def velocity_products(chain: Chain, q: Float[Array, " nq"]) -> VelocityProducts:
 
 @compiled
 def coriolis_matrix(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, "nv nv"]:
-    """C(q, qd) with C_ij = sum_k Gamma_ijk qd_k, computed as C = (d c / d qd) / 2 with c = `coriolis_force`, O(n^2).
+    """C(q, qd) with C_ij = sum_k Gamma_ijk qd_k, computed as C = (d c / d qd) / 2 with c = `coriolis_force`, O(n depth).
 
     Exact, because c is quadratic in qd and Gamma_ijk is symmetric in j and k. dM/dt - 2 C is skew-symmetric, and C qd =
-    c. Equals the contraction of `christoffel_symbols` with qd, at the cost of one forward-mode derivative [N m s/rad].
+    c. Equals the contraction of `christoffel_symbols` with qd; the derivative is taken in closed form, as in
+    `inverse_dynamics_derivatives` [N m s/rad].
     For quaternion joints M dA/dt is subtracted, as there, which preserves both properties.
     """
     links, x = place(chain, q)
-    matrix = by_coordinates(chain, link_coriolis_matrix(links, x, joint_rates(chain, qd)))
+    pairs = pairs_of(links.topology.parents)
+    matrix = by_coordinates(chain, spread(pairs.places(2, 0, 1), coriolis_entries(links, x, joint_rates(chain, qd))))
     if not chain.topology.quaternion_joints:
         return matrix
-    return matrix - by_coordinates(chain, link_mass_matrix(links, x)) @ rate_matrix(chain, qd)
-
-
-@by_batch(size=lambda chain: max(100 + 80 * chain.n, 2 * chain.n**2))
-def link_coriolis_matrix(
-    chain: Chain, x: Float[Array, "n *#lanes"], rates: Float[Array, "n *#lanes"]
-) -> Float[Array, "n n *#lanes"]:
-    """The rigid links' Coriolis matrix, of a chain of ordinary joints."""
-    rates = rates.astype(jnp.result_type(x, rates, chain.inertia))
-    zero, still = jnp.zeros_like(rates), jnp.zeros_like(chain.gravity)
-    return 0.5 * jacobian_by_column(lambda qd: newton_euler(chain, x, qd, zero, still, None), rates)
+    bodies = dataclasses.replace(links, armature=jnp.zeros_like(links.armature))
+    mass = by_coordinates(chain, spread(pairs.places(1, 0, 0), crba_entries(bodies, x)))
+    return matrix - mass @ rate_matrix(chain, qd)

@@ -14,14 +14,12 @@ from .._kinematics.coordinates import (
     by_coordinates,
     generalised_inertia,
     joint_accelerations,
-    joint_rate_terms,
     joint_rates,
     place,
 )
 from .._lowering import by_batch
 from .._recursions.articulated import articulated_body
-from .._recursions.pairs import jacobian_by_column, with_diagonal
-from .._recursions.variation import link_derivatives
+from .._recursions.variation import derivative_entries, spread_derivatives
 from .._recursions.wrench import link_wrenches
 from .forward import forward_dynamics
 from .mass_matrix_inverse import SMALL, inverse_of_mass_matrix, positive_inverse
@@ -119,7 +117,8 @@ def forward_dynamics_derivatives(
         qdd, position, velocity, inverse = _link_forward(chain, q, qd, tau, base_gravity(chain), wrenches)
     else:
         qdd = forward_dynamics(chain, q, qd, tau, wrenches)
-        by_position, by_velocity, mass = _of_torques(chain, q, qd, qdd, wrenches)
+        # the products would otherwise put the entries into the matrices anew for every row
+        by_position, by_velocity, mass = jax.lax.optimization_barrier(_of_torques(chain, q, qd, qdd, wrenches))
         inverse = inverse_of_mass_matrix(mass)
         position, velocity = -inverse @ by_position, -inverse @ by_velocity
     own = -inverse @ regressor(chain, q, qd, qdd) if parameters else None
@@ -130,28 +129,9 @@ def _of_torques(chain: Chain, q: Array, qd: Array, qdd: Array, wrenches: Array |
     links, x = place(chain, q)
     rates, accelerations = joint_rates(chain, qd), joint_accelerations(chain, qd, qdd)
     joints = chain.topology.quaternion_joints
-    position, velocity, mass = _of_links(links, x, rates, accelerations, base_gravity(links), wrenches, joints)
+    entries = derivative_entries(links, x, rates, accelerations, base_gravity(links), wrenches, links.armature, joints)
+    position, velocity, mass = spread_derivatives(links, entries, joints)
     return by_coordinates(chain, position), by_coordinates(chain, velocity), generalised_inertia(chain, mass)
-
-
-@by_batch(size=lambda chain: max(100 + 60 * chain.n, 2 * chain.n**2))
-def _of_links(
-    chain: Chain,
-    q: Float[Array, "n *#lanes"],
-    qd: Float[Array, "n *#lanes"],
-    qdd: Float[Array, "n *#lanes"],
-    gravity: Float[Array, "3 *#lanes"],
-    wrenches: Float[Array, "n 6 *#lanes"] | None,
-    joints: tuple[tuple[int, int], ...] = (),
-) -> tuple[Array, Array, Array]:
-    """`link_derivatives` with the armature; where links of quaternion joints, (first, number), accelerate by qdd - g(qd)."""
-    position, velocity, mass = link_derivatives(chain, q, qd, qdd, gravity, wrenches, joints)
-    for link, size in joints:
-        here = slice(link, link + size)
-        terms = jacobian_by_column(joint_rate_terms, qd[here])
-        change = sum(mass[:, link + k, None] * terms[k][None] for k in range(size))
-        velocity = jax.lax.dynamic_update_slice_in_dim(velocity, velocity[:, here] - change, link, 1)
-    return position, velocity, with_diagonal(mass, chain.armature)
 
 
 @by_batch(size=lambda chain: max(100 + 60 * chain.n, 8 * chain.n**2))
@@ -165,7 +145,8 @@ def _link_forward(
 ) -> tuple[Array, Array, Array, Array]:
     """Accelerations of a chain of one-degree-of-freedom joints, their Jacobians to q and qd, and M^-1."""
     qdd = articulated_body(chain, q, qd, tau, gravity, wrenches)
-    position, velocity, mass = _of_links(chain, q, qd, qdd, gravity, wrenches)
+    entries = derivative_entries(chain, q, qd, qdd, gravity, wrenches, chain.armature)
+    position, velocity, mass = spread_derivatives(chain, entries)
     inverse = positive_inverse(mass)
 
     def body(total, x):

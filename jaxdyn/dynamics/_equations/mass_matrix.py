@@ -5,13 +5,12 @@ from jaxtyping import Array, Float
 
 from ...model._chain import Chain
 from ...model._compiled import compiled
-from ...model._tree import ancestor_mask
 from ...spatial._components import dot
 from .._kinematics.coordinates import generalised_inertia, place
-from .._lowering import by_batch
+from .._lowering import by_batch, spread_over_lanes
 from .._recursions.composite import composite_momenta
 from .._recursions.newton_euler import newton_euler
-from .._recursions.pairs import by_row, jacobian_by_column
+from .._recursions.pairs import jacobian_by_column, over_pairs, pairs_of, spread
 
 
 @compiled
@@ -34,19 +33,25 @@ def link_mass_matrix(chain: Chain, x: Float[Array, "n *#lanes"]) -> Float[Array,
 
 @compiled
 def crba(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
-    """M(q) by the composite-rigid-body algorithm: M_ij = A_i^T G^c_j A_j, all in the world frame, O(n^2).
+    """M(q) by the composite-rigid-body algorithm: M_ij = A_i^T G^c_j A_j, all in the world frame, O(n depth).
 
     G^c_j is the inertia of link j and everything beyond it as one body, moved to the world frame where composites just add
-    (Walker & Orin 1982; Featherstone 2008, sec. 6.2). Equals `mass_matrix`.
+    (Walker & Orin 1982; Featherstone 2008, sec. 6.2). Joints of which neither carries the other have M_ij = 0. Equals
+    `mass_matrix`.
     """
     links, x = place(chain, q)
-    return generalised_inertia(chain, link_crba(links, x) + jnp.diag(chain.armature))
+    pairs = pairs_of(links.topology.parents)
+    return generalised_inertia(chain, spread(pairs.places(1, 0, 0), crba_entries(links, x)))
 
 
-@by_batch(size=lambda chain: max(100 + 40 * chain.n, 2 * chain.n**2))
-def link_crba(chain: Chain, x: Float[Array, "n *#lanes"]) -> Float[Array, "n n *#lanes"]:
-    """The rigid links' mass matrix by composite bodies: without armature."""
-    axes, momenta = composite_momenta(chain, x)
-    momenta = (*momenta[0], *momenta[1])
-    row = lambda own: [(dot(own[1], axes),), (dot(own[0], momenta),)]
-    return by_row(ancestor_mask(chain.topology.parents), row, (axes, momenta))[0]
+@by_batch(size=lambda chain: 100 + 2 * chain.n + pairs_of(chain.topology.parents).count)
+def crba_entries(chain: Chain, x: Float[Array, "n *#lanes"]) -> Float[Array, "entries *#lanes"]:
+    """The links' mass matrix with the armature, by composite bodies: its entries of `pairs_of` the chain."""
+    axes, (angular, linear) = composite_momenta(chain, x)
+
+    def entry(screw, of_carried, same):
+        momentum, armature = of_carried
+        return ((dot(screw, momentum) + jnp.where(same, armature, jnp.zeros_like(armature)),),)
+
+    of_carried = ((*angular, *linear), spread_over_lanes(chain.armature))
+    return over_pairs(pairs_of(chain.topology.parents), entry, axes, of_carried)[0]

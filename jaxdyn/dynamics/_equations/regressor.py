@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ...model._chain import Chain
@@ -14,7 +15,7 @@ from ...spatial._components import add, cross, dot, rotate, sub, unrotate, unsta
 from .._kinematics.coordinates import base_gravity, generalised_force, joint_accelerations, joint_rates, place
 from .._lowering import by_batch
 from .._recursions.newton_euler import accelerate
-from .._recursions.pairs import by_row
+from .._recursions.pairs import over_pairs, pairs_of, spread
 from .._recursions.poses import start_pose, walk
 from .._recursions.sweep import outward
 
@@ -34,26 +35,29 @@ def regressor(
 
     links, x = place(chain, q)
     rates, accelerations = joint_rates(chain, qd), joint_accelerations(chain, qd, qdd)
-    return generalised_force(chain, link_regressor(links, x, rates, accelerations, base_gravity(links)))
+    entries = regressor_entries(links, x, rates, accelerations, base_gravity(links))
+    return generalised_force(chain, spread(_places(links.topology.parents), entries))
 
 
-@by_batch(size=lambda chain: max(100 + 40 * chain.n, 20 * chain.n**2))
-def link_regressor(
+@by_batch(size=lambda chain: 100 + 2 * chain.n + 10 * pairs_of(chain.topology.parents).count)
+def regressor_entries(
     chain: Chain,
     x: Float[Array, "n *#lanes"],
     rates: Float[Array, "n *#lanes"],
     accelerations: Float[Array, "n *#lanes"],
     gravity: Float[Array, "3 *#lanes"],
-) -> Float[Array, "n p *#lanes"]:
-    """The links' regressor, of a chain of ordinary joints."""
+) -> Float[Array, "entries *#lanes"]:
+    """The links' regressor, of a chain of ordinary joints: ten entries of each of `pairs_of` the chain."""
     of_links, of_joints = _motion(chain, x, rates, accelerations, gravity)
+    entries = lambda of_joint, of_link, same: (_coefficients(of_link, of_joint),)
+    return over_pairs(pairs_of(chain.topology.parents), entries, of_joints, of_links)[0]
 
-    def row(of_joint):
-        stacked = _coefficients(of_links, of_joint)
-        return [(stacked,), (jnp.zeros_like(stacked),)]
 
-    (columns,) = by_row(ancestor_mask(chain.topology.parents).T, row, of_joints)
-    return columns.reshape(chain.n, 10 * chain.n, *columns.shape[3:])
+def _places(parents: tuple[int, ...]) -> np.ndarray:
+    """Where the regressor's entries go: [j, 10 i + k] the place of parameter k of a link i that joint j carries."""
+    pairs = pairs_of(parents)
+    rows = pairs.above.T[:, :, None]
+    return np.where(rows < pairs.count, 10 * rows + np.arange(10), 10 * pairs.count).reshape(len(parents), -1)
 
 
 ROW_BY_ROW = range(4, 9)  # numbers of joints: fewer are as fast in one group, more take too long to compile one by one
@@ -75,8 +79,8 @@ def carried_regressor(
     weights: Float[Array, "n *#lanes"],
     beside: Float[Array, "n m *#lanes"],
 ) -> tuple[Float[Array, "rows columns *#lanes"], ...]:
-    """`link_regressor` where a joint carries the link, with arbitrary values elsewhere, which saves work; in groups of
-    rows (`row_groups`).
+    """The regressor's rows where a joint carries the link, with arbitrary values elsewhere, which saves work; in groups
+    of rows (`row_groups`).
 
     Each joint's row is multiplied by its weight, at no cost, since it is linear in the joint's screw; further columns
     are appended unchanged, without copying the rows.
@@ -88,7 +92,7 @@ def carried_regressor(
         links = jax.tree.map(lambda y, first=first: y[first:], of_links)
 
         def row(of_joint, more, links=links):
-            columns = _coefficients(links, jax.tree.map(lambda y: y[None], of_joint))
+            columns = jnp.stack(_coefficients(links, jax.tree.map(lambda y: y[None], of_joint)), axis=1)
             return jnp.concatenate([columns.reshape(-1, *columns.shape[2:]), more])
 
         rows = jax.tree.map(lambda y, first=first, stop=stop: y[first:stop], (of_joints, beside))
@@ -117,11 +121,11 @@ def _motion(chain: Chain, x, rates, accelerations, gravity):
 
 
 def _coefficients(of_links, of_joint):
-    """(links, 10): coefficients of the links' parameters in a joint's torque, if it carries them."""
+    """The ten coefficients of links' parameters in a joint's torque, if it carries them."""
     r, p, motion = of_links
     (w, v), at = of_joint
     spin, velocity = unrotate(r, w), unrotate(r, add(v, cross(w, sub(p, at))))
-    return jnp.stack(power_coefficients(spin, velocity, *motion), axis=1)
+    return power_coefficients(spin, velocity, *motion)
 
 
 def by_parameter(chain: Chain, coefficients: Sequence[Float[Array, "n n"]]) -> Float[Array, "nv p"]:

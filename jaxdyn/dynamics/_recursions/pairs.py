@@ -1,48 +1,123 @@
-"""Matrices between pairs of links, (n, n, *lanes), built row by row from vectors over links.
+"""Matrices between pairs of links: links move each other only where one carries the other, on one path to the base.
 
-Computed row by row, because arrays of n numbers per state stay in cache, and because XLA cannot compile operations on
-whole matrices inside a kernel (`_lowering`).
+Such pairs are few in a tree (341 of a humanoid's 1225). An algorithm computes an entry for each, from the vectors of its two
+links, and `spread` puts the entries into the matrix: of a batch after the kernel that computed them, so that the matrix is
+written once and nothing that large lies in a kernel.
 """
 
+import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
-from .._lowering import scan_links, spread_over_lanes
+from ...model._tree import ancestor_mask
+from .._lowering import in_kernel, spread_over_lanes
 
 
-def by_row(
-    carries: Bool[np.ndarray, "n n"],
-    row: Callable[[Any], Any],
-    of_rows: Any,
-    together: Bool[np.ndarray, "n n"] | None = None,
-) -> tuple[Float[Array, "n n *#lanes"], ...]:
-    """Matrices X_k with X_k[i, j] = above_k[j] where link j carries i or is i, beyond_k[j] where i carries j, else 0.
+class Pairs(NamedTuple):
+    """Pairs of a link and one that it carries, each link with itself among them.
+
+    Attributes:
+        carrier: the first link of every pair.
+        carried: the second.
+        above: [i, j] the pair in which j carries i or is i; the number of pairs where there is none.
+        together: the same, where links that move together count as carrying each other.
+    """
+
+    carrier: np.ndarray
+    carried: np.ndarray
+    above: np.ndarray
+    together: np.ndarray
+
+    @property
+    def count(self) -> int:
+        return len(self.carrier)
+
+    def places(self, entries: int, above: int, beyond: int, together: bool = False) -> np.ndarray:
+        """[i, j] the place of a matrix's entry among `over_pairs`' of so many a pair.
+
+        Args:
+            above: which of a pair's entries it is where j carries i or is i.
+            beyond: which it is where i carries j.
+        """
+        rows = self.together if together else self.above
+        found = np.where(rows < self.count, entries * rows + above, entries * self.above.T + beyond)
+        return np.minimum(found, entries * self.count)
+
+
+@functools.lru_cache(maxsize=256)
+def pairs_of(parents: tuple[int, ...], together: tuple[tuple[int, int], ...] = ()) -> Pairs:
+    """The pairs of a tree; parents as in `Topology`.
 
     Args:
-        carries: [j, i] whether link j carries link i or is it (`ancestor_mask`).
-        row: gives (above, beyond) of row i, each a tuple of vectors over links, from the i-th of `of_rows`
-            (with a leading axis of length 1).
-        of_rows: arrays stacked over links, for `row`.
-        together: pairs treated as j carries i in either order.
+        together: (first, number) of links that move together: their pairs come in the other order too, at the end.
     """
-    above = carries.T if together is None else carries.T | together
-    beyond = carries & ~above
-    spread = lambda m, x: m.reshape(m.shape + (1,) * (x.ndim - 1))
+    carries = ancestor_mask(parents)
+    carried, carrier = np.nonzero(carries.T)
+    extra = [(i, j) for first, size in together for i in range(first, first + size) for j in range(i + 1, first + size)]
+    first, second = np.array(extra, int).reshape(-1, 2).T
+    count = len(carrier) + len(extra)
+    above = np.full(carries.shape, count)
+    above[carried, carrier] = np.arange(len(carrier))
+    also = above.copy()
+    also[first, second] = np.arange(len(carrier), count)
+    carrier, carried = (np.concatenate(x).astype(np.int32) for x in ((carrier, second), (carried, first)))
+    return Pairs(carrier, carried, above, also)
 
-    def body(_, x):
-        has_above, has_beyond, inputs = x
-        pairs = zip(*row(jax.tree.map(lambda y: y[None], inputs)), strict=True)
-        return None, tuple(
-            jnp.where(spread(has_above, one), one, jnp.where(spread(has_beyond, one), other, jnp.zeros_like(one)))
-            for one, other in pairs
+
+def over_pairs(
+    pairs: Pairs, function: Callable[[Any, Any, Any], tuple[tuple[Array, ...], ...]], of_carrier: Any, of_carried: Any
+) -> tuple[Float[Array, "entries *lanes"], ...]:
+    """function(values of the carrier, of the carried, whether they are one link) of every pair; behind them entries of 0.
+
+    Args:
+        function: gives one or several entries of each result.
+        of_carrier: arrays stacked over links, of which the function gets the carrier's.
+        of_carried: the same for the carried.
+
+    Returns:
+        for each result its entries, a pair's after those of the pair before. The zeros are for links that are no pair: one,
+        and one more in each further result, since XLA copies the zeros with which results of one shape start.
+    """
+    if not in_kernel():
+        first, second = (
+            jax.tree.map(lambda x, at=at: x[at], y)
+            for at, y in ((pairs.carrier, of_carrier), (pairs.carried, of_carried))
         )
+        same = (pairs.carrier == pairs.carried).reshape(-1, *(1,) * (jax.tree.leaves(first)[0].ndim - 1))
+        found = [jnp.stack(x, axis=1).reshape(-1, *x[0].shape[1:]) for x in function(first, second, same)]
+        return tuple(jnp.pad(x, ((0, 1 + k), *((0, 0),) * (x.ndim - 1))) for k, x in enumerate(found))
 
-    return scan_links(body, None, (jnp.asarray(above), jnp.asarray(beyond), of_rows))[1]
+    def values(i, j):
+        at = lambda x, k: jax.lax.dynamic_index_in_dim(x, k, keepdims=False, allow_negative_indices=False)
+        first, second = jax.tree.map(lambda x: at(x, i), of_carrier), jax.tree.map(lambda x: at(x, j), of_carried)
+        return function(first, second, i == j)
+
+    def body(results, x):
+        i, j, k = x
+        results = list(results)
+        for m, found in enumerate(values(i, j)):
+            for part, entry in enumerate(found):
+                at = len(found) * k + part
+                results[m] = jax.lax.dynamic_update_index_in_dim(results[m], entry, at, 0, allow_negative_indices=False)
+        return tuple(results), None
+
+    shapes = jax.eval_shape(values, 0, 0)
+    start = tuple(jnp.zeros((len(x) * pairs.count + 1 + k, *x[0].shape), x[0].dtype) for k, x in enumerate(shapes))
+    places = (pairs.carrier, pairs.carried, np.arange(pairs.count, dtype=np.int32))
+    return jax.lax.scan(body, start, places)[0]
+
+
+def spread(places: np.ndarray, entries: Float[Array, "entries *lanes"]) -> Float[Array, "n n *lanes"]:
+    """The matrix whose entry [i, j] is the one at the place [i, j]."""
+    lanes = entries.shape[1:]
+    numbers = jax.lax.GatherDimensionNumbers(tuple(range(1, 1 + len(lanes))), (0,), (0,))
+    at = jnp.asarray(places.reshape(-1, 1), jnp.int32)
+    return jax.lax.gather(entries, at, numbers, (1, *lanes), mode="promise_in_bounds").reshape(*places.shape, *lanes)
 
 
 def jacobian_by_column(
@@ -53,12 +128,3 @@ def jacobian_by_column(
     basis = jnp.eye(x.shape[0], dtype=x.dtype).reshape(x.shape[0], x.shape[0], *(1,) * (x.ndim - 1))
     along = lambda unit: jax.jvp(function, (x,), (jnp.broadcast_to(unit, x.shape),))[1]
     return jax.vmap(along, out_axes=1)(basis)
-
-
-def with_diagonal(
-    matrix: Float[Array, "n n *lanes"], x: Float[Array, " n"] | Float[Array, "n lanes"]
-) -> Float[Array, "n n *lanes"]:
-    """The matrix and x on its diagonal, of every lane."""
-    n, lanes = matrix.shape[0], (1,) * (matrix.ndim - 2)
-    diagonal = x.reshape(1, n, *(x.shape[1:] or lanes))
-    return matrix + jnp.eye(n, dtype=matrix.dtype).reshape(n, n, *lanes) * diagonal

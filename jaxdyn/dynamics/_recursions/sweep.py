@@ -21,6 +21,7 @@ from ...errors import ModelError
 from ...model._chain import Chain
 from ...model._joints import Link, link_at, link_rows
 from ...model._tree import Walk, walk_of
+from ...spatial._sine import sine_and_cosine
 from .._lowering import in_kernel, lane_shape, scan_links
 
 Step = Callable[[Any, Link, Any], tuple[Any, ...]]
@@ -73,10 +74,11 @@ def _sweep(chain: Chain, q: Array, step: Step, start: Any, xs: Any, shared: int,
         state, out, *more = step(state, link_at(row, qi, si, ci), inputs)
         return widen(state), widen(out), widen(tuple(*more) if once else ())
 
+    sin, cos = sine_and_cosine(q) if in_kernel() and q.dtype == jnp.float64 else (jnp.sin(q), jnp.cos(q))
     start = widen(start)
     spare = (jnp.zeros_like(jax.tree.leaves(start)[0]),) * once
     scan = functools.partial(_scan_inward if reverse else _scan_outward, walk)
-    last, out = scan(body, start, spare, (rows, q, jnp.sin(q), jnp.cos(q), xs))
+    last, out = scan(body, start, spare, (rows, q, sin, cos, xs))
     out = _reading(last, q, out) if once else out
     return out if walk.back is None else jax.tree.map(lambda x: x[walk.back], out)
 

@@ -27,7 +27,6 @@ from jaxtyping import Array, Float
 from ..._jax_compat import SymbolicZero
 from ...model._chain import Chain
 from ...model._joints import Link
-from ...model._tree import ancestor_mask
 from ...spatial._components import (
     add,
     cross,
@@ -42,10 +41,11 @@ from ...spatial._components import (
     unstack,
     zeros,
 )
-from .._lowering import by_batch, is_zero, sparse_jvp
+from .._kinematics.coordinates import joint_rate_terms
+from .._lowering import by_batch, is_zero, sparse_jvp, spread_over_lanes
 from .composite import momentum, move_inertia
 from .newton_euler import newton_euler
-from .pairs import by_row
+from .pairs import jacobian_by_column, over_pairs, pairs_of, spread
 from .poses import start_pose, walk
 from .sweep import inward, outward
 from .wrench import wrench_columns
@@ -73,20 +73,44 @@ class Motion(NamedTuple):
     wrench: tuple[Array, ...]
 
 
-@by_batch(size=lambda chain: max(100 + 60 * chain.n, 2 * chain.n**2))
 def link_derivatives(
+    chain: Chain,
+    q: Float[Array, " n"],
+    qd: Float[Array, " n"],
+    qdd: Float[Array, " n"],
+    gravity: Float[Array, "3"],
+    wrenches: Float[Array, "n 6"] | None,
+) -> LinkDerivatives:
+    """The Jacobians of `newton_euler`; the wrenches on links are held in the links' frames."""
+    still = jnp.zeros_like(chain.armature)
+    return spread_derivatives(chain, derivative_entries(chain, q, qd, qdd, gravity, wrenches, still))
+
+
+def spread_derivatives(
+    chain: Chain, entries: tuple[Array, Array, Array], joints: tuple[tuple[int, int], ...] = ()
+) -> LinkDerivatives:
+    """The matrices (n, n) of `derivative_entries`."""
+    pairs = pairs_of(chain.topology.parents, joints)
+    places = (pairs.places(2, 0, 1, together=True), pairs.places(2, 0, 1), pairs.places(1, 0, 0))
+    return LinkDerivatives(*(spread(place, x) for place, x in zip(places, entries, strict=True)))
+
+
+@by_batch(size=lambda chain: 100 + 2 * chain.n + 2 * pairs_of(chain.topology.parents).count)
+def derivative_entries(
     chain: Chain,
     q: Float[Array, "n *#lanes"],
     qd: Float[Array, "n *#lanes"],
     qdd: Float[Array, "n *#lanes"],
     gravity: Float[Array, "3 *#lanes"],
     wrenches: Float[Array, "n 6 *#lanes"] | None,
+    armature: Float[Array, "n *#lanes"],
     joints: tuple[tuple[int, int], ...] = (),
-) -> LinkDerivatives:
-    """The Jacobians of `newton_euler`, at constant wrenches in the link frames.
+) -> tuple[Float[Array, "entries *#lanes"], ...]:
+    """Entries of `link_derivatives` by `pairs_of` the links, two, two and one of each; armature on the third's diagonal.
 
-    Positions of the given joints, (first link, number of links), do not move these links individually: they turn the
-    frame that carries them, like the placement of a quaternion joint.
+    Of quaternion joints, (first link, number of links), positions do not move these links one by one: they turn the frame
+    that carries them, as the joint's placement does. Their links accelerate by qdd - g(qd) (`coordinates`), which the
+    derivatives to qd hold: with T = sum_k S_k dg_k/dqd_j, 2 Psi'_j becomes 2 Psi'_j - T.
     """
     motion = world_motion(chain, q, qd, qdd, gravity, wrenches)
     s, v, a = motion.screw, motion.parent_twist, motion.parent_acceleration
@@ -97,6 +121,7 @@ def link_derivatives(
             base[link : link + size] = link
         v, a = (tuple(x[base] for x in y) for y in (v, a))
         turning = twist_bracket(v, s)
+        first = _less_rate_terms(first, s, qd, joints)
     second = add(twist_bracket(a, s), twist_bracket(v, turning))
 
     def gather(children, link: Link, x):
@@ -116,22 +141,61 @@ def link_derivatives(
     momenta, transposed, turned, by_velocity, wrench = inward(chain, q, gather, nothing, inputs)
     by_position = add(turned, wrench_bracket(s, tuple(x[base] for x in wrench) if joints else wrench))
 
-    def row(of_row):
-        s_i, momentum_i, transposed_i = of_row
-        position = dot((*momentum_i, *transposed_i), (*second, *turning[:3]))
-        velocity = dot((*scale(2, momentum_i), *transposed_i), (*first, *s[:3]))
-        above = (position, velocity, dot(momentum_i, s))
-        return above, (dot(s_i, by_position), dot(s_i, by_velocity), dot(s_i, momenta))
+    def entries(of_carrier, of_carried, same):
+        s, first, turning, second = of_carrier
+        momentum, transposed, by_position, by_velocity, armature = of_carried
+        above = dot((*momentum, *transposed), (*second, *turning[:3]))
+        velocity = dot((*scale(2, momentum), *transposed), (*first, *s[:3]))
+        mass = dot(momentum, s) + jnp.where(same, armature, jnp.zeros_like(armature))
+        return (above, dot(s, by_position)), (velocity, dot(s, by_velocity)), (mass,)
 
-    of_rows, carries = (s, momenta, transposed), ancestor_mask(chain.topology.parents)
-    if not joints:
-        return LinkDerivatives(*by_row(carries, row, of_rows))
-    together = np.eye(chain.n, dtype=bool)
+    of_carried = (momenta, transposed, by_position, by_velocity, spread_over_lanes(armature))
+    pairs = pairs_of(chain.topology.parents, joints)
+    return over_pairs(pairs, entries, (s, first, turning, second), of_carried)
+
+
+@by_batch(size=lambda chain: 100 + 2 * chain.n + 2 * pairs_of(chain.topology.parents).count)
+def coriolis_entries(
+    chain: Chain, q: Float[Array, "n *#lanes"], qd: Float[Array, "n *#lanes"]
+) -> Float[Array, "entries *#lanes"]:
+    """Half of the derivatives to qd without accelerations and gravity: two entries of each of `pairs_of` the links."""
+    still = jnp.zeros_like(chain.gravity)
+    motion = world_motion(chain, q, qd, jnp.zeros_like(qd), still, None)
+    s = motion.screw
+    first = twist_bracket(motion.parent_twist, s)
+
+    def gather(children, link: Link, x):
+        del link
+        own, (s, first) = x
+        composite = jax.tree.map(jnp.add, children, own)
+        inertia, spread, p = composite
+        carried = carried_wrench(inertia, s)
+        transposed = add(coriolis_turn(unrotate, spread, s), cross(p, s[3:]))
+        moved = add(carried_wrench(inertia, first), scale(0.5, coriolis_wrench(spread, p, s)))
+        return composite, (carried, transposed, moved)
+
+    own = (motion.inertia, motion.spread, motion.momentum)
+    nothing = jax.tree.map(lambda x: jnp.zeros_like(x[0]), own)
+    of_carried = inward(chain, q, gather, nothing, (own, (s, first)))
+
+    def entries(of_carrier, of_carried, same):
+        s, first = of_carrier
+        carried, transposed, moved = of_carried
+        return ((dot((*carried, *transposed), (*first, *s[:3])), dot(s, moved)),)
+
+    return over_pairs(pairs_of(chain.topology.parents), entries, (s, first), of_carried)[0]
+
+
+def _less_rate_terms(first, s, qd, joints):
+    """Psi' less half of T for the links of quaternion joints."""
     for link, size in joints:
-        together[link : link + size, link : link + size] = True
-    positions = by_row(carries, lambda x: [y[:1] for y in row(x)], of_rows, together)
-    others = by_row(carries, lambda x: [y[1:] for y in row(x)], of_rows)
-    return LinkDerivatives(*positions, *others)
+        here = slice(link, link + size)
+        terms = jacobian_by_column(joint_rate_terms, qd[here])
+        half = [sum(0.5 * x[link + k][None] * terms[k] for k in range(size)) for x in s]
+        first = tuple(
+            jax.lax.dynamic_update_slice_in_dim(x, x[here] - t, link, 0) for x, t in zip(first, half, strict=True)
+        )
+    return first
 
 
 def world_motion(chain: Chain, q, qd, qdd, gravity, wrenches) -> Motion:
@@ -157,14 +221,15 @@ def world_motion(chain: Chain, q, qd, qdd, gravity, wrenches) -> Motion:
         half = 0.5 * (xx + yy + zz)
         second_moment = sym_to_mat((half - xx, -xy, half - yy, -xz, -yz, half - zz))
         spread = tuple(x + u[k // 3] * h[k % 3] for k, x in enumerate(skew_times(w, second_moment)))
-        return ((r, p), twist, spatial), Motion(s, v, a, inertia, spread, linear, wrench)
+        shared = (*angular, *linear, *moment, *force)
+        return ((r, p), twist, spatial), Motion(s, v, a, inertia, spread, linear, wrench), shared
 
     (zero,) = zeros(1, (q, qd, qdd, gravity), (chain.inertia,))
     pose = jax.tree.map(lambda x: x + zero, start_pose(chain, q))
     # gravity is given in the base's axes
     falling = tuple(zero - x for x in rotate(pose[0], unstack(gravity)))
     start = (pose, (zero,) * 6, (zero, zero, zero, *falling))
-    return outward(chain, q, out, start, (qd, qdd, wrench_columns(wrenches)))
+    return outward(chain, q, out, start, (qd, qdd, wrench_columns(wrenches)), shared=12)
 
 
 def twist_bracket(x, y):
