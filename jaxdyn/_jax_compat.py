@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 from jax._src.core import trace_state_clean as trace_state_clean
 from jax.core import Tracer as Tracer, eval_jaxpr as eval_jaxpr
 from jax.custom_batching import custom_vmap as custom_vmap
@@ -22,3 +23,26 @@ def scan_counts(parameters: dict[str, Any]) -> tuple[int, int]:
         return parameters["num_consts"], parameters["num_carry"]
     constants, carried, _ = (len(list(x)) for x in parameters["ft_in"].unpack())
     return constants, carried
+
+
+def pallas() -> Any:
+    """Pallas, imported on first use: it takes half a second."""
+    from jax.experimental import pallas
+
+    return pallas
+
+
+def pallas_mosaic() -> Any:
+    """Pallas' Mosaic backend for GPUs; None before jax 0.11, which deprecates Triton."""
+    if jax.__version_info__ < (0, 11):
+        return None
+    from jax.experimental.pallas import mosaic_gpu
+
+    return mosaic_gpu
+
+
+def pallas_triton_parameters(warps: int) -> Any:
+    """Parameters of Pallas' Triton backend: the warps of a block."""
+    from jax.experimental.pallas import triton
+
+    return triton.CompilerParams(num_warps=warps)

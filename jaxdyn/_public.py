@@ -51,6 +51,7 @@ from .dynamics import (
 from .errors import (
     ControlError as ControlError,
     DeploymentError as DeploymentError,
+    FallbackWarning as FallbackWarning,
     IdentificationError as IdentificationError,
     JaxdynError as JaxdynError,
     LogError as LogError,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 _MOST = 200  # maximum length of quoted input
 _LONGEST = 2000
-_OWN = "jaxdyn.", "jaxtyping.", "beartype."  # modules whose frames are not user code
+_OWN = "jaxdyn.", "jax.", "equinox.", "contextlib", "jaxtyping.", "beartype."  # whose frames are not the user's
 
 
 def as_python(argument: str, value: str) -> str:
@@ -56,12 +56,16 @@ class ModelWarning(UserWarning):
     """A tolerated fault of a robot description, and its interpretation."""
 
 
-def warn(message: str) -> None:
-    """Issue a `ModelWarning` at the line that called jaxdyn, skipping frames of annotation checkers."""
+class FallbackWarning(UserWarning):
+    """A function that runs in a slower form than was asked for, and the operation that is the reason."""
+
+
+def warn(message: str, category: type[Warning] = ModelWarning) -> None:
+    """Issue a warning at the line that called jaxdyn, skipping frames of JAX and of annotation checkers."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_OWN):
         level, frame = level + 1, frame.f_back
-    warnings.warn(message, ModelWarning, stacklevel=level)
+    warnings.warn(message, category, stacklevel=level)
 
 
 class ModelError(JaxdynError):

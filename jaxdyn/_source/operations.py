@@ -46,6 +46,8 @@ def as_scalars(x: Any) -> np.ndarray:
 
 def _applied(graph: Graph, equation: Any, of: list[np.ndarray]) -> list[np.ndarray]:
     name, parameters = equation.primitive.name, equation.params
+    if (own := graph.special(equation, of)) is not None:
+        return own
     for key in ("jaxpr", "call_jaxpr", "call", "cpu"):  # a nested program
         inner = parameters.get(key)
         if inner is not None and name not in ("scan", "while", "cond"):
@@ -53,10 +55,10 @@ def _applied(graph: Graph, equation: Any, of: list[np.ndarray]) -> list[np.ndarr
     if name in _LOOPS:
         return _LOOPS[name](graph, parameters, of)
     shape = equation.outvars[0].aval.shape
-    if name in _MOVES:
-        return _moved(equation, of)
+    if name in MOVES:
+        return moved(graph, equation, of)
     if name in _ENTRIES:
-        out = _by_entry(lambda *x: _ENTRIES[name](graph, *x, **_exponent(parameters)), of)
+        out = by_entry(lambda *x: _ENTRIES[name](graph, *x, **_exponent(parameters)), of)
     elif name == "scatter-add":
         out = _scattered(graph, equation, of)
     elif name == "reduce_sum":
@@ -67,13 +69,13 @@ def _applied(graph: Graph, equation: Any, of: list[np.ndarray]) -> list[np.ndarr
         out = as_scalars(equation.primitive.bind(**parameters))
     else:
         raise DeploymentError(
-            f"the operation {name!r} of the traced function has no counterpart in plain C",
+            f"the operation {name!r} of the traced function has no counterpart in {graph.target}",
             "write the function with arithmetic and elementary functions, or use `export_function`",
         )
     return [np.broadcast_to(np.asarray(out, object), shape)]
 
 
-def _by_entry(function: Callable, of: list[np.ndarray]) -> np.ndarray:
+def by_entry(function: Callable, of: list[np.ndarray]) -> np.ndarray:
     return np.asarray(np.frompyfunc(function, len(of), 1)(*of), object)
 
 
@@ -107,7 +109,7 @@ def _named(kind: str) -> Callable:
 
 def _select(graph: Graph, which: Any, *cases: Any) -> Any:
     if len(cases) != 2 or (not isinstance(which, Node) and not isinstance(which, bool)):
-        raise DeploymentError("a choice among more than two cases has no counterpart in plain C")
+        raise DeploymentError(f"a choice among more than two cases has no counterpart in {graph.target}")
     return graph.apply("select", which, cases[1], cases[0])
 
 
@@ -162,7 +164,7 @@ def _contracted(graph: Graph, parameters: dict, of: list[np.ndarray]) -> np.ndar
     batch, count = a.shape[: len(left_batch)], math.prod(a.shape[len(left_batch) + len(own) :])
     a = a.reshape(*batch, *a.shape[len(batch) : len(batch) + len(own)], *[1] * len(other), count)
     b = b.reshape(*batch, *[1] * len(own), *b.shape[len(batch) : len(batch) + len(other)], count)
-    return _summed(graph, _by_entry(_in(graph, "*"), [a, b]), (-1,))
+    return _summed(graph, by_entry(_in(graph, "*"), [a, b]), (-1,))
 
 
 def _in(graph: Graph, kind: str) -> Callable:
@@ -173,23 +175,23 @@ def _summed(graph: Graph, x: np.ndarray, axes: Sequence[int]) -> np.ndarray:
     for axis in sorted((axis % x.ndim for axis in axes), reverse=True):
         total = np.full(x.shape[:axis] + x.shape[axis + 1 :], 0.0, object)
         for k in range(x.shape[axis]):
-            total = _by_entry(_in(graph, "+"), [total, np.asarray(np.take(x, k, axis), object)])
+            total = by_entry(_in(graph, "+"), [total, np.asarray(np.take(x, k, axis), object)])
         x = total
     return x
 
 
-def _moved(equation: Any, of: list[np.ndarray]) -> list[np.ndarray]:
+def moved(graph: Graph, equation: Any, of: list[np.ndarray]) -> list[np.ndarray]:
     """An operation that only moves entries: applied by JAX to their indices, which gives the source of each."""
-    name, moved = equation.primitive.name, _MOVES[equation.primitive.name]
+    name, entries_at = equation.primitive.name, MOVES[equation.primitive.name]
     arguments, held, start = [], [], 0
     for k, x in enumerate(of):
-        if moved is None or k in moved:
+        if entries_at is None or k in entries_at:
             arguments.append(np.arange(start, start + x.size).reshape(x.shape))
             held.append(x.ravel())
             start += x.size
         elif any(isinstance(entry, Node) for entry in x.ravel()):
             raise DeploymentError(
-                f"the operation {name!r} at a place that depends on arguments has no counterpart in plain C"
+                f"the operation {name!r} at a place that depends on arguments has no counterpart in {graph.target}"
             )
         else:
             arguments.append(x.astype(int))
@@ -201,7 +203,7 @@ def _moved(equation: Any, of: list[np.ndarray]) -> list[np.ndarray]:
 
 
 # operands with entries; the others are indices; None for all
-_MOVES: dict[str, tuple[int, ...] | None] = {
+MOVES: dict[str, tuple[int, ...] | None] = {
     **dict.fromkeys(
         ("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "rev", "concatenate", "stack")
     ),
@@ -220,7 +222,7 @@ def _scattered(graph: Graph, equation: Any, of: list[np.ndarray]) -> np.ndarray:
     """Entries added at certain indices, found from the derivative of JAX's operation."""
     x, added = of[0].flatten(), of[2].ravel()
     if any(isinstance(entry, Node) for entry in of[1].ravel()):
-        raise DeploymentError("a sum at a place that depends on arguments has no counterpart in plain C")
+        raise DeploymentError(f"a sum at a place that depends on arguments has no counterpart in {graph.target}")
     apply = lambda y: equation.primitive.bind(jnp.zeros(of[0].shape), of[1].astype(int), y, **equation.params)
     where = np.asarray(jax.jacfwd(apply)(jnp.zeros(of[2].shape))).reshape(len(x), len(added))
     for to, k in np.argwhere(where).tolist():
@@ -253,23 +255,23 @@ def _looped(graph: Graph, parameters: dict, of: list[np.ndarray]) -> list[np.nda
         if not goes_on:
             return carry
         carry = entries(graph, body.jaxpr, body.consts, [*of[first:second], *carry])
-    raise DeploymentError("a loop whose number of turns depends on arguments has no counterpart in straight C")
+    raise DeploymentError(f"a loop whose number of turns depends on arguments has no counterpart in {graph.target}")
 
 
-def _chosen(graph: Graph, parameters: dict, of: list[np.ndarray]) -> list[np.ndarray]:
+def chosen(graph: Graph, parameters: dict, of: list[np.ndarray]) -> list[np.ndarray]:
     which, branches = of[0].item(), parameters["branches"]
     results = lambda branch: entries(graph, branch.jaxpr, branch.consts, of[1:])
     if not isinstance(which, Node):
         return results(branches[min(max(int(which), 0), len(branches) - 1)])
     if len(branches) != 2:
-        raise DeploymentError("a choice among more than two cases has no counterpart in plain C")
+        raise DeploymentError(f"a choice among more than two cases has no counterpart in {graph.target}")
     pairs = zip(*map(results, branches), strict=True)
-    return [_by_entry(lambda a, b: graph.apply("select", which, b, a), [*pair]) for pair in pairs]
+    return [by_entry(lambda a, b: graph.apply("select", which, b, a), [*pair]) for pair in pairs]
 
 
 _LOOPS: dict[str, Callable[[Graph, dict, list], list]] = {
     "scan": _scanned,
     "while": _looped,
-    "cond": _chosen,
+    "cond": chosen,
     "optimization_barrier": lambda graph, parameters, of: of,
 }

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 FUNCTIONS: dict[str, Callable] = {
     name: getattr(math, name)
@@ -44,7 +45,13 @@ Scalar = Node | float | int  # a condition is a bool, which is an int
 
 
 class Graph:
-    """All operations of a function, in an order of evaluation."""
+    """All operations of a function, in an order of evaluation.
+
+    Attributes:
+        target: what they become, in messages.
+    """
+
+    target = "plain C"
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
@@ -56,6 +63,10 @@ class Graph:
             return _computed(kind, of)
         found = self._simpler(kind, of)
         return self._node(kind, of) if found is None else found
+
+    def special(self, equation: Any, of: list) -> list | None:
+        """The results of an equation that this kind of graph treats in its own way; None for all others."""
+        del equation, of
 
     def input(self, name: str) -> Node:
         """An input scalar."""

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from ._jax_compat import Tracer
-from .dynamics._lowering import filled
-from .errors import ModelError
+from .._jax_compat import Tracer
+from ..dynamics._lowering import filled
+from ..errors import ModelError
 
 Tree = TypeVar("Tree", bound=Any)
 Axes = int | None | Sequence[Any]

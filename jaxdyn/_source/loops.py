@@ -1,0 +1,318 @@
+"""Traced functions as operations on scalars that keep their long loops, with memory that is read and written step by step."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from .._jax_compat import scan_counts
+from ..errors import DeploymentError
+from .counters import Index, applied, increment, is_index
+from .operations import MOVES, chosen, entries, moved
+from .scalars import Graph, Node, Scalar
+
+MOST = 150_000  # operations of a function
+SMALL = 400  # operations of a loop that is written out
+LINKS = 64  # turns of a loop over links, which is always written out
+CHOICES = 8  # values among which a loop's turn selects; more are read from memory
+
+
+@dataclasses.dataclass(eq=False)
+class Memory:
+    """Numbers that a state reads, or writes and reads back.
+
+    Attributes:
+        size: how many.
+        argument: which leaf of the arguments they are; None for numbers that a loop writes, or that are known.
+        values: known numbers, the same for all states.
+    """
+
+    size: int
+    argument: int | None = None
+    values: list[float] | None = None
+
+
+@dataclasses.dataclass(eq=False)
+class Store:
+    """A scalar written to memory at offset + sum of stride * turn over loops."""
+
+    memory: Memory
+    offset: int
+    terms: tuple
+    value: Scalar
+
+
+@dataclasses.dataclass(eq=False)
+class Loop:
+    """A loop that remains one.
+
+    Attributes:
+        length: number of turns.
+        items: operations, stores and loops of a turn, in order.
+        carried: scalars as a turn finds them, "carry" nodes.
+        first, last: their values before the first turn, and after each.
+    """
+
+    length: int
+    items: list = dataclasses.field(default_factory=list)
+    carried: list[Node] = dataclasses.field(default_factory=list)
+    first: list[Scalar] = dataclasses.field(default_factory=list)
+    last: list[Scalar] = dataclasses.field(default_factory=list)
+
+
+class LoopGraph(Graph):
+    """A graph whose long loops remain loops. Kinds of nodes beside those of `Graph`:
+
+    "load": memory, offset, terms ((loop, stride), ...); "index": offset, terms, a whole number; "carry" and "result": loop,
+    number; "truncate": a whole number. Whole numbers are kept in the type of the others.
+    """
+
+    target = "a kernel"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.items: list = []
+        self._blocks: list[tuple[list, dict]] = [(self.items, self._known)]
+        self._count = 0
+        self._straight = False
+        self._tables: dict[tuple, Memory] = {}
+
+    def apply(self, kind: str, *of: Scalar) -> Scalar:
+        if any(map(is_index, of)) and (found := applied(kind, of)) is not None:
+            return self.index(found) if isinstance(found, Index) else found
+        first = of[0]
+        if kind == "truncate" and (is_index(first) or not isinstance(first, Node)):
+            return first if isinstance(first, Node) else float(np.trunc(first))
+        if (
+            kind == "!="
+            and isinstance(first, Node)
+            and first.kind == "select"
+            and (*first.of[1:], of[1]) == (1.0, 0.0, 0.0)
+        ):
+            return first.of[0]
+        return super().apply(kind, *of)
+
+    def index(self, index: Index) -> Scalar:
+        """A whole number that a loop's turn decides."""
+        return self._node("index", (index.offset, index.terms)) if index.terms else float(index.offset)
+
+    def load(self, memory: Memory, offset: int, terms: tuple = ()) -> Node:
+        """The number at offset + sum of stride * turn."""
+        return self._node("load", (memory, offset, terms))
+
+    def argument(self, number: int, shape: tuple[int, ...]) -> np.ndarray:
+        """The entries of a leaf of the arguments."""
+        memory = Memory(int(np.prod(shape)), number)
+        nodes = [self.load(memory, k) for k in range(memory.size)]
+        return np.array(nodes, object).reshape(shape)
+
+    def special(self, equation: Any, of: list[np.ndarray]) -> list[np.ndarray] | None:
+        name, parameters = equation.primitive.name, equation.params
+        if name == "by_platform":
+            return self._written_out(equation, of)
+        if name == "scan":
+            return self._scanned(parameters, of)
+        if name == "cond":
+            which = self.converted(of[0], equation.invars[0].aval.dtype, bool)
+            return chosen(self, parameters, [which, *of[1:]]) if len(parameters["branches"]) == 2 else None
+        if name == "convert_element_type":
+            return [self.converted(of[0], equation.invars[0].aval.dtype, parameters["new_dtype"])]
+        if name in ("dynamic_slice", "gather"):
+            return self._placed(equation, of)
+        if name in ("div", "and", "or", "not", "xor") and equation.outvars[0].aval.dtype.kind in "iu":
+            return self._whole(name, of)
+        return None
+
+    def _node(self, kind: str, of: Sequence) -> Node:
+        key = (kind, *(x if isinstance(x, Node | Memory | Loop | tuple) else repr(x) for x in of))
+        for _, known in reversed(self._blocks):
+            if key in known:
+                return known[key]
+        if self._count >= MOST and kind != "load":
+            raise DeploymentError(f"the traced function has more than {MOST} operations")
+        node = Node(kind, tuple(of), self._count)
+        self._count += 1
+        items, known = self._blocks[-1]
+        items.append(node)
+        known[key] = node
+        return node
+
+    def _written_out(self, equation: Any, of: list[np.ndarray]) -> list[np.ndarray]:
+        """The form of a function of the library that is not for the CPU, all its loops over links written out."""
+        shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars]
+        closed = jax.make_jaxpr(equation.params["default"])(*shapes)
+        before, self._straight = self._straight, True
+        try:
+            return entries(self, closed.jaxpr, closed.consts, of)
+        finally:
+            self._straight = before
+
+    def converted(self, x: np.ndarray, old: Any, new: Any) -> np.ndarray:
+        old, new = np.dtype(old), np.dtype(new)
+        if new.kind == "b" and old.kind != "b":
+            return _each(lambda y: self.apply("!=", y, 0.0), x)
+        if old.kind == "b" and new.kind != "b":
+            return _each(lambda y: self.apply("select", y, 1.0, 0.0), x)
+        if new.kind in "iu" and old.kind not in "iu":
+            return _each(lambda y: self.apply("truncate", y), x)
+        return x
+
+    def _whole(self, name: str, of: list[np.ndarray]) -> list[np.ndarray]:
+        """Operations on whole numbers: quotients are rounded towards zero, and bits are no numbers."""
+        if name != "div":
+            raise DeploymentError(f"the operation {name!r} on the bits of whole numbers has no counterpart in a kernel")
+        return [_each(lambda a, b: self.apply("truncate", self.apply("/", a, b)), *np.broadcast_arrays(*of))]
+
+    def _placed(self, equation: Any, of: list[np.ndarray]) -> list[np.ndarray] | None:
+        """Entries at places that loops' turns decide: those of each turn, as rows of a column."""
+        held = MOVES[equation.primitive.name]
+        places = {k for k in range(len(of)) if held is not None and k not in held}
+        decided = [x for k in places for x in of[k].ravel() if is_index(x)]
+        loops = list(dict.fromkeys(loop for x in decided for loop, _ in x.of[1]))
+        if not loops:
+            return None
+        loop = loops[0]
+
+        def at(turn):
+            known = [_each(lambda x: self._at(x, loop, turn), x) if k in places else x for k, x in enumerate(of)]
+            return (self._placed(equation, known) or moved(self, equation, known))[0]
+
+        turns = np.stack([at(turn) for turn in range(loop.length)])
+        return [_over(turns, lambda column: self._row(loop, column, 0, 1))]
+
+    def _at(self, x: Scalar, loop: Loop, turn: int) -> Scalar:
+        return self.index(Index(*x.of).at(loop, turn)) if isinstance(x, Node) and is_index(x) else x
+
+    def _scanned(self, parameters: dict, of: list[np.ndarray]) -> list[np.ndarray] | None:
+        """A scan as a loop; None where it is short, so that it is written out."""
+        length, inner = parameters["length"], parameters["jaxpr"]
+        if length < 2 or (self._straight and length <= LINKS) or cost(inner.jaxpr) * length <= SMALL:
+            return None
+        fixed, carried = scan_counts(parameters)
+        constants, init, xs = of[:fixed], of[fixed : fixed + carried], of[fixed + carried :]
+        loop, before = Loop(length), self._count
+        first, step = (length - 1, -1) if parameters["reverse"] else (0, 1)
+        added = [increment(inner.jaxpr, fixed + k, k) for k in range(carried)]
+        types = [v.aval.dtype for v in inner.jaxpr.outvars]
+        start = [self.converted(x, t, float) if t.kind == "b" else x for x, t in zip(init, types, strict=False)]
+        self._blocks.append((loop.items, {}))
+        try:
+            carry = [self._carried(loop, *x) for x in zip(start, added, types[:carried], strict=True)]
+            rows = [_over(x, lambda column: self._row(loop, column, first, step, -2)) for x in xs]
+            found = entries(self, inner.jaxpr, inner.consts, [*constants, *carry, *rows])
+            found = [self.converted(x, t, float) if t.kind == "b" else x for x, t in zip(found, types, strict=True)]
+            loop.last = [y for x, a in zip(found[:carried], added, strict=True) if a is None for y in x.ravel()]
+            memories = [self._kept(loop, x, before, first, step) for x in found[carried:]]
+        finally:
+            self._blocks.pop()
+        self._blocks[-1][0].append(loop)
+        numbers = iter(range(len(loop.last)))
+        ends = [self._ended(loop, x, a, numbers) for x, a in zip(start, added, strict=True)]
+        stacked = [self._stacked(x, memory, length) for x, memory in zip(found[carried:], memories, strict=True)]
+        return [
+            self.converted(x, float, bool) if t.kind == "b" else x
+            for x, t in zip([*ends, *stacked], types, strict=True)
+        ]
+
+    def _carried(self, loop: Loop, x: np.ndarray, added: int | None, dtype: Any) -> np.ndarray:
+        """What a turn finds of what is carried: the start where it stays, a multiple of the turn where it counts."""
+        if added is not None:
+            count = self.index(Index(0, ((loop, added),) if added else ()))
+            return self.converted(_each(lambda y: self.apply("+", y, count), x), float, dtype)
+        start = len(loop.carried)
+        loop.first += x.ravel().tolist()
+        loop.carried += [self._node("carry", (loop, start + k)) for k in range(x.size)]
+        return self.converted(_array(loop.carried[start:], x.shape), float, dtype)
+
+    def _ended(self, loop: Loop, x: np.ndarray, added: int | None, numbers: Iterator[int]) -> np.ndarray:
+        if added is not None:
+            return _each(lambda y: self.apply("+", y, float(added * loop.length)), x)
+        places = [next(numbers) for _ in range(x.size)]
+        stays = lambda k: loop.last[k] is loop.carried[k]
+        return _array([loop.first[k] if stays(k) else self._node("result", (loop, k)) for k in places], x.shape)
+
+    def _row(self, loop: Loop, column: Sequence[Scalar], first: int, step: int, block: int = -1) -> Scalar:
+        """Entry first + step * turn of a column.
+
+        Args:
+            block: where numbers that were computed before are written to memory, to be read from there.
+        """
+        start = column[0]
+        if all(x is start for x in column[1:]):
+            return start
+        known = [float(x) for x in column if not isinstance(x, Node)]
+        if len(known) == len(column):
+            return self._known_row(loop, known, first, step)
+        if isinstance(start, Node) and start.kind == "load":
+            memory, offset, terms = start.of
+            stride = column[1].of[1] - offset if isinstance(column[1], Node) and column[1].kind == "load" else 0
+            alike = (
+                isinstance(x, Node) and x.kind == "load" and x.of == (memory, offset + k * stride, terms)
+                for k, x in enumerate(column)
+            )
+            if all(alike):
+                return self.load(memory, offset + stride * first, (*terms, (loop, stride * step)))
+        runs = [k for k in range(1, len(column)) if column[k] is not column[k - 1]]
+        if len(runs) < CHOICES:
+            row, chosen = self.index(Index(first, ((loop, step),))), column[-1]
+            for k in reversed(runs):
+                chosen = self.apply("select", self.apply("<", row, float(k)), column[k - 1], chosen)
+            return chosen
+        memory = Memory(len(column))
+        self._blocks[block][0].extend(Store(memory, k, (), x) for k, x in enumerate(column))
+        return self.load(memory, first, ((loop, step),))
+
+    def _known_row(self, loop: Loop, column: list[float], first: int, step: int) -> Scalar:
+        if all(x == column[0] for x in column):
+            return column[0]
+        stride = column[1] - column[0]
+        if stride == int(stride) and all(x == column[0] + k * stride and x == int(x) for k, x in enumerate(column)):
+            return self.index(Index(int(column[0] + stride * first), ((loop, int(stride) * step),)))
+        table = self._tables.setdefault(tuple(column), Memory(len(column), values=column))
+        return self.load(table, first, ((loop, step),))
+
+    def _kept(self, loop: Loop, x: np.ndarray, before: int, first: int, step: int) -> Memory | None:
+        """Writes what turns give that is not the same for all."""
+        if not any(isinstance(y, Node) and y.place >= before for y in x.ravel()):
+            return None
+        memory = Memory(loop.length * x.size)
+        for k, y in enumerate(x.ravel()):
+            loop.items.append(Store(memory, first * x.size + k, ((loop, step * x.size),), y))
+        return memory
+
+    def _stacked(self, x: np.ndarray, memory: Memory | None, length: int) -> np.ndarray:
+        if memory is None:
+            return np.stack([x] * length)
+        return _array([self.load(memory, k) for k in range(memory.size)], (length, *x.shape))
+
+
+def _array(scalars: list, shape: tuple[int, ...]) -> np.ndarray:
+    found = np.empty(len(scalars), object)
+    found[:] = scalars
+    return found.reshape(shape)
+
+
+def _each(function: Callable, *xs: np.ndarray) -> np.ndarray:
+    """A function of every entry."""
+    return np.asarray(np.frompyfunc(function, len(xs), 1)(*xs), object)
+
+
+def _over(x: np.ndarray, function: Callable) -> np.ndarray:
+    """A function of every column, along the first axis."""
+    columns = x.reshape(len(x), -1)
+    return _array([function(columns[:, k].tolist()) for k in range(columns.shape[1])], x.shape[1:])
+
+
+def cost(jaxpr: Any) -> int:
+    """About how many operations on scalars a program has."""
+    total = 0
+    for equation in jaxpr.eqns:
+        parameters = equation.params
+        inner = [parameters[k] for k in ("jaxpr", "call_jaxpr", "call", "cpu", "body_jaxpr") if k in parameters]
+        inner += parameters.get("branches", ())
+        turns = parameters["length"] if equation.primitive.name == "scan" else 1
+        total += sum(v.aval.size for v in equation.outvars)
+        total += sum(turns * cost(getattr(x, "jaxpr", x)) for x in inner)
+    return total

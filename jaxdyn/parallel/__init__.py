@@ -1,0 +1,9 @@
+"""Batches: over devices with the same code on one and on many, and whole rollouts of a batch as one kernel of a GPU."""
+
+from ._kernel_vmap import kernel_vmap as kernel_vmap
+from ._sharded import (
+    local_rows as local_rows,
+    shard_batch as shard_batch,
+    sharded_sum as sharded_sum,
+    sharded_vmap as sharded_vmap,
+)

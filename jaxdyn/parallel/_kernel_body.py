@@ -1,0 +1,253 @@
+"""A graph of operations on scalars as the body of a Pallas kernel: a thread owns a state, scalars are its registers."""
+
+import dataclasses
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from .._source.live import Live
+from .._source.loops import Loop, LoopGraph, Memory, Store
+from .._source.scalars import Node, Scalar
+from ..errors import DeploymentError
+
+IN_REGISTERS = 32  # entries of an argument that is read before the loops
+ONE_BY_ONE = 2000  # entries of results that are written by a line of their own
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Where a kernel's results and memories lie.
+
+    Attributes:
+        graph: the operations.
+        results: arrays of scalars.
+        within: of a memory that is part of a result, which result and from where on.
+        scratch: memories that are no part of a result.
+        tables: known numbers.
+        live: what is needed.
+    """
+
+    graph: LoopGraph
+    results: list[np.ndarray]
+    within: dict[Memory, tuple[int, int]]
+    scratch: list[Memory]
+    tables: list[Memory]
+    live: Live
+
+    def singles(self, number: int) -> list[tuple[int, Scalar]]:
+        """Places and values of a result's entries that no loop writes."""
+        return _singles(self.results[number], self.within, number)
+
+
+def plan(graph: LoopGraph, results: list[np.ndarray]) -> Plan:
+    """Where everything lies: what a loop writes and a result holds in the same order is written into the result at once.
+
+    Raises:
+        DeploymentError: a large result holds what loops write in another order.
+    """
+    within: dict[Memory, tuple[int, int]] = {}
+    for number, result in enumerate(results):
+        flat = result.ravel().tolist()
+        for place, x in enumerate(flat):
+            memory = _written(x)
+            if memory is not None and memory not in within:
+                start = place - x.of[1]
+                covered = flat[start : start + memory.size] if start >= 0 else []
+                if len(covered) == memory.size and all(_at(y, memory, k) for k, y in enumerate(covered)):
+                    within[memory] = number, start
+    singles = [x for number, result in enumerate(results) for _, x in _singles(result, within, number)]
+    if len(singles) > ONE_BY_ONE:
+        raise DeploymentError(f"{len(singles)} entries of the results are not written in order by a loop")
+    live = Live(graph, singles, within)
+    memories = [x for x in live.items if isinstance(x, Memory) and x.argument is None]
+    tables = [x for x in memories if x.values is not None]
+    scratch = [x for x in memories if x.values is None and x not in within]
+    return Plan(graph, results, within, scratch, tables, live)
+
+
+def _written(x: Scalar) -> Memory | None:
+    if not isinstance(x, Node) or x.kind != "load":
+        return None
+    return x.of[0] if x.of[0].argument is None and x.of[0].values is None else None
+
+
+def _at(x: Scalar, memory: Memory, place: int) -> bool:
+    return isinstance(x, Node) and x.kind == "load" and x.of == (memory, place, ())
+
+
+def _singles(result: np.ndarray, within: Mapping[Memory, tuple[int, int]], number: int) -> list[tuple[int, Scalar]]:
+    """Places and values of a result's entries that lie in none of the memories that are part of it."""
+
+    def lies(x, place):
+        memory = _written(x)
+        return memory is not None and within.get(memory) == (number, place - x.of[1])
+
+    return [(k, x) for k, x in enumerate(result.ravel().tolist()) if not lies(x, k)]
+
+
+class Body:
+    """Runs a plan on lanes.
+
+    Args:
+        read, write: of a memory's entry, at a place that is a number or a traced whole number.
+        zero: a whole number that is zero, which the compiler does not know.
+        lanes: how many states stand side by side.
+        functions: operations that the backend does not have, made of those it has.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        read: Callable[[Memory, Any], Any],
+        write: Callable[[Memory, Any, Any], None],
+        zero: Callable[[], Any],
+        lanes: int,
+        dtype: Any,
+        functions: Mapping[str, Callable],
+    ) -> None:
+        self._plan, self._read, self._write, self._zero = plan, read, write, zero
+        self._lanes, self._type = lanes, np.dtype(dtype).type
+        self._functions = {**FUNCTIONS, **functions}
+
+    def run(self) -> Callable[[Scalar], Any]:
+        """Runs all; returns the function of a scalar that gives its lanes."""
+        known: dict[Any, Any] = {}
+        self._items(self._plan.graph.items, known, {})
+        return lambda x: self._lane(known, x, {})
+
+    def _items(self, items: Sequence, known: dict, turns: dict[Loop, Any]) -> None:
+        for item in items:
+            if item not in self._plan.live.items or _is_read_where_used(item):
+                continue
+            if isinstance(item, Loop):
+                self._loop(item, known, turns)
+            elif isinstance(item, Store):
+                self._write(
+                    item.memory, self._place(item.offset, item.terms, turns), self._lane(known, item.value, turns)
+                )
+            elif item.kind not in ("carry", "result"):
+                known[item] = self._computed(item, known, turns)
+
+    def _loop(self, loop: Loop, known: dict, turns: dict[Loop, Any]) -> None:
+        kept = sorted(self._plan.live.carried[loop])
+
+        def body(turn, carry):
+            inside = {x: y for x, y in known.items() if not (isinstance(x, Node) and _is_read_where_used(x))}
+            inside |= {loop.carried[k]: x for k, x in zip(kept, carry, strict=True)}
+            now = {**turns, loop: turn}
+            self._items(loop.items, inside, now)
+            return tuple(self._lane(inside, loop.last[k], now) for k in kept)
+
+        start = tuple(self._lane(known, loop.first[k], turns) for k in kept)
+        ends = lax.fori_loop(np.int32(0), np.int32(loop.length), body, start)
+        known.update({(loop, k): x for k, x in zip(kept, ends, strict=True)})
+
+    def _computed(self, node: Node, known: dict, turns: dict[Loop, Any]) -> Any:
+        if node.kind == "load":
+            return self._loaded(node, turns)
+        if node.kind == "index":
+            return self._full(jnp.asarray(self._place(node.of[0], node.of[1], turns)).astype(self._type))
+        if node.kind == "select":
+            which, then, otherwise = (self._lane(known, x, turns) for x in node.of)
+            return jnp.where(which, then, otherwise)
+        of = [self._of(known, x, turns) for x in node.of]
+        if node.kind not in self._functions:
+            raise DeploymentError(f"the function {node.kind!r} has no counterpart in a kernel")
+        return self._functions[node.kind](*of)
+
+    def _of(self, known: dict, x: Scalar, turns: dict[Loop, Any]) -> Any:
+        if isinstance(x, Node):
+            return self._lane(known, x, turns)
+        return x if isinstance(x, bool) else self._type(x)
+
+    def _lane(self, known: dict, x: Scalar, turns: dict[Loop, Any]) -> Any:
+        if not isinstance(x, Node):
+            return jnp.full(self._lanes, x, bool if isinstance(x, bool) else self._type)
+        place = x.of if x.kind == "result" else x
+        if place not in known:
+            known[place] = self._loaded(x, turns)
+        return known[place]
+
+    def _loaded(self, node: Node, turns: dict[Loop, Any]) -> Any:
+        memory, offset, terms = node.of
+        place = self._place(offset, terms, turns)
+        if _is_read_where_used(node) and turns:
+            place = place + list(turns.values())[-1] * self._zero()
+        return self._read(memory, place)
+
+    def _full(self, x: Any) -> Any:
+        return jnp.broadcast_to(x, (self._lanes,))
+
+    def _place(self, offset: int, terms: tuple, turns: dict[Loop, Any]) -> Any:
+        place = np.int32(offset)
+        for loop, stride in terms:
+            place = place + turns[loop] * np.int32(stride)
+        return place
+
+
+def _is_read_where_used(item: object) -> bool:
+    """True for entries of large arguments, more than registers hold: every turn reads them again, also where none changes.
+
+    Their place depends on the turn as far as the compiler knows, which otherwise would read them all before the loop.
+    """
+    if not isinstance(item, Node) or item.kind != "load":
+        return False
+    memory, _, terms = item.of
+    return memory.argument is not None and not terms and memory.size > IN_REGISTERS
+
+
+def _truncate(x: Any) -> Any:
+    return x.astype(jnp.int32).astype(x.dtype)
+
+
+def _floor(x: Any) -> Any:
+    whole = _truncate(x)
+    return jnp.where(whole > x, whole - 1, whole)
+
+
+FUNCTIONS: dict[str, Callable] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "and": operator.and_,
+    "or": operator.or_,
+    "not": lax.bitwise_not,
+    "negative": operator.neg,
+    "fabs": lax.abs,
+    "fmod": lax.rem,
+    "truncate": _truncate,
+    "floor": _floor,
+    **{
+        name: getattr(lax, name)
+        for name in (
+            *("sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
+            *("exp", "expm1", "log", "log1p", "sqrt", "pow"),
+        )
+    },
+}
+
+
+def _root(x: Any) -> Any:
+    return jnp.where(x > 0, x * lax.rsqrt(x), x)
+
+
+# what Mosaic does not have
+MOSAIC: dict[str, Callable] = {
+    "sqrt": _root,
+    "tan": lambda x: lax.sin(x) / lax.cos(x),
+    "asin": lambda x: lax.atan2(x, _root((1 - x) * (1 + x))),
+    "acos": lambda x: lax.atan2(_root((1 - x) * (1 + x)), x),
+    "atan": lambda x: lax.atan2(x, jnp.ones_like(x)),
+    "sinh": lambda x: (lax.exp(x) - lax.exp(-x)) / 2,
+    "cosh": lambda x: (lax.exp(x) + lax.exp(-x)) / 2,
+    "pow": lambda x, y: lax.exp(y * lax.log(x)),
+}

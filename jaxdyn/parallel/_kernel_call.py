@@ -1,0 +1,189 @@
+"""The Pallas call of a kernel: the function's operations, its memory, and the blocks of states."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._jax_compat import pallas, pallas_mosaic, pallas_triton_parameters
+from .._source.loops import LoopGraph, Memory
+from .._source.operations import entries
+from ..dynamics._lowering import filled
+from ..errors import DeploymentError
+from ._kernel_body import MOSAIC, Body, Plan, plan
+
+WARP, WARPGROUP = 32, 128  # states of a block: of Triton's, of Mosaic's
+
+
+def call_kernel(
+    function: Callable, mapped: Sequence[bool], count: int, variables: Sequence[jax.Array], interpret: bool
+) -> list[jax.Array]:
+    """function(*variables) over the rows of the variables that are mapped, as one kernel.
+
+    Raises:
+        DeploymentError: the function has an operation that no kernel holds, which the message names.
+    """
+    shapes = [x.shape[1:] if m else x.shape for x, m in zip(variables, mapped, strict=True)]
+    avals = [jax.ShapeDtypeStruct(s, x.dtype) for s, x in zip(shapes, variables, strict=True)]
+    traced = jax.make_jaxpr(function)(*avals)
+    types = [x.dtype for x in traced.out_avals]
+    dtype = _number_type([*(x.dtype for x in avals), *types])
+    planned = _planned(traced, shapes)
+    out = _called(planned, variables, mapped, count, dtype, interpret)
+    typed = lambda x, t: x != 0 if t.kind == "b" else x.astype(t)
+    return [
+        typed(x[:count], t).reshape(count, *result.shape)
+        for x, t, result in zip(out, types, planned.results, strict=True)
+    ]
+
+
+def _number_type(types: Sequence[Any]) -> Any:
+    """The type of all numbers of the kernel."""
+    for x in types:
+        if not any(jnp.issubdtype(x, kind) for kind in (jnp.floating, jnp.integer, jnp.bool)):
+            raise DeploymentError(f"an array of type {x} has no counterpart in a kernel")
+    floating = [np.dtype(x) for x in types if jnp.issubdtype(x, jnp.floating)]
+    return max([np.dtype(np.float32), *floating], key=lambda x: x.itemsize)
+
+
+def _planned(traced: Any, shapes: Sequence[tuple[int, ...]]) -> Plan:
+    graph = LoopGraph()
+    with jax.ensure_compile_time_eval(), jax.default_device(jax.local_devices(backend="cpu")[0]):
+        arguments = [graph.argument(k, shape) for k, shape in enumerate(shapes)]
+        results = entries(graph, traced.jaxpr, traced.consts, arguments)
+        numbers = [graph.converted(x, y.dtype, float) for x, y in zip(results, traced.out_avals, strict=True)]
+    return plan(graph, numbers)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """Arrays (states, entries), of which a block has some rows: as Triton and the interpreter read them.
+
+    Attributes:
+        lanes: states of a block.
+    """
+
+    lanes: int = WARP
+
+    def shape(self, states: int, size: int, scratch: bool) -> tuple[int, int]:
+        return (size, states) if scratch else (states, size)  # what nobody else reads lies as a warp reads it
+
+    def arranged(self, x: jax.Array) -> jax.Array:
+        return x
+
+    def spec(self, size: int, shared: bool, scratch: bool = False) -> Any:
+        if shared:
+            return pallas().BlockSpec((size,), lambda i: (0,))
+        if scratch:
+            return pallas().BlockSpec((size, self.lanes), lambda i: (0, i))
+        return pallas().BlockSpec((self.lanes, size), lambda i: (i, 0))
+
+    def at(self, place: Any, scratch: bool) -> tuple:
+        return (place, slice(None)) if scratch else (slice(None), place)
+
+    def options(self, interpret: bool) -> dict[str, Any]:
+        return {"interpret": True} if interpret else {"compiler_params": pallas_triton_parameters(self.lanes // WARP)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """Arrays (entries, states) in the GPU's memory, of which a block has some columns: as Mosaic reads them."""
+
+    lanes: int = WARPGROUP
+
+    def shape(self, states: int, size: int, scratch: bool) -> tuple[int, int]:
+        del scratch
+        return size, states
+
+    def arranged(self, x: jax.Array) -> jax.Array:
+        return x.T
+
+    def spec(self, size: int, shared: bool, scratch: bool = False) -> Any:
+        del size, shared, scratch
+        return pallas().BlockSpec(memory_space=pallas_mosaic().GMEM)
+
+    def at(self, place: Any, scratch: bool) -> tuple:
+        del scratch
+        return place, pallas().ds(pallas().program_id(0) * self.lanes, self.lanes)
+
+    def options(self, interpret: bool) -> dict[str, Any]:
+        del interpret
+        return {"compiler_params": pallas_mosaic().CompilerParams()}
+
+
+class _Refs:
+    """Reads and writes what a plan's memories are in a kernel's arrays."""
+
+    def __init__(self, planned: Plan, used: Sequence[int], shared: Sequence[bool], refs: Sequence[Any], layout: Any):
+        inputs, ends = len(shared), len(shared) + len(planned.results)
+        self._arguments = dict(zip(used, zip(refs, shared, strict=False), strict=False))
+        self._tables = dict(zip(planned.tables, refs[len(used) : inputs - 1], strict=True))
+        self.results = refs[inputs:ends]
+        self._scratch = dict(zip(planned.scratch, refs[ends:], strict=True))
+        self._within, self._layout = planned.within, layout
+
+    def _written(self, memory: Memory, place: Any) -> tuple[Any, tuple]:
+        if memory in self._within:
+            number, start = self._within[memory]
+            return self.results[number], self._layout.at(start + place, False)
+        return self._scratch[memory], self._layout.at(place, True)
+
+    def read(self, memory: Memory, place: Any) -> Any:
+        everywhere = lambda ref: jnp.broadcast_to(ref[place], (self._layout.lanes,))
+        if memory in self._tables:
+            return everywhere(self._tables[memory])
+        if memory.argument is not None:
+            ref, shared = self._arguments[memory.argument]
+            return everywhere(ref) if shared else ref[self._layout.at(place, False)]
+        ref, where = self._written(memory, place)
+        return ref[where]
+
+    def write(self, memory: Memory, place: Any, x: Any) -> None:
+        ref, where = self._written(memory, place)
+        ref[where] = x
+
+    def result(self, number: int, place: int, x: Any) -> None:
+        self.results[number][self._layout.at(place, False)] = x
+
+
+def _called(
+    planned: Plan, variables: Sequence[jax.Array], mapped: Sequence[bool], count: int, dtype: Any, interpret: bool
+) -> list[jax.Array]:
+    """The results as (states, entries), a row for each state, and further rows that fill the last block up."""
+    mosaic = not interpret and pallas_mosaic() is not None
+    layout = Columns() if mosaic else Rows()
+    blocks = -(-count // layout.lanes)
+    used = sorted({x.argument for x in planned.live.items if isinstance(x, Memory) and x.argument is not None})
+    inputs = [
+        (layout.arranged(_rows(variables[k], layout.lanes)) if mapped[k] else variables[k].reshape(-1)).astype(dtype)
+        for k in used
+    ]
+    inputs += [jnp.asarray(x.values, dtype) for x in planned.tables]
+    inputs += [jnp.zeros(1, jnp.int32)]
+    shared = [not mapped[k] for k in used] + [True] * (len(planned.tables) + 1)
+    sizes = [(x.size, False) for x in planned.results] + [(x.size, True) for x in planned.scratch]
+
+    def kernel(*refs):
+        memory = _Refs(planned, used, shared, refs, layout)
+        zero = lambda: refs[len(inputs) - 1][0]
+        value = Body(planned, memory.read, memory.write, zero, layout.lanes, dtype, MOSAIC if mosaic else {}).run()
+        for number in range(len(planned.results)):
+            for place, x in planned.singles(number):
+                memory.result(number, place, value(x))
+
+    out = pallas().pallas_call(
+        kernel,
+        [jax.ShapeDtypeStruct(layout.shape(blocks * layout.lanes, *size), dtype) for size in sizes],
+        grid=(blocks,),
+        in_specs=[layout.spec(x.shape[-1], s) for x, s in zip(inputs, shared, strict=True)],
+        out_specs=[layout.spec(size, False, scratch) for size, scratch in sizes],
+        **layout.options(interpret),
+    )(*inputs)
+    return [layout.arranged(x) for x in out[: len(planned.results)]]
+
+
+def _rows(x: jax.Array, multiple: int) -> jax.Array:
+    return filled(x.reshape(len(x), -1), multiple)

@@ -1,0 +1,195 @@
+"""`kernel_vmap`: the kernel, run by Pallas' interpreter, gives what `jax.vmap` gives, and says what it cannot hold."""
+
+import dataclasses
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxdyn
+from helpers import mechanism_state, random_chain, random_mechanism, relative
+from jaxdyn import FallbackWarning, ModelError
+from jaxdyn.parallel import kernel_vmap
+
+ELBOW = jaxdyn.textbook.planar_elbow()
+ARM = random_chain(3, 1)  # revolute, prismatic, helical; friction of every kind, springs
+METHODS = "semi_implicit_euler", "explicit_euler", "rk4", "implicit_damping"
+RNG = np.random.default_rng(0)
+
+
+def states(n: int, count: int = 5):
+    return tuple(RNG.normal(size=(2, count, n)))
+
+
+def damped(t, q, qd):
+    return jnp.sin(3 * t) - 2 * q - qd
+
+
+def agrees(function, *arguments, in_axes=0, tolerance=1e-12):
+    """The kernel against `jax.vmap`; no operation may have made it fall back."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FallbackWarning)
+        found = kernel_vmap(function, in_axes, interpret=True)(*arguments)
+    wanted = jax.jit(jax.vmap(function, in_axes))(*arguments)
+    assert jax.tree.structure(found) == jax.tree.structure(wanted)
+    for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        assert x.dtype == y.dtype
+        assert relative(x, y) < tolerance
+
+
+def test_rollouts_of_an_arm():
+    """More states than a block has, in torque tables and rows kept now and then."""
+    q, qd = states(2, 40)
+    agrees(lambda q, qd: jaxdyn.rollout(ELBOW, q, qd, damped, 1e-2, 30), q, qd)
+    torques = RNG.normal(size=(40, 30, 2))
+    agrees(lambda q, qd, tau: jaxdyn.rollout(ELBOW, q, qd, tau, 1e-2, every=10), q, qd, torques)
+
+
+def test_what_no_kernel_holds_is_named_and_computed_by_vmap():
+    q, qd = states(2)
+
+    def solved(q, qd):
+        return jnp.linalg.solve(jaxdyn.mass_matrix(ELBOW, q), qd)
+
+    with pytest.warns(FallbackWarning, match=r"solved runs as jax\.vmap.*'lu'"):
+        found = kernel_vmap(solved, interpret=True)(q, qd)
+    assert relative(found, jax.vmap(solved)(q, qd)) < 1e-14
+
+
+def test_derivatives_are_those_of_vmap():
+    q, _ = states(2)
+    cost = lambda q, gain: jnp.sum(jaxdyn.rollout(ELBOW, q, 0 * q, lambda t, q, qd: -gain * q, 1e-2, 5)[0] ** 2)
+    total = lambda over: lambda *x: jnp.sum(over(*x) ** 2)
+    kernel, plain = (total(x) for x in (kernel_vmap(cost, (0, None), interpret=True), jax.vmap(cost, (0, None))))
+    found, wanted = (jax.jit(jax.grad(f, (0, 1)))(q, 2.0) for f in (kernel, plain))
+    assert all(relative(x, y) < 1e-12 for x, y in zip(found, wanted, strict=True))
+
+
+def test_programs_for_the_cpu_have_no_kernel_and_those_for_a_gpu_one():
+    function = kernel_vmap(lambda q: jaxdyn.rollout(ELBOW, q, 0 * q, damped, 1e-2, 100, every=100))
+    traced = jax.jit(function).trace(jax.ShapeDtypeStruct((64, 2), float))
+    found = {platform: traced.lower(lowering_platforms=(platform,)).as_text() for platform in ("cpu", "cuda")}
+    calls = {platform: text.count("stablehlo.custom_call") for platform, text in found.items()}
+    assert calls["cuda"] == 1 and "stablehlo.while" not in found["cuda"]
+    assert "triton" not in found["cpu"] and "mosaic" not in found["cpu"] and "stablehlo.while" in found["cpu"]
+    q = states(2)[0]
+    assert relative(function(q)[0], jax.vmap(lambda q: function(q[None])[0][0])(q)) < 1e-13
+
+
+def test_batches_that_are_none():
+    over = kernel_vmap(lambda x, y: x + y, interpret=True)
+    with pytest.raises(ModelError, match="same number of rows"):
+        over(np.ones(3), np.ones(2))
+    with pytest.raises(ModelError, match="0 and None"):
+        kernel_vmap(lambda x: x, 1)(np.ones((3, 3)))
+
+
+def test_whole_numbers_conditions_and_places():
+    """A scan of the user's own: counters, tables by number, choices, rows that are kept, and what is the same in all turns."""
+    x = RNG.normal(size=(33, 3))
+    table = jnp.asarray(RNG.normal(size=(20, 3)))
+
+    def function(x):
+        def turn(carry, row):
+            k, y, up = carry
+            y = jax.lax.cond(y[0] > 0, lambda y: y * 0.9 + table[k], lambda y: jnp.tanh(y) - row, y)
+            y = jnp.where(k % 2 == 0, y, -y) + jnp.where(up, 0.1, 0.0)
+            kept = {"k": k, "y": y[:2], "up": up, "none": x[1], "whole": jnp.int32(3 * y[1]) // 2}
+            return (k + 1, y, y[1] > 0), kept
+
+        (k, y, up), rows = jax.lax.scan(turn, (0, x, x[0] > 0), jnp.flip(table, 0))
+        return k, y, up, rows
+
+    agrees(function, x)
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_integrators(method, dtype):
+    arm = jax.tree.map(lambda x: jnp.asarray(x, dtype), ARM)
+    roll = lambda q, qd: jaxdyn.rollout(arm, q, qd, damped, dtype(1e-3), 20, method)
+    q, qd = (x.astype(dtype) for x in states(3))
+    agrees(roll, q, qd, tolerance=1e-11 if dtype is np.float64 else 1e-5)
+
+
+@pytest.mark.ci
+def test_checkpoints_and_rows():
+    q, qd = states(2)
+    for every, checkpoint in ((1, 2), (4, 2), (5, 1), (20, None)):
+        torques = RNG.normal(size=(20, 2))
+        roll = lambda q, qd, u, e=every, c=checkpoint: jaxdyn.rollout(ELBOW, q, qd, u, 1e-2, every=e, checkpoint=c)
+        agrees(roll, q, qd, torques, in_axes=(0, 0, None))
+
+
+@pytest.mark.ci
+def test_policies():
+    q, qd = states(2)
+    weights = [RNG.normal(size=s) for s in ((8, 4), (8,), (2, 8))]
+    gains = RNG.normal(size=(5, 2, 4))
+
+    def network(weights, q, qd):
+        first, bias, second = weights
+        policy = lambda t, q, qd: second @ jnp.tanh(first @ jnp.concatenate([q, qd]) + bias)
+        return jaxdyn.rollout(ELBOW, q, qd, policy, 1e-2, 20)
+
+    agrees(network, weights, q, qd, in_axes=(None, 0, 0))
+    linear = lambda gain, q, qd: jaxdyn.rollout(
+        ELBOW, q, qd, lambda t, q, qd: gain @ jnp.concatenate([q, qd]), 1e-2, 20, every=20
+    )
+    agrees(linear, gains, q, qd)
+    light = lambda q, qd: jaxdyn.rollout(
+        ARM, q, qd, lambda t, q, qd: jaxdyn.gravity_force(ARM, q) - qd, 1e-3, 20, every=20
+    )
+    agrees(light, *states(3))
+
+
+@pytest.mark.ci
+def test_robots_that_are_arguments():
+    q, qd = states(3)
+    roll = lambda robot, q, qd: jaxdyn.rollout(robot, q, qd, damped, 1e-3, 10)
+    agrees(roll, ARM, q, qd, in_axes=(None, 0, 0))
+    inertias = ARM.inertia[None] * RNG.uniform(0.9, 1.1, (5, 3, 1))
+    agrees(lambda x, q, qd: roll(dataclasses.replace(ARM, inertia=x), q, qd), inertias, q, qd)
+    heavy = lambda s: lambda q: roll(dataclasses.replace(ARM, gravity=s * ARM.gravity), q, q)[0]
+    scaled = jax.jit(lambda s: kernel_vmap(heavy(s), interpret=True)(q))  # closes over what is traced outside
+    assert relative(scaled(0.5), jax.vmap(heavy(0.5))(q)) < 1e-12
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("kind", ["tree", "floating"])
+def test_trees_and_floating_bases(kind):
+    chain = random_mechanism(0, free=kind == "floating", coupled=False)
+    pairs = [mechanism_state(chain, k)[:2] for k in range(3)]
+    q, qd = (jnp.stack(x) for x in zip(*pairs, strict=True))
+    agrees(lambda q, qd: jaxdyn.rollout(chain, q, 0.1 * qd, lambda t, q, qd: -qd, 1e-3, 4), q, qd)
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("checkpoint", [None, 1, 2])
+def test_gradients_inside_a_kernel(checkpoint):
+    """Forward and back in one kernel: what the way back needs is written to memory and read from there."""
+    q, qd = states(2)
+
+    def cost(q, qd, gain):
+        policy = lambda t, q, qd: -gain * q - qd
+        return jnp.sum(jaxdyn.rollout(ELBOW, q, qd, policy, 1e-2, 20, checkpoint=checkpoint)[0][-1] ** 2)
+
+    agrees(jax.value_and_grad(cost, (0, 1, 2)), q, qd, np.array([1.0, 2.0]), in_axes=(0, 0, None))
+
+
+@pytest.mark.ci
+def test_equations_of_motion():
+    q, qd = states(3)
+    for function in (jaxdyn.inverse_dynamics, jaxdyn.forward_dynamics, jaxdyn.regressor):
+        agrees(lambda q, qd, a, f=function: f(ARM, q, qd, a), q, qd, qd)
+    agrees(lambda q: (jaxdyn.crba(ARM, q), jaxdyn.mass_matrix(ARM, q)), q)
+
+
+@pytest.mark.ci
+def test_batches_of_batches_and_of_kernels():
+    q = RNG.normal(size=(3, 4, 2))
+    over = kernel_vmap(lambda q: jaxdyn.rollout(ELBOW, q, 0 * q, damped, 1e-2, 10)[0], interpret=True)
+    assert relative(jax.vmap(over)(q).reshape(12, 11, 2), over(q.reshape(12, 2))) < 1e-13
