@@ -33,7 +33,7 @@ class Samples:
         rate: samples per second within a piece [1/s].
         segments: (start, stop) of each piece, stop left out.
         position_cutoff: cutoff of the low-pass on q [Hz].
-        torque_cutoff: cutoff of the low-pass on tau [Hz].
+        torque_cutoff: cutoff of the low-pass on tau, here or before it was logged [Hz].
         notes: remarks of the reader and the preprocessing.
         source: the log they come from.
     """
@@ -103,6 +103,9 @@ class Filters:
             1 % of what the ends do to qdd.
         gap: a longer time step parts two pieces [s]; by default 5 median steps, or a tenth of a period of the higher
             cutoff if that is more: a cubic bridges it without loss.
+        logged_cutoff: low-pass that the torques went through before they were logged [Hz], without lag and of this order: they
+            are taken as they are, in place of `torque_cutoff`, and a model's friction goes through the same filter. Where None,
+            `identify` looks for one.
     """
 
     position_cutoff: float | None = None
@@ -112,6 +115,7 @@ class Filters:
     order: int = 4
     margin: float | None = None
     gap: float | None = None
+    logged_cutoff: float | None = None
 
     def but(self, **changes: Any) -> "Filters":
         """These filters with some fields changed."""
@@ -131,11 +135,12 @@ class Filters:
         step = float(np.median(steps))
         # by the mean of all steps but the gaps: one rate for all pieces
         mean_rate = lambda gap: float(1 / steps[steps <= max(gap, steps.min())].mean())
-        position, torque, why = self.position_cutoff, self.torque_cutoff, ""
+        position, why, before = self.position_cutoff, "", self.logged_cutoff
+        torque = self.torque_cutoff if before is None else None
         if position is None:
             usual = (torque, "") if torque is not None else default_cutoff(log, rate or mean_rate(GAP * step))
             position, why = usual
-        torque = position if torque is None else torque
+        torque = before if before is not None else position if torque is None else torque
         lower, higher = sorted((position, torque))
         gap = max(GAP * step, 0.1 / max(higher, 1e-9)) if self.gap is None else self.gap
         rate = rate or mean_rate(gap)
@@ -150,7 +155,9 @@ class Filters:
             raise LogError(
                 f"{log.source}: stride is {stride} samples and margin {margin:g} s; they are at least 1 and 0"
             )
-        return Setting(rate, step, gap, position, torque, self.order, round(margin * rate), stride, why)
+        return Setting(
+            rate, step, gap, position, torque, self.order, round(margin * rate), stride, why, before is not None
+        )
 
 
 def preprocess(log: Log, filters: Filters | None = None) -> Samples:
@@ -229,6 +236,7 @@ class Setting:
     margin: int
     stride: int
     why: str = ""  # these cutoffs, where they were chosen
+    torque_as_logged: bool = False  # the torques went through their low-pass before
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -295,7 +303,9 @@ def even_samples(
     if not even:
         values = interpolate.CubicSpline(t, values)(np.clip(grid, t[0], t[-1]))
     q = low_pass(values[:, :n], setting.rate, setting.position_cutoff, setting.order)
-    tau = low_pass(values[:, n : 2 * n], setting.rate, setting.torque_cutoff, setting.order)
+    tau = values[:, n : 2 * n]
+    if not setting.torque_as_logged:
+        tau = low_pass(tau, setting.rate, setting.torque_cutoff, setting.order)
     logged = values[:, 2 * n :]
     if logged.size:
         logged = low_pass(logged, setting.rate, setting.position_cutoff, setting.order)

@@ -44,6 +44,8 @@ class TermChoice(Summary):
         springs: joints (counted from 1) with a spring.
         delay: (n,) how much later than the positions each joint's torque was logged [s].
         cutoff: low-pass on positions and torques [Hz]; None where it stays as it is given or usual.
+        logged_cutoff: low-pass that the torques went through before they were logged [Hz] (`Filters`); None where there is no
+            sign of one.
         coulomb_velocity: (n,) width of the smooth sign in the drive term coulomb [rad/s or m/s].
         errors: (n,) root mean square of the torque error on the blocks left out [N m or N].
         errors_before: (n,) the same of the plain model, with the usual filter.
@@ -58,6 +60,7 @@ class TermChoice(Summary):
     errors: Float[np.ndarray, " n"]
     errors_before: Float[np.ndarray, " n"]
     trials: tuple[Trial, ...]
+    logged_cutoff: float | None = None
 
     @property
     def adopted(self) -> tuple[Trial, ...]:
