@@ -95,13 +95,13 @@ def low_pass_before(tau: Float[np.ndarray, "N n"], rate: float) -> float | None:
         tau - tau.mean(axis=0), rate, "blackmanharris", min(len(tau), int(8 * rate)), axis=0, detrend="linear"
     )
     power = power[:, power.any(axis=0)]
-    tried = np.geomspace(0.5, max(rate / 5, 0.5), 64)
-    if not power.shape[1] or frequency[1] > 0.5:
+    if not power.shape[1] or rate < 5.0 or frequency[1] > 0.15:  # no octave from 0.5 Hz on is resolved
         return None
 
     def amplitude(f: float) -> np.ndarray:
         return np.sqrt(power[(frequency > f / 1.2) & (frequency < 1.2 * f)].mean(axis=0))
 
-    steep = (f for f in tried.tolist() if np.median(amplitude(f) / np.maximum(amplitude(2 * f), 1e-300)) > _STEEP)
+    tried = np.geomspace(0.5, rate / 5, 64).tolist()
+    steep = (f for f in tried if np.median(amplitude(f) / np.maximum(amplitude(2 * f), 1e-300)) > _STEEP)
     first = next(steep, None)
     return None if first is None else first / 0.78
