@@ -19,7 +19,7 @@ from .outcome import TermChoice, Trial, trial_of, trials_of
 from .search import Gain, Search, gain
 from .terms import Terms
 
-NEIGHBOURS = 1  # to either side of the best low-pass before the log, among which the search decides
+NEIGHBOURS = 2  # to either side of the best low-pass before the log, among which the search decides
 PASSES = 3  # over dry friction, further terms and delays
 
 
