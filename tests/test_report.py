@@ -43,7 +43,7 @@ from jaxdyn.report._markup import rounded, with_deviation
 from jaxdyn.report._pages.identification import report_html
 from jaxdyn.report._pages.page import notes_section
 from jaxdyn.report._pictures.plot import packed, thinned, time_view
-from jaxdyn.report._quality import deviations_from, pooled
+from jaxdyn.report._quality import deviations_from, pooled, pooled_raw
 from jaxdyn.report._sections.overview import overview
 from jaxdyn.report._sections.positions import positions_section
 from jaxdyn.report._sections.torques import torques_section
@@ -217,6 +217,8 @@ def test_plots_hold_the_curves(result, page):
 def test_report_says_what_there_is_to_say(result, page):
     text = " ".join("".join(page.text).split())
     unseen, fitted = pooled(result.validation), pooled(result.fitted)
+    held, known = pooled_raw(result.validation), pooled_raw(result.fitted)
+    assert np.all(held.rms >= unseen.rms) and held.samples == unseen.samples
     for words in (
         "A <robot>",
         "2024-05-06 07:08",
@@ -224,7 +226,9 @@ def test_report_says_what_there_is_to_say(result, page):
         "the written model was then fitted to everything",
         f"{rounded(unseen.total_relative)} %",
         f"{rounded(fitted.total_relative)} %",
-        *(rounded(x) for x in (*unseen.rms, *fitted.rms, *unseen.relative_moving, *fitted.relative)),
+        *(rounded(x) for x in (*unseen.rms, *fitted.rms, *unseen.relative_moving)),
+        *(rounded(x) for raw in (held, known) for x in (*raw.rms, *raw.relative, *raw.relative_moving)),
+        f"{rounded(held.total_relative)} % of the logged torque ({rounded(unseen.total_relative)} % behind the low-pass",
         *result.base.names,
         *result.base.unidentifiable,
         *result.base.dropped,
@@ -310,6 +314,7 @@ def test_errors_by_run_in_a_file_and_on_the_page(result, page, tmp_path):
     assert [(r["run"], r["joint"]) for r in rows] == [(e.title, j) for e in runs for j in result.chain.joint_names]
     for column, values in (("rms", "rms"), ("rre_percent", "relative"), ("rre_moving_percent", "relative_moving")):
         assert [float(r[column]) for r in rows] == [x for e in runs for x in getattr(e.fit, values)]
+        assert [float(r[f"raw_{column}"]) for r in rows] == [x for e in runs for x in getattr(e.raw, values)]
     size = [np.sqrt((e.samples.tau[:, j] ** 2).mean()) for e in runs for j in range(2)]
     np.testing.assert_allclose([float(r["torque_rms"]) for r in rows], size, rtol=1e-12)
     assert [(r["fitted"], r["unit"]) for r in rows] == [("no", "N m"), ("no", "N"), ("yes", "N m"), ("yes", "N")]
@@ -382,6 +387,7 @@ def test_files_that_predict_worse_are_reasons(result):
 def test_summary_fits_on_a_screen(result, truth, tmp_path):
     text = printed(result, {name: tmp_path / name for name in FILES}, truth)
     assert len(text.splitlines()) + 5 <= 40  # seven joints have five lines more
+    assert rounded(pooled_raw(result.validation).total_relative) in text  # the headline: against the torque as logged
     for words in ("joint1", "joint2", " N m", f"{result.base.size} base parameters", *FILES, "Best", "Worst"):
         assert words in text
     off = np.abs(deviations_from(result, truth))

@@ -34,6 +34,7 @@ from jaxdyn.identification import (
     prior_scales,
     random_excitation,
 )
+from jaxdyn.identification._preprocessing.filters import low_pass_before
 from jaxdyn.identification._regression.completion import with_parameters
 from jaxdyn.identification._selection.blocks import Reading
 from jaxdyn.identification._selection.candidates import Candidates, friction_of
@@ -318,9 +319,10 @@ def test_a_filter_is_chosen_where_it_predicts_the_widest_band_better(annotations
         band = lambda k, size: SimpleNamespace(left_out=lambda state, widest: (size * before + k * noise, widest))
         bands = {k: band(k, size) for k, size in enumerate(sizes)}
         reading = SimpleNamespace(
-            pairs=[(5.0, 5.0), (10.0, 10.0), (12.5, 12.5)],
+            tried=[Filters(cutoff) for cutoff in (5.0, 10.0, 12.5)],
+            before=[],
             usual=1,
-            runs=lambda pair: [5.0, 10.0, 12.5].index(pair[0]),
+            runs=lambda filters: [5.0, 10.0, 12.5].index(filters.position_cutoff),
             grams=lambda candidates, k, load: bands[k],
         )
         trials, search = [], SimpleNamespace(grams=bands[1], state=None)
@@ -332,6 +334,36 @@ def test_a_filter_is_chosen_where_it_predicts_the_widest_band_better(annotations
     best, ((name, adopted, share),) = chosen(0.99, 1.0, 1.1)  # less than 1 % off
     assert (best, name, adopted) == (1, "low-pass 5 Hz", False) and 0 < share < 1
     assert chosen(1.1, 1.0, 1.2) == (1, [])
+
+
+def test_torques_behind_a_low_pass_before_the_log(elbow, late_log):
+    """Whether there is one is seen in their spectrum, and its cutoff is chosen by blocks left out; friction goes through it."""
+    rate = 400.0
+    plain = jaxdyn.model.with_leaves(
+        elbow, {"springs.stiffness": jnp.zeros(2), "friction.coulomb": jnp.array([2.0, 1.0])}
+    )
+    q, qd, qdd = (np.asarray(x) for x in random_excitation(plain, 12.0, 3, 0)(jnp.asarray(late_log.t)))
+    tau = np.asarray(
+        jax.jit(jax.vmap(lambda *x: inverse_dynamics(plain, *x) + resistive_force(plain, *x[:2])))(q, qd, qdd)
+    )
+    wave = np.fft.rfftfreq(2 * len(tau) - 1, 1 / rate)
+    gain = 1 / (1 + (np.tan(np.pi * wave / rate) / np.tan(np.pi * 3.0 / rate)) ** 8)
+    # not by the library's filter: by its transfer function, the run continued by its mirror image
+    whole = np.fft.rfft(np.concatenate([tau, tau[-2::-1]]), axis=0)
+    smooth = np.fft.irfft(gain[:, None] * whole, 2 * len(tau) - 1, axis=0)[: len(tau)]
+    assert low_pass_before(np.zeros((900, 2)), rate) is None
+    assert low_pass_before(tau + 1e-2 * np.random.default_rng(1).normal(size=tau.shape), rate) is None
+    assert 2.2 < low_pass_before(smooth, rate) < 4.0
+    noisy = smooth + 1e-4 * np.random.default_rng(0).normal(size=tau.shape)
+    found = choose_terms(
+        plain, Log(late_log.t, q, None, noisy), Terms(("viscous", "coulomb", "offset"), choose=("filter",))
+    )
+    assert 2.7 < found.logged_cutoff < 3.3 and found.cutoff is None
+    assert [trial.kind for trial in found.adopted] == ["filter"] and found.adopted[0].gain > 30
+    samples = preprocess(Log(late_log.t, q, None, noisy), Filters(logged_cutoff=3.0, stride=1))
+    first = int(np.searchsorted(late_log.t, samples.t[0] - 1e-9))
+    np.testing.assert_array_equal(samples.tau, noisy[first : first + len(samples)])  # as they are
+    assert (samples.position_cutoff, samples.torque_cutoff) == (8.0, 3.0)
 
 
 @pytest.fixture(scope="module")

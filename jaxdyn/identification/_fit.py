@@ -233,11 +233,14 @@ class Fitting:
             chain = with_parameters(self.model, columns, solution.parameters)
             model = torque_model(chain, columns, solution.parameters, solution.friction)
             predicted = model.predict(part.run, part.rows)
-            sharp = model.unfiltered.predict(part.run, part.rows)
+            if self.setup.filters.logged_cutoff is None:
+                sharp = model.unfiltered.predict(part.run, part.rows)
+            else:
+                sharp = predicted  # torques were logged behind this low-pass
             nearest = nearest + part.signals @ solution.free.values[self.base.size :]
         fit, unconstrained = (fit_quality(s.tau, torque, s.qd) for torque in (predicted, nearest))
-        raw = None if part.logged is None else fit_quality(part.logged, sharp, s.qd)
-        return Evaluation(title, s, predicted, fit, unconstrained, raw, part.run, part.rows)
+        logged = None if part.logged is None else (part.logged, sharp)
+        return Evaluation(title, s, predicted, fit, unconstrained, logged, part.run, part.rows)
 
     def seen(self, titles: Sequence[str], solution: Solution) -> list[Evaluation]:
         """Prediction of each run by the solution."""

@@ -21,7 +21,7 @@ from ._regression.base_parameters import BaseParameters
 from ._regression.columns import INERTIAL_NAMES, Columns
 from ._regression.completion import prior_parameters
 from ._regression.factors import QRFactors
-from ._regression.prediction import Fit
+from ._regression.prediction import Fit, fit_quality
 from ._selection.outcome import TermChoice
 
 
@@ -35,8 +35,8 @@ class Evaluation:
         prediction: (N, n) predicted torques [N m].
         fit: the errors.
         unconstrained: the errors of the unconstrained base parameters.
-        raw: the errors against the logged, unfiltered torque: noise counts in full. None if the samples were not made
-            from a log here.
+        logged: (N, n) the torques as logged, and the model's prediction of them with unfiltered friction; None if the
+            samples were not made from a log here.
         run: the run at the log's rate, if a friction model was fitted; else None.
         rows: indices of these samples in the run.
         with_forces: function that adds the best-fitting unmeasured forces to predicted torques; None if all forces were
@@ -48,10 +48,15 @@ class Evaluation:
     prediction: np.ndarray
     fit: Fit
     unconstrained: Fit
-    raw: Fit | None = None
+    logged: tuple[np.ndarray, np.ndarray] | None = None
     run: Samples | None = None
     rows: Int[np.ndarray, " N"] | None = None
     with_forces: Callable[[np.ndarray], np.ndarray] | None = None
+
+    @property
+    def raw(self) -> Fit | None:
+        """The errors against the logged, unfiltered torque: noise counts in full; None where that is not known."""
+        return None if self.logged is None else fit_quality(*self.logged, self.samples.qd)
 
     def predicted_by(self, model: TorqueModel) -> Float[np.ndarray, "N n"]:
         """Torques predicted by a model for these samples [N m], for `fit_quality`.

@@ -63,13 +63,13 @@ def pooled(evaluations: Sequence[Evaluation]) -> Fit | None:
     return fit_quality(data.tau, data.prediction, data.qd)
 
 
-def pooled_raw(evaluations: Sequence[Evaluation]) -> np.ndarray | None:
-    """(n,) RMS errors against the unfiltered torques, over several evaluations; None if those are unknown."""
-    raws = [e.raw for e in evaluations]
-    known = [raw for raw in raws if raw is not None]
-    if not known or len(known) < len(raws):
+def pooled_raw(evaluations: Sequence[Evaluation]) -> Fit | None:
+    """Errors against the torques as logged, over the samples of several evaluations together; None if those are unknown."""
+    known = [e.logged for e in evaluations if e.logged is not None]
+    if not known or len(known) < len(evaluations):
         return None
-    return np.sqrt(np.average([raw.rms**2 for raw in known], axis=0, weights=[raw.samples for raw in known]))
+    logged, predicted = (np.concatenate(x) for x in zip(*known, strict=True))
+    return fit_quality(logged, predicted, np.concatenate([e.samples.qd for e in evaluations]))
 
 
 def pooled_unconstrained(evaluations: Sequence[Evaluation]) -> np.ndarray:

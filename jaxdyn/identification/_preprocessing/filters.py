@@ -7,6 +7,7 @@ from scipy import signal
 from ...errors import LogError
 
 _TAIL = 3.0  # the motion's band ends at most here, in multiples of the frequency below which 90 % of its power lies
+_STEEP = 64.0  # fall of a spectrum's amplitude within an octave that only a filter brings about
 _RESTS = 8.0  # a joint with less than 90 % of its velocity's power below this frequency does not move [Hz]
 
 
@@ -81,3 +82,26 @@ def bandwidth(q: Float[np.ndarray, "N n"], rate: float) -> float:
     most = below(power, 0.9)
     band = np.minimum(below(np.maximum(power - 2 * np.median(power, axis=0), 0.0), 0.99), _TAIL * most)
     return float(band[most <= _RESTS].max(initial=0.0))
+
+
+def low_pass_before(tau: Float[np.ndarray, "N n"], rate: float) -> float | None:
+    """Cutoff of a low-pass that torques seem to have gone through before they were logged [Hz]; None without a sign of one.
+
+    The jumps of dry friction make a spectrum fall like 1/f, and a sensor's noise makes it level off: amplitudes that fall by
+    more than 64 from f to 2 f (the median of the joints) have been filtered. With a cutoff of f / 0.78 the gain of `low_pass`
+    falls by 32; the other factor of two is friction's own.
+    """
+    frequency, power = signal.welch(
+        tau - tau.mean(axis=0), rate, "blackmanharris", min(len(tau), int(8 * rate)), axis=0, detrend="linear"
+    )
+    power = power[:, power.any(axis=0)]
+    if not power.shape[1] or rate < 5.0 or frequency[1] > 0.15:  # no octave from 0.5 Hz on is resolved
+        return None
+
+    def amplitude(f: float) -> np.ndarray:
+        return np.sqrt(power[(frequency > f / 1.2) & (frequency < 1.2 * f)].mean(axis=0))
+
+    tried = np.geomspace(0.5, rate / 5, 64).tolist()
+    steep = (f for f in tried if np.median(amplitude(f) / np.maximum(amplitude(2 * f), 1e-300)) > _STEEP)
+    first = next(steep, None)
+    return None if first is None else first / 0.78

@@ -33,7 +33,7 @@ class Samples:
         rate: samples per second within a piece [1/s].
         segments: (start, stop) of each piece, with stop excluded.
         position_cutoff: cutoff of the low-pass on q [Hz].
-        torque_cutoff: cutoff of the low-pass on tau [Hz].
+        torque_cutoff: cutoff of the low-pass on tau, here or before it was logged [Hz].
         notes: remarks of the reader and the preprocessing.
         source: the log they come from.
     """
@@ -102,6 +102,9 @@ class Filters:
             end effects on qdd to 1 %.
         gap: longest time step within a piece [s]; by default 5 median steps or, if longer, a tenth of a period of the
             higher cutoff, which a cubic bridges without loss.
+        logged_cutoff: cutoff of a zero-phase low-pass that the torques passed through before they were logged [Hz], of
+            this order: they are used as logged, instead of filtered by `torque_cutoff`, and a model's friction is filtered
+            the same way. If None, `identify` looks for one.
     """
 
     position_cutoff: float | None = None
@@ -111,6 +114,7 @@ class Filters:
     order: int = 4
     margin: float | None = None
     gap: float | None = None
+    logged_cutoff: float | None = None
 
     def but(self, **changes: Any) -> "Filters":
         """These filters with some fields changed."""
@@ -130,11 +134,12 @@ class Filters:
         step = float(np.median(steps))
         # from the mean of all steps except gaps: one rate for all pieces
         mean_rate = lambda gap: float(1 / steps[steps <= max(gap, steps.min())].mean())
-        position, torque, why = self.position_cutoff, self.torque_cutoff, ""
+        position, why, before = self.position_cutoff, "", self.logged_cutoff
+        torque = self.torque_cutoff if before is None else None
         if position is None:
             usual = (torque, "") if torque is not None else default_cutoff(log, rate or mean_rate(GAP * step))
             position, why = usual
-        torque = position if torque is None else torque
+        torque = before if before is not None else position if torque is None else torque
         lower, higher = sorted((position, torque))
         gap = max(GAP * step, 0.1 / max(higher, 1e-9)) if self.gap is None else self.gap
         rate = rate or mean_rate(gap)
@@ -149,7 +154,9 @@ class Filters:
             raise LogError(
                 f"{log.source}: stride is {stride} samples and margin {margin:g} s; they must be at least 1 and 0"
             )
-        return Setting(rate, step, gap, position, torque, self.order, round(margin * rate), stride, why)
+        return Setting(
+            rate, step, gap, position, torque, self.order, round(margin * rate), stride, why, before is not None
+        )
 
 
 def preprocess(log: Log, filters: Filters | None = None) -> Samples:
@@ -227,6 +234,7 @@ class Setting:
     margin: int
     stride: int
     why: str = ""  # these cutoffs, if chosen
+    torque_as_logged: bool = False  # the torques passed through their low-pass before they were logged
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -293,7 +301,9 @@ def even_samples(
     if not even:
         values = interpolate.CubicSpline(t, values)(np.clip(grid, t[0], t[-1]))
     q = low_pass(values[:, :n], setting.rate, setting.position_cutoff, setting.order)
-    tau = low_pass(values[:, n : 2 * n], setting.rate, setting.torque_cutoff, setting.order)
+    tau = values[:, n : 2 * n]
+    if not setting.torque_as_logged:
+        tau = low_pass(tau, setting.rate, setting.torque_cutoff, setting.order)
     logged = values[:, 2 * n :]
     if logged.size:
         logged = low_pass(logged, setting.rate, setting.position_cutoff, setting.order)

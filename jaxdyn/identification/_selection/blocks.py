@@ -1,5 +1,6 @@
 """The cross-validation blocks of runs: rows with the columns of all candidates and the torque at all shifts."""
 
+import copy
 import dataclasses
 import itertools
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from ...model._chain import Chain
 from .._delay import at_shifts
 from .._friction.model import FrictionModel
 from .._friction.terms import Coulomb, FrictionTerm
+from .._preprocessing.filters import low_pass_before
 from .._preprocessing.samples import Filters, default_stride, preprocess, split
 from .._regression.base_parameters import base_parameters
 from .._regression.blocks import BLOCKS, RowBlocks, block_edges
@@ -25,6 +27,7 @@ from .candidates import Candidates, friction_of
 from .search import Grams, solve, system
 from .terms import FRICTION, Terms
 
+BEFORE = tuple(1.05**k for k in range(-6, 6))  # times the cutoff that the spectrum of the logged torques suggests
 CUTOFFS = (0.5, 0.625, 0.75, 1.0, 1.25)  # times the default one
 LONGEST = 0.02  # largest delay, of either sign [s]
 SHIFTS = 10  # to either side of zero
@@ -38,8 +41,9 @@ class Reading:
     """The runs of a selection: candidate filters, shifts, and rigid-body columns.
 
     Attributes:
-        pairs: candidate cutoffs of positions and torques [Hz].
-        usual: index of the default pair.
+        tried: candidate filters.
+        usual: index of the default filter.
+        before: candidate filters of torques that passed through a low-pass before they were logged.
         shifts: shifts of the torque [s].
     """
 
@@ -47,19 +51,41 @@ class Reading:
         self.chain, self.logs, self.terms, self.filters, self.share = chain, logs, terms, filters, share
         self.model = as_float64(chain)
         first = preprocess(logs[0], filters.but(stride=1))
-        usual = (first.position_cutoff, first.torque_cutoff)
-        self.pairs = [usual]
-        if "filter" in terms.choose and filters.position_cutoff is None and filters.torque_cutoff is None:
-            self.pairs = [(c * usual[0], c * usual[1]) for c in CUTOFFS if c == 1 or c * usual[0] < first.rate / 4]
-        self.usual = self.pairs.index(usual)
-        self.lowest, self.highest = min(map(min, self.pairs)), max(map(max, self.pairs))
-        self.stride = filters.stride or default_stride(first.rate, self.highest)
+        both = lambda q, tau: filters.but(position_cutoff=q, torque_cutoff=tau, stride=1)
+        usual, free = (first.position_cutoff, first.torque_cutoff), filters.logged_cutoff is None
+        shares, own = [1.0], None
+        if "filter" in terms.choose and filters.torque_cutoff is None and free:
+            own = low_pass_before(logs[0].tau[: int(share * len(logs[0].t))], first.rate)
+            if filters.position_cutoff is None:
+                shares = [c for c in CUTOFFS if c == 1 or c * usual[0] < first.rate / 4]
+        self.tried = [both(c * usual[0], c * usual[1]) for c in shares]
+        self.usual = shares.index(1.0)
+        cutoffs = [c * own for c in BEFORE] if own is not None and own < min(usual) else []
+        self.before = [filters.but(position_cutoff=usual[0], logged_cutoff=c, stride=1) for c in cutoffs]
+        self.rate = first.rate
+        self.span()
         late = "delays" in terms.choose and filters.delay is None
         self.shifts = np.linspace(-LONGEST, LONGEST, 2 * SHIFTS + 1) if late else np.zeros(1)
         self.all = terms.columns(chain)
         drives: tuple[DriveTerm, ...] = tuple(term for term in terms.drives if term != "coulomb")
         self.columns = dataclasses.replace(self.all, drive_terms=drives)
         self.base = base_parameters(chain, self.columns)
+
+    def narrowed(self, tried: Sequence[Filters], usual: int) -> "Reading":
+        """The same with these filters alone."""
+        out = copy.copy(self)
+        out.tried, out.before, out.usual = list(tried), [], usual
+        out.span()
+        return out
+
+    def span(self) -> None:
+        """Take the lowest and the highest cutoff, and the stride, from the filters."""
+        every = [
+            x for f in (*self.tried, *self.before) for x in (f.position_cutoff, f.logged_cutoff or f.torque_cutoff)
+        ]
+        cutoffs = [x for x in every if x is not None]
+        self.lowest, self.highest = min(cutoffs), max(cutoffs)
+        self.stride = self.filters.stride or default_stride(self.rate, self.highest)
 
     @property
     def widths(self) -> Float[np.ndarray, " n"]:
@@ -71,12 +97,11 @@ class Reading:
         """True if the columns include springs."""
         return any(extra.leaf == "springs.stiffness" for extra in self.all.extra)
 
-    def runs(self, pair: tuple[float, float]) -> list[FullRun]:
+    def runs(self, filters: Filters) -> list[FullRun]:
         """The filtered runs, in pieces; the same samples for all filters."""
         out = []
-        filters = self.filters.but(position_cutoff=pair[0], torque_cutoff=pair[1], margin=2 / self.lowest, stride=1)
         for log in self.logs:
-            run = preprocess(log, filters)
+            run = preprocess(log, filters.but(margin=2 / self.lowest))
             run = run if self.share == 1.0 else split(run, self.share, 1 / self.lowest)[0]
             pieces = np.linspace(0, len(run), -(-len(run) // PIECE) + 1).astype(int).tolist()
             out += [full_run(run.part(a, b), self.stride) for a, b in itertools.pairwise(pieces)]

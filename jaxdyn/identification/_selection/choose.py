@@ -1,10 +1,12 @@
 """`choose_terms`: the torque terms of a log, selected by cross-validation over blocks."""
 
 import copy
+import dataclasses
 from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
+from jaxtyping import Float
 
 from ...errors import IdentificationError, LogError
 from ...io._logs.log import Log
@@ -14,9 +16,10 @@ from .._preprocessing.samples import Filters
 from .blocks import Reading
 from .candidates import FURTHER_KINDS, Candidates, candidates_of, friction_of
 from .outcome import TermChoice, Trial, trial_of, trials_of
-from .search import Search, gain
+from .search import Gain, Search, gain
 from .terms import Terms
 
+NEIGHBOURS = 2  # on either side of the best low-pass before logging, among which the search decides
 PASSES = 3  # maximum number of passes over dry friction, further terms and delays
 
 
@@ -44,7 +47,9 @@ def choose_terms(
 
     Joints share the rigid body, so all of them are tried at once. Terms that no longer help after later ones were
     adopted are dropped. The low-pass is selected last, between 0.5 and 1.25 times the default cutoff: predictions are
-    compared with the torque filtered by the widest, so that no filter wins by removing what is hard to predict.
+    compared with the torque filtered by the widest, so that no filter wins by removing what is hard to predict. If the
+    torques' spectrum shows that they were low-passed before they were logged (`Filters.logged_cutoff`), that filter is
+    selected first instead: all candidates predict the torque as logged, and the plain model confirms one.
 
     The selection uses triangular factors of the blocks, with the columns of all candidates and the torque at all
     shifts, so samples are read only once. Loads are those of the plain fit.
@@ -82,7 +87,9 @@ class _Choosing:
     """The selection, step by step."""
 
     def __init__(self, reading: Reading, report: Callable[[str, int, int], None]):
-        self.reading, self.done, self.steps = reading, 0, 2 + len(reading.pairs)
+        before = len(reading.before)
+        self.reading, self.done = reading, 0
+        self.steps = 2 + len(reading.tried) + before + (before and 4 * NEIGHBOURS)
         self.report = report
 
     def advance(self) -> None:
@@ -91,22 +98,58 @@ class _Choosing:
 
     def choice(self) -> TermChoice | None:
         """The whole selection; None if the runs are too short."""
-        reading = self.reading
+        trials: list[Trial] = []
         self.report("choosing terms", 0, self.steps)
         try:
-            runs = reading.runs(reading.pairs[reading.usual])
-            candidates = candidates_of(reading.terms, reading.widths, reading.given(runs), reading.sprung)
-            load = reading.load(candidates, runs) if any(term.needs_load for term in candidates.terms) else None
-            grams = reading.grams(candidates, runs, load)
+            reading, before = self.reading, self.low_pass_before()
+            filters = [each for each, _ in before] or [reading.tried[reading.usual]]
+            self.reading = reading.narrowed(filters, 0) if before else reading.narrowed(reading.tried, reading.usual)
+            searched = [self.searched(each) for each in filters]
         except LogError:
             return None
+        k = int(np.argmin([found.score for found, *_ in searched]))
+        search, plain, candidates, load = searched[k]
+        if before:
+            self.reading = self.reading.narrowed([filters[k]], 0)
+            name = f"torques logged behind {filters[k].logged_cutoff:.3g} Hz"
+            trials.append(trial_of(0, "filter", name, before[k][1], True))
+        trials += trials_of(search, candidates)
+        best = self.filter(search, candidates, load, trials)
+        return self.outcome(search, candidates, best, plain, tuple(trials))
+
+    def searched(self, filters: Filters) -> tuple[Search, np.ndarray, Candidates, np.ndarray | None]:
+        """The search behind a filter, the plain model's errors, the candidates and the load."""
+        reading = self.reading
+        runs = reading.runs(filters)
+        candidates = candidates_of(reading.terms, reading.widths, reading.given(runs), reading.sprung)
+        load = reading.load(candidates, runs) if any(term.needs_load for term in candidates.terms) else None
+        grams = reading.grams(candidates, runs, load)
         self.advance()
         plain = Search(grams, candidates.start(reading.chain.n))
-        search = self.search(plain, candidates)
+        found = self.search(plain, candidates)
         self.advance()
-        trials = list(trials_of(search, candidates))
-        best = self.filter(search, candidates, load, trials)
-        return self.outcome(search, candidates, best, plain.errors, tuple(trials))
+        return found, plain.errors, candidates, load
+
+    def low_pass_before(self) -> list[tuple[Filters, Gain]]:
+        """Filters of torques that went through a low-pass before they were logged, and the plain model's gain by them.
+
+        The best of those tried and its neighbours, among which the search decides; none where the best is not confirmed.
+        """
+        reading, squares, plain = self.reading, [], None
+        if not reading.before:
+            return []
+        for filters in (reading.tried[reading.usual], *reading.before):
+            runs = reading.runs(filters)
+            if plain is None:
+                found = candidates_of(reading.terms, reading.widths, reading.given(runs), True)
+                plain = dataclasses.replace(found, dry=found.dry[:1], further=())
+            load = reading.load(plain, runs) if any(term.needs_load for term in plain.terms) else None
+            squares.append(reading.grams(plain, runs, load).left_out(plain.start(reading.chain.n))[0])
+            self.advance()
+        gains = gains_of(squares, 0)[1:]
+        best = int(np.argmax([g.share[0] for g in gains]))
+        near = slice(max(best - NEIGHBOURS, 0), best + NEIGHBOURS + 1)
+        return list(zip(reading.before[near], gains[near], strict=True)) if gains[best].confirmed[0] else []
 
     def search(self, plain: Search, candidates: Candidates) -> Search:
         """The better of two searches, with springs and delays after further friction or, if anything was adopted, before it."""
@@ -115,7 +158,7 @@ class _Choosing:
         if late.state.same(plain.state) or not (plain.grams.shifts[1:].any() or candidates.spring):
             return late
         self.go(early, candidates, True)
-        return min(late, early, key=lambda search: float(np.log(np.maximum(search.errors, 1e-300)).sum()))
+        return min(late, early, key=lambda search: search.score)
 
     def go(self, search: Search, candidates: Candidates, early: bool) -> None:
         """Select friction, springs and delays until nothing more is confirmed."""
@@ -140,21 +183,19 @@ class _Choosing:
     def filter(self, search: Search, candidates: Candidates, load: np.ndarray | None, trials: list[Trial]) -> int:
         """The filter that best predicts the torque filtered by the widest; the default one unless the gain is confirmed."""
         reading = self.reading
-        if len(reading.pairs) == 1:
+        if len(reading.tried) == 1:
             return reading.usual
         bands = []
-        for k, pair in enumerate(reading.pairs):
-            bands.append(search.grams if k == reading.usual else reading.grams(candidates, reading.runs(pair), load))
+        for k, filters in enumerate(reading.tried):
+            bands.append(search.grams if k == reading.usual else reading.grams(candidates, reading.runs(filters), load))
             self.advance()
-        squares = [band.left_out(search.state, bands[-1])[0] for band in bands]
-        size = np.maximum(squares[reading.usual].sum(0), 1e-300)
-        mean = [(x / size).mean(axis=1, keepdims=True) for x in squares]  # of the joints' shares
-        gains = [gain(mean[reading.usual], x) for x in mean]
+        gains = gains_of([band.left_out(search.state, bands[-1])[0] for band in bands], reading.usual)
         best = int(np.argmax([g.share[0] for g in gains]))
         if best == reading.usual:
             return best
         adopted = bool(gains[best].confirmed[0])
-        trials.append(trial_of(0, "filter", f"low-pass {reading.pairs[best][0]:g} Hz", gains[best], adopted))
+        name = f"low-pass {reading.tried[best].position_cutoff:g} Hz"
+        trials.append(trial_of(0, "filter", name, gains[best], adopted))
         return best if adopted else reading.usual
 
     def outcome(
@@ -167,15 +208,25 @@ class _Choosing:
         held = np.array(
             [widths[k][j] if 0 <= k < signs else reading.widths[j] for j, k in enumerate(state.dry.tolist())]
         )
+        filters = reading.tried[best]
         beyond = bool(np.any(state.dry >= signs)) or bool(state.more[:, len(candidates.dry) : candidates.last].any())
-        cutoff = reading.pairs[best][0] if best != reading.usual else None
+        beyond = beyond or reading.filters.logged_cutoff != filters.logged_cutoff
+        band = filters.logged_cutoff or filters.torque_cutoff or np.inf
         return TermChoice(
-            further=friction_of(candidates, state, reading.terms, reading.pairs[best][1]).terms if beyond else (),
+            further=friction_of(candidates, state, reading.terms, band).terms if beyond else (),
             springs=tuple((np.flatnonzero(state.more[:, candidates.last]) + 1).tolist()) if candidates.spring else (),
             delay=state.delay,
-            cutoff=cutoff,
+            cutoff=filters.position_cutoff if best != reading.usual else None,
+            logged_cutoff=filters.logged_cutoff,
             coulomb_velocity=held,
             errors=search.errors,
             errors_before=before,
             trials=trials,
         )
+
+
+def gains_of(squares: Sequence[Float[np.ndarray, "k n"]], usual: int) -> list[Gain]:
+    """Gains of squared errors on blocks left out over the usual ones; of the joints' mean share."""
+    size = np.maximum(squares[usual].sum(0), 1e-300)
+    mean = [(x / size).mean(axis=1, keepdims=True) for x in squares]
+    return [gain(mean[usual], x) for x in mean]

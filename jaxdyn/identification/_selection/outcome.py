@@ -44,6 +44,8 @@ class TermChoice(Summary):
         springs: joints (counted from 1) with a spring.
         delay: (n,) delay of each joint's logged torque after the positions [s].
         cutoff: low-pass cutoff of positions and torques [Hz]; None if unchanged.
+        logged_cutoff: cutoff of a low-pass that the torques passed through before they were logged [Hz] (`Filters`); None
+            if there is no sign of one.
         coulomb_velocity: (n,) width of the smooth sign in the drive term coulomb [rad/s or m/s].
         errors: (n,) root mean square of the torque error on left-out blocks [N m or N].
         errors_before: (n,) the same for the plain model with the default filter.
@@ -58,6 +60,7 @@ class TermChoice(Summary):
     errors: Float[np.ndarray, " n"]
     errors_before: Float[np.ndarray, " n"]
     trials: tuple[Trial, ...]
+    logged_cutoff: float | None = None
 
     @property
     def adopted(self) -> tuple[Trial, ...]:

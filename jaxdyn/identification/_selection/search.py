@@ -204,6 +204,11 @@ class Search:
         """Root mean square of each joint's error on left-out blocks [N m or N]."""
         return np.sqrt(self.squares.sum(0) / np.maximum(self.grams.counts.sum(0), 1))
 
+    @property
+    def score(self) -> float:
+        """Sum of the logarithms of the joints' errors."""
+        return float(np.log(np.maximum(self.errors, 1e-300)).sum())
+
     def gain_of(self, state: State) -> Gain:
         """Reduction of each joint's error if another selection were made for all joints at once."""
         return gain(self.squares, self.grams.left_out(state, noise=self.noise)[0])

@@ -93,6 +93,8 @@ def setup_of(chain: Chain, terms: Terms, filters: Filters, choice: TermChoice | 
         chain = choice.chain(chain)
         if choice.cutoff is not None:
             filters = filters.but(position_cutoff=choice.cutoff, torque_cutoff=choice.cutoff)
+        if choice.logged_cutoff is not None:
+            filters = filters.but(logged_cutoff=choice.logged_cutoff)
         if delay is None and choice.delay.any():
             delay = choice.delay
         if choice.springs:

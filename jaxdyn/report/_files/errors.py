@@ -12,18 +12,20 @@ from ...io._files import write_whole
 from .._quality import torque_units
 
 COLUMNS = ("run", "fitted", "joint", "unit", "samples", "torque_rms", "rms", "rre_percent", "rre_moving_percent")
+RAW = ("raw_rms", "raw_rre_percent", "raw_rre_moving_percent")
 
 
 def errors_csv(result: Identification) -> str:
     """The text of `write_errors`."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    writer.writerow((*COLUMNS, *RAW))
     units = torque_units(result.chain)
     for run, fitted in (*((e, "no") for e in result.validation), *((e, "yes") for e in result.fitted)):
-        size, fit = np.sqrt((run.samples.tau**2).mean(0)), run.fit
+        size, fit, raw = np.sqrt((run.samples.tau**2).mean(0)), run.fit, run.raw
         for j, joint in enumerate(result.rows):
-            numbers = (size[j], fit.rms[j], fit.relative[j], fit.relative_moving[j])
+            numbers = (size[j], *(x[j] for f in (fit, raw) if f for x in (f.rms, f.relative, f.relative_moving)))
+            numbers += (np.nan,) * (len(RAW) if raw is None else 0)
             cells = ("" if np.isnan(x) else repr(float(x)) for x in numbers)
             writer.writerow([run.title, fitted, joint, units[j], fit.samples, *cells])
     return text.getvalue()
@@ -34,7 +36,8 @@ def write_errors(result: Identification, path: str | os.PathLike[str]) -> None:
 
     Columns: run, fitted (yes or no), joint, unit (of its torque), samples, torque_rms (of the measured torque), rms (of
     measured minus predicted), rre_percent (the ratio of the two), rre_moving_percent (over samples at which the joint
-    moves; empty where it never does).
+    moves; empty where it never does); raw_rms, raw_rre_percent and raw_rre_moving_percent against the torque as logged,
+    unfiltered (empty where it is not known).
 
     Raises:
         OutputError: the file cannot be written; an existing file stays unchanged.

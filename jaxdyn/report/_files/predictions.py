@@ -49,7 +49,12 @@ def as_written(result: Identification, model: TorqueModel) -> Identification:
 
     def again(e: Evaluation) -> Evaluation:
         prediction = e.predicted_by(model)
-        return dataclasses.replace(e, prediction=prediction, fit=fit_quality(e.samples.tau, prediction, e.samples.qd))
+        logged = e.logged
+        if logged is not None:  # one prediction for both where no filter of ours comes between
+            sharp = prediction if logged[1] is e.prediction else e.predicted_by(model.unfiltered)
+            logged = (logged[0], sharp)
+        fit = fit_quality(e.samples.tau, prediction, e.samples.qd)
+        return dataclasses.replace(e, prediction=prediction, fit=fit, logged=logged)
 
     validation = result.validation if result.validation_refit else tuple(map(again, result.validation))
     return dataclasses.replace(result, fitted=tuple(map(again, result.fitted)), validation=validation)

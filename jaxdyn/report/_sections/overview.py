@@ -7,7 +7,7 @@ import numpy as np
 from ...identification._result import Identification
 from ...identification._validation.diagnostics import Finding
 from .._markup import element, escaped, items, number, rounded, section, tile
-from .._quality import FAIR, GOOD, pooled
+from .._quality import FAIR, GOOD, pooled, pooled_raw
 from .._verdict import LEAST_AGREEING, Verdict
 from .parameters import impossible_section
 
@@ -18,7 +18,8 @@ def overview(result: Identification, judged: Verdict, findings: Sequence[Finding
     """The verdict with its reasons, suspected faults, and the key figures."""
     fitted, unseen = pooled(result.fitted), pooled(result.validation)
     assert fitted is not None
-    best = unseen or fitted
+    raw = pooled_raw(result.validation) if unseen else pooled_raw(result.fitted)
+    best = raw or unseen or fitted
     moving = np.where(np.isnan(best.relative_moving), -1, best.relative_moving)
     worst = int(np.argmax(moving))
     if unseen:
@@ -28,13 +29,22 @@ def overview(result: Identification, judged: Verdict, findings: Sequence[Finding
         )
     else:
         what, rest = "the fitted motion are", "; none were held out."
-    text = f"Torques of {what} predicted with a total relative error of {rounded(best.total_relative)} %{rest}"
+    behind = unseen or fitted
+    filtered = f" ({rounded(behind.total_relative)} % behind the low-pass filter)" if raw else ""
+    total = f"{rounded(best.total_relative)} % of the {'logged ' if raw else ''}torque{filtered}"
+    text = f"Torques of {what} predicted with a total error of {total}{rest}"
     if moving[worst] >= 0 and result.chain.n > 1:
         text += f" The worst joint is {result.rows[worst]}, with {rounded(moving[worst])} % while it moves."
     relative = np.nan_to_num(result.wls.relative_standard_deviations, nan=np.inf)
     size, links = result.base.size, len(result.impossible)
     tiles = [
-        tile(f"{rounded(unseen.total_relative)} %", "torque error, held out", f"{unseen.samples} samples")
+        tile(
+            f"{rounded(best.total_relative)} %",
+            "torque error, held out",
+            f"{rounded(unseen.total_relative)} % filtered; {unseen.samples} samples"
+            if raw
+            else f"{unseen.samples} samples",
+        )
         if unseen
         else "",
         tile(f"{rounded(fitted.total_relative)} %", "torque error, fitted", f"{fitted.samples} samples"),

@@ -37,21 +37,26 @@ def errors_section(result: Identification) -> str:
     columns = [names_column("joint", (*result.rows, "all joints"))]
     columns += [] if same else [Column("unit", [*units, total], "text")]
     columns.append(Column(f"torque, RMS{unit}", [*map(rounded, size), total]))
-    raw = {name: pooled_raw(some) for name, some in runs}
-    width = 3 if raw["fitted"] is None else 4
+    raw = {name: pooled_raw(some) for name, some in runs if some}
+    known = None not in raw.values()
     for name, fit in groups:
-        columns += error_columns(fit, f"error, RMS{unit}")
-        if (rms := raw[name]) is not None:
-            columns.append(Column(f"raw, RMS{unit}", [*map(rounded, rms), ""]))
+        columns += error_columns((known and raw[name]) or fit, f"error, RMS{unit}")
+        if known:
+            behind = {f"filtered, RMS{unit}": fit.rms, "filtered, moving [%]": fit.relative_moving}
+            columns += [Column(heading, [*map(rounded, values), ""]) for heading, values in behind.items()]
     return section(
         "Errors by joint",
         "errors",
-        columns_table(columns, group_row(2 if same else 3, (name for name, _ in groups), width)),
+        columns_table(columns, group_row(2 if same else 3, (name for name, _ in groups), 5 if known else 3)),
         faint(
             "RRE is the norm of the error in percent of the norm of the measured torque; moving: over the samples at "
             f"which the joint itself moves faster than {MOVING:g} rad/s or m/s. A joint that carries little torque has a "
-            f"large RRE even if the error is small. Measured torques are low-passed at {cutoff:.3g} Hz; only the raw "
-            "error, against the logged torque, includes what the filter removes, mostly noise."
+            "large RRE even if the error is small. Errors are against the torque as logged, noise included"
+            + (
+                f"; filtered: against the torque behind a low-pass of {cutoff:.3g} Hz, to which the model was fitted."
+                if known
+                else f", behind a low-pass of {cutoff:.3g} Hz."
+            )
         ),
         element("h3", "Errors by run", id="runs"),
         columns_table(_run_columns(result)),

@@ -1,5 +1,6 @@
 """The outcome of an identification on one screen of a terminal."""
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from ...identification._result import Identification
 from ...identification._validation.diagnostics import Finding
 from ...model._chain import Chain
 from .._files.results import MAY_LACK, WrittenFiles
-from .._quality import FAIR, GOOD, deviations_from, pooled, torque_units
+from .._quality import FAIR, GOOD, deviations_from, pooled, pooled_raw, torque_units
 from .._sections.overview import REFIT
 from .._verdict import ErrorLimit, Verdict, verdict
 
@@ -25,6 +26,8 @@ _LONGEST = 16  # length limit of a named sum
 def summary(result: Identification, judged: Verdict, truth: Chain | None = None) -> RenderableType:
     """Errors joint by joint, precision of the parameters, and a verdict, for rich: 14 lines and one per joint.
 
+    Errors on held-out motion come first, against the torque as logged and then behind the filter.
+
     Args:
         truth: the robot that simulated the logs, if known.
         judged: the verdict; one line per limit and use.
@@ -33,20 +36,25 @@ def summary(result: Identification, judged: Verdict, truth: Chain | None = None)
     units = torque_units(result.chain)
     same = len(set(units)) == 1
     heading = f"RMS [{units[0]}]" if same else "RMS"
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="Torque errors by joint", title_justify="left")
+    logged = pooled_raw(result.validation)
+    title = "Torque errors by joint" + (", held out: against the torque as logged, and filtered" if logged else "")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
     table.add_column("joint")
-    groups = [(name, fit) for name, fit in (("held out", unseen), ("fitted", fitted)) if fit]
-    for name, _ in groups:
-        for column in (f"{name}\n{heading}", "RRE\n[%]", "moving\n[%]"):
+    found = (("held out", logged), ("filtered" if logged else "held out", unseen), ("fitted", fitted))
+    groups = [(name, fit) for name, fit in found if fit]
+    for name, fit in groups:
+        table.add_column(f"{name}\n{heading}", justify="right")
+        for column in ("RRE\n[%]", "moving\n[%]") if fit is groups[0][1] else ("RRE\n[%]",):
             table.add_column(column, justify="right")
     for j, joint in enumerate(result.rows):
         cells = []
         for _, fit in groups:
             seen = f"{fit.rms[j]:#.3g}".rstrip(".") + ("" if same else f" {units[j]}")
-            cells.append("-" if np.isnan(fit.rms[j]) else seen)
-            cells += [_percent(fit.relative[j]), _percent(fit.relative_moving[j])]
+            cells += ["-" if np.isnan(fit.rms[j]) else seen, _percent(fit.relative[j])]
+            cells += [_percent(fit.relative_moving[j])] if fit is groups[0][1] else []
         table.add_row(Text(joint), *cells)
-    table.add_row("all", *(cell for _, fit in groups for cell in ("", _percent(fit.total_relative), "")))
+    totals = (["", _percent(fit.total_relative), *([""] if fit is groups[0][1] else [])] for _, fit in groups)
+    table.add_row("all", *itertools.chain.from_iterable(totals))
     lines: list[RenderableType] = [table]
     if unseen and result.validation_refit:
         lines.append(Text(f"{REFIT[0].upper()}{REFIT[1:]}."))
