@@ -44,8 +44,9 @@ def export_function(
 
     Raises:
         DeploymentError: the function cannot be traced for these shapes, calls back to Python, or calls a routine
-        without JAX's compatibility guarantee; an unknown platform; an argument of another class; flatbuffers is
-        missing. OutputError: the file cannot be written; an existing file is left unchanged.
+            without JAX's compatibility guarantee; an unknown platform; an argument of another class; flatbuffers is
+            missing.
+        OutputError: the file cannot be written; an existing file is left unchanged.
     """
     need_flatbuffers()
     unknown = [platform for platform in platforms if platform not in PLATFORMS]

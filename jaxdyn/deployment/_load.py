@@ -89,7 +89,7 @@ def load_exported(path: str | os.PathLike[str]) -> ExportedFunction:
 
     Raises:
         DeploymentError: a missing, foreign or damaged file, or an unsupported version; exported for other platforms; in
-        float64 while this process has only float32; flatbuffers is missing.
+            float64 while this process has only float32; flatbuffers is missing.
     """
     name = os.fspath(path)
     need_flatbuffers()

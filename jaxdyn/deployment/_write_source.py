@@ -66,9 +66,9 @@ def write_source(path: str | os.PathLike[str], functions: Sequence[SourceFunctio
 
     Raises:
         DeploymentError: a function with operations other than scalar arithmetic (calls back to Python, LAPACK, loops
-        with a data-dependent number of iterations, data-dependent array indices), with more than 400 000 operations, or
-        with a different number of results than names; names that are not identifiers, or repeated. OutputError: a file
-        cannot be written.
+            with a data-dependent number of iterations, data-dependent array indices), with more than 400 000 operations, or
+            with a different number of results than names; names that are not identifiers, or repeated.
+        OutputError: a file cannot be written.
     """
     stem = re.sub(r"\W", "_", Path(path).name)
     _check([stem], functions)

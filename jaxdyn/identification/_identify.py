@@ -70,7 +70,7 @@ def identify(
 
     Raises:
         IdentificationError: the logs do not match the chain or do not excite its parameters; the chain has spherical
-        joints, a free base or an invalid prior; constraints cannot be met.
+            joints, a free base or an invalid prior; constraints cannot be met.
     """
     check_identifiable(chain)
     if terms.further:

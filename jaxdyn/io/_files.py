@@ -63,7 +63,7 @@ def check_output_folder(directory: str | os.PathLike[str], names: tuple[str, ...
 
     Raises:
         OutputError: the folder is a file or lies below one, permission is missing, or a folder has the name of a file
-        to be written.
+            to be written.
     """
     target = Path(os.path.abspath(directory))
     existing = target

@@ -143,7 +143,7 @@ def read_geometry(
 
     Raises:
         ModelError: the file cannot be read, is neither URDF nor MJCF, or a shape's numbers are malformed; MJCF without
-        MuJoCo installed; packages for an MJCF file.
+            MuJoCo installed; packages for an MJCF file.
 
     Source: the URDF XML specification (wiki.ros.org/urdf/XML/link) and MuJoCo's XML reference (mujoco.readthedocs.io).
     """

@@ -66,7 +66,7 @@ def save_model(chain: Chain, path: str | os.PathLike[str], about: Mapping[str, s
 
     Raises:
         ModelError: a leaf is traced by JAX (a call inside `jit` or `grad`) or is not an array of floats; or the file
-        cannot be written; an existing file is left unchanged.
+            cannot be written; an existing file is left unchanged.
     """
     write_model(chain, path, about)
 

@@ -66,7 +66,7 @@ def make_chain(
 
     Raises:
         ModelError: wrong shapes, NaN, numbers beyond 1e12 (but for limits), a zero axis, an invalid rotation, repeated
-        names, or a physically inconsistent inertia (`check_inertia`).
+            names, or a physically inconsistent inertia (`check_inertia`).
     """
     modules = named_leaves({"friction": friction or Friction(), "limits": limits or JointLimits()})
     leaves = {"rotation": rotation, "translation": translation, "screw": screw, "inertia": inertia}

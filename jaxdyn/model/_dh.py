@@ -50,7 +50,7 @@ def from_dh(
 
     Raises:
         ModelError: columns of different length, an unknown convention or joint type, a pose that is not a rigid motion,
-        and the errors of `make_chain`.
+            and the errors of `make_chain`.
     """
     columns = {"a": a, "alpha": alpha, "d": d, "theta": theta}
     table = {name: np.atleast_1d(np.asarray(x, float)) for name, x in columns.items()}

@@ -44,7 +44,7 @@ def with_transmission(
 
     Raises:
         ModelError: both or neither of gear_ratio and matrix; wrong shapes; NaN; a motor that moves no joint; a negative
-        inertia or friction, a non-positive width; a motor on a spherical or free joint.
+            inertia or friction, a non-positive width; a motor on a spherical or free joint.
     """
     n, dtype = chain.n, chain.dtype
     if (gear_ratio is None) == (matrix is None):
@@ -98,7 +98,7 @@ def with_coupling(chain: Chain, matrix: Values, offset: Values = 0.0, names: Seq
 
     Raises:
         ModelError: wrong shapes; NaN; coordinates without effect or linearly dependent; missing or repeated names; a
-        matrix that changes a spherical or free joint (whose columns must come first, unchanged).
+            matrix that changes a spherical or free joint (whose columns must come first, unchanged).
     """
     dtype, present = chain.dtype, chain.nv
     s = jnp.asarray(matrix, dtype)

@@ -44,7 +44,7 @@ def rollout(
 
     Raises:
         ModelError: a policy without `steps`, a number of torques other than `steps`, `every` that does not divide it,
-        or fewer than one level.
+            or fewer than one level.
     """
     by_step = external_wrenches is not None and jnp.ndim(external_wrenches) == 3
 

@@ -47,7 +47,7 @@ def derive(
 
     Raises:
         ModelError: a joint that is neither revolute, prismatic nor helical, a leaf or entry missing from the chain,
-        zero mass with a nonzero first moment, clashing names.
+            zero mass with a nonzero first moment, clashing names.
     """
     robot = robot_of(chain, leaves or {})
     q, qd, qdd = _coordinates(chain.nv, coordinates, robot.parameters)

@@ -260,7 +260,7 @@ def open_viewer(scene: Scene, motion: Motion | None = None, *, host: str = "127.
 
     Raises:
         ModelError: viser is not installed (naming the extra), the motion is for another robot, or the host is not an
-        address of this machine.
+            address of this machine.
     """
     try:
         import viser  # pyright: ignore[reportMissingImports]

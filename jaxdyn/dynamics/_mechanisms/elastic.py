@@ -101,7 +101,7 @@ def elastic_inverse_dynamics(
     Raises:
         ModelError: the chain has spherical or free joints, which have no drive.
         Under `jax.jit` too (`equinox.error_if`): a spring has damping; theta is then the solution of a differential
-        equation, not a function of the link motion at one time.
+            equation, not a function of the link motion at one time.
     """
     if chain.topology.quaternion_joints:
         raise ModelError("spherical and free joints have no motors, so not every motion can be realised")

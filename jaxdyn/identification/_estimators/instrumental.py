@@ -23,7 +23,7 @@ def estimate_iv(problem: EstimationProblem, tolerance: float = 1e-3, iterations:
 
     Raises:
         IdentificationError: no closed loop is given, it is not stable, it does not cover the run's times, or the
-        instruments do not separate the parameters.
+            instruments do not separate the parameters.
 
     Cost: one simulation per step and run; two regressors in memory, 16 N n b bytes.
     """

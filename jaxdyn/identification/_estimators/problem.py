@@ -203,7 +203,7 @@ def estimation_problem(
 
     Raises:
         IdentificationError: no runs, a wrong number of joints, loops or weights, a cutoff not below half the sampling
-        rate, or a friction model that depends on loads.
+            rate, or a friction model that depends on loads.
     """
     runs = (samples,) if isinstance(samples, Samples) else tuple(samples)
     closed = (loops,) if isinstance(loops, ClosedLoop) else tuple(loops)

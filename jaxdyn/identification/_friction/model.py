@@ -43,7 +43,7 @@ class FrictionModel(eqx.Module):
 
         Raises:
             IdentificationError: a nonlinear parameter is not positive, or is neither one number nor one per joint; a
-            term has an unknown joint.
+                term has an unknown joint.
         """
         for term in self.terms:
             if any(not 1 <= j <= n for j in term.joints or ()):

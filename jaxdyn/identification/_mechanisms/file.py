@@ -50,8 +50,8 @@ def read_mechanism_log(
 
     Raises:
         LogError: the file cannot be read; the robot has no free base, or several; missing columns (which are named); a
-        malformed number, or time that does not increase; a wrench with missing components. ModelError: an unknown held
-        frame.
+            malformed number, or time that does not increase; a wrench with missing components.
+        ModelError: an unknown held frame.
     """
     path = pathlib.Path(path)
     free = [joint for joint in layout(chain).quaternions if joint.size == 6]

@@ -33,7 +33,7 @@ def save_torque_model(model: TorqueModel, path: str | os.PathLike[str], about: M
 
     Raises:
         ModelError: user-defined columns (`ExtraColumns`), which are functions and cannot be saved: use
-        `dataclasses.replace(model, extra=(), extra_values=None)`; or as `save_model`.
+            `dataclasses.replace(model, extra=(), extra_values=None)`; or as `save_model`.
     """
     if own := [name for e in model.extra if e.recipe is None for name in e.names]:
         raise ModelError(

@@ -92,7 +92,7 @@ def calibrate_gains(
 
     Raises:
         IdentificationError: the logs do not match the chain, the mass is not positive, or the payload's torque is too
-        small for any gain.
+            small for any gain.
 
     Cost: two runs of 5000 samples of 6 joints in about 3 s after compilation.
     """

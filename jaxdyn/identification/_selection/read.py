@@ -40,7 +40,7 @@ def read_terms(path: str | os.PathLike[str], joints: Sequence[str]) -> tuple[Fri
 
     Raises:
         IdentificationError: the file cannot be read, is not TOML, or has other contents; an unknown kind, joint or
-        field; an invalid value. The message names the file and the term.
+            field; an invalid value. The message names the file and the term.
     """
     try:
         held = tomllib.loads(Path(path).read_text("utf-8"))

@@ -59,8 +59,8 @@ def open_bag(
 
     Raises:
         LogError: rosbags is not installed; the file does not exist, is truncated or damaged (the message says what is
-        readable and how to repair it); there are no joint states, or the topic has none; several topics match; a joint
-        is missing or repeated; a message does not have one number per name.
+            readable and how to repair it); there are no joint states, or the topic has none; several topics match; a joint
+            is missing or repeated; a message does not have one number per name.
     """
     states: dict[str, JointStates] = {}
     for path in paths:

@@ -114,7 +114,7 @@ def one_table(
 
     Raises:
         LogError: an ambiguous topic; a joint that is missing, on several topics, or without positions or efforts;
-        joints in separate messages whose stamps do not increase or do not overlap.
+            joints in separate messages whose stamps do not increase or do not overlap.
     """
     source, notes = _sources(path, topics, joint_names)
     used = list(dict.fromkeys(source.values()))

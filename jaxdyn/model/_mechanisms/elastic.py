@@ -72,7 +72,7 @@ def elastic_joints(
 
     Raises:
         ModelError: the chain has a transmission, whose rotors turn rigidly with the joints; wrong shapes or NaN; a
-        non-positive stiffness, inertia or ratio; negative damping or friction.
+            non-positive stiffness, inertia or ratio; negative damping or friction.
     """
     if chain.transmission is not None:
         raise ModelError(

@@ -142,7 +142,7 @@ def optimise_policy(
 
     Raises:
         TrajectoryError: no rollouts, batches of different lengths, constraints, a free duration, a policy without
-        arrays; a file of another policy or optimiser, or a damaged one.
+            arrays; a file of another policy or optimiser, or a damaged one.
 
     Cost: batch * steps steps, forward and backward, per update; with checkpoint=1 the memory of their states.
     Source: Freeman et al. 2021, Brax (analytic policy gradient).

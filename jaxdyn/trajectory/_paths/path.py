@@ -149,7 +149,7 @@ def joint_limits(
 
     Raises:
         TrajectoryError: wrong shapes, non-positive or contradictory limits, or a robot with a coupling, whose joint
-        limits are not those of its coordinates, without explicit limits.
+            limits are not those of its coordinates, without explicit limits.
     """
     own = is_ordinary(chain)
     if not own and (velocity is None or torque is None):

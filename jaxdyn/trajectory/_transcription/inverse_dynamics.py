@@ -86,7 +86,7 @@ def solve_by_inverse_dynamics(
 
     Raises:
         TrajectoryError: a robot with spherical or free joints, or with passive joints (equal torque limits); no
-        intervals, or a degree below 3.
+            intervals, or a degree below 3.
     """
     check_transcribable(problem)
     intervals = min(max(4, problem.steps // 4), 30) if intervals is None else intervals
