@@ -14,6 +14,7 @@ from ...model._chain import Chain
 from ...model._configuration import place as place
 from ...model._layout import layout
 from ...spatial.so3 import skew
+from .._recursions.variation import joint_rate_terms as joint_rate_terms
 
 
 def joint_rates(chain: Chain, v: Float[Array, " nv"]) -> Float[Array, " n"]:
@@ -33,13 +34,6 @@ def rate_terms(chain: Chain, v: Float[Array, " nv"]) -> Float[Array, " nv"]:
     for joint in layout(chain).quaternions:
         out = out.at[joint.columns].set(joint_rate_terms(v[joint.columns]))
     return out
-
-
-def joint_rate_terms(v: Float[Array, "k *lanes"]) -> Float[Array, "k *lanes"]:
-    """g(v) of one spherical (3) or free (6) joint."""
-    x, y, z = v[:3]
-    turning = jnp.stack([y * z, -x * z, x * y])
-    return turning if v.shape[0] == 3 else jnp.concatenate([turning, jnp.cross(v[:3], v[3:], axis=0)])
 
 
 @any_axis_types

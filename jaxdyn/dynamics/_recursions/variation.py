@@ -41,7 +41,6 @@ from ...spatial._components import (
     unstack,
     zeros,
 )
-from .._kinematics.coordinates import joint_rate_terms
 from .._lowering import by_batch, is_zero, sparse_jvp, spread_over_lanes
 from .composite import momentum, move_inertia
 from .newton_euler import newton_euler
@@ -184,6 +183,13 @@ def coriolis_entries(
         return ((dot((*carried, *transposed), (*first, *s[:3])), dot(s, moved)),)
 
     return over_pairs(pairs_of(chain.topology.parents), entries, (s, first), of_carried)[0]
+
+
+def joint_rate_terms(v: Float[Array, "k *lanes"]) -> Float[Array, "k *lanes"]:
+    """g(v) of one spherical (3) or free (6) joint."""
+    x, y, z = v[:3]
+    turning = jnp.stack([y * z, -x * z, x * y])
+    return turning if v.shape[0] == 3 else jnp.concatenate([turning, jnp.cross(v[:3], v[3:], axis=0)])
 
 
 def _less_rate_terms(first, s, qd, joints):
