@@ -340,7 +340,7 @@ def test_errors_say_what_is_wrong(request):
     e = equations("planar_2r_point_masses")
     jaxtyping.config.update("jaxtyping_disable", True)  # users have no type checker running: the message is for them
     request.addfinalizer(lambda: jaxtyping.config.update("jaxtyping_disable", False))
-    with pytest.raises(jaxdyn.ModelError, match="not of 'torch'"):
+    with pytest.raises(jaxdyn.ModelError, match="not 'torch'"):
         e.lambdify("torch")
     f, q = e.lambdify("numpy"), np.zeros(2)
     with pytest.raises(jaxdyn.ModelError, match="g, l1, l2, m1, m2: missing"):

@@ -48,7 +48,11 @@ def _applied(graph: Graph, equation: Any, of: list[np.ndarray]) -> list[np.ndarr
     name, parameters = equation.primitive.name, equation.params
     if (own := graph.special(equation, of)) is not None:
         return own
-    for key in ("jaxpr", "call_jaxpr", "call", "cpu"):  # a nested program
+    if name == "by_platform":  # the form for other platforms, written without regard to the CPU's vectors
+        shapes = [v.aval.shape for v in equation.invars]
+        closed = trace(parameters["default"], shapes)
+        return entries(graph, closed.jaxpr, closed.consts, of)
+    for key in ("jaxpr", "call_jaxpr", "call"):  # a nested program
         inner = parameters.get(key)
         if inner is not None and name not in ("scan", "while", "cond"):
             return entries(graph, getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), of)
