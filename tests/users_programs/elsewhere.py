@@ -7,6 +7,7 @@ BY_EXAMPLES = {
     "solve_by_inverse_dynamics": ("minimum_time.py", "solve_by_inverse_dynamics"),
     "optimise_policy": ("policy.py", "optimise_policy"),
     "animate": ("policy.py", "animate"),
+    "kernel_vmap": ("domain_randomisation.py", "kernel_vmap"),
     "sharded_vmap": ("devices.py", "sharded_vmap"),
     "sharded_sum": ("hosts.py", "sharded_sum"),
     "shard_batch": ("hosts.py", "shard_batch"),
@@ -117,8 +118,8 @@ NOT_OF_ARRAYS = {
         "clipped_adam"
     ).split(),
     "error": (
-        "ControlError DeploymentError IdentificationError JaxdynError LogError ModelError ModelWarning OutputError "
-        "TrajectoryError"
+        "ControlError DeploymentError FallbackWarning IdentificationError JaxdynError LogError ModelError ModelWarning "
+        "OutputError TrajectoryError"
     ).split(),
     "class whose objects are results, settings or interfaces": (
         "Adaptation AdaptiveRollout AdaptiveState BaseMotion BaseParameters BlockFactors BSplines CertifiedBounds "
