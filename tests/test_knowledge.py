@@ -11,7 +11,6 @@ import jaxdyn
 from helpers import random_chain, random_inertia
 from jaxdyn import IdentificationError, textbook
 from jaxdyn.identification import (
-    Columns,
     Knowledge,
     Terms,
     base_parameters,
@@ -85,7 +84,7 @@ def test_mirrored_bodies_are_those_of_mirrored_points():
         there = mirrored_parameters(chain, left, right)
         np.testing.assert_allclose(there @ cloud(points, masses), cloud(other, masses), atol=1e-12)
         np.testing.assert_allclose(mirrored_parameters(chain, right, left) @ there, np.eye(10), atol=1e-12)
-    with pytest.raises(IdentificationError, match="do not mirror each other.*mirrored_links finds"):
+    with pytest.raises(IdentificationError, match=r"do not mirror each other.*mirrored_links finds"):
         mirrored_parameters(chain, "left_hip", "right_foot")
     with pytest.raises(IdentificationError, match="no link 'tail'"):
         mirrored_parameters(chain, "left_hip", "tail")
@@ -146,7 +145,9 @@ def test_least_squares_with_knowledge_is_that_of_all_rows_and_covers_the_truth(a
         found = weighted_least_squares(blocks, base, known=stated)
         shares.append(np.mean(np.abs(found.values - base.matrix @ true) <= 2 * found.standard_deviations))
         if turn == 0:
-            dense = (np.concatenate([w, tau[:, :, None]], axis=2) / found.noise[None, :, None]).reshape(-1, w.shape[2] + 1)
+            dense = (np.concatenate([w, tau[:, :, None]], axis=2) / found.noise[None, :, None]).reshape(
+                -1, w.shape[2] + 1
+            )
             dense = np.concatenate([dense, stated])
             expected = np.linalg.lstsq(dense[:, base.kept], dense[:, -1], rcond=None)[0]
             np.testing.assert_allclose(found.values, expected, atol=1e-2 * found.standard_deviations.min())
@@ -245,9 +246,17 @@ def test_robots_that_cannot_be_fitted_together_are_refused(geared):
     cases = [
         ({"left": log}, {}, "two robots at least"),
         ({"left": log, "right": log}, {"terms": Terms()}, "nothing is chosen"),
-        ({"left": log, "right": log}, {"terms": Terms(("armature",), choose=())}, "'viscous' is to be each robot's own"),
+        (
+            {"left": log, "right": log},
+            {"terms": Terms(("armature",), choose=())},
+            "'viscous' is to be each robot's own",
+        ),
         ({"left": log, "right": log}, {"validate": {"third": log}}, "'third' has runs to validate on, but none to fit"),
-        ({"left": log, "right": dataclasses.replace(log, q=log.q[:, :5], tau=log.tau[:, :5])}, {}, "right, .* 5 joints"),
+        (
+            {"left": log, "right": dataclasses.replace(log, q=log.q[:, :5], tau=log.tau[:, :5])},
+            {},
+            "right, .* 5 joints",
+        ),
     ]
     for logs, options, text in cases:
         with pytest.raises(IdentificationError, match=text):
@@ -257,9 +266,8 @@ def test_robots_that_cannot_be_fitted_together_are_refused(geared):
 @pytest.mark.ci
 def test_limbs_that_mirror_each_other():
     """Without the assumption the limbs agree within their intervals; with it, on held feet, more is found."""
-    from test_identify_mechanism import LINKS, agreeing, mass, standing
-
     from jaxdyn.identification import identify_mechanism
+    from test_identify_mechanism import LINKS, agreeing, mass, standing
 
     chain, prior, log, _ = standing()
     result = identify_mechanism(prior, log, columns=LINKS)

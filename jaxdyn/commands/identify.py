@@ -120,7 +120,9 @@ def _add_fit(option) -> None:
     option("--joints", type=arguments.names, metavar="JOINT,..", help=about)
     about = "relative standard deviation of the links and drives of the model that --links and --joints leave out (0)"
     option("--known", type=arguments.positive, metavar="S", help=about)
-    about = "left and right limbs mirror each other in the plane x, z of the base, within this relative standard deviation"
+    about = (
+        "left and right limbs mirror each other in the plane x, z of the base, within this relative standard deviation"
+    )
     option("--mirrored", type=arguments.positive, metavar="S", help=about)
     option("--mass", type=arguments.positive, metavar="KG", help="total mass of all moving links, if known")
     about = (

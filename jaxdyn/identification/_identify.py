@@ -82,7 +82,9 @@ def identify(
         check_one_by_one(chain, "a term with columns of single joints")
     if knowledge is not None and knowledge.is_partial:
         if terms.further:
-            raise IdentificationError("further terms are fitted at all joints, beside all links, and part of them is known")
+            raise IdentificationError(
+                "further terms are fitted at all joints, beside all links, and part of them is known"
+            )
         terms = dataclasses.replace(terms, choose=())
     logs, unseen, holdout = _runs(chain, logs, validate, knowledge)
     report = progress or (lambda stage, done, total: None)

@@ -114,7 +114,9 @@ def _listed(chain: Chain, logs: Runs) -> tuple[list[Log], list[str]]:
     for robot, some in logs.items():
         for log in [some] if isinstance(some, Log) else some:
             if log.n != chain.nv:
-                raise IdentificationError(f"{robot}, {log.source}: the log has {log.n} joints, but the model has {chain.nv}")
+                raise IdentificationError(
+                    f"{robot}, {log.source}: the log has {log.n} joints, but the model has {chain.nv}"
+                )
             runs.append(log)
             robots.append(robot)
     return runs, robots
@@ -130,7 +132,9 @@ def _check(terms: Terms, own: Sequence[str], robots: Sequence[str], others: Sequ
         )
     for term in own:
         if term not in terms.drives:
-            raise IdentificationError(f"{term!r} is to be each robot's own, but is not fitted: {', '.join(terms.drives)} are")
+            raise IdentificationError(
+                f"{term!r} is to be each robot's own, but is not fitted: {', '.join(terms.drives)} are"
+            )
     if len(set(robots)) < 2:
         raise IdentificationError("logs of two robots at least are needed, by name; for one robot there is identify")
     if unknown := [robot for robot in others if robot not in robots]:
@@ -178,7 +182,9 @@ class _Together:
     def solved(self, blocks: BlockFactors) -> Solution:
         """The estimates of all robots' parameters from blocks of all runs."""
         width = len(self.fitting.prior)
-        r = np.stack([_placed(x, self.columns[self.robots[k]], width) for x, k in zip(blocks.r, blocks.runs, strict=True)])
+        r = np.stack(
+            [_placed(x, self.columns[self.robots[k]], width) for x, k in zip(blocks.r, blocks.runs, strict=True)]
+        )
         size = [(blocks.runs == k).sum() for k in blocks.runs]
         order = [(blocks.runs[:k] == blocks.runs[k]).sum() for k in range(len(blocks.runs))]
         early_first = np.argsort(np.array(order) / size, kind="stable")  # halves are those of every run

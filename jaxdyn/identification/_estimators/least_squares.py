@@ -17,7 +17,7 @@ ROUNDS_OF_NOISE = 3  # of the unit that what is known besides has among equally 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Stated:
-    """Rows [P, y] of what is known besides the data, in standard deviations, and what brings them to the weighted rows' unit."""
+    """Rows [P, y] of what is known besides the data, in standard deviations, and their scale beside the weighted rows."""
 
     rows: Float[np.ndarray, "k w"]
     scale: float

@@ -111,7 +111,9 @@ def remaining_parameters(
             w = chunk_rows(columns, model, *(filled(x[part]) for x in (picked.samples.q, v, a)))[: part.stop - at]
             rows = left_over(a_of[part], np.ones(chain.nv)) @ w
             factor = triangle_of(np.concatenate([factor, rows.reshape(-1, rows.shape[2])]))
-    return chosen_parameters(chain, columns, factor, ROUNDED if any(run.is_held for run in runs) else RANK_TOLERANCE, known)
+    return chosen_parameters(
+        chain, columns, factor, ROUNDED if any(run.is_held for run in runs) else RANK_TOLERANCE, known
+    )
 
 
 def _held_motion(chain: Chain, run: MechanismSamples, rng: np.random.Generator):

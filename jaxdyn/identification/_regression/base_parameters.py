@@ -56,7 +56,7 @@ class BaseParameters:
 
     @property
     def null_space(self) -> np.ndarray:
-        """(p - b, p), p without what is known: changes of the parameters that no torque sees, matrix @ null_space.T = 0; a basis, one per row.
+        """(p - b, p), known ones left out of p: a basis of changes that no torque sees, matrix @ null_space.T = 0.
 
         Row k raises one parameter that is not kept by 1 and takes its share in each base parameter off the one that leads
         it. Adding any multiple of a row to the parameters leaves every torque as it was.

@@ -89,7 +89,9 @@ class Knowledge:
         given = self.deviation if isinstance(self.deviation, Mapping) else dict.fromkeys(known, self.deviation)
         for name, s in given.items():
             if name not in known:
-                raise IdentificationError(f"a deviation is given for {name!r}, which is not a link or joint that is known")
+                raise IdentificationError(
+                    f"a deviation is given for {name!r}, which is not a link or joint that is known"
+                )
             _check_deviation(s, f"of {name!r}", 0.0)
         return given
 
@@ -172,7 +174,9 @@ def body_rows(name: str, pi: Float[np.ndarray, "10"], s: float) -> Float[np.ndar
     pseudo = pseudo_inertia_of(pi)
     centre = pi[1:4] / pi[0]
     moments, axes = np.linalg.eigh(pseudo[:3, :3] / pi[0] - np.outer(centre, centre))
-    size = moments[-1] if moments[-1] > SMALLEST else max(float(centre @ centre), SMALLEST)  # or a point mass's distance
+    size = (
+        moments[-1] if moments[-1] > SMALLEST else max(float(centre @ centre), SMALLEST)
+    )  # or a point mass's distance
     root = np.eye(4)
     root[:3, :3], root[:3, 3] = axes * np.sqrt(np.maximum(moments, THINNEST**2 * size)), centre
     inverse = np.linalg.inv(np.sqrt(pi[0]) * root)  # J0 = L L^T, for any such L
@@ -198,4 +202,6 @@ def _placed(rows: Float[np.ndarray, "k m"], at: np.ndarray, p: int) -> Float[np.
 
 def _check_deviation(s: float, whose: str, least: float) -> None:
     if not (np.isfinite(s) and s >= least):
-        raise IdentificationError(f"the relative standard deviation {whose} is {s:g}; it is a positive number, such as 0.05")
+        raise IdentificationError(
+            f"the relative standard deviation {whose} is {s:g}; it is a positive number, such as 0.05"
+        )

@@ -61,7 +61,9 @@ def limb_symmetry(result: Identification, pairs: Sequence[tuple[str, str]] | Non
     chain, base = result.prior, result.base
     pairs = tuple(mirrored_links(chain) if pairs is None else pairs)
     if not pairs:
-        raise IdentificationError("no two links of this robot mirror each other in the plane x, z of its base: name the pairs")
+        raise IdentificationError(
+            "no two links of this robot mirror each other in the plane x, z of its base: name the pairs"
+        )
     rows = np.zeros((10 * len(pairs), base.matrix.shape[1]))
     for k, (left, right) in enumerate(pairs):
         at, image = slice(10 * k, 10 * k + 10), mirrored_parameters(chain, left, right)

@@ -128,7 +128,11 @@ def _full(result: Identification, rows: Sequence[ParameterRow]) -> str:
         + element("b", "bold", "yes")
         + ", a parameter is identifiable on its own; plain, only in sums with others; in "
         + element("i", "italics", "no")
-        + (", no torque depends on it and its value is the prior's." if not result.base.known else ", it is the given model's.")
+        + (
+            ", no torque depends on it and its value is the prior's."
+            if not result.base.known
+            else ", it is the given model's."
+        ),
     )
     if terms:
         text += element("h3", "Drives") + columns_table(_drive_columns(chain.joint_names, terms, drive))
