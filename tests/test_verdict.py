@@ -18,7 +18,6 @@ from jaxdyn.identification import (
     Terms,
     base_parameters,
     consistent_least_squares,
-    coupled_drive,
     diagnose_identification,
     link_bounds,
     motor_to_joint,
@@ -28,7 +27,7 @@ from jaxdyn.identification import (
 from jaxdyn.identification._consistency.constraints import no_constraints
 from jaxdyn.identification._consistency.densities import consistent_within, equivalent_density, filled_share
 from jaxdyn.io import check_log, load, loads
-from jaxdyn.model import with_leaves
+from jaxdyn.model import with_leaves, with_transmission
 from jaxdyn.report import verdict
 from verdict_cases import REAL, SIMULATED, Case
 
@@ -155,14 +154,13 @@ def real(folder, name):
         )
         return identify(chain, a, b, terms=plain)
     if robot == "tx40":
-        chain = load(folder / "tx40" / "tx40_kinematics.urdf")
         ratios = np.diag([32.0, 32.0, 45.0, -48.0, 45.0, 32.0])
-        position, torque = ratios.copy(), ratios.copy()
-        position[5, 4] = torque[4, 5] = 32.0
+        ratios[5, 4] = 32.0
+        chain = with_transmission(load(folder / "tx40" / "tx40_kinematics.urdf"), matrix=ratios)
         motor = read_log(folder / "tx40" / "motor_log.csv", 6, rows=(500, 37500))
         offset = np.array([0.0, -np.pi / 2, np.pi / 2, 0.0, 0.0, 0.0])
-        run = check_log(motor_to_joint(motor, np.linalg.inv(position), torque, offset), chain)
-        return identify(chain, run, terms=Terms(extra=(coupled_drive(5, 6),), choose=()))
+        run = check_log(motor_to_joint(motor, np.linalg.inv(ratios), position_offset=offset), chain)
+        return identify(chain, run, terms=plain)
     other = "kr300" if name.endswith("kr300's URDF") else "ur10e"
     chain = load(folder / other / f"{other}_kinematics.urdf")
     gains = np.array(UR10E_GAINS)

@@ -100,6 +100,10 @@ def share(text: str) -> float:
     return value
 
 
+def names(text: str) -> tuple[str, ...]:
+    return tuple(x.strip() for x in text.split(",") if x.strip())
+
+
 def numbers(text: str) -> list[float]:
     return [finite(x) for x in text.split(",")]
 

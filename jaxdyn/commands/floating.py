@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .arguments import WrongUsage
-from .inputs import filters_of, load_possible
+from .inputs import filters_of, knowledge_of, load_possible
 from .progress import Progress
 
 if TYPE_CHECKING:
@@ -79,5 +79,6 @@ def identified(
         list(validation) or options.holdout,
         filters=filters_of(options),
         consistent=None if options.no_consistent else given,
+        knowledge=knowledge_of(options, chain),
         progress=progress,
     )

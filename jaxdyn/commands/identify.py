@@ -10,6 +10,7 @@ from .arguments import WrongUsage, add_repeated
 from .inputs import (
     check_logs,
     filters_of,
+    knowledge_of,
     load_possible,
     provenance_of,
     read_logs,
@@ -113,6 +114,16 @@ def _add_data(option) -> None:
 
 def _add_fit(option) -> None:
     """Prior knowledge, and acceptable errors."""
+    about = "identify these links only, the others are the model's"
+    option("--links", type=arguments.names, metavar="LINK,..", help=about)
+    about = "identify the drives of these joints only, the others are the model's"
+    option("--joints", type=arguments.names, metavar="JOINT,..", help=about)
+    about = "relative standard deviation of the links and drives of the model that --links and --joints leave out (0)"
+    option("--known", type=arguments.positive, metavar="S", help=about)
+    about = (
+        "left and right limbs mirror each other in the plane x, z of the base, within this relative standard deviation"
+    )
+    option("--mirrored", type=arguments.positive, metavar="S", help=about)
     option("--mass", type=arguments.positive, metavar="KG", help="total mass of all moving links, if known")
     about = (
         "density of links, as solid ellipsoids sized by the kinematics [kg/m^3]; any: no bounds (default: 100,20000)"
@@ -185,6 +196,8 @@ def _check(options: argparse.Namespace) -> None:
     if not options.model and any(of_logs):
         raise WrongUsage("--validate, --rows, --columns, --topic, --gains, --lock and --tip need a --model and a --log")
     check_logs(options, len(options.log) + len(options.validate))
+    if options.known is not None and options.links is None and options.joints is None:
+        raise WrongUsage("--known is about what --links and --joints leave out: give one of them")
     if options.no_consistent and options.mass is not None:
         raise WrongUsage("--mass only applies to a consistent estimate: leave --no-consistent out")
 
@@ -238,6 +251,7 @@ def _identified(
         consistent=None
         if options.no_consistent
         else Consistency(options.mass, densities=options.densities, prior_weight=options.prior_weight),
+        knowledge=knowledge_of(options, chain),
         dead_zone=options.dead_zone,
         progress=progress,
     )

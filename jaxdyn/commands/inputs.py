@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .arguments import WrongUsage
 
 if TYPE_CHECKING:
-    from ..identification import Filters, TorqueModel
+    from ..identification import Filters, Knowledge, TorqueModel
     from ..io import Log
     from ..model import Chain
     from ..report import Provenance
@@ -111,6 +111,22 @@ def filters_of(options: argparse.Namespace, delay: float | list[float] | None = 
     from ..identification import Filters
 
     return Filters(options.cutoff, options.torque_cutoff or options.cutoff, options.stride, delay)
+
+
+def knowledge_of(options: argparse.Namespace, chain: "Chain") -> "Knowledge | None":
+    """What is known of the robot from --links, --joints, --known and --mirrored; None where none of them is given."""
+    from ..errors import IdentificationError
+    from ..identification import Knowledge, mirrored_links
+
+    if options.links is None and options.joints is None and options.mirrored is None:
+        return None
+    pairs = () if options.mirrored is None else mirrored_links(chain)
+    if options.mirrored is not None and not pairs:
+        raise IdentificationError(
+            "--mirrored: no two links of this robot mirror each other in the plane x, z of its base; leave it out, or name "
+            "the pairs in Python"
+        )
+    return Knowledge(options.links, options.joints, options.known or 0.0, pairs, options.mirrored or 0.05)
 
 
 def with_coulomb_velocity(chain: "Chain", velocity: float | None) -> "Chain":

@@ -155,11 +155,11 @@ from ._regression.columns import (
     coupled_drive as coupled_drive,
     joint_springs as joint_springs,
     motor_terms as motor_terms,
+    prior_parameters as prior_parameters,
 )
 from ._regression.completion import (
     model_torque as model_torque,
     nearest_parameters as nearest_parameters,
-    prior_parameters as prior_parameters,
 )
 from ._regression.factors import (
     QRFactors as QRFactors,
@@ -168,6 +168,8 @@ from ._regression.factors import (
     merge_over_processes as merge_over_processes,
     save_factors as save_factors,
 )
+from ._regression.knowledge import Knowledge as Knowledge
+from ._regression.mirror import mirrored_links as mirrored_links
 from ._regression.prediction import Fit as Fit, fit_quality as fit_quality
 from ._result import Evaluation as Evaluation, Identification as Identification
 from ._selection.choose import choose_terms as choose_terms
@@ -189,6 +191,7 @@ from ._simulation.monte_carlo import (
     perturbed_chains as perturbed_chains,
 )
 from ._simulation.synthetic import synthetic_log as synthetic_log
+from ._together import identify_together as identify_together
 from ._validation.comparison import (
     ComparedRun as ComparedRun,
     ModelComparison as ModelComparison,
@@ -204,4 +207,5 @@ from ._validation.resimulation import (
     Resimulation as Resimulation,
     resimulate as resimulate,
 )
+from ._validation.symmetry import Symmetry as Symmetry, limb_symmetry as limb_symmetry
 from ._validation.torque_band import torque_band as torque_band

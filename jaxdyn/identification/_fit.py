@@ -32,6 +32,7 @@ from ._regression.completion import (
     with_thickness,
 )
 from ._regression.factors import triangle_of
+from ._regression.knowledge import Knowledge, Known
 from ._regression.prediction import fit_quality, predict
 from ._regression.robot import as_float64
 from ._result import Evaluation
@@ -82,6 +83,7 @@ class Fitting:
         prior: (p,) full parameters, for what the motion does not determine.
         bodiless, thin: names of links with a default prior, and of those that were given thickness.
         report: called with (stage, done, total).
+        known: what is known of the parameters besides; None where nothing is.
     """
 
     setup: Setup
@@ -95,6 +97,7 @@ class Fitting:
     bodiless: tuple[str, ...]
     thin: tuple[str, ...]
     report: Progress
+    known: Known | None = None
 
     @property
     def chain(self) -> Chain:
@@ -166,13 +169,17 @@ class Fitting:
         b, p, n = self.base.size, len(self.prior), self.model.n
         names = () if friction is None else friction.model.names(n)
         base = with_signals(self.base, names) if names else self.base
-        prior = np.concatenate([self.prior, np.zeros(len(names))])
-        ols, wls = (f(blocks, base, self.independence) for f in (ordinary_least_squares, weighted_least_squares))
+        prior, stated, filled = np.concatenate([self.prior, np.zeros(len(names))]), None, lambda x: x
+        if self.known is not None:
+            blocks, filled = self.known.taken_off(blocks), self.known.filled_in
+            stated = self.known.stated(blocks.r.shape[3])
+        estimates = (ordinary_least_squares, weighted_least_squares)
+        ols, wls = (f(blocks, base, self.independence, known=stated) for f in estimates)
         halves = split_half(blocks, base, self.independence)
         halves = halves and SplitHalf(halves.names[:b], halves.differences[:b])
-        possible = self.possible(blocks, base, wls, prior, names)
-        nearest = nearest_parameters(base, wls.values, prior)
-        whole = nearest if possible is None else possible.parameters
+        possible = self.possible(blocks, base, wls, prior, names, stated)
+        nearest = filled(nearest_parameters(base, wls.values, prior))
+        whole = nearest if possible is None else filled(possible.parameters)
         fits: list[FrictionFit | None] = [None, None]
         if friction is not None:
             beside = lambda x: np.concatenate([self.base.matrix @ x[:p], x[p:]])
@@ -198,25 +205,35 @@ class Fitting:
         )
 
     def possible(
-        self, blocks: BlockFactors, base: BaseParameters, wls: Estimate, prior: np.ndarray, names: tuple[str, ...]
+        self,
+        blocks: BlockFactors,
+        base: BaseParameters,
+        wls: Estimate,
+        prior: np.ndarray,
+        names: tuple[str, ...],
+        stated: Float[np.ndarray, "k w"] | None,
     ) -> ConsistentEstimate | None:
         """The physically consistent estimate, with a friction model's parameters of these names."""
         if self.consistent is None:
             return None
         columns = self.setup.columns
         if names:
-            columns = dataclasses.replace(columns, extra=(*columns.extra, _named(names)))
+            columns = dataclasses.replace(columns, extra=(*columns.extra, named_columns(names)))
         consistent = self.setup.known(self.consistent, columns.names(self.model.n))
+        constraints = consistent.constraints
+        if self.known is not None and constraints is not None:
+            constraints = constraints.given(self.known.fixed, self.known.values)
         problem = consistent_problem(
             blocks.total,
             base,
             wls,
             columns,
             prior,
-            constraints=consistent.constraints,
+            constraints=constraints,
             independence=self.independence,
             weight=consistent.prior_weight,
             divergence=consistent.divergence,
+            known=stated,
         )
         bounds = self.bounds
         found = consistent_least_squares(problem, base) if bounds is None else consistent_within(problem, base, bounds)
@@ -271,6 +288,7 @@ def begin(
     runs: Sequence[FullRun],
     fitted: int,
     report: Progress,
+    knowledge: Knowledge | None = None,
 ) -> Fitting:
     """The regression with its base parameters and its prior found."""
     model = as_float64(setup.chain)
@@ -278,21 +296,22 @@ def begin(
         friction = dataclasses.replace(setup.friction, cutoff=runs[0].thinned.torque_cutoff)
         setup = dataclasses.replace(setup, friction=friction)
     report("finding base parameters", 0, 1)
-    base = base_parameters(setup.chain, setup.columns)
+    known = None if knowledge is None else knowledge.of(setup.chain, setup.columns)
+    base = base_parameters(setup.chain, setup.columns, knowledge=knowledge)
     report("finding base parameters", 1, 1)
     filled, bodiless = with_stand_ins(model)
     filled, thin = (filled, ()) if consistent is None else with_thickness(filled)
     prior = prior_parameters(filled, setup.columns)
-    return Fitting(setup, consistent, dead_zone, runs, fitted, model, base, prior, bodiless, thin, report)
+    return Fitting(setup, consistent, dead_zone, runs, fitted, model, base, prior, bodiless, thin, report, known)
 
 
-def _named(names: tuple[str, ...]) -> ExtraColumns:
-    """Columns of these names computed elsewhere, from whole runs (signals)."""
+def named_columns(names: tuple[str, ...], positive: bool = False) -> ExtraColumns:
+    """Columns of these names that are computed elsewhere: signals from whole runs, columns of one robot of several."""
 
     def matrix(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
-        raise NotImplementedError("columns with memory are computed from whole runs")
+        raise NotImplementedError("these columns are computed from whole runs")
 
-    return ExtraColumns(names, ("",) * len(names), matrix)
+    return ExtraColumns(names, ("",) * len(names), matrix, positive=positive)
 
 
 def _first(estimate: Estimate, b: int) -> Estimate:

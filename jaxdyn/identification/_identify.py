@@ -1,5 +1,6 @@
 """`identify`: from a chain and logs to identified parameters, validated on held-out data."""
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 
 import jax
@@ -15,6 +16,7 @@ from ._consistency.densities import unusual_links
 from ._fit import Fitting, Progress, Solution, begin
 from ._preprocessing.samples import Filters
 from ._regression.completion import STAND_IN_MASS, STAND_IN_RADIUS, impossible_links
+from ._regression.knowledge import Knowledge
 from ._regression.robot import check_identifiable, check_one_by_one
 from ._result import Identification
 from ._selection.choose import choose_terms
@@ -36,6 +38,7 @@ def identify(
     terms: Terms = CHOSEN,
     filters: Filters | None = None,
     consistent: Consistency | None = POSSIBLE,
+    knowledge: Knowledge | None = None,
     dead_zone: float = 0.0,
     progress: Progress | None = None,
 ) -> Identification:
@@ -64,6 +67,8 @@ def identify(
             (`Consistency.densities`), non-negative armature and friction, and further prior knowledge. None: the chain
             becomes the full set nearest its own with the base parameters of weighted least squares, physically
             consistent or not.
+        knowledge: which links and drives to identify, how well the others are known from the chain, and which limbs mirror
+            each other; by default all are identified. For a part of the robot the drive terms are the plain ones.
         dead_zone: exclude samples with |qd_j| below this from joint j's equations [rad/s]: near rest, dry friction
             takes any value up to fc, which the drive terms cannot describe.
         progress: called with (stage, done, total).
@@ -75,7 +80,13 @@ def identify(
     check_identifiable(chain)
     if terms.further:
         check_one_by_one(chain, "a term with columns of single joints")
-    logs, unseen, holdout = _runs(chain, logs, validate)
+    if knowledge is not None and knowledge.is_partial:
+        if terms.further:
+            raise IdentificationError(
+                "further terms are fitted at all joints, beside all links, and part of them is known"
+            )
+        terms = dataclasses.replace(terms, choose=())
+    logs, unseen, holdout = _runs(chain, logs, validate, knowledge)
     report = progress or (lambda stage, done, total: None)
     choice = choose_terms(chain, logs, terms, filters, share=1 - (holdout or 0.0), progress=report)
     setup = setup_of(chain, terms, filters or Filters(), choice)
@@ -83,7 +94,7 @@ def identify(
     advance = lambda done: report("preparing logs", done, len(every))
     runs = prepared(every, setup.filters, setup.friction is not None, advance)
     with jax.enable_x64(True):
-        fitting = begin(setup, consistent, dead_zone, runs, len(logs), report)
+        fitting = begin(setup, consistent, dead_zone, runs, len(logs), report, knowledge)
         titles = [f"held out: last {100 * (holdout or 0):g} % of {log.source}" for log in logs]
         held, solution = fitting.identified(holdout, titles)
         titles = [*(f"fitted: {log.source}" for log in logs), *(f"validation: {log.source}" for log in unseen)]
@@ -115,7 +126,7 @@ def identify(
 
 
 def _runs(
-    chain: Chain, logs: Log | Sequence[Log], validate: Log | Sequence[Log] | float
+    chain: Chain, logs: Log | Sequence[Log], validate: Log | Sequence[Log] | float, knowledge: Knowledge | None
 ) -> tuple[list[Log], list[Log], float | None]:
     """The runs to fit and those to validate on, with unique names, and the share held out, if any.
 
@@ -135,6 +146,8 @@ def _runs(
                 + ", ".join(coordinate_names(chain))
             )
     span = np.max([np.ptp(log.q, axis=0) for log in logs], axis=0)
+    if knowledge is not None and knowledge.joints is not None and chain.coupling is None:  # known drives may rest
+        span = np.where(np.isin(chain.joint_names, knowledge.joints), span, np.inf)
     if span.min() < STILL:
         raise IdentificationError(
             f"{', '.join(log.source for log in logs)}: {coordinate_names(chain)[int(np.argmin(span))]} does not move (it spans "

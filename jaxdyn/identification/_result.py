@@ -182,7 +182,7 @@ class Identification(Summary):
 
 
 _ESTIMATED = ("deviation", "relative", "ols_value", "ols_deviation")
-Identifiable = Literal["yes", "only in sums", "no"]
+Identifiable = Literal["yes", "only in sums", "no", "known"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,7 +202,7 @@ class ParameterRow:
         ols_value: ordinary least squares.
         ols_deviation: standard deviation of that.
         prior: value in the given model.
-        identifiable: on its own, only in combination, or not at all.
+        identifiable: on its own, only in combination, or not at all; known if it was taken from the model.
     """
 
     kind: Literal["base", "full"]
@@ -254,9 +254,10 @@ def parameter_rows(result: Identification) -> tuple[list[ParameterRow], list[Par
         for k, lead in enumerate(result.base.kept)
         if np.count_nonzero(result.base.matrix[k]) == 1 and np.count_nonzero(result.base.matrix[:, lead]) == 1
     }
-    full = []
+    full, known = [], set(result.base.known)
     for i, name in enumerate(result.names):
         row = base[alone[i]] if i in alone else None
+        found: Identifiable = "yes" if row else "only in sums" if np.any(result.base.matrix[:, i]) else "no"
         full.append(
             ParameterRow(
                 kind="full",
@@ -270,7 +271,7 @@ def parameter_rows(result: Identification) -> tuple[list[ParameterRow], list[Par
                 ols_value=row and row.ols_value,
                 ols_deviation=row and row.ols_deviation,
                 prior=float(prior[i]),
-                identifiable="yes" if row else "only in sums" if np.any(result.base.matrix[:, i]) else "no",
+                identifiable="known" if name in known else found,
             )
         )
     return base, full

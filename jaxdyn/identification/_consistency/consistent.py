@@ -160,6 +160,7 @@ def consistent_problem(
     weight: float = 1.0,
     divergence: Divergence = entropic_divergence,
     constraints: Constraints | None = None,
+    known: Float[np.ndarray, "k w"] | None = None,
 ) -> ConsistentProblem:
     """The consistent estimation problem for an unconstrained estimate, with its weight for each joint.
 
@@ -178,6 +179,7 @@ def consistent_problem(
         divergence: `entropic_divergence`, `pullback_divergence`, `euclidean_divergence`, or a user-defined function,
             convex in pi.
         constraints: prior knowledge.
+        known: rows [P, y] of what is known besides, P parameters = y +- 1 in standard deviations (`Known.stated`).
 
     Raises:
         IdentificationError: an inconsistent prior, or invalid constraints or weight.
@@ -187,6 +189,7 @@ def consistent_problem(
     noise = np.maximum(estimate.noise, np.maximum(PRECISION * size, np.finfo(float).tiny))
     noise = np.where(size > 0, noise, np.maximum(estimate.noise, 1.0))
     r = stacked(factors, np.sqrt(independence) / noise)
+    r = r if known is None else np.concatenate([r, known])
     q, upper = np.linalg.qr(r[:, base.kept])
     values = q.T @ r[:, -1]
     floor = 0.5 * max(float(r[:, -1] @ r[:, -1] - values @ values), 0.0)

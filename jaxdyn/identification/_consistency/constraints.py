@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from ...errors import IdentificationError
 from .priors import Divergence, entropic_divergence
@@ -48,6 +48,24 @@ class Constraints:
             )
         fields = [f.name for f in dataclasses.fields(self)]
         return Constraints(*(np.concatenate([getattr(self, f), getattr(other, f)]) for f in fields))
+
+    def given(self, fixed: Bool[np.ndarray, " p"], values: Float[np.ndarray, " p"]) -> "Constraints":
+        """The constraints on the other parameters, where these have these values; none are left that concern only those.
+
+        Raises:
+            IdentificationError: values that are known contradict a constraint that concerns them alone.
+        """
+        parts = []
+        for rows, sides, sign in ((self.equal, self.equal_to, 1.0), (self.least, self.least_of, 0.0)):
+            free, rest = np.where(fixed, 0.0, rows), sides - rows[:, fixed] @ values[fixed]
+            alone = ~free.any(axis=1)
+            tolerance = 1e-6 * np.maximum(np.abs(rows) @ np.abs(np.where(fixed, values, 0.0)), np.abs(sides))
+            if np.any(alone & ((rest > tolerance) | (sign * rest < -tolerance))):
+                raise IdentificationError(
+                    "a constraint concerns known parameters alone, and their values contradict it: leave it out"
+                )
+            parts += [free[~alone], rest[~alone]]
+        return Constraints(*parts)
 
     @property
     def size(self) -> int:

@@ -12,6 +12,16 @@ from .._regression.factors import QRFactors
 from .estimate import Estimate
 from .problem import EstimationProblem
 
+ROUNDS_OF_NOISE = 3  # of the unit that what is known besides has among equally weighted rows
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Stated:
+    """Rows [P, y] of what is known besides the data, in standard deviations, and their scale beside the weighted rows."""
+
+    rows: Float[np.ndarray, "k w"]
+    scale: float
+
 
 def estimate_ols(problem: EstimationProblem) -> Estimate:
     """Ordinary least squares: argmin sum |tau - W base|^2, all joints and runs weighted equally.
@@ -71,16 +81,35 @@ def inverse_noise(noise: np.ndarray) -> np.ndarray:
 
 
 def with_blocks(
-    estimate: Estimate, blocks: BlockFactors, base: BaseParameters, weights: Float[np.ndarray, "runs n"]
+    estimate: Estimate,
+    blocks: BlockFactors,
+    base: BaseParameters,
+    weights: Float[np.ndarray, "runs n"],
+    known: Stated | None = None,
 ) -> Estimate:
-    """Least squares with rows weighted by run and joint, with the jackknife covariance."""
-    parts = weighted_blocks(blocks, np.append(base.kept, -1), weights)
-    covariance = least_squares_covariance(parts, estimate.values, estimate.covariance)
-    return estimate.with_covariance(covariance, len(parts))
+    """Least squares with rows weighted by run and joint, with the jackknife covariance.
+
+    Blocks of data are left out, what is known besides is not: its own share of the covariance, C P^T P C with the whole C, is
+    added.
+
+    Args:
+        known: the rows [P, y], in the unit of the weighted rows.
+    """
+    at = np.append(base.kept, -1)
+    parts, beyond, rows = weighted_blocks(blocks, at, weights), 0.0, None
+    if known is not None:
+        rows = known.rows[:, base.kept]
+        beyond = estimate.covariance @ (rows.T @ rows) @ estimate.covariance
+        rows = known.scale * rows
+    covariance = least_squares_covariance(parts, estimate.values, estimate.covariance - beyond, besides=rows)
+    return estimate.with_covariance(covariance + beyond, len(parts))
 
 
 def ordinary_least_squares(
-    factors: QRFactors | BlockFactors, base: BaseParameters, independence: float = 1.0
+    factors: QRFactors | BlockFactors,
+    base: BaseParameters,
+    independence: float = 1.0,
+    known: Float[np.ndarray, "k w"] | None = None,
 ) -> Estimate:
     """argmin sum |tau - W base|^2, all joints weighted equally.
 
@@ -91,35 +120,52 @@ def ordinary_least_squares(
         independence: share of the samples that count as independent; filtered data sampled faster than twice the
             cutoff are correlated, and standard deviations that ignore this are too small by a factor of 1 /
             sqrt(independence).
+        known: rows [P, y] of what is known besides, P parameters = y +- 1 in standard deviations (`Known.stated`); their
+            weight beside the data's is by the root mean square of all residuals.
 
     Raises:
         IdentificationError: fewer samples than parameters, or a base parameter that the data do not excite at all.
     """
     whole = factors.total if isinstance(factors, BlockFactors) else factors
-    weights = np.ones(len(whole.counts))
-    estimate = solve_factors(whole, base, weights, independence)
-    return with_blocks(estimate, factors, base, weights[None]) if isinstance(factors, BlockFactors) else estimate
+    weights, stated = np.ones(len(whole.counts)), None
+    if known is not None:
+        noise = float(np.sqrt((whole.r[:, :, -1] ** 2).sum() / max(whole.counts.sum(), 1)))
+        for _ in range(ROUNDS_OF_NOISE):
+            stated = Stated(known, noise / np.sqrt(independence))
+            residuals = solve_factors(whole, base, weights, independence, stated).joint_residuals
+            noise = float(np.sqrt((residuals**2 * whole.counts).sum() / max(whole.counts.sum(), 1)))
+    estimate = solve_factors(whole, base, weights, independence, stated)
+    if isinstance(factors, BlockFactors):
+        return with_blocks(estimate, factors, base, weights[None], stated)
+    return estimate
 
 
 def weighted_least_squares(
-    factors: QRFactors | BlockFactors, base: BaseParameters, independence: float = 1.0, iterations: int = 5
+    factors: QRFactors | BlockFactors,
+    base: BaseParameters,
+    independence: float = 1.0,
+    iterations: int = 5,
+    known: Float[np.ndarray, "k w"] | None = None,
 ) -> Estimate:
     """argmin sum_j |tau_j - W_j base|^2 / s_j^2, s_j the noise of each joint, from the residuals of the previous round.
 
-    Starts from ordinary least squares; `factors`, `independence` and errors as there.
+    Starts from ordinary least squares; `factors`, `independence`, `known` and errors as there.
     """
     whole = factors.total if isinstance(factors, BlockFactors) else factors
     weights = np.ones(len(whole.counts))
-    estimate = solve_factors(whole, base, weights, independence)
+    stated = None if known is None else Stated(known, 1 / np.sqrt(independence))
+    estimate = ordinary_least_squares(whole, base, independence, known)
     for _ in range(iterations):
         weights = inverse_noise(estimate.noise)
-        estimate = solve_factors(whole, base, weights, independence)
+        estimate = solve_factors(whole, base, weights, independence, stated)
     if isinstance(factors, BlockFactors):
-        estimate = with_blocks(estimate, factors, base, weights[None])
+        estimate = with_blocks(estimate, factors, base, weights[None], stated)
     return dataclasses.replace(estimate, method="WLS", iterations=iterations)
 
 
-def solve_factors(factors: QRFactors, base: BaseParameters, weights: np.ndarray, independence: float) -> Estimate:
+def solve_factors(
+    factors: QRFactors, base: BaseParameters, weights: np.ndarray, independence: float, known: Stated | None = None
+) -> Estimate:
     """Least squares on factors whose rows are multiplied by one weight per factor; errors as `ordinary_least_squares`.
 
     The covariance is that of the stated independence: s^2 (W^T W)^-1.
@@ -131,6 +177,9 @@ def solve_factors(factors: QRFactors, base: BaseParameters, weights: np.ndarray,
             f"{int(counts.sum())} rows of samples cannot determine {b} base parameters; log a longer run or decimate less"
         )
     r = stacked(factors, weights)
+    free = b
+    if known is not None:
+        r, free = np.concatenate([r, known.scale * known.rows]), max(b - len(known.rows), 0)
     w, y = r[:, base.kept], r[:, -1]
     norms = np.linalg.norm(w, axis=0)
     if np.any(norms == 0):
@@ -148,7 +197,7 @@ def solve_factors(factors: QRFactors, base: BaseParameters, weights: np.ndarray,
     values = vt.T @ (u.T @ y / s) / norms
     residuals = factors.r[:, :, -1] - factors.r[:, :, base.kept] @ values
     squares = (residuals**2).sum(1)
-    spent = b / independence / counts.sum()  # share of the rows that the parameters use up
+    spent = free / independence / counts.sum()  # share of the rows that the parameters use up
     if spent >= 1:
         raise IdentificationError(
             f"only {counts.sum() * independence:.0f} of {int(counts.sum())} rows of filtered samples count as independent, too "

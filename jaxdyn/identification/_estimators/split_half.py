@@ -62,7 +62,7 @@ def split_half(blocks: BlockFactors, base: BaseParameters, independence: float =
     """Compare weighted least-squares fits to the first and the second half of the data (with several runs, the earlier
     and the later ones).
 
-    None if a half does not determine the base parameters.
+    None if a half alone does not determine the base parameters.
     """
     if len(blocks.runs) < 2:
         return None

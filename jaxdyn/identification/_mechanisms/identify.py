@@ -13,13 +13,11 @@ from ...errors import IdentificationError
 from ...model._chain import Chain
 from .._consistency.constraints import DENSITIES, Consistency
 from .._consistency.densities import unusual_links
-from .._estimators.least_squares import ordinary_least_squares
-from .._estimators.split_half import split_half
 from .._fit import Fitting, Progress, Solution
 from .._preprocessing.samples import Filters, split
 from .._regression.accumulate import accumulate_blocks
 from .._regression.base_parameters import base_parameters
-from .._regression.blocks import BLOCKS, BlockFactors
+from .._regression.blocks import BLOCKS
 from .._regression.columns import Columns, all_columns
 from .._regression.completion import (
     given_torque,
@@ -29,6 +27,7 @@ from .._regression.completion import (
     with_stand_ins,
     with_thickness,
 )
+from .._regression.knowledge import Knowledge
 from .._regression.prediction import fit_quality, predict
 from .._regression.robot import as_float64
 from .._result import Evaluation, Identification
@@ -52,6 +51,7 @@ def identify_mechanism(
     columns: Columns | None = None,
     filters: Filters | None = None,
     consistent: Consistency | None = POSSIBLE,
+    knowledge: Knowledge | None = None,
     progress: Progress | None = None,
 ) -> Identification:
     """Identify a humanoid, a quadruped or a linkage: any robot with a free base, contacts, spherical joints or closed loops.
@@ -75,6 +75,7 @@ def identify_mechanism(
             default, at least 8 Hz, because noise of the base's acceleration enters every column and biases all
             parameters.
         consistent: prior knowledge of the links; None for plain least squares.
+        knowledge: as in `identify`; for example, that left and right limbs mirror each other.
         progress: called with (stage, done, total).
 
     Raises:
@@ -94,19 +95,17 @@ def identify_mechanism(
         columns = all_columns(chain) if joints[_driven(chain)].any() else Columns(())
     consistent = None if consistent is None else consistent.of(columns.names(chain.n))
     with jax.enable_x64(True):
-        fit = _begin(chain, columns, consistent, first, report)
+        fit = _begin(chain, columns, consistent, first, report, knowledge)
         held = []
         if share is not None:
             halves = [_split(run, 1 - share) for run in first]
-            partial, _ = fit.solved([a for a, _ in halves], report)
+            partial = fit.solved([a for a, _ in halves], report)
             named = f"held out: last {100 * share:g} % of "
             held = [fit.evaluated(named + b.samples.source, b, partial) for _, b in halves]
-        solution, blocks = fit.solved(first, report)
+        solution = fit.solved(first, report)
         titles = [*(f"fitted: {x.source}" for x in fitted), *(f"validation: {x.source}" for x in unseen)]
         seen = [fit.evaluated(title, run, solution) for title, run in zip(titles, runs, strict=True)]
         fitting = fit.fitting
-        ols = ordinary_least_squares(blocks, fitting.base, fitting.independence)
-        agree = split_half(blocks, fitting.base, fitting.independence)
         identified = with_parameters(fitting.model, columns, solution.parameters)
     identified = jax.tree.map(lambda new, old: jnp.asarray(np.asarray(new), old.dtype), identified, chain)
     notes = dict.fromkeys(f"{run.samples.source}: {note}" for run in runs for note in run.samples.notes)
@@ -115,7 +114,7 @@ def identify_mechanism(
         prior=chain,
         columns=columns,
         base=fitting.base,
-        ols=ols,
+        ols=solution.ols,
         wls=solution.wls,
         consistent=solution.consistent,
         parameters=solution.parameters,
@@ -126,8 +125,8 @@ def identify_mechanism(
         friction=None,
         delay=None,
         choice=None,
-        factors=blocks.total,
-        split_half=agree,
+        factors=solution.blocks.total,
+        split_half=solution.split_half,
         impossible=impossible_links(identified),
         notes=tuple(notes),
         unusual=unusual_links(identified, (consistent and consistent.densities) or DENSITIES, chain),
@@ -170,8 +169,8 @@ class _Fit:
     fitting: Fitting
     projected: bool
 
-    def solved(self, runs: Sequence[MechanismSamples], report: Progress) -> tuple[Solution, BlockFactors]:
-        """Estimates from runs, and the factors they come from."""
+    def solved(self, runs: Sequence[MechanismSamples], report: Progress) -> Solution:
+        """Estimates from runs."""
         fitting = self.fitting
         given = [_given(fitting, run) for run in runs]
         total = sum(len(run) for run in runs)
@@ -182,7 +181,7 @@ class _Fit:
                 for run, known in zip(runs, given, strict=True)
             ]
             blocks = accumulate_blocks(fitting.columns, fitting.model, data, advance, BLOCKS)
-            return fitting.solved(blocks, None), blocks
+            return fitting.solved(blocks, None)
         tau = np.concatenate([run.samples.tau for run in runs])
         noise = np.maximum(np.sqrt((tau**2).mean(axis=0)), 1e-3 * np.abs(tau).max())
         least, plain = LEAST_NOISE * noise, dataclasses.replace(fitting, consistent=None)
@@ -193,7 +192,7 @@ class _Fit:
         blocks = projected_blocks(fitting.columns, fitting.chain, runs, given, noise, BLOCKS, advance)
         solution = fitting.solved(blocks, None)
         wls = dataclasses.replace(solution.wls, noise=noise * solution.wls.noise[0], joint_residuals=noise)
-        return dataclasses.replace(solution, wls=wls), blocks
+        return dataclasses.replace(solution, wls=wls)
 
     def _noise(
         self, runs: Sequence[MechanismSamples], parameters: np.ndarray, noise: Float[np.ndarray, " nv"]
@@ -242,16 +241,22 @@ def _given(fitting: Fitting, run: MechanismSamples) -> np.ndarray:
 
 
 def _begin(
-    chain: Chain, columns: Columns, consistent: Consistency | None, runs: Sequence[MechanismSamples], report: Progress
+    chain: Chain,
+    columns: Columns,
+    consistent: Consistency | None,
+    runs: Sequence[MechanismSamples],
+    report: Progress,
+    knowledge: Knowledge | None,
 ) -> _Fit:
     """The regression with its base parameters and its prior found."""
     projected = any(run.is_held for run in runs)
     model = as_float64(chain)
     report("finding base parameters", 0, 1)
     rows = np.any([run.measured for run in runs], axis=0).astype(float)
-    base = base_parameters(chain, columns, rows=rows)
+    known = None if knowledge is None else knowledge.of(chain, columns)
+    base = base_parameters(chain, columns, rows=rows, knowledge=knowledge)
     if projected:
-        base = remaining_parameters(chain, columns, runs, base)
+        base = remaining_parameters(chain, columns, runs, base, known)
     report("finding base parameters", 1, 1)
     filled, bodiless = with_stand_ins(model)
     filled, thin = (filled, ()) if consistent is None else with_thickness(filled)
@@ -260,5 +265,5 @@ def _begin(
     terms = Terms(columns.drive_terms, extra=columns.extra, choose=())
     setup = Setup(chain, columns, None, Filters(), None, terms)
     return _Fit(
-        Fitting(setup, consistent, 0.0, whole, len(runs), model, base, prior, bodiless, thin, report), projected
+        Fitting(setup, consistent, 0.0, whole, len(runs), model, base, prior, bodiless, thin, report, known), projected
     )

@@ -17,6 +17,7 @@ from .._regression.base_parameters import RANK_TOLERANCE, BaseParameters, chosen
 from .._regression.blocks import BLOCKS, BlockFactors, RowBlocks, block_edges
 from .._regression.columns import Columns
 from .._regression.factors import triangle_of
+from .._regression.knowledge import Known
 from .._regression.robot import as_float64
 from .._regression.rows import SHORT, chunk_rows, filled
 from .log import MechanismSamples, held_bias, held_rows
@@ -83,7 +84,12 @@ def projected_blocks(
 
 
 def remaining_parameters(
-    chain: Chain, columns: Columns, runs: Sequence[MechanismSamples], base: BaseParameters, seed: int = 0
+    chain: Chain,
+    columns: Columns,
+    runs: Sequence[MechanismSamples],
+    base: BaseParameters,
+    known: Known | None = None,
+    seed: int = 0,
 ) -> BaseParameters:
     """The base parameters of the remaining rows, for postures of the runs and any motion compatible with held frames.
 
@@ -91,6 +97,7 @@ def remaining_parameters(
 
     Args:
         base: base parameters of all rows, whose columns are the candidates.
+        known: prior knowledge of the parameters.
     """
     rng, model, factor = np.random.default_rng(seed), as_float64(chain), np.zeros((0, len(columns.names(chain.n))))
     for run in runs:
@@ -103,7 +110,9 @@ def remaining_parameters(
             w = chunk_rows(columns, model, *(filled(x[part]) for x in (picked.samples.q, v, a)))[: part.stop - at]
             rows = left_over(a_of[part], np.ones(chain.nv)) @ w
             factor = triangle_of(np.concatenate([factor, rows.reshape(-1, rows.shape[2])]))
-    return chosen_parameters(chain, columns, factor, ROUNDED if any(run.is_held for run in runs) else RANK_TOLERANCE)
+    return chosen_parameters(
+        chain, columns, factor, ROUNDED if any(run.is_held for run in runs) else RANK_TOLERANCE, known
+    )
 
 
 def _held_motion(chain: Chain, run: MechanismSamples, rng: np.random.Generator):

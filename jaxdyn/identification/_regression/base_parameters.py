@@ -13,6 +13,7 @@ from ...model._layout import layout, turning_joints
 from .accumulate import accumulate
 from .columns import Columns, all_columns
 from .factors import QRFactors
+from .knowledge import Knowledge, Known
 from .robot import as_float64
 
 # Relative to the largest column norm. Columns are not scaled to unit norm, which would raise the rank by columns that
@@ -32,6 +33,7 @@ class BaseParameters:
         unidentifiable: parameters without effect on any torque.
         dropped: parameters that act only in combination with others.
         parameters: names of all parameters, in column order.
+        known: parameters that are taken as the model has them (`Knowledge`).
     """
 
     kept: np.ndarray
@@ -40,6 +42,7 @@ class BaseParameters:
     unidentifiable: tuple[str, ...]
     dropped: tuple[str, ...]
     parameters: tuple[str, ...] = ()
+    known: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
@@ -47,13 +50,19 @@ class BaseParameters:
         return len(self.kept)
 
     @property
+    def _rest(self) -> np.ndarray:
+        """Columns whose parameter is neither kept nor known."""
+        known = np.flatnonzero(np.isin(np.array(self.parameters), self.known)) if self.known else ()
+        return np.setdiff1d(np.arange(self.matrix.shape[1]), [*self.kept, *known])
+
+    @property
     def null_space(self) -> np.ndarray:
-        """(p - b, p): changes of the parameters without effect on torques, matrix @ null_space.T = 0; a basis, one per row.
+        """(p - b, p): changes of unknown parameters without effect on torques, matrix @ null_space.T = 0; one per row.
 
         Row k increases one parameter that is not kept by 1, and subtracts its share in each base parameter from the
         leading one. Adding a multiple of a row to the parameters does not change any torque.
         """
-        rest = np.setdiff1d(np.arange(self.matrix.shape[1]), self.kept)
+        rest = self._rest
         out = np.zeros((len(rest), self.matrix.shape[1]))
         out[np.arange(len(rest)), rest] = 1
         out[:, self.kept] = -self.matrix[:, rest].T
@@ -61,10 +70,8 @@ class BaseParameters:
 
     @property
     def null_names(self) -> tuple[str, ...]:
-        """The rows of the null space by name, such as "m2 - 0.7 mx1 - 0.49 Izz1": +1 of m2 with -0.7 of mx1 and -0.49
-        of Izz1."""
-        rest = np.setdiff1d(np.arange(self.matrix.shape[1]), self.kept)
-        return tuple(_label(self.parameters, row, int(k)) for row, k in zip(self.null_space, rest, strict=True))
+        """The rows of the null space by name: "m2 - 0.7 mx1 - 0.49 Izz1" is +1 of m2, -0.7 of mx1 and -0.49 of Izz1."""
+        return tuple(_label(self.parameters, row, int(k)) for row, k in zip(self.null_space, self._rest, strict=True))
 
 
 def base_parameters(
@@ -73,6 +80,7 @@ def base_parameters(
     states: int = 0,
     seed: int = 0,
     rows: Float[np.ndarray, " nv"] | None = None,
+    knowledge: Knowledge | None = None,
 ) -> BaseParameters:
     """Find the base parameters of a chain from its regressor at random states, independent of any log.
 
@@ -87,22 +95,43 @@ def base_parameters(
         seed: seed of the random states.
         rows: factors on the rows of the regressor, zero for unmeasured ones, for example all joints if only the six
             rows of a free base are fitted; all one if None.
+        knowledge: parameters known exactly are not part of the base parameters; those known with a standard deviation
+            count as measured.
     """
     columns = columns or all_columns(chain)
-    names = columns.names(chain.n)
-    q, qd, qdd = _random_states(chain, states or max(256, 3 * len(names)), np.random.default_rng(seed))
+    factors = random_factors(chain, columns, states, seed)
+    known = None if knowledge is None else knowledge.of(chain, columns)
+    return chosen_parameters(chain, columns, stacked(factors, rows)[:, :-1], rank_tolerance(chain), known)
+
+
+def random_factors(chain: Chain, columns: Columns, states: int = 0, seed: int = 0) -> QRFactors:
+    """Factors of the regressor at random states, the torque being zero; `states` as for `base_parameters`."""
+    count = states or max(256, 3 * len(columns.names(chain.n)))
+    q, qd, qdd = _random_states(chain, count, np.random.default_rng(seed))
     with jax.enable_x64(True):
-        factors = accumulate(columns, as_float64(chain), q, qd, qdd, np.zeros_like(qd))
-    tolerance = RANK_TOLERANCE if chain.dtype == np.float64 else ROUNDED_TOLERANCE
-    return chosen_parameters(chain, columns, stacked(factors, rows)[:, :-1], tolerance)
+        return accumulate(columns, as_float64(chain), q, qd, qdd, np.zeros_like(qd))
 
 
-def chosen_parameters(chain: Chain, columns: Columns, r: Float[np.ndarray, "_ p"], tolerance: float) -> BaseParameters:
-    """The base parameters from the triangular factor of the rows."""
-    names = columns.names(chain.n)
+def rank_tolerance(chain: Chain) -> float:
+    """Tolerance of ranks, relative to the largest column, by the precision of the chain's numbers."""
+    return RANK_TOLERANCE if chain.dtype == np.float64 else ROUNDED_TOLERANCE
+
+
+def chosen_parameters(
+    chain: Chain, columns: Columns, r: Float[np.ndarray, "_ p"], tolerance: float, known: Known | None = None
+) -> BaseParameters:
+    """The base parameters from the triangular factor of the rows, given what is known."""
+    names, absent = columns.names(chain.n), columns.absent(chain)
+    fixed = np.zeros(len(names), bool) if known is None else known.fixed & ~absent
+    if known is not None:
+        r = np.concatenate([np.where(fixed, 0.0, r), np.linalg.norm(r, axis=0).max() * known.directions])
     found = _select(r, names, columns.elimination_order(chain.n), tolerance)
-    nowhere = {name for name, absent in zip(names, columns.absent(chain), strict=True) if absent}
-    return dataclasses.replace(found, unidentifiable=tuple(x for x in found.unidentifiable if x not in nowhere))
+    nowhere = {name for name, gone in zip(names, absent | fixed, strict=True) if gone}
+    return dataclasses.replace(
+        found,
+        unidentifiable=tuple(x for x in found.unidentifiable if x not in nowhere),
+        known=tuple(np.array(names)[fixed].tolist()),
+    )
 
 
 def _random_states(chain: Chain, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -161,7 +190,7 @@ def _select(r: np.ndarray, names: tuple[str, ...], order: tuple[int, ...], toler
     matrix[np.arange(len(kept)), kept_array] = 1
     if rest:
         x = np.linalg.lstsq(r[:, kept_array], r[:, rest], rcond=None)[0]
-        x[np.abs(x) < 10 * tolerance * np.maximum(1, np.abs(x).max())] = 0
+        x[np.abs(x) < 10 * tolerance * np.maximum(1, np.abs(x).max(axis=0))] = 0
         nearest = np.round(x)
         x = np.where(np.abs(x - nearest) < 10 * tolerance, nearest, x)
         matrix[:, rest] = x

@@ -190,15 +190,17 @@ def least_squares_covariance(
     values: Float[np.ndarray, " b"],
     independent: Float[np.ndarray, "b b"],
     curved: Sequence[Float[np.ndarray, "_ b"]] | None = None,
+    besides: Float[np.ndarray, "k b"] | None = None,
 ) -> Float[np.ndarray, "b b"]:
     """The covariance of a given least-squares solution on blocks of rows [W, y], y last.
 
     Args:
         independent: covariance if all rows' residuals were independent.
         curved: roots V of the blocks' Hessians V^T V, if weights depend on the residuals; W if None.
+        besides: rows that took part in the fit and are never left out.
     """
     curved = [part[:, :-1] for part in parts] if curved is None else curved
-    whole = triangle_of(np.concatenate(curved))
+    whole = triangle_of(np.concatenate([*curved, *(() if besides is None else (besides,))]))
     norms = np.linalg.norm(whole, axis=0)
     norms[norms == 0] = 1.0
     back = np.linalg.pinv(whole / norms, rcond=SINGULAR) / norms[:, None]

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, ParamSpec
 
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ...dynamics import drive_regressor, motor_regressor, regressor, spring_regressor
-from ...dynamics._equations.drive_regressors import MOTOR_LEAVES, DriveTerm, MotorTerm
+from ...dynamics._equations.drive_regressors import DRIVE_LEAVES, MOTOR_LEAVES, DriveTerm, MotorTerm
 from ...errors import IdentificationError
 from ...model._chain import Chain, Topology
 from ...model._layout import driven_joints, with_bodies
@@ -102,6 +103,21 @@ class Columns:
         extra = np.ones(sum(len(e.names) for e in self.extra), bool)
         return ~np.concatenate([of_bodies(chain.topology), drives, extra])
 
+    def of_joint(self, chain: Chain, joint: int) -> np.ndarray:
+        """(p,) which columns are those of a joint's drive: its drive terms, its spring, the motors that move it alone."""
+        drives = np.repeat(np.arange(chain.n) == joint, len(self.drive_terms))
+        motors = None if chain.transmission is None else np.asarray(chain.transmission.matrix) != 0
+        extra = [np.zeros(0, bool)]
+        for e in self.extra:
+            at = np.array(e.joints, int) - 1
+            if e.leaf == "springs.stiffness":
+                extra.append(at == joint)
+            elif e.leaf is not None and e.leaf.startswith("transmission.") and motors is not None:
+                extra.append(motors[at, joint] & (motors[at].sum(axis=1) == 1))
+            else:
+                extra.append(np.zeros(len(e.names), bool))
+        return np.concatenate([np.zeros(10 * chain.n, bool), drives, *extra])
+
     def names(self, n: int) -> tuple[str, ...]:
         """Parameter names in column order: m1, mx1, ..., Izz1, m2, ..., Ia1, fv1, fc1, off1, ..."""
         inertial = [f"{name}{i + 1}" for i in range(n) for name in INERTIAL_NAMES]
@@ -138,6 +154,22 @@ def of_bodies(topology: Topology) -> np.ndarray:
 def only(mask: np.ndarray, x: Array) -> Array:
     """The columns of x in the mask, zeros elsewhere."""
     return x if mask.all() else jnp.where(mask, x, jnp.zeros_like(x))
+
+
+def prior_parameters(chain: Chain, columns: Columns) -> np.ndarray:
+    """The chain's own parameters in column order; zero for extra columns that have no leaf in it."""
+    drive = [np.asarray(attrgetter(DRIVE_LEAVES[t])(chain), float) for t in columns.drive_terms]
+    drive = np.stack(drive, axis=1).reshape(-1) if drive else np.zeros(0)
+    extra = [
+        np.zeros(len(e.names)) if e.leaf is None else np.asarray(attrgetter(e.leaf)(chain), float)[leaf_entries(e)]
+        for e in columns.extra
+    ]
+    return np.concatenate([np.asarray(chain.inertia, float).reshape(-1), drive, *extra])
+
+
+def leaf_entries(extra: ExtraColumns) -> np.ndarray:
+    """Entries of the leaf that holds the parameters of extra columns."""
+    return np.array(extra.joints, int) - 1
 
 
 RECIPES: dict[str, Callable[..., ExtraColumns]] = {}

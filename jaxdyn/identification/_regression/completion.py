@@ -19,7 +19,7 @@ from ...spatial.inertia import pseudo_inertia
 from ...spatial.pseudo_inertia import check_consistent, inertial_parameters_from_pseudo_inertia
 from .._preprocessing.samples import Samples
 from .base_parameters import BaseParameters
-from .columns import Columns, ExtraColumns
+from .columns import Columns, leaf_entries, prior_parameters
 from .robot import as_float64
 from .rows import by_chunks, chunk_rows
 
@@ -110,17 +110,6 @@ def with_possible_links(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
     ), tuple(faults)
 
 
-def prior_parameters(chain: Chain, columns: Columns) -> np.ndarray:
-    """The chain's own parameters in column order; zero for extra columns without a leaf."""
-    drive = [np.asarray(attrgetter(DRIVE_LEAVES[t])(chain), float) for t in columns.drive_terms]
-    drive = np.stack(drive, axis=1).reshape(-1) if drive else np.zeros(0)
-    extra = [
-        np.zeros(len(e.names)) if e.leaf is None else np.asarray(attrgetter(e.leaf)(chain), float)[_indices(e)]
-        for e in columns.extra
-    ]
-    return np.concatenate([np.asarray(chain.inertia, float).reshape(-1), drive, *extra])
-
-
 def rigid_torque(
     chain: Chain, q: Float[np.ndarray, "N nq"], qd: Float[np.ndarray, "N nv"], qdd: Float[np.ndarray, "N nv"]
 ) -> Float[np.ndarray, "N nv"]:
@@ -198,13 +187,9 @@ def with_parameters(chain: Chain, columns: Columns, parameters: np.ndarray | Arr
         found = jnp.asarray(parameters[at : at + len(extra.names)], chain.dtype)
         at += len(extra.names)
         if extra.leaf is not None:
-            held = attrgetter(extra.leaf)(chain).at[_indices(extra)].set(found)
+            held = attrgetter(extra.leaf)(chain).at[leaf_entries(extra)].set(found)
             chain = with_leaves(chain, {extra.leaf: held})
     return chain
-
-
-def _indices(extra: ExtraColumns) -> np.ndarray:
-    return np.array(extra.joints, int) - 1
 
 
 def impossible_links(chain: Chain) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ _POSSIBLE = (
 )
 _NEAREST = "The full set nearest the prior among all with these base parameters. "
 _ESTIMATED = ("deviation", "relative", "ols_value")
-_KNOWN = {"yes": "yes", "only in sums": "", "no": "no"}
+_KNOWN = {"yes": "yes", "only in sums": "", "no": "no", "known": "no"}
 
 
 def parameter_sections(result: Identification) -> str:
@@ -128,7 +128,11 @@ def _full(result: Identification, rows: Sequence[ParameterRow]) -> str:
         + element("b", "bold", "yes")
         + ", a parameter is identifiable on its own; plain, only in sums with others; in "
         + element("i", "italics", "no")
-        + ", no torque depends on it and its value is the prior's.",
+        + (
+            ", no torque depends on it and its value is the prior's."
+            if not result.base.known
+            else ", it is the given model's."
+        ),
     )
     if terms:
         text += element("h3", "Drives") + columns_table(_drive_columns(chain.joint_names, terms, drive))
@@ -173,6 +177,12 @@ def _cell(row: ParameterRow, with_unit: bool = False, edge: str = "", digits: in
 def _unknown(result: Identification) -> str:
     base = result.base
     text = ""
+    if base.known:
+        known = set(base.known)
+        links = [name for i, name in enumerate(result.chain.link_names) if f"m{i + 1}" in known]
+        rest = [name for name in result.names[10 * result.chain.n :] if name in known]
+        text += element("p", "Taken as the given model has them, and their torque off the logs': ")
+        text += element("p", names([*(f"link {link}" for link in links), *rest]))
     if base.unidentifiable:
         text += element("p", "No torque of this robot depends on these; their values are the prior's: ")
         text += element("p", names(base.unidentifiable))
@@ -183,7 +193,7 @@ def _unknown(result: Identification) -> str:
             "prior's with the same sums:",
         )
         text += element("p", names(base.dropped))
-    if not base.unidentifiable and not base.dropped:
+    if not base.unidentifiable and not base.dropped and not base.known:
         text += element("p", "Nothing: every parameter is identifiable on its own.")
     if directions := base.null_names:
         text += element(

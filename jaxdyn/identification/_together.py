@@ -1,0 +1,269 @@
+"""`identify_together`: several robots of one type, with the same links and drives of their own."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import jax
+import numpy as np
+from jaxtyping import Float, Int
+
+from ..errors import IdentificationError
+from ..io._logs.log import Log, named_apart
+from ..model._chain import Chain
+from ._consistency.consistent import POSITIVE_TERMS
+from ._consistency.constraints import DENSITIES, Consistency
+from ._consistency.densities import unusual_links
+from ._estimators.estimate import Estimate
+from ._fit import Fitting, Progress, Solution, begin, named_columns
+from ._preprocessing.samples import Filters
+from ._regression.base_parameters import chosen_parameters, random_factors, rank_tolerance
+from ._regression.blocks import BlockFactors
+from ._regression.columns import DRIVE_NAMES, Columns, DriveTerm
+from ._regression.completion import impossible_links
+from ._regression.factors import triangle_of
+from ._regression.robot import check_identifiable
+from ._result import Evaluation, Identification
+from ._selection.setup import setup_of
+from ._selection.terms import FRICTION, Terms
+from ._stretches import prepared
+
+HOLDOUT = 0.3
+POSSIBLE = Consistency()
+Runs = Mapping[str, Log | Sequence[Log]]
+
+
+def identify_together(
+    chain: Chain,
+    logs: Runs,
+    validate: Runs | float = HOLDOUT,
+    *,
+    own: tuple[DriveTerm, ...] = FRICTION,
+    terms: Terms | None = None,
+    filters: Filters | None = None,
+    consistent: Consistency | None = POSSIBLE,
+    progress: Progress | None = None,
+) -> dict[str, Identification]:
+    """Identify several robots of one type: links that they share, and drive terms of each one's own.
+
+        tau_r = W pi + W_own(r) d_r,        r = left, right, ..
+
+    is one regression over all logs, in which what one arm did not excite is found from another's motion, and every link
+    parameter from the data of all. Each joint has one noise, that of all robots together. The rest is as in `identify` with
+    plain drive terms.
+
+    Args:
+        chain: the robots' model; its inertias are the prior.
+        logs: by the robot's name, its runs to fit.
+        validate: by the robot's name, its runs to validate on, or the last share of each run that is held out.
+        own: drive terms that each robot has for itself; the others (rotor inertias) are shared, as links are.
+        terms: with nothing to choose and no further terms; all drive terms where None.
+        filters: cutoffs, stride and delay, chosen from the first run, for all, where None.
+        consistent: as in `identify`.
+        progress: called with (stage, done, total).
+
+    Returns:
+        the identification of each robot, by name. Links, their covariances and the agreement of the halves are common to all.
+
+    Raises:
+        IdentificationError: a log does not fit the chain; own terms that are not among the terms; terms to choose; one robot
+            alone.
+    """
+    terms = terms or Terms(choose=())
+    share = float(validate) if isinstance(validate, float | int) else None
+    fitted, robots = _listed(chain, logs)
+    unseen, others = ([], []) if isinstance(validate, float | int) else _listed(chain, validate)
+    _check(terms, own, robots, others)
+    report = progress or (lambda stage, done, total: None)
+    setup = setup_of(chain, terms, filters or Filters(), None)
+    every = named_apart([*fitted, *unseen])
+    runs = prepared(every, setup.filters, False, lambda done: report("preparing logs", done, len(every)))
+    with jax.enable_x64(True):
+        single = begin(setup, consistent, 0.0, runs, len(fitted), report)
+        whole = _Together.of(single, own, robots)
+        parts, held = single.stretches(1.0, None)[0], []
+        if share is not None:
+            cut = [part.cut(share) for part in parts[: len(fitted)]]
+            early = whole.solved(single.accumulated([a for a, _ in cut], 1 - share))
+            named = f"held out: last {100 * share:g} % of "
+            for log, (_, late), robot in zip(every, cut, robots, strict=False):
+                held.append((robot, single.evaluated(named + log.source, late, whole.of_robot(robot, early))))
+        blocks = single.accumulated(parts[: len(fitted)])
+        solution = whole.solved(blocks)
+        found = {robot: whole.of_robot(robot, solution) for robot in logs}
+        seen = []
+        for k, (log, part, robot) in enumerate(zip(every, parts, [*robots, *others], strict=True)):
+            title = f"{'fitted' if k < len(fitted) else 'validation'}: {log.source}"
+            seen.append((robot, single.evaluated(title, part, found[robot])))
+        own_seen = lambda some, robot: tuple(evaluation for of, evaluation in some if of == robot)
+        return {
+            robot: _identification(
+                single,
+                dataclasses.replace(found[robot], blocks=_of_runs(blocks, np.array(robots) == robot)),
+                own_seen(seen[: len(fitted)], robot),
+                own_seen([*held, *seen[len(fitted) :]], robot),
+                share is not None,
+            )
+            for robot in logs
+        }
+
+
+def _listed(chain: Chain, logs: Runs) -> tuple[list[Log], list[str]]:
+    """The runs one after another, and the robot of each."""
+    check_identifiable(chain)
+    runs, robots = [], []
+    for robot, some in logs.items():
+        for log in [some] if isinstance(some, Log) else some:
+            if log.n != chain.nv:
+                raise IdentificationError(
+                    f"{robot}, {log.source}: the log has {log.n} joints, but the model has {chain.nv}"
+                )
+            runs.append(log)
+            robots.append(robot)
+    return runs, robots
+
+
+def _check(terms: Terms, own: Sequence[str], robots: Sequence[str], others: Sequence[str]) -> None:
+    """Refuse what cannot be fitted together."""
+    if terms.choose or terms.further:
+        raise IdentificationError(
+            "terms of several robots are plain: nothing is chosen, and there are no further ones",
+            "Use {terms}",
+            terms="Terms(choose=())",
+        )
+    for term in own:
+        if term not in terms.drives:
+            raise IdentificationError(
+                f"{term!r} is to be each robot's own, but is not fitted: {', '.join(terms.drives)} are"
+            )
+    if len(set(robots)) < 2:
+        raise IdentificationError("logs of two robots at least are needed, by name; for one robot there is identify")
+    if unknown := [robot for robot in others if robot not in robots]:
+        raise IdentificationError(f"{unknown[0]!r} has runs to validate on, but none to fit")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Together:
+    """One regression for several robots.
+
+    Attributes:
+        single: that of one robot.
+        fitting: that of all, with the columns of own terms once for each robot, last.
+        columns: of each robot, the places of its columns among those of all.
+        robots: of each fitted run.
+    """
+
+    single: Fitting
+    fitting: Fitting
+    columns: dict[str, Int[np.ndarray, " p"]]
+    robots: tuple[str, ...]
+
+    @classmethod
+    def of(cls, single: Fitting, own: tuple[DriveTerm, ...], robots: Sequence[str]) -> "_Together":
+        chain, given = single.model, single.setup.columns
+        shared: tuple[DriveTerm, ...] = tuple(term for term in given.drive_terms if term not in own)
+        extra, names = list(given.extra), tuple(dict.fromkeys(robots))
+        for robot in names:
+            for term in own:
+                of_joints = tuple(f"{DRIVE_NAMES[term]}{j + 1} {robot}" for j in range(chain.n))
+                extra.append(named_columns(of_joints, positive=term in POSITIVE_TERMS))
+        columns = Columns(shared, tuple(extra))
+        where = {name: k for k, name in enumerate(columns.names(chain.n))}
+        places = {r: np.array([where.get(f"{x} {r}", where.get(x, -1)) for x in given.names(chain.n)]) for r in names}
+        width = len(where)
+        rows = random_factors(single.chain, given).r
+        stack = np.concatenate([_placed(rows, at, width) for at in places.values()]).reshape(-1, width + 1)
+        base = chosen_parameters(single.chain, columns, triangle_of(stack)[:, :-1], rank_tolerance(single.chain))
+        prior = np.zeros(width)
+        for at in places.values():
+            prior[at] = single.prior
+        setup = dataclasses.replace(single.setup, columns=columns)
+        return cls(single, dataclasses.replace(single, setup=setup, base=base, prior=prior), places, tuple(robots))
+
+    def solved(self, blocks: BlockFactors) -> Solution:
+        """The estimates of all robots' parameters from blocks of all runs."""
+        width = len(self.fitting.prior)
+        r = np.stack(
+            [_placed(x, self.columns[self.robots[k]], width) for x, k in zip(blocks.r, blocks.runs, strict=True)]
+        )
+        size = [(blocks.runs == k).sum() for k in blocks.runs]
+        order = [(blocks.runs[:k] == blocks.runs[k]).sum() for k in range(len(blocks.runs))]
+        early_first = np.argsort(np.array(order) / size, kind="stable")  # halves are those of every run
+        return self.fitting.solved(BlockFactors(*(x[early_first] for x in (r, blocks.counts, blocks.runs))), None)
+
+    def of_robot(self, robot: str, solution: Solution) -> Solution:
+        """What a solution says of one robot, in the parameters of a single one."""
+        at, base = self.columns[robot], self.single.base
+        change = base.matrix @ np.linalg.pinv(self.fitting.base.matrix)[at]
+        values = lambda x: change @ x
+        covariance = lambda c: None if c is None else change @ c @ change.T
+
+        def of(estimate: Estimate) -> Estimate:
+            return dataclasses.replace(
+                estimate,
+                values=values(estimate.values),
+                covariance=covariance(estimate.covariance),
+                independent=covariance(estimate.independent),
+            )
+
+        possible = solution.consistent
+        if possible is not None:
+            possible = dataclasses.replace(
+                possible,
+                parameters=possible.parameters[at],
+                values=values(possible.values),
+                covariance=covariance(possible.covariance),
+            )
+        return dataclasses.replace(
+            solution,
+            ols=of(solution.ols),
+            wls=of(solution.wls),
+            consistent=possible,
+            parameters=solution.parameters[at],
+            nearest=solution.nearest[at],
+        )
+
+
+def _placed(r: Float[np.ndarray, "n w w"], at: Int[np.ndarray, " p"], width: int) -> Float[np.ndarray, "n W W"]:
+    """Factors of one robot's columns and torque among the columns of all."""
+    out = np.zeros((len(r), width + 1, width + 1))
+    out[:, : r.shape[1], [*at, width]] = r
+    return out
+
+
+def _of_runs(blocks: BlockFactors, chosen: np.ndarray) -> BlockFactors:
+    mine = chosen[blocks.runs]
+    return BlockFactors(blocks.r[mine], blocks.counts[mine], blocks.runs[mine])
+
+
+def _identification(
+    single: Fitting,
+    found: Solution,
+    fitted: tuple[Evaluation, ...],
+    validation: tuple[Evaluation, ...],
+    refit: bool,
+) -> Identification:
+    """The result for one robot."""
+    setup, identified = single.setup, single.identified_chain(found)
+    densities = (single.consistent and single.consistent.densities) or DENSITIES
+    return Identification(
+        chain=identified,
+        prior=setup.chain,
+        columns=setup.columns,
+        base=single.base,
+        ols=found.ols,
+        wls=found.wls,
+        consistent=found.consistent,
+        parameters=found.parameters,
+        unconstrained=found.nearest,
+        fitted=fitted,
+        validation=validation,
+        validation_refit=refit,
+        friction=None,
+        delay=setup.delay,
+        choice=None,
+        factors=found.blocks.total,
+        split_half=found.split_half,
+        impossible=impossible_links(identified),
+        notes=tuple(dict.fromkeys(note for run in single.runs for note in run.thinned.notes)),
+        unusual=unusual_links(identified, densities, setup.chain),
+    )

@@ -1,0 +1,92 @@
+"""Symmetry of left and right limbs as a test of an identification that did not assume it."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from ...errors import IdentificationError
+from .._regression.mirror import mirrored_links, mirrored_parameters
+from .._result import Identification
+
+AGREEING = 2.0  # standard deviations
+SEEN = 1e-7  # relative singular value below which a difference of limbs is not determined
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Symmetry:
+    """Agreement of the limbs of an identification.
+
+    Attributes:
+        pairs: of links that were compared.
+        differences: of the combinations that the logs determine, in standard deviations; independent of each other.
+    """
+
+    pairs: tuple[tuple[str, str], ...]
+    differences: Float[np.ndarray, " d"]
+
+    @property
+    def share(self) -> float:
+        """Share within two standard deviations; 0.95 is expected of limbs that are equal."""
+        return float(np.mean(np.abs(self.differences) <= AGREEING))
+
+    @property
+    def rms(self) -> float:
+        """Root mean square of the differences; 1 is expected of limbs that are equal."""
+        return float(np.sqrt(np.mean(self.differences**2)))
+
+    def __str__(self) -> str:
+        agree = int((np.abs(self.differences) <= AGREEING).sum())
+        return (
+            f"left and right limbs agree in {agree} of {len(self.differences)} combinations within 2 standard deviations "
+            f"(rms {self.rms:.2g} of them)"
+        )
+
+
+def limb_symmetry(result: Identification, pairs: Sequence[tuple[str, str]] | None = None) -> Symmetry:
+    """Whether left and right limbs, identified independently of each other, are mirror images within their intervals.
+
+    Of the differences D pi = pi_right - T pi_left of all pairs, the combinations A D pi that depend on base parameters alone
+    are compared with their covariance. Robots are built symmetric: differences well above 1 show intervals that are too narrow,
+    or limbs that are not alike (a battery, cables, wear of one side's gears). Where `Knowledge.mirrored` was given, the
+    differences were fitted to be small, and say nothing.
+
+    Args:
+        pairs: of links, (left, right); `mirrored_links` where None.
+
+    Raises:
+        IdentificationError: there are no such pairs, or their differences are not determined.
+    """
+    chain, base = result.prior, result.base
+    pairs = tuple(mirrored_links(chain) if pairs is None else pairs)
+    if not pairs:
+        raise IdentificationError(
+            "no two links of this robot mirror each other in the plane x, z of its base: name the pairs"
+        )
+    rows = np.zeros((10 * len(pairs), base.matrix.shape[1]))
+    for k, (left, right) in enumerate(pairs):
+        at, image = slice(10 * k, 10 * k + 10), mirrored_parameters(chain, left, right)
+        i, j = (10 * chain.link_names.index(name) for name in (left, right))
+        rows[at, j : j + 10], rows[at, i : i + 10] = np.eye(10), -image
+    combine = _determined(rows, base.matrix)
+    if not len(combine):
+        raise IdentificationError("the logs determine no difference of the limbs")
+    change = combine @ rows @ np.linalg.pinv(base.matrix)
+    covariance = change @ result.wls.covariance @ change.T
+    scale = np.sqrt(np.diag(covariance))
+    values, axes = np.linalg.eigh(covariance / np.outer(scale, scale))
+    kept = values > 1e-9 * values[-1]
+    off = axes[:, kept].T @ ((change @ result.wls.values) / scale)
+    return Symmetry(pairs, off / np.sqrt(values[kept]))
+
+
+def _determined(rows: Float[np.ndarray, "m p"], base: Float[np.ndarray, "b p"]) -> Float[np.ndarray, "d m"]:
+    """A with A rows in the span of the base parameters' rows."""
+    _, _, vt = np.linalg.svd(base)
+    null = vt[len(base) :].T
+    if not null.shape[1]:
+        return np.eye(len(rows))
+    u, s, _ = np.linalg.svd(rows @ null)
+    rank = int((s > SEEN * max(s.max(initial=0), 1e-300)).sum())
+    return u[:, rank:].T
