@@ -113,7 +113,8 @@ NOT_OF_ARRAYS = {
     "NumPy alone, or a choice among results": (
         "block_factors bounding_ellipsoid compare_estimators compare_with_log drive_gains friction_candidates "
         "known_parameters linear_equalities linear_inequalities link_bounds mass_bounds motor_to_joint parse_limit "
-        "certified_mass_matrix_bounds rate_pairs identify_mechanism identify_elastic_joints mechanism_samples "
+        "certified_mass_matrix_bounds rate_pairs identify_mechanism identify_elastic_joints identify_together "
+        "limb_symmetry mechanism_samples mirrored_links "
         "split_half total_mass_constraint unusual_links verdict with_gains without_delay "
         "clipped_adam"
     ).split(),
@@ -135,12 +136,12 @@ NOT_OF_ARRAYS = {
         "Identification InputFile InteriorPointResult InverseDynamicsDerivatives "
         "InverseKinematics JointLimits JointMotion JointTrajectory LinearQuadratic LinkBounds Log LQPolicy LQSolution "
         "MechanismLog MechanismSamples "
-        "MassMatrixBounds MatrixForm "
+        "Knowledge MassMatrixBounds MatrixForm "
         "Merit ModelComparison Motion MotionLimits NoiseLevel ObserverState OperationalSpace "
         "Part PathDynamics PathTiming Payload PfaffianConstraint "
         "PolicyOptimisation PolicySettings PoseMotion PriorScales Projection "
         "ProportionalDerivativeLaw Provenance QRFactors RecursiveState ReducedDynamics Residuals Resimulation "
-        "Samples Scene Sliding Solution SourceFunction SplitHalf Spring Springs Status TaskSpace TaskStatus "
+        "Samples Scene Sliding Solution SourceFunction SplitHalf Spring Springs Status Symmetry TaskSpace TaskStatus "
         "TaskTorque TermChoice Terms Topology TorqueModel Trajectory "
         "TrajectorySamples Transmission Trial UseVerdict VelocityProducts Verdict VerdictCheck"
     ).split(),
