@@ -31,21 +31,21 @@ def step(
 
     For quaternion joints, "q + dq" below means integrate(chain, q, dq).
 
-    semi_implicit_euler: qd' = qd + dt qdd, q' = q + dt qd'; first order; one evaluation. Symplectic if M is constant.
-        Otherwise Coriolis forces at the step's start change the energy E at the rate dt qd . C(q, qd) qdd, which
-        accumulates: a frictionless planar elbow loses some 15 of 31 J in 100 s of 1 ms steps (rk4, 4 ms, at the same
-        cost:
-    1e-3 J), and a frictionless Panda gains energy until its state is not finite. Friction bounds the energy; the
-    motion remains first-order accurate. Figures: docs/rollouts.md.
-    implicit_damping: the same with friction at the step's end, linearised: (M + dt D) (qd' - qd) = dt (tau - h -
-    resistive_force) with D >= 0 the slopes of `friction_force` (like MuJoCo's implicitfast scheme, but with dry
-    friction too). First order; two evaluations: the first finds the joints that would reverse; these are
-    slowed by the chord of their friction and come to rest instead of chattering, however stiff friction is.
-    explicit_euler: q' = q + dt qd, qd' = qd + dt qdd; first order, gains energy (Lynch & Park 2017, sec. 8.5).
-    rk4: the classical Runge-Kutta scheme; fourth order, four evaluations. On quaternions in exponential coordinates u about q,
-    du/dt = qd + [u, qd] / 2 + [u, [u, qd]] / 12, which is exact to the scheme's order (Munthe-Kaas 1999).
-    For all schemes except implicit_damping, Coulomb friction has the stiffness fc / (v_c M): keep dt below about M v_c
-    / fc, or widen v_c.
+    - `semi_implicit_euler`: qd' = qd + dt qdd, q' = q + dt qd'; first order; one evaluation. Symplectic if M is constant.
+      Otherwise Coriolis forces at the step's start change the energy E at the rate dt qd . C(q, qd) qdd, which accumulates: a
+      frictionless planar elbow loses some 15 of 31 J in 100 s of 1 ms steps (rk4, 4 ms, at the same cost: 1e-3 J), and a
+      frictionless Panda gains energy until its state is not finite. Friction bounds the energy; the motion remains
+      first-order accurate. Figures: docs/rollouts.md.
+    - `implicit_damping`: the same with friction at the step's end, linearised: (M + dt D) (qd' - qd) = dt (tau - h -
+      resistive_force) with D >= 0 the slopes of `friction_force` (like MuJoCo's implicitfast scheme, but with dry friction
+      too). First order; two evaluations: the first finds the joints that would reverse; these are slowed by the chord of
+      their friction and come to rest instead of chattering, however stiff friction is.
+    - `explicit_euler`: q' = q + dt qd, qd' = qd + dt qdd; first order, gains energy (Lynch & Park 2017, sec. 8.5).
+    - `rk4`: the classical Runge-Kutta scheme; fourth order, four evaluations. On quaternions in exponential coordinates u
+      about q, du/dt = qd + [u, qd] / 2 + [u, [u, qd]] / 12, which is exact to the scheme's order (Munthe-Kaas 1999).
+
+    For all schemes except `implicit_damping`, Coulomb friction has the stiffness fc / (v_c M): keep dt below about
+    M v_c / fc, or widen v_c.
 
     Args:
         tau: joint torques during the step [N m].

@@ -34,10 +34,10 @@ def drive_regressor(
 ) -> Float[Array, "nv m"]:
     """Columns of the joints' drives, m = n len(terms), joint by joint: column len(terms) j + k is term k of joint j.
 
-    armature: qdd_j; viscous: qd_j; coulomb: tanh(qd_j / v_c) with the chain's `friction.coulomb_velocity`; offset: 1.
-        Multiplied by the parameters (armature, fv, fc, offset) of every joint, it gives armature * qdd +
-        friction_force(chain, qd). For motors of a transmission see `motor_regressor`. There are no columns for the
-        Stribeck term, which is nonlinear in its width.
+    The columns are qdd_j (armature), qd_j (viscous), tanh(qd_j / v_c) with the chain's `friction.coulomb_velocity`
+    (coulomb), and 1 (offset). Multiplied by the parameters (armature, fv, fc, offset) of every joint, they give
+    armature * qdd + friction_force(chain, qd). For motors of a transmission see `motor_regressor`. There are no columns for
+    the Stribeck term, which is nonlinear in its width.
 
     Raises:
         ModelError: unknown term.

@@ -28,8 +28,8 @@ tests/users_programs (arguments, flow, compilers) tries to violate them through 
    calls there.
 5. A loop's state, condition and body share their buffers (`HandleWhile`: "does not share slice with"), and modules are
    scheduled: `CopyInsertion` and the scheduler do this for every program. There are no requirements on constants (part
-       of the kernel up to 10 000 bytes, arguments above) or empty arrays; results may be operands or constants, and one
-       array may be several operands.
+   of the kernel up to 10 000 bytes, arguments above) or empty arrays; results may be operands or constants, and one
+   array may be several operands.
 
 Later versions: XLA's pass also outlines straight-line instructions and excludes tokens (`kAfterAll`); the per-operation
 emitters under `IrEmitter` will be retired (openxla/xla#48001).

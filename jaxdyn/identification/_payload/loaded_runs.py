@@ -334,9 +334,10 @@ def jackknife(
     ties: np.ndarray,
     spread: float = GAIN_SPREAD,
 ) -> np.ndarray:
-    """(10 + n, 10 + n) covariance of payload and log gains, by a jackknife that leaves out one block of every run in
-    turn. It accounts for correlated residuals due to filters and model errors. Its correlations
-        are those of independent residuals, as few blocks determine few of them.
+    """(10 + n, 10 + n) covariance of payload and log gains, by a jackknife that leaves out one block of every run in turn.
+
+    It accounts for correlated residuals due to filters and model errors. Its correlations are those of independent
+    residuals, because few blocks determine few of them.
     """
     values = []
     rounds = 4 if ties.size else 1  # with the weights of the full fit, linear except for gains
