@@ -102,7 +102,7 @@ def test_parts_are_merged_saved_and_gone_on_from(long_run, tmp_path):
     with zipfile.ZipFile(tmp_path / "other.npz", "w") as archive:  # members that are no arrays
         archive.writestr("r", "text")
         archive.writestr("counts", "text")
-    with pytest.raises(IdentificationError, match="not a file of `save_factors`"):
+    with pytest.raises(IdentificationError, match="invalid factors"):
         load_factors(tmp_path / "other.npz")
     with pytest.raises(IdentificationError, match="are incompatible"):
         merge_factors(first, first._replace(r=first.r[:, :5, :5]))

@@ -256,7 +256,7 @@ def test_shapes_in_archives(tmp_path):
     assert "column 'tau' holds bool, not numbers" in complaint(path)
     columns = dict(zip(HEADER, table().T, strict=True))
     np.savez(path, **{**columns, "q1": table()[:, 1:3]})
-    assert "array 'q1' has shape (60, 2) beside q2; give one column per joint" in complaint(path)
+    assert "array 'q1' has shape (60, 2), unlike q2; give one column per joint" in complaint(path)
     np.savez(path, **{name: columns[name] for name in HEADER[:-1]})
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("tau2", "no array")

@@ -195,7 +195,7 @@ def moved(graph: Graph, equation: Any, of: list[np.ndarray]) -> list[np.ndarray]
             start += x.size
         elif any(isinstance(entry, Node) for entry in x.ravel()):
             raise DeploymentError(
-                f"the operation {name!r} at a place that depends on arguments has no counterpart in {graph.target}"
+                f"the operation {name!r} at an index that depends on the arguments has no counterpart in {graph.target}"
             )
         else:
             arguments.append(x.astype(int))
@@ -226,7 +226,7 @@ def _scattered(graph: Graph, equation: Any, of: list[np.ndarray]) -> np.ndarray:
     """Entries added at certain indices, found from the derivative of JAX's operation."""
     x, added = of[0].flatten(), of[2].ravel()
     if any(isinstance(entry, Node) for entry in of[1].ravel()):
-        raise DeploymentError(f"a sum at a place that depends on arguments has no counterpart in {graph.target}")
+        raise DeploymentError(f"a sum at an index that depends on the arguments has no counterpart in {graph.target}")
     apply = lambda y: equation.primitive.bind(jnp.zeros(of[0].shape), of[1].astype(int), y, **equation.params)
     where = np.asarray(jax.jacfwd(apply)(jnp.zeros(of[2].shape))).reshape(len(x), len(added))
     for to, k in np.argwhere(where).tolist():

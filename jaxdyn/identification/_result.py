@@ -167,7 +167,7 @@ class Identification(Summary):
         The index is the name; columns are kind (base or full), belongs_to, value, model (what the chain holds), unit,
         deviation (standard deviation, by jackknife), relative [%], ols_value, ols_deviation,
         prior, identifiable, and lower and upper, the 95 % interval (`Estimate.confidence_intervals`). A full parameter
-        has a deviation only if it is a base parameter by itself.
+        has a deviation only if it is a base parameter on its own.
 
         Raises:
             ImportError: pandas is not installed.
@@ -222,7 +222,7 @@ class ParameterRow:
 def parameter_rows(result: Identification) -> tuple[list[ParameterRow], list[ParameterRow]]:
     """The base parameters and the full set, each in its order.
 
-    A full parameter has a standard deviation only if it is a base parameter by itself; otherwise its value was chosen
+    A full parameter has a standard deviation only if it is a base parameter on its own; otherwise its value was chosen
     by the completion among all with the same torques.
     """
     units, owners = result.columns.units(result.prior), _owners(result)

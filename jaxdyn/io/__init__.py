@@ -1,4 +1,4 @@
-"""Robots, logs and motions as files and texts."""
+"""Read and write robots, logs and motions."""
 
 from ._geometry import Geometry as Geometry
 from ._load import load as load, loads as loads, read_geometry as read_geometry

@@ -65,7 +65,7 @@ def make_chain(
         frames: named frames: (link index or -1 for the base, 4x4 pose in that link).
 
     Raises:
-        ModelError: wrong shapes, NaN, numbers beyond 1e12 (but for limits), a zero axis, an invalid rotation, repeated
+        ModelError: wrong shapes, NaN, numbers beyond 1e12 (except limits), a zero axis, an invalid rotation, repeated
             names, or a physically inconsistent inertia (`check_inertia`).
     """
     modules = named_leaves({"friction": friction or Friction(), "limits": limits or JointLimits()})

@@ -119,7 +119,7 @@ def sharded_sum(
 def shard_batch(tree: Tree, mesh: Mesh | None = None) -> Tree:
     """Shard the leading axis of a tree's arrays over devices, ready for `sharded_vmap`.
 
-    With several processes, each passes its own rows, the same number in each, and gets the whole batch, of which it
+    With several processes, each passes its own rows, the same number in each, and gets the global batch, of which it
     holds its rows; those of process 0 come first. With one process the rows are the batch.
 
     Args:

@@ -39,7 +39,7 @@ def step(
     motion remains first-order accurate. Figures: docs/rollouts.md.
     implicit_damping: the same with friction at the step's end, linearised: (M + dt D) (qd' - qd) = dt (tau - h -
     resistive_force) with D >= 0 the slopes of `friction_force` (like MuJoCo's implicitfast scheme, but with dry
-    friction too). First order; two evaluations, the first of which finds the joints that would reverse; these are
+    friction too). First order; two evaluations: the first finds the joints that would reverse; these are
     slowed by the chord of their friction and come to rest instead of chattering, however stiff friction is.
     explicit_euler: q' = q + dt qd, qd' = qd + dt qdd; first order, gains energy (Lynch & Park 2017, sec. 8.5).
     rk4: the classical Runge-Kutta scheme; fourth order, four evaluations. On quaternions in exponential coordinates u about q,

@@ -41,7 +41,7 @@ def cylinder(mass: Values, radius: Values, length: Values, pose: Values | None =
 
 
 def rod(mass: Values, length: Values, axis: Values = (0.0, 0.0, 1.0), pose: Values | None = None) -> Float[Array, "10"]:
-    """Thin rod along `axis` (of any length but zero): I = m l^2 / 12 (1 - u u^T) about the centre, u the unit axis."""
+    """Thin rod along `axis` (of any nonzero length): I = m l^2 / 12 (1 - u u^T) about the centre, u the unit axis."""
     m, length, u = _float(mass), _float(length), _float(axis)
     projector = jnp.eye(3, dtype=u.dtype) - jnp.outer(u, u) / (u @ u)
     return _place(m, m * length * length / 12 * projector, jnp.zeros_like(u), pose)

@@ -82,7 +82,7 @@ def plot_positions(chain: Chain, t: Row, q: Rows, path: str | os.PathLike[str] |
         path: file to write, as for `plot_torques`.
 
     Returns:
-        The matplotlib figure, as `plot_torques`.
+        The matplotlib figure.
 
     Raises:
         OutputError: rows or columns do not match, or the file cannot be written.

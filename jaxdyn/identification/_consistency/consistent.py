@@ -118,7 +118,7 @@ class ConsistentEstimate:
     converged: bool
 
     def with_covariance_of(self, estimate: Estimate) -> "ConsistentEstimate":
-        """The estimate with the unconstrained covariance's excess over that of independent residuals added.
+        """The estimate with the excess of the unconstrained covariance over that of independent residuals added.
 
         The consistent values follow the unconstrained ones by T = C C_0^-1, C the inverse Hessian and C_0 the covariance of
         independent residuals; T (C_u - C_0) T^T is added, C_u being the unconstrained estimate's.

@@ -96,9 +96,7 @@ def essential_parameters(
         probability = float(stats.f.sf(max(f, 0.0), len(out) + 1, degrees))
         residual = 100 * (np.sqrt(squares / first) - 1)
         if probability < significance:
-            stopped = (
-                f"without {base.names[worst]!r} the fit is worse, by chance with probability {probability:.2g} (F-test)"
-            )
+            stopped = f"without {base.names[worst]!r} the fit is significantly worse (F-test, p = {probability:.2g})"
             break
         if residual > rise:
             stopped = f"without {base.names[worst]!r} the residual is {residual:.2g} % larger"

@@ -135,7 +135,7 @@ def solve_factors(factors: QRFactors, base: BaseParameters, weights: np.ndarray,
     norms = np.linalg.norm(w, axis=0)
     if np.any(norms == 0):
         raise IdentificationError(
-            f"the data do not excite {base.names[int(np.argmin(norms))]!r} at all: let every joint move, or leave its term out"
+            f"the data do not excite {base.names[int(np.argmin(norms))]!r} at all: let every joint move, or omit its term"
         )
     u, s, vt = np.linalg.svd(w / norms, full_matrices=False)
     if s[-1] < 1e-12 * s[0]:

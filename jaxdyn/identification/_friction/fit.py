@@ -33,7 +33,7 @@ SPREAD = (
 )
 LONGEST_STEP = 1.0  # change of a logarithm in one iteration
 CONVERGED = 0.01  # gain in log-likelihood below which an iteration was the last
-DAMPINGS = (1e-3, 1.0, 30.0, 1e3)  # tried in turn until a step gains
+DAMPINGS = (1e-3, 1.0, 30.0, 1e3)  # tried in this order until a step gains
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

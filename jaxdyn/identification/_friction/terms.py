@@ -113,7 +113,7 @@ class FrictionTerm(eqx.Module):
 
 
 def like(parameter: Array, x: Array) -> Array:
-    """A parameter, () or (n,), beside samples (..., n)."""
+    """A parameter, () or (n,), broadcast against samples (..., n)."""
     return jnp.broadcast_to(parameter, x.shape).astype(x.dtype)
 
 

@@ -70,7 +70,7 @@ def calibrate_gains(
 
         i_j = (Y_j pi + s Y_P,j p) / k_j + friction_j,    p_1 = mass,
 
-    by weighted least squares with the noise in the currents, where it is: the maximum-likelihood form of total least squares
+    by weighted least squares with the noise assigned to the currents: the maximum-likelihood form of total least squares
     on k_j i_j = Y_j pi + ... . Motion alone determines ratios of gains, since joints share the arm's parameters; only
     the known payload determines their scale. A joint whose gain is not determined to within 10 % keeps its nominal
     ratio: it gets the factor common to the others.

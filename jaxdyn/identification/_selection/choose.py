@@ -43,7 +43,7 @@ def choose_terms(
       friction builds up over a distance after each reversal;
     - further terms, one at a time: a second slip, friction nonlinear in speed (`PowerViscous`, `Stribeck`),
     load-dependent friction (`LoadedSlip`, `LoadDependent`), a spring;
-    - a torque delay of up to 20 ms, of either sign, from a parabola through the three least errors.
+    - a torque delay of up to 20 ms, of either sign, from a parabola through the three smallest errors.
 
     Joints share the rigid body, so all of them are tried at once. Terms that no longer help after later ones were
     adopted are dropped. The low-pass is selected last, between 0.5 and 1.25 times the default cutoff: predictions are

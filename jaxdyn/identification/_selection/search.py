@@ -262,7 +262,7 @@ class Search:
         return self.better([self.with_delays(self.state.but(dry=np.full(n, k))) for k in range(kinds)])
 
     def with_delays(self, choice: State) -> State:
-        """A selection with the delays of least error, from a parabola through the three least errors of each joint."""
+        """A selection with the best delays, from a parabola through the three smallest errors of each joint."""
         n, shifts = len(choice.dry), self.grams.shifts
         each = (choice.but(delay=np.full(n, d)) for d in shifts)
         tried = np.stack([self.grams.left_out(state, noise=self.noise)[0].sum(0) for state in each])

@@ -74,7 +74,7 @@ def diagnose(
     significant. Joints that share little with the others, such as those of a wrist, are not judged by this; if the
     given model has inertials, they are reported if the scale of their torque relative to the model, without friction
     and rotor, differs from that of the other joints by a factor of 1.5 and significantly (`prior_scales`). Joints with
-    negligible link torque beside friction are not judged, and no motion determines a factor common to all gains.
+    negligible link torque relative to friction are not judged, and no motion determines a factor common to all gains.
     - *scale*: the torque of motion and gravity relative to the given model, if it has inertials; reported if off by a
     factor of 2.
     - *prior*: physically inconsistent links of the given model.
@@ -130,7 +130,7 @@ def diagnose_identification(result: Identification) -> tuple[Finding, ...]:
 
     Adds to the findings of `diagnose` on the fitted runs (from the factors of the fit, if friction was among its
     columns): *result*: physically inconsistent identified links; *friction*: viscous or Coulomb friction, or an
-    armature that is a base parameter by itself, negative by more than four standard deviations.
+    armature that is a base parameter on its own, negative by more than four standard deviations.
 
     Args:
         result: from `identify`.

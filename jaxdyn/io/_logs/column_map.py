@@ -224,7 +224,7 @@ def _resolve(
     key = "column" if "column" in keys else "columns"
     if key not in keys:
         if known is None:
-            there = f"; {path} has no such values by itself" if table.kinds else ""
+            there = f"; {path} has no such values of its own" if table.kinds else ""
             raise columns.error(kind, None, f"key {'column' if kind == 't' else 'columns'} is missing{there}")
         return known
     wanted = keys[key]

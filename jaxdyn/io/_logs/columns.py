@@ -119,7 +119,7 @@ def blocks_of(path: pathlib.Path, kinds: dict[str, list[str]], arrays: dict[str,
                 )
             if array.size != samples and len(names) > 1:
                 raise LogError(
-                    f"{path}: array {name!r} has shape {array.shape} beside {', '.join(x for x in names if x != name)}; "
+                    f"{path}: array {name!r} has shape {array.shape}, unlike {', '.join(x for x in names if x != name)}; "
                     "give one column per joint, or one array for all"
                 )
         blocks[kind] = np.concatenate([arrays[name].reshape(samples, -1) for name in names], axis=1)

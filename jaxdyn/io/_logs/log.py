@@ -197,7 +197,7 @@ def check_log(
 
     - |q| exceeds 4 pi, and also the joint's limits, if any;
     - more than half of the positions are outside the limits, and q pi/180 is inside;
-    - the speed is beyond three times the velocity limit for a tenth of the time, and a 57th of it is not;
+    - the speed exceeds three times the velocity limit for a tenth of the time, and a 57th of it is not;
     - the logged velocity is 57.3 times the derivative of the logged position, or a 57.3th of it, within 20 %.
 
     Noted, not refused: positions more than 0.1 beyond the limits, speeds more than 10 % above the limit, and logged

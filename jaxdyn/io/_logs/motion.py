@@ -155,4 +155,6 @@ def _check(path: pathlib.Path, table: Table, t: np.ndarray, q: np.ndarray) -> No
         raise LogError(f"{path}: {table.line(int(lost[0]))} holds a time or position that is not finite")
     back = np.flatnonzero(np.diff(t) <= 0)
     if len(back):
-        raise LogError(f"{path}: time does not increase at {table.line(int(back[0]) + 1)}; sort the rows, drop doubles")
+        raise LogError(
+            f"{path}: time does not increase at {table.line(int(back[0]) + 1)}; sort the rows, drop duplicates"
+        )

@@ -128,7 +128,7 @@ def _about_com(model: Any, b: int) -> np.ndarray:
 
 
 def pose_matrix(position: np.ndarray, quaternion: np.ndarray) -> np.ndarray:
-    """A pose (4, 4) of a point and a quaternion (w, x, y, z) of any length but 0."""
+    """A pose (4, 4) of a point and a quaternion (w, x, y, z) of any nonzero length."""
     w, x, y, z = np.asarray(quaternion) / np.linalg.norm(quaternion)
     rotation = [
         [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],

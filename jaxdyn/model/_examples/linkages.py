@@ -71,7 +71,7 @@ def four_bar(
     82 %). The default values are our own choice too.
 
     Links 1 and 3 turn about the base; link 2 is attached to the end of link 1, link 4 to the end of link 3, and the end
-    of link 4 is pinned to link 2, l3 from its joint. Links 1 and 4 have the length l1; link 2 goes on to the frame
+    of link 4 is pinned to link 2, l3 from its joint. Links 1 and 4 have the length l1; link 2 extends to the frame
     "tip" at l2. Centres of mass: lc1 e(t1), l1 e(t1) + lc2 e(t2), lc3 e(t2), l3 e(t2) + lc4 e(t1). In t1, t2
 
         d11 = m1 lc1^2 + m2 l1^2 + m4 lc4^2 + i1 + i4,  d22 = m2 lc2^2 + m3 lc3^2 + m4 l3^2 + i2 + i3,

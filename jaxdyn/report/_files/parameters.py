@@ -41,7 +41,7 @@ def write_parameters(result: Identification, path: str | os.PathLike[str]) -> No
     ols_sd, prior (of the given model), identifiable (yes, only in sums, no), model_value. The value of a base
     parameter is the weighted least-squares estimate, to which the standard deviation belongs (block jackknife);
     model_value is its value in the written, physically consistent model. A full parameter has a standard deviation only
-    if it is a base parameter by itself; the value of any other is chosen by the completion. Numbers are written in full
+    if it is a base parameter on its own; the value of any other is chosen by the completion. Numbers are written in full
     precision; missing numbers are empty cells. Read the table with a spreadsheet, pandas, or `numpy.genfromtxt(path,
     delimiter=",", names=True, dtype=None, encoding="utf-8")`.
 

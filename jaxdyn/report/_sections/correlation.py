@@ -39,7 +39,7 @@ def correlation_section(base: BaseParameters, estimate: Estimate) -> str:
         "correlation",
         faint(
             "Correlation of the errors of two estimates, in the order of the table of base parameters. If it is close to 1 or "
-            "-1, the difference or sum of the two is known much better than each by itself."
+            "-1, the difference or sum of the two is known much better than each alone."
         ),
         element("div", _matrix(found, base.names) + table, "beside"),
     )

@@ -32,7 +32,7 @@ def comparison_verdict(comparison: ModelComparison) -> str:
 
 
 def comparison_table(comparison: ModelComparison) -> Any:
-    """Errors joint by joint, for rich to print."""
+    """Errors joint by joint, as a rich table."""
     from rich import box
     from rich.table import Table
     from rich.text import Text

@@ -96,7 +96,7 @@ def with_derivatives(path: Path, s: Float[Array, ""]) -> tuple[Array, Array, Arr
 
 
 class PathDynamics(NamedTuple):
-    """q, its derivatives to s, and the torque m s'' + c s'^2 + g along a path, row by row.
+    """q, its derivatives with respect to s, and the torque m s'' + c s'^2 + g along a path, row by row.
 
     Attributes:
         q: positions.
