@@ -60,7 +60,7 @@ BY_EXAMPLES = {
     "write_trajectory": ("excite_arm.py", "write_trajectory"),
     "export_function": ("gravity_compensation.py", "export_function"),
     "load_exported": ("gravity_compensation.py", "load_exported"),
-    "write_all": ("identify_arm.py", "write_all"),
+    "write_all": ("notebooks/identify_a_log.ipynb", "write_all"),
     "plot_positions": ("view_arm.py", "plot_positions"),
     "plot_torques": ("view_arm.py", "plot_torques"),
     "read_motion": ("view_arm.py", "read_motion"),
