@@ -8,7 +8,7 @@ EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
 
 def on_files(files, config, **_: object):
-    """Adds a page for each script and notebook, none of them in the navigation, and the notebooks themselves for downloading."""
+    """Adds a page for each script and notebook, outside the navigation, and the notebooks themselves."""
     from mkdocs.structure.files import File, InclusionLevel
 
     def add(place: str, text: str) -> None:
@@ -26,7 +26,9 @@ def notebook_page(path: Path) -> str:
     """A notebook's cells as Markdown, with a link to the file under its title."""
     cells = [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(path.read_text())["cells"]]
     texts = [f"```python\n{source}\n```" if kind == "code" else source for kind, source in cells]
-    download = f"[Download the notebook]({path.name}) and open it in Jupyter, or upload it to a hosted notebook service."
+    download = (
+        f"[Download the notebook]({path.name}) and open it in Jupyter, or upload it to a hosted notebook service."
+    )
     text = "\n\n".join([texts[0].replace("\n", f"\n\n{download}\n", 1), *texts[1:]])
     text = re.sub(r"\$\$(.+?)\$\$", r"\n\n$$\n\1\n$$\n\n", text)  # equations.py takes those between lines of $$
     return re.sub(r"`(\w+)\.ipynb`", r"[\1](\1.md)", text) + "\n"
