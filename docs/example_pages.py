@@ -1,5 +1,6 @@
-"""MkDocs hook: every script of examples/ is a page of the site, so that links to it work there as in the repository."""
+"""MkDocs hook: the scripts and notebooks of examples/ are pages of the site, so that links work there as in the repository."""
 
+import json
 import re
 from pathlib import Path
 
@@ -7,16 +8,32 @@ EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
 
 def on_files(files, config, **_: object):
-    """Adds a page for each script; none of them stands in the navigation."""
+    """Adds a page for each script and notebook, outside the navigation, and the notebooks themselves."""
     from mkdocs.structure.files import File, InclusionLevel
 
+    def add(place: str, text: str) -> None:
+        files.append(File.generated(config, place, content=text, inclusion=InclusionLevel.NOT_IN_NAV))
+
     for path in sorted(EXAMPLES.glob("*.py")):
-        text = f"# {path.name}\n\n```python\n{path.read_text()}```\n"
-        page = File.generated(config, f"examples/{path.stem}.md", content=text, inclusion=InclusionLevel.NOT_IN_NAV)
-        files.append(page)
+        add(f"examples/{path.stem}.md", f"# {path.name}\n\n```python\n{path.read_text()}```\n")
+    for path in sorted(EXAMPLES.glob("notebooks/*.ipynb")):
+        add(f"examples/notebooks/{path.stem}.md", notebook_page(path))
+        add(f"examples/notebooks/{path.name}", path.read_text())
     return files
 
 
+def notebook_page(path: Path) -> str:
+    """A notebook's cells as Markdown, with a link to the file under its title."""
+    cells = [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(path.read_text())["cells"]]
+    texts = [f"```python\n{source}\n```" if kind == "code" else source for kind, source in cells]
+    download = (
+        f"[Download the notebook]({path.name}) and open it in Jupyter, or upload it to a hosted notebook service."
+    )
+    text = "\n\n".join([texts[0].replace("\n", f"\n\n{download}\n", 1), *texts[1:]])
+    text = re.sub(r"\$\$(.+?)\$\$", r"\n\n$$\n\1\n$$\n\n", text)  # equations.py takes those between lines of $$
+    return re.sub(r"`(\w+)\.ipynb`", r"[\1](\1.md)", text) + "\n"
+
+
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Turns links to the repository's scripts into links to these pages."""
-    return re.sub(r"\]\(\.\./((?:\.\./)*)examples/(\w+)\.py\)", r"](\1examples/\2.md)", markdown)
+    """Turns links to the repository's scripts and notebooks into links to these pages."""
+    return re.sub(r"\]\(\.\./((?:\.\./)*)examples/([\w/]+)\.(?:py|ipynb)\)", r"](\1examples/\2.md)", markdown)

@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import json
 import os
 import re
 import subprocess
@@ -47,7 +48,7 @@ ROWS = (
 FOLDERS = ("_lowering", "_recursions", "_kinematics", "_equations", "_energy", "_mechanisms")
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
-LONG = {"biped_step.py"}  # examples that take minutes
+NOTEBOOKS = sorted(path.name for path in (ROOT / "examples" / "notebooks").glob("*.ipynb"))
 PAGES = (
     "README.md",
     "docs/index.md",
@@ -219,10 +220,7 @@ def test_there_are_examples():
 
 def shown(names):
     """Programs that we show: in continuous integration compiled as the tests are, which takes half the time."""
-    quick = [
-        pytest.param(name, False, id=name, marks=pytest.mark.nightly if name in LONG else pytest.mark.ci)
-        for name in names
-    ]
+    quick = [pytest.param(name, False, id=name, marks=pytest.mark.ci) for name in names]
     return quick + [pytest.param(name, True, id=f"{name} optimised", marks=pytest.mark.nightly) for name in names]
 
 
@@ -230,6 +228,38 @@ def shown(names):
 @pytest.mark.parametrize(("name", "optimised"), shown(EXAMPLES))
 def test_example_runs(name, optimised, tmp_path):
     done = run(str(ROOT / "examples" / name), cwd=tmp_path, optimised=optimised, JAXDYN_EXAMPLES_FAST="1")
+    assert done.returncode == 0, f"{name} failed:\n{done.stdout}\n{done.stderr}"
+    assert done.stdout, f"{name} shows nothing"
+
+
+def cells_of(name, kind):
+    """Cells of a notebook of one kind, each as text."""
+    cells = json.loads((ROOT / "examples" / "notebooks" / name).read_text())["cells"]
+    return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == kind]
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_notebook_can_be_opened(name):
+    """What Jupyter's format 4.5 requires, and nothing that a run leaves behind."""
+    notebook = json.loads((ROOT / "examples" / "notebooks" / name).read_text())
+    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
+    assert notebook["metadata"]["kernelspec"]["name"] == "python3"
+    identities = [cell["id"] for cell in notebook["cells"]]
+    assert len({*identities}) == len(identities) and all(re.fullmatch(r"[\w-]{1,64}", x) for x in identities)
+    for cell in notebook["cells"]:
+        assert cell["metadata"] == {} and isinstance(cell["source"], list)
+        if cell["cell_type"] == "code":
+            assert (cell["outputs"], cell["execution_count"]) == ([], None), f"{cell['id']}: remove its outputs"
+    assert cells_of(name, "markdown")[0].startswith("# ")
+    assert cells_of(name, "code")[0] == "%pip install -q jaxdyn"
+
+
+@pytest.mark.examples
+@pytest.mark.parametrize(("name", "optimised"), shown(NOTEBOOKS))
+def test_notebook_runs(name, optimised, tmp_path):
+    script = tmp_path / "notebook.py"
+    script.write_text("\n\n".join(cells_of(name, "code")[1:]))  # the first installs the package
+    done = run(str(script), cwd=tmp_path, optimised=optimised)
     assert done.returncode == 0, f"{name} failed:\n{done.stdout}\n{done.stderr}"
     assert done.stdout, f"{name} shows nothing"
 
