@@ -3,8 +3,8 @@
 Some seconds of motion with the unknown body in the gripper; its mass, centre and inertia by `identify_payload_on`; then a
 quick reach of least torque within 90 % of the torque limits, planned with the arm's own model, with the body identified, and,
 to compare, with the true one. Each plan is played on the true arm by computed torque with the model that it was
-made with; motors give no more than their limits. The arm without its load is taken to be known; see notebooks/identify_a_log.ipynb where
-it is not. Writes payload_motion.png.
+made with; motors give no more than their limits. The arm without its load is taken to be known; where it is not, see
+notebooks/identify_a_log.ipynb. Writes payload_motion.png.
 """
 
 import os
