@@ -27,9 +27,9 @@ def operational_space_control(
 
     With an exact model and away from singularities the frame's origin obeys e'' + Kd e' + Kp e = 0 and its
     orientation the same for small errors, for any tau_0: the null-space projector is dynamically consistent,
-    J M^-1 (1 - J^T J_bar^T) = 0. tau_0 acts in the null space, where a redundant robot needs damping, such as M (k (q_0
-    - q) - d v). Near singularities Lambda is damped (`task_space`), as the status shows, and the frame lags in the
-    singular directions. O(n^3).
+    J M^-1 (1 - J^T J_bar^T) = 0. tau_0 acts in the null space, where a redundant robot needs damping, such as
+    M (k (q_0 - q) - d v). Near singularities Lambda is damped (`task_space`), as the status shows, and the frame lags in
+    the singular directions. O(n^3).
 
     Args:
         kp: [1/s^2], one number, one per task direction, or a matrix; so kd [1/s].

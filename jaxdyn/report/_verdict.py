@@ -109,7 +109,7 @@ def verdict(
     """Judge an identification by its intended uses, in absolute terms.
 
     - A joint: RMS error of its torque over the torque's RMS while it moves, on held-out motion, with the noise within
-    the filter's band subtracted (`noise_share`): good up to 10 %, fair up to 40 %. A joint with less than a
+      the filter's band subtracted (`noise_share`): good up to 10 %, fair up to 40 %. A joint with less than a
       twentieth of the largest joint's torque is measured against that twentieth.
     - Gravity compensation: the part of the errors that depends on position, and the standard deviation of torques at rest
       within the joints' limits, over the torque: good up to 10 %, fair up to 25 %.

@@ -4,10 +4,10 @@ A function decorated with `by_batch` is written entry by entry on arrays (links,
 lanes, states computed in parallel. To its callers it is a function of one state:
 
 - called on one state, it becomes one kernel on the CPU. XLA would otherwise run a scan as dozens of small kernels per
-iteration, with a call overhead many times their work;
+  iteration, with a call overhead many times their work;
 - under `vmap`, however nested, all batch axes are merged into one last axis, so every component is contiguous. On the
-CPU the batch is processed in chunks that fit the first-level cache, each one kernel; elsewhere it is one program on all
-lanes;
+  CPU the batch is processed in chunks that fit the first-level cache, each one kernel; elsewhere it is one program on
+  all lanes;
 - differentiated, it uses the given rule, or differentiates the function itself.
 
 docs/design.md has the measurements. The CPU form is selected when a program is lowered for that platform.

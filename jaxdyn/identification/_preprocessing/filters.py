@@ -65,7 +65,7 @@ def bandwidth(q: Float[np.ndarray, "N n"], rate: float) -> float:
     - frequencies above 25 Hz are ignored, where robots do not move intentionally;
     - for each joint, only power above twice the median of its spectrum (the noise floor) counts;
     - the result is at most three times the frequency below which 90 % lies: with continuous acceleration, the spectrum
-    falls as f^-4 or faster, and the two differ by a factor of 2.2;
+      falls as f^-4 or faster, and the two differ by a factor of 2.2;
     - joints with 90 % of their power above 8 Hz (noise at rest), or at most a tenth as fast as the fastest, are ignored.
     """
     frequency, power = signal.welch(

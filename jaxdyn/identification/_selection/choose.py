@@ -42,7 +42,7 @@ def choose_terms(
     - dry friction: a smooth sign of one of six widths, or a slipping spring (`MaxwellSlip`) of one of five, in which
       friction builds up over a distance after each reversal;
     - further terms, one at a time: a second slip, friction nonlinear in speed (`PowerViscous`, `Stribeck`),
-    load-dependent friction (`LoadedSlip`, `LoadDependent`), a spring;
+      load-dependent friction (`LoadedSlip`, `LoadDependent`), a spring;
     - a torque delay of up to 20 ms, of either sign, from a parabola through the three smallest errors.
 
     Joints share the rigid body, so all of them are tried at once. Terms that no longer help after later ones were

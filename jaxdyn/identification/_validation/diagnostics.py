@@ -68,15 +68,15 @@ def diagnose(
     - *unexcited*: base parameters without effect in this motion, known only together with others, or with a standard
       deviation above 0.3 of the largest of their unit.
     - *sign*: joints whose friction would generate power instead of dissipating it, or whose reversed torque fits one
-    set of parameters much better, unless the two criteria disagree, or a fit to the first 70 % predicts the last 30 %
-    of the runs worse with the sign reversed.
+      set of parameters much better, unless the two criteria disagree, or a fit to the first 70 % predicts the last 30 %
+      of the runs worse with the sign reversed.
     - *gain*: the ratios of gains that fit the arm's shared parameters best; reported if off by a factor of 1.4 and
-    significant. Joints that share little with the others, such as those of a wrist, are not judged by this; if the
-    given model has inertials, they are reported if the scale of their torque relative to the model, without friction
-    and rotor, differs from that of the other joints by a factor of 1.5 and significantly (`prior_scales`). Joints with
-    negligible link torque relative to friction are not judged, and no motion determines a factor common to all gains.
+      significant. Joints that share little with the others, such as those of a wrist, are not judged by this; if the
+      given model has inertials, they are reported if the scale of their torque relative to the model, without friction
+      and rotor, differs from that of the other joints by a factor of 1.5 and significantly (`prior_scales`). Joints with
+      negligible link torque relative to friction are not judged, and no motion determines a factor common to all gains.
     - *scale*: the torque of motion and gravity relative to the given model, if it has inertials; reported if off by a
-    factor of 2.
+      factor of 2.
     - *prior*: physically inconsistent links of the given model.
 
     Args:

@@ -31,11 +31,12 @@ def find_bad_rows(
 ) -> list[BadRows]:
     """Implausible rows, by reason; each criterion applies to the rows that passed the previous ones.
 
-    1. NaN or infinite numbers, and numbers beyond 1e6. 2. A few time stamps (at most 1 % of the rows, or 10) further
-    from the median time than ten times the interquartile range of the times: records of something else. 3. Rows
-    outside the longest increasing subsequence of time stamps, the fewest to remove for time to increase. 4. Positions that
-    jump away and back in one row: by more than 3 rad (or m) and by more than 20 times that joint's largest step,
-    excluding the top 1 % (or 5).
+    1. NaN or infinite numbers, and numbers beyond 1e6.
+    2. A few time stamps (at most 1 % of the rows, or 10) further from the median time than ten times the interquartile
+       range of the times: records of something else.
+    3. Rows outside the longest increasing subsequence of time stamps, the fewest to remove for time to increase.
+    4. Positions that jump away and back in one row: by more than 3 rad (or m) and by more than 20 times that joint's
+       largest step, excluding the top 1 % (or 5).
 
     Args:
         t: time stamps.
