@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from ...model._tree import ancestor_mask
 from .._lowering import in_kernel, spread_over_lanes
@@ -112,7 +112,9 @@ def over_pairs(
     return jax.lax.scan(body, start, places)[0]
 
 
-def spread(places: np.ndarray, entries: Float[Array, "entries *lanes"]) -> Float[Array, "n n *lanes"]:
+def spread(
+    places: Int[np.ndarray, "rows columns"], entries: Float[Array, "entries *lanes"]
+) -> Float[Array, "rows columns *lanes"]:
     """The matrix whose entry [i, j] is the one at the place [i, j]."""
     lanes = entries.shape[1:]
     numbers = jax.lax.GatherDimensionNumbers(tuple(range(1, 1 + len(lanes))), (0,), (0,))
