@@ -110,7 +110,7 @@ def test_whole_numbers_conditions_and_places():
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_integrators(method, dtype):
     arm = jax.tree.map(lambda x: jnp.asarray(x, dtype), ARM)
-    roll = lambda q, qd: jaxdyn.rollout(arm, q, qd, damped, dtype(1e-3), 20, method)
+    roll = lambda q, qd: jaxdyn.rollout(arm, q, qd, damped, jnp.asarray(1e-3, dtype), 20, method)
     q, qd = (x.astype(dtype) for x in states(3))
     agrees(roll, q, qd, tolerance=1e-11 if dtype is np.float64 else 1e-5)
 

@@ -93,7 +93,7 @@ def carried_regressor(
 
         def row(of_joint, more, links=links):
             columns = jnp.stack(_coefficients(links, jax.tree.map(lambda y: y[None], of_joint)), axis=1)
-            return jnp.concatenate([columns.reshape(-1, *columns.shape[2:]), more])
+            return jnp.concatenate([columns.reshape(columns.shape[0] * columns.shape[1], *columns.shape[2:]), more])
 
         rows = jax.tree.map(lambda y, first=first, stop=stop: y[first:stop], (of_joints, beside))
         if stop == first + 1:
