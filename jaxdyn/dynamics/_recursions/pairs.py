@@ -89,7 +89,9 @@ def over_pairs(
             for at, y in ((pairs.carrier, of_carrier), (pairs.carried, of_carried))
         )
         same = (pairs.carrier == pairs.carried).reshape(-1, *(1,) * (jax.tree.leaves(first)[0].ndim - 1))
-        found = [jnp.stack(x, axis=1).reshape(len(x) * pairs.count, *x[0].shape[1:]) for x in function(first, second, same)]
+        found = [
+            jnp.stack(x, axis=1).reshape(len(x) * pairs.count, *x[0].shape[1:]) for x in function(first, second, same)
+        ]
         return tuple(jnp.pad(x, ((0, 1 + k), *((0, 0),) * (x.ndim - 1))) for k, x in enumerate(found))
 
     def values(i, j):
