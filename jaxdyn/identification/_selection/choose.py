@@ -100,8 +100,12 @@ class _Choosing:
         """The whole selection; None if the runs are too short."""
         trials: list[Trial] = []
         self.report("choosing terms", 0, self.steps)
+        reading = self.reading
         try:
-            reading, before = self.reading, self.low_pass_before()
+            before = self.low_pass_before()
+        except LogError:
+            before = []
+        try:
             filters = [each for each, _ in before] or [reading.tried[reading.usual]]
             self.reading = reading.narrowed(filters, 0) if before else reading.narrowed(reading.tried, reading.usual)
             searched = [self.searched(each) for each in filters]
@@ -133,7 +137,8 @@ class _Choosing:
     def low_pass_before(self) -> list[tuple[Filters, Gain]]:
         """Filters of torques that went through a low-pass before they were logged, and the plain model's gain by them.
 
-        The best of those tried and its neighbours, among which the search decides; none where the best is not confirmed.
+        The best of those tried and its neighbours, among which the search decides; none if the best is not confirmed, or the
+        runs are too short for filters as low as these.
         """
         reading, squares, plain = self.reading, [], None
         if not reading.before:
