@@ -71,7 +71,7 @@ def main() -> None:
         axes[0].plot(t[::8], routes["by_sums"][::8, k], f"C{k}o", mfc="none", label=f"{name}, sums over links")
         axes[0].plot(t[4::8], routes["by_momentum"][4::8, k], f"C{k}x", label=f"{name}, momentum")
     axes[0].set(xlabel="time [s]", ylabel="zero moment point [m]")
-    axes[0].legend(fontsize=8)
+    axes[0].legend(fontsize=8, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     axes[0].grid(alpha=0.3)
     axes[1].plot(*routes["by_sweep"].T, label="zero moment point")
     axes[1].plot(below[:, 0], below[:, 1], "--", label="below the centre of mass")

@@ -90,7 +90,7 @@ def main():
     print(f"tracking error, largest of the last half: {1e3 * np.abs(error[len(error) // 2 :]).max():.2f} mrad")
     assert np.isfinite(error).all() and np.abs(error).max() < 0.2
 
-    figure = Figure(figsize=(9, 3.2), layout="constrained")
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
     left, right = figure.subplots(1, 2)
     bins = np.geomspace(max(1.0, 1e6 * taken.min() * 0.8), max(2e3, 1e6 * (late + taken).max() * 1.1), 70)
     left.hist(1e6 * taken, bins=bins, alpha=0.7, label="from state to torques")
@@ -98,7 +98,7 @@ def main():
     left.axvline(1e6 * np.percentile(taken, 99), color="tab:red", linestyle="--", linewidth=1, label="99th percentile")
     left.axvline(1e6 * PERIOD, color="black", linewidth=1, label="the period")
     left.set(xscale="log", yscale="log", xlabel="[us]", ylabel="turns")
-    left.legend(fontsize="small", loc="upper right")
+    left.legend(fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
     right.plot(PERIOD * np.arange(len(error)), 1e3 * error)
     right.set(xlabel="time [s]", ylabel="tracking error [mrad]")
     figure.savefig("control_loop.png", dpi=120)

@@ -26,7 +26,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 FAST = bool(os.environ.get("JAXDYN_EXAMPLES_FAST"))
-SAMPLES, RATE, PART, CUTOFF = (6_000, 100.0, 1_000, 5.0) if FAST else (60_000, 200.0, 5_000, 10.0)
+SAMPLES, RATE, PART, CUTOFF = (6_000, 100.0, 1_000, 5.0) if FAST else (24_000, 200.0, 5_000, 10.0)
 COLUMNS = jaxdyn.identification.Columns(("viscous", "coulomb", "offset"))
 LIMIT = 300  # [s] after which a process that hangs ends
 

@@ -32,7 +32,16 @@ problem = jaxdyn.trajectory.OptimalControlProblem(
     terminal=(jaxdyn.trajectory.StateCost(goal, rest, 20.0, 5.0),),
     torque_limits=jaxdyn.trajectory.torque_limits(robot, 0.6),
 )
-solution = jax.jit(jaxdyn.trajectory.solve_by_shooting)(problem)
+
+
+def cost(limits):
+    """Cost of the motion within these torque limits, and the motion."""
+    found = jaxdyn.trajectory.solve_by_shooting(dataclasses.replace(problem, torque_limits=limits))
+    return found.cost, found
+
+
+# one program for the solution and its derivative
+(_, solution), slope = jax.jit(jax.value_and_grad(cost, has_aux=True))(problem.torque_limits)
 print(f"{solution.message} after {int(solution.iterations)} iterations; cost {float(solution.cost):.4f}")
 print(f"largest residual {float(solution.residuals.largest):.1e}")
 motion = solution.trajectory
@@ -40,18 +49,9 @@ print(f"ends {float(jnp.abs(motion.q[-1] - goal).max()):.1e} rad from the goal")
 used = jnp.abs(motion.tau) / problem.torque_limits[:, 1]
 assert used.max() <= 1 + 1e-9
 
-if not fast:
-
-    @jax.jit
-    def worth(limits):
-        """d cost / d log(limit) of each motor."""
-        cost = lambda limits: (
-            jaxdyn.trajectory.solve_by_shooting(dataclasses.replace(problem, torque_limits=limits)).cost
-        )
-        return (jax.grad(cost)(limits) * limits).sum(axis=1)
-
-    for name, value in zip(robot.joint_names, worth(problem.torque_limits), strict=True):
-        print(f"{name}: 1 % more torque changes the cost by {0.01 * float(value):+.1e}")
+worth = (slope * problem.torque_limits).sum(axis=1)  # d cost / d log(limit) of each motor
+for name, value in zip(robot.joint_names, worth, strict=True):
+    print(f"{name}: 1 % more torque changes the cost by {0.01 * float(value):+.1e}")
 
 figure = Figure(figsize=(8, 3.5), layout="constrained")
 left, right = figure.subplots(1, 2)
