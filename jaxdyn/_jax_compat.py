@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import jax
 from jax._src.core import trace_state_clean as trace_state_clean
 from jax.core import Tracer as Tracer, eval_jaxpr as eval_jaxpr
 from jax.custom_batching import custom_vmap as custom_vmap
@@ -30,15 +29,6 @@ def pallas() -> Any:
     from jax.experimental import pallas
 
     return pallas
-
-
-def pallas_mosaic() -> Any:
-    """Pallas' Mosaic backend for GPUs; None before jax 0.11, which deprecates Triton."""
-    if jax.__version_info__ < (0, 11):
-        return None
-    from jax.experimental.pallas import mosaic_gpu
-
-    return mosaic_gpu
 
 
 def pallas_triton_parameters(warps: int) -> Any:

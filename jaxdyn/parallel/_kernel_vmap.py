@@ -19,6 +19,7 @@ def kernel_vmap(function: Callable[..., Any], in_axes: Axes = 0, interpret: bool
     kernel_vmap(lambda q, qd: rollout(robot, q, qd, policy, dt, steps, every=steps))(q, qd) launches one kernel for all
     steps of all states: the state stays in registers, and memory is touched at the start, at the end, and for the rows that
     steps read and keep. `jax.vmap` launches some hundred kernels for each step. On a CPU the program is that of `jax.vmap`.
+    The kernel is written with Pallas' Triton backend, which JAX 0.11 calls deprecated with a warning.
 
     The function is traced once and taken apart into operations on scalars, for which a Pallas kernel is written. A robot that
     it closes over becomes numbers of the program, and what they decide is computed while compiling; robots and parameters
