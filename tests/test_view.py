@@ -266,24 +266,33 @@ def test_the_page_is_served(arm, tmp_path, monkeypatch, capsys):
 
     t = np.linspace(0, 1, 30)
     table = np.column_stack([t, 0.5 * t, t, 10 * t, t])
-    np.savetxt(tmp_path / "motion.csv", table, delimiter=",", header="t,q1,q2,tau1,tau2", comments="")
+    for name, scale in (("motion.csv", 1), ("ghost.csv", 0.5)):
+        rows = table * [1, *4 * [scale]]
+        np.savetxt(tmp_path / name, rows, delimiter=",", header="t,q1,q2,tau1,tau2", comments="")
     seen = {}
 
     def visit(viewer, seconds=None):
         with urllib.request.urlopen(viewer.url, timeout=10) as page:
             seen["page"] = page.read()
         viewer.set_time(0.5)
-        seen["url"], seen["q"], seen["frames"] = viewer.url, viewer._q, viewer._frames
+        seen["url"], seen["q"], seen["frames"], seen["ghost"] = (
+            viewer.url,
+            viewer._q,
+            viewer._frames,
+            viewer._ghost_frames,
+        )
         seen["sliders"] = [(slider.label, slider.min, slider.max, slider.value) for slider, _ in viewer._sliders]
 
     monkeypatch.setattr(Viewer, "wait", visit)
     monkeypatch.setattr(Viewer, "_play", lambda viewer: None)
-    assert main(["view", str(arm), str(tmp_path / "motion.csv"), "--port", "18080"]) == 0
+    files = [str(tmp_path / name) for name in ("motion.csv", "ghost.csv")]
+    assert main(["view", str(arm), files[0], "--ghost", files[1], "--port", "18080"]) == 0
     assert b"<html" in seen["page"].lower() and seen["url"] in capsys.readouterr().out
     assert_allclose(seen["q"], [0.25, 0.5], atol=1e-6)
     assert seen["sliders"] == [("turn", -2.0, 2.0, 0.25), ("lift", -3.142, 3.142, 0.5)]
-    expected = jaxdyn.frame_pose(jaxdyn.load(arm), jnp.array([0.25, 0.5]), "lower")
-    assert_allclose(seen["frames"][1].position, expected[:3, 3], atol=1e-6)
+    for frames, scale in ((seen["frames"], 1), (seen["ghost"], 0.5)):
+        expected = jaxdyn.frame_pose(jaxdyn.load(arm), scale * jnp.array([0.25, 0.5]), "lower")
+        assert_allclose(frames[1].position, expected[:3, 3], atol=1e-6)
     with pytest.raises(OSError):
         urllib.request.urlopen(seen["url"], timeout=2)
 
@@ -294,6 +303,8 @@ def test_the_command_writes_films_and_refuses(arm, tmp_path, capsys):
     assert main(["view", str(arm), str(motion), "--film", str(tmp_path / "arm.gif")]) == 0
     assert (tmp_path / "arm.gif").read_bytes()[:6] == b"GIF89a" and "3 pictures" in capsys.readouterr().out
     assert main(["view", str(arm), "--film", "x.gif"]) == 2
+    assert main(["view", str(arm), "--ghost", str(motion)]) == 2
+    assert "--ghost needs a motion" in capsys.readouterr().err
     assert main(["view", str(arm), str(tmp_path / "none.csv")]) == 1
     assert "there is no such file" in capsys.readouterr().err
     assert main(["view", "model.eqx", "--collision"]) == 2

@@ -25,6 +25,7 @@ def add(commands: Any) -> None:
     option("model", metavar="MODEL", help="the robot: URDF, MJCF or a model.eqx")
     about = "table with columns t, q1.. (or joint names) and, if known, tau1..; a bag; or PART1+PART2, joined by time"
     option("motion", metavar="MOTION", nargs="?", help=about)
+    option("--ghost", metavar="MOTION", help="a second motion, such as a simulated one, as a transparent robot")
     option("--columns", metavar="MAP", help="column map (TOML) for other motion layouts")
     option("--topic", metavar="TOPIC", help="topic of the joint states or trajectories in a bag (default: detected)")
     option("--collision", action="store_true", help="show collision shapes instead of visual ones")
@@ -52,8 +53,11 @@ def run(options: argparse.Namespace) -> int:
         raise WrongUsage(f"--port is {options.port}; it is between 1 and 65535")
     if not options.motion and (options.columns or options.topic):
         raise WrongUsage("--columns and --topic need a motion, and none is given")
-    if options.film and not options.motion:
-        raise WrongUsage("--film needs a motion")
+    for name in ("film", "ghost"):
+        if getattr(options, name) and not options.motion:
+            raise WrongUsage(f"--{name} needs a motion")
+    if options.film and options.ghost:
+        raise WrongUsage("--film shows one motion; leave --ghost out")
     if options.model.endswith(".eqx"):
         given = ("collision", "package", "lock", "tip", "floating_base")
         if meant := [name for name in given if getattr(options, name)]:
@@ -61,16 +65,17 @@ def run(options: argparse.Namespace) -> int:
                 f"--{meant[0].replace('_', '-')} is for URDF files; {options.model} holds links and joints alone"
             )
     chain, shapes, notes = read_robot(options)
-    motion = None
-    if options.motion:
-        motion = read_motion(files_of(options.motion), chain, columns=options.columns, topic=options.topic)
+    motion, ghost = (
+        read_motion(files_of(name), chain, columns=options.columns, topic=options.topic) if name else None
+        for name in (options.motion, options.ghost)
+    )
     if options.film and motion is not None:
         count = animate(chain, motion.t, motion.q, options.film, ellipsoids=True)
         if not options.quiet:
             print(f"{options.film}: {count} pictures")
         return arguments.OK
     scene = build_scene(chain, shapes, notes)
-    viewer = open_viewer(scene, motion, host=options.host, port=options.port)
+    viewer = open_viewer(scene, motion, ghost=ghost, host=options.host, port=options.port)
     try:
         print(viewer.url, flush=True)
         if not options.quiet:

@@ -22,14 +22,15 @@ _LONGEST = 0.25  # time step between frames of a motion, at speed 1 [s]
 _POINTS = 1200  # maximum number of points of a curve
 _GROUPS = {"shape": "shapes", "inertia": "inertia ellipsoids"}
 _BONE = (48, 71, 94)
+_GHOST, _OPACITY = (224, 122, 38), 0.35  # colour and opacity of the robot in the second motion
 _SKY, _CELL, _SECTION = (233, 237, 241), (208, 213, 218), (172, 178, 186)
 
 
 class Viewer:
     """A web page with a robot, served until `stop`; created by `open_viewer`."""
 
-    def __init__(self, scene: Scene, motion: Motion | None, server: Any):
-        self._scene, self._motion, self._server = scene, motion, server
+    def __init__(self, scene: Scene, motion: Motion | None, server: Any, ghost: Motion | None = None):
+        self._scene, self._motion, self._ghost, self._server = scene, motion, ghost, server
         self._lock, self._stopped = threading.RLock(), threading.Event()
         self._q = start_configuration(scene.chain) if motion is None else motion.q[0]
         self._time = 0.0 if motion is None else float(motion.t[0])
@@ -50,15 +51,9 @@ class Viewer:
     def set_positions(self, q: Float[np.ndarray, " nq"]) -> None:
         """Show the robot in a configuration."""
         with self._lock:
-            from scipy.spatial.transform import Rotation
-
             self._q = np.asarray(q, float)
-            poses = self._scene.poses(self._q)
-            turns = Rotation.from_matrix(poses[:, :3, :3]).as_quat(scalar_first=True)
             with self._server.atomic():
-                for frame, pose, turn in zip(self._frames, poses, turns, strict=True):
-                    frame.position, frame.wxyz = pose[:3, 3], turn
-                self._lines.points = line_ends(poses, self._scene.joints).astype(np.float32)
+                self._place(self._frames, self._lines, self._q)
                 for slider, entry in self._sliders:
                     slider.value = round(float(np.clip(self._q[entry], slider.min, slider.max)), 4)
 
@@ -68,9 +63,12 @@ class Viewer:
             raise ModelError("this viewer was opened without a motion")
         with self._lock:
             self._time = float(np.clip(t, self._motion.t[0], self._motion.t[-1]))
-            self.set_positions(
-                positions_at(self._scene.chain, self._motion.t, self._motion.q, np.array([self._time]))[0]
-            )
+            now = np.array([self._time])
+            self.set_positions(positions_at(self._scene.chain, self._motion.t, self._motion.q, now)[0])
+            if self._ghost is not None:
+                second = positions_at(self._scene.chain, self._ghost.t, self._ghost.q, now)[0]
+                with self._server.atomic():
+                    self._place(self._ghost_frames, self._ghost_lines, second)
             self._clock.value = float(np.clip(self._time, self._clock.min, self._clock.max))
 
     def wait(self, seconds: float | None = None) -> None:
@@ -85,10 +83,20 @@ class Viewer:
         with contextlib.redirect_stdout(None):
             self._server.stop()
 
+    def _place(self, frames: list, lines: Any, q: Float[np.ndarray, " nq"]) -> None:
+        """Move a robot on the page into a configuration."""
+        from scipy.spatial.transform import Rotation
+
+        poses = self._scene.poses(q)
+        turns = Rotation.from_matrix(poses[:, :3, :3]).as_quat(scalar_first=True)
+        for frame, pose, turn in zip(frames, poses, turns, strict=True):
+            frame.position, frame.wxyz = pose[:3, 3], turn
+        lines.points = line_ends(poses, self._scene.joints).astype(np.float32)
+
     def _draw(self) -> None:
         from scipy.spatial.transform import Rotation
 
-        scene, chain = self._server.scene, self._scene.chain
+        scene = self._server.scene
         view = frame_scene(self._scene, self._q[None] if self._motion is None else self._motion.q)
         scene.set_up_direction(tuple(view.up))
         scene.set_background_image(np.full((2, 2, 3), _SKY, np.uint8))
@@ -107,29 +115,38 @@ class Viewer:
         camera = self._server.initial_camera
         camera.position, camera.look_at, camera.up = tuple(view.eye), tuple(view.target), tuple(view.up)
         camera.fov = FIELD_OF_VIEW
-        names = [*chain.link_names, chain.topology.base_name]
-        self._frames = [scene.add_frame(f"/robot/{k}", show_axes=False) for k in range(len(names))]
         self._parts: dict[str, list] = {}
+        self._frames, self._lines = self._draw_robot("robot", _BONE)
+        if self._ghost is not None:
+            self._ghost_frames, self._ghost_lines = self._draw_robot("ghost", _GHOST, _GHOST)
+            self._place(self._ghost_frames, self._ghost_lines, self._ghost.q[0])
+
+    def _draw_robot(self, root: str, bone: tuple, colour: tuple | None = None) -> tuple[list, Any]:
+        """Frames of the links and the lines of a robot; with a colour, parts are transparent and have that one."""
+        scene, count = self._server.scene, len(self._scene.chain.link_names) + 1
+        frames = [scene.add_frame(f"/{root}/{k}", show_axes=False) for k in range(count)]
         for part in self._scene.parts:
             vertices, faces = creased((part.vertices, part.faces))
+            opacity = part.colour[3] if colour is None else _OPACITY * part.colour[3]
             handle = scene.add_mesh_simple(
-                f"/robot/{part.link % len(names)}/{part.name}",
+                f"/{root}/{part.link % count}/{part.name}",
                 vertices.astype(np.float32),
                 faces.astype(np.uint32),
-                color=tuple(round(255 * c) for c in part.colour[:3]),
-                opacity=None if part.colour[3] >= 1 else part.colour[3],
+                color=colour or tuple(round(255 * c) for c in part.colour[:3]),
+                opacity=None if opacity >= 1 else opacity,
                 side="double",
                 visible=part.shown,
             )
             self._parts.setdefault(part.group, []).append((handle, part.shown))
-        self._lines = scene.add_line_segments(
-            "/lines",
+        lines = scene.add_line_segments(
+            f"/{root} lines",
             points=np.zeros((len(self._scene.joints), 2, 3), np.float32),
-            colors=_BONE,
+            colors=bone,
             thickness=4.0,
             thickness_units="screen",
         )
-        self._lines.visible = not any(part.group == "shape" for part in self._scene.parts)
+        lines.visible = not any(part.group == "shape" for part in self._scene.parts)
+        return frames, lines
 
     def _add_controls(self) -> None:
         gui = self._server.gui
@@ -144,7 +161,7 @@ class Viewer:
                 box = gui.add_checkbox(_GROUPS[group], all(shown for _, shown in handles))
                 box.on_update(lambda event, group=group: self._show(group, event.target.value))
             lines = gui.add_checkbox("lines from joint to joint", self._lines.visible)
-            lines.on_update(lambda event: setattr(self._lines, "visible", event.target.value))
+            lines.on_update(lambda event: self._show_lines(event.target.value))
         self._sliders: list[tuple[Any, int]] = []
         with gui.add_folder("Joints [rad, m]"):
             for name, entry, low, high in slider_ranges(self._scene.chain):
@@ -181,16 +198,22 @@ class Viewer:
         limits = effort_limits(self._scene.chain)
         stride = -(-len(motion) // _POINTS)
         t, tau = motion.t[::stride], motion.tau[::stride]
+        ghost = None if self._ghost is None else self._ghost.tau
 
         def curves(j: int) -> tuple:
+            own = (t, tau[:, j])
+            if self._ghost is not None and ghost is not None:
+                own = (*own, np.interp(t, self._ghost.t, ghost[:, j], np.nan, np.nan))
             bound = np.full_like(t, limits[j])
-            return (t, tau[:, j], bound, -bound) if np.isfinite(limits[j]) else (t, tau[:, j])
+            return (*own, bound, -bound) if np.isfinite(limits[j]) else own
 
         def series(j: int) -> tuple:
             own = (
                 uplot.Series(label="time [s]"),
                 uplot.Series(label=f"torque of {names[j]}", stroke="#1f5fa8", width=2),
             )
+            if ghost is not None:
+                own = (*own, uplot.Series(label="of the second motion", stroke="#e07a26", width=2))
             limit = tuple(uplot.Series(label=label, stroke="#b03030", width=1) for label in ("limit", "-limit"))
             return (*own, *limit) if np.isfinite(limits[j]) else own
 
@@ -209,6 +232,11 @@ class Viewer:
                 plot.series, plot.data = series(j), curves(j)
 
         choice.on_update(chosen)
+
+    def _show_lines(self, visible: bool) -> None:
+        self._lines.visible = visible
+        if self._ghost is not None:
+            self._ghost_lines.visible = visible
 
     def _show(self, group: str, visible: bool) -> None:
         for handle, _ in self._parts[group]:
@@ -245,7 +273,14 @@ class Viewer:
             self.set_time(ahead)
 
 
-def open_viewer(scene: Scene, motion: Motion | None = None, *, host: str = "127.0.0.1", port: int = 8080) -> Viewer:
+def open_viewer(
+    scene: Scene,
+    motion: Motion | None = None,
+    *,
+    ghost: Motion | None = None,
+    host: str = "127.0.0.1",
+    port: int = 8080,
+) -> Viewer:
     """Serve a scene as a web page: a robot with joint sliders, and playback of a motion with its torques.
 
     The page is served from threads; the call returns at once. Ellipsoids of the links' inertia and the lines from joint to
@@ -255,12 +290,14 @@ def open_viewer(scene: Scene, motion: Motion | None = None, *, host: str = "127.
     Args:
         scene: from `build_scene`.
         motion: from `read_motion`, or a `Motion` of arrays.
+        ghost: a second motion of the same robot, drawn as a transparent robot at the same time, such as a simulated one
+            beside a measured one.
         host: 127.0.0.1 serves only this machine, 0.0.0.0 every machine that can reach it.
         port: port of the page; the next free one if it is taken.
 
     Raises:
-        ModelError: viser is not installed (naming the extra), the motion is for another robot, or the host is not an
-            address of this machine.
+        ModelError: viser is not installed (naming the extra), a motion is for another robot, a ghost has no motion beside
+            it, or the host is not an address of this machine.
     """
     try:
         import viser  # pyright: ignore[reportMissingImports]
@@ -268,13 +305,16 @@ def open_viewer(scene: Scene, motion: Motion | None = None, *, host: str = "127.
         raise ModelError(
             f'the viewer needs viser, which is not installed: pip install "jaxdyn[view]" ({error})'
         ) from None
-    if motion is not None and motion.q.shape[1:] != (scene.chain.nq,):
-        raise ModelError(f"the motion has {motion.q.shape[1:]} positions, but this robot has {scene.chain.nq}")
+    for name, given in (("motion", motion), ("ghost", ghost)):
+        if given is not None and given.q.shape[1:] != (scene.chain.nq,):
+            raise ModelError(f"the {name} has {given.q.shape[1:]} positions, but this robot has {scene.chain.nq}")
+    if ghost is not None and motion is None:
+        raise ModelError("a ghost accompanies a motion, and none is given")
     _check_host(host)
     with contextlib.redirect_stdout(None):  # a library prints nothing
         server = viser.ViserServer(host=host, port=port, label="jaxdyn", verbose=False)
     try:
-        return Viewer(scene, motion, server)
+        return Viewer(scene, motion, server, ghost)
     except BaseException:
         server.stop()
         raise
