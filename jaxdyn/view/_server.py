@@ -126,6 +126,8 @@ class Viewer:
         scene, count = self._server.scene, len(self._scene.chain.link_names) + 1
         frames = [scene.add_frame(f"/{root}/{k}", show_axes=False) for k in range(count)]
         for part in self._scene.parts:
+            if colour is not None and part.link < 0:
+                continue  # the base of both is at the same place
             vertices, faces = creased((part.vertices, part.faces))
             opacity = part.colour[3] if colour is None else _OPACITY * part.colour[3]
             handle = scene.add_mesh_simple(
