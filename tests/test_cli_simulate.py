@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jaxdyn
 from jaxdyn import load, read_log
 from jaxdyn.cli import main
 from jaxdyn.identification import (
@@ -58,6 +59,22 @@ def test_the_log_is_the_robots_with_noise(files):
     loaded = simulated(files, "loaded.csv", "--position-noise", "0", "--torque-noise", "0", "--payload", "2")
     lift = (loaded.tau - exact.tau)[:, 1].mean()  # the tip is 0.4 m from the axis that lifts
     assert lift == pytest.approx(-2 * 9.81 * 0.4 * np.cos(exact.q[:, 1]).mean(), rel=0.1)
+
+
+def test_a_folded_arm_is_tracked_and_a_robot_that_leaves_the_motion_is_no_log(files, capsys):
+    """Folded, the first joint moves a fiftieth of the stretched arm's inertia, which fixed gains would not survive."""
+    two = jaxdyn.textbook.planar_elbow(m1=0.5, m2=4.0, l1=1.0, l2=1.0)
+    t = np.arange(501) / 250
+    q = np.c_[0.3 * np.sin(3 * t), 2.9 + 0.1 * np.cos(4 * t)]
+    np.savetxt(files / "folded.csv", np.c_[t, q], "%.9g", ",", header="t,q1,q2", comments="")
+    (files / "elbow.urdf").write_text(jaxdyn.io.to_urdf(two))
+    line = ["simulate", str(files / "elbow.urdf"), str(files / "folded.csv"), "--out", str(files / "folded_run.csv")]
+    assert main(line) == 0
+    errors = re.search(r"tracking error .*: (\S+), (\S+)", capsys.readouterr().out).groups()
+    assert max(float(x) for x in errors) < 5e-3
+    (files / "folded_run.csv").unlink()
+    assert main([*line, "--bandwidth", "3000"]) == 1
+    assert "does not follow the motion" in capsys.readouterr().err and not (files / "folded_run.csv").exists()
 
 
 @pytest.mark.ci

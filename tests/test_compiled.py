@@ -108,6 +108,19 @@ def test_errors_that_need_the_numbers(annotations_unchecked):
             jaxdyn.frame_pose(chain, q, "no")
         with pytest.raises(jaxdyn.ModelError, match="integration method"):
             jaxdyn.step(chain, q, v, v, 1e-3, method="no")
+        with pytest.raises(jaxdyn.ModelError, match="name the integrator: method="):
+            jaxdyn.step(chain, q, v, v, 1e-3, "rk4")
+
+
+def test_lists_of_numbers_are_states():
+    arm, q = random_chain(2), [1, 0.5]
+    np.testing.assert_array_equal(jaxdyn.mass_matrix(arm, q), jaxdyn.mass_matrix(arm, jnp.asarray(q)))
+    np.testing.assert_array_equal(
+        jaxdyn.inverse_dynamics(arm, q, qd=[0, 0], qdd=[1, 2]),
+        jaxdyn.inverse_dynamics(arm, *jnp.array([q, [0, 0], [1, 2]])),
+    )
+    with pytest.raises(jaxdyn.ModelError, match="has 2 joints"):
+        jaxdyn.mass_matrix(arm, [0, 0, 0])
 
 
 @pytest.mark.ci

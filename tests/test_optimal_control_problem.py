@@ -53,6 +53,38 @@ def test_the_cost_is_the_sum_of_its_parts():
     assert_allclose(jax.jit(jaxdyn.trajectory.total_cost)(problem, trajectory), cost, rtol=1e-12)
 
 
+def test_references_may_have_one_row_per_knot():
+    t = jaxdyn.trajectory
+    rng = np.random.default_rng(1)
+    poses = jnp.stack([jaxdyn.frame_pose(ROBOT, q) for q in rng.normal(size=(STEPS + 1, 2))])
+    points, states = poses[:, :3, 3], jnp.asarray(rng.normal(size=(STEPS + 1, 2)))
+    q, v, tau = rng.normal(size=(3, 2))
+    knot = t.Knot(
+        jnp.asarray(2), 0.1, jnp.asarray(q), jnp.asarray(v), jnp.asarray(tau), jnp.asarray(tau), jnp.asarray(DT)
+    )
+    for make, rows in (
+        (t.PoseCost, poses),
+        (t.PointCost, points),
+        (t.CentreOfMassCost, points),
+        (lambda x: t.StateCost(x, -x), states),
+        (lambda x: t.TorqueCost(0.3, x), states),
+    ):
+        assert_allclose(make(rows).residual(ROBOT, knot), make(rows[2]).residual(ROBOT, knot), rtol=1e-13)
+    for make, rows in (
+        (t.PoseConstraint, poses),
+        (t.PointConstraint, points),
+        (lambda x: t.StateConstraint(x, 2 * x), states),
+    ):
+        assert_allclose(make(rows).value(ROBOT, knot), make(rows[2]).value(ROBOT, knot), rtol=1e-13)
+
+
+def test_a_reference_of_another_shape_is_refused_by_name():
+    problem = a_problem()
+    wrong = eqx.tree_at(lambda p: p.terminal[0].target, problem, jnp.zeros((STEPS, 2)))
+    with pytest.raises(jaxdyn.TrajectoryError, match=r"PointCost: target has shape \(4, 2\), .* \(3,\)"):
+        jaxdyn.trajectory.total_cost(wrong, jaxdyn.trajectory.stationary_guess(problem))
+
+
 def test_a_problem_is_a_pytree_to_differentiate_and_batch():
     problem = a_problem()
     motion = jaxdyn.trajectory.stationary_guess(problem)

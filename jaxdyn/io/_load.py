@@ -68,7 +68,8 @@ def load(
         ModelWarning: a single one that lists tolerated faults: inertias that violate the triangle
             inequality by up to 15 % (rounded or badly estimated), inconsistent ones that become consistent by
             fusing or have no effect (at the base, or dropped by `tip`), swapped limits (ignored), a second `<axis>`
-            (ignored); and joints of a massless motion, which makes the mass matrix singular.
+            (ignored); bodies with mass that `tip` drops; and joints of a massless motion, which makes the mass matrix
+            singular.
 
     Raises:
         ModelError: with file, line, element and remedy: the file is missing, not XML, declares entities, or is not a

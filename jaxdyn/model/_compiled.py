@@ -22,9 +22,11 @@ def compiled(function: F) -> F:
     by the first such call and kept for the life of the process: later calls cost the jitted call and some 30 us. Floats
     vary within a program; integers, strings and functions are static: as with `jax.jit`, a function argument's free
     variables are read at compilation. Under a transformation, and with an unhashable argument, the function is traced
-    directly, and the numbers of a robot closed over are constants.
+    directly, and the numbers of a robot closed over are constants. Lists of numbers count as arrays in such a call,
+    where they are positions, velocities, accelerations or torques.
     """
-    position = {name: place for place, name in enumerate(inspect.signature(function).parameters)}.get("q")
+    names = tuple(inspect.signature(function).parameters)
+    position = names.index("q") if "q" in names else None
 
     @functools.partial(jax.jit, static_argnums=(0, 1))
     @functools.wraps(function)
@@ -37,6 +39,9 @@ def compiled(function: F) -> F:
     def call(*arguments: Any, **named: Any) -> Any:
         if not trace_state_clean():
             return function(*arguments, **named)
+        if any(type(x) is list for x in (*arguments, *named.values())):
+            arguments = tuple(_array(name, x) for name, x in zip(names, arguments, strict=False))
+            named = {name: _array(name, x) for name, x in named.items()}
         if position is not None and arguments and isinstance(arguments[0], Chain):
             check_quaternions(arguments[0], arguments[position] if position < len(arguments) else named.get("q"))
         leaves, structure = jax.tree.flatten((arguments, named))
@@ -47,6 +52,14 @@ def compiled(function: F) -> F:
         return program(structure, fixed, [leaf if v else None for v, leaf in zip(varies, leaves, strict=True)])
 
     return call  # type: ignore[return-value]
+
+
+_OF_A_STATE = frozenset({"q", "qd", "qdd", "v", "vd", "tau"})
+
+
+def _array(name: str, x: Any) -> Any:
+    """The argument, an array if it is a list that belongs to a state."""
+    return np.asarray(x, float) if type(x) is list and name in _OF_A_STATE else x
 
 
 def _varies(leaf: Any) -> bool:

@@ -55,8 +55,10 @@ def step(
         method: the scheme.
 
     Raises:
-        ModelError: unknown scheme.
+        ModelError: unknown scheme, or one in the place of `external_wrenches`.
     """
+    if isinstance(external_wrenches, str):
+        raise ModelError(f"external_wrenches is {external_wrenches!r}", "name the integrator: method=...")
     q, qd = promoted(chain, q, qd)
 
     def acceleration(robot, x, xd, _):

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array
 from scipy import interpolate
 
-from ...dynamics import mass_matrix_inverse
+from ...dynamics import crba, mass_matrix_inverse
 from ...errors import ModelError
 from ...io._logs.log import Log
 from ...io._logs.motion import Motion
@@ -17,7 +17,7 @@ from ...model._chain import Chain
 from .._model.step import Deviation, advanced
 from .._model.torque_model import TorqueModel, in_float64
 from .._payload.loads import carrier, transform_matrix
-from .monte_carlo import NOISE_LEVELS, NoiseLevel, drive_gains
+from .monte_carlo import NOISE_LEVELS, NoiseLevel
 
 SLOWEST_CONTROLLER = 1000.0  # [1/s]
 SUBSTEPS = 8  # of a controller's period
@@ -31,20 +31,21 @@ def tracking_log(
     bandwidth: float = 120.0,
     seed: int = 0,
 ) -> Log:
-    """A log of a robot tracking a motion under a proportional-derivative law with feed-forward torques of its own model.
+    """A log of a robot tracking a motion under computed-torque control with feed-forward torques of its own model.
 
-    The law is `drive_gains`, at 1 kHz or faster, with noisy encoders; its torque is held for a period. The reference is
-    a cubic spline through the motion's samples. The robot is the complete model, including friction with memory.
+    tau = tau_ff + M(q_d) (w^2 (q_d - q) + 2 w (qd_d - qd)), evaluated at 1 kHz or faster with noisy encoders and held
+    for a period; w is the bandwidth. The reference is a cubic spline through the motion's samples. The robot is the
+    complete model, including friction with memory.
 
     Args:
         motion: reference; the robot starts at its first position and velocity, with relaxed friction.
         rate: samples per second of the log [1/s].
         noise: standard deviations of encoders and torques.
-        bandwidth: bandwidth of the controller [rad/s].
+        bandwidth: bandwidth w of the controller [rad/s].
         seed: seed of the noise.
 
     Raises:
-        ModelError: a joint without inertia; an unstable loop.
+        ModelError: a joint without inertia; a robot that leaves the motion by more than a tenth of its range.
 
     Cost: eight steps of `advanced` per period.
     """
@@ -52,29 +53,47 @@ def tracking_log(
     period = 1 / (rate * every)
     count = int((motion.t[-1] - motion.t[0]) / period + 1e-6) + 1
     t = motion.t[0] + period * np.arange(count)
-    reference = interpolate.CubicSpline(motion.t, motion.q)
+    reference = reference_of(motion)
     rng = np.random.default_rng(seed)
     seen = noise.position * rng.normal(size=(count, motion.q.shape[1]))
     with jax.enable_x64(True):
         model = in_float64(model)
         q, qd, qdd = (jnp.asarray(reference(t, order)) for order in range(3))
-        gains = drive_gains(model.chain, bandwidth)
         mobility = np.diag(np.asarray(mass_matrix_inverse(model.chain, q[0])))
-        if not (np.all(np.isfinite(mobility)) and np.all(np.asarray(gains.kp) > 0)):
+        if not (np.all(np.isfinite(mobility)) and np.all(mobility > 0)):
             raise ModelError(
                 "the model has links without inertia, so its motion cannot be simulated; give them inertials"
             )
         rows = q, qd, qdd, jnp.asarray(seen)
-        found, tau = (np.asarray(x) for x in _followed(model, gains.kp, gains.kd, rows, jnp.asarray(period)))
-    if not np.all(np.isfinite(found)):
-        raise ModelError("the simulated closed loop is not stable: lower its gains, or its period")
+        found, tau = (np.asarray(x) for x in _followed(model, jnp.asarray(bandwidth), rows, jnp.asarray(period)))
+    check_tracking(found - np.asarray(q), np.asarray(q), t, bandwidth)
     found, tau, t = ((x + e)[::every] for x, e in ((found, seen), (tau, 0.0), (t, 0.0)))
     tau = tau + noise.torque * rng.normal(size=tau.shape)
     return Log(t=t, q=found, qd=None, tau=tau, source=f"{motion.source}, simulated")
 
 
+def reference_of(motion: Motion) -> interpolate.CubicSpline:
+    """Positions at any time between the first and the last sample of a motion."""
+    return interpolate.CubicSpline(motion.t, motion.q)
+
+
+def check_tracking(error: np.ndarray, q: np.ndarray, t: np.ndarray, bandwidth: float) -> None:
+    """Raise ModelError if a joint is off by more than a tenth of its range, or of a tenth of the largest range."""
+    spread = np.ptp(q, axis=0)
+    allowed = 0.1 * np.maximum(spread, 0.1 * spread.max(initial=0.0) + 1e-2)
+    bad = ~(np.abs(error) <= allowed)
+    if bad.any():
+        row = int(np.flatnonzero(bad.any(axis=1))[0])
+        joint = int(np.flatnonzero(bad[row])[0])
+        raise ModelError(
+            f"the simulated robot does not follow the motion: at t = {t[row]:.4g} s, joint {joint + 1} is "
+            f"{abs(error[row, joint]):.3g} rad or m off",
+            f"change the bandwidth of the controller (now {bandwidth:g} rad/s), or slow the motion down",
+        )
+
+
 @jax.jit
-def _followed(model: TorqueModel, kp: Array, kd: Array, rows: tuple[Array, ...], period: Array) -> tuple[Array, Array]:
+def _followed(model: TorqueModel, bandwidth: Array, rows: tuple[Array, ...], period: Array) -> tuple[Array, Array]:
     """Positions and commanded torques at the controller's instants."""
     q, qd, qdd, noise = rows
     dt, still = period / SUBSTEPS, jnp.zeros_like(q[0])
@@ -87,7 +106,8 @@ def _followed(model: TorqueModel, kp: Array, kd: Array, rows: tuple[Array, ...],
 
     def instant(state: Deviation, row: tuple[Array, ...]) -> tuple[Deviation, tuple[Array, Array]]:
         wanted, speed, fed, error = row
-        tau = kp * (wanted - state.position - error) + kd * (speed - state.rate) + fed
+        wish = bandwidth * (bandwidth * (wanted - state.position - error) + 2 * (speed - state.rate))
+        tau = fed + crba(model.chain, wanted) @ wish
         after = jax.lax.fori_loop(0, SUBSTEPS, lambda _, x: substep(x, tau), state)
         return after, (state.position, tau)
 

@@ -86,7 +86,7 @@ def chain_of(
     """The chain of a URDF document, with the arguments and errors of `jaxdyn.load`."""
     parts = arrange(robot, **options)
     layout = parts.layout
-    remarks = [*robot.remarks, *_faults(robot, layout, allow_nonphysical)]
+    remarks = [*robot.remarks, *_faults(robot, layout, allow_nonphysical), *_dropped_mass(robot, layout)]
     if not allow_nonphysical and (still := massless_motion(parts)):
         remarks.append(
             f"the mass matrix is singular and forward dynamics is not finite, for a motion of {', '.join(map(repr, still))} "
@@ -117,6 +117,19 @@ def chain_of(
         return chain
     except ModelError as error:
         raise ModelError(f"{robot.source}: {error}") from None
+
+
+def _dropped_mass(robot: Robot, layout: Layout) -> list[str]:
+    """A warning about the bodies that a choice of tip leaves out."""
+    kept = {robot.root, *layout.frames, *(joint.child for joint in layout.joints)}
+    masses = {
+        name: float(x.inertia[0]) for name, x in robot.links.items() if name not in kept and x.inertia is not None
+    }
+    lost = {name: mass for name, mass in masses.items() if mass > 0}
+    if not lost:
+        return []
+    names = ", ".join(map(repr, lost))
+    return [f"the tip {layout.tip!r} drops {names} ({sum(lost.values()):.3g} kg); lock their joints to keep the mass"]
 
 
 def _faults(robot: Robot, layout: Layout, allow_nonphysical: bool) -> list[str]:

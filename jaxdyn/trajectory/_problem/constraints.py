@@ -15,7 +15,7 @@ from ...model._chain import Chain
 from ...model._configuration import difference
 from ...model._layout import layout
 from ...spatial.se3 import pose_inverse, pose_log
-from .knot import Knot, as_floats, as_floats_or_none
+from .knot import Knot, as_floats, as_floats_or_none, reference_at
 
 Kind = Literal["equality", "inequality"]
 _FAR = 1e4  # substitute for the missing side of a one-sided limit
@@ -78,18 +78,21 @@ class StateConstraint(Constraint):
     """The state equals (q_d, v_d), typically the goal at the end.
 
     Attributes:
-        q: positions; None leaves them free.
-        v: velocities; None leaves them free.
+        q: positions, or one row per knot; None leaves them free.
+        v: velocities, or one row per knot; None leaves them free.
     """
 
     is_diagonal: ClassVar[bool] = True
-    q: Float[Array, " nq"] | None = eqx.field(converter=as_floats_or_none, default=None)
-    v: Float[Array, " nv"] | None = eqx.field(converter=as_floats_or_none, default=None)
+    q: Float[Array, "*knots nq"] | None = eqx.field(converter=as_floats_or_none, default=None)
+    v: Float[Array, "*knots nv"] | None = eqx.field(converter=as_floats_or_none, default=None)
     kind: Kind = eqx.field(static=True, default="equality", kw_only=True)
 
     def value(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
-        parts = [] if self.q is None else [difference(chain, self.q, knot.q)]
-        parts += [] if self.v is None else [knot.v - self.v]
+        parts = []
+        if self.q is not None:
+            parts.append(difference(chain, reference_at(self, "q", knot.q.shape, knot.k), knot.q))
+        if self.v is not None:
+            parts.append(knot.v - reference_at(self, "v", knot.v.shape, knot.k))
         return jnp.concatenate(parts) if parts else jnp.zeros(0, knot.q.dtype)
 
 
@@ -97,18 +100,19 @@ class PoseConstraint(Constraint):
     """A frame has the pose T_d: log(T_d^-1 T) = 0, the twist (rotation, translation) in its axes.
 
     Attributes:
-        target: T_d in the world.
+        target: T_d in the world, or one pose per knot.
         frame: link or frame; the chain's tip if None.
         directions: the constrained ones of the six; all if None.
     """
 
-    target: Float[Array, "4 4"] = eqx.field(converter=as_floats)
+    target: Float[Array, "*knots 4 4"] = eqx.field(converter=as_floats)
     frame: str | None = eqx.field(static=True, default=None)
     directions: tuple[int, ...] | None = eqx.field(static=True, default=None)
     kind: Kind = eqx.field(static=True, default="equality", kw_only=True)
 
     def value(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
-        twist = pose_log(pose_inverse(self.target) @ frame_pose(chain, knot.q, self.frame))
+        target = reference_at(self, "target", (4, 4), knot.k)
+        twist = pose_log(pose_inverse(target) @ frame_pose(chain, knot.q, self.frame))
         return twist if self.directions is None else twist[jnp.asarray(self.directions)]
 
 
@@ -116,16 +120,16 @@ class PointConstraint(Constraint):
     """A frame's origin is at p_d in the world.
 
     Attributes:
-        target: p_d [m].
+        target: p_d, or one row per knot [m].
         frame: link or frame; the chain's tip if None.
     """
 
-    target: Float[Array, "3"] = eqx.field(converter=as_floats)
+    target: Float[Array, "*knots 3"] = eqx.field(converter=as_floats)
     frame: str | None = eqx.field(static=True, default=None)
     kind: Kind = eqx.field(static=True, default="equality", kw_only=True)
 
     def value(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
-        return frame_pose(chain, knot.q, self.frame)[:3, 3] - self.target
+        return frame_pose(chain, knot.q, self.frame)[:3, 3] - reference_at(self, "target", (3,), knot.k)
 
 
 class Clearance(Constraint):

@@ -12,7 +12,7 @@ from ...errors import TrajectoryError
 from ...model._chain import Chain
 from ...model._configuration import difference
 from ...spatial.se3 import pose_inverse, pose_log
-from .knot import Knot, as_floats, row
+from .knot import Knot, as_floats, reference_at
 
 
 class Cost(eqx.Module):
@@ -54,8 +54,8 @@ class StateCost(Cost):
     velocity_weight: Float[Array, "*#nv"] = eqx.field(converter=as_floats, default=1.0)
 
     def residual(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
-        dq = difference(chain, row(self.q, knot.k), knot.q)
-        dv = knot.v - row(self.v, knot.k)
+        dq = difference(chain, reference_at(self, "q", knot.q.shape, knot.k), knot.q)
+        dv = knot.v - reference_at(self, "v", knot.v.shape, knot.k)
         return jnp.concatenate([self.position_weight * dq, self.velocity_weight * dv])
 
 
@@ -72,8 +72,9 @@ class TorqueCost(Cost):
     reference: Float[Array, "*knots"] = eqx.field(converter=as_floats, default=0.0)
 
     def residual(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
-        reference = row(self.reference, knot.k) if self.reference.ndim else self.reference
-        return self.weight * (knot.tau - reference)
+        if self.reference.ndim == 0:
+            return self.weight * (knot.tau - self.reference)
+        return self.weight * (knot.tau - reference_at(self, "reference", knot.tau.shape, knot.k))
 
 
 class TorqueRateCost(Cost):
@@ -95,49 +96,50 @@ class PoseCost(Cost):
     of the latter.
 
     Attributes:
-        target: T_d in the world.
+        target: T_d in the world, or one pose per knot.
         weight: w of each of the six directions [1/rad, 1/m].
         frame: link or frame; the chain's tip if None.
     """
 
-    target: Float[Array, "4 4"] = eqx.field(converter=as_floats)
+    target: Float[Array, "*knots 4 4"] = eqx.field(converter=as_floats)
     weight: Float[Array, "*#six"] = eqx.field(converter=as_floats, default=1.0)
     frame: str | None = eqx.field(static=True, default=None)
 
     def residual(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
-        return self.weight * pose_log(pose_inverse(self.target) @ frame_pose(chain, knot.q, self.frame))
+        target = reference_at(self, "target", (4, 4), knot.k)
+        return self.weight * pose_log(pose_inverse(target) @ frame_pose(chain, knot.q, self.frame))
 
 
 class PointCost(Cost):
     """1/2 |w (p - p_d)|^2 of a frame's origin p in the world.
 
     Attributes:
-        target: p_d [m].
+        target: p_d, or one row per knot [m].
         weight: w of each direction [1/m].
         frame: link or frame; the chain's tip if None.
     """
 
-    target: Float[Array, "3"] = eqx.field(converter=as_floats)
+    target: Float[Array, "*knots 3"] = eqx.field(converter=as_floats)
     weight: Float[Array, "*#three"] = eqx.field(converter=as_floats, default=1.0)
     frame: str | None = eqx.field(static=True, default=None)
 
     def residual(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
-        return self.weight * (frame_pose(chain, knot.q, self.frame)[:3, 3] - self.target)
+        return self.weight * (frame_pose(chain, knot.q, self.frame)[:3, 3] - reference_at(self, "target", (3,), knot.k))
 
 
 class CentreOfMassCost(Cost):
     """1/2 |w (c - c_d)|^2 of the robot's centre of mass c in the world.
 
     Attributes:
-        target: c_d [m].
+        target: c_d, or one row per knot [m].
         weight: w of each direction [1/m].
     """
 
-    target: Float[Array, "3"] = eqx.field(converter=as_floats)
+    target: Float[Array, "*knots 3"] = eqx.field(converter=as_floats)
     weight: Float[Array, "*#three"] = eqx.field(converter=as_floats, default=1.0)
 
     def residual(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
-        return self.weight * (centre_of_mass(chain, knot.q) - self.target)
+        return self.weight * (centre_of_mass(chain, knot.q) - reference_at(self, "target", (3,), knot.k))
 
 
 class UserCost(Cost):

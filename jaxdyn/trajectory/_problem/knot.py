@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from ...errors import TrajectoryError
+
 
 class Knot(NamedTuple):
     """A motion at time t = k dt. At the last knot, k = steps, no torque acts; `tau` repeats the previous one.
@@ -43,6 +45,16 @@ def as_floats_or_none(x: Any) -> Array | None:
     return None if x is None else as_floats(x)
 
 
-def row(x: Float[Array, "*rows n"], k: Int[Array, ""]) -> Float[Array, " n"]:
-    """A reference at a knot: row k of a time-varying reference, or the constant reference itself."""
-    return x if x.ndim == 1 else jnp.take(x, k, axis=0)
+def reference_at(owner: Any, name: str, shape: tuple[int, ...], k: Int[Array, ""]) -> Array:
+    """A cost's or constraint's reference at a knot: row k of a time-varying one, or the constant reference itself.
+
+    Raises:
+        TrajectoryError: a shape that is neither.
+    """
+    x = getattr(owner, name)
+    at = jnp.take(x, k, axis=0) if x.ndim == len(shape) + 1 else x
+    if at.shape != shape:
+        raise TrajectoryError(
+            f"{type(owner).__name__}: {name} has shape {x.shape}, but this robot takes {shape}, or one such row per knot"
+        )
+    return at

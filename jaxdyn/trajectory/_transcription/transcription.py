@@ -16,7 +16,7 @@ from .._interior_point.sensitivity import differentiable
 from .._interior_point.solve import InteriorPointResult, solve_program
 from .._problem.constraints import PositionLimits, StateConstraint, VelocityLimits
 from .._problem.costs import StateCost
-from .._problem.knot import Knot, row
+from .._problem.knot import Knot, reference_at
 from .._problem.problem import OptimalControlProblem, constraint_values, status_of_problem
 from .._problem.solution import Residuals, Solution, Status, Trajectory
 
@@ -172,12 +172,10 @@ def guessed_motion(
 
 
 def _goal(problem: OptimalControlProblem) -> Float[Array, " nq"] | None:
-    for constraint in problem.terminal_constraints:
-        if isinstance(constraint, StateConstraint) and constraint.q is not None:
-            return constraint.q
-    for cost in problem.terminal:
-        if isinstance(cost, StateCost):
-            return row(cost.q, jnp.asarray(problem.steps))
+    goals = [c for c in problem.terminal_constraints if isinstance(c, StateConstraint) and c.q is not None]
+    goals += [c for c in problem.terminal if isinstance(c, StateCost)]
+    if goals:
+        return reference_at(goals[0], "q", problem.q0.shape, jnp.asarray(problem.steps))
     return None
 
 
