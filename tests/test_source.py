@@ -29,6 +29,7 @@ from jaxdyn.identification import (
     Offset,
     PowerViscous,
     Stribeck,
+    TemperatureDependent,
     TorqueModel,
     Viscous,
     coupled_drive,
@@ -51,6 +52,7 @@ TERMS = (
     LoadedSlip(3e-3),
     Dahl(1e-3),
     LuGre(),
+    TemperatureDependent(30.0, 0.05),
 )
 
 

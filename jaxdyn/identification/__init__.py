@@ -100,6 +100,7 @@ from ._friction.memory import Dahl as Dahl, LoadedSlip as LoadedSlip, LuGre as L
 from ._friction.model import FrictionModel as FrictionModel
 from ._friction.nearest import chain_with_friction as chain_with_friction
 from ._friction.position import Cable as Cable, Counterbalance as Counterbalance
+from ._friction.temperature import TemperatureDependent as TemperatureDependent
 from ._friction.terms import (
     Asymmetry as Asymmetry,
     Coulomb as Coulomb,

@@ -36,6 +36,7 @@ TERMS = {
     "Cable": jaxdyn.identification.Cable(),
     "PowerViscous": jaxdyn.identification.PowerViscous(0.7),
     "Stribeck": jaxdyn.identification.Stribeck(0.2, 0.1),
+    "TemperatureDependent": jaxdyn.identification.TemperatureDependent(25.0, 0.1),
     "Viscous": jaxdyn.identification.Viscous(),
 }
 

@@ -12,6 +12,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 from ...errors import IdentificationError
 from .._preprocessing.filters import low_pass
 from .._preprocessing.samples import Samples
+from .temperature import TemperatureDependent
 from .terms import FrictionTerm
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -37,6 +38,11 @@ class FrictionModel(eqx.Module):
     def needs_load(self) -> bool:
         """True if any term depends on the joint loads."""
         return any(term.needs_load for term in self.terms)
+
+    @property
+    def needs_temperature(self) -> bool:
+        """True if any term depends on the joint temperatures."""
+        return any(isinstance(term, TemperatureDependent) for term in self.terms)
 
     def for_joints(self, n: int) -> "FrictionModel":
         """The model with every nonlinear parameter as an array over n joints.
@@ -103,7 +109,7 @@ class FrictionModel(eqx.Module):
             load: rigid-body torques [N m]; required if a term depends on them.
 
         Raises:
-            IdentificationError: a term needs the load and none is given.
+            IdentificationError: a term needs the load and none is given, or temperatures that the samples do not have.
         """
         return self._run(_blocks, samples, load)
 
@@ -116,13 +122,14 @@ class FrictionModel(eqx.Module):
             if self.needs_load:
                 raise IdentificationError("a friction term depends on the load: give the rigid-body torques")
             load = np.zeros_like(samples.qd)
+        heat = self.temperature(samples)
         model, out = self.for_joints(samples.n), []
         chosen = self.chosen(samples.n)
         with jax.enable_x64(True):
             for start, stop in samples.segments:
                 size = stop - start
                 fill = [(0, -size % LENGTHS), (0, 0)]
-                parts = [np.pad(x[start:stop], fill, mode="edge") for x in (samples.q, samples.qd, load)]
+                parts = [np.pad(x[start:stop], fill, mode="edge") for x in (samples.q, samples.qd, load, *heat)]
                 block = np.array(function(model, *map(jnp.asarray, parts)))[:size]
                 block *= chosen.reshape(1, *chosen.shape, *[1] * (block.ndim - 3))
                 out.append(block if self.cutoff is None else low_pass(block, samples.rate, self.cutoff))
@@ -131,6 +138,32 @@ class FrictionModel(eqx.Module):
     def signals(self, samples: Samples, load: Float[np.ndarray, "N n"] | None = None) -> Float[np.ndarray, "N n k"]:
         """`blocks` as columns of the stacked regressor, in the order of `names`: for `accumulate` and `predict`."""
         return spread_blocks(self.blocks(samples, load), self.chosen(samples.n))
+
+    def temperature(self, samples: Samples) -> tuple[Float[np.ndarray, "N n"], ...]:
+        """The temperatures of samples if a term depends on them, else none.
+
+        Raises:
+            IdentificationError: the samples have none.
+        """
+        if not self.needs_temperature:
+            return ()
+        if samples.temperature is None:
+            raise IdentificationError(
+                f"{samples.source}: friction depends on temperature, and there is none of every joint; log columns "
+                "temperature1 .. (or one column temperature for all joints), or leave the term out"
+            )
+        return (samples.temperature,)
+
+    def at_temperature(
+        self, memory: Float[Array, "*N n m"], temperature: Float[Array, "*N n"]
+    ) -> Float[Array, "*N n m"]:
+        """The memory of joints at these temperatures [°C]; unchanged without such a term."""
+        remembering = [term for term in self.terms if term.remembers]
+        states = [
+            term.warmth(temperature) if isinstance(term, TemperatureDependent) else memory[..., k]
+            for k, term in enumerate(remembering, 1)
+        ]
+        return jnp.stack([memory[..., 0], *states], axis=-1)
 
     @property
     def memory_size(self) -> int:
@@ -157,10 +190,14 @@ class FrictionModel(eqx.Module):
         return jnp.concatenate(parts, axis=1)
 
     def columns(
-        self, q: Float[Array, "N n"], qd: Float[Array, "N n"], load: Float[Array, "N n"]
+        self,
+        q: Float[Array, "N n"],
+        qd: Float[Array, "N n"],
+        load: Float[Array, "N n"],
+        temperature: Float[Array, "N n"] | None = None,
     ) -> Float[Array, "N n k"]:
         """The columns along an evenly sampled run, from relaxed memory; not low-passed, of all terms, traceable by JAX."""
-        return jnp.concatenate([term.columns(q, qd, load) for term in self.terms], axis=2)
+        return jnp.concatenate([term.columns(q, qd, load, temperature) for term in self.terms], axis=2)
 
     def known(self, samples: Samples) -> Bool[np.ndarray, "N n"]:
         """Mask of samples with known memory: the joint has travelled further since the piece began than memory reaches."""
@@ -199,15 +236,15 @@ def spread_blocks(
 
 
 @eqx.filter_jit
-def _blocks(model: FrictionModel, q: Array, qd: Array, load: Array) -> Array:
-    return model.columns(q, qd, load)
+def _blocks(model: FrictionModel, q: Array, qd: Array, load: Array, *temperature: Array) -> Array:
+    return model.columns(q, qd, load, *temperature)
 
 
 @eqx.filter_jit
-def _slopes(model: FrictionModel, q: Array, qd: Array, load: Array) -> Array:
+def _slopes(model: FrictionModel, q: Array, qd: Array, load: Array, *temperature: Array) -> Array:
     def moved(shift: Array) -> Array:
         moving = shifted(model, jnp.broadcast_to(shift, (qd.shape[1], shift.size)))
-        return moving.columns(q, qd, load)
+        return moving.columns(q, qd, load, *temperature)
 
     # the columns of a joint depend on its own parameters only, so one common shift of all joints gives all derivatives
     return jax.jacfwd(moved)(jnp.zeros(len(jax.tree.leaves(model)), qd.dtype))

@@ -27,7 +27,11 @@ class FrictionTerm(eqx.Module):
     joints: eqx.AbstractVar[tuple[int, ...] | None]
 
     def columns(
-        self, q: Float[Array, "N n"], qd: Float[Array, "N n"], load: Float[Array, "N n"]
+        self,
+        q: Float[Array, "N n"],
+        qd: Float[Array, "N n"],
+        load: Float[Array, "N n"],
+        temperature: Float[Array, "N n"] | None = None,
     ) -> Float[Array, "N n k"]:
         """The columns of every joint along an evenly sampled run, from relaxed memory.
 
@@ -35,8 +39,10 @@ class FrictionTerm(eqx.Module):
             q: positions [rad or m].
             qd: velocities [rad/s or m/s].
             load: rigid-body torque of each joint [N m or N].
+            temperature: of each joint, for terms that need it; the term's reference if None [°C].
         """
-        return self._columns(q, qd, load, self._states(q, qd) if self._remembers else jnp.zeros_like(q))
+        held = self._states(q, qd, temperature) if self._remembers else jnp.zeros_like(q)
+        return self._columns(q, qd, load, held)
 
     def step(self, z: Float[Array, " n"], travel: Float[Array, " n"], qd: Float[Array, " n"]) -> Float[Array, " n"]:
         """The memory of every joint one sample later; terms without memory leave it unchanged.
@@ -75,13 +81,13 @@ class FrictionTerm(eqx.Module):
 
     @property
     def remembers(self) -> bool:
-        """True if the columns depend on the past motion."""
+        """True if the columns depend on more than the sample itself: on the past motion, or on a temperature."""
         return self._remembers
 
     _loaded: ClassVar[bool] = False
     _remembers: ClassVar[bool] = False
 
-    def _states(self, q: Array, qd: Array) -> Array:
+    def _states(self, q: Array, qd: Array, temperature: Array | None) -> Array:
         """(N, n) memory along a run."""
 
         def body(z, now):

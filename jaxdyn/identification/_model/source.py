@@ -20,6 +20,8 @@ def write_predictor(model: TorqueModel, path: str | os.PathLike[str]) -> dict[st
         torque(memory, q, qd, qdd, tau, next): torques of one cycle, all terms included, and the memory for the next one;
         gravity(q, tau): torques that hold the robot still, without friction: inverse dynamics, springs and further columns.
 
+    A model with `TemperatureDependent` friction has a fourth: at_temperature(memory, temperature, next).
+
     In C `next` may be `memory` itself. In Python results are returned: tau, memory = torque(memory, q, qd, qdd). Positions,
     velocities, accelerations and torques are in SI units, in the order of the joints at the top of the files. The torques are
     those of `TorqueModel.torque` to rounding; nothing is filtered or delayed.
@@ -39,7 +41,12 @@ def write_predictor(model: TorqueModel, path: str | os.PathLike[str]) -> dict[st
         memory = jax.eval_shape(double.start, jax.ShapeDtypeStruct((chain.nq,), jnp.float64)).shape
     q, qd = (chain.nq,), (chain.nv,)
     still = lambda q: double.load(q, jnp.zeros(qd), jnp.zeros(qd))
-    functions = [
+    functions = []
+    if model.friction is not None and model.friction.needs_temperature:
+        inputs = {"memory": memory, "temperature": qd}
+        about = "The memory of joints at these temperatures [°C], which they keep until set again."
+        functions = [SourceFunction("at_temperature", double.at_temperature, inputs, ("next",), about)]
+    functions += [
         SourceFunction("start", double.start, {"q": q}, ("memory",), "Memory of a robot at rest at q."),
         SourceFunction(
             "torque",

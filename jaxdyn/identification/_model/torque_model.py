@@ -110,6 +110,14 @@ class TorqueModel(eqx.Module, Summary):
             return q[:, None]
         return jnp.zeros((len(q), self.friction.memory_size), q.dtype).at[:, 0].set(q)
 
+    def at_temperature(self, memory: Float[Array, "n m"], temperature: Float[Array, " n"]) -> Float[Array, "n m"]:
+        """The memory of joints at these temperatures [°C], which they keep until set again.
+
+        Only for models with `TemperatureDependent` friction (others return the memory unchanged): `start` assumes its
+        reference temperature.
+        """
+        return memory if self.friction is None else self.friction.at_temperature(memory, temperature)
+
     def torque(
         self, memory: Float[Array, "n m"], q: Float[Array, " n"], qd: Float[Array, " n"], qdd: Float[Array, " n"]
     ) -> tuple[Float[Array, " n"], Float[Array, "n m"]]:
@@ -121,13 +129,22 @@ class TorqueModel(eqx.Module, Summary):
         return self._torque_at(memory, q, qd, qdd), memory
 
     def torques(
-        self, q: Float[Array, "N nq"], qd: Float[Array, "N nv"], qdd: Float[Array, "N nv"]
+        self,
+        q: Float[Array, "N nq"],
+        qd: Float[Array, "N nv"],
+        qdd: Float[Array, "N nv"],
+        temperature: Float[Array, "N nv"] | None = None,
     ) -> Float[Array, "N nv"]:
-        """Torques along an evenly sampled run, from relaxed memory [N m or N]."""
+        """Torques along an evenly sampled run, from relaxed memory [N m or N].
+
+        Args:
+            temperature: temperatures of the joints [°C], of which `TemperatureDependent` friction depends; its reference if
+                None.
+        """
         load = jax.vmap(self.load)(q, qd, qdd)
         if self.friction is None:
             return load + jax.vmap(functools.partial(friction_force, self.chain))(qd)
-        return load + jnp.einsum("tjk,jk->tj", self.friction.columns(q, qd, load), self.coefficients)
+        return load + jnp.einsum("tjk,jk->tj", self.friction.columns(q, qd, load, temperature), self.coefficients)
 
     def acceleration(
         self, memory: Float[Array, "n m"], q: Float[Array, " n"], qd: Float[Array, " n"], tau: Float[Array, " n"]
@@ -183,7 +200,10 @@ class TorqueModel(eqx.Module, Summary):
         with jax.enable_x64(True):
             model = in_float64(self)
             parts = [(jnp.asarray(x[a:b]) for x in (samples.q, samples.qd)) for a, b in pieces]
-            return np.concatenate([np.asarray(_memory(model, *part)) for part in parts])
+            out = jnp.concatenate([_memory(model, *part) for part in parts])
+            for heat in self.friction.temperature(samples):
+                out = self.friction.at_temperature(out, jnp.asarray(heat))
+            return np.asarray(out)
 
     def advanced(
         self, memory: Float[Array, "n m"], q: Float[Array, " n"], qd: Float[Array, " n"]

@@ -77,6 +77,7 @@ def without_delay(log: Log, seconds: float | Float[np.ndarray, " n"]) -> Log:
         q=log.q[kept],
         qd=None if log.qd is None else log.qd[kept],
         tau=tau[:, :, 0],
+        temperature=None if log.temperature is None else log.temperature[kept],
         notes=(*log.notes, f"torque delays removed, by joint: {listed} ms"),
     )
 

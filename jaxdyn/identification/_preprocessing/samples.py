@@ -36,6 +36,7 @@ class Samples:
         torque_cutoff: cutoff of the low-pass on tau, here or before it was logged [Hz].
         notes: remarks of the reader and the preprocessing.
         source: the log they come from.
+        temperature: temperatures of the joints, interpolated linearly, if logged [°C].
     """
 
     t: Float[np.ndarray, " N"]
@@ -49,6 +50,7 @@ class Samples:
     torque_cutoff: float
     notes: tuple[str, ...] = ()
     source: str = "memory"
+    temperature: Float[np.ndarray, "N n"] | None = None
 
     @property
     def n(self) -> int:
@@ -59,7 +61,8 @@ class Samples:
         self, chosen: slice | Int[np.ndarray, " M"], segments: Iterable[tuple[int, int]], **changes: Any
     ) -> "Samples":
         """A subset of the samples, with these pieces."""
-        cut = {name: getattr(self, name)[chosen] for name in ("t", "q", "qd", "qdd", "tau")}
+        held = {name: getattr(self, name) for name in ("t", "q", "qd", "qdd", "tau", "temperature")}
+        cut = {name: value[chosen] for name, value in held.items() if value is not None}
         return dataclasses.replace(self, **cut, segments=tuple(segments), **changes)
 
     def part(self, start: int, stop: int) -> "Samples":
@@ -204,7 +207,10 @@ def preprocess(log: Log, filters: Filters | None = None) -> Samples:
     if log.qd is not None:
         notes.append(_compare(qd, logged))
     rate, cutoffs = setting.rate / setting.stride, (setting.position_cutoff, setting.torque_cutoff)
-    return Samples(t, q, qd, qdd, tau, rate, tuple(itertools.pairwise(ends)), *cutoffs, tuple(notes), log.source)
+    columns = () if log.temperature is None else log.temperature.T
+    heat = np.stack([np.interp(t, log.t, x) for x in columns], axis=1) if len(columns) else None
+    parts = tuple(itertools.pairwise(ends))
+    return Samples(t, q, qd, qdd, tau, rate, parts, *cutoffs, tuple(notes), log.source, heat)
 
 
 def preprocess_alike(

@@ -10,12 +10,13 @@ from typing import Any
 from ...errors import IdentificationError
 from .._friction.memory import Dahl, LoadedSlip, LuGre, MaxwellSlip
 from .._friction.position import Cable, Counterbalance
+from .._friction.temperature import TemperatureDependent
 from .._friction.terms import Asymmetry, FrictionTerm, GearRipple, LoadDependent, PowerViscous, Stribeck
 
 KINDS: dict[str, type[FrictionTerm]] = {
     kind.__name__: kind
     for kind in (
-        *(Counterbalance, Cable, GearRipple, Asymmetry, PowerViscous, Stribeck, LoadDependent),
+        *(Counterbalance, Cable, GearRipple, Asymmetry, PowerViscous, Stribeck, LoadDependent, TemperatureDependent),
         *(MaxwellSlip, LoadedSlip, Dahl, LuGre),
     )
 }

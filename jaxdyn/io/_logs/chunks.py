@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from ...errors import LogError
 from .columns import blocks_of, find_columns, labels_of
-from .log import Log
+from .log import Log, filled
 from .rows import find_bad_rows, jumps
 from .table import TEXT_SUFFIXES, begins_with_number, checked_suffix, open_table, parquet_column, text_table
 
@@ -62,7 +62,7 @@ def read_log_chunks(
         for names, arrays in parts:
             kinds, _, notes = find_columns(path, names, gains is not None)
             blocks = blocks_of(path, kinds, {name: arrays[name] for held in kinds.values() for name in held})
-            n = blocks["q"].shape[1]
+            heat, n = blocks.pop("temperature", None), blocks["q"].shape[1]
             if joints is not None and n != joints:
                 raise LogError(f"{path}: the log has {n} joints, the robot has {joints}")
             if "i" in blocks and (factors is None or factors.shape != (n,)):
@@ -73,8 +73,10 @@ def read_log_chunks(
                 )
             _check(path, kinds, blocks, at, last)
             tau = blocks["i"] if "i" in blocks else blocks["tau"]
-            t, q = blocks["t"][:, 0], blocks["q"]
-            yield Log(t, q, blocks.get("qd"), tau if factors is None else tau * factors, path.name, tuple(notes))
+            t, q, qd = blocks["t"][:, 0], blocks["q"], blocks.get("qd")
+            heat = None if heat is None else filled(t, heat)
+            tau = tau if factors is None else tau * factors
+            yield Log(t, q, qd, tau, path.name, tuple(notes), temperature=heat)
             at, last = at + len(t), (t[-1], q[-1])
 
 
@@ -87,7 +89,7 @@ def _check(
 ) -> None:
     """Check a part that starts at row `at`, after the `last` row of the previous part."""
     n = blocks["q"].shape[1]
-    labels = [label for kind in kinds if kind != "t" for label in labels_of(kinds[kind], blocks[kind])]
+    labels = [label for kind in blocks if kind != "t" for label in labels_of(kinds[kind], blocks[kind])]
     t = blocks["t"][:, 0]
     values = np.concatenate([block for kind, block in blocks.items() if kind != "t"], axis=1)
     found = find_bad_rows(t, values, labels, n)

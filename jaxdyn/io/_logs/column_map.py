@@ -29,6 +29,7 @@ UNITS: dict[str, dict[str, float]] = {
     },
     "tau": {"Nm": 1.0, "mNm": 1e-3, "kNm": 1e3, "Ncm": 1e-2, "N": 1.0, "mN": 1e-3, "kN": 1e3},
     "i": {"A": 1.0, "mA": 1e-3},
+    "temperature": {"degC": 1.0, "K": 1.0},
 }
 _FILE_KEYS = {"separator": str, "decimal": str, "skip_lines": int, "header": bool, "topic": str, "joints": list}
 _KEYS = ("column", "columns", "unit", "scale", "sign", "offset", "gains")
@@ -43,7 +44,7 @@ class ColumnMap:
         form: separator, decimal mark and header of a text file.
         topic: topic of a bag's joint states.
         joints: joint names in a bag, in the robot's order.
-        kinds: those of t, q, qd, tau and i that are present, each with its keys.
+        kinds: those of t, q, qd, tau, i and temperature that are present, each with its keys.
         text: the file's text, to find line numbers for messages.
     """
 
@@ -80,7 +81,7 @@ def read_column_map(given: str | os.PathLike[str] | Mapping[str, Any]) -> Column
     sign = [1, -1]
     offset = [0.0, 1.5708]     # added last, in SI units
 
-    [i]                        # or [tau]; and, if there is one, [qd]
+    [i]                        # or [tau]; and, if there are any, [qd] and [temperature]
     columns = ["I1", "I2"]
     gains = [14.87, 13.26]     # tau = gain x current
     ```

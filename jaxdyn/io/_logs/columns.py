@@ -15,10 +15,11 @@ ALIASES = {
     "qd": ("qd", "dq", "v", "vel", "velocity"),
     "tau": ("tau", "torque", "effort"),
     "i": ("i", "current"),
+    "temperature": ("temperature", "temp"),
 }
 MOTOR_SIDE = {"qm": "q", "qdm": "qd", "taum": "tau"}  # read if the log lacks the joint side
 _KIND = {alias: kind for kind, names in ALIASES.items() for alias in names} | MOTOR_SIDE
-_UNIT = re.compile(r"\s*[\[(](s|rad|rad/s|n\s?m|a)[\])]$|_(m|meas|measured|s|rad)$")
+_UNIT = re.compile(r"\s*[\[(](s|rad|rad/s|n\s?m|a|°?c|k)[\])]$|_(m|meas|measured|s|rad)$")
 _LISTED = 20  # maximum number of columns of one kind in a message
 _NUMBERED = re.compile(r"([a-z]+)[ _.]?[\[(]?(\d{1,6})[\])]?$")
 
@@ -59,6 +60,10 @@ def find_columns(
         left = "tau" if currents else "i"
         ignored += [whole.pop(left)] if left in whole else numbered[left].values()
         numbered[left] = {}
+    heat = numbered["temperature"]
+    if heat and (set(heat) != set(numbered["q"]) or "temperature" in whole):  # sensors of something else
+        ignored += heat.values()
+        numbered["temperature"] = {}
     there = f"the columns are {', '.join(names)}"
     kinds: dict[str, list[str]] = {}
     for kind in ALIASES:
@@ -123,6 +128,9 @@ def blocks_of(path: pathlib.Path, kinds: dict[str, list[str]], arrays: dict[str,
                     "give one column per joint, or one array for all"
                 )
         blocks[kind] = np.concatenate([arrays[name].reshape(samples, -1) for name in names], axis=1)
+    wide = blocks.get("temperature")
+    if wide is not None and wide.shape[1] == 1:  # one sensor for all joints
+        blocks["temperature"] = np.tile(wide, blocks["q"].shape[1])
     for kind in blocks:
         if kind != "t" and blocks[kind].shape[1] != blocks["q"].shape[1]:
             raise LogError(

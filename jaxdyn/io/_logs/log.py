@@ -34,6 +34,7 @@ class Log:
         source: origin of the log.
         notes: remarks of the reader.
         path: the file it was read from; the first of several.
+        temperature: temperatures of the joints, if logged (`TemperatureDependent`) [°C].
     """
 
     t: Float[np.ndarray, " N"]
@@ -43,6 +44,7 @@ class Log:
     source: str = "memory"
     notes: tuple[str, ...] = ()
     path: pathlib.Path | None = None
+    temperature: Float[np.ndarray, "N n"] | None = None
 
     @property
     def n(self) -> int:
@@ -57,12 +59,13 @@ class Log:
         return f"Log({self.source}: {len(self)} samples in {span:.6g} s, {self.n} joints, {len(self.notes)} notes)"
 
     def to_pandas(self) -> Any:
-        """The samples as a `pandas.DataFrame` with columns q1.., qd1.. (if logged), tau1..; time is the index.
+        """The samples as a `pandas.DataFrame` with columns q1.., qd1.. (if logged), tau1.., temperature1.. (if
+        logged); time is the index.
 
         Raises:
             ImportError: pandas is not installed.
         """
-        blocks = {"q": self.q, "qd": self.qd, "tau": self.tau}
+        blocks = {"q": self.q, "qd": self.qd, "tau": self.tau, "temperature": self.temperature}
         columns = [numbered(name, block) for name, block in blocks.items() if block is not None]
         return data_frame({key: x for block in columns for key, x in block.items()}, self.t, "t")
 
@@ -89,7 +92,8 @@ def read_log(
     - time [s]: `t`, `time`, `timestamp` or `stamp`;
     - positions [rad or m]: `q1`, `pos1`, `position1`; motor side `qm1`;
     - velocities, optional [rad/s or m/s]: `qd1`, `dq1`, `v1`, `vel1`, `velocity1`; motor side `qdm1`;
-    - torques [N m or N]: `tau1`, `torque1`, `effort1`, motor side `taum1`; or currents [A]: `i1`, `current1`.
+    - torques [N m or N]: `tau1`, `torque1`, `effort1`, motor side `taum1`; or currents [A]: `i1`, `current1`;
+    - temperatures of the joints, optional [°C]: `temperature1`, `temp1`, or one column for all; empty cells are interpolated.
 
     `q_1`, `q.1`, `q[1]` and `q(1)` are `q1`; endings `_m`, `_meas`, `_measured`, `_s`, `_rad` and SI units in brackets
     are ignored. In .npz and .parquet files a quantity may also be one (N, n) array named `q`, `qd`, `tau` or `i`.
@@ -146,7 +150,8 @@ def read_log(
         raise LogError(
             f"{path}: the log has {n} joints, the robot has {wanted}; the positions are {', '.join(kinds['q'])}"
         )
-    labels = [label for kind in kinds if kind != "t" for label in labels_of(kinds[kind], blocks[kind])]
+    heat = blocks.pop("temperature", None)
+    labels = [label for kind in blocks if kind != "t" for label in labels_of(kinds[kind], blocks[kind])]
     values = np.concatenate([block for kind, block in blocks.items() if kind != "t"], axis=1)
     t = blocks["t"][:, 0]
     cells = [(row - first, column, text) for row, column, text in cells if first <= row < last]
@@ -166,7 +171,17 @@ def read_log(
     notes += check_time(path, blocks["t"][:, 0], lambda row: place(int(numbers[row])))
     tau = _torques(path, blocks, gains, notes)
     notes += _check_variance(path, blocks["q"], tau, kinds)
-    return Log(blocks["t"][:, 0], blocks["q"], blocks.get("qd"), tau, source, tuple(notes), files[0])
+    if heat is not None:
+        heat = filled(blocks["t"][:, 0], heat[keep])
+    return Log(blocks["t"][:, 0], blocks["q"], blocks.get("qd"), tau, source, tuple(notes), files[0], heat)
+
+
+def filled(t: Float[np.ndarray, " N"], values: Float[np.ndarray, "N n"]) -> Float[np.ndarray, "N n"] | None:
+    """Slow signals with numbers that are missing interpolated in time; None if a column has none at all."""
+    known = np.isfinite(values)
+    if not known.any(axis=0).all():
+        return None
+    return np.stack([np.interp(t, t[ok], x[ok]) for ok, x in zip(known.T, values.T, strict=True)], axis=1)
 
 
 def named_apart(logs: Sequence[Log]) -> list[Log]:

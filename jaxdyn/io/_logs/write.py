@@ -11,12 +11,12 @@ from .log import Log
 
 
 def write_log(path: str | os.PathLike[str], log: Log) -> None:
-    """Write a log as a table with columns t, q1.., qd1.. (if available), tau1.., for `read_log`, atomically.
+    """Write a log as a table with columns t, q1.., qd1.., tau1.., temperature1.. (as available), for `read_log`, atomically.
 
     Raises:
         OutputError: the file cannot be written; an existing file is left unchanged.
     """
-    blocks = {"q": log.q, "qd": log.qd, "tau": log.tau}
+    blocks = {"q": log.q, "qd": log.qd, "tau": log.tau, "temperature": log.temperature}
     there = {name: block for name, block in blocks.items() if block is not None}
     header = ",".join(["t", *(f"{name}{j + 1}" for name in there for j in range(log.n))])
     text = io.StringIO()

@@ -3,6 +3,8 @@
 import csv
 import io
 import os
+import re
+from collections.abc import Iterator
 
 from ...errors import OutputError
 from ...identification._result import Identification, ParameterRow, parameter_rows
@@ -31,11 +33,13 @@ def parameters_csv(result: Identification) -> str:
     writer.writerow(COLUMNS)
     for rows in parameter_rows(result):
         writer.writerows([*map(_cell, _values(row))] for row in rows)
+    writer.writerows([*map(_cell, row)] for row in _friction(result))
     return text.getvalue()
 
 
 def write_parameters(result: Identification, path: str | os.PathLike[str]) -> None:
-    """Write one table with one row per parameter: the base parameters (`kind` base), then the full set (`kind` full).
+    """Write one table with one row per parameter: the base parameters (`kind` base), then the full set (`kind` full),
+    then the parameters of a friction model (`kind` friction), of which those of `full` are the nearest plain friction.
 
     Columns: kind, name, belongs_to (link or joint), value, unit, standard_deviation, relative_sd_percent, ols_value,
     ols_sd, prior (of the given model), identifiable (yes, only in sums, no), model_value. The value of a base
@@ -49,6 +53,16 @@ def write_parameters(result: Identification, path: str | os.PathLike[str]) -> No
         OutputError: the file cannot be written; an existing file stays unchanged.
     """
     write_whole(path, parameters_csv(result), OutputError)
+
+
+def _friction(result: Identification) -> Iterator[tuple[str | float | None, ...]]:
+    """Rows of a friction model; its nonlinear parameters have no unit."""
+    if result.friction is None:
+        return
+    for name, value, deviation, unit in zip(*result.friction.rows(), strict=True):
+        joint = result.chain.joint_names[int(re.findall(r"\d+$", name)[0]) - 1]
+        relative = 100 * deviation / abs(value) if value else None
+        yield "friction", name, joint, value, unit, deviation, relative, None, None, None, "yes", value
 
 
 def _values(row: ParameterRow) -> tuple[str | float | None, ...]:
