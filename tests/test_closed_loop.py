@@ -60,7 +60,7 @@ def planar_arm(**leaves):
     return from_dh(**table, inertia=[link, link], **{**given, **leaves})
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 def test_sensitivities_of_one_state_are_those_of_differences():
     arm = known_arm()
     columns = Columns(("viscous", "armature"), (coupled_drive(2, 3, velocity=0.1),))

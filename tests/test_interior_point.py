@@ -12,7 +12,8 @@ from helpers import once
 from jaxdyn.trajectory._interior_point.elimination import factor_stages, solve_stages
 from jaxdyn.trajectory._interior_point.program import DenseProgram
 from jaxdyn.trajectory._interior_point.sensitivity import differentiable
-from jaxdyn.trajectory._interior_point.solve import InteriorPointResult, solve_program
+from jaxdyn.trajectory._interior_point.solve import InteriorPointResult, _products_off, solve_program
+from jaxdyn.trajectory._interior_point.step import Point, barrier_function, bounds_of, passes
 
 INF = np.inf
 
@@ -280,6 +281,27 @@ def test_derivatives_at_a_solution_that_is_known():
     expected[[*range(8), 11, 18]], expected[21] = change, cost @ change + costs
     for derivatives in (forwards, backwards):  # active ones are as stiff as 1 / sqrt(eps)
         assert_allclose(derivatives, expected, rtol=2e-5, atol=1e-5)
+
+
+def test_the_merit_of_a_point_and_the_residual_of_its_products():
+    """f - mu (sum of the logarithms of slacks and distances); the largest |multiplier x distance - mu|."""
+    bounds = bounds_of(array(-INF, 0.0, 1.0), array(3.0, INF, 5.0))
+    x, s = array(1.0, 0.5, 2.0), array(0.2, 4.0)
+    barrier = barrier_function(bounds, x, s, jnp.asarray(7.0), jnp.asarray(0.1))
+    assert_allclose(barrier, 7 - 0.1 * np.log(0.2 * 4.0 * 2.0 * 0.5 * 1.0 * 3.0), rtol=1e-13)
+    low, high = array(9.0, 0.2, 0.1), array(0.05, 9.0, 0.03)
+    for w, wanted in ((array(0.5, 0.025), 0.01), (array(0.5, 0.0), 0.1), (array(0.5, 0.2), 0.7)):
+        point = Point(x, s, array(), w, low, high)
+        assert_allclose(_products_off(bounds, point, 0.1), wanted, rtol=1e-12)  # 0.2 x 0.5, 0.1 x 1, 0.05 x 2, 0.03 x 3
+    filter_ = jnp.array([[1.0, 5.0], [2.0, 3.0], [INF, INF]])
+    for theta, phi, passed in (
+        (0.5, 9.0, True),
+        (1.5, 4.0, True),
+        (1.5, 6.0, False),
+        (3.0, 2.0, True),
+        (3.0, 4.0, False),
+    ):
+        assert bool(passes(filter_, jnp.asarray(theta), jnp.asarray(phi))) == passed
 
 
 def test_a_guess_is_moved_inside_its_bounds():

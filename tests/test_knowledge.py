@@ -28,7 +28,7 @@ from jaxdyn.identification import (
 )
 from jaxdyn.identification._regression.blocks import dense_blocks
 from jaxdyn.identification._regression.columns import all_columns
-from jaxdyn.identification._regression.knowledge import body_rows
+from jaxdyn.identification._regression.knowledge import Known, body_rows
 from jaxdyn.identification._regression.mirror import mirrored_parameters
 from jaxdyn.report import write_report
 
@@ -108,6 +108,15 @@ def test_base_parameters_of_a_part(arm):
     assert {name[:-1] for name in drives.known} == {"Ia", "fv", "fc", "off"} and len(drives.known) == 8
     some = Knowledge(links=links[2:], deviation={links[0]: 0.1}).of(chain, columns)
     assert some.fixed.sum() == 10 and some.fixed[10:20].all() and some.rows.shape == (10, rows.shape[1] + 1)
+
+
+def test_directions_that_are_known_count_whatever_their_units():
+    """Rows of sizes fifteen decades apart, one of them a multiple of another, and one of zeros."""
+    rows = np.array([[1e9, 0, 0, 0, 1], [2.0, 0, 0, 0, 1], [0, 0, 1e-6, 1e-6, 1], [0, 0, 0, 0, 0]])
+    directions = Known(np.zeros(4, bool), np.zeros(4), rows).directions
+    np.testing.assert_allclose(directions @ directions.T, np.eye(2), atol=1e-14)
+    onto = directions.T @ directions
+    np.testing.assert_allclose(rows[:, :4] @ onto, rows[:, :4], rtol=1e-12, atol=1e-12)
 
 
 def test_knowledge_that_makes_no_sense_is_refused(arm):

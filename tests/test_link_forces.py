@@ -1,6 +1,7 @@
 """Motions of links and wrenches at joints: against the recursion written out, by hand, and against Pinocchio."""
 
 import dataclasses
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from jaxdyn.dynamics import joint_wrenches, link_accelerations, link_twists, mat
 from oracle import adjoint, closed_form, recursion
 
 TOLERANCE = 1e-12
+KINDS = ("spatial", "conventional")
 
 
 def tree() -> jaxdyn.Chain:
@@ -69,6 +71,42 @@ def test_the_elbow_by_hand():
     got = np.asarray(once(joint_wrenches)(chain, *map(jnp.asarray, (q, qd, qdd))))
     expected = [[0, 0, tau1, *f1, 0], [0, 0, tau2, *f2, 0]]
     np.testing.assert_allclose(got, expected, rtol=0, atol=1e-13)
+
+
+def test_accelerations_are_the_derivatives_of_twists_in_every_reference():
+    """Spatial ones in space coordinates, where conventional ones have w x v beside; both in mixed coordinates."""
+    chain = dataclasses.replace(random_chain(3, 5), base_pose=None)
+    q, v, a = random_state(3, 4)
+
+    @once
+    def found(q, v, a):
+        moved = lambda t: (q + t * v + t**2 / 2 * a, v + t * a)
+        rate = lambda reference: jax.jvp(lambda t: link_twists(chain, *moved(t), reference), (0.0,), (1.0,))
+        kinds = {k: link_accelerations(chain, q, v, a, *k) for k in itertools.product(("space", "mixed"), KINDS)}
+        return rate("space"), rate("mixed"), kinds
+
+    (space, of_space), (_, of_mixed), got = found(q, v, a)
+    product = np.pad(np.cross(space[:, :3], space[:, 3:]), ((0, 0), (3, 0)))
+    assert relative(got["space", "spatial"], of_space) < TOLERANCE
+    assert relative(got["space", "conventional"], of_space + product) < TOLERANCE
+    assert relative(got["mixed", "conventional"], of_mixed) < TOLERANCE
+    assert relative(got["mixed", "spatial"], of_mixed) < TOLERANCE
+
+
+def test_the_ground_carries_weight_and_inertia_under_any_gravity():
+    """The force on the base is that of the rate of momentum less gravity, also where gravity is not along z."""
+    chain = dataclasses.replace(random_chain(3, 6), base_pose=None, gravity=jnp.asarray([1.0, -4.0, 7.0]))
+    q, v, a = random_state(3, 7)
+
+    @once
+    def found(q, v, a):
+        centre = lambda t: jaxdyn.centre_of_mass(chain, q + t * v + t**2 / 2 * a)
+        rate = lambda t: jax.jvp(centre, (t,), (1.0,))[1]
+        acceleration = jax.jvp(rate, (0.0,), (1.0,))[1]
+        wanted = jaxdyn.total_mass(chain) * (acceleration - chain.gravity)
+        return jaxdyn.mechanisms.ground_reaction(chain, q, v, a)[3:], wanted
+
+    assert relative(*found(q, v, a)) < 1e-11
 
 
 @pytest.mark.ci

@@ -143,6 +143,25 @@ def test_a_coin_rolls_in_circles():
     np.testing.assert_array_equal(moved, start[0])
 
 
+def test_both_examples_by_hand_in_one_state():
+    """At heading h the edge lets through what lies along it; the coin rolls R sd along its heading."""
+    slope, w, g, m, h = 0.4, 1.5, 9.7, 1.3, 0.6
+    chain, edge = nonholonomic.knife_edge(mass=m, inertia=0.2, slope=slope, gravity=g)
+    u, along = 0.8, np.array([np.cos(h), np.sin(h)])
+    q, qd = jnp.asarray([0.1, -0.2, h]), jnp.asarray([*(u * along), w])
+    got = once(lambda q, qd: mechanisms.constrained_forward_dynamics(chain, edge, q, qd, 0 * q))(q, qd)
+    down = g * np.sin(slope) * np.array([1.0, 0.0])
+    wanted = (down @ along) * along + u * w * np.array([-np.sin(h), np.cos(h)])
+    np.testing.assert_allclose(got.acceleration, [*wanted, 0], atol=1e-12)
+    radius, j, sd, hd = 0.2, 0.03, 4.0, 0.9
+    coin, rolling = nonholonomic.rolling_coin(mass=m, radius=radius, spin_inertia=j, turn_inertia=0.02)
+    q, qd = jnp.asarray([0.1, -0.2, h, 0.3]), jnp.asarray([*(radius * sd * along), hd, sd])
+    got = once(lambda q, qd: mechanisms.constrained_forward_dynamics(coin, rolling, q, qd, 0 * q))(q, qd)
+    np.testing.assert_allclose(
+        got.acceleration, [*(radius * sd * hd * np.array([-along[1], along[0]])), 0, 0], atol=1e-12
+    )
+
+
 def test_errors():
     with pytest.raises(jaxdyn.ModelError, match="no particles"):
         nonholonomic.particles([])

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 
 import jaxdyn
 from jaxdyn.trajectory import Status
-from jaxdyn.trajectory._problem.problem import status_of_problem
+from jaxdyn.trajectory._problem.problem import holding_torque, status_of_problem
 
 ROBOT = jaxdyn.textbook.planar_elbow()
 STEPS, DT = 4, 0.05
@@ -76,6 +76,17 @@ def test_references_may_have_one_row_per_knot():
         (lambda x: t.StateConstraint(x, 2 * x), states),
     ):
         assert_allclose(make(rows).value(ROBOT, knot), make(rows[2]).value(ROBOT, knot), rtol=1e-13)
+
+
+def test_the_torque_held_before_the_start_balances_gravity_springs_and_offsets():
+    """Rates of torques count from it: the torque that keeps the robot at rest, which a step confirms."""
+    sprung = eqx.tree_at(
+        lambda c: (c.springs.stiffness, c.friction.offset), ROBOT, (jnp.array([5.0, 3.0]), jnp.array([0.4, -0.7]))
+    )
+    problem = eqx.tree_at(lambda p: (p.chain, p.v0), a_problem(), (sprung, jnp.zeros(2)))
+    tau = holding_torque(problem)
+    assert_allclose(jaxdyn.step(sprung, problem.q0, problem.v0, tau, DT)[1], 0, atol=1e-13)
+    assert np.abs(tau - holding_torque(a_problem())).min() > 0.05
 
 
 def test_a_reference_of_another_shape_is_refused_by_name():

@@ -332,6 +332,10 @@ def test_bad_input_says_what_is_wrong():
         (lambda: jaxdyn.trajectory.spline_path(WAYPOINTS[jnp.array([0, 1, 1])]), "waypoints 1 and 2"),
         (lambda: jaxdyn.trajectory.spline_path(WAYPOINTS, (0, 0.5, 0.4, 1)), "must increase from 0 to 1"),
         (lambda: jaxdyn.trajectory.time_optimal_path(ARM, path, torque_limits=-TORQUES), "contradictory"),
+        (
+            lambda: jaxdyn.trajectory.time_optimal_path(ARM, path, velocity_limits=jnp.array([1.0, 0.0])),
+            "coordinate 1 is",
+        ),
         (lambda: jaxdyn.trajectory.time_optimal_path(ARM, path, velocity_limits=jnp.zeros(2)), "not positive"),
         (lambda: jaxdyn.trajectory.time_optimal_path(ARM, path, points=2), "at least 3"),
         (lambda: jaxdyn.trajectory.time_optimal_path(ARM, path, end_speed=-1.0), "forward"),

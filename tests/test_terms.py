@@ -38,7 +38,7 @@ from jaxdyn.identification._preprocessing.filters import low_pass_before
 from jaxdyn.identification._regression.completion import with_parameters
 from jaxdyn.identification._selection.blocks import Reading
 from jaxdyn.identification._selection.candidates import Candidates, friction_of
-from jaxdyn.identification._selection.choose import _Choosing
+from jaxdyn.identification._selection.choose import _Choosing, gains_of
 from jaxdyn.identification._selection.outcome import trial_of
 from jaxdyn.identification._selection.search import Gain, Grams, Search, State, gain, solve, system, weights_between
 from jaxdyn.identification._simulation.parametric import parameters_of, parametric_torque
@@ -73,6 +73,17 @@ def log(arm):
     tau = np.asarray(jax.vmap(lambda *x: inverse_dynamics(arm, *x) + resistive_force(arm, *x[:2]))(q, qd, qdd))
     late = np.stack([np.interp(t - d, t, tau[:, j]) for j, d in enumerate(DELAY)], axis=1)
     return Log(t, np.asarray(q), None, late + 0.02 * np.random.default_rng(0).normal(size=tau.shape))
+
+
+def test_gains_weigh_joints_by_their_errors_share():
+    """A joint in N m and one in mN m count alike: the gain is the mean of relative falls of the blocks' errors."""
+    rng = np.random.default_rng(0)
+    before = rng.uniform(1, 2, (6, 2))
+    after = before * np.array([0.9, 0.7])
+    usual, found = gains_of([before * [1.0, 1e6], after * [1.0, 1e6]], 0)
+    assert usual.share == pytest.approx(0, abs=1e-15)
+    share = 1 - (after / before.sum(0)).sum() / 2
+    assert found.share == pytest.approx(share, rel=1e-12) and 0.1 < share < 0.3
 
 
 def test_springs_are_columns_with_a_leaf(arm, given):

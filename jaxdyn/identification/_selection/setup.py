@@ -102,10 +102,10 @@ def setup_of(chain: Chain, terms: Terms, filters: Filters, choice: TermChoice | 
     friction = None
     if choice is not None and choice.further:
         friction = choice.further
-    elif further:
+    elif further or choice is not None:  # viscous and Coulomb friction too is filtered like the torques
         width = np.asarray(chain.friction.coulomb_velocity, float)
         usual: dict[str, FrictionTerm] = {"viscous": Viscous(), "coulomb": Coulomb(width=width), "offset": Offset()}
-        friction = (*(term for name, term in usual.items() if name in terms.drives), *further)
+        friction = (*(term for name, term in usual.items() if name in terms.drives), *further) or None
     if friction is not None:
         rest = tuple(term for term in columns.drive_terms if term not in FRICTION)
         columns = dataclasses.replace(columns, drive_terms=rest)
