@@ -76,7 +76,7 @@ def test_results_are_written_and_summed_up(files, tmp_path, capsys):
     assert main(arguments(files, out, "--validate", files / "other.csv")) == 0
     shown, errors = capsys.readouterr()
     assert sorted(os.listdir(out)) == sorted(FILES) and errors == ""
-    assert "turn" in shown and "lift" in shown and "held out" in shown and "base parameters of 28" in shown
+    assert "turn" in shown and "lift" in shown and "held out" in shown and "base parameters of 22" in shown
     assert all(str(out / name) in shown for name in FILES)
     with open(out / "parameters.csv", newline="") as file:
         rows = {row["name"].split()[0]: row for row in csv.DictReader(file) if row["kind"] == "base"}

@@ -377,6 +377,23 @@ def test_torques_behind_a_low_pass_before_the_log(elbow, late_log):
     assert (samples.position_cutoff, samples.torque_cutoff) == (8.0, 3.0)
 
 
+def test_dry_friction_is_fitted_behind_the_filter_of_the_torques(elbow, late_log):
+    """The low-pass rounds the jumps of the torques; columns that jump would not fit them."""
+    robot = jaxdyn.model.with_leaves(
+        elbow, {"springs.stiffness": jnp.zeros(2), "friction.coulomb": jnp.array([2.0, 1.0])}
+    )
+    q, qd, qdd = (np.asarray(x) for x in random_excitation(robot, 12.0, 3, 0)(jnp.asarray(late_log.t)))
+    tau = jax.jit(jax.vmap(lambda *x: inverse_dynamics(robot, *x) + resistive_force(robot, *x[:2])))(q, qd, qdd)
+    log = Log(late_log.t, q, None, np.asarray(tau) + 1e-2 * np.random.default_rng(2).normal(size=tau.shape))
+    found = [
+        identify(robot, log, terms=Terms(("viscous", "coulomb", "offset"), choose=choose))
+        for choose in (("filter",), ())
+    ]
+    np.testing.assert_allclose(found[0].chain.friction.coulomb, [2.0, 1.0], rtol=5e-3)
+    behind, sharp = (x.fitted[0].fit.rms for x in found)
+    assert (behind < 3e-3).all() and (sharp > 10 * behind).all()  # noise behind the filter: 2e-3 N m
+
+
 @pytest.fixture(scope="module")
 def elbow():
     """Joint 1 with a spring, a smooth sign and late torques; joint 2 with a spring of friction that slips."""
