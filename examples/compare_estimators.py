@@ -198,6 +198,7 @@ def table(level, rows):
         found = found[np.isfinite(found[:, 0])]
         count = f"{sum(row['converged'] == 'True' for row in results)} of {len(results)}"
         if len(found):
+            found[~np.isfinite(found)] = np.nan  # the simulated robot diverged
             mean, spread = found.mean(0), found.std(0)
             pair = lambda k, mean=mean, spread=spread: f"{mean[k]:.4f} +- {spread[k]:.4f}"
             seconds = np.median(found[:, 3])  # the first call compiles
@@ -224,7 +225,11 @@ def draw(results, path):
             values, spread = ([v[row] for v in found.values()] for row in (k, 6 + k))
             axis.errorbar(at, values, spread, fmt="none", ecolor=colour, capsize=2, lw=1)
             axis.plot(at, values, mark, ms=5, color=colour, label=LABELS[level] if k == 0 else None)
-        values = [v[k] for found in results.values() for v in found.values()]
+            for x, value in zip(at, values, strict=True):
+                if np.isnan(value):
+                    axis.annotate("diverges", (x, 0.97), xycoords=("data", "axes fraction"), rotation=90, color=colour,
+                                  ha="center", va="top", fontsize="small")  # fmt: skip
+        values = [v[k] for found in results.values() for v in found.values() if np.isfinite(v[k])]
         if max(values) > 8 * min(values):
             axis.set_yscale("log")
             ticks = [m * 10.0**e for e in range(-5, 4) for m in (1, 2, 5)]
