@@ -74,11 +74,11 @@ def main() -> None:
     axes[0].legend(fontsize=8, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     axes[0].grid(alpha=0.3)
     axes[1].plot(*routes["by_sweep"].T, label="zero moment point")
-    axes[1].plot(below[:, 0], below[:, 1], "--", label="below the centre of mass")
+    axes[1].plot(below[:, 0], below[:, 1], "--", label="projection of the centre of mass")
     axes[1].add_patch(plt.Rectangle((-0.08, -0.06), 0.22, 0.12, fill=False, ec="0.4", label="stance foot"))
     axes[1].set(xlabel="x, ahead [m]", ylabel="y, to the left [m]", aspect="equal")
     axes[1].set(xlim=(-0.1, 0.16), ylim=(-0.08, 0.1))
-    axes[1].legend(fontsize=8, loc="upper center")
+    axes[1].legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     axes[1].grid(alpha=0.3)
     figure.savefig("biped_zmp.png", dpi=150)
 

@@ -94,13 +94,14 @@ def main():
     left, right = figure.subplots(1, 2)
     bins = np.geomspace(max(1.0, 1e6 * taken.min() * 0.8), max(2e3, 1e6 * (late + taken).max() * 1.1), 70)
     left.hist(1e6 * taken, bins=bins, alpha=0.7, label="from state to torques")
-    left.hist(1e6 * (late + taken), bins=bins, histtype="step", label="from when it was due")
+    left.hist(1e6 * (late + taken), bins=bins, histtype="step", label="from the start of the period")
     left.axvline(1e6 * np.percentile(taken, 99), color="tab:red", linestyle="--", linewidth=1, label="99th percentile")
-    left.axvline(1e6 * PERIOD, color="black", linewidth=1, label="the period")
-    left.set(xscale="log", yscale="log", xlabel="[us]", ylabel="turns")
+    left.axvline(1e6 * PERIOD, color="black", linewidth=1, label="period")
+    left.set(xscale="log", yscale="log", xlabel="latency [µs]", ylabel="cycles")
     left.legend(fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
-    right.plot(PERIOD * np.arange(len(error)), 1e3 * error)
+    right.plot(PERIOD * np.arange(len(error)), 1e3 * error, label=[f"joint {j + 1}" for j in range(error.shape[1])])
     right.set(xlabel="time [s]", ylabel="tracking error [mrad]")
+    right.legend(fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)
     figure.savefig("control_loop.png", dpi=120)
 
 

@@ -39,10 +39,13 @@ best = max(design.random, key=lambda quality: quality.log_det) if design.random 
 print(f"{design.quality.parameters} parameters, condition number {design.quality.condition:.0f}")
 if best is not None:
     ratio = jaxdyn.identification.variance_ratio(design.quality, best)
-    print(f"variances {ratio:.1f} times less than by the best random motion, condition number {best.condition:.0f}")
+    print(
+        f"variances {ratio:.1f} times smaller than with the best random motion, condition number {best.condition:.0f}"
+    )
 for name, share in design.usage.items():
-    if share.any():  # zero where there is no limit
-        print(f"  {name:14}", np.round(100 * share).astype(int), "% of the limit")
+    print(
+        f"  {name:14}", *((np.round(100 * share).astype(int), "% of the limit") if share.any() else ("no limit set",))
+    )
 print(f"  the tip stays {design.clearance:.3f} m above the table")
 assert max(share.max() for share in design.usage.values()) < 0.951 and design.clearance >= 0
 

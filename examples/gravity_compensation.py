@@ -66,14 +66,14 @@ def draw(taken, late):
 
     figure = Figure(figsize=(8, 3.2), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
-    for ax, values, name in zip(axes, (taken, late), ("from positions to torques", "late by"), strict=True):
+    for ax, values, name in zip(axes, (taken, late), ("computation, positions to torques", "start delay"), strict=True):
         values = np.maximum(values, 0.1)
         ax.hist(values, bins=np.geomspace(values.min(), values.max() * 1.01, 60))
         ax.axvline(np.percentile(values, 99), color="tab:red", linestyle="--", label="99th percentile")
         ax.set(xscale="log", yscale="log", xlabel=f"{name} [µs]")
         ax.xaxis.set_minor_formatter("")  # less than a decade would crowd its labels
         ax.legend()
-    axes[0].set_ylabel("ticks")
+    axes[0].set_ylabel("cycles")
     figure.savefig("gravity_compensation.png", dpi=120)
 
 

@@ -9,6 +9,7 @@ import time
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from matplotlib.figure import Figure
 
 import jaxdyn
@@ -51,6 +52,6 @@ left, right = figure.subplots(1, 2)
 for path in points:
     left.plot(path[:, 0], path[:, 2], linewidth=0.5)
 left.set(xlabel="x [m]", ylabel="z [m]", title="paths of the flange", aspect="equal")
-right.hist(solutions.iterations, bins=range(most + 2))
-right.set(xlabel="iterations", ylabel="problems")
+right.hist(solutions.iterations, bins=np.arange(most + 2) - 0.5)
+right.set(xlabel="iterations", ylabel="number of problems")
 figure.savefig("many_reaches.png", dpi=120)

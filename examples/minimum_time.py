@@ -104,7 +104,12 @@ for name, across, label in (("above", 1, "y [m]"), ("side", 2, "z [m]")):
     for centre in jnp.linspace(ends[0], ends[1], 20):
         x = centre[0] + pillar["radius"] * jnp.cos(angle)
         axes[name].fill(x, centre[across] + pillar["radius"] * jnp.sin(angle), c="0.6")
-    axes[name].set(xlabel="x [m]", ylabel=label, aspect="equal", title=f"{name}, later darker")
+    axes[name].set(
+        xlabel="x [m]",
+        ylabel=label,
+        aspect="equal",
+        title={"above": "top view", "side": "side view"}[name] + " (darker: later)",
+    )
 for j in range(6):
     axes["torque"].step(t[:-1], tau[:, j] / torques[j, 1], where="post", label=f"joint {j + 1}")
     axes["speed"].plot(t, v[:, j] / robot.limits.velocity[j])

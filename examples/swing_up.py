@@ -63,5 +63,5 @@ for (name, task), (left, right) in zip(robots.items(), rows, strict=True):
     right.step(time[:-1], best.trajectory.tau, where="post")
     for limit in task.torque_limits[-1]:
         right.axhline(limit, color="0.6", linewidth=0.8, linestyle="--")
-    right.set(title=f"{int(best.iterations)} iterations", xlabel="time [s]", ylabel="torque [N m]")
+    right.set(title=f"solved in {int(best.iterations)} iterations", xlabel="time [s]", ylabel="torque [N m]")
 figure.savefig("swing_up.png", dpi=120)

@@ -61,16 +61,18 @@ assert abs(after.mass - 1.7) < 0.05
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), width_ratios=(2, 1), layout="constrained")
 joints = np.arange(1, 7)
-left.errorbar(joints, gains.gains / believed, 2 * gains.standard_deviations / believed, fmt="o", label="found, 2 sd")
+left.errorbar(
+    joints, gains.gains / believed, 2 * gains.standard_deviations / believed, fmt="o", label="estimate ± 2 sd"
+)
 left.plot(joints, true / believed, "_", color="black", markersize=22, label="truth")
-left.axhline(1, color="grey", lw=0.8, ls=":", label="believed")
-left.set(xlabel="joint", ylabel="gain over the gain believed", xticks=joints)
-left.legend()
+left.axhline(1, color="grey", lw=0.8, ls=":", label="nominal")
+left.set(xlabel="joint", ylabel="drive gain / nominal gain", xticks=joints)
+figure.legend(loc="outside lower left", ncols=3)
 for x, found in enumerate((before, after)):
     right.errorbar([x], [found.mass], [2 * found.standard_deviations[0]], fmt="o", color="C0")
 right.axhline(1.7, color="black", lw=0.8, label="truth")
 right.set(ylabel="mass of the tool [kg]", xticks=(0, 1), xlim=(-0.5, 1.5))
-right.set_xticklabels(["gains believed", "gains found"])
+right.set_xticklabels(["nominal gains", "estimated gains"])
 right.legend()
 figure.savefig("weigh_payload.png", dpi=120)
 print("written: weigh_payload.png")
