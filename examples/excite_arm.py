@@ -1,6 +1,7 @@
 """An excitation trajectory within a UR10's limits, compared with its random initial guess, drawn in exciting_motion.png.
 
-Positions, velocities and torques are limited by the robot's data sheet, accelerations by us; the tip stays above the table.
+Position, velocity and torque limits come from the robot's data sheet, acceleration limits are our choice; the tip stays
+above a table.
 """
 
 import os

@@ -1,8 +1,8 @@
 """Swing-ups: a pendulum with a weak motor, and an acrobot, a double pendulum whose elbow alone is driven.
 
-The motor of the pendulum holds less than half its weight, so that it has to swing to gather energy; the acrobot's shoulder has
-limits of zero. Both are solved by `solve_by_shooting` from several starting guesses at once, small random torques.
-Writes swing_up.png.
+The pendulum's motor supports less than half its weight, so it has to build up energy by swinging; the acrobot's
+shoulder has torque limits of zero. `solve_by_shooting` solves both from a batch of initial guesses, small random
+torques. Writes swing_up.png.
 """
 
 import os
